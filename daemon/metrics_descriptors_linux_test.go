@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -41,6 +42,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	restore := allowDescriptors(t, kept-1) // clients have all that are theirs
 	defer restore()
 	fmt.Fprintln(in)
+	out.(*os.File).SetReadDeadline(time.Now().Add(patience))
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestMetricsPortInUse(t *testing.T) {
 	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	d.dial().say("LOCK a", granted5)
 	const said = "[ERROR] metrics are not served"
-	for _, want := range []string{said, "address=" + d.cfg.Metrics.Address, "address already in use", "ss -ltnp", "retry_after=3s"} {
+	for _, want := range []string{said, "address=" + d.cfg.Metrics.Address, "address already in use", "ss -ltnp", "retry_in=3s"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not logged:\n%s", want, log.String())
 		}

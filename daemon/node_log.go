@@ -43,8 +43,8 @@ type nodeSeen struct {
 
 // see notes how the node is now, and tells what of it has not been logged.
 func (n *nodeSeen) see(s redlock.NodeStatus) (warnings []string, isNews bool) {
-	if !slices.Equal(n.warnings, s.Warning) {
-		warnings, n.warnings = s.Warning, s.Warning
+	if now := s.WarningsBesidesVolatile(); !slices.Equal(n.warnings, now) {
+		warnings, n.warnings = now, now
 	}
 	if isNews = n.state != s.State; isNews {
 		n.state, n.reasons = s.State, nil

@@ -24,7 +24,7 @@ import (
 type RunOptions struct {
 	// Dev embeds the nodes in the process.
 	Dev bool
-	// Reload brings configs of which log, access and limits are taken over; nothing else
+	// Reload brings configs of which log, access, limits and doctor are taken over; nothing else
 	// may have changed (Config.CheckReload).
 	Reload <-chan *config.Config
 	// Ready is called when the socket can be connected to. May be nil.
@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 		claim.release()
 		return err
 	}
-	ends := endings{d: d}
+	ends := endings{d: d, claim: claim}
 	defer ends.all()
 	ends.add(claim.release)
 	ends.add(d.Close)
@@ -75,17 +75,20 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 
 // endings are the functions that end the daemon, the last one first.
 type endings struct {
-	d    *daemon
-	ends []func()
+	d     *daemon
+	claim *claim
+	ends  []func()
 }
 
 func (e *endings) add(end func()) { e.ends = append(e.ends, end) }
 
 // all calls them. After a freeze the process exits, and nothing may keep it: they are called
 // in a goroutine for which nobody waits, and which changes nothing that the next daemon finds.
+// What the next daemon needs is free before that: the state file, and the lock of the socket.
 func (e *endings) all() {
 	if e.d.frozen.Load() {
 		e.d.Journal.Close()
+		e.claim.lock.Close()
 		go e.callAll()
 		return
 	}
@@ -155,8 +158,8 @@ func (d *daemon) settle(ctx context.Context) {
 			"ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
 	}
 	if status.Left > 0 {
-		d.Log.Warn("no quorum yet: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
-			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new",
+		d.Log.Warn("no quorum yet: nodes that are new or were restarted do not vote for max_ttl and up to 2s for differing clocks, because they may have forgotten locks; "+
+			"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all",
 			"left", session.Seconds(status.Left), "ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
 	}
 }
@@ -168,13 +171,13 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	accepting, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(accepting, listener) }()
+	var serving, attending sync.WaitGroup // stop ends all of them
+	serving.Go(func() { served <- srv.Serve(accepting, listener) })
 	d.Log.Info("serving", "socket", listener.path, "nodes", len(d.Cfg.Quorum.Nodes), "version", Version())
 	if o.Ready != nil {
 		o.Ready()
 	}
 	d.LogManagerError(o.Manager.Ready())
-	var attending sync.WaitGroup
 	defer attending.Wait()
 	attending.Go(func() { d.attend(accepting, o.Manager) })
 	attending.Go(func() { d.Journal.Watch(accepting) })
@@ -182,6 +185,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	attending.Go(func() { d.certificates.watch(accepting) })
 	err := d.untilStopped(ctx, served, o)
 	stop()
+	serving.Wait() // a connection that was accepted later would be closed unserved
 	d.LogManagerError(o.Manager.Stopping())
 	if d.Store != nil {
 		d.Freeze(srv)
@@ -199,9 +203,7 @@ func (d *daemon) goOn(srv *server.Server, path string, stored state.Inherited, o
 		return func() {}
 	}
 	d.Restore(srv, o.Manager, stored, path)
-	done := make(chan struct{})
-	go d.Store.Run(done) // nobody waits: it may be waiting for the manager
-	return func() { close(done) }
+	return d.Store.Start()
 }
 
 // untilStopped applies new configs until ctx ends, or until no connection can be accepted.
@@ -230,6 +232,6 @@ func (d *daemon) reload(cfg *config.Config) {
 	logging.SetFormat(d.Log, cfg.Log.Format)
 	d.Reload(cfg)
 	d.certificates.lookAgain()
-	d.Log.Info("config reloaded: log, access and limits are in force; passwords and certificates are read at the next connection to a node",
+	d.Log.Info("config reloaded: log, access, limits and doctor are in force; passwords and certificates are read at the next connection to a node",
 		"access", cfg.Access.String())
 }

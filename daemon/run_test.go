@@ -1,17 +1,24 @@
 package daemon
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
@@ -21,7 +28,7 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	fresh := redlocktest.StartRedis(t, 1).Servers[0]
 	for path, want := range map[string]string{
-		d.cfg.Socket.Path:                   "another redlockd serves it",
+		d.cfg.Socket.Path:                   fmt.Sprintf("another redlockd (pid %d) serves it", os.Getpid()),
 		filepath.Join(t.TempDir(), "no/s"):  "does its directory exist",
 		filepath.Join(shortDir(t), "group"): "groupadd --system no-such-group",
 	} {
@@ -99,5 +106,56 @@ func TestLongestSocketPath(t *testing.T) {
 			t.Errorf("%d bytes: beside the socket there is %v, %v; want nothing", length, left, err)
 		}
 		socket.remove()
+	}
+}
+
+// lateListener accepts a connection just after it was told to accept no more.
+type lateListener struct {
+	conn        net.Conn
+	asked, told chan struct{}
+	closing     sync.Once
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	conn := l.conn
+	if l.conn = nil; conn == nil {
+		return nil, net.ErrClosed
+	}
+	close(l.asked)
+	<-l.told
+	time.Sleep(20 * time.Millisecond) // real time: a daemon that does not wait has stopped by then
+	return conn, nil
+}
+
+func (l *lateListener) Close() error {
+	l.closing.Do(func() { close(l.told) })
+	return nil
+}
+
+func (l *lateListener) Addr() net.Addr { return nil }
+
+// A client that connects at the moment of the stop is served and hears BYE: the daemon stops once
+// it accepts no more.
+func TestStopWaitsForTheLastAccept(t *testing.T) {
+	d, closeNodes := embeddedDaemon(t, io.Discard)
+	defer closeNodes()
+	defer d.Close()
+	client, accepted, err := devnodes.SocketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	late := &lateListener{conn: accepted, asked: make(chan struct{}), told: make(chan struct{})}
+	ready := func() {
+		<-late.asked
+		stop()
+	}
+	if err := d.serve(ctx, &socket{Listener: late}, state.Inherited{}, RunOptions{Dev: true, Ready: ready}); err != nil {
+		t.Fatal(err)
+	}
+	client.SetReadDeadline(time.Now().Add(patience))
+	if line, err := bufio.NewReader(client).ReadString('\n'); !strings.HasPrefix(line, "BYE resume=0") {
+		t.Errorf("got %q, %v; want BYE", line, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/redlockd/redlockd/daemon/config"
@@ -43,10 +44,9 @@ func lockSocket(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w (does its directory exist, and may this user write there?)", err)
 	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err != nil {
+	if err := takeLockFile(file); err != nil {
 		file.Close()
-		return nil, fmt.Errorf("socket %s: another redlockd serves it (%s is locked): %w", path, file.Name(), err)
+		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	if used := statefile.InUse(statefile.PathFor(path)); used != "" {
 		file.Close()
@@ -54,6 +54,33 @@ func lockSocket(path string) (*os.File, error) {
 			"end it first, as two that go on with the same leases can give away what is held", path, used, file.Name())
 	}
 	return file, nil
+}
+
+// takeLockFile locks the file, and writes the pid of this process into it.
+func takeLockFile(file *os.File) error {
+	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return fmt.Errorf("another redlockd%s serves it: stop that one first, or start this one with -socket PATH to serve another socket", pidIn(file))
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be locked: %w", file.Name(), err)
+	}
+	info, err := file.Stat()
+	if err == nil && (info.Size() == 0 || pidIn(file) != "") && file.Truncate(0) == nil { // any other content is a stranger's
+		_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only the text above depends on it
+	}
+	return nil
+}
+
+// pidIn returns the process that locked the file, for a text; "" if the file has no number.
+func pidIn(file *os.File) string {
+	text := make([]byte, 20)
+	n, _ := file.ReadAt(text, 0) // io.EOF after a short text
+	pid, err := strconv.Atoi(string(text[:n]))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (pid %d)", pid)
 }
 
 func listenAside(cfg *config.Socket) (net.Listener, error) {

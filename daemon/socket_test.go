@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,8 +21,15 @@ func TestSocketIsNotStolen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd") {
-		t.Errorf("a second daemon: %v, want it refused", err)
+	want := fmt.Sprintf("socket %s: another redlockd (pid %d) serves it: stop that one first, or start this one with -socket PATH to serve another socket", cfg.Path, os.Getpid())
+	if _, err := listenAt(&cfg); err == nil || err.Error() != want {
+		t.Errorf("a second daemon: %v, want %s", err, want)
+	}
+	if err := os.Truncate(cfg.Path+".lock", 0); err != nil { // as an earlier version leaves it
+		t.Fatal(err)
+	}
+	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd serves it: stop") {
+		t.Errorf("a second daemon, if the pid is not known: %v", err)
 	}
 	first.Close()
 	first.lock.Close() // as its death would

@@ -19,6 +19,7 @@ const (
 	MaxOwner = 64
 	MaxID    = 64
 	MaxLease = 128
+	MaxFrom  = 128
 
 	MaxSlots = 1000 // slots of a semaphore
 )
@@ -28,12 +29,15 @@ const (
 type Options struct {
 	Set                                 OptionSet
 	TTL, Wait, Max, Guard, Linger, Beat time.Duration // whole milliseconds; Wait may be Forever
+	Min, Retain                         time.Duration // whole milliseconds
 	Mode                                Mode
 	Slots                               int
 	Hold                                Hold
 	PID                                 int
 	Owner, Note, ID, Lease              string
 	Reentrant                           bool
+	All                                 bool   // of LIST: the locks of all hosts
+	From                                string // of LIST: where the next page begins
 }
 
 // OptionSet is a set of options.
@@ -56,6 +60,10 @@ const (
 	OptNote
 	OptID
 	OptLease
+	OptAll
+	OptFrom
+	OptMin
+	OptRetain
 )
 
 // Has reports whether all of options are in the set.
@@ -73,7 +81,8 @@ type optionWord struct {
 var optionWords = [...]optionWord{
 	{"ttl", OptTTL}, {"wait", OptWait}, {"mode", OptMode}, {"slots", OptSlots}, {"hold", OptHold},
 	{"pid", OptPID}, {"max", OptMax}, {"linger", OptLinger}, {"beat", OptBeat}, {"owner", OptOwner},
-	{"guard", OptGuard}, {"reentrant", OptReentrant}, {"note", OptNote}, {"id", OptID}, {"lease", OptLease},
+	{"guard", OptGuard}, {"reentrant", OptReentrant}, {"note", OptNote}, {"id", OptID}, {"lease", OptLease}, {"all", OptAll}, {"from", OptFrom},
+	{"min", OptMin}, {"retain", OptRetain},
 }
 
 // words yields the options of the set, in order.
@@ -181,6 +190,10 @@ func (o *Options) assign(which OptionSet, word string) error {
 		o.PID, err = parseCount(value, math.MaxInt32)
 	case OptMax:
 		o.Max, err = parseDuration(value)
+	case OptMin:
+		o.Min, err = parseDuration(value)
+	case OptRetain:
+		o.Retain, err = parseDuration(value)
 	case OptLinger:
 		o.Linger, err = parseDuration(value)
 	case OptBeat:
@@ -198,6 +211,11 @@ func (o *Options) assign(which OptionSet, word string) error {
 		o.ID, err = parseText(value, 1, MaxID)
 	case OptLease:
 		o.Lease, err = parseText(value, 1, MaxLease)
+	case OptAll:
+		n, err = yesNo.parse(value)
+		o.All = n == 1
+	case OptFrom:
+		o.From, err = parseText(value, 1, MaxFrom)
 	}
 	return err
 }
@@ -231,6 +249,10 @@ func (o *Options) appendValue(b []byte, which OptionSet) []byte {
 		return strconv.AppendInt(b, int64(o.PID), 10)
 	case OptMax:
 		return appendDuration(b, o.Max)
+	case OptMin:
+		return appendDuration(b, o.Min)
+	case OptRetain:
+		return appendDuration(b, o.Retain)
 	case OptLinger:
 		return appendDuration(b, o.Linger)
 	case OptBeat:
@@ -245,8 +267,12 @@ func (o *Options) appendValue(b []byte, which OptionSet) []byte {
 		return appendEscaped(b, o.Note)
 	case OptID:
 		return appendEscaped(b, o.ID)
-	default: // OptLease, the last one
+	case OptLease:
 		return appendEscaped(b, o.Lease)
+	case OptAll:
+		return append(b, yesNo.word(yesOrNo(o.All))...)
+	default: // OptFrom, the last one
+		return appendEscaped(b, o.From)
 	}
 }
 

@@ -200,6 +200,8 @@ func (r *Request) complete() error {
 		return Errorf(CodeOption, "%s needs %s", r.Verb, missing)
 	case r.Has(OptLease | OptPID):
 		return Errorf(CodeOption, "lease= and pid= exclude each other: each says which lease is meant")
+	case r.Has(OptFrom) && !r.All:
+		return Errorf(CodeOption, "from= needs all=yes")
 	case r.Has(OptPID) && g.options.Has(OptHold) && r.Hold != HoldPID:
 		return Errorf(CodeOption, "pid= needs hold=pid")
 	}

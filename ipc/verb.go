@@ -51,8 +51,8 @@ func (g *grammar) needs() string {
 }
 
 const (
-	tryOptions = OptTTL | OptMode | OptSlots | OptHold | OptPID | OptMax | OptLinger |
-		OptBeat | OptOwner | OptGuard | OptReentrant | OptNote | OptID
+	tryOptions = OptTTL | OptMode | OptSlots | OptHold | OptPID | OptMax | OptMin | OptLinger |
+		OptBeat | OptOwner | OptGuard | OptReentrant | OptNote | OptID | OptRetain
 	whichLease = OptLease | OptPID
 )
 
@@ -62,12 +62,12 @@ var grammars = [...]grammar{
 	VerbUnlock: {name: "UNLOCK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptWait},
 	VerbCancel: {name: "CANCEL", form: " tag", minWords: 1, maxWords: 1},
 	VerbAdmit:  {name: "ADMIT", form: " node|all", minWords: 1, maxWords: 1},
-	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptTTL},
+	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptTTL | OptMode},
 	VerbCheck:  {name: "CHECK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
 	VerbResume: {name: "RESUME", form: " name[,name...]", maxNames: MaxNames, options: OptLease | OptOwner, required: OptLease},
 	VerbBeat:   {name: "BEAT", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
 	VerbWho:    {name: "WHO", form: " name", maxNames: 1},
-	VerbList:   {name: "LIST"},
+	VerbList:   {name: "LIST", options: OptAll | OptFrom},
 	VerbStatus: {name: "STATUS"},
 	VerbForce:  {name: "FORCE", form: " name", maxNames: 1},
 	VerbPing:   {name: "PING"},

@@ -21,7 +21,7 @@ import (
 // together. It also retries about four times per ttl, and when the holder's lease may have
 // expired. If no quorum of nodes supports tracking, it retries at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquiring{q: q, r: &r, since: q.clock(), guard: starvationGuard{need: q.rules.reserveAfter}}
+	a := acquiring{q: q, r: &r, since: q.clock(), guard: starvationGuard{need: q.rules.reserveAfter}, policy: retryPolicy{until: -1}}
 	defer a.end()
 	if r.Intent != nil {
 		a.waiter, a.target = r.Intent.waiter, r.Intent.target
@@ -48,8 +48,8 @@ type acquiring struct {
 	q         *Quorum
 	r         *Request
 	target    target
-	pending   *attempt // begun by HandOver, and not finished by any Acquire yet
-	policy    *retryPolicy
+	pending   *attempt     // begun by HandOver, and not finished by any Acquire yet
+	policy    retryPolicy  // without a limit until run has set it
 	waiter    *node.Waiter // nil: it does not listen
 	slotTries int          // attempts for a slot that a node reported as free
 	splits    int          // attempts in a row that split the votes
@@ -77,7 +77,7 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 	if a.r.Yield {
 		a.pause(ctx, a.q.yielding(a.r.lock()))
 	}
-	a.policy = a.q.newRetryPolicy(a.r, a.since, a.q.clock())
+	a.policy = newRetryPolicy(a.q, a.r, a.since, a.q.clock())
 	if a.pending == nil && !a.enterFirst(ctx) {
 		return nil, a.q.errOverloaded(a.r.lock())
 	}
@@ -108,7 +108,7 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 // It reports whether to make the attempt.
 func (a *acquiring) enterFirst(ctx context.Context) bool {
 	arrived := a.q.clock()
-	a.admitted = a.q.limiter.enterFirst(ctx, a.r.Holder.UID, a.r.Enough, a.policy.left(arrived))
+	a.admitted = a.q.limiter.enterFirst(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.left(arrived))
 	a.policy.notAsked(a.q.clock() - arrived)
 	return a.admitted || ctx.Err() != nil
 }
@@ -117,7 +117,7 @@ func (a *acquiring) enterFirst(ctx context.Context) bool {
 // reports whether to make the attempt.
 func (a *acquiring) enter(ctx context.Context) (again bool) {
 	arrived := a.q.clock()
-	a.admitted = a.q.limiter.enter(ctx, a.r.Holder.UID, a.r.Enough, a.policy.over(arrived))
+	a.admitted = a.q.limiter.enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.over(arrived))
 	a.policy.notAsked(a.q.clock() - arrived)
 	return a.admitted || ctx.Err() != nil
 }
@@ -193,10 +193,10 @@ func (a *acquiring) listen() {
 }
 
 // pause waits for delay, or until the lock may be free. It returns false if the caller
-// closed Request.Enough.
+// closed Request.StopRetrying.
 func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool) {
 	if delay == 0 { // earlier notifications do not matter
-		return !isClosed(a.r.Enough)
+		return !isClosed(a.r.StopRetrying)
 	}
 	done := ctx.Done()
 	if ctx.Err() != nil {
@@ -226,7 +226,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 			return true
 		case <-done:
 			return true
-		case <-a.r.Enough:
+		case <-a.r.StopRetrying:
 			return false
 		case <-a.q.closing:
 			return true // the next attempt fails, and its error says why

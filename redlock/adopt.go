@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -87,21 +88,27 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 	}
 	known[r.Token] = true
 	q.slots.hold(&t)
-	return &Lease{
-		keeper:      q.keeper,
-		target:      t,
-		token:       r.Token,
-		fence:       r.Fence,
-		maybeOn:     q.anywhere(),
-		kept:        r.Keep,
-		since:       r.Since,
-		end:         r.End,
-		guard:       r.Guard,
-		ttl:         r.TTL,
-		next:        r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process would have extended it
-		deadline:    q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
-		onConfirmed: func() {}, // replaced by begin if Wait waits for the lease
-	}, nil
+	l := &Lease{
+		keeper:   q.keeper,
+		target:   t,
+		token:    cmp.Or(r.Former, r.Token),
+		fence:    r.Fence,
+		maybeOn:  q.anywhere(),
+		kept:     r.Keep,
+		since:    r.Since,
+		end:      r.End,
+		guard:    r.Guard,
+		ttl:      r.TTL,
+		next:     r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process would have extended it
+		deadline: q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
+		more:     &leaseExtra{onConfirmed: func() {}, id: r.Grant}, // begin replaces onConfirmed if Wait waits for the lease
+	}
+	l.adoptExchange(r, now)
+	l.downgraded = t.kind == script.KindShared // nodes may still have it as exclusive
+	if end := q.rules.adoptedBlock(r.Fence); end > r.Fence {
+		l.more.host = newHostLease(l, MaxBlock, end, now, now)
+	}
+	return l, nil
 }
 
 // begin arms the timer that reports LOST. It returns false if LOST is due already: such a
@@ -111,7 +118,7 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 	held = now < l.lossDue()
 	if held && l.extendable() {
 		a.unconfirmed.Add(1)
-		l.onConfirmed = sync.OnceFunc(a.countConfirmed)
+		l.more.onConfirmed = sync.OnceFunc(a.countConfirmed)
 	}
 	l.arm(now)
 	return held
@@ -163,7 +170,7 @@ func (q *Quorum) Abandon(r Record) error {
 		return err
 	}
 	t.slot = 0 // this process has reserved no slot for it
-	release := func() { q.abandon(&t, r.Token, q.anywhere()) }
+	release := func() { q.abandon(&t, tokens{r.Token, r.Former}, q.anywhere()) }
 	release()
 	time.AfterFunc(node.SilenceLimit(q.options.NodeTimeout), release)
 	return nil
@@ -196,7 +203,7 @@ func (q *Quorum) targetOf(r *Record) (target, error) {
 		return target{}, r.bad("place %d of %d", r.Slot, r.Slots)
 	case place != r.Slot:
 		return target{}, r.bad("its token is of place %d, and it of %d", place, r.Slot)
-	case !isToken(token):
+	case !isToken(token) || r.Former != "" && (r.Slots > 0 || !isToken(r.Former)):
 		return target{}, r.bad("its token is none of this program's")
 	}
 	t := q.target(&wish)
@@ -215,6 +222,8 @@ func (q *Quorum) checkLease(r *Record, now time.Duration) error {
 		return r.bad("ttl %v: not whole milliseconds", r.TTL)
 	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
 		return r.bad("guard %v: must be between 0 and half of the ttl, %v", r.Guard, r.TTL/maxGuardShare)
+	case r.Grant != "" && !isTokenID(r.Grant):
+		return r.bad("its grant %q is none of this program's", r.Grant)
 	case !script.IsFence(r.Fence):
 		return r.bad("fencing token %d: must be between 1 and %d", r.Fence, uint64(script.MaxFence))
 	case r.Since <= 0 || r.Since > now:
@@ -232,8 +241,11 @@ func isToken(token string) bool {
 	if !holderOf(token).Known() || !utf8.ValidString(token) {
 		return false
 	}
-	if _, err := base64.RawURLEncoding.DecodeString(token[:tokenID]); err != nil {
-		return false
-	}
-	return strings.IndexFunc(token, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	return isTokenID(token[:tokenID]) && strings.IndexFunc(token, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+// isTokenID reports whether newTokenID can have returned id.
+func isTokenID(id string) bool {
+	_, err := base64.RawURLEncoding.DecodeString(id)
+	return err == nil && len(id) == tokenID
 }

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -25,6 +27,8 @@ type attempt struct {
 	waiter      *node.Waiter        // nil: the attempt does not listen
 	reservation time.Duration       // if refused, reserve the lock for the waiter for so long; 0: do not
 	b           *ballot.Ballot
+	pass        *pass  // passes the lock on instead, while that is possible; nil: it does not
+	left        uint64 // the next fencing token of a block that was lost; 0: none was
 	grant
 }
 
@@ -33,6 +37,7 @@ type grant struct {
 	target
 	token    string
 	fence    uint64 // the proposal, until it is granted
+	blockEnd uint64 // the last fencing token that is reserved; the same as fence: no other is
 	wanted   bool   // other clients wait for the lock
 	maybeOn  *node.NodeSet
 	deadline time.Duration
@@ -52,13 +57,14 @@ func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt
 
 // begin sends the attempt to the nodes and does not wait for them.
 func (a *attempt) begin() {
+	a.reserveBlock(0)
 	o := script.Operation{Token: a.token, TTL: a.r.TTL, Fence: a.fence}
 	a.send(node.Call{Ops: a.taking(a.b.Ask(a.width()), o), Voter: a.b})
 }
 
 func (a *attempt) send(c node.Call) {
-	if a.r.Noting != nil {
-		a.r.Noting(a.record())
+	if a.r.BeforeAttempt != nil {
+		a.r.BeforeAttempt(a.record())
 	}
 	c.Op, c.Placed = a.b.Op, a.maybeOn
 	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
@@ -69,7 +75,29 @@ func (a *attempt) send(c node.Call) {
 		}
 		c.Subscription = a.waiter.Subscribe()
 	}
+	if a.b.RaiseTo > 0 {
+		c.Ops = a.each(c.Ops, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: a.q.rules.writeBack(a.fence, a.b.RaiseTo)})
+	}
 	a.q.call(c, a.start)
+}
+
+// reserveBlock makes the nodes raise the counters to the end of the block of fencing tokens
+// in the same call, if the request wants a block. least is known to be above the counters
+// of most nodes; 0: nothing is known. If this host's wall clock is ahead of the nodes'
+// clocks, they do not use the proposal, and must not count up to it either: then the first
+// confirmation reserves the block.
+func (a *attempt) reserveBlock(least uint64) {
+	if a.r.Block <= 1 || a.kind != "" {
+		return
+	}
+	limit := a.q.admission.ReserveLimit(a.start)
+	first := least
+	if a.fence <= limit {
+		first = max(first, a.fence)
+	}
+	if end := a.q.rules.reserve(first, a.r.Block, limit); first > 0 && end > first {
+		a.b.RaiseTo = end
+	}
 }
 
 // reserving returns the reservations of all names, in an order that is the same for all
@@ -82,6 +110,11 @@ func (a *attempt) reserving() []script.Operation {
 
 // finish waits for the outcome and returns the lease or the refusal.
 func (a *attempt) finish(ctx context.Context) (*Lease, error) {
+	if a.pass != nil {
+		if l, err := a.finishPass(ctx); l != nil || err != nil {
+			return l, err
+		}
+	}
 	q, b := a.q, a.b
 	q.await(ctx, b)
 	now := q.clock()
@@ -94,6 +127,7 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	a.age(q.admission.TotalMissed())
 	if a.isWon(ctx, b, now) {
 		q.counts.grants.Add(1)
+		a.fence = q.rules.afterLoss(a.fence, a.left)
 		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
 	}
 	a.abandon()
@@ -107,7 +141,13 @@ func (a *attempt) age(missed time.Duration) {
 }
 
 // abandon releases what the attempt may have taken. It does not wait for the nodes.
-func (a *attempt) abandon() { a.q.abandon(&a.target, a.token, a.maybeOn) }
+func (a *attempt) abandon() {
+	if a.pass != nil {
+		a.pass.abandon()
+		return
+	}
+	a.q.abandon(&a.target, tokens{now: a.token}, a.maybeOn)
+}
 
 // isWon reports whether the ballot was won in time, and the caller still waits.
 func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
@@ -115,23 +155,40 @@ func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration
 }
 
 // agreeOnToken ensures that a quorum of nodes has both the lock and a counter of at least
-// the fencing token. The token is the largest that a granting node returned. If a quorum
-// returned that same token, nothing is left to do. Otherwise agreeOnToken writes it back,
-// and a node counts only if this attempt still holds the lock there. Without that condition
-// two attempts could be granted the same token. It returns the ballot that decides.
+// the fencing token, or of the end of its block. The token is the largest that a granting
+// node returned. If the counters of a quorum are not below it, nothing is left to do.
+// Otherwise agreeOnToken writes it back, and a node counts only if this attempt still holds
+// the lock there. Without that condition two attempts could be granted the same token. It
+// returns the ballot that decides.
 func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
 	q := a.q
 	fence, nodes := a.b.Fence()
 	a.fence = fence
 	if q.rules.needsNoWriteBack(nodes, q.quorum) {
+		a.blockEnd = max(a.b.Reserved(), fence)
 		return a.b
 	}
 	q.counts.writeBacks.Add(1)
 	back := q.newBallot("fence", ballot.IsGrant)
-	ops := a.each(back.Ask(a.width()), script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: fence})
-	q.call(node.Call{Op: back.Op, Ops: ops, Voter: back}, q.clock())
+	back.Width = a.width()
+	a.blockEnd = q.rules.reserve(fence, a.r.Block, q.admission.ReserveLimit(q.clock()))
+	ops := a.each(nil, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: q.rules.writeBack(fence, a.blockEnd)})
+	q.call(node.Call{Op: back.Op, Ops: ops, Voter: &writeBackVoter{granted: a.b, back: back}}, q.clock())
 	q.await(ctx, back)
 	return back
+}
+
+// writeBackVoter counts the answers to a write-back. A node counts only if its own token
+// was among those of which the largest was chosen. A node that granted the attempt later
+// may have returned a larger one, because another client's block lies below that.
+type writeBackVoter struct{ granted, back *ballot.Ballot }
+
+// Vote counts a node's answer.
+func (v *writeBackVoter) Vote(node int, replies []Reply, failure *NodeError) {
+	if failure == nil && !v.granted.HasGranted(node) {
+		replies = []Reply{{}} // it does not count
+	}
+	v.back.Vote(node, replies, failure)
 }
 
 // propose returns a fencing token to propose: the wall clock in microseconds, and never the
@@ -178,10 +235,19 @@ func (b *PendingAttempt) Abandon() {
 func (b *PendingAttempt) claim() bool { return !b.used.Swap(true) }
 
 // HandOver releases the lock, as BeginRelease does, and acquires it for another client on
-// this host in the same ballot. Each node exchanges the tokens. So no other client comes in
-// between, and waiters on other hosts are not woken. A node that does not hold the lock
-// takes part again. The result is a new grant with its own fencing token. A node that
-// cannot grant it still releases the old token.
+// this host. The result is a new grant with its own fencing token, and this lease has ended.
+//
+// HandOver passes the lock on without asking a node if all of this is true: the nodes
+// confirmed at most PassWindow ago that this host holds the lock, a fencing token of the
+// block is left (Request.Block), r.Keep is set, and at least half of r.TTL is left. The
+// token on the nodes stays the same. Acquire checks this again, right before it returns the
+// new lease. If it is not true any more, Acquire begins the ballot below. The
+// PendingRelease of a pass is complete at once; what Then was given is called as soon as
+// the token has another holder or was released.
+//
+// Otherwise one ballot does both: each node exchanges the tokens. So no other client comes
+// in between, and waiters on other hosts are not woken. A node that does not hold the lock
+// takes part again. A node that cannot grant it still releases the old token.
 //
 // HandOver is for exclusive locks, and r must name the same locks. HandOver returns the
 // errors of BeginRelease, and ErrRequest. After ErrRequest the lease is unchanged.
@@ -191,27 +257,35 @@ func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 		return nil, nil, err
 	}
 	t := q.target(&r)
-	if l.kind != "" || t.kind != "" || !l.isAbout(&t) {
+	if l.kind != "" || l.isDowngraded() || t.kind != "" || !l.isAbout(&t) {
 		return nil, nil, fmt.Errorf("redlock: %w: %s is not what a lease of %s can be handed over for", ErrRequest, r.lock(), l.name())
 	}
 	now := q.clock()
-	if err := l.finish(released, "", now); err != nil {
+	if p := l.passOn(&r, now); p != nil {
+		return p.release, &PendingAttempt{attempt: &attempt{q: q, r: &r, pass: p, grant: grant{target: t}}}, nil
+	}
+	if err := l.finishExclusive(now); err != nil {
 		return nil, nil, err
 	}
 	q.keeper.forget(l)
-	q.counts.handOvers.Add(1)
 	release := l.releasing()
 	a := q.newAttempt(&r, &t, now)
 	a.handOver(l, release, now)
 	return release, &PendingAttempt{attempt: a}, nil
 }
 
-// handOver sends the exchange to the nodes.
+// handOver sends the exchange to the nodes. The lease from is released, or lost.
 func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Duration) {
-	gives := a.q.releaseCall(&from.target, from.token, from.maybeOn, release, now)
+	a.q.counts.handOvers.Add(1)
+	a.reserveBlock(from.lastReserved() + 1)
+	has := from.tokens()
+	gives := a.q.releaseCall(&from.target, has, from.maybeOn, release, now)
+	if has.former != "" { // a node that has it still does not exchange the other one
+		a.q.abandon(&from.target, tokens{now: has.former}, from.maybeOn)
+	}
 	release.b.Width = 1 // handOverVoter passes it one reply per node
 	a.b.Width = a.width()
-	o := script.Operation{Op: script.HandOver, OldToken: from.token, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
+	o := script.Operation{Op: script.HandOver, OldToken: has.now, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
 	a.send(node.Call{Ops: a.each(nil, o), Release: &gives, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
 }
 
@@ -238,3 +312,122 @@ func (e *handOverVoter) Vote(node int, replies []Reply, failure *NodeError) {
 	}
 	e.acquired.Vote(node, replies, failure)
 }
+
+// refusal says why a ballot was not won.
+func (a *attempt) refusal(b *ballot.Ballot) error {
+	q, name := a.q, a.name()
+	switch {
+	case b.LacksQuorum():
+		return q.noQuorum(name, b)
+	case b.Won():
+		e := q.noQuorum(name, b)
+		e.Failed = append(e.Failed, errTooLate(b.Op))
+		return e
+	case b.Op == "fence":
+		e := q.noQuorum(name, b)
+		e.Failed = append(e.Failed, errLockGone(b.Refused))
+		return e
+	}
+	e := heldBy(name, b)
+	if e.split {
+		q.counts.splits.Add(1)
+	}
+	return e
+}
+
+// errLockGone is the error of an attempt whose lock went away while its fencing token
+// was written back.
+func errLockGone(nodes int) *NodeError {
+	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
+		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
+}
+
+// errOverloaded returns the error of an attempt that waited for others and was not sent.
+func (q *Quorum) errOverloaded(name string) error {
+	return &NoQuorumError{Name: name, Needed: q.quorum, Retry: q.options.NodeTimeout, Failed: []*NodeError{{
+		Node: "this host", Op: "acquire", Failure: FailedFull,
+		Err: errors.New("it was not sent to the nodes: too many attempts of this host are under way, and the nodes have answered none of them in time"),
+	}}}
+}
+
+// errTooLate is the error of a ballot that was won when its validity was over.
+func errTooLate(op string) *NodeError {
+	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,
+		Err: errors.New("the answers came when the lease would have been over already")}
+}
+
+func (q *Quorum) noQuorum(name string, b *ballot.Ballot) *NoQuorumError {
+	b.NoteUnreachable(q.lanes)
+	e := &NoQuorumError{
+		Name:    name,
+		Granted: b.Granted,
+		Needed:  b.Quorum,
+		Failed:  b.Failures(),
+		Retry:   q.options.NodeTimeout,
+	}
+	var endless bool
+	switch e.Quarantine, endless = q.quarantineLeft(e.Failed); {
+	case e.Quarantine > 0:
+		e.Retry = e.Quarantine
+		e.Sources = slices.ContainsFunc(q.Status().Nodes, NodeStatus.Wanting)
+	case endless:
+		e.Retry = max(e.Retry, endlessRetry)
+	}
+	return e
+}
+
+// endlessRetry is when another attempt makes sense where a quarantine ends only with the
+// return of other nodes, or an ADMIT: to ask at each NodeTimeout finds out nothing else.
+const endlessRetry = time.Second
+
+// quarantineLeft is how long it takes until a quorum can vote where quarantines
+// are all that is in the way; 0 where something else is. endless tells of one that waits
+// for more than time.
+func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, endless bool) {
+	var left []time.Duration
+	for _, failure := range failures {
+		if failure.Failure != FailedQuarantined {
+			continue
+		}
+		e := (*QuarantineError)(nil)
+		switch {
+		case errors.As(failure.Err, &e):
+			left = append(left, max(e.Left, time.Millisecond))
+		case redis.IsServerError(failure.Err): // it has only just said so
+			left = append(left, q.admission.LongestTTL())
+		default:
+			endless = true
+		}
+	}
+	able := len(q.lanes) - len(failures)
+	return untilQuorum(left, q.quorum-able), endless
+}
+
+// heldBy names the holder that most nodes showed, and how long its lease lasts
+// where it lasts longest.
+func heldBy(name string, b *ballot.Ballot) *HeldError {
+	shown, kind := tally(b.Answers), b.KindShown()
+	e := &HeldError{Name: name, Shared: kind == script.KindShared || kind == script.KindWriter, Waiting: script.IsWaiting(kind), Slots: script.SlotsOf(kind)}
+	if len(shown) > 0 && (2*shown[0].Held > b.Refused || e.Shared || e.Slots > 0) {
+		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, isForeign(&shown[0])
+		e.token, e.retained = shown[0].token, kind == script.KindRetained
+	}
+	if e.Slots > 0 {
+		e.TTL = b.Soonest()
+	}
+	e.free = b.FreePlace()
+	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.Unheard())
+	if kind == "" && e.token == "" && b.Barred() { // with values that are not the same
+		e.Holder, e.TTL, e.split = Holder{}, Endless, false
+		e.foreign = !slices.ContainsFunc(shown, func(h Holding) bool { return !isForeign(&h) })
+	}
+	return e
+}
+
+// mostShown is how much the nodes show of a value that is none of ours: see ballot.lua.
+const mostShown = 4096
+
+// isForeign reports whether the holder is another Redlock client, which deletes no wake-up
+// key: the lock's key itself is watched, which takes reading it. A large value is not read
+// again and again.
+func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }

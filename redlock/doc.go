@@ -28,7 +28,7 @@
 //     it sends the first byte (Redis, "Distributed locks").
 //   - [Lease.Fence] orders grants: if an attempt began after another grant, its token is
 //     larger. No two tokens are equal, except for readers whose requests overlap. Both hold
-//     even if clocks jump or a holder sleeps past its deadline. They require that no quorum of
+//     even if clocks jump (with one exception, see below) or a holder sleeps past its deadline. They require that no quorum of
 //     nodes loses its counters at once; [CountersLost] reports such a loss.
 //   - If a holder dies, its lock can be taken again within one ttl.
 //   - Locks work as long as a quorum (⌊N/2⌋+1 of the nodes) may vote and answers within the
@@ -162,17 +162,32 @@
 // whether others wait. A client that hands over should let them acquire the lock now and then
 // (Request.Yield).
 //
+// # Passing a lock on
+//
+// HandOver asks no node at all if the nodes confirmed at most [PassWindow] ago that this host holds
+// the lock. The token on the nodes then stays, and one grant after the other uses it. Each grant
+// has its own ID and fencing token. The fencing tokens come from a block that the nodes reserved
+// with the lock (Request.Block). So a grant elsewhere always has a larger one.
+//
+// While a lock is passed on, the client confirms it every 17 ms in the background. A confirmation
+// extends the lease, reserves more fencing tokens, and tells whether other clients wait
+// ([Lease.Wanted]). Only nodes that have held the token since the grant count: if the key was
+// repaired, another client could have held the lock there in between.
+//
+// [Quorum.Force] first has the nodes note the token, so that no confirmation succeeds any more. It
+// deletes the token when the last one does not count any more.
+//
 // # Leases that outlast the process
 //
 // A lease is on the nodes. Another process on the same host can continue it if it has the lease's
 // [Record]: see [Quorum.Adopt]. To allow that, a process records:
 //
-//   - what an attempt may take, before its first byte is sent (Request.Noting);
+//   - what an attempt may take, before its first byte is sent (Request.BeforeAttempt);
 //   - a grant, before it reports the grant to anybody;
 //   - a release, before it begins the release;
 //   - a loss, before it reports the loss;
-//   - a deadline, after it moved (Options.Moved, Options.Aged). An older deadline is shorter and as
-//     safe.
+//   - a deadline, after it moved (Options.DeadlineChanged, Options.DeadlinesMovedBack). An older
+//     deadline is shorter and as safe.
 //
 // [Quorum.Abandon] releases what was under way when the process ended. No record outlasts the
 // boot, because deadlines are instants on CLOCK_BOOTTIME.
@@ -207,7 +222,8 @@
 // check the fencing token.
 //
 // If a node's clock is set forward, the client notices within a second. The lock may be granted to
-// another client in between. If a virtual machine is paused and its CLOCK_BOOTTIME stops, the host
+// another client in between. A grant that is passed on within [PassWindow] may then have a smaller
+// fencing token than that one. If a virtual machine is paused and its CLOCK_BOOTTIME stops, the host
 // notices only afterwards.
 //
 // A vote that a running Redis loses without a trace in INFO goes unnoticed. Examples are DEBUG

@@ -40,10 +40,11 @@ type HeldError struct {
 	// slots.
 	Slots int
 
-	foreign bool   // another Redlock client's lock: its release deletes no wake-up key
-	split   bool   // no attempt can have won
-	free    int    // a slot that is not taken; 0: not known
-	token   string // the holder's; "": most nodes do not show the same one
+	retained bool   // the holder's host may not need the lock: it gives it up if a client waits
+	foreign  bool   // another Redlock client's lock: its release deletes no wake-up key
+	split    bool   // no attempt can have won
+	free     int    // a slot that is not taken; 0: not known
+	token    string // the holder's; "": most nodes do not show the same one
 }
 
 func (e *HeldError) Error() string {

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,21 +13,35 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Repeatable has a Quorum take its random times from a test, and leave nothing
-// to the scheduler of Go.
-func Repeatable(o *Options, jitter func(who string, n time.Duration) time.Duration) {
+// FixRandomTimes makes a Quorum take its random times from a test. Its lanes do not wait for
+// other goroutines to add calls, which would depend on Go's scheduler.
+func FixRandomTimes(o *Options, jitter func(who string, n time.Duration) time.Duration) {
 	r := o.ownRules()
 	r.Jitter = jitter
 	r.Gather = func() {}
 }
 
-// TokenOf is a token of a holder's, or the mark of one who waits.
+// FillWindows lets a lane send as many groups at once as it may on any connection, even if
+// the round trip is short.
+func FillWindows(o *Options) {
+	o.ownRules().GroupsUnderWay = func(int) int { return node.MaxUnderWay }
+}
+
+// TokenOf returns a new token of a holder, or the writer intent of a waiter.
 func TokenOf(h Holder) string { return newToken(h) }
 
-// KeepSoon has the nodes keep a lock for who was refused once.
-func KeepSoon(o *Options) { o.ownRules().reserveAfter = 1 }
+// ReserveSoon gives a waiter a reservation after one other holder.
+func ReserveSoon(o *Options) { o.ownRules().reserveAfter = 1 }
 
-// ownRules are rules that may be changed for this Quorum alone.
+// ExchangeSoon has the token of a lock that was passed on exchanged sooner, or never.
+func ExchangeSoon(o *Options, soon bool) {
+	o.ownRules().exchangeAfter = time.Hour
+	if soon {
+		o.ownRules().exchangeAfter = PassWindow + 10*time.Millisecond
+	}
+}
+
+// ownRules returns a copy of the rules that only this Quorum uses, to be changed.
 func (o *Options) ownRules() *rules {
 	own := soundRules
 	if o.rules != nil {
@@ -36,7 +51,7 @@ func (o *Options) ownRules() *rules {
 	return o.rules
 }
 
-// Without has a Quorum do without one of the rules that safety rests on.
+// Without makes a Quorum break one of the rules that safety rests on.
 func Without(o *Options, rule string) {
 	spoil, ok := spoiled[rule]
 	if !ok {
@@ -45,7 +60,7 @@ func Without(o *Options, rule string) {
 	spoil(o.ownRules())
 }
 
-// spoiled are the rules as somebody might get them wrong.
+// spoiled breaks each rule as a mistaken change of the code would.
 var spoiled = map[string]func(*rules){
 	"quorum of half the nodes": func(r *rules) { r.quorum = func(nodes int) int { return max(1, nodes/2) } },
 	"one token for all attempts": func(r *rules) {
@@ -65,6 +80,20 @@ var spoiled = map[string]func(*rules){
 	"release at LOST":              func(r *rules) { r.releaseAt = func(now, _ time.Duration) time.Duration { return now } },
 	"lapsed lease extended":        func(r *rules) { r.isAlive = func(error) bool { return true } },
 	"extension that shortens":      func(r *rules) { r.laterDeadline = func(_, extended time.Duration) time.Duration { return extended } },
+	"pass window from the answer":  func(r *rules) { r.confirmedAt = func(_, answered time.Duration) time.Duration { return answered } },
+	"pass window not read again":   func(r *rules) { r.stillPasses = func(_, gone bool) bool { return !gone } },
+	"pass to a client that is gone": func(r *rules) {
+		r.stillPasses = func(fresh, _ bool) bool { return fresh }
+	},
+	"lost lease passed on":                 func(r *rules) { r.mayBePassed = func(error) bool { return true } },
+	"retained although others wait":        func(r *rules) { r.heedsWanted = func(bool) bool { return false } },
+	"write-back to the start of the block": func(r *rules) { r.writeBack = func(fence, _ uint64) uint64 { return fence } },
+	"block used after a loss": func(r *rules) {
+		r.afterLoss = func(granted, left uint64) uint64 { return cmp.Or(left, granted) }
+	},
+	"FORCE that does not wait":      func(r *rules) { r.forceWait = func() time.Duration { return 0 } },
+	"block handed out again":        func(r *rules) { r.adoptedBlock = func(fence uint64) uint64 { return fence + MaxBlock } },
+	"repaired node confirms a pass": func(r *rules) { r.countsForPass = func(bool) bool { return true } },
 	"lapsed lease adopted": func(r *rules) {
 		r.adoptedDeadline = func(_, now, ttl time.Duration) time.Duration { return now + ttl - drift(ttl) }
 	},
@@ -95,7 +124,15 @@ var spoiled = map[string]func(*rules){
 	"former node believed": func(r *rules) {
 		r.admission.Supersedes = func() bool { return false }
 	},
-	"repair counts at once": func(r *rules) { r.countsForExtension = func(bool) bool { return true } },
+	"later groups counted as not sent": func(r *rules) {
+		r.InDoubt = func(underWay int) int { return min(underWay, 1) }
+	},
+	"downgrade by a minority":     func(r *rules) { r.isExtended = func(granted, _ int) bool { return granted > 0 } },
+	"downgrade asked for once":    func(r *rules) { r.asksToShare = func(downgraded, first bool) bool { return downgraded && first } },
+	"repaired as exclusive":       func(r *rules) { r.repairsAsShared = func(bool) bool { return false } },
+	"list of a node too few":      func(r *rules) { r.walks = func(nodes, quorum int) int { return nodes - quorum } },
+	"minority taken for a holder": func(r *rules) { r.isPossible = func(shown, _, _ int) bool { return shown > 0 } },
+	"repair counts at once":       func(r *rules) { r.countsForExtension = func(bool) bool { return true } },
 	"quarantine by uptime": func(r *rules) {
 		r.admission.QuarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
 	},
@@ -139,13 +176,13 @@ func releasesFirst(waiting []node.Call) []node.Call {
 	return waiting
 }
 
-// CounterFieldOf is the field of the fencing counter that a key has.
+// CounterFieldOf returns the field that holds the fencing counter of a key.
 func CounterFieldOf(key string) string {
 	field := script.CounterOf(key)
 	return string(field[:])
 }
 
-// WhenWon has then be called before each look at whether an attempt was won in time.
+// WhenWon makes a Quorum call then before it checks whether an attempt was won in time.
 func WhenWon(o *Options, then func()) {
 	o.ownRules().inTime = func(now, deadline time.Duration) bool {
 		then()
@@ -153,8 +190,8 @@ func WhenWon(o *Options, then func()) {
 	}
 }
 
-// WhenConfirmed has then be called when a quorum has extended a lease that does not know
-// it yet, and when one has granted it.
+// WhenConfirmed makes a Quorum call then when a quorum of nodes has granted or extended a
+// lease, before the lease has its new deadline.
 func WhenConfirmed(o *Options, then func()) {
 	o.ownRules().start = func(start, won time.Duration) time.Duration {
 		then()
@@ -162,14 +199,23 @@ func WhenConfirmed(o *Options, then func()) {
 	}
 }
 
-// Missed has it come out that this host's clock missed so much.
+// WhenConfirming makes a Quorum call then before it sends the confirmation of a lease that is
+// passed on. (It also calls then before it writes fencing tokens back.)
+func WhenConfirming(o *Options, then func()) {
+	o.ownRules().writeBack = func(fence, blockEnd uint64) uint64 {
+		then()
+		return soundRules.writeBack(fence, blockEnd)
+	}
+}
+
+// Missed makes the Quorum learn that this host's clock missed a duration.
 func (q *Quorum) Missed(d time.Duration) {
 	q.admission.AddMissed(d)
 	q.keeper.age()
 }
 
-// Gate has all lanes wait in pass before they take what was handed over.
+// Gate makes all lanes call pass before they take the calls that wait for them.
 func Gate(o *Options, pass func()) { o.ownRules().Gather = pass }
 
-// LaterWord is that of an epoch after the one that says so.
+// LaterWord returns a word that is later than the one in the given epoch.
 func LaterWord(text string) string { return admission.LaterWord(text) }

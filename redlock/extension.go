@@ -25,10 +25,13 @@ type extension struct {
 	ttls      []time.Duration
 	done      chan struct{} // closed when every lease is decided
 
-	changes bool   // the leases take over their ttls
-	decided func() // called when every lease is decided and enough nodes have answered; may be nil
+	passed    []confirmation // by lease, of those that are passed on; nil: none is
+	exchanges uint64         // leases whose tokens are exchanged, as bits
+	first     int            // operations before those of the leases
+	changes   bool           // the leases take over their ttls
+	decided   func()         // called when every lease is decided and enough nodes have answered; may be nil
 
-	mu       sync.Mutex // guards what follows; released before a lease is notified; no other mutex is taken inside it
+	mu       sync.Mutex // guards what follows, and the counts of passed; released before a lease is notified; only a hostLease's mutex is taken inside it
 	granted  []uint8    // by lease
 	refused  []uint8
 	missing  []uint64 // by lease: nodes that did not hold it, as bits
@@ -69,15 +72,23 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 // ask sends the calls to the nodes and arms the timer that bounds their answers.
 func (e *extension) ask() {
 	ops := make([]script.Operation, 0, len(e.leases))
+	var first []script.Operation
 	for i, l := range e.leases {
-		ops = l.each(ops, script.Operation{Op: script.Extend, Token: l.token, TTL: e.ttls[i]})
+		o := e.operation(i, l)
+		if ops = l.each(ops, o); o.Op == script.Downgrade && o.OldToken != "" {
+			o.Op = script.Exchange
+			first = l.each(first, o)
+		}
+	}
+	if first != nil { // a node exchanges the token before it makes the lease shared
+		e.first, ops = len(first), append(first, ops...)
 	}
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)
 	e.mu.Unlock()
 	// The keeper bounds how many extensions it has under way. The extensions that clients
 	// request are not bounded. They need not be: the keeper extends kept leases anyway.
-	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1, Urgent: e.decided != nil, Voter: e}, e.start)
+	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1 || e.first > 0, Urgent: e.decided != nil, Voter: e}, e.start)
 }
 
 // Vote counts one node's answers, and notifies the leases that they decide.
@@ -85,13 +96,14 @@ func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	o := e.count(node, replies, failure)
 	e.tell(o)
 	for _, i := range o.repair {
-		e.leases[i].repair(1 << node)
+		e.leases[i].current().repair(1 << node)
 	}
 }
 
 // outcomes lists the leases that one answer decided, by index.
 type outcomes struct {
 	confirmed, gone, undecided []int
+	passable                   []int // a quorum of nodes confirmed that they may be passed on
 	repair                     []int // confirmed earlier, and not held by the node that answered
 	last                       bool  // every lease is decided now
 	over                       bool  // and enough nodes have answered
@@ -99,13 +111,14 @@ type outcomes struct {
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
 	if failure == nil {
-		replies = e.byLease(replies)
+		replies = e.byLease(replies[e.first:])
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.answered |= 1 << node
 	if failure == nil {
 		e.voters |= 1 << node
+		defer func() { o.passable = e.countPassed(node, replies) }()
 	}
 	if e.open == 0 {
 		return e.countLate(node, replies)
@@ -145,6 +158,9 @@ func (e *extension) byLease(replies []Reply) []Reply {
 	one := make([]Reply, len(e.leases))
 	for i, l := range e.leases {
 		one[i] = slices.MinFunc(replies[:l.width()], worse)
+		if one[i].Int == 1 && slices.ContainsFunc(replies[:l.width()], func(r Reply) bool { return r.Int == confirmedAndWanted }) {
+			one[i].Int = confirmedAndWanted
+		}
 		replies = replies[l.width():]
 	}
 	return one
@@ -173,6 +189,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	for i := range replies {
 		switch {
 		case e.isDecided(i):
+		case e.isOutdated(i, &replies[i]):
 		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
 		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
@@ -212,7 +229,7 @@ func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 // caller holds mu.
 func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	switch {
-	case reply.Int == 1:
+	case reply.Int >= 1:
 		return true
 	case reply.Int < 0:
 		e.forced[lease] = true
@@ -311,10 +328,16 @@ func (e *extension) tell(o outcomes) {
 	if len(o.confirmed) > 0 {
 		e.tellConfirmed(o.confirmed)
 	}
+	for _, i := range o.passable {
+		e.tellPassable(i)
+	}
 	for _, i := range o.gone {
-		e.leases[i].lose(e.whyGone(i)) // no quorum can hold it
+		e.leases[i].loseCurrent(e.whyGone(i)) // no quorum can hold it
 	}
 	for _, i := range o.undecided {
+		if e.confirms(i) {
+			e.passed[i].host.fail()
+		}
 		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
 	}
 	if o.last {
@@ -329,7 +352,7 @@ func (e *extension) tellConfirmed(confirmed []int) {
 	latest := e.latest()
 	for _, i := range confirmed {
 		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.changes)
-		e.leases[i].repair(e.missingOf(i))
+		e.leases[i].current().repair(e.missingOf(i))
 	}
 }
 
@@ -354,26 +377,44 @@ func (e *extension) whyGone(i int) LostReason {
 // then on, but no deadline ever moves back. The error matches ErrNoQuorum (the lease is as
 // valid as before), ErrLost, ErrReleased or ErrRequest.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
-	k := l.keeper
+	ttl, err := l.checkTTL(ttl)
+	if err == nil {
+		err = l.Err()
+	}
+	if err != nil {
+		return err
+	}
+	return l.extend(ctx, ttl)
+}
+
+// checkTTL returns a ttl to extend the lease by, in the unit of the nodes.
+func (l *Lease) checkTTL(ttl time.Duration) (time.Duration, error) {
+	most := l.keeper.q.options.MaxTTL
 	if ttl == 0 {
 		ttl = l.TTL()
 	}
-	if ttl < MinTTL || ttl > k.q.options.MaxTTL {
-		return fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, k.q.options.MaxTTL)
+	if ttl < MinTTL || ttl > most {
+		return 0, fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, most)
 	}
-	ttl = ttl.Truncate(time.Millisecond) // the unit of the nodes
+	ttl = ttl.Truncate(time.Millisecond)
 	if l.guard > ttl/maxGuardShare {
-		return fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
+		return 0, fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
 	}
-	if err := l.Err(); err != nil {
-		return err
-	}
+	return ttl, nil
+}
+
+// extend extends the lease by a ttl that was checked.
+func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
+	k := l.keeper
 	now := k.clock()
 	e := newExtension(k, []*Lease{l}, now)
 	e.ttls[0], e.changes = l.bounded(ttl, now).Truncate(time.Millisecond), true
 	e.ask()
 	select {
 	case <-e.done:
+		if e.isOvertaken(l) {
+			return l.extend(ctx, ttl)
+		}
 		return e.result(l)
 	case <-ctx.Done():
 	}
@@ -397,7 +438,7 @@ func (l *Lease) bounded(ttl, now time.Duration) time.Duration {
 func (e *extension) isGranted(i int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return int(e.granted[i]) >= e.k.q.quorum
+	return e.k.rules.isExtended(int(e.granted[i]), e.k.q.quorum)
 }
 
 // result returns the result of an extension of one lease.
@@ -431,10 +472,13 @@ func (l *Lease) repair(nodes uint64) {
 	if l.errAt(now) != nil {
 		return
 	}
+	if h := l.host(); h != nil {
+		h.noteRepair(nodes)
+	}
 	c := node.Call{
 		Op: "repair",
-		Ops: l.repairing(script.Operation{
-			Token: l.token, Fence: l.fence,
+		Ops: l.targetNow().repairing(script.Operation{
+			Token: l.tokens().now, Fence: l.lastReserved(),
 			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),
 		NotAfter: min(now+q.options.NodeTimeout, l.deadline),

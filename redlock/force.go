@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
@@ -20,6 +21,9 @@ var ErrNotHeld = errors.New("not held")
 // The nodes record each deleted token for the fleet's max_ttl, so that it does not come
 // back. A holder that uses this Quorum learns of it at once. Other holders learn of it at
 // their next extension: until then, two clients may believe that they hold the lock.
+//
+// An exclusive lock is deleted a little more than PassWindow after the nodes recorded its
+// token. By then no host passes it on ([Lease.HandOver]).
 //
 // Force waits for a quorum for some node timeouts at most, or until ctx is done. The error
 // matches ErrNotHeld, ErrHeld or ErrNoQuorum. ErrHeld means that the nodes show several
@@ -96,11 +100,53 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 const forceAtOnce = node.MaxGroup
 
 // forceSome deletes some tokens, and returns those that a quorum had until then.
+//
+// A host may pass a lock on for a while after the nodes confirmed that it holds it
+// (Lease.HandOver). So the nodes first record the token, which makes each later
+// confirmation fail, and forceSome then waits until no earlier one counts. Otherwise a pass
+// could follow the grant of another host, with a smaller fencing token.
 func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
+	noted, err := q.forceBallots(ctx, script.NoteForced, name, holders)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range noted {
+		q.keeper.loseForced(h.token)
+	}
+	if err := q.outwaitPasses(noted); err != nil {
+		return nil, err
+	}
+	// If a quorum had the token, it is forced, even if its holder released it meanwhile.
+	_, err = q.forceBallots(context.WithoutCancel(ctx), script.Force, name, noted)
+	return noted, err
+}
+
+// outwaitPasses waits until no holder can pass its lock on any more. The caller's context
+// does not end that: the holders may know by now that they are forced.
+func (q *Quorum) outwaitPasses(holders []Holding) error {
+	if !slices.ContainsFunc(holders, func(h Holding) bool { return h.Holder.Known() && !h.Shared && h.Slots == 0 }) {
+		return nil
+	}
+	end := q.clock() + q.rules.forceWait()
+	for left := end - q.clock(); left > 0; left = end - q.clock() {
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-q.closing:
+			timer.Stop()
+			return ErrClosed
+		}
+	}
+	return nil
+}
+
+// forceBallots makes the nodes note or delete the tokens, and returns those that a quorum
+// had until then.
+func (q *Quorum) forceBallots(ctx context.Context, op script.Opcode, name string, holders []Holding) (had []Holding, err error) {
 	ballots := make([]*ballot.Ballot, len(holders))
 	for i, h := range holders {
 		b := q.newBallot("force", ballot.IsGrant)
-		ops := append(b.Ask(1), script.Operation{Op: script.Force, Key: q.options.Prefix + name, Token: h.token, TTL: q.admission.LongestTTL()})
+		ops := append(b.Ask(1), script.Operation{Op: op, Key: q.options.Prefix + name, Token: h.token, TTL: q.admission.LongestTTL()})
 		q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, q.clock())
 		ballots[i] = b
 	}
@@ -108,11 +154,10 @@ func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) 
 		q.await(ctx, b)
 		switch {
 		case b.Won():
-			forced = append(forced, holders[i])
-			q.keeper.loseForced(holders[i].token)
+			had = append(had, holders[i])
 		case b.LacksQuorum():
 			return nil, q.noQuorum(name, b)
 		}
 	}
-	return forced, nil
+	return had, nil
 }

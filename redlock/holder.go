@@ -49,17 +49,23 @@ const (
 )
 
 // newToken returns a token that never was and never will be used again.
-func newToken(h Holder) string {
-	var random [16]byte
-	rand.Read(random[:]) // never fails (crypto/rand)
-	b := make([]byte, 0, 128)
-	b = base64.RawURLEncoding.AppendEncode(b, random[:])
+func newToken(h Holder) string { return tokenOf(appendTokenID(make([]byte, 0, 128)), h) }
+
+// tokenOf returns the token with the random part b.
+func tokenOf(b []byte, h Holder) string {
 	b = append(append(b, " host="...), printable(h.Host, maxOfHost)...)
 	b = strconv.AppendInt(append(b, " pid="...), int64(h.PID), 10)
 	b = strconv.AppendInt(append(b, " uid="...), int64(h.UID), 10)
 	b = append(append(b, " user="...), printable(h.User, maxOfUser)...)
 	b = strconv.AppendInt(append(b, " since="...), h.Since.UnixMilli(), 10)
 	return string(b)
+}
+
+// appendTokenID appends what never was and never will be used again.
+func appendTokenID(b []byte) []byte {
+	var random [16]byte
+	rand.Read(random[:]) // never fails (crypto/rand)
+	return base64.RawURLEncoding.AppendEncode(b, random[:])
 }
 
 // printable keeps a token one printable string, whatever a host is called.
@@ -145,6 +151,7 @@ func tally(answers []ballot.Answer) []Holding {
 				byToken[one.Token] = h
 			}
 			h.Held++
+			h.Shared = h.Shared || one.Kind == script.KindShared // other nodes may not know of a downgrade
 			h.TTL = max(h.TTL, one.TTL)
 		}
 	}

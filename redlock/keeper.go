@@ -100,8 +100,8 @@ func (k *keeper) age() {
 	for _, l := range all {
 		l.age(k.q.admission.TotalMissed())
 	}
-	if k.q.options.Aged != nil {
-		k.q.options.Aged()
+	if k.q.options.DeadlinesMovedBack != nil {
+		k.q.options.DeadlinesMovedBack()
 	}
 	for _, l := range all {
 		l.onTimer()
@@ -123,8 +123,9 @@ func (k *keeper) extendDue() time.Duration {
 		if len(due) == 0 {
 			return next
 		}
-		batch := slices.DeleteFunc(due, func(l *Lease) bool { return k.watchUnkept(l) })
+		batch := slices.DeleteFunc(due, func(l *Lease) bool { return k.watchUnkept(l) || k.watchUnpassed(l, now) })
 		if len(batch) > 0 {
+			k.exchangeTokens(batch, now)
 			k.send(batch, now)
 		}
 	}
@@ -134,11 +135,22 @@ func (k *keeper) extendDue() time.Duration {
 // watchUnkept handles a lease that is not to be extended, and returns false for any other.
 // It reports the loss if that is due, or watches the lease further.
 func (k *keeper) watchUnkept(l *Lease) bool {
-	if l.extendable() {
+	if l.extendable() || l.exchangeDue() <= k.clock()+earlyBy {
 		return false
 	}
 	l.onTimer()
 	k.schedule(l, max(l.lossDue(), k.clock()+idleRing)+earlyBy) // never earlier, not even together with others
+	return true
+}
+
+// watchUnpassed handles a lease that is due to be confirmed, and that is not passed on any
+// more: it is due to be extended later. It returns false for any other lease.
+func (k *keeper) watchUnpassed(l *Lease, now time.Duration) bool {
+	due := min(l.extensionDue(), l.exchangeDue())
+	if h := l.host(); h == nil || h.isConfirmed(now) || due <= now+earlyBy {
+		return false
+	}
+	k.schedule(l, due)
 	return true
 }
 
@@ -173,8 +185,14 @@ func (k *keeper) send(batch []*Lease, now time.Duration) {
 	for _, l := range batch {
 		l.noteAsked(now)
 	}
+	e.confirmPassed()
 	k.inFlight.Add(1)
 	e.ask()
+	for i := range e.passed { // the next confirmation does not wait for this one
+		if e.passed[i].host != nil {
+			k.watch(batch[i], now+confirmEvery)
+		}
+	}
 }
 
 // decided makes room for the next batch.
@@ -202,11 +220,16 @@ func (k *keeper) watchAgain(l *Lease, due time.Duration) {
 	}
 }
 
-// dueOf returns when the keeper must handle the lease: at due if it is extendable, else
-// shortly after its loss is due.
+// dueOf returns when the keeper must handle the lease: at due if it is extendable, or
+// earlier while it is passed on; else shortly after its loss is due.
 func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
+	exchange := l.exchangeDue()
 	if !l.extendable() {
-		return l.lossDue() + earlyBy
+		return min(l.lossDue()+earlyBy, exchange)
+	}
+	due = min(due, exchange)
+	if h := l.host(); h != nil && !l.isDowngraded() && l.tokens().former == "" {
+		return h.confirmationDue(due, k.clock())
 	}
 	return due
 }
@@ -258,9 +281,7 @@ func (k *keeper) scheduleLocked(l *Lease, due, lossAt time.Duration) (first bool
 // forget stops extending the lease, which was lost or released.
 func (k *keeper) forget(l *Lease) {
 	k.remove(l)
-	if l.onConfirmed != nil {
-		l.onConfirmed()
-	}
+	l.reportConfirmed()
 }
 
 func (k *keeper) remove(l *Lease) {
@@ -276,33 +297,42 @@ func (k *keeper) remove(l *Lease) {
 func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, changes bool) {
 	now := k.clock()
 	left := l.Deadline() - now
-	next := start + ttl/extendShare
+	next := start + min(ttl, l.TTL())/extendShare
+	if changes {
+		next = start + ttl/extendShare
+	}
 	deadline := min(k.rules.start(start, now)+ttl-k.rules.drift(ttl), latest)
 	if !l.extended(deadline, missed, ttl, next, now, changes) {
+		if to := l.current(); to != l && !changes { // it was passed on meanwhile
+			k.confirmed(to, start, missed, latest, ttl, changes)
+			return
+		}
 		l.onTimer() // too late: report LOST, unless that was done
 		return
 	}
 	l.tries.Store(0)
 	k.moved(l)
-	if k.q.options.Extended != nil && !changes {
+	if h := l.host(); k.q.options.Extended != nil && !changes && (h == nil || !h.isConfirmed(now)) {
 		k.q.options.Extended(left, ttl)
 	}
-	if l.onConfirmed != nil {
-		l.onConfirmed()
-	}
+	l.reportConfirmed()
 	k.watchAgain(l, next)
 }
 
 // moved reports that a lease has another deadline.
 func (k *keeper) moved(l *Lease) {
-	if k.q.options.Moved != nil {
-		k.q.options.Moved(l)
+	if l.isPending() {
+		return // nobody knows it yet
+	}
+	if k.q.options.DeadlineChanged != nil {
+		k.q.options.DeadlineChanged(l)
 	}
 }
 
 // retry handles an extension that reached no quorum. The lease is as valid as before. The
 // keeper retries after a short random delay, until LOST is reported.
 func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
+	l = l.current()
 	l.failed(cause)
 	l.onTimer()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
@@ -326,7 +356,7 @@ func (k *keeper) forceToken(token string) *Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := k.queue.all()
-	if at := slices.IndexFunc(all, func(l *Lease) bool { return l.token == token }); at >= 0 {
+	if at := slices.IndexFunc(all, func(l *Lease) bool { return l.tokens().has(token) }); at >= 0 {
 		return all[at]
 	}
 	if k.forced == nil {
@@ -346,7 +376,8 @@ func (k *keeper) forgetForced(token string) {
 func (k *keeper) wasForced(l *Lease) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.forced[l.token]
+	has := l.tokens()
+	return k.forced[has.now] || k.forced[has.former]
 }
 
 // extensionQueue holds the leases that are in no ballot. Leases that are not due yet are
@@ -375,7 +406,7 @@ func (a *extensionQueue) schedule(l *Lease, due, lossAt time.Duration) (first bo
 
 func (a *extensionQueue) remove(l *Lease) {
 	if l.heap != nil {
-		heap.Remove(l.heap, l.index)
+		heap.Remove(l.heap, int(l.index))
 	}
 }
 
@@ -426,12 +457,12 @@ func (h *leaseHeap) Less(i, j int) bool {
 
 func (h *leaseHeap) Swap(i, j int) {
 	h.leases[i], h.leases[j] = h.leases[j], h.leases[i]
-	h.leases[i].index, h.leases[j].index = i, j
+	h.leases[i].index, h.leases[j].index = int32(i), int32(j)
 }
 
 func (h *leaseHeap) Push(x any) {
 	l := x.(*Lease)
-	l.heap, l.index = h, len(h.leases)
+	l.heap, l.index = h, int32(len(h.leases))
 	h.leases = append(h.leases, l)
 }
 

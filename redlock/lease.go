@@ -23,16 +23,20 @@ type Lease struct {
 	end     time.Duration // BootTime that no deadline exceeds (Request.Max); 0: no bound
 	guard   time.Duration // 0: ttl/5
 
-	onConfirmed func() // of an adopted lease: it was confirmed, lost or released; nil: it was granted here
+	more *leaseExtra // nil: a lease as most are
 
 	// The small fields stand together, because there are tens of thousands of leases.
-	tries     atomic.Int32 // failed extensions in a row
-	wanted    bool
-	kept      bool       // extended until released or lost
-	forgotten bool       // never to be extended again; guarded by the keeper's mu
-	state     leaseState // guarded by mu
+	tries      atomic.Int32 // failed extensions in a row
+	index      int32        // in heap; guarded by the keeper's mu
+	kept       bool         // extended until released or lost
+	forgotten  bool         // never to be extended again; guarded by the keeper's mu
+	wanted     bool         // guarded by mu
+	downgraded bool         // see Downgrade; guarded by mu
+	state      leaseState   // guarded by mu
 
-	mu         sync.Mutex // guards state and what follows; never held across I/O or a callback; only the mutexes of lanes are taken inside it (repair)
+	// mu guards wanted, downgraded, state and what follows. It is never held across I/O or a callback.
+	// Only the mutexes of lanes (repair) and of a hostLease are taken inside it.
+	mu         sync.Mutex
 	reason     LostReason
 	ttl        time.Duration
 	deadline   time.Duration // BootTime
@@ -48,7 +52,6 @@ type Lease struct {
 	due    time.Duration // when the next extension is to be sent
 	lossAt time.Duration // when LOST is reported if no extension succeeds
 	heap   *leaseHeap    // the heap of the extension queue that has the lease; nil: none
-	index  int           // in heap
 }
 
 // leaseState changes once: from held to released, or from held to lost.
@@ -80,13 +83,21 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		next:     start + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
-		l.end = now + min(r.Max, math.MaxInt64-now) // the largest Duration may be sooner than Max
+		l.end = endOf(r.Max, now)
+	}
+	if r.Block > 1 && l.kind == "" {
+		l.more = &leaseExtra{host: newHostLease(l, r.Block, g.blockEnd, k.rules.confirmedAt(start, now), now)}
 	}
 	l.arm(now)
 	if k.watch(l, l.next); k.wasForced(l) { // before Force could find it in the queue
 		time.AfterFunc(0, func() { l.lose(LostForced) }) // on another goroutine, as the timer does
 	}
 	return l
+}
+
+// endOf returns the instant that no deadline exceeds.
+func endOf(most, now time.Duration) time.Duration {
+	return now + min(most, math.MaxInt64-now) // the largest Duration may be sooner
 }
 
 // arm sets the timer that reports LOST.
@@ -112,7 +123,7 @@ func (l *Lease) Name() string { return l.name() }
 func (l *Lease) Names() []string { return l.names() }
 
 // Shared reports whether other clients may share the lock.
-func (l *Lease) Shared() bool { return l.kind == script.KindShared }
+func (l *Lease) Shared() bool { return l.kind == script.KindShared || l.isDowngraded() }
 
 // Slots returns the number of slots of a semaphore; 0: the lock is not one.
 func (l *Lease) Slots() int { return script.SlotsOf(l.kind) }
@@ -120,14 +131,12 @@ func (l *Lease) Slots() int { return script.SlotsOf(l.kind) }
 // Slot returns the granted slot, from 1 to Slots; 0: the lock is not a semaphore.
 func (l *Lease) Slot() int { return int(l.slot) }
 
-// Wanted reports whether other clients, on any host, waited for the lock when it was
-// granted. Nodes say so for hand-overs, shared locks, semaphores and several names only.
-func (l *Lease) Wanted() bool { return l.wanted }
-
-// ID returns the random part of the token: a secret that identifies this grant.
+// ID returns a random secret that identifies this grant.
 func (l *Lease) ID() string {
-	_, token := splitMember(l.token)
-	return token[:tokenID]
+	if l.Passed() {
+		return l.more.id
+	}
+	return l.TokenID()
 }
 
 // Fence returns the fencing token of this grant. It is larger than the token of every grant
@@ -248,6 +257,11 @@ func (l *Lease) reasonOf() LostReason {
 func (l *Lease) finish(state leaseState, reason LostReason, now time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.finishLocked(state, reason, now)
+}
+
+// finishLocked is finish for a caller that holds mu.
+func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Duration) error {
 	if l.state != held || state == released && now >= l.lostAt() {
 		return l.errAt(now)
 	}
@@ -314,6 +328,9 @@ func (l *Lease) ageTo(missed time.Duration) bool {
 	}
 	l.deadline -= by
 	l.missed = missed
+	if h := l.host(); h != nil {
+		h.age(by)
+	}
 	if l.cause == nil {
 		l.cause = &agedError{name: l.name(), by: by}
 	}
@@ -349,14 +366,19 @@ func (l *Lease) capped(deadline time.Duration) time.Duration {
 	return deadline
 }
 
-// Record returns the lease's present record. Its deadline moves: see Options.Moved and
-// Options.Aged.
+// Record returns the lease's present record. Its deadline moves: see
+// Options.DeadlineChanged and Options.DeadlinesMovedBack.
 func (l *Lease) Record() Record {
 	r := l.target.record()
-	r.Token, r.Fence, r.Guard, r.End, r.Since = l.token, l.fence, l.guard, l.end, l.since
+	r.Fence, r.Guard = l.fence, l.guard
+	if l.Passed() {
+		r.Grant = l.more.id
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.TTL, r.Deadline, r.Keep = l.ttl, l.deadline, l.kept
+	has := l.tokens()
+	r.Token, r.Former, r.Shared = has.now, has.former, r.Shared || l.downgraded
+	r.TTL, r.Deadline, r.Keep, r.End, r.Since = l.ttl, l.deadline, l.kept, l.end, l.since
 	if l.state == lost {
 		r.Lost = l.reason
 	}
@@ -385,6 +407,9 @@ func (l *Lease) lose(reason LostReason) {
 		return
 	}
 	l.keeper.forget(l)
+	if l.isPending() {
+		return // Acquire, which has not returned it yet, finds out
+	}
 	l.keeper.q.counts.lost.Add(1)
 	if l.onLost != nil {
 		l.onLost(l)
@@ -410,33 +435,8 @@ func (l *Lease) onTimer() {
 	case state == held:
 		l.lose(reason)
 	case state == lost:
-		l.keeper.q.abandon(&l.target, l.token, l.maybeOn)
+		l.keeper.q.abandon(&l.target, l.tokens(), l.maybeOn)
 	}
-}
-
-// Stopped releases at once what the nodes still hold of a lost lease: the holder has
-// stopped or exited. Without Stopped that happens at the stated deadline. It does nothing
-// to any other lease, and does not wait for the nodes.
-func (l *Lease) Stopped() {
-	now := l.keeper.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == lost && now < l.releaseAt {
-		l.releaseAt = now
-		l.timer.Reset(0) // onTimer releases it
-	}
-}
-
-// Left returns the time until a lost lease is released: until then the nodes may still hold
-// its keys. It returns 0 if the lease is not lost, or no keys are left.
-func (l *Lease) Left() time.Duration {
-	now := l.keeper.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state != lost || l.reason == LostForced && l.width() == 1 {
-		return 0
-	}
-	return max(l.releaseAt-now, 0)
 }
 
 // overdueShare of the ttl is how late an extension may be sent before the delay is part of
@@ -474,7 +474,7 @@ func (l *Lease) why(now time.Duration) error {
 // else 0. It returns 0 for an adopted lease, which an earlier process was granted. The
 // caller holds mu.
 func (l *Lease) tookTooLong() time.Duration {
-	if l.onConfirmed != nil || l.since < l.next {
+	if l.isAdopted() || l.since < l.next {
 		return 0
 	}
 	return l.since - (l.next - l.ttl/extendShare)

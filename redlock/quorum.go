@@ -53,17 +53,25 @@ type Options struct {
 	// lease had left before, and its ttl. It must not block.
 	Extended func(left, ttl time.Duration)
 
-	// Moved is called when one lease's deadline or ttl changed. It is called after every
-	// extension that counts, and before Lease.Extend returns. It is also called when one
-	// lease alone is older than it seemed. It must not block, unless the process is to do
-	// nothing more. Extensions can overtake each other. So write down what Lease.Record
-	// returns while no other goroutine can write.
-	Moved func(l *Lease)
+	// DeadlineChanged is called when the deadline or the ttl of one lease changed: after
+	// every extension that counts, and before Lease.Extend returns. It is also called when
+	// one lease alone is older than it seemed. It must not block, unless the process is to do
+	// nothing more. Calls can overtake each other. So the caller locks first, then calls
+	// Lease.Record, then writes: the last record written is never an older one.
+	DeadlineChanged func(l *Lease)
 
-	// Aged is called after the deadlines of all leases moved back at once, because this
-	// host's clock had stopped (HostClockJumped). It is called before leases that have
-	// expired by that report LOST. Like Moved, it must not block.
-	Aged func()
+	// TokenChanges is called before the nodes get another token for a lease. The token on the
+	// nodes names the client that was granted the lock, also after a pass (Lease.HandOver). So if
+	// a grant that a pass made lasts for half a second, the nodes exchange the token for one that
+	// names its client. The lease, its ID and its fencing token are the same. From then on another
+	// process needs the given Record. If TokenChanges returns false, nothing is exchanged, and it
+	// is called again later. Like DeadlineChanged, it must not block. Nil: nothing is to be done.
+	TokenChanges func(l *Lease, to Record) bool
+
+	// DeadlinesMovedBack is called after the deadlines of all leases moved back at once,
+	// because this host's clock had stopped (HostClockJumped). It is called before leases
+	// that have expired by that report LOST. Like DeadlineChanged, it must not block.
+	DeadlinesMovedBack func()
 
 	// Clock replaces BootTime, and Wall replaces time.Now, in tests.
 	Clock func() time.Duration

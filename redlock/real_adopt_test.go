@@ -97,7 +97,7 @@ func TestRealAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		t.Run(what, func(t *testing.T) {
 			s, noted := startServers(t, 5), &notes{}
-			r.TTL, r.Noting = realTTL, noted.note
+			r.TTL, r.BeforeAttempt = realTTL, noted.note
 			s.acquire(r)
 			s.restart()
 			want(t, "Abandon", s.q.Abandon(noted.last()), nil)

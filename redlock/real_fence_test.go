@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -108,6 +109,7 @@ type client struct {
 	process *os.Process
 	stdin   io.Writer
 	stdout  *bufio.Reader
+	pipe    *os.File // that stdout reads
 }
 
 func (s *site) startClient(lock string) *client {
@@ -130,12 +132,13 @@ func (s *site) startClient(lock string) *client {
 		cmd.Process.Kill() // stopped or not; it may have ended
 		cmd.Wait()
 	})
-	return &client{TB: s.TB, process: cmd.Process, stdin: stdin, stdout: bufio.NewReader(stdout)}
+	return &client{TB: s.TB, process: cmd.Process, stdin: stdin, stdout: bufio.NewReader(stdout), pipe: stdout.(*os.File)}
 }
 
 // read waits for a line of a word and a fencing token.
 func (c *client) read(word string) (fence uint64) {
 	c.Helper()
+	c.pipe.SetReadDeadline(time.Now().Add(2 * patience)) // it waits for a lock for patience
 	line, err := c.stdout.ReadString('\n')
 	if _, scanErr := fmt.Sscanf(line, word+" %d\n", &fence); err != nil || scanErr != nil {
 		c.Fatalf("the client said %q (%v), want %s and a fencing token", line, err, word)

@@ -75,7 +75,7 @@ func (w *worker) run() {
 	for !w.isEnough() && !w.host.site.Failed() {
 		asked := redlock.BootTime()
 		l, err := w.host.Acquire(w.host.site.Context(), redlock.Request{
-			Name: w.lock, TTL: quarantine/2 + rand.N(quarantine/2), Wait: redlock.Forever, Enough: w.enough, Keep: rand.N(3) == 0,
+			Name: w.lock, TTL: quarantine/2 + rand.N(quarantine/2), Wait: redlock.Forever, StopRetrying: w.enough, Keep: rand.N(3) == 0,
 		})
 		switch {
 		case err == nil:

@@ -227,7 +227,7 @@ func medianOf(rounds []latency) latency {
 func (h *hostile) latencies() latency {
 	h.t.Helper()
 	var all []time.Duration
-	for i := range 30 {
+	for i := range fewer(40) {
 		took, err := h.pair(name("y%d", i))
 		if err != nil {
 			h.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,8 +65,8 @@ func TestRealMajorityAway(t *testing.T) {
 			}
 			start := time.Now()
 			_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
-			wantNoQuorum(t, err, "", "a", "b", "c")
-			wantNoQuorum(t, before.Release(t.Context()), "", "a", "b", "c")
+			wantAway(t, err, "a", "b", "c")
+			wantAway(t, before.Release(t.Context()), "a", "b", "c")
 			wantWithin(t, "both took", time.Since(start), 0, 4*realTimeout)
 			for _, server := range s.all[:3] {
 				way.end(t, server)
@@ -74,6 +75,29 @@ func TestRealMajorityAway(t *testing.T) {
 			s.wantNoKeys()
 			s.pair("x")
 		})
+	}
+}
+
+// wantAway wants the lack of a quorum that names these nodes. On a busy machine another node
+// can be too slow as well.
+func wantAway(t testing.TB, err error, nodes ...string) {
+	t.Helper()
+	var e *redlock.NoQuorumError
+	if !errors.As(err, &e) {
+		t.Errorf("got error %v, want the lack of a quorum", err)
+		return
+	}
+	for _, node := range e.Failed {
+		away := slices.Index(nodes, node.Node)
+		switch {
+		case away >= 0:
+			nodes = slices.Delete(slices.Clone(nodes), away, away+1)
+		case node.Failure != redlock.FailedTimeout:
+			t.Errorf("%v: %s failed, and it is not away", err, node.Node)
+		}
+	}
+	if len(nodes) > 0 {
+		t.Errorf("%v: it does not name %v", err, nodes)
 	}
 }
 
@@ -139,6 +163,15 @@ func TestRealCancelledCallers(t *testing.T) {
 	s.wantNoKeys()
 }
 
+// fewer returns how often something is repeated: with the race detector, which takes ten times
+// the processor time, half as often.
+func fewer(n int64) int64 {
+	if raceEnabled {
+		return n / 2
+	}
+	return n
+}
+
 // load is many callers that take and release a few locks.
 type load struct {
 	s       *servers
@@ -182,17 +215,17 @@ func (l *load) once(q *redlock.Quorum, lock int) {
 	}
 }
 
-// A hundred callers of two processes on one name: never two at once.
+// Many callers of two processes on one name: never two at once.
 func TestRealMutualExclusion(t *testing.T) {
 	s := startServers(t, 5)
 	var holders, grants atomic.Int32
 	var all sync.WaitGroup
 	quorums := []*redlock.Quorum{s.q, s.another()}
 	enough := make(chan struct{})
-	for i := range 100 {
+	for i := range fewer(100) {
 		all.Go(func() {
 			for {
-				l, err := quorums[i%2].Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL, Wait: redlock.Forever, Enough: enough})
+				l, err := quorums[i%2].Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL, Wait: redlock.Forever, StopRetrying: enough})
 				if err != nil {
 					wantErr(t, "had enough", err, redlock.ErrHeld)
 					return
@@ -200,7 +233,7 @@ func TestRealMutualExclusion(t *testing.T) {
 				if n := holders.Add(1); n != 1 {
 					t.Errorf("%d hold it at once", n)
 				}
-				if grants.Add(1) == 150 {
+				if grants.Add(1) == int32(fewer(150)) {
 					close(enough)
 				}
 				if _, err := quorums[i%2].Who(t.Context(), "x"); err != nil { // a round trip, in which another may come
@@ -229,7 +262,7 @@ func TestRealScriptFlushUnderLoad(t *testing.T) {
 			s.do(rand.IntN(5), "SCRIPT", "FLUSH")
 		}
 	}}
-	l.run(12, 600, s.q)
+	l.run(12, fewer(600), s.q)
 	s.wantNoKeys()
 }
 
@@ -244,7 +277,7 @@ func TestRealClientKillUnderLoad(t *testing.T) {
 			s.do(rand.IntN(5), "CLIENT", "KILL", "TYPE", "normal")
 		}
 	}}
-	l.run(12, 600, s.q, s.another())
+	l.run(12, fewer(600), s.q, s.another())
 	s.wantNoKeys()
 }
 

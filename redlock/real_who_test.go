@@ -43,6 +43,7 @@ func TestRealForceOfManyReaders(t *testing.T) {
 	if err != nil || len(forced) != readers {
 		t.Errorf("FORCE took it from %d, and then: %v", len(forced), err)
 	}
+	h.Flush(t.Context()) // FORCE waits for a quorum
 	for _, server := range s.all {
 		want(t, "what is left on node "+server.Name(), s.tell(server, "EXISTS", "redlock:x", "redlock:x\x00m").Int, 0)
 	}

@@ -20,6 +20,7 @@ type Record struct {
 	Slots  int    // the number of slots of a semaphore; 0: the lock is not one
 	Slot   int    // the slot, from 1 on; 0: the lock is not a semaphore
 	Token  string // as stored on the nodes: it begins with the slot, if there is one
+	Former string // the token that nodes may still have instead (Options.TokenChanges); "": none
 	Fence  uint64 // 0 for an attempt
 	TTL    time.Duration
 	Guard  time.Duration // as in Request
@@ -29,11 +30,22 @@ type Record struct {
 	End      time.Duration // no deadline exceeds it (Request.Max); 0: no bound
 	Since    time.Duration // when the lease was granted
 
+	// Grant is the Lease.ID of a grant that a pass made (Lease.HandOver); "": the ID is the
+	// random part of the token.
+	Grant string
+
+	// Holder is who holds the lease, for [Quorum.Adopt]: if a pass made the grant, the nodes get
+	// a token that says so. The zero Holder: nobody, or it is unknown. Lease.Record leaves it out.
+	Holder Holder
+
 	Lost LostReason // why it was lost; "": it is held, as far as is known
 }
 
 // ID returns the Lease.ID of the record's lease; "": it has no token.
 func (r *Record) ID() string {
+	if r.Grant != "" {
+		return r.Grant
+	}
 	_, token := splitMember(r.Token)
 	return token[:min(tokenID, len(token))]
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
@@ -32,8 +34,10 @@ type PendingRelease struct {
 	name    string
 	b       *ballot.Ballot
 	maybeOn *node.NodeSet // where the token may be
+	passed  bool          // the lock was passed on
 
 	mu         sync.Mutex      // guards what follows; not held while onComplete runs; no other mutex is taken inside it
+	settled    bool            // the lock was passed on, and another lease has the token
 	voted      int             // nodes that answered or failed
 	unanswered int             // nodes that failed and may have the token
 	onComplete func(owing int) // called when all nodes have answered or failed; nil: Then was not called
@@ -50,7 +54,7 @@ func (l *Lease) BeginRelease() (*PendingRelease, error) {
 	}
 	k.forget(l)
 	r := l.releasing()
-	k.q.call(k.q.releaseCall(&l.target, l.token, l.maybeOn, r, now), now)
+	k.q.call(k.q.releaseCall(&l.target, l.tokens(), l.maybeOn, r, now), now)
 	return r, nil
 }
 
@@ -61,6 +65,9 @@ func (l *Lease) releasing() *PendingRelease {
 
 // Wait waits for the nodes as Release does.
 func (r *PendingRelease) Wait(ctx context.Context) error {
+	if r.passed {
+		return nil // this host still has the lock
+	}
 	r.q.await(ctx, r.b)
 	err := r.q.released(r.name, r.b)
 	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // the nodes are not to blame for that
@@ -70,20 +77,37 @@ func (r *PendingRelease) Wait(ctx context.Context) error {
 }
 
 // Everywhere reports whether every node that may have had the lock has released it by now.
-// A quorum is enough for other clients to acquire it, unless nodes of that quorum fail.
+// A quorum is enough for other clients to acquire it, unless nodes of that quorum fail. If
+// the lock was passed on, Everywhere reports whether the next client was granted it.
 func (r *PendingRelease) Everywhere() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.isOver() && r.unanswered == 0
 }
 
+// Passed reports whether the lock was passed on ([Lease.HandOver]). Wait returns at once
+// then.
+func (r *PendingRelease) Passed() bool { return r.passed }
+
+// settle completes the release of a lock that was passed on: the next lease has the token.
+func (r *PendingRelease) settle() {
+	r.mu.Lock()
+	r.settled = true
+	then := r.onComplete
+	r.mu.Unlock()
+	if then != nil {
+		then(0)
+	}
+}
+
 // isOver reports whether all nodes have answered or failed. The caller holds mu.
-func (r *PendingRelease) isOver() bool { return r.voted == len(r.b.Answers) }
+func (r *PendingRelease) isOver() bool { return r.settled || r.voted == len(r.b.Answers) }
 
 // Then arranges one call of the given function, when each node has answered or failed to
 // answer. The argument is the number of nodes that may have the lock and did not answer.
 // There the release is repeated in the background until the lock has expired, which is not
-// reported. Then may call the function at once, on this goroutine. The function must not
+// reported. Of a lock that was passed on, the call comes once the next client was granted
+// it, with 0, or else once the nodes have answered to the release of its token. Then may call the function at once, on this goroutine. The function must not
 // block, unless the process is to do nothing more.
 func (r *PendingRelease) Then(then func(owing int)) {
 	r.mu.Lock()
@@ -129,11 +153,11 @@ func (q *Quorum) released(name string, b *ballot.Ballot) error {
 	return nil
 }
 
-// abandon releases a token on all nodes and does not wait for them: the lanes repeat
+// abandon releases tokens on all nodes and does not wait for them: the lanes repeat
 // unanswered releases. It needs no context that could end.
-func (q *Quorum) abandon(t *target, token string, placed *node.NodeSet) {
+func (q *Quorum) abandon(t *target, has tokens, placed *node.NodeSet) {
 	now := q.clock()
-	q.call(q.releaseCall(t, token, placed, nil, now), now)
+	q.call(q.releaseCall(t, has, placed, nil, now), now)
 }
 
 // flushKey follows the prefix in a key that belongs to no lock.
@@ -150,20 +174,320 @@ func (q *Quorum) Flush(ctx context.Context) {
 	q.await(ctx, b)
 }
 
-// releaseCall returns the call that releases a token. The lanes repeat it for max_ttl,
+// releaseCall returns the call that releases a lease's tokens. The lanes repeat it for max_ttl,
 // because no key that was set or extended earlier lasts longer.
-func (q *Quorum) releaseCall(t *target, token string, placed *node.NodeSet, r *PendingRelease, now time.Duration) node.Call {
+func (q *Quorum) releaseCall(t *target, has tokens, placed *node.NodeSet, r *PendingRelease, now time.Duration) node.Call {
 	q.slots.free(t)
 	c := node.Call{
 		Op:     "release",
 		Until:  now + q.options.MaxTTL + drift(q.options.MaxTTL),
 		Placed: placed,
 	}
-	release := script.Operation{Op: script.Release, Token: token}
 	if r == nil {
-		c.Ops = t.each(make([]script.Operation, 0, t.width()), release)
+		c.Ops = has.releasing(make([]script.Operation, 0, t.width()), t)
 		return c
 	}
-	c.Ops, c.Voter = t.each(r.b.Ask(t.width()), release), (*releaseVotes)(r)
+	c.Ops, c.Voter = has.releasing(r.b.Ask(t.width()), t), (*releaseVotes)(r)
+	if has.former != "" {
+		c.Voter = eitherToken{c.Voter, t.width()}
+	}
 	return c
+}
+
+// releasing appends the operations that release the tokens: first all keys of the former one.
+func (has tokens) releasing(ops []script.Operation, t *target) []script.Operation {
+	if has.former != "" {
+		ops = t.each(ops, script.Operation{Op: script.Release, Token: has.former})
+	}
+	return t.each(ops, script.Operation{Op: script.Release, Token: has.now})
+}
+
+// eitherToken makes the answers to the release of two tokens those of one: a node had either.
+type eitherToken struct {
+	votes node.Voter
+	width int // keys
+}
+
+// Vote counts a node's answer.
+func (v eitherToken) Vote(node int, replies []Reply, failure *NodeError) {
+	if failure == nil {
+		for i := range v.width {
+			if former := replies[i]; former.Err == nil && former.Int == 1 {
+				replies[v.width+i] = former
+			}
+		}
+		replies = replies[v.width:]
+	}
+	v.votes.Vote(node, replies, failure)
+}
+
+// Stopped releases at once what the nodes still hold of a lost lease: the holder has
+// stopped or exited. Without Stopped that happens at the stated deadline. It does nothing
+// to any other lease, and does not wait for the nodes.
+func (l *Lease) Stopped() {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == lost && now < l.releaseAt {
+		l.releaseAt = now
+		l.timer.Reset(0) // onTimer releases it
+	}
+}
+
+// Left returns the time until a lost lease is released: until then the nodes may still hold
+// its keys. It returns 0 if the lease is not lost, or no keys are left.
+func (l *Lease) Left() time.Duration {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != lost || l.reason == LostForced && l.width() == 1 {
+		return 0
+	}
+	return max(l.releaseAt-now, 0)
+}
+
+// Downgrade makes an exclusive lease a shared one, and extends it as [Lease.Extend] does. At
+// no instant can another client get the lock exclusively. Other readers can join once a
+// quorum of nodes has the lock as shared. The lease keeps its ID and its fencing token. A
+// shared lease is only extended. The way back does not exist: two readers that both waited to
+// be the writer would wait for each other.
+//
+// The holder must have stopped writing before the call: readers may join before it returns.
+// So whatever it returns, except ErrRequest, the lease is shared from then on, and it never
+// counts as exclusive again. After ErrNoQuorum readers may still be kept out. Each later
+// extension asks the nodes again, and a repair writes the lock as shared.
+//
+// ErrRequest also means that the lease is one of a semaphore. The lease is unchanged then.
+//
+// Downgrade calls noting (may be nil) before the lease is shared, if it is not yet. If noting
+// returns an error, Downgrade returns it, and the lease is unchanged.
+func (l *Lease) Downgrade(ctx context.Context, ttl time.Duration, noting func() error) error {
+	if l.Slots() > 0 {
+		return fmt.Errorf("%s: %w: the lease of a semaphore cannot become a shared one", l.name(), ErrRequest)
+	}
+	ttl, err := l.checkTTL(ttl)
+	if err == nil {
+		err = l.Err()
+	}
+	if err == nil && noting != nil && !l.Shared() {
+		err = noting()
+	}
+	if err == nil {
+		err = l.beginDowngrade()
+	}
+	if err != nil {
+		return err
+	}
+	return l.extend(ctx, ttl)
+}
+
+// beginDowngrade makes the lease a shared one here, before a node knows.
+func (l *Lease) beginDowngrade() error {
+	l.awaitExchange()
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.errAt(now)
+	if err == nil && l.kind == "" {
+		l.downgraded = true
+	}
+	return err
+}
+
+// isDowngraded reports whether nodes may have the lease as exclusive although it is shared.
+// Then each extension makes it shared on the nodes. It is so of every adopted reader, because
+// the earlier process may have been killed before it told the nodes.
+func (l *Lease) isDowngraded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.downgraded
+}
+
+// targetNow returns what the lease is of, as it was downgraded or not. The caller holds mu.
+func (l *Lease) targetNow() *target {
+	if !l.keeper.rules.repairsAsShared(l.downgraded) {
+		return &l.target
+	}
+	t := l.target
+	t.kind = script.KindShared
+	return &t
+}
+
+// finishExclusive releases the lease, unless it was downgraded: then nobody can take it over.
+func (l *Lease) finishExclusive(now time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.downgraded {
+		return fmt.Errorf("%s: %w: a shared lease cannot be handed over", l.name(), ErrRequest)
+	}
+	return l.finishLocked(released, "", now)
+}
+
+// operation returns what a node is asked of a lease.
+func (e *extension) operation(i int, l *Lease) script.Operation {
+	has := l.tokens()
+	o := script.Operation{Op: script.Extend, Token: has.now, OldToken: has.former, TTL: e.ttls[i]}
+	switch {
+	case e.confirms(i):
+		o.Op, o.Fence = script.Confirm, e.k.rules.writeBack(l.fence, e.passed[i].raiseTo)
+		if e.passed[i].retains {
+			o.Op = script.Retain
+		}
+	case e.k.rules.asksToShare(l.isDowngraded(), e.changes):
+		o.Op = script.Downgrade
+	case has.former != "":
+		o.Op = script.Exchange
+	}
+	if has.former != "" {
+		e.exchanges |= 1 << i
+	}
+	return o
+}
+
+// isOvertaken reports whether the token of the one lease was exchanged before the nodes were
+// asked to extend it, and so they did not. That happens once.
+func (e *extension) isOvertaken(l *Lease) bool {
+	return e.exchanges == 0 && !e.isGranted(0) && l.tokens().former != ""
+}
+
+// isOutdated reports whether a node refused to confirm a lease that was downgraded, or to
+// extend one whose token was exchanged, after the extension began. That says nothing: the node
+// may have it as shared, or have the new token. The caller holds the extension's mu.
+func (e *extension) isOutdated(i int, reply *Reply) bool {
+	if reply.Err != nil || reply.Int != 0 {
+		return false
+	}
+	l := e.leases[i]
+	return e.confirms(i) && l.isDowngraded() || l.tokens().former != "" && e.exchanges&(1<<i) == 0
+}
+
+// tokens are the token that the nodes have for a lease, and the one that some of them may still
+// have instead; "": none.
+type tokens struct{ now, former string }
+
+func (has tokens) has(token string) bool { return has.now == token || has.former == token }
+
+// exchangeAfter is how long after a pass the nodes get a token that names its client.
+const exchangeAfter = time.Second / 2
+
+// exchange is what a lease needs whose token is exchanged for one that names its client: see
+// [Options.TokenChanges].
+//
+// From then on each extension asks each node to exchange the former token if it has that still,
+// and the lease is not passed on any more: so it has two tokens at most.
+type exchange struct {
+	holder   Holder
+	newToken atomic.Pointer[string] // what the nodes get instead of the lease's token; nil: nothing
+
+	// The lease's mu guards what follows.
+	at     time.Duration // BootTime at which it is due; 0: it is not
+	noting chan struct{} // closed when the new token is noted; nil: it is not being noted
+}
+
+// tokens returns the tokens that nodes may have for the lease.
+func (l *Lease) tokens() tokens {
+	if l.more != nil {
+		if to := l.more.newToken.Load(); to != nil {
+			return tokens{*to, l.token}
+		}
+	}
+	return tokens{now: l.token}
+}
+
+// exchangeAt returns when the token of a grant is to be exchanged that was passed on at now.
+func (l *Lease) exchangeAt(now time.Duration) time.Duration {
+	if !l.more.holder.Known() {
+		return 0
+	}
+	return now + l.keeper.rules.exchangeAfter
+}
+
+// isExchanging reports whether the token is being exchanged, or was. The caller holds mu.
+func (l *Lease) isExchanging() bool {
+	return l.more != nil && (l.more.noting != nil || l.more.newToken.Load() != nil)
+}
+
+// exchangeDue returns when the token is to be exchanged; never: not at all, or not as things are.
+func (l *Lease) exchangeDue() time.Duration {
+	if l.more == nil {
+		return never
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.more.host; l.more.at == 0 || l.downgraded || l.state != held || h != nil && h.isRetained() {
+		return never
+	}
+	return l.more.at
+}
+
+const never time.Duration = math.MaxInt64
+
+// exchangeTokens exchanges the tokens of the leases for which that is due: their next extension
+// asks the nodes.
+func (k *keeper) exchangeTokens(leases []*Lease, now time.Duration) {
+	for _, l := range leases {
+		if l.exchangeDue() > now+earlyBy || !l.beginExchange(now) {
+			continue
+		}
+		to := l.Record()
+		holder := l.more.holder
+		holder.Since = k.q.options.Wall().Add(l.since - now)
+		to.Token, to.Former = tokenOf([]byte(l.more.id), holder), l.token
+		note := k.q.options.TokenChanges
+		l.endExchange(to.Token, note == nil || note(l, to), now)
+	}
+}
+
+// beginExchange reports whether the token is to be exchanged. From then on the lease is not
+// passed on.
+func (l *Lease) beginExchange(now time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.more.pending {
+		l.more.at = l.exchangeAt(now) // granted sets it again
+		return false
+	}
+	if l.downgraded || l.errAt(now) != nil {
+		return false
+	}
+	l.more.at, l.more.noting = 0, make(chan struct{})
+	return true
+}
+
+// endExchange has the nodes get the new token, if it was noted and the lease has not ended.
+func (l *Lease) endExchange(to string, noted bool, now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.more.noting)
+	l.more.noting = nil
+	switch {
+	case !noted:
+		l.more.at = l.exchangeAt(now)
+	case l.state == held:
+		l.more.newToken.Store(&to)
+	}
+}
+
+// awaitExchange waits until the new token is noted, if it is being noted.
+func (l *Lease) awaitExchange() {
+	if l.more == nil {
+		return
+	}
+	l.mu.Lock()
+	noting := l.more.noting
+	l.mu.Unlock()
+	if noting != nil {
+		<-noting
+	}
+}
+
+// adoptExchange continues the exchange that the record tells of. If there was none, and a pass
+// made the grant, the token is exchanged soon.
+func (l *Lease) adoptExchange(r *Record, now time.Duration) {
+	switch l.more.holder = r.Holder; {
+	case r.Former != "":
+		l.more.newToken.Store(&r.Token)
+	case r.Grant != "":
+		l.more.at = l.exchangeAt(now)
+	}
 }

@@ -33,9 +33,9 @@ type Request struct {
 	// until it is granted or ctx is done.
 	Wait time.Duration
 
-	// Dry is how long before this call no quorum could vote already: it counts
-	// as if this Acquire had met that.
-	Dry time.Duration
+	// NoQuorumFor is how long before this call no quorum of nodes answered, as far as the
+	// caller knows. Acquire gives up without a quorum that much sooner.
+	NoQuorumFor time.Duration
 
 	// Held: another client holds the lock, as far as the caller knows. Then even the first
 	// attempt listens for its release.
@@ -43,21 +43,24 @@ type Request struct {
 	// Yield: clients on other hosts wait for the lock, too, and it is their turn.
 	Yield bool
 
-	// Intent is what Intend returned for it. May be nil.
+	// Intent is what Intend returned for this request. May be nil.
 	Intent *Intent
 
 	// Pending is the first attempt, if Lease.HandOver has begun it. May be nil.
 	Pending *PendingAttempt
 
-	// Enough, once closed, lets no new attempt begin, as if Wait were over; the
-	// one under way is finished. Nil: only Wait and ctx end an Acquire.
-	Enough <-chan struct{}
+	// StopRetrying ends an Acquire as if Wait had passed, once it is closed: no new attempt
+	// begins, but the attempt under way is finished. Nil: only Wait and ctx end an Acquire.
+	StopRetrying <-chan struct{}
 
-	// Noting is called before the first byte of each attempt is sent, also of the one that
-	// HandOver begins, with what the attempt may take: a Record without fencing token and
-	// deadline, with which Abandon releases it if this process ends. The attempt waits for
-	// it; if it never returns, nothing is sent. May be nil.
-	Noting func(Record)
+	// BeforeAttempt is called before the first byte of each attempt is sent, also if
+	// HandOver begins the attempt. The caller writes the Record down: if this process ends,
+	// Abandon releases with it what the attempt took. It has no fencing token and no
+	// deadline yet. The attempt waits for BeforeAttempt; if that never returns, nothing is
+	// sent. HandOver also calls it before it passes a lock on without an attempt. Then
+	// Record.Grant is not empty, and the lease keeps the Token of the lease before it. May
+	// be nil.
+	BeforeAttempt func(Record)
 
 	// Failed is called with the error of every attempt that failed. It must not block. May
 	// be nil.
@@ -66,6 +69,11 @@ type Request struct {
 	// Keep: the lease is extended until it is released or lost. Otherwise it
 	// ends after TTL.
 	Keep bool
+
+	// Block is how many fencing tokens the nodes reserve with the grant, the lease's own
+	// included. Lease.HandOver can pass the lock on without asking a node while some of
+	// them are left. 0 or 1: none is left. At most MaxBlock. For exclusive locks only.
+	Block int
 
 	// Guard is how long before the deadline the loss of the lease is reported. 0: TTL/5.
 	Guard time.Duration
@@ -106,6 +114,8 @@ func (q *Quorum) check(r *Request) error {
 		return fmt.Errorf("redlock: %w: ttl %v of %v: must be between %v and %v", ErrRequest, r.TTL, r.lock(), MinTTL, q.options.MaxTTL)
 	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
 		return fmt.Errorf("redlock: %w: guard %v of %v: must be between 0 and half of the ttl, %v", ErrRequest, r.Guard, r.lock(), r.TTL/maxGuardShare)
+	case r.Block < 0 || r.Block > MaxBlock:
+		return fmt.Errorf("redlock: %w: a block of %d fencing tokens for %v: at most %d", ErrRequest, r.Block, r.lock(), MaxBlock)
 	case r.Max != 0 && r.Max < MinTTL:
 		return fmt.Errorf("redlock: %w: max %v of %v: at least %v, or 0 for no bound", ErrRequest, r.Max, r.lock(), MinTTL)
 	}
@@ -187,8 +197,9 @@ type Intent struct {
 
 // Intend makes the nodes refuse new readers of the lock that r wants while others share it:
 // for r.TTL from now on (half a second at least), or until the lock is taken or End. The
-// nodes refuse all readers alike: use it only if no reader that waits comes first. It is to
-// be given to Acquire, as Request.Intent, or to be ended. It does not wait for the nodes.
+// nodes refuse all readers alike: use it only if no reader waits before the writer. The
+// caller must pass the intent to Acquire (Request.Intent), or call End. Intend does not
+// wait for the nodes.
 func (q *Quorum) Intend(r Request) (*Intent, error) {
 	if err := q.check(&r); err != nil {
 		return nil, err
@@ -200,7 +211,7 @@ func (q *Quorum) Intend(r Request) (*Intent, error) {
 	return i, nil
 }
 
-// Renew has it last for r.TTL from now on.
+// Renew makes the intent last for r.TTL from now on.
 func (i *Intent) Renew() {
 	ops := i.target.each(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.ID, TTL: i.lasts()})
 	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Placed}, i.q.clock())
@@ -215,5 +226,5 @@ func (i *Intent) End() {
 	i.q.call(node.Call{Op: "done", Ops: ops, Placed: &i.waiter.Placed, Until: now + i.lasts() + drift(i.lasts())}, now)
 }
 
-// lasts is how long the nodes know of it.
+// lasts returns how long the nodes remember the intent after each Renew.
 func (i *Intent) lasts() time.Duration { return max(i.r.TTL, leastMark) }

@@ -10,12 +10,13 @@ import (
 // random, so that contenders do not collide repeatedly. They grow, so that a long wait
 // costs little. They never exceed the time until the lock may be free.
 type retryPolicy struct {
-	jitter func(n time.Duration) time.Duration
-	spread func() time.Duration // separates contenders that retry at the same instant
-	until  time.Duration        // no attempt begins later; negative: no limit
-	ttl    time.Duration
-	voted  time.Duration // when a quorum voted last, or when Acquire began
-	limit  time.Duration // of the next delay
+	q       *Quorum
+	request *Request
+	until   time.Duration // no attempt begins later; negative: no limit
+	ttl     time.Duration
+	voted   time.Duration // when a quorum voted last, or when Acquire began
+	limit   time.Duration // of the next delay
+	longer  bool          // until was moved, because the lock is retained
 }
 
 const (
@@ -27,16 +28,19 @@ const (
 	notifiedShare = 6
 )
 
-// newRetryPolicy returns the policy of an Acquire that was called at since and begins its
-// first attempt at start.
-func (q *Quorum) newRetryPolicy(r *Request, since, start time.Duration) *retryPolicy {
-	p := &retryPolicy{until: since + r.Wait, ttl: r.TTL, voted: start - r.Dry, limit: firstRetry}
-	p.jitter = func(n time.Duration) time.Duration { return q.rules.Jitter(r.lock(), n) }
-	p.spread = func() time.Duration { return q.spread(r.lock(), 0) }
+// newRetryPolicy returns the policy of a request that was made at since and whose first
+// attempt begins at start.
+func newRetryPolicy(q *Quorum, r *Request, since, start time.Duration) retryPolicy {
+	p := retryPolicy{q: q, request: r, until: since + r.Wait, ttl: r.TTL, voted: start - r.NoQuorumFor, limit: firstRetry}
 	if r.Wait < 0 {
 		p.until = -1
 	}
 	return p
+}
+
+// jitter returns a random time in [0, n).
+func (p *retryPolicy) jitter(n time.Duration) time.Duration {
+	return p.q.rules.Jitter(p.request.lock(), n)
 }
 
 // isQuarantine reports whether the error ends with time alone. A waiter waits for that.
@@ -51,21 +55,29 @@ func (p *retryPolicy) next(err error, now time.Duration, told bool) (delay time.
 	if errors.Is(err, ErrHeld) || isQuarantine(err) {
 		p.voted = now
 	}
-	if p.until >= 0 && now >= p.until || now-p.voted >= p.ttl {
+	held, isHeld := errors.AsType[*HeldError](err)
+	if isHeld && held.retained && p.request.Wait == 0 && !p.longer { // its host releases it for a client that waits
+		p.until, p.longer = now+p.q.options.NodeTimeout, true
+	}
+	inUse := p.longer && !(isHeld && (held.retained || held.split))
+	if p.isOver(now) || inUse || now-p.voted >= p.ttl {
 		return 0, false
 	}
 	delay = p.limit/4 + p.jitter(3*p.limit/4)
 	p.limit = min(2*p.limit, lastRetry)
-	if held, ok := errors.AsType[*HeldError](err); ok {
+	if isHeld {
 		if told && !held.split {
 			delay = p.ttl/notifiedShare + p.jitter(p.ttl/notifiedShare)
 		}
 		if held.TTL > 0 && held.TTL != Endless {
-			delay = min(delay, held.TTL+time.Millisecond+p.spread())
+			delay = min(delay, held.TTL+time.Millisecond+p.q.spread(p.request.lock(), 0))
 		}
 	}
 	return p.within(delay, now), true
 }
+
+// isOver reports whether no attempt may begin any more.
+func (p *retryPolicy) isOver(now time.Duration) bool { return p.until >= 0 && now >= p.until }
 
 // left returns how long attempts may still begin; negative: without limit.
 func (p *retryPolicy) left(now time.Duration) time.Duration {
@@ -89,7 +101,7 @@ func (p *retryPolicy) notAsked(d time.Duration) { p.voted += d }
 
 // within limits a delay to the time that is left.
 func (p *retryPolicy) within(delay, now time.Duration) time.Duration {
-	if p == nil || p.until < 0 {
+	if p.until < 0 {
 		return delay
 	}
 	return max(min(delay, p.until-now), 0)

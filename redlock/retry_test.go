@@ -3,20 +3,20 @@ package redlock
 import (
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 // policyWith returns a policy with the longest possible delays, or the shortest.
 func policyWith(longest bool, until time.Duration) *retryPolicy {
-	return &retryPolicy{
-		jitter: func(n time.Duration) time.Duration {
-			if longest {
-				return n - 1
-			}
-			return 0
-		},
-		spread: func() time.Duration { return 0 },
-		until:  until, ttl: 6 * time.Second, voted: time.Hour, limit: firstRetry,
+	jitter := func(_ string, n time.Duration) time.Duration {
+		if longest {
+			return n - 1
+		}
+		return 0
 	}
+	r := rules{Rules: node.Rules{Jitter: jitter}}
+	return &retryPolicy{q: &Quorum{fleet: &fleet{quorum: 1}, rules: &r}, request: &Request{Name: "x"}, until: until, ttl: 6 * time.Second, voted: time.Hour, limit: firstRetry}
 }
 
 var (

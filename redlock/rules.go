@@ -57,6 +57,19 @@ type rules struct {
 	// the next round on.
 	countsForExtension func(held bool) bool
 
+	// isExtended reports whether an extension or a downgrade succeeded that so many nodes
+	// confirmed.
+	isExtended func(granted, quorum int) bool
+
+	// asksToShare reports whether an extension makes the lease shared on the nodes. downgraded is
+	// whether the lease is shared, and first is whether a client requested the extension. A
+	// node may have missed the downgrade.
+	asksToShare func(downgraded, first bool) bool
+
+	// repairsAsShared reports whether a repair writes a lease as shared that was granted as
+	// exclusive.
+	repairsAsShared func(downgraded bool) bool
+
 	// isAlive reports whether an extension may count for a lease whose [Lease.Err] is err:
 	// a lapsed one never comes back.
 	isAlive func(err error) bool
@@ -69,7 +82,60 @@ type rules struct {
 	// one: a lapsed lease never comes back.
 	adoptedDeadline func(recorded, now, ttl time.Duration) time.Duration
 
+	// reserve returns the end of a block of so many fencing tokens, from first on. limit is
+	// as far as the counters may be ahead of the nodes' clocks.
+	reserve func(first uint64, block int, limit uint64) uint64
+
+	// writeBack returns what the counters are raised to if the nodes do not agree on a
+	// fencing token: the end of its block.
+	writeBack func(fence, blockEnd uint64) uint64
+
+	// confirmedAt returns the instant from which a confirmation counts. asked is when it
+	// was sent, and answered is when a quorum had answered.
+	confirmedAt func(asked, answered time.Duration) time.Duration
+
+	// countsForPass reports whether a node that confirmed a token counts for a pass.
+	// repaired is whether it was to set the key again since the grant.
+	countsForPass func(repaired bool) bool
+
+	// isFresh reports whether a lock may be passed on at now, if its last confirmation
+	// counts from confirmed.
+	isFresh func(now, confirmed time.Duration) bool
+
+	// mayBePassed reports whether a lease whose [Lease.Err] is err may be passed on.
+	mayBePassed func(err error) bool
+
+	// heedsWanted reports whether a retained lease must be released. wanted is whether
+	// another client waits, as a confirmation says.
+	heedsWanted func(wanted bool) bool
+
+	// stillPasses reports whether a pass may become a grant. fresh is the result of the
+	// second check, right before it, and gone is whether the client has ended meanwhile.
+	stillPasses func(fresh, gone bool) bool
+
+	// afterLoss returns the fencing token of a grant that followed the loss of a token that
+	// was being passed on. left is what the lost block would have given.
+	afterLoss func(granted, left uint64) uint64
+
+	// adoptedBlock returns the last fencing token that an adopted lease may give to other
+	// grants without asking the nodes: its own.
+	adoptedBlock func(fence uint64) uint64
+
+	// forceWait returns how long FORCE waits after the nodes have noted a token.
+	forceWait func() time.Duration
+
+	// walks returns how many nodes a list of all locks reads: together they have every lock
+	// that a quorum has.
+	walks func(nodes, quorum int) int
+
+	// isPossible reports whether a token can be a holder's, if so many nodes show it and so
+	// many did not answer.
+	isPossible func(shown, silent, quorum int) bool
+
 	// Safety does not depend on what follows.
+
+	// exchangeAfter is how long after a pass the nodes get a token that names the client.
+	exchangeAfter time.Duration
 
 	// reserveAfter is how many other holders a waiter sees before its first reservation.
 	reserveAfter int
@@ -89,9 +155,26 @@ var soundRules = rules{
 	lossDue:            func(deadline, guard time.Duration) time.Duration { return deadline - guard },
 	releaseAt:          func(_, deadline time.Duration) time.Duration { return deadline },
 	countsForExtension: func(held bool) bool { return held },
+	isExtended:         func(granted, quorum int) bool { return granted >= quorum },
+	asksToShare:        func(downgraded, _ bool) bool { return downgraded },
+	repairsAsShared:    func(downgraded bool) bool { return downgraded },
 	isAlive:            func(err error) bool { return err == nil },
 	laterDeadline:      func(old, extended time.Duration) time.Duration { return max(old, extended) },
 	adoptedDeadline:    func(recorded, _, _ time.Duration) time.Duration { return recorded },
+	reserve:            reserve,
+	writeBack:          func(_, blockEnd uint64) uint64 { return blockEnd },
+	confirmedAt:        func(asked, _ time.Duration) time.Duration { return asked },
+	countsForPass:      func(repaired bool) bool { return !repaired },
+	isFresh:            func(now, confirmed time.Duration) bool { return now-confirmed <= PassWindow },
+	mayBePassed:        func(err error) bool { return err == nil },
+	heedsWanted:        func(wanted bool) bool { return wanted },
+	stillPasses:        func(fresh, gone bool) bool { return fresh && !gone },
+	afterLoss:          func(granted, _ uint64) uint64 { return granted },
+	adoptedBlock:       func(fence uint64) uint64 { return fence },
+	forceWait:          func() time.Duration { return PassWindow + drift(PassWindow) },
+	walks:              func(nodes, quorum int) int { return nodes - quorum + 1 },
+	isPossible:         func(shown, silent, quorum int) bool { return shown+silent >= quorum },
+	exchangeAfter:      exchangeAfter,
 	reserveAfter:       reserveAfter,
 }
 

@@ -264,13 +264,13 @@ func TestWaitForExpiry(t *testing.T) {
 	}
 }
 
-// Enough ends the pause between attempts at once; an attempt that is under way
+// StopRetrying ends the pause between attempts at once; an attempt that is under way
 // is finished, and may be granted. Guards isEnough.
 func TestEnough(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
 		enough := make(chan struct{})
-		request := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever, Enough: enough}
+		request := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever, StopRetrying: enough}
 		a := f.start(t.Context(), request)
 		time.Sleep(100*ms + 1)
 		close(enough)

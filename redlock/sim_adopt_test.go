@@ -387,7 +387,7 @@ func TestMovedIsTold(t *testing.T) {
 	var told atomic.Int32
 	var last atomic.Int64
 	hook := func(o *redlock.Options) {
-		o.Moved = func(l *redlock.Lease) { told.Add(1); last.Store(int64(l.Record().Deadline)) }
+		o.DeadlineChanged = func(l *redlock.Lease) { told.Add(1); last.Store(int64(l.Record().Deadline)) }
 	}
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(kept3s)
@@ -411,7 +411,7 @@ func TestAgedIsTold(t *testing.T) {
 		var leases [2]*redlock.Lease
 		var seen [2]atomic.Int64
 		paused, pause := f.pausedHost(long, func(o *redlock.Options) {
-			o.Aged = func() {
+			o.DeadlinesMovedBack = func() {
 				for i, l := range leases {
 					seen[i].Store(int64(l.Deadline()))
 				}

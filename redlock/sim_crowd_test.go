@@ -38,6 +38,16 @@ func oneThread(t *testing.T) {
 	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
 }
 
+// thinned returns the size of a crowd, and how long a node takes for each. With the race
+// detector, which takes ten times the processor time, it is a part of them, each as much
+// slower. packaging/test.sh runs all of it without the race detector, beside the search.
+func thinned(n int, each time.Duration, part int) (int, time.Duration) {
+	if !raceEnabled {
+		return n, each
+	}
+	return n / part, each * time.Duration(part)
+}
+
 // crowd asks for n locks at once, and waits until all of them are granted.
 func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 	f.Helper()
@@ -62,8 +72,14 @@ func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 // attemptLimiter; lane.nextGroup.
 func TestCrowd(t *testing.T) {
 	oneThread(t)
-	const kept, wanted = 200, 4000
+	const kept = 200
 	for what, each := range map[string]time.Duration{"quick": ms / 20, "slow": ms / 2} {
+		wanted := 4000
+		if what == "quick" {
+			wanted, each = thinned(wanted, each, 4)
+		} else {
+			wanted, _ = thinned(wanted, each, 4)
+		}
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			var lost atomic.Int32
 			onLost := func(*redlock.Lease) { lost.Add(1) }
@@ -71,7 +87,7 @@ func TestCrowd(t *testing.T) {
 			j := f.busy(each)
 			start := f.now()
 			f.crowd(wanted, redlock.Request{Name: "x", TTL: 30 * time.Second, Wait: redlock.Forever, Keep: true, OnLost: onLost})
-			took, least := f.now()-start, wanted*each // and about as much for the extensions, and to find out how many to let in
+			took, least := f.now()-start, time.Duration(wanted)*each // and about as much for the extensions, and to find out how many to let in
 			if took > 5*least {
 				t.Errorf("%s: %d locks took %v, of which the nodes needed %v", what, wanted, took, least)
 			}
@@ -92,11 +108,12 @@ func TestExtensionsComeFirst(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		var lost atomic.Int32
 		f.crowd(50, redlock.Request{Name: "kept", TTL: 500 * ms, Keep: true, OnLost: func(*redlock.Lease) { lost.Add(1) }})
-		f.busy(ms / 10)
+		questions, each := 2000, ms/10
+		f.busy(each)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var all sync.WaitGroup
-		for range 2000 {
+		for range questions {
 			all.Go(func() {
 				for ctx.Err() == nil {
 					f.q.Who(ctx, "x")
@@ -116,10 +133,11 @@ func TestShortLeasesComeFirst(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		var lost atomic.Int32
 		onLost := func(*redlock.Lease) { lost.Add(1) }
-		f.crowd(10_000, redlock.Request{Name: "long", TTL: 30 * time.Second, Keep: true, OnLost: onLost})
+		leases, each := 10_000, ms/5
+		f.crowd(leases, redlock.Request{Name: "long", TTL: 30 * time.Second, Keep: true, OnLost: onLost})
 		f.crowd(50, redlock.Request{Name: "short", TTL: time.Second, Keep: true, OnLost: onLost})
 		time.Sleep(9900 * ms)
-		f.busy(ms / 5)
+		f.busy(each)
 		time.Sleep(4 * time.Second) // of which the long ones take half
 		want(t, "leases lost", lost.Load(), 0)
 	})
@@ -129,16 +147,17 @@ func TestShortLeasesComeFirst(t *testing.T) {
 func TestCrowdOfAnother(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		f.busy(ms / 10)
+		others, each := 5000, ms/10
+		f.busy(each)
 		var all sync.WaitGroup
 		all.Go(func() {
-			f.crowd(5000, redlock.Request{Name: "x", TTL: 30 * time.Second, Wait: redlock.Forever, Holder: redlock.Holder{UID: 1}})
+			f.crowd(others, redlock.Request{Name: "x", TTL: 30 * time.Second, Wait: redlock.Forever, Holder: redlock.Holder{UID: 1}})
 		})
 		time.Sleep(20 * ms)
 		start := f.now()
 		f.acquire(redlock.Request{Name: "other", TTL: time.Second, Holder: redlock.Holder{UID: 2}})
 		if took := f.now() - start; took > 100*ms {
-			t.Errorf("beside 5000 attempts of another user it took %v", took)
+			t.Errorf("beside %d attempts of another user it took %v", others, took)
 		}
 		all.Wait()
 	})
@@ -200,9 +219,10 @@ func TestOverdue(t *testing.T) {
 	oneThread(t)
 	for _, after := range []time.Duration{0, 500 * ms} { // when all were extended once
 		simTest(t, 3, func(t *testing.T, f *fleet) {
-			leases := f.crowd(5000, redlock.Request{Name: "x", TTL: time.Second, Keep: true})
+			n, each := 5000, ms/2
+			leases := f.crowd(n, redlock.Request{Name: "x", TTL: time.Second, Keep: true})
 			time.Sleep(after)
-			f.busy(ms / 2)
+			f.busy(each)
 			time.Sleep(time.Second) // 2.5 s would be needed
 			wantOverdue(t, leases)
 		})

@@ -30,7 +30,9 @@ func (f *fleet) passOn(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	f.Helper()
 	_, r = f.handOverTo(l, r)
 	next, err := f.q.Acquire(f.Context(), r)
-	want(f, "the next one", err, nil)
+	if err != nil {
+		f.Fatal("the next one: ", err)
+	}
 	return next
 }
 

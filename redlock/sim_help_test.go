@@ -224,11 +224,11 @@ func wantNoQuorum(t testing.TB, err error, failure redlock.Failure, nodes ...str
 type operation struct {
 	node   int
 	at     time.Duration
-	letter string // "a", "e", "r", "w", "f" or "p"
+	letter string // "a", "e", "v", "r", "w", "f" or "p"
 	key    string
 	token  string
 	ttl    string
-	record string // of a, f and p: the counter and a fencing token
+	record string // of a, v, f and p: the counter and a fencing token
 }
 
 // operations takes a command apart; none where it is no call of ballot.lua.
@@ -243,23 +243,23 @@ func operations(command redlock.Command) (all []operation) {
 	keys, argv := command[4:3+n], command[3+n:]
 	letters, records, args, ttl := argv[2], argv[3], argv[4:], ""
 	for i, key := range keys {
-		o := operation{key: key, letter: strings.ToLower(letters[i : i+1])}
-		if !strings.Contains("wlc", o.letter) {
+		o := operation{key: key, letter: letters[i : i+1]}
+		if !strings.Contains("wlco", o.letter) {
 			o.token, args = args[0], args[1:]
 		}
-		if strings.Contains("hs", o.letter) { // the new token, or the kind
+		if strings.Contains("hsy", o.letter) { // the new token, the kind, or the pattern
 			args = args[1:]
 		}
-		if strings.Contains("ANSHEpqxikm", letters[i:i+1]) {
+		if strings.Contains("ashevpqzxikmy", o.letter) {
 			ttl, args = args[0], args[1:]
 		}
 		if o.letter == "q" { // the kind
 			args = args[1:]
 		}
-		if strings.Contains("aep", o.letter) {
+		if strings.Contains("aevp", o.letter) {
 			o.ttl = ttl
 		}
-		if strings.Contains("anshfpq", o.letter) {
+		if strings.Contains("anshvfpq", o.letter) {
 			o.record, records = records[:18], records[18:]
 		}
 		all = append(all, o)

@@ -150,7 +150,7 @@ func (c lateConn) Do(ctx context.Context, group []redlock.Command, replies []red
 func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 	return func(o *redlock.Options) {
 		for _, i := range nodes {
-			wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return lateConn{c, late} })
+			wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return redlocktest.WithDo(c, lateConn{c, late}.Do) })
 		}
 	}
 }
@@ -370,7 +370,7 @@ func TestExtensionConfirmedLateOverPause(t *testing.T) {
 		var late, told atomic.Int64
 		paused, pause := f.pausedHost(long, hearsLate(&late, 2, 4), func(o *redlock.Options) {
 			o.NodeTimeout = nodeTimeout
-			o.Moved = func(l *redlock.Lease) { told.Store(int64(l.Deadline())) }
+			o.DeadlineChanged = func(l *redlock.Lease) { told.Store(int64(l.Deadline())) }
 		})
 		time.Sleep(2*beat + 500*ms)
 		foreign(f.sims[3:4], "x", time.Hour)

@@ -439,7 +439,7 @@ func TestLateOneTakesNobodyAlong(t *testing.T) {
 		time.Sleep(300 * ms) // away from the heartbeats
 		f.delay(func(int) time.Duration { return 6 * ms }, func(int) time.Duration { return 4 * ms })
 		begin := f.now()
-		f.start(t.Context(), redlock.Request{Name: "late", TTL: time.Second, Noting: func(redlock.Record) { f.at(begin, 40*ms) }})
+		f.start(t.Context(), redlock.Request{Name: "late", TTL: time.Second, BeforeAttempt: func(redlock.Record) { f.at(begin, 40*ms) }})
 		f.at(begin, 35*ms)
 		f.start(t.Context(), redlock.Request{Name: "before", TTL: time.Second}) // keeps the nodes busy meanwhile
 		f.at(begin, 38*ms)

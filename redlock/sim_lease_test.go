@@ -20,6 +20,12 @@ type losses struct {
 
 func (f *fleet) watch(r redlock.Request) (*redlock.Lease, *losses) {
 	f.Helper()
+	seen := f.seeLosses(&r)
+	return f.acquire(r), seen
+}
+
+// seeLosses has the loss of the requested lease counted.
+func (f *fleet) seeLosses(r *redlock.Request) *losses {
 	seen := &losses{}
 	r.OnLost = func(l *redlock.Lease) {
 		seen.count.Add(1)
@@ -30,7 +36,7 @@ func (f *fleet) watch(r redlock.Request) (*redlock.Lease, *losses) {
 			f.Error("OnLost was called before Lost was closed")
 		}
 	}
-	return f.acquire(r), seen
+	return seen
 }
 
 // wantLost checks that the loss was told once, at that instant and for good.

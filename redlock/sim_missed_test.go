@@ -35,7 +35,7 @@ func TestGrantedWhileHostIsJudged(t *testing.T) {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			told := make(chan time.Duration, 1)
 			host := f.missing(missed, look, redlock.WhenWon, func(o *redlock.Options) {
-				o.Moved = func(l *redlock.Lease) { told <- l.Deadline() }
+				o.DeadlineChanged = func(l *redlock.Lease) { told <- l.Deadline() }
 			})
 			asked := f.now()
 			l, err := host.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Guard: guard})
@@ -113,7 +113,7 @@ func TestLostWhenHostIsJudged(t *testing.T) {
 		var moved atomic.Int32
 		host := f.another(func(o *redlock.Options) {
 			o.NodeTimeout = 700 * ms
-			o.Moved = func(*redlock.Lease) { moved.Add(1) }
+			o.DeadlineChanged = func(*redlock.Lease) { moved.Add(1) }
 		})
 		defer host.Close()
 		host.Settle(t.Context())

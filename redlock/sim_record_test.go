@@ -36,14 +36,14 @@ func (n *notes) count() int {
 }
 
 // Every attempt is noted, with a token of its own and what it is to take, before any
-// node hears of it. Guards attempt.send: Noting.
+// node hears of it. Guards attempt.send: BeforeAttempt.
 func TestNotingComesFirst(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			f.acquire(redlock.Request{Name: "x", TTL: time.Second})
 			j, noted := f.record(), &notes{}
 			r.Wait = redlock.Forever
-			r.Noting = func(record redlock.Record) {
+			r.BeforeAttempt = func(record redlock.Record) {
 				synctest.Wait() // what was sent has arrived
 				noted.note(record)
 				if all := append(j.of("a"), j.of("s")...); slices.ContainsFunc(all, func(o operation) bool { return o.token == record.Token }) {
@@ -75,11 +75,11 @@ func TestNotingThatDoesNotReturn(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "y", TTL: 10 * time.Second})
 		j, never := f.record(), make(chan struct{})
-		r := redlock.Request{Name: "x", TTL: 10 * time.Second, Noting: func(redlock.Record) { <-never }}
+		r := redlock.Request{Name: "x", TTL: 10 * time.Second, BeforeAttempt: func(redlock.Record) { <-never }}
 		a := f.start(t.Context(), r)
 		var handed sync.WaitGroup
 		handed.Go(func() {
-			if _, begun, err := l.HandOver(redlock.Request{Name: "y", TTL: time.Second, Noting: r.Noting}); err == nil {
+			if _, begun, err := l.HandOver(redlock.Request{Name: "y", TTL: time.Second, BeforeAttempt: r.BeforeAttempt}); err == nil {
 				begun.Abandon()
 			}
 		})
@@ -101,7 +101,7 @@ func TestNotingOfHandOver(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, noted := f.acquire(oneTry), &notes{}
 		j := f.record()
-		next := f.passOn(l, redlock.Request{Name: "x", TTL: time.Second, Noting: func(r redlock.Record) {
+		next := f.passOn(l, redlock.Request{Name: "x", TTL: time.Second, BeforeAttempt: func(r redlock.Record) {
 			synctest.Wait()
 			noted.note(r)
 			want(t, "commands before it was noted", len(j.of("h")), 0)
@@ -117,7 +117,7 @@ func TestAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			noted := &notes{}
-			r.Noting = noted.note
+			r.BeforeAttempt = noted.note
 			f.acquire(r)
 			f.restart(100 * ms)
 			want(t, what+": Abandon", f.q.Abandon(noted.last()), nil)
@@ -133,7 +133,7 @@ func TestAbandonHandOver(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, noted := f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second}), &notes{}
 		every(f.sims[:2], hang) // they hold the old one
-		f.handOverTo(l, redlock.Request{Name: "x", TTL: 25 * time.Second, Noting: noted.note})
+		f.handOverTo(l, redlock.Request{Name: "x", TTL: 25 * time.Second, BeforeAttempt: noted.note})
 		f.q.Close()
 		every(f.sims[:2], resume)
 		f.restart(100 * ms)
@@ -150,7 +150,7 @@ func TestAbandonHandOver(t *testing.T) {
 func TestAbandonIsRepeated(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		noted := &notes{}
-		f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second, Noting: noted.note})
+		f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second, BeforeAttempt: noted.note})
 		f.q.Close()
 		every(f.sims[:3], down)
 		f.restart(0)
@@ -169,7 +169,7 @@ func TestAbandonIsRepeated(t *testing.T) {
 func TestAbandonLeavesPlaces(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		noted := &notes{}
-		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Slots: 2, Noting: noted.note}
+		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Slots: 2, BeforeAttempt: noted.note}
 		f.acquire(r)
 		abandoned := noted.last()
 		f.restart(100 * ms)

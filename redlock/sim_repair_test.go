@@ -214,7 +214,7 @@ func TestNoRepairWhereForced(t *testing.T) {
 	}
 }
 
-// forceOn has another host force x away, of whom one node alone hears so.
+// forceOn has another host force x away: all nodes note it, and one of them deletes it.
 func (f *fleet) forceOn(node int) {
 	f.Helper()
 	other := f.another()
@@ -223,7 +223,7 @@ func (f *fleet) forceOn(node int) {
 	synctest.Wait() // its listeners, too: what it sends next is FORCE's
 	for i, sim := range f.sims {
 		sim.OnCommand(func(c redlock.Command) {
-			if ops := operations(c); i != node && len(ops) > 0 && ops[0].letter == "w" {
+			if ops := operations(c); i != node && len(ops) > 0 && ops[0].letter == "z" {
 				sim.DropRequests(1)
 			}
 		})

@@ -205,7 +205,7 @@ func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
 // rest that others reach, has no lock with it; and the others have theirs. Guards
 // incarnationRegister.isCutOff.
 func TestNewTwinIsFoundOut(t *testing.T) {
-	for after := time.Duration(0); after < 3*beat; after += beat / 8 {
+	for after := time.Duration(0); after < 3*beat; after += beat / time.Duration(fewer(8)) {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			there, granted := &reach{}, 0
 			there.away.Store(3)
@@ -270,7 +270,7 @@ func TestUnawareHoldsForLess(t *testing.T) {
 		dial := o.Nodes[1].Dial
 		o.Nodes[1].Dial = func(ctx context.Context) (redlock.Conn, error) {
 			conn, err := dial(ctx)
-			return slowConn{conn, slow}, err
+			return redlocktest.WithDo(conn, slowConn{conn, slow}.Do), err
 		}
 	})
 }
@@ -415,7 +415,7 @@ func (s *stop) over() {
 // has has a host stop so.
 func (s *stop) has(o *redlock.Options) {
 	for i := range o.Nodes {
-		wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return stoppedConn{c, s, i} })
+		wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return redlocktest.WithDo(c, stoppedConn{c, s, i}.Do) })
 	}
 }
 

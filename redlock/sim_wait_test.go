@@ -192,7 +192,7 @@ func far(way time.Duration) func(*redlock.Options) {
 				if err != nil {
 					return nil, err
 				}
-				return farConn{c, way}, nil
+				return redlocktest.WithDo(c, farConn{c, way}.Do), nil
 			}
 			o.Nodes[i].Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
 				return node.Listen(ctx, func(keys []string) { time.AfterFunc(way, func() { heard(keys) }) })

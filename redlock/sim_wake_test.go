@@ -130,7 +130,7 @@ func TestWokenByForce(t *testing.T) {
 		at := f.now()
 		_, err := f.q.Force(t.Context(), "x")
 		want(t, "FORCE", err, nil)
-		w.wantAfter("force", at, 0, soonAfter)
+		w.wantAfter("force", at, redlock.PassWindow, redlock.PassWindow+3*ms+soonAfter)
 	})
 }
 

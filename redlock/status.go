@@ -88,6 +88,7 @@ func untilQuorum(left []time.Duration, missing int) time.Duration {
 type Counts struct {
 	Grants        uint64 // leases granted
 	HandOvers     uint64 // releases that were also an attempt for another client on this host
+	Passes        uint64 // grants that asked no node, for another client on this host
 	Splits        uint64 // attempts that split the votes, so that no client can have won
 	Wakeups       uint64 // waits that ended because nodes reported that the lock may be free
 	WriteBacks    uint64 // attempts that took a second round for the fencing token
@@ -102,7 +103,7 @@ type Counts struct {
 // counts is the live form of Counts.
 type counts struct {
 	grants, writeBacks, repairs, lost    atomic.Uint64
-	handOvers, splits, wakeups           atomic.Uint64
+	handOvers, passes, splits, wakeups   atomic.Uint64
 	quarantines, clockJumps, withdrawals atomic.Uint64
 	counterLosses                        atomic.Uint64
 }
@@ -111,6 +112,7 @@ func (c *counts) snapshot() Counts {
 	return Counts{
 		Grants:        c.grants.Load(),
 		HandOvers:     c.handOvers.Load(),
+		Passes:        c.passes.Load(),
 		Splits:        c.splits.Load(),
 		Wakeups:       c.wakeups.Load(),
 		WriteBacks:    c.writeBacks.Load(),

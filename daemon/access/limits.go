@@ -191,7 +191,7 @@ func (l *Limits) BeginLock(uid, names int, patient, before bool) error {
 	u := l.user(uid)
 	switch {
 	case before:
-	case patient && reached(u.waiters, l.bounds.WaitersPerUser): // first: those who wait are in both counts
+	case patient && reached(u.waiters, l.bounds.WaitersPerUser): // first: waiters are in both counts
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	case reached(u.leases+names-1, l.bounds.LeasesPerUser):
 		return overLeases(l.bounds.LeasesPerUser, names, u.waiters)

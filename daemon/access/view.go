@@ -25,6 +25,20 @@ func (v View) Shows(uid int, names []string) []string {
 	return filter(names, func(name string) bool { return ruleFor(v.Rules, v.Who, config.RightInspect, name) != nil })
 }
 
+// Inspects reports whether the client may see who holds a lock, on any host.
+func (v View) Inspects(name string) bool {
+	return v.Rules == nil || ruleFor(v.Rules, v.Who, config.RightInspect, name) != nil
+}
+
+// PermitListAll returns why the client may not list the locks of all hosts, or nil. It needs the
+// right to inspect some lock, and sees those that it may inspect.
+func (v View) PermitListAll() error {
+	if v.Rules == nil || ruleForAnyLock(v.Rules, v.Who, config.RightInspect) != nil {
+		return nil
+	}
+	return denied(v.Rules, v.Who, "LIST all=yes", config.RightInspect)
+}
+
 // Knows reports whether the client has any right on a lock. Then it may learn the
 // name and the holder.
 func (v View) Knows(name string) bool {

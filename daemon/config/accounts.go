@@ -93,7 +93,7 @@ func (r *reader) warnOfNobody(access *Access) {
 			for _, id := range ids {
 				if id == overflowID {
 					name := fmt.Sprintf("rule %q.%s", rule.Name, word)
-					r.warnf(r.rangeOf(name), "%s: %d (nobody) is also what every user of a container has here whom this host does not know: the rule is for them, too", name, id)
+					r.warnf(r.rangeOf(name), "%s: %d (nobody) is also the id here of every container user that this host does not know: the rule applies to them, too", name, id)
 				}
 			}
 		}

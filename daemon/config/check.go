@@ -155,6 +155,13 @@ func checkAllow(word string) string {
 	return ""
 }
 
+func checkDoctorCheck(word string) string {
+	if !slices.Contains(DoctorChecks, word) {
+		return "one of " + strings.Join(DoctorChecks, ", ")
+	}
+	return ""
+}
+
 func checkLevel(word string) string {
 	if _, err := logging.ParseLevel(word); err != nil {
 		return "one of " + logging.LevelWords

@@ -34,6 +34,7 @@ type Config struct {
 	Limits  Limits
 	Log     Log
 	Metrics *Metrics // nil: off
+	Doctor  Doctor
 
 	// Warnings are what is allowed but unwise, each with file:line. For the log.
 	Warnings []string
@@ -74,7 +75,11 @@ type Lease struct {
 	TTL     time.Duration // default of ttl=
 	MaxHold time.Duration // default and ceiling of max=; 0: no bound
 	Linger  time.Duration // default of linger=
+	Retain  time.Duration // default of retain=
 }
+
+// MaxRetain is the longest retain=.
+const MaxRetain = time.Second
 
 // Socket is where clients connect.
 type Socket struct {
@@ -124,6 +129,17 @@ type Limits struct {
 	LeasesPerUser      int
 	WaitersPerUser     int
 	RequestsPerSecond  int // of one connection
+}
+
+// Doctor says what redlock doctor does on this host.
+type Doctor struct {
+	Ignore []string // the checks whose warnings the operator accepts
+}
+
+// DoctorChecks are the checks of redlock doctor.
+var DoctorChecks = []string{
+	"socket", "daemon", "version", "table", "quorum", "node-count", "node", "persistence", "same-host", "latency", "wake-ups",
+	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock",
 }
 
 // Log says what is logged, and how.

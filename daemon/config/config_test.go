@@ -105,6 +105,7 @@ lease {
   ttl      = "100ms"
   max_hold = "8h"
   linger   = "250ms"
+  retain   = "500ms"
 }
 socket {
   path  = "/tmp/x.sock"
@@ -127,6 +128,9 @@ metrics {
   address = "[::1]:9852"
   page    = true
   names   = true
+}
+doctor {
+  ignore = ["persistence", "fencing"]
 }`)
 	want := &Config{
 		Path: cfg.Path,
@@ -135,12 +139,13 @@ metrics {
 			NodeTimeout: time.Millisecond,
 			Nodes:       []Node{{Name: "n-1.x_Y", Address: "[fd00::1]:6379", Pos: cfg.Path + ":6"}},
 		},
-		Lease:    Lease{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond},
+		Lease:    Lease{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond, Retain: 500 * time.Millisecond},
 		Socket:   Socket{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
 		Limits:   Limits{1, 2, 3, 4, 5},
+		Doctor:   Doctor{Ignore: []string{"persistence", "fencing"}},
 		Log:      Log{Level: hclog.Debug, Format: logging.JSON, Grants: true},
 		Metrics:  &Metrics{Address: "[::1]:9852", Page: true, Names: true},
-		Warnings: []string{cfg.Path + ":2:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"},
+		Warnings: []string{cfg.Path + ":2:1: quorum: 1 node: no failure is tolerated (three nodes tolerate one, five tolerate two)"},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", cfg, want)
@@ -181,10 +186,10 @@ func TestConfigWarnings(t *testing.T) {
 	}{
 		{nodesSource(3), nil},
 		{nodesSource(15), nil},
-		{nodesSource(1), []string{"1:1: quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)"}},
-		{nodesSource(4), []string{"1:1: quorum: 4 nodes bear no more failures than 3"}},
+		{nodesSource(1), []string{"1:1: quorum: 1 node: no failure is tolerated (three nodes tolerate one, five tolerate two)"}},
+		{nodesSource(4), []string{"1:1: quorum: 4 nodes tolerate no more failures than 3 would"}},
 		{nodesSource(16), []string{
-			"1:1: quorum: 16 nodes bear no more failures than 15",
+			"1:1: quorum: 16 nodes tolerate no more failures than 15 would",
 			"1:1: quorum: 16 nodes: every lock asks all of them; five or seven are usual",
 		}},
 		{nodesSource(3) + `socket { group = "no-such-group-here" }`, []string{
@@ -304,8 +309,8 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	source := readTestFile(t, packagedConfig)
 	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+(?: "[a-z]+")? \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 48 {
-		t.Errorf("got %d lines that are commented out, want 48:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 52 {
+		t.Errorf("got %d lines that are commented out, want 52:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)

@@ -96,6 +96,9 @@ func syntaxFault(file string, err error) Fault {
 		at = *diag.Subject
 	}
 	detail := strings.Join(strings.Fields(diag.Detail), " ")
+	if diag.Summary == "Argument or block definition required" { // the detail says it again
+		return faultAt(at, detail)
+	}
 	return faultAt(at, strings.ToLower(diag.Summary)+": "+detail)
 }
 

@@ -216,6 +216,7 @@ access {
 limits {}
 log {}
 metrics {}
+doctor {}
 `
 
 // otherBlock says to which block a misplaced word belongs, as the end of a sentence, or

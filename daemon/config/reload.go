@@ -10,8 +10,8 @@ import (
 )
 
 // CheckReload reports what next changes that cannot change while the daemon
-// runs, or nil if next can be used from now on. Only log, access and
-// limits can change; files of passwords and certificates are read at every connection
+// runs, or nil if next can be used from now on. Only log, access,
+// limits and doctor can change; files of passwords and certificates are read at every connection
 // anyway, so that their content needs no reload.
 func (c *Config) CheckReload(next *Config) error {
 	var changed []string

@@ -35,6 +35,7 @@ func (r *reader) readConfig(body *hclsyntax.Body) *Config {
 	file.one("limits", func(b *section) { readLimits(b, &cfg.Limits) })
 	file.one("log", func(b *section) { readLog(b, &cfg.Log) })
 	file.one("metrics", func(b *section) { cfg.Metrics = readMetrics(b) })
+	file.one("doctor", func(b *section) { b.texts("ignore", &cfg.Doctor.Ignore, checkDoctorCheck) })
 	file.finish()
 	return cfg
 }
@@ -94,6 +95,7 @@ func readLease(b *section, lease *Lease) {
 	b.duration("ttl", &lease.TTL, minTTL, maxTTL)
 	b.duration("max_hold", &lease.MaxHold, 0, longestHold)
 	b.duration("linger", &lease.Linger, 0, maxTTL)
+	b.duration("retain", &lease.Retain, 0, MaxRetain)
 }
 
 func readSocket(b *section, socket *Socket) {

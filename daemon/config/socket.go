@@ -14,6 +14,9 @@ import (
 // This file warns of sockets that redlockd could not make here. These are no faults: the
 // file may be checked on another host, or before somebody makes what is missing.
 
+// WillNotStart is part of each of these warnings.
+const WillNotStart = "redlockd will not start"
+
 // warnOfPath expects of the default's directory that it comes with the service.
 func (r *reader) warnOfPath(path string) {
 	if r.bad["socket.path"] {
@@ -23,11 +26,11 @@ func (r *reader) warnOfPath(path string) {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && path != DefaultSocketPath:
-		r.warnf(at, "socket.path: %s does not exist: redlockd will not start, unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)", dir)
+		r.warnf(at, "socket.path: %s does not exist: "+WillNotStart+", unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)", dir)
 	case err == nil && !info.IsDir():
-		r.warnf(at, "socket.path: %s is not a directory: redlockd will not start", dir)
+		r.warnf(at, "socket.path: %s is not a directory: "+WillNotStart, dir)
 	case errors.Is(MayReplace(path), ErrNoSocket):
-		r.warnf(at, "socket.path: redlockd will not start: %s: %v", path, ErrNoSocket)
+		r.warnf(at, "socket.path: "+WillNotStart+": %s: %v", path, ErrNoSocket)
 	}
 }
 
@@ -37,7 +40,7 @@ func (r *reader) warnOfGroup(group string) {
 		return
 	}
 	if _, err := user.LookupGroup(group); err != nil {
-		r.warnf(r.rangeOf("socket.group"), "socket.group: this host has no group %q: redlockd will not start, unless systemd opens the socket; to create it: groupadd --system %s", group, group)
+		r.warnf(r.rangeOf("socket.group"), "socket.group: this host has no group %q: "+WillNotStart+", unless systemd opens the socket; to create it: groupadd --system %s", group, group)
 	}
 }
 

@@ -115,9 +115,9 @@ func (r *reader) checkCount(n int) {
 	at := r.rangeOf("quorum")
 	switch {
 	case n == 1:
-		r.warnf(at, "quorum: 1 node: no failure can be borne (three nodes bear one, five bear two)")
+		r.warnf(at, "quorum: 1 node: no failure is tolerated (three nodes tolerate one, five tolerate two)")
 	case n > 0 && n%2 == 0:
-		r.warnf(at, "quorum: %d nodes bear no more failures than %d", n, n-1)
+		r.warnf(at, "quorum: %d nodes tolerate no more failures than %d would", n, n-1)
 	}
 	switch {
 	case n > redlock.MaxNodes:

@@ -5,6 +5,6 @@
 // Package config calls it for the words of log.level and log.format, cmd/redlockd
 // for the logger, and the rest of the daemon for what it reports.
 //
-// It never blocks a caller: a [Writer] drops lines that nobody reads, and counts
-// them. It never logs the id of a lease or a password: callers do not pass any.
+// It never blocks a caller that logs: a [Writer] drops lines that nobody reads, and
+// counts them. It never logs the id of a lease or a password: callers do not pass any.
 package logging

@@ -18,13 +18,14 @@ type Writer struct {
 	journal bool // to is a stream of systemd's journal, see JournalLines
 	lines   chan []byte
 	dropped atomic.Int64
+	flush   chan chan<- struct{} // of Flush, which waits for the end of the inner one
 	closing chan struct{}
 	done    chan struct{}
 }
 
 const (
 	maxQueued    = 1024        // lines that wait to be written
-	closeTimeout = time.Second // to write the queued lines at the end
+	closeTimeout = time.Second // to write the queued lines at the end, or in Flush
 )
 
 // NewWriter starts a goroutine that writes to to, until Close ends it.
@@ -35,8 +36,8 @@ func NewWriter(to io.Writer) *Writer { return newWriter(to, false) }
 func NewJournalWriter(to io.Writer) *Writer { return newWriter(to, true) }
 
 func newWriter(to io.Writer, journal bool) *Writer {
-	w := &Writer{to: to, journal: journal, lines: make(chan []byte, maxQueued), closing: make(chan struct{}), done: make(chan struct{})}
-	go w.run()
+	w := &Writer{to: to, journal: journal, lines: make(chan []byte, maxQueued), flush: make(chan chan<- struct{}), closing: make(chan struct{}), done: make(chan struct{})}
+	go w.run() // Close ends it, and waits for it, but not for an output that blocks
 	return w
 }
 
@@ -61,6 +62,22 @@ func (w *Writer) marked(level hclog.Level, entry []byte) []byte {
 	return bytes.Clone(entry)
 }
 
+// Flush waits until the queued lines are written, for a second at most.
+func (w *Writer) Flush() {
+	written, late := make(chan struct{}), time.After(closeTimeout)
+	select {
+	case w.flush <- written:
+	case <-w.done:
+		return
+	case <-late:
+		return
+	}
+	select {
+	case <-written:
+	case <-late:
+	}
+}
+
 // Close writes the queued lines, within a second.
 func (w *Writer) Close() error {
 	close(w.closing)
@@ -78,6 +95,9 @@ func (w *Writer) run() {
 		select {
 		case line := <-w.lines:
 			w.write(line)
+		case written := <-w.flush:
+			w.drain()
+			close(written)
 		case <-w.closing:
 			w.drain()
 			return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // blockedWriter is a pipe that nobody reads until it is released.
@@ -34,4 +35,23 @@ func TestLogNeverBlocks(t *testing.T) {
 	if written := strings.Count(to.String(), "line\n"); written < maxQueued {
 		t.Errorf("%d lines written, want those that fit, %d", written, maxQueued)
 	}
+}
+
+// TestFlush: the lines are written when it returns, but it does not wait forever for an output
+// that blocks.
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &blockedWriter{released: make(chan struct{})}
+		w := NewWriter(to)
+		w.Write([]byte("line\n"))
+		w.Flush()
+		close(to.released)
+		w.Write([]byte("another\n"))
+		w.Flush()
+		if got := to.String(); got != "line\nanother\n" {
+			t.Errorf("%q is written, want both lines", got)
+		}
+		w.Close()
+		w.Flush()
+	})
 }

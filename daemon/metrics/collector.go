@@ -54,6 +54,7 @@ var counters = []struct {
 }{
 	{desc("redlockd_grants_total", "Locks granted."), func(c *redlock.Counts) uint64 { return c.Grants }},
 	{desc("redlockd_hand_overs_total", "Releases that passed the lock to the next waiter of this host in the same call."), func(c *redlock.Counts) uint64 { return c.HandOvers }},
+	{desc("redlockd_passes_total", "Grants that asked no node, because a client of this host had just released the lock."), func(c *redlock.Counts) uint64 { return c.Passes }},
 	{desc("redlockd_splits_total", "Attempts refused because several clients took the lock on some nodes each."), func(c *redlock.Counts) uint64 { return c.Splits }},
 	{desc("redlockd_wake_ups_total", "Waits that ended because a node reported that the lock may be free."), func(c *redlock.Counts) uint64 { return c.Wakeups }},
 	{desc("redlockd_write_backs_total", "Grants and attempts that needed a second round for the fencing token."), func(c *redlock.Counts) uint64 { return c.WriteBacks }},

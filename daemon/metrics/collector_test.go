@@ -17,7 +17,7 @@ func TestCollectorOfStatus(t *testing.T) {
 			{Name: "c", State: redlock.NodeDown}, {Name: "d", State: redlock.NodeRefused}, {Name: "e", State: redlock.NodeConnecting},
 		},
 		Counts: redlock.Counts{
-			Grants: 1, HandOvers: 2, Splits: 3, Wakeups: 4, WriteBacks: 5, Repairs: 6, Lost: 99, Quarantines: 7, ClockJumps: 8, Withdrawals: 9, CounterLosses: 10,
+			Grants: 1, HandOvers: 2, Passes: 11, Splits: 3, Wakeups: 4, WriteBacks: 5, Repairs: 6, Lost: 99, Quarantines: 7, ClockJumps: 8, Withdrawals: 9, CounterLosses: 10,
 		},
 	}
 	scrapeOf(t, collector{func() Snapshot { return Snapshot{Quorum: status} }}).want(t, scraped{
@@ -39,6 +39,7 @@ func TestCollectorOfStatus(t *testing.T) {
 
 		`redlockd_grants_total`:         1,
 		`redlockd_hand_overs_total`:     2,
+		`redlockd_passes_total`:         11,
 		`redlockd_splits_total`:         3,
 		`redlockd_wake_ups_total`:       4,
 		`redlockd_write_backs_total`:    5,

@@ -25,7 +25,7 @@ func (s *Server) firstListener(ctx context.Context) net.Listener {
 	listener, err := s.listen(ctx)
 	if err != nil {
 		s.Log.Error("metrics are not served: cannot listen at metrics.address; locks are not affected", "address", s.Address,
-			"error", err, "advice", listenAdvice(err), "retry_after", retryListen)
+			"error", err, "fix", listenAdvice(err), "retry_in", retryListen)
 		return nil
 	}
 	return listener

@@ -139,7 +139,7 @@ func pageNodeOf(n *redlock.NodeStatus) pageNode {
 	if n.Reason != nil {
 		node.Notes = append(node.Notes, n.Reason.Error())
 	}
-	node.Notes = append(node.Notes, n.Warning...)
+	node.Notes = append(node.Notes, n.WarningsBesidesVolatile()...)
 	return node
 }
 

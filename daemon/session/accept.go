@@ -9,8 +9,8 @@ import (
 
 // Bounds of a connection, in bytes. One user may have a thousand of them.
 const (
-	maxQueued = 16 << 10 // that were read and wait for their turn, which are in the table as well
-	maxOutput = 16 << 20 // that a client leaves unread: more than the longest LIST
+	maxQueued = 16 << 10 // requests that were read and have not begun; the state file has them as well
+	maxOutput = 16 << 20 // answers that the client has not read: more than the longest LIST
 )
 
 func (d *Host) NewServer() *server.Server {
@@ -35,15 +35,15 @@ func (d *Host) NewServer() *server.Server {
 	}
 }
 
-// cut notes that a connection is cut by us: its client may be at work, and does
-// not know yet. The next daemon must not take it for one that is gone.
+// cut records that the daemon cut a connection. The client may be at work, and may not know
+// of it yet. The next daemon must not assume that the client has ended.
 func (d *Host) cut(c *server.Conn) {
 	if s, ok := c.Session().(*session); ok && s.stored.NeverStore() {
 		d.Journal.ConnOpened(s.number, false)
 	}
 }
 
-// admits says whether a connection is one too many.
+// admits returns an error if a connection exceeds a limit.
 func (d *Host) admits(peer server.Peer) error {
 	uid := requesterOf(peer).UID
 	err := d.Limits.AdmitConnection(uid)
@@ -58,7 +58,8 @@ func (d *Host) admits(peer server.Peer) error {
 	return nil
 }
 
-// hasDescriptor says of a connection that the limits allow whether the system does.
+// hasDescriptor returns an error if the system has too few descriptors for a connection that
+// the limits allow.
 func (d *Host) hasDescriptor() error {
 	err := d.mayTakeDescriptor()
 	if err != nil {
@@ -81,7 +82,7 @@ func (d *Host) open(conn *server.Conn) (server.Session, error) {
 	return s, nil
 }
 
-// answered is for server.Server: of the answers to requests that sessions have begun.
+// answered implements server.Server's callback for answers to requests that sessions began.
 func (d *Host) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
 	if !d.Log.IsTrace() {
 		return
@@ -99,17 +100,17 @@ func (d *Host) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
 // Clients that connect again and again could fill the log otherwise.
 const acceptPause = time.Minute
 
-// acceptFailed logs that no connection can be accepted; those that there are go on.
+// acceptFailed logs that no connection can be accepted. The present ones continue.
 func (d *Host) acceptFailed(err error, pause time.Duration) {
 	if !d.acceptLogged.allow(d.Clock(), acceptPause) {
 		return
 	}
 	d.acceptFails.Store(true)
-	d.Log.Error("no connection can be accepted for now; those that there are go on", "error", err, "fix", shortage(err), "next_try_in", pause,
+	d.Log.Error("no connection can be accepted for now; those that there are go on", "error", err, "fix", shortage(err), "retry_in", pause,
 		"connections", d.Limits.Connections())
 }
 
-// accepts logs that connections can be accepted again, if it was said that they cannot.
+// accepts logs that connections can be accepted again, if acceptFailed logged the opposite.
 func (d *Host) accepts() {
 	if d.acceptFails.Load() && d.acceptFails.Swap(false) {
 		d.Log.Info("connections are accepted again", "connections", d.Limits.Connections())

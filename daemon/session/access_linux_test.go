@@ -2,6 +2,7 @@ package session
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -342,7 +343,9 @@ func TestAccessOfChildProcess(t *testing.T) {
 		{syscall.Credential{Uid: 4002, Gid: 4002, Groups: []uint32{5, 4102}}, "OK lock=batch/a "},
 		{syscall.Credential{Uid: 4002, Gid: 4002, NoSetGroups: true}, "ERR DENIED lock=batch/a : "},
 	} {
-		child := exec.Command("/proc/self/exe", "-test.run=^TestAccessOfChildProcess$") // by that name another user may run it
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		child := exec.CommandContext(ctx, "/proc/self/exe", "-test.run=^TestAccessOfChildProcess$") // by that name another user may run it
 		child.Dir, child.Env = "/", append(os.Environ(), socketOfChild+"="+d.cfg.Socket.Path)
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &c.who}
 		if got, err := child.CombinedOutput(); err != nil || !strings.HasPrefix(string(got), c.want) {

@@ -57,7 +57,7 @@ func TestBeatWithoutBeat(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
 	w.say("LOCK a,b", `OK lock=a,b .*`)
-	w.say("BEAT a,b", `ERR OPTION lock=a,b : a,b: bad option: BEAT for a lock that was taken without beat=`)
+	w.say("BEAT a,b", `ERR OPTION lock=a,b : a,b: BEAT for a lock that was taken without beat=`)
 	w.say("BEAT a", `ERR NOTHELD lock=a : .*`)
 	w.say("LOCK c beat=100ms", granted5)
 	w.say("UNLOCK c", `OK lock=c`)

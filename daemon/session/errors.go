@@ -17,8 +17,8 @@ import (
 
 var (
 	errAlready = errors.New("held or asked for already")
-	errCounts  = fmt.Errorf("taken %d times over by this owner, which is the most: is an UNLOCK missing?", maxCount)
-	errUnread  = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, which is the most: read them, or close the connections", maxUnread>>20)
+	errCounts  = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", maxCount)
+	errUnread  = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
 	errNotHeld = errors.New("not held")
 	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
 	errShort   = errors.New("a limit of the system is reached")
@@ -28,8 +28,7 @@ var (
 	errUnknown = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
 )
 
-// codes says what errors are called in the protocol. The first that matches
-// counts.
+// codes maps errors to the codes of the protocol. The first match counts.
 var codes = []struct {
 	err  error
 	code ipc.Code
@@ -57,6 +56,8 @@ var codes = []struct {
 	{context.DeadlineExceeded, ipc.CodeNoQuorum},
 	{errOption, ipc.CodeOption},
 	{redlock.ErrRequest, ipc.CodeOption},
+	{redlock.ErrCursor, ipc.CodeOption},
+	{redlock.ErrScanDenied, ipc.CodeDenied},
 	{errVerb, ipc.CodeVerb},
 }
 
@@ -80,7 +81,7 @@ func notHeldByPID(pid int, names []string) error {
 	return fmt.Errorf("%s: %w by process %d, by this user and owner with hold=pid, and not lost by it", strings.Join(names, ","), errNotHeld, pid)
 }
 
-// noLeaseWithID: whatever is held here, it has another id, which is a secret.
+// noLeaseWithID is the error for an unknown lease=. It names no other lease: ids are secret.
 func noLeaseWithID(names []string) error {
 	if len(names) == 0 {
 		return errNoLease
@@ -89,15 +90,22 @@ func noLeaseWithID(names []string) error {
 		strings.Join(names, ","), errNotHeld)
 }
 
-// heldAsPartOf: it is held, but goes by the list that it was locked as.
+// heldAsPartOf is the error for names of a lease that are not all of its names, or more.
 func heldAsPartOf(names, list []string) error {
-	return fmt.Errorf("%s: %w as such, but as %s, which it goes by",
+	return fmt.Errorf("%s: %w under these names, but under %s: use exactly those",
 		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
 }
 
+// badOption returns an error that matches errOption. Its text does not say so: the code does.
 func badOption(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{errOption}, args...)...)
+	return &optionError{fmt.Errorf(format, args...)}
 }
+
+type optionError struct{ error }
+
+func (e *optionError) Is(target error) bool { return target == errOption }
+
+func (e *optionError) Unwrap() error { return e.error }
 
 func reply(call *server.Call, response *ipc.Response) server.Work {
 	call.Reply(response)
@@ -106,14 +114,14 @@ func reply(call *server.Call, response *ipc.Response) server.Work {
 
 func ok(call *server.Call) *ipc.Response { return call.OK() }
 
-// responseOf makes the answer of an error: the code and fields for programs, the
-// text for people.
+// responseOf returns the answer for an error: the code and fields for programs, the text for
+// people.
 func responseOf(call *server.Call, err error) *ipc.Response {
 	r := call.Err(codeOf(err), err.Error())
 	var held *redlock.HeldError
 	var noQuorum *redlock.NoQuorumError
 	var lost *redlock.LostError
-	if len(call.Names) > 0 { // else it was asked for by lease= or pid=
+	if len(call.Names) > 0 { // else the client named the lock by lease= or pid=
 		r.Strs("lock", call.Names...)
 	}
 	switch {
@@ -128,7 +136,7 @@ func responseOf(call *server.Call, err error) *ipc.Response {
 	return r
 }
 
-// heldFields says in which way it is held where that is not by one alone.
+// heldFields adds how the lock is held, if not exclusively.
 func heldFields(r *ipc.Response, e *redlock.HeldError) {
 	if e.Shared {
 		r.Str("mode", ipc.Shared.String())
@@ -138,7 +146,7 @@ func heldFields(r *ipc.Response, e *redlock.HeldError) {
 	holderFields(r, e.Holder)
 }
 
-// slotsField says nothing of what has no slots.
+// slotsField adds the number of slots, if the lock has slots.
 func slotsField(r *ipc.Response, slots int) *ipc.Response {
 	if slots > 0 {
 		r.Int("slots", int64(slots))
@@ -146,7 +154,7 @@ func slotsField(r *ipc.Response, slots int) *ipc.Response {
 	return r
 }
 
-// waitingField says nothing of who holds it.
+// waitingField adds waiting=yes if the client in the answer waits, and does not hold the lock.
 func waitingField(r *ipc.Response, waits bool) *ipc.Response {
 	if waits {
 		r.Str("waiting", "yes")
@@ -161,7 +169,7 @@ func slotField(r *ipc.Response, slot int) *ipc.Response {
 	return r
 }
 
-// ttlField says nothing of what has no end, or is not known.
+// ttlField adds the ttl, if it is known and limited.
 func ttlField(r *ipc.Response, ttl time.Duration) *ipc.Response {
 	if ttl > 0 && ttl != redlock.Endless {
 		r.Ms("ttl", ttl)
@@ -169,15 +177,18 @@ func ttlField(r *ipc.Response, ttl time.Duration) *ipc.Response {
 	return r
 }
 
-// holderFields says nothing of what is not known.
+// holderFields adds what is known about the holder.
 func holderFields(r *ipc.Response, h redlock.Holder) {
 	if !h.Known() {
 		return
 	}
-	pidField(r.Str("host", h.Host), h.PID).Str("user", h.User).Ms("since", max(time.Since(h.Since), 0))
+	if pidField(r.Str("host", h.Host), h.PID); h.User != "" { // "": no user holds it, the host retains it
+		r.Str("user", h.User)
+	}
+	r.Ms("since", max(time.Since(h.Since), 0))
 }
 
-// pidField says nothing of a process that the daemon cannot see.
+// pidField adds the pid, unless the daemon cannot see the process.
 func pidField(r *ipc.Response, pid int) *ipc.Response {
 	if pid != 0 {
 		r.Int("pid", int64(pid))
@@ -194,8 +205,8 @@ func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
 		Strs("failed", failed...).Ms("retry", e.Retry)
 }
 
-// asStatusTells has nodes that do not let us in be told without what Redis says of its own
-// commands to who has no password.
+// asStatusTells returns the text of e. If a node rejects the daemon's login, the text says what
+// to do in redlockd.hcl, as STATUS does, and not what Redis says about its own commands.
 func asStatusTells(e *redlock.NoQuorumError) string {
 	told := *e
 	told.Failed = slices.Clone(e.Failed)
@@ -209,15 +220,15 @@ func asStatusTells(e *redlock.NoQuorumError) string {
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
-// maxCount is how many LOCKs of one owner a lease can stand for: more than any
-// sound program nests.
+// maxCount is how many LOCKs of one owner can count on one lease (reentrant=yes): more than
+// any sound program nests.
 const maxCount = 1000
 
 // maxUnread is how many bytes of answers the clients of one user may leave unread before
 // another long answer is refused.
 const maxUnread = 32 << 20
 
-// loginText is what to do about a node that does not let us in; "": it is not that.
+// loginText returns what to do if a node rejects the daemon's login; "" for any other error.
 func loginText(reason error) string {
 	e, _ := errors.AsType[redlock.ServerError](reason)
 	kind, _, _ := strings.Cut(string(e), " ")
@@ -229,6 +240,5 @@ var loginTexts = map[string]string{
 	"WRONGPASS": "it knows no such user, or the user has another password, or is off (WRONGPASS): see username and password_file of this node in redlockd.hcl, and ACL LIST on the node",
 }
 
-// leastBeat is the shortest beat= that there is: what a timer and a busy host are
-// good for.
+// minBeat is the shortest beat=. A timer on a busy host is not more precise.
 const minBeat = redlock.MinTTL

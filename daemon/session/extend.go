@@ -1,8 +1,11 @@
 package session
 
 import (
+	"context"
 	"fmt"
+	"time"
 
+	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -13,6 +16,9 @@ func (s *session) extend(call *server.Call) server.Work {
 	h, err := s.find(call)
 	if err == nil && call.Has(ipc.OptTTL) && (call.TTL < redlock.MinTTL || call.TTL > s.host.Cfg.Quorum.MaxTTL) {
 		err = badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(call.TTL), ms(redlock.MinTTL), ms(s.host.Cfg.Quorum.MaxTTL))
+	}
+	if err == nil && call.Has(ipc.OptMode) && call.Mode == ipc.Exclusive && h.mode() != (waitqueue.Kind{}) {
+		err = badOption("mode=exclusive: a shared lease cannot become exclusive, because two readers that both want that wait for each other: UNLOCK it, and LOCK it exclusively")
 	}
 	if err != nil {
 		return s.refuse(call, err)
@@ -28,11 +34,35 @@ type extendWork struct {
 }
 
 func (e *extendWork) Run() {
-	if err := e.h.lease.Extend(e.call.Context(), e.call.TTL); err != nil {
+	extend := e.h.lease.Extend
+	if e.call.Has(ipc.OptMode) && e.call.Mode == ipc.Shared {
+		extend = func(ctx context.Context, ttl time.Duration) error { return e.s.host.downgrade(ctx, e.h, ttl) }
+	}
+	if err := extend(e.call.Context(), e.call.TTL); err != nil {
 		e.s.refuse(e.call, err)
 		return
 	}
 	e.call.Reply(keptFields(e.call, e.h))
+}
+
+// downgrade makes a lease a shared one, and extends it. That is recorded before a node is told:
+// a daemon that starts next tells the nodes.
+func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) error {
+	err := h.lease.Downgrade(ctx, ttl, func() error {
+		err := h.becomeShared()
+		if err == nil {
+			d.Journal.Shared(h.number)
+		}
+		return err
+	})
+	if !h.lease.Shared() {
+		return err
+	}
+	d.Queue.Downgrade(&h.waiter)
+	if err != nil && h.lease.Err() == nil {
+		return fmt.Errorf("%w; the lease counts as shared from now on, and each extension asks the nodes again to let readers in", err)
+	}
+	return err
 }
 
 // check answers from memory.
@@ -47,8 +77,8 @@ func (s *session) check(call *server.Call) server.Work {
 	return reply(call, keptFields(call, h))
 }
 
-// keptFields is what CHECK and EXTEND answer: somebody else may have changed the ttl,
-// and the guard with it.
+// keptFields adds the fields of the answers to CHECK and EXTEND. They include ttl and guard,
+// because another process may have changed them.
 func keptFields(call *server.Call, h *heldLease) *ipc.Response {
 	return countField(slotField(validityFields(call, h).Ms("guard", h.lease.Guard()), h.lease.Slot()), h)
 }
@@ -70,7 +100,7 @@ func (d *Host) takeBeat(h *heldLease) error {
 		return err
 	}
 	if h.heartbeat == nil {
-		return fmt.Errorf("%s: %w: BEAT for a lock that was taken without beat=", h.waiter.Label(), errOption)
+		return badOption("%s: BEAT for a lock that was taken without beat=", h.waiter.Label())
 	}
 	if h.noteBeat(d.Clock()) {
 		h.lease.Lose(redlock.LostBeat)

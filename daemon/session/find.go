@@ -8,9 +8,9 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// find is the holding that a request speaks of: by lease id or process from
-// anywhere, or by the names it was locked by on this connection, all of them in
-// that order.
+// find returns the lease that a request names. lease= and pid= find it from any connection.
+// Names find it on the connection that locked it; they must be the same names in the same
+// order.
 func (s *session) find(call *server.Call) (*heldLease, error) {
 	h, err := s.lookUp(call)
 	switch {
@@ -18,6 +18,7 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 		return nil, err
 	case h != nil && s.host.lostLongAgo(h):
 		s.host.forget(h)
+	case h != nil && h.isUnheld():
 	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.Owner:
 		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= tells alone which is meant", call.Owner)
 	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
@@ -29,7 +30,8 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 	return nil, notFound(call)
 }
 
-// lookUp goes by what tells the lease best. Nil: there is none.
+// lookUp finds the lease by lease=, by pid= or by names, whichever is there first. Nil: there
+// is none.
 func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	switch {
 	case call.Has(ipc.OptLease):
@@ -37,7 +39,7 @@ func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	case call.Has(ipc.OptPID):
 		return s.heldByPID(call)
 	}
-	own := s.desk.get(indexKey{owner: call.Owner, name: call.Names[0]})
+	own := s.leases.get(indexKey{owner: call.Owner, name: call.Names[0]})
 	if own != nil && own.lease.Err() == nil {
 		return own, nil
 	}
@@ -76,8 +78,8 @@ func heldElseLost(all []*heldLease) (held []*heldLease) {
 	return held
 }
 
-// heldByPID is a lease that this user took for a process, from whichever
-// connection: by its names, or the only one.
+// heldByPID returns a lease that this user took for a process on any connection: the one
+// with the names, or the only one.
 func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 	if err := s.mayAskAbout(call.PID); err != nil {
 		return nil, err
@@ -87,7 +89,7 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 	case p != nil && len(call.Names) == 0:
 		h, err = s.onlyOne(p, call)
 	case p != nil:
-		h = p.desk.get(indexKey{s.uid, call.Owner, call.Names[0]})
+		h = p.leases.get(indexKey{s.uid, call.Owner, call.Names[0]})
 	}
 	if h == nil && err == nil && s.isAnothers(call.PID) {
 		err = fmt.Errorf("pid=%d: %w", call.PID, errNotYours)
@@ -95,10 +97,10 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 	return h, err
 }
 
-// onlyOne is the one lease of this user and owner that a process holds; where it
-// holds none, the one that it lost.
+// onlyOne returns the only lease of this user and owner that a process holds. If it holds
+// none, it returns the only one that it lost.
 func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error) {
-	held := heldElseLost(slices.DeleteFunc(p.desk.all(), func(h *heldLease) bool { return h.UID != s.uid || h.Owner != call.Owner }))
+	held := heldElseLost(slices.DeleteFunc(p.leases.all(), func(h *heldLease) bool { return h.UID != s.uid || h.Owner != call.Owner }))
 	switch len(held) {
 	case 0:
 		return nil, nil
@@ -108,7 +110,7 @@ func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error)
 	return nil, badOption("pid=%d: it holds %d locks, so a name is needed, or lease=", p.pid, len(held))
 }
 
-// notFound says what was looked for.
+// notFound returns an error that names what the request looked for.
 func notFound(call *server.Call) error {
 	switch {
 	case call.Has(ipc.OptPID):

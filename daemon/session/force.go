@@ -25,14 +25,22 @@ func (s *session) force(call *server.Call) server.Work {
 	return &forceWork{s, call}
 }
 
-// Run answers OK also where nobody held the lock: n=0. What of one of several
-// names is taken from is lost in all of them.
+// Run answers OK even if nobody held the lock: n=0. A lease of several names that loses one
+// of them is lost entirely.
 func (f *forceWork) Run() {
 	name := f.call.Names[0]
-	lists := f.s.host.Leases.lists(name) // of now: whom it is taken from may be forgotten at once
+	lists := f.s.host.Leases.lists(name) // as they are now: those that FORCE ends may be forgotten at once
 	ours := f.s.host.Leases.of(name)
+	retained := f.s.host.retainedIDs(ours)
 	forced, err := f.s.host.Nodes.Force(f.call.Context(), name)
 	free := errors.Is(err, redlock.ErrNotHeld)
+	for i := range forced {
+		if by, ok := retained[forced[i].ID()]; ok {
+			forced[i].Holder = by
+			continue
+		}
+		forced[i].Holder = f.s.host.currentHolder(&forced[i], f.s.host.Leases.onNodes(&forced[i]))
+	}
 	f.log(forced, err)
 	if err != nil && !free {
 		f.s.refuse(f.call, err)
@@ -52,16 +60,20 @@ func (f *forceWork) Run() {
 		r.Say("nobody held it")
 	case 1:
 		holderFields(r.Int("held", int64(forced[0].Held)), forced[0].Holder)
-		r.Say(f.forcedText(forced[0].Holder) + alsoText(also))
+		text := f.forcedText(forced[0].Holder)
+		if _, ok := retained[forced[0].ID()]; ok {
+			text = "nobody held it: this host had retained it (retain=)"
+		}
+		r.Say(text + alsoText(also))
 	default:
 		r.Say("the holders are told, but may be at work until they notice" + alsoText(also))
 	}
 	f.call.Reply(r)
 }
 
-// disprove ends leases of ours that no quorum shows: they were taken away elsewhere, or by
-// a daemon before this one that was killed in it. Without that who has one is not told, and
-// has the lock here, until it is extended, which some never are: an extension finds out.
+// disprove ends leases of this daemon that no quorum shows. Another host took them away, or
+// an earlier daemon that was killed during its FORCE. Otherwise their holders would learn of
+// it only at the next extension, and leases with hold=ttl are never extended.
 func (f *forceWork) disprove(ours []*heldLease) {
 	for _, h := range ours {
 		if err := h.lease.Extend(f.call.Context(), 0); errors.Is(err, redlock.ErrNoQuorum) {
@@ -87,7 +99,7 @@ func (f *forceWork) also(forced []redlock.Holding, lists map[string][]string) (a
 	return also
 }
 
-// maxAlso is how many bytes of also= there are at most: as many as a LOCK can name.
+// maxAlso bounds also=, in bytes: as much as one LOCK can name.
 const maxAlso = ipc.MaxLine * 3 / 4
 
 func alsoField(names []string) *ipc.Response { return new(ipc.Response).Strs("also", names...) }
@@ -104,18 +116,19 @@ func (r *leaseRegistry) of(name string) []*heldLease {
 	return slices.DeleteFunc(r.all(), func(h *heldLease) bool { return !slices.Contains(h.names(), name) })
 }
 
-// lists are the names of the leases of several that one name is among, by lease id.
+// lists returns the names of the leases that have one name among several, by the id that the
+// nodes show.
 func (r *leaseRegistry) lists(name string) map[string][]string {
 	lists := map[string][]string{}
 	for _, h := range r.all() {
 		if names := h.names(); len(names) > 1 && slices.Contains(names, name) {
-			lists[h.lease.ID()] = names
+			lists[h.lease.TokenID()], lists[h.lease.ID()] = names, names // before an exchange of the token, and after it
 		}
 	}
 	return lists
 }
 
-// forcedText says what becomes of a holder. Only daemons are told of the loss.
+// forcedText tells the user what a holder notices. Only daemons report the loss to it.
 func (f *forceWork) forcedText(h redlock.Holder) string {
 	switch {
 	case !h.Known():
@@ -126,7 +139,7 @@ func (f *forceWork) forcedText(h redlock.Holder) string {
 	return "the holder is told, but may be at work until it notices"
 }
 
-// log names everybody whom the lock was taken from.
+// log logs each holder that lost the lock.
 func (f *forceWork) log(forced []redlock.Holding, err error) {
 	log := f.s.host.Log.With("lock", f.call.Names[0], "user", f.s.user, "pid", f.s.pid)
 	log.Warn("FORCE", "holders", len(forced), "error", orNone(err))
@@ -139,14 +152,21 @@ func (f *forceWork) log(forced []redlock.Holding, err error) {
 	}
 }
 
+func orNone(err error) any {
+	if err == nil {
+		return "none"
+	}
+	return err
+}
+
 // admitWork is an ADMIT under way: quarantines that end early.
 type admitWork struct {
 	s    *session
 	call *server.Call
 }
 
-// admit is not begun again after a restart: the node may be in another quarantine by now,
-// of which the caller knows nothing.
+// admit does not repeat an ADMIT that a restart interrupted: the node may be in another
+// quarantine by now, which the user has not seen.
 func (s *session) admit(call *server.Call) server.Work {
 	if call.Replayed {
 		return s.refuse(call, fmt.Errorf("%s: %w: STATUS tells which nodes are in quarantine", call.Words[0], errUnknown))
@@ -168,7 +188,7 @@ func (a *admitWork) Run() {
 	a.call.Reply(ok(a.call).Int("n", int64(len(nodes))))
 }
 
-// nodes are those that are meant: all means all that are in quarantine.
+// nodes returns the nodes that the request names: all means all nodes in quarantine.
 func (a *admitWork) nodes() (names []string, err error) {
 	wanted := a.call.Words[0]
 	for _, node := range a.s.host.Nodes.Status().Nodes {

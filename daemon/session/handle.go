@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// Begin is the one switch over verbs, in the order of the protocol's table.
-// What it can answer from memory it answers; the rest is work that waits.
+// Begin is the one switch over verbs, in the order of the protocol's table. It answers what
+// it can from memory, and returns a Work for the rest.
 func (s *session) Begin(call *server.Call) server.Work {
 	s.traceRequest(call)
 	if !call.Replayed && s.tooFast(call.Verb) {
@@ -58,7 +58,7 @@ func (s *session) Begin(call *server.Call) server.Work {
 		return s.help(call)
 	case ipc.VerbQuit:
 		return s.quit(call)
-	default: // a defect: one was forgotten here
+	default: // a defect: the switch lacks a verb
 		return s.refuse(call, fmt.Errorf("%v: nothing here answers it", call.Verb))
 	}
 }
@@ -82,7 +82,7 @@ func (s *session) tooFast(verb ipc.Verb) bool {
 	return !s.rate.Allow(perSecond, s.host.Clock())
 }
 
-// endsWithClient is so of what changes nothing for longer than the client is there.
+// endsWithClient reports whether the request has no effect once its client is gone.
 func endsWithClient(call *server.Call) bool {
 	switch call.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
@@ -103,7 +103,7 @@ func (s *session) quit(call *server.Call) server.Work {
 	return reply(call, ok(call))
 }
 
-// lock is for a LOCK that is allowed (Begin): its options, and then start.
+// lock handles a LOCK that Begin allowed: it reads the options, then calls start.
 func (s *session) lock(call *server.Call) server.Work {
 	a, err := s.newLockRequest(call)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *session) traceRequest(call *server.Call) {
 	}
 }
 
-// about are the facts of a request.
+// about returns the facts of a request for the log.
 func (s *session) about(call *server.Call) []any {
 	facts := []any{"verb", call.Verb.String(), "user", s.user, "pid", s.pid, "connection", s.number}
 	if call.Tag != "" {
@@ -133,8 +133,8 @@ func (s *session) about(call *server.Call) []any {
 	return facts
 }
 
-// logDenied logs at info for what ends others' locks, once a second at most, as the
-// one who asks could fill the log with it; and at debug otherwise.
+// logDenied logs a denied request: at info if it would end locks of others, at debug if not.
+// At info it logs at most once a second, so that a client cannot fill the log.
 func (d *Host) logDenied(s *session, verb ipc.Verb, err error) {
 	level := hclog.Debug
 	if (verb == ipc.VerbForce || verb == ipc.VerbAdmit) && d.deniedLogged.allow(d.Clock(), time.Second) {

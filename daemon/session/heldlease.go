@@ -1,95 +1,89 @@
 package session
 
 import (
-	"cmp"
 	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/daemon/timers"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// heldLease is a lease in the daemon: the lease itself, and whose it is. There are tens
-// of thousands: what few of them have is behind a pointer (tally, pulse), and what is
-// small stands together.
+// heldLease is a lease in the daemon, with the client that holds it. There are tens of
+// thousands of them: what few of them have is behind a pointer (reentrancy, heartbeat), and
+// small fields stand together.
 type heldLease struct {
 	waitqueue.Requester
-	number  uint64       // in the journal: that of its LOCK; 0 where there is none
-	process *heldProcess // whose life holds it, with hold=pid; or nil
-	index   *leaseIndex  // where it goes by its names, until it is resumed elsewhere: see desk
-	linger  time.Duration
-	waiter  waitqueue.Waiter // its names and kind are those of the lock
-	lease   *redlock.Lease
-	ended   sync.Once // it is held no more: see daemon.end
-	freed   sync.Once // the process is not needed for it any more
+	number  uint64           // in the journal: the number of its LOCK; 0: it is not recorded
+	process *heldProcess     // the process that holds it (hold=pid), or nil
+	delays  *endDelays       // nil: it is released as soon as its client is gone
+	waiter  waitqueue.Waiter // its names and kind are the lock's
+	lease   *redlock.Lease   // nil while the state is acquiring
 
-	mu             sync.Mutex  // guards what follows, but hold
-	session        *session    // that hears of its loss; nil once its connection ended
-	resumedIndex   *leaseIndex // where it goes by its names since it was resumed
-	lostAt         time.Duration
-	reentrancy     *reentrancy // nil: no LOCK but the first counts, nor has any
-	heartbeat      *heartbeat  // nil: it needs no BEAT
-	reported       bool        // the client knows that it has the lease
-	lossUnreported bool        // it was lost before, and is to be told of
-	releasing      bool        // it is being given back, which has to be noted to its end
-	memory         memory
-	stage          stage
-	hold           ipc.Hold // does not change
-	disconnects    uint16   // how often its client was gone, so that it lingered
+	mu          sync.Mutex    // guards what follows, except hold; no other mutex is taken inside it, but a timer's
+	session     *session      // reports its loss; nil once its connection ended
+	index       *leaseIndex   // has it by its names; changes when the lease is resumed
+	lostAt      time.Duration // BootTime; 0: it was not lost
+	reentrancy  *reentrancy   // nil: no LOCK but the first counts
+	heartbeat   *heartbeat    // nil: it needs no BEAT
+	life        leaseLife
+	hold        ipc.Hold // does not change
+	freed       bool     // its process is not kept for it any more
+	downgraded  bool     // it is shared, and was taken exclusively
+	disconnects uint16   // how often its client was gone, so that linger= began
 }
 
-// memory is whether a lost lease can be asked of.
-type memory uint8
-
-const (
-	notLost    memory = iota // or nobody was told yet
-	remembered               // counted as such: see limits
-	forgotten                // for good
-)
-
-// remember is false if the lease is forgotten already.
-func (h *heldLease) remember() bool {
+// on applies an event, and returns what the caller must do, after mu is unlocked.
+func (h *heldLease) on(event leaseEvent) (do leaseActions) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.memory != notLost {
-		return false
-	}
-	h.memory = remembered
-	return true
+	return h.onLocked(event)
 }
 
-// forget tells whether it was remembered.
-func (h *heldLease) forget() bool {
+// onLocked is on for a caller that holds mu.
+func (h *heldLease) onLocked(event leaseEvent) (do leaseActions) {
+	h.life, do = h.life.after(event)
+	return do
+}
+
+// onLost is on(wasLost), and records when that was.
+func (h *heldLease) onLost(now time.Duration) (do leaseActions) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := h.memory
-	h.memory = forgotten
-	return before == remembered
+	h.lostAt = now
+	return h.onLocked(wasLost)
 }
 
 // names returns the names of the lock, in the order of the request.
 func (h *heldLease) names() []string { return h.waiter.Names }
 
-// markReported notes that the client was answered; it tells whether the lease was
-// lost before, once.
-func (h *heldLease) markReported() (early bool) {
+// becomeShared makes the lease a shared one here, unless several LOCKs count on it.
+func (h *heldLease) becomeShared() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	early, h.reported, h.lossUnreported = h.lossUnreported, true, false
-	return early
+	if n := len(h.reentrantIDs()); n > 0 {
+		return badOption("mode=shared: %d LOCKs count on the lease as exclusive (reentrant=yes): UNLOCK until one is left", 1+n)
+	}
+	h.downgraded = true
+	return nil
 }
 
-// markLost notes the loss; it tells whether the client is to be told now: not
-// before it knows that it had the lease.
-func (h *heldLease) markLost(now time.Duration) (tell bool) {
+// mode returns how the lease is held.
+func (h *heldLease) mode() waitqueue.Kind {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lostAt = now
-	h.lossUnreported = !h.reported
-	return h.reported
+	return h.modeLocked()
+}
+
+// modeLocked is mode for a caller that holds mu.
+func (h *heldLease) modeLocked() waitqueue.Kind {
+	if h.downgraded {
+		return waitqueue.Kind{Shared: true}
+	}
+	return h.waiter.Kind
 }
 
 // attached is the session that the holding belongs to, or nil.
@@ -127,23 +121,32 @@ func (h *heldLease) disconnectedAgain(nth uint16) bool {
 	return h.disconnects != nth
 }
 
-// currentIndex is where the holding goes by its names.
+// currentIndex returns the index that has the lease by its names.
 func (h *heldLease) currentIndex() *leaseIndex {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return cmp.Or(h.resumedIndex, h.index)
+	return h.index
 }
 
-// claimRelease begins the release of a lease without a client. It is false if the lease has a
-// client again (RESUME), or is being released already.
-func (h *heldLease) claimRelease() bool {
+// onClientGone is on(clientIsGone), unless the lease has a client again (RESUME).
+func (h *heldLease) onClientGone() (do leaseActions) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.releasing || h.session != nil && h.process == nil {
-		return false
+	if h.session != nil && h.process == nil {
+		return 0
 	}
-	h.releasing = true
-	return true
+	return h.onLocked(clientIsGone)
+}
+
+// takeProcess returns the process that was kept for the lease, once; else nil.
+func (h *heldLease) takeProcess() *heldProcess {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.freed {
+		return nil
+	}
+	h.freed = true
+	return h.process
 }
 
 // Since is the BootTime of the grant.
@@ -153,26 +156,105 @@ func (h *heldLease) Since() time.Duration { return h.lease.Since() }
 func (h *heldLease) Validity() time.Duration { return h.lease.Validity() }
 
 // EndsByItself reports that nobody can release the lease, or extends it.
-func (h *heldLease) EndsByItself() bool { return h.hold == ipc.HoldTTL || h.lease.Err() != nil }
+func (h *heldLease) EndsByItself() bool {
+	return h.hold == ipc.HoldTTL || h.lease.Err() != nil || h.isUnheld()
+}
+
+// endDelays is how long a lease stays taken although nobody holds it any more.
+type endDelays struct {
+	linger    time.Duration // linger=: after its client is gone, unless that resumes it
+	retention *retention    // retain=: for the next client of this host; nil: it is not retained
+
+	// The lease's mu guards what follows.
+	min       time.Duration // min=: from the grant on
+	notBefore time.Duration // BootTime until which its client may be at work; 0: it is not
+}
+
+// newEndDelays returns nil if there are none.
+func newEndDelays(linger, least time.Duration, r *retention) *endDelays {
+	if linger == 0 && least == 0 && r == nil {
+		return nil
+	}
+	return &endDelays{linger: linger, min: least, retention: r}
+}
+
+// linger returns what linger= says.
+func (h *heldLease) linger() time.Duration {
+	if h.delays == nil {
+		return 0
+	}
+	return h.delays.linger
+}
+
+// minLeft returns for how long the lease stays taken at least, whatever its holder does; 0: it has
+// no min=, or that has passed.
+func (h *heldLease) minLeft(now time.Duration) time.Duration {
+	if h.delays == nil {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.delays.min == 0 {
+		return 0
+	}
+	return max(h.delays.min-(now-h.lease.Since()), h.delays.notBefore-now, 0)
+}
+
+// notBefore has the lease, which has min=, stay taken until an instant at least.
+func (h *heldLease) notBefore(instant time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.delays.notBefore = instant
+}
+
+// isKept tells whether nobody holds the lease any more, and it stays taken until min= has passed.
+func (h *heldLease) isKept() bool { return h.isIn(kept) }
+
+// isUnheld tells whether nobody holds the lease any more, and its release has not begun.
+func (h *heldLease) isUnheld() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.life.isUnheld()
+}
 
 // leaseRegistry finds leases by their ids, from any connection.
 type leaseRegistry struct {
-	mu   sync.Mutex // guards byID
-	byID map[string]*heldLease
+	mu     sync.Mutex // guards what follows
+	byID   map[string]*heldLease
+	passed map[string]*heldLease // those that were granted by a pass, by the id that the nodes show
 }
 
-func newLeaseRegistry() *leaseRegistry { return &leaseRegistry{byID: map[string]*heldLease{}} }
+func newLeaseRegistry() *leaseRegistry {
+	return &leaseRegistry{byID: map[string]*heldLease{}, passed: map[string]*heldLease{}}
+}
 
 func (r *leaseRegistry) add(h *heldLease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.byID[h.lease.ID()] = h
+	if h.lease.Passed() {
+		r.passed[h.lease.TokenID()] = h
+	}
 }
 
 func (r *leaseRegistry) remove(h *heldLease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.byID, h.lease.ID())
+	if id := h.lease.TokenID(); h.lease.Passed() && r.passed[id] == h {
+		delete(r.passed, id)
+	}
+}
+
+// onNodes returns the lease of a holding that the nodes show, or nil. It is not for ids that a
+// client sent: a client that held the lock before knows the one that the nodes show.
+func (r *leaseRegistry) onNodes(holding *redlock.Holding) *heldLease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.passed[holding.ID()]; h != nil {
+		return h
+	}
+	return r.byID[holding.ID()]
 }
 
 func (r *leaseRegistry) get(id string) *heldLease {
@@ -203,12 +285,12 @@ func (r *leaseRegistry) Held() (n int) {
 
 // record is what the journal says of a lease that was granted. The LOCKs that count on it
 // besides are noted when they are answered.
-func (h *heldLease) record() *state.Lease {
-	r := &state.Lease{
+func (h *heldLease) record() state.Lease {
+	r := state.Lease{
 		Number: h.number, Phase: state.PhaseHeld, Record: h.lease.Record(),
 		Holder: state.Holder{
 			UID: h.UID, PID: h.PID, User: h.User, Owner: h.Owner, Note: h.Note, ID: h.ID, Since: h.Asked,
-			Hold: h.hold, Linger: h.linger, Beat: h.beatInterval(),
+			Hold: h.hold, Linger: h.linger(), Beat: h.beatInterval(),
 		},
 	}
 	if h.process != nil {
@@ -226,18 +308,13 @@ func (d *Host) noteGranted(h *heldLease) {
 		return
 	}
 	r := h.record()
-	d.Journal.Granted(r)
+	if h.delays != nil && h.delays.min != 0 {
+		d.Journal.Min(h.number, h.delays.min)
+	}
+	d.Journal.Granted(&r)
 	if h.lease.Deadline() < r.Record.Deadline {
 		d.Journal.Deadline(h.number, h.lease) // it moved back meanwhile: what is noted must never be later
 	}
-}
-
-// hasBegun reports whether the client was granted the lease. A lease that was lost
-// before its client heard of it was held by nobody.
-func (h *heldLease) hasBegun() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.stage != acquiring
 }
 
 // countField is for who does not say whether it counts: it is told where more than one
@@ -276,25 +353,25 @@ func grantFields(call *server.Call, h *heldLease) *ipc.Response {
 }
 
 // heartbeat is what is known of the life of a client whose lock has beat=. A lease
-// without BEAT for so long is lost with the deadline that it was extended to last,
-// which is the guard away at least: time to stop in before others have the lock.
-// But for within, it is guarded by the holding's mu.
+// without a BEAT for so long is lost. Its deadline is the one that it was extended to last, so
+// the client has at least the guard to stop in, before others can have the lock.
+// Except interval, it is guarded by the lease's mu.
 type heartbeat struct {
 	interval time.Duration // what beat= says; does not change
-	timer    *time.Timer   // nil: nothing to watch yet, or any more
+	timer    *timers.Timer // nil: the lease was not granted yet, or has ended
 	lastBeat time.Duration // BootTime of the last sign of life
 	missed   bool          // for good
 }
 
-// newHeartbeat is nil where there is no beat=.
-func newHeartbeat(within time.Duration) *heartbeat {
-	if within == 0 {
+// newHeartbeat returns nil without beat=.
+func newHeartbeat(interval time.Duration) *heartbeat {
+	if interval == 0 {
 		return nil
 	}
-	return &heartbeat{interval: within}
+	return &heartbeat{interval: interval}
 }
 
-// beatInterval is what beat= says; 0: it needs none.
+// beatInterval returns what beat= says; 0: the lease needs no BEAT.
 func (h *heldLease) beatInterval() time.Duration {
 	if h.heartbeat == nil {
 		return 0
@@ -302,15 +379,32 @@ func (h *heldLease) beatInterval() time.Duration {
 	return h.heartbeat.interval
 }
 
-// startHeartbeat counts the grant as the first sign of life. It needs mu.
+// startHeartbeat counts the grant as the first sign of life.
 func (h *heldLease) startHeartbeat(d *Host) {
-	if h.heartbeat != nil {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heartbeat != nil && h.life.state == held {
 		h.heartbeat.lastBeat = d.Clock()
-		h.heartbeat.timer = time.AfterFunc(h.heartbeat.interval, func() { d.checkHeartbeat(h) })
+		h.heartbeat.timer = d.timers.After(h.heartbeat.interval, func() { d.checkHeartbeat(h) })
 	}
 }
 
-// stopHeartbeat: the lease is over.
+// checkHeartbeat runs when the timer fires. If a BEAT has come since the timer was set, it makes
+// a timer for the instant at which that BEAT is too old.
+func (d *Host) checkHeartbeat(h *heldLease) {
+	now := d.Clock()
+	if h.isHeartbeatMissed(now) {
+		h.lease.Lose(redlock.LostBeat)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heartbeat.timer != nil {
+		h.heartbeat.timer = d.timers.After(h.heartbeat.left(now), func() { d.checkHeartbeat(h) })
+	}
+}
+
+// stopHeartbeat ends the watch: the lease has ended.
 func (h *heldLease) stopHeartbeat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -320,32 +414,20 @@ func (h *heldLease) stopHeartbeat() {
 	}
 }
 
-// checkHeartbeat is what the timer does: the last BEAT may have come since it was set.
-func (d *Host) checkHeartbeat(h *heldLease) {
-	if h.isHeartbeatMissed(d.Clock()) {
-		h.lease.Lose(redlock.LostBeat)
-	}
-}
-
-// left is for how long no BEAT is needed. (The sum of last and within may be more than
-// there is.) It needs mu.
+// left returns the time in which the next BEAT must come. (lastBeat + interval may overflow.)
+// The caller holds mu.
 func (p *heartbeat) left(now time.Duration) time.Duration { return p.interval - (now - p.lastBeat) }
 
-// isHeartbeatMissed settles whether too long ago was the last BEAT. If not, the timer is
-// set for when it will be.
+// isHeartbeatMissed reports whether the last BEAT is too old, or ever was.
 func (h *heldLease) isHeartbeatMissed(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := h.heartbeat.left(now)
-	h.heartbeat.missed = h.heartbeat.missed || left <= 0
-	if !h.heartbeat.missed && h.heartbeat.timer != nil {
-		h.heartbeat.timer.Reset(left)
-	}
+	h.heartbeat.missed = h.heartbeat.missed || h.heartbeat.left(now) <= 0
 	return h.heartbeat.missed
 }
 
-// noteBeat notes a BEAT, unless it comes too late: whether the timer has run already
-// (a busy host, one that was suspended) is no matter.
+// noteBeat records a BEAT, and reports whether it came too late. It does not matter whether the
+// timer has run by then: the host may be busy, or was suspended.
 func (h *heldLease) noteBeat(now time.Duration) (late bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -356,6 +438,9 @@ func (h *heldLease) noteBeat(now time.Duration) (late bool) {
 
 // ownerNow is who DEADLOCK takes it for.
 func (h *heldLease) ownerNow() waitqueue.Owner {
+	if h.isUnheld() {
+		return waitqueue.Owner{Client: h}
+	}
 	if h.process != nil {
 		return waitqueue.Owner{Client: h.process, Name: h.Owner}
 	}
@@ -366,17 +451,17 @@ func (h *heldLease) ownerNow() waitqueue.Owner {
 }
 
 // attach makes a session report the loss of the lease, and k its index, instead of the
-// previous ones, which it returns. It is false if the lease is being released.
+// previous ones, which it returns. It is false if the lease is being released, or was.
 func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *leaseIndex, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before, from = h.session, cmp.Or(h.resumedIndex, h.index)
-	if h.releasing {
+	before, from = h.session, h.index
+	if !h.onLocked(resumed).has(allowResume) {
 		return before, from, false
 	}
 	h.session = s
 	if k != nil {
-		h.resumedIndex = k // who counts on it comes along
+		h.index = k // the LOCKs that count on it come along
 	}
 	return before, from, true
 }

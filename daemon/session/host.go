@@ -19,9 +19,9 @@ import (
 
 // Host is what all connections of this daemon share.
 //
-// Its mutexes are held for moments, around fields, and not together, except: the queue's
-// before a lease's; that of the connection store before an index's or a session's; an index's
-// and the queue's before a redlock.Lease's.
+// Its mutexes are held for moments, around fields, and not together. The exceptions: the queue's
+// mutex is taken before a lease's, the connection store's before an index's or a session's, a
+// lease's before the one of timers, an index's and the queue's before a redlock.Lease's.
 type Host struct {
 	Cfg      *config.Config
 	Log      hclog.Logger
@@ -46,12 +46,16 @@ type Host struct {
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
 
+	retained atomic.Int32 // leases that are retained: see maxRetained
+
 	timers timers.Set // of leases that end later; Close ends them
 
 	keptFDs      int         // descriptors that clients do not get
 	acceptLogged rateLimiter // that no connection could be accepted
 	acceptFails  atomic.Bool // it was logged, and not yet that it is over
 	deniedLogged rateLimiter // that FORCE or ADMIT was denied
+
+	doctorIgnore atomic.Pointer[[]string] // checks of redlock doctor whose warnings are accepted
 
 	LeaseLog *logging.LeaseLog // of grants, releases and losses
 
@@ -67,7 +71,7 @@ type HostOptions struct {
 	Status func() redlock.Status
 	// Version is what HELLO shows.
 	Version string
-	// KeptFDs is how many file descriptors clients do not get, beside those of the nodes.
+	// KeptFDs is how many file descriptors clients do not get, beside the nodes' ones.
 	KeptFDs int
 }
 
@@ -87,6 +91,7 @@ func NewHost(o HostOptions) *Host {
 		keptFDs:  o.KeptFDs,
 	}
 	d.access.Store(o.Config.Access)
+	d.doctorIgnore.Store(&o.Config.Doctor.Ignore)
 	d.Processes = newProcesses(d.processEnded)
 	var err error
 	if d.hostname, err = os.Hostname(); err != nil {
@@ -96,9 +101,10 @@ func NewHost(o HostOptions) *Host {
 	return d
 }
 
-// Connect begins to connect to the nodes. It sets Moved and Aged of the options.
+// Connect begins to connect to the nodes. It sets DeadlineChanged, DeadlinesMovedBack
+// and TokenChanges of the options.
 func (d *Host) Connect(o redlock.Options) (err error) {
-	o.Moved, o.Aged = d.moved, d.aged
+	o.DeadlineChanged, o.DeadlinesMovedBack, o.TokenChanges = d.moved, d.aged, d.tokenChanges
 	if d.Nodes, err = redlock.New(o); err != nil {
 		return err
 	}
@@ -124,6 +130,16 @@ func (d *Host) moved(l *redlock.Lease) {
 	if h := d.Leases.get(l.ID()); h != nil {
 		d.Journal.Deadline(h.number, h.lease)
 	}
+}
+
+// tokenChanges notes the new token of a lease. Before the lease is registered, it cannot be noted.
+func (d *Host) tokenChanges(l *redlock.Lease, to redlock.Record) bool {
+	h := d.Leases.get(l.ID())
+	if h == nil {
+		return false
+	}
+	d.Journal.Exchanging(h.number, to)
+	return true
 }
 
 // aged notes the deadlines of all leases: they are nearer than they were.
@@ -154,10 +170,11 @@ func (d *Host) LogManagerError(err error) {
 	}
 }
 
-// Reload replaces the access rules and limits. Leases that are held stay held, and requests
+// Reload replaces the access rules, the limits, and what redlock doctor ignores. Leases that are held stay held, and requests
 // that wait were allowed.
 func (d *Host) Reload(cfg *config.Config) {
 	d.access.Store(cfg.Access)
+	d.doctorIgnore.Store(&cfg.Doctor.Ignore)
 	d.Limits.Set(cfg.Limits)
 	d.LeaseLog.SetGrants(cfg.Log.Grants)
 }
@@ -174,4 +191,13 @@ func (d *Host) mayTakeDescriptor() error {
 // do the listener for metrics, files and /proc.
 func (d *Host) KeptDescriptors() int {
 	return keptPerNode*len(d.Cfg.Quorum.Nodes) + keptBesides + d.keptFDs
+}
+
+// rateLimiter bounds how often something is logged. It is safe for concurrent use.
+type rateLimiter struct{ last atomic.Int64 } // BootTime
+
+// allow reports whether the pause has passed since it last allowed.
+func (r *rateLimiter) allow(now, pause time.Duration) bool {
+	last := r.last.Load()
+	return (last == 0 || now-time.Duration(last) >= pause) && r.last.CompareAndSwap(last, int64(now))
 }

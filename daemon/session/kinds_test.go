@@ -170,7 +170,7 @@ func TestSeveralNames(t *testing.T) {
 		b.say("WHO "+name, `- lock=`+name+` mode=exclusive `+holderWords+` ttl=\d+ held=5 nodes=5`)
 		b.want(`OK n=1`)
 		a.say("LOCK "+name, `ERR ALREADY lock=`+name+` : .*within x,,b,ä.*`)
-		a.say("CHECK "+name, `ERR NOTHELD lock=`+name+` : .*but as x,,b,ä.*`)
+		a.say("CHECK "+name, `ERR NOTHELD lock=`+name+` : .*but under x,,b,ä.*`)
 	}
 	b.say("TRY b,other", `ERR HELD lock=b,other ttl=.*`)
 	b.say("TRY other", granted5) // nothing of it was left there

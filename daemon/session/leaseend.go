@@ -1,42 +1,84 @@
 package session
 
 import (
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
+
+// perform does what an event demands of the daemon. Actions that are an answer to the caller
+// of heldLease.on are the caller's: startHeartbeat, beginRelease, delayRelease, allowResume, keepLoss.
+func (d *Host) perform(h *heldLease, do leaseActions) {
+	if do.has(sendLost) {
+		d.reportLoss(h)
+	}
+	if do.has(leaveQueue) {
+		d.leaveQueue(h)
+	}
+	if do.has(countHeldTime) {
+		d.recorder.Held(h.heldUntil(d.Clock()) - h.lease.Since())
+	}
+	if do.has(unregister) {
+		d.Leases.remove(h)
+	}
+	if do.has(uncountLoss) {
+		d.Limits.ForgetLost(h.UID)
+	}
+	if do.has(dropLoss) {
+		h.clientStopped()
+		d.forgetLostLater(h)
+	}
+	if do.has(deleteRecord) {
+		d.Journal.Forgotten(h.number, 0)
+	}
+}
+
+// leaveQueue takes a lease that is not held any longer out of the queue.
+func (d *Host) leaveQueue(h *heldLease) {
+	h.stopHeartbeat()
+	h.clearCounts()
+	d.Queue.Leave(&h.waiter, nil)
+	if !h.wasRetained() { // else it was counted out before
+		d.Limits.EndLease(h.UID, len(h.names()))
+	}
+	d.settleReentrancy(h)
+}
 
 // forgetWhenReleased deletes the record of a released lease when all nodes have answered.
 // Until then, at most until the lock has expired, a daemon that starts next repeats the
 // release on the nodes that have not. It does not wait.
 func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
-	if h.number != 0 {
-		release.Then(func(owing int) { d.releasedExcept(h.number, owing) })
-	}
+	release.Then(func(unanswered int) {
+		h.on(nodesReleased)
+		if h.number != 0 {
+			d.releasedExcept(h.number, unanswered)
+		}
+	})
 }
 
-// maxOwed bounds what is noted of releases that a quorum has heard of: where a node answers
-// all of them with an error, each UNLOCK would make the table longer. (Where so many do that
-// nobody gets a lock, there is an end of that.)
+// maxPendingReleases bounds the records of releases that a quorum has answered. If a node
+// answers all releases with an error, each UNLOCK would make the state file longer. (If a
+// quorum does so, nobody gets a lock, and the file does not grow.)
 const maxPendingReleases = 10000
 
 // releasedExcept records the release of a lease on all nodes except so many.
-func (d *Host) releasedExcept(number uint64, owing int) {
+func (d *Host) releasedExcept(number uint64, unanswered int) {
 	switch nodes := &d.Cfg.Quorum; {
-	case owing > len(nodes.Nodes)-nodes.Needed():
+	case unanswered > len(nodes.Nodes)-nodes.Needed():
 		d.forgetAfterMaxTTL(number)
-	case owing > 0 && d.countPendingRelease():
+	case unanswered > 0 && d.countPendingRelease():
 		d.Journal.ForgottenAfter(number, nodes.MaxTTL, func() { d.pendingReleases.Add(-1) })
 	default:
 		d.Journal.Forgotten(number, 0)
 	}
 }
 
-// countPendingRelease counts one in, unless it is one too many.
+// countPendingRelease counts one more, unless it is one too many.
 func (d *Host) countPendingRelease() bool {
 	if d.pendingReleases.Add(1) <= maxPendingReleases {
 		return true
@@ -49,35 +91,6 @@ func (d *Host) countPendingRelease() bool {
 // does not wait.
 func (d *Host) forgetAfterMaxTTL(number uint64) {
 	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
-}
-
-// unregister removes a lease from the leases by id, and deletes its record unless it is being
-// released.
-func (d *Host) unregister(h *heldLease) {
-	d.Leases.remove(h)
-	if h.forget() {
-		d.Limits.ForgetLost(h.UID)
-	}
-	h.mu.Lock()
-	giving := h.releasing
-	h.mu.Unlock()
-	if !giving {
-		d.Journal.Forgotten(h.number, 0)
-	}
-}
-
-// leaveQueue takes a lease that is not held any longer out of the queue, once.
-func (d *Host) leaveQueue(h *heldLease) {
-	h.ended.Do(func() {
-		h.stopHeartbeat()
-		h.clearCounts()
-		d.Queue.Leave(&h.waiter, nil)
-		d.Limits.EndLease(h.UID, len(h.names()))
-		d.settleReentrancy(h)
-		if h.hasBegun() {
-			d.recorder.Held(d.Clock() - h.lease.Since())
-		}
-	})
 }
 
 // index adds a lease to its index. Lost leases with the same names are forgotten. If the
@@ -99,7 +112,7 @@ func (d *Host) index(h *heldLease) {
 // forget ends everything that a client can ask about a lease.
 func (d *Host) forget(h *heldLease) {
 	if h.lease != nil {
-		d.unregister(h)
+		d.perform(h, h.on(dropped))
 	}
 	d.removeFromIndex(h)
 }
@@ -111,57 +124,120 @@ func (d *Host) removeFromIndex(h *heldLease) {
 	}
 	if h.process != nil {
 		h.currentIndex().remove(h)
-		h.freed.Do(func() { d.Processes.release(h.process) })
+		d.Processes.release(h.takeProcess())
 	}
 }
 
-// release begins the release of a lease without waiting for the nodes, and takes it out of the
-// wait queue. If the next waiter wants exactly the same names, its attempt begins in the same
-// call of the nodes: the first bytes leave before any goroutine wakes. On an error of
-// Lease.BeginRelease nothing was done. by is the number of the UNLOCK; 0: the client is gone.
-func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error) {
-	d.noteRelease(h, by)
-	goesOn := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
-	if next := d.nextFor(h, goesOn); next != nil {
-		if release := d.handOver(h, next); release != nil {
-			d.endRow(h, goesOn)
-			return release, nil
+// undone is what undoLock has done.
+type undone struct {
+	left     int                     // LOCKs that still count on the lease
+	kept     time.Duration           // with none left: how long it stays taken (min=); 0: not at all
+	retained bool                    // with none left: this host retains it, and the UNLOCK is recorded as answered
+	release  *redlock.PendingRelease // otherwise: it is being released
+}
+
+// undoLock undoes the LOCK of a lease that came last, by an UNLOCK (nil: by none). With none
+// left it begins the release, unless the lease is to be kept or retained. If it is kept, the
+// caller records that.
+func (d *Host) undoLock(h *heldLease, unlock *server.Call) (u undone, err error) {
+	left, do := h.countDown()
+	d.settleReentrancy(h)
+	switch u.left = left; {
+	case left > 0:
+	case !do.has(beginRelease):
+		err = h.endError()
+	default:
+		if u.kept = d.keepTaken(h); u.kept > 0 {
+			break
+		}
+		if u.retained = d.retain(h, unlock); !u.retained {
+			u.release, err = d.release(h, numberOf(unlock))
 		}
 	}
-	release, err := h.lease.BeginRelease()
+	return u, err
+}
+
+// numberOf returns the number of a request in the journal; 0: there is none.
+func numberOf(call *server.Call) uint64 {
+	if call == nil {
+		return 0
+	}
+	return call.Number
+}
+
+// keepTaken keeps a lease taken if its release is due and min= has not passed. It returns how long
+// that takes; 0: the release is not delayed. Nobody holds the lease then, and the keeper still
+// extends it. The caller records that nobody holds it.
+func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
+	if left = h.minLeft(d.Clock()); left == 0 || !h.on(minLeft).has(delayRelease) {
+		return 0
+	}
+	d.leaveHolder(h)
+	d.releaseWhenMinPassed(h)
+	return left
+}
+
+// releaseWhenMinPassed releases a kept lease when min= has passed.
+func (d *Host) releaseWhenMinPassed(h *heldLease) {
+	d.timers.After(h.minLeft(d.Clock()), func() {
+		switch {
+		case h.minLeft(d.Clock()) > 0: // the timer's clock stopped while the host was suspended, or is coarse
+			d.releaseWhenMinPassed(h)
+		case h.on(minPassed).has(beginRelease):
+			d.releaseWithoutClient(h, "min passed")
+		}
+	})
+}
+
+// endError says why a lease cannot be released: it was lost, or another request releases it.
+func (h *heldLease) endError() error {
+	if err := h.lease.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
+}
+
+// release begins the release of a lease whose state is releasing, and forgets it. It does not
+// wait for the nodes. The release is recorded before any node is told. by is the number of the
+// UNLOCK; 0: the client is gone. An error says that the lease was lost: nothing was done.
+func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error) {
+	d.Journal.Releasing(h.number, by)
+	streak := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
+	release, err := d.sendRelease(h, streak)
 	if err != nil {
-		h.setReleasing(errors.Is(err, redlock.ErrReleased)) // by another UNLOCK, whose record it is
+		d.perform(h, h.on(releaseRefused))
 		return nil, err
 	}
-	d.endRow(h, goesOn)
+	d.Queue.SetStreak(&h.waiter, streak)
+	d.perform(h, h.on(releaseBegun))
+	d.removeFromIndex(h)
 	return release, nil
 }
 
-// noteRelease records a release, by the request with that number, before any node is told. If
-// the lease turns out to be lost, that is recorded as well.
-func (d *Host) noteRelease(h *heldLease, by uint64) {
-	h.setReleasing(true)
-	d.Journal.Releasing(h.number, by)
+// sendRelease passes the release to the nodes. If the next waiter wants exactly the same names,
+// the lock is passed on to it without asking a node, or its attempt begins in the same call: the
+// first bytes leave before any goroutine wakes.
+func (d *Host) sendRelease(h *heldLease, streak waitqueue.Streak) (*redlock.PendingRelease, error) {
+	if !streak.Yields {
+		if next := d.Queue.ClaimNext(&h.waiter, streak, h.wasRetained()); next != nil {
+			if release := d.handOver(h, next); release != nil {
+				return release, nil
+			}
+		}
+	}
+	return h.lease.BeginRelease()
 }
 
-func (h *heldLease) setReleasing(giving bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.releasing = giving
-}
-
-// nextFor returns the waiter that gets the lock from h directly, or nil.
-func (d *Host) nextFor(h *heldLease, goesOn waitqueue.Streak) *waitqueue.Waiter {
-	if goesOn.Yields {
+// handOver passes the lock on to the next waiter, or begins its attempt. It returns nil if that
+// is impossible, or if the waiter's client is gone. Nothing was done then, and the waiter is back
+// in the queue.
+func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRelease {
+	request := next.Request()
+	if isClosed(request.StopRetrying) {
+		d.Queue.Unclaim(next)
 		return nil
 	}
-	return d.Queue.ClaimNext(&h.waiter, goesOn)
-}
-
-// handOver begins the attempt of the next waiter. It returns nil if that is impossible:
-// nothing was done then, and the waiter is back in the queue.
-func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRelease {
-	release, begun, err := h.lease.HandOver(next.Request())
+	release, begun, err := h.lease.HandOver(request)
 	if err != nil {
 		d.Queue.Unclaim(next)
 		return nil
@@ -173,13 +249,6 @@ func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRe
 	return release
 }
 
-// endRow takes a released lease out of the queue; the waiters that become ready continue its
-// streak.
-func (d *Host) endRow(h *heldLease, goesOn waitqueue.Streak) {
-	d.Queue.SetStreak(&h.waiter, goesOn)
-	d.leaveQueue(h)
-}
-
 // rememberLossFor is how long a connection that stays open can ask about a lost lease.
 const rememberLossFor = time.Hour
 
@@ -188,16 +257,23 @@ const rememberLossFor = time.Hour
 // may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	d.Journal.Lost(h.number, lease.Reason())
-	if h.markLost(d.Clock()) {
-		d.reportLoss(h)
+	if h.isRetained() {
+		d.lostRetained(h)
+		return
 	}
+	d.perform(h, h.onLost(d.Clock()))
 	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
-		d.timers.After(left, func() { d.leaveQueue(h) })
+		d.leaveQueueAfter(h, left)
 	} else {
-		d.leaveQueue(h)
+		d.perform(h, h.on(deadlinePassed))
 	}
 	d.recorder.Lost(lease.Reason())
 	d.logLost(h, lease)
+}
+
+// leaveQueueAfter takes a lost lease out of the queue after a delay.
+func (d *Host) leaveQueueAfter(h *heldLease, delay time.Duration) {
+	d.timers.After(delay, func() { d.perform(h, h.on(deadlinePassed)) })
 }
 
 // reportLoss sends LOST, and remembers the loss for as long as the client may ask about it.
@@ -223,7 +299,7 @@ func (s *session) sayLost(names []string, lease string, reason redlock.LostReaso
 // rememberLoss keeps a lost lease for questions of its client, and forgets the oldest one if
 // there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
-	if !h.remember() {
+	if !h.on(lossKept).has(keepLoss) {
 		return // its connection has ended meanwhile
 	}
 	if oldest := h.currentIndex().remember(h, d.Limits.RememberLost(h.UID)); oldest != nil {
@@ -250,10 +326,10 @@ var LostText = map[redlock.LostReason]string{
 // clientGone does what the policy says (clientEnd) about a lease whose connection has ended.
 // cut: the daemon ended the connection.
 func (d *Host) clientGone(h *heldLease, cut bool) {
-	end := clientEnd{hold: h.hold, lost: h.lease.Err() != nil, lingers: h.linger > 0, cut: cut, stopping: d.Stopping.Load()}
+	end := clientEnd{hold: h.hold, lost: h.lease.Err() != nil, lingers: h.linger() > 0, cut: cut, stopping: d.Stopping.Load()}
 	switch end.action() {
 	case letExpire:
-		d.letExpire(h)
+		d.endCut(h)
 	case lingerFirst, releaseNow:
 		d.releaseAfterLinger(h)
 	case forgetForced:
@@ -276,16 +352,16 @@ func (h *heldLease) clientStopped() {
 // can have the lock.
 func (d *Host) forgetLostLater(h *heldLease) {
 	if left := h.lease.Left(); left > 0 {
-		d.timers.After(left, func() { d.unregister(h) })
+		d.timers.After(left, func() { d.perform(h, h.on(dropped)) })
 		return
 	}
-	d.unregister(h)
+	d.perform(h, h.on(dropped))
 }
 
 // releaseAfterLinger releases a lease without a client, at once or after linger=. The begin of
 // linger= is recorded: a daemon that starts next continues it.
 func (d *Host) releaseAfterLinger(h *heldLease) {
-	if h.linger > 0 {
+	if h.linger() > 0 {
 		now := d.Clock()
 		d.Journal.Lingering(h.number, now)
 		d.lingerFrom(h, now)
@@ -297,11 +373,21 @@ func (d *Host) releaseAfterLinger(h *heldLease) {
 // lingerFrom releases a lease when its linger=, which began at an instant, is over.
 func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
 	nth := h.countDisconnect()
-	d.timers.After(then+h.linger-d.Clock(), func() {
+	d.timers.After(then+h.linger()-d.Clock(), func() {
 		if !h.disconnectedAgain(nth) {
 			d.releaseAbandoned(h)
 		}
 	})
+}
+
+// endCut ends a lease whose client may be at work until the deadline that it was told.
+func (d *Host) endCut(h *heldLease) {
+	if h.minLeft(d.Clock()) == 0 {
+		d.letExpire(h)
+		return
+	}
+	h.notBefore(h.lease.Deadline())
+	d.releaseAbandoned(h)
 }
 
 // letExpire stops extending a lease. A client that resumes it in this moment is told of the
@@ -312,28 +398,50 @@ func (d *Host) letExpire(h *heldLease) {
 	}
 	d.Journal.Lost(h.number, h.lease.Reason())
 	d.logReleased(h, "connection cut")
+	h.on(letGo)
 	if h.attached() != nil {
-		h.markLost(d.Clock())
-		d.reportLoss(h)
+		d.perform(h, h.onLost(d.Clock()))
 	} else {
 		d.forgetLostLater(h)
 	}
-	d.timers.After(max(h.lease.Validity(), 0), func() { d.leaveQueue(h) })
+	d.leaveQueueAfter(h, max(h.lease.Validity(), 0))
 }
 
 // releaseAbandoned releases a lease whose client is gone. It does not wait: the lanes repeat
-// the release until every node has answered or the lock has expired.
+// the release until every node has answered or the lock has expired. While the daemon stops it
+// does nothing, because the client may be at work.
 func (d *Host) releaseAbandoned(h *heldLease) {
-	if d.Stopping.Load() || !h.claimRelease() {
-		return // it is we who go, and the client may be in the middle of its work; or it came back
+	if d.Stopping.Load() {
+		return
 	}
+	switch do := h.onClientGone(); {
+	case do.has(beginRelease):
+		if d.keepTaken(h) > 0 {
+			d.Journal.Kept(h.number, 0)
+			return
+		}
+		if d.retain(h, nil) {
+			d.logReleased(h, goneReason(h))
+			return
+		}
+		d.releaseWithoutClient(h, goneReason(h))
+	case do != 0: // it was lost before
+		d.perform(h, do)
+		d.removeFromIndex(h)
+	}
+}
+
+// releaseWithoutClient releases a lease whose state is releasing, for a reason. If it turns out to
+// be lost, nobody is left to ask about it.
+func (d *Host) releaseWithoutClient(h *heldLease, reason string) {
 	release, err := d.release(h, 0)
-	d.forget(h)
-	if err == nil {
-		d.forgetWhenReleased(h, release)
-		d.Log.Debug("lease released: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID)
-		d.logReleased(h, goneReason(h))
+	if err != nil {
+		d.forget(h)
+		return
 	}
+	d.forgetWhenReleased(h, release)
+	d.Log.Debug("lease released: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID, "reason", reason)
+	d.logReleased(h, reason)
 }
 
 // goneReason says what ended: the process, or the connection of the client.
@@ -359,7 +467,7 @@ func (d *Host) logReleased(h *heldLease, reason string) {
 
 // leaseFacts returns what the log says of a lease.
 func leaseFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
-	mode := modeOf(h.waiter.Kind.Shared)
+	mode := modeOf(h.mode().Shared)
 	if h.waiter.Kind.Slots > 0 {
 		mode = "slots"
 	}

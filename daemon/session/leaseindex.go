@@ -8,9 +8,8 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// leaseIndex is where leases go by their names: a connection has one, and so does a
-// process whose life holds leases (hold=pid), from whichever connections they
-// were taken.
+// leaseIndex finds leases and LOCKs under way by their names. Each connection has one, and so
+// has each process that holds leases (hold=pid), whichever connections took them.
 type leaseIndex struct {
 	mu       sync.Mutex // guards what follows
 	closed   bool       // nothing is held here any more
@@ -19,11 +18,10 @@ type leaseIndex struct {
 	requests map[indexKey]*lockRequest // LOCKs under way
 }
 
-// maxRemembered bounds the lost leases that a desk can be asked about.
+// maxRemembered bounds the lost leases that one index remembers.
 const maxRemembered = 1000
 
-// indexKey is what one name of a lock goes by at a desk: several names of one lock
-// are as many idents.
+// indexKey is one name of a lock in an index. A lock of several names has as many keys.
 type indexKey struct {
 	uid         int // who asked, where it goes by a process: that can hold leases of its user, and of root
 	owner, name string
@@ -37,9 +35,8 @@ func (h *heldLease) indexKey(name string) indexKey {
 	return indexKey{h.UID, h.Owner, name}
 }
 
-// enter makes a LOCK known that has come, unless one of its names goes by a LOCK
-// that is known already: those are the firsts then. The names of firsts that are
-// known to be over count as free (over).
+// enter adds a new LOCK, unless earlier LOCKs have some of its names: it returns these (firsts).
+// Names of leases in over count as free: the caller knows that they have ended.
 func (k *leaseIndex) enter(a *lockRequest, over map[*heldLease]bool) (firsts []*lockRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,7 +72,7 @@ func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 	return nil
 }
 
-// removeRequest takes out a LOCK that has come to its end.
+// removeRequest removes a LOCK that has ended.
 func (k *leaseIndex) removeRequest(a *lockRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,7 +88,7 @@ func (k *leaseIndex) removeRequest(a *lockRequest) {
 
 // add makes h what goes by its names. What went by one of them before was lost:
 // a new LOCK by the same owner ends its memory, which is the caller's to do. It is
-// false if the desk is closed.
+// false if the index is closed.
 func (k *leaseIndex) add(h *heldLease) (before []*heldLease, open bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -122,7 +119,7 @@ func (k *leaseIndex) get(at indexKey) *heldLease {
 	return k.leases[at]
 }
 
-// remove forgets a holding where it is still the one that goes by a name.
+// remove removes a lease from those of its names that still lead to it.
 func (k *leaseIndex) remove(h *heldLease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,8 +133,8 @@ func (k *leaseIndex) remove(h *heldLease) {
 	}
 }
 
-// remember keeps a lost holding for whoever asks. Where there are too many, here or
-// of its user, the oldest is to be forgotten.
+// remember keeps a lost lease, so that CHECK can report the loss. If this index or the user
+// has too many, it returns the oldest one, which the caller must forget.
 func (k *leaseIndex) remember(h *heldLease, tooMany bool) (oldest *heldLease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -149,7 +146,7 @@ func (k *leaseIndex) remember(h *heldLease, tooMany bool) (oldest *heldLease) {
 	return oldest
 }
 
-// all are the holdings, each once.
+// all returns the leases, each once.
 func (k *leaseIndex) all() []*heldLease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -182,7 +179,7 @@ func (k *leaseIndex) inUse() bool {
 	return len(k.leases) > 0 || len(k.requests) > 0
 }
 
-// takeOver has a holding that was another desk's go by its names here, as add does.
+// takeOver adds a lease that another index has, as add does.
 func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

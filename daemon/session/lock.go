@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
@@ -18,6 +17,7 @@ import (
 type lockRequest struct {
 	*heldLease // what it will be; a lease only once granted
 	session    *session
+	requests   *leaseIndex // where other LOCKs of its owner find it while it is under way
 	call       *server.Call
 	ttl        time.Duration
 	wait       time.Duration // ipc.Forever: no end
@@ -25,14 +25,14 @@ type lockRequest struct {
 	max        time.Duration
 
 	intent         *redlock.Intent // nil: the nodes need not know that it waits
-	earlierFailure error           // what the LOCK ended with that it waited with before; nil: it did not
+	earlierFailure error           // how the LOCK ended that this one had joined; nil: it had joined none
 
-	done   chan struct{} // closed when the request has come to its end; nil while nobody wants to know (under the desk's mu)
+	done   chan struct{} // closed when the request has ended; nil while no other request waits for that; guarded by the mu of requests
 	failed error         // then: why there is no lease
 }
 
-// start begins a LOCK, or one that goes on: limits, then the local queue, in the order of
-// arrival. The rest waits.
+// start begins a LOCK, or continues one. It checks the limits, then joins the wait queue, in
+// the order of arrival. The returned Work does the rest.
 func (s *session) start(a *lockRequest) server.Work {
 	call := a.call
 	if h := s.host.unclaimed.take(a); h != nil {
@@ -52,8 +52,9 @@ func (s *session) start(a *lockRequest) server.Work {
 		a.complete(err)
 		return s.refuse(call, err)
 	}
+	s.host.makeWay(a)
 	if a.waiter.Patient && a.waiter.Ready() != nil {
-		s.host.Store.Prefer(&s.stored) // it has a place to lose now
+		s.host.Store.Prefer(&s.stored) // the client would lose its position in the queue
 	}
 	return a
 }
@@ -78,16 +79,17 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 			number:    call.Number,
 			hold:      call.Hold,
 			heartbeat: newHeartbeat(call.Beat),
-			index:     &s.desk,
-			linger:    given(call, ipc.OptLinger, call.Linger, lease.Linger),
+			index:     &s.leases,
+			delays:    newEndDelays(given(call, ipc.OptLinger, call.Linger, lease.Linger), call.Min, newRetention(call, lease)),
 			session:   s,
 		},
-		session: s,
-		call:    call,
-		ttl:     given(call, ipc.OptTTL, call.TTL, lease.TTL),
-		wait:    given(call, ipc.OptWait, call.Wait, ipc.Forever),
-		guard:   call.Guard,
-		max:     given(call, ipc.OptMax, call.Max, lease.MaxHold),
+		session:  s,
+		requests: &s.leases,
+		call:     call,
+		ttl:      given(call, ipc.OptTTL, call.TTL, lease.TTL),
+		wait:     given(call, ipc.OptWait, call.Wait, ipc.Forever),
+		guard:    call.Guard,
+		max:      given(call, ipc.OptMax, call.Max, lease.MaxHold),
 	}
 	if call.Verb == ipc.VerbTry {
 		a.wait = 0
@@ -100,14 +102,14 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	return a, a.bindToProcess()
 }
 
-// bindToProcess has the lease be a process's, which is used until the end of the
-// request (end) at least.
+// bindToProcess makes the lease belong to a process (hold=pid). The process is watched until
+// the request is complete, at least.
 func (a *lockRequest) bindToProcess() error {
 	p, err := a.session.useProcess(a.call)
 	if err != nil {
 		return err
 	}
-	a.process, a.index, a.PID = p, &p.desk, p.pid
+	a.process, a.index, a.requests, a.PID = p, &p.leases, &p.leases, p.pid
 	a.waiter.Owner = waitqueue.Owner{Client: p, Name: a.Owner}
 	return nil
 }
@@ -119,7 +121,7 @@ func given(call *server.Call, option ipc.OptionSet, value, otherwise time.Durati
 	return otherwise
 }
 
-// checkOptions holds the options against the config's bounds.
+// checkOptions checks the options against the bounds of the config.
 func (a *lockRequest) checkOptions(cfg *config.Config) error {
 	longest := cfg.Quorum.MaxTTL
 	switch {
@@ -135,21 +137,39 @@ func (a *lockRequest) checkOptions(cfg *config.Config) error {
 		return badOption("max=%d: at most %d ms (lease.max_hold of the config)", ms(a.max), ms(cfg.Lease.MaxHold))
 	case a.call.Has(ipc.OptBeat) && a.beatInterval() < minBeat:
 		return badOption("beat=%d: at least %d ms; leave it out for none", ms(a.beatInterval()), ms(minBeat))
-	case a.linger > longest:
-		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger), ms(longest))
+	case a.linger() > longest:
+		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger()), ms(longest))
+	}
+	if err := a.checkRetain(); err != nil {
+		return err
+	}
+	return a.checkMin()
+}
+
+// checkMin checks min= against the other options. Without max=, the config's lease.max_hold
+// takes its place.
+func (a *lockRequest) checkMin() error {
+	switch least := a.call.Min; {
+	case least == 0:
+	case a.hold == ipc.HoldTTL:
+		return badOption("min= with hold=ttl: nothing extends such a lease; give it a longer ttl=")
+	case a.call.Has(ipc.OptBeat):
+		return badOption("min= with beat=: without a BEAT the lock is lost, also before min= has passed; leave one of the two out")
+	case a.max != 0 && least > a.max:
+		return badOption("min=%d: at most %d ms (max=, or lease.max_hold of the config)", ms(least), ms(a.max))
 	}
 	return nil
 }
 
-// enter takes the request in. One owner cannot hold or want a name twice, except by a LOCK
-// that joins the first one: the same LOCK with the same id=, or one with reentrant=yes. For
-// these, it returns the work that waits with the first one.
+// enter registers the request. An owner cannot hold or want a name twice, unless the second
+// LOCK joins the first one: it repeats the first one with the same id=, or has reentrant=yes.
+// For such a LOCK, enter returns the work that waits for the first one.
 func (s *session) enter(a *lockRequest) (after server.Work, err error) {
 	if s.heldInOtherWay(a) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
 	}
 	var over map[*heldLease]bool
-	for firsts := a.index.enter(a, over); firsts != nil; firsts = a.index.enter(a, over) {
+	for firsts := a.requests.enter(a, over); firsts != nil; firsts = a.requests.enter(a, over) {
 		for _, first := range firsts {
 			after, err = a.joinFirst(first)
 			if !errors.Is(err, redlock.ErrReleased) {
@@ -169,19 +189,20 @@ func (s *session) enter(a *lockRequest) (after server.Work, err error) {
 	return nil, nil
 }
 
-// countForProcess counts LOCKs under way that do not go by the connection, which has them to lose as well.
+// countForProcess counts the connection's LOCKs under way with hold=pid. The connection would
+// lose them, although they are in the index of the process.
 func (a *lockRequest) countForProcess(n int32) {
 	if a.process != nil {
 		a.session.processRequests.Add(n)
 	}
 }
 
-// heldInOtherWay tells whether a connection that has the name itself wants it for a
-// process, or the other way round: it would wait for itself.
+// heldInOtherWay reports whether the connection holds the name with hold=conn and wants it with
+// hold=pid, or the reverse: the request would wait for its own connection.
 func (s *session) heldInOtherWay(a *lockRequest) bool {
 	others := s.leasesOfProcesses
 	if a.process != nil {
-		others = s.desk.all
+		others = s.leases.all
 	}
 	for _, h := range others() {
 		if h.Owner == a.Owner && h.lease.Err() == nil && waitqueue.Overlap(&h.waiter, &a.waiter) {
@@ -191,7 +212,7 @@ func (s *session) heldInOtherWay(a *lockRequest) bool {
 	return false
 }
 
-// grantedBefore is an ask that came to h already.
+// grantedBefore returns a request that has ended, with the lease h.
 func grantedBefore(h *heldLease) *lockRequest {
 	a := &lockRequest{heldLease: h, done: make(chan struct{})}
 	close(a.done)
@@ -205,11 +226,11 @@ func (a *lockRequest) Run() {
 	a.answer()
 }
 
-// answer tells what the request came to, when it has left.
+// answer answers the request, which has ended.
 func (a *lockRequest) answer() {
 	if err := a.outcome(); err != nil {
 		a.session.refuse(a.call, err)
-		if a.failed == nil { // it was granted, and lost since: CHECK tells, too
+		if a.failed == nil { // it was granted, and lost since: CHECK reports that, too
 			a.session.host.rememberLoss(a.heldLease)
 		}
 		return
@@ -226,12 +247,10 @@ func (d *Host) logGranted(a *lockRequest) {
 	}
 }
 
-// reportGranted notes that a client was answered: of a lease that was lost since LOST comes
-// behind the OK.
+// reportGranted notes that a client was answered with OK. If the lease was lost meanwhile, LOST
+// follows.
 func (d *Host) reportGranted(h *heldLease) {
-	if h.markReported() {
-		d.reportLoss(h)
-	}
+	d.perform(h, h.on(grantReported))
 }
 
 func (a *lockRequest) acquire(ctx context.Context) error {
@@ -242,6 +261,7 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 	r := a.Request()
 	r.Intent = a.intent
 	r.Pending, r.Yield = a.session.host.Queue.TakeAttempt(&a.waiter)
+	r.Yield = r.Yield && a.waiter.Patient
 	lease, err := a.session.host.Nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
 		a.session.host.traceAttempt(a.heldLease, lease, nil)
@@ -252,27 +272,28 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 	return err
 }
 
-// Request is what is asked of the nodes. It is also for whoever hands the lock
-// over to this one: it must not touch the call, which may be over by then.
+// Request returns the request to the nodes. The client that hands the lock over to this one
+// calls it as well. So it must not use a.call, which may have ended by then.
 func (a *lockRequest) Request() redlock.Request {
 	d, h := a.session.host, a.heldLease
 	r := redlock.Request{
-		Shared: a.waiter.Kind.Shared,
-		Slots:  int(a.waiter.Kind.Slots),
-		TTL:    a.ttl,
-		Wait:   a.waitLeft(),
-		Dry:    a.withoutQuorum(),
-		Held:   errors.Is(d.Queue.LastFailure(&h.waiter), redlock.ErrHeld),
-		Enough: a.holderGone(),
-		Failed: func(err error) { d.attemptFailed(h, err) },
-		Keep:   a.hold != ipc.HoldTTL,
-		Guard:  a.guard,
-		Max:    a.max,
-		Holder: redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
-		OnLost: func(l *redlock.Lease) { d.leaseLost(h, l) },
+		Shared:       a.waiter.Kind.Shared,
+		Slots:        int(a.waiter.Kind.Slots),
+		TTL:          a.ttl,
+		Wait:         a.waitLeft(),
+		NoQuorumFor:  a.withoutQuorum(),
+		Held:         errors.Is(d.Queue.LastFailure(&h.waiter), redlock.ErrHeld),
+		StopRetrying: a.holderGone(),
+		Failed:       func(err error) { d.attemptFailed(h, err) },
+		Keep:         a.hold != ipc.HoldTTL,
+		Block:        a.block(),
+		Guard:        a.guard,
+		Max:          a.max,
+		Holder:       redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
+		OnLost:       func(l *redlock.Lease) { d.leaseLost(h, l) },
 	}
 	if h.number != 0 {
-		r.Noting = func(taken redlock.Record) { d.Journal.Acquiring(h.number, taken) }
+		r.BeforeAttempt = func(taken redlock.Record) { d.Journal.Acquiring(h.number, taken) }
 	}
 	if names := a.names(); len(names) > 1 {
 		r.Names = names
@@ -282,12 +303,26 @@ func (a *lockRequest) Request() redlock.Request {
 	return r
 }
 
-// Undelivered forgets an attempt that a hand-over noted after this request was answered.
-// Otherwise it would be noted as one that is under way.
+// block returns how many fencing tokens the nodes reserve, so that the lock can be passed on:
+// MaxBlock or none. A block must last until the next confirmation, and the same clients can
+// come back several times until then. If the request had to wait on this host, other clients
+// want the lock, and may come back soon.
+func (a *lockRequest) block() int {
+	switch {
+	case a.hold == ipc.HoldTTL || !a.waiter.Kind.Exclusive():
+		return 0
+	case a.retention() != nil, a.waiter.Ready() != nil, a.session.host.Queue.HasFollower(&a.waiter):
+		return redlock.MaxBlock
+	}
+	return 0
+}
+
+// Undelivered removes an attempt from the journal that a hand-over recorded after this request
+// was answered. Otherwise the next daemon would believe that the attempt is under way.
 func (a *lockRequest) Undelivered() { a.session.host.Journal.Forgotten(a.number, 0) }
 
-// withoutQuorum is how long no quorum could vote already for who stood behind one that
-// met none, or waited with it: for longer than its ttl nobody waits for a quorum.
+// withoutQuorum returns how long the request has waited without a quorum: behind or together
+// with a LOCK that found none. No LOCK waits for a quorum for longer than its ttl.
 func (a *lockRequest) withoutQuorum() time.Duration {
 	if errors.Is(a.earlierFailure, redlock.ErrNoQuorum) || errors.Is(a.session.host.Queue.LastFailure(&a.waiter), redlock.ErrNoQuorum) {
 		return a.waited()
@@ -295,72 +330,15 @@ func (a *lockRequest) withoutQuorum() time.Duration {
 	return 0
 }
 
-// waitLeft is what is left of wait=.
+// waitLeft returns how much of wait= is left.
 func (a *lockRequest) waitLeft() time.Duration {
-	if a.wait <= 0 { // none at all, or for ever
+	if a.wait <= 0 { // 0, or ipc.Forever
 		return a.wait
 	}
 	return max(a.wait-a.waited(), 0)
 }
 
 func (a *lockRequest) waited() time.Duration { return a.session.host.Clock() - a.Asked }
-
-// waitUntilReady waits until nothing in the wait queue blocks the request.
-func (a *lockRequest) waitUntilReady(ctx context.Context) error {
-	if a.waiter.Ready() == nil || isClosed(a.waiter.Ready()) {
-		return nil
-	}
-	if a.wait == 0 {
-		return a.whyNotReady()
-	}
-	timer := time.NewTimer(a.timeLeft())
-	defer timer.Stop()
-	near, renewal := a.waiter.NextInLine(), (<-chan time.Time)(nil)
-	for {
-		select {
-		case <-a.waiter.Ready():
-			return nil
-		case <-near:
-			near = nil
-			a.announceIntent()
-			ticker := time.NewTicker(a.ttl / intentRenewals)
-			defer ticker.Stop()
-			renewal = ticker.C
-		case <-renewal:
-			a.announceIntent()
-		case <-timer.C:
-			return a.whyNotReady()
-		case <-a.holderGone():
-			return errInputEnded // or the process, as outcome says
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// intentRenewals is how often a writer intent is renewed during a ttl: as often as a lease is
-// extended.
-const intentRenewals = 3
-
-// holderGone is closed when nobody is left to hold the lease: the client's input, or
-// the process, has ended, and the lease would end with it.
-func (a *lockRequest) holderGone() <-chan struct{} {
-	switch a.hold {
-	case ipc.HoldConn:
-		return a.session.inputEnded
-	case ipc.HoldPID:
-		return a.process.gone
-	}
-	return nil
-}
-
-// timeLeft is when waiting for a turn ends.
-func (a *lockRequest) timeLeft() time.Duration {
-	if a.wait == ipc.Forever {
-		return math.MaxInt64
-	}
-	return a.waitLeft()
-}
 
 func isClosed(c <-chan struct{}) bool {
 	select {
@@ -371,14 +349,14 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// settle ends the request: with a lease, its place stays in the queue.
+// settle ends the request. If it was granted, it stays in the queue as a holder.
 func (a *lockRequest) settle(err error) {
 	d := a.session.host
 	if begun := d.Queue.Withdraw(&a.waiter); begun != nil {
-		begun.Abandon() // before anybody is called
+		begun.Abandon() // before another waiter becomes ready
 	}
 	if err == nil {
-		a.granted(d)
+		a.grant(d)
 		d.Leases.add(a.heldLease)
 		a.noteGranted()
 		d.Queue.Granted(&a.waiter, a.heldLease)
@@ -390,6 +368,13 @@ func (a *lockRequest) settle(err error) {
 	a.complete(err)
 }
 
+// grant changes the state of the lease to held, unless it was already lost.
+func (h *heldLease) grant(d *Host) {
+	if h.on(wasGranted).has(startHeartbeat) {
+		h.startHeartbeat(d)
+	}
+}
+
 // noteGranted notes the lease, with the answer to its LOCK.
 func (a *lockRequest) noteGranted() {
 	if a.number != 0 {
@@ -398,7 +383,7 @@ func (a *lockRequest) noteGranted() {
 	}
 }
 
-// complete says that the request has come to its end.
+// complete counts the end of the request, and ends it for all that wait for it.
 func (a *lockRequest) complete(err error) {
 	a.session.host.Limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, err == nil)
 	a.session.host.recorder.Answered(a.waited(), err == nil)
@@ -410,16 +395,17 @@ func (a *lockRequest) complete(err error) {
 // finish tells the requests that joined this one, or repeat it, how it ended.
 func (a *lockRequest) finish(err error) {
 	if a.failed = err; err != nil {
+		a.on(notGranted)
 		a.clearCounts()
 	}
-	a.index.removeRequest(a)
+	a.requests.removeRequest(a)
 	if err != nil {
 		a.session.host.settleReentrancy(a.heldLease)
 	}
 }
 
-// ofNodes is what an attempt met on the nodes, which the next in line meets as
-// well; nil where it ended for a reason of its own.
+// ofNodes returns err if the next waiter will meet the same error on the nodes. It returns nil
+// if the request ended for a reason of its own.
 func ofNodes(err error) error {
 	if errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) {
 		return err
@@ -431,10 +417,10 @@ var errUndone = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlock
 
 var errInputEnded = fmt.Errorf("%w: the input ended while it waited", server.ErrCancelled)
 
-// kindOf reads the options, and refuses what no node could keep.
+// kindOf reads the kind of the lock from the options. It refuses combinations that do not exist.
 func kindOf(call *server.Call) (waitqueue.Kind, error) {
 	k := waitqueue.Kind{Shared: call.Mode == ipc.Shared}
-	if call.Slots > 1 { // one slot is what one alone has
+	if call.Slots > 1 { // a single slot is an exclusive lock
 		k.Slots = int16(call.Slots) // at most ipc.MaxSlots
 	}
 	switch {
@@ -446,7 +432,7 @@ func kindOf(call *server.Call) (waitqueue.Kind, error) {
 	return k, nil
 }
 
-// modeOf is the word for a mode in LIST and WHO.
+// modeOf returns the word for a mode in LIST and WHO.
 func modeOf(shared bool) string {
 	if shared {
 		return ipc.Shared.String()
@@ -454,7 +440,7 @@ func modeOf(shared bool) string {
 	return ipc.Exclusive.String()
 }
 
-// traceAttempt is told how one attempt to get a lock ended: with a lease, or why not.
+// traceAttempt logs how an attempt ended: with a lease, or with an error.
 func (d *Host) traceAttempt(h *heldLease, lease *redlock.Lease, err error) {
 	switch {
 	case !d.Log.IsTrace():

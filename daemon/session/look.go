@@ -44,13 +44,25 @@ func (w *whoWork) tell(holdings []redlock.Holding) {
 	name := w.call.Names[0]
 	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
 	for _, h := range holdings {
-		here := w.s.host.Leases.get(h.ID()) // LIST shows it to whoever may ask WHO
+		here := w.s.host.Leases.onNodes(&h) // LIST shows it to every client that may ask WHO
 		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
-		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), h.Holder)
-		noteField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
+		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), w.s.host.currentHolder(&h, here))
+		noteField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here)
 		w.call.Line(line.Say(whoText(&h, here)))
 	}
 	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
+}
+
+// currentHolder returns who has a holding that the nodes show. They show the first client of this
+// host, although the lock may have been passed on to another one.
+func (d *Host) currentHolder(h *redlock.Holding, here *heldLease) redlock.Holder {
+	if here != nil && here.isRetained() {
+		return d.retainer(here)
+	}
+	if here == nil || !here.lease.Passed() {
+		return h.Holder
+	}
+	return d.holderOf(&here.Requester, here.lease.Since())
 }
 
 func whoText(h *redlock.Holding, here *heldLease) string {
@@ -59,15 +71,33 @@ func whoText(h *redlock.Holding, here *heldLease) string {
 		return "nobody holds it; it is kept for him, who has waited for it and is next"
 	case !h.Holder.Known():
 		return "held by another Redlock client, whose value does not say who it is"
+	case here != nil && here.isKept():
+		return "its holder has ended; it stays taken for kept= (min=)"
+	case here != nil && here.isRetained():
+		return "nobody holds it; this host retains it for its next client, for retained= at most (retain=)"
 	case here != nil && here.lease.Left() > 0:
 		return fmt.Sprintf("it was lost (%s), and stays taken for ttl at most: its client may still be at work", here.lease.Reason())
 	}
 	return ""
 }
 
+// keptField says how long a lease of this daemon stays taken at least, whatever its holder does.
+func (d *Host) keptField(line *ipc.Response, here *heldLease) *ipc.Response {
+	if here == nil || here.lease.Err() != nil {
+		return line
+	}
+	if left := here.minLeft(d.Clock()); left > 0 {
+		line.Ms("kept", left)
+	}
+	if left := here.retentionLeft(d.Clock()); left > 0 {
+		line.Ms("retained", left)
+	}
+	return line
+}
+
 // noteField says nothing of who is not of this daemon, or has none.
 func noteField(line *ipc.Response, here *heldLease) {
-	if here != nil && here.Note != "" {
+	if here != nil && here.Note != "" && !here.isRetained() {
 		line.Str("note", here.Note)
 	}
 }
@@ -85,6 +115,10 @@ type listWork struct {
 func (s *session) list(call *server.Call) server.Work { return &listWork{s, call} }
 
 func (w *listWork) Run() {
+	if w.call.All {
+		w.s.oneAtATime(w.call, func() { w.s.listFleet(w.call) })
+		return
+	}
 	w.s.oneAtATime(w.call, func() { w.s.listAll(w.call) })
 }
 
@@ -115,41 +149,146 @@ func (s *session) listAll(call *server.Call) {
 	n, view := 0, s.view()
 	for _, h := range holdings {
 		names, state, left := view.Shows(h.waiter.Requester.UID, h.names()), "held", h.lease.Validity()
-		if h.lease.Err() != nil {
+		switch {
+		case h.lease.Err() != nil:
 			state, left = "lost", h.lease.Left()
+		case h.isKept():
+			state = "kept"
+		case h.isRetained():
+			state = stateRetained
 		}
-		if names != nil && (state == "held" || left > 0) {
-			call.Line(slotField(s.listLine(call, names, &h.waiter, state, h.lease.Since()), h.lease.Slot()).
-				Int("fence", int64(h.lease.Fence())).Ms("ttl", left))
+		if names != nil && (state != "lost" || left > 0) {
+			line := slotField(s.listLine(call, names, &h.waiter, h.mode(), state, h.since(state)), h.lease.Slot())
+			call.Line(s.host.keptField(line.Int("fence", int64(h.lease.Fence())).Ms("ttl", left), h))
 			n++
 		}
 	}
 	for _, p := range s.host.Queue.Waiting() {
 		if names := view.Shows(p.Requester.UID, p.Names); names != nil {
-			call.Line(s.listLine(call, names, p, "waiting", p.Requester.Asked))
+			call.Line(s.listLine(call, names, p, p.Kind, "waiting", p.Requester.Asked))
 			n++
 		}
 	}
 	call.Reply(ok(call).Int("n", int64(n)))
 }
 
+// stateRetained is what LIST says of a retained lease.
+const stateRetained = "retained"
+
+// since returns the BootTime that LIST shows as since=: of a retained lease when its holder ended,
+// of any other lease when it was granted.
+func (h *heldLease) since(state string) time.Duration {
+	if state == stateRetained {
+		return h.heldUntil(h.lease.Since())
+	}
+	return h.lease.Since()
+}
+
+// listFleet answers LIST all=yes: one page of the locks of all hosts, as far as the client may
+// inspect them. The next page is another request, so a client that is gone ends the list.
+func (s *session) listFleet(call *server.Call) {
+	view := s.view()
+	if err := view.PermitListAll(); err != nil {
+		s.deny(call, err)
+		return
+	}
+	page, err := s.host.Nodes.Scan(call.Context(), call.From)
+	if err != nil {
+		s.refuse(call, err)
+		return
+	}
+	waiting, n := s.host.waitingNames(), 0
+	for i := range page.Locks {
+		if lock := &page.Locks[i]; ipc.CheckName(lock.Name) == nil && view.Inspects(lock.Name) {
+			n += s.fleetLines(call, lock, waiting[lock.Name])
+		}
+	}
+	r := ok(call).Int("n", int64(n)).Int("walked", int64(page.Walked)).Int("walks", int64(page.Walks))
+	if page.Next != "" {
+		r.Str("next", page.Next)
+	}
+	call.Reply(r)
+}
+
+// waitingNames returns the names that clients of this host wait for.
+func (d *Host) waitingNames() map[string]bool {
+	names := map[string]bool{}
+	for _, w := range d.Queue.Waiting() {
+		for _, name := range w.Names {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// fleetLines adds a line for each holder of a lock, and returns how many. waitingHere says that
+// clients of this host wait for it.
+func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitingHere bool) int {
+	nodes := int64(len(s.host.Cfg.Quorum.Nodes))
+	var hosts []string
+	if waitingHere {
+		hosts = append(hosts, s.host.hostname)
+	}
+	for _, w := range lock.Waiters {
+		if w.Known() && !slices.Contains(hosts, w.Host) {
+			hosts = append(hosts, w.Host)
+		}
+	}
+	line := func(state string) *ipc.Response {
+		return new(ipc.Response).Line(call.Tag).Str("lock", lock.Name).Str("state", state)
+	}
+	waiters := func(r *ipc.Response) *ipc.Response {
+		if lock.Wanted || hosts != nil {
+			r.Str("wanted", "yes")
+		}
+		if hosts != nil {
+			r.Strs("waiting_hosts", hosts...)
+		}
+		return r
+	}
+	if lock.Many {
+		call.Line(waiters(line("held").Str("mode", modeOf(true)).Str("many", "yes").Int("nodes", nodes)))
+		return 1
+	}
+	for i := range lock.Holdings {
+		h := &lock.Holdings[i]
+		state := "held"
+		if h.Waiting {
+			state = "reserved"
+		}
+		here := s.host.Leases.onNodes(h)
+		if here != nil && here.isRetained() {
+			state = stateRetained
+		}
+		r := slotField(slotsField(line(state).Str("mode", modeOf(h.Shared)), h.Slots), h.Slot)
+		holderFields(r, s.host.currentHolder(h, here))
+		noteField(ttlField(r, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
+		call.Line(waiters(r))
+	}
+	return len(lock.Holdings)
+}
+
 // Locks returns the leases and waiters of this host, for the status page, without ids,
 // owners and notes.
 func (d *Host) Locks() (locks []metrics.Lock) {
-	show := func(w *waitqueue.Waiter, state string, since time.Duration) {
-		r := w.Requester
-		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(w.Kind.Shared), User: r.User, PID: r.PID, Since: d.Clock() - since})
+	show := func(w *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) {
+		r := holderIn(state, w.Requester)
+		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(kind.Shared), User: r.User, PID: r.PID, Since: d.Clock() - since})
 	}
 	for _, h := range d.Leases.all() {
 		switch {
+		case h.isKept():
+			show(&h.waiter, h.mode(), "kept", h.lease.Since())
+		case h.isRetained():
+			show(&h.waiter, h.mode(), stateRetained, h.since(stateRetained))
 		case h.lease.Err() == nil:
-			show(&h.waiter, "held", h.lease.Since())
+			show(&h.waiter, h.mode(), "held", h.lease.Since())
 		case h.lease.Left() > 0:
-			show(&h.waiter, "lost", h.lease.Since())
+			show(&h.waiter, h.mode(), "lost", h.lease.Since())
 		}
 	}
 	for _, w := range d.Queue.Waiting() {
-		show(w, "waiting", w.Requester.Asked)
+		show(w, w.Kind, "waiting", w.Requester.Asked)
 	}
 	return locks
 }
@@ -169,11 +308,21 @@ func (d *Host) counts(view access.View) (leases, waiters int) {
 	return leases, waiters
 }
 
-func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, state string, since time.Duration) *ipc.Response {
-	who := p.Requester
-	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", modeOf(p.Kind.Shared))
-	pidField(slotsField(line, int(p.Kind.Slots)), who.PID).
-		Str("user", who.User).Ms("since", s.host.Clock()-since)
+// holderIn returns the client of a lease or waiter: nobody holds a retained lease.
+func holderIn(state string, who *waitqueue.Requester) *waitqueue.Requester {
+	if state == stateRetained {
+		return &waitqueue.Requester{}
+	}
+	return who
+}
+
+func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) *ipc.Response {
+	who := holderIn(state, p.Requester)
+	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", modeOf(kind.Shared))
+	if pidField(slotsField(line, int(kind.Slots)), who.PID); who.User != "" {
+		line.Str("user", who.User)
+	}
+	line.Ms("since", s.host.Clock()-since)
 	if who.Note != "" {
 		line.Str("note", who.Note)
 	}
@@ -203,6 +352,9 @@ func (s *session) status(call *server.Call) server.Work {
 		r.Str("unnoted", "yes").Str("table", why.String())
 		text += "; a restart of redlockd would lose what is held and waited for, as " + why.Text()
 	}
+	if ignored := *s.host.doctorIgnore.Load(); ignored != nil {
+		r.Strs("doctor_ignore", ignored...)
+	}
 	return reply(call, countFields(r, status).Say(text))
 }
 
@@ -213,6 +365,7 @@ func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
 		Int("grants", int64(c.Grants)).
 		Int("lost", int64(c.Lost)).
 		Int("handovers", int64(c.HandOvers)).
+		Int("passes", int64(c.Passes)).
 		Int("splits", int64(c.Splits)).
 		Int("wakeups", int64(c.Wakeups)).
 		Int("writebacks", int64(c.WriteBacks)).
@@ -235,8 +388,11 @@ func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
 	if node.RTT > 0 {
 		line.Ms("rtt", node.RTT+time.Millisecond-1) // rounded up
 	}
-	if len(node.Warning) > 0 {
-		line.Int("warnings", int64(len(node.Warning)))
+	if n := len(node.WarningsBesidesVolatile()); n > 0 {
+		line.Int("warnings", int64(n))
+	}
+	if node.Volatile() {
+		line.Str("persistence", "none")
 	}
 	return line.Say(nodeText(node))
 }
@@ -258,7 +414,7 @@ func nodeText(node redlock.NodeStatus) string {
 	case node.Reason != nil:
 		texts = append(texts, ReasonText(node.Reason))
 	}
-	return strings.Join(append(texts, node.Warning...), "; ")
+	return strings.Join(append(texts, node.WarningsBesidesVolatile()...), "; ")
 }
 
 func wantingText(node redlock.NodeStatus) string {
@@ -293,11 +449,11 @@ func outlook(status redlock.Status) string {
 		return fmt.Sprintf("no quorum for another %v: this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; "+
 			"LOCK waits for that; it ends by itself, and cannot be ended early", Seconds(status.Left))
 	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, redlock.NodeStatus.Wanting):
-		return fmt.Sprintf("no quorum for another %v, and then not before more nodes are up: those that were restarted or flushed have no vote for max_ttl, because they may have forgotten locks, "+
+		return fmt.Sprintf("no quorum for another %v, and then not before more nodes are up: those that were restarted or flushed do not vote for max_ttl and up to 2s for differing clocks, because they may have forgotten locks, "+
 			"and copy fencing counters from others then, of which too few may vote; LOCK waits for the first", Seconds(status.Left))
 	case spare < 0 && status.Left > 0:
-		return fmt.Sprintf("no quorum for another %v: nodes that are new or were restarted have no vote for max_ttl, once, because they may have forgotten locks; "+
-			"LOCK waits for that; ADMIT all ends it where the nodes are known to be new", Seconds(status.Left))
+		return fmt.Sprintf("no quorum for another %v: nodes that are new or were restarted do not vote for max_ttl and up to 2s for differing clocks, because they may have forgotten locks; "+
+			"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all", Seconds(status.Left))
 	case spare < 0:
 		return "no quorum: no lock can be taken until more nodes are ready"
 	case spare == 0:

@@ -266,7 +266,7 @@ func TestStateFileRemoved(t *testing.T) {
 }
 
 // A token that may be on the nodes is noted before it can be there: the next daemon is to
-// take back what an attempt has left that was under way. Guards ask.request: Noting.
+// take back what an attempt has left that was under way. Guards ask.request: BeforeAttempt.
 func TestAttemptIsNoted(t *testing.T) {
 	s := newSuccession(t)
 	down := s.nodesMayFail()

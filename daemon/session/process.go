@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// processes are the processes that hold leases (hold=pid), or are to hold them.
+// processes watches the processes that hold leases (hold=pid), or will hold them.
 type processes struct {
 	released func(*heldLease) // is called for each lease of a process that has ended
 
@@ -32,7 +32,7 @@ type processWatcher interface {
 type heldProcess struct {
 	pid     int
 	started time.Duration // BootTime, as process.Facts say; 0: not known
-	desk    leaseIndex    // of what it holds
+	leases  leaseIndex    // that it holds
 	gone    chan struct{} // closed when it has ended
 
 	// Guarded by the mu of processes.
@@ -45,7 +45,7 @@ func newProcesses(released func(*heldLease)) *processes {
 	return &processes{released: released, byPID: map[int]*heldProcess{}, all: map[*heldProcess]struct{}{}}
 }
 
-// hasEnded is false for nil.
+// hasEnded reports whether the process has ended. It is false for nil.
 func (p *heldProcess) hasEnded() bool { return p != nil && isClosed(p.gone) }
 
 // endedError is the answer to a LOCK whose process has ended.
@@ -87,13 +87,14 @@ func (t *processes) end(p *heldProcess) {
 		return
 	}
 	close(p.gone)
-	for _, h := range p.desk.close() {
+	for _, h := range p.leases.close() {
 		t.released(h)
 	}
 }
 
-// use has a process watched until release is called as often as use and keep. The pidfd is of
-// the process that has or had the number pid; use closes it if the process is watched already.
+// use watches a process until release was called once for each call of use and keep. The pidfd
+// is of the process that has or had the number pid. If the process is watched already, use
+// closes the pidfd.
 func (t *processes) use(fd, pid int) (*heldProcess, error) {
 	var started time.Duration
 	if t.find(pid) == nil {
@@ -193,16 +194,16 @@ var (
 	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
 	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
 	errNoProcess = processError(process.ErrNoProcess)
-	errForeign   = fmt.Errorf("%w: the client runs where processes have other numbers (in a container?), or has ended: "+
-		"leave pid= out, use hold=conn (redlock run), or lease=", errOption)
-	errInvisible = fmt.Errorf("%w: the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)", errOption)
+	errForeign   = badOption("the client runs where processes have other numbers (in a container?), or has ended: " +
+		"leave pid= out, use hold=conn (redlock run), or lease=")
+	errInvisible = badOption("the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)")
 )
 
-// processError is what an error of package process means to a client.
+// processError returns the client's error for an error of package process.
 func processError(err error) error {
 	for _, known := range []error{process.ErrNoProcess, process.ErrThread, process.ErrHidden, process.ErrNoPIDFD} {
 		if errors.Is(err, known) {
-			return fmt.Errorf("%w: %w", errOption, err)
+			return badOption("%w", err)
 		}
 	}
 	return shortage(err)
@@ -225,7 +226,7 @@ func (s *session) useProcess(call *server.Call) (*heldProcess, error) {
 	return nil, fmt.Errorf("hold=pid, process %d: %w", pid, err)
 }
 
-// openProcess is a pidfd of the process that call is for, if that may be.
+// openProcess returns a pidfd of the process that call names, if the client may name it.
 func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
 	if err := s.host.mayTakeDescriptor(); err != nil {
 		return 0, shortage(err)
@@ -263,10 +264,10 @@ func (s *session) mayName() error {
 	return err
 }
 
-// openPeer is a pidfd of the process that connected. Without the kernel's help it
-// goes by the number, and by when the process that has it was started: one that got
-// the number since was started later. (As the kernel tells that in hundredths of a
-// second, all other numbers would have to be used up in one for that to go wrong.)
+// openPeer returns a pidfd of the process that connected. If the kernel gives none for a
+// socket, openPeer opens the process by its number and checks when it was started: a process
+// that got the same number later was started later. (The kernel reports the start in
+// hundredths of a second. The check fails only if all numbers are used within one of these.)
 func (s *session) openPeer() (fd int, err error) {
 	if s.pid == 0 {
 		return 0, errInvisible
@@ -285,7 +286,7 @@ func (s *session) openPeer() (fd int, err error) {
 	return fd, err
 }
 
-// goneOrShort is what it means that the kernel has no pidfd of a peer.
+// goneOrShort returns the error for a peer of which the kernel gives no pidfd.
 func goneOrShort(err error) error {
 	if short := shortage(err); errors.Is(short, errShort) {
 		return short
@@ -302,8 +303,9 @@ func openIf(pid int, check func(process.Facts) error) (fd int, err error) {
 	return fd, err
 }
 
-// countsAsWe tells whether numbers of processes mean to the client what they mean
-// here. An error is that the client cannot be seen: it may have ended.
+// countsAsWe reports whether the client is in the daemon's PID namespace, so that process
+// numbers mean the same to both. It returns an error if the client's process is not visible:
+// it may have ended.
 func (s *session) countsAsWe() (bool, error) {
 	if s.numbering == unknownNumbering {
 		f, err := process.FactsOf(s.pid)
@@ -319,7 +321,7 @@ func (s *session) countsAsWe() (bool, error) {
 	return s.numbering == sameNumbering, nil
 }
 
-// numbering is whether a client is in another PID namespace.
+// numbering records whether a client is in another PID namespace.
 type numbering uint8
 
 const (
@@ -340,7 +342,7 @@ func (s *session) mayAskAbout(pid int) error {
 	return nil
 }
 
-// isAnothers tells whether a process that can be seen is another user's.
+// isAnothers reports whether a process is visible and belongs to another user.
 func (s *session) isAnothers(pid int) bool {
 	f, err := process.FactsOf(pid)
 	return err == nil && s.uid != 0 && f.UID != s.uid

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestHoldPIDOfAContainer: where processes have other numbers than here, a number
@@ -36,6 +37,7 @@ func TestHoldPIDOfAContainer(t *testing.T) {
 	out := bufio.NewReader(stdout)
 	say := func(request, pattern string) {
 		t.Helper()
+		stdout.(*os.File).SetReadDeadline(time.Now().Add(patience))
 		io.WriteString(in, request+"\n")
 		line, err := out.ReadString('\n')
 		if err != nil {

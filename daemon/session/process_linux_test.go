@@ -85,7 +85,7 @@ func testHoldPID(t *testing.T, d *testDaemon) {
 		t.Errorf("CHECK found the lease %s, want %s", again[0], got[0])
 	}
 	b.say(fmt.Sprintf("EXTEND pid=%d ttl=5s", c.pid), granted5)
-	b.say(fmt.Sprintf("UNLOCK a,b pid=%d", c.pid), `ERR NOTHELD lock=a,b : a,b: not held as such, but as a, which it goes by`)
+	b.say(fmt.Sprintf("UNLOCK a,b pid=%d", c.pid), `ERR NOTHELD lock=a,b : a,b: not held under these names, but under a: use exactly those`)
 	b.say(fmt.Sprintf("UNLOCK b pid=%d", c.pid), fmt.Sprintf(`ERR NOTHELD lock=b : b: not held by process %d, .*`, c.pid))
 	b.say("WHO a", fmt.Sprintf(`- lock=a .* pid=%d .*`, c.pid))
 	b.want(`OK n=1`)

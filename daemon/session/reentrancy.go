@@ -12,22 +12,13 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// stage is the state of a lease for reentrant LOCKs.
-type stage uint8
-
-const (
-	acquiring stage = iota // nothing is granted yet
-	counting               // as many UNLOCKs end it as LOCKs are counted
-	ended                  // the last UNLOCK was there
-)
-
-// reentrancy are the LOCKs that count beside the first: see holding.
+// reentrancy holds the LOCKs that count on a lease besides the first one (reentrant=yes).
 type reentrancy struct {
 	ids     []string // their ids, as they came
 	charged int      // how many the user's limit counts
 }
 
-// newReentrancy is nil where there are none.
+// newReentrancy returns nil if there are none.
 func newReentrancy(further []string) *reentrancy {
 	if len(further) == 0 {
 		return nil
@@ -35,8 +26,8 @@ func newReentrancy(further []string) *reentrancy {
 	return &reentrancy{ids: further}
 }
 
-// chargeAll has the limit count all that count, who are as many as it returns. It needs
-// mu, but while nobody else knows the holding.
+// chargeAll makes the user's limit count all LOCKs of the lease, and returns their number. It
+// needs mu, unless no other goroutine has the lease yet.
 func (h *heldLease) chargeAll() int {
 	n := len(h.reentrantIDs())
 	if n > 0 {
@@ -53,12 +44,15 @@ func (h *heldLease) reentrantIDs() []string {
 	return h.reentrancy.ids
 }
 
-// joinFirst decides about a LOCK whose owner holds or wants the name already, by its LOCK
-// first: it is the same one once more, by its id=, or it counts up. The error matches
-// ErrReleased if first has ended: it was released just now, or lost.
+// joinFirst handles a LOCK whose owner already holds or wants the name, by the LOCK first. The
+// new LOCK repeats first (same id=), or counts up. The error matches ErrReleased if first has
+// ended: it was just released or lost.
 func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	if first.isOver() {
 		return nil, redlock.ErrReleased
+	}
+	if a.call.Reentrant && a.call.Min > 0 && !first.countsRequest(a.ID) {
+		return nil, badOption("min= of a LOCK that counts up: the first LOCK of the lease says it")
 	}
 	d := a.session.host
 	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.earlierFailure != nil) // whose lease it is: root may have resumed it
@@ -75,7 +69,7 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	return &reentrantLock{lockRequest: a, first: first}, nil
 }
 
-// repeat is bounded as questions are: it waits, and takes nothing.
+// repeat handles a LOCK that repeats first. It has the limit of requests that take nothing.
 func (a *lockRequest) repeat(first *lockRequest) (server.Work, error) {
 	if err := a.session.host.Limits.BeginQuery(a.UID); err != nil {
 		return nil, err
@@ -83,7 +77,7 @@ func (a *lockRequest) repeat(first *lockRequest) (server.Work, error) {
 	return &boundedWork{a.session, &repeatedLock{lockRequest: a, first: first}}, nil
 }
 
-// isOver tells whether the LOCK has come to its end, and no lease stands for it.
+// isOver reports whether the LOCK has ended and has no lease.
 func (a *lockRequest) isOver() bool {
 	return isClosed(a.done) && a.outcome() != nil
 }
@@ -94,7 +88,7 @@ func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.stage == ended:
+	case h.life.isUnheld(), h.life.state == releasing, h.life.state == gone:
 		return false, redlock.ErrReleased
 	case !slices.Equal(p.Names, h.names()):
 		return false, fmt.Errorf("%w, within %s", h.already(), h.waiter.Label())
@@ -102,7 +96,7 @@ func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full
 		return true, nil
 	case !reentrant:
 		return false, h.already()
-	case p.Kind != h.waiter.Kind:
+	case p.Kind != h.modeLocked():
 		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.already())
 	case 1+len(h.reentrantIDs()) >= maxCount:
 		return false, errCounts
@@ -117,14 +111,14 @@ func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full
 	return false, nil
 }
 
-// settleReentrancy counts out what counts on a lease no more: it is called after whatever takes
-// from further.
+// settleReentrancy makes the user's limit count only the LOCKs that still count on the lease.
+// Every function that removes from further is followed by it.
 func (d *Host) settleReentrancy(h *heldLease) {
 	d.Limits.RemoveReentrant(h.UID, h.takeUncharged())
 }
 
-// takeUncharged returns how many LOCKs the user's limit counts that are undone, and has the
-// limit count the rest.
+// takeUncharged returns how many LOCKs are undone that the user's limit still counts. The
+// caller must subtract them from the limit.
 func (h *heldLease) takeUncharged() (over int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +133,6 @@ func (h *heldLease) takeUncharged() (over int) {
 func (h *heldLease) clearCounts() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stage = ended
 	if h.reentrancy != nil {
 		h.reentrancy.ids = nil
 	}
@@ -158,35 +151,34 @@ func (h *heldLease) isCounted(id string) bool {
 	return id != "" && (id == h.ID || slices.Contains(h.reentrantIDs(), id))
 }
 
-// countsRequest tells whether the LOCK with that id is neither given up nor undone
-// by an UNLOCK.
+// countsRequest reports whether the LOCK with the id still counts: it was neither cancelled nor
+// undone by an UNLOCK.
 func (h *heldLease) countsRequest(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.isCounted(id)
 }
 
-// countDown is an UNLOCK: the LOCK that came last is undone. It returns how many
-// are left; 0: the lease ends. So it does where who counted is gone, and has not come
-// back (RESUME).
-func (h *heldLease) countDown() int {
+// countDown undoes the last LOCK, for an UNLOCK, and returns how many are left.
+// With none left, or if the client that counted is gone and has not come back (RESUME), the
+// lease ends (lastUnlock).
+func (h *heldLease) countDown() (left int, do leaseActions) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.reentrantIDs())
 	if n == 0 || h.session == nil && h.process == nil {
-		h.stage = ended
-		return 0
+		return 0, h.onLocked(lastUnlock)
 	}
 	h.reentrancy.ids = h.reentrancy.ids[:n-1]
-	return n
+	return n, 0
 }
 
-// withdrawCount undoes a further LOCK that waits no more. It is false if the lock
-// has been granted: then it counts.
+// withdrawCount undoes a further LOCK that stops waiting. It returns false if the lock has been
+// granted: then the LOCK counts.
 func (h *heldLease) withdrawCount(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.stage != acquiring {
+	if h.life.state != acquiring {
 		return false
 	}
 	if i := slices.Index(h.reentrantIDs(), id); i >= 0 {
@@ -195,32 +187,21 @@ func (h *heldLease) withdrawCount(id string) bool {
 	return true
 }
 
-// granted: the lock is granted.
-func (h *heldLease) granted(d *Host) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stage == acquiring { // else it is lost already
-		h.stage = counting
-	}
-	h.startHeartbeat(d)
-}
-
-// count is how many UNLOCKs it takes to end the lease.
+// count returns how many UNLOCKs it takes to end the lease.
 func (h *heldLease) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return 1 + len(h.reentrantIDs())
 }
 
-// reentrantLock is a LOCK that counts up. While the first one of its owner waits, it
-// waits with that one, and shares its outcome; but it goes on where that one alone
-// waits no longer.
+// reentrantLock is a LOCK that counts up. While the first LOCK of its owner waits, it waits for
+// that one, and shares its outcome. If only the first LOCK stops waiting, it continues alone.
 type reentrantLock struct {
 	*lockRequest
 	first *lockRequest
 }
 
-// Run waits with one after the other: where a thousand wait, that can be a thousand.
+// Run waits for one first LOCK after the other. If a thousand wait, there can be a thousand.
 func (f *reentrantLock) Run() {
 	work := f.answer()
 	for another, waits := work.(*reentrantLock); waits; another, waits = work.(*reentrantLock) {
@@ -231,7 +212,7 @@ func (f *reentrantLock) Run() {
 	}
 }
 
-// answer waits for the first one. Where it is to go on without it, it returns the rest.
+// answer waits for the first LOCK. If this one continues alone, it returns the remaining work.
 func (f *reentrantLock) answer() server.Work {
 	err := f.waitForFirst(f.call.Context())
 	if err == nil {
@@ -250,14 +231,14 @@ func (f *reentrantLock) answer() server.Work {
 	return nil
 }
 
-// goesOn tells whether a LOCK that waited with another one, which ended with err, waits
-// on: not where its own wait is over as well.
+// goesOn reports whether a LOCK continues to wait after the LOCK that it had joined ended with
+// err: not if its own wait is over as well.
 func (a *lockRequest) goesOn(err error) bool {
 	return endsOneAlone(err) && a.waitLeft() != 0 && !isClosed(a.holderGone()) && a.call.Context().Err() == nil
 }
 
-// endsOneAlone is so of what ends a LOCK that others of its owner need not share: it was
-// given up, or its time is over.
+// endsOneAlone reports whether err ends only the LOCK itself, not those that joined it: it was
+// cancelled, or its wait is over.
 func endsOneAlone(err error) bool {
 	return slices.ContainsFunc([]error{server.ErrCancelled, server.ErrGone, server.ErrLate, redlock.ErrHeld, redlock.ErrNoQuorum},
 		func(reason error) bool { return errors.Is(err, reason) })
@@ -274,8 +255,8 @@ func (a *lockRequest) goOn(past error) server.Work {
 	return a.session.start(anew)
 }
 
-// noteCount notes that one more counts on a lease, by its id=, or (none) one less,
-// before the request is answered.
+// noteCount records, before the request is answered, that one more LOCK counts on a lease, with
+// its id=. Without an id it records that one LOCK less counts.
 func (d *Host) noteCount(call *server.Call, h *heldLease, more ...string) {
 	if h.number == 0 {
 		return
@@ -284,8 +265,9 @@ func (d *Host) noteCount(call *server.Call, h *heldLease, more ...string) {
 	d.Journal.Counted(h.number, more, call.Number)
 }
 
-// waitForFirst waits no longer than its own wait=. Where it gives up, it is counted no
-// more. What ends both, such as the end of the input, ends the first.
+// waitForFirst waits for the first LOCK, at most for its own wait=. If it stops waiting, it no
+// longer counts. An event that ends both, such as the end of the input, ends the first LOCK,
+// and so this one.
 func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	if isClosed(f.first.done) {
 		return nil
@@ -308,8 +290,8 @@ func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	return nil
 }
 
-// repeatedLock is the same LOCK once more, by its id=: it is answered as the first; and where
-// it was a further one that it repeats, it goes on as that does.
+// repeatedLock repeats a LOCK with the same id=. It gets the same answer. If the repeated LOCK
+// was a further one (reentrant=yes), it continues as that one does.
 type repeatedLock struct {
 	*lockRequest
 	first *lockRequest
@@ -339,8 +321,8 @@ func (r *repeatedLock) Run() {
 	r.session.host.reportGranted(r.first.heldLease)
 }
 
-// reportLossHere has this connection report the loss of a lease of a process if no connection
-// does, as the one that took it has ended.
+// reportLossHere makes this connection report the loss of a process's lease, if the connection
+// that took the lease has ended and no other one reports it.
 func (s *session) reportLossHere(h *heldLease) {
 	if h.process == nil || h.attached() != nil || (&resumeWork{s: s, h: h}).hear() != nil {
 		return
@@ -348,7 +330,7 @@ func (s *session) reportLossHere(h *heldLease) {
 	s.host.noteConnection(s, h, 0)
 }
 
-// await waits until the LOCK has come to its end.
+// await waits until the LOCK has ended.
 func (a *lockRequest) await(ctx context.Context) error {
 	select {
 	case <-a.done:
@@ -358,8 +340,8 @@ func (a *lockRequest) await(ctx context.Context) error {
 	}
 }
 
-// outcome is nil if the LOCK, which has come to its end, got a lease that stands: it may
-// be lost already, by a slow node, or a host that was stopped.
+// outcome returns nil if the LOCK, which has ended, got a lease that is still held. The lease
+// may be lost already, because of a slow node, or a host that was stopped.
 func (a *lockRequest) outcome() error {
 	err := a.failed
 	if err == nil {

@@ -23,11 +23,11 @@ func countedTwice(t *testing.T) *heldLease {
 // told so, and unlocks twice. Were it given up, the first UNLOCK would end the lease.
 func TestGrantedBeforeItIsGivenUp(t *testing.T) {
 	h := countedTwice(t)
-	h.granted(nil)
+	h.on(wasGranted)
 	if h.withdrawCount("further") || h.count() != 2 {
 		t.Errorf("granted to %d, want 2: none gives up any more", h.count())
 	}
-	if left := h.countDown(); left != 1 {
+	if left, _ := h.countDown(); left != 1 {
 		t.Errorf("%d are left after the first UNLOCK, want 1", left)
 	}
 }
@@ -38,8 +38,8 @@ func TestGivenUpBeforeItIsGranted(t *testing.T) {
 	if !h.withdrawCount("further") || h.count() != 1 {
 		t.Errorf("it counts: %d, want the first alone", h.count())
 	}
-	h.granted(nil)
-	if left := h.countDown(); left != 0 {
+	h.on(wasGranted)
+	if left, _ := h.countDown(); left != 0 {
 		t.Errorf("%d are left after the first UNLOCK, want none", left)
 	}
 }
@@ -47,8 +47,10 @@ func TestGivenUpBeforeItIsGranted(t *testing.T) {
 // A lease that is lost before its LOCK has come to its end is nothing to count on.
 func TestLostBeforeItBegins(t *testing.T) {
 	h := countedTwice(t)
+	h.on(wasLost)
+	h.on(deadlinePassed)
 	h.clearCounts()
-	h.granted(nil)
+	h.on(wasGranted)
 	if _, err := h.countUp(&h.waiter, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.count() != 1 {
 		t.Errorf("one that counts up then: %v, %d count; want that the lease is over", err, h.count())
 	}

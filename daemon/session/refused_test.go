@@ -39,7 +39,7 @@ func TestOwnerBesideLease(t *testing.T) {
 	lease := w.say("LOCK a owner=mine ttl=20s beat=20s", granted5)[0]
 	for _, verb := range []string{"CHECK", "EXTEND", "BEAT", "UNLOCK"} {
 		for _, owner := range []string{"another", "%20"} {
-			other.say(verb+" lease="+lease+" owner="+owner, `ERR OPTION : bad option: owner=.*another owner=.*`)
+			other.say(verb+" lease="+lease+" owner="+owner, `ERR OPTION : owner=.*another owner=.*`)
 		}
 	}
 	for _, verb := range []string{"CHECK", "EXTEND", "BEAT", "UNLOCK"} {

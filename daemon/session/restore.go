@@ -17,8 +17,8 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// restoration is how a daemon goes on where the one before it ended: see package state for
-// what that noted. It is done before anything new is accepted.
+// restoration continues the work of an earlier daemon, from what that one recorded (package
+// state). It ends before the daemon accepts a connection.
 type restoration struct {
 	d       *Host
 	manager *systemd.Manager
@@ -61,9 +61,9 @@ func (d *Host) journalOptions(path string) state.Options {
 // restoreTimeout is how long nobody is served because leases are not confirmed yet.
 const restoreTimeout = time.Second
 
-// run makes the past the present. Where some of it is missing, nobody can say
-// what connections had been told since: they are ended, and leases that are known
-// wait to be resumed.
+// run restores connections, leases and requests. If part of the state file is missing, it is
+// unknown what the clients were told: run ends their connections, and the known leases wait
+// for RESUME.
 func (r *restoration) run(stored []systemd.StoredConn) {
 	d := r.d
 	r.takeConns(stored)
@@ -82,15 +82,15 @@ func (r *restoration) run(stored []systemd.StoredConn) {
 	r.log()
 }
 
-// log says what was found, if anything was.
+// log logs what was found, if anything was.
 func (r *restoration) log() {
 	if len(r.conns)+len(r.adopted)+r.cut+r.abandoned > 0 {
-		r.d.Log.Info("going on after a restart", "connections", len(r.conns), "leases", len(r.adopted),
+		r.d.Log.Info("continued after a restart", "connections", len(r.conns), "leases", len(r.adopted),
 			"requests_resumed", r.waiting, "connections_cut", r.cut, "releases_repeated", r.abandoned)
 	}
 }
 
-// takeConns opens sessions for the connections that are there still.
+// takeConns opens sessions for the connections that still exist.
 func (r *restoration) takeConns(stored []systemd.StoredConn) {
 	for _, c := range stored {
 		number := state.ConnNumber(c.Name)
@@ -108,8 +108,8 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 	}
 }
 
-// useless: a descriptor that cannot be used (there may be no room for it) says nothing
-// about its client, whose leases stay for their validity.
+// useless handles a descriptor that cannot be used, for example because there are too few. That
+// says nothing about the client, so its leases stay until their deadlines.
 func (r *restoration) useless(c systemd.StoredConn, known *state.Conn) {
 	r.d.Log.Error("a connection from before the restart cannot be continued", "error", c.Err)
 	if known != nil {
@@ -177,10 +177,18 @@ type restoredLease struct {
 // takeLeases adopts the leases that were held, and releases the ones whose attempt or release
 // was under way. It waits until the nodes have confirmed them.
 func (r *restoration) takeLeases() {
+	tokens := map[string]bool{}
+	for _, l := range r.past.Leases {
+		if wasHeld(l) {
+			tokens[l.Record.Token], tokens[l.Record.Former] = true, true
+		}
+	}
 	for _, number := range slices.Sorted(maps.Keys(r.past.Leases)) {
 		switch l := r.past.Leases[number]; {
-		case l.Phase == state.PhaseHeld, l.Phase == state.PhaseLost && l.Record.Fence != 0:
+		case wasHeld(l):
 			r.take(l)
+		case tokens[l.Record.Token]:
+			r.passedOn(l)
 		default:
 			r.abandon(l)
 		}
@@ -200,6 +208,18 @@ func (r *restoration) takeLeases() {
 	}
 }
 
+// wasHeld tells whether a lease was granted and not released.
+func wasHeld(l *state.Lease) bool {
+	return l.Phase == state.PhaseHeld || l.Phase == state.PhaseLost && l.Record.Fence != 0
+}
+
+// passedOn forgets a lease that was released by passing the lock on. The lease that has its token
+// now was granted, so nothing may be released.
+func (r *restoration) passedOn(l *state.Lease) {
+	r.d.Journal.Forgotten(l.Number, 0)
+	r.noteReleased(l, true)
+}
+
 // abandon releases what an attempt may have taken, or a release may have left. The client was
 // told nothing about the attempt, even if it was granted and lost. If the state file is
 // incomplete, nothing is released: the attempt may have been granted.
@@ -212,8 +232,14 @@ func (r *restoration) abandon(l *state.Lease) {
 	if err := r.d.Nodes.Abandon(l.Record); err != nil {
 		r.d.Log.Error("what was under way before the restart is not released", "error", err)
 	}
+	r.noteReleased(l, false)
+}
+
+// noteReleased records for the UNLOCK of a lease, if it was not answered, that it released the
+// lease; settled: no node has to hear of that any more.
+func (r *restoration) noteReleased(l *state.Lease, settled bool) {
 	if by := r.past.Requests[l.ReleasedBy]; by != nil && r.conns[by.Conn] != nil {
-		r.conns[by.Conn].s.replays[by.Number] = replayedRequest{since: by.Since, gaveBack: l.Record.Names}
+		r.conns[by.Conn].s.replays[by.Number] = replayedRequest{since: by.Since, released: l.Record.Names, settled: settled}
 	}
 }
 
@@ -226,6 +252,9 @@ func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 	}
 	number := r.d.Journal.NextNumber()
 	r.d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased, Record: l.Record})
+	if l.Record.Former != "" {
+		r.d.Journal.Exchanging(number, l.Record)
+	}
 	r.d.Journal.Forgotten(l.Number, 0)
 	return number
 }
@@ -238,18 +267,23 @@ func (r *restoration) take(l *state.Lease) {
 		h.session = conn.s
 	}
 	switch {
+	case l.Kept:
+		h.gone = true
 	case h.hold == ipc.HoldPID:
 		h.gone = r.takeProcess(h, l)
 	case h.hold == ipc.HoldConn && conn == nil:
 		known := r.past.Conns[l.Conn]
 		h.gone = r.past.Complete && (known == nil || known.Stored && r.marked)
-		l.Record.Keep = h.gone && h.linger > 0 // otherwise until it is resumed
+		l.Record.Keep = h.gone && h.linger() > 0 // otherwise until it is resumed
+	}
+	if unclaimed := h.hold == ipc.HoldConn && conn == nil; (h.gone || unclaimed) && l.Min > r.d.Clock()-l.Record.Since {
+		l.Record.Keep = true // whether or not it is resumed
 	}
 	switch {
 	case h.gone:
 		h.session = nil
 	case conn != nil && h.process == nil:
-		h.index = &conn.s.desk
+		h.index = &conn.s.leases
 	}
 	if l.Phase == state.PhaseLost {
 		l.Record.Lost = l.Reason
@@ -258,7 +292,7 @@ func (r *restoration) take(l *state.Lease) {
 	r.adopted = append(r.adopted, h)
 }
 
-// newReturning is a holding as it was, of nobody yet.
+// newReturning returns a lease as it was recorded, without a holder.
 func newReturning(l *state.Lease) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
@@ -266,18 +300,20 @@ func newReturning(l *state.Lease) *restoredLease {
 		number:     l.Number,
 		hold:       of.Hold,
 		index:      &leaseIndex{},
-		linger:     of.Linger,
-		reported:   true,
-		stage:      counting,
+		delays:     newEndDelays(of.Linger, l.Min, nil),
+		life:       leaseLife{state: held, knows: knowsGrant},
 		reentrancy: newReentrancy(slices.Clone(l.Reentrants)),
 		heartbeat:  newHeartbeat(of.Beat),
+	}
+	if l.Kept && l.Phase == state.PhaseHeld {
+		h.life.state = kept
 	}
 	h.waiter.Init(l.Record.Names, waitqueue.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, &h.Requester, nil)
 	return &restoredLease{heldLease: h, past: l}
 }
 
-// takeProcess has the lease go by its process, unless that has ended. Where nobody can
-// tell it is not kept, but stays for its validity.
+// takeProcess makes the lease belong to its process again, unless that has ended. If that is
+// unknown, the lease is not extended, but stays until its deadline.
 func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (gone bool) {
 	fd, err := process.OpenIf(h.PID, func(f process.Facts) error {
 		if then := l.Holder.ProcessStarted; then != 0 && f.Started != then || f.Started > l.Record.Since {
@@ -290,7 +326,7 @@ func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (gone bool) 
 	}
 	switch {
 	case err == nil:
-		h.index = &h.process.desk
+		h.index = &h.process.leases
 	case !errors.Is(err, process.ErrNoProcess) && !errors.Is(err, process.ErrThread):
 		l.Record.Keep = false
 		r.d.Log.Error("a lease from before the restart is not extended: its process may have ended",
@@ -304,12 +340,14 @@ func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (gone bool) 
 func (r *restoration) leaseRecords() []redlock.Record {
 	records := make([]redlock.Record, len(r.adopted))
 	for i, l := range r.adopted {
-		records[i] = l.past.Record
+		if records[i] = l.past.Record; !l.gone {
+			records[i].Holder = r.d.holderOf(&l.Requester, l.past.Record.Since)
+		}
 	}
 	return records
 }
 
-// register makes the leases known that could be adopted.
+// register adds the adopted leases to the indexes and the wait queue.
 func (r *restoration) register(adoption *redlock.Adoption) {
 	var adopted []*restoredLease
 	for i, l := range r.adopted {
@@ -326,7 +364,8 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 	r.adopted = adopted
 }
 
-// refused: such a lease ends with its ttl, and its client is told now.
+// refused handles a lease that cannot be adopted. It expires with its ttl, and its client is
+// told now.
 func (r *restoration) refused(l *restoredLease, err error) {
 	r.d.Log.Error("a lease from before the restart is not kept", "lock", l.waiter.Label(), "error", err)
 	r.d.Journal.Forgotten(l.number, 0)
@@ -354,18 +393,15 @@ func (l *restoredLease) register(d *Host) {
 	}
 	if l.past.Phase == state.PhaseLost {
 		h.clearCounts()
-		h.lostAt = d.Clock()
-		h.ended.Do(func() {}) // long ago
+		h.lostAt, h.life = d.Clock(), leaseLife{state: gone, knows: knowsLoss}
 		return
 	}
 	d.Limits.Restore(h.UID, len(h.names())+h.chargeAll())
 	d.Queue.Restore(&h.waiter, h)
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.startHeartbeat(d)
 }
 
-// settle does for a lease what was due while there was no daemon.
+// settle does what became due for a lease while no daemon ran.
 func (l *restoredLease) settle(d *Host) {
 	switch {
 	case l.past.Phase == state.PhaseLost && !l.past.Reported:
@@ -374,11 +410,29 @@ func (l *restoredLease) settle(d *Host) {
 		d.forget(l.heldLease)
 	case l.past.Phase == state.PhaseLost:
 		d.rememberLoss(l.heldLease)
+	case l.past.Kept:
+		d.releaseWhenMinPassed(l.heldLease)
 	case l.gone && l.past.LingerSince != 0:
 		d.lingerFrom(l.heldLease, l.past.LingerSince)
 	case l.gone:
 		d.releaseAfterLinger(l.heldLease)
+	case l.session == nil && l.process == nil && l.minLeft(d.Clock()) > 0:
+		d.releaseUnclaimed(l.heldLease, l.past.Record.Deadline)
 	}
+}
+
+// releaseUnclaimed releases a lease with min= that no client resumes, when min= and the deadline
+// that the client was told have passed. Without min= it would not have been extended.
+func (d *Host) releaseUnclaimed(h *heldLease, told time.Duration) {
+	h.notBefore(told)
+	nth := h.countDisconnect()
+	d.timers.After(h.minLeft(d.Clock()), func() {
+		if h.disconnectedAgain(nth) || h.attached() != nil {
+			return
+		}
+		d.unclaimed.forget(h)
+		d.releaseAbandoned(h)
+	})
 }
 
 // forgetConns records the end of the connections that were not handed over. It leaves the ones
@@ -402,8 +456,8 @@ func (r *restoration) forgetConns() {
 	}
 }
 
-// beginAgain begins the requests that were not answered, in their old order. What is known
-// of all of them comes first: one that was begun may ask for it on another goroutine.
+// beginAgain begins the requests again that were not answered, in their old order. It first
+// records the replays of all of them: a request that has begun reads them on another goroutine.
 func (r *restoration) beginAgain() {
 	numbers := slices.Sorted(maps.Keys(r.past.Requests))
 	for _, number := range numbers {
@@ -421,8 +475,8 @@ func (r *restoration) beginAgain() {
 	}
 }
 
-// noteReplay has a request be known to its session, unless an UNLOCK is already, which has
-// given something back (abandon).
+// noteReplay adds a request to the replays of its session. It keeps the entry of an UNLOCK that
+// has released a lease (abandon).
 func (r *restoration) noteReplay(ask *state.Request) {
 	conn := r.conns[ask.Conn]
 	if conn == nil {

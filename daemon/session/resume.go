@@ -130,24 +130,24 @@ func (a *lockRequest) pause(most time.Duration) bool {
 	return false
 }
 
-// undo has the LOCK count no more, and gives the lease back if none does.
+// undo undoes the LOCK, and releases the lease if no other LOCK counts on it.
 func (r *resumeWork) undo() {
 	d, h := r.s.host, r.h
 	if h.attached() != r.s {
-		return // who knows its id was here meanwhile (RESUME)
+		return // another client that knows its id has resumed it meanwhile
 	}
-	left := h.countDown()
-	if d.settleReentrancy(h); left > 0 {
+	switch u, err := d.undoLock(h, nil); {
+	case err != nil: // it was lost, and LOST was sent or will be
+	case u.left > 0:
 		d.noteCount(r.call, h)
-		return
+	case u.kept > 0:
+		d.Journal.Kept(h.number, 0)
+	case u.retained:
+		d.logReleased(h, "request cancelled")
+	default:
+		d.forgetWhenReleased(h, u.release)
+		d.logReleased(h, "request cancelled")
 	}
-	release, err := d.release(h, 0)
-	if err != nil { // it was lost, and LOST is or will be said
-		return
-	}
-	d.forget(h)
-	d.forgetWhenReleased(h, release)
-	d.logReleased(h, "request cancelled")
 }
 
 // answer is the answer of LOCK.
@@ -165,22 +165,22 @@ func (r *resumeWork) take() error {
 	if h.process != nil {
 		return r.hear()
 	}
-	if h.currentIndex() == &s.desk {
+	if h.currentIndex() == &s.leases {
 		return nil // it is there already
 	}
-	before, err := s.desk.takeOver(h)
+	before, err := s.leases.takeOver(h)
 	if err != nil {
 		return err
 	}
 	for _, lost := range before {
 		s.host.forget(lost)
 	}
-	_, from, ok := h.attach(s, &s.desk)
+	_, from, ok := h.attach(s, &s.leases)
 	if !ok {
-		s.desk.remove(h)
+		s.leases.remove(h)
 		return errNoLease
 	}
-	if from != &s.desk { // else another RESUME here was faster
+	if from != &s.leases { // else another RESUME here was faster
 		from.remove(h)
 	}
 	s.host.unclaimed.forget(h)
@@ -295,7 +295,7 @@ func (o *unclaimedLeases) take(a *lockRequest) *heldLease {
 	if o.remove(by) != h { // another repeat was faster
 		return nil
 	}
-	if h.attached() != nil || h.lease.Err() != nil || h.waiter.Kind != a.waiter.Kind {
+	if h.attached() != nil || h.lease.Err() != nil || h.mode() != a.waiter.Kind {
 		return nil
 	}
 	return h

@@ -101,15 +101,16 @@ func TestResumeTakesTheWaitersAlong(t *testing.T) {
 // A lease that is being given back is nobody's any more: whoever resumes it just then
 // leaves it where it is.
 func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
-	s, h := &session{}, &heldLease{index: &leaseIndex{}}
+	s, index := &session{}, &leaseIndex{}
+	h := &heldLease{index: index, life: leaseLife{state: held}}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
-	if !h.claimRelease() {
+	if !h.onClientGone().has(beginRelease) {
 		t.Fatal("it cannot be given back")
 	}
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, errNoLease) {
 		t.Errorf("RESUME: %v, want %v", err, errNoLease)
 	}
-	if h.attached() != nil || h.currentIndex() != h.index || len(s.desk.all()) != 0 {
+	if h.attached() != nil || h.currentIndex() != index || len(s.leases.all()) != 0 {
 		t.Error("it goes by the connection")
 	}
 }
@@ -118,14 +119,14 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 // back.
 func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 	s, w := &session{}, &session{}
-	h := &heldLease{index: &w.desk, session: w}
+	h := &heldLease{index: &w.leases, session: w}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	h.index.add(h)
-	s.desk.close()
+	s.leases.close()
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, server.ErrGone) {
 		t.Errorf("RESUME: %v, want %v", err, server.ErrGone)
 	}
-	if h.attached() != w || w.desk.get(h.indexKey("a")) != h {
+	if h.attached() != w || w.leases.get(h.indexKey("a")) != h {
 		t.Error("the connection that has it does not have it any more")
 	}
 }
@@ -134,10 +135,10 @@ func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 // in the moment in which it goes by its names on both.
 func TestEndOfTheConnectionBefore(t *testing.T) {
 	w, next := &session{}, &session{}
-	h := &heldLease{index: &w.desk, session: w}
+	h := &heldLease{index: &w.leases, session: w}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	h.index.add(h)
-	if _, _, ok := h.attach(next, &next.desk); !ok || h.detach(w) || h.attached() != next {
+	if _, _, ok := h.attach(next, &next.leases); !ok || h.detach(w) || h.attached() != next {
 		t.Error("it is nobody's, and would be given back")
 	}
 }
@@ -146,14 +147,14 @@ func TestEndOfTheConnectionBefore(t *testing.T) {
 // given back.
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	w, next := &session{}, &session{}
-	h := &heldLease{index: &leaseIndex{}, process: &heldProcess{}, session: w}
+	h := &heldLease{index: &leaseIndex{}, process: &heldProcess{}, session: w, life: leaseLife{state: held}}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	w.addProcessLease(h)
 	if err := (&resumeWork{s: next, h: h}).take(); err != nil || len(w.leasesOfProcesses()) != 0 || len(next.leasesOfProcesses()) != 1 {
 		t.Errorf("%v; the one before knows %d, this one %d", err, len(w.leasesOfProcesses()), len(next.leasesOfProcesses()))
 	}
 	next.removeLease(h)
-	h.setReleasing(true)
+	h.on(lastUnlock)
 	if err := (&resumeWork{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.leasesOfProcesses()) != 0 {
 		t.Errorf("RESUME of what is given back: %v, want %v; it knows %d", err, errNoLease, len(next.leasesOfProcesses()))
 	}
@@ -182,7 +183,7 @@ func TestTwoResumeAtOnce(t *testing.T) {
 			t.Fatalf("who waits for it waits for %p, and %p has it", of, h.attached())
 		}
 		for i := range both {
-			if has := both[i].desk.get(h.indexKey("a")) == h; has != (h.attached() == &both[i]) {
+			if has := both[i].leases.get(h.indexKey("a")) == h; has != (h.attached() == &both[i]) {
 				t.Fatalf("connection %d finds it: %v", i, has)
 			}
 		}
@@ -192,8 +193,8 @@ func TestTwoResumeAtOnce(t *testing.T) {
 // A repeated LOCK that is refused gives nothing back that another connection has resumed.
 func TestRefusedRepeatLeavesWhatIsResumed(t *testing.T) {
 	s, other := &session{}, &session{}
-	h := &heldLease{session: other, stage: counting}
-	if (&resumeWork{s: s, h: h}).undo(); h.stage != counting {
+	h := &heldLease{session: other, life: leaseLife{state: held}}
+	if (&resumeWork{s: s, h: h}).undo(); h.life.state != held {
 		t.Error("it counts no more")
 	}
 }

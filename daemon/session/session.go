@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// session is what the daemon knows of one connection.
+// session is the daemon's state of one connection.
 type session struct {
 	host   *Host
 	conn   *server.Conn
@@ -23,9 +23,9 @@ type session struct {
 	number uint64        // in the journal
 	opened time.Duration // BootTime
 	rate   access.Rate
-	desk   leaseIndex // of what goes by this connection
+	leases leaseIndex // of this connection
 
-	numbering numbering // of processes: is it that of the daemon?
+	numbering numbering // whether the client is in another PID namespace
 
 	requester access.Requester // the client, for access rules
 	uid       int              // requester.UID
@@ -33,8 +33,8 @@ type session struct {
 	listing    chan struct{} // see usage
 	inputEnded chan struct{} // closed when the client will send nothing more
 
-	stored  state.ConnEntry            // whether the service manager has the connection: it outlasts the process then
-	replays map[uint64]replayedRequest // requests of before a restart, by number; written before any is begun
+	stored  state.ConnEntry            // whether the service manager has the connection, so that it outlasts the daemon
+	replays map[uint64]replayedRequest // requests from before a restart, by number; written before any is begun
 
 	processRequests atomic.Int32            // LOCKs under way that are to go by a process (hold=pid)
 	mu              sync.Mutex              // guards entrust
@@ -49,23 +49,23 @@ func requesterOf(peer server.Peer) access.Requester {
 	return access.Requester{UID: int(peer.UID), Groups: append(peer.Groups, peer.GID)}
 }
 
-// view is what the client may see of the locks of others, by the rules of now.
+// view returns what the client may see of other users' locks, by the present rules.
 func (s *session) view() access.View {
 	return access.View{Rules: s.host.access.Load(), Who: s.requester}
 }
 
-// InputEnded lets the LOCKs that only wait go: nobody is left to hold them.
-// One whose first attempt is under way is answered.
+// InputEnded ends the LOCKs that wait: no client is left to hold them. A LOCK whose first
+// attempt is under way is answered.
 func (s *session) InputEnded(bool) { close(s.inputEnded) }
 
 // Close ends the leases of the connection (see clientGone), and keeps them if the daemon
 // stops: the client may be at work.
 func (s *session) Close() {
 	cut := s.conn.WasCut()
-	if !cut { // whoever starts next knows then that the client was gone
+	if !cut { // so that the next daemon knows that the client has ended
 		s.host.connectionEnded(s)
 	}
-	for _, h := range s.desk.close() {
+	for _, h := range s.leases.close() {
 		if h.detach(s) {
 			s.host.clientGone(h, cut)
 		}
@@ -74,12 +74,12 @@ func (s *session) Close() {
 		s.host.connectionEnded(s)
 	}
 	for _, h := range s.leasesOfProcesses() {
-		h.detach(s) // held on, by its process
+		h.detach(s) // its process still holds it
 	}
 	s.host.Limits.Disconnect(s.uid, s.conn)
 }
 
-// leasesOfProcesses are the leases that were taken here and go by a process.
+// leasesOfProcesses returns the leases that processes hold (hold=pid) and this connection took.
 func (s *session) leasesOfProcesses() []*heldLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,8 @@ func (s *session) leasesOfProcesses() []*heldLease {
 	return slices.Collect(maps.Keys(s.processLeases))
 }
 
-// addProcessLease makes a lease that goes by a process known here, too: LOST is to be told.
+// addProcessLease records a lease that a process holds (hold=pid), so that this connection
+// reports its loss.
 func (s *session) addProcessLease(h *heldLease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,15 +100,15 @@ func (s *session) addProcessLease(h *heldLease) {
 	s.processLeases[h] = struct{}{}
 }
 
-// removeLease forgets a holding.
+// removeLease removes a lease from the connection.
 func (s *session) removeLease(h *heldLease) {
-	s.desk.remove(h)
+	s.leases.remove(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.processLeases, h)
 }
 
-// connectionEnded notes the end of a connection, unless it is the daemon that stops.
+// connectionEnded records the end of a connection, unless the daemon stops.
 func (d *Host) connectionEnded(s *session) {
 	if d.Stopping.Load() {
 		return
@@ -116,15 +117,15 @@ func (d *Host) connectionEnded(s *session) {
 	d.Journal.ConnClosed(s.number)
 }
 
-// resumableFor is how long the leases of this connection stay on the nodes when nobody
-// extends them, and can be resumed: the shortest validity; 0 where there are none, or
-// the next daemon will know of none.
+// resumableFor returns how long all leases of this connection can be resumed if no daemon
+// extends them: the shortest validity. It returns 0 if there are none, or if the next daemon
+// will not know them.
 func (s *session) resumableFor() time.Duration {
 	var shortest time.Duration
 	if !s.host.Journal.OutlastsProcess() {
 		return shortest
 	}
-	for _, h := range append(s.desk.all(), s.leasesOfProcesses()...) {
+	for _, h := range append(s.leases.all(), s.leasesOfProcesses()...) {
 		if left := h.lease.Validity(); h.lease.Err() == nil && (shortest == 0 || left < shortest) {
 			shortest = left
 		}
@@ -132,13 +133,13 @@ func (s *session) resumableFor() time.Duration {
 	return shortest
 }
 
-// HoldsLeases tells whether the connection holds leases, or waits for some: it has more to
-// lose than others.
+// HoldsLeases reports whether the connection holds leases or waits for some. Such connections
+// are stored in preference to others.
 func (s *session) HoldsLeases() bool {
-	return s.desk.inUse() || s.processRequests.Load() > 0 || len(s.leasesOfProcesses()) > 0
+	return s.leases.inUse() || s.processRequests.Load() > 0 || len(s.leasesOfProcesses()) > 0
 }
 
-// SyscallConn is for the store of connections.
+// SyscallConn returns the socket, for the store of connections.
 func (s *session) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
 // boundedWork is a request under way that asks the nodes and takes nothing. Each user has a
@@ -162,7 +163,7 @@ func (s *session) bounded(call *server.Call, begin func(*server.Call) server.Wor
 	return &boundedWork{s, work}
 }
 
-// Run also counts it out where it fails for a defect.
+// Run runs the request. It ends the count also if the request panics.
 func (q *boundedWork) Run() {
 	defer q.s.host.Limits.EndQuery(q.s.uid)
 	q.Work.Run()
@@ -190,7 +191,7 @@ func (s *session) RecordRequest(call *server.Call, line []byte, rest *server.Unr
 // begun again, even if that does not reach it.
 func (s *session) RecordAnswer(call *server.Call) { s.host.Journal.Answered(call.Number) }
 
-// RecordUnread records what was read and has not begun.
+// RecordUnread records requests that were read and have not begun.
 func (s *session) RecordUnread(rest server.UnreadChange) {
 	s.host.Journal.Unread(s.number, unreadChange(&rest))
 }
@@ -202,7 +203,8 @@ func unreadChange(rest *server.UnreadChange) state.UnreadChange {
 // replayedRequest is a request that an earlier process did not answer, and that begins again.
 type replayedRequest struct {
 	since    time.Duration // BootTime at which it came
-	gaveBack []string      // of an UNLOCK: what it had given back by then
+	released []string      // by an UNLOCK, in the earlier process: the names
+	settled  bool          // no node has to hear of that release any more: the lock was passed on
 }
 
 // since returns when a request came, which may have been to an earlier process.
@@ -215,14 +217,15 @@ func (s *session) since(call *server.Call) time.Duration {
 
 // releasedBefore returns what an UNLOCK released in an earlier process, which could not answer
 // it.
-func (s *session) releasedBefore(call *server.Call) []string {
+func (s *session) releasedBefore(call *server.Call) (names []string, settled bool) {
 	if !call.Replayed {
-		return nil
+		return nil, false
 	}
-	return s.replays[call.Number].gaveBack
+	replay := s.replays[call.Number]
+	return replay.released, replay.settled
 }
 
-// refuse answers with an error; it is for both ends of a request.
+// refuse answers a request with an error, before or after it has run.
 func (s *session) refuse(call *server.Call, err error) server.Work {
 	if codeOf(err) == ipc.CodeInternal {
 		s.host.Log.Error("request failed for no known reason", "verb", call.Verb, "error", err)

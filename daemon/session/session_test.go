@@ -212,9 +212,10 @@ func TestExtendShortensNothing(t *testing.T) {
 	w.say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
 	w.want(`- : .*without ttl= by the one it has`)
 	w.want(`- : a smaller ttl= does not shorten .*`)
-	w.want(`OK n=3`)
+	w.want(`- : mode=shared: makes an exclusive lease a shared one.*`)
+	w.want(`OK n=4`)
 	page := readTestFile(t, "../../packaging/docs/PROTOCOL.md")
-	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
+	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=] [mode=shared]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
 		t.Error("PROTOCOL.md says otherwise")
 	}
 }
@@ -250,9 +251,9 @@ func TestStatus(t *testing.T) {
 	w.say("LOCK a", granted5)
 	w.send("STATUS")
 	for _, node := range []string{"a", "b", "c"} {
-		w.want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ warnings=1 : no persistence: .* durable = true avoid that`)
+		w.want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ persistence=none`)
 	}
-	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 handovers=0 splits=0 wakeups=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
+	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 handovers=0 passes=0 splits=0 wakeups=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
 	d.nodes.Servers[1].Kill()
 	w.until("STATUS", `- node=b address=\S+ state=down .*: .+(?s:.*)spare=0`)
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the system can have too little of. It passes: nothing is given up for it but
-// what needs it now.
+// Shortages of the system. They are temporary, so only the requests fail that need the resource
+// now.
 var (
 	errNoMoreFDs   = fmt.Errorf("%w: redlockd may open no more files (LimitNOFILE= of its service must be more than limits.connections, and processes with hold=pid)", errShort)
 	errNoMoreFiles = fmt.Errorf("%w: too many files are open on this host (fs.file-max)", errShort)
@@ -17,8 +17,8 @@ var (
 	errNoWatches   = fmt.Errorf("%w: the user of redlockd may watch no more (fs.epoll.max_user_watches)", errShort)
 )
 
-// shortage says of an error of the system what there is too little of; others it
-// returns as they are.
+// shortage returns an error that names what the system has too little of. Other errors it
+// returns unchanged.
 func shortage(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
@@ -43,8 +43,8 @@ const (
 
 var errKept = fmt.Errorf("%w: those that are left are kept for the nodes", unix.EMFILE)
 
-// DescriptorsLeft is how many lie above the lowest that is free: no more are left, and
-// clients have none of the last ones. Where the system does not tell, there are plenty.
+// DescriptorsLeft returns how many descriptors can still be opened, at most: the limit less the
+// lowest free number. If the system does not tell, it returns a large number.
 func DescriptorsLeft() int {
 	const plenty = 1 << 30
 	var limit unix.Rlimit

@@ -11,14 +11,15 @@ import (
 // shutdownTimeout bounds how long running requests are answered at the end.
 const shutdownTimeout = 5 * time.Second
 
-// freezeTimeout bounds how long clients that are not kept are answered, and the nodes after
-// that are waited for.
+// freezeTimeout bounds how long Freeze answers clients that are not kept, and then how long it
+// waits for the nodes.
 const freezeTimeout = 500 * time.Millisecond
 
-// Freeze ends the daemon as it is: what it holds, and what waits, is the next one's.
-// The connections that the manager does not have are ended as by shutdown.
+// Freeze ends the daemon and leaves its leases and waiting requests to the next daemon. It ends
+// connections that the service manager does not have as Shutdown does.
 func (d *Host) Freeze(srv *server.Server) {
 	d.Stopping.Store(true)
+	d.releaseRetained()
 	d.Log.Info("stopping; the next daemon goes on with what is kept", "leases", d.Leases.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
@@ -41,10 +42,11 @@ func (d *Host) seal() {
 	d.Journal.Freeze()
 }
 
-// Shutdown ends all connections. From its first line on nothing is released: a client whose
-// connection ends now may be at work.
+// Shutdown ends all connections. It releases nothing: a client whose connection the daemon ends
+// may be at work.
 func (d *Host) Shutdown(srv *server.Server) {
 	d.Stopping.Store(true)
+	d.releaseRetained()
 	d.Log.Info("stopping", "leases_left", d.Leases.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
@@ -54,7 +56,7 @@ func (d *Host) Shutdown(srv *server.Server) {
 	d.Journal.Close()
 }
 
-// bye is the last line on a connection: how long its leases stay on the nodes.
+// bye returns the last line on a connection: how long its leases stay on the nodes.
 func bye(s server.Session) *ipc.Response {
 	return byeFor(s.(*session).resumableFor())
 }
@@ -67,8 +69,8 @@ func byeFor(left time.Duration) *ipc.Response {
 	return bye.Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
 }
 
-// byeLate is the last line for a client that did not end a line in time: what it has
-// is given up, as of whoever is cut off.
+// byeLate returns the last line for a client that did not end a line in time. The daemon cuts
+// its connection, so its leases expire.
 func byeLate(server.Session) *ipc.Response {
 	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 0).
 		Say("what this connection holds is extended no more, and others may have it from its deadline on")

@@ -72,7 +72,7 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 	if next.HoldsLeases() {
 		t.Error("a connection without a lease has something to lose")
 	}
-	next.desk.add(h)
+	next.leases.add(h)
 	if d.noteResumed(next, &server.Call{}, h); !next.HoldsLeases() {
 		t.Error("a connection that resumed a lease has nothing to lose")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // An UNLOCK that is not answered any more, as the daemon stops, is answered by the next one:
@@ -73,7 +74,7 @@ func tardy(node redlock.Node, slow *atomic.Bool, took time.Duration) redlock.Nod
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
 		conn, err := dial(ctx)
-		return tardyConn{conn, slow, took}, err
+		return redlocktest.WithDo(conn, tardyConn{conn, slow, took}.Do), err
 	}
 	return node
 }
@@ -87,7 +88,7 @@ type tardyConn struct {
 func (c tardyConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
 	err := c.Conn.Do(ctx, group, replies)
 	if c.slow.Load() {
-		time.Sleep(c.took)
+		time.Sleep(c.took) // real time, as the daemon's timeouts are
 	}
 	return err
 }
@@ -97,7 +98,7 @@ func telling(node redlock.Node, key string, had *atomic.Int32) redlock.Node {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
 		conn, err := dial(ctx)
-		return tellingConn{conn, key, had}, err
+		return redlocktest.WithDo(conn, tellingConn{conn, key, had}.Do), err
 	}
 	return node
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 	"github.com/redlockd/redlockd/systemd"
 )
 
@@ -105,7 +106,7 @@ func (s *succession) nodesMayFail() (down *atomic.Bool) {
 		dial := s.nodes[i].Dial
 		s.nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
 			conn, err := dial(ctx)
-			return failing{conn, down}, err
+			return redlocktest.WithDo(conn, failing{conn, down}.Do), err
 		}
 	}
 	return down

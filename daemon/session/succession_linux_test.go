@@ -3,7 +3,6 @@ package session
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,22 +12,6 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/redlock"
 )
-
-// Nobody knows whether the process lives that a lease goes by: it is not given back with
-// the connection that took it, but stays until its deadline.
-func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
-	s := newSuccession(t)
-	c, w, look := newChild(t, os.Getuid()), s.dial(), s.dial()
-	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
-	s.end()
-	s.startWithoutFiles(w, look)
-	w.want(`BACK .*`)
-	look.want(`BACK .*`)
-	look.say("CHECK a lease="+lease, granted5)
-	w.conn.Close()
-	look.until("STATUS", `connections=1\b`)
-	look.say("TRY a", `ERR HELD .*`)
-}
 
 // A client that was hung up on may be at work: what it has stays taken, also where the next
 // daemon finds neither it nor its connection.
@@ -150,62 +133,6 @@ func TestDeadlockAfterARestart(t *testing.T) {
 	}
 }
 
-// A process that has the number of another one, which held a lease and ended while there
-// was no daemon, does not hold it: be it that it was started at another time than that
-// one, or after the lease was taken.
-func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
-	s := newSuccession(t)
-	c, w := newChild(t, os.Getuid()), s.dial()
-	for _, name := range []string{"same", "other", "later", "unknown", "thread"} {
-		w.say(fmt.Sprintf("LOCK %s ttl=20s hold=pid pid=%d", name, c.pid), granted5)
-	}
-	s.end()
-	s.found = func(p *state.Recovered) {
-		then := leaseOf(t, p, "same").Holder.ProcessStarted
-		if then == 0 {
-			t.Error("when the process was started is not noted")
-		}
-		leaseOf(t, p, "other").Holder.ProcessStarted -= 10 * time.Millisecond
-		leaseOf(t, p, "later").Holder.ProcessStarted, leaseOf(t, p, "later").Record.Since = 0, then-1
-		leaseOf(t, p, "unknown").Holder.ProcessStarted = 0
-		leaseOf(t, p, "thread").Holder.PID = aThread(t)
-	}
-	s.start(w)
-	w.want(`BACK .*`)
-	look := s.dial()
-	look.say("LOCK other,later,thread wait=5s", granted5)
-	look.say("TRY same", `ERR HELD .*`)
-	look.say("TRY unknown", `ERR HELD .*`)
-}
-
-// aThread is the number of a thread of this process that is not the process's.
-func aThread(t *testing.T) int {
-	t.Helper()
-	all, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range all {
-		if tid, err := strconv.Atoi(entry.Name()); err == nil && tid != os.Getpid() {
-			return tid
-		}
-	}
-	t.Fatal("this process has no other thread")
-	return 0
-}
-
-// A lease of which nobody knows whether its process lives is not extended. (This is alone,
-// though it mostly waits: for a moment no test of this process can open a file.)
-func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
-	s := newSuccession(t)
-	c, w := newChild(t, os.Getuid()), s.dial()
-	w.say(fmt.Sprintf("LOCK a ttl=2s hold=pid pid=%d", c.pid), granted5)
-	s.end()
-	s.startWithoutFiles(w)
-	w.want(`BACK .*`)
-	w.want(`LOST lock=a .*`)
-}
-
 // A lease that nobody resumes ends with its ttl, also with linger=; one that is resumed is
 // kept for as long as before.
 func TestOnlyWhatIsResumedIsKept(t *testing.T) {
@@ -224,39 +151,6 @@ func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 	look.say("CHECK back", granted5)
 	for _, want := range []string{"[WARN]  lease lost: lock=left reason=expired ", "[INFO]  lease over: its ttl ended, as hold=ttl asks: lock=clock "} {
 		eventually(t, "logged: "+want, func() bool { return strings.Contains(s.log.String(), want) })
-	}
-}
-
-// A lease that goes by a process is known where it was taken after a restart as well: a LOCK
-// there would wait for itself, LOST reaches it, and is remembered by the next daemon, too.
-func TestLossOfAProcessAfterARestart(t *testing.T) {
-	t.Parallel() // it mostly waits
-	s := newSuccession(t)
-	c, w, admin := newChild(t, os.Getuid()), s.dial(), s.dial()
-	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
-	s.end()
-	s.start(w, admin)
-	w.want(`BACK .*`)
-	admin.want(`BACK .*`)
-	w.say("LOCK a", `ERR ALREADY lock=a .*another hold=.*`)
-	admin.say("FORCE a", `OK .*`)
-	w.want(`LOST lock=a lease=\S+ reason=forced : .*`)
-	s.end()
-	s.start(w, admin)
-	w.want(`BACK .*`)
-	w.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
-	if s.d.Leases.get(lease).lostAt == 0 {
-		t.Error("it is remembered for longer than an hour")
-	}
-	s.end()
-	s.start() // nobody who took it is there, but the process
-	look := s.dial()
-	look.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
-	s.end()
-	c.end()
-	s.start(look)
-	if len(s.d.Leases.all()) != 0 {
-		t.Error("a lost lease is remembered of which nobody can ask")
 	}
 }
 
@@ -412,11 +306,6 @@ func TestRefusedResumeIsNoted(t *testing.T) {
 	next.want(`BACK .*`)
 	next.say("CHECK a", granted5+`.*`)
 }
-
-// A LOCK that is counted is answered with the count, once, also where it is repeated after
-// What another process has got that lives, and may be at work, is not handed to who says
-// Where no quorum confirms the lease, a LOCK that is repeated waits for one as it would
-// So is one that counted up, whichever is repeated first, or all at once; but not one that
 
 // What takes something away for good is not begun again: who holds the lock now may have got
 // it after it was forced, and a node may have been quarantined again after it was admitted.

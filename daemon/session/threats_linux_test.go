@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strings"
@@ -25,7 +26,9 @@ func TestAccessOfPassedConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		user := exec.Command("/bin/sh", "-c", `echo TRY web/a >&3; read -r answer <&3; echo "$answer"`)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		user := exec.CommandContext(ctx, "/bin/sh", "-c", `echo TRY web/a >&3; read -r answer <&3; echo "$answer"`)
 		user.Dir, user.ExtraFiles = "/", []*os.File{file}
 		user.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.user.uid), Gid: uint32(c.user.gid)}}
 		got, err := user.CombinedOutput()

@@ -3,17 +3,21 @@ package session
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// unlock counts down, and after the last count sends the release at once, so
-// that what comes next, on this connection and in the queue, comes behind it; its
-// answer waits for a quorum.
+// unlock counts down. After the last count it sends the release before it returns, so that the
+// next request of this connection and the next waiter come after it. The answer waits for a
+// quorum, unless the lock was passed on.
 func (s *session) unlock(call *server.Call) server.Work {
-	if names := s.releasedBefore(call); names != nil {
+	switch names, settled := s.releasedBefore(call); {
+	case settled:
+		return reply(call, ok(call).Strs("lock", names...))
+	case names != nil:
 		return reply(call, ok(call).Strs("lock", names...).Int("pending", 1).
 			Say("the daemon was restarted: the release is repeated until the nodes answer or the lock has expired"))
 	}
@@ -21,21 +25,39 @@ func (s *session) unlock(call *server.Call) server.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	left := h.countDown()
-	if s.host.settleReentrancy(h); left > 0 {
-		return s.countedDown(call, h, left)
-	}
-	release, err := s.host.release(h, call.Number)
-	if err != nil {
+	u, err := s.host.undoLock(h, call)
+	switch {
+	case err != nil:
 		h.clientStopped()
 		return s.refuse(call, err)
+	case u.left > 0:
+		return s.countedDown(call, h, u.left)
+	case u.kept > 0:
+		return s.keptTaken(call, h, u.kept)
 	}
-	s.host.forget(h)
 	s.host.logReleased(h, "unlock")
-	return &unlockWork{s, call, h, release}
+	if u.retained {
+		return reply(call, ok(call).Strs("lock", h.names()...))
+	}
+	work := &unlockWork{s, call, h, u.release}
+	if u.release.Passed() {
+		work.Run() // it waits for nothing
+		return nil
+	}
+	return work
 }
 
-// countedDown answers where others of the same owner hold on. The loss of the
+// keptTaken answers at once: the lease stays taken until min= has passed.
+func (s *session) keptTaken(call *server.Call, h *heldLease, left time.Duration) server.Work {
+	if h.number != 0 {
+		call.RecordingAnswer()
+		s.host.Journal.Kept(h.number, call.Number)
+	}
+	return reply(call, ok(call).Strs("lock", h.names()...).Ms("kept", left).
+		Say("it stays taken for kept= (min= of its LOCK); nobody holds it any more"))
+}
+
+// countedDown answers if other LOCKs of the same owner still count on the lease. A loss of the
 // lease has ended all counts.
 func (s *session) countedDown(call *server.Call, h *heldLease, left int) server.Work {
 	if err := h.lease.Err(); err != nil {
@@ -84,14 +106,14 @@ func (u *unlockWork) Run() {
 // file and in the lanes, so wait=0 loses nothing.
 func (u *unlockWork) waitContext() (context.Context, context.CancelFunc) {
 	if !u.call.Has(ipc.OptWait) || u.call.Wait == ipc.Forever {
-		return context.WithCancel(context.Background())
+		return context.Background(), func() {}
 	}
 	return context.WithTimeout(context.Background(), u.call.Wait)
 }
 
-// forgetWithAnswer ends what is noted of a lease together with the UNLOCK that gave it
-// back, whose answer is to follow at once: without the lease the next process would
-// answer NOTHELD to an UNLOCK that is not noted as answered.
+// forgetWithAnswer removes the record of a lease together with the one of its UNLOCK, and the
+// answer follows at once. If only the lease were removed, the next daemon would repeat the
+// UNLOCK and answer NOTHELD.
 func (d *Host) forgetWithAnswer(call *server.Call, number uint64) {
 	if !d.Journal.IsOpen() || number == 0 {
 		return
@@ -100,7 +122,7 @@ func (d *Host) forgetWithAnswer(call *server.Call, number uint64) {
 	d.Journal.Forgotten(number, call.Number)
 }
 
-// noteAnswered notes the answer alone: what is noted of the lease ends later.
+// noteAnswered records only the answer. The record of the lease is removed later.
 func (d *Host) noteAnswered(call *server.Call, number uint64) {
 	if !d.Journal.IsOpen() || number == 0 {
 		return

@@ -67,7 +67,7 @@ func TestNamesCountAsLeases(t *testing.T) {
 	}
 }
 
-// A desk remembers a thousand lost leases, and forgets the oldest of them, each once.
+// An index remembers a thousand lost leases, and forgets the oldest of them, each once.
 
 func TestDeskRemembers(t *testing.T) {
 	k, all := &leaseIndex{}, make([]*heldLease, maxRemembered+3)

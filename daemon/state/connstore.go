@@ -176,8 +176,27 @@ func (st *ConnStore) dequeue(e *ConnEntry) {
 	}
 }
 
-// Run stores connections until done is closed. Nobody should wait for its end: it may be
-// blocked in the manager.
+// stopTimeout bounds the wait for the end of Run. It may be blocked in a manager that hangs.
+const stopTimeout = time.Second
+
+// Start stores connections until stop is called. stop waits until nothing is stored any more, for
+// a second at most.
+func (st *ConnStore) Start() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() { // stop ends it, and waits for it unless the manager hangs
+		defer close(ended)
+		st.Run(done)
+	}()
+	return func() {
+		close(done)
+		select {
+		case <-ended:
+		case <-time.After(stopTimeout):
+		}
+	}
+}
+
+// Run stores connections until done is closed.
 func (st *ConnStore) Run(done <-chan struct{}) {
 	if st == nil {
 		return

@@ -2,8 +2,10 @@ package state
 
 import (
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -185,5 +187,44 @@ func TestPreferredConnIsStoredAtOnce(t *testing.T) {
 	st.storeDue(st.now + minAge)
 	if conns := st.recovered().Conns; !conns[next.number].Stored || conns[idle.number].Stored {
 		t.Errorf("stored: %v, and the idle one %v", conns[next.number].Stored, conns[idle.number].Stored)
+	}
+}
+
+// busyManager stores nothing before it is released.
+type busyManager struct {
+	fakeManager
+	asked, released chan struct{}
+	stored          atomic.Bool
+}
+
+func (m *busyManager) Store(string, syscall.RawConn) error {
+	close(m.asked)
+	<-m.released
+	m.stored.Store(true)
+	return nil
+}
+
+// Who stops the store waits for the connection that is being stored, but not for a manager that
+// hangs.
+func TestStopWaitsForTheManager(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			st := newStoreTest(t, 1)
+			m := &busyManager{fakeManager: 2, asked: make(chan struct{}), released: make(chan struct{})}
+			st.o.Manager = m
+			stop := st.Start()
+			<-m.asked // for the mark
+			if !hangs {
+				time.AfterFunc(stopTimeout/2, func() { close(m.released) })
+			}
+			began := time.Now()
+			stop()
+			if took, want := time.Since(began), map[bool]time.Duration{false: stopTimeout / 2, true: stopTimeout}[hangs]; took != want || m.stored.Load() == hangs {
+				t.Errorf("the manager hangs: %v: stopped after %v, want %v; stored: %v", hangs, took, want, m.stored.Load())
+			}
+			if hangs {
+				close(m.released)
+			}
+		})
 	}
 }

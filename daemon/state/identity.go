@@ -9,7 +9,12 @@ import (
 	"strings"
 )
 
-const formatVersion = "redlockd table 1"
+// formatVersion is the version of the records that are written. Those of readVersion are read
+// as well. An older daemon reads neither the new records nor their file.
+const (
+	formatVersion = "redlockd table 2"
+	readVersion   = "redlockd table 1"
+)
 
 // bootIDFile is replaced in tests.
 var bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -52,7 +57,7 @@ func sameIdentity(found, wanted []byte) error {
 	switch {
 	case bytes.Equal(found, wanted):
 		return nil
-	case len(then) < 3 || !bytes.Equal(then[0], now[0]):
+	case len(then) < 3 || !bytes.Equal(then[0], now[0]) && string(then[0]) != readVersion:
 		return errors.New("it was written by another version of redlockd")
 	case !bytes.Equal(bootOf(then[1]), bootOf(now[1])):
 		return errors.New("the host was rebooted after it was written")

@@ -160,6 +160,28 @@ func (j *Journal) Lingering(number uint64, since time.Duration) {
 	j.appendLease(recordLingering, &Lease{Number: number, LingerSince: since})
 }
 
+// Min notes how long a lease stays taken from the grant on. It is noted before the grant, so that
+// no daemon knows of the lease without it.
+func (j *Journal) Min(number uint64, least time.Duration) {
+	j.appendLease(recordMin, &Lease{Number: number, Min: least})
+}
+
+// Exchanging notes that the nodes get another token for a lease, before a node is told.
+func (j *Journal) Exchanging(number uint64, to redlock.Record) {
+	j.appendLease(recordExchanging, &Lease{Number: number, Record: to})
+}
+
+// Shared notes that a lease which was exclusive is shared, before a node is told.
+func (j *Journal) Shared(number uint64) {
+	j.appendLease(recordShared, &Lease{Number: number})
+}
+
+// Kept notes that nobody holds a lease any more which stays taken, and that the request by is
+// answered; 0: none is.
+func (j *Journal) Kept(number, by uint64) {
+	j.appendLease(recordKept, &Lease{Number: number, by: by})
+}
+
 // Releasing notes that a lease is released by an UNLOCK (0: by none), before a node is
 // told. If the lease is lost, that is noted as well.
 func (j *Journal) Releasing(number, by uint64) {

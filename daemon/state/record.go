@@ -36,6 +36,10 @@ type Lease struct {
 	undone int
 	// LingerSince is the BootTime since which nobody holds it, and linger= runs; 0: it is held.
 	LingerSince time.Duration
+	// Min is how long the lease stays taken from the grant on, whatever its holder does (min=).
+	Min time.Duration
+	// Kept means that nobody holds the lease any more, and that it stays taken until Min has passed.
+	Kept bool
 
 	by uint64 // the request that the record answers; 0: none
 }
@@ -85,19 +89,25 @@ const (
 	recordRequest    recordKind = 'A'
 	recordAnswered   recordKind = 'a'
 	recordAcquiring  recordKind = 'T'
-	recordGranted    recordKind = 'H' // the whole lease; its LOCK is answered
+	recordGranted    recordKind = 'G' // the whole lease; its LOCK is answered
+	recordGranted1   recordKind = 'H' // the same in the first version of the format: it is read only
 	recordDeadline   recordKind = 'D'
 	recordCounted    recordKind = 'F' // one LOCK more counts on it, or one less; a request is answered
 	recordResumed    recordKind = 'M' // another connection has it
 	recordLingering  recordKind = 'L'
 	recordReleasing  recordKind = 'r'
+	recordMin        recordKind = 'm'
+	recordShared     recordKind = 's' // it was exclusive, and is shared
+	recordExchanging recordKind = 'x' // the nodes get another token for it
+	recordKept       recordKind = 'k' // nobody holds it; a request is answered
 	recordLost       recordKind = 'l'
 	recordReported   recordKind = 't'
 	recordForgotten  recordKind = 'f'
 )
 
 // The functions below list the fields of each kind of record, once for writing and reading.
-// A change of them needs a new formatVersion.
+// A change of them needs a new formatVersion, and a new kind of record: then the records of earlier
+// versions are still read.
 
 type connRecord struct {
 	Conn
@@ -147,8 +157,8 @@ func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
 	case recordAcquiring:
 		l.Phase = PhaseAcquiring
 		codeTarget(&l.Record, c)
-	case recordGranted:
-		l.codeAll(c)
+	case recordGranted, recordGranted1:
+		l.codeAll(kind, c)
 		return l.Number
 	case recordDeadline:
 		c.duration(&l.Record.Deadline)
@@ -164,11 +174,18 @@ func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
 		c.duration(&l.LingerSince)
 	case recordReleasing:
 		c.uint(&l.ReleasedBy)
+	case recordExchanging:
+		c.text(&l.Record.Token)
+		c.text(&l.Record.Former)
+	case recordMin:
+		c.duration(&l.Min)
+	case recordKept:
+		c.uint(&l.by)
 	case recordForgotten:
 		c.uint(&l.by)
 	case recordLost:
 		c.text((*string)(&l.Reason))
-	case recordReported:
+	case recordReported, recordShared:
 	default:
 		c.fail()
 	}
@@ -176,7 +193,7 @@ func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
 }
 
 // codeAll lists all fields of a lease that was granted.
-func (l *Lease) codeAll(c *codec) {
+func (l *Lease) codeAll(kind recordKind, c *codec) {
 	if c.number((*int)(&l.Phase)); l.Phase == PhaseAcquiring || l.Phase >= phaseCount {
 		c.fail()
 	}
@@ -193,6 +210,10 @@ func (l *Lease) codeAll(c *codec) {
 	c.text((*string)(&l.Reason))
 	c.flag(&l.Reported)
 	c.texts(&l.Reentrants)
+	if kind == recordGranted1 {
+		return
+	}
+	c.text(&l.Record.Grant)
 }
 
 // codeTarget lists what an attempt takes.

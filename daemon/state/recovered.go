@@ -132,15 +132,20 @@ func (r *replay) applyLease(kind recordKind, c *codec) error {
 		return err
 	}
 	r.lastNumber = max(r.lastNumber, l.Number)
+	known := r.Leases[l.Number] // also if its LOCK is answered by this record
 	if answered != 0 {
 		r.answered(answered)
 	}
-	switch known := r.Leases[l.Number]; {
+	switch {
 	case kind == recordAcquiring:
 		r.Leases[l.Number] = l
-	case kind == recordGranted:
+	case kind == recordGranted, kind == recordGranted1:
 		if known != nil && known.Phase > PhaseHeld { // lost before its LOCK was answered
 			l.Phase, l.Reason = known.Phase, known.Reason
+		}
+		if known != nil {
+			l.Min = known.Min // written before the grant
+			l.takeTokens(known)
 		}
 		r.Leases[l.Number] = l
 	case kind == recordForgotten:
@@ -151,10 +156,17 @@ func (r *replay) applyLease(kind recordKind, c *codec) error {
 	return nil
 }
 
-// update takes over what a record changes. An attempt can only be lost: the loss may be
-// noted before the grant.
+// takeTokens takes over a new token that was noted before the grant.
+func (l *Lease) takeTokens(known *Lease) {
+	if known.Record.Former != "" {
+		l.Record.Token, l.Record.Former = known.Record.Token, known.Record.Former
+	}
+}
+
+// update takes over what a record changes. An attempt can only be lost, and get its Min and another
+// token: these may be noted before the grant.
 func (l *Lease) update(kind recordKind, by *Lease) {
-	if l.Phase == PhaseAcquiring && kind != recordLost {
+	if l.Phase == PhaseAcquiring && kind != recordLost && kind != recordMin && kind != recordExchanging {
 		return
 	}
 	switch kind {
@@ -169,6 +181,14 @@ func (l *Lease) update(kind recordKind, by *Lease) {
 		}
 	case recordLingering:
 		l.LingerSince = by.LingerSince
+	case recordExchanging:
+		l.takeTokens(by)
+	case recordMin:
+		l.Min = by.Min
+	case recordKept:
+		l.Kept = true
+	case recordShared:
+		l.Record.Shared = true
 	case recordReleasing:
 		if l.Phase < PhaseReleased { // the first UNLOCK counts; what is lost cannot be released
 			l.Phase, l.ReleasedBy = PhaseReleased, by.ReleasedBy

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -46,11 +47,20 @@ func records() (all [][]byte) {
 	lease(recordReleasing, Lease{Number: 2, ReleasedBy: 6})
 	put(recordAnswered, (&requestRecord{Request: Request{Number: 6}}).code)
 	lease(recordForgotten, Lease{Number: 2})
-	lease(recordGranted, Lease{Number: 9, Phase: PhaseHeld, Record: token, Conn: 4})
+	passed := token
+	passed.Grant, passed.Fence = "grant", 6
+	lease(recordGranted1, Lease{Number: 9, Phase: PhaseHeld, Record: token, Conn: 4})
 	lease(recordLingering, Lease{Number: 9, LingerSince: 77})
-	lease(recordGranted, Lease{Number: 10, Phase: PhaseHeld, Record: token, Conn: 4})
+	lease(recordGranted, Lease{Number: 10, Phase: PhaseHeld, Record: passed, Conn: 4})
 	lease(recordLingering, Lease{Number: 10, LingerSince: 78})
+	lease(recordExchanging, Lease{Number: 10, Record: redlock.Record{Token: "new", Former: "token"}})
+	lease(recordShared, Lease{Number: 10})
 	lease(recordResumed, Lease{Number: 10, Conn: 4})
+	lease(recordAcquiring, Lease{Number: 11, Record: token})
+	lease(recordMin, Lease{Number: 11, Min: 500})
+	lease(recordGranted, Lease{Number: 11, Phase: PhaseHeld, Record: token, Conn: 4})
+	put(recordRequest, (&requestRecord{Request: Request{Number: 12, Conn: 4}}).code)
+	lease(recordKept, Lease{Number: 11, by: 12})
 	lease(recordAcquiring, Lease{Number: 7, Record: token})
 	lease(recordLost, Lease{Number: 7, Reason: redlock.LostMax})
 	lease(recordGranted, Lease{Number: 7, Phase: PhaseHeld, Record: token, Conn: 4})
@@ -181,9 +191,12 @@ func TestRecords(t *testing.T) {
 	}
 	p := apply(t, all)
 	want := newReplay()
-	want.lastNumber = 10
+	want.lastNumber = 12
 	want.Conns[4] = &Conn{Number: 4}
 	want.Requests[8] = &Request{Number: 8, Conn: 4}
+	if got := p.Leases[11]; got == nil || got.Min != 500 || !got.Kept || p.Requests[12] != nil {
+		t.Errorf("kept, and its UNLOCK answered: got %+v", got)
+	}
 	if got := p.Leases[7]; got == nil || got.Phase != PhaseLost || got.Reason != redlock.LostMax || !got.Reported || got.Conn != 4 {
 		t.Errorf("lost before its LOCK was answered: got %+v", got)
 	}
@@ -204,6 +217,113 @@ func TestRecords(t *testing.T) {
 	})()))
 	if p.Leases[8] != nil {
 		t.Error("a LOCK that was refused takes something still")
+	}
+}
+
+// Applied together, in parts of any size, records come to what they come to one by one:
+// what ApplyAll leaves out changes nothing.
+func TestApplyAll(t *testing.T) {
+	all := records()
+	for n := range len(all) + 1 {
+		want := apply(t, all)
+		got := apply(t, all[:n])
+		if err := got.ApplyAll(slices.Values(all[n:])); err != nil || !got.sameAs(want) || got.lastNumber != want.lastNumber {
+			t.Errorf("%d one by one, and the others together: got %+v, %v, want %+v", n, got, err, want)
+		}
+	}
+}
+
+// The same of records in any order, such as are never noted as well.
+func TestApplyAllInAnyOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		var all [][]byte
+		want, got := newReplay(), newReplay()
+		for range 40 {
+			record := anyRecord(random)
+			if err := applyCopy(want, record); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, record)
+		}
+		n := random.IntN(len(all) + 1)
+		for _, part := range [][][]byte{all[:n], all[n:]} {
+			if err := got.ApplyAll(slices.Values(part)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !got.sameAs(want) || got.lastNumber != want.lastNumber {
+			t.Fatalf("%q, together from %d on: got %+v, want %+v", all, n, got, want)
+		}
+	}
+}
+
+// anyRecord returns a record of any kind, with few numbers, so that they meet.
+func anyRecord(random *rand.Rand) []byte {
+	number := func() uint64 { return 1 + random.Uint64N(9) }
+	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered,
+		recordAcquiring, recordAcquiring, recordGranted, recordGranted1, recordDeadline, recordCounted, recordResumed, recordLingering,
+		recordLingering, recordReleasing, recordLost, recordReported, recordForgotten, recordForgotten}
+	kind := kinds[random.IntN(len(kinds))]
+	c := &codec{b: []byte{byte(kind)}}
+	change := UnreadChange{Add: []byte{byte('a' + random.IntN(9))}}
+	switch kind {
+	case recordConn, recordConnClosed, recordUnread:
+		(&connRecord{Conn: Conn{Number: number()}, change: change}).code(kind, c)
+	case recordRequest, recordAnswered:
+		(&requestRecord{Request: Request{Number: number(), Conn: number(), Line: change.Add}, changed: random.IntN(4) == 0, change: change}).code(kind, c)
+	default:
+		l := Lease{Number: number(), Phase: PhaseHeld + Phase(random.IntN(3)), Conn: number(), by: number(), Reason: redlock.LostMax,
+			Reentrants: []string{"f"}, LingerSince: time.Duration(random.IntN(9))}
+		l.Record.Fence, l.Record.Deadline, l.Record.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
+		l.code(kind, c)
+	}
+	return c.b
+}
+
+// What is over is left out, and nothing else.
+func TestShortLived(t *testing.T) {
+	all := append(records(), []byte{byte(recordAnswered), 8})
+	s := shortLived{}
+	for _, record := range all {
+		if err := s.add(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left []recordKind
+	for _, record := range all {
+		if !s.covers(record) {
+			left = append(left, recordKind(record[0]))
+		}
+	}
+	if got, want := string(left), "CCRRCHLGLxsMTmGkTlGtc"; got != want {
+		t.Errorf("applied are %q, want %q", got, want)
+	}
+}
+
+// Where one record makes no sense that is said of all together, too: what they come to must
+// not take the place of the files that they stand in. Those before it count.
+func TestApplyAllFaulty(t *testing.T) {
+	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordAcquiring), 2}, {byte(recordConn), 1}} {
+		p := newReplay()
+		if err := p.ApplyAll(slices.Values(append(records()[:5], faulty))); err == nil {
+			t.Errorf("%q among others is taken", faulty)
+		}
+		if want := apply(t, records()[:5]); !p.sameAs(want) {
+			t.Errorf("before %q: got %+v, want %+v", faulty, p, want)
+		}
+	}
+}
+
+// A number far from all others takes no memory, where the records are applied together.
+func TestApplyAllFarAway(t *testing.T) {
+	for _, number := range []uint64{1 << 40, math.MaxUint64} {
+		c := &codec{b: []byte{byte(recordRequest)}}
+		(&requestRecord{Request: Request{Number: number}}).code(recordRequest, c)
+		p := newReplay()
+		if err := p.ApplyAll(slices.Values([][]byte{c.b})); err != nil || p.Requests[number] == nil || p.lastNumber != number {
+			t.Errorf("the request %d: %v, and known are %v", number, err, p.Requests)
+		}
 	}
 }
 
@@ -261,11 +381,11 @@ func TestConnClosed(t *testing.T) {
 	}
 }
 
-// What one version of the daemon notes the next one reads: where the records change, so
-// must formatVersion, and the old table is of no use then.
+// The next version of the daemon reads what this one writes. If the records change, formatVersion
+// must change as well: see readVersion.
 func TestRecordFormat(t *testing.T) {
 	sum := sha256.Sum256(bytes.Join(records(), nil))
-	if got, want := hex.EncodeToString(sum[:]), "c2f90c5ecc80f1129d23579a23a05f1d76fb9ebc7e725dcf69e58ec233cc8834"; formatVersion != "redlockd table 1" || got != want {
+	if got, want := hex.EncodeToString(sum[:]), "3dc51ed33b7ad5fdbf77e9dbc3228af0a55250fdf3571c6765ecacb93244bb84"; formatVersion != "redlockd table 2" || got != want {
 		t.Errorf("%s: the records have the sum %s, want %s", formatVersion, got, want)
 	}
 }

@@ -60,6 +60,15 @@ func (d *dump) wholeLease(l *Lease) {
 	if l.LingerSince != 0 {
 		d.lease(recordLingering, l)
 	}
+	if l.Record.Former != "" {
+		d.lease(recordExchanging, l)
+	}
+	if l.Min != 0 {
+		d.lease(recordMin, l)
+	}
+	if l.Kept {
+		d.lease(recordKept, &Lease{Number: l.Number})
+	}
 	for range l.undone {
 		d.lease(recordCounted, &Lease{Number: l.Number})
 	}

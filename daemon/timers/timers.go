@@ -7,53 +7,71 @@ import (
 
 // A Set runs functions later, until Stop. The zero value is ready.
 type Set struct {
-	running sync.WaitGroup
+	running sync.WaitGroup // the functions that run now; Stop waits for them
 
 	mu      sync.Mutex // guards what follows; no other mutex is taken inside it
 	stopped bool
-	waiting map[*time.Timer]struct{}
+	waiting map[*Timer]struct{}
+}
+
+// A Timer calls a function later. Its methods are safe for concurrent use.
+type Timer struct {
+	set   *Set
+	timer *time.Timer // guarded by the set's mu
 }
 
 // After calls do after a delay, unless Stop comes first. Stop waits for it.
-func (t *Set) After(delay time.Duration, do func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stopped {
-		return
+func (s *Set) After(delay time.Duration, do func()) *Timer {
+	t := &Timer{set: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return t
 	}
-	if t.waiting == nil {
-		t.waiting = map[*time.Timer]struct{}{}
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(delay, func() {
-		if t.begin(&timer) {
-			defer t.running.Done()
+	t.timer = time.AfterFunc(delay, func() {
+		if s.begin(t) {
+			defer s.running.Done()
 			do()
 		}
 	})
-	t.waiting[timer] = struct{}{}
+	if s.waiting == nil {
+		s.waiting = map[*Timer]struct{}{}
+	}
+	s.waiting[t] = struct{}{}
+	return t
 }
 
-// begin is false if Stop came first.
-func (t *Set) begin(timer **time.Timer) bool {
-	t.mu.Lock() // After has it until the timer is set
-	defer t.mu.Unlock()
-	if t.stopped {
+// begin reports whether the function of a timer that fired may run: not if the timer or the set
+// was stopped meanwhile.
+func (s *Set) begin(t *Timer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, waits := s.waiting[t]; !waits {
 		return false
 	}
-	delete(t.waiting, *timer)
-	t.running.Add(1)
+	delete(s.waiting, t)
+	s.running.Add(1)
 	return true
 }
 
 // Stop ends the functions that have not begun, and waits for the others.
-func (t *Set) Stop() {
-	t.mu.Lock()
-	t.stopped = true
-	for timer := range t.waiting {
-		timer.Stop()
+func (s *Set) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	for t := range s.waiting {
+		t.timer.Stop()
 	}
-	t.waiting = nil
-	t.mu.Unlock()
-	t.running.Wait()
+	s.waiting = nil
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// Stop prevents the call, unless it has begun. It does not wait.
+func (t *Timer) Stop() {
+	t.set.mu.Lock()
+	defer t.set.mu.Unlock()
+	if _, waits := t.set.waiting[t]; waits {
+		delete(t.set.waiting, t)
+		t.timer.Stop()
+	}
 }

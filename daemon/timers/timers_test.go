@@ -30,3 +30,29 @@ func TestStop(t *testing.T) {
 		}
 	})
 }
+
+// A timer that was stopped, before or after it is due, runs nothing, and the set forgets it.
+func TestStoppedTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Set
+		ran := 0
+		s.After(time.Second, func() { ran++ }).Stop()
+		done := s.After(time.Second, func() { ran++ })
+		if n := s.count(); n != 1 {
+			t.Errorf("%d timers wait, want 1", n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if done.Stop(); ran != 1 || s.count() != 0 {
+			t.Errorf("%d ran and %d wait, want 1 and none", ran, s.count())
+		}
+		s.Stop()
+		s.After(time.Second, func() { ran++ }).Stop()
+	})
+}
+
+func (s *Set) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}

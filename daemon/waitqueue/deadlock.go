@@ -149,7 +149,7 @@ func (s *search) from(w *Waiter) (path []WaitsFor, found bool) {
 	for _, name := range w.Names {
 		for ahead, reason := range s.newBlockers(w, name) {
 			if path, found = s.through(w, ahead); found {
-				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.granted, reason}), true
+				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.isGranted(), reason}), true
 			}
 		}
 	}
@@ -184,13 +184,13 @@ func (s *search) through(w, ahead *Waiter) (path []WaitsFor, found bool) {
 func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockReason] {
 	queue := s.q.names[name]
 	full := w.slotsTaken(queue)
-	if w.Kind.Slots > 0 && !full {
+	if w.mode().Slots > 0 && !full {
 		return w.blockers(queue)
 	}
 	return func(yield func(*Waiter, blockReason) bool) {
 		p := s.progressOf(name)
 		next := &p.visited
-		if w.Kind.Shared {
+		if w.mode().Shared {
 			next, p.visitedUnshared = &p.visitedUnshared, max(p.visitedUnshared, p.visited)
 		}
 		for i, ahead := queue.next(*next, w); ahead != nil; i, ahead = queue.next(*next, w) {
@@ -205,5 +205,5 @@ func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockRea
 // endsByItself tells whether ahead holds a lease that ends by time alone. What the joining
 // owner itself has of the names that it wants is such a lease: one that was lost.
 func (s *search) endsByItself(ahead *Waiter) bool {
-	return ahead.granted && ahead.lease().EndsByItself() || ahead.participant == s.own && Overlap(ahead, s.joining)
+	return ahead.isGranted() && ahead.lease().EndsByItself() || ahead.participant == s.own && Overlap(ahead, s.joining)
 }

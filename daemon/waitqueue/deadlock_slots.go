@@ -75,7 +75,7 @@ func (s *search) staysBlocked(w *Waiter, p *participant, stuck map[*participant]
 			if ahead.participant == p {
 				continue // its own lease, which was lost: see endsByItself
 			}
-			if taken++; reason == conflicting || taken == w.Kind.Slots {
+			if taken++; reason == conflicting || taken == w.mode().Slots {
 				return true
 			}
 		}
@@ -91,14 +91,14 @@ func (s *search) stuckBlockers(w *Waiter, name string, stuck map[*participant]bo
 	return func(yield func(*Waiter, blockReason) bool) {
 		p := s.progressOf(name)
 		first := &p.free
-		if w.Kind.Shared {
+		if w.mode().Shared {
 			first, p.freeUnshared = &p.freeUnshared, max(p.freeUnshared, p.free)
 		}
 		allFree := true // so far
 		for i, ahead := queue.next(*first, w); ahead != nil; i, ahead = queue.next(i+1, w) {
 			reason, blocked := w.blockedBy(ahead, full)
 			switch {
-			case !stuck[ahead.participant], s.endsByItself(ahead), w.Kind.Shared && !blocked:
+			case !stuck[ahead.participant], s.endsByItself(ahead), w.mode().Shared && !blocked:
 				if allFree {
 					*first = i + 1
 				}

@@ -52,22 +52,44 @@ func (q *Queue) SetStreak(w *Waiter, s Streak) {
 }
 
 // ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w.
-// The caller must then call Deliver or Unclaim. It returns nil if there is no such waiter.
-func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
+// With those that do not wait (impatient) or without them. The caller must then call Deliver or
+// Unclaim. It returns nil if there is no such waiter.
+func (q *Queue) ClaimNext(w *Waiter, s Streak, impatient bool) *Waiter {
 	q.lock(w)
 	defer q.unlock(w)
 	next := q.onlyNext(w)
-	if next == nil || !next.isBlocked() || next.withdrawn || !slices.Equal(next.Names, w.Names) || !next.Kind.Exclusive() {
+	if next == nil || next.isReady || !next.Patient && !impatient || next.withdrawn || !slices.Equal(next.Names, w.Names) || !next.mode().Exclusive() {
 		return nil
 	}
 	next.isReady, next.streak = true, s
 	return next
 }
 
+// HasOther reports whether another waiter or holder of this host is in a queue of w.
+func (q *Queue) HasOther(w *Waiter) bool {
+	q.lock(w)
+	defer q.unlock(w)
+	for _, name := range w.Names {
+		if _, second := q.names[name].firstTwo(); second != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// HasFollower reports whether the waiter directly behind w, in the queue of its first name, wants
+// exactly the same names, exclusively like w.
+func (q *Queue) HasFollower(w *Waiter) bool {
+	q.lock(w)
+	defer q.unlock(w)
+	next := q.names[w.Names[0]].following(w)
+	return next != nil && next.Patient && w.mode().Exclusive() && next.mode().Exclusive() && slices.Equal(next.Names, w.Names)
+}
+
 // onlyNext returns the waiter directly behind w in all of its queues, if w is exclusive and
 // the first in all of them. It requires q.mu.
 func (q *Queue) onlyNext(w *Waiter) (next *Waiter) {
-	if !w.Kind.Exclusive() {
+	if !w.mode().Exclusive() {
 		return nil
 	}
 	for _, name := range w.Names {

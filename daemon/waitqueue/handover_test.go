@@ -9,12 +9,12 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestRow: others are let go first when a row was long enough, and where nobody said
-// that he waits only after a much longer one.
-func TestRow(t *testing.T) {
+// A host lets others go first when its streak was long enough. If no other host said that it waits,
+// the streak may be much longer.
+func TestStreakYields(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
-		row          Streak
+		streak       Streak
 		granted, now time.Duration
 		wanted       bool
 		want         Streak
@@ -29,28 +29,29 @@ func TestRow(t *testing.T) {
 		{Streak{Grants: 15, Started: 1000 * ms}, 1015 * ms, 1016 * ms, false, Streak{Grants: 16, Started: 1000 * ms}},
 		{Streak{Yields: true}, 2000 * ms, 2001 * ms, true, Streak{Grants: 1, Started: 2000 * ms}},
 	} {
-		if got := test.row.Next(test.granted, test.wanted, test.now); got != test.want {
-			t.Errorf("%+v after a grant at %v, now %v, wanted %v: %+v, want %+v", test.row, test.granted, test.now, test.wanted, got, test.want)
+		if got := test.streak.Next(test.granted, test.wanted, test.now); got != test.want {
+			t.Errorf("%+v after a grant at %v, now %v, wanted %v: %+v, want %+v", test.streak, test.granted, test.now, test.wanted, got, test.want)
 		}
 	}
 }
 
-// TestQueuePromises: to whom a lock is handed over.
-func TestQueuePromises(t *testing.T) {
+// A lock is handed over to the next waiter if it wants exactly the same names, and nobody else
+// waits for one of them before it.
+func TestClaimNext(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		holder *Waiter
-		line   []*Waiter // behind it
-		want   int       // index in line; -1: nobody
+		behind []*Waiter
+		want   int // index in behind; -1: no waiter
 	}{
 		{"the next", newWaiter("a"), []*Waiter{newWaiter("a"), newWaiter("a")}, 0},
 		{"the same names", newWaiter("a", "b"), []*Waiter{newWaiter("a", "b")}, 0},
-		{"nobody is there", newWaiter("a"), nil, -1},
+		{"no waiter", newWaiter("a"), nil, -1},
 		{"more names", newWaiter("a"), []*Waiter{newWaiter("a", "b"), newWaiter("a")}, -1},
 		{"fewer names", newWaiter("a", "b"), []*Waiter{newWaiter("a")}, -1},
 		{"names in another order", newWaiter("a", "b"), []*Waiter{newWaiter("b", "a")}, -1},
-		{"somebody between in one line", newWaiter("a", "b"), []*Waiter{newWaiter("b"), newWaiter("a", "b")}, -1},
-		{"somebody between in the other one", newWaiter("a", "b"), []*Waiter{newWaiter("a"), newWaiter("a", "b")}, -1},
+		{"a waiter between in one queue", newWaiter("a", "b"), []*Waiter{newWaiter("b"), newWaiter("a", "b")}, -1},
+		{"a waiter between in the other queue", newWaiter("a", "b"), []*Waiter{newWaiter("a"), newWaiter("a", "b")}, -1},
 		{"a reader", newWaiter("a"), []*Waiter{newWaiterOf(reader, "a")}, -1},
 		{"of a reader", newWaiterOf(reader, "a"), []*Waiter{newWaiter("a")}, -1},
 		{"of a slot", newWaiterOf(Kind{Slots: 2}, "a"), []*Waiter{newWaiter("a")}, -1},
@@ -58,21 +59,52 @@ func TestQueuePromises(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			q := New()
 			q.Join(test.holder)
-			for i, p := range test.line {
+			for i, p := range test.behind {
 				p.Patient, p.Owner = true, Owner{Name: fmt.Sprint(i)}
 				q.Join(p)
 			}
-			got := q.ClaimNext(test.holder, Streak{Grants: 7})
-			if slices.Index(test.line, got) != test.want {
-				t.Fatalf("promised to place %d, want %d", slices.Index(test.line, got), test.want)
+			got := q.ClaimNext(test.holder, Streak{Grants: 7}, false)
+			if slices.Index(test.behind, got) != test.want {
+				t.Fatalf("claimed waiter %d, want %d", slices.Index(test.behind, got), test.want)
 			}
 			if got != nil && got.streak.Grants != 7 {
-				t.Errorf("it goes on with the row %+v", got.streak)
+				t.Errorf("it continues the streak %+v", got.streak)
 			}
-			if again := q.ClaimNext(test.holder, Streak{}); again != nil {
-				t.Error("promised twice")
+			if again := q.ClaimNext(test.holder, Streak{}, false); again != nil {
+				t.Error("claimed twice")
 			}
 		})
+	}
+}
+
+// A waiter has a follower if the one directly behind it wants the same, and waits for it.
+func TestHasFollower(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		w, behind *Waiter
+		patient   bool
+		want      bool
+	}{
+		{"the same name", newWaiter("a"), newWaiter("a"), true, true},
+		{"the same names", newWaiter("a", "b"), newWaiter("a", "b"), true, true},
+		{"other names", newWaiter("a"), newWaiter("a", "b"), true, false},
+		{"a reader", newWaiter("a"), newWaiterOf(reader, "a"), true, false},
+		{"a TRY", newWaiter("a"), newWaiter("a"), false, false},
+		{"no waiter", newWaiter("a"), newWaiter("b"), true, false},
+	} {
+		q, gone := New(), newWaiter("a")
+		test.w.Patient, gone.Patient, test.behind.Patient = true, true, test.patient
+		test.w.Owner, gone.Owner, test.behind.Owner = Owner{Name: "w"}, Owner{Name: "gone"}, Owner{Name: "behind"}
+		for _, w := range []*Waiter{test.w, gone, test.behind} {
+			q.Join(w)
+		}
+		q.Leave(gone, nil) // one that has left is not looked at
+		if got := q.HasFollower(test.w); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+		if q.HasFollower(test.behind) {
+			t.Errorf("%s: the last one has a follower", test.name)
+		}
 	}
 }
 
@@ -102,11 +134,11 @@ func (play *handOverPlay) owned(by string) {
 
 // giver is what the goroutine that gives back does.
 func (play *handOverPlay) giver() []func() {
-	var promised *Waiter
+	var claimed *Waiter
 	return []func(){
-		func() { promised = play.q.ClaimNext(play.holder, Streak{}) },
+		func() { claimed = play.q.ClaimNext(play.holder, Streak{}, false) },
 		func() {
-			if promised != nil && !play.q.Deliver(promised, play.begun) {
+			if claimed != nil && !play.q.Deliver(claimed, play.begun) {
 				play.owned("the giver")
 			}
 		},
@@ -207,7 +239,7 @@ func TestBegunIsTakenOnce(t *testing.T) {
 func TestPromiseTakenBack(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		play := newHandOverPlay()
-		q, next := play.q, play.q.ClaimNext(play.holder, Streak{})
+		q, next := play.q, play.q.ClaimNext(play.holder, Streak{}, false)
 		if gone {
 			q.Leave(play.holder, nil)
 		}

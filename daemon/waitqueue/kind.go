@@ -47,7 +47,7 @@ func (w *Waiter) blockers(queue *nameQueue) iter.Seq2[*Waiter, blockReason] {
 // blockedBy tells whether ahead, which is before w, blocks it; full: all slots are taken.
 func (w *Waiter) blockedBy(ahead *Waiter, full bool) (reason blockReason, blocked bool) {
 	switch {
-	case ahead.Kind != w.Kind, w.Kind.Exclusive():
+	case ahead.mode() != w.mode(), w.mode().Exclusive():
 		return conflicting, true
 	case full:
 		return slotsFull, true
@@ -57,7 +57,7 @@ func (w *Waiter) blockedBy(ahead *Waiter, full bool) (reason blockReason, blocke
 
 // firstBlocker returns the first of the blockers, or nil.
 func (w *Waiter) firstBlocker(queue *nameQueue) (first *Waiter) {
-	if w.Kind.Shared { // thousands of readers may be before it
+	if w.mode().Shared { // thousands of readers may be before it
 		if queue != nil && queue.firstUnshared != nil && queue.firstUnshared.number < w.number {
 			return queue.firstUnshared
 		}
@@ -72,7 +72,7 @@ func (w *Waiter) firstBlocker(queue *nameQueue) (first *Waiter) {
 
 // slotsTaken tells whether the waiters before w hold or want all slots.
 func (w *Waiter) slotsTaken(queue *nameQueue) bool {
-	return w.Kind.Slots > 0 && w.slotsAhead(queue) >= int(w.Kind.Slots)
+	return w.mode().Slots > 0 && w.slotsAhead(queue) >= int(w.mode().Slots)
 }
 
 // slotsAhead counts the waiters before w that hold or want a slot: they are served first.
@@ -81,7 +81,7 @@ func (w *Waiter) slotsAhead(queue *nameQueue) (n int) {
 		if ahead == w {
 			break
 		}
-		if ahead.Kind == w.Kind {
+		if ahead.mode() == w.mode() {
 			n++
 		}
 	}
@@ -90,7 +90,7 @@ func (w *Waiter) slotsAhead(queue *nameQueue) (n int) {
 
 // covers tells whether behind waits for everything that ahead waits for.
 func covers(behind, ahead *Waiter) bool {
-	if !behind.Kind.Exclusive() && behind.Kind != ahead.Kind {
+	if !behind.mode().Exclusive() && behind.mode() != ahead.mode() {
 		return false // a reader does not wait for other readers
 	}
 	for _, name := range ahead.Names {

@@ -23,14 +23,21 @@ type entry struct {
 
 func (q *nameQueue) append(w *Waiter) {
 	q.entries = append(q.entries, entry{w.number, w})
-	if q.firstUnshared == nil && !w.Kind.Shared {
+	if q.firstUnshared == nil && !w.mode().Shared {
 		q.firstUnshared = w
+	}
+}
+
+// noteShared records that w is a reader now.
+func (q *nameQueue) noteShared(w *Waiter) {
+	if q != nil && q.firstUnshared == w {
+		q.firstUnshared = q.firstUnsharedFrom(0)
 	}
 }
 
 // remove has no effect if w is not in the queue.
 func (q *nameQueue) remove(w *Waiter) {
-	i, found := slices.BinarySearchFunc(q.entries, w.number, func(e entry, number uint64) int { return cmp.Compare(e.number, number) })
+	i, found := slices.BinarySearchFunc(q.entries, w.number, byNumber)
 	if !found || q.entries[i].waiter != w {
 		return
 	}
@@ -62,7 +69,7 @@ func (q *nameQueue) trim() {
 // firstUnsharedFrom returns the first waiter from index i on that is no reader, or nil.
 func (q *nameQueue) firstUnsharedFrom(i int) *Waiter {
 	for _, e := range q.entries[i:] {
-		if e.waiter != nil && !e.waiter.Kind.Shared {
+		if e.waiter != nil && !e.waiter.mode().Shared {
 			return e.waiter
 		}
 	}
@@ -110,6 +117,25 @@ func (q *nameQueue) next(i int, before *Waiter) (int, *Waiter) {
 	}
 	return i, nil
 }
+
+// following returns the waiter directly behind w, or nil.
+func (q *nameQueue) following(w *Waiter) *Waiter {
+	if q == nil {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(q.entries, w.number, byNumber)
+	if found {
+		i++
+	}
+	for _, e := range q.entries[i:] {
+		if e.waiter != nil {
+			return e.waiter
+		}
+	}
+	return nil
+}
+
+func byNumber(e entry, number uint64) int { return cmp.Compare(e.number, number) }
 
 // firstTwo returns the first two waiters; nil if there are fewer.
 func (q *nameQueue) firstTwo() (first, second *Waiter) {

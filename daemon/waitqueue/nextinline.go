@@ -28,10 +28,10 @@ func (q *Queue) isNextInLine(w *Waiter) bool {
 	shared := false
 	for _, name := range w.Names {
 		for ahead := range w.blockers(q.names[name]) {
-			if !ahead.granted {
+			if !ahead.isGranted() {
 				return false
 			}
-			shared = shared || ahead.Kind.Shared
+			shared = shared || ahead.mode().Shared
 		}
 	}
 	return shared

@@ -10,6 +10,7 @@ import (
 type Obstacle struct {
 	Holder   *Waiter   // a holder of this host; or nil
 	Lease    Lease     // of the Holder
+	Kind     Kind      // how it holds the lock now
 	Failure  error     // how the attempt of the first one before it failed on the nodes; or nil
 	Waiter   *Waiter   // the one before it, which does not hold the lock either; or nil
 	Blockage *Blockage // what the Waiter itself waits for on this host; nil: it is asking the nodes
@@ -31,8 +32,8 @@ func (q *Queue) Obstacle(w *Waiter) Obstacle {
 	switch {
 	case first == nil:
 		return Obstacle{Failure: w.failure}
-	case first.granted:
-		return Obstacle{Holder: first, Lease: first.lease()}
+	case first.isGranted():
+		return Obstacle{Holder: first, Lease: first.lease(), Kind: first.mode()}
 	case first.failure != nil && (covers(w, first) || !errors.Is(first.failure, redlock.ErrHeld)): // w would fail likewise
 		return Obstacle{Failure: first.failure}
 	}
@@ -45,9 +46,9 @@ func (q *Queue) blockageOf(first, w *Waiter) *Blockage {
 	if first.isReady || by == nil {
 		return nil
 	}
-	held := by.granted
+	held := by.isGranted()
 	return &Blockage{
 		Name: name, Requester: by.Requester, Held: held,
-		Together: held && w.Kind.Shared && by.Kind == w.Kind && Overlap(by, w),
+		Together: held && w.mode().Shared && by.mode() == w.mode() && Overlap(by, w),
 	}
 }

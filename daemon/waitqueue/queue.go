@@ -72,7 +72,7 @@ func (q *Queue) Join(w *Waiter) error {
 	if !w.isReady {
 		w.ready = make(chan struct{})
 	}
-	if !w.isReady && w.Kind.Exclusive() {
+	if !w.isReady && w.mode().Exclusive() {
 		w.nextInLine = make(chan struct{})
 	}
 	q.append(w)
@@ -129,8 +129,28 @@ func (q *Queue) Leave(w *Waiter, failure error) {
 			switch {
 			case visited.first(next) && q.makeReadyIfFree(next):
 				next.streak = w.streak
-			case !next.Kind.Shared:
+			case !next.mode().Shared:
 				break waiters // nobody overtakes it
+			}
+		}
+	}
+	q.notifyNextInLine(w.Names)
+}
+
+// Downgrade records that w, which held its lock exclusively, shares it, and makes ready the
+// readers that it alone blocked.
+func (q *Queue) Downgrade(w *Waiter) {
+	q.lock(w)
+	defer q.unlock(w)
+	w.grant = isShared
+	for _, name := range w.Names {
+		q.names[name].noteShared(w)
+	}
+	visited := newVisited(w.Names)
+	for _, name := range w.Names {
+		for next := range q.names[name].all() {
+			if !next.isReady && !(visited.first(next) && q.makeReadyIfFree(next)) && !next.mode().Shared {
+				break // nobody overtakes it
 			}
 		}
 	}
@@ -219,7 +239,7 @@ func (q *Queue) LastFailure(w *Waiter) error {
 func (q *Queue) Granted(w *Waiter, lease Lease) {
 	q.lock(w)
 	defer q.unlock(w)
-	w.client, w.granted, w.failure = lease, true, nil
+	w.client, w.grant, w.failure = lease, isGranted, nil
 	q.waiters.remove(w)
 	q.notifyNextInLine(w.Names)
 }
@@ -228,7 +248,7 @@ func (q *Queue) Granted(w *Waiter, lease Lease) {
 func (q *Queue) Restore(w *Waiter, lease Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.client, w.granted, w.isReady = lease, true, true
+	w.client, w.grant, w.isReady = lease, isGranted, true
 	q.number(w)
 	q.append(w)
 }

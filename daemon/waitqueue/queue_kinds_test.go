@@ -187,3 +187,32 @@ func randomWaiterOf(random *rand.Rand) *Waiter {
 	}
 	return p
 }
+
+// A holder that becomes a reader lets the readers directly behind it go on, and nobody overtakes
+// a writer that waits.
+func TestQueueDowngrade(t *testing.T) {
+	writer := Kind{}
+	for _, test := range []struct {
+		kinds []Kind
+		want  string
+	}{
+		{[]Kind{writer, reader, reader}, "111"},
+		{[]Kind{writer, reader, writer, reader}, "1100"},
+		{[]Kind{writer, writer, reader}, "100"},
+		{[]Kind{writer, three}, "10"},
+	} {
+		q := New()
+		all := line(q, test.kinds...)
+		q.Granted(all[0], nil)
+		q.Downgrade(all[0])
+		if got := readyOf(all); got != test.want {
+			t.Errorf("%v: ready are %s, want %s", test.kinds, got, test.want)
+		}
+		if late := newWaiterOf(reader, "a"); q.Join(late) == nil && isReady(late) != (test.want == "111") {
+			t.Errorf("%v: a late reader is ready: %v", test.kinds, isReady(late))
+		}
+		for _, w := range all {
+			q.Leave(w, nil)
+		}
+	}
+}

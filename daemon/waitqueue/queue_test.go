@@ -135,9 +135,9 @@ func TestQueueLeaveTwice(t *testing.T) {
 	}
 }
 
-// Who comes next goes on with the row of this host, and lets other hosts go first where it
-// was long enough. Where one of those was met it is over, by nothing else.
-func TestQueueRowGoesOn(t *testing.T) {
+// The next waiter continues the streak of this host, and lets other hosts go first if it was long
+// enough. Only an attempt that found the lock held by another host ends the streak.
+func TestStreakContinues(t *testing.T) {
 	q := New()
 	first, second, third := newWaiter("a"), newWaiter("a"), newWaiter("a")
 	for _, p := range []*Waiter{first, second, third} {
@@ -146,16 +146,16 @@ func TestQueueRowGoesOn(t *testing.T) {
 	q.SetStreak(first, Streak{Yields: true})
 	q.Leave(first, nil)
 	if _, yields := q.TakeAttempt(second); !yields || q.Streak(third) != (Streak{}) {
-		t.Errorf("the next one yields: %v, and the one behind has the row %+v; want that the next yields", yields, q.Streak(third))
+		t.Errorf("the next one yields: %v, and the one behind has the streak %+v; want that the next yields", yields, q.Streak(third))
 	}
 	q.SetStreak(second, Streak{Grants: 7})
 	q.NoteFailure(second, &redlock.NoQuorumError{})
 	if got := q.Streak(second); got.Grants != 7 {
-		t.Errorf("met no quorum: the row %+v, want that it goes on", got)
+		t.Errorf("met no quorum: the streak %+v, want that it continues", got)
 	}
 	q.NoteFailure(second, &redlock.HeldError{})
 	if got := q.Streak(second); got != (Streak{}) {
-		t.Errorf("met another host: the row %+v, want that it is over", got)
+		t.Errorf("met another host: the streak %+v, want that it is over", got)
 	}
 }
 

@@ -79,10 +79,10 @@ type Waiter struct {
 	streak      Streak                  // that its lease would continue
 	participant *participant            // nil while it neither waits nor is waited for
 	failure     error                   // of its last attempt on the nodes, or of the one before it in the queue
-	Kind        Kind                    // does not change
+	Kind        Kind                    // what it asked for; does not change
 	Patient     bool                    // it waits if it is not ready at once; does not change
 	isReady     bool
-	granted     bool
+	grant       grantState
 	withdrawn   bool // it takes no attempt any more
 }
 
@@ -95,6 +95,25 @@ func (w *Waiter) Init(names []string, kind Kind, patient bool, requester *Reques
 		w.Names = slices.Clone(names)
 	}
 	w.Kind, w.Patient, w.Requester, w.client = kind, patient, requester, attempts
+}
+
+// grantState is whether a Waiter was granted its lock.
+type grantState uint8
+
+const (
+	notGranted grantState = iota
+	isGranted
+	isShared // it was granted exclusively, and the holder made it shared
+)
+
+func (w *Waiter) isGranted() bool { return w.grant != notGranted }
+
+// mode returns how w holds its lock, or wants to. It requires q.mu.
+func (w *Waiter) mode() Kind {
+	if w.grant == isShared {
+		return Kind{Shared: true}
+	}
+	return w.Kind
 }
 
 // Label returns the names for people.

@@ -70,7 +70,7 @@ func startFake(t testing.TB, set func(*fakeDaemon)) *fakeDaemon {
 		if err := d.Shutdown(ctx, nil); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
-		if err := <-served; err != nil {
+		if err := await(t, served, "Serve to return"); err != nil {
 			t.Errorf("Serve: %v", err)
 		}
 		l.Close()

@@ -100,6 +100,7 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 	empty := s.stop(bye)
 	select {
 	case <-empty:
+		s.waitForWorkers()
 		return nil
 	case <-ctx.Done():
 	}
@@ -107,6 +108,17 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 		c.cutOff(ErrShutdown)
 	}
 	return ctx.Err()
+}
+
+// waitForWorkers waits for the workers once no connection is left. After a freeze they may still
+// run Works of frozen connections.
+func (s *Server) waitForWorkers() {
+	s.mu.Lock()
+	frozen := s.freezing != nil
+	s.mu.Unlock()
+	if !frozen {
+		s.workers.wait()
+	}
 }
 
 // stop starts to stop the server. The channel is closed when no connection is left.

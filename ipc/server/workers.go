@@ -15,6 +15,8 @@ type workers[J workerJob] struct {
 	mu    sync.Mutex
 	idle  []chan J // each has room for one job; the last used is last: its stack is in the cache
 	ended bool     // no goroutine is kept any longer
+
+	running sync.WaitGroup // the goroutines; wait waits for them
 }
 
 // workerJob is what a pool runs.
@@ -31,7 +33,7 @@ func (ws *workers[J]) run(j J) {
 	w := ws.takeIdle()
 	if w == nil {
 		w = make(chan J, 1)
-		go ws.serve(w)
+		ws.running.Go(func() { ws.serve(w) })
 	}
 	w <- j
 }
@@ -78,6 +80,13 @@ func (ws *workers[J]) end() {
 	ws.ended = true
 	ws.mu.Unlock()
 	ws.release()
+}
+
+// wait ends all idle workers, and waits for all workers. All jobs must have ended, and none may be
+// run any more.
+func (ws *workers[J]) wait() {
+	ws.end()
+	ws.running.Wait()
 }
 
 // release ends all idle workers. The server calls it when no connection is left. If a new

@@ -1,8 +1,12 @@
 package server
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 )
@@ -42,5 +46,26 @@ func wantIdle(t *testing.T, d *fakeDaemon, want int) {
 	defer d.workers.mu.Unlock()
 	if got := len(d.workers.idle); got != want {
 		t.Errorf("%d workers are idle, want %d", got, want)
+	}
+}
+
+// Shutdown returns when the workers have returned, too.
+func TestShutdownWaitsForWorkers(t *testing.T) {
+	stacks := make([]byte, 1<<20)
+	for range 50 {
+		d := newFake()
+		nc, _ := pipeFake(d)
+		say(t, nc, "WHO x\n") // answered by a worker
+		in := bufio.NewReader(nc)
+		for line := ""; !strings.HasPrefix(line, "OK"); {
+			line, _ = in.ReadString('\n')
+		}
+		go io.Copy(io.Discard, in) // ends with the connection
+		if err := d.Shutdown(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if all := stacks[:runtime.Stack(stacks, true)]; bytes.Contains(all, []byte("server.(*workers")) {
+			t.Fatalf("a worker is left:\n%s", all)
+		}
 	}
 }

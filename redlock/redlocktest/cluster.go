@@ -53,7 +53,7 @@ func (c *Cluster) KeepForCron(tb testing.TB, key string) {
 	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
 	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
 	for _, s := range c.Servers {
-		for _, command := range [][]string{{"HSET", NodeKey, "keeps", until}, {"SET", key + simredis.KeptFor, mark, "PX", minute}} {
+		for _, command := range [][]string{{"HSET", NodeKey, "keeps", until}, {"SET", key + simredis.ReservationKey, mark, "PX", minute}} {
 			if reply, err := s.Do(command...); err != nil || reply.Err != nil {
 				tb.Fatal(err, reply.Err)
 			}

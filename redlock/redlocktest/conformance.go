@@ -48,7 +48,7 @@ const (
 // Conformance checks that a node answers as package redlock relies on, command by command
 // and script by script. It also checks that the node fails as expected.
 func Conformance(t *testing.T, target Target) {
-	for _, c := range slices.Concat(commandCases, scriptCases, sharedCases, waitCases, trackingCases, connectionCases) {
+	for _, c := range slices.Concat(commandCases, scriptCases, scanCases, sharedCases, waitCases, trackingCases, connectionCases) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, feature := range c.needs {
 				if target.Lacks(feature) {

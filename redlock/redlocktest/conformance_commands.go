@@ -1,6 +1,8 @@
 package redlocktest
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,12 +90,15 @@ func checkInfo(p *probe) {
 // a node may vote at all.
 func checkInfoSections(p *probe) {
 	want := map[string]string{
-		"redis_mode": "standalone", "maxmemory": "0", "maxmemory_policy": "noeviction",
+		"maxmemory": "0", "maxmemory_policy": "noeviction",
 		"loading": "0", "aof_enabled": "0", "aof_last_write_status": "ok",
 		"aof_last_bgrewrite_status": "ok", "aof_rewrite_in_progress": "0", "aof_rewrite_scheduled": "0",
 		"role": "master", "connected_slaves": "0", "cluster_enabled": "0",
 	}
 	got := p.do("INFO", "SERVER", "memory", "persistence", "Replication", "cluster").Str
+	if mode := infoLine(got, "redis_mode") + infoLine(got, "server_mode"); mode != "standalone" { // Valkey has the second
+		p.Errorf("INFO: redis_mode or server_mode is %q, want standalone", mode)
+	}
 	for key, value := range want {
 		if infoLine(got, key) != value {
 			p.Errorf("INFO: %s is %q, want %q", key, infoLine(got, key), value)
@@ -265,4 +270,83 @@ func checkGroup(p *probe) {
 			p.Errorf("command %d of the group, %q\n got %s\nwant %s", i, commands[i], show(got), show(want[i]))
 		}
 	}
+}
+
+var scanCases = []conformanceCase{
+	{"scan", nil, checkScan},
+	{"describe", nil, checkDescribe},
+}
+
+func opScan(cursor, pattern string) scriptOp {
+	return scriptOp{letter: "y", key: NodeKey, args: []string{cursor, pattern, "10"}}
+}
+
+func opDescribe(key string) scriptOp { return scriptOp{letter: "o", key: key} }
+
+// checkScan checks that the pages together have each key that matches, and end.
+func checkScan(p *probe) {
+	p.admit()
+	var want []string
+	for i := range 100 {
+		want = append(want, fmt.Sprintf("k:%02d", i))
+		p.expect(text("OK"), "SET", want[i], "v", "PX", minute)
+	}
+	p.expect(text("OK"), "SET", "other", "v", "PX", minute)
+	got, cursor := map[string]bool{}, "0"
+	for range 1000 {
+		page := p.vote(p.ballot(opScan(cursor, "k:*")))
+		if len(page.Array) != 2 {
+			p.Fatalf("a page is %s, want a cursor and keys", show(page))
+		}
+		for _, key := range page.Array[1].Array {
+			got[key.Str] = true
+		}
+		if cursor = page.Array[0].Str; cursor == "0" {
+			break
+		}
+	}
+	keys := make([]string, 0, len(got))
+	for key := range got {
+		keys = append(keys, key)
+	}
+	if slices.Sort(keys); cursor != "0" || !slices.Equal(keys, want) {
+		p.Errorf("scan: got %q and cursor %s, want %q and the end", keys, cursor, want)
+	}
+	p.expectVote(failed("ERR"), p.ballot(opScan("x", "k:*")))
+}
+
+// checkDescribe checks what is shown of locks that are free, held, waited for, shared and reserved.
+func checkDescribe(p *probe) {
+	describe := func(what string, want func(d []redlock.Reply) bool) {
+		p.Helper()
+		got := p.vote(p.ballot(opDescribe("k")))
+		if len(got.Array) != 4 || !want(got.Array) {
+			p.Errorf("%s: got %s", what, show(got))
+		}
+	}
+	p.admit()
+	p.expectVote(list(list(), number(0), text(""), text("")), p.ballot(opDescribe("k")))
+	p.vote(p.ballot(opAcquire("k", "mine", minute)))
+	describe("held", func(d []redlock.Reply) bool { return d[0].Array[0].Str == "mine" && d[1].Int == 0 })
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	describe("waited for", func(d []redlock.Reply) bool { return d[0].Array[0].Str == "mine" && d[1].Int == 1 })
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	for i := range 10 {
+		p.vote(p.ballot(opRead("k", fmt.Sprint("reader", i), minute)))
+	}
+	p.wait(opAcquire("k", "theirs", minute), "mark")
+	describe("ten share it, and a writer waits", func(d []redlock.Reply) bool {
+		return len(d[0].Array) == 22 && d[1].Int == 1 && d[2].Str == "mark"
+	})
+	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
+	p.vote(p.ballot(opRead("k", "one more", minute)))
+	describe("more share it", func(d []redlock.Reply) bool { return len(d[0].Array) == 2 })
+	p.do("DEL", "k", "k\x00m", "k\x00b", "k\x00w")
+	p.keep("mark")
+	describe("reserved", func(d []redlock.Reply) bool {
+		return len(d[0].Array) == 4 && d[0].Array[2].Str == "mark" && d[3].Str == "mark"
+	})
+	p.do("DEL", "k", "k\x00k")
+	p.expect(number(1), "LPUSH", "k", "v")
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opDescribe("k")))
 }

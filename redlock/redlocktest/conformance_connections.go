@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 var connectionCases = []conformanceCase{
 	{"CLIENT KILL breaks the other connection", []Feature{ClientID, ClientKill}, checkKill},
+	{"groups under way are answered in order", nil, checkPipeline},
+	{"a connection breaks with three groups under way", []Feature{Hanging, ClientID, ClientKill}, checkBreakUnderWay},
+	{"hung: groups under way are executed in order later", []Feature{Hanging}, checkHungUnderWay},
 	{"a closed connection fails", nil, checkClosed},
 	{"an ended context fails", nil, checkEndedContext},
 	{"down", nil, checkDown},
@@ -35,6 +39,105 @@ func checkKill(p *probe) {
 	p.expect(number(0), "CLIENT", "KILL", "ID", self)
 	p.expect(failed("ERR"), "CLIENT", "KILL", "ID", "0")
 	p.expect(text("PONG"), "PING")
+}
+
+// underWay is how many groups the cases below have under way.
+const underWay = 3
+
+// send sends a group without waiting for the replies.
+func (p *probe) send(group ...redlock.Command) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	if err := p.conn.Send(ctx, group); err != nil {
+		p.Fatalf("Send of %q: %v", group, err)
+	}
+}
+
+// receive waits for n replies to the oldest group.
+func (p *probe) receive(within time.Duration, n int) ([]redlock.Reply, error) {
+	ctx, cancel := context.WithTimeout(p.Context(), within)
+	defer cancel()
+	replies := make([]redlock.Reply, n)
+	return replies, p.conn.Receive(ctx, replies)
+}
+
+// checkPipeline has one goroutine send groups while another one receives.
+func checkPipeline(p *probe) {
+	const groups = 100
+	large := strings.Repeat("x", 20<<10) // more than a buffer of a driver
+	sent := make(chan string, groups)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(sent)
+		for i := range groups {
+			value := strconv.Itoa(i)
+			if i%10 == 3 {
+				value += large
+			}
+			p.send(redlock.Command{"SET", "k", value}, redlock.Command{"GET", "k"}, redlock.Command{"NONSENSE"})
+			sent <- value
+		}
+	})
+	for want := range sent {
+		replies, err := p.receive(patience, 3)
+		if err != nil {
+			p.Fatalf("Receive: %v", err)
+		}
+		if replies[0].Str != "OK" || replies[1].Str != want || replies[2].Err == nil {
+			p.Errorf("got %s, %s and %s, want OK, %.10q and an error", show(replies[0]), show(replies[1]), show(replies[2]), want)
+		}
+	}
+	wg.Wait()
+	p.expect(text("PONG"), "PING")
+}
+
+// checkBreakUnderWay kills a connection with three groups under way at a node that hangs:
+// none of them is answered.
+func checkBreakUnderWay(p *probe) {
+	lane := p.on(p.dial())
+	id := strconv.FormatInt(lane.do("CLIENT", "ID").Int, 10)
+	p.node.Hang()
+	p.send(redlock.Command{"CLIENT", "KILL", "ID", id}) // read first: it was connected first
+	for i := range underWay {
+		lane.send(redlock.Command{"SET", strconv.Itoa(i), "v"})
+	}
+	lane.conn.Close()
+	for range underWay {
+		if replies, err := lane.receive(patience, 1); err == nil {
+			p.Errorf("a group was answered after the connection was closed: %s", show(replies[0]))
+		}
+	}
+	p.node.Resume()
+	if _, err := p.receive(patience, 1); err != nil {
+		p.Fatal(err)
+	}
+	// The node may have read some groups before it ended the connection. Nothing comes later.
+	before := p.do("EXISTS", "0", "1", "2").Int
+	for range 10 {
+		p.expect(number(before), "EXISTS", "0", "1", "2")
+	}
+}
+
+func checkHungUnderWay(p *probe) {
+	lane := p.on(p.dial())
+	p.node.Hang()
+	for i := range underWay {
+		lane.send(redlock.Command{"SET", "k", strconv.Itoa(i)}, redlock.Command{"SET", "last", strconv.Itoa(i)})
+	}
+	begin := time.Now()
+	if _, err := lane.receive(deadline, 2); !errors.Is(err, context.DeadlineExceeded) {
+		p.Errorf("Receive from a hung node: got error %v, want %v", err, context.DeadlineExceeded)
+	}
+	p.expectInTime(begin)
+	if _, err := lane.receive(patience, 2); err == nil {
+		p.Error("a connection that was given up on answers")
+	}
+	p.node.Resume()
+	p.eventually("execution of what a hung node was sent", func() bool {
+		return p.do("GET", "last").Str == strconv.Itoa(underWay-1)
+	})
+	p.expect(text(strconv.Itoa(underWay-1)), "GET", "k")
 }
 
 func checkClosed(p *probe) {

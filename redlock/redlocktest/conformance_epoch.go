@@ -157,6 +157,28 @@ func checkForce(p *probe) {
 	p.eventually("the end of the note", func() bool { return p.vote(p.ballot(opExtend("k", "third", minute))).Int == 0 })
 }
 
+// checkNoteForced checks that a noted token stays, and is neither confirmed nor handed over.
+func checkNoteForced(p *probe) {
+	p.admit()
+	p.expectVote(number(0), p.ballot(opNoteForced("k", "mine", minute)))
+	p.expect(number(0), "EXISTS", "k")
+	p.expect(text("OK"), "SET", "k", "theirs", "PX", minute)
+	p.expectVote(number(0), p.ballot(opNoteForced("k", "mine", minute)))
+	p.expectVote(number(1), p.ballot(opNoteForced("k", "theirs", minute)))
+	p.expect(text("theirs"), "GET", "k")
+	p.expectVote(number(-1), p.ballot(opConfirm("k", "theirs", minute, 7)))
+	p.expectVote(number(1), p.ballot(opExtend("k", "theirs", minute)))
+	p.expectCounter("aa", 0)
+	p.expect(text("OK"), "SET", "k\x00b", "1", "PX", minute)
+	p.expectHeld("theirs", p.vote(p.ballot(opHandOver("k", "theirs", "next", minute))))
+	p.expect(number(0), "EXISTS", "k", "k\x00b") // its client released it, and others are woken
+	p.expectCounter("aa", 0)
+	p.expectVote(failed("ERR"), p.ballot(opNoteForced("k", "third", "0")))
+	p.expectVote(number(7), p.ballot(scriptOp{"s", "r", []string{"one", "redlockd:shared", minute}, recordText("aa", 7)}))
+	p.expectVote(number(1), p.ballot(opNoteForced("r", "one", minute)))
+	p.expectVote(number(0), p.ballot(opNoteForced("r", "two", minute)))
+}
+
 // checkCounters checks that a node shows its whole hash, for a node that lost its own.
 func checkCounters(p *probe) {
 	p.admit()

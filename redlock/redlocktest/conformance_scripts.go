@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 var scriptCases = []conformanceCase{
@@ -16,6 +17,10 @@ var scriptCases = []conformanceCase{
 	{"acquire after expiry", nil, checkAcquireExpired},
 	{"acquire too late", nil, checkAcquireLate},
 	{"extend", nil, checkExtend},
+	{"confirm", nil, checkConfirm},
+	{"retain", nil, checkRetain},
+	{"exchange", nil, checkExchange},
+	{"exchange of what was forced away", nil, checkExchangeForced},
 	{"release", nil, checkRelease},
 	{"who", nil, checkWho},
 	{"who is next", nil, checkWhoIsNext},
@@ -26,6 +31,7 @@ var scriptCases = []conformanceCase{
 	{"fence", nil, checkFence},
 	{"repair", nil, checkRepair},
 	{"force", nil, checkForce},
+	{"note of a force", nil, checkNoteForced},
 	{"counters", nil, checkCounters},
 	{"only the admitted incarnation votes", nil, checkEpoch},
 	{"the epoch is rewritten by one only", nil, checkRewrite},
@@ -50,14 +56,26 @@ const (
 type scriptOp struct {
 	letter, key string
 	args        []string
-	record      string // of a, n, s, h, f, p and q
+	record      string // of a, n, s, h, v, j, f, p and q
 }
 
 func opAcquire(key, token, ttl string) scriptOp {
-	return scriptOp{"A", key, []string{token, ttl}, recordText("aa", 1)}
+	return scriptOp{"a", key, []string{token, ttl}, recordText("aa", 1)}
 }
 func opExtend(key, token, ttl string) scriptOp {
-	return scriptOp{letter: "E", key: key, args: []string{token, ttl}}
+	return scriptOp{letter: "e", key: key, args: []string{token, ttl}}
+}
+func opDowngrade(key, token, ttl string) scriptOp {
+	return scriptOp{letter: "g", key: key, args: []string{token, ttl}}
+}
+func opExchange(key, old, token, ttl string) scriptOp {
+	return scriptOp{letter: "u", key: key, args: []string{old, token, ttl}}
+}
+func opConfirm(key, token, ttl string, fence int64) scriptOp {
+	return scriptOp{"v", key, []string{token, ttl}, recordText("aa", fence)}
+}
+func opRetain(key, token, ttl string, fence int64) scriptOp {
+	return scriptOp{"j", key, []string{token, ttl}, recordText("aa", fence)}
 }
 func opRelease(key, token string) scriptOp {
 	return scriptOp{letter: "r", key: key, args: []string{token}}
@@ -69,6 +87,10 @@ func opFence(key, token string, fence int64) scriptOp {
 }
 func opRepair(key, token, ttl string, fence int64) scriptOp {
 	return scriptOp{"p", key, []string{token, ttl}, recordText("aa", fence)}
+}
+
+func opNoteForced(key, token, ttl string) scriptOp {
+	return scriptOp{letter: "z", key: key, args: []string{token, ttl}}
 }
 
 func opForce(key, token, ttl string) scriptOp {
@@ -213,6 +235,124 @@ func checkExtend(p *probe) {
 	p.expect(number(-1), "PTTL", "k")
 }
 
+// checkRetain checks that RETAIN confirms, and that a client which is refused is told for a
+// moment, unless another client waits already, or another token holds the lock.
+func checkRetain(p *probe) {
+	p.admit()
+	refusals := []scriptOp{opAcquire("k", "theirs", minute), opRead("k", "theirs", minute), opHandOver("k", "old", "theirs", minute)}
+	want := func(what, kind string) {
+		p.Helper()
+		for _, o := range refusals {
+			shown := p.vote(p.ballot(o)).Array
+			if len(shown) != 2 && len(shown) != 4 || (len(shown) == 4) != (kind != "") || shown[len(shown)-2].Str != "mine" || shown[len(shown)-1].Int <= 0 {
+				p.Errorf("%s: %s shows %s", what, o.letter, show(redlock.Reply{Array: shown}))
+			} else if kind != "" && shown[0].Str != kind {
+				p.Errorf("%s: %s shows the kind %q, want %q", what, o.letter, shown[0].Str, kind)
+			}
+		}
+	}
+	p.expectVote(number(0), p.ballot(opRetain("k", "mine", minute, 9)))
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+	want("at first", "")
+	p.expectVote(number(1), p.ballot(opRetain("k", "mine", "120000", 9)))
+	p.expectTTL("k", 110*time.Second, 2*time.Minute)
+	p.expectCounter("aa", 9)
+	p.expect(text("OK"), "SET", "k\x00r", "mine", "PX", minute) // or else it ends while this looks
+	want("retained", simredis.KindRetained)
+	p.expectVote(number(0), p.ballot(opRetain("k", "theirs", "120000", 9)))
+	p.expectVote(number(1), p.ballot(opExchange("k", "mine", "new", minute)))
+	p.expectVote(number(1), p.ballot(opExchange("k", "new", "mine", minute)))
+	want("held by the same again", simredis.KindRetained)
+	p.expect(number(1), "DEL", "k\x00r")
+	p.wait(opAcquire("k", "theirs", minute), "waiter")
+	p.expectVote(number(2), p.ballot(opRetain("k", "mine", minute, 9)))
+	p.expect(number(0), "EXISTS", "k\x00r")
+	p.expectVote(number(1), p.ballot(opNoteForced("k", "mine", minute)))
+	p.expectVote(number(-1), p.ballot(opRetain("k", "mine", minute, 9)))
+}
+
+// checkExchange checks that EXCHANGE extends an exclusive lock as EXTEND does, whichever of the
+// two tokens holds it, and that the new one holds it then.
+func checkExchange(p *probe) {
+	p.admit()
+	p.expectVote(number(0), p.ballot(opExchange("k", "old", "new", minute)))
+	p.expect(number(0), "EXISTS", "k")
+	p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
+	p.wait(opAcquire("k", "theirs", minute), "waiter")
+
+	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "1000"))) // never shortens
+	p.expect(text("new"), "GET", "k")
+	p.expectTTL("k", 50*time.Second, time.Minute)
+	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "120000")))
+	p.expect(text("new"), "GET", "k")
+	p.expectTTL("k", 110*time.Second, 2*time.Minute)
+	p.expectBell(true, "an exchange")
+	p.expectCounter("aa", 1)
+	p.expectVote(number(0), p.ballot(opRelease("k", "old")))
+
+	p.expectVote(number(0), p.ballot(opExchange("k", "old", "theirs", "240000")))
+	p.expectVote(failed("ERR"), p.ballot(opExchange("k", "old", "new", "soon")))
+	p.expect(text("new"), "GET", "k")
+	p.expectTTL("k", 110*time.Second, 2*time.Minute)
+	p.expectVote(number(2), p.ballot(opRead("r", "old", minute)))
+	p.expectVote(number(0), p.ballot(opExchange("r", "old", "new", minute)))
+	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "another", p.never(), opExchange("k", "old", "new", minute)))
+}
+
+// checkExchangeForced checks that a token which FORCE has noted is not exchanged any more, and
+// that nothing comes back by an exchange.
+func checkExchangeForced(p *probe) {
+	p.admit()
+	for _, forced := range []string{"old", "new"} {
+		p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
+		p.expect(text("OK"), "SET", simredis.ForcedKey(forced), "1", "PX", minute)
+		p.expectVote(number(-1), p.ballot(opExchange("k", "old", "new", "120000")))
+		p.expect(text("old"), "GET", "k")
+		p.expectTTL("k", 50*time.Second, time.Minute)
+		p.expectVote(number(1), p.ballot(opForce("k", "old", minute)))
+		p.expectVote(number(-1), p.ballot(opExchange("k", "old", "new", minute)))
+		p.expect(number(0), "EXISTS", "k")
+		p.do("FLUSHALL")
+		p.admit()
+	}
+	p.expectVote(number(1), p.ballot(opAcquire("k", "new", minute)))
+	p.expect(text("OK"), "SET", simredis.ForcedKey("old"), "1", "PX", minute)
+	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "120000"))) // it was exchanged before
+	p.expectTTL("k", 110*time.Second, 2*time.Minute)
+}
+
+// checkConfirm checks that CONFIRM extends an exclusive lock as EXTEND does, raises the
+// counter, and tells whether another client waits.
+func checkConfirm(p *probe) {
+	p.admit()
+	p.expectVote(number(0), p.ballot(opConfirm("k", "mine", minute, 9)))
+	p.expect(number(0), "EXISTS", "k")
+	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
+
+	p.expectVote(number(1), p.ballot(opConfirm("k", "mine", "120000", 9)))
+	p.expectCounter("aa", 9)
+	p.expectTTL("k", 110*time.Second, 2*time.Minute)
+	p.wait(opAcquire("k", "theirs", minute), "waiter")
+	p.expectVote(number(2), p.ballot(opConfirm("k", "mine", "1000", 8))) // never shortens, nor lowers
+	p.expectTTL("k", 110*time.Second, 2*time.Minute)
+	p.expectBell(true, "a confirmation")
+	p.expectVote(number(0), p.ballot(opConfirm("k", "theirs", "240000", 10)))
+	p.expectVote(failed("ERR"), p.ballot(opConfirm("k", "mine", "soon", 10)))
+	p.expectVote(failed("FAR"), p.ballot(opConfirm("k", "mine", "240000", p.micros()+53*week)))
+	p.expectTTL("k", 110*time.Second, 2*time.Minute)
+	p.expectCounter("aa", 9)
+	p.expectVote(number(2), p.late(opConfirm("k", "mine", minute, 11))) // as EXTEND
+
+	p.expect(text("OK"), "SET", simredis.ForcedKey("mine"), "1", "PX", minute) // before the lock is deleted
+	p.expectVote(number(-1), p.ballot(opConfirm("k", "mine", "240000", 12)))
+	p.expectVote(number(1), p.ballot(opForce("k", "mine", minute)))
+	p.expectVote(number(-1), p.ballot(opConfirm("k", "mine", minute, 12)))
+	p.expectCounter("aa", 11)
+	p.expectVote(number(-12), p.ballot(opRead("k", "one", minute))) // a client waited a moment ago
+	p.expectVote(number(0), p.ballot(opConfirm("k", "one", minute, 13)))
+	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "another", p.never(), opConfirm("k", "one", minute, 13)))
+}
+
 func checkRelease(p *probe) {
 	p.admit()
 	p.expectVote(number(0), p.ballot(opRelease("k", "mine")))
@@ -260,28 +400,23 @@ func checkWhoIsNext(p *probe) {
 }
 
 // checkMany checks that operations of one call are executed in order, each on its key and
-// with its arguments. A refused operation does not affect the others. A ttl holds until
-// the next one.
+// with its arguments. A refused operation does not affect the others.
 func checkMany(p *probe) {
 	p.admit()
 	p.expect(list(), p.ballot()...)
 	p.expect(text("OK"), "SET", "b", "theirs")
-	plain := func(o scriptOp) scriptOp { // with the ttl of an earlier operation
-		o.letter, o.args = string(o.letter[0]+'a'-'A'), o.args[:1]
-		return o
-	}
 	p.expect(list(
 		number(1), list(text("theirs"), number(-1)), number(1), number(0),
 		list(), number(1), number(1), number(2), number(1), list(),
 	), p.ballot(
 		opAcquire("a", "mine", minute),
-		plain(opAcquire("b", "mine", "")),
+		opAcquire("b", "mine", minute),
 		opExtend("a", "mine", "120000"),
-		plain(opExtend("c", "mine", "")),
+		opExtend("c", "mine", "120000"),
 		opWho("c"),
 		opRelease("a", "mine"),
 		opRepair("d", "mine 3", minute, 1),
-		plain(opAcquire("a", "mine 2", "")),
+		opAcquire("a", "mine 2", "120000"),
 		opRelease("b", "theirs"),
 		opWho("b"),
 	)...)

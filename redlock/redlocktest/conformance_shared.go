@@ -12,6 +12,8 @@ var sharedCases = []conformanceCase{
 	{"readers", nil, checkReaders},
 	{"readers expire one by one", nil, checkReadersExpire},
 	{"readers extend", nil, checkReadersExtend},
+	{"downgrade", nil, checkDowngrade},
+	{"downgrade of what is not held", nil, checkDowngradeNotHeld},
 	{"readers and exclusive holders", nil, checkReadersAndOthers},
 	{"kinds exclude each other", nil, checkKinds},
 	{"semaphore", nil, checkSemaphore},
@@ -25,7 +27,7 @@ var sharedCases = []conformanceCase{
 	{"several names: all or none", nil, checkSeveral},
 	{"several names get one fencing token", nil, checkSeveralFence},
 	{"several names are shared", nil, checkSeveralShared},
-	{"the ttl of the operation before, of every kind", nil, checkTTLOfBefore},
+	{"each operation has its own ttl", nil, checkOwnTTL},
 	{"operations of every kind without a vote", nil, checkNoVote},
 }
 
@@ -35,7 +37,7 @@ const (
 )
 
 func opJoin(key, token, kind, ttl string) scriptOp {
-	return scriptOp{"S", key, []string{token, kind, ttl}, recordText("aa", 1)}
+	return scriptOp{"s", key, []string{token, kind, ttl}, recordText("aa", 1)}
 }
 
 func opRead(key, token, ttl string) scriptOp { return opJoin(key, token, simredis.KindShared, ttl) }
@@ -334,18 +336,15 @@ func checkSeveralShared(p *probe) {
 	p.expect(text("mine"), "GET", "c")
 }
 
-func checkTTLOfBefore(p *probe) {
+// checkOwnTTL checks that each operation of a call has its own ttl, and several names that
+// are acquired together the one of the last.
+func checkOwnTTL(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
-	plain := func(o scriptOp) scriptOp { // with the ttl of an earlier operation
-		o.letter, o.args = string(o.letter[0]+'a'-'A'), o.args[:len(o.args)-1]
-		return o
-	}
-	first := scriptOp{"N", "a", []string{"two", "120000"}, recordText("aa", 1)}
-	p.expect(list(number(3), number(3), number(4), number(5)), p.ballot(first,
-		plain(opAcquire("b", "two", "")), plain(opRead("r", "one", "")), plain(opHandOver("k", "old", "new", "")))...)
-	for _, key := range []string{"a", "b", "r", "r\x00m", "k"} {
-		p.expectTTL(key, 110*time.Second, 120*time.Second)
+	p.expect(list(number(3), number(3), number(4), number(5)), p.ballot(opOther("a", "two", "aa"),
+		opAcquire("b", "two", "120000"), opRead("r", "one", "220000"), opHandOver("k", "old", "new", "320000"))...)
+	for key, ttl := range map[string]time.Duration{"a": 120, "b": 120, "r": 220, "r\x00m": 220, "k": 320} {
+		p.expectTTL(key, (ttl-10)*time.Second, ttl*time.Second)
 	}
 	p.expect(text("new"), "GET", "k")
 }
@@ -357,7 +356,7 @@ func checkNoVote(p *probe) {
 	p.expect(text("OK"), "SET", "k", "mine")
 	p.expect(number(0), "HSET", NodeKey, "epoch", "another")
 	ops := []scriptOp{
-		opOther("a", "new", "aa"), opAcquire("b", "new", minute), opRead("a", "new", minute), opHandOver("a", "old", "new", minute),
+		opOther("a", "new", "aa"), opAcquire("b", "new", minute), opRead("a", "new", minute), opHandOver("a", "old", "new", minute), opDowngrade("k", "mine", minute),
 		opMend("a", "new", minute, simredis.KindShared, 7), opIntend("a", "mark", minute), opKeep("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
 	}
 	for i, got := range p.do(p.ballot(ops...)...).Array {
@@ -366,4 +365,56 @@ func checkNoVote(p *probe) {
 		}
 	}
 	p.expect(list(text(NodeKey)), "KEYS", "*")
+}
+
+// checkDowngrade checks that a downgrade changes a lock in one step: readers can join, no
+// writer can come in, its holder is the same, and no expiry is shortened.
+func checkDowngrade(p *probe) {
+	p.admit()
+	p.expectVote(number(1), p.ballot(opRead("k", "stale", "120000")))
+	p.expect(number(1), "DEL", "k") // by hand: its reader does not come back
+	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", minute)))
+	p.expectHeld("mine", p.vote(p.ballot(opRead("k", "one", minute))))
+	p.expect(text("OK"), "SET", "k\x00b", "1", "PX", minute)
+	p.expectVote(number(1), p.ballot(opDowngrade("k", "mine", "1000")))
+	p.expect(text(simredis.KindShared), "GET", "k")
+	p.expectMembers("k", simredis.KindShared, "mine")
+	for _, key := range []string{"k", "k\x00m"} {
+		p.expectTTL(key, 50*time.Second, 60*time.Second) // not shortened
+	}
+	p.expect(number(0), "EXISTS", "k\x00b") // readers are woken
+	p.expectCounter("aa", 2)
+	p.expectShared(simredis.KindShared, "mine", nil, opAcquire("k", "other", minute), opHandOver("k", "old", "other", minute))
+	p.expectVote(number(-3), p.ballot(opRead("k", "one", "120000"))) // negative: a client waited
+	p.expectVote(number(1), p.ballot(opDowngrade("k", "mine", "180000")))
+	p.expectMembers("k", simredis.KindShared, "one", "mine")
+	p.expectTTL("k", 170*time.Second, 180*time.Second)
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
+	p.expectVote(number(0), p.ballot(opConfirm("k", "mine", minute, 7)))
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	p.expectShared(simredis.KindShared, "one", nil)
+	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
+	p.expectVote(number(4), p.ballot(opAcquire("k", "other", minute)))
+}
+
+// checkDowngradeNotHeld checks that a downgrade changes nothing of a lock that the token
+// does not hold, and that it knows of a FORCE, as an extension does.
+func checkDowngradeNotHeld(p *probe) {
+	p.admit()
+	p.expectVote(number(0), p.ballot(opDowngrade("k", "mine", minute)))
+	p.expect(number(0), "EXISTS", "k", "k\x00m")
+	p.expectVote(number(1), p.ballot(opAcquire("k", "theirs", minute)))
+	p.expectVote(number(0), p.ballot(opDowngrade("k", "mine", minute)))
+	p.expect(text("theirs"), "GET", "k")
+	p.expectVote(number(2), p.ballot(opRead("r", "one", minute)))
+	p.expectVote(number(0), p.ballot(opDowngrade("r", "mine", minute)))
+	p.expectMembers("r", simredis.KindShared, "one")
+	p.expectVote(number(3), p.ballot(opJoin("s", "1 mine", slots3, "30000")))
+	p.expectVote(number(1), p.ballot(opDowngrade("s", "1 mine", minute))) // it extends a semaphore
+	p.expectMembers("s", slots3, "1 mine")
+	p.expectVote(number(1), p.ballot(opDowngrade("k", "theirs", minute)))
+	p.expectVote(number(1), p.ballot(opNoteForced("k", "theirs", minute)))
+	p.expectVote(number(1), p.ballot(opForce("k", "theirs", minute)))
+	p.expect(number(0), "EXISTS", "k", "k\x00m")
+	p.expectVote(number(-1), p.ballot(opDowngrade("k", "theirs", minute)))
 }

@@ -31,7 +31,7 @@ var waitCases = []conformanceCase{
 }
 
 func opHandOver(key, old, token, ttl string) scriptOp {
-	return scriptOp{"H", key, []string{old, token, ttl}, recordText("aa", 1)}
+	return scriptOp{"h", key, []string{old, token, ttl}, recordText("aa", 1)}
 }
 
 func opIntend(key, mark, ttl string) scriptOp {
@@ -290,8 +290,8 @@ func (p *probe) keep(mark string) {
 // expectKept checks the reply to a client that a reservation excludes.
 func (p *probe) expectKept(what string, got redlock.Reply) {
 	p.Helper()
-	if a := got.Array; len(a) != 4 || a[0].Str != simredis.KindKept || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
-		p.Errorf("%s: got %s, want [%q, ms, %q, ms]", what, show(got), simredis.KindKept, "mark")
+	if a := got.Array; len(a) != 4 || a[0].Str != simredis.KindReserved || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
+		p.Errorf("%s: got %s, want [%q, ms, %q, ms]", what, show(got), simredis.KindReserved, "mark")
 	}
 }
 

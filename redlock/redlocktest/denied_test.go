@@ -30,12 +30,18 @@ var deniedCases = map[string]deniedCase{
 	"hand-over":            {before: []scriptOp{opAcquire("k", "old", "30000")}, op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
 	"hand-over of nothing": {op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
 	"extend":               {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
+	"confirm":              {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opConfirm("k", "mine", minute, 7), token: "mine", least: 50_000},
+	"retain":               {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opRetain("k", "mine", minute, 7), token: "mine", least: 50_000},
+	"exchange":             {before: []scriptOp{opAcquire("k", "old", "30000")}, op: opExchange("k", "old", "mine", minute), token: "mine", least: 50_000},
+	"downgrade":            {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opDowngrade("k", "mine", minute), token: "mine", least: 50_000},
+	"downgrade a reader":   {before: []scriptOp{opRead("k", "mine", "30000")}, op: opDowngrade("k", "mine", minute), token: "mine", least: 50_000},
 	"extend a reader":      {before: []scriptOp{opRead("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
 	"fence":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opFence("k", "mine", 7), token: "mine", least: 50_000},
 	"repair":               {op: opRepair("k", "mine", minute, 7), token: "mine", least: 50_000},
 	"mend":                 {before: []scriptOp{opRead("k", "one", "30000")}, op: opMend("k", "mine", minute, simredis.KindShared, 7), token: "mine", least: 50_000},
 	"release":              {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
 	"release of a reader":  {before: []scriptOp{opRead("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
+	"note of a force":      {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opNoteForced("k", "mine", minute), token: "mine", least: 1},
 	"force":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opForce("k", "mine", minute), token: "mine"},
 }
 
@@ -66,7 +72,7 @@ func TestDeniedCommandIsNoVote(t *testing.T) {
 			}
 			switch {
 			case vote.Err != nil:
-			case vote.Int == 0 && strings.Contains("Erx", c.op.letter):
+			case vote.Int == 0 && strings.Contains("eguvjrx", c.op.letter):
 				p.Errorf("%s without %s: got 0, as where the token does not hold the key, which it does", what, command)
 			case vote.Int > 0:
 				p.checkDone(what+" without "+command, c, max(vote.Int, c.op.fence()))
@@ -77,7 +83,7 @@ func TestDeniedCommandIsNoVote(t *testing.T) {
 
 // fence is what an operation raises the counter to; 0: nothing.
 func (o *scriptOp) fence() int64 {
-	if !strings.Contains("fpq", o.letter) {
+	if !strings.Contains("vjfpq", o.letter) {
 		return 0
 	}
 	return 7
@@ -87,7 +93,7 @@ func (o *scriptOp) fence() int64 {
 func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 	p.Helper()
 	got, _ := strconv.ParseInt(p.do("HGET", NodeKey, "aa").Str, 10, 64)
-	if strings.Contains("ASHfpq", c.op.letter) && got != counter {
+	if strings.Contains("ashvjfpq", c.op.letter) && got != counter {
 		p.Errorf("%s: the counter is %d, want %d", what, got, counter)
 	}
 	for _, o := range append(c.others, c.op) {

@@ -173,7 +173,7 @@ func (g generator) operations() []scriptOp {
 		for range g.IntN(3) {
 			ops = append(ops, scriptOp{"n", g.key(), []string{token}, g.record()})
 		}
-		return append(ops, scriptOp{"A", g.key(), []string{token, g.ttl(token)}, g.record()})
+		return append(ops, scriptOp{"a", g.key(), []string{token, g.ttl(token)}, g.record()})
 	case 1: // refused, it waits
 		o := g.operation()
 		ops := []scriptOp{o, {letter: "i", key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
@@ -187,16 +187,16 @@ func (g generator) operations() []scriptOp {
 
 func (g generator) operation() scriptOp {
 	key, token := g.key(), g.value()
-	switch letter := g.pick("A", "A", "E", "r", "r", "w", "l", "f", "p", "x", "S", "S", "S", "q", "H", "i", "k", "m", "d"); letter {
-	case "A", "p":
+	switch letter := g.pick("a", "a", "e", "g", "u", "v", "j", "r", "r", "w", "l", "f", "p", "x", "z", "s", "s", "s", "q", "h", "i", "k", "m", "d"); letter {
+	case "a", "p":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
-	case "S":
+	case "s":
 		token, kind := g.sharer()
 		return scriptOp{letter, key, []string{token, kind, g.ttl(token)}, g.record()}
 	case "q":
 		token, kind := g.sharer()
 		return scriptOp{letter, key, []string{token, g.ttl(token), kind}, g.record()}
-	case "H":
+	case "h":
 		return scriptOp{letter, key, []string{g.value(), token, g.ttl(token)}, g.record()}
 	case "f":
 		return scriptOp{letter, key, []string{token}, g.record()}
@@ -204,10 +204,18 @@ func (g generator) operation() scriptOp {
 		return scriptOp{letter: letter, key: key, args: []string{g.mark(), g.pick("400000", "900000")}}
 	case "d":
 		return opDone(key, g.mark())
-	case "E":
+	case "e":
 		return opExtend(key, token, g.ttl(token))
+	case "u":
+		return opExchange(key, g.value(), token, g.ttl(token))
+	case "g":
+		return opDowngrade(key, token, g.ttl(token))
+	case "v", "j":
+		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "x":
 		return opForce(key, token, g.ttl(token))
+	case "z":
+		return opNoteForced(key, token, g.ttl(token))
 	case "r":
 		return opRelease(key, token)
 	case "l":

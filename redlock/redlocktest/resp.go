@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // respConn implements the Redis protocol (RESP2) in the simplest way. Tests inspect
@@ -41,33 +42,45 @@ func dialRESP(ctx context.Context, addr string) (redlock.Conn, error) {
 }
 
 func (c *respConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
-	stop := context.AfterFunc(ctx, c.Close)
-	defer stop()
-	err := c.roundTrip(group, replies)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err := c.Send(ctx, group); err != nil {
+		return err
 	}
-	return err
+	return c.Receive(ctx, replies)
+}
+
+func (c *respConn) Send(ctx context.Context, group []redlock.Command) error {
+	return c.until(ctx, func() error {
+		c.out = c.out[:0]
+		for _, command := range group {
+			c.out = appendCommand(c.out, command)
+		}
+		_, err := c.conn.Write(c.out)
+		return err
+	})
+}
+
+func (c *respConn) Receive(ctx context.Context, replies []redlock.Reply) error {
+	return c.until(ctx, func() (err error) {
+		for i := range replies {
+			if replies[i], err = readReply(c.in); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (c *respConn) Close() { c.conn.Close() }
 
-func (c *respConn) roundTrip(group []redlock.Command, replies []redlock.Reply) error {
-	c.out = c.out[:0]
-	for _, command := range group {
-		c.out = appendCommand(c.out, command)
+// until runs do, and closes the connection if ctx ends before.
+func (c *respConn) until(ctx context.Context, do func() error) error {
+	stop := context.AfterFunc(ctx, c.Close)
+	defer stop()
+	err := do()
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	if _, err := c.conn.Write(c.out); err != nil {
-		return err
-	}
-	for i := range group {
-		reply, err := readReply(c.in)
-		if err != nil {
-			return err
-		}
-		replies[i] = reply
-	}
-	return nil
+	return err
 }
 
 func appendCommand(b []byte, command redlock.Command) []byte {
@@ -125,3 +138,12 @@ func readSized(in *bufio.Reader, kind byte, n int64) (redlock.Reply, error) {
 	}
 	return redlock.Reply{Array: items}, nil
 }
+
+// These functions make the Redis replies that tests expect.
+var (
+	number = simredis.Number
+	text   = simredis.Text
+	list   = simredis.List
+	null   = simredis.Null
+	failed = simredis.Failed
+)

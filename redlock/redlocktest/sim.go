@@ -123,7 +123,7 @@ func (s *Sim) login(ctx context.Context, c *simConn) error {
 	if err := s.admit(c); err != nil {
 		return err
 	}
-	err := c.roundTrip(ctx, &flight{conn: c, login: true}, nil)
+	err := c.roundTrip(ctx, &flight{conn: c, alone: true, login: true}, nil)
 	if err != nil {
 		c.Close()
 	}
@@ -231,8 +231,7 @@ func (s *Sim) breakAll() {
 
 // breakConn ends a connection for both sides. What is in transit on it is lost.
 func (s *Sim) breakConn(c *simConn) {
-	f := c.flight
-	if f != nil {
+	for _, f := range c.flights {
 		s.disarm(f)
 		s.countEnd(f)
 		f.finish(errReset)
@@ -255,7 +254,7 @@ func (s *Sim) countEnd(f *flight) {
 // forget ends the server's side of a connection. Nothing that is still in transit on it is
 // executed.
 func (s *Sim) forget(c *simConn) {
-	c.gone, c.flight = true, nil
+	c.gone, c.flights = true, nil
 	if i := slices.Index(s.conns, c); i >= 0 {
 		s.conns = slices.Delete(s.conns, i, i+1)
 	}

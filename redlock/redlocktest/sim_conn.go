@@ -18,10 +18,14 @@ import (
 type simConn struct {
 	sim    *Sim
 	client simredis.Client // the server's view of it; id 0: not accepted yet
-	flight *flight         // the one group in transit, or nil
 	err    error
-	fin    bool // the server notices the client's end once flight has been executed
+	fin    bool // the server notices the client's end once all flights have been executed
 	gone   bool
+
+	flights []*flight // groups in transit, the oldest first
+	sent    []*flight // groups that were sent with Send and not received, the oldest first
+	arrives time.Time // when the last request arrives, at the earliest: no later one overtakes it
+	replies time.Time // the same for replies
 
 	// The fields below belong to a listener; they are nil otherwise.
 	told     chan struct{} // something has arrived
@@ -46,12 +50,15 @@ type flight struct {
 	conn    *simConn
 	group   []redlock.Command
 	replies []redlock.Reply
+	alone   bool   // of Do: no other group may be in transit
 	login   bool   // the log-in, which travels in the same way
 	end     bool   // only the client's end, which travels in the same way, or a message that no client sent
 	key     string // the key that a listener is notified of
 
 	next      int // how many commands of the group have been executed
 	announced bool
+	begun     bool // it has arrived, and no group before it is left
+	waits     bool // it has arrived, behind a group that is not executed yet
 	executed  bool
 	stalled   bool          // waits until a hung node resumes
 	late      time.Duration // after a cut: the rest is executed so much later
@@ -66,8 +73,44 @@ type flight struct {
 
 // Do sends a group and waits for its replies.
 func (c *simConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
-	f := &flight{conn: c, group: group, replies: replies[:len(group)]}
+	f := &flight{conn: c, group: group, replies: replies[:len(group)], alone: true}
 	return c.roundTrip(ctx, f, replies)
+}
+
+// Send sends a group behind those in transit.
+func (c *simConn) Send(ctx context.Context, group []redlock.Command) error {
+	f := &flight{conn: c, group: group, replies: make([]redlock.Reply, len(group))}
+	if err := c.send(ctx, f); err != nil {
+		return err
+	}
+	c.sim.lock()
+	defer c.sim.mu.Unlock()
+	c.sent = append(c.sent, f)
+	return nil
+}
+
+// Receive waits for the replies to the oldest group that was sent.
+func (c *simConn) Receive(ctx context.Context, replies []redlock.Reply) error {
+	f := c.oldestSent()
+	if f == nil {
+		panic("redlocktest: nothing was sent to node " + c.sim.name)
+	}
+	if err := c.wait(ctx, f); err != nil {
+		return err
+	}
+	copy(replies, f.replies)
+	return nil
+}
+
+func (c *simConn) oldestSent() *flight {
+	c.sim.lock()
+	defer c.sim.mu.Unlock()
+	if len(c.sent) == 0 {
+		return nil
+	}
+	f := c.sent[0]
+	c.sent = c.sent[1:]
+	return f
 }
 
 // Close ends the client's side. What is in transit still arrives.
@@ -77,17 +120,29 @@ func (c *simConn) Close() {
 	defer s.mu.Unlock()
 	c.fail(net.ErrClosed)
 	c.err, c.fin = net.ErrClosed, true
-	f := c.flight
-	if f != nil {
-		f.finish(net.ErrClosed)
-	}
-	if f != nil && f.executed {
-		s.disarm(f)
-		s.countEnd(f)
-		c.flight = nil
-	}
-	if c.flight == nil && !s.hung {
+	s.endReplies(c, net.ErrClosed)
+	if len(c.flights) == 0 && !s.hung {
 		s.forget(c)
+	}
+}
+
+// endReplies ends all flights of a connection for its client. Those that were executed are
+// over. The caller holds mu.
+func (s *Sim) endReplies(c *simConn, err error) {
+	for _, f := range slices.Clone(c.flights) {
+		f.finish(err)
+		if f.executed {
+			s.disarm(f)
+			s.countEnd(f)
+			c.land(f)
+		}
+	}
+}
+
+// land forgets a flight that is over.
+func (c *simConn) land(f *flight) {
+	if i := slices.Index(c.flights, f); i >= 0 {
+		c.flights = slices.Delete(c.flights, i, i+1)
 	}
 }
 
@@ -116,10 +171,13 @@ func (c *simConn) send(ctx context.Context, f *flight) error {
 	if c.err != nil {
 		return c.err
 	}
-	if c.flight != nil {
+	if f.alone && (len(c.flights) > 0 || len(c.sent) > 0) {
 		panic("redlocktest: two goroutines use one Conn of node " + s.name)
 	}
-	c.flight, f.reply = f, reply
+	c.flights = append(c.flights, f)
+	f.reply = reply
+	request = max(request, time.Until(c.arrives))
+	c.arrives = time.Now().Add(request)
 	if request > 0 {
 		s.arm(f, request, s.arrive)
 	} else {
@@ -168,7 +226,9 @@ func (c *simConn) giveUp(ctx context.Context, f *flight) error {
 	if f.finished { // at this very moment
 		return f.err
 	}
-	f.finish(ctx.Err())
+	for _, other := range c.flights {
+		other.finish(ctx.Err())
+	}
 	c.fail(errGivenUp)
 	return ctx.Err()
 }
@@ -220,7 +280,30 @@ func (s *Sim) arrive(f *flight) {
 		s.breakConn(f.conn)
 		return
 	}
+	s.begin(f)
+}
+
+// begin executes a flight that has arrived, unless one before it is not executed yet: then
+// it waits for that one.
+func (s *Sim) begin(f *flight) {
+	if !f.begun && f.conn.firstUnexecuted() != f {
+		f.waits = true
+		f.park()
+		return
+	}
+	f.begun, f.waits = true, false
 	s.execute(f)
+}
+
+// firstUnexecuted returns the oldest flight that the node has not executed; nil: there is
+// none.
+func (c *simConn) firstUnexecuted() *flight {
+	for _, f := range c.flights {
+		if !f.executed {
+			return f
+		}
+	}
+	return nil
 }
 
 // counts reports whether a flight is a group of commands: not a log-in, and not the end of
@@ -264,7 +347,7 @@ func (s *Sim) interrupted(f *flight) bool {
 	case f.late > 0:
 		late := f.late
 		f.late = 0
-		s.arm(f, late, s.execute)
+		s.arm(f, late, s.begin)
 		return true
 	case s.hung:
 		f.park()
@@ -288,7 +371,8 @@ func (s *Sim) executeCommand(c *simConn, command redlock.Command) redlock.Reply 
 	return reply
 }
 
-// answer sends the replies of an executed group.
+// answer sends the replies of an executed group, and begins the next one of its connection
+// if that has arrived.
 func (s *Sim) answer(f *flight) {
 	f.executed = true
 	if f.login {
@@ -297,16 +381,22 @@ func (s *Sim) answer(f *flight) {
 	if f.counts() {
 		s.counts.Groups++
 	}
+	c := f.conn
+	reply := max(f.reply, time.Until(c.replies))
 	switch {
 	case s.dropReplies > 0 && f.counts():
 		s.dropReplies--
-		s.breakConn(f.conn)
+		s.breakConn(c)
 	case f.finished: // the client is gone or no longer waits
 		s.deliver(f)
-	case f.reply > 0:
-		s.arm(f, f.reply, s.deliver)
+	case reply > 0:
+		c.replies = time.Now().Add(reply)
+		s.arm(f, reply, s.deliver)
 	default:
 		s.deliver(f)
+	}
+	if next := c.firstUnexecuted(); next != nil && next.waits {
+		s.begin(next)
 	}
 }
 
@@ -326,9 +416,9 @@ func (s *Sim) deliver(f *flight) {
 	if f.finished {
 		s.countEnd(f)
 	}
-	c.flight = nil
+	c.land(f)
 	f.finish(nil)
-	if c.fin {
+	if c.fin && len(c.flights) == 0 {
 		s.forget(c)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // SetDelay sets how long every group from now on takes to the node and back. It calls fn
@@ -54,7 +55,7 @@ func (s *Sim) Resume() {
 		f := s.stalled[0]
 		s.stalled = s.stalled[1:]
 		f.stalled = false
-		s.execute(f)
+		s.begin(f)
 	}
 	s.watchExpiry()
 }
@@ -63,7 +64,7 @@ func (s *Sim) Resume() {
 // sent nothing before.
 func (s *Sim) forgetClosed() {
 	for i := len(s.conns) - 1; i >= 0; i-- {
-		if c := s.conns[i]; c.fin && c.flight == nil {
+		if c := s.conns[i]; c.fin && len(c.flights) == 0 {
 			s.forget(c)
 		}
 	}
@@ -111,6 +112,13 @@ func (s *Sim) Flush() {
 	s.state.Flush()
 }
 
+// LoadScripts loads the scripts, as another daemon does.
+func (s *Sim) LoadScripts() {
+	for _, script := range script.Scripts() {
+		s.Do("SCRIPT", "LOAD", script.Source)
+	}
+}
+
 // Move makes the node's address lead to another Redis, which is new and empty. The next
 // call makes it lead back. Neither of the two ends meanwhile. Connections break.
 func (s *Sim) Move() {
@@ -148,23 +156,21 @@ func (s *Sim) CutLate(d time.Duration) {
 }
 
 func (s *Sim) cutLate(c *simConn, d time.Duration) {
-	f := c.flight
-	if f != nil {
-		f.finish(errReset)
+	s.endReplies(c, errReset)
+	if len(c.flights) == 0 {
+		end := &flight{conn: c, end: true, finished: true}
+		c.flights = append(c.flights, end)
+		s.arm(end, d, s.begin)
+		return
 	}
-	switch {
-	case f == nil || f.executed:
-		if f != nil {
-			s.disarm(f)
-			s.countEnd(f)
+	for _, f := range c.flights {
+		switch {
+		case f.stalled || f.waits:
+		case s.disarm(f):
+			s.arm(f, d, s.begin)
+		default:
+			f.late = d // it is being executed: see interrupted
 		}
-		c.flight = &flight{conn: c, end: true, finished: true}
-		s.arm(c.flight, d, s.execute)
-	case f.stalled:
-	case s.disarm(f):
-		s.arm(f, d, s.execute)
-	default:
-		f.late = d // it is being executed: see interrupted
 	}
 }
 

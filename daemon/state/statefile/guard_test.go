@@ -3,6 +3,7 @@ package statefile
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,3 +91,5 @@ func (c *cutting) Apply(record []byte) error {
 	os.Truncate(c.path+".1", 0)
 	return c.words.Apply(record)
 }
+
+func (c *cutting) ApplyAll(records iter.Seq[[]byte]) error { return applyAll(c, records) }

@@ -129,13 +129,13 @@ func (f *File) sum(files []sealed) (State, error) {
 func (f *File) applyTo(state State, s *segment) error {
 	if !s.merged {
 		records := s.records()
-		return errors.Join(apply(state, records.all), records.fault)
+		return errors.Join(state.ApplyAll(records.all), records.fault)
 	}
 	records, err := f.recordsOf(s.memory, true)
 	if err != nil {
 		return err
 	}
-	return errors.Join(apply(state, records.all), records.end())
+	return errors.Join(state.ApplyAll(records.all), records.end())
 }
 
 // replaceMerged notes which files there are. It tells whether the merged file replaces them.

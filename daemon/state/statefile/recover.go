@@ -3,7 +3,6 @@ package statefile
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 )
 
@@ -46,19 +45,10 @@ func (f *File) recoverFile(state State, number int, first bool) error {
 	if err != nil {
 		return err
 	}
-	if err := apply(state, records.all); err != nil {
+	if err := state.ApplyAll(records.all); err != nil {
 		return err
 	}
 	return records.end()
-}
-
-func apply(state State, records iter.Seq[[]byte]) error {
-	for record := range records {
-		if err := state.Apply(record); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // recordsOf returns the records of a file, if it has the right owner.

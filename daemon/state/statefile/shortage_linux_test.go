@@ -3,6 +3,7 @@ package statefile
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
@@ -333,6 +334,8 @@ func (w waiting) Apply(record []byte) error {
 	w.once.Do(func() { <-w.goOn })
 	return w.words.Apply(record)
 }
+
+func (w waiting) ApplyAll(records iter.Seq[[]byte]) error { return applyAll(w, records) }
 
 // The files of before are there until the one that takes their place is: a kill in any
 // moment loses nothing.

@@ -3,6 +3,7 @@ package statefile
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +16,8 @@ type State interface {
 	// Apply applies a record, and keeps nothing of its bytes. An error says that the record
 	// makes no sense.
 	Apply(record []byte) error
+	// ApplyAll is Apply for many records, and may leave out what changes nothing in the end.
+	ApplyAll(records iter.Seq[[]byte]) error
 	// Dump yields records that make the same state of a new one. They are used before yield
 	// returns.
 	Dump(yield func(record []byte))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -29,6 +30,18 @@ func (w words) Apply(record []byte) error {
 		w[key] = value
 	default:
 		delete(w, key)
+	}
+	return nil
+}
+
+func (w words) ApplyAll(records iter.Seq[[]byte]) error { return applyAll(w, records) }
+
+// applyAll applies records one by one.
+func applyAll(state State, records iter.Seq[[]byte]) error {
+	for record := range records {
+		if err := state.Apply(record); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -127,6 +127,13 @@ func (d *durability) noteTime(now, longest time.Duration) {
 	}
 }
 
+// noPersistence is how the warning about a node begins that keeps no data over a restart.
+const noPersistence = "no persistence: "
+
+// IsNoPersistence tells whether a warning is that the node keeps no data over a restart. Safety does
+// not need that, and every node of a fleet may be so.
+func IsNoPersistence(warning string) bool { return strings.HasPrefix(warning, noPersistence) }
+
 // warnings returns why a restart costs a quarantine, with the fix.
 func (d *durability) warnings(f *AppendOnlyFile, durable bool) []string {
 	switch {
@@ -137,7 +144,7 @@ func (d *durability) warnings(f *AppendOnlyFile, durable bool) []string {
 		return []string{"durable = true does not hold yet: its append-only file is being rewritten, and may have been off before; " +
 			"until that is over, a restart is quarantined"}
 	case !durable && (!f.enabled || f.failed):
-		return []string{"no persistence: a restart forgets all votes and fencing counters, and costs a quarantine; " +
+		return []string{noPersistence + "a restart forgets all votes and fencing counters, and costs a quarantine; " +
 			"appendonly yes and appendfsync always with durable = true avoid that"}
 	}
 	return nil

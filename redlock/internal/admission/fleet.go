@@ -291,7 +291,7 @@ func (f *Fleet) announceLoss() bool {
 func (f *Fleet) Warnings() []string {
 	var all []string
 	if n := len(f.members); n%2 == 0 {
-		all = append(all, fmt.Sprintf("%d nodes bear no more failures than %d would: use an odd number", n, n-1))
+		all = append(all, fmt.Sprintf("%d nodes tolerate no more failures than %d would: use an odd number", n, n-1))
 	}
 	if longest := f.LongestTTL(); longest > f.options.MaxTTL {
 		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts, or was so once: the nodes remember it, and quarantines last as long; use the same everywhere, and to go back, stop all daemons, wait that long, HDEL %s epoch on every node", f.options.MaxTTL, longest, NodeKey))

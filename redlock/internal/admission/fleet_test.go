@@ -51,8 +51,8 @@ func TestFleetWarnings(t *testing.T) {
 		want      []string
 	}{
 		{5, time.Second, nil},
-		{4, time.Second, []string{"4 nodes bear no more failures than 3 would"}},
-		{4, time.Minute, []string{"4 nodes bear", "max_ttl is 1s here and 1m0s on other hosts"}},
+		{4, time.Second, []string{"4 nodes tolerate no more failures than 3 would"}},
+		{4, time.Minute, []string{"4 nodes tolerate", "max_ttl is 1s here and 1m0s on other hosts"}},
 	} {
 		f := fleetOf(c.nodes, time.Second)
 		f.raiseMaxTTL(c.elsewhere)

@@ -116,5 +116,5 @@ func (j *judgement) isKnownLongEnough() bool {
 var errUnknown = errors.New("its quarantine is over, but too few other nodes know of it, or not long enough: others could reach another Redis under its name")
 
 func errTooFewSources(needed, sources int) error {
-	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up, or ADMIT it where fencing tokens may begin anew", needed, sources)
+	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up, or ADMIT it (redlock admit and its name) if fencing tokens may begin anew", needed, sources)
 }

@@ -51,17 +51,42 @@ func (f *Fleet) NoteClock(node int, s ClockSample) {
 // host's wall clock does not count: it may never have been set, and then be years behind,
 // or ahead of what the nodes accept.)
 func (f *Fleet) TokenBound(now time.Duration) uint64 {
+	past, known := f.pastOfQuorum(now)
+	if !known {
+		return 0
+	}
+	return min(uint64(max(past+maxTokenLead, 0).Microseconds()), MaxToken)
+}
+
+// ReserveLimit returns the largest fencing token that may be reserved at now; 0: too few
+// clocks were read. A node ignores a proposal that is more than a second ahead of its clock.
+// Half of that is left for what changed since the clocks were read. So the counters run no
+// faster than the clocks, however many tokens are reserved.
+func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
+	past, known := f.pastOfQuorum(now)
+	if !known {
+		return 0
+	}
+	return uint64(max(past+proposalLead/2, 0).Microseconds())
+}
+
+// proposalLead is how far ahead of its clock a node uses a proposal (AHEAD in ballot.lua).
+const proposalLead = time.Second
+
+// pastOfQuorum returns the time, since 1970, that a quorum of nodes say is past. It is not
+// known if fewer clocks were read.
+func (f *Fleet) pastOfQuorum(now time.Duration) (past time.Duration, known bool) {
 	var few [8]int64 // saves an allocation
 	offsets := few[:0]
 	for i := range f.bounds.offsets {
 		offsets = append(offsets, f.bounds.offsets[i].Load())
 	}
 	slices.Sort(offsets)
-	past := offsets[len(offsets)-f.options.Quorum]
-	if past == unread {
-		return 0
+	low := offsets[len(offsets)-f.options.Quorum]
+	if low == unread {
+		return 0, false
 	}
-	return min(uint64(max(now+time.Duration(past)+maxTokenLead, 0).Microseconds()), MaxToken)
+	return now + time.Duration(low), true
 }
 
 // CheckToken returns an error if a counter cannot have come to this value by grants.

@@ -20,6 +20,9 @@ type Ballot struct {
 	yes    func(*redis.Reply) bool // whether a reply is a vote for it
 	Width  int                     // all of so many replies of a node must be votes for it
 	All    bool                    // every answer is needed: only the last one decides
+	// RaiseTo is what a node raises the counters to behind the acquire, in as many operations
+	// as it has keys, which are the last of the call; 0: it does not.
+	RaiseTo uint64
 
 	mu      sync.Mutex // guards the fields below; no other mutex is taken while it is held
 	Answers []Answer   // by node
@@ -38,7 +41,7 @@ type Answer struct {
 	Verdict Verdict
 	Shown   *redis.Reply // the array that shows the holder
 	Fence   uint64       // of a granted acquire: the fencing token
-	even    bool         // all of its keys have this fencing token
+	counter uint64       // and what the counters of all of its keys have at least
 	wanted  bool         // another client waits for one of its locks
 	failure *node.Error
 }
@@ -95,6 +98,7 @@ func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 		b.Failed++
 		return
 	}
+	raised := b.RaiseTo > 0 && areRaised(replies[max(0, len(replies)-b.Width):])
 	replies = replies[:min(b.Width, len(replies))]
 	decisive := &replies[0]
 	if no := b.firstNo(replies); no != nil {
@@ -103,6 +107,9 @@ func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	} else {
 		a.Verdict = Granted
 		a.noteFences(replies)
+		if raised {
+			a.counter = max(a.counter, b.RaiseTo)
+		}
 		b.Granted++
 	}
 	if len(decisive.Array) > 0 {
@@ -124,14 +131,24 @@ func (b *Ballot) firstNo(replies []redis.Reply) *redis.Reply {
 
 // noteFences reads the fencing tokens. A negative one says that a client waits.
 func (a *Answer) noteFences(replies []redis.Reply) {
-	a.even = true
 	for i := range replies {
 		n := replies[i].Int
 		fence := uint64(max(n, -n))
-		a.even = a.even && (i == 0 || fence == a.Fence)
-		a.Fence = max(a.Fence, fence)
+		if a.Fence = max(a.Fence, fence); i == 0 || fence < a.counter {
+			a.counter = fence
+		}
 		a.wanted = a.wanted || n < 0
 	}
+}
+
+// areRaised reports whether the node raised the counters of all keys.
+func areRaised(replies []redis.Reply) bool {
+	for i := range replies {
+		if replies[i].Err != nil || replies[i].Int != 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // isDecided reports whether no further answer can change the outcome or its reason. A
@@ -200,19 +217,37 @@ func (b *Ballot) Voters() (nodes uint64) {
 }
 
 // Fence returns the fencing token of an acquire that was won, the largest that a granting
-// node gave, and how many nodes gave it.
+// node gave, and how many of the granting nodes have counters not below it.
 func (b *Ballot) Fence() (fence uint64, nodes int) {
 	for i := range b.Answers {
-		a := &b.Answers[i]
-		if a.Verdict == Granted && a.Fence > fence {
-			fence, nodes = a.Fence, 0
+		if a := &b.Answers[i]; a.Verdict == Granted {
+			fence = max(fence, a.Fence)
 		}
-		if a.Verdict == Granted && a.Fence == fence && a.even {
+	}
+	for i := range b.Answers {
+		if a := &b.Answers[i]; a.Verdict == Granted && a.counter >= fence {
 			nodes++
 		}
 	}
 	return fence, nodes
 }
+
+// Reserved returns the largest fencing token that the counters of a quorum of the granting
+// nodes have, at least.
+func (b *Ballot) Reserved() uint64 {
+	var few [8]uint64 // saves an allocation
+	counters := few[:0]
+	for i := range b.Answers {
+		if a := &b.Answers[i]; a.Verdict == Granted {
+			counters = append(counters, a.counter)
+		}
+	}
+	slices.Sort(counters)
+	return counters[len(counters)-b.Quorum]
+}
+
+// HasGranted tells whether the node's vote counts for a ballot that was won.
+func (b *Ballot) HasGranted(node int) bool { return b.Answers[node].Verdict == Granted }
 
 // IsWanted tells whether a node said that another client waits for what was granted.
 func (b *Ballot) IsWanted() bool {

@@ -19,17 +19,17 @@ type clockOf struct {
 
 func newClockOf(offset time.Duration) *clockOf {
 	c := &clockOf{now: time.Hour, offset: offset}
-	c.lane = &Lane{clock: func() time.Duration { return c.now }}
+	c.lane = &Lane{clock: func() time.Duration { return c.now }, exchange: &exchange{}}
 	return c
 }
 
 // ask is one TIME: so long there, and so long back.
 func (c *clockOf) ask(request, reply time.Duration) {
-	c.lane.sent = c.now
+	c.lane.exchange.sent = c.now
 	c.now += request
 	micros := (c.now + c.offset).Microseconds()
 	c.now += reply
-	c.lane.heard = c.now
+	c.lane.exchange.received = c.now
 	c.now += rand.N(time.Second) // nobody looks at the answer at once
 	c.lane.readTime(&redis.Reply{Array: []redis.Reply{
 		{Str: strconv.FormatInt(micros/1e6, 10)},

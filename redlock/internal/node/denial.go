@@ -55,6 +55,12 @@ func denialOf(err error) string {
 	return denials[kind]
 }
 
+// IsDenied tells whether a node refused a command to this user, or does not know it.
+func IsDenied(err error) bool {
+	advice := denialOf(err)
+	return advice != "" && (advice == denials["NOPERM"] || advice == denials[renamed])
+}
+
 // deny records that the node refused a call for a reason that concerns all calls.
 func (l *Lane) deny(c *Call, err error) {
 	if l.denyFor(c.Op, err) {
@@ -105,17 +111,17 @@ func (l *Lane) withDenial(status Status) Status {
 func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	l.session.probe = false
 	calls := []Call{{Op: "probe", Ops: l.probeOps(), NotAfter: l.clock() + l.timing.answer}}
-	l.commands = l.commands[:0]
+	l.exchange.commands = l.exchange.commands[:0]
 	l.appendCalls(calls)
 	l.appendRights()
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	reply := &l.replies[0]
+	reply := &l.exchange.replies[0]
 	if err := checkSpan(calls, reply); err != nil {
 		return l.noteMalformed(err)
 	}
-	lacks, err := l.readRights(l.replies[1:])
+	lacks, err := l.readRights(l.exchange.replies[1:])
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,20 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// sendWaiting sends all waiting calls as one group, passes the answers to the voters, and
-// does what the answers require. Calls that arrive in the meantime have woken the lane
-// again. An error means that the connection is unusable.
-func (l *Lane) sendWaiting(conn redis.Conn) error {
+// sendAlone sends all waiting calls as one group, passes the answers to the voters, and
+// does what the answers require. No other group is under way. Calls that arrive in the
+// meantime have woken the lane again. An error means that the connection is unusable.
+func (l *Lane) sendAlone(conn redis.Conn) error {
+	if len(l.notExecuted) > 0 {
+		if err := l.resendNotExecuted(conn); err != nil {
+			return err
+		}
+	}
+	if l.admitting != nil {
+		if err := l.admitEarly(conn); err != nil {
+			return err
+		}
+	}
 	group := l.nextCalls()
 	if len(group) > 0 || l.session.look {
 		if err := l.send(conn, group); err != nil {
@@ -30,11 +40,10 @@ func (l *Lane) sendWaiting(conn redis.Conn) error {
 // out whether the node may still vote, and repeats unanswered releases. It also names a new
 // listener connection to the node.
 func (l *Lane) followUp(conn redis.Conn) error {
-	tracks := l.listenerID.Load() == l.session.listenerID
-	if !l.session.scripts && !l.session.repeat && !l.session.look && !l.session.probe && tracks {
+	if !l.needsConnection() {
 		return nil
 	}
-	ctx := &l.tripContext
+	ctx := &l.exchange.deadline
 	ctx.start(l.timing.silence)
 	if l.session.scripts {
 		if err := l.load(ctx, conn); err != nil {
@@ -94,33 +103,36 @@ func (l *Lane) nextCalls() []Call {
 func (l *Lane) noteAsked(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sentAt = now
+	if l.sentAt == 0 { // else an older group is under way
+		l.sentAt = now
+	}
 }
 
-// MaxGroup bounds the operations in one group, because urgent calls wait for a whole group:
-// about a millisecond of a node's time. Larger groups are no faster.
+// MaxGroup bounds the operations under way, in one group or several, because urgent calls
+// wait for all of them: about a millisecond of a node's time. Larger groups are no faster.
 const MaxGroup = 8 * MaxOps
 
 // nextGroup returns a group of the urgent calls and a group of the others, in order. The
 // caller holds mu.
 func (l *Lane) nextGroup() []Call {
-	n := groupLength(l.queue)
+	n := groupLength(l.queue, MaxGroup-l.window.ops)
 	if n == len(l.queue) && len(l.urgent) == 0 {
 		group := l.queue
 		l.queue, l.spare = l.spare[:0], group
 		return group
 	}
-	first := groupLength(l.urgent)
+	first := groupLength(l.urgent, MaxGroup)
 	l.spare = append(append(l.spare[:0], l.urgent[:first]...), l.queue[:n]...)
 	l.urgent, l.queue = slices.Delete(l.urgent, 0, first), slices.Delete(l.queue, 0, n)
 	return l.spare
 }
 
-// groupLength returns how many calls one group takes: at least one, if there is any.
-func groupLength(queue []Call) int {
+// groupLength returns how many calls a group of at most maxOps operations takes: at least
+// one, if there is any.
+func groupLength(queue []Call, maxOps int) int {
 	ops := 0
 	for i := range queue {
-		if ops += len(queue[i].Ops); i > 0 && ops > MaxGroup {
+		if ops += len(queue[i].Ops); i > 0 && ops > maxOps {
 			return i
 		}
 	}
@@ -168,7 +180,7 @@ func (l *Lane) spread() time.Duration { return l.timing.answer / 5 }
 // send sends a group and takes in the answers, in one round trip. If a look at the node is
 // due, it goes out with the group. What the node did not execute is sent again.
 func (l *Lane) send(conn redis.Conn, group []Call) error {
-	ctx := &l.tripContext
+	ctx := &l.exchange.deadline
 	ctx.start(l.timing.silence)
 	looks := l.session.look
 	l.appendGroup(group)
@@ -182,13 +194,13 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 	}
 	executed := l.executedSpans()
 	var again []Call // the calls to send again
-	if executed < len(l.spans) {
-		again = group[l.spans[executed].first:]
+	if executed < len(l.exchange.spans) {
+		again = group[l.exchange.spans[executed].first:]
 	}
 	if err := l.answerGroup(group, executed); err != nil {
 		return err
 	}
-	rest, err := l.readSubscriptions(l.replies[len(l.spans):], countSubscriptions(again))
+	rest, err := l.readSubscriptions(l.exchange.replies[len(l.exchange.spans):], countSubscriptions(again))
 	if err != nil {
 		l.failGroup(again, err)
 		return l.noteMalformed(err)
@@ -211,14 +223,14 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 // malformed, it fails all calls of the group from there on.
 func (l *Lane) answerGroup(group []Call, spans int) error {
 	end := 0
-	for i, span := range l.spans[:spans] {
+	for i, span := range l.exchange.spans[:spans] {
 		calls := group[span.first:span.end]
-		if err := checkSpan(calls, &l.replies[i]); err != nil {
+		if err := checkSpan(calls, &l.exchange.replies[i]); err != nil {
 			l.failGroup(group[span.first:], err)
 			return l.noteMalformed(err)
 		}
-		l.answerSpan(calls, &l.replies[i])
-		clear(l.replies[i].Array)
+		l.answerSpan(calls, &l.exchange.replies[i])
+		clear(l.exchange.replies[i].Array)
 		end = span.end
 	}
 	clear(group[:end]) // an idle lane keeps nothing alive
@@ -236,11 +248,11 @@ func (l *Lane) noteMalformed(err error) error {
 
 // appendGroup makes commands of the calls, in their order, many in one.
 func (l *Lane) appendGroup(group []Call) {
-	l.commands, l.spans = l.commands[:0], l.spans[:0]
+	l.exchange.commands, l.exchange.spans = l.exchange.commands[:0], l.exchange.spans[:0]
 	for first := 0; first < len(group); {
 		end := first + l.spanLength(group[first:])
 		l.appendCalls(group[first:end])
-		l.spans = append(l.spans, span{first, end})
+		l.exchange.spans = append(l.exchange.spans, span{first, end})
 		first = end
 	}
 }
@@ -291,54 +303,47 @@ func (l *Lane) appendCalls(calls []Call) {
 	l.encoder.End(*command)
 }
 
-// roundTrip sends l.commands and reads l.replies, by the deadline of ctx.
+// roundTrip sends l.exchange.commands and reads l.exchange.replies, by the deadline of ctx.
 func (l *Lane) roundTrip(ctx context.Context, conn redis.Conn) error {
-	l.replies = slices.Grow(l.replies[:0], len(l.commands))[:len(l.commands)]
-	if len(l.commands) == 0 {
+	l.exchange.replies = slices.Grow(l.exchange.replies[:0], len(l.exchange.commands))[:len(l.exchange.commands)]
+	if len(l.exchange.commands) == 0 {
 		l.noteAnswered(0)
 		return nil
 	}
-	l.sent = l.clock()
-	err := conn.Do(ctx, l.commands, l.replies)
-	l.heard = l.clock()
-	trip := l.heard - l.sent
-	switch {
-	case err == nil:
-		l.noteAnswered(trip)
-		if l.timed != nil {
-			l.timed(l.node.Name, trip)
-		}
-		return nil
-	case errors.Is(err, context.DeadlineExceeded):
+	l.exchange.sent = l.clock()
+	err := conn.Do(ctx, l.exchange.commands, l.exchange.replies)
+	l.exchange.received = l.clock()
+	if err != nil {
 		l.noteAnswered(0)
-		return Silence(trip)
-	case errors.As(err, new(*redis.AnswerError)):
-		l.noteAnswered(trip)
-		return l.noteMalformed(err)
+		return l.connectionError(l.exchange.received-l.exchange.sent, err)
 	}
-	l.noteAnswered(0)
-	return err
+	l.noteTrip()
+	return nil
 }
 
-// noteAnswered records that no group is under way. rtt is 0 if the group was not answered.
+// noteAnswered records that the oldest group is no longer under way. rtt is 0 if it was not
+// answered.
 func (l *Lane) noteAnswered(rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sentAt = 0
+	if !l.window.isEmpty() {
+		l.sentAt = l.window.underWay[0].sent
+	}
 	if rtt > 0 {
 		l.rtt = rtt
 	}
 }
 
-// appendCommand appends to l.commands, whose slices are used again and again.
+// appendCommand appends to l.exchange.commands, whose slices are used again and again.
 func (l *Lane) appendCommand(words ...string) *redis.Command {
-	n := len(l.commands)
-	if n < cap(l.commands) {
-		l.commands = l.commands[:n+1]
+	n := len(l.exchange.commands)
+	if n < cap(l.exchange.commands) {
+		l.exchange.commands = l.exchange.commands[:n+1]
 	} else {
-		l.commands = append(l.commands, nil)
+		l.exchange.commands = append(l.exchange.commands, nil)
 	}
-	command := &l.commands[n]
+	command := &l.exchange.commands[n]
 	*command = append((*command)[:0], words...)
 	return command
 }

@@ -39,6 +39,7 @@ type Lane struct {
 	admitRequests chan chan<- struct{} // requests to end the quarantine; the channel in it is signalled when that was tried
 	settled       chan struct{}        // closed when the first attempt to connect has ended
 	rounds        atomic.Uint64        // how often the loop came round
+	connections   atomic.Uint64        // how often it connected
 
 	// mu guards the fields below, up to trackingErr. It is never held across I/O or a vote, and
 	// no other mutex is taken while it is held.
@@ -57,22 +58,21 @@ type Lane struct {
 	trackingErr error // why it does not report releases
 
 	// Only the goroutine of Run uses the fields below.
-	spare         []Call // swapped with queue
-	spans         []span // which calls went into which command
-	subscriptions []*Subscription
-	commands      []redis.Command
-	replies       []redis.Reply
-	sent          time.Duration // BootTime before the last round trip
-	heard         time.Duration // and after it
-	lookTurn      uint64        // the turn in which the node was last looked at
-	rights        bool          // the last look asked what its ACL lacks
-	tripContext   bound         // the context of the round trip under way
-	encoder       script.Encoder
-	session       laneSession
-	member        *admission.Member // decides whether the node may vote
-	pendingSwept  time.Duration     // when expired releases were last dropped
-	deniedAt      string            // the key of a call that it refused: see denial.go
-	untrackedKey  string            // a key that it refused to track
+	spare        []Call    // swapped with queue
+	exchange     *exchange // the group that is being made or taken in
+	alone        exchange  // with which no other group is under way
+	window       window
+	fastest      fastest
+	notExecuted  []Call          // calls under way that the node refused with NOSCRIPT: see takeInGroup
+	admitting    chan<- struct{} // a request to end the quarantine
+	lookTurn     uint64          // the turn in which the node was last looked at
+	rights       bool            // the last look asked what its ACL lacks
+	encoder      script.Encoder
+	session      laneSession
+	member       *admission.Member // decides whether the node may vote
+	pendingSwept time.Duration     // when expired releases were last dropped
+	deniedAt     string            // the key of a call that it refused: see denial.go
+	untrackedKey string            // a key that it refused to track
 }
 
 // laneSession is what the lane knows about its node over this connection.
@@ -150,7 +150,7 @@ type Peers interface {
 
 // NewLane makes a lane, which does nothing until it runs.
 func NewLane(o Options) *Lane {
-	return &Lane{
+	l := &Lane{
 		node:          o.Node,
 		index:         o.Index,
 		prefix:        o.Prefix,
@@ -171,6 +171,8 @@ func NewLane(o Options) *Lane {
 		pending:       map[string]pendingRelease{},
 		member:        o.Admission.Member(o.Index),
 	}
+	l.exchange = &l.alone
+	return l
 }
 
 var (
@@ -283,7 +285,6 @@ func (l *Lane) Run(ctx context.Context) {
 		settle()
 		since := l.clock()
 		err = l.serve(ctx, conn)
-		conn.Close()
 		l.session.mustProbe = errors.As(err, new(Silence))
 		l.down(err)
 		flaky = l.pauseAfterBreak(ctx, flaky, l.clock()-since)
@@ -314,7 +315,9 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // serve sends what is handed over until the connection breaks or ctx ends.
-func (l *Lane) serve(ctx context.Context, conn redis.Conn) error {
+func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
+	l.window.conn = conn
+	defer func() { l.closeWindow(err) }()
 	until := l.until // which this goroutine alone writes
 	heartbeatTimer := time.NewTimer(l.nextLook())
 	defer heartbeatTimer.Stop()
@@ -335,23 +338,34 @@ func (l *Lane) serve(ctx context.Context, conn redis.Conn) error {
 			heartbeatTimer.Reset(l.nextLook())
 		}
 		l.rounds.Add(1)
-		if err := l.await(ctx, conn, heartbeatTimer); err != nil {
+		if err := l.await(ctx, heartbeatTimer); err != nil {
 			return err
 		}
 	}
 }
 
-// await waits until there is something to do. A heartbeat that is due comes first; the
-// waiting calls go out with it.
-func (l *Lane) await(ctx context.Context, conn redis.Conn, heartbeatTimer *time.Timer) error {
+// await waits until there is something to do. An answer comes first, then a heartbeat that is
+// due; the waiting calls go out with it.
+func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
+	select {
+	case x := <-l.window.received:
+		return l.takeIn(x)
+	default:
+	}
 	select {
 	case <-heartbeatTimer.C:
 		l.onHeartbeat(heartbeatTimer)
 		return nil
 	default:
 	}
+	signal := l.signal
+	if !l.canSend() {
+		signal = nil // until there is an answer
+	}
 	select {
-	case <-l.signal:
+	case x := <-l.window.received:
+		return l.takeIn(x)
+	case <-signal:
 		l.rules.Gather()
 		if l.lookNow.Load() {
 			l.lookNow.Store(false)
@@ -359,8 +373,7 @@ func (l *Lane) await(ctx context.Context, conn redis.Conn, heartbeatTimer *time.
 		}
 	case <-heartbeatTimer.C:
 		l.onHeartbeat(heartbeatTimer)
-	case done := <-l.admitRequests:
-		return l.admitEarly(conn, done)
+	case l.admitting = <-l.admitRequests:
 	case <-ctx.Done():
 	}
 	return nil
@@ -368,6 +381,7 @@ func (l *Lane) await(ctx context.Context, conn redis.Conn, heartbeatTimer *time.
 
 // onHeartbeat asks for a look at the node, and for what it refused before.
 func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
+	l.fastest.age()
 	l.session.look, l.session.rights, l.session.repeat, l.session.probe = true, true, true, l.isDenied()
 	if !l.tracking.Load() {
 		l.session.listenerID = 0
@@ -391,12 +405,20 @@ func (l *Lane) nextLook() time.Duration {
 // drain sends what was handed over before the lane was told to stop: a release
 // that its caller believes to be on its way goes out.
 func (l *Lane) drain(conn redis.Conn) error {
-	for l.hasWaiting() {
-		if err := l.sendWaiting(conn); err != nil {
+	for {
+		var err error
+		switch {
+		case !l.window.isEmpty():
+			err = l.receiveOldest()
+		case l.hasWaiting() || len(l.notExecuted) > 0:
+			err = l.sendAlone(conn)
+		default:
+			return ErrClosed
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return ErrClosed
 }
 
 // down fails all waiting calls, as there is no connection. Calls that were not sent have left

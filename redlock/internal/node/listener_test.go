@@ -19,6 +19,12 @@ func (okConn) Do(_ context.Context, _ []redis.Command, replies []redis.Reply) er
 	return nil
 }
 
+func (okConn) Send(context.Context, []redis.Command) error { return nil }
+
+func (c okConn) Receive(ctx context.Context, replies []redis.Reply) error {
+	return c.Do(ctx, nil, replies)
+}
+
 func (okConn) Close() {}
 
 // A listener that ended in the very moment in which the lane had named it to the node, after

@@ -67,7 +67,7 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	if err := checkLook(replies); err != nil {
 		return nil, l.noteMalformed(err)
 	}
-	s := &admission.Snapshot{Info: admission.EmbeddedInfo(), Epoch: replies[1].Str, Incarnations: replies[2].Str, Sent: l.sent, At: l.heard, SentTurn: l.lookTurn, Turn: l.admission.NextTurn()}
+	s := &admission.Snapshot{Info: admission.EmbeddedInfo(), Epoch: replies[1].Str, Incarnations: replies[2].Str, Sent: l.exchange.sent, At: l.exchange.received, SentTurn: l.lookTurn, Turn: l.admission.NextTurn()}
 	s.Clock = l.readTime(&replies[0])
 	s.Clock.Turn = s.Turn
 	l.admission.NoteClock(l.index, s.Clock)
@@ -129,12 +129,12 @@ var lookCommands = [...]string{"TIME", "HGET " + script.NodeKey + " epoch", "HGE
 
 // look takes a snapshot of the node, in a round trip of its own.
 func (l *Lane) look(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
-	l.commands = l.commands[:0]
+	l.exchange.commands = l.exchange.commands[:0]
 	l.appendLook()
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return nil, err
 	}
-	return l.readLook(l.replies)
+	return l.readLook(l.exchange.replies)
 }
 
 // maxRewrites bounds how often an epoch is written in a row; then other hosts that write
@@ -197,10 +197,10 @@ func (l *Lane) writeReports(ctx context.Context, conn redis.Conn, s *admission.S
 	switch {
 	case redis.IsServerError(err):
 		return true, nil
-	case err != nil || l.replies[0].Int != 1:
+	case err != nil || l.exchange.replies[0].Int != 1:
 		return false, err
 	}
-	l.fleet.LookAt(l.member.NoteReports(reports, l.heard))
+	l.fleet.LookAt(l.member.NoteReports(reports, l.exchange.received))
 	return true, nil
 }
 
@@ -223,12 +223,12 @@ func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapsh
 	if l.noQuarantine {
 		ahead = 0
 	}
-	l.commands = l.commands[:0]
+	l.exchange.commands = l.exchange.commands[:0]
 	l.appendCommand("EVALSHA", script.Epoch.SHA, "1", script.NodeKey, s.Epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), reports, s.Incarnations)
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	err := l.replies[0].Err
+	err := l.exchange.replies[0].Err
 	switch {
 	case err == nil:
 		return nil
@@ -277,7 +277,7 @@ func (l *Lane) checkTokens(ops []script.Operation, replies []redis.Reply) {
 	if letter := ops[0].Op; !letter.Takes() && letter != script.ReadCounters {
 		return
 	}
-	bound := l.admission.TokenBound(l.heard)
+	bound := l.admission.TokenBound(l.exchange.received)
 	for i := range replies {
 		reply := &replies[i]
 		switch {
@@ -345,14 +345,15 @@ func (l *Lane) AdmitNow(ctx context.Context) error {
 	return nil
 }
 
-// admitEarly looks at the node as if its quarantine were over.
-func (l *Lane) admitEarly(conn redis.Conn, done chan<- struct{}) error {
+// admitEarly looks at the node as if its quarantine were over, as l.admitting asks for.
+func (l *Lane) admitEarly(conn redis.Conn) error {
 	l.member.EndNow(true)
 	defer func() {
 		l.member.EndNow(false)
-		done <- struct{}{}
+		l.admitting <- struct{}{}
+		l.admitting = nil
 	}()
-	ctx := &l.tripContext
+	ctx := &l.exchange.deadline
 	ctx.start(l.timing.silence)
 	return l.lookAgain(ctx, conn)
 }

@@ -48,11 +48,33 @@ func isResent(reply *redis.Reply) bool {
 // did not execute (another daemon loaded the scripts in between), a release there may have
 // overtaken its acquire: so that acquire fails, and is not sent again.
 func (l *Lane) executedSpans() int {
-	n := len(l.spans)
-	for n > 0 && isResent(&l.replies[n-1]) {
+	n := len(l.exchange.spans)
+	for n > 0 && isResent(&l.exchange.replies[n-1]) {
 		n--
 	}
 	return n
+}
+
+// failNotExecuted fails the calls that were to be sent again, because the node has executed
+// a group behind them: a release there may have overtaken its acquire.
+func (l *Lane) failNotExecuted() {
+	for i := range l.notExecuted {
+		l.fail(&l.notExecuted[i], errNoScript)
+	}
+	clear(l.notExecuted)
+	l.notExecuted = l.notExecuted[:0]
+}
+
+const errNoScript = redis.ServerError("NOSCRIPT the scripts were flushed")
+
+// resendNotExecuted sends the calls again that the groups under way had and the node did not
+// execute. All these groups were answered: the node executed nothing behind the calls.
+func (l *Lane) resendNotExecuted(conn redis.Conn) error {
+	calls := l.notExecuted
+	l.notExecuted = nil
+	ctx := &l.exchange.deadline
+	ctx.start(l.timing.silence)
+	return l.resend(ctx, conn, calls)
 }
 
 // resend loads the scripts and sends calls again that the node did not execute, in their
@@ -78,10 +100,10 @@ func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error 
 		l.failGroup(calls, err)
 		return err
 	}
-	if err := l.answerGroup(calls, len(l.spans)); err != nil {
+	if err := l.answerGroup(calls, len(l.exchange.spans)); err != nil {
 		return err
 	}
-	if _, err := l.readSubscriptions(l.replies[len(l.spans):], 0); err != nil {
+	if _, err := l.readSubscriptions(l.exchange.replies[len(l.exchange.spans):], 0); err != nil {
 		return l.noteMalformed(err)
 	}
 	return nil

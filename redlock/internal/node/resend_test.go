@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -20,6 +21,19 @@ type lostScripts struct {
 	answer func(nth int) error // nil: it executes the command
 	calls  int
 	sent   []string // "load", or the token of a command's first operation
+
+	groups [][]redis.Command // that were sent and not received
+}
+
+func (c *lostScripts) Send(_ context.Context, group []redis.Command) error {
+	c.groups = append(c.groups, group)
+	return nil
+}
+
+func (c *lostScripts) Receive(ctx context.Context, replies []redis.Reply) error {
+	group := c.groups[0]
+	c.groups = c.groups[1:]
+	return c.Do(ctx, group, replies)
 }
 
 func (c *lostScripts) Do(_ context.Context, commands []redis.Command, replies []redis.Reply) error {
@@ -40,9 +54,15 @@ func (c *lostScripts) Do(_ context.Context, commands []redis.Command, replies []
 	return nil
 }
 
+// firstToken returns the token of the first operation in a command.
+func firstToken(command redis.Command) string {
+	keys, _ := strconv.Atoi(command[2])
+	return command[3+keys+4]
+}
+
 func (c *lostScripts) execute(command redis.Command) redis.Reply {
-	keys := int(command[2][0] - '0')
-	c.sent = append(c.sent, command[3+keys+4])
+	keys, _ := strconv.Atoi(command[2])
+	c.sent = append(c.sent, firstToken(command))
 	err := c.answer(c.calls)
 	c.calls++
 	if err != nil {

@@ -36,6 +36,10 @@ type Rules struct {
 	// on the node.
 	Repeats func(maybePlaced bool) bool
 
+	// InDoubt tells how many of the groups under way may have been executed when the
+	// connection broke, the oldest first: all.
+	InDoubt func(underWay int) int
+
 	// Safety does not rest on the rules below: the first wakes waiters, the others make a
 	// simulation repeatable.
 
@@ -45,6 +49,10 @@ type Rules struct {
 
 	// jitter returns a random time in [0, n), n > 0, for a node or a lock.
 	Jitter func(who string, n time.Duration) time.Duration
+
+	// GroupsUnderWay returns how many groups may be under way, given what the round trips
+	// say.
+	GroupsUnderWay func(measured int) int
 
 	// gather lets goroutines that are about to hand over a call join the group.
 	Gather func()
@@ -56,11 +64,13 @@ var SoundRules = Rules{
 	CopyCounters: func(ctx context.Context, nodes Peers, _ *admission.Member) (*admission.Counters, int) {
 		return nodes.CopyCounters(ctx)
 	},
-	Meanwhile:   func(context.Context, Peers, *admission.Member) {},
-	Order:       func(waiting []Call) []Call { return waiting },
-	Predecessor: func(id int64) int64 { return id },
-	Repeats:     func(maybePlaced bool) bool { return maybePlaced },
-	WasReleased: wasReleased,
-	Jitter:      func(_ string, n time.Duration) time.Duration { return rand.N(n) },
-	Gather:      runtime.Gosched,
+	Meanwhile:      func(context.Context, Peers, *admission.Member) {},
+	Order:          func(waiting []Call) []Call { return waiting },
+	Predecessor:    func(id int64) int64 { return id },
+	Repeats:        func(maybePlaced bool) bool { return maybePlaced },
+	InDoubt:        func(underWay int) int { return underWay },
+	WasReleased:    wasReleased,
+	Jitter:         func(_ string, n time.Duration) time.Duration { return rand.N(n) },
+	GroupsUnderWay: func(measured int) int { return measured },
+	Gather:         runtime.Gosched,
 }

@@ -42,6 +42,14 @@ type Status struct {
 // Wanting tells whether too few other nodes vote now for it to vote after its quarantine.
 func (s Status) Wanting() bool { return s.Left > 0 && s.Found < s.Needs }
 
+// Volatile tells whether the node keeps no data over a restart.
+func (s Status) Volatile() bool { return slices.ContainsFunc(s.Warning, admission.IsNoPersistence) }
+
+// WarningsBesidesVolatile returns the warnings without the one that says Volatile.
+func (s Status) WarningsBesidesVolatile() []string {
+	return slices.DeleteFunc(slices.Clone(s.Warning), admission.IsNoPersistence)
+}
+
 func (l *Lane) currentStatus() Status {
 	now := l.clock()
 	l.mu.Lock()
@@ -119,6 +127,10 @@ func (l *Lane) Status() Status { return l.withDenial(l.currentStatus()) }
 
 // Loops is how often the lane's loop came round.
 func (l *Lane) Loops() uint64 { return l.rounds.Load() }
+
+// Connection is the number of the connection, or of the last one: what a node said of its keys over
+// another connection may be of another process.
+func (l *Lane) Connection() uint64 { return l.connections.Load() }
 
 // Reached is closed when the first attempt to connect has ended.
 func (l *Lane) Reached() <-chan struct{} { return l.settled }

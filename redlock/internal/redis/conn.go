@@ -6,18 +6,29 @@ import "context"
 // the node in the order in which they were given: a release can never overtake
 // the acquire that it cleans up after.
 //
-// A Conn is used by one goroutine at a time.
+// A Conn is used by one goroutine at a time, with two exceptions: Receive may run
+// beside Send, and Close beside everything.
+//
+// An error of Do, Send or Receive means that the connection is broken or that ctx ended.
+// Then nothing is known of any command whose reply was not received, and the Conn must
+// only be closed. A command that the node itself refuses is no error of the Conn but the
+// Err of its Reply.
 type Conn interface {
 	// Do sends the commands as one group and waits for all the replies, which
 	// it stores in replies (len(replies) == len(group)). It may use the room of
-	// the Arrays there, but not of nested Arrays. An error means that the
-	// connection is broken or that ctx ended: nothing is known then of any
-	// command in the group, and the Conn must only be closed. What the node
-	// itself refuses is no error of Do but the Err of that command's Reply.
+	// the Arrays there, but not of nested Arrays. No group may be under way.
 	Do(ctx context.Context, group []Command, replies []Reply) error
 
-	// Close ends the connection without waiting for the node. It is safe to
-	// call while Do runs, which then fails.
+	// Send sends the commands as one group, behind all groups under way, and does not
+	// wait for the replies. The group must stay unchanged until Receive has returned.
+	Send(ctx context.Context, group []Command) error
+
+	// Receive waits for the replies to the oldest group that was sent and not received.
+	// It stores them as Do does.
+	Receive(ctx context.Context, replies []Reply) error
+
+	// Close ends the connection without waiting for the node. Do, Send and Receive
+	// fail then, also those that run.
 	Close()
 }
 

@@ -67,6 +67,7 @@ type redisConn struct {
 	dialer *onceDialer
 	guard  *guardedConn
 	group  []rueidis.Completed // reused from group to group
+	sent   sentGroups          // groups that were sent and not received yet
 }
 
 func dialRedis(ctx context.Context, o Options) (Conn, error) {
@@ -114,7 +115,7 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 		RingScaleEachConn:   4,
 		ReadBufferEachConn:  16 << 10,
 		WriteBufferEachConn: 16 << 10,
-		ConnWriteTimeout:    time.Minute, // Do's own deadline is always sooner
+		ConnWriteTimeout:    longestExchange, // Do's own deadline is always sooner
 	}
 	var err error
 	if o.Password != nil {
@@ -122,6 +123,8 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 	}
 	return option, dialer, err
 }
+
+const longestExchange = time.Minute
 
 // timeLeft is the time until ctx ends, 5 s where it has no end.
 func timeLeft(ctx context.Context) time.Duration {
@@ -132,11 +135,24 @@ func timeLeft(ctx context.Context) time.Duration {
 }
 
 func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) error {
+	c.guard.announce(len(group)) // the driver writes nothing else once it is logged in
+	return c.exchange(ctx, group, replies)
+}
+
+// exchange has the driver write a group and read the replies, in this goroutine: without a
+// deadline it would do that in goroutines of its own from then on.
+func (c *redisConn) exchange(ctx context.Context, group []Command, replies []Reply) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		defer context.AfterFunc(ctx, c.dialer.close)()
+		limited, cancel := context.WithTimeout(ctx, longestExchange)
+		defer cancel()
+		ctx = limited
+	}
+	c.guard.awaitReplies(len(group))
 	c.group = c.group[:0]
 	for _, command := range group {
 		c.group = append(c.group, c.client.B().Arbitrary(command...).Build())
 	}
-	c.guard.announce(len(c.group)) // the driver writes nothing else once it is logged in
 	results := c.client.DoMulti(ctx, c.group...)
 	for i := range results {
 		if err := readResult(&results[i], &replies[i]); err != nil {
@@ -157,6 +173,7 @@ func sayHungUp(err error) error {
 
 // Close cuts the network first: the driver would wait for a hung node otherwise.
 func (c *redisConn) Close() {
+	c.guard.end()
 	c.dialer.close()
 	c.client.Close()
 }

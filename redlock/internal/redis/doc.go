@@ -3,6 +3,10 @@
 // (rueidis), and checks each byte that a node sends before the driver sees it: a node that
 // does not talk as Redis does loses its connection, and harms nothing else.
 //
+// Several groups can be under way on one connection. The driver has no call that writes
+// without waiting for the replies, so Send writes the group itself, and Receive lets the
+// driver do the same group: see pipeline.go.
+//
 // Package node uses it. It never reconnects, never repeats a command, and knows nothing
 // about locks.
 package redis

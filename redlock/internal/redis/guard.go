@@ -1,9 +1,13 @@
 package redis
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // guardedConn is a connection to a node of which the driver gets to see nothing
@@ -15,13 +19,21 @@ type guardedConn struct {
 	questions respScanner // of who writes, where nobody announces
 	announced atomic.Bool // who writes says what he is about to ask: see announce
 	asked     atomic.Int64
-	heard     atomic.Bool // the node has said something
+	awaited   atomic.Int64 // of these, the first ones, whose replies the driver has waited for
+	allowed   atomic.Int64 // how often replies were awaited
+	heard     atomic.Bool  // the node has said something
+	ended     atomic.Bool  // the driver gets nothing more: see end
 
-	answers respScanner // of who reads, as are those below
-	trip    int64       // how many questions there were when the last one was seen
-	bytes   int64       // that were read since then
-	items   int64       // how many elements there had been by then
-	failed  error
+	mu      sync.Mutex // guards what follows, up to written; no other mutex is taken inside it
+	ahead   bool       // the driver is about to write what was written already: see expectWritten
+	written []byte     // what it has not repeated yet
+
+	answers   respScanner // of who reads, as are those below
+	allowance int64       // the value of allowed when the last reply was read
+	size      int64       // bytes that were read since then
+	items     int64       // how many elements there had been by then
+	surplus   []byte      // bytes that were read, but that the driver does not wait for yet
+	failed    error
 }
 
 // What a node may say between two questions: many answers come to one group.
@@ -48,10 +60,81 @@ func (c *guardedConn) announce(questions int) {
 	c.asked.Add(int64(questions))
 }
 
+// awaitReplies lets the driver read the replies to a group of so many questions, and allows
+// the node as much as one group may be answered.
+func (c *guardedConn) awaitReplies(questions int) {
+	c.awaited.Add(int64(questions))
+	c.allowed.Add(1)
+}
+
+// writeAhead writes a group that the driver does not know yet, by the deadline. It may run
+// beside Read.
+func (c *guardedConn) writeAhead(b []byte, deadline time.Time) error {
+	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
+		return err
+	}
+	_, err := c.Conn.Write(b)
+	return err
+}
+
+// expectWritten makes Write expect what writeAhead wrote: the driver writes the same bytes
+// before it reads the replies.
+func (c *guardedConn) expectWritten(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead, c.written = true, b
+}
+
+// endWritten ends what expectWritten began. It fails if the driver wrote less.
+func (c *guardedConn) endWritten() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := len(c.written)
+	c.ahead, c.written = false, nil
+	if left > 0 {
+		return fmt.Errorf("%w: %d bytes are left", errNotRepeated, left)
+	}
+	return nil
+}
+
+var errNotRepeated = errors.New("a defect in redlockd: the driver would write other bytes than were sent")
+
+// repeat compares what the driver writes with what was written ahead. ahead is false if
+// nothing was.
+func (c *guardedConn) repeat(b []byte) (ahead bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ahead {
+		return false, nil
+	}
+	if !bytes.HasPrefix(c.written, b) {
+		return true, errNotRepeated
+	}
+	c.written = c.written[len(b):]
+	return true, nil
+}
+
+// SetDeadline leaves the deadline of writes to writeAhead while the driver only reads.
+func (c *guardedConn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	ahead := c.ahead
+	c.mu.Unlock()
+	if ahead {
+		return c.Conn.SetReadDeadline(t)
+	}
+	return c.Conn.SetDeadline(t)
+}
+
 // Write counts the questions before the node has them. One that has hung up, and of
 // which nothing was heard yet, may have said why (an alert of TLS, an error of Redis):
 // the driver, which reads nothing after an error, hears it from Read, or that it is over.
 func (c *guardedConn) Write(b []byte) (int, error) {
+	if ahead, err := c.repeat(b); ahead {
+		if err != nil {
+			return 0, err
+		}
+		return len(b), nil
+	}
 	if c.announced.Load() {
 		return c.Conn.Write(b)
 	}
@@ -59,7 +142,9 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 	if err := c.questions.scan(b); err != nil {
 		return 0, fmt.Errorf("a defect in redlockd: it would have asked %w", err)
 	}
+	c.awaited.Store(c.questions.whole) // before asked: Read may run beside Write, and must not see a group under way
 	c.asked.Store(c.questions.whole)
+	c.allowed.Add(1)
 	n, err := c.Conn.Write(b)
 	if !c.heard.Load() && hasHungUp(err) {
 		return len(b), nil
@@ -67,38 +152,73 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Read fails for good where the node sends what it must not.
+// Read fails for good where the node sends what it must not. It keeps back the replies to
+// groups that the driver does not wait for yet: it would crash of them when it is closed.
 func (c *guardedConn) Read(b []byte) (int, error) {
 	if c.failed != nil {
 		return 0, c.failed
 	}
-	n, err := c.Conn.Read(b)
+	if c.ended.Load() || c.isAhead() {
+		return 0, errConnectionOver // only a driver that was closed reads now
+	}
+	n, err := c.readMore(b)
 	if n > 0 && !c.heard.Load() {
 		c.heard.Store(true)
 	}
-	if fault := c.check(b[:n]); fault != nil {
+	taken, fault := c.check(b[:n])
+	if fault != nil {
 		c.failed = &AnswerError{fault}
 		return 0, c.failed
 	}
-	return n, err
+	c.surplus = append(c.surplus, b[taken:n]...)
+	return taken, err
 }
 
-func (c *guardedConn) check(b []byte) error {
-	asked := c.asked.Load()
-	if asked != c.trip {
-		c.trip, c.bytes, c.items = asked, 0, c.answers.all
+// end keeps from the driver what was received before and not read. It is called before the
+// driver is closed: that reads on, also replies to a group that it has just refused to send,
+// and would crash of them.
+func (c *guardedConn) end() { c.ended.Store(true) }
+
+// isAhead tells whether groups are under way, and the driver has all replies that it waits
+// for.
+func (c *guardedConn) isAhead() bool {
+	awaited := c.awaited.Load()
+	return c.answers.whole == awaited && c.asked.Load() > awaited
+}
+
+// readMore reads what was kept back, or else from the connection.
+func (c *guardedConn) readMore(b []byte) (int, error) {
+	if len(c.surplus) == 0 {
+		return c.Conn.Read(b)
 	}
-	if err := c.answers.scan(b); err != nil {
-		return err
+	n := copy(b, c.surplus)
+	c.surplus = append(c.surplus[:0], c.surplus[n:]...)
+	return n, nil
+}
+
+// check checks the bytes that the driver may have now, and returns how many these are.
+func (c *guardedConn) check(b []byte) (taken int, err error) {
+	asked, awaited := c.asked.Load(), c.awaited.Load()
+	if allowed := c.allowed.Load(); allowed != c.allowance {
+		c.allowance, c.size, c.items = allowed, 0, c.answers.all
 	}
-	c.bytes += int64(len(b))
+	taken = len(b)
+	if asked > awaited {
+		taken, err = c.answers.scanUntil(b, awaited)
+	} else {
+		err = c.answers.scan(b)
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.size += int64(taken)
 	switch {
 	case c.answers.begun > asked:
-		return fmt.Errorf("an answer that nobody asked for")
-	case c.bytes > tripMaxBytes:
-		return fmt.Errorf("more than %d bytes at once", tripMaxBytes)
+		return 0, fmt.Errorf("an answer that nobody asked for")
+	case c.size > tripMaxBytes:
+		return 0, fmt.Errorf("more than %d bytes at once", tripMaxBytes)
 	case c.answers.all-c.items > tripMaxItems:
-		return fmt.Errorf("more than %d parts at once", tripMaxItems)
+		return 0, fmt.Errorf("more than %d parts at once", tripMaxItems)
 	}
-	return nil
+	return taken, nil
 }

@@ -54,7 +54,7 @@ func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Lis
 		l.Close()
 		return nil, loginError(err, option.Password)
 	}
-	go l.watch(watching)
+	go l.watch(watching) // it ends with the connection; Close waits for it
 	return l, nil
 }
 

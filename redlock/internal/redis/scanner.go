@@ -70,17 +70,24 @@ var (
 
 // scan goes on with the next bytes. After an error none of them may be used.
 func (s *respScanner) scan(b []byte) error {
-	for len(b) > 0 {
-		n, err := s.step(b)
+	_, err := s.scanUntil(b, math.MaxInt64)
+	return err
+}
+
+// scanUntil is scan, up to the end of an answer: the one with which so many are whole. It
+// returns how many bytes that are.
+func (s *respScanner) scanUntil(b []byte, answers int64) (scanned int, err error) {
+	for scanned < len(b) && s.whole < answers {
+		n, err := s.step(b[scanned:])
 		if err != nil {
-			return err
+			return scanned, err
 		}
 		if s.size += n; s.size > respMaxBytes {
-			return errTooMuch
+			return scanned, errTooMuch
 		}
-		b = b[n:]
+		scanned += n
 	}
-	return nil
+	return scanned, nil
 }
 
 // step goes on with some of the bytes, all of them in the same phase.

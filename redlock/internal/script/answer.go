@@ -1,6 +1,9 @@
 package script
 
 import (
+	"slices"
+	"strconv"
+
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
@@ -29,6 +32,16 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 			return nil
 		}
 		return redis.UnexpectedAnswer(op, "a holder, or none", reply)
+	case Scan:
+		if isPage(reply) {
+			return nil
+		}
+		return redis.UnexpectedAnswer(op, "a cursor and keys", reply)
+	case Describe:
+		if isDescription(reply) {
+			return nil
+		}
+		return redis.UnexpectedAnswer(op, "a holder, a number and two tokens", reply)
 	case ReadCounters:
 		if IsFields(reply) {
 			return nil
@@ -36,6 +49,31 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 		return redis.UnexpectedAnswer(op, "fields and values", reply)
 	}
 	return checkDone(o, op, reply)
+}
+
+// isPage tells whether a reply is a page of SCAN.
+func isPage(reply *redis.Reply) bool {
+	if !reply.IsList() || len(reply.Array) != 2 || !reply.Array[1].IsList() {
+		return false
+	}
+	return IsCursor(reply.Array[0].Str) && !slices.ContainsFunc(reply.Array[1].Array, func(key redis.Reply) bool { return !key.IsText() })
+}
+
+// IsCursor tells whether a text can be a cursor of SCAN.
+func IsCursor(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 64)
+	return err == nil
+}
+
+// isDescription tells whether a reply describes a lock: its holders, whether a client waits, and
+// the tokens of a writer and of the next holder.
+func isDescription(reply *redis.Reply) bool {
+	if !reply.IsList() || len(reply.Array) != 4 {
+		return false
+	}
+	shown := &reply.Array[0]
+	return (len(shown.Array) == 0 && shown.IsList() || IsShown(shown)) &&
+		reply.Array[1].IsNumber() && reply.Array[2].IsText() && reply.Array[3].IsText()
 }
 
 // checkTaken wants the fencing token of a grant, or who holds the lock.
@@ -48,14 +86,17 @@ func checkTaken(op string, reply *redis.Reply) error {
 
 // checkDone wants whether it was done, or why not.
 func checkDone(o *Operation, op string, reply *redis.Reply) error {
-	least := int64(0)
-	if o.Op == Extend {
+	least, most, want := int64(0), int64(1), "0 or 1"
+	switch o.Op {
+	case Extend, Downgrade, Exchange:
 		least = -1
+	case Confirm, Retain:
+		least, most, want = -1, 2, "0, 1 or 2"
 	}
-	if reply.IsNumber() && reply.Int >= least && reply.Int <= 1 {
+	if reply.IsNumber() && reply.Int >= least && reply.Int <= most {
 		return nil
 	}
-	return redis.UnexpectedAnswer(op, "0 or 1", reply)
+	return redis.UnexpectedAnswer(op, want, reply)
 }
 
 // IsShown tells whether a reply shows a holder: value and pttl, tokens and theirs, and perhaps a place.

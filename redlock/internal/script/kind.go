@@ -9,6 +9,9 @@ import (
 // keys of readers, waiters and slots.
 const Separator = "\x00"
 
+// ReservationSuffix stands behind the name and the separator in the key of a reservation.
+const ReservationSuffix = "k"
+
 // What the nodes call the kinds of locks that several hold at once: see
 // ballot.lua.
 const (
@@ -17,12 +20,14 @@ const (
 	KindSlots  = kindPrefix + "slots="
 	KindWriter = kindPrefix + "writer" // shown for a writer that waits
 	kindKept   = kindPrefix + "kept"   // shown for a waiter with a reservation
+	// KindRetained is shown for a host that may need the lock no more (RETAIN).
+	KindRetained = kindPrefix + "retained"
 )
 
 // IsSharing tells whether a value is a kind. Other values that begin so are a foreign
 // client's.
 func IsSharing(value string) bool {
-	return value == KindShared || IsWaiting(value) || SlotsOf(value) > 0
+	return value == KindShared || value == KindRetained || IsWaiting(value) || SlotsOf(value) > 0
 }
 
 // IsWaiting tells whether a kind is shown for a waiter that gets the lock next.

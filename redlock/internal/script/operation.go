@@ -14,13 +14,17 @@ import (
 type Operation struct {
 	Op       Opcode
 	Key      string
-	Token    string
-	OldToken string        // of a hand-over: the token that is given back
-	Kind     string        // of those that share
+	Token    string        // of a scan: the cursor
+	OldToken string        // of a hand-over or an exchange: the token to replace
+	Kind     string        // of those that share; of a scan: the pattern of the keys
 	TTL      time.Duration // of what takes, extends or repairs; else, how long what it leaves behind lasts
 	Counter  CounterField  // of what takes, of fence and repair
 	Fence    uint64        // what the counter is to become; of what takes, a proposal
 }
+
+// pageSize is how many keys a scan looks at, as SCAN counts: about as long for the node as other
+// groups of calls.
+const pageSize = "256"
 
 // Opcode is what ballot.lua calls an operation. Its constants there have the same names.
 type Opcode byte
@@ -31,18 +35,25 @@ const (
 	Join         Opcode = 's'
 	HandOver     Opcode = 'h'
 	Extend       Opcode = 'e'
+	Downgrade    Opcode = 'g'
+	Exchange     Opcode = 'u'
+	Confirm      Opcode = 'v'
+	Retain       Opcode = 'j'
 	Release      Opcode = 'r'
 	Who          Opcode = 'w'
 	List         Opcode = 'l'
 	RaiseCounter Opcode = 'f'
 	Repair       Opcode = 'p'
 	RepairShared Opcode = 'q'
+	NoteForced   Opcode = 'z'
 	Force        Opcode = 'x'
 	Wait         Opcode = 'i'
 	Reserve      Opcode = 'k'
 	IntendWrite  Opcode = 'm'
 	EndWait      Opcode = 'd'
 	ReadCounters Opcode = 'c'
+	Scan         Opcode = 'y'
+	Describe     Opcode = 'o'
 )
 
 // Takes tells whether the operation grants the lock.
@@ -56,7 +67,7 @@ func (l Opcode) Releases() bool { return l == Release || l == EndWait }
 
 // Counts tells whether the operation has a fencing counter.
 func (l Opcode) Counts() bool {
-	return l.Takes() || l == RaiseCounter || l == Repair || l == RepairShared
+	return l.Takes() || l == Confirm || l == Retain || l == RaiseCounter || l == Repair || l == RepairShared
 }
 
 // NodeKey is the hash that each node keeps of itself: the field epoch, the fencing
@@ -105,14 +116,13 @@ type Encoder struct {
 	letters []byte
 	records []byte
 	at      int           // where the arguments begin in the command
-	said    time.Duration // the ttl that stands for those after it, in this command
 	ttl     time.Duration // the last one that was written
 	ttlText string
 }
 
 // Begin begins the arguments of ballot.lua, which stand behind the keys of all operations.
 func (e *Encoder) Begin(command redis.Command, epoch string, notAfter time.Duration) redis.Command {
-	e.letters, e.records, e.said = e.letters[:0], e.records[:0], 0
+	e.letters, e.records = e.letters[:0], e.records[:0]
 	e.at = len(command)
 	return append(command, epoch, strconv.FormatInt(notAfter.Microseconds(), 10), "", "")
 }
@@ -122,36 +132,25 @@ func (e *Encoder) End(command redis.Command) {
 	command[e.at+2], command[e.at+3] = string(e.letters), string(e.records)
 }
 
-// Append appends the arguments of one operation.
+// Append appends one operation: its opcode, its counter and its arguments.
 func (e *Encoder) Append(command redis.Command, o *Operation) redis.Command {
-	letter := byte(o.Op)
-	command = e.appendWords(command, o)
-	if (o.Op.Takes() || o.Op == Extend) && o.TTL != e.said {
-		letter -= 'a' - 'A'
-		e.said = o.TTL
-		command = append(command, e.millis(o.TTL))
-	}
-	e.letters = append(e.letters, letter)
+	e.letters = append(e.letters, byte(o.Op))
 	if o.Op.Counts() {
 		e.records = appendRecord(e.records, o.Counter, o.Fence)
 	}
-	return command
-}
-
-// appendWords appends the arguments of an operation, without a ttl that holds for later
-// operations as well.
-func (e *Encoder) appendWords(command redis.Command, o *Operation) redis.Command {
 	switch o.Op {
-	case Who, List, ReadCounters:
-		return command
-	case HandOver:
-		return append(command, o.OldToken, o.Token)
-	case Join:
-		return append(command, o.Token, o.Kind)
-	case Repair, Force, Wait, Reserve, IntendWrite:
+	case Acquire, Extend, Downgrade, Confirm, Retain, Repair, NoteForced, Force, Wait, Reserve, IntendWrite:
 		return append(command, o.Token, e.millis(o.TTL))
+	case Join:
+		return append(command, o.Token, o.Kind, e.millis(o.TTL))
+	case HandOver, Exchange:
+		return append(command, o.OldToken, o.Token, e.millis(o.TTL))
 	case RepairShared:
 		return append(command, o.Token, e.millis(o.TTL), o.Kind)
+	case Scan:
+		return append(command, o.Token, o.Kind, pageSize)
+	case Who, List, ReadCounters, Describe:
+		return command
 	}
 	return append(command, o.Token)
 }

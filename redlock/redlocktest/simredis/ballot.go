@@ -1,6 +1,7 @@
 package simredis
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -10,30 +11,29 @@ import (
 // ballotCall is one call of ballot.lua in progress.
 type ballotCall struct {
 	call
-	node     string // the key of the node's hash
-	why      error  // why the node does releases only; nil: it votes
-	late     bool
-	args     []string       // arguments of the operations that are left
-	records  []record       // records that are left
-	ttl      string         // of the a, n, s, h and e that follow
-	others   []operand      // names of the acquire that comes next
-	refused  *redlock.Reply // what the last acquire was refused with; nil: it was granted
-	wanted   string         // the kind that it wanted to share; "": exclusive
-	ownMark  string         // the mark of the caller, if it waits
-	keeps    int64          // until when locks may be reserved, in milliseconds
-	chain    bool           // the acquire's names that were reserved so far can be acquired
-	keeping  bool           // a lock may be reserved now
-	counters map[string]int64
-	writes   []string // fields and values
+	node          string // the key of the node's hash
+	why           error  // why the node does releases only; nil: it votes
+	late          bool
+	args          []string       // arguments of the operations that are left
+	records       []record       // records that are left
+	others        []operand      // names of the acquire that comes next
+	refused       *redlock.Reply // what the last acquire was refused with; nil: it was granted
+	wanted        string         // the kind that it wanted to share; "": exclusive
+	ownWaiter     string         // the name of the caller, if it waits
+	reservedUntil int64          // until when locks may be reserved, in milliseconds
+	free          bool           // the acquire's names that were reserved so far can be acquired
+	reserving     bool           // a lock may be reserved now
+	counters      map[string]int64
+	writes        []string // fields and values
 }
 
 // operand is an operation with its arguments.
 type operand struct {
 	letter     byte
 	key, token string
-	old, kind  string // of h; of s and q
-	ttl        string // of p, q, x, i, k and m
-	record     record // of a, n, s, h, f, p and q
+	old, kind  string // of h and u; of s and q, and the pattern of y
+	ttl        string // of a, s, h, e, g, u, v, j, p, q, z, x, i, k and m; the count of y
+	record     record // of a, n, s, h, v, j, f, p and q
 }
 
 const (
@@ -63,11 +63,11 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 	replies := make([]redlock.Reply, len(keys)-1)
 	for i, key := range keys[1:] {
 		o := b.read(letters[i], key)
-		if b.ownMark = ""; i+1 < len(letters) && letters[i+1] == 'i' && len(b.args) > 0 {
-			b.ownMark = b.args[0]
+		if b.ownWaiter = ""; isOneOf(letters[i], "ash") && i+1 < len(letters) && letters[i+1] == 'i' && len(b.args) > 0 {
+			b.ownWaiter = b.args[0]
 		}
 		replies[i] = b.operate(o)
-		for j := i - 1; j >= 0 && isOneOf(letters[i], "aAsS") && isOneOf(letters[j], "nN"); j-- {
+		for j := i - 1; j >= 0 && isOneOf(letters[i], "as") && letters[j] == 'n'; j-- {
 			replies[j] = replies[i]
 		}
 	}
@@ -78,7 +78,7 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 // malformed reports whether there are names without an acquire after them.
 func malformed(letters string) bool {
 	for i := range len(letters) {
-		if isOneOf(letters[i], "nN") && (i+1 == len(letters) || !isOneOf(letters[i+1], "nNaAsS")) {
+		if letters[i] == 'n' && (i+1 == len(letters) || !isOneOf(letters[i+1], "nas")) {
 			return true
 		}
 	}
@@ -123,8 +123,8 @@ func (b *ballotCall) admits(epoch string) error {
 	}
 	if len(b.records) > 0 {
 		text, _, _ := b.hget(b.node, "keeps")
-		b.keeps, _ = strconv.ParseInt(text, 10, 64)
-		b.keeping = b.keeps*1000 > b.now
+		b.reservedUntil, _ = strconv.ParseInt(text, 10, 64)
+		b.reserving = b.reservedUntil*1000 > b.now
 	}
 	return nil
 }
@@ -132,28 +132,22 @@ func (b *ballotCall) admits(epoch string) error {
 // read takes the arguments of the next operation.
 func (b *ballotCall) read(letter byte, key string) operand {
 	o := operand{letter: letter, key: key}
-	if isOneOf(letter, "ANSHE") {
-		o.letter += 'a' - 'A'
-	}
-	if o.letter == 'h' {
+	if o.letter == 'h' || o.letter == 'u' {
 		o.old = b.next()
 	}
-	if !isOneOf(o.letter, "wlc") {
+	if !isOneOf(o.letter, "wlco") {
 		o.token = b.next()
 	}
-	if o.letter == 's' {
+	if o.letter == 's' || o.letter == 'y' {
 		o.kind = b.next()
 	}
-	if o.letter != letter {
-		b.ttl = b.next()
-	}
-	if isOneOf(o.letter, "pqxikm") {
+	if isOneOf(o.letter, "asheguvjpqzxikmy") {
 		o.ttl = b.next()
 	}
 	if o.letter == 'q' {
 		o.kind = b.next()
 	}
-	if isOneOf(o.letter, "anshfpq") && len(b.records) > 0 {
+	if isOneOf(o.letter, "anshvjfpq") && len(b.records) > 0 {
 		o.record, b.records = b.records[0], b.records[1:]
 	}
 	return o
@@ -169,30 +163,44 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 		b.others = append(b.others, o)
 		return redlock.Reply{} // the reply of the acquire replaces it
 	case 'a', 's', 'h':
-		b.wanted, b.chain = o.kind, true
+		b.wanted, b.free = o.kind, true
 		return b.grant(o)
 	case 'e':
-		return b.extend(o.key, o.token)
+		return b.extend(o.key, o.token, o.ttl)
+	case 'g':
+		return b.downgrade(o.key, o.token, o.ttl)
+	case 'u':
+		return b.exchange(o)
+	case 'v':
+		return b.confirm(o)
+	case 'j':
+		return b.retain(o)
 	case 'r':
 		return b.release(o.key, o.token)
 	case 'w', 'l':
-		return b.who(o.key, o.letter == 'l')
+		return b.who(o.key, map[byte]int{'w': Few, 'l': math.MaxInt}[o.letter])
 	case 'f':
 		return b.fence(o)
 	case 'p', 'q':
 		return b.repair(o)
+	case 'z':
+		return b.noteForced(o.key, o.token, o.ttl)
 	case 'x':
 		return b.force(o.key, o.token, o.ttl)
 	case 'i':
-		return b.intend(o)
+		return b.wait(o)
 	case 'k':
-		return b.keep(o)
+		return b.reserve(o)
 	case 'm':
-		return b.intendAlready(o.key, o.token, o.ttl)
+		return b.intendWrite(o.key, o.token, o.ttl)
 	case 'd':
-		return b.done(o.key, o.token)
+		return b.endWait(o.key, o.token)
 	case 'c':
 		return hgetallCommand(b.with(b.node))
+	case 'y':
+		return b.scan(o.token, o.kind, o.ttl)
+	case 'o':
+		return b.describe(o.key)
 	}
 	return Refuse(simError("ballot: %q is no operation", o.letter))
 }
@@ -266,7 +274,7 @@ func (b *ballotCall) writeCounters(letters string, replies []redlock.Reply) {
 	err := b.hset(b.node, b.writes...)
 	for i := range replies {
 		voted := replies[i].Int != 0 || len(replies[i].Array) == 1
-		if err != nil && isOneOf(letters[i], "aAnNsShHfpq") && voted {
+		if err != nil && isOneOf(letters[i], "anshvjfpq") && voted {
 			replies[i] = Refuse(err)
 		}
 	}

@@ -37,7 +37,7 @@ func (b *ballotCall) grant(o operand) redlock.Reply {
 // sign returns the sign of the fencing token: -1 if a client waits. A plain acquire does
 // not report that.
 func (b *ballotCall) sign(o operand) int64 {
-	if o.letter != 'a' && b.isThere(o.key+bell) {
+	if o.letter != 'a' && b.isThere(o.key+wakeupKey) {
 		return -1
 	}
 	return 1
@@ -48,27 +48,27 @@ func (b *ballotCall) take(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
 	}
-	if b.keeping && b.isThere(o.key+KeptFor) {
-		return b.takeKept(o)
+	if b.reserving && b.isThere(o.key+ReservationKey) {
+		return b.takeReserved(o)
 	}
-	if stored := b.store(o.key, o.token, true, b.ttl); !stored.Nil {
+	if stored := b.store(o.key, o.token, true, o.ttl); !stored.Nil {
 		return errorOf(stored)
 	}
 	refused := b.blocker(o.key, o.token)
 	if refused == nil && !b.holds(o.key, o.token) { // nobody shares it now
-		return errorOf(b.store(o.key, o.token, false, b.ttl))
+		return errorOf(b.store(o.key, o.token, false, o.ttl))
 	}
 	return refused
 }
 
-// takeKept acquires a lock that may be reserved for a waiter.
-func (b *ballotCall) takeKept(o operand) *redlock.Reply {
+// takeReserved acquires a lock that may be reserved for a waiter.
+func (b *ballotCall) takeReserved(o operand) *redlock.Reply {
 	refused := b.blocker(o.key, o.token)
 	if refused == nil {
-		refused = b.kept(o)
+		refused = b.reservedFor(o)
 	}
 	if refused == nil {
-		refused = errorOf(b.store(o.key, o.token, true, b.ttl))
+		refused = errorOf(b.store(o.key, o.token, true, o.ttl))
 	}
 	return refused
 }
@@ -92,7 +92,7 @@ func (b *ballotCall) grantAll(last operand) redlock.Reply {
 	most, sign := int64(0), int64(1)
 	for _, o := range names {
 		most = max(most, b.count(o.record))
-		if b.isThere(o.key+bell) || b.isThere(o.key+asked) {
+		if b.isThere(o.key+wakeupKey) || b.isThere(o.key+waitedKey) {
 			sign = -1
 		}
 	}
@@ -111,7 +111,7 @@ func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Re
 	for _, o := range names {
 		o.token, o.kind = last.token, last.kind
 		if refused = b.refusal(o.record); refused == nil {
-			refused = b.inTheWay(o, last)
+			refused = b.blockerOf(o, last)
 		}
 		if refused != nil {
 			return refused
@@ -119,7 +119,7 @@ func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Re
 	}
 	for _, o := range names {
 		o.token, o.kind = last.token, last.kind
-		if refused = b.kept(o); refused != nil {
+		if refused = b.reservedFor(o); refused != nil {
 			return refused
 		}
 	}
@@ -135,18 +135,18 @@ func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Re
 // failed.
 func (b *ballotCall) takeOne(key string, last operand) *redlock.Reply {
 	if last.letter == 's' {
-		return b.enter(key, last, b.ttl)
+		return b.enter(key, last, last.ttl)
 	}
-	return errorOf(b.store(key, last.token, false, b.ttl))
+	return errorOf(b.store(key, last.token, false, last.ttl))
 }
 
-// inTheWay returns what blocks a token from one of several keys; nil if nothing does.
-func (b *ballotCall) inTheWay(o, last operand) *redlock.Reply {
+// blockerOf returns what blocks a token from one of several keys; nil if nothing does.
+func (b *ballotCall) blockerOf(o, last operand) *redlock.Reply {
 	if last.letter != 's' {
 		return b.blocker(o.key, last.token)
 	}
 	if !b.isMember(o.key, last.token) {
-		if other := b.marked(o.key+writerOf, KindWriter); other != nil {
+		if other := b.otherWaiter(o.key+writerIntent, KindWriter); other != nil {
 			return other
 		}
 	}
@@ -158,15 +158,28 @@ func (b *ballotCall) handOver(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
 	}
-	if !b.holds(o.key, o.old) {
+	switch {
+	case !b.holds(o.key, o.old):
 		if refused := b.blocker(o.key, o.token); refused != nil {
 			return refused
 		}
-		if refused := b.kept(o); refused != nil {
+		if refused := b.reservedFor(o); refused != nil {
 			return refused
 		}
+	case b.isForced(o.old):
+		return b.giveUpForced(o)
 	}
-	return errorOf(b.store(o.key, o.token, false, b.ttl))
+	return errorOf(b.store(o.key, o.token, false, o.ttl))
+}
+
+// giveUpForced releases a token that FORCE has noted and not deleted yet. The new token is
+// refused.
+func (b *ballotCall) giveUpForced(o operand) *redlock.Reply {
+	shown := List(shownText(o.old), b.left(o.key))
+	if released := b.release(o.key, o.old); released.Err != nil {
+		return &released
+	}
+	return &shown
 }
 
 // blocker returns what blocks a token from a key; nil if nothing does.
@@ -181,7 +194,7 @@ func (b *ballotCall) blocker(key, token string) *redlock.Reply {
 	case IsKind(value):
 		shown = b.holder(key, value)
 	default:
-		shown = List(shownText(value), b.left(key))
+		shown = b.holdsAlone(key, value)
 	}
 	return &shown
 }
@@ -206,7 +219,7 @@ func (b *ballotCall) repair(o operand) redlock.Reply {
 		return *refused
 	}
 	if !b.isForced(o.token) {
-		if err := b.mend(o); err != nil && err.Err != nil {
+		if err := b.setMissing(o); err != nil && err.Err != nil {
 			return *err
 		}
 	}
@@ -217,8 +230,8 @@ func (b *ballotCall) repair(o operand) redlock.Reply {
 	return Number(1)
 }
 
-// mend sets the key if it is missing.
-func (b *ballotCall) mend(o operand) *redlock.Reply {
+// setMissing sets the key if it is missing.
+func (b *ballotCall) setMissing(o operand) *redlock.Reply {
 	if o.letter == 'q' {
 		return b.join(o, o.ttl)
 	}
@@ -228,18 +241,20 @@ func (b *ballotCall) mend(o operand) *redlock.Reply {
 // These suffixes of a lock's key name the keys beside it. ballot.lua says what each one is
 // for.
 const (
-	MembersOf = "\x00m"
-	bell      = "\x00b"
-	asked     = "\x00a"
-	writerOf  = "\x00w"
-	KeptFor   = "\x00k"
+	MembersOf      = "\x00m"
+	wakeupKey      = "\x00b"
+	waitedKey      = "\x00a"
+	writerIntent   = "\x00w"
+	ReservationKey = "\x00k"
+	retainedKey    = "\x00r"
 )
 
 const (
-	kindPrefix = "redlockd:"
-	KindShared = "redlockd:shared"
-	KindWriter = "redlockd:writer"
-	KindKept   = "redlockd:kept"
+	kindPrefix   = "redlockd:"
+	KindShared   = "redlockd:shared"
+	KindWriter   = "redlockd:writer"
+	KindReserved = "redlockd:kept"
+	KindRetained = "redlockd:retained"
 )
 
 // IsKind reports whether a key's value says that several clients share the lock. Other
@@ -374,7 +389,7 @@ func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 		shown = Refuse(err)
 		return &shown
 	case ok && !IsKind(value):
-		shown = List(shownText(value), b.left(o.key))
+		shown = b.holdsAlone(o.key, value)
 		return &shown
 	case !ok || !b.settle(o.key):
 		return nil
@@ -459,14 +474,14 @@ func (b *ballotCall) leave(key, token string) redlock.Reply {
 	left := b.forgetMembers(key, func(other string, _ int64) bool { return other == token })
 	if left > 0 {
 		b.settle(key)
-		b.ring(key)
+		b.notifyWaiters(key)
 	}
 	return Number(left)
 }
 
 // stay extends a token of a shared lock.
-func (b *ballotCall) stay(key, token string) redlock.Reply {
-	ms, err := strconv.ParseInt(b.ttl, 10, 64)
+func (b *ballotCall) stay(key, token, ttl string) redlock.Reply {
+	ms, err := strconv.ParseInt(ttl, 10, 64)
 	if err != nil {
 		return Refuse(errNotNumber)
 	}

@@ -10,18 +10,99 @@ import (
 
 // extend lengthens a token's expiry, as PEXPIRE … GT does. A key that never expires has
 // the greatest expiry of all.
-func (b *ballotCall) extend(key, token string) redlock.Reply {
+func (b *ballotCall) extend(key, token, ttl string) redlock.Reply {
 	if b.holds(key, token) {
-		return b.lengthen(key, b.ttl, !b.Variant(ExtendShortens))
+		return b.lengthen(key, ttl, !b.Variant(ExtendShortens))
 	}
 	if value, ok, _ := b.value(key); ok && IsKind(value) && b.isMember(key, token) {
-		return b.stay(key, token)
+		return b.stay(key, token, ttl)
 	}
 	if b.Variant(ExtendSets) {
-		b.store(key, token, true, b.ttl)
+		b.store(key, token, true, ttl)
 		return Number(bool01(b.holds(key, token)))
 	}
 	return Number(-bool01(b.isForced(token)))
+}
+
+// downgrade extends a token. If it holds the lock alone, it becomes the first of those that
+// share it.
+func (b *ballotCall) downgrade(key, token, ttl string) redlock.Reply {
+	if !b.holds(key, token) {
+		return b.extend(key, token, ttl)
+	}
+	ms, err := strconv.ParseInt(ttl, 10, 64)
+	if err != nil {
+		return Refuse(errNotNumber)
+	}
+	if err := b.mayWrite(); err != nil {
+		return Refuse(err)
+	}
+	rest := strconv.FormatInt(max(ms, b.left(key).Int), 10)
+	b.remove(key)
+	b.enter(key, operand{token: token, kind: KindShared}, rest)
+	b.notifyWaiters(key)
+	return Number(1)
+}
+
+// exchange extends a token that holds the lock alone. If the old token holds the lock, it is
+// exchanged first, unless one of them was forced away.
+func (b *ballotCall) exchange(o operand) redlock.Reply {
+	forced := (b.isForced(o.old) || b.isForced(o.token)) && !b.Variant(ExchangeForced)
+	switch {
+	case b.holds(o.key, o.token):
+	case forced || !b.holds(o.key, o.old):
+		return Number(-bool01(forced))
+	default:
+		if err := b.mayWrite(); err != nil {
+			return Refuse(err)
+		}
+		e := b.Keys[o.key]
+		e.Text = o.token
+		b.put(o.key, e)
+	}
+	return b.lengthen(o.key, o.ttl, !b.Variant(ExtendShortens))
+}
+
+// confirm extends a token that holds the lock alone and was not forced away, and raises the
+// counter. It returns 2 if another client waits for the lock.
+func (b *ballotCall) confirm(o operand) redlock.Reply {
+	if refused := b.far(o.record.field, o.record.value); refused != nil {
+		return *refused
+	}
+	if b.isForced(o.token) && !b.Variant(ConfirmForced) {
+		return Number(-1)
+	}
+	if !b.holds(o.key, o.token) {
+		return Number(0)
+	}
+	extended := b.lengthen(o.key, o.ttl, !b.Variant(ExtendShortens))
+	if extended.Err != nil {
+		return extended
+	}
+	b.raise(o.record.field, o.record.value)
+	return Number(1 + bool01(b.isThere(o.key+wakeupKey)))
+}
+
+// retain confirms a token. Unless a client waits, it notes that one that is refused should wait.
+func (b *ballotCall) retain(o operand) redlock.Reply {
+	reply := b.confirm(o)
+	if reply.Err == nil && reply.Int == 1 {
+		if noted := b.store(o.key+retainedKey, o.token, false, retainedFor); noted.Err != nil {
+			return noted
+		}
+	}
+	return reply
+}
+
+// retainedFor is how long that is noted, in milliseconds.
+const retainedFor = "75"
+
+// holdsAlone shows the value of a key that nobody shares, to one that is refused.
+func (b *ballotCall) holdsAlone(key, value string) redlock.Reply {
+	if token, ok, _ := b.value(key + retainedKey); ok && token == value {
+		return List(Text(KindRetained), b.left(key), Text(value), b.left(key))
+	}
+	return List(shownText(value), b.left(key))
 }
 
 // lengthen sets the expiry of an existing key, as PEXPIRE does, with GT or without.
@@ -53,7 +134,7 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 		return Refuse(err)
 	}
 	b.remove(key)
-	b.ring(key)
+	b.notifyWaiters(key)
 	return Number(1)
 }
 
@@ -61,7 +142,7 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 // all.
 const Few = 100
 
-func (b *ballotCall) who(key string, all bool) redlock.Reply {
+func (b *ballotCall) who(key string, most int) redlock.Reply {
 	value, ok, err := b.value(key)
 	switch {
 	case err != nil:
@@ -72,7 +153,7 @@ func (b *ballotCall) who(key string, all bool) redlock.Reply {
 	shown := List(shownText(value), b.left(key))
 	if IsKind(value) {
 		members := b.sortedMembers(key)
-		if !all && len(members) > Few {
+		if len(members) > most {
 			return shown
 		}
 		for _, m := range members {
@@ -88,15 +169,23 @@ func shownText(value string) redlock.Reply { return Text(value[:min(len(value), 
 // whoIsNext returns the reservation of a lock that nobody holds; an empty list if there is
 // none.
 func (b *ballotCall) whoIsNext(key string) redlock.Reply {
-	if next := b.marked(key+KeptFor, KindKept); next != nil {
+	if next := b.otherWaiter(key+ReservationKey, KindReserved); next != nil {
 		return *next
 	}
 	return List()
 }
 
+// noteForced notes that the token is forced away, and reports whether it holds the lock.
+func (b *ballotCall) noteForced(key, token, ttl string) redlock.Reply {
+	if noted := b.store(ForcedKey(token), "1", false, ttl); noted.Err != nil {
+		return noted
+	}
+	return Number(bool01(b.has(key, token)))
+}
+
 // force notes that the token is forced away, and deletes the lock if the token holds it.
 func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
-	if noted := b.store(forcedKey(token), "1", false, ttl); noted.Err != nil {
+	if noted := b.store(ForcedKey(token), "1", false, ttl); noted.Err != nil {
 		return noted
 	}
 	if b.Variant(ForceBlindly) {
@@ -105,9 +194,10 @@ func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
 	return b.release(key, token)
 }
 
-func (b *ballotCall) isForced(token string) bool { return b.isThere(forcedKey(token)) }
+func (b *ballotCall) isForced(token string) bool { return b.isThere(ForcedKey(token)) }
 
-func forcedKey(token string) string {
+// ForcedKey is the key of the note that a token was forced away.
+func ForcedKey(token string) string {
 	sum := sha1.Sum([]byte(token))
 	return "redlockd:forced:" + hex.EncodeToString(sum[:])
 }
@@ -162,136 +252,136 @@ func bool01(b bool) int64 {
 	return 0
 }
 
-// intend records that a refused client waits: it sets the wake-up key. If others share the
+// wait records that a refused client waits: it sets the wake-up key. If others share the
 // lock in another way, it also sets the writer intent.
-func (b *ballotCall) intend(o operand) redlock.Reply {
+func (b *ballotCall) wait(o operand) redlock.Reply {
 	switch refused := b.refused; {
 	case refused == nil:
-		b.comesIn(o)
+		b.endGrantedWait(o)
 	case refused.Err == nil:
-		b.store(o.key+bell, "1", true, bellTTL(refused, o.ttl))
+		b.store(o.key+wakeupKey, "1", true, wakeupTTL(refused, o.ttl))
 		value, _, _ := b.value(o.key)
 		if by := refused.Array[0].Str; IsKind(by) && by != b.wanted && IsKind(value) && value != b.wanted {
-			b.mark(o.key+writerOf, o.token, o.ttl)
+			b.setWaiter(o.key+writerIntent, o.token, o.ttl)
 		}
 	}
 	return Number(1)
 }
 
-// bellTTL returns the ttl of a wake-up key. A client that was refused for a reservation or
+// wakeupTTL returns the ttl of a wake-up key. A client that was refused for a reservation or
 // a writer intent may wait for a lock that nobody holds. No release deletes its wake-up
 // key, so the key ends with the reservation or intent.
-func bellTTL(refused *redlock.Reply, ttl string) string {
+func wakeupTTL(refused *redlock.Reply, ttl string) string {
 	by, left := refused.Array[0].Str, refused.Array[1].Int
 	ms, err := strconv.ParseInt(ttl, 10, 64)
-	if by != KindKept && by != KindWriter || left < 0 || err != nil {
+	if by != KindReserved && by != KindWriter || left < 0 || err != nil {
 		return ttl
 	}
 	return strconv.FormatInt(max(min(ms, left), 1), 10)
 }
 
-// comesIn ends the wait of a client that got the lock. If it shares the lock, it wakes the
+// endGrantedWait ends the wait of a client that got the lock. If it shares the lock, it wakes the
 // waiters that may join.
-func (b *ballotCall) comesIn(o operand) {
-	marks := []string{o.key + writerOf}
-	if b.keeping {
-		marks = append(marks, o.key+KeptFor)
+func (b *ballotCall) endGrantedWait(o operand) {
+	marks := []string{o.key + writerIntent}
+	if b.reserving {
+		marks = append(marks, o.key+ReservationKey)
 	}
 	for _, where := range marks {
-		if b.unmark(where, o.token) && b.wanted != "" {
-			b.remove(o.key + bell)
+		if b.clearWaiter(where, o.token) && b.wanted != "" {
+			b.remove(o.key + wakeupKey)
 		}
 	}
 }
 
-// keep reserves the lock for a refused waiter, unless it is reserved for another. Of
+// reserve reserves the lock for a refused waiter, unless it is reserved for another. Of
 // several names, it reserves those up to the first that cannot be acquired.
-func (b *ballotCall) keep(o operand) redlock.Reply {
-	if refused := b.refused; !b.chain || refused == nil || refused.Err != nil || refused.Array[0].Str == KindWriter {
+func (b *ballotCall) reserve(o operand) redlock.Reply {
+	if refused := b.refused; !b.free || refused == nil || refused.Err != nil || refused.Array[0].Str == KindWriter {
 		return Number(1)
 	}
-	b.chain = b.mark(o.key+KeptFor, o.token, o.ttl)
-	if b.chain {
-		ms, _ := strconv.ParseInt(o.ttl, 10, 64) // mark has parsed it
-		if until := b.now/1000 + ms; !b.keeping || until > b.keeps {
-			b.keeps = until
+	b.free = b.setWaiter(o.key+ReservationKey, o.token, o.ttl)
+	if b.free {
+		ms, _ := strconv.ParseInt(o.ttl, 10, 64) // setWaiter has parsed it
+		if until := b.now/1000 + ms; !b.reserving || until > b.reservedUntil {
+			b.reservedUntil = until
 		}
-		b.writes = append(b.writes, "keeps", strconv.FormatInt(b.keeps, 10))
+		b.writes = append(b.writes, "keeps", strconv.FormatInt(b.reservedUntil, 10))
 	}
-	b.keeping = true
+	b.reserving = true
 	value, ok, err := b.value(o.key)
-	b.chain = b.chain && (!ok && err == nil || value == b.wanted && b.wanted != "")
+	b.free = b.free && (!ok && err == nil || value == b.wanted && b.wanted != "")
 	return Number(1)
 }
 
-// ring wakes the waiters of a released lock: it deletes the wake-up key. A short-lived key
+// notifyWaiters wakes the waiters of a released lock: it deletes the wake-up key. A short-lived key
 // then records that a client waited.
-func (b *ballotCall) ring(key string) {
-	if b.isThere(key + bell) {
-		b.remove(key + bell)
-		b.store(key+asked, "1", false, "250")
+func (b *ballotCall) notifyWaiters(key string) {
+	if b.isThere(key + wakeupKey) {
+		b.remove(key + wakeupKey)
+		b.store(key+waitedKey, "1", false, "250")
 	}
 }
 
-// mark sets a writer intent or a reservation, and reports whether this waiter has it now.
-func (b *ballotCall) mark(where, mark, ttl string) bool {
-	set := b.store(where, mark, true, ttl)
+// setWaiter sets a writer intent or a reservation, and reports whether this waiter has it now.
+func (b *ballotCall) setWaiter(where, waiter, ttl string) bool {
+	set := b.store(where, waiter, true, ttl)
 	if !set.Nil {
 		return set.Err == nil
 	}
-	if !b.holds(where, mark) {
+	if !b.holds(where, waiter) {
 		return false
 	}
 	b.lengthen(where, ttl, true)
 	return true
 }
 
-// intendAlready sets the writer intent if readers share the lock.
-func (b *ballotCall) intendAlready(key, mark, ttl string) redlock.Reply {
+// intendWrite sets the writer intent if readers share the lock.
+func (b *ballotCall) intendWrite(key, waiter, ttl string) redlock.Reply {
 	if value, ok, err := b.value(key); err == nil && ok && value == KindShared {
-		b.mark(key+writerOf, mark, ttl)
+		b.setWaiter(key+writerIntent, waiter, ttl)
 	}
 	return Number(1)
 }
 
-// unmark deletes this waiter's writer intent or reservation, and reports whether it did.
-func (b *ballotCall) unmark(where, mark string) bool {
-	if !b.holds(where, mark) || b.mayWrite() != nil {
+// clearWaiter deletes this waiter's writer intent or reservation, and reports whether it did.
+func (b *ballotCall) clearWaiter(where, waiter string) bool {
+	if !b.holds(where, waiter) || b.mayWrite() != nil {
 		return false
 	}
 	b.drop(where)
 	return true
 }
 
-// done ends a wait: it deletes the waiter's writer intent and reservation, and wakes the
+// endWait ends a wait: it deletes the waiter's writer intent and reservation, and wakes the
 // clients that waited for them.
-func (b *ballotCall) done(key, mark string) redlock.Reply {
-	for _, where := range []string{key + writerOf, key + KeptFor} {
-		if b.unmark(where, mark) {
-			b.remove(key + bell)
+func (b *ballotCall) endWait(key, waiter string) redlock.Reply {
+	for _, where := range []string{key + writerIntent, key + ReservationKey} {
+		if b.clearWaiter(where, waiter) {
+			b.remove(key + wakeupKey)
 		}
 	}
 	return Number(1)
 }
 
-// marked returns the writer intent or reservation of a waiter other than the caller; nil
+// otherWaiter returns the writer intent or reservation of a waiter other than the caller; nil
 // if there is none.
-func (b *ballotCall) marked(where, kind string) *redlock.Reply {
-	mark, ok, err := b.value(where)
-	if !ok || err != nil || mark == b.ownMark {
+func (b *ballotCall) otherWaiter(where, kind string) *redlock.Reply {
+	waiter, ok, err := b.value(where)
+	if !ok || err != nil || waiter == b.ownWaiter {
 		return nil
 	}
 	left := b.left(where)
-	shown := List(Text(kind), left, shownText(mark), left)
+	shown := List(Text(kind), left, shownText(waiter), left)
 	return &shown
 }
 
-// kept returns another waiter's reservation of a lock that the token does not hold
+// reservedFor returns another waiter's reservation of a lock that the token does not hold
 // already; nil if there is none.
-func (b *ballotCall) kept(o operand) *redlock.Reply {
+func (b *ballotCall) reservedFor(o operand) *redlock.Reply {
 	switch {
-	case !b.keeping, o.kind == "" && b.holds(o.key, o.token), o.kind != "" && b.isMember(o.key, o.token):
+	case !b.reserving, o.kind == "" && b.holds(o.key, o.token), o.kind != "" && b.isMember(o.key, o.token):
 		return nil
 	}
-	return b.marked(o.key+KeptFor, KindKept)
+	return b.otherWaiter(o.key+ReservationKey, KindReserved)
 }

@@ -152,6 +152,8 @@ const (
 	IgnoreEpoch    Variant = "the epoch is not compared by scripts that vote"
 	FenceBlindly   Variant = "a fencing token is written back where the lock is another's"
 	ForceBlindly   Variant = "a lock is forced away whoever holds it by then"
+	ConfirmForced  Variant = "a token is confirmed though FORCE has noted it"
+	ExchangeForced Variant = "a token is exchanged though FORCE has noted it"
 	CompareNothing Variant = "an epoch is written whatever is there"
 	HandOverFence  Variant = "a hand-over keeps the fencing token"
 	CountPlaces    Variant = "a semaphore admits as many as it has places, whichever they ask for"

@@ -19,6 +19,7 @@ type simClient struct {
 	host   *host
 	name   string
 	random *rand.Rand
+	row    streak
 	ctx    context.Context // outlives the work, so that held locks are released
 }
 
@@ -45,6 +46,7 @@ func (c *simClient) run() {
 // turn acquires a lock, uses it and releases it. It returns false if it got none.
 func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 	r := c.wish()
+	c.row = streak{}
 	for next, record := &r, c.begin(&r, life); next != nil; {
 		lease, g := c.acquire(q, *next, record)
 		if g == nil {
@@ -52,6 +54,9 @@ func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 		}
 		c.use(lease, g, *next)
 		if lease, q, life = c.host.goesOn(lease, g, life); lease == nil {
+			return true
+		}
+		if c.keepTaken(lease, g, life) {
 			return true
 		}
 		if next, record = c.handOver(lease, g, life); next == nil {
@@ -64,9 +69,18 @@ func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 // begin records that the client is about to call Acquire.
 func (c *simClient) begin(r *redlock.Request, life int) *Request {
 	record := c.w.record.request(c.host, life, c.name, r)
+	record.Least = c.least(r)
 	r.Holder, r.Failed, r.OnLost = record.holder(), record.failed, record.lost
-	if t := c.host.table; t != nil {
-		r.Noting = t.note
+	t := c.host.table
+	r.BeforeAttempt = func(token redlock.Record) {
+		if t != nil {
+			t.note(token)
+		}
+		if token.Grant != "" {
+			record.passed(token)
+		}
+	}
+	if t != nil {
 		r.OnLost = func(l *redlock.Lease) { t.lost(l.ID()); record.lost(l) }
 	}
 	return record
@@ -76,7 +90,7 @@ func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Reques
 	ctx, cancel := c.patience()
 	defer cancel()
 	lease, err := q.Acquire(ctx, r)
-	if t := c.host.table; err == nil && t != nil && !t.granted(lease, record.life) {
+	if t := c.host.table; err == nil && t != nil && !t.granted(lease, record) {
 		err = errKilled
 	}
 	if err != nil {
@@ -95,13 +109,23 @@ func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Reques
 // plays that client, too. It returns nil if it does not hand over, or if nothing is left
 // to hand over.
 func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *redlock.Request, record *Request) {
-	if q, now := c.host.daemon(); g.Kind != "" || q == nil || now != life || !oneIn(c.random, 3) {
+	passes := g.block > 1 && !oneIn(c.random, 6)
+	if q, now := c.host.daemon(); g.Kind != "" || g.Shares != never || q == nil || now != life || !passes && !oneIn(c.random, 3) || c.row.next(c.host, lease) {
 		return nil, nil
 	}
 	r := c.wish()
 	r.Name, r.Names, r.Shared, r.Slots = "", g.Locks, false, 0
+	gone := make(chan struct{})
+	if passes {
+		r.TTL, r.Keep, r.Guard, r.Block = min(g.TTL, lease.TTL()), true, 0, c.block()
+		r.StopRetrying = gone
+	}
 	record = c.begin(&r, life)
 	c.releasing(g)
+	if passes && c.w.plan.Retains && !c.retained(lease, g) {
+		record.ended(errWanted)
+		return nil, nil
+	}
 	_, begun, err := lease.HandOver(r)
 	g.event("hand over", fmt.Sprintf("to request %d: %v", record.N, err))
 	if err != nil {
@@ -109,6 +133,18 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 		return nil, nil
 	}
 	c.w.record.count("hand-over")
+	switch {
+	case !passes:
+	case oneIn(c.random, 10): // the next client's goroutine is late
+		time.Sleep(below(c.random, pick(c.random, 150*time.Millisecond, 150*time.Millisecond, 500*time.Millisecond)))
+	case oneIn(c.random, 15):
+		c.forcePending(g)
+	case oneIn(c.random, 20):
+		c.w.record.count("pass given up")
+		record.left()
+		close(gone)
+		time.Sleep(below(c.random, 20*time.Millisecond))
+	}
 	if oneIn(c.random, 8) {
 		begun.Abandon()
 		record.ended(errAbandoned)
@@ -118,8 +154,20 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 	return &r, record
 }
 
+// forcePending makes another host force the lock away before the next client is granted it,
+// and gives other clients time to get it.
+func (c *simClient) forcePending(g *Grant) {
+	h := c.w.hosts[(c.host.index+1)%len(c.w.hosts)]
+	if q, _ := h.daemon(); q != nil {
+		o := &operator{w: c.w}
+		o.force(c.ctx, h, q, g.Locks[0])
+	}
+	time.Sleep(below(c.random, 200*time.Millisecond))
+}
+
 var (
 	errAbandoned = errors.New("abandoned")
+	errWanted    = errors.New("another host waited for the lock that was retained")
 	errKilled    = errors.New("its daemon was killed before it could say so")
 )
 
@@ -128,6 +176,9 @@ func (c *simClient) releasing(g *Grant) {
 	g.releasing()
 	if t := c.host.table; t != nil {
 		t.released(g)
+		if c.w.plan.Table == NotePassLate {
+			t.keep(g.lease, g)
+		}
 		if oneIn(c.random, 4) { // the daemon begins late, and may be killed before
 			time.Sleep(below(c.random, 200*time.Millisecond))
 		}
@@ -150,8 +201,14 @@ func (c *simClient) wish() redlock.Request {
 		}
 	}
 	r.Held, r.Yield = oneIn(c.random, 8), oneIn(c.random, 8)
+	if !r.Shared && r.Slots == 0 {
+		r.Block = c.block()
+	}
 	return r
 }
+
+// block returns how many fencing tokens the client reserves.
+func (c *simClient) block() int { return pick(c.random, 0, 2, 4, 64) }
 
 // wishOf returns a request for one lock that is not shared.
 func (c *simClient) wishOf() redlock.Request {
@@ -188,6 +245,14 @@ func (c *simClient) patience() (context.Context, context.CancelFunc) {
 
 // use holds the lock for a while, watches it and extends it.
 func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
+	if c.w.plan.Exchanges && lease.Passed() && !oneIn(c.random, 4) {
+		c.useExchanged(g, lease)
+		return
+	}
+	if r.Block > 1 && !oneIn(c.random, 4) { // it works as briefly as those to which a lock is passed on
+		time.Sleep(below(c.random, 30*time.Millisecond))
+		return
+	}
 	for end := c.w.record.now() + c.while(r.TTL); c.w.record.now() < end; {
 		c.pause()
 		select {
@@ -200,6 +265,31 @@ func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
 		if oneIn(c.random, 6) {
 			c.extend(lease, g, r)
 		}
+		if g.Kind == "" && oneIn(c.random, 8) {
+			c.downgrade(lease, g)
+		}
+	}
+}
+
+// downgrade makes the lease a shared one. The next daemon of the host must know.
+func (c *simClient) downgrade(lease *redlock.Lease, g *Grant) {
+	g.shares()
+	began := c.w.record.now()
+	ctx, cancel := c.patience()
+	defer cancel()
+	err := lease.Downgrade(ctx, 0, func() error {
+		if q, now := c.host.daemon(); q == nil || now != g.life {
+			return errKilled
+		}
+		g.noted()
+		if t := c.host.table; t != nil && c.w.plan.Table != AdoptAsExclusive {
+			t.change(g.ID, func(e *row) { e.Shared = true })
+		}
+		return nil
+	})
+	g.event("downgrade", fmt.Sprint(err))
+	if q, now := c.host.daemon(); err == nil && q != nil && now == g.life {
+		c.w.lookAtDowngrade(g, began)
 	}
 }
 
@@ -342,8 +432,8 @@ func (q *Request) grantedElsewhere(id string, validity time.Duration) *Grant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := &Grant{
-		Request: q, ID: id, Began: q.Began, At: r.now(), Nodes: 1, Held: 1,
-		Releasing: never, GaveUp: never, Untold: never,
+		Request: q, ID: id, TokenID: id, Began: q.Began, At: r.now(), Nodes: 1, Held: 1,
+		Passed: never, Releasing: never, Kept: never, GaveUp: never, Untold: never,
 		Claims: []Claim{{q.Began, r.now(), q.Began + validity}},
 	}
 	q.Grant = g
@@ -380,6 +470,7 @@ func (o *operator) run(ctx context.Context) {
 func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock string) {
 	holders, err := q.Force(ctx, lock)
 	for _, holding := range holders {
+		o.w.record.forceAnswered(holding.ID())
 		o.w.record.count("force")
 		o.w.record.event(Event{Actor: h.name, What: "forced", Lock: lock, Note: "away from request " + strconv.Itoa(holding.Holder.PID)})
 	}
@@ -387,5 +478,22 @@ func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock s
 	case err == nil:
 	case !errors.Is(err, redlock.ErrNotHeld):
 		o.w.record.event(Event{Actor: h.name, What: "not forced", Lock: lock, Note: err.Error()})
+	}
+}
+
+// useExchanged holds a lock that was passed on until its token is exchanged, and longer. Now
+// and then another host forces the lock away at about that time.
+func (c *simClient) useExchanged(g *Grant, lease *redlock.Lease) {
+	wait := below(c.random, 120*time.Millisecond)
+	forced := oneIn(c.random, 2)
+	time.Sleep(wait)
+	if forced {
+		c.forcePending(g)
+	}
+	rest := below(c.random, pick(c.random, 50*time.Millisecond, g.TTL/2, 2*g.TTL))
+	select {
+	case <-lease.Lost():
+	case <-c.w.work.Done():
+	case <-time.After(rest):
 	}
 }

@@ -88,7 +88,7 @@ func stepping(p Plan) bool   { return p.Steps }
 
 // FaultKinds returns the names of all faults that Report.Faults can count.
 func FaultKinds() []string {
-	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "foreign lock", "daemon restart", "adoption"}
+	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "downgrade", "pass", "pass given up", "exchange", "retained", "retained and passed on", "retained and wanted", "list", "kept", "kept and released", "kept by the next daemon", "foreign lock", "daemon restart", "adoption"}
 	for _, kind := range faultKinds() {
 		names = append(names, kind.name)
 	}

@@ -17,19 +17,22 @@ import (
 // simNode is a node of a world.
 type simNode struct {
 	*redlocktest.Sim
-	index    int
-	ambush   atomic.Bool // flush it before its next quarantine ends
-	releases releases
-	copied   atomic.Bool // it got the keys of another node, which has another clock
-	copies   copying
-	former   atomic.Value // string: the epoch that the Redis had at the last move; no vote is valid in it
-	durable  bool         // and the daemons know it
-	latency  latency
+	index         int
+	ambush        atomic.Bool // flush it before its next quarantine ends
+	releases      releases
+	confirmations confirmations
+	downgrades    confirmations                         // when it last made each token shared
+	onCommand     atomic.Pointer[func(redlock.Command)] // sees each executed command; nil: none does
+	copied        atomic.Bool                           // it got the keys of another node, which has another clock
+	copies        copying
+	former        atomic.Value // string: the epoch that the Redis had at the last move; no vote is valid in it
+	durable       bool         // and the daemons know it
+	latency       latency
 }
 
 func (w *world) newNode(i int) *simNode {
 	random := w.plan.stream(streamNode + i)
-	n := &simNode{Sim: redlocktest.NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[[2]string]bool{}}}
+	n := &simNode{Sim: redlocktest.NewSim(string(rune('a' + i))), index: i, releases: releases{ids: map[[2]string]bool{}}, confirmations: confirmations{last: map[string]time.Duration{}}, downgrades: confirmations{last: map[string]time.Duration{}}}
 	n.latency.random, n.latency.usual = random, between(random, 200*time.Microsecond, 3*time.Millisecond)
 	n.latency.most = n.latency.usual
 	n.SetDelay(n.latency.draw)
@@ -67,11 +70,15 @@ type latency struct {
 	random *rand.Rand
 	most   time.Duration
 	more   time.Duration // of the link
+	exact  *exactDelay   // of the link; nil: it is random
 }
 
 func (l *latency) draw() (request, reply time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.exact != nil {
+		return l.exact.request, l.exact.reply
+	}
 	most := l.most + l.more
 	return between(l.random, most/4, most), between(l.random, most/4, most)
 }
@@ -81,7 +88,7 @@ func (l *latency) draw() (request, reply time.Duration) {
 func (l *latency) from(link *link, random *rand.Rand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.random, l.more = random, time.Duration(link.slower.Load())
+	l.random, l.more, l.exact = random, time.Duration(link.slower.Load()), link.exact.Load()
 }
 
 func (l *latency) set(most time.Duration) {
@@ -186,9 +193,13 @@ func (h *host) start() {
 		h.table.goOn(q)
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.q = q
 	h.life++
+	life := h.life
+	h.mu.Unlock()
+	if h.table != nil {
+		h.table.keepOn(life)
+	}
 }
 
 func (h *host) options() redlock.Options {
@@ -200,9 +211,10 @@ func (h *host) options() redlock.Options {
 		NoQuarantine: !h.w.settled,
 		Wall:         h.wallClock,
 		Notice:       func(n redlock.Notice) { h.w.record.notice(h, n) },
+		TokenChanges: h.tokenChanges,
 	}
 	if h.table != nil {
-		o.Moved, o.Aged = h.table.moved, h.table.aged
+		o.DeadlineChanged, o.DeadlinesMovedBack = h.table.moved, h.table.aged
 	}
 	for _, l := range h.links {
 		o.Nodes = append(o.Nodes, l.asNode())
@@ -274,6 +286,16 @@ const (
 	finalWait = 500 * time.Millisecond
 )
 
+// exactDelay is how long requests and replies on a link take.
+type exactDelay struct{ request, reply time.Duration }
+
+// takes sets how long requests and replies of the host take from now on.
+func (h *host) takes(request, reply time.Duration) {
+	for _, l := range h.links {
+		l.exact.Store(&exactDelay{request, reply})
+	}
+}
+
 // link is the network between one host and one node. It may lose everything in one
 // direction.
 type link struct {
@@ -283,6 +305,7 @@ type link struct {
 
 	losesRequests, losesReplies atomic.Bool
 	slower                      atomic.Int64 // time.Duration
+	exact                       atomic.Pointer[exactDelay]
 }
 
 func (l *link) asNode() redlock.Node {
@@ -298,7 +321,7 @@ func (l *link) asNode() redlock.Node {
 		if err != nil {
 			return nil, err
 		}
-		return &linkConn{conn, l}, nil
+		return &linkConn{Conn: conn, link: l}, nil
 	}
 	listen := node.Listen
 	node.Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
@@ -321,9 +344,15 @@ func vanish(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// linkConn is a connection over a link. Once it has lost a request or a reply, it loses
+// all that follow, as TCP does.
 type linkConn struct {
 	redlock.Conn
 	link *link
+
+	mu   sync.Mutex // guards what follows; nothing else is called under it
+	sent int        // groups that were sent and not received
+	lost int        // of these, the last ones, which were lost
 }
 
 func (c *linkConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
@@ -338,4 +367,45 @@ func (c *linkConn) Do(ctx context.Context, group []redlock.Command, replies []re
 		return vanish(ctx)
 	}
 	return nil
+}
+
+func (c *linkConn) Send(ctx context.Context, group []redlock.Command) error {
+	if c.noteSent() {
+		return nil
+	}
+	c.link.node.latency.from(c.link, c.link.random)
+	return c.Conn.Send(ctx, group)
+}
+
+// noteSent counts a group, and reports whether it is lost.
+func (c *linkConn) noteSent() (lost bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent++
+	if c.lost == 0 && !c.link.losesRequests.Load() {
+		return false
+	}
+	c.lost++
+	return true
+}
+
+func (c *linkConn) Receive(ctx context.Context, replies []redlock.Reply) error {
+	if c.noteReceived() {
+		return vanish(ctx)
+	}
+	if err := c.Conn.Receive(ctx, replies); err != nil {
+		return err
+	}
+	if c.link.losesReplies.Load() {
+		return vanish(ctx)
+	}
+	return nil
+}
+
+// noteReceived counts a group, and reports whether it was lost.
+func (c *linkConn) noteReceived() (lost bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent--
+	return c.sent < c.lost
 }

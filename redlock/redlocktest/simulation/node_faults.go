@@ -68,9 +68,26 @@ func unreachable(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return n.Up, true
 }
 
-func flushScripts(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
+// flushScripts makes the node lose its scripts several times. In between, another daemon
+// loads them.
+func flushScripts(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool) {
+	waits := make([]time.Duration, 1+f.random.IntN(8))
+	for i := range waits {
+		waits[i] = below(f.random, 4*time.Millisecond)
+	}
 	n.Do("SCRIPT", "FLUSH")
-	f.unsettle(n, heartbeat)
+	f.done.Go(func() {
+		for i, wait := range waits {
+			time.Sleep(wait)
+			if i%2 == 0 {
+				n.LoadScripts()
+			} else {
+				n.Do("SCRIPT", "FLUSH")
+			}
+		}
+		f.unsettle(n, heartbeat)
+	})
+	f.unsettle(n, lasts+heartbeat)
 	return nothing, true
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // Stay is a token that nodes were seen to hold although no client uses it.
@@ -140,17 +141,42 @@ const shortestQuarantine = simulatedMaxTTL - simulatedMaxTTL/250
 // lookAtGrant records which nodes hold a lock that was just granted.
 func (w *world) lookAtGrant(g *Grant) {
 	g.Nodes = len(w.nodes)
+	began := g.began(true)
 	for _, n := range w.nodes {
+		if at, confirmed := n.confirmations.of(g.TokenID); confirmed && at >= g.Passed-window {
+			g.Confirmed++
+		}
 		holds := !slices.ContainsFunc(g.Locks, func(lock string) bool {
-			return !n.holds(lock, g.ID) || n.counter(lock, g.Slot) < g.Fence
+			return !n.holds(lock, g.TokenID) || n.counter(lock, g.Slot) < g.Fence
 		})
 		switch {
 		case holds && n.isAdmitted():
 			g.Held++
-		case w.faults.lossOf(n) >= g.Began || w.faults.restartOf(n) >= g.Began:
+		case w.faults.lossOf(n) >= began || w.faults.restartOf(n) >= began:
 			g.Lapsed++
 		}
 	}
+}
+
+// lookAtDowngrade checks, when a downgrade has succeeded that began at an instant, that a
+// quorum of nodes has the lock as shared. It does not count nodes that lost it meanwhile.
+func (w *world) lookAtDowngrade(g *Grant, began time.Duration) {
+	if w.plan.Steps {
+		return // a key expires early on a node whose clock was stepped
+	}
+	shared, lapsed := 0, 0
+	for _, n := range w.nodes {
+		shares := !slices.ContainsFunc(g.Locks, func(lock string) bool {
+			return n.Get(redlock.DefaultPrefix+lock) != simredis.KindShared || !n.holds(lock, g.TokenID) && !n.holds(lock, g.NewTokenID)
+		})
+		switch {
+		case shares && n.isAdmitted():
+			shared++
+		case w.faults.lossOf(n) >= began || w.faults.restartOf(n) >= began:
+			lapsed++
+		}
+	}
+	w.record.downgraded(g, shared, lapsed, len(w.nodes))
 }
 
 // counterOf returns the field of the fencing counter that a key belongs to. It repeats what
@@ -187,10 +213,19 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	q := r.report.Requests[pid]
 	now, id := r.now(), idOf(token)
 	attempt := q.attemptOf(token)
+	owner, granted := r.tokens[id]
 	if n.releases.has(key, id) && !q.isOfFormer() {
 		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has released before", n.Name(), q.By, q.N, q.Lock)
 	}
 	dead, ok := q.deadSince(id, attempt)
+	if passed := granted && owner.request != q; passed {
+		if dead, ok = owner.deadSince(id); ok {
+			attempt = dead // it may have been extended until then
+		}
+	}
+	if g := q.Grant; g != nil && g.has(id) && g.Kept != never {
+		attempt = dead // it was extended until then
+	}
 	if !ok || now < dead {
 		return
 	}
@@ -242,7 +277,7 @@ func field(token, key string) string {
 // deadSince returns when the token of an attempt of the request became useless. ok is
 // false if it is still of use. The caller holds the record's mu.
 func (q *Request) deadSince(id string, attempt time.Duration) (since time.Duration, ok bool) {
-	if g := q.Grant; g != nil && g.ID == id {
+	if g := q.Grant; g != nil && g.has(id) {
 		return g.deadSince()
 	}
 	i := slices.IndexFunc(q.Failed, func(at time.Duration) bool { return at > attempt+time.Millisecond })
@@ -250,6 +285,23 @@ func (q *Request) deadSince(id string, attempt time.Duration) (since time.Durati
 	case i >= 0:
 		return q.Failed[i], true
 	case q.Grant != nil:
+		return q.Grant.At, true
+	}
+	return q.Ended, q.Ended != never
+}
+
+// deadSince returns when a token that was passed on to the owner became useless. The caller
+// holds the record's mu.
+func (o tokenOwner) deadSince(id string) (since time.Duration, ok bool) {
+	q := o.request
+	if g := q.Grant; g != nil && g.TokenID == id {
+		return g.deadSince()
+	}
+	i := slices.IndexFunc(q.Failed, func(at time.Duration) bool { return at >= o.since })
+	switch {
+	case i >= 0:
+		return q.Failed[i], true
+	case q.Grant != nil: // with another token
 		return q.Grant.At, true
 	}
 	return q.Ended, q.Ended != never
@@ -265,7 +317,7 @@ func (g *Grant) deadSince() (since time.Duration, ok bool) {
 	case g.GaveUp != never:
 		return g.Until(), true
 	case g.Releasing != never:
-		return g.Releasing, true
+		return max(g.Releasing, g.Retained, g.Kept), true
 	}
 	return g.Until(), true
 }

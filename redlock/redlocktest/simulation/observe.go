@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
@@ -40,21 +39,67 @@ func (r *releases) forget() {
 	clear(r.ids)
 }
 
+// confirmations holds when a node last granted or confirmed each token.
+type confirmations struct {
+	mu   sync.Mutex               // guards what follows
+	last map[string]time.Duration // by the token's id
+}
+
+func (c *confirmations) add(id string, now time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last[id] = now
+}
+
+func (c *confirmations) of(id string) (last time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, ok = c.last[id]
+	return last, ok
+}
+
 // executed records each command that a node has executed.
 func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 	if w.plan.Commands {
 		w.record.command(n.Name(), c)
 	}
-	for i, op := range endingOperations(c) {
+	if see := n.onCommand.Load(); see != nil {
+		(*see)(c)
+	}
+	for i, op := range operations(c) {
 		switch answer := reply.Array; {
 		case i >= len(answer) || answer[i].Err != nil:
+		case op.letter == 'a' || op.letter == 'v' || op.letter == 'j':
+			if answer[i].Int > 0 || op.letter == 'a' && answer[i].Int < 0 { // negative: another client waits
+				n.confirmations.add(idOf(op.token), w.record.now())
+			}
+		case op.letter == 'g':
+			if answer[i].Int == 1 {
+				n.downgrades.add(idOf(op.token), w.record.now())
+			}
+		case op.letter == 'e':
+			if _, shared := n.downgrades.of(idOf(op.token)); shared {
+				w.record.noteExclusive(n, idOf(op.token), "extend")
+			}
+		case op.letter == 'p':
+			if answer[i].Int == 1 && !w.plan.Steps { // where a clock was stepped, it may come late
+				w.record.noteExclusive(n, idOf(op.token), "repair")
+			}
 		case op.letter == 'x':
 			w.record.forced(idOf(op.token))
 			if answer[i].Int == 1 {
 				n.releases.add(op.key, idOf(op.token))
 			}
 		case op.letter == 'h' && len(answer[i].Array) > 1: // refused: another token holds it
-		default:
+		case op.letter == 'h':
+			n.confirmations.add(idOf(op.newToken), w.record.now())
+			n.releases.add(op.key, idOf(op.token))
+		case op.letter == 'u':
+			if answer[i].Int == 1 {
+				w.record.exchanged(idOf(op.newToken))
+				n.releases.add(op.key, idOf(op.token))
+			}
+		case op.letter == 'r':
 			n.releases.add(op.key, idOf(op.token))
 		}
 	}
@@ -69,49 +114,53 @@ func idOf(token string) string {
 	return id
 }
 
-// endingOperation is a release, a hand-over, or a FORCE.
-type endingOperation struct {
+// operation is one of the observed operations.
+type operation struct {
 	letter     rune
 	key, token string
+	newToken   string // of a hand-over or an exchange
 }
 
-// endingOperations returns the ending operations of a call of ballot.lua, with their
-// positions in it. The token is the first of their arguments.
-func endingOperations(c redlock.Command) iter.Seq2[int, endingOperation] {
-	return func(yield func(int, endingOperation) bool) {
+// observed is the opcodes of the operations that take, confirm, extend, exchange, repair or end
+// a lock.
+const observed = "avjrxhegpu"
+
+// operations returns the observed operations of a call of ballot.lua, with their positions in
+// it.
+func operations(c redlock.Command) iter.Seq2[int, operation] {
+	return func(yield func(int, operation) bool) {
 		letters, args := operationsOf(c)
+		if !strings.ContainsAny(letters, observed) {
+			return
+		}
 		for i, letter := range letters {
-			lower := unicode.ToLower(letter)
-			words := wordsOf[lower]
-			if lower != letter {
-				words++
+			if strings.ContainsRune(observed, letter) {
+				o := operation{letter: letter, key: c[4+i], token: args[0]}
+				if letter == 'h' || letter == 'u' {
+					o.newToken = args[1]
+				}
+				if !yield(i, o) {
+					return
+				}
 			}
-			if strings.ContainsRune("rxh", lower) && !yield(i, endingOperation{lower, c[4+i], args[0]}) {
-				return
-			}
-			args = args[words:]
+			args = args[argumentsOf[letter]:]
 		}
 	}
 }
 
-// wordsOf is the number of arguments of each operation, without a ttl that also holds for
-// later ones.
-var wordsOf = map[rune]int{
-	'a': 1, 'n': 1, 's': 2, 'h': 2, 'e': 1, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1,
+// argumentsOf is the number of arguments of each operation that has any.
+var argumentsOf = map[rune]int{
+	'a': 2, 'n': 1, 's': 3, 'h': 3, 'e': 2, 'g': 2, 'u': 3, 'v': 2, 'j': 2, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'z': 2, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1, 'y': 3,
 }
 
-// operationsOf returns the opcodes of a call of ballot.lua that ends something, and the
-// arguments of its operations.
+// operationsOf returns the opcodes of a call of ballot.lua, and the arguments of its
+// operations.
 func operationsOf(c redlock.Command) (letters string, args []string) {
 	if redlocktest.ScriptName(c) != "ballot" {
 		return "", nil
 	}
 	keys, _ := strconv.Atoi(c[2])
-	letters, args = c[3+keys+2], c[3+keys+4:]
-	if !strings.ContainsAny(letters, "rxhH") {
-		return "", nil
-	}
-	return letters, args
+	return c[3+keys+2], c[3+keys+4:]
 }
 
 // wakeUps checks, while all is well, that a waiter is woken when another host releases the
@@ -167,17 +216,25 @@ func (w *world) wakeUp(ctx context.Context, random *rand.Rand, holder, waiter *h
 
 // take acquires a lock that becomes free, sooner or later.
 func (w *world) take(ctx context.Context, q *redlock.Quorum, h *host, life int, r redlock.Request) (*redlock.Lease, *Grant) {
+	l, record, err := w.ask(ctx, q, h, life, r)
+	if err != nil {
+		w.record.stuck(record, err)
+		return nil, nil
+	}
+	return l, record.Grant
+}
+
+// ask calls Acquire once, and records what it returned.
+func (w *world) ask(ctx context.Context, q *redlock.Quorum, h *host, life int, r redlock.Request) (*redlock.Lease, *Request, error) {
 	record := w.record.request(h, life, "calm", &r)
 	r.Holder, r.Failed = record.holder(), record.failed
 	l, err := q.Acquire(ctx, r)
 	if err != nil {
 		record.ended(err)
-		w.record.stuck(record, err)
-		return nil, nil
+		return nil, record, err
 	}
-	g := record.granted(l)
-	w.lookAtGrant(g)
-	return l, g
+	w.lookAtGrant(record.granted(l))
+	return l, record, nil
 }
 
 // woken records the release of a lock that a client waited for, and the grant to that
@@ -197,5 +254,237 @@ func (r *Report) checkWakes() {
 		if took := wake.Taken.At - wake.Given.Releasing; took > wokenWithin {
 			r.violate("wake", wake.Taken.At, "%s was given back (lease %d), and who waited for it had it %v later (lease %d)", wake.Taken.Lock, wake.Given.N, took, wake.Taken.N)
 		}
+	}
+}
+
+// streak counts the grants of a lock to clients of one host in a row, as a daemon does.
+type streak struct {
+	began  time.Duration
+	grants int
+}
+
+// Bounds of a streak while other hosts wait.
+const (
+	maxStreak     = 16
+	maxStreakTime = 100 * time.Millisecond
+)
+
+// next counts one more lease, and reports whether other hosts must get the lock now.
+func (s *streak) next(h *host, lease *redlock.Lease) (yields bool) {
+	if s.grants == 0 {
+		s.began = h.w.record.now()
+	}
+	if !(lease.Passed() && h.w.plan.Table == CountNoPasses) {
+		s.grants++
+	} else {
+		s.began = h.w.record.now()
+	}
+	return lease.Wanted() && (s.grants >= maxStreak || h.w.record.now()-s.began >= maxStreakTime)
+}
+
+// passOver checks, while all is well, that a host which passes a lock on all the time gives
+// it to another host that waits.
+func (w *world) passOver(ctx context.Context) {
+	random := w.plan.stream(streamPasses)
+	for i, h := range w.hosts {
+		w.passAndWait(ctx, h, w.hosts[(i+1)%len(w.hosts)], w.locks[0], below(random, 50*time.Millisecond))
+	}
+}
+
+// passAndWait makes one host pass a lock on. Another host waits for it after a while.
+func (w *world) passAndWait(ctx context.Context, holder, waiter *host, lock string, after time.Duration) {
+	q, life := holder.daemon()
+	r := redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Keep: true, Block: 64}
+	l, g := w.take(ctx, q, holder, life, r)
+	if l == nil {
+		return
+	}
+	var waits sync.WaitGroup
+	waits.Go(func() {
+		time.Sleep(after)
+		q, life := waiter.daemon()
+		r := redlock.Request{Name: lock, TTL: simulatedMaxTTL, Wait: 2 * passesLast, Held: true}
+		if l, taken := w.take(ctx, q, waiter, life, r); l != nil {
+			taken.releasing()
+			_ = l.Release(ctx)
+			w.record.letThrough(taken)
+		}
+	})
+	var row streak
+	for end := w.record.now() + passesLast; w.record.now() < end && !row.next(holder, l); {
+		time.Sleep(2*time.Millisecond + 3)
+		next := w.passTo(ctx, holder, life, l, g, r)
+		if next == nil {
+			break
+		}
+		l, g = next.lease, next
+	}
+	g.releasing()
+	_ = l.Release(ctx)
+	waits.Wait()
+}
+
+// passesLast is for how long a host passes a lock on if nobody stops it.
+const passesLast = 800 * time.Millisecond
+
+// passTo hands the lock over to the next client of the host.
+func (w *world) passTo(ctx context.Context, h *host, life int, l *redlock.Lease, g *Grant, r redlock.Request) *Grant {
+	record := w.record.request(h, life, "calm", &r)
+	r.Holder, r.Failed = record.holder(), record.failed
+	r.BeforeAttempt = func(token redlock.Record) {
+		if token.Grant != "" {
+			record.passed(token)
+		}
+	}
+	g.releasing()
+	_, pending, err := l.HandOver(r)
+	if err != nil {
+		record.ended(err)
+		return nil
+	}
+	r.Pending = pending
+	q, _ := h.daemon()
+	next, err := q.Acquire(ctx, r)
+	if err != nil {
+		record.ended(err)
+		w.record.stuck(record, err)
+		return nil
+	}
+	granted := record.granted(next)
+	w.lookAtGrant(granted)
+	return granted
+}
+
+// letThrough records that a host got a lock that another host passed on.
+func (r *chronicle) letThrough(g *Grant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.LetThrough = append(r.report.LetThrough, g)
+}
+
+// passedOverFor is how long a host waits at most while another one passes the lock on: the
+// time until a confirmation shows it, and until it is woken.
+const passedOverFor = redlock.PassWindow + wokenWithin
+
+// checkPassedOver checks that no host is passed over for longer than the bound.
+func (r *Report) checkPassedOver() {
+	for _, g := range r.LetThrough {
+		if took := g.At - g.Request.Began; took > passedOverFor {
+			r.violate("starvation", g.At, "%s waited for %s for %v (lease %d), while another host passed it on", g.host.name, g.Lock, took, g.N)
+		}
+	}
+}
+
+// retainLongest is for how long a daemon retains a lock at most.
+const retainLongest = 400 * time.Millisecond
+
+// retained makes the daemon retain a lock that the client has released, until the next client
+// of this host comes. It returns false if the lock was released instead, because another
+// host waited.
+func (c *simClient) retained(lease *redlock.Lease, g *Grant) bool {
+	wanted := make(chan struct{})
+	if !lease.Retain(retainLongest, func() { close(wanted) }) {
+		return true
+	}
+	c.w.record.count("retained")
+	g.retains(retainLongest)
+	select {
+	case <-time.After(below(c.random, pick(c.random, 30*time.Millisecond, retainLongest))):
+		g.retains(0)
+		if t := c.host.table; t != nil {
+			t.released(g)
+		}
+		if lease.Err() == nil {
+			c.w.record.count("retained and passed on")
+		}
+		return true
+	case <-wanted:
+	}
+	c.w.record.count("retained and wanted")
+	g.retains(0)
+	_, _ = lease.BeginRelease() // lookAtNodes sees what stays of it
+	return false
+}
+
+// retains records that the host retains the lock for so long from now on.
+func (g *Grant) retains(most time.Duration) {
+	r := g.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Retained = r.now() + most
+	what := "retained"
+	if most == 0 {
+		what = "retained no more"
+	}
+	r.add(g.line(what, ""))
+}
+
+// retainOver checks, while all is well, that a host which retains a lock releases it when
+// another host waits.
+func (w *world) retainOver(ctx context.Context) {
+	if !w.plan.Retains {
+		return
+	}
+	random := w.plan.stream(streamRetained)
+	for i, h := range w.hosts {
+		w.retainAndWait(ctx, h, w.hosts[(i+1)%len(w.hosts)], w.locks[0], below(random, 200*time.Millisecond))
+	}
+}
+
+// retainAndWait makes one host retain a lock. Another host waits for it after a while.
+func (w *world) retainAndWait(ctx context.Context, holder, waiter *host, lock string, after time.Duration) {
+	q, life := holder.daemon()
+	l, g := w.take(ctx, q, holder, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Keep: true, Block: 64})
+	if l == nil {
+		return
+	}
+	g.releasing()
+	ended := make(chan struct{})
+	if !l.Retain(passesLast, func() { close(ended) }) {
+		close(ended)
+	}
+	var waits sync.WaitGroup
+	waits.Go(func() {
+		time.Sleep(after)
+		q, life := waiter.daemon()
+		r := redlock.Request{Name: lock, TTL: simulatedMaxTTL, Wait: 2 * passesLast}
+		if l, taken := w.take(ctx, q, waiter, life, r); l != nil {
+			taken.releasing()
+			_ = l.Release(ctx)
+			w.record.letThrough(taken)
+		}
+	})
+	select {
+	case <-ended:
+	case <-time.After(passesLast):
+	}
+	_ = l.Release(ctx)
+	waits.Wait()
+}
+
+// nameHolders checks, while all is well, that the nodes soon name the client to which a lock was
+// passed on.
+func (w *world) nameHolders(ctx context.Context) {
+	if !w.plan.Exchanges {
+		return
+	}
+	for i, h := range w.hosts {
+		q, life := h.daemon()
+		r := redlock.Request{Name: w.locks[0], TTL: finalTTL, Wait: finalWait, Keep: true, Block: 64}
+		l, g := w.take(ctx, q, h, life, r)
+		if l == nil {
+			continue
+		}
+		next := w.passTo(ctx, h, life, l, g, r)
+		if next == nil {
+			continue
+		}
+		time.Sleep(redlock.PassWindow + nodeTimeout)
+		other, _ := w.hosts[(i+1)%len(w.hosts)].daemon()
+		if shown, err := other.Who(ctx, w.locks[0]); err != nil || len(shown) != 1 || shown[0].Holder.PID != next.N {
+			w.record.misnamed(next, shown, err)
+		}
+		next.releasing()
+		_ = next.lease.Release(ctx)
 	}
 }

@@ -19,7 +19,16 @@ type chronicle struct {
 	report  *Report
 	open    []*Grant // their deadlines may still move
 	stays   map[string]*Stay
+	tokens  map[string]tokenOwner // by the id of a token on the nodes
 	sampled time.Duration
+	onNodes exchanges
+}
+
+// tokenOwner is the request that a token belongs to, because it was granted, or because the
+// lock was passed on to it at an instant.
+type tokenOwner struct {
+	request *Request
+	since   time.Duration
 }
 
 // never is the instant of an event that did not happen.
@@ -33,11 +42,14 @@ type Request struct {
 	Kind   string   // "", "shared", or "slots=K"
 	By     string   // the client
 	TTL    time.Duration
+	Least  time.Duration // how long it stays taken from the grant on (min=); 0: not at all
+	block  int
 	Began  time.Duration
 	Failed []time.Duration // when attempts failed
 	Ended  time.Duration   // without a lease; never: it has one, or continues
 	Grant  *Grant          // nil: none
 	Gone   time.Duration   // when its daemon ended; never: it did not
+	Left   time.Duration   // when the client ended; never: it did not
 
 	host   *host
 	life   int
@@ -50,21 +62,32 @@ type Request struct {
 // Grant is a lease as its holder sees it.
 type Grant struct {
 	*Request
-	ID        string
-	Slot      int           // of a semaphore
-	Began     time.Duration // of the attempt that was granted, at the latest
-	At        time.Duration
-	Expired   bool // it had expired when it was granted
-	Fence     uint64
-	Claims    []Claim       // the stated deadlines, in order
-	Releasing time.Duration // when the holder stopped; never: it did not say
-	GaveUp    time.Duration // from when LOST need not be reported; never: it must be
-	Nodes     int           // nodes in total
-	Held      int           // nodes that could vote, and had the lock and the token when it was granted
-	Lapsed    int           // nodes that were restarted or lost their data during the attempt
-	Untold    time.Duration // when the deadline was past and nothing was reported; never: something was
+	ID      string
+	TokenID string // of the token on the nodes: another one than ID after a pass
+	// NewTokenID is of the token that the nodes get instead; "": none.
+	NewTokenID string
+	Passed     time.Duration // when the lock was passed on to it; never: it was not
+	Confirmed  int           // nodes that had executed a confirmation within the window by then
+	Slot       int           // of a semaphore
+	Began      time.Duration // of the attempt that was granted, at the latest
+	At         time.Duration
+	Expired    bool // it had expired when it was granted
+	Fence      uint64
+	Claims     []Claim       // the stated deadlines, in order
+	Releasing  time.Duration // when the holder stopped; never: it did not say
+	Retained   time.Duration // until when its host retained it then; never: it did not
+	Since      time.Duration // from when min= counts
+	Kept       time.Duration // until when it was to stay taken when its holder ended; never: it was not
+	Shares     time.Duration // when the holder stopped writing, and began to share the lock; never: it did not
+	Noted      bool          // its daemon noted that, before a node knew
+	GaveUp     time.Duration // from when LOST need not be reported; never: it must be
+	Nodes      int           // nodes in total
+	Held       int           // nodes that could vote, and had the lock and the token when it was granted
+	Lapsed     int           // nodes that were restarted or lost their data during the attempt
+	Untold     time.Duration // when the deadline was past and nothing was reported; never: something was
 
-	lease *redlock.Lease
+	lease   *redlock.Lease
+	longest time.Duration // ttl that it has had
 }
 
 // Claim is a stated deadline, first seen at At and not yet seen at After.
@@ -74,7 +97,7 @@ type Claim struct{ After, At, Until time.Duration }
 func (g *Grant) Until() time.Duration { return g.Claims[len(g.Claims)-1].Until }
 
 func newChronicle(report *Report) *chronicle {
-	return &chronicle{begin: time.Now(), report: report, stays: map[string]*Stay{}}
+	return &chronicle{begin: time.Now(), report: report, stays: map[string]*Stay{}, tokens: map[string]tokenOwner{}, onNodes: exchanges{map[string]bool{}}}
 }
 
 func (r *chronicle) now() time.Duration { return time.Since(r.begin) }
@@ -122,8 +145,8 @@ func (r *chronicle) request(h *host, life int, by string, wish *redlock.Request)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := &Request{
-		N: len(r.report.Requests), Locks: locksOf(wish), Kind: kindOf(wish), By: by, TTL: wish.TTL, Began: r.now(),
-		Ended: never, Lost: never, Gone: never, host: h, life: life, record: r,
+		N: len(r.report.Requests), Locks: locksOf(wish), Kind: kindOf(wish), By: by, TTL: wish.TTL, block: wish.Block, Began: r.now(),
+		Ended: never, Lost: never, Gone: never, Left: never, host: h, life: life, record: r,
 	}
 	q.Lock = strings.Join(q.Locks, ",")
 	r.report.Requests = append(r.report.Requests, q)
@@ -176,8 +199,14 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	defer r.mu.Unlock()
 	deadline := l.Deadline()
 	g := &Grant{
-		Request: q, ID: l.ID(), Slot: l.Slot(), Began: q.Began, At: r.now(), Fence: l.Fence(), lease: l,
-		Expired: q.host.clock() >= deadline, Releasing: never, GaveUp: never, Untold: never,
+		Request: q, ID: l.ID(), TokenID: l.TokenID(), Slot: l.Slot(), Began: q.Began, At: r.now(), Fence: l.Fence(), lease: l,
+		Expired: q.host.clock() >= deadline, Passed: never, Releasing: never, Retained: never, Kept: never, Shares: never, GaveUp: never, Untold: never,
+	}
+	g.Since = q.host.instant(l.Since())
+	r.tokens[g.TokenID] = tokenOwner{q, g.At}
+	if l.Passed() {
+		g.Passed = q.host.instant(l.Since())
+		r.report.Faults["pass"]++
 	}
 	if n := len(q.Failed); n > 0 {
 		g.Began = q.Failed[n-1]
@@ -193,6 +222,9 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 
 // how describes the kind of a grant that is not an ordinary one.
 func (g *Grant) how() string {
+	if g.Passed != never {
+		return ", passed on at " + instant(g.Passed)
+	}
 	if g.Slot > 0 {
 		return fmt.Sprintf(", %s, place %d", g.Kind, g.Slot)
 	}
@@ -209,6 +241,23 @@ func (g *Grant) event(what, note string) {
 	g.record.mu.Lock()
 	defer g.record.mu.Unlock()
 	g.record.add(g.line(what, note))
+}
+
+// passed records that the lock was passed on to the request, which was not granted it yet.
+// Request.BeforeAttempt calls it.
+func (q *Request) passed(token redlock.Record) {
+	r := q.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tokens[idOf(token.Token)] = tokenOwner{q, r.now()}
+	r.add(Event{Actor: q.By, What: "passed on", Lock: q.Lock, Fence: token.Fence, Note: fmt.Sprintf("to request %d", q.N)})
+}
+
+// left records that the client has ended.
+func (q *Request) left() {
+	q.record.mu.Lock()
+	defer q.record.mu.Unlock()
+	q.Left = q.record.now()
 }
 
 // lost records that the library reports LOST. Acquire may not have returned the lease yet.
@@ -231,6 +280,56 @@ func (g *Grant) releasing() {
 	g.Releasing = r.now()
 	r.add(g.line("releases", ""))
 }
+
+// shares records that the holder has stopped writing, and is about to share the lock.
+func (g *Grant) shares() {
+	r := g.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g.Shares == never {
+		g.Shares = r.now()
+	}
+	r.report.Faults["downgrade"]++
+	r.add(g.line("shares", ""))
+}
+
+// noted records that the daemon has noted that the lease is shared.
+func (g *Grant) noted() {
+	g.record.mu.Lock()
+	defer g.record.mu.Unlock()
+	g.Noted = true
+}
+
+// downgraded records how many nodes have the lock as shared when a downgrade has succeeded.
+func (r *chronicle) downgraded(g *Grant, shared, lapsed, nodes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.report.isForced(g) && shared+lapsed < nodes/2+1 {
+		r.report.violate("downgrade", r.now(), "lease %d of %s was said to be shared when %d of %d nodes had it so", g.N, g.Lock, shared, nodes)
+	}
+}
+
+// noteExclusive checks a call that extends or repairs a lease as exclusive: the lease was not
+// made shared long before. The call may have been under way when it was, and a killed daemon may
+// have left it on its way.
+func (r *chronicle) noteExclusive(n *simNode, id, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owner, known := r.tokens[id]
+	if !known || owner.request.Grant == nil {
+		return
+	}
+	g := owner.request.Grant
+	if g.Shares == never || g.isOfFormer() || r.now() < g.Shares+exclusiveFor {
+		return
+	}
+	r.report.violate("downgrade", r.now(), "node %s was asked to %s lease %d of %s as exclusive, which was shared from %s on",
+		n.Name(), what, g.N, g.Lock, instant(g.Shares))
+}
+
+// exclusiveFor is for how long after a downgrade such a call can come. A node does not execute
+// a repair after its not-after.
+const exclusiveFor = 2 * nodeTimeout
 
 func (g *Grant) gaveUp() {
 	r := g.record
@@ -266,6 +365,13 @@ func (r *chronicle) blackout(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Blackouts = append(r.report.Blackouts, at)
+}
+
+// forceAnswered records that FORCE was answered, and took a token away.
+func (r *chronicle) forceAnswered(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.ForceAnswered[id] = r.now()
 }
 
 // forced records that a node executed FORCE for a token.
@@ -312,6 +418,7 @@ func (g *Grant) sample(now, before time.Duration) {
 	deadline := g.lease.Deadline()
 	if until := g.host.instant(deadline); until != g.Until() {
 		g.Claims = append(g.Claims, Claim{before, now, until})
+		g.longest = max(g.longest, g.lease.TTL())
 		g.record.add(g.line("extended", ""))
 	}
 	told := g.Away || g.host.isDown() || g.Lost != never || g.Releasing != never || g.GaveUp != never || g.Gone != never
@@ -319,4 +426,43 @@ func (g *Grant) sample(now, before time.Duration) {
 		g.Untold = now
 		g.record.add(g.line("not told", ""))
 	}
+}
+
+// exchanges holds the tokens that nodes have got for leases whose locks were passed on.
+type exchanges struct {
+	done map[string]bool // by the id of the new token: a node has it
+}
+
+// exchanges records that the nodes are about to get another token for a lease. It returns
+// false if the client has not got the lease yet.
+func (r *chronicle) exchanges(l *redlock.Lease, to redlock.Record) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.open {
+		if g.ID == l.ID() {
+			g.NewTokenID = idOf(to.Token)
+			r.tokens[g.NewTokenID] = tokenOwner{g.Request, r.now()}
+			r.report.Faults["exchange"]++
+			r.add(g.line("exchanges", ""))
+			return true
+		}
+	}
+	return false
+}
+
+// exchanged records that a node has the new token of a lease.
+func (r *chronicle) exchanged(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.onNodes.done[id] = true
+}
+
+// has reports whether the nodes may have a token for the grant.
+func (g *Grant) has(id string) bool { return id == g.TokenID || id == g.NewTokenID }
+
+// misnamed records that a host does not see who holds a lock that was passed on.
+func (r *chronicle) misnamed(g *Grant, shown []redlock.Holding, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.violate("holder", r.now(), "lease %d of %s was passed on, and another host sees %+v (%v)", g.N, g.Lock, shown, err)
 }

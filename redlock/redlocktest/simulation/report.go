@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // Report is what happened in a simulation and what was wrong with it.
@@ -17,13 +20,16 @@ type Report struct {
 	Violations []Violation
 	Faults     map[string]int // by kind: how often something went wrong as planned
 
-	Requests  []*Request
-	Grants    []*Grant // in the order in which Acquire returned them
-	Stays     []*Stay
-	Stuck     []string                 // locks that could not be acquired when all was well again
-	Wakes     []Wake                   // while all is well
-	Forced    map[string]time.Duration // by token: when the first node forced it away
-	Blackouts []time.Duration          // when a quorum of nodes was without counters
+	Requests   []*Request
+	Grants     []*Grant // in the order in which Acquire returned them
+	Stays      []*Stay
+	Stuck      []string                 // locks that could not be acquired when all was well again
+	Wakes      []Wake                   // while all is well
+	LetThrough []*Grant                 // of hosts that waited while another one passed the lock on, while all is well
+	Forced     map[string]time.Duration // by token: when the first node forced it away
+	// ForceAnswered is when FORCE was answered, by the token that it took away.
+	ForceAnswered map[string]time.Duration
+	Blackouts     []time.Duration // when a quorum of nodes was without counters
 }
 
 // Event is one line of a trace.
@@ -133,13 +139,17 @@ func (r *Report) check() {
 		r.checkExclusion()
 		r.checkLeftovers()
 		r.checkQuorums()
+		r.checkMins()
 	}
 	r.checkFences()
+	r.checkPasses()
+	r.checkForcedLeases()
 	r.checkGrants()
 	r.checkLosses()
 	r.checkStays()
 	r.checkBlackouts()
 	r.checkWakes()
+	r.checkPassedOver()
 	for _, stuck := range r.Stuck {
 		r.violate("liveness", r.last(), "%s", stuck)
 	}
@@ -196,12 +206,20 @@ func (r *Report) overlap(a, b *Grant) (at time.Duration, both bool) {
 	for i := range a.Claims {
 		for j := range b.Claims {
 			from := max(a.Claims[i].At, b.Claims[j].At)
-			if from < r.holdsUntil(a, i) && from < r.holdsUntil(b, j) {
+			if from < min(r.holdsUntil(a, i), a.excludesUntil(b)) && from < min(r.holdsUntil(b, j), b.excludesUntil(a)) {
 				return from, true
 			}
 		}
 	}
 	return 0, false
+}
+
+// excludesUntil returns when a writer became a reader that another reader may join.
+func (g *Grant) excludesUntil(other *Grant) time.Duration {
+	if g.Shares == never || other.Kind != "shared" {
+		return math.MaxInt64
+	}
+	return g.Shares
 }
 
 // holdsUntil returns when a claim ends: at its deadline, when the holder stops, or at a
@@ -211,17 +229,25 @@ func (r *Report) holdsUntil(g *Grant, claim int) time.Duration {
 	if g.Releasing != never {
 		until = min(until, g.Releasing)
 	}
-	if at, forced := r.Forced[g.ID]; forced {
-		until = min(until, at)
+	return min(until, r.forcedAt(g))
+}
+
+// forcedAt returns when the first node forced a token of the grant away.
+func (r *Report) forcedAt(g *Grant) time.Duration {
+	first := time.Duration(math.MaxInt64)
+	for _, token := range []string{g.TokenID, g.NewTokenID} {
+		if at, forced := r.Forced[token]; forced {
+			first = min(first, at)
+		}
 	}
-	return until
+	return first
 }
 
 // checkQuorums checks that at each grant a quorum of nodes holds the lock, together with a
 // counter not below its token. It does not count nodes that lost these meanwhile.
 func (r *Report) checkQuorums() {
 	for _, g := range r.Grants {
-		if at, forced := r.Forced[g.ID]; forced && at <= g.At {
+		if at, forced := r.Forced[g.TokenID]; forced && at <= g.At {
 			continue
 		}
 		if quorum := g.Nodes/2 + 1; g.Held+g.Lapsed < quorum {
@@ -247,11 +273,56 @@ func (r *Report) checkFencePair(earlier, later *Grant) {
 	switch {
 	case later.Fence == earlier.Fence:
 		r.violate("fence", later.At, "leases %d and %d of %s have the same token %d", earlier.N, later.N, later.Lock, later.Fence)
-	case later.Began > earlier.At && later.Fence < earlier.Fence:
+	case later.began(r.Plan.Steps) > earlier.At && later.Fence < earlier.Fence:
 		r.violate("fence", later.At, "lease %d of %s was asked for at %s, after lease %d was granted (%s), and has the smaller token: %d after %d",
 			later.N, later.Lock, instant(later.Began), earlier.N, instant(earlier.At), later.Fence, earlier.Fence)
 	}
 }
+
+// began returns when the attempt of a grant began, at the latest. If clocks jump, another
+// host may get the lock while it is still being passed on. So the order counts from the
+// confirmation that the pass relies on.
+func (g *Grant) began(steps bool) time.Duration {
+	if steps && g.Passed != never {
+		return min(g.Began, g.Passed-window)
+	}
+	return g.Began
+}
+
+// checkPasses checks what a pass relies on: a confirmation within the window, by the true
+// clock; no FORCE that was answered before; a client that is still there.
+func (r *Report) checkPasses() {
+	for _, g := range r.Grants {
+		if g.Passed == never {
+			continue
+		}
+		if quorum := g.Nodes/2 + 1; g.Confirmed < quorum && !r.Plan.Steps {
+			r.violate("window", g.Passed, "%s was passed on (lease %d) when %d of %d nodes had confirmed it within %v", g.Lock, g.N, g.Confirmed, g.Nodes, window)
+		}
+		if at, forced := r.ForceAnswered[g.TokenID]; forced && at < g.Passed {
+			r.violate("force", g.Passed, "%s was passed on (lease %d) after FORCE was answered (%s)", g.Lock, g.N, instant(at))
+		}
+		if former := r.former(g); former != nil && former.Lost != never && former.Lost < g.Passed {
+			r.violate("lost", g.Passed, "%s was passed on (lease %d) though lease %d had been lost (%s)", g.Lock, g.N, former.N, instant(former.Lost))
+		}
+		if g.Left != never && g.Left < g.Passed {
+			r.violate("gone", g.Passed, "%s was passed on (lease %d) to a client that had ended (%s)", g.Lock, g.N, instant(g.Left))
+		}
+	}
+}
+
+// former returns the grant that had the token of a passed grant before, or nil.
+func (r *Report) former(g *Grant) *Grant {
+	for _, earlier := range slices.Backward(r.Grants[:slices.Index(r.Grants, g)]) {
+		if earlier.TokenID == g.TokenID {
+			return earlier
+		}
+	}
+	return nil
+}
+
+// window is how long a confirmation counts, by the true clock.
+const window = redlock.PassWindow + redlock.PassWindow/250
 
 // countersLost reports whether a quorum of nodes was without counters at some instant
 // between two grants. Then their order is lost, and a daemon reported that.
@@ -313,7 +384,7 @@ func (r *Report) checkLosses() {
 func (r *Report) checkLeftovers() {
 	for _, stay := range r.Stays {
 		q := stay.Request
-		if g := q.Grant; stay.Copied || g != nil && g.ID == stay.Token {
+		if g := q.Grant; stay.Copied || g != nil && g.has(stay.Token) {
 			continue
 		}
 		if stay.Last > stay.latest() {
@@ -332,6 +403,41 @@ func (s *Stay) latest() time.Duration {
 // that at most one second old.
 const leftoverSlack = 20 * time.Millisecond
 
+// checkMins checks that nobody else gets a lock before its min= has passed, by the true clock and
+// less the drift allowance, however its holder ended. LOST and FORCE end that, and a daemon that
+// is killed and notes nothing.
+func (r *Report) checkMins() {
+	for _, g := range r.Grants {
+		if g.Least == 0 || g.Releasing == never {
+			continue
+		}
+		until := r.takenUntil(g)
+		i := slices.IndexFunc(r.Grants, func(other *Grant) bool {
+			gets := other.At > g.Releasing && other.At < min(until, g.excludesUntil(other), r.holdsUntil(other, 0))
+			return gets && g.excludes(other)
+		})
+		if i >= 0 {
+			other := r.Grants[i]
+			r.violate("min", other.At, "%s was to stay taken until %s (lease %d, min %v), and was granted to %s (lease %d)",
+				g.Lock, instant(until), g.N, g.Least, other.By, other.N)
+		}
+	}
+}
+
+// takenUntil returns until when a lock with min= must stay taken.
+func (r *Report) takenUntil(g *Grant) time.Duration {
+	until := g.Since + g.Least - g.Least/100
+	if g.Lost != never || g.Away {
+		until = min(until, g.Until())
+	}
+	for _, end := range []time.Duration{g.Lost, g.Gone, g.GaveUp} {
+		if end != never {
+			until = min(until, end)
+		}
+	}
+	return min(until, r.forcedAt(g))
+}
+
 // checkStays checks that a released token is gone as soon as the daemon can reach the
 // node.
 func (r *Report) checkStays() {
@@ -341,4 +447,37 @@ func (r *Report) checkStays() {
 				stay.Node, stay.Well, q.By, q.N, q.Lock, instant(stay.Dead))
 		}
 	}
+}
+
+// checkForcedLeases checks that no lease is extended by an extension that was asked for after
+// FORCE had taken its lock away.
+func (r *Report) checkForcedLeases() {
+	if r.Plan.Steps {
+		return // deadlines move back
+	}
+	for _, g := range r.Grants {
+		at, forced := r.ForceAnswered[g.TokenID]
+		if newAt, also := r.ForceAnswered[g.NewTokenID]; also && g.NewTokenID != "" && (!forced || newAt < at) {
+			at, forced = newAt, true
+		}
+		if !forced || at < g.At {
+			continue
+		}
+		for _, claim := range g.Claims[1:] {
+			if asked := claim.Until - max(g.TTL, g.longest); asked > at+ratesDiffer {
+				r.violate("force", claim.At, "lease %d of %s was extended at %s at the soonest, after FORCE was answered (%s)", g.N, g.Lock, instant(asked), instant(at))
+				return
+			}
+		}
+	}
+}
+
+// ratesDiffer is by how much a ttl on the clock of a host differs from the true one, at most.
+const ratesDiffer = simulatedMaxTTL / 200
+
+// isForced reports whether a node has forced a token of the grant away.
+func (r *Report) isForced(g *Grant) bool {
+	_, first := r.Forced[g.TokenID]
+	_, second := r.Forced[g.NewTokenID]
+	return first || second && g.NewTokenID != ""
 }

@@ -11,10 +11,10 @@ import (
 // grantOf is a lease that was granted at some instant and stated a deadline.
 func grantOf(n int, at, until time.Duration) *Grant {
 	return &Grant{
-		Request: &Request{N: n, Lock: "x", Locks: []string{"x"}, By: "h1.1", TTL: until - at, Lost: never, Gone: never, Ended: never},
-		ID:      "id", Began: at, At: at, Fence: uint64(n), Nodes: 3, Held: 2,
+		Request: &Request{N: n, Lock: "x", Locks: []string{"x"}, By: "h1.1", TTL: until - at, Lost: never, Gone: never, Left: never, Ended: never},
+		ID:      "id", TokenID: "id", Passed: never, Began: at, At: at, Fence: uint64(n), Nodes: 3, Held: 2,
 		Claims:    []Claim{{at, at, until}},
-		Releasing: never, GaveUp: never, Untold: never,
+		Releasing: never, Shares: never, GaveUp: never, Untold: never,
 	}
 }
 
@@ -33,14 +33,14 @@ func TestChecks(t *testing.T) {
 		}, ""},
 		{"after it was forced away", func(r *Report, first, second *Grant) {
 			r.Forced = map[string]time.Duration{"forced": 140 * ms}
-			first.ID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
+			first.TokenID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
 		}, ""},
 		{"both at once, and given back later", func(_ *Report, first, second *Grant) {
 			first.Releasing, second.At, second.Claims[0].At = 180*ms, 150*ms, 150*ms
 		}, "exclusion"},
 		{"before it was forced away", func(r *Report, first, second *Grant) {
 			r.Forced = map[string]time.Duration{"forced": 160 * ms}
-			first.ID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
+			first.TokenID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
 		}, "exclusion"},
 		{"extended meanwhile", func(_ *Report, first, _ *Grant) {
 			first.Claims = append(first.Claims, Claim{180 * ms, 190 * ms, 350 * ms})
@@ -125,6 +125,44 @@ func TestChecks(t *testing.T) {
 			r.Stays = []*Stay{{Request: first.Request, Token: "other", Attempt: 0, Last: time.Second}}
 			first.Request.Grant = first
 		}, "leftover"},
+		{"passed on", func(_ *Report, first, _ *Grant) { first.Passed, first.Confirmed = 100*ms, 2 }, ""},
+		{"passed on, and a minority confirmed it", func(_ *Report, first, _ *Grant) { first.Passed, first.Confirmed = 100*ms, 1 }, "window"},
+		{"passed on before FORCE was answered", func(r *Report, first, _ *Grant) {
+			first.Passed, first.Confirmed, r.ForceAnswered = 100*ms, 2, map[string]time.Duration{"id": 110 * ms}
+		}, ""},
+		{"passed on after FORCE was answered", func(r *Report, first, _ *Grant) {
+			first.Passed, first.Confirmed, r.ForceAnswered = 100*ms, 2, map[string]time.Duration{"id": 90 * ms}
+		}, "force"},
+		{"passed on to a client that had ended", func(_ *Report, first, _ *Grant) {
+			first.Passed, first.Confirmed, first.Left = 100*ms, 2, 90*ms
+		}, "gone"},
+		{"passed on, and lost later", func(_ *Report, first, second *Grant) {
+			second.TokenID, second.Passed, second.Confirmed, first.Lost = first.TokenID, 300*ms, 2, 310*ms
+		}, ""},
+		{"passed on after it was lost", func(_ *Report, first, second *Grant) {
+			second.TokenID, second.Passed, second.Confirmed, first.Lost = first.TokenID, 300*ms, 2, 190*ms
+		}, "lost"},
+		{"a token that its host retains", func(r *Report, first, _ *Grant) {
+			first.Releasing, first.Retained = 150*ms, time.Second
+			if dead, _ := first.deadSince(); dead != time.Second {
+				r.violate("retained", dead, "the token has no use since %v", dead)
+			}
+		}, ""},
+		{"passed on with a smaller token than another host's", func(_ *Report, first, second *Grant) {
+			second.Passed, second.Confirmed, first.Fence = 300*ms, 2, 7
+		}, "fence"},
+		{"passed on with a smaller token within the window, clocks stepped", func(r *Report, first, second *Grant) {
+			r.Plan.Steps, first.At, second.Passed, second.Confirmed, first.Fence = true, 290*ms, 300*ms, 2, 7
+		}, ""},
+		{"passed on with a smaller token later, clocks stepped", func(r *Report, first, second *Grant) {
+			r.Plan.Steps, second.Passed, second.Confirmed, first.Fence = true, 300*ms, 2, 7
+		}, "fence"},
+		{"passed over", func(r *Report, _, second *Grant) {
+			r.LetThrough, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-passedOverFor
+		}, ""},
+		{"passed over for too long", func(r *Report, _, second *Grant) {
+			r.LetThrough, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-passedOverFor-1
+		}, "starvation"},
 		{"a token that nobody takes away", func(r *Report, first, _ *Grant) {
 			r.Stays = []*Stay{{Request: first.Request, Token: "id", Last: 2 * time.Second, Well: stayAllowance + 1}}
 			first.Request.Grant = first

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -13,15 +14,23 @@ import (
 type TableBug string
 
 const (
-	AdoptReleased TableBug = "a lease is adopted whose release was noted"
-	NoteLate      TableBug = "an attempt is noted after its first byte"
+	AdoptReleased    TableBug = "a lease is adopted whose release was noted"
+	NoteLate         TableBug = "an attempt is noted after its first byte"
+	NotePassLate     TableBug = "a pass is noted after its grant"
+	CountNoPasses    TableBug = "passes do not count towards the bound while other hosts wait"
+	AdoptAsExclusive TableBug = "a lease that was downgraded is noted as exclusive"
+	AbandonsPassed   TableBug = "a token is abandoned that was passed on"
+	NoteExchangeLate TableBug = "a new token of a lease is noted after the nodes got it"
+	ReleaseAtEnd     TableBug = "a lease is released when its holder ends, though min= has not passed"
+	ForgetMin        TableBug = "min= is not noted"
+	KeepForever      TableBug = "a kept lease is extended when min= has passed"
 )
 
 // table is the record of leases and attempts that a daemon leaves for the next one. A
 // daemon writes a record before it sends the bytes.
 type table struct {
 	h     *host
-	begun chan struct{} // of capacity 1: an attempt is about to begin
+	begun chan struct{} // of capacity 1: an attempt or an exchange is about to begin
 
 	mu    sync.Mutex // guards what follows; nothing else is called under it
 	rows  map[string]*row
@@ -34,6 +43,8 @@ type row struct {
 	redlock.Record
 	at    time.Duration // when any daemon began or released it; if lost, when it is to be released
 	lost  bool
+	least time.Duration  // how long it stays taken from the grant on (min=)
+	kept  bool           // nobody holds it any more
 	lease *redlock.Lease // nil: it is an attempt, or ended
 	grant *Grant
 }
@@ -42,12 +53,12 @@ func newTable(h *host) *table {
 	return &table{h: h, begun: make(chan struct{}, 1), rows: map[string]*row{}}
 }
 
-// note implements Request.Noting.
+// note implements Request.BeforeAttempt.
 func (t *table) note(r redlock.Record) {
-	select {
-	case t.begun <- struct{}{}:
-	default: // another attempt is about to begin, too
+	if r.Grant != "" && t.h.w.plan.Table == NotePassLate {
+		return
 	}
+	t.signal()
 	if t.h.w.plan.Table == NoteLate {
 		_, life := t.h.daemon()
 		time.AfterFunc(nodeTimeout, func() {
@@ -64,7 +75,7 @@ func (t *table) add(r redlock.Record) {
 	now := t.h.w.record.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := idOf(r.Token)
+	id := r.ID()
 	if t.rows[id] == nil {
 		t.rows[id] = &row{Record: r, at: now}
 		t.order = append(t.order, t.rows[id])
@@ -73,30 +84,39 @@ func (t *table) add(r redlock.Record) {
 
 // granted records a lease before its client gets it. It returns false if the daemon was
 // killed before: then no client got it.
-func (t *table) granted(l *redlock.Lease, life int) bool {
-	if q, now := t.h.daemon(); q == nil || now != life {
+func (t *table) granted(l *redlock.Lease, q *Request) bool {
+	if daemon, now := t.h.daemon(); daemon == nil || now != q.life {
 		return false
+	}
+	if l.Passed() && t.h.w.plan.Table == NotePassLate {
+		return true
 	}
 	record := l.Record()
 	t.add(record)
 	t.change(l.ID(), func(e *row) { e.Record, e.lease = record, l })
+	if t.h.w.plan.Table != ForgetMin {
+		t.change(l.ID(), func(e *row) { e.least = q.Least })
+	}
 	return true
 }
 
 // told records the grant of a lease.
 func (t *table) told(g *Grant) { t.change(g.ID, func(e *row) { e.grant = g }) }
 
-// moved implements Options.Moved.
+// moved implements Options.DeadlineChanged.
 func (t *table) moved(l *redlock.Lease) {
 	record := l.Record()
 	t.change(l.ID(), func(e *row) {
 		if e.lease == l {
+			shared := e.Shared || record.Shared && t.h.w.plan.Table != AdoptAsExclusive // it may be noted meanwhile
+			record.Token, record.Former = e.Token, e.Former
 			e.Record = record
+			e.Shared = shared
 		}
 	})
 }
 
-// aged implements Options.Aged.
+// aged implements Options.DeadlinesMovedBack.
 func (t *table) aged() {
 	t.mu.Lock()
 	var all []*redlock.Lease
@@ -119,6 +139,11 @@ func (t *table) released(g *Grant) {
 			e.lease = nil
 		}
 	})
+}
+
+// keep undoes released: the pass is noted late.
+func (t *table) keep(l *redlock.Lease, g *Grant) {
+	t.change(g.ID, func(e *row) { e.lease = l })
 }
 
 // lost records that a lease is lost. The daemon releases it at its deadline, not before.
@@ -147,16 +172,24 @@ func (t *table) end() {
 }
 
 // read returns the rows to adopt and the rows to abandon. They stay for the daemon after
-// this one, for as long again.
+// this one, for as long again. A row is neither if the lock was passed on: a later row has
+// its token, and that lease lasts.
 func (t *table) read() (held, under []*row) {
 	now := t.h.w.record.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	tokens := map[string]bool{}
 	for _, e := range t.order {
-		switch {
-		case e.lease != nil:
+		if e.lease != nil {
 			held = append(held, e)
-		case t.ended < e.at+tableKeeps:
+		}
+		if e.lease != nil || e.lost && now < e.at {
+			tokens[e.Token] = t.h.w.plan.Table != AbandonsPassed
+			tokens[cmp.Or(e.Former, e.Token)] = tokens[e.Token]
+		}
+	}
+	for _, e := range t.order {
+		if passed := tokens[e.Token] && !e.lost; e.lease == nil && !passed && t.ended < e.at+tableKeeps {
 			e.at = max(e.at, now)
 			under = append(under, e)
 		}
@@ -169,15 +202,21 @@ func (t *table) goOn(q *redlock.Quorum) {
 	held, under := t.read()
 	records := make([]redlock.Record, len(held))
 	for i, e := range held {
-		records[i] = e.Record
+		if records[i] = e.Record; e.grant != nil {
+			records[i].Holder = e.grant.holder()
+		}
 	}
 	a := q.Adopt(records, func(i int, l *redlock.Lease) {
 		t.lost(l.ID())
 		held[i].grant.lost(l)
 	})
 	for i, l := range a.Leases {
-		if a.Errs[i] != nil {
-			panic(a.Errs[i]) // a bug of the simulation
+		if err := a.Errs[i]; err != nil {
+			if t.h.w.plan.Table != AdoptReleased {
+				panic(err) // a bug of the simulation
+			}
+			t.h.w.record.refused(held[i].grant, err)
+			continue
 		}
 		t.change(l.ID(), func(e *row) {
 			if e.lease != nil { // it may be lost by now
@@ -205,12 +244,29 @@ func abandon(q *redlock.Quorum, e *row, now time.Duration) {
 	release()
 }
 
+// refused records that a lease cannot be adopted: another one has its token.
+func (r *chronicle) refused(g *Grant, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.violate("adoption", r.now(), "lease %d of %s cannot be adopted: %v", g.N, g.Lock, err)
+}
+
 // adopted records that a daemon continues with a lease of the previous one. While there
 // was no daemon, nothing could report LOST.
 func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 	over := l.Err() != nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, later := range r.report.Grants {
+		if later.TokenID == g.TokenID && later.Fence > l.Fence() {
+			r.report.violate("adoption", r.now(), "lease %d of %s is adopted with the fencing token %d, and its lock was passed on to lease %d", g.N, g.Lock, l.Fence(), later.N)
+			break
+		}
+	}
+	if g.Noted && !l.Shared() {
+		r.report.violate("adoption", r.now(), "lease %d of %s is adopted as exclusive, and was shared from %s on", g.N, g.Lock, instant(g.Shares))
+	}
+	r.checkAdoptedToken(g, l)
 	g.lease, g.Away = l, g.Away || over
 	r.add(g.line("adopted", ""))
 	r.report.Faults["adoption"]++
@@ -227,8 +283,9 @@ func (h *host) goesOn(l *redlock.Lease, g *Grant, life int) (*redlock.Lease, *re
 		case h.table == nil:
 			return nil, nil, 0
 		case q != nil:
-			h.table.change(g.ID, func(e *row) { l = e.lease })
-			return l, q, now
+			var adopted *redlock.Lease
+			h.table.change(g.ID, func(e *row) { adopted = e.lease })
+			return adopted, q, now
 		}
 		time.Sleep(startLooks)
 	}
@@ -257,7 +314,15 @@ func (w *world) startRestarts() {
 	}
 }
 
-// awaitAttempt waits until an attempt begins, so that daemons are killed in the middle of
+// signal tells awaitAttempt that an attempt or an exchange is about to begin.
+func (t *table) signal() {
+	select {
+	case t.begun <- struct{}{}:
+	default: // another one is about to begin, too
+	}
+}
+
+// awaitAttempt waits until an attempt or an exchange begins, so that daemons are killed in the middle of
 // one. The wait is limited.
 func (t *table) awaitAttempt() {
 	select {
@@ -284,4 +349,132 @@ func (h *host) restart(random *rand.Rand) {
 	h.start()
 	h.w.record.event(Event{Actor: h.name, What: "started"})
 	h.w.faults.trouble(links, -1)
+}
+
+// tokenChanges implements Options.TokenChanges. A daemon that does not know the grant yet, as
+// it was not answered, cannot note the token.
+func (h *host) tokenChanges(l *redlock.Lease, to redlock.Record) bool {
+	if !h.w.record.exchanges(l, to) {
+		return false
+	}
+	if t := h.table; t != nil {
+		t.exchanges(l.ID(), to)
+	}
+	return true
+}
+
+// exchanges notes a new token. It is noted before a node knows it.
+func (t *table) exchanges(id string, to redlock.Record) {
+	note := func(e *row) { e.Token, e.Former = to.Token, to.Former }
+	t.signal()
+	if t.h.w.plan.Table != NoteExchangeLate {
+		t.change(id, note)
+		return
+	}
+	_, life := t.h.daemon()
+	time.AfterFunc(nodeTimeout, func() {
+		if q, now := t.h.daemon(); q != nil && now == life {
+			t.change(id, note)
+		}
+	})
+}
+
+// checkAdoptedToken checks that a daemon continues a lease with the token that the nodes have.
+// The caller holds mu.
+func (r *chronicle) checkAdoptedToken(g *Grant, l *redlock.Lease) {
+	if now := l.Record().Token; r.onNodes.done[g.NewTokenID] && idOf(now) != g.NewTokenID {
+		r.report.violate("adoption", r.now(), "lease %d of %s is adopted with a token that nodes have exchanged", g.N, g.Lock)
+	}
+}
+
+// longestLeast is the longest min= of a client. When all is well, no lock is kept any more.
+const longestLeast = 1200 * time.Millisecond
+
+// least returns the min= of a request. The daemon extends such a lease.
+func (c *simClient) least(r *redlock.Request) time.Duration {
+	if !c.w.plan.Mins || !r.Keep || !oneIn(c.random, 3) {
+		return 0
+	}
+	least := between(c.random, 50*time.Millisecond, longestLeast)
+	if r.Max != 0 {
+		least = min(least, r.Max)
+	}
+	return least
+}
+
+// keepTaken ends the use of a lease whose min= has not passed. The daemon releases it when that
+// has passed. It returns false if the lease is to be released now.
+func (c *simClient) keepTaken(lease *redlock.Lease, g *Grant, life int) bool {
+	least := g.Least
+	if t := c.host.table; t != nil && life != g.life {
+		least = t.leastOf(g)
+	}
+	if c.host.leastLeft(lease, least) <= 0 || c.w.plan.Table == ReleaseAtEnd || lease.Err() != nil {
+		return false
+	}
+	if t := c.host.table; t != nil {
+		t.change(g.ID, func(e *row) { e.kept = true })
+	}
+	g.keeps()
+	c.host.releaseKept(lease, g, least, life)
+	return true
+}
+
+// leastOf returns the min= of a lease as it was noted.
+func (t *table) leastOf(g *Grant) (least time.Duration) {
+	t.change(g.ID, func(e *row) { least = e.least })
+	return least
+}
+
+// leastLeft returns how long a lease is still to stay taken.
+func (h *host) leastLeft(l *redlock.Lease, least time.Duration) time.Duration {
+	return least - (h.clock() - l.Since())
+}
+
+// releaseKept releases a kept lease when its min= has passed, if its daemon still runs.
+func (h *host) releaseKept(l *redlock.Lease, g *Grant, least time.Duration, life int) {
+	if h.w.plan.Table == KeepForever {
+		return
+	}
+	time.AfterFunc(max(h.leastLeft(l, least), 0), func() {
+		switch q, now := h.daemon(); {
+		case q == nil || now != life:
+		case h.leastLeft(l, least) > 0: // the clock of the host is slow
+			h.releaseKept(l, g, least, life)
+		case l.Err() == nil:
+			h.w.record.count("kept and released")
+			g.event("min passed", "")
+			if h.table != nil {
+				h.table.released(g)
+			}
+			_, _ = l.BeginRelease() // lookAtNodes sees what stays of it
+		}
+	})
+}
+
+// keepOn makes a new daemon release the kept leases of the previous one in time.
+func (t *table) keepOn(life int) {
+	t.mu.Lock()
+	var kept []row
+	for _, e := range t.order {
+		if e.kept && e.lease != nil {
+			kept = append(kept, *e)
+		}
+	}
+	t.mu.Unlock()
+	for _, e := range kept {
+		t.h.w.record.count("kept by the next daemon")
+		t.h.releaseKept(e.lease, e.grant, e.least, life)
+	}
+}
+
+// keeps records that the holder has ended, and that the lock stays taken until min= has passed.
+func (g *Grant) keeps() {
+	r := g.record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sampleLocked()
+	g.Releasing, g.Kept = r.now(), g.Since+g.Least
+	r.report.Faults["kept"]++
+	r.add(g.line("kept", "until "+instant(g.Kept)))
 }

@@ -41,6 +41,21 @@ type Plan struct {
 	// (Otherwise, daemons that crash leave their leases behind.)
 	Restarts bool
 
+	// Retains makes daemons retain locks that nobody on their host waits for.
+	Retains bool
+
+	// Scene directs the simulation: it has no random faults then. nil means none.
+	Scene *Scene
+
+	// Exchanges has clients keep a lock that was passed on until its token is exchanged.
+	Exchanges bool
+
+	// Mins makes clients request that a lock stays taken after its holder has ended (min=).
+	Mins bool
+
+	// Beside goes on beside the clients and the faults.
+	Beside []*Activity
+
 	// Table is a mistake that daemons make then; "" means none.
 	Table TableBug
 
@@ -53,6 +68,18 @@ type Plan struct {
 
 	// Commands adds what the nodes execute to the trace.
 	Commands bool
+}
+
+// Scene is what happens in a simulation without random faults: certain calls, in a certain
+// order, at about certain instants. A random search does not come across it.
+type Scene struct {
+	Name string
+	play func(*world, context.Context)
+}
+
+// Activity is something that goes on in a simulation while clients work and things go wrong.
+type Activity struct {
+	start func(*world, context.Context)
 }
 
 const (
@@ -70,7 +97,7 @@ func Simulate(t *testing.T, p Plan) *Report {
 	if p.Span == 0 {
 		p.Span = simulatedSpan
 	}
-	report := &Report{Plan: p, Faults: map[string]int{}, Forced: map[string]time.Duration{}}
+	report := &Report{Plan: p, Faults: map[string]int{}, Forced: map[string]time.Duration{}, ForceAnswered: map[string]time.Duration{}}
 	defer func() {
 		if what := recover(); what != nil {
 			panic(fmt.Sprintf("%v\n%s", what, report.Tail(50)))
@@ -113,6 +140,9 @@ const (
 	streamOperator
 	streamForeigner
 	streamWake
+	streamPasses
+	streamRetained
+	streamLists
 	streamRestart = 50
 	streamNode    = 100
 	streamHost    = 200
@@ -127,7 +157,7 @@ func (p *Plan) stream(n int) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, ui
 func newWorld(p Plan, report *Report) *world {
 	w := &world{plan: p, random: p.stream(streamWorld), record: newChronicle(report)}
 	w.locks, w.idle = []string{"x", "y"}[:1+w.random.IntN(2)], 130*time.Millisecond
-	for i := range pick(w.random, 3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 6, 7) {
+	for i := range w.nodeCount() {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	for i := range pick(w.random, 2, 3) {
@@ -142,15 +172,34 @@ func newWorld(p Plan, report *Report) *world {
 	return w
 }
 
-// run executes the plan: faults first, and then calm.
+// nodeCount returns how many nodes there are: three in most worlds, and in every scene.
+func (w *world) nodeCount() int {
+	count := pick(w.random, 3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 6, 7)
+	if w.plan.Scene != nil {
+		return 3
+	}
+	return count
+}
+
+// run executes the plan: a scene or random faults first, and then calm.
 func (w *world) run(ctx context.Context) {
 	defer w.close()
 	w.open()
+	if w.plan.Scene != nil {
+		watching := w.watch()
+		w.plan.Scene.play(w, ctx)
+		w.calm(ctx)
+		watching()
+		return
+	}
 	work, end := context.WithCancel(ctx)
 	w.work = work
 	w.startClients(ctx)
 	w.startOperator(ctx)
 	w.startForeigner()
+	for _, a := range w.plan.Beside {
+		a.start(w, ctx)
+	}
 	w.startRestarts()
 	watching := w.watch()
 	w.faults.run(w.plan.Span)
@@ -188,6 +237,9 @@ func (w *world) calm(ctx context.Context) {
 		}
 	}
 	w.wakeUps(ctx)
+	w.passOver(ctx)
+	w.retainOver(ctx)
+	w.nameHolders(ctx)
 	time.Sleep(stayAllowance + 100*time.Millisecond) // a daemon has forgotten what is left now
 }
 

@@ -1,59 +1,77 @@
--- What ballot.lua rarely needs: shared locks, several names, hand-overs, waiters. It precedes
--- ballot.lua in the same script. One function makes all others: a call that needs none of
--- them pays for one closure that captures nothing.
+-- The operations of ballot.lua that are rarely needed, and the rare cases of the others:
+-- shared locks, several names, reservations, foreign values. This file precedes ballot.lua
+-- in the same script. One function makes all others, and it captures nothing: so a call that
+-- needs none of them pays for one closure only.
+--
+-- state is what ballot.lua read and will write: counters (by field), clock and late,
+-- reservedUntil, and changed (fields of the node's hash and their values). It is nil in a call
+-- without a counter.
 local function rareOperations(state)
   local call, sub = redis.pcall, string.sub
-  local keys, records, fields, counters = KEYS, ARGV[4], state.fields, state.counters
-  local late, clock, changed = state.late, state.clock, state.changed
+  local keys, args, letters, records = KEYS, ARGV, ARGV[3], ARGV[4]
+  state = state or {}
+  local counters, clock, late = state.counters, state.clock, state.late
+  local reserving = clock and 1000 * state.reservedUntil > clock
 
-  -- What the value of a key is that readers share, and what is shown of who waits.
-  local SHARED, WRITER, KEPT = 'redlockd:shared', 'redlockd:writer', 'redlockd:kept'
+  -- The kind of readers, and what is shown of a waiter that gets the lock next, and of a lock
+  -- that a host retains.
+  local SHARED, WRITER, RESERVED, RETAINED = 'redlockd:shared', 'redlockd:writer', 'redlockd:kept', 'redlockd:retained'
+  -- For how many milliseconds a lock counts as retained after RETAIN: until the next one comes.
+  local RETAINED_FOR = 75
   -- As in ballot.lua.
-  local AHEAD, LIMIT = 1000000, 9006099743113216
-  -- As in ballot.lua. A time that is left is cut as well: what somebody else wrote can be
-  -- more than a number of Redis has.
-  local SHOWN, LONGEST = 4096, 1000000000000000
-  -- How many of those who share a lock are shown to whoever may be one of many who ask at
-  -- once: what all of them are shown together is read at once, too.
+  local AHEAD, LIMIT, SHOWN = 1000000, 9006099743113216, 4096
+  -- The longest time to live that is shown. A foreign client may have set a longer one,
+  -- beyond what Redis can return as a number.
+  local LONGEST = 1000000000000000
+  -- How many holders of a shared lock WHO shows. Many clients may ask at once, and the
+  -- daemon reads all of their replies at once.
   local FEW = 100
-  -- How far a counter may be raised ahead of this node's TIME, in microseconds (52
-  -- weeks): another node's word alone must not bring it near to LIMIT.
+  local FEWER = 10 -- how many DESCRIBE shows, of many locks at once
+  -- How far a counter may be raised ahead of this node's TIME, in microseconds (52 weeks):
+  -- the word of one other node must not bring it near to LIMIT.
   local FARTHEST = 31449600000000
-  -- For how many milliseconds a release is remembered that somebody waited for: until
-  -- he has asked again, and was refused again.
-  local ASKED = 250
+  -- For how many milliseconds the node remembers that a client waited when the lock was
+  -- released: until that client has tried again, and was refused again.
+  local WAITED = 250
+  -- The note about a token that was forced away has this prefix and the token's SHA1 as key.
+  local FORCED = 'redlockd:forced:'
 
   local t = call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
-  -- isKind: what else begins so is another client's.
+
+  -- isKind tells whether a value is a kind. Other values with that prefix are foreign.
   local function isKind(value)
     return value == SHARED or type(value) == 'string' and string.match(value, '^redlockd:slots=%d+$') ~= nil
   end
 
   local function shown(value) return sub(value, 1, SHOWN) end
 
-  -- left is how long it is until an instant.
+  -- left returns the milliseconds until an instant.
   local function left(instant) return math.min(instant - now, LONGEST) end
 
-  -- fault is the error that stands for a value, but for that of a key of another type,
-  -- which no token holds.
+  -- after returns the instant at which a ttl that begins now has passed.
+  local function after(ttl) return string.format('%.0f', now + ttl) end
+
+  -- fault returns a value that is an error; nil for WRONGTYPE: no token holds such a key.
   local function fault(value)
     return type(value) == 'table' and sub(value.err, 1, 9) ~= 'WRONGTYPE' and value or nil
   end
 
-  local function at(ttl) return string.format('%.0f', now + ttl) end
+  local function isForced(token) return call('EXISTS', FORCED .. redis.sha1hex(token)) == 1 end
 
-  -- settle forgets the members that have expired, and has the key last as long as
-  -- the longest of the others: false where there are none, and none is the key. And
-  -- the error of that: who takes or extends must not count on the key then.
+  -- Shared locks.
+
+  -- settle deletes the expired members, and makes the key expire with the last of the others.
+  -- It returns false if there are none: then it deletes the key. Its second result is an
+  -- error: a client that acquires or extends must not rely on the key then.
   local function settle(key)
     local set = key .. '\0m'
-    local gone = call('ZREMRANGEBYSCORE', set, '-inf', at(0)) -- also of this millisecond: PEXPIREAT would delete
+    local gone = call('ZREMRANGEBYSCORE', set, '-inf', after(0)) -- also of this millisecond: PEXPIREAT would delete
     local last = call('ZRANGE', set, -1, -1, 'WITHSCORES')
     if last[2] then
       local done, also = call('PEXPIREAT', key, last[2]), call('PEXPIREAT', set, last[2])
       return true, type(gone) == 'table' and gone or type(done) == 'table' and done or type(also) == 'table' and also or nil
-    elseif last.err then -- somebody wrote to it
+    elseif last.err then -- a foreign client wrote to it
       return true, last
     end
     call('DEL', key)
@@ -65,9 +83,15 @@ local function rareOperations(state)
     return type(score) == 'string' and tonumber(score) > now
   end
 
-  -- holder shows by whom the key is held that has this value.
-  local function holder(key, value)
-    local reply = {value, call('PTTL', key)}
+  -- holds tells whether the token holds the lock, alone or together with others.
+  local function holds(key, token)
+    local value = call('GET', key)
+    return value == token or isKind(value) and isMember(key, token)
+  end
+
+  -- holder shows the kind of a shared lock, and the member that expires last.
+  local function holder(key, kind)
+    local reply = {kind, call('PTTL', key)}
     local last = call('ZRANGE', key .. '\0m', -1, -1, 'WITHSCORES')
     if last[2] then
       reply[3], reply[4] = shown(last[1]), left(last[2])
@@ -75,23 +99,23 @@ local function rareOperations(state)
     return reply
   end
 
-  -- place is nil where nobody else has the place with which the token begins. Or
-  -- else, who has it, when the first of all is over, and a place that is free.
-  local function place(key, token, kind)
+  -- placeHolder returns nil if no other token has the place with which this one begins.
+  -- Otherwise it shows that token, when the first of all members expires, and a free place.
+  local function placeHolder(key, token, kind)
     local members = call('ZRANGE', key .. '\0m', 0, -1, 'WITHSCORES')
     if members.err then
       return members
     end
-    local wanted, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
+    local place, slots = tonumber(string.match(token, '^%d+')), tonumber(string.match(kind, '%d+$'))
     local taken, refusal = {}, nil
     for i = 1, #members, 2 do
       local slot = tonumber(string.match(members[i], '^%d+'))
-      if slot == wanted and members[i] ~= token then
+      if slot == place and members[i] ~= token then
         refusal = {kind, left(members[2]), shown(members[i]), left(members[i + 1]), 0}
       end
       taken[slot or 0] = true
     end
-    for i = wanted, refusal and wanted + slots - 2 or 0 do
+    for i = place, refusal and place + slots - 2 or 0 do
       if not taken[i % slots + 1] then
         refusal[5] = i % slots + 1
         break
@@ -100,32 +124,41 @@ local function rareOperations(state)
     return refusal
   end
 
-  -- obstacle is what keeps the token from those who share the key; nil: nothing.
-  local function obstacle(key, token, kind)
+  -- holdsAlone shows the value of a key that nobody shares, to one that is refused.
+  local function holdsAlone(key, value)
+    local pttl = call('PTTL', key)
+    if call('GET', key .. '\0r') == value then
+      return {RETAINED, pttl, value, pttl}
+    end
+    return {shown(value), pttl}
+  end
+
+  -- joinBlocker returns what keeps the token from sharing the key; nil: nothing.
+  local function joinBlocker(key, token, kind)
     local value = call('GET', key)
     if type(value) == 'table' then
       return value
     elseif value and not isKind(value) then
-      return {shown(value), call('PTTL', key)}
+      return holdsAlone(key, value)
     elseif value and not settle(key) then
       value = false
     end
     if value and value ~= kind then
       return holder(key, value)
     end
-    return value and kind ~= SHARED and place(key, token, kind) or nil
+    return value and kind ~= SHARED and placeHolder(key, token, kind) or nil
   end
 
-  -- enter adds the token to those who share the key; or the error of it.
-  local function enter(key, token, kind, ttl)
-    if not call('GET', key) then -- of those whose key somebody deleted nobody comes back
+  -- addMember makes the token share the key. It returns an error, or nil.
+  local function addMember(key, token, kind, ttl)
+    if not call('GET', key) then -- it was deleted: its earlier members lost the lock
       call('DEL', key .. '\0m')
     end
     local done = call('SET', key, kind, 'NX', 'PX', ttl)
     if done and done.err then
       return done
     end
-    done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
+    done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)
     if type(done) == 'table' then
       return done
     end
@@ -133,70 +166,74 @@ local function rareOperations(state)
     return err
   end
 
-  -- refusal is why nothing can be granted by a record, whoever holds the lock.
-  local function refusal(r)
-    return late or counters[fields[r + 1]] >= LIMIT
-      and redis.error_reply('FULL its fencing counter ' .. fields[r + 1] .. ' is at its end: somebody else wrote to it; HDEL redlockd:node epoch on this node, and after max_ttl it has the counters of the others')
+  -- Fencing counters. A record is given by its number.
+
+  local function fieldOf(record) return sub(records, 18 * record - 17, 18 * record - 16) end
+  local function fenceOf(record) return sub(records, 18 * record - 15, 18 * record) end
+
+  -- setField has a field of the node's hash written at the end of the call.
+  local function setField(field, text)
+    local changed = state.changed or {}
+    changed[#changed + 1] = field
+    changed[#changed + 1] = text
+    state.changed = changed
   end
 
-  -- far is why the counter of a record cannot be raised to so much; nil: it can.
-  local function far(r, count)
-    if count > counters[fields[r + 1]] and count > clock + FARTHEST then
-      return redis.error_reply('FAR a fencing token is more than a year ahead of this node\'s clock: set that clock, or find the node that gives such tokens')
-    end
+  local function setCounter(field, count, text)
+    counters[field] = count
+    setField(field, text)
   end
 
-  -- fence is the fencing token of what is granted by a record; the counter has it
-  -- from now on.
-  local function fence(r)
-    local field, text = fields[r + 1], sub(records, 18 * r - 15, 18 * r)
+  -- fence gives a fencing token for a record.
+  local function fence(record)
+    local field, text = fieldOf(record), fenceOf(record)
     local count, proposal = counters[field] + 1, tonumber(text)
     if proposal > count and proposal <= clock + AHEAD then
       count = proposal
     else
       text = string.format('%.0f', count)
     end
-    counters[field] = count
-    changed[#changed + 1] = field
-    changed[#changed + 1] = text
+    setCounter(field, count, text)
     return count
   end
 
-  -- raise has the counter of a record be no less than so much.
-  local function raise(r, count, text)
-    local field = fields[r + 1]
+  -- raise sets the counter of a record to at least count.
+  local function raise(record, count, text)
+    local field = fieldOf(record)
     if count > counters[field] then
-      counters[field] = count
-      changed[#changed + 1] = field
-      changed[#changed + 1] = text
+      setCounter(field, count, text)
     end
   end
 
-  -- blocker is what keeps the token from the key: nil where nothing does.
-  local function blocker(key, token)
-    local value = call('GET', key)
-    if not value or value == token then
-      return nil
-    elseif not isKind(value) then
-      return type(value) == 'table' and value or {shown(value), call('PTTL', key)}
-    end
-    return settle(key) and holder(key, value) or nil
+  -- exhausted returns why nothing can be granted for a record, whatever client holds the
+  -- lock; false: it can.
+  local function exhausted(record)
+    local field = fieldOf(record)
+    return late or counters[field] >= LIMIT
+      and redis.error_reply('FULL its fencing counter ' .. field .. ' is at its end: somebody else wrote to it; HDEL redlockd:node epoch on this node, and after max_ttl it has the counters of the others')
   end
 
-  -- granted is the reply where several names were taken: they have one token,
-  -- which all of their counters get.
-  local function granted(from, to, record)
-    local most, wanted = 0, 1
+  -- tooFar returns why the counter of a record cannot be raised to count; nil: it can.
+  local function tooFar(record, count)
+    if count > counters[fieldOf(record)] and count > clock + FARTHEST then
+      return redis.error_reply('FAR a fencing token is more than a year ahead of this node\'s clock: set that clock, or find the node that gives such tokens')
+    end
+  end
+
+  -- fenceAll returns the reply for several names that were acquired: they have one fencing
+  -- token, and all of their counters are raised to it. record is the last name's.
+  local function fenceAll(from, to, record)
+    local most, sign = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
       local wakeup = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a')
       if type(wakeup) == 'table' then
         return wakeup
       end
-      wanted = wakeup > 0 and -1 or wanted
+      sign = wakeup > 0 and -1 or sign
     end
     for i = from, to do -- before any: a counter that is far ahead must not take the others along
-      local refused = far(record - to + i, most)
+      local refused = tooFar(record - to + i, most)
       if refused then
         return refused
       end
@@ -204,180 +241,424 @@ local function rareOperations(state)
     for i = from, to do
       raise(record - to + i, most, string.format('%.0f', most))
     end
-    return wanted * most
+    return sign * most
   end
 
-  -- marked shows somebody else whose mark is there; how is what he is called.
-  local function marked(where, mark, how)
+  -- Waiters.
+
+  -- otherWaiter shows the waiter that a writer intent or a reservation names, if it is not
+  -- this one.
+  local function otherWaiter(where, waiter, kind)
     local other = call('GET', where)
-    if type(other) == 'string' and other ~= mark then
+    if type(other) == 'string' and other ~= waiter then
       local ttl = call('PTTL', where)
-      return {how, ttl, shown(other), ttl}
+      return {kind, ttl, shown(other), ttl}
     end
   end
 
-  -- markAfter is the mark of who asks in the i-th operation, and waits if he is
-  -- refused. next is the argument behind his.
-  local function markAfter(i, next)
-    return sub(ARGV[3], i + 1, i + 1) == 'i' and next or nil
+  -- waiterOf returns the waiter that is named by a WAIT after the i-th operation; next is the
+  -- argument after those of the i-th operation.
+  local function waiterOf(i, next)
+    return sub(letters, i + 1, i + 1) == 'i' and next or nil
   end
 
-  -- kept shows somebody else for whom a key is kept that the token does not hold.
-  local function kept(key, token, mark)
-    return call('GET', key) ~= token and marked(key .. '\0k', mark, KEPT) or nil
+  -- reservedFor shows the other waiter for which a key is reserved that the token does not
+  -- hold.
+  local function reservedFor(key, token, waiter)
+    return call('GET', key) ~= token and otherWaiter(key .. '\0k', waiter, RESERVED) or nil
   end
 
-  -- mark has one who waits be known by it, and kept in mind for so long. It is true
-  -- where the mark is his.
-  local function mark(where, whose, ttl)
-    local set = call('SET', where, whose, 'NX', 'PX', ttl)
+  -- setWaiter sets or extends a writer intent or a reservation. It returns true if it is this
+  -- waiter's now.
+  local function setWaiter(where, waiter, ttl)
+    local set = call('SET', where, waiter, 'NX', 'PX', ttl)
     if set then
       return not set.err
     end
-    local his = call('GET', where) == whose
-    if his then
+    local own = call('GET', where) == waiter
+    if own then
       call('PEXPIRE', where, ttl, 'GT')
     end
-    return his
+    return own
   end
 
-  return {refusal = refusal, fence = fence, far = far, raise = raise, blocker = blocker,
-    mark = mark, markAfter = markAfter, kept = kept,
+  -- Exclusive locks.
 
-    -- take takes the i-th operation's key, which may be kept for somebody.
-    take = function(i, token, ttl, next)
-      local key = keys[i + 1]
-      local refused = blocker(key, token) or kept(key, token, markAfter(i, next))
-      local set = not refused and call('SET', key, token, 'NX', 'PX', ttl)
-      return refused or set and set.err and set or nil
-    end,
+  -- blocker returns what keeps the token from the key; nil: nothing.
+  local function blocker(key, token)
+    local value = call('GET', key)
+    if not value or value == token then
+      return nil
+    elseif not isKind(value) then
+      return type(value) == 'table' and value or holdsAlone(key, value)
+    end
+    return settle(key) and holder(key, value) or nil
+  end
 
-    -- all takes several names, or none: the reply to each of them. record is the last
-    -- one's.
-    all = function(from, to, token, ttl, record, keeping, next)
-      local refused, mark = nil, markAfter(to, next)
-      for i = from, to do
-        refused = refused or refusal(record - to + i) or blocker(keys[i + 1], token)
-      end
-      for i = from, keeping and to or 0 do
-        refused = refused or kept(keys[i + 1], token, mark)
-      end
-      for i = from, refused and 0 or to do
-        local set = call('SET', keys[i + 1], token, 'PX', ttl)
-        refused = refused or set.err and set
-      end
-      return refused or granted(from, to, record)
-    end,
+  -- notifyWaiters deletes the wake-up key, and notes for a moment that a client waited.
+  local function notifyWaiters(key)
+    if call('DEL', key .. '\0b') == 1 then
+      call('SET', key .. '\0a', '1', 'PX', WAITED)
+    end
+  end
 
-    -- share joins those who share one name or several, or none.
-    share = function(from, to, token, ttl, record, kind, keeping, next)
-      local refused, mark = nil, markAfter(to, next)
-      for i = from, to do
-        local key = keys[i + 1]
-        refused = refused or refusal(record - to + i)
-          or not isMember(key, token) and marked(key .. '\0w', mark, WRITER) or obstacle(key, token, kind)
-      end
-      for i = from, keeping and to or 0 do
-        local key = keys[i + 1]
-        refused = refused or not isMember(key, token) and marked(key .. '\0k', mark, KEPT) or nil
-      end
-      for i = from, refused and 0 or to do
-        refused = refused or enter(keys[i + 1], token, kind, ttl)
-      end
-      return refused or granted(from, to, record)
-    end,
-
-    -- join is for one who has joined before.
-    join = function(key, token, kind, ttl)
-      return obstacle(key, token, kind) or enter(key, token, kind, ttl)
-    end,
-
-    -- holds tells whether the token holds the key.
-    holds = function(key, token)
-      local value = call('GET', key)
-      return value == token or isKind(value) and isMember(key, token)
-    end,
-
-    -- intend has one who wants the key in one way be known to those who share it in
-    -- another.
-    intend = function(key, whose, ttl, wanted)
-      local value = call('GET', key)
-      if isKind(value) and value ~= wanted then
-        mark(key .. '\0w', whose, ttl)
-      end
-    end,
-
-    -- keep has the key be kept for one who waits, if it is for nobody: true where it
-    -- is. Other calls know by the field keeps that they have to look.
-    keep = function(key, whose, ttl)
-      local his = mark(key .. '\0k', whose, ttl)
-      if his then
-        state.keeps = math.max(state.keeps, now + ttl)
-        changed[#changed + 1] = 'keeps'
-        changed[#changed + 1] = string.format('%.0f', state.keeps)
-      end
-      return his
-    end,
-
-    -- done forgets a mark, and tells those who were kept out for it.
-    done = function(key, whose)
-      for _, where in ipairs({key .. '\0w', key .. '\0k'}) do
-        if call('GET', where) == whose then
-          call('DEL', where, key .. '\0b')
-        end
-      end
-      return 1
-    end,
-
-    -- leave is a release of a key that has this value.
-    leave = function(key, token, value)
-      if not isKind(value) then
-        return fault(value) or 0
-      end
-      local done = call('ZREM', key .. '\0m', token)
-      if done == 1 then
-        settle(key)
-        if call('DEL', key .. '\0b') == 1 then
-          call('SET', key .. '\0a', '1', 'PX', ASKED)
-        end
-      end
+  -- delete releases a key that a token holds alone. It returns an error, or nil.
+  local function delete(key)
+    local done = call('DEL', key)
+    if type(done) == 'table' then
       return done
-    end,
+    end
+    notifyWaiters(key)
+  end
 
-    extend = function(key, token, ttl, value)
-      local score = isKind(value) and call('ZSCORE', key .. '\0m', token)
-      local err = fault(value) or fault(score)
-      if err then
-        return err
-      elseif type(score) ~= 'string' or tonumber(score) <= now then
-        return 0
-      end
-      call('PEXPIRE', key, ttl, 'GT') -- a node without memory lets a script write more that has written
-      local done = call('ZADD', key .. '\0m', 'GT', at(ttl), token)
-      local _, err = settle(key)
-      return type(done) == 'table' and done or err or 1
-    end,
+  -- leave releases a key that has this value, which is not the token alone.
+  local function leave(key, token, value)
+    if not isKind(value) then
+      return fault(value) or 0
+    end
+    local done = call('ZREM', key .. '\0m', token)
+    if done == 1 then
+      settle(key)
+      notifyWaiters(key)
+    end
+    return done
+  end
 
-    -- who shows all, or that they are many; of a lock that nobody holds, for whom it is
-    -- kept.
-    who = function(key, value, all)
-      if value and not isKind(value) then
-        return {shown(value), call('PTTL', key)}
-      elseif not value or not settle(key) then
-        return marked(key .. '\0k', nil, KEPT) or {}
+  -- The cases that ballot.lua leaves to this file. Each returns nil if the lock was acquired,
+  -- or what blocked it: a table. Of several names, the reply to each of them.
+
+  -- acquire acquires the key of the i-th operation.
+  local function acquire(i, token, ttl, record, next)
+    local key = keys[i + 1]
+    local refused = exhausted(record) or blocker(key, token) or reserving and reservedFor(key, token, waiterOf(i, next))
+    if refused then
+      return refused
+    end
+    local set = call('SET', key, token, 'NX', 'PX', ttl)
+    return set and set.err and set or nil
+  end
+
+  -- acquireAll acquires several names, or none.
+  local function acquireAll(from, to, token, ttl, record, next)
+    local refused, waiter = nil, waiterOf(to, next)
+    for i = from, to do
+      refused = refused or exhausted(record - to + i) or blocker(keys[i + 1], token)
+    end
+    for i = from, reserving and to or 0 do
+      refused = refused or reservedFor(keys[i + 1], token, waiter)
+    end
+    for i = from, refused and 0 or to do
+      local set = call('SET', keys[i + 1], token, 'PX', ttl)
+      refused = refused or set.err and set
+    end
+    return refused or fenceAll(from, to, record)
+  end
+
+  -- joinAll makes the token share one name or several, or none.
+  local function joinAll(from, to, token, kind, ttl, record, next)
+    local refused, waiter = nil, waiterOf(to, next)
+    for i = from, to do
+      local key = keys[i + 1]
+      refused = refused or exhausted(record - to + i)
+        or not isMember(key, token) and otherWaiter(key .. '\0w', waiter, WRITER) or joinBlocker(key, token, kind)
+    end
+    for i = from, reserving and to or 0 do
+      local key = keys[i + 1]
+      refused = refused or not isMember(key, token) and otherWaiter(key .. '\0k', waiter, RESERVED) or nil
+    end
+    for i = from, refused and 0 or to do
+      refused = refused or addMember(keys[i + 1], token, kind, ttl)
+    end
+    return refused or fenceAll(from, to, record)
+  end
+
+  -- handOverBlocker returns what keeps a new token from the key. old holds it, or is false. It
+  -- releases an old token that was forced away.
+  local function handOverBlocker(i, old, new, record, next)
+    local refused, key = exhausted(record), keys[i + 1]
+    if not refused and not old then
+      refused = blocker(key, new) or reserving and reservedFor(key, new, waiterOf(i, next))
+    elseif not refused then
+      local forced = call('EXISTS', FORCED .. redis.sha1hex(old))
+      if type(forced) == 'table' then
+        return forced
       end
-      local last = FEW
-      if all then
-        last = -1
+      refused = {shown(old), call('PTTL', key)}
+      refused = delete(key) or refused
+    end
+    return refused or nil
+  end
+
+  -- extend extends a token that does not hold the key alone: the key has this value.
+  local function extend(key, token, ttl, value)
+    local score = isKind(value) and call('ZSCORE', key .. '\0m', token)
+    local err = fault(value) or fault(score)
+    if err then
+      return err
+    elseif type(score) ~= 'string' or tonumber(score) <= now then
+      return isForced(token) and -1 or 0
+    end
+    call('PEXPIRE', key, ttl, 'GT') -- a node without memory lets a script write more that has written
+    local done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)
+    local _, err = settle(key)
+    return type(done) == 'table' and done or err or 1
+  end
+
+  -- downgrade extends a token. If it holds the key alone, it becomes the first of those that
+  -- share it. The value changes last: after an error the token holds the key alone, as before.
+  local function downgrade(key, arg)
+    local token, ttl, value = args[arg], args[arg + 1], call('GET', key)
+    if value ~= token then
+      return extend(key, token, ttl, value)
+    end
+    local set, rest = key .. '\0m', call('PTTL', key)
+    if type(rest) == 'table' then
+      return rest
+    end
+    local expiry = after(math.max(ttl, rest))
+    for _, step in ipairs({{'DEL', set}, {'ZADD', set, expiry, token}, {'PEXPIREAT', set, expiry}, {'SET', key, SHARED, 'PXAT', expiry}}) do
+      local done = call(unpack(step))
+      if type(done) == 'table' and done.err then
+        call('DEL', set)
+        return done
       end
-      local reply, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, last, 'WITHSCORES')
-      if not all and #members > 2 * FEW then
-        return reply
+    end
+    notifyWaiters(key)
+    return 1
+  end
+
+  -- exchange extends a token that holds the key alone. If the old token holds the key, it is
+  -- exchanged first, unless one of them was forced away.
+  local function exchange(key, arg)
+    local old, token = args[arg], args[arg + 1]
+    local value = call('GET', key)
+    local forced = call('EXISTS', FORCED .. redis.sha1hex(old), FORCED .. redis.sha1hex(token))
+    local err = fault(value) or fault(forced)
+    if err then
+      return err
+    elseif value ~= token and (value ~= old or forced > 0) then
+      return forced > 0 and -1 or 0
+    end
+    local set = value == old and call('SET', key, token, 'KEEPTTL')
+    if set and set.err then
+      return set
+    end
+    local done = call('PEXPIRE', key, args[arg + 2], 'GT')
+    return type(done) == 'table' and done or 1
+  end
+
+  -- waitForSharers sets the writer intent if others share the key in another way.
+  local function waitForSharers(key, waiter, ttl, wanted)
+    local value = call('GET', key)
+    if isKind(value) and value ~= wanted then
+      setWaiter(key .. '\0w', waiter, ttl)
+    end
+  end
+
+  -- reserve reserves the key for a waiter, unless it is reserved for another. It returns
+  -- whether it did and the waiter could have the key now. Other calls look for reservations
+  -- until the instant in the field keeps.
+  local function reserve(key, waiter, ttl, wanted)
+    local value = call('GET', key)
+    local reserved = setWaiter(key .. '\0k', waiter, ttl)
+    if reserved then
+      local expiry = now + ttl
+      if reserving and state.reservedUntil > expiry then
+        expiry = state.reservedUntil
       end
-      for i = 1, #members, 2 do
-        reply[i + 2], reply[i + 3] = shown(members[i]), left(members[i + 1])
-      end
+      state.reservedUntil = expiry
+      setField('keeps', string.format('%.0f', expiry))
+    end
+    reserving = true
+    return reserved and (not value or value == wanted)
+  end
+
+  -- raiseIfHeld raises the counter of a record if the token holds the key.
+  local function raiseIfHeld(key, token, record)
+    if not holds(key, token) then
+      return 0
+    end
+    local text = fenceOf(record)
+    raise(record, tonumber(text), text)
+    return 1
+  end
+
+  -- The operations that ballot.lua does not have, in the order of operation.go. Each returns
+  -- its reply. arg is the index of its first argument, record the number of its record.
+
+  local function confirm(key, arg, record)
+    local token, ttl, fence = args[arg], args[arg + 1], tonumber(fenceOf(record))
+    local value = call('GET', key)
+    local forced = call('EXISTS', FORCED .. redis.sha1hex(token))
+    local err = fault(value) or fault(forced) or tooFar(record, fence)
+    if err then
+      return err
+    elseif forced == 1 then
+      return -1
+    elseif value ~= token then
+      return 0
+    end
+    local done = call('PEXPIRE', key, ttl, 'GT')
+    local waited = call('EXISTS', key .. '\0b')
+    if type(done) == 'table' or type(waited) == 'table' then
+      return type(done) == 'table' and done or waited
+    end
+    raise(record, fence, fenceOf(record))
+    return 1 + waited
+  end
+
+  -- retain confirms a token. Unless a client waits already, which the reply says, it notes that
+  -- one that is refused should wait.
+  local function retain(key, arg, record)
+    local reply = confirm(key, arg, record)
+    local set = reply == 1 and call('SET', key .. '\0r', args[arg], 'PX', RETAINED_FOR)
+    return set and set.err and set or reply
+  end
+
+  -- holders shows up to a number of holders (-1: all), or that they are more; of a lock that
+  -- nobody holds, its reservation.
+  local function holders(key, most)
+    local value = call('GET', key)
+    if type(value) == 'table' then
+      return value
+    elseif value and not isKind(value) then
+      return {shown(value), call('PTTL', key)}
+    elseif not value or not settle(key) then
+      return otherWaiter(key .. '\0k', nil, RESERVED) or {}
+    end
+    local reply, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, most, 'WITHSCORES')
+    if most >= 0 and #members > 2 * most then
       return reply
-    end,
+    end
+    for i = 1, #members, 2 do
+      reply[i + 2], reply[i + 3] = shown(members[i]), left(members[i + 1])
+    end
+    return reply
+  end
+
+  local function who(key) return holders(key, FEW) end
+  local function list(key) return holders(key, -1) end
+
+  local function raiseCounter(key, arg, record)
+    return tooFar(record, tonumber(fenceOf(record))) or raiseIfHeld(key, args[arg], record)
+  end
+
+  local function repair(key, arg, record)
+    local token = args[arg]
+    local refused = late or tooFar(record, tonumber(fenceOf(record)))
+    if not refused and not isForced(token) then
+      local set = call('SET', key, token, 'NX', 'PX', args[arg + 1])
+      if set and set.err then
+        refused = set
+      end
+    end
+    return refused or raiseIfHeld(key, token, record)
+  end
+
+  local function repairShared(key, arg, record)
+    local token, ttl, kind = args[arg], args[arg + 1], args[arg + 2]
+    local refused = late or tooFar(record, tonumber(fenceOf(record)))
+    if not refused and not isForced(token) then
+      local blocked = joinBlocker(key, token, kind) or addMember(key, token, kind, ttl)
+      if blocked and blocked.err then
+        refused = blocked
+      end
+    end
+    return refused or raiseIfHeld(key, token, record)
+  end
+
+  -- note notes that a token was forced away. It returns an error, or nil.
+  local function note(arg)
+    local set = call('SET', FORCED .. redis.sha1hex(args[arg]), '1', 'PX', args[arg + 1])
+    return set.err and set
+  end
+
+  local function noteForced(key, arg)
+    local err = note(arg)
+    if err then
+      return err
+    end
+    local value = call('GET', key)
+    if value == args[arg] then
+      return 1
+    end
+    local score = isKind(value) and call('ZSCORE', key .. '\0m', args[arg])
+    return fault(value) or fault(score) or type(score) == 'string' and tonumber(score) > now and 1 or 0
+  end
+
+  local function force(key, arg)
+    local token = args[arg]
+    local err = note(arg)
+    if err then
+      return err
+    end
+    local value = call('GET', key)
+    if value ~= token then
+      return value and leave(key, token, value) or 0
+    end
+    return delete(key) or 1
+  end
+
+  local function intendWrite(key, arg)
+    if call('GET', key) == SHARED then
+      setWaiter(key .. '\0w', args[arg], args[arg + 1])
+    end
+    return 1
+  end
+
+  local function endWait(key, arg)
+    for _, where in ipairs({key .. '\0w', key .. '\0k'}) do
+      if call('GET', where) == args[arg] then
+        call('DEL', where, key .. '\0b') -- clients that it kept out may try now
+      end
+    end
+    return 1
+  end
+
+  local function readCounters() return call('HGETALL', keys[1]) end
+
+  local function scan(_, arg)
+    return call('SCAN', args[arg], 'MATCH', args[arg + 1], 'COUNT', args[arg + 2])
+  end
+
+  -- waiterAt shows the waiter that a key names; '' if it names none.
+  local function waiterAt(where)
+    local waiter = call('GET', where)
+    return type(waiter) == 'string' and shown(waiter) or ''
+  end
+
+  local function describe(key)
+    local reply = holders(key, FEWER)
+    if reply.err then
+      return reply
+    end
+    return {reply, call('EXISTS', key .. '\0b'), waiterAt(key .. '\0w'), waiterAt(key .. '\0k')}
+  end
+
+  -- How many arguments each operation has, and which of them have a record.
+  local arguments = {a = 2, n = 1, s = 3, h = 3, e = 2, g = 2, u = 3, v = 2, j = 2, r = 1, w = 0, l = 0, f = 1, p = 2, q = 3, z = 2, x = 2, i = 2, k = 2, m = 2, d = 1, c = 0, y = 3, o = 0}
+  local counted = {a = 1, n = 1, s = 1, h = 1, v = 1, j = 1, f = 1, p = 1, q = 1}
+
+  -- withdrawVotes replaces by an error the replies that count on counters that were not
+  -- written.
+  local function withdrawVotes(replies, err)
+    for i = 1, #keys - 1 do
+      local reply = replies[i]
+      local voted = type(reply) == 'number' and reply ~= 0 or type(reply) == 'table' and type(reply[1]) == 'number'
+      if voted and counted[sub(letters, i, i)] then
+        replies[i] = err
+      end
+    end
+  end
+
+  return {
+    acquire = acquire, acquireAll = acquireAll, joinAll = joinAll, handOverBlocker = handOverBlocker, fence = fence,
+    extend = extend, leave = leave, waitForSharers = waitForSharers, reserve = reserve,
+    operations = {
+      g = downgrade, u = exchange, v = confirm, j = retain, w = who, l = list, f = raiseCounter, p = repair, q = repairShared,
+      z = noteForced, x = force,
+      m = intendWrite, d = endWait, c = readCounters, y = scan, o = describe,
+    },
+    arguments = arguments, counted = counted, withdrawVotes = withdrawVotes,
   }
 end

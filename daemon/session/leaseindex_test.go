@@ -13,7 +13,7 @@ func askFor(names ...string) *lockRequest {
 }
 
 // A LOCK that is over, and is about to leave, takes nothing from the one that came after.
-func TestDeskKeepsWhoCameAfter(t *testing.T) {
+func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	var k leaseIndex
 	first, second, third := askFor("a", "b"), askFor("b", "c"), askFor("c")
 	k.enter(first, nil)
@@ -38,7 +38,7 @@ func TestDeskKeepsWhoCameAfter(t *testing.T) {
 }
 
 // Two that count on a lease may take it over at once.
-func TestDeskTakesInOnce(t *testing.T) {
+func TestIndexTakesOverOnce(t *testing.T) {
 	var k leaseIndex
 	h := askFor("a", "b").heldLease
 	for range 2 {
@@ -49,7 +49,7 @@ func TestDeskTakesInOnce(t *testing.T) {
 }
 
 // What is granted when all is given back already has no place any more.
-func TestDeskIsClosed(t *testing.T) {
+func TestClosedIndexTakesNothing(t *testing.T) {
 	var k leaseIndex
 	held, late := askFor("a", "b").heldLease, askFor("c").heldLease
 	if before, open := k.add(held); before != nil || !open {

@@ -110,7 +110,7 @@ func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 // OK, when the client could not know of what, but it comes, right behind.
 func TestLostWhileAnswered(t *testing.T) {
 	w := dialSlowed(t, func(a *lockRequest) {
-		if a.markLost(a.session.host.Clock()) { // what lost does first
+		if a.onLost(a.session.host.Clock()).has(sendLost) { // as leaseLost does first
 			t.Error("the client is to be told of a loss before it knows that it has the lease")
 		}
 	})

@@ -7,9 +7,10 @@ import (
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 )
 
-// Whoever is called by a release, and not by a hand-over, goes on with the row of this host:
-// where it was long enough he lets others go first, who cannot tell that they wait.
-func TestLongRowEndsWithARelease(t *testing.T) {
+// A waiter that gets its turn by a release, and not by a hand-over, continues the streak of this
+// host. If the streak was long enough, it lets other hosts go first, also those that cannot tell
+// that they wait.
+func TestLongStreakEndsWithARelease(t *testing.T) {
 	s := newSuccession(t)
 	w, next, look := s.dial(), s.dial(), s.dial()
 	w.say("LOCK a", granted5)

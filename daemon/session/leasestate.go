@@ -1,0 +1,248 @@
+package session
+
+// leaseState is how far a lease has come.
+type leaseState uint8
+
+const (
+	acquiring leaseState = iota // its LOCK is under way
+	held                        // it was granted, and was neither lost nor released
+	lost                        // its client may not use it any more, but may still be stopping: the queue keeps it
+	kept                        // nobody holds it any more, and it stays taken until min= has passed
+	retained                    // nobody holds it any more, and this host has it for its next client (retain=)
+	releasing                   // its release has begun; its record stays until the nodes have answered
+	gone                        // nothing waits for it any more
+)
+
+// clientKnows is what the client was told about a lease.
+type clientKnows uint8
+
+const (
+	knowsNothing clientKnows = iota // its LOCK is not answered yet
+	knowsGrant                      // its LOCK was answered with OK
+	missesLoss                      // the lease was lost before that: LOST must follow the OK
+	knowsLoss                       // LOST was sent
+)
+
+// lossMemory is whether a client can ask about a lost lease.
+type lossMemory uint8
+
+const (
+	notRemembered lossMemory = iota // it was not lost, or no client knows of it
+	remembered                      // it can, and a limit counts it
+	forgotten                       // it cannot any more; nor about a released one
+)
+
+// leaseLife is the state of a lease, with what must be remembered about its loss. Its zero
+// value is the beginning: a LOCK is under way.
+type leaseLife struct {
+	state  leaseState
+	knows  clientKnows
+	memory lossMemory
+}
+
+// leaseEvent is what happens to a lease.
+type leaseEvent uint8
+
+const (
+	wasGranted     leaseEvent = iota // a quorum granted it
+	notGranted                       // its LOCK ended without it
+	grantReported                    // a client was answered with OK
+	wasLost                          // redlock reports that it is lost
+	letGo                            // it is not extended any more, as the daemon cut its client's connection
+	deadlinePassed                   // it is lost, and the deadline that its client was told has passed
+	lastUnlock                       // as many UNLOCKs came as LOCKs were counted
+	clientIsGone                     // nobody holds it, and linger= has passed
+	minLeft                          // its release is due, and min= has not passed
+	minPassed                        // min= has passed
+	retentionBegun                   // its release is due, and the nodes confirm it for the next client of this host
+	retentionOver                    // a client wants it, or retain= has passed
+	releaseBegun                     // its release is under way to the nodes
+	releaseRefused                   // its release could not begin, because it is lost
+	nodesReleased                    // its release need not be repeated after a restart, or only for a while
+	resumed                          // a client wants to hold it on another connection
+	lossKept                         // its client may ask about its loss
+	dropped                          // nobody can ask about it any more
+	leaseEventCount
+)
+
+// leaseActions is what must be done after an event. More than one action can be due.
+type leaseActions uint16
+
+const (
+	startHeartbeat leaseActions = 1 << iota
+	sendLost                    // tell the client that the lease is lost
+	beginRelease                // record the release, and begin it
+	leaveQueue                  // let the next waiters of this host go on
+	countHeldTime               // its client knew that it held the lease, and the metrics count for how long
+	allowResume                 // make it a lease of the other connection
+	keepLoss                    // keep it for questions, within the limit of its user
+	unregister                  // remove it from the leases by id
+	uncountLoss                 // the limit of its user counts it no more
+	deleteRecord                // delete its record in the state file
+	delayRelease                // begin the release later
+	dropLoss                    // forget its loss: nobody is left to ask about it
+)
+
+// has reports whether an action is due.
+func (a leaseActions) has(action leaseActions) bool { return a&action != 0 }
+
+// after returns the life of a lease after an event, and what must be done. It is the only place
+// where a state changes. An event that comes too late changes nothing: a lease that is
+// released was not lost, a lease that was lost is not released, and both leave the queue once.
+func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
+	switch event {
+	case wasGranted:
+		if l.state == acquiring { // else it was lost at once
+			l.state = held
+			return l, startHeartbeat
+		}
+	case notGranted:
+		if l.state == acquiring {
+			l.state = gone
+		}
+	case grantReported:
+		return l.afterGrantReported()
+	case wasLost:
+		if l.isUnheld() {
+			l.state, l.knows = lost, knowsLoss
+			return l, dropLoss
+		}
+		return l.losing().afterLossReported()
+	case letGo:
+		return l.losing(), 0
+	case deadlinePassed:
+		if l.state == lost {
+			l.state = gone
+			return l, leaveQueue | l.heldTime()
+		}
+	case lastUnlock:
+		if l.state == held {
+			l.state = releasing
+			return l, beginRelease
+		}
+	case clientIsGone:
+		switch l.state {
+		case held:
+			l.state = releasing
+			return l, beginRelease
+		case lost, gone:
+			return l.afterDropped()
+		}
+	case minLeft:
+		if l.state == releasing {
+			l.state = kept
+			return l, delayRelease
+		}
+	case minPassed:
+		if l.state == kept {
+			l.state = releasing
+			return l, beginRelease
+		}
+	case retentionBegun:
+		if l.state == releasing {
+			l.state = retained
+			return l, delayRelease
+		}
+	case retentionOver:
+		if l.state == retained {
+			l.state = releasing
+			return l, beginRelease
+		}
+	case releaseBegun:
+		if l.state == releasing {
+			next, do := l.afterDropped()
+			return next, do | leaveQueue | countHeldTime
+		}
+	case releaseRefused:
+		return l.afterReleaseRefused()
+	case nodesReleased:
+		if l.state == releasing {
+			l.state = gone
+		}
+	case resumed:
+		if !l.isUnheld() && l.state != releasing && l.memory != forgotten {
+			return l, allowResume
+		}
+	case lossKept:
+		if l.memory == notRemembered {
+			l.memory = remembered
+			return l, keepLoss
+		}
+	case dropped:
+		return l.afterDropped()
+	}
+	return l, 0
+}
+
+// isUnheld reports whether nobody holds the lease, and its release has not begun.
+func (l leaseLife) isUnheld() bool { return l.state == kept || l.state == retained }
+
+// losing returns the life of a lease that its client may not use any more.
+func (l leaseLife) losing() leaseLife {
+	if l.state != gone {
+		l.state = lost
+	}
+	return l
+}
+
+// afterLossReported sends LOST once, and not before the client knows that it had the lease.
+func (l leaseLife) afterLossReported() (leaseLife, leaseActions) {
+	switch l.knows {
+	case knowsNothing:
+		l.knows = missesLoss
+	case knowsGrant:
+		l.knows = knowsLoss
+		return l, sendLost
+	}
+	return l, 0
+}
+
+// afterGrantReported sends LOST after the OK if the lease was lost before.
+func (l leaseLife) afterGrantReported() (leaseLife, leaseActions) {
+	switch l.knows {
+	case knowsNothing:
+		l.knows = knowsGrant
+	case missesLoss:
+		l.knows = knowsLoss
+		return l, sendLost
+	}
+	return l, 0
+}
+
+// heldTime is countHeldTime if the client knew of the lease.
+func (l leaseLife) heldTime() leaseActions {
+	if l.knows == knowsGrant || l.knows == knowsLoss {
+		return countHeldTime
+	}
+	return 0
+}
+
+// afterDropped ends everything that a client can ask about a lease. The record of a release
+// stays: a daemon that starts next repeats the release.
+func (l leaseLife) afterDropped() (leaseLife, leaseActions) {
+	do := unregister
+	switch l.memory {
+	case forgotten:
+		return l, 0
+	case remembered:
+		do |= uncountLoss
+	}
+	if l.state != releasing && !l.isUnheld() {
+		do |= deleteRecord
+	}
+	l.memory = forgotten
+	return l, do
+}
+
+// afterReleaseRefused deletes the record of a lease that was dropped in the meantime. Then the
+// record had stayed for the release.
+func (l leaseLife) afterReleaseRefused() (leaseLife, leaseActions) {
+	if l.state != releasing {
+		return l, 0
+	}
+	l.state = lost
+	if l.memory == forgotten {
+		return l, deleteRecord
+	}
+	return l, 0
+}

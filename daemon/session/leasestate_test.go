@@ -1,0 +1,180 @@
+package session
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// leaseStates are all states, in the order of the columns of lifeTable.
+var leaseStates = []leaseState{acquiring, held, lost, kept, retained, releasing, gone}
+
+// step is what one event does to a lease.
+type step struct {
+	next leaseState
+	do   leaseActions
+}
+
+// lifeTable has a row for each event and a column for each state. In each column the lease is
+// one that a client knows in that state: it was answered with OK, and told of a loss.
+var lifeTable = [leaseEventCount][]step{
+	//               acquiring, held, lost, kept, retained, releasing, gone
+	wasGranted:     {{held, startHeartbeat}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	notGranted:     {{gone, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	grantReported:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	wasLost:        {{lost, 0}, {lost, sendLost}, {lost, 0}, {lost, dropLoss}, {lost, dropLoss}, {lost, sendLost}, {gone, 0}},
+	letGo:          {{lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {gone, 0}},
+	deadlinePassed: {{acquiring, 0}, {held, 0}, {gone, leaveQueue | countHeldTime}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	lastUnlock:     {{acquiring, 0}, {releasing, beginRelease}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	clientIsGone:   {{acquiring, 0}, {releasing, beginRelease}, {lost, unregister | deleteRecord}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, unregister | deleteRecord}},
+	minLeft:        {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {kept, delayRelease}, {gone, 0}},
+	minPassed:      {{acquiring, 0}, {held, 0}, {lost, 0}, {releasing, beginRelease}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	retentionBegun: {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {retained, delayRelease}, {gone, 0}},
+	retentionOver:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, beginRelease}, {releasing, 0}, {gone, 0}},
+	releaseBegun:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, leaveQueue | countHeldTime | unregister}, {gone, 0}},
+	releaseRefused: {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {lost, 0}, {gone, 0}},
+	nodesReleased:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {gone, 0}, {gone, 0}},
+	resumed:        {{acquiring, allowResume}, {held, allowResume}, {lost, allowResume}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, allowResume}},
+	lossKept:       {{acquiring, keepLoss}, {held, keepLoss}, {lost, keepLoss}, {kept, keepLoss}, {retained, keepLoss}, {releasing, keepLoss}, {gone, keepLoss}},
+	dropped:        {{acquiring, unregister | deleteRecord}, {held, unregister | deleteRecord}, {lost, unregister | deleteRecord}, {kept, unregister}, {retained, unregister}, {releasing, unregister}, {gone, unregister | deleteRecord}},
+}
+
+// lifeIn is the life of a lease that a client knows.
+func lifeIn(state leaseState) leaseLife {
+	knows := map[leaseState]clientKnows{acquiring: knowsNothing, held: knowsGrant, lost: knowsLoss, kept: knowsGrant, retained: knowsGrant, releasing: knowsGrant, gone: knowsLoss}
+	return leaseLife{state: state, knows: knows[state]}
+}
+
+func TestEveryEventInEveryState(t *testing.T) {
+	for event, row := range lifeTable {
+		if len(row) != len(leaseStates) {
+			t.Fatalf("event %d has %d columns, want one for each state", event, len(row))
+		}
+		for i, want := range row {
+			next, do := lifeIn(leaseStates[i]).after(leaseEvent(event))
+			if next.state != want.next || do != want.do {
+				t.Errorf("event %d in state %d: got state %d and actions %b, want state %d and actions %b",
+					event, leaseStates[i], next.state, do, want.next, want.do)
+			}
+		}
+	}
+}
+
+// LOST is sent once, and never before the OK of the LOCK.
+func TestLostFollowsTheGrant(t *testing.T) {
+	for _, test := range []struct {
+		events []leaseEvent
+		sends  int // the index of the event after which LOST is sent; -1: none
+	}{
+		{[]leaseEvent{wasGranted, grantReported, wasLost, wasLost}, 2},
+		{[]leaseEvent{wasGranted, wasLost, grantReported, grantReported}, 2},
+		{[]leaseEvent{wasLost, wasGranted, deadlinePassed, grantReported}, 3},
+		{[]leaseEvent{wasGranted, grantReported, letGo, wasLost}, 3},
+		{[]leaseEvent{wasGranted, grantReported, letGo, deadlinePassed}, -1},
+		{[]leaseEvent{wasGranted, grantReported, lastUnlock, releaseRefused, wasLost}, 4},
+		{[]leaseEvent{wasLost, wasGranted, deadlinePassed}, -1},
+	} {
+		life, sent := leaseLife{}, -1
+		for i, event := range test.events {
+			next, do := life.after(event)
+			if life = next; do.has(sendLost) {
+				if sent >= 0 {
+					t.Errorf("%v: LOST is sent twice", test.events)
+				}
+				sent = i
+			}
+		}
+		if sent != test.sends {
+			t.Errorf("%v: LOST is sent after %d, want after %d", test.events, sent, test.sends)
+		}
+	}
+}
+
+// What a loss leaves behind ends once: the count of the user's limit, and the record. The record
+// of a release is not among it, unless the lease turns out to be lost.
+func TestLossIsForgottenOnce(t *testing.T) {
+	remembered, _ := leaseLife{state: lost, knows: knowsLoss}.after(lossKept)
+	if _, do := remembered.after(lossKept); do != 0 {
+		t.Errorf("kept twice: %b", do)
+	}
+	over, do := remembered.after(dropped)
+	if do != unregister|uncountLoss|deleteRecord {
+		t.Errorf("forgotten: %b", do)
+	}
+	for event := range leaseEventCount {
+		if _, do := over.after(event); do.has(unregister | uncountLoss | deleteRecord | keepLoss | allowResume) {
+			t.Errorf("event %d after that: %b", event, do)
+		}
+	}
+	refused, _ := lifeIn(releasing).after(dropped)
+	if next, do := refused.after(releaseRefused); next.state != lost || do != deleteRecord {
+		t.Errorf("a release that turns out to be impossible after that: state %d, %b; want that the record is deleted", next.state, do)
+	}
+}
+
+// TestHeldFromTheGrantOn: a lease whose client never heard of it was held by nobody.
+func TestHeldFromTheGrantOn(t *testing.T) {
+	unheard, _ := leaseLife{}.after(wasLost)
+	if _, do := unheard.after(deadlinePassed); do != leaveQueue {
+		t.Errorf("a lease that was lost before its LOCK was answered: %b, want that it only leaves the queue", do)
+	}
+}
+
+// On no way through the states a lease leaves the queue twice, is released twice, or counts in
+// the metrics without having left. No lease comes back from gone.
+func TestLeaseEndsOnce(t *testing.T) {
+	type path struct {
+		life leaseLife
+		once leaseActions // what was done before
+
+		released bool
+	}
+	const single = leaveQueue | countHeldTime | sendLost | unregister | uncountLoss | keepLoss
+	seen := map[path]bool{{}: true}
+	for todo := []path{{}}; len(todo) > 0; {
+		now := todo[0]
+		todo = todo[1:]
+		for event := range leaseEventCount {
+			next, do := now.life.after(event)
+			if now.released && slices.Contains([]leaseEvent{releaseBegun, releaseRefused, wasLost, letGo}, event) {
+				continue // a redlock.Lease ends once
+			}
+			if again := now.once & do & single; again != 0 {
+				t.Fatalf("event %d at %+v does %b again", event, now, again)
+			}
+			if do.has(countHeldTime) && !do.has(leaveQueue) {
+				t.Fatalf("event %d at %+v counts the time of a lease that stays", event, now)
+			}
+			if now.life.state == gone && next.state != gone {
+				t.Fatalf("event %d at %+v leads to state %d", event, now, next.state)
+			}
+			released := now.released || event == releaseBegun && now.life.state == releasing
+			if then := (path{next, now.once | do&single, released}); !seen[then] {
+				seen[then] = true
+				todo = append(todo, then)
+			}
+		}
+	}
+}
+
+// A lease can be taken away by FORCE before its LOCK knows that it was granted. Nothing of the
+// lease may be asked then: see heldLease.lease.
+func TestForcedBeforeItsLockKnows(t *testing.T) {
+	d := settledDaemon(t)
+	h := &heldLease{}
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	if err := d.Queue.Join(&h.waiter); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: redlock.MinTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Lose(redlock.LostForced)
+	d.leaseLost(h, lease)
+	if d.Queue.Len() != 0 {
+		t.Error("it is in the queue although others can have the lock")
+	}
+}

@@ -1,0 +1,86 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// listAll reads all pages, and returns the lines without their times, in order and each once.
+func (w *wire) listAll() (lines []string) {
+	w.t.Helper()
+	for from := ""; ; {
+		w.send("LIST all=yes%s", from)
+		line := w.line()
+		for ; strings.HasPrefix(line, "- "); line = w.line() {
+			words := slices.DeleteFunc(strings.Fields(line[2:]), func(word string) bool {
+				key, _, _ := strings.Cut(word, "=")
+				return key == "since" || key == "ttl" || key == "pid" || key == "user"
+			})
+			lines = append(lines, strings.Join(words, " "))
+		}
+		fields := matches(w.t, line, `OK n=\d+ walked=\d walks=2(?: next=(\S+))?`)
+		if fields[0] == "" {
+			slices.Sort(lines)
+			return slices.Compact(lines)
+		}
+		from = " from=" + fields[0]
+	}
+}
+
+// LIST all=yes shows the locks of both hosts, with who waits, to a client as far as it may inspect
+// them; and its own only if it may inspect these as well.
+func TestListAll(t *testing.T) {
+	d := startWithRules(t, `
+rule "web" {
+  users = ["4001"]
+  locks = ["web/*"]
+  allow = ["lock", "inspect"]
+}
+rule "batch" {
+  users = ["4001", "4002"]
+  locks = ["batch/*"]
+  allow = ["lock"]
+}
+rule "everything" {
+  users = ["4003"]
+  locks = ["**"]
+  allow = ["lock", "inspect"]
+}`)
+	other := d.another()
+	if err := os.Chmod(other.cfg.Socket.Path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	web, batch, all := d.dialAs(userOf(4001)), d.dialAs(userOf(4002)), d.dialAs(userOf(4003))
+	there := other.dialAs(userOf(4003))
+	web.say("LOCK web/a note=mine", "OK .*")
+	batch.say("LOCK batch/a", "OK .*")
+	there.say("LOCK web/b mode=shared", "OK .*")
+	waits := d.dialAs(userOf(4003))
+	waits.send("LOCK web/b")
+	eventually(t, "the waiter is shown", func() bool {
+		return slices.ContainsFunc(there.listAll(), func(line string) bool { return strings.Contains(line, "web/b") && strings.Contains(line, "wanted=yes") })
+	})
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := fmt.Sprintf("lock=web/a state=held mode=exclusive host=%s held=3 nodes=3", host)
+	b := fmt.Sprintf("lock=web/b state=held mode=shared host=%s held=3 nodes=3 wanted=yes waiting_hosts=%s", host, host)
+	c := fmt.Sprintf("lock=batch/a state=held mode=exclusive host=%s held=3 nodes=3", host)
+	for who, w := range map[string]struct {
+		wire *wire
+		want []string
+	}{
+		"web": {web, []string{a + " note=mine", b}}, "all": {all, []string{c, a + " note=mine", b}}, "from the other host": {there, []string{c, a, b}},
+	} {
+		if got := w.wire.listAll(); !slices.Equal(got, w.want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", who, strings.Join(got, "\n"), strings.Join(w.want, "\n"))
+		}
+	}
+	batch.say("LIST all=yes", `ERR DENIED : LIST all=yes: not allowed for 4002: no access rule of 3 allows "inspect"`)
+	web.say("LIST all=yes from=x", `ERR OPTION : "x" is not the cursor of an earlier page`)
+	web.say("LIST from=x", `ERR OPTION : from= needs all=yes`)
+}

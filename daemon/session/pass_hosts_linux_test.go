@@ -1,0 +1,142 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// contest checks the grants of one lock to clients of several hosts.
+type contest struct {
+	t       *testing.T
+	inside  atomic.Int32
+	highest atomic.Uint64
+}
+
+// enter checks that no other client has the lock.
+func (c *contest) enter(who string) {
+	if c.inside.Add(1) != 1 {
+		c.t.Errorf("%s has the lock, and another client as well", who)
+	}
+}
+
+func (c *contest) leave() { c.inside.Add(-1) }
+
+// takes takes and releases the lock over a connection.
+func (c *contest) takes(w *wire) {
+	grant := w.say("LOCK a ttl=20s", grantedAs)
+	fence, err := strconv.ParseUint(grant[1], 10, 64)
+	c.enter("a client of redlockd")
+	if last := c.highest.Swap(fence); err != nil || fence <= last {
+		c.t.Errorf("the fencing token %s follows %d, %v", grant[1], last, err)
+	}
+	c.leave()
+	w.say("UNLOCK a", `OK .*`)
+}
+
+// takesAsForeign tries once to take the lock as other Redlock clients do, and releases it.
+func (c *contest) takesAsForeign(d *testDaemon, value string) (granted bool) {
+	const ttl = 10 * time.Second
+	began, n := redlock.BootTime(), 0
+	for _, server := range d.nodes.Servers {
+		reply, err := server.Do("SET", "redlock:a", value, "NX", "PX", fmt.Sprint(ttl.Milliseconds()))
+		if err == nil && reply.Str == "OK" {
+			n++
+		}
+	}
+	if granted = n > len(d.nodes.Servers)/2 && redlock.BootTime()-began < ttl/2; granted {
+		c.enter("another Redlock client")
+		c.leave()
+	}
+	for _, server := range d.nodes.Servers {
+		if _, err := server.Do("EVAL", "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])", "1", "redlock:a", value); err != nil {
+			c.t.Error(err)
+		}
+	}
+	return granted
+}
+
+// Two hosts pass a lock on among their clients, and another Redlock client wants it as well. No
+// two have it at once, the fencing tokens are in order over all passes, and everybody gets it.
+func TestPassBetweenHosts(t *testing.T) {
+	grants := 1000
+	if os.Getenv("REDLOCKD_LONG") == "1" {
+		grants = 100_000
+	}
+	here := startDaemon(t, 3, patientNodes)
+	there := here.another()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	c := &contest{t: t}
+	var left atomic.Int64
+	left.Store(int64(grants))
+	var clients, foreign sync.WaitGroup
+	for i := range 12 {
+		w := here.dial()
+		if i >= 6 {
+			w = there.dial()
+		}
+		clients.Go(func() {
+			for left.Add(-1) >= 0 && !t.Failed() {
+				c.takes(w)
+			}
+		})
+	}
+	var byForeign atomic.Int64
+	foreign.Go(func() {
+		random := rand.New(rand.NewPCG(1, 1))
+		for n := 0; ctx.Err() == nil; n++ {
+			if c.takesAsForeign(here, fmt.Sprint("foreign-", n)) {
+				byForeign.Add(1)
+			}
+			select { // as these clients wait between two attempts
+			case <-ctx.Done():
+			case <-time.After(time.Duration(random.IntN(2000)) * time.Microsecond):
+			}
+		}
+	})
+	clients.Wait()
+	eventually(t, "the other Redlock client gets it", func() bool { return byForeign.Load() > 0 })
+	stop()
+	foreign.Wait()
+	for _, d := range []*testDaemon{here, there} {
+		d.dial().until("STATUS", `passes=[1-9]`)
+	}
+	eventually(t, "no keys are left", func() bool {
+		return !strings.Contains(strings.Join(here.keys(), " "), "redlock:a")
+	})
+}
+
+// A client on another host that waits gets the lock after at most a streak of grants, although the
+// clients of this host could pass it on without end.
+func TestPassesEndForAnotherHost(t *testing.T) {
+	here := startDaemon(t, 3, patientNodes)
+	there := here.another()
+	c := &contest{t: t}
+	var stop atomic.Bool
+	var clients sync.WaitGroup
+	for range 6 {
+		w := here.dial()
+		clients.Go(func() {
+			for !stop.Load() && !t.Failed() {
+				c.takes(w)
+			}
+		})
+	}
+	defer clients.Wait()
+	defer stop.Store(true)
+	here.dial().until("STATUS", `passes=[1-9]\d\d`)
+	other := there.dial()
+	for range 10 {
+		c.takes(other)
+	}
+}

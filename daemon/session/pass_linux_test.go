@@ -1,0 +1,185 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/state"
+)
+
+// grantedAs is an OK of LOCK: its lease and its fencing token.
+const grantedAs = `OK lock=\S+ lease=(\S+) fence=(\d+) .*`
+
+// unlocked is an OK of UNLOCK, also of one for which too few nodes have answered on a busy host.
+const unlocked = `OK lock=a( pending=1 .*)?`
+
+// passing is a succession in which a lock was passed on: to last, as the third of its clients.
+type passing struct {
+	*succession
+	last, look *wire
+	first      []string // lease and fencing token of the grant whose token the nodes show
+	grant      []string // of last
+}
+
+// passedOn makes a lock "a" that was passed on. options are of the LOCK that got it last. A host
+// that is too busy for the window hands the lock over instead: then it tries again.
+func passedOn(t *testing.T, options string) *passing {
+	t.Helper()
+	s := newSuccession(t)
+	p := &passing{succession: s, last: s.dial(), look: s.dial()}
+	w, next := s.dial(), s.dial()
+	eventually(t, "the lock is passed on", func() bool {
+		w.say("LOCK a ttl=20s", granted5)
+		next.waits(p.look, "LOCK a ttl=20s", 1)
+		p.last.waits(p.look, "LOCK a ttl=20s "+options, 2)
+		w.say("UNLOCK a", unlocked)
+		p.first = next.want(grantedAs)
+		next.say("UNLOCK a", unlocked)
+		p.grant = p.last.want(grantedAs)
+		if s.d.Nodes.Status().Counts.Passes == 1 {
+			return true
+		}
+		p.last.say("UNLOCK a lease="+p.grant[0], unlocked)
+		return false
+	})
+	return p
+}
+
+func fenceOf(t *testing.T, grant []string) uint64 {
+	t.Helper()
+	fence, err := strconv.ParseUint(grant[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fence
+}
+
+// A lock that is passed on is a grant of its own: its id and fencing token are new, and the id
+// of the grant before is of no use any more.
+func TestPass(t *testing.T) {
+	p := passedOn(t, "")
+	if p.grant[0] == p.first[0] || fenceOf(t, p.grant) != fenceOf(t, p.first)+1 {
+		t.Errorf("lease and fence %v after %v: want another lease, and the next fence", p.grant, p.first)
+	}
+	for _, request := range []string{"CHECK a", "EXTEND a", "UNLOCK a", "RESUME a"} {
+		p.look.say(request+" lease="+p.first[0], `ERR NOTHELD .*`)
+	}
+	p.last.say("CHECK a lease="+p.grant[0], `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+	p.look.until("STATUS", `handovers=[1-9]\d* passes=1 `)
+	p.look.say("LIST", `- lock=a state=held .* fence=`+p.grant[1]+` .*`)
+	p.look.want(`OK n=1`)
+	p.last.say("UNLOCK a", unlocked)
+	p.look.until("WHO a", `OK n=0`)
+}
+
+// WHO shows the client that has the lock now, although the nodes show the first one of this host.
+func TestWhoAfterAPass(t *testing.T) {
+	c := newChild(t, os.Getuid())
+	p := passedOn(t, fmt.Sprintf("note=passed hold=pid pid=%d", c.pid))
+	p.look.say("WHO a", fmt.Sprintf(`- lock=a mode=exclusive host=\S+ pid=%d .* note=passed.*`, c.pid))
+	p.look.want(`OK n=1`)
+	p.look.say("FORCE a", fmt.Sprintf(`OK lock=a n=1 held=\d host=\S+ pid=%d .*`, c.pid))
+	p.last.want(`LOST lock=a lease=` + p.grant[0] + ` reason=forced .*`)
+}
+
+// A restart keeps a lock that was passed on, with the last grant. The grants after that have
+// larger fencing tokens.
+func TestPassOutlastsTheDaemon(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		p := passedOn(t, "")
+		next := p.dial()
+		next.waits(p.look, "LOCK a", 1)
+		if killed {
+			p.found = func(found *state.Recovered) { keepReleased(t, found, p) }
+		}
+		p.end()
+		p.start(p.last, p.look, next)
+		for _, w := range []*wire{p.last, p.look, next} {
+			w.want(`BACK .*`)
+		}
+		p.last.say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+		p.look.say("CHECK a lease="+p.first[0], `ERR NOTHELD .*`)
+		p.last.say("UNLOCK a", unlocked)
+		if grant := next.want(grantedAs); fenceOf(t, grant) <= fenceOf(t, p.grant) {
+			t.Errorf("killed %v: fence %s after %s, want a larger one", killed, grant[1], p.grant[1])
+		}
+	}
+}
+
+// keepReleased adds the record of the grant before, as a kill leaves it between the grant of a pass
+// and the end of that record.
+func keepReleased(t *testing.T, found *state.Recovered, p *passing) {
+	t.Helper()
+	for number, l := range found.Leases {
+		if l.Phase == state.PhaseHeld && l.Record.Grant == p.grant[0] {
+			released := *l
+			released.Phase, released.Record.Grant, released.Record.Fence = state.PhaseReleased, "", l.Record.Fence-1
+			released.Number = number - 1
+			found.Leases[released.Number] = &released
+			return
+		}
+	}
+	t.Errorf("the passed grant is not among the records %v", found.Leases)
+}
+
+// A client that is gone gets no lock passed on: the lock is released, and the next one gets it.
+func TestNoPassToAClientThatIsGone(t *testing.T) {
+	p := passedOn(t, "")
+	gone, next := p.dial(), p.dial()
+	gone.waits(p.look, "LOCK a", 1)
+	next.waits(p.look, "LOCK a", 2)
+	gone.conn.CloseWrite()
+	gone.want(`ERR CANCELLED .*`)
+	p.last.say("UNLOCK a", unlocked)
+	next.want(grantedAs)
+	next.say("UNLOCK a", unlocked)
+	p.look.until("WHO a", `OK n=0`)
+}
+
+// pidOnNodes returns the process that the nodes show as the holder of "a", to each host; 0: none.
+func (p *passing) pidOnNodes() int {
+	p.t.Helper()
+	shown, err := p.d.Nodes.Who(p.t.Context(), "a")
+	if err != nil || len(shown) > 1 {
+		p.t.Fatal(shown, err)
+	}
+	for _, h := range shown {
+		return h.Holder.PID
+	}
+	return 0
+}
+
+// Half a second after a pass the nodes have a token that names the client: another host's WHO
+// shows that, and the lease is the same, also for the next daemon.
+func TestWhoOfAnotherHostAfterAPass(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		c := newChild(t, os.Getuid())
+		p := passedOn(t, fmt.Sprintf("note=passed hold=pid pid=%d", c.pid))
+		eventually(t, "the nodes name the client", func() bool { return p.pidOnNodes() == c.pid })
+		p.last.say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+		if killed {
+			former := 0
+			p.found = func(found *state.Recovered) {
+				for _, l := range found.Leases {
+					if l.Phase == state.PhaseHeld && l.Record.Former != "" {
+						former++
+					}
+				}
+			}
+			p.end()
+			p.start(p.last, p.look)
+			p.last.want(`BACK .*`)
+			p.look.want(`BACK .*`)
+			if former != 1 {
+				t.Errorf("the state file has %d leases with a former token, want 1", former)
+			}
+			p.last.say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+		}
+		p.look.say("WHO a", fmt.Sprintf(`- lock=a mode=exclusive host=\S+ pid=%d .* note=passed.*`, c.pid))
+		p.look.want(`OK n=1`)
+		p.last.say("UNLOCK a", unlocked)
+		p.look.until("WHO a", `OK n=0`)
+	}
+}

@@ -1,0 +1,295 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/state"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// commands returns how many commands all nodes have executed.
+func (d *testDaemon) commands() (n int) {
+	d.t.Helper()
+	re := regexp.MustCompile(`total_commands_processed:(\d+)`)
+	for _, server := range d.nodes.Servers {
+		reply, err := server.Do("INFO", "stats")
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		executed, err := strconv.Atoi(re.FindStringSubmatch(reply.Str)[1])
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		n += executed
+	}
+	return n
+}
+
+// retains takes a lock with retain= and releases it, until this host retains it.
+func (w *wire) retains(name, options string) {
+	w.t.Helper()
+	w.say("LOCK "+name+" retain=1s "+options, granted5)
+	w.say("UNLOCK "+name, `OK lock=\S+`)
+}
+
+// The next LOCK of a retained lock, and its UNLOCK, cost no round trip: the nodes execute the
+// confirmations alone. Every grant has a lease and a larger fencing token of its own.
+func TestRetain(t *testing.T) {
+	const pairs = 400
+	d := startDaemon(t, 3, patientNodes)
+	w, next := d.dial(), d.dial()
+	for _, name := range []string{"a", "b,c"} {
+		w.retains(name, "")
+		before, last, ids := d.commands(), uint64(0), map[string]bool{}
+		for i := range pairs {
+			verb := "LOCK " + name
+			if i%2 == 1 {
+				verb = "TRY " + name
+			}
+			grant := w.say(verb+" retain=1s", grantedAs)
+			if fence := fenceOf(t, grant); fence <= last || ids[grant[0]] {
+				t.Fatalf("lease %s with fence %d after %d", grant[0], fence, last)
+			} else {
+				last, ids[grant[0]] = fence, true
+			}
+			w.say("UNLOCK "+name, `OK lock=\S+`)
+			w, next = next, w
+		}
+		if n := d.commands() - before; n > pairs*5 { // an ordinary pair costs six; confirmations cost some on a busy machine
+			t.Errorf("%s: %d pairs cost %d commands on 3 nodes", name, pairs, n)
+		}
+	}
+	w.until("STATUS", `passes=[1-9]\d\d`)
+}
+
+// Without retain= nothing is retained, nor what no pass could get.
+func TestRetainIsOff(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w := d.dial()
+	w.say("LOCK a", granted5)
+	w.say("LOCK b retain=0", granted5)
+	w.say("UNLOCK a", "OK lock=a")
+	w.say("UNLOCK b", "OK lock=b")
+	w.say("LIST", "OK n=0")
+	for _, options := range []string{"mode=shared", "slots=3", "hold=ttl"} {
+		w.say("LOCK a retain=1s "+options, `ERR OPTION .*: retain= with mode=shared, slots= or hold=ttl: .*`)
+	}
+	w.say("LOCK a retain=1001", `ERR OPTION .*: retain=1001: at most 1000 ms`)
+}
+
+// lease.retain of the config is for all locks that can be retained.
+func TestRetainOfTheConfig(t *testing.T) {
+	d := startDaemon(t, 3, func(cfg *config.Config) {
+		patientNodes(cfg)
+		cfg.Lease.Retain = time.Second
+	})
+	w := d.dial()
+	w.say("LOCK a", granted5)
+	w.say("UNLOCK a", "OK lock=a")
+	w.say("LOCK b retain=0", granted5)
+	w.say("UNLOCK b", "OK lock=b")
+	w.say("LOCK c mode=shared", granted5)
+	w.say("UNLOCK c", "OK lock=c")
+	w.say("LIST", `- lock=a state=retained .*`)
+	w.want("OK n=1")
+}
+
+// WHO and LIST show the host and not the former holder, whose lease is over.
+func TestRetainedIsOfTheHost(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	holder, look := d.dial(), d.dial()
+	c := newChild(t, os.Getuid())
+	for _, end := range []func(lease string){
+		func(lease string) { holder.say("UNLOCK lease="+lease, "OK lock=a") },
+		func(string) { c.killed() },
+	} {
+		lease := holder.say(fmt.Sprintf("LOCK a retain=1s hold=pid pid=%d note=why", c.pid), granted5)[0]
+		end(lease)
+		look.until("LIST", `(?m)^- lock=a state=retained mode=exclusive since=\d+ fence=\d+ ttl=\d+ retained=\d+$`)
+		look.say("WHO a", `- lock=a mode=exclusive host=\S+ since=\d+ ttl=\d+ held=\d nodes=3 retained=\d+ : nobody holds it; this host retains it .*`)
+		look.want("OK n=1")
+		for _, request := range []string{"CHECK", "EXTEND", "UNLOCK"} {
+			look.say(request+" lease="+lease, "ERR NOTHELD .*")
+		}
+		look.say("RESUME a lease="+lease, "ERR NOTHELD .*")
+		holder.say("LOCK a", granted5) // the lock is its host's, and so it gets it at once
+		holder.say("UNLOCK a", "OK lock=a")
+	}
+}
+
+// A retained lock ends by itself.
+func TestRetainEnds(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w := d.dial()
+	w.say("LOCK a retain=200ms", granted5)
+	began := redlock.BootTime()
+	w.say("UNLOCK a", "OK lock=a")
+	w.until("WHO a", `OK n=0`)
+	if took := redlock.BootTime() - began; took < 200*time.Millisecond {
+		t.Errorf("released after %v", took)
+	}
+	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+}
+
+// A client of another host that waits gets a retained lock long before retain= has passed.
+func TestRetainedForAnotherHost(t *testing.T) {
+	here := startDaemon(t, 3, patientNodes)
+	there := here.another()
+	w, other := here.dial(), there.dial()
+	best := time.Hour
+	for range 5 { // a busy machine may be late
+		w.retains("a", "")
+		began := redlock.BootTime()
+		other.say("LOCK a", granted5)
+		best = min(best, redlock.BootTime()-began)
+		other.say("UNLOCK a", "OK lock=a.*")
+	}
+	if best > 300*time.Millisecond {
+		t.Errorf("the other host gets the lock after %v at the soonest", best)
+	}
+}
+
+// marks returns how many nodes say that a host retains a lock.
+func (d *testDaemon) marks(lock string) (n int) {
+	d.t.Helper()
+	for _, server := range d.nodes.Servers {
+		reply, err := server.Do("MGET", "redlock:"+lock, "redlock:"+lock+"\x00r")
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if holder, mark := reply.Array[0].Str, reply.Array[1].Str; mark != "" && mark == holder {
+			n++
+		}
+	}
+	return n
+}
+
+// So does a client of another host that does not wait, once the nodes say that it is retained.
+func TestTryOfRetained(t *testing.T) {
+	here := startDaemon(t, 3, patientNodes)
+	there := here.another()
+	w, other := here.dial(), there.dial()
+	for _, request := range []string{"TRY a", "LOCK a wait=0", "TRY a mode=shared", "TRY a,b"} {
+		eventually(t, request+" gets the lock", func() bool { // a busy machine may be late
+			w.retains("a", "")
+			eventually(t, "the nodes say so", func() bool { return here.marks("a") == 3 })
+			lease, granted := strings.CutPrefix(other.say(request, `OK lock=\S+ (lease=\S+) .*|(ERR) HELD .*`)[0], "lease=")
+			if granted {
+				other.say("UNLOCK lease="+lease, `OK .*`)
+			} else {
+				w.until("WHO a", "OK n=0")
+			}
+			return granted
+		})
+	}
+}
+
+// Requests of this host that cannot be passed to get a retained lock all the same, as if it
+// were free.
+func TestRetainedForOtherRequests(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, other := d.dial(), d.dial()
+	for _, request := range []string{"TRY a", "TRY a mode=shared", "TRY a slots=2", "TRY a hold=ttl", "TRY a,b", "LOCK a wait=0"} {
+		w.retains("a", "")
+		lease := other.say(request, `OK lock=\S+ lease=(\S+) .*`)[0]
+		other.say("UNLOCK lease="+lease, `OK .*`)
+	}
+	w.retains("a", "")
+	w.retains("b", "")
+	lease := other.say("TRY a,b", granted5)[0]
+	other.say("UNLOCK lease="+lease, `OK .*`)
+	other.say("LIST", "OK n=0")
+}
+
+// FORCE takes a retained lock, and nobody hears of it.
+func TestForceOfRetained(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	holder, admin := d.dial(), d.dial()
+	holder.retains("a", "")
+	admin.say("FORCE a", `OK lock=a n=1 held=\d host=\S+ since=\d+ : nobody held it: this host had retained it \(retain=\)`)
+	admin.say("LIST", "OK n=0")
+	admin.say("LOCK a wait=5s", granted5)
+	holder.say("PING", "OK") // and no LOST before it
+}
+
+// Retained locks do not count against the limit of the user that held them.
+func TestRetainedCountsForNobody(t *testing.T) {
+	d := startDaemon(t, 3, func(cfg *config.Config) {
+		patientNodes(cfg)
+		cfg.Limits.LeasesPerUser = 1
+	})
+	w := d.dial()
+	for i := range 5 {
+		w.retains(fmt.Sprint("n", i%2), "")
+	}
+	w.until("LIST", "OK n=0")
+	w.say("LOCK a", granted5)
+	w.say("LOCK b", `ERR LIMIT .*`)
+}
+
+// A host retains so many locks at most.
+func TestRetainedAreBounded(t *testing.T) {
+	d := startDaemon(t, 3, patientNodes)
+	w, look := d.dial(), d.dial()
+	for i := range maxRetained + 20 {
+		w.retains(fmt.Sprint("n", i), "")
+	}
+	look.until("LIST", fmt.Sprintf(`OK n=\d{1,2}$|OK n=%d\n`, maxRetained))
+	look.until("LIST", "OK n=0")
+}
+
+// A daemon that stops releases what it retains.
+func TestRetainedEndsWithTheDaemon(t *testing.T) {
+	here := startDaemon(t, 3, patientNodes)
+	there := here.another()
+	here.dial().retains("a", "ttl=20s")
+	if err := here.stop(); err != nil {
+		t.Fatal(err)
+	}
+	there.dial().say("LOCK a wait=5s", granted5)
+
+	s := newSuccession(t)
+	look := s.dial()
+	s.dial().retains("a", "ttl=20s")
+	s.found = func(found *state.Recovered) {
+		for _, l := range found.Leases {
+			if l.Phase == state.PhaseHeld {
+				t.Errorf("the next daemon finds %+v", l)
+			}
+		}
+	}
+	s.end()
+	s.start(look)
+	look.want(`BACK .*`)
+	look.say("LOCK a wait=5s", granted5)
+}
+
+// A daemon that is killed leaves what it retains to the next one, which releases it.
+func TestRetainedAfterAKill(t *testing.T) {
+	s := newSuccession(t)
+	s.dial().retains("a", "ttl=20s")
+	s.d.Stopping.Store(true) // from now on it does as much as one that was killed
+	s.d.timers.Stop()
+	s.d.Journal.Freeze()
+	go s.d.Nodes.Close()
+	var past *state.Lease
+	s.found = func(found *state.Recovered) {
+		for _, l := range found.Leases {
+			past = l
+		}
+	}
+	s.start()
+	if past == nil || !past.Kept || past.Phase != state.PhaseHeld {
+		t.Fatalf("the state file has %+v, want a lease that nobody holds", past)
+	}
+	w := s.dial()
+	w.until("WHO a", "OK n=0")
+	w.say("LOCK a wait=0", granted5)
+}

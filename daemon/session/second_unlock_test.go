@@ -1,0 +1,31 @@
+package session
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// The second of two concurrent UNLOCKs of a lease changes nothing of what is recorded about the
+// first. If it did, a daemon that starts next would not repeat the release.
+func TestSecondUnlockLeavesTheFirst(t *testing.T) {
+	d := settledDaemon(t)
+	h := &heldLease{life: leaseLife{state: held}}
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	var err error
+	if h.lease, err = d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: redlock.MinTTL}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.undoLock(h, &server.Call{Number: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.undoLock(h, &server.Call{Number: 2}); !errors.Is(err, redlock.ErrReleased) {
+		t.Errorf("the second: %v, want that it is released", err)
+	}
+	if h.life.state != releasing || h.on(dropped).has(deleteRecord) {
+		t.Errorf("the lease is in the state %d, want that it is being released", h.life.state)
+	}
+}

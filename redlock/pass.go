@@ -1,0 +1,487 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// PassWindow is how long a lock may be passed on after its last confirmation began
+// ([Lease.HandOver]). Force waits for it.
+const PassWindow = 50 * time.Millisecond
+
+// MaxBlock is the largest Request.Block.
+const MaxBlock = 1024
+
+// confirmEvery is how often the nodes confirm a lock while it is passed on. An answer that
+// takes less than twice as long never stalls the passes.
+const confirmEvery = PassWindow / 3
+
+// hostLease is a token that one grant after the other uses: the nodes see one holder, this
+// host. It exists for leases with a block of fencing tokens (Request.Block).
+//
+// The nodes confirm it while it is passed on: a quorum reports that it holds the token,
+// that FORCE has not noted it, and whether other clients wait. A node counts for that only
+// while it has held the token without a gap. Had it been repaired, another client could
+// have held the lock there in between.
+type hostLease struct {
+	block int // how many fencing tokens each confirmation reserves
+
+	mu        sync.Mutex    // guards what follows; may be taken while a Lease's or an extension's mu is held; no other mutex is taken inside it
+	grant     *Lease        // has the token now
+	blockEnd  uint64        // the last fencing token that a quorum of nodes reserved
+	confirmed time.Duration // BootTime from which the last confirmation counts; 0: none counts
+	asked     time.Duration // BootTime at which the nodes were last asked
+	passed    time.Duration // BootTime of the last pass, or of the grant
+	repaired  uint64        // nodes (as bits) that were to set the key again
+	retains   bool          // it was retained: it may be again at any time
+	shownAt   time.Duration // BootTime at which the nodes were last asked to show that
+	retention
+}
+
+func newHostLease(l *Lease, block int, blockEnd uint64, confirmed, now time.Duration) *hostLease {
+	return &hostLease{block: block, grant: l, blockEnd: blockEnd, confirmed: confirmed, asked: confirmed, passed: now}
+}
+
+// host returns the lease's hostLease; nil: it has none.
+func (l *Lease) host() *hostLease {
+	if l.more == nil {
+		return nil
+	}
+	return l.more.host
+}
+
+// current returns the lease that has the token now.
+func (l *Lease) current() *Lease {
+	h := l.host()
+	if h == nil {
+		return l
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.grant
+}
+
+// lastReserved returns the last fencing token that is known to be reserved with the lease.
+func (l *Lease) lastReserved() uint64 {
+	h := l.host()
+	if h == nil {
+		return l.fence
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(h.blockEnd, l.fence)
+}
+
+// isConfirmed reports whether the nodes are to confirm the token now: the lock was passed
+// on, or granted, within the last PassWindow, or it is retained.
+func (h *hostLease) isConfirmed(now time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.isConfirmedLocked(now)
+}
+
+// isConfirmedLocked is isConfirmed for a caller that holds mu.
+func (h *hostLease) isConfirmedLocked(now time.Duration) bool {
+	return now-h.passed <= PassWindow || now < h.retainedUntil
+}
+
+// confirmationDue returns when the nodes are to be asked next, at due at the latest.
+func (h *hostLease) confirmationDue(due, now time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.isConfirmedLocked(now) {
+		return due
+	}
+	return min(due, h.asked+confirmEvery)
+}
+
+// beginConfirmation records that the nodes are asked now, and returns what they are asked.
+func (h *hostLease) beginConfirmation(now time.Duration) confirmation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = now
+	q := h.grant.keeper.q
+	c := confirmation{host: h, raiseTo: q.rules.reserve(h.grant.fence, h.block, q.admission.ReserveLimit(now))}
+	if h.retains && now-h.shownAt >= PassWindow-confirmEvery/2 { // the nodes show it for longer
+		h.shownAt, c.retains = now, true
+	}
+	return c
+}
+
+// reserve returns the end of a block of fencing tokens from first on, at most limit: or
+// else the counters would run ahead of the nodes' clocks.
+func reserve(first uint64, block int, limit uint64) uint64 {
+	return max(first, min(first+uint64(max(block, 1))-1, limit))
+}
+
+// confirm records a confirmation that counts from an instant, when this host's clock had
+// missed so much time. By now it has missed more.
+func (h *hostLease) confirm(from, age time.Duration, blockEnd uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.confirmed = max(h.confirmed, from-age)
+	h.blockEnd = max(h.blockEnd, blockEnd)
+}
+
+// fail records that a confirmation failed: nothing is passed on until one succeeds. Nobody
+// knows then whether other clients wait.
+func (h *hostLease) fail() {
+	h.mu.Lock()
+	h.confirmed = 0
+	h.mu.Unlock()
+	h.stopRetaining()
+}
+
+// age moves the last confirmation back: this host's clock had stopped for so long.
+func (h *hostLease) age(by time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.confirmed -= by
+}
+
+// noteRepair records that nodes (as bits) are to set the key again.
+func (h *hostLease) noteRepair(nodes uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.repaired |= nodes
+}
+
+// wasRepaired reports whether a node was to set the key again.
+func (h *hostLease) wasRepaired(node int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.repaired&(1<<node) != 0
+}
+
+// pass is a lock that was passed on, and that nobody was granted yet.
+type pass struct {
+	to      *Lease          // of the next client: pending, and extended meanwhile
+	release *PendingRelease // of the client that released it
+}
+
+// passOn ends the lease and makes the pending lease of the next client, which has the same
+// token. It returns nil, and changes nothing, if the lock cannot be passed on.
+func (l *Lease) passOn(r *Request, now time.Duration) *pass {
+	h := l.host()
+	if h == nil || !r.Keep {
+		return nil
+	}
+	k := l.keeper
+	next := l.succeed(r, now)
+	if next == nil {
+		return nil
+	}
+	p := &pass{to: next, release: l.releasing()}
+	p.release.passed = true
+	k.forget(l)
+	if k.watch(next, next.extensionDue()); k.wasForced(next) { // before Force could find it in the queue
+		next.lose(LostForced)
+	}
+	if r.BeforeAttempt != nil {
+		r.BeforeAttempt(p.to.Record())
+	}
+	return p
+}
+
+// succeed makes the pending lease for passOn.
+func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
+	h := l.host()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.downgraded || l.isExchanging() || !l.mayPass(r.TTL, l.fence+1, now) {
+		return nil
+	}
+	next := &Lease{
+		keeper:   l.keeper,
+		target:   l.target,
+		token:    l.token,
+		fence:    l.fence + 1,
+		maybeOn:  l.maybeOn,
+		onLost:   r.OnLost,
+		wanted:   l.wanted,
+		kept:     true,
+		since:    now,
+		ttl:      r.TTL,
+		guard:    r.Guard,
+		deadline: l.deadline,
+		missed:   l.missed,
+		next:     l.next,
+		more:     &leaseExtra{id: string(appendTokenID(make([]byte, 0, tokenID))), pending: true, host: h, exchange: exchange{holder: r.Holder}},
+	}
+	next.more.at = next.exchangeAt(now)
+	l.state = released
+	l.timer.Stop()
+	next.arm(now) // takes next's mu inside this one's; no other goroutine has next yet
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grant, h.passed, h.retention = next, now, retention{}
+	return next
+}
+
+// mayPass reports whether a grant with this ttl and fencing token may have the lease's
+// token at now. The caller holds mu.
+func (l *Lease) mayPass(ttl time.Duration, fence uint64, now time.Duration) bool {
+	h := l.host()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return l.keeper.rules.mayBePassed(l.errAt(now)) && ttl <= l.ttl && l.deadline-now >= ttl/2 &&
+		fence <= h.blockEnd && h.confirmed != 0 && l.keeper.rules.isFresh(now, h.confirmed)
+}
+
+// extensionDue returns when the lease's extension is due, if it is not passed on.
+func (l *Lease) extensionDue() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next
+}
+
+// isPending reports whether the lease was passed on and not granted yet.
+func (l *Lease) isPending() bool {
+	if l.more == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.more.pending
+}
+
+// granted makes the pending lease the client's, if it may still be passed on. gone is
+// whether the client has ended meanwhile.
+func (l *Lease) granted(r *Request, gone bool) bool {
+	now := l.keeper.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.keeper.rules.stillPasses(l.mayPass(l.ttl, l.fence, now), gone) || l.state != held {
+		return false
+	}
+	l.more.pending, l.more.at = false, l.exchangeAt(now)
+	if l.since, l.next = now, max(l.next, now); r.Max > 0 {
+		l.end = endOf(r.Max, now)
+		l.deadline = l.capped(l.deadline)
+		l.timer.Reset(l.lostAt() - now)
+	}
+	h := l.host()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.passed = now
+	return true
+}
+
+// finishPass grants the lock that was passed on. If it may not be passed on any more, it
+// begins the ballot of a hand-over, and returns neither a lease nor an error.
+func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
+	p := a.pass
+	gone := ctx.Err() != nil || isClosed(a.r.StopRetrying)
+	if p.to.granted(a.r, gone) {
+		a.q.counts.grants.Add(1)
+		a.q.counts.passes.Add(1)
+		p.release.settle()
+		return p.to, nil
+	}
+	if gone {
+		p.abandon()
+		return nil, &HeldError{Name: a.name()}
+	}
+	lost := p.end()
+	now := a.q.clock()
+	*a = *a.q.newAttempt(a.r, &a.target, now)
+	if lost {
+		a.left = p.to.fence
+	}
+	a.handOver(p.to, p.release, now)
+	return nil, nil
+}
+
+// end ends the pending lease, whose token the caller releases or exchanges. It reports
+// whether the lease was lost.
+func (p *pass) end() (wasLost bool) {
+	l := p.to
+	l.mu.Lock()
+	wasLost = l.state == lost
+	l.state = released
+	l.timer.Stop()
+	l.mu.Unlock()
+	l.keeper.forget(l)
+	return wasLost
+}
+
+// abandon releases the token. It does not wait for the nodes.
+func (p *pass) abandon() {
+	p.end()
+	q := p.to.keeper.q
+	now := q.clock()
+	q.call(q.releaseCall(&p.to.target, p.to.tokens(), p.to.maybeOn, p.release, now), now)
+}
+
+// leaseExtra has what few leases need.
+type leaseExtra struct {
+	onConfirmed func() // of an adopted lease: it was confirmed, lost or released; nil: it was granted here
+	id          string // of a grant that a pass made; "": the ID is the random part of the token
+	pending     bool   // passed on, and not granted yet; guarded by the lease's mu
+	host        *hostLease
+	exchange
+}
+
+// Wanted reports whether other clients, on any host, waited for the lock when it was
+// granted. Nodes say so for hand-overs, shared locks, semaphores and several names only.
+// While a lock is passed on, it is what the last confirmation reported: whether clients on
+// other hosts wait.
+func (l *Lease) Wanted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wanted
+}
+
+// TokenID returns the random part of the token, which the nodes show ([Holding.ID]). It is
+// the ID unless the grant was made by a pass: then an earlier grant has that ID. Half a second
+// after a pass the nodes show the ID ([Options.TokenChanges]).
+func (l *Lease) TokenID() string {
+	_, token := splitMember(l.token)
+	return token[:tokenID]
+}
+
+// Passed reports whether the grant was made by a pass: see [Lease.HandOver].
+func (l *Lease) Passed() bool { return l.more != nil && l.more.id != "" }
+
+// isAdopted reports whether an earlier process was granted the lease.
+func (l *Lease) isAdopted() bool { return l.more != nil && l.more.onConfirmed != nil }
+
+// reportConfirmed tells the Adoption that an adopted lease was confirmed, lost or released.
+func (l *Lease) reportConfirmed() {
+	if l.isAdopted() {
+		l.more.onConfirmed()
+	}
+}
+
+// loseCurrent marks the lease that has the token now lost.
+func (l *Lease) loseCurrent(reason LostReason) {
+	for {
+		now := l.current()
+		if now.lose(reason); now == l.current() {
+			return
+		}
+	}
+}
+
+// noteWanted records whether other clients wait for the lock.
+func (l *Lease) noteWanted(wanted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wanted = wanted
+}
+
+// confirmation is the part of an extension that lets a lease be passed on.
+type confirmation struct {
+	host    *hostLease // nil: the lease is not passed on
+	retains bool       // the nodes are to show that the host retains the lease
+	raiseTo uint64     // the end of the block of fencing tokens
+
+	nodes  int  // that confirmed it and were not repaired
+	wanted bool // a node reported that another client waits
+}
+
+// confirmPassed makes the extension confirm the leases that are passed on.
+func (e *extension) confirmPassed() {
+	for i, l := range e.leases {
+		h := l.host()
+		if h == nil || !h.isConfirmed(e.start) || l.isDowngraded() || l.tokens().former != "" {
+			continue
+		}
+		if e.passed == nil {
+			e.passed = make([]confirmation, len(e.leases))
+		}
+		e.passed[i] = h.beginConfirmation(e.start)
+	}
+}
+
+// confirms reports whether the extension confirms the i-th lease, as it is passed on.
+func (e *extension) confirms(i int) bool { return e.passed != nil && e.passed[i].host != nil }
+
+// countPassed counts a node's reply for each lease that is passed on, and returns those that
+// have a quorum now. The caller holds mu.
+func (e *extension) countPassed(node int, replies []Reply) (passable []int) {
+	for i := range e.passed {
+		c := &e.passed[i]
+		if c.host == nil || replies[i].Err != nil || replies[i].Int < 1 || !e.k.rules.countsForPass(c.host.wasRepaired(node)) {
+			continue
+		}
+		c.wanted = c.wanted || replies[i].Int == confirmedAndWanted
+		if c.nodes++; c.nodes == e.k.q.quorum {
+			passable = append(passable, i)
+		}
+	}
+	return passable
+}
+
+// confirmedAndWanted is the reply to a confirmation if another client waits.
+const confirmedAndWanted = 2
+
+// tellPassable lets a lease be passed on for a while.
+func (e *extension) tellPassable(i int) {
+	c := &e.passed[i]
+	e.mu.Lock()
+	wanted := c.wanted
+	e.mu.Unlock()
+	c.host.confirm(e.k.rules.confirmedAt(e.start, e.k.clock()), e.k.q.admission.TotalMissed()-e.missed, c.raiseTo)
+	e.leases[i].current().noteWanted(wanted)
+	if e.k.rules.heedsWanted(wanted) {
+		c.host.stopRetaining()
+	}
+}
+
+// Retain is for a lease that its client has released, and for which no client of this host
+// waits. The lease stays held for the next client of this host, to which HandOver can pass
+// it on: for at most the given time, the nodes confirm it as they do while it is passed on.
+//
+// end is called once, and the caller then releases the lease at once, if a confirmation
+// shows that another client waits, or fails. It is not called if the lease is passed on,
+// released or lost first, nor when the time is over: that is the caller's to measure. It is
+// called on a goroutine of the library's, and must not block.
+//
+// Retain returns false, and changes nothing, if the lease cannot be passed on in any case
+// (Request.Block), if it has ended, or if another client waits already.
+func (l *Lease) Retain(most time.Duration, end func()) bool {
+	h, now := l.host(), l.keeper.clock()
+	if h == nil || !l.retain(h, now+most, end, now) {
+		return false
+	}
+	l.keeper.watch(l, l.extensionDue())
+	return true
+}
+
+func (l *Lease) retain(h *hostLease, until time.Duration, end func(), now time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.kept || l.wanted || l.isExchanging() || l.errAt(now) != nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.retainedUntil, h.endRetention, h.retains = until, end, true
+	return true
+}
+
+// retention is the part of a hostLease that is retained.
+type retention struct {
+	retainedUntil time.Duration // BootTime; 0: the lease is not retained
+	endRetention  func()        // called once; nil: it was called, or the lease is not retained
+}
+
+// isRetained reports whether the lease is retained.
+func (h *hostLease) isRetained() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.retainedUntil != 0
+}
+
+// stopRetaining tells the caller of Retain to release the lease.
+func (h *hostLease) stopRetaining() {
+	h.mu.Lock()
+	end := h.endRetention
+	h.retention = retention{}
+	h.mu.Unlock()
+	if end != nil {
+		end()
+	}
+}

@@ -1,0 +1,61 @@
+package simredis
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// fewer is how many holders are shown of each lock where many locks are described.
+const fewer = 10
+
+// scan executes SCAN cursor MATCH pattern COUNT count. Keys come in the order of their hashes, so
+// that a key which is there from the first page to the last one is returned.
+func (b *ballotCall) scan(cursor, pattern, count string) redlock.Reply {
+	from, err := strconv.ParseUint(cursor, 10, 64)
+	if err != nil {
+		return Failed("ERR invalid cursor")
+	}
+	n, err := strconv.Atoi(count)
+	if err != nil || n < 1 {
+		return Refuse(errSyntax)
+	}
+	keys := b.SortedKeys(pattern, b.now)
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(cursorOf(a), cursorOf(b)) })
+	keys = slices.DeleteFunc(keys, func(key string) bool { return cursorOf(key) < from })
+	next := uint64(0)
+	if len(keys) > n {
+		next = cursorOf(keys[n])
+		keys = slices.DeleteFunc(keys, func(key string) bool { return cursorOf(key) >= next })
+	}
+	return List(Text(strconv.FormatUint(next, 10)), texts(keys))
+}
+
+// cursorOf returns the place of a key in a scan, at least 1.
+func cursorOf(key string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	return max(h.Sum64(), 1)
+}
+
+// describe shows the holders of a lock, whether a client waits for it, and the marks of a writer
+// and of the next holder.
+func (b *ballotCall) describe(key string) redlock.Reply {
+	shown := b.who(key, fewer)
+	if shown.Err != nil {
+		return shown
+	}
+	return List(shown, Number(bool01(b.isThere(key+wakeupKey))), b.textAt(key+writerIntent), b.textAt(key+ReservationKey))
+}
+
+// textAt returns the string at a key; "" if there is none.
+func (b *ballotCall) textAt(key string) redlock.Reply {
+	value, ok, err := b.value(key)
+	if !ok || err != nil {
+		return Text("")
+	}
+	return shownText(value)
+}

@@ -1,0 +1,208 @@
+package redlock_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+const readersKey = "redlockd:shared"
+
+// wantOnNodes wants the value of x on each node.
+func (f *fleet) wantOnNodes(when string, values ...string) {
+	f.Helper()
+	for i, sim := range f.sims {
+		want(f, name("%s: x on node %d", when, i), sim.Get("redlock:x"), values[i%len(values)])
+	}
+}
+
+// downgraded acquires x, and makes it shared.
+func (f *fleet) downgraded(r redlock.Request) *redlock.Lease {
+	f.Helper()
+	l := f.acquire(r)
+	want(f, "Downgrade", l.Downgrade(f.Context(), 0, nil), nil)
+	synctest.Wait()
+	return l
+}
+
+// A reader of another host waits until the lock is downgraded, and gets it then. A writer
+// waits for both. The lease is the same.
+func TestDowngradeLetsReadersIn(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.acquire(exclusive)
+		id, fence := l.ID(), l.Fence()
+		reader := patient
+		reader.Shared = true
+		r := f.wait(other, reader)
+		time.Sleep(3 * time.Second)
+		want(t, "tries of the reader", r.tries(), 2)
+		want(t, "shared", l.Shared(), false)
+		at := f.now()
+		want(t, "Downgrade", l.Downgrade(t.Context(), 0, nil), nil)
+		want(t, "shared", l.Shared(), true)
+		want(t, "record", l.Record().Shared, true)
+		r.wantAfter("reader", at, 0, soonAfter)
+		want(t, "id", l.ID(), id)
+		want(t, "fencing token", l.Fence(), fence)
+		if r.lease.Fence() <= fence {
+			t.Errorf("the reader has the fencing token %d after %d", r.lease.Fence(), fence)
+		}
+		f.wantShared("both", 2)
+
+		w := f.wait(other, patient)
+		time.Sleep(40 * time.Second) // it is extended in between
+		want(t, "lease", l.Err(), nil)
+		f.release(l)
+		time.Sleep(time.Second)
+		want(t, "the writer waits for the reader", isDone(w.done), false)
+		at = f.now()
+		want(t, "release of the reader", r.lease.Release(t.Context()), nil)
+		w.wantAfter("writer", at, 0, 2*soonAfter)
+		w.end()
+	})
+}
+
+// If too few nodes answer, the lease is shared all the same, and its next extension makes it
+// shared on the nodes that have answered by then. It is not handed over.
+func TestDowngradeWithoutQuorum(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		r := passed
+		l := f.acquire(r)
+		every(f.sims[1:], hang)
+		wantErr(t, "Downgrade", l.Downgrade(t.Context(), 0, nil), redlock.ErrNoQuorum)
+		want(t, "shared", l.Shared(), true)
+		_, _, err := l.HandOver(r)
+		wantErr(t, "HandOver", err, redlock.ErrRequest)
+		every(f.sims[1:], resume)
+		time.Sleep(time.Second) // a third of the ttl
+		want(t, "lease", l.Err(), nil)
+		f.wantOnNodes("after an extension", readersKey)
+		f.release(l)
+		synctest.Wait()
+		f.wantNoKeys("in the end")
+	})
+}
+
+// A node that is down meanwhile has the lock as exclusive, until an extension reaches it.
+func TestDowngradeOfNodeThatIsBack(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(passed)
+		hang(f.sims[2])
+		want(t, "Downgrade", l.Downgrade(t.Context(), 0, nil), nil)
+		f.sims[2].Resume()
+		time.Sleep(2 * time.Second)
+		f.wantOnNodes("after an extension", readersKey)
+		want(t, "lease", l.Err(), nil)
+	})
+}
+
+// Where the lock was lost, it is set again as shared.
+func TestDowngradedIsRepairedAsShared(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.downgraded(passed)
+		for i, sim := range f.sims {
+			forget(sim)
+			time.Sleep(1100 * ms) // it is extended once: found missing
+			want(t, name("x on node %d", i), sim.Get("redlock:x"), readersKey)
+			time.Sleep(time.Second)
+		}
+		want(t, "lease", l.Err(), nil)
+		f.wantShared("in the end", 1)
+	})
+}
+
+// A daemon that ends after it noted the downgrade, and before any node knew, leaves a lease
+// that the next one makes shared.
+func TestDowngradeIsAdopted(t *testing.T) {
+	for what, r := range map[string]redlock.Request{"one name": passed, "several": {Names: []string{"x", "y"}, TTL: 3 * time.Second, Keep: true}} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			l := f.acquire(r)
+			record := l.Record()
+			record.Shared = true
+			f.restart(0)
+			adopted, seen := f.adopt(record)
+			synctest.Wait()
+			want(t, what+": shared", adopted.Shared(), true)
+			f.wantHeld(adopted, seen)
+			f.wantOnNodes(what, readersKey)
+			_, _, err := adopted.HandOver(r)
+			wantErr(t, what+": HandOver", err, redlock.ErrRequest)
+			f.release(adopted)
+			synctest.Wait()
+			f.wantNoKeys(what)
+		})
+	}
+}
+
+// A confirmation that is under way when the lock is downgraded does not lose it, whatever
+// comes first on each node.
+func TestDowngradeDuringConfirmation(t *testing.T) {
+	for after := range 40 * time.Millisecond / (time.Millisecond / 4) {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			f.delay(each(ms), each(ms))
+			l, seen := f.watch(passed)
+			time.Sleep(after * (ms / 4))
+			want(t, name("Downgrade after %v", after*(ms/4)), l.Downgrade(t.Context(), 0, nil), nil)
+			time.Sleep(time.Second)
+			f.wantHeld(l, seen)
+		})
+	}
+}
+
+// A confirmation that the keeper sends after the downgrade, and began before it, is refused by
+// all nodes. The lease is not lost.
+func TestConfirmationFollowsDowngrade(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		var lease atomic.Pointer[redlock.Lease]
+		f.restart(0, func(o *redlock.Options) {
+			redlock.WhenConfirming(o, func() {
+				if l := lease.Load(); l != nil && !l.Shared() {
+					want(t, "Downgrade", l.Downgrade(t.Context(), 0, nil), nil)
+				}
+			})
+		})
+		l, seen := f.watch(passed)
+		lease.Store(l)
+		time.Sleep(2 * time.Second)
+		want(t, "shared", l.Shared(), true)
+		f.wantHeld(l, seen)
+		f.wantOnNodes("in the end", readersKey)
+	})
+}
+
+// A reader is extended, a semaphore is refused, and what has ended stays so.
+func TestDowngradeOfOthers(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		reader := f.acquire(sharing["readers"])
+		before := reader.Deadline()
+		time.Sleep(100 * ms)
+		want(t, "reader", reader.Downgrade(t.Context(), 0, nil), nil)
+		want(t, "extended by", reader.Deadline()-before, 100*ms)
+		f.release(reader)
+		wantErr(t, "released", reader.Downgrade(t.Context(), 0, nil), redlock.ErrReleased)
+		place := f.acquire(sharing["places"])
+		wantErr(t, "semaphore", place.Downgrade(t.Context(), 0, nil), redlock.ErrRequest)
+		want(t, "semaphore", place.Shared(), false)
+		f.release(place)
+		l := f.acquire(passed)
+		wantErr(t, "ttl", l.Downgrade(t.Context(), time.Hour, nil), redlock.ErrRequest)
+		want(t, "shared", l.Shared(), false)
+		every(f.sims, func(s *redlocktest.Sim) { forget(s) })
+		wantErr(t, "gone", l.Downgrade(t.Context(), 0, nil), redlock.ErrLost)
+	})
+}
+
+// FORCE takes a downgraded lease away as any other: its next extension says so.
+func TestForceOfDowngraded(t *testing.T) {
+	twoHosts(t, 3, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.downgraded(passed)
+		_, err := other.Force(t.Context(), "x")
+		want(t, "FORCE", err, nil)
+		time.Sleep(time.Second + 100*ms) // a third of the ttl
+		want(t, "reason", l.Reason(), redlock.LostForced)
+	})
+}

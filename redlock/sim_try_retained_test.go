@@ -1,0 +1,86 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// try is an attempt that does not wait.
+var try = redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true}
+
+// retaining is a lease that is retained, and that the nodes show so: it is released when
+// another host waits.
+func (f *fleet) retaining() *redlock.Lease {
+	f.Helper()
+	l := f.acquire(passed)
+	want(f, "retained", l.Retain(time.Second, func() {
+		_, _ = l.BeginRelease() // what is left of it is looked at later
+	}), true)
+	time.Sleep(100 * ms)
+	return l
+}
+
+// A client of another host that does not wait gets a retained lock all the same, within the
+// node timeout.
+func TestTryOfRetained(t *testing.T) {
+	for what, change := range map[string]func(*redlock.Request){
+		"exclusive": func(*redlock.Request) {},
+		"shared":    func(r *redlock.Request) { r.Shared = true },
+		"slots":     func(r *redlock.Request) { r.Slots = 3 },
+		"several":   func(r *redlock.Request) { r.Name, r.Names = "", []string{"w", "x"} },
+	} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			l := f.retaining()
+			r := try
+			change(&r)
+			began := f.now()
+			lease, err := other.Acquire(t.Context(), r)
+			if err != nil {
+				t.Fatalf("%s after %v: %v", what, f.now()-began, err)
+			}
+			wantWithin(t, what+": it took", f.now()-began, 0, 50*ms)
+			wantErr(t, what+": the retained lease", l.Err(), redlock.ErrReleased)
+			want(t, what+": Release", lease.Release(t.Context()), nil)
+		})
+	}
+}
+
+// Of a lock that a client holds, it learns so after one attempt.
+func TestTryOfHeld(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.acquire(passed)
+		time.Sleep(30 * ms) // it is confirmed meanwhile
+		tries := 0
+		r := try
+		r.Failed = func(error) { tries++ }
+		began := f.now()
+		_, err := other.Acquire(t.Context(), r)
+		wantErr(t, "try", err, redlock.ErrHeld)
+		want(t, "tries", tries, 1)
+		wantWithin(t, "it took", f.now()-began, 0, 2*ms)
+		want(t, "the lease", l.Err(), nil)
+	})
+}
+
+// If a client of the host has the lock again, or nobody releases it, the answer comes after the
+// node timeout.
+func TestTryOfRetainedInVain(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.acquire(passed)
+		want(t, "retained", l.Retain(time.Second, func() {}), true)
+		time.Sleep(100 * ms)
+		l = f.passTo(l, passed)
+		began := f.now()
+		_, err := other.Acquire(t.Context(), try)
+		wantErr(t, "try", err, redlock.ErrHeld)
+		wantWithin(t, "it took", f.now()-began, 0, 55*ms)
+		time.Sleep(100 * ms)
+		began = f.now()
+		_, err = other.Acquire(t.Context(), try)
+		wantErr(t, "try while it is in use", err, redlock.ErrHeld)
+		wantWithin(t, "it took", f.now()-began, 0, 2*ms)
+		want(t, "the lease", l.Err(), nil)
+	})
+}
