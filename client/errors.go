@@ -95,7 +95,7 @@ func (e *Error) Error() string {
 	if e.Code != "" {
 		b.WriteString(e.Code + ": ")
 	}
-	b.WriteString(e.reason())
+	b.WriteString(strings.TrimPrefix(e.reason(), e.Name+": ")) // the daemon's text has the name, too
 	return b.String()
 }
 

@@ -20,6 +20,8 @@ func TestTextsOfErrors(t *testing.T) {
 		want string
 	}{
 		{&Error{Op: "check", Name: "job", Code: "NOTHELD"}, `check "job": NOTHELD: not held`},
+		{&Error{Op: "lock", Name: "job", Code: "HELD", Text: "job: held by alice on web3"}, `lock "job": HELD: held by alice on web3`},
+		{&Error{Op: "lock", Name: "a,b", Code: "HELD", Text: "b: held by alice on web3"}, `lock "a,b": HELD: b: held by alice on web3`},
 		{&Error{Op: "status", Code: "DENIED", Text: "no rule"}, `status: DENIED: no rule`},
 		{&Error{Op: "status", Text: "no code"}, `status: no code`},
 		{lostError("job", "", ErrClosed), `lease "job": LOST: client closed`},

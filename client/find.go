@@ -25,8 +25,8 @@ func (c *Client) LeaseOf(ctx context.Context, pid int, names ...string) (*Lease,
 	})
 }
 
-// LeaseByID returns the lease with that ID, which another connection took. Whoever knows the ID may
-// unlock it. Otherwise it is like LeaseOf.
+// LeaseByID returns the lease with that ID, which another connection took. Any client that
+// knows the ID may unlock it. Otherwise it is like LeaseOf.
 func (c *Client) LeaseByID(ctx context.Context, id string, names ...string) (*Lease, error) {
 	return c.find(ctx, names, func(cl *call) {
 		cl.req.Lease = id

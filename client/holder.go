@@ -10,8 +10,8 @@ import (
 // next holder.
 //
 // A lock that a foreign Redlock client took has no host, user or pid. Only Who fills in all fields.
-// The Holder of an *Error has no Held, Nodes, Slot and Note, and the Holder of Forced has no Mode,
-// TTL, Nodes and Note.
+// The Holder of an *Error has no Held, Nodes, Slot, KeptFor and Note, and the Holder of Forced has
+// no Mode, TTL, Nodes, KeptFor and Note.
 type Holder struct {
 	Name  string // the lock
 	Mode  string // "exclusive" or "shared"
@@ -24,7 +24,13 @@ type Holder struct {
 	TTL   time.Duration // how long it lasts unless it is extended
 	Held  int           // how many nodes store it
 	Nodes int           // how many nodes there are
-	Note  string        // if this daemon's client holds it, and you may see it
+	// KeptFor is how long the lock stays taken at least, whatever its holder does (WithMin). It is
+	// known if this daemon's client took it.
+	KeptFor time.Duration
+	// RetainedFor is for how long at most the daemon that was asked retains the lock, which nobody
+	// holds, for the next client of its host (WithRetain); 0: it does not.
+	RetainedFor time.Duration
+	Note        string // if this daemon's client holds it, and you may see it
 	// Waits means that nobody holds the lock, but that it is reserved for this waiter on those
 	// nodes, for at most TTL. Nobody else is granted it meanwhile.
 	Waits bool
@@ -44,6 +50,9 @@ func holderOf(r *ipc.Response) Holder {
 		Held:  int(number(r, "held")),
 		Nodes: int(number(r, "nodes")),
 		Note:  text(r, "note"),
-		Waits: text(r, "waiting") == "yes",
+
+		KeptFor:     duration(r, "kept"),
+		RetainedFor: duration(r, "retained"),
+		Waits:       text(r, "waiting") == "yes",
 	}
 }

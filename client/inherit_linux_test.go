@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -132,6 +133,7 @@ func socketsOf(t *testing.T) (count int, running *child) {
 	}
 	running = &child{cmd, stdin.Close}
 	t.Cleanup(running.Close)
+	stdout.(*os.File).SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := fmt.Fscanln(bufio.NewReader(stdout), &count); err != nil {
 		t.Fatal(err)
 	}

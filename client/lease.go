@@ -78,7 +78,7 @@ func (l *Lease) Name() string { return l.name }
 // Slot returns the slot of the lock that this lease has, from 1. It is 0 without WithSlots.
 func (l *Lease) Slot() int { return l.slot }
 
-// ID returns the daemon's name for the lease. It is a secret: whoever knows it can unlock.
+// ID returns the daemon's name for the lease. It is a secret: a client that knows it can unlock.
 func (l *Lease) ID() string { return l.id }
 
 // Fence returns the fencing token. If this lease was requested after another grant of the lock was
@@ -216,7 +216,7 @@ func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 // matches ErrLost or ErrNotHeld, or says why there is no answer. The daemon answers from memory,
 // without a round trip to the nodes.
 func (l *Lease) Check(ctx context.Context) error {
-	return l.ask(ctx, ipc.VerbCheck, 0)
+	return l.ask(ctx, ipc.VerbCheck, nil)
 }
 
 // Extend extends the lease now, on the nodes, and sets its ttl. A ttl of 0 keeps the current one. A
@@ -227,17 +227,34 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < 0 {
 		return invalidError(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String()+": must not be negative")
 	}
-	return l.ask(ctx, ipc.VerbExtend, ttl)
+	return l.ask(ctx, ipc.VerbExtend, func(r *ipc.Request) {
+		if ttl > 0 {
+			r.TTL = min(ttl, maxDuration)
+			r.Set |= ipc.OptTTL
+		}
+	})
+}
+
+// Downgrade makes an exclusive lease a shared one, on the nodes: other clients with WithShared can
+// get the lock as well, and nobody can get it exclusively in between. The work must have stopped
+// writing before. Errors are those of Check. If the error matches ErrNoQuorum, the lease counts as
+// shared, and other readers may get the lock later. A lease cannot become exclusive again.
+func (l *Lease) Downgrade(ctx context.Context) error {
+	return l.ask(ctx, ipc.VerbExtend, func(r *ipc.Request) {
+		r.Mode = ipc.Shared
+		r.Set |= ipc.OptMode
+	})
 }
 
 // Beat tells the daemon that the work makes progress, for a lease with WithBeat. Such a lease is
 // lost if Beat is not called for that long. Errors are those of Check. The error matches ErrInvalid
 // if the lease has no WithBeat.
 func (l *Lease) Beat(ctx context.Context) error {
-	return l.ask(ctx, ipc.VerbBeat, 0)
+	return l.ask(ctx, ipc.VerbBeat, nil)
 }
 
-func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error {
+// ask sends a request about the lease, with the options that set adds (nil: none).
+func (l *Lease) ask(ctx context.Context, verb ipc.Verb, set func(*ipc.Request)) error {
 	if err := l.endedError(verb); err != nil {
 		return err
 	}
@@ -245,9 +262,8 @@ func (l *Lease) ask(ctx context.Context, verb ipc.Verb, ttl time.Duration) error
 	if err != nil {
 		return err
 	}
-	if ttl > 0 {
-		cl.req.TTL = min(ttl, maxDuration)
-		cl.req.Set |= ipc.OptTTL
+	if set != nil {
+		set(&cl.req)
 	}
 	if err := l.c.roundTrip(ctx, cl); err != nil {
 		return err

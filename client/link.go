@@ -80,13 +80,21 @@ func dialError(ctx context.Context, path string, err error) error {
 	case ctx.Err() != nil:
 		return contextError("dial", path, ctx)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("dial %s: %w: this user is not in the group of the socket: %w", path, ErrDenied, err)
+		return fmt.Errorf("dial %s: %w: this user is not in the group of the socket (%w)", path, ErrDenied, systemError(err))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("dial %s: %w: nobody listens there, is redlockd running? %w", path, ErrUnavailable, err)
+		return fmt.Errorf("dial %s: %w: nobody listens there, is redlockd running? (%w)", path, ErrUnavailable, systemError(err))
 	case errors.Is(err, syscall.EINVAL) && len(path) > ipc.MaxSocketPath:
-		return fmt.Errorf("dial %s: %w: the path has %d bytes; a socket's may have at most %d: %w", path, ErrUnavailable, len(path), ipc.MaxSocketPath, err)
+		return fmt.Errorf("dial %s: %w: the path has %d bytes; a socket's may have at most %d (%w)", path, ErrUnavailable, len(path), ipc.MaxSocketPath, systemError(err))
 	}
-	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, err)
+	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, systemError(err))
+}
+
+// systemError returns the error of the system in err, without the path, which the caller names.
+func systemError(err error) error {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		return number
+	}
+	return err
 }
 
 // greet sends HELLO, and waits for the answer until ctx is done.

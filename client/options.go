@@ -59,6 +59,14 @@ func WithMax(most time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Max, ipc.OptMax, "max", most, 1) }
 }
 
+// WithMin keeps the lock taken for that long from the grant on, however its holder ends: by Unlock,
+// the end of the connection, or the end of the process. It is for work that may be over before
+// another host begins it. The bound on the holding time (WithMax, or the daemon's max_hold) bounds it
+// as well. The daemon refuses it with HoldTTL and with WithBeat.
+func WithMin(least time.Duration) Option {
+	return func(cl *call) { cl.duration(&cl.req.Min, ipc.OptMin, "min", least, 0) }
+}
+
 // WithGuard sets how long before the deadline a lease ends that could not be extended. The work
 // under the lock has this time to stop. Default: a fifth of the ttl, or of the bound on the holding
 // time if that is shorter.
@@ -79,6 +87,14 @@ func WithLateCheck(most time.Duration) Option {
 // daemon's max_ttl. Unlock is immediate. Default: the daemon's config.
 func WithLinger(linger time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Linger, ipc.OptLinger, "linger", linger, 0) }
+}
+
+// WithRetain has this host keep the lock for so long, at most a second, after it was released. The
+// next client of this host then gets it without a round trip to the nodes. Another host that waits
+// ends that. A client of another host that only tries the lock is refused meanwhile. It needs an
+// exclusive lock, and not HoldTTL. Default: the daemon's config.
+func WithRetain(retain time.Duration) Option {
+	return func(cl *call) { cl.duration(&cl.req.Retain, ipc.OptRetain, "retain", retain, 0) }
 }
 
 // WithNote adds a note that Who and List show, of at most 200 bytes.

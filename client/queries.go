@@ -22,6 +22,13 @@ type Entry struct {
 	User  string
 	Since time.Duration // how long it has been held, or has waited
 	Note  string
+	// Kept means that nobody holds it any more, and that it stays taken for KeptFor (WithMin).
+	Kept    bool
+	KeptFor time.Duration // how long it stays taken at least, whatever its holder does
+	// Retained means that nobody holds it, and that this host has it for its next client for
+	// RetainedFor at most (WithRetain). PID and User are missing then.
+	Retained    bool
+	RetainedFor time.Duration
 }
 
 // Status is the state of this host's daemon.
@@ -41,6 +48,8 @@ type Status struct {
 	Unnoted bool
 	Table   string
 	Nodes   []Node
+	// DoctorIgnore lists the checks of redlock doctor whose warnings the config accepts.
+	DoctorIgnore []string
 	// Counts holds everything else that the daemon counts, by the protocol's names.
 	Counts map[string]int64
 }
@@ -53,7 +62,9 @@ type Node struct {
 	Left    time.Duration // until its quarantine ends
 	RTT     time.Duration // of recent requests
 	Wakeups string        // how waiters learn that a lock is free: "tracking" (the node tells) or "polling"; "" is not known
-	Reason  string        // why it is not ready, or what to improve, for people
+	// Volatile means that it is ready, and keeps no data over a restart.
+	Volatile bool
+	Reason   string // why it is not ready, or what to improve, for people
 }
 
 // Hello describes this host's daemon and its config.
@@ -134,6 +145,12 @@ func entryOf(r *ipc.Response) Entry {
 		User:  text(r, "user"),
 		Since: duration(r, "since"),
 		Note:  text(r, "note"),
+
+		Kept:    text(r, "state") == "kept",
+		KeptFor: duration(r, "kept"),
+
+		Retained:    text(r, "state") == "retained",
+		RetainedFor: duration(r, "retained"),
 	}
 }
 
@@ -146,6 +163,8 @@ func nodeOf(r *ipc.Response) Node {
 		RTT:     duration(r, "rtt"),
 		Wakeups: text(r, "wakeups"),
 		Reason:  r.Text,
+
+		Volatile: text(r, "persistence") == "none",
 	}
 }
 
@@ -160,6 +179,8 @@ func statusOf(r *ipc.Response) *Status {
 
 		Unnoted: text(r, "unnoted") == "yes",
 		Table:   text(r, "table"),
+
+		DoctorIgnore: r.Strings("doctor_ignore"),
 	}
 	for _, f := range r.Fields {
 		switch n, ok := r.Int64(f.Key); f.Key {

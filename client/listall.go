@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// FleetLock is a lock that a client of any host holds, or that is reserved for one.
+type FleetLock struct {
+	Name string
+	// Holders are the holders, as Who returns them. It is nil with Many.
+	Holders []Holder
+	// Many means that so many clients share the lock that only Who lists them.
+	Many bool
+	// Wanted means that a client waits for the lock.
+	Wanted bool
+	// WaitingHosts lists the hosts of these clients, as far as the nodes and this host's daemon
+	// know them.
+	WaitingHosts []string
+}
+
+// LockPage is a part of the locks of all hosts.
+type LockPage struct {
+	Locks []FleetLock
+	// Walked is how many of Walks nodes were read to the end.
+	Walked, Walks int
+}
+
+// ListAll returns the locks of all hosts that this user may inspect, page by page, as the nodes store
+// them. A lock that is held all the time is in the result once; others may be missing. An error ends
+// it: it matches ErrNoQuorum if too few nodes answered, and ErrDenied if this user may inspect no
+// lock, or the nodes do not let redlockd use SCAN. Memory grows with the number of locks, by their
+// names.
+func (c *Client) ListAll(ctx context.Context) iter.Seq2[LockPage, error] {
+	return func(yield func(LockPage, error) bool) {
+		seen := map[string]struct{}{}
+		for from, more := "", true; more; more = from != "" {
+			page, next, err := c.listPage(ctx, from)
+			if err != nil {
+				yield(LockPage{}, err)
+				return
+			}
+			page.Locks = slices.DeleteFunc(page.Locks, func(l FleetLock) bool {
+				_, known := seen[l.Name]
+				seen[l.Name] = struct{}{}
+				return known
+			})
+			if !yield(page, nil) {
+				return
+			}
+			from = next
+		}
+	}
+}
+
+// rateWindow is the time that the daemon's requests_per_second is about.
+const rateWindow = time.Second
+
+// listPage asks for a page. If the config bounds the requests of a second, it waits for the next
+// second.
+func (c *Client) listPage(ctx context.Context, from string) (page LockPage, next string, err error) {
+	for tries := 0; ; tries++ {
+		page, next, err = c.askPage(ctx, from)
+		if !errors.Is(err, ErrLimit) || tries == 3 {
+			return page, next, err
+		}
+		select {
+		case <-time.After(rateWindow):
+		case <-ctx.Done():
+			return page, "", contextError(op(ipc.VerbList), "", ctx)
+		}
+	}
+}
+
+func (c *Client) askPage(ctx context.Context, from string) (page LockPage, next string, err error) {
+	cl, err := c.begin(ctx, ipc.VerbList, "")
+	if err != nil {
+		return page, "", err
+	}
+	cl.req.All = true
+	cl.req.Set |= ipc.OptAll
+	if from != "" {
+		cl.req.From = from
+		cl.req.Set |= ipc.OptFrom
+	}
+	if err := c.roundTrip(ctx, cl); err != nil {
+		return page, "", err
+	}
+	defer c.calls.release(cl)
+	if cl.reply.Kind == ipc.KindErr {
+		return page, "", cl.replyError()
+	}
+	for i := range cl.lines {
+		page.add(&cl.lines[i])
+	}
+	page.Walked, page.Walks = int(number(&cl.reply, "walked")), int(number(&cl.reply, "walks"))
+	return page, text(&cl.reply, "next"), nil
+}
+
+// add adds a line of the answer: the lines of a lock follow each other.
+func (p *LockPage) add(r *ipc.Response) {
+	name := text(r, "lock")
+	if n := len(p.Locks); n == 0 || p.Locks[n-1].Name != name {
+		p.Locks = append(p.Locks, FleetLock{
+			Name: name, Many: text(r, "many") == "yes", Wanted: text(r, "wanted") == "yes", WaitingHosts: r.Strings("waiting_hosts"),
+		})
+	}
+	lock := &p.Locks[len(p.Locks)-1]
+	if lock.Many {
+		return
+	}
+	holder := holderOf(r)
+	holder.Waits = text(r, "state") == "reserved"
+	lock.Holders = append(lock.Holders, holder)
+}
