@@ -30,8 +30,9 @@ have no fencing counters either, and look as if they had lost them.
 The checks: socket, daemon, version, table, quorum, node-count, node, persistence,
 same-host, latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing,
 restarts, clock. With --ignore, warnings of some checks are "ignored", and have no
-influence on the exit code: for findings that you know and accept. What is bad is never
-ignored.
+influence on the exit code: for findings that you know and accept. The config of
+redlockd can say so for everybody: doctor { ignore = ["persistence"] }. What is bad is
+never ignored.
 
 With --json: {"result": the worst, "findings": [{"check", "result", "text", "fix"}]}. A
 check can find several things.
@@ -47,8 +48,8 @@ bad. 64 usage; 70 internal.`,
 			if err != nil {
 				return err
 			}
-			findings := doctor.Examine(cmd.Context(), buildVersion())
-			doctor.Ignore(findings, ignored)
+			findings, accepted := doctor.Examine(cmd.Context(), buildVersion())
+			doctor.Ignore(findings, append(ignored, accepted...))
 			if err := doctor.Print(cmd.OutOrStdout(), findings, asJSON); err != nil {
 				return err
 			}

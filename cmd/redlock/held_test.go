@@ -32,6 +32,19 @@ func TestExtendByNothing(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Usage, stderr, "-t 0")
 }
 
+// With -s the daemon is asked to share the lock; -t is another request.
+func TestExtendShared(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
+	code, _, stderr := cmdtest.Run(t, f.Socket, "extend", "-s", "job")
+	cmdtest.CheckExit(t, code, 0, stderr, "")
+	if r := f.ExpectRequest(ipc.VerbExtend); !r.Has(ipc.OptMode) || r.Mode != ipc.Shared || r.Has(ipc.OptTTL) {
+		t.Errorf("the request is %+v", r)
+	}
+	code, _, stderr = cmdtest.Run(t, f.Socket, "extend", "-s", "-t", "1m", "job")
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "-s with -t")
+}
+
 // What is printed is what the extension came to, not what was before it.
 func TestExtendPrints(t *testing.T) {
 	t.Parallel()

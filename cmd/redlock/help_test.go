@@ -55,6 +55,7 @@ var elsewhere = []string{
 
 // Every example of --help does what it should when it is pasted.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	awaitNodes(t, socket)
 	n := 0

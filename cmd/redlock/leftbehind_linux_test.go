@@ -107,6 +107,7 @@ while (time < $end) { exit if fork; select undef, undef, undef, $ENV{PACE} } sle
 // One that is as quick as it can be takes the processor from other tests: that is for
 // REDLOCKD_LONG=1.
 func TestLeftBehindAndRestless(t *testing.T) {
+	t.Parallel()
 	needPerl(t)
 	pace := "0.01"
 	if os.Getenv("REDLOCKD_LONG") != "" {

@@ -2,41 +2,64 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 )
 
 func newListCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, all bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the locks that are held or waited for on this host",
+		Short: "List the locks that are held or waited for on this host, or on all",
 		Long: `List the locks that are held or waited for through this host's daemon, as far as you
 may see them. SINCE is how long the process has held or waited for the lock. Names with
 commas between them are held together, or waited for together. A comma inside a name is
 shown as %2C.
 
 STATE "lost": not held any more, but other processes cannot get all of it for TTL.
+STATE "kept": not held any more, but taken for TTL (--at-least of redlock run).
+STATE "retained": not held any more, and this host has it for its next client for a
+moment (retain= of the protocol, or lease.retain of the config).
 
-With --json: [{"lock", "locks", "state": "held", "waiting" or "lost", "mode":
-"exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms", "fence",
-"note"}]. locks has the names as they are; lock has all of them as other commands take
+With --json: [{"lock", "locks", "state": "held", "waiting", "lost", "kept" or
+"retained", "mode": "exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms", "fence",
+"note", "kept_ms" with --at-least, "retained_ms" if it is retained}]. locks has the names as they are; lock has all of them as other commands take
 them: with commas between them, and %2C for a comma inside a name. slots is how many may
 hold the lock at once (0: it is no semaphore), slot the number of the holder's slot.
 Times are in milliseconds; 0 is none.
 
-Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.`,
+With --all: the locks of all hosts that you may inspect. redlockd reads them from the
+nodes, page by page, at the pace of other requests. It needs the right +scan there. Each
+lock that is held all the time is listed once; others may be missing. HELD is the number
+of nodes that hold the lock. MODE "next": nobody holds it, and it is reserved for this
+waiter. WAITING are the hosts of the clients that wait for it, as far as the nodes and
+this host's daemon know them; "?" for others. "many" share a lock: see redlock who.
+
+With --all --json, one line for each lock, as it is found: {"lock", "many", "wanted",
+"waiting_hosts", "holders": [as in redlock who]}.
+
+Exit codes: 0; 64 usage; 69 the daemon is not available, or too few nodes answered; 70
+internal; 77 denied.`,
 		Example: `  redlock list
-  redlock list --json | jq -r '.[] | select(.state == "waiting") | .lock'`,
+  redlock list --json | jq -r '.[] | select(.state == "waiting") | .lock'
+  redlock list --all`,
 		Args:              flags.AtMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if all {
+				return listAll(cmd, asJSON)
+			}
 			entries, err := fetchEntries(cmd.Context())
 			if err != nil {
 				return err
@@ -48,6 +71,7 @@ Exit codes: 0; 64 usage; 69 the daemon is not available; 70 internal; 77 denied.
 		},
 	}
 	flags.JSON(cmd, &asJSON)
+	cmd.Flags().BoolVar(&all, "all", false, "list the locks of all hosts")
 	return cmd
 }
 
@@ -57,4 +81,56 @@ func fetchEntries(ctx context.Context) (entries []client.Entry, err error) {
 		return err
 	})
 	return entries, err
+}
+
+// listAll prints the locks of all hosts: as a table at the end, or as JSON while they come.
+func listAll(cmd *cobra.Command, asJSON bool) error {
+	out := cmd.OutOrStdout()
+	var locks []client.FleetLock
+	use := func(some []client.FleetLock) error {
+		locks = append(locks, some...)
+		return nil
+	}
+	if asJSON {
+		use = func(some []client.FleetLock) error { return describe.PrintFleetJSON(out, some) }
+	}
+	if err := readAll(cmd.Context(), progressOf(cmd.ErrOrStderr(), out, asJSON), use); err != nil || asJSON {
+		return err
+	}
+	return describe.PrintFleet(out, locks)
+}
+
+// progressOf returns the progress line, which is not to be mixed with lines of JSON on a terminal.
+func progressOf(stderr, stdout io.Writer, asJSON bool) *term.Counter {
+	if _, isTerminal := term.ScreenOf(stdout); isTerminal && asJSON {
+		return term.NewCounter(nil)
+	}
+	return term.NewCounter(stderr)
+}
+
+// readAll passes the locks to use, page by page. Each page must come within the time for an answer.
+func readAll(ctx context.Context, progress *term.Counter, use func([]client.FleetLock) error) error {
+	c, err := socket.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer progress.End()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	overdue := time.AfterFunc(socket.AnswerTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer overdue.Stop()
+	n := 0
+	for page, err := range c.ListAll(ctx) {
+		if err != nil {
+			return exit.FromClient(socket.ExplainTimeout(err))
+		}
+		overdue.Reset(socket.AnswerTimeout)
+		n += len(page.Locks)
+		progress.Show(fmt.Sprintf("%d locks, node %d of %d", n, min(page.Walked+1, page.Walks), page.Walks))
+		if err := use(page.Locks); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -132,6 +132,7 @@ func (f *runFlags) lockOptions() []client.Option {
 	add("slots", client.WithSlots(f.slots))
 	add("ttl", client.WithTTL(f.ttl))
 	add("max", client.WithMax(f.max))
+	add("at-least", client.WithMin(f.atLeast))
 	add("beat", client.WithBeat(f.beat))
 	add("linger", client.WithLinger(f.linger))
 	add("note", client.WithNote(f.note))
@@ -155,7 +156,7 @@ type runFlags struct {
 	shared, exclusive             bool
 	slots                         int
 	wait, ttl, max, linger, grace time.Duration
-	beat                          time.Duration
+	beat, atLeast                 time.Duration
 	conflict                      int
 	shell, note, onLost           string
 
@@ -187,6 +188,7 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	set.VarP(flags.Duration(&f.ttl), "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl of redlockd's config (default: its lease.ttl)")
 	set.Var(flags.Text(&f.note, "TEXT"), "note", "TEXT to show in redlock list, at most 200 bytes")
 	set.Var(flags.Duration(&f.max), "max", "hold it at most this time, 100ms or more; then it is lost (default: redlockd's)")
+	set.Var(flags.Duration(&f.atLeast), "at-least", "keep it taken for this time from the grant on, however it is released")
 	set.Var(flags.Duration(&f.beat), "beat", "the lock is lost if redlock beat is not run for this time, 100ms or more (default: never)")
 	set.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
 	set.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
@@ -202,7 +204,7 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 
 // withoutDefaults hides the defaults of times: their usage texts say them.
 func withoutDefaults(cmd *cobra.Command) {
-	for _, name := range []string{"timeout", "ttl", "max", "beat", "linger", "grace"} {
+	for _, name := range []string{"timeout", "ttl", "max", "at-least", "beat", "linger", "grace"} {
 		if flag := cmd.Flags().Lookup(name); flag != nil {
 			flag.DefValue = ""
 		}

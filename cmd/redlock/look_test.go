@@ -28,6 +28,14 @@ var noted = cmdtest.Replies{
 	ipc.VerbList: cmdtest.Reply("- lock=a,b state=lost mode=exclusive fence=77 ttl=900 pid=41 user=cron since=1000", "OK n=1"),
 }
 
+// fleet is what LIST all=yes answers.
+var fleet = cmdtest.Replies{
+	ipc.VerbList: cmdtest.Reply("- lock=a state=held mode=shared host=web1 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
+		"- lock=a state=held mode=shared host=web2 pid=42 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
+		"- lock=b%2Cc state=held mode=exclusive held=5 nodes=5 wanted=yes", "- lock=e state=held mode=shared many=yes nodes=5",
+		"- lock=d state=reserved mode=exclusive host=web5 pid=43 user=cron since=2588 ttl=900 held=5 nodes=5", "OK n=5 walked=3 walks=3"),
+}
+
 // kept is a lock that nobody holds.
 var kept = cmdtest.Replies{
 	ipc.VerbWho: cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
@@ -85,6 +93,21 @@ web3  41   cron  next  2.6s   900ms  3/5
   ]
 }
 `},
+		{"list, all hosts", fleet, []string{"list", "--all"}, 0, `
+LOCK   HOST  PID  USER  MODE       SINCE  TTL    HELD  WAITING
+a      web1  41   cron  shared     2.6s   900ms  3/5   web3,web4
+a      web2  42   cron  shared     2.6s   900ms  3/5   web3,web4
+b%2Cc  -     -    -     exclusive  -      -      5/5   ?
+d      web5  43   cron  next       2.6s   900ms  5/5   -
+e      many  -    -     shared     -      -      -     -
+`},
+		{"list, all hosts, JSON", fleet, []string{"list", "--all", "--json"}, 0, `
+{"lock":"a","many":false,"wanted":true,"waiting_hosts":["web3","web4"],"holders":[{"mode":"shared","slots":0,"slot":0,"host":"web1","pid":41,"user":"cron","since_ms":2588,"ttl_ms":900,"held":3,"nodes":5},{"mode":"shared","slots":0,"slot":0,"host":"web2","pid":42,"user":"cron","since_ms":2588,"ttl_ms":900,"held":3,"nodes":5}]}
+{"lock":"b%2Cc","many":false,"wanted":true,"waiting_hosts":[],"holders":[{"mode":"exclusive","slots":0,"slot":0,"host":"","pid":0,"user":"","since_ms":0,"ttl_ms":0,"held":5,"nodes":5}]}
+{"lock":"e","many":true,"wanted":false,"waiting_hosts":[],"holders":[]}
+{"lock":"d","many":false,"wanted":false,"waiting_hosts":[],"holders":[{"mode":"exclusive","slots":0,"slot":0,"host":"web5","pid":43,"user":"cron","since_ms":2588,"ttl_ms":900,"held":5,"nodes":5,"next":true}]}
+`},
+		{"list, all hosts, none", cmdtest.NothingHeld, []string{"list", "--all"}, 0, "\nno lock is held on any host, as far as you may see\n"},
 		{"list, what was lost", noted, []string{"list"}, 0, `
 LOCK  STATE  MODE       PID  USER  SINCE  TTL    FENCE  NOTE
 a,b   lost   exclusive  41   cron  1s     900ms  77

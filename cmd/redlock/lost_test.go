@@ -148,10 +148,17 @@ func TestKilledInTimeWithLittleGrace(t *testing.T) {
 func TestKilledLate(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
-	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(ttl)})
+	granted := make(chan time.Duration, 1)
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: func() []string {
+		deadline := boottime.Exact() + ttl
+		granted <- deadline
+		return []string{cmdtest.GrantLine(deadline, ttl)}
+	}})
 	p, _ := cmdtest.RunPuppet(t, f.Socket)
 	p.Stop()
-	time.Sleep(ttl)
+	for deadline := <-granted; boottime.Exact() < deadline; {
+		<-time.After(deadline - boottime.Exact())
+	}
 	p.Signal(syscall.SIGCONT)
 	p.ReadAll()
 	p.ExpectExit(exit.Lost)

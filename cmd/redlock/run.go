@@ -79,6 +79,11 @@ the meantime (redlockd was restarted, not under systemd), they hold the old one,
 the lock is released at once. Nothing stops these processes if the lock is lost; their
 REDLOCK_FENCE is then too old.
 
+AT LEAST. With --at-least DUR the lock stays taken for DUR from the grant on, however the
+command or redlock run ends. The exit code is returned at once. For jobs that may be
+over before the clock of another host starts them. max_hold of redlockd's config bounds
+DUR, max_ttl does not. redlock force ends it. It goes not with --beat.
+
 TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.
 
 EXIT CODES. Those of the command, 128+N if signal N ended it, and
@@ -96,6 +101,7 @@ EXIT CODES. Those of the command, 128+N if signal N ended it, and
 const runExample = `  redlock run nightly-backup -- /usr/local/bin/backup --all
   redlock run -n hourly-report report        # as flock -n: exit 1 if it still runs
   redlock run -w 90 -E 3 deploy ./deploy.sh  # wait for 90 s at most, else exit 3
+  redlock run -n --at-least 1m hourly-backup backup  # clocks differ by less
   redlock run deploy -c 'git pull && exec make install'
   redlock run -t 30s --grace 10s import -- python3 import.py < data.csv
   redlock run -s report ./read-report.sh     # together with others with -s

@@ -165,7 +165,7 @@ func TestNotObtained(t *testing.T) {
 		{"denied", "ERR DENIED : rule web", nil, 77, "rule web"},
 		{"limit", "ERR LIMIT : leases_per_user = 10", nil, 77, "leases_per_user"},
 		{"option", "ERR OPTION : ttl=1h: at most 30s", []string{"-t", "1h"}, 64, "at most 30s"},
-		{"grace", "ERR OPTION : bad option: guard=20000: at most half of the ttl, 5000 ms", []string{"--grace", "20s"}, 64, "OPTION: bad option: --grace 20s: at most half of the ttl, 5000 ms"},
+		{"grace", "ERR OPTION : guard=20000: at most half of the ttl, 5000 ms", []string{"--grace", "20s"}, 64, "OPTION: --grace 20s: at most half of the ttl, 5000 ms"},
 		{"no grace", "OK", []string{"--grace", "0"}, 64, "OPTION: --grace 0s"},
 		{"stopping", "ERR SHUTDOWN", nil, 69, "redlockd is stopping"},
 		{"defect", "ERR INTERNAL : a defect", nil, 70, "please report it"},
@@ -269,6 +269,7 @@ func TestHelpOfRun(t *testing.T) {
 
 // What shells show of a flag is its usage as it is, and --help shows no empty default.
 func TestHelpOfFlags(t *testing.T) {
+	t.Parallel()
 	for _, cmd := range newRoot().Commands() {
 		if usages := cmd.Flags().FlagUsages(); strings.Contains(usages, "(default )") || strings.Contains(usages, "(default 0s)") || strings.Contains(usages, "as --") {
 			t.Errorf("redlock %s --help shows wrong defaults:\n%s", cmd.Name(), usages)
@@ -302,7 +303,7 @@ func TestNoDaemon(t *testing.T) {
 		"run job true", "lock job", "check job", "who job", "list", "status", "watch job", "top", "bench", "force --yes job", "admit all",
 	} {
 		code, _, stderr := cmdtest.Run(t, cmdtest.NewSocket(t), strings.Fields(args)...)
-		cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "is redlockd running?")
+		cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "no redlockd listens on /")
 	}
 }
 

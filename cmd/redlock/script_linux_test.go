@@ -27,13 +27,13 @@ func startScript(t *testing.T, shell, socket, text string) *cmdtest.Process {
 	if err := os.WriteFile(filepath.Join(bin, "redlock"), []byte(wrapper), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd := cmdtest.Command(t, path, "-c", text)
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	cmd := cmdtest.Command(t, path, "-c", "PATH="+bin+":$PATH; "+text)
 	return cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, socket)
 }
 
 // What the help shows works in every shell, and the lock is the script's.
 func TestScript(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	for _, shell := range cmdtest.Shells {
 		t.Run(shell, func(t *testing.T) {
@@ -87,6 +87,7 @@ func holderOf(t *testing.T, socket, name string) int {
 
 // The lock ends with the script, however that ends, and is not its shells'.
 func TestScriptEnds(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	for how, end := range map[string]func(*cmdtest.Process) int{
 		"by itself": func(p *cmdtest.Process) int { p.WriteLine("exit"); return p.Wait() },
@@ -109,6 +110,7 @@ func TestScriptEnds(t *testing.T) {
 
 // A script that waits gives up its place with -w, and by a signal.
 func TestScriptWaits(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	holder := startScript(t, "sh", socket, `redlock lock job --note mine; echo "$?"; read -r _`)
 	holder.ExpectLine("0")
@@ -122,6 +124,7 @@ func TestScriptWaits(t *testing.T) {
 
 // Under redlock run its lock is meant, which no process of its own holds.
 func TestHeldUnderRun(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	p := startScript(t, "sh", socket, `redlock run --beat 1m job -c 'redlock beat && redlock extend -t 5s && redlock check job && echo held
 redlock check other; echo "$?"; redlock check --pid $$ job; echo "$?"
@@ -134,6 +137,7 @@ redlock lock other; redlock check other; echo "$?"; REDLOCK_NAME=other REDLOCK_L
 
 // Who was started under redlock run, and has outlived it, has locks of its own by that name.
 func TestHeldAfterRun(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	p := startScript(t, "sh", socket, `
 eval "$(redlock run job -c 'echo export REDLOCK_NAME=$REDLOCK_NAME REDLOCK_LEASE=$REDLOCK_LEASE')"
@@ -150,6 +154,7 @@ redlock run -n job echo free`)
 
 // A lost lock is told of by its exit code, and so is one that was missed to beat.
 func TestScriptLoses(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	p := startScript(t, "sh", socket, `
 redlock lock -t 2s --beat 1s job && redlock beat job && echo beaten
@@ -169,6 +174,7 @@ redlock lock job; echo "$?"`)
 // A shell that becomes the last command of its script holds the lock itself then; but who
 // names a process is told of that.
 func TestHolderThatBecomesRedlock(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	for last, want := range map[string]int{"check job": 0, "unlock job": 0, "check --pid $PPID job": exit.Conflict} {
 		startScript(t, "sh", socket, "redlock lock job && exec redlock "+last).ExpectExit(want)
@@ -177,6 +183,7 @@ func TestHolderThatBecomesRedlock(t *testing.T) {
 
 // A process that is named with --pid need not be the one that calls redlock.
 func TestHolderThatIsNotTheParent(t *testing.T) {
+	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	p := startScript(t, "sh", f.Socket, `redlock lock --pid $PPID --linger 3s -t 20s job; echo "$?"`)
 	p.ExpectLine("0")
@@ -192,6 +199,7 @@ func TestHolderThatIsNotTheParent(t *testing.T) {
 // A script that ends while its lock is waited for does not get it: there may be another process
 // with its number by then.
 func TestHolderHasEnded(t *testing.T) {
+	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbUnlock: cmdtest.Reply("OK")})
 	p := startScript(t, "sh", f.Socket, "redlock lock --print job & read _")
 	lock := f.ExpectRequest(ipc.VerbLock)
@@ -206,6 +214,7 @@ func TestHolderHasEnded(t *testing.T) {
 }
 
 func TestHolderThatCannotBe(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	for args, want := range map[string]int{
 		"lock --pid 1 job":        exit.Denied,
@@ -225,6 +234,7 @@ func TestHolderThatCannotBe(t *testing.T) {
 
 // Several locks that a script, or redlock run, has taken at once are asked about at once.
 func TestScriptOfSeveral(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	p := startScript(t, "sh", socket, `
 redlock lock x%2Cy,b && redlock check x%2Cy,b && redlock extend x%2Cy,b && echo held
@@ -240,6 +250,7 @@ redlock run c,d -c 'redlock check && redlock check c,d && echo held'`)
 
 // The command under redlock run may give the lock back itself: others have it then.
 func TestUnlockUnderRun(t *testing.T) {
+	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	p := startScript(t, "sh", socket, `redlock run -t 1s job -c 'redlock unlock && redlock run -n job echo free; sleep 1.2; redlock check; echo "$?"'; echo "$?"`)
 	for _, want := range []string{"free", "1", "0"} {

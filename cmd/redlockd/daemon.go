@@ -33,7 +33,7 @@ func (c *command) daemon(o options) int {
 	}
 	saveMemory()
 	leaveProcessors()
-	if err := c.serveUntilSignal(o, cfg, log); err != nil {
+	if err := c.serveUntilSignal(o, cfg, log, lines); err != nil {
 		log.Error("redlockd ends", "error", err)
 		return exitFailed
 	}
@@ -56,7 +56,7 @@ func (c *command) logWriter() *logging.Writer {
 	return logging.NewWriter(c.stderr)
 }
 
-func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logger) error {
+func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logger, lines *logging.Writer) error {
 	manager, err := systemd.FromEnvironment()
 	if err != nil {
 		return err
@@ -74,7 +74,10 @@ func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logg
 
 	run := daemon.RunOptions{Dev: o.dev, Reload: reload, Manager: manager}
 	if o.dev {
-		run.Ready = func() { fmt.Fprint(c.stdout, devGreeting(cfg.Socket.Path)) }
+		run.Ready = func() {
+			lines.Flush() // what is logged before stands above it
+			fmt.Fprint(c.stdout, devGreeting(cfg.Socket.Path))
+		}
 	}
 	return c.serve(ctx, cfg, log, run)
 }
@@ -119,7 +122,7 @@ func (w *watcher) watch() {
 	}
 }
 
-// taker is whom the config is for that was read again; nil while there is none. A daemon
+// taker receives the config that was read again; nil while there is none. A daemon
 // that has just been started takes it only when it serves: signals go on meanwhile.
 func (w *watcher) taker() chan<- *config.Config {
 	if w.next == nil {
@@ -129,7 +132,7 @@ func (w *watcher) taker() chan<- *config.Config {
 }
 
 // readAgain has the config of today handed to the daemon, or logs why the old one stays.
-// The service manager hears that the reload is over from the one who ended it.
+// The goroutine that ended the reload tells the service manager.
 func (w *watcher) readAgain() {
 	w.tell(w.manager.Reloading())
 	next, err := w.changed()
@@ -158,8 +161,8 @@ func (w *watcher) changed() (*config.Config, error) {
 	return next, w.cfg.CheckReload(next)
 }
 
-// devGreeting is what -dev prints on stdout: what to type, and the line that has redlock use
-// the socket from any directory.
+// devGreeting returns what -dev prints on stdout: what to type, in any directory. Blank lines
+// set it off from the log, which goes to stderr.
 func devGreeting(socket string) string {
 	path, err := filepath.Abs(socket)
 	if err != nil {
@@ -168,8 +171,10 @@ func devGreeting(socket string) string {
 	if !filepath.IsAbs(socket) && filepath.Dir(socket) == "." {
 		socket = "." + string(os.PathSeparator) + filepath.Base(socket)
 	}
-	return fmt.Sprintf("redlockd -dev: locks mean nothing beyond this process. Try:  nc -U %s   then type:  LOCK demo wait=5s\n"+
-		"export REDLOCK_SOCKET=%s\n", socket, shellQuoted(path))
+	return fmt.Sprintf("\nredlockd -dev: locks mean nothing beyond this process. In another terminal:\n\n"+
+		"  export REDLOCK_SOCKET=%s\n"+
+		"  redlock run demo -- echo hello\n\n"+
+		"or:  nc -U %s   then type:  LOCK demo wait=5s\n\n", shellQuoted(path), socket)
 }
 
 // shellQuoted quotes a path for a shell if it has to.

@@ -37,7 +37,7 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 }
 
 // forbidCores: the memory of the daemon has the passwords of the nodes. Where even that
-// fails, the limit of whoever started it holds.
+// fails, the limit that it was started with holds.
 func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) }
 
 // outliveReaders keeps the daemon alive if the reader of its log ends. Go ends a program whose

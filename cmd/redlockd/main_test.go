@@ -140,7 +140,7 @@ func TestValidateWarns(t *testing.T) {
   node "a" { address = "a:1" }
   node "b" { address = "b:1" }
 }`)})
-	f.check(t, code, exitOK, "ok: 2 nodes", "redlockd.hcl:1:1: quorum: 2 nodes bear no more failures than 1\n")
+	f.check(t, code, exitOK, "ok: 2 nodes", "redlockd.hcl:1:1: quorum: 2 nodes tolerate no more failures than 1 would\n")
 }
 
 // TestValidateOnAMachineWithoutThePackage: the default socket's directory is missing, and
@@ -153,6 +153,9 @@ func TestValidateOnAMachineWithoutThePackage(t *testing.T) {
 		f := newFixture(t, nil)
 		f.expected = []string{filepath.Join(t.TempDir(), "none")}
 		f.check(t, f.run([]string{"validate", "-config", writeConfig(t, goodConfig+socket)}), exitOK, "ok: 3 nodes", want)
+		if got := strings.HasSuffix(f.out.String(), "; the config is good, but this host is not ready for it: see the warnings\n"); got != (want != "") {
+			t.Errorf("the last line is %q, after the warning %q", f.out.String(), want)
+		}
 	}
 }
 

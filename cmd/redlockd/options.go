@@ -26,7 +26,8 @@ const usage = `Usage:
 
 Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released: the next one
 goes on with them.
-SIGHUP reads the config again: log, access and limits change, all else needs a restart.
+SIGHUP reads the config again: log, access, limits and doctor change, all else needs a
+restart.
 Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage;
 77 USER may not lock NAME.
 

@@ -9,7 +9,7 @@ import (
 const mostProcessors = 4
 
 // leaveProcessors has Go run the daemon on no more than half of the processors, for as
-// long as it runs: it shares a host with those whom it serves, and to have another
+// long as it runs: it shares a host with its clients, and to have another
 // thread go on with each piece of work costs a wake-up, which takes longer than most of
 // them. GOMAXPROCS in the environment says otherwise.
 func leaveProcessors() {

@@ -161,7 +161,9 @@ func TestProgramFails(t *testing.T) {
 	if err := syscall.Fstat(int(stderr.Fd()), &stat); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], "-config", filepath.Join(t.TempDir(), "none.hcl"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-config", filepath.Join(t.TempDir(), "none.hcl"))
 	cmd.Env = append(os.Environ(), roleVariable+"="+roleRedlockd, fmt.Sprintf("JOURNAL_STREAM=%d:%d", stat.Dev, stat.Ino))
 	cmd.Stderr = stderr
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitFailed {

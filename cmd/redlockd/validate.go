@@ -36,17 +36,26 @@ func (c *command) validate(args []string) int {
 		fmt.Fprintln(c.stderr, c.missing(err, *file, "redlockd validate FILE checks another one"))
 		return exitFailed
 	}
-	for _, warning := range cfg.Warnings {
+	warnings := cfg.Warnings
+	if warning := c.missingDirectory(cfg.Socket.Path); warning != "" && !isSet(flags, "as") {
+		warnings = append(warnings, warning)
+	}
+	for _, warning := range warnings {
 		fmt.Fprintln(c.stderr, "warning:", warning)
 	}
 	if isSet(flags, "as") {
 		return c.judge(cfg, *as, *lock)
 	}
-	if warning := c.missingDirectory(cfg.Socket.Path); warning != "" {
-		fmt.Fprintln(c.stderr, "warning:", warning)
-	}
-	fmt.Fprintf(c.stdout, "ok: %d nodes, %d needed for a lock, socket %s\n", len(cfg.Quorum.Nodes), cfg.Quorum.Needed(), cfg.Socket.Path)
+	fmt.Fprintf(c.stdout, "ok: %d nodes, %d needed for a lock, socket %s%s\n", len(cfg.Quorum.Nodes), cfg.Quorum.Needed(), cfg.Socket.Path, onThisHost(warnings))
 	return exitOK
+}
+
+// onThisHost ends the verdict: a good config can be checked on a host that is not ready for it.
+func onThisHost(warnings []string) string {
+	if slices.ContainsFunc(warnings, func(warning string) bool { return strings.Contains(warning, config.WillNotStart) }) {
+		return "; the config is good, but this host is not ready for it: see the warnings"
+	}
+	return ""
 }
 
 // missingDirectory warns if the directory of the default socket does not exist and
@@ -57,7 +66,7 @@ func (c *command) missingDirectory(socket string) string {
 		return ""
 	}
 	dir := filepath.Dir(socket)
-	return fmt.Sprintf("socket.path: %s does not exist, and redlockd.service, which creates it, is not installed: redlockd will not start. Create it (install -d -m 0755 %s), or set another socket.path", dir, dir)
+	return fmt.Sprintf("socket.path: %s does not exist, and redlockd.service, which creates it, is not installed: %s. Create it (install -d -m 0755 %s), or set another socket.path", dir, config.WillNotStart, dir)
 }
 
 func exists(name string) bool {

@@ -16,6 +16,9 @@ func ReservedFor(h client.Holder) string {
 
 // HolderName names a holder, with the pid if its daemon sees the process.
 func HolderName(h *client.Holder) string {
+	if h.RetainedFor > 0 {
+		return output.Cell(h.Host) + ", which retains it"
+	}
 	who := output.Cell(output.OrDash(h.User)) + " on " + output.Cell(h.Host)
 	if h.PID == 0 {
 		return who
@@ -28,6 +31,9 @@ func HolderSentence(h client.Holder) string {
 	mode := Mode(h.Mode, h.Slots, h.Slot)
 	if h.Host == "" {
 		return fmt.Sprintf("another Redlock client, which does not say who it is (%s)", mode)
+	}
+	if h.RetainedFor > 0 {
+		return fmt.Sprintf("%s, which retains it (%s, for %s)", output.Cell(h.Host), mode, output.OrDash(output.Duration(h.Since)))
 	}
 	var process string
 	if h.PID != 0 { // 0: its daemon does not see the process
@@ -62,6 +68,9 @@ func holderMode(h client.Holder) string {
 	if h.Waits {
 		return "next"
 	}
+	if h.RetainedFor > 0 {
+		return "retained"
+	}
 	return Mode(h.Mode, h.Slots, h.Slot)
 }
 
@@ -88,7 +97,10 @@ type HolderJSON struct {
 	Held  int    `json:"held"`
 	Nodes int    `json:"nodes"`
 	Note  string `json:"note,omitempty"`
+	Kept  int64  `json:"kept_ms,omitempty"`
 	Next  bool   `json:"next,omitempty"`
+
+	Retained int64 `json:"retained_ms,omitempty"`
 }
 
 func HoldersToJSON(holders []client.Holder) []HolderJSON {
@@ -96,7 +108,8 @@ func HoldersToJSON(holders []client.Holder) []HolderJSON {
 	for _, h := range holders {
 		list = append(list, HolderJSON{
 			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
-			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note, Next: h.Waits,
+			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note, Kept: h.KeptFor.Milliseconds(), Next: h.Waits,
+			Retained: h.RetainedFor.Milliseconds(),
 		})
 	}
 	return list

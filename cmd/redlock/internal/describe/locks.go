@@ -3,6 +3,7 @@ package describe
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
@@ -18,10 +19,18 @@ func PrintLocks(out io.Writer, entries []client.Entry) error {
 	for _, e := range entries {
 		rows = append(rows, []string{
 			lockname.Join(e.Names...), lockState(e), Mode(e.Mode, e.Slots, e.Slot), output.Count(uint64(e.PID)), output.OrDash(e.User),
-			output.Duration(e.Since), output.Duration(e.TTL), output.Count(e.Fence), e.Note,
+			output.Duration(e.Since), output.Duration(takenFor(e)), output.Count(e.Fence), e.Note,
 		})
 	}
 	return output.Table(out, rows)
+}
+
+// takenFor returns how long others cannot have the lock, as far as that is known.
+func takenFor(e client.Entry) time.Duration {
+	if e.Kept {
+		return e.KeptFor
+	}
+	return e.TTL
 }
 
 func lockState(e client.Entry) string {
@@ -30,6 +39,10 @@ func lockState(e client.Entry) string {
 		return "waiting"
 	case e.Lost:
 		return "lost"
+	case e.Kept:
+		return "kept"
+	case e.Retained:
+		return "retained"
 	}
 	return "held"
 }
@@ -48,6 +61,9 @@ type LockJSON struct {
 	TTL   int64    `json:"ttl_ms"`
 	Fence uint64   `json:"fence"`
 	Note  string   `json:"note"`
+	Kept  int64    `json:"kept_ms,omitempty"`
+
+	Retained int64 `json:"retained_ms,omitempty"`
 }
 
 func LocksToJSON(entries []client.Entry) []LockJSON {
@@ -56,7 +72,8 @@ func LocksToJSON(entries []client.Entry) []LockJSON {
 		list = append(list, LockJSON{
 			Lock: lockname.Join(e.Names...), Locks: e.Names, State: lockState(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot,
 			PID: e.PID, User: e.User, Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(),
-			Fence: e.Fence, Note: e.Note,
+			Fence: e.Fence, Note: e.Note, Kept: e.KeptFor.Milliseconds(),
+			Retained: e.RetainedFor.Milliseconds(),
 		})
 	}
 	return list

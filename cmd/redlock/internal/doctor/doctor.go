@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -21,8 +22,8 @@ const (
 	Warning
 	Bad
 
-	// Ignored is the result of a finding that the operator acknowledged (--ignore). It has no influence
-	// on the exit code.
+	// Ignored is the result of a finding that the operator acknowledged (--ignore, or
+	// doctor.ignore of the config). It has no influence on the exit code.
 	Ignored Result = -1
 )
 
@@ -60,10 +61,10 @@ type snapshot struct {
 	status   *client.Status
 }
 
-// Examine runs all checks.
-func Examine(ctx context.Context, version string) []Finding {
+// Examine runs all checks. It also returns the checks that the config of the daemon ignores.
+func Examine(ctx context.Context, version string) (findings []Finding, ignored []string) {
 	p := snapshot{version: version}
-	findings := checkSocket(socket.Path())
+	findings = checkSocket(socket.Path())
 	if err := p.fetch(ctx); err != nil {
 		findings = append(findings, unreachable(err))
 	} else {
@@ -71,7 +72,10 @@ func Examine(ctx context.Context, version string) []Finding {
 		findings = append(findings, checkStateFile(socket.Path())...)
 	}
 	findings = append(findings, checkRestarts(ctx, socket.Path(), "systemctl")...)
-	return append(findings, checkClock()...)
+	if p.status != nil {
+		ignored = p.status.DoctorIgnore
+	}
+	return append(findings, checkClock()...), ignored
 }
 
 // fetch asks the daemon for everything that the checks look at.
@@ -94,9 +98,11 @@ func unreachable(err error) Finding {
 	case errors.Is(err, fs.ErrPermission):
 		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "see the finding about the socket"
 	case errors.Is(err, fs.ErrNotExist):
-		f.fix = "see the finding about the socket"
+		f.text, f.fix = "redlockd cannot be asked", "see the finding about the socket"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.text = "nobody listens on the socket"
 	case errors.Is(err, client.ErrDenied):
-		f.fix = "run redlock doctor as a user whom a rule of the config's access block allows something (root is nobody special there)"
+		f.fix = "run redlock doctor as a user that has a right by a rule of the config's access block (root needs one, too)"
 	case errors.Is(err, client.ErrLimit):
 		f.fix = "end some connections of this user, or raise what the text names, in limits of the config (systemctl reload redlockd)"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -18,6 +18,8 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/ipc"
 )
 
 // healthy is a patient of whom the test changes something.
@@ -329,7 +331,7 @@ func TestSocketRemoved(t *testing.T) {
 	}
 	for _, test := range []struct{ what, path, text, fix string }{
 		{"removed", path, "the socket " + path + " was removed while a process listens there", "systemctl restart redlockd.socket redlockd.service"},
-		{"another's path has its end", path[1:], "there is no socket", "start redlockd (systemctl start redlockd)"},
+		{"another's path has its end", path[1:], "there is no socket", "start redlockd (systemctl start redlockd; to try it out: redlockd -dev)"},
 	} {
 		if got := checkSocket(test.path)[0]; got.result != Bad || !strings.HasPrefix(got.text, test.text) || !strings.HasPrefix(got.fix, test.fix) {
 			t.Errorf("%s: found %+v, want %q, %q", test.what, got, test.text, test.fix)
@@ -372,9 +374,41 @@ func TestPersistenceIsOneFinding(t *testing.T) {
 			p.status.Nodes[i].Reason = "no persistence: a restart forgets all votes and fencing counters, and costs a quarantine; appendonly yes avoids that"
 		}
 	})
-	compareFindings(t, "no persistence", p.checkPersistence(), []string{"warning persistence: a, b, c: no persistence"})
-	if nodes := p.checkNodes(); len(nodes) != 1 || nodes[0].result != OK {
-		t.Errorf("the nodes are %+v, want ok", nodes)
+	volatile := healthy(func(p *snapshot) {
+		for i := range p.status.Nodes {
+			p.status.Nodes[i].Volatile = true
+		}
+	})
+	for what, p := range map[string]*snapshot{"an older daemon": p, "persistence=none": volatile} {
+		compareFindings(t, what, p.checkPersistence(), []string{"warning persistence: a, b, c: no persistence"})
+		if nodes := p.checkNodes(); len(nodes) != 1 || nodes[0].result != OK {
+			t.Errorf("%s: the nodes are %+v, want ok", what, nodes)
+		}
+	}
+}
+
+// The config of redlockd and redlock doctor know the same checks.
+func TestConfigKnowsTheChecks(t *testing.T) {
+	if !slices.Equal(config.DoctorChecks, Checks) {
+		t.Errorf("doctor.ignore can be %q, and the checks are %q", config.DoctorChecks, Checks)
+	}
+}
+
+// What the config ignores is ignored by redlock doctor: the daemon says it in STATUS.
+func TestConfigIgnores(t *testing.T) {
+	f := cmdtest.StartFake(t, cmdtest.Replies{
+		ipc.VerbHello:  cmdtest.Reply("OK protocol=1 version=devel ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=50"),
+		ipc.VerbStatus: cmdtest.Reply("- node=a address=10.0.0.1:6379 state=ready persistence=none", "OK n=1 nodes=1 quorum=1 spare=0 max_ttl=30000 doctor_ignore=persistence,node-count : ok"),
+	})
+	t.Setenv(cmdtest.SocketVariable, f.Socket)
+	findings, ignored := Examine(t.Context(), "devel")
+	Ignore(findings, ignored)
+	results := map[string]Result{}
+	for _, f := range findings {
+		results[f.check] = f.result
+	}
+	if results["persistence"] != Ignored || results["node-count"] != Ignored {
+		t.Errorf("found %+v, want that persistence and node-count are ignored", findings)
 	}
 }
 

@@ -47,7 +47,7 @@ func (p *snapshot) checkNodeCount() []Finding {
 	case n == 1:
 		return []Finding{{"node-count", Warning, "there is one node: without it no lock can be taken", "3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in OPERATING.md"}}
 	case n%2 == 0:
-		return []Finding{{"node-count", Warning, fmt.Sprintf("%d nodes tolerate no more failures than %d", n, n-1), "one node more, or one less: see Changing the nodes in OPERATING.md"}}
+		return []Finding{{"node-count", Warning, fmt.Sprintf("%d nodes tolerate no more failures than %d would", n, n-1), "one node more, or one less: see Changing the nodes in OPERATING.md"}}
 	default:
 		return []Finding{{"node-count", OK, fmt.Sprintf("%d nodes tolerate the failure of %d", n, n/2), ""}}
 	}
@@ -82,7 +82,7 @@ func (p *snapshot) checkPersistence() []Finding {
 		return nil
 	}
 	return []Finding{{"persistence", Warning, strings.Join(names, ", ") + ": no persistence, so a restart forgets all votes and fencing counters, and costs a quarantine",
-		"appendonly yes and appendfsync always there, and durable = true in the config; or, if that is accepted, redlock doctor --ignore persistence"}}
+		"appendonly yes and appendfsync always there, and durable = true in the config; or, if that is accepted, doctor { ignore = [\"persistence\"] } in the config, or redlock doctor --ignore persistence"}}
 }
 
 // noPersistence is how the daemon's reason begins for a ready node that keeps no data. It is the
@@ -90,8 +90,11 @@ func (p *snapshot) checkPersistence() []Finding {
 const noPersistence = "no persistence: "
 
 // withoutPersistence returns the reason of a node without missing persistence, which is a check of
-// its own.
+// its own. (Daemons before the field persistence= said it in the reason.)
 func withoutPersistence(n client.Node) (reason string, lacks bool) {
+	if n.Volatile {
+		return n.Reason, true
+	}
 	before, _, lacks := strings.Cut(n.Reason, noPersistence)
 	if n.State != "ready" || !lacks {
 		return n.Reason, false

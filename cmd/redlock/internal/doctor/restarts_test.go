@@ -76,7 +76,7 @@ func TestDoctorChecksRestarts(t *testing.T) {
 	isOne := func(f Finding) bool {
 		return f.check == "restarts" && f.text == "systemd keeps 10 connections through a restart"
 	}
-	if got := Examine(t.Context(), "devel"); !slices.ContainsFunc(got, isOne) {
+	if got, _ := Examine(t.Context(), "devel"); !slices.ContainsFunc(got, isOne) {
 		t.Errorf("found is %+v, want the places among it", got)
 	}
 }

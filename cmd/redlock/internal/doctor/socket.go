@@ -21,11 +21,11 @@ func checkSocket(path string) []Finding {
 	case errors.Is(err, fs.ErrNotExist) && isListenedAt(path):
 		return []Finding{{"socket", Bad, "the socket " + path + " was removed while a process listens there: no client can connect", fixRemovedSocket}}
 	case errors.Is(err, fs.ErrNotExist):
-		return []Finding{{"socket", Bad, "there is no socket " + path, "start redlockd (systemctl start redlockd), or say in REDLOCK_SOCKET where it listens"}}
+		return []Finding{{"socket", Bad, "there is no socket " + path, socket.HowToReach()}}
 	case err != nil:
 		return []Finding{unreachableSocket(path, err)}
 	case info.Mode().Type() != fs.ModeSocket:
-		return []Finding{{"socket", Bad, path + " is no socket", "remove it and restart redlockd, or say in REDLOCK_SOCKET where it listens"}}
+		return []Finding{{"socket", Bad, path + " is no socket", "remove it and restart redlockd, or set REDLOCK_SOCKET to the socket of one that runs"}}
 	}
 	findings := append(checkSocketPermissions(path, info), checkFolder(filepath.Dir(path))...)
 	if findings == nil {

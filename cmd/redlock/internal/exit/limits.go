@@ -7,7 +7,8 @@ import (
 )
 
 // What redlock needs. The Go runtime ends a process with a stack trace if it gets less at a later
-// time. With less address space than about 1 GB it cannot even start.
+// time. With less address space than 758 MB (ulimit -v 740000) it ends before main: it reserves
+// tables for the largest heap, and no setting of the linker or of GODEBUG makes them smaller.
 const (
 	minFiles        = 10            // to open, besides those that are open already
 	minAddressSpace = 2_000_000_000 // bytes, as ulimit -v 1953125 allows

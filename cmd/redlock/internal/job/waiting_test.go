@@ -35,7 +35,7 @@ func TestNothingIsSaidAfterTheWait(t *testing.T) {
 	j := &Job{Name: "job", Names: []string{"job"}, Stderr: cmdtest.Writing(func() error {
 		close(begun)
 		<-over
-		time.Sleep(20 * time.Millisecond) // who does not wait is over before that
+		time.Sleep(20 * time.Millisecond) // real time: an end that does not wait returns before that
 		written.Store(true)
 		return nil
 	})}

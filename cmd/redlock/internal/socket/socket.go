@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -37,7 +38,7 @@ func Connect(ctx context.Context) (*client.Client, error) {
 	defer cancel()
 	c, err := client.Dial(ctx, Path())
 	if err != nil {
-		return nil, exit.FromClient(suggestDev(explainDenied(Path(), ExplainTimeout(err))))
+		return nil, exit.FromClient(explainAbsent(explainDenied(Path(), ExplainTimeout(err))))
 	}
 	return c, nil
 }
@@ -45,14 +46,24 @@ func Connect(ctx context.Context) (*client.Client, error) {
 // devSocket is where redlockd -dev listens, in its working directory.
 const devSocket = "redlockd.sock"
 
-// suggestDev names the socket of redlockd -dev if there is one here, and no daemon at the default
-// path.
-func suggestDev(err error) error {
-	info, none := os.Stat(devSocket)
-	if !errors.Is(err, client.ErrUnavailable) || Path() != client.DefaultSocket || none != nil || info.Mode().Type() != fs.ModeSocket {
+// explainAbsent says what to do, if err means that no daemon listens.
+func explainAbsent(err error) error {
+	if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
-	return exit.Reword(err, err.Error()+" (there is ./"+devSocket+", as of redlockd -dev: export REDLOCK_SOCKET=$PWD/"+devSocket+")")
+	return exit.Reword(err, "no redlockd listens on "+Path()+": "+HowToReach())
+}
+
+// HowToReach says what to do if no daemon listens on the socket.
+func HowToReach() string {
+	info, none := os.Stat(devSocket)
+	switch {
+	case Path() == client.DefaultSocket && none == nil && info.Mode().Type() == fs.ModeSocket:
+		return "there is ./" + devSocket + ", as of redlockd -dev: export REDLOCK_SOCKET=$PWD/" + devSocket
+	case os.Getenv(variable) != "":
+		return "start redlockd there (to try it out: redlockd -dev), or set REDLOCK_SOCKET, which names this path, to the socket of one that runs"
+	}
+	return "start redlockd (systemctl start redlockd; to try it out: redlockd -dev), or set REDLOCK_SOCKET to the socket of one that runs"
 }
 
 // Flag returns the value of --socket, which sets REDLOCK_SOCKET: for this process and for the

@@ -140,28 +140,48 @@ func TestShutOut(t *testing.T) {
 	}
 }
 
+// If no daemon listens, each text says how to start one, and what REDLOCK_SOCKET is for.
+func TestAbsentDaemon(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, wants := range map[string][]string{
+		"":           {"no redlockd listens on " + client.DefaultSocket + ": start redlockd (systemctl start redlockd; to try it out: redlockd -dev)", "set REDLOCK_SOCKET to the socket"},
+		"/elsewhere": {"no redlockd listens on /elsewhere: start redlockd there (to try it out: redlockd -dev)", "set REDLOCK_SOCKET, which names this path"},
+	} {
+		t.Setenv(variable, name)
+		for _, cause := range []error{syscall.ENOENT, syscall.ECONNREFUSED} {
+			got := explainAbsent(fmt.Errorf("dial: %w: %w", client.ErrUnavailable, cause))
+			for _, want := range wants {
+				if !strings.Contains(got.Error(), want) || !errors.Is(got, client.ErrUnavailable) || !errors.Is(got, cause) {
+					t.Errorf("REDLOCK_SOCKET=%q: %v; want %q in it", name, got, want)
+				}
+			}
+		}
+	}
+	for _, other := range []error{client.ErrDenied, fmt.Errorf("it ended: %w", client.ErrUnavailable)} {
+		if got := explainAbsent(other); got != other {
+			t.Errorf("of another error it makes %v", got)
+		}
+	}
+}
+
 // The socket of redlockd -dev is named if it is here, and the default one is not there.
 func TestDevSocketIsSuggested(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv(variable, "")
-	gone := fmt.Errorf("dial: %w: nobody listens there", client.ErrUnavailable)
-	if got := suggestDev(gone); got != gone {
-		t.Errorf("without a socket it says %v", got)
+	const want = "there is ./redlockd.sock, as of redlockd -dev: export REDLOCK_SOCKET=$PWD/redlockd.sock"
+	if got := HowToReach(); got == want {
+		t.Errorf("without a socket it says %q", got)
 	}
 	l, err := net.Listen("unix", devSocket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if got := suggestDev(gone); !strings.HasSuffix(got.Error(), "nobody listens there (there is ./redlockd.sock, as of redlockd -dev: export REDLOCK_SOCKET=$PWD/redlockd.sock)") || !errors.Is(got, client.ErrUnavailable) {
-		t.Errorf("with one it says %v", got)
+	if got := HowToReach(); got != want {
+		t.Errorf("with one it says %q", got)
 	}
 	t.Setenv(variable, "/elsewhere")
-	if got := suggestDev(gone); got != gone {
-		t.Errorf("with REDLOCK_SOCKET set it says %v", got)
-	}
-	t.Setenv(variable, "")
-	if got := suggestDev(client.ErrDenied); got != client.ErrDenied {
-		t.Errorf("of another error it makes %v", got)
+	if got := HowToReach(); got == want {
+		t.Errorf("with REDLOCK_SOCKET set it says %q", got)
 	}
 }

@@ -75,3 +75,35 @@ func (p *Progress) line(passed time.Duration) string {
 	full := int(progressWidth * passed / p.length)
 	return fmt.Sprintf("[%s%s] %3d%% %s", strings.Repeat("#", full), strings.Repeat(" ", progressWidth-full), 100*passed/p.length, p.what)
 }
+
+// Counter draws a progress line for something that takes an unknown time. Without a terminal it
+// draws nothing.
+type Counter struct {
+	out   io.Writer // nil: no terminal
+	drawn time.Time
+}
+
+// NewCounter returns a Counter that draws on a terminal; out may be nil.
+func NewCounter(out io.Writer) *Counter {
+	c := &Counter{}
+	if _, ok := ScreenOf(out); ok {
+		c.out = out
+	}
+	return c
+}
+
+// Show draws the text, unless the line was drawn a moment ago, or the terminal takes nothing.
+func (c *Counter) Show(text string) {
+	if c.out == nil || time.Since(c.drawn) < ProgressEvery || !Writable(c.out) {
+		return
+	}
+	c.drawn = time.Now()
+	fmt.Fprint(c.out, "\r"+text+ClearLine)
+}
+
+// End clears the line.
+func (c *Counter) End() {
+	if c.out != nil && !c.drawn.IsZero() {
+		fmt.Fprint(c.out, "\r"+ClearLine)
+	}
+}
