@@ -79,9 +79,10 @@ type fleet struct {
 	daemon *daemon
 	before *daemon   // of the binary of -before; nil: none
 	hosts  []*daemon // where several daemons stand for as many hosts
+	delays *network  // between everybody and the nodes; nil: none
 }
 
-// start starts the daemon, and that of the binary before unless that is "".
+// start starts the daemon, and one of the binary before unless it is "".
 func (f *fleet) start(ctx context.Context, env *environment, before string) (err error) {
 	if f.daemon, err = env.startDaemon(ctx, "pairs"); err != nil || before == "" {
 		return err
@@ -120,6 +121,11 @@ func (f *fleet) usage() (usage, error) {
 			return u, err
 		}
 		u.daemon += used
+	}
+	if f.delays != nil {
+		if u.delays, err = processCPU(f.delays.pid()); err != nil {
+			return u, err
+		}
 	}
 	u.redis, err = usedBy(f.nodes)
 	return u, err

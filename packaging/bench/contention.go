@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 )
 
@@ -22,7 +23,7 @@ var (
 		title: fmt.Sprintf("%d waiters, one name, hold %v, think %v, one host", workersAtOnce, contendedHold, contendedThink),
 	}
 	// alone is what a hand-over is compared with. Its worker sleeps before each lock
-	// for as long as a holder does before he unlocks: who has just slept is slower.
+	// as long as a holder does before it unlocks: a worker that has just slept is slower.
 	alone = scenario{part: "alone", title: "1 worker", workers: 1, hold: contendedHold, think: contendedHold}
 )
 
@@ -108,4 +109,66 @@ func (b *contentionBench) commands(ctx context.Context, e entry) (float64, error
 	got, err := b.slice(ctx, e, contended, b.opts.slice, nil)
 	n, watchErr := watch.stop()
 	return float64(n) / float64(max(1, len(got.latencies))), errors.Join(err, watchErr)
+}
+
+// foreign has half of the workers use redsync and half of them redlockd, on one
+// key. Its figures show workers that poll beside workers that are woken; what counts is
+// that no two of them ever have the lock.
+var foreign = scenario{
+	part: "foreign", workers: workersAtOnce, shared: true, hold: contendedHold, think: contendedThink,
+	title: fmt.Sprintf("%d workers of each, one key, hold %v, think %v", workersAtOnce/2, contendedHold, contendedThink),
+}
+
+// mixture is two contenders of whose workers every other is one's.
+type mixture [2]entry
+
+func (m mixture) locker(w int) locker { return m[w%2].locker(w / 2) }
+
+func (m mixture) settle(ctx context.Context) error {
+	return errors.Join(m[0].settle(ctx), m[1].settle(ctx))
+}
+
+func (m mixture) close() { closeAll(m[:]) }
+
+// foreignPart has a daemon and nodes of its own, which share their keys with others.
+func foreignPart(ctx context.Context, o options, env *environment, rep *report, logs io.Writer) (err error) {
+	if !o.wants(foreign.part) {
+		return nil
+	}
+	nodes, err := startNodes(filepath.Join(env.dir, "foreign nodes"), "")
+	if err != nil {
+		return err
+	}
+	defer killNodes(nodes)
+	f := &fleet{nodes: nodes}
+	if f.daemon, err = startDaemon(ctx, env.dir, env.binary, "foreign", nodes, `key_prefix = ""`); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	entries, err := openAll(ctx, f, func(r recipe) bool { return r.name == redsyncGoRedis || r.name == redlockdConns })
+	if err != nil {
+		return err
+	}
+	m := mixture(entries)
+	defer m.close()
+	s, err := measureForeign(ctx, &pairBench{opts: o, fleet: f, logs: logs}, m)
+	if err != nil {
+		return err
+	}
+	rep.addForeign(m, s)
+	return nil
+}
+
+func measureForeign(ctx context.Context, b *pairBench, m mixture) (*series, error) {
+	s := newSeries(foreign, "both")
+	e := entry{recipe: recipe{name: s.contender}, contender: m}
+	for round := range b.opts.rounds {
+		fmt.Fprintf(b.logs, "%s: round %d of %d\n", foreign.title, round+1, b.opts.rounds)
+		got, err := b.slice(ctx, e, foreign, contendedSlices*b.opts.slice, nil)
+		if err != nil {
+			return nil, err
+		}
+		s.rounds[round] = got
+	}
+	return s, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"time"
 )
@@ -98,7 +99,7 @@ func (r *report) addHosts(b *hostsBench) {
 	grants := len(b.all.total().latencies)
 	each := func(count int64) float64 { return float64(count) / float64(max(1, grants)) * 1000 }
 	h := &hostsRow{
-		Fairness: b.all.medianOf(sample.hostFairness),
+		Fairness: b.all.medianOf(func(got sample) float64 { return got.hostFairness(hostCount) }),
 		Splits:   each(b.counts.splits), HandOvers: each(b.counts.handOvers), WakeUps: each(b.counts.wakeUps),
 	}
 	for _, d := range b.deaths {
@@ -189,10 +190,10 @@ func (s sample) apart() float64    { return s.most() - s.least() }
 func (s sample) fairness() float64 { return share(s.served) }
 
 // hostFairness is the fairness between hosts whose workers are numbered in turn.
-func (s sample) hostFairness() float64 {
-	grants := make([]int, hostCount)
+func (s sample) hostFairness(hosts int) float64 {
+	grants := make([]int, hosts)
 	for w, n := range s.served {
-		grants[w%hostCount] += n
+		grants[w%hosts] += n
 	}
 	return share(grants)
 }
@@ -202,8 +203,8 @@ func share(counts []int) float64 {
 	return float64(slices.Min(counts)) / float64(max(1, slices.Max(counts)))
 }
 
-// ratio is that of one figure to another of a second series, round by round; see
-// ratioTo.
+// ratio compares a figure with another figure of a second series, round by round;
+// see ratioTo.
 func (s *series) ratio(base *series, figure, theirs func(sample) float64) float64 {
 	var values []float64
 	for round, got := range s.rounds {
@@ -215,3 +216,173 @@ func (s *series) ratio(base *series, figure, theirs func(sample) float64) float6
 }
 
 func (r contentionRow) where() string { return fmt.Sprintf("%s, %s", r.Scenario, r.Contender) }
+
+// printContention writes the tables of waiters for one name.
+func (r *report) printContention(w io.Writer) {
+	if len(r.Contention) > 0 {
+		fmt.Fprintf(w, "\n%s.\nOther processes kept %.2f CPUs busy meanwhile. Workers sleep by timerfd, which is precise: hold is what it came to.\n", r.Machine, r.Others)
+		fmt.Fprint(w, "A hand-over is from calling unlock to the grant of the next who had waited, on this program's monotonic clock; alone is a lock that nobody else wants. The daemon runs at nice -10, as its unit has it.\n",
+			"Commands are those that a node was sent for an acquisition (counted by MONITOR in a slice of its own; not those inside of scripts). Ratios are against the first row of each scenario.\n\n")
+		r.contentionTable().print(w)
+		r.printContentionFailures(w)
+	}
+	if r.Hosts != nil {
+		r.printHosts(w, r.Hosts)
+	}
+	if r.Readers != nil {
+		printReaders(w, r.Readers)
+	}
+}
+
+func (r *report) contentionTable() *table {
+	t := &table{header: []string{"scenario", "contender", "locks/s", "hand-over p50 ms", "p99 ms", "alone p50 ms", "hold ms", "cmds a node",
+		"least served", "most", "least/most", "CPU s/10,000", "locks/s ×", "hand-over ×", "hand-over/alone"}}
+	previous := ""
+	for _, one := range r.Contention {
+		shown := one.Scenario
+		if shown == previous {
+			shown = ""
+		}
+		previous = one.Scenario
+		t.add(shown, one.Contender, number(one.Rate), number(one.P50), number(one.P99), number(one.Alone), number(one.Hold), number(one.Commands),
+			fmt.Sprintf("%.0f", one.Least), fmt.Sprintf("%.0f", one.Most), fmt.Sprintf("%.2f", one.Fairness), number(one.CPU),
+			number(one.RateRatio), number(one.HandOverRatio), number(one.AloneRatio))
+	}
+	return t
+}
+
+func (r *report) printContentionFailures(w io.Writer) {
+	for _, one := range r.Contention {
+		if one.Failed > 0 {
+			fmt.Fprintf(w, "\n%s: %d locks or unlocks failed, the first: %s\n", one.where(), one.Failed, one.Failure)
+		}
+	}
+}
+
+func (r *report) printHosts(w io.Writer, h *hostsRow) {
+	fmt.Fprintf(w, "\n%d hosts: fairness between them %.2f (least / most). For 1,000 acquisitions their daemons counted %.1f split votes, %.0f hand-overs, %.0f wake-ups (0 where this version counts none).\n",
+		hostCount, h.Fairness, h.Splits, h.HandOvers, h.WakeUps)
+	if h.Deaths > 0 {
+		fmt.Fprintf(w, "%d times the daemon of one was killed (kill -9) while it held, ttl %.0f ms: the others waited %.0f ms at most; the longest time without a grant to them was %.0f ms; then they had %d grants or more.\n",
+			h.Deaths, h.TTL, h.Delay, h.Gap, h.After)
+	}
+	if h.Failed > 0 {
+		fmt.Fprintf(w, "%d locks or unlocks of the others failed meanwhile, the first: %s\n", h.Failed, h.Failure)
+	}
+}
+
+func printReaders(w io.Writer, one *readersRow) {
+	if one.Skipped != "" {
+		fmt.Fprintf(w, "\nReaders: skipped, this daemon has none: it answered %s\n", one.Skipped)
+		return
+	}
+	fmt.Fprintf(w, "\nReaders, on two hosts: %d of %d held one name together, %.1f ms after the first asked. Then they came and went, %.0f grants/s, each held it for %.0f ms at most,\nand %d writers wanted it meanwhile: they waited %.1f ms at p50, %.1f ms at most.\n",
+		one.Together, workersAtOnce, one.Gathered, one.Reads, one.Hold, one.Writers, one.P50, one.Max)
+}
+
+// findContention returns the row of a contender in a part.
+func (r *report) findContention(part, contender string) (contentionRow, bool) {
+	for _, one := range r.Contention {
+		if one.Part == part && one.Contender == contender {
+			return one, true
+		}
+	}
+	return contentionRow{}, false
+}
+
+func atLeast(what string, got, want float64, unit string) target {
+	return target{What: what, Want: fmt.Sprintf("≥ %v%s", want, unit), Got: fmt.Sprintf("%.2f%s", got, unit), Pass: got >= want}
+}
+
+func atMost(what string, got, want float64, unit string) target {
+	return target{What: what, Want: fmt.Sprintf("≤ %v%s", want, unit), Got: fmt.Sprintf("%.2f%s", got, unit), Pass: got <= want}
+}
+
+// contendedTargets judges redlockd on one host, with both kinds of connections.
+func (r *report) contendedTargets() []target {
+	var all []target
+	for _, contender := range []string{redlockdConns, redlockdTags} {
+		one, ok := r.findContention(contended.part, contender)
+		if !ok {
+			continue
+		}
+		what := fmt.Sprintf("%d waiters, %s: ", workersAtOnce, contender)
+		all = append(all,
+			atMost(what+"p50 of a hand-over", one.HandOverRatio, 0.4, " × "+baseline),
+			atMost(what+"p50 of a hand-over", one.AloneRatio, 1.5, " × one lock alone"),
+			atLeast(what+"acquisitions/s", one.RateRatio, 1.7, " × "+baseline),
+			atMost(what+"commands a node for each acquisition", one.Commands, 1.2, ""),
+			fair(what+"least served / most served", one))
+	}
+	return all
+}
+
+// fair judges the fairness between workers. A slice ends somewhere in a turn of
+// all of them: where they are one apart, it cannot be fairer.
+func fair(what string, one contentionRow) target {
+	t := atLeast(what, one.Fairness, 0.95, " (or one apart)")
+	t.Got = fmt.Sprintf("%.2f (%.0f/%.0f)", one.Fairness, one.Least, one.Most)
+	t.Pass = t.Pass || one.Least > 0 && one.Apart <= 1
+	return t
+}
+
+// wakeUpAllowance is what a delay of one ttl may have on top: a node may tell of
+// an expired key late, and then there is a ballot.
+const wakeUpAllowance = 1.05
+
+func (r *report) hostsTargets() []target {
+	h := r.Hosts
+	if h == nil {
+		return nil
+	}
+	what := fmt.Sprintf("%d hosts, %d waiters each: ", hostCount, hostWorkers)
+	one, _ := r.findContention(severalHosts.part, allHosts)
+	all := []target{
+		atLeast(what+"acquisitions/s", one.RateRatio, 0.5, " × one host with all of them"),
+		atLeast(what+"fairness between hosts, least / most", h.Fairness, 0.5, ""),
+	}
+	if h.Deaths > 0 {
+		delayed := atMost(what+"one is killed, delay of the others", h.Delay/h.TTL, wakeUpAllowance, " × ttl")
+		delayed.Want = "≤ 1 × ttl (and 5 % to notice it)"
+		delayed.Pass = delayed.Pass && h.After > 0
+		all = append(all, delayed)
+	}
+	return all
+}
+
+// writerAllowance is what a writer's wait may have on top of one hold time, in
+// milliseconds: the round trips of its attempts and of the readers' unlocks, all
+// of them at once, on a machine that has everything on it.
+const writerAllowance = 10
+
+func (r *report) readersTargets() []target {
+	one := r.Readers
+	if one == nil || one.Skipped != "" {
+		return nil
+	}
+	return []target{
+		{What: "readers that hold one name together", Want: fmt.Sprint(workersAtOnce), Got: fmt.Sprint(one.Together), Pass: one.Together == workersAtOnce},
+		{
+			What: "a writer among readers waits, at most",
+			Want: fmt.Sprintf("≤ one hold, %.0f ms, and %d ms of round trips", one.Hold, writerAllowance),
+			Got:  fmt.Sprintf("%.1f ms", one.Max),
+			Pass: one.Writers > 0 && one.Max <= one.Hold+writerAllowance,
+		},
+	}
+}
+
+// foreignTargets judges that redsync and redlockd excluded each other.
+func (r *report) foreignTargets() []target {
+	theirs, ok := r.findContention(foreign.part, redsyncGoRedis)
+	ours, ok2 := r.findContention(foreign.part, redlockdConns)
+	if !ok || !ok2 {
+		return nil
+	}
+	clashes := theirs.Clashes + ours.Clashes
+	return []target{{
+		What: "redsync and redlockd on one key: two holders at once",
+		Want: "never, and grants to both",
+		Got:  fmt.Sprintf("%d times; %s and %s grants/s", clashes, number(theirs.Rate), number(ours.Rate)),
+		Pass: clashes == 0 && theirs.Rate > 0 && ours.Rate > 0,
+	}}
+}

@@ -97,8 +97,12 @@ func TestContention(t *testing.T) {
 		if least := milliseconds(contendedHold); one.P50 <= 0 || one.Alone <= 0 || one.Hold < least {
 			t.Errorf("%s: hand-over %v ms, alone %v ms, hold %v ms; want figures, a hold of %v ms or more", one.Contender, one.P50, one.Alone, one.Hold, least)
 		}
-		// One ballot for a lock and its unlock at the very least.
-		if one.Commands < 0.9 {
+		// One ballot for a lock and its unlock at the very least, unless the daemon passes it on.
+		least := 0.9
+		if strings.HasPrefix(one.Contender, "redlockd") {
+			least = 0.01 // confirmations
+		}
+		if one.Commands < least {
 			t.Errorf("%s: %v commands a node for each acquisition: that cannot be", one.Contender, one.Commands)
 		}
 	}
@@ -201,8 +205,8 @@ func TestSharesOfWorkersAndHosts(t *testing.T) {
 	s := newSeries(scenario{workers: 6}, "x")
 	s.rounds[0] = sample{pairs: pairs{elapsed: time.Second, served: []int{10, 20, 5, 10, 20, 5}}}
 	got := s.rounds[0]
-	if got.fairness() != 0.25 || got.hostFairness() != 0.25 {
-		t.Errorf("fairness %v between workers, %v between hosts; want 0.25 and 0.25", got.fairness(), got.hostFairness())
+	if got.fairness() != 0.25 || got.hostFairness(3) != 0.25 {
+		t.Errorf("fairness %v between workers, %v between hosts; want 0.25 and 0.25", got.fairness(), got.hostFairness(3))
 	}
 	half := s.only("y", func(w int) bool { return w%2 == 0 }).rounds[0]
 	if half.rate() != 35 || half.fairness() != 0.25 || half.least() != 5 || half.most() != 20 || half.apart() != 15 {

@@ -17,7 +17,7 @@ const (
 	nodeTimeout = 50 * time.Millisecond
 	// pairTTL is the lease time of every contender's lock+unlock pairs.
 	pairTTL = 10 * time.Second
-	// heldTTL is that of the leases that are held and extended.
+	// heldTTL is the lease time of leases that are held and extended.
 	heldTTL = 30 * time.Second
 
 	maxLeases = 1_000_000 // also the daemon's limit
@@ -110,7 +110,7 @@ func daemonConfig(socket string, nodes []*node, lines []string) string {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	for _, n := range nodes {
-		fmt.Fprintf(&b, "  node %q { address = %q }\n", n.Name(), n.Addr())
+		fmt.Fprintf(&b, "  node %q { address = %q }\n", n.Name(), n.address())
 	}
 	fmt.Fprintf(&b, "}\nlease {\n  ttl = %q\n}\nsocket {\n  path = %q\n}\n", pairTTL, socket)
 	fmt.Fprintf(&b, "limits {\n  connections          = %d\n  connections_per_user = %[1]d\n", maxConns+100)

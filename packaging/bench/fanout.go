@@ -12,9 +12,9 @@ import (
 )
 
 // fanOut is Redlock as one would write it by hand on a fast driver: a goroutine
-// and a Do for each node, on with the third answer. Nothing is grouped but what
-// the driver pipelines by itself, and nothing keeps a release from overtaking
-// the acquire that it cleans up after: see the keys that it leaves behind.
+// and a Do for each node, on with the third answer. Only the driver groups
+// commands, by pipelining. A release can overtake the acquire that it cleans up after: see
+// the keys that it leaves behind.
 type fanOut struct {
 	nodes []rueidis.Client
 	late  sync.WaitGroup // calls whose answer nobody waits for any more
@@ -108,8 +108,8 @@ func (l *fanOutLock) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// majority asks all nodes at once and returns as soon as a quorum said yes, or
-// cannot any more. The others are left to themselves, for nodeTimeout.
+// majority asks all nodes at once and returns as soon as a quorum said yes, or can no longer
+// do so. The others have nodeTimeout to finish.
 func (f *fanOut) majority(ctx context.Context, ask func(context.Context, rueidis.Client) bool) bool {
 	c := &fanOutCall{answers: make(chan bool, len(f.nodes))}
 	c.ctx, c.cancel = context.WithTimeout(context.WithoutCancel(ctx), nodeTimeout)
@@ -135,7 +135,7 @@ func (c *fanOutCall) answer(yes bool) {
 	}
 }
 
-// decide counts the answers of n nodes until a quorum agrees, or cannot any more.
+// decide counts the answers of n nodes until a quorum agrees, or can no longer do so.
 func (c *fanOutCall) decide(n int) bool {
 	yes, no := 0, 0
 	for yes < quorum && no <= n-quorum {

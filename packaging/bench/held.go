@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,7 +159,7 @@ func (h *holding) takeAll(ctx context.Context, c contender) error {
 	})
 }
 
-// keep starts the keepers of those leases that need one.
+// keep starts a keeper for each lease that needs one.
 func (h *holding) keep(ctx context.Context) {
 	ctx, h.stopKeepers = context.WithCancel(ctx)
 	for _, p := range h.taken {
@@ -166,7 +169,7 @@ func (h *holding) keep(ctx context.Context) {
 	}
 }
 
-// endKeepers waits until no lease is extended any more; a second call does nothing.
+// endKeepers stops all extensions and waits for their end; a second call does nothing.
 func (h *holding) endKeepers() {
 	h.stopKeepers()
 	h.keepers.Wait()
@@ -280,4 +283,134 @@ func (h *holding) daemonMemory(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	return residentBytes(h.fleet.daemon.pid())
+}
+
+// keeper extends one lease of a library that leaves this to its user.
+type keeper struct {
+	extender
+	deadline atomic.Int64 // Unix ns; read by others
+}
+
+func newKeeper(e extender) *keeper {
+	k := &keeper{extender: e}
+	k.deadline.Store(e.until().UnixNano())
+	return k
+}
+
+var errExpired = errors.New("it could not be extended in time")
+
+func (k *keeper) over() error {
+	if time.Now().UnixNano() > k.deadline.Load() {
+		return errExpired
+	}
+	return nil
+}
+
+// run extends the lease every ttl/3 until ctx ends or the lease is lost. The
+// first time comes early by chance, so that many keepers spread out.
+func (k *keeper) run(ctx context.Context, stats *extensions) {
+	const every = heldTTL / 3
+	for next := rand.N(every); pause(ctx, next) == nil && k.over() == nil; {
+		start := time.Now()
+		if k.extend(ctx) != nil {
+			next = retryDelay()
+			continue
+		}
+		k.deadline.Store(k.until().UnixNano())
+		stats.add(time.Since(start))
+		next = every
+	}
+}
+
+// extensions collects how long extensions took.
+type extensions struct {
+	mu        sync.Mutex // guards latencies
+	latencies []time.Duration
+}
+
+func (e *extensions) add(d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.latencies = append(e.latencies, d)
+}
+
+// take returns what was collected since it was last called, sorted.
+func (e *extensions) take() []time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	taken := e.latencies
+	e.latencies = nil
+	slices.Sort(taken)
+	return taken
+}
+
+// possession is a lock that is held for long and kept extended, by the daemon or
+// by a keeper.
+type possession interface {
+	held
+	// over returns why its holder may no longer rely on it; nil: it may.
+	over() error
+}
+
+var errUncovered = errors.New("its holder relies on it, but too few nodes have its key")
+
+// losses is what became of leases that should have been held.
+type losses struct {
+	lost int
+	loss error // one of them
+	bare int   // not lost, but on no more than a quorum of nodes: one more node down, and they are
+}
+
+// losses counts the leases that were lost since it was last called. A node that
+// hangs cannot be asked and does not count.
+func (h *holding) losses(hung *node) (l losses, err error) {
+	copies, err := h.copies(hung)
+	if err != nil {
+		return l, err
+	}
+	for i := range h.taken {
+		loss := h.loss(i, copies[i])
+		switch {
+		case h.known[i]:
+		case loss != nil:
+			h.known[i] = true
+			l.lost++
+			l.loss = fmt.Errorf("number %d: %w", i, loss)
+		case copies[i] == quorum:
+			l.bare++
+		}
+	}
+	return l, nil
+}
+
+func (h *holding) loss(i, copies int) error {
+	if err := h.taken[i].over(); err != nil {
+		return err
+	}
+	if copies < quorum {
+		return errUncovered
+	}
+	return nil
+}
+
+// copies returns on how many nodes, hung left out, each lock has its key.
+func (h *holding) copies(hung *node) ([]int, error) {
+	copies := make([]int, h.leases)
+	for _, n := range h.fleet.nodes {
+		if n == hung {
+			continue
+		}
+		keys, err := n.keys(h.mark)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			i, err := strconv.Atoi(key[strings.LastIndexByte(key, ':')+1:])
+			if err != nil {
+				return nil, fmt.Errorf("%s: a key that is none of ours: %q", n.Name(), key)
+			}
+			copies[i]++
+		}
+	}
+	return copies, nil
 }

@@ -7,9 +7,10 @@
 //	go run . -quick     # a look, about five minutes
 //	go run . -only distinct,one -rounds 9
 //	go run . -only contended,hosts,readers,foreign # what waits for a lock, five minutes
+//	go run . -rtt 2ms   # over a network of 2 ms, ten minutes
 //
 // It needs Linux (it reads /proc) and redis-server in the PATH. It stops by
-// itself, and takes its children with it when it is interrupted.
+// itself, and stops its children when it is interrupted.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +32,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // run returns 0 when everything was measured, whether the targets were reached
 // or not; 1 when something went wrong or a lock was held twice; 64 for usage.
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == delayCommand {
+		return runNetwork(args[1:], stdout, stderr)
+	}
 	opts, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -76,14 +81,16 @@ type options struct {
 	hold     time.Duration
 	share    float64 // of the leases that the peers hold
 	conns    int
-	daemon   string // binary; "": build it
-	before   string // another one to compare it with; "": none
+	daemon   string        // binary; "": build it
+	before   string        // another one to compare it with; "": none
+	rtt      time.Duration // of the network; 0: none
+	rows     []string      // of part network; empty: all
 	jsonFile string
 }
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var only string
+	var only, rows string
 	var quick bool
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -98,6 +105,8 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&o.conns, "conns", 10_000, "idle connections")
 	fs.StringVar(&o.daemon, "daemon", "", "redlockd `binary`; built from this checkout if not given")
 	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct, same and contended)")
+	fs.DurationVar(&o.rtt, "rtt", 0, "round `trip` of a network between everybody and the nodes: measures part network, and nothing else")
+	fs.StringVar(&rows, "rows", "", "rows of part network to measure, comma-`separated`: "+strings.Join(rowNames(), ", "))
 	fs.StringVar(&o.jsonFile, "json", "", "`file` to write the results to as JSON")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -105,7 +114,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	if quick {
 		o.shorten(fs)
 	}
-	return o, o.check(only, fs.Args())
+	return o, o.check(only, rows, fs.Args())
 }
 
 // shorten gives -quick's values to all flags that were not given.
@@ -123,7 +132,7 @@ func (o *options) shorten(fs *flag.FlagSet) {
 	set("share", func() { o.share = 0.02 })
 }
 
-func (o *options) check(only string, rest []string) error {
+func (o *options) check(only, rows string, rest []string) error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	for part := range strings.SplitSeq(only, ",") {
@@ -134,6 +143,24 @@ func (o *options) check(only string, rest []string) error {
 		default:
 			o.only = append(o.only, part)
 		}
+	}
+	for row := range strings.SplitSeq(rows, ",") {
+		switch {
+		case row == "":
+		case !slices.Contains(rowNames(), row):
+			fault("-rows %s: want some of %s", row, strings.Join(rowNames(), ", "))
+		default:
+			o.rows = append(o.rows, row)
+		}
+	}
+	if len(o.rows) > 0 && o.rtt == 0 {
+		fault("-rows is of part network, which needs -rtt")
+	}
+	if o.rtt < 0 || o.rtt > 100*time.Millisecond {
+		fault("-rtt %v: want at most 100ms", o.rtt)
+	}
+	if networked := slices.Contains(o.only, networkPart); networked != (o.rtt > 0) && len(o.only) > 0 || networked && len(o.only) > 1 {
+		fault("-rtt and part %s need each other, and go with no other part", networkPart)
 	}
 	if len(rest) > 0 {
 		fault("unexpected argument %q", rest[0])

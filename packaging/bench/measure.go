@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // clockTick is the unit of the times in /proc/PID/stat: 1/100 s on every Linux
@@ -22,14 +25,15 @@ type usage struct {
 	bench  time.Duration // this process
 	daemon time.Duration
 	redis  time.Duration // all nodes together
+	delays time.Duration // the network, if there is one
 }
 
 func (u usage) since(start usage) usage {
-	return usage{bench: u.bench - start.bench, daemon: u.daemon - start.daemon, redis: u.redis - start.redis}
+	return usage{bench: u.bench - start.bench, daemon: u.daemon - start.daemon, redis: u.redis - start.redis, delays: u.delays - start.delays}
 }
 
 func (u usage) plus(v usage) usage {
-	return usage{bench: u.bench + v.bench, daemon: u.daemon + v.daemon, redis: u.redis + v.redis}
+	return usage{bench: u.bench + v.bench, daemon: u.daemon + v.daemon, redis: u.redis + v.redis, delays: u.delays + v.delays}
 }
 
 // ownCPU returns the CPU time of this process.
@@ -56,6 +60,27 @@ func processCPU(pid int) (time.Duration, error) {
 	user, err1 := strconv.ParseInt(fields[11], 10, 64) // utime: the 14th
 	system, err2 := strconv.ParseInt(fields[12], 10, 64)
 	return time.Duration(user+system) * clockTick, errors.Join(err1, err2)
+}
+
+// threadsCPU returns the CPU time of all threads that a process has, to the nanosecond.
+func threadsCPU(pid int) (time.Duration, error) {
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	sum := time.Duration(0)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		ns, err := strconv.ParseInt(strings.Fields(string(text) + " 0")[0], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: not understood: %q", path, text)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
 }
 
 // residentBytes returns how much memory a process has resident (VmRSS).
@@ -94,3 +119,97 @@ func median(values []float64) float64 {
 	}
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
+
+// machine watches what else runs here: figures from a busy machine are worth less.
+type machine struct {
+	start      time.Time
+	busy, ours time.Duration // until start
+}
+
+// watchMachine begins to watch.
+func watchMachine() (m machine, err error) {
+	m.start = time.Now()
+	m.busy, m.ours, err = cpuTimes()
+	return m, err
+}
+
+// others returns how many CPUs other processes have kept busy meanwhile. It must
+// be called when all children have ended and were waited for.
+func (m machine) others() (float64, error) {
+	busy, ours, err := cpuTimes()
+	if err != nil {
+		return 0, err
+	}
+	theirs := busy - m.busy - (ours - m.ours)
+	return max(0, theirs.Seconds()/time.Since(m.start).Seconds()), nil
+}
+
+// cpuTimes returns the time for which the CPUs of this machine have been busy,
+// and the part that this process and its ended children used.
+func cpuTimes() (busy, ours time.Duration, err error) {
+	own, err1 := ownCPU()
+	var children syscall.Rusage
+	err2 := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children)
+	text, err3 := os.ReadFile("/proc/stat")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return 0, 0, err
+	}
+	busy, err = busyTime(string(text))
+	return busy, own + time.Duration(children.Utime.Nano()+children.Stime.Nano()), err
+}
+
+// busyTime adds up user, nice, system, irq and softirq of the first line of
+// /proc/stat; see proc(5).
+func busyTime(stat string) (time.Duration, error) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 8 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("/proc/stat: not understood: %q", line)
+	}
+	var sum time.Duration
+	for _, i := range []int{1, 2, 3, 6, 7} {
+		ticks, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		sum += time.Duration(ticks) * clockTick
+	}
+	return sum, nil
+}
+
+// alarm is a sleep that is precise and costs no CPU. A Go timer is neither: in an
+// idle process one of 1 ms may ring at 2 ms, because epoll counts in milliseconds;
+// and a
+// goroutine that spins until then takes a CPU from what is measured.
+// A timerfd has the kernel end the wait at the right time.
+type alarm struct {
+	fd   int // file's: to ask the file for it would make its reads block a thread
+	file *os.File
+}
+
+// newAlarm needs a file descriptor until close.
+func newAlarm() (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("timerfd_create: %w", err)
+	}
+	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
+}
+
+// sleep waits for d, from one goroutine at a time; a nil alarm can sleep for 0 only.
+func (a *alarm) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}
+	err := unix.TimerfdSettime(a.fd, 0, &spec, nil)
+	if err == nil {
+		var rung [8]byte
+		_, err = a.file.Read(rung[:])
+	}
+	if err != nil { // of a timerfd that is open: cannot be, and figures would be wrong
+		panic(fmt.Sprintf("timerfd: %v", err))
+	}
+}
+
+func (a *alarm) close() { _ = a.file.Close() } // nothing to be written is in it

@@ -69,7 +69,7 @@ func (c *child) failed(err error) error {
 	return fmt.Errorf("%s: %w; its last words:\n\t%s", c.name, err, last)
 }
 
-// errEnded ends a poll at once: what it waits for cannot come any more.
+// errEnded ends a poll at once: the process that it waits for has ended.
 var errEnded = errors.New("it ended")
 
 // ready polls until answers returns nil, and fails early where the child ends.

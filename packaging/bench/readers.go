@@ -20,8 +20,8 @@ const (
 	// all come in when one leaves, to mix, so that somebody is always inside.
 	writerPause = 2 * readersHold
 	readersTTL  = 10 * time.Second
-	// writerPatience is how long a writer waits before he gives up: more than
-	// enough, unless readers starve him.
+	// writerPatience is how long a writer waits at most: more than enough, unless readers
+	// starve it.
 	writerPatience = 5 * time.Second
 	// readersLimit is how long after its end a slice of readers may hang.
 	readersLimit = 15 * time.Second

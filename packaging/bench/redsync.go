@@ -28,7 +28,7 @@ func openRedsyncGoRedis(_ context.Context, f *fleet) (contender, error) {
 	c := &redsyncContender{}
 	var pools []redsyncredis.Pool
 	for _, n := range f.nodes {
-		db := redis.NewClient(&redis.Options{Addr: n.Addr(), PoolSize: connectionsEach})
+		db := redis.NewClient(&redis.Options{Addr: n.address(), PoolSize: connectionsEach})
 		c.closers = append(c.closers, func() { db.Close() })
 		pools = append(pools, goredispool.NewPool(db))
 	}
@@ -51,12 +51,12 @@ func openRedsyncRueidis(_ context.Context, f *fleet) (contender, error) {
 	return c, nil
 }
 
-// rueidisClients connects to every node with rueidis as it comes, but for the
-// client-side cache, which locks have no use for.
+// rueidisClients connects to every node with rueidis and its defaults, without the
+// client-side cache, which locks do not need.
 func rueidisClients(nodes []*node) ([]rueidis.Client, error) {
 	var clients []rueidis.Client
 	for _, n := range nodes {
-		db, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{n.Addr()}, DisableCache: true})
+		db, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{n.address()}, DisableCache: true})
 		if err != nil {
 			for _, db := range clients {
 				db.Close()

@@ -23,6 +23,9 @@ type report struct {
 	Hosts      *hostsRow       `json:"hosts,omitempty"`
 	Readers    *readersRow     `json:"readers,omitempty"`
 
+	Network     *networkFigures `json:"network,omitempty"`
+	NetworkRows []networkRow    `json:"network_rows,omitempty"`
+
 	Targets []target `json:"targets"`
 }
 
@@ -47,6 +50,10 @@ type row struct {
 	RateRatio float64 `json:"rate_ratio"`
 	P50Ratio  float64 `json:"p50_ratio"`
 	CPURatio  float64 `json:"cpu_ratio"` // of clients and Redis together
+
+	// Against the binary of -before; 0 if it was not measured.
+	BeforeRateRatio float64 `json:"before_rate_ratio"`
+	BeforeP50Ratio  float64 `json:"before_p50_ratio"`
 
 	Failed  int    `json:"failed"`
 	Failure string `json:"failure,omitempty"` // the first of them
@@ -82,8 +89,23 @@ func perTenThousand(cost float64, n int) float64 { return cost / float64(max(n, 
 // addPairs makes rows of one scenario's series.
 func (r *report) addPairs(all []*series) {
 	for _, s := range all {
-		r.Rows = append(r.Rows, pairRow(s, baselineOf(all, s.hung)))
+		one := pairRow(s, baselineOf(all, s.hung))
+		if before := earlier(all, s); before != nil {
+			one.BeforeRateRatio, one.BeforeP50Ratio = s.ratioTo(before, sample.rate), s.ratioTo(before, sample.p50)
+		}
+		r.Rows = append(r.Rows, one)
 	}
+}
+
+// earlier returns what the binary of -before did in place of redlockd; nil if there is none.
+func earlier(all []*series, s *series) *series {
+	name := map[string]string{redlockdTags: beforeTags, redlockdConns: beforeConns}[s.contender]
+	for _, one := range all {
+		if one.contender == name && one.hung == s.hung {
+			return one
+		}
+	}
+	return nil
 }
 
 func baselineOf(all []*series, hung bool) *series {
@@ -237,6 +259,9 @@ func (r *report) fault() error {
 		fault(row.Contender, row.Scenario, row.Clashes)
 	}
 	for _, row := range r.Contention {
+		fault(row.Contender, row.Scenario, row.Clashes)
+	}
+	for _, row := range r.NetworkRows {
 		fault(row.Contender, row.Scenario, row.Clashes)
 	}
 	if r.Hosts != nil {

@@ -69,14 +69,14 @@ func TestRoundsWithoutBaseline(t *testing.T) {
 func TestTargets(t *testing.T) {
 	r := &report{
 		Rows: []row{
-			{Part: "distinct", Contender: redlockdTags, RateRatio: 6.49, P50: 1, P99: 9},
-			{Part: "distinct", Contender: redlockdConns, RateRatio: 4.5, P50: 1, P99: 9},
+			{Part: "distinct", Contender: redlockdTags, BeforeRateRatio: 0.96, P50: 1, P99: 9},
+			{Part: "distinct", Contender: redlockdConns, BeforeRateRatio: 0.97, P50: 1, P99: 9},
 			{Part: "distinct", Contender: redlockdConns, Hung: true, P50: 1.31, P99: 49.9},
-			{Part: "one", Contender: redlockdTags, P50Ratio: 0.8},
+			{Part: "one", Contender: redlockdTags, BeforeP50Ratio: 1.03},
 			{Part: "same", Contender: redlockdTags, P50: 100, P99: 200},
 			{Part: "same", Contender: redlockdTags, Hung: true, P50: 50, P99: 120},
 		},
-		Memory: &memory{Idle: 20_000_000, Conns: 10, PerConn: 16<<10 - 1},
+		Memory: &memory{Idle: 18_000_000, Conns: 10, PerConn: 16<<10 - 1},
 		Held:   []heldRow{{Contender: redlockdTags, Leases: 5, Lost: 1, Daemon: 0.2, PerLease: 2000}},
 	}
 	var verdicts []string
@@ -123,6 +123,14 @@ func TestOptions(t *testing.T) {
 	o, err := parseOptions([]string{"-quick", "-rounds", "7", "-only", "one,held"}, &out)
 	if err != nil || o.rounds != 7 || o.slice != 500*time.Millisecond || !o.wants("held") || o.wants("memory") {
 		t.Errorf("options %+v, %v", o, err)
+	}
+	if o, err = parseOptions([]string{"-rtt", "2ms"}, &out); err != nil || !o.wants(networkPart) || o.wants("one") {
+		t.Errorf("with a network: %+v, %v; want that part alone", o, err)
+	}
+	for _, args := range [][]string{{"-rtt", "2ms", "-only", "one"}, {"-only", networkPart}, {"-rtt", "1s"}, {"-rows", "work"}, {"-rtt", "2ms", "-rows", "none"}} {
+		if _, err := parseOptions(args, &out); err == nil {
+			t.Errorf("%q: no error", args)
+		}
 	}
 	_, err = parseOptions([]string{"-only", "two", "-rounds", "0", "-share", "2", "rest"}, &out)
 	if err == nil || len(strings.Split(err.Error(), "\n")) != 4 {

@@ -13,11 +13,14 @@ import (
 )
 
 // partNames are the words of -only, in the order in which the parts run.
-var partNames = []string{"one", "distinct", "same", "contended", "hosts", "readers", "foreign", "held", "memory"}
+var partNames = []string{"one", "distinct", "same", "contended", "hosts", "readers", "foreign", "held", "memory", networkPart}
 
 func isPart(name string) bool { return slices.Contains(partNames, name) }
 
 func (o options) wants(part string) bool {
+	if o.rtt > 0 || part == networkPart {
+		return o.rtt > 0 && part == networkPart
+	}
 	return len(o.only) == 0 || slices.Contains(o.only, part)
 }
 
@@ -63,7 +66,7 @@ func measureAll(ctx context.Context, o options, logs io.Writer) (*report, error)
 	}
 	defer env.close()
 	for _, part := range []func(context.Context, options, *environment, *report, io.Writer) error{
-		memoryPart, pairParts, contendedPart, hostsPart, readersPart, foreignPart, heldPart,
+		memoryPart, pairParts, contendedPart, hostsPart, readersPart, foreignPart, heldPart, networkedPart,
 	} {
 		if err := part(ctx, o, env, rep, logs); err != nil {
 			return rep, err

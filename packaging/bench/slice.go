@@ -18,6 +18,7 @@ type scenario struct {
 	title   string
 	workers int
 	shared  bool // all of them want the same name
+	repeat  bool // each of them wants its own name, again and again; else a fresh one each time
 	hold    time.Duration
 	think   time.Duration
 }
@@ -34,12 +35,13 @@ type slice struct {
 
 // pairs is what the workers of a slice did.
 type pairs struct {
-	latencies []time.Duration // of each pair, sorted
-	elapsed   time.Duration   // until the last pair was over
-	failed    int             // locks or unlocks that the contender answered with an error
-	failure   error           // one of them
-	clashes   int             // locks granted while somebody else had them
-	served    []int           // pairs of each worker
+	latencies []time.Duration   // of each pair, sorted
+	elapsed   time.Duration     // until the last pair was over
+	failed    int               // locks or unlocks that the contender answered with an error
+	failure   error             // one of them
+	clashes   int               // locks granted while somebody else had them
+	served    []int             // pairs of each worker
+	grants    [][]time.Duration // to each worker, since the slice's start
 
 	// All of these are sorted.
 	locks     []time.Duration // from asking for a lock to its grant
@@ -112,6 +114,7 @@ func collect(crew []worker, elapsed time.Duration) pairs {
 		p.handOvers = append(p.handOvers, w.handOvers...)
 		p.holds = append(p.holds, w.holds...)
 		p.served = append(p.served, len(w.latencies))
+		p.grants = append(p.grants, w.grants)
 		p.failed += w.failed
 		p.clashes += w.clashes
 		if p.failure == nil {
@@ -130,7 +133,7 @@ type place struct {
 	leftAt atomic.Int64 // when an unlock was last called, in ns since the slice's start
 }
 
-// worker takes and gives back locks, one after the other.
+// worker acquires and releases locks, one after the other.
 type worker struct {
 	slice  *slice
 	number int
@@ -142,6 +145,7 @@ type worker struct {
 
 	latencies []time.Duration
 	locks     []time.Duration
+	grants    []time.Duration
 	handOvers []time.Duration
 	holds     []time.Duration
 	failed    int
@@ -179,8 +183,11 @@ func (w *worker) work(ctx, lockCtx context.Context) {
 // name returns what to lock: a fresh name for each pair where names are
 // distinct, so that a key that an earlier pair left behind is in nobody's way.
 func (w *worker) name(n int) string {
-	if w.slice.shared {
+	switch {
+	case w.slice.shared:
 		return w.slice.mark
+	case w.slice.repeat:
+		return w.slice.mark + ":" + strconv.Itoa(w.number)
 	}
 	return w.slice.mark + ":" + strconv.Itoa(w.number) + ":" + strconv.Itoa(n)
 }
@@ -204,6 +211,7 @@ func (w *worker) pair(ctx, lockCtx context.Context, name string) error {
 // unlock that it came after, where it had been asked for before that.
 func (w *worker) granted(asked, now time.Duration) {
 	w.locks = append(w.locks, now-asked)
+	w.grants = append(w.grants, now)
 	if left := time.Duration(w.place.leftAt.Load()); left > asked {
 		w.handOvers = append(w.handOvers, now-left)
 	}

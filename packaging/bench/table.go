@@ -22,6 +22,7 @@ func (r *report) print(w io.Writer) {
 		r.printLosses(w)
 	}
 	r.printContention(w)
+	r.printNetwork(w)
 	if targets := targetsOf(r); len(targets) > 0 {
 		fmt.Fprint(w, "\nWhat it must reach\n\n")
 		targetTable(targets).print(w)

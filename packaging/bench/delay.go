@@ -1,0 +1,387 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// delayCommand is the first argument of this program where it is the network.
+const delayCommand = "network"
+
+// network is a process that forwards connections to the nodes. It holds back all bytes for
+// half a round trip in each direction, for all contenders alike.
+type network struct {
+	*child
+	networkFigures
+}
+
+// networkFigures are what the network was measured to do, with nobody else on it.
+type networkFigures struct {
+	Wanted float64 `json:"wanted_ms"`
+	P50    float64 `json:"round_trip_p50_ms"` // of a PING to a node and back
+	P99    float64 `json:"round_trip_p99_ms"`
+	Direct float64 `json:"direct_p50_ms"` // of a PING without the network
+	CPU    float64 `json:"cpu_us"`        // of the process, for a PING and its reply
+}
+
+// pings is how many round trips the network is measured with.
+const pings = 300
+
+// startNetwork puts a network between all contenders and the nodes. This program's own looks
+// at the nodes do not pass it. It measures first how long forwarding takes, and
+// makes the delay shorter by it.
+func startNetwork(ctx context.Context, dir string, rtt time.Duration, nodes []*node) (*network, error) {
+	rough, err := launchNetwork(dir, rtt/2, nodes)
+	if err != nil {
+		return nil, err
+	}
+	err = rough.measure(ctx, rtt, nodes[0])
+	rough.kill()
+	if err != nil {
+		return nil, err
+	}
+	excess := time.Duration((rough.P50 - milliseconds(rtt)) * float64(time.Millisecond))
+	n, err := launchNetwork(dir, max(0, (rtt-excess)/2), nodes)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.measure(ctx, rtt, nodes[0]); err != nil {
+		n.kill()
+		return nil, err
+	}
+	return n, nil
+}
+
+// launchNetwork starts the process, and has the nodes known by its addresses.
+func launchNetwork(dir string, oneWay time.Duration, nodes []*node) (*network, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	// It stands for the network, which is not slower where the CPUs are busy.
+	argv := []string{"nice", "-n", "-15", self, delayCommand, oneWay.String()}
+	for _, n := range nodes {
+		argv = append(argv, n.Addr())
+	}
+	c, err := startChild(dir, delayCommand, argv...)
+	if err != nil {
+		return nil, err
+	}
+	n := &network{child: c}
+	if err := n.ready(10*time.Second, func() error { return n.readAddresses(nodes) }); err != nil {
+		n.kill()
+		return nil, err
+	}
+	return n, nil
+}
+
+// readAddresses takes the addresses that the process has printed, in the order of the nodes.
+func (n *network) readAddresses(nodes []*node) error {
+	text, err := os.ReadFile(n.log)
+	if err != nil {
+		return err
+	}
+	var addresses []string
+	for line := range strings.Lines(string(text)) {
+		if _, address, ok := strings.Cut(strings.TrimSpace(line), addressMark); ok {
+			addresses = append(addresses, address)
+		}
+	}
+	if len(addresses) != len(nodes) {
+		return fmt.Errorf("%d of %d addresses", len(addresses), len(nodes))
+	}
+	for i, node := range nodes {
+		node.via = addresses[i]
+	}
+	return nil
+}
+
+// measure counts round trips to one node, through the network and without it.
+func (n *network) measure(ctx context.Context, rtt time.Duration, node *node) error {
+	direct, err := pingTimes(ctx, node.Addr())
+	if err != nil {
+		return err
+	}
+	before, err := threadsCPU(n.pid())
+	if err != nil {
+		return err
+	}
+	through, err := pingTimes(ctx, node.via)
+	if err != nil {
+		return err
+	}
+	after, err := threadsCPU(n.pid())
+	n.networkFigures = networkFigures{
+		Wanted: milliseconds(rtt), P50: milliseconds(quantile(through, 0.5)), P99: milliseconds(quantile(through, 0.99)),
+		Direct: milliseconds(quantile(direct, 0.5)), CPU: 1000 * milliseconds(after-before) / pings,
+	}
+	node.looks += 2 * pings
+	return err
+}
+
+// pingTimes returns how long PINGs took, sorted. The thread that waits for the replies sleeps
+// in the kernel: Go's poller would add to the time.
+func pingTimes(ctx context.Context, address string) ([]time.Duration, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	file, err := conn.(*net.TCPConn).File() // a blocking descriptor
+	conn.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if err := unix.SetsockoptTimeval(int(file.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+		return nil, err
+	}
+	times := make([]time.Duration, pings)
+	for i := range times {
+		start := time.Now()
+		if _, err := file.Write([]byte("PING\r\n")); err != nil {
+			return nil, err
+		}
+		var reply [16]byte
+		if n, err := file.Read(reply[:]); err != nil || string(reply[:n]) != "+PONG\r\n" {
+			return nil, fmt.Errorf("PING of %s: %q, %v", address, reply[:n], err)
+		}
+		times[i] = time.Since(start)
+	}
+	slices.Sort(times)
+	return times, nil
+}
+
+// addressMark precedes an address in the output of the process.
+const addressMark = "forwards at "
+
+// runNetwork is the process: arguments are the delay in one direction, and the addresses of
+// the nodes. It ends only by an error, or when it is killed.
+func runNetwork(args []string, stdout, stderr io.Writer) int {
+	fail := func(err error) int {
+		fmt.Fprintln(stderr, "bench network:", err)
+		return 1
+	}
+	if len(args) < 2 {
+		return fail(fmt.Errorf("want a delay and addresses, got %q", args))
+	}
+	oneWay, err := time.ParseDuration(args[0])
+	if err != nil {
+		return fail(err)
+	}
+	d, err := newDelay(oneWay)
+	if err != nil {
+		return fail(err)
+	}
+	for _, node := range args[1:] {
+		address, err := d.listen(node)
+		if err != nil {
+			return fail(err)
+		}
+		fmt.Fprintf(stdout, "%s%s\n", addressMark, address)
+	}
+	return fail(d.run())
+}
+
+// delay forwards all connections in one thread, without Go's scheduler, which takes longer for
+// a message than everything else. All bytes are in one queue: as the delay is constant, what
+// came first is due first.
+type delay struct {
+	oneWay    time.Duration
+	poll      int                        // epoll
+	timer     int                        // rings when the head of queue is due
+	listeners map[int]unix.SockaddrInet4 // of which node
+	conns     map[int]*side
+	queue     []parcel
+	armed     int64 // the due of the timer; 0: it is not set
+	buffer    []byte
+}
+
+// side is one end of a forwarded connection.
+type side struct {
+	fd    int
+	other *side
+	ended bool // nothing more is written to it
+}
+
+// parcel is bytes on their way to a side; without bytes, the end of what is sent.
+type parcel struct {
+	due  int64 // on CLOCK_MONOTONIC, ns
+	to   *side
+	data []byte
+}
+
+func newDelay(oneWay time.Duration) (*delay, error) {
+	d := &delay{oneWay: oneWay, listeners: map[int]unix.SockaddrInet4{}, conns: map[int]*side{}, buffer: make([]byte, 64<<10)}
+	var err error
+	if d.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll_create: %w", err)
+	}
+	if d.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("timerfd_create: %w", err)
+	}
+	return d, d.watch(d.timer)
+}
+
+func (d *delay) watch(fd int) error {
+	return unix.EpollCtl(d.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+// listen returns the address at which clients find a node.
+func (d *delay) listen(node string) (string, error) {
+	address, err := net.ResolveTCPAddr("tcp4", node)
+	if err != nil {
+		return "", err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	loopback := [4]byte{127, 0, 0, 1}
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback}), unix.Listen(fd, 1024), d.watch(fd)); err != nil {
+		return "", err
+	}
+	own, err := unix.Getsockname(fd)
+	if err != nil {
+		return "", err
+	}
+	d.listeners[fd] = unix.SockaddrInet4{Addr: [4]byte(address.IP.To4()), Port: address.Port}
+	return fmt.Sprintf("127.0.0.1:%d", own.(*unix.SockaddrInet4).Port), nil
+}
+
+// run forwards until something fails that is not a connection's.
+func (d *delay) run() error {
+	runtime.LockOSThread()
+	events := make([]unix.EpollEvent, 256)
+	for {
+		n, err := unix.EpollWait(d.poll, events, -1)
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("epoll_wait: %w", err)
+		}
+		for _, event := range events[:max(n, 0)] {
+			if err := d.handle(int(event.Fd)); err != nil {
+				return err
+			}
+		}
+		if err := d.deliver(); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *delay) handle(fd int) error {
+	if node, ok := d.listeners[fd]; ok {
+		return d.accept(fd, node)
+	}
+	if fd == d.timer {
+		var rung [8]byte
+		_, _ = unix.Read(fd, rung[:]) // that it rang is enough
+		d.armed = 0
+		return nil
+	}
+	from, ok := d.conns[fd]
+	if !ok {
+		return nil // it was closed since the event
+	}
+	n, err := unix.Read(fd, d.buffer)
+	switch {
+	case err == unix.EAGAIN || err == unix.EINTR:
+		return nil
+	case err != nil || n == 0:
+		delete(d.conns, fd)
+		if err := unix.EpollCtl(d.poll, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
+			return err
+		}
+		n = 0
+	}
+	now, err := monotonic()
+	d.queue = append(d.queue, parcel{due: now + int64(d.oneWay), to: from.other, data: slices.Clone(d.buffer[:n])})
+	return err
+}
+
+// accept connects a client with a node. A node that is not there ends the client's connection.
+func (d *delay) accept(listener int, node unix.SockaddrInet4) error {
+	client, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	if err != nil {
+		return nil // the client is gone
+	}
+	server, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(server, &node); err != nil {
+		return errors.Join(unix.Close(server), unix.Close(client))
+	}
+	here, there := &side{fd: client}, &side{fd: server}
+	here.other, there.other = there, here
+	for _, s := range []*side{here, there} {
+		d.conns[s.fd] = s
+		err := errors.Join(unix.SetNonblock(s.fd, true), unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), d.watch(s.fd))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliver passes on what is due, and sets the timer for the rest.
+func (d *delay) deliver() error {
+	now, err := monotonic()
+	done := 0
+	for done < len(d.queue) && d.queue[done].due <= now {
+		d.queue[done].deliver()
+		done++
+	}
+	if done > 0 {
+		d.queue = slices.Delete(d.queue, 0, done)
+	}
+	if err != nil || len(d.queue) == 0 || d.armed == d.queue[0].due {
+		return err
+	}
+	d.armed = d.queue[0].due
+	return unix.TimerfdSettime(d.timer, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(d.armed)}, nil)
+}
+
+// deliver writes the bytes. An error means that the receiver is gone: nobody misses them.
+func (p parcel) deliver() {
+	if len(p.data) == 0 {
+		p.to.end()
+		return
+	}
+	for rest := p.data; len(rest) > 0; {
+		n, err := unix.Write(p.to.fd, rest)
+		switch {
+		case err == nil:
+			rest = rest[n:]
+		case err == unix.EAGAIN: // everybody waits for it, as for a link that is full
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(p.to.fd), Events: unix.POLLOUT}}, 1000)
+		case err != unix.EINTR:
+			return
+		}
+	}
+}
+
+// end passes on that the other side sends no more. After the second end both are closed.
+func (s *side) end() {
+	s.ended = true
+	_ = unix.Shutdown(s.fd, unix.SHUT_WR) // fails only if it is gone
+	if s.other.ended {
+		_, _ = unix.Close(s.fd), unix.Close(s.other.fd)
+	}
+}
+
+func monotonic() (int64, error) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	return now.Nano(), err
+}
