@@ -18,8 +18,9 @@ import (
 
 const (
 	leaseTTL     = 2 * time.Second
+	shortTTL     = time.Second      // of most leases
 	answerWait   = 20 * time.Second // longer than any request may take: then the client redials
-	nameLifetime = 20 * time.Second // locks get new names after so long, which keeps each history short
+	nameLifetime = 10 * time.Second // locks get new names after so long, which keeps each history short
 )
 
 // A worker takes and releases locks, one after the other, until the run is over.
@@ -28,13 +29,15 @@ type worker struct {
 	random *rand.Rand
 	open   func() (locker, error)
 	names  int // how many locks of each mode there are
+	host   int // the number of its daemon
+	hosts  int // how many daemons there are
 }
 
 // A locker is a connection to a lock service. Every method blocks until it is answered.
 type locker interface {
 	// lock returns a hold, nil if the lock was not granted, or an error if the
 	// connection is of no use any more.
-	lock(names []string, m mode, wait time.Duration) (*hold, error)
+	lock(names []string, m mode, wait, ttl time.Duration) (*hold, error)
 	// keep waits until the instant, confirms the hold meanwhile if it can, and returns
 	// early if the hold was lost.
 	keep(h *hold, until instant) error
@@ -87,7 +90,7 @@ func (w *worker) run(stop <-chan struct{}) {
 // once takes one lock, holds it for a random time and releases it.
 func (w *worker) once(connection locker) error {
 	names, m := w.choose()
-	h, err := connection.lock(names, m, time.Duration(w.random.IntN(3000))*time.Millisecond)
+	h, err := connection.lock(names, m, time.Duration(w.random.IntN(3000))*time.Millisecond, w.ttl())
 	if err != nil {
 		return err
 	}
@@ -99,8 +102,7 @@ func (w *worker) once(connection locker) error {
 	err = connection.keep(h, now()+w.duration())
 	released := h.Ended == 0
 	if released {
-		h.Ended = now() // before the first byte of the release
-		h.Free, h.Reason = h.Ended, "released"
+		h.Ended, h.Reason = now(), "released" // before the first byte of the release
 	}
 	w.out.print(h) // before the release: this process may be killed in the middle of it
 	if released && err == nil {
@@ -109,22 +111,32 @@ func (w *worker) once(connection locker) error {
 	return err
 }
 
-// choose picks a lock. Their names change with time.
+// choose picks a lock. Their names change with time, those of different kinds at
+// different times.
 func (w *worker) choose() ([]string, mode) {
-	name := func(kind string) string {
-		return fmt.Sprintf("%s%d-%d", kind, w.random.IntN(w.names), now()/nameLifetime)
+	at := now()
+	name := func(kind rune, number int) string {
+		return fmt.Sprintf("%c%d-%d", kind, number, (at+instant(kind)*nameLifetime/7)/nameLifetime)
 	}
-	switch n := w.random.IntN(10); {
-	case n < 6:
-		return []string{name("x")}, exclusive
-	case n < 7:
-		return []string{name("r")}, shared
-	case n < 8:
-		return []string{name("r")}, exclusive
-	case n < 9:
-		return []string{name("s")}, slots
+	one := func(kind rune) string { return name(kind, w.random.IntN(w.names)) }
+	switch n := w.random.IntN(100); {
+	case n < 60: // mostly clients of one daemon wait for it, which hands it over among them
+		host := w.host
+		if w.random.IntN(25) == 0 {
+			host = w.random.IntN(w.hosts)
+		}
+		perHost := (w.names + 3) / 4
+		return []string{name('h', host*perHost+w.random.IntN(perHost))}, exclusive
+	case n < 80:
+		return []string{one('x')}, exclusive
+	case n < 84:
+		return []string{one('r')}, shared
+	case n < 88:
+		return []string{one('r')}, exclusive
+	case n < 94:
+		return []string{one('s')}, slots
 	default:
-		first, second := name("x"), name("x")
+		first, second := one('x'), one('x')
 		if first == second {
 			return []string{first}, exclusive
 		}
@@ -132,16 +144,27 @@ func (w *worker) choose() ([]string, mode) {
 	}
 }
 
-// duration is how long a lock is held: mostly some milliseconds, sometimes longer than its ttl.
+// duration is how long a lock is held: mostly less than a millisecond, and sometimes
+// longer than its ttl.
 func (w *worker) duration() time.Duration {
-	switch n := w.random.IntN(100); {
-	case n < 80:
-		return time.Duration(w.random.IntN(10_000)) * time.Microsecond
-	case n < 97:
-		return time.Duration(w.random.IntN(200)) * time.Millisecond
-	default:
-		return time.Duration(w.random.IntN(5000)) * time.Millisecond
+	most := time.Millisecond
+	switch n := w.random.IntN(1000); {
+	case n < 8:
+		most = 4 * time.Second
+	case n < 50:
+		most = 200 * time.Millisecond
+	case n < 150:
+		most = 20 * time.Millisecond
 	}
+	return time.Duration(w.random.Int64N(int64(most)))
+}
+
+// ttl returns the ttl of the next request.
+func (w *worker) ttl() time.Duration {
+	if w.random.IntN(5) == 0 {
+		return leaseTTL
+	}
+	return shortTTL
 }
 
 func (w *worker) pause(most time.Duration) { <-time.After(time.Duration(w.random.Int64N(int64(most)))) }
@@ -202,7 +225,7 @@ func (s *session) ask(lost func(line string), format string, args ...any) (strin
 	}
 }
 
-func (s *session) lock(names []string, m mode, wait time.Duration) (*hold, error) {
+func (s *session) lock(names []string, m mode, wait, ttl time.Duration) (*hold, error) {
 	options := ""
 	switch m {
 	case shared:
@@ -211,7 +234,7 @@ func (s *session) lock(names []string, m mode, wait time.Duration) (*hold, error
 		options = fmt.Sprintf(" slots=%d", slotCount)
 	}
 	h := &hold{Names: names, Mode: m, Asked: now()}
-	answer, err := s.ask(nil, "LOCK %s wait=%d ttl=%d%s", strings.Join(names, ","), wait.Milliseconds(), leaseTTL.Milliseconds(), options)
+	answer, err := s.ask(nil, "LOCK %s wait=%d ttl=%d%s", strings.Join(names, ","), wait.Milliseconds(), ttl.Milliseconds(), options)
 	if err != nil || !strings.HasPrefix(answer, "OK ") {
 		return nil, err
 	}
@@ -222,11 +245,11 @@ func (s *session) lock(names []string, m mode, wait time.Duration) (*hold, error
 	return h, nil
 }
 
-// keep asks for the deadline every fifth of the ttl, as a client would that holds for long.
+// keep asks for the deadline every fifth of a ttl, as a client would that holds for long.
 func (s *session) keep(h *hold, until instant) error {
 	end := time.After(until - now())
 	for {
-		again := time.After(leaseTTL / 5)
+		again := time.After(shortTTL / 5)
 		select {
 		case <-end:
 			return nil
@@ -257,15 +280,13 @@ func (s *session) keep(h *hold, until instant) error {
 func (s *session) outlast(h *hold, until instant, err error) error {
 	if err != nil && h.Ended == 0 {
 		<-time.After(min(until, h.Until) - now())
-		h.Ended = now()
-		h.Free, h.Reason = h.Until, "connection ended"
+		h.Ended, h.Reason = now(), "connection ended"
 	}
 	return err
 }
 
 func lost(h *hold) {
-	h.Ended = now()
-	h.Free, h.Reason = h.Until, "lost"
+	h.Ended, h.Reason = now(), "lost"
 }
 
 func (s *session) unlock(h *hold) error {
@@ -301,7 +322,7 @@ func clientMain(args clientArgs) int {
 	stop := make(chan struct{})
 	var workers sync.WaitGroup
 	for i := range args.Workers {
-		w := &worker{out: out, open: open, names: args.Names, random: rand.New(rand.NewPCG(args.Seed, uint64(i)))}
+		w := &worker{out: out, open: open, names: args.Names, host: args.Host, hosts: args.Hosts, random: rand.New(rand.NewPCG(args.Seed, uint64(i)))}
 		workers.Go(func() { w.run(stop) }) // waited for below; ends with stop
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // the nemesis closes it at the end of the run
@@ -317,6 +338,8 @@ type clientArgs struct {
 	Nodes     []string // addresses, for a contender without a daemon
 	Workers   int
 	Names     int
+	Host      int // the number of its daemon
+	Hosts     int // how many daemons there are
 	Seed      uint64
 }
 

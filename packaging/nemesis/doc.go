@@ -4,6 +4,7 @@
 // schedule, records what the clients were told, and checks that history:
 //
 //	go run . -for 1h                  three daemons, five nodes, every kind of fault
+//	go run . -for 1h -grants 1000000 -faults 10000 -page figures.md     until there are so many
 //	go run . -for 1m -admit           nodes vote again at once: violations are expected
 //	go run . -for 1m -contender redsync     the same faults against redsync: likewise
 //	go run . -h                       all flags

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,9 +22,7 @@ type faultKind struct {
 	// losesVotes: a node may have forgotten locks. Such faults are kept apart, so that
 	// nodes leave the quarantine now and then.
 	losesVotes bool
-	// alone: nothing else is broken meanwhile.
-	alone bool
-	apply func(*injector, int) (effect int, err error)
+	apply      func(*injector, int) (effect int, err error)
 }
 
 // A target is what a fault breaks: at any time a fault has it for itself.
@@ -36,20 +35,21 @@ const (
 )
 
 var faultKinds = []faultKind{
-	{name: "node killed, restarted empty or with its data", weight: 3, target: aNode, losesVotes: true, apply: (*injector).killNode},
-	{name: "node flushed", weight: 2, target: aNode, losesVotes: true, apply: (*injector).flushNode},
-	{name: "node stopped", weight: 14, target: aNode, apply: (*injector).stopNode},
-	{name: "node's scripts flushed", weight: 8, target: aNode, apply: (*injector).flushScripts},
-	{name: "node's clock stepped", weight: 1, target: aNode, losesVotes: true, alone: true, apply: (*injector).stepClock},
-	{name: "network cut", weight: 8, target: aNode, apply: (*injector).cutBoth},
-	{name: "network cut towards the node", weight: 8, target: aNode, apply: (*injector).cutRequests},
-	{name: "network cut towards the daemon", weight: 8, target: aNode, apply: (*injector).cutReplies},
-	{name: "daemon killed", weight: 6, target: aDaemon, apply: (*injector).killDaemon},
-	{name: "daemon restarted", weight: 5, target: aDaemon, apply: (*injector).restartDaemon},
-	{name: "daemon stopped", weight: 10, target: aDaemon, apply: (*injector).stopDaemon},
-	{name: "disk of the daemon's state file full", weight: 4, target: aDaemon, apply: (*injector).fillDisk},
-	{name: "client killed", weight: 12, target: aClient, apply: (*injector).killClient},
-	{name: "client stopped", weight: 11, target: aClient, apply: (*injector).stopClient},
+	{name: "node killed, restarted empty or with its data", weight: 12, target: aNode, losesVotes: true, apply: (*injector).killNode},
+	{name: "node flushed", weight: 12, target: aNode, losesVotes: true, apply: (*injector).flushNode},
+	{name: "node's clock stepped", weight: 3, target: aNode, losesVotes: true, apply: (*injector).stepClock},
+	{name: "node stopped", weight: 40, target: aNode, apply: (*injector).stopNode},
+	{name: "node's scripts flushed", weight: 30, target: aNode, apply: (*injector).flushScripts},
+	{name: "network cut", weight: 35, target: aNode, apply: (*injector).cutBoth},
+	{name: "network cut towards the node", weight: 35, target: aNode, apply: (*injector).cutRequests},
+	{name: "network cut towards the daemon", weight: 35, target: aNode, apply: (*injector).cutReplies},
+	{name: "daemon killed", weight: 15, target: aDaemon, apply: (*injector).killDaemon},
+	{name: "daemon restarted", weight: 15, target: aDaemon, apply: (*injector).restartDaemon},
+	{name: "daemon stopped", weight: 20, target: aDaemon, apply: (*injector).stopDaemon},
+	{name: "disk of the daemon's state file full", weight: 10, target: aDaemon, apply: (*injector).fillDisk},
+	{name: "lock taken by FORCE", weight: 15, target: aDaemon, apply: (*injector).forceLock},
+	{name: "client killed", weight: 60, target: aClient, apply: (*injector).killClient},
+	{name: "client stopped", weight: 60, target: aClient, apply: (*injector).stopClient},
 }
 
 // possible says whether the fault can be made in this world.
@@ -73,9 +73,15 @@ type injector struct {
 	done   <-chan struct{} // closed at the end of the run: faults are mended early
 }
 
-// last waits for a random time, at most so long, and at least a tenth of it.
+// shortest is how long a fault lasts at least: a call to a node times out meanwhile.
+const shortest = nodeTimeout * 3 / 2
+
+// last waits for a random time: mostly below 0.4 s, one time in eight up to most.
 func (f *injector) last(most time.Duration) {
-	f.wait(most/10 + time.Duration(f.random.Int64N(int64(most-most/10))))
+	if f.random.IntN(8) > 0 {
+		most = min(most, 400*time.Millisecond)
+	}
+	f.wait(shortest + time.Duration(f.random.Int64N(int64(most-shortest))))
 }
 
 func (f *injector) wait(d time.Duration) {
@@ -91,11 +97,18 @@ func (f *injector) redis(number int) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: f.world.nodes[number].Addr(), MaxRetries: -1})
 }
 
+// killNode counts the keys that the node had.
 func (f *injector) killNode(number int) (int, error) {
 	n := f.world.nodes[number]
+	db := f.redis(number)
+	defer db.Close()
+	keys, err := db.DBSize(context.Background()).Result()
+	if err != nil {
+		return 0, err
+	}
 	n.Kill()
 	f.last(time.Second)
-	return 1, n.Restart()
+	return int(keys), n.Restart()
 }
 
 // flushNode counts the keys that were lost.
@@ -132,28 +145,39 @@ func (f *injector) stopNode(number int) (int, error) {
 }
 
 // stepClock steps the wall clock of a node by up to 90 s, and counts only if TIME shows it.
-// It stays so until the next step. Meanwhile nothing else is broken: a lock that a quorum
-// lets go because of clocks is not covered by any promise.
+// It stays so until the next step. A step forward makes the node's keys expire early, which
+// no promise covers: the locks that are held then are excused.
 func (f *injector) stepClock(number int) (int, error) {
+	n := f.world.nodes[number]
 	step := time.Duration(f.random.IntN(90_000)+500) * time.Millisecond
 	if f.random.IntN(2) == 0 {
 		step = -step
 	}
 	db := f.redis(number)
 	defer db.Close()
-	if err := f.world.nodes[number].SetClock(step); err != nil {
+	from := now()
+	if err := n.SetClock(step); err != nil {
 		return 0, err
 	}
 	shown, err := db.Time(context.Background()).Result()
 	if err != nil {
 		return 0, err
 	}
-	f.wait(maxTTL + 2*time.Second) // until it may vote again
-	if ahead := time.Until(shown); ahead.Abs() < step.Abs()/2 {
+	off := time.Until(shown) - step
+	if step > n.ahead {
+		f.world.excuse(excuse{from: from, to: now() + passWindow})
+	}
+	n.ahead = step
+	f.wait(maxTTL + time.Second) // until it may vote again
+	if off.Abs() > 400*time.Millisecond {
 		return 0, nil
 	}
 	return 1, nil
 }
+
+// passWindow is longer than a daemon may hand a lock over among its clients without a node
+// that confirms it.
+const passWindow = 100 * time.Millisecond
 
 func (f *injector) cutBoth(number int) (int, error)     { return f.cut(number, requests|replies) }
 func (f *injector) cutRequests(number int) (int, error) { return f.cut(number, requests) }
@@ -172,26 +196,54 @@ func (f *injector) cut(number int, d direction) (int, error) {
 
 // --- daemons
 
+// killDaemon counts the locks that the daemon's clients held, as do the next two.
 func (f *injector) killDaemon(number int) (int, error) {
 	d := f.world.daemons[number]
+	held := f.world.heldThrough(d)
 	d.kill()
 	f.last(500 * time.Millisecond)
-	return 1, d.start()
+	return held, d.start()
 }
 
 func (f *injector) restartDaemon(number int) (int, error) {
 	d := f.world.daemons[number]
+	held := f.world.heldThrough(d)
 	d.terminate()
-	return 1, d.start()
+	return held, d.start()
 }
 
 func (f *injector) stopDaemon(number int) (int, error) {
 	d := f.world.daemons[number]
+	held := f.world.heldThrough(d)
 	if err := d.process.Process.Signal(syscall.SIGSTOP); err != nil {
 		return 0, err
 	}
 	f.last(3 * time.Second)
-	return 1, d.process.Process.Signal(syscall.SIGCONT)
+	return held, d.process.Process.Signal(syscall.SIGCONT)
+}
+
+// lateForce is how long calls of a FORCE that was not confirmed may be under way.
+const lateForce = 10 * time.Second
+
+// forceLock takes away a lock that a client holds, and counts its holders. They may go on
+// until they are told: they are excused.
+func (f *injector) forceLock(number int) (int, error) {
+	name := f.world.heldName()
+	if name == "" {
+		return 0, nil
+	}
+	from := now()
+	answer, err := f.world.daemons[number].ask("FORCE " + name)
+	done, late := strings.HasPrefix(answer, "OK "), passWindow
+	if err != nil || !done {
+		late = lateForce
+	}
+	f.world.excuse(excuse{name: name, from: from, to: now() + late})
+	if !done {
+		return 0, nil // without a quorum, for example
+	}
+	holders, err := strconv.Atoi(field(answer, "n"))
+	return holders, err
 }
 
 // fillDisk leaves no byte for the state file for a while.
@@ -218,17 +270,19 @@ func (f *injector) fillDisk(number int) (int, error) {
 
 // --- clients
 
+// killClient counts the locks that the process held, as does stopClient.
 func (f *injector) killClient(number int) (int, error) {
 	c := f.world.clients[number]
-	c.kill()
-	return 1, c.start()
+	held := c.kill()
+	return held, c.start()
 }
 
 func (f *injector) stopClient(number int) (int, error) {
 	c := f.world.clients[number]
+	held := f.world.heldBy(c)
 	if err := c.process.Process.Signal(syscall.SIGSTOP); err != nil {
 		return 0, err
 	}
 	f.last(4 * time.Second)
-	return 1, c.process.Process.Signal(syscall.SIGCONT)
+	return held, c.process.Process.Signal(syscall.SIGCONT)
 }

@@ -47,11 +47,8 @@ type hold struct {
 	Granted instant `json:"granted"` // after the answer was read
 	// Until is the deadline that the client knew last. It held the lock until then,
 	// or until Ended if that was earlier.
-	Until instant `json:"until"`
-	Ended instant `json:"ended"` // before the release was sent, or the loss was read; 0: not yet
-	// Free is the earliest instant from which others may have the lock: Ended for a
-	// release, Until for a loss.
-	Free   instant `json:"free"`
+	Until  instant `json:"until"`
+	Ended  instant `json:"ended"`            // before the release was sent, or the loss was read; 0: not yet
 	Reason string  `json:"reason,omitempty"` // why it ended
 
 	mutex *redsync.Mutex // of the contender redsync, in its own process
@@ -74,9 +71,22 @@ func (h *hold) line() []byte {
 	return append(text, '\n')
 }
 
-// A history is all holds of one run.
+// idleNames is how long a lock is not mentioned before its history is complete: longer
+// than names live, and than a request, a hold and the faults of its client take together.
+const idleNames = 60 * time.Second
+
+// A history is the holds of one run. It forgets a lock after its check, so that a run may
+// be of any length.
 type history struct {
 	holds map[holdKey]*hold
+	names map[string]*nameHistory
+	open  map[int]int // by client: its holds that have not ended
+	// excused are the times at which locks may have been taken from their holders.
+	excused []excuse
+
+	grants  map[mode]int
+	reasons map[string]int // of the holds that have ended
+	tooLate int            // lines about locks that were forgotten before
 }
 
 type holdKey struct {
@@ -84,23 +94,140 @@ type holdKey struct {
 	id     int64
 }
 
-func newHistory() *history { return &history{holds: map[holdKey]*hold{}} }
+// A nameHistory is all holds of one lock.
+type nameHistory struct {
+	holds   []*hold
+	keys    []holdKey
+	changed instant // when the last line about it was read
+	live    instant // when checkLive has looked at it
+}
+
+// An excuse is an interval in which a lock may have been taken from its holder outside the
+// promises: an operator's FORCE, or a clock that jumped. Grants that were requested before
+// its end exclude others only up to its start. After FORCE their fencing tokens must be in
+// order all the same; after a clock jumped they must at least be unique.
+type excuse struct {
+	name     string // empty: every lock
+	from, to instant
+}
+
+func newHistory() *history {
+	return &history{holds: map[holdKey]*hold{}, names: map[string]*nameHistory{}, open: map[int]int{}, grants: map[mode]int{}, reasons: map[string]int{}}
+}
 
 // add records a line of a client. A later line of the same hold replaces it.
-func (h *history) add(client int, line []byte) error {
-	var one hold
-	if err := json.Unmarshal(line, &one); err != nil {
+func (h *history) add(client int, line []byte, at instant) error {
+	one := &hold{}
+	if err := json.Unmarshal(line, one); err != nil {
 		return err
 	}
-	h.holds[holdKey{client, one.ID}] = &one
+	key := holdKey{client, one.ID}
+	known := h.holds[key]
+	if known == nil && one.Ended != 0 {
+		h.tooLate++
+		return nil
+	}
+	if known == nil {
+		known = one
+		h.holds[key] = one
+		h.grants[one.Mode]++
+		h.open[client]++
+		for _, name := range one.Names {
+			if h.names[name] == nil {
+				h.names[name] = &nameHistory{}
+			}
+			of := h.names[name]
+			of.holds, of.keys = append(of.holds, one), append(of.keys, key)
+		}
+	} else {
+		*known = *one
+		h.ended(client, known)
+	}
+	for _, name := range known.Names {
+		if of := h.names[name]; of != nil {
+			of.changed = at
+		}
+	}
 	return nil
 }
 
-// clientDied ends all holds of a client process that was killed at the instant.
-func (h *history) clientDied(client int, at instant) {
+func (h *history) ended(client int, one *hold) {
+	h.open[client]--
+	h.reasons[one.Reason]++
+}
+
+// clientDied ends all holds of a client process that was killed at the instant, and
+// returns how many these were.
+func (h *history) clientDied(client int, at instant) (ended int) {
 	for key, one := range h.holds {
 		if key.client == client && one.Ended == 0 {
-			one.Ended, one.Free, one.Reason = at, at, "client killed"
+			one.Ended, one.Reason = at, "client killed"
+			h.ended(client, one)
+			ended++
 		}
 	}
+	delete(h.open, client)
+	return ended
+}
+
+// heldName returns a lock that a client holds now, or "". Which one is left to chance.
+func (h *history) heldName() string {
+	for _, one := range h.holds {
+		if one.Ended == 0 && one.Mode == exclusive && one.Until > now() {
+			return one.Names[0]
+		}
+	}
+	return ""
+}
+
+func (h *history) excuse(one excuse) { h.excused = append(h.excused, one) }
+
+// A completeHistory is all that is to be known of a lock.
+type completeHistory struct {
+	name    string
+	holds   []*hold
+	excused []excuse
+}
+
+// takeIdle forgets the locks that nobody uses any more at the instant, and returns them to
+// be checked.
+func (h *history) takeIdle(at instant) (idle []completeHistory) {
+	for name, of := range h.names {
+		if at-of.changed < idleNames {
+			continue
+		}
+		idle = append(idle, completeHistory{name, of.holds, h.excused})
+		delete(h.names, name)
+		for _, key := range of.keys {
+			delete(h.holds, key)
+		}
+	}
+	return idle
+}
+
+// checkAll checks complete histories.
+func checkAll(histories []completeHistory) (found []violation) {
+	for _, one := range histories {
+		found = append(found, check(one.name, one.holds, one.excused)...)
+	}
+	return found
+}
+
+// checkLive looks for violations of exclusion and of tokens that can be seen already.
+func (h *history) checkLive() []violation {
+	var found []violation
+	for name, of := range h.names {
+		if of.live < of.changed {
+			of.live = of.changed
+			found = append(found, checkFast(name, of.holds, h.excused)...)
+		}
+	}
+	return found
+}
+
+func (h *history) totalGrants() (total int) {
+	for _, n := range h.grants {
+		total += n
+	}
+	return total
 }

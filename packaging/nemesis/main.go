@@ -32,9 +32,12 @@ type options struct {
 	workers   int
 	names     int
 	gap       time.Duration
+	grants    int
+	atLeast   int // faults that changed something
 	contender string
 	binary    string
 	only      string
+	page      string
 	admit     bool
 	until     bool
 	keep      bool
@@ -69,12 +72,18 @@ func start(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	r, err := runOnce(ctx, *o)
+	r, err := runOnce(ctx, *o, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "nemesis:", err)
 		return exitUnavailable
 	}
 	r.print(stdout)
+	if o.page != "" {
+		if err := r.writePage(o.page); err != nil {
+			fmt.Fprintln(stderr, "nemesis:", err)
+			return exitUnavailable
+		}
+	}
 	if len(r.violations) > 0 {
 		return exitViolation
 	}
@@ -89,16 +98,19 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.Uint64Var(&o.seed, "seed", 1, "decides which faults are made, and in which order")
 	flags.IntVar(&o.nodes, "nodes", 5, "redis-servers")
 	flags.IntVar(&o.daemons, "daemons", 3, "daemons, each a host of its own")
-	flags.IntVar(&o.clients, "clients", 6, "client processes")
-	flags.IntVar(&o.workers, "workers", 4, "workers of each client process")
-	flags.IntVar(&o.names, "names", 4, "locks of each kind at any time")
-	flags.DurationVar(&o.gap, "gap", 150*time.Millisecond, "mean time between two faults")
+	flags.IntVar(&o.clients, "clients", 9, "client processes")
+	flags.IntVar(&o.workers, "workers", 20, "workers of each client process")
+	flags.IntVar(&o.names, "names", 24, "locks of each kind at any time")
+	flags.DurationVar(&o.gap, "gap", 90*time.Millisecond, "mean time between two faults")
+	flags.IntVar(&o.grants, "grants", 0, "end the run early, when there were so many grants and -faults; 0: do not")
+	flags.IntVar(&o.atLeast, "faults", 0, "faults that changed something, for -grants")
 	flags.StringVar(&o.contender, "contender", "redlockd", "what is tested: redlockd, or redsync over the same nodes")
 	flags.StringVar(&o.binary, "redlockd", "", "the daemon's program (default: built from this checkout)")
 	flags.StringVar(&o.only, "only", "", "make only faults whose name contains this")
+	flags.StringVar(&o.page, "page", "", "also write the figures to this file, as Markdown")
 	flags.BoolVar(&o.admit, "admit", false, "an operator ADMITs every node at once, which redlockd warns of: no quarantine")
 	flags.BoolVar(&o.until, "until-violation", false, "end the run with the first violation")
-	flags.BoolVar(&o.keep, "keep", false, "keep the logs of nodes and daemons")
+	flags.BoolVar(&o.keep, "keep", false, "keep the logs of nodes, daemons and faults (after a violation they are kept in any case)")
 	flags.BoolVar(&o.inside, "inside", false, "namespaces are there already (set by the nemesis itself)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -142,7 +154,7 @@ func isolate(args []string, stdout, stderr io.Writer) int {
 }
 
 // runOnce makes one run and checks what came of it.
-func runOnce(ctx context.Context, o options) (*report, error) {
+func runOnce(ctx context.Context, o options, stderr io.Writer) (*report, error) {
 	w, err := newWorld(ctx, o)
 	if w != nil {
 		defer w.close()
@@ -160,13 +172,12 @@ func runOnce(ctx context.Context, o options) (*report, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if o.until {
-		beside.Go(func() { w.watch(stop, cancel) })
-	}
 	s := newSchedule(w)
 	if len(s.kinds) == 0 {
 		return nil, fmt.Errorf("no kind of fault that can be made here has %q in its name", o.only)
 	}
+	v := &verdict{world: w, schedule: s, out: stderr}
+	beside.Go(func() { v.watch(stop, cancel) })
 	beside.Go(func() {
 		select {
 		case <-time.After(o.duration):
@@ -175,17 +186,25 @@ func runOnce(ctx context.Context, o options) (*report, error) {
 		close(stop)
 	})
 	err = s.run(stop)
+	if died := w.ended(); died != nil {
+		return nil, fmt.Errorf("after %v: %w", time.Since(started).Round(time.Second), died)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("after %v: %w", time.Since(started).Round(time.Second), err)
 	}
 	beside.Wait()
+	w.finishClients()
 	for _, c := range w.clients {
-		c.finish()
 		if c.fault != nil {
 			return nil, c.fault
 		}
 	}
-	return &report{options: o, took: time.Since(started), faults: s.counts, holds: w.history.holds, violations: check(w.history)}, nil
+	took := time.Since(started)
+	if err := v.finish(); err != nil {
+		return nil, err
+	}
+	return &report{options: o, server: serverVersion(w.nodes[0]), took: took, checking: time.Since(started) - took, faults: s.counts,
+		history: w.history, locks: v.locks, violations: v.violations, dir: w.dir}, nil
 }
 
 // admitAlways is the operator who ends every quarantine at once.
@@ -196,23 +215,6 @@ func admitAlways(d *daemon, stop <-chan struct{}) {
 		case <-stop:
 			return
 		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-// watch checks the history every second, and ends the run with the first violation.
-func (w *world) watch(stop <-chan struct{}, end func()) {
-	for {
-		select {
-		case <-stop:
-			return
-		case <-time.After(time.Second):
-		}
-		w.mu.Lock()
-		found := check(w.history)
-		w.mu.Unlock()
-		if len(found) > 0 {
-			end()
 		}
 	}
 }

@@ -42,14 +42,14 @@ func (f *redsyncFleet) close() {
 	}
 }
 
-func (f *redsyncFleet) lock(names []string, m mode, wait time.Duration) (*hold, error) {
+func (f *redsyncFleet) lock(names []string, m mode, wait, ttl time.Duration) (*hold, error) {
 	if m != exclusive || len(names) > 1 {
 		names, m = names[:1], exclusive // it has neither
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), max(wait, time.Millisecond))
 	defer cancel()
 	h := &hold{Names: names, Mode: m, Asked: now()}
-	mutex := f.sync.NewMutex(names[0], redsync.WithExpiry(leaseTTL), redsync.WithTries(1000))
+	mutex := f.sync.NewMutex(names[0], redsync.WithExpiry(ttl), redsync.WithTries(1000))
 	if mutex.LockContext(ctx) != nil {
 		return nil, nil
 	}

@@ -1,21 +1,29 @@
 package main
 
 import (
-	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A report is what one run found.
 type report struct {
 	options    options
+	server     string // its name and version
 	took       time.Duration
+	checking   time.Duration // after the run
 	faults     map[string]*faultCount
-	holds      map[holdKey]*hold
+	history    *history
+	locks      int
 	violations []violation
+	dir        string // where the files of a violation are
 }
 
 func (r *report) effectiveFaults() (total int) {
@@ -29,26 +37,29 @@ func (r *report) effectiveFaults() (total int) {
 const mostViolations = 10
 
 func (r *report) print(out io.Writer) {
-	o := r.options
-	fmt.Fprintf(out, "%s: %d nodes, %d daemons, %d client processes of %d workers, seed %d, %v\n", o.contender, o.nodes, o.daemons, o.clients, o.workers, o.seed, r.took.Round(time.Second))
-	kinds, reasons := map[mode]int{}, map[string]int{}
-	for _, one := range r.holds {
-		kinds[one.Mode]++
-		reasons[cmp.Or(one.Reason, "end of the run")]++
-	}
-	fmt.Fprintf(out, "%d grants, %d faults that changed something\n\n", len(r.holds), r.effectiveFaults())
+	o, grants, faults := r.options, r.history.totalGrants(), r.effectiveFaults()
+	fmt.Fprintf(out, "%s: %d nodes (%s), %d daemons, %d client processes of %d workers, seed %d, %v\n",
+		o.contender, o.nodes, r.server, o.daemons, o.clients, o.workers, o.seed, r.took.Round(time.Second))
+	fmt.Fprintf(out, "%d grants (%.0f/s) of %d locks, %d faults that changed something (%.1f/s), %d violations; the last checks took %v\n\n",
+		grants, float64(grants)/r.took.Seconds(), r.locks, faults, float64(faults)/r.took.Seconds(), len(r.violations), r.checking.Round(time.Millisecond))
+	fmt.Fprintln(out, "| fault | made | changed something | effect |\n|---|---:|---:|---:|")
 	for _, name := range slices.Sorted(maps.Keys(r.faults)) {
 		count := r.faults[name]
-		fmt.Fprintf(out, "%7d of %-7d %s (effect %d)\n", count.effective, count.made, name, count.effect)
+		fmt.Fprintf(out, "| %s | %d | %d | %d |\n", name, count.made, count.effective, count.effect)
 	}
-	fmt.Fprintln(out)
-	for _, m := range slices.Sorted(maps.Keys(kinds)) {
-		fmt.Fprintf(out, "%7d grants %s\n", kinds[m], m)
+	fmt.Fprintln(out, "\n| grants | |\n|---|---:|")
+	for _, m := range slices.Sorted(maps.Keys(r.history.grants)) {
+		fmt.Fprintf(out, "| %s | %d |\n", m, r.history.grants[m])
 	}
-	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Fprintf(out, "%7d ended: %s\n", reasons[reason], reason)
+	ended := 0
+	for _, reason := range slices.Sorted(maps.Keys(r.history.reasons)) {
+		ended += r.history.reasons[reason]
+		fmt.Fprintf(out, "| ended: %s | %d |\n", reason, r.history.reasons[reason])
 	}
-	fmt.Fprintf(out, "\n%d violations\n", len(r.violations))
+	fmt.Fprintf(out, "| held at the end of the run | %d |\n", grants-ended)
+	if r.history.tooLate > 0 {
+		fmt.Fprintf(out, "\n%d lines came after their lock was checked\n", r.history.tooLate)
+	}
 	for i, v := range r.violations {
 		if i == mostViolations {
 			fmt.Fprintf(out, "… and %d more\n", len(r.violations)-i)
@@ -56,4 +67,39 @@ func (r *report) print(out io.Writer) {
 		}
 		fmt.Fprintln(out, v)
 	}
+	if len(r.violations) > 0 {
+		fmt.Fprintf(out, "\nhistories, logs and options: %s\n", r.dir)
+	}
+}
+
+// writePage writes the report to a file, to be shown on a page.
+func (r *report) writePage(path string) error {
+	var text strings.Builder
+	r.print(&text)
+	return os.WriteFile(path, []byte(text.String()), 0o666)
+}
+
+// serverVersion returns what a node says it is.
+func serverVersion(n *node) string {
+	db := redis.NewClient(&redis.Options{Addr: n.Addr()})
+	defer db.Close()
+	info, err := db.Info(context.Background(), "server").Result()
+	if err != nil {
+		return "unknown server"
+	}
+	name, version := "redis", ""
+	for line := range strings.Lines(info) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch key {
+		case "server_name":
+			name = value
+		case "redis_version":
+			if version == "" {
+				version = value
+			}
+		case "valkey_version":
+			version = value
+		}
+	}
+	return name + " " + version
 }

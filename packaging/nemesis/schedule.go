@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ const (
 	brokenNodes = 2
 	// lossPause separates faults after which a node has no vote for maxTTL, so that
 	// quorums exist most of the time.
-	lossPause = 2 * time.Second
+	lossPause = 3 * time.Second
 )
 
 // A schedule makes faults until the run is over. What it breaks, and in which order, is
@@ -56,7 +57,7 @@ func newSchedule(w *world) *schedule {
 
 // run makes faults until stop is closed, and returns when all are mended.
 func (s *schedule) run(stop <-chan struct{}) error {
-	for s.failure() == nil {
+	for s.failure() == nil && s.world.ended() == nil {
 		select {
 		case <-stop:
 			close(s.done)
@@ -77,34 +78,31 @@ func (s *schedule) failure() error {
 	return s.failed
 }
 
-// next makes the next fault of the seed, unless what it would break is broken already.
+// next makes the next fault of the seed, unless all that it could break is broken already.
+// Kinds that were not made yet come first, so that no run is without one.
 func (s *schedule) next() {
-	kind := s.kinds[s.random.IntN(len(s.kinds))]
-	if len(s.first) > 0 { // every kind once, so that no run is without one
-		kind = s.first[0]
-	}
-	number := s.random.IntN(s.count(kind.target))
 	seed := s.random.Uint64()
-	if kind.alone {
-		s.faults.Wait()
-	}
-	if !s.reserve(kind, number) {
+	random := s.kinds[s.random.IntN(len(s.kinds))]
+	for i, kind := range append(slices.Clone(s.first), random) {
+		number, found := s.choose(kind, s.random.IntN(s.count(kind.target)))
+		if !found {
+			continue
+		}
+		if i < len(s.first) {
+			s.first = slices.Delete(s.first, i, i+1)
+		}
+		f := &injector{world: s.world, random: rand.New(rand.NewPCG(seed, 1)), done: s.done}
+		s.faults.Go(func() { s.make(kind, number, f) }) // run waits for it
 		return
-	}
-	if len(s.first) > 0 {
-		s.first = s.first[1:]
-	}
-	f := &injector{world: s.world, random: rand.New(rand.NewPCG(seed, 1)), done: s.done}
-	s.faults.Go(func() { s.finish(kind, number, f) })
-	if kind.alone {
-		s.faults.Wait()
 	}
 }
 
-func (s *schedule) finish(kind faultKind, number int, f *injector) {
+func (s *schedule) make(kind faultKind, number int, f *injector) {
+	from := now()
 	effect, err := kind.apply(f, number)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	fmt.Fprintf(s.world.faultLog, "%d %v %v effect %d: %s\n", number, from, now(), effect, kind.name)
 	delete(s.busy, [2]int{int(kind.target), number})
 	if kind.target == aNode {
 		s.nodes--
@@ -122,6 +120,39 @@ func (s *schedule) finish(kind faultKind, number int, f *injector) {
 	if effect > 0 {
 		count.effective++
 	}
+}
+
+// effective is how many faults changed something, so far.
+func (s *schedule) effective() (total int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, count := range s.counts {
+		total += count.effective
+	}
+	return total
+}
+
+// choose reserves what a fault breaks: from first on, what holds locks or serves their
+// holders, or else anything that is not broken yet.
+func (s *schedule) choose(kind faultKind, first int) (number int, found bool) {
+	count := s.count(kind.target)
+	for i := range 2 * count {
+		number = (first + i) % count
+		if (i >= count || s.matters(kind.target, number)) && s.reserve(kind, number) {
+			return number, true
+		}
+	}
+	return 0, false
+}
+
+func (s *schedule) matters(t target, number int) bool {
+	switch t {
+	case aClient:
+		return s.world.heldBy(s.world.clients[number]) > 0
+	case aDaemon:
+		return s.world.heldThrough(s.world.daemons[number]) > 0
+	}
+	return true
 }
 
 // reserve marks what a fault breaks, and returns false if it must not be broken now.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,30 +19,33 @@ import (
 )
 
 const (
-	maxTTL      = 3 * time.Second // of the daemons: the longest lease, and the quarantine
+	maxTTL      = 2 * time.Second // of the daemons: the longest lease, and the quarantine
 	nodeTimeout = 100 * time.Millisecond
 	startWait   = 30 * time.Second
 )
 
 // A world is everything that one run starts.
 type world struct {
-	options options
-	dir     string
-	network *network // nil: everything on loopback, and no cuts
-	binary  string   // redlockd
+	options  options
+	dir      string
+	faultLog *os.File // one line a fault
+	network  *network // nil: everything on loopback, and no cuts
+	binary   string   // redlockd
 
 	nodes   []*node
 	daemons []*daemon
 	clients []*clientProcess
 
-	mu      sync.Mutex // guards history
+	mu      sync.Mutex // guards what follows
 	history *history
+	died    error // the first daemon that ended although no fault ended it
 }
 
 // A node is one redis-server.
 type node struct {
 	*redlocktest.Server
-	port int
+	port  int
+	ahead time.Duration // of its clock; of the fault that has the node
 }
 
 func newWorld(ctx context.Context, o options) (*world, error) {
@@ -52,6 +53,9 @@ func newWorld(ctx context.Context, o options) (*world, error) {
 	var err error
 	if w.dir, err = os.MkdirTemp("", "nemesis"); err != nil {
 		return nil, err
+	}
+	if w.faultLog, err = os.Create(filepath.Join(w.dir, "faults.log")); err != nil {
+		return w, err
 	}
 	if o.isolated() {
 		if w.network, err = newNetwork(o.daemons); err != nil {
@@ -118,11 +122,19 @@ func (w *world) startNodes() error {
 	return nil
 }
 
-// close ends every process of the run, and removes its files.
-func (w *world) close() {
+// finishClients has the workers release what they hold, and waits for their processes.
+func (w *world) finishClients() {
+	for _, c := range w.clients {
+		c.stop()
+	}
 	for _, c := range w.clients {
 		c.finish()
 	}
+}
+
+// close ends every process of the run, and removes its files.
+func (w *world) close() {
+	w.finishClients()
 	for _, d := range w.daemons {
 		d.kill()
 		d.unmount()
@@ -133,7 +145,10 @@ func (w *world) close() {
 	if w.network != nil {
 		w.network.close()
 	}
-	if w.options.keep {
+	if w.faultLog != nil {
+		w.faultLog.Close()
+	}
+	if w.options.keep || w.ended() != nil {
 		fmt.Fprintln(os.Stderr, "nemesis: files of this run:", w.dir)
 		return
 	}
@@ -144,168 +159,54 @@ func (w *world) close() {
 func (w *world) record(client int, line []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.history.add(client, line)
+	return w.history.add(client, line, now())
 }
 
-// buildDaemon returns the path of redlockd, built from this checkout unless one is given.
-func buildDaemon(ctx context.Context, dir, given string) (string, error) {
-	if given != "" {
-		return filepath.Abs(given)
-	}
-	root, err := commandOutput("go", "list", "-m", "-f", "{{.Dir}}", "github.com/redlockd/redlockd")
-	if err != nil {
-		return "", fmt.Errorf("find the redlockd module (run this in packaging/nemesis): %w", err)
-	}
-	binary := filepath.Join(dir, "redlockd")
-	build := exec.CommandContext(ctx, "go", "build", "-race=false", "-trimpath", "-o", binary, "./cmd/redlockd")
-	build.Dir = strings.TrimSpace(root)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the packages are built, which may be in the cache
-	if text, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build redlockd: %w: %s", err, text)
-	}
-	return binary, nil
+// heldBy returns how many locks a client process holds now.
+func (w *world) heldBy(c *clientProcess) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.history.open[c.id()]
 }
 
-// --- daemons
-
-// A daemon is one redlockd, which plays a host of its own.
-type daemon struct {
-	world   *world
-	number  int
-	dir     string // its socket and its state file; a file system of its own if that is allowed
-	mounted bool
-	process *exec.Cmd
-	exited  chan struct{} // closed when process is gone and reaped
-}
-
-func (d *daemon) socket() string { return filepath.Join(d.dir, "s") }
-
-// fileSystem is how many bytes the directory of a daemon holds, if it is mounted.
-const fileSystem = 64 << 20
-
-// prepare makes the daemon's directory and its config.
-func (d *daemon) prepare() error {
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return err
-	}
-	if d.world.network != nil {
-		if err := syscall.Mount("tmpfs", d.dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", fileSystem)); err != nil {
-			return fmt.Errorf("mount a file system for redlockd: %w", err)
-		}
-		d.mounted = true
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "quorum {\n  max_ttl = %q\n  node_timeout = %q\n", maxTTL, nodeTimeout)
-	for _, n := range d.world.nodes {
-		fmt.Fprintf(&b, "  node %q { address = %q }\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.port)))
-	}
-	fmt.Fprintf(&b, "}\nsocket { path = %q }\n", d.socket())
-	b.WriteString("limits {\n  connections_per_user = 1000\n  waiters_per_user = 10000\n}\n")
-	return os.WriteFile(d.config(), []byte(b.String()), 0o600)
-}
-
-func (d *daemon) config() string { return filepath.Join(d.world.dir, fmt.Sprintf("d%d.hcl", d.number)) }
-
-// nodeHost is the address under which this daemon reaches the nodes.
-func (d *daemon) nodeHost() string {
-	if d.world.network == nil {
-		return "127.0.0.1"
-	}
-	return d.world.network.nodesOf(d.number)
-}
-
-func (d *daemon) start() error {
-	log, err := os.OpenFile(filepath.Join(d.world.dir, fmt.Sprintf("d%d.log", d.number)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	command := []string{d.world.binary, "-config", d.config()}
-	if d.world.network != nil {
-		command = d.world.network.inside(d.number, command)
-	}
-	d.process = exec.Command(command[0], command[1:]...)
-	d.process.Stdout, d.process.Stderr = log, log
-	d.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.process.Start(); err != nil {
-		return err
-	}
-	d.exited = make(chan struct{})
-	go reap(d.process, d.exited) // ends with the process, for which kill waits
-	return d.waitReady()
-}
-
-func reap(process *exec.Cmd, exited chan<- struct{}) {
-	_ = process.Wait() // how it ended is in its log
-	close(exited)
-}
-
-func (d *daemon) waitReady() error {
-	deadline := time.After(startWait)
-	for {
-		if answer, err := d.ask("PING"); err == nil && strings.HasPrefix(answer, "OK") {
-			return nil
-		}
-		select {
-		case <-d.exited:
-			return fmt.Errorf("redlockd %d ended as it started: see its log in %s", d.number, d.world.dir)
-		case <-deadline:
-			return fmt.Errorf("redlockd %d did not answer PING within %v", d.number, startWait)
-		case <-time.After(5 * time.Millisecond):
+// heldThrough returns how many locks the clients of a daemon hold now.
+func (w *world) heldThrough(d *daemon) (held int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for client, open := range w.history.open {
+		if client%w.options.clients%w.options.daemons == d.number {
+			held += open
 		}
 	}
+	return held
 }
 
-// ask sends one request over a connection of its own.
-func (d *daemon) ask(request string) (string, error) {
-	s, err := dialSession(d.socket())
-	if err != nil {
-		return "", err
-	}
-	defer s.close()
-	return s.(*session).ask(nil, "%s", request)
+func (w *world) heldName() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.history.heldName()
 }
 
-// admitAll ends the quarantine of all nodes that this daemon knows to be in one.
-func (d *daemon) admitAll() error {
-	deadline := time.After(startWait)
-	for {
-		answer, err := d.ask("ADMIT all")
-		if err == nil && strings.HasPrefix(answer, "OK") && !strings.HasSuffix(answer, "n=0") {
-			if answer, err = d.ask("TRY nemesis-ready"); err == nil && strings.HasPrefix(answer, "OK") {
-				return nil
-			}
-		}
-		select {
-		case <-deadline:
-			return fmt.Errorf("no quorum within %v: %s %w", startWait, answer, errors.Join(err))
-		case <-time.After(20 * time.Millisecond):
-		}
+// daemonDied records that a daemon ended although nothing ended it. Its files are kept.
+func (w *world) daemonDied(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.died == nil {
+		w.died = err
 	}
 }
 
-func (d *daemon) kill() {
-	if d.process == nil || d.process.Process == nil {
-		return
-	}
-	_ = d.process.Process.Kill()
-	<-d.exited
+// ended returns why a daemon ended by itself, if one did.
+func (w *world) ended() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.died
 }
 
-// terminate ends the daemon as an init system does.
-func (d *daemon) terminate() {
-	_ = d.process.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-d.exited:
-	case <-time.After(startWait):
-		d.kill()
-	}
-}
-
-func (d *daemon) unmount() {
-	if d.mounted {
-		_ = syscall.Unmount(d.dir, 0)
-	}
+func (w *world) excuse(one excuse) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.history.excuse(one)
 }
 
 // --- clients
@@ -314,7 +215,7 @@ func (d *daemon) unmount() {
 type clientProcess struct {
 	world   *world
 	number  int
-	life    int // how often it was started
+	life    int // how often it was started; guarded by the world's mu
 	process *exec.Cmd
 	input   io.Closer
 	done    chan struct{} // closed when its output is read and it is reaped
@@ -327,8 +228,10 @@ const clientFlag = "-client-process"
 func (c *clientProcess) id() int { return c.number + c.life*c.world.options.clients }
 
 func (c *clientProcess) start() error {
+	c.world.mu.Lock() // heldBy reads it
 	c.life++
-	args := clientArgs{Contender: c.world.options.contender, Workers: c.world.options.workers, Names: c.world.options.names, Seed: c.world.options.seed + uint64(c.id())}
+	c.world.mu.Unlock()
+	args := clientArgs{Contender: c.world.options.contender, Workers: c.world.options.workers, Names: c.world.options.names, Host: c.number % c.world.options.daemons, Hosts: c.world.options.daemons, Seed: c.world.options.seed + uint64(c.id())}
 	if len(c.world.daemons) > 0 {
 		args.Socket = c.world.daemons[c.number%len(c.world.daemons)].socket()
 	}
@@ -382,12 +285,18 @@ func (c *clientProcess) read(out io.Reader, id int) {
 	}
 }
 
-// finish has the workers release what they hold, and waits for the process.
+// stop has the workers end after what they do.
+func (c *clientProcess) stop() {
+	if c.input != nil {
+		c.input.Close()
+	}
+}
+
+// finish waits for the process, for which stop was called.
 func (c *clientProcess) finish() {
 	if c.done == nil {
 		return
 	}
-	c.input.Close()
 	select {
 	case <-c.done:
 	case <-time.After(startWait):
@@ -395,12 +304,13 @@ func (c *clientProcess) finish() {
 	}
 }
 
-// kill ends the process with SIGKILL. What it held was certainly held until before that.
-func (c *clientProcess) kill() {
+// kill ends the process with SIGKILL, and returns how many locks it held. They were
+// certainly held until before that.
+func (c *clientProcess) kill() (held int) {
 	at := now()
 	_ = c.process.Process.Kill()
 	<-c.done
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
-	c.world.history.clientDied(c.id(), at)
+	return c.world.history.clientDied(c.id(), at)
 }
