@@ -18,6 +18,8 @@
  *   LOSSES    how often an answer of a node is lost
  *   DEATHS    how often a daemon dies with its client and all that it knows
  *   HANDOVER  1: a holder may hand over to the next client of its host
+ *   PASSES    how often a daemon passes its lock on without asking a node. Every attempt
+ *             then reserves BLOCK fencing tokens. A pass is allowed for WINDOW ticks
  *   PATIENT   attempts are given up, and leases released, only when their time is over:
  *             fewer runs, in which some planted mistakes are found sooner
  *
@@ -26,10 +28,12 @@
  *   forgetful vote   no vote is counted of a node that may have forgotten a lock
  *   token order      a grant that was requested after another grant has the larger token
  *   token unique     no two grants have the same token
+ *   FORCE is exact   a lock is not passed on after the FORCE that took it was answered
  *   becomes free     no key outlives its last user for longer than two ttl (with FREE)
  *
  * Where the model is simpler than the code:
- *   - There is one lock, and it is exclusive: no shared locks, slots or several names.
+ *   - There is one lock, and it is exclusive: no shared locks, so no downgrade; no slots or
+ *     several names.
  *   - An answer reaches the daemon when the node executes the call, or never. A late
  *     answer is the same as a late step of the daemon, which the model has.
  *   - A ballot calls only nodes whose lane is empty. A connection that breaks is a call
@@ -38,6 +42,7 @@
  *     only make them larger, are left out.
  *   - All clocks tick together, so the drift allowance is 0.
  *   - A FORCE sees all nodes at one instant.
+ *   - A block is reserved by its attempt. In the code, extensions reserve one, too.
  *
  * Planted mistakes, each a -D flag, and the property that it breaks:
  *   MINORITY            one node is a quorum                          token order, one holder
@@ -49,9 +54,13 @@
  *   NO_COPY             a node that lost its counter starts at 0      token order
  *   EARLY_COPY          counters are copied before the quarantine     token order
  *   NO_WRITE_BACK       the largest token of a quorum is enough       token order
- *   BLIND_WRITE_BACK    the write-back does not compare the key       token unique
+ *   BLIND_WRITE_BACK    the write-back does not compare the key       token unique, if
+ *                       FORCES or JUMPS take the key away from a node that granted it
  *   BLIND_FORCE         FORCE deletes the key, whoever holds it       one holder
  *   NO_NOT_AFTER        an acquire is executed however late           becomes free
+ *   WINDOW_FROM_ANSWER  the window starts when the answer is read     FORCE is exact
+ *   HASTY_FORCE         FORCE does not wait for the window            FORCE is exact
+ *   START_WRITE_BACK    the first token of a block is written back    token order
  */
 
 #define N 3 /* nodes */
@@ -84,6 +93,13 @@
 #ifndef HANDOVER
 #define HANDOVER 0
 #endif
+#ifndef PASSES
+#define PASSES 0
+#endif
+#ifndef BLOCK
+#define BLOCK (PASSES > 0 -> 2 : 1)
+#endif
+#define WINDOW 1
 
 #define BIT(i) (1 << (i))
 #define AT(d, n) ((d) * N + (n))
@@ -114,6 +130,14 @@ byte deadline[D]; /* ticks until the grant ends */
 byte confirmed[D]; /* nodes that confirmed the extension under way: a bit each */
 byte extending;   /* daemons with an extension under way: a bit each */
 
+#if PASSES > 0
+byte reserved[D]; /* the last fencing token of the block */
+byte since[D];    /* ticks since the last confirmation started, at most WINDOW */
+#endif
+#if PASSES > 0 || defined(BLIND_WRITE_BACK)
+byte granted[D];  /* nodes whose grants were counted: a bit each */
+#endif
+
 byte known[D * N];      /* the incarnation whose votes the daemon counts; 0: none */
 byte marker[D * N];     /* the pending incarnation that it has seen; 0: none */
 byte quarantine[D * N]; /* ticks until it may vouch for that one */
@@ -128,6 +152,7 @@ byte copy[D * N];       /* and their maximum */
 #define REPAIR 4
 #define SWAP 5
 #define FORCE 6
+#define NOTE 7 /* of a FORCE that waits until no pass can follow */
 
 byte call[D * N];      /* the call under way; 0: none */
 byte subject[D * N];   /* its token */
@@ -144,6 +169,14 @@ byte above[D];   /* the largest fencing token that was granted before the attemp
 byte largest;    /* the largest that was granted */
 int used;        /* all that were granted: a bit each */
 byte revoked;    /* tokens of locks that FORCE took away: a bit each */
+#if PASSES > 0
+byte passes;
+byte forced;     /* the token that FORCE takes away; 0: none */
+byte noted;      /* nodes that have noted it: a bit each */
+byte deleted;    /* nodes that have deleted the key since: a bit each */
+byte window;     /* ticks until FORCE may delete the key */
+byte answered;   /* tokens whose FORCE was answered: a bit each */
+#endif
 #ifdef FREE
 byte over[ATTEMPTS + 1]; /* from 1 on, ticks since the last user of a token ended */
 #define ENDED(t) over[t] = (t -> 1 : 0)
@@ -178,7 +211,41 @@ byte i; /* of loops: 0 between steps */
 #ifdef NO_WRITE_BACK
 #define AGREED(d) (votes[d] >= QUORUM)
 #else
-#define AGREED(d) (same[d] >= QUORUM)
+#define AGREED(d) (PASSES == 0 && same[d] >= QUORUM)
+#endif
+#ifdef START_WRITE_BACK
+#define WRITTEN_BACK(d) fence[d]
+#else
+#define WRITTEN_BACK(d) (fence[d] + BLOCK - 1)
+#endif
+#if PASSES > 0
+#ifdef WINDOW_FROM_ANSWER
+#define CONFIRMED(d) since[d] = 0
+#else
+#define CONFIRMED(d) since[d] = (elapsed[d] < WINDOW -> elapsed[d] : WINDOW)
+#endif
+#define RESERVE(d) reserved[d] = fence[d] + BLOCK - 1
+#define RESERVED(d) reserved[d]
+#define FORGET_BLOCK(d) reserved[d] = 0; since[d] = 0
+#else
+#define CONFIRMED(d) skip
+#define RESERVE(d) skip
+#define RESERVED(d) fence[d]
+#define FORGET_BLOCK(d) skip
+#endif
+#if PASSES > 0 || defined(BLIND_WRITE_BACK) /* otherwise only they have the key */
+#define GRANTED_BY(d, n) (granted[d] & BIT(n))
+#define NOTE_GRANT(d, n) granted[d] = granted[d] | BIT(n)
+#define FORGET_GRANTS(d) granted[d] = 0
+#else
+#define GRANTED_BY(d, n) true
+#define NOTE_GRANT(d, n) skip
+#define FORGET_GRANTS(d) skip
+#endif
+#ifdef HASTY_FORCE
+#define FORCE_WINDOW 0
+#else
+#define FORCE_WINDOW WINDOW
 #endif
 #ifdef NO_EPOCH
 #define VOTES(d, n) true
@@ -261,6 +328,8 @@ inline end_ballot(d) {
 
 inline go_idle(d) {
 	phase[d] = IDLE; token[d] = 0; fence[d] = 0; deadline[d] = 0; above[d] = 0;
+	FORGET_BLOCK(d);
+	FORGET_GRANTS(d);
 	end_ballot(d)
 }
 
@@ -274,9 +343,26 @@ inline grant(d) {
 	used = used | BIT(fence[d]);
 	if :: fence[d] > largest -> largest = fence[d] :: else fi;
 	above[d] = 0;
+	RESERVE(d);
+	CONFIRMED(d);
 	end_ballot(d)
 }
 
+#if PASSES > 0
+/* pass_on gives the lock to the next client of the host, which asked for it just now. */
+inline pass_on(d) {
+	above[d] = largest;
+	fence[d]++;
+	assert(!(answered & BIT(token[d]))); /* FORCE is exact */
+	assert(fence[d] > above[d]); /* token order */
+	assert(!(used & BIT(fence[d]))); /* token unique */
+	used = used | BIT(fence[d]);
+	largest = fence[d];
+	above[d] = 0
+}
+#endif
+
+#define MANY(nodes) ((nodes) == 3 || (nodes) >= 5) /* a quorum of three */
 #define NO_RELEASES(d) (!released[AT(d, 0)] && !released[AT(d, 1)] && !released[AT(d, 2)])
 #define NO_CALLS(d) (!call[AT(d, 0)] && !call[AT(d, 1)] && !call[AT(d, 2)])
 
@@ -301,7 +387,7 @@ end:	do
 	:: d_step { phase[d] == ACQUIRING && votes[d] >= QUORUM && elapsed[d] < TTL ->
 		if
 		:: AGREED(d) -> old = 0; grant(d)
-		:: else -> phase[d] = WRITING_BACK; votes[d] = 0; same[d] = 0; send(d, RAISE, token[d], fence[d])
+		:: else -> phase[d] = WRITING_BACK; votes[d] = 0; same[d] = 0; send(d, RAISE, token[d], WRITTEN_BACK(d))
 		fi
 	}
 	:: d_step { phase[d] == WRITING_BACK && votes[d] >= QUORUM && elapsed[d] < TTL -> old = 0; grant(d) }
@@ -326,13 +412,14 @@ end:	do
 	}
 	:: d_step { phase[d] == HELD && (extending & BIT(d)) && votes[d] >= QUORUM && deadline[d] ->
 		if :: VALIDITY(d) > deadline[d] -> deadline[d] = VALIDITY(d) :: else fi;
+		CONFIRMED(d);
 		one_holder();
 		do
 		:: i < N ->
 			if
 			:: !(confirmed[d] & BIT(i)) && known[AT(d, i)] && !call[AT(d, i)] ->
 				call[AT(d, i)] = REPAIR; subject[AT(d, i)] = token[d];
-				expected[AT(d, i)] = known[AT(d, i)]; argument[AT(d, i)] = fence[d]
+				expected[AT(d, i)] = known[AT(d, i)]; argument[AT(d, i)] = RESERVED(d)
 			:: else
 			fi;
 			i++
@@ -354,12 +441,36 @@ end:	do
 		od;
 		i = 0
 	}
+#if PASSES == 0
 	/* FORCE: only a token that a quorum shows. */
 	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && (key[0] == key[1] || key[0] == key[2]) ->
 		forces++;
 		revoked = revoked | BIT(key[0]);
 		send(d, FORCE, key[0], 0)
 	}
+#else
+	/* Pass: the holder is done, and the next client of the host has the same token. */
+	:: d_step { passes < PASSES && phase[d] == HELD && deadline[d] && fence[d] < reserved[d] && since[d] < WINDOW ->
+		passes++;
+		pass_on(d)
+	}
+	/* FORCE: only a token that a quorum shows. The nodes note it, which ends its confirmations. */
+	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && (key[0] == key[1] || key[0] == key[2]) ->
+		forces++;
+		forced = key[0]; noted = 0; deleted = 0; window = FORCE_WINDOW;
+		revoked = revoked | BIT(forced);
+		send(d, NOTE, forced, 0)
+	}
+	/* When no pass can follow, the key is deleted. */
+	:: d_step { forced && MANY(noted) && window == 0 && NO_CALLS(d) && NO_RELEASES(d) ->
+		noted = 0;
+		send(d, FORCE, forced, 0)
+	}
+	:: d_step { forced && MANY(deleted) ->
+		answered = answered | BIT(forced);
+		forced = 0; noted = 0; deleted = 0; window = 0
+	}
+#endif
 	od
 }
 
@@ -377,6 +488,7 @@ inline vote(d, n, t) {
 		assert(owes[n] == 0); /* forgetful vote */
 #endif
 		votes[d]++;
+		NOTE_GRANT(d, n);
 		if
 		:: counter[n] > fence[d] -> fence[d] = counter[n]; same[d] = 1
 		:: counter[n] == fence[d] -> same[d]++
@@ -392,37 +504,43 @@ inline executed(k) { call[k] = 0; subject[k] = 0; expected[k] = 0; argument[k] =
 
 /* Lane is one node's side of the calls of one daemon. Each step is one script. */
 proctype Lane(byte d; byte n; byte k) {
-	bit answered;
+	bit heard;
 end:	do
 	:: atomic { call[k] ->
-		if :: answered = 1 :: losses < LOSSES -> losses++; answered = 0 fi;
+		if :: heard = 1 :: losses < LOSSES -> losses++; heard = 0 fi;
 		d_step {
 			if
 			:: !VOTES(d, n)
 			:: VOTES(d, n) && call[k] == ACQUIRE && FREE_FOR(n, subject[k]) ->
 				set(n, subject[k]);
 				counter[n]++;
-				if :: answered -> vote(d, n, subject[k]) :: else fi
+				if :: heard -> vote(d, n, subject[k]) :: else fi
 			:: VOTES(d, n) && call[k] == SWAP && (key[n] == 0 || key[n] == subject[k]) && !(notes[n] & BIT(subject[k])) && TIMELY(argument[k]) ->
 				set(n, argument[k]);
 				counter[n]++;
-				if :: answered -> vote(d, n, argument[k]) :: else fi
+				if :: heard -> vote(d, n, argument[k]) :: else fi
 			:: VOTES(d, n) && call[k] == RAISE && STILL_OURS(n, subject[k]) ->
 				raise(n, argument[k]);
-				if :: answered && phase[d] == WRITING_BACK && token[d] == subject[k] -> votes[d]++ :: else fi
+				if :: heard && phase[d] == WRITING_BACK && token[d] == subject[k] && GRANTED_BY(d, n) -> votes[d]++ :: else fi
 			:: VOTES(d, n) && call[k] == EXTENSION && key[n] == subject[k] && !(notes[n] & BIT(subject[k])) ->
 				set(n, subject[k]); /* TTL is the largest: this never shortens it */
-				if :: answered && (extending & BIT(d)) && token[d] == subject[k] -> votes[d]++; confirmed[d] = confirmed[d] | BIT(n) :: else fi
+				if :: heard && (extending & BIT(d)) && token[d] == subject[k] -> votes[d]++; confirmed[d] = confirmed[d] | BIT(n) :: else fi
 			:: VOTES(d, n) && call[k] == REPAIR && key[n] == 0 && FREE_FOR(n, subject[k]) ->
 				set(n, subject[k]);
 				raise(n, argument[k])
 			:: VOTES(d, n) && call[k] == FORCE ->
 				notes[n] = notes[n] | BIT(subject[k]);
-				if :: FORCES_KEY(n, subject[k]) -> key[n] = 0; ttl[n] = 0 :: else fi
+				if :: FORCES_KEY(n, subject[k]) -> key[n] = 0; ttl[n] = 0 :: else fi;
+#if PASSES > 0
+				if :: forced == subject[k] -> deleted = deleted | BIT(n) :: else fi
+			:: VOTES(d, n) && call[k] == NOTE ->
+				notes[n] = notes[n] | BIT(subject[k]);
+				if :: heard && forced == subject[k] -> noted = noted | BIT(n) :: else fi
+#endif
 			:: else
 			fi;
 			executed(k);
-			answered = 0
+			heard = 0
 		}
 	}
 	:: d_step { released[k] && !call[k] ->
@@ -483,6 +601,9 @@ end:	do
 		do
 		:: i < D ->
 			TICK(deadline[i]);
+#if PASSES > 0
+			if :: phase[i] == HELD && since[i] < WINDOW -> since[i]++ :: else fi;
+#endif
 			if
 			:: (phase[i] == ACQUIRING || phase[i] == WRITING_BACK || (extending & BIT(i))) && elapsed[i] < TTL -> elapsed[i]++
 			:: else
@@ -491,6 +612,9 @@ end:	do
 		:: else -> break
 		od;
 		i = 0;
+#if PASSES > 0
+		if :: MANY(noted) -> TICK(window) :: else fi;
+#endif
 		do
 		:: i < D * N -> TICK(quarantine[i]); i++
 		:: else -> break
