@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -69,13 +68,8 @@ func lockAccounts(t *testing.T) {
 	t.Cleanup(func() { file.Close() })
 	locked := make(chan error, 1)
 	go func() { locked <- unix.Flock(int(file.Fd()), unix.LOCK_EX) }()
-	select {
-	case err := <-locked:
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(2 * patience):
-		t.Fatalf("another run of these tests has held %s for %v", accountsLock, 2*patience)
+	if err := await(t, 2*patience, locked, "another run of these tests to release "+accountsLock, nil); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -102,7 +96,7 @@ func removeAccounts(t *testing.T) {
 // the rest is to be removed.
 func admin(t *testing.T, program string, args ...string) {
 	t.Helper()
-	if output, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command(program, args...)); err != nil {
 		t.Errorf("%s %s: %v\n%s", program, strings.Join(args, " "), err, output)
 	}
 }
@@ -115,7 +109,7 @@ func (h *host) login(t *testing.T, name string) *guest {
 		conn net.Conn
 		err  error
 	}
-	done := make(chan result)
+	done := make(chan result, 1)
 	onAnotherThread(func() {
 		err := becomeAccount(who)
 		var conn net.Conn
@@ -124,7 +118,7 @@ func (h *host) login(t *testing.T, name string) *guest {
 		}
 		done <- result{conn, err}
 	})
-	r := <-done
+	r := await(t, 2*patience, done, "a connection as "+name, nil)
 	if r.err != nil {
 		t.Fatalf("%s: %v", name, r.err)
 	}

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -28,12 +29,15 @@ func TestPageRedisUserForAllKinds(t *testing.T) {
 	}
 	one, other := hostWithUser(t, cluster), hostWithUser(t, cluster)
 	awaitReady(t, one, other)
-	useKinds(t, one, other)
+	useKinds(t, one, other, "")
+	if _, err := one.Scan(within(t), ""); err != nil {
+		t.Errorf("SCAN: %v", err)
+	}
 	held := acquire(t, one, redlock.Request{Name: "forced", TTL: time.Second})
-	if _, err := other.Force(t.Context(), "forced"); err != nil {
+	if _, err := other.Force(within(t), "forced"); err != nil {
 		t.Errorf("FORCE: %v", err)
 	}
-	<-held.Lost()
+	await(t, patience, held.Lost(), "the loss of the lease that was forced", nil)
 	if reply, err := cluster.Servers[0].Do("FLUSHALL"); err != nil || reply.Err != nil {
 		t.Fatal(err, reply.Err)
 	}
@@ -67,8 +71,32 @@ func TestEachRedisRightIsMissed(t *testing.T) {
 		if right == "hmget" {
 			awaitReady(t, hostWithUser(t, cluster)) // after what hgetall needed
 		}
-		if right != "auth" && right != "hello" { // everybody has these
+		switch right {
+		case "auth", "hello": // everybody has these
+		case "scan":
+			missScan(t, cluster)
+		default:
 			missRight(t, cluster, right)
+		}
+	}
+}
+
+// missScan takes +scan away: a list of all locks says so, and everything else goes on.
+func missScan(t *testing.T, cluster *redlocktest.Cluster) {
+	t.Helper()
+	tell(t, cluster.Servers[0], "ACL", "SETUSER", "redlockd", "-scan")
+	defer tell(t, cluster.Servers[0], "ACL", "SETUSER", "redlockd", "+scan")
+	one, other := hostWithUser(t, cluster), hostWithUser(t, cluster)
+	defer one.Close()
+	defer other.Close()
+	awaitReady(t, one, other)
+	if _, err := one.Scan(within(t), ""); !errors.Is(err, redlock.ErrScanDenied) || !strings.Contains(err.Error(), "ACL SETUSER redlockd +scan") {
+		t.Errorf("SCAN without +scan: %v, want what to do", err)
+	}
+	useKinds(t, one, other, "scan")
+	for _, node := range one.Status().Nodes {
+		if node.State != redlock.NodeReady || node.Reason != nil || len(node.WarningsBesidesVolatile()) > 0 {
+			t.Errorf("without +scan, a node is shown as %s: %v %v", node.State, node.Reason, node.WarningsBesidesVolatile())
 		}
 	}
 }
@@ -92,7 +120,7 @@ func missRight(t *testing.T, cluster *redlocktest.Cluster, right string) {
 	}
 	said := ""
 	for giveUp := time.Now().Add(patience); !namesRight(said, right); {
-		useKinds(t, one, other)
+		useKinds(t, one, other, right)
 		said = ""
 		for _, q := range []*redlock.Quorum{one, other} {
 			node := q.Status().Nodes[2]
@@ -110,13 +138,13 @@ func namesRight(said, right string) bool {
 	return strings.Contains(said, "NOPERM") && strings.Contains(said, "'"+right+"'") || strings.Contains(said, "can't run this command")
 }
 
-// useKinds needs all rights, in the end.
-func useKinds(t *testing.T, one, other *redlock.Quorum) {
+// useKinds needs all rights, in the end. One node lacks the right missing.
+func useKinds(t *testing.T, one, other *redlock.Quorum, missing string) {
 	t.Helper()
 	for name, kind := range map[string]redlock.Request{
 		"exclusive": {Name: "job"}, "shared": {Name: "shared", Shared: true}, "slots": {Name: "slots", Slots: 2}, "names": {Names: []string{"a", "b"}},
 	} {
-		useKind(t, name, kind, one, other)
+		useKind(t, name, kind, one, other, missing)
 	}
 }
 
@@ -168,22 +196,28 @@ func ask(ctx context.Context, q *redlock.Quorum, r redlock.Request) (*redlock.Le
 
 // useKind takes a lock on one host, extends and shows it, and gives it to somebody
 // on the other who waits for it, exclusively.
-func useKind(t *testing.T, name string, kind redlock.Request, one, other *redlock.Quorum) {
+func useKind(t *testing.T, name string, kind redlock.Request, one, other *redlock.Quorum, missing string) {
 	t.Helper()
 	l := acquire(t, one, kind)
-	if err := l.Extend(t.Context(), time.Second); err != nil {
+	if err := l.Extend(within(t), time.Second); err != nil {
 		t.Errorf("%s: extending: %v", name, err)
 	}
-	if _, err := other.Who(t.Context(), append(kind.Names, kind.Name)[0]); err != nil {
+	if _, err := other.Who(within(t), append(kind.Names, kind.Name)[0]); err != nil {
 		t.Errorf("%s: WHO: %v", name, err)
 	}
-	refused := make(chan error, 100)
+	refused := make(chan error, 1) // has the last refusal
 	type answer struct {
 		lease *redlock.Lease
 		err   error
 	}
 	got := make(chan answer, 1)
-	waiting := redlock.Request{Name: kind.Name, Names: kind.Names, Failed: func(err error) { refused <- err }}
+	waiting := redlock.Request{Name: kind.Name, Names: kind.Names, Failed: func(err error) {
+		select {
+		case <-refused:
+		default:
+		}
+		refused <- err // Acquire calls this, so it must not block
+	}}
 	go func() {
 		lease, err := ask(t.Context(), other, waiting)
 		got <- answer{lease, err}
@@ -192,15 +226,26 @@ func useKind(t *testing.T, name string, kind redlock.Request, one, other *redloc
 	case <-refused:
 	case a := <-got:
 		t.Fatalf("%s: granted on both hosts: %v", name, a.err)
+	case <-time.After(patience):
+		t.Fatalf("%s: neither refused nor granted on the other host", name)
 	}
-	if err := l.Release(t.Context()); err != nil {
+	if err := l.Release(within(t)); err != nil {
 		t.Errorf("%s: releasing: %v", name, err)
 	}
-	a := <-got
+	a := await(t, 2*patience, got, name+": the lock on the other host, or an error", func() string {
+		select {
+		case err := <-refused:
+			return fmt.Sprint("the last refusal: ", err)
+		default:
+			return "one refusal"
+		}
+	})
 	if a.err != nil {
 		t.Fatalf("%s: waiting on the other host: %v", name, a.err)
 	}
-	if err := a.lease.Release(t.Context()); err != nil {
+	// The node without +del cannot release. If its vote and one other granted the lock, only one
+	// node confirms the release.
+	if err := a.lease.Release(within(t)); err != nil && !(missing == "del" && errors.Is(err, redlock.ErrLost)) {
 		t.Errorf("%s: releasing on the other host: %v", name, err)
 	}
 }

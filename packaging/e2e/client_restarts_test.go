@@ -18,7 +18,7 @@ import (
 // nothing where the leases outlast the pause.
 func TestGoClientUnderKills(t *testing.T) {
 	_, h, d := five(t)
-	c, err := client.Dial(t.Context(), h.socket)
+	c, err := client.Dial(within(t), h.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,10 +40,10 @@ func TestGoClientUnderKills(t *testing.T) {
 	}
 	others.leave()
 	for l, fence := range held {
-		if err := l.Check(t.Context()); err != nil || l.Context().Err() != nil || l.Fence() != fence {
+		if err := l.Check(within(t)); err != nil || l.Context().Err() != nil || l.Fence() != fence {
 			t.Errorf("%s: %v (%v), fencing token %d; want %d", l.Name(), err, context.Cause(l.Context()), l.Fence(), fence)
 		}
-		if err := l.Unlock(t.Context()); err != nil {
+		if err := l.Unlock(within(t)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -55,7 +55,7 @@ func holdMany(t *testing.T, c *client.Client, n int) map[*client.Lease]uint64 {
 	t.Helper()
 	held := map[*client.Lease]uint64{}
 	for i := range n {
-		l, err := c.Lock(t.Context(), fmt.Sprint("held-", i), client.WithTTL(20*time.Second))
+		l, err := c.Lock(within(t), fmt.Sprint("held-", i), client.WithTTL(20*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,9 @@ func (g *contest) work(ctx context.Context, l *client.Lease) error {
 
 func (g *contest) leave() {
 	g.end.Do(func() { close(g.over) })
-	g.all.Wait()
+	awaitAll(g.t, 2*patience, &g.all, "the goroutines that want the lock to get it for the last time", func() string {
+		return fmt.Sprintf("%d grants, %d hold it", g.grants.Load(), g.inside.Load())
+	})
 }
 
 func isOver(over <-chan struct{}) bool {

@@ -17,6 +17,7 @@ import (
 // of the median, as any process may be kept from running for longer than that
 // on a machine with more to do; measured are some 2 ms.
 func TestLockOfKilledClient(t *testing.T) {
+	together(t)
 	_, h, _ := five(t)
 	watch := h.nc()
 	var took []time.Duration
@@ -78,7 +79,8 @@ func TestHundredClientsOneLock(t *testing.T) {
 		n.send("LOCK job")
 		waitFor(t, fmt.Sprintf("%d clients wait", i+1), func() bool { return watch.waiters() == int64(i+1) })
 		done.Go(func() {
-			if granted, more := <-n.stdout.more; !more || !strings.HasPrefix(granted, "OK lock=job ") {
+			granted, _, _ := n.stdout.next(time.After(2 * patience))
+			if !strings.HasPrefix(granted, "OK lock=job ") {
 				t.Errorf("client %d: got %q, expected the lock", i, granted)
 				return
 			}
@@ -89,7 +91,7 @@ func TestHundredClientsOneLock(t *testing.T) {
 			order = append(order, i)
 			mu.Unlock()
 			n.send("CHECK job") // a round trip, in which another may come
-			if held, more := <-n.stdout.more; !more || !strings.HasPrefix(held, "OK lock=job ") {
+			if held, _, _ := n.stdout.next(time.After(patience)); !strings.HasPrefix(held, "OK lock=job ") {
 				t.Errorf("client %d: got %q, expected to hold the lock", i, held)
 			}
 			holders.Add(-1)
@@ -97,13 +99,11 @@ func TestHundredClientsOneLock(t *testing.T) {
 		})
 	}
 	first.expect("UNLOCK job", "OK lock=job")
-	finished := make(chan struct{})
-	go func() { done.Wait(); close(finished) }()
-	select {
-	case <-finished:
-	case <-time.After(patience):
-		t.Fatalf("after %v only these got the lock: %v", patience, order)
-	}
+	awaitAll(t, 4*patience, &done, "all clients to get the lock", func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprint("these got it: ", order)
+	})
 	for i, client := range order {
 		if i != client {
 			t.Fatalf("granted in the order %v, expected that of arrival", order)

@@ -20,11 +20,11 @@ import (
 // readYAML has Python read all documents of a file into a value.
 func readYAML(t *testing.T, file string, into any) {
 	t.Helper()
-	if err := exec.Command("python3", "-c", "import yaml").Run(); err != nil {
+	if _, err := combined(exec.Command("python3", "-c", "import yaml")); err != nil {
 		t.Skip("YAML cannot be read (Debian: apt-get install python3-yaml)")
 	}
 	const script = `import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))`
-	output, err := exec.Command("python3", "-c", script, file).CombinedOutput()
+	output, err := combined(exec.Command("python3", "-c", script, file))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
@@ -56,6 +56,7 @@ var nodeAddress = regexp.MustCompile(`address = "(redis-\w):(\d+)"`)
 // The example for Compose: its config is good and names its nodes, its flags and
 // commands are understood, and what depends on something waits until that is healthy.
 func TestCompose(t *testing.T) {
+	together(t)
 	var documents []compose
 	folder := filepath.Join("..", "container")
 	readYAML(t, filepath.Join(folder, "compose.yaml"), &documents)
@@ -144,6 +145,7 @@ type manifest struct {
 // The Redis that the example for Kubernetes brings along: each node of its config is a
 // service for one pod of the StatefulSet, with a volume.
 func TestKubernetesRedis(t *testing.T) {
+	together(t)
 	var objects []manifest
 	readYAML(t, filepath.Join("..", "container", "kubernetes-redis.yaml"), &objects)
 	byName := map[string]manifest{}
@@ -198,7 +200,7 @@ func redisUnderstands(t *testing.T, args []string) {
 	socket := filepath.Join(dir, "s")
 	server := exec.Command("redis-server", append(args[1:], "--port", "0", "--unixsocket", socket, "--dir", dir)...)
 	var output strings.Builder
-	server.Stdout, server.Stderr = &output, &output
+	server.Stdout, server.Stderr, server.WaitDelay = &output, &output, patience
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +208,7 @@ func redisUnderstands(t *testing.T, args []string) {
 	go func() { ended <- server.Wait() }()
 	defer func() { server.Process.Kill(); <-ended }()
 	for deadline := time.Now().Add(time.Minute); ; {
-		text, _ := exec.Command("redis-cli", "-s", socket, "CONFIG", "GET", "append*").Output()
+		text, _ := printed(exec.Command("redis-cli", "-s", socket, "CONFIG", "GET", "append*"))
 		if strings.Contains(string(text), "always") && strings.Contains(string(text), "yes") {
 			return
 		}

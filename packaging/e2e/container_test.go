@@ -54,7 +54,7 @@ func TestContainerfile(t *testing.T) {
 // understood runs a program that ends at once if it understands its flags.
 func understood(t *testing.T, program string, args ...string) {
 	t.Helper()
-	if output, err := exec.Command(filepath.Join(binaries, program), args...).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command(filepath.Join(binaries, program), args...)); err != nil {
 		t.Errorf("%s %q: %v\n%s", program, args, err, output)
 	}
 }
@@ -81,6 +81,7 @@ type podContainer struct {
 // The example for Kubernetes has a config that is good, flags that are understood,
 // and a socket that both containers see.
 func TestKubernetes(t *testing.T) {
+	together(t)
 	config, p := readKubernetes(t)
 	file := filepath.Join(t.TempDir(), "redlockd.hcl")
 	writeFile(t, file, config)

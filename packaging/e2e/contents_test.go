@@ -18,7 +18,7 @@ func TestChecksums(t *testing.T) {
 	p := needPackages(t)
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = p.dir
-	output, err := check.CombinedOutput()
+	output, err := combined(check)
 	if err != nil {
 		t.Errorf("sha256sum: %v\n%s", err, output)
 	}
@@ -95,7 +95,7 @@ func unpacked(t *testing.T, deb, file string) string {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skipf("dpkg-deb is not to be had: %v", err)
 	}
-	output, err := exec.Command("sh", "-c", `dpkg-deb --fsys-tarfile "$0" | tar -xO "$1"`, deb, file).Output()
+	output, err := printed(exec.Command("sh", "-c", `dpkg-deb --fsys-tarfile "$0" | tar -xO "$1"`, deb, file))
 	if err != nil {
 		t.Fatalf("%s: %s: %v", deb, file, err)
 	}

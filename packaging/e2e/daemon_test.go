@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
@@ -59,11 +60,11 @@ func (h *host) serve() *process {
 	return d
 }
 
-// awaitLog waits for a line of the log.
+// awaitLog waits for a line of the log, however much else is logged.
 func awaitLog(d *process, word string) string {
 	d.t.Helper()
-	for {
-		line, more := d.next(d.stderr)
+	for giveUp := time.After(2 * patience); ; {
+		line, more := d.nextBefore(giveUp, d.stderr, fmt.Sprintf("%q in the log", word))
 		if !more {
 			d.t.Fatalf("the daemon ended with %d, %q was expected in its log:\n%s", d.wait(), word, d.stderr.text())
 		}
@@ -94,7 +95,12 @@ func dev(t *testing.T) (h *host, d *process, greeting string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	d = start(t, dir, filepath.Join(binaries, "redlockd"), "-dev")
-	return &host{t: t, dir: dir, socket: filepath.Join(dir, "redlockd.sock")}, d, d.line()
+	var said []string
+	for len(said) == 0 || !strings.HasPrefix(said[len(said)-1], "or:") {
+		said = append(said, d.line())
+	}
+	said = append(said, d.line()) // blank, as is the first one
+	return &host{t: t, dir: dir, socket: filepath.Join(dir, "redlockd.sock")}, d, strings.Join(said, "\n")
 }
 
 // lockKeys are the locks that a node has.

@@ -11,15 +11,19 @@ import (
 	"testing"
 )
 
-// The first line that redlockd -dev prints is what a newcomer goes by.
+// What redlockd -dev prints is what a newcomer goes by. It stands alone on stdout, and blank
+// lines set it off.
 func TestDevSaysWhatToType(t *testing.T) {
 	_, d, greeting := dev(t)
-	found := regexp.MustCompile(`Try:  (nc -U \S+) +then type:  (.+)$`).FindStringSubmatch(greeting)
+	found := regexp.MustCompile(`\nor:  (nc -U \S+) +then type:  (.+)\n$`).FindStringSubmatch(greeting)
 	if found == nil {
-		t.Fatalf("the first line names no command and nothing to type: %s", greeting)
+		t.Fatalf("it names no command and nothing to type: %s", greeting)
 	}
-	if !strings.Contains(greeting, "mean nothing beyond this process") {
-		t.Errorf("the first line does not say what these locks are worth: %s", greeting)
+	if !strings.HasPrefix(greeting, "\nredlockd -dev: locks mean nothing beyond this process") {
+		t.Errorf("it does not say what these locks are worth, after a blank line: %s", greeting)
+	}
+	if !strings.Contains(greeting, "\n\n  export REDLOCK_SOCKET="+filepath.Join(d.cmd.Dir, "redlockd.sock")+"\n") {
+		t.Errorf("it does not say what to export: %s", greeting)
 	}
 	n := &terminal{start(t, d.cmd.Dir, strings.Fields(found[1])...)}
 	n.expect(found[2], "OK lock=demo lease=")
@@ -31,6 +35,7 @@ func TestDevSaysWhatToType(t *testing.T) {
 
 // One lock, from LOCK to UNLOCK, as people type it.
 func TestTypedSession(t *testing.T) {
+	together(t)
 	h, _, _ := dev(t)
 	first, second := h.nc(), h.nc()
 	granted := first.expect("LOCK nightly-backup wait=5s note=by%20hand", "OK lock=nightly-backup lease=")

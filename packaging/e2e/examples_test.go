@@ -30,8 +30,10 @@ var examples = []exampleFile{
 // Each example holds its lock while it works, gives it back, is refused what
 // somebody else has, and stops when it loses it, or the daemon.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	for _, e := range examples {
 		t.Run(e.file, func(t *testing.T) {
+			together(t)
 			program := e.program(t)
 			h, d, _ := dev(t)
 			x := &example{h, program}
@@ -128,7 +130,7 @@ func (e *exampleFile) program(t *testing.T) string {
 
 func compile(t *testing.T, compiler string, args ...string) {
 	t.Helper()
-	if output, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command(compiler, args...)); err != nil {
 		t.Fatalf("%s %q: %v\n%s", compiler, args, err, output)
 	}
 }

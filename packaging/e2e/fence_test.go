@@ -41,7 +41,7 @@ func TestFencesGrow(t *testing.T) {
 
 func fenceOfRun(t *testing.T, h *host) int64 {
 	t.Helper()
-	output, err := h.redlock("run", "job", "printenv", "REDLOCK_FENCE").Output()
+	output, err := printed(h.redlock("run", "job", "printenv", "REDLOCK_FENCE"))
 	fence, notNumber := strconv.ParseInt(string(bytes.TrimSpace(output)), 10, 64)
 	if err != nil || notNumber != nil {
 		t.Fatalf("redlock run printenv REDLOCK_FENCE: %v: %q", err, output)
@@ -51,16 +51,16 @@ func fenceOfRun(t *testing.T, h *host) int64 {
 
 func fenceOfLease(t *testing.T, h *host) int64 {
 	t.Helper()
-	c, err := client.Dial(t.Context(), h.socket)
+	c, err := client.Dial(within(t), h.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	lease, err := c.Lock(t.Context(), "job")
+	lease, err := c.Lock(within(t), "job")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lease.Unlock(t.Context()); err != nil {
+	if err := lease.Unlock(within(t)); err != nil {
 		t.Error(err)
 	}
 	return int64(lease.Fence())
@@ -83,16 +83,16 @@ func TestPageFencedStore(t *testing.T) {
 	write := func(text string) *exec.Cmd {
 		return h.redlock("run", "report", "sh", "-c", `printenv REDLOCK_FENCE; sh ./store.sh "$REDLOCK_FENCE" "$0"`, text)
 	}
-	first, err := write("one").CombinedOutput()
+	first, err := combined(write("one"))
 	if err != nil {
 		t.Fatalf("%v: %s", err, first)
 	}
-	if output, err := write("two").CombinedOutput(); err != nil {
+	if output, err := combined(write("two")); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 	late := exec.Command("sh", "./store.sh", strings.TrimSpace(string(first)), "late")
 	late.Dir = h.dir
-	if output, err := late.CombinedOutput(); err == nil || !strings.Contains(string(output), "refused") {
+	if output, err := combined(late); err == nil || !strings.Contains(string(output), "refused") {
 		t.Errorf("the token of before is not refused: %v: %s", err, output)
 	}
 	if stored := readFile(t, filepath.Join(h.dir, "report")); stored != "two\n" {

@@ -14,7 +14,7 @@ import (
 func TestExtendToLessUnderRun(t *testing.T) {
 	t.Parallel() // it mostly waits
 	h, _, _ := dev(t)
-	output, err := h.redlock("run", "-t", "3s", "job", "sh", "-c", `"$0" extend -t 600ms && sleep 4 && echo done`, filepath.Join(binaries, "redlock")).CombinedOutput()
+	output, err := combined(h.redlock("run", "-t", "3s", "job", "sh", "-c", `"$0" extend -t 600ms && sleep 4 && echo done`, filepath.Join(binaries, "redlock")))
 	if err != nil || !strings.HasSuffix(string(output), "done\n") {
 		t.Errorf("%v: %s", err, output)
 	}
@@ -31,7 +31,7 @@ func TestLastCommandOfBash(t *testing.T) {
 	for verb, want := range map[string]string{"unlock": "", "check": "", "extend": "", "beat": ""} {
 		cmd := h.redlock()
 		cmd.Path, cmd.Args = bash, []string{bash, "-c", `PATH=$1:$PATH; redlock lock --beat 1m job; redlock ` + verb + ` job`, "bash", binaries}
-		if output, err := cmd.CombinedOutput(); err != nil || string(output) != want {
+		if output, err := combined(cmd); err != nil || string(output) != want {
 			t.Errorf("redlock %s: %v: %s", verb, err, output)
 		}
 	}

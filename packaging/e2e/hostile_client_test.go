@@ -56,7 +56,7 @@ func longLine(a *arena, t *testing.T, during func()) {
 		}
 	}()
 	during()
-	<-over
+	await(t, 2*patience, over, "the line of 64 MiB to be taken", nil)
 	bad.comes("ERR TOOLONG")
 	bad.ask("\nPING", "OK")
 }
@@ -124,7 +124,7 @@ func pipelined(a *arena, t *testing.T, during func()) {
 		}
 	})
 	during()
-	wg.Wait()
+	awaitAll(t, 4*patience, &wg, "the answers to pipelined requests", nil)
 }
 
 // backlog fills what is read of a connection and waits for its turn, on many
@@ -167,7 +167,7 @@ func (a *arena) flood(t *testing.T, n int, do func(net.Conn)) []net.Conn {
 		next <- conn
 	}
 	close(next)
-	wg.Wait()
+	awaitAll(t, 4*patience, &wg, "connections to be flooded", nil)
 	return conns
 }
 
@@ -212,6 +212,7 @@ func drip(a *arena, t *testing.T, during func()) {
 				return
 			case <-tick.C:
 				for _, conn := range conns {
+					conn.SetWriteDeadline(time.Now().Add(patience))
 					conn.Write([]byte{'x'})
 				}
 			}
@@ -219,7 +220,7 @@ func drip(a *arena, t *testing.T, during func()) {
 	})
 	during()
 	close(stop)
-	wg.Wait()
+	awaitAll(t, 2*patience, &wg, "a byte to be taken on each connection", nil)
 	closeAll(conns)
 }
 
@@ -281,7 +282,7 @@ func storm(a *arena, t *testing.T, during func()) {
 	start := time.Now()
 	during()
 	close(stop)
-	wg.Wait()
+	awaitAll(t, 4*patience, &wg, "the storm to end", nil)
 	rate := float64(stormed[0]+stormed[1]+stormed[2]) / time.Since(start).Seconds()
 	t.Logf("measured: %.0f connections a second", rate)
 }
@@ -333,7 +334,11 @@ func (a *arena) lockMany(t *testing.T, conns, each int, request func(i int) stri
 			}
 		})
 	}
-	wg.Wait()
+	awaitAll(t, 4*patience, &wg, "an answer to each LOCK", func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprintf("%d granted, refused: %v", granted, refused)
+	})
 	return granted, refused
 }
 
@@ -378,7 +383,7 @@ func floodOf(lines string) func(*arena, *testing.T, func()) {
 		n := answered.Load()
 		t.Logf("measured: %.0f lines of answers a second", float64(n)/time.Since(start).Seconds())
 		closeAll(conns)
-		wg.Wait()
+		awaitAll(t, patience, &wg, "reads and writes to end on closed connections", nil)
 	}
 }
 

@@ -89,7 +89,7 @@ func (d *deaf) isCut() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	next := <-d.next
+	next := await(d.t, 2*patience, d.next, "the lock of the client that was cut to be granted to the next one", d.daemon.stderr.text)
 	if kept := next.at.Sub(cut); !strings.HasPrefix(next.line, "OK lock=deaf") || kept < 1500*time.Millisecond {
 		d.t.Errorf("%v after the cut the next one got %s, want the lock, not before the deadline of a lease that is extended every second", kept, next.line)
 	}

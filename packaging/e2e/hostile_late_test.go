@@ -57,7 +57,7 @@ func newSlowWriter(t *testing.T) *slowWriter {
 // stays his until the deadline that he was told. Others, who only wait, are not dropped.
 func (w *slowWriter) isDropped() {
 	w.t.Helper()
-	if err := <-w.told; err != nil {
+	if err := await(w.t, lineTimeout+2*patience, w.told, "an answer to a line that does not end", nil); err != nil {
 		w.t.Fatalf("who writes a byte a second was told nothing: %v", err)
 	}
 	w.bad.comes("ERR SYNTAX : a line was not ended within 30s")
@@ -71,7 +71,7 @@ func (w *slowWriter) isDropped() {
 	if line := awaitLog(w.daemon, "connection cut"); !strings.Contains(line, "the client did not end a line in time") || !strings.Contains(line, "uid=") {
 		w.t.Errorf("the log says %s, want the reason and the user", line)
 	}
-	next := <-w.next
+	next := await(w.t, 2*patience, w.next, "the lock of the client that was cut to be granted to the next one", w.daemon.stderr.text)
 	if kept := next.at.Sub(w.at); !strings.HasPrefix(next.line, "OK lock=kept") || kept < 3*time.Second {
 		w.t.Errorf("%v after he was told the next one got %s, want the lock, at its deadline: its holder may be at work", kept, next.line)
 	}

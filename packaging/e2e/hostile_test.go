@@ -116,7 +116,7 @@ func (h *host) dialAs(uid, n int) (conns []net.Conn, err error) {
 			conns = append(conns, conn)
 		}
 	})
-	<-done
+	<-done // dialPatiently has a limit, and its first failure is the last call
 	return conns, err
 }
 
@@ -161,8 +161,9 @@ func become(uid int) error {
 	return nil
 }
 
-// write sends text, and tells whether it was taken.
+// write sends text, and tells whether it was taken. A daemon that hangs takes it no more.
 func (g *guest) write(text string) bool {
+	g.conn.SetWriteDeadline(time.Now().Add(2 * patience))
 	_, err := g.conn.Write([]byte(text))
 	return err == nil
 }

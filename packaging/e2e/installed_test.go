@@ -88,7 +88,7 @@ func newerPackage(t *testing.T, deb string) string {
 		dpkg-deb -Znone -b "$1" "$2"`
 	build := exec.Command("sh", "-c", script, deb, dir, newer)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
+	if output, err := combined(build); err != nil {
 		t.Fatalf("a newer package: %v\n%s", err, output)
 	}
 	return newer
@@ -177,7 +177,7 @@ func (i *installation) restart(argv ...string) {
 	go func() { refused <- knock(i.host.socket, over) }() // waited for below
 	i.run(argv...)
 	close(over)
-	if err := <-refused; err != nil {
+	if err := await(i.t, 2*patience, refused, "the client that knocks to have its last answer", nil); err != nil {
 		i.t.Errorf("%q: a client was refused: %v", argv, err)
 	}
 	if after := i.property("redlockd", "MainPID"); after == before || after == "0" {

@@ -186,10 +186,13 @@ func (c *caller) await(r *request) string {
 			return answer
 		case <-c.gone:
 			return ""
+		case <-c.load.hung:
+			return ""
 		case <-look.C:
 			c.repeatLost()
 		case <-giveUp:
 			c.load.fault("%s: no answer within %v: %s", c.name, 2*patience, r.text)
+			c.load.hang()
 			return ""
 		}
 	}

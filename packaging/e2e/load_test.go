@@ -20,6 +20,8 @@ type load struct {
 	socket  string
 	book    *book
 	over    chan struct{} // closed when the clients are to come to their ends
+	hung    chan struct{} // closed by hang
+	hanging sync.Once
 	callers []*caller
 	line    *line
 	halves  []*half
@@ -42,7 +44,7 @@ type round struct {
 // startLoad returns when all clients are at work.
 func startLoad(t *testing.T, socket string) *load {
 	t.Helper()
-	l := &load{t: t, socket: socket, over: make(chan struct{})}
+	l := &load{t: t, socket: socket, over: make(chan struct{}), hung: make(chan struct{})}
 	l.book = newBook(l.fault)
 	t.Cleanup(l.hangUp)
 	l.start(50, (*caller).holds)
@@ -118,13 +120,28 @@ func (l *load) await(what string, isSo func(*caller) bool) {
 func (l *load) end() {
 	l.t.Helper()
 	close(l.over)
-	l.loops.Wait()
+	awaitAll(l.t, 4*patience, &l.loops, "all clients to come to their ends", l.waiting)
 	for _, c := range l.callers {
 		c.bid()
 	}
 	l.hangUp()
 	l.tell()
 	l.report()
+}
+
+// hang is called when a request was not answered in time. Then nobody waits for an answer any
+// more: one client after the other would wait in vain.
+func (l *load) hang() { l.hanging.Do(func() { close(l.hung) }) }
+
+// waiting are the requests without an answer.
+func (l *load) waiting() string {
+	var all []string
+	for _, c := range l.callers {
+		for _, r := range c.lost() {
+			all = append(all, c.name+": "+r.text)
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // report logs how the clients fared.

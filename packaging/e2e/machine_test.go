@@ -71,7 +71,7 @@ func needContainers(t *testing.T) (cgroups string) {
 			t.Skipf("%s is not installed (Debian: apt-get install systemd-container mmdebstrap)", program)
 		}
 	}
-	if output, err := exec.Command("unshare", "--pid", "--fork", "--mount", "--uts", "--ipc", "--net", "--cgroup", "true").CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command("unshare", "--pid", "--fork", "--mount", "--uts", "--ipc", "--net", "--cgroup", "true")); err != nil {
 		t.Skipf("this kernel or container allows no namespaces: %s", output)
 	}
 	mounts := readFile(t, "/proc/mounts")
@@ -120,7 +120,7 @@ func makeRoot() (path string, err error) {
 	make := exec.Command("nice", "-n", "19", "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus",
 		`--aptopt=APT::Install-Recommends "false"`, "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		suite, aside)
-	if output, err := make.CombinedOutput(); err != nil {
+	if output, err := combined(make); err != nil {
 		return "", fmt.Errorf("%w (is Debian's mirror there?)\n%s", err, output)
 	}
 	return path, os.Rename(aside, path)
@@ -143,7 +143,7 @@ func (m *machine) unpack(tarball string) {
 	if err := os.Mkdir(m.root, 0o755); err != nil {
 		m.t.Fatal(err)
 	}
-	if output, err := exec.Command("tar", "-C", m.root, "-xf", tarball, "--exclude=./dev/*").CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command("tar", "-C", m.root, "-xf", tarball, "--exclude=./dev/*")); err != nil {
 		m.t.Fatalf("%s: %v\n%s", tarball, err, output)
 	}
 	writeFile(m.t, filepath.Join(m.root, "etc", "machine-id"), "")
@@ -213,7 +213,7 @@ func (m *machine) try(argv ...string) (string, error) {
 	enter := []string{"-t", strconv.Itoa(m.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"}
 	cmd := exec.Command("nsenter", append(enter, argv...)...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
-	output, err := cmd.CombinedOutput()
+	output, err := combined(cmd)
 	return strings.TrimSpace(string(output)), err
 }
 

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -47,7 +46,7 @@ func run(m *testing.M) int {
 	defer makeRootAhead()()
 	build := goCommand("build", "-o", dir+"/", "./cmd/...")
 	build.Dir = filepath.Join("..", "..")
-	if output, err := build.CombinedOutput(); err != nil {
+	if output, err := combined(build); err != nil {
 		fmt.Fprintf(os.Stderr, "the programs do not build: %v\n%s", err, output)
 		return 1
 	}
@@ -62,16 +61,6 @@ func goCommand(args ...string) *exec.Cmd {
 	return command
 }
 
-// crowd keeps what takes all of the machine away from what is measured meanwhile.
-var crowd sync.RWMutex
-
-// together has a test run beside others that mostly wait, but for what is measured.
-func together(t *testing.T) {
-	t.Parallel()
-	crowd.RLock()
-	t.Cleanup(crowd.RUnlock)
-}
-
 // rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
 func rounds(short, long int) int {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
@@ -83,7 +72,7 @@ func rounds(short, long int) int {
 // needNC skips where nc cannot do what is shown in the README.
 func needNC(t *testing.T) {
 	t.Helper()
-	help, _ := exec.Command("nc", "-h").CombinedOutput() // its status says nothing
+	help, _ := combined(exec.Command("nc", "-h")) // its status says nothing
 	if !strings.Contains(string(help), "OpenBSD") {
 		t.Skip("nc -U -N is needed, that of OpenBSD: apt-get install netcat-openbsd")
 	}

@@ -13,6 +13,7 @@ import (
 
 // What redlockd-protocol(7) says of the fields of answers is what the daemon answers.
 func TestManualHasFields(t *testing.T) {
+	together(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	cluster.Admit(t)
 	h := newHost(t, cluster)
@@ -22,6 +23,10 @@ func TestManualHasFields(t *testing.T) {
 	n, other := h.nc(), h.nc()
 	const grant = "LOCK, TRY, EXTEND, CHECK and RESUME"
 	hold := " hold=pid pid=" + strconv.Itoa(os.Getpid())
+	for i := range 11 { // too many for LIST all=yes
+		n.lines("LOCK many mode=shared owner=" + strconv.Itoa(i))
+	}
+	n.lines("LOCK least min=1m")
 	shown := map[string]map[string]bool{}
 	for _, q := range []struct {
 		by              *terminal
@@ -29,9 +34,10 @@ func TestManualHasFields(t *testing.T) {
 	}{
 		{n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job reentrant=yes", grant},
 		{n, "EXTEND job", grant}, {n, "CHECK job", grant}, {n, "LOCK gpu slots=3", grant}, {n, "LOCK a,b ttl=20s", grant}, {n, "LOCK r mode=shared" + hold, grant},
-		{other, "TRY job", "HELD"}, {other, "TRY gpu", "HELD"}, {other, "TRY r", "HELD"}, {other, "WHO job", "WHO"}, {other, "WHO gpu", "WHO"}, {other, "WHO kept", "WHO"}, {other, "TRY kept", "HELD"}, {other, "LIST", "LIST"},
+		{other, "TRY job", "HELD"}, {other, "TRY gpu", "HELD"}, {other, "TRY r", "HELD"}, {other, "WHO job", "WHO"}, {other, "WHO gpu", "WHO"}, {other, "WHO kept", "WHO"}, {other, "WHO least", "WHO"}, {other, "TRY kept", "HELD"}, {other, "LIST", "LIST"}, {other, "LIST all=yes", "LIST"},
+		{n, "LOCK again retain=1s", grant}, {n, "UNLOCK again", "UNLOCK"}, {other, "WHO again", "WHO"}, {other, "LIST", "LIST"},
 		{other, "STATUS", "STATUS"}, {other, "HELLO", "HELLO"}, {other, "ADMIT a", "ADMIT"},
-		{n, "UNLOCK job", "UNLOCK"}, {n, "UNLOCK job", "UNLOCK"}, {other, "FORCE a", "FORCE"}, {other, "LIST", "LIST"}, // LOST comes last
+		{n, "UNLOCK job", "UNLOCK"}, {n, "UNLOCK job", "UNLOCK"}, {n, "UNLOCK least", "UNLOCK"}, {other, "FORCE a", "FORCE"}, {other, "LIST", "LIST"}, // LOST comes last
 	} {
 		if shown[q.titled] == nil {
 			shown[q.titled] = fieldsShown(t, page, q.titled)

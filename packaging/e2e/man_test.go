@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // manuals are the paths of all manual pages, by name.
@@ -42,11 +43,11 @@ func writeManuals(dir string) error {
 		}
 		command := goCommand("run", "./packaging/man", "1.0.0", "2026-01-01", dir)
 		command.Dir = filepath.Join("..", "..")
-		if output, err := command.CombinedOutput(); err != nil {
+		if output, err := combined(command); err != nil {
 			w.err = fmt.Errorf("packaging/man: %w\n%s", err, output)
 			return
 		}
-		page, err := exec.Command(filepath.Join(binaries, "redlock"), "man").Output()
+		page, err := printed(exec.Command(filepath.Join(binaries, "redlock"), "man"))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "redlock.1"), page, 0o644)
 		}
@@ -57,6 +58,7 @@ func writeManuals(dir string) error {
 
 // man has nothing to say against a page, but what is in it.
 func TestManuals(t *testing.T) {
+	together(t)
 	man, err := exec.LookPath("man")
 	if err != nil {
 		t.Skip("man is not installed (Debian: apt-get install man-db)")
@@ -83,8 +85,7 @@ func render(t *testing.T, man, path string) (shown, warnings string) {
 	var out, err bytes.Buffer
 	command := exec.Command(man, "--warnings", "--encoding=UTF-8", "--local-file", path)
 	command.Env = append(command.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=100", "MAN_KEEP_FORMATTING=", "MANROFFOPT=-c")
-	command.Stdout, command.Stderr = &out, &err
-	if err := command.Run(); err != nil {
+	if err := finish(command, &out, &err, time.After(commandBound)); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	return regexp.MustCompile(".\b").ReplaceAllString(out.String(), ""), err.String()
@@ -119,7 +120,7 @@ func TestManualsAreComplete(t *testing.T) {
 // flagsOf are the long flags that a program's help shows.
 func flagsOf(t *testing.T, argv ...string) (flags []string) {
 	t.Helper()
-	output, err := exec.Command(argv[0], argv[1:]...).Output()
+	output, err := printed(exec.Command(argv[0], argv[1:]...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,7 +60,7 @@ func newManager(t *testing.T, h *host, places int) *manager {
 	go m.listen(heard)
 	t.Cleanup(func() {
 		m.notify.Close()
-		<-heard
+		await(t, patience, heard, "the listener for the daemon's messages to end", nil)
 		m.listener.Close()
 		for _, s := range m.stored {
 			s.file.Close()
@@ -102,10 +103,11 @@ func (m *manager) flush() {
 		m.t.Fatal(err)
 	}
 	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience)) // the queue of messages may be full
 	if _, err := conn.Write([]byte("FLUSH")); err != nil {
 		m.t.Fatal(err)
 	}
-	<-m.flushed
+	await(m.t, patience, m.flushed, "the daemon's earlier messages to be heard", nil)
 }
 
 // handOver is what is stored, as duplicates: the old daemon's last words may have

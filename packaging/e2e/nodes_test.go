@@ -29,13 +29,14 @@ func TestLostBeforeDeadline(t *testing.T) {
 	defer tick.Stop()
 	for giveUp := time.After(patience); lost == ""; {
 		select {
-		case lost = <-holder.stdout.more:
+		case <-holder.stdout.grown:
+			lost, _, _ = holder.stdout.take()
 		case <-tick.C:
 			if checked := watch.ask("CHECK lease=" + lease); strings.HasPrefix(checked, "OK") {
 				stated = max(stated, number(t, checked, "deadline"))
 			}
 		case <-giveUp:
-			t.Fatal("no LOST")
+			t.Fatalf("no LOST within %v; the last deadline stated is %d", patience, stated)
 		}
 	}
 	left := time.Duration(stated)*time.Millisecond - bootTime(t)
@@ -57,6 +58,7 @@ func TestLostBeforeDeadline(t *testing.T) {
 // Three of five nodes are dead: the refusal names them, comes soon, and leaves
 // nothing behind on any node, then or later.
 func TestNoQuorumOfDeadNodes(t *testing.T) {
+	together(t)
 	cluster, h, _ := five(t)
 	n := h.nc()
 	n.expect("LOCK before", "OK lock=before")
@@ -131,6 +133,7 @@ func backAfter(t *testing.T, n *terminal, servers []*redlocktest.Server) time.Du
 
 // Two of five nodes dead, then two of five hung: everything works.
 func TestTwoOfFiveNodesFail(t *testing.T) {
+	together(t)
 	cluster, h, _ := five(t)
 	holder, other := h.nc(), h.nc()
 	check := func(what string) {
@@ -156,6 +159,7 @@ func TestTwoOfFiveNodesFail(t *testing.T) {
 
 // A daemon starts without its nodes, says so, and uses them when they are there.
 func TestStartWithNodesDown(t *testing.T) {
+	together(t)
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 5)
 	cluster.Admit(t)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A redis-server starts with the redis.conf and the users.acl of the operator's page, as
@@ -60,6 +61,7 @@ func operatingRedis(t *testing.T, dir string, args ...string) (say func(command 
 	})
 	t.Cleanup(stop)
 	var said []string
+	output.(*os.File).SetReadDeadline(time.Now().Add(patience))
 	lines := bufio.NewScanner(output)
 	for lines.Scan() && !strings.Contains(lines.Text(), "eady to accept connections") {
 		said = append(said, lines.Text())
@@ -72,10 +74,11 @@ func operatingRedis(t *testing.T, dir string, args ...string) (say func(command 
 	answers := bufio.NewScanner(conn)
 	say = func(command string, want ...string) {
 		t.Helper()
+		conn.SetDeadline(time.Now().Add(patience))
 		fmt.Fprintf(conn, "%s\r\n", command)
 		for _, line := range want {
 			if answers.Scan(); answers.Text() != line {
-				t.Fatalf("%s: redis-server answered %q, want %q", command, answers.Text(), line)
+				t.Fatalf("%s: redis-server answered %q (%v), want %q", command, answers.Text(), answers.Err(), line)
 			}
 		}
 	}
@@ -117,7 +120,7 @@ func TestOperatingSecondFleet(t *testing.T) {
 	}
 	dir := t.TempDir()
 	script = strings.NewReplacer("/usr/lib/systemd/system/", "../../systemd/", "/etc/systemd/system/", dir+"/", "sudo ", "").Replace(script) + "\ndone"
-	if output, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command("sh", "-c", script)); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 	for unit, want := range map[string][]string{

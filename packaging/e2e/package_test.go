@@ -36,13 +36,13 @@ func packageTree(root, dir string, through ...string) packaged {
 	argv := append(through, filepath.Join(root, "packaging", "package.sh"), "1.0.0", dir)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1767225600")
-	output, err := cmd.CombinedOutput()
+	output, err := combined(cmd)
 	return packaged{dir, output, err}
 }
 
 // noNFPM is why there is no nfpm; "" where there is one.
 var noNFPM = sync.OnceValue(func() string {
-	if output, err := goCommand("run", nfpm, "--version").CombinedOutput(); err != nil {
+	if output, err := combined(goCommand("run", nfpm, "--version")); err != nil {
 		return string(output) + err.Error()
 	}
 	return ""
@@ -73,7 +73,8 @@ func TestReproducible(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "another place")
 	copyTree(t, filepath.Join("..", ".."), elsewhere)
 	var through []string
-	if renamed := []string{"unshare", "--map-root-user", "--uts", "sh", "-c", `hostname another-host && exec "$@"`, "sh"}; exec.Command(renamed[0], append(renamed[1:], "true")...).Run() == nil {
+	renamed := []string{"unshare", "--map-root-user", "--uts", "sh", "-c", `hostname another-host && exec "$@"`, "sh"}
+	if _, err := combined(exec.Command(renamed[0], append(renamed[1:], "true")...)); err == nil {
 		through = renamed
 	} else {
 		t.Log("under the same host name: this kernel or container allows no other one")
@@ -115,7 +116,7 @@ func copyTree(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if output, err := exec.Command("cp", append(append([]string{"-r", "--"}, entries...), to)...).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command("cp", append(append([]string{"-r", "--"}, entries...), to)...)); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 }
@@ -127,7 +128,7 @@ func TestPackagedVersion(t *testing.T) {
 		"redlockd -version": "redlockd 1.0.0\n", "redlock version": "redlock 1.0.0\n", "redlock --version": "redlock 1.0.0\n",
 	} {
 		words := strings.Fields(argv)
-		output, err := exec.Command(filepath.Join(p.dir, words[0]), words[1:]...).Output()
+		output, err := printed(exec.Command(filepath.Join(p.dir, words[0]), words[1:]...))
 		if err != nil || string(output) != want {
 			t.Errorf("%s: got %q, %v; want %q", argv, output, err, want)
 		}
@@ -141,7 +142,7 @@ func TestLintian(t *testing.T) {
 	if err != nil {
 		t.Skip("lintian is not installed (Debian: apt-get install lintian)")
 	}
-	output, err := exec.Command(lintian, "--allow-root", "--fail-on=error,warning", "--suppress-tags=unknown-field", needPackages(t).deb()).CombinedOutput()
+	output, err := combined(exec.Command(lintian, "--allow-root", "--fail-on=error,warning", "--suppress-tags=unknown-field", needPackages(t).deb()))
 	if err != nil {
 		t.Errorf("lintian: %v\n%s", err, output)
 	}
@@ -170,7 +171,7 @@ func TestRPMScripts(t *testing.T) {
 			"/usr/share/licenses/redlockd/THIRD-PARTY", "/usr/share/doc/redlockd/redlockd.cdx.json"},
 		"--configfiles": {"/etc/redlockd/redlockd.hcl"},
 	} {
-		output, err := exec.Command(rpm, "--query", "--package", question, files[0]).Output()
+		output, err := printed(exec.Command(rpm, "--query", "--package", question, files[0]))
 		for _, word := range want {
 			if err != nil || !strings.Contains(string(output), word) {
 				t.Errorf("rpm %s: %v, want %s in\n%s", question, err, word, output)
@@ -192,11 +193,11 @@ func TestRPMIsRemoved(t *testing.T) {
 	}
 	root := t.TempDir()
 	for _, argv := range [][]string{{"--install", "--nodeps", "--noscripts", files[0]}, {"--erase", "--noscripts", "redlockd"}} {
-		if output, err := exec.Command(rpm, append([]string{"--root", root}, argv...)...).CombinedOutput(); err != nil {
+		if output, err := combined(exec.Command(rpm, append([]string{"--root", root}, argv...)...)); err != nil {
 			t.Fatalf("rpm %q: %v\n%s", argv, err, output)
 		}
 	}
-	left, err := exec.Command("find", root, "-name", "*redlock*").Output()
+	left, err := printed(exec.Command("find", root, "-name", "*redlock*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left, %v:\n%s", err, left)
 	}
@@ -205,16 +206,16 @@ func TestRPMIsRemoved(t *testing.T) {
 // Shells understand the completions.
 func TestCompletions(t *testing.T) {
 	p := needPackages(t)
-	script, err := exec.Command(filepath.Join(p.dir, "redlock"), "completion", "bash").Output()
+	script, err := printed(exec.Command(filepath.Join(p.dir, "redlock"), "completion", "bash"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := exec.Command("bash", "-n")
 	check.Stdin = bytes.NewReader(script)
-	if output, err := check.CombinedOutput(); err != nil || len(output) != 0 || len(script) == 0 {
+	if output, err := combined(check); err != nil || len(output) != 0 || len(script) == 0 {
 		t.Errorf("bash: %v\n%s", err, output)
 	}
-	listed, err := exec.Command("dpkg-deb", "--contents", p.deb()).Output()
+	listed, err := printed(exec.Command("dpkg-deb", "--contents", p.deb()))
 	if err != nil {
 		t.Skipf("dpkg-deb is not to be had: %v", err)
 	}

@@ -33,7 +33,7 @@ func TestPages(t *testing.T) {
 func TestPackagedPages(t *testing.T) {
 	p := needPackages(t)
 	root := t.TempDir()
-	if output, err := exec.Command("dpkg-deb", "--extract", p.deb(), root).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command("dpkg-deb", "--extract", p.deb(), root)); err != nil {
 		t.Skipf("dpkg-deb is not to be had: %v %s", err, output)
 	}
 	pages, err := filepath.Glob(filepath.Join(root, "usr", "share", "doc", "redlockd", "*.md"))

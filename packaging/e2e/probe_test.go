@@ -55,8 +55,9 @@ func typical(rounds []latencies) latencies {
 
 // prober is the process that measures.
 type prober struct {
-	in  io.Writer
-	out *bufio.Scanner
+	in   io.Writer
+	out  *bufio.Scanner
+	pipe *os.File // that out reads
 }
 
 // startProber starts it. It ends with the test.
@@ -78,11 +79,12 @@ func startProber(t *testing.T, socket string) *prober {
 	}
 	t.Cleanup(func() {
 		in.Close()
+		defer time.AfterFunc(2*patience, func() { cmd.Process.Kill() }).Stop()
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("the process that measures: %v", err)
 		}
 	})
-	return &prober{in, bufio.NewScanner(out)}
+	return &prober{in, bufio.NewScanner(out), out.(*os.File)}
 }
 
 // measure has it measure so many rounds.
@@ -92,8 +94,9 @@ func (p *prober) measure(t *testing.T, what string, rounds int) latencies {
 	for range rounds {
 		var l latencies
 		fmt.Fprintln(p.in, what)
+		p.pipe.SetReadDeadline(time.Now().Add(2 * patience)) // its own requests have a shorter one
 		if !p.out.Scan() {
-			t.Fatalf("the process that measures has ended: %v", p.out.Err())
+			t.Fatalf("the process that measures has ended, or hangs: %v", p.out.Err())
 		}
 		if err := json.Unmarshal(p.out.Bytes(), &l); err != nil {
 			t.Fatal(err)

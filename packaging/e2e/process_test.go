@@ -25,11 +25,15 @@ type process struct {
 	code   int           // then: its exit code; -1 for a signal
 }
 
-// output is what a process has printed on one stream.
+// output is what a process has printed on one stream. However much that is, and whether or not
+// the test looks at it, the process does not wait.
 type output struct {
-	mu    sync.Mutex // guards lines
+	grown chan struct{} // of capacity 1: there is another line, or the end
+
+	mu    sync.Mutex // guards what follows
 	lines []string
-	more  chan string // every line too, in order, closed at the end
+	taken int // how many of them the test took
+	ended bool
 }
 
 // start runs a program until the test is over, in a directory if one is given.
@@ -76,18 +80,52 @@ func pipes(t *testing.T) pipe {
 
 // readLines ends when the last process that has the pipe closes it.
 func readLines(from *os.File) *output {
-	o := &output{more: make(chan string, 10000)}
+	o := &output{grown: make(chan struct{}, 1)}
 	go func() {
 		defer from.Close()
-		defer close(o.more)
 		for scanner := bufio.NewScanner(from); scanner.Scan(); {
-			o.mu.Lock()
-			o.lines = append(o.lines, scanner.Text())
-			o.mu.Unlock()
-			o.more <- scanner.Text()
+			o.grow(func() { o.lines = append(o.lines, scanner.Text()) })
 		}
+		o.grow(func() { o.ended = true })
 	}()
 	return o
+}
+
+func (o *output) grow(do func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	do()
+	select {
+	case o.grown <- struct{}{}:
+	default: // nobody has looked since
+	}
+}
+
+// take returns the next line. If there is none yet, it is not there, and ended tells whether one
+// can come.
+func (o *output) take() (line string, there, ended bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.taken == len(o.lines) {
+		return "", false, o.ended
+	}
+	o.taken++
+	return o.lines[o.taken-1], true, false
+}
+
+// next waits for the next line until giveUp. At the end of the stream there is none, in time.
+func (o *output) next(giveUp <-chan time.Time) (line string, more, inTime bool) {
+	for {
+		line, there, ended := o.take()
+		if there || ended {
+			return line, there, true
+		}
+		select {
+		case <-o.grown:
+		case <-giveUp:
+			return "", false, false
+		}
+	}
 }
 
 // text is everything so far.
@@ -131,13 +169,17 @@ func (p *process) wait() int {
 // next returns the next line of a stream; false at its end.
 func (p *process) next(from *output) (string, bool) {
 	p.t.Helper()
-	select {
-	case line, more := <-from.more:
-		return line, more
-	case <-time.After(patience):
-		p.t.Fatalf("%s printed nothing more within %v, after:\n%s\n%s", p.cmd, patience, p.stdout.text(), p.stderr.text())
-		return "", false
+	return p.nextBefore(time.After(patience), from, "another line")
+}
+
+// nextBefore is next, until giveUp: then the test fails, as what has not come.
+func (p *process) nextBefore(giveUp <-chan time.Time, from *output, what string) (string, bool) {
+	p.t.Helper()
+	line, more, inTime := from.next(giveUp)
+	if !inTime {
+		p.t.Fatalf("%s: %s has not come in time; it printed:\n%s\n%s", p.cmd, what, p.stdout.text(), p.stderr.text())
 	}
+	return line, more
 }
 
 // line is the next line on stdout.
@@ -161,9 +203,10 @@ func (p *process) send(line string) {
 // rest is all that a process has printed, once it is over.
 func (p *process) rest() (stdout, stderr string) {
 	p.t.Helper()
+	giveUp := time.After(2 * patience)
 	for _, o := range []*output{p.stdout, p.stderr} {
 		for more := true; more; {
-			_, more = p.next(o)
+			_, more = p.nextBefore(giveUp, o, "the end of its output")
 		}
 	}
 	return p.stdout.text(), p.stderr.text()

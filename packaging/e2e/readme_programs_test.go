@@ -16,6 +16,7 @@ import (
 
 // The programs of the README and of CLIENTS.md with package client build, and do what they say.
 func TestPageClientPrograms(t *testing.T) {
+	together(t)
 	for _, page := range []string{readmeFile, "CLIENTS.md"} {
 		t.Run(page, func(t *testing.T) { runProgram(t, page) })
 	}
@@ -26,7 +27,7 @@ func runProgram(t *testing.T, page string) {
 	h, _, _ := dev(t)
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket)
-	output, err := cmd.CombinedOutput()
+	output, err := combined(cmd)
 	if err != nil || string(output) != "holding nightly-backup\n" {
 		t.Errorf("the program ends with %v and prints:\n%s", err, output)
 	}
@@ -53,7 +54,7 @@ func buildProgram(t *testing.T, page string) (binary string) {
 	}
 	writeFile(t, overlay, string(replace))
 	build := goCommand("build", "-overlay", overlay, "-o", binary, "./"+folder)
-	if output, err := build.CombinedOutput(); err != nil {
+	if output, err := combined(build); err != nil {
 		t.Fatalf("%s: the program does not build: %v\n%s", &b, err, output)
 	}
 	return binary

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The README stays short enough to decide in a minute.
@@ -21,18 +22,14 @@ func TestReadmeIsShort(t *testing.T) {
 // What the README says that redlockd -dev prints is what it prints, and the command stands
 // alone in a block, and so does that of the tests.
 func TestReadmeDev(t *testing.T) {
-	h, d, first := dev(t)
+	h, _, greeting := dev(t)
 	blocks := blocksOf(t, readmeFile)
 	for i, b := range blocks {
 		if b.text() != "go run ./cmd/redlockd -dev\n" {
 			continue
 		}
 		printed := blocks[i+1]
-		got := []string{first}
-		for range printed.lines[1:] {
-			got = append(got, d.line())
-		}
-		said := strings.ReplaceAll(strings.Join(got, "\n"), h.dir, "/home/alice/redlockd")
+		said := strings.ReplaceAll(strings.Trim(greeting, "\n"), h.dir, "/home/alice/redlockd")
 		if said+"\n" != printed.text() {
 			t.Errorf("%s:\ngot  %s\nwant %s", &printed, said, printed.text())
 		}
@@ -150,8 +147,9 @@ func (h *loneHost) play(b block) {
 	if b.lines[len(b.lines)-1] != "$ sudo redlockd" {
 		return
 	}
+	giveUp := time.After(2 * patience)
 	for serves, found := false, 0; !serves || found < 5; {
-		line := d.line()
+		line, _ := d.nextBefore(giveUp, d.stdout, "that it serves, and that five nodes are in quarantine,")
 		serves = serves || strings.Contains(line, "serving: ")
 		if strings.Contains(line, "node is in quarantine") {
 			found++
@@ -180,7 +178,7 @@ func (h *loneHost) terminal(b block) *desk {
 // DEPENDENCIES.md names what every direct dependency is for.
 func TestPageNamesDependencies(t *testing.T) {
 	list := exec.Command("go", "list", "-m", "-f", "{{if not (or .Main .Indirect)}}{{.Path}}{{end}}", "all")
-	output, err := list.Output()
+	output, err := printed(list)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,6 +101,7 @@ func (s *secretSite) start() {
 // up to the stacks of all goroutines when it dies: no password, nothing of a private
 // key, no lease id of somebody else, no token.
 func TestSecretsStaySecret(t *testing.T) {
+	together(t)
 	s := newSecretSite(t)
 	s.start()
 	holder, other := s.nc(), s.somebodyElse()
@@ -226,7 +227,8 @@ func (s *secretSite) lookEverywhere() {
 // scrape is what Prometheus would be told at that address.
 func scrape(t *testing.T, address string) string {
 	t.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
+	scraper := http.Client{Timeout: patience}
+	response, err := scraper.Get("http://" + address + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

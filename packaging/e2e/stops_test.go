@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 // SIGTERM: who waits is refused, everybody hears BYE, and what living clients
 // hold stays on the nodes.
 func TestTerminated(t *testing.T) {
+	together(t)
 	cluster, h, d := five(t)
 	holder, waiter, idle, watch := h.nc(), h.nc(), h.nc(), h.nc()
 	holder.expect("LOCK job ttl=20s", "OK lock=job")
@@ -39,12 +41,12 @@ func TestTerminated(t *testing.T) {
 
 // A second daemon does not take the socket from the first.
 func TestSecondDaemonOnSocket(t *testing.T) {
-	_, h, _ := five(t)
+	_, h, first := five(t)
 	second := h.launch()
 	if code := second.wait(); code != 1 {
 		t.Errorf("the second daemon ends with %d, expected 1", code)
 	}
-	if _, stderr := second.rest(); !strings.Contains(stderr, "another redlockd serves it") {
+	if _, stderr := second.rest(); !strings.Contains(stderr, fmt.Sprintf("another redlockd (pid %d) serves it", first.cmd.Process.Pid)) || strings.Contains(stderr, "temporarily") {
 		t.Errorf("it does not say why it does not start:\n%s", stderr)
 	}
 	h.nc().expect("LOCK job wait=0", "OK lock=job")

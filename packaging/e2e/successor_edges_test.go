@@ -63,6 +63,7 @@ func TestSuccessorLingers(t *testing.T) {
 // What counts on a lease does so after RESUME, by the same connection or another one,
 // and after a restart.
 func TestSuccessorCountsAfterResume(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	worker, first, n, other := start(t, "", "sleep", "1000"), s.nc(), s.nc(), s.nc()
 	for name, hold := range map[string]string{"mine": "", "its": " hold=pid pid=" + strconv.Itoa(worker.cmd.Process.Pid)} {
@@ -87,6 +88,7 @@ func TestSuccessorCountsAfterResume(t *testing.T) {
 
 // What counts on a lease counts for its user's limit, in the next daemon, too.
 func TestSuccessorCountsForTheLimit(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	s.amend("limits { leases_per_user = 3 }")
 	s.succeed(syscall.SIGKILL)
@@ -106,6 +108,7 @@ func TestSuccessorCountsForTheLimit(t *testing.T) {
 
 // An UNLOCK that the nodes answer while the daemon stops is answered by the next one.
 func TestSuccessorAnswersUnlock(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 2)
 	n := s.nc()
 	n.expect("LOCK job ttl=20s", "OK lock=job")
@@ -125,6 +128,7 @@ func TestSuccessorAnswersUnlock(t *testing.T) {
 
 // A descriptor that is of no use does not say that its client has gone.
 func TestSuccessorWithUselessDescriptor(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	n := s.nc()
 	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
@@ -140,6 +144,7 @@ func TestSuccessorWithUselessDescriptor(t *testing.T) {
 // Those who wait keep their places, also where daemons end while they go on with what the
 // one before them has left.
 func TestSuccessorKeepsPlaces(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	holder, idle := s.nc(), s.nc()
 	fence := number(t, holder.expect("LOCK job ttl=20s", "OK lock=job"), "fence")
@@ -154,7 +159,7 @@ func TestSuccessorKeepsPlaces(t *testing.T) {
 	for i := range rounds(5, 50) {
 		s.manager.flush()
 		early := s.manager.start()
-		time.Sleep(time.Duration(i%10) * 7 * time.Millisecond) // up to the middle of whatever it does then
+		time.Sleep(time.Duration(i%10) * 7 * time.Millisecond) // real time: the kill is to come at any moment of its start
 		early.kill()
 	}
 	s.manager.flush()
@@ -188,6 +193,7 @@ func (n *terminal) answered(want string) string {
 
 // Who waits has a place to lose: an idle connection makes way for it.
 func TestSuccessorStoresWhoWaits(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 3) // two, and the daemon's own mark
 	holder, idle := s.nc(), s.nc()
 	holder.expect("LOCK job ttl=20s", "OK lock=job")
@@ -210,6 +216,7 @@ func TestSuccessorStoresWhoWaits(t *testing.T) {
 
 // A FORCE that was under way is not repeated: the lock may be another one's by now.
 func TestSuccessorForcesNothingTwice(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	holder, admin := s.nc(), s.nc()
 	holder.expect("LOCK job ttl=20s", "OK lock=job")
@@ -275,6 +282,7 @@ func TestSuccessorGivesBackOnceMore(t *testing.T) {
 // A client that does not read its answers may find some missing after a kill -9, but
 // none that is cut: BACK is a line of its own.
 func TestSuccessorOfHalfAnAnswer(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	conn, err := net.Dial("unix", s.socket)
 	if err != nil {

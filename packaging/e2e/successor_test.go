@@ -64,6 +64,7 @@ func same(t *testing.T, answer, granted string) {
 // Connections, leases, those who wait, in their order, and what is half typed
 // outlast the daemon, however it ends.
 func TestSuccessor(t *testing.T) {
+	together(t)
 	for name, sig := range endings {
 		t.Run(name, func(t *testing.T) {
 			s := startSuccession(t, 100)
@@ -119,6 +120,7 @@ func (n *terminal) begin(words string) {
 // What a client held that ended while there was no daemon is given back, and what it
 // waited for it does not get.
 func TestSuccessorOfAClientThatIsGone(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	holder, waiter, idle := s.nc(), s.nc(), s.nc()
 	holder.expect("LOCK job ttl=30s", "OK lock=job")
@@ -141,6 +143,7 @@ func TestSuccessorOfAClientThatIsGone(t *testing.T) {
 // Clients may be at work until the deadline that they were told: what they hold is
 // not given back before, and can be resumed.
 func TestSuccessorOfAnEmptiedStore(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	holder := s.nc()
 	granted := holder.expect("LOCK job ttl=20s", "OK lock=job")
@@ -163,6 +166,7 @@ func TestSuccessorOfAnEmptiedStore(t *testing.T) {
 
 // Leases that others keep alive go on: processes, and time.
 func TestSuccessorOfOtherHolds(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	worker, gone, idle := start(t, "", "sleep", "1000"), start(t, "", "sleep", "1000"), s.nc()
 	idle.expect("LOCK kept hold=pid pid="+strconv.Itoa(worker.cmd.Process.Pid), "OK lock=kept")
@@ -184,6 +188,7 @@ func TestSuccessorOfOtherHolds(t *testing.T) {
 
 // A lease that is over by the time the next daemon starts is lost, and said to be.
 func TestSuccessorSaysLost(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	n := s.nc()
 	granted := n.expect("LOCK job ttl=500ms guard=100ms", "OK lock=job")
@@ -205,6 +210,7 @@ func TestSuccessorSaysLost(t *testing.T) {
 // More connections than the manager keeps: idle ones make way for those that hold
 // something, and hear BYE.
 func TestSuccessorWithoutRoom(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 3) // two, and the daemon's own mark
 	idle, first, second := s.nc(), s.nc(), s.nc()
 	idle.expect("PING", "OK")
@@ -280,9 +286,34 @@ func resumeKinds(t *testing.T, h *host, reader, place string) {
 	h.nc().expect("LOCK pool slots=3 wait=0", "ERR HELD lock=pool slots=3")
 }
 
+// A daemon that is killed right after it answered a downgrade leaves a lease that the next one
+// has as shared, with the same fencing token.
+func TestDowngradeOutlastsKill(t *testing.T) {
+	together(t)
+	_, h, d := five(t)
+	writer := h.nc()
+	granted := writer.expect("LOCK doc ttl=20s owner=me", "OK lock=doc")
+	same(t, writer.expect("EXTEND doc owner=me mode=shared", "OK lock=doc"), granted)
+	d.kill()
+	h.serve()
+	writer, reader, other := h.nc(), h.nc(), h.nc()
+	other.expect("LIST", "- lock=doc state=held mode=shared")
+	other.comes("OK n=1")
+	same(t, writer.expect("RESUME doc owner=me lease="+field(granted, "lease"), "OK lock=doc"), granted)
+	joined := reader.expect("LOCK doc mode=shared wait=0", "OK lock=doc")
+	if number(t, joined, "fence") <= number(t, granted, "fence") {
+		t.Errorf("the reader got %s, want a fencing token beyond that of %s", joined, granted)
+	}
+	writer.expect("UNLOCK doc owner=me", "OK lock=doc")
+	other.expect("LOCK doc wait=0", "ERR HELD lock=doc mode=shared")
+	reader.expect("UNLOCK doc", "OK lock=doc")
+	other.expect("LOCK doc wait=5s", "OK lock=doc")
+}
+
 // A client that lost its connection before it read the OK asks again, on another one:
 // by the id= of the LOCK, as the same user, it is the same lease.
 func TestLockRepeatedAfterRestart(t *testing.T) {
+	together(t)
 	_, h, d := five(t)
 	granted := h.nc().expect("LOCK job ttl=20s id=x1 owner=me", "OK lock=job")
 	d.kill()
@@ -302,6 +333,7 @@ func TestLockRepeatedAfterRestart(t *testing.T) {
 // A state file that is damaged does not say what clients were told after the last record that
 // can be read: connections end, and known leases can be resumed.
 func TestSuccessorWithFaultyStateFile(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 100)
 	n := s.nc()
 	granted := n.expect("LOCK job ttl=20s", "OK lock=job")

@@ -29,11 +29,11 @@ func TestSystemdUnits(t *testing.T) {
 	writeFile(t, socket, unitFile(t, "redlockd.socket"))
 
 	verify := exec.Command(analyze, "--man=no", "--recursive-errors=one", "verify", service, socket)
-	if output, err := verify.CombinedOutput(); err != nil || len(output) != 0 {
+	if output, err := combined(verify); err != nil || len(output) != 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, output)
 	}
 	security := exec.Command(analyze, "security", "--offline=yes", "--threshold=15", "--no-pager", service)
-	if output, err := security.CombinedOutput(); err != nil {
+	if output, err := combined(security); err != nil {
 		t.Errorf("systemd-analyze security: exposure above 1.5: %v\n%s", err, output)
 	}
 }
@@ -80,7 +80,7 @@ func TestLeaderUnit(t *testing.T) {
 	words := strings.NewReplacer("/usr/bin/redlock ", filepath.Join(binaries, "redlock")+" ")
 	path := filepath.Join(t.TempDir(), "lead.service")
 	writeFile(t, path, words.Replace(unit))
-	if output, err := exec.Command(analyze, "--man=no", "--recursive-errors=one", "verify", path).CombinedOutput(); !found || err != nil || len(output) != 0 {
+	if output, err := combined(exec.Command(analyze, "--man=no", "--recursive-errors=one", "verify", path)); !found || err != nil || len(output) != 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, output)
 	}
 }
@@ -124,7 +124,7 @@ func TestSystemdUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if output, err := exec.Command(sysusers, "--root="+root, file).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command(sysusers, "--root="+root, file)); err != nil {
 		t.Fatalf("systemd-sysusers: %v\n%s", err, output)
 	}
 	if users := readFile(t, filepath.Join(root, "etc", "passwd")); !strings.Contains(users, "redlockd:") {
@@ -154,7 +154,7 @@ func TestSystemdDirectory(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(root, "etc", "passwd"), "redlockd:x:4321:4322::/:/bin/false\n")
 	writeFile(t, filepath.Join(root, "etc", "group"), "redlock:x:4322:\n")
-	if output, err := exec.Command(tmpfiles, "--create", "--root="+root, filepath.Join(root, "directory.conf")).CombinedOutput(); err != nil {
+	if output, err := combined(exec.Command(tmpfiles, "--create", "--root="+root, filepath.Join(root, "directory.conf"))); err != nil {
 		t.Fatalf("systemd-tmpfiles: %v\n%s", err, output)
 	}
 	info, err := os.Stat(filepath.Join(root, "run", "redlockd"))

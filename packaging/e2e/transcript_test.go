@@ -108,6 +108,7 @@ var (
 
 // Everything that the pages show in terminals happens as they say, in this order.
 func TestTranscripts(t *testing.T) {
+	together(t)
 	needNC(t)
 	shown := 0
 	for _, page := range pageNames(t) {

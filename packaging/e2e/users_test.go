@@ -79,7 +79,7 @@ func (h *host) tries(g *guest, name, lock, rights string) {
 func (h *host) validates(name, lock, rights string) {
 	h.t.Helper()
 	cmd := exec.Command(filepath.Join(binaries, "redlockd"), "validate", "-config", h.config, "-as", name, "-lock", lock)
-	output, err := cmd.CombinedOutput()
+	output, err := combined(cmd)
 	if mayLock := strings.Contains(rights, "lock"); mayLock != (err == nil) {
 		h.t.Errorf("validate -as %s -lock %s: %v, want success: %v\n%s", name, lock, err, mayLock, output)
 	}

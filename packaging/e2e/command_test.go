@@ -1,0 +1,105 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// commandBound is how long a command may take that ends by itself. The longest one builds the
+// packages, which takes a minute on a busy machine.
+const commandBound = 4 * time.Minute
+
+// combined runs a command, and returns what it prints on stdout and stderr.
+func combined(cmd *exec.Cmd) ([]byte, error) {
+	var all bytes.Buffer
+	err := finish(cmd, &all, &all, time.After(commandBound))
+	return all.Bytes(), err
+}
+
+// printed runs a command, and returns what it prints on stdout. The error has its stderr.
+func printed(cmd *exec.Cmd) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	err := finish(cmd, &stdout, &stderr, time.After(commandBound))
+	if err != nil && stderr.Len() > 0 {
+		err = fmt.Errorf("%w: %s", err, stderr.Bytes())
+	}
+	return stdout.Bytes(), err
+}
+
+// finish runs a command until it ends. If it runs longer than that, finish kills it and its
+// children, and the error says so. Children that outlive the command keep its output open for
+// patience at most.
+func finish(cmd *exec.Cmd, stdout, stderr io.Writer, tooLong <-chan time.Time) error {
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdout, stderr, patience
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended, killed := make(chan struct{}), make(chan bool)
+	go func() { // ends with this function
+		select {
+		case <-ended:
+			killed <- false
+		case <-tooLong:
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails only if all have ended
+			killed <- true
+		}
+	}()
+	err := cmd.Wait()
+	close(ended)
+	if <-killed && err != nil {
+		return fmt.Errorf("%s: killed, as it had not ended after %v: %w", cmd, time.Since(began).Round(time.Millisecond), err)
+	}
+	return err
+}
+
+// A command that hangs is killed with its children, and what it printed is there.
+func TestFinishKills(t *testing.T) {
+	var stdout strings.Builder
+	tooLong := make(chan time.Time)
+	err := finish(exec.Command("sh", "-c", "echo begun; sleep 1000 | cat"), closeAt{&stdout, tooLong}, nil, tooLong)
+	if err == nil || !strings.Contains(err.Error(), "killed, as it had not ended") || stdout.String() != "begun\n" {
+		t.Errorf("error %v, and it printed %q; want that it was killed, and begun", err, stdout.String())
+	}
+}
+
+// closeAt closes a channel when something was written.
+type closeAt struct {
+	io.Writer
+	written chan time.Time
+}
+
+func (c closeAt) Write(b []byte) (int, error) {
+	close(c.written)
+	return c.Writer.Write(b)
+}
+
+// Every command of these tests runs with a bound.
+func TestCommandsAreBounded(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, endless := range []string{".Combined" + "Output()", ".Out" + "put()", ".Ru" + "n()"} {
+			if n := strings.Count(string(text), endless) - strings.Count(string(text), "m.Run()"); n > 0 && file != "main_test.go" {
+				t.Errorf("%s calls %s %d times, which may never return: call combined or printed", file, endless, n)
+			}
+		}
+	}
+}
