@@ -1,7 +1,7 @@
 # /etc/redlockd/redlockd.hcl: the configuration of redlockd, see redlockd.hcl(5).
 # Check it with:                     redlockd validate
 # After a change:                    systemctl restart redlockd
-# log, access and limits only:       systemctl reload redlockd
+# log, access, limits, doctor only:  systemctl reload redlockd
 #
 # What is commented out shows the default, unless it says "example".
 
@@ -66,6 +66,7 @@ quorum {
 #   ttl      = "10s" # how soon others get the lock if this host dies; kept extended until then
 #   max_hold = "0s"  # longest total holding time, which max= can only lower; "0s": no bound
 #   linger   = "0s"  # how long a lock stays taken after its client has died
+#   retain   = "0s"  # how long this host keeps a released lock for its next client; at most 1s
 # }
 
 # Who can connect. Without access rules, anyone who can open the socket may take any lock.
@@ -113,6 +114,11 @@ socket {
 #   address = "127.0.0.1:9852"
 #   page    = false
 #   names   = false
+# }
+
+# Warnings of redlock doctor that you know and accept: names of its checks.
+# doctor {
+#   ignore = [] # such as ["persistence", "same-host"]
 # }
 
 # grants writes a line for each grant and release: who held which lock, and for how long.

@@ -6,8 +6,9 @@
 #   packaging/test.sh          all tests, in less than 10 minutes on 2 cores
 #   packaging/test.sh -long    with more rounds, and ten minutes for each fuzz target: hours
 #   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
-#   packaging/test.sh -servers only the tests with real nodes, against the redis-server and
-#                              valkey-server of a later Debian (mmdebstrap fetches them)
+#   packaging/test.sh -servers only the tests with real nodes, the conformance, and a minute
+#                              of the nemesis, against the redis-server and valkey-server of
+#                              a later Debian (mmdebstrap fetches them)
 #   packaging/test.sh -v       with everything that go test prints
 #
 # It stops at the first step that fails, with that step's output and status 1. Steps that
@@ -42,11 +43,11 @@ export GOFLAGS="-buildvcs=false ${GOFLAGS-}"
 # Without this, every process with the race detector takes a second to end.
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
 tmp=$(mktemp -d)
-readonly tmp skips=$tmp/skips
+readonly tmp skips=$tmp/skips failures=$tmp/failures
 beside= # the process group that runs beside the tests
 export REDLOCKD_PACKAGES=$tmp/packages # the packages that packaging/e2e tests
-trap 'stop_beside; rm -rf "$tmp"' EXIT
-: >"$skips"
+trap 'stop_beside; tell_failures; rm -rf "$tmp"' EXIT
+: >"$skips" >"$failures"
 
 main() {
 	step "programs that the tests need" prerequisites
@@ -58,7 +59,7 @@ main() {
 	step "go vet" vet
 	step "go test -race ./..." go_test ./...
 	step "packaging/bench" in_bench go_test ./...
-	step "packaging/nemesis: its checks" in_nemesis nemesis_checks
+	step "packaging/nemesis" in_nemesis go_test ./...
 	await_beside
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
@@ -76,7 +77,7 @@ compute() {
 }
 
 builds() {
-	step "packages, and the tests of packaging/bench: built before their time" build_ahead
+	step "packages, and the tests of packaging/bench and packaging/nemesis: built before their time" build_ahead
 	step "staticcheck" run_staticcheck
 	step "static builds for linux" build_linux
 	step "builds for darwin" build_darwin
@@ -128,6 +129,11 @@ await_beside() {
 }
 
 stop_beside() { [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true; }
+
+# tell_failures says at the very end which tests failed: the beginning of a long output may be lost.
+tell_failures() {
+	[[ ! -s $failures ]] || { printf '== FAILED:\n' && cat "$failures"; }
+}
 
 # --- prerequisites
 
@@ -316,45 +322,98 @@ build_darwin() {
 # go_test PACKAGES... shows a line for each package, skipped tests with the reason,
 # measurements, and all output of a package that failed. Packages run one after the other,
 # because many tests hold real programs to real time. Tests that mostly wait run together
-# (t.Parallel). The search for broken promises runs beside. (Without -o, go build of a
-# single program would leave it in the folder.)
+# (t.Parallel). The search for broken promises runs beside. -ldflags=-w
+# halves the time to link. (Without -o, go build of a single program would leave it in the
+# folder.)
 go_test() {
 	go build -race -o /dev/null "$@"
-	go test -p 1 -parallel 4 -race -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
+	go test -p 1 -parallel 4 -race -ldflags=-w -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
 }
 
-# nemesis_checks tests what the nemesis makes of a history. Runs of a minute are for a person:
-# cd packaging/nemesis && go test -v .
-nemesis_checks() {
-	go test -race -count=1 -v -run '^Test(Check|Linearize)$' -timeout "$testtimeout" ./... 2>&1 | filter
-}
-
-# filter shortens the output of go test -v, which is one package after the other.
+# filter shortens the output of go test -v, which is one package after the other. If a package
+# fails, the last line about it names the tests that failed or still ran. A dump of goroutines is
+# cut to one of each kind, those in test code first.
 filter() {
-	awk -v verbose=$verbose -v skips="$skips" '
+	awk -v verbose=$verbose -v skips="$skips" -v failures="$failures" '
 		verbose { print; fflush() }
+		/^=== (RUN|CONT) / && $3 !~ /\// { runs[$3] = "" } # the results of subtests come late
+		/^=== PAUSE / { delete runs[$3] }
 		/^=== / { test = $3; next }
+		/^--- / { delete runs[$3] }
+		/^ *--- FAIL: / { failed[++fails] = $3 }
+		/^\trunning tests:$/ { listing = 1 }
+		listing && /^\t\t/ { runs[$1] = " " $2 }
+		/^$/ { listing = 0 }
+		/^goroutine [0-9]+ / { dumping = 1 }
+		dumping && !/^(ok|FAIL|exit status|\?|---)([ \t]|$)/ { add_to_dump(); next }
 		/^ +[^ ]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[^ ]+ /, "", said[test]) }
 		/: measured: / { notes = notes "     " said[test] "\n" }
 		/^ *--- SKIP: / {
 			note = "     skipped: " $3 ": " said[$3] "\n"
 			notes = notes note; printf "%s", note >> skips
 		}
-		!/^ *--- PASS: / { package = package $0 "\n" }
+		!/^ *--- PASS: / { package = package dump() $0 "\n" }
 		/^(ok|FAIL|\?)[ \t]+[^ ]*\// || /\[no test files\]$/ {
 			if (!verbose && $1 == "FAIL") printf "%s", package
 			if (!verbose && $1 == "ok") printf "%s\n%s", $0, notes
+			if ($1 == "FAIL") tell($2)
 			fflush()
-			package = notes = ""
-			split("", said)
+			package = notes = ""; fails = 0
+			split("", said); split("", runs); split("", failed)
 		}
-		END { if (!verbose) printf "%s", package }'
+		END { if (!verbose) printf "%s", package }
+
+		# tell prints which tests failed or ran, also for the end of all output.
+		function tell(package,   i, name, names, most) {
+			most = 20
+			for (i = 1; i <= fails; i++) if (i <= most) names = names ", " failed[i]
+			for (name in runs) if (i++ <= most) names = names ", " name runs[name]
+			if (i - 1 > most) names = names ", and " i - 1 - most " more"
+			names = "   " package ": failed or running at the end: " (names == "" ? "no test, see its output" : substr(names, 3)) "\n"
+			printf "%s", names
+			printf "%s", names >> failures
+		}
+
+		# add_to_dump counts the goroutines of each kind: in the same state, at the same lines.
+		function add_to_dump(   line) {
+			if (NF == 0) { count_goroutine(); return }
+			block = block $0 "\n"
+			line = $0
+			sub(/^goroutine [0-9]+/, "", line); sub(/, [0-9]+ minutes/, "", line); sub(/ in goroutine [0-9]+$/, "", line)
+			sub(/ \+0x[0-9a-f]+$/, "", line); sub(/\([^()]*\)$/, "", line)
+			kind = kind line "\n"
+		}
+
+		function count_goroutine() {
+			if (block == "") return
+			if (!(kind in count)) { kinds[++kindCount] = kind; example[kind] = block }
+			count[kind]++
+			block = kind = ""
+		}
+
+		# dump returns one goroutine of each kind, and begins anew.
+		function dump(   text, tests, i, lines, left, k) {
+			if (!dumping) return ""
+			count_goroutine()
+			for (tests = 1; tests >= 0; tests--) for (i = 1; i <= kindCount; i++) {
+				k = kinds[i]
+				if ((example[k] ~ /_test\.go:/) != tests) continue
+				lines += gsub(/\n/, "\n", example[k])
+				if (lines > 300) { left += count[k]; continue }
+				text = text (count[k] > 1 ? count[k] " goroutines like this one:\n" : "") example[k] "\n"
+			}
+			if (left) text = text "(" left " other goroutines are left out)\n"
+			dumping = kindCount = 0
+			split("", kinds); split("", count); split("", example)
+			return text
+		}'
 }
 
-# search runs the simulation. The race detector makes it slow, and leaves the order of events
-# to chance: with it there are few seeds. Its duration depends on what else runs.
+# search runs the simulation, and whole crowds, of which go_test has a part. The race detector
+# makes it slow, and leaves the order of events to chance: with it there are few seeds. Its
+# duration depends on what else runs.
 search() {
-	plain go test -count=1 -v -timeout 2h -run '^TestSearch' ./redlock 2>&1 | filter
+	plain go test -count=1 -v -timeout 2h -run '^Test(Search|Crowd|CrowdOfAnother|ExtensionsComeFirst|ShortLeasesComeFirst|Overdue)' ./redlock 2>&1 | filter
 	go test -race -count=1 -v -timeout 2h -run '^TestSearch$' ./redlock 2>&1 | filter
 }
 
@@ -375,10 +434,13 @@ other_servers() {
 		chmod +x "$tmp/$server"
 		"$tmp/$server" --version
 		REDIS_SERVER=$tmp/$server step "real nodes with $server" real_nodes
+		REDIS_SERVER=$tmp/$server step "the nemesis with $server" in_nemesis plain go run . -for 1m
 	done
 }
 
-real_nodes() { go test -race -count=1 -v -timeout "$testtimeout" -run '^TestReal' ./redlock 2>&1 | filter; }
+real_nodes() {
+	go test -p 1 -race -count=1 -v -timeout "$testtimeout" -run '^TestReal|^TestConformance' ./redlock ./redlock/redlocktest 2>&1 | filter
+}
 
 # fuzz runs all fuzz targets. They are instrumented only with -long or -fuzz: that takes a
 # minute or two, because everything is built again.

@@ -143,6 +143,33 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// The programs in packaging that are modules of their own are not too large, either.
+func TestFilesOfPrograms(t *testing.T) {
+	const maxLines = 500
+	for _, dir := range []string{"../bench", "../nemesis"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", dir, len(files), err)
+		}
+		programs := 0
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lines := strings.Count(string(text), "\n"); lines > maxLines {
+				t.Errorf("%s has %d lines, want at most %d", name, lines, maxLines)
+			}
+			if !strings.HasSuffix(name, "_test.go") {
+				programs++
+			}
+		}
+		if programs > maxFiles {
+			t.Errorf("%s has %d files, want at most %d", dir, programs, maxFiles)
+		}
+	}
+}
+
 func TestCircles(t *testing.T) {
 	all := load(t)
 	for path, p := range tree(t) {
