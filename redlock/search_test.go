@@ -95,8 +95,11 @@ func budget() int {
 	case raceEnabled:
 		return 24
 	}
-	return 1200
+	return fullSearch
 }
+
+// fullSearch is how many seeds let each kind of fault happen: the rarest about a hundred times.
+const fullSearch = 1200
 
 // makeRepeatable makes goroutines run in the same order in each run of a simulation, until
 // the test ends: one thread, and a garbage collector that seldom interrupts it. (The
@@ -136,7 +139,7 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds in %v", budget(), time.Since(began).Round(time.Millisecond))
-	checkFaults(t, faults)
+	checkFaults(t, faults, budget() >= fullSearch)
 }
 
 // TestSearchScenes looks at what a random search does not come across. In each scene, an
@@ -180,15 +183,15 @@ func keepTrace(t *testing.T, report *simulation.Report) (path string) {
 	return path
 }
 
-// checkFaults prints how often each kind of fault happened. It fails if one never happened:
-// then the search says nothing about it.
-func checkFaults(t *testing.T, faults map[string]int) {
+// checkFaults prints how often each kind of fault happened. A full search fails if one never
+// happened: then it says nothing about it. A shorter one meets the rare kinds by chance.
+func checkFaults(t *testing.T, faults map[string]int, full bool) {
 	t.Helper()
 	for _, kind := range slices.Sorted(maps.Keys(faults)) {
 		t.Logf("%9d  %s", faults[kind], kind)
 	}
 	for _, kind := range simulation.FaultKinds() {
-		if faults[kind] == 0 {
+		if full && faults[kind] == 0 {
 			t.Errorf("%s: that never happened", kind)
 		}
 	}
