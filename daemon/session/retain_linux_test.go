@@ -179,7 +179,7 @@ func TestTryOfRetained(t *testing.T) {
 	for _, request := range []string{"TRY a", "LOCK a wait=0", "TRY a mode=shared", "TRY a,b"} {
 		eventually(t, request+" gets the lock", func() bool { // a busy machine may be late
 			w.retains("a", "")
-			eventually(t, "the nodes say so", func() bool { return here.marks("a") == 3 })
+			eventually(t, "the nodes say so, or it is over", func() bool { return here.marks("a") == 3 || len(here.keys()) == 0 })
 			lease, granted := strings.CutPrefix(other.say(request, `OK lock=\S+ (lease=\S+) .*|(ERR) HELD .*`)[0], "lease=")
 			if granted {
 				other.say("UNLOCK lease="+lease, `OK .*`)
