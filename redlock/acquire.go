@@ -12,9 +12,9 @@ import (
 // Acquire locks a name, or several at once, on a quorum of nodes. It retries until the lock
 // is granted, r.Wait has passed, or ctx is done. The error matches ErrHeld or ErrNoQuorum,
 // depending on the last attempt; ErrRequest; ErrClosed; or the cause of ctx's end. If no
-// quorum could vote for a whole ttl, Acquire stops with ErrNoQuorum. A failed Acquire
-// leaves nothing on any node: it releases in the background what an attempt may have set,
-// repeatedly if necessary.
+// quorum could vote for a whole ttl, Acquire stops with ErrNoQuorum. The time of quarantines
+// that end by themselves does not count. A failed Acquire leaves nothing on any node: it
+// releases in the background what an attempt may have set, repeatedly if necessary.
 //
 // While another client holds the lock, Acquire listens for its release on the nodes (CLIENT
 // TRACKING). It retries after a random delay that separates waiters that were woken

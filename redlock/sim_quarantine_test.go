@@ -87,6 +87,34 @@ func TestNewNodesWaitOnce(t *testing.T) {
 	}, withQuarantine)
 }
 
+// A waiter is granted the lock after a quarantine, however short its ttl is, and however slow
+// the nodes are: the round trips in which they are found to be ready are a part of the
+// quarantine. Guards Lane.quarantineLeft: the quarantine whose time has passed.
+func TestQuarantineIsWaitedForToItsEnd(t *testing.T) {
+	for _, c := range []struct{ nodeTimeout, trip, ttl time.Duration }{
+		{50 * ms, 48 * ms, redlock.MinTTL},
+		{500 * ms, 1300 * ms, 2500 * ms}, // an overloaded host
+	} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			begin := f.now()
+			f.delay(each(0), func(int) time.Duration { return c.trip })
+			a := f.start(t.Context(), redlock.Request{Name: "x", TTL: c.ttl, Wait: redlock.Forever})
+			f.at(begin, longest+ms)
+			if c.trip < c.nodeTimeout { // else STATUS says that they are silent
+				want(t, "left", f.q.Status().Left, c.nodeTimeout)
+			}
+			f.at(begin, longest+3*c.trip)
+			f.delay(each(0), each(0))
+			l, err := a.wait()
+			if err != nil {
+				t.Fatalf("a trip of %v: %v", c.trip, err)
+			}
+			wantWithin(t, "granted", f.now()-begin, longest+2*c.trip, longest+5*c.trip+time.Second)
+			f.release(l)
+		}, withQuarantine, func(o *redlock.Options) { o.NodeTimeout = c.nodeTimeout })
+	}
+}
+
 func oneTryFor(ttl time.Duration) redlock.Request { return redlock.Request{Name: "x", TTL: ttl} }
 
 // acquireBy takes a lock and returns at the instant of the grant.

@@ -21,6 +21,9 @@ type VoteStatus struct {
 	Epoch  string        // the one that was seen: only votes under it count
 	Reason error         // why it is refused, or what a quarantine waits for
 	Until  time.Duration // of a quarantine: BootTime when it ends; 0: that does not depend on time
+	// NeedsNodes: Until has passed, and the quarantine goes on until more of the other nodes
+	// vote or know of it.
+	NeedsNodes bool
 }
 
 // Verdict is what follows from a snapshot: a vote status; or what to write to the node

@@ -81,10 +81,10 @@ func (j *judgement) endQuarantine(counters *Counters, sources int) Verdict {
 	waiting := j.waiting(m.marker)
 	switch {
 	case sources < needed && !m.endNow && !isTotal:
-		waiting.Reason = errTooFewSources(needed, sources)
+		waiting.Reason, waiting.NeedsNodes = errTooFewSources(needed, sources), true
 		return waiting
 	case !m.endNow && !j.isKnownLongEnough() && (!isTotal || fleet.register.isCutOff(m.index)):
-		waiting.Reason = errUnknown
+		waiting.Reason, waiting.NeedsNodes = errUnknown, true
 		return waiting
 	case sources < needed:
 		j.tellCountersBegin()

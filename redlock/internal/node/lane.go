@@ -47,6 +47,7 @@ type Lane struct {
 	state       State
 	reason      error                     // why state is not Ready
 	until       time.Duration             // of a quarantine: BootTime when it is over
+	needsNodes  bool                      // the quarantine goes on after until: see admission.VoteStatus
 	warning     []string                  // what makes locks less safe or available, from its INFO
 	queue       []Call                    // not sent yet
 	urgent      []Call                    // not sent yet, and sent before those
@@ -225,7 +226,7 @@ func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 		return l.failure(c, FailedDown, l.reason)
 	case c.IsRelease(): // never dropped: bounded by the acquires that were let in
 	case !l.rules.Votes(l.state):
-		return l.failure(c, failureOf(l.state), l.whyNoVote(max(l.until-now, 0)))
+		return l.failure(c, failureOf(l.state), l.whyNoVote(l.quarantineLeft(now)))
 	case c.Urgent && len(l.urgent) < maxUrgent:
 		l.urgent = append(l.urgent, *c)
 		return nil

@@ -260,7 +260,7 @@ func (l *Lane) applyVote(v admission.VoteStatus) {
 		l.session.epoch = v.Epoch
 	}
 	l.mu.Lock()
-	l.until = v.Until
+	l.until, l.needsNodes = v.Until, v.NeedsNodes
 	l.mu.Unlock()
 	l.setState(state, v.Reason, func() []int { return l.member.Applied(v.State, l.clock()) })
 }

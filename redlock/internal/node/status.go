@@ -71,11 +71,23 @@ func (l *Lane) statusLocked() Status {
 	case Ready:
 		status.Reason = l.lastError
 	case Quarantined:
-		status.Left = max(l.until-l.clock(), 0)
+		status.Left = l.quarantineLeft(l.clock())
 		status.Here = l.reason == admission.ErrHostJumped
 		status.Reason = l.whyNoVote(status.Left)
 	}
 	return status
+}
+
+// quarantineLeft returns how long the quarantine lasts at least; 0: it does not end with time
+// alone. When its time has passed, it lasts until the lane has looked at the node, which
+// takes a few round trips: node_timeout is a guess. A waiter must not take these for an
+// endless quarantine. The caller holds mu.
+func (l *Lane) quarantineLeft(now time.Duration) time.Duration {
+	left := max(l.until-now, 0)
+	if left == 0 && l.until != 0 && !l.needsNodes {
+		return l.timing.answer
+	}
+	return left
 }
 
 // whyNoVote says why the node has no vote though it is connected. The caller holds mu.
