@@ -108,7 +108,7 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 // It reports whether to make the attempt.
 func (a *acquiring) enterFirst(ctx context.Context) bool {
 	arrived := a.q.clock()
-	a.admitted = a.q.limiter.enterFirst(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.left(arrived))
+	a.admitted = a.q.limiter.EnterFirst(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.left(arrived))
 	a.policy.notAsked(a.q.clock() - arrived)
 	return a.admitted || ctx.Err() != nil
 }
@@ -117,7 +117,7 @@ func (a *acquiring) enterFirst(ctx context.Context) bool {
 // reports whether to make the attempt.
 func (a *acquiring) enter(ctx context.Context) (again bool) {
 	arrived := a.q.clock()
-	a.admitted = a.q.limiter.enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.over(arrived))
+	a.admitted = a.q.limiter.Enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.over(arrived))
 	a.policy.notAsked(a.q.clock() - arrived)
 	return a.admitted || ctx.Err() != nil
 }
@@ -127,9 +127,9 @@ func (a *acquiring) leave(start time.Duration, err error) {
 	switch {
 	case !a.admitted:
 	case errors.Is(err, ErrNoQuorum):
-		a.q.limiter.leaveWithoutQuorum(start, a.q.clock())
+		a.q.limiter.LeaveWithoutQuorum(start, a.q.clock())
 	default:
-		a.q.limiter.leave()
+		a.q.limiter.Leave()
 	}
 	a.admitted = false
 }

@@ -87,7 +87,7 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		return nil, err
 	}
 	known[r.Token] = true
-	q.slots.hold(&t)
+	q.slots.Hold(t.key, t.slot)
 	l := &Lease{
 		keeper:   q.keeper,
 		target:   t,

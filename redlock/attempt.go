@@ -49,7 +49,7 @@ func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt
 	a := &attempt{q: q, r: r, start: start, freshness: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
 	a.b.Quorum = q.rules.needed(q.quorum, r.Shared)
 	if r.Slots > 1 {
-		t.slot = q.slots.reserve(t, r.Slots, q.rules.Jitter)
+		t.slot = q.slots.Reserve(t.key, t.slot, r.Slots, q.rules.Jitter)
 	}
 	a.grant = grant{target: *t, maybeOn: &node.NodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
 	return a
@@ -274,6 +274,16 @@ func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 	return release, &PendingAttempt{attempt: a}, nil
 }
 
+// finishExclusive releases the lease, unless it was downgraded: then nobody can take it over.
+func (l *Lease) finishExclusive(now time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.downgraded {
+		return fmt.Errorf("%s: %w: a shared lease cannot be handed over", l.name(), ErrRequest)
+	}
+	return l.finishLocked(released, "", now)
+}
+
 // handOver sends the exchange to the nodes. The lease from is released, or lost.
 func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Duration) {
 	a.q.counts.handOvers.Add(1)
@@ -431,3 +441,12 @@ const mostShown = 4096
 // key: the lock's key itself is watched, which takes reading it. A large value is not read
 // again and again.
 func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -2,8 +2,6 @@ package redlock
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
@@ -89,6 +87,27 @@ func (e *extension) ask() {
 	// The keeper bounds how many extensions it has under way. The extensions that clients
 	// request are not bounded. They need not be: the keeper extends kept leases anyway.
 	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1 || e.first > 0, Urgent: e.decided != nil, Voter: e}, e.start)
+}
+
+// operation returns what a node is asked of a lease.
+func (e *extension) operation(i int, l *Lease) script.Operation {
+	has := l.tokens()
+	o := script.Operation{Op: script.Extend, Token: has.now, OldToken: has.former, TTL: e.ttls[i]}
+	switch {
+	case e.confirms(i):
+		o.Op, o.Fence = script.Confirm, e.k.rules.writeBack(l.fence, e.passed[i].raiseTo)
+		if e.passed[i].retains {
+			o.Op = script.Retain
+		}
+	case e.k.rules.asksToShare(l.isDowngraded(), e.changes):
+		o.Op = script.Downgrade
+	case has.former != "":
+		o.Op = script.Exchange
+	}
+	if has.former != "" {
+		e.exchanges |= 1 << i
+	}
+	return o
 }
 
 // Vote counts one node's answers, and notifies the leases that they decide.
@@ -205,6 +224,17 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		}
 	}
 	return o
+}
+
+// isOutdated reports whether a node refused to confirm a lease that was downgraded, or to
+// extend one whose token was exchanged, after the extension began. That says nothing: the node
+// may have it as shared, or have the new token. The caller holds the extension's mu.
+func (e *extension) isOutdated(i int, reply *Reply) bool {
+	if reply.Err != nil || reply.Int != 0 {
+		return false
+	}
+	l := e.leases[i]
+	return e.confirms(i) && l.isDowngraded() || l.tokens().former != "" && e.exchanges&(1<<i) == 0
 }
 
 // countLate counts an answer that arrives after the ballot ended. It can still confirm a
@@ -372,86 +402,6 @@ func (e *extension) whyGone(i int) LostReason {
 	return LostQuorum
 }
 
-// Extend extends the lease by ttl from now on (0: by its present ttl). It waits for a
-// quorum for the node timeout at most, or until ctx is done. A shorter ttl applies from
-// then on, but no deadline ever moves back. The error matches ErrNoQuorum (the lease is as
-// valid as before), ErrLost, ErrReleased or ErrRequest.
-func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
-	ttl, err := l.checkTTL(ttl)
-	if err == nil {
-		err = l.Err()
-	}
-	if err != nil {
-		return err
-	}
-	return l.extend(ctx, ttl)
-}
-
-// checkTTL returns a ttl to extend the lease by, in the unit of the nodes.
-func (l *Lease) checkTTL(ttl time.Duration) (time.Duration, error) {
-	most := l.keeper.q.options.MaxTTL
-	if ttl == 0 {
-		ttl = l.TTL()
-	}
-	if ttl < MinTTL || ttl > most {
-		return 0, fmt.Errorf("%s: %w: ttl %v: must be between %v and %v", l.name(), ErrRequest, ttl, MinTTL, most)
-	}
-	ttl = ttl.Truncate(time.Millisecond)
-	if l.guard > ttl/maxGuardShare {
-		return 0, fmt.Errorf("%s: %w: ttl %v: its guard of %v needs at least twice that", l.name(), ErrRequest, ttl, l.guard)
-	}
-	return ttl, nil
-}
-
-// extend extends the lease by a ttl that was checked.
-func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
-	k := l.keeper
-	now := k.clock()
-	e := newExtension(k, []*Lease{l}, now)
-	e.ttls[0], e.changes = l.bounded(ttl, now).Truncate(time.Millisecond), true
-	e.ask()
-	select {
-	case <-e.done:
-		if e.isOvertaken(l) {
-			return l.extend(ctx, ttl)
-		}
-		return e.result(l)
-	case <-ctx.Done():
-	}
-	select {
-	case <-e.done: // at the same time as ctx: the result is known
-		return e.result(l)
-	default:
-		return fmt.Errorf("%s: extend: %w", l.name(), context.Cause(ctx))
-	}
-}
-
-// bounded limits a new ttl to what Request.Max leaves, but not below the present ttl.
-// Otherwise a guard that is a share of a larger ttl could use up all that is left.
-func (l *Lease) bounded(ttl, now time.Duration) time.Duration {
-	if l.end == 0 {
-		return ttl
-	}
-	return min(ttl, max(l.end-now, l.TTL()))
-}
-
-func (e *extension) isGranted(i int) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.k.rules.isExtended(int(e.granted[i]), e.k.q.quorum)
-}
-
-// result returns the result of an extension of one lease.
-func (e *extension) result(l *Lease) error {
-	if err := l.Err(); err != nil {
-		return err
-	}
-	if e.isGranted(0) {
-		return nil
-	}
-	return e.cause(0)
-}
-
 // repair sets the key of a lease again on nodes (as bits) that do not hold it. A node
 // refuses if another client has the key. So a lease outlives the loss of nodes one after
 // the other. repair is only for a lease that a quorum has just confirmed and that is still
@@ -488,4 +438,14 @@ func (l *Lease) repair(nodes uint64) {
 		q.counts.repairs.Add(1)
 		q.lanes[bits.TrailingZeros64(nodes)].Do(c, now)
 	}
+}
+
+// targetNow returns what the lease is of, as it was downgraded or not. The caller holds mu.
+func (l *Lease) targetNow() *target {
+	if !l.keeper.rules.repairsAsShared(l.downgraded) {
+		return &l.target
+	}
+	t := l.target
+	t.kind = script.KindShared
+	return &t
 }

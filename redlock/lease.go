@@ -125,6 +125,15 @@ func (l *Lease) Names() []string { return l.names() }
 // Shared reports whether other clients may share the lock.
 func (l *Lease) Shared() bool { return l.kind == script.KindShared || l.isDowngraded() }
 
+// isDowngraded reports whether nodes may have the lease as exclusive although it is shared.
+// Then each extension makes it shared on the nodes. It is so of every adopted reader, because
+// the earlier process may have been killed before it told the nodes.
+func (l *Lease) isDowngraded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.downgraded
+}
+
 // Slots returns the number of slots of a semaphore; 0: the lock is not one.
 func (l *Lease) Slots() int { return script.SlotsOf(l.kind) }
 

@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// PassWindow is how long a lock may be passed on after its last confirmation began
-// ([Lease.HandOver]). Force waits for it.
-const PassWindow = 50 * time.Millisecond
-
 // MaxBlock is the largest Request.Block.
 const MaxBlock = 1024
 
@@ -107,12 +103,6 @@ func (h *hostLease) beginConfirmation(now time.Duration) confirmation {
 		h.shownAt, c.retains = now, true
 	}
 	return c
-}
-
-// reserve returns the end of a block of fencing tokens from first on, at most limit: or
-// else the counters would run ahead of the nodes' clocks.
-func reserve(first uint64, block int, limit uint64) uint64 {
-	return max(first, min(first+uint64(max(block, 1))-1, limit))
 }
 
 // confirm records a confirmation that counts from an instant, when this host's clock had

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/attempts"
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
@@ -103,8 +104,8 @@ type Quorum struct {
 	keeper *keeper
 
 	proposed    atomic.Uint64 // the last proposed fencing token
-	slots       slotReservations
-	limiter     attemptLimiter
+	slots       attempts.Slots
+	limiter     *attempts.Limiter
 	listTurn    chan struct{} // of capacity 1: one caller at a time lists all holders of a lock
 	listWaiters atomic.Int32  // callers that wait for listTurn, and the one that has it
 	lastList    listResult    // the last result, which waiting callers may use; guarded by listTurn
@@ -120,7 +121,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: newAttemptLimiter(o.NodeTimeout), listTurn: make(chan struct{}, 1)}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: attempts.NewLimiter(o.NodeTimeout), listTurn: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
 	q.start()
@@ -200,6 +201,21 @@ func (q *Quorum) Settle(ctx context.Context) {
 	}
 }
 
+// Admit ends the quarantine of a node at once, for all processes that use it.
+// It is for nodes that are brand-new: the caller knows that no lock can be held
+// that they voted for. Where that is wrong, two can hold one lock. Counters are
+// copied from the other nodes as far as these may vote. It returns when the node
+// may vote, within about 16 node timeouts; the error matches ErrNotQuarantined, or
+// ErrNotAdmitted and says why.
+func (q *Quorum) Admit(ctx context.Context, node string) error {
+	for _, l := range q.lanes {
+		if l.Name() == node {
+			return l.AdmitNow(ctx)
+		}
+	}
+	return fmt.Errorf("%w: there is no node %q", ErrRequest, node)
+}
+
 // Close ends all connections. It releases no lease: leases stay on the nodes until their
 // deadlines. They are no longer extended, and no loss is reported. Close sends releases
 // that were under way first. It returns when all goroutines have ended, within about eight
@@ -209,7 +225,7 @@ func (q *Quorum) Close() {
 		stop()
 	}
 	q.done.Wait()
-	q.limiter.close()
+	q.limiter.Close()
 }
 
 // listResult is the last result of list, and its lock.

@@ -182,6 +182,19 @@ var soundRules = rules{
 // if many hosts contend for one lock, few waiters see that many by chance.
 const reserveAfter = 16
 
+// PassWindow is how long a lock may be passed on after its last confirmation began
+// ([Lease.HandOver]). Force waits for it.
+const PassWindow = 50 * time.Millisecond
+
+// exchangeAfter is how long after a pass the nodes get a token that names its client.
+const exchangeAfter = time.Second / 2
+
 // drift returns how much sooner a lease ends here than on the nodes. It allows for clocks
 // that run at slightly different rates.
 func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }
+
+// reserve returns the end of a block of fencing tokens from first on, at most limit: or
+// else the counters would run ahead of the nodes' clocks.
+func reserve(first uint64, block int, limit uint64) uint64 {
+	return max(first, min(first+uint64(max(block, 1))-1, limit))
+}

@@ -310,7 +310,7 @@ func TestAdoptedEnds(t *testing.T) {
 	}
 }
 
-// The place of a semaphore is asked for by nobody else. Guards slotReservations.hold.
+// The place of a semaphore is asked for by nobody else. Guards attempts.Slots.Hold.
 func TestAdoptedPlaceIsTaken(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true, Slots: 2}

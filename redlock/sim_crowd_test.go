@@ -69,7 +69,7 @@ func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 
 // Thousands of locks that are wanted at once are granted as fast as the nodes can, and
 // hardly any attempt is in vain; what is held already is extended meanwhile. Guards
-// attemptLimiter; lane.nextGroup.
+// attempts.Limiter; lane.nextGroup.
 func TestCrowd(t *testing.T) {
 	oneThread(t)
 	const kept = 200
@@ -143,7 +143,7 @@ func TestShortLeasesComeFirst(t *testing.T) {
 	})
 }
 
-// Who asks for one lock does not wait for another user's thousands. Guards attemptLimiter.next.
+// Who asks for one lock does not wait for another user's thousands. Guards Limiter.next.
 func TestCrowdOfAnother(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -164,7 +164,7 @@ func TestCrowdOfAnother(t *testing.T) {
 }
 
 // Who waits for a place and is cancelled is gone at once, and takes no place. Guards
-// attemptLimiter.withdraw, admit.
+// Limiter.withdraw, admit.
 func TestCrowdIsCancelled(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -191,7 +191,7 @@ func TestCrowdIsCancelled(t *testing.T) {
 }
 
 // Without a quorum thousands are told so soon, and those who wait do not wait for
-// longer than they wanted to. Guards attemptLimiter.shrink, acquiring.enter.
+// longer than they wanted to. Guards Limiter.shrink, acquiring.enter.
 func TestCrowdWithoutQuorum(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -306,7 +306,7 @@ func TestNotOverdue(t *testing.T) {
 }
 
 // With all nodes hung, a single attempt is answered within two node_timeouts, however many
-// others wait: one for its place, one for the nodes. Guards attemptLimiter.enterFirst.
+// others wait: one for its place, one for the nodes. Guards Limiter.EnterFirst.
 func TestHungNodesAnswerTryBesideCrowd(t *testing.T) {
 	oneThread(t)
 	for _, others := range []int{1, 300, 3000} {

@@ -68,7 +68,7 @@ func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 }
 
 // A place is found while there is one, without waiting; and no place is given
-// twice. Guards freePlace, slotReservations.
+// twice. Guards freePlace, attempts.Slots.
 func TestPlaces(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		other := f.another()

@@ -1,4 +1,4 @@
-package redlock
+package attempts
 
 import (
 	"context"
@@ -8,12 +8,11 @@ import (
 )
 
 // fullLimiter returns a limiter with no place left and nobody waiting.
-func fullLimiter(t *testing.T) *attemptLimiter {
+func fullLimiter(t *testing.T) *Limiter {
 	t.Helper()
-	l := newAttemptLimiter(time.Second)
-	g := &l
+	g := NewLimiter(time.Second)
 	for range maxAttempts {
-		if !g.enter(t.Context(), 0, nil, nil) {
+		if !g.Enter(t.Context(), 0, nil, nil) {
 			t.Fatal("there is no room")
 		}
 	}
@@ -37,16 +36,16 @@ func TestLimiterWaitEnds(t *testing.T) {
 	close(enough)
 	until <- time.Time{}
 	for what, inside := range map[string]bool{
-		"its context has ended": g.enter(ended, 0, nil, nil),
-		"enough is closed":      g.enter(t.Context(), 0, enough, nil),
-		"its time is over":      g.enter(t.Context(), 0, nil, until),
+		"its context has ended": g.Enter(ended, 0, nil, nil),
+		"enough is closed":      g.Enter(t.Context(), 0, enough, nil),
+		"its time is over":      g.Enter(t.Context(), 0, nil, until),
 	} {
 		if inside {
 			t.Errorf("%s: it has a place", what)
 		}
 	}
 	first, second := g.queue(0), g.queue(0)
-	g.leave()
+	g.Leave()
 	wantAdmitted(t, "the first", first, true)
 	wantAdmitted(t, "the second", second, false)
 	g.withdraw(first)
@@ -63,7 +62,7 @@ func TestLimiterUsersTakeTurns(t *testing.T) {
 	waiting := []*waitingAttempt{g.queue(1), g.queue(1), g.queue(1), g.queue(2), g.queue(2)}
 	for _, next := range []int{0, 3, 1, 4, 2} {
 		wantAdmitted(t, "before its turn", waiting[next], false)
-		g.leave()
+		g.Leave()
 		wantAdmitted(t, "in its turn", waiting[next], true)
 	}
 	if len(g.waiting) != 0 || len(g.users) != 0 {
@@ -93,7 +92,7 @@ func TestLimiterFollowsQuorums(t *testing.T) {
 				t.Fatalf("limit %d after %d, want %d until as many have met a quorum", g.limit, i, room)
 			}
 			in()
-			g.leave()
+			g.Leave()
 		}
 		if g.limit != min(room+attemptsStep, maxAttempts) {
 			t.Fatalf("limit %d after %d, want %d more, up to %d", g.limit, room, attemptsStep, maxAttempts)
@@ -103,13 +102,13 @@ func TestLimiterFollowsQuorums(t *testing.T) {
 	g.leftWithoutQuorum(now)
 	for range maxAttempts/2 - 1 {
 		in()
-		g.leave()
+		g.Leave()
 	}
 	in()
 	now += g.timeout
 	g.leftWithoutQuorum(now) // which begins the count anew
 	in()
-	g.leave()
+	g.Leave()
 	if g.limit != maxAttempts/4 {
 		t.Errorf("limit %d, want %d: one has met a quorum since", g.limit, maxAttempts/4)
 	}
@@ -123,14 +122,14 @@ func TestLimiterRestsAfterFailure(t *testing.T) {
 		start := time.Hour
 		g.shrunkAt = start // nothing of that here
 		next := g.queue(0)
-		g.leaveWithoutQuorum(start, start+g.timeout/restShare-1)
+		g.LeaveWithoutQuorum(start, start+g.timeout/restShare-1)
 		synctest.Wait()
 		wantAdmitted(t, "too soon", next, false)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		wantAdmitted(t, "then", next, true)
 		next = g.queue(0)
-		g.leaveWithoutQuorum(start, start+g.timeout/restShare)
+		g.LeaveWithoutQuorum(start, start+g.timeout/restShare)
 		wantAdmitted(t, "at once", next, true)
 	})
 }
@@ -155,16 +154,16 @@ func TestLimiterFirstAttemptIsBounded(t *testing.T) {
 					l.mu.Lock()
 					l.limit-- // it has no place for the next attempt
 					l.mu.Unlock()
-					l.leave()
+					l.Leave()
 				}()
 			}
-			if l.enterFirst(t.Context(), 0, nil, c.wait) {
+			if l.EnterFirst(t.Context(), 0, nil, c.wait) {
 				t.Errorf("%s: it has a place", name)
 			}
 			if took := time.Since(began); took != c.want {
 				t.Errorf("%s: it waited %v, want %v", name, took, c.want)
 			}
-			if l.enterFirst(t.Context(), 0, closed(), c.wait) {
+			if l.EnterFirst(t.Context(), 0, closed(), c.wait) {
 				t.Errorf("%s: it has a place though enough is closed", name)
 			}
 		})
@@ -181,9 +180,9 @@ func closed() <-chan struct{} {
 func TestLimiterCloseStopsTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := fullLimiter(t)
-		l.leaveWithoutQuorum(time.Hour, time.Hour)
-		l.close()
-		l.leaveWithoutQuorum(time.Hour, time.Hour)
+		l.LeaveWithoutQuorum(time.Hour, time.Hour)
+		l.Close()
+		l.LeaveWithoutQuorum(time.Hour, time.Hour)
 		time.Sleep(l.timeout)
 		if l.underWay != maxAttempts {
 			t.Errorf("%d attempts are under way after close, want no change from %d", l.underWay, maxAttempts)

@@ -1,4 +1,4 @@
-package redlock
+package attempts
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// attemptLimiter bounds the attempts that are sent to the nodes at the same time. The
+// Limiter bounds the attempts that are sent to the nodes at the same time. The
 // others wait here, where they cost the nodes nothing: if thousands were sent at once, they
 // would take longer than node_timeout, fail, be released and retried, and keep the nodes
 // from extending leases.
@@ -17,7 +17,7 @@ import (
 //
 // The attempts of one user wait first come, first served, and the users take turns: a user
 // who wants thousands of locks delays nobody else.
-type attemptLimiter struct {
+type Limiter struct {
 	timeout time.Duration // node_timeout
 
 	mu       sync.Mutex                 // guards what follows; no other mutex is taken inside it
@@ -27,7 +27,7 @@ type attemptLimiter struct {
 	votedAt  time.Time                  // when the last one did
 	shrunkAt time.Duration              // when limit was last reduced
 	waiting  map[int][]*waitingAttempt  // by user; none is empty
-	users    []int                      // who wait, in the order of their turns
+	users    []int                      // users with waiting attempts, in the order of their turns
 	resting  map[*restingPlace]struct{} // places of attempts that failed at once; nil: closed
 }
 
@@ -49,13 +49,14 @@ type waitingAttempt struct {
 	gone     bool          // it stopped waiting
 }
 
-func newAttemptLimiter(nodeTimeout time.Duration) attemptLimiter {
-	return attemptLimiter{timeout: nodeTimeout, resting: map[*restingPlace]struct{}{}}
+// NewLimiter returns a Limiter for nodes that have nodeTimeout to answer.
+func NewLimiter(nodeTimeout time.Duration) *Limiter {
+	return &Limiter{timeout: nodeTimeout, resting: map[*restingPlace]struct{}{}}
 }
 
-// enter waits for a place until ctx is done, enough is closed or until fires (nil: no
-// bound). It reports whether there is one: leave or leaveWithoutQuorum returns it.
-func (l *attemptLimiter) enter(ctx context.Context, user int, enough <-chan struct{}, until <-chan time.Time) bool {
+// Enter waits for a place until ctx is done, enough is closed or until fires (nil: no
+// bound). It reports whether there is one: Leave or LeaveWithoutQuorum returns it.
+func (l *Limiter) Enter(ctx context.Context, user int, enough <-chan struct{}, until <-chan time.Time) bool {
 	w := l.queue(user)
 	if w == nil {
 		return true
@@ -71,9 +72,9 @@ func (l *attemptLimiter) enter(ctx context.Context, user int, enough <-chan stru
 	return false
 }
 
-// enterFirst is enter for a first attempt. It waits for wait (negative: no bound), and at
+// EnterFirst is Enter for a first attempt. It waits for wait (negative: no bound), and at
 // least as long as other attempts meet a quorum: until none did for node_timeout.
-func (l *attemptLimiter) enterFirst(ctx context.Context, user int, enough <-chan struct{}, wait time.Duration) bool {
+func (l *Limiter) EnterFirst(ctx context.Context, user int, enough <-chan struct{}, wait time.Duration) bool {
 	w := l.queue(user)
 	if w == nil {
 		return true
@@ -106,7 +107,7 @@ const forever = 1<<63 - 1
 
 // untilStalled returns how long it takes until no attempt has met a quorum for
 // node_timeout, at an instant after arrived.
-func (l *attemptLimiter) untilStalled(arrived time.Time) time.Duration {
+func (l *Limiter) untilStalled(arrived time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.votedAt
@@ -117,7 +118,7 @@ func (l *attemptLimiter) untilStalled(arrived time.Time) time.Duration {
 }
 
 // queue returns nil if there is a place at once.
-func (l *attemptLimiter) queue(user int) *waitingAttempt {
+func (l *Limiter) queue(user int) *waitingAttempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.limit == 0 {
@@ -139,7 +140,7 @@ func (l *attemptLimiter) queue(user int) *waitingAttempt {
 }
 
 // withdraw ends the waiting of an attempt. If it was admitted meanwhile, another is.
-func (l *attemptLimiter) withdraw(w *waitingAttempt) {
+func (l *Limiter) withdraw(w *waitingAttempt) {
 	if l.takeOrWithdraw(w) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -150,15 +151,15 @@ func (l *attemptLimiter) withdraw(w *waitingAttempt) {
 
 // takeOrWithdraw ends the waiting of an attempt. It reports whether it was admitted
 // meanwhile.
-func (l *attemptLimiter) takeOrWithdraw(w *waitingAttempt) (admitted bool) {
+func (l *Limiter) takeOrWithdraw(w *waitingAttempt) (admitted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.gone = true
 	return isClosed(w.admitted)
 }
 
-// leave returns the place of an attempt that met a quorum.
-func (l *attemptLimiter) leave() {
+// Leave returns the place of an attempt that met a quorum.
+func (l *Limiter) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underWay--
@@ -167,9 +168,9 @@ func (l *attemptLimiter) leave() {
 	l.admit()
 }
 
-// leaveWithoutQuorum returns the place of an attempt that began at start and met no
+// LeaveWithoutQuorum returns the place of an attempt that began at start and met no
 // quorum.
-func (l *attemptLimiter) leaveWithoutQuorum(start, now time.Duration) {
+func (l *Limiter) LeaveWithoutQuorum(start, now time.Duration) {
 	wait := start + l.timeout/restShare - now
 	if wait <= 0 {
 		l.leftWithoutQuorum(now)
@@ -182,7 +183,7 @@ func (l *attemptLimiter) leaveWithoutQuorum(start, now time.Duration) {
 	}
 	place := &restingPlace{}
 	l.resting[place] = struct{}{}
-	place.timer = time.AfterFunc(wait, func() { // close stops it
+	place.timer = time.AfterFunc(wait, func() { // Close stops it
 		if l.endRest(place) {
 			l.leftWithoutQuorum(now + wait)
 		}
@@ -193,7 +194,7 @@ func (l *attemptLimiter) leaveWithoutQuorum(start, now time.Duration) {
 type restingPlace struct{ timer *time.Timer }
 
 // endRest reports whether the place rested until now: not if the limiter is closed.
-func (l *attemptLimiter) endRest(place *restingPlace) bool {
+func (l *Limiter) endRest(place *restingPlace) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, rested := l.resting[place]
@@ -201,8 +202,8 @@ func (l *attemptLimiter) endRest(place *restingPlace) bool {
 	return rested
 }
 
-// close stops the timers of resting places: nothing runs after it.
-func (l *attemptLimiter) close() {
+// Close stops the timers of resting places: nothing runs after it.
+func (l *Limiter) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for place := range l.resting {
@@ -211,7 +212,7 @@ func (l *attemptLimiter) close() {
 	l.resting = nil
 }
 
-func (l *attemptLimiter) leftWithoutQuorum(now time.Duration) {
+func (l *Limiter) leftWithoutQuorum(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underWay--
@@ -221,21 +222,21 @@ func (l *attemptLimiter) leftWithoutQuorum(now time.Duration) {
 
 // shrink reduces the limit, once for all attempts that began together. The caller holds
 // mu.
-func (l *attemptLimiter) shrink(now time.Duration) {
+func (l *Limiter) shrink(now time.Duration) {
 	if now-l.shrunkAt >= l.timeout {
 		l.limit, l.voted, l.shrunkAt = max(l.limit/2, minAttempts), 0, now
 	}
 }
 
 // grow counts an attempt that met a quorum. The caller holds mu.
-func (l *attemptLimiter) grow() {
+func (l *Limiter) grow() {
 	if l.voted++; l.voted >= l.limit {
 		l.limit, l.voted = min(l.limit+attemptsStep, maxAttempts), 0
 	}
 }
 
 // admit gives the free places to waiting attempts. The caller holds mu.
-func (l *attemptLimiter) admit() {
+func (l *Limiter) admit() {
 	for len(l.users) > 0 && l.underWay < l.limit {
 		if w := l.next(); !w.gone {
 			close(w.admitted)
@@ -245,7 +246,7 @@ func (l *attemptLimiter) admit() {
 }
 
 // next removes the first attempt of the user whose turn it is. The caller holds mu.
-func (l *attemptLimiter) next() *waitingAttempt {
+func (l *Limiter) next() *waitingAttempt {
 	user := l.users[0]
 	w, rest := l.waiting[user][0], l.waiting[user][1:]
 	l.users = l.users[1:]
