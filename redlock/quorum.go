@@ -219,7 +219,8 @@ func (q *Quorum) Admit(ctx context.Context, node string) error {
 // Close ends all connections. It releases no lease: leases stay on the nodes until their
 // deadlines. They are no longer extended, and no loss is reported. Close sends releases
 // that were under way first. It returns when all goroutines have ended, within about eight
-// node timeouts. An Acquire that waits returns an error that matches ErrClosed.
+// node timeouts. An Acquire or a Scan that waits returns an error that matches
+// ErrClosed.
 func (q *Quorum) Close() {
 	for _, stop := range q.stops {
 		stop()

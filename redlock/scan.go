@@ -46,7 +46,7 @@ type StoredLock struct {
 // the first page to the last one is on at least one page, and mostly on several. Other locks may
 // be missing. Each page takes a few round trips, and holds a node for no longer than other calls
 // do. A node that fails is replaced by another one. The error matches ErrNoQuorum if too few are
-// left, and ErrScanDenied or ErrCursor.
+// left. It can also match ErrScanDenied, ErrCursor or ErrClosed.
 func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 	w, err := q.parseWalk(cursor)
 	if err != nil {
@@ -108,7 +108,8 @@ const firstCursor = "0"
 // a list as for a lock, so it is patient: with pauses of 1, 2, 4, … node timeouts in between.
 const scanTries = 6
 
-// pauseScan waits after a failed try, the first of which is 1. It fails if ctx is done.
+// pauseScan waits after a failed try, the first of which is 1. It fails if ctx is done or the
+// Quorum is closed.
 func (q *Quorum) pauseScan(ctx context.Context, try int) error {
 	timer := time.NewTimer(q.options.NodeTimeout << (try - 1))
 	defer timer.Stop()
@@ -117,6 +118,8 @@ func (q *Quorum) pauseScan(ctx context.Context, try int) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-q.closing:
+		return ErrClosed
 	}
 }
 

@@ -128,6 +128,31 @@ func TestScanFails(t *testing.T) {
 	})
 }
 
+// Close ends a Scan that waits for nodes: for the one that it reads, or for a quorum that says who
+// holds the locks.
+func TestScanEndsWithClose(t *testing.T) {
+	for what, answering := range map[string]int{"for the node that it reads": 0, "for a quorum": 1} {
+		for fault, begin := range map[string]func(*redlocktest.Sim){"hang": hang, "are down": down} {
+			simTest(t, 3, func(t *testing.T, f *fleet) {
+				f.hold(1)
+				every(f.sims[answering:], begin)
+				ended := make(chan error, 1)
+				var at time.Duration
+				go func() {
+					_, err := f.q.Scan(t.Context(), "")
+					at = f.now()
+					ended <- err
+				}()
+				time.Sleep(500 * ms) // it has tried three or four times
+				closed := f.now()
+				f.q.Close()
+				wantErr(t, name("%s, nodes %s", what, fault), <-ended, redlock.ErrClosed)
+				wantWithin(t, name("%s, nodes %s: it ended after", what, fault), at-closed, 0, 50*ms)
+			})
+		}
+	}
+}
+
 // What a page says of locks: holders, readers, the client that is next, and the hosts that wait.
 func TestScanDescribesLocks(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
