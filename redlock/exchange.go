@@ -89,6 +89,10 @@ func (l *Lease) beginExchange(now time.Duration) bool {
 		l.more.at = l.exchangeAt(now) // granted sets it again
 		return false
 	}
+	if l.more.newToken.Load() != nil { // the nodes are asked again
+		l.more.at = 0
+		return false
+	}
 	if l.downgraded || l.errAt(now) != nil {
 		return false
 	}
@@ -108,6 +112,17 @@ func (l *Lease) endExchange(to string, noted bool, now time.Duration) {
 	case l.state == held:
 		l.more.newToken.Store(&to)
 	}
+}
+
+// retryExchange makes the nodes be asked for the exchange again at due, if it has begun. A lease
+// that Request.Max keeps from being extended would not ask them otherwise.
+func (l *Lease) retryExchange(due time.Duration) {
+	if l.more == nil || l.more.newToken.Load() == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.more.at = due
 }
 
 // awaitExchange waits until the new token is noted, if it is being noted.

@@ -133,13 +133,16 @@ func (k *keeper) extendDue() time.Duration {
 }
 
 // watchUnkept handles a lease that is not to be extended, and returns false for any other.
-// It reports the loss if that is due, or watches the lease further.
+// It reports the loss if that is due, or watches the lease further: until its loss is due, or
+// the exchange of its token.
 func (k *keeper) watchUnkept(l *Lease) bool {
-	if l.extendable() || l.exchangeDue() <= k.clock()+earlyBy {
+	exchange := l.exchangeDue()
+	if l.extendable() || exchange <= k.clock()+earlyBy {
 		return false
 	}
 	l.onTimer()
-	k.schedule(l, max(l.lossDue(), k.clock()+idleRing)+earlyBy) // never earlier, not even together with others
+	lost := max(l.lossDue(), k.clock()+idleRing) + earlyBy // never earlier, not even together with others
+	k.schedule(l, min(lost, exchange))
 	return true
 }
 
@@ -337,7 +340,9 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.onTimer()
 	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	k.watchAgain(l, k.clock()+limit/2+k.rules.Jitter(l.name(), limit/2))
+	due := k.clock() + limit/2 + k.rules.Jitter(l.name(), limit/2)
+	l.retryExchange(due)
+	k.watchAgain(l, due)
 }
 
 // loseForced reports LOST for a lease of this Quorum that was forced away. If the lease is

@@ -166,6 +166,30 @@ func TestExchangeWithoutQuorum(t *testing.T) {
 	})
 }
 
+// A lease that Request.Max keeps from being extended asks the nodes for the exchange all the same,
+// again and again until a quorum answers: another host sees the right process within a second.
+func TestExchangeAtMax(t *testing.T) {
+	for what, away := range map[string]int{"all nodes answer": 0, "three of five are down for a while": 3} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			r := byClient(2)
+			r.Max = 2 * time.Second
+			l := f.passTo(f.acquire(byClient(1)), r)
+			time.Sleep(400 * ms)
+			every(f.sims[:away], down)
+			time.Sleep(200 * ms)
+			every(f.sims[:away], up)
+			time.Sleep(400 * ms)
+			f.wantHolder(what+": after a second", 2)
+			j := f.record()
+			time.Sleep(1100 * ms)
+			want(t, what+": exchanges after that", len(j.of("u")), 0)
+			wantErr(t, what+": lease", l.Err(), redlock.ErrLost)
+			want(t, what+": reason", l.Reason(), redlock.LostMax)
+			f.wantNoKeys(what)
+		})
+	}
+}
+
 // However few nodes have the new token, a release and a hand-over concern the former one, too.
 func TestReleaseInTheMiddleOfAnExchange(t *testing.T) {
 	for nodes := range 6 {
