@@ -10,9 +10,10 @@ import (
 // codec writes the fields of a record or reads them, so that each list of fields is written
 // once. After an error it reads nothing more.
 type codec struct {
-	b       []byte // written so far, or left to read
-	reading bool
-	err     error
+	b        []byte // written so far, or left to read
+	reading  bool
+	skimming bool // while reading, texts are not kept
+	err      error
 }
 
 var errRecord = errors.New("a record that makes no sense")
@@ -92,7 +93,9 @@ func (c *codec) text(v *string) {
 		c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
 		return
 	}
-	*v = string(c.part())
+	if part := c.part(); !c.skimming {
+		*v = string(part)
+	}
 }
 
 // part reads bytes, whose number comes first.
@@ -114,7 +117,11 @@ func (c *codec) texts(v *[]string) {
 			c.fail()
 			return
 		}
-		if *v = nil; n > 0 {
+		*v = nil
+		for ; c.skimming && n > 0; n-- {
+			c.part()
+		}
+		if n > 0 {
 			*v = make([]string, n)
 		}
 	}

@@ -20,14 +20,17 @@ type Recovered struct {
 }
 
 // replay makes a Recovered of records. It is the State of the state file.
-type replay struct{ Recovered }
-
-func newReplay() *replay {
-	return &replay{Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
+type replay struct {
+	Recovered
+	noted map[uint64]notedLease // the leases of a merge that are not in Leases; nil: it is no merge
 }
 
-// Apply applies a record, and keeps nothing of its bytes. A record about something unknown
-// changes nothing: its end may have been noted just before.
+func newReplay() *replay {
+	return &replay{Recovered: Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
+}
+
+// Apply applies a record. Unless it is a merge, it keeps nothing of its bytes. A record about
+// something unknown changes nothing: its end may have been noted just before.
 func (r *replay) Apply(record []byte) error {
 	if len(record) == 0 {
 		return errRecord
@@ -41,7 +44,7 @@ func (r *replay) Apply(record []byte) error {
 	case recordRequest, recordAnswered:
 		err = r.applyRequest(kind, c)
 	default:
-		err = r.applyLease(kind, c)
+		err = r.applyLease(kind, record)
 	}
 	if err != nil {
 		return fmt.Errorf("%w (kind %q)", err, kind)
@@ -123,11 +126,25 @@ func (r *replay) answered(number uint64) {
 	if l := r.Leases[number]; l != nil && l.Phase == PhaseAcquiring {
 		delete(r.Leases, number)
 	}
+	if n, ok := r.noted[number]; ok && n.isAttempt() {
+		delete(r.noted, number)
+	}
 }
 
-func (r *replay) applyLease(kind recordKind, c *codec) error {
-	l := new(Lease)
-	answered := l.code(kind, c)
+func (r *replay) applyLease(kind recordKind, record []byte) error {
+	if r.noted != nil {
+		if done, err := r.note(kind, record); done || err != nil {
+			return err
+		}
+	}
+	return r.applyDecoded(kind, record)
+}
+
+// applyDecoded applies a record about a lease that is not noted.
+func (r *replay) applyDecoded(kind recordKind, record []byte) error {
+	var l Lease
+	c := codec{b: record[1:], reading: true}
+	answered := l.code(kind, &c)
 	if err := c.end(); err != nil {
 		return err
 	}
@@ -138,7 +155,7 @@ func (r *replay) applyLease(kind recordKind, c *codec) error {
 	}
 	switch {
 	case kind == recordAcquiring:
-		r.Leases[l.Number] = l
+		r.Leases[l.Number] = clone(l)
 	case kind == recordGranted, kind == recordGranted1:
 		if known != nil && known.Phase > PhaseHeld { // lost before its LOCK was answered
 			l.Phase, l.Reason = known.Phase, known.Reason
@@ -147,14 +164,17 @@ func (r *replay) applyLease(kind recordKind, c *codec) error {
 			l.Min = known.Min // written before the grant
 			l.takeTokens(known)
 		}
-		r.Leases[l.Number] = l
+		r.Leases[l.Number] = clone(l)
 	case kind == recordForgotten:
 		delete(r.Leases, l.Number)
 	case known != nil:
-		known.update(kind, l)
+		known.update(kind, &l)
 	}
 	return nil
 }
+
+// clone keeps what is to stay: most records only change a lease, and take no memory.
+func clone(l Lease) *Lease { return &l }
 
 // takeTokens takes over a new token that was noted before the grant.
 func (l *Lease) takeTokens(known *Lease) {

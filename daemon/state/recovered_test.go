@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -233,12 +236,13 @@ func TestApplyAll(t *testing.T) {
 	}
 }
 
-// The same of records in any order, such as are never noted as well.
+// The same of records in any order, such as are never noted as well, and of what a merge
+// writes.
 func TestApplyAllInAnyOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		var all [][]byte
-		want, got := newReplay(), newReplay()
+		want, got, merge := newReplay(), newReplay(), newMerge()
 		for range 40 {
 			record := anyRecord(random)
 			if err := applyCopy(want, record); err != nil {
@@ -248,12 +252,15 @@ func TestApplyAllInAnyOrder(t *testing.T) {
 		}
 		n := random.IntN(len(all) + 1)
 		for _, part := range [][][]byte{all[:n], all[n:]} {
-			if err := got.ApplyAll(slices.Values(part)); err != nil {
+			if err := errors.Join(got.ApplyAll(slices.Values(part)), merge.ApplyAll(slices.Values(part))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if !got.sameAs(want) || got.lastNumber != want.lastNumber {
 			t.Fatalf("%q, together from %d on: got %+v, want %+v", all, n, got, want)
+		}
+		if merged := apply(t, dumped(merge)); !merged.sameAs(want) {
+			t.Fatalf("%q, merged from %d on: got %+v, want %+v", all, n, merged, want)
 		}
 	}
 }
@@ -263,7 +270,8 @@ func anyRecord(random *rand.Rand) []byte {
 	number := func() uint64 { return 1 + random.Uint64N(9) }
 	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered,
 		recordAcquiring, recordAcquiring, recordGranted, recordGranted1, recordDeadline, recordCounted, recordResumed, recordLingering,
-		recordLingering, recordReleasing, recordLost, recordReported, recordForgotten, recordForgotten}
+		recordLingering, recordReleasing, recordLost, recordReported, recordForgotten, recordForgotten,
+		recordExchanging, recordMin, recordShared, recordKept}
 	kind := kinds[random.IntN(len(kinds))]
 	c := &codec{b: []byte{byte(kind)}}
 	change := UnreadChange{Add: []byte{byte('a' + random.IntN(9))}}
@@ -276,6 +284,7 @@ func anyRecord(random *rand.Rand) []byte {
 		l := Lease{Number: number(), Phase: PhaseHeld + Phase(random.IntN(3)), Conn: number(), by: number(), Reason: redlock.LostMax,
 			Reentrants: []string{"f"}, LingerSince: time.Duration(random.IntN(9))}
 		l.Record.Fence, l.Record.Deadline, l.Record.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
+		l.Record.Names, l.Record.Token, l.Record.Former, l.Min = []string{"a", "b"}[:random.IntN(3)], string(change.Add), "former", time.Duration(random.IntN(9))
 		l.code(kind, c)
 	}
 	return c.b
@@ -448,4 +457,40 @@ func FuzzReplay(f *testing.F) {
 			t.Errorf("got %+v, want %+v", again, p)
 		}
 	})
+}
+
+// A merge takes little memory for each lease: all of them are held meanwhile, and many hosts
+// have tens of thousands. Decoded, a lease takes about 700 bytes, and so does each new deadline.
+func TestMergeTakesLittleMemory(t *testing.T) {
+	const leases, extensions, bound = 5000, 8, 250
+	var taken, extended [][]byte
+	put := func(to *[][]byte, kind recordKind, l *Lease) {
+		c := &codec{b: []byte{byte(kind)}}
+		l.code(kind, c)
+		*to = append(*to, c.b)
+	}
+	for i := range uint64(leases) {
+		record := redlock.Record{Names: []string{fmt.Sprint("name-", i)}, Token: "k3Ud9PqzRw5nXyTg host 4711 0 root 1795247588294", TTL: 30 * time.Second}
+		put(&taken, recordAcquiring, &Lease{Number: i + 1, Record: record})
+		record.Fence, record.Deadline, record.Since = 1<<50, time.Hour, time.Hour
+		put(&taken, recordGranted, &Lease{Number: i + 1, Phase: PhaseHeld, Record: record, Holder: Holder{PID: 4711, User: "root"}})
+	}
+	for n := range extensions {
+		for i := range uint64(leases) {
+			put(&extended, recordDeadline, &Lease{Number: i + 1, Record: redlock.Record{Deadline: time.Hour + time.Duration(n), TTL: 30 * time.Second}})
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	merge, written := newMerge(), 0
+	for _, file := range [][][]byte{taken, extended} {
+		if err := merge.ApplyAll(slices.Values(file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	merge.Dump(func([]byte) { written++ })
+	runtime.ReadMemStats(&after)
+	if got := (after.TotalAlloc - before.TotalAlloc) / leases; got > bound || written < leases {
+		t.Errorf("a merge of %d leases allocates %d bytes for each and writes %d records, want %d bytes at most", leases, got, written, bound)
+	}
 }

@@ -19,7 +19,11 @@ func (r *replay) Dump(yield func([]byte)) {
 			d.conn(recordUnread, &connRecord{Conn: Conn{Number: number}, change: UnreadChange{Add: conn.Unread, Skipping: conn.Skipping}})
 		}
 	}
-	for _, number := range slices.Sorted(maps.Keys(r.Leases)) {
+	for _, number := range r.leaseNumbers() {
+		if n, ok := r.noted[number]; ok {
+			d.notedLease(&n)
+			continue
+		}
 		d.wholeLease(r.Leases[number])
 	}
 	for _, number := range slices.Sorted(maps.Keys(r.Requests)) {
@@ -49,6 +53,12 @@ func (d *dump) conn(kind recordKind, conn *connRecord) {
 func (d *dump) lease(kind recordKind, l *Lease) {
 	l.code(kind, d.begin(kind))
 	d.end()
+}
+
+func (d *dump) notedLease(n *notedLease) {
+	if d.yield(n.record); n.deadline != nil {
+		d.yield(n.deadline)
+	}
 }
 
 func (d *dump) wholeLease(l *Lease) {

@@ -83,8 +83,10 @@ func (f *File) merge(files []sealed) (merged *segment, missing error) {
 // writeMerged puts a file with a state in the place of the one at path, or leaves that one.
 func (f *File) writeMerged(path string, state State) (*segment, error) {
 	content, err := writeNew(path+halfMadeSuffix, func(w io.Writer) error {
-		f.write(w, state)
-		return nil
+		return guarded(func() error { // the state may have parts of the mappings
+			f.write(w, state)
+			return nil
+		})
 	})
 	if err != nil {
 		os.Remove(path + halfMadeSuffix)
@@ -112,7 +114,7 @@ func (f *File) write(w io.Writer, state State) {
 // sum returns the state that sealed files of this process add up to. It reads their
 // mappings, but the files have to be there.
 func (f *File) sum(files []sealed) (State, error) {
-	state := f.o.New()
+	state := f.o.Merge()
 	for _, file := range files {
 		if _, err := os.Lstat(f.path(file.number)); err != nil {
 			return nil, err

@@ -32,6 +32,9 @@ type Options struct {
 	Check func(owner []byte) error
 	// New makes an empty state.
 	New func() State
+	// Merge makes an empty state for a merge. It may keep the bytes of records until it is
+	// dumped: they stay as they are. Nil: New.
+	Merge func() State
 	// Failed is called with the reason why nothing can be written, once, and with nil when
 	// files are written again. It must not block, and is called with the mutex of the File.
 	Failed func(error)
@@ -75,6 +78,9 @@ func PathFor(socket string) string { return socket + ".table" }
 func Open(o Options) (f *File, state State, damage, err error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = segmentSize
+	}
+	if o.Merge == nil {
+		o.Merge = o.New
 	}
 	f = &File{o: o, size: o.SegmentSize, unfrozen: make(chan struct{})}
 	f.removeHalfMade()

@@ -1,0 +1,57 @@
+package statefile
+
+import (
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// keeping is a state of a merge that keeps the bytes of its records. It calls do now and then,
+// while it reads them and while they are written.
+type keeping struct {
+	words
+	kept [][]byte
+	do   func()
+}
+
+func (k *keeping) ApplyAll(records iter.Seq[[]byte]) error {
+	for record := range records {
+		if k.kept = append(k.kept, record); len(k.kept)%100 == 0 {
+			k.do()
+		}
+	}
+	return nil
+}
+
+func (k *keeping) Dump(yield func([]byte)) {
+	for i, record := range k.kept {
+		if yield(record); i%100 == 0 {
+			k.do()
+		}
+	}
+}
+
+// Somebody who cuts a file short when a merge writes what it has kept of it has the state file
+// given up: the process goes on.
+func TestCutShortWhileWriting(t *testing.T) {
+	var said []error
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	o.Failed = func(err error) { said = append(said, err) }
+	o.Merge = func() State {
+		k := &keeping{}
+		k.do = func() { _ = os.Truncate(o.Path+".1", 0) } // once the first record is written
+		return k
+	}
+	sf, _ := open(t, o)
+	for i := range 30 {
+		sf.Append(fmt.Appendf(nil, "k%d=%d", i, i))
+		sf.merges.Wait()
+	}
+	if len(said) != 1 {
+		t.Errorf("said %v, want once that a file was cut short", said)
+	}
+	wantNoFiles(t, o.Path)
+	sf.Close()
+}
