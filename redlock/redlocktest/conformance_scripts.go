@@ -299,8 +299,8 @@ func checkExchange(p *probe) {
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "another", p.never(), opExchange("k", "old", "new", minute)))
 }
 
-// checkExchangeForced checks that a token which FORCE has noted is not exchanged any more, and
-// that nothing comes back by an exchange.
+// checkExchangeForced checks that a token is not exchanged after FORCE has noted it, and that an
+// exchange does not bring back a lock that FORCE deleted.
 func checkExchangeForced(p *probe) {
 	p.admit()
 	for _, forced := range []string{"old", "new"} {

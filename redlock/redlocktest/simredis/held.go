@@ -24,8 +24,8 @@ func (b *ballotCall) extend(key, token, ttl string) redlock.Reply {
 	return Number(-bool01(b.isForced(token)))
 }
 
-// downgrade extends a token. If it holds the lock alone, it becomes the first of those that
-// share it.
+// downgrade extends a token. If it holds the lock alone, it shares the lock from now on, as its
+// first holder.
 func (b *ballotCall) downgrade(key, token, ttl string) redlock.Reply {
 	if !b.holds(key, token) {
 		return b.extend(key, token, ttl)

@@ -36,16 +36,16 @@ func (c *simClient) run() {
 	for c.w.work.Err() == nil {
 		time.Sleep(below(c.random, c.w.idle))
 		if q, life := c.host.daemon(); q != nil {
-			if !c.turn(q, life) {
+			if !c.useLock(q, life) {
 				time.Sleep(below(c.random, 3*c.w.idle)) // there is no use in hurrying
 			}
 		}
 	}
 }
 
-// turn acquires a lock, uses it and releases it. It returns false if it got none.
-func (c *simClient) turn(q *redlock.Quorum, life int) bool {
-	r := c.wish()
+// useLock acquires a lock, uses it and releases it. It returns false if it got none.
+func (c *simClient) useLock(q *redlock.Quorum, life int) bool {
+	r := c.newRequest()
 	c.row = streak{}
 	for next, record := &r, c.begin(&r, life); next != nil; {
 		lease, g := c.acquire(q, *next, record)
@@ -53,14 +53,14 @@ func (c *simClient) turn(q *redlock.Quorum, life int) bool {
 			return next != &r
 		}
 		c.use(lease, g, *next)
-		if lease, q, life = c.host.goesOn(lease, g, life); lease == nil {
+		if lease, q, life = c.host.afterRestart(lease, g, life); lease == nil {
 			return true
 		}
 		if c.keepTaken(lease, g, life) {
 			return true
 		}
 		if next, record = c.handOver(lease, g, life); next == nil {
-			c.giveBack(lease, g, life)
+			c.release(lease, g, life)
 		}
 	}
 	return true
@@ -113,7 +113,7 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 	if q, now := c.host.daemon(); g.Kind != "" || g.Shares != never || q == nil || now != life || !passes && !oneIn(c.random, 3) || c.row.next(c.host, lease) {
 		return nil, nil
 	}
-	r := c.wish()
+	r := c.newRequest()
 	r.Name, r.Names, r.Shared, r.Slots = "", g.Locks, false, 0
 	gone := make(chan struct{})
 	if passes {
@@ -185,9 +185,9 @@ func (c *simClient) releasing(g *Grant) {
 	}
 }
 
-// wish returns a request for what the client wants.
-func (c *simClient) wish() redlock.Request {
-	r := c.wishOf()
+// newRequest returns a request for a random lock.
+func (c *simClient) newRequest() redlock.Request {
+	r := c.newExclusive()
 	switch c.random.IntN(12) {
 	case 0, 1, 2, 3:
 		r.Shared = true
@@ -210,8 +210,8 @@ func (c *simClient) wish() redlock.Request {
 // block returns how many fencing tokens the client reserves.
 func (c *simClient) block() int { return pick(c.random, 0, 2, 4, 64) }
 
-// wishOf returns a request for one lock that is not shared.
-func (c *simClient) wishOf() redlock.Request {
+// newExclusive returns a request for one lock that is not shared.
+func (c *simClient) newExclusive() redlock.Request {
 	r := redlock.Request{
 		Name: pick(c.random, c.w.locks...),
 		TTL:  pick(c.random, redlock.MinTTL, below(c.random, time.Second)+redlock.MinTTL, simulatedMaxTTL),
@@ -311,9 +311,9 @@ func (c *simClient) extend(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	g.event("extend", fmt.Sprintf("ttl %v: %v", ttl, lease.Extend(ctx, ttl)))
 }
 
-// giveBack ends the use of a lease, in one way or another. If its daemon is gone, the
+// release ends the use of a lease, in one way or another. If its daemon is gone, the
 // lease ends without that.
-func (c *simClient) giveBack(lease *redlock.Lease, g *Grant, life int) {
+func (c *simClient) release(lease *redlock.Lease, g *Grant, life int) {
 	if q, now := c.host.daemon(); q == nil || now != life {
 		return
 	}
@@ -381,32 +381,32 @@ func (w *world) startForeigner() {
 func (f *foreigner) run() {
 	for n := 0; f.w.work.Err() == nil; n++ {
 		time.Sleep(below(f.random, 400*time.Millisecond))
-		f.turn(pick(f.random, f.w.locks...), foreignToken+strconv.Itoa(n))
+		f.useLock(pick(f.random, f.w.locks...), foreignToken+strconv.Itoa(n))
 	}
 }
 
-// turn tries to acquire a lock once, uses it and releases it.
-func (f *foreigner) turn(lock, token string) {
+// useLock tries to acquire a lock once, uses it and releases it.
+func (f *foreigner) useLock(lock, token string) {
 	ttl := below(f.random, 500*time.Millisecond) + redlock.MinTTL
-	wish := redlock.Request{Name: lock, TTL: ttl.Truncate(time.Millisecond)}
+	r := redlock.Request{Name: lock, TTL: ttl.Truncate(time.Millisecond)}
 	h := f.w.hosts[0]
-	q := f.w.record.request(h, 0, "foreign", &wish)
+	q := f.w.record.request(h, 0, "foreign", &r)
 	votes := 0
 	for _, n := range f.w.nodes {
-		if n.grantsForeign(redlock.DefaultPrefix+lock, token, wish.TTL) {
+		if n.grantsForeign(redlock.DefaultPrefix+lock, token, r.TTL) {
 			votes++
 		}
 	}
 	if votes <= len(f.w.nodes)/2 {
-		f.giveBack(lock, token)
+		f.release(lock, token)
 		q.ended(fmt.Errorf("%d votes", votes))
 		return
 	}
-	g := q.grantedElsewhere(token, wish.TTL-wish.TTL/50-2*time.Millisecond)
+	g := q.grantedElsewhere(token, r.TTL-r.TTL/50-2*time.Millisecond)
 	f.w.record.count("foreign lock")
-	time.Sleep(below(f.random, wish.TTL))
+	time.Sleep(below(f.random, r.TTL))
 	g.releasing()
-	f.giveBack(lock, token)
+	f.release(lock, token)
 }
 
 func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
@@ -417,7 +417,7 @@ func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
 	return reply.Err == nil && !reply.Nil
 }
 
-func (f *foreigner) giveBack(lock, token string) {
+func (f *foreigner) release(lock, token string) {
 	for _, n := range f.w.nodes {
 		if n.Get(redlock.DefaultPrefix+lock) == token {
 			n.Do("DEL", redlock.DefaultPrefix+lock)

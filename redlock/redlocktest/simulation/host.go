@@ -255,8 +255,8 @@ func (h *host) isDown() bool {
 	return q == nil
 }
 
-// settle starts the daemon and returns when it could vote on all nodes.
-func (h *host) settle() {
+// startAndWait starts the daemon and returns when it could vote on all nodes.
+func (h *host) startAndWait() {
 	h.start()
 	for q, _ := h.daemon(); q.Status().Ready < len(h.w.nodes); {
 		time.Sleep(time.Millisecond + 11)

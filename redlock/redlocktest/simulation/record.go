@@ -141,11 +141,11 @@ func (r *chronicle) command(node string, c redlock.Command) {
 }
 
 // request records that a client is about to call Acquire.
-func (r *chronicle) request(h *host, life int, by string, wish *redlock.Request) *Request {
+func (r *chronicle) request(h *host, life int, by string, wanted *redlock.Request) *Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := &Request{
-		N: len(r.report.Requests), Locks: locksOf(wish), Kind: kindOf(wish), By: by, TTL: wish.TTL, block: wish.Block, Began: r.now(),
+		N: len(r.report.Requests), Locks: locksOf(wanted), Kind: kindOf(wanted), By: by, TTL: wanted.TTL, block: wanted.Block, Began: r.now(),
 		Ended: never, Lost: never, Gone: never, Left: never, host: h, life: life, record: r,
 	}
 	q.Lock = strings.Join(q.Locks, ",")
@@ -153,19 +153,19 @@ func (r *chronicle) request(h *host, life int, by string, wish *redlock.Request)
 	return q
 }
 
-func locksOf(wish *redlock.Request) []string {
-	if len(wish.Names) > 0 {
-		return wish.Names
+func locksOf(r *redlock.Request) []string {
+	if len(r.Names) > 0 {
+		return r.Names
 	}
-	return []string{wish.Name}
+	return []string{r.Name}
 }
 
-func kindOf(wish *redlock.Request) string {
+func kindOf(r *redlock.Request) string {
 	switch {
-	case wish.Shared:
+	case r.Shared:
 		return "shared"
-	case wish.Slots > 1:
-		return fmt.Sprintf("slots=%d", wish.Slots)
+	case r.Slots > 1:
+		return fmt.Sprintf("slots=%d", r.Slots)
 	}
 	return ""
 }

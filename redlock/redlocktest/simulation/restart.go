@@ -272,9 +272,9 @@ func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 	r.report.Faults["adoption"]++
 }
 
-// goesOn waits for a running daemon, and returns the lease as that daemon has it. It
+// afterRestart waits for a running daemon, and returns the lease as that daemon has it. It
 // returns nil if the daemon has no such lease.
-func (h *host) goesOn(l *redlock.Lease, g *Grant, life int) (*redlock.Lease, *redlock.Quorum, int) {
+func (h *host) afterRestart(l *redlock.Lease, g *Grant, life int) (*redlock.Lease, *redlock.Quorum, int) {
 	for {
 		q, now := h.daemon()
 		switch {
@@ -387,7 +387,7 @@ func (r *chronicle) checkAdoptedToken(g *Grant, l *redlock.Lease) {
 	}
 }
 
-// longestLeast is the longest min= of a client. When all is well, no lock is kept any more.
+// longestLeast is the longest min= of a client. By the time that all is well, no lock is kept.
 const longestLeast = 1200 * time.Millisecond
 
 // least returns the min= of a request. The daemon extends such a lease.

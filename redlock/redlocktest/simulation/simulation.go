@@ -216,7 +216,7 @@ func (w *world) open() {
 	if w.plan.Fresh {
 		w.settled = true
 	}
-	w.hosts[0].settle()
+	w.hosts[0].startAndWait()
 	if !w.settled {
 		w.settled = true
 		w.hosts[0].crash()
