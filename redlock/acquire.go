@@ -172,18 +172,18 @@ func (a *acquiring) nextSlot(free int) bool {
 	return a.slotTries%(a.r.Slots+1) != 0
 }
 
-// noteRefusal records what a refusal says. It returns true if the next attempt listens to
-// more keys than the last one did: the caller then makes it at once.
-func (a *acquiring) noteRefusal(held *HeldError) (more bool) {
+// noteRefusal records what a refusal says. It returns true if the next attempt listens to more
+// keys than the last one did. The caller then makes that attempt at once.
+func (a *acquiring) noteRefusal(held *HeldError) (listensToMore bool) {
 	a.splits++
 	if !held.split {
 		a.splits = 0
 	}
 	if a.waiter == nil { // even if no node notifies: other clients must see that this one waits
 		a.listen()
-		more = a.q.isTracked()
+		listensToMore = a.q.isTracked()
 	}
-	return a.waiter != nil && a.q.waiters.WatchLocks(a.waiter, held.foreign) || more
+	return a.waiter != nil && a.q.waiters.WatchLocks(a.waiter, held.foreign) || listensToMore
 }
 
 // listen makes all later attempts listen for the release of the lock.
@@ -204,23 +204,23 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	rung, settle := a.waiter.Woken(), a.q.options.NodeTimeout
+	woken, timeout := a.waiter.Woken(), a.q.options.NodeTimeout
 	for {
 		select {
-		case <-rung:
+		case <-woken:
 			if isClosed(a.q.closing) { // Close wakes the waiter as well
 				return true
 			}
 			if a.waiter.FreeNodes() >= a.q.quorum {
-				rung = nil
+				woken = nil
 				a.q.counts.wakeups.Add(1)
 				if delay = a.policy.within(a.spread(), a.q.clock()); delay == 0 {
 					return true // a timer of 0 would fire together with others, in any order
 				}
 				timer.Reset(delay)
-			} else if delay > settle { // the other nodes may be down and send nothing
-				delay = settle
-				timer.Reset(settle + a.q.rules.Jitter(a.r.lock(), settle/8)) // waiters that were notified together retry apart
+			} else if delay > timeout { // the other nodes may be down and send nothing
+				delay = timeout
+				timer.Reset(timeout + a.q.rules.Jitter(a.r.lock(), timeout/8)) // waiters that were notified together retry apart
 			}
 		case <-timer.C:
 			return true

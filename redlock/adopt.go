@@ -101,12 +101,12 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		ttl:      r.TTL,
 		next:     r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process would have extended it
 		deadline: q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
-		more:     &leaseExtra{onConfirmed: func() {}, id: r.Grant}, // begin replaces onConfirmed if Wait waits for the lease
+		extra:    &leaseExtra{onConfirmed: func() {}, id: r.Grant}, // begin replaces onConfirmed if Wait waits for the lease
 	}
 	l.adoptExchange(r, now)
 	l.downgraded = t.kind == script.KindShared // nodes may still have it as exclusive
 	if end := q.rules.adoptedBlock(r.Fence); end > r.Fence {
-		l.more.host = newHostLease(l, MaxBlock, end, now, now)
+		l.extra.host = newHostLease(l, MaxBlock, end, now, now)
 	}
 	return l, nil
 }
@@ -118,7 +118,7 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 	held = now < l.lossDue()
 	if held && l.extendable() {
 		a.unconfirmed.Add(1)
-		l.more.onConfirmed = sync.OnceFunc(a.countConfirmed)
+		l.extra.onConfirmed = sync.OnceFunc(a.countConfirmed)
 	}
 	l.arm(now)
 	return held

@@ -146,7 +146,7 @@ func (a *attempt) abandon() {
 		a.pass.abandon()
 		return
 	}
-	a.q.abandon(&a.target, tokens{now: a.token}, a.maybeOn)
+	a.q.abandon(&a.target, tokens{current: a.token}, a.maybeOn)
 }
 
 // isWon reports whether the ballot was won in time, and the caller still waits.
@@ -178,9 +178,9 @@ func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
 	return back
 }
 
-// writeBackVoter counts the answers to a write-back. A node counts only if its own token
-// was among those of which the largest was chosen. A node that granted the attempt later
-// may have returned a larger one, because another client's block lies below that.
+// writeBackVoter counts the answers to a write-back. A node counts only if it had granted the
+// attempt before the fencing token was chosen. The token of a node that granted it later may be
+// larger than the chosen one, because another client's block lies in between.
 type writeBackVoter struct{ granted, back *ballot.Ballot }
 
 // Vote counts a node's answer.
@@ -237,17 +237,22 @@ func (b *PendingAttempt) claim() bool { return !b.used.Swap(true) }
 // HandOver releases the lock, as BeginRelease does, and acquires it for another client on
 // this host. The result is a new grant with its own fencing token, and this lease has ended.
 //
-// HandOver passes the lock on without asking a node if all of this is true: the nodes
-// confirmed at most PassWindow ago that this host holds the lock, a fencing token of the
-// block is left (Request.Block), r.Keep is set, and at least half of r.TTL is left. The
-// token on the nodes stays the same. Acquire checks this again, right before it returns the
-// new lease. If it is not true any more, Acquire begins the ballot below. The
-// PendingRelease of a pass is complete at once; what Then was given is called as soon as
-// the token has another holder or was released.
+// HandOver passes the lock on without asking a node if all of this is true:
 //
-// Otherwise one ballot does both: each node exchanges the tokens. So no other client comes
-// in between, and waiters on other hosts are not woken. A node that does not hold the lock
-// takes part again. A node that cannot grant it still releases the old token.
+//   - a confirmation by the nodes that this host holds the lock began at most PassWindow ago;
+//   - a fencing token of the block is left (Request.Block);
+//   - r.Keep is set;
+//   - at least half of r.TTL is left.
+//
+// The token on the nodes stays the same. Acquire checks the conditions again, right before it
+// returns the new lease. If one of them is false by then, Acquire begins the ballot that is
+// described below. Wait does not wait for the PendingRelease of a pass, and [PendingRelease.Then]
+// says when that is complete.
+//
+// Otherwise one ballot does both: each node exchanges the old token for the new one. So no other
+// client can get the lock in between, and waiters on other hosts are not woken. A node that does
+// not hold the lock grants it as to any client. A node that cannot grant it still releases the old
+// token.
 //
 // HandOver is for exclusive locks, and r must name the same locks. HandOver returns the
 // errors of BeginRelease, and ErrRequest. After ErrRequest the lease is unchanged.
@@ -274,7 +279,7 @@ func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 	return release, &PendingAttempt{attempt: a}, nil
 }
 
-// finishExclusive releases the lease, unless it was downgraded: then nobody can take it over.
+// finishExclusive marks the lease released. A downgraded lease cannot be handed over.
 func (l *Lease) finishExclusive(now time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -284,19 +289,20 @@ func (l *Lease) finishExclusive(now time.Duration) error {
 	return l.finishLocked(released, "", now)
 }
 
-// handOver sends the exchange to the nodes. The lease from is released, or lost.
+// handOver sends the hand-over to the nodes: each exchanges the token of the lease from for the
+// attempt's. That lease is released, or lost.
 func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Duration) {
 	a.q.counts.handOvers.Add(1)
 	a.reserveBlock(from.lastReserved() + 1)
-	has := from.tokens()
-	gives := a.q.releaseCall(&from.target, has, from.maybeOn, release, now)
-	if has.former != "" { // a node that has it still does not exchange the other one
-		a.q.abandon(&from.target, tokens{now: has.former}, from.maybeOn)
+	old := from.tokens()
+	call := a.q.releaseCall(&from.target, old, from.maybeOn, release, now)
+	if old.former != "" { // HAND_OVER does not know it: a node that still has it must release it first
+		a.q.abandon(&from.target, tokens{current: old.former}, from.maybeOn)
 	}
 	release.b.Width = 1 // handOverVoter passes it one reply per node
 	a.b.Width = a.width()
-	o := script.Operation{Op: script.HandOver, OldToken: has.now, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(node.Call{Ops: a.each(nil, o), Release: &gives, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
+	o := script.Operation{Op: script.HandOver, OldToken: old.current, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
+	a.send(node.Call{Ops: a.each(nil, o), Release: &call, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
 }
 
 // handOverVoter counts the answers for both ballots of a hand-over.
@@ -309,16 +315,16 @@ type handOverVoter struct {
 // no longer holds the old token. (The lane reports a failure to the release itself.)
 func (e *handOverVoter) Vote(node int, replies []Reply, failure *NodeError) {
 	if failure == nil {
-		given := Reply{Int: 1}
+		released := Reply{Int: 1}
 		for i := range replies {
 			if n := len(replies[i].Array); n > 0 {
-				given.Int = 0
+				released.Int = 0
 			}
 			if len(replies[i].Array) == 1 { // granted, but the old token was missing
 				replies[i] = replies[i].Array[0]
 			}
 		}
-		e.released.Vote(node, []Reply{given}, nil)
+		e.released.Vote(node, []Reply{released}, nil)
 	}
 	e.acquired.Vote(node, replies, failure)
 }
@@ -386,13 +392,12 @@ func (q *Quorum) noQuorum(name string, b *ballot.Ballot) *NoQuorumError {
 	return e
 }
 
-// endlessRetry is when another attempt makes sense where a quarantine ends only with the
-// return of other nodes, or an ADMIT: to ask at each NodeTimeout finds out nothing else.
+// endlessRetry is the time until another attempt makes sense if a quarantine does not end with time
+// alone, but only when other nodes return, or with an ADMIT.
 const endlessRetry = time.Second
 
-// quarantineLeft is how long it takes until a quorum can vote where quarantines
-// are all that is in the way; 0 where something else is. endless tells of one that waits
-// for more than time.
+// quarantineLeft returns the time until a quorum can vote, if only quarantines prevent that; else 0.
+// endless reports whether a quarantine does not end with time alone.
 func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, endless bool) {
 	var left []time.Duration
 	for _, failure := range failures {
@@ -403,7 +408,7 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 		switch {
 		case errors.As(failure.Err, &e):
 			left = append(left, max(e.Left, time.Millisecond))
-		case redis.IsServerError(failure.Err): // it has only just said so
+		case redis.IsServerError(failure.Err): // the node has just reported it, so the time left is unknown
 			left = append(left, q.admission.LongestTTL())
 		default:
 			endless = true
@@ -413,8 +418,8 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 	return untilQuorum(left, q.quorum-able), endless
 }
 
-// heldBy names the holder that most nodes showed, and how long its lease lasts
-// where it lasts longest.
+// heldBy returns the error of a refused attempt. It names the holder that most nodes showed, and
+// the longest ttl of its lease on any of them.
 func heldBy(name string, b *ballot.Ballot) *HeldError {
 	shown, kind := tally(b.Answers), b.KindShown()
 	e := &HeldError{Name: name, Shared: kind == script.KindShared || kind == script.KindWriter, Waiting: script.IsWaiting(kind), Slots: script.SlotsOf(kind)}
@@ -427,19 +432,19 @@ func heldBy(name string, b *ballot.Ballot) *HeldError {
 	}
 	e.free = b.FreePlace()
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.Unheard())
-	if kind == "" && e.token == "" && b.Barred() { // with values that are not the same
+	if kind == "" && e.token == "" && b.Barred() { // the nodes have different values
 		e.Holder, e.TTL, e.split = Holder{}, Endless, false
 		e.foreign = !slices.ContainsFunc(shown, func(h Holding) bool { return !isForeign(&h) })
 	}
 	return e
 }
 
-// mostShown is how much the nodes show of a value that is none of ours: see ballot.lua.
+// mostShown is how much of a foreign value the nodes show: see SHOWN in ballot.lua.
 const mostShown = 4096
 
-// isForeign reports whether the holder is another Redlock client, which deletes no wake-up
-// key: the lock's key itself is watched, which takes reading it. A large value is not read
-// again and again.
+// isForeign reports whether the lock's own key must be watched, because its holder is another
+// Redlock client, which deletes no wake-up key. To watch a key, the client must read it. So a
+// large value is not watched.
 func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }
 
 func isClosed(c <-chan struct{}) bool {

@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// Downgrade makes an exclusive lease a shared one, and extends it as [Lease.Extend] does. At
-// no instant can another client get the lock exclusively. Other readers can join once a
-// quorum of nodes has the lock as shared. The lease keeps its ID and its fencing token. A
-// shared lease is only extended. The way back does not exist: two readers that both waited to
-// be the writer would wait for each other.
+// Downgrade makes an exclusive lease a shared one, and extends it as [Lease.Extend] does. No
+// other client can get the lock exclusively in between. Readers can join once a quorum of
+// nodes has the lock as shared. The lease keeps its ID and its fencing token. Downgrade only
+// extends a lease that is already shared. A shared lease cannot become exclusive: two readers
+// that both tried would wait for each other.
 //
-// The holder must have stopped writing before the call: readers may join before it returns.
-// So whatever it returns, except ErrRequest, the lease is shared from then on, and it never
-// counts as exclusive again. After ErrNoQuorum readers may still be kept out. Each later
-// extension asks the nodes again, and a repair writes the lock as shared.
+// The holder must have stopped writing before the call, because readers may join before it
+// returns. So the lease is shared after the call even if it failed. Only after ErrRequest, or
+// an error of record, is the lease unchanged. After ErrNoQuorum the nodes may still keep
+// readers out. Each later extension makes the lock shared on the nodes that it reaches, and a
+// repair writes the lock as shared.
 //
-// ErrRequest also means that the lease is one of a semaphore. The lease is unchanged then.
+// Downgrade returns ErrRequest for the lease of a semaphore.
 //
-// Downgrade calls noting (may be nil) before the lease is shared, if it is not yet. If noting
-// returns an error, Downgrade returns it, and the lease is unchanged.
-func (l *Lease) Downgrade(ctx context.Context, ttl time.Duration, noting func() error) error {
+// Downgrade calls record (may be nil) before an exclusive lease becomes shared. The caller
+// writes the change down in it. If record returns an error, Downgrade returns that error.
+func (l *Lease) Downgrade(ctx context.Context, ttl time.Duration, record func() error) error {
 	if l.Slots() > 0 {
 		return fmt.Errorf("%s: %w: the lease of a semaphore cannot become a shared one", l.name(), ErrRequest)
 	}
@@ -29,8 +30,8 @@ func (l *Lease) Downgrade(ctx context.Context, ttl time.Duration, noting func() 
 	if err == nil {
 		err = l.Err()
 	}
-	if err == nil && noting != nil && !l.Shared() {
-		err = noting()
+	if err == nil && record != nil && !l.Shared() {
+		err = record()
 	}
 	if err == nil {
 		err = l.beginDowngrade()
@@ -41,7 +42,7 @@ func (l *Lease) Downgrade(ctx context.Context, ttl time.Duration, noting func() 
 	return l.extend(ctx, ttl)
 }
 
-// beginDowngrade makes the lease a shared one here, before a node knows.
+// beginDowngrade marks the lease shared, before any node is asked.
 func (l *Lease) beginDowngrade() error {
 	l.awaitExchange()
 	now := l.keeper.clock()

@@ -6,145 +6,147 @@ import (
 	"time"
 )
 
-// exchange is what a lease needs whose token is exchanged for one that names its client: see
-// [Options.TokenChanges].
+// exchange replaces the token of a lease that a pass made: the nodes get one that names the
+// client. See [Options.TokenChanges].
 //
-// From then on each extension asks each node to exchange the former token if it has that still,
-// and the lease is not passed on any more: so it has two tokens at most.
+// A node may miss the exchange. So every extension after it sends both tokens, and a node that
+// still has the former one exchanges it then. The lease is not passed on after the exchange has
+// begun, so it never has more than two tokens.
 type exchange struct {
 	holder   Holder
-	newToken atomic.Pointer[string] // what the nodes get instead of the lease's token; nil: nothing
+	newToken atomic.Pointer[string] // the token that the nodes get; nil: the exchange has not begun
 
 	// The lease's mu guards what follows.
-	at     time.Duration // BootTime at which it is due; 0: it is not
-	noting chan struct{} // closed when the new token is noted; nil: it is not being noted
+	dueAt     time.Duration // BootTime at which the exchange is due; 0: none is due
+	recording chan struct{} // closed when the caller has recorded the new token; nil: it is not recording it
 }
 
-// tokens are the token that the nodes have for a lease, and the one that some of them may still
-// have instead; "": none.
-type tokens struct{ now, former string }
+// tokens are the tokens that nodes may have for a lease: the current one, and the former one,
+// which an exchange replaces; "": there is none.
+type tokens struct{ current, former string }
 
-func (has tokens) has(token string) bool { return has.now == token || has.former == token }
+func (t tokens) has(token string) bool { return t.current == token || t.former == token }
 
 // tokens returns the tokens that nodes may have for the lease.
 func (l *Lease) tokens() tokens {
-	if l.more != nil {
-		if to := l.more.newToken.Load(); to != nil {
-			return tokens{*to, l.token}
+	if l.extra != nil {
+		if to := l.extra.newToken.Load(); to != nil {
+			return tokens{current: *to, former: l.token}
 		}
 	}
-	return tokens{now: l.token}
+	return tokens{current: l.token}
 }
 
-// exchangeAt returns when the token of a grant is to be exchanged that was passed on at now.
+// exchangeAt returns when the exchange is due for a grant that a pass made at now; 0: never.
 func (l *Lease) exchangeAt(now time.Duration) time.Duration {
-	if !l.more.holder.Known() {
+	if !l.extra.holder.Known() {
 		return 0
 	}
 	return now + l.keeper.rules.exchangeAfter
 }
 
-// isExchanging reports whether the token is being exchanged, or was. The caller holds mu.
+// isExchanging reports whether an exchange has begun, or is being recorded. The caller holds mu.
 func (l *Lease) isExchanging() bool {
-	return l.more != nil && (l.more.noting != nil || l.more.newToken.Load() != nil)
+	return l.extra != nil && (l.extra.recording != nil || l.extra.newToken.Load() != nil)
 }
 
-// exchangeDue returns when the token is to be exchanged; never: not at all, or not as things are.
+// exchangeDue returns when the exchange is due; never: none is, or the lease's state excludes it.
 func (l *Lease) exchangeDue() time.Duration {
-	if l.more == nil {
+	if l.extra == nil {
 		return never
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := l.more.host; l.more.at == 0 || l.downgraded || l.state != held || h != nil && h.isRetained() {
+	if h := l.extra.host; l.extra.dueAt == 0 || l.downgraded || l.state != held || h != nil && h.isRetained() {
 		return never
 	}
-	return l.more.at
+	return l.extra.dueAt
 }
 
 const never time.Duration = math.MaxInt64
 
-// exchangeTokens exchanges the tokens of the leases for which that is due: their next extension
-// asks the nodes.
+// exchangeTokens begins the exchanges that are due. The next extension of these leases sends them
+// to the nodes.
 func (k *keeper) exchangeTokens(leases []*Lease, now time.Duration) {
 	for _, l := range leases {
 		if l.exchangeDue() > now+earlyBy || !l.beginExchange(now) {
 			continue
 		}
 		to := l.Record()
-		holder := l.more.holder
+		holder := l.extra.holder
 		holder.Since = k.q.options.Wall().Add(l.since - now)
-		to.Token, to.Former = tokenOf([]byte(l.more.id), holder), l.token
-		note := k.q.options.TokenChanges
-		l.endExchange(to.Token, note == nil || note(l, to), now)
+		to.Token, to.Former = tokenOf([]byte(l.extra.id), holder), l.token
+		record := k.q.options.TokenChanges
+		l.endExchange(to.Token, record == nil || record(l, to), now)
 	}
 }
 
-// beginExchange reports whether the token is to be exchanged. From then on the lease is not
-// passed on.
+// beginExchange reports whether the caller is to record and exchange the token. If so, the lease
+// is not passed on until endExchange, nor after it if the exchange has begun.
 func (l *Lease) beginExchange(now time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.more.pending {
-		l.more.at = l.exchangeAt(now) // granted sets it again
+	if l.extra.pending {
+		l.extra.dueAt = l.exchangeAt(now) // granted sets it again
 		return false
 	}
-	if l.more.newToken.Load() != nil { // the nodes are asked again
-		l.more.at = 0
+	if l.extra.newToken.Load() != nil { // retryExchange: the token is recorded already
+		l.extra.dueAt = 0
 		return false
 	}
 	if l.downgraded || l.errAt(now) != nil {
 		return false
 	}
-	l.more.at, l.more.noting = 0, make(chan struct{})
+	l.extra.dueAt, l.extra.recording = 0, make(chan struct{})
 	return true
 }
 
-// endExchange has the nodes get the new token, if it was noted and the lease has not ended.
-func (l *Lease) endExchange(to string, noted bool, now time.Duration) {
+// endExchange begins to send the new token to the nodes, if it was recorded and the lease has not
+// ended. If it was not recorded, the exchange is due again later.
+func (l *Lease) endExchange(to string, recorded bool, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	close(l.more.noting)
-	l.more.noting = nil
+	close(l.extra.recording)
+	l.extra.recording = nil
 	switch {
-	case !noted:
-		l.more.at = l.exchangeAt(now)
+	case !recorded:
+		l.extra.dueAt = l.exchangeAt(now)
 	case l.state == held:
-		l.more.newToken.Store(&to)
+		l.extra.newToken.Store(&to)
 	}
 }
 
-// retryExchange makes the nodes be asked for the exchange again at due, if it has begun. A lease
-// that Request.Max keeps from being extended would not ask them otherwise.
+// retryExchange sends an exchange that has begun to the nodes again, at due. Otherwise a lease that
+// Request.Max keeps from being extended would not send it again.
 func (l *Lease) retryExchange(due time.Duration) {
-	if l.more == nil || l.more.newToken.Load() == nil {
+	if l.extra == nil || l.extra.newToken.Load() == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.more.at = due
+	l.extra.dueAt = due
 }
 
-// awaitExchange waits until the new token is noted, if it is being noted.
+// awaitExchange waits while the caller records a new token.
 func (l *Lease) awaitExchange() {
-	if l.more == nil {
+	if l.extra == nil {
 		return
 	}
 	l.mu.Lock()
-	noting := l.more.noting
+	recording := l.extra.recording
 	l.mu.Unlock()
-	if noting != nil {
-		<-noting
+	if recording != nil {
+		<-recording
 	}
 }
 
-// adoptExchange continues the exchange that the record tells of. If there was none, and a pass
-// made the grant, the token is exchanged soon.
+// adoptExchange continues the exchange of a recorded lease. If none had begun, and a pass made the
+// grant, the exchange becomes due.
 func (l *Lease) adoptExchange(r *Record, now time.Duration) {
-	switch l.more.holder = r.Holder; {
+	switch l.extra.holder = r.Holder; {
 	case r.Former != "":
-		l.more.newToken.Store(&r.Token)
+		l.extra.newToken.Store(&r.Token)
 	case r.Grant != "":
-		l.more.at = l.exchangeAt(now)
+		l.extra.dueAt = l.exchangeAt(now)
 	}
 }

@@ -46,7 +46,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	e.ask()
 	select {
 	case <-e.done:
-		if e.isOvertaken(l) {
+		if e.usedFormerToken(l) {
 			return l.extend(ctx, ttl)
 		}
 		return e.result(l)
@@ -60,9 +60,9 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	}
 }
 
-// isOvertaken reports whether the token of the one lease was exchanged before the nodes were
-// asked to extend it, and so they did not. That happens once.
-func (e *extension) isOvertaken(l *Lease) bool {
+// usedFormerToken reports whether the nodes did not extend the one lease because they had a new
+// token, which the extension did not know yet. That happens at most once for a lease.
+func (e *extension) usedFormerToken(l *Lease) bool {
 	return e.exchanges == 0 && !e.isGranted(0) && l.tokens().former != ""
 }
 

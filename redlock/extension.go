@@ -24,23 +24,23 @@ type extension struct {
 	done      chan struct{} // closed when every lease is decided
 
 	passed    []confirmation // by lease, of those that are passed on; nil: none is
-	exchanges uint64         // leases whose tokens are exchanged, as bits
-	first     int            // operations before those of the leases
-	changes   bool           // the leases take over their ttls
+	exchanges uint64         // leases for which the nodes get both tokens, as bits
+	first     int            // number of operations before those of the leases
+	changes   bool           // a client asked for it: the lease gets the new ttl
 	decided   func()         // called when every lease is decided and enough nodes have answered; may be nil
 
 	mu       sync.Mutex // guards what follows, and the counts of passed; released before a lease is notified; only a hostLease's mutex is taken inside it
 	granted  []uint8    // by lease
 	refused  []uint8
 	missing  []uint64 // by lease: nodes that did not hold it, as bits
-	told     uint64   // leases that know that they are confirmed, as bits
+	notified uint64   // leases that have their new deadline, as bits
 	forced   []bool   // by lease: a node reported that it was forced away
 	answered uint64   // nodes, as bits
 	voters   uint64   // nodes that answered for each lease, as bits
 	failures []*NodeError
 	refusal  *NodeError // an error that concerns a single lease
 	open     int        // leases that are not decided
-	gaveUp   bool       // the node timeout has passed
+	timedOut bool       // the node timeout has passed
 	over     bool       // decided was called, or is about to be
 	timer    *time.Timer
 }
@@ -82,29 +82,29 @@ func (e *extension) ask() {
 		e.first, ops = len(first), append(first, ops...)
 	}
 	e.mu.Lock()
-	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.giveUp)
+	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.onTimeout)
 	e.mu.Unlock()
 	// The keeper bounds how many extensions it has under way. The extensions that clients
 	// request are not bounded. They need not be: the keeper extends kept leases anyway.
 	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1 || e.first > 0, Urgent: e.decided != nil, Voter: e}, e.start)
 }
 
-// operation returns what a node is asked of a lease.
+// operation returns the operation that extends the i-th lease.
 func (e *extension) operation(i int, l *Lease) script.Operation {
-	has := l.tokens()
-	o := script.Operation{Op: script.Extend, Token: has.now, OldToken: has.former, TTL: e.ttls[i]}
+	token := l.tokens()
+	o := script.Operation{Op: script.Extend, Token: token.current, OldToken: token.former, TTL: e.ttls[i]}
 	switch {
 	case e.confirms(i):
 		o.Op, o.Fence = script.Confirm, e.k.rules.writeBack(l.fence, e.passed[i].raiseTo)
-		if e.passed[i].retains {
+		if e.passed[i].showsRetained {
 			o.Op = script.Retain
 		}
 	case e.k.rules.asksToShare(l.isDowngraded(), e.changes):
 		o.Op = script.Downgrade
-	case has.former != "":
+	case token.former != "":
 		o.Op = script.Exchange
 	}
-	if has.former != "" {
+	if token.former != "" {
 		e.exchanges |= 1 << i
 	}
 	return o
@@ -113,7 +113,7 @@ func (e *extension) operation(i int, l *Lease) script.Operation {
 // Vote counts one node's answers, and notifies the leases that they decide.
 func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	o := e.count(node, replies, failure)
-	e.tell(o)
+	e.notify(o)
 	for _, i := range o.repair {
 		e.leases[i].current().repair(1 << node)
 	}
@@ -161,7 +161,7 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 // node that the extension no longer waits for answers later, or its connection breaks. More
 // requests in the meantime would make it slower still.) The caller holds mu.
 func (e *extension) isOver() bool {
-	if e.over || e.open > 0 || e.gaveUp && bits.OnesCount64(e.answered) < e.k.q.quorum {
+	if e.over || e.open > 0 || e.timedOut && bits.OnesCount64(e.answered) < e.k.q.quorum {
 		return false
 	}
 	e.over = true
@@ -208,7 +208,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	for i := range replies {
 		switch {
 		case e.isDecided(i):
-		case e.isOutdated(i, &replies[i]):
+		case e.isStaleRefusal(i, &replies[i]):
 		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
 		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
@@ -226,10 +226,10 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	return o
 }
 
-// isOutdated reports whether a node refused to confirm a lease that was downgraded, or to
-// extend one whose token was exchanged, after the extension began. That says nothing: the node
-// may have it as shared, or have the new token. The caller holds the extension's mu.
-func (e *extension) isOutdated(i int, reply *Reply) bool {
+// isStaleRefusal reports whether a node refused what a downgrade or an exchange made out of date
+// after the extension began. Such a refusal does not count: the node may have the lock as shared,
+// and so not confirm it, or have the new token. The caller holds the extension's mu.
+func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
 	if reply.Err != nil || reply.Int != 0 {
 		return false
 	}
@@ -276,7 +276,7 @@ func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	for i := range replies {
 		switch {
 		case replies[i].Err != nil || replies[i].Int != 0 || int(e.granted[i]) < e.k.q.quorum:
-		case e.told&(1<<i) == 0:
+		case e.notified&(1<<i) == 0:
 			e.missing[i] |= 1 << node
 		default:
 			repair = append(repair, i)
@@ -290,7 +290,7 @@ func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 func (e *extension) missingOf(i int) (nodes uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.told |= 1 << i
+	e.notified |= 1 << i
 	return e.missing[i]
 }
 
@@ -311,17 +311,17 @@ func (e *extension) close() (undecided []int) {
 	return undecided
 }
 
-// giveUp ends the ballot when the node timeout has passed.
-func (e *extension) giveUp() {
+// onTimeout ends the ballot when the node timeout has passed.
+func (e *extension) onTimeout() {
 	e.mu.Lock()
 	o := outcomes{last: e.open > 0}
 	if o.last {
-		e.gaveUp = true
+		e.timedOut = true
 		o.undecided, o.over = e.close(), e.isOver()
 		e.noteSilent()
 	}
 	e.mu.Unlock()
-	e.tell(o)
+	e.notify(o)
 }
 
 // noteSilent counts the nodes that have not answered as failed. The caller holds mu.
@@ -354,15 +354,15 @@ func (e *extension) cause(i int) error {
 	}
 }
 
-func (e *extension) tell(o outcomes) {
+func (e *extension) notify(o outcomes) {
 	if len(o.confirmed) > 0 {
-		e.tellConfirmed(o.confirmed)
+		e.notifyConfirmed(o.confirmed)
 	}
 	for _, i := range o.passable {
-		e.tellPassable(i)
+		e.allowPass(i)
 	}
 	for _, i := range o.gone {
-		e.leases[i].loseCurrent(e.whyGone(i)) // no quorum can hold it
+		e.leases[i].loseCurrent(e.lostReason(i)) // no quorum can hold it
 	}
 	for _, i := range o.undecided {
 		if e.confirms(i) {
@@ -378,7 +378,7 @@ func (e *extension) tell(o outcomes) {
 	}
 }
 
-func (e *extension) tellConfirmed(confirmed []int) {
+func (e *extension) notifyConfirmed(confirmed []int) {
 	latest := e.latest()
 	for _, i := range confirmed {
 		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.changes)
@@ -395,7 +395,7 @@ func (e *extension) latest() time.Duration {
 	return e.k.q.admission.LatestDeadline(e.freshness, voters)
 }
 
-func (e *extension) whyGone(i int) LostReason {
+func (e *extension) lostReason(i int) LostReason {
 	if e.forced[i] { // it does not change once the lease is decided
 		return LostForced
 	}
@@ -428,7 +428,7 @@ func (l *Lease) repair(nodes uint64) {
 	c := node.Call{
 		Op: "repair",
 		Ops: l.targetNow().repairing(script.Operation{
-			Token: l.tokens().now, Fence: l.lastReserved(),
+			Token: l.tokens().current, Fence: l.lastReserved(),
 			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),
 		NotAfter: min(now+q.options.NodeTimeout, l.deadline),
@@ -440,7 +440,8 @@ func (l *Lease) repair(nodes uint64) {
 	}
 }
 
-// targetNow returns what the lease is of, as it was downgraded or not. The caller holds mu.
+// targetNow returns the lease's target, with the kind of a shared lock if the lease was downgraded.
+// The caller holds mu.
 func (l *Lease) targetNow() *target {
 	if !l.keeper.rules.repairsAsShared(l.downgraded) {
 		return &l.target

@@ -15,21 +15,20 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Holder says who holds a lock, as far as its token tells. A token that
-// another Redlock client wrote tells nothing: the zero Holder.
+// Holder is the holder of a lock, as its token describes it. The token of another Redlock client
+// describes nothing: that is the zero Holder.
 type Holder struct {
 	Host  string
-	PID   int
+	PID   int // 0: the daemon does not see the process, which may be in another container
 	UID   int
 	User  string
-	Since time.Time // when the lock was asked for, by the holder's own wall clock
+	Since time.Time // when the lock was requested, by the holder's own wall clock
 }
 
-// Known tells whether the token was one of ours.
+// Known reports whether a token of this package describes the holder.
 func (h Holder) Known() bool { return h.Host != "" }
 
-// String names a holder for people. One whose process its daemon cannot see, as of another
-// container, has no number.
+// String returns the holder as messages show it. It leaves out a PID of 0.
 func (h Holder) String() string {
 	if h.PID == 0 {
 		return h.User + " on " + h.Host
@@ -37,8 +36,8 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s on %s (pid %d)", h.User, h.Host, h.PID)
 }
 
-// A token is unique for every attempt: 128 random bits, then what WHO shows of
-// the owner, one printable string of at most 256 bytes.
+// A token is unique for every attempt. It has 128 random bits, then what WHO shows of the holder,
+// and is one printable string of at most 256 bytes.
 //
 //	Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294
 const (
@@ -48,7 +47,7 @@ const (
 	maxOfUser = 64
 )
 
-// newToken returns a token that never was and never will be used again.
+// newToken returns a token that no other attempt uses.
 func newToken(h Holder) string { return tokenOf(appendTokenID(make([]byte, 0, 128)), h) }
 
 // tokenOf returns the token with the random part b.
@@ -61,14 +60,15 @@ func tokenOf(b []byte, h Holder) string {
 	return string(b)
 }
 
-// appendTokenID appends what never was and never will be used again.
+// appendTokenID appends a new random part of a token.
 func appendTokenID(b []byte) []byte {
 	var random [16]byte
 	rand.Read(random[:]) // never fails (crypto/rand)
 	return base64.RawURLEncoding.AppendEncode(b, random[:])
 }
 
-// printable keeps a token one printable string, whatever a host is called.
+// printable replaces what must not be in a token, and cuts the text at the limit. So a token stays
+// one printable string with any host name.
 func printable(s string, limit int) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == ' ' || r == unicode.ReplacementChar || !unicode.IsPrint(r) {
@@ -82,7 +82,7 @@ func printable(s string, limit int) string {
 	return strings.ToValidUTF8(clean[:min(len(clean), limit)], "")
 }
 
-// holderOf reads the owner out of a token.
+// holderOf returns the holder that a token describes.
 func holderOf(token string) Holder {
 	if len(token) > maxToken || len(token) < tokenID || !strings.HasPrefix(token[tokenID:], " host=") {
 		return Holder{}
@@ -98,7 +98,7 @@ func holderOf(token string) Holder {
 func (h *Holder) set(key, value string) {
 	switch key {
 	case "host":
-		h.Host = printable(value, maxOfHost) // others may write to the nodes, too
+		h.Host = printable(value, maxOfHost) // another program may have written the token
 	case "user":
 		h.User = printable(value, maxOfUser)
 	case "pid":
@@ -115,12 +115,12 @@ func (h *Holder) set(key, value string) {
 // Holding is a token that nodes show for a lock.
 type Holding struct {
 	Holder Holder
-	TTL    time.Duration // where it lasts longest; may be Endless
-	Held   int           // nodes that show it
-	Nodes  int           // nodes that answered
-	Shared bool          // with others
-	Slots  int           // how many places there are, of a semaphore; 0: it is none
-	Slot   int           // and which one it is
+	TTL    time.Duration // the longest on any node; may be Endless
+	Held   int           // number of nodes that show it
+	Nodes  int           // number of nodes that answered
+	Shared bool          // other clients may share the lock
+	Slots  int           // number of slots of a semaphore; 0: the lock is not one
+	Slot   int           // the slot, from 1 on; 0: the lock is not a semaphore
 	// Waiting: no client holds the lock. Holder has a reservation on the nodes, for TTL at
 	// most.
 	Waiting bool
@@ -128,7 +128,7 @@ type Holding struct {
 	token string
 }
 
-// ID is the holder's Lease.ID, a secret; "": another program made the token.
+// ID returns the holder's Lease.ID, which is secret; "": another program made the token.
 func (h *Holding) ID() string {
 	if _, token := splitMember(h.token); h.Holder.Known() {
 		return token[:tokenID]
@@ -136,7 +136,7 @@ func (h *Holding) ID() string {
 	return ""
 }
 
-// tally counts the tokens in the refusals, the one that most nodes show first.
+// tally returns the tokens that the nodes show. The token that most nodes show is the first.
 func tally(answers []ballot.Answer) []Holding {
 	byToken := map[string]*Holding{}
 	voted := 0
@@ -151,7 +151,7 @@ func tally(answers []ballot.Answer) []Holding {
 				byToken[one.Token] = h
 			}
 			h.Held++
-			h.Shared = h.Shared || one.Kind == script.KindShared // other nodes may not know of a downgrade
+			h.Shared = h.Shared || one.Kind == script.KindShared // some nodes may have missed a downgrade
 			h.TTL = max(h.TTL, one.TTL)
 		}
 	}
@@ -170,7 +170,7 @@ func sorted(byToken map[string]*Holding, voted int) []Holding {
 	return all
 }
 
-// holding is the token that a node shows, without how many do.
+// holding returns the Holding of a token that one node shows. Held and Nodes are not set.
 func holding(s *ballot.Showing) *Holding {
 	h := &Holding{token: s.Token, Shared: s.Kind == script.KindShared, Slots: script.SlotsOf(s.Kind), Waiting: script.IsWaiting(s.Kind)}
 	token := s.Token

@@ -17,8 +17,8 @@ type keeper struct {
 	q      *Quorum
 	clock  func() time.Duration
 	rules  *rules
-	start  time.Time     // ahead is by how much the clock is ahead of the time since start
-	ahead  time.Duration // used by the keeper's goroutine only
+	start  time.Time
+	ahead  time.Duration // how much the clock was ahead of the time since start; used by the keeper's goroutine only
 	wake   chan struct{} // of capacity 1: something is due earlier than expected
 	closed atomic.Bool   // no lease is extended and no loss is reported after that
 
@@ -132,22 +132,22 @@ func (k *keeper) extendDue() time.Duration {
 	return idle // the keeper wakes when a batch is decided
 }
 
-// watchUnkept handles a lease that is not to be extended, and returns false for any other.
-// It reports the loss if that is due, or watches the lease further: until its loss is due, or
-// the exchange of its token.
+// watchUnkept handles a lease that is not to be extended, and returns false for any other. It
+// reports the loss if that is due. Otherwise it schedules the lease for its loss, or for the
+// exchange of its token.
 func (k *keeper) watchUnkept(l *Lease) bool {
 	exchange := l.exchangeDue()
 	if l.extendable() || exchange <= k.clock()+earlyBy {
 		return false
 	}
 	l.onTimer()
-	lost := max(l.lossDue(), k.clock()+idleRing) + earlyBy // never earlier, not even together with others
+	lost := max(l.lossDue(), k.clock()+timerInterval) + earlyBy // never earlier, not even together with others
 	k.schedule(l, min(lost, exchange))
 	return true
 }
 
-// watchUnpassed handles a lease that is due to be confirmed, and that is not passed on any
-// more: it is due to be extended later. It returns false for any other lease.
+// watchUnpassed handles a lease whose confirmation is due although it is no longer passed on:
+// it schedules the lease's extension. It returns false for any other lease.
 func (k *keeper) watchUnpassed(l *Lease, now time.Duration) bool {
 	due := min(l.extensionDue(), l.exchangeDue())
 	if h := l.host(); h == nil || h.isConfirmed(now) || due <= now+earlyBy {
@@ -158,8 +158,8 @@ func (k *keeper) watchUnpassed(l *Lease, now time.Duration) bool {
 }
 
 const (
-	idle     = time.Hour        // nothing is due; a new lease wakes the keeper
-	idleRing = time.Millisecond // bounds how often the timer of a lease runs
+	idle          = time.Hour        // nothing is due; a new lease wakes the keeper
+	timerInterval = time.Millisecond // at least so much time is between two runs of a lease's timer
 	// suspensionCheck is how often CLOCK_BOOTTIME is compared with CLOCK_MONOTONIC. A fifth
 	// of the shortest ttl would be 20 ms, but no suspension is that short.
 	suspensionCheck = 100 * time.Millisecond
@@ -201,11 +201,11 @@ func (k *keeper) send(batch []*Lease, now time.Duration) {
 // decided makes room for the next batch.
 func (k *keeper) decided() {
 	k.inFlight.Add(-1)
-	k.stir()
+	k.wakeUp()
 }
 
-// stir makes the keeper look for leases that are due.
-func (k *keeper) stir() {
+// wakeUp makes the keeper look for leases that are due.
+func (k *keeper) wakeUp() {
 	select {
 	case k.wake <- struct{}{}:
 	default: // the keeper is about to look
@@ -223,8 +223,9 @@ func (k *keeper) watchAgain(l *Lease, due time.Duration) {
 	}
 }
 
-// dueOf returns when the keeper must handle the lease: at due if it is extendable, or
-// earlier while it is passed on; else shortly after its loss is due.
+// dueOf returns when the keeper must handle the lease. If the lease is extendable, that is at
+// due, or earlier while it is passed on. Otherwise it is shortly after its loss is due. An
+// exchange can be due earlier in both cases.
 func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
 	exchange := l.exchangeDue()
 	if !l.extendable() {
@@ -248,7 +249,7 @@ func (k *keeper) watchAll(leases []*Lease, due time.Duration) {
 		k.scheduleLocked(l, dues[i], losses[i])
 	}
 	k.mu.Unlock()
-	k.stir()
+	k.wakeUp()
 	for _, l := range leases {
 		k.ageMissed(l)
 	}
@@ -261,7 +262,7 @@ func (k *keeper) schedule(l *Lease, due time.Duration) {
 	first := k.scheduleLocked(l, due, lossAt)
 	k.mu.Unlock()
 	if first {
-		k.stir()
+		k.wakeUp()
 	}
 	k.ageMissed(l)
 }
@@ -381,8 +382,8 @@ func (k *keeper) forgetForced(token string) {
 func (k *keeper) wasForced(l *Lease) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	has := l.tokens()
-	return k.forced[has.now] || k.forced[has.former]
+	token := l.tokens()
+	return k.forced[token.current] || k.forced[token.former]
 }
 
 // extensionQueue holds the leases that are in no ballot. Leases that are not due yet are

@@ -23,7 +23,7 @@ type Lease struct {
 	end     time.Duration // BootTime that no deadline exceeds (Request.Max); 0: no bound
 	guard   time.Duration // 0: ttl/5
 
-	more *leaseExtra // nil: a lease as most are
+	extra *leaseExtra // what few leases need; nil: this one needs none of it
 
 	// The small fields stand together, because there are tens of thousands of leases.
 	tries      atomic.Int32 // failed extensions in a row
@@ -86,7 +86,7 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		l.end = endOf(r.Max, now)
 	}
 	if r.Block > 1 && l.kind == "" {
-		l.more = &leaseExtra{host: newHostLease(l, r.Block, g.blockEnd, k.rules.confirmedAt(start, now), now)}
+		l.extra = &leaseExtra{host: newHostLease(l, r.Block, g.blockEnd, k.rules.confirmedAt(start, now), now)}
 	}
 	l.arm(now)
 	if k.watch(l, l.next); k.wasForced(l) { // before Force could find it in the queue
@@ -126,8 +126,8 @@ func (l *Lease) Names() []string { return l.names() }
 func (l *Lease) Shared() bool { return l.kind == script.KindShared || l.isDowngraded() }
 
 // isDowngraded reports whether nodes may have the lease as exclusive although it is shared.
-// Then each extension makes it shared on the nodes. It is so of every adopted reader, because
-// the earlier process may have been killed before it told the nodes.
+// Then each extension makes it shared on the nodes. Every adopted reader counts as
+// downgraded, because the earlier process may have been killed before it asked the nodes.
 func (l *Lease) isDowngraded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func (l *Lease) Slot() int { return int(l.slot) }
 // ID returns a random secret that identifies this grant.
 func (l *Lease) ID() string {
 	if l.Passed() {
-		return l.more.id
+		return l.extra.id
 	}
 	return l.TokenID()
 }
@@ -381,12 +381,12 @@ func (l *Lease) Record() Record {
 	r := l.target.record()
 	r.Fence, r.Guard = l.fence, l.guard
 	if l.Passed() {
-		r.Grant = l.more.id
+		r.Grant = l.extra.id
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	has := l.tokens()
-	r.Token, r.Former, r.Shared = has.now, has.former, r.Shared || l.downgraded
+	token := l.tokens()
+	r.Token, r.Former, r.Shared = token.current, token.former, r.Shared || l.downgraded
 	r.TTL, r.Deadline, r.Keep, r.End, r.Since = l.ttl, l.deadline, l.kept, l.end, l.since
 	if l.state == lost {
 		r.Lost = l.reason

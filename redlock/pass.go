@@ -13,38 +13,39 @@ const MaxBlock = 1024
 // takes less than twice as long never stalls the passes.
 const confirmEvery = PassWindow / 3
 
-// hostLease is a token that one grant after the other uses: the nodes see one holder, this
-// host. It exists for leases with a block of fencing tokens (Request.Block).
+// hostLease is what the nodes see of grants that were passed on: one token, which one grant after
+// the other uses, and one holder, this host. Only leases with a block of fencing tokens have one
+// (Request.Block).
 //
-// The nodes confirm it while it is passed on: a quorum reports that it holds the token,
-// that FORCE has not noted it, and whether other clients wait. A node counts for that only
-// while it has held the token without a gap. Had it been repaired, another client could
-// have held the lock there in between.
+// While the lock is passed on, the nodes confirm it. Each node reports whether it holds the token,
+// whether FORCE has noted the token, and whether other clients wait. A node counts only if it has
+// held the token without a gap. If its key was set again (repair), another client may have held
+// the lock there in between.
 type hostLease struct {
 	block int // how many fencing tokens each confirmation reserves
 
-	mu        sync.Mutex    // guards what follows; may be taken while a Lease's or an extension's mu is held; no other mutex is taken inside it
-	grant     *Lease        // has the token now
-	blockEnd  uint64        // the last fencing token that a quorum of nodes reserved
-	confirmed time.Duration // BootTime from which the last confirmation counts; 0: none counts
-	asked     time.Duration // BootTime at which the nodes were last asked
-	passed    time.Duration // BootTime of the last pass, or of the grant
-	repaired  uint64        // nodes (as bits) that were to set the key again
-	retains   bool          // it was retained: it may be again at any time
-	shownAt   time.Duration // BootTime at which the nodes were last asked to show that
+	mu           sync.Mutex    // guards what follows; may be taken while a Lease's or an extension's mu is held; no other mutex is taken inside it
+	grant        *Lease        // the lease that has the token now
+	blockEnd     uint64        // the last fencing token that a quorum of nodes reserved
+	confirmed    time.Duration // BootTime from which the last confirmation counts; 0: none counts
+	askedAt      time.Duration // BootTime at which the last confirmation was sent
+	passedAt     time.Duration // BootTime of the last pass, or of the grant
+	repaired     uint64        // nodes (as bits) whose key a repair may have set again
+	wasRetained  bool          // it was retained, so its clients may retain it again
+	retainSentAt time.Duration // BootTime at which the last RETAIN was sent
 	retention
 }
 
 func newHostLease(l *Lease, block int, blockEnd uint64, confirmed, now time.Duration) *hostLease {
-	return &hostLease{block: block, grant: l, blockEnd: blockEnd, confirmed: confirmed, asked: confirmed, passed: now}
+	return &hostLease{block: block, grant: l, blockEnd: blockEnd, confirmed: confirmed, askedAt: confirmed, passedAt: now}
 }
 
 // host returns the lease's hostLease; nil: it has none.
 func (l *Lease) host() *hostLease {
-	if l.more == nil {
+	if l.extra == nil {
 		return nil
 	}
-	return l.more.host
+	return l.extra.host
 }
 
 // current returns the lease that has the token now.
@@ -69,8 +70,8 @@ func (l *Lease) lastReserved() uint64 {
 	return max(h.blockEnd, l.fence)
 }
 
-// isConfirmed reports whether the nodes are to confirm the token now: the lock was passed
-// on, or granted, within the last PassWindow, or it is retained.
+// isConfirmed reports whether the nodes must confirm the token at now: the lock was granted or
+// passed on within the last PassWindow, or it is retained.
 func (h *hostLease) isConfirmed(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,34 +80,35 @@ func (h *hostLease) isConfirmed(now time.Duration) bool {
 
 // isConfirmedLocked is isConfirmed for a caller that holds mu.
 func (h *hostLease) isConfirmedLocked(now time.Duration) bool {
-	return now-h.passed <= PassWindow || now < h.retainedUntil
+	return now-h.passedAt <= PassWindow || now < h.retainedUntil
 }
 
-// confirmationDue returns when the nodes are to be asked next, at due at the latest.
+// confirmationDue returns when the next confirmation is due, or due if that is earlier.
 func (h *hostLease) confirmationDue(due, now time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.isConfirmedLocked(now) {
 		return due
 	}
-	return min(due, h.asked+confirmEvery)
+	return min(due, h.askedAt+confirmEvery)
 }
 
-// beginConfirmation records that the nodes are asked now, and returns what they are asked.
+// beginConfirmation records that a confirmation is sent at now, and returns it. While the lease may
+// be retained, some of the confirmations are RETAIN.
 func (h *hostLease) beginConfirmation(now time.Duration) confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asked = now
+	h.askedAt = now
 	q := h.grant.keeper.q
 	c := confirmation{host: h, raiseTo: q.rules.reserve(h.grant.fence, h.block, q.admission.ReserveLimit(now))}
-	if h.retains && now-h.shownAt >= PassWindow-confirmEvery/2 { // the nodes show it for longer
-		h.shownAt, c.retains = now, true
+	if h.wasRetained && now-h.retainSentAt >= PassWindow-confirmEvery/2 { // RETAIN lasts longer on the nodes
+		h.retainSentAt, c.showsRetained = now, true
 	}
 	return c
 }
 
-// confirm records a confirmation that counts from an instant, when this host's clock had
-// missed so much time. By now it has missed more.
+// confirm records a confirmation that counts from an instant. Since then this host's clock has
+// missed the time age, so the confirmation is that much older.
 func (h *hostLease) confirm(from, age time.Duration, blockEnd uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,8 +116,8 @@ func (h *hostLease) confirm(from, age time.Duration, blockEnd uint64) {
 	h.blockEnd = max(h.blockEnd, blockEnd)
 }
 
-// fail records that a confirmation failed: nothing is passed on until one succeeds. Nobody
-// knows then whether other clients wait.
+// fail records that a confirmation failed. The lock is not passed on until one succeeds. It is not
+// retained either, because other clients may wait.
 func (h *hostLease) fail() {
 	h.mu.Lock()
 	h.confirmed = 0
@@ -123,35 +125,35 @@ func (h *hostLease) fail() {
 	h.stopRetaining()
 }
 
-// age moves the last confirmation back: this host's clock had stopped for so long.
+// age moves the last confirmation back, because this host's clock had stopped for that time.
 func (h *hostLease) age(by time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.confirmed -= by
 }
 
-// noteRepair records that nodes (as bits) are to set the key again.
+// noteRepair records that a repair is sent to some nodes (as bits).
 func (h *hostLease) noteRepair(nodes uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.repaired |= nodes
 }
 
-// wasRepaired reports whether a node was to set the key again.
+// wasRepaired reports whether a repair was sent to a node.
 func (h *hostLease) wasRepaired(node int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.repaired&(1<<node) != 0
 }
 
-// pass is a lock that was passed on, and that nobody was granted yet.
+// pass is a lock that was passed on, before the next client is granted it.
 type pass struct {
-	to      *Lease          // of the next client: pending, and extended meanwhile
-	release *PendingRelease // of the client that released it
+	to      *Lease          // the next client's lease: pending, and extended meanwhile
+	release *PendingRelease // the release by the client before
 }
 
-// passOn ends the lease and makes the pending lease of the next client, which has the same
-// token. It returns nil, and changes nothing, if the lock cannot be passed on.
+// passOn ends the lease and makes the pending lease of the next client, with the same token. If
+// the lock cannot be passed on, passOn returns nil and changes nothing.
 func (l *Lease) passOn(r *Request, now time.Duration) *pass {
 	h := l.host()
 	if h == nil || !r.Keep {
@@ -174,7 +176,8 @@ func (l *Lease) passOn(r *Request, now time.Duration) *pass {
 	return p
 }
 
-// succeed makes the pending lease for passOn.
+// succeed ends the lease and returns the pending lease of the next client; nil: the lock cannot be
+// passed on.
 func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 	h := l.host()
 	l.mu.Lock()
@@ -197,15 +200,15 @@ func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 		deadline: l.deadline,
 		missed:   l.missed,
 		next:     l.next,
-		more:     &leaseExtra{id: string(appendTokenID(make([]byte, 0, tokenID))), pending: true, host: h, exchange: exchange{holder: r.Holder}},
+		extra:    &leaseExtra{id: string(appendTokenID(make([]byte, 0, tokenID))), pending: true, host: h, exchange: exchange{holder: r.Holder}},
 	}
-	next.more.at = next.exchangeAt(now)
+	next.extra.dueAt = next.exchangeAt(now)
 	l.state = released
 	l.timer.Stop()
 	next.arm(now) // takes next's mu inside this one's; no other goroutine has next yet
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grant, h.passed, h.retention = next, now, retention{}
+	h.grant, h.passedAt, h.retention = next, now, retention{}
 	return next
 }
 
@@ -219,7 +222,7 @@ func (l *Lease) mayPass(ttl time.Duration, fence uint64, now time.Duration) bool
 		fence <= h.blockEnd && h.confirmed != 0 && l.keeper.rules.isFresh(now, h.confirmed)
 }
 
-// extensionDue returns when the lease's extension is due, if it is not passed on.
+// extensionDue returns when the lease's next extension is due. Its confirmations come sooner.
 func (l *Lease) extensionDue() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,16 +231,16 @@ func (l *Lease) extensionDue() time.Duration {
 
 // isPending reports whether the lease was passed on and not granted yet.
 func (l *Lease) isPending() bool {
-	if l.more == nil {
+	if l.extra == nil {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.more.pending
+	return l.extra.pending
 }
 
-// granted makes the pending lease the client's, if it may still be passed on. gone is
-// whether the client has ended meanwhile.
+// granted turns the pending lease into a grant, if the lock may still be passed on. gone is whether
+// the client has ended meanwhile.
 func (l *Lease) granted(r *Request, gone bool) bool {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -245,7 +248,7 @@ func (l *Lease) granted(r *Request, gone bool) bool {
 	if !l.keeper.rules.stillPasses(l.mayPass(l.ttl, l.fence, now), gone) || l.state != held {
 		return false
 	}
-	l.more.pending, l.more.at = false, l.exchangeAt(now)
+	l.extra.pending, l.extra.dueAt = false, l.exchangeAt(now)
 	if l.since, l.next = now, max(l.next, now); r.Max > 0 {
 		l.end = endOf(r.Max, now)
 		l.deadline = l.capped(l.deadline)
@@ -254,19 +257,19 @@ func (l *Lease) granted(r *Request, gone bool) bool {
 	h := l.host()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.passed = now
+	h.passedAt = now
 	return true
 }
 
-// finishPass grants the lock that was passed on. If it may not be passed on any more, it
-// begins the ballot of a hand-over, and returns neither a lease nor an error.
+// finishPass grants the lock that was passed on. If the lock may no longer be passed on, finishPass
+// begins the ballot of a hand-over instead, and returns neither a lease nor an error.
 func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 	p := a.pass
 	gone := ctx.Err() != nil || isClosed(a.r.StopRetrying)
 	if p.to.granted(a.r, gone) {
 		a.q.counts.grants.Add(1)
 		a.q.counts.passes.Add(1)
-		p.release.settle()
+		p.release.complete()
 		return p.to, nil
 	}
 	if gone {
@@ -304,19 +307,19 @@ func (p *pass) abandon() {
 	q.call(q.releaseCall(&p.to.target, p.to.tokens(), p.to.maybeOn, p.release, now), now)
 }
 
-// leaseExtra has what few leases need.
+// leaseExtra has the fields that few leases need: adopted ones, and those that can be passed on.
 type leaseExtra struct {
-	onConfirmed func() // of an adopted lease: it was confirmed, lost or released; nil: it was granted here
-	id          string // of a grant that a pass made; "": the ID is the random part of the token
-	pending     bool   // passed on, and not granted yet; guarded by the lease's mu
-	host        *hostLease
+	onConfirmed func()     // called when an adopted lease is confirmed, lost or released; nil: it was granted here
+	id          string     // the ID of a grant that a pass made; "": the ID is the random part of the token
+	pending     bool       // passed on, and not granted yet; guarded by the lease's mu
+	host        *hostLease // nil: the lock cannot be passed on
 	exchange
 }
 
 // Wanted reports whether other clients, on any host, waited for the lock when it was
-// granted. Nodes say so for hand-overs, shared locks, semaphores and several names only.
-// While a lock is passed on, it is what the last confirmation reported: whether clients on
-// other hosts wait.
+// granted. The nodes report that only for hand-overs, shared locks, semaphores and several names.
+// While a lock is passed on, Wanted reports whether clients on other hosts wait, as of the last
+// confirmation.
 func (l *Lease) Wanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,27 +327,27 @@ func (l *Lease) Wanted() bool {
 }
 
 // TokenID returns the random part of the token, which the nodes show ([Holding.ID]). It is
-// the ID unless the grant was made by a pass: then an earlier grant has that ID. Half a second
-// after a pass the nodes show the ID ([Options.TokenChanges]).
+// the ID unless a pass made the grant: then it is the ID of an earlier grant. Half a second after a
+// pass, the nodes show the grant's own ID ([Options.TokenChanges]).
 func (l *Lease) TokenID() string {
 	_, token := splitMember(l.token)
 	return token[:tokenID]
 }
 
 // Passed reports whether the grant was made by a pass: see [Lease.HandOver].
-func (l *Lease) Passed() bool { return l.more != nil && l.more.id != "" }
+func (l *Lease) Passed() bool { return l.extra != nil && l.extra.id != "" }
 
 // isAdopted reports whether an earlier process was granted the lease.
-func (l *Lease) isAdopted() bool { return l.more != nil && l.more.onConfirmed != nil }
+func (l *Lease) isAdopted() bool { return l.extra != nil && l.extra.onConfirmed != nil }
 
 // reportConfirmed tells the Adoption that an adopted lease was confirmed, lost or released.
 func (l *Lease) reportConfirmed() {
 	if l.isAdopted() {
-		l.more.onConfirmed()
+		l.extra.onConfirmed()
 	}
 }
 
-// loseCurrent marks the lease that has the token now lost.
+// loseCurrent marks lost the lease that has the token now.
 func (l *Lease) loseCurrent(reason LostReason) {
 	for {
 		now := l.current()
@@ -363,15 +366,15 @@ func (l *Lease) noteWanted(wanted bool) {
 
 // confirmation is the part of an extension that lets a lease be passed on.
 type confirmation struct {
-	host    *hostLease // nil: the lease is not passed on
-	retains bool       // the nodes are to show that the host retains the lease
-	raiseTo uint64     // the end of the block of fencing tokens
+	host          *hostLease // nil: the lease is not confirmed
+	showsRetained bool       // it is RETAIN: the nodes show other hosts that the lock is retained
+	raiseTo       uint64     // the end of the block of fencing tokens
 
-	nodes  int  // that confirmed it and were not repaired
+	nodes  int  // how many nodes confirmed it and count
 	wanted bool // a node reported that another client waits
 }
 
-// confirmPassed makes the extension confirm the leases that are passed on.
+// confirmPassed makes the extension confirm the leases that are passed on or retained.
 func (e *extension) confirmPassed() {
 	for i, l := range e.leases {
 		h := l.host()
@@ -385,11 +388,11 @@ func (e *extension) confirmPassed() {
 	}
 }
 
-// confirms reports whether the extension confirms the i-th lease, as it is passed on.
+// confirms reports whether the extension confirms the i-th lease.
 func (e *extension) confirms(i int) bool { return e.passed != nil && e.passed[i].host != nil }
 
-// countPassed counts a node's reply for each lease that is passed on, and returns those that
-// have a quorum now. The caller holds mu.
+// countPassed counts a node's reply for each lease that the extension confirms. It returns the
+// leases that a quorum has just confirmed. The caller holds mu.
 func (e *extension) countPassed(node int, replies []Reply) (passable []int) {
 	for i := range e.passed {
 		c := &e.passed[i]
@@ -407,30 +410,30 @@ func (e *extension) countPassed(node int, replies []Reply) (passable []int) {
 // confirmedAndWanted is the reply to a confirmation if another client waits.
 const confirmedAndWanted = 2
 
-// tellPassable lets a lease be passed on for a while.
-func (e *extension) tellPassable(i int) {
+// allowPass records that a quorum confirmed the i-th lease: it may be passed on for PassWindow.
+func (e *extension) allowPass(i int) {
 	c := &e.passed[i]
 	e.mu.Lock()
 	wanted := c.wanted
 	e.mu.Unlock()
 	c.host.confirm(e.k.rules.confirmedAt(e.start, e.k.clock()), e.k.q.admission.TotalMissed()-e.missed, c.raiseTo)
 	e.leases[i].current().noteWanted(wanted)
-	if e.k.rules.heedsWanted(wanted) {
+	if e.k.rules.endsRetention(wanted) {
 		c.host.stopRetaining()
 	}
 }
 
-// Retain is for a lease that its client has released, and for which no client of this host
-// waits. The lease stays held for the next client of this host, to which HandOver can pass
-// it on: for at most the given time, the nodes confirm it as they do while it is passed on.
+// Retain keeps a lease for the next client of this host, after its client has released it and while
+// no client of this host waits. For at most the given time, the nodes confirm the lease as they do
+// while it is passed on. So HandOver can pass it on at any time.
 //
-// end is called once, and the caller then releases the lease at once, if a confirmation
-// shows that another client waits, or fails. It is not called if the lease is passed on,
-// released or lost first, nor when the time is over: that is the caller's to measure. It is
-// called on a goroutine of the library's, and must not block.
+// Retain calls end once if a confirmation fails, or shows that another client waits. The caller
+// must then release the lease at once. end is called on a goroutine of the library, and must not
+// block. Retain does not call it when the time is over: the caller measures that. Nor does it call
+// end if the lease is passed on, released or lost first.
 //
-// Retain returns false, and changes nothing, if the lease cannot be passed on in any case
-// (Request.Block), if it has ended, or if another client waits already.
+// Retain returns false, and changes nothing, if the lease has ended, if it can never be passed on
+// (Request.Block, [Options.TokenChanges]), or if another client waits already.
 func (l *Lease) Retain(most time.Duration, end func()) bool {
 	h, now := l.host(), l.keeper.clock()
 	if h == nil || !l.retain(h, now+most, end, now) {
@@ -448,11 +451,11 @@ func (l *Lease) retain(h *hostLease, until time.Duration, end func(), now time.D
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.retainedUntil, h.endRetention, h.retains = until, end, true
+	h.retainedUntil, h.endRetention, h.wasRetained = until, end, true
 	return true
 }
 
-// retention is the part of a hostLease that is retained.
+// retention says for how long a hostLease is retained, and whom to tell if it must end earlier.
 type retention struct {
 	retainedUntil time.Duration // BootTime; 0: the lease is not retained
 	endRetention  func()        // called once; nil: it was called, or the lease is not retained
@@ -465,7 +468,7 @@ func (h *hostLease) isRetained() bool {
 	return h.retainedUntil != 0
 }
 
-// stopRetaining tells the caller of Retain to release the lease.
+// stopRetaining ends the retention, and calls what Retain was given.
 func (h *hostLease) stopRetaining() {
 	h.mu.Lock()
 	end := h.endRetention

@@ -61,12 +61,13 @@ type Options struct {
 	// Lease.Record, then writes: the last record written is never an older one.
 	DeadlineChanged func(l *Lease)
 
-	// TokenChanges is called before the nodes get another token for a lease. The token on the
-	// nodes names the client that was granted the lock, also after a pass (Lease.HandOver). So if
-	// a grant that a pass made lasts for half a second, the nodes exchange the token for one that
-	// names its client. The lease, its ID and its fencing token are the same. From then on another
-	// process needs the given Record. If TokenChanges returns false, nothing is exchanged, and it
-	// is called again later. Like DeadlineChanged, it must not block. Nil: nothing is to be done.
+	// TokenChanges is called before the nodes get another token for a lease. After a pass
+	// (Lease.HandOver) the nodes still have the token that names an earlier client. If the grant
+	// lasts for half a second, the nodes exchange it for a token that names the grant's client.
+	// The lease keeps its ID and its fencing token. To continue it, another process needs the
+	// given Record instead of earlier ones. If TokenChanges returns false, the nodes keep the
+	// token, and TokenChanges is called again half a second later. Like DeadlineChanged, it must
+	// not block. Nil: the nodes get the token without a call.
 	TokenChanges func(l *Lease, to Record) bool
 
 	// DeadlinesMovedBack is called after the deadlines of all leases moved back at once,
@@ -106,9 +107,9 @@ type Quorum struct {
 	proposed    atomic.Uint64 // the last proposed fencing token
 	slots       attempts.Slots
 	limiter     *attempts.Limiter
-	listTurn    chan struct{} // of capacity 1: one caller at a time lists all holders of a lock
-	listWaiters atomic.Int32  // callers that wait for listTurn, and the one that has it
-	lastList    listResult    // the last result, which waiting callers may use; guarded by listTurn
+	listing     chan struct{} // of capacity 1: one caller at a time lists all holders of a lock
+	listWaiters atomic.Int32  // callers that wait for listing, and the one that has it
+	lastList    listResult    // the last result, which waiting callers may use; guarded by listing
 
 	stops   []context.CancelFunc
 	closing <-chan struct{} // closed when Close begins
@@ -121,7 +122,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: attempts.NewLimiter(o.NodeTimeout), listTurn: make(chan struct{}, 1)}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: attempts.NewLimiter(o.NodeTimeout), listing: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
 	q.aged = q.keeper.age
 	q.start()

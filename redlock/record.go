@@ -20,7 +20,7 @@ type Record struct {
 	Slots  int    // the number of slots of a semaphore; 0: the lock is not one
 	Slot   int    // the slot, from 1 on; 0: the lock is not a semaphore
 	Token  string // as stored on the nodes: it begins with the slot, if there is one
-	Former string // the token that nodes may still have instead (Options.TokenChanges); "": none
+	Former string // the token that some nodes may still have instead (Options.TokenChanges); "": none
 	Fence  uint64 // 0 for an attempt
 	TTL    time.Duration
 	Guard  time.Duration // as in Request
@@ -34,8 +34,9 @@ type Record struct {
 	// random part of the token.
 	Grant string
 
-	// Holder is who holds the lease, for [Quorum.Adopt]: if a pass made the grant, the nodes get
-	// a token that says so. The zero Holder: nobody, or it is unknown. Lease.Record leaves it out.
+	// Holder is the client that holds the lease. [Quorum.Adopt] needs it for a grant that a pass
+	// made: the nodes get a token that names this client. The zero Holder: there is none, or it is
+	// unknown. Lease.Record leaves it out.
 	Holder Holder
 
 	Lost LostReason // why it was lost; "": it is held, as far as is known

@@ -32,13 +32,13 @@ type PendingRelease struct {
 	name    string
 	b       *ballot.Ballot
 	maybeOn *node.NodeSet // where the token may be
-	passed  bool          // the lock was passed on
+	passed  bool          // the lock was passed on: no node is asked
 
-	mu         sync.Mutex      // guards what follows; not held while onComplete runs; no other mutex is taken inside it
-	settled    bool            // the lock was passed on, and another lease has the token
-	voted      int             // nodes that answered or failed
-	unanswered int             // nodes that failed and may have the token
-	onComplete func(owing int) // called when all nodes have answered or failed; nil: Then was not called
+	mu         sync.Mutex           // guards what follows; not held while onComplete runs; no other mutex is taken inside it
+	completed  bool                 // the lock was passed on, and the next client was granted it
+	voted      int                  // nodes that answered or failed
+	unanswered int                  // nodes that failed and may have the token
+	onComplete func(unanswered int) // called when all nodes have answered or failed; nil: Then was not called
 }
 
 // BeginRelease passes the release to the lanes of all nodes and does not wait for the
@@ -68,7 +68,7 @@ func (r *PendingRelease) Wait(ctx context.Context) error {
 	}
 	r.q.await(ctx, r.b)
 	err := r.q.released(r.name, r.b)
-	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // the nodes are not to blame for that
+	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // the nodes may still answer in time
 		return fmt.Errorf("%s: %w has released it yet, and the release goes on: %w", r.name, ErrNoQuorum, context.Cause(ctx))
 	}
 	return err
@@ -87,35 +87,38 @@ func (r *PendingRelease) Everywhere() bool {
 // then.
 func (r *PendingRelease) Passed() bool { return r.passed }
 
-// settle completes the release of a lock that was passed on: the next lease has the token.
-func (r *PendingRelease) settle() {
+// complete ends the release of a lock that was passed on: the next client was granted it.
+func (r *PendingRelease) complete() {
 	r.mu.Lock()
-	r.settled = true
-	then := r.onComplete
+	r.completed = true
+	onComplete := r.onComplete
 	r.mu.Unlock()
-	if then != nil {
-		then(0)
+	if onComplete != nil {
+		onComplete(0)
 	}
 }
 
 // isOver reports whether all nodes have answered or failed. The caller holds mu.
-func (r *PendingRelease) isOver() bool { return r.settled || r.voted == len(r.b.Answers) }
+func (r *PendingRelease) isOver() bool { return r.completed || r.voted == len(r.b.Answers) }
 
-// Then arranges one call of the given function, when each node has answered or failed to
-// answer. The argument is the number of nodes that may have the lock and did not answer.
-// There the release is repeated in the background until the lock has expired, which is not
-// reported. Of a lock that was passed on, the call comes once the next client was granted
-// it, with 0, or else once the nodes have answered to the release of its token. Then may call the function at once, on this goroutine. The function must not
-// block, unless the process is to do nothing more.
-func (r *PendingRelease) Then(then func(owing int)) {
+// Then calls the given function once, when each node has answered or failed to answer. The
+// argument is the number of nodes that may have the lock and did not answer. On these nodes the
+// release is repeated in the background until the lock has expired, which is not reported.
+//
+// If the lock was passed on, Then calls the function with 0 when the next client is granted the
+// lock. If that never happens, it calls the function when the nodes have answered to the release.
+//
+// Then may call the function at once, on this goroutine. The function must not block, unless the
+// process is to do nothing more.
+func (r *PendingRelease) Then(onComplete func(unanswered int)) {
 	r.mu.Lock()
-	over, owing := r.isOver(), r.unanswered
+	over, unanswered := r.isOver(), r.unanswered
 	if !over {
-		r.onComplete = then
+		r.onComplete = onComplete
 	}
 	r.mu.Unlock()
 	if over {
-		then(owing)
+		onComplete(unanswered)
 	}
 }
 
@@ -131,10 +134,10 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	if r.voted++; failure != nil && r.maybeOn.Has(node) {
 		r.unanswered++
 	}
-	over, then, owing := r.isOver(), r.onComplete, r.unanswered
+	over, onComplete, unanswered := r.isOver(), r.onComplete, r.unanswered
 	r.mu.Unlock()
-	if over && then != nil {
-		then(owing)
+	if over && onComplete != nil {
+		onComplete(unanswered)
 	}
 }
 
@@ -153,9 +156,9 @@ func (q *Quorum) released(name string, b *ballot.Ballot) error {
 
 // abandon releases tokens on all nodes and does not wait for them: the lanes repeat
 // unanswered releases. It needs no context that could end.
-func (q *Quorum) abandon(t *target, has tokens, placed *node.NodeSet) {
+func (q *Quorum) abandon(t *target, token tokens, placed *node.NodeSet) {
 	now := q.clock()
-	q.call(q.releaseCall(t, has, placed, nil, now), now)
+	q.call(q.releaseCall(t, token, placed, nil, now), now)
 }
 
 // flushKey follows the prefix in a key that belongs to no lock.
@@ -174,7 +177,7 @@ func (q *Quorum) Flush(ctx context.Context) {
 
 // releaseCall returns the call that releases a lease's tokens. The lanes repeat it for max_ttl,
 // because no key that was set or extended earlier lasts longer.
-func (q *Quorum) releaseCall(t *target, has tokens, placed *node.NodeSet, r *PendingRelease, now time.Duration) node.Call {
+func (q *Quorum) releaseCall(t *target, token tokens, placed *node.NodeSet, r *PendingRelease, now time.Duration) node.Call {
 	q.slots.Free(t.key, t.slot)
 	c := node.Call{
 		Op:     "release",
@@ -182,25 +185,26 @@ func (q *Quorum) releaseCall(t *target, has tokens, placed *node.NodeSet, r *Pen
 		Placed: placed,
 	}
 	if r == nil {
-		c.Ops = has.releasing(make([]script.Operation, 0, t.width()), t)
+		c.Ops = token.releasing(make([]script.Operation, 0, t.width()), t)
 		return c
 	}
-	c.Ops, c.Voter = has.releasing(r.b.Ask(t.width()), t), (*releaseVotes)(r)
-	if has.former != "" {
+	c.Ops, c.Voter = token.releasing(r.b.Ask(t.width()), t), (*releaseVotes)(r)
+	if token.former != "" {
 		c.Voter = eitherToken{c.Voter, t.width()}
 	}
 	return c
 }
 
-// releasing appends the operations that release the tokens: first all keys of the former one.
-func (has tokens) releasing(ops []script.Operation, t *target) []script.Operation {
-	if has.former != "" {
-		ops = t.each(ops, script.Operation{Op: script.Release, Token: has.former})
+// releasing appends the operations that release the tokens: first the former one, of all keys.
+func (t tokens) releasing(ops []script.Operation, lock *target) []script.Operation {
+	if t.former != "" {
+		ops = lock.each(ops, script.Operation{Op: script.Release, Token: t.former})
 	}
-	return t.each(ops, script.Operation{Op: script.Release, Token: has.now})
+	return lock.each(ops, script.Operation{Op: script.Release, Token: t.current})
 }
 
-// eitherToken makes the answers to the release of two tokens those of one: a node had either.
+// eitherToken counts the answers to the release of two tokens as one answer for each key: a node
+// has at most one of them.
 type eitherToken struct {
 	votes node.Voter
 	width int // keys

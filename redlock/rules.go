@@ -95,7 +95,7 @@ type rules struct {
 	confirmedAt func(asked, answered time.Duration) time.Duration
 
 	// countsForPass reports whether a node that confirmed a token counts for a pass.
-	// repaired is whether it was to set the key again since the grant.
+	// repaired is whether a repair may have set its key again since the grant.
 	countsForPass func(repaired bool) bool
 
 	// isFresh reports whether a lock may be passed on at now, if its last confirmation
@@ -105,27 +105,27 @@ type rules struct {
 	// mayBePassed reports whether a lease whose [Lease.Err] is err may be passed on.
 	mayBePassed func(err error) bool
 
-	// heedsWanted reports whether a retained lease must be released. wanted is whether
-	// another client waits, as a confirmation says.
-	heedsWanted func(wanted bool) bool
+	// endsRetention reports whether a retained lease must be released. wanted is whether a
+	// confirmation showed that another client waits.
+	endsRetention func(wanted bool) bool
 
-	// stillPasses reports whether a pass may become a grant. fresh is the result of the
-	// second check, right before it, and gone is whether the client has ended meanwhile.
+	// stillPasses reports whether a pass may become a grant. fresh is the result of the check
+	// right before the grant, and gone is whether the client has ended meanwhile.
 	stillPasses func(fresh, gone bool) bool
 
 	// afterLoss returns the fencing token of a grant that followed the loss of a token that
 	// was being passed on. left is what the lost block would have given.
 	afterLoss func(granted, left uint64) uint64
 
-	// adoptedBlock returns the last fencing token that an adopted lease may give to other
-	// grants without asking the nodes: its own.
+	// adoptedBlock returns the last fencing token that grants may use without asking the nodes
+	// after an adoption: the adopted lease's own.
 	adoptedBlock func(fence uint64) uint64
 
 	// forceWait returns how long FORCE waits after the nodes have noted a token.
 	forceWait func() time.Duration
 
-	// walks returns how many nodes a list of all locks reads: together they have every lock
-	// that a quorum has.
+	// walks returns how many nodes a scan reads. Together they have every lock that a quorum
+	// has.
 	walks func(nodes, quorum int) int
 
 	// isPossible reports whether a token can be a holder's, if so many nodes show it and so
@@ -167,7 +167,7 @@ var soundRules = rules{
 	countsForPass:      func(repaired bool) bool { return !repaired },
 	isFresh:            func(now, confirmed time.Duration) bool { return now-confirmed <= PassWindow },
 	mayBePassed:        func(err error) bool { return err == nil },
-	heedsWanted:        func(wanted bool) bool { return wanted },
+	endsRetention:      func(wanted bool) bool { return wanted },
 	stillPasses:        func(fresh, gone bool) bool { return fresh && !gone },
 	afterLoss:          func(granted, _ uint64) uint64 { return granted },
 	adoptedBlock:       func(fence uint64) uint64 { return fence },

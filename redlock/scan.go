@@ -26,7 +26,7 @@ type LockPage struct {
 	Locks []StoredLock
 	// Next is the cursor of the next page; "": this is the last one.
 	Next string
-	// Walked is how many of Walks nodes were read to the end.
+	// Walked is the number of nodes whose keys were read to the end. The scan needs Walks of them.
 	Walked, Walks int
 }
 
@@ -34,18 +34,18 @@ type LockPage struct {
 type StoredLock struct {
 	Name     string
 	Holdings []Holding // as Who returns them; nil with Many
-	Many     bool      // so many clients share it that only Who lists them
+	Many     bool      // too many clients share it to list them here: Who does
 	Wanted   bool      // a client waits for it
-	Waiters  []Holder  // of these clients, those that the nodes know: writers and next holders
+	Waiters  []Holder  // the waiting clients that the nodes can name: writers, and clients with a reservation
 }
 
 // Scan returns one page of all locks that the nodes store. The first page has the cursor "".
 //
-// A lock on a quorum is on at least one of any N-quorum+1 nodes. So Scan walks the keys of that
-// many nodes, one after the other, and asks all nodes for the holders. A lock that was held from
-// the first page to the last one is on at least one page, and mostly on several. Other locks may
-// be missing. Each page takes a few round trips, and holds a node for no longer than other calls
-// do. A node that fails is replaced by another one. The error matches ErrNoQuorum if too few are
+// A lock that a quorum has is on at least one of any N-quorum+1 nodes. So Scan reads the keys of
+// that many nodes, one node after the other, and asks all nodes for the holders. A lock that is
+// held from the first page to the last one is on at least one page, and mostly on several. Other
+// locks may be missing. Each page takes a few round trips, and occupies a node for no longer than
+// other calls do. If a node fails, Scan reads another one instead. The error matches ErrNoQuorum if too few are
 // left. It can also match ErrScanDenied, ErrCursor or ErrClosed.
 func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 	w, err := q.parseWalk(cursor)
@@ -70,7 +70,8 @@ func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 	return page, nil
 }
 
-// walks returns how many nodes are to be walked: any so many have every lock that a quorum has.
+// walks returns how many nodes a scan must read: any so many nodes together have every lock that a
+// quorum has.
 func (q *Quorum) walks() int { return q.rules.walks(len(q.lanes), q.quorum) }
 
 // walk is how far a scan has come.
@@ -79,7 +80,7 @@ type walk struct {
 	failed     uint64 // nodes that failed
 	node       int    // the node that is being read; -1: none yet
 	connection uint64 // its connection: a cursor means nothing to another process
-	cursor     string // what the node said last
+	cursor     string // the cursor that the node returned last
 }
 
 // String returns the cursor of the next page.
@@ -103,9 +104,9 @@ func (q *Quorum) parseWalk(cursor string) (*walk, error) {
 // firstCursor is the cursor with which SCAN begins, and the one that it returns at the end.
 const firstCursor = "0"
 
-// scanTries is how often a node may fail to answer before another one is walked instead. Answers
-// can be late on a busy host, and a connection that was replaced is back soon. Nobody waits for
-// a list as for a lock, so it is patient: with pauses of 1, 2, 4, … node timeouts in between.
+// scanTries is how often a node may fail to answer before another one is read instead. Answers can
+// be late on a busy host, and a broken connection is soon replaced. A list is not as urgent as a
+// lock. So the pauses in between are long: 1, 2, 4, … node timeouts.
 const scanTries = 6
 
 // pauseScan waits after a failed try, the first of which is 1. It fails if ctx is done or the
@@ -123,8 +124,8 @@ func (q *Quorum) pauseScan(ctx context.Context, try int) error {
 	}
 }
 
-// scanNames reads one page of keys from the node that is being walked, and returns the names of
-// locks. It moves w on.
+// scanNames reads the next page of keys from the node that is being read, and returns the names of
+// locks.
 func (q *Quorum) scanNames(ctx context.Context, w *walk) (names []string, err error) {
 	for tries := 1; ; tries++ {
 		if !q.chooseNode(w) {
@@ -149,8 +150,8 @@ func (q *Quorum) scanNames(ctx context.Context, w *walk) (names []string, err er
 	}
 }
 
-// chooseNode chooses the node to read, and starts anew if it was connected to again. It returns
-// false if too few nodes are left.
+// chooseNode chooses the node to read. If it was reconnected in between, chooseNode starts again at
+// its first key. It returns false if too few nodes are left.
 func (q *Quorum) chooseNode(w *walk) bool {
 	if w.node >= 0 {
 		if now := q.lanes[w.node].Connection(); w.connection != now {
@@ -186,7 +187,7 @@ func (q *Quorum) scanNode(ctx context.Context, w *walk) (keys []redis.Reply, fai
 			return nil, a.err
 		}
 		if q.lanes[w.node].Connection() != w.connection {
-			return nil, errors.New("it was connected to again") // and may have been restarted in between
+			return nil, errors.New("it was reconnected in between") // it may have been restarted
 		}
 		w.advance(a.reply.Array[0].Str)
 		return a.reply.Array[1].Array, nil
@@ -197,7 +198,7 @@ func (q *Quorum) scanNode(ctx context.Context, w *walk) (keys []redis.Reply, fai
 	}
 }
 
-// advance records what the node said.
+// advance records the cursor that the node returned.
 func (w *walk) advance(cursor string) {
 	w.cursor = cursor
 	if cursor == firstCursor {
@@ -206,12 +207,13 @@ func (w *walk) advance(cursor string) {
 	}
 }
 
-// oneAnswer is the voter of a call to one node.
+// oneAnswer is the voter of a call to one node. It has room for the node's only answer.
 type oneAnswer chan struct {
 	reply redis.Reply
 	err   error
 }
 
+// Vote passes the answer on.
 func (a oneAnswer) Vote(_ int, replies []redis.Reply, failure *node.Error) {
 	var answer struct {
 		reply redis.Reply
@@ -222,7 +224,7 @@ func (a oneAnswer) Vote(_ int, replies []redis.Reply, failure *node.Error) {
 	} else {
 		answer.reply, answer.err = replies[0], replies[0].Err
 	}
-	a <- answer // it has room: a node votes once
+	a <- answer
 }
 
 // globPrefix returns the pattern of SCAN for all keys with the prefix.
@@ -242,7 +244,8 @@ func (q *Quorum) lockNames(keys []redis.Reply) (names []string) {
 	return names
 }
 
-// describe asks all nodes who holds some locks, and returns those that are held or reserved.
+// describe asks all nodes for the holders of some locks, and returns the locks that are held or
+// reserved.
 func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLock, err error) {
 	for try := range scanTries {
 		if try > 0 {
@@ -274,7 +277,7 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 	return nil, err
 }
 
-// storedLock reads what the nodes replied about a lock: see DESCRIBE in ballot.lua.
+// storedLock reads the nodes' replies about a lock: see DESCRIBE in ballot.lua.
 func (q *Quorum) storedLock(name string, replies []*redis.Reply) StoredLock {
 	lock := StoredLock{Name: name}
 	shown, waiting := make([]*redis.Reply, len(replies)), map[string]bool{}

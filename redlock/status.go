@@ -169,7 +169,7 @@ func (p Pulse) Beats(earlier Pulse) bool {
 // longer hangs for good. Restart the process then: its locks stay on the nodes.
 func (q *Quorum) Pulse() Pulse {
 	p := Pulse{Keeper: q.keeper.rounds.Load()}
-	q.keeper.stir()
+	q.keeper.wakeUp()
 	for _, l := range q.lanes {
 		p.Lanes += l.Loops()
 		l.Wake()

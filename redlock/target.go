@@ -8,24 +8,24 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// target is what a lease is of: one key or several, and how many can hold it.
+// target is the lock of a lease or an attempt: one key or several, and its kind.
 type target struct {
 	key    string
-	also   []string // more keys: all or none
-	kind   string   // "": one holds it. Or else, what the nodes call those who share it
-	slot   int32    // of a semaphore: the place, from 1 on
-	prefix int32    // how much of a key is not the name
+	also   []string // more keys, which are taken together with key
+	kind   string   // the nodes' name for the kind of a shared lock; "": the lock is exclusive
+	slot   int32    // the slot of a semaphore, from 1 on; 0: the lock is not one, or no slot is chosen yet
+	prefix int32    // length of the prefix of each key
 }
 
-// isAbout tells whether it has the same keys, in the same order.
+// isAbout reports whether both have the same keys, in the same order.
 func (t *target) isAbout(other *target) bool {
 	return t.key == other.key && slices.Equal(t.also, other.also)
 }
 
-// width is how many keys it has.
+// width returns the number of keys.
 func (t *target) width() int { return 1 + len(t.also) }
 
-// name is what the target is called: its names, between commas.
+// name returns the name of the lock, or several separated by commas.
 func (t *target) name() string {
 	if len(t.also) == 0 {
 		return t.key[t.prefix:]
@@ -41,7 +41,7 @@ func (t *target) names() []string {
 	return names
 }
 
-// at is the i-th key.
+// at returns the i-th key.
 func (t *target) at(i int) string {
 	if i == 0 {
 		return t.key
@@ -49,7 +49,7 @@ func (t *target) at(i int) string {
 	return t.also[i-1]
 }
 
-// counter is the fencing counter of the i-th key: each place has its own.
+// counter returns the fencing counter of the i-th key. Each slot of a semaphore has its own.
 func (t *target) counter(i int) script.CounterField {
 	if t.slot > 0 {
 		return script.CounterOf(t.key + script.Separator + strconv.Itoa(int(t.slot)))
@@ -57,7 +57,7 @@ func (t *target) counter(i int) script.CounterField {
 	return script.CounterOf(t.at(i))
 }
 
-// member is how a token is kept on the nodes: the place goes before it.
+// member returns the form in which the nodes store a token: a semaphore's slot precedes it.
 func (t *target) member(token string) string {
 	if t.slot > 0 {
 		return strconv.Itoa(int(t.slot)) + " " + token
@@ -65,11 +65,11 @@ func (t *target) member(token string) string {
 	return token
 }
 
-// splitMember is the reverse of member. A token of an ordinary lock has no place.
+// splitMember is the reverse of member. The slot is 0 if there is none.
 func splitMember(member string) (slot int, token string) {
 	if len(member) > 0 && member[0] >= '1' && member[0] <= '9' {
-		if place, rest, ok := strings.Cut(member, " "); ok && strings.Trim(place, "0123456789") == "" { // Atoi's error is an allocation
-			if slot, err := strconv.Atoi(place); err == nil {
+		if digits, rest, ok := strings.Cut(member, " "); ok && strings.Trim(digits, "0123456789") == "" { // Atoi's error is an allocation
+			if slot, err := strconv.Atoi(digits); err == nil {
 				return slot, rest
 			}
 		}
@@ -77,8 +77,8 @@ func splitMember(member string) (slot int, token string) {
 	return 0, member
 }
 
-// taking are the operations that take it; o says all but the letters, the keys
-// and the counters.
+// taking appends the operations that acquire the lock. o has their arguments, except for the
+// opcodes, the keys and the counters.
 func (t *target) taking(ops []script.Operation, o script.Operation) []script.Operation {
 	o.Op, o.Kind = script.Acquire, t.kind
 	if t.kind != "" {
@@ -92,7 +92,7 @@ func (t *target) taking(ops []script.Operation, o script.Operation) []script.Ope
 	return ops
 }
 
-// each appends an operation for each key.
+// each appends the operation o for each key.
 func (t *target) each(ops []script.Operation, o script.Operation) []script.Operation {
 	for i := range t.width() {
 		o.Key = t.at(i)
@@ -104,7 +104,7 @@ func (t *target) each(ops []script.Operation, o script.Operation) []script.Opera
 	return ops
 }
 
-// repairing are those that set it again.
+// repairing returns the operations that set the keys again.
 func (t *target) repairing(o script.Operation) []script.Operation {
 	o.Op, o.Kind = script.Repair, t.kind
 	if t.kind != "" {
@@ -113,7 +113,7 @@ func (t *target) repairing(o script.Operation) []script.Operation {
 	return t.each(make([]script.Operation, 0, t.width()), o)
 }
 
-// keys are all keys.
+// keys returns all keys.
 func (t *target) keys() []string {
 	keys := make([]string, t.width())
 	for i := range keys {

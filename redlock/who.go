@@ -11,14 +11,14 @@ import (
 
 // Who returns the possible holders of a lock. It asks all nodes, and waits for the node
 // timeout at most. A possible holder is a token that a quorum shows, or could show if the
-// nodes that failed had answered. It is also a key without expiry that keeps every client
-// from acquiring the lock. Several holders of an exclusive lock mean that the true one is
-// unknown. No holder means that the lock is free. If the lock is free but reserved, Who
+// nodes that failed had answered. A key without expiry that keeps every client from acquiring
+// the lock counts as a holder, too. If an exclusive lock has several possible holders, the true
+// one is unknown. No holder means that the lock is free. If the lock is free but reserved, Who
 // returns the client with the reservation as Waiting. If fewer than a quorum answered, the
 // error matches ErrNoQuorum. For a lock with more than a hundred holders, Who serves one
 // caller after the other.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
-	b, err := q.look(ctx, name, script.Who)
+	b, err := q.askHolders(ctx, name, script.Who)
 	if err == nil && b.ShowsMany() {
 		b, err = q.list(ctx, name)
 	}
@@ -36,12 +36,12 @@ func (q *Quorum) possible(b *ballot.Ballot) []Holding {
 	})
 }
 
-// look asks all nodes for the holders of a lock.
-func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*ballot.Ballot, error) {
+// askHolders asks all nodes for the holders of a lock, with the operation Who or List.
+func (q *Quorum) askHolders(ctx context.Context, name string, op script.Opcode) (*ballot.Ballot, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 	b.All = true
 	now := q.clock()
-	ops := append(b.Ask(1), script.Operation{Op: letter, Key: q.options.Prefix + name})
+	ops := append(b.Ask(1), script.Operation{Op: op, Key: q.options.Prefix + name})
 	q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, now)
 	q.await(ctx, b)
 	if ctx.Err() != nil {
@@ -53,27 +53,26 @@ func (q *Quorum) look(ctx context.Context, name string, letter script.Opcode) (*
 	return b, nil
 }
 
-// list asks for all holders of a lock with many, for one caller at a time. The nodes'
-// answers to a few such questions together exceed what a connection may receive (see the
-// reply scanner of internal/redis), and would end it. Callers that have waited share the
-// next result for that lock. So a crowd of callers forms no long queue, in which FORCE
-// would wait.
+// list asks for all holders of a lock that many clients share. It serves one caller at a time,
+// because the answers to a few such requests together exceed what a connection may receive (see
+// the reply scanner of internal/redis), and would end it. Callers that wait for the same lock
+// share the next result. So even with many callers, FORCE does not wait for long.
 func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) {
 	asked := q.clock()
 	q.listWaiters.Add(1)
 	defer q.listWaiters.Add(-1)
 	select {
-	case q.listTurn <- struct{}{}:
+	case q.listing <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { <-q.listTurn }()
+	defer func() { <-q.listing }()
 	if last := q.lastList; last.name == name && last.began > asked {
 		q.keepListResult(last)
 		return last.b, nil
 	}
 	began := q.clock()
-	b, err := q.look(ctx, name, script.List)
+	b, err := q.askHolders(ctx, name, script.List)
 	if err != nil {
 		return nil, err
 	}
