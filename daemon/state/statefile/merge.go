@@ -67,7 +67,7 @@ func (f *File) merge(files []sealed) (merged *segment, missing error) {
 	case err != nil:
 		return nil, nil // the next process finds the fault
 	}
-	merged, err = f.writeMerged(f.path(files[len(files)-1].number), state)
+	merged, err = f.writeMerged(f.path(files[len(files)-1].number), state, files)
 	switch {
 	case errors.Is(err, errShort):
 		return nil, err
@@ -80,11 +80,12 @@ func (f *File) merge(files []sealed) (merged *segment, missing error) {
 	return merged, nil
 }
 
-// writeMerged puts a file with a state in the place of the one at path, or leaves that one.
-func (f *File) writeMerged(path string, state State) (*segment, error) {
+// writeMerged puts a file with the state of files in the place of the one at path, or leaves
+// that one.
+func (f *File) writeMerged(path string, state State, files []sealed) (*segment, error) {
 	content, err := writeNew(path+halfMadeSuffix, func(w io.Writer) error {
 		return guarded(func() error { // the state may have parts of the mappings
-			f.write(w, state)
+			f.write(w, state, files)
 			return nil
 		})
 	})
@@ -101,14 +102,25 @@ func (f *File) writeMerged(path string, state State) (*segment, error) {
 	return s, nil
 }
 
-// write writes a state as a file before which no other counts.
-func (f *File) write(w io.Writer, state State) {
+// write writes the state of files as a file before which no other counts.
+func (f *File) write(w io.Writer, state State, files []sealed) {
 	frame := f.head(true, 0)
 	w.Write(frame)
+	written := 0
 	state.Dump(func(record []byte) {
 		frame = appendFrame(frame[:0], record)
 		w.Write(frame)
+		if written += len(frame); written >= releaseEvery {
+			releaseAll(files)
+			written = 0
+		}
 	})
+}
+
+func releaseAll(files []sealed) {
+	for _, file := range files {
+		release(file.segment.memory)
+	}
 }
 
 // sum returns the state that sealed files of this process add up to. It reads their
@@ -131,13 +143,13 @@ func (f *File) sum(files []sealed) (State, error) {
 func (f *File) applyTo(state State, s *segment) error {
 	if !s.merged {
 		records := s.records()
-		return errors.Join(state.ApplyAll(records.all), records.fault)
+		return errors.Join(state.ApplyAll(s.releasing(records.all)), records.fault)
 	}
 	records, err := f.recordsOf(s.memory, true)
 	if err != nil {
 		return err
 	}
-	return errors.Join(state.ApplyAll(records.all), records.end())
+	return errors.Join(state.ApplyAll(s.releasing(records.all)), records.end())
 }
 
 // replaceMerged notes which files there are. It tells whether the merged file replaces them.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,10 +15,11 @@ import (
 
 // segment is a mapped file of records.
 type segment struct {
-	path   string
-	memory []byte
-	begin  int // where the records begin, behind the head
-	used   int
+	path     string
+	memory   []byte
+	begin    int // where the records begin, behind the head
+	used     int
+	released int // how much was used at the last release
 
 	file   *os.File // while it is the active file: see InUse
 	merged bool     // a merge wrote it: nothing is appended, and memory contains the head
@@ -77,8 +79,32 @@ func (s *segment) append(record []byte) (fits bool, err error) {
 		putFrame(s.memory[s.used:], record)
 		return nil
 	})
-	s.used += size
+	if s.used += size; s.used-s.released >= releaseEvery {
+		release(s.memory)
+		s.released = s.used
+	}
 	return true, err
+}
+
+// releaseEvery bounds how much of a file counts as memory of the process: a file is as large
+// as the records of all leases, and a merge reads two.
+const releaseEvery = 1 << 20
+
+// releasing yields the records of the segment, and releases those behind.
+func (s *segment) releasing(records iter.Seq[[]byte]) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		defer release(s.memory)
+		read := 0
+		for record := range records {
+			if !yield(record) {
+				return
+			}
+			if read += frameSize(len(record)); read >= releaseEvery {
+				release(s.memory)
+				read = 0
+			}
+		}
+	}
 }
 
 // seal unlocks the file: another one is active and locked. (A mapping alone would keep the lock.)

@@ -63,6 +63,12 @@ func mapped(fd, size int) ([]byte, error) {
 	}
 }
 
+// release takes the pages of a mapping out of the memory of the process. They stay in the
+// file, and come back when they are touched.
+func release(memory []byte) {
+	_ = unix.Madvise(memory, unix.MADV_DONTNEED) // if it fails they only stay
+}
+
 // unmap leaves the mapping if the kernel has no memory to end it: that costs addresses, and
 // the memory of the file.
 func unmap(memory []byte) error {

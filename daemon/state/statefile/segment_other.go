@@ -12,4 +12,6 @@ func mapFile(string, int) ([]byte, *os.File, error) { return nil, nil, errors.Er
 
 func mapToRead(*os.File) ([]byte, error) { return nil, errors.ErrUnsupported }
 
+func release([]byte) {}
+
 func unmap([]byte) error { return nil }

@@ -176,7 +176,7 @@ func TestMergedFileWithoutAPlace(t *testing.T) {
 		},
 		"it cannot have its name": func(t *testing.T, sf *File, merged *segment) {
 			merged.discard()
-			if s, err := sf.writeMerged(t.TempDir(), words{}); err == nil {
+			if s, err := sf.writeMerged(t.TempDir(), words{}, nil); err == nil {
 				t.Errorf("made %+v, want none", s)
 			}
 			sf.Close()
@@ -187,7 +187,7 @@ func TestMergedFileWithoutAPlace(t *testing.T) {
 			made, ended := countMappings(t)
 			sf, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
 			sf.Append([]byte("a=1"))
-			merged, err := sf.writeMerged(sf.path(7), words{"a": "1"})
+			merged, err := sf.writeMerged(sf.path(7), words{"a": "1"}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
