@@ -152,15 +152,11 @@ func (d *daemon) settle(ctx context.Context) {
 	}
 	if status.Spare() < 0 {
 		d.quorate.lacks(d.Clock())
-	}
-	if status.Spare() < 0 && status.Left == 0 {
-		d.Log.Warn("no quorum yet: locks cannot be taken until more nodes are ready",
-			"ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
-	}
-	if status.Left > 0 {
-		d.Log.Warn("no quorum yet: nodes that are new or were restarted do not vote for max_ttl and up to 2s for differing clocks, because they may have forgotten locks; "+
-			"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all",
-			"left", session.Seconds(status.Left), "ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes))
+		values := []any{"reason", session.NoQuorumReason(status), "ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes)}
+		if status.Left > 0 {
+			values = append(values, "left", session.Seconds(status.Left))
+		}
+		d.Log.Warn("no quorum yet", values...)
 	}
 }
 

@@ -16,14 +16,15 @@ import (
 )
 
 var (
-	errAlready = errors.New("held or asked for already")
-	errCounts  = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", maxCount)
-	errUnread  = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
-	errNotHeld = errors.New("not held")
-	errNoLease = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
-	errShort   = errors.New("a limit of the system is reached")
-	errOption  = errors.New("bad option")
-	errVerb    = errors.New("no such verb")
+	errAlready  = errors.New("held or asked for already")
+	errOwnerHas = fmt.Errorf("%w by this owner on this connection", errAlready)
+	errCounts   = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", maxCount)
+	errUnread   = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
+	errNotHeld  = errors.New("not held")
+	errNoLease  = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
+	errShort    = errors.New("a limit of the system is reached")
+	errOption   = errors.New("bad option")
+	errVerb     = errors.New("no such verb")
 
 	errUnknown = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
 )
@@ -71,14 +72,19 @@ func codeOf(err error) ipc.Code {
 }
 
 func notHeld(names []string) error {
-	return fmt.Errorf("%s: %w by this owner on this connection, and not lost by it", strings.Join(names, ","), errNotHeld)
+	return fmt.Errorf("%s: %w by this owner on this connection: WHO tells who holds it", strings.Join(names, ","), errNotHeld)
 }
 
-func notHeldByPID(pid int, names []string) error {
-	if len(names) == 0 {
-		return fmt.Errorf("%w: process %d holds no lock that this user took with hold=pid, and lost none", errNotHeld, pid)
+// notHeldByPID is the error for a process without such a lease of the user and owner.
+func notHeldByPID(call *server.Call) error {
+	who := "this user"
+	if call.Owner != "" {
+		who += " and owner"
 	}
-	return fmt.Errorf("%s: %w by process %d, by this user and owner with hold=pid, and not lost by it", strings.Join(names, ","), errNotHeld, pid)
+	if len(call.Names) == 0 {
+		return fmt.Errorf("%w: process %d has no lock of %s", errNotHeld, call.PID, who)
+	}
+	return fmt.Errorf("%s: %w by process %d for %s", strings.Join(call.Names, ","), errNotHeld, call.PID, who)
 }
 
 // noLeaseWithID is the error for an unknown lease=. It names no other lease: ids are secret.

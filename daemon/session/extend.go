@@ -14,8 +14,8 @@ import (
 // extend extends a lease now.
 func (s *session) extend(call *server.Call) server.Work {
 	h, err := s.find(call)
-	if err == nil && call.Has(ipc.OptTTL) && (call.TTL < redlock.MinTTL || call.TTL > s.host.Cfg.Quorum.MaxTTL) {
-		err = badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(call.TTL), ms(redlock.MinTTL), ms(s.host.Cfg.Quorum.MaxTTL))
+	if err == nil && call.Has(ipc.OptTTL) {
+		err = checkTTL(call.TTL, s.host.Cfg.Quorum.MaxTTL)
 	}
 	if err == nil && call.Has(ipc.OptMode) && call.Mode == ipc.Exclusive && h.mode() != (waitqueue.Kind{}) {
 		err = badOption("mode=exclusive: a shared lease cannot become exclusive, because two readers that both want that wait for each other: UNLOCK it, and LOCK it exclusively")

@@ -114,7 +114,7 @@ func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error)
 func notFound(call *server.Call) error {
 	switch {
 	case call.Has(ipc.OptPID):
-		return notHeldByPID(call.PID, call.Names)
+		return notHeldByPID(call)
 	case call.Has(ipc.OptLease):
 		return noLeaseWithID(call.Names)
 	}

@@ -190,7 +190,7 @@ func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
 			return nil, nil // by another LOCK that counts on it
 		}
 		if k.requests[at] != nil || other != nil && other.lease.Err() == nil {
-			return nil, fmt.Errorf("%s: %w by this owner on this connection", h.waiter.Label(), errAlready)
+			return nil, fmt.Errorf("%s: %w", h.waiter.Label(), errOwnerHas)
 		}
 	}
 	before, open := k.putLocked(h)

@@ -124,9 +124,10 @@ func given(call *server.Call, option ipc.OptionSet, value, otherwise time.Durati
 // checkOptions checks the options against the bounds of the config.
 func (a *lockRequest) checkOptions(cfg *config.Config) error {
 	longest := cfg.Quorum.MaxTTL
+	if err := checkTTL(a.ttl, longest); err != nil {
+		return err
+	}
 	switch {
-	case a.ttl < redlock.MinTTL || a.ttl > longest:
-		return badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(a.ttl), ms(redlock.MinTTL), ms(longest))
 	case a.guard > a.ttl/2:
 		return badOption("guard=%d: at most half of the ttl, %d ms", ms(a.guard), ms(a.ttl/2))
 	case a.max != 0 && a.guard > a.max/2:
@@ -144,6 +145,14 @@ func (a *lockRequest) checkOptions(cfg *config.Config) error {
 		return err
 	}
 	return a.checkMin()
+}
+
+// checkTTL checks a ttl against the bounds of redlock and of the config.
+func checkTTL(ttl, longest time.Duration) error {
+	if ttl < redlock.MinTTL || ttl > longest {
+		return badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(ttl), ms(redlock.MinTTL), ms(longest))
+	}
+	return nil
 }
 
 // checkMin checks min= against the other options. Without max=, the config's lease.max_hold

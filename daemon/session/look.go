@@ -445,17 +445,10 @@ func statusText(status redlock.Status) string {
 // outlook is whether locks can be taken, and how sure that is.
 func outlook(status redlock.Status) string {
 	switch spare := status.Spare(); {
-	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, isHere):
-		return fmt.Sprintf("no quorum for another %v: this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; "+
-			"LOCK waits for that; it ends by itself, and cannot be ended early", Seconds(status.Left))
-	case spare < 0 && status.Left > 0 && slices.ContainsFunc(status.Nodes, redlock.NodeStatus.Wanting):
-		return fmt.Sprintf("no quorum for another %v, and then not before more nodes are up: those that were restarted or flushed do not vote for max_ttl and up to 2s for differing clocks, because they may have forgotten locks, "+
-			"and copy fencing counters from others then, of which too few may vote; LOCK waits for the first", Seconds(status.Left))
 	case spare < 0 && status.Left > 0:
-		return fmt.Sprintf("no quorum for another %v: nodes that are new or were restarted do not vote for max_ttl and up to 2s for differing clocks, because they may have forgotten locks; "+
-			"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all", Seconds(status.Left))
+		return fmt.Sprintf("no quorum for another %v: %s", Seconds(status.Left), NoQuorumReason(status))
 	case spare < 0:
-		return "no quorum: no lock can be taken until more nodes are ready"
+		return "no quorum: " + NoQuorumReason(status)
 	case spare == 0:
 		return "locks work, but no further node may fail"
 	case spare == 1:
@@ -463,6 +456,23 @@ func outlook(status redlock.Status) string {
 	default:
 		return "locks work, and go on if " + strconv.Itoa(spare) + " more nodes fail"
 	}
+}
+
+// NoQuorumReason returns why there is no quorum, and what to do, for STATUS and for the log.
+func NoQuorumReason(status redlock.Status) string {
+	const voteless = "do not vote for max_ttl and up to 2s for differing clocks, because they may have forgotten locks"
+	switch {
+	case status.Left == 0:
+		return "no lock can be taken until more nodes are ready"
+	case slices.ContainsFunc(status.Nodes, isHere):
+		return "this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; " +
+			"LOCK waits for that; it ends by itself, and cannot be ended early"
+	case slices.ContainsFunc(status.Nodes, redlock.NodeStatus.Wanting):
+		return "nodes that were restarted or flushed " + voteless + "; and then not before more nodes are up, " +
+			"because they copy fencing counters from others, of which too few may vote; LOCK waits for max_ttl only"
+	}
+	return "nodes that are new or were restarted " + voteless + "; " +
+		"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all"
 }
 
 func isHere(n redlock.NodeStatus) bool { return n.Here }

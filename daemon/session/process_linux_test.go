@@ -80,13 +80,13 @@ func testHoldPID(t *testing.T, d *testDaemon) {
 	a.say("CHECK a", granted5)
 	a.conn.Close()
 	b.until("STATUS", `connections=1\b`)
-	b.say("CHECK a", `ERR NOTHELD lock=a : a: not held by this owner on this connection, .*`)
+	b.say("CHECK a", `ERR NOTHELD lock=a : a: not held by this owner on this connection: .*`)
 	if again := b.say(fmt.Sprintf("CHECK a pid=%d", c.pid), granted5); again[0] != got[0] {
 		t.Errorf("CHECK found the lease %s, want %s", again[0], got[0])
 	}
 	b.say(fmt.Sprintf("EXTEND pid=%d ttl=5s", c.pid), granted5)
 	b.say(fmt.Sprintf("UNLOCK a,b pid=%d", c.pid), `ERR NOTHELD lock=a,b : a,b: not held under these names, but under a: use exactly those`)
-	b.say(fmt.Sprintf("UNLOCK b pid=%d", c.pid), fmt.Sprintf(`ERR NOTHELD lock=b : b: not held by process %d, .*`, c.pid))
+	b.say(fmt.Sprintf("UNLOCK b pid=%d", c.pid), fmt.Sprintf(`ERR NOTHELD lock=b : b: not held by process %d for this user`, c.pid))
 	b.say("WHO a", fmt.Sprintf(`- lock=a .* pid=%d .*`, c.pid))
 	b.want(`OK n=1`)
 	b.send("LOCK a")

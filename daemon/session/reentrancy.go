@@ -143,7 +143,7 @@ func (h *heldLease) already() error {
 	if h.process != nil {
 		return fmt.Errorf("%w by process %d", errAlready, h.process.pid)
 	}
-	return fmt.Errorf("%w by this owner on this connection", errAlready)
+	return errOwnerHas
 }
 
 // isCounted needs mu.

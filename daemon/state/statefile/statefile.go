@@ -85,7 +85,7 @@ func Open(o Options) (f *File, state State, damage, err error) {
 	f = &File{o: o, size: o.SegmentSize, unfrozen: make(chan struct{})}
 	f.removeHalfMade()
 	if f.sealed, err = found(o.Path); err != nil {
-		return nil, o.New(), nil, fmt.Errorf("the state file cannot be opened: %w", err)
+		return nil, o.New(), nil, fmt.Errorf("finding the files of the last process: %w", err)
 	}
 	if n := len(f.sealed); n > 0 {
 		f.number = f.sealed[n-1].number
@@ -96,7 +96,7 @@ func Open(o Options) (f *File, state State, damage, err error) {
 		err = f.beginAnew(state)
 	}
 	if err != nil {
-		return nil, state, damage, fmt.Errorf("the state file cannot be written: %w", err)
+		return nil, state, damage, fmt.Errorf("writing a new one: %w", err)
 	}
 	return f, state, damage, nil
 }
