@@ -89,14 +89,33 @@ type Error struct {
 
 // Error returns what was tried, on which lock, and why it failed.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(subject(e.Op, e.Name))
-	b.WriteString(": ")
-	if e.Code != "" {
-		b.WriteString(e.Code + ": ")
+	reason := strings.TrimPrefix(e.reason(), e.Name+": ") // the daemon's text has the name, too
+	if e.Code != "" && !e.isCodeSaid(reason) {
+		reason = e.Code + ": " + reason
 	}
-	b.WriteString(strings.TrimPrefix(e.reason(), e.Name+": ")) // the daemon's text has the name, too
-	return b.String()
+	return subject(e.Op, e.Name) + ": " + reason
+}
+
+// isCodeSaid reports whether a text says what the code says.
+func (e *Error) isCodeSaid(text string) bool {
+	words := codeWords[ipc.Code(e.Code)]
+	return words != "" && strings.Contains(strings.ToLower(text), words)
+}
+
+// codeWords are the words with which texts of the daemon and of this package say what the code
+// says. The texts of the other codes never say it.
+var codeWords = map[ipc.Code]string{
+	ipc.CodeHeld:      "held",
+	ipc.CodeNoQuorum:  "no quorum",
+	ipc.CodeCancelled: "cancelled",
+	ipc.CodeNotHeld:   "not held",
+	ipc.CodeLost:      "lost",
+	ipc.CodeAlready:   "already",
+	ipc.CodeDeadlock:  "deadlock",
+	ipc.CodeDenied:    "not allowed",
+	ipc.CodeLimit:     "limit",
+	ipc.CodeShutdown:  "stopping",
+	ipc.CodeInternal:  "internal",
 }
 
 func (e *Error) reason() string {

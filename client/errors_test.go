@@ -19,9 +19,11 @@ func TestTextsOfErrors(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&Error{Op: "check", Name: "job", Code: "NOTHELD"}, `check "job": NOTHELD: not held`},
-		{&Error{Op: "lock", Name: "job", Code: "HELD", Text: "job: held by alice on web3"}, `lock "job": HELD: held by alice on web3`},
-		{&Error{Op: "lock", Name: "a,b", Code: "HELD", Text: "b: held by alice on web3"}, `lock "a,b": HELD: b: held by alice on web3`},
+		{&Error{Op: "check", Name: "job", Code: "NOTHELD"}, `check "job": not held`},
+		{&Error{Op: "lock", Name: "job", Code: "HELD", Text: "job: held by alice on web3"}, `lock "job": held by alice on web3`},
+		{&Error{Op: "lock", Name: "a,b", Code: "HELD", Text: "b: held by alice on web3"}, `lock "a,b": b: held by alice on web3`},
+		{&Error{Op: "lock", Name: "job", Code: "HELD", Text: "job: kept for alice on web3"}, `lock "job": HELD: kept for alice on web3`},
+		{&Error{Op: "lock", Name: "job", Code: "NOQUORUM", Text: "job: no quorum: 3 nodes failed"}, `lock "job": no quorum: 3 nodes failed`},
 		{&Error{Op: "status", Code: "DENIED", Text: "no rule"}, `status: DENIED: no rule`},
 		{&Error{Op: "status", Text: "no code"}, `status: no code`},
 		{lostError("job", "", ErrClosed), `lease "job": LOST: client closed`},

@@ -244,7 +244,7 @@ func TestHeldTellsTheHolder(t *testing.T) {
 		if want := (Holder{Name: "job", Mode: "exclusive", Host: "web3", PID: 4121, User: "cron", TTL: 7412 * time.Millisecond, Since: 2588 * time.Millisecond}); *e.Holder != want {
 			t.Errorf("holder %+v, want %+v", *e.Holder, want)
 		}
-		if want := `try "job": HELD: held by cron on web3 (pid 4121)`; err.Error() != want {
+		if want := `try "job": held by cron on web3 (pid 4121)`; err.Error() != want {
 			t.Errorf("error %q, want %q", err, want)
 		}
 	})

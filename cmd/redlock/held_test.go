@@ -111,13 +111,16 @@ func TestPrints(t *testing.T) {
 // What is not held, or was lost, is told with the words of the command line.
 func TestNotHeld(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{"ERR NOTHELD : this process does not hold it", "ERR LOST : reason=beat", "ERR DENIED : process 1 is another user's"} {
+	for _, answer := range []string{"ERR NOTHELD lock=a%2Cb : a,b: not held by process 7 for this user", "ERR LOST : reason=beat", "ERR DENIED : process 1 is another user's"} {
 		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.Reply(answer)})
 		for _, verb := range []string{"unlock", "extend", "beat", "check"} {
 			_, code, _ := strings.Cut(answer, " ")
 			want := "redlock: " + verb + ` "a%2Cb": ` + strings.Replace(code, " :", ":", 1) + "\n"
-			if verb == "check" && strings.HasPrefix(answer, "ERR NOTHELD") {
+			switch notHeld := strings.HasPrefix(answer, "ERR NOTHELD"); {
+			case notHeld && verb == "check":
 				want = "" // that is an answer
+			case notHeld:
+				want = "redlock: " + verb + ` "a%2Cb": not held by process 7 for this user; redlock who a%2Cb shows the holder, and --pid names another process` + "\n"
 			}
 			if _, _, stderr := cmdtest.Run(t, f.Socket, verb, "a%2Cb"); stderr != want {
 				t.Errorf("redlock %s: %s: stderr is %q, want %q", verb, answer, stderr, want)

@@ -71,7 +71,7 @@ func TestKilledKeepsTheLockForOrphans(t *testing.T) {
 	first.ExpectExit(-int(syscall.SIGKILL))
 	// Three lease times: it is extended, by nobody but the daemon.
 	code, stdout, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"-w", "3"}, "echo", "must not run")...)
-	cmdtest.CheckExit(t, code, exit.Conflict, stderr, "HELD")
+	cmdtest.CheckExit(t, code, exit.Conflict, stderr, "held by ")
 	if stdout != "" {
 		t.Errorf("the next command printed %q", stdout)
 	}

@@ -34,7 +34,7 @@ func TestOnLostAtTheEnd(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR LOST lease=secret reason=expired : job: lost (expired)")})
 	code, stdout, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{"--on-lost", "echo told"}, "true")...)
-	cmdtest.CheckExit(t, code, exit.Lost, stderr, "LOST")
+	cmdtest.CheckExit(t, code, exit.Lost, stderr, "lost (expired)")
 	if stdout != "told\n" {
 		t.Errorf("--on-lost printed %q", stdout)
 	}

@@ -322,7 +322,7 @@ func TestConflict(t *testing.T) {
 	holder, pid := cmdtest.RunPuppet(t, socket, "--note", "first")
 	for _, flags := range [][]string{{"-n"}, {"-w", "0"}, {"-w", "0.1"}} {
 		code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs(append(flags, "-E", "9", "--verbose"), "true")...)
-		cmdtest.CheckExit(t, code, 9, stderr, "HELD")
+		cmdtest.CheckExit(t, code, 9, stderr, "held by ")
 	}
 	waiter := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs(nil, "echo", "mine")...)
 	holder.WriteLine("exit 0")

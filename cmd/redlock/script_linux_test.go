@@ -61,7 +61,7 @@ fi`)
 				p.ExpectLine(want)
 			}
 			p.ExpectExit(0)
-			if said := p.Stderr(); !strings.HasPrefix(said, `redlock: unlock "backup": NOTHELD: `) || strings.Count(said, "\n") != 1 {
+			if said := p.Stderr(); !strings.HasPrefix(said, `redlock: unlock "backup": not held by process `) || strings.Count(said, "\n") != 1 {
 				t.Errorf("stderr %q, want a word about the second unlock, and no other", said)
 			}
 		})
@@ -166,7 +166,7 @@ redlock lock job; echo "$?"`)
 		p.ExpectLine(want)
 	}
 	p.ExpectExit(0)
-	if said := p.Stderr(); strings.Count(said, "LOST: ") != 3 {
+	if said := p.Stderr(); strings.Count(said, "lost (beat)") != 3 {
 		t.Errorf("stderr %q, want that LOST is told three times", said)
 	}
 }

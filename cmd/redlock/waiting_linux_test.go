@@ -172,12 +172,13 @@ func TestWaitOnTerminal(t *testing.T) {
 	h.list(cmd.Process.Pid, 5, 0)
 	lock := h.ExpectRequest(ipc.VerbLock)
 	const line = `^\rredlock: waiting for "job" \([1-9]s, place 2 of 2 here\): held by alice on web3 \(pid 4121\) and 1 more$`
-	if shown := tt.ReadUntil("more"); !regexp.MustCompile(line).MatchString(shown) {
+	shown := tt.ReadUntil("more")
+	if !regexp.MustCompile(line).MatchString(shown) {
 		t.Errorf("the terminal shows %q, want %q", shown, line)
 	}
 	tt.ReadUntil("\rredlock: waiting for ") // it is drawn again
 	h.Grant(lock)
-	tt.ReadUntil("\r" + strings.Repeat(" ", width-1) + "\r")
+	tt.ReadUntil(strings.Repeat(" ", len(shown)-1) + "\r")
 	tt.ExpectLine("")
 	tt.ExpectLine("up")
 	if err := cmd.Wait(); err != nil {
@@ -185,20 +186,44 @@ func TestWaitOnTerminal(t *testing.T) {
 	}
 }
 
-// A line that is too long for the terminal shows that it is cut.
+// A line that is too long for the terminal leaves out what matters less than the holder. If
+// that is not enough, it shows that it is cut.
 func TestWaitOnNarrowTerminal(t *testing.T) {
 	t.Parallel()
-	h := startHeld(t, cmdtest.StatusReady)
-	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(nil, "true")...)
-	const width = 84
-	if err := unix.IoctlSetWinsize(int(tt.Master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
-		t.Fatal(err)
+	for width, want := range map[uint16]struct{ end, line string }{
+		84: {"more", `^\rredlock: waiting for "job" \([1-9]s\): held by alice on web3 \(pid 4121\) and 1 more$`},
+		50: {"...", `^\rredlock: waiting \([1-9]s\): held by alice on web3 [(p]+\.\.\.$`},
+	} {
+		h := startHeld(t, cmdtest.StatusReady)
+		tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(nil, "true")...)
+		if err := unix.IoctlSetWinsize(int(tt.Master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 10, Col: width}); err != nil {
+			t.Fatal(err)
+		}
+		h.list(cmd.Process.Pid, 5, 0)
+		lock := h.ExpectRequest(ipc.VerbLock)
+		if shown := tt.ReadUntil(want.end); !regexp.MustCompile(want.line).MatchString(shown) {
+			t.Errorf("the terminal of %d columns shows %q, want %q", width, shown, want.line)
+		}
+		h.Grant(lock)
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
 	}
-	h.list(cmd.Process.Pid, 5, 0)
+}
+
+// What the daemon says about a quarantine is too long for the line: it is printed once, above
+// it.
+func TestQuarantineOnTerminal(t *testing.T) {
+	t.Parallel()
+	h := startHeld(t, cmdtest.StatusQuarantined+": nodes are new")
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(nil, "true")...)
 	lock := h.ExpectRequest(ipc.VerbLock)
-	shown := strings.TrimPrefix(tt.ReadUntil("..."), "\r")
-	if len(shown) != width-1 || !strings.HasSuffix(shown, "held by alice on web3 (pid 4...") {
-		t.Errorf("the terminal of %d columns shows %q (%d)", width, shown, len(shown))
+	tt.ExpectLine(`redlock: lock "job": waiting: no quorum for another 28s: nodes are new`)
+	for range 2 {
+		shown := tt.ReadUntil("for another 28s")
+		if !regexp.MustCompile(`^\rredlock: waiting for "job" \([1-9]s\): no quorum for another 28s$`).MatchString(shown) {
+			t.Errorf("the terminal shows %q", shown)
+		}
 	}
 	h.Grant(lock)
 	if err := cmd.Wait(); err != nil {

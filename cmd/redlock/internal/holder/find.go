@@ -3,7 +3,9 @@ package holder
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,10 +30,19 @@ func (h *Lookup) Ask(cmd *cobra.Command, args []string, do func(context.Context,
 	return socket.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 		lease, err := find(ctx, c)
 		if err != nil {
-			return lockname.AsTyped(err, cmd.Name(), h.Name) // the client calls the lookup CHECK
+			return h.withAdvice(lockname.AsTyped(err, cmd.Name(), h.Name)) // the client calls the lookup CHECK
 		}
 		return do(ctx, lease)
 	})
+}
+
+// withAdvice says where the lock may be, if it is not held here.
+func (h *Lookup) withAdvice(err error) error {
+	if !errors.Is(err, client.ErrNotHeld) {
+		return err
+	}
+	name, _, _ := strings.Cut(h.Name, lockname.Separator)
+	return fmt.Errorf("%w; redlock who %s shows the holder, and --pid names another process", err, name)
 }
 
 // finder asks the daemon for a lease.

@@ -27,8 +27,9 @@ const (
 )
 
 // waiting explains a long wait for a lock. On a terminal it redraws one line each second, and
-// wipes it at the end. With --verbose it prints a line for each new holder. Otherwise it
-// prints one line, and only if nodes in quarantine are the reason.
+// wipes it at the end. What is too long for that line it prints above it, once. Without a
+// terminal it prints a line for each new holder with --verbose, and otherwise one line, only
+// if nodes in quarantine are the reason.
 type waiting struct {
 	client  *client.Client
 	name    string   // as on the command line
@@ -68,7 +69,7 @@ func (w *waiting) run(ctx context.Context) {
 			w.printOnce(w.reason(ctx))
 			pause = min(2*pause, explainAtMost)
 		default:
-			w.printOnce(reason{what: w.quarantine(ctx)})
+			w.printOnce(w.quarantine(ctx))
 			return
 		}
 	}
@@ -106,31 +107,43 @@ func hasEnded(ctx context.Context, above []string) bool {
 // since, because it is computed from the current time.
 type reason struct {
 	what, since      string
-	position, queued int // in the wait queue, and its length; 0: not known
+	detail           string // too long for the line of a terminal
+	position, queued int    // in the wait queue, and its length; 0: not known
 }
 
 // key returns what two equal reasons have in common.
 func (r reason) key() reason {
-	r.since = ""
+	if r.since = ""; r.detail != "" {
+		r.what = "" // counts the time down
+	}
 	return r
 }
 
 func (r reason) String() string {
 	text := r.what + r.since
+	if r.detail != "" {
+		text += ": " + r.detail
+	}
 	if r.position > 0 {
 		text += fmt.Sprintf(", place %d of %d in the queue of this host", r.position, r.queued)
 	}
 	return text
 }
 
-// short returns the text for one line of a terminal. The end may be cut off, so the most
-// important comes first.
-func (r reason) short(waited time.Duration) string {
-	wait := waited.Round(time.Second).String()
+// lines returns texts for the line of a terminal, the longest first. Each one leaves out what
+// matters least of the one before it: since when it is held, then the position, then the
+// lock, which the user has typed.
+func (r reason) lines(name string, waited time.Duration) []string {
+	wait, position := waited.Round(time.Second), ""
 	if r.position > 0 {
-		wait += fmt.Sprintf(", place %d of %d here", r.position, r.queued)
+		position = fmt.Sprintf(", place %d of %d here", r.position, r.queued)
 	}
-	return fmt.Sprintf("(%s): %s%s", wait, r.what, r.since)
+	return []string{
+		fmt.Sprintf("redlock: waiting for %q (%v%s): %s%s", name, wait, position, r.what, r.since),
+		fmt.Sprintf("redlock: waiting for %q (%v%s): %s", name, wait, position, r.what),
+		fmt.Sprintf("redlock: waiting for %q (%v): %s", name, wait, r.what),
+		fmt.Sprintf("redlock: waiting (%v): %s", wait, r.what),
+	}
 }
 
 // sleep returns false if ctx is done before d has passed.
@@ -159,11 +172,24 @@ func (w *waiting) draw(r reason, columns int) {
 	if r.what == "" || !term.InForeground() {
 		return
 	}
-	line := []rune(fmt.Sprintf("redlock: waiting for %q %s", w.name, r.short(time.Since(w.begin))))
-	line = truncate(line, columns-1) // a full line would wrap
+	if r.detail != "" && r.key() != w.printed {
+		w.wipe()
+		w.printOnce(r)
+	}
+	line := fit(r.lines(w.name, time.Since(w.begin)), columns-1) // a full line would wrap
 	if w.print("\r%s%s", string(line), strings.Repeat(" ", max(0, w.width-len(line)))) {
 		w.width = len(line)
 	}
+}
+
+// fit returns the first of several lines that has room. If none has, it cuts the last one.
+func fit(lines []string, room int) (line []rune) {
+	for _, text := range lines {
+		if line = []rune(text); len(line) <= room {
+			return line
+		}
+	}
+	return truncate(line, room)
 }
 
 // truncate cuts a line that is too long and marks the cut: a cut number or host name could be
@@ -198,8 +224,8 @@ func (w *waiting) print(format string, args ...any) (done bool) {
 func (w *waiting) reason(ctx context.Context) reason {
 	within, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
 	defer cancel()
-	if text := w.quarantine(within); text != "" {
-		return reason{what: text}
+	if r := w.quarantine(within); r.what != "" {
+		return r
 	}
 	name, holders, err := w.holders(within)
 	switch {
@@ -236,12 +262,12 @@ func (w *waiting) isReservedForUs(h client.Holder) bool {
 	return h.Waits && h.PID == w.holder && h.Host == host
 }
 
-// quarantine returns the daemon's text if nodes in quarantine prevent a quorum, else "".
-func (w *waiting) quarantine(ctx context.Context) string {
+// quarantine returns the daemon's text if nodes in quarantine prevent a quorum, else no reason.
+func (w *waiting) quarantine(ctx context.Context) (r reason) {
 	if status, err := w.client.Status(ctx); err == nil && status.Left > 0 {
-		return status.Text
+		r.what, r.detail, _ = strings.Cut(status.Text, ": ")
 	}
-	return ""
+	return r
 }
 
 // heldReason says who holds a lock, and since when the first holder does.

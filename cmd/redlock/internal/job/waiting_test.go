@@ -135,17 +135,34 @@ func TestWarnOfItself(t *testing.T) {
 	}
 }
 
-// A place is told where it is known.
+// A place is told where it is known, and what is too long for a terminal on a line only.
 func TestReason(t *testing.T) {
 	for _, test := range []struct {
-		r           reason
-		long, short string
+		r          reason
+		line, wide string
 	}{
-		{reason{what: "held", since: " since 9:00"}, "held since 9:00", "(3s): held since 9:00"},
-		{reason{what: "held", position: 1, queued: 2}, "held, place 1 of 2 in the queue of this host", "(3s, place 1 of 2 here): held"},
+		{reason{what: "held", since: " since 9:00"}, "held since 9:00", `redlock: waiting for "a" (3s): held since 9:00`},
+		{reason{what: "held", position: 1, queued: 2}, "held, place 1 of 2 in the queue of this host", `redlock: waiting for "a" (3s, place 1 of 2 here): held`},
+		{reason{what: "no quorum", detail: "nodes are new"}, "no quorum: nodes are new", `redlock: waiting for "a" (3s): no quorum`},
 	} {
-		if long, short := test.r.String(), test.r.short(3*time.Second); long != test.long || short != test.short {
-			t.Errorf("%+v is %q and %q, want %q and %q", test.r, long, short, test.long, test.short)
+		if line, wide := test.r.String(), test.r.lines("a", 3*time.Second)[0]; line != test.line || wide != test.wide {
+			t.Errorf("%+v is %q and %q, want %q and %q", test.r, line, wide, test.line, test.wide)
+		}
+	}
+}
+
+// The holder is told on a narrow terminal, too: everything else is left out before it is cut.
+func TestLineForTerminal(t *testing.T) {
+	r := reason{what: "held by alice on web3 (pid 4121)", since: " since 09:00:00", position: 2, queued: 3}
+	for room, want := range map[int]string{
+		101: `redlock: waiting for "job" (1m3s, place 2 of 3 here): held by alice on web3 (pid 4121) since 09:00:00`,
+		100: `redlock: waiting for "job" (1m3s, place 2 of 3 here): held by alice on web3 (pid 4121)`,
+		79:  `redlock: waiting for "job" (1m3s): held by alice on web3 (pid 4121)`,
+		60:  `redlock: waiting (1m3s): held by alice on web3 (pid 4121)`,
+		40:  `redlock: waiting (1m3s): held by alic...`,
+	} {
+		if got := string(fit(r.lines("job", 63*time.Second), room)); got != want {
+			t.Errorf("in %d columns: %q, want %q", room, got, want)
 		}
 	}
 }

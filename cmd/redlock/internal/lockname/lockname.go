@@ -58,6 +58,7 @@ func AsTyped(err error, verb, word string) error {
 		return err
 	}
 	typed := *refused
+	typed.Text = strings.TrimPrefix(typed.Text, typed.Name+": ") // else the error has the name twice
 	typed.Op, typed.Name = cmp.Or(verb, typed.Op), word
 	return &typed
 }

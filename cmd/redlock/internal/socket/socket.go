@@ -60,6 +60,8 @@ func HowToReach() string {
 	switch {
 	case Path() == client.DefaultSocket && none == nil && info.Mode().Type() == fs.ModeSocket:
 		return "there is ./" + devSocket + ", as of redlockd -dev: export REDLOCK_SOCKET=$PWD/" + devSocket
+	case byFlag:
+		return "start redlockd there (to try it out: redlockd -dev), or give --socket the socket of one that runs"
 	case os.Getenv(variable) != "":
 		return "start redlockd there (to try it out: redlockd -dev), or set REDLOCK_SOCKET, which names this path, to the socket of one that runs"
 	}
@@ -73,9 +75,14 @@ func Flag() *flags.Value {
 		if path == "" {
 			return errors.New("wanted is the path of a socket")
 		}
+		byFlag = true
 		return os.Setenv(variable, path)
 	})
 }
+
+// byFlag: --socket names the socket, and not the variable of the caller. The flag is parsed
+// before anything else runs.
+var byFlag bool
 
 // variable is the environment variable that names the socket.
 const variable = "REDLOCK_SOCKET"

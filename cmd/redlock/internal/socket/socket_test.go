@@ -164,6 +164,19 @@ func TestAbsentDaemon(t *testing.T) {
 	}
 }
 
+// What --socket names is not blamed on REDLOCK_SOCKET.
+func TestAbsentDaemonOfFlag(t *testing.T) {
+	t.Setenv(variable, "") // restores it
+	defer func() { byFlag = false }()
+	if err := Flag().Set("/elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	got := explainAbsent(fmt.Errorf("dial: %w: %w", client.ErrUnavailable, syscall.ENOENT)).Error()
+	if want := "no redlockd listens on /elsewhere: start redlockd there"; !strings.HasPrefix(got, want) || !strings.Contains(got, "--socket") || strings.Contains(got, variable) {
+		t.Errorf("it says %q, want %q, and --socket in it", got, want)
+	}
+}
+
 // The socket of redlockd -dev is named if it is here, and the default one is not there.
 func TestDevSocketIsSuggested(t *testing.T) {
 	t.Chdir(t.TempDir())
