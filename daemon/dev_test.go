@@ -3,11 +3,11 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -15,10 +15,8 @@ import (
 // startDev is a daemon with embedded nodes.
 func startDev(t *testing.T) *testDaemon {
 	t.Helper()
-	cfg := config.Dev()
-	cfg.Socket = config.Socket{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
-	d := &testDaemon{t: t, cfg: cfg, reload: make(chan *config.Config), dev: true}
-	d.start()
+	d := &testDaemon{daemontest.NewDev(t, serve)}
+	d.Start()
 	return d
 }
 
@@ -26,32 +24,32 @@ func startDev(t *testing.T) *testDaemon {
 func TestDev(t *testing.T) {
 	d := startDev(t)
 	a, b := d.dial(), d.dial()
-	a.until("STATUS", `spare=2\b`) // a busy machine: three nodes are enough to start with
-	a.say("LOCK a", granted5)
-	b.say("TRY a", `ERR HELD lock=a .*`)
-	b.say("WHO a", `- lock=a .* held=5 nodes=5`)
-	b.want(`OK n=1`)
-	a.say("UNLOCK a", `OK lock=a`)
+	a.Until("STATUS", `spare=2\b`) // a busy machine: three nodes are enough to start with
+	a.Say("LOCK a", granted5)
+	b.Say("TRY a", `ERR HELD lock=a .*`)
+	b.Say("WHO a", `- lock=a .* held=5 nodes=5`)
+	b.Want(`OK n=1`)
+	a.Say("UNLOCK a", `OK lock=a`)
 	start := redlock.BootTime()
-	a.say("LOCK a hold=ttl ttl=300ms", granted5)
-	a.want(`LOST lock=a .* reason=expired .*`)
-	b.say("LOCK a", granted5)
+	a.Say("LOCK a hold=ttl ttl=300ms", granted5)
+	a.Want(`LOST lock=a .* reason=expired .*`)
+	b.Say("LOCK a", granted5)
 	if took := redlock.BootTime() - start; took < 250*time.Millisecond {
 		t.Errorf("free after %v: before the lease was over", took)
 	}
-	b.conn.Close()
-	a.until("WHO a", `^OK n=0\n$`)
+	b.Conn.Close()
+	a.Until("WHO a", `^OK n=0\n$`)
 }
 
 // TestDevLeavesNothing: what is held ends with the nodes, and with the process.
 func TestDevLeavesNothing(t *testing.T) {
 	d := startDev(t)
 	w := d.dial()
-	w.say("LOCK a", granted5)
-	if err := d.stop(); err != nil {
+	w.Say("LOCK a", granted5)
+	if err := d.Stop(); err != nil {
 		t.Error(err)
 	}
-	w.want(`BYE resume=0 : .* nothing is held that could be resumed: .*`)
+	w.Want(`BYE resume=0 : .* nothing is held that could be resumed: .*`)
 }
 
 // TestShutdownIsQuiet: that the daemon hangs up is not reported as five nodes

@@ -10,26 +10,26 @@ import (
 func TestStopReleasesNothing(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, waiter, idle := d.dial(), d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	idle.say("PING", `OK`)
-	waiter.send("LOCK a")
-	idle.until("LIST", `state=waiting`)
-	if err := d.stop(); err != nil {
+	holder.Say("LOCK a", granted5)
+	idle.Say("PING", `OK`)
+	waiter.Send("LOCK a")
+	idle.Until("LIST", `state=waiting`)
+	if err := d.Stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	waiter.want(`ERR SHUTDOWN lock=a : .*`)
+	waiter.Want(`ERR SHUTDOWN lock=a : .*`)
 	for w, bye := range map[*wire]string{
 		holder: `BYE resume=[1-9]\d* : .*: RESUME them on a new connection`,
 		waiter: `BYE resume=0 : .* nothing is held that could be resumed: .*`,
 		idle:   `BYE resume=0 : .* nothing is held that could be resumed: .*`,
 	} {
-		w.want(bye)
-		w.ends()
+		w.Want(bye)
+		w.Ends()
 	}
-	if keys := d.keys(); len(keys) != 3 {
+	if keys := d.Keys(); len(keys) != 3 {
 		t.Errorf("on the nodes: %v, want the lease on all three", keys)
 	}
-	if _, err := os.Lstat(d.cfg.Socket.Path); !os.IsNotExist(err) {
+	if _, err := os.Lstat(d.Cfg.Socket.Path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/systemd"
@@ -29,7 +30,7 @@ type manager struct {
 // newManager has processes find it in the environment, with a watchdog of 4 s.
 func newManager(t *testing.T) (m *manager, seen *systemd.Manager) {
 	t.Helper()
-	path := filepath.Join(shortDir(t), "n")
+	path := filepath.Join(daemontest.ShortDir(t), "n")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +48,7 @@ func newManager(t *testing.T) (m *manager, seen *systemd.Manager) {
 // await returns the messages up to the first that begins with want.
 func (m *manager) await(want string) (heard []string) {
 	m.t.Helper()
-	m.conn.SetReadDeadline(time.Now().Add(patience))
+	m.conn.SetReadDeadline(time.Now().Add(daemontest.Patience))
 	buffer := make([]byte, 4096)
 	for {
 		n, err := m.conn.Read(buffer)
@@ -100,7 +101,7 @@ func TestRunAgainAfterAFreeze(t *testing.T) {
 	t.Setenv("FDSTORE", "10")
 	m, seen := newManager(t)
 	cfg := config.Dev()
-	cfg.Socket = config.Socket{Path: filepath.Join(shortDir(t), "s"), Mode: 0o600}
+	cfg.Socket = config.Socket{Path: filepath.Join(daemontest.ShortDir(t), "s"), Mode: 0o600}
 	for i := range cfg.Quorum.Nodes {
 		cfg.Quorum.Nodes[i].Address = "unix:/nowhere/" + cfg.Quorum.Nodes[i].Name
 	}
@@ -127,7 +128,7 @@ func TestRunAgainAfterAFreeze(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "no goroutine waits for the journal", func() bool {
+	daemontest.Eventually(t, "no goroutine waits for the journal", func() bool {
 		stacks := make([]byte, 1<<20)
 		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("statefile.(*File).Append"))
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/session"
 )
@@ -28,7 +29,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	addr := free.Addr().(*net.TCPAddr)
 	free.Close()
 	d := startDaemon(t, 3, func(c *config.Config) { c.Metrics = &config.Metrics{Address: addr.String()} })
-	d.dial().say("LOCK a", granted5)
+	d.dial().Say("LOCK a", granted5)
 	// In a process of its own, as their ends would be this one's, too.
 	crowd := exec.Command("bash", "-c", fmt.Sprintf(`read; for i in {20..%d}; do eval "exec $i<>/dev/tcp/127.0.0.1/%d"; done; echo; read`, 19+metrics.MaxConnections, addr.Port))
 	in, inErr := crowd.StdinPipe()
@@ -38,15 +39,15 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	}
 	defer crowd.Wait()
 	defer in.Close()
-	kept := session.NewHost(session.HostOptions{Config: d.cfg, Log: hclog.NewNullLogger(), KeptFDs: metrics.MaxConnections}).KeptDescriptors()
+	kept := session.NewHost(session.HostOptions{Config: d.Cfg, Log: hclog.NewNullLogger(), KeptFDs: metrics.MaxConnections}).KeptDescriptors()
 	restore := allowDescriptors(t, kept-1) // clients have all that are theirs
 	defer restore()
 	fmt.Fprintln(in)
-	out.(*os.File).SetReadDeadline(time.Now().Add(patience))
+	out.(*os.File).SetReadDeadline(time.Now().Add(daemontest.Patience))
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all are accepted", func() bool { return session.DescriptorsLeft() <= max(kept-1-metrics.MaxConnections, 0) })
+	daemontest.Eventually(t, "all are accepted", func() bool { return session.DescriptorsLeft() <= max(kept-1-metrics.MaxConnections, 0) })
 	if left := session.DescriptorsLeft(); left < 4*3 {
 		t.Errorf("%d descriptors are left for three nodes", left)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
@@ -15,23 +16,21 @@ import (
 func TestMetricsPortInUse(t *testing.T) {
 	t.Parallel() // it mostly waits
 	first := startMeasured(t, 1)
-	var log logged
-	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
-	d.dial().say("LOCK a", granted5)
+	var log daemontest.Log
+	d := first.another(logging.New(&log, hclog.Info, logging.Text))
+	d.dial().Say("LOCK a", granted5)
 	const said = "[ERROR] metrics are not served"
-	for _, want := range []string{said, "address=" + d.cfg.Metrics.Address, "address already in use", "ss -ltnp", "retry_in=3s"} {
+	for _, want := range []string{said, "address=" + d.Cfg.Metrics.Address, "address already in use", "ss -ltnp", "retry_in=3s"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not logged:\n%s", want, log.String())
 		}
 	}
-	if err := first.stop(); err != nil {
+	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "metrics are served", func() bool {
-		return strings.Contains(log.String(), "[INFO]  serving metrics: url=http://"+d.cfg.Metrics.Address)
-	})
+	log.Await(t, "[INFO]  serving metrics: url=http://"+d.Cfg.Metrics.Address)
 	d.scrape().want(t, scraped{"redlockd_leases": 1})
-	if err := d.stop(); err != nil {
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(log.String(), "not served any more") {
@@ -42,15 +41,15 @@ func TestMetricsPortInUse(t *testing.T) {
 // TestMetricsPortInUseToTheEnd: a daemon that waits for it ends as ever, and takes it no more.
 func TestMetricsPortInUseToTheEnd(t *testing.T) {
 	first := startMeasured(t, 1)
-	d := first.another()
+	d := first.another(nil)
 	ended := make(chan error, 1)
-	go func() { ended <- d.stop() }()
+	go func() { ended <- d.Stop() }()
 	select {
 	case err := <-ended:
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(daemontest.Patience):
 		t.Fatal("it does not end")
 	}
 	first.scrape()

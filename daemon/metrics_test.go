@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/metrics"
 )
 
@@ -40,11 +41,11 @@ func startMeasured(t *testing.T, n int) *testDaemon {
 type scraped map[string]float64
 
 func (d *testDaemon) scrape() scraped {
-	d.t.Helper()
+	d.T.Helper()
 	s := scraped{}
 	for line := range strings.Lines(d.metrics().String()) {
 		if !strings.HasPrefix(line, "#") {
-			s.add(d.t, strings.TrimSpace(line))
+			s.add(d.T, strings.TrimSpace(line))
 		}
 	}
 	return s
@@ -52,15 +53,15 @@ func (d *testDaemon) scrape() scraped {
 
 // metrics are the text that Prometheus gets.
 func (d *testDaemon) metrics() *bytes.Buffer {
-	d.t.Helper()
-	response, err := http.Get("http://" + d.cfg.Metrics.Address + "/metrics")
+	d.T.Helper()
+	response, err := http.Get("http://" + d.Cfg.Metrics.Address + "/metrics")
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	defer response.Body.Close()
 	text := new(bytes.Buffer)
 	if _, err := text.ReadFrom(response.Body); err != nil || response.StatusCode != http.StatusOK {
-		d.t.Fatalf("%s, %v: %s", response.Status, err, text)
+		d.T.Fatalf("%s, %v: %s", response.Status, err, text)
 	}
 	return text
 }
@@ -87,20 +88,20 @@ func (s scraped) want(t *testing.T, want scraped) {
 
 // untilScraped asks until a series has that value.
 func (d *testDaemon) untilScraped(series string, want float64) {
-	d.t.Helper()
-	eventually(d.t, fmt.Sprint(series, " is ", want), func() bool { return d.scrape()[series] == want })
+	d.T.Helper()
+	daemontest.Eventually(d.T, fmt.Sprint(series, " is ", want), func() bool { return d.scrape()[series] == want })
 }
 
 // TestMetricsOfRequests: what clients do is counted, each where it belongs.
 func TestMetricsOfRequests(t *testing.T) {
 	d := startMeasured(t, 3)
 	first, second := d.dial(), d.dial()
-	first.say("LOCK a", granted5)
-	second.say("LOCK a wait=0", `ERR HELD .*`)
-	second.say("TRY a", `ERR HELD .*`)
-	second.say("LOKC a", `ERR VERB .*`)
-	second.say("UNLOCK a", `ERR NOTHELD .*`)
-	second.send("LOCK a")
+	first.Say("LOCK a", granted5)
+	second.Say("LOCK a wait=0", `ERR HELD .*`)
+	second.Say("TRY a", `ERR HELD .*`)
+	second.Say("LOKC a", `ERR VERB .*`)
+	second.Say("UNLOCK a", `ERR NOTHELD .*`)
+	second.Send("LOCK a")
 	d.untilScraped("redlockd_waiters", 1)
 	d.scrape().want(t, scraped{
 		`redlockd_connections`:   2,
@@ -119,8 +120,8 @@ func TestMetricsOfRequests(t *testing.T) {
 		`redlockd_waiting_seconds_count{outcome="granted"}`: 1,
 		`redlockd_waiting_seconds_count{outcome="refused"}`: 2,
 	})
-	first.say("UNLOCK a", `OK lock=a`)
-	second.want(granted5)
+	first.Say("UNLOCK a", `OK lock=a`)
+	second.Want(granted5)
 	d.scrape().want(t, scraped{
 		`redlockd_waiters`:       0,
 		`redlockd_queue_longest`: 0,
@@ -138,17 +139,17 @@ func TestMetricsOfExtensions(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
 	w := d.dial()
-	w.say("LOCK a ttl=900ms", granted5)
-	eventually(t, "extensions are counted", func() bool { return d.scrape()["redlockd_extension_left_ratio_count"] > 1 })
+	w.Say("LOCK a ttl=900ms", granted5)
+	daemontest.Eventually(t, "extensions are counted", func() bool { return d.scrape()["redlockd_extension_left_ratio_count"] > 1 })
 	s := d.scrape()
 	mean := s["redlockd_extension_left_ratio_sum"] / s["redlockd_extension_left_ratio_count"]
 	if mean <= 0 || mean > .7 {
 		t.Errorf("got %v of the ttl left, want at most two thirds and 5 ms", mean)
 	}
-	w.say("LOCK b ttl=10s", granted5)
-	w.say("UNLOCK a", `OK .*`)
+	w.Say("LOCK b ttl=10s", granted5)
+	w.Say("UNLOCK a", `OK .*`)
 	before := d.scrape()["redlockd_extension_left_ratio_count"]
-	w.say("EXTEND b", `OK lock=b .*`)
+	w.Say("EXTEND b", `OK lock=b .*`)
 	d.scrape().want(t, scraped{"redlockd_extension_left_ratio_count": before})
 }
 
@@ -157,14 +158,14 @@ func TestMetricsOfLosses(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
 	w, admin := d.dial(), d.dial()
-	w.say("LOCK a ttl=1s hold=ttl", granted5)
-	w.want(`LOST lock=a .* reason=expired .*`)
-	w.say("LOCK b ttl=5s max=1s", granted5)
-	w.want(`LOST lock=b .* reason=max .*`)
-	w.say("LOCK c ttl=20s", granted5)
-	admin.say("FORCE nobody", `OK lock=nobody n=0 .*`)
-	admin.say("FORCE c", `OK lock=c n=1 held=\d .*`)
-	w.want(`LOST lock=c .* reason=forced .*`)
+	w.Say("LOCK a ttl=1s hold=ttl", granted5)
+	w.Want(`LOST lock=a .* reason=expired .*`)
+	w.Say("LOCK b ttl=5s max=1s", granted5)
+	w.Want(`LOST lock=b .* reason=max .*`)
+	w.Say("LOCK c ttl=20s", granted5)
+	admin.Say("FORCE nobody", `OK lock=nobody n=0 .*`)
+	admin.Say("FORCE c", `OK lock=c n=1 held=\d .*`)
+	w.Want(`LOST lock=c .* reason=forced .*`)
 	d.untilScraped("redlockd_holding_seconds_count", 3) // each until its deadline
 	if held := d.scrape()["redlockd_holding_seconds_sum"]; held < 1 || held > 60 {
 		t.Errorf("they were held for %v s, want some seconds", held)
@@ -198,7 +199,7 @@ func TestMetricsOfNodes(t *testing.T) {
 	if n := d.scrape()[`redlockd_node_round_trip_seconds_count{node="b"}`]; n == 0 {
 		t.Error("got no round trip of node b, though it is ready")
 	}
-	for _, server := range d.nodes.Servers[1:] {
+	for _, server := range d.Nodes.Servers[1:] {
 		server.Kill()
 	}
 	d.untilScraped("redlockd_quorum_spare", -1)
@@ -206,7 +207,7 @@ func TestMetricsOfNodes(t *testing.T) {
 		`redlockd_node_state{node="b",state="down"}`:  1,
 		`redlockd_node_state{node="b",state="ready"}`: 0,
 	})
-	if err := d.nodes.Servers[1].Restart(); err != nil {
+	if err := d.Nodes.Servers[1].Restart(); err != nil {
 		t.Fatal(err)
 	}
 	d.untilScraped(`redlockd_node_state{node="b",state="quarantined"}`, 1)
@@ -223,10 +224,10 @@ func TestMetricsAreBounded(t *testing.T) {
 	before := d.scrape()
 	for i := range 20 {
 		w := d.dial()
-		w.say(fmt.Sprintf("LOCK secret-%d note=secret-note owner=secret-%d", i, i), granted5)
-		w.say(fmt.Sprintf("TRY secret-%d", i), `ERR HELD .*`)
-		w.say(fmt.Sprintf("@t%d UNLOCK x", i), `@t\d+ ERR NOTHELD .*`)
-		w.say(fmt.Sprintf("UNLOCK secret-%d owner=secret-%d", i, i), `OK .*`)
+		w.Say(fmt.Sprintf("LOCK secret-%d note=secret-note owner=secret-%d", i, i), granted5)
+		w.Say(fmt.Sprintf("TRY secret-%d", i), `ERR HELD .*`)
+		w.Say(fmt.Sprintf("@t%d UNLOCK x", i), `@t\d+ ERR NOTHELD .*`)
+		w.Say(fmt.Sprintf("UNLOCK secret-%d owner=secret-%d", i, i), `OK .*`)
 	}
 	after := d.scrape()
 	if len(before) != len(after) {
@@ -246,7 +247,7 @@ func TestMetricsRoom(t *testing.T) {
 	const more = 20
 	var conns []net.Conn
 	for range metrics.MaxConnections + more {
-		conn, err := net.Dial("tcp", d.cfg.Metrics.Address)
+		conn, err := net.Dial("tcp", d.Cfg.Metrics.Address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +255,7 @@ func TestMetricsRoom(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	for i, conn := range conns[:more] {
-		conn.SetReadDeadline(time.Now().Add(patience))
+		conn.SetReadDeadline(time.Now().Add(daemontest.Patience))
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("connection %d of %d is open still (%v), want its end", i+1, len(conns), err)
 		}
@@ -262,7 +263,7 @@ func TestMetricsRoom(t *testing.T) {
 	d.scrape().want(t, scraped{"redlockd_leases": 0})
 	last := conns[len(conns)-1]
 	fmt.Fprint(last, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	last.SetReadDeadline(time.Now().Add(patience))
+	last.SetReadDeadline(time.Now().Add(daemontest.Patience))
 	if _, err := last.Read(make([]byte, 1)); err != nil {
 		t.Errorf("the one that came last before is not served: %v", err)
 	}
@@ -274,20 +275,20 @@ func TestMetricsStopWithDaemon(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startMeasured(t, 1)
 	d.scrape()
-	slow, err := net.Dial("tcp", d.cfg.Metrics.Address)
+	slow, err := net.Dial("tcp", d.Cfg.Metrics.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer slow.Close()
 	fmt.Fprint(slow, "GET /metrics HTTP/1.1\r\n")
-	if err := d.stop(); err != nil {
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if conn, err := net.Dial("tcp", d.cfg.Metrics.Address); err == nil {
+	if conn, err := net.Dial("tcp", d.Cfg.Metrics.Address); err == nil {
 		conn.Close()
 		t.Error("it can be connected to still")
 	}
-	slow.SetReadDeadline(time.Now().Add(patience))
+	slow.SetReadDeadline(time.Now().Add(daemontest.Patience))
 	if _, err := slow.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("reading from the connection gives %v, want its end", err)
 	}
@@ -301,10 +302,10 @@ func TestStatusPageOfADaemon(t *testing.T) {
 			cfg.Metrics = &config.Metrics{Address: freeAddress(t), Page: true, Names: names}
 		})
 		holder, waiter := d.dial(), d.dial()
-		holder.say("LOCK page/held note=secret-note", granted5)
-		waiter.send("LOCK page/held")
+		holder.Say("LOCK page/held note=secret-note", granted5)
+		waiter.Send("LOCK page/held")
 		d.untilScraped("redlockd_waiters", 1)
-		response, err := http.Get("http://" + d.cfg.Metrics.Address + "/")
+		response, err := http.Get("http://" + d.Cfg.Metrics.Address + "/")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +324,7 @@ func TestStatusPageOfADaemon(t *testing.T) {
 		if strings.Contains(text.String(), "secret-note") {
 			t.Error("the page shows a note")
 		}
-		ready, err := http.Get("http://" + d.cfg.Metrics.Address + "/readyz")
+		ready, err := http.Get("http://" + d.Cfg.Metrics.Address + "/readyz")
 		if err != nil || ready.StatusCode != http.StatusOK {
 			t.Errorf("/readyz: %v, %v", ready, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/session"
 	"github.com/redlockd/redlockd/redlock"
@@ -16,7 +17,7 @@ import (
 // A node that was restarted with another password is down because of the password, and
 // not because its connection ended: both are said, once, and so is what comes later.
 func TestNodeStaysDownForAnotherReason(t *testing.T) {
-	var out logged
+	var out daemontest.Log
 	d := &daemon{Host: session.NewHost(session.HostOptions{Config: config.Dev(), Log: logging.New(&out, hclog.Info, logging.Text)})}
 	var seen nodeSeen
 	see := func(state redlock.NodeState, reason string) string {

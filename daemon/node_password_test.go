@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
@@ -25,21 +26,21 @@ func TestNodeWantsAPassword(t *testing.T) {
 }
 
 func testPassword(t *testing.T, file string) {
-	var log logged
+	var log daemontest.Log
 	first := startDaemon(t, 3, nil)
-	nodes := slices.Clone(first.cfg.Quorum.Nodes)
+	nodes := slices.Clone(first.Cfg.Quorum.Nodes)
 	for i := 1; i < 3; i++ {
-		if _, err := first.nodes.Servers[i].Do("CONFIG", "SET", "requirepass", "secret"); err != nil {
+		if _, err := first.Nodes.Servers[i].Do("CONFIG", "SET", "requirepass", "secret"); err != nil {
 			t.Fatal(err)
 		}
 		nodes[i].PasswordFile = file
 	}
-	first.cfg.Quorum.Nodes = nodes
-	d := first.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	first.Cfg.Quorum.Nodes = nodes
+	d := first.another(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	const says = `(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`
-	w.until("STATUS", `node=c .* : .*`+says)
-	if got := w.say("TRY a", `ERR NOQUORUM lock=a .* : (.*`+says+`.*)`)[0]; strings.Contains(got, "HELLO") {
+	w.Until("STATUS", `node=c .* : .*`+says)
+	if got := w.Say("TRY a", `ERR NOQUORUM lock=a .* : (.*`+says+`.*)`)[0]; strings.Contains(got, "HELLO") {
 		t.Errorf("TRY is answered %s, want no command of Redis", got)
 	}
 	const want = "[WARN]  node is down: node=c address="

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -57,23 +58,19 @@ func quorateWord(lost, back bool, lasted time.Duration) string {
 // TestLogOfQuorum: the log has when no lock could be taken.
 func TestLogOfQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
-	var log logged
-	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
-	d.dial().until("STATUS", `spare=1\b`)
-	d.nodes.Servers[0].Kill()
-	d.nodes.Servers[1].Kill()
-	eventually(t, "the log has that there is no quorum", func() bool {
-		return strings.Contains(log.String(), "[ERROR] no quorum any more: ")
-	})
-	for _, server := range d.nodes.Servers[:2] {
+	var log daemontest.Log
+	d := startDaemon(t, 3, nil).another(logging.New(&log, hclog.Info, logging.Text))
+	d.dial().Until("STATUS", `spare=1\b`)
+	d.Nodes.Servers[0].Kill()
+	d.Nodes.Servers[1].Kill()
+	log.Await(t, "[ERROR] no quorum any more: ")
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Restart(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.nodes.Admit(t)
-	eventually(t, "the log has that there is one again", func() bool {
-		return regexp.MustCompile(`\[INFO\]  there is a quorum: .*quorum=2 nodes=3 after=\d`).MatchString(log.String())
-	})
+	d.Nodes.Admit(t)
+	log.AwaitThat(t, "that there is a quorum again", regexp.MustCompile(`\[INFO\]  there is a quorum: .*quorum=2 nodes=3 after=\d`).MatchString)
 	for _, word := range []string{"no quorum any more", "there is a quorum"} {
 		if n := strings.Count(log.String(), word); n != 1 {
 			t.Errorf("%q is there %d times, want once:\n%s", word, n, log.String())

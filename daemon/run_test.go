@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state"
@@ -28,12 +29,12 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	fresh := redlocktest.StartRedis(t, 1).Servers[0]
 	for path, want := range map[string]string{
-		d.cfg.Socket.Path:                   fmt.Sprintf("another redlockd (pid %d) serves it", os.Getpid()),
-		filepath.Join(t.TempDir(), "no/s"):  "does its directory exist",
-		filepath.Join(shortDir(t), "group"): "groupadd --system no-such-group",
+		d.Cfg.Socket.Path:                              fmt.Sprintf("another redlockd (pid %d) serves it", os.Getpid()),
+		filepath.Join(t.TempDir(), "no/s"):             "does its directory exist",
+		filepath.Join(daemontest.ShortDir(t), "group"): "groupadd --system no-such-group",
 	} {
-		var log logged
-		cfg := *d.cfg
+		var log daemontest.Log
+		cfg := *d.Cfg
 		cfg.Quorum.Nodes = []config.Node{{Name: "fresh", Address: fresh.Addr()}}
 		cfg.Socket.Path = path
 		if filepath.Base(path) == "group" {
@@ -50,14 +51,14 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 	if keys, err := fresh.Do("DBSIZE"); err != nil || keys.Int != 0 {
 		t.Errorf("the node has %d keys, %v; want none", keys.Int, err)
 	}
-	d.dial().say("PING", `OK`)
+	d.dial().Say("PING", `OK`)
 }
 
 // A start that fails later is no fault of the nodes, and the next one can have the socket.
 func TestFailedStartIsNoFaultOfTheNodes(t *testing.T) {
-	var log logged
+	var log daemontest.Log
 	d := startDaemon(t, 3, nil)
-	cfg := *d.cfg
+	cfg := *d.Cfg
 	dir := dirOfLength(t, filepath.Dir(cfg.Socket.Path), 4087)
 	cfg.Socket.Path = filepath.Join(dir, "s") // a lock file has room beside it, and the directory that is for the moment before has none
 	for range 2 {
@@ -91,7 +92,7 @@ func dirOfLength(t *testing.T, dir string, length int) string {
 // for the moment before it is in another one there.
 func TestLongestSocketPath(t *testing.T) {
 	for length := ipc.MaxSocketPath - 15; length <= ipc.MaxSocketPath; length++ {
-		cfg := &config.Socket{Path: filepath.Join(dirOfLength(t, shortDir(t), length-2), "s"), Mode: 0o600}
+		cfg := &config.Socket{Path: filepath.Join(dirOfLength(t, daemontest.ShortDir(t), length-2), "s"), Mode: 0o600}
 		socket, err := (&claim{path: cfg.Path}).listen(cfg)
 		if err != nil {
 			t.Errorf("%d bytes: got %v, want a socket", length, err)
@@ -154,7 +155,7 @@ func TestStopWaitsForTheLastAccept(t *testing.T) {
 	if err := d.serve(ctx, &socket{Listener: late}, state.Inherited{}, RunOptions{Dev: true, Ready: ready}); err != nil {
 		t.Fatal(err)
 	}
-	client.SetReadDeadline(time.Now().Add(patience))
+	client.SetReadDeadline(time.Now().Add(daemontest.Patience))
 	if line, err := bufio.NewReader(client).ReadString('\n'); !strings.HasPrefix(line, "BYE resume=0") {
 		t.Errorf("got %q, %v; want BYE", line, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
@@ -53,7 +54,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 // TestLeasesOfTheLiving: where somebody has removed a living daemon's socket and lock file,
 // a second one does not go on with the leases that the first one extends. Guards lockSocket.
 func TestLeasesOfTheLiving(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(daemontest.ShortDir(t), "s")
 	first := state.NewJournal(hclog.NewNullLogger())
 	if first.Open(state.Options{Socket: path, KeyPrefix: "redlock:", Nodes: []string{"a"}}); !first.IsOpen() {
 		t.Skip("the state file needs Linux")

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
 // account is a user as whom a test connects.
@@ -46,7 +47,7 @@ func startWithRules(t *testing.T, rules string) *testDaemon {
 // dialAs connects as another user. The kernel records who connects, not who writes:
 // a thread takes the identity on, connects, and ends.
 func (d *testDaemon) dialAs(who account) *wire {
-	d.t.Helper()
+	d.T.Helper()
 	type result struct {
 		conn net.Conn
 		err  error
@@ -56,16 +57,16 @@ func (d *testDaemon) dialAs(who account) *wire {
 		err := who.become()
 		var conn net.Conn
 		if err == nil {
-			conn, err = net.Dial("unix", d.cfg.Socket.Path)
+			conn, err = net.Dial("unix", d.Cfg.Socket.Path)
 		}
 		done <- result{conn, err}
 	})
 	r := <-done
 	if r.err != nil {
-		d.t.Fatal(r.err)
+		d.T.Fatal(r.err)
 	}
-	d.t.Cleanup(func() { r.conn.Close() })
-	return &wire{t: d.t, conn: r.conn.(*net.UnixConn), in: bufio.NewReader(r.conn)}
+	d.T.Cleanup(func() { r.conn.Close() })
+	return &wire{daemontest.NewWire(d.T, r.conn.(*net.UnixConn))}
 }
 
 // onAnotherThread calls do on a thread that ends with it. The first thread of all is
@@ -160,9 +161,9 @@ func TestAccessEveryVerb(t *testing.T) {
 		{nobody, "EXTEND web/a ttl=1s", `ERR NOTHELD .*`},
 	} {
 		w := d.dialAs(c.who)
-		w.say(c.request, c.want)
-		w.say("QUIT", "OK")
-		w.ends()
+		w.Say(c.request, c.want)
+		w.Say("QUIT", "OK")
+		w.Ends()
 	}
 }
 
@@ -170,27 +171,27 @@ func TestAccessEveryVerb(t *testing.T) {
 func TestAccessLooking(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b, c := d.dialAs(web), d.dialAs(batch), d.dialAs(batch)
-	a.say("LOCK web/a,web/b", granted5)
-	b.say("LOCK batch/a,web/shared,batch/b", granted5)
-	c.send("LOCK batch/b")
-	b.until("LIST", `state=waiting`)
+	a.Say("LOCK web/a,web/b", granted5)
+	b.Say("LOCK batch/a,web/shared,batch/b", granted5)
+	c.Send("LOCK batch/b")
+	b.Until("LIST", `state=waiting`)
 
 	watcher, none := d.dialAs(watch), d.dialAs(nobody)
-	watcher.say("LIST", `- lock=batch/a,web/shared state=held .*`)
-	watcher.want(`- lock=web/a,web/b state=held .*`)
-	watcher.want(`OK n=2`)
-	watcher.say("STATUS", `- node=a address=\S+ .*`)
-	watcher.line()
-	watcher.line()
-	watcher.want(`OK n=3 nodes=3 .* leases=2 waiters=0 .*`)
-	b.say("LIST", `- lock=batch/a,web/shared,batch/b state=held .*`)
-	b.want(`- lock=batch/b state=waiting .*`)
-	b.want(`OK n=2`)
-	b.until("STATUS", `OK n=3 nodes=3 .* leases=1 waiters=1 `)
-	a.say("LIST", `- lock=web/shared state=held .*`)
-	a.want(`- lock=web/a,web/b state=held .*`)
-	a.want(`OK n=2`)
-	none.say("LIST", `OK n=0`)
+	watcher.Say("LIST", `- lock=batch/a,web/shared state=held .*`)
+	watcher.Want(`- lock=web/a,web/b state=held .*`)
+	watcher.Want(`OK n=2`)
+	watcher.Say("STATUS", `- node=a address=\S+ .*`)
+	watcher.Line()
+	watcher.Line()
+	watcher.Want(`OK n=3 nodes=3 .* leases=2 waiters=0 .*`)
+	b.Say("LIST", `- lock=batch/a,web/shared,batch/b state=held .*`)
+	b.Want(`- lock=batch/b state=waiting .*`)
+	b.Want(`OK n=2`)
+	b.Until("STATUS", `OK n=3 nodes=3 .* leases=1 waiters=1 `)
+	a.Say("LIST", `- lock=web/shared state=held .*`)
+	a.Want(`- lock=web/a,web/b state=held .*`)
+	a.Want(`OK n=2`)
+	none.Say("LIST", `OK n=0`)
 }
 
 // TestAccessHeldHidesNames: of a list of names that is in the way, HELD tells those
@@ -198,8 +199,8 @@ func TestAccessLooking(t *testing.T) {
 func TestAccessHeldHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
-	b.say("LOCK batch/secret,web/shared", granted5)
-	a.say("TRY web/shared", `ERR HELD lock=web/shared .* : web/shared: held by 4002 on \S+ \(pid \d+\)`)
+	b.Say("LOCK batch/secret,web/shared", granted5)
+	a.Say("TRY web/shared", `ERR HELD lock=web/shared .* : web/shared: held by 4002 on \S+ \(pid \d+\)`)
 }
 
 // TestAccessForceHidesNames: of the names that are lost with the one that is forced, it
@@ -207,8 +208,8 @@ func TestAccessHeldHidesNames(t *testing.T) {
 func TestAccessForceHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	holder, admin := d.dialAs(batch), d.dialAs(userOf(4005, 4005))
-	holder.say("LOCK batch/secret,web/shared", granted5)
-	admin.say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is told, but may be at work until it notices`)
+	holder.Say("LOCK batch/secret,web/shared", granted5)
+	admin.Say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is told, but may be at work until it notices`)
 }
 
 // TestAccessMetHidesNames: as does HELD, and NOQUORUM, where somebody with a list of
@@ -216,27 +217,27 @@ func TestAccessForceHidesNames(t *testing.T) {
 func TestAccessMetHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
-	d.another().dialAs(web).say("LOCK web/shared", granted5)
-	b.send("@1 LOCK batch/secret,web/shared ttl=30s") // it gives up for want of a quorum after its ttl
-	b.say("@2 PING", `@2 OK`)                         // it stands in the line now
-	a.until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked before, and waits for web/shared, held by others at least in part\n`)
-	d.nodes.Servers[0].Kill()
-	d.nodes.Servers[1].Kill()
-	a.until("TRY web/shared", `ERR NOQUORUM lock=web/shared .* : web/shared: no quorum: .*`)
+	d.another().dialAs(web).Say("LOCK web/shared", granted5)
+	b.Send("@1 LOCK batch/secret,web/shared ttl=30s") // it gives up for want of a quorum after its ttl
+	b.Say("@2 PING", `@2 OK`)                         // it stands in the line now
+	a.Until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked before, and waits for web/shared, held by others at least in part\n`)
+	d.Nodes.Servers[0].Kill()
+	d.Nodes.Servers[1].Kill()
+	a.Until("TRY web/shared", `ERR NOQUORUM lock=web/shared .* : web/shared: no quorum: .*`)
 }
 
 // TestAccessDeadlockHidesNames: of a cycle that goes by way of others' locks.
 func TestAccessDeadlockHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, both, b := d.dialAs(web), d.dialAs(userOf(4001, 4102)), d.dialAs(batch)
-	a.say("LOCK web/shared", granted5)
-	both.say("LOCK web/y", granted5)
-	b.say("LOCK batch/secret", granted5)
-	both.send("@1 LOCK batch/secret")
-	both.say("@2 PING", `@2 OK`)
-	b.send("@1 LOCK web/shared")
-	b.say("@2 PING", `@2 OK`)
-	a.say("LOCK web/y", `ERR DEADLOCK lock=web/y : web/y: deadlock: 4001 \(pid \d+\) waits for web/y, which 4001 \(pid \d+\) holds; `+
+	a.Say("LOCK web/shared", granted5)
+	both.Say("LOCK web/y", granted5)
+	b.Say("LOCK batch/secret", granted5)
+	both.Send("@1 LOCK batch/secret")
+	both.Say("@2 PING", `@2 OK`)
+	b.Send("@1 LOCK web/shared")
+	b.Say("@2 PING", `@2 OK`)
+	a.Say("LOCK web/y", `ERR DEADLOCK lock=web/y : web/y: deadlock: 4001 \(pid \d+\) waits for web/y, which 4001 \(pid \d+\) holds; `+
 		`4001 \(pid \d+\) waits for another lock, which 4002 \(pid \d+\) holds; 4002 \(pid \d+\) waits for web/shared, which 4001 \(pid \d+\) holds: .*`)
 }
 
@@ -245,16 +246,16 @@ func TestAccessDeadlockHidesNames(t *testing.T) {
 func TestAccessLeaseIDs(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	owner, thief := d.dialAs(web), d.dialAs(nobody)
-	lease := owner.say("LOCK web/a ttl=20s", granted5)[0]
+	lease := owner.Say("LOCK web/a ttl=20s", granted5)[0]
 	for _, id := range []string{lease[1:], lease + "0", strings.ToLower(lease) + "x", "0", strings.Repeat("A", len(lease)), lease[:len(lease)-1] + "!"} {
 		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND"} {
-			thief.say(verb+" lease="+id, `ERR NOTHELD : .*`)
-			thief.say(verb+" web/a lease="+id, `ERR NOTHELD lock=web/a : .*`)
+			thief.Say(verb+" lease="+id, `ERR NOTHELD : .*`)
+			thief.Say(verb+" web/a lease="+id, `ERR NOTHELD lock=web/a : .*`)
 		}
 	}
-	owner.say("CHECK web/a", granted5)
-	thief.say("CHECK lease="+lease, granted5)
-	thief.say("UNLOCK lease="+lease, `OK lock=web/a`)
+	owner.Say("CHECK web/a", granted5)
+	thief.Say("CHECK lease="+lease, granted5)
+	thief.Say("UNLOCK lease="+lease, `OK lock=web/a`)
 }
 
 // TestAccessOthersLeases: what another user has is not to be had by its name, its
@@ -263,66 +264,66 @@ func TestAccessLeaseIDs(t *testing.T) {
 func TestAccessOthersLeases(t *testing.T) {
 	d := startWithRules(t, exampleRules+"\nrule \"alike\" {\nusers=[\"4006\"]\nlocks=[\"web/*\"]\nallow=[\"lock\", \"inspect\"]\n}")
 	owner, thief, alike := d.dialAs(web), d.dialAs(batch), d.dialAs(userOf(4006))
-	lease := owner.say("LOCK web/a ttl=20s id=i owner=o beat=20s", granted5)[0]
+	lease := owner.Say("LOCK web/a ttl=20s id=i owner=o beat=20s", granted5)[0]
 	own := fmt.Sprint("pid=", os.Getpid())
-	owner.say("LOCK web/p ttl=20s hold=pid", granted5)
+	owner.Say("LOCK web/p ttl=20s hold=pid", granted5)
 	for _, w := range []*wire{thief, alike, d.dialAs(nobody)} {
 		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND", "BEAT"} {
-			w.say(verb+" web/a", `ERR NOTHELD lock=web/a : .*`)
-			w.say(verb+" web/a owner=o", `ERR NOTHELD lock=web/a : .*`)
-			w.say(verb+" web/p "+own, `ERR (DENIED|NOTHELD) .*`)
-			w.say(verb+" "+own, `ERR (DENIED|NOTHELD) .*`)
+			w.Say(verb+" web/a", `ERR NOTHELD lock=web/a : .*`)
+			w.Say(verb+" web/a owner=o", `ERR NOTHELD lock=web/a : .*`)
+			w.Say(verb+" web/p "+own, `ERR (DENIED|NOTHELD) .*`)
+			w.Say(verb+" "+own, `ERR (DENIED|NOTHELD) .*`)
 		}
-		w.say("RESUME web/a owner=o lease="+lease, `ERR NOTHELD lock=web/a : .*`)
-		w.say("RESUME web/a lease="+lease, `ERR NOTHELD lock=web/a : .*`)
-		w.say("TRY web/a id=i owner=o", `ERR (DENIED|HELD) lock=web/a .*`)
-		w.say("TRY web/a id=i owner=o reentrant=yes", `ERR (DENIED|HELD) lock=web/a .*`)
-		w.say("TRY web/b hold=pid pid=1", `ERR (DENIED|OPTION) .*`)
-		w.say("FORCE web/a", `ERR DENIED lock=web/a .*`)
-		w.say("ADMIT all", `ERR DENIED .*`)
-		w.say("QUIT", `OK`)
-		w.ends()
+		w.Say("RESUME web/a owner=o lease="+lease, `ERR NOTHELD lock=web/a : .*`)
+		w.Say("RESUME web/a lease="+lease, `ERR NOTHELD lock=web/a : .*`)
+		w.Say("TRY web/a id=i owner=o", `ERR (DENIED|HELD) lock=web/a .*`)
+		w.Say("TRY web/a id=i owner=o reentrant=yes", `ERR (DENIED|HELD) lock=web/a .*`)
+		w.Say("TRY web/b hold=pid pid=1", `ERR (DENIED|OPTION) .*`)
+		w.Say("FORCE web/a", `ERR DENIED lock=web/a .*`)
+		w.Say("ADMIT all", `ERR DENIED .*`)
+		w.Say("QUIT", `OK`)
+		w.Ends()
 	}
-	owner.say("BEAT web/a owner=o", `OK lock=web/a`)
-	owner.say("CHECK web/a owner=o", granted5)
-	owner.say("CHECK web/p", granted5)
-	d.dialAs(web).say("RESUME web/a owner=o lease="+lease, granted5)
+	owner.Say("BEAT web/a owner=o", `OK lock=web/a`)
+	owner.Say("CHECK web/a owner=o", granted5)
+	owner.Say("CHECK web/p", granted5)
+	d.dialAs(web).Say("RESUME web/a owner=o lease="+lease, granted5)
 }
 
 // TestAccessReload: new rules count from then on, and take no lease away.
 func TestAccessReload(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	w := d.dialAs(web)
-	w.say("LOCK web/a", granted5)
-	w.say("LOCK web/b ttl=2s", granted5)
+	w.Say("LOCK web/a", granted5)
+	w.Say("LOCK web/b ttl=2s", granted5)
 	waiter := d.dialAs(web)
-	waiter.send("LOCK web/b")
-	w.until("LIST", `lock=web/b state=waiting`)
+	waiter.Send("LOCK web/b")
+	w.Until("LIST", `lock=web/b state=waiting`)
 
 	reload := func(rules *config.Access) {
-		next := *d.cfg
+		next := *d.Cfg
 		next.Access = rules
-		d.reload <- &next
+		d.Reload <- &next
 	}
 	reload(loadRules(t, "rule \"ops\" {\nusers=[\"4004\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}"))
-	w.until("STATUS", `ERR DENIED .*`)
-	w.say("TRY web/c", `ERR DENIED .*`)
-	d.dialAs(ops).say("TRY web/c", granted5)
-	w.say("CHECK web/a", granted5)
-	w.say("EXTEND web/a ttl=20s", granted5)
-	w.say("LIST", `- lock=web/a state=held .*`)
-	w.want(`- lock=web/b state=held .*`)
-	w.want(`- lock=web/b state=waiting .*`)
-	w.want(`OK n=3`)
-	w.say("STATUS", `ERR DENIED .*`)
-	w.say("UNLOCK web/b", `OK lock=web/b`)
-	waiter.want(granted5) // it was allowed when it asked
-	w.say("UNLOCK web/a", `OK lock=web/a`)
-	w.say("LOCK web/a", `ERR DENIED .*`)
+	w.Until("STATUS", `ERR DENIED .*`)
+	w.Say("TRY web/c", `ERR DENIED .*`)
+	d.dialAs(ops).Say("TRY web/c", granted5)
+	w.Say("CHECK web/a", granted5)
+	w.Say("EXTEND web/a ttl=20s", granted5)
+	w.Say("LIST", `- lock=web/a state=held .*`)
+	w.Want(`- lock=web/b state=held .*`)
+	w.Want(`- lock=web/b state=waiting .*`)
+	w.Want(`OK n=3`)
+	w.Say("STATUS", `ERR DENIED .*`)
+	w.Say("UNLOCK web/b", `OK lock=web/b`)
+	waiter.Want(granted5) // it was allowed when it asked
+	w.Say("UNLOCK web/a", `OK lock=web/a`)
+	w.Say("LOCK web/a", `ERR DENIED .*`)
 
 	reload(nil)
-	w.until("TRY what/ever", `OK .*`)
-	w.say("FORCE web/a", `ERR DENIED lock=web/a : FORCE: not allowed for 4001: only root and the daemon's own user may, as the config has no access rules`)
+	w.Until("TRY what/ever", `OK .*`)
+	w.Say("FORCE web/a", `ERR DENIED lock=web/a : FORCE: not allowed for 4001: only root and the daemon's own user may, as the config has no access rules`)
 }
 
 // socketOfChild tells a child of a test where to connect.
@@ -343,10 +344,10 @@ func TestAccessOfChildProcess(t *testing.T) {
 		{syscall.Credential{Uid: 4002, Gid: 4002, Groups: []uint32{5, 4102}}, "OK lock=batch/a "},
 		{syscall.Credential{Uid: 4002, Gid: 4002, NoSetGroups: true}, "ERR DENIED lock=batch/a : "},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
 		defer cancel()
 		child := exec.CommandContext(ctx, "/proc/self/exe", "-test.run=^TestAccessOfChildProcess$") // by that name another user may run it
-		child.Dir, child.Env = "/", append(os.Environ(), socketOfChild+"="+d.cfg.Socket.Path)
+		child.Dir, child.Env = "/", append(os.Environ(), socketOfChild+"="+d.Cfg.Socket.Path)
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &c.who}
 		if got, err := child.CombinedOutput(); err != nil || !strings.HasPrefix(string(got), c.want) {
 			t.Errorf("%+v: got %q, %v; want %q", c.who, got, err, c.want)

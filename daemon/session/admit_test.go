@@ -6,15 +6,16 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
 // That a quarantine was ended early is in the log when it was, and not where ADMIT failed.
 func TestAdmitIsLogged(t *testing.T) {
 	t.Parallel() // it mostly waits
-	var log logged
+	var log daemontest.Log
 	d := startDaemon(t, 3, patientNodes).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
-	w, c := d.dial(), d.nodes.Servers[2]
+	w, c := d.dial(), d.Nodes.Servers[2]
 	logs := func(words string, want bool) {
 		t.Helper()
 		if strings.Contains(log.String(), words) != want {
@@ -22,17 +23,17 @@ func TestAdmitIsLogged(t *testing.T) {
 		}
 	}
 	const done = "quarantine ended early by ADMIT"
-	w.say("ADMIT c", `ERR OPTION : node c is ready, .*`)
+	w.Say("ADMIT c", `ERR OPTION : node c is ready, .*`)
 	logs("[INFO]  ADMIT failed: node=c user=", true)
 	c.Kill()
-	w.until("STATUS", `node=c .*state=down`)
-	w.say("ADMIT c", `ERR OPTION : node c is down, .*`)
+	w.Until("STATUS", `node=c .*state=down`)
+	w.Say("ADMIT c", `ERR OPTION : node c is down, .*`)
 	logs(done, false)
 	if err := c.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	w.until("STATUS", `node=c .*state=quarantined`)
-	w.say("ADMIT all", `- node=c state=ready`)
-	w.want(`OK n=1`)
+	w.Until("STATUS", `node=c .*state=quarantined`)
+	w.Say("ADMIT all", `- node=c state=ready`)
+	w.Want(`OK n=1`)
 	logs("[WARN]  "+done+": node=c user=", true)
 }

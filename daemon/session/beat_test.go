@@ -15,17 +15,17 @@ func TestBeat(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
 	asked := redlock.BootTime()
-	w.say("LOCK a beat=400ms ttl=3s", granted5)
-	w.say("EXTEND a ttl=2s", granted5)
-	other.send("LOCK a")
-	deadline := duration(t, w.say("CHECK a", granted5)[2])
-	w.want(`LOST lock=a lease=\S+ reason=beat : no BEAT came for as long as beat= says: .*`)
+	w.Say("LOCK a beat=400ms ttl=3s", granted5)
+	w.Say("EXTEND a ttl=2s", granted5)
+	other.Send("LOCK a")
+	deadline := duration(t, w.Say("CHECK a", granted5)[2])
+	w.Want(`LOST lock=a lease=\S+ reason=beat : no BEAT came for as long as beat= says: .*`)
 	if lost := redlock.BootTime() - asked; lost < 400*time.Millisecond {
 		t.Errorf("LOST %v after the grant, before the beat of 400ms", lost)
 	}
-	w.say("BEAT a", `ERR LOST lock=a reason=beat : .*\(beat\)`)
-	w.say("UNLOCK a", `ERR LOST lock=a reason=beat : .*`)
-	other.want(granted5)
+	w.Say("BEAT a", `ERR LOST lock=a reason=beat : .*\(beat\)`)
+	w.Say("UNLOCK a", `ERR LOST lock=a reason=beat : .*`)
+	other.Want(granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("others have the lock %v before the deadline of the lost lease", deadline-now)
 	}
@@ -37,17 +37,17 @@ func TestBeatKeeps(t *testing.T) {
 	const beat = 500 * time.Millisecond
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	id := w.say("LOCK a beat=500ms", granted5)[0]
+	id := w.Say("LOCK a beat=500ms", granted5)[0]
 	begin := redlock.BootTime()
 	ticker := time.NewTicker(beat / 5)
 	defer ticker.Stop()
 	for redlock.BootTime() < begin+3*beat {
 		<-ticker.C
-		w.say("BEAT a", `OK lock=a`)
+		w.Say("BEAT a", `OK lock=a`)
 	}
 	last := redlock.BootTime()
-	d.dial().say("BEAT lease="+id, `OK lock=a`)
-	w.want(`LOST lock=a .* reason=beat : .*`)
+	d.dial().Say("BEAT lease="+id, `OK lock=a`)
+	w.Want(`LOST lock=a .* reason=beat : .*`)
 	if lost := redlock.BootTime() - last; lost < beat {
 		t.Errorf("LOST %v after the last BEAT, want %v", lost, beat)
 	}
@@ -56,12 +56,12 @@ func TestBeatKeeps(t *testing.T) {
 func TestBeatWithoutBeat(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
-	w.say("LOCK a,b", `OK lock=a,b .*`)
-	w.say("BEAT a,b", `ERR OPTION lock=a,b : a,b: BEAT for a lock that was taken without beat=`)
-	w.say("BEAT a", `ERR NOTHELD lock=a : .*`)
-	w.say("LOCK c beat=100ms", granted5)
-	w.say("UNLOCK c", `OK lock=c`)
-	w.say("BEAT c", `ERR NOTHELD lock=c : .*`)
+	w.Say("LOCK a,b", `OK lock=a,b .*`)
+	w.Say("BEAT a,b", `ERR OPTION lock=a,b : a,b: BEAT for a lock that was taken without beat=`)
+	w.Say("BEAT a", `ERR NOTHELD lock=a : .*`)
+	w.Say("LOCK c beat=100ms", granted5)
+	w.Say("UNLOCK c", `OK lock=c`)
+	w.Say("BEAT c", `ERR NOTHELD lock=c : .*`)
 }
 
 // The longest time between two BEATs that can be said is not over at once.
@@ -99,25 +99,25 @@ func TestLostIsListed(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w, look := d.dial(), d.dial()
-	w.say("LOCK a beat=100ms ttl=3s note=job", granted5)
-	w.want(`LOST lock=a .* reason=beat : .*`)
-	w.conn.Close()
-	look.until("STATUS", `connections=1\b`)
-	look.send("LIST")
-	left := duration(t, look.want(`- lock=a state=lost .*note=job .*ttl=(\S+)`)[0])
-	look.want(`OK n=1`)
-	look.send("WHO a")
-	look.want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
-	look.want(`OK n=1`)
-	look.send("STATUS") // counts what is held
+	w.Say("LOCK a beat=100ms ttl=3s note=job", granted5)
+	w.Want(`LOST lock=a .* reason=beat : .*`)
+	w.Conn.Close()
+	look.Until("STATUS", `connections=1\b`)
+	look.Send("LIST")
+	left := duration(t, look.Want(`- lock=a state=lost .*note=job .*ttl=(\S+)`)[0])
+	look.Want(`OK n=1`)
+	look.Send("WHO a")
+	look.Want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
+	look.Want(`OK n=1`)
+	look.Send("STATUS") // counts what is held
 	for range 3 {
-		look.want(`- node=.*`)
+		look.Want(`- node=.*`)
 	}
-	look.want(`OK .* leases=0 .*`)
+	look.Want(`OK .* leases=0 .*`)
 	if left <= 0 || left > 3*time.Second {
 		t.Errorf("listed for %v, want what is left of 3s", left)
 	}
-	look.say("LOCK a", granted5)
-	look.say("UNLOCK a", `OK lock=a`)
-	look.until("LIST", `^OK n=0`)
+	look.Say("LOCK a", granted5)
+	look.Say("UNLOCK a", `OK lock=a`)
+	look.Until("LIST", `^OK n=0`)
 }

@@ -14,25 +14,25 @@ func behind1(lock, why string) string {
 func TestHeldBehindAWaiter(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, both, last, look := d.dial(), d.dial(), d.dial(), d.dial()
-	holder.say("LOCK n1", granted5)
+	holder.Say("LOCK n1", granted5)
 	both.waits(look, "LOCK n1,n2", 1)
 	held := behind1(`n2`, `and waits for n1, which \S+ \(pid \d+\) holds`)
-	look.say("TRY n2", held)
-	look.say("LOCK n2 wait=20ms", held)
-	look.say("TRY n2 mode=shared", held)
-	look.say("TRY n2 slots=3", held)
+	look.Say("TRY n2", held)
+	look.Say("LOCK n2 wait=20ms", held)
+	look.Say("TRY n2 mode=shared", held)
+	look.Say("TRY n2 slots=3", held)
 	last.waits(look, "LOCK n2,n3", 2)
-	look.say("TRY n3", behind1(`n3`, `and waits for n2, which \S+ \(pid \d+\) asked for earlier`))
-	holder.say("UNLOCK n1", `OK lock=n1`)
-	both.want(granted(`n1,n2`))
-	look.say("TRY n2", `ERR HELD lock=n2 ttl=\d+ `+holderWords+` : .*held by.*`)
+	look.Say("TRY n3", behind1(`n3`, `and waits for n2, which \S+ \(pid \d+\) asked for earlier`))
+	holder.Say("UNLOCK n1", `OK lock=n1`)
+	both.Want(granted(`n1,n2`))
+	look.Say("TRY n2", `ERR HELD lock=n2 ttl=\d+ `+holderWords+` : .*held by.*`)
 }
 
 // Who shares a lock does not say that somebody waits for him to go where it is a slot.
 func TestHeldBehindAWaiterForSlots(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, alone, look := d.dial(), d.dial(), d.dial()
-	holder.say("LOCK a slots=3", grantedSlot)
+	holder.Say("LOCK a slots=3", grantedSlot)
 	alone.waits(look, "LOCK a", 1)
-	look.say("TRY a slots=3", behind1(`a`, `and waits for a, which \S+ \(pid \d+\) holds`))
+	look.Say("TRY a slots=3", behind1(`a`, `and waits for a, which \S+ \(pid \d+\) holds`))
 }

@@ -19,7 +19,7 @@ func TestBounds(t *testing.T) {
 		"ttl=100", "ttl=30s", "guard=5s", "ttl=30s max=10s guard=5s", "max=100 ttl=100", "max=60s", "linger=30s", "beat=100",
 	} {
 		w := d.dial() // some are lost soon, on a busy host before they are answered
-		w.say(fmt.Sprintf("LOCK a%d %s", i, options), `(OK|ERR LOST) .*`)
+		w.Say(fmt.Sprintf("LOCK a%d %s", i, options), `(OK|ERR LOST) .*`)
 	}
 	w := d.dial()
 	for options, wanted := range map[string]string{
@@ -35,11 +35,11 @@ func TestBounds(t *testing.T) {
 		"beat=99":                    `beat=99: at least 100 ms`,
 		"beat=0":                     `beat=0: at least 100 ms`,
 	} {
-		w.say("LOCK b "+options, `ERR OPTION lock=b : .*`+wanted+`.*`)
+		w.Say("LOCK b "+options, `ERR OPTION lock=b : .*`+wanted+`.*`)
 	}
-	w.say("LOCK b ttl=20s", granted5)
-	w.say("EXTEND b ttl=30s", granted5)
-	w.say("EXTEND b ttl=30001", `ERR OPTION .*ttl=30001: must be between 100 and 30000 ms.*`)
-	w.say("EXTEND b ttl=99", `ERR OPTION .*ttl=99: must be between 100 and 30000 ms.*`)
-	w.say("EXTEND b ttl=100", granted5)
+	w.Say("LOCK b ttl=20s", granted5)
+	w.Say("EXTEND b ttl=30s", granted5)
+	w.Say("EXTEND b ttl=30001", `ERR OPTION .*ttl=30001: must be between 100 and 30000 ms.*`)
+	w.Say("EXTEND b ttl=99", `ERR OPTION .*ttl=99: must be between 100 and 30000 ms.*`)
+	w.Say("EXTEND b ttl=100", granted5)
 }

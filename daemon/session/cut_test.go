@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"net"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -18,17 +18,17 @@ import (
 func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, impatient, cut := d.dialImpatient()
-	deadline := duration(t, w.say("LOCK a ttl=700ms", granted5)[2])
+	deadline := duration(t, w.Say("LOCK a ttl=700ms", granted5)[2])
 	cut()
 	if listed := impatient.Leases.all(); len(listed) != 1 || listed[0].lease.Left() <= 0 {
 		t.Errorf("listed while others cannot have it: %v, want a lost lease", listed)
 	}
-	d.dial().say("LOCK a", granted5)
+	d.dial().Say("LOCK a", granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
 	}
-	eventually(t, "it is listed no more", func() bool { return len(impatient.Leases.all()) == 0 })
-	eventually(t, "nobody waits behind it there", func() bool { return impatient.Queue.Len() == 0 })
+	daemontest.Eventually(t, "it is listed no more", func() bool { return len(impatient.Leases.all()) == 0 })
+	daemontest.Eventually(t, "nobody waits behind it there", func() bool { return impatient.Queue.Len() == 0 })
 }
 
 // One that the daemon hangs up on as it stops has lost nothing by that: it may come back to
@@ -36,7 +36,7 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 func TestConnectionCutByTheEndCanResume(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, impatient, cut := d.dialImpatient()
-	w.say("LOCK a", granted5)
+	w.Say("LOCK a", granted5)
 	impatient.Stopping.Store(true)
 	cut()
 	if listed := impatient.Leases.all(); len(listed) != 1 || listed[0].lease.Err() != nil {
@@ -51,19 +51,19 @@ func TestCutConnectionKeepsTheRest(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, _, cut := d.dialImpatient()
 	admin := d.dial()
-	w.say("LOCK a,b ttl=30s", granted(`a,b`))
-	admin.say("FORCE a", `OK lock=a n=1 .*`)
-	w.want(`LOST lock=a,b .*`)
+	w.Say("LOCK a,b ttl=30s", granted(`a,b`))
+	admin.Say("FORCE a", `OK lock=a n=1 .*`)
+	w.Want(`LOST lock=a,b .*`)
 	cut()
-	admin.say("LOCK b wait=500ms", `ERR HELD .*`)
+	admin.Say("LOCK b wait=500ms", `ERR HELD .*`)
 }
 
 // dialImpatient is a connection to another daemon over the same nodes, which hangs up on
 // whoever does not read for a moment: cut has it do so.
 func (d *testDaemon) dialImpatient() (w *wire, impatient *Host, cut func()) {
-	t := d.t
+	t := d.T
 	t.Helper()
-	impatient, err := newTestHost(d.cfg, hclog.NewNullLogger(), testNodes(d.cfg), false)
+	impatient, err := newTestHost(d.Cfg, hclog.NewNullLogger(), testNodes(d.Cfg), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +81,9 @@ func (d *testDaemon) dialImpatient() (w *wire, impatient *Host, cut func()) {
 		defer close(served)
 		server.ServeConn(theirs)
 	}()
-	w = &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	w = &wire{daemontest.NewWire(t, ours.(*net.UnixConn))}
 	return w, impatient, func() {
-		w.send("%s", strings.Repeat("HELP\n", 2000)) // whose answers nobody reads
+		w.Send("%s", strings.Repeat("HELP\n", 2000)) // whose answers nobody reads
 		<-served
 	}
 }

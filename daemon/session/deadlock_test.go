@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -14,9 +15,9 @@ const deadlock = `ERR DEADLOCK lock=(\S+) : (.*)`
 
 // waits sends a LOCK, and returns when it waits: when n do.
 func (w *wire) waits(look *wire, request string, n int) {
-	w.t.Helper()
-	w.send("%s", request)
-	look.until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
+	w.T.Helper()
+	w.Send("%s", request)
+	look.Until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
 }
 
 // TestDeadlock: the LOCK that closes a cycle is refused at once, and told who
@@ -24,20 +25,20 @@ func (w *wire) waits(look *wire, request string, n int) {
 func TestDeadlock(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
-	x.say("LOCK a owner=me", granted5)
-	y.say("LOCK b", granted5)
+	x.Say("LOCK a owner=me", granted5)
+	y.Say("LOCK b", granted5)
 	x.waits(look, "LOCK b owner=me", 1)
-	text := y.say("LOCK a wait=10s", deadlock)[1]
+	text := y.Say("LOCK a wait=10s", deadlock)[1]
 	const who = `\S+ \(pid \d+\)`
 	const me = `\S+ \(pid \d+, owner me\)`
-	matches(t, text, `a: deadlock: `+who+` waits for a, which `+me+` holds; `+me+` waits for b, which `+who+` holds: release .*`)
-	look.until("STATUS", `leases=2 waiters=1\b`)
-	y.say("CHECK b", granted5)
-	y.say("UNLOCK b", `OK lock=b`)
-	x.want(granted5)
+	daemontest.Matches(t, text, `a: deadlock: `+who+` waits for a, which `+me+` holds; `+me+` waits for b, which `+who+` holds: release .*`)
+	look.Until("STATUS", `leases=2 waiters=1\b`)
+	y.Say("CHECK b", granted5)
+	y.Say("UNLOCK b", `OK lock=b`)
+	x.Want(granted5)
 	y.waits(look, "LOCK a", 1)
-	x.say("UNLOCK a owner=me", `OK lock=a`)
-	y.want(granted5)
+	x.Say("UNLOCK a owner=me", `OK lock=a`)
+	y.Want(granted5)
 }
 
 // TestDeadlockOfThree: each holds one, and waits for the next one's.
@@ -47,11 +48,11 @@ func TestDeadlockOfThree(t *testing.T) {
 	var ring []*wire
 	for i, name := range []string{"a", "b", "c"} {
 		ring = append(ring, d.dial())
-		ring[i].say("LOCK "+name, granted5)
+		ring[i].Say("LOCK "+name, granted5)
 	}
 	ring[0].waits(look, "LOCK b", 1)
 	ring[1].waits(look, "LOCK c", 2)
-	text := ring[2].say("LOCK a", deadlock)[1]
+	text := ring[2].Say("LOCK a", deadlock)[1]
 	for _, step := range []string{"waits for a", "waits for b", "waits for c"} {
 		if strings.Count(text, step) != 1 {
 			t.Errorf("%q is not once in: %s", step, text)
@@ -60,10 +61,10 @@ func TestDeadlockOfThree(t *testing.T) {
 	if !strings.HasPrefix(text, "a: ") || strings.Index(text, "waits for b") > strings.Index(text, "waits for c") {
 		t.Errorf("want the steps from the one that is refused on: %s", text)
 	}
-	ring[2].conn.Close()
-	ring[1].want(granted5)
-	ring[1].conn.Close()
-	ring[0].want(granted5)
+	ring[2].Conn.Close()
+	ring[1].Want(granted5)
+	ring[1].Conn.Close()
+	ring[0].Want(granted5)
 }
 
 // TestDeadlockByTheQueue: who asked earlier will have the lock first, so it is
@@ -71,26 +72,26 @@ func TestDeadlockOfThree(t *testing.T) {
 func TestDeadlockByTheQueue(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, x, y, look := d.dial(), d.dial(), d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	y.say("LOCK b", granted5)
+	holder.Say("LOCK a", granted5)
+	y.Say("LOCK b", granted5)
 	x.waits(look, "@1 LOCK a", 1)
 	x.waits(look, "@2 LOCK b", 2)
-	matches(t, y.say("LOCK a", deadlock)[1], `a: .* waits for a, which .* asked for earlier; .* waits for b, which .* holds: .*`)
-	holder.say("UNLOCK a", `OK lock=a`)
-	x.want(`@1 ` + granted5)
-	y.say("UNLOCK b", `OK lock=b`)
-	x.want(`@2 ` + granted5)
+	daemontest.Matches(t, y.Say("LOCK a", deadlock)[1], `a: .* waits for a, which .* asked for earlier; .* waits for b, which .* holds: .*`)
+	holder.Say("UNLOCK a", `OK lock=a`)
+	x.Want(`@1 ` + granted5)
+	y.Say("UNLOCK b", `OK lock=b`)
+	x.Want(`@2 ` + granted5)
 }
 
 // TestDeadlockGoesByOwner, not by connection.
 func TestDeadlockGoesByOwner(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, look := d.dial(), d.dial()
-	w.say("LOCK a owner=1", granted5)
-	w.say("LOCK b owner=2", granted5)
+	w.Say("LOCK a owner=1", granted5)
+	w.Say("LOCK b owner=2", granted5)
 	w.waits(look, "@1 LOCK b owner=1", 1)
 	w.waits(look, "@3 LOCK a owner=3", 2) // holds nothing
-	w.say("@2 LOCK a owner=2", `@2 `+deadlock)
+	w.Say("@2 LOCK a owner=2", `@2 `+deadlock)
 	answers(w, "UNLOCK b owner=2", `OK lock=b`, `@1 `+granted5)
 	w.waits(look, "@2 LOCK a owner=2", 2)
 	answers(w, "UNLOCK a owner=1", `OK lock=a`, `@3 `+granted5)
@@ -102,29 +103,29 @@ func TestNoDeadlock(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
-	x.say("LOCK a", granted5)
-	y.say("LOCK b", granted5)
+	x.Say("LOCK a", granted5)
+	y.Say("LOCK b", granted5)
 	x.waits(look, "@1 LOCK b", 1)
-	y.say("TRY a", `ERR HELD .*`)
-	y.say("LOCK a wait=0", `ERR HELD .*`)
+	y.Say("TRY a", `ERR HELD .*`)
+	y.Say("LOCK a wait=0", `ERR HELD .*`)
 	answers(x, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
 	y.waits(look, "@1 LOCK a", 1) // x waits no more
-	x.say("TRY b", `ERR HELD .*`)
-	x.say("UNLOCK a", `OK lock=a`)
-	y.want(`@1 ` + granted5)
+	x.Say("TRY b", `ERR HELD .*`)
+	x.Say("UNLOCK a", `OK lock=a`)
+	y.Want(`@1 ` + granted5)
 	x.waits(look, "@1 LOCK b", 1) // and holds nothing
-	y.say("UNLOCK a", `OK lock=a`)
-	y.say("UNLOCK b", `OK lock=b`)
-	x.want(`@1 ` + granted5)
+	y.Say("UNLOCK a", `OK lock=a`)
+	y.Say("UNLOCK b", `OK lock=b`)
+	x.Want(`@1 ` + granted5)
 
 	z := d.dial()
-	z.say("LOCK c hold=ttl ttl=2s", granted5)
+	z.Say("LOCK c hold=ttl ttl=2s", granted5)
 	y.waits(look, "@1 LOCK c", 1)
-	z.conn.Close() // its lease stays, and waits for nobody
-	look.until("STATUS", `connections=3\b`)
-	y.say("LOCK d", granted5)
+	z.Conn.Close() // its lease stays, and waits for nobody
+	look.Until("STATUS", `connections=3\b`)
+	y.Say("LOCK d", granted5)
 	x.waits(look, "@2 LOCK d", 2)
-	y.want(`@1 ` + granted5)
+	y.Want(`@1 ` + granted5)
 }
 
 // TestDeadlockWithALostLease: its place is kept until its deadline, but comes free then,
@@ -133,20 +134,20 @@ func TestDeadlockWithALostLease(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
-	y.say("LOCK b", granted5)
-	deadline := duration(t, x.say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
+	y.Say("LOCK b", granted5)
+	deadline := duration(t, x.Say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
 	y.waits(look, "@1 LOCK a", 1)
-	x.want(`LOST lock=a .* reason=max : .*`)
+	x.Want(`LOST lock=a .* reason=max : .*`)
 	x.waits(look, "@1 LOCK b", 2)
 	x.waits(look, "@2 LOCK a", 3)
-	y.want(`@1 ` + granted5)
+	y.Want(`@1 ` + granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("granted at %v, before the deadline %v", now, deadline)
 	}
-	y.say("UNLOCK a", `OK lock=a`)
-	x.want(`@2 ` + granted5)
-	y.say("UNLOCK b", `OK lock=b`)
-	x.want(`@1 ` + granted5)
+	y.Say("UNLOCK a", `OK lock=a`)
+	x.Want(`@2 ` + granted5)
+	y.Say("UNLOCK b", `OK lock=b`)
+	x.Want(`@1 ` + granted5)
 }
 
 // TestDeadlockAtTheSameMoment: of a ring of LOCKs that are sent at once exactly
@@ -157,16 +158,16 @@ func TestDeadlockAtTheSameMoment(t *testing.T) {
 		var ring []*wire
 		for i := range n {
 			ring = append(ring, d.dial())
-			ring[i].say(fmt.Sprint("LOCK ring-", i), granted5)
+			ring[i].Say(fmt.Sprint("LOCK ring-", i), granted5)
 		}
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		refused := 0
 		for i, w := range ring {
 			wg.Go(func() {
-				defer w.conn.Close() // and so gives back
-				w.send("LOCK ring-%d", (i+1)%n)
-				if strings.HasPrefix(w.line(), "ERR DEADLOCK") {
+				defer w.Conn.Close() // and so gives back
+				w.Send("LOCK ring-%d", (i+1)%n)
+				if strings.HasPrefix(w.Line(), "ERR DEADLOCK") {
 					mu.Lock()
 					refused++
 					mu.Unlock()
@@ -184,14 +185,14 @@ func TestDeadlockAtTheSameMoment(t *testing.T) {
 func TestDeadlockLeavesNothing(t *testing.T) {
 	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 2 })
 	x, y, look := d.dial(), d.dial(), d.dial()
-	x.say("LOCK a", granted5)
-	y.say("LOCK b", granted5)
+	x.Say("LOCK a", granted5)
+	y.Say("LOCK b", granted5)
 	x.waits(look, "LOCK b", 1)
 	for range 3 {
-		y.say("LOCK a", deadlock)
+		y.Say("LOCK a", deadlock)
 	}
-	y.say("UNLOCK b", `OK lock=b`)
-	x.want(granted5)
+	y.Say("UNLOCK b", `OK lock=b`)
+	x.Want(granted5)
 }
 
 // TestDeadlockOfReaders: readers do not wait for each other, but a writer does for
@@ -200,20 +201,20 @@ func TestDeadlockOfReaders(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
 	for _, w := range []*wire{x, y} { // each has what the other one has
-		w.say("LOCK a mode=shared", granted5)
-		w.say("LOCK b mode=shared", granted5)
+		w.Say("LOCK a mode=shared", granted5)
+		w.Say("LOCK b mode=shared", granted5)
 	}
-	z.say("LOCK c", granted5)
+	z.Say("LOCK c", granted5)
 	z.waits(look, "@1 LOCK a", 1)
 	for _, w := range []*wire{x, y} {
-		matches(t, w.say("LOCK c mode=shared", deadlock)[1], `c: .* waits for c, which .* holds; .* waits for a, which .* holds: .*`)
+		daemontest.Matches(t, w.Say("LOCK c mode=shared", deadlock)[1], `c: .* waits for c, which .* holds; .* waits for a, which .* holds: .*`)
 	}
-	x.say("UNLOCK a", `OK lock=a`)
+	x.Say("UNLOCK a", `OK lock=a`)
 	x.waits(look, "LOCK c", 2)
-	y.say("UNLOCK a", `OK lock=a`)
-	z.want(`@1 ` + granted5)
-	z.say("UNLOCK c", `OK lock=c`)
-	x.want(granted5)
+	y.Say("UNLOCK a", `OK lock=a`)
+	z.Want(`@1 ` + granted5)
+	z.Say("UNLOCK c", `OK lock=c`)
+	x.Want(granted5)
 }
 
 // TestDeadlockOfSlots: who waits for a slot waits for any of those who have one,
@@ -221,29 +222,29 @@ func TestDeadlockOfReaders(t *testing.T) {
 func TestDeadlockOfSlots(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
-	x.say("LOCK a slots=2", grantedSlot)
-	y.say("LOCK a slots=2", grantedSlot)
-	z.say("LOCK b", granted5)
+	x.Say("LOCK a slots=2", grantedSlot)
+	y.Say("LOCK a slots=2", grantedSlot)
+	z.Say("LOCK b", granted5)
 	z.waits(look, "@1 LOCK a slots=2", 1)
 	x.waits(look, "@1 LOCK b", 2)
-	matches(t, y.say("LOCK b", deadlock)[1], `b: .* waits for b, which .*; .* waits for a, which .* holds: .*`)
-	y.say("UNLOCK a", `OK lock=a`)
-	z.want(`@1 ` + grantedSlot)
-	z.say("UNLOCK b", `OK lock=b`)
-	x.want(`@1 ` + granted5)
+	daemontest.Matches(t, y.Say("LOCK b", deadlock)[1], `b: .* waits for b, which .*; .* waits for a, which .* holds: .*`)
+	y.Say("UNLOCK a", `OK lock=a`)
+	z.Want(`@1 ` + grantedSlot)
+	z.Say("UNLOCK b", `OK lock=b`)
+	x.Want(`@1 ` + granted5)
 }
 
 // TestDeadlockOfSeveralNames: each of the names is waited for.
 func TestDeadlockOfSeveralNames(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
-	x.say("LOCK a,b", granted(`a,b`))
-	y.say("LOCK c", granted5)
+	x.Say("LOCK a,b", granted(`a,b`))
+	y.Say("LOCK c", granted5)
 	y.waits(look, "@1 LOCK d,b", 1)
-	matches(t, x.say("LOCK e,c", `ERR DEADLOCK lock=e,c : (.*)`)[0], `c: .* waits for c, which .* holds; .* waits for b, which .* holds: .*`)
-	x.say("TRY e", granted5)
-	x.say("UNLOCK a,b", `OK lock=a,b`)
-	y.want(`@1 ` + granted(`d,b`))
+	daemontest.Matches(t, x.Say("LOCK e,c", `ERR DEADLOCK lock=e,c : (.*)`)[0], `c: .* waits for c, which .* holds; .* waits for b, which .* holds: .*`)
+	x.Say("TRY e", granted5)
+	x.Say("UNLOCK a,b", `OK lock=a,b`)
+	y.Want(`@1 ` + granted(`d,b`))
 }
 
 // A lease that ends by itself (hold=ttl: nobody extends it) keeps nobody for ever:
@@ -252,12 +253,12 @@ func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	x, y, look := d.dial(), d.dial(), d.dial()
-	x.say("LOCK a hold=ttl ttl=1s", granted5)
-	y.say("LOCK b", granted5)
+	x.Say("LOCK a hold=ttl ttl=1s", granted5)
+	y.Say("LOCK b", granted5)
 	x.waits(look, "LOCK b", 1)
-	y.say("LOCK a wait=10s", granted5) // when that second is over
-	y.say("UNLOCK b", `OK lock=b`)
-	for line := x.line(); ; line = x.line() { // it may be told LOST first
+	y.Say("LOCK a wait=10s", granted5) // when that second is over
+	y.Say("UNLOCK b", `OK lock=b`)
+	for line := x.Line(); ; line = x.Line() { // it may be told LOST first
 		if line[:2] == "OK" {
 			break
 		}
@@ -269,14 +270,14 @@ func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
 func TestDeadlockTellsOfTheStuck(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, free, goesOn, stuck, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
-	m.say("LOCK T slots=2", grantedSlot)
-	m.say("LOCK x", granted5)
-	free.say("LOCK T slots=2", grantedSlot)
-	goesOn.say("LOCK l1", granted5)
-	stuck.say("LOCK l2", granted5)
+	m.Say("LOCK T slots=2", grantedSlot)
+	m.Say("LOCK x", granted5)
+	free.Say("LOCK T slots=2", grantedSlot)
+	goesOn.Say("LOCK l1", granted5)
+	stuck.Say("LOCK l2", granted5)
 	goesOn.waits(look, "LOCK T slots=2", 1)
 	stuck.waits(look, "LOCK x", 2)
-	m.say("LOCK l1,l2", `ERR DEADLOCK lock=l1,l2 : [^;]* waits for l2, which [^;]* holds; [^;]* waits for x, which [^;]* holds: .*`)
+	m.Say("LOCK l1,l2", `ERR DEADLOCK lock=l1,l2 : [^;]* waits for l2, which [^;]* holds; [^;]* waits for x, which [^;]* holds: .*`)
 }
 
 // Nobody is taken for stuck because those that he waits for were found to go on only
@@ -285,57 +286,57 @@ func TestNoDeadlockBehindThoseWhoGoOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, free, first, second, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
 	for _, w := range []*wire{m, free, second} {
-		w.say("LOCK T slots=3", grantedSlot)
+		w.Say("LOCK T slots=3", grantedSlot)
 	}
-	first.say("LOCK y", granted5)
-	first.say("LOCK l1", granted5)
-	second.say("LOCK l2", granted5)
-	m.say("LOCK U slots=2", grantedSlot)
-	free.say("LOCK U slots=2", grantedSlot)
+	first.Say("LOCK y", granted5)
+	first.Say("LOCK l1", granted5)
+	second.Say("LOCK l2", granted5)
+	m.Say("LOCK U slots=2", grantedSlot)
+	free.Say("LOCK U slots=2", grantedSlot)
 	first.waits(look, "LOCK T slots=3", 1)
 	second.waits(look, "@1 LOCK y", 2)
 	second.waits(look, "@2 LOCK U slots=2", 3)
 	m.waits(look, "LOCK l1,l2", 4)
-	free.say("UNLOCK U", `OK lock=U`)
-	second.want(`@2 ` + grantedSlot)
-	free.say("UNLOCK T", `OK lock=T`)
-	first.want(grantedSlot)
-	first.say("UNLOCK y", `OK lock=y`)
-	second.want(`@1 ` + granted5)
-	first.say("UNLOCK l1", `OK lock=l1`)
-	second.say("UNLOCK l2", `OK lock=l2`)
-	m.want(granted(`l1,l2`))
+	free.Say("UNLOCK U", `OK lock=U`)
+	second.Want(`@2 ` + grantedSlot)
+	free.Say("UNLOCK T", `OK lock=T`)
+	first.Want(grantedSlot)
+	first.Say("UNLOCK y", `OK lock=y`)
+	second.Want(`@1 ` + granted5)
+	first.Say("UNLOCK l1", `OK lock=l1`)
+	second.Say("UNLOCK l2", `OK lock=l2`)
+	m.Want(granted(`l1,l2`))
 }
 
 // Those who hold the slots are looked at however many others are in between.
 func TestDeadlockBehindSlots(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
-	m.say("LOCK x", granted5)
-	waits.say("LOCK l", granted5)
+	m.Say("LOCK x", granted5)
+	waits.Say("LOCK l", granted5)
 	for _, w := range []*wire{one, other} {
-		w.say("LOCK S slots=2", grantedSlot)
+		w.Say("LOCK S slots=2", grantedSlot)
 	}
 	waits.waits(look, "LOCK S slots=2", 1)
 	one.waits(look, "LOCK x", 2)
 	other.waits(look, "LOCK x", 3)
-	matches(t, m.say("LOCK l", deadlock)[1], `l: .* waits for l, which .* holds; .* waits for S, which .* holds; .* waits for x, which .* holds: .*`)
+	daemontest.Matches(t, m.Say("LOCK l", deadlock)[1], `l: .* waits for l, which .* holds; .* waits for S, which .* holds; .* waits for x, which .* holds: .*`)
 }
 
 // A slot whose lease ends by itself comes free, whatever its owner waits for.
 func TestNoDeadlockBehindASlotThatEndsByItself(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
-	m.say("LOCK x", granted5)
-	waits.say("LOCK l", granted5)
-	one.say("LOCK S slots=2 hold=ttl ttl=30s", grantedSlot)
-	other.say("LOCK S slots=2", grantedSlot)
+	m.Say("LOCK x", granted5)
+	waits.Say("LOCK l", granted5)
+	one.Say("LOCK S slots=2 hold=ttl ttl=30s", grantedSlot)
+	other.Say("LOCK S slots=2", grantedSlot)
 	waits.waits(look, "LOCK S slots=2", 1)
 	one.waits(look, "@1 LOCK x", 2)
 	other.waits(look, "LOCK x", 3)
 	m.waits(look, "LOCK l", 4)
-	one.say("@2 UNLOCK S", `@2 OK lock=S`)
-	waits.want(grantedSlot)
-	waits.say("UNLOCK l", `OK lock=l`)
-	m.want(granted5)
+	one.Say("@2 UNLOCK S", `@2 OK lock=S`)
+	waits.Want(grantedSlot)
+	waits.Say("UNLOCK l", `OK lock=l`)
+	m.Want(granted5)
 }

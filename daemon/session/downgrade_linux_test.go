@@ -12,66 +12,66 @@ func TestDowngrade(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	other := d.another()
 	w, look, lookThere := d.dial(), d.dial(), other.dial()
-	lease := w.say("LOCK a", granted5)[0]
+	lease := w.Say("LOCK a", granted5)[0]
 	here, there := d.dial(), other.dial()
 	here.waits(look, "LOCK a mode=shared", 1)
 	there.waits(lookThere, "LOCK a mode=shared", 1)
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("SCRIPT", "FLUSH"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if again := w.say("EXTEND a mode=shared", granted5)[0]; again != lease {
+	if again := w.Say("EXTEND a mode=shared", granted5)[0]; again != lease {
 		t.Errorf("the lease is %s, and was %s", again, lease)
 	}
-	here.want(granted5)
-	there.want(granted5)
-	w.say("EXTEND a mode=shared ttl=20s", granted5) // again
-	w.say("CHECK a", granted5)
-	w.say("LOCK a reentrant=yes", `ERR ALREADY .*another mode.*`)
-	look.send("WHO a")
+	here.Want(granted5)
+	there.Want(granted5)
+	w.Say("EXTEND a mode=shared ttl=20s", granted5) // again
+	w.Say("CHECK a", granted5)
+	w.Say("LOCK a reentrant=yes", `ERR ALREADY .*another mode.*`)
+	look.Send("WHO a")
 	for range 3 {
-		look.want(`- lock=a mode=shared ` + holderWords + ` ttl=\d+ held=[23] nodes=3`)
+		look.Want(`- lock=a mode=shared ` + holderWords + ` ttl=\d+ held=[23] nodes=3`)
 	}
-	look.want(`OK n=3`)
-	look.until("LIST", `(?s)(lock=a state=held mode=shared.*){2}`)
-	look.say("TRY a", `ERR HELD lock=a mode=shared ttl=.*`)
-	w.say("EXTEND a mode=exclusive", `ERR OPTION lock=a : .*wait for each other.*`)
+	look.Want(`OK n=3`)
+	look.Until("LIST", `(?s)(lock=a state=held mode=shared.*){2}`)
+	look.Say("TRY a", `ERR HELD lock=a mode=shared ttl=.*`)
+	w.Say("EXTEND a mode=exclusive", `ERR OPTION lock=a : .*wait for each other.*`)
 	writer := other.dial()
 	writer.waits(lookThere, "LOCK a", 1)
-	w.say("UNLOCK a", `OK lock=a`)
-	here.say("UNLOCK a", `OK lock=a`)
-	lookThere.until("STATUS", `waiters=1\b`)
-	there.say("UNLOCK a", `OK lock=a`)
-	writer.want(granted5)
-	writer.say("EXTEND a mode=exclusive", granted5)
-	writer.conn.Close()
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	w.Say("UNLOCK a", `OK lock=a`)
+	here.Say("UNLOCK a", `OK lock=a`)
+	lookThere.Until("STATUS", `waiters=1\b`)
+	there.Say("UNLOCK a", `OK lock=a`)
+	writer.Want(granted5)
+	writer.Say("EXTEND a mode=exclusive", granted5)
+	writer.Conn.Close()
+	d.AwaitNoKeys()
 }
 
 // Several names become shared together. What makes no sense is refused, and changes nothing.
 func TestDowngradeOfWhat(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, reader := d.dial(), d.dial()
-	w.say("LOCK b,c", granted(`b,c`))
-	w.say("EXTEND b,c mode=shared", granted(`b,c`))
-	reader.say("TRY c,b mode=shared", granted(`c,b`))
-	w.say("LOCK r mode=shared", granted5)
-	w.say("EXTEND r mode=shared", granted5)
-	w.say("LOCK s slots=2", grantedSlot)
-	w.say("EXTEND s mode=shared", `ERR OPTION lock=s : .*semaphore.*`)
-	w.say("LOCK t reentrant=yes", granted5+` count=1`)
-	w.say("LOCK t reentrant=yes", granted5+` count=2`)
-	w.say("EXTEND t mode=shared", `ERR OPTION lock=t : .*2 LOCKs count.*`)
-	w.say("EXTEND t ttl=5s guard=1s mode=shared", `ERR OPTION.*`)
-	reader.say("TRY t mode=shared", `ERR HELD lock=t ttl=.*`)
-	w.say("UNLOCK t", `OK lock=t count=1`)
-	w.say("EXTEND t mode=shared", granted5)
-	reader.say("TRY t mode=shared", granted5)
-	w.say("LOCK u hold=ttl ttl=5s", granted5)
-	w.say("EXTEND u mode=shared", granted5)
-	reader.say("TRY u mode=shared", granted5)
-	w.say("EXTEND none mode=shared", `ERR NOTHELD lock=none : .*`)
+	w.Say("LOCK b,c", granted(`b,c`))
+	w.Say("EXTEND b,c mode=shared", granted(`b,c`))
+	reader.Say("TRY c,b mode=shared", granted(`c,b`))
+	w.Say("LOCK r mode=shared", granted5)
+	w.Say("EXTEND r mode=shared", granted5)
+	w.Say("LOCK s slots=2", grantedSlot)
+	w.Say("EXTEND s mode=shared", `ERR OPTION lock=s : .*semaphore.*`)
+	w.Say("LOCK t reentrant=yes", granted5+` count=1`)
+	w.Say("LOCK t reentrant=yes", granted5+` count=2`)
+	w.Say("EXTEND t mode=shared", `ERR OPTION lock=t : .*2 LOCKs count.*`)
+	w.Say("EXTEND t ttl=5s guard=1s mode=shared", `ERR OPTION.*`)
+	reader.Say("TRY t mode=shared", `ERR HELD lock=t ttl=.*`)
+	w.Say("UNLOCK t", `OK lock=t count=1`)
+	w.Say("EXTEND t mode=shared", granted5)
+	reader.Say("TRY t mode=shared", granted5)
+	w.Say("LOCK u hold=ttl ttl=5s", granted5)
+	w.Say("EXTEND u mode=shared", granted5)
+	reader.Say("TRY u mode=shared", granted5)
+	w.Say("EXTEND none mode=shared", `ERR NOTHELD lock=none : .*`)
 }
 
 // A daemon that starts next has the lease as shared, whether the nodes heard of it or not. If
@@ -82,9 +82,9 @@ func TestDowngradeOutlastsDaemon(t *testing.T) {
 	s.end()
 	s.start()
 	w := s.dial()
-	w.say("LOCK a ttl=3s", granted5)
+	w.Say("LOCK a ttl=3s", granted5)
 	down.Store(true)
-	w.say("EXTEND a mode=shared", `ERR NOQUORUM lock=a .*counts as shared from now on.*`)
+	w.Say("EXTEND a mode=shared", `ERR NOQUORUM lock=a .*counts as shared from now on.*`)
 	s.end()
 	down.Store(false)
 	s.found = func(p *state.Recovered) {
@@ -96,16 +96,16 @@ func TestDowngradeOutlastsDaemon(t *testing.T) {
 	}
 	for range 2 { // the second one reads what the first one has compacted
 		s.start(w)
-		w.want(`BACK .*`)
+		w.Want(`BACK .*`)
 		look := s.dial()
-		look.until("LIST", `lock=a state=held mode=shared`)
-		look.until("TRY a mode=shared", `OK lock=a`)
-		look.say("UNLOCK a", `OK lock=a`)
-		look.say("TRY a", `ERR HELD lock=a mode=shared .*`)
-		look.conn.Close()
+		look.Until("LIST", `lock=a state=held mode=shared`)
+		look.Until("TRY a mode=shared", `OK lock=a`)
+		look.Say("UNLOCK a", `OK lock=a`)
+		look.Say("TRY a", `ERR HELD lock=a mode=shared .*`)
+		look.Conn.Close()
 		s.end()
 	}
 	s.start(w)
-	w.want(`BACK .*`)
-	w.say("UNLOCK a", `OK lock=a`)
+	w.Want(`BACK .*`)
+	w.Say("UNLOCK a", `OK lock=a`)
 }

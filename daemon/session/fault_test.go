@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/redlock"
@@ -22,32 +23,32 @@ func TestNoQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 5, nil)
 	w := d.dial()
-	for _, server := range d.nodes.Servers[2:] {
+	for _, server := range d.Nodes.Servers[2:] {
 		server.Kill()
 	}
 	const refusal = `ERR NOQUORUM lock=a granted=[0-2] needed=3 failed=c:\w+,d:\w+,e:\w+ retry=250 : a: no quorum: .*; c(, d)?(, e)?: acquire: .*`
-	w.say("TRY a", refusal)
+	w.Say("TRY a", refusal)
 	start := redlock.BootTime()
-	w.say("LOCK a wait=400ms", refusal)
+	w.Say("LOCK a wait=400ms", refusal)
 	if took := redlock.BootTime() - start; took < 400*time.Millisecond || took > 10*time.Second {
 		t.Errorf("wait=400ms: answered after %v", took)
 	}
 	start = redlock.BootTime()
-	w.say("LOCK a ttl=500ms", refusal) // wait=forever: given up after a ttl
+	w.Say("LOCK a ttl=500ms", refusal) // wait=forever: given up after a ttl
 	if took := redlock.BootTime() - start; took < 500*time.Millisecond || took > 10*time.Second {
 		t.Errorf("wait=forever ttl=500ms: answered after %v", took)
 	}
-	w.say("WHO a", `ERR NOQUORUM lock=a granted=2 needed=3 failed=c:down,d:down,e:down .*`)
-	w.until("STATUS", `spare=-1\b.*no quorum`)
-	for _, server := range d.nodes.Servers[2:] {
+	w.Say("WHO a", `ERR NOQUORUM lock=a granted=2 needed=3 failed=c:down,d:down,e:down .*`)
+	w.Until("STATUS", `spare=-1\b.*no quorum`)
+	for _, server := range d.Nodes.Servers[2:] {
 		if err := server.Restart(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.nodes.Admit(t)
-	w.until("STATUS", `spare=2\b`)
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
-	w.say("LOCK a", granted5)
+	d.Nodes.Admit(t)
+	w.Until("STATUS", `spare=2\b`)
+	d.AwaitNoKeys()
+	w.Say("LOCK a", granted5)
 }
 
 // TestWaitersMeetNoQuorumTogether: who stood behind one that met no quorum
@@ -55,7 +56,7 @@ func TestNoQuorum(t *testing.T) {
 func TestWaitersMeetNoQuorumTogether(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		server.Kill()
 	}
 	const waiters, ttl = 10, time.Second
@@ -63,11 +64,11 @@ func TestWaitersMeetNoQuorumTogether(t *testing.T) {
 	var wires []*wire
 	for range waiters {
 		w := d.dial()
-		w.send("LOCK a ttl=1s")
+		w.Send("LOCK a ttl=1s")
 		wires = append(wires, w)
 	}
 	for _, w := range wires {
-		w.want(`ERR NOQUORUM lock=a .*`)
+		w.Want(`ERR NOQUORUM lock=a .*`)
 	}
 	if took := redlock.BootTime() - start; took > waiters*ttl/2 {
 		t.Errorf("%d waiters with a ttl of %v met no quorum after %v: one after the other", waiters, ttl, took)
@@ -80,42 +81,42 @@ func TestLostBeforeTheDeadline(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 5, nil)
 	w := d.dial()
-	w.say("LOCK a ttl=2s", granted5)
-	for _, server := range d.nodes.Servers[:3] {
+	w.Say("LOCK a ttl=2s", granted5)
+	for _, server := range d.Nodes.Servers[:3] {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	deadline := duration(t, w.say("CHECK a", granted5)[2])
-	w.want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+	deadline := duration(t, w.Say("CHECK a", granted5)[2])
+	w.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
 	if now := redlock.BootTime(); now >= deadline {
 		t.Errorf("LOST at %v, after the stated deadline %v", now, deadline)
 	}
-	for _, server := range d.nodes.Servers[:3] {
+	for _, server := range d.Nodes.Servers[:3] {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.until("STATUS", `spare=2\b`)
-	w.say("CHECK a", `ERR LOST lock=a reason=quorum : .*`)
-	w.say("UNLOCK a", `ERR LOST lock=a reason=quorum : .*`)
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
-	w.say("LOCK a", granted5)
+	w.Until("STATUS", `spare=2\b`)
+	w.Say("CHECK a", `ERR LOST lock=a reason=quorum : .*`)
+	w.Say("UNLOCK a", `ERR LOST lock=a reason=quorum : .*`)
+	d.AwaitNoKeys()
+	w.Say("LOCK a", granted5)
 }
 
 // TestFlushedQuorumIsLost: so many nodes lost the key that it cannot be held.
 func TestFlushedQuorumIsLost(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.say("LOCK a ttl=600ms", granted5)
-	w.say("LOCK b ttl=30s", granted5)
-	for _, server := range d.nodes.Servers[:2] {
+	w.Say("LOCK a ttl=600ms", granted5)
+	w.Say("LOCK b ttl=30s", granted5)
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.FlushAll(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.want(`LOST lock=a lease=\S+ reason=quorum : .*`)
-	w.say("UNLOCK b", `ERR LOST lock=b reason=quorum : .*`)
+	w.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+	w.Say("UNLOCK b", `ERR LOST lock=b reason=quorum : .*`)
 }
 
 // TestNobodyOfThisHostBeforeTheDeadline: the nodes have forgotten the lease,
@@ -127,17 +128,17 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 			t.Parallel() // it mostly waits
 			d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 			holder, waiter := d.dial(), d.dial()
-			holder.say("LOCK a ttl=2s", granted5)
-			waiter.send("LOCK a")
-			holder.until("LIST", `state=waiting`)
-			for _, server := range d.nodes.Servers {
+			holder.Say("LOCK a ttl=2s", granted5)
+			waiter.Send("LOCK a")
+			holder.Until("LIST", `state=waiting`)
+			for _, server := range d.Nodes.Servers {
 				if _, err := server.Do(forget...); err != nil {
 					t.Fatal(err)
 				}
 			}
-			deadline := duration(t, holder.say("CHECK a", granted5)[2])
-			holder.want(`LOST lock=a lease=\S+ reason=quorum : .*`)
-			waiter.want(granted5)
+			deadline := duration(t, holder.Say("CHECK a", granted5)[2])
+			holder.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+			waiter.Want(granted5)
 			if now := redlock.BootTime(); now < deadline {
 				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
 			}
@@ -149,17 +150,17 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 // the loss, and has hung up or said UNLOCK, may be stopping yet what works for him.
 func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
 	for name, end := range map[string]func(w *wire){
-		"hangs up": func(w *wire) { w.conn.Close() },
-		"unlocks":  func(w *wire) { w.say("UNLOCK a", `ERR LOST .*`) },
+		"hangs up": func(w *wire) { w.Conn.Close() },
+		"unlocks":  func(w *wire) { w.Say("UNLOCK a", `ERR LOST .*`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
 			here := startDaemon(t, 3, patientNodes)
 			holder, other := here.dial(), here.another().dial()
-			deadline := duration(t, holder.say("LOCK a max=700ms", granted5)[2])
-			holder.want(`LOST lock=a lease=\S+ reason=max : .*`)
+			deadline := duration(t, holder.Say("LOCK a max=700ms", granted5)[2])
+			holder.Want(`LOST lock=a lease=\S+ reason=max : .*`)
 			end(holder)
-			other.say("LOCK a", granted5)
+			other.Say("LOCK a", granted5)
 			if now := redlock.BootTime(); now < deadline {
 				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
 			}
@@ -171,19 +172,19 @@ func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
 func TestUnlockWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.say("LOCK a ttl=30s", granted5)
-	for _, server := range d.nodes.Servers[:2] {
+	w.Say("LOCK a ttl=30s", granted5)
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.say("UNLOCK a", `OK lock=a pending=1 : .*`)
-	for _, server := range d.nodes.Servers[:2] {
+	w.Say("UNLOCK a", `OK lock=a pending=1 : .*`)
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	d.AwaitNoKeys()
 }
 
 // TestStartsWithoutNodes: it serves, says what is missing, and locks as soon
@@ -191,23 +192,23 @@ func TestUnlockWithoutQuorum(t *testing.T) {
 func TestStartsWithoutNodes(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
-	if err := d.stop(); err != nil {
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		server.Kill()
 	}
-	d.start()
+	d.Start()
 	w := d.dial()
-	w.say("TRY a", `ERR NOQUORUM lock=a granted=0 needed=2 failed=a:down,b:down,c:down .*`)
-	w.send("LOCK a")
-	for _, server := range d.nodes.Servers {
+	w.Say("TRY a", `ERR NOQUORUM lock=a granted=0 needed=2 failed=a:down,b:down,c:down .*`)
+	w.Send("LOCK a")
+	for _, server := range d.Nodes.Servers {
 		if err := server.Restart(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.nodes.Admit(t)
-	w.want(granted5)
+	d.Nodes.Admit(t)
+	w.Want(granted5)
 }
 
 func TestLimits(t *testing.T) {
@@ -215,27 +216,27 @@ func TestLimits(t *testing.T) {
 		c.Limits = config.Limits{Connections: 4, ConnectionsPerUser: 3, LeasesPerUser: 2, WaitersPerUser: 2}
 	})
 	a, b, c := d.dial(), d.dial(), d.dial()
-	a.say("PING", `OK`)
-	b.say("PING", `OK`)
-	c.say("PING", `OK`)
-	d.dial().want(`ERR LIMIT : .*connections_per_user = 3`)
-	a.say("LOCK a", granted5)
-	b.send("@1 LOCK a")
-	a.until("LIST", `state=waiting`)
-	b.say("@2 LOCK b", `@2 ERR LIMIT lock=b : .*leases_per_user = 2, of which 1 only wait for a lock`)
-	cfg := *d.cfg
+	a.Say("PING", `OK`)
+	b.Say("PING", `OK`)
+	c.Say("PING", `OK`)
+	d.dial().Want(`ERR LIMIT : .*connections_per_user = 3`)
+	a.Say("LOCK a", granted5)
+	b.Send("@1 LOCK a")
+	a.Until("LIST", `state=waiting`)
+	b.Say("@2 LOCK b", `@2 ERR LIMIT lock=b : .*leases_per_user = 2, of which 1 only wait for a lock`)
+	cfg := *d.Cfg
 	cfg.Limits.LeasesPerUser, cfg.Limits.WaitersPerUser = 3, 1
-	d.reload <- &cfg
-	b.until("LOCK b", `waiters_per_user = 1`)
-	a.say("UNLOCK a", `OK lock=a`)
-	b.want(`@1 ` + granted5)
-	b.say("UNLOCK a", `OK lock=a`)
-	c.conn.Close()
-	eventually(t, "another may connect", func() bool {
+	d.Reload <- &cfg
+	b.Until("LOCK b", `waiters_per_user = 1`)
+	a.Say("UNLOCK a", `OK lock=a`)
+	b.Want(`@1 ` + granted5)
+	b.Say("UNLOCK a", `OK lock=a`)
+	c.Conn.Close()
+	daemontest.Eventually(t, "another may connect", func() bool {
 		w := d.dial()
-		defer w.conn.Close()
-		fmt.Fprintln(w.conn, "PING") // fails where the refusal came first
-		return w.line() == "OK"
+		defer w.Conn.Close()
+		fmt.Fprintln(w.Conn, "PING") // fails where the refusal came first
+		return w.Line() == "OK"
 	})
 }
 
@@ -244,55 +245,55 @@ func TestStateFileCutShort(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the state file needs Linux")
 	}
-	var log logged
+	var log daemontest.Log
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
-	w.say("LOCK a", granted5)
-	file := statefile.PathFor(d.cfg.Socket.Path) + ".1"
+	w.Say("LOCK a", granted5)
+	file := statefile.PathFor(d.Cfg.Socket.Path) + ".1"
 	if err := os.Truncate(file, 0); err != nil {
 		t.Fatal(err)
 	}
-	w.say("LOCK b", granted5)
-	w.say("UNLOCK a", `OK lock=a`)
-	w.say("CHECK b", granted5)
-	w.until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose what is held and waited for, as its state file was removed or cut short: .*`)
+	w.Say("LOCK b", granted5)
+	w.Say("UNLOCK a", `OK lock=a`)
+	w.Say("CHECK b", granted5)
+	w.Until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose what is held and waited for, as its state file was removed or cut short: .*`)
 	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
 		t.Errorf("want that the state file was cut short, once:\n%s", got)
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the next daemon would believe what is left of it")
 	}
-	if err := d.stop(); err != nil {
+	if err := d.Stop(); err != nil {
 		t.Error(err)
 	}
-	w.want(`BYE resume=0 : .*`)
+	w.Want(`BYE resume=0 : .*`)
 }
 
 // TestNeighboursCancelIsTheirs: what a request met that is no matter of the
 // nodes is not passed on to those behind it.
 func TestNeighboursCancelIsTheirs(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("SET", "redlock:a", "foreign"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	a, b, c := d.dial(), d.dial(), d.dial()
-	a.send("@1 LOCK a")
-	c.until("LIST", `state=waiting`)
-	b.send("@1 LOCK a wait=10s")
-	c.until("STATUS", `waiters=2\b`)
-	for _, server := range d.nodes.Servers { // the next attempt will be under way for long
+	a.Send("@1 LOCK a")
+	c.Until("LIST", `state=waiting`)
+	b.Send("@1 LOCK a wait=10s")
+	c.Until("STATUS", `waiters=2\b`)
+	for _, server := range d.Nodes.Servers { // the next attempt will be under way for long
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.send("@2 CANCEL 1")
-	a.want(`@\d .*`)
-	a.want(`@\d .*`)
-	c.say("TRY a", `ERR HELD lock=a .*`)
-	b.send("@2 CANCEL 1")
-	for _, server := range d.nodes.Servers {
+	a.Send("@2 CANCEL 1")
+	a.Want(`@\d .*`)
+	a.Want(`@\d .*`)
+	c.Say("TRY a", `ERR HELD lock=a .*`)
+	b.Send("@2 CANCEL 1")
+	for _, server := range d.Nodes.Servers {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
 		}
@@ -304,15 +305,15 @@ func TestNeighboursCancelIsTheirs(t *testing.T) {
 func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		server.Kill()
 	}
 	a, b := d.dial(), d.dial()
-	a.send("LOCK a ttl=500ms")
-	b.until("LIST", `state=waiting`)
-	b.send("LOCK a ttl=5s")
-	a.want(`ERR NOQUORUM lock=a .*`)
-	for _, server := range d.nodes.Servers {
+	a.Send("LOCK a ttl=500ms")
+	b.Until("LIST", `state=waiting`)
+	b.Send("LOCK a ttl=5s")
+	a.Want(`ERR NOQUORUM lock=a .*`)
+	for _, server := range d.Nodes.Servers {
 		if err := server.Restart(); err != nil {
 			t.Fatal(err)
 		}
@@ -320,6 +321,6 @@ func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.nodes.Admit(t)
-	b.want(granted5)
+	d.Nodes.Admit(t)
+	b.Want(granted5)
 }

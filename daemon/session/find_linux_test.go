@@ -13,23 +13,23 @@ func TestNameOfWhatSeveralProcessesHold(t *testing.T) {
 	w, admin := d.dial(), d.dial()
 	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
 	lock := func(c *child, options string) string {
-		return w.say(fmt.Sprintf("LOCK a hold=pid pid=%d%s", c.pid, options), granted5)[0]
+		return w.Say(fmt.Sprintf("LOCK a hold=pid pid=%d%s", c.pid, options), granted5)[0]
 	}
 	for range 20 { // as it was, it was a toss
 		lock(first, "")
-		admin.say("FORCE a", `OK lock=a n=1 .*`)
-		w.want(`LOST lock=a .*`)
+		admin.Say("FORCE a", `OK lock=a n=1 .*`)
+		w.Want(`LOST lock=a .*`)
 		lease := lock(second, "")
-		w.say("CHECK a", `OK lock=a lease=`+lease+` .*`)
-		w.say("UNLOCK a", `OK lock=a`)
-		w.say("UNLOCK a", `ERR LOST lock=a .*`)
+		w.Say("CHECK a", `OK lock=a lease=`+lease+` .*`)
+		w.Say("UNLOCK a", `OK lock=a`)
+		w.Say("UNLOCK a", `ERR LOST lock=a .*`)
 	}
 	lock(first, " mode=shared")
 	lock(second, " mode=shared")
-	w.say("UNLOCK a", `ERR OPTION lock=a : .*2 processes.*pid=.*`)
-	w.say(fmt.Sprintf("UNLOCK a pid=%d", first.pid), `OK lock=a`)
-	w.say("UNLOCK a", `OK lock=a`)
-	admin.say("TRY a", granted5)
+	w.Say("UNLOCK a", `ERR OPTION lock=a : .*2 processes.*pid=.*`)
+	w.Say(fmt.Sprintf("UNLOCK a pid=%d", first.pid), `OK lock=a`)
+	w.Say("UNLOCK a", `OK lock=a`)
+	admin.Say("TRY a", granted5)
 }
 
 // So it is where the connection itself has lost it before.
@@ -37,15 +37,15 @@ func TestNameOfWhatAProcessHoldsNow(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()
 	c := newChild(t, os.Getuid())
-	w.say("LOCK a", granted5)
-	admin.say("FORCE a", `OK lock=a n=1 .*`)
-	w.want(`LOST lock=a .*`)
-	w.say("CHECK a", `ERR LOST lock=a .*`)
-	w.say(fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid), granted5)
-	w.say("CHECK a", granted5)
-	w.say("UNLOCK a", `OK lock=a`)
-	w.say("UNLOCK a", `ERR LOST lock=a .*`)
-	admin.say("TRY a", granted5)
+	w.Say("LOCK a", granted5)
+	admin.Say("FORCE a", `OK lock=a n=1 .*`)
+	w.Want(`LOST lock=a .*`)
+	w.Say("CHECK a", `ERR LOST lock=a .*`)
+	w.Say(fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid), granted5)
+	w.Say("CHECK a", granted5)
+	w.Say("UNLOCK a", `OK lock=a`)
+	w.Say("UNLOCK a", `ERR LOST lock=a .*`)
+	admin.Say("TRY a", granted5)
 }
 
 // A process's lease goes by its owner= as a connection's does: an UNLOCK that names another
@@ -54,11 +54,11 @@ func TestProcessesLeaseGoesByItsOwner(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, c := d.dial(), newChild(t, os.Getuid())
 	pid := fmt.Sprintf("pid=%d", c.pid)
-	w.say("LOCK a owner=o hold=pid "+pid, granted5)
-	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
-	w.say("UNLOCK a owner=p", `ERR NOTHELD lock=a : .*`)
-	w.say("UNLOCK "+pid, `ERR NOTHELD : .*`)
-	w.say("LOCK b hold=pid "+pid, granted5)
-	w.say("UNLOCK "+pid, `OK lock=b`)
-	w.say("UNLOCK owner=o "+pid, `OK lock=a`)
+	w.Say("LOCK a owner=o hold=pid "+pid, granted5)
+	w.Say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
+	w.Say("UNLOCK a owner=p", `ERR NOTHELD lock=a : .*`)
+	w.Say("UNLOCK "+pid, `ERR NOTHELD : .*`)
+	w.Say("LOCK b hold=pid "+pid, granted5)
+	w.Say("UNLOCK "+pid, `OK lock=b`)
+	w.Say("UNLOCK owner=o "+pid, `OK lock=a`)
 }

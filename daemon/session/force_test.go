@@ -12,15 +12,15 @@ import (
 func TestForce(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	admin, holder, waiter := d.dial(), d.dial(), d.dial()
-	admin.say("FORCE a", `OK lock=a n=0 : .*`)
-	holder.say("LOCK a ttl=20s", granted5)
-	waiter.send("LOCK a ttl=20s wait=10s")
-	admin.until("LIST", `state=waiting`)
-	admin.say("FORCE a", `OK lock=a n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : .*`)
-	holder.want(`LOST lock=a lease=\S+ reason=forced : .*`)
-	waiter.want(granted5)
-	holder.say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
-	admin.say("WHO a", `- lock=a .*`)
+	admin.Say("FORCE a", `OK lock=a n=0 : .*`)
+	holder.Say("LOCK a ttl=20s", granted5)
+	waiter.Send("LOCK a ttl=20s wait=10s")
+	admin.Until("LIST", `state=waiting`)
+	admin.Say("FORCE a", `OK lock=a n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : .*`)
+	holder.Want(`LOST lock=a lease=\S+ reason=forced : .*`)
+	waiter.Want(granted5)
+	holder.Say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
+	admin.Say("WHO a", `- lock=a .*`)
 }
 
 // A holder of another host hears of it later, and another client never.

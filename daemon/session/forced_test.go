@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -18,22 +19,22 @@ import (
 func TestForcedAwayIsNotGone(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
-	w.say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))
-	w.say("LOCK c,d ttl=30s hold=ttl", granted(`c,d`))
+	w.Say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))
+	w.Say("LOCK c,d ttl=30s hold=ttl", granted(`c,d`))
 	other := d.dial()
-	other.say("LOCK e,f ttl=30s", granted(`e,f`))
+	other.Say("LOCK e,f ttl=30s", granted(`e,f`))
 	for _, name := range []string{"a", "e"} {
-		admin.say("FORCE "+name, `OK lock=`+name+` n=1 also=.*`)
+		admin.Say("FORCE "+name, `OK lock=`+name+` n=1 also=.*`)
 	}
-	w.conn.Close()
-	admin.until("STATUS", `connections=2\b`)
-	admin.say("TRY b", `ERR HELD .*`)
-	admin.say("TRY d", `ERR HELD .*`)
-	other.want(`LOST lock=e,f .*`)
-	if err := d.stop(); err != nil {
+	w.Conn.Close()
+	admin.Until("STATUS", `connections=2\b`)
+	admin.Say("TRY b", `ERR HELD .*`)
+	admin.Say("TRY d", `ERR HELD .*`)
+	other.Want(`LOST lock=e,f .*`)
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	keys := d.keys()
+	keys := d.Keys()
 	for _, name := range []string{"b", "f"} {
 		if left := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key != "redlock:"+name }); len(left) != 3 {
 			t.Errorf("on the nodes: %v, want %s on all three", keys, name)
@@ -46,25 +47,25 @@ func TestForcedAwayIsNotGone(t *testing.T) {
 func TestForcedAwayElsewhere(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, admin := d.dial(), d.dial()
-	lease := holder.say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))[0]
-	holder.say("LOCK c ttl=30s hold=ttl", granted(`c`))
-	d.another().dial().say("FORCE a", `OK lock=a n=1 .*`)
-	admin.say("FORCE a", `OK lock=a n=0 : nobody held it`)
-	holder.want(`LOST lock=a,b lease=` + lease + ` reason=forced : .*`)
-	admin.say("LOCK a wait=0", granted(`a`))
-	admin.say("TRY b", `ERR HELD .*`) // until the deadline: he may be at work
-	holder.say("CHECK c", granted5)
+	lease := holder.Say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))[0]
+	holder.Say("LOCK c ttl=30s hold=ttl", granted(`c`))
+	d.another().dial().Say("FORCE a", `OK lock=a n=1 .*`)
+	admin.Say("FORCE a", `OK lock=a n=0 : nobody held it`)
+	holder.Want(`LOST lock=a,b lease=` + lease + ` reason=forced : .*`)
+	admin.Say("LOCK a wait=0", granted(`a`))
+	admin.Say("TRY b", `ERR HELD .*`) // until the deadline: he may be at work
+	holder.Say("CHECK c", granted5)
 }
 
 // Who used FORCE, and from whom it took the lock away, is in the log.
 func TestForceIsLogged(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
-	var log logged
-	d.dial().say("LOCK a", granted5)
+	var log daemontest.Log
+	d.dial().Say("LOCK a", granted5)
 	admin := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
-	admin.say("FORCE a", `OK lock=a n=1 .*`)
+	admin.Say("FORCE a", `OK lock=a n=1 .*`)
 	for _, want := range []string{`FORCE: lock=a pid=\d+ user=\S+ holders=1`, `taken away by FORCE: lock=a .* holder=\S+ host=\S+ holder_pid=\d+`} {
-		matches(t, strings.ReplaceAll(log.String(), "\n", " "), `.*`+want+`.*`)
+		daemontest.Matches(t, strings.ReplaceAll(log.String(), "\n", " "), `.*`+want+`.*`)
 	}
 }
 
@@ -73,18 +74,18 @@ func TestForceSaysWhatReadersHeldBesides(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	admin := d.dial()
 	for range 2 {
-		d.dial().say("LOCK a,b mode=shared ttl=20s", granted(`a,b`))
+		d.dial().Say("LOCK a,b mode=shared ttl=20s", granted(`a,b`))
 	}
-	admin.say("FORCE a", `OK lock=a n=2 also=b : .*`)
+	admin.Say("FORCE a", `OK lock=a n=2 also=b : .*`)
 	for i := range 2 {
 		list := "c"
 		for n := range 15 {
 			list += fmt.Sprintf(",%d%d%s", i, n, strings.Repeat("x", 190))
 		}
-		d.dial().say("LOCK "+list+" mode=shared ttl=20s", granted(list))
+		d.dial().Say("LOCK "+list+" mode=shared ttl=20s", granted(list))
 	}
-	admin.send("FORCE c")
-	if line := admin.line(); len(line) >= ipc.MaxLine || !strings.HasPrefix(line, "OK lock=c n=2 also=") {
+	admin.Send("FORCE c")
+	if line := admin.Line(); len(line) >= ipc.MaxLine || !strings.HasPrefix(line, "OK lock=c n=2 also=") {
 		t.Errorf("%d bytes: %.100s", len(line), line)
 	}
 }

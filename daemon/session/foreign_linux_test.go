@@ -8,16 +8,17 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // takeForeign has another Redlock client hold a lock, who says nothing more of it.
 func (d *testDaemon) takeForeign(name string) {
-	d.t.Helper()
-	for _, server := range d.nodes.Servers {
+	d.T.Helper()
+	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("SET", "redlock:"+name, "foreign", "PX", "60000"); err != nil {
-			d.t.Fatal(err)
+			d.T.Fatal(err)
 		}
 	}
 }
@@ -25,31 +26,31 @@ func (d *testDaemon) takeForeign(name string) {
 // WHO shows for whom the nodes keep a lock that nobody holds.
 func TestWhoIsNext(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
-	d.nodes.KeepForCron(t, "redlock:a")
+	d.Nodes.KeepForCron(t, "redlock:a")
 	w := d.dial()
-	w.send("WHO a")
-	w.want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; it is kept for .*`)
-	w.want(`OK n=1`)
-	w.say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
-	for _, server := range d.nodes.Servers {
+	w.Send("WHO a")
+	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; it is kept for .*`)
+	w.Want(`OK n=1`)
+	w.Say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
+	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("DEL", "redlock:a\x00k"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.say("LOCK a", granted5)
-	w.send("WHO a")
-	w.want(`- lock=a mode=exclusive host=\S+ pid=\d+ .*`)
-	w.want(`OK n=1`)
+	w.Say("LOCK a", granted5)
+	w.Send("WHO a")
+	w.Want(`- lock=a mode=exclusive host=\S+ pid=\d+ .*`)
+	w.Want(`OK n=1`)
 }
 
 // FORCE does not say that a client of another library is told.
 func TestForceForeign(t *testing.T) {
-	var log logged
+	var log daemontest.Log
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	d.takeForeign("a")
 	w := d.dial()
-	w.say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it, whom nobody tells, .*`)
-	w.say("TRY a", granted5)
+	w.Say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it, whom nobody tells, .*`)
+	w.Say("TRY a", granted5)
 	if got := log.String(); !strings.Contains(got, `taken away by FORCE: lock=a `) || !strings.Contains(got, `holder="another Redlock client`) {
 		t.Errorf("the log has not from whom it was taken:\n%s", got)
 	}
@@ -62,12 +63,12 @@ func TestWaitIncludesTheQueue(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	d.takeForeign("a")
 	first, second, look := d.dial(), d.dial(), d.dial()
-	first.send("LOCK a wait=2s")
-	look.until("STATUS", `waiters=1\b`)
+	first.Send("LOCK a wait=2s")
+	look.Until("STATUS", `waiters=1\b`)
 	asked := redlock.BootTime()
-	second.send("LOCK a wait=2500ms")
-	first.want(`ERR HELD .*`)
-	second.want(`ERR HELD .*`)
+	second.Send("LOCK a wait=2500ms")
+	first.Want(`ERR HELD .*`)
+	second.Want(`ERR HELD .*`)
 	if took := redlock.BootTime() - asked; took < 2500*time.Millisecond || took > 4*time.Second {
 		t.Errorf("it waited for %v, want 2.5s", took)
 	}
@@ -80,15 +81,15 @@ func TestWaiterForOthersLeaves(t *testing.T) {
 	d.takeForeign("a")
 	d.takeForeign("b")
 	c, w, byProcess, look := newChild(t, os.Getuid()), d.dial(), d.dial(), d.dial()
-	w.send("LOCK a")
-	byProcess.send("LOCK b hold=pid pid=%d", c.pid)
-	look.until("STATUS", `waiters=2\b`)
-	w.conn.CloseWrite()
-	w.want(`ERR (HELD|CANCELLED) lock=a .*`)
-	w.ends()
+	w.Send("LOCK a")
+	byProcess.Send("LOCK b hold=pid pid=%d", c.pid)
+	look.Until("STATUS", `waiters=2\b`)
+	w.Conn.CloseWrite()
+	w.Want(`ERR (HELD|CANCELLED) lock=a .*`)
+	w.Ends()
 	c.killed()
-	byProcess.want(`ERR CANCELLED lock=b : .*has ended.*`)
-	look.until("STATUS", `waiters=0\b`)
+	byProcess.Want(`ERR CANCELLED lock=b : .*has ended.*`)
+	look.Until("STATUS", `waiters=0\b`)
 }
 
 // guard= is how long before the deadline LOST is said, rather than a fifth of the ttl.
@@ -96,8 +97,8 @@ func TestGuard(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	w := d.dial()
-	deadline := duration(t, w.say("LOCK a hold=ttl ttl=4s guard=2s", granted5)[2])
-	w.want(`LOST lock=a .*`)
+	deadline := duration(t, w.Say("LOCK a hold=ttl ttl=4s guard=2s", granted5)[2])
+	w.Want(`LOST lock=a .*`)
 	if left := deadline - redlock.BootTime(); left < time.Second || left > 2*time.Second {
 		t.Errorf("LOST %v before the deadline, want 2s", left)
 	}

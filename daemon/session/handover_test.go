@@ -27,20 +27,20 @@ func TestHandOver(t *testing.T) {
 			d := startDaemon(t, 3, patientNodes)
 			a, b, c, look := d.dial(), d.dial(), d.dial(), d.dial()
 			const grant = `OK lock=\S+ lease=\S+ fence=(\d+) ttl=\d+ deadline=\d+`
-			first := a.say("LOCK "+names, grant)[0]
+			first := a.Say("LOCK "+names, grant)[0]
 			b.waits(look, "LOCK "+names, 1)
 			c.waits(look, "LOCK "+names+" hold=ttl", 2)
-			a.say("UNLOCK "+names, `OK lock=`+names)
-			second := b.want(grant)[0]
-			b.conn.Close()
-			third := c.want(grant)[0]
-			look.until("STATUS", `grants=3\b.*handovers=2\b`)
+			a.Say("UNLOCK "+names, `OK lock=`+names)
+			second := b.Want(grant)[0]
+			b.Conn.Close()
+			third := c.Want(grant)[0]
+			look.Until("STATUS", `grants=3\b.*handovers=2\b`)
 			if !(first < second && second < third) { // 16 digits each
 				t.Errorf("fencing tokens %s, %s, %s: want them to grow", first, second, third)
 			}
-			c.say("UNLOCK "+names, `OK lock=`+names)
-			look.until("STATUS", `handovers=2\b`)
-			eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+			c.Say("UNLOCK "+names, `OK lock=`+names)
+			look.Until("STATUS", `handovers=2\b`)
+			d.AwaitNoKeys()
 		})
 	}
 }
@@ -70,11 +70,11 @@ func TestHandOverToWhoGivesUp(t *testing.T) {
 		t.Errorf("%d grants: too few to tell", grants.Load())
 	}
 	look := d.dial()
-	look.until("STATUS", ` (handovers|passes)=[1-9]`) // whether a lock can be passed on is a matter of time
-	look.until("STATUS", `waiters=0\b`)
-	look.say("LOCK a wait=5s", granted5) // sooner than anything left behind is over
-	look.say("UNLOCK a", `OK lock=a`)
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	look.Until("STATUS", ` (handovers|passes)=[1-9]`) // whether a lock can be passed on is a matter of time
+	look.Until("STATUS", `waiters=0\b`)
+	look.Say("LOCK a wait=5s", granted5) // sooner than anything left behind is over
+	look.Say("UNLOCK a", `OK lock=a`)
+	d.AwaitNoKeys()
 }
 
 // givesUpOrHolds asks for the lock, for 25 to 30 s if it is left behind. It returns the
@@ -84,27 +84,27 @@ func givesUpOrHolds(w *wire, random *rand.Rand, inside *atomic.Int32, grants *at
 	lock := fmt.Sprintf("@1 LOCK a ttl=%ds", 25+random.IntN(6)) // one that is longer than the holder's needs a hand-over, others a pass
 	switch random.IntN(4) {
 	case 0: // CANCEL, some time
-		w.send("%s%s\n@2 CANCEL 1", lock, strings.Repeat("\n@3 PING", pings))
+		w.Send("%s%s\n@2 CANCEL 1", lock, strings.Repeat("\n@3 PING", pings))
 	case 1: // the connection ends, some time
-		w.send("%s%s", lock, strings.Repeat("\n@3 PING", pings))
-		w.conn.Close()
+		w.Send("%s%s", lock, strings.Repeat("\n@3 PING", pings))
+		w.Conn.Close()
 		return nil
 	default:
-		w.send("%s wait=%d%s\n@2 PING", lock, wait, strings.Repeat("\n@3 PING", pings))
+		w.Send("%s wait=%d%s\n@2 PING", lock, wait, strings.Repeat("\n@3 PING", pings))
 	}
 	granted := false
 	for range 2 + pings {
-		if line := w.line(); strings.HasPrefix(line, "@1 OK") {
+		if line := w.Line(); strings.HasPrefix(line, "@1 OK") {
 			granted = true
 			if inside.Add(1) != 1 {
-				w.t.Error("two hold it")
+				w.T.Error("two hold it")
 			}
 		}
 	}
 	if granted {
 		grants.Add(1)
 		inside.Add(-1)
-		w.say("UNLOCK a", `OK lock=a`)
+		w.Say("UNLOCK a", `OK lock=a`)
 	}
 	return w
 }
@@ -125,8 +125,8 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 				w := here.dial()
 				wg.Go(func() {
 					for !stop.Load() {
-						w.say("LOCK "+kind.name+kind.options, `OK .*`)
-						w.say("UNLOCK "+kind.name, `OK .*`)
+						w.Say("LOCK "+kind.name+kind.options, `OK .*`)
+						w.Say("UNLOCK "+kind.name, `OK .*`)
 					}
 				})
 			}
@@ -134,8 +134,8 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 			defer stop.Store(true)
 			other := there.dial()
 			for range turns {
-				other.say("LOCK "+kind.name+kind.other+" wait=15s", `OK .*`)
-				other.say("UNLOCK "+kind.name, `OK .*`)
+				other.Say("LOCK "+kind.name+kind.other+" wait=15s", `OK .*`)
+				other.Say("UNLOCK "+kind.name, `OK .*`)
 			}
 		})
 	}
@@ -277,15 +277,15 @@ func TestNextAfterALostLease(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	w, next, behind, look := d.dial(), d.dial(), d.dial(), d.dial()
-	deadline := duration(t, w.say("LOCK a hold=ttl ttl=2s", granted5)[2])
+	deadline := duration(t, w.Say("LOCK a hold=ttl ttl=2s", granted5)[2])
 	next.waits(look, "LOCK a", 1)
 	behind.waits(look, "LOCK a", 2)
-	w.want(`LOST lock=a .*`)
-	w.say("UNLOCK a", `ERR LOST .*`)
-	next.want(granted5)
+	w.Want(`LOST lock=a .*`)
+	w.Say("UNLOCK a", `ERR LOST .*`)
+	next.Want(granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("granted at %v, before the deadline %v", now, deadline)
 	}
-	next.say("UNLOCK a", `OK lock=a`)
-	behind.want(granted5)
+	next.Say("UNLOCK a", `OK lock=a`)
+	behind.Want(granted5)
 }

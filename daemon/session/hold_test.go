@@ -3,7 +3,6 @@ package session
 import (
 	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -20,14 +20,14 @@ import (
 func TestConnectionEndsLeaseEnds(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	a, b := d.dial(), d.dial()
-	a.say("LOCK a", granted5)
-	a.say("LOCK b", granted5)
-	b.send("LOCK a")
-	d.dial().until("LIST", `state=waiting`)
-	a.conn.Close()
-	b.want(granted5)
-	b.conn.Close()
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	a.Say("LOCK a", granted5)
+	a.Say("LOCK b", granted5)
+	b.Send("LOCK a")
+	d.dial().Until("LIST", `state=waiting`)
+	a.Conn.Close()
+	b.Want(granted5)
+	b.Conn.Close()
+	d.AwaitNoKeys()
 }
 
 // TestHoldTTL: the lease outlives its connection, and ends with its ttl.
@@ -35,12 +35,12 @@ func TestHoldTTL(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
-	got := a.say("LOCK a hold=ttl ttl=700ms", granted5)
+	got := a.Say("LOCK a hold=ttl ttl=700ms", granted5)
 	deadline := duration(t, got[2])
-	a.conn.Close()
-	b.say("TRY a", `ERR HELD .*`)
-	b.say("CHECK lease="+got[0], granted5)
-	b.say("LOCK a", granted5)
+	a.Conn.Close()
+	b.Say("TRY a", `ERR HELD .*`)
+	b.Say("CHECK lease="+got[0], granted5)
+	b.Say("LOCK a", granted5)
 	if now := redlock.BootTime(); now < deadline-700*time.Millisecond/5 {
 		t.Errorf("granted to another at %v, before the first lease was over at %v", now, deadline)
 	}
@@ -48,13 +48,13 @@ func TestHoldTTL(t *testing.T) {
 
 // TestHoldTTLIsLost: one that ends before its ttl is worth a warning, as any other.
 func TestHoldTTLIsLost(t *testing.T) {
-	var log logged
+	var log daemontest.Log
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
-	w.say("LOCK a hold=ttl ttl=20s", granted5)
-	d.dial().say("FORCE a", `OK lock=a .*`)
-	w.want(`LOST lock=a .* reason=forced : .*`)
-	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "[WARN]  lease lost: lock=a reason=forced ") })
+	w.Say("LOCK a hold=ttl ttl=20s", granted5)
+	d.dial().Say("FORCE a", `OK lock=a .*`)
+	w.Want(`LOST lock=a .* reason=forced : .*`)
+	log.Await(t, "[WARN]  lease lost: lock=a reason=forced ")
 }
 
 // Where its connection has ended, nobody is told of its end, and it is not remembered: there
@@ -62,10 +62,10 @@ func TestHoldTTLIsLost(t *testing.T) {
 func TestHoldTTLIsForgottenWithoutItsConnection(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, look := d.dial(), d.dial()
-	lease := w.say("LOCK a hold=ttl ttl=300ms", granted5)[0]
-	w.conn.Close()
-	look.until("STATUS", `connections=1\b`)
-	look.until("CHECK lease="+lease, `^ERR NOTHELD `)
+	lease := w.Say("LOCK a hold=ttl ttl=300ms", granted5)[0]
+	w.Conn.Close()
+	look.Until("STATUS", `connections=1\b`)
+	look.Until("CHECK lease="+lease, `^ERR NOTHELD `)
 }
 
 // TestHoldTTLIsToldOfItsEnd: LOST reason=expired, before the deadline.
@@ -73,16 +73,16 @@ func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	got := w.say("LOCK a hold=ttl ttl=1s", granted5)
-	w.want(`LOST lock=a lease=` + got[0] + ` reason=expired : .*`)
+	got := w.Say("LOCK a hold=ttl ttl=1s", granted5)
+	w.Want(`LOST lock=a lease=` + got[0] + ` reason=expired : .*`)
 	if now, deadline := redlock.BootTime(), duration(t, got[2]); now >= deadline {
 		t.Errorf("LOST came at %v, after the deadline %v", now, deadline)
 	}
-	w.say("CHECK a", `ERR LOST lock=a reason=expired : .*`)
-	w.say("UNLOCK a", `ERR LOST lock=a reason=expired : .*`)
-	w.say("EXTEND a", `ERR LOST lock=a reason=expired : .*`)
-	w.say("LOCK a", granted5) // a new LOCK ends the memory of the old
-	w.say("CHECK a", granted5)
+	w.Say("CHECK a", `ERR LOST lock=a reason=expired : .*`)
+	w.Say("UNLOCK a", `ERR LOST lock=a reason=expired : .*`)
+	w.Say("EXTEND a", `ERR LOST lock=a reason=expired : .*`)
+	w.Say("LOCK a", granted5) // a new LOCK ends the memory of the old
+	w.Say("CHECK a", granted5)
 }
 
 // What was lost one by one can be asked for again at once, by one LOCK.
@@ -90,11 +90,11 @@ func TestSeveralThatWereLostAreLockedTogether(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
 	for _, name := range []string{"a", "b", "c"} {
-		w.say("LOCK "+name+" ttl=20s", granted5)
-		admin.say("FORCE "+name, `OK .*`)
-		w.want(`LOST lock=` + name + ` .*`)
+		w.Say("LOCK "+name+" ttl=20s", granted5)
+		admin.Say("FORCE "+name, `OK .*`)
+		w.Want(`LOST lock=` + name + ` .*`)
 	}
-	w.say("LOCK a,b,c", granted(`a,b,c`))
+	w.Say("LOCK a,b,c", granted(`a,b,c`))
 }
 
 // TestMax: a lease is not extended past max=, and its loss is told before.
@@ -103,9 +103,9 @@ func TestMax(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	before := redlock.BootTime()
-	w.say("LOCK a ttl=1s max=1500ms", granted5)
+	w.Say("LOCK a ttl=1s max=1500ms", granted5)
 	granted := redlock.BootTime()
-	w.want(`LOST lock=a lease=\S+ reason=max : .*`)
+	w.Want(`LOST lock=a lease=\S+ reason=max : .*`)
 	lost := redlock.BootTime()
 	if lost-before < 1300*time.Millisecond || lost-granted >= 1500*time.Millisecond {
 		t.Errorf("LOST %v after the request, %v after its answer: want 200ms before the 1500ms of max", lost-before, lost-granted)
@@ -117,13 +117,13 @@ func TestMax(t *testing.T) {
 func TestLinger(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
-	a.say("LOCK a linger=300ms", granted5)
-	a.say("LOCK b linger=10s", granted5)
-	a.say("UNLOCK b", `OK lock=b`)
-	b.say("TRY b", granted5)
+	a.Say("LOCK a linger=300ms", granted5)
+	a.Say("LOCK b linger=10s", granted5)
+	a.Say("UNLOCK b", `OK lock=b`)
+	b.Say("TRY b", granted5)
 	closed := redlock.BootTime()
-	a.conn.Close()
-	b.say("LOCK a", granted5)
+	a.Conn.Close()
+	b.Say("LOCK a", granted5)
 	if lingered := redlock.BootTime() - closed; lingered < 300*time.Millisecond {
 		t.Errorf("free %v after its client died, want 300ms", lingered)
 	}
@@ -134,12 +134,12 @@ func TestHundredClientsOneName(t *testing.T) {
 	const clients = 100
 	d := startDaemon(t, 5, nil)
 	first, look := d.dial(), d.dial()
-	first.say("LOCK a", granted5)
+	first.Say("LOCK a", granted5)
 	var wires []*wire
 	for i := range clients {
 		w := d.dial()
-		w.send("LOCK a note=%d", i)
-		look.until("STATUS", fmt.Sprintf(`waiters=%d\b`, i+1))
+		w.Send("LOCK a note=%d", i)
+		look.Until("STATUS", fmt.Sprintf(`waiters=%d\b`, i+1))
 		wires = append(wires, w)
 	}
 	var inside atomic.Int32
@@ -148,19 +148,19 @@ func TestHundredClientsOneName(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, w := range wires {
 		wg.Go(func() {
-			w.want(granted5)
+			w.Want(granted5)
 			if inside.Add(1) != 1 {
 				t.Errorf("client %d is not alone", i)
 			}
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
-			w.say("CHECK a", `OK lock=a lease=.*`) // a round trip, in which another may come
+			w.Say("CHECK a", `OK lock=a lease=.*`) // a round trip, in which another may come
 			inside.Add(-1)
-			w.say("UNLOCK a", `OK lock=a`)
+			w.Say("UNLOCK a", `OK lock=a`)
 		})
 	}
-	first.say("UNLOCK a", `OK lock=a`)
+	first.Say("UNLOCK a", `OK lock=a`)
 	wg.Wait()
 	for i, client := range order {
 		if i != client {
@@ -174,29 +174,29 @@ func TestHundredClientsOneName(t *testing.T) {
 func TestWaiterLeaves(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, look := d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
+	holder.Say("LOCK a", granted5)
 	t.Run("closed", func(t *testing.T) {
 		w := d.dial()
-		w.send("LOCK a")
-		look.until("LIST", `state=waiting`)
-		w.conn.Close()
-		look.until("LIST", `^[^\n]*state=held[^\n]*\nOK n=1\n$`)
+		w.Send("LOCK a")
+		look.Until("LIST", `state=waiting`)
+		w.Conn.Close()
+		look.Until("LIST", `^[^\n]*state=held[^\n]*\nOK n=1\n$`)
 	})
 	t.Run("input ended", func(t *testing.T) {
 		w := d.dial()
-		w.send("LOCK a\nPING")
-		look.until("LIST", `state=waiting`)
-		w.conn.CloseWrite()
-		w.want(`ERR CANCELLED lock=a : .*input ended.*`)
-		w.want(`OK`)
-		w.ends()
+		w.Send("LOCK a\nPING")
+		look.Until("LIST", `state=waiting`)
+		w.Conn.CloseWrite()
+		w.Want(`ERR CANCELLED lock=a : .*input ended.*`)
+		w.Want(`OK`)
+		w.Ends()
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		w := d.dial()
-		w.send("@x LOCK a")
-		look.until("LIST", `state=waiting`)
-		w.send("@y CANCEL x")
-		got := map[string]bool{w.line()[:2]: true, w.line()[:2]: true}
+		w.Send("@x LOCK a")
+		look.Until("LIST", `state=waiting`)
+		w.Send("@y CANCEL x")
+		got := map[string]bool{w.Line()[:2]: true, w.Line()[:2]: true}
 		if !got["@x"] || !got["@y"] {
 			t.Errorf("answers to %v, want @x and @y", got)
 		}
@@ -204,43 +204,43 @@ func TestWaiterLeaves(t *testing.T) {
 	t.Run("wait is over", func(t *testing.T) {
 		w := d.dial()
 		start := redlock.BootTime()
-		w.say("LOCK a wait=300ms", `ERR HELD lock=a ttl=\d+ host=\S+ .*`)
+		w.Say("LOCK a wait=300ms", `ERR HELD lock=a ttl=\d+ host=\S+ .*`)
 		if waited := redlock.BootTime() - start; waited < 300*time.Millisecond {
 			t.Errorf("HELD after %v, want 300ms", waited)
 		}
 	})
-	look.until("LIST", `^[^\n]*state=held[^\n]*\nOK n=1\n$`)
+	look.Until("LIST", `^[^\n]*state=held[^\n]*\nOK n=1\n$`)
 }
 
 // TestInputThatEndsAtOnce: printf 'LOCK…\nUNLOCK…\n' | nc -N is answered, all of it.
 func TestInputThatEndsAtOnce(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.send("LOCK a\nCHECK a\nUNLOCK a\nLOCK a")
-	w.conn.CloseWrite()
-	w.want(granted5)
-	w.want(granted5)
-	w.want(`OK lock=a`)
-	w.want(granted5)
-	w.ends()
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	w.Send("LOCK a\nCHECK a\nUNLOCK a\nLOCK a")
+	w.Conn.CloseWrite()
+	w.Want(granted5)
+	w.Want(granted5)
+	w.Want(`OK lock=a`)
+	w.Want(granted5)
+	w.Ends()
+	d.AwaitNoKeys()
 }
 
 // TestInputEndsWhileAnotherHostHolds: it ends the wait, and that is said; TRY has none.
 func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 	d := startDaemon(t, 3, nil)
-	d.another().dial().say("LOCK a", granted5)
+	d.another().dial().Say("LOCK a", granted5)
 	w, look := d.dial(), d.dial()
 	w.waits(look, "@1 LOCK a wait=1h", 1)
-	w.send("@2 TRY a owner=2")
-	w.want(`@2 ERR HELD lock=a .*`)
-	w.conn.CloseWrite()
-	w.want(`@1 ERR CANCELLED lock=a : .*the input ended while it waited`)
+	w.Send("@2 TRY a owner=2")
+	w.Want(`@2 ERR HELD lock=a .*`)
+	w.Conn.CloseWrite()
+	w.Want(`@1 ERR CANCELLED lock=a : .*the input ended while it waited`)
 	for range 20 { // be its answer there before the end of the input, or not
 		once := d.dial()
-		once.send("TRY a")
-		once.conn.CloseWrite()
-		once.want(`ERR HELD lock=a .*`)
+		once.Send("TRY a")
+		once.Conn.CloseWrite()
+		once.Want(`ERR HELD lock=a .*`)
 	}
 }
 
@@ -249,19 +249,19 @@ func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 func TestHoldTTLWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, look := d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
+	holder.Say("LOCK a", granted5)
 	w := d.dial()
-	w.send("LOCK a hold=ttl")
-	look.until("LIST", `state=waiting`)
-	w.conn.CloseWrite()
+	w.Send("LOCK a hold=ttl")
+	look.Until("LIST", `state=waiting`)
+	w.Conn.CloseWrite()
 	gone := d.dial()
-	gone.send("LOCK a hold=ttl note=gone")
-	look.until("LIST", `note=gone`)
-	gone.conn.Close()
-	look.until("STATUS", `waiters=1\b`)
-	holder.say("UNLOCK a", `OK lock=a`)
-	w.want(granted5)
-	w.ends()
+	gone.Send("LOCK a hold=ttl note=gone")
+	look.Until("LIST", `note=gone`)
+	gone.Conn.Close()
+	look.Until("STATUS", `waiters=1\b`)
+	holder.Say("UNLOCK a", `OK lock=a`)
+	w.Want(granted5)
+	w.Ends()
 }
 
 // TestHeldLeaseIsSmall: there are tens of thousands. 352 bytes is a size of Go's

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -17,10 +18,6 @@ const (
 	grantedSlot = granted5 + ` slot=([1-9]\d*)`
 	holderWords = `host=\S+ pid=\d+ user=\S+ since=\d+`
 )
-
-func granted(names string) string {
-	return strings.Replace(granted5, `lock=\S+`, `lock=`+names, 1)
-}
 
 // patientNodes is for tests of many clients at once: nothing fails for a busy machine.
 func patientNodes(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Second }
@@ -34,31 +31,31 @@ func TestReadersTogether(t *testing.T) {
 	var wires []*wire
 	for range readers {
 		w := d.dial()
-		w.say("LOCK a mode=shared", granted5)
+		w.Say("LOCK a mode=shared", granted5)
 		wires = append(wires, w)
 	}
-	look.send("WHO a")
+	look.Send("WHO a")
 	for range readers {
-		look.want(`- lock=a mode=shared ` + holderWords + ` ttl=\d+ held=[345] nodes=5`)
+		look.Want(`- lock=a mode=shared ` + holderWords + ` ttl=\d+ held=[345] nodes=5`)
 	}
-	look.want(`OK n=64`)
-	look.say("TRY a", `ERR HELD lock=a mode=shared ttl=\d+ `+holderWords+` : a: shared by others, .*`)
+	look.Want(`OK n=64`)
+	look.Say("TRY a", `ERR HELD lock=a mode=shared ttl=\d+ `+holderWords+` : a: shared by others, .*`)
 	writer := d.dial()
 	writer.waits(look, "LOCK a", 1)
 	late := d.dial()
-	late.say("TRY a mode=shared", `ERR HELD lock=a mode=shared waiting=yes `+holderWords+` : .*waits already`)
+	late.Say("TRY a mode=shared", `ERR HELD lock=a mode=shared waiting=yes `+holderWords+` : .*waits already`)
 	late.waits(look, "LOCK a mode=shared", 2)
 	for _, w := range wires[1:] {
-		w.say("UNLOCK a", `OK lock=a`)
+		w.Say("UNLOCK a", `OK lock=a`)
 	}
-	look.say("TRY a mode=shared", `ERR HELD .*`)
-	wires[0].say("UNLOCK a", `OK lock=a`)
-	writer.want(granted5)
-	look.say("TRY a mode=shared", `ERR HELD lock=a ttl=.*`)
-	writer.say("UNLOCK a", `OK lock=a`)
-	late.want(granted5)
-	late.conn.Close()
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	look.Say("TRY a mode=shared", `ERR HELD .*`)
+	wires[0].Say("UNLOCK a", `OK lock=a`)
+	writer.Want(granted5)
+	look.Say("TRY a mode=shared", `ERR HELD lock=a ttl=.*`)
+	writer.Say("UNLOCK a", `OK lock=a`)
+	late.Want(granted5)
+	late.Conn.Close()
+	d.AwaitNoKeys()
 }
 
 // TestWriterIsNotStarved: readers that come and go without end let a writer in
@@ -72,25 +69,25 @@ func TestWriterIsNotStarved(t *testing.T) {
 		w := d.dial()
 		wg.Go(func() {
 			for !stop.Load() {
-				w.say("LOCK a mode=shared", granted5)
+				w.Say("LOCK a mode=shared", granted5)
 				reading.Add(1)
 				if writing.Load() != 0 {
 					t.Errorf("reader %d beside a writer", i)
 				}
 				reading.Add(-1)
-				w.say("UNLOCK a", `OK lock=a`)
+				w.Say("UNLOCK a", `OK lock=a`)
 			}
 		})
 	}
 	writer := d.dial()
 	for range 20 {
-		writer.say("LOCK a wait=10s", granted5)
+		writer.Say("LOCK a wait=10s", granted5)
 		writing.Add(1)
 		if reading.Load() != 0 {
 			t.Error("a writer beside readers")
 		}
 		writing.Add(-1)
-		writer.say("UNLOCK a", `OK lock=a`)
+		writer.Say("UNLOCK a", `OK lock=a`)
 	}
 	stop.Store(true)
 	wg.Wait()
@@ -108,7 +105,7 @@ func TestSlots(t *testing.T) {
 		w := d.dial()
 		wg.Go(func() {
 			for range rounds {
-				slot := int(duration(t, w.say("LOCK a slots=3", grantedSlot)[3]) / time.Millisecond)
+				slot := int(duration(t, w.Say("LOCK a slots=3", grantedSlot)[3]) / time.Millisecond)
 				if slot > slots || taken[slot].Add(1) != 1 {
 					t.Errorf("slot %d is taken twice, or there is none", slot)
 					return
@@ -116,10 +113,10 @@ func TestSlots(t *testing.T) {
 				for n := inside.Add(1); n > most.Load(); {
 					most.Store(n)
 				}
-				w.say("CHECK a", fmt.Sprint(granted5, ` slot=`, slot))
+				w.Say("CHECK a", fmt.Sprint(granted5, ` slot=`, slot))
 				inside.Add(-1)
 				taken[slot].Add(-1)
-				w.say("UNLOCK a", `OK lock=a`)
+				w.Say("UNLOCK a", `OK lock=a`)
 			}
 		})
 	}
@@ -127,7 +124,7 @@ func TestSlots(t *testing.T) {
 	if n := most.Load(); n < 2 || n > slots {
 		t.Errorf("at most %d were inside at once, want up to %d, and more than one", n, slots)
 	}
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	d.AwaitNoKeys()
 }
 
 // TestSlotsAreShown by WHO and LIST; another number of slots is refused, and
@@ -135,58 +132,58 @@ func TestSlots(t *testing.T) {
 func TestSlotsAreShown(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	a, b, look := d.dial(), d.dial(), d.dial()
-	one := a.say("LOCK a slots=2", grantedSlot)[3]
-	two := b.say("LOCK a slots=2", grantedSlot)[3]
+	one := a.Say("LOCK a slots=2", grantedSlot)[3]
+	two := b.Say("LOCK a slots=2", grantedSlot)[3]
 	if one == two {
 		t.Fatalf("both have slot %s", one)
 	}
-	look.send("WHO a")
+	look.Send("WHO a")
 	for range 2 {
-		slot := look.want(`- lock=a mode=exclusive slots=2 slot=([12]) ` + holderWords + ` ttl=\d+ held=3 nodes=3`)[0]
+		slot := look.Want(`- lock=a mode=exclusive slots=2 slot=([12]) ` + holderWords + ` ttl=\d+ held=3 nodes=3`)[0]
 		if slot != one && slot != two {
 			t.Errorf("WHO shows slot %s", slot)
 		}
 	}
-	look.want(`OK n=2`)
-	look.say("LIST", `- lock=a state=held mode=exclusive slots=2 pid=\d+ user=\S+ since=\d+ slot=`+one+` fence=\d+ ttl=\d+`)
-	look.want(`- lock=a state=held .* slot=` + two + ` .*`)
-	look.want(`OK n=2`)
+	look.Want(`OK n=2`)
+	look.Say("LIST", `- lock=a state=held mode=exclusive slots=2 pid=\d+ user=\S+ since=\d+ slot=`+one+` fence=\d+ ttl=\d+`)
+	look.Want(`- lock=a state=held .* slot=` + two + ` .*`)
+	look.Want(`OK n=2`)
 	for _, request := range []string{"TRY a slots=2", "TRY a slots=3", "TRY a", "TRY a mode=shared"} {
-		look.say(request, `ERR HELD lock=a slots=2 ttl=\d+ `+holderWords+` : a: a semaphore of 2 places, .*`)
+		look.Say(request, `ERR HELD lock=a slots=2 ttl=\d+ `+holderWords+` : a: a semaphore of 2 places, .*`)
 	}
-	a.say("UNLOCK a", `OK lock=a`)
-	look.say("TRY a slots=3", `ERR HELD .*`)
-	look.say("TRY a slots=2", granted5+` slot=`+one)
+	a.Say("UNLOCK a", `OK lock=a`)
+	look.Say("TRY a slots=3", `ERR HELD .*`)
+	look.Say("TRY a slots=2", granted5+` slot=`+one)
 }
 
 // TestSeveralNames: all or none, in one lease that goes by its list.
 func TestSeveralNames(t *testing.T) {
 	d := startDaemon(t, 5, patientNodes)
 	a, b := d.dial(), d.dial()
-	lease := a.say("LOCK x%2C,b,%C3%A4 ttl=20s", granted(`x%2C,b,ä`))[0]
-	eventually(t, "three names are on five nodes", func() bool { return len(d.keys()) == 3*5 })
+	lease := a.Say("LOCK x%2C,b,%C3%A4 ttl=20s", granted(`x%2C,b,ä`))[0]
+	daemontest.Eventually(t, "three names are on five nodes", func() bool { return len(d.Keys()) == 3*5 })
 	for _, name := range []string{"x%2C", "b", "ä"} {
-		b.say("TRY "+name, `ERR HELD lock=`+name+` ttl=\d+ `+holderWords+` : .*`)
-		b.say("WHO "+name, `- lock=`+name+` mode=exclusive `+holderWords+` ttl=\d+ held=5 nodes=5`)
-		b.want(`OK n=1`)
-		a.say("LOCK "+name, `ERR ALREADY lock=`+name+` : .*within x,,b,ä.*`)
-		a.say("CHECK "+name, `ERR NOTHELD lock=`+name+` : .*but under x,,b,ä.*`)
+		b.Say("TRY "+name, `ERR HELD lock=`+name+` ttl=\d+ `+holderWords+` : .*`)
+		b.Say("WHO "+name, `- lock=`+name+` mode=exclusive `+holderWords+` ttl=\d+ held=5 nodes=5`)
+		b.Want(`OK n=1`)
+		a.Say("LOCK "+name, `ERR ALREADY lock=`+name+` : .*within x,,b,ä.*`)
+		a.Say("CHECK "+name, `ERR NOTHELD lock=`+name+` : .*but under x,,b,ä.*`)
 	}
-	b.say("TRY b,other", `ERR HELD lock=b,other ttl=.*`)
-	b.say("TRY other", granted5) // nothing of it was left there
-	a.say("LOCK b,c", `ERR ALREADY lock=b,c : .*`)
-	a.say("UNLOCK b,x%2C,ä", `ERR NOTHELD .*`)
-	a.say("CHECK x%2C,b,ä", granted(`x%2C,b,ä`))
-	a.say("EXTEND x%2C,b,ä ttl=30s", granted(`x%2C,b,ä`))
-	a.say("EXTEND lease="+lease, granted(`x%2C,b,ä`))
-	a.say("LOCK x%2C,b,ä", `ERR ALREADY .*`)
-	a.say("LOCK x%2C,b,ä reentrant=yes", granted(`x%2C,b,ä`)+` count=2`)
-	a.say("UNLOCK x%2C,b,ä", `OK lock=x%2C,b,ä count=1`)
-	b.say("LIST", `- lock=other .*`)
-	b.want(`- lock=x%2C,b,ä state=held mode=exclusive .*`)
-	b.want(`OK n=2`)
-	a.say("UNLOCK x%2C,b,ä", `OK lock=x%2C,b,ä`)
-	b.say("TRY b,x%2C", granted(`b,x%2C`))
+	b.Say("TRY b,other", `ERR HELD lock=b,other ttl=.*`)
+	b.Say("TRY other", granted5) // nothing of it was left there
+	a.Say("LOCK b,c", `ERR ALREADY lock=b,c : .*`)
+	a.Say("UNLOCK b,x%2C,ä", `ERR NOTHELD .*`)
+	a.Say("CHECK x%2C,b,ä", granted(`x%2C,b,ä`))
+	a.Say("EXTEND x%2C,b,ä ttl=30s", granted(`x%2C,b,ä`))
+	a.Say("EXTEND lease="+lease, granted(`x%2C,b,ä`))
+	a.Say("LOCK x%2C,b,ä", `ERR ALREADY .*`)
+	a.Say("LOCK x%2C,b,ä reentrant=yes", granted(`x%2C,b,ä`)+` count=2`)
+	a.Say("UNLOCK x%2C,b,ä", `OK lock=x%2C,b,ä count=1`)
+	b.Say("LIST", `- lock=other .*`)
+	b.Want(`- lock=x%2C,b,ä state=held mode=exclusive .*`)
+	b.Want(`OK n=2`)
+	a.Say("UNLOCK x%2C,b,ä", `OK lock=x%2C,b,ä`)
+	b.Say("TRY b,x%2C", granted(`b,x%2C`))
 }
 
 // TestSeveralNamesWait for all of them, whoever has which; and two who name the
@@ -194,16 +191,16 @@ func TestSeveralNames(t *testing.T) {
 func TestSeveralNamesWait(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	a, b, ab, ba, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
-	a.say("LOCK a", granted5)
-	b.say("LOCK b mode=shared", granted5)
+	a.Say("LOCK a", granted5)
+	b.Say("LOCK b mode=shared", granted5)
 	ab.waits(look, "LOCK a,b", 1)
 	ba.waits(look, "LOCK b,a", 2)
-	a.say("UNLOCK a", `OK lock=a`)
-	look.say("TRY a", `ERR HELD .*`)
-	b.say("UNLOCK b", `OK lock=b`)
-	ab.want(granted(`a,b`))
-	ab.say("UNLOCK a,b", `OK lock=a,b`)
-	ba.want(granted(`b,a`))
+	a.Say("UNLOCK a", `OK lock=a`)
+	look.Say("TRY a", `ERR HELD .*`)
+	b.Say("UNLOCK b", `OK lock=b`)
+	ab.Want(granted(`a,b`))
+	ab.Say("UNLOCK a,b", `OK lock=a,b`)
+	ba.Want(granted(`b,a`))
 }
 
 // TestSeveralNamesOfManyClients: nobody has a name beside somebody else.
@@ -215,7 +212,7 @@ func TestSeveralNamesOfManyClients(t *testing.T) {
 		w := d.dial()
 		wg.Go(func() {
 			for range 20 {
-				w.say("LOCK "+names, granted(names))
+				w.Say("LOCK "+names, granted(names))
 				for name := range strings.SplitSeq(names, ",") {
 					if inside[name[0]-'0'].Add(1) != 1 {
 						t.Errorf("client %d is not alone with %s", i, name)
@@ -224,7 +221,7 @@ func TestSeveralNamesOfManyClients(t *testing.T) {
 				for name := range strings.SplitSeq(names, ",") {
 					inside[name[0]-'0'].Add(-1)
 				}
-				w.say("UNLOCK "+names, `OK lock=`+names)
+				w.Say("UNLOCK "+names, `OK lock=`+names)
 			}
 		})
 	}
@@ -246,13 +243,13 @@ func TestEveryKindEnds(t *testing.T) {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
 			d := startDaemon(t, 3, patientNodes)
 			w, next := d.dial(), d.dial()
-			w.say("LOCK "+kind.names+kind.options, kind.grant)
-			next.say("TRY a", `ERR HELD .*`)
+			w.Say("LOCK "+kind.names+kind.options, kind.grant)
+			next.Say("TRY a", `ERR HELD .*`)
 			next.waits(d.dial(), "LOCK a,c", 1)
-			w.conn.Close()
-			next.want(granted(`a,c`))
-			next.conn.Close()
-			eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+			w.Conn.Close()
+			next.Want(granted(`a,c`))
+			next.Conn.Close()
+			d.AwaitNoKeys()
 		})
 	}
 }
@@ -266,18 +263,18 @@ func TestEveryKindIsLost(t *testing.T) {
 			t.Parallel()
 			d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 			w, next := d.dial(), d.dial()
-			w.say("LOCK "+kind.names+kind.options, kind.grant)
+			w.Say("LOCK "+kind.names+kind.options, kind.grant)
 			next.waits(d.dial(), "LOCK a", 1)
-			for _, server := range d.nodes.Servers {
+			for _, server := range d.Nodes.Servers {
 				if err := server.FlushAll(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			deadline := duration(t, w.say("CHECK "+kind.names, kind.grant)[2])
-			w.want(`LOST lock=` + kind.names + ` lease=\S+ reason=quorum : .*`)
-			w.say("CHECK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
-			w.say("UNLOCK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
-			next.want(granted5)
+			deadline := duration(t, w.Say("CHECK "+kind.names, kind.grant)[2])
+			w.Want(`LOST lock=` + kind.names + ` lease=\S+ reason=quorum : .*`)
+			w.Say("CHECK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
+			w.Say("UNLOCK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
+			next.Want(granted5)
 			if now := redlock.BootTime(); now < deadline {
 				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
 			}
@@ -293,7 +290,7 @@ func TestEveryKindIsForced(t *testing.T) {
 			var holders []*wire
 			for range 3 {
 				if w := d.dial(); len(holders) == 0 || kind.options != "" {
-					w.say("LOCK "+kind.names+kind.options+" ttl=30s", kind.grant)
+					w.Say("LOCK "+kind.names+kind.options+" ttl=30s", kind.grant)
 					holders = append(holders, w)
 				}
 			}
@@ -303,19 +300,19 @@ func TestEveryKindIsForced(t *testing.T) {
 			if rest != kind.names {
 				also = ` also=` + rest + `\b`
 			}
-			admin.say("FORCE a", fmt.Sprintf(`OK lock=a n=%d%s.*: .*`, len(holders), also))
-			next.want(granted5)
+			admin.Say("FORCE a", fmt.Sprintf(`OK lock=a n=%d%s.*: .*`, len(holders), also))
+			next.Want(granted5)
 			for i, w := range holders {
-				w.want(`LOST lock=` + kind.names + ` lease=\S+ reason=forced : .*`)
+				w.Want(`LOST lock=` + kind.names + ` lease=\S+ reason=forced : .*`)
 				if also != "" {
 					admin.stillTaken(rest, kind.names, len(holders)-i)
 				}
-				w.say("UNLOCK "+kind.names, `ERR LOST .*`)
+				w.Say("UNLOCK "+kind.names, `ERR LOST .*`)
 			}
 			if also != "" { // what was left of it is free, long before the ttl is over
-				admin.until("TRY "+rest, `^OK`)
+				admin.Until("TRY "+rest, `^OK`)
 			}
-			admin.say("FORCE c", `OK lock=c n=0 : .*`)
+			admin.Say("FORCE c", `OK lock=c n=0 : .*`)
 		})
 	}
 }
@@ -323,23 +320,23 @@ func TestEveryKindIsForced(t *testing.T) {
 // stillTaken: what was forced away by another of its names, from so many, is shown, and
 // nobody has it.
 func (w *wire) stillTaken(name, list string, n int) {
-	w.t.Helper()
-	w.until("LIST", fmt.Sprintf(`^- lock=a state=held .*\n(- lock=%s state=lost .* ttl=\d+\n){%d}OK`, list, n))
-	w.until("WHO "+name, fmt.Sprintf(`^(- lock=%s .* : it was lost \(forced\).*\n){%d}OK n=%d\n`, name, n, n))
-	w.say("TRY "+name, `ERR HELD lock=`+name+` .*`)
+	w.T.Helper()
+	w.Until("LIST", fmt.Sprintf(`^- lock=a state=held .*\n(- lock=%s state=lost .* ttl=\d+\n){%d}OK`, list, n))
+	w.Until("WHO "+name, fmt.Sprintf(`^(- lock=%s .* : it was lost \(forced\).*\n){%d}OK n=%d\n`, name, n, n))
+	w.Say("TRY "+name, `ERR HELD lock=`+name+` .*`)
 }
 
 // What is left of several names is given back, too, when whoever held them is gone.
 func TestForcedAwayAndGone(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
-	w.say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than until waits
-	admin.say("FORCE b", `OK lock=b n=1 also=a,c held=.*`)
-	admin.say("TRY a", `ERR HELD .*`)
-	w.conn.Close()
-	admin.until("TRY a,b,c", `^OK`)
-	admin.say("LIST", `- lock=a,b,c state=held .*`)
-	admin.want(`OK n=1`)
+	w.Say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than until waits
+	admin.Say("FORCE b", `OK lock=b n=1 also=a,c held=.*`)
+	admin.Say("TRY a", `ERR HELD .*`)
+	w.Conn.Close()
+	admin.Until("TRY a,b,c", `^OK`)
+	admin.Say("LIST", `- lock=a,b,c state=held .*`)
+	admin.Want(`OK n=1`)
 }
 
 // But not where it was not held by the connection that has ended: who has it may be at work
@@ -347,11 +344,11 @@ func TestForcedAwayAndGone(t *testing.T) {
 func TestForcedAwayAndHeldElsewhere(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
-	w.say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
-	admin.say("FORCE a", `OK lock=a n=1 also=b held=.*`)
-	w.want(`LOST lock=a,b .*`)
-	w.conn.Close()
-	admin.say("LOCK b wait=300ms", `ERR HELD .*`)
+	w.Say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
+	admin.Say("FORCE a", `OK lock=a n=1 also=b held=.*`)
+	w.Want(`LOST lock=a,b .*`)
+	w.Conn.Close()
+	admin.Say("LOCK b wait=300ms", `ERR HELD .*`)
 }
 
 // TestEveryKindGoesByNameAndLease, and is extended.
@@ -360,21 +357,21 @@ func TestEveryKindGoesByNameAndLease(t *testing.T) {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
 			d := startDaemon(t, 3, patientNodes)
 			w, other := d.dial(), d.dial()
-			lease := w.say("LOCK "+kind.names+kind.options+" ttl=2s id=x", kind.grant)[0]
-			w.say("LOCK "+kind.names+kind.options+" id=x", kind.grant+` again=yes`)
-			w.say("LOCK "+kind.names+kind.options, `ERR ALREADY .*`)
-			w.say("LOCK "+kind.names+kind.options+" reentrant=yes", kind.grant+` count=2`)
+			lease := w.Say("LOCK "+kind.names+kind.options+" ttl=2s id=x", kind.grant)[0]
+			w.Say("LOCK "+kind.names+kind.options+" id=x", kind.grant+` again=yes`)
+			w.Say("LOCK "+kind.names+kind.options, `ERR ALREADY .*`)
+			w.Say("LOCK "+kind.names+kind.options+" reentrant=yes", kind.grant+` count=2`)
 			if kind.options != "" {
-				w.say("LOCK "+kind.names+" reentrant=yes", `ERR ALREADY .*another mode.*`)
+				w.Say("LOCK "+kind.names+" reentrant=yes", `ERR ALREADY .*another mode.*`)
 			}
-			if ttl := duration(t, other.say("EXTEND lease="+lease+" ttl=20s", kind.grant+` count=2`)[1]); ttl < 15*time.Second {
+			if ttl := duration(t, other.Say("EXTEND lease="+lease+" ttl=20s", kind.grant+` count=2`)[1]); ttl < 15*time.Second {
 				t.Errorf("EXTEND ttl=20s: %v are left", ttl)
 			}
-			w.say("EXTEND "+kind.names, kind.grant+` count=2`)
-			w.say("UNLOCK "+kind.names, `OK lock=`+kind.names+` count=1`)
-			other.say("UNLOCK lease="+lease, `OK lock=`+kind.names)
-			w.say("CHECK "+kind.names, `ERR NOTHELD .*`)
-			other.say("TRY a,b", granted(`a,b`))
+			w.Say("EXTEND "+kind.names, kind.grant+` count=2`)
+			w.Say("UNLOCK "+kind.names, `OK lock=`+kind.names+` count=1`)
+			other.Say("UNLOCK lease="+lease, `OK lock=`+kind.names)
+			w.Say("CHECK "+kind.names, `ERR NOTHELD .*`)
+			other.Say("TRY a,b", granted(`a,b`))
 		})
 	}
 }
@@ -383,40 +380,37 @@ func TestEveryKindGoesByNameAndLease(t *testing.T) {
 func TestOneSlotIsOneAlone(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
-	w.say("LOCK a slots=1 reentrant=yes", counted(1))
-	w.say("LOCK a reentrant=yes", counted(2))
-	other.say("TRY a", `ERR HELD lock=a .*`)
-	other.say("LOCK b,c slots=1", granted(`b,c`))
-	w.say("UNLOCK a", `OK lock=a count=1`)
-	w.say("UNLOCK a", `OK lock=a`)
-	other.say("TRY a slots=1", granted5)
+	w.Say("LOCK a slots=1 reentrant=yes", counted(1))
+	w.Say("LOCK a reentrant=yes", counted(2))
+	other.Say("TRY a", `ERR HELD lock=a .*`)
+	other.Say("LOCK b,c slots=1", granted(`b,c`))
+	w.Say("UNLOCK a", `OK lock=a count=1`)
+	w.Say("UNLOCK a", `OK lock=a`)
+	other.Say("TRY a slots=1", granted5)
 }
 
 // TestDevKinds: embedded nodes know every kind; who waits asks them again.
 func TestDevKinds(t *testing.T) {
 	t.Parallel() // it mostly waits
-	cfg := config.Dev()
-	cfg.Socket.Path = t.TempDir() + "/s"
-	d := &testDaemon{t: t, cfg: cfg, dev: true}
-	d.start()
+	d := startDev(t)
 	w, other := d.dial(), d.dial()
-	w.until("STATUS", `spare=2\b`)
+	w.Until("STATUS", `spare=2\b`)
 	for _, kind := range kinds {
-		lease := w.say("LOCK "+kind.names+kind.options+" ttl=9s", kind.grant)[0]
-		other.say("TRY a", `ERR HELD .*`)
-		other.say("WHO a", `- lock=a mode=\w+ .* nodes=5`)
-		other.want(`OK n=1`)
-		w.say("EXTEND lease="+lease+" ttl=10s", kind.grant)
+		lease := w.Say("LOCK "+kind.names+kind.options+" ttl=9s", kind.grant)[0]
+		other.Say("TRY a", `ERR HELD .*`)
+		other.Say("WHO a", `- lock=a mode=\w+ .* nodes=5`)
+		other.Want(`OK n=1`)
+		w.Say("EXTEND lease="+lease+" ttl=10s", kind.grant)
 		other.waits(w, "LOCK a,c", 1)
-		w.say("UNLOCK "+kind.names, `OK lock=`+kind.names)
-		other.want(granted(`a,c`))
-		other.say("UNLOCK a,c", `OK lock=a,c`)
-		w.say("LOCK "+kind.names+kind.options+" ttl=600ms hold=ttl", kind.grant)
-		w.want(`LOST lock=` + kind.names + ` .* reason=expired .*`)
-		other.say("LOCK a wait=10s", granted5)
-		w.say("FORCE a", `OK lock=a n=1 .*`)
-		other.want(`LOST .*`)
+		w.Say("UNLOCK "+kind.names, `OK lock=`+kind.names)
+		other.Want(granted(`a,c`))
+		other.Say("UNLOCK a,c", `OK lock=a,c`)
+		w.Say("LOCK "+kind.names+kind.options+" ttl=600ms hold=ttl", kind.grant)
+		w.Want(`LOST lock=` + kind.names + ` .* reason=expired .*`)
+		other.Say("LOCK a wait=10s", granted5)
+		w.Say("FORCE a", `OK lock=a n=1 .*`)
+		other.Want(`LOST .*`)
 	}
-	other.send("STATUS")
-	other.want(`- node=a address=embedded state=ready wakeups=polling .*`)
+	other.Send("STATUS")
+	other.Want(`- node=a address=embedded state=ready wakeups=polling .*`)
 }

@@ -15,23 +15,23 @@ func TestLingerGoesOnAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	c, look, holder := newChild(t, os.Getuid()), d.dial(), d.dial()
-	holder.say("LOCK mine linger=4s", granted5)
-	look.say(fmt.Sprintf("LOCK its linger=4s hold=pid pid=%d", c.pid), granted5)
+	holder.Say("LOCK mine linger=4s", granted5)
+	look.Say(fmt.Sprintf("LOCK its linger=4s hold=pid pid=%d", c.pid), granted5)
 	ended := redlock.BootTime()
-	holder.conn.Close()
+	holder.Conn.Close()
 	c.killed()
-	look.until("STATUS", `connections=1\b`)
-	look.say("LOCK clock hold=ttl ttl=2s", granted5)
-	look.want(`LOST lock=clock .*`)
-	if err := d.stop(); err != nil {
+	look.Until("STATUS", `connections=1\b`)
+	look.Say("LOCK clock hold=ttl ttl=2s", granted5)
+	look.Want(`LOST lock=clock .*`)
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	d.start()
+	d.Start()
 	w := d.dial()
-	w.say("TRY mine", `ERR HELD .*`)
-	w.say("TRY its", `ERR HELD .*`)
+	w.Say("TRY mine", `ERR HELD .*`)
+	w.Say("TRY its", `ERR HELD .*`)
 	for _, name := range []string{"mine", "its"} {
-		w.say("LOCK "+name, granted5)
+		w.Say("LOCK "+name, granted5)
 		if took := redlock.BootTime() - ended; took < 4*time.Second || took > 5500*time.Millisecond {
 			t.Errorf("%s is free %v after its holder's end, want 4s", name, took)
 		}

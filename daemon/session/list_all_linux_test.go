@@ -6,22 +6,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
 // listAll reads all pages, and returns the lines without their times, in order and each once.
 func (w *wire) listAll() (lines []string) {
-	w.t.Helper()
+	w.T.Helper()
 	for from := ""; ; {
-		w.send("LIST all=yes%s", from)
-		line := w.line()
-		for ; strings.HasPrefix(line, "- "); line = w.line() {
+		w.Send("LIST all=yes%s", from)
+		line := w.Line()
+		for ; strings.HasPrefix(line, "- "); line = w.Line() {
 			words := slices.DeleteFunc(strings.Fields(line[2:]), func(word string) bool {
 				key, _, _ := strings.Cut(word, "=")
 				return key == "since" || key == "ttl" || key == "pid" || key == "user"
 			})
 			lines = append(lines, strings.Join(words, " "))
 		}
-		fields := matches(w.t, line, `OK n=\d+ walked=\d walks=2(?: next=(\S+))?`)
+		fields := daemontest.Matches(w.T, line, `OK n=\d+ walked=\d walks=2(?: next=(\S+))?`)
 		if fields[0] == "" {
 			slices.Sort(lines)
 			return slices.Compact(lines)
@@ -50,17 +52,17 @@ rule "everything" {
   allow = ["lock", "inspect"]
 }`)
 	other := d.another()
-	if err := os.Chmod(other.cfg.Socket.Path, 0o666); err != nil {
+	if err := os.Chmod(other.Cfg.Socket.Path, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	web, batch, all := d.dialAs(userOf(4001)), d.dialAs(userOf(4002)), d.dialAs(userOf(4003))
 	there := other.dialAs(userOf(4003))
-	web.say("LOCK web/a note=mine", "OK .*")
-	batch.say("LOCK batch/a", "OK .*")
-	there.say("LOCK web/b mode=shared", "OK .*")
+	web.Say("LOCK web/a note=mine", "OK .*")
+	batch.Say("LOCK batch/a", "OK .*")
+	there.Say("LOCK web/b mode=shared", "OK .*")
 	waits := d.dialAs(userOf(4003))
-	waits.send("LOCK web/b")
-	eventually(t, "the waiter is shown", func() bool {
+	waits.Send("LOCK web/b")
+	daemontest.Eventually(t, "the waiter is shown", func() bool {
 		return slices.ContainsFunc(there.listAll(), func(line string) bool { return strings.Contains(line, "web/b") && strings.Contains(line, "wanted=yes") })
 	})
 	host, err := os.Hostname()
@@ -80,7 +82,7 @@ rule "everything" {
 			t.Errorf("%s: got\n%s\nwant\n%s", who, strings.Join(got, "\n"), strings.Join(w.want, "\n"))
 		}
 	}
-	batch.say("LIST all=yes", `ERR DENIED : LIST all=yes: not allowed for 4002: no access rule of 3 allows "inspect"`)
-	web.say("LIST all=yes from=x", `ERR OPTION : "x" is not the cursor of an earlier page`)
-	web.say("LIST from=x", `ERR OPTION : from= needs all=yes`)
+	batch.Say("LIST all=yes", `ERR DENIED : LIST all=yes: not allowed for 4002: no access rule of 3 allows "inspect"`)
+	web.Say("LIST all=yes from=x", `ERR OPTION : "x" is not the cursor of an earlier page`)
+	web.Say("LIST from=x", `ERR OPTION : from= needs all=yes`)
 }

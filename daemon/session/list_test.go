@@ -19,13 +19,13 @@ func TestListDoesNotBlockTheConnection(t *testing.T) {
 	}
 	w, _ := dialWithin(t, srv)
 	s := <-opened
-	w.say("LOCK a beat=30s", granted5)
+	w.Say("LOCK a beat=30s", granted5)
 	s.listing <- struct{}{} // another connection's LIST is being written
-	w.send("@1 LIST\n@2 BEAT a")
-	w.want(`@2 OK lock=a`)
-	w.say("@2 UNLOCK a", `@2 OK lock=a`)
-	w.send("@3 LIST\n@4 CANCEL 3")
+	w.Send("@1 LIST\n@2 BEAT a")
+	w.Want(`@2 OK lock=a`)
+	w.Say("@2 UNLOCK a", `@2 OK lock=a`)
+	w.Send("@3 LIST\n@4 CANCEL 3")
 	w.wantAll(`@3 ERR CANCELLED .*`, `@4 OK`)
 	<-s.listing
-	w.want(`@1 OK n=0`)
+	w.Want(`@1 OK n=0`)
 }

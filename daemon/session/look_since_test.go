@@ -13,12 +13,12 @@ func TestSinceIsOfTheGrant(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	a, w, look := d.dial(), d.dial(), d.dial()
-	a.say("LOCK a", granted5)
-	w.send("LOCK a")
-	look.until("LIST", `state=waiting .*since=\d{4,}\n`)
+	a.Say("LOCK a", granted5)
+	w.Send("LOCK a")
+	look.Until("LIST", `state=waiting .*since=\d{4,}\n`)
 	released := time.Now()
-	a.say("UNLOCK a", `OK lock=a`)
-	w.want(granted5)
+	a.Say("UNLOCK a", `OK lock=a`)
+	w.Want(granted5)
 	for _, request := range []string{"LIST", "WHO a", "TRY a"} {
 		since := sinceOf(look, request)
 		if most := time.Since(released).Milliseconds() + 1; int64(since) > most {
@@ -29,15 +29,15 @@ func TestSinceIsOfTheGrant(t *testing.T) {
 
 // sinceOf is the since= of a request's answer, of one holder.
 func sinceOf(w *wire, request string) int {
-	w.t.Helper()
-	w.send("%s", request)
-	line := w.line()
+	w.T.Helper()
+	w.Send("%s", request)
+	line := w.Line()
 	since := regexp.MustCompile(` since=(\d+)`).FindStringSubmatch(line)
 	if since == nil {
-		w.t.Fatalf("%s: %s", request, line)
+		w.T.Fatalf("%s: %s", request, line)
 	}
 	if line[0] == '-' {
-		w.want(`OK n=1`)
+		w.Want(`OK n=1`)
 	}
 	ms, _ := strconv.Atoi(since[1])
 	return ms

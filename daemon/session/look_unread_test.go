@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
 // TestManyHoldersUnread: who asks again and again who shares a lock with thousands, on many
@@ -14,13 +15,13 @@ import (
 // no more for him.
 func TestManyHoldersUnread(t *testing.T) {
 	const readers, connections, calls = 3000, 5, 20
-	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = patience })
-	members := []string{"ZADD", d.cfg.Quorum.KeyPrefix + "x\x00m"}
+	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = daemontest.Patience })
+	members := []string{"ZADD", d.Cfg.Quorum.KeyPrefix + "x\x00m"}
 	for i := range readers {
 		members = append(members, fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()), fmt.Sprintf("%022d host=%s pid=%d uid=1 user=u since=1", i, strings.Repeat("h", 64), i))
 	}
-	for _, command := range [][]string{members, {"SET", d.cfg.Quorum.KeyPrefix + "x", "redlockd:shared", "PX", "3600000"}} {
-		if reply, err := d.nodes.Servers[0].Do(command...); err != nil || reply.Err != nil {
+	for _, command := range [][]string{members, {"SET", d.Cfg.Quorum.KeyPrefix + "x", "redlockd:shared", "PX", "3600000"}} {
+		if reply, err := d.Nodes.Servers[0].Do(command...); err != nil || reply.Err != nil {
 			t.Fatal(err, reply.Err)
 		}
 	}
@@ -29,14 +30,14 @@ func TestManyHoldersUnread(t *testing.T) {
 		w := d.dial()
 		all = append(all, w)
 		for i := range calls {
-			w.send("@%d WHO x", i)
+			w.Send("@%d WHO x", i)
 		}
 	}
-	d.dial().until("LIST", `ERR LIMIT .*unread`)
+	d.dial().Until("LIST", `ERR LIMIT .*unread`)
 	refused := 0
 	for _, w := range all {
 		for answers := 0; answers < calls; {
-			switch line := w.line(); {
+			switch line := w.Line(); {
 			case strings.Contains(line, " OK n=3000"):
 				answers++
 			case strings.Contains(line, " ERR LIMIT "):

@@ -1,12 +1,12 @@
 package session
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -80,15 +80,15 @@ func dialWithin(t *testing.T, srv *server.Server) (w *wire, hangUp func()) {
 		<-served
 	}
 	t.Cleanup(hangUp)
-	return &wire{t: t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}, hangUp
+	return &wire{daemontest.NewWire(t, ours.(*net.UnixConn))}, hangUp
 }
 
 // A lease that is lost before its LOCK is answered is refused: an OK would be an order to
 // work for as long as its LOST is under way. CHECK tells the same.
 func TestLostBeforeTheAnswer(t *testing.T) {
 	w := dialSlowed(t, func(a *lockRequest) { a.lease.Lose(redlock.LostForced) })
-	w.say("LOCK a", `ERR LOST lock=a reason=forced : .*`)
-	w.say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
+	w.Say("LOCK a", `ERR LOST lock=a reason=forced : .*`)
+	w.Say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
 }
 
 // So many leases that were lost before the answer can be asked of as of others: where nodes
@@ -99,11 +99,11 @@ func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 		a.lease.Lose(redlock.LostForced)
 	})
 	for _, name := range []string{"a1", "a2", "a3"} {
-		w.say("LOCK "+name, `ERR LOST lock=`+name+` reason=forced : .*`)
+		w.Say("LOCK "+name, `ERR LOST lock=`+name+` reason=forced : .*`)
 	}
-	w.until("CHECK a1", `ERR NOTHELD`)
-	w.say("CHECK a2", `ERR LOST .*`)
-	w.say("CHECK a3", `ERR LOST .*`)
+	w.Until("CHECK a1", `ERR NOTHELD`)
+	w.Say("CHECK a2", `ERR LOST .*`)
+	w.Say("CHECK a3", `ERR LOST .*`)
 }
 
 // A lease that is lost while its LOCK is being answered: LOST does not come before the
@@ -114,8 +114,8 @@ func TestLostWhileAnswered(t *testing.T) {
 			t.Error("the client is to be told of a loss before it knows that it has the lease")
 		}
 	})
-	lease := w.say("LOCK a", granted5)[0]
-	w.want(`LOST lock=a lease=` + lease + ` reason=.*`)
+	lease := w.Say("LOCK a", granted5)[0]
+	w.Want(`LOST lock=a lease=` + lease + ` reason=.*`)
 }
 
 // So it does behind the OK of one that counts on it, or repeats its LOCK, also where the LOCK
@@ -127,9 +127,9 @@ func TestLostBehindAnotherAnswer(t *testing.T) {
 			<-lose
 			a.lease.Lose(redlock.LostForced)
 		})
-		w.send("@1 LOCK a reentrant=yes id=x")
-		w.send("@2 LOCK a " + again)
-		lease := w.want(`@2 ` + granted5 + `.*`)[0]
+		w.Send("@1 LOCK a reentrant=yes id=x")
+		w.Send("@2 LOCK a " + again)
+		lease := w.Want(`@2 ` + granted5 + `.*`)[0]
 		close(lose)
 		answers(w, "PING", `OK`, `LOST lock=a lease=`+lease+` reason=forced.*`, `@1 ERR LOST .*`)
 	}

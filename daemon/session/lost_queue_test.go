@@ -10,9 +10,9 @@ import (
 func TestLostWaitsForNoQueue(t *testing.T) {
 	d := settledDaemon(t)
 	w, _ := dialWithin(t, d.NewServer())
-	w.say("LOCK a,b ttl=1s hold=ttl", granted(`a,b`))
+	w.Say("LOCK a,b ttl=1s hold=ttl", granted(`a,b`))
 	defer lockQueue(d.Queue)()
-	w.want(`LOST lock=a,b .* reason=expired : .*`)
+	w.Want(`LOST lock=a,b .* reason=expired : .*`)
 }
 
 // lockQueue keeps the queue's mutex until unlock is called.

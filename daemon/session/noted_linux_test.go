@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
@@ -19,32 +20,32 @@ import (
 
 // noted ends the daemon, and is what the next one would read of it.
 func (d *testDaemon) noted() *state.Recovered {
-	d.t.Helper()
-	if err := d.stop(); err != nil {
-		d.t.Fatal(err)
+	d.T.Helper()
+	if err := d.Stop(); err != nil {
+		d.T.Fatal(err)
 	}
-	p, err := d.readState(d.cfg.Socket.Path)
+	p, err := d.readState(d.Cfg.Socket.Path)
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	return p
 }
 
 // notedNow is what the next one would read if this one was killed.
 func (d *testDaemon) notedNow() (*state.Recovered, error) {
-	d.t.Helper()
-	files, err := filepath.Glob(statefile.PathFor(d.cfg.Socket.Path) + ".*")
+	d.T.Helper()
+	files, err := filepath.Glob(statefile.PathFor(d.Cfg.Socket.Path) + ".*")
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
-	dir := d.t.TempDir()
+	dir := d.T.TempDir()
 	for _, file := range files {
 		found, err := os.ReadFile(file)
 		if err == nil {
 			err = os.WriteFile(statefile.PathFor(filepath.Join(dir, "s"))+filepath.Ext(file), found, 0o600)
 		}
 		if err != nil {
-			d.t.Fatal(err)
+			d.T.Fatal(err)
 		}
 	}
 	return d.readState(filepath.Join(dir, "s"))
@@ -52,9 +53,9 @@ func (d *testDaemon) notedNow() (*state.Recovered, error) {
 
 // readState reads the state file beside a socket.
 func (d *testDaemon) readState(socket string) (*state.Recovered, error) {
-	var log logged
+	var log daemontest.Log
 	journal := state.NewJournal(logging.New(&log, hclog.Info, logging.Text))
-	recovered := journal.Open((&Host{Cfg: d.cfg}).journalOptions(socket))
+	recovered := journal.Open((&Host{Cfg: d.Cfg}).journalOptions(socket))
 	journal.Close()
 	if !recovered.Complete {
 		return nil, errors.New(log.String())
@@ -82,21 +83,21 @@ func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) 
 func TestAnsweredIsNoted(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, other := d.dial(), d.dial()
-	w.say("LOCK held ttl=20s owner=o id=i note=n linger=3s beat=15s", granted5)
-	w.say("LOCK gone ttl=20s", granted5)
-	w.say("UNLOCK gone", `OK lock=gone`)
+	w.Say("LOCK held ttl=20s owner=o id=i note=n linger=3s beat=15s", granted5)
+	w.Say("LOCK gone ttl=20s", granted5)
+	w.Say("UNLOCK gone", `OK lock=gone`)
 	for i, id := range []string{"first", "second", "third"} {
-		w.say("LOCK counted ttl=20s reentrant=yes id="+id, counted(i+1))
+		w.Say("LOCK counted ttl=20s reentrant=yes id="+id, counted(i+1))
 	}
-	w.say("UNLOCK counted", `OK lock=counted count=2`)
-	moved := w.say("LOCK moved ttl=20s", granted5)[0]
-	other.say("LOCK others ttl=20s", granted5)
-	other.say("RESUME moved lease="+moved, granted5)
-	w.say("LOCK extended ttl=10s", granted5)
-	extended := w.say("EXTEND extended ttl=20s", granted5)
-	w.say("LOCK again hold=ttl ttl=100ms", granted5)
-	w.want(`LOST lock=again .*`)
-	w.say("LOCK again ttl=20s", granted5)
+	w.Say("UNLOCK counted", `OK lock=counted count=2`)
+	moved := w.Say("LOCK moved ttl=20s", granted5)[0]
+	other.Say("LOCK others ttl=20s", granted5)
+	other.Say("RESUME moved lease="+moved, granted5)
+	w.Say("LOCK extended ttl=10s", granted5)
+	extended := w.Say("EXTEND extended ttl=20s", granted5)
+	w.Say("LOCK again hold=ttl ttl=100ms", granted5)
+	w.Want(`LOST lock=again .*`)
+	w.Say("LOCK again ttl=20s", granted5)
 
 	p := d.noted()
 	if len(p.Requests) != 0 {
@@ -129,16 +130,16 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w, gone := d.dial(), d.dial()
-	w.say("LOCK unlocked ttl=20s", granted5)
-	gone.say("LOCK left ttl=20s", granted5)
-	for _, server := range d.nodes.Servers[:2] {
+	w.Say("LOCK unlocked ttl=20s", granted5)
+	gone.Say("LOCK left ttl=20s", granted5)
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
-	gone.conn.Close()
-	w.until("STATUS", `leases=0\b`)
+	w.Say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
+	gone.Conn.Close()
+	w.Until("STATUS", `leases=0\b`)
 	p := d.noted()
 	for _, name := range []string{"unlocked", "left"} {
 		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
@@ -156,16 +157,16 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w, gone := d.dial(), d.dial()
-	w.say("LOCK unlocked ttl=20s", granted5)
-	gone.say("LOCK left ttl=20s", granted5)
-	eventually(t, "all nodes have both", func() bool { return len(d.keys()) == 6 })
-	if err := d.nodes.Servers[2].Stop(); err != nil {
+	w.Say("LOCK unlocked ttl=20s", granted5)
+	gone.Say("LOCK left ttl=20s", granted5)
+	daemontest.Eventually(t, "all nodes have both", func() bool { return len(d.Keys()) == 6 })
+	if err := d.Nodes.Servers[2].Stop(); err != nil {
 		t.Fatal(err)
 	}
-	w.say("UNLOCK unlocked", `OK lock=unlocked`)
-	gone.conn.Close()
-	w.until("STATUS", `leases=0\b`)
-	if err := d.stop(); err != nil {
+	w.Say("UNLOCK unlocked", `OK lock=unlocked`)
+	gone.Conn.Close()
+	w.Until("STATUS", `leases=0\b`)
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	p, err := d.notedNow()
@@ -180,12 +181,12 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	if len(p.Requests) != 0 {
 		t.Errorf("%d requests are noted as not answered", len(p.Requests))
 	}
-	if err := d.nodes.Servers[2].Cont(); err != nil {
+	if err := d.Nodes.Servers[2].Cont(); err != nil {
 		t.Fatal(err)
 	}
-	d.start() // the next daemon
+	d.Start() // the next daemon
 	begun := time.Now()
-	eventually(t, "no node has either", func() bool { return len(d.keys()) == 0 })
+	daemontest.Eventually(t, "no node has either", func() bool { return len(d.Keys()) == 0 })
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("they were there for another %v: they have expired", took)
 	}
@@ -213,14 +214,14 @@ func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
 	w, gone := d.dial(), d.dial()
-	w.say("LOCK unlocked", granted5)
-	gone.say("LOCK left", granted5)
-	for _, server := range d.nodes.Servers[:2] {
+	w.Say("LOCK unlocked", granted5)
+	gone.Say("LOCK left", granted5)
+	for _, server := range d.Nodes.Servers[:2] {
 		server.Kill()
 	}
-	w.say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
-	gone.conn.Close()
-	eventually(t, "neither is noted", func() bool {
+	w.Say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
+	gone.Conn.Close()
+	daemontest.Eventually(t, "neither is noted", func() bool {
 		p, err := d.notedNow() // half a record may be there just now
 		return err == nil && leaseOf(t, p, "unlocked") == nil && leaseOf(t, p, "left") == nil
 	})
@@ -230,13 +231,13 @@ func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
-	w.say("LOCK a ttl=20s", granted5)
-	admin.say("FORCE a", `OK lock=a n=1 .*`)
-	w.want(`LOST lock=a .*`)
-	w.say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
-	w.say("LOCK a ttl=20s", granted5) // which ends the memory of the other
-	w.say("UNLOCK a", `OK lock=a`)
-	eventually(t, "nothing is noted", func() bool { // when the last node has heard of it
+	w.Say("LOCK a ttl=20s", granted5)
+	admin.Say("FORCE a", `OK lock=a n=1 .*`)
+	w.Want(`LOST lock=a .*`)
+	w.Say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
+	w.Say("LOCK a ttl=20s", granted5) // which ends the memory of the other
+	w.Say("UNLOCK a", `OK lock=a`)
+	daemontest.Eventually(t, "nothing is noted", func() bool { // when the last node has heard of it
 		p, err := d.notedNow() // half a record may be there just now
 		return err == nil && leaseOf(t, p, "a") == nil
 	})
@@ -245,18 +246,18 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 // If somebody removes the state file, the daemon soon begins another one, and nothing is lost.
 func TestStateFileRemoved(t *testing.T) {
 	t.Parallel() // it mostly waits
-	var log logged
+	var log daemontest.Log
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
-	w.say("LOCK a", granted5)
-	path := statefile.PathFor(d.cfg.Socket.Path)
+	w.Say("LOCK a", granted5)
+	path := statefile.PathFor(d.Cfg.Socket.Path)
 	if err := os.Remove(path + ".1"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "there is another state file", func() bool {
-		_, err := os.Stat(path + ".2")
-		return err == nil && strings.Contains(log.String(), "the state file is written again")
-	})
+	log.Await(t, "the state file is written again")
+	if _, err := os.Stat(path + ".2"); err != nil {
+		t.Errorf("there is no other state file: %v", err)
+	}
 	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "somebody removed files of it") {
 		t.Errorf("want that the state file was removed, once:\n%s", got)
 	}
@@ -274,8 +275,8 @@ func TestAttemptIsNoted(t *testing.T) {
 	s.start()
 	w := s.dial()
 	down.Store(true)
-	w.send("LOCK a ttl=20s")
-	eventually(t, "an attempt has failed", func() bool {
+	w.Send("LOCK a ttl=20s")
+	daemontest.Eventually(t, "an attempt has failed", func() bool {
 		waiting := s.d.Queue.Waiting()
 		return len(waiting) == 1 && s.d.Queue.LastFailure(waiting[0]) != nil
 	})
@@ -287,8 +288,8 @@ func TestAttemptIsNoted(t *testing.T) {
 	}
 	down.Store(false)
 	s.start(w)
-	w.want(`BACK .*`)
-	w.want(granted5)
+	w.Want(`BACK .*`)
+	w.Want(granted5)
 }
 
 // What was given back for a client that is gone is noted no more: or the state file would become
@@ -296,10 +297,10 @@ func TestAttemptIsNoted(t *testing.T) {
 func TestGivenBackIsNotedNoMore(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, look := d.dial(), d.dial()
-	w.say("LOCK gone ttl=20s", granted5)
-	look.say("LOCK stays ttl=20s", granted5)
-	w.conn.Close()
-	eventually(t, "it is not noted any more", func() bool {
+	w.Say("LOCK gone ttl=20s", granted5)
+	look.Say("LOCK stays ttl=20s", granted5)
+	w.Conn.Close()
+	daemontest.Eventually(t, "it is not noted any more", func() bool {
 		p, err := d.notedNow() // half a record may be there just now
 		return err == nil && leaseOf(t, p, "stays") != nil && leaseOf(t, p, "gone") == nil
 	})
@@ -312,7 +313,7 @@ func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
 	for _, name := range []string{"a", "b", "c"} {
-		w.say("LOCK "+name+" ttl=20s", granted5)
+		w.Say("LOCK "+name+" ttl=20s", granted5)
 	}
 	s.end()
 	s.found = func(*state.Recovered) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -33,31 +34,31 @@ func (c *contest) leave() { c.inside.Add(-1) }
 
 // takes takes and releases the lock over a connection.
 func (c *contest) takes(w *wire) {
-	grant := w.say("LOCK a ttl=20s", grantedAs)
+	grant := w.Say("LOCK a ttl=20s", grantedAs)
 	fence, err := strconv.ParseUint(grant[1], 10, 64)
 	c.enter("a client of redlockd")
 	if last := c.highest.Swap(fence); err != nil || fence <= last {
 		c.t.Errorf("the fencing token %s follows %d, %v", grant[1], last, err)
 	}
 	c.leave()
-	w.say("UNLOCK a", `OK .*`)
+	w.Say("UNLOCK a", `OK .*`)
 }
 
 // takesAsForeign tries once to take the lock as other Redlock clients do, and releases it.
 func (c *contest) takesAsForeign(d *testDaemon, value string) (granted bool) {
 	const ttl = 10 * time.Second
 	began, n := redlock.BootTime(), 0
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		reply, err := server.Do("SET", "redlock:a", value, "NX", "PX", fmt.Sprint(ttl.Milliseconds()))
 		if err == nil && reply.Str == "OK" {
 			n++
 		}
 	}
-	if granted = n > len(d.nodes.Servers)/2 && redlock.BootTime()-began < ttl/2; granted {
+	if granted = n > len(d.Nodes.Servers)/2 && redlock.BootTime()-began < ttl/2; granted {
 		c.enter("another Redlock client")
 		c.leave()
 	}
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("EVAL", "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])", "1", "redlock:a", value); err != nil {
 			c.t.Error(err)
 		}
@@ -105,14 +106,14 @@ func TestPassBetweenHosts(t *testing.T) {
 		}
 	})
 	clients.Wait()
-	eventually(t, "the other Redlock client gets it", func() bool { return byForeign.Load() > 0 })
+	daemontest.Eventually(t, "the other Redlock client gets it", func() bool { return byForeign.Load() > 0 })
 	stop()
 	foreign.Wait()
 	for _, d := range []*testDaemon{here, there} {
-		d.dial().until("STATUS", `passes=[1-9]`)
+		d.dial().Until("STATUS", `passes=[1-9]`)
 	}
-	eventually(t, "no keys are left", func() bool {
-		return !strings.Contains(strings.Join(here.keys(), " "), "redlock:a")
+	daemontest.Eventually(t, "no keys are left", func() bool {
+		return !strings.Contains(strings.Join(here.Keys(), " "), "redlock:a")
 	})
 }
 
@@ -134,7 +135,7 @@ func TestPassesEndForAnotherHost(t *testing.T) {
 	}
 	defer clients.Wait()
 	defer stop.Store(true)
-	here.dial().until("STATUS", `passes=[1-9]\d\d`)
+	here.dial().Until("STATUS", `passes=[1-9]\d\d`)
 	other := there.dial()
 	for range 10 {
 		c.takes(other)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
@@ -30,18 +31,18 @@ func passedOn(t *testing.T, options string) *passing {
 	s := newSuccession(t)
 	p := &passing{succession: s, last: s.dial(), look: s.dial()}
 	w, next := s.dial(), s.dial()
-	eventually(t, "the lock is passed on", func() bool {
-		w.say("LOCK a ttl=20s", granted5)
+	daemontest.Eventually(t, "the lock is passed on", func() bool {
+		w.Say("LOCK a ttl=20s", granted5)
 		next.waits(p.look, "LOCK a ttl=20s", 1)
 		p.last.waits(p.look, "LOCK a ttl=20s "+options, 2)
-		w.say("UNLOCK a", unlocked)
-		p.first = next.want(grantedAs)
-		next.say("UNLOCK a", unlocked)
-		p.grant = p.last.want(grantedAs)
+		w.Say("UNLOCK a", unlocked)
+		p.first = next.Want(grantedAs)
+		next.Say("UNLOCK a", unlocked)
+		p.grant = p.last.Want(grantedAs)
 		if s.d.Nodes.Status().Counts.Passes == 1 {
 			return true
 		}
-		p.last.say("UNLOCK a lease="+p.grant[0], unlocked)
+		p.last.Say("UNLOCK a lease="+p.grant[0], unlocked)
 		return false
 	})
 	return p
@@ -64,24 +65,24 @@ func TestPass(t *testing.T) {
 		t.Errorf("lease and fence %v after %v: want another lease, and the next fence", p.grant, p.first)
 	}
 	for _, request := range []string{"CHECK a", "EXTEND a", "UNLOCK a", "RESUME a"} {
-		p.look.say(request+" lease="+p.first[0], `ERR NOTHELD .*`)
+		p.look.Say(request+" lease="+p.first[0], `ERR NOTHELD .*`)
 	}
-	p.last.say("CHECK a lease="+p.grant[0], `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
-	p.look.until("STATUS", `handovers=[1-9]\d* passes=1 `)
-	p.look.say("LIST", `- lock=a state=held .* fence=`+p.grant[1]+` .*`)
-	p.look.want(`OK n=1`)
-	p.last.say("UNLOCK a", unlocked)
-	p.look.until("WHO a", `OK n=0`)
+	p.last.Say("CHECK a lease="+p.grant[0], `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+	p.look.Until("STATUS", `handovers=[1-9]\d* passes=1 `)
+	p.look.Say("LIST", `- lock=a state=held .* fence=`+p.grant[1]+` .*`)
+	p.look.Want(`OK n=1`)
+	p.last.Say("UNLOCK a", unlocked)
+	p.look.Until("WHO a", `OK n=0`)
 }
 
 // WHO shows the client that has the lock now, although the nodes show the first one of this host.
 func TestWhoAfterAPass(t *testing.T) {
 	c := newChild(t, os.Getuid())
 	p := passedOn(t, fmt.Sprintf("note=passed hold=pid pid=%d", c.pid))
-	p.look.say("WHO a", fmt.Sprintf(`- lock=a mode=exclusive host=\S+ pid=%d .* note=passed.*`, c.pid))
-	p.look.want(`OK n=1`)
-	p.look.say("FORCE a", fmt.Sprintf(`OK lock=a n=1 held=\d host=\S+ pid=%d .*`, c.pid))
-	p.last.want(`LOST lock=a lease=` + p.grant[0] + ` reason=forced .*`)
+	p.look.Say("WHO a", fmt.Sprintf(`- lock=a mode=exclusive host=\S+ pid=%d .* note=passed.*`, c.pid))
+	p.look.Want(`OK n=1`)
+	p.look.Say("FORCE a", fmt.Sprintf(`OK lock=a n=1 held=\d host=\S+ pid=%d .*`, c.pid))
+	p.last.Want(`LOST lock=a lease=` + p.grant[0] + ` reason=forced .*`)
 }
 
 // A restart keeps a lock that was passed on, with the last grant. The grants after that have
@@ -97,12 +98,12 @@ func TestPassOutlastsTheDaemon(t *testing.T) {
 		p.end()
 		p.start(p.last, p.look, next)
 		for _, w := range []*wire{p.last, p.look, next} {
-			w.want(`BACK .*`)
+			w.Want(`BACK .*`)
 		}
-		p.last.say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
-		p.look.say("CHECK a lease="+p.first[0], `ERR NOTHELD .*`)
-		p.last.say("UNLOCK a", unlocked)
-		if grant := next.want(grantedAs); fenceOf(t, grant) <= fenceOf(t, p.grant) {
+		p.last.Say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+		p.look.Say("CHECK a lease="+p.first[0], `ERR NOTHELD .*`)
+		p.last.Say("UNLOCK a", unlocked)
+		if grant := next.Want(grantedAs); fenceOf(t, grant) <= fenceOf(t, p.grant) {
 			t.Errorf("killed %v: fence %s after %s, want a larger one", killed, grant[1], p.grant[1])
 		}
 	}
@@ -130,12 +131,12 @@ func TestNoPassToAClientThatIsGone(t *testing.T) {
 	gone, next := p.dial(), p.dial()
 	gone.waits(p.look, "LOCK a", 1)
 	next.waits(p.look, "LOCK a", 2)
-	gone.conn.CloseWrite()
-	gone.want(`ERR CANCELLED .*`)
-	p.last.say("UNLOCK a", unlocked)
-	next.want(grantedAs)
-	next.say("UNLOCK a", unlocked)
-	p.look.until("WHO a", `OK n=0`)
+	gone.Conn.CloseWrite()
+	gone.Want(`ERR CANCELLED .*`)
+	p.last.Say("UNLOCK a", unlocked)
+	next.Want(grantedAs)
+	next.Say("UNLOCK a", unlocked)
+	p.look.Until("WHO a", `OK n=0`)
 }
 
 // pidOnNodes returns the process that the nodes show as the holder of "a", to each host; 0: none.
@@ -157,8 +158,8 @@ func TestWhoOfAnotherHostAfterAPass(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		c := newChild(t, os.Getuid())
 		p := passedOn(t, fmt.Sprintf("note=passed hold=pid pid=%d", c.pid))
-		eventually(t, "the nodes name the client", func() bool { return p.pidOnNodes() == c.pid })
-		p.last.say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+		daemontest.Eventually(t, "the nodes name the client", func() bool { return p.pidOnNodes() == c.pid })
+		p.last.Say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
 		if killed {
 			former := 0
 			p.found = func(found *state.Recovered) {
@@ -170,16 +171,16 @@ func TestWhoOfAnotherHostAfterAPass(t *testing.T) {
 			}
 			p.end()
 			p.start(p.last, p.look)
-			p.last.want(`BACK .*`)
-			p.look.want(`BACK .*`)
+			p.last.Want(`BACK .*`)
+			p.look.Want(`BACK .*`)
 			if former != 1 {
 				t.Errorf("the state file has %d leases with a former token, want 1", former)
 			}
-			p.last.say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
+			p.last.Say("CHECK a", `OK lock=a lease=`+p.grant[0]+` fence=`+p.grant[1]+` .*`)
 		}
-		p.look.say("WHO a", fmt.Sprintf(`- lock=a mode=exclusive host=\S+ pid=%d .* note=passed.*`, c.pid))
-		p.look.want(`OK n=1`)
-		p.last.say("UNLOCK a", unlocked)
-		p.look.until("WHO a", `OK n=0`)
+		p.look.Say("WHO a", fmt.Sprintf(`- lock=a mode=exclusive host=\S+ pid=%d .* note=passed.*`, c.pid))
+		p.look.Want(`OK n=1`)
+		p.last.Say("UNLOCK a", unlocked)
+		p.look.Until("WHO a", `OK n=0`)
 	}
 }

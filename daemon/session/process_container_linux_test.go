@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
 // TestHoldPIDOfAContainer: where processes have other numbers than here, a number
@@ -20,7 +22,7 @@ func TestHoldPIDOfAContainer(t *testing.T) {
 		t.Skip("nc has to be there, and the test to be run as root, which makes namespaces")
 	}
 	d := startDaemon(t, 1, nil)
-	cmd := exec.Command(nc, "-U", d.cfg.Socket.Path)
+	cmd := exec.Command(nc, "-U", d.Cfg.Socket.Path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -37,22 +39,22 @@ func TestHoldPIDOfAContainer(t *testing.T) {
 	out := bufio.NewReader(stdout)
 	say := func(request, pattern string) {
 		t.Helper()
-		stdout.(*os.File).SetReadDeadline(time.Now().Add(patience))
+		stdout.(*os.File).SetReadDeadline(time.Now().Add(daemontest.Patience))
 		io.WriteString(in, request+"\n")
 		line, err := out.ReadString('\n')
 		if err != nil {
 			t.Fatalf("%s: %v", request, err)
 		}
-		matches(t, strings.TrimSuffix(line, "\n"), pattern)
+		daemontest.Matches(t, strings.TrimSuffix(line, "\n"), pattern)
 	}
 	foreign := `ERR OPTION lock=a : .*where processes have other numbers.* use hold=conn \(redlock run\), or lease=`
 	say(fmt.Sprintf("LOCK a hold=pid pid=%d", os.Getpid()), foreign)
 	say(fmt.Sprintf("UNLOCK a pid=%d", os.Getpid()), foreign)
 	say("LOCK a hold=pid", granted5)
 	w := d.dial()
-	w.say(fmt.Sprintf("CHECK a pid=%d", cmd.Process.Pid), granted5)
-	w.send("LOCK a")
-	d.dial().until("LIST", `state=waiting`)
+	w.Say(fmt.Sprintf("CHECK a pid=%d", cmd.Process.Pid), granted5)
+	w.Send("LOCK a")
+	d.dial().Until("LIST", `state=waiting`)
 	cmd.Process.Kill()
-	w.want(granted5)
+	w.Want(granted5)
 }

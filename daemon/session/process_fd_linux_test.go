@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -154,7 +155,7 @@ func TestPeerByStart(t *testing.T) {
 
 func becomesDead(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	unix.Poll(fds, int(patience.Milliseconds()))
+	unix.Poll(fds, int(daemontest.Patience.Milliseconds()))
 	return !process.IsAlive(fd)
 }
 

@@ -6,21 +6,22 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
 // TestReentrantRepeatWaitsOn: what repeats a further LOCK, by its id=, goes on with that.
 func TestReentrantRepeatWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	w.send("@1 LOCK a reentrant=yes id=x wait=100")
-	w.send("@2 LOCK a id=x") // of the first: its answer is its own
-	w.send("@3 LOCK a reentrant=yes id=y")
-	w.send("@4 LOCK a id=y")
+	holder.Say("LOCK a", granted5)
+	w.Send("@1 LOCK a reentrant=yes id=x wait=100")
+	w.Send("@2 LOCK a id=x") // of the first: its answer is its own
+	w.Send("@3 LOCK a reentrant=yes id=y")
+	w.Send("@4 LOCK a id=y")
 	answers(w, "@5 TRY a reentrant=yes", `@5 ERR HELD .*`, `@1 ERR HELD .*`, `@2 ERR HELD .*`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@3 `+counted(1)+`(?: again=yes)?`, `@4 `+counted(1)+`(?: again=yes)?`)
-	w.say("UNLOCK a", `OK lock=a`)
+	w.Say("UNLOCK a", `OK lock=a`)
 }
 
 // TestReentrantWaitsOnForAQuorum: as long as it would have waited by itself, and no longer.
@@ -28,7 +29,7 @@ func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	nodes := d.nodes.Servers[:2]
+	nodes := d.Nodes.Servers[:2]
 	for _, server := range nodes {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
@@ -36,61 +37,61 @@ func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 	}
 	const many = 30
 	for i := range many {
-		w.send("@a%d LOCK a reentrant=yes ttl=1s", i)
+		w.Send("@a%d LOCK a reentrant=yes ttl=1s", i)
 	}
-	w.send("@b1 LOCK b reentrant=yes wait=1500")
-	w.send("@b2 LOCK b reentrant=yes ttl=2s")
-	w.send("@c1 LOCK c ttl=3s")
-	w.send("@d1 LOCK d reentrant=yes wait=1")
-	w.send("@d2 LOCK d reentrant=yes ttl=30s")
-	w.want(`@d1 ERR NOQUORUM .*`)
+	w.Send("@b1 LOCK b reentrant=yes wait=1500")
+	w.Send("@b2 LOCK b reentrant=yes ttl=2s")
+	w.Send("@c1 LOCK c ttl=3s")
+	w.Send("@d1 LOCK d reentrant=yes wait=1")
+	w.Send("@d2 LOCK d reentrant=yes ttl=30s")
+	w.Want(`@d1 ERR NOQUORUM .*`)
 	for range many + 2 { // not one after the other, and b2 after 2 s, of which 1.5 behind the other
-		w.want(`@(?:a\d+|b1|b2) ERR NOQUORUM .*`)
+		w.Want(`@(?:a\d+|b1|b2) ERR NOQUORUM .*`)
 	}
-	w.want(`@c1 ERR NOQUORUM .*`)
+	w.Want(`@c1 ERR NOQUORUM .*`)
 	for _, server := range nodes {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.want(`@d2 OK lock=d .* count=1`)
+	w.Want(`@d2 OK lock=d .* count=1`)
 }
 
 // TestReentrantWaitsOnBeyondLimits: who waits already is not refused.
 func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.WaitersPerUser = 2 })
 	holder, w, other, look := d.dial(), d.dial(), d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	w.send("@1 LOCK a reentrant=yes wait=500")
-	w.send("@2 LOCK a reentrant=yes")
-	w.say("@3 TRY a reentrant=yes", `@3 ERR HELD .*`) // the others are begun
+	holder.Say("LOCK a", granted5)
+	w.Send("@1 LOCK a reentrant=yes wait=500")
+	w.Send("@2 LOCK a reentrant=yes")
+	w.Say("@3 TRY a reentrant=yes", `@3 ERR HELD .*`) // the others are begun
 	other.waits(look, "LOCK a", 2)
-	cfg := *d.cfg
+	cfg := *d.Cfg
 	cfg.Limits.WaitersPerUser = 1
-	d.reload <- &cfg
-	look.until("LOCK a", `waiters_per_user = 1`)
-	w.want(`@1 ERR HELD .*`)
+	d.Reload <- &cfg
+	look.Until("LOCK a", `waiters_per_user = 1`)
+	w.Want(`@1 ERR HELD .*`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
-	other.want(granted5)
-	other.say("UNLOCK a", `OK lock=a`)
-	w.want(`@2 ` + counted(1))
+	other.Want(granted5)
+	other.Say("UNLOCK a", `OK lock=a`)
+	w.Want(`@2 ` + counted(1))
 }
 
 // TestReentrantCountsOnBeyondLimits: so is who waits on after another one that did.
 func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.LeasesPerUser = 4 })
 	holder, w, look := d.dial(), d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	w.send("@1 LOCK a reentrant=yes wait=500")
-	w.send("@2 LOCK a reentrant=yes")
-	w.send("@3 LOCK a reentrant=yes")
-	w.say("@4 TRY b", `@4 ERR LIMIT .*leases_per_user = 4.*`) // the others are begun
-	cfg := *d.cfg
+	holder.Say("LOCK a", granted5)
+	w.Send("@1 LOCK a reentrant=yes wait=500")
+	w.Send("@2 LOCK a reentrant=yes")
+	w.Send("@3 LOCK a reentrant=yes")
+	w.Say("@4 TRY b", `@4 ERR LIMIT .*leases_per_user = 4.*`) // the others are begun
+	cfg := *d.Cfg
 	cfg.Limits.LeasesPerUser = 1
-	d.reload <- &cfg
-	look.until("TRY b", `leases_per_user = 1`)
-	w.want(`@1 ERR HELD .*`)
-	look.until("LIST", `state=waiting`) // one of them is the first now
+	d.Reload <- &cfg
+	look.Until("TRY b", `leases_per_user = 1`)
+	w.Want(`@1 ERR HELD .*`)
+	look.Until("LIST", `state=waiting`) // one of them is the first now
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@2 `+granted5+` count=[12]`, `@3 `+granted5+` count=[12]`)
 }
@@ -102,10 +103,10 @@ func TestGoingOnIsNoDeeper(t *testing.T) {
 	server := d.NewServer()
 	holder, _ := dialWithin(t, server)
 	w, _ := dialWithin(t, server)
-	holder.say("LOCK a ttl=20s", granted5)
+	holder.Say("LOCK a ttl=20s", granted5)
 	const all = 8
 	for i := range all {
-		w.send("@%d LOCK a reentrant=yes note=%d", i, i)
+		w.Send("@%d LOCK a reentrant=yes note=%d", i, i)
 	}
 	first := func() string { // in the queue, with whom the others wait
 		if waiting := d.Queue.Waiting(); len(waiting) > 0 {
@@ -115,11 +116,11 @@ func TestGoingOnIsNoDeeper(t *testing.T) {
 	}
 	for left, before := all, ""; left > 2; left-- {
 		now := ""
-		eventually(t, "another one is first", func() bool { now = first(); return now != "" && now != before })
+		daemontest.Eventually(t, "another one is first", func() bool { now = first(); return now != "" && now != before })
 		before = now
-		w.send("CANCEL %s", before)
+		w.Send("CANCEL %s", before)
 		for _, want := range [...]string{`(?:@` + before + ` ERR CANCELLED .*|OK)`, `(?:@` + before + ` ERR CANCELLED .*|OK)`} {
-			w.want(want)
+			w.Want(want)
 		}
 	}
 	stacks := make([]byte, 1<<20)

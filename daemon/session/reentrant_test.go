@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -15,35 +16,35 @@ func counted(n int) string { return granted5 + fmt.Sprint(` count=`, n) }
 func TestReentrant(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
-	lease := w.say("LOCK a reentrant=yes", counted(1))[0]
+	lease := w.Say("LOCK a reentrant=yes", counted(1))[0]
 	same := `OK lock=a lease=` + lease + ` fence=\d+ ttl=\d\d\d\d deadline=\d+`
-	w.say("LOCK a reentrant=yes ttl=20s", same+` count=2`)
-	w.say("TRY a reentrant=yes", same+` count=3`)
-	w.say("LOCK a", `ERR ALREADY lock=a : .*`)
-	w.say("LOCK a reentrant=no", `ERR ALREADY lock=a : .*`)
-	w.say("TRY a reentrant=yes owner=2", `ERR HELD lock=a .*`)
-	other.say("TRY a reentrant=yes", `ERR HELD lock=a .*`)
-	w.say("CHECK a", same+` guard=2000 count=3`)
-	w.say("EXTEND a", same+` guard=2000 count=3`)
-	w.say("UNLOCK a", `OK lock=a count=2`)
-	other.say("UNLOCK lease="+lease, `OK lock=a count=1`)
-	other.say("TRY a", `ERR HELD lock=a .*`)
-	other.until("STATUS", `leases=1\b.*grants=1\b`)
-	w.say("CHECK a", same+` guard=2000`)
-	w.say("UNLOCK a", `OK lock=a`)
-	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
-	other.say("TRY a", granted5)
+	w.Say("LOCK a reentrant=yes ttl=20s", same+` count=2`)
+	w.Say("TRY a reentrant=yes", same+` count=3`)
+	w.Say("LOCK a", `ERR ALREADY lock=a : .*`)
+	w.Say("LOCK a reentrant=no", `ERR ALREADY lock=a : .*`)
+	w.Say("TRY a reentrant=yes owner=2", `ERR HELD lock=a .*`)
+	other.Say("TRY a reentrant=yes", `ERR HELD lock=a .*`)
+	w.Say("CHECK a", same+` guard=2000 count=3`)
+	w.Say("EXTEND a", same+` guard=2000 count=3`)
+	w.Say("UNLOCK a", `OK lock=a count=2`)
+	other.Say("UNLOCK lease="+lease, `OK lock=a count=1`)
+	other.Say("TRY a", `ERR HELD lock=a .*`)
+	other.Until("STATUS", `leases=1\b.*grants=1\b`)
+	w.Say("CHECK a", same+` guard=2000`)
+	w.Say("UNLOCK a", `OK lock=a`)
+	w.Say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
+	other.Say("TRY a", granted5)
 }
 
 // TestReentrantAfterPlain: it is the further LOCK that says that it counts.
 func TestReentrantAfterPlain(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.say("LOCK a", granted5)
-	w.say("LOCK a reentrant=yes", counted(2))
-	w.say("UNLOCK a", `OK lock=a count=1`)
-	w.say("UNLOCK a", `OK lock=a`)
-	w.say("LOCK a reentrant=yes", counted(1))
+	w.Say("LOCK a", granted5)
+	w.Say("LOCK a reentrant=yes", counted(2))
+	w.Say("UNLOCK a", `OK lock=a count=1`)
+	w.Say("UNLOCK a", `OK lock=a`)
+	w.Say("LOCK a reentrant=yes", counted(1))
 }
 
 // TestReentrantWaitsWithTheFirst: a further LOCK that comes while the first
@@ -51,30 +52,30 @@ func TestReentrantAfterPlain(t *testing.T) {
 func TestReentrantWaitsWithTheFirst(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	w.send("@1 LOCK a reentrant=yes")
-	holder.until("LIST", `state=waiting`)
-	w.send("@2 LOCK a reentrant=yes id=x")
-	w.send("@3 LOCK a reentrant=yes id=y")
-	w.say("@4 TRY a reentrant=yes", `@4 ERR HELD lock=a .*pid=.*`)
-	w.say("@5 LOCK a reentrant=yes wait=1", `@5 ERR HELD lock=a .*pid=.*`)
-	w.say("@6 LOCK a", `@6 ERR ALREADY .*`)
-	w.send("@7 LOCK a id=y") // a repeat
+	holder.Say("LOCK a", granted5)
+	w.Send("@1 LOCK a reentrant=yes")
+	holder.Until("LIST", `state=waiting`)
+	w.Send("@2 LOCK a reentrant=yes id=x")
+	w.Send("@3 LOCK a reentrant=yes id=y")
+	w.Say("@4 TRY a reentrant=yes", `@4 ERR HELD lock=a .*pid=.*`)
+	w.Say("@5 LOCK a reentrant=yes wait=1", `@5 ERR HELD lock=a .*pid=.*`)
+	w.Say("@6 LOCK a", `@6 ERR ALREADY .*`)
+	w.Send("@7 LOCK a id=y") // a repeat
 	answers(w, "CANCEL 3", `OK`, `@3 ERR CANCELLED lock=a : .*`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@1 `+counted(2), `@2 `+counted(2), `@7 ERR CANCELLED lock=a : .*given up.*`)
-	w.say("UNLOCK a", `OK lock=a count=1`)
-	w.say("UNLOCK a", `OK lock=a`)
-	holder.say("LOCK a", granted5)
-	w.send("@1 LOCK a reentrant=yes")
-	holder.until("LIST", `state=waiting`)
-	w.send("@2 LOCK a reentrant=yes")
-	w.send("@3 LOCK a reentrant=yes id=x")
+	w.Say("UNLOCK a", `OK lock=a count=1`)
+	w.Say("UNLOCK a", `OK lock=a`)
+	holder.Say("LOCK a", granted5)
+	w.Send("@1 LOCK a reentrant=yes")
+	holder.Until("LIST", `state=waiting`)
+	w.Send("@2 LOCK a reentrant=yes")
+	w.Send("@3 LOCK a reentrant=yes id=x")
 	answers(w, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@2 `+oneOrTwo, `@3 `+oneOrTwo)
-	w.say("UNLOCK a", `OK lock=a count=1`)
-	w.say("UNLOCK a", `OK lock=a`)
+	w.Say("UNLOCK a", `OK lock=a count=1`)
+	w.Say("UNLOCK a", `OK lock=a`)
 }
 
 // oneOrTwo: of two that go on, the one may be granted before the other waits with it.
@@ -84,21 +85,21 @@ var oneOrTwo = `(?:` + counted(1) + `|` + counted(2) + `)`
 func TestReentrantWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
-	holder.say("LOCK a", granted5)
-	w.send("@1 LOCK a reentrant=yes wait=200")
-	w.send("@2 LOCK a reentrant=yes")
-	w.send("@3 LOCK a reentrant=yes wait=1m")
-	w.say("@4 TRY a reentrant=yes", `@4 ERR HELD .*`) // the others are begun
-	w.want(`@1 ERR HELD lock=a .*`)
-	holder.until("LIST", `state=waiting`)
-	holder.send("LIST")
-	holder.want(`- lock=a state=held .*`)
-	holder.want(`- lock=a state=waiting .*since=\d{3,}\b.*`) // of the request, not of the HELD
-	holder.want(`OK n=2`)
+	holder.Say("LOCK a", granted5)
+	w.Send("@1 LOCK a reentrant=yes wait=200")
+	w.Send("@2 LOCK a reentrant=yes")
+	w.Send("@3 LOCK a reentrant=yes wait=1m")
+	w.Say("@4 TRY a reentrant=yes", `@4 ERR HELD .*`) // the others are begun
+	w.Want(`@1 ERR HELD lock=a .*`)
+	holder.Until("LIST", `state=waiting`)
+	holder.Send("LIST")
+	holder.Want(`- lock=a state=held .*`)
+	holder.Want(`- lock=a state=waiting .*since=\d{3,}\b.*`) // of the request, not of the HELD
+	holder.Want(`OK n=2`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@2 `+oneOrTwo, `@3 `+oneOrTwo)
-	w.say("UNLOCK a", `OK lock=a count=1`)
-	w.say("UNLOCK a", `OK lock=a`)
+	w.Say("UNLOCK a", `OK lock=a count=1`)
+	w.Say("UNLOCK a", `OK lock=a`)
 }
 
 // What ends the lock, or the daemon, ends all.
@@ -116,21 +117,21 @@ func TestReentrantSharesTheRest(t *testing.T) {
 
 // answers sends a request and wants these lines, in any order.
 func answers(w *wire, request string, patterns ...string) {
-	w.t.Helper()
-	w.send("%s", request)
+	w.T.Helper()
+	w.Send("%s", request)
 	w.wantAll(patterns...)
 }
 
 // wantAll reads a line for each of these, in any order.
 func (w *wire) wantAll(patterns ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	wanted := map[string]string{}
 	for _, pattern := range patterns {
 		wanted[tagOf(pattern)] = pattern
 	}
 	for range patterns {
-		line := w.line()
-		matches(w.t, line, wanted[tagOf(line)])
+		line := w.Line()
+		daemontest.Matches(w.T, line, wanted[tagOf(line)])
 		delete(wanted, tagOf(line))
 	}
 }
@@ -147,35 +148,35 @@ func tagOf(line string) string {
 func TestReentrantLoss(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()
-	w.say("LOCK a reentrant=yes", counted(1))
-	w.say("LOCK a reentrant=yes", counted(2))
-	w.say("LOCK a reentrant=yes", counted(3))
-	admin.say("FORCE a", `OK lock=a n=1 held=\d .*`)
-	w.want(`LOST lock=a lease=\S+ reason=forced : .*`)
-	w.say("UNLOCK a", `ERR LOST lock=a reason=\w+ : .*`)
-	admin.say("TRY a", granted5)
-	w.say("UNLOCK a", `ERR LOST lock=a reason=\w+ : .*`)
-	admin.say("UNLOCK a", `OK lock=a`)
-	w.say("LOCK a reentrant=yes", counted(1))
-	w.say("UNLOCK a", `OK lock=a`)
-	admin.say("TRY a", granted5)
+	w.Say("LOCK a reentrant=yes", counted(1))
+	w.Say("LOCK a reentrant=yes", counted(2))
+	w.Say("LOCK a reentrant=yes", counted(3))
+	admin.Say("FORCE a", `OK lock=a n=1 held=\d .*`)
+	w.Want(`LOST lock=a lease=\S+ reason=forced : .*`)
+	w.Say("UNLOCK a", `ERR LOST lock=a reason=\w+ : .*`)
+	admin.Say("TRY a", granted5)
+	w.Say("UNLOCK a", `ERR LOST lock=a reason=\w+ : .*`)
+	admin.Say("UNLOCK a", `OK lock=a`)
+	w.Say("LOCK a reentrant=yes", counted(1))
+	w.Say("UNLOCK a", `OK lock=a`)
+	admin.Say("TRY a", granted5)
 }
 
 // TestReentrantConnectionEnds: however often it counted.
 func TestReentrantConnectionEnds(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
-	w.say("LOCK a reentrant=yes", counted(1))
-	w.say("LOCK a reentrant=yes", counted(2))
-	lease := w.say("LOCK b reentrant=yes hold=ttl", counted(1))[0]
-	w.say("LOCK b reentrant=yes", counted(2))
-	other.send("LOCK a")
-	d.dial().until("LIST", `state=waiting`)
-	w.conn.Close()
-	other.want(granted5)
-	other.until("LIST", `lock=b state=held`)
-	other.say("UNLOCK lease="+lease, `OK lock=b`) // who counted is gone
-	other.say("TRY b", granted5)
+	w.Say("LOCK a reentrant=yes", counted(1))
+	w.Say("LOCK a reentrant=yes", counted(2))
+	lease := w.Say("LOCK b reentrant=yes hold=ttl", counted(1))[0]
+	w.Say("LOCK b reentrant=yes", counted(2))
+	other.Send("LOCK a")
+	d.dial().Until("LIST", `state=waiting`)
+	w.Conn.Close()
+	other.Want(granted5)
+	other.Until("LIST", `lock=b state=held`)
+	other.Say("UNLOCK lease="+lease, `OK lock=b`) // who counted is gone
+	other.Say("TRY b", granted5)
 }
 
 // TestReentrantIDs: a repeat of a LOCK that is counted counts nothing, until
@@ -183,18 +184,18 @@ func TestReentrantConnectionEnds(t *testing.T) {
 func TestReentrantIDs(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.say("LOCK a reentrant=yes id=x", counted(1))
-	w.say("LOCK a reentrant=yes id=x", counted(1)+` again=yes`)
-	w.say("LOCK a reentrant=yes id=y", counted(2))
-	w.say("LOCK a reentrant=yes id=y", counted(2)+` again=yes`)
-	w.say("LOCK a id=y", granted5+` again=yes`)
-	w.say("LOCK a reentrant=yes id=x", counted(2)+` again=yes`)
-	w.say("LOCK a id=z", `ERR ALREADY .*`)
-	w.say("UNLOCK a", `OK lock=a count=1`)
-	w.say("LOCK a id=y", `ERR ALREADY .*`)
-	w.say("LOCK a reentrant=yes id=y", counted(2))
-	w.say("UNLOCK a", `OK lock=a count=1`)
-	w.say("UNLOCK a", `OK lock=a`)
+	w.Say("LOCK a reentrant=yes id=x", counted(1))
+	w.Say("LOCK a reentrant=yes id=x", counted(1)+` again=yes`)
+	w.Say("LOCK a reentrant=yes id=y", counted(2))
+	w.Say("LOCK a reentrant=yes id=y", counted(2)+` again=yes`)
+	w.Say("LOCK a id=y", granted5+` again=yes`)
+	w.Say("LOCK a reentrant=yes id=x", counted(2)+` again=yes`)
+	w.Say("LOCK a id=z", `ERR ALREADY .*`)
+	w.Say("UNLOCK a", `OK lock=a count=1`)
+	w.Say("LOCK a id=y", `ERR ALREADY .*`)
+	w.Say("LOCK a reentrant=yes id=y", counted(2))
+	w.Say("UNLOCK a", `OK lock=a count=1`)
+	w.Say("UNLOCK a", `OK lock=a`)
 }
 
 // TestReentrantCountsToAThousand: an UNLOCK that is missing in a loop is found.
@@ -202,11 +203,11 @@ func TestReentrantCountsToAThousand(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
 	for n := range maxCount {
-		w.say("LOCK a reentrant=yes", counted(n+1))
+		w.Say("LOCK a reentrant=yes", counted(n+1))
 	}
-	w.say("LOCK a reentrant=yes", `ERR LIMIT lock=a : .*1000 times.*UNLOCK missing.*`)
-	w.say("UNLOCK a", fmt.Sprint(`OK lock=a count=`, maxCount-1))
-	w.say("LOCK a reentrant=yes", counted(maxCount))
+	w.Say("LOCK a reentrant=yes", `ERR LIMIT lock=a : .*1000 times.*UNLOCK missing.*`)
+	w.Say("UNLOCK a", fmt.Sprint(`OK lock=a count=`, maxCount-1))
+	w.Say("LOCK a reentrant=yes", counted(maxCount))
 }
 
 // Where the first asks the nodes, one that counts on it and gives up hears what that one
@@ -214,7 +215,7 @@ func TestReentrantCountsToAThousand(t *testing.T) {
 func TestReentrantMeetsWhatTheFirstMet(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	w, other := here.dial(), here.another().dial()
-	other.say("LOCK a", granted5)
-	w.send("@1 LOCK a reentrant=yes")
-	w.until("TRY a reentrant=yes", `^ERR HELD lock=a .* : a: held by \S+ on \S+ \(pid \d+\)`)
+	other.Say("LOCK a", granted5)
+	w.Send("@1 LOCK a reentrant=yes")
+	w.Until("TRY a reentrant=yes", `^ERR HELD lock=a .* : a: held by \S+ on \S+ \(pid \d+\)`)
 }

@@ -11,22 +11,22 @@ import (
 func TestUnlockWaitIsBounded(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Hour })
 	w := d.dial()
-	w.say("LOCK a ttl=30s", granted5)
-	w.say("LOCK b ttl=30s", granted5)
-	for _, server := range d.nodes.Servers[:2] {
+	w.Say("LOCK a ttl=30s", granted5)
+	w.Say("LOCK b ttl=30s", granted5)
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.say("UNLOCK a wait=0", `OK lock=a pending=1 : the release goes on: .*`) // without wait=, it would take an hour
-	w.say("UNLOCK b wait=20ms", `OK lock=b pending=1 : the release goes on: .*`)
-	w.say("CHECK a", `ERR NOTHELD .*`)
-	for _, server := range d.nodes.Servers[:2] {
+	w.Say("UNLOCK a wait=0", `OK lock=a pending=1 : the release goes on: .*`) // without wait=, it would take an hour
+	w.Say("UNLOCK b wait=20ms", `OK lock=b pending=1 : the release goes on: .*`)
+	w.Say("CHECK a", `ERR NOTHELD .*`)
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	d.AwaitNoKeys()
 }
 
 // What comes after UNLOCK wait=0 on this host comes after the release on every node.
@@ -34,9 +34,9 @@ func TestLockAfterUnlockWithoutWait(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	for range 50 {
-		w.say("TRY a", granted5)
-		w.say("UNLOCK a wait=0", `OK lock=a( pending=1 : .*)?`)
+		w.Say("TRY a", granted5)
+		w.Say("UNLOCK a wait=0", `OK lock=a( pending=1 : .*)?`)
 	}
-	w.say("LOCK a", granted5)
-	w.say("UNLOCK a", `OK lock=a`)
+	w.Say("LOCK a", granted5)
+	w.Say("UNLOCK a", `OK lock=a`)
 }

@@ -13,13 +13,13 @@ import (
 func TestLocksGoOnWhileOthersBeginAgain(t *testing.T) {
 	s := newSuccession(t)
 	holder, w, look := s.dial(), s.dial(), s.dial()
-	holder.say("LOCK a ttl=20s", granted5)
+	holder.Say("LOCK a ttl=20s", granted5)
 	const n = 400
 	for i := range n {
-		w.send("@first%d LOCK a owner=%d reentrant=yes wait=20s", i, i)
-		w.send("@further%d LOCK a owner=%d reentrant=yes", i, i)
+		w.Send("@first%d LOCK a owner=%d reentrant=yes wait=20s", i, i)
+		w.Send("@further%d LOCK a owner=%d reentrant=yes", i, i)
 	}
-	look.until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
+	look.Until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
 	s.end()
 	s.found = func(p *state.Recovered) {
 		for _, ask := range p.Requests {
@@ -27,10 +27,10 @@ func TestLocksGoOnWhileOthersBeginAgain(t *testing.T) {
 		}
 	}
 	s.start(holder, w)
-	w.want(`BACK .*`)
+	w.Want(`BACK .*`)
 	for range n {
-		w.want(`@first\d+ ERR HELD .*`)
+		w.Want(`@first\d+ ERR HELD .*`)
 	}
-	holder.want(`BACK .*`)
-	holder.until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
+	holder.Want(`BACK .*`)
+	holder.Until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
 }

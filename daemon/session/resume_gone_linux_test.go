@@ -3,7 +3,6 @@ package session
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,15 +20,15 @@ import (
 func TestGoneClientResumesNothing(t *testing.T) {
 	s := newSuccession(t)
 	holder, before, next, look := s.dial(), s.dial(), s.dial(), s.dial()
-	holder.say("LOCK busy", granted5)
-	lease := holder.say("LOCK a", granted5)[0]
+	holder.Say("LOCK busy", granted5)
+	lease := holder.Say("LOCK a", granted5)[0]
 	before.waits(look, "LOCK busy", 1)
-	before.send("RESUME a lease=%s", lease)
-	next.say("RESUME a lease="+lease, granted5)
-	before.conn.Close()
-	look.until("STATUS", `connections=3\b`)
-	next.say("CHECK a", granted5)
-	look.say("TRY a", `ERR HELD .*`)
+	before.Send("RESUME a lease=%s", lease)
+	next.Say("RESUME a lease="+lease, granted5)
+	before.Conn.Close()
+	look.Until("STATUS", `connections=3\b`)
+	next.Say("CHECK a", granted5)
+	look.Say("TRY a", `ERR HELD .*`)
 }
 
 // Also where nobody has noticed yet that he is gone: what he sent is begun, and the
@@ -37,7 +36,7 @@ func TestGoneClientResumesNothing(t *testing.T) {
 func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	s := newSuccession(t)
 	holder, session := s.dialUnkept()
-	lease := holder.say("LOCK a", granted5)[0]
+	lease := holder.Say("LOCK a", granted5)[0]
 	ours, theirs, err := devnodes.SocketPair()
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +49,11 @@ func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	session.listing <- struct{}{} // has LIST wait, of all of this user
 	go s.server.ServeConn(theirs)
 	<-s.opened
-	eventually(t, "RESUME is answered", func() bool { return strings.Contains(s.log.String(), "answer: verb=RESUME") })
+	s.log.Await(t, "answer: verb=RESUME")
 	<-session.listing
-	holder.until("STATUS", `connections=1\b`)
-	holder.say("CHECK a", granted5)
-	s.dial().say("TRY a", `ERR HELD .*`)
+	holder.Until("STATUS", `connections=1\b`)
+	holder.Say("CHECK a", granted5)
+	s.dial().Say("TRY a", `ERR HELD .*`)
 }
 
 // So is one that is cut off: he would have what another one holds be extended no more.
@@ -62,17 +61,17 @@ func TestCutClientResumesNothing(t *testing.T) {
 	s := newSuccession(t)
 	s.server.LineTimeout = time.Millisecond
 	holder, before, look := s.dial(), s.dial(), s.dial()
-	holder.say("LOCK busy", granted5)
-	lease := holder.say("LOCK a", granted5)[0]
+	holder.Say("LOCK busy", granted5)
+	lease := holder.Say("LOCK a", granted5)[0]
 	before.waits(look, "LOCK busy", 1)
-	if _, err := fmt.Fprintf(before.conn, "RESUME a lease=%s\nPI", lease); err != nil {
+	if _, err := fmt.Fprintf(before.Conn, "RESUME a lease=%s\nPI", lease); err != nil {
 		t.Fatal(err)
 	}
-	before.want(`ERR CANCELLED lock=busy .*`)
-	before.want(`ERR CANCELLED lock=a .*`)
-	before.want(`ERR SYNTAX : a line was not ended .*`)
-	look.until("STATUS", `connections=2\b`)
-	holder.say("CHECK a", granted5)
+	before.Want(`ERR CANCELLED lock=busy .*`)
+	before.Want(`ERR CANCELLED lock=a .*`)
+	before.Want(`ERR SYNTAX : a line was not ended .*`)
+	look.Until("STATUS", `connections=2\b`)
+	holder.Say("CHECK a", granted5)
 }
 
 // Of two that resume a lease while the nodes are slow, one has it then, and the other one is
@@ -80,26 +79,26 @@ func TestCutClientResumesNothing(t *testing.T) {
 func TestOneOfTwoHasResumed(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	w, first, second := d.dial(), d.dial(), d.dial()
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
-	for _, server := range d.nodes.Servers[:2] {
+	lease := w.Say("LOCK a ttl=20s", granted5)[0]
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, next := range []*wire{first, second} {
-		next.send("@1 RESUME a lease=%s", lease)
-		next.until("CHECK a", `OK lock=a .*`) // it is there now
+		next.Send("@1 RESUME a lease=%s", lease)
+		next.Until("CHECK a", `OK lock=a .*`) // it is there now
 	}
-	for _, server := range d.nodes.Servers[:2] {
+	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first.want(`@1 ERR NOTHELD lock=a .*`)
-	second.want(`@1 ` + granted5)
-	first.conn.Close()
-	second.until("STATUS", `connections=2\b`)
-	second.say("CHECK a", granted5)
+	first.Want(`@1 ERR NOTHELD lock=a .*`)
+	second.Want(`@1 ` + granted5)
+	first.Conn.Close()
+	second.Until("STATUS", `connections=2\b`)
+	second.Say("CHECK a", granted5)
 }
 
 // Who resumes a lease in the moment in which it is given up, with a connection that is cut,
@@ -107,11 +106,11 @@ func TestOneOfTwoHasResumed(t *testing.T) {
 func TestResumedWhileItIsGivenUp(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
-	next.say("RESUME a lease="+lease, granted5)
+	lease := w.Say("LOCK a ttl=20s", granted5)[0]
+	next.Say("RESUME a lease="+lease, granted5)
 	s.d.letExpire(s.d.Leases.get(lease)) // as the end of the old connection would, just before
-	next.want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
-	next.say("CHECK a", `ERR LOST lock=a reason=quorum .*`)
+	next.Want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
+	next.Say("CHECK a", `ERR LOST lock=a reason=quorum .*`)
 }
 
 // A lease that is given up in the moment of its RESUME is forgotten after an hour like any
@@ -119,11 +118,11 @@ func TestResumedWhileItIsGivenUp(t *testing.T) {
 func TestGivenUpIsRememberedForAnHour(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
-	next.say("RESUME a lease="+lease, granted5)
+	lease := w.Say("LOCK a ttl=20s", granted5)[0]
+	next.Say("RESUME a lease="+lease, granted5)
 	h := s.d.Leases.get(lease)
 	s.d.letExpire(h)
-	next.want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
+	next.Want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lostAt == 0 {
@@ -141,12 +140,12 @@ func TestGivenBackIsNotGivenUp(t *testing.T) {
 	s.end()
 	s.start()
 	w, look := s.dial(), s.dial()
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
+	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	h := s.d.Leases.get(lease)
 	down.Store(true) // it hears of no release, which stays noted
-	look.say("UNLOCK lease="+lease, `OK lock=a`)
+	look.Say("UNLOCK lease="+lease, `OK lock=a`)
 	s.d.letExpire(h) // as the end of its connection would, that is cut at the same time
-	w.say("PING", `OK`)
+	w.Say("PING", `OK`)
 	s.end()
 	s.found = func(p *state.Recovered) {
 		if l := leaseOf(t, p, "a"); l == nil || l.Phase != state.PhaseReleased {

@@ -15,17 +15,17 @@ import (
 func TestResumeKeepsTheCount(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, other := d.dial(), d.dial(), d.dial()
-	lease := w.say("LOCK a reentrant=yes", counted(1))[0]
-	w.say("RESUME a lease="+lease, granted5)
-	w.say("LOCK a reentrant=yes", counted(2))
-	w.say("RESUME a lease="+lease, counted(2)) // where it is already
-	next.say("RESUME a lease="+lease, counted(2))
-	next.say("LOCK a reentrant=yes", counted(3))
-	next.say("UNLOCK a", `OK lock=a count=2`)
-	next.say("UNLOCK a", `OK lock=a count=1`)
-	other.say("TRY a", `ERR HELD .*`)
-	next.say("UNLOCK a", `OK lock=a`)
-	other.say("TRY a", granted5)
+	lease := w.Say("LOCK a reentrant=yes", counted(1))[0]
+	w.Say("RESUME a lease="+lease, granted5)
+	w.Say("LOCK a reentrant=yes", counted(2))
+	w.Say("RESUME a lease="+lease, counted(2)) // where it is already
+	next.Say("RESUME a lease="+lease, counted(2))
+	next.Say("LOCK a reentrant=yes", counted(3))
+	next.Say("UNLOCK a", `OK lock=a count=2`)
+	next.Say("UNLOCK a", `OK lock=a count=1`)
+	other.Say("TRY a", `ERR HELD .*`)
+	next.Say("UNLOCK a", `OK lock=a`)
+	other.Say("TRY a", granted5)
 }
 
 // Also where the connection has ended, but the lease has not. Without RESUME one UNLOCK
@@ -35,15 +35,15 @@ func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
 	w, next := d.dial(), d.dial()
 	leases := map[string]string{}
 	for _, name := range []string{"a", "b"} {
-		leases[name] = w.say("LOCK "+name+" reentrant=yes hold=ttl ttl=20s", counted(1))[0]
-		w.say("LOCK "+name+" reentrant=yes", counted(2))
+		leases[name] = w.Say("LOCK "+name+" reentrant=yes hold=ttl ttl=20s", counted(1))[0]
+		w.Say("LOCK "+name+" reentrant=yes", counted(2))
 	}
-	w.conn.Close()
-	next.until("STATUS", `connections=1\b`)
-	next.say("RESUME a lease="+leases["a"], counted(2))
-	next.say("UNLOCK a", `OK lock=a count=1`)
-	next.say("UNLOCK a", `OK lock=a`)
-	next.say("UNLOCK lease="+leases["b"], `OK lock=b`)
+	w.Conn.Close()
+	next.Until("STATUS", `connections=1\b`)
+	next.Say("RESUME a lease="+leases["a"], counted(2))
+	next.Say("UNLOCK a", `OK lock=a count=1`)
+	next.Say("UNLOCK a", `OK lock=a`)
+	next.Say("UNLOCK lease="+leases["b"], `OK lock=b`)
 }
 
 // Who comes back while its lock lingers keeps it when that time is over, as long as it
@@ -52,15 +52,15 @@ func TestResumeEndsLinger(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	w, next, look := d.dial(), d.dial(), d.dial()
-	lease := w.say("LOCK a ttl=20s linger=2s", granted5)[0]
-	w.conn.Close()
-	look.until("STATUS", `connections=2\b`)
-	next.say("RESUME a lease="+lease, granted5)
-	look.say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
-	look.want(`LOST lock=clock .*`)
-	look.say("TRY a", `ERR HELD .*`)
-	next.say("CHECK a", granted5)
-	next.say("UNLOCK a", `OK lock=a`)
+	lease := w.Say("LOCK a ttl=20s linger=2s", granted5)[0]
+	w.Conn.Close()
+	look.Until("STATUS", `connections=2\b`)
+	next.Say("RESUME a lease="+lease, granted5)
+	look.Say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
+	look.Want(`LOST lock=clock .*`)
+	look.Say("TRY a", `ERR HELD .*`)
+	next.Say("CHECK a", granted5)
+	next.Say("UNLOCK a", `OK lock=a`)
 }
 
 // Who came back, and is gone again, has all of linger= once more.
@@ -68,17 +68,17 @@ func TestLingerAfterResume(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	w, next, look := d.dial(), d.dial(), d.dial()
-	lease := w.say("LOCK a ttl=20s linger=4s", granted5)[0]
-	look.say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
-	w.conn.Close()
-	look.until("STATUS", `connections=2\b`)
-	next.say("RESUME a lease="+lease, granted5)
-	look.say("LOCK half hold=ttl ttl=2500ms guard=1", granted5)
-	look.want(`LOST lock=half .*`)
-	next.conn.Close()
-	look.want(`LOST lock=clock .*`) // linger= of the first one is over since a second
-	look.say("TRY a", `ERR HELD .*`)
-	look.say("LOCK a wait=4s", granted5)
+	lease := w.Say("LOCK a ttl=20s linger=4s", granted5)[0]
+	look.Say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
+	w.Conn.Close()
+	look.Until("STATUS", `connections=2\b`)
+	next.Say("RESUME a lease="+lease, granted5)
+	look.Say("LOCK half hold=ttl ttl=2500ms guard=1", granted5)
+	look.Want(`LOST lock=half .*`)
+	next.Conn.Close()
+	look.Want(`LOST lock=clock .*`) // linger= of the first one is over since a second
+	look.Say("TRY a", `ERR HELD .*`)
+	look.Say("LOCK a wait=4s", granted5)
 }
 
 // Those who wait for a lease wait for whoever has it now: he cannot wait for them. Who had
@@ -86,16 +86,16 @@ func TestLingerAfterResume(t *testing.T) {
 func TestResumeTakesTheWaitersAlong(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, other, look := d.dial(), d.dial(), d.dial(), d.dial()
-	lease := w.say("LOCK a", granted5)[0]
-	other.say("LOCK b", granted5)
+	lease := w.Say("LOCK a", granted5)[0]
+	other.Say("LOCK b", granted5)
 	other.waits(look, "LOCK a", 1)
-	next.say("RESUME a lease="+lease, granted5)
-	next.say("LOCK b", `ERR DEADLOCK lock=b : .*`)
+	next.Say("RESUME a lease="+lease, granted5)
+	next.Say("LOCK b", `ERR DEADLOCK lock=b : .*`)
 	w.waits(look, "LOCK b", 2)
-	next.say("UNLOCK a", `OK lock=a`)
-	other.want(granted5)
-	other.say("UNLOCK b", `OK lock=b`)
-	w.want(granted5)
+	next.Say("UNLOCK a", `OK lock=a`)
+	other.Want(granted5)
+	other.Say("UNLOCK b", `OK lock=b`)
+	w.Want(granted5)
 }
 
 // A lease that is being given back is nobody's any more: whoever resumes it just then
@@ -203,11 +203,11 @@ func TestRefusedRepeatLeavesWhatIsResumed(t *testing.T) {
 func TestResumeWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next := d.dial(), d.dial()
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
-	for _, server := range d.nodes.Servers[:2] {
+	lease := w.Say("LOCK a ttl=20s", granted5)[0]
+	for _, server := range d.Nodes.Servers[:2] {
 		server.Kill()
 	}
-	next.say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
+	next.Say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
 }
 
 // A name goes by one lease, or LOCK, of an owner: a lease is not resumed where it would be
@@ -215,29 +215,29 @@ func TestResumeWithoutQuorum(t *testing.T) {
 func TestResumeWhereTheNameIsTaken(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, look := d.dial(), d.dial(), d.dial()
-	next.say("LOCK a ttl=20s", granted5)
-	look.say("FORCE a", `OK .*`)
-	next.want(`LOST lock=a .*`)
-	lease := w.say("LOCK a ttl=20s wait=5s", granted5)[0]
-	next.send("@1 LOCK a")
-	look.until("STATUS", `waiters=1\b`)
-	next.say("@2 RESUME a lease="+lease, `@2 ERR ALREADY lock=a .*`)
-	next.send("@3 CANCEL 1")
-	next.want(`@[13] .*`)
-	next.want(`@[13] .*`)
-	next.say("RESUME a lease="+lease, granted5)
-	next.say("CHECK a", granted5)
+	next.Say("LOCK a ttl=20s", granted5)
+	look.Say("FORCE a", `OK .*`)
+	next.Want(`LOST lock=a .*`)
+	lease := w.Say("LOCK a ttl=20s wait=5s", granted5)[0]
+	next.Send("@1 LOCK a")
+	look.Until("STATUS", `waiters=1\b`)
+	next.Say("@2 RESUME a lease="+lease, `@2 ERR ALREADY lock=a .*`)
+	next.Send("@3 CANCEL 1")
+	next.Want(`@[13] .*`)
+	next.Want(`@[13] .*`)
+	next.Say("RESUME a lease="+lease, granted5)
+	next.Say("CHECK a", granted5)
 }
 
 // So it is where both can be held, as by readers: the name would go by one of them only.
 func TestResumeBesideAnotherReader(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next := d.dial(), d.dial()
-	own := next.say("LOCK a mode=shared ttl=20s", granted5)[0]
-	lease := w.say("LOCK a mode=shared ttl=20s", granted5)[0]
-	next.say("RESUME a lease="+lease, `ERR ALREADY lock=a .*`)
-	if got := next.say("CHECK a", granted5)[0]; got != own {
+	own := next.Say("LOCK a mode=shared ttl=20s", granted5)[0]
+	lease := w.Say("LOCK a mode=shared ttl=20s", granted5)[0]
+	next.Say("RESUME a lease="+lease, `ERR ALREADY lock=a .*`)
+	if got := next.Say("CHECK a", granted5)[0]; got != own {
 		t.Errorf("a is the lease %s there, want %s", got, own)
 	}
-	w.say("UNLOCK a", `OK lock=a`)
+	w.Say("UNLOCK a", `OK lock=a`)
 }

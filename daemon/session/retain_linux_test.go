@@ -10,22 +10,23 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/redlock"
 )
 
 // commands returns how many commands all nodes have executed.
 func (d *testDaemon) commands() (n int) {
-	d.t.Helper()
+	d.T.Helper()
 	re := regexp.MustCompile(`total_commands_processed:(\d+)`)
-	for _, server := range d.nodes.Servers {
+	for _, server := range d.Nodes.Servers {
 		reply, err := server.Do("INFO", "stats")
 		if err != nil {
-			d.t.Fatal(err)
+			d.T.Fatal(err)
 		}
 		executed, err := strconv.Atoi(re.FindStringSubmatch(reply.Str)[1])
 		if err != nil {
-			d.t.Fatal(err)
+			d.T.Fatal(err)
 		}
 		n += executed
 	}
@@ -34,9 +35,9 @@ func (d *testDaemon) commands() (n int) {
 
 // retains takes a lock with retain= and releases it, until this host retains it.
 func (w *wire) retains(name, options string) {
-	w.t.Helper()
-	w.say("LOCK "+name+" retain=1s "+options, granted5)
-	w.say("UNLOCK "+name, `OK lock=\S+`)
+	w.T.Helper()
+	w.Say("LOCK "+name+" retain=1s "+options, granted5)
+	w.Say("UNLOCK "+name, `OK lock=\S+`)
 }
 
 // The next LOCK of a retained lock, and its UNLOCK, cost no round trip: the nodes execute the
@@ -53,35 +54,35 @@ func TestRetain(t *testing.T) {
 			if i%2 == 1 {
 				verb = "TRY " + name
 			}
-			grant := w.say(verb+" retain=1s", grantedAs)
+			grant := w.Say(verb+" retain=1s", grantedAs)
 			if fence := fenceOf(t, grant); fence <= last || ids[grant[0]] {
 				t.Fatalf("lease %s with fence %d after %d", grant[0], fence, last)
 			} else {
 				last, ids[grant[0]] = fence, true
 			}
-			w.say("UNLOCK "+name, `OK lock=\S+`)
+			w.Say("UNLOCK "+name, `OK lock=\S+`)
 			w, next = next, w
 		}
 		if n := d.commands() - before; n > pairs*5 { // an ordinary pair costs six; confirmations cost some on a busy machine
 			t.Errorf("%s: %d pairs cost %d commands on 3 nodes", name, pairs, n)
 		}
 	}
-	w.until("STATUS", `passes=[1-9]\d\d`)
+	w.Until("STATUS", `passes=[1-9]\d\d`)
 }
 
 // Without retain= nothing is retained, nor what no pass could get.
 func TestRetainIsOff(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w := d.dial()
-	w.say("LOCK a", granted5)
-	w.say("LOCK b retain=0", granted5)
-	w.say("UNLOCK a", "OK lock=a")
-	w.say("UNLOCK b", "OK lock=b")
-	w.say("LIST", "OK n=0")
+	w.Say("LOCK a", granted5)
+	w.Say("LOCK b retain=0", granted5)
+	w.Say("UNLOCK a", "OK lock=a")
+	w.Say("UNLOCK b", "OK lock=b")
+	w.Say("LIST", "OK n=0")
 	for _, options := range []string{"mode=shared", "slots=3", "hold=ttl"} {
-		w.say("LOCK a retain=1s "+options, `ERR OPTION .*: retain= with mode=shared, slots= or hold=ttl: .*`)
+		w.Say("LOCK a retain=1s "+options, `ERR OPTION .*: retain= with mode=shared, slots= or hold=ttl: .*`)
 	}
-	w.say("LOCK a retain=1001", `ERR OPTION .*: retain=1001: at most 1000 ms`)
+	w.Say("LOCK a retain=1001", `ERR OPTION .*: retain=1001: at most 1000 ms`)
 }
 
 // lease.retain of the config is for all locks that can be retained.
@@ -91,14 +92,14 @@ func TestRetainOfTheConfig(t *testing.T) {
 		cfg.Lease.Retain = time.Second
 	})
 	w := d.dial()
-	w.say("LOCK a", granted5)
-	w.say("UNLOCK a", "OK lock=a")
-	w.say("LOCK b retain=0", granted5)
-	w.say("UNLOCK b", "OK lock=b")
-	w.say("LOCK c mode=shared", granted5)
-	w.say("UNLOCK c", "OK lock=c")
-	w.say("LIST", `- lock=a state=retained .*`)
-	w.want("OK n=1")
+	w.Say("LOCK a", granted5)
+	w.Say("UNLOCK a", "OK lock=a")
+	w.Say("LOCK b retain=0", granted5)
+	w.Say("UNLOCK b", "OK lock=b")
+	w.Say("LOCK c mode=shared", granted5)
+	w.Say("UNLOCK c", "OK lock=c")
+	w.Say("LIST", `- lock=a state=retained .*`)
+	w.Want("OK n=1")
 }
 
 // WHO and LIST show the host and not the former holder, whose lease is over.
@@ -107,20 +108,20 @@ func TestRetainedIsOfTheHost(t *testing.T) {
 	holder, look := d.dial(), d.dial()
 	c := newChild(t, os.Getuid())
 	for _, end := range []func(lease string){
-		func(lease string) { holder.say("UNLOCK lease="+lease, "OK lock=a") },
+		func(lease string) { holder.Say("UNLOCK lease="+lease, "OK lock=a") },
 		func(string) { c.killed() },
 	} {
-		lease := holder.say(fmt.Sprintf("LOCK a retain=1s hold=pid pid=%d note=why", c.pid), granted5)[0]
+		lease := holder.Say(fmt.Sprintf("LOCK a retain=1s hold=pid pid=%d note=why", c.pid), granted5)[0]
 		end(lease)
-		look.until("LIST", `(?m)^- lock=a state=retained mode=exclusive since=\d+ fence=\d+ ttl=\d+ retained=\d+$`)
-		look.say("WHO a", `- lock=a mode=exclusive host=\S+ since=\d+ ttl=\d+ held=\d nodes=3 retained=\d+ : nobody holds it; this host retains it .*`)
-		look.want("OK n=1")
+		look.Until("LIST", `(?m)^- lock=a state=retained mode=exclusive since=\d+ fence=\d+ ttl=\d+ retained=\d+$`)
+		look.Say("WHO a", `- lock=a mode=exclusive host=\S+ since=\d+ ttl=\d+ held=\d nodes=3 retained=\d+ : nobody holds it; this host retains it .*`)
+		look.Want("OK n=1")
 		for _, request := range []string{"CHECK", "EXTEND", "UNLOCK"} {
-			look.say(request+" lease="+lease, "ERR NOTHELD .*")
+			look.Say(request+" lease="+lease, "ERR NOTHELD .*")
 		}
-		look.say("RESUME a lease="+lease, "ERR NOTHELD .*")
-		holder.say("LOCK a", granted5) // the lock is its host's, and so it gets it at once
-		holder.say("UNLOCK a", "OK lock=a")
+		look.Say("RESUME a lease="+lease, "ERR NOTHELD .*")
+		holder.Say("LOCK a", granted5) // the lock is its host's, and so it gets it at once
+		holder.Say("UNLOCK a", "OK lock=a")
 	}
 }
 
@@ -128,14 +129,14 @@ func TestRetainedIsOfTheHost(t *testing.T) {
 func TestRetainEnds(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w := d.dial()
-	w.say("LOCK a retain=200ms", granted5)
+	w.Say("LOCK a retain=200ms", granted5)
 	began := redlock.BootTime()
-	w.say("UNLOCK a", "OK lock=a")
-	w.until("WHO a", `OK n=0`)
+	w.Say("UNLOCK a", "OK lock=a")
+	w.Until("WHO a", `OK n=0`)
 	if took := redlock.BootTime() - began; took < 200*time.Millisecond {
 		t.Errorf("released after %v", took)
 	}
-	eventually(t, "no keys are left", func() bool { return len(d.keys()) == 0 })
+	d.AwaitNoKeys()
 }
 
 // A client of another host that waits gets a retained lock long before retain= has passed.
@@ -147,9 +148,9 @@ func TestRetainedForAnotherHost(t *testing.T) {
 	for range 5 { // a busy machine may be late
 		w.retains("a", "")
 		began := redlock.BootTime()
-		other.say("LOCK a", granted5)
+		other.Say("LOCK a", granted5)
 		best = min(best, redlock.BootTime()-began)
-		other.say("UNLOCK a", "OK lock=a.*")
+		other.Say("UNLOCK a", "OK lock=a.*")
 	}
 	if best > 300*time.Millisecond {
 		t.Errorf("the other host gets the lock after %v at the soonest", best)
@@ -158,11 +159,11 @@ func TestRetainedForAnotherHost(t *testing.T) {
 
 // marks returns how many nodes say that a host retains a lock.
 func (d *testDaemon) marks(lock string) (n int) {
-	d.t.Helper()
-	for _, server := range d.nodes.Servers {
+	d.T.Helper()
+	for _, server := range d.Nodes.Servers {
 		reply, err := server.Do("MGET", "redlock:"+lock, "redlock:"+lock+"\x00r")
 		if err != nil {
-			d.t.Fatal(err)
+			d.T.Fatal(err)
 		}
 		if holder, mark := reply.Array[0].Str, reply.Array[1].Str; mark != "" && mark == holder {
 			n++
@@ -177,14 +178,14 @@ func TestTryOfRetained(t *testing.T) {
 	there := here.another()
 	w, other := here.dial(), there.dial()
 	for _, request := range []string{"TRY a", "LOCK a wait=0", "TRY a mode=shared", "TRY a,b"} {
-		eventually(t, request+" gets the lock", func() bool { // a busy machine may be late
+		daemontest.Eventually(t, request+" gets the lock", func() bool { // a busy machine may be late
 			w.retains("a", "")
-			eventually(t, "the nodes say so, or it is over", func() bool { return here.marks("a") == 3 || len(here.keys()) == 0 })
-			lease, granted := strings.CutPrefix(other.say(request, `OK lock=\S+ (lease=\S+) .*|(ERR) HELD .*`)[0], "lease=")
+			daemontest.Eventually(t, "the nodes say so, or it is over", func() bool { return here.marks("a") == 3 || len(here.Keys()) == 0 })
+			lease, granted := strings.CutPrefix(other.Say(request, `OK lock=\S+ (lease=\S+) .*|(ERR) HELD .*`)[0], "lease=")
 			if granted {
-				other.say("UNLOCK lease="+lease, `OK .*`)
+				other.Say("UNLOCK lease="+lease, `OK .*`)
 			} else {
-				w.until("WHO a", "OK n=0")
+				w.Until("WHO a", "OK n=0")
 			}
 			return granted
 		})
@@ -198,14 +199,14 @@ func TestRetainedForOtherRequests(t *testing.T) {
 	w, other := d.dial(), d.dial()
 	for _, request := range []string{"TRY a", "TRY a mode=shared", "TRY a slots=2", "TRY a hold=ttl", "TRY a,b", "LOCK a wait=0"} {
 		w.retains("a", "")
-		lease := other.say(request, `OK lock=\S+ lease=(\S+) .*`)[0]
-		other.say("UNLOCK lease="+lease, `OK .*`)
+		lease := other.Say(request, `OK lock=\S+ lease=(\S+) .*`)[0]
+		other.Say("UNLOCK lease="+lease, `OK .*`)
 	}
 	w.retains("a", "")
 	w.retains("b", "")
-	lease := other.say("TRY a,b", granted5)[0]
-	other.say("UNLOCK lease="+lease, `OK .*`)
-	other.say("LIST", "OK n=0")
+	lease := other.Say("TRY a,b", granted5)[0]
+	other.Say("UNLOCK lease="+lease, `OK .*`)
+	other.Say("LIST", "OK n=0")
 }
 
 // FORCE takes a retained lock, and nobody hears of it.
@@ -213,10 +214,10 @@ func TestForceOfRetained(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, admin := d.dial(), d.dial()
 	holder.retains("a", "")
-	admin.say("FORCE a", `OK lock=a n=1 held=\d host=\S+ since=\d+ : nobody held it: this host had retained it \(retain=\)`)
-	admin.say("LIST", "OK n=0")
-	admin.say("LOCK a wait=5s", granted5)
-	holder.say("PING", "OK") // and no LOST before it
+	admin.Say("FORCE a", `OK lock=a n=1 held=\d host=\S+ since=\d+ : nobody held it: this host had retained it \(retain=\)`)
+	admin.Say("LIST", "OK n=0")
+	admin.Say("LOCK a wait=5s", granted5)
+	holder.Say("PING", "OK") // and no LOST before it
 }
 
 // Retained locks do not count against the limit of the user that held them.
@@ -229,9 +230,9 @@ func TestRetainedCountsForNobody(t *testing.T) {
 	for i := range 5 {
 		w.retains(fmt.Sprint("n", i%2), "")
 	}
-	w.until("LIST", "OK n=0")
-	w.say("LOCK a", granted5)
-	w.say("LOCK b", `ERR LIMIT .*`)
+	w.Until("LIST", "OK n=0")
+	w.Say("LOCK a", granted5)
+	w.Say("LOCK b", `ERR LIMIT .*`)
 }
 
 // A host retains so many locks at most.
@@ -241,8 +242,8 @@ func TestRetainedAreBounded(t *testing.T) {
 	for i := range maxRetained + 20 {
 		w.retains(fmt.Sprint("n", i), "")
 	}
-	look.until("LIST", fmt.Sprintf(`OK n=\d{1,2}$|OK n=%d\n`, maxRetained))
-	look.until("LIST", "OK n=0")
+	look.Until("LIST", fmt.Sprintf(`OK n=\d{1,2}$|OK n=%d\n`, maxRetained))
+	look.Until("LIST", "OK n=0")
 }
 
 // A daemon that stops releases what it retains.
@@ -250,10 +251,10 @@ func TestRetainedEndsWithTheDaemon(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	there := here.another()
 	here.dial().retains("a", "ttl=20s")
-	if err := here.stop(); err != nil {
+	if err := here.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	there.dial().say("LOCK a wait=5s", granted5)
+	there.dial().Say("LOCK a wait=5s", granted5)
 
 	s := newSuccession(t)
 	look := s.dial()
@@ -267,8 +268,8 @@ func TestRetainedEndsWithTheDaemon(t *testing.T) {
 	}
 	s.end()
 	s.start(look)
-	look.want(`BACK .*`)
-	look.say("LOCK a wait=5s", granted5)
+	look.Want(`BACK .*`)
+	look.Say("LOCK a wait=5s", granted5)
 }
 
 // A daemon that is killed leaves what it retains to the next one, which releases it.
@@ -290,6 +291,6 @@ func TestRetainedAfterAKill(t *testing.T) {
 		t.Fatalf("the state file has %+v, want a lease that nobody holds", past)
 	}
 	w := s.dial()
-	w.until("WHO a", "OK n=0")
-	w.say("LOCK a wait=0", granted5)
+	w.Until("WHO a", "OK n=0")
+	w.Say("LOCK a wait=0", granted5)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
@@ -44,9 +45,9 @@ rule "web-ops" {
 
 func TestAccessDenialIsLogged(t *testing.T) {
 	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Access = loadRules(t, exampleRules) })
-	var log logged
+	var log daemontest.Log
 	w := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
-	w.say("FORCE x", `ERR DENIED lock=x : .*`)
+	w.Say("FORCE x", `ERR DENIED lock=x : .*`)
 	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
 		t.Errorf("the log is\n%s", log.String())
 	}

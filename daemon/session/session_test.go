@@ -16,19 +16,19 @@ import (
 func TestASession(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	a, b := d.dial(), d.dial()
-	a.say("LOCK nightly-backup wait=5s", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+`)
-	a.say("CHECK nightly-backup", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+ guard=2000`)
-	b.say("LOCK nightly-backup wait=0", `ERR HELD lock=nightly-backup ttl=\d+ host=\S+ pid=\d+ user=\S+ since=\d+ : nightly-backup: held by \S+ on \S+ \(pid \d+\)`)
-	b.say("TRY nightly-backup", `ERR HELD .*`)
-	b.say("WHO nightly-backup", `- lock=nightly-backup mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=5 nodes=5`)
-	b.want(`OK n=1`)
-	a.say("UNLOCK nightly-backup", `OK lock=nightly-backup`)
-	b.say("WHO nightly-backup", `OK n=0`)
-	a.say("UNLOCK nightly-backup", `ERR NOTHELD lock=nightly-backup : .*`)
-	a.say("CHECK nightly-backup", `ERR NOTHELD lock=nightly-backup : .*`)
-	a.say("PING", `OK`)
-	a.say("QUIT", `OK`)
-	a.ends()
+	a.Say("LOCK nightly-backup wait=5s", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+`)
+	a.Say("CHECK nightly-backup", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+ guard=2000`)
+	b.Say("LOCK nightly-backup wait=0", `ERR HELD lock=nightly-backup ttl=\d+ host=\S+ pid=\d+ user=\S+ since=\d+ : nightly-backup: held by \S+ on \S+ \(pid \d+\)`)
+	b.Say("TRY nightly-backup", `ERR HELD .*`)
+	b.Say("WHO nightly-backup", `- lock=nightly-backup mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=5 nodes=5`)
+	b.Want(`OK n=1`)
+	a.Say("UNLOCK nightly-backup", `OK lock=nightly-backup`)
+	b.Say("WHO nightly-backup", `OK n=0`)
+	a.Say("UNLOCK nightly-backup", `ERR NOTHELD lock=nightly-backup : .*`)
+	a.Say("CHECK nightly-backup", `ERR NOTHELD lock=nightly-backup : .*`)
+	a.Say("PING", `OK`)
+	a.Say("QUIT", `OK`)
+	a.Ends()
 }
 
 // TestDeadlineIsBootTime: the deadline of a grant is the instant at which the
@@ -37,7 +37,7 @@ func TestDeadlineIsBootTime(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	before := redlock.BootTime()
-	got := w.say("LOCK a ttl=10s", granted5)
+	got := w.Say("LOCK a ttl=10s", granted5)
 	after := redlock.BootTime()
 	deadline := duration(t, got[2])
 	const validity = 10*time.Second - 100*time.Millisecond - 2*time.Millisecond // ttl − drift
@@ -80,9 +80,9 @@ func TestWordsThatAreWrong(t *testing.T) {
 		{"CANCEL x", `OK`}, // it may have been answered meanwhile
 		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=\d+ max_line=4096 max_name=200`},
 	} {
-		w.say(test.request, test.want)
+		w.Say(test.request, test.want)
 	}
-	if keys := d.keys(); len(keys) > 0 {
+	if keys := d.Keys(); len(keys) > 0 {
 		t.Errorf("refused requests left %v on the nodes", keys)
 	}
 }
@@ -91,16 +91,16 @@ func TestWordsThatAreWrong(t *testing.T) {
 func TestWrongLease(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
-	w.say("TRY a wait=0 ttl=20s", granted5)
-	other := w.say("LOCK b ttl=20s", granted5)[0]
+	w.Say("TRY a wait=0 ttl=20s", granted5)
+	other := w.Say("LOCK b ttl=20s", granted5)[0]
 	for _, id := range []string{"guess", other} {
 		for _, verb := range []string{"UNLOCK", "CHECK", "EXTEND", "BEAT", "RESUME"} {
-			if got := w.say(verb+" a lease="+id, `ERR NOTHELD lock=a : (.*this id.*)`)[0]; strings.Contains(got, id) {
+			if got := w.Say(verb+" a lease="+id, `ERR NOTHELD lock=a : (.*this id.*)`)[0]; strings.Contains(got, id) {
 				t.Errorf("%s a lease=%s: the id is repeated: %s", verb, id, got)
 			}
 		}
 	}
-	w.say("CHECK a", granted5)
+	w.Say("CHECK a", granted5)
 }
 
 // What the protocol allows is what the nodes can do.
@@ -130,36 +130,36 @@ func TestHelpTellsBounds(t *testing.T) {
 func TestHelpKnowsEveryVerb(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
-	w.send("HELP")
+	w.Send("HELP")
 	verbs := 0
-	for line := w.line(); !strings.HasPrefix(line, "OK"); line = w.line() {
+	for line := w.Line(); !strings.HasPrefix(line, "OK"); line = w.Line() {
 		verbs++
 	}
 	if verbs != len(helpLines) {
 		t.Errorf("HELP shows %d verbs, want %d", verbs, len(helpLines))
 	}
 	for _, h := range helpLines {
-		w.say("HELP "+strings.ToLower(h.verb.String()), `- : `+h.verb.String()+`\b.*`)
+		w.Say("HELP "+strings.ToLower(h.verb.String()), `- : `+h.verb.String()+`\b.*`)
 		for range h.does {
-			w.want(`- : .+`)
+			w.Want(`- : .+`)
 		}
-		w.want(`OK n=\d+`)
+		w.Want(`OK n=\d+`)
 	}
-	w.say("HELP ME", `ERR VERB : .*`)
+	w.Say("HELP ME", `ERR VERB : .*`)
 }
 
 // TestOwners: owners of one connection exclude each other; each has its own.
 func TestOwners(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.say("LOCK a owner=1", granted5)
-	w.say("LOCK a owner=1", `ERR ALREADY lock=a : .*`)
-	w.say("LOCK a owner=2 wait=0", `ERR HELD lock=a .*`)
-	w.say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
-	w.say("CHECK a owner=2", `ERR NOTHELD lock=a : .*`)
-	w.say("CHECK a owner=1", granted5)
-	w.say("UNLOCK a owner=1", `OK lock=a`)
-	w.say("LOCK a owner=2", granted5)
+	w.Say("LOCK a owner=1", granted5)
+	w.Say("LOCK a owner=1", `ERR ALREADY lock=a : .*`)
+	w.Say("LOCK a owner=2 wait=0", `ERR HELD lock=a .*`)
+	w.Say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
+	w.Say("CHECK a owner=2", `ERR NOTHELD lock=a : .*`)
+	w.Say("CHECK a owner=1", granted5)
+	w.Say("UNLOCK a owner=1", `OK lock=a`)
+	w.Say("LOCK a owner=2", granted5)
 }
 
 // TestSameID: the same LOCK with the same id= gets the same grant, also while
@@ -167,17 +167,17 @@ func TestOwners(t *testing.T) {
 func TestSameID(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
-	lease := w.say("LOCK a id=x", granted5)[0]
-	w.say("LOCK a id=x", `OK lock=a lease=`+lease+` fence=\d+ ttl=\d+ deadline=\d+ again=yes`)
-	w.say("LOCK a id=y", `ERR ALREADY .*`)
-	w.say("LOCK a", `ERR ALREADY .*`)
-	other.send("@1 LOCK a id=z")
-	w.until("LIST", `state=waiting`)
-	other.send("@2 LOCK a id=z")
-	other.send("@3 LOCK a id=other")
-	other.want(`@3 ERR ALREADY .*`)
-	w.say("UNLOCK a", `OK lock=a`)
-	got := map[string]bool{other.line()[:2]: true, other.line()[:2]: true}
+	lease := w.Say("LOCK a id=x", granted5)[0]
+	w.Say("LOCK a id=x", `OK lock=a lease=`+lease+` fence=\d+ ttl=\d+ deadline=\d+ again=yes`)
+	w.Say("LOCK a id=y", `ERR ALREADY .*`)
+	w.Say("LOCK a", `ERR ALREADY .*`)
+	other.Send("@1 LOCK a id=z")
+	w.Until("LIST", `state=waiting`)
+	other.Send("@2 LOCK a id=z")
+	other.Send("@3 LOCK a id=other")
+	other.Want(`@3 ERR ALREADY .*`)
+	w.Say("UNLOCK a", `OK lock=a`)
+	got := map[string]bool{other.Line()[:2]: true, other.Line()[:2]: true}
 	if !got["@1"] || !got["@2"] {
 		t.Errorf("answers to %v, want @1 and @2", got)
 	}
@@ -187,33 +187,33 @@ func TestSameID(t *testing.T) {
 func TestLeaseIDFromAnywhere(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
-	lease := a.say("LOCK a ttl=2s", granted5)[0]
-	b.say("CHECK lease="+lease, granted5)
-	b.say("CHECK b lease="+lease, `ERR NOTHELD lock=b : .*`)
-	if ttl := duration(t, b.say("EXTEND lease="+lease+" ttl=20s", granted5)[1]); ttl < 15*time.Second {
+	lease := a.Say("LOCK a ttl=2s", granted5)[0]
+	b.Say("CHECK lease="+lease, granted5)
+	b.Say("CHECK b lease="+lease, `ERR NOTHELD lock=b : .*`)
+	if ttl := duration(t, b.Say("EXTEND lease="+lease+" ttl=20s", granted5)[1]); ttl < 15*time.Second {
 		t.Errorf("EXTEND ttl=20s: %v are left", ttl)
 	}
-	b.say("EXTEND lease="+lease+" ttl=31s", `ERR OPTION .*`)
-	b.say("UNLOCK lease="+lease, `OK lock=a`)
-	a.say("CHECK a", `ERR NOTHELD .*`)
-	b.say("UNLOCK lease="+lease, `ERR NOTHELD .*`)
+	b.Say("EXTEND lease="+lease+" ttl=31s", `ERR OPTION .*`)
+	b.Say("UNLOCK lease="+lease, `OK lock=a`)
+	a.Say("CHECK a", `ERR NOTHELD .*`)
+	b.Say("UNLOCK lease="+lease, `ERR NOTHELD .*`)
 }
 
 // TestExtendShortensNothing, and needs no ttl=: HELP, and so the manual, and PROTOCOL.md say so.
 func TestExtendShortensNothing(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.say("LOCK a hold=ttl ttl=20s", granted5)
+	w.Say("LOCK a hold=ttl ttl=20s", granted5)
 	for _, request := range []string{"EXTEND a ttl=1s", "EXTEND a"} {
-		if left := duration(t, w.say(request, granted5)[1]); left < 15*time.Second {
+		if left := duration(t, w.Say(request, granted5)[1]); left < 15*time.Second {
 			t.Errorf("%s: %v are left, want those of the 20 s", request, left)
 		}
 	}
-	w.say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
-	w.want(`- : .*without ttl= by the one it has`)
-	w.want(`- : a smaller ttl= does not shorten .*`)
-	w.want(`- : mode=shared: makes an exclusive lease a shared one.*`)
-	w.want(`OK n=4`)
+	w.Say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
+	w.Want(`- : .*without ttl= by the one it has`)
+	w.Want(`- : a smaller ttl= does not shorten .*`)
+	w.Want(`- : mode=shared: makes an exclusive lease a shared one.*`)
+	w.Want(`OK n=4`)
 	page := readTestFile(t, "../../packaging/docs/PROTOCOL.md")
 	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=] [mode=shared]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
 		t.Error("PROTOCOL.md says otherwise")
@@ -225,11 +225,11 @@ func TestExtendShortensNothing(t *testing.T) {
 func TestSecretsStayIn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
-	lease := a.say("LOCK a note=two%20words", granted5)[0]
+	lease := a.Say("LOCK a note=two%20words", granted5)[0]
 	for _, request := range []string{"LIST", "WHO a", "STATUS", "TRY a"} {
-		b.send("%s", request)
+		b.Send("%s", request)
 		for {
-			line := b.line()
+			line := b.Line()
 			if strings.Contains(line, lease) {
 				t.Errorf("%s shows the lease id: %s", request, line)
 			}
@@ -238,22 +238,22 @@ func TestSecretsStayIn(t *testing.T) {
 			}
 		}
 	}
-	b.say("WHO a", `- lock=a mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=\d nodes=\d note=two%20words`)
-	b.want(`OK n=1`)
-	b.say("LIST", `- lock=a state=held mode=exclusive pid=\d+ user=\S+ since=\d+ note=two%20words fence=\d+ ttl=\d+`)
-	b.want(`OK n=1`)
+	b.Say("WHO a", `- lock=a mode=exclusive host=\S+ pid=\d+ user=\S+ since=\d+ ttl=\d+ held=\d nodes=\d note=two%20words`)
+	b.Want(`OK n=1`)
+	b.Say("LIST", `- lock=a state=held mode=exclusive pid=\d+ user=\S+ since=\d+ note=two%20words fence=\d+ ttl=\d+`)
+	b.Want(`OK n=1`)
 }
 
 func TestStatus(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
-	w.say("LOCK a", granted5)
-	w.send("STATUS")
+	w.Say("LOCK a", granted5)
+	w.Send("STATUS")
 	for _, node := range []string{"a", "b", "c"} {
-		w.want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ persistence=none`)
+		w.Want(`- node=` + node + ` address=unix:\S+ state=ready wakeups=\w+ rtt=\d+ persistence=none`)
 	}
-	w.want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 handovers=0 passes=0 splits=0 wakeups=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
-	d.nodes.Servers[1].Kill()
-	w.until("STATUS", `- node=b address=\S+ state=down .*: .+(?s:.*)spare=0`)
+	w.Want(`OK n=3 nodes=3 quorum=2 spare=1 leases=1 waiters=0 connections=1 max_ttl=30000 grants=1 lost=0 handovers=0 passes=0 splits=0 wakeups=0 writebacks=\d repairs=0 quarantines=0 clock_jumps=0 withdrawals=0 counter_losses=0 : .*`)
+	d.Nodes.Servers[1].Kill()
+	w.Until("STATUS", `- node=b address=\S+ state=down .*: .+(?s:.*)spare=0`)
 }

@@ -15,15 +15,15 @@ func TestHoldPIDWithoutFiles(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
 	w := d.dial()
-	w.say(fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid), granted5)
+	w.Say(fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid), granted5)
 	restore := allowNoFiles(t)
-	w.say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
-	w.say("LOCK b hold=pid", `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
-	w.say(fmt.Sprintf("CHECK a pid=%d", c.pid), granted5)
+	w.Say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
+	w.Say("LOCK b hold=pid", `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
+	w.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), granted5)
 	restore()
-	w.say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), granted5)
-	w.say("LOCK c hold=pid", granted5)
-	w.say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a`)
+	w.Say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), granted5)
+	w.Say("LOCK c hold=pid", granted5)
+	w.Say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a`)
 }
 
 // So it does where the client was not looked at before, and names a process: that has not to
@@ -32,11 +32,11 @@ func TestFirstPIDWithoutFiles(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
 	w := d.dial()
-	w.say("PING", `OK`)
+	w.Say("PING", `OK`)
 	restore := allowNoFiles(t)
-	w.say(fmt.Sprintf("TRY a hold=pid pid=%d", c.pid), `ERR LIMIT lock=a : .*LimitNOFILE=.*`)
+	w.Say(fmt.Sprintf("TRY a hold=pid pid=%d", c.pid), `ERR LIMIT lock=a : .*LimitNOFILE=.*`)
 	restore()
-	w.say(fmt.Sprintf("TRY a hold=pid pid=%d", c.pid), granted5)
+	w.Say(fmt.Sprintf("TRY a hold=pid pid=%d", c.pid), granted5)
 }
 
 // allowNoFiles also has poll(2) fail, as it does for want of memory.
@@ -74,15 +74,15 @@ func TestDescriptorsKeptForNodes(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
 	w := d.dial()
-	w.say("LOCK a", granted5)
+	w.Say("LOCK a", granted5)
 	const forClients, tooMany = 10, 6 // some more, as this process has files open for moments
 	kept := keptPerNode*3 + keptBesides
 	restore := allowDescriptors(t, kept+forClients)
 	served, refused := 0, 0
 	for served < forClients && refused < tooMany { // their ends of the connections are this process's, too
 		other := d.dial()
-		fmt.Fprintln(other.conn, "PING") // an error: it is refused already
-		if strings.HasPrefix(other.line(), "ERR LIMIT") {
+		fmt.Fprintln(other.Conn, "PING") // an error: it is refused already
+		if strings.HasPrefix(other.Line(), "ERR LIMIT") {
 			refused++
 		} else {
 			served++
@@ -91,14 +91,14 @@ func TestDescriptorsKeptForNodes(t *testing.T) {
 	if served == 0 || refused == 0 {
 		t.Fatalf("of other clients %d were served and %d refused, want some of each", served, refused)
 	}
-	w.say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
-	w.say("CHECK a", granted5)
+	w.Say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
+	w.Say("CHECK a", granted5)
 	if left, want := DescriptorsLeft(), kept-tooMany-4; left < want { // their ends of the connections, and what is open for a moment
 		t.Errorf("%d descriptors are left for the nodes, want %d", left, want)
 	}
 	restore()
-	w.until("STATUS", fmt.Sprintf(`connections=%d\b`, 1+served)) // who is refused counts for no limit
-	d.dial().say("LOCK b", granted5)
+	w.Until("STATUS", fmt.Sprintf(`connections=%d\b`, 1+served)) // who is refused counts for no limit
+	d.dial().Say("LOCK b", granted5)
 }
 
 // allowDescriptors leaves so many above the lowest that is free, and none that is free

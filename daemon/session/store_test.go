@@ -11,6 +11,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
@@ -21,7 +22,7 @@ import (
 // noting is a daemon that does nothing but note.
 func noting(t *testing.T) (d *Host, path string) {
 	t.Helper()
-	path = filepath.Join(shortDir(t), "s")
+	path = filepath.Join(daemontest.ShortDir(t), "s")
 	d = &Host{Cfg: config.Dev(), Log: hclog.NewNullLogger(), Clock: redlock.BootTime, Limits: access.NewLimits(config.Limits{})}
 	d.Journal = state.NewJournal(d.Log)
 	if d.Journal.Open(d.journalOptions(path)); !d.Journal.IsOpen() {
@@ -33,7 +34,7 @@ func noting(t *testing.T) (d *Host, path string) {
 // connection is one with a session, from which nothing is read.
 func (d *Host) connection(t *testing.T) *session {
 	t.Helper()
-	listener, err := net.Listen("unix", filepath.Join(shortDir(t), "l"))
+	listener, err := net.Listen("unix", filepath.Join(daemontest.ShortDir(t), "l"))
 	if err != nil {
 		t.Fatal(err)
 	}

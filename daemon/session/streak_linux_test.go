@@ -13,11 +13,11 @@ import (
 func TestLongStreakEndsWithARelease(t *testing.T) {
 	s := newSuccession(t)
 	w, next, look := s.dial(), s.dial(), s.dial()
-	w.say("LOCK a", granted5)
+	w.Say("LOCK a", granted5)
 	next.waits(look, "LOCK a", 1)
 	s.d.Queue.SetStreak(&s.d.Leases.all()[0].waiter, waitqueue.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
-	w.say("UNLOCK a", `OK lock=a`)
-	next.want(granted5)
+	w.Say("UNLOCK a", `OK lock=a`)
+	next.Want(granted5)
 	if got := s.d.Queue.Streak(&s.d.Leases.all()[0].waiter); got != (waitqueue.Streak{Yields: true}) {
 		t.Errorf("the next one goes on with %+v, want that it yields", got)
 	}

@@ -16,14 +16,14 @@ import (
 func TestUselessConnectionIsNotGone(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
+	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	s.end()
 	s.startWith(state.Inherited{Conns: []systemd.StoredConn{{Name: state.ConnName(s.ends[w].number), Err: errors.New("no room")}}, Marked: true})
 	s.end()
 	s.start()
 	again, _ := s.dialUnkept()
-	again.say("TRY a", `ERR HELD .*`)
-	again.say("RESUME a lease="+lease, granted5)
+	again.Say("TRY a", `ERR HELD .*`)
+	again.Say("RESUME a lease="+lease, granted5)
 }
 
 // Nor is one that we end because not all is known of it, whenever the daemon that does so is
@@ -31,7 +31,7 @@ func TestUselessConnectionIsNotGone(t *testing.T) {
 func TestCutConnectionIsNotGone(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
-	w.say("LOCK a ttl=20s", granted5)
+	w.Say("LOCK a ttl=20s", granted5)
 	s.end()
 	nc, err := net.FileConn(s.ends[w].file)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestCutConnectionIsNotGone(t *testing.T) {
 		r := restoration{d: d, past: p}
 		r.takeConns([]systemd.StoredConn{{Name: state.ConnName(s.ends[w].number), Conn: nc.(*net.UnixConn)}})
 	})
-	w.want(`BYE resume=[1-9]\d* : .*`)
+	w.Want(`BYE resume=[1-9]\d* : .*`)
 	succeeding(t, s.path, func(_ *Host, p *state.Recovered) {
 		if known := p.Conns[s.ends[w].number]; known == nil || known.Stored {
 			t.Errorf("the connection is noted as %+v, want one that is not stored", known)
@@ -54,13 +54,13 @@ func TestCutConnectionIsNotGone(t *testing.T) {
 func TestCutConnectionIsHandedOver(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept() // as it is noted before it is cut
-	lease := w.say("LOCK a ttl=20s", granted5)[0]
+	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	s.end()
 	if err := unix.Shutdown(int(s.ends[w].file.Fd()), unix.SHUT_RDWR); err != nil {
 		t.Fatal(err)
 	}
 	s.start(w)
 	again, _ := s.dialUnkept()
-	again.say("TRY a", `ERR HELD .*`)
-	again.say("RESUME a lease="+lease, granted5)
+	again.Say("TRY a", `ERR HELD .*`)
+	again.Say("RESUME a lease="+lease, granted5)
 }

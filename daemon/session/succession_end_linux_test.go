@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
@@ -27,18 +28,18 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 	s.start()
 	w := s.dial()
 	other, _ := s.dialUnkept()
-	w.say("LOCK a ttl=20s", granted5)
-	other.say("LOCK b ttl=20s", granted5)
+	w.Say("LOCK a ttl=20s", granted5)
+	other.Say("LOCK b ttl=20s", granted5)
 	slow.Store(true)
-	w.send("UNLOCK a")
-	eventually(t, "it is given back", func() bool { return s.d.Leases.Held() == 1 })
-	other.send("UNLOCK b") // which the end waits for
-	eventually(t, "so is the other", func() bool { return s.d.Leases.Held() == 0 })
+	w.Send("UNLOCK a")
+	daemontest.Eventually(t, "it is given back", func() bool { return s.d.Leases.Held() == 1 })
+	other.Send("UNLOCK b") // which the end waits for
+	daemontest.Eventually(t, "so is the other", func() bool { return s.d.Leases.Held() == 0 })
 	s.end()
 	slow.Store(false)
 	s.start(w)
-	w.want(`BACK .*`)
-	w.want(`OK lock=a pending=1 : .*`)
+	w.Want(`BACK .*`)
+	w.Want(`OK lock=a pending=1 : .*`)
 }
 
 // What a LOCK has taken that is given up as the daemon stops is given back before that ends:
@@ -56,17 +57,17 @@ func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
 	s.start()
 	w, _ := s.dialUnkept()
 	slow.Store(true)
-	w.send("LOCK a ttl=20s")
-	eventually(t, "it asks the nodes", func() bool { return len(s.d.Queue.Waiting()) == 1 })
-	eventually(t, "they have it, but have not answered", func() bool { return had.Load() == 5 })
+	w.Send("LOCK a ttl=20s")
+	daemontest.Eventually(t, "it asks the nodes", func() bool { return len(s.d.Queue.Waiting()) == 1 })
+	daemontest.Eventually(t, "they have it, but have not answered", func() bool { return had.Load() == 5 })
 	s.d.Freeze(s.server)
 	ended.Store(true) // nothing that it has not sent by now is sent
-	w.want(`ERR SHUTDOWN lock=a .*`)
+	w.Want(`ERR SHUTDOWN lock=a .*`)
 	s.end()
 	s.nodes = nodes
 	s.start()
 	next, _ := s.dialUnkept()
-	next.say("LOCK a wait=2s", granted5)
+	next.Say("LOCK a wait=2s", granted5)
 }
 
 // tardy is a node that takes so long to answer each group while slow is set.

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/devnodes"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state"
@@ -29,7 +29,7 @@ type succession struct {
 	t     *testing.T
 	path  string
 	nodes []redlock.Node
-	log   logged
+	log   daemontest.Log
 
 	d      *Host // the one that serves
 	server *server.Server
@@ -52,7 +52,7 @@ func newSuccession(t *testing.T) *succession {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &succession{t: t, path: filepath.Join(shortDir(t), "s"), nodes: nodes, opened: make(chan *session, 1), ends: map[*wire]*end{}}
+	s := &succession{t: t, path: filepath.Join(daemontest.ShortDir(t), "s"), nodes: nodes, opened: make(chan *session, 1), ends: map[*wire]*end{}}
 	s.start()
 	t.Cleanup(s.end)
 	return s
@@ -75,7 +75,7 @@ func (s *succession) start(of ...*wire) {
 func (s *succession) startWith(stored state.Inherited) {
 	s.t.Helper()
 	cfg := config.Dev()
-	d, err := newTestHost(cfg, logging.New(io.MultiWriter(&s.log, defects{s.t}), hclog.Info, logging.Text), s.nodes, true)
+	d, err := newTestHost(cfg, logging.New(io.MultiWriter(&s.log, daemontest.Defects{T: s.t}), hclog.Info, logging.Text), s.nodes, true)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func (s *succession) dialUnkept() (*wire, *session) {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { file.Close() })
-	w := &wire{t: s.t, conn: ours.(*net.UnixConn), in: bufio.NewReader(ours)}
+	w := &wire{daemontest.NewWire(s.t, ours.(*net.UnixConn))}
 	go s.server.ServeConn(theirs)
 	session := <-s.opened
 	s.ends[w] = &end{number: session.number, file: file}

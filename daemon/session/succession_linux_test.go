@@ -19,16 +19,16 @@ func TestLeaseOfACutConnectionStays(t *testing.T) {
 	s := newSuccession(t)
 	s.server.LineTimeout = time.Millisecond
 	w, look := s.dial(), s.dial()
-	w.say("LOCK a ttl=20s", granted5)
-	if _, err := w.conn.Write([]byte("PI")); err != nil {
+	w.Say("LOCK a ttl=20s", granted5)
+	if _, err := w.Conn.Write([]byte("PI")); err != nil {
 		t.Fatal(err)
 	}
-	w.want(`ERR SYNTAX : a line was not ended .*`)
-	w.want(`BYE .*`)
-	look.until("STATUS", `connections=1\b`)
+	w.Want(`ERR SYNTAX : a line was not ended .*`)
+	w.Want(`BYE .*`)
+	look.Until("STATUS", `connections=1\b`)
 	s.end()
 	s.start()
-	s.dial().say("LOCK a wait=300ms", `ERR HELD .*`)
+	s.dial().Say("LOCK a wait=300ms", `ERR HELD .*`)
 }
 
 // All names of a lease count for its user's limit, in the next daemon as in the first.
@@ -36,18 +36,18 @@ func TestNamesOfBeforeCount(t *testing.T) {
 	s := newSuccession(t)
 	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
 	w := s.dial()
-	w.say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
+	w.Say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
 	s.end()
 	s.start(w)
 	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
-	w.want(`BACK .*`)
+	w.Want(`BACK .*`)
 	for range 2 {
-		w.say("TRY d,e", `ERR LIMIT lock=d,e : .*`)
-		w.say("TRY d", granted(`d`))
-		w.say("UNLOCK d", `OK lock=d`)
+		w.Say("TRY d,e", `ERR LIMIT lock=d,e : .*`)
+		w.Say("TRY d", granted(`d`))
+		w.Say("UNLOCK d", `OK lock=d`)
 	}
-	w.say("UNLOCK a,b,c", `OK lock=a,b,c`)
-	w.say("TRY a,b,c,d", granted(`a,b,c,d`))
+	w.Say("UNLOCK a,b,c", `OK lock=a,b,c`)
+	w.Say("TRY a,b,c,d", granted(`a,b,c,d`))
 }
 
 // A LOCK is repeated by its id= and its names: the same client may have said the same id=
@@ -60,9 +60,9 @@ func TestUnknownConnectionEnds(t *testing.T) {
 	s.end()
 	s.ends[w].number = 999
 	s.start(w, known)
-	w.want(`BYE resume=0 : .*`)
-	w.ends()
-	known.want(`BACK .*`)
+	w.Want(`BYE resume=0 : .*`)
+	w.Ends()
+	known.Want(`BACK .*`)
 	if first, second := s.ends[s.dial()].number, s.ends[s.dial()].number; first <= s.ends[known].number || second <= first {
 		t.Errorf("new connections have the numbers %d and %d, want such as none has had", first, second)
 	}
@@ -73,17 +73,17 @@ func TestUnknownConnectionEnds(t *testing.T) {
 func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 	s := newSuccession(t)
 	w, other, bare := s.dial(), s.dial(), s.dial()
-	other.say("LOCK other ttl=2s", granted5)
-	over := w.say("LOCK over hold=ttl ttl=300ms", granted5)[0]
-	w.want(`LOST lock=over .*`) // a moment before its deadline
-	other.say("LOCK over wait=5s", granted5)
-	other.say("UNLOCK over", `OK .*`)
+	other.Say("LOCK other ttl=2s", granted5)
+	over := w.Say("LOCK over hold=ttl ttl=300ms", granted5)[0]
+	w.Want(`LOST lock=over .*`) // a moment before its deadline
+	other.Say("LOCK over wait=5s", granted5)
+	other.Say("UNLOCK over", `OK .*`)
 	for name, ttl := range map[string]string{"a": "20s", "b": "15s", "c": "18s", "forced": "5s"} {
-		w.say("LOCK "+name+" ttl="+ttl, granted5)
+		w.Say("LOCK "+name+" ttl="+ttl, granted5)
 	}
-	w.send("FORCE forced")
-	w.want(`LOST lock=forced .*`)
-	w.want(`OK .*`)
+	w.Send("FORCE forced")
+	w.Want(`LOST lock=forced .*`)
+	w.Want(`OK .*`)
 	s.end()
 	s.found = func(p *state.Recovered) {
 		clear(p.Conns) // as if none of them were noted
@@ -94,11 +94,11 @@ func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 		}
 	}
 	s.start(w, other, bare)
-	left := duration(t, w.want(`BYE resume=(\d+) : .*`)[0])
+	left := duration(t, w.Want(`BYE resume=(\d+) : .*`)[0])
 	if left <= 5*time.Second || left > 15*time.Second {
 		t.Errorf("BYE says %v, want what is left of 15s", left)
 	}
-	bare.want(`BYE resume=0 : .*`)
+	bare.Want(`BYE resume=0 : .*`)
 }
 
 // A lease whose BEAT does not come after a restart is lost as before it.
@@ -106,11 +106,11 @@ func TestBeatIsWantedAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	w := s.dial()
-	w.say("LOCK a ttl=20s beat=1s", granted5)
+	w.Say("LOCK a ttl=20s beat=1s", granted5)
 	s.end()
 	s.start(w)
-	w.want(`BACK .*`)
-	w.want(`LOST lock=a lease=\S+ reason=beat : .*`)
+	w.Want(`BACK .*`)
+	w.Want(`LOST lock=a lease=\S+ reason=beat : .*`)
 }
 
 // Who holds what is known after a restart as before it, to whoever would wait for himself:
@@ -120,15 +120,15 @@ func TestDeadlockAfterARestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSuccession(t)
 			w, other, look := s.dial(), s.dial(), s.dial()
-			w.say("LOCK a ttl=20s"+hold, granted5)
-			other.say("LOCK b ttl=20s", granted5)
+			w.Say("LOCK a ttl=20s"+hold, granted5)
+			other.Say("LOCK b ttl=20s", granted5)
 			s.end()
 			s.start(w, other, look)
 			for _, w := range []*wire{w, other, look} {
-				w.want(`BACK .*`)
+				w.Want(`BACK .*`)
 			}
 			other.waits(look, "LOCK a", 1)
-			w.say("LOCK b"+hold, `ERR DEADLOCK lock=b .*`)
+			w.Say("LOCK b"+hold, `ERR DEADLOCK lock=b .*`)
 		})
 	}
 }
@@ -139,18 +139,18 @@ func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
-	w.say("LOCK left ttl=2s linger=1s", granted5)
-	lease := w.say("LOCK back ttl=4s", granted5)[0]
+	w.Say("LOCK left ttl=2s linger=1s", granted5)
+	lease := w.Say("LOCK back ttl=4s", granted5)[0]
 	s.end()
 	s.start()
 	look, _ := s.dialUnkept()
-	look.say("RESUME back lease="+lease, granted5)
-	look.say("LOCK left wait=15s", granted5)
-	look.say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
-	look.want(`LOST lock=clock .*`)
-	look.say("CHECK back", granted5)
+	look.Say("RESUME back lease="+lease, granted5)
+	look.Say("LOCK left wait=15s", granted5)
+	look.Say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
+	look.Want(`LOST lock=clock .*`)
+	look.Say("CHECK back", granted5)
 	for _, want := range []string{"[WARN]  lease lost: lock=left reason=expired ", "[INFO]  lease over: its ttl ended, as hold=ttl asks: lock=clock "} {
-		eventually(t, "logged: "+want, func() bool { return strings.Contains(s.log.String(), want) })
+		s.log.Await(t, want)
 	}
 }
 
@@ -159,12 +159,12 @@ func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 func TestRefusedLeaseIsForgotten(t *testing.T) {
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
-	w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
+	w.Say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
 	s.end()
 	s.found = func(p *state.Recovered) { leaseOf(t, p, "a").Record.TTL = time.Hour } // more than max_ttl
 	s.start(w)
-	w.want(`BACK .*`)
-	w.want(`LOST lock=a .*`)
+	w.Want(`BACK .*`)
+	w.Want(`LOST lock=a .*`)
 	if len(s.d.Processes.byPID) != 0 {
 		t.Error("the process is watched for nothing")
 	}
@@ -175,8 +175,8 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 		}
 	}
 	s.start(w)
-	w.want(`BACK .*`)
-	w.say("PING", `OK`)
+	w.Want(`BACK .*`)
+	w.Say("PING", `OK`)
 }
 
 // Of a client that has gone nothing is noted any more, once a daemon has found that: neither
@@ -184,14 +184,14 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 func TestGoneClientIsForgotten(t *testing.T) {
 	s := newSuccession(t)
 	w, gone := s.dial(), s.dial()
-	w.say("LOCK a ttl=20s", granted5)
-	gone.say("LOCK b ttl=20s", granted5)
+	w.Say("LOCK a ttl=20s", granted5)
+	gone.Say("LOCK b ttl=20s", granted5)
 	gone.waits(w, "LOCK a", 1)
 	s.end()
 	s.start(w)
-	w.want(`BACK .*`)
-	w.say("CHECK a", granted5)
-	w.say("LOCK b wait=5s", granted5)
+	w.Want(`BACK .*`)
+	w.Say("CHECK a", granted5)
+	w.Say("LOCK b wait=5s", granted5)
 	s.end()
 	s.found = func(p *state.Recovered) {
 		if len(p.Conns) != 1 || len(p.Requests) != 0 || len(p.Leases) != 2 {
@@ -218,10 +218,10 @@ func TestNothingIsGivenBackInDoubt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSuccession(t)
-			s.dial().say("LOCK a ttl=20s", granted5)
+			s.dial().Say("LOCK a ttl=20s", granted5)
 			s.end()
 			s.startWith(doubt(s))
-			s.dial().say("LOCK a wait=200ms", `ERR HELD .*`)
+			s.dial().Say("LOCK a wait=200ms", `ERR HELD .*`)
 		})
 	}
 }
@@ -232,7 +232,7 @@ func TestLostWhileThereWasNoDaemon(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
 	for i := range n {
-		w.say(fmt.Sprintf("LOCK a%d ttl=20s", i), granted5)
+		w.Say(fmt.Sprintf("LOCK a%d ttl=20s", i), granted5)
 	}
 	s.end()
 	s.found = func(p *state.Recovered) {
@@ -241,13 +241,12 @@ func TestLostWhileThereWasNoDaemon(t *testing.T) {
 		}
 	}
 	s.start(w)
-	w.want(`BACK .*`)
+	w.Want(`BACK .*`)
 	for range n {
-		w.want(`LOST lock=a\d+ .*`)
+		w.Want(`LOST lock=a\d+ .*`)
 	}
-	w.say("CHECK a0", `ERR LOST .*`)
-	eventually(t, "each loss is logged, and why", func() bool { // after the client was told
-		log := s.log.String()
+	w.Say("CHECK a0", `ERR LOST .*`)
+	s.log.AwaitThat(t, "each loss, and why", func(log string) bool { // after the client was told
 		return strings.Count(log, "[WARN]  lease lost: ") == n && strings.Count(log, `or no redlockd ran"`) == n
 	})
 }
@@ -257,15 +256,15 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	holder, w := s.dial(), s.dial()
-	holder.say("LOCK a ttl=20s", granted5)
+	holder.Say("LOCK a ttl=20s", granted5)
 	asked := redlock.BootTime()
 	w.waits(holder, "LOCK a wait=4s", 1)
-	holder.say("LOCK clock hold=ttl ttl=3s guard=1", granted5)
-	holder.want(`LOST lock=clock .*`)
+	holder.Say("LOCK clock hold=ttl ttl=3s guard=1", granted5)
+	holder.Want(`LOST lock=clock .*`)
 	s.end()
 	s.start(holder, w)
-	w.want(`BACK .*`)
-	w.want(`ERR HELD .*`)
+	w.Want(`BACK .*`)
+	w.Want(`ERR HELD .*`)
 	if took := redlock.BootTime() - asked; took < 4*time.Second || took > 6900*time.Millisecond {
 		t.Errorf("it waited for %v, want 4s", took)
 	}
@@ -276,14 +275,14 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 func TestResumedIsNoted(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
-	lease := w.say("LOCK a ttl=20s owner=me", granted5)[0]
-	next.say("RESUME a owner=me lease="+lease, granted5)
-	w.conn.Close()
-	next.until("STATUS", `connections=1\b`)
+	lease := w.Say("LOCK a ttl=20s owner=me", granted5)[0]
+	next.Say("RESUME a owner=me lease="+lease, granted5)
+	w.Conn.Close()
+	next.Until("STATUS", `connections=1\b`)
 	s.end()
 	s.start(next)
-	next.want(`BACK .*`)
-	next.say("UNLOCK a owner=me", `OK lock=a`)
+	next.Want(`BACK .*`)
+	next.Say("UNLOCK a owner=me", `OK lock=a`)
 }
 
 // Also where no quorum confirms it for now: the lease goes by the new connection from then
@@ -294,17 +293,17 @@ func TestRefusedResumeIsNoted(t *testing.T) {
 	s.end()
 	s.start()
 	w, next := s.dial(), s.dial()
-	lease := w.say("LOCK a ttl=20s linger=1s", granted5)[0]
-	w.conn.Close()
-	next.until("STATUS", `connections=1\b`)
+	lease := w.Say("LOCK a ttl=20s linger=1s", granted5)[0]
+	w.Conn.Close()
+	next.Until("STATUS", `connections=1\b`)
 	down.Store(true)
-	next.say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
+	next.Say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
 	down.Store(false)
-	next.say("CHECK a", granted5+`.*`)
+	next.Say("CHECK a", granted5+`.*`)
 	s.end()
 	s.start(next)
-	next.want(`BACK .*`)
-	next.say("CHECK a", granted5+`.*`)
+	next.Want(`BACK .*`)
+	next.Say("CHECK a", granted5+`.*`)
 }
 
 // What takes something away for good is not begun again: who holds the lock now may have got
@@ -312,7 +311,7 @@ func TestRefusedResumeIsNoted(t *testing.T) {
 func TestForceIsNotBegunAgain(t *testing.T) {
 	s := newSuccession(t)
 	w, holder := s.dial(), s.dial()
-	holder.say("LOCK a ttl=20s", granted5)
+	holder.Say("LOCK a ttl=20s", granted5)
 	s.end()
 	s.found = func(p *state.Recovered) {
 		for _, line := range []string{"@1 FORCE a", "@2 ADMIT all"} {
@@ -321,18 +320,18 @@ func TestForceIsNotBegunAgain(t *testing.T) {
 		}
 	}
 	s.start(w, holder)
-	w.want(`BACK .*`)
-	w.want(`@1 ERR UNKNOWN lock=a : .*WHO tells.*`)
-	w.want(`@2 ERR UNKNOWN : .*STATUS tells.*`)
-	holder.want(`BACK .*`)
-	holder.say("CHECK a", granted5)
+	w.Want(`BACK .*`)
+	w.Want(`@1 ERR UNKNOWN lock=a : .*WHO tells.*`)
+	w.Want(`@2 ERR UNKNOWN : .*STATUS tells.*`)
+	holder.Want(`BACK .*`)
+	holder.Say("CHECK a", granted5)
 }
 
 // What lingers when the daemon stops is not given back by it: its client may be on its way to
 // the next one.
 func TestNothingIsGivenBackByWhatStops(t *testing.T) {
 	s := newSuccession(t)
-	lease := s.dial().say("LOCK a ttl=20s", granted5)[0]
+	lease := s.dial().Say("LOCK a ttl=20s", granted5)[0]
 	h := s.d.Leases.get(lease)
 	h.detach(h.session)
 	s.d.Stopping.Store(true)
@@ -346,18 +345,18 @@ func TestNothingIsGivenBackByWhatStops(t *testing.T) {
 func TestWaitGoesOnBeyondLimits(t *testing.T) {
 	s := newSuccession(t)
 	holder, w := s.dial(), s.dial()
-	holder.say("LOCK a ttl=20s", granted5)
-	w.send("@1 LOCK a reentrant=yes")
-	w.send("@2 LOCK a reentrant=yes")
+	holder.Say("LOCK a ttl=20s", granted5)
+	w.Send("@1 LOCK a reentrant=yes")
+	w.Send("@2 LOCK a reentrant=yes")
 	answers(w, "@9 PING", `@9 OK`) // both were read
 	s.end()
 	s.found = func(*state.Recovered) { s.d.Limits.Set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
 	s.start(holder, w)
-	holder.want(`BACK .*`)
-	w.want(`BACK .*`)
+	holder.Want(`BACK .*`)
+	w.Want(`BACK .*`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	for range 2 {
-		w.want(`@[12] ` + counted(2))
+		w.Want(`@[12] ` + counted(2))
 	}
 }
 
@@ -370,25 +369,25 @@ func TestWaitingConnIsStored(t *testing.T) {
 			manager := connManager{capacity: 2, stored: make(chan string, 10)}
 			s.d.Store = state.NewConnStore(state.ConnStoreOptions{Manager: manager, Journal: s.d.Journal, Log: s.d.Log, Clock: s.d.Clock, Marked: true, Failed: s.d.LogManagerError})
 			holder, _ := s.dial(), s.dial()
-			holder.say("LOCK a ttl=20s", granted5)
+			holder.Say("LOCK a ttl=20s", granted5)
 			w, session := s.dialUnkept()
 			done := make(chan struct{})
 			var running sync.WaitGroup
 			running.Go(func() { s.d.Store.Run(done) })
 			defer running.Wait()
 			defer close(done)
-			eventually(t, "there is no room for it", func() bool { return strings.Contains(s.log.String(), "keeps no more connections") })
+			s.log.Await(t, "keeps no more connections")
 			if len(manager.stored) > 0 {
 				t.Fatal("an idle connection is stored")
 			}
 			if options != "" {
 				options = fmt.Sprintf(options, newChild(t, os.Getuid()).pid)
 			}
-			w.send("@1 LOCK a%s", options)
+			w.Send("@1 LOCK a%s", options)
 			if got, want := <-manager.stored, state.ConnName(session.number); got != want {
 				t.Errorf("stored is %s, want %s", got, want)
 			}
-			w.until("STATUS", `waiters=1\b`)
+			w.Until("STATUS", `waiters=1\b`)
 			if !session.HoldsLeases() {
 				t.Error("it has nothing to lose while it waits")
 			}

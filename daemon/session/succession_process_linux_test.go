@@ -15,15 +15,15 @@ import (
 func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
 	s := newSuccession(t)
 	c, w, look := newChild(t, os.Getuid()), s.dial(), s.dial()
-	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
+	lease := w.Say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
 	s.end()
 	s.startWithoutFiles(w, look)
-	w.want(`BACK .*`)
-	look.want(`BACK .*`)
-	look.say("CHECK a lease="+lease, granted5)
-	w.conn.Close()
-	look.until("STATUS", `connections=1\b`)
-	look.say("TRY a", `ERR HELD .*`)
+	w.Want(`BACK .*`)
+	look.Want(`BACK .*`)
+	look.Say("CHECK a lease="+lease, granted5)
+	w.Conn.Close()
+	look.Until("STATUS", `connections=1\b`)
+	look.Say("TRY a", `ERR HELD .*`)
 }
 
 // A lease of which nobody knows whether its process lives is not extended. (This is alone,
@@ -31,11 +31,11 @@ func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
 func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
-	w.say(fmt.Sprintf("LOCK a ttl=2s hold=pid pid=%d", c.pid), granted5)
+	w.Say(fmt.Sprintf("LOCK a ttl=2s hold=pid pid=%d", c.pid), granted5)
 	s.end()
 	s.startWithoutFiles(w)
-	w.want(`BACK .*`)
-	w.want(`LOST lock=a .*`)
+	w.Want(`BACK .*`)
+	w.Want(`LOST lock=a .*`)
 }
 
 // A process that has the number of another one, which held a lease and ended while there
@@ -45,7 +45,7 @@ func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
 	for _, name := range []string{"same", "other", "later", "unknown", "thread"} {
-		w.say(fmt.Sprintf("LOCK %s ttl=20s hold=pid pid=%d", name, c.pid), granted5)
+		w.Say(fmt.Sprintf("LOCK %s ttl=20s hold=pid pid=%d", name, c.pid), granted5)
 	}
 	s.end()
 	s.found = func(p *state.Recovered) {
@@ -59,11 +59,11 @@ func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
 		leaseOf(t, p, "thread").Holder.PID = aThread(t)
 	}
 	s.start(w)
-	w.want(`BACK .*`)
+	w.Want(`BACK .*`)
 	look := s.dial()
-	look.say("LOCK other,later,thread wait=5s", granted5)
-	look.say("TRY same", `ERR HELD .*`)
-	look.say("TRY unknown", `ERR HELD .*`)
+	look.Say("LOCK other,later,thread wait=5s", granted5)
+	look.Say("TRY same", `ERR HELD .*`)
+	look.Say("TRY unknown", `ERR HELD .*`)
 }
 
 // aThread is the number of a thread of this process that is not the process's.
@@ -88,25 +88,25 @@ func TestLossOfAProcessAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	c, w, admin := newChild(t, os.Getuid()), s.dial(), s.dial()
-	lease := w.say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
+	lease := w.Say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
 	s.end()
 	s.start(w, admin)
-	w.want(`BACK .*`)
-	admin.want(`BACK .*`)
-	w.say("LOCK a", `ERR ALREADY lock=a .*another hold=.*`)
-	admin.say("FORCE a", `OK .*`)
-	w.want(`LOST lock=a lease=\S+ reason=forced : .*`)
+	w.Want(`BACK .*`)
+	admin.Want(`BACK .*`)
+	w.Say("LOCK a", `ERR ALREADY lock=a .*another hold=.*`)
+	admin.Say("FORCE a", `OK .*`)
+	w.Want(`LOST lock=a lease=\S+ reason=forced : .*`)
 	s.end()
 	s.start(w, admin)
-	w.want(`BACK .*`)
-	w.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
+	w.Want(`BACK .*`)
+	w.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
 	if s.d.Leases.get(lease).lostAt == 0 {
 		t.Error("it is remembered for longer than an hour")
 	}
 	s.end()
 	s.start() // nobody who took it is there, but the process
 	look := s.dial()
-	look.say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
+	look.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
 	s.end()
 	c.end()
 	s.start(look)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
 // A connection that is handed on keeps its opener's identity: whoever has it has the
@@ -22,11 +24,11 @@ func TestAccessOfPassedConnection(t *testing.T) {
 		{nobody, root, "ERR DENIED lock=web/a : "},
 	} {
 		w := d.dialAs(c.opener)
-		file, err := w.conn.File()
+		file, err := w.Conn.File()
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
 		defer cancel()
 		user := exec.CommandContext(ctx, "/bin/sh", "-c", `echo TRY web/a >&3; read -r answer <&3; echo "$answer"`)
 		user.Dir, user.ExtraFiles = "/", []*os.File{file}
@@ -36,15 +38,15 @@ func TestAccessOfPassedConnection(t *testing.T) {
 			t.Errorf("opened by %d, used by %d: got %q, %v; want %q", c.opener.uid, c.user.uid, got, err, c.want)
 		}
 		file.Close()
-		w.conn.Close()
+		w.Conn.Close()
 	}
 }
 
 // Who may read the nodes' keys knows the ids of leases: SECURITY.md says so.
 func TestNodesKnowLeaseIDs(t *testing.T) {
 	d := startDaemon(t, 3, nil)
-	lease := d.dial().say("LOCK a", granted5)[0]
-	for _, server := range d.nodes.Servers {
+	lease := d.dial().Say("LOCK a", granted5)[0]
+	for _, server := range d.Nodes.Servers {
 		value, err := server.Do("GET", "redlock:a")
 		if err != nil {
 			t.Fatal(err)

@@ -3,48 +3,30 @@ package session
 import (
 	"bytes"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// logged is what was logged, for any goroutine.
-type logged struct {
-	mu  sync.Mutex // guards out
-	out bytes.Buffer
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(line)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.String()
-}
-
 // At trace level each request is there, each attempt and each answer, and no lease.
 func TestTrace(t *testing.T) {
-	var log logged
+	var log daemontest.Log
 	first := startDaemon(t, 3, patientNodes)
 	d := first.anotherThatLogs(logging.New(&log, hclog.Trace, logging.Text))
 	w := d.dial()
-	lease := w.say("LOCK a%20b owner=x note=why", granted5)[0]
-	first.dial().say("TRY a%20b", `ERR HELD .*`)
-	w.say("CHECK lease="+lease, granted5)
-	w.say("@t1 CHECK c lease="+lease, `@t1 ERR NOTHELD .*`)
-	w.say("UNLOCK lease=%zz"+lease, `ERR OPTION .*`)
-	w.say("TRY a%20b", `ERR HELD .*`)
+	lease := w.Say("LOCK a%20b owner=x note=why", granted5)[0]
+	first.dial().Say("TRY a%20b", `ERR HELD .*`)
+	w.Say("CHECK lease="+lease, granted5)
+	w.Say("@t1 CHECK c lease="+lease, `@t1 ERR NOTHELD .*`)
+	w.Say("UNLOCK lease=%zz"+lease, `ERR OPTION .*`)
+	w.Say("TRY a%20b", `ERR HELD .*`)
 	for _, want := range []string{
 		`[TRACE] request: verb=LOCK user=`, `connection=`, `lock="a b"`, `[TRACE] attempt granted: lock="a b"`, ` fence=`,
 		`[TRACE] answer: verb=LOCK `, `tag=t1`, ` lock=c result=NOTHELD`, `result=HELD`,
@@ -58,8 +40,8 @@ func TestTrace(t *testing.T) {
 			t.Errorf("the log has the lease %s:\n%s", secret, log.String())
 		}
 	}
-	first.dial().say("LOCK other", granted5)
-	w.say("TRY other", `ERR HELD .*`)
+	first.dial().Say("LOCK other", granted5)
+	w.Say("TRY other", `ERR HELD .*`)
 	if !strings.Contains(log.String(), "[TRACE] attempt failed: lock=other ") {
 		t.Errorf("the log lacks the attempt that failed:\n%s", log.String())
 	}
@@ -83,7 +65,7 @@ func TestTraceIsCheap(t *testing.T) {
 // Who is denied FORCE or ADMIT is in the log of every day; what else is denied is not,
 // and neither are more than one a second.
 func TestDeniedIsLogged(t *testing.T) {
-	var log logged
+	var log daemontest.Log
 	now := time.Hour
 	d := &Host{Log: logging.New(&log, hclog.Info, logging.Text), Clock: func() time.Duration { return now }}
 	s := &session{host: d, user: "web", pid: 7}

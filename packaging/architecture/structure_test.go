@@ -37,6 +37,7 @@ var allowed = map[string]string{
 	"daemon":                           "daemon/config daemon/devnodes daemon/logging daemon/metrics daemon/session daemon/state daemon/state/statefile daemon/waitqueue hclog ipc ipc/server redlock systemd",
 	"daemon/access":                    "daemon/config ipc",
 	"daemon/config":                    "cty daemon/logging hcl hclog ipc redlock",
+	"daemon/daemontest":                "daemon/config hclog redlock/redlocktest",
 	"daemon/devnodes":                  "daemon/config miniredis redlock x/sys",
 	"daemon/logging":                   "hclog",
 	"daemon/metrics":                   "hclog ipc prometheus redlock",

@@ -1,0 +1,151 @@
+package daemontest
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// Daemon is a daemon in this process.
+type Daemon struct {
+	T      *testing.T
+	Cfg    *config.Config
+	Nodes  *redlocktest.Cluster // the redis-servers; nil: the nodes are embedded, and nothing outlasts the daemon
+	Log    hclog.Logger         // set it before Start; nil: to nowhere, but for defects
+	Stop   func() error         // ends it as SIGTERM does, and returns what Serve returned
+	Reload chan *config.Config
+	serve  Serve
+}
+
+// Serve serves until ctx ends. It calls ready when the socket can be connected to.
+type Serve func(ctx context.Context, d *Daemon, ready func()) error
+
+// New makes a daemon over n redis-servers that may vote. change may alter the config; nil: it
+// stays.
+func New(t *testing.T, n int, serve Serve, change func(*config.Config)) *Daemon {
+	t.Helper()
+	cluster := redlocktest.StartRedis(t, n)
+	cluster.Admit(t)
+	d := NewDev(t, serve)
+	d.Nodes = cluster
+	d.Cfg.Quorum.Nodes, d.Cfg.Quorum.NodeTimeout = nil, 250*time.Millisecond
+	for i, server := range cluster.Servers {
+		d.Cfg.Quorum.Nodes = append(d.Cfg.Quorum.Nodes, config.Node{Name: string(rune('a' + i)), Address: server.Addr()})
+	}
+	if change != nil {
+		change(d.Cfg)
+	}
+	return d
+}
+
+// NewDev makes a daemon with embedded nodes.
+func NewDev(t *testing.T, serve Serve) *Daemon {
+	t.Helper()
+	cfg := config.Dev()
+	cfg.Socket = config.Socket{Path: filepath.Join(ShortDir(t), "s"), Mode: 0o600}
+	return &Daemon{T: t, Cfg: cfg, Reload: make(chan *config.Config), serve: serve}
+}
+
+// ShortDir returns a directory for sockets, whose paths may have about a hundred bytes at most.
+func ShortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rld")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// Another starts a daemon of another host, over the same nodes. log may be nil.
+func (d *Daemon) Another(log hclog.Logger) *Daemon {
+	d.T.Helper()
+	cfg := *d.Cfg
+	cfg.Socket.Path += "2"
+	other := &Daemon{T: d.T, Cfg: &cfg, Nodes: d.Nodes, Log: log, Reload: make(chan *config.Config), serve: d.serve}
+	other.Start()
+	return other
+}
+
+// Start returns when the socket can be connected to. The end of the test stops the daemon.
+func (d *Daemon) Start() {
+	d.T.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	if d.Log == nil {
+		d.Log = hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: Defects{T: d.T}})
+	}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { // Stop ends it, and waits for it
+		ended <- d.serve(ctx, d, func() { close(ready) })
+	}()
+	d.Stop = func() error {
+		cancel()
+		err := <-ended
+		ended <- err
+		return err
+	}
+	d.T.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			d.T.Errorf("the daemon ended: %v", err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		d.T.Fatalf("the daemon ended: %v", err)
+	case <-time.After(Patience):
+		d.T.Fatal("the daemon is not ready")
+	}
+}
+
+// Defects makes a test fail if a daemon logs a defect.
+type Defects struct{ T *testing.T }
+
+// Write takes lines of the log.
+func (to Defects) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("a defect in redlockd")) {
+		to.T.Errorf("logged: %s", line)
+	}
+	return len(line), nil
+}
+
+// Dial connects to the daemon. The end of the test closes the connection.
+func (d *Daemon) Dial() *Wire {
+	d.T.Helper()
+	conn, err := net.Dial("unix", d.Cfg.Socket.Path)
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	d.T.Cleanup(func() { conn.Close() })
+	return NewWire(d.T, conn.(*net.UnixConn))
+}
+
+// Keys returns the keys of locks on all nodes together.
+func (d *Daemon) Keys() []string {
+	d.T.Helper()
+	var all []string
+	for _, server := range d.Nodes.Servers {
+		keys, err := server.Keys("redlock:*")
+		if err != nil {
+			d.T.Fatal(err)
+		}
+		all = append(all, keys...)
+	}
+	return all
+}
+
+// AwaitNoKeys waits until no node has a key of a lock. (Each question is a round trip. Redis
+// can report changes of keys, but only with a setting that these nodes do not have.)
+func (d *Daemon) AwaitNoKeys() {
+	d.T.Helper()
+	Eventually(d.T, "no keys are left", func() bool { return len(d.Keys()) == 0 })
+}
