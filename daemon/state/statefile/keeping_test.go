@@ -18,7 +18,7 @@ type keeping struct {
 
 func (k *keeping) ApplyAll(records iter.Seq[[]byte]) error {
 	for record := range records {
-		if k.kept = append(k.kept, record); len(k.kept)%100 == 0 {
+		if k.kept = append(k.kept, record); len(k.kept)%1000 == 0 {
 			k.do()
 		}
 	}
@@ -27,7 +27,7 @@ func (k *keeping) ApplyAll(records iter.Seq[[]byte]) error {
 
 func (k *keeping) Dump(yield func([]byte)) {
 	for i, record := range k.kept {
-		if yield(record); i%100 == 0 {
+		if yield(record); i%1000 == 0 {
 			k.do()
 		}
 	}

@@ -30,7 +30,7 @@ func TestLittleIsResident(t *testing.T) {
 		if err := want.Apply(record); err != nil {
 			t.Fatal(err)
 		}
-		if i%100 == 0 {
+		if i%1000 == 0 {
 			look()
 		}
 	}
