@@ -115,7 +115,7 @@ func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	o := e.count(node, replies, failure)
 	e.notify(o)
 	for _, i := range o.repair {
-		e.leases[i].current().repair(1 << node)
+		e.repair(i, 1<<node)
 	}
 }
 
@@ -382,8 +382,13 @@ func (e *extension) notifyConfirmed(confirmed []int) {
 	latest := e.latest()
 	for _, i := range confirmed {
 		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.changes)
-		e.leases[i].current().repair(e.missingOf(i))
+		e.repair(i, e.missingOf(i))
 	}
+}
+
+// repair repairs a lease that the extension confirmed.
+func (e *extension) repair(i int, nodes uint64) {
+	e.leases[i].current().repair(nodes, e.exchanges&(1<<i) != 0)
 }
 
 // latest returns the latest deadline that the leases may have: see
@@ -409,9 +414,14 @@ func (e *extension) lostReason(i int) LostReason {
 // when it reports itself that it holds the lock. The fencing token goes with the key, so
 // the next grant there has a larger one.
 //
+// exchanged is whether the extension asked the nodes to exchange the lease's token. If the token
+// was exchanged after it asked, repair does nothing, and the next extension repairs: a node that
+// noted the former token for FORCE would take the new one. Together with a node that has not
+// noted it yet, it would bring the lock back after FORCE was answered.
+//
 // repair passes the calls to the lanes while it holds l.mu, and takes each lane's mutex
 // inside it. So a later release follows the repairs on every lane.
-func (l *Lease) repair(nodes uint64) {
+func (l *Lease) repair(nodes uint64, exchanged bool) {
 	if nodes == 0 {
 		return
 	}
@@ -419,7 +429,8 @@ func (l *Lease) repair(nodes uint64) {
 	now := q.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.errAt(now) != nil {
+	has := l.tokens()
+	if l.errAt(now) != nil || has.former != "" && !exchanged {
 		return
 	}
 	if h := l.host(); h != nil {
@@ -428,7 +439,7 @@ func (l *Lease) repair(nodes uint64) {
 	c := node.Call{
 		Op: "repair",
 		Ops: l.targetNow().repairing(script.Operation{
-			Token: l.tokens().current, Fence: l.lastReserved(),
+			Token: has.current, Fence: l.lastReserved(),
 			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),
 		NotAfter: min(now+q.options.NodeTimeout, l.deadline),

@@ -245,6 +245,33 @@ func TestForceDuringAnExchange(t *testing.T) {
 	}
 }
 
+// An extension that asked before the exchange does not repair a node with the new token: FORCE
+// may have noted the former one there. The next extension does. Guards Lease.repair.
+func TestRepairDuringAnExchange(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, seen := f.watchPass(2)
+		time.Sleep(480 * ms)
+		forget(f.sims[0])
+		delay := func(node int) time.Duration {
+			if node == 0 {
+				return 5 * ms // it answers before the exchange begins, the others after that
+			}
+			return 20 * ms
+		}
+		f.delay(delay, delay)
+		want(t, "Extend", l.Extend(t.Context(), 0), nil)
+		record := l.Record()
+		if record.Former == "" {
+			t.Fatal("the exchange did not begin before the answers")
+		}
+		want(t, "repairs by the first extension", f.q.Status().Counts.Repairs, uint64(0))
+		time.Sleep(100 * ms)
+		want(t, "repairs by the second one", f.q.Status().Counts.Repairs, uint64(1))
+		f.wantOnNodes("after both", record.Token)
+		f.wantHeld(l, seen)
+	})
+}
+
 // A client that extends or downgrades its lease in the middle of an exchange does not lose it,
 // whatever comes first on each node.
 func TestExtendDuringAnExchange(t *testing.T) {
