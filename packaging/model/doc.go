@@ -5,7 +5,7 @@
 // table of what each model must show: properties that hold for all runs within the
 // bounds, and planted mistakes that break one of them.
 //
-//	go test -v ./packaging/model                     small bounds, about a minute
+//	go test -v ./packaging/model                     small bounds, about two minutes
 //	REDLOCKD_LONG=1 go test -v -timeout 12h ./packaging/model     large bounds
 //
 // Nothing imports it, and it runs no code of the project.

@@ -22,6 +22,11 @@ const (
 	tokenUnique   = "used&"
 	becomesFree   = "over[key"
 	exactForce    = "answered&"
+	lateExtension = "late&" // FORCE is exact, too
+	apart         = "reading==0"
+	countedShared = "member["
+	staysShared   = "downgradedOn&"
+	nothingStays  = "claimed"
 )
 
 // checks says what each model shows. A check is exhaustive within its bounds.
@@ -53,6 +58,9 @@ var checks = []struct {
 	{name: "redlockd node loses its data", model: "redlockd", flags: "ATTEMPTS=1 CRASHES=1", want: holds},
 
 	{name: "redlockd passes", model: "redlockd", flags: "ATTEMPTS=1 PASSES=1 EXTENDS=1 FORCES=1 TTL=1", want: holds},
+	{name: "redlockd exchanges", model: "redlockd", flags: "ATTEMPTS=1 EXCHANGES=1 EXTENDS=2 FORCES=1", want: holds},
+	{name: "redlockd exchanges and hands over", model: "redlockd", flags: "EXCHANGES=1 EXTENDS=1 HANDOVER=1 TTL=1", want: holds},
+	{name: "redlockd downgrades", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES", want: holds},
 
 	{name: "redlockd quorum of one", model: "redlockd", flags: "MINORITY", want: tokenOrder},
 	{name: "redlockd late start", model: "redlockd", flags: "LATE_START", want: oneHolder},
@@ -66,6 +74,21 @@ var checks = []struct {
 	{name: "redlockd window from the answer", model: "redlockd", flags: "PASSES=1 FORCES=1 WINDOW_FROM_ANSWER", want: exactForce},
 	{name: "redlockd hasty FORCE", model: "redlockd", flags: "PASSES=1 FORCES=1 TTL=1 HASTY_FORCE", want: exactForce},
 	{name: "redlockd start of the block written back", model: "redlockd", flags: "PASSES=1 TTL=1 START_WRITE_BACK", want: tokenOrder},
+	{name: "redlockd release forgets the former token", model: "redlockd", flags: "EXCHANGES=1 EXTENDS=1 TTL=1 FORGETS_FORMER", want: nothingStays},
+	{name: "redlockd hand-over forgets the former token", model: "redlockd", flags: "EXCHANGES=1 EXTENDS=1 HANDOVER=1 TTL=1 HANDS_OVER_NEW", want: nothingStays},
+	{name: "redlockd exchanges again", model: "redlockd", flags: "EXCHANGES=2 EXTENDS=2 TTL=1 EXCHANGES_AGAIN", want: nothingStays},
+	{name: "redlockd release overtakes", model: "redlockd", flags: "EXCHANGES=1 EXTENDS=1 TTL=1 RELEASE_OVERTAKES", want: nothingStays},
+	{name: "redlockd blind exchange", model: "redlockd", flags: "ATTEMPTS=3 EXCHANGES=1 EXTENDS=1 TTL=1 PATIENT BLIND_EXCHANGE", want: oneHolder, long: true},
+	{name: "redlockd exchange in spite of FORCE", model: "redlockd", flags: "ATTEMPTS=1 EXCHANGES=1 EXTENDS=2 FORCES=1 EXCHANGE_FORCED", want: lateExtension},
+	{name: "redlockd early repair in an exchange", model: "redlockd", flags: "ATTEMPTS=1 EXCHANGES=1 EXTENDS=2 FORCES=1 REPAIRS_EARLY", want: lateExtension},
+	{name: "redlockd reader on a minority", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES PATIENT READER_MINORITY", want: apart},
+	{name: "redlockd writer beside readers", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 WRITER_JOINS", want: apart},
+	{name: "redlockd holder writes on", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES WRITES_ON", want: apart},
+	{name: "redlockd failed downgrade is exclusive", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES WRITES_AGAIN", want: apart},
+	{name: "redlockd downgrade by a minority", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 DOWNGRADE_MINORITY", want: countedShared},
+	{name: "redlockd downgrade asked for once", model: "redlockd", flags: "DOWNGRADES=1 EXTENDS=1 TTL=1 ASKS_ONCE", want: countedShared},
+	{name: "redlockd repaired as exclusive", model: "redlockd", flags: "DOWNGRADES=1 EXTENDS=1 JUMPS=1 TTL=1 REPAIR_EXCLUSIVE", want: staysShared},
+	{name: "redlockd downgraded lease passed on", model: "redlockd", flags: "DOWNGRADES=1 PASSES=1 TTL=1 ROLES PASSES_SHARED", want: tokenOrder, long: true},
 	{name: "redlockd passes, clock jumps", model: "redlockd", flags: "PASSES=1 JUMPS=1 TTL=1", want: tokenOrder, long: true}, // the limit of passing: see ALGORITHM.md
 	{name: "redlockd counters not copied", model: "redlockd", flags: "CRASHES=1 NO_COPY TTL=1 PATIENT", want: tokenOrder, long: true},
 	{name: "redlockd counters copied early", model: "redlockd", flags: "CRASHES=1 EARLY_COPY TTL=1 PATIENT", want: tokenOrder, long: true},
@@ -84,6 +107,13 @@ var checks = []struct {
 	{name: "redlockd passes, longer", model: "redlockd", flags: "ATTEMPTS=2 PASSES=2 BLOCK=3 TTL=1", want: holds, long: true},
 	{name: "redlockd passes and FORCE, longer", model: "redlockd", flags: "ATTEMPTS=2 PASSES=1 FORCES=1", want: holds, long: true},
 	{name: "redlockd passes and extends, longer", model: "redlockd", flags: "ATTEMPTS=2 PASSES=1 EXTENDS=1 TTL=1", want: holds, long: true},
+	{name: "redlockd exchanges, longer", model: "redlockd", flags: "ATTEMPTS=2 EXCHANGES=1 EXTENDS=1 FORCES=1 TTL=1", want: holds, long: true},
+	{name: "redlockd passes and exchanges, longer", model: "redlockd", flags: "ATTEMPTS=2 PASSES=1 EXCHANGES=1 EXTENDS=1 TTL=1", want: holds, long: true},
+	{name: "redlockd downgrades, longer", model: "redlockd", flags: "ATTEMPTS=2 DOWNGRADES=1 TTL=1", want: holds, long: true},
+	{name: "redlockd downgrades and extends, longer", model: "redlockd", flags: "ATTEMPTS=2 DOWNGRADES=1 EXTENDS=1 TTL=1 ROLES", want: holds, long: true},
+	{name: "redlockd downgrades, three attempts", model: "redlockd", flags: "ATTEMPTS=3 DOWNGRADES=1 TTL=1 ROLES", want: holds, long: true},
+	{name: "redlockd exchanges and downgrades, longer", model: "redlockd", flags: "ATTEMPTS=2 EXCHANGES=1 DOWNGRADES=1 EXTENDS=1 TTL=1 ROLES", want: holds, long: true},
+	{name: "redlockd downgrades and FORCE, longer", model: "redlockd", flags: "ATTEMPTS=2 DOWNGRADES=1 FORCES=1 TTL=1 ROLES", want: holds, long: true},
 	{name: "redlockd node loses its data, longer", model: "redlockd", flags: "ATTEMPTS=2 CRASHES=1 TTL=1", want: holds, long: true},
 }
 

@@ -1,6 +1,6 @@
 /* redlockd: the algorithm as it is built, for three nodes and two daemons.
  *
- * ./check.sh runs every row of its table. One configuration by hand:
+ * model_test.go runs every row of its table. One configuration by hand:
  *
  *   spin -a -DATTEMPTS=3 redlockd.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan
  *   spin -t -p -g -DATTEMPTS=3 redlockd.pml     shows the counterexample, if there is one
@@ -20,20 +20,39 @@
  *   HANDOVER  1: a holder may hand over to the next client of its host
  *   PASSES    how often a daemon passes its lock on without asking a node. Every attempt
  *             then reserves BLOCK fencing tokens. A pass is allowed for WINDOW ticks
+ *   EXCHANGES how often the nodes get a new token for a lease
+ *   DOWNGRADES  how often daemon 0 makes an exclusive lease a shared one. Then daemon 1
+ *             may also try to share the lock, as a reader. Not with DEATHS or FREE
+ *   ROLES     with DOWNGRADES: daemon 1 only reads
  *   PATIENT   attempts are given up, and leases released, only when their time is over:
  *             fewer runs, in which some planted mistakes are found sooner
  *
  * Properties, each an assert:
  *   one holder       no grant while another client is inside its deadline (not with JUMPS)
+ *   apart            no reader is inside its deadline while a writer is (not with JUMPS). A
+ *                    holder stops writing before its lease is downgraded
+ *   counted shared   a node counts for the extension of a shared lease only if it has the
+ *                    lock as shared. When a downgrade succeeds, a quorum has (with DOWNGRADES)
+ *   stays shared     a node that made a lease shared never has it as exclusive again
+ *   nothing stays    each token on a node is one of a lease or of an attempt, or a call or a
+ *                    release of it is under way to the node: so after a release neither token
+ *                    of the lease is there (with EXCHANGES or DOWNGRADES)
  *   forgetful vote   no vote is counted of a node that may have forgotten a lock
  *   token order      a grant that was requested after another grant has the larger token
- *   token unique     no two grants have the same token
- *   FORCE is exact   a lock is not passed on after the FORCE that took it was answered
+ *   token unique     no two exclusive grants have the same token
+ *   FORCE is exact   after the answer of FORCE, the lock that it took is not passed on, and no
+ *                    extension succeeds that asks later (with EXCHANGES)
  *   becomes free     no key outlives its last user for longer than two ttl (with FREE)
  *
  * Where the model is simpler than the code:
- *   - There is one lock, and it is exclusive: no shared locks, so no downgrade; no slots or
- *     several names.
+ *   - There is one lock: no slots, no several names. Readers wait for no writer, and no
+ *     writer for readers: reservations and the writer intent are left out.
+ *   - Without DOWNGRADES the lock is exclusive. With it, only daemon 0 downgrades, and only
+ *     daemon 1 starts as a reader.
+ *   - A downgrade begins when no extension of the lease is under way.
+ *   - No state file: an exchange or a downgrade is noted at once, and a daemon that dies
+ *     leaves nothing that is adopted.
+ *   - An exchange may follow any grant. In the code, it follows a pass, half a second later.
  *   - An answer reaches the daemon when the node executes the call, or never. A late
  *     answer is the same as a late step of the daemon, which the model has.
  *   - A ballot calls only nodes whose lane is empty. A connection that breaks is a call
@@ -42,6 +61,13 @@
  *     only make them larger, are left out.
  *   - All clocks tick together, so the drift allowance is 0.
  *   - A FORCE sees all nodes at one instant.
+ *   - FORCE takes a token that holds the lock alone. The token may be downgraded meanwhile.
+ *   - Without PASSES and EXCHANGES, FORCE notes and deletes the token in one step.
+ *   - Each extension is a confirmation: a node that has noted the token refuses it. In the
+ *     code, a node also extends a noted token that it still has, until FORCE deletes it.
+ *   - Each node that did not confirm an extension is repaired. In the code, only those
+ *     that answered that they do not have the token.
+ *   - A hand-over of a noted token is refused. In the code, the node also releases the token.
  *   - A block is reserved by its attempt. In the code, extensions reserve one, too.
  *
  * Planted mistakes, each a -D flag, and the property that it breaks:
@@ -61,10 +87,27 @@
  *   WINDOW_FROM_ANSWER  the window starts when the answer is read     FORCE is exact
  *   HASTY_FORCE         FORCE does not wait for the window            FORCE is exact
  *   START_WRITE_BACK    the first token of a block is written back    token order
+ *   FORGETS_FORMER      a release forgets the former token            nothing stays
+ *   HANDS_OVER_NEW      a hand-over forgets the former token          nothing stays
+ *   EXCHANGES_AGAIN     an exchanged token is exchanged again         nothing stays
+ *   RELEASE_OVERTAKES   a release overtakes the call before it        nothing stays
+ *   BLIND_EXCHANGE      an exchange does not compare the token        one holder
+ *   EXCHANGE_FORCED     a node exchanges a token that FORCE noted     FORCE is exact
+ *   REPAIRS_EARLY       an extension that asked before the exchange
+ *                       repairs with the new token                    FORCE is exact
+ *   READER_MINORITY     one node is a quorum for a reader             apart
+ *   WRITER_JOINS        a node that readers share grants a writer     apart
+ *   WRITES_ON           the holder writes until a downgrade succeeds  apart
+ *   WRITES_AGAIN        a lease whose downgrade failed is exclusive   apart
+ *   PASSES_SHARED       a downgraded lease is passed on to a writer   token order, apart
+ *   DOWNGRADE_MINORITY  one node is a quorum for a downgrade          counted shared
+ *   ASKS_ONCE           later extensions do not ask to share          counted shared
+ *   REPAIR_EXCLUSIVE    a downgraded lease is repaired as exclusive   stays shared
  */
 
 #define N 3 /* nodes */
 #define D 2 /* daemons, each with the client that it serves */
+#define READER 1 /* the daemon that may try to share the lock; the other one downgrades */
 
 #ifndef TTL
 #define TTL 2
@@ -96,22 +139,44 @@
 #ifndef PASSES
 #define PASSES 0
 #endif
+#ifndef EXCHANGES
+#define EXCHANGES 0
+#endif
+#ifndef DOWNGRADES
+#define DOWNGRADES 0
+#endif
 #ifndef BLOCK
 #define BLOCK (PASSES > 0 -> 2 : 1)
 #endif
 #define WINDOW 1
+
+#define TOKENS (ATTEMPTS + EXCHANGES)
+#define SHARED 7 /* the value of a key that readers share: no token */
+#if TOKENS >= SHARED
+#error at most six tokens
+#endif
+#if DOWNGRADES > 0 && (DEATHS > 0 || defined(FREE))
+#error a shared key names no token, and a daemon has one token of it on each node
+#endif
 
 #define BIT(i) (1 << (i))
 #define AT(d, n) ((d) * N + (n))
 
 /* --- the nodes */
 
-byte key[N];     /* the token that holds the lock here; 0: the key is not there */
+byte key[N];     /* the token that holds the lock here, or SHARED; 0: the key is not there */
 byte ttl[N];     /* ticks until the key expires */
 byte counter[N]; /* the fencing counter */
 byte epoch[N];   /* the word of the incarnation; 0: the node has no data */
 byte pending;    /* nodes whose epoch nobody has vouched for yet: a bit each */
 byte notes[N];   /* tokens that FORCE took away: a bit each */
+#if DOWNGRADES > 0
+byte member[D * N]; /* the token by which the daemon's client shares the lock here; 0: none */
+byte until[D * N];  /* ticks until it expires */
+#define SHARES(k, t) (member[k] == (t))
+#else
+#define SHARES(k, t) false
+#endif
 
 /* --- the daemons */
 
@@ -129,7 +194,21 @@ byte fence[D];    /* the largest that a node gave, then the grant's */
 byte deadline[D]; /* ticks until the grant ends */
 byte confirmed[D]; /* nodes that confirmed the extension under way: a bit each */
 byte extending;   /* daemons with an extension under way: a bit each */
+byte old[D];      /* of a hand-over: the token before */
 
+#if EXCHANGES > 0
+byte former[D];   /* the token that nodes may have instead of token; 0: none */
+byte exchanging;  /* daemons whose extension under way asks for the exchange: a bit each */
+#define FORMER(d) former[d]
+#else
+#define FORMER(d) 0
+#endif
+#if DOWNGRADES > 0
+byte shared;      /* daemons whose attempt or lease is a shared one: a bit each */
+#define IS_SHARED(d) (shared & BIT(d))
+#else
+#define IS_SHARED(d) false
+#endif
 #if PASSES > 0
 byte reserved[D]; /* the last fencing token of the block */
 byte since[D];    /* ticks since the last confirmation started, at most WINDOW */
@@ -153,13 +232,24 @@ byte copy[D * N];       /* and their maximum */
 #define SWAP 5
 #define FORCE 6
 #define NOTE 7 /* of a FORCE that waits until no pass can follow */
+#define EXCHANGE 8 /* an extension that also exchanges the token */
+#define JOIN 9 /* an acquire of a reader */
+#define DOWNGRADE 10 /* an extension that also makes the lease shared */
+#define REPAIR_SHARED 11
 
 byte call[D * N];      /* the call under way; 0: none */
 byte subject[D * N];   /* its token */
 byte expected[D * N];  /* the epoch that it compares */
-byte argument[D * N];  /* RAISE and REPAIR: the fencing token; SWAP: the new token */
+byte argument[D * N];  /* RAISE and REPAIR: the fencing token; SWAP and EXCHANGE: the new token;
+                          DOWNGRADE: the former token */
 byte released[D * N];  /* a release behind it: the token; 0: none */
-byte released2[D * N]; /* of a hand-over: the other one */
+byte released2[D * N]; /* the other token of the lease, or of the hand-over */
+#if EXCHANGES > 0 && HANDOVER
+byte dropped[D * N];   /* a release before it: the former token of a lease that is handed over */
+#define DROPPED(k) dropped[k]
+#else
+#define DROPPED(k) 0
+#endif
 
 /* --- bounds, and what only the properties see */
 
@@ -171,14 +261,28 @@ int used;        /* all that were granted: a bit each */
 byte revoked;    /* tokens of locks that FORCE took away: a bit each */
 #if PASSES > 0
 byte passes;
+#endif
+#if PASSES + EXCHANGES > 0
 byte forced;     /* the token that FORCE takes away; 0: none */
-byte noted;      /* nodes that have noted it: a bit each */
+byte noted;      /* nodes that had it, and have noted it: a bit each */
 byte deleted;    /* nodes that have deleted the key since: a bit each */
 byte window;     /* ticks until FORCE may delete the key */
 byte answered;   /* tokens whose FORCE was answered: a bit each */
 #endif
+#if EXCHANGES > 0
+byte exchanges;
+byte late;       /* daemons whose extension was asked for after such an answer: a bit each */
+#endif
+#if DOWNGRADES > 0
+byte downgrades;
+byte downgradedOn; /* lanes whose node made the lease shared: a bit each */
+hidden byte reading, writing;
+#endif
+#if EXCHANGES + DOWNGRADES > 0
+hidden byte claimed;
+#endif
 #ifdef FREE
-byte over[ATTEMPTS + 1]; /* from 1 on, ticks since the last user of a token ended */
+byte over[TOKENS + 1]; /* from 1 on, ticks since the last user of a token ended */
 #define ENDED(t) over[t] = (t -> 1 : 0)
 #else
 #define ENDED(t) skip
@@ -287,11 +391,116 @@ byte i; /* of loops: 0 between steps */
 #define HAS_COPIES(d, n) (copied[AT(d, n)] == (7 & ~BIT(n)))
 #endif
 
-#define HOLDS(d) (phase[d] == HELD && deadline[d] > 0 && !(revoked & BIT(token[d])))
+#ifdef FORGETS_FORMER
+#define ALSO_RELEASED(d) 0
+#else
+#define ALSO_RELEASED(d) FORMER(d)
+#endif
+#ifdef HANDS_OVER_NEW
+#define ALSO_DROPPED(d) 0
+#else
+#define ALSO_DROPPED(d) FORMER(d)
+#endif
+#ifdef EXCHANGES_AGAIN
+#define MAY_EXCHANGE(d) true
+#else
+#define MAY_EXCHANGE(d) (FORMER(d) == 0)
+#endif
+#if EXCHANGES > 0 && !defined(REPAIRS_EARLY)
+#define MAY_REPAIR(d) (former[d] == 0 || (exchanging & BIT(d)))
+#else
+#define MAY_REPAIR(d) true
+#endif
+#ifdef BLIND_EXCHANGE
+#define EXCHANGES_KEY(n, t) (key[n] != 0)
+#else
+#define EXCHANGES_KEY(n, t) (key[n] == t)
+#endif
+#ifdef EXCHANGE_FORCED
+#define UNNOTED(n, t) true
+#else
+#define UNNOTED(n, t) (!(notes[n] & BIT(t)))
+#endif
+#ifdef RELEASE_OVERTAKES
+#define RELEASE_IS_NEXT(k) true
+#else
+#define RELEASE_IS_NEXT(k) (!call[k])
+#endif
+#ifdef ROLES
+#define MAY_WRITE(d) (d != READER)
+#else
+#define MAY_WRITE(d) true
+#endif
+#ifdef WRITER_JOINS
+#define WRITER_MAY_JOIN true
+#else
+#define WRITER_MAY_JOIN false
+#endif
+#ifdef READER_MINORITY
+#define NEEDED(d) (IS_SHARED(d) -> 1 : QUORUM)
+#else
+#define NEEDED(d) QUORUM
+#endif
+#ifdef DOWNGRADE_MINORITY
+#define EXTENDED(d) (votes[d] >= (IS_SHARED(d) -> 1 : QUORUM))
+#else
+#define EXTENDED(d) (votes[d] >= QUORUM)
+#endif
+#ifdef ASKS_ONCE
+#define ASKS_TO_SHARE(d) false
+#define ASKED_ONCE true
+#else
+#define ASKS_TO_SHARE(d) IS_SHARED(d)
+#define ASKED_ONCE false
+#endif
+#if DOWNGRADES > 0
+#define HAD(n, t) (key[n] == t || member[AT(0, n)] == t || member[AT(1, n)] == t)
+#else
+#define HAD(n, t) (key[n] == t)
+#endif
+#ifdef REPAIR_EXCLUSIVE
+#define REPAIRS_AS_SHARED(d) false
+#else
+#define REPAIRS_AS_SHARED(d) IS_SHARED(d)
+#endif
+#ifdef PASSES_SHARED
+#define MAY_PASS(d) true
+#else
+#define MAY_PASS(d) (!IS_SHARED(d) && FORMER(d) == 0)
+#endif
 
-inline one_holder() {
+#define HOLDS(d) (phase[d] == HELD && deadline[d] > 0 && !(revoked & (BIT(token[d]) | BIT(FORMER(d)))))
+#ifdef WRITES_ON
+#define WRITES(d) (HOLDS(d) && !(IS_SHARED(d) && !(extending & BIT(d))))
+#else
+#define WRITES(d) (HOLDS(d) && !IS_SHARED(d))
+#endif
+#define READS(d) (HOLDS(d) && !WRITES(d))
+
+/* exclusion is checked whenever a client may do more than before. */
+inline exclusion() {
 #if JUMPS == 0
-	assert(!(HOLDS(0) && HOLDS(1)));
+	assert(!(WRITES(0) && WRITES(1))); /* one holder */
+#if DOWNGRADES > 0
+	writing = WRITES(0) + WRITES(1);
+	reading = READS(0) + READS(1);
+	assert(writing == 0 || reading == 0); /* apart */
+#endif
+#endif
+	skip
+}
+
+#define CLAIMS(d, n, t) (t == 0 || t == token[d] || t == FORMER(d) || t == old[d] || \
+	t == subject[AT(d, n)] || t == argument[AT(d, n)] || t == released[AT(d, n)] || t == released2[AT(d, n)] || t == DROPPED(AT(d, n)))
+
+/* nothing_stays is checked whenever a node has executed something. */
+inline nothing_stays(d, n, k) {
+#if EXCHANGES + DOWNGRADES > 0 && DEATHS == 0
+	claimed = (key[n] == SHARED || CLAIMS(0, n, key[n]) || CLAIMS(1, n, key[n]));
+#if DOWNGRADES > 0
+	claimed = claimed && CLAIMS(d, n, member[k]);
+#endif
+	assert(claimed); /* nothing stays */
 #endif
 	skip
 }
@@ -323,11 +532,21 @@ inline release(d, t, other) {
 
 inline end_ballot(d) {
 	elapsed[d] = 0; votes[d] = 0; same[d] = 0; confirmed[d] = 0;
+#if EXCHANGES > 0
+	late = late & ~BIT(d); exchanging = exchanging & ~BIT(d);
+#endif
 	extending = extending & ~BIT(d)
 }
 
 inline go_idle(d) {
 	phase[d] = IDLE; token[d] = 0; fence[d] = 0; deadline[d] = 0; above[d] = 0;
+#if EXCHANGES > 0
+	former[d] = 0;
+#endif
+#if DOWNGRADES > 0
+	shared = shared & ~BIT(d);
+	downgradedOn = downgradedOn & ~(7 << (d * N));
+#endif
 	FORGET_BLOCK(d);
 	FORGET_GRANTS(d);
 	end_ballot(d)
@@ -337,10 +556,14 @@ inline go_idle(d) {
 inline grant(d) {
 	phase[d] = HELD;
 	deadline[d] = VALIDITY(d);
-	one_holder();
+	exclusion();
 	assert(fence[d] > above[d]); /* token order */
-	assert(!(used & BIT(fence[d]))); /* token unique */
-	used = used | BIT(fence[d]);
+	if
+	:: IS_SHARED(d)
+	:: else ->
+		assert(!(used & BIT(fence[d]))); /* token unique */
+		used = used | BIT(fence[d])
+	fi;
 	if :: fence[d] > largest -> largest = fence[d] :: else fi;
 	above[d] = 0;
 	RESERVE(d);
@@ -353,6 +576,10 @@ inline grant(d) {
 inline pass_on(d) {
 	above[d] = largest;
 	fence[d]++;
+#if DOWNGRADES > 0
+	shared = shared & ~BIT(d);
+	exclusion();
+#endif
 	assert(!(answered & BIT(token[d]))); /* FORCE is exact */
 	assert(fence[d] > above[d]); /* token order */
 	assert(!(used & BIT(fence[d]))); /* token unique */
@@ -362,63 +589,101 @@ inline pass_on(d) {
 }
 #endif
 
+hidden byte ask, about, with; /* of extend only */
+
+/* extend asks the nodes for an extension of a lease. */
+inline extend(d) {
+	extending = extending | BIT(d);
+#if EXCHANGES > 0
+	if :: answered & (BIT(token[d]) | BIT(former[d])) -> late = late | BIT(d) :: else fi;
+	if :: former[d] -> exchanging = exchanging | BIT(d) :: else fi;
+#endif
+	ask = (ASKS_TO_SHARE(d) -> DOWNGRADE : (FORMER(d) -> EXCHANGE : EXTENSION));
+	about = (ask == EXCHANGE -> FORMER(d) : token[d]);
+	with = (ask == EXCHANGE -> token[d] : FORMER(d));
+	send(d, ask, about, with);
+	ask = 0; about = 0; with = 0
+}
+
 #define MANY(nodes) ((nodes) == 3 || (nodes) >= 5) /* a quorum of three */
 #define NO_RELEASES(d) (!released[AT(d, 0)] && !released[AT(d, 1)] && !released[AT(d, 2)])
 #define NO_CALLS(d) (!call[AT(d, 0)] && !call[AT(d, 1)] && !call[AT(d, 2)])
 
 proctype Daemon(byte d) {
-	byte old; /* of a hand-over: the token before */
 end:	do
 	/* Acquire: a fresh token, and one call to every node. */
-	:: d_step { phase[d] == IDLE && attempts < ATTEMPTS && NO_RELEASES(d) ->
+	:: d_step { MAY_WRITE(d) && phase[d] == IDLE && attempts < ATTEMPTS && NO_RELEASES(d) ->
 		attempts++;
 		token[d] = attempts; above[d] = largest; phase[d] = ACQUIRING;
 		send(d, ACQUIRE, token[d], 0)
 	}
-	/* Hand-over: the holder is done, and one call exchanges its token for the next client's. */
-	:: d_step { HANDOVER && phase[d] == HELD && deadline[d] && attempts < ATTEMPTS && NO_RELEASES(d) && NO_CALLS(d) ->
+#if DOWNGRADES > 0
+	/* The same of a reader. */
+	:: d_step { d == READER && phase[d] == IDLE && attempts < ATTEMPTS && NO_RELEASES(d) ->
 		attempts++;
-		old = token[d];
+		token[d] = attempts; above[d] = largest; phase[d] = ACQUIRING;
+		shared = shared | BIT(d);
+		send(d, JOIN, token[d], 0)
+	}
+#endif
+	/* Hand-over: the holder is done, and one call exchanges its token for the next client's. */
+	:: d_step { HANDOVER && phase[d] == HELD && deadline[d] && !IS_SHARED(d) && attempts < ATTEMPTS && NO_RELEASES(d) && NO_CALLS(d) ->
+		attempts++;
+		old[d] = token[d];
+#if EXCHANGES > 0 && HANDOVER
+		do
+		:: i < N -> dropped[AT(d, i)] = ALSO_DROPPED(d); i++
+		:: else -> break
+		od;
+		i = 0;
+		ENDED(former[d]);
+#endif
 		go_idle(d);
 		token[d] = attempts; above[d] = largest; phase[d] = ACQUIRING;
-		send(d, SWAP, old, token[d])
+		send(d, SWAP, old[d], token[d])
 	}
 	/* A quorum granted. Its largest token is used if a quorum gave exactly that, or has it written back. */
-	:: d_step { phase[d] == ACQUIRING && votes[d] >= QUORUM && elapsed[d] < TTL ->
+	:: d_step { phase[d] == ACQUIRING && votes[d] >= NEEDED(d) && elapsed[d] < TTL ->
 		if
-		:: AGREED(d) -> old = 0; grant(d)
+		:: AGREED(d) -> old[d] = 0; grant(d)
 		:: else -> phase[d] = WRITING_BACK; votes[d] = 0; same[d] = 0; send(d, RAISE, token[d], WRITTEN_BACK(d))
 		fi
 	}
-	:: d_step { phase[d] == WRITING_BACK && votes[d] >= QUORUM && elapsed[d] < TTL -> old = 0; grant(d) }
+	:: d_step { phase[d] == WRITING_BACK && votes[d] >= NEEDED(d) && elapsed[d] < TTL -> old[d] = 0; grant(d) }
 	/* The attempt is given up: nothing stays behind. */
 	:: d_step { (phase[d] == ACQUIRING || phase[d] == WRITING_BACK) && MAY_END(elapsed[d] == TTL) ->
-		release(d, token[d], old);
-		ENDED(token[d]); ENDED(old);
-		old = 0;
+		release(d, token[d], old[d]);
+		ENDED(token[d]); ENDED(old[d]);
+		old[d] = 0;
 		go_idle(d)
 	}
 	/* The client is done, or LOST was sent. */
 	:: d_step { phase[d] == HELD && MAY_END(deadline[d] == 0) ->
-		release(d, token[d], 0);
-		ENDED(token[d]);
+		release(d, token[d], ALSO_RELEASED(d));
+		ENDED(token[d]); ENDED(FORMER(d));
 		go_idle(d)
 	}
 	/* Extension: decided before the old deadline, or not at all. Then it is repaired where it is missing. */
 	:: d_step { extends < EXTENDS && phase[d] == HELD && deadline[d] && !(extending & BIT(d)) && NO_CALLS(d) ->
 		extends++;
-		extending = extending | BIT(d);
-		send(d, EXTENSION, token[d], 0)
+		extend(d)
 	}
-	:: d_step { phase[d] == HELD && (extending & BIT(d)) && votes[d] >= QUORUM && deadline[d] ->
+	:: d_step { phase[d] == HELD && (extending & BIT(d)) && EXTENDED(d) && deadline[d] ->
+#if EXCHANGES > 0
+		assert(!(late & BIT(d))); /* FORCE is exact */
+#endif
+#if DOWNGRADES > 0 && CRASHES + JUMPS == 0
+		assert(!IS_SHARED(d) || !HOLDS(d) || /* counted shared */
+			(member[AT(d, 0)] == token[d]) + (member[AT(d, 1)] == token[d]) + (member[AT(d, 2)] == token[d]) >= 2);
+#endif
 		if :: VALIDITY(d) > deadline[d] -> deadline[d] = VALIDITY(d) :: else fi;
 		CONFIRMED(d);
-		one_holder();
+		exclusion();
 		do
 		:: i < N ->
 			if
-			:: !(confirmed[d] & BIT(i)) && known[AT(d, i)] && !call[AT(d, i)] ->
-				call[AT(d, i)] = REPAIR; subject[AT(d, i)] = token[d];
+			:: MAY_REPAIR(d) && !(confirmed[d] & BIT(i)) && known[AT(d, i)] && !call[AT(d, i)] ->
+				call[AT(d, i)] = (REPAIRS_AS_SHARED(d) -> REPAIR_SHARED : REPAIR); subject[AT(d, i)] = token[d];
 				expected[AT(d, i)] = known[AT(d, i)]; argument[AT(d, i)] = RESERVED(d)
 			:: else
 			fi;
@@ -428,12 +693,39 @@ end:	do
 		i = 0;
 		end_ballot(d)
 	}
-	:: d_step { phase[d] == HELD && (extending & BIT(d)) && elapsed[d] == TTL -> end_ballot(d) }
+	:: d_step { phase[d] == HELD && (extending & BIT(d)) && (elapsed[d] == TTL || IS_SHARED(d)) ->
+		end_ballot(d);
+#ifdef WRITES_AGAIN
+		shared = shared & ~BIT(d);
+		exclusion()
+#endif
+	}
+#if EXCHANGES > 0
+	/* Exchange: from now on, extensions ask the nodes to exchange the token for a new one. */
+	:: d_step { exchanges < EXCHANGES && phase[d] == HELD && deadline[d] && !IS_SHARED(d) && MAY_EXCHANGE(d) ->
+		exchanges++;
+		former[d] = token[d];
+		token[d] = ATTEMPTS + exchanges
+	}
+#endif
+#if DOWNGRADES > 0
+	/* Downgrade: the holder has stopped writing, and the lease is a shared one, whatever the nodes answer. */
+	:: d_step { d != READER && downgrades < DOWNGRADES && phase[d] == HELD && deadline[d] && !IS_SHARED(d) && !(extending & BIT(d)) ->
+		downgrades++;
+		shared = shared | BIT(d);
+#ifdef ASKS_ONCE
+		extending = extending | BIT(d);
+		send(d, DOWNGRADE, token[d], FORMER(d))
+#else
+		extend(d)
+#endif
+	}
+#endif
 	/* The daemon and its client die. Calls that are under way still reach the nodes. */
 	:: d_step { deaths < DEATHS && phase[d] != IDLE ->
 		deaths++;
-		ENDED(token[d]); ENDED(old);
-		old = 0;
+		ENDED(token[d]); ENDED(FORMER(d)); ENDED(old[d]);
+		old[d] = 0;
 		go_idle(d);
 		do
 		:: i < N -> known[AT(d, i)] = 0; marker[AT(d, i)] = 0; quarantine[AT(d, i)] = 0; copied[AT(d, i)] = 0; copy[AT(d, i)] = 0; i++
@@ -441,29 +733,31 @@ end:	do
 		od;
 		i = 0
 	}
-#if PASSES == 0
+#if PASSES + EXCHANGES == 0
 	/* FORCE: only a token that a quorum shows. */
-	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && (key[0] == key[1] || key[0] == key[2]) ->
+	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && key[0] != SHARED && (key[0] == key[1] || key[0] == key[2]) ->
 		forces++;
 		revoked = revoked | BIT(key[0]);
 		send(d, FORCE, key[0], 0)
 	}
 #else
+#if PASSES > 0
 	/* Pass: the holder is done, and the next client of the host has the same token. */
-	:: d_step { passes < PASSES && phase[d] == HELD && deadline[d] && fence[d] < reserved[d] && since[d] < WINDOW ->
+	:: d_step { passes < PASSES && phase[d] == HELD && deadline[d] && MAY_PASS(d) && fence[d] < reserved[d] && since[d] < WINDOW ->
 		passes++;
 		pass_on(d)
 	}
+#endif
 	/* FORCE: only a token that a quorum shows. The nodes note it, which ends its confirmations. */
-	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && (key[0] == key[1] || key[0] == key[2]) ->
+	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && key[0] != SHARED && (key[0] == key[1] || key[0] == key[2]) ->
 		forces++;
 		forced = key[0]; noted = 0; deleted = 0; window = FORCE_WINDOW;
-		revoked = revoked | BIT(forced);
 		send(d, NOTE, forced, 0)
 	}
-	/* When no pass can follow, the key is deleted. */
-	:: d_step { forced && MANY(noted) && window == 0 && NO_CALLS(d) && NO_RELEASES(d) ->
+	/* A quorum had it. When no pass can follow, the key is deleted. */
+	:: d_step { forced && MANY(noted) && window == 0 ->
 		noted = 0;
+		revoked = revoked | BIT(forced);
 		send(d, FORCE, forced, 0)
 	}
 	:: d_step { forced && MANY(deleted) ->
@@ -475,6 +769,18 @@ end:	do
 }
 
 inline set(n, t) { key[n] = t; ttl[n] = TTL }
+
+#if DOWNGRADES > 0
+/* join makes a token share the key. */
+inline join(n, k, t) { member[k] = t; until[k] = TTL; key[n] = SHARED; ttl[n] = TTL }
+
+/* leave ends that. The key expires with the last member. */
+inline leave(n, k) {
+	member[k] = 0; until[k] = 0;
+	ttl[n] = (until[AT(0, n)] > until[AT(1, n)] -> until[AT(0, n)] : until[AT(1, n)]);
+	if :: ttl[n] == 0 -> key[n] = 0 :: else fi
+}
+#endif
 
 inline raise(n, to) {
 	if :: counter[n] < to -> counter[n] = to :: else fi
@@ -500,13 +806,28 @@ inline vote(d, n, t) {
 
 inline executed(k) { call[k] = 0; subject[k] = 0; expected[k] = 0; argument[k] = 0 }
 
-#define FREE_FOR(n, t) ((key[n] == 0 || key[n] == t) && !(notes[n] & BIT(t)) && TIMELY(t))
+#define FREE_FOR(n, t) ((key[n] == 0 || key[n] == t || WRITER_MAY_JOIN && key[n] == SHARED) && !(notes[n] & BIT(t)) && TIMELY(t))
+
+#define MAY_JOIN(n, t) ((key[n] == 0 || key[n] == SHARED) && !(notes[n] & BIT(t)) && TIMELY(t))
+
+/* confirm is a node's vote for an extension, unless that is over. */
+inline confirm(d, n, t) {
+	if
+	:: heard && (extending & BIT(d)) && (token[d] == t || FORMER(d) == t) ->
+#if DOWNGRADES > 0
+		assert(!IS_SHARED(d) || member[AT(d, n)] == t); /* counted shared */
+#endif
+		votes[d]++;
+		confirmed[d] = confirmed[d] | BIT(n)
+	:: else
+	fi
+}
 
 /* Lane is one node's side of the calls of one daemon. Each step is one script. */
 proctype Lane(byte d; byte n; byte k) {
 	bit heard;
 end:	do
-	:: atomic { call[k] ->
+	:: atomic { call[k] && !DROPPED(k) ->
 		if :: heard = 1 :: losses < LOSSES -> losses++; heard = 0 fi;
 		d_step {
 			if
@@ -519,33 +840,78 @@ end:	do
 				set(n, argument[k]);
 				counter[n]++;
 				if :: heard -> vote(d, n, argument[k]) :: else fi
-			:: VOTES(d, n) && call[k] == RAISE && STILL_OURS(n, subject[k]) ->
+			:: VOTES(d, n) && call[k] == RAISE && (STILL_OURS(n, subject[k]) || SHARES(k, subject[k])) ->
 				raise(n, argument[k]);
 				if :: heard && phase[d] == WRITING_BACK && token[d] == subject[k] && GRANTED_BY(d, n) -> votes[d]++ :: else fi
 			:: VOTES(d, n) && call[k] == EXTENSION && key[n] == subject[k] && !(notes[n] & BIT(subject[k])) ->
 				set(n, subject[k]); /* TTL is the largest: this never shortens it */
-				if :: heard && (extending & BIT(d)) && token[d] == subject[k] -> votes[d]++; confirmed[d] = confirmed[d] | BIT(n) :: else fi
+				if
+				:: !IS_SHARED(d) || ASKED_ONCE -> confirm(d, n, subject[k])
+				:: else
+				fi
 			:: VOTES(d, n) && call[k] == REPAIR && key[n] == 0 && FREE_FOR(n, subject[k]) ->
+#if DOWNGRADES > 0
+				assert(!(downgradedOn & BIT(k))); /* stays shared */
+#endif
 				set(n, subject[k]);
 				raise(n, argument[k])
 			:: VOTES(d, n) && call[k] == FORCE ->
 				notes[n] = notes[n] | BIT(subject[k]);
 				if :: FORCES_KEY(n, subject[k]) -> key[n] = 0; ttl[n] = 0 :: else fi;
-#if PASSES > 0
+#if DOWNGRADES > 0
+				if :: member[AT(0, n)] == subject[k] -> leave(n, AT(0, n)) :: else fi;
+				if :: member[AT(1, n)] == subject[k] -> leave(n, AT(1, n)) :: else fi;
+#endif
+#if PASSES + EXCHANGES > 0
 				if :: forced == subject[k] -> deleted = deleted | BIT(n) :: else fi
 			:: VOTES(d, n) && call[k] == NOTE ->
 				notes[n] = notes[n] | BIT(subject[k]);
-				if :: heard && forced == subject[k] -> noted = noted | BIT(n) :: else fi
+				if :: heard && forced == subject[k] && HAD(n, forced) -> noted = noted | BIT(n) :: else fi
+#endif
+#if EXCHANGES > 0
+			:: VOTES(d, n) && call[k] == EXCHANGE && (key[n] == argument[k] ||
+					EXCHANGES_KEY(n, subject[k]) && UNNOTED(n, subject[k]) && UNNOTED(n, argument[k])) ->
+				set(n, argument[k]);
+				if
+				:: !IS_SHARED(d) -> confirm(d, n, argument[k])
+				:: else
+				fi
+#endif
+#if DOWNGRADES > 0
+			:: VOTES(d, n) && call[k] == JOIN && MAY_JOIN(n, subject[k]) ->
+				join(n, k, subject[k]);
+				counter[n]++;
+				if :: heard -> vote(d, n, subject[k]) :: else fi
+			:: VOTES(d, n) && call[k] == DOWNGRADE && (key[n] == subject[k] || SHARES(k, subject[k]) ||
+					argument[k] && key[n] == argument[k] && UNNOTED(n, subject[k]) && UNNOTED(n, argument[k])) ->
+				join(n, k, subject[k]);
+				downgradedOn = downgradedOn | BIT(k);
+				confirm(d, n, subject[k])
+			:: VOTES(d, n) && call[k] == REPAIR_SHARED && MAY_JOIN(n, subject[k]) ->
+				join(n, k, subject[k]);
+				raise(n, argument[k])
 #endif
 			:: else
 			fi;
 			executed(k);
+			nothing_stays(d, n, k);
 			heard = 0
 		}
 	}
-	:: d_step { released[k] && !call[k] ->
+#if EXCHANGES > 0 && HANDOVER
+	:: d_step { dropped[k] ->
+		if :: key[n] == dropped[k] -> key[n] = 0; ttl[n] = 0 :: else fi;
+		dropped[k] = 0;
+		nothing_stays(d, n, k)
+	}
+#endif
+	:: d_step { released[k] && RELEASE_IS_NEXT(k) && !DROPPED(k) ->
 		if :: RELEASES(k, n) -> key[n] = 0; ttl[n] = 0 :: else fi;
-		released[k] = 0; released2[k] = 0
+#if DOWNGRADES > 0
+		if :: member[k] && (member[k] == released[k] || member[k] == released2[k]) -> leave(n, k) :: else fi;
+#endif
+		released[k] = 0; released2[k] = 0;
+		nothing_stays(d, n, k)
 	}
 #if CRASHES + DEATHS > 0
 	/* The daemon looks at the node. The first one that sees no epoch marks it as pending. */
@@ -583,8 +949,16 @@ end:	do
 
 #define TICK(x) x = (x > 0 -> x - 1 : 0)
 
+/* expire ends all that the node has of the lock. */
+inline expire(n) {
+	key[n] = 0; ttl[n] = 0;
+#if DOWNGRADES > 0
+	member[AT(0, n)] = 0; until[AT(0, n)] = 0; member[AT(1, n)] = 0; until[AT(1, n)] = 0
+#endif
+}
+
 inline lose_data(n) {
-	owes[n] = ttl[n]; key[n] = 0; ttl[n] = 0; counter[n] = 0; epoch[n] = 0; notes[n] = 0; pending = pending & ~BIT(n)
+	owes[n] = ttl[n]; expire(n); counter[n] = 0; epoch[n] = 0; notes[n] = 0; pending = pending & ~BIT(n)
 }
 
 proctype Environment() {
@@ -612,17 +986,23 @@ end:	do
 		:: else -> break
 		od;
 		i = 0;
-#if PASSES > 0
+#if PASSES + EXCHANGES > 0
 		if :: MANY(noted) -> TICK(window) :: else fi;
 #endif
 		do
-		:: i < D * N -> TICK(quarantine[i]); i++
+		:: i < D * N ->
+			TICK(quarantine[i]);
+#if DOWNGRADES > 0
+			TICK(until[i]);
+			if :: until[i] == 0 -> member[i] = 0 :: else fi;
+#endif
+			i++
 		:: else -> break
 		od;
 		i = 0;
 #ifdef FREE
 		do
-		:: i < ATTEMPTS -> i++; if :: over[i] && over[i] <= 2 * TTL -> over[i]++ :: else fi
+		:: i < TOKENS -> i++; if :: over[i] && over[i] <= 2 * TTL -> over[i]++ :: else fi
 		:: else -> break
 		od;
 		i = 0;
@@ -636,8 +1016,8 @@ end:	do
 #endif
 #endif
 #if JUMPS > 0
-	:: d_step { jumps < JUMPS -> jumps++; key[0] = 0; ttl[0] = 0 }
-	:: d_step { jumps > 0 && jumps < JUMPS -> jumps++; key[1] = 0; ttl[1] = 0 }
+	:: d_step { jumps < JUMPS -> jumps++; expire(0) }
+	:: d_step { jumps > 0 && jumps < JUMPS -> jumps++; expire(1) }
 #endif
 	od
 }
