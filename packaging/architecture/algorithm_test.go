@@ -1,0 +1,65 @@
+package architecture
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	invariantRow = regexp.MustCompile(`(?m)^\| I\d+ \|[^|]*\|([^|]*)\|`)
+	codeName     = regexp.MustCompile("`([^`]+)`")
+)
+
+// Each invariant of the algorithm names a function that keeps it, and these exist: methods, rules,
+// or functions of the scripts.
+func TestInvariantsNameFunctions(t *testing.T) {
+	code := sources(t, "../../redlock", "../../daemon")
+	rows := invariantRow.FindAllStringSubmatch(read(t, "../docs/ALGORITHM.md"), -1)
+	if len(rows) < 20 {
+		t.Errorf("%d invariants on the page, want at least 20", len(rows))
+	}
+	for _, row := range rows {
+		names := codeName.FindAllStringSubmatch(row[1], -1)
+		if len(names) == 0 {
+			t.Errorf("no function keeps the invariant %s", row[0])
+		}
+		for _, name := range names {
+			if !declaration(name[1]).MatchString(code) {
+				t.Errorf("%s: neither redlock nor daemon has %s", strings.TrimSpace(row[1]), name[1])
+			}
+		}
+	}
+}
+
+// declaration matches what declares a name of the table.
+func declaration(name string) *regexp.Regexp {
+	owner, method, isMethod := strings.Cut(name, ".")
+	switch {
+	case owner == "rules":
+		return regexp.MustCompile(`(?m)^\t` + method + ` +func\(`)
+	case isMethod:
+		return regexp.MustCompile(`(?m)^func \(\w+ \*?` + owner + `\) ` + method + `\(`)
+	}
+	return regexp.MustCompile(`(?m)^ *local function ` + name + `\(`)
+}
+
+// sources returns the code and the scripts below some folders, without tests.
+func sources(t *testing.T, folders ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+			if ext := filepath.Ext(path); err == nil && (ext == ".go" || ext == ".lua") && !strings.HasSuffix(path, "_test.go") {
+				all.WriteString(read(t, path))
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	return all.String()
+}
