@@ -59,8 +59,8 @@ var checks = []struct {
 
 	{name: "redlockd passes", model: "redlockd", flags: "ATTEMPTS=1 PASSES=1 EXTENDS=1 FORCES=1 TTL=1", want: holds},
 	{name: "redlockd exchanges", model: "redlockd", flags: "ATTEMPTS=1 EXCHANGES=1 EXTENDS=2 FORCES=1", want: holds},
-	{name: "redlockd exchanges and hands over", model: "redlockd", flags: "EXCHANGES=1 EXTENDS=1 HANDOVER=1 TTL=1", want: holds},
-	{name: "redlockd downgrades", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES", want: holds},
+	{name: "redlockd exchanges and hands over", model: "redlockd", flags: "EXCHANGES=1 EXTENDS=1 HANDOVER=1 TTL=1 PATIENT", want: holds},
+	{name: "redlockd downgrades", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES PATIENT", want: holds},
 
 	{name: "redlockd quorum of one", model: "redlockd", flags: "MINORITY", want: tokenOrder},
 	{name: "redlockd late start", model: "redlockd", flags: "LATE_START", want: oneHolder},
@@ -108,6 +108,7 @@ var checks = []struct {
 	{name: "redlockd passes and FORCE, longer", model: "redlockd", flags: "ATTEMPTS=2 PASSES=1 FORCES=1", want: holds, long: true},
 	{name: "redlockd passes and extends, longer", model: "redlockd", flags: "ATTEMPTS=2 PASSES=1 EXTENDS=1 TTL=1", want: holds, long: true},
 	{name: "redlockd exchanges, longer", model: "redlockd", flags: "ATTEMPTS=2 EXCHANGES=1 EXTENDS=1 FORCES=1 TTL=1", want: holds, long: true},
+	{name: "redlockd exchanges and hands over, longer", model: "redlockd", flags: "EXCHANGES=1 EXTENDS=1 HANDOVER=1 TTL=1", want: holds, long: true},
 	{name: "redlockd passes and exchanges, longer", model: "redlockd", flags: "ATTEMPTS=2 PASSES=1 EXCHANGES=1 EXTENDS=1 TTL=1", want: holds, long: true},
 	{name: "redlockd downgrades, longer", model: "redlockd", flags: "ATTEMPTS=2 DOWNGRADES=1 TTL=1", want: holds, long: true},
 	{name: "redlockd downgrades and extends, longer", model: "redlockd", flags: "ATTEMPTS=2 DOWNGRADES=1 EXTENDS=1 TTL=1 ROLES", want: holds, long: true},
