@@ -417,7 +417,7 @@ search() {
 	go test -race -count=1 -v -timeout 2h -run '^TestSearch$' ./redlock 2>&1 | filter
 }
 
-# models checks what spin can check exhaustively in about a minute.
+# models checks what spin can check exhaustively in about two minutes.
 models() {
 	plain go test -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
 }
