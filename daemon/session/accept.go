@@ -78,7 +78,7 @@ func (d *Host) open(conn *server.Conn) (server.Session, error) {
 	s.listing = d.Limits.Connect(s.uid, conn, d.restoring != 0)
 	s.user = d.users.Name(s.uid)
 	s.requester.User = s.user
-	d.number(s)
+	d.recordConnection(s)
 	return s, nil
 }
 

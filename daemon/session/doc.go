@@ -5,9 +5,12 @@
 // processes that hold leases, the limits, the journal. Package daemon makes the Host, and
 // ipc/server calls a session with each request (Begin), each end of input and each end.
 //
-// A LOCK is read downward: session.Begin and session.lock (handle.go), session.start and
-// lockRequest.Run (lock.go), waitqueue.Join, then redlock.Quorum.Acquire. A lease ends in
-// leaseend.go. Restore goes on with what an earlier process left.
+// A LOCK is read downward: session.Begin and session.lock (handle.go), session.start (lock.go),
+// waitqueue.Queue.Join, lockRequest.Run (lock.go), then redlock.Quorum.Acquire. The lease is a
+// heldLease (heldlease.go), and leasestate.go has its states. It ends in leaseend.go: by an UNLOCK
+// (unlock.go), with its client or process, or by a loss. retention.go keeps it for the next client
+// (retain=). The other verbs are in files of their names; look.go has WHO, LIST and STATUS.
+// restore.go goes on with what an earlier process left.
 //
 // It never listens, reads no config file, and talks to the nodes only through redlock.
 package session

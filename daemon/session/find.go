@@ -30,8 +30,8 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 	return nil, notFound(call)
 }
 
-// lookUp finds the lease by lease=, by pid= or by names, whichever is there first. Nil: there
-// is none.
+// lookUp finds the lease by lease=, by pid= or by names: the first of these that the request has.
+// Nil: there is none.
 func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	switch {
 	case call.Has(ipc.OptLease):
@@ -43,15 +43,15 @@ func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	if own != nil && own.lease.Err() == nil {
 		return own, nil
 	}
-	h, err := s.entrustedBy(call)
+	h, err := s.processLeaseOf(call)
 	if err == nil && own != nil && (h == nil || h.lease.Err() != nil) {
 		return own, nil
 	}
 	return h, err
 }
 
-// entrustedBy returns the lease of a process (hold=pid) whose loss this connection reports.
-func (s *session) entrustedBy(call *server.Call) (*heldLease, error) {
+// processLeaseOf returns the lease of a process (hold=pid) whose loss this connection reports.
+func (s *session) processLeaseOf(call *server.Call) (*heldLease, error) {
 	all := slices.DeleteFunc(s.leasesOfProcesses(), func(h *heldLease) bool {
 		return h.Owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
 	})

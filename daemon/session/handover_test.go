@@ -260,7 +260,7 @@ func enter(t *testing.T, s *session, owner string) *lockRequest {
 	call := &server.Call{Request: ipc.Request{Verb: ipc.VerbLock, Names: []string{"a"}, Options: ipc.Options{Owner: owner}}}
 	a, err := s.newLockRequest(call)
 	if err == nil {
-		_, err = s.enter(a)
+		_, err = s.registerRequest(a)
 	}
 	if err == nil {
 		err = s.host.Queue.Join(&a.waiter)

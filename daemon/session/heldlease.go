@@ -13,7 +13,7 @@ import (
 )
 
 // heldLease is a lease in the daemon, with the client that holds it. There are tens of
-// thousands of them: what few of them have is behind a pointer (reentrancy, heartbeat), and
+// thousands of them: what few of them have is behind a pointer (delays, reentrancy, heartbeat), and
 // small fields stand together.
 type heldLease struct {
 	waitqueue.Requester
@@ -86,15 +86,15 @@ func (h *heldLease) modeLocked() waitqueue.Kind {
 	return h.waiter.Kind
 }
 
-// attached is the session that the holding belongs to, or nil.
+// attached returns the session that reports the loss of the lease, or nil.
 func (h *heldLease) attached() *session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.session
 }
 
-// detach takes the holding from a session, whose connection has ended. It is false if
-// the holding has been resumed by another one.
+// detach takes the lease from a session, whose connection has ended. It returns false if another
+// connection has resumed the lease.
 func (h *heldLease) detach(s *session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,8 +105,8 @@ func (h *heldLease) detach(s *session) bool {
 	return true
 }
 
-// countDisconnect counts how often its client was gone. One that came back in between
-// (RESUME), and is gone again, has all of linger= once more.
+// countDisconnect counts how often the connection of the lease's client has ended. If the client
+// resumes the lease, and ends again, all of linger= begins again.
 func (h *heldLease) countDisconnect() (nth uint16) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,7 +114,7 @@ func (h *heldLease) countDisconnect() (nth uint16) {
 	return h.disconnects
 }
 
-// disconnectedAgain tells whether its client was gone again since.
+// disconnectedAgain reports whether the client's connection has ended again since.
 func (h *heldLease) disconnectedAgain(nth uint16) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,8 +246,8 @@ func (r *leaseRegistry) remove(h *heldLease) {
 	}
 }
 
-// onNodes returns the lease of a holding that the nodes show, or nil. It is not for ids that a
-// client sent: a client that held the lock before knows the one that the nodes show.
+// onNodes returns the lease of a holder that the nodes show, or nil. It is not for ids that a client
+// sent: an earlier client, which passed the lock on, knows the id that the nodes show.
 func (r *leaseRegistry) onNodes(holding *redlock.Holding) *heldLease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,8 +283,8 @@ func (r *leaseRegistry) Held() (n int) {
 	return n
 }
 
-// record is what the journal says of a lease that was granted. The LOCKs that count on it
-// besides are noted when they are answered.
+// record returns what the journal says of a lease that was granted. Further LOCKs that count on it
+// are recorded when they are answered.
 func (h *heldLease) record() state.Lease {
 	r := state.Lease{
 		Number: h.number, Phase: state.PhaseHeld, Record: h.lease.Record(),
@@ -302,7 +302,7 @@ func (h *heldLease) record() state.Lease {
 	return r
 }
 
-// noteGranted notes a lease that was granted, before its LOCK is answered.
+// noteGranted records a lease that was granted, before its LOCK is answered.
 func (d *Host) noteGranted(h *heldLease) {
 	if h.number == 0 {
 		return
@@ -313,12 +313,12 @@ func (d *Host) noteGranted(h *heldLease) {
 	}
 	d.Journal.Granted(&r)
 	if h.lease.Deadline() < r.Record.Deadline {
-		d.Journal.Deadline(h.number, h.lease) // it moved back meanwhile: what is noted must never be later
+		d.Journal.Deadline(h.number, h.lease) // it moved back meanwhile: the recorded one must never be later
 	}
 }
 
-// countField is for who does not say whether it counts: it is told where more than one
-// UNLOCK is needed.
+// countField adds how many UNLOCKs end the lease, if more than one is needed. It is for answers to
+// requests that do not say reentrant=yes.
 func countField(r *ipc.Response, h *heldLease) *ipc.Response {
 	if n := h.count(); n > 1 {
 		r.Int("count", int64(n))
@@ -436,7 +436,7 @@ func (h *heldLease) noteBeat(now time.Duration) (late bool) {
 	return h.heartbeat.missed
 }
 
-// ownerNow is who DEADLOCK takes it for.
+// ownerNow returns the present owner of the lease, for the search for deadlocks.
 func (h *heldLease) ownerNow() waitqueue.Owner {
 	if h.isUnheld() {
 		return waitqueue.Owner{Client: h}
@@ -450,8 +450,9 @@ func (h *heldLease) ownerNow() waitqueue.Owner {
 	return waitqueue.Owner{Client: h, Name: h.Owner}
 }
 
-// attach makes a session report the loss of the lease, and k its index, instead of the
-// previous ones, which it returns. It is false if the lease is being released, or was.
+// attach moves the lease to the session s, which reports its loss from now on, and to the index k
+// (nil: the index stays). It returns the session and the index that had the lease before. ok is
+// false if the release of the lease has begun.
 func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *leaseIndex, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -41,7 +41,7 @@ type Host struct {
 
 	unclaimed       unclaimedLeases
 	Journal         *state.Journal   // of what outlasts the process; it is not open with embedded nodes
-	pendingReleases atomic.Int32     // that are noted, and of which a quorum has heard: see maxPendingReleases
+	pendingReleases atomic.Int32     // that are recorded, and that a quorum has answered: see maxPendingReleases
 	Store           *state.ConnStore // connections that outlast the process; nil: none
 
 	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
@@ -104,7 +104,7 @@ func NewHost(o HostOptions) *Host {
 // Connect begins to connect to the nodes. It sets DeadlineChanged, DeadlinesMovedBack
 // and TokenChanges of the options.
 func (d *Host) Connect(o redlock.Options) (err error) {
-	o.DeadlineChanged, o.DeadlinesMovedBack, o.TokenChanges = d.moved, d.aged, d.tokenChanges
+	o.DeadlineChanged, o.DeadlinesMovedBack, o.TokenChanges = d.recordDeadline, d.recordDeadlines, d.recordToken
 	if d.Nodes, err = redlock.New(o); err != nil {
 		return err
 	}
@@ -124,16 +124,16 @@ func (d *Host) Close() {
 	d.Nodes.Close()
 }
 
-// moved notes the new deadline of a lease. Before it is registered, what is noted
-// of its grant says it.
-func (d *Host) moved(l *redlock.Lease) {
+// recordDeadline records the new deadline of a lease. Before the lease is registered, the record of
+// its grant contains the deadline.
+func (d *Host) recordDeadline(l *redlock.Lease) {
 	if h := d.Leases.get(l.ID()); h != nil {
 		d.Journal.Deadline(h.number, h.lease)
 	}
 }
 
-// tokenChanges notes the new token of a lease. Before the lease is registered, it cannot be noted.
-func (d *Host) tokenChanges(l *redlock.Lease, to redlock.Record) bool {
+// recordToken records the new token of a lease. It returns false if the lease is not registered yet.
+func (d *Host) recordToken(l *redlock.Lease, to redlock.Record) bool {
 	h := d.Leases.get(l.ID())
 	if h == nil {
 		return false
@@ -142,15 +142,15 @@ func (d *Host) tokenChanges(l *redlock.Lease, to redlock.Record) bool {
 	return true
 }
 
-// aged notes the deadlines of all leases: they are nearer than they were.
-func (d *Host) aged() {
+// recordDeadlines records the deadlines of all leases, which have moved back.
+func (d *Host) recordDeadlines() {
 	for _, h := range d.Leases.all() {
 		d.Journal.Deadline(h.number, h.lease)
 	}
 }
 
-// number gives a connection its number, under which it is noted and stored.
-func (d *Host) number(s *session) {
+// recordConnection numbers, records and stores a new connection.
+func (d *Host) recordConnection(s *session) {
 	if d.restoring != 0 {
 		s.number = d.restoring
 		s.stored.Init(s, s.number, s.opened)
@@ -170,8 +170,8 @@ func (d *Host) LogManagerError(err error) {
 	}
 }
 
-// Reload replaces the access rules, the limits, and what redlock doctor ignores. Leases that are held stay held, and requests
-// that wait were allowed.
+// Reload replaces the access rules, the limits, and what redlock doctor ignores. Leases that are held
+// stay held, and requests that wait go on: they were allowed.
 func (d *Host) Reload(cfg *config.Config) {
 	d.access.Store(cfg.Access)
 	d.doctorIgnore.Store(&cfg.Doctor.Ignore)
@@ -179,7 +179,7 @@ func (d *Host) Reload(cfg *config.Config) {
 	d.LeaseLog.SetGrants(cfg.Log.Grants)
 }
 
-// mayTakeDescriptor is an error where clients have all that are theirs.
+// mayTakeDescriptor returns an error if the clients have all descriptors that they may have.
 func (d *Host) mayTakeDescriptor() error {
 	if DescriptorsLeft() < d.KeptDescriptors() {
 		return errKept

@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// perform does what an event demands of the daemon. Actions that are an answer to the caller
-// of heldLease.on are the caller's: startHeartbeat, beginRelease, delayRelease, allowResume, keepLoss.
+// perform does what an event of a lease requires. The caller of heldLease.on does the other actions
+// itself: startHeartbeat, beginRelease, delayRelease, allowResume, keepLoss.
 func (d *Host) perform(h *heldLease, do leaseActions) {
 	if do.has(sendLost) {
 		d.reportLoss(h)
@@ -93,9 +93,9 @@ func (d *Host) forgetAfterMaxTTL(number uint64) {
 	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
 }
 
-// index adds a lease to its index. Lost leases with the same names are forgotten. If the
+// addToIndex adds a lease to its index. Lost leases with the same names are forgotten. If the
 // process of the lease has ended meanwhile, the lease ends as well.
-func (d *Host) index(h *heldLease) {
+func (d *Host) addToIndex(h *heldLease) {
 	if h.process != nil {
 		d.Processes.keep(h.process)
 		h.attached().addProcessLease(h)
@@ -323,6 +323,44 @@ var LostText = map[redlock.LostReason]string{
 	redlock.LostExpired: "its ttl is over: stop what it protects",
 }
 
+// clientEnd is the end of a client's connection, with what decides about one of its leases.
+type clientEnd struct {
+	hold     ipc.Hold
+	lost     bool // the lease was lost before
+	lingers  bool // it has linger=
+	cut      bool // the daemon cut the connection: the client may be at work, and not know it yet
+	stopping bool // the daemon stops: the client can resume the lease with the next one
+}
+
+// endAction is what happens to a lease when its client's connection ends.
+type endAction uint8
+
+const (
+	keepLease    endAction = iota // its ttl, its process, or the next daemon decides
+	letExpire                     // it stays taken until the deadline that the client was told
+	lingerFirst                   // it is released after linger=, unless the client resumes it
+	releaseNow                    // it is released
+	forgetLoss                    // nobody is left to ask about it
+	forgetForced                  // likewise; what FORCE left of it is released, as its client has stopped
+)
+
+// action decides. No lease of a client that may be at work is released.
+func (e clientEnd) action() endAction {
+	switch {
+	case e.lost && e.hold == ipc.HoldConn && !e.cut && !e.stopping:
+		return forgetForced
+	case e.lost:
+		return forgetLoss
+	case e.hold != ipc.HoldConn, e.stopping:
+		return keepLease
+	case e.cut:
+		return letExpire
+	case e.lingers:
+		return lingerFirst
+	}
+	return releaseNow
+}
+
 // clientGone does what the policy says (clientEnd) about a lease whose connection has ended.
 // cut: the daemon ended the connection.
 func (d *Host) clientGone(h *heldLease, cut bool) {
@@ -390,8 +428,8 @@ func (d *Host) endCut(h *heldLease) {
 	d.releaseAbandoned(h)
 }
 
-// letExpire stops extending a lease. A client that resumes it in this moment is told of the
-// loss. If it is released in this moment, it is not lost, and nothing is recorded.
+// letExpire stops extending a lease. A client that resumes the lease at the same time is told that it
+// is lost. If the lease is released at the same time, it is not lost, and nothing is recorded.
 func (d *Host) letExpire(h *heldLease) {
 	if h.lease.GiveUp(); h.lease.Reason() == "" {
 		return

@@ -14,7 +14,7 @@ type leaseIndex struct {
 	mu       sync.Mutex // guards what follows
 	closed   bool       // nothing is held here any more
 	leases   map[indexKey]*heldLease
-	lost     []*heldLease              // those of the holdings that are remembered, the oldest first
+	lost     []*heldLease              // lost leases that are remembered, the oldest first
 	requests map[indexKey]*lockRequest // LOCKs under way
 }
 
@@ -23,11 +23,12 @@ const maxRemembered = 1000
 
 // indexKey is one name of a lock in an index. A lock of several names has as many keys.
 type indexKey struct {
-	uid         int // who asked, where it goes by a process: that can hold leases of its user, and of root
+	uid         int // the user of the LOCK, if a process holds the lease (it can also hold leases of root); else 0
 	owner, name string
 }
 
-// indexKey: on a connection all is its user's, also what root has resumed that another took.
+// indexKey returns the key of one of the lease's names. On a connection all leases count as its
+// user's, also a lease of another user that root has resumed.
 func (h *heldLease) indexKey(name string) indexKey {
 	if h.process == nil {
 		return indexKey{owner: h.Owner, name: name}
@@ -35,9 +36,9 @@ func (h *heldLease) indexKey(name string) indexKey {
 	return indexKey{h.UID, h.Owner, name}
 }
 
-// enter adds a new LOCK, unless earlier LOCKs have some of its names: it returns these (firsts).
+// addRequest adds a new LOCK, unless earlier LOCKs have some of its names: it returns these (firsts).
 // Names of leases in over count as free: the caller knows that they have ended.
-func (k *leaseIndex) enter(a *lockRequest, over map[*heldLease]bool) (firsts []*lockRequest) {
+func (k *leaseIndex) addRequest(a *lockRequest, over map[*heldLease]bool) (firsts []*lockRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, name := range a.names() {
@@ -86,9 +87,8 @@ func (k *leaseIndex) removeRequest(a *lockRequest) {
 	}
 }
 
-// add makes h what goes by its names. What went by one of them before was lost:
-// a new LOCK by the same owner ends its memory, which is the caller's to do. It is
-// false if the index is closed.
+// add makes the index find h by its names. It returns the leases that it found by these names
+// before, which were lost: the caller must forget them. open is false if the index is closed.
 func (k *leaseIndex) add(h *heldLease) (before []*heldLease, open bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,7 +119,7 @@ func (k *leaseIndex) get(at indexKey) *heldLease {
 	return k.leases[at]
 }
 
-// remove removes a lease from those of its names that still lead to it.
+// remove removes a lease from all of its names that still lead to it.
 func (k *leaseIndex) remove(h *heldLease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -16,8 +16,8 @@ func askFor(names ...string) *lockRequest {
 func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	var k leaseIndex
 	first, second, third := askFor("a", "b"), askFor("b", "c"), askFor("c")
-	k.enter(first, nil)
-	if firsts := k.enter(second, map[*heldLease]bool{first.heldLease: true}); firsts != nil {
+	k.addRequest(first, nil)
+	if firsts := k.addRequest(second, map[*heldLease]bool{first.heldLease: true}); firsts != nil {
 		t.Fatalf("the name of one that is over goes by %v", firsts)
 	}
 	k.removeRequest(first)
@@ -25,14 +25,14 @@ func TestIndexKeepsTheLaterRequest(t *testing.T) {
 		t.Error("a name of one that left is taken yet")
 	}
 	for _, later := range []*lockRequest{askFor("b"), third} {
-		if firsts := k.enter(later, nil); len(firsts) != 1 || firsts[0] != second {
+		if firsts := k.addRequest(later, nil); len(firsts) != 1 || firsts[0] != second {
 			t.Errorf("%v goes by %v, want the LOCK that is under way", later.names(), firsts)
 		}
 	}
 	if k.removeRequest(second); !isClosed(second.done) {
 		t.Error("who waits for its end is not told")
 	}
-	if firsts := k.enter(third, nil); firsts != nil {
+	if firsts := k.addRequest(third, nil); firsts != nil {
 		t.Errorf("after that it goes by %v", firsts)
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
@@ -38,7 +41,7 @@ func (s *session) start(a *lockRequest) server.Work {
 	if h := s.host.unclaimed.take(a); h != nil {
 		return &resumeWork{s: s, call: call, h: h, again: a}
 	}
-	after, err := s.enter(a)
+	after, err := s.registerRequest(a)
 	if after != nil || err != nil {
 		s.host.Processes.release(a.process)
 	}
@@ -52,7 +55,7 @@ func (s *session) start(a *lockRequest) server.Work {
 		a.complete(err)
 		return s.refuse(call, err)
 	}
-	s.host.makeWay(a)
+	s.host.endRetentionFor(a)
 	if a.waiter.Patient && a.waiter.Ready() != nil {
 		s.host.Store.Prefer(&s.stored) // the client would lose its position in the queue
 	}
@@ -170,15 +173,15 @@ func (a *lockRequest) checkMin() error {
 	return nil
 }
 
-// enter registers the request. An owner cannot hold or want a name twice, unless the second
+// registerRequest registers the request, until unregisterRequest. An owner cannot hold or want a name twice, unless the second
 // LOCK joins the first one: it repeats the first one with the same id=, or has reentrant=yes.
-// For such a LOCK, enter returns the work that waits for the first one.
-func (s *session) enter(a *lockRequest) (after server.Work, err error) {
+// For such a LOCK, registerRequest returns the work that waits for the first one.
+func (s *session) registerRequest(a *lockRequest) (after server.Work, err error) {
 	if s.heldInOtherWay(a) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
 	}
 	var over map[*heldLease]bool
-	for firsts := a.requests.enter(a, over); firsts != nil; firsts = a.requests.enter(a, over) {
+	for firsts := a.requests.addRequest(a, over); firsts != nil; firsts = a.requests.addRequest(a, over) {
 		for _, first := range firsts {
 			after, err = a.joinFirst(first)
 			if !errors.Is(err, redlock.ErrReleased) {
@@ -191,7 +194,7 @@ func (s *session) enter(a *lockRequest) (after server.Work, err error) {
 		}
 	}
 	if err := s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.earlierFailure != nil); err != nil {
-		a.finish(err)
+		a.unregisterRequest(err)
 		return nil, err
 	}
 	a.countForProcess(1)
@@ -228,7 +231,7 @@ func grantedBefore(h *heldLease) *lockRequest {
 	return a
 }
 
-// Run waits for its turn, contends on the nodes, and answers.
+// Run waits until the request is next on this host, takes the lock on the nodes, and answers.
 func (a *lockRequest) Run() {
 	err := a.acquire(a.call.Context())
 	a.settle(err)
@@ -279,6 +282,85 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 		return errInputEnded // or the process, as outcome says
 	}
 	return err
+}
+
+// waitUntilReady waits until nothing in the wait queue blocks the request.
+func (a *lockRequest) waitUntilReady(ctx context.Context) error {
+	if a.waiter.Ready() == nil || isClosed(a.waiter.Ready()) {
+		return nil
+	}
+	if a.wait == 0 {
+		return a.whyNotReady()
+	}
+	timer := time.NewTimer(a.timeLeft())
+	defer timer.Stop()
+	nextInLine, renewal := a.waiter.NextInLine(), (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-a.waiter.Ready():
+			return nil
+		case <-nextInLine:
+			nextInLine = nil
+			a.announceIntent()
+			ticker := time.NewTicker(a.ttl / intentRenewals)
+			defer ticker.Stop()
+			renewal = ticker.C
+		case <-renewal:
+			a.announceIntent()
+		case <-timer.C:
+			return a.whyNotReady()
+		case <-a.holderGone():
+			return errInputEnded // or the process, as outcome says
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// intentRenewals is how often a writer intent is renewed during a ttl: as often as a lease is
+// extended.
+const intentRenewals = 3
+
+// holderGone returns a channel that is closed when the lease would end at once, because the
+// client's input or the process has ended. Nil: the lease does not depend on these.
+func (a *lockRequest) holderGone() <-chan struct{} {
+	switch a.hold {
+	case ipc.HoldConn:
+		return a.session.inputEnded
+	case ipc.HoldPID:
+		return a.process.gone
+	}
+	return nil
+}
+
+// timeLeft returns how long the request may wait in the queue.
+func (a *lockRequest) timeLeft() time.Duration {
+	if a.wait == ipc.Forever {
+		return math.MaxInt64
+	}
+	return a.waitLeft()
+}
+
+// announceIntent tells the nodes that the request waits (writer intent), or renews that. An
+// exclusive request waits in the daemon for the readers of this host, and readers of other hosts
+// must not overtake it: see waitqueue.Waiter.NextInLine.
+func (a *lockRequest) announceIntent() {
+	if a.intent != nil {
+		a.intent.Renew()
+		return
+	}
+	intent, err := a.session.host.Nodes.Intend(a.Request())
+	if err != nil { // a bad request: Acquire says so
+		return
+	}
+	a.intent = intent
+}
+
+// endIntent ends the writer intent of a request that never asked the nodes for the lock.
+func (a *lockRequest) endIntent() {
+	if a.intent != nil {
+		a.intent.End()
+	}
 }
 
 // Request returns the request to the nodes. The client that hands the lock over to this one
@@ -369,7 +451,7 @@ func (a *lockRequest) settle(err error) {
 		d.Leases.add(a.heldLease)
 		a.noteGranted()
 		d.Queue.Granted(&a.waiter, a.heldLease)
-		d.index(a.heldLease)
+		d.addToIndex(a.heldLease)
 		d.Store.Prefer(&a.session.stored)
 	} else {
 		d.Queue.Leave(&a.waiter, ofNodes(err))
@@ -396,13 +478,14 @@ func (a *lockRequest) noteGranted() {
 func (a *lockRequest) complete(err error) {
 	a.session.host.Limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, err == nil)
 	a.session.host.recorder.Answered(a.waited(), err == nil)
-	a.finish(err)
+	a.unregisterRequest(err)
 	a.countForProcess(-1)
 	a.session.host.Processes.release(a.process)
 }
 
-// finish tells the requests that joined this one, or repeat it, how it ended.
-func (a *lockRequest) finish(err error) {
+// unregisterRequest ends what registerRequest began. It tells the requests that joined this one, or
+// repeat it, how it ended.
+func (a *lockRequest) unregisterRequest(err error) {
 	if a.failed = err; err != nil {
 		a.on(notGranted)
 		a.clearCounts()
@@ -464,4 +547,105 @@ func (d *Host) traceAttempt(h *heldLease, lease *redlock.Lease, err error) {
 func (d *Host) attemptFailed(h *heldLease, err error) {
 	d.traceAttempt(h, nil, err)
 	d.Queue.NoteFailure(&h.waiter, err)
+}
+
+// whyNotReady returns why the request cannot have the lock, if a client of this host is in the
+// way: no node was asked.
+func (a *lockRequest) whyNotReady() error {
+	switch way := a.session.host.Queue.Obstacle(&a.waiter); {
+	case way.Holder != nil:
+		return a.session.heldHere(way.Holder, way.Kind, way.Lease)
+	case way.Waiter != nil:
+		return a.session.blockedByWaiter(&a.waiter, way)
+	case way.Failure != nil:
+		return renamed(a.session.view(), way.Failure, &a.waiter)
+	}
+	return &redlock.HeldError{Name: a.waiter.Label()} // the obstacle has just gone, but the wait is over
+}
+
+// behindError is a HeldError for a lock that no client of this host holds: an earlier client
+// waits for it, too.
+type behindError struct {
+	*redlock.HeldError        // its Holder is the earlier client
+	why                string // why that client does not have the lock yet
+}
+
+func (e *behindError) Error() string {
+	return fmt.Sprintf("%s: %v asked before, %s", e.Name, e.Holder, e.why)
+}
+
+func (e *behindError) Unwrap() error { return e.HeldError }
+
+// blockedByWaiter returns the error for a waiter behind another waiter of this host. That one
+// waits for readers to release, for another of its names, or for the nodes.
+func (s *session) blockedByWaiter(p *waitqueue.Waiter, way waitqueue.Obstacle) error {
+	held := &redlock.HeldError{Name: p.Label(), Holder: s.host.holderOf(way.Waiter.Requester, way.Waiter.Requester.Asked), Waiting: true}
+	if way.Blockage != nil && way.Blockage.Together {
+		held.Shared = true
+		return held
+	}
+	return &behindError{held, s.whyBlocked(way)}
+}
+
+// whyBlocked returns what the earlier waiter waits for, without the names that the client may
+// not see.
+func (s *session) whyBlocked(way waitqueue.Obstacle) string {
+	by, view := way.Blockage, s.view()
+	switch {
+	case by != nil && by.Held:
+		return fmt.Sprintf("and waits for %s, which %v holds", view.Name(by.Name), by.Requester)
+	case by != nil:
+		return fmt.Sprintf("and waits for %s, which %v asked for earlier", view.Name(by.Name), by.Requester)
+	case way.Failure != nil:
+		return fmt.Sprintf("and waits for %s, held by others at least in part", view.Label(way.Waiter.Names))
+	}
+	return "and is asking the nodes for it"
+}
+
+// renamed returns an error that another waiter of this host got from the nodes, with the names
+// of w: the client may not be allowed to see the names of the other request.
+func renamed(view access.View, err error, w *waitqueue.Waiter) error {
+	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
+		own := *held
+		own.Name = w.Label()
+		return &own
+	}
+	if none, ok := errors.AsType[*redlock.NoQuorumError](err); ok && view.Rules != nil {
+		own := *none
+		own.Name = w.Label()
+		return &own
+	}
+	return err
+}
+
+// redact replaces the names in a deadlock error that the client may not see.
+func redact(view access.View, err error) error {
+	deadlock, ok := errors.AsType[*waitqueue.DeadlockError](err)
+	if !ok || view.Rules == nil {
+		return err
+	}
+	cycle := slices.Clone(deadlock.Cycle)
+	for i := range cycle {
+		cycle[i].Name = view.Name(cycle[i].Name)
+	}
+	return &waitqueue.DeadlockError{Cycle: cycle}
+}
+
+// heldHere returns the error for a lock that a client of this daemon holds.
+func (s *session) heldHere(w *waitqueue.Waiter, kind waitqueue.Kind, lease waitqueue.Lease) error {
+	return &redlock.HeldError{
+		Name:   s.view().Label(w.Names),
+		Holder: s.host.holderOf(w.Requester, lease.Since()),
+		Shared: kind.Shared,
+		Slots:  int(kind.Slots),
+		TTL:    max(lease.Validity(), time.Millisecond),
+	}
+}
+
+// holderOf describes a client that has held a lock since a BootTime, or waited for it.
+func (d *Host) holderOf(who *waitqueue.Requester, since time.Duration) redlock.Holder {
+	return redlock.Holder{
+		Host: d.hostname, PID: who.PID, UID: who.UID, User: who.User,
+		Since: time.Now().Add(since - d.Clock()),
+	}
 }

@@ -53,8 +53,8 @@ func (w *whoWork) tell(holdings []redlock.Holding) {
 	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
 }
 
-// currentHolder returns who has a holding that the nodes show. They show the first client of this
-// host, although the lock may have been passed on to another one.
+// currentHolder returns the present holder of a lock. The nodes show the client that was granted the
+// lock first, although the lock may have been passed on to another client of this host.
 func (d *Host) currentHolder(h *redlock.Holding, here *heldLease) redlock.Holder {
 	if here != nil && here.isRetained() {
 		return d.retainer(here)
@@ -95,7 +95,7 @@ func (d *Host) keptField(line *ipc.Response, here *heldLease) *ipc.Response {
 	return line
 }
 
-// noteField says nothing of who is not of this daemon, or has none.
+// noteField adds the note= of a lease of this daemon, if it has one.
 func noteField(line *ipc.Response, here *heldLease) {
 	if here != nil && here.Note != "" && !here.isRetained() {
 		line.Str("note", here.Note)
@@ -329,8 +329,8 @@ func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waite
 	return line
 }
 
-// status shows the nodes, from memory, and how many leases and waiters LIST would
-// show: no more can be told by it of others' locks.
+// status answers from memory. It shows the nodes, and how many leases and waiters LIST would show the
+// client.
 func (s *session) status(call *server.Call) server.Work {
 	status := s.host.status()
 	for _, node := range status.Nodes {
@@ -425,8 +425,8 @@ func wantingText(node redlock.NodeStatus) string {
 	return text
 }
 
-// ReasonText leaves out how long a quarantine lasts, which left= tells, and what Redis
-// says of its own commands to who has no password.
+// ReasonText returns why a node does not vote. It leaves out how long a quarantine lasts (left= says
+// that), and what Redis says about its own commands if the login failed.
 func ReasonText(reason error) string {
 	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
 		return e.Reason.Error() + "; its votes count again when that is over"

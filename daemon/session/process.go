@@ -75,7 +75,7 @@ func (t *processes) Watch() (stop func(), err error) {
 	}, nil
 }
 
-// end releases what a process held that has ended.
+// end releases all leases of a process that has ended.
 func (t *processes) end(p *heldProcess) {
 	t.mu.Lock()
 	dropped := p.dropped

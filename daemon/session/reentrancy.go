@@ -111,8 +111,8 @@ func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full
 	return false, nil
 }
 
-// settleReentrancy makes the user's limit count only the LOCKs that still count on the lease.
-// Every function that removes from further is followed by it.
+// settleReentrancy makes the user's limit count only the LOCKs that still count on the lease. Every
+// caller that removes from reentrancy.ids calls it next.
 func (d *Host) settleReentrancy(h *heldLease) {
 	d.Limits.RemoveReentrant(h.UID, h.takeUncharged())
 }
@@ -138,7 +138,7 @@ func (h *heldLease) clearCounts() {
 	}
 }
 
-// already says whose it is.
+// already returns the error of a second LOCK, which names the owner of the first one.
 func (h *heldLease) already() error {
 	if h.process != nil {
 		return fmt.Errorf("%w by process %d", errAlready, h.process.pid)

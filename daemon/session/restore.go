@@ -101,7 +101,7 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 		case !r.past.Complete || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
 		case !known.Stored && server.HungUp(c.Conn):
-			r.endConn(c.Conn, number) // as it was noted that it is no client who ends it: see unkept
+			r.endConn(c.Conn, number) // it was recorded that the client did not end it: see unkept
 		default:
 			r.takeConn(c.Conn, known)
 		}
@@ -259,7 +259,7 @@ func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 	return number
 }
 
-// take makes the holding of a lease, and settles whether anybody holds it.
+// take makes the heldLease of a recorded lease, and decides whether anybody holds it.
 func (r *restoration) take(l *state.Lease) {
 	h := newReturning(l)
 	conn := r.conns[l.Conn]

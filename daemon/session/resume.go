@@ -86,15 +86,15 @@ func (r *resumeWork) isWanted() error {
 	return context.Cause(r.call.Context())
 }
 
-// noteTaken notes whose the lease is before the nodes are asked: it is that connection's also
-// where they do not confirm it, and the end of the one before is no end of its client.
+// noteTaken records the new connection of the lease before the nodes are asked. It has the lease even
+// if they do not confirm it, and the end of the earlier connection does not end the client.
 func (r *resumeWork) noteTaken() {
 	if r.h.attached() == r.s { // else another RESUME was faster
 		r.s.host.noteConnection(r.s, r.h, 0)
 	}
 }
 
-// askedAgain is how long after a quorum was not met it is asked for once more.
+// confirmRetryInterval is how long after a failed confirmation the nodes are asked again.
 const confirmRetryInterval = 100 * time.Millisecond
 
 // confirm has a quorum confirm the lease. A LOCK waits for one as any other does, and if
@@ -209,7 +209,7 @@ func (r *resumeWork) hear() error {
 	return nil
 }
 
-// noteResumed notes whose the lease is now, with the answer.
+// noteResumed records the new connection of the lease, with the answer.
 func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
 	if h.number != 0 {
 		call.RecordingAnswer()
@@ -238,19 +238,20 @@ type unclaimedLeases struct {
 	byID map[unclaimedKey]*heldLease
 }
 
-// unclaimedKey is what a LOCK is known by that is repeated: the same user says the same, and
-// may have said the same id= of other names.
+// unclaimedKey recognises a LOCK that is repeated: the same user sends the same. (A user may send the
+// same id= for other names.)
 type unclaimedKey struct {
 	uid              int
 	owner, id, names string
 }
 
-// unclaimedKeyOf has a line for each name: there may be commas in them.
+// unclaimedKeyOf returns the key of one id=. It has a line for each name, because names may contain
+// commas.
 func unclaimedKeyOf(h *heldLease, id string) unclaimedKey {
 	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.names(), "\n")}
 }
 
-// unclaimedKeysOf are all that count on h.
+// unclaimedKeysOf returns the keys of all LOCKs that count on h.
 func unclaimedKeysOf(h *heldLease) (all []unclaimedKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -301,8 +302,7 @@ func (o *unclaimedLeases) take(a *lockRequest) *heldLease {
 	return h
 }
 
-// mayLive tells whether there is a process with that number, as far as can be seen: it may
-// be at work under what it has got.
+// mayLive reports whether a process with that number may be alive: it may be at work under the lease.
 func mayLive(pid int) bool {
 	if pid == 0 {
 		return false
@@ -321,7 +321,7 @@ func (o *unclaimedLeases) get(by unclaimedKey) *heldLease {
 	return o.byID[by]
 }
 
-// forget is for a lease that is a connection's again.
+// forget removes a lease that a connection has again.
 func (o *unclaimedLeases) forget(h *heldLease) {
 	if o.count.Load() == 0 {
 		return

@@ -36,9 +36,9 @@ type session struct {
 	stored  state.ConnEntry            // whether the service manager has the connection, so that it outlasts the daemon
 	replays map[uint64]replayedRequest // requests from before a restart, by number; written before any is begun
 
-	processRequests atomic.Int32            // LOCKs under way that are to go by a process (hold=pid)
-	mu              sync.Mutex              // guards entrust
-	processLeases   map[*heldLease]struct{} // leases that were taken here and go by a process (hold=pid)
+	processRequests atomic.Int32            // LOCKs under way with hold=pid
+	mu              sync.Mutex              // guards processLeases
+	processLeases   map[*heldLease]struct{} // leases with hold=pid whose loss this connection reports
 }
 
 // requesterOf returns the client as the access rules see it.
@@ -171,8 +171,8 @@ func (q *boundedWork) Run() {
 
 var _ server.Journal = (*session)(nil)
 
-// RecordRequest records a request that takes time, before it begins. (One that is begun again
-// is noted already.)
+// RecordRequest records a request that takes time, before it begins. (A request that begins again
+// after a restart is recorded already.)
 func (s *session) RecordRequest(call *server.Call, line []byte, rest *server.UnreadChange) {
 	if !s.host.Journal.IsOpen() {
 		return

@@ -38,7 +38,7 @@ func shortage(err error) error {
 // be lost.
 const (
 	keptPerNode = 4  // its two connections, while those before them end
-	keptBesides = 16 // certificates, passwords, the table's next file, /proc
+	keptBesides = 16 // certificates, passwords, the next state file, /proc
 )
 
 var errKept = fmt.Errorf("%w: those that are left are kept for the nodes", unix.EMFILE)

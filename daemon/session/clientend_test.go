@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What happens to a lease when its client's connection ends.
-func TestEndPolicy(t *testing.T) {
+// A lease is kept, released or forgotten when its client's connection ends.
+func TestClientEndAction(t *testing.T) {
 	const conn, pid, ttl = ipc.HoldConn, ipc.HoldPID, ipc.HoldTTL
 	for _, test := range []struct {
 		end  clientEnd
