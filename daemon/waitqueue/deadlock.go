@@ -46,8 +46,8 @@ func (s WaitsFor) String() string {
 }
 
 // participant is an owner that waits for others of this host or is waited for, with its
-// waiters that do. An owner whose locks nobody else wants, the usual case, is none. It is
-// guarded by the queue's mu.
+// waiters that do. Most owners are none, because nobody else wants their locks. It is guarded by the
+// queue's mu.
 type participant struct {
 	waiters    []*Waiter
 	lastSearch int // the number of the last search that visited it

@@ -24,8 +24,8 @@ type Streak struct {
 	Yields  bool // the streak was long enough: the next waiter lets other hosts go first
 }
 
-// Next returns the streak after one more lease, which was granted at an instant. wanted:
-// other hosts said that they wait.
+// Next returns the streak after one more lease, which was granted at an instant. wanted is whether
+// the nodes reported that other hosts wait.
 func (s Streak) Next(granted time.Duration, wanted bool, now time.Duration) Streak {
 	if s.Grants == 0 {
 		s.Started = granted
@@ -51,9 +51,9 @@ func (q *Queue) SetStreak(w *Waiter, s Streak) {
 	w.streak = s
 }
 
-// ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w.
-// With those that do not wait (impatient) or without them. The caller must then call Deliver or
-// Unclaim. It returns nil if there is no such waiter.
+// ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w. The
+// caller must then call Deliver or Unclaim. impatient is whether the waiter may be one that does not
+// wait (wait=0). ClaimNext returns nil if there is no such waiter.
 func (q *Queue) ClaimNext(w *Waiter, s Streak, impatient bool) *Waiter {
 	q.lock(w)
 	defer q.unlock(w)

@@ -27,9 +27,9 @@ const (
 	slotsFull                      // too many before it want a slot
 )
 
-// blockers are the waiters before w in a queue that it waits for, in order: all of the
-// conflicting ones, and as many for slots as make one free. A waiter that is not in the
-// queue is behind all.
+// blockers yields the waiters before w in a queue that it waits for, in order: all that conflict,
+// and if all slots are taken, all that hold or want one. A waiter that is not in the queue is behind
+// all others.
 func (w *Waiter) blockers(queue *nameQueue) iter.Seq2[*Waiter, blockReason] {
 	return func(yield func(*Waiter, blockReason) bool) {
 		full := w.slotsTaken(queue)

@@ -9,9 +9,9 @@ import (
 )
 
 // Queue holds, for each name, the holders and the waiters of this host in the order of
-// arrival. A waiter is ready when nothing before it conflicts: one for an exclusive lock,
-// all readers that stand together, or as many as there are slots. Nobody overtakes: a
-// reader stays behind a writer that waits. A request for several names joins the queues of
+// arrival. A waiter is ready when nothing before it conflicts with it. So the ready ones are one
+// writer, or all readers before the first writer, or as many as there are slots. Nobody overtakes:
+// a reader stays behind a writer that waits. A request for several names joins the queues of
 // all of them at the same moment, so two such requests cannot wait for each other.
 type Queue struct {
 	userGates [64]sync.Mutex // taken before mu, never inside it: see lock

@@ -73,7 +73,7 @@ type Waiter struct {
 
 	ready, nextInLine chan struct{} // see Ready and NextInLine
 
-	// Guarded by the queue's mu, except kind and patient.
+	// Guarded by the queue's mu, except Kind and Patient.
 	client      any                     // Attempts, or a Lease once it is granted
 	attempt     *redlock.PendingAttempt // begun for it by a hand-over, and not taken yet
 	streak      Streak                  // that its lease would continue
@@ -142,6 +142,6 @@ func (w *Waiter) Undelivered() { w.client.(Attempts).Undelivered() }
 // lease returns the lease of w, which is granted. It requires q.mu.
 func (w *Waiter) lease() Lease { return w.client.(Lease) }
 
-// isBlocked tells whether w waits for others of this host. A waiter that only the nodes
-// keep waiting does not. It requires q.mu.
+// isBlocked reports whether w waits for others of this host, and not only for the nodes. It requires
+// q.mu.
 func (w *Waiter) isBlocked() bool { return w.Patient && !w.isReady }
