@@ -138,7 +138,8 @@ func (c *Conn) CloseAfterReplies() {
 	c.wake()
 }
 
-// serve runs the connection on the goroutine that reads it, from beginning to end.
+// serve runs the connection on the goroutine that reads it, from beginning to end. What it does with
+// lines is in read_loop.go.
 func (c *Conn) serve() {
 	c.waitBeforeOpen()
 	if c.open() != nil {
@@ -148,7 +149,8 @@ func (c *Conn) serve() {
 	c.run()
 }
 
-// run is serve after open. It leaves a frozen connection as it is.
+// run is serve after open: it reads and begins requests (loop), and ends the connection. It leaves a
+// frozen connection as it is.
 func (c *Conn) run() {
 	c.fairness.resume()
 	if c.loop() {

@@ -3,8 +3,12 @@
 // requests at once. It keeps the order of requests without a tag, bounds what a client can make it
 // hold, shares the processors between users, and freezes connections for a restart.
 //
-// Package daemon creates the Server and implements Session. This package knows nothing of locks,
-// and never blocks a session because a client is slow.
+// A Server accepts (accept.go) and makes a Conn, which runs on one goroutine (read_loop.go). Each
+// request is a Call (call.go). What a session cannot answer at once it returns as a Work, which a
+// worker runs (workers.go).
+//
+// Package daemon/session implements Session; package daemon serves the socket with it. This package
+// knows nothing of locks, and never blocks a session because a client is slow.
 //
 // Fairness: a user who is alone is never slowed down. While several users are active, the server
 // measures the processor time of each user's requests, over all connections of that user. Each user

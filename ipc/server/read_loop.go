@@ -83,9 +83,10 @@ func (c *Conn) nextQueued() {
 	}
 	line := c.queue.pop()
 	c.recordedUnread.tookQueued(line)
-	c.accept(line, true)
+	c.beginOrQueue(line, true)
 }
 
+// nextLine takes the next line that has been read. It returns false if there is none.
 func (c *Conn) nextLine() bool {
 	line, ok := c.in.line()
 	if !ok {
@@ -97,7 +98,7 @@ func (c *Conn) nextLine() bool {
 	}
 	c.recordedUnread.tookLine()
 	if !isBlank(line) {
-		c.accept(line, false)
+		c.beginOrQueue(line, false)
 	}
 	return true
 }
@@ -114,8 +115,8 @@ func (c *Conn) readingPaused() bool {
 	return c.queue.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.full()
 }
 
-// accept begins the request in a line, or puts it into the queue if its turn has not come.
-func (c *Conn) accept(line []byte, waited bool) {
+// beginOrQueue begins the request in a line, or puts it into the queue if its turn has not come.
+func (c *Conn) beginOrQueue(line []byte, waited bool) {
 	call := newCall(c)
 	err := ipc.ParseRequest(line, &call.Request)
 	if call.Tag == "" && !waited && (c.hasQueued() || c.inflight.untaggedPending()) {
@@ -126,12 +127,12 @@ func (c *Conn) accept(line []byte, waited bool) {
 	c.startRequest(call, line, err)
 }
 
-// startRequest begins a request, or rejects it. err is the parser's.
+// startRequest begins a request, or rejects it. err says what the parser found wrong; nil: nothing.
 func (c *Conn) startRequest(call *Call, line []byte, err error) {
 	c.fairness.begun++
 	c.cork()
 	if err == nil {
-		err = c.admit(call)
+		err = c.addInflight(call)
 	}
 	if err != nil {
 		c.recordRejected(call)
@@ -142,7 +143,8 @@ func (c *Conn) startRequest(call *Call, line []byte, err error) {
 	c.beginRequest(call, line)
 }
 
-func (c *Conn) admit(call *Call) error {
+// addInflight counts the request as unanswered, or returns why it may not begin.
+func (c *Conn) addInflight(call *Call) error {
 	if c.stopping.Load() {
 		return &ipc.Error{Code: ipc.CodeShutdown, Text: ErrShutdown.Error()}
 	}
