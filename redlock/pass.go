@@ -470,11 +470,16 @@ func (h *hostLease) isRetained() bool {
 
 // stopRetaining ends the retention, and calls what Retain was given.
 func (h *hostLease) stopRetaining() {
-	h.mu.Lock()
-	end := h.endRetention
-	h.retention = retention{}
-	h.mu.Unlock()
-	if end != nil {
+	if end := h.forgetRetention(); end != nil {
 		end()
 	}
+}
+
+// forgetRetention ends the retention, and returns what was to be called at its end.
+func (h *hostLease) forgetRetention() (end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	end = h.endRetention
+	h.retention = retention{}
+	return end
 }

@@ -272,6 +272,22 @@ func TestRepairDuringAnExchange(t *testing.T) {
 	})
 }
 
+// A holder that uses the same Quorum hears of FORCE at once, although its nodes have the former token.
+func TestForceOfFormerToken(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l, seen := f.exchanged(2)
+		for _, sim := range f.sims[:3] { // as if they had not heard of the exchange
+			sim.Do("SET", "redlock:x", l.Record().Former, "PX", "3000")
+		}
+		at := f.now()
+		_, err := f.q.Force(t.Context(), "x")
+		want(t, "FORCE", err, nil)
+		want(t, "losses", seen.count.Load(), 1)
+		wantWithin(t, "it was lost after", time.Duration(seen.at.Load())-at, 0, 5*ms)
+		want(t, "reason", l.Reason(), redlock.LostForced)
+	})
+}
+
 // A client that extends or downgrades its lease in the middle of an exchange does not lose it,
 // whatever comes first on each node.
 func TestExtendDuringAnExchange(t *testing.T) {

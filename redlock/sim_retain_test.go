@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +22,9 @@ func TestRetain(t *testing.T) {
 		f.delay(trip, trip)
 		l := f.acquire(passed)
 		time.Sleep(500 * ms) // no confirmation counts any more
-		for range 4 {
+		for _, idle := range []time.Duration{100 * ms, 700 * ms, 700 * ms, 700 * ms} {
 			want(t, "retained", l.Retain(time.Second, never(t)), true)
-			time.Sleep(700 * ms)
+			time.Sleep(idle)
 			l = f.passTo(l, passed)
 		}
 		time.Sleep(200 * ms)
@@ -71,6 +72,81 @@ func TestRetainedIsWanted(t *testing.T) {
 	})
 }
 
+// wake sets the wake-up key of x on each node, as a client of another host does that was refused.
+func (f *fleet) wake() {
+	for _, sim := range f.sims {
+		sim.Do("SET", "redlock:x\x00b", "1", "PX", "3000")
+	}
+}
+
+// The end is called once, however long the release takes.
+func TestRetentionEndsOnce(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.acquire(passed)
+		var ends atomic.Int32
+		want(t, "retained", l.Retain(time.Second, func() { ends.Add(1) }), true)
+		f.wake()
+		time.Sleep(500 * ms)
+		want(t, "ends", ends.Load(), 1)
+		f.release(l)
+	})
+}
+
+// A confirmation that is under way when the lease is released or lost does not call the end.
+func TestRetentionDoesNotEndTwice(t *testing.T) {
+	for what, end := range map[string]func(l *redlock.Lease){
+		"released": func(l *redlock.Lease) { _, _ = l.BeginRelease() },
+		"lost":     func(l *redlock.Lease) { l.Lose(redlock.LostForced) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			simTest(t, 5, func(t *testing.T, f *fleet) {
+				trip := func(int) time.Duration { return 6 * ms }
+				f.delay(trip, trip)
+				l := f.acquire(passed)
+				want(t, "retained", l.Retain(time.Second, never(t)), true)
+				time.Sleep(100 * ms)
+				f.wake()
+				time.Sleep(5 * ms) // shorter than the way back of the first answer that says so
+				end(l)
+				time.Sleep(200 * ms)
+			})
+		})
+	}
+}
+
+// The token of a retained lease stays: nobody holds it, and an exchanged one could not be passed on.
+func TestRetainedIsNotExchanged(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.passTo(f.acquire(byClient(1)), byClient(2))
+		time.Sleep(300 * ms)
+		want(t, "retained", l.Retain(time.Second, never(t)), true)
+		j := f.record()
+		time.Sleep(600 * ms)
+		want(t, "exchanges", len(j.of("u")), 0)
+		f.passTo(l, byClient(3))
+	})
+}
+
+// When the retention ends, an exchange may be due. After it has begun, the lock is not passed on with
+// the former token.
+func TestExchangeAfterRetention(t *testing.T) {
+	simTest(t, 5, func(t *testing.T, f *fleet) {
+		l := f.passTo(f.acquire(byClient(1)), byClient(2))
+		time.Sleep(300 * ms)
+		ended := make(chan struct{})
+		want(t, "retained", l.Retain(time.Second, func() { close(ended) }), true)
+		time.Sleep(300 * ms)
+		f.wake()
+		<-ended
+		time.Sleep(25 * ms) // the exchange has begun, and the last confirmation still counts
+		want(t, "former token", l.Record().Former != "", true)
+		next := f.passOn(l, byClient(3))
+		want(t, "passed", next.Passed(), false)
+		f.wantHolder("in the end", 3)
+		f.release(next)
+	})
+}
+
 // If the nodes do not answer, nobody knows whether another host waits.
 func TestRetainedUnconfirmed(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -102,5 +178,9 @@ func TestRetainOnlyIf(t *testing.T) {
 		l := f.acquire(passed)
 		l.Lose(redlock.LostForced)
 		want(t, "it is lost: retained", l.Retain(time.Second, never(t)), false)
+	})
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l, _ := f.exchanged(2)
+		want(t, "its token was exchanged: retained", l.Retain(time.Second, never(t)), false)
 	})
 }

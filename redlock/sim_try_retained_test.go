@@ -84,3 +84,65 @@ func TestTryOfRetainedInVain(t *testing.T) {
 		want(t, "the lease", l.Err(), nil)
 	})
 }
+
+// However long the lock is shown as retained, the answer to a client that does not wait comes after
+// one node timeout. A client that waits, waits as long as it wants to.
+func TestTryOfRetainedForLong(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Second} {
+		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+			l := f.acquire(passed)
+			for _, sim := range f.sims { // as if its host did not hear that a client waits
+				sim.Do("SET", "redlock:x\x00r", l.Record().Token, "PX", "3000")
+			}
+			r := try
+			r.Wait = wait
+			began := f.now()
+			_, err := other.Acquire(t.Context(), r)
+			wantErr(t, "try", err, redlock.ErrHeld)
+			least := max(wait, 50*ms)
+			wantWithin(t, name("wait %v: it took", wait), f.now()-began, least, least+5*ms)
+		})
+	}
+}
+
+// If another client is faster when the retained lock is released, the answer comes at once.
+func TestTryOfRetainedComesTooLate(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.acquire(passed)
+		want(t, "retained", l.Retain(time.Second, func() {}), true)
+		time.Sleep(100 * ms)
+		began := f.now()
+		a := f.wait(other, try)
+		time.Sleep(10 * ms)
+		for _, sim := range f.sims { // released, and acquired in the same instant
+			sim.Do("SET", "redlock:x", "another client's", "PX", "3000")
+			sim.Do("DEL", "redlock:x\x00b")
+		}
+		<-a.done
+		wantErr(t, "try", a.err, redlock.ErrHeld)
+		wantWithin(t, "it took", f.now()-began, 10*ms, 20*ms)
+	})
+}
+
+// If several clients split the votes when the retained lock is released, none of them has it: the
+// try goes on.
+func TestTryOfRetainedIsSplit(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		l := f.acquire(passed)
+		want(t, "retained", l.Retain(time.Second, func() {}), true)
+		time.Sleep(100 * ms)
+		w := f.wait(other, try)
+		time.Sleep(10 * ms)
+		for i, sim := range f.sims { // released, and acquired by other clients in the same instant, but for the first node
+			sim.Do("SET", "redlock:x", name("client %d", i), "PX", "3000")
+			sim.Do("DEL", "redlock:x\x00b")
+		}
+		f.sims[0].Do("DEL", "redlock:x")
+		time.Sleep(10 * ms)
+		for _, sim := range f.sims {
+			sim.Do("DEL", "redlock:x")
+		}
+		<-w.done
+		want(t, "try", w.err, nil)
+	})
+}
