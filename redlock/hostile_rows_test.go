@@ -176,7 +176,7 @@ var brokenConnections = []hostileRow{
 		return true
 	}), `silent for`},
 	{"too late", ballots(func(q *question) bool {
-		time.Sleep(realTimeout + 100*ms)
+		time.Sleep(shortTimeout + 100*ms)
 		return redlocktest.PassOn(q)
 	}), `silent for`},
 }

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -9,9 +10,13 @@ import (
 )
 
 const (
-	// realTimeout is the node timeout here: far above what a busy machine takes
-	// for a round trip, so that only nodes that are really away fail.
-	realTimeout = 400 * ms
+	// realTimeout is the node timeout here: far above what a busy machine takes for a round trip,
+	// so that only nodes that are really away fail. On a machine with many tests at once, a node
+	// has been silent for 400 ms.
+	realTimeout = time.Second
+	// shortTimeout is for a test that waits for many node timeouts, and in which a good node that
+	// is late does no harm.
+	shortTimeout = 400 * ms
 	// patience bounds every wait for an event; nobody waits that long unless
 	// something is broken. It is below the ttl of every lock that is looked for
 	// afterwards, so that none goes away by itself.
@@ -22,15 +27,22 @@ const (
 // servers are redis-servers and a Quorum over them.
 type servers struct {
 	testing.TB
-	all []*redlocktest.Server
-	q   *redlock.Quorum
+	all     []*redlocktest.Server
+	q       *redlock.Quorum
+	timeout time.Duration // of the nodes; 0: realTimeout
 }
 
 // startServers starts n of them and waits until all of them are used.
 func startServers(tb testing.TB, n int) *servers {
 	tb.Helper()
+	return startServersWith(tb, n, realTimeout)
+}
+
+// startServersWith is startServers with another node timeout.
+func startServersWith(tb testing.TB, n int, timeout time.Duration) *servers {
+	tb.Helper()
 	cluster := redlocktest.StartRedis(tb, n)
-	s := &servers{TB: tb, all: cluster.Servers}
+	s := &servers{TB: tb, all: cluster.Servers, timeout: timeout}
 	s.q = s.another()
 	return s
 }
@@ -46,7 +58,7 @@ func (s *servers) another() *redlock.Quorum {
 // connect does not wait for the nodes.
 func (s *servers) connect() *redlock.Quorum {
 	s.Helper()
-	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout, NoQuarantine: true}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: cmp.Or(s.timeout, realTimeout), NoQuarantine: true}
 	for _, server := range s.all {
 		o.Nodes = append(o.Nodes, server.Node())
 	}

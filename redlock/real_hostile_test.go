@@ -45,7 +45,7 @@ type hostile struct {
 
 func newHostile(t *testing.T, s *servers, answer redlocktest.Answer) *hostile {
 	h := &hostile{t: t, impostor: redlocktest.StartImpostor(t, s.all[4], answer)}
-	o := redlock.Options{Prefix: "redlock:", NodeTimeout: realTimeout, NoQuarantine: true}
+	o := redlock.Options{Prefix: "redlock:", NodeTimeout: shortTimeout, NoQuarantine: true}
 	for _, server := range s.all[:4] {
 		o.Nodes = append(o.Nodes, server.Node())
 	}

@@ -58,7 +58,7 @@ func TestRealNewNodesWaitOnce(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 3).Servers}
 	start := time.Now()
-	one, two := s.openHost(everywhere, maxTTL(steady)), s.openHost(everywhere, maxTTL(steady))
+	one, two := s.openHost(everywhere, maxTTL(steady), patientHost), s.openHost(everywhere, maxTTL(steady), patientHost)
 	one.Settle(t.Context())
 	_, err := one.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, redlock.FailedQuarantined, "a", "b", "c")

@@ -145,6 +145,9 @@ func dialAddress(ctx context.Context, address string) (net.Conn, error) {
 
 func noQuarantine(o *redlock.Options) { o.NoQuarantine = true }
 
+// patientHost is for a test in which no node is away: then a node timeout is a busy machine's fault.
+func patientHost(o *redlock.Options) { o.NodeTimeout = 2 * time.Second }
+
 func maxTTL(ttl time.Duration) func(*redlock.Options) {
 	return func(o *redlock.Options) { o.MaxTTL = ttl }
 }
