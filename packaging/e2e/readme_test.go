@@ -25,7 +25,7 @@ func TestReadmeDev(t *testing.T) {
 	h, _, greeting := dev(t)
 	blocks := blocksOf(t, readmeFile)
 	for i, b := range blocks {
-		if b.text() != "go run ./cmd/redlockd -dev\n" {
+		if b.text() != "redlockd -dev\n" {
 			continue
 		}
 		printed := blocks[i+1]
@@ -36,7 +36,7 @@ func TestReadmeDev(t *testing.T) {
 		only(t, readmeFile, "sh", "packaging/test.sh")
 		return
 	}
-	t.Error("the README has no block with nothing but go run ./cmd/redlockd -dev")
+	t.Error("the README has no block with nothing but redlockd -dev")
 }
 
 // The README's config is a good one.
