@@ -95,18 +95,19 @@ func (p *snapshot) checkLeaseTime() []Finding {
 func (p *snapshot) checkCounts() []Finding {
 	count := p.status.Counts
 	return []Finding{
-		countFinding("clock-jumps", count["clock_jumps"], "clocks jumped %s, of nodes or of this host; locks may have expired early there",
+		countFinding("clock-jumps", count["clock_jumps"], "no clock has jumped", "clocks jumped %s, of nodes or of this host; locks may have expired early there",
 			"slew clocks instead of stepping them (chronyd with maxslewrate 5000, ntpd -x); redlockd's log says whose it was"),
-		countFinding("withdrawals", count["withdrawals"], "a node that was running lost its vote %s, as its data were not what they had been",
-			"redlockd's log says which node and why; see to it that nobody flushes, restores or replicates over the nodes"),
-		countFinding("fencing", count["counter_losses"], "a quorum of nodes began without fencing counters %s: unless the nodes were new, earlier tokens may be larger",
+		countFinding("withdrawals", count["withdrawals"], "no running node has lost its vote", "a node that was running lost its vote %s, because its data had changed",
+			"redlockd's log says which node and why; make sure that nobody flushes, restores or replicates over the nodes"),
+		countFinding("fencing", count["counter_losses"], "no fencing counters were lost", "a quorum of nodes began without fencing counters %s: unless the nodes were new, earlier tokens may be larger",
 			"if the nodes were new, nothing; else check that whatever compares tokens accepts the new ones. A restart of redlockd clears this"),
 	}
 }
 
-func countFinding(check string, n int64, text, fix string) Finding {
+// countFinding reports an event that was counted. none says that there was none, text how often it was.
+func countFinding(check string, n int64, none, text, fix string) Finding {
 	if n == 0 {
-		return Finding{check, OK, "none since redlockd was started", ""}
+		return Finding{check, OK, none + " since redlockd was started", ""}
 	}
 	return Finding{check, Warning, fmt.Sprintf(text, output.Times(n)), fix}
 }

@@ -166,7 +166,7 @@ func (p *snapshot) sameMachine(machine string, nodes []string) (f Finding, found
 	switch {
 	case machine == embedded:
 		f.text = "this is redlockd -dev: its nodes are in the process itself, and locks mean nothing beyond it"
-		f.fix = "a config with real nodes, where locks are to mean something"
+		f.fix = "a config with real nodes, if locks must mean something"
 	case machine == thisMachine:
 		f.text = who + " can be reached from this host alone: others cannot share locks through them, or have nodes of their own under these names"
 		f.fix = "addresses that every host can use"
