@@ -29,10 +29,10 @@ have no fencing counters either, and look as if they had lost them.
 
 The checks: socket, daemon, version, table, quorum, node-count, node, persistence,
 same-host, latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing,
-restarts, clock. With --ignore, warnings of some checks are "ignored", and have no
-influence on the exit code: for findings that you know and accept. The config of
-redlockd can say so for everybody: doctor { ignore = ["persistence"] }. What is bad is
-never ignored.
+restarts, clock. --ignore fencing,persistence shows the warnings of these checks as
+"ignored", and the exit code does not count them: for findings that you know and accept.
+The config of redlockd can do so for all users: doctor { ignore = ["persistence"] }. What
+is bad is never ignored.
 
 With --json: {"result": the worst, "findings": [{"check", "result", "text", "fix"}]}. A
 check can find several things.
@@ -57,7 +57,7 @@ bad. 64 usage; 70 internal.`,
 		},
 	}
 	flags.JSON(cmd, &asJSON)
-	cmd.Flags().Var(flags.Text(&ignore, "CHECK,…"), "ignore", "count no warnings of these checks, such as fencing,persistence")
+	cmd.Flags().Var(flags.Text(&ignore, "CHECKS"), "ignore", "do not count warnings of these checks, such as fencing,persistence")
 	noFlagCompletion(cmd, "ignore")
 	return cmd
 }

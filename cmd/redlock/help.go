@@ -65,7 +65,8 @@ func printHelp(out io.Writer, cmd *cobra.Command, about string, examples int) er
 		lines := strings.Split(cmd.Example, "\n")
 		fmt.Fprintf(&text, "\nExamples:\n%s\n", strings.Join(lines[:min(examples, len(lines))], "\n"))
 	}
-	fmt.Fprintf(&text, "\nFlags:\n%s", cmd.LocalFlags().FlagUsagesWrapped(helpWidth)+cmd.InheritedFlags().FlagUsagesWrapped(helpWidth))
+	cmd.InheritedFlags() // adds the flags of redlock itself to those of the command
+	fmt.Fprintf(&text, "\nFlags:\n%s", cmd.Flags().FlagUsagesWrapped(helpWidth))
 	if cmd.HasSubCommands() {
 		text.WriteString("\nredlock COMMAND -h shows the flags of a command, redlock help COMMAND and redlock(1) all about it.\n")
 	}

@@ -228,3 +228,29 @@ func TestJSONIsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// -h shows the descriptions of all flags in one column.
+func TestHelpAlignsFlags(t *testing.T) {
+	root := newRoot()
+	for _, cmd := range append(root.Commands(), root) {
+		var out strings.Builder
+		cmd.SetOut(&out)
+		shortHelp(cmd, nil)
+		_, flags, _ := strings.Cut(out.String(), "\nFlags:\n")
+		column := 0
+		for line := range strings.Lines(flags) {
+			if !strings.HasPrefix(strings.TrimLeft(line, " "), "-") {
+				continue
+			}
+			head := flagAndGap.FindString(line)
+			if at := len([]rune(head)); column == 0 {
+				column = at
+			} else if at != column {
+				t.Errorf("%s -h: %q begins in column %d, want %d", cmd.Name(), line, at, column)
+			}
+		}
+	}
+}
+
+// flagAndGap matches a line of help up to the description of the flag.
+var flagAndGap = regexp.MustCompile(`^ +-[^ ].*?  +`)

@@ -23,15 +23,15 @@ func contradiction(cmd *cobra.Command) error {
 	exclusive := is("exclusive") || is("alone") // flock accepts -e and -x together
 	switch {
 	case (is("nonblock") || is("nb")) && (is("timeout") || is("wait")):
-		return exit.Usagef("-n (--nonblock, --nb) and -w (--timeout, --wait) contradict each other: not to wait at all, and for how long to wait")
+		return exit.Usagef("-n (--nonblock, --nb) and -w (--timeout, --wait) exclude each other: -n does not wait at all")
 	case is("nonblock") && is("nb"):
 		return exit.Usagef("-n (--nonblock) and --nb are the same: one of them is enough")
 	case is("timeout") && is("wait"):
-		return exit.Usagef("-w (--timeout) and --wait are the same: for how long to wait is to be said once")
+		return exit.Usagef("-w (--timeout) and --wait are the same: one of them is enough")
 	case is("shared") && exclusive:
-		return exit.Usagef("-s (--shared) and -x (--exclusive, -e) contradict each other: a shared lock and an exclusive one")
+		return exit.Usagef("-s (--shared) and -x (--exclusive, -e) exclude each other: a lock is either shared or exclusive")
 	case is("slots") && (is("shared") || exclusive):
-		return exit.Usagef("--slots goes neither with -s (--shared) nor with -x (--exclusive, -e): a semaphore is neither shared nor exclusive")
+		return exit.Usagef("--slots excludes -s (--shared) and -x (--exclusive, -e): a semaphore is neither shared nor exclusive")
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (f *runFlags) job() *job.Job {
 // words splits the arguments into the lock's name and the command.
 func (f *runFlags) words(args []string) (name string, argv []string, err error) {
 	if len(args) == 0 {
-		return "", nil, exit.Usagef("the NAME of a lock is wanted, and a command")
+		return "", nil, exit.Usagef("the NAME of a lock and a command are missing")
 	}
 	name, rest := args[0], args[1:]
 	dashes := len(rest) > 0 && rest[0] == "--"
@@ -95,11 +95,11 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 	}
 	switch {
 	case f.given("command") && len(rest) > 0:
-		return "", nil, exit.Usagef("with -c before NAME nothing follows NAME, but here is %q", rest[0])
+		return "", nil, exit.Usagef("with -c before NAME nothing may follow NAME, but %q does", rest[0])
 	case f.given("command"):
 		return name, job.Shell(f.shell), nil
 	case len(rest) == 0:
-		return "", nil, exit.Usagef("after NAME (%q) a command is wanted (a script that is to hold the lock itself, as with flock NUMBER: redlock lock NAME)", name)
+		return "", nil, exit.Usagef("a command is missing after NAME (%q); if a script must hold the lock itself, as with flock NUMBER: redlock lock NAME", name)
 	case dashes || !strings.HasPrefix(rest[0], "-"):
 		return name, rest, nil
 	}

@@ -41,7 +41,7 @@ socket is $REDLOCK_SOCKET or, by default, /run/redlockd/redlockd.sock.`,
 		SilenceErrors: true, // exit.Report prints them
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return exit.Usagef("a command is wanted, such as run, who, list or status")
+			return exit.Usagef("a command is missing, such as run, who, list or status")
 		},
 	}
 	root.SetFlagErrorFunc(flags.ExplainError)

@@ -65,8 +65,8 @@ least 50 ms, before the deadline. Its descendants get both signals, except in se
 of their own. The exit code is then 75, whatever the command exits with. --on-lost
 STRING also runs STRING by a shell, after SIGTERM was sent: with REDLOCK_LOST, the
 reason, in its environment, in a session of its own, and redlock run does not wait for
-it. A command of another user, such as sudo, gets
-no signals unless redlock run is root: write sudo redlock run.
+it. A command of another user, such as sudo, gets no signals unless redlock run is root:
+write sudo redlock run.
 
 The command may release the lock before it ends, with redlock unlock. From then on it
 runs without the lock, and is not stopped.
@@ -80,9 +80,9 @@ the lock is released at once. Nothing stops these processes if the lock is lost;
 REDLOCK_FENCE is then too old.
 
 AT LEAST. With --at-least DUR the lock stays taken for DUR from the grant on, however the
-command or redlock run ends. The exit code is returned at once. For jobs that may be
-over before the clock of another host starts them. max_hold of redlockd's config bounds
-DUR, max_ttl does not. redlock force ends it. It goes not with --beat.
+command or redlock run ends. The exit code is returned at once. Use it for jobs that may
+end before a host whose clock is late starts them. max_hold of redlockd's config bounds
+DUR, max_ttl does not. redlock force ends it. It excludes --beat.
 
 TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.
 

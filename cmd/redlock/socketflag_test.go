@@ -22,5 +22,5 @@ func TestSocketFlag(t *testing.T) {
 	code, _, stderr = cmdtest.Run(t, f.Socket, "who", "--socket", "/nowhere/s", "job")
 	cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "/nowhere/s")
 	code, _, stderr = cmdtest.Run(t, f.Socket, "--socket", "", "status")
-	cmdtest.CheckExit(t, code, exit.Usage, stderr, "wanted is the path of a socket")
+	cmdtest.CheckExit(t, code, exit.Usage, stderr, "must be the path of a socket")
 }

@@ -23,9 +23,13 @@ func newWhoCommand() *cobra.Command {
 redlockd asks a quorum of the nodes. If nobody holds the lock, the output is "free". MODE
 "next" means that nobody holds it, and that the nodes reserve it for a waiter, for TTL at
 most. MODE "retained" means that nobody holds it, and that this host has it for its next
-client for a moment. HELD is the number of nodes that hold the lock. Locks of other Redlock clients have
-no host, user or pid. NOTE is shown for locks held through this host's daemon, if you may
-see it. NAME is one lock; a comma in it is written %2C, and shown so.
+client for a moment. HELD is the number of nodes that hold the lock. Locks of other
+Redlock clients have no host, user or pid. NOTE is shown for locks held through this
+host's daemon, if you may see it. NAME is one lock; a comma in it is written %2C, and
+shown so.
+
+If no process with this PID is left, redlock run was killed, and processes that its
+command started keep the lock until they end.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared", "slots",
 "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes", "note" if there is

@@ -10,7 +10,7 @@ import (
 func ExactlyOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return exit.Usagef("%s is wanted: %s", what, cmd.UseLine())
+			return exit.Usagef("%s is missing: %s", what, cmd.UseLine())
 		}
 		return AtMost(1)(cmd, args)
 	}
@@ -25,6 +25,6 @@ func AtMost(n int) cobra.PositionalArgs {
 		if len(args) <= n {
 			return nil
 		}
-		return exit.Usagef("%q is one word too many: %s", args[n], cmd.UseLine())
+		return exit.Usagef("unexpected argument %q: %s", args[n], cmd.UseLine())
 	}
 }

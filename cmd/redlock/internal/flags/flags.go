@@ -5,7 +5,7 @@ import (
 )
 
 func Print(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "print", false, "print what there is to know of the lock as assignments for a shell")
+	cmd.Flags().BoolVar(to, "print", false, "print the fencing token, the lease and others as assignments for a shell")
 }
 
 func JSON(cmd *cobra.Command, to *bool) {

@@ -60,7 +60,7 @@ func Duration(to *time.Duration) *Value {
 	}
 }
 
-var errDuration = errors.New("wanted is a time such as 250ms, 10s or 2m, or a number of seconds such as 5 or 0.5")
+var errDuration = errors.New("must be a time such as 250ms, 10s or 2m, or a number of seconds such as 5 or 0.5")
 
 func parseDuration(word string) (time.Duration, error) {
 	d, err := time.ParseDuration(word)
@@ -93,11 +93,11 @@ func Number(to *int, kind string, least, most int) *Value {
 				*to = int(n)
 				return nil
 			case least == math.MinInt:
-				return fmt.Errorf("wanted is a number")
+				return fmt.Errorf("must be a number")
 			case most == math.MaxInt:
-				return fmt.Errorf("wanted is a number from %d on", least)
+				return fmt.Errorf("must be a number of at least %d", least)
 			}
-			return fmt.Errorf("wanted is a number, %d to %d", least, most)
+			return fmt.Errorf("must be a number from %d to %d", least, most)
 		},
 		show: func() string { return strconv.Itoa(*to) },
 	}

@@ -55,7 +55,7 @@ func (h *Lookup) finder(args []string) (finder, error) {
 	case len(args) > 0:
 		h.Name = args[0] // an empty NAME, as of an empty variable, is refused below
 	case above == "":
-		return nil, exit.Usagef("the NAME of a lock is wanted")
+		return nil, exit.Usagef("the NAME of a lock is missing")
 	default:
 		h.Name = above
 	}

@@ -73,7 +73,7 @@ func HowToReach() string {
 func Flag() *flags.Value {
 	return flags.New("PATH", func(path string) error {
 		if path == "" {
-			return errors.New("wanted is the path of a socket")
+			return errors.New("must be the path of a socket")
 		}
 		byFlag = true
 		return os.Setenv(variable, path)
