@@ -12,7 +12,7 @@ import (
 // short, so that the lease can be a long one, which no busy machine loses.)
 func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 	s := newSite(t, 5)
-	h, other := s.newHost(maxTTL(realTTL)), s.newHost(maxTTL(realTTL))
+	h, other := s.newHost(maxTTL(realTTL), patientHost), s.newHost(maxTTL(realTTL), patientHost)
 	least := s.raiseCounters()
 	l := h.take(redlock.Request{Name: "x", TTL: realTTL, Keep: true})
 	fence, token := l.Fence(), h.tokenOn(s.server("e"), "x")
