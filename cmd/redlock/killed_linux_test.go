@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
+// rounds returns how often a test repeats what depends on chance: more with REDLOCKD_LONG=1.
 func rounds(short, long int) int {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
 		return long
@@ -23,8 +23,8 @@ func rounds(short, long int) int {
 	return short
 }
 
-// When redlock run is killed, the next holder starts only once the command can
-// do nothing any more.
+// When redlock run is killed, the next holder starts only once the command can no longer
+// do anything.
 func TestKilledThenNext(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -37,16 +37,16 @@ func TestKilledThenNext(t *testing.T) {
 		if line := next.ReadAll(); line != "" { // a process that is about to be reaped has none
 			t.Errorf("the first command lived when the next one started: %q", line)
 		}
-		next.Wait() // 1 where cat finds no such process
+		next.Wait() // 1 if cat finds no such process
 		first.ExpectExit(-int(syscall.SIGKILL))
 	}
 }
 
-// commandLine is a file that is empty once the process pid has left user space
-// for good, and not there at all once it is reaped.
+// commandLine returns the path of a file that is empty once the process pid has left user
+// space for good. The file is gone once the process is reaped.
 func commandLine(pid int) string { return fmt.Sprintf("/proc/%d/cmdline", pid) }
 
-// So it is with a script without a #! line, which the shell runs.
+// When redlock run is killed, a script without a #! line ends too. The shell runs it.
 func TestKilledWithItsScript(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
@@ -59,7 +59,7 @@ func TestKilledWithItsScript(t *testing.T) {
 	p.ExpectExit(-int(syscall.SIGKILL))
 }
 
-// What the command has started is not killed with it, but holds the lock.
+// The command's children are not killed with the command, but they keep the lock.
 func TestKilledKeepsTheLockForOrphans(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -69,7 +69,7 @@ func TestKilledKeepsTheLockForOrphans(t *testing.T) {
 	orphan := first.AwaitPuppet()
 	first.Signal(syscall.SIGKILL)
 	first.ExpectExit(-int(syscall.SIGKILL))
-	// Three lease times: it is extended, by nobody but the daemon.
+	// The wait is three lease times: only the daemon extends the lease.
 	code, stdout, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"-w", "3"}, "echo", "must not run")...)
 	cmdtest.CheckExit(t, code, exit.Conflict, stderr, "held by ")
 	if stdout != "" {
@@ -86,7 +86,7 @@ func TestKilledKeepsTheLockForOrphans(t *testing.T) {
 	next.Wait()
 }
 
-// The lock is given back at the end, whoever has inherited the connection.
+// redlock run releases the lock at its end, even if a child has inherited the connection.
 func TestInheritedConnectionEnds(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -100,12 +100,12 @@ func TestInheritedConnectionEnds(t *testing.T) {
 	p.ReadAll()
 }
 
-// With the daemon stopped nobody extends the locks. Seen from outside: they began
-// before the stop, so their deadlines are at most a ttl later.
+// While the daemon is stopped, nobody extends the locks. All leases began before the stop,
+// so their deadlines are at most one ttl after it.
 func TestHungDaemonLoops(t *testing.T) {
 	t.Parallel()
 	for i := range rounds(1, 10) {
-		t.Run(fmt.Sprint(i), hungDaemon) // it gives back the daemon's place
+		t.Run(fmt.Sprint(i), hungDaemon) // a subtest, so that each round cleans up its daemon
 	}
 }
 

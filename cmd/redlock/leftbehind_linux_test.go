@@ -13,11 +13,11 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// withHeir is a command that a signal ends, and what it has started outlives it.
+// withHeir is a command that a signal ends, and whose child outlives it.
 const withHeir = `(trap "echo heir ends; exit" TERM; echo up $$; while :; do read order </dev/null; sleep 0.01; done) & wait`
 
-// A command that is ended by a signal does not leave its work running behind the
-// back of the next holder.
+// If a signal ends the command, redlock run ends its children, so that they do not run
+// while the next holder does.
 func TestLeftBehindIsToldToEnd(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -30,7 +30,7 @@ func TestLeftBehindIsToldToEnd(t *testing.T) {
 	f.ExpectRequest(ipc.VerbUnlock)
 }
 
-// One that somebody has stopped would not notice that it is to end.
+// A stopped child cannot handle SIGTERM, so redlock run continues it.
 func TestLeftBehindAndStopped(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -43,7 +43,7 @@ func TestLeftBehindAndStopped(t *testing.T) {
 	p.ExpectExit(128 + int(syscall.SIGUSR1))
 }
 
-// While it does not end the lock is kept, and that is said.
+// While a child does not end, redlock run keeps the lock and says so.
 func TestLeftBehindKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -53,8 +53,8 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	p.Signal(syscall.SIGALRM)
 	p.ExpectTerminated()
 	p.AwaitStderr("kept until the processes")
-	p.Signal(syscall.SIGUSR2)                         // it looks again, and has said it
-	for p.ReadLine() != "got user defined signal 2" { // after that of the SIGCONT
+	p.Signal(syscall.SIGUSR2)                         // redlock run looks again, after its message
+	for p.ReadLine() != "got user defined signal 2" { // after the line about SIGCONT
 	}
 	f.ExpectRequest(ipc.VerbLock)
 	if len(f.Requests) > 0 {
@@ -69,7 +69,8 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	}
 }
 
-// Where the lock is lost, none survives who does not stop, however the command ends.
+// If the lock is lost, redlock run kills each child that does not stop, however the command
+// ends.
 func TestLeftBehindIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{"by a signal": `"$@" & wait`, "by itself": `trap "exit 3" TERM; "$@" & wait`} {
@@ -86,7 +87,7 @@ func TestLeftBehindIsKilled(t *testing.T) {
 	}
 }
 
-// Those are told, too, that an heir has started.
+// redlock run also terminates the processes that a child has started.
 func TestLeftBehindOfHeirs(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -98,14 +99,14 @@ func TestLeftBehindOfHeirs(t *testing.T) {
 	p.ExpectExit(128 + int(syscall.SIGUSR1))
 }
 
-// restless is a process that, told to end, goes on in one child after the other, so that
-// who has looked for it finds nobody any more; for longer than until the first SIGKILL.
+// restless is a process that, on SIGTERM, goes on in one child after the other. A process
+// that was found is gone when the signal is sent. It does so until after the first SIGKILL.
 const restless = `$| = 1; $SIG{TERM} = sub { $end ||= time + 2 }; print "up $$\n"; select undef, undef, undef, 1 until $end;
 while (time < $end) { exit if fork; select undef, undef, undef, $ENV{PACE} } sleep 10; print "not killed\n"`
 
-// Who escapes one SIGKILL does not escape the next: nothing is left when redlock run ends.
-// One that is as quick as it can be takes the processor from other tests: that is for
-// REDLOCKD_LONG=1.
+// A process that escapes one SIGKILL does not escape the next: no process is left when
+// redlock run ends. Processes that fork without a pause take the processor from other tests,
+// so only REDLOCKD_LONG=1 uses them.
 func TestLeftBehindAndRestless(t *testing.T) {
 	t.Parallel()
 	needPerl(t)
@@ -125,10 +126,11 @@ func TestLeftBehindAndRestless(t *testing.T) {
 	}
 }
 
-// deadChild has a child that has ended, in the session that it was in itself, and does not look.
+// deadChild is a process with a child that has ended and that it does not reap. The child is
+// in the session that deadChild has left.
 const deadChild = `pipe R, W; if (!fork) { exit } close W; require POSIX; POSIX::setsid(); <R>; $| = 1; print "up $$\n"; sleep 60`
 
-// Nobody waits for the dead, whose parents are not of the kin.
+// redlock run does not wait for a dead process whose parent it does not count as left behind.
 func TestLeftBehindAndDead(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -139,7 +141,7 @@ func TestLeftBehindAndDead(t *testing.T) {
 	syscall.Kill(daemon, syscall.SIGKILL)
 }
 
-// Whoever does not read stderr keeps nobody from ending.
+// If nobody reads stderr, redlock run still ends.
 func TestLeftBehindIsToldToNobody(t *testing.T) {
 	t.Parallel()
 	_, full := cmdtest.PipeForTest(t)
@@ -155,8 +157,8 @@ func TestLeftBehindIsToldToNobody(t *testing.T) {
 	p.ExpectExit(128 + int(syscall.SIGUSR1))
 }
 
-// A command that ends by itself may leave a process running, and who has made a
-// session of its own is never meant.
+// If a command ends by itself, it may leave a process running. redlock run never ends a
+// process that has made a session of its own.
 func TestLeftBehindOnPurpose(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -182,9 +184,9 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 	}
 }
 
-// What ran before the command is none of its kin, though it is our child: of a shell that
-// became redlock run, such as who reads what the command writes (redlock run job CMD > >(tee
-// log)), which ends only after redlock run.
+// A process that ran before the command was not started by it, even if it is our child. A
+// shell that became redlock run can have started it. An example is the tee in
+// redlock run job CMD > >(tee log), which ends only after redlock run.
 func TestWhoWasThereBefore(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -216,8 +218,8 @@ func TestWhoWasThereBefore(t *testing.T) {
 	}
 }
 
-// A command that has given the lock back, and is ended by a signal then, leaves behind what
-// it likes: there is no lock that would be kept.
+// If a command has released the lock and a signal then ends it, it may leave any process
+// behind: there is no lock to keep.
 func TestLeftBehindByWhoGaveBack(t *testing.T) {
 	t.Parallel()
 	const gone = "ERR NOTHELD : there is no lease with this id here (any more)"
@@ -225,7 +227,7 @@ func TestLeftBehindByWhoGaveBack(t *testing.T) {
 	command := append([]string{"sh", "-c", `"$@" & sleep 1.5; kill -USR1 $$`, "sh"}, cmdtest.Puppet("user defined signal 2")...)
 	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
 	heir := p.AwaitPuppet()
-	p.ExpectExit(128 + int(syscall.SIGUSR1)) // and not 75: after 1.5 s it is known that it was given back
+	p.ExpectExit(128 + int(syscall.SIGUSR1)) // and not 75: after 1.5 s redlock run knows that the lock was released
 	syscall.Kill(heir, syscall.SIGUSR2)
 	if out := p.ReadAll(); out != "got user defined signal 2\n" {
 		t.Errorf("the heir said %q, want only the signal that ends it", out)

@@ -42,7 +42,7 @@ func startHeld(t *testing.T, status string) *heldForLong {
 	return h
 }
 
-// list has LIST answer with waiters; 0 is the pid of p.
+// list sets the waiters in the reply to LIST. A waiter of 0 stands for pid.
 func (h *heldForLong) list(pid int, waiters ...int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +56,7 @@ func (h *heldForLong) list(pid int, waiters ...int) {
 	}
 }
 
-// --verbose says who holds the lock, once for each change.
+// With --verbose, redlock run names the holder once for each change.
 func TestVerboseWait(t *testing.T) {
 	t.Parallel()
 	h := startHeld(t, cmdtest.StatusReady)
@@ -74,8 +74,8 @@ func TestVerboseWait(t *testing.T) {
 	p.ExpectExit(0)
 }
 
-// Who waits is told for whom the lock is kept that nobody holds; of himself he is told
-// that nobody holds it.
+// While nobody holds the lock, redlock run names the waiter that the lock is reserved for.
+// If that is redlock run itself, it says that nobody holds the lock.
 func TestWaitForWhoIsNext(t *testing.T) {
 	t.Parallel()
 	host, _ := os.Hostname()
@@ -98,8 +98,8 @@ func TestWaitForWhoIsNext(t *testing.T) {
 	p.ExpectExit(0)
 }
 
-// A command that waits for the lock that it runs under would wait for ever: that is said,
-// but not where it may share it.
+// A command that waits for a lock that it already runs under would wait forever. redlock
+// run warns of this, unless the command can share the lock.
 func TestWaitForItself(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "other,job")
 	for _, flags := range [][]string{nil, {"--slots", "1"}} {
@@ -122,7 +122,7 @@ func TestWaitForItself(t *testing.T) {
 	}
 }
 
-// Who has outlived what it was started under does not wait for itself.
+// A command that outlived the lease it was started under does not wait for itself.
 func TestWaitForAnotherAfterRun(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "job")
 	t.Setenv("REDLOCK_LEASE", "gone")
@@ -138,7 +138,7 @@ func TestWaitForAnotherAfterRun(t *testing.T) {
 	}
 }
 
-// Without --verbose, and without a terminal, only a quarantine is said, once.
+// Without --verbose and without a terminal, redlock run reports only a quarantine, once.
 func TestQuietWait(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]string{
@@ -160,7 +160,7 @@ func TestQuietWait(t *testing.T) {
 	}
 }
 
-// On a terminal it stands on one line, which is wiped when the wait is over.
+// On a terminal, redlock run shows the wait on one line. It wipes the line when the wait ends.
 func TestWaitOnTerminal(t *testing.T) {
 	t.Parallel()
 	h := startHeld(t, cmdtest.StatusReady)
@@ -186,8 +186,8 @@ func TestWaitOnTerminal(t *testing.T) {
 	}
 }
 
-// A line that is too long for the terminal leaves out what matters less than the holder. If
-// that is not enough, it shows that it is cut.
+// If the line is too long for the terminal, it omits what matters less than the holder. If
+// it is still too long, it is cut and ends with "...".
 func TestWaitOnNarrowTerminal(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[uint16]struct{ end, line string }{
@@ -211,8 +211,8 @@ func TestWaitOnNarrowTerminal(t *testing.T) {
 	}
 }
 
-// What the daemon says about a quarantine is too long for the line: it is printed once, above
-// it.
+// The daemon's text about a quarantine is too long for the line. redlock run prints it once,
+// above the line.
 func TestQuarantineOnTerminal(t *testing.T) {
 	t.Parallel()
 	h := startHeld(t, cmdtest.StatusQuarantined+": nodes are new")
@@ -231,7 +231,7 @@ func TestQuarantineOnTerminal(t *testing.T) {
 	}
 }
 
-// The line is wiped, too, when a signal comes.
+// redlock run also wipes the line when a signal arrives.
 func TestInterruptedOnTerminal(t *testing.T) {
 	t.Parallel()
 	h := startHeld(t, cmdtest.StatusReady)
@@ -245,8 +245,8 @@ func TestInterruptedOnTerminal(t *testing.T) {
 	}
 }
 
-// On a terminal that was told to be still (Ctrl-S) nothing is shown, and nothing waits for
-// that: the command is run, and a signal ends the wait.
+// If the user stops the terminal's output (Ctrl-S), redlock run does not block on it. It
+// still runs the command, and a signal still ends the wait.
 func TestWaitOnStillTerminal(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]struct {
@@ -264,7 +264,7 @@ func TestWaitOnStillTerminal(t *testing.T) {
 			lock := h.ExpectRequest(ipc.VerbLock)
 			tt.ReadUntil("held by alice on web3")
 			tt.Type("\x13")
-			for range 3 { // the first was shown, and the second is over when the third begins
+			for range 3 { // the first was shown, and the second has ended when the third begins
 				h.ExpectLook(ipc.VerbStatus)
 				h.ExpectLook(ipc.VerbWho)
 				h.ExpectLook(ipc.VerbList)
@@ -277,7 +277,8 @@ func TestWaitOnStillTerminal(t *testing.T) {
 	}
 }
 
-// Who asks for each step does not hold the lock for the sake of who reads that, or does not.
+// redlock run --verbose does not block on a stderr that nobody reads, so it does not hold
+// the lock longer.
 func TestVerboseWithoutReader(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -296,7 +297,7 @@ func TestVerboseWithoutReader(t *testing.T) {
 	}
 }
 
-// A job in the background lets the terminal alone.
+// A job in the background does not draw on the terminal.
 func TestWaitInBackground(t *testing.T) {
 	t.Parallel()
 	h := startHeld(t, cmdtest.StatusReady)
@@ -306,7 +307,7 @@ func TestWaitInBackground(t *testing.T) {
 	h.ExpectLook(ipc.VerbStatus)
 	h.ExpectLook(ipc.VerbWho)
 	h.ExpectLook(ipc.VerbList)
-	h.ExpectLook(ipc.VerbStatus) // the second time: the first is over, and was not drawn
+	h.ExpectLook(ipc.VerbStatus) // the second time: the first has ended, and was not drawn
 	h.Grant(lock)
 	tt.ExpectLine("up")
 	if err := cmd.Wait(); err != nil {
