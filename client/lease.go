@@ -38,7 +38,7 @@ type Lease struct {
 	name       string
 	names      []string // nil: only name
 	id         string
-	owner      string // who has it on a connection; "": the process
+	owner      string // owner= of the lease on a connection; "": the process
 	fence      uint64
 	slot       int
 	hold       Hold
@@ -221,7 +221,7 @@ func (l *Lease) Check(ctx context.Context) error {
 
 // Extend extends the lease now, on the nodes, and sets its ttl. A ttl of 0 keeps the current one. A
 // lease with HoldTTL needs it; the daemon extends all others anyway. A smaller ttl does not shorten
-// the current deadline. Errors are those of Check. If the error matches ErrNoQuorum, the lease is
+// the current deadline. Errors are as for Check. If the error matches ErrNoQuorum, the lease is
 // unchanged.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < 0 {
@@ -237,7 +237,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Downgrade makes an exclusive lease a shared one, on the nodes: other clients with WithShared can
 // get the lock as well, and nobody can get it exclusively in between. The work must have stopped
-// writing before. Errors are those of Check. If the error matches ErrNoQuorum, the lease counts as
+// writing before. Errors are as for Check. If the error matches ErrNoQuorum, the lease counts as
 // shared, and other readers may get the lock later. A lease cannot become exclusive again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	return l.ask(ctx, ipc.VerbExtend, func(r *ipc.Request) {
@@ -247,7 +247,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 }
 
 // Beat tells the daemon that the work makes progress, for a lease with WithBeat. Such a lease is
-// lost if Beat is not called for that long. Errors are those of Check. The error matches ErrInvalid
+// lost if Beat is not called for that long. Errors are as for Check. The error matches ErrInvalid
 // if the lease has no WithBeat.
 func (l *Lease) Beat(ctx context.Context) error {
 	return l.ask(ctx, ipc.VerbBeat, nil)

@@ -31,14 +31,14 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease,
 }
 
 // TryLock takes the lock name if it is free. It waits for the answer of the nodes, but not for a
-// holder. Errors are those of Lock.
+// holder. Errors are as for Lock.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbTry, []string{name}, opts)
 }
 
 // LockAll takes several locks at once, all or none, as one lease with one fencing token. It waits
 // until all are free at the same time. So two calls with the names in different orders do not block
-// each other for ever. Errors are those of Lock.
+// each other for ever. Errors are as for Lock.
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbLock, names, opts)
 }

@@ -36,7 +36,8 @@ users with "admin" for the lock. redlockd logs it.
 
 NAME is one lock; a comma in it is written %2C, and shown so.
 
-On a terminal it shows the holders and asks. Elsewhere --yes is required.
+On a terminal it shows the holders and asks; if nobody holds the lock, it does nothing.
+Elsewhere --yes is required.
 
 If the lock was taken together with other locks, in one request, those are lost as well.
 But no process can get them before their holder has stopped, or until its deadline.
@@ -77,45 +78,50 @@ type forcer struct {
 }
 
 func (f *forcer) run(ctx context.Context) error {
+	isHeld := true
 	if !f.yes {
-		if err := f.confirm(ctx); err != nil {
+		var err error
+		if isHeld, err = f.confirm(ctx); err != nil {
 			return err
 		}
 	}
 	var forced client.Forced
-	err := socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		forced, err = c.Force(ctx, f.name)
-		return err
-	})
-	if err != nil {
-		return err
+	if isHeld {
+		err := socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+			forced, err = c.Force(ctx, f.name)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if f.asJSON {
 		return output.PrintJSON(f.out, f.jsonOf(forced))
 	}
-	_, err = fmt.Fprintln(f.out, forcedText(forced)+alsoText(forced))
+	_, err := fmt.Fprintln(f.out, forcedText(forced)+alsoText(forced))
 	return output.WriteError(err)
 }
 
-// confirm shows the holders and asks. It errs unless the answer is yes.
-func (f *forcer) confirm(ctx context.Context) error {
+// confirm shows the holders and asks. It errs unless the answer is yes. If nobody holds the lock, it
+// does not ask, because a client that takes the lock in the meantime would lose it.
+func (f *forcer) confirm(ctx context.Context) (isHeld bool, err error) {
 	if _, ok := term.ScreenOf(f.in); !ok {
-		return exit.Usagef("force revokes the lock %q: without a terminal to confirm on, --yes is required", lockname.Join(f.name))
+		return false, exit.Usagef("force revokes the lock %q: without a terminal to confirm on, --yes is required", lockname.Join(f.name))
 	}
 	holders, err := fetchHolders(ctx, f.name)
-	if err != nil {
-		return err
+	if err != nil || len(holders) == 0 {
+		return false, err
 	}
 	s := observation{holders: holders}
-	fmt.Fprintf(f.ask, "%q is %s\nTake it away? They may be at work until they notice. Type yes: ", lockname.Join(f.name), s.text())
+	fmt.Fprintf(f.ask, "%q is %s\nRevoke it? Its holder may be at work until it notices. Type yes: ", lockname.Join(f.name), s.text())
 	answer, _ := bufio.NewReader(f.in).ReadString('\n') // an end of the input means no
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(f.ask)
 	}
 	if strings.TrimSpace(answer) != "yes" {
-		return exit.Errorf(exitUnconfirmed, "lock %q: it was left as it is", lockname.Join(f.name))
+		return false, exit.Errorf(exitUnconfirmed, "lock %q: not revoked", lockname.Join(f.name))
 	}
-	return nil
+	return true, nil
 }
 
 func forcedText(forced client.Forced) string {

@@ -22,9 +22,9 @@ func TestForceAsks(t *testing.T) {
 		forces int
 	}{
 		"yes\n": {0, "taken from cron on web3", 1},
-		"y\n":   {exitUnconfirmed, "left as it is", 0},
-		"\n":    {exitUnconfirmed, "left as it is", 0},
-		"\x04":  {exitUnconfirmed, "left as it is", 0}, // the end of input
+		"y\n":   {exitUnconfirmed, "not revoked", 0},
+		"\n":    {exitUnconfirmed, "not revoked", 0},
+		"\x04":  {exitUnconfirmed, "not revoked", 0}, // the end of input
 	} {
 		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: heldFromNowBy("cron"), ipc.VerbForce: cmdtest.Reply(forcedWeb3)})
 		tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, "force", "job")
@@ -58,6 +58,21 @@ func TestForceAsksNobody(t *testing.T) {
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exit.Unavailable {
 		t.Errorf("exit code %d, want %d", code, exit.Unavailable)
+	}
+}
+
+// If nobody holds the lock, nobody is asked, and no later holder loses it.
+func TestForceOfFreeLock(t *testing.T) {
+	t.Parallel()
+	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply("OK n=0"), ipc.VerbForce: cmdtest.Reply(forcedWeb3)})
+	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, "force", "job")
+	if shown := tt.ReadUntil("nobody held it"); strings.Contains(shown, "Type yes") {
+		t.Errorf("it asks %q", shown)
+	}
+	cmd.Wait()
+	f.ExpectLook(ipc.VerbWho)
+	if code := cmd.ProcessState.ExitCode(); code != 0 || len(f.Requests) > 0 {
+		t.Errorf("exit code %d and %d requests, want none", code, len(f.Requests))
 	}
 }
 
