@@ -132,7 +132,7 @@ func (r *leaseRegistry) lists(name string) map[string][]string {
 func (f *forceWork) forcedText(h redlock.Holder) string {
 	switch {
 	case !h.Known():
-		return "another Redlock client held it, whom nobody tells, and who may be at work until it looks at its key"
+		return "another Redlock client held it; nobody tells it, and it may be at work until it reads its key"
 	case h.Host != f.s.host.hostname:
 		return "the holder is told when its host extends the lease next, or with hold=ttl at its deadline, and may be at work until it notices"
 	}

@@ -29,7 +29,7 @@ func TestWhoIsNext(t *testing.T) {
 	d.Nodes.KeepForCron(t, "redlock:a")
 	w := d.dial()
 	w.Send("WHO a")
-	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; it is kept for .*`)
+	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; the nodes reserve it for .*`)
 	w.Want(`OK n=1`)
 	w.Say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
 	for _, server := range d.Nodes.Servers {
@@ -49,7 +49,7 @@ func TestForceForeign(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
 	d.takeForeign("a")
 	w := d.dial()
-	w.Say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it, whom nobody tells, .*`)
+	w.Say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it; nobody tells it, .*`)
 	w.Say("TRY a", granted5)
 	if got := log.String(); !strings.Contains(got, `taken away by FORCE: lock=a `) || !strings.Contains(got, `holder="another Redlock client`) {
 		t.Errorf("the log has not from whom it was taken:\n%s", got)

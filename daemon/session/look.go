@@ -68,9 +68,9 @@ func (d *Host) currentHolder(h *redlock.Holding, here *heldLease) redlock.Holder
 func whoText(h *redlock.Holding, here *heldLease) string {
 	switch {
 	case h.Waiting:
-		return "nobody holds it; it is kept for him, who has waited for it and is next"
+		return "nobody holds it; the nodes reserve it for this client, which waits and is next"
 	case !h.Holder.Known():
-		return "held by another Redlock client, whose value does not say who it is"
+		return "held by another Redlock client, which does not say who it is"
 	case here != nil && here.isKept():
 		return "its holder has ended; it stays taken for kept= (min=)"
 	case here != nil && here.isRetained():

@@ -210,8 +210,8 @@ func TestExtendShortensNothing(t *testing.T) {
 		}
 	}
 	w.Say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
-	w.Want(`- : .*without ttl= by the one it has`)
-	w.Want(`- : a smaller ttl= does not shorten .*`)
+	w.Want(`- : .*default of ttl=: as before`)
+	w.Want(`- : a smaller ttl= does not move the deadline back: .*`)
 	w.Want(`- : mode=shared: makes an exclusive lease a shared one.*`)
 	w.Want(`OK n=4`)
 	page := readTestFile(t, "../../packaging/docs/PROTOCOL.md")
