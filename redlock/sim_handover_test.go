@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// handOver hands l over to whoever asks as it did.
+// handOver hands l over to a client with the same request.
 func (f *fleet) handOver(l *redlock.Lease) (*redlock.PendingRelease, redlock.Request) {
 	f.Helper()
 	return f.handOverTo(l, redlock.Request{Name: "x", TTL: 10 * time.Second})
@@ -25,7 +25,7 @@ func (f *fleet) handOverTo(l *redlock.Lease, r redlock.Request) (*redlock.Pendin
 	return releasing, r
 }
 
-// passOn hands l over, and returns the next one's lease.
+// passOn hands l over and returns the lease of the next holder.
 func (f *fleet) passOn(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	f.Helper()
 	_, r = f.handOverTo(l, r)
@@ -64,8 +64,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// What a node cannot do of a hand-over, of the release at least it hears: when it
-// is back, when it wakes up, when it may vote again. Guards call.gives.
+// If a node misses a hand-over, it still gets the release: when it is up again, when
+// it stops hanging, or when it may vote again. Guards call.gives.
 func TestHandOverPastNodes(t *testing.T) {
 	for what, trouble := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"down":    {down, up},
@@ -126,7 +126,7 @@ func TestHandOverFails(t *testing.T) {
 	})
 }
 
-// What was begun and is not wanted any more leaves nothing.
+// A hand-over that the next client abandons leaves no keys on the nodes.
 func TestHandOverAbandoned(t *testing.T) {
 	for what, end := range map[string]func(f *fleet, r redlock.Request){
 		"abandoned":   func(_ *fleet, r redlock.Request) { r.Pending.Abandon() },
@@ -150,7 +150,7 @@ func (f *fleet) acquireCancelled(r redlock.Request) {
 	wantErr(f, "cancelled", err, ctx.Err())
 }
 
-// What cannot be handed over stays as it is.
+// If a hand-over is refused, the lease stays as it is.
 func TestHandOverOfNothing(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -205,8 +205,8 @@ func cancelled(f *fleet) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// What was begun becomes one lease: not another one for who gives it to Acquire
-// again.
+// A begun request becomes one lease. A second Acquire with the same request does not
+// return another one.
 func TestBegunTwice(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
@@ -218,7 +218,8 @@ func TestBegunTwice(t *testing.T) {
 	})
 }
 
-// What was begun for one lock is no grant of another: refused, and given back.
+// Acquire refuses a request that was begun for another lock, and releases what was
+// begun.
 func TestBegunForAnother(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
@@ -266,8 +267,8 @@ func TestHandOverOfSeveralNames(t *testing.T) {
 	}
 }
 
-// Who waits for one of them is known to who has all of them, whichever it is. Guards
-// noteFences: wanted.
+// If a client waits for one of several names, the holder of all of them learns of it,
+// whichever name it is. Guards noteFences: wanted.
 func TestHandOverOfSeveralNamesThatIsWanted(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		several := redlock.Request{Names: names, TTL: 30 * time.Second, Keep: true}
@@ -280,8 +281,8 @@ func TestHandOverOfSeveralNamesThatIsWanted(t *testing.T) {
 	}
 }
 
-// Who is refused one of them is told for how long it is held, whichever it is. Guards
-// ballot.count: decisive.
+// If one of several names is held, the refused client learns for how long, whichever
+// name it is. Guards ballot.count: decisive.
 func TestHandOverOfSeveralNamesRefused(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

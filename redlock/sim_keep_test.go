@@ -39,20 +39,20 @@ func (f *fleet) crowded(q *redlock.Quorum, n int, hold time.Duration, names ...s
 	}
 }
 
-// end gives back what was granted.
+// end releases the granted lease, if any.
 func (w *waiting) end() {
 	if w.lease != nil {
 		w.lease.BeginRelease()
 	}
 }
 
-// several wants all of those names.
+// several returns a request for all of those names.
 func several(names ...string) redlock.Request {
 	return redlock.Request{Names: names, TTL: 10 * time.Second, Wait: time.Minute}
 }
 
-// Who wants several names, each of which others always want, is granted them soon, and
-// leaves nothing behind. Guards op k.
+// Other clients always want each of several names. A client that wants all of them
+// still gets them soon, and leaves no keys behind. Guards op k.
 func TestSeveralAreNotStarved(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		stop := f.crowded(other, 3, 20*ms, "x", "y", "z")
@@ -66,8 +66,8 @@ func TestSeveralAreNotStarved(t *testing.T) {
 	})
 }
 
-// Where hosts want several names each that overlap, and others want them singly, all
-// get on. Guards starvationGuard.
+// If hosts want overlapping sets of names, and others want single names, all make
+// progress. Guards starvationGuard.
 func TestAllGetOn(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
@@ -116,8 +116,8 @@ func keptForSomebody(sims []*redlocktest.Sim, lock string, span time.Duration) {
 	}
 }
 
-// Who dies while a lock is kept for him keeps others out for no longer than that lasts;
-// and who asks meanwhile is told why.
+// If the waiter with a reservation dies, the reservation keeps others out only until
+// it expires. A client that asks meanwhile learns the reason.
 func TestKeptForADead(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		keptForSomebody(f.sims, "x", 5*time.Second)
@@ -133,8 +133,8 @@ func TestKeptForADead(t *testing.T) {
 	})
 }
 
-// A lock that nobody holds is shown with whom a quorum of nodes keeps it for, from whom
-// there is nothing to be forced.
+// If nobody holds a lock, Who shows the waiter that has a reservation on a quorum of
+// nodes. Force has nothing to revoke from that waiter.
 func TestWhoIsNext(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		keptForSomebody(f.sims, "x", 5*time.Second)
@@ -164,8 +164,8 @@ func TestWhoIsNext(t *testing.T) {
 	})
 }
 
-// nested has somebody take x and then y, and give both back, again and again, until stop
-// is called, which tells how often he did.
+// nested takes x and then y and releases both, repeatedly, until the caller calls
+// stop. stop returns the number of rounds.
 func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 	over := make(chan struct{})
 	var all sync.WaitGroup
@@ -194,8 +194,9 @@ func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 	}
 }
 
-// Who holds one name and wants another is not kept out of that one by who wants both, and
-// waits for him: not for long, and not often. Guards turn: until, need.
+// One client holds one name and wants a second; another client wants both and waits
+// for the first. The second client keeps the first out of that second name neither for
+// long nor often. Guards turn: until, need.
 func TestKeptIsNoDeadlock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)

@@ -30,8 +30,8 @@ func TestLostAnswerIsReleased(t *testing.T) {
 	})
 }
 
-// The same where the answer to the release is lost: it is sent again, and does
-// no harm to whoever holds the lock by then.
+// If the answer to a release is lost, the host resends the release. The resent release
+// does no harm to the client that holds the lock by then.
 func TestLostAnswerToRelease(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -92,8 +92,8 @@ func TestKillComesBeforeRelease(t *testing.T) {
 	})
 }
 
-// Nobody notices that the scripts were flushed: the node gets them, and the same call again,
-// over the same connection. Guards Lane.resend.
+// Callers do not notice that the scripts were flushed. The host loads them and resends
+// the call over the same connection. Guards Lane.resend.
 func TestScriptFlush(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		sim := f.sims[0]
@@ -243,8 +243,8 @@ func TestReleaseIsDropped(t *testing.T) {
 	})
 }
 
-// What was never sent to a node owes it nothing: a node that is down for long
-// gathers no releases. Guards nodeSet.
+// A host owes a node no release for an acquire that it never sent to that node. So
+// releases do not accumulate for a node that is down for long. Guards nodeSet.
 func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].Down()
@@ -313,8 +313,8 @@ func TestNodeIsConnectingAtFirst(t *testing.T) {
 	})
 }
 
-// What Observe and Status say of a node that is not up at first, comes, hangs
-// and goes.
+// Observe and Status report a node that is down at first, comes up, hangs and goes
+// down.
 func TestNodeStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1)
@@ -400,8 +400,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Who waits on a Quorum that is closed hears so at once, also where no node tells him
-// anything.
+// If a Quorum is closed, its waiters return at once, even if no node sends wake-ups.
 func TestCloseEndsWhoWaits(t *testing.T) {
 	deaf := func(o *redlock.Options) {
 		for i := range o.Nodes {
@@ -432,8 +431,8 @@ func (f *fleet) wantNoKeysBut(allowed ...string) {
 	}
 }
 
-// Who was long in coming to the nodes, and is too late, takes nobody along who is in one
-// command with him. Guards spanLength.
+// A call that takes long to reach the nodes comes too late. It must not make another
+// call in the same command late. Guards spanLength.
 func TestLateOneTakesNobodyAlong(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms) // away from the heartbeats

@@ -14,9 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Who waits, and finds nodes that cannot grant (a counter at its end, no memory),
-// tries again at growing intervals. Guards arming.read: a bell that is missing where
-// nobody was refused is no news.
+// If nodes cannot grant (a counter at its end, no memory), a waiter retries at growing
+// intervals. Guards arming.read: if nobody was refused, a missing bell is no news.
 func TestFailingNodesAreNotStormed(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })
@@ -31,10 +30,10 @@ func TestFailingNodesAreNotStormed(t *testing.T) {
 	})
 }
 
-// The nodes tell over the listener what was read over the lane's connection, and
-// forget it with that one. Where it is replaced and the listener stays (all nodes
-// silent for half a second: a switch, a paused host), who waits must be told all
-// the same.
+// A node reports over the listener what the client read over the lane's connection,
+// and forgets it when that connection closes. If the lane reconnects and the listener
+// stays (all nodes silent for half a second: a switch, a paused host), the node must
+// still wake the waiter.
 func TestWokenThoughLanesBreak(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(time.Second)
@@ -72,8 +71,8 @@ func TestNameOfABell(t *testing.T) {
 	})
 }
 
-// Who waits to share several names is refused one of them, whichever: he sleeps
-// until he is told. Guards op i behind several ops s.
+// A client that waits to share several names is refused one of them. It sleeps until a
+// node wakes it, whichever name that is. Guards op i behind several ops s.
 func TestSharedSeveralDoNotSpin(t *testing.T) {
 	for _, names := range [][]string{{"y", "x"}, {"x", "y"}} {
 		wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -91,8 +90,8 @@ func TestSharedSeveralDoNotSpin(t *testing.T) {
 	}
 }
 
-// The place of a host that died is free when its time is over, and who waits for
-// any place takes it then, whichever he asked for. Guards patience: held.TTL.
+// When the lease of a dead host expires, its slot is free. A client that waits for any
+// slot takes it then, whichever slot it requested first. Guards patience: held.TTL.
 func TestWokenByExpiryOfAnyPlace(t *testing.T) {
 	for range 12 { // the place that is asked for is a random one
 		wakeTest(t, redlock.Request{Name: "s", TTL: keptLong, Slots: 2, Keep: true}, func(t *testing.T, f *fleet, _ *redlock.Lease, w *waiting) {
@@ -112,8 +111,8 @@ func TestWokenByExpiryOfAnyPlace(t *testing.T) {
 	}
 }
 
-// Who wants a lock for himself is not kept out for ever by those of another host
-// who take places of it in turn: each holds for 200 ms only, and one always holds.
+// Clients of another host take slots in turn, each for 200 ms, so that the lock is
+// always held. They do not keep out a client that wants it exclusively for ever.
 // Guards op i: the mark.
 func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 	r := redlock.Request{Name: "x", TTL: keptLong, Slots: 2, Keep: true}
@@ -143,8 +142,8 @@ func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 	})
 }
 
-// Who once waited for a foreign client is not woken by each hand-over and each
-// extension of a host of ours that holds the lock since. Guards waiters.alsoTo.
+// A waiter first waited for a foreign client; since then our host holds the lock. Its
+// hand-overs and extensions do not wake that waiter. Guards waiters.alsoTo.
 func TestNotWokenByOthersAfterForeign(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		foreign(f.sims, "x", time.Hour)
@@ -201,9 +200,8 @@ func far(way time.Duration) func(*redlock.Options) {
 	}
 }
 
-// A host that is far from the nodes is not shut out by one that is near and always
-// has somebody who waits, though that one lets others go first each time. Guards
-// yielding.
+// A host near the nodes always has a waiter, but lets others go first each time. It
+// does not shut out a host far from the nodes. Guards yielding.
 func TestFarHostIsNotShutOut(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		near := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Wait: redlock.Forever}
@@ -305,10 +303,10 @@ func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 	})
 }
 
-// Who takes a place that this host has just given back is told that another host
-// waits, as with a hand-over: or rows of grants on one host do not end. (With 6
-// clients on one daemon and 1 on another, slots=2, held for 5 ms: 1,173 grants against
-// 9, and waits of a second, which is longestUnwanted.)
+// A client takes a slot that its own host has just released. It learns that another
+// host waits, as with a hand-over. Without this, a row of grants on one host does not
+// end. (With 6 clients on one daemon and 1 on another, slots=2, held for 5 ms: 1,173
+// grants against 9, and waits of a second, which is longestUnwanted.)
 func TestPlacesAreWanted(t *testing.T) {
 	for what, r := range map[string]redlock.Request{
 		"places": {Name: "s", TTL: keptLong, Slots: 2, Keep: true},
@@ -350,8 +348,8 @@ func TestPlacesAreWanted(t *testing.T) {
 	}
 }
 
-// What another client has at the key is listened to, which takes reading it, unless it is
-// large: megabytes would be read again and again. Guards isForeign.
+// A waiter reads the value of a foreign client in order to listen to its key, unless
+// the value is large: it would read megabytes at each retry. Guards isForeign.
 func TestLargeValueIsNotListenedTo(t *testing.T) {
 	for _, value := range []string{"somebody's", strings.Repeat("x", 5000)} {
 		for _, differs := range []bool{false, true} { // from node to node

@@ -20,8 +20,8 @@ var patient = redlock.Request{Name: "x", TTL: time.Minute, Wait: redlock.Forever
 // longLeases lets leases last for minutes.
 func longLeases(o *redlock.Options) { o.MaxTTL = 2 * time.Minute }
 
-// wakeTest has one host hold x, and another one that waits for it, and is told how
-// often the other one tried.
+// wakeTest lets one host hold x while another host waits for it. It passes body the
+// waiter, which counts its tries.
 func wakeTest(t *testing.T, held redlock.Request, body func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting)) {
 	t.Helper()
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -33,7 +33,7 @@ func wakeTest(t *testing.T, held redlock.Request, body func(t *testing.T, f *fle
 	})
 }
 
-// twoHosts has another host use the same nodes, with what it changes of the options.
+// twoHosts opens a second host on the same nodes; change alters only its options.
 func twoHosts(t *testing.T, n int, body func(t *testing.T, f *fleet, other *redlock.Quorum), change ...func(*redlock.Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ const (
 
 var exclusive = redlock.Request{Name: "x", TTL: keptLong, Keep: true}
 
-// Who waits is told of a release, and has tried twice by then: once to find the
+// A release wakes the waiter. The waiter has tried twice by then: once to find the
 // lock held, once more to listen. Guards waiters, arming, op i.
 func TestWokenByRelease(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -105,7 +105,7 @@ func TestWokenByRelease(t *testing.T) {
 	})
 }
 
-// One that hangs of five delays nobody.
+// One hung node of five does not delay the waiter.
 func TestWokenThoughOneHangs(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		f.sims[1].Hang()
@@ -134,7 +134,7 @@ func TestWokenByForce(t *testing.T) {
 	})
 }
 
-// Who extends wakes nobody, and who hands over neither.
+// Neither an extension nor a hand-over wakes a waiter of another host.
 func TestNotWokenByOthers(t *testing.T) {
 	held := redlock.Request{Name: "x", TTL: 6 * time.Second, Keep: true}
 	wakeTest(t, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -153,7 +153,7 @@ func TestNotWokenByOthers(t *testing.T) {
 	})
 }
 
-// A release that comes between the refusal and the arming is no wake-up lost: the
+// If a release comes between the refusal and the arming, the wake-up is not lost: the
 // bell is missing then.
 func TestReleaseBeforeArming(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -186,8 +186,8 @@ func TestWokenByForeign(t *testing.T) {
 	}, longLeases)
 }
 
-// Where a foreign client has no more than a quorum, who waits gets the other nodes each time,
-// and gives them back: that does not wake him. Guards ring.
+// If a foreign client holds only a quorum, each try of a waiter takes the other nodes
+// and releases them. These releases do not wake the waiter itself. Guards ring.
 func TestNotWokenByItself(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims[:3], "x", time.Hour)
@@ -209,7 +209,7 @@ func deaf(o *redlock.Options) {
 	}
 }
 
-// Nodes without tracking are asked again and again, at random, as before.
+// If nodes have no tracking, the waiter retries at random intervals, as before.
 func TestPolling(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		want(t, "tracking", f.q.Status().Nodes[0].Tracking, false)
@@ -334,8 +334,9 @@ func TestKindsExcludeEachOther(t *testing.T) {
 	}
 }
 
-// What was heard before an attempt belongs to the attempt before: when somebody else was
-// quicker, one node that says that the lock is free is not a quorum of them. Guards arm.
+// A wake-up that arrived before an attempt belongs to the previous attempt. When
+// another client was quicker, one node that reports the lock free is not a quorum.
+// Guards arm.
 func TestEachAttemptListensAnew(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		releasing, err := l.BeginRelease()
@@ -357,8 +358,8 @@ func TestEachAttemptListensAnew(t *testing.T) {
 	})
 }
 
-// Nodes that refuse for a moment to tell what changes (an ACL, a script that does not
-// end) are asked to again. Their listeners noticed nothing.
+// If a node refuses tracking for a moment (an ACL, a script that does not end), the
+// waiter asks it again. Its listener noticed nothing.
 func TestTrackingIsRefused(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(exclusive)

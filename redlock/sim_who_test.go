@@ -80,7 +80,8 @@ func TestKeysWithoutAnExpiry(t *testing.T) {
 	})
 }
 
-// Who waits for such a lock is told when it is free, and asks seldom: nobody contends.
+// A release of such a lock wakes its waiter. The waiter tries seldom, since nobody
+// contends.
 func TestKeysWithoutAnExpiryAreWaitedFor(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		for i, s := range f.sims[:3] {
