@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What the command has given back is nothing to give back.
+// If the command has already released the lock, redlock run does not report an error.
 func TestCommandGivesBack(t *testing.T) {
 	t.Parallel()
 	const gone = "ERR NOTHELD : there is no lease with this id here (any more)"
@@ -25,8 +25,8 @@ func TestCommandGivesBack(t *testing.T) {
 	}
 }
 
-// A command that gave the lock back is left alone; but a daemon that was restarted may
-// know nothing of the lease because it forgot: then the lock is lost.
+// If the command released the lock, redlock run lets it go on. But a restarted daemon may not
+// know the lease because it lost its data. Then the lock is lost.
 func TestForgottenByRestartedDaemon(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]int{"the same": 6, "restarted": exit.Lost, "another connection": exit.Lost} {

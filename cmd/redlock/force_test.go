@@ -105,7 +105,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// A node that is not there is no fault of the command line.
+// If the node is down, the command line is not at fault.
 func TestAdmitNodeThatIsDown(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbAdmit: cmdtest.Reply("ERR OPTION : node c is down, not in quarantine"),

@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// What cannot be extended is not printed as if it had been.
+// If a lock cannot be extended, --print prints nothing.
 func TestExtendRefused(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down")})
@@ -24,7 +24,8 @@ func TestExtendRefused(t *testing.T) {
 	}
 }
 
-// No lease time is none that was left out: it would stay as it is, and that look like done.
+// -t 0 is an error and does not mean that -t was left out. Otherwise the lease time would
+// stay as it is, and redlock extend would appear to succeed.
 func TestExtendByNothing(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
@@ -32,7 +33,8 @@ func TestExtendByNothing(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Usage, stderr, "-t 0")
 }
 
-// With -s the daemon is asked to share the lock; -t is another request.
+// With -s, redlock extend asks the daemon to share the lock. -t would be another request, so
+// it is refused.
 func TestExtendShared(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
@@ -45,7 +47,7 @@ func TestExtendShared(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Usage, stderr, "-s with -t")
 }
 
-// What is printed is what the extension came to, not what was before it.
+// --print prints the lease after the extension, not before it.
 func TestExtendPrints(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
@@ -56,7 +58,7 @@ func TestExtendPrints(t *testing.T) {
 	}
 }
 
-// Of a lock that is not held nothing is printed, and --print changes no exit code.
+// If the lock is not held, --print prints nothing and does not change the exit code.
 func TestNothingToPrint(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]struct {
@@ -76,8 +78,8 @@ func TestNothingToPrint(t *testing.T) {
 	}
 }
 
-// Times are printed in milliseconds, the deadline on the clock of deadlines; and the first slot
-// is one as any.
+// --print prints times in milliseconds, and the deadline on the clock of package boottime.
+// It prints the first slot like any other.
 func TestPrints(t *testing.T) {
 	t.Parallel()
 	deadline := boottime.Exact() + time.Hour
@@ -108,7 +110,7 @@ func TestPrints(t *testing.T) {
 	}
 }
 
-// What is not held, or was lost, is told with the words of the command line.
+// If a lock is not held or was lost, the error names it as the command line does.
 func TestNotHeld(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"ERR NOTHELD lock=a%2Cb : a,b: not held by process 7 for this user", "ERR LOST : reason=beat", "ERR DENIED : process 1 is another user's"} {

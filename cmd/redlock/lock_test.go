@@ -11,7 +11,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What redlock lock is told it asks for, for a process that holds the lock when it has ended.
+// redlock lock passes its flags on to the daemon. The process in --pid holds the lock after
+// redlock lock has ended.
 func TestRequestOfLock(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -35,7 +36,7 @@ func TestRequestOfLock(t *testing.T) {
 	}
 }
 
-// With --print it says what it has got, as check does.
+// With --print, redlock lock prints the grant as redlock check does.
 func TestLockPrints(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())

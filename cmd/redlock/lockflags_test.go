@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// Who shares a lock does not wait for himself where what he runs under has it, too.
+// If a command can share the lock, it does not wait for itself when it runs under that lock.
 func TestSharesOfFlags(t *testing.T) {
 	for _, test := range []struct {
 		flags runFlags

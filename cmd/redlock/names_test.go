@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The daemon is asked for all names that stand between commas.
+// redlock run asks the daemon for all names of a list with commas.
 func TestRequestOfSeveral(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string][]string{
@@ -54,7 +54,7 @@ func TestNamesThatCannotBe(t *testing.T) {
 	}
 }
 
-// Of several locks each excludes others, and they are held, or not, together.
+// Each of several locks excludes other holders. All of them are held, or none.
 func TestSeveral(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -80,7 +80,7 @@ func TestSeveral(t *testing.T) {
 	script.ExpectExit(0)
 }
 
-// A comma that belongs to a name is one name, wherever it is shown.
+// Every command shows a comma inside a name as %2C, so that the name stays one.
 func TestCommaInName(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The daemon is restarted while the command runs: it takes the lock over, and the
-// command notices nothing.
+// If the daemon is restarted while the command runs, it takes over the lock. The command
+// notices nothing.
 func TestRestartWhileRunning(t *testing.T) {
 	t.Parallel()
 	a := cmdtest.Granting()
@@ -36,7 +36,7 @@ func TestRestartWhileRunning(t *testing.T) {
 	}
 }
 
-// The daemon says that the lock is gone: the command is stopped at once.
+// If the restarted daemon does not know the lease, redlock run stops the command at once.
 func TestRestartThatLosesTheLock(t *testing.T) {
 	t.Parallel()
 	a := cmdtest.Granting()
@@ -52,7 +52,7 @@ func TestRestartThatLosesTheLock(t *testing.T) {
 	}
 }
 
-// The daemon is restarted while the lock is waited for.
+// If the daemon is restarted during the wait, redlock run resends LOCK with the same id=.
 func TestRestartWhileWaiting(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbUnlock: cmdtest.Reply("OK")})
@@ -71,7 +71,7 @@ func TestRestartWhileWaiting(t *testing.T) {
 	}
 }
 
-// Who does not want to wait does not wait for a daemon either.
+// With -n, redlock run does not wait for a daemon to come back either.
 func TestDaemonIsGoneForWhoDoesNotWait(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{})

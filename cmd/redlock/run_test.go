@@ -47,7 +47,7 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "job", "./no-such-command"}, 127, `the command "./no-such-command" cannot be run`},
 		{[]string{"run", "job", plain}, 126, "permission denied"},
 		{[]string{"run", "job", without}, 127, `without" cannot be run: `}, // only the kernel tells
-		{[]string{"run", "-n", "job", "true"}, 0, ""},                      // it was given back then
+		{[]string{"run", "-n", "job", "true"}, 0, ""},                      // the lock was released
 		{[]string{"run", "job", "/"}, 126, "cannot be run"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestRequestOfLongWait(t *testing.T) {
 	}
 }
 
-// The other names that flock has for flags say the same.
+// The flag names of flock are aliases.
 func TestRequestOfAliases(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -257,7 +257,7 @@ func TestRequestOfKind(t *testing.T) {
 	}
 }
 
-// A default is shown where there is one.
+// --help shows a default if the flag has one.
 func TestHelpOfRun(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := cmdtest.Run(t, "", "run", "--help")
@@ -267,7 +267,7 @@ func TestHelpOfRun(t *testing.T) {
 	}
 }
 
-// What shells show of a flag is its usage as it is, and --help shows no empty default.
+// Shell completion shows the usage of a flag unchanged. --help shows no empty default.
 func TestHelpOfFlags(t *testing.T) {
 	t.Parallel()
 	for _, cmd := range newRoot().Commands() {
@@ -307,7 +307,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// A daemon that hangs answers nobody, not even who does not want to wait.
+// A daemon that hangs answers no client, not even redlock run -n.
 func TestHungDaemon(t *testing.T) {
 	t.Parallel()
 	d, socket := cmdtest.StartDaemon(t)
@@ -344,8 +344,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Who has a place of a semaphore knows which: each has tokens of its own. Who has none
-// does not take that of a redlock run above for his.
+// A holder of a semaphore knows its slot, because each slot has its own tokens. A command
+// without a slot does not inherit REDLOCK_SLOT from an outer redlock run.
 func TestEnvironmentOfSlots(t *testing.T) {
 	for slot, want := range map[string]string{" slot=2": "2\n", "": "none\n"} {
 		t.Setenv("REDLOCK_SLOT", "7")
@@ -359,7 +359,7 @@ func TestEnvironmentOfSlots(t *testing.T) {
 	}
 }
 
-// A script without a #! line has its words, and the environment, as any command.
+// A script without a #! line gets its arguments and the environment like any command.
 func TestScriptOfTheShell(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
@@ -372,7 +372,7 @@ func TestScriptOfTheShell(t *testing.T) {
 	p.ExpectExit(7)
 }
 
-// Go opens /dev/null in the place of a standard stream that is closed: the help says so.
+// If a standard stream is closed, Go opens /dev/null in its place, as the help says.
 func TestClosedIsNull(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -416,8 +416,8 @@ func TestGivesBackItsLock(t *testing.T) {
 	}
 }
 
-// A lease that was lost before its command ended by itself is a loss all the same: nobody
-// can say that all of the command ran under the lock.
+// If the lease was lost before the command ended by itself, redlock run still reports a loss:
+// part of the command may have run without the lock.
 func TestLostBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR LOST : lost (quorum): it could not be extended")})
@@ -427,7 +427,7 @@ func TestLostBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// A command that could not be run leaves no lock behind: --linger would keep it.
+// If the command cannot be run, redlock run releases the lock at once, without --linger.
 func TestCommandThatCannotBeRun(t *testing.T) {
 	t.Parallel()
 	without := filepath.Join(t.TempDir(), "without")
@@ -441,7 +441,7 @@ func TestCommandThatCannotBeRun(t *testing.T) {
 	}
 }
 
-// Where PATH says so a command is found in the working directory.
+// If PATH contains the working directory, redlock run finds the command there.
 func TestCommandInWorkingDirectory(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -451,8 +451,7 @@ func TestCommandInWorkingDirectory(t *testing.T) {
 	cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, f.Socket).ExpectExit(7)
 }
 
-// A daemon that was there, and does not answer what is to be answered at once, is not
-// waited for much longer.
+// If a connected daemon stops answering requests that need no wait, redlock run soon gives up.
 func TestDaemonThatFallsSilent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

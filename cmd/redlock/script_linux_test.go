@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// startScript starts one that a shell runs, with redlock in its PATH.
+// startScript starts shell with the script text and with redlock in its PATH.
 func startScript(t *testing.T, shell, socket, text string) *cmdtest.Process {
 	t.Helper()
 	path, err := exec.LookPath(shell)
@@ -31,7 +31,7 @@ func startScript(t *testing.T, shell, socket, text string) *cmdtest.Process {
 	return cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, socket)
 }
 
-// What the help shows works in every shell, and the lock is the script's.
+// The script in the help works in every shell, and the script holds the lock.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -85,7 +85,7 @@ func holderOf(t *testing.T, socket, name string) int {
 	return holders[0].PID
 }
 
-// The lock ends with the script, however that ends, and is not its shells'.
+// The lock ends with the script, however the script ends. Its subshells do not hold the lock.
 func TestScriptEnds(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -108,7 +108,7 @@ func TestScriptEnds(t *testing.T) {
 	}
 }
 
-// A script that waits gives up its place with -w, and by a signal.
+// A waiting script leaves the wait queue after -w, or on a signal.
 func TestScriptWaits(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -122,7 +122,8 @@ func TestScriptWaits(t *testing.T) {
 	holder.ExpectExit(0)
 }
 
-// Under redlock run its lock is meant, which no process of its own holds.
+// Under redlock run, the commands use the lock of redlock run. No process of the script
+// holds that lock.
 func TestHeldUnderRun(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -135,7 +136,8 @@ redlock lock other; redlock check other; echo "$?"; REDLOCK_NAME=other REDLOCK_L
 	p.ExpectExit(0)
 }
 
-// Who was started under redlock run, and has outlived it, has locks of its own by that name.
+// A process that outlived the redlock run it was started under can hold a lock of that name
+// itself.
 func TestHeldAfterRun(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -152,7 +154,7 @@ redlock run -n job echo free`)
 	p.ExpectExit(0)
 }
 
-// A lost lock is told of by its exit code, and so is one that was missed to beat.
+// The exit code reports a lost lock. A lock without a beat in time is lost as well.
 func TestScriptLoses(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -171,8 +173,8 @@ redlock lock job; echo "$?"`)
 	}
 }
 
-// A shell that becomes the last command of its script holds the lock itself then; but who
-// names a process is told of that.
+// If a shell becomes redlock by exec, redlock itself holds the lock. With --pid, redlock
+// checks the process that the user names.
 func TestHolderThatBecomesRedlock(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// roleShell is an interactive shell with job control: it runs its arguments as
-// a job in the foreground, says when that has stopped, lets it go on, and ends as
-// it does.
+// roleShell is an interactive shell with job control. It runs its arguments as a job in the
+// foreground, and says when the job has stopped. It then continues the job, and exits with
+// the job's exit code.
 const roleShell = "shell"
 
 func init() { cmdtest.Roles[roleShell] = shellMain }
@@ -52,14 +52,14 @@ func shellMain(args []string) int {
 	}
 }
 
-// What the terminal sends to all comes once. The signal after it shows that there
-// was no second: signals are passed on in order.
+// The command gets a signal that the terminal sends to all only once. The next signal shows
+// that there was no second, because redlock run passes signals on in order.
 func TestTerminalSignalsComeOnce(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, cmdtest.Puppet()...)...)
 	tt.AwaitPuppet()
-	for range 10 { // two that come together are one, by luck
+	for range 10 { // two signals that arrive together can merge into one by chance
 		for _, test := range []struct {
 			name string
 			send func()
@@ -87,7 +87,7 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 	}
 }
 
-// So it is for those that a command that was ended has left behind.
+// The processes that an ended command left behind get such a signal only once too.
 func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -119,8 +119,8 @@ func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops both, so that the shell has its terminal again, and fg lets both
-// go on. So it is with a command that stops itself in its turn.
+// Ctrl-Z stops redlock run and the command, so that the shell has its terminal again. fg
+// continues both. A command that stops itself behaves the same.
 func TestJobControl(t *testing.T) {
 	command := append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
 	for name, words := range map[string][]string{
@@ -151,8 +151,8 @@ func stopsAndGoesOn(t *testing.T, command []string) {
 	}
 }
 
-// A command in a process group of its own, as timeout is, does not get what the terminal
-// sends, but from redlock run.
+// A command in its own process group, such as timeout, gets no signals from the terminal.
+// redlock run passes them on.
 func TestJobControlOfAnotherGroup(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
@@ -176,8 +176,8 @@ func TestJobControlOfAnotherGroup(t *testing.T) {
 	}
 }
 
-// So it is where the command has been ended, and those that it has left behind are
-// waited for.
+// Job control also works while redlock run waits for the processes that an ended command left
+// behind.
 func TestJobControlOfWhoIsLeft(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
@@ -199,7 +199,8 @@ func TestJobControlOfWhoIsLeft(t *testing.T) {
 	}
 }
 
-// A terminal that hangs up tells the session's leader only, which tells the command.
+// When a terminal hangs up, only the session leader gets SIGHUP. Here that is redlock run,
+// which passes it on to the command.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -211,8 +212,8 @@ func TestHangUp(t *testing.T) {
 	}
 }
 
-// When the shell that leads the session ends with its terminal, the kernel tells all in
-// the foreground: the command is not told a second time.
+// When the shell that leads the session ends with its terminal, the kernel sends SIGHUP to
+// all processes in the foreground. redlock run does not send it to the command again.
 func TestHangUpComesOnce(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -234,8 +235,8 @@ func TestHangUpComesOnce(t *testing.T) {
 	}
 }
 
-// In the background nothing comes from the terminal: what redlock run gets there, somebody
-// has sent to it alone.
+// In the background, no signal comes from the terminal. If redlock run gets one there,
+// somebody has sent it to redlock run alone.
 func TestSignalsInTheBackground(t *testing.T) {
 	perl := needPerl(t)
 	t.Parallel()
@@ -253,8 +254,8 @@ func TestSignalsInTheBackground(t *testing.T) {
 	}
 }
 
-// Who leads the session (ssh -t) has no shell that would let it go on: it does not stop with
-// the command. That signals are passed on shows it.
+// If redlock run leads the session (ssh -t), no shell could continue it, so it does not stop
+// with the command. The test sees this because redlock run still passes signals on.
 func TestStoppedWhileLeading(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
