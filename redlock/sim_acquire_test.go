@@ -126,7 +126,7 @@ func TestNoQuorumAtOnce(t *testing.T) {
 	})
 }
 
-// Whoever waits without end gives up when no quorum could vote for a whole ttl.
+// A waiter without a time limit gives up if no quorum could vote for a whole ttl.
 // Guards retryPolicy.next: `now-p.voted >= p.ttl`.
 func TestForeverGivesUp(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -141,7 +141,7 @@ func TestForeverGivesUp(t *testing.T) {
 	})
 }
 
-// A vote of a quorum, though it be a refusal, begins that ttl anew.
+// A vote of a quorum restarts that ttl, even if it is a refusal.
 func TestForeverWaitsForHolder(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", 10*time.Second)
@@ -217,8 +217,8 @@ func (f *fleet) afterMixture(mix string, taken int) {
 	every(f.sims, forget)
 }
 
-// No attempt begins when Wait is over, and one does until then. Guards retryPolicy.next:
-// `min(delay, p.until-now)`.
+// The waiter attempts until Wait ends, and begins no attempt after it. Guards
+// retryPolicy.next: `min(delay, p.until-now)`.
 func TestWaitBounds(t *testing.T) {
 	for _, wait := range []time.Duration{0, ms, 100 * ms, 2500 * ms} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -250,8 +250,8 @@ func checkAttempts(t *testing.T, wait time.Duration, attempts int) {
 	}
 }
 
-// A lock that is given back is taken by those who wait, and one that expires at
-// the instant at which it may be free. Guards retryPolicy.next: `held.TTL`.
+// A waiter acquires a released lock, and an expired one at the instant at which it may
+// be free. Guards retryPolicy.next: `held.TTL`.
 func TestWaitForExpiry(t *testing.T) {
 	for _, ttl := range []time.Duration{15 * ms, 100 * ms, time.Second} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

@@ -101,8 +101,8 @@ func wantSame(t *testing.T, what string, got, was *redlock.Lease) {
 	want(t, what+": Keep", a.Keep, b.Keep)
 }
 
-// Fractions of milliseconds, which the nodes are not told of, make no record that is
-// refused: half of the ttl that was asked for is more than half of the one that is kept.
+// The nodes do not get fractions of milliseconds. Such fractions must not make Adopt
+// refuse a record: half of the requested ttl is more than half of the kept one.
 func TestAdoptFractions(t *testing.T) {
 	const ttl = 3*time.Second + 900*time.Microsecond
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -118,8 +118,8 @@ func TestAdoptFractions(t *testing.T) {
 	})
 }
 
-// Where no quorum can be had since, LOST is told at the recorded deadline less the
-// guard, exactly. Guards Adoption.begin: arm.
+// If no quorum is reachable after the restart, the holder hears LOST exactly at the
+// recorded deadline less the guard. Guards Adoption.begin: arm.
 func TestAdoptedLostInstant(t *testing.T) {
 	for what, fault := range faults {
 		for guard, before := range map[time.Duration]time.Duration{0: 600 * ms, ms: ms, 1500 * ms: 1500 * ms} {
@@ -143,8 +143,9 @@ func TestAdoptedLostInstant(t *testing.T) {
 	}
 }
 
-// What should have said LOST already says so at once, is never extended, and is given
-// back at its deadline and not before. Guards Adoption.begin: forgotten; rules.adopted.
+// If LOST was due while the daemon was away, the adopted lease reports it at once. It
+// is never extended; its release comes at its deadline and not before. Guards
+// Adoption.begin: forgotten; rules.adopted.
 func TestAdoptLapsed(t *testing.T) {
 	for _, away := range []time.Duration{2368 * ms, 2500 * ms, 2967 * ms, 3000 * ms, 10 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -201,8 +202,8 @@ func TestAdoptOverdue(t *testing.T) {
 	}
 }
 
-// Also one that was granted late to an earlier process, and that nobody came to extend.
-// Guards Lease.tookTooLong.
+// A lease that was granted late to an earlier process, and that no process extended,
+// is lost too. Guards Lease.tookTooLong.
 func TestAdoptGrantedLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(0), func(int) time.Duration { return 1200 * ms })
@@ -221,7 +222,8 @@ func TestAdoptGrantedLate(t *testing.T) {
 	}, func(o *redlock.Options) { o.NodeTimeout = 1300 * ms })
 }
 
-// What the nodes do not hold any more is lost at once, and not invented.
+// If the nodes no longer hold the lock, the adopted lease is lost at once. Adopt does
+// not recreate it.
 func TestAdoptWhatNodesLost(t *testing.T) {
 	for reason, trouble := range map[redlock.LostReason]func(*fleet){
 		redlock.LostQuorum: func(f *fleet) { every(f.sims[:3], forget) },
@@ -240,7 +242,7 @@ func TestAdoptWhatNodesLost(t *testing.T) {
 	}
 }
 
-// All that can be done with a lease can be done with one that was adopted.
+// An adopted lease supports every operation of a lease.
 func TestAdoptedIsALease(t *testing.T) {
 	for what, use := range map[string]func(t *testing.T, f *fleet, l *redlock.Lease){
 		"Extend": func(t *testing.T, f *fleet, l *redlock.Lease) {
@@ -433,9 +435,9 @@ func TestAgedIsTold(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// One that was lost before stays lost, and nobody is told again. It is given back at its
-// deadline, for its holder may still be stopping; at once where that is past. Guards
-// stayLost.
+// A lease that was lost before the restart stays lost, and its holder is not told
+// again. It is released at its deadline, since its holder may still be stopping; if
+// the deadline has passed, at once. Guards stayLost.
 func TestAdoptWhatWasLost(t *testing.T) {
 	for _, away := range []time.Duration{500 * ms, 5 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

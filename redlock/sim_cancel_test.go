@@ -131,9 +131,9 @@ func TestCancelledBefore(t *testing.T) {
 	})
 }
 
-// An acquire that reaches its node when the attempt is over sets nothing there,
-// whichever way it was late. Guards appendCalls: the not-after argument; and
-// ballot.lua: LATE.
+// An acquire that reaches its node after the attempt has ended sets nothing there,
+// whatever made it late. Guards appendCalls: the not-after argument; and ballot.lua:
+// LATE.
 func TestLateAcquireSetsNothing(t *testing.T) {
 	for what, late := range map[string]func(*fleet){
 		"a slow network": func(f *fleet) {

@@ -46,9 +46,9 @@ func TestCountersBeginAnewWithoutQuarantine(t *testing.T) {
 	})
 }
 
-// Where a node waits for others that are down, nobody is sent to try again within
-// milliseconds; where nodes are only down, he is, and where a quarantine has an end, when
-// that is over. Guards noQuorum: endlessRetry.
+// If a node waits for others that are down, the error names no retry within
+// milliseconds. If nodes are only down, it does. If a quarantine has an end, the retry
+// is due at that end. Guards noQuorum: endlessRetry.
 func TestRetryWhereCountersAreMissing(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		wantRetry := func(what string, retry, quarantine time.Duration) {
@@ -163,7 +163,8 @@ func TestNextTotalLossIsTold(t *testing.T) {
 	}, notices.collect)
 }
 
-// Of each counter the largest is copied, whichever node has it. Guards raiseCounters: max.
+// The largest value of each counter is copied, whichever node has it. Guards
+// raiseCounters: max.
 func TestLargestCounterIsCopied(t *testing.T) {
 	for node := 1; node <= 2; node++ {
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {

@@ -48,7 +48,7 @@ func thinned(n int, each time.Duration, part int) (int, time.Duration) {
 	return n / part, each * time.Duration(part)
 }
 
-// crowd asks for n locks at once, and waits until all of them are granted.
+// crowd acquires n locks concurrently and waits until all are granted.
 func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 	f.Helper()
 	leases = make([]*redlock.Lease, n)
@@ -101,8 +101,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// A lane that is full of questions extends what is held nevertheless: before those that
-// wait, and behind no more than one group of them. Guards admit, nextGroup.
+// A lane full of questions still extends held leases. An extension goes before the
+// waiting questions, and behind one group of them at most. Guards admit, nextGroup.
 func TestExtensionsComeFirst(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -143,7 +143,8 @@ func TestShortLeasesComeFirst(t *testing.T) {
 	})
 }
 
-// Who asks for one lock does not wait for another user's thousands. Guards Limiter.next.
+// A client that wants one lock does not wait for thousands of requests of another
+// user. Guards Limiter.next.
 func TestCrowdOfAnother(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -163,7 +164,7 @@ func TestCrowdOfAnother(t *testing.T) {
 	})
 }
 
-// Who waits for a place and is cancelled is gone at once, and takes no place. Guards
+// A cancelled request that waits for its turn ends at once and takes no turn. Guards
 // Limiter.withdraw, admit.
 func TestCrowdIsCancelled(t *testing.T) {
 	oneThread(t)
@@ -190,8 +191,8 @@ func TestCrowdIsCancelled(t *testing.T) {
 	})
 }
 
-// Without a quorum thousands are told so soon, and those who wait do not wait for
-// longer than they wanted to. Guards Limiter.shrink, acquiring.enter.
+// Without a quorum, thousands of requests fail soon. No request waits for longer than
+// its Wait. Guards Limiter.shrink, acquiring.enter.
 func TestCrowdWithoutQuorum(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -287,8 +288,8 @@ func TestLostBeforeAnyAnswer(t *testing.T) {
 	}, func(o *redlock.Options) { o.NodeTimeout = 700 * ms })
 }
 
-// One that was asked for in time does not, nor one that was to be kept only then. Guards
-// Lease.why, Keep: next.
+// If the extension was sent in time, the cause is not an OverdueError. Nor is it if
+// Keep was called only then. Guards Lease.why, Keep: next.
 func TestNotOverdue(t *testing.T) {
 	oneThread(t)
 	for _, kept := range []bool{true, false} {

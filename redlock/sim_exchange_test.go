@@ -311,8 +311,9 @@ func TestExtendDuringAnExchange(t *testing.T) {
 	}
 }
 
-// The lanes send an extension that is due before one that a client asked for. So the nodes get the
-// new token first, and know nothing of the former one when they are asked to extend that.
+// A lane sends a due extension before one that a client requested. So the nodes get
+// the new token first. They do not know the former token when the client's extension
+// arrives.
 func TestExchangeOvertakesExtend(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -376,7 +377,8 @@ func TestExchangeIsAdopted(t *testing.T) {
 	})
 }
 
-// What an earlier daemon released in the middle of an exchange is released on each node.
+// Abandon releases, on each node, a lease that an earlier daemon released in the
+// middle of an exchange.
 func TestExchangedIsAbandoned(t *testing.T) {
 	for nodes := range 6 {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

@@ -86,7 +86,7 @@ func TestCauseOfLossAtExtend(t *testing.T) {
 	})
 }
 
-// What a try failed of is forgotten with the next one that does not. Guards extended:
+// The next successful extension clears the cause of a failed one. Guards extended:
 // cause, asked.
 func TestCauseIsForgotten(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -102,8 +102,8 @@ func TestCauseIsForgotten(t *testing.T) {
 	})
 }
 
-// A lease that was not to be kept is, from when somebody wants it so: it is extended at
-// once. Guards Lease.Keep: watch.
+// Keep applies to a lease that was granted without it: the lease is extended at once.
+// Guards Lease.Keep: watch.
 func TestKeep(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -130,8 +130,8 @@ func TestNoExtensionAtMax(t *testing.T) {
 	})
 }
 
-// A lease that is given up is extended no more, and is given back at its deadline.
-// Guards GiveUp: forget.
+// After GiveUp, a lease is not extended; it is released at its deadline. Guards
+// GiveUp: forget.
 func TestGiveUp(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
@@ -146,8 +146,8 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// Nodes that fail again are asked again as soon as when they failed first. Guards
-// keeper.confirmed: tries.
+// If nodes fail a second time, the first retry comes as soon as it did the first time.
+// Guards keeper.confirmed: tries.
 func TestRetriesBeginAnew(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)

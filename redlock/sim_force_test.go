@@ -52,8 +52,9 @@ func TestForce(t *testing.T) {
 	})
 }
 
-// A holder is told at once also where an extension of his is under way, which a quorum
-// granted before the rest of them took the lock away. Guards keeper.forced: place.
+// FORCE tells the holder at once, even if an extension is under way. Here a quorum
+// granted that extension before the other nodes revoked the lock. Guards
+// keeper.forced: place.
 func TestForceDuringExtension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms) // away from the heartbeats
@@ -75,7 +76,8 @@ func TestForceDuringExtension(t *testing.T) {
 	})
 }
 
-// So is one who has not run yet since a quorum granted it to him. Guards keeper.grant: wasTaken.
+// FORCE also tells a holder at once if a quorum granted the lock but the client has
+// not run since. Guards keeper.grant: wasTaken.
 func TestForceBeforeGrantIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -101,7 +103,7 @@ func TestForceBeforeGrantIsTaken(t *testing.T) {
 // kept is what is on a node but its own hash and notes.
 func kept(s *redlocktest.Sim) string { return s.Get("redlock:x") }
 
-// What a quorum does not show is left alone: somebody may be getting the lock.
+// Force leaves alone a lock that a quorum does not show: a client may be acquiring it.
 // Guards Force.
 func TestForceOfNobody(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -124,7 +126,8 @@ func TestForceOfNobody(t *testing.T) {
 	})
 }
 
-// Who has it on too few of the nodes that answer is named. Guards undecided.
+// If too few of the answering nodes show the holder, the error still names it. Guards
+// undecided.
 func TestForceNamesWhoMayHoldIt(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[2].Hang()
@@ -142,8 +145,8 @@ func TestForceNamesWhoMayHoldIt(t *testing.T) {
 	})
 }
 
-// A vote of the next one is not deleted, though it came between the look and the
-// deletion. Guards ballot.lua: force compares.
+// FORCE does not delete the vote of the next holder, even if it came between the look
+// and the deletion. Guards ballot.lua: force compares.
 func TestForceTakesOnlyWhatWasShown(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)

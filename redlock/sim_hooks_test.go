@@ -60,8 +60,9 @@ func TestRoundTripsAreReported(t *testing.T) {
 	}, r.collect)
 }
 
-// An extension that was due is reported with what the lease had left before it,
-// one that somebody asked for is not. Guards keeper.confirmed: `!changes`.
+// A due extension is reported with the time that the lease had left before it. An
+// extension that a client requested is not reported. Guards keeper.confirmed:
+// `!changes`.
 func TestExtensionsAreReported(t *testing.T) {
 	r := &reported{}
 	r.forget()
@@ -81,7 +82,7 @@ func TestExtensionsAreReported(t *testing.T) {
 	}, r.collect)
 }
 
-// wrapConns has all connections to a node be what wrap makes of them.
+// wrapConns passes each connection to node through wrap.
 func wrapConns(node *redlock.Node, wrap func(redlock.Conn) redlock.Conn) {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {

@@ -82,8 +82,8 @@ func TestBelieverSpoilsNothing(t *testing.T) {
 	}
 }
 
-// What a record has of an older version that believed everything is not written to
-// the nodes. Guards ballot.lua: repair.
+// An older version accepted any counter. What its record holds is not written to the
+// nodes. Guards ballot.lua: repair.
 func TestFarRecordSpoilsNothing(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := f.acquire(kept3s).Record()
@@ -98,9 +98,9 @@ func TestFarRecordSpoilsNothing(t *testing.T) {
 	})
 }
 
-// A node with a counter that is far ahead is no source of counters, and others take its
-// place; where there are too few, who asks has no vote until somebody decides. Its own
-// begins anew. Guards lane.doubtCounters; epoch.lua.
+// A node with a counter far ahead is no source of counters; other nodes serve instead.
+// If too few are left, the node that asks has no vote until an operator decides. Its
+// own counter restarts. Guards lane.doubtCounters; epoch.lua.
 func TestFarCounterIsNotCopied(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		far, near := strconv.FormatUint(aYear(), 10), strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)
@@ -141,8 +141,8 @@ func TestFarCountersBeginAnew(t *testing.T) {
 	})
 }
 
-// A node whose clock is centuries ahead is believed no more for that: what is far ahead is
-// so of a quorum of the nodes' clocks. Guards Fleet.TokenBound: quorum.
+// A node whose clock is centuries ahead gains no trust by it. "Far ahead" is measured
+// against a quorum of the nodes' clocks. Guards Fleet.TokenBound: quorum.
 func TestLyingClockMovesNoHorizon(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) {

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A writer who waits for readers of his host has those of others wait from then on, until
-// he ends that. Guards Intend, Renew, End.
+// While a writer waits for readers of its own host, its intent makes readers of other
+// hosts wait, until it ends the intent. Guards Intend, Renew, End.
 func TestIntend(t *testing.T) {
 	reads := redlock.Request{Name: "x", TTL: keptLong, Shared: true}
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -30,7 +30,7 @@ func TestIntend(t *testing.T) {
 	})
 }
 
-// An intent for one lock is none for another: refused, and ended.
+// An intent for one lock is not valid for another: Acquire refuses it and ends it.
 func TestIntentForAnother(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		f.acquire(redlock.Request{Name: "x", TTL: keptLong, Shared: true})

@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// pausedHost is a Quorum whose clock stands still as often as the test says. (It
-// is set back: the differences are the same.)
+// pausedHost returns a Quorum and a function that pauses its clock. (It sets the clock
+// back: the differences are the same.)
 func (f *fleet) pausedHost(change ...func(*redlock.Options)) (q *redlock.Quorum, pause func(time.Duration)) {
 	f.Helper()
 	var missed atomic.Int64
@@ -214,8 +214,8 @@ func TestBallotOverPause(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// What is heard late of a loss that is over does not make the next one a total
-// one. Guards noteLoss: asked.
+// A host that hears late of an earlier loss does not treat the next one as a total
+// loss. Guards noteLoss: asked.
 func TestLossHeardLate(t *testing.T) {
 	for phase := time.Duration(0); phase < beat; phase += 50 * ms {
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {

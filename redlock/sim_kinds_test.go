@@ -48,8 +48,8 @@ func TestSharingIsRepaired(t *testing.T) {
 	}
 }
 
-// The key lasts exactly as long as the longest of those who share it, so that other
-// clients stay out, and no longer.
+// The key lasts exactly as long as the longest lease that shares it, so that it keeps
+// other clients out, and no longer.
 func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 	for what, r := range sharing {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -67,7 +67,7 @@ func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 	}
 }
 
-// A place is found while there is one, without waiting; and no place is given
+// Acquire finds a slot without waiting while there is one, and no slot is granted
 // twice. Guards freePlace, attempts.Slots.
 func TestPlaces(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -145,8 +145,8 @@ func TestSeveralFence(t *testing.T) {
 	}
 }
 
-// Several names are taken all or none on each node; one that is lost is the loss of
-// all. Guards op n; ballot.width; extension.byLease.
+// Each node grants all of several names or none. If one name is lost, all are lost.
+// Guards op n; ballot.width; extension.byLease.
 func TestSeveralAllOrNone(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Names: []string{"x", "y", "z"}, TTL: 3 * time.Second, Keep: true}
@@ -191,7 +191,7 @@ func TestForceOfAll(t *testing.T) {
 	}
 }
 
-// Who shares a lock is shown with what it is.
+// Who shows each client that shares a lock, and marks it as shared.
 func TestWhoShares(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		for user, ttl := range map[string]time.Duration{"ann": time.Second, "bob": 2 * time.Second} {

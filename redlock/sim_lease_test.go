@@ -90,8 +90,9 @@ func TestExtensionInstants(t *testing.T) {
 	})
 }
 
-// A lease that is granted late, when more than a third of its ttl is over (its host was stopped,
-// or busy), is extended at once: later it could be lost before that. Guards grant: next.
+// A lease that is granted after more than a third of its ttl (the host was stopped, or
+// busy) is extended at once. Later it could be lost before its first extension. Guards
+// grant: next.
 func TestGrantedLateIsExtended(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms)
@@ -263,7 +264,7 @@ func TestTokenGone(t *testing.T) {
 	}
 }
 
-// An even split of those who know the token: no quorum holds it.
+// An even split of the nodes that know the token: no quorum holds it.
 func TestTokenGoneOnHalf(t *testing.T) {
 	simTest(t, 4, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
