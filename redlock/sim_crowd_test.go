@@ -30,17 +30,18 @@ func (f *fleet) busy(each time.Duration) *journal {
 	return j
 }
 
-// oneThread keeps the race detector from crashing (Go 1.26): where the timers of many
-// goroutines of a bubble are due at one instant, those who look at them do so on several
-// threads, as one and the same thread of the detector's.
+// oneThread keeps the race detector from crashing (Go 1.26). If the timers of many
+// goroutines of a bubble are due at one instant, several threads read them, but the
+// detector takes these for one thread.
 func oneThread(t *testing.T) {
 	procs := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
 }
 
-// thinned returns the size of a crowd, and how long a node takes for each. With the race
-// detector, which takes ten times the processor time, it is a part of them, each as much
-// slower. packaging/test.sh runs all of it without the race detector, beside the search.
+// thinned returns the size of a crowd, and how long a node takes for each call. The
+// race detector takes ten times the processor time. With it, the crowd is smaller by
+// part, and each call slower by part. packaging/test.sh runs the full crowd without
+// the race detector, beside the search.
 func thinned(n int, each time.Duration, part int) (int, time.Duration) {
 	if !raceEnabled {
 		return n, each

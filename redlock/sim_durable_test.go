@@ -146,7 +146,7 @@ func TestDurableNodeRewritesItsFile(t *testing.T) {
 // A node that did not write every vote to its file for a while, and is restarted, waits,
 // also where a host that has not seen that lets it vote first. Guards withdrawal: restartedUnnoticed.
 func TestDurableNodeIsBelievedByAnother(t *testing.T) {
-	var away atomic.Bool // this host reaches the node no more
+	var away atomic.Bool // this host cannot reach the node
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetDurable(false)
 		time.Sleep(beat + 100*ms)

@@ -119,8 +119,8 @@ func TestFarCounterIsNotCopied(t *testing.T) {
 	})
 }
 
-// Where all nodes have such a counter, there is none to copy: it begins anew where
-// somebody says so. Guards epoch.lua: FARTHEST.
+// If all nodes have such a counter, there is none to copy. It restarts when an
+// operator says so. Guards epoch.lua: FARTHEST.
 func TestFarCountersBeginAnew(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, func(s *redlocktest.Sim) {

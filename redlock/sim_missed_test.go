@@ -52,8 +52,9 @@ func TestGrantedWhileHostIsJudged(t *testing.T) {
 	}
 }
 
-// So is one that is confirmed meanwhile. Where it is over by that, it is lost: a lapsed
-// lease never comes back. Guards Lease.extended: ageTo, and missed.
+// A lease that is confirmed while the host is judged ages as well. If the missed time
+// exceeds what it has left, it is lost: a lapsed lease never comes back. Guards
+// Lease.extended: ageTo, and missed.
 func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	const ttl = 3 * time.Second
 	for missed, lapses := range map[time.Duration]bool{600 * ms: false, 2 * time.Second: true} {
@@ -77,7 +78,8 @@ func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	}
 }
 
-// One that is over by that is not lost before somebody has it. Guards ageMissed: rearm.
+// A lease that expires by the missed time is not reported lost before its client has
+// it. Guards ageMissed: rearm.
 func TestOverWhenHostIsJudged(t *testing.T) {
 	const ttl, missed = 3 * time.Second, 10 * time.Second
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -132,8 +134,8 @@ func TestLostWhenHostIsJudged(t *testing.T) {
 	})
 }
 
-// What is adopted was granted to another process, which could not know what came out
-// since. Guards keeper.watchAll: ageMissed.
+// An adopted lease was granted to another process, which could not know of the time
+// missed since. Guards keeper.watchAll: ageMissed.
 func TestAdoptedAfterHostWasJudged(t *testing.T) {
 	const missed = 600 * ms
 	simTest(t, 5, func(t *testing.T, f *fleet) {

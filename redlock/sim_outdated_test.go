@@ -146,8 +146,8 @@ func TestTwoUnderOneName(t *testing.T) {
 	})
 }
 
-// What a node has voted is not counted when a later one is known by then; but what it gave
-// back is. Guards lane.answerCall.
+// A node's vote does not count if a later node is known by the time it arrives. Its
+// release does count. Guards lane.answerCall.
 func TestOutdoneVoteDoesNotCount(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		held := f.acquire(redlock.Request{Name: "held", TTL: longest})
@@ -247,8 +247,9 @@ func TestLyingWordsOutdoNobody(t *testing.T) {
 	}
 }
 
-// Of three nodes one is enough to say that another was replaced where the third one has no
-// vote: the two are the only quorum that there is. Guards incarnationRegister.look: voting.
+// If the third of three nodes has no vote, one node is enough to report that another
+// was replaced: the two are the only possible quorum. Guards incarnationRegister.look:
+// voting.
 func TestOneSayerWhereNobodyElseVotes(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"down":    down,

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// An acquire that never left for a node, being too late when its turn came, is not there:
-// nothing is given back. Guards withoutStale: neverSent.
+// If an acquire was too late when its turn came, the host never sent it, so it owes
+// that node no release. Guards withoutStale: neverSent.
 func TestNoReleaseOwedForWhatWasTooLate(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 120 * ms })
@@ -16,15 +16,15 @@ func TestNoReleaseOwedForWhatWasTooLate(t *testing.T) {
 		time.Sleep(40 * ms)
 		j := f.record()
 		behind := f.acquire(redlock.Request{Name: "y", TTL: time.Second})
-		f.at(behind.Deadline(), 200*ms) // by when it was given back
+		f.at(behind.Deadline(), 200*ms) // released by then
 		want(t, "acquires at the slow node", len(j.on(0, "a")), 0)
 		want(t, "releases at the slow node", len(j.on(0, "r")), 0)
 		want(t, "releases at another", len(j.on(1, "r")), 1)
 	})
 }
 
-// What waits for a node when its connection breaks never left: a release is owed to it
-// from then on, and nothing for an acquire. Guards down: neverSent, owe.
+// A call that waits when the connection breaks was never sent. From then on the host
+// owes the node the release, but nothing for an acquire. Guards down: neverSent, owe.
 func TestWhatWaitedForBrokenConnection(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		before := f.acquire(redlock.Request{Name: "before", TTL: 10 * time.Second})

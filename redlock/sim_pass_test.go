@@ -86,8 +86,8 @@ func TestPassesAreConfirmed(t *testing.T) {
 	}
 }
 
-// A lock is not passed on when the window is over, neither when it is released nor when the
-// next client is granted it. The next client then gets it by a ballot.
+// A lock is not passed on after the window has ended, neither at the release nor at
+// the grant to the next client. The next client then gets it by a ballot.
 func TestPassAfterWindow(t *testing.T) {
 	for what, wait := range map[string]struct{ before, between time.Duration }{
 		"released late": {300 * ms, 0},
@@ -113,7 +113,7 @@ func TestPassAfterWindow(t *testing.T) {
 	}
 }
 
-// What a request needs besides the window.
+// A pass also needs these properties of the request, besides the window.
 func TestPassOnlyIf(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
 		"it is not kept":            func(r *redlock.Request) { r.Keep = false },

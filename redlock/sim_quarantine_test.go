@@ -53,9 +53,9 @@ func (f *fleet) wantState(q *redlock.Quorum, node int, state redlock.NodeState, 
 	}
 }
 
-// A set of nodes that nobody knows waits once: nobody locks before max_ttl is
-// over, whoever waits is granted then, and who comes later need not wait. The
-// errors say so. Guards judge: mark, judgePending, vouch; patience.next.
+// A set of new nodes waits once. Nobody locks before max_ttl has passed; then a waiter
+// is granted, and later clients need not wait. The errors say so. Guards judge: mark,
+// judgePending, vouch; patience.next.
 func TestNewNodesWaitOnce(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		begin := f.now()
@@ -170,8 +170,8 @@ func TestForgetfulNodes(t *testing.T) {
 // counterOfX is the field that the key redlock:x counts in.
 const counterOfX = "nj"
 
-// Every daemon measures a quarantine by its own clock from when it saw it
-// itself, and follows whoever was first. A second loss begins it anew. Guards
+// Each daemon measures a quarantine by its own clock, from when it saw the quarantine
+// itself, and follows the daemon that was first. A second loss restarts it. Guards
 // judgePending, epoch.lua.
 func TestQuarantineOfTwoDaemons(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -253,8 +253,9 @@ func TestQuarantinedNodeReleases(t *testing.T) {
 	})
 }
 
-// A quarantine is as long as the largest max_ttl of all hosts, also for one that has a
-// smaller one, and knows the other from a marker alone. Guards judgePending: noteMaxTTL.
+// A quarantine lasts as long as the largest max_ttl of all hosts. This holds also on a
+// host with a smaller one, which knows the larger one only from a marker. Guards
+// judgePending: noteMaxTTL.
 func TestQuarantineOfAnothersMaxTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close() // what it has marked stays
@@ -269,12 +270,12 @@ func TestQuarantineOfAnothersMaxTTL(t *testing.T) {
 	}, withQuarantine, thrice)
 }
 
-// thrice has leases be as long as three quarantines here.
+// thrice allows leases as long as three of the usual quarantines.
 func thrice(o *redlock.Options) { o.MaxTTL = 3 * longest }
 
-// A host with a smaller max_ttl that is the first one to see that all is forgotten does not
-// take what another host holds for longer: that one has its marker say so. Guards
-// judgePending: the larger max_ttl is written.
+// A host with a smaller max_ttl is the first to see that the nodes lost their data. It
+// does not take a lock that another host holds for longer: the other host writes the
+// larger max_ttl into the marker. Guards judgePending: the larger max_ttl is written.
 func TestQuarantineBegunByShorterMaxTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(3*longest + 2*beat + 500*ms) // away from the heartbeats

@@ -236,7 +236,7 @@ func TestBadRecords(t *testing.T) {
 	}
 }
 
-// What is no token of a lock is not released either.
+// Abandon refuses a record that holds no token of a lock.
 func TestAbandonOfNothing(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		good := f.acquire(oneTry).Record()
@@ -257,8 +257,8 @@ func TestSameRecordTwice(t *testing.T) {
 	})
 }
 
-// A ttl that was made shorter leaves the deadline where it was, and that is a record
-// as good as any other. Guards checkLease: longest.
+// A shortened ttl leaves the deadline where it was. Such a record is valid. Guards
+// checkLease: longest.
 func TestRecordOfShorterTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 20 * time.Second})

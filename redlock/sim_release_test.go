@@ -248,14 +248,14 @@ func TestTwoHosts(t *testing.T) {
 	})
 }
 
-// Whoever gives a lock back is told when all have heard of it that may have had it, and not
-// when a quorum has; or how many have failed to. So it is where it is handed over. Guards
-// PendingRelease.Vote.
+// A release completes when every node that may have had the lock has answered, not
+// when a quorum has. Or it tells how many nodes have failed to. A hand-over does the
+// same. Guards PendingRelease.Vote.
 func TestReleaseEverywhere(t *testing.T) {
 	for what, c := range map[string]struct {
 		before, since func(sim *redlocktest.Sim) // the lock was taken
 		owing         int
-		late          int // of those to whom it is handed over: that is refused, and the release repeated
+		late          int // nodes that refuse the hand-over as late: the release is resent
 		after         time.Duration
 	}{
 		"all answer":                     {after: 12 * ms},

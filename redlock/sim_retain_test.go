@@ -32,7 +32,7 @@ func TestRetain(t *testing.T) {
 	})
 }
 
-// The confirmations end when the time is over, and when the lease is released.
+// The confirmations end after the given time, or when the lease is released.
 func TestRetainEnds(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(passed)
@@ -53,8 +53,8 @@ func TestRetainEnds(t *testing.T) {
 	})
 }
 
-// Another host that waits ends it: within the time between two confirmations and two round
-// trips.
+// If another host waits, the confirmations end within the time between two
+// confirmations and two round trips.
 func TestRetainedIsWanted(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		f.delay(each(ms), each(ms))
@@ -161,7 +161,7 @@ func TestRetainedUnconfirmed(t *testing.T) {
 	})
 }
 
-// What cannot be passed on cannot be retained.
+// A lease that cannot be passed on cannot be retained.
 func TestRetainOnlyIf(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
 		"it is not kept":  func(r *redlock.Request) { r.Keep = false },

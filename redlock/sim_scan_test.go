@@ -128,8 +128,8 @@ func TestScanFails(t *testing.T) {
 	})
 }
 
-// Close ends a Scan that waits for nodes: for the one that it reads, or for a quorum that says who
-// holds the locks.
+// Close ends a Scan that waits for the node that it reads, or for a quorum that knows
+// the holders.
 func TestScanEndsWithClose(t *testing.T) {
 	for what, answering := range map[string]int{"for the node that it reads": 0, "for a quorum": 1} {
 		for fault, begin := range map[string]func(*redlocktest.Sim){"hang": hang, "are down": down} {
@@ -153,7 +153,7 @@ func TestScanEndsWithClose(t *testing.T) {
 	}
 }
 
-// What a page says of locks: holders, readers, the client that is next, and the hosts that wait.
+// A page shows holders, readers, the next client and the waiting hosts of each lock.
 func TestScanDescribesLocks(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.acquire(redlock.Request{Name: "one", TTL: 10 * time.Second, Holder: redlock.Holder{Host: "web3", PID: 41}})

@@ -154,9 +154,9 @@ func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request)
 	}
 }
 
-// What a host holds that does not know yet of another Redis under a node's name is over
-// before that one votes: be it that it has only just looked at the others, or that these
-// do not know it for long. Guards lane.quarantineEnd.
+// A host does not know yet of a second Redis under a node's name. Its leases expire
+// before that Redis votes. This holds if the host has only just looked at the other
+// nodes, or if those hear of the second Redis late. Guards lane.quarantineEnd.
 func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
 	for name, unaware := range map[string]func(f *fleet, there *reach){
 		"looked before": func(*fleet, *reach) { time.Sleep(beat * 8 / 10) },
@@ -236,7 +236,8 @@ func (f *fleet) gone(there *reach, change ...func(*redlock.Options)) *redlock.Qu
 	return f.another(append([]func(*redlock.Options){withQuarantine, there.through}, change...)...)
 }
 
-// wantAfter has another host take a lock when the deadline of the one who holds it is over.
+// wantAfter lets another host acquire held's lock and checks that the grant comes
+// after held's deadline.
 func wantAfter(t *testing.T, when string, other *redlock.Quorum, held *redlock.Lease) {
 	t.Helper()
 	l, err := other.Acquire(t.Context(), redlock.Request{Name: held.Name(), TTL: time.Second, Wait: redlock.Forever})
@@ -246,9 +247,9 @@ func wantAfter(t *testing.T, when string, other *redlock.Quorum, held *redlock.L
 	}
 }
 
-// Who has heard nothing of the nodes for long, because one hangs or he was stopped himself,
-// holds what they grant for no longer than he may know nothing of a twin. Guards
-// fleet.latest.
+// A host has heard nothing from the nodes for long, because a node hangs or the host
+// itself was stopped. It holds a lease only as long as it may be unaware of a twin.
+// Guards fleet.latest.
 func TestUnawareHoldsForLess(t *testing.T) {
 	here, there, slow := &reach{}, &reach{}, new(atomic.Bool)
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -371,8 +372,9 @@ func TestRestartTakesNothingBack(t *testing.T) {
 	})
 }
 
-// Who comes too late to tell a node something, as somebody else has just written there, looks
-// again at once: a quarantine lasts until others know of it. Guards lane.verify.
+// If another host has just written to a node, a report to it comes too late. The host
+// then looks again at once: a quarantine lasts until others know of it. Guards
+// lane.verify.
 func TestLateWordsAreToldAtOnce(t *testing.T) {
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -388,7 +390,7 @@ func TestLateWordsAreToldAtOnce(t *testing.T) {
 	}, stop.has)
 }
 
-// slowNodes has nodes be waited for that do not answer for seconds.
+// slowNodes lets a host wait for nodes that do not answer for seconds.
 func slowNodes(o *redlock.Options) { o.NodeTimeout = 2 * beat }
 
 // stop is when a host asks nothing, as if its process were stopped.

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A key that the node let go, because it was made to believe another time, is
-// no reason for more than the loss of that node. Guards clockWatch, withdrawal.
+// If a node's clock is stepped, it may expire a key too early. That costs no more than
+// that node. Guards clockWatch, withdrawal.
 func TestClockJump(t *testing.T) {
 	for _, step := range []time.Duration{90 * time.Second, -90 * time.Second, 50 * ms, -50 * ms} {
 		var notices notices
@@ -39,8 +39,8 @@ func TestClockJump(t *testing.T) {
 	}
 }
 
-// A clock that runs too fast or too slow shows like one that is stepped, and one
-// within the allowance never. Guards clockWatch.
+// A clock that runs too fast or too slow is noticed like a stepped one. A clock within
+// the allowance never is. Guards clockWatch.
 func TestClockRateIsWatched(t *testing.T) {
 	for rate, isJump := range map[float64]bool{1.03: true, 0.97: true, 1.009: false, 0.991: false} {
 		admittedTest(t, 5, func(t *testing.T, f *fleet) {
@@ -52,8 +52,8 @@ func TestClockRateIsWatched(t *testing.T) {
 	}
 }
 
-// A node whose role, replicas or settings forbid it has no vote, says why and
-// what to do, and has it back at once where nothing was lost. Guards refusal.
+// A node whose role, replicas or settings forbid it has no vote. It reports why and
+// what to do. If it lost nothing, it votes again at once. Guards refusal.
 func TestRefusedNodes(t *testing.T) {
 	for _, c := range []struct{ key, value, reason string }{
 		{"connected_slaves", "1", "detach them"},
@@ -264,8 +264,8 @@ func TestDurableNodeRestartedInQuarantine(t *testing.T) {
 	}, durable)
 }
 
-// What is asked of a node while it is looked at, and seen to have no vote by then, is not
-// granted by it. Guards stand: the session's epoch.
+// If a look finds that a node has no vote, the node does not grant a call sent during
+// that look. Guards stand: the session's epoch.
 func TestAskedWhileLookedAt(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"refused":     func(s *redlocktest.Sim) { s.SetInfo("connected_slaves", "1") },
@@ -306,8 +306,8 @@ func TestWordsAreRefused(t *testing.T) {
 	})
 }
 
-// A node that will not have its epoch written says why it has no vote, and one that has
-// forgotten its scripts gets them first. Guards rewrite, refuse.
+// A node that refuses to have its epoch written reports why it has no vote. A node
+// that has lost its scripts gets them first. Guards rewrite, refuse.
 func TestEpochIsRefused(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.refusesToWrite(true)
@@ -321,8 +321,8 @@ func TestEpochIsRefused(t *testing.T) {
 	})
 }
 
-// refusesToWrite has the first node refuse, or not, what is to stand in its hash. (Each
-// command settles it anew: one may be under way at this very instant.)
+// refusesToWrite makes the first node refuse, or accept, writes to its hash. (It
+// decides at each command, since one may be under way at this very instant.)
 func (f *fleet) refusesToWrite(does bool) {
 	node := f.sims[0]
 	node.OnCommand(func(c redlock.Command) {

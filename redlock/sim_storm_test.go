@@ -20,11 +20,11 @@ type storm struct {
 
 	mu     sync.Mutex // guards what follows
 	random *rand.Rand
-	holder map[string]*redlock.Lease // granted last and not given back
+	holder map[string]*redlock.Lease // granted last and not released
 }
 
-// At most one holder inside its stated deadline; and when all nodes are back no
-// key is left of a lock that was given back.
+// There is at most one holder inside its stated deadline. When all nodes are back, no
+// key of a released lock is left.
 func TestStorm(t *testing.T) {
 	grants, losses := int32(0), int32(0)
 	for seed := range uint64(fewer(6)) {
@@ -113,8 +113,7 @@ func (s *storm) work(ctx context.Context, q *redlock.Quorum, name string) {
 	}
 }
 
-// granted checks that whoever had the lock before gave it back or is past its
-// deadline.
+// granted checks that the previous holder released the lock or is past its deadline.
 func (s *storm) granted(l *redlock.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +124,7 @@ func (s *storm) granted(l *redlock.Lease) {
 	s.holder[l.Name()] = l
 }
 
-// givenBack says so before the first byte of the release.
+// givenBack records the release before its first byte is sent.
 func (s *storm) givenBack(l *redlock.Lease) {
 	s.mu.Lock()
 	if s.holder[l.Name()] == l {

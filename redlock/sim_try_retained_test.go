@@ -47,7 +47,7 @@ func TestTryOfRetained(t *testing.T) {
 	}
 }
 
-// Of a lock that a client holds, it learns so after one attempt.
+// If a client holds the lock, a try learns so after one attempt.
 func TestTryOfHeld(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
@@ -64,8 +64,8 @@ func TestTryOfHeld(t *testing.T) {
 	})
 }
 
-// If a client of the host has the lock again, or nobody releases it, the answer comes after the
-// node timeout.
+// If a client of the host has the lock again, or nobody releases it, the try fails
+// after the node timeout.
 func TestTryOfRetainedInVain(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)

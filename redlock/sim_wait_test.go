@@ -95,7 +95,7 @@ func TestSharedSeveralDoNotSpin(t *testing.T) {
 func TestWokenByExpiryOfAnyPlace(t *testing.T) {
 	for range 12 { // the place that is asked for is a random one
 		wakeTest(t, redlock.Request{Name: "s", TTL: keptLong, Slots: 2, Keep: true}, func(t *testing.T, f *fleet, _ *redlock.Lease, w *waiting) {
-			<-w.done // it is of x, which is free
+			<-w.done // its lock is x, which is free
 			host := f.another(longLeases)
 			host.Settle(t.Context())
 			died, err := host.Acquire(t.Context(), redlock.Request{Name: "s", TTL: 2 * time.Second, Slots: 2})
@@ -312,7 +312,7 @@ func TestPlacesAreWanted(t *testing.T) {
 		"places": {Name: "s", TTL: keptLong, Slots: 2, Keep: true},
 	} {
 		wakeTest(t, r, func(t *testing.T, f *fleet, first *redlock.Lease, w *waiting) {
-			<-w.done // it is of x, which is free
+			<-w.done // its lock is x, which is free
 			f.acquire(r)
 			other := f.another(longLeases)
 			defer other.Close()

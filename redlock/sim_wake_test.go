@@ -347,7 +347,7 @@ func TestEachAttemptListensAnew(t *testing.T) {
 		tries := w.tries()
 		want(t, "it was woken in vain", tries > 2, true)
 		if slices.ContainsFunc(f.sims, func(s *redlocktest.Sim) bool { return s.Get("redlock:x") == "" }) {
-			return // he was quicker there, once in hundreds of runs: with one more that is a quorum that may be free
+			return // once in hundreds of runs w is quicker there: with one more, a quorum may be free
 		}
 		f.sims[0].Do("DEL", "redlock:x\x00b")
 		time.Sleep(40 * ms) // less than the node timeout
