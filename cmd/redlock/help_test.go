@@ -27,7 +27,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/top"
 )
 
-// The exit codes are those that help tells of.
+// The help lists the exit codes that redlock uses.
 func TestExitCodesOfHelp(t *testing.T) {
 	for code, word := range map[int]string{
 		exit.Conflict: "another process held the lock", exit.Usage: "the command line is wrong", exit.Unavailable: "redlockd is not available",
@@ -43,12 +43,12 @@ func TestExitCodesOfHelp(t *testing.T) {
 	}
 }
 
-// unusual is how examples end that do not end with 0.
+// unusual maps each example that does not exit with 0 to its exit code.
 var unusual = map[string]int{
 	"redlock doctor": 1, // it warns of what redlockd -dev is
 }
 
-// elsewhere are examples that another test runs.
+// elsewhere lists examples that another test runs.
 var elsewhere = []string{
 	"redlock force nightly-backup", // asks: TestForceAsks
 }
@@ -75,8 +75,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// awaitNodes waits until all nodes of a daemon are ready: what does not wait for
-// them fails until then.
+// awaitNodes waits until all nodes of a daemon are ready. Until then, a command that does not
+// wait for them fails.
 func awaitNodes(t *testing.T, socket string) {
 	t.Helper()
 	awaitStatus(t, socket, "all of its nodes ready", func(status *client.Status) bool {
@@ -84,7 +84,7 @@ func awaitNodes(t *testing.T, socket string) {
 	})
 }
 
-// awaitStatus waits until a daemon is as wanted.
+// awaitStatus waits until isSo accepts the daemon's STATUS.
 func awaitStatus(t *testing.T, socket, what string, isSo func(*client.Status) bool) {
 	t.Helper()
 	c, err := client.Dial(t.Context(), socket)
@@ -106,7 +106,7 @@ func awaitStatus(t *testing.T, socket, what string, isSo func(*client.Status) bo
 	t.Fatalf("there never was a daemon with %s: %+v", what, status)
 }
 
-// desk is where examples are pasted: a folder with what they speak of.
+// desk is the folder in which a test pastes examples. It holds the files that they name.
 type desk struct{ home, bin string }
 
 func newDesk(t *testing.T) *desk {
@@ -126,7 +126,7 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// ownProgram is what whoever pastes has written.
+// ownProgram matches a program that the user has written.
 var ownProgram = regexp.MustCompile(`\./[\w-]+\.sh`)
 
 func (d *desk) file(t *testing.T, name, text string) {
@@ -136,8 +136,8 @@ func (d *desk) file(t *testing.T, name, text string) {
 	}
 }
 
-// pasteExample pastes a line, and stops what does not end by itself once it has
-// shown something.
+// pasteExample pastes a line. If the line does not end by itself, pasteExample stops it once
+// it has shown something.
 func pasteExample(t *testing.T, d *desk, socket, line string) {
 	if _, err := exec.LookPath("jq"); err != nil && strings.Contains(line, "jq ") {
 		t.Skip("jq is not installed")
@@ -145,7 +145,7 @@ func pasteExample(t *testing.T, d *desk, socket, line string) {
 	for _, program := range ownProgram.FindAllString(line, -1) {
 		d.file(t, program, "#!/bin/sh\n")
 	}
-	// What it needs, or writes, is in the home.
+	// Every file that the line needs or writes is in the home.
 	script := strings.NewReplacer("/usr/local/bin/", "", "/etc/", "etc/").Replace(line)
 	cmd := cmdtest.Command(t, "bash", "-c", "set -o pipefail; fpath=(x .); "+script)
 	cmd.Dir = d.home
@@ -173,7 +173,7 @@ func pasteExample(t *testing.T, d *desk, socket, line string) {
 	compareEnd(t, line, cmd.Wait(), stderr.String())
 }
 
-// endless: it goes on until it is stopped.
+// endless reports whether line runs until it is stopped.
 func endless(line string) bool {
 	return strings.HasPrefix(line, "redlock watch ") || line == "redlock top"
 }
@@ -198,7 +198,7 @@ func compareEnd(t *testing.T, line string, err error, stderr string) {
 	}
 }
 
-// What is printed for programs is in --help, under its very name.
+// --help documents every field of the JSON output under its exact name.
 func TestJSONIsDocumented(t *testing.T) {
 	commands := map[string]*cobra.Command{}
 	for _, cmd := range newRoot().Commands() {

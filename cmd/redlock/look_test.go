@@ -28,7 +28,7 @@ var noted = cmdtest.Replies{
 	ipc.VerbList: cmdtest.Reply("- lock=a,b state=lost mode=exclusive fence=77 ttl=900 pid=41 user=cron since=1000", "OK n=1"),
 }
 
-// fleet is what LIST all=yes answers.
+// fleet is a reply to LIST all=yes.
 var fleet = cmdtest.Replies{
 	ipc.VerbList: cmdtest.Reply("- lock=a state=held mode=shared host=web1 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
 		"- lock=a state=held mode=shared host=web2 pid=42 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
@@ -36,12 +36,13 @@ var fleet = cmdtest.Replies{
 		"- lock=d state=reserved mode=exclusive host=web5 pid=43 user=cron since=2588 ttl=900 held=5 nodes=5", "OK n=5 walked=3 walks=3"),
 }
 
-// kept is a lock that nobody holds.
+// kept is a lock that nobody holds and that is reserved for a waiter.
 var kept = cmdtest.Replies{
 	ipc.VerbWho: cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
 }
 
-// wild is what others have put their own words into, to be shown on somebody's terminal.
+// wild holds replies with control characters that other users chose. A terminal must not get
+// them.
 var wild = cmdtest.Replies{
 	ipc.VerbWho:    cmdtest.Reply("- lock=job mode=exclusive host=%1B[2J pid=41 user=%1B[2J since=2588 ttl=900 held=3 nodes=5 note=%1B[2J", "OK n=1"),
 	ipc.VerbList:   cmdtest.Reply("- lock=job state=held mode=exclusive fence=77 ttl=900 pid=41 since=1000 note=%1B[2J", "OK n=1"),
@@ -359,8 +360,9 @@ a     :1       ready  -
 	}
 }
 
-// Bash inserts as it is what several names have in common, and at the next TAB evaluates the
-// line: a name that any user may choose would be a command of whoever completes it.
+// Bash inserts the common prefix of several names unquoted. At the next TAB it evaluates the
+// line. Any user may choose a name, so a name could run as a command of the user who
+// completes it.
 func TestCompletesNoCommands(t *testing.T) {
 	t.Parallel()
 	names := []string{"a$(>b)1", "a$(>b)2", "a`>b`", "a b", "a;b", "a&b", "a|b", "a<b", "a>b", "a(b)", "a{b}", "a[b]", "a*", "a?", "a!b", "a#b",
@@ -400,7 +402,7 @@ func TestLookRefused(t *testing.T) {
 	}
 }
 
-// All of it once with a daemon that is one.
+// This test repeats the checks with a real daemon.
 func TestLookAtDaemon(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)

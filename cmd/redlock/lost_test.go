@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// The daemon says LOST.
+// When the daemon reports LOST, redlock run ends the command.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -38,7 +38,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A command that has to be killed was told why all the same, and so are people.
+// If redlock run has to kill the command, it sent SIGTERM first. It tells the user why.
 func TestLostAndKilled(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string][]string{
@@ -60,8 +60,8 @@ func TestLostAndKilled(t *testing.T) {
 	}
 }
 
-// A daemon that ends, and does not come back: the command goes on until the lock is
-// no longer sure.
+// If the daemon ends and does not come back, the command goes on until the lock is no longer
+// certain.
 func TestDaemonEnds(t *testing.T) {
 	t.Parallel()
 	d, socket := cmdtest.StartDaemon(t)
@@ -75,8 +75,8 @@ func TestDaemonEnds(t *testing.T) {
 	}
 }
 
-// A command that does not stop is killed before others can hold the lock, also
-// where the daemon says nothing.
+// If the command does not stop, redlock run kills it before another client can hold the lock.
+// It does so even if the daemon says nothing.
 func TestKilledBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	const ttl, margin = 10 * time.Second, 500 * time.Millisecond // a twentieth of it
@@ -94,7 +94,7 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 	p.ExpectExit(exit.Lost)
 	left := at - boottime.Exact()
 	t.Logf("SIGTERM %v before the deadline, all over %v before it", told, left)
-	if told < ttl/10 || told > ttl*3/10 { // more where the answer took time
+	if told < ttl/10 || told > ttl*3/10 { // more if the answer took time
 		t.Errorf("SIGTERM came %v before the deadline, want a fifth of %v", told, ttl)
 	}
 	if left <= 0 || left > 2*margin {
@@ -105,8 +105,8 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// The same with the daemon stopped: its lock is not extended any more, so that
-// is the last moment in which the lease can have begun.
+// While the daemon is stopped, it does not extend the lock. So the stop is the latest moment
+// at which the lease can have begun.
 func TestHungDaemonWhileRunning(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -130,7 +130,7 @@ func TestHungDaemonWhileRunning(t *testing.T) {
 	cmdtest.CheckExit(t, code, 0, stderr, "")
 }
 
-// A --grace that is shorter than a fifth of the lease time puts SIGKILL off by nothing.
+// If --grace is shorter than a fifth of the lease time, it does not delay SIGKILL.
 func TestKilledInTimeWithLittleGrace(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(8 * time.Second)})
@@ -143,8 +143,7 @@ func TestKilledInTimeWithLittleGrace(t *testing.T) {
 	}
 }
 
-// Where redlock run was stopped for too long, nobody is told that the command was killed
-// in time.
+// If redlock run was stopped for too long, it does not claim that it killed the command in time.
 func TestKilledLate(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
@@ -167,7 +166,7 @@ func TestKilledLate(t *testing.T) {
 	}
 }
 
-// A lease time of which a fifth is less than the SIGKILL wants.
+// A fifth of a short lease time is less than SIGKILL needs.
 func TestShortLease(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -192,7 +191,8 @@ func TestShortLease(t *testing.T) {
 	}
 }
 
-// Where the daemon knows the lease time, --grace is checked when it has said it.
+// If only the daemon knows the lease time, redlock run checks --grace once the daemon has
+// sent it.
 func TestGraceOfUnknownLeaseTime(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})

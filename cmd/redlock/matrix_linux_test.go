@@ -18,8 +18,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// needPerl is for tests with processes that are quicker, or know more system calls, than a
-// shell.
+// needPerl returns the path of perl. Tests use perl for processes that are faster than a
+// shell, or that use more system calls.
 func needPerl(t *testing.T) (path string) {
 	t.Helper()
 	path, err := exec.LookPath("perl")
@@ -29,10 +29,10 @@ func needPerl(t *testing.T) (path string) {
 	return path
 }
 
-// Each signal, in each phase of redlock run, with each kind of command, started
-// directly or by -c, on a terminal or without: the exit code is right, and no
-// process is left. With REDLOCKD_LONG=1 each of these in all four ways; otherwise in
-// one, so that each signal meets each way.
+// The test sends each signal in each phase of redlock run with each kind of command. It
+// starts the command directly or by -c, and on a terminal or without. The exit code is right,
+// and no process is left. With REDLOCKD_LONG=1 each case runs in all four ways. Otherwise it
+// runs in one way, so that each signal meets each way.
 func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
 	needPerl(t)
 	for nth, sig := range []syscall.Signal{
@@ -53,7 +53,7 @@ func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
 	}
 }
 
-// ways are those of the four in which a trial is begun: all, or the nth.
+// ways returns in which of the four ways a trial starts: all, or the nth.
 func ways(nth int) []int {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
 		return []int{0, 1, 2, 3}
@@ -114,14 +114,14 @@ func (c *trial) run(t *testing.T) {
 	c.check()
 }
 
-// leaf is a process that ends with code 5 once something stands on stdin. The
-// argument term makes it say that it got SIGTERM, and go on.
+// leaf is a process that ends with code 5 once stdin has input. With the argument term, it
+// prints that it got SIGTERM and goes on.
 const leaf = `$| = 1; $SIG{TERM} = sub { syswrite STDOUT, "got TERM\n" } if shift eq "term"; print "up\n"; while (1) { exit 5 if defined sysread(STDIN, $_, 9) }`
 
-// fork runs a leaf, and is ended by SIGTERM.
+// fork is a process that runs a leaf and ends on SIGTERM.
 const fork = `my $pid = fork // die; if (!$pid) { exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
 
-// command is what runs under the lock.
+// command returns the command that runs under the lock.
 func (c *trial) command() []string {
 	argv := []string{"perl", "-e", leaf, "default"}
 	if c.kind == ignoresTerm || c.phase == whileStopping {
@@ -189,7 +189,7 @@ func (c *trial) connect() (closeTheirs func()) {
 	return func() { w.Close() }
 }
 
-// end kills all where the cell has failed.
+// end kills all processes if the cell has failed.
 func (c *trial) end() {
 	if c.cmd.ProcessState == nil {
 		syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
@@ -210,7 +210,7 @@ func (c *trial) reach() {
 	}
 }
 
-// act sends the signal. After one that ends nothing it ends the rest.
+// act sends the signal. If that signal ends nothing, act then ends the rest.
 func (c *trial) act() {
 	if c.kind == exitsNow && c.tty == nil {
 		c.order() // crosses with the signal
@@ -231,15 +231,15 @@ func (c *trial) act() {
 	}
 }
 
-// continuedByShell: who types Ctrl-Z has a shell that sees the job stopped, and has
-// all of it go on. A SIGCONT to redlock run alone, before the shell has looked, would
-// leave it nothing to see.
+// continuedByShell reports whether a shell continues the job. After Ctrl-Z, the shell sees
+// that the job stopped and continues all of it. If a SIGCONT reached redlock run alone before
+// the shell looks, the shell would see no stopped job.
 func (c *trial) continuedByShell() bool {
 	return c.sig == syscall.SIGTSTP && c.tty != nil && c.phase == whileRunning
 }
 
-// shellWaits: a shell takes a SIGINT that is sent to it alone to heart only once
-// what it waits for has ended, and some not even then.
+// shellWaits reports whether a shell delays the signal. A shell acts on a SIGINT sent to it
+// alone only once the process it waits for has ended. Some shells do not act even then.
 func (c *trial) shellWaits() bool {
 	return c.sig == syscall.SIGINT && c.shell && c.tty == nil && c.phase == whileRunning
 }
@@ -248,11 +248,10 @@ func (c *trial) deadly() bool {
 	return !slices.Contains([]syscall.Signal{syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH}, c.sig)
 }
 
-// keys of a terminal.
+// keyOf maps a signal to the key of a terminal that sends it.
 var keyOf = map[syscall.Signal]string{syscall.SIGINT: "\x03", syscall.SIGQUIT: "\x1c", syscall.SIGTSTP: "\x1a"}
 
-// send sends the cell's signal as it comes in life: from the terminal, where that
-// has it.
+// send sends the cell's signal as in practice: from the terminal, if the terminal can send it.
 func (c *trial) send() {
 	switch key := keyOf[c.sig]; {
 	case c.tty == nil || c.sig != syscall.SIGWINCH && key == "":
@@ -266,7 +265,7 @@ func (c *trial) send() {
 	}
 }
 
-// signal sends one to redlock run, which may have ended already.
+// signal sends sig to redlock run, which may have ended already.
 func (c *trial) signal(sig syscall.Signal) {
 	if pid := c.fake.Peer(); pid > 0 {
 		_ = syscall.Kill(pid, sig)
@@ -276,16 +275,17 @@ func (c *trial) signal(sig syscall.Signal) {
 // order ends the leaf.
 func (c *trial) order() { c.write("end\n") }
 
-// write ignores that nobody may be there any more to read it.
+// write sends text to the command. It ignores errors, because the reader may have ended.
 func (c *trial) write(text string) { _, _ = io.WriteString(c.keys, text) }
 
-// until reads to a line; the end of all is as well.
+// until reads up to the line want, or to the end of the output.
 func (c *trial) until(want string) {
 	for line, more := c.line(); more && line != want; line, more = c.line() {
 	}
 }
 
-// drain reads until all have ended. Who has got SIGTERM, and goes on, is told to end.
+// drain reads until all processes have ended. It tells a process to end that got SIGTERM and
+// goes on.
 func (c *trial) drain() {
 	for line, more := c.line(); more; line, more = c.line() {
 		if line == "got TERM" && c.phase != whileStopping {
@@ -294,7 +294,7 @@ func (c *trial) drain() {
 	}
 }
 
-// line is false at the end. A terminal has none, but an error.
+// line returns false at the end of the output. A terminal returns an error instead of EOF.
 func (c *trial) line() (text string, more bool) {
 	text, err := c.lines.ReadString('\n')
 	if os.IsTimeout(err) {
@@ -314,7 +314,7 @@ func (c *trial) check() {
 	}
 }
 
-// wanted are the exit codes that are right.
+// wanted returns the exit codes that are right.
 func (c *trial) wanted() []int {
 	sig := c.sig
 	if !c.deadly() {

@@ -200,7 +200,7 @@ func TestRequest(t *testing.T) {
 	f.ExpectRequest(ipc.VerbUnlock)
 }
 
-// The longest time that there is to wait is no time that is over already.
+// The longest possible -w does not overflow into a time that has already passed.
 func TestRequestOfLongWait(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())

@@ -27,7 +27,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	p.ExpectExit(11)
 }
 
-// Signals that come together all reach the command: here while redlock run is stopped.
+// If several signals arrive while redlock run is stopped, the command gets all of them.
 func TestSignalsThatComeTogether(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -69,7 +69,7 @@ func TestSignalWhileWaiting(t *testing.T) {
 	}
 }
 
-// A daemon that accepts connections and says nothing.
+// The daemon accepts connections and does not answer.
 func TestSignalWhileConnecting(t *testing.T) {
 	t.Parallel()
 	socket := cmdtest.NewSocket(t)
@@ -102,7 +102,7 @@ func TestWaiterLeavesTheQueue(t *testing.T) {
 	holder.ExpectExit(0)
 }
 
-// What redlock run was started to ignore is ignored by the command, too.
+// If redlock run starts with a signal ignored, the command ignores it too.
 func TestNohup(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -118,7 +118,7 @@ func TestKilledTogether(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)
 	p, _ := cmdtest.RunPuppet(t, socket)
 	p.Signal(syscall.SIGKILL)
-	if out := p.ReadAll(); out != "" { // it ends once the puppet has
+	if out := p.ReadAll(); out != "" { // stdout ends once the puppet has ended
 		t.Errorf("the puppet was not killed, but said %q", out)
 	}
 	p.ExpectExit(-int(syscall.SIGKILL))

@@ -23,7 +23,7 @@ func TestOutputThatEndsEarly(t *testing.T) {
 	cmdtest.FailsWithoutRoom(t, "one line", func(out io.Writer) error { return output.PrintJSONLine(out, 1) })
 }
 
-// shownByTop is what top shows of what the fake daemon shows, but for times.
+// shownByTop is the output of top for the fake daemon, without times.
 const shownByTop = `TIME  redlockd 1.2 answered in TIME
 NOT READY (a quorum is 3 of 4 nodes): no quorum for another 12s
 connections 0, leases 2, waiters 1
@@ -48,7 +48,7 @@ job        held     exclusive     4121  cron  1m3s   7.4s  77     why, because
 
 var timesOfTop = regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|[0-9.]+(µs|ms|s)$`)
 
-// withHello is what a daemon answers that says its version.
+// withHello adds a reply to HELLO with the daemon's version.
 func withHello(a cmdtest.Replies) cmdtest.Replies {
 	all := cmdtest.Replies{ipc.VerbHello: cmdtest.Reply("OK protocol=1 version=1.2 ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=50")}
 	for verb, answer := range a {
@@ -119,8 +119,8 @@ func TestTopRefused(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Usage, stderr, "at least 100ms")
 }
 
-// Where the daemon does not answer any more, that is in the place of its picture. Its words
-// control no terminal.
+// If the daemon no longer answers, top shows that in place of the status. The daemon's text
+// cannot control the terminal.
 func TestTopUnknown(t *testing.T) {
 	t.Parallel()
 	var status changing
@@ -148,7 +148,8 @@ TIME  "status: INTERNAL: oops \u202e`
 	}
 }
 
-// What cannot be written is told by the exit code, and not asked for again.
+// If redlock cannot write its output, the exit code says so, and it does not ask the daemon
+// again.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/full"); err != nil {

@@ -10,7 +10,7 @@ import (
 
 const heldByCron = "- lock=job mode=exclusive host=web3 pid=12 user=cron since=5000 ttl=9000 held=3 nodes=5"
 
-// redlock wait ends when the lock is free, takes nothing, and gets over questions that fail.
+// redlock wait ends when the lock is free. It acquires nothing, and it retries a query that fails.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	who := &changing{}

@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// changing is an answer that a test changes.
+// changing is a reply that a test can change.
 type changing struct {
 	lines atomic.Pointer[func() []string]
 }
@@ -23,7 +23,7 @@ type changing struct {
 func (c *changing) set(answer func() []string) { c.lines.Store(&answer) }
 func (c *changing) answer() []string           { return (*c.lines.Load())() }
 
-// heldFromNowBy is who holds the lock from now on.
+// heldFromNowBy returns a reply to WHO in which user holds the lock from now on.
 func heldFromNowBy(user string) func() []string {
 	start := time.Now()
 	return func() []string {
@@ -32,8 +32,8 @@ func heldFromNowBy(user string) func() []string {
 	}
 }
 
-// A line for each change, and none where there is none: in each state the lock is
-// looked at several times.
+// redlock watch prints one line for each change and none without a change. It reads each
+// state several times.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	var who changing
@@ -54,7 +54,7 @@ func TestWatch(t *testing.T) {
 	expect("free")
 	who.set(heldFromNowBy("cron"))
 	expect("held by cron on web3 (pid 12, exclusive")
-	who.set(heldFromNowBy("cron")) // who gave it back and has it again
+	who.set(heldFromNowBy("cron")) // cron released it and acquired it again
 	expect("held by cron on web3 (pid 12, exclusive")
 	held := heldFromNowBy("cron")
 	who.set(func() []string {
@@ -62,7 +62,7 @@ func TestWatch(t *testing.T) {
 		return []string{strings.Replace(line[0], "mode=exclusive", "mode=exclusive waiting=yes", 1), line[1]}
 	})
 	expect("kept for cron on web3 (pid 12), who has waited and is next")
-	who.set(held) // he has it now
+	who.set(held) // the new holder has it now
 	expect("held by cron on web3 (pid 12, exclusive")
 	held = heldFromNowBy("cron")
 	who.set(func() []string {
@@ -74,7 +74,7 @@ func TestWatch(t *testing.T) {
 	expect("held by another Redlock client, which does not say who it is (shared); www on web4 (pid 7, slot 2 of 3")
 }
 
-// What cannot be known is said once, and asked again.
+// If the state is unknown, redlock watch says so once and asks again.
 func TestWatchUnknown(t *testing.T) {
 	t.Parallel()
 	var who changing
@@ -160,7 +160,7 @@ func TestSameGrant(t *testing.T) {
 	}
 }
 
-// A change that cannot be written is the end, as the first line would be.
+// If redlock watch cannot write a change, it ends, as with the first line.
 func TestWatchThatCannotBeWritten(t *testing.T) {
 	held := false
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: func() []string {
