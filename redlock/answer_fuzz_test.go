@@ -69,7 +69,7 @@ func FuzzAnswers(f *testing.F) {
 		const looks = 4
 		replies, err := answered(t, answers, 1+looks+1)
 		if err != nil {
-			return // the connection is over, and nothing was used
+			return // the connection has ended, and nothing was used
 		}
 		if l.TakeAnswers(calls, &replies[0]) == nil {
 			checkBallots(t, ballots)

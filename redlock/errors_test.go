@@ -21,7 +21,8 @@ func TestNoQuorumErrorSaysThingsOnce(t *testing.T) {
 	want(t, "the node of the first", err.Failed[0].Node, "a")
 }
 
-// Of a node in quarantine nobody is promised a vote: it may have to wait for others then.
+// The error of a node in quarantine promises no vote: the node may have to wait for
+// others then.
 func TestQuarantineErrorPromisesNothing(t *testing.T) {
 	err := &redlock.QuarantineError{Left: 1900 * ms, Reason: errors.New("it is new")}
 	want(t, "says", err.Error(), "no vote for another 1.9s at least: it is new")

@@ -138,8 +138,7 @@ var spoiled = map[string]func(*rules){
 	},
 }
 
-// copyEarly copies counters as soon as a quarantine has begun, and uses them
-// when it is over.
+// copyEarly copies counters when a quarantine begins, and uses them when it ends.
 func copyEarly(r *rules) {
 	type copied struct {
 		counters *admission.Counters

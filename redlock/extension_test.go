@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Of the answers about a lease of several keys the worst counts, wherever it stands: an
-// error is no vote, whatever was said of the others. Guards worse.
+// The worst of the answers about a lease of several keys counts, wherever it is in the
+// list. An error is no vote, whatever the other answers say. Guards worse.
 func TestWorstAnswerCounts(t *testing.T) {
 	broken := Reply{Err: errors.New("OOM")}
 	for _, c := range []struct {

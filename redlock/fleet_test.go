@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Of a node's hash the counters alone are taken, where they can be ones, and the largest of
-// each. One that ends early is read as far as it goes.
+// raiseCounters takes only valid counters from a node's hash, and the largest value of
+// each. It reads a truncated hash as far as it goes.
 func TestRaiseCounters(t *testing.T) {
 	field := func(index int) string { f := script.FieldOf(index); return string(f[:]) }
 	var fields []Reply

@@ -36,7 +36,7 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-// Where all lanes stand still there is no pulse, until they go on.
+// If all lanes hang, there is no pulse until they continue.
 func TestNoPulse(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	simTest(t, 3, func(t *testing.T, f *fleet) {

@@ -28,8 +28,8 @@ func (s *servers) adopt(records ...redlock.Record) []*redlock.Lease {
 	return a.Leases
 }
 
-// Leases of every kind go on in another process, are extended there, handed over and
-// given back.
+// Leases of each kind continue in another process. It extends them, hands them over
+// and releases them.
 func TestRealAdopt(t *testing.T) {
 	for what, r := range allKinds {
 		t.Run(what, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestRealAdoptedIsLost(t *testing.T) {
 	}
 }
 
-// Of an attempt that was granted and of which nobody was told, its note frees the lock.
+// If an attempt was granted but no client heard of it, its record frees the lock.
 func TestRealAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		t.Run(what, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestRealAbandon(t *testing.T) {
 	}
 }
 
-// A thousand leases go on.
+// A thousand leases continue in another process.
 func TestRealAdoptMany(t *testing.T) {
 	s := startServers(t, 5)
 	var records []redlock.Record

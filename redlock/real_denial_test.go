@@ -64,8 +64,8 @@ func TestRealDenial(t *testing.T) {
 	}
 }
 
-// Who looks at the status sees it also where nobody has asked for a lock, as far as INFO gives
-// reason to find out.
+// The status shows a denial even if nobody has requested a lock, provided that INFO
+// gives a reason to check.
 func TestRealDenialAtRest(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -81,8 +81,8 @@ func TestRealDenialAtRest(t *testing.T) {
 	h.awaits("b", redlock.NodeReady)
 }
 
-// A node where a command of the scripts has another name (rename-command) gives no lock, and
-// is no node that locks can count on.
+// If a command of the scripts has another name on a node (rename-command), that node
+// grants no lock. Status does not count it as usable.
 func TestRealRenamedCommandIsADenial(t *testing.T) {
 	for _, command := range []string{"SET", "PEXPIRE", "DEL"} {
 		t.Run(command, func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestRealUnseenIsNotLost(t *testing.T) {
 	h.giveBack(h.take(redlock.Request{Name: "x", TTL: steady, Wait: steady / 2}))
 }
 
-// What somebody else wrote to a lock's keys is answered for, whatever it is: the
-// connection stays.
+// The host handles whatever another client wrote to a lock's keys: the connection
+// stays.
 func TestRealPlantedTime(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -146,8 +146,8 @@ func TestRealPlantedTime(t *testing.T) {
 	}
 }
 
-// A node that answers all but scripts (CLIENT PAUSE … WRITE) is not ready again and again:
-// it is down until it answers these.
+// A node that answers everything except scripts (CLIENT PAUSE … WRITE) does not become
+// ready repeatedly. It is down until it answers scripts.
 func TestRealPausedNodeIsDown(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -166,8 +166,9 @@ func TestRealPausedNodeIsDown(t *testing.T) {
 	h.wantNoQuarantine("a pause")
 }
 
-// A release that the node's script is refused is repeated with each look until it was done:
-// the script itself was answered, and yet nothing was given back.
+// If Redis refuses the writes of the release script, the host resends the release at
+// each look until it succeeds. The script itself was answered, and yet released
+// nothing.
 func TestRealRefusedReleaseIsRepeated(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, kind := range map[string]redlock.Request{"exclusive": {Name: "x"}, "several": {Names: []string{"x", "y"}}, "shared": {Name: "x", Shared: true}} {
@@ -189,8 +190,8 @@ func TestRealRefusedReleaseIsRepeated(t *testing.T) {
 	}
 }
 
-// What is held is extended on nodes without memory, too, of whatever kind it is: nothing
-// grows by that. (A script that has written may write more.)
+// Nodes without memory still extend leases of each kind, since an extension needs no
+// memory. (A script that has written may write more.)
 func TestRealNoMemoryKeepsLeases(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -210,9 +211,9 @@ func TestRealNoMemoryKeepsLeases(t *testing.T) {
 	}
 }
 
-// So does he what an ACL lacks, also where it lacked that before this host came; and what was
-// renamed. It is in no INFO. But what nobody needs for a lock, or the keys of other locks, may
-// be lacking.
+// The status also shows what the ACL lacks, even if it lacked that before this host
+// came, and what was renamed. INFO shows neither. Rights that locks do not need, or
+// rights to the keys of other locks, may be missing.
 func TestRealDenialByACLAtRest(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for _, command := range []string{"SET", "PTTL", "ZADD", "EVALSHA"} {
@@ -250,9 +251,10 @@ func TestRealNarrowACLIsNoDenial(t *testing.T) {
 	want(t, "it was refused", slices.Contains(h.states("a"), redlock.NodeRefused), false)
 }
 
-// Whoever has the scripts call another command has its right asked for, too; but for what a
-// look at the node needs in any case (TIME), the quarantine of another (HGETALL), and the list of
-// all locks (SCAN), which says itself that its right is missing: locks need none of it.
+// If a script calls a new command, rights.lua must check the right to it. Exempt are
+// TIME, which each look at the node needs, and HGETALL, which the quarantine of
+// another node needs. SCAN, for the list of all locks, reports a missing right itself.
+// Locks need none of these.
 func TestRightsAreAskedForAll(t *testing.T) {
 	scripts := map[string]string{}
 	for _, script := range script.Scripts() {

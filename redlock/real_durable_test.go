@@ -41,7 +41,8 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 	want(t, "warnings", len(left.of("c").Warning), 0)
 }
 
-// What is called durable and is not is warned of, and quarantined like any other.
+// If a node is configured as durable but is not, the host warns of it and quarantines
+// it like any other.
 func TestRealNodeIsNotDurable(t *testing.T) {
 	s := newSite(t, 3, appending("everysec"))
 	h := s.newHost(durable)
@@ -51,9 +52,10 @@ func TestRealNodeIsNotDurable(t *testing.T) {
 	h.awaits("c", redlock.NodeReady)
 }
 
-// Redis loads its file with the rights of its user default, and leaves out of what scripts
-// did all that this may not: such a node forgets votes, or what they were extended by. It is
-// warned of, as one is that does not tell, and quarantined like any other.
+// Redis loads its file with the rights of its user default, and skips commands of
+// scripts that this user may not run. Such a node loses votes, or their extensions.
+// The host warns of it, as of a node that does not tell these rights, and quarantines
+// it like any other.
 func TestRealDurableNodeLeavesVotesOut(t *testing.T) {
 	for _, c := range []struct {
 		user    []string
@@ -79,8 +81,7 @@ func TestRealNodeIsNotDurableInRewrites(t *testing.T) {
 	wantWarning(t, h.of("c").Warning, "durable = true does not hold: no-appendfsync-on-rewrite is yes; until")
 }
 
-// Durable on the server's side alone changes nothing: whoever runs it has not
-// vouched for the disk.
+// A durable server alone changes nothing: its operator has not vouched for the disk.
 func TestRealNodeIsNotCalledDurable(t *testing.T) {
 	s := newSite(t, 3, appending("always"))
 	h := s.newHost()

@@ -17,9 +17,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// One node of five is hostile or broken, each in another way (hostile_rows_test.go).
-// Locks are taken and given back as before, the node counts as failed and says why,
-// and neither memory nor goroutines grow without bound.
+// One node of five is hostile or broken, in a different way per row
+// (hostile_rows_test.go). Clients still acquire and release locks as before. The node
+// counts as failed and reports why. Neither memory nor goroutines grow without bound.
 func TestRealHostileNode(t *testing.T) {
 	s := startServers(t, 5)
 	m := measure()
@@ -36,7 +36,7 @@ func TestRealHostileNode(t *testing.T) {
 	m.wantBounded(t, name("%d hostile nodes, 16 at once", len(hostileRows)))
 }
 
-// hostile is a Quorum over four good nodes and one that is not.
+// hostile is a Quorum over four good nodes and a hostile one.
 type hostile struct {
 	t        *testing.T
 	impostor *redlocktest.Impostor
@@ -62,8 +62,8 @@ func (h *hostile) close() {
 	h.impostor.Close()
 }
 
-// endure takes and gives back locks until the node has said why it does not count,
-// and then some more.
+// endure acquires and releases locks until the node has reported why it does not
+// count, and then five times more.
 func (h *hostile) endure(row, reason string) {
 	defer h.close()
 	wanted := regexp.MustCompile(reason)

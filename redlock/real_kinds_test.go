@@ -136,8 +136,8 @@ func TestRealKinds(t *testing.T) {
 	}
 }
 
-// Who wants several names at once, each of which others always want, is granted them.
-// Guards op k.
+// Other clients always want each of several names. A client that wants all of them at
+// once still gets them. Guards op k.
 func TestRealSeveralAreNotStarved(t *testing.T) {
 	_, hosts := threeHosts(t)
 	ctx, over := context.WithTimeout(t.Context(), 30*time.Second)

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Two hosts with a max_ttl each: the larger one is recorded on the nodes, first
-// of all, and is the quarantine of both, whoever of them is there.
+// Two hosts have different values of max_ttl. The larger one is recorded on the nodes
+// first of all. It is the quarantine of both hosts, whichever of them is there.
 func TestRealLargerMaxTTLIsTheFleets(t *testing.T) {
 	const shorter, longer = 500 * ms, 2 * time.Second
 	s := newSite(t, 3)
@@ -51,9 +51,8 @@ func wantFollows(t *testing.T, s *site) {
 	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 }
 
-// Nodes that nobody ever used are admitted after one quarantine, for which the
-// errors of those who wait say how long it takes; that their counters began anew
-// is told once.
+// New nodes are admitted after one quarantine. Until then, the errors of waiters say
+// how long it takes. One event, and no more, says that the counters restarted.
 func TestRealNewNodesWaitOnce(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 3).Servers}

@@ -7,9 +7,9 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// sides are two hosts that each reach three of five nodes, and one that reaches
-// all: every quorum of the first and every quorum of the second have nothing but
-// c in common. (Without the third, nobody could copy the counters for c.)
+// sides has two hosts that each reach three of five nodes, and a third that reaches
+// all. Every quorum of the first and every quorum of the second share only c. (Without
+// the third host, nobody could copy the counters for c.)
 type sides struct {
 	*site
 	left, right, middle *host

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Two names for one server: the server is the one that it was admitted as, and
-// the other name has no vote.
+// If two names are configured for one server, the name under which it was admitted
+// votes, and the other has no vote.
 func TestRealOneServerTwice(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.openHost(everywhere, func(o *redlock.Options) {
@@ -25,8 +25,8 @@ func TestRealOneServerTwice(t *testing.T) {
 	wantNoQuorum(t, err, "", "a", "c")
 }
 
-// The same with nodes that nobody has admitted yet: one of the names, whichever
-// was the first.
+// If no host has admitted the server yet, one of the two names votes, whichever was
+// the first.
 func TestRealOneServerTwiceFromTheStart(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 2).Servers}

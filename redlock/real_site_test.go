@@ -24,8 +24,8 @@ type site struct {
 	all []*redlocktest.Server
 }
 
-// newSite starts n servers, which are admitted already: their first quarantine
-// is over. It runs beside other tests: most of its time is spent on waiting.
+// newSite starts n servers that are already admitted: their first quarantine has
+// ended. The test runs in parallel with others, since it mostly waits.
 func newSite(t *testing.T, n int, options ...redlocktest.Option) *site {
 	t.Helper()
 	t.Parallel()
@@ -34,7 +34,7 @@ func newSite(t *testing.T, n int, options ...redlocktest.Option) *site {
 	return &site{TB: t, all: cluster.Servers}
 }
 
-// server is the one of that name.
+// server returns the server of that name.
 func (s *site) server(name string) *redlocktest.Server {
 	return s.all[slices.IndexFunc(s.all, func(server *redlocktest.Server) bool { return server.Name() == name })]
 }

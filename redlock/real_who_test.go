@@ -10,8 +10,9 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A lock that thousands share is shown to many at once, and the nodes go on meanwhile: what
-// they answer to all of them together is no more than is read of one.
+// Many clients ask at once who shares a lock with thousands of readers, and the nodes
+// stay up. Together, the answers of the nodes are no larger than the bound for one
+// answer.
 func TestRealManyAskWhoOfManyReaders(t *testing.T) {
 	const readers, callers = 3000, 60
 	s := newSite(t, 3)

@@ -8,9 +8,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The room of an answer's array is used for the next answer, but that of an
-// array in it is not: a ballot keeps the one that a holder was shown with.
-// Guards readMessage.
+// The memory of an answer's array is reused for the next answer. The memory of an
+// array inside it is not: a ballot keeps the array that shows a holder. Guards
+// readMessage.
 func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
@@ -32,8 +32,8 @@ func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
 	want(t, "the number", replies[0].Int, int64(5))
 }
 
-// What is shown of a node that ended the connection says that it did, which EOF alone does
-// not. Guards sayHungUp.
+// If a node ended the connection, the error says so; EOF alone does not. Guards
+// sayHungUp.
 func TestHangUpIsSaid(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
@@ -48,7 +48,7 @@ func TestHangUpIsSaid(t *testing.T) {
 	}
 }
 
-// dialOne is a connection to a redis-server, until the test ends.
+// dialOne returns a connection to a redis-server that runs until the test ends.
 func dialOne(t *testing.T) redlock.Conn {
 	t.Helper()
 	conn, err := redlocktest.StartRedis(t, 1).Servers[0].Node().Dial(t.Context())

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// notes is what was noted of attempts.
+// notes collects the records of attempts.
 type notes struct {
 	mu  sync.Mutex // guards all
 	all []redlock.Record
@@ -35,8 +35,8 @@ func (n *notes) count() int {
 	return len(n.all)
 }
 
-// Every attempt is noted, with a token of its own and what it is to take, before any
-// node hears of it. Guards attempt.send: BeforeAttempt.
+// BeforeAttempt gets a record of each attempt, with its own token and its target,
+// before any node hears of the attempt. Guards attempt.send: BeforeAttempt.
 func TestNotingComesFirst(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -70,7 +70,8 @@ func TestNotingComesFirst(t *testing.T) {
 	}
 }
 
-// Where the note is never made, as of a process that is killed there, nothing is sent.
+// If the record is never written, because the process is killed there, nothing is
+// sent.
 func TestNotingThatDoesNotReturn(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "y", TTL: 10 * time.Second})
@@ -96,7 +97,7 @@ func TestNotingThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// The attempt that a hand-over begins is noted before the exchange.
+// The attempt that a hand-over begins is recorded before the exchange.
 func TestNotingOfHandOver(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, noted := f.acquire(oneTry), &notes{}
@@ -111,8 +112,8 @@ func TestNotingOfHandOver(t *testing.T) {
 	})
 }
 
-// What an earlier process was about to take, or to give back, is free at once: with
-// the note alone. Guards Abandon.
+// A lock that an earlier process was about to acquire or to release is free at once:
+// its record is enough. Guards Abandon.
 func TestAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -128,7 +129,7 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// Both tokens of a hand-over that was under way are given back.
+// Abandon releases both tokens of a hand-over that was under way.
 func TestAbandonHandOver(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, noted := f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second}), &notes{}
@@ -145,7 +146,7 @@ func TestAbandonHandOver(t *testing.T) {
 	})
 }
 
-// A node that is away hears of it when it is back, and what comes late of the earlier
+// A node that is down gets the release when it is back. A late acquire of the earlier
 // process is released, too. Guards Abandon: anywhere; the second release.
 func TestAbandonIsRepeated(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -165,7 +166,8 @@ func TestAbandonIsRepeated(t *testing.T) {
 	})
 }
 
-// A place is not free for others in this process because an earlier one gave it back.
+// If an earlier process released a slot, this process does not treat that slot as free
+// for others.
 func TestAbandonLeavesPlaces(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		noted := &notes{}
@@ -188,8 +190,9 @@ func TestAbandonLeavesPlaces(t *testing.T) {
 	})
 }
 
-// What nobody can have written down is refused, with the lock and what is wrong, and
-// without the token; the others are adopted. Guards targetOf, checkLease.
+// Adopt refuses a record that no process can have written. The error names the lock
+// and the fault, but not the token. The other records are adopted. Guards targetOf,
+// checkLease.
 func TestBadRecords(t *testing.T) {
 	for what, spoil := range map[string]func(*redlock.Record){
 		"no name":            func(r *redlock.Record) { r.Names = nil },
