@@ -97,8 +97,8 @@ func (w *worker) isEnough() bool {
 	}
 }
 
-// hold works under a lease: often until a lease without Keep expires, otherwise for a
-// while.
+// hold works under a lease: mostly to the very end if the lease is not kept, otherwise
+// for a while.
 func (w *worker) hold(l *redlock.Lease, g *holding) {
 	g.until = l.Deadline()
 	w.history.add(g)

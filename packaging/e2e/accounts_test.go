@@ -20,21 +20,21 @@ import (
 // The accounts that these tests make on the host, where they are run as root, and remove
 // at the end.
 const (
-	byName    = "rltest-named" // a rule names him
-	byPrimary = "rltest-prime" // a rule names his primary group
-	byOther   = "rltest-other" // a rule names a group that is one of his others, and nobody's primary one
-	inNone    = "rltest-none"  // no rule is about him
+	byName    = "rltest-named" // a rule names this user
+	byPrimary = "rltest-prime" // a rule names its primary group
+	byOther   = "rltest-other" // a rule names one of its other groups, which is no primary group
+	inNone    = "rltest-none"  // no rule names this user
 
 	primaryGroup = "rltest-team"
 	otherGroup   = "rltest-also"
 	plainGroup   = "rltest-plain" // of everybody else; in no rule
 )
 
-// accountsLock is held while the accounts are there: by one test run of the host.
+// accountsLock is held while the accounts exist, by one test run of the host.
 const accountsLock = "/run/redlockd-e2e-accounts.lock"
 
-// makeAccounts makes them, until the test is over. What a run that was killed has left
-// is removed before. It skips where that is not possible.
+// makeAccounts creates the accounts until the test ends. It first removes what a
+// killed run has left. It skips the test if it cannot create accounts.
 func makeAccounts(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// What redlockd -dev prints is what a newcomer goes by. It stands alone on stdout, and blank
-// lines set it off.
+// A newcomer follows what redlockd -dev prints. It is alone on stdout, between blank
+// lines.
 func TestDevSaysWhatToType(t *testing.T) {
 	_, d, greeting := dev(t)
 	found := regexp.MustCompile(`\nor:  (nc -U \S+) +then type:  (.+)\n$`).FindStringSubmatch(greeting)
@@ -74,8 +74,8 @@ func TestTypedSession(t *testing.T) {
 	}
 }
 
-// What a script writes at once is answered, then the connection closes, and
-// what it held is given back.
+// The daemon answers all requests that a script writes at once. Then the connection
+// closes, and the daemon releases its locks.
 func TestPrintfIntoNC(t *testing.T) {
 	h, _, _ := dev(t)
 	const script = `printf 'LOCK a wait=0\nCHECK a\nLOCK a\nLOCK b hold=ttl ttl=20s\n' | nc -N -U "$1"`
@@ -96,7 +96,8 @@ func TestPrintfIntoNC(t *testing.T) {
 	other.expect("LOCK b wait=0", "ERR HELD lock=b")
 }
 
-// What is not understood is refused by its name, and the connection goes on.
+// The daemon refuses what it does not understand and names it. The connection
+// continues.
 func TestWrongWords(t *testing.T) {
 	h, _, _ := dev(t)
 	n := h.nc()

@@ -252,7 +252,7 @@ func idle(a *arena, t *testing.T, during func()) {
 	holder.ask("UNLOCK bad/held", "OK")
 }
 
-// storm: one user connects and disconnects as fast as he can, at his limit.
+// storm lets one user connect and disconnect as fast as possible, at its limit.
 func storm(a *arena, t *testing.T, during func()) {
 	const limit = 1000
 	conns, err := a.dialAs(badUser, limit)
@@ -273,7 +273,7 @@ func storm(a *arena, t *testing.T, during func()) {
 					return
 				default:
 				}
-				conns, _ := a.dialAs(badUser, 500) // EAGAIN is what there is for him
+				conns, _ := a.dialAs(badUser, 500) // EAGAIN is all that the bad user gets
 				closeAll(conns)
 				stormed[i] += len(conns)
 			}
@@ -287,7 +287,7 @@ func storm(a *arena, t *testing.T, during func()) {
 	t.Logf("measured: %.0f connections a second", rate)
 }
 
-// names: one user takes as many locks as he can, and waits as often as he can.
+// names lets one user acquire as many locks, and wait as often, as its limits allow.
 func names(a *arena, t *testing.T, during func()) {
 	note := " note=" + strings.Repeat("n", 200)
 	granted, refused := a.lockMany(t, 12, 1000, func(i int) string { return "LOCK bad/" + strconv.Itoa(i) + note })
@@ -302,8 +302,8 @@ func names(a *arena, t *testing.T, during func()) {
 	}
 }
 
-// lockMany sends so many requests with a tag on each of some connections, and counts
-// what comes: the locks that are granted, and which limits are named.
+// lockMany sends each tagged requests on each of conns connections. It counts the
+// granted locks, and the limits that refusals name.
 func (a *arena) lockMany(t *testing.T, conns, each int, request func(i int) string) (granted int, refused map[string]int) {
 	t.Helper()
 	refused = map[string]int{}

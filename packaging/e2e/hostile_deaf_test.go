@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// Who asks and reads nothing delays nobody, and is cut. Until then it takes half a
-// minute, in which other tests run.
+// A client that sends requests but reads no answers delays nobody, and the daemon cuts
+// it. That takes half a minute, in which other tests run.
 func TestWhoDoesNotReadIsCut(t *testing.T) {
 	d := newDeaf(t)
 	t.Parallel() // not before: others are measured beside it
 	d.isCut()
 }
 
-// deaf is a client that asks, and reads nothing.
+// deaf is a client that sends requests and reads no answers.
 type deaf struct {
 	*arena
 	guest  *guest
 	before figures
-	next   chan granted // who waits for the lock that it holds
+	next   chan granted // the grant to the waiter for the lock that it holds
 }
 
-// granted is an answer, and when it came.
+// granted is an answer and its time.
 type granted struct {
 	line string
 	at   time.Time
@@ -76,8 +76,8 @@ func (d *deaf) isSmall() {
 	}
 }
 
-// isCut: the log says so, its lease is not given back before the deadline that it was
-// told, and when it reads at last it comes to the end.
+// isCut checks that the log reports the cut. The daemon releases the client's lease at
+// its stated deadline, not before. When the client reads at last, it comes to the end.
 func (d *deaf) isCut() {
 	d.t.Helper()
 	line := awaitLog(d.daemon, "connection cut")

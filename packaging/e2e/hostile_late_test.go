@@ -11,22 +11,22 @@ import (
 // lineTimeout is how long a line may take that was begun.
 const lineTimeout = 30 * time.Second
 
-// Who does not end a line is dropped. Until then it takes half a minute, in which other
-// tests run.
+// The daemon drops a client that does not end a line. That takes half a minute, in
+// which other tests run.
 func TestWhoEndsNoLineIsDropped(t *testing.T) {
 	w := newSlowWriter(t)
 	t.Parallel()
 	w.isDropped()
 }
 
-// slowWriter is one who begins a line, and goes on with it by a byte a second.
+// slowWriter is a client that begins a line and continues it by one byte a second.
 type slowWriter struct {
 	*arena
 	bad, idle *guest
 	start     time.Time
-	told      chan error   // whether he was told anything
+	told      chan error   // whether the daemon sent bad anything
 	at        time.Time    // when, once that is known
-	next      chan granted // who waits for the lock that he holds
+	next      chan granted // the grant to the waiter for the lock that bad holds
 	stop      chan struct{}
 }
 
@@ -53,8 +53,9 @@ func newSlowWriter(t *testing.T) *slowWriter {
 	return w
 }
 
-// isDropped: he is told so after half a minute, not before, and dropped. What he has
-// stays his until the deadline that he was told. Others, who only wait, are not dropped.
+// isDropped checks that the daemon tells the client so after half a minute, not
+// before, and drops it. The client keeps its lock until its stated deadline. The
+// daemon does not drop clients that only wait.
 func (w *slowWriter) isDropped() {
 	w.t.Helper()
 	if err := await(w.t, lineTimeout+2*patience, w.told, "an answer to a line that does not end", nil); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A daemon that has no descriptor left serves those who are connected, says so in the
-// log, but not without end, and accepts again when connections end.
+// A daemon without a free descriptor serves the connected clients. It logs this, but
+// not endlessly. It accepts again when connections end.
 func TestNoDescriptorLeft(t *testing.T) {
 	cluster := redlocktest.StartRedis(t, 3)
 	cluster.Admit(t)
@@ -58,8 +58,8 @@ func (h *host) sizeOf(d *process, what string) int {
 	return kilobytes << 10
 }
 
-// Who asks faster than the config allows is told so, by the name of the limit, and can
-// give back what he has nevertheless. Others are not told.
+// A client that sends requests faster than the config allows gets an error that names
+// the limit. It can still release its lock. Other clients get no such error.
 func TestRequestsPerSecond(t *testing.T) {
 	const requests, rate = 2000, 100
 	a := newArena(t, "limits { requests_per_second = 100 }")
@@ -83,8 +83,8 @@ func TestRequestsPerSecond(t *testing.T) {
 	a.good.ask("PING", "OK")
 }
 
-// Who has as many waiting as one user may is told so, by the name of the limit, and may
-// ask again when one of them waits no more. Others are not told.
+// A user with as many waiters as the config allows gets an error that names the limit.
+// It may wait again when one of its waiters ends. Other users get no such error.
 func TestWaitersPerUser(t *testing.T) {
 	const limit = 20
 	a := newArena(t, "limits { waiters_per_user = 20 }")

@@ -27,8 +27,8 @@ const (
 	badUser  = 5002
 )
 
-// arena is a daemon with the limits that it has by default, and two users: one who
-// minds his own business, and one who does not.
+// arena is a daemon with default limits and two users: a well-behaved one and a
+// hostile one.
 type arena struct {
 	*host
 	daemon *process
@@ -161,14 +161,15 @@ func become(uid int) error {
 	return nil
 }
 
-// write sends text, and tells whether it was taken. A daemon that hangs takes it no more.
+// write sends text and reports whether the daemon read it. A hung daemon stops
+// reading.
 func (g *guest) write(text string) bool {
 	g.conn.SetWriteDeadline(time.Now().Add(2 * patience))
 	_, err := g.conn.Write([]byte(text))
 	return err == nil
 }
 
-// line is the next line; "" and false at the end of the connection.
+// line returns the next line, or "" and false at the end of the connection.
 func (g *guest) line() (string, bool) {
 	g.t.Helper()
 	g.conn.SetReadDeadline(time.Now().Add(patience))
@@ -179,7 +180,7 @@ func (g *guest) line() (string, bool) {
 	return strings.TrimSuffix(line, "\n"), err == nil
 }
 
-// comes wants the next line to begin like this.
+// comes checks that the next line begins with want.
 func (g *guest) comes(want string) string {
 	g.t.Helper()
 	line, _ := g.line()
@@ -239,8 +240,8 @@ func (a *arena) probe() figures {
 	}
 }
 
-// probeBeside probes again where the good user has waited for too long. Other things that
-// the machine does may make him wait now and then; the bad user does not pause.
+// probeBeside probes again if the good user has waited for too long. Other work of the
+// machine may delay the good user now and then; the bad user does not pause.
 func (a *arena) probeBeside(before figures) (now figures) {
 	for range 6 {
 		now = a.probe()
@@ -251,7 +252,7 @@ func (a *arena) probeBeside(before figures) (now figures) {
 	return now
 }
 
-// slower says what takes too long.
+// slower returns what takes too long.
 func (f figures) slower(before figures, when string) (found []string) {
 	check := func(what string, now, before time.Duration) {
 		if most := 2*before + slack; now > most {
@@ -274,10 +275,10 @@ func (a *arena) memory(what string) int {
 	return a.sizeOf(a.daemon, what)
 }
 
-// givesBack waits until the daemon has no more memory than that (but for the program and
-// the table) while the good user goes on: what is not used any more Go finds, and gives
-// back, by and by. What is kept are the buffers of the lanes to the nodes, as large as
-// they had to be: some tens of MiB where nodes could not keep up.
+// givesBack waits, while the good user continues, until the daemon has at most this
+// memory, not counting the program and the table. Go finds unused memory and returns
+// it gradually. The daemon keeps the buffers of the lanes, as large as they had to be:
+// some tens of MiB if nodes could not keep up.
 func (a *arena) givesBack(t *testing.T, most int) {
 	t.Helper()
 	start, before := time.Now(), a.anonymous()
@@ -291,7 +292,7 @@ func (a *arena) givesBack(t *testing.T, most int) {
 	t.Logf("measured: after all of that it has %d MiB of its own, and %v later %d MiB", before/mib, time.Since(start).Round(time.Second), a.anonymous()/mib)
 }
 
-// tableSize is what the table takes of the file system.
+// tableSize returns the size of the table's files.
 func (h *host) tableSize() (size int64) {
 	files, _ := filepath.Glob(h.socket + ".table.*")
 	for _, file := range files {
@@ -332,10 +333,10 @@ func (a *arena) run(t *testing.T, r row) {
 	}
 }
 
-// lower gives all threads of this process, which is the bad user, the lowest priority
-// until the test ends, and its children, which are all others, the one that the unit
-// gives redlockd: what is measured is what he does to the daemon, and not that he keeps
-// the processors busy himself, which he could without one.
+// lower gives all threads of this process, the bad user, the lowest priority until the
+// test ends. Its children, which are all other processes, get the priority that the
+// unit gives redlockd. The test then measures what the bad user does to the daemon. It
+// does not measure how the bad user occupies the processors, which needs no daemon.
 func lower(t *testing.T) {
 	t.Helper()
 	prioritize(t, os.Getpid(), 19)
@@ -345,7 +346,7 @@ func lower(t *testing.T) {
 	}
 }
 
-// prioritize is for all threads of a process; their threads inherit it.
+// prioritize sets the priority of all threads of a process; their threads inherit it.
 func prioritize(t *testing.T, pid, nice int) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// The good user is measured by a process of its own, which does nothing else: in the
-// test's process his goroutines would wait for those of the bad one.
+// A separate process measures the good user and does nothing else: in the test's
+// process, its goroutines would wait for those of the bad user.
 
 // probeSocket is the variable with the socket of the daemon that such a process is to
 // measure: it is this program, started again.
 const probeSocket = "REDLOCKD_PROBE"
 
-// latencies is what one user met.
+// latencies are the latencies that one user met.
 type latencies struct{ P50, P99, Max time.Duration }
 
 func latenciesOf(took []time.Duration) latencies {
@@ -36,8 +36,8 @@ func (l latencies) String() string {
 	return fmt.Sprintf("p50 %v p99 %v", l.P50.Round(time.Microsecond), l.P99.Round(time.Microsecond))
 }
 
-// typical is the median of several rounds: one can have bad luck on a machine that
-// does other things as well.
+// typical returns the median of several rounds: one round can be slow on a machine
+// that does other work.
 func typical(rounds []latencies) latencies {
 	of := func(figure func(latencies) time.Duration) time.Duration {
 		var all []time.Duration
@@ -106,13 +106,13 @@ func (p *prober) measure(t *testing.T, what string, rounds int) latencies {
 	return typical(all)
 }
 
-// What a round is.
+// The kinds of rounds.
 const (
 	probePairs    = "pairs"    // each LOCK and UNLOCK, one after the other
 	probeConnects = "connects" // each to connect, to PING, and to hang up
 )
 
-// runProber is the process. It returns its exit status.
+// runProber is the main function of that process. It returns the exit status.
 func runProber(socket string) int {
 	err := becomeForGood(goodUser)
 	p := probing{socket: socket}

@@ -36,12 +36,12 @@ type output struct {
 	ended bool
 }
 
-// start runs a program until the test is over, in a directory if one is given.
+// start runs a program until the test ends, in dir if it is not empty.
 func start(t *testing.T, dir string, argv ...string) *process {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = dir
-	// What a killed test leaves behind goes with it.
+	// The kernel kills the program if the test is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return startCommand(t, cmd)
 }
@@ -148,7 +148,7 @@ func (p *process) signal(sig os.Signal) {
 	}
 }
 
-// kill is SIGKILL, also for one that is stopped, or gone.
+// kill sends SIGKILL, also to a process that is stopped, or gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
@@ -200,7 +200,7 @@ func (p *process) send(line string) {
 	}
 }
 
-// rest is all that a process has printed, once it is over.
+// rest returns all that a process has printed, after it has ended.
 func (p *process) rest() (stdout, stderr string) {
 	p.t.Helper()
 	giveUp := time.After(2 * patience)

@@ -20,8 +20,8 @@ import (
 // shortMaxTTL is for tests that wait a quarantine out.
 const shortMaxTTL = `max_ttl = "2500ms"`
 
-// The first start over nodes that are brand-new: whoever asks is told what is
-// waited for and how long, and ADMIT ends it.
+// At the first start over new nodes, a client learns what the daemon waits for and how
+// long. ADMIT ends the wait.
 func TestFreshNodesAdmitted(t *testing.T) {
 	together(t)
 	needNC(t)
@@ -102,8 +102,8 @@ func another(t *testing.T) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 }
 
-// A quarantine is over after max_ttl, and once for all daemons: one that is
-// started later follows.
+// A quarantine ends after max_ttl, once for all daemons: a daemon that starts later
+// follows.
 func TestQuarantineIsWaitedOut(t *testing.T) {
 	together(t)
 	needNC(t)
@@ -133,8 +133,8 @@ func TestQuarantineIsWaitedOut(t *testing.T) {
 	other.expect("LOCK job2 wait=0", "OK lock=job2")
 }
 
-// One node of three is restarted and comes back empty: locks are held on, STATUS
-// says what is the matter with it, and it votes when max_ttl is over.
+// One node of three restarts empty. Clients keep their locks, STATUS says what is
+// wrong with the node, and it votes again after max_ttl.
 func TestRestartedNode(t *testing.T) {
 	together(t)
 	needNC(t)

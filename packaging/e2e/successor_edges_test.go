@@ -23,8 +23,8 @@ func (s *succession) replace(quorum ...string) {
 	s.daemon = s.manager.serve()
 }
 
-// A lease that the next daemon does not take, because max_ttl is smaller now, is lost,
-// and the loss of each of the others is told to whom it concerns.
+// If max_ttl is smaller now, the next daemon does not adopt a longer lease: that lease
+// is lost. Each client hears of the loss of its own lease.
 func TestSuccessorThatRefusesALease(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -41,8 +41,8 @@ func TestSuccessorThatRefusesALease(t *testing.T) {
 	brief.expect("CHECK brief", "ERR LOST lock=brief")
 }
 
-// linger= is a promise about others, whom a restart must not let in earlier: the lock
-// stays taken for longer than its ttl then, too.
+// linger= promises that no other client gets the lock earlier, even over a restart:
+// the lock stays taken for longer than its ttl then, too.
 func TestSuccessorLingers(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -60,8 +60,8 @@ func TestSuccessorLingers(t *testing.T) {
 	}
 }
 
-// What counts on a lease does so after RESUME, by the same connection or another one,
-// and after a restart.
+// The count of a reentrant lease survives RESUME, on the same connection or another
+// one, and a restart.
 func TestSuccessorCountsAfterResume(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -86,7 +86,8 @@ func TestSuccessorCountsAfterResume(t *testing.T) {
 	}
 }
 
-// What counts on a lease counts for its user's limit, in the next daemon, too.
+// Each count of a reentrant lease counts against its user's limit, in the next daemon,
+// too.
 func TestSuccessorCountsForTheLimit(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -106,7 +107,8 @@ func TestSuccessorCountsForTheLimit(t *testing.T) {
 	n.expect("LOCK c", "ERR LIMIT lock=c")
 }
 
-// An UNLOCK that the nodes answer while the daemon stops is answered by the next one.
+// If the nodes answer an UNLOCK while the daemon stops, the next daemon answers the
+// client.
 func TestSuccessorAnswersUnlock(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 2)
@@ -191,7 +193,7 @@ func (n *terminal) answered(want string) string {
 	}
 }
 
-// Who waits has a place to lose: an idle connection makes way for it.
+// A waiter would lose its position, so an idle connection makes way for it.
 func TestSuccessorStoresWhoWaits(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 3) // two, and the daemon's own mark
@@ -242,14 +244,14 @@ func (s *succession) deaf() {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { conn.Close() })
-	conn.SetWriteDeadline(time.Now().Add(time.Second)) // it reads no more by then
+	conn.SetWriteDeadline(time.Now().Add(time.Second)) // the daemon has stopped reading by then
 	for err == nil {
 		_, err = io.WriteString(conn, strings.Repeat("HELP\n", 100))
 	}
 }
 
-// What was given back is given back by the third daemon as well, where too few nodes
-// have heard of it from the first and the second.
+// If too few nodes have heard of a release from the first and the second daemon, the
+// third daemon sends it again.
 func TestSuccessorGivesBackOnceMore(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)

@@ -61,8 +61,8 @@ func same(t *testing.T, answer, granted string) {
 	}
 }
 
-// Connections, leases, those who wait, in their order, and what is half typed
-// outlast the daemon, however it ends.
+// Connections, leases, waiters in their order and half-typed lines outlast the daemon,
+// however it ends.
 func TestSuccessor(t *testing.T) {
 	together(t)
 	for name, sig := range endings {
@@ -117,8 +117,8 @@ func (n *terminal) begin(words string) {
 	}
 }
 
-// What a client held that ended while there was no daemon is given back, and what it
-// waited for it does not get.
+// If a client ends while there is no daemon, the next daemon releases its locks, and
+// does not grant what it waited for.
 func TestSuccessorOfAClientThatIsGone(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -139,9 +139,9 @@ func TestSuccessorOfAClientThatIsGone(t *testing.T) {
 	}
 }
 
-// The manager closes what it has stored where the service is stopped, not restarted.
-// Clients may be at work until the deadline that they were told: what they hold is
-// not given back before, and can be resumed.
+// If the service is stopped, not restarted, the manager closes the stored connections.
+// Clients may be at work until their stated deadline. The daemon does not release
+// their locks before, and they can resume them.
 func TestSuccessorOfAnEmptiedStore(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -186,7 +186,7 @@ func TestSuccessorOfOtherHolds(t *testing.T) {
 	s.nc().expect("LOCK kept wait=5s", "OK lock=kept")
 }
 
-// A lease that is over by the time the next daemon starts is lost, and said to be.
+// If a lease expires before the next daemon starts, that daemon reports it as lost.
 func TestSuccessorSaysLost(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)

@@ -42,7 +42,7 @@ var may = map[string]map[string]string{
 	"nobody's":    {},
 }
 
-// What the rules say of real accounts is what the daemon does, and what validate says.
+// For real accounts, the daemon and validate both follow the rules.
 func TestAccountsOfRules(t *testing.T) {
 	makeAccounts(t)
 	a := newArena(t, rulesByName)
@@ -55,7 +55,7 @@ func TestAccountsOfRules(t *testing.T) {
 	}
 }
 
-// tries has a user do everything to a lock that nobody has.
+// tries lets a user send every command for a lock that nobody holds.
 func (h *host) tries(g *guest, name, lock, rights string) {
 	h.t.Helper()
 	denied := func(verb, right, granted string) {
@@ -104,8 +104,8 @@ func saysOf(text string, words ...string) bool {
 	return false
 }
 
-// What another user has is not to be had by guessing its lease's id, and neither by its
-// name, its process or what looks alike; nor is it seen.
+// A user cannot get another user's lease by guessing its id, nor by its name, its
+// process or similar words; nor can the user see it.
 func TestAccountsGuessLeases(t *testing.T) {
 	makeAccounts(t)
 	a := newArena(t, rulesByName)
@@ -176,12 +176,12 @@ func TestAccountsChange(t *testing.T) {
 	a.login(t, inNone).ask("TRY also/a", "ERR DENIED ")
 	a.reload(t)
 	a.tries(a.login(t, inNone), inNone, "also/a", "lock inspect admin")
-	holder.ask("TRY also/a", "ERR DENIED ") // he is in the group that it was
+	holder.ask("TRY also/a", "ERR DENIED ") // its group is the earlier one
 	holder.ask("CHECK also/held", "OK lock=also/held")
 	holder.ask("UNLOCK also/held", "OK lock=also/held")
 }
 
-// reload has the daemon read its config again.
+// reload makes the daemon reload its config.
 func (a *arena) reload(t *testing.T) {
 	t.Helper()
 	a.daemon.signal(syscall.SIGHUP)
