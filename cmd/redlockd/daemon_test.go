@@ -48,8 +48,8 @@ func TestSecondSignalKills(t *testing.T) {
 	f.check(t, f.run([]string{"-dev"}), exitOK, "", "asked to stop")
 }
 
-// TestReload: a good config reaches the daemon, flags still on top of it; a
-// faulty one, and one with other nodes, do not.
+// A good config reaches the daemon, and flags still override it. A faulty config, or a config
+// with other nodes, does not reach the daemon.
 func TestReload(t *testing.T) {
 	name := writeConfig(t, goodConfig)
 	otherNodes := strings.Replace(goodConfig, "10.0.0.3", "10.0.0.4", 1)
@@ -74,7 +74,7 @@ func TestReload(t *testing.T) {
 	f.check(t, f.run([]string{"-config", name, "-socket", "x.sock"}), exitOK, "", "")
 }
 
-// notifier hands every write on.
+// notifier sends every write to a channel.
 type notifier chan string
 
 func (n notifier) Write(line []byte) (int, error) {
@@ -82,7 +82,7 @@ func (n notifier) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestConfigWarns: what is dubious in a config is logged at the start, and with each reload.
+// The daemon logs warnings about its config at the start and at each reload.
 func TestConfigWarns(t *testing.T) {
 	twoNodes := strings.Replace(goodConfig, `  node "c" { address = "10.0.0.3:6379" }`+"\n", "", 1)
 	name := writeConfig(t, twoNodes)
@@ -98,8 +98,8 @@ func TestConfigWarns(t *testing.T) {
 	}
 }
 
-// TestStopBeforeReload: a daemon that has not taken a new config yet, as it is starting, is
-// stopped all the same, and ended by a second signal; the config is that of the last SIGHUP.
+// A starting daemon that has not taken a new config yet still stops on a signal. A second
+// signal ends it. The config is the one of the last SIGHUP.
 func TestStopBeforeReload(t *testing.T) {
 	name := writeConfig(t, goodConfig)
 	heard := listenAsManager(t)
@@ -126,8 +126,7 @@ func TestStopBeforeReload(t *testing.T) {
 	f.check(t, f.run([]string{"-config", name}), exitOK, "", "asked to stop")
 }
 
-// TestReloadAtTheEnd: a daemon that ends while a config is read takes it no more, and the
-// program ends all the same.
+// A daemon that ends while a config is being read does not take it. The program still ends.
 func TestReloadAtTheEnd(t *testing.T) {
 	heard := listenAsManager(t)
 	var f *fixture
@@ -146,8 +145,8 @@ func TestReloadAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestDev runs the real daemon: stdout says what to type, after the log, and typing works from
-// then on.
+// TestDev runs the real daemon. After the log, stdout says what to type. From then on, the
+// commands work.
 func TestDev(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "r.sock")
 	f := newFixture(t, daemon.Run)

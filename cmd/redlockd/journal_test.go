@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// In the journal, whoever asks for warnings sees what keeps redlockd from starting: each
-// fault of the config, too, though there is no log yet.
+// If an operator filters the journal for warnings, they see what keeps redlockd from starting.
+// That includes each config fault, though there is no log yet.
 func TestFaultsInTheJournal(t *testing.T) {
 	f := newFixture(t, nil)
 	f.journal = true
@@ -28,7 +28,7 @@ func TestFaultsInTheJournal(t *testing.T) {
 	}
 }
 
-// The log has its priorities there, and not elsewhere.
+// Log lines have a priority in the journal, and not elsewhere.
 func TestLogInTheJournal(t *testing.T) {
 	for journal, want := range map[bool]string{true: "<4>[WARN]  careful\n", false: " [WARN]  careful\n"} {
 		f := newFixture(t, func(_ context.Context, _ *config.Config, log hclog.Logger, _ daemon.RunOptions) error {

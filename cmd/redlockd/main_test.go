@@ -45,7 +45,7 @@ func replaceConfig(t *testing.T, name, source string) {
 
 type serveFunc = func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error
 
-// fixture is a command with its output kept, whose signals the test sends.
+// fixture is a command that keeps its output and gets its signals from the test.
 type fixture struct {
 	*command
 	out, err bytes.Buffer
@@ -110,7 +110,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestNoConfig: where none was named, it is said how to name one, and that -dev needs none.
+// Without a config, the error says how to name one, and that -dev needs none.
 func TestNoConfig(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none.hcl")
 	for _, c := range []struct {
@@ -143,8 +143,8 @@ func TestValidateWarns(t *testing.T) {
 	f.check(t, code, exitOK, "ok: 2 nodes", "redlockd.hcl:1:1: quorum: 2 nodes tolerate no more failures than 1 would\n")
 }
 
-// TestValidateOnAMachineWithoutThePackage: the default socket's directory is missing, and
-// nothing creates it at the start.
+// Without the package, the default socket's directory is missing, and nothing creates it at
+// the start.
 func TestValidateOnAMachineWithoutThePackage(t *testing.T) {
 	for socket, want := range map[string]string{
 		"": "warning: socket.path: /run/redlockd does not exist, and redlockd.service, which creates it, is not installed: redlockd will not start.",
@@ -159,7 +159,7 @@ func TestValidateOnAMachineWithoutThePackage(t *testing.T) {
 	}
 }
 
-// TestValidateAs: a line for each right; the exit code is about the lock.
+// validate prints one line for each right. The exit code depends on the right to the lock.
 func TestValidateAs(t *testing.T) {
 	config := writeConfig(t, goodConfig+`
 access {
@@ -205,7 +205,7 @@ access {
 	f.check(t, f.run([]string{"validate", "-config", writeConfig(t, goodConfig), "-as", "4001", "-lock", "x"}), exitOK, "without access rules", "")
 }
 
-// TestFaultyConfig: validate and the start print every fault, one a line.
+// validate and the start print every fault, one on each line.
 func TestFaultyConfig(t *testing.T) {
 	name := writeConfig(t, faultyConfig)
 	for _, args := range [][]string{{"validate", "-config", name}, {"-config", name}} {
@@ -236,7 +236,7 @@ func TestFlagsOverrideConfig(t *testing.T) {
 	}
 }
 
-// TestLongestSocket: a path may be as long as the kernel takes it.
+// The path of the socket may be as long as the kernel allows.
 func TestLongestSocket(t *testing.T) {
 	longest := strings.Repeat("x", 107)
 	f := newFixture(t, func(_ context.Context, cfg *config.Config, _ hclog.Logger, _ daemon.RunOptions) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// listenAsManager is a service manager, for the test: heard waits for the next message.
+// listenAsManager acts as the service manager. heard waits for the next message.
 func listenAsManager(t *testing.T) (heard func(want string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "n")
@@ -36,8 +36,8 @@ func listenAsManager(t *testing.T) (heard func(want string)) {
 	}
 }
 
-// The service manager hears of a reload, and that it is over, also where the config
-// was refused; of one that was taken over the daemon says so.
+// redlockd tells the service manager when a reload starts. If the config was refused, it also
+// says when the reload ends. If the config was taken, the daemon says that.
 func TestManagerHearsOfReload(t *testing.T) {
 	heard := listenAsManager(t)
 	name := writeConfig(t, goodConfig)
@@ -57,14 +57,14 @@ func TestManagerHearsOfReload(t *testing.T) {
 	heard("READY=1")
 }
 
-// What the manager says in the environment is not understood: it does not start.
+// If redlockd cannot parse the manager's environment variables, it does not start.
 func TestFaultyManager(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "soon")
 	f := newFixture(t, nil)
 	f.check(t, f.run([]string{"-dev"}), exitFailed, "", "WATCHDOG_USEC")
 }
 
-// A service manager that cannot be told is no reason not to reload, but is logged.
+// If redlockd cannot reach the service manager, it logs that and still reloads.
 func TestManagerIsGone(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
 	var f *fixture

@@ -26,7 +26,7 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestAdjustGC: GOGC follows what is in use, one collection after the other.
+// GOGC follows the memory in use, from one collection to the next.
 func TestAdjustGC(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
@@ -37,7 +37,7 @@ func TestAdjustGC(t *testing.T) {
 	awaitPercent(t, percentFor(4<<20))
 }
 
-// awaitPercent collects garbage until GOGC is as wanted.
+// awaitPercent collects garbage until GOGC is want.
 func awaitPercent(t *testing.T, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {

@@ -20,8 +20,7 @@ func TestProcessorsOf(t *testing.T) {
 	}
 }
 
-// TestSharesTheHost: the daemon takes few processors and little memory, unless the environment
-// says otherwise.
+// The daemon uses few processors and little memory, unless the environment says otherwise.
 func TestSharesTheHost(t *testing.T) {
 	processors, percent := runtime.GOMAXPROCS(0), debug.SetGCPercent(100)
 	defer runtime.GOMAXPROCS(processors)

@@ -20,7 +20,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// roleVariable says that the test binary is to be another program.
+// roleVariable names the environment variable that makes the test binary another program.
 const (
 	roleVariable = "REDLOCKD_TEST_ROLE"
 	roleRedlockd = "redlockd" // the daemon itself
@@ -50,7 +50,7 @@ func stuck() int {
 	return c.run([]string{"-dev"})
 }
 
-// program is the test binary in a role, until the test's patience is over.
+// program is the test binary in a role. It ends at the test's timeout at the latest.
 type program struct {
 	t              *testing.T
 	cmd            *exec.Cmd
@@ -81,7 +81,7 @@ func startProgram(t *testing.T, role string, args ...string) *program {
 	return p
 }
 
-// await reads lines until one has text in it.
+// await reads lines until a line contains text.
 func (p *program) await(from *bufio.Reader, text string) {
 	p.t.Helper()
 	for {
@@ -102,7 +102,7 @@ func (p *program) signal(sig syscall.Signal) {
 	}
 }
 
-// TestProgram: the program leaves no cores, SIGHUP does not end it, and SIGTERM does, in order.
+// The program leaves no core dumps. SIGHUP does not end it, and SIGTERM ends it cleanly.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, roleRedlockd, "-dev", "-socket", filepath.Join(t.TempDir(), "s"))
@@ -121,8 +121,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestNobodyReadsTheLog: whoever reads the log may end, and the locks go on. (What it logs
-// when it is asked to stop nobody can be told.) Guards outliveReaders.
+// If the reader of the log ends, the daemon keeps its locks. Nobody can read what it logs when
+// it is told to stop. This test guards outliveReaders.
 func TestNobodyReadsTheLog(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, roleRedlockd, "-dev", "-socket", filepath.Join(t.TempDir(), "s"))
@@ -134,8 +134,7 @@ func TestNobodyReadsTheLog(t *testing.T) {
 	}
 }
 
-// TestSecondSignalEndsTheProcess: where the shutdown does not end, the second signal does what
-// it does to a program that knows nothing of it.
+// If the shutdown hangs, the second signal has its default effect and ends the process.
 func TestSecondSignalEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, roleStuck)
@@ -149,7 +148,8 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 	}
 }
 
-// TestProgramFails: the exit code is that of what it has said, with a priority in the journal.
+// The exit code matches the error that the program printed. In the journal, the error has a
+// priority.
 func TestProgramFails(t *testing.T) {
 	t.Parallel()
 	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
