@@ -427,7 +427,7 @@ func TestLostBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// If the command cannot be run, redlock run releases the lock at once, without --linger.
+// If the command cannot be run, redlock run releases the lock. Otherwise --linger would keep it.
 func TestCommandThatCannotBeRun(t *testing.T) {
 	t.Parallel()
 	without := filepath.Join(t.TempDir(), "without")

@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// What is locked, or about to be, is given back before a part returns, however it ends.
+// A part releases every lock that it holds or requested before it returns, however it ends.
 func TestBenchLeavesNothing(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)
 	c, err := client.Dial(t.Context(), socket)
@@ -41,7 +41,7 @@ func TestBenchLeavesNothing(t *testing.T) {
 	}
 }
 
-// grantsOf is how many there have been; when the daemon is gone, more than enough.
+// grantsOf returns the number of grants so far, or more than enough if the daemon is gone.
 func grantsOf(t *testing.T, c *client.Client) int64 {
 	status, err := c.Status(t.Context())
 	if err != nil {

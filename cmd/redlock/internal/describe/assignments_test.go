@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// What is printed is a word for every shell, whatever is in it.
+// Every shell reads a quoted value as one word, whatever is in it.
 func TestQuoted(t *testing.T) {
 	for _, word := range []string{"", "a b", `it's`, "$(touch /tmp/x) `id` \"\\\n!*", "''", "grün"} {
 		for _, shell := range cmdtest.Shells {

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// That a restart would lose what is held is not kept from programs, nor why.
+// The JSON says if a restart would lose the held locks, and why.
 func TestStatusJSONTellsUnnoted(t *testing.T) {
 	for want, status := range map[string]client.Status{
 		`"counts":null}`:                                  {},

@@ -22,7 +22,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// healthy is a patient of whom the test changes something.
+// healthy returns a snapshot without faults, after change.
 func healthy(change func(*snapshot)) *snapshot {
 	status := *cmdtest.HealthyStatus
 	status.Nodes = slices.Clone(status.Nodes)
@@ -39,12 +39,12 @@ func healthy(change func(*snapshot)) *snapshot {
 
 const lostByRestart = "bad table: a restart of redlockd would lose what is held and waited for: "
 
-// unnoted has the daemon say why.
+// unnoted returns a change that sets why the daemon's state file is not written.
 func unnoted(why string) func(*snapshot) {
 	return func(p *snapshot) { p.status.Unnoted, p.status.Table = true, why }
 }
 
-// Room is made where that is what is missing.
+// The fix is to make room only if that can help.
 func TestRoomForTable(t *testing.T) {
 	for why, want := range map[string]bool{"": true, "unwritten": true, "unopened": true, "removed": false, "boot": false} {
 		f := healthy(unnoted(why)).checkTable()[0]
@@ -54,7 +54,7 @@ func TestRoomForTable(t *testing.T) {
 	}
 }
 
-// Nobody is told to wait for what time does not end.
+// The fix does not say to wait if time does not end the quarantine.
 func TestQuarantineFix(t *testing.T) {
 	for left, want := range map[time.Duration]string{time.Second: "wait (", 0: "time does not end it: "} {
 		if got := nodeFix(client.Node{State: "quarantined", Left: left}); !strings.HasPrefix(got, want) || !strings.Contains(got, "redlock admit") {
@@ -63,7 +63,8 @@ func TestQuarantineFix(t *testing.T) {
 	}
 }
 
-// While it has time left, nobody is told that it is time which ends it, nor to end it now.
+// While the quarantine has time left, the fix does not say that time ends it. It does not say
+// to end it now either.
 func TestQuarantineThatNeedsOthers(t *testing.T) {
 	p := healthy(func(p *snapshot) {
 		b := &p.status.Nodes[1]
@@ -80,7 +81,7 @@ func TestQuarantineThatNeedsOthers(t *testing.T) {
 	}
 }
 
-// Each change has just the findings that are wanted; the rest is ok.
+// Each change causes exactly the wanted findings. All others are ok.
 func TestFindings(t *testing.T) {
 	for what, test := range map[string]struct {
 		change func(*snapshot)
@@ -159,8 +160,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// compareFindings also wants to be told what to do, by the fix or by the node's
-// own words.
+// compareFindings compares got with want. Each finding must also say what to do, in its fix or
+// in the node's own text.
 func compareFindings(t *testing.T, what string, got []Finding, want []string) {
 	t.Helper()
 	matches := func(f Finding, want string) bool {
@@ -188,8 +189,7 @@ func TestVersionsDiffer(t *testing.T) {
 	}
 }
 
-// Who waits for a quarantine that there is none of waits in vain: what to do is told by what
-// is the matter.
+// The fix depends on the fault. Without a quarantine, waiting does not help.
 func TestFixes(t *testing.T) {
 	quorum := func(left time.Duration) Finding {
 		return healthy(func(p *snapshot) { p.status.Spare, p.status.Left = -1, left }).checkQuorum()[0]
@@ -229,7 +229,7 @@ func TestFixes(t *testing.T) {
 	}
 }
 
-// Where all is well each check says so, but for those of what is rarely the matter.
+// If all is well, each check says so, except the checks for rare faults.
 func TestAllChecksSpeak(t *testing.T) {
 	well := func(change func(*snapshot)) (said []string) {
 		for _, f := range healthy(change).findings() {
@@ -306,7 +306,8 @@ func TestCheckSocket(t *testing.T) {
 	look("in a sticky folder")
 }
 
-// Where somebody listens at a socket whose file was removed, to start what runs does nothing.
+// If a daemon listens on a socket whose file was removed, starting the daemon does nothing: it
+// already runs.
 func TestSocketRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells who listens where")
@@ -343,8 +344,8 @@ func TestSocketRemoved(t *testing.T) {
 	}
 }
 
-// A socket that accepts and does not answer may be that of systemd, which starts a daemon
-// over and over that its config keeps from starting: another restart does not help it.
+// A socket that accepts and does not answer may belong to systemd. If a config fault keeps
+// the daemon from starting, systemd restarts it repeatedly. Another restart does not help.
 func TestDoctorUnanswered(t *testing.T) {
 	f := unreachable(exit.FromClient(socket.ExplainTimeout(context.DeadlineExceeded)))
 	for _, command := range []string{"systemctl status redlockd", "redlockd validate"} {
@@ -354,7 +355,7 @@ func TestDoctorUnanswered(t *testing.T) {
 	}
 }
 
-// The advice about a socket that may not be opened is given once: by the check of the socket.
+// Only the check of the socket gives advice about a socket that the user may not open.
 func TestUnansweredWithoutPermission(t *testing.T) {
 	f := exit.FromClient(exit.Reword(fmt.Errorf("%w: %w", client.ErrDenied, fs.ErrPermission), "this user may not open it"))
 	if got := unreachable(f); got.fix != "see the finding about the socket" {
@@ -367,7 +368,7 @@ func TestFindingsThatEndEarly(t *testing.T) {
 	cmdtest.FailsWithoutRoom(t, "as JSON", func(out io.Writer) error { return Print(out, nil, true) })
 }
 
-// Missing persistence is one finding, and the nodes are ready besides.
+// Missing persistence is one finding. The nodes are still ready.
 func TestPersistenceIsOneFinding(t *testing.T) {
 	p := healthy(func(p *snapshot) {
 		for i := range p.status.Nodes {
@@ -394,7 +395,7 @@ func TestConfigKnowsTheChecks(t *testing.T) {
 	}
 }
 
-// What the config ignores is ignored by redlock doctor: the daemon says it in STATUS.
+// redlock doctor ignores the checks that the config ignores. The daemon reports them in STATUS.
 func TestConfigIgnores(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Replies{
 		ipc.VerbHello:  cmdtest.Reply("OK protocol=1 version=devel ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=50"),
@@ -412,7 +413,7 @@ func TestConfigIgnores(t *testing.T) {
 	}
 }
 
-// Warnings that were acknowledged have no influence on the exit code. What is bad has.
+// An ignored warning does not change the exit code. An ignored bad finding does.
 func TestIgnore(t *testing.T) {
 	findings := []Finding{{check: "fencing", result: Warning}, {check: "quorum", result: Bad}, {check: "clock", result: Warning}, {check: "node", result: OK}}
 	Ignore(findings, []string{"fencing", "quorum", "node"})

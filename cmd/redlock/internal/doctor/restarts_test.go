@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// What systemd says of the unit, and what is found in it.
+// Each case maps what systemd says about the unit to the findings.
 func TestRestartFindings(t *testing.T) {
 	const limits = "Limit                     Soft Limit           Hard Limit           Units     \n" +
 		"Max open files            1024                 524288               files     \n"
@@ -49,7 +49,7 @@ func TestRestartFindings(t *testing.T) {
 	}
 }
 
-// Where there is no systemd, no such unit, or another daemon is asked, there is nothing to find.
+// Without systemd, without the unit, or with another daemon, the check finds nothing.
 func TestCheckRestarts(t *testing.T) {
 	const kept = "LoadState=loaded\nFileDescriptorStoreMax=10\nEnvironment=FDSTORE=10\n"
 	for what, test := range map[string]struct {
@@ -68,7 +68,7 @@ func TestCheckRestarts(t *testing.T) {
 	}
 }
 
-// The doctor does look there, with the systemctl of its PATH.
+// redlock doctor runs this check with the systemctl in its PATH.
 func TestDoctorChecksRestarts(t *testing.T) {
 	systemctl := fakeSystemctl(t, "LoadState=loaded\nFileDescriptorStoreMax=10\nEnvironment=FDSTORE=10\n", 0)
 	t.Setenv("PATH", filepath.Dir(systemctl)+":"+os.Getenv("PATH"))
@@ -81,7 +81,8 @@ func TestDoctorChecksRestarts(t *testing.T) {
 	}
 }
 
-// fakeSystemctl says what it is told to, if it is asked for that, and ends with a code.
+// fakeSystemctl writes a systemctl that prints shown if its arguments are asked. It exits with
+// code.
 func fakeSystemctl(t *testing.T, shown string, code int) string {
 	t.Helper()
 	const asked = "show --property=LoadState,FileDescriptorStoreMax,Environment " + unitName

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// What the client says decides the exit code, whatever it was said with: the more telling
-// of two counts.
+// The client's error decides the exit code, whatever wraps it. Of two errors, the more
+// specific one counts.
 func TestDaemonFailure(t *testing.T) {
 	for _, test := range []struct {
 		code int
@@ -49,8 +49,8 @@ func TestDaemonFailure(t *testing.T) {
 	}
 }
 
-// Who typed what cannot be understood is told where there is help; what has no words, such
-// as the code of a command, has none here.
+// After a usage error, Report says where to find help. For an error without text, such as the
+// exit code of a command, it prints nothing.
 func TestReport(t *testing.T) {
 	for _, test := range []struct {
 		err  error

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Too little address space is a failure before the Go runtime ends the process for it.
+// redlock reports too little address space before the Go runtime ends the process because of it.
 func TestAddressSpace(t *testing.T) {
 	if err := checkAddressSpace(unix.RLIM_INFINITY); err != nil {
 		t.Errorf("without a limit: %v", err)

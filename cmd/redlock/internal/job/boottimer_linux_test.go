@@ -34,7 +34,7 @@ func TestAlarm(t *testing.T) {
 	<-a.C
 }
 
-// An alarm that rings and is not heard does not wait for that: it could not be closed.
+// A timer that fires does not wait for a reader. Otherwise it could not be closed.
 func TestAlarmUnheard(t *testing.T) {
 	a, err := newBootTimer()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestAlarmUnheard(t *testing.T) {
 	}
 }
 
-// due tells whether the timer has run out, and nobody has read that yet.
+// due reports whether the timer has fired and nobody has read that yet.
 func due(t *testing.T, a *bootTimer) (is bool) {
 	t.Helper()
 	term.Descriptor(a.file, func(fd int) {

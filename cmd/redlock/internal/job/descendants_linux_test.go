@@ -16,7 +16,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// roleThreads has a child of each of two threads.
+// roleThreads is a process with two threads that have a child each.
 const roleThreads = "threads"
 
 func init() { cmdtest.Roles[roleThreads] = threadsMain }
@@ -58,9 +58,9 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Both ways to find children find the same. The tests of this process start others
-// at the same time: it looks at a process of its own. In a container the session
-// may be one from outside, which is number 0 there.
+// Both ways to find children find the same ones. Other tests start children of this process
+// at the same time, so the test looks at a separate process. In a container, the session may
+// come from outside and then has number 0.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	for role, cmd := range map[string]*exec.Cmd{"": cmdtest.Command(t, "sh", "-c", "sleep 60 & sleep 61 & echo up $$; wait"), roleThreads: cmdtest.Command(t, cmdtest.TestBinary)} {
@@ -100,8 +100,8 @@ func findsTwo(t *testing.T, p *cmdtest.Process) {
 	p.ReadAll()
 }
 
-// A child that has ended may have started another process while the kin was looked for,
-// until it is reaped; one that runs is among the kin.
+// Until an ended child is reaped, it may have started another process during the search for
+// descendants. A running child is itself among the descendants.
 func TestChildEnded(t *testing.T) { // not beside others, which have children
 	child := cmdtest.Command(t, "sh", "-c", "read end")
 	stdin, err := child.StdinPipe()
@@ -127,8 +127,8 @@ func TestChildEnded(t *testing.T) { // not beside others, which have children
 	}
 }
 
-// Who is left is told to end, or killed once more where others were killed; and it is not over
-// before the dead are reaped: what they have started until then would not have been seen.
+// A remaining process gets SIGTERM, or SIGKILL if others were already killed. The child is
+// not finished before the dead are reaped. Otherwise redlock run would miss what they started.
 func TestLeftBehindIsLookedForAgain(t *testing.T) { // not beside others, whose processes it would end
 	for want, killed := range map[syscall.Signal]bool{syscall.SIGTERM: false, syscall.SIGKILL: true} {
 		heir := cmdtest.Command(t, "sh", "-c", "echo up $$; read end")

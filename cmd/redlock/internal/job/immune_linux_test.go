@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command that runs as another user, as sudo does, takes no signal: that is said at once,
-// and in the end, and not that it got one.
+// A command that runs as another user, such as sudo, cannot be signalled. redlock run says so
+// at once and at the end. It does not say that the command got a signal.
 func TestCommandOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, whose command a stranger is to stop")
@@ -45,7 +45,7 @@ func TestCommandOfAnotherUser(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread that is another user's, and ends with it.
+// asNobody runs f on a thread of another user. The thread ends with f.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan syscall.Errno)

@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A signal that comes with the grant ends redlock run as one before it does, and the
-// lock is given back, not left to its lease time.
+// A signal that arrives with the grant ends redlock run as an earlier signal would. redlock
+// run releases the lock and does not leave it until the lease expires.
 func TestSignalWithTheGrant(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	t.Setenv(cmdtest.SocketVariable, f.Socket)
@@ -28,8 +28,8 @@ func TestSignalWithTheGrant(t *testing.T) {
 	f.ExpectRequest(ipc.VerbUnlock)
 }
 
-// Ctrl-C that is typed when the lock is there, and the command is not, is not lost: the command
-// would not get it from the terminal, nor from us, who take it that it does.
+// A Ctrl-C between the grant and the start of the command is not lost. The terminal does not
+// send it to the command. redlock run does not pass it on, as it assumes the terminal does.
 func TestSignalBeforeTheCommand(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	lease, err := cmdtest.Dial(t, f.Socket).Lock(t.Context(), "job")
@@ -60,8 +60,8 @@ func TestKillMargin(t *testing.T) {
 	}
 }
 
-// Whose lease time was made shorter is not killed long before its deadline: it would be
-// while the lease is extended.
+// If the lease time was made shorter, redlock run does not kill the command long before the
+// deadline. Otherwise it would kill the command while the lease is being extended.
 func TestKillMarginOfAnotherLeaseTime(t *testing.T) {
 	for guard, want := range map[time.Duration]time.Duration{
 		400 * time.Millisecond: 100 * time.Millisecond, // of 2 s

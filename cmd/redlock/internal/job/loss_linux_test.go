@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// roleTooLate learns of the loss of a lease after its deadline, twice.
+// roleTooLate is a process that learns twice, after the deadline, that its lease was lost.
 const roleTooLate = "too late"
 
 func init() { cmdtest.Roles[roleTooLate] = tooLateMain }
@@ -40,8 +40,8 @@ func tooLateMain(argv []string) int {
 	return exit.Report(os.Stderr, "redlock", err)
 }
 
-// After the deadline a command is not asked any more, nor made to go on if it has stopped;
-// and the first that was said of the loss is what people are told.
+// After the deadline, the command gets no SIGTERM, and it is not continued if it has stopped.
+// The user sees the first reason for the loss.
 func TestLossThatIsToldTooLate(t *testing.T) {
 	t.Parallel()
 	p := cmdtest.Start(t, roleTooLate, "", "/bin/cat")
@@ -50,13 +50,13 @@ func TestLossThatIsToldTooLate(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Lost, p.Stderr(), "first word")
 }
 
-// roleUnsaid runs a command under a lease that is extended once, and whose end
-// nobody says.
+// roleUnsaid is a process that runs a command under a lease. The lease is extended once, and
+// nobody reports its end.
 const roleUnsaid = "unsaid"
 
 func init() { cmdtest.Roles[roleUnsaid] = unsaidMain }
 
-// unsaid is such a lease.
+// unsaid is a lease that is extended once, and whose end nobody reports.
 type unsaid struct{ first, last time.Duration }
 
 func (unsaid) Name() string             { return "job" }
@@ -92,8 +92,8 @@ func unsaidMain(argv []string) int {
 	return exit.Report(os.Stderr, "redlock", err)
 }
 
-// The deadline is kept though no timer but the alarm runs: after a suspension of
-// the host the others are late.
+// The boot timer alone enforces the deadline. After the host was suspended, all other timers
+// are late.
 func TestAlarmKillsByItself(t *testing.T) {
 	t.Parallel()
 	p := cmdtest.Start(t, roleUnsaid, "", "/bin/cat")

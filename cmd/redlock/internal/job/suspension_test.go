@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// What is heard of in turn: z is Ctrl-Z, t the command stopped by it, s the command stopped
-// by SIGSTOP, c the command going on. Upper case: this process stops then.
+// Each letter is an event: z is Ctrl-Z, t means that it stopped the command, s means that
+// SIGSTOP stopped the command, and c means that the command continued. At an upper case
+// letter, this process stops.
 func TestSuspension(t *testing.T) {
 	for _, story := range []string{
 		"zT c zT c",       // the command stops as all do
@@ -43,7 +44,8 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// Who did not stop for Ctrl-Z, and is stopped by somebody long after that, is looked after.
+// If the command did not stop on Ctrl-Z and somebody stops it long after, this process does not
+// stop with it.
 func TestSuspensionIsNotThatOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s suspension

@@ -26,7 +26,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// Once the wait is over nothing is written any more: what the command shows is not overwritten.
+// After the wait, redlock run writes nothing, so that it does not overwrite the command's output.
 func TestNothingIsSaidAfterTheWait(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusQuarantined)})
@@ -47,8 +47,8 @@ func TestNothingIsSaidAfterTheWait(t *testing.T) {
 	}
 }
 
-// What has been said is not said again, however long ago the holder took the lock; that it
-// waits for itself is said once, after what stands on the terminal's line.
+// redlock run does not repeat a message, however long ago the holder acquired the lock. It
+// warns once that it waits for itself, after the text on the terminal's line.
 func TestSaidOnce(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "job")
 	var out strings.Builder
@@ -69,8 +69,8 @@ redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the 
 	}
 }
 
-// What is not known is said to be so; of several names the one that is held is told, and of a
-// wait that is over nothing is.
+// If the reason is unknown, redlock run says so. Of several names, it names the one that is
+// held. After the wait, it gives no reason.
 func TestReasonOfTheWait(t *testing.T) {
 	t.Parallel()
 	over, end := context.WithCancel(t.Context())
@@ -98,7 +98,7 @@ func TestReasonOfTheWait(t *testing.T) {
 	}
 }
 
-// Of those for whom a lock is kept, only one is who is to hold it: a pid is that of a host.
+// A reservation is ours only if both the pid and the host match: a pid is valid on one host only.
 func TestKeptForUs(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -115,7 +115,7 @@ func TestKeptForUs(t *testing.T) {
 	}
 }
 
-// Who waits for what it runs under is told so, once; nobody else is.
+// redlock run warns once if it waits for a lock that it runs under, and not otherwise.
 func TestWarnOfItself(t *testing.T) {
 	for _, test := range []struct {
 		above  string // REDLOCK_NAME
@@ -135,7 +135,8 @@ func TestWarnOfItself(t *testing.T) {
 	}
 }
 
-// A place is told where it is known, and what is too long for a terminal on a line only.
+// redlock run shows the position if it is known. It prints text that is too long for the
+// terminal only as a separate line.
 func TestReason(t *testing.T) {
 	for _, test := range []struct {
 		r          reason
@@ -151,7 +152,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// The holder is told on a narrow terminal, too: everything else is left out before it is cut.
+// A narrow terminal shows the holder too: all other text is omitted before the holder is cut.
 func TestLineForTerminal(t *testing.T) {
 	r := reason{what: "held by alice on web3 (pid 4121)", since: " since 09:00:00", position: 2, queued: 3}
 	for room, want := range map[int]string{
@@ -167,7 +168,7 @@ func TestLineForTerminal(t *testing.T) {
 	}
 }
 
-// Where a line is cut that is to be seen: (pid 411 of (pid 4111) is another process.
+// A cut line shows that it is cut: "(pid 411" of "(pid 4111)" would name another process.
 func TestFit(t *testing.T) {
 	const line = "held by алиса on web31 (pid 4111)"
 	for room, want := range map[int]string{

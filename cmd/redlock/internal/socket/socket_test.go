@@ -18,7 +18,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// That redlockd does not answer is said where nothing better is known.
+// An error says that redlockd does not answer only if no better reason is known.
 func TestSilence(t *testing.T) {
 	for _, why := range []error{client.ErrHeld, client.ErrNoQuorum, client.ErrUnavailable, client.ErrShutdown} {
 		if err := errors.Join(why, context.DeadlineExceeded); ExplainTimeout(err) != err {
@@ -48,7 +48,8 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-// Deep down in the file system a daemon listens at ./redlockd.sock, and there it is found.
+// If the directory's path is too long for a socket, the daemon listens at ./redlockd.sock.
+// redlock finds it there.
 func TestSocketPathInDeepDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", ipc.MaxSocketPath))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -63,7 +64,7 @@ func TestSocketPathInDeepDirectory(t *testing.T) {
 	l.Close()
 }
 
-// rights is the socket of a user, with a mode.
+// rights is the FileInfo of a user's socket with the given mode.
 type rights struct {
 	fs.FileInfo
 	mode fs.FileMode
@@ -73,7 +74,7 @@ type rights struct {
 func (r rights) Mode() fs.FileMode { return fs.ModeSocket | r.mode }
 func (r rights) Sys() any          { return &syscall.Stat_t{Uid: 4001, Gid: r.gid} }
 
-// To join a group is advised where that helps, and gives no more than that.
+// The text advises joining a group only if that opens the socket and gives no other rights.
 func TestWayIn(t *testing.T) {
 	const join, set = "join its group (usermod -aG 4002 USER)", "set socket.group and socket.mode in the config, and restart redlockd"
 	for _, test := range []struct {
@@ -95,7 +96,7 @@ func TestWayIn(t *testing.T) {
 	}
 }
 
-// So it is with a folder that keeps him from the socket.
+// The same holds for a folder that keeps the user from the socket.
 func TestWayInto(t *testing.T) {
 	for _, test := range []struct {
 		info rights
@@ -119,7 +120,7 @@ func TestWayInto(t *testing.T) {
 	}
 }
 
-// Who may not open the socket hears the same from all commands.
+// If a user may not open the socket, all commands print the same error.
 func TestShutOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -164,7 +165,7 @@ func TestAbsentDaemon(t *testing.T) {
 	}
 }
 
-// What --socket names is not blamed on REDLOCK_SOCKET.
+// If --socket named the socket, the error does not blame REDLOCK_SOCKET.
 func TestAbsentDaemonOfFlag(t *testing.T) {
 	t.Setenv(variable, "") // restores it
 	defer func() { byFlag = false }()
@@ -177,7 +178,8 @@ func TestAbsentDaemonOfFlag(t *testing.T) {
 	}
 }
 
-// The socket of redlockd -dev is named if it is here, and the default one is not there.
+// If the default socket does not exist, the error names the socket of redlockd -dev in this
+// directory, if there is one.
 func TestDevSocketIsSuggested(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv(variable, "")
