@@ -17,9 +17,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The rights in OPERATING.md are enough for locks of every kind and for who waits, of two
-// hosts: from the quarantine of new nodes to that of one that was flushed. And there
-// is none that nothing uses.
+// The rights in OPERATING.md are enough for locks of each kind and for waiters, on two
+// hosts: from the quarantine of new nodes to that of a flushed node. No listed right
+// is unused.
 func TestPageRedisUserForAllKinds(t *testing.T) {
 	t.Parallel() // it mostly waits
 	acl := redisUser(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// What the image starts redlockd with is what it understands, and the image has what
-// it names.
+// redlockd accepts the arguments that the image starts it with, and the image has each
+// file that they name.
 func TestContainerfile(t *testing.T) {
 	text := strings.ReplaceAll(readFile(t, filepath.Join("..", "container", "Containerfile")), "\\\n", " ")
 	last := map[string]string{} // of each kind of line

@@ -45,8 +45,8 @@ type contents struct {
 	}
 }
 
-// What the packages say is in the programs is what the programs say themselves: each
-// module with its version and a licence.
+// The packages list the modules that the programs report: each with its version and a
+// licence.
 func TestPackagedContents(t *testing.T) {
 	p := needPackages(t)
 	packed := unpacked(t, p.deb(), "./usr/share/doc/redlockd/redlockd.cdx.json")
@@ -73,7 +73,7 @@ func TestPackagedContents(t *testing.T) {
 	}
 }
 
-// Whoever gets a package gets the licences of all that is in it.
+// Each package contains the licences of everything in it.
 func TestPackagedLicences(t *testing.T) {
 	p := needPackages(t)
 	copyright, text := unpacked(t, p.deb(), "./usr/share/doc/redlockd/copyright"), readFile(t, filepath.Join(p.dir, "THIRD-PARTY"))
@@ -89,7 +89,7 @@ func TestPackagedLicences(t *testing.T) {
 	}
 }
 
-// unpacked is the text of a file in a .deb.
+// unpacked returns the text of a file in a .deb.
 func unpacked(t *testing.T, deb, file string) string {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {

@@ -45,8 +45,8 @@ func TestExamplesMissNoLoss(t *testing.T) {
 	}
 }
 
-// sayToOne is the socket of a daemon that grants one LOCK, and then says no more than
-// this, until it hangs up.
+// sayToOne returns the socket of a daemon that grants one LOCK. The daemon then sends
+// only these texts and hangs up.
 func sayToOne(t *testing.T, lock, unlocked string) (socket string) {
 	socket = filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -47,7 +47,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// Where a service manager keeps connections, an example that waits and one that works
+// If a service manager keeps the connections, an example that waits and one that works
 // notice no restart: BACK is no answer.
 func TestExamplesOutlastRestart(t *testing.T) {
 	together(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// Every grant of a lock has a larger fencing token than those before it, whoever
-// gets it and through which daemon.
+// Each grant of a lock has a larger fencing token than earlier grants, for any client
+// and through any daemon.
 func TestFencesGrow(t *testing.T) {
 	cluster, first, _ := five(t)
 	second := newHost(t, cluster)

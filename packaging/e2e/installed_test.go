@@ -155,7 +155,7 @@ func (i *installation) firstClient() {
 	n.expect("UNLOCK job", "OK lock=job")
 }
 
-// reload: it is over, and heard of.
+// reload reloads the config and waits until the daemon has logged it.
 func (i *installation) reload() {
 	i.t.Helper()
 	pid := i.property("redlockd", "MainPID")
@@ -168,7 +168,7 @@ func (i *installation) reload() {
 	}
 }
 
-// restart: another process, and not one client was refused meanwhile.
+// restart starts another process and checks that no client was refused meanwhile.
 func (i *installation) restart(argv ...string) {
 	i.t.Helper()
 	before := i.property("redlockd", "MainPID")

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// idle waits until the load is over, or for so long, more or less.
+// idle waits for about this time, or until the load ends. It returns whether the
+// client continues.
 func (c *caller) idle(about time.Duration) (goOn bool) {
 	select {
 	case <-c.load.over:
@@ -21,7 +22,7 @@ func (c *caller) idle(about time.Duration) (goOn bool) {
 	}
 }
 
-// take locks, or waits for its turn. The id makes a repeat harmless.
+// take acquires lock, or waits for its turn. The id makes a repeat harmless.
 func (c *caller) take(lock, options string) bool {
 	return c.load.book.granted(c.name, lock, c.ask(c.lockText(lock, options)))
 }

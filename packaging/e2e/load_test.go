@@ -34,8 +34,7 @@ type load struct {
 	now    round // the last one that has begun
 }
 
-// round is the time in which something was done to the daemon, and all clients
-// heard of it.
+// round is the time from an action on the daemon until all clients have heard of it.
 type round struct {
 	what     string
 	from, to time.Time
@@ -62,7 +61,7 @@ func startLoad(t *testing.T, socket string) *load {
 	return l
 }
 
-// start connects clients that work until the load is over.
+// start connects n clients that work until the load ends.
 func (l *load) start(n int, work func(*caller, int)) {
 	l.t.Helper()
 	for i := range n {
@@ -71,8 +70,8 @@ func (l *load) start(n int, work func(*caller, int)) {
 	}
 }
 
-// through does something to the daemon that all clients are to hear BACK of so
-// many times, and is to disturb them in no other way.
+// through calls do, which acts on the daemon. It checks that all clients hear BACK
+// that many times and are not disturbed otherwise.
 func (l *load) through(what string, backs int, do func()) {
 	l.t.Helper()
 	l.line.form()

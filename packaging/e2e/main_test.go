@@ -27,8 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runProber(socket))
 	}
 	flag.Parse()
-	// What runs together here builds packages, boots a machine, or waits: no more than three of
-	// these.
+	// Parallel tests build packages, boot a machine, or wait: at most three run at once.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}

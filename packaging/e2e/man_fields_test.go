@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// What redlockd-protocol(7) says of the fields of answers is what the daemon answers.
+// The daemon's answers have the fields that redlockd-protocol(7) lists.
 func TestManualHasFields(t *testing.T) {
 	together(t)
 	cluster := redlocktest.StartRedis(t, 3)

@@ -145,8 +145,8 @@ func TestManualHasHelp(t *testing.T) {
 	}
 }
 
-// What redlockd-protocol(7) shows of nc happens as it says. Somebody else comes
-// before the last line.
+// The nc session of redlockd-protocol(7) works as shown. Another client acquires the
+// lock before the last line.
 func TestManualTranscript(t *testing.T) {
 	h, _, _ := dev(t)
 	page := readFile(t, filepath.Join("..", "man", "redlockd-protocol.7"))

@@ -257,7 +257,7 @@ func (m *manager) has() (n int) {
 	return n
 }
 
-// unstored tells how many the daemon had it let go.
+// unstored returns how many connections the daemon had the manager drop.
 func (m *manager) unstored() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

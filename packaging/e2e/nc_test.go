@@ -20,14 +20,14 @@ func (h *host) nc() *terminal {
 	return &terminal{start(h.t, h.dir, "nc", "-U", h.socket)}
 }
 
-// ask types a line and returns the next one that comes.
+// ask types a line and returns the next line of output.
 func (n *terminal) ask(line string) string {
 	n.t.Helper()
 	n.send(line)
 	return n.line()
 }
 
-// expect types a line and wants an answer that begins like this.
+// expect types a line and checks that the answer begins with want.
 func (n *terminal) expect(line, want string) string {
 	n.t.Helper()
 	got := n.ask(line)
@@ -37,7 +37,7 @@ func (n *terminal) expect(line, want string) string {
 	return got
 }
 
-// comes wants the next line to begin like this, whatever it answers.
+// comes checks that the next line begins with want, whatever it answers.
 func (n *terminal) comes(want string) string {
 	n.t.Helper()
 	got := n.line()

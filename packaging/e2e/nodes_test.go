@@ -256,8 +256,8 @@ func cont(t *testing.T, servers []*redlocktest.Server) {
 	}
 }
 
-// One of five nodes is hostile, each time in another way: STATUS names it and says what it
-// did, and for those who want locks all is as before.
+// One of five nodes is hostile, in a different way each time. STATUS names it and what
+// it did. Clients that lock notice nothing.
 func TestHostileNodeBesideOthers(t *testing.T) {
 	needNC(t)
 	for name, row := range map[string]struct {

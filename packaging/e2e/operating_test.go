@@ -98,7 +98,7 @@ func pageBlock(t *testing.T, page, words string) string {
 	return ""
 }
 
-// What an operator's alerts go by is in STATUS.
+// STATUS has the fields that an operator's alerts use.
 func TestOperatingAlerts(t *testing.T) {
 	h, _, _ := dev(t)
 	status := h.nc().lines("STATUS")
@@ -110,8 +110,8 @@ func TestOperatingAlerts(t *testing.T) {
 	}
 }
 
-// The units of a second fleet, as the page makes them of the packaged ones, have nothing in
-// common with those but the program and its user.
+// The page derives the units of a second fleet from the packaged ones. The two share
+// only the program and its user.
 func TestOperatingSecondFleet(t *testing.T) {
 	page := readFile(t, pagePath("OPERATING.md"))
 	script, _, found := strings.Cut(pageBlock(t, page, "for unit in socket service"), "\ndone\n")
@@ -142,7 +142,7 @@ func TestOperatingSecondFleet(t *testing.T) {
 	}
 }
 
-// What the page has one look for in the log are beginnings of what the daemon logs.
+// The log texts that the page names are beginnings of what the daemon logs.
 func TestOperatingLogTexts(t *testing.T) {
 	var source strings.Builder
 	err := filepath.WalkDir("../../daemon", func(path string, entry os.DirEntry, err error) error {

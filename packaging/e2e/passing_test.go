@@ -42,13 +42,14 @@ func newPassLoad(t *testing.T, ttl time.Duration) *passLoad {
 	return &passLoad{t: t, ttl: ttl, stop: make(chan struct{}), changed: make(chan struct{}), fences: map[int64]bool{}, refusal: map[string]string{}}
 }
 
-// change tells those who wait. It needs mu.
+// change wakes the goroutines that wait. The caller holds mu.
 func (l *passLoad) change() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// forgetLongest begins to measure the longest wait anew, also of a LOCK that waits now.
+// forgetLongest restarts the measurement of the longest wait, also for a LOCK that
+// waits now.
 func (l *passLoad) forgetLongest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -338,9 +339,9 @@ func TestForcedWhilePassing(t *testing.T) {
 	l.end()
 }
 
-// A daemon stands still while it passes a lock on, for longer than the window in which it may, and
-// for longer than the lock lives. Clients of another host take the lock meanwhile. No two clients
-// hold it at once.
+// A daemon is stopped while it passes a lock on: for longer than the window of
+// passing, and for longer than the lock lives. Clients of another host take the lock
+// meanwhile. No two clients hold it at once.
 func TestStoppedWhilePassing(t *testing.T) {
 	for _, pause := range []time.Duration{60 * time.Millisecond, 3 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {
@@ -365,7 +366,7 @@ func TestStoppedWhilePassing(t *testing.T) {
 			if passes(look) == 0 {
 				t.Error("no lock was passed on")
 			}
-			l.forgetLongest() // a daemon that stands still keeps its clients waiting
+			l.forgetLongest() // a stopped daemon keeps its clients waiting
 			l.end()
 		})
 	}

@@ -60,9 +60,9 @@ func buildProgram(t *testing.T, page string) (binary string) {
 	return binary
 }
 
-// A Redis user with the rights of OPERATING.md is enough for redlockd, with a password
-// from a file: from the quarantine of new nodes to that of one that lost its
-// memory and has the others' counters copied.
+// A Redis user with the rights of OPERATING.md, and a password from a file, is enough
+// for redlockd. This covers the quarantine of new nodes up to that of a node that lost
+// its memory and gets the others' counters copied.
 func TestPageRedisUser(t *testing.T) {
 	t.Parallel() // it mostly waits
 	needNC(t)
@@ -102,7 +102,7 @@ func TestPageRedisUser(t *testing.T) {
 	}
 }
 
-// everyKind has locks of every kind held, extended, shown, waited for and given back.
+// everyKind acquires, extends, shows, waits for and releases locks of each kind.
 func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 	for _, request := range []string{"readers mode=shared", "semaphore slots=3", "one,two"} {
 		names, _, _ := strings.Cut(request, " ")

@@ -19,8 +19,8 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// What the README says that redlockd -dev prints is what it prints, and the command stands
-// alone in a block, and so does that of the tests.
+// redlockd -dev prints what the README shows. Its command is alone in a block, and so
+// is the command of the tests.
 func TestReadmeDev(t *testing.T) {
 	h, _, greeting := dev(t)
 	blocks := blocksOf(t, readmeFile)
@@ -62,8 +62,8 @@ const fiveNodes = "Five nodes"
 
 func playedAsRoot(b block) bool { return b.page == readmeFile && b.section == fiveNodes }
 
-// What the README says of five real nodes is done as it is written, on a host that has
-// neither the package nor its group: a network, an /etc and a /run of its own.
+// The README's section on five real nodes works as written, on a host that has neither
+// the package nor its group. The host has its own network, /etc and /run.
 func TestReadmeFiveNodes(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := newLoneHost(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What TestInstalled shows of restarts under load, for machines that cannot boot a
-// systemd: the test keeps the connections.
+// TestRestarts checks restarts under load like TestInstalled, on machines that cannot
+// boot a systemd: the test keeps the connections.
 func TestRestarts(t *testing.T) {
 	s := startSuccession(t, 16384)
 	l := startLoad(t, s.socket)

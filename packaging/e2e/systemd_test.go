@@ -141,7 +141,7 @@ func TestSystemdUsers(t *testing.T) {
 	}
 }
 
-// What is to be there before the socket is made with the users' names.
+// The directory must exist, with its owners, before systemd creates the socket.
 func TestSystemdDirectory(t *testing.T) {
 	tmpfiles := needProgram(t, "systemd-tmpfiles")
 	if os.Geteuid() != 0 {

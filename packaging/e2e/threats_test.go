@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What SECURITY.md claims is shown by tests that are there.
+// The tests that SECURITY.md names for its claims exist.
 func TestThreats(t *testing.T) {
 	_, shown, _ := strings.Cut(readFile(t, pagePath("SECURITY.md")), "\n## Shown by these tests\n")
 	rows := regexp.MustCompile("(?m)^\\| `([a-z0-9/]+)` \\| (.+) \\|$").FindAllStringSubmatch(shown, -1)
@@ -28,7 +28,7 @@ func TestThreats(t *testing.T) {
 	}
 }
 
-// testsIn is all text of a folder's tests.
+// testsIn returns the text of all tests in folder.
 func testsIn(t *testing.T, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))

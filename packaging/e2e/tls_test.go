@@ -78,8 +78,8 @@ func (s *tlsSite) configure(more string, nodes ...tlsNode) {
 	writeFile(s.t, s.config, text+fmt.Sprintf("}\nsocket { path = %q }\n", s.socket)+more)
 }
 
-// What can be wrong with TLS towards a node is said of that node, in STATUS and in the
-// log; and once the files are right, the next connection is, without a restart.
+// STATUS and the log report each TLS fault with its node. Once the files are right,
+// the next connection succeeds without a restart.
 func TestTLSFaults(t *testing.T) {
 	s := newTLSSite(t)
 	others := newAuthority(t, "theirs")
