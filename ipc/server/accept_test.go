@@ -71,7 +71,8 @@ func TestServeEndsWhileTurningAway(t *testing.T) {
 	}
 }
 
-// So does its context, and Shutdown, even if there is always another client to refuse.
+// Cancelling the context, or Shutdown, also ends Serve, even if there is always
+// another client to refuse.
 func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	for what, end := range map[string]func(*Server, context.CancelFunc){
 		"context":  func(_ *Server, cancel context.CancelFunc) { cancel() },

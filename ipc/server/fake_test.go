@@ -155,7 +155,7 @@ func (s *fakeSession) Begin(call *Call) Work {
 	case ipc.VerbLock:
 		return &fakeLock{s, call}
 	case ipc.VerbUnlock:
-		name := call.Names[0] // the call's no more once the gate is open and its answer is out
+		name := call.Names[0] // the call may change it once the gate is open and its answer is out
 		call.Reply(call.OK().Str("lock", name))
 		close(s.d.channel(s.d.gates, name))
 	case ipc.VerbCancel:

@@ -54,8 +54,8 @@ func (d *fakeDaemon) notCut(t *testing.T, nc net.Conn, over <-chan struct{}) {
 	}
 }
 
-// A line that somebody sends a byte a second of is too late after the timeout, exactly,
-// and so is the rest of one that is skipped.
+// A line that a client sends at a byte a second times out exactly after the timeout.
+// So does the rest of a skipped line.
 func TestPipeLineTimesOut(t *testing.T) {
 	for what, c := range map[string]struct{ begin, answer string }{
 		"a byte":           {"P", ""},
@@ -146,7 +146,7 @@ func TestPipeLineWhileUnread(t *testing.T) {
 	})
 }
 
-// What was begun before is answered before, in order, and is not waited for.
+// Earlier requests are answered first, in order. The timeout does not wait for them.
 func TestPipeLineTimesOutAfterRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, nc, over := pipeLate()
@@ -175,7 +175,7 @@ func TestPipeRestoredLineTimesOut(t *testing.T) {
 	})
 }
 
-// Who has half a line under way is woken as anybody else is.
+// Shutdown wakes a connection with half a line like any other.
 func TestPipeHalfLineShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, nc, over := pipeLate()

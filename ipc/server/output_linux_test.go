@@ -22,8 +22,8 @@ func numberedLines(n int) []byte {
 	return []byte(b.String())
 }
 
-// What a socket takes of answers that their client does not read is whole lines, whenever
-// it takes more: after a kill -9 the next process says BACK behind them.
+// If the client does not read its answers, the socket takes only whole lines, whenever
+// it takes more. After a kill -9, the next process writes BACK after them.
 func TestOutputWritesWholeLines(t *testing.T) {
 	file, server := socketPair(t)
 	defer file.Close()
@@ -94,8 +94,9 @@ func (w *dueWrites) SetWriteDeadline(due time.Time) error {
 	return w.Conn.SetWriteDeadline(due)
 }
 
-// What a socket does not take at once, here the rest of a chunk and one behind it, follows
-// once. Who waits for that is told, and what is written later has all its time again.
+// What a socket does not take at once (here the rest of a chunk and the next chunk)
+// follows once. The output reports when it is written, and later output has the full
+// timeout again.
 func TestOutputGoesOnSlowly(t *testing.T) {
 	file, server := socketPair(t)
 	defer file.Close()

@@ -16,7 +16,7 @@ import (
 // These tests run on fake time. A bubble does not end while a goroutine of the
 // server is left.
 
-// pipeFake serves one end of a pipe; the channel is closed when that is over.
+// pipeFake serves one end of a pipe; the channel is closed when that ends.
 func pipeFake(d *fakeDaemon) (net.Conn, <-chan struct{}) {
 	here, there := net.Pipe()
 	over := make(chan struct{})
@@ -77,7 +77,7 @@ func TestCallContextIsOne(t *testing.T) {
 	})
 }
 
-// The context of a call is over with the call, whoever has it still.
+// The context of a call ends with the call, even if a goroutine still has it.
 func TestCallContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -109,7 +109,7 @@ type beginning struct {
 
 func (b *beginning) Begin(call *Call) Work { return b.begin(call) }
 
-// What the client has not read is known, and the session is closed behind it.
+// Unread returns how much the client has not read. The session is closed after that.
 func TestPipeUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -137,8 +137,8 @@ func TestPipeUnread(t *testing.T) {
 	})
 }
 
-// What waits for its turn, and for the client to read, is not in the way of the end of a
-// connection that is cut.
+// Output that waits for its turn, or for the client to read, does not delay the end of
+// a cut connection.
 func TestPipeCutWhilePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -178,7 +178,7 @@ type failing struct{ fakeSession }
 
 func (*failing) Close() { panic("close") }
 
-// A client that reads nothing is cut when the write timeout is over, exactly.
+// If a client reads nothing, the server cuts it exactly after the write timeout.
 func TestPipeWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -258,7 +258,8 @@ func TestPipeShutdownBoundByContext(t *testing.T) {
 	})
 }
 
-// Whoever calls Shutdown waits for the end, however many do; the first says what is said.
+// Every caller of Shutdown waits for the end. The first caller determines the last
+// words.
 func TestPipeShutdownTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()

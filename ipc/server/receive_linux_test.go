@@ -11,7 +11,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// inputOf is an input that is sent something, and whether its other side sends no more.
+// inputOf returns an input that has received sent. If ended, its other side sends
+// nothing further.
 func inputOf(t *testing.T, sent string, ended bool) *input {
 	t.Helper()
 	file, server := socketPair(t)
@@ -49,7 +50,7 @@ func TestReceiveAtMost(t *testing.T) {
 	in.wantLine(t, long)
 }
 
-// The beginning of a line is no more than that, and then comes the end, at once.
+// The beginning of a line is not a whole line. After it, the end comes at once.
 func TestReceiveEndBehindABeginning(t *testing.T) {
 	in := inputOf(t, "PING\nLI", true)
 	in.receive(readSize)
@@ -62,8 +63,8 @@ func TestReceiveEndBehindABeginning(t *testing.T) {
 	}
 }
 
-// What comes between the look at the beginning of a line and the look for the end is no
-// less there.
+// Bytes that arrive between the look at the beginning of a line and the look for the
+// end are not lost.
 func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
 	for rest, want := range map[string]string{"NG\n@a LIST\n": "PING", "NG": ""} {
 		file, server := socketPair(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// holding answers at once what does not wait, and the rest when it is let go.
+// holding answers at once what does not wait, and the rest when free is closed.
 type holding struct {
 	*table
 	free <-chan struct{}
@@ -37,8 +37,8 @@ func (holding) echo(call *Call) {
 	call.Reply(call.OK().Strs("names", call.Names...).Strs("words", call.Words...))
 }
 
-// FuzzRestore: a stream that is cut at any bytes, by restarts while requests wait
-// or not, is answered as one that is not.
+// FuzzRestore checks that restarts do not change the answers: restarts cut a stream at
+// any bytes, whether requests wait or not.
 func FuzzRestore(f *testing.F) {
 	long := strings.Repeat("x", ipc.MaxLine)
 	for _, seed := range []string{

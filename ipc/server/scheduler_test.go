@@ -257,8 +257,9 @@ func TestSchedulerPipeAlone(t *testing.T) {
 	})
 }
 
-// Of two processors and two active users, a greedy user gets half of one processor, and a quarter
-// of one from the slots, no matter how many connections. The other user never waits.
+// With two processors and two active users, a greedy user gets half of one processor,
+// and a quarter of one from the slots, no matter how many connections. The other user
+// never waits.
 func TestSchedulerPipeBesideAnother(t *testing.T) {
 	for _, conns := range []int{1, 2, 20} {
 		t.Run(fmt.Sprint(conns), func(t *testing.T) {
