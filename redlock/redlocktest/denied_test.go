@@ -16,8 +16,8 @@ type deniedCase struct {
 	before []scriptOp // while it refuses nothing
 	op     scriptOp
 	others []scriptOp // before op, in the same call
-	token  string     // has the keys then, or has them no more
-	least  int64      // ms; 0: it has them no more
+	token  string     // has the keys then, or no longer has them
+	least  int64      // ms; 0: it no longer has them
 }
 
 var deniedCases = map[string]deniedCase{

@@ -10,7 +10,7 @@ import (
 
 func (s *Sim) infoLine(key string) string { return infoLine(s.Do("INFO").Str, key) }
 
-// What the simulated node says of itself a redis-server says as well.
+// A redis-server reports the same of itself as the simulated node.
 func TestSimInfoIsThatOfRedis(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("durable=%v", durable), func(t *testing.T) {
@@ -76,7 +76,8 @@ func TestSimSetInfo(t *testing.T) {
 	})
 }
 
-// As with Redis: it is read from the wall clock, and CONFIG RESETSTAT leaves it.
+// As with Redis, the uptime is read from the wall clock, and CONFIG RESETSTAT does not
+// reset it.
 func TestSimUptimeFollowsTheClock(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		time.Sleep(1500 * ms)

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// What arrives at one instant is executed in the order in which it was sent,
-// each group to its end, also while functions of the test run.
+// Groups that arrive at one instant are executed in the order in which they were sent,
+// each to its end, also while functions of the test run.
 func TestSimOrderAtOneInstant(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		const n = 50
@@ -74,7 +74,7 @@ func TestSimReplyAtTheDeadline(t *testing.T) {
 	})
 }
 
-// What is sent at the deadline is too late, always.
+// A group sent at the deadline is always too late.
 func TestSimRequestAtTheDeadline(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
@@ -90,7 +90,7 @@ func TestSimRequestAtTheDeadline(t *testing.T) {
 	})
 }
 
-// What has arrived at the instant of a crash was executed.
+// A group that has arrived at the instant of a crash was executed.
 func TestSimArrivalComesBeforeCrash(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		for i := range 50 {

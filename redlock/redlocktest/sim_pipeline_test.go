@@ -111,7 +111,7 @@ func TestSimCutWithGroupsUnderWay(t *testing.T) {
 	}
 }
 
-// What a hung node was sent in several groups is executed in order when it resumes, also if
+// When a hung node resumes, it executes the groups that it was sent in order, also if
 // the client has given up on the first one.
 func TestSimHangWithGroupsUnderWay(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {

@@ -196,7 +196,7 @@ func TestSimDrops(t *testing.T) {
 	})
 }
 
-// What OnCommand's function does to the node holds for that very command.
+// What OnCommand's function does to the node applies to that very command.
 func TestSimOnCommand(t *testing.T) {
 	faults := map[string]struct {
 		fault func(*Sim)

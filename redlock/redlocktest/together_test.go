@@ -41,7 +41,8 @@ func TestTogetherAsOneByOne(t *testing.T) {
 	}
 }
 
-// asked is what one caller wants. Nobody says that he waits but behind what takes a lock.
+// asked returns the operations of one caller. An operation that announces a waiter
+// only follows one that takes a lock.
 func (g generator) asked() []scriptOp {
 	for {
 		ops := g.operations()

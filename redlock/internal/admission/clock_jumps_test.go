@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Whose clock jumped is told by nodes that were looked at before and after that. Those who
-// kept time for a moment when it had been seen already tell nothing: this host's clock may
-// run at a wrong rate, of which a far node shows more later. Guards clockJumps.note: before.
+// Nodes that were read before and after a jump tell whose clock jumped. Nodes that
+// kept time only after the jump was seen tell nothing. This host's clock may run at a
+// wrong rate, which a far node shows later. Guards clockJumps.note: before.
 func TestWitnessesSawTheJump(t *testing.T) {
 	const ms = time.Millisecond
 	read := func(at, moved, trip time.Duration, turn uint64) ClockSample {

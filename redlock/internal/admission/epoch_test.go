@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What is written is read as it was, and nothing else is taken for an epoch.
+// ParseEpoch reads an epoch as it was written, and accepts nothing else.
 func TestEpochIsReadAsWritten(t *testing.T) {
 	for _, e := range []Epoch{
 		{Pending: true, RunID: "1234", Word: "w", MaxTTL: time.Second, CountersKept: true, Name: "a"},
@@ -115,7 +115,7 @@ func TestClockWatchIsBounded(t *testing.T) {
 	}
 }
 
-// Of two words it can be told which is the later one; of an earlier version's it cannot.
+// Two words show which one is later; words of an earlier version do not.
 func TestWordsTellTheTime(t *testing.T) {
 	const now, second = int64(1_795_424_175_000), 1000
 	word := newWord(now, "")

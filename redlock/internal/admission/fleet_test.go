@@ -43,7 +43,8 @@ func TestTotalLoss(t *testing.T) {
 	}
 }
 
-// What is warned of: a node that bears nothing, and a max_ttl that is another one elsewhere.
+// The fleet warns of a node that adds no tolerance, and of a different max_ttl on
+// other hosts.
 func TestFleetWarnings(t *testing.T) {
 	for _, c := range []struct {
 		nodes     int

@@ -19,8 +19,9 @@ func registerOf(n int) *incarnationRegister {
 	return r
 }
 
-// A later word is believed when those who do not say it and may vote are no quorum with
-// the node: so one alone that lies outdoes nobody, unless its vote is needed anyway.
+// A later word is believed if the voters that do not report it, together with the
+// node, are no quorum. So one lying node outdoes no other, unless its vote is needed
+// anyway.
 func TestRegisterBelieves(t *testing.T) {
 	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
 	for _, c := range []struct{ n, down, sayers int }{
@@ -43,8 +44,8 @@ func TestRegisterBelieves(t *testing.T) {
 	}
 }
 
-// Of what is believed for a moment alone no quarantine follows; of what is believed for
-// longer one does, and it outdoes what was said.
+// A word believed only for a moment causes no quarantine. A word believed for longer
+// causes one, and outdoes the earlier word.
 func TestRegisterSettles(t *testing.T) {
 	r := registerOf(3)
 	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
@@ -70,7 +71,7 @@ func TestRegisterSettles(t *testing.T) {
 	see(last, 9+settleTime, nil)
 }
 
-// Of several later words that others say, the latest counts that is to be believed.
+// If other nodes report several later words, the latest believable one counts.
 func TestRegisterTakesTheLaterOne(t *testing.T) {
 	r := registerOf(5)
 	first, second, third := newWord(1, ""), newWord(2, ""), newWord(3, "")
@@ -116,7 +117,8 @@ func TestRegisterReportsWhatNodeLacks(t *testing.T) {
 	}
 }
 
-// What somebody else wrote is no word, or not of these nodes, and is passed on to nobody.
+// What another program wrote is no word, or no word of these nodes. It is passed on to
+// no node.
 func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	r := registerOf(2)
 	beyond := newWord(MaxNodeSeconds*1000, "")
@@ -201,8 +203,8 @@ func TestRegisterKnownSince(t *testing.T) {
 	}
 }
 
-// Who is not heard for long is no dissenter, and what is known of him is as old as it is
-// where he votes nevertheless. Whoever it is.
+// A node that is silent for long is no dissenter. If it votes nevertheless, what is
+// known of it is as old as the last look. This holds for each node.
 func TestFreshness(t *testing.T) {
 	f := &Fleet{options: Options{MaxTTL: time.Second}}
 	latest := func(since time.Duration) time.Duration {
@@ -235,7 +237,7 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// Of several who are not heard, what is known the longest ago counts.
+// If several nodes are silent, the oldest look counts.
 func TestFreshnessOfSeveralSilentNodes(t *testing.T) {
 	for first := range 3 {
 		r := registerOf(3)

@@ -67,7 +67,7 @@ func TestClockStep(t *testing.T) {
 	}
 }
 
-// What is no answer to TIME changes nothing.
+// An invalid answer to TIME changes nothing.
 func TestClockGarbage(t *testing.T) {
 	c := newClockOf(490_000 * time.Hour)
 	c.ask(0, 0)

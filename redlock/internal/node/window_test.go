@@ -163,8 +163,8 @@ func TestWindowFollowsRoundTrip(t *testing.T) {
 	}
 }
 
-// What needs the connection for itself waits until no group is under way, and no group is
-// sent meanwhile. Guards canSend: needsConnection.
+// A call that needs the connection for itself waits until no group is under way. No
+// group is sent meanwhile. Guards canSend: needsConnection.
 func TestLookWaitsForGroupsUnderWay(t *testing.T) {
 	w := newWindowTest(t)
 	w.call(script.Acquire, "t")
@@ -248,7 +248,7 @@ func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 	}
 }
 
-// What was answered before the connection broke counts. Guards closeWindow.
+// Answers that came before the connection broke count. Guards closeWindow.
 func TestAnswersBeforeABreakCount(t *testing.T) {
 	w := newWindowTest(t)
 	w.call(script.Acquire, "t")
@@ -259,9 +259,9 @@ func TestAnswersBeforeABreakCount(t *testing.T) {
 	w.wantOutcomes("t done", "u down")
 }
 
-// A node that answers nothing: no more than a window is under way, and nothing more once
-// the oldest group is late. Calls wait for the node timeout at most, from the oldest group
-// on, and a full queue refuses. Guards enqueue, noteAsked, canSend and limit.
+// If a node answers nothing, one window at most is under way, and nothing is sent once
+// the oldest group is late. Calls wait for the node timeout at most, from the oldest
+// group on. A full queue refuses calls. Guards enqueue, noteAsked, canSend and limit.
 func TestSlowNodeFillsItsWindow(t *testing.T) {
 	w := newWindowTest(t)
 	const inTime = 13 // groups, until the first one is late: 2 ms, and a fifth of 50 ms
@@ -292,7 +292,7 @@ func TestSlowNodeFillsItsWindow(t *testing.T) {
 	}
 }
 
-// However fast calls come, no more than a window is under way. Guards canSend.
+// However fast calls come, one window at most is under way. Guards canSend.
 func TestWindowIsBounded(t *testing.T) {
 	w := newWindowTest(t)
 	for i := range 3 * MaxUnderWay {
@@ -319,8 +319,8 @@ func TestLateAnswerClosesTheWindow(t *testing.T) {
 	w.wantEvents("send v", "send w")
 }
 
-// The operations under way are bounded by those of one group, however many groups there
-// are: an urgent call waits for no more. Guards canSend and nextGroup.
+// The operations under way are at most those of one group, however many groups there
+// are. An urgent call waits for these at most. Guards canSend and nextGroup.
 func TestOperationsUnderWayAreBounded(t *testing.T) {
 	w := newWindowTest(t)
 	for i := range 3 * MaxGroup {

@@ -158,7 +158,7 @@ func TestDriverMustRepeatWhatWasSent(t *testing.T) {
 	}
 }
 
-// A node that takes no more bytes does not hold up Send for longer than its deadline.
+// If a node stops reading, Send returns at its deadline.
 func TestSendEndsWithItsDeadline(t *testing.T) {
 	conn, _ := pipeNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -32,7 +32,7 @@ func socketPair(t *testing.T) (ours, theirs net.Conn) {
 	return withRawIO(ours), theirs
 }
 
-// What the socket does not take at once is written when it does.
+// Bytes that the socket does not take at once are written when it does.
 func TestRawWriteOfMoreThanFits(t *testing.T) {
 	ours, theirs := socketPair(t)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)

@@ -59,8 +59,8 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 	}
 }
 
-// What a node said before it hung up tells more than that it did, also to whoever was
-// writing at that moment; and where it said nothing, that it did is told.
+// What a node sent before it hung up says more than the hang-up itself, also to a
+// goroutine that was writing then. If it sent nothing, the error reports the hang-up.
 func TestGuardedConnHungUp(t *testing.T) {
 	for said, reason := range map[string]string{
 		"-ERR max number of clients reached\r\n": "ERR max number of clients reached: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)",

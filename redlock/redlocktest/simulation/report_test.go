@@ -181,7 +181,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// What nodes are seen to hold is judged at once.
+// The chronicle judges the keys on a node as soon as it sees them.
 func TestChecksNodes(t *testing.T) {
 	node := &simNode{Sim: redlocktest.NewSim("a")}
 	defer node.Close()
