@@ -36,7 +36,7 @@ func TestBack(t *testing.T) {
 		}
 		d.say("@1 - lock=job host=c", "@1 OK n=1", grant("0", "job", "abc", 0, ttl)+" again=yes")
 		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
-		tag, _ := d.tagged() // nothing was given back before
+		tag, _ := d.tagged() // nothing was released before
 		d.say("@" + tag + " OK")
 		unlocked.must(t)
 	})

@@ -75,7 +75,7 @@ func TestLockAll(t *testing.T) {
 // If one of several names was forced away, the daemon keeps the others until the holder says that
 // it has stopped. Unlock, after the work, says so, once.
 func TestRestOfForcedLeaseIsUnlocked(t *testing.T) {
-	for _, reason := range []string{"forced", "forced, as CHECK says", "max"} { // max: they are all given back together
+	for _, reason := range []string{"forced", "forced, as CHECK says", "max"} { // max: all are released together
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
 			locked := async(func() (*Lease, error) { return c.LockAll(t.Context(), []string{"a", "b"}) })

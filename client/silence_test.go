@@ -106,7 +106,7 @@ func TestOKOfALeaseThatHasEnded(t *testing.T) {
 	}
 }
 
-// So is a query whose answer is read too late: the process may have been stopped.
+// A query whose answer is read too late is an error too: the process may have been stopped.
 func TestOKThatIsReadTooLate(t *testing.T) {
 	for _, verb := range []string{"CHECK", "EXTEND"} { // BEAT tells no deadline
 		t.Run(verb, func(t *testing.T) {
