@@ -86,18 +86,18 @@ func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logg
 type watcher struct {
 	c      *command
 	o      options
-	cfg    *config.Config // the one that is served
+	cfg    *config.Config // the config that the daemon serves with
 	log    hclog.Logger
 	cancel context.CancelFunc
-	served <-chan struct{} // closed when serving is over
+	served <-chan struct{} // closed when serving has ended
 	reload chan<- *config.Config
 	next   *config.Config // what was read again, and the daemon has not taken yet; nil: nothing
 
 	manager *systemd.Manager
 }
 
-// watch ends with serving. The first SIGTERM or SIGINT stops the daemon; the
-// second, which comes where that takes too long, ends the process at once.
+// watch ends with serving. The first SIGTERM or SIGINT stops the daemon. If that takes too long,
+// a second one ends the process at once.
 func (w *watcher) watch() {
 	stopping := false
 	for {
@@ -122,8 +122,8 @@ func (w *watcher) watch() {
 	}
 }
 
-// taker receives the config that was read again; nil while there is none. A daemon
-// that has just been started takes it only when it serves: signals go on meanwhile.
+// taker receives the config that was read again; nil while there is none. A starting daemon takes
+// it only once it serves. Signals are still handled meanwhile.
 func (w *watcher) taker() chan<- *config.Config {
 	if w.next == nil {
 		return nil

@@ -20,7 +20,7 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 64 // EX_USAGE
-	exitDenied = 77 // EX_NOPERM, as redlock's where the daemon answers DENIED
+	exitDenied = 77 // EX_NOPERM, as redlock's if the daemon answers DENIED
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -36,8 +36,8 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	return c.run(args)
 }
 
-// forbidCores: the memory of the daemon has the passwords of the nodes. Where even that
-// fails, the limit that it was started with holds.
+// forbidCores disables core dumps, because the daemon's memory holds the passwords of the nodes.
+// If that fails, the limit that the daemon was started with stays.
 func forbidCores() { _ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) }
 
 // outliveReaders keeps the daemon alive if the reader of its log ends. Go ends a program whose

@@ -7,17 +7,17 @@ import (
 	"runtime/metrics"
 )
 
-// What may be allocated between two garbage collections: a small share of what is in
-// use, for that is what tens of thousands of leases take beside their own memory; where
-// little is in use, a larger one, for collections cost time, too.
+// These constants bound what may be allocated between two garbage collections, as a share of the
+// memory in use. The share is small, because tens of thousands of leases need it beside their own
+// memory. If little is in use, the share is larger, because collections cost time too.
 const (
 	leastPercent  = 12
 	leastHeadroom = 6 << 20
 	mostPercent   = 150 // with which Go collects nothing below 6 MB
 )
 
-// saveMemory sets Go's GOGC anew after each garbage collection, for as long as the
-// process runs. GOGC in the environment says otherwise.
+// saveMemory sets Go's GOGC again after each garbage collection, for as long as the process
+// runs. GOGC in the environment overrides it.
 func saveMemory() {
 	if os.Getenv("GOGC") == "" {
 		adjustGC(100)

@@ -44,7 +44,7 @@ type options struct {
 	version  bool
 }
 
-// parse reads the flags. Where done, the program ends with code.
+// parse reads the flags. If done, the program ends with code.
 func (c *command) parse(args []string) (o options, code int, done bool) {
 	flags := c.flagSet("redlockd")
 	flags.StringVar(&o.config, "config", c.config, "the config `FILE`")
@@ -107,8 +107,7 @@ func isSet(flags *flag.FlagSet, name string) (set bool) {
 	return set
 }
 
-// missing says what there is to do where no config was named, and none is where it is
-// looked for.
+// missing says what to do if no config was named and the default config does not exist.
 func (c *command) missing(err error, config, instead string) error {
 	if config == c.config && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", err, instead)

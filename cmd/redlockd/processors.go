@@ -8,10 +8,9 @@ import (
 // mostProcessors are more than the nodes can keep busy.
 const mostProcessors = 4
 
-// leaveProcessors has Go run the daemon on no more than half of the processors, for as
-// long as it runs: it shares a host with its clients, and to have another
-// thread go on with each piece of work costs a wake-up, which takes longer than most of
-// them. GOMAXPROCS in the environment says otherwise.
+// leaveProcessors limits the daemon to at most half of the processors for as long as it runs.
+// The daemon shares a host with its clients. Handing each piece of work to another thread costs
+// a wake-up, which takes longer than most pieces. GOMAXPROCS in the environment overrides it.
 func leaveProcessors() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(processorsOf(runtime.GOMAXPROCS(0)))
