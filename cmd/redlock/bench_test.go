@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// It is not parallel, as are others that load the machine: what others test bears
-// only so much.
+// The test is not parallel, like other tests that load the machine: the timing of the parallel
+// tests tolerates little load.
 func TestBench(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)
 	code, stdout, stderr := cmdtest.Run(t, socket, "bench", "--duration", "2s", "--workers", "4", "--json")
@@ -41,7 +41,7 @@ func TestBench(t *testing.T) {
 	cmdtest.ExpectNothingHeld(t, socket)
 }
 
-// A signal ends it in the middle.
+// A signal ends redlock bench in the middle.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -78,7 +78,8 @@ func TestBenchRefused(t *testing.T) {
 	}
 }
 
-// Its names are its own, below a prefix that access rules may want: who else measures has others.
+// Each redlock bench has its own lock names, so two do not collide. They are below a prefix
+// that access rules can require.
 func TestBenchNames(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"redlock-bench/", "mine/"} {

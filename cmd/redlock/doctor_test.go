@@ -37,7 +37,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// Without a daemon it says so, and the rest is looked at.
+// Without a daemon, redlock doctor says so and still runs the other checks.
 func TestDoctorAlone(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := cmdtest.Run(t, "/nowhere/s", "doctor", "--json")

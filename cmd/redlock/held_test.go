@@ -131,8 +131,8 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
-// A NAME that is empty, as of a variable that nobody has set, is not one that was left out:
-// it would be the lock of the redlock run above that is given back.
+// An empty NAME, such as an unset variable, does not mean that NAME was left out. Otherwise
+// redlock would release the lock of the outer redlock run.
 func TestEmptyNameUnderRun(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})

@@ -13,9 +13,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// redlock lock is called below programs that end at once: the script holds the lock. A subshell in
-// parentheses holds its own. With REDLOCKD_LONG=1 each of these in both shells; otherwise in one
-// of them.
+// If programs that end at once call redlock lock, the script holds the lock. A subshell in
+// parentheses holds its own. With REDLOCKD_LONG=1, each case runs in both shells, otherwise in
+// one of them.
 func TestHolderIsTheScript(t *testing.T) {
 	t.Parallel()
 	for nth, test := range []struct{ name, text string }{
@@ -50,7 +50,7 @@ func TestHolderIsTheScript(t *testing.T) {
 	}
 }
 
-// fakeSudo makes a program of the name sudo, which stays the parent of what it runs, as sudo does.
+// fakeSudo makes a program named sudo. Like sudo, it stays the parent of the command it runs.
 func fakeSudo(t *testing.T) (text string) {
 	t.Helper()
 	timeout, err := exec.LookPath("timeout")

@@ -8,7 +8,8 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// A limit on open files that is too tight is one line and exit code 71, and no stack trace of Go.
+// If the limit on open files is too low, redlock prints one line and exits with code 71. It
+// does not print a stack trace of Go.
 func TestTightLimitOfFiles(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())

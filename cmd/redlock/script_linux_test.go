@@ -198,15 +198,15 @@ func TestHolderThatIsNotTheParent(t *testing.T) {
 	}
 }
 
-// A script that ends while its lock is waited for does not get it: there may be another process
-// with its number by then.
+// If the script ends while it waits for its lock, it does not get the lock: another process may
+// have its pid by then.
 func TestHolderHasEnded(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbUnlock: cmdtest.Reply("OK")})
 	p := startScript(t, "sh", f.Socket, "redlock lock --print job & read _")
 	lock := f.ExpectRequest(ipc.VerbLock)
 	p.Stdin.Close()
-	p.ExpectExit(1) // what read ends with
+	p.ExpectExit(1) // the exit code of read
 	f.Grant(lock)
 	f.ExpectRequest(ipc.VerbUnlock)
 	p.AwaitStderr(fmt.Sprintf("process %d, which was to hold the lock, has ended", p.Cmd.Process.Pid))

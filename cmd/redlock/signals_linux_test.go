@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// Signals that Linux alone has, and those that nobody thinks of, end the command
-// as they would without redlock run.
+// Signals that only Linux has, and rare signals, end the command as they would without
+// redlock run.
 func TestRareSignalsReachTheCommand(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{
@@ -28,7 +28,7 @@ func TestRareSignalsReachTheCommand(t *testing.T) {
 	}
 }
 
-// A stderr that nobody reads any more ends nobody, and changes no exit code.
+// If nobody reads stderr any longer, no process ends because of it, and the exit code stays.
 func TestStderrIsGone(t *testing.T) {
 	t.Parallel()
 	r, w := cmdtest.PipeForTest(t)

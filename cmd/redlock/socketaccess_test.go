@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// All of it once with a user who may not.
+// A real user without access to the socket gets this error.
 func TestShutOutOfSocket(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, nil)
@@ -35,7 +35,7 @@ func TestShutOutOfSocket(t *testing.T) {
 	}
 }
 
-// /run/redlockd is for the group alone, too: who is not in it cannot even look at the socket.
+// /run/redlockd is for the group alone too: a user outside the group cannot even stat the socket.
 func TestShutOutOfFolder(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, nil)
@@ -68,20 +68,20 @@ func TestShutOutOfFolder(t *testing.T) {
 	}
 }
 
-// asStranger starts redlock as a user who is no root. He may enter the folder of the socket
-// beside.
+// asStranger starts redlock as a user other than root. That user may enter the folder of the
+// socket beside.
 func asStranger(t *testing.T, beside, socket string, args ...string) *cmdtest.Process {
 	t.Helper()
 	cmd := cmdtest.Command(t, cmdtest.TestBinary, args...)
-	if os.Getuid() == 0 { // who may open everything
+	if os.Getuid() == 0 { // root may open everything
 		cmd = cmdtest.Command(t, readable(t, beside, cmdtest.TestBinary), args...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	return cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, socket)
 }
 
-// readable is a copy of a program that everybody may run, in the folder of the socket,
-// which everybody may enter.
+// readable copies a program to the folder of the socket and returns the copy. Every user may
+// enter the folder and run the copy.
 func readable(t *testing.T, socket, program string) string {
 	t.Helper()
 	folder := filepath.Dir(socket)

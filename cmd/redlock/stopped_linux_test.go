@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// hasPending tells whether a signal waits for a process, which has stopped, to go on.
+// hasPending reports whether sig is pending for a stopped process.
 func hasPending(pid int, sig syscall.Signal) bool {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, mask, _ := strings.Cut(string(status), "ShdPnd:\t")
@@ -23,8 +23,8 @@ func hasPending(pid int, sig syscall.Signal) bool {
 	return pending&(1<<(sig-1)) != 0
 }
 
-// A command that somebody has stopped is told all the same when the lock is lost: it
-// would be killed otherwise, without a chance to stop by itself.
+// A stopped command also gets SIGTERM and SIGCONT when the lock is lost. Otherwise it would
+// be killed without a chance to end by itself.
 func TestStoppedCommandIsTold(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * cmdtest.Timeout)})
@@ -35,8 +35,8 @@ func TestStoppedCommandIsTold(t *testing.T) {
 	p.ExpectExit(exit.Lost)
 }
 
-// Where a shell looks on, redlock run stops together with the command, but not for a
-// SIGSTOP: that is for the command alone, whose lock is looked after meanwhile. The
+// Under a shell with job control, redlock run stops together with the command, except after a
+// SIGSTOP. A SIGSTOP is for the command alone, and redlock run watches the lock meanwhile. The
 // signals show that redlock run goes on, and that it has seen the command stop.
 func TestStoppedCommandAlone(t *testing.T) {
 	t.Parallel()
@@ -54,8 +54,8 @@ func TestStoppedCommandAlone(t *testing.T) {
 	}
 }
 
-// A command that was stopped so once, and goes on, is one like others: for Ctrl-Z redlock run
-// does not stop before it does. The signals show that redlock run has seen both.
+// A command that continues after a SIGSTOP is treated like any other. On Ctrl-Z, redlock run
+// does not stop before the command does. The signals show that redlock run has seen both.
 func TestStoppedCommandGoesOn(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -81,7 +81,7 @@ func TestStoppedCommandGoesOn(t *testing.T) {
 	}
 }
 
-// stoppedPuppet is redlock run on a terminal, with a command that has stopped.
+// stoppedPuppet starts redlock run on a terminal, with a command that has stopped.
 func stoppedPuppet(t *testing.T, f *cmdtest.Fake) (tt *cmdtest.Terminal, cmd *exec.Cmd, pid int) {
 	t.Helper()
 	tt, cmd = cmdtest.OnTerminal(t, roleShell, f.Socket, append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, cmdtest.Puppet("terminated")...)...)...)
@@ -93,7 +93,8 @@ func stoppedPuppet(t *testing.T, f *cmdtest.Fake) (tt *cmdtest.Terminal, cmd *ex
 	return tt, cmd, pid
 }
 
-// passOn has redlock run pass signals on to its command, which has stopped.
+// passOn sends signals to redlock run and waits until it has passed them on to its stopped
+// command.
 func passOn(t *testing.T, f *cmdtest.Fake, pid int, signals ...syscall.Signal) {
 	t.Helper()
 	for _, sig := range signals {
@@ -102,12 +103,11 @@ func passOn(t *testing.T, f *cmdtest.Fake, pid int, signals ...syscall.Signal) {
 	}
 }
 
-// inGroup runs its arguments as a process group of its own, whose parent is not in it:
-// without that the kernel does not stop those that a terminal's signal is sent to.
+// inGroup runs its arguments in a new process group with a parent outside of it. Otherwise the
+// kernel does not stop the group on a signal of a terminal.
 const inGroup = `$pid = fork // die; if (!$pid) { setpgrp; exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
 
-// Where no shell looks on, nobody would let redlock run go on: it does not stop with
-// the command.
+// Without a shell, nobody would continue redlock run, so it does not stop with the command.
 func TestStoppedWithoutShell(t *testing.T) {
 	t.Parallel()
 	perl := needPerl(t)

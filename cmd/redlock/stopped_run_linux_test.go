@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// redlock run that was stopped for longer than its lock was known to be held asks the daemon before
-// it stops the command. A daemon that has kept the lock meanwhile lets it go on.
+// If redlock run was stopped until after its deadline, it asks the daemon before it ends the
+// command. If the daemon has kept the lock meanwhile, the command goes on.
 func TestStoppedForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second

@@ -54,7 +54,7 @@ type waiter struct {
 	most, every time.Duration
 }
 
-// run returns when the lock is free, the time is over, or the first question fails.
+// run returns when the lock is free, the time has passed, or the first query fails.
 func (w *waiter) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.most)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A grant that comes while it is asked who holds the lock leaves nothing to say.
+// If the grant arrives while redlock run asks for the holder, it prints nothing about the wait.
 func TestGrantWhileAsked(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusReady), ipc.VerbUnlock: cmdtest.Reply("OK")})

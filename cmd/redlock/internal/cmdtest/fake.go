@@ -109,7 +109,7 @@ func (f *Fake) Stop() {
 func (f *Fake) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
-		// sendUntilOver waits until there is room in the channel, or the test is over.
+		// sendUntilOver waits until there is room in the channel, or the test has ended.
 		sendUntilOver(f, f.gone, struct{}{})
 	}()
 	for in := bufio.NewScanner(conn); in.Scan(); {
@@ -142,7 +142,7 @@ func (f *Fake) answer(conn net.Conn, req *ipc.Request) {
 	}
 }
 
-// sendUntilOver waits until there is room, or the test is over.
+// sendUntilOver waits until there is room, or the test has ended.
 func sendUntilOver[T any](f *Fake, to chan<- T, what T) {
 	select {
 	case to <- what:

@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What redlock needs. The Go runtime ends a process with a stack trace if it gets less at a later
-// time. With less address space than 758 MB (ulimit -v 740000) it ends before main: it reserves
-// tables for the largest heap, and no setting of the linker or of GODEBUG makes them smaller.
+// These are the resources that redlock needs. If the Go runtime gets less later, it ends the
+// process with a stack trace. With less address space than 758 MB (ulimit -v 740000) the process
+// ends before main. The runtime reserves tables for the largest heap, and no setting of the
+// linker or of GODEBUG makes them smaller.
 const (
 	minFiles        = 10            // to open, besides those that are open already
 	minAddressSpace = 2_000_000_000 // bytes, as ulimit -v 1953125 allows

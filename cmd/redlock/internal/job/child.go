@@ -375,8 +375,8 @@ func (c *child) killWhenDue() {
 // stopped. The command runs meanwhile: the shell that continues redlock run continues it too.
 const lateCheck = 500 * time.Millisecond
 
-// Of lateCheck's time: how late the timer is at least if this process was stopped, and what the
-// client needs more than lateCheck to report a loss.
+// lateTolerance is how late the timer is at least if this process was stopped. lateMargin is
+// how much longer than lateCheck the client needs to report a loss.
 const (
 	lateTolerance = 250 * time.Millisecond
 	lateMargin    = 100 * time.Millisecond

@@ -27,8 +27,8 @@ func explainDenied(path string, err error) error {
 	return err
 }
 
-// ClosedFolder returns the directory on the way to path that this user may not enter: the last
-// one that they can stat; nil if there is none.
+// ClosedFolder returns the directory on the way to path that this user may not enter. It is the
+// last directory that they can stat. info is nil if there is none.
 func ClosedFolder(path string) (folder string, info fs.FileInfo) {
 	for folder = filepath.Dir(path); folder != path; folder = filepath.Dir(folder) {
 		if info, err := os.Stat(folder); err == nil {

@@ -80,8 +80,8 @@ func Flag() *flags.Value {
 	})
 }
 
-// byFlag: --socket names the socket, and not the variable of the caller. The flag is parsed
-// before anything else runs.
+// byFlag reports that --socket names the socket, and not the caller's environment variable. The
+// flag is parsed before anything else runs.
 var byFlag bool
 
 // variable is the environment variable that names the socket.
