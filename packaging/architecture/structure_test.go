@@ -212,7 +212,8 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// A package of two files that use each other is a circle, and one that uses the other is none.
+// If two files use each other, Circles reports a circle. If only one uses the other,
+// it reports none.
 func TestCirclesOfThisPackage(t *testing.T) {
 	all := load(t)
 	circles, err := Circles(all[module+"/packaging/architecture"], all)

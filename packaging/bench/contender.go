@@ -57,7 +57,7 @@ const (
 // recipe is how a contender is set up.
 type recipe struct {
 	name string
-	peer bool // not redlockd: its user has to extend what he holds
+	peer bool // not redlockd: its user must extend its locks
 	many bool // no different from another contender where there is one worker
 	old  bool // wants the binary of -before
 	open func(ctx context.Context, f *fleet) (contender, error)

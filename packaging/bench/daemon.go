@@ -69,7 +69,8 @@ func startDaemon(ctx context.Context, dir, binary, name string, nodes []*node, l
 	if err := os.WriteFile(config, []byte(daemonConfig(socket, nodes, lines)), 0o600); err != nil {
 		return nil, err
 	}
-	// As its unit has it. Where that is not allowed, nice says so, and goes on.
+	// The unit sets the same priority. If that is not allowed, nice reports it and
+	// continues.
 	c, err := startChild(dir, name, "nice", "-n", "-10", binary, "-config", config)
 	if err != nil {
 		return nil, err

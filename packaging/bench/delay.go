@@ -371,7 +371,8 @@ func (p parcel) deliver() {
 	}
 }
 
-// end passes on that the other side sends no more. After the second end both are closed.
+// end forwards the end of input to the other side. After the second end it closes
+// both.
 func (s *side) end() {
 	s.ended = true
 	_ = unix.Shutdown(s.fd, unix.SHUT_WR) // fails only if it is gone

@@ -20,7 +20,7 @@ var severalHosts = scenario{
 	title: fmt.Sprintf("%d workers, one name, hold %v, think %v", hostCount*hostWorkers, contendedHold, contendedThink),
 }
 
-// What the rows are called.
+// The names of the rows.
 const (
 	oneHost  = "redlockd, one host"
 	allHosts = "redlockd, three hosts"
@@ -175,7 +175,7 @@ func (h hosts) counts(ctx context.Context) (sum daemonCounts, err error) {
 // deathTTL is the lease time of the locks that a host dies with.
 const deathTTL = 2 * time.Second
 
-// death is how the other hosts fared when one that held the lock died.
+// death is what the other hosts measured when the holder's host died.
 type death struct {
 	ttl   time.Duration
 	delay time.Duration // from the kill -9 to the next grant
@@ -215,8 +215,8 @@ func (b *hostsBench) kill(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// mortal is hosts of which one dies: once they are doomed, the one that has the
-// lock next. Its workers do nothing more after that.
+// mortal is a group of hosts of which one dies: once doomed is set, the next host that
+// acquires the lock. After that, the workers of that host do nothing.
 type mortal struct {
 	hosts
 	daemons []*daemon // of the hosts

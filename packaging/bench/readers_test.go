@@ -18,7 +18,7 @@ type fakeDaemon struct {
 	lock   sync.RWMutex
 }
 
-// listen serves until the test is over, and returns where.
+// listen serves until the test ends, and returns the daemon with its socket.
 func (f *fakeDaemon) listen(t *testing.T) *daemon {
 	t.Helper()
 	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
@@ -70,8 +70,8 @@ func TestReadersOfADaemonThatHasThem(t *testing.T) {
 		t.Errorf("%d readers together, %d writers, %d grants to readers, %d clashes; want %d, some, more and none",
 			s.together, len(s.waits), s.reads, s.clashes, workersAtOnce)
 	}
-	// With a sync.RWMutex a writer waits for those who came before him, and the
-	// last of 64 has not been there for long.
+	// With a sync.RWMutex, a writer waits for the readers that came before it. The last of
+	// 64 has not been there for long.
 	if longest := s.waits[len(s.waits)-1]; longest < readersHold/4 || longest > 10*readersHold {
 		t.Errorf("a writer waited for %v at most, among readers that hold for up to %v", longest, readersHold)
 	}

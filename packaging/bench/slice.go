@@ -64,7 +64,7 @@ func (s slice) run(ctx context.Context) (pairs, error) {
 	defer time.AfterFunc(s.length, func() {
 		over.Store(true)
 		if s.shared {
-			giveUp() // whoever waits for the others waits for the end
+			giveUp() // a worker that waits for others waits for the end
 		}
 	}).Stop()
 	defer time.AfterFunc(s.length+s.limit, s.relief).Stop()

@@ -160,7 +160,7 @@ func (r result) String() string {
 	return fmt.Sprintf("%s; %s states, %s MB, %s s", verdict, r.states, r.memory, r.seconds)
 }
 
-// What a verifier prints.
+// The lines that a verifier prints.
 var (
 	violatedLine = regexp.MustCompile(`pan:1: assertion violated (.*) \(at depth`)
 	statesLine   = regexp.MustCompile(`(\d+) states, stored`)

@@ -23,7 +23,7 @@ const (
 	nameLifetime = 10 * time.Second // locks get new names after so long, which keeps each history short
 )
 
-// A worker takes and releases locks, one after the other, until the run is over.
+// A worker acquires and releases locks, one after the other, until the run ends.
 type worker struct {
 	out    *output
 	random *rand.Rand

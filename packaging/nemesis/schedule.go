@@ -17,8 +17,8 @@ const (
 	lossPause = 3 * time.Second
 )
 
-// A schedule makes faults until the run is over. What it breaks, and in which order, is
-// decided by the seed.
+// A schedule makes faults until the run ends. The seed decides the faults and their
+// order.
 type schedule struct {
 	world  *world
 	random *rand.Rand

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What a CycloneDX 1.6 list consists of: https://cyclonedx.org/docs/1.6/json/.
+// The types of a CycloneDX 1.6 list: https://cyclonedx.org/docs/1.6/json/.
 type (
 	bom struct {
 		Schema       string       `json:"$schema"`

@@ -23,8 +23,8 @@ func two() []*program {
 	}
 }
 
-// What is in several programs is one module, with all licences that it has there; unless it
-// is not the same.
+// A module in several programs is listed once, with all its licences there, unless its
+// content differs.
 func TestUnion(t *testing.T) {
 	modules, err := union(two())
 	if err != nil || len(modules) != 2 || modules[0].path != "example.com/a" || modules[1].path != std {
