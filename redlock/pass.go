@@ -455,7 +455,8 @@ func (l *Lease) retain(h *hostLease, until time.Duration, end func(), now time.D
 	return true
 }
 
-// retention says for how long a hostLease is retained, and whom to tell if it must end earlier.
+// retention says for how long a hostLease is retained, and what to call if that must
+// end earlier.
 type retention struct {
 	retainedUntil time.Duration // BootTime; 0: the lease is not retained
 	endRetention  func()        // called once; nil: it was called, or the lease is not retained

@@ -48,8 +48,8 @@ func (p *probe) expectCounter(field string, want int64) {
 	}
 }
 
-// checkFencingTokensEnd checks that a counter close to the limit of a double gives no more
-// tokens.
+// checkFencingTokensEnd checks that a counter close to the limit of a double grants no
+// further tokens.
 func checkFencingTokensEnd(p *probe) {
 	p.admit()
 	const last = 1<<53 - 1<<40

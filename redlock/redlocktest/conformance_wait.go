@@ -130,7 +130,7 @@ func checkBell(p *probe) {
 	ring("a force", opForce("k", "mine", minute))
 
 	p.expect(number(1), "EXISTS", "k\x00a")
-	p.do("DEL", "k\x00a") // a moment is over
+	p.do("DEL", "k\x00a") // as after a moment
 	p.expectVote(number(4), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(5), p.ballot(opRead("k", "two", minute)))
 	p.wait(opAcquire("k", "theirs", minute), "mark")
@@ -448,7 +448,7 @@ func checkKeepEnds(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
 
 	p.keep("mark")
-	p.do("HDEL", NodeKey, "keeps") // the time of reservations is over: the node does not look
+	p.do("HDEL", NodeKey, "keeps") // the time of reservations has passed: the node does not look
 	p.vote(p.ballot(opAcquire("k", "theirs", minute)))
 	p.expect(text("theirs"), "GET", "k")
 }

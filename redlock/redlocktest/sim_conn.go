@@ -139,7 +139,7 @@ func (s *Sim) endReplies(c *simConn, err error) {
 	}
 }
 
-// land forgets a flight that is over.
+// land forgets a flight that has ended.
 func (c *simConn) land(f *flight) {
 	if i := slices.Index(c.flights, f); i >= 0 {
 		c.flights = slices.Delete(c.flights, i, i+1)
@@ -159,7 +159,7 @@ func (c *simConn) roundTrip(ctx context.Context, f *flight, replies []redlock.Re
 	return nil
 }
 
-// send starts a flight. If nothing delays it, it is over on return.
+// send starts a flight. If nothing delays it, it has ended on return.
 func (c *simConn) send(ctx context.Context, f *flight) error {
 	if err := over(ctx); err != nil {
 		return err

@@ -42,7 +42,7 @@ func (s *Sim) listen(ctx context.Context, heard func(keys []string)) (redlock.Li
 	return &simListener{c, c.client.Id}, nil
 }
 
-// hear calls heard with what arrives, until the connection is over.
+// hear calls heard with the keys that arrive, until the connection ends.
 func (c *simConn) hear(heard func(keys []string)) {
 	for {
 		select {
@@ -60,7 +60,7 @@ func (c *simConn) hear(heard func(keys []string)) {
 	}
 }
 
-// takeHeard returns what has arrived; nothing if the connection is over.
+// takeHeard returns the keys that have arrived; none if the connection has ended.
 func (c *simConn) takeHeard() []string {
 	c.sim.lock()
 	defer c.sim.mu.Unlock()

@@ -107,8 +107,8 @@ func (b *Ballot) Soonest() (ttl time.Duration) {
 // Unheard returns how many nodes have not said who holds the lock.
 func (b *Ballot) Unheard() int { return len(b.Answers) - b.Granted - b.Refused }
 
-// FreePlace returns a place of a semaphore that most of the nodes say is free where the
-// one that was asked for is not; 0: there is none.
+// FreePlace returns the slot of a semaphore that most nodes report as free if the
+// requested one is not; 0: there is none.
 func (b *Ballot) FreePlace() (slot int) {
 	answers := b.Answers
 	said := map[int]int{}

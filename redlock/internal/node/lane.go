@@ -46,7 +46,7 @@ type Lane struct {
 	mu          sync.Mutex
 	state       State
 	reason      error                     // why state is not Ready
-	until       time.Duration             // of a quarantine: BootTime when it is over
+	until       time.Duration             // of a quarantine: BootTime at its end
 	needsNodes  bool                      // the quarantine goes on after until: see admission.VoteStatus
 	warning     []string                  // what makes locks less safe or available, from its INFO
 	queue       []Call                    // not sent yet
@@ -292,9 +292,9 @@ func (l *Lane) Run(ctx context.Context) {
 	}
 }
 
-// pauseAfterBreak waits before a node is connected to again that breaks its connections soon,
-// again and again: a log-in costs more than a ballot. The first one that broke is
-// replaced at once. It returns what to wait next.
+// pauseAfterBreak waits before it reconnects to a node whose connections repeatedly
+// break soon: a log-in costs more than a ballot. The first broken connection is
+// replaced at once. It returns the next pause.
 func (l *Lane) pauseAfterBreak(ctx context.Context, flaky, lasted time.Duration) time.Duration {
 	if lasted >= heartbeat {
 		return firstBackoff

@@ -77,9 +77,9 @@ func (l *Lane) resendNotExecuted(conn redis.Conn) error {
 	return l.resend(ctx, conn, calls)
 }
 
-// resend loads the scripts and sends calls again that the node did not execute, in their
-// order and before everything that was handed over since. Calls whose time is over are left
-// out. The node timeout of the ballots goes on meanwhile.
+// resend loads the scripts and resends calls that the node did not execute, in their
+// order and before everything that was handed over since. It leaves out calls whose
+// time has passed. The node timeout of the ballots continues meanwhile.
 func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error {
 	if len(calls) == 0 {
 		return nil

@@ -104,7 +104,7 @@ func (w *window) pop() {
 	w.underWay = slices.Delete(w.underWay, 0, 1)
 }
 
-// recycle keeps an exchange that is over for a later group, if it is small.
+// recycle keeps a finished exchange for a later group, if it is small.
 func (w *window) recycle(x *exchange) {
 	if cap(x.calls) <= maxSpareCalls {
 		w.free = append(w.free, x)

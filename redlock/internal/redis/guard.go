@@ -16,8 +16,8 @@ import (
 // more than is good for the memory of this process before the next question.
 type guardedConn struct {
 	net.Conn
-	questions respScanner // of who writes, where nobody announces
-	announced atomic.Bool // who writes says what he is about to ask: see announce
+	questions respScanner // of the writer, if it does not announce
+	announced atomic.Bool // the writer announces its questions: see announce
 	asked     atomic.Int64
 	awaited   atomic.Int64 // of these, the first ones, whose replies the driver has waited for
 	allowed   atomic.Int64 // how often replies were awaited
@@ -36,7 +36,7 @@ type guardedConn struct {
 	failed    error
 }
 
-// What a node may say between two questions: many answers come to one group.
+// The most that a node may send between two questions: many answers come to one group.
 const (
 	tripMaxBytes = 2 * respMaxBytes
 	tripMaxItems = 2 * respMaxItems
@@ -125,9 +125,10 @@ func (c *guardedConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// Write counts the questions before the node has them. One that has hung up, and of
-// which nothing was heard yet, may have said why (an alert of TLS, an error of Redis):
-// the driver, which reads nothing after an error, hears it from Read, or that it is over.
+// Write counts the questions before the node has them. If a node hung up before
+// anything was read from it, it may have sent the reason (an alert of TLS, an error of
+// Redis). The driver reads nothing after an error of Write. So it gets the reason, or
+// the end, from Read.
 func (c *guardedConn) Write(b []byte) (int, error) {
 	if ahead, err := c.repeat(b); ahead {
 		if err != nil {

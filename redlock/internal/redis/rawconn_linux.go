@@ -82,7 +82,7 @@ func (c *rawConn) read(fd uintptr) bool {
 	}
 }
 
-// Write blocks as long as the node takes no more, until the write deadline.
+// Write blocks while the node does not read, until the write deadline.
 func (c *rawConn) Write(b []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -96,7 +96,7 @@ func (c *rawConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// write is false where the socket takes no more for now.
+// write returns false if the socket takes nothing more for now.
 func (c *rawConn) write(fd uintptr) bool {
 	for len(c.rest) > 0 {
 		n, _, err := syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&c.rest[0])), uintptr(len(c.rest)))

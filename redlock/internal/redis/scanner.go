@@ -35,8 +35,8 @@ type respScanner struct {
 	all   int64 // elements so far
 }
 
-// What one message may have: more than a node has to say. The largest is about a
-// lock that thousands share, at some 170 bytes each.
+// The limits of one message: larger than any valid answer. The largest answer is about
+// a lock that thousands share, at some 170 bytes each.
 const (
 	respMaxDepth = 8
 	respMaxItems = 1 << 17

@@ -7,9 +7,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// What a node answers is checked for its type and range before it is used: a node
-// that answers something else than it was asked (a server that is no Redis, a proxy
-// that lost its place) has failed, and so has the connection.
+// This file checks the type and range of each answer before it is used. If an answer
+// does not fit the question (a server that is no Redis, a proxy that lost its place),
+// the node and the connection have failed.
 
 // CheckReply checks the answer to one operation (ballot.lua has what each can be).
 func CheckReply(o *Operation, op string, reply *redis.Reply) error {

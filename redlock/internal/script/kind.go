@@ -9,10 +9,10 @@ import (
 // keys of readers, waiters and slots.
 const Separator = "\x00"
 
-// ReservationSuffix stands behind the name and the separator in the key of a reservation.
+// ReservationSuffix follows the name and the separator in the key of a reservation.
 const ReservationSuffix = "k"
 
-// What the nodes call the kinds of locks that several hold at once: see
+// The values on the nodes for kinds of locks that several clients hold at once: see
 // ballot.lua.
 const (
 	kindPrefix = "redlockd:"
@@ -20,7 +20,7 @@ const (
 	KindSlots  = kindPrefix + "slots="
 	KindWriter = kindPrefix + "writer" // shown for a writer that waits
 	kindKept   = kindPrefix + "kept"   // shown for a waiter with a reservation
-	// KindRetained is shown for a host that may need the lock no more (RETAIN).
+	// KindRetained is shown for a host that may no longer need the lock (RETAIN).
 	KindRetained = kindPrefix + "retained"
 )
 

@@ -120,7 +120,7 @@ type Encoder struct {
 	ttlText string
 }
 
-// Begin begins the arguments of ballot.lua, which stand behind the keys of all operations.
+// Begin begins the arguments of ballot.lua, which follow the keys of all operations.
 func (e *Encoder) Begin(command redis.Command, epoch string, notAfter time.Duration) redis.Command {
 	e.letters, e.records = e.letters[:0], e.records[:0]
 	e.at = len(command)

@@ -83,7 +83,8 @@ func (b *ballotCall) confirm(o operand) redlock.Reply {
 	return Number(1 + bool01(b.isThere(o.key+wakeupKey)))
 }
 
-// retain confirms a token. Unless a client waits, it notes that one that is refused should wait.
+// retain confirms a token. Unless a client waits, it notes that a refused client
+// should wait.
 func (b *ballotCall) retain(o operand) redlock.Reply {
 	reply := b.confirm(o)
 	if reply.Err == nil && reply.Int == 1 {
@@ -97,7 +98,7 @@ func (b *ballotCall) retain(o operand) redlock.Reply {
 // retainedFor is how long that is noted, in milliseconds.
 const retainedFor = "75"
 
-// holdsAlone shows the value of a key that nobody shares, to one that is refused.
+// holdsAlone shows the value of an unshared key to a refused client.
 func (b *ballotCall) holdsAlone(key, value string) redlock.Reply {
 	if token, ok, _ := b.value(key + retainedKey); ok && token == value {
 		return List(Text(KindRetained), b.left(key), Text(value), b.left(key))

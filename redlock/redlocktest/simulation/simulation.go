@@ -210,8 +210,8 @@ func (w *world) run(ctx context.Context) {
 	watching()
 }
 
-// open starts the daemons. Unless the plan begins with the quarantine of all nodes, the
-// quarantine is over before.
+// open starts the daemons. Unless the plan begins with the quarantine of all nodes, it
+// first lets the quarantine end.
 func (w *world) open() {
 	if w.plan.Fresh {
 		w.settled = true
@@ -243,8 +243,8 @@ func (w *world) calm(ctx context.Context) {
 	time.Sleep(stayAllowance + 100*time.Millisecond) // a daemon has forgotten what is left now
 }
 
-// calmBefore returns the time of a quarantine, plus the time to notice that it is over.
-// Clocks that were stepped are right again after more seconds.
+// calmBefore returns the time of a quarantine, plus the time to notice its end.
+// Stepped clocks are right again after more seconds.
 func (w *world) calmBefore() time.Duration {
 	calm := simulatedMaxTTL + 2*time.Second
 	if w.faults.foreign.Load() {
