@@ -333,7 +333,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.sendInBackground(cl)
-			cl.state.Store(stateWaiting) // as it is before it is let go of
+			cl.state.Store(stateWaiting) // its state before it is handed over
 			c.failAll(ErrDenied)
 			c.handOver(cl)
 		},
