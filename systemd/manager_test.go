@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeManager is what a service manager listens on.
+// fakeManager returns a socket that a service manager listens on.
 func fakeManager(t *testing.T) *net.UnixConn {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rls") // a short path
@@ -33,7 +33,7 @@ func fakeManager(t *testing.T) *net.UnixConn {
 	return conn
 }
 
-// heard is the next message.
+// heard returns the next message.
 func heard(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -219,7 +219,7 @@ func TestConcurrentMessages(t *testing.T) {
 	}
 }
 
-// handed makes a descriptor as a manager hands it over.
+// handed returns a descriptor as a manager passes it.
 func handed(t *testing.T, name string, from interface{ File() (*os.File, error) }) *os.File {
 	t.Helper()
 	file, err := from.File()
@@ -285,7 +285,7 @@ func TestUnusableListeners(t *testing.T) {
 	}
 }
 
-// duplicate is a descriptor that belongs to no os.File.
+// duplicate returns a descriptor that belongs to no os.File.
 func duplicate(t *testing.T, file *os.File) uintptr {
 	t.Helper()
 	fd, err := unix.Dup(int(file.Fd()))

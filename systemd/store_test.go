@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heardWith is the next message, and the descriptors that came with it.
+// heardWith returns the next message and its descriptors.
 func heardWith(t *testing.T, conn *net.UnixConn) (message string, fds []int) {
 	t.Helper()
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -39,7 +39,7 @@ func heardWith(t *testing.T, conn *net.UnixConn) (message string, fds []int) {
 	return string(buffer[:n]), fds
 }
 
-// managed is a process that the fake manager started.
+// managed returns the Manager of a process that the fake manager started.
 func managed(t *testing.T) *Manager {
 	t.Helper()
 	m, err := FromEnvironment()
@@ -49,7 +49,7 @@ func managed(t *testing.T) *Manager {
 	return m
 }
 
-// pair is a connection, and what a client has of it.
+// pair returns both ends of a connection: the daemon's and the client's.
 func pair(t *testing.T, kind int) (conn, client *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
@@ -79,7 +79,7 @@ func store(t *testing.T, m *Manager, name string, conn *net.UnixConn) error {
 	return m.Store(name, c)
 }
 
-// passes wants what one end writes to come out of the other.
+// passes checks that the data one end writes arrives at the other.
 func passes(t *testing.T, from, to *net.UnixConn) {
 	t.Helper()
 	if _, err := from.Write([]byte("hello")); err != nil {
