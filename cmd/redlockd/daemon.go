@@ -43,7 +43,7 @@ func (c *command) daemon(o options) int {
 // complain says why there is no log: its config is faulty.
 func (c *command) complain(why error) {
 	if c.journal {
-		c.stderr.Write(logging.JournalLines(hclog.Error, []byte(why.Error()))) // an error has nobody to be told to
+		c.stderr.Write(logging.JournalLines(hclog.Error, []byte(why.Error()))) // nobody could be told of an error
 		return
 	}
 	fmt.Fprintln(c.stderr, why)
@@ -75,7 +75,7 @@ func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logg
 	run := daemon.RunOptions{Dev: o.dev, Reload: reload, Manager: manager}
 	if o.dev {
 		run.Ready = func() {
-			lines.Flush() // what is logged before stands above it
+			lines.Flush() // earlier log lines stand above it
 			fmt.Fprint(c.stdout, devGreeting(cfg.Socket.Path))
 		}
 	}
@@ -91,7 +91,7 @@ type watcher struct {
 	cancel context.CancelFunc
 	served <-chan struct{} // closed when serving has ended
 	reload chan<- *config.Config
-	next   *config.Config // what was read again, and the daemon has not taken yet; nil: nothing
+	next   *config.Config // read again and not yet taken by the daemon; nil: nothing
 
 	manager *systemd.Manager
 }
@@ -131,7 +131,7 @@ func (w *watcher) taker() chan<- *config.Config {
 	return w.reload
 }
 
-// readAgain has the config of today handed to the daemon, or logs why the old one stays.
+// readAgain reads the config again for taker, or logs why the old one stays.
 // The goroutine that ended the reload tells the service manager.
 func (w *watcher) readAgain() {
 	w.tell(w.manager.Reloading())

@@ -24,26 +24,26 @@ func saveMemory() {
 	}
 }
 
-// adjustGC goes on with itself once a collection has found that nobody uses sign. was
-// is the present GOGC.
+// adjustGC sets GOGC, and runs again once a collection has found that sign is unused. was is the
+// current GOGC.
 func adjustGC(was int) {
 	percent := percentFor(liveBytes())
 	if percent != was {
 		debug.SetGCPercent(percent)
 	}
-	sign := new(*byte) // without a pointer it could share its place with what is in use
+	sign := new(*byte) // without a pointer it could share a block with memory in use
 	runtime.AddCleanup(sign, adjustGC, percent)
 }
 
-// percentFor is the GOGC for so much memory in use, in steps: what has hardly changed
-// need not be set again.
+// percentFor returns the GOGC for the memory in use, in steps, so that a small change does not
+// set it again.
 func percentFor(live uint64) int {
 	const step = 5
 	percent := int(leastHeadroom * 100 / max(live, 1))
 	return min(max(percent/step*step, leastPercent), mostPercent)
 }
 
-// liveBytes is what the last collection found to be in use; 0 before the first one.
+// liveBytes returns the memory that the last collection found in use; 0 before the first one.
 func liveBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)

@@ -115,7 +115,7 @@ func (c *command) missing(err error, config, instead string) error {
 	return err
 }
 
-// load is the config with the flags applied.
+// load returns the config with the flags applied.
 func (o *options) load() (*config.Config, error) {
 	cfg, err := o.source()
 	if err != nil {

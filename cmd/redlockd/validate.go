@@ -98,7 +98,7 @@ func (c *command) judge(cfg *config.Config, as, locks string) int {
 	return code
 }
 
-// printVerdicts tells whether the lock may be taken.
+// printVerdicts prints the verdicts and reports whether the user may take the lock.
 func (c *command) printVerdicts(prefix string, verdicts []access.Verdict) (mayLock bool) {
 	for _, v := range verdicts {
 		word := "denied"
