@@ -130,7 +130,7 @@ func TestHolderWord(t *testing.T) {
 	if got, want := describe.HolderName(&h), "alice on web3 (pid 4121)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	h.PID = 0 // his daemon does not see it
+	h.PID = 0 // the holder's daemon does not see the process
 	if got, want := describe.HolderSentence(h), "alice on web3 (exclusive, for -)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// --on-lost is run once if the lock is lost, knows why, and survives the command; it is not run if
-// the lock is released.
+// If the lock is lost, redlock run runs the --on-lost command once and tells it why. That command
+// survives the command under the lock. It does not run if the lock is released.
 func TestOnLost(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(3 * time.Second)})
@@ -29,7 +29,7 @@ func TestOnLost(t *testing.T) {
 	}
 }
 
-// It is run too if the loss is known only when the command has ended.
+// The --on-lost command also runs if the loss is known only when the command has ended.
 func TestOnLostAtTheEnd(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR LOST lease=secret reason=expired : job: lost (expired)")})
