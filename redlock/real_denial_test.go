@@ -110,8 +110,8 @@ func TestRealWrongTypeIsNoDenial(t *testing.T) {
 	want(t, "what to do is said: "+err.Error(), strings.Contains(err.Error(), "DEL it there"), true)
 }
 
-// A node that lets nobody see who holds a lock has not said that another does: a release
-// is repeated until it was done, and an extension that fails so loses nothing.
+// A node that hides the holder of a lock has not reported another holder. A release is
+// resent until it succeeds, and an extension that fails this way loses nothing.
 func TestRealUnseenIsNotLost(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost(maxTTL(steady))

@@ -115,7 +115,8 @@ func TestRealCommandThatIsRenamed(t *testing.T) {
 	}
 }
 
-// Somebody else's value in place of the node's hash is told with what to do, and mended by that.
+// If another program overwrites the node's hash, the error says what to do, and doing
+// that fixes it.
 func TestRealHashOverwritten(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()

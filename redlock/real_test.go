@@ -253,8 +253,7 @@ func TestRealMutualExclusion(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// Somebody flushes the scripts again and again: no lock is granted twice, no
-// key stays.
+// While the scripts are flushed repeatedly, no lock is granted twice and no key stays.
 func TestRealScriptFlushUnderLoad(t *testing.T) {
 	s := startServers(t, 5)
 	l := &load{s: s, trouble: func(nth int64) {

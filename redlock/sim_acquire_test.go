@@ -54,8 +54,8 @@ func TestValidityOver(t *testing.T) {
 	}
 }
 
-// One hung node delays nobody: neither the first attempt, which is sent to it,
-// nor those that find its lane busy, nor its reconnects. Guards isDecided.
+// One hung node delays no client: neither the first attempt, which is sent to it, nor
+// attempts that find its lane busy, nor its reconnects. Guards isDecided.
 func TestHungNodeDelaysNobody(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		simTest(t, nodes, func(t *testing.T, f *fleet) {

@@ -171,8 +171,8 @@ func TestAdoptLapsed(t *testing.T) {
 	}
 }
 
-// Why it was lost is that nobody extended it in time, as far as anybody knows; not where it
-// could be asked for soon enough. Guards adoptable: next.
+// The cause of the loss is that no process extended the lease in time, as far as
+// known; not if an extension was possible soon enough. Guards adoptable: next.
 func TestAdoptOverdue(t *testing.T) {
 	for _, c := range []struct {
 		away, due time.Duration // 0: it was not overdue
@@ -384,7 +384,7 @@ func TestAdoptionWait(t *testing.T) {
 	})
 }
 
-// Deadlines that move are told, each time and to who asks for the lease.
+// Each move of a deadline is reported, also to a client that queries the lease.
 func TestMovedIsTold(t *testing.T) {
 	var told atomic.Int32
 	var last atomic.Int64
@@ -406,7 +406,7 @@ func TestMovedIsTold(t *testing.T) {
 	}, hook)
 }
 
-// That all are older than they seemed is told when all are. Guards keeper.age.
+// When all leases have aged, the host reports it. Guards keeper.age.
 func TestAgedIsTold(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
 	simTest(t, 5, func(t *testing.T, f *fleet) {

@@ -118,7 +118,7 @@ func (f *fleet) atCommand(nth int, do func()) {
 	})
 }
 
-// A caller that was gone before it asked asks nobody.
+// If the context is cancelled before Acquire, nothing is sent.
 func TestCancelledBefore(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		j := f.record()

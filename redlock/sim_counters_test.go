@@ -33,7 +33,7 @@ func TestCountersAreCopied(t *testing.T) {
 	})
 }
 
-// Without quarantines, too, a node votes again whose counters somebody has deleted. Guards
+// Without quarantines, too, a node votes again after its counters were deleted. Guards
 // judgeAdmitted, mark.
 func TestCountersBeginAnewWithoutQuarantine(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -79,8 +79,8 @@ func TestRetryWhereCountersAreMissing(t *testing.T) {
 	})
 }
 
-// Where a quorum is seen without counters, these begin anew from the nodes'
-// clocks, and it is told once. Guards vouch, announceLoss.
+// If a quorum is without counters, they restart from the nodes' clocks, and one notice
+// says so. Guards vouch, announceLoss.
 func TestTotalLossIsTold(t *testing.T) {
 	var notices notices
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
@@ -143,9 +143,9 @@ func TestLossesDoNotAddUp(t *testing.T) {
 	})
 }
 
-// The next loss of a quorum's counters is told as well, though a node that had none in the
-// first one is down since: what cannot be reached is none of those without. Guards
-// Fleet.CounterLoss: connected; forgetAnnouncedLoss.
+// The next loss of a quorum's counters is reported as well, though a node without
+// counters in the first loss is down since. An unreachable node does not count as one
+// without counters. Guards Fleet.CounterLoss: connected; forgetAnnouncedLoss.
 func TestNextTotalLossIsTold(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -178,8 +178,9 @@ func TestLargestCounterIsCopied(t *testing.T) {
 	}
 }
 
-// A node whose clock jumped has its counters: it makes no total loss of another's, who waits
-// until there are enough to copy from. Guards CounterLoss.contains: Lost.
+// A node whose clock jumped still has its counters. So the loss of another node is not
+// total: that node waits until there are enough to copy from. Guards
+// CounterLoss.contains: Lost.
 func TestClockJumpIsNoLossOfCounters(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].StepClock(90 * time.Second)
@@ -199,8 +200,8 @@ func TestClockJumpIsNoLossOfCounters(t *testing.T) {
 	})
 }
 
-// Counters that begin anew are beyond what a host may have proposed whose clock is ahead, as
-// far as nodes take it. Guards rewrite: proposalAhead.
+// Counters that restart are larger than any counter that a host with a fast clock may
+// have proposed and nodes accept. Guards rewrite: proposalAhead.
 func TestCountersBeginBeyondProposals(t *testing.T) {
 	ahead := func(o *redlock.Options) { o.Wall = func() time.Time { return time.Now().Add(900 * ms) } }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

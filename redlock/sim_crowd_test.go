@@ -215,8 +215,8 @@ func TestCrowdWithoutQuorum(t *testing.T) {
 	})
 }
 
-// A lease that is lost because nobody could extend it soon enough says so, and how late
-// that was. Guards Lease.why, noteAsked.
+// If a lease is lost because it could not be extended in time, its cause says so, and
+// how late that was. Guards Lease.why, noteAsked.
 func TestOverdue(t *testing.T) {
 	oneThread(t)
 	for _, after := range []time.Duration{0, 500 * ms} { // when all were extended once
@@ -260,8 +260,8 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 	}
 }
 
-// One that was granted when it was as good as lost is not said to be the fault of who did
-// not extend it. Guards Lease.tookTooLong.
+// If a lease was granted too late to be extended, its cause does not blame a late
+// extension. Guards Lease.tookTooLong.
 func TestGrantedTooLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(0), func(int) time.Duration { return 850 * ms })

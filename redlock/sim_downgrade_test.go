@@ -100,7 +100,7 @@ func TestDowngradeOfNodeThatIsBack(t *testing.T) {
 	})
 }
 
-// Where the lock was lost, it is set again as shared.
+// If a node lost the lock, the repair sets it again as shared.
 func TestDowngradedIsRepairedAsShared(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.downgraded(passed)

@@ -11,9 +11,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A lock that is forced away is free at once; its holder is told, here at once
-// and on another host when it extends next; and it does not come back. Guards
-// Force; ballot.lua: force, extend, repair.
+// A revoked lock is free at once, and does not come back. Its holder hears of it: on
+// this host at once, on another host at its next extension. Guards Force; ballot.lua:
+// force, extend, repair.
 func TestForce(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		other := f.another()
@@ -173,8 +173,8 @@ func TestForceWithoutQuorum(t *testing.T) {
 	})
 }
 
-// A lock that was handed over between FORCE's two questions was taken from nobody:
-// FORCE takes it from who has it now, or says that it has not.
+// If a lock is handed over between FORCE's two questions, FORCE revokes it from the
+// new holder, or reports that it did not.
 func TestForceDuringHandOver(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)

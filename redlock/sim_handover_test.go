@@ -104,8 +104,8 @@ func TestHandOverPastNodes(t *testing.T) {
 	}
 }
 
-// A hand-over that no quorum grants gives both tokens back, and the next one goes
-// on as if it had not been.
+// A hand-over that no quorum grants releases both tokens. The next client continues as
+// if there had been none.
 func TestHandOverFails(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)

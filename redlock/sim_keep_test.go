@@ -106,7 +106,8 @@ func TestAllGetOn(t *testing.T) {
 	})
 }
 
-// keptForSomebody has nodes keep a lock for somebody, who does nothing, for so long.
+// keptForSomebody makes nodes reserve a lock, for span, for a client that does
+// nothing.
 func keptForSomebody(sims []*redlocktest.Sim, lock string, span time.Duration) {
 	somebody := redlock.TokenOf(redlock.Holder{Host: "elsewhere", PID: 42, User: "cron"})
 	for _, sim := range sims {
@@ -229,9 +230,10 @@ func TestKeptIsNoDeadlock(t *testing.T) {
 	})
 }
 
-// Where one has x for long, y goes on: who wants both does not have it kept meanwhile.
-// It is granted 186 times with nobody beside it. Guards "up to the first that somebody
-// holds"; and where that is not so, turn: last, need, which make it seldom.
+// If a client holds x for long, y is still granted: a client that wants both gets no
+// reservation of y meanwhile. Without that client, y is granted 186 times. Guards "up
+// to the first that somebody holds"; and if that does not apply, turn: last, need,
+// which make reservations rare.
 func TestNotKeptBehindALongJob(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -265,8 +267,9 @@ func (f *fleet) until(what string, is func() bool) {
 	}
 }
 
-// Where nodes do not tell when a lock is free, it is kept for who wants several names only:
-// it would be free for longer than it takes others to ask again. Guards waitsForTurn: most.
+// If nodes do not report when a lock is free, only clients that want several names get
+// a reservation. A single reserved name would be free for longer than other clients
+// take to retry. Guards waitsForTurn: most.
 func TestKeptWithoutTracking(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
 		j := f.record()
@@ -294,8 +297,9 @@ func TestKeptWithoutTracking(t *testing.T) {
 	}, deaf)
 }
 
-// A node that does not answer when who waited for a lock has gone is told as soon as it
-// does again: until then it would keep readers out for nobody. Guards gives, goesTo.
+// If a node does not answer when a waiter gives up, the host tells it as soon as it
+// answers again. Until then, the node would keep readers out for nobody. Guards gives,
+// goesTo.
 func TestMarksAreTakenBack(t *testing.T) {
 	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"hung": {hang, resume}, "down": {down, up}, "its scripts are flushed": {flushScripts, func(*redlocktest.Sim) {}},

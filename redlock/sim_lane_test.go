@@ -118,7 +118,7 @@ func TestScriptFlush(t *testing.T) {
 	})
 }
 
-// One of several nodes without scripts hurts nobody.
+// One node without scripts, of several, delays no client.
 func TestScriptFlushOfMinority(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) { s.Do("SCRIPT", "FLUSH") })

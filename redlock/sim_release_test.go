@@ -34,7 +34,7 @@ func TestReleaseStopsExtensions(t *testing.T) {
 	}
 }
 
-// The same where that extension fails, and would be tried again.
+// The same if that extension fails and would be retried.
 func TestReleaseStopsRetries(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(2*ms), each(2*ms))
@@ -61,8 +61,7 @@ func (f *fleet) wantOrder(j *journal, node int) {
 	}
 }
 
-// A release says so where the lock cannot have been held any more. Guards
-// released.
+// If the lock cannot still have been held, the release reports it. Guards released.
 func TestReleaseOfWhatIsGone(t *testing.T) {
 	for forgot, wantError := range map[int]error{1: nil, 2: nil, 3: redlock.ErrLost, 5: redlock.ErrLost} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -76,8 +75,8 @@ func TestReleaseOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// A lease that was over while the host was suspended is lost, not released, also where
-// its timer, which stood still with the host, has not said so yet. Guards finish: lostAt.
+// A lease that expired while the host was suspended is lost, not released, even if its
+// timer, which stopped with the host, has not fired yet. Guards finish: lostAt.
 func TestReleaseAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
@@ -86,8 +85,8 @@ func TestReleaseAfterSuspension(t *testing.T) {
 	})
 }
 
-// And who holds it hears so as soon as the host is awake, not when the timer would have
-// rung. Guards keeper.noticeSuspension: ring.
+// The holder hears of the loss as soon as the host wakes, not when the timer would
+// have fired. Guards keeper.noticeSuspension: ring.
 func TestLossAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -300,7 +299,7 @@ func TestReleaseEverywhere(t *testing.T) {
 	}
 }
 
-// givesBack gives l back, be it that it is handed over.
+// givesBack releases l, or hands it over if handed.
 func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.PendingRelease {
 	f.Helper()
 	if handed {

@@ -93,8 +93,8 @@ func TestRepairTakesNothing(t *testing.T) {
 	})
 }
 
-// A release comes behind a repair that is under way, also where the repair is
-// answered late or never. Guards Lease.repair: handed over under mu; placed.
+// A release follows a repair that is under way, even if the repair is answered late or
+// never. Guards Lease.repair: handed over under mu; placed.
 func TestReleaseAfterRepair(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"slow": func(*fleet) {},
@@ -162,8 +162,8 @@ func TestRepairOfLateNode(t *testing.T) {
 	})
 }
 
-// And where the ttl was made shorter, until the deadline that stays where it was. Guards
-// Lease.repair: ttl.
+// If the ttl was shortened, a repair lasts until the deadline, which stays where it
+// was. Guards Lease.repair: ttl.
 func TestRepairAfterShorterTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true})
@@ -196,8 +196,8 @@ func TestLateRepairSetsNothing(t *testing.T) {
 	}
 }
 
-// Where the lock was forced away, though on no quorum, the node is asked for no repair:
-// neither if it says so first nor if it says so last. Guards toRepair, noteHeld.
+// If the lock was revoked, though on no quorum, the node gets no repair: neither if it
+// reports this first nor if it reports it last. Guards toRepair, noteHeld.
 func TestNoRepairWhereForced(t *testing.T) {
 	for node := range 3 {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

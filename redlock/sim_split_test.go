@@ -130,8 +130,8 @@ func (f *fleet) replaces(ctx context.Context, random *rand.Rand, here, there *re
 	}
 }
 
-// again takes a lock and gives it back until ctx is done. It stays in, extended, as long
-// as it may.
+// again acquires and releases a lock until ctx is done. It holds the lock, extended,
+// as long as it may.
 func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request) {
 	for {
 		var once sync.Once

@@ -387,7 +387,7 @@ func TestWrongNodeLists(t *testing.T) {
 	})
 }
 
-// notices are what a Quorum told.
+// notices collects the notices of a Quorum.
 type notices struct {
 	mu  sync.Mutex // guards all
 	all []redlock.Notice

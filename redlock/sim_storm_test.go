@@ -89,7 +89,7 @@ func (s *storm) fault() {
 	faults[s.below(time.Duration(len(faults)))]()
 }
 
-// work takes a lock, keeps it for a while and gives it back, again and again.
+// work repeatedly acquires a lock, holds it for a while and releases it.
 func (s *storm) work(ctx context.Context, q *redlock.Quorum, name string) {
 	for ctx.Err() == nil {
 		ttl := time.Second
