@@ -17,5 +17,5 @@ func leaveProcessors() {
 	}
 }
 
-// processorsOf is how many to use of so many that there are, or that its cgroup allows.
+// processorsOf returns how many processors to use of those that exist or that the cgroup allows.
 func processorsOf(all int) int { return min(max(all/2, 1), mostProcessors) }

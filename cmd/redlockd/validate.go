@@ -74,8 +74,8 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// judge prints a line for each right on each lock, with the lock where there are
-// several. The exit code tells whether the user may take them all.
+// judge prints a line for each right on each lock. With several locks, the line names the lock.
+// The exit code says whether the user may take them all.
 func (c *command) judge(cfg *config.Config, as, locks string) int {
 	names := strings.Split(locks, ",")
 	all := make([][]access.Verdict, len(names))
