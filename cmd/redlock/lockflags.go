@@ -214,7 +214,7 @@ func withoutDefaults(cmd *cobra.Command) {
 // aliases are the other names that flock has for flags.
 var aliases = map[string]string{"nonblock": "nb", "timeout": "wait", "exclusive": "alone"}
 
-// given tells whether a flag is on the command line, under any name.
+// given reports whether a flag is on the command line, under any name.
 func given(cmd *cobra.Command) func(flag string) bool {
 	return func(flag string) bool {
 		alias, has := aliases[flag]

@@ -56,8 +56,8 @@ func Writable(out io.Writer) (now bool) {
 	return now
 }
 
-// Descriptor shows the file descriptor of a stream to use, if it has one. (File.Fd
-// would make it a blocking one, for those as well that we share it with.)
+// Descriptor calls use with the file descriptor of a stream, if it has one. (File.Fd would make
+// the descriptor blocking, also for other processes that share it.)
 func Descriptor(stream any, use func(fd int)) {
 	file, ok := stream.(syscall.Conn)
 	if !ok {
