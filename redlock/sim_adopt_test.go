@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// restart ends the process, as kill -9 does, and starts another one over the same
-// nodes so much later.
+// restart ends the process, as kill -9 does, and starts another one on the same nodes
+// after this time.
 func (f *fleet) restart(after time.Duration, change ...func(*redlock.Options)) {
 	f.Helper()
 	f.q.Close()
@@ -52,8 +52,8 @@ var allKinds = map[string]redlock.Request{
 	"guarded":       {Name: "x", TTL: 3 * time.Second, Keep: true, Guard: 700 * ms, Max: time.Hour},
 }
 
-// A lease goes on in another process: the same in all that it is, extended at once
-// and from then on, released as ever. Guards Adopt, Record.
+// A lease continues in another process, unchanged. That process extends it at once and
+// from then on, and releases it as usual. Guards Adopt, Record.
 func TestAdopt(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -82,7 +82,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// wantSame wants that a lease be what another one was, but for its deadline.
+// wantSame checks that a lease equals another one, except for its deadline.
 func wantSame(t *testing.T, what string, got, was *redlock.Lease) {
 	t.Helper()
 	want(t, what+": ID", got.ID(), was.ID())
@@ -295,7 +295,8 @@ func TestAdoptedIsALease(t *testing.T) {
 	}
 }
 
-// One that is not to be kept is not extended; one of bounded holding time not beyond.
+// An adopted lease without Keep is not extended. A lease with a bounded holding time
+// is not extended beyond it.
 func TestAdoptedEnds(t *testing.T) {
 	for reason, r := range map[redlock.LostReason]redlock.Request{
 		redlock.LostExpired: {Name: "x", TTL: 3 * time.Second},
@@ -312,7 +313,8 @@ func TestAdoptedEnds(t *testing.T) {
 	}
 }
 
-// The place of a semaphore is asked for by nobody else. Guards attempts.Slots.Hold.
+// No other client requests the adopted slot of a semaphore. Guards
+// attempts.Slots.Hold.
 func TestAdoptedPlaceIsTaken(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true, Slots: 2}
@@ -362,8 +364,7 @@ func TestAdoptMany(t *testing.T) {
 	})
 }
 
-// Wait ends with its context where nothing is confirmed, and with the leases that are
-// over.
+// If nothing is confirmed, Wait ends with its context, or when the leases have ended.
 func TestAdoptionWait(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		record := f.acquire(kept3s).Record()

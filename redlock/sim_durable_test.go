@@ -29,8 +29,9 @@ func durableTest(t *testing.T, n int, body func(t *testing.T, f *fleet)) {
 	}, durableNodes)
 }
 
-// A durable node whose user default has not all rights leaves votes out when it loads its
-// file: its restart is waited for. Guards readRights, hasEachVote: loads.
+// If the user default of a durable node lacks rights, the node skips votes when it
+// loads its file. So hosts wait after its restart. Guards readRights, hasEachVote:
+// loads.
 func TestDurableNodeLeavesVotesOut(t *testing.T) {
 	for _, denied := range []string{"SET", "DEL", "PEXPIREAT", "ZADD", "ZREM", "HSET"} {
 		durableTest(t, 3, func(t *testing.T, f *fleet) {
@@ -78,8 +79,8 @@ func TestDurableNodeWithAnothersFile(t *testing.T) {
 	})
 }
 
-// A durable node that comes up with the votes of another node list, which may hold locks
-// still, waits until these are over. Guards judgeRestarted: digest.
+// A durable node may start with the votes of another node list, which may still hold
+// locks. It waits until these leases have expired. Guards judgeRestarted: digest.
 func TestDurableNodeOfAnotherList(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
@@ -94,8 +95,9 @@ func TestDurableNodeOfAnotherList(t *testing.T) {
 	})
 }
 
-// A durable node that comes up with a file of before a quarantine, be it that nobody has
-// ended that yet, has not its votes since. Guards judge: isOutdated.
+// If a durable node starts with a file from before a quarantine, it lacks its later
+// votes. This holds even if the quarantine has not ended yet. Guards judge:
+// isOutdated.
 func TestDurableNodeWithAnOldFile(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		old := f.sims[0].Snapshot()
@@ -143,8 +145,9 @@ func TestDurableNodeRewritesItsFile(t *testing.T) {
 	}
 }
 
-// A node that did not write every vote to its file for a while, and is restarted, waits,
-// also where a host that has not seen that lets it vote first. Guards withdrawal: restartedUnnoticed.
+// If a node did not write every vote to its file for a while and is restarted, it
+// waits. This holds even if a host that has not seen that lets it vote first. Guards
+// withdrawal: restartedUnnoticed.
 func TestDurableNodeIsBelievedByAnother(t *testing.T) {
 	var away atomic.Bool // this host cannot reach the node
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

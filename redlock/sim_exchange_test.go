@@ -166,8 +166,9 @@ func TestExchangeWithoutQuorum(t *testing.T) {
 	})
 }
 
-// A lease that Request.Max keeps from being extended asks the nodes for the exchange all the same,
-// again and again until a quorum answers: another host sees the right process within a second.
+// If Request.Max prevents an extension, the lease still asks the nodes for the
+// exchange, repeatedly until a quorum answers. Another host sees the right process
+// within a second.
 func TestExchangeAtMax(t *testing.T) {
 	for what, away := range map[string]int{"all nodes answer": 0, "three of five are down for a while": 3} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

@@ -67,8 +67,8 @@ func TestDistantNodeJumps(t *testing.T) {
 	}
 }
 
-// One node that stood still with the host is no witness against another: the two may be
-// one machine. Guards clockJumps.judge: two witnesses.
+// A node that was paused together with the host is no witness against another: the two
+// may be one machine. Guards clockJumps.judge: two witnesses.
 func TestPausedWithANode(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
@@ -113,7 +113,7 @@ func TestHostOfWrongRate(t *testing.T) {
 	}
 }
 
-// A second pause while the first is sat out ages the leases, too. Guards
+// A second pause during the quarantine for the first ages the leases, too. Guards
 // judgeAdmitted: the clock is watched before localUntil.
 func TestSecondPause(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
@@ -134,7 +134,7 @@ func TestSecondPause(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// lateConn is a connection whose answers are heard late.
+// lateConn is a connection whose answers arrive late.
 type lateConn struct {
 	redlock.Conn
 	late *atomic.Int64
@@ -146,7 +146,7 @@ func (c lateConn) Do(ctx context.Context, group []redlock.Command, replies []red
 	return err
 }
 
-// hearsLate has a Quorum hear these nodes late.
+// hearsLate delays the answers of these nodes for a Quorum.
 func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 	return func(o *redlock.Options) {
 		for _, i := range nodes {
@@ -155,10 +155,10 @@ func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 	}
 }
 
-// A lease that was being extended while its host was paused is held for as much less,
-// whether the nodes confirm it in the end or not: neither the deadline of before nor the
-// new one may be taken from a clock that stood still. Guards keeper.keep: ageMissed;
-// Lease.extended: missed.
+// If a host was paused during an extension, the lease is shorter by the pause, whether
+// the nodes confirm it in the end or not. Neither the earlier nor the new deadline may
+// come from a clock that stopped. Guards keeper.keep: ageMissed; Lease.extended:
+// missed.
 func TestExtensionOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 8 * time.Second, 2 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
@@ -189,8 +189,8 @@ func TestExtensionOverPause(t *testing.T) {
 	}
 }
 
-// An attempt that was under way while its host was paused is granted for as much
-// less. Guards attempt.age.
+// If a host was paused during an attempt, the granted lease is shorter by the pause.
+// Guards attempt.age.
 func TestBallotOverPause(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -246,9 +246,9 @@ func TestLossHeardLate(t *testing.T) {
 	}
 }
 
-// A lease is lost so much sooner when its host has noticed that it was paused, also where
-// its timer was set before and nobody extends it. (This one was extended after the pause.
-// That it is aged all the same does no harm: nobody knows when the pause was.) Guards
+// If a host notices that it was paused, a lease is lost earlier by the pause, even if
+// its timer was set before and nobody extends it. (This lease was extended after the
+// pause. To age it all the same does no harm: nobody knows when the pause was.) Guards
 // keeper.age: ring.
 func TestLossAfterPause(t *testing.T) {
 	const ttl, guard, pauseFor = 20 * time.Second, time.Second, 5 * time.Second
@@ -269,9 +269,9 @@ func TestLossAfterPause(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// A lease that is lost because its host was paused, and not because an extension failed,
-// says so: who reads the log of the loss would look for it at the nodes. Guards Lease.ageTo:
-// cause.
+// If a lease is lost because its host was paused, and not because an extension failed,
+// the cause says so. Otherwise an operator would look for the fault at the nodes.
+// Guards Lease.ageTo: cause.
 func TestLossAfterPauseSaysWhy(t *testing.T) {
 	const ttl, pauseFor = 5 * time.Second, 10 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }
@@ -291,8 +291,8 @@ func TestLossAfterPauseSaysWhy(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// Half of the other nodes, having stood still with the host, are no witnesses against one:
-// most of them have to be. Guards clockJumps.judge: most.
+// If half of the other nodes were paused together with the host, they are no witnesses
+// against a node: a majority is required. Guards clockJumps.judge: most.
 func TestPausedWithTwoNodes(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
@@ -308,8 +308,9 @@ func TestPausedWithTwoNodes(t *testing.T) {
 	})
 }
 
-// Two nodes that are stepped together are stepped, where most of the others kept time; the
-// node itself is none of those. Guards clockJumps.judge: others.
+// If most of the other nodes kept time, two nodes that step together are judged as
+// stepped. The judged node itself does not count among the others. Guards
+// clockJumps.judge: others.
 func TestTwoNodesJump(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest, Keep: true})
@@ -339,8 +340,8 @@ func TestPausedAgain(t *testing.T) {
 	})
 }
 
-// A node's clock that was set back once is no excuse for a host that is paused later: its
-// leases are so much older. Guards clockJumps.judge: gained.
+// A node's clock that was set back once does not excuse a later pause of the host: its
+// leases age by the pause. Guards clockJumps.judge: gained.
 func TestPausedAfterNodeWasSetBack(t *testing.T) {
 	const ttl, pauseFor = 20 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }

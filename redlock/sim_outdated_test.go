@@ -12,9 +12,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A node's address moves to another Redis, which is admitted and votes, and back to the
-// former one, which never ended and knows nothing of these votes: that costs a
-// quarantine, from then on. Guards incarnationRegister.see.
+// A node's address moves to another Redis, which is admitted and votes. Then it moves
+// back to the former one, which never ended and knows nothing of these votes. That
+// costs a quarantine from then on. Guards incarnationRegister.see.
 func TestFormerNodeIsBack(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -32,7 +32,7 @@ func TestFormerNodeIsBack(t *testing.T) {
 	})
 }
 
-// wantOver: the first node's quarantine, which began then, lasts as long as any.
+// wantOver checks that the first node's quarantine lasts its full time from begin.
 func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
 	f.Helper()
 	f.at(begin, longest-ms)
@@ -41,8 +41,8 @@ func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
 	f.wantState(q, 0, redlock.NodeReady)
 }
 
-// A quarantine that was seen for a moment, of a Redis that was at the address for so
-// long, has not run on meanwhile.
+// If a quarantine was seen only for a moment, it has not continued while another Redis
+// was at the address.
 func TestFormerQuarantineIsBack(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -60,8 +60,8 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 	})
 }
 
-// A daemon that was started when the other Redis was there has never seen the former one:
-// the epoch that it saw last says enough. Guards newWord and incarnationRegister.see.
+// A daemon that started while the other Redis was there has never seen the former one.
+// The epoch that it saw last is enough. Guards newWord and incarnationRegister.see.
 func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -80,8 +80,8 @@ func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	})
 }
 
-// A daemon that was started when the former Redis was back has seen no other: the nodes
-// say that there was one. Guards lane.compare and lane.tellWords.
+// A daemon that started after the former Redis was back has seen no other. The nodes
+// report that there was one. Guards lane.compare and lane.tellWords.
 func TestFormerNodeMeetsANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()

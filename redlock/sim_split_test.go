@@ -15,20 +15,21 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Two hosts reach now all nodes and now some, and one of them now this Redis and now that
-// under a node's name: never do two hold a lock, and fencing tokens grow. Guards
-// lane.compare, lane.tellWords and lane.isKnown.
+// Two hosts reach sometimes all nodes and sometimes only some. One of them reaches
+// different Redis servers under one node's name. Two clients never hold the lock at
+// once, and fencing tokens grow. Guards lane.compare, lane.tellWords and lane.isKnown.
 func TestSearchTwoUnderOneName(t *testing.T) {
 	searchSplit(t, budget()/25, (*fleet).strays)
 }
 
-// The same where one host after the other comes to reach that Redis, and one thing more goes
-// wrong meanwhile, be it that another node forgets all. Guards fleet.isAnew.
+// The same if one host after the other starts to reach that Redis, while one more
+// fault happens: for example, another node loses its data. Guards fleet.isAnew.
 func TestSearchReplacedNode(t *testing.T) {
 	searchSplit(t, budget()/25, (*fleet).replaces)
 }
 
-// searchSplit has two hosts want one lock, and what they reach change.
+// searchSplit lets two hosts contend for one lock while change alters which nodes they
+// reach.
 func searchSplit(t *testing.T, seeds int, change func(f *fleet, ctx context.Context, random *rand.Rand, here, there *reach)) {
 	for seed := range uint64(seeds) {
 		here, there := &reach{}, &reach{}
@@ -54,15 +55,15 @@ func searchSplit(t *testing.T, seeds int, change func(f *fleet, ctx context.Cont
 	}
 }
 
-// reach is which nodes a host reaches: not that one which is away (1 is the first; 0:
-// none is), and instead of the first one its twin, where it goes astray.
+// reach says which nodes a host reaches: all but away (1 is the first; 0: none is
+// away). If the host goes astray, it reaches a twin instead of the first node.
 type reach struct {
 	away   atomic.Int32
 	astray atomic.Bool
 	twin   *redlocktest.Sim
 }
 
-// through has a host reach its nodes so.
+// through makes a host reach its nodes this way.
 func (r *reach) through(o *redlock.Options) {
 	for i := range o.Nodes {
 		dial := o.Nodes[i].Dial
@@ -79,7 +80,7 @@ func (r *reach) through(o *redlock.Options) {
 	}
 }
 
-// strays has what two hosts reach change until ctx is done.
+// strays changes what two hosts reach until ctx is done.
 func (f *fleet) strays(ctx context.Context, random *rand.Rand, here, there *reach) {
 	for ctx.Err() == nil {
 		switch random.IntN(3) {
@@ -96,8 +97,8 @@ func (f *fleet) strays(ctx context.Context, random *rand.Rand, here, there *reac
 	}
 }
 
-// replaces has the hosts reach the other Redis or the former one again, the one and then the
-// other, and one thing more go wrong each time, until ctx is done.
+// replaces makes one host and then the other reach the other Redis, or the former one
+// again, and causes one more fault each time, until ctx is done.
 func (f *fleet) replaces(ctx context.Context, random *rand.Rand, here, there *reach) {
 	hosts := [2]*reach{here, there}
 	for ctx.Err() == nil {
@@ -229,7 +230,7 @@ func TestNewTwinIsFoundOut(t *testing.T) {
 	}
 }
 
-// gone is another host that reaches a twin of the first node from the beginning.
+// gone returns another host that reaches a twin of the first node from the beginning.
 func (f *fleet) gone(there *reach, change ...func(*redlock.Options)) *redlock.Quorum {
 	there.twin = redlocktest.NewSim("a")
 	there.astray.Store(true)
@@ -276,7 +277,7 @@ func TestUnawareHoldsForLess(t *testing.T) {
 	})
 }
 
-// slowConn is heard later where it was asked while it is slow.
+// slowConn delays answers to questions asked while it is slow.
 type slowConn struct {
 	redlock.Conn
 	slow *atomic.Bool
@@ -291,8 +292,8 @@ func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []red
 	return err
 }
 
-// One node that hangs makes no lease shorter, though nobody knows what it says for longer
-// than is counted on. Guards incarnationRegister.isSilent.
+// One hung node makes no lease shorter, though its reports are older than the allowed
+// staleness. Guards incarnationRegister.isSilent.
 func TestUnheardNodeShortensNothing(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		kept := f.acquire(redlock.Request{Name: "kept", TTL: longest, Keep: true})
@@ -308,8 +309,8 @@ func TestUnheardNodeShortensNothing(t *testing.T) {
 	}, func(o *redlock.Options) { o.NodeTimeout = beat })
 }
 
-// A host that was suspended knows nothing of a twin that came meanwhile, and has the nodes
-// be looked at soon. Guards keeper.noticeSuspension: lookAll.
+// A host that was suspended knows nothing of a twin that came meanwhile. It looks at
+// the nodes soon. Guards keeper.noticeSuspension: lookAll.
 func TestSuspendedIsAwareSoon(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close() // which was not suspended, and would blame the nodes
@@ -329,9 +330,10 @@ func TestSuspendedIsAwareSoon(t *testing.T) {
 	})
 }
 
-// A host that was stopped while it was about to tell a node what others had said of it, and
-// goes on when the others have told it of a twin, takes back nothing of that: it would go on
-// to believe the former one. Guards lane.rewrite: the words that were seen.
+// A host is stopped before it reports other nodes' words to a node. Meanwhile other
+// hosts report a twin there. When the host continues, it must not undo that: the
+// node's former incarnation would be believed again. Guards lane.rewrite: the words
+// that were seen.
 func TestStoppedHostTakesNothingBack(t *testing.T) {
 	here, there := &reach{}, &reach{}
 	var stop stop
@@ -354,8 +356,8 @@ func TestStoppedHostTakesNothingBack(t *testing.T) {
 	}, here.through, slowNodes, stop.has)
 }
 
-// A node that was restarted says still what it was told, which a host takes in that sees it
-// for the first time, before it tells more. Guards lane.toTell.
+// A restarted node still has the words that it was told. A host that sees it for the
+// first time reads them before it writes more. Guards lane.toTell.
 func TestRestartTakesNothingBack(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
@@ -402,19 +404,19 @@ type stop struct {
 	ended  chan struct{}
 }
 
-// before has it stop when it is about to have a node run a script.
+// before stops the host when it is about to make node run script.
 func (s *stop) before(node int, script string) {
 	s.node, s.script, s.ended = node, script, make(chan struct{})
 	s.armed.Store(true)
 }
 
-// over has it go on.
+// over lets the host continue.
 func (s *stop) over() {
 	s.is.Store(false)
 	close(s.ended)
 }
 
-// has has a host stop so.
+// has makes a host stop this way.
 func (s *stop) has(o *redlock.Options) {
 	for i := range o.Nodes {
 		wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return redlocktest.WithDo(c, stoppedConn{c, s, i}.Do) })
