@@ -140,7 +140,7 @@ func TestRealFlushOfQuorum(t *testing.T) {
 	wantOnce(t, one, two, redlock.CountersLost, "")
 }
 
-// wantOnce: one host at least told of it, and none did twice.
+// wantOnce checks that at least one host reported it, and no host twice.
 func wantOnce(t *testing.T, one, two *host, kind redlock.NoticeKind, node string) {
 	t.Helper()
 	first, second := len(one.told(kind, node)), len(two.told(kind, node))

@@ -288,8 +288,8 @@ func TestEnough(t *testing.T) {
 	})
 }
 
-// Every attempt has a token of its own, the same on every node, and is released
-// on every node with it: also where it was refused. Guards attempt: newToken,
+// Each attempt has its own token, the same on each node. It is released with that
+// token on each node, even on nodes that refused it. Guards attempt: newToken,
 // abandon.
 func TestFreshTokens(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {

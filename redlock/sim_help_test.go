@@ -142,7 +142,7 @@ func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 	}
 }
 
-// at sleeps until so long after begin.
+// at sleeps until after has passed since begin.
 func (f *fleet) at(begin, after time.Duration) { time.Sleep(begin + after - f.now()) }
 
 // keys are all locks on all nodes: "a:redlock:x".
@@ -169,7 +169,7 @@ func (f *fleet) wantNoKeys(when string) {
 	}
 }
 
-// wantNever checks that no key appears until so much later.
+// wantNever checks that no key appears within span.
 func (f *fleet) wantNever(when string, span time.Duration) {
 	f.Helper()
 	for end := f.now() + span; f.now() < end; time.Sleep(ms) {
@@ -220,7 +220,7 @@ func wantNoQuorum(t testing.TB, err error, failure redlock.Failure, nodes ...str
 	}
 }
 
-// operation is one that a node was asked for: ballot.lua's.
+// operation is an operation of ballot.lua that a node was sent.
 type operation struct {
 	node   int
 	at     time.Duration
@@ -231,7 +231,7 @@ type operation struct {
 	record string // of a, v, f and p: the counter and a fencing token
 }
 
-// operations takes a command apart; none where it is no call of ballot.lua.
+// operations returns the operations of a command; none if it is no call of ballot.lua.
 func operations(command redlock.Command) (all []operation) {
 	if !strings.EqualFold(command[0], "EVALSHA") || command[1] != ballotSHA {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// crowded has so many on one host want a lock each by itself, in turn, and hold it for
-// so long, until stop is called.
+// crowded runs n clients on one host for each name, until stop is called. Each
+// acquires the lock in turn and holds it for hold.
 func (f *fleet) crowded(q *redlock.Quorum, n int, hold time.Duration, names ...string) (stop func()) {
 	var all sync.WaitGroup
 	over := make(chan struct{})

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// losses counts how often the loss of a lease was told, and when.
+// losses counts the reports of a lease's loss, and records their time.
 type losses struct {
 	count atomic.Int32
 	at    atomic.Int64
@@ -24,7 +24,7 @@ func (f *fleet) watch(r redlock.Request) (*redlock.Lease, *losses) {
 	return f.acquire(r), seen
 }
 
-// seeLosses has the loss of the requested lease counted.
+// seeLosses counts the losses of the requested lease.
 func (f *fleet) seeLosses(r *redlock.Request) *losses {
 	seen := &losses{}
 	r.OnLost = func(l *redlock.Lease) {
@@ -240,8 +240,8 @@ func TestLostStaysLost(t *testing.T) {
 	}
 }
 
-// Where so many nodes do not know the token that no quorum can hold it, LOST is
-// said at that very extension. Guards countReplies: `> spare`.
+// If so many nodes lack the token that no quorum can hold it, LOST follows at that
+// very extension. Guards countReplies: `> spare`.
 func TestTokenGone(t *testing.T) {
 	for forgot, isLost := range map[int]bool{2: false, 3: true, 5: true} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

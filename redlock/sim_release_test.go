@@ -118,9 +118,9 @@ func isTold(l *redlock.Lease) bool {
 	}
 }
 
-// And also where it was being extended just then, whether the nodes confirm that too late
-// or not at all: be it that it would be valid for a while, had they been in time. Guards
-// keeper.confirmed, keeper.retry: ring; Lease.extended: alive.
+// The same if an extension was under way, whether the nodes confirm it too late or not
+// at all. This holds even if the lease would still be valid, had they been in time.
+// Guards keeper.confirmed, keeper.retry: ring; Lease.extended: alive.
 func TestLossAfterSuspensionInExtension(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },
@@ -311,7 +311,7 @@ func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.PendingRelease
 	return releasing
 }
 
-// slow has a node take so long for each way.
+// slow delays each way to a node by way.
 func slow(way time.Duration) func(*redlocktest.Sim) {
 	return func(sim *redlocktest.Sim) {
 		sim.SetDelay(func() (request, reply time.Duration) { return way, way })

@@ -214,7 +214,7 @@ func TestNoRepairWhereForced(t *testing.T) {
 	}
 }
 
-// forceOn has another host force x away: all nodes note it, and one of them deletes it.
+// forceOn lets another host revoke x: all nodes note it, and one of them deletes it.
 func (f *fleet) forceOn(node int) {
 	f.Helper()
 	other := f.another()

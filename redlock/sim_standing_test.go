@@ -75,8 +75,7 @@ func TestRefusedNodes(t *testing.T) {
 	}
 }
 
-// Eviction forgets locks only where there is a limit to the memory. Guards
-// refusal.
+// Eviction deletes locks only if the memory has a limit. Guards refusal.
 func TestEvictingPolicy(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetInfo("maxmemory_policy", "allkeys-lru")
@@ -334,7 +333,7 @@ func (f *fleet) refusesToWrite(does bool) {
 	})
 }
 
-// Where others write a node's epoch all the time, it is not written without end, and the
+// If others write a node's epoch all the time, the host stops rewriting it, and the
 // node has no vote. Guards verify: maxRewrites, errRestless.
 func TestEpochIsRestless(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -417,9 +416,9 @@ func (n *notices) want(t testing.TB, kind redlock.NoticeKind, node string) {
 	}
 }
 
-// Where most nodes jump alike it is this host's clock that stood still: its
-// leases are over so much sooner, it takes no locks for max_ttl, and no other
-// host is kept from voting. Guards judgeJump, Lease.age.
+// If most nodes jump alike, this host's clock was stopped. Its leases age by that
+// time, it takes no locks for max_ttl, and no other host loses its votes. Guards
+// judgeJump, Lease.age.
 func TestPausedHost(t *testing.T) {
 	var notices notices
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {

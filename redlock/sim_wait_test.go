@@ -181,7 +181,7 @@ func (c farConn) Do(ctx context.Context, group []redlock.Command, replies []redl
 	return c.Conn.Do(ctx, group, replies)
 }
 
-// far has a host be so far from all nodes.
+// far delays each way between a host and all nodes by way.
 func far(way time.Duration) func(*redlock.Options) {
 	return func(o *redlock.Options) {
 		for i := range o.Nodes {

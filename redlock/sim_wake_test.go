@@ -225,8 +225,8 @@ func TestPolling(t *testing.T) {
 	}, deaf, longLeases)
 }
 
-// Those who were refused together do not come back together when the lock ends: of
-// several hosts none would have a quorum.
+// Waiters that were refused together do not retry at the same instant when the lock
+// ends: of several hosts, none would get a quorum.
 func TestNotAtOneInstant(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", 15*ms) // less than the first delay may be
@@ -251,8 +251,8 @@ func TestNotAtOneInstant(t *testing.T) {
 	}, deaf, longLeases)
 }
 
-// Where the listeners break, who waits tries again at once, and at random until
-// they are back; and STATUS says so.
+// If the listeners break, a waiter retries at once, and then at random intervals until
+// they are back. STATUS reports it.
 func TestListenersBreak(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		want(t, "tracking", f.q.Status().Nodes[0].Tracking, true)
@@ -270,8 +270,8 @@ func TestListenersBreak(t *testing.T) {
 	})
 }
 
-// A writer that waits is not overtaken by readers who come later; and where it
-// gives up, they go on at once. Guards the marks: ops i, s and d.
+// Readers that come later do not overtake a waiting writer. If the writer gives up,
+// they continue at once. Guards the marks: ops i, s and d.
 func TestWriterIsNotStarved(t *testing.T) {
 	reader := redlock.Request{Name: "x", TTL: keptLong, Shared: true, Keep: true}
 	wakeTest(t, reader, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fullLimiter returns a limiter with no place left and nobody waiting.
+// fullLimiter returns a full limiter without waiters.
 func fullLimiter(t *testing.T) *Limiter {
 	t.Helper()
 	g := NewLimiter(time.Second)

@@ -153,7 +153,7 @@ func TestResendNeverFollowsItsRelease(t *testing.T) {
 	}
 }
 
-// Scripts that are flushed again and again fail the calls after one repetition.
+// If scripts are flushed repeatedly, the calls fail after one resend.
 func TestResendHappensOnce(t *testing.T) {
 	conn := &lostScripts{answer: func(int) error { return redis.ServerError("NOSCRIPT No matching script.") }}
 	got := sendTwo(t, conn)
