@@ -114,7 +114,7 @@ func checkBallots(t *testing.T, ballots []*ballot.Ballot) {
 // hello is how a Redis answers the log-in.
 const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\n"
 
-// errScriptOver is read where the answers are at their end.
+// errScriptOver is the read error at the end of the answers.
 var errScriptOver = errors.New("the script is over")
 
 // answered is what the driver makes of bytes, in answer to so many commands.

@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Scripts that are flushed again and again under load cost nothing but a try:
-// no lease, no vote of a node, no order.
+// Scripts that are flushed repeatedly under load cost only a try: no lease, no vote of
+// a node, no order.
 func TestRealScriptFlushIsHarmless(t *testing.T) {
 	s := newSite(t, 5)
 	one, two := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
@@ -36,7 +36,7 @@ func TestRealScriptFlushIsHarmless(t *testing.T) {
 	h.wantSafe()
 }
 
-// triesFor takes a lock that nobody holds, and returns how many attempts it took.
+// triesFor acquires a free lock and returns the number of attempts.
 func (h *host) triesFor(lock string) (tries int) {
 	h.site.Helper()
 	l := h.take(redlock.Request{Name: lock, TTL: quarantine, Failed: func(error) { tries++ }})

@@ -34,7 +34,7 @@ func threeHosts(t *testing.T) (*site, []*host) {
 // that a node is silent for longer than hostTimeout.
 func unhurried(o *redlock.Options) { o.MaxTTL, o.NodeTimeout = 30*time.Second, 2*time.Second }
 
-// crowd is who is in a critical section.
+// crowd tracks the clients in a critical section.
 type crowd struct {
 	testing.TB
 	grow bool // fencing tokens only grow

@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// reported is what Options.RoundTrip and Options.Extended were told.
+// reported collects the calls of Options.RoundTrip and Options.Extended.
 type reported struct {
 	mu    sync.Mutex // guards what follows
 	trips map[string][]time.Duration
@@ -30,7 +30,7 @@ func (r *reported) collect(o *redlock.Options) {
 	}
 }
 
-// forget begins anew.
+// forget clears it.
 func (r *reported) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

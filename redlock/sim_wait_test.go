@@ -255,9 +255,9 @@ func TestForeignValueLikeAKind(t *testing.T) {
 	}
 }
 
-// A writer with a short ttl is not starved by readers where nodes have no tracking:
-// what the nodes know of it must last until it asks again. Guards patience: lastRetry
-// against the ttl of op i.
+// If nodes have no tracking, readers do not starve a writer with a short ttl: its
+// intent on the nodes must last until it retries. Guards patience: lastRetry against
+// the ttl of op i.
 func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)

@@ -91,7 +91,7 @@ func (o *scriptOp) fence() int64 {
 	return 7
 }
 
-// checkDone checks that what was said to be done is.
+// checkDone checks that the node did what it answered.
 func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 	p.Helper()
 	got, _ := strconv.ParseInt(p.do("HGET", NodeKey, "aa").Str, 10, 64)
