@@ -50,8 +50,8 @@ func TestRealClockIsStepped(t *testing.T) {
 	}
 }
 
-// jumps are what a host has told of a node's clock, or of its own, where it could not look
-// in time.
+// jumps returns the notices of a host about a node's clock, or about its own if it
+// could not look in time.
 func (h *host) jumps(node string) []redlock.Notice {
 	return append(h.told(redlock.ClockJumped, node), h.told(redlock.HostClockJumped, "")...)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A node that answers and keeps time, but refuses all writes, is no node that locks can
-// count on: who looks at the status sees that, and nothing else, until it takes writes
-// again, also when nobody asks for a lock any more.
+// Locks cannot count on a node that answers and keeps time, but refuses all writes.
+// The status shows only that until the node accepts writes again, even if no client
+// requests a lock.
 func TestRealDenial(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, c := range map[string]struct {

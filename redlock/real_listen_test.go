@@ -9,8 +9,9 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A listener that the node ends is noticed when that happens, not at its next ping:
-// who waits tries again, and must not arm what nobody hears. Guards redisListener.watch.
+// If a node ends a listener, the host notices it then, not at the next ping. The
+// waiter retries, and must not arm a wake-up that nobody hears. Guards
+// redisListener.watch.
 func TestRealListenersKilled(t *testing.T) {
 	s, hosts := threeHosts(t)
 	l, err := hosts[0].Acquire(t.Context(), redlock.Request{Name: "x", TTL: 29 * time.Second, Keep: true})

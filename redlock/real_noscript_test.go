@@ -44,8 +44,8 @@ func TestRealScriptFlush(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// A node that runs a script of somebody else (BUSY) executes nothing and is not waited for;
-// it takes part again when the script has ended.
+// A node that runs another program's script (BUSY) executes nothing, and attempts do
+// not wait for it. It takes part again when the script has ended.
 func TestRealBusyScript(t *testing.T) {
 	s := startServers(t, 3)
 	s.do(0, "CONFIG", "SET", "busy-reply-threshold", "10")

@@ -38,8 +38,7 @@ func (w *sides) restartMeeting() {
 	}
 }
 
-// The node in which two quorums meet restarts again and again, under load from
-// both sides.
+// The node in which two quorums meet restarts repeatedly, under load from both sides.
 func TestRealMeetingNodeRestarts(t *testing.T) {
 	w := workOnSides(t)
 	for range rounds(5) {

@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Two of five nodes away: everything goes on, and nobody waits for them.
+// With two of five nodes down, everything continues, and no client waits for them.
 func TestRealMinorityAway(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for _, way := range ways {
@@ -265,7 +265,7 @@ func TestRealScriptFlushUnderLoad(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// Connections are killed again and again: the same.
+// The same while connections are killed repeatedly.
 func TestRealClientKillUnderLoad(t *testing.T) {
 	s := startServers(t, 5)
 	var mu sync.Mutex // one at a time: they would kill each other's connection

@@ -44,7 +44,8 @@ func FuzzEpoch(f *testing.F) {
 	})
 }
 
-// The order of a node list is nobody's business; names and their number are, and the prefix.
+// The digest depends on the names of a node list, their number and the prefix, but not
+// on their order.
 func TestListDigest(t *testing.T) {
 	list := func(names ...string) []string { return names }
 	same := listDigest(list("a", "b", "c"), "redlock:")
@@ -66,7 +67,7 @@ func TestListDigest(t *testing.T) {
 	}
 }
 
-// A jump is told only where no reading of the two clocks within the allowance is
+// A jump is reported only if no reading of the two clocks within the allowance is
 // possible.
 func TestClockWatch(t *testing.T) {
 	const s = time.Second

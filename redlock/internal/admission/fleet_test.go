@@ -12,8 +12,8 @@ func fleetOf(nodes int, maxTTL time.Duration) *Fleet {
 	return NewFleet(Options{Nodes: make([]NodeOptions, nodes), Quorum: nodes/2 + 1, MaxTTL: maxTTL, Rules: SoundRules})
 }
 
-// A quorum lost its counters where that was so of all its nodes at one instant, and of these
-// nodes alone, while they are reached.
+// A quorum lost its counters if all its nodes were without counters at one instant.
+// Only these nodes count, while they are reached.
 func TestTotalLoss(t *testing.T) {
 	type spans []CounterLoss
 	lost := func(first, last uint64) CounterLoss { return CounterLoss{Lost: true, first: first, last: last} }

@@ -86,8 +86,8 @@ func TestRegisterTakesTheLaterOne(t *testing.T) {
 	}
 }
 
-// A node is told what it lacks, keeps what it says beyond that, and is told nothing
-// where it lacks nothing; what it has lost it is told again.
+// A host writes to a node the words that it lacks, and nothing if it lacks none. The
+// node keeps its other words. Words that it has lost are written again.
 func TestRegisterReportsWhatNodeLacks(t *testing.T) {
 	r := registerOf(5)
 	word, far := newWord(1_000_000, ""), newWord(9_000_000, "")
@@ -163,8 +163,9 @@ func TestRegisterNews(t *testing.T) {
 	see("the last one", third, 5+settleTime, true, nil)
 }
 
-// Since when enough others say a node's last word, so that one of them is in each quorum,
-// is told of that word alone, and from when on they have not stopped to say it.
+// The register knows since when enough nodes report a node's last word, so that each
+// quorum includes one of them. That time is of this word alone, and starts when they
+// last began to report it without a break.
 func TestRegisterKnownSince(t *testing.T) {
 	r := registerOf(5)
 	r.see(0, newWord(1_000_000, ""), 1)

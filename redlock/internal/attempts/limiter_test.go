@@ -114,8 +114,8 @@ func TestLimiterFollowsQuorums(t *testing.T) {
 	}
 }
 
-// An attempt that met no quorum keeps its place for a while, or thousands would be told at
-// once, and retry.
+// An attempt without a quorum keeps its place for a while. Otherwise thousands would
+// fail at once, and retry.
 func TestLimiterRestsAfterFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := fullLimiter(t)

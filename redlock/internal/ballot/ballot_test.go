@@ -86,9 +86,9 @@ func stateOf(b *Ballot) ending {
 	return isHeld
 }
 
-// Every order of answers, for 1 to 7 nodes: a ballot is decided by exactly the
-// answer after which no others could change what is to be said of it.
-// Guards isDecided, won and lacksQuorum.
+// In each order of answers, for 1 to 7 nodes, a ballot is decided by exactly the
+// answer after which no others could change the result. Guards isDecided, won and
+// lacksQuorum.
 func TestBallotDecides(t *testing.T) {
 	for nodes := 1; nodes <= 7; nodes++ {
 		everyOrder(nodes, nil, func(votes []Verdict) { checkBallot(t, votes) })

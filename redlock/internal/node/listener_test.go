@@ -27,9 +27,9 @@ func (c okConn) Receive(ctx context.Context, replies []redis.Reply) error {
 
 func (okConn) Close() {}
 
-// A listener that ended in the very moment in which the lane had named it to the node, after
-// it was told so (stopTracking): nothing would ring for who waits, who is rung with the next
-// group.
+// A listener ends in the very moment in which the lane names it to the node, after it
+// was told so (stopTracking). Nothing would wake the waiter, so the next group wakes
+// it.
 func TestListenerEndsWhileItIsNamed(t *testing.T) {
 	var waiters Waiters
 	l := NewLane(Options{
