@@ -18,7 +18,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
-// noted ends the daemon, and is what the next one would read of it.
+// noted stops the daemon and returns the state that the next daemon would read.
 func (d *testDaemon) noted() *state.Recovered {
 	d.T.Helper()
 	if err := d.Stop(); err != nil {
@@ -31,7 +31,7 @@ func (d *testDaemon) noted() *state.Recovered {
 	return p
 }
 
-// notedNow is what the next one would read if this one was killed.
+// notedNow returns the state that the next daemon would read if this daemon was killed now.
 func (d *testDaemon) notedNow() (*state.Recovered, error) {
 	d.T.Helper()
 	files, err := filepath.Glob(statefile.PathFor(d.Cfg.Socket.Path) + ".*")
@@ -63,7 +63,7 @@ func (d *testDaemon) readState(socket string) (*state.Recovered, error) {
 	return recovered, nil
 }
 
-// leaseOf is the one lease of a lock that is noted; nil: there is none.
+// leaseOf returns the only lease of a lock in the state file, or nil if there is none.
 func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) {
 	t.Helper()
 	t.Helper()
@@ -78,8 +78,8 @@ func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) 
 	return only
 }
 
-// What a client was told is noted by then, and no request that was answered is noted as
-// under way: the next daemon would answer it once more.
+// When a client has its reply, the state file has the change. No answered request is recorded as
+// pending: the next daemon would answer it a second time.
 func TestAnsweredIsNoted(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, other := d.dial(), d.dial()
@@ -124,8 +124,8 @@ func TestAnsweredIsNoted(t *testing.T) {
 	}
 }
 
-// What too few nodes were told of is given back by the next daemon as well, be it by
-// UNLOCK or for a client that is gone.
+// If too few nodes confirmed a release, the next daemon releases the lock as well. The release
+// comes from UNLOCK or from the end of a client.
 func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -151,8 +151,9 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 	}
 }
 
-// So is what a quorum was told of, and a node was not that may have it: with another one down
-// nobody would get the lock until it has expired there. The UNLOCK is answered.
+// A release that a quorum confirmed stays in the state file while a node that may have the lock did
+// not confirm it. If another node fails, no client can take the lock until it expires there. The
+// UNLOCK is answered.
 func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -192,7 +193,7 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	}
 }
 
-// But not of any number: a node may answer each of them with an error.
+// The number of such releases is bounded: a node may answer each of them with an error.
 func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 	d, path := noting(t) // with five nodes
 	const more = 10
@@ -202,14 +203,15 @@ func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 	}
 	for number := uint64(maxPendingReleases + more + 1); number <= maxPendingReleases+2*more; number++ {
 		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased})
-		d.releasedExcept(number, 3) // nobody gets such a lock
+		d.releasedExcept(number, 3) // no client can take such a lock
 	}
 	if n := len(d.noted(path).Leases); n != maxPendingReleases+more || d.pendingReleases.Load() != maxPendingReleases {
 		t.Errorf("%d are noted, %d counted; want %d, and %d that nobody gets", n, d.pendingReleases.Load(), maxPendingReleases, more)
 	}
 }
 
-// But not for longer than it can be there: the state file would grow with every UNLOCK in an outage.
+// Such a release is recorded only until the lock has expired: otherwise the state file would grow
+// with every UNLOCK in an outage.
 func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
@@ -222,12 +224,12 @@ func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	w.Say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
 	gone.Conn.Close()
 	daemontest.Eventually(t, "neither is noted", func() bool {
-		p, err := d.notedNow() // half a record may be there just now
+		p, err := d.notedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "unlocked") == nil && leaseOf(t, p, "left") == nil
 	})
 }
 
-// What was lost is not given back by the next daemon, though its client said UNLOCK.
+// The next daemon does not release a lease that was lost, although its client sent UNLOCK.
 func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
@@ -235,15 +237,15 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	admin.Say("FORCE a", `OK lock=a n=1 .*`)
 	w.Want(`LOST lock=a .*`)
 	w.Say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
-	w.Say("LOCK a ttl=20s", granted5) // which ends the memory of the other
+	w.Say("LOCK a ttl=20s", granted5) // the daemon forgets the lost lease
 	w.Say("UNLOCK a", `OK lock=a`)
 	daemontest.Eventually(t, "nothing is noted", func() bool { // when the last node has heard of it
-		p, err := d.notedNow() // half a record may be there just now
+		p, err := d.notedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "a") == nil
 	})
 }
 
-// If somebody removes the state file, the daemon soon begins another one, and nothing is lost.
+// If a user removes the state file, the daemon soon writes another one, and no record is lost.
 func TestStateFileRemoved(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log daemontest.Log
@@ -292,8 +294,8 @@ func TestAttemptIsNoted(t *testing.T) {
 	w.Want(granted5)
 }
 
-// What was given back for a client that is gone is noted no more: or the state file would become
-// longer with each, and the next daemon give all of them back once more.
+// The record of a lease that was released because its client is gone is removed. Otherwise the
+// state file would grow with each of them, and the next daemon would release all of them again.
 func TestGivenBackIsNotedNoMore(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, look := d.dial(), d.dial()
@@ -301,14 +303,14 @@ func TestGivenBackIsNotedNoMore(t *testing.T) {
 	look.Say("LOCK stays ttl=20s", granted5)
 	w.Conn.Close()
 	daemontest.Eventually(t, "it is not noted any more", func() bool {
-		p, err := d.notedNow() // half a record may be there just now
+		p, err := d.notedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "stays") != nil && leaseOf(t, p, "gone") == nil
 	})
 }
 
-// The deadlines that leases of before have once they are confirmed are noted, also of those
-// that were confirmed before they were known again: the daemon after that one would take them
-// for lost too early.
+// After a restart, the daemon records the new deadline of each lease that it confirms. It does so
+// also for a lease that is confirmed before the daemon has restored it. Otherwise the daemon after
+// that one would take these leases for lost too early.
 func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
@@ -317,7 +319,7 @@ func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 	}
 	s.end()
 	s.found = func(*state.Recovered) {
-		time.AfterFunc(300*time.Millisecond, lockQueue(s.d.Queue)) // the first one is long in becoming known
+		time.AfterFunc(300*time.Millisecond, lockQueue(s.d.Queue)) // restoring the first lease takes long
 	}
 	s.start(w)
 	deadlines := map[string]time.Duration{}

@@ -66,8 +66,9 @@ func (c *contest) takesAsForeign(d *testDaemon, value string) (granted bool) {
 	return granted
 }
 
-// Two hosts pass a lock on among their clients, and another Redlock client wants it as well. No
-// two have it at once, the fencing tokens are in order over all passes, and everybody gets it.
+// Two hosts pass a lock on among their clients, and another Redlock client wants it as well. No two
+// clients have it at once, the fencing tokens increase over all passes, and every client gets the
+// lock.
 func TestPassBetweenHosts(t *testing.T) {
 	grants := 1000
 	if os.Getenv("REDLOCKD_LONG") == "1" {
@@ -117,7 +118,7 @@ func TestPassBetweenHosts(t *testing.T) {
 	})
 }
 
-// A client on another host that waits gets the lock after at most a streak of grants, although the
+// A client that waits on another host gets the lock after at most a streak of grants, although the
 // clients of this host could pass it on without end.
 func TestPassesEndForAnotherHost(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)

@@ -13,10 +13,10 @@ import (
 // grantedAs is an OK of LOCK: its lease and its fencing token.
 const grantedAs = `OK lock=\S+ lease=(\S+) fence=(\d+) .*`
 
-// unlocked is an OK of UNLOCK, also of one for which too few nodes have answered on a busy host.
+// unlocked is an OK of UNLOCK, also if too few nodes have answered on a busy host.
 const unlocked = `OK lock=a( pending=1 .*)?`
 
-// passing is a succession in which a lock was passed on: to last, as the third of its clients.
+// passing is a succession in which a lock was passed on. last is the third client that got it.
 type passing struct {
 	*succession
 	last, look *wire
@@ -24,8 +24,8 @@ type passing struct {
 	grant      []string // of last
 }
 
-// passedOn makes a lock "a" that was passed on. options are of the LOCK that got it last. A host
-// that is too busy for the window hands the lock over instead: then it tries again.
+// passedOn makes a lock "a" that was passed on. options belong to the last LOCK. A host that is too
+// busy for the window hands the lock over instead: then passedOn tries again.
 func passedOn(t *testing.T, options string) *passing {
 	t.Helper()
 	s := newSuccession(t)
@@ -57,8 +57,8 @@ func fenceOf(t *testing.T, grant []string) uint64 {
 	return fence
 }
 
-// A lock that is passed on is a grant of its own: its id and fencing token are new, and the id
-// of the grant before is of no use any more.
+// A lock that is passed on is a new grant: its id and fencing token are new, and the id of the
+// previous grant is no longer valid.
 func TestPass(t *testing.T) {
 	p := passedOn(t, "")
 	if p.grant[0] == p.first[0] || fenceOf(t, p.grant) != fenceOf(t, p.first)+1 {
@@ -85,8 +85,8 @@ func TestWhoAfterAPass(t *testing.T) {
 	p.last.Want(`LOST lock=a lease=` + p.grant[0] + ` reason=forced .*`)
 }
 
-// A restart keeps a lock that was passed on, with the last grant. The grants after that have
-// larger fencing tokens.
+// A restart keeps a lock that was passed on, with the last grant. Later grants have larger fencing
+// tokens.
 func TestPassOutlastsTheDaemon(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		p := passedOn(t, "")
@@ -109,8 +109,8 @@ func TestPassOutlastsTheDaemon(t *testing.T) {
 	}
 }
 
-// keepReleased adds the record of the grant before, as a kill leaves it between the grant of a pass
-// and the end of that record.
+// keepReleased adds the record of the previous grant. A kill between the grant of a pass and the
+// end of that record leaves it.
 func keepReleased(t *testing.T, found *state.Recovered, p *passing) {
 	t.Helper()
 	for number, l := range found.Leases {
@@ -125,7 +125,8 @@ func keepReleased(t *testing.T, found *state.Recovered, p *passing) {
 	t.Errorf("the passed grant is not among the records %v", found.Leases)
 }
 
-// A client that is gone gets no lock passed on: the lock is released, and the next one gets it.
+// The daemon passes no lock on to a client that is gone: it releases the lock, and the next waiter
+// gets it.
 func TestNoPassToAClientThatIsGone(t *testing.T) {
 	p := passedOn(t, "")
 	gone, next := p.dial(), p.dial()
@@ -139,7 +140,8 @@ func TestNoPassToAClientThatIsGone(t *testing.T) {
 	p.look.Until("WHO a", `OK n=0`)
 }
 
-// pidOnNodes returns the process that the nodes show as the holder of "a", to each host; 0: none.
+// pidOnNodes returns the process that the nodes show to each host as the holder of "a", or 0 if
+// there is none.
 func (p *passing) pidOnNodes() int {
 	p.t.Helper()
 	shown, err := p.d.Nodes.Who(p.t.Context(), "a")

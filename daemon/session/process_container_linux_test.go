@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// TestHoldPIDOfAContainer: where processes have other numbers than here, a number
-// says nothing; who connects can hold locks all the same.
+// In another PID namespace, a process number says nothing to the daemon. A client there can still
+// hold locks.
 func TestHoldPIDOfAContainer(t *testing.T) {
 	nc, err := exec.LookPath("nc")
 	if err != nil || os.Getuid() != 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// A process that ends while the nodes are asked for its lease has one for a moment, which
-// nobody would give back else: its end was heard of before.
+// If a process ends while the nodes are asked for its lease, the process has the lease for a
+// moment. The daemon must release it then: the end of the process was reported before the grant.
 func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = daemontest.Patience })
 	c := newChild(t, os.Getuid())
@@ -32,12 +32,11 @@ func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
 		}
 	}
 	w.Want(fmt.Sprintf(`ERR CANCELLED lock=a : process %d, which was to hold it, has ended`, c.pid))
-	look.Say("LOCK a wait=10s", granted5) // sooner than the lease would be over
+	look.Say("LOCK a wait=10s", granted5) // before the lease would expire
 }
 
-// What a process had lost when it ends is told of no more, by whatever it was known; and
-// what others may have anyway, the other names of a lock that was forced away, is free
-// then, before the deadline.
+// When a process ends, the daemon forgets its lost leases, by process and by lease id. If FORCE
+// took one name of a lock, its other names become free at that moment, before the deadline.
 func TestHoldPIDEndsWithALostLease(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	c := newChild(t, os.Getuid())
@@ -52,8 +51,8 @@ func TestHoldPIDEndsWithALostLease(t *testing.T) {
 	admin.Until("CHECK lease="+lease, `^ERR NOTHELD `)
 }
 
-// While it lives, whoever asks for it is told that it has lost it, also where nobody was
-// there to hear LOST.
+// While the process lives, the daemon reports the loss to each client that asks for the lease, also
+// if no connection was open to read LOST.
 func TestLossOfAProcessThatNobodyHears(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -66,7 +65,7 @@ func TestLossOfAProcessThatNobodyHears(t *testing.T) {
 	look.Say("CHECK a lease="+lease, `ERR LOST lock=a .*reason=forced .*`)
 }
 
-// What it has given back does not count as its own any more.
+// A released lock no longer counts as a lock of its process.
 func TestProcessKeepsNothingOfWhatItGaveBack(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, w := newChild(t, os.Getuid()), d.dial()
@@ -79,7 +78,7 @@ func TestProcessKeepsNothingOfWhatItGaveBack(t *testing.T) {
 	w.Say("UNLOCK "+pid, `ERR NOTHELD : .*`)
 }
 
-// Nor is it watched any more, however often it counted.
+// The daemon stops watching the process after the last UNLOCK, however often its lease was counted.
 func TestProcessIsNotWatchedForWhatCounted(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, w := newChild(t, os.Getuid()), d.dial()
@@ -96,7 +95,7 @@ func TestProcessIsNotWatchedForWhatCounted(t *testing.T) {
 	daemontest.Eventually(t, "the process is watched no more", func() bool { return pidfds(t, c.pid) == others })
 }
 
-// What others cannot have yet is listed until they can.
+// A lost lease is listed until other clients can take the lock.
 func TestHoldPIDEndsAndIsListed(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -115,8 +114,8 @@ func TestHoldPIDEndsAndIsListed(t *testing.T) {
 	w.Until("LIST", `^OK n=0`)
 }
 
-// All that wait for a process that ends are told so, also those that would have counted on
-// the first, or repeat it.
+// When a process ends, each request that waits for it is answered with an error. That includes
+// further LOCKs that count on the first, and repeats of it.
 func TestHoldPIDEndsWhileManyWait(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -125,15 +124,15 @@ func TestHoldPIDEndsWhileManyWait(t *testing.T) {
 	w.waits(look, fmt.Sprintf("@1 LOCK a id=x reentrant=yes hold=pid pid=%d", c.pid), 1)
 	w.Send("@2 LOCK a reentrant=yes hold=pid pid=%d", c.pid)
 	w.Send("@3 LOCK a id=x hold=pid pid=%d", c.pid)
-	w.Say("@4 TRY a hold=pid pid=1", `@4 ERR DENIED .*`) // the others are begun
+	w.Say("@4 TRY a hold=pid pid=1", `@4 ERR DENIED .*`) // the daemon has started the others
 	c.killed()
 	for range 3 {
 		w.Want(fmt.Sprintf(`@[123] ERR CANCELLED lock=a : process %d, which was to hold it, has ended`, c.pid))
 	}
 }
 
-// TestHoldPIDWaitsOn: who waits with the LOCK of another connection of its process goes
-// on when that connection ends.
+// If a LOCK waits with the first LOCK of another connection of its process, it continues to wait
+// when that connection ends.
 func TestHoldPIDWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -142,7 +141,7 @@ func TestHoldPIDWaitsOn(t *testing.T) {
 	holder.Say("LOCK a", granted5)
 	a.waits(holder, "LOCK a reentrant=yes"+mine, 1)
 	b.Send("@1 LOCK a reentrant=yes" + mine)
-	b.Say("@2 TRY a reentrant=yes"+mine, `@2 ERR HELD .*`) // the other is begun
+	b.Say("@2 TRY a reentrant=yes"+mine, `@2 ERR HELD .*`) // the daemon has started the other
 	a.Conn.Close()
 	holder.Until("STATUS", `waiters=1\b.*connections=2\b`)
 	holder.Say("UNLOCK a", `OK lock=a`)

@@ -15,11 +15,11 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestPIDReuse: a number that is another process's now stands for nobody that was
-// known by it.
+// If another process gets the number of a process that has ended, it does not become the holder of
+// the earlier process's leases.
 func TestPIDReuse(t *testing.T) {
 	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
-	table := newProcesses(func(*heldLease) {}) // nobody looks: no end is noticed by itself
+	table := newProcesses(func(*heldLease) {}) // the watcher reports no end
 	table.watcher = &deafWatcher{}
 	const number = 4121 // as if both had it
 	before := use(t, table, first, number)
@@ -44,8 +44,8 @@ func TestPIDReuse(t *testing.T) {
 	}
 }
 
-// A pidfd that is not kept is closed: that of a process that has ended, one more of a
-// process that is watched already, and where the kernel takes no more of them.
+// The daemon closes each pidfd that it does not keep: of a process that has ended, a second one of
+// a watched process, and one that the kernel can watch no more.
 func TestPIDFDsAreClosed(t *testing.T) {
 	c, dead := newChild(t, os.Getuid()), newChild(t, os.Getuid())
 	table := newProcesses(func(*heldLease) {})
@@ -84,8 +84,8 @@ func TestPIDFDsAreClosed(t *testing.T) {
 	}
 }
 
-// The pidfd of a process that has ended is closed once, however long after that its lease
-// is given back: by then the number is that of another descriptor.
+// The pidfd of a process that has ended is closed only once. Its lease may be released much later,
+// when the number belongs to another descriptor.
 func TestPIDFDIsClosedOnce(t *testing.T) {
 	c := newChild(t, os.Getuid())
 	table := newProcesses(func(*heldLease) {})
@@ -106,7 +106,7 @@ func TestPIDFDIsClosedOnce(t *testing.T) {
 	}
 }
 
-// deafWatcher tells of no end.
+// deafWatcher reports no end of a process.
 type deafWatcher struct{ full bool }
 
 func (w *deafWatcher) Watch(int, func()) error {
@@ -118,7 +118,7 @@ func (w *deafWatcher) Watch(int, func()) error {
 
 func (*deafWatcher) Unwatch(int) {}
 
-// use has the table watch a child under a number.
+// use makes the table watch a child under a number.
 func use(t *testing.T, table *processes, c *child, number int) *heldProcess {
 	t.Helper()
 	fd, err := process.Open(c.pid)
@@ -132,8 +132,8 @@ func use(t *testing.T, table *processes, c *child, number int) *heldProcess {
 	return p
 }
 
-// TestPeerByStart: without the kernel's pidfd of the peer, a process that started
-// after the connection was made is not the one that made it.
+// Without the kernel's pidfd of the peer, a process that started after the connection was made is
+// not taken for the peer.
 func TestPeerByStart(t *testing.T) {
 	before := redlock.BootTime().Truncate(10*time.Millisecond) - 10*time.Millisecond
 	c := newChild(t, os.Getuid())
@@ -159,8 +159,8 @@ func becomesDead(fd int) bool {
 	return !process.IsAlive(fd)
 }
 
-// A client that cannot be seen may name no process, for its numbers may be others; what it
-// holds it may ask about.
+// A client whose process the daemon cannot see may name no process, for its numbers may mean other
+// processes. It may ask about what it holds.
 func TestClientThatCannotBeSeen(t *testing.T) {
 	dead := newChild(t, os.Getuid())
 	dead.end()
@@ -179,7 +179,7 @@ func TestClientThatCannotBeSeen(t *testing.T) {
 	}
 }
 
-// The pidfd of a process that may not be used is closed.
+// The daemon closes the pidfd of a process that the client may not use.
 func TestRefusedPIDFDIsClosed(t *testing.T) {
 	c := newChild(t, os.Getuid())
 	before := pidfds(t, c.pid) // Go's own

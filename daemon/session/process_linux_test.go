@@ -24,7 +24,7 @@ type child struct {
 	over bool
 }
 
-// newChild starts one as a user: 0 or another.
+// newChild starts a child as a user: 0 or another.
 func newChild(t *testing.T, uid int) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command("cat")}
@@ -42,7 +42,7 @@ func newChild(t *testing.T, uid int) *child {
 	return c
 }
 
-// end kills it, by its pid, and waits: the number is free then.
+// end kills the child by its pid and waits for it: then the number is free.
 func (c *child) end() {
 	if !c.over {
 		c.over = true
@@ -51,7 +51,7 @@ func (c *child) end() {
 	}
 }
 
-// killed has not been waited for: it is a zombie, which has ended all the same.
+// killed kills the child and does not wait for it. It is then a zombie, which counts as ended.
 func (c *child) killed() {
 	c.t.Helper()
 	if err := c.cmd.Process.Kill(); err != nil {
@@ -59,8 +59,7 @@ func (c *child) killed() {
 	}
 }
 
-// TestHoldPID: the lease is its process's, whatever becomes of connections, and
-// ends with it.
+// A lease belongs to its process, whatever happens to connections, and ends with it.
 func TestHoldPID(t *testing.T) {
 	for _, dev := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dev=%v", dev), func(t *testing.T) {
@@ -96,8 +95,7 @@ func testHoldPID(t *testing.T, d *testDaemon) {
 	b.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR NOTHELD .*`)
 }
 
-// TestHoldPIDOfThePeer: the process that connected is the default, and its lease
-// is not the connection's.
+// Without pid=, the lease belongs to the process that connected, and not to its connection.
 func TestHoldPIDOfThePeer(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
@@ -113,7 +111,7 @@ func TestHoldPIDOfThePeer(t *testing.T) {
 	b.Say("TRY b", granted5)
 }
 
-// TestHoldPIDIsOneOwner: a process is one, from whichever connections it asks.
+// All connections of a process count as one owner.
 func TestHoldPIDIsOneOwner(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, other := newChild(t, os.Getuid()), newChild(t, os.Getuid())
@@ -157,8 +155,8 @@ func TestHoldPIDIsOneOwner(t *testing.T) {
 	})
 }
 
-// TestHoldPIDWaits: on, after the end of the input, as long as the other side
-// reads; but no longer than its process lives.
+// A LOCK continues to wait after the end of the input while the other side reads. It waits no
+// longer than its process lives.
 func TestHoldPIDWaits(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -181,8 +179,8 @@ func TestHoldPIDWaits(t *testing.T) {
 	look.Say(fmt.Sprintf("UNLOCK b pid=%d", os.Getpid()), `OK lock=b`)
 }
 
-// TestHoldPIDLoss: LOST comes over the connection while there is one, and CHECK
-// by the process tells of it from anywhere.
+// LOST arrives over the connection while it is open. CHECK with the process reports the loss over
+// any connection.
 func TestHoldPIDLoss(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -200,7 +198,7 @@ func TestHoldPIDLoss(t *testing.T) {
 	b.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), granted5)
 }
 
-// TestHoldPIDLinger: as after the end of a connection.
+// linger= applies as after the end of a connection.
 func TestHoldPIDLinger(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -214,8 +212,8 @@ func TestHoldPIDLinger(t *testing.T) {
 	}
 }
 
-// TestHoldPIDThousand: a thousand leases of one process, over several connections,
-// end with it, and its watch with them.
+// A thousand leases of one process, over several connections, end with the process. The daemon then
+// stops watching it.
 func TestHoldPIDThousand(t *testing.T) {
 	const leases = 1000
 	d := startDaemon(t, 3, nil)
@@ -243,7 +241,7 @@ func TestHoldPIDThousand(t *testing.T) {
 	}
 }
 
-// TestHoldPIDRefused: what no lock can be held by.
+// These processes cannot hold a lock.
 func TestHoldPIDRefused(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w, dead := d.dial(), newChild(t, os.Getuid())
@@ -273,8 +271,7 @@ func TestHoldPIDRefused(t *testing.T) {
 	}
 }
 
-// TestHoldPIDUsers: nobody but root takes locks for others' processes, and nobody
-// sees those that others took.
+// Only root takes locks for processes of other users. No user sees locks that another user took.
 func TestHoldPIDUsers(t *testing.T) {
 	const alice, bob = 31001, 31002
 	if os.Getuid() != 0 {
@@ -296,7 +293,7 @@ func TestHoldPIDUsers(t *testing.T) {
 	a.Say(fmt.Sprintf("UNLOCK a pid=%d", hers.pid), `OK lock=a`)
 }
 
-// openDir lets others through to the socket.
+// openDir makes the socket's directory accessible to other users.
 func openDir(t *testing.T, socket string) {
 	t.Helper()
 	if err := os.Chmod(socket[:strings.LastIndexByte(socket, '/')], 0o755); err != nil {

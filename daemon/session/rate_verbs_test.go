@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// TestRateNeverRefusesWhatKeepsOrReleases: such requests are never refused, and count for
-// nothing; nor is any request refused without a limit.
+// Requests that keep or release a lock are never rejected, and they do not count towards the rate.
+// Without a limit, no request is rejected.
 func TestRateNeverRefusesWhatKeepsOrReleases(t *testing.T) {
 	d := &Host{Clock: func() time.Duration { return time.Hour }, Limits: access.NewLimits(config.Limits{RequestsPerSecond: 1})}
 	s := &session{host: d}

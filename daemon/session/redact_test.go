@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// What another one has met is told under the names that the caller gave. The error is
-// that one's own as well: it stays as it is.
+// The error names a lock as the caller named it. The original error also belongs to the other
+// waiter, so it stays unchanged.
 func TestViewOfWhatWasMet(t *testing.T) {
 	rules, p := loadRules(t, exampleRules), newTestWaiter("web/a")
 	held := &redlock.HeldError{Name: "web/a,batch/secret"}
@@ -22,7 +22,7 @@ func TestViewOfWhatWasMet(t *testing.T) {
 	}
 }
 
-// So it is with a deadlock: the others of the cycle may know the names.
+// The same applies to a deadlock: other clients of the cycle may know the names.
 func TestViewOfADeadlock(t *testing.T) {
 	met := &waitqueue.DeadlockError{Cycle: []waitqueue.WaitsFor{{Waiter: &waitqueue.Requester{}, Ahead: &waitqueue.Requester{}, Name: "secret"}}}
 	got := redact(access.View{Rules: loadRules(t, exampleRules)}, met)
@@ -34,8 +34,8 @@ func TestViewOfADeadlock(t *testing.T) {
 	}
 }
 
-// Who stands behind one that waits himself is not told the name of a lock that is none of
-// his business.
+// If a client is blocked by another waiter, the daemon hides the name of a lock that this client
+// may not see.
 func TestWhyHidesNames(t *testing.T) {
 	s := &session{host: &Host{}, requester: access.Requester{UID: 4001}}
 	s.host.access.Store(loadRules(t, exampleRules))

@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// free is how many locks the user can take yet, until a limit is named.
+// free returns how many locks the user can still take until the daemon reports a limit.
 func (w *wire) free(limit string) (n int) {
 	w.T.Helper()
 	for ; ; n++ {
@@ -27,7 +27,8 @@ func (w *wire) free(limit string) (n int) {
 	return n
 }
 
-// becomesFree is for what ends beside the connection that asks.
+// becomesFree waits until want locks are free: a lease may end asynchronously to the connection
+// that asks.
 func (w *wire) becomesFree(limit string, want int) {
 	w.T.Helper()
 	daemontest.Eventually(w.T, fmt.Sprintf("%d are free", want), func() bool { return w.free(limit) == want })
@@ -66,7 +67,7 @@ func TestReentrantCountsAreLeases(t *testing.T) {
 	w.becomesFree(limitOfFive, 5)
 }
 
-// Whatever ends a lease ends what counts on it.
+// When a lease ends, all LOCKs that count on it end as well.
 func TestReentrantCountsEndWithTheLease(t *testing.T) {
 	d := startWithFive(t)
 	look, holder := d.dial(), d.dial()
@@ -94,7 +95,7 @@ func TestReentrantCountsEndWithTheLease(t *testing.T) {
 
 	w, lease := take(" hold=ttl")
 	w.Conn.Close()
-	look.becomesFree(limitOfFive, 2) // who counts may come back
+	look.becomesFree(limitOfFive, 2) // the client may resume the lease, with its counts
 	look.Say("RESUME a lease="+lease, counted(3))
 	look.Say("LOCK a reentrant=yes", counted(4))
 	look.becomesFree(limitOfFive, 1)
@@ -108,12 +109,12 @@ func TestReentrantCountsEndWithTheLease(t *testing.T) {
 
 	w, _ = take(fmt.Sprintf(" hold=pid pid=%d", c.pid))
 	w.Conn.Close()
-	look.becomesFree(limitOfFive, 2) // the process is
+	look.becomesFree(limitOfFive, 2) // the process still lives
 	c.end()
 	look.becomesFree(limitOfFive, 5)
 }
 
-// So do those that wait with the first.
+// Further LOCKs that wait with the first count as leases as well.
 func TestReentrantCountsThatWait(t *testing.T) {
 	d := startWithFive(t)
 	look, holder, w := d.dial(), d.dial(), d.dial()
@@ -134,7 +135,7 @@ func TestReentrantCountsThatWait(t *testing.T) {
 	look.becomesFree(limitOfFive, 5)
 }
 
-// Repeats that wait are bounded as questions are.
+// Waiting repeats are bounded in the same way as queries.
 func TestRepeatsAreBounded(t *testing.T) {
 	d := startWithFive(t)
 	look, holder, w := d.dial(), d.dial(), d.dial()
@@ -153,8 +154,8 @@ func TestRepeatsAreBounded(t *testing.T) {
 	look.Until("WHO a", `^- lock=a `)
 }
 
-// What root counts up on a lease that he has resumed counts for the user whose lease it is,
-// and for nobody any more when it is given back.
+// If root counts up on a lease that it has resumed, the count belongs to the owner of the lease.
+// After UNLOCK it counts for no user.
 func TestReentrantCountsOfRootOnAnothersLease(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	cfg := *d.Cfg

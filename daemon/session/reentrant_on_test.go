@@ -9,13 +9,13 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// TestReentrantRepeatWaitsOn: what repeats a further LOCK, by its id=, goes on with that.
+// A repeat of a further LOCK, by its id=, continues to wait with it.
 func TestReentrantRepeatWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
 	w.Send("@1 LOCK a reentrant=yes id=x wait=100")
-	w.Send("@2 LOCK a id=x") // of the first: its answer is its own
+	w.Send("@2 LOCK a id=x") // repeats the first, and gets its own reply
 	w.Send("@3 LOCK a reentrant=yes id=y")
 	w.Send("@4 LOCK a id=y")
 	answers(w, "@5 TRY a reentrant=yes", `@5 ERR HELD .*`, `@1 ERR HELD .*`, `@2 ERR HELD .*`)
@@ -24,7 +24,7 @@ func TestReentrantRepeatWaitsOn(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// TestReentrantWaitsOnForAQuorum: as long as it would have waited by itself, and no longer.
+// A LOCK waits as long as it would have waited by itself, and no longer.
 func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -45,7 +45,7 @@ func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 	w.Send("@d1 LOCK d reentrant=yes wait=1")
 	w.Send("@d2 LOCK d reentrant=yes ttl=30s")
 	w.Want(`@d1 ERR NOQUORUM .*`)
-	for range many + 2 { // not one after the other, and b2 after 2 s, of which 1.5 behind the other
+	for range many + 2 { // not one after the other; b2 after 2 s, 1.5 s of them with b1
 		w.Want(`@(?:a\d+|b1|b2) ERR NOQUORUM .*`)
 	}
 	w.Want(`@c1 ERR NOQUORUM .*`)
@@ -57,14 +57,14 @@ func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 	w.Want(`@d2 OK lock=d .* count=1`)
 }
 
-// TestReentrantWaitsOnBeyondLimits: who waits already is not refused.
+// A LOCK that is waiting already is not rejected when a limit shrinks.
 func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.WaitersPerUser = 2 })
 	holder, w, other, look := d.dial(), d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
 	w.Send("@1 LOCK a reentrant=yes wait=500")
 	w.Send("@2 LOCK a reentrant=yes")
-	w.Say("@3 TRY a reentrant=yes", `@3 ERR HELD .*`) // the others are begun
+	w.Say("@3 TRY a reentrant=yes", `@3 ERR HELD .*`) // the daemon has started the others
 	other.waits(look, "LOCK a", 2)
 	cfg := *d.Cfg
 	cfg.Limits.WaitersPerUser = 1
@@ -77,7 +77,7 @@ func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
 	w.Want(`@2 ` + counted(1))
 }
 
-// TestReentrantCountsOnBeyondLimits: so is who waits on after another one that did.
+// A LOCK that waited with another LOCK is not rejected when it continues to wait alone.
 func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.LeasesPerUser = 4 })
 	holder, w, look := d.dial(), d.dial(), d.dial()
@@ -85,7 +85,7 @@ func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 	w.Send("@1 LOCK a reentrant=yes wait=500")
 	w.Send("@2 LOCK a reentrant=yes")
 	w.Send("@3 LOCK a reentrant=yes")
-	w.Say("@4 TRY b", `@4 ERR LIMIT .*leases_per_user = 4.*`) // the others are begun
+	w.Say("@4 TRY b", `@4 ERR LIMIT .*leases_per_user = 4.*`) // the daemon has started the others
 	cfg := *d.Cfg
 	cfg.Limits.LeasesPerUser = 1
 	d.Reload <- &cfg
@@ -96,8 +96,8 @@ func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 	answers(w, "PING", `OK`, `@2 `+granted5+` count=[12]`, `@3 `+granted5+` count=[12]`)
 }
 
-// Who goes on without those that he waits with again and again, as they are given up one by
-// one, waits as deep down as before: what a user's thousands took grew with the square.
+// The first of several LOCKs is cancelled again and again, and the rest continue to wait. The call
+// stack gets no deeper: before, the cost of a user's thousands of LOCKs grew with the square.
 func TestGoingOnIsNoDeeper(t *testing.T) {
 	d := settledDaemon(t)
 	server := d.NewServer()
@@ -108,7 +108,7 @@ func TestGoingOnIsNoDeeper(t *testing.T) {
 	for i := range all {
 		w.Send("@%d LOCK a reentrant=yes note=%d", i, i)
 	}
-	first := func() string { // in the queue, with whom the others wait
+	first := func() string { // in the queue; the others wait with it
 		if waiting := d.Queue.Waiting(); len(waiting) > 0 {
 			return waiting[0].Requester.Note
 		}

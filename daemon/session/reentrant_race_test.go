@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// countedTwice is a LOCK that nothing is granted to yet, and on which another counts.
+// countedTwice returns a LOCK that is not granted yet, and on which another LOCK counts.
 func countedTwice(t *testing.T) *heldLease {
 	t.Helper()
 	h := &heldLease{Requester: waitqueue.Requester{ID: "first"}, session: &session{}}
@@ -19,8 +19,9 @@ func countedTwice(t *testing.T) *heldLease {
 	return h
 }
 
-// A further LOCK whose wait= is over just as the first is granted counts: its client is
-// told so, and unlocks twice. Were it given up, the first UNLOCK would end the lease.
+// If the wait= of a further LOCK ends just as the first is granted, the LOCK counts. Its client
+// gets a grant and sends UNLOCK twice. If the count was withdrawn, the first UNLOCK would end the
+// lease.
 func TestGrantedBeforeItIsGivenUp(t *testing.T) {
 	h := countedTwice(t)
 	h.on(wasGranted)
@@ -32,7 +33,7 @@ func TestGrantedBeforeItIsGivenUp(t *testing.T) {
 	}
 }
 
-// Given up before that, it counts no more.
+// A LOCK that was withdrawn before the grant does not count.
 func TestGivenUpBeforeItIsGranted(t *testing.T) {
 	h := countedTwice(t)
 	if !h.withdrawCount("further") || h.count() != 1 {
@@ -44,7 +45,7 @@ func TestGivenUpBeforeItIsGranted(t *testing.T) {
 	}
 }
 
-// A lease that is lost before its LOCK has come to its end is nothing to count on.
+// A LOCK cannot count on a lease that was lost before its first LOCK has finished.
 func TestLostBeforeItBegins(t *testing.T) {
 	h := countedTwice(t)
 	h.on(wasLost)

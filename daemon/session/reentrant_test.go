@@ -12,7 +12,7 @@ import (
 // counted is a grant that is counted n times.
 func counted(n int) string { return granted5 + fmt.Sprint(` count=`, n) }
 
-// TestReentrant: LOCKs count up, on one lease; as many UNLOCKs release it.
+// LOCKs count up on one lease, and the same number of UNLOCKs releases it.
 func TestReentrant(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
@@ -36,7 +36,7 @@ func TestReentrant(t *testing.T) {
 	other.Say("TRY a", granted5)
 }
 
-// TestReentrantAfterPlain: it is the further LOCK that says that it counts.
+// Only the further LOCK needs reentrant=yes, not the first.
 func TestReentrantAfterPlain(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -47,8 +47,8 @@ func TestReentrantAfterPlain(t *testing.T) {
 	w.Say("LOCK a reentrant=yes", counted(1))
 }
 
-// TestReentrantWaitsWithTheFirst: a further LOCK that comes while the first
-// waits has that one's outcome, unless it gives up before.
+// A further LOCK that arrives while the first waits gets the same outcome, unless it is cancelled
+// earlier.
 func TestReentrantWaitsWithTheFirst(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
@@ -78,10 +78,11 @@ func TestReentrantWaitsWithTheFirst(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// oneOrTwo: of two that go on, the one may be granted before the other waits with it.
+// oneOrTwo matches the counts of two LOCKs that continue: one may be granted before the other waits
+// with it.
 var oneOrTwo = `(?:` + counted(1) + `|` + counted(2) + `)`
 
-// TestReentrantWaitsOn: the first one's wait= is not that of the others.
+// The wait= of the first LOCK does not apply to the others.
 func TestReentrantWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
@@ -89,12 +90,12 @@ func TestReentrantWaitsOn(t *testing.T) {
 	w.Send("@1 LOCK a reentrant=yes wait=200")
 	w.Send("@2 LOCK a reentrant=yes")
 	w.Send("@3 LOCK a reentrant=yes wait=1m")
-	w.Say("@4 TRY a reentrant=yes", `@4 ERR HELD .*`) // the others are begun
+	w.Say("@4 TRY a reentrant=yes", `@4 ERR HELD .*`) // the daemon has started the others
 	w.Want(`@1 ERR HELD lock=a .*`)
 	holder.Until("LIST", `state=waiting`)
 	holder.Send("LIST")
 	holder.Want(`- lock=a state=held .*`)
-	holder.Want(`- lock=a state=waiting .*since=\d{3,}\b.*`) // of the request, not of the HELD
+	holder.Want(`- lock=a state=waiting .*since=\d{3,}\b.*`) // since the request, not since the HELD
 	holder.Want(`OK n=2`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@2 `+oneOrTwo, `@3 `+oneOrTwo)
@@ -102,7 +103,7 @@ func TestReentrantWaitsOn(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// What ends the lock, or the daemon, ends all.
+// An error that ends the lock, or the daemon, ends all LOCKs that wait together.
 func TestReentrantSharesTheRest(t *testing.T) {
 	for err, want := range map[error]bool{
 		server.ErrCancelled: true, server.ErrGone: true, server.ErrLate: true,
@@ -122,7 +123,7 @@ func answers(w *wire, request string, patterns ...string) {
 	w.wantAll(patterns...)
 }
 
-// wantAll reads a line for each of these, in any order.
+// wantAll reads a line for each of the patterns, in any order.
 func (w *wire) wantAll(patterns ...string) {
 	w.T.Helper()
 	wanted := map[string]string{}
@@ -136,7 +137,7 @@ func (w *wire) wantAll(patterns ...string) {
 	}
 }
 
-// tagOf is a line's tag, "O" (OK), "E" (ERR) or "L" (LOST) where it has none.
+// tagOf returns a line's tag. If the line has none, it is "O" (OK), "E" (ERR) or "L" (LOST).
 func tagOf(line string) string {
 	if line[0] == '@' {
 		return line[:2]
@@ -162,7 +163,7 @@ func TestReentrantLoss(t *testing.T) {
 	admin.Say("TRY a", granted5)
 }
 
-// TestReentrantConnectionEnds: however often it counted.
+// The end of the connection releases the lease, however often it was counted.
 func TestReentrantConnectionEnds(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
@@ -175,12 +176,12 @@ func TestReentrantConnectionEnds(t *testing.T) {
 	w.Conn.Close()
 	other.Want(granted5)
 	other.Until("LIST", `lock=b state=held`)
-	other.Say("UNLOCK lease="+lease, `OK lock=b`) // who counted is gone
+	other.Say("UNLOCK lease="+lease, `OK lock=b`) // the connection that counted is closed
 	other.Say("TRY b", granted5)
 }
 
-// TestReentrantIDs: a repeat of a LOCK that is counted counts nothing, until
-// the LOCK is undone; then it is a new one.
+// A repeat of a counted LOCK does not count again. After an UNLOCK has undone that LOCK, its id is
+// a new request.
 func TestReentrantIDs(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -198,7 +199,7 @@ func TestReentrantIDs(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// TestReentrantCountsToAThousand: an UNLOCK that is missing in a loop is found.
+// The limit finds a loop without an UNLOCK.
 func TestReentrantCountsToAThousand(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
@@ -210,8 +211,8 @@ func TestReentrantCountsToAThousand(t *testing.T) {
 	w.Say("LOCK a reentrant=yes", counted(maxCount))
 }
 
-// Where the first asks the nodes, one that counts on it and gives up hears what that one
-// has met there.
+// While the first LOCK asks the nodes, a further LOCK may stop waiting. It then gets the error that
+// the first LOCK met on the nodes.
 func TestReentrantMeetsWhatTheFirstMet(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	w, other := here.dial(), here.another().dial()
