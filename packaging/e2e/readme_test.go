@@ -25,7 +25,7 @@ func TestReadmeDev(t *testing.T) {
 	h, _, greeting := dev(t)
 	blocks := blocksOf(t, readmeFile)
 	for i, b := range blocks {
-		if b.text() != "redlockd -dev\n" {
+		if b.text() != "go run ./cmd/redlockd -dev\n" {
 			continue
 		}
 		printed := blocks[i+1]
