@@ -133,7 +133,7 @@ func TestTryOfRetainedIsSplit(t *testing.T) {
 		time.Sleep(100 * ms)
 		w := f.wait(other, try)
 		time.Sleep(10 * ms)
-		for i, sim := range f.sims { // released, and acquired by other clients in the same instant, but for the first node
+		for i, sim := range f.sims { // at once, other clients acquire it on all nodes except the first
 			sim.Do("SET", "redlock:x", name("client %d", i), "PX", "3000")
 			sim.Do("DEL", "redlock:x\x00b")
 		}

@@ -20,7 +20,7 @@ type Daemon struct {
 	T      *testing.T
 	Cfg    *config.Config
 	Nodes  *redlocktest.Cluster // the redis-servers; nil: the nodes are embedded, and nothing outlasts the daemon
-	Log    hclog.Logger         // set it before Start; nil: to nowhere, but for defects
+	Log    hclog.Logger         // set it before Start; nil: only defects are logged
 	Stop   func() error         // ends it as SIGTERM does, and returns what Serve returned
 	Reload chan *config.Config
 	serve  Serve

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Wire is a connection of a client, like that of a person with nc -U.
+// Wire is a client connection, such as nc -U makes.
 type Wire struct {
 	T    *testing.T
 	Conn *net.UnixConn

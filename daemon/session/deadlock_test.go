@@ -165,7 +165,7 @@ func TestDeadlockAtTheSameMoment(t *testing.T) {
 		refused := 0
 		for i, w := range ring {
 			wg.Go(func() {
-				defer w.Conn.Close() // and so gives back
+				defer w.Conn.Close() // which releases its locks
 				w.Send("LOCK ring-%d", (i+1)%n)
 				if strings.HasPrefix(w.Line(), "ERR DEADLOCK") {
 					mu.Lock()

@@ -268,8 +268,8 @@ func TestStateFileRemoved(t *testing.T) {
 	}
 }
 
-// A token that may be on the nodes is noted before it can be there: the next daemon is to
-// take back what an attempt has left that was under way. Guards ask.request: BeforeAttempt.
+// A token is in the state file before it can be on a node: the next daemon releases what an unfinished
+// attempt has left. It guards Request.BeforeAttempt.
 func TestAttemptIsNoted(t *testing.T) {
 	s := newSuccession(t)
 	down := s.nodesMayFail()

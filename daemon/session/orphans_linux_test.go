@@ -9,7 +9,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
-// of another lock, and what is the same but for the kind of lock is another one.
+// After a restart, id= and names together find the lease of a repeated LOCK: a client may use one
+// id= for several locks. A LOCK of another kind is another request.
 func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -33,7 +34,7 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	again.Say("LOCK kept hold=ttl wait=0 id=1", `ERR HELD .*`)
 }
 
-// What was lost meanwhile is no answer to the LOCK that is repeated: it gets a new lease.
+// If the lease was lost meanwhile, the repeated LOCK gets a new lease.
 func TestLostLockIsNotRepeated(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -47,7 +48,7 @@ func TestLostLockIsNotRepeated(t *testing.T) {
 	}
 }
 
-// he had is given back at once.
+// If the client that repeats a LOCK has closed its connection by then, its lease is released at once.
 func TestRepeatedLockOfAGoneClient(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -68,7 +69,8 @@ func TestRepeatedLockOfAGoneClient(t *testing.T) {
 	look.Say("LOCK a wait=10s", granted5)
 }
 
-// Where the daemon stops while it waits for a quorum, it is repeated once more, of the next one.
+// If the daemon stops while a repeated LOCK waits for a quorum, the client can repeat it with the
+// next daemon.
 func TestRepeatedLockIsLeftToTheNextDaemon(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -89,7 +91,8 @@ func TestRepeatedLockIsLeftToTheNextDaemon(t *testing.T) {
 	}
 }
 
-// Once it is a connection's again, it is that one's, also when that has ended (linger=).
+// A lease can be taken over by one connection only. No other connection gets it by repeating the
+// LOCK, even if the first has ended and the lease lingers (linger=).
 func TestRepeatedLockIsTakenOnce(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -106,7 +109,7 @@ func TestRepeatedLockIsTakenOnce(t *testing.T) {
 	w.Say("LOCK a reentrant=yes wait=0 id=1", `ERR HELD .*`)
 }
 
-// a restart.
+// A repeated LOCK counts as before a restart: each id= counts once.
 func TestRepeatedLockIsCounted(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -118,7 +121,8 @@ func TestRepeatedLockIsCounted(t *testing.T) {
 	w.Say("LOCK a reentrant=yes ttl=20s id=1", counted(2)+` again=yes`)
 }
 
-// the same id=.
+// A LOCK does not get the lease of another living process, even with the same id=. Once that process
+// has ended, it does.
 func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	s := newSuccession(t)
 	c := newChild(t, os.Getuid())
@@ -139,7 +143,7 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	}
 }
 
-// if it were new, and what is refused leaves nothing.
+// Without a quorum, a repeated LOCK waits as a new one does. A refused one leaves nothing.
 func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
@@ -176,7 +180,8 @@ func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	look.Say("LOCK c wait=20s", granted5)
 }
 
-// was undone before.
+// Each LOCK that was counted (reentrant=yes) can be repeated after a restart, in any order. An UNLOCK
+// before the restart stays done.
 func TestFurtherLocksAreRepeated(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()

@@ -50,10 +50,8 @@ func TestNamesOfBeforeCount(t *testing.T) {
 	w.Say("TRY a,b,c,d", granted(`a,b,c,d`))
 }
 
-// A LOCK is repeated by its id= and its names: the same client may have said the same id=
-// A LOCK that is repeated by a client who is gone by then leaves nothing, as any other: what
-// A connection of which nothing is noted was told what nobody knows: it ends, and the
-// manager is to keep it no more.
+// If the state file has nothing about a stored connection, the daemon cannot know what the client was
+// told. It ends the connection, and removes it from the service manager.
 func TestUnknownConnectionEnds(t *testing.T) {
 	s := newSuccession(t)
 	w, known := s.dial(), s.dial()

@@ -18,7 +18,7 @@ import (
 )
 
 // The rights in OPERATING.md are enough for locks of each kind and for waiters, on two
-// hosts: from the quarantine of new nodes to that of a flushed node. No listed right
+// hosts. The test begins with new nodes in quarantine and ends after a flushed node. No listed right
 // is unused.
 func TestPageRedisUserForAllKinds(t *testing.T) {
 	t.Parallel() // it mostly waits

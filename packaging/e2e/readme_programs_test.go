@@ -61,8 +61,8 @@ func buildProgram(t *testing.T, page string) (binary string) {
 }
 
 // A Redis user with the rights of OPERATING.md, and a password from a file, is enough
-// for redlockd. This covers the quarantine of new nodes up to that of a node that lost
-// its memory and gets the others' counters copied.
+// for redlockd. The nodes are new and in quarantine first. Later one loses its memory, and gets the
+// counters of the others.
 func TestPageRedisUser(t *testing.T) {
 	t.Parallel() // it mostly waits
 	needNC(t)
