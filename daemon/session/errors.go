@@ -26,6 +26,9 @@ var (
 	errOption   = errors.New("bad option")
 	errVerb     = errors.New("no such verb")
 
+	errUndone     = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlocked since", server.ErrCancelled)
+	errInputEnded = fmt.Errorf("%w: the input ended while it waited", server.ErrCancelled)
+
 	errUnknown = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
 )
 
@@ -248,3 +251,54 @@ var loginTexts = map[string]string{
 
 // minBeat is the shortest beat=. A timer on a busy host is not more precise.
 const minBeat = redlock.MinTTL
+
+// ofNodes returns err if the next waiter will meet the same error on the nodes. It returns nil
+// if the request ended for a reason of its own.
+func ofNodes(err error) error {
+	if errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) {
+		return err
+	}
+	return nil
+}
+
+// behindError is a HeldError for a lock that no client of this host holds: an earlier client
+// waits for it, too.
+type behindError struct {
+	*redlock.HeldError        // its Holder is the earlier client
+	why                string // why that client does not have the lock yet
+}
+
+func (e *behindError) Error() string {
+	return fmt.Sprintf("%s: %v asked before, %s", e.Name, e.Holder, e.why)
+}
+
+func (e *behindError) Unwrap() error { return e.HeldError }
+
+// renamed returns an error that another waiter of this host got from the nodes, with the names
+// of w: the client may not be allowed to see the names of the other request.
+func renamed(view access.View, err error, w *waitqueue.Waiter) error {
+	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
+		own := *held
+		own.Name = w.Label()
+		return &own
+	}
+	if none, ok := errors.AsType[*redlock.NoQuorumError](err); ok && view.Rules != nil {
+		own := *none
+		own.Name = w.Label()
+		return &own
+	}
+	return err
+}
+
+// redact replaces the names in a deadlock error that the client may not see.
+func redact(view access.View, err error) error {
+	deadlock, ok := errors.AsType[*waitqueue.DeadlockError](err)
+	if !ok || view.Rules == nil {
+		return err
+	}
+	cycle := slices.Clone(deadlock.Cycle)
+	for i := range cycle {
+		cycle[i].Name = view.Name(cycle[i].Name)
+	}
+	return &waitqueue.DeadlockError{Cycle: cycle}
+}

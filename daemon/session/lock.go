@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
@@ -496,19 +494,6 @@ func (a *lockRequest) unregisterRequest(err error) {
 	}
 }
 
-// ofNodes returns err if the next waiter will meet the same error on the nodes. It returns nil
-// if the request ended for a reason of its own.
-func ofNodes(err error) error {
-	if errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) {
-		return err
-	}
-	return nil
-}
-
-var errUndone = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlocked since", server.ErrCancelled)
-
-var errInputEnded = fmt.Errorf("%w: the input ended while it waited", server.ErrCancelled)
-
 // kindOf reads the kind of the lock from the options. It refuses combinations that do not exist.
 func kindOf(call *server.Call) (waitqueue.Kind, error) {
 	k := waitqueue.Kind{Shared: call.Mode == ipc.Shared}
@@ -563,19 +548,6 @@ func (a *lockRequest) whyNotReady() error {
 	return &redlock.HeldError{Name: a.waiter.Label()} // the obstacle has just gone, but the wait is over
 }
 
-// behindError is a HeldError for a lock that no client of this host holds: an earlier client
-// waits for it, too.
-type behindError struct {
-	*redlock.HeldError        // its Holder is the earlier client
-	why                string // why that client does not have the lock yet
-}
-
-func (e *behindError) Error() string {
-	return fmt.Sprintf("%s: %v asked before, %s", e.Name, e.Holder, e.why)
-}
-
-func (e *behindError) Unwrap() error { return e.HeldError }
-
 // blockedByWaiter returns the error for a waiter behind another waiter of this host. That one
 // waits for readers to release, for another of its names, or for the nodes.
 func (s *session) blockedByWaiter(p *waitqueue.Waiter, way waitqueue.Obstacle) error {
@@ -600,35 +572,6 @@ func (s *session) whyBlocked(way waitqueue.Obstacle) string {
 		return fmt.Sprintf("and waits for %s, held by others at least in part", view.Label(way.Waiter.Names))
 	}
 	return "and is asking the nodes for it"
-}
-
-// renamed returns an error that another waiter of this host got from the nodes, with the names
-// of w: the client may not be allowed to see the names of the other request.
-func renamed(view access.View, err error, w *waitqueue.Waiter) error {
-	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
-		own := *held
-		own.Name = w.Label()
-		return &own
-	}
-	if none, ok := errors.AsType[*redlock.NoQuorumError](err); ok && view.Rules != nil {
-		own := *none
-		own.Name = w.Label()
-		return &own
-	}
-	return err
-}
-
-// redact replaces the names in a deadlock error that the client may not see.
-func redact(view access.View, err error) error {
-	deadlock, ok := errors.AsType[*waitqueue.DeadlockError](err)
-	if !ok || view.Rules == nil {
-		return err
-	}
-	cycle := slices.Clone(deadlock.Cycle)
-	for i := range cycle {
-		cycle[i].Name = view.Name(cycle[i].Name)
-	}
-	return &waitqueue.DeadlockError{Cycle: cycle}
 }
 
 // heldHere returns the error for a lock that a client of this daemon holds.
