@@ -92,14 +92,9 @@ func (a leaseActions) has(action leaseActions) bool { return a&action != 0 }
 func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 	switch event {
 	case wasGranted:
-		if l.state == acquiring { // else it was lost at once
-			l.state = held
-			return l, startHeartbeat
-		}
+		return l.change(acquiring, held, startHeartbeat) // else it was lost at once
 	case notGranted:
-		if l.state == acquiring {
-			l.state = gone
-		}
+		return l.change(acquiring, gone, 0)
 	case grantReported:
 		return l.afterGrantReported()
 	case wasLost:
@@ -111,15 +106,9 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 	case letGo:
 		return l.losing(), 0
 	case deadlinePassed:
-		if l.state == lost {
-			l.state = gone
-			return l, leaveQueue | l.heldTime()
-		}
+		return l.change(lost, gone, leaveQueue|l.heldTime())
 	case lastUnlock:
-		if l.state == held {
-			l.state = releasing
-			return l, beginRelease
-		}
+		return l.change(held, releasing, beginRelease)
 	case clientIsGone:
 		switch l.state {
 		case held:
@@ -129,25 +118,13 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 			return l.afterDropped()
 		}
 	case minLeft:
-		if l.state == releasing {
-			l.state = kept
-			return l, delayRelease
-		}
+		return l.change(releasing, kept, delayRelease)
 	case minPassed:
-		if l.state == kept {
-			l.state = releasing
-			return l, beginRelease
-		}
+		return l.change(kept, releasing, beginRelease)
 	case retentionBegun:
-		if l.state == releasing {
-			l.state = retained
-			return l, delayRelease
-		}
+		return l.change(releasing, retained, delayRelease)
 	case retentionOver:
-		if l.state == retained {
-			l.state = releasing
-			return l, beginRelease
-		}
+		return l.change(retained, releasing, beginRelease)
 	case releaseBegun:
 		if l.state == releasing {
 			next, do := l.afterDropped()
@@ -156,9 +133,7 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 	case releaseRefused:
 		return l.afterReleaseRefused()
 	case nodesReleased:
-		if l.state == releasing {
-			l.state = gone
-		}
+		return l.change(releasing, gone, 0)
 	case resumed:
 		if !l.isUnheld() && l.state != releasing && l.memory != forgotten {
 			return l, allowResume
@@ -172,6 +147,16 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 		return l.afterDropped()
 	}
 	return l, 0
+}
+
+// change moves a lease from one state to another, after which do is due. In any other state the
+// event came too late.
+func (l leaseLife) change(from, to leaseState, do leaseActions) (leaseLife, leaseActions) {
+	if l.state != from {
+		return l, 0
+	}
+	l.state = to
+	return l, do
 }
 
 // isUnheld reports whether nobody holds the lease, and its release has not begun.
