@@ -150,7 +150,7 @@ func (k *keeper) watchUnkept(l *Lease) bool {
 // it schedules the lease's extension. It returns false for any other lease.
 func (k *keeper) watchUnpassed(l *Lease, now time.Duration) bool {
 	due := min(l.extensionDue(), l.exchangeDue())
-	if h := l.host(); h == nil || h.isConfirmed(now) || due <= now+earlyBy {
+	if h := l.host(); h == nil || h.needsConfirmation(now) || due <= now+earlyBy {
 		return false
 	}
 	k.schedule(l, due)
@@ -316,7 +316,7 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	}
 	l.tries.Store(0)
 	k.moved(l)
-	if h := l.host(); k.q.options.Extended != nil && !changes && (h == nil || !h.isConfirmed(now)) {
+	if h := l.host(); k.q.options.Extended != nil && !changes && (h == nil || !h.needsConfirmation(now)) {
 		k.q.options.Extended(left, ttl)
 	}
 	l.reportConfirmed()

@@ -70,16 +70,16 @@ func (l *Lease) lastReserved() uint64 {
 	return max(h.blockEnd, l.fence)
 }
 
-// isConfirmed reports whether the nodes must confirm the token at now: the lock was granted or
+// needsConfirmation reports whether the nodes must confirm the token at now: the lock was granted or
 // passed on within the last PassWindow, or it is retained.
-func (h *hostLease) isConfirmed(now time.Duration) bool {
+func (h *hostLease) needsConfirmation(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.isConfirmedLocked(now)
+	return h.needsConfirmationLocked(now)
 }
 
-// isConfirmedLocked is isConfirmed for a caller that holds mu.
-func (h *hostLease) isConfirmedLocked(now time.Duration) bool {
+// needsConfirmationLocked is needsConfirmation for a caller that holds mu.
+func (h *hostLease) needsConfirmationLocked(now time.Duration) bool {
 	return now-h.passedAt <= PassWindow || now < h.retainedUntil
 }
 
@@ -87,7 +87,7 @@ func (h *hostLease) isConfirmedLocked(now time.Duration) bool {
 func (h *hostLease) confirmationDue(due, now time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.isConfirmedLocked(now) {
+	if !h.needsConfirmationLocked(now) {
 		return due
 	}
 	return min(due, h.askedAt+confirmEvery)
@@ -378,7 +378,7 @@ type confirmation struct {
 func (e *extension) confirmPassed() {
 	for i, l := range e.leases {
 		h := l.host()
-		if h == nil || !h.isConfirmed(e.start) || l.isDowngraded() || l.tokens().former != "" {
+		if h == nil || !h.needsConfirmation(e.start) || l.isDowngraded() || l.tokens().former != "" {
 			continue
 		}
 		if e.passed == nil {
