@@ -21,7 +21,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// account is a user as whom a test connects.
+// account is a user that a test connects as.
 type account struct {
 	uid, gid int
 	groups   []uint32
@@ -29,7 +29,7 @@ type account struct {
 
 func userOf(uid int, groups ...uint32) account { return account{uid, uid, groups} }
 
-// startWithRules serves with access rules at a socket that everybody can open.
+// startWithRules starts a daemon with access rules, at a socket that every user can open.
 func startWithRules(t *testing.T, rules string) *testDaemon {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -44,8 +44,8 @@ func startWithRules(t *testing.T, rules string) *testDaemon {
 	})
 }
 
-// dialAs connects as another user. The kernel records who connects, not who writes:
-// a thread takes the identity on, connects, and ends.
+// dialAs connects as another user. The kernel records the credentials of the thread that connects.
+// So a thread takes the identity, connects, and ends.
 func (d *testDaemon) dialAs(who account) *wire {
 	d.T.Helper()
 	type result struct {
@@ -69,8 +69,8 @@ func (d *testDaemon) dialAs(who account) *wire {
 	return &wire{daemontest.NewWire(d.T, r.conn.(*net.UnixConn))}
 }
 
-// onAnotherThread calls do on a thread that ends with it. The first thread of all is
-// not that: what it is, the process is for others.
+// onAnotherThread calls do on a thread that ends afterwards. It never uses the main thread, because
+// others see that thread's credentials as the credentials of the process.
 func onAnotherThread(do func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -83,7 +83,8 @@ func onAnotherThread(do func()) {
 	}()
 }
 
-// become changes this thread only, as package syscall does not.
+// become changes the credentials of this thread only. Package syscall would change those of all
+// threads.
 func (a account) become() error {
 	var first unsafe.Pointer
 	if len(a.groups) > 0 {
@@ -111,7 +112,6 @@ var (
 	root   = userOf(0, 0)
 )
 
-// TestAccessEveryVerb: what each user may do, through the protocol.
 func TestAccessEveryVerb(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	const lockDenied, inspectDenied, adminDenied = `: not allowed for \w+: no access rule of 5 allows "lock"`, `: not allowed for \w+: no access rule of 5 allows "inspect"`, `: not allowed for \w+: no access rule of 5 allows "admin"`
@@ -125,7 +125,7 @@ func TestAccessEveryVerb(t *testing.T) {
 		{web, "TRY batch/a", `ERR DENIED lock=batch/a : TRY batch/a` + lockDenied},
 		{web, "LOCK web/a,batch/a,web/b,x", `ERR DENIED lock=web/a,batch/a,web/b,x : LOCK batch/a,x` + lockDenied},
 		{web, "@7 TRY x", `@7 ERR DENIED lock=x : TRY x` + lockDenied},
-		{web, "TRY web/a%2Fb", `ERR DENIED lock=web/a/b : .*`}, // the name as it is meant
+		{web, "TRY web/a%2Fb", `ERR DENIED lock=web/a/b : .*`}, // the rules apply to the decoded name
 		{web, "WHO web/a", `OK n=0`},
 		{web, "WHO batch/a", `ERR DENIED lock=batch/a : WHO batch/a` + inspectDenied},
 		{web, "FORCE web/x/y", `OK lock=web/x/y n=0 : .*`},
@@ -167,7 +167,7 @@ func TestAccessEveryVerb(t *testing.T) {
 	}
 }
 
-// TestAccessLooking: LIST and STATUS show what one may inspect, and what is one's own.
+// LIST and STATUS show the locks that the client may inspect, and its own.
 func TestAccessLooking(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b, c := d.dialAs(web), d.dialAs(batch), d.dialAs(batch)
@@ -194,8 +194,7 @@ func TestAccessLooking(t *testing.T) {
 	none.Say("LIST", `OK n=0`)
 }
 
-// TestAccessHeldHidesNames: of a list of names that is in the way, HELD tells those
-// that the caller may know.
+// If another client holds several names, HELD shows only those that the caller may know.
 func TestAccessHeldHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
@@ -203,8 +202,7 @@ func TestAccessHeldHidesNames(t *testing.T) {
 	a.Say("TRY web/shared", `ERR HELD lock=web/shared .* : web/shared: held by 4002 on \S+ \(pid \d+\)`)
 }
 
-// TestAccessForceHidesNames: of the names that are lost with the one that is forced, it
-// tells those that the caller may know.
+// If FORCE takes away a lease with several names, it shows only those that the caller may know.
 func TestAccessForceHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	holder, admin := d.dialAs(batch), d.dialAs(userOf(4005, 4005))
@@ -212,21 +210,21 @@ func TestAccessForceHidesNames(t *testing.T) {
 	admin.Say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is told, but may be at work until it notices`)
 }
 
-// TestAccessMetHidesNames: as does HELD, and NOQUORUM, where somebody with a list of
-// names has asked the nodes already.
+// HELD and NOQUORUM hide names too, if the other client has several names and has asked the nodes
+// already.
 func TestAccessMetHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
 	d.another().dialAs(web).Say("LOCK web/shared", granted5)
-	b.Send("@1 LOCK batch/secret,web/shared ttl=30s") // it gives up for want of a quorum after its ttl
-	b.Say("@2 PING", `@2 OK`)                         // it stands in the line now
+	b.Send("@1 LOCK batch/secret,web/shared ttl=30s") // NOQUORUM ends it after its ttl
+	b.Say("@2 PING", `@2 OK`)                         // now it is in the wait queue
 	a.Until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked before, and waits for web/shared, held by others at least in part\n`)
 	d.Nodes.Servers[0].Kill()
 	d.Nodes.Servers[1].Kill()
 	a.Until("TRY web/shared", `ERR NOQUORUM lock=web/shared .* : web/shared: no quorum: .*`)
 }
 
-// TestAccessDeadlockHidesNames: of a cycle that goes by way of others' locks.
+// DEADLOCK does not show other clients' locks that are part of the cycle.
 func TestAccessDeadlockHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, both, b := d.dialAs(web), d.dialAs(userOf(4001, 4102)), d.dialAs(batch)
@@ -241,8 +239,7 @@ func TestAccessDeadlockHidesNames(t *testing.T) {
 		`4001 \(pid \d+\) waits for another lock, which 4002 \(pid \d+\) holds; 4002 \(pid \d+\) waits for web/shared, which 4001 \(pid \d+\) holds: .*`)
 }
 
-// TestAccessLeaseIDs: who does not know a lease's id gets nowhere by guessing; who
-// knows it has a right to it, whoever he is.
+// A client cannot guess a lease's id. A client that knows the id may use the lease, as any user.
 func TestAccessLeaseIDs(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	owner, thief := d.dialAs(web), d.dialAs(nobody)
@@ -258,9 +255,8 @@ func TestAccessLeaseIDs(t *testing.T) {
 	thief.Say("UNLOCK lease="+lease, `OK lock=web/a`)
 }
 
-// TestAccessOthersLeases: what another user has is not to be had by its name, its
-// process, its id= or an owner= like its own; and RESUME, which takes the lease over, not
-// with its true id either.
+// A user cannot reach another user's lease by name, by process, by id= or by the same owner=.
+// RESUME, which takes a lease over, does not work even with the right lease id.
 func TestAccessOthersLeases(t *testing.T) {
 	d := startWithRules(t, exampleRules+"\nrule \"alike\" {\nusers=[\"4006\"]\nlocks=[\"web/*\"]\nallow=[\"lock\", \"inspect\"]\n}")
 	owner, thief, alike := d.dialAs(web), d.dialAs(batch), d.dialAs(userOf(4006))
@@ -290,7 +286,7 @@ func TestAccessOthersLeases(t *testing.T) {
 	d.dialAs(web).Say("RESUME web/a owner=o lease="+lease, granted5)
 }
 
-// TestAccessReload: new rules count from then on, and take no lease away.
+// New rules apply at once, but take no lease away.
 func TestAccessReload(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	w := d.dialAs(web)
@@ -317,7 +313,7 @@ func TestAccessReload(t *testing.T) {
 	w.Want(`OK n=3`)
 	w.Say("STATUS", `ERR DENIED .*`)
 	w.Say("UNLOCK web/b", `OK lock=web/b`)
-	waiter.Want(granted5) // it was allowed when it asked
+	waiter.Want(granted5) // the earlier rules allowed its request
 	w.Say("UNLOCK web/a", `OK lock=web/a`)
 	w.Say("LOCK web/a", `ERR DENIED .*`)
 
@@ -326,10 +322,10 @@ func TestAccessReload(t *testing.T) {
 	w.Say("FORCE web/a", `ERR DENIED lock=web/a : FORCE: not allowed for 4001: only root and the daemon's own user may, as the config has no access rules`)
 }
 
-// socketOfChild tells a child of a test where to connect.
+// socketOfChild is the environment variable that tells a test's child process where to connect.
 const socketOfChild = "REDLOCKD_TEST_ACCESS_SOCKET"
 
-// TestAccessOfChildProcess: a process that was started as another user is that user.
+// The daemon treats a process that was started as another user as that user.
 func TestAccessOfChildProcess(t *testing.T) {
 	if socket := os.Getenv(socketOfChild); socket != "" {
 		childAsks(socket)
@@ -346,7 +342,7 @@ func TestAccessOfChildProcess(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
 		defer cancel()
-		child := exec.CommandContext(ctx, "/proc/self/exe", "-test.run=^TestAccessOfChildProcess$") // by that name another user may run it
+		child := exec.CommandContext(ctx, "/proc/self/exe", "-test.run=^TestAccessOfChildProcess$") // another user may execute it under this path
 		child.Dir, child.Env = "/", append(os.Environ(), socketOfChild+"="+d.Cfg.Socket.Path)
 		child.SysProcAttr = &syscall.SysProcAttr{Credential: &c.who}
 		if got, err := child.CombinedOutput(); err != nil || !strings.HasPrefix(string(got), c.want) {

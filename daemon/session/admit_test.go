@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// That a quarantine was ended early is in the log when it was, and not where ADMIT failed.
+// The log says that ADMIT ended a quarantine early, but not if ADMIT failed.
 func TestAdmitIsLogged(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log daemontest.Log

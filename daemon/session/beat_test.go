@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestBeat: a lock is lost when its client gives no sign of life, whatever else it
-// asks; and others have it at its deadline, not before.
+// A client that sends no BEAT loses its lock, whatever else it requests. Other clients get the lock
+// at the deadline, not before.
 func TestBeat(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -31,7 +31,7 @@ func TestBeat(t *testing.T) {
 	}
 }
 
-// TestBeatKeeps: each BEAT counts from when it comes.
+// Each BEAT starts the interval again when it arrives.
 func TestBeatKeeps(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const beat = 500 * time.Millisecond
@@ -64,7 +64,7 @@ func TestBeatWithoutBeat(t *testing.T) {
 	w.Say("BEAT c", `ERR NOTHELD lock=c : .*`)
 }
 
-// The longest time between two BEATs that can be said is not over at once.
+// The longest interval that a request can state does not overflow.
 func TestLongPulse(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: math.MaxInt64, lastBeat: time.Hour}}
 	if h.isHeartbeatMissed(2*time.Hour) || h.noteBeat(3*time.Hour) || h.isHeartbeatMissed(4*time.Hour) {
@@ -72,8 +72,8 @@ func TestLongPulse(t *testing.T) {
 	}
 }
 
-// TestPulse: what comes after a beat's end is too late, whether the timer has run
-// or not; and a timer that runs although a BEAT has come waits on.
+// A BEAT after the interval is too late, whether the timer has run or not. A timer that fires after
+// a newer BEAT keeps waiting.
 func TestPulse(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: time.Second, lastBeat: 10 * time.Second}}
 	if h.noteBeat(10900 * time.Millisecond) {
@@ -93,8 +93,8 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// TestLostIsListed: LIST and WHO say of a lock that was lost that it was, for as long as
-// nobody else can have it, also when its client is gone.
+// LIST and WHO show a lost lock as lost while no other client can have it, even after its client
+// has disconnected.
 func TestLostIsListed(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -109,7 +109,7 @@ func TestLostIsListed(t *testing.T) {
 	look.Send("WHO a")
 	look.Want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
 	look.Want(`OK n=1`)
-	look.Send("STATUS") // counts what is held
+	look.Send("STATUS") // counts only leases that are held
 	for range 3 {
 		look.Want(`- node=.*`)
 	}

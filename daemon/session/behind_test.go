@@ -4,13 +4,13 @@ import (
 	"testing"
 )
 
-// behind1 is the answer to who stands behind one that does not hold the lock either.
+// behind1 is the answer to a client that is behind a waiter, which does not hold the lock either.
 func behind1(lock, why string) string {
 	return `ERR HELD lock=` + lock + ` waiting=yes ` + holderWords + ` : ` + lock + `: \S+ on \S+ \(pid \d+\) asked before, ` + why
 }
 
-// Whoever is refused because of one that waits himself hears that, and what that one
-// waits for, however long he waited.
+// A client that is refused because of an earlier waiter learns this, and what that waiter waits
+// for, however short its own wait was.
 func TestHeldBehindAWaiter(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, both, last, look := d.dial(), d.dial(), d.dial(), d.dial()
@@ -28,7 +28,7 @@ func TestHeldBehindAWaiter(t *testing.T) {
 	look.Say("TRY n2", `ERR HELD lock=n2 ttl=\d+ `+holderWords+` : .*held by.*`)
 }
 
-// Who shares a lock does not say that somebody waits for him to go where it is a slot.
+// If the holder has a slot, the answer does not say that the lock is shared.
 func TestHeldBehindAWaiterForSlots(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, alone, look := d.dial(), d.dial(), d.dial()

@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// What the protocol and the config allow at most, or at least, is taken, and by a
-// millisecond more, or less, it is refused.
+// The limits of the protocol and the config are allowed values. One millisecond beyond a limit is
+// refused.
 func TestBounds(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) {
 		patientNodes(c)
@@ -18,7 +18,7 @@ func TestBounds(t *testing.T) {
 	for i, options := range []string{
 		"ttl=100", "ttl=30s", "guard=5s", "ttl=30s max=10s guard=5s", "max=100 ttl=100", "max=60s", "linger=30s", "beat=100",
 	} {
-		w := d.dial() // some are lost soon, on a busy host before they are answered
+		w := d.dial() // some are lost soon; on a busy host before the answer
 		w.Say(fmt.Sprintf("LOCK a%d %s", i, options), `(OK|ERR LOST) .*`)
 	}
 	w := d.dial()

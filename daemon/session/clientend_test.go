@@ -6,7 +6,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A lease is kept, released or forgotten when its client's connection ends.
+// When a client's connection ends, its lease is kept, released or forgotten.
 func TestClientEndAction(t *testing.T) {
 	const conn, pid, ttl = ipc.HoldConn, ipc.HoldPID, ipc.HoldTTL
 	for _, test := range []struct {
@@ -37,7 +37,7 @@ func TestClientEndAction(t *testing.T) {
 	}
 }
 
-// No lease of a client that may be at work is released, whatever else is so.
+// A lease is never released while its client may still work.
 func TestNoReleaseAtWork(t *testing.T) {
 	for bits := range 32 {
 		e := clientEnd{lost: bits&1 != 0, lingers: bits&2 != 0, cut: bits&4 != 0, stopping: bits&8 != 0}

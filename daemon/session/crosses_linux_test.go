@@ -8,9 +8,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// Who has a name by his connection cannot have it by a process as well, or the other way
-// round: he would wait for himself. That is so of the same owner, of the same name, and
-// until the first is lost.
+// An owner that holds a name by its connection cannot take it by a process as well, nor the
+// reverse: it would wait for itself. This ends when the first lease is lost.
 func TestHoldsOfOneOwnerCross(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w := d.dial()
@@ -25,7 +24,7 @@ func TestHoldsOfOneOwnerCross(t *testing.T) {
 	w.Say("LOCK c owner=x hold=pid ttl=20s", granted5)
 }
 
-// A LOCK that was refused uses its process no longer.
+// The daemon does not watch the process of a LOCK that was refused.
 func TestRefusedLeavesNoWatch(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	c, w, other := newChild(t, os.Getuid()), d.dial(), d.dial()

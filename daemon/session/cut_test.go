@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestCutConnectionKeepsItsLocks: a client that the daemon hangs up on may be
-// at work: its lock stays taken until the deadline that it was told, and is listed.
+// If the daemon cuts a client's connection, the client may still work. Its lock stays taken and
+// listed until the last deadline that the client was given.
 func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, impatient, cut := d.dialImpatient()
@@ -31,8 +31,8 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	daemontest.Eventually(t, "nobody waits behind it there", func() bool { return impatient.Queue.Len() == 0 })
 }
 
-// One that the daemon hangs up on as it stops has lost nothing by that: it may come back to
-// the next one, as it may to one that comes after a crash.
+// If the daemon cuts a connection while it stops, the lease is not lost. The client may resume it
+// at the next daemon, as after a crash.
 func TestConnectionCutByTheEndCanResume(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, impatient, cut := d.dialImpatient()
@@ -44,8 +44,8 @@ func TestConnectionCutByTheEndCanResume(t *testing.T) {
 	}
 }
 
-// What was taken with a lock that was forced away stays taken as well: the client has
-// neither said that it has stopped, nor hung up.
+// FORCE took one of several names, and the daemon cuts the connection. The other names stay taken,
+// because the client has neither confirmed that it stopped nor hung up.
 func TestCutConnectionKeepsTheRest(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
@@ -58,8 +58,8 @@ func TestCutConnectionKeepsTheRest(t *testing.T) {
 	admin.Say("LOCK b wait=500ms", `ERR HELD .*`)
 }
 
-// dialImpatient is a connection to another daemon over the same nodes, which hangs up on
-// whoever does not read for a moment: cut has it do so.
+// dialImpatient connects to another daemon over the same nodes, which soon cuts clients that do not
+// read. cut makes it cut this connection.
 func (d *testDaemon) dialImpatient() (w *wire, impatient *Host, cut func()) {
 	t := d.T
 	t.Helper()
@@ -75,7 +75,7 @@ func (d *testDaemon) dialImpatient() (w *wire, impatient *Host, cut func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { ours.Close() }) // not before: the client is alive
+	t.Cleanup(func() { ours.Close() }) // not before: the client must stay connected
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -83,7 +83,7 @@ func (d *testDaemon) dialImpatient() (w *wire, impatient *Host, cut func()) {
 	}()
 	w = &wire{daemontest.NewWire(t, ours.(*net.UnixConn))}
 	return w, impatient, func() {
-		w.Send("%s", strings.Repeat("HELP\n", 2000)) // whose answers nobody reads
+		w.Send("%s", strings.Repeat("HELP\n", 2000)) // the test does not read the answers
 		<-served
 	}
 }
