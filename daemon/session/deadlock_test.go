@@ -13,15 +13,15 @@ import (
 
 const deadlock = `ERR DEADLOCK lock=(\S+) : (.*)`
 
-// waits sends a LOCK, and returns when it waits: when n do.
+// waits sends a LOCK, and returns when n clients wait.
 func (w *wire) waits(look *wire, request string, n int) {
 	w.T.Helper()
 	w.Send("%s", request)
 	look.Until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
 }
 
-// TestDeadlock: the LOCK that closes a cycle is refused at once, and told who
-// holds what and waits for what. What it held it holds still.
+// The LOCK that closes a cycle is refused at once. Its answer lists the holder and the waiter of
+// each lock. The client keeps what it holds.
 func TestDeadlock(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
@@ -41,7 +41,7 @@ func TestDeadlock(t *testing.T) {
 	y.Want(granted5)
 }
 
-// TestDeadlockOfThree: each holds one, and waits for the next one's.
+// Each client holds one lock, and waits for the next client's.
 func TestDeadlockOfThree(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	look := d.dial()
@@ -67,8 +67,8 @@ func TestDeadlockOfThree(t *testing.T) {
 	ring[0].Want(granted5)
 }
 
-// TestDeadlockByTheQueue: who asked earlier will have the lock first, so it is
-// waited for as a holder is.
+// An earlier waiter gets the lock first, so the cycle can lead through a waiter as through a
+// holder.
 func TestDeadlockByTheQueue(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, x, y, look := d.dial(), d.dial(), d.dial(), d.dial()
@@ -83,7 +83,7 @@ func TestDeadlockByTheQueue(t *testing.T) {
 	x.Want(`@2 ` + granted5)
 }
 
-// TestDeadlockGoesByOwner, not by connection.
+// A deadlock is between owners, not connections.
 func TestDeadlockGoesByOwner(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, look := d.dial(), d.dial()
@@ -98,7 +98,7 @@ func TestDeadlockGoesByOwner(t *testing.T) {
 	answers(w, "UNLOCK a owner=3", `OK lock=a`, `@2 `+granted5)
 }
 
-// TestNoDeadlock where somebody does not wait, or is there no more.
+// There is no cycle if a client does not wait, no longer waits, or no longer holds the lock.
 func TestNoDeadlock(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -109,11 +109,11 @@ func TestNoDeadlock(t *testing.T) {
 	y.Say("TRY a", `ERR HELD .*`)
 	y.Say("LOCK a wait=0", `ERR HELD .*`)
 	answers(x, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
-	y.waits(look, "@1 LOCK a", 1) // x waits no more
+	y.waits(look, "@1 LOCK a", 1) // x no longer waits
 	x.Say("TRY b", `ERR HELD .*`)
 	x.Say("UNLOCK a", `OK lock=a`)
 	y.Want(`@1 ` + granted5)
-	x.waits(look, "@1 LOCK b", 1) // and holds nothing
+	x.waits(look, "@1 LOCK b", 1) // and x no longer holds a
 	y.Say("UNLOCK a", `OK lock=a`)
 	y.Say("UNLOCK b", `OK lock=b`)
 	x.Want(`@1 ` + granted5)
@@ -121,15 +121,15 @@ func TestNoDeadlock(t *testing.T) {
 	z := d.dial()
 	z.Say("LOCK c hold=ttl ttl=2s", granted5)
 	y.waits(look, "@1 LOCK c", 1)
-	z.Conn.Close() // its lease stays, and waits for nobody
+	z.Conn.Close() // its lease stays, but waits for nothing
 	look.Until("STATUS", `connections=3\b`)
 	y.Say("LOCK d", granted5)
 	x.waits(look, "@2 LOCK d", 2)
 	y.Want(`@1 ` + granted5)
 }
 
-// TestDeadlockWithALostLease: its place is kept until its deadline, but comes free then,
-// whatever its owner waits for; who may wait for it himself, behind others who do.
+// A lost lease stays in the wait queue until its deadline, and then leaves, whatever its owner
+// waits for. So its owner may wait for the same lock again, behind the other waiters.
 func TestDeadlockWithALostLease(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -150,8 +150,8 @@ func TestDeadlockWithALostLease(t *testing.T) {
 	x.Want(`@1 ` + granted5)
 }
 
-// TestDeadlockAtTheSameMoment: of a ring of LOCKs that are sent at once exactly
-// one is refused, and when that one gives up what it holds all others are granted.
+// A ring of LOCKs is sent at once. Exactly one is refused. When that client releases its lock, all
+// others are granted.
 func TestDeadlockAtTheSameMoment(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	for _, n := range []int{2, 2, 2, 2, 2, 5, 5, 9} {
@@ -181,7 +181,7 @@ func TestDeadlockAtTheSameMoment(t *testing.T) {
 	}
 }
 
-// TestDeadlockLeavesNothing: who was refused is not counted by the limits.
+// A LOCK that was refused does not count towards the limits.
 func TestDeadlockLeavesNothing(t *testing.T) {
 	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 2 })
 	x, y, look := d.dial(), d.dial(), d.dial()
@@ -195,12 +195,11 @@ func TestDeadlockLeavesNothing(t *testing.T) {
 	x.Want(granted5)
 }
 
-// TestDeadlockOfReaders: readers do not wait for each other, but a writer does for
-// all of them.
+// Readers do not wait for each other, but a writer waits for all of them.
 func TestDeadlockOfReaders(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
-	for _, w := range []*wire{x, y} { // each has what the other one has
+	for _, w := range []*wire{x, y} { // both hold both
 		w.Say("LOCK a mode=shared", granted5)
 		w.Say("LOCK b mode=shared", granted5)
 	}
@@ -217,8 +216,8 @@ func TestDeadlockOfReaders(t *testing.T) {
 	x.Want(granted5)
 }
 
-// TestDeadlockOfSlots: who waits for a slot waits for any of those who have one,
-// so there is a deadlock when the last of them waits for him.
+// A client that waits for a slot waits for any of the holders. There is a deadlock only when the
+// last of them waits for that client.
 func TestDeadlockOfSlots(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, z, look := d.dial(), d.dial(), d.dial(), d.dial()
@@ -234,7 +233,7 @@ func TestDeadlockOfSlots(t *testing.T) {
 	x.Want(`@1 ` + granted5)
 }
 
-// TestDeadlockOfSeveralNames: each of the names is waited for.
+// A LOCK of several names waits for each of them.
 func TestDeadlockOfSeveralNames(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	x, y, look := d.dial(), d.dial(), d.dial()
@@ -247,8 +246,8 @@ func TestDeadlockOfSeveralNames(t *testing.T) {
 	y.Want(`@1 ` + granted(`d,b`))
 }
 
-// A lease that ends by itself (hold=ttl: nobody extends it) keeps nobody for ever:
-// who waits for it is in no deadlock, whatever its owner waits for meanwhile.
+// A lease with hold=ttl ends by itself, because nobody extends it. A client that waits for it is in
+// no deadlock, whatever the lease's owner waits for.
 func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
@@ -256,17 +255,17 @@ func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
 	x.Say("LOCK a hold=ttl ttl=1s", granted5)
 	y.Say("LOCK b", granted5)
 	x.waits(look, "LOCK b", 1)
-	y.Say("LOCK a wait=10s", granted5) // when that second is over
+	y.Say("LOCK a wait=10s", granted5) // it gets the lock when the lease expires
 	y.Say("UNLOCK b", `OK lock=b`)
-	for line := x.Line(); ; line = x.Line() { // it may be told LOST first
+	for line := x.Line(); ; line = x.Line() { // LOST may come first
 		if line[:2] == "OK" {
 			break
 		}
 	}
 }
 
-// The cycle that is told of leads past those only who can never go on: who waits for a
-// slot that another holds as well goes on when that one does.
+// The reported cycle contains only clients that can never continue. A client that waits for a slot
+// continues if any holder of a slot does.
 func TestDeadlockTellsOfTheStuck(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, free, goesOn, stuck, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
@@ -280,8 +279,8 @@ func TestDeadlockTellsOfTheStuck(t *testing.T) {
 	m.Say("LOCK l1,l2", `ERR DEADLOCK lock=l1,l2 : [^;]* waits for l2, which [^;]* holds; [^;]* waits for x, which [^;]* holds: .*`)
 }
 
-// Nobody is taken for stuck because those that he waits for were found to go on only
-// after he was looked at.
+// A client does not count as stuck if the search finds only later that the clients before it can
+// continue.
 func TestNoDeadlockBehindThoseWhoGoOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, free, first, second, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
@@ -308,7 +307,7 @@ func TestNoDeadlockBehindThoseWhoGoOn(t *testing.T) {
 	m.Want(granted(`l1,l2`))
 }
 
-// Those who hold the slots are looked at however many others are in between.
+// The search reaches the holders of the slots, however many other clients are in between.
 func TestDeadlockBehindSlots(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
@@ -323,7 +322,7 @@ func TestDeadlockBehindSlots(t *testing.T) {
 	daemontest.Matches(t, m.Say("LOCK l", deadlock)[1], `l: .* waits for l, which .* holds; .* waits for S, which .* holds; .* waits for x, which .* holds: .*`)
 }
 
-// A slot whose lease ends by itself comes free, whatever its owner waits for.
+// A slot whose lease ends by itself becomes free, whatever its owner waits for.
 func TestNoDeadlockBehindASlotThatEndsByItself(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()

@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
-// Readers of this host and of another one wait until the holder only reads from now on. A
-// writer waits for all of them. The nodes may lose their scripts meanwhile.
+// Readers of this host and of another one wait until the holder downgrades to shared. A writer
+// waits for all of them. The nodes may lose their scripts meanwhile.
 func TestDowngrade(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	other := d.another()
@@ -49,7 +49,7 @@ func TestDowngrade(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// Several names become shared together. What makes no sense is refused, and changes nothing.
+// Several names become shared together. An impossible request is refused, and changes nothing.
 func TestDowngradeOfWhat(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, reader := d.dial(), d.dial()
@@ -74,8 +74,8 @@ func TestDowngradeOfWhat(t *testing.T) {
 	w.Say("EXTEND none mode=shared", `ERR NOTHELD lock=none : .*`)
 }
 
-// A daemon that starts next has the lease as shared, whether the nodes heard of it or not. If
-// they did not, they hear of it with the next extension.
+// The next daemon restores the lease as shared, whether the nodes got the downgrade or not. If they
+// did not, they get it with the next extension.
 func TestDowngradeOutlastsDaemon(t *testing.T) {
 	s := newSuccession(t)
 	down := s.nodesMayFail()

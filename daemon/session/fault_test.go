@@ -17,8 +17,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestNoQuorum: three of five nodes gone. The answer names them, in bounded
-// time, and is never mixed up with HELD.
+// Three of five nodes are down. The answer names them, comes in bounded time, and is never HELD.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 5, nil)
@@ -34,7 +33,7 @@ func TestNoQuorum(t *testing.T) {
 		t.Errorf("wait=400ms: answered after %v", took)
 	}
 	start = redlock.BootTime()
-	w.Say("LOCK a ttl=500ms", refusal) // wait=forever: given up after a ttl
+	w.Say("LOCK a ttl=500ms", refusal) // wait=forever: NOQUORUM ends it after a ttl
 	if took := redlock.BootTime() - start; took < 500*time.Millisecond || took > 10*time.Second {
 		t.Errorf("wait=forever ttl=500ms: answered after %v", took)
 	}
@@ -51,8 +50,7 @@ func TestNoQuorum(t *testing.T) {
 	w.Say("LOCK a", granted5)
 }
 
-// TestWaitersMeetNoQuorumTogether: who stood behind one that met no quorum
-// does not wait another ttl for the same answer.
+// When a waiter gets NOQUORUM, the waiters behind it do not wait another ttl for the same answer.
 func TestWaitersMeetNoQuorumTogether(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -75,8 +73,7 @@ func TestWaitersMeetNoQuorumTogether(t *testing.T) {
 	}
 }
 
-// TestLostBeforeTheDeadline: the quorum hangs. LOST reaches the client before
-// the deadline that was stated last, and is final.
+// A quorum hangs. LOST reaches the client before the last stated deadline, and is final.
 func TestLostBeforeTheDeadline(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 5, nil)
@@ -104,7 +101,7 @@ func TestLostBeforeTheDeadline(t *testing.T) {
 	w.Say("LOCK a", granted5)
 }
 
-// TestFlushedQuorumIsLost: so many nodes lost the key that it cannot be held.
+// A lease is lost if no quorum of nodes has its key any more.
 func TestFlushedQuorumIsLost(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -119,9 +116,8 @@ func TestFlushedQuorumIsLost(t *testing.T) {
 	w.Say("UNLOCK b", `ERR LOST lock=b reason=quorum : .*`)
 }
 
-// TestNobodyOfThisHostBeforeTheDeadline: the nodes have forgotten the lease,
-// but its holder may work until the deadline that it was told. (Where only the key is gone,
-// no quarantine keeps it from others.)
+// The nodes have lost the lease, but its holder may work until its deadline. No other client of
+// this host gets the lock before. If only the key is gone, no quarantine protects it.
 func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 	for name, forget := range map[string][]string{"all": {"FLUSHALL"}, "the key": {"DEL", "redlock:a"}} {
 		t.Run(name, func(t *testing.T) {
@@ -146,8 +142,8 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// TestNobodyOfAnotherHostBeforeTheDeadline: nor has it one of another host. Who was told of
-// the loss, and has hung up or said UNLOCK, may be stopping yet what works for him.
+// Nor does a client of another host get it. A holder that got LOST, and then disconnected or sent
+// UNLOCK, may still be stopping its work.
 func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
 	for name, end := range map[string]func(w *wire){
 		"hangs up": func(w *wire) { w.Conn.Close() },
@@ -168,7 +164,7 @@ func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// TestUnlockWithoutQuorum: the release is pending, and repeated.
+// The release is pending, and the daemon repeats it.
 func TestUnlockWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -187,8 +183,7 @@ func TestUnlockWithoutQuorum(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// TestStartsWithoutNodes: it serves, says what is missing, and locks as soon
-// as the nodes are there.
+// The daemon serves, reports the missing nodes, and grants locks as soon as they are up.
 func TestStartsWithoutNodes(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -235,12 +230,12 @@ func TestLimits(t *testing.T) {
 	daemontest.Eventually(t, "another may connect", func() bool {
 		w := d.dial()
 		defer w.Conn.Close()
-		fmt.Fprintln(w.Conn, "PING") // fails where the refusal came first
+		fmt.Fprintln(w.Conn, "PING") // fails if the refusal came first
 		return w.Line() == "OK"
 	})
 }
 
-// If somebody cuts the state file short, a restart loses what is held, but the daemon goes on.
+// If somebody truncates the state file, a restart loses the leases, but the daemon continues.
 func TestStateFileCutShort(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the state file needs Linux")
@@ -269,8 +264,7 @@ func TestStateFileCutShort(t *testing.T) {
 	w.Want(`BYE resume=0 : .*`)
 }
 
-// TestNeighboursCancelIsTheirs: what a request met that is no matter of the
-// nodes is not passed on to those behind it.
+// A CANCEL ends only its own request. The waiters behind it inherit only failures of the nodes.
 func TestNeighboursCancelIsTheirs(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	for _, server := range d.Nodes.Servers {
@@ -283,7 +277,7 @@ func TestNeighboursCancelIsTheirs(t *testing.T) {
 	c.Until("LIST", `state=waiting`)
 	b.Send("@1 LOCK a wait=10s")
 	c.Until("STATUS", `waiters=2\b`)
-	for _, server := range d.Nodes.Servers { // the next attempt will be under way for long
+	for _, server := range d.Nodes.Servers { // the next attempt hangs
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -300,8 +294,7 @@ func TestNeighboursCancelIsTheirs(t *testing.T) {
 	}
 }
 
-// TestWaitForeverOutlastsAnOutage: no quorum for a while makes nobody wait
-// less for a lock that is held.
+// An earlier outage does not shorten the wait for a lock that is held.
 func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)

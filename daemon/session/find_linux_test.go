@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What a connection has by its name alone is what is held, and not what was lost before with
-// another process; and where several processes hold it, nobody guesses which is meant.
+// A name without pid= means the lease that is held, and not an earlier one of another process that
+// was lost. If several processes hold the lock, the client must say which one it means.
 func TestNameOfWhatSeveralProcessesHold(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()
@@ -15,7 +15,7 @@ func TestNameOfWhatSeveralProcessesHold(t *testing.T) {
 	lock := func(c *child, options string) string {
 		return w.Say(fmt.Sprintf("LOCK a hold=pid pid=%d%s", c.pid, options), granted5)[0]
 	}
-	for range 20 { // as it was, it was a toss
+	for range 20 { // a wrong choice would be random
 		lock(first, "")
 		admin.Say("FORCE a", `OK lock=a n=1 .*`)
 		w.Want(`LOST lock=a .*`)
@@ -32,7 +32,7 @@ func TestNameOfWhatSeveralProcessesHold(t *testing.T) {
 	admin.Say("TRY a", granted5)
 }
 
-// So it is where the connection itself has lost it before.
+// The same holds if the connection itself has lost the lock earlier.
 func TestNameOfWhatAProcessHoldsNow(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()
@@ -48,8 +48,8 @@ func TestNameOfWhatAProcessHoldsNow(t *testing.T) {
 	admin.Say("TRY a", granted5)
 }
 
-// A process's lease goes by its owner= as a connection's does: an UNLOCK that names another
-// one, or none, is not for it.
+// A process's lease is found by its owner=, as a connection's is. An UNLOCK with another owner=, or
+// with none, does not match.
 func TestProcessesLeaseGoesByItsOwner(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, c := d.dial(), newChild(t, os.Getuid())

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// FORCE takes a lock from its holder, who is told, and gives it to who waits:
-// at once, and not when the holder's deadline is over.
+// FORCE revokes the holder's lease and sends it LOST. The waiter gets the lock at once, and not at
+// the holder's deadline.
 func TestForce(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	admin, holder, waiter := d.dial(), d.dial(), d.dial()
@@ -23,7 +23,7 @@ func TestForce(t *testing.T) {
 	admin.Say("WHO a", `- lock=a .*`)
 }
 
-// A holder of another host hears of it later, and another client never.
+// A holder on another host gets LOST later. A foreign client never gets it.
 func TestForcedText(t *testing.T) {
 	f := &forceWork{s: &session{host: &Host{hostname: "web1"}}}
 	for host, want := range map[string]string{

@@ -13,9 +13,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// FORCE takes one of several names away; the others stay taken until the deadline where
-// nobody has said that the holder has stopped: with hold=ttl the end of the connection
-// says nothing of it, and where the daemon ends that, the client may be at work.
+// FORCE takes one of several names. The others stay taken until the deadline if nothing shows that
+// the holder has stopped. With hold=ttl, the end of the connection does not show it. If the daemon
+// ends the connection, the client may still work.
 func TestForcedAwayIsNotGone(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
@@ -42,8 +42,8 @@ func TestForcedAwayIsNotGone(t *testing.T) {
 	}
 }
 
-// A lock that was taken away elsewhere is nobody's, and is not said to be held here by who is
-// not told before his ttl is over: FORCE, which finds nobody, tells him.
+// If another host's FORCE took a lock, this host does not list it as held, though the holder learns
+// of it only before its ttl ends. A FORCE here finds no holder on the nodes, and sends LOST.
 func TestForcedAwayElsewhere(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, admin := d.dial(), d.dial()
@@ -53,11 +53,11 @@ func TestForcedAwayElsewhere(t *testing.T) {
 	admin.Say("FORCE a", `OK lock=a n=0 : nobody held it`)
 	holder.Want(`LOST lock=a,b lease=` + lease + ` reason=forced : .*`)
 	admin.Say("LOCK a wait=0", granted(`a`))
-	admin.Say("TRY b", `ERR HELD .*`) // until the deadline: he may be at work
+	admin.Say("TRY b", `ERR HELD .*`) // until the deadline: its holder may still work
 	holder.Say("CHECK c", granted5)
 }
 
-// Who used FORCE, and from whom it took the lock away, is in the log.
+// The log shows which client used FORCE, and which holder lost the lock.
 func TestForceIsLogged(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	var log daemontest.Log
@@ -69,7 +69,7 @@ func TestForceIsLogged(t *testing.T) {
 	}
 }
 
-// What readers held besides is said once, and no more of it than one line holds.
+// The answer lists the readers' other names once each, and no more of them than fit in a line.
 func TestForceSaysWhatReadersHeldBesides(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	admin := d.dial()

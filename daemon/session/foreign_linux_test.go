@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// takeForeign has another Redlock client hold a lock, who says nothing more of it.
+// takeForeign takes a lock as another Redlock client does, without information about the holder.
 func (d *testDaemon) takeForeign(name string) {
 	d.T.Helper()
 	for _, server := range d.Nodes.Servers {
@@ -23,7 +23,7 @@ func (d *testDaemon) takeForeign(name string) {
 	}
 }
 
-// WHO shows for whom the nodes keep a lock that nobody holds.
+// WHO shows the client for which the nodes reserve a lock that nobody holds.
 func TestWhoIsNext(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	d.Nodes.KeepForCron(t, "redlock:a")
@@ -43,7 +43,7 @@ func TestWhoIsNext(t *testing.T) {
 	w.Want(`OK n=1`)
 }
 
-// FORCE does not say that a client of another library is told.
+// FORCE does not claim that a client of another library gets LOST.
 func TestForceForeign(t *testing.T) {
 	var log daemontest.Log
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
@@ -56,8 +56,7 @@ func TestForceForeign(t *testing.T) {
 	}
 }
 
-// Who has had his turn on this host, and waits for others, waits no longer than he said:
-// what he waited for his turn counts.
+// wait= bounds the wait in this host's queue and the wait for another host's holder together.
 func TestWaitIncludesTheQueue(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
@@ -74,8 +73,8 @@ func TestWaitIncludesTheQueue(t *testing.T) {
 	}
 }
 
-// Who waits for a holder of another host is let go when nobody is left to hold the lock:
-// his input has ended, or the process that was to hold it.
+// A waiter for another host's lock leaves if it could not hold the lock any more: its input has
+// ended, or the process that was to hold it.
 func TestWaiterForOthersLeaves(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	d.takeForeign("a")
@@ -92,7 +91,7 @@ func TestWaiterForOthersLeaves(t *testing.T) {
 	look.Until("STATUS", `waiters=0\b`)
 }
 
-// guard= is how long before the deadline LOST is said, rather than a fifth of the ttl.
+// guard= states how long before the deadline LOST is sent, instead of a fifth of the ttl.
 func TestGuard(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
