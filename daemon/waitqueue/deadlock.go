@@ -20,7 +20,7 @@ type DeadlockError struct {
 type WaitsFor struct {
 	Waiter, Ahead *Requester
 	Name          string // of the lock
-	Held          bool   // by Ahead; or else it asked earlier
+	Held          bool   // Ahead holds the lock; false: it asked for it earlier
 	reason        blockReason
 }
 
@@ -45,9 +45,9 @@ func (s WaitsFor) String() string {
 	return fmt.Sprintf("%v waits for %s, which %v %s", s.Waiter, s.Name, s.Ahead, verb)
 }
 
-// participant is an owner that waits for others of this host or is waited for, with its
-// waiters that do. Most owners are none, because nobody else wants their locks. It is guarded by the
-// queue's mu.
+// participant is an owner that waits for another owner of this host, or that another owner waits
+// for. It lists the waiters of the owner that do, or that block others. Most owners need none,
+// because nobody else wants their locks. The queue's mu guards it.
 type participant struct {
 	waiters    []*Waiter
 	lastSearch int // the number of the last search that visited it
@@ -82,8 +82,8 @@ func (q *Queue) removeParticipant(w *Waiter) {
 // one that would close a cycle is always the one that joins. It requires q.mu.
 //
 // A waiter for a slot waits until one of the owners before it releases a slot. That is a
-// deadlock if so many of them wait for the owner of w that no slot can become free. Not found
-// are cycles that this host does not know: through owners of other hosts, through locks that
+// deadlock if so many of them wait for the owner of w that no slot can become free. It cannot
+// find cycles that this host does not know: through owners of other hosts, through locks that
 // the nodes refuse to an owner, or through anything else that a program waits for.
 func (q *Queue) checkDeadlock(w *Waiter) error {
 	for _, name := range w.Names {
@@ -179,8 +179,8 @@ func (s *search) through(w, ahead *Waiter) (path []WaitsFor, found bool) {
 	return nil, false
 }
 
-// newBlockers yields the blockers of w in a queue that blocked no other waiter in this
-// search: what is found behind them does not depend on who waits for them.
+// newBlockers yields the blockers of w in a queue, without those that blocked another waiter
+// earlier in this search. What the search finds behind a blocker does not depend on its waiter.
 func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockReason] {
 	queue := s.q.names[name]
 	full := w.slotsTaken(queue)
@@ -202,8 +202,8 @@ func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockRea
 	}
 }
 
-// endsByItself tells whether ahead holds a lease that ends by time alone. What the joining
-// owner itself has of the names that it wants is such a lease: one that was lost.
+// endsByItself reports whether ahead holds a lease that ends by time alone. If the joining owner
+// already holds one of the names that it wants, it lost that lease, so the lease ends likewise.
 func (s *search) endsByItself(ahead *Waiter) bool {
 	return ahead.isGranted() && ahead.lease().EndsByItself() || ahead.participant == s.own && Overlap(ahead, s.joining)
 }

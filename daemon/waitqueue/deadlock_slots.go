@@ -2,7 +2,7 @@ package waitqueue
 
 import "iter"
 
-// findStuckCycle is findCycle if some wait for slots: the cycle leads only through
+// findStuckCycle is findCycle if a step of the cycle waits for a slot. Its cycle leads only through
 // participants that can never continue. It requires q.mu.
 func (q *Queue) findStuckCycle(w *Waiter, own *participant) []WaitsFor {
 	s := q.newSearch(w, own)
@@ -16,8 +16,8 @@ func (q *Queue) findStuckCycle(w *Waiter, own *participant) []WaitsFor {
 	return path
 }
 
-// stuck returns the participants that can never continue if the joining one waits. It starts
-// with all, and removes participants that wait for nobody that is stuck until there are none.
+// stuck returns the participants that can never continue if the joining one waits. It starts with
+// all, and removes each one that no stuck participant blocks, until nothing changes.
 func (s *search) stuck() map[*participant]bool {
 	order := append(s.reachable(s.joining, nil), s.own)
 	stuck := make(map[*participant]bool, len(order))
@@ -36,8 +36,8 @@ func (s *search) stuck() map[*participant]bool {
 	return stuck
 }
 
-// reachable appends the participants that w waits for, directly or through others, without
-// the own one. Where possible, a participant comes after the ones that it waits for itself.
+// reachable appends the participants that w waits for, directly or through others, except
+// s.own. If there is no cycle, a participant comes after the ones that it waits for.
 func (s *search) reachable(w *Waiter, order []*participant) []*participant {
 	for _, name := range w.Names {
 		for ahead := range s.newBlockers(w, name) {
@@ -83,8 +83,8 @@ func (s *search) staysBlocked(w *Waiter, p *participant, stuck map[*participant]
 	return false
 }
 
-// stuckBlockers yields the blockers of w in a queue that may still be stuck. A participant
-// that was removed from stuck stays removed, so the first ones are not visited again.
+// stuckBlockers yields the blockers of w in a queue that may still be stuck. A participant that was
+// removed from stuck stays removed, so it skips the first waiters of the queue that are not stuck.
 func (s *search) stuckBlockers(w *Waiter, name string, stuck map[*participant]bool) iter.Seq2[*Waiter, blockReason] {
 	queue := s.q.names[name]
 	full := w.slotsTaken(queue)

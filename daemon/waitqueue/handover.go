@@ -8,7 +8,7 @@ import (
 )
 
 // Bounds of a streak while other hosts wait. The first one keeps most of what a hand-over
-// saves: one grant of 16 costs a contest between hosts. The second one bounds how long other
+// saves: one grant of 16 needs a contest between hosts. The second one bounds how long other
 // hosts wait if each client holds the lock for long. The third one is for other Redlock
 // clients, which cannot tell that they wait: they get a moment now and then in any case.
 const (
@@ -51,9 +51,9 @@ func (q *Queue) SetStreak(w *Waiter, s Streak) {
 	w.streak = s
 }
 
-// ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w. The
-// caller must then call Deliver or Unclaim. impatient is whether the waiter may be one that does not
-// wait (wait=0). ClaimNext returns nil if there is no such waiter.
+// ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w, or nil.
+// The caller must then call Deliver or Unclaim. If impatient is set, it may return a waiter that does
+// not wait (wait=0).
 func (q *Queue) ClaimNext(w *Waiter, s Streak, impatient bool) *Waiter {
 	q.lock(w)
 	defer q.unlock(w)

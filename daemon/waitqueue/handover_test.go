@@ -35,8 +35,8 @@ func TestStreakYields(t *testing.T) {
 	}
 }
 
-// A lock is handed over to the next waiter if it wants exactly the same names, and nobody else
-// waits for one of them before it.
+// ClaimNext returns the next waiter if it wants exactly the same names, and no other waiter is before
+// it in any of their queues.
 func TestClaimNext(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -98,7 +98,7 @@ func TestHasFollower(t *testing.T) {
 		for _, w := range []*Waiter{test.w, gone, test.behind} {
 			q.Join(w)
 		}
-		q.Leave(gone, nil) // one that has left is not looked at
+		q.Leave(gone, nil) // HasFollower skips it
 		if got := q.HasFollower(test.w); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
@@ -108,14 +108,14 @@ func TestHasFollower(t *testing.T) {
 	}
 }
 
-// handOverPlay is a hand-over step by step: a holder that gives back, one that
-// waits, and one behind it.
+// handOverPlay runs a hand-over step by step: a holder releases the lock, next waits for it, and
+// behind waits behind next.
 type handOverPlay struct {
 	q                    *Queue
 	holder, next, behind *Waiter
 	begun                *redlock.PendingAttempt
-	owners               []string // who had to do with begun
-	called               bool     // behind was, before begun had an owner
+	owners               []string // the goroutines that had to abandon begun
+	called               bool     // behind was ready before begun had an owner
 }
 
 func newHandOverPlay() *handOverPlay {
@@ -132,7 +132,7 @@ func (play *handOverPlay) owned(by string) {
 	play.called = play.called || isReady(play.behind)
 }
 
-// giver is what the goroutine that gives back does.
+// giver returns the steps of the goroutine that releases the lock.
 func (play *handOverPlay) giver() []func() {
 	var claimed *Waiter
 	return []func(){
@@ -146,7 +146,7 @@ func (play *handOverPlay) giver() []func() {
 	}
 }
 
-// quitter is a waiter that gives up.
+// quitter returns the steps of a waiter that gives up.
 func (play *handOverPlay) quitter() []func() {
 	return []func(){
 		func() {
@@ -158,8 +158,8 @@ func (play *handOverPlay) quitter() []func() {
 	}
 }
 
-// interleavings calls play with every order in which a steps of one and b steps
-// of another can come: true is the one's.
+// interleavings calls play with every order of a steps of one goroutine (true) and b steps of
+// another one (false).
 func interleavings(a, b int, order []bool, play func([]bool)) {
 	if a+b == 0 {
 		play(order)
@@ -172,9 +172,8 @@ func interleavings(a, b int, order []bool, play func([]bool)) {
 	}
 }
 
-// TestBegunHasOneOwner: however a waiter that gives up and one that hands over to
-// it meet, what was begun is abandoned once, and whoever stands behind is called
-// after that, not before.
+// A waiter gives up while the holder hands the lock over to it. In every order of their steps the
+// begun attempt is abandoned once, and the waiter behind becomes ready only after that.
 func TestBegunHasOneOwner(t *testing.T) {
 	both := map[string]int{}
 	interleavings(3, 2, nil, func(order []bool) {
@@ -189,7 +188,7 @@ func TestBegunHasOneOwner(t *testing.T) {
 			*steps = (*steps)[1:]
 		}
 		want := 0
-		if order[0] { // or else it gave up before anything was begun for it
+		if order[0] { // otherwise the waiter gave up before an attempt was begun for it
 			want = 1
 		}
 		if len(play.owners) != want || play.called {
@@ -210,7 +209,7 @@ func TestBegunHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestBegunIsTakenOnce by who waits for its turn.
+// The waiter takes the begun attempt once, and nothing is left for Withdraw.
 func TestBegunIsTakenOnce(t *testing.T) {
 	play := newHandOverPlay()
 	for _, step := range play.giver() {
@@ -234,8 +233,8 @@ func TestBegunIsTakenOnce(t *testing.T) {
 	}
 }
 
-// TestPromiseTakenBack: the lease that was to be handed over was lost, and its
-// place is kept until its deadline, or is gone already.
+// The holder loses its lease before the hand-over. The claimed waiter becomes ready when the lease
+// leaves the queue, which can be before or after Unclaim.
 func TestPromiseTakenBack(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		play := newHandOverPlay()

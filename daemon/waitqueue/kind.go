@@ -7,8 +7,8 @@ import (
 
 // Kind is the mode of a lock. The zero Kind is exclusive.
 type Kind struct {
-	Shared bool  // with other readers
-	Slots  int16 // one of so many slots; 0: no slots
+	Shared bool  // readers hold the lock together
+	Slots  int16 // so many clients hold a slot each; 0: no slots
 }
 
 // Exclusive tells whether the holder has the lock alone.

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// nameQueue holds the waiters and holders of one name. One user can have thousands of them
-// in a hundred queues each, and everybody waits for the queue's mutex: no operation may
-// look at all of them for each of them. A nil nameQueue is empty.
+// nameQueue holds the waiters and holders of one name. One user can have thousands of them in a
+// hundred queues each, and all clients wait for the mutex of the Queue. So no operation may be
+// quadratic in their number. A nil nameQueue is empty.
 type nameQueue struct {
 	entries       []entry // by number, in ascending order; neither the first nor the last one is removed
 	removed       int     // of the entries
-	firstUnshared *Waiter // the first that is no reader; nil: there is none
+	firstUnshared *Waiter // the first that is not a reader; nil: there is none
 }
 
 // entry is a waiter in one of its queues.
@@ -49,8 +49,8 @@ func (q *nameQueue) remove(w *Waiter) {
 	q.trim()
 }
 
-// trim drops removed entries at both ends, and all of them when they are many, which costs
-// as much as it took to remove so many.
+// trim drops removed entries at both ends. It drops all of them when they are more than half of the
+// entries, so the mean cost of a remove is constant.
 func (q *nameQueue) trim() {
 	for len(q.entries) > 0 && q.entries[len(q.entries)-1].waiter == nil {
 		q.entries = q.entries[:len(q.entries)-1]
@@ -66,7 +66,7 @@ func (q *nameQueue) trim() {
 	}
 }
 
-// firstUnsharedFrom returns the first waiter from index i on that is no reader, or nil.
+// firstUnsharedFrom returns the first waiter from index i on that is not a reader, or nil.
 func (q *nameQueue) firstUnsharedFrom(i int) *Waiter {
 	for _, e := range q.entries[i:] {
 		if e.waiter != nil && !e.waiter.mode().Shared {

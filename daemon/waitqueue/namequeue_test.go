@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who has left a line is no more in it, whoever else is, and takes no room for long.
+// A queue never returns a removed waiter, and at most about half of its entries are removed ones.
 func TestLineup(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -18,9 +18,9 @@ func TestLineup(t *testing.T) {
 				line.append(p)
 				in = append(in, p)
 			} else {
-				i := random.IntN(len(in)) * random.IntN(2) // the first one as often
+				i := random.IntN(len(in)) * random.IntN(2) // the first one in half of the cases
 				line.remove(in[i])
-				line.remove(in[i]) // who has left can leave again
+				line.remove(in[i]) // a second remove has no effect
 				in = slices.Delete(in, i, i+1)
 			}
 			if !line.is(in) {
@@ -36,7 +36,7 @@ func TestLineup(t *testing.T) {
 	}
 }
 
-// is holds all that is known of a line against those who are to stand there.
+// is reports whether the queue has exactly the waiters in, and keeps its invariants.
 func (l *nameQueue) is(in []*Waiter) bool {
 	left := 0
 	for _, s := range l.entries {
@@ -57,7 +57,7 @@ func (l *nameQueue) is(in []*Waiter) bool {
 	return false
 }
 
-// next is who stands at a number or behind it, and before somebody.
+// next returns the first waiter from an index on, if it is before another given waiter.
 func TestLineupNext(t *testing.T) {
 	var line nameQueue
 	var all [5]*Waiter

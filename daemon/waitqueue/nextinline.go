@@ -1,12 +1,12 @@
 package waitqueue
 
 // An exclusive waiter waits in the daemon for the readers of this host, and sends nothing to
-// the nodes meanwhile. As soon as only holders block it, the nodes are told (writer intent), so that
-// readers of other hosts do not overtake it. Not earlier: the nodes would then
-// also refuse readers of this host that are before it.
+// the nodes meanwhile. As soon as only holders block it, the daemon tells the nodes (writer intent),
+// so that readers of other hosts do not overtake it. Earlier, the nodes would also refuse readers of
+// this host that are before it.
 
-// notifyNextInLine closes nextInLine of the first waiters of some names for which it became
-// true. It requires q.mu.
+// notifyNextInLine closes nextInLine of the first waiter of each name if it is next in line now. It
+// requires q.mu.
 func (q *Queue) notifyNextInLine(names []string) {
 	visited := newVisited(names)
 	for _, name := range names {
@@ -22,8 +22,8 @@ func (q *Queue) notifyNextInLine(names []string) {
 	}
 }
 
-// isNextInLine tells whether all that block w hold their locks, and one of these is shared.
-// It requires q.mu.
+// isNextInLine reports whether all blockers of w hold their locks, and at least one of them shares
+// its lock. It requires q.mu.
 func (q *Queue) isNextInLine(w *Waiter) bool {
 	shared := false
 	for _, name := range w.Names {

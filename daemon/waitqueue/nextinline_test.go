@@ -2,8 +2,8 @@ package waitqueue
 
 import "testing"
 
-// The nodes are told of a writer only where nobody is in his way but who holds and
-// shares the lock: they would refuse readers of this host, too, who stand before him.
+// A writer is next in line only when all waiters before it hold the lock, and share it. If the nodes
+// knew its intent earlier, they would also refuse readers of this host that are before it.
 func TestNear(t *testing.T) {
 	reader, writer := Kind{Shared: true}, Kind{}
 	q := New()
@@ -44,8 +44,7 @@ func TestNear(t *testing.T) {
 	}
 }
 
-// A reader who gives up, rather than hold, is in nobody's way either: the nodes are told of
-// the writer then.
+// A writer is next in line when the last reader before it that does not hold the lock gives up.
 func TestNearWhenAReaderGivesUp(t *testing.T) {
 	q := New()
 	all := line(q, reader, reader, Kind{})
@@ -59,7 +58,7 @@ func TestNearWhenAReaderGivesUp(t *testing.T) {
 	}
 }
 
-// Nor are they told of one who shares the lock himself: of who wants a slot.
+// Only an exclusive waiter can be next in line, not one that wants a slot.
 func TestNearIsWhoWantsItAlone(t *testing.T) {
 	q := New()
 	all := line(q, reader, three)
@@ -68,8 +67,8 @@ func TestNearIsWhoWantsItAlone(t *testing.T) {
 	}
 }
 
-// A writer who waits for another writer alone is not near: nobody could overtake him; who
-// waits for readers at one of his names is, whoever has the others.
+// A writer behind an exclusive holder is not next in line: no reader could overtake it. It is if
+// readers share one of its names, even if the others are held exclusively.
 func TestNearWhereSomethingIsShared(t *testing.T) {
 	q := New()
 	all := line(q, Kind{}, Kind{})

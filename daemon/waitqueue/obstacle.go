@@ -11,8 +11,8 @@ type Obstacle struct {
 	Holder   *Waiter   // a holder of this host; or nil
 	Lease    Lease     // of the Holder
 	Kind     Kind      // how it holds the lock now
-	Failure  error     // how the attempt of the first one before it failed on the nodes; or nil
-	Waiter   *Waiter   // the one before it, which does not hold the lock either; or nil
+	Failure  error     // how the attempt of the first blocker failed on the nodes; or nil
+	Waiter   *Waiter   // the first blocker, if it does not hold the lock either; or nil
 	Blockage *Blockage // what the Waiter itself waits for on this host; nil: it is asking the nodes
 }
 
@@ -20,7 +20,7 @@ type Obstacle struct {
 type Blockage struct {
 	Name      string
 	Requester *Requester
-	Held      bool // it holds the lock, or else asked earlier
+	Held      bool // it holds the lock; false: it asked for it earlier
 	Together  bool // it holds the lock together with others, as the refused request wants to
 }
 

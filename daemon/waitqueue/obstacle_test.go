@@ -7,8 +7,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// One who leaves the line without ever having had his turn has met nothing that others
-// could go by.
+// A waiter that leaves before it was ready made no attempt, so it passes no failure on.
 func TestQueueMetNothing(t *testing.T) {
 	q := New()
 	holder, waiter, passing := newWaiter("a"), newWaiter("a", "b"), newWaiter("b")
@@ -21,8 +20,8 @@ func TestQueueMetNothing(t *testing.T) {
 	}
 }
 
-// What the one before is kept waiting by on other hosts is in the way of all who want
-// as much; who wants less is told that it is he.
+// A failure of the first waiter on the nodes is the obstacle of waiters that want the same names. A
+// waiter that wants fewer names is blocked by the first waiter, if the failure was a held lock.
 func TestAheadOfOneThatWaitsForOtherHosts(t *testing.T) {
 	held, none := &redlock.HeldError{Name: "a,b"}, &redlock.NoQuorumError{Name: "a,b"}
 	for _, tt := range []struct {

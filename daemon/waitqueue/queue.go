@@ -16,10 +16,10 @@ import (
 type Queue struct {
 	userGates [64]sync.Mutex // taken before mu, never inside it: see lock
 
-	mu           sync.Mutex // guards what follows, and the fields of a Waiter that say so; no other mutex is taken inside but a lease's, by EndsByItself
+	mu           sync.Mutex // guards the fields below, and the fields of a Waiter that say so; only EndsByItself takes another mutex inside: that of a lease
 	names        map[string]*nameQueue
 	spare        *nameQueue             // empty, for the next name; nil: there is none
-	waiters      nameQueue              // those without a lease, of all names
+	waiters      nameQueue              // waiters without a lease, of all names
 	lastNumber   uint64                 // of a Waiter
 	participants map[Owner]*participant // for the deadlock search
 	searches     int
@@ -30,9 +30,9 @@ func New() *Queue {
 	return &Queue{names: map[string]*nameQueue{}, participants: map[Owner]*participant{}}
 }
 
-// lock locks mu for a request. Requests for several names take long, so each user has a gate
-// that lets one of them through at a time. When thousands of them end at once, another user
-// waits for one of them, not for all.
+// lock locks mu for a request. Requests for several names take long, so the gate of a user lets one
+// of them through at a time. When thousands of them end at once, another user waits for one of them,
+// not for all.
 func (q *Queue) lock(w *Waiter) {
 	if gate := q.gate(w); gate != nil {
 		gate.Lock()
@@ -47,8 +47,8 @@ func (q *Queue) unlock(w *Waiter) {
 	}
 }
 
-// gate returns the mutex of the user, which few other users share. It is nil for a request
-// for one name.
+// gate returns the gate of the user, which a few other users may share. It is nil for a request for
+// one name.
 func (q *Queue) gate(w *Waiter) *sync.Mutex {
 	if len(w.Names) == 1 {
 		return nil
@@ -171,8 +171,8 @@ func (q *Queue) remove(w *Waiter) {
 	}
 }
 
-// visited is for waiters in the queues of several names, which are looked at once. It is
-// nil if there is one name only.
+// visited has the waiters that were visited, so that one in the queues of several names is visited
+// once. It is nil if there is only one name.
 type visited map[*Waiter]bool
 
 func newVisited(names []string) visited {
@@ -182,7 +182,7 @@ func newVisited(names []string) visited {
 	return visited{}
 }
 
-// first is false if w was visited before.
+// first marks w as visited, and returns false if it already was.
 func (v visited) first(w *Waiter) bool {
 	if v == nil {
 		return true
@@ -208,7 +208,8 @@ func (q *Queue) firstBlocker(w *Waiter) *Waiter {
 	return first
 }
 
-// firstBlockerAndName returns also the name that they have in common. It requires q.mu.
+// firstBlockerAndName returns the first blocker of w, and the name that they have in common. It
+// requires q.mu.
 func (q *Queue) firstBlockerAndName(w *Waiter) (first *Waiter, name string) {
 	for _, name := range w.Names {
 		if first := w.firstBlocker(q.names[name]); first != nil {
@@ -219,7 +220,7 @@ func (q *Queue) firstBlockerAndName(w *Waiter) (first *Waiter, name string) {
 }
 
 // NoteFailure records how an attempt of w failed on the nodes. If another host held the
-// lock, the streak of this host is over.
+// lock, the streak of this host ends.
 func (q *Queue) NoteFailure(w *Waiter, failure error) {
 	q.lock(w)
 	defer q.unlock(w)
@@ -253,9 +254,9 @@ func (q *Queue) Restore(w *Waiter, lease Lease) {
 	q.append(w)
 }
 
-// ChangeOwner records the current owner of a lease that was resumed, so that its waiters
-// wait for that one. current is called with q.mu held: of two concurrent calls the later
-// one records the later owner.
+// ChangeOwner records the current owner of a lease that was resumed, so that its waiters wait for
+// that owner. It calls current with q.mu held, so the later of two concurrent calls records the
+// later owner.
 func (q *Queue) ChangeOwner(w *Waiter, current func() Owner) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

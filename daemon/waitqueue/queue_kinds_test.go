@@ -17,7 +17,7 @@ var (
 	three  = Kind{Slots: 3}
 )
 
-// readyOf is which of the places are called, as a word of 0s and 1s.
+// readyOf returns a digit for each waiter: 1 if it is ready, otherwise 0.
 func readyOf(line []*Waiter) string {
 	var word []byte
 	for _, p := range line {
@@ -29,7 +29,7 @@ func readyOf(line []*Waiter) string {
 	return string(word)
 }
 
-// line is places of the same name that join in this order.
+// line joins waiters of the same name in this order.
 func line(q *Queue, kinds ...Kind) (all []*Waiter) {
 	for _, k := range kinds {
 		p := newWaiterOf(k, "a")
@@ -39,14 +39,14 @@ func line(q *Queue, kinds ...Kind) (all []*Waiter) {
 	return all
 }
 
-// TestQueueOfKinds: who stands together, and who waits for whom.
+// TestQueueOfKinds checks which kinds can hold a lock together, and which wait for each other.
 func TestQueueOfKinds(t *testing.T) {
 	writer, five := Kind{}, Kind{Slots: 5}
 	for _, test := range []struct {
 		name  string
 		kinds []Kind
-		want  string   // who is called at first
-		leave []string // then the first leaves, and the next, and so on
+		want  string   // see readyOf
+		leave []string // the same after the first waiter has left, then after the next, and so on
 	}{
 		{"readers together, none past a writer", []Kind{reader, reader, writer, reader, reader, writer}, "110000", []string{"10000", "1000", "110", "10", "1"}},
 		{"a writer first", []Kind{writer, reader, reader, writer, reader}, "10000", []string{"1100", "100", "10", "1"}},
@@ -72,10 +72,10 @@ func TestQueueOfKinds(t *testing.T) {
 	}
 }
 
-// model is the wait list as it is meant: all that are there, in the order of arrival.
+// model is a simple wait queue: all waiters in the order of arrival.
 type model []*Waiter
 
-// mayHold tells by brute force whether place i has nobody in its way.
+// mayHold reports, by brute force, whether nothing blocks waiter i.
 func (m model) mayHold(i int) bool {
 	for _, name := range m[i].Names {
 		same := int16(0)
@@ -95,8 +95,8 @@ func (m model) mayHold(i int) bool {
 	return true
 }
 
-// deadlocks tells by trying whether the owner of the last one could never go on:
-// those who wait for nothing go, until nobody can any more.
+// deadlocks reports whether the owner of the last waiter could never continue. It removes owners
+// that wait for nothing until none is left.
 func (m model) deadlocks() bool {
 	last := m[len(m)-1]
 	for {
@@ -118,7 +118,7 @@ func (m model) goesOn(who Owner) bool {
 	return true
 }
 
-// check tells whether the queue called those whom it should.
+// check fails unless exactly the waiters that nothing blocks are ready.
 func (m model) check(t *testing.T, what string) {
 	t.Helper()
 	for i, p := range m {
@@ -128,9 +128,9 @@ func (m model) check(t *testing.T, what string) {
 	}
 }
 
-// TestQueueAgainstModel: random owners ask for random names in random kinds, and
-// leave. Whoever is called has nobody in his way, whoever is not has, and every
-// DEADLOCK is one that no order of events could dissolve.
+// Random owners join for random names in random kinds, and leave. A waiter is ready if and only if
+// nothing blocks it in the model. Join refuses a waiter if and only if no order of events could end
+// the deadlock.
 func TestQueueAgainstModel(t *testing.T) {
 	refused := 0
 	for seed := range uint64(400) {
@@ -141,7 +141,7 @@ func TestQueueAgainstModel(t *testing.T) {
 	}
 }
 
-// FuzzQueue is that with any seed.
+// FuzzQueue is TestQueueAgainstModel with any seed.
 func FuzzQueue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		playQueue(t, rand.New(rand.NewPCG(a, b)), fmt.Sprint("seed ", a, " ", b), 300)
@@ -178,7 +178,7 @@ func playQueue(t *testing.T, random *rand.Rand, what string, steps int) (refused
 	return refused
 }
 
-// randomWaiterOf has few names, so that they meet; a slot is one of one name.
+// randomWaiterOf returns a waiter of a random kind. A waiter that wants a slot has one name.
 func randomWaiterOf(random *rand.Rand) *Waiter {
 	p := randomWaiter(random)
 	p.Kind = []Kind{{}, {}, reader, {Slots: 2}, {Slots: 2}, three}[random.IntN(6)]
@@ -188,8 +188,8 @@ func randomWaiterOf(random *rand.Rand) *Waiter {
 	return p
 }
 
-// A holder that becomes a reader lets the readers directly behind it go on, and nobody overtakes
-// a writer that waits.
+// When a holder becomes a reader, the readers directly behind it become ready. No reader overtakes a
+// writer that waits.
 func TestQueueDowngrade(t *testing.T) {
 	writer := Kind{}
 	for _, test := range []struct {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// manyWaiters are n places that want many names in common, and one each that nobody else wants.
+// manyWaiters returns n waiters that want the same 90 names, and each one name of its own.
 func manyWaiters(k Kind, n int) (all []*Waiter) {
 	var common []string
 	for i := range 90 {
@@ -21,8 +21,8 @@ func manyWaiters(k Kind, n int) (all []*Waiter) {
 	return all
 }
 
-// TestQueueOfMany: everybody waits while the queue looks who is in whose way. What one of
-// thousands costs, each of whom wants many names, does not grow with their square.
+// All clients wait while the queue looks for blockers. So with thousands of waiters, each for many
+// names, the time of one operation must not grow with the square of their number.
 func TestQueueOfMany(t *testing.T) {
 	for what, do := range map[string]func(n int) time.Duration{
 		"a writer for whom readers wait leaves":           func(n int) time.Duration { return leaveReaders(n) },
@@ -30,7 +30,7 @@ func TestQueueOfMany(t *testing.T) {
 		"one for whose slot one of them waits":            func(n int) time.Duration { return joinBehindOthers(n, Kind{Slots: 2}) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			// 8 times as much to look at, whose square is 64 times as much
+			// 8 times as many waiters: 64 times the time if it were quadratic
 			few, many, ok := within(40, func() time.Duration { return do(300) }, func() time.Duration { return do(2400) })
 			if t.Logf("with 300 others %v, with 2400 %v", few, many); !ok {
 				t.Errorf("with 300 others it takes %v, and %v with 2400", few, many)
@@ -39,7 +39,7 @@ func TestQueueOfMany(t *testing.T) {
 	}
 }
 
-// TestQueueOfManyWhoStandInManyLines: each of them is looked at once, and not in each line.
+// Leave visits each waiter once, not once in each of its queues.
 func TestQueueOfManyWhoStandInManyLines(t *testing.T) {
 	free, kept, ok := within(30, func() time.Duration { return leaveReaders(300) }, func() time.Duration { return leaveReaders(300, "common 89") })
 	if t.Logf("readers who can go on %v, others %v", free, kept); !ok {
@@ -47,9 +47,8 @@ func TestQueueOfManyWhoStandInManyLines(t *testing.T) {
 	}
 }
 
-// within tells whether much takes at most so many times as long as little, of each the
-// shortest: a busy machine makes what takes longer be held up more often, so it is tried
-// until that is so.
+// within reports whether much takes at most so many times as long as little, by the shortest runs of
+// both. It retries up to 20 times, because a busy machine delays the longer one more often.
 func within(times int, little, much func() time.Duration) (least, most time.Duration, ok bool) {
 	least, most = little(), much()
 	for range 20 {
@@ -61,8 +60,8 @@ func within(times int, little, much func() time.Duration) (least, most time.Dura
 	return least, most, false
 }
 
-// leaveReaders is what it takes that a writer leaves for whom readers wait. Another one
-// may have one of the names.
+// leaveReaders returns the duration of a Leave by a writer that n readers wait for. The others are
+// held by another writer, which still blocks the readers.
 func leaveReaders(n int, others ...string) time.Duration {
 	q := New()
 	writer := manyWaiters(Kind{}, 1)[0]
@@ -79,8 +78,8 @@ func leaveReaders(n int, others ...string) time.Duration {
 	return time.Since(began)
 }
 
-// TestQueueOfManyOfAnother: of one user's requests one at a time contends for the queue.
-// Thousands of them, which end at once, would keep another user's waiting for all of them.
+// Only one request of a user at a time contends for the queue's mutex. Otherwise a request of another
+// user would wait for thousands of them when they end at once.
 func TestQueueOfManyOfAnother(t *testing.T) {
 	q := New()
 	q.mu.Lock()
@@ -97,8 +96,8 @@ func TestQueueOfManyOfAnother(t *testing.T) {
 	}
 }
 
-// joinBehindOthers is what it takes to find no deadlock for one who has one of two slots,
-// or a lock, for which those wait behind whom it comes, or others.
+// joinBehindOthers returns the duration of a Join that searches for a deadlock and finds none. The
+// owner that joins already holds a lock, or one of two slots, that waiters before it wait for.
 func joinBehindOthers(n int, of Kind) time.Duration {
 	q := New()
 	waits := manyWaiters(Kind{}, n)
@@ -107,7 +106,7 @@ func joinBehindOthers(n int, of Kind) time.Duration {
 	waiter.Owner, waiter.Patient = Owner{Name: "waiter"}, true
 	q.Join(holder)
 	if of.Slots > 0 {
-		waiter.Owner = waits[0].Owner // who goes on when the other one has gone
+		waiter.Owner = waits[0].Owner // it gets a slot when other leaves
 		q.Join(other)
 	}
 	for _, p := range append(waits, waiter) {

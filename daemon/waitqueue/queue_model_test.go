@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// places are those of a queue, in the order in which they joined.
+// places are the waiters of a queue in the order of arrival.
 type places []*Waiter
 
 func (all places) waits(i int) bool {
 	return all[i].Patient && slices.ContainsFunc(all[:i], func(ahead *Waiter) bool { return conflicts(ahead, all[i]) })
 }
 
-// refuses tells by brute force whether the last one may not join: whether its
-// owner is among those that it waits for, that they wait for, and so on.
+// refuses reports, by brute force, whether the last waiter must not join: its owner is among the
+// owners that it waits for, directly or through others.
 func (all places) refuses() bool {
 	last := len(all) - 1
 	p, reached := all[last], map[Owner]bool{}
@@ -43,8 +43,8 @@ func (all places) refuses() bool {
 
 func conflicts(a, b *Waiter) bool { return (a.Kind != b.Kind || a.Kind.Exclusive()) && Overlap(a, b) }
 
-// TestQueueRefusesCyclesAndNothingElse: random owners ask for random names, and
-// leave; each answer is that of brute force.
+// Random owners join for random names, and leave. Join refuses exactly the waiters that the model
+// refuses.
 func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
 	refused := 0
 	for seed := range uint64(300) {
@@ -92,7 +92,7 @@ func randomWaiter(random *rand.Rand) *Waiter {
 	}
 }
 
-// BenchmarkQueue is what a lock costs in the queue.
+// BenchmarkQueue measures a Join and a Leave.
 func BenchmarkQueue(b *testing.B) {
 	newWaiter := func(i int, name string) *Waiter {
 		p := &Waiter{Patient: true, Owner: Owner{Name: fmt.Sprint("owner ", i)}}

@@ -24,8 +24,7 @@ func isReady(p *Waiter) bool {
 	}
 }
 
-// TestQueueFirstComeFirstServed: every order of leaving calls the first of
-// those that are left, and nobody else.
+// In whatever order waiters leave, only the first remaining one is ready.
 func TestQueueFirstComeFirstServed(t *testing.T) {
 	q := New()
 	var line []*Waiter
@@ -34,7 +33,7 @@ func TestQueueFirstComeFirstServed(t *testing.T) {
 		q.Join(p)
 		line = append(line, p)
 	}
-	for _, leaves := range []int{3, 0, 0, 1, 0} { // index among those that are left
+	for _, leaves := range []int{3, 0, 0, 1, 0} { // index in line
 		q.Leave(line[leaves], nil)
 		line = slices.Delete(line, leaves, leaves+1)
 		for i, p := range line {
@@ -58,8 +57,8 @@ func TestQueueNamesAreApart(t *testing.T) {
 	}
 }
 
-// TestQueueSeveralNames: a place in several lines has its turn when it is
-// first in all of them, and holds up the ones behind it in each.
+// A waiter in several queues is ready when it is first in all of them, and blocks the waiters behind
+// it in each.
 func TestQueueSeveralNames(t *testing.T) {
 	q := New()
 	a, ab, b := newWaiter("a"), newWaiter("a", "b"), newWaiter("b")
@@ -79,7 +78,7 @@ func TestQueueSeveralNames(t *testing.T) {
 	}
 }
 
-// Who wants one name passes no gate to the queue; others pass that of their user.
+// A request for one name needs no gate. A request for several names takes the gate of its user.
 func TestQueueGate(t *testing.T) {
 	q := New()
 	gate := func(uid int, names ...string) *sync.Mutex {
@@ -95,8 +94,8 @@ func TestQueueGate(t *testing.T) {
 	}
 }
 
-// TestQueuePassesOnWhatWasMet: who comes next knows what the one before met,
-// and who only waits can say what the first in line meets.
+// The next waiter knows how the attempt of the one before it failed. The obstacle of a waiter is the
+// failure of the first one, or its lease.
 func TestQueuePassesOnWhatWasMet(t *testing.T) {
 	q := New()
 	met := errors.New("no quorum")
@@ -135,8 +134,8 @@ func TestQueueLeaveTwice(t *testing.T) {
 	}
 }
 
-// The next waiter continues the streak of this host, and lets other hosts go first if it was long
-// enough. Only an attempt that found the lock held by another host ends the streak.
+// The next waiter continues the streak of this host. If the streak was long enough, it lets other
+// hosts go first. Only an attempt that finds the lock held by another host ends the streak.
 func TestStreakContinues(t *testing.T) {
 	q := New()
 	first, second, third := newWaiter("a"), newWaiter("a"), newWaiter("a")

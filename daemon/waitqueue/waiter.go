@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Requester identifies a client that asked for a lock, and says what LIST and WHO show of it.
+// Requester identifies a client that asked for a lock, and has what LIST and WHO show of it.
 type Requester struct {
 	UID, PID int
 	User     string
@@ -22,7 +22,7 @@ type Requester struct {
 // String describes the client for people.
 func (r *Requester) String() string {
 	var more []string
-	if r.PID != 0 { // 0: it is not visible, as in another container
+	if r.PID != 0 { // 0: the process is not visible, for example in another container
 		more = append(more, fmt.Sprintf("pid %d", r.PID))
 	}
 	if r.Owner != "" {
@@ -76,17 +76,17 @@ type Waiter struct {
 	// Guarded by the queue's mu, except Kind and Patient.
 	client      any                     // Attempts, or a Lease once it is granted
 	attempt     *redlock.PendingAttempt // begun for it by a hand-over, and not taken yet
-	streak      Streak                  // that its lease would continue
+	streak      Streak                  // its lease continues it
 	participant *participant            // nil while it neither waits nor is waited for
 	failure     error                   // of its last attempt on the nodes, or of the one before it in the queue
 	Kind        Kind                    // what it asked for; does not change
 	Patient     bool                    // it waits if it is not ready at once; does not change
 	isReady     bool
 	grant       grantState
-	withdrawn   bool // it takes no attempt any more
+	withdrawn   bool // see Withdraw
 }
 
-// Init sets the names, which it copies, and what else does not change.
+// Init sets the fields that do not change. It copies names.
 func (w *Waiter) Init(names []string, kind Kind, patient bool, requester *Requester, attempts Attempts) {
 	if len(names) == 1 {
 		w.oneName[0] = names[0]
@@ -124,8 +124,7 @@ func (w *Waiter) Label() string {
 	return strings.Join(w.Names, ",")
 }
 
-// Ready is closed when nothing on this host blocks w. It is nil if nothing did
-// when w joined.
+// Ready is closed when nothing on this host blocks w. It is nil if nothing did when w joined.
 func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 
 // NextInLine is closed when only holders of a shared lock block w. It is nil if w was ready
