@@ -142,8 +142,8 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// Nor does a client of another host get it. A holder that got LOST, and then disconnected or sent
-// UNLOCK, may still be stopping its work.
+// A client of another host does not get a lost lock before its deadline. The holder got LOST, and
+// disconnected or sent UNLOCK, but may still be stopping its work.
 func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
 	for name, end := range map[string]func(w *wire){
 		"hangs up": func(w *wire) { w.Conn.Close() },

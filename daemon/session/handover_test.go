@@ -19,8 +19,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestHandOver: from one to the next in one go, for UNLOCK and for the death of a
-// client, with a fencing token of its own each.
+// A lock goes from one client to the next in one step, after an UNLOCK and after the death of a
+// client. Each client gets its own fencing token.
 func TestHandOver(t *testing.T) {
 	for _, names := range []string{"a", "a,b"} {
 		t.Run(names, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestHandOverToWhoGivesUp: waiters that give up in every way, at every moment,
-// leave nothing on the nodes, and the lock goes on to the next.
+// Waiters leave in every way and at every moment. They leave nothing on the nodes, and the lock
+// goes on to the next waiter.
 func TestHandOverToWhoGivesUp(t *testing.T) {
 	const clients, rounds = 8, 60
 	d := startDaemon(t, 3, patientNodes)
@@ -70,22 +70,22 @@ func TestHandOverToWhoGivesUp(t *testing.T) {
 		t.Errorf("%d grants: too few to tell", grants.Load())
 	}
 	look := d.dial()
-	look.Until("STATUS", ` (handovers|passes)=[1-9]`) // whether a lock can be passed on is a matter of time
+	look.Until("STATUS", ` (handovers|passes)=[1-9]`) // timing decides which of the two
 	look.Until("STATUS", `waiters=0\b`)
-	look.Say("LOCK a wait=5s", granted5) // sooner than anything left behind is over
+	look.Say("LOCK a wait=5s", granted5) // less than the ttl of a lease that was left behind
 	look.Say("UNLOCK a", `OK lock=a`)
 	d.AwaitNoKeys()
 }
 
-// givesUpOrHolds asks for the lock, for 25 to 30 s if it is left behind. It returns the
-// connection, nil if that is closed.
+// givesUpOrHolds requests the lock with a ttl of 25 to 30 s, so that a lease that is left behind
+// lasts as long. It returns the connection, or nil if that is closed.
 func givesUpOrHolds(w *wire, random *rand.Rand, inside *atomic.Int32, grants *atomic.Int64) *wire {
 	wait, pings := 1+random.IntN(8), random.IntN(3)
-	lock := fmt.Sprintf("@1 LOCK a ttl=%ds", 25+random.IntN(6)) // one that is longer than the holder's needs a hand-over, others a pass
+	lock := fmt.Sprintf("@1 LOCK a ttl=%ds", 25+random.IntN(6)) // a ttl above the holder's needs a hand-over, others a pass
 	switch random.IntN(4) {
-	case 0: // CANCEL, some time
+	case 0: // CANCEL, at a random moment
 		w.Send("%s%s\n@2 CANCEL 1", lock, strings.Repeat("\n@3 PING", pings))
-	case 1: // the connection ends, some time
+	case 1: // the connection ends, at a random moment
 		w.Send("%s%s", lock, strings.Repeat("\n@3 PING", pings))
 		w.Conn.Close()
 		return nil
@@ -109,8 +109,8 @@ func givesUpOrHolds(w *wire, random *rand.Rand, inside *atomic.Int32, grants *at
 	return w
 }
 
-// TestOtherHostsGetTheirTurn: the clients of one host hand a lock on among
-// themselves without end, and one of another host gets it all the same.
+// The clients of one host pass a lock on among themselves without end. A client of another host
+// gets it nevertheless.
 func TestOtherHostsGetTheirTurn(t *testing.T) {
 	for _, kind := range []struct{ name, options, other string }{
 		{"a", "", ""}, {"a,b", "", ""}, {"a", " slots=2", " slots=2"}, {"a", " mode=shared", ""}, {"a", "", " mode=shared"},
@@ -141,9 +141,8 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 	}
 }
 
-// TestBegunIsAbandonedByWhoLeaves: the grant was begun for a client that has just given
-// up. The lock is free for the next attempt at once, whether the attempt was a hand-over, or
-// the lock was to be passed on because a client waited at its grant.
+// A grant was begun for a client that has just left. The lock is free at once for the next attempt,
+// whether the grant was a hand-over, or a pass because a client waited when the lock was granted.
 func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
 	for _, passed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("passed=%v", passed), func(t *testing.T) { abandonBegun(t, passed) })
@@ -211,7 +210,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	d.Nodes.Settle(t.Context())
 	s := &session{host: d, inputEnded: make(chan struct{})}
 	first, second := enter(t, s, "first"), enter(t, s, "second")
-	second.number = 2 // the first one is not noted
+	second.number = 2 // the first request is not recorded
 	err = first.acquire(t.Context())
 	if first.settle(err); err != nil {
 		t.Fatal(err)
@@ -254,7 +253,7 @@ func TestNoHandOverToAClientThatIsGone(t *testing.T) {
 	}
 }
 
-// enter is a LOCK that was read, and waits for its turn where that has not come.
+// enter returns a LOCK that was read and has joined the wait queue.
 func enter(t *testing.T, s *session, owner string) *lockRequest {
 	t.Helper()
 	call := &server.Call{Request: ipc.Request{Verb: ipc.VerbLock, Names: []string{"a"}, Options: ipc.Options{Owner: owner}}}
@@ -271,8 +270,8 @@ func enter(t *testing.T, s *session, owner string) *lockRequest {
 	return a
 }
 
-// A lease is lost, and then unlocked: it cannot be handed over, but who comes next has
-// the lock all the same when its deadline is over, and those behind after that.
+// A lease that was lost and then unlocked cannot be handed over. The next waiter gets the lock at
+// the deadline, and the one behind it after that.
 func TestNextAfterALostLease(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)

@@ -19,7 +19,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// testDaemon is a daemon of a test: a Host serves.
+// testDaemon is a test's daemon: it serves a Host.
 type testDaemon struct{ *daemontest.Daemon }
 
 // wire is a client of a testDaemon.
@@ -37,7 +37,7 @@ func startDaemon(t *testing.T, n int, change func(*config.Config)) *testDaemon {
 	return d
 }
 
-// another is a daemon of another host, over the same nodes.
+// another starts a daemon of another host, over the same nodes.
 func (d *testDaemon) another() *testDaemon {
 	d.T.Helper()
 	return d.anotherThatLogs(nil)
@@ -53,7 +53,7 @@ func (d *testDaemon) dial() *wire {
 	return &wire{d.Dial()}
 }
 
-// serve serves a Host until ctx ends, as package daemon does it without a service manager.
+// serve runs a Host until ctx ends, as package daemon does without a service manager.
 func serve(ctx context.Context, td *daemontest.Daemon, ready func()) error {
 	cfg, nodes, embedded := td.Cfg, testNodes(td.Cfg), td.Nodes == nil
 	if embedded {
@@ -112,7 +112,7 @@ func serve(ctx context.Context, td *daemontest.Daemon, ready func()) error {
 	}
 }
 
-// newTestHost makes a Host; embedded: its nodes live and die with the test.
+// newTestHost makes a Host. embedded means that its nodes live only as long as the test.
 func newTestHost(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, embedded bool) (*Host, error) {
 	d := NewHost(HostOptions{Config: cfg, Log: log, Version: "test"})
 	return d, d.Connect(redlock.Options{
@@ -120,7 +120,7 @@ func newTestHost(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, emb
 	})
 }
 
-// testNodes are the nodes of a config without passwords.
+// testNodes returns the nodes of a config without passwords.
 func testNodes(cfg *config.Config) (nodes []redlock.Node) {
 	for _, node := range cfg.Quorum.Nodes {
 		nodes = append(nodes, redlock.RedisNode(redlock.NodeOptions{Name: node.Name, Address: node.Address, Durable: node.Durable}))
@@ -128,7 +128,7 @@ func testNodes(cfg *config.Config) (nodes []redlock.Node) {
 	return nodes
 }
 
-// embeddedHost is one with embedded nodes, into which a test can look.
+// embeddedHost returns a Host with embedded nodes, whose fields the test can read.
 func embeddedHost(t *testing.T, log io.Writer) (d *Host, closeNodes func()) {
 	t.Helper()
 	cfg := config.Dev()
@@ -143,7 +143,7 @@ func embeddedHost(t *testing.T, log io.Writer) (d *Host, closeNodes func()) {
 	return d, e.Close
 }
 
-// startDev serves with embedded nodes.
+// startDev starts a daemon with embedded nodes.
 func startDev(t *testing.T) *testDaemon {
 	t.Helper()
 	d := &testDaemon{daemontest.NewDev(t, serve)}

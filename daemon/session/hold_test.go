@@ -15,8 +15,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestConnectionEndsLeaseEnds: what a connection held is free as soon as it is
-// closed, whether anybody waits or not.
+// The leases of a connection are released as soon as it closes, with and without waiters.
 func TestConnectionEndsLeaseEnds(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	a, b := d.dial(), d.dial()
@@ -30,7 +29,7 @@ func TestConnectionEndsLeaseEnds(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// TestHoldTTL: the lease outlives its connection, and ends with its ttl.
+// The lease outlives its connection, and ends with its ttl.
 func TestHoldTTL(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -46,7 +45,7 @@ func TestHoldTTL(t *testing.T) {
 	}
 }
 
-// TestHoldTTLIsLost: one that ends before its ttl is worth a warning, as any other.
+// A lease with hold=ttl that is lost before its ttl ends is logged as a warning.
 func TestHoldTTLIsLost(t *testing.T) {
 	var log daemontest.Log
 	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
@@ -57,8 +56,8 @@ func TestHoldTTLIsLost(t *testing.T) {
 	log.Await(t, "[WARN]  lease lost: lock=a reason=forced ")
 }
 
-// Where its connection has ended, nobody is told of its end, and it is not remembered: there
-// would be more of them with every client.
+// If the connection has ended, no client gets LOST, and the daemon forgets the lease. Otherwise
+// each client would leave a record.
 func TestHoldTTLIsForgottenWithoutItsConnection(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, look := d.dial(), d.dial()
@@ -68,7 +67,7 @@ func TestHoldTTLIsForgottenWithoutItsConnection(t *testing.T) {
 	look.Until("CHECK lease="+lease, `^ERR NOTHELD `)
 }
 
-// TestHoldTTLIsToldOfItsEnd: LOST reason=expired, before the deadline.
+// LOST reason=expired comes before the deadline.
 func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -81,11 +80,11 @@ func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 	w.Say("CHECK a", `ERR LOST lock=a reason=expired : .*`)
 	w.Say("UNLOCK a", `ERR LOST lock=a reason=expired : .*`)
 	w.Say("EXTEND a", `ERR LOST lock=a reason=expired : .*`)
-	w.Say("LOCK a", granted5) // a new LOCK ends the memory of the old
+	w.Say("LOCK a", granted5) // a new LOCK replaces the lost lease
 	w.Say("CHECK a", granted5)
 }
 
-// What was lost one by one can be asked for again at once, by one LOCK.
+// One LOCK can take several names at once whose leases were lost one by one.
 func TestSeveralThatWereLostAreLockedTogether(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
@@ -97,7 +96,7 @@ func TestSeveralThatWereLostAreLockedTogether(t *testing.T) {
 	w.Say("LOCK a,b,c", granted(`a,b,c`))
 }
 
-// TestMax: a lease is not extended past max=, and its loss is told before.
+// A lease is not extended past max=. LOST comes before that.
 func TestMax(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -112,8 +111,7 @@ func TestMax(t *testing.T) {
 	}
 }
 
-// TestLinger: the lock stays taken for a while after its client died; a clean
-// UNLOCK is immediate.
+// The lock stays taken for linger= after its client died. An UNLOCK releases it at once.
 func TestLinger(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
@@ -129,7 +127,7 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// TestHundredClientsOneName: never two at once, first come, first served.
+// The clients hold the lock one at a time, in the order of arrival.
 func TestHundredClientsOneName(t *testing.T) {
 	const clients = 100
 	d := startDaemon(t, 5, nil)
@@ -155,7 +153,7 @@ func TestHundredClientsOneName(t *testing.T) {
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
-			w.Say("CHECK a", `OK lock=a lease=.*`) // a round trip, in which another may come
+			w.Say("CHECK a", `OK lock=a lease=.*`) // a round trip, in which another client could enter
 			inside.Add(-1)
 			w.Say("UNLOCK a", `OK lock=a`)
 		})
@@ -169,8 +167,7 @@ func TestHundredClientsOneName(t *testing.T) {
 	}
 }
 
-// TestWaiterLeaves: by its end, by the end of its input, by CANCEL, by its
-// wait=; and it is gone from the queue.
+// A waiter leaves the queue when its connection or its input ends, by CANCEL, and after its wait=.
 func TestWaiterLeaves(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, look := d.dial(), d.dial()
@@ -212,7 +209,7 @@ func TestWaiterLeaves(t *testing.T) {
 	look.Until("LIST", `^[^\n]*state=held[^\n]*\nOK n=1\n$`)
 }
 
-// TestInputThatEndsAtOnce: printf 'LOCK…\nUNLOCK…\n' | nc -N is answered, all of it.
+// All requests of printf 'LOCK…\nUNLOCK…\n' | nc -N are answered.
 func TestInputThatEndsAtOnce(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -226,7 +223,8 @@ func TestInputThatEndsAtOnce(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// TestInputEndsWhileAnotherHostHolds: it ends the wait, and that is said; TRY has none.
+// The end of the input ends a LOCK's wait, and the answer says so. A TRY does not wait, and gets
+// HELD.
 func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	d.another().dial().Say("LOCK a", granted5)
@@ -236,7 +234,7 @@ func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 	w.Want(`@2 ERR HELD lock=a .*`)
 	w.Conn.CloseWrite()
 	w.Want(`@1 ERR CANCELLED lock=a : .*the input ended while it waited`)
-	for range 20 { // be its answer there before the end of the input, or not
+	for range 20 { // the answer may come before or after the end of the input
 		once := d.dial()
 		once.Send("TRY a")
 		once.Conn.CloseWrite()
@@ -244,8 +242,7 @@ func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 	}
 }
 
-// TestHoldTTLWaitsOn: with hold=ttl a LOCK waits on after the end of the input,
-// as long as the other side reads.
+// A LOCK with hold=ttl continues to wait after the end of the input, as long as the client reads.
 func TestHoldTTLWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, look := d.dial(), d.dial()
@@ -264,8 +261,8 @@ func TestHoldTTLWaitsOn(t *testing.T) {
 	w.Ends()
 }
 
-// TestHeldLeaseIsSmall: there are tens of thousands. 352 bytes is a size of Go's
-// allocator; the next one is 384.
+// There are tens of thousands of leases. 352 bytes is a size class of Go's allocator; the next one
+// is 384.
 func TestHeldLeaseIsSmall(t *testing.T) {
 	if size := reflect.TypeFor[heldLease]().Size(); size > 352 {
 		t.Errorf("a heldLease takes %d bytes: put what few of them have behind a pointer", size)

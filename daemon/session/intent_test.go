@@ -8,9 +8,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// A writer who waits for the readers of his host is not overtaken by those of
-// another: the nodes know of him before he asks them. Where he gives up, they go
-// on at once.
+// Readers of another host do not overtake a writer that waits for the readers of its own host. The
+// nodes know its writer intent before it asks them. If it leaves, readers can lock at once.
 func TestWriterIsKnownBeforeItsTurn(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	there := here.another()
@@ -32,7 +31,7 @@ func TestWriterIsKnownBeforeItsTurn(t *testing.T) {
 	other.Say("UNLOCK a", `OK .*`)
 
 	first.Say("LOCK a mode=shared", `OK .*`)
-	writer.Send("@w LOCK a ttl=30s") // what is not taken back lasts for longer than the test
+	writer.Send("@w LOCK a ttl=30s") // an intent that is not removed outlasts the test
 	other.refused(t)
 	other.Send("@r LOCK a mode=shared")
 	writer.Send("CANCEL w")
@@ -42,7 +41,7 @@ func TestWriterIsKnownBeforeItsTurn(t *testing.T) {
 	other.Want(`@r OK .*`)
 }
 
-// However long he waits: what the nodes know of him lasts for his ttl, and is renewed.
+// The writer intent lasts for the writer's ttl, and is renewed as long as the writer waits.
 func TestWriterStaysKnown(t *testing.T) {
 	t.Parallel() // it mostly waits
 	here := startDaemon(t, 3, patientNodes)
@@ -58,7 +57,7 @@ func TestWriterStaysKnown(t *testing.T) {
 	writer.Want(`@w OK .*`)
 }
 
-// refused asks for a reader's place until there is none.
+// refused locks and unlocks as a reader until it is refused.
 func (w *wire) refused(t *testing.T) {
 	t.Helper()
 	daemontest.Eventually(t, "the nodes know of the writer", func() bool {
