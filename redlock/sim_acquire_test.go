@@ -10,9 +10,9 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// deadline = start + ttl − drift, with start before the first byte: neither the
-// requests' time nor the replies' may lengthen it. And an attempt ends with the
-// deciding answer. Guards attempt: `start`, `deadline`.
+// TestDeadline: the deadline is start + ttl − drift, and start is before the first byte is sent.
+// So neither the requests nor the replies lengthen a lease. An attempt ends with the deciding
+// answer. Guards attempt: `start`, `deadline`.
 func TestDeadline(t *testing.T) {
 	for _, nodes := range []int{1, 2, 3, 4, 5, 7} {
 		simTest(t, nodes, func(t *testing.T, f *fleet) {
@@ -28,11 +28,11 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A quorum whose answers come when the lease would be over grants nothing, and
-// the keys are released. Guards attempt: `now < deadline`.
+// If the quorum's answers come after the lease would have expired, nothing is granted and the
+// keys are released. Guards attempt: `now < deadline`.
 func TestValidityOver(t *testing.T) {
 	for _, c := range []struct {
-		reply time.Duration // with 48 ms for the request; a ttl of 100 ms is valid for 97
+		reply time.Duration // the request takes 48 ms; with a ttl of 100 ms a lease is valid for 97 ms
 		ok    bool
 	}{{49*ms - 1, true}, {49 * ms, false}, {60 * ms, false}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -48,7 +48,7 @@ func TestValidityOver(t *testing.T) {
 			if !errors.As(err, &late) || late.Failure != redlock.FailedLate || late.Node != "this host" {
 				t.Errorf("got error %v, want this host to be late", err)
 			}
-			time.Sleep(48*ms + 1) // the releases need no answer: before any of the keys expires
+			time.Sleep(48*ms + 1) // the releases need no answer; this is before any key expires
 			f.wantNoKeys("after the releases")
 		}, func(o *redlock.Options) { o.NodeTimeout = time.Second })
 	}
@@ -61,8 +61,8 @@ func TestHungNodeDelaysNobody(t *testing.T) {
 		simTest(t, nodes, func(t *testing.T, f *fleet) {
 			f.delay(each(ms), each(ms))
 			f.sims[0].Hang()
-			quorumth := time.Duration(nodes/2+2) * 2 * ms // the fastest is the one that hangs
-			// Until the first heartbeat, whose round trip others would wait for.
+			quorumth := time.Duration(nodes/2+2) * 2 * ms // the hung node would be the fastest
+			// The loop ends before the first heartbeat, whose round trip attempts would wait for.
 			for i := range 40 {
 				start := f.now()
 				l := f.acquire(redlock.Request{Name: "x", TTL: time.Second})
@@ -76,7 +76,8 @@ func TestHungNodeDelaysNobody(t *testing.T) {
 	}
 }
 
-// An even split is decided by the answer that makes it one, never waited out.
+// An even split is decided by the answer that completes it. No attempt waits for the node
+// timeout.
 func TestEvenSplit(t *testing.T) {
 	for nodes, deciding := range map[int]time.Duration{2: 4 * ms, 4: 6 * ms} {
 		simTest(t, nodes, func(t *testing.T, f *fleet) {
@@ -92,8 +93,8 @@ func TestEvenSplit(t *testing.T) {
 	}
 }
 
-// A quorum of hung nodes: the attempt ends exactly at the node timeout and
-// names them. Guards ballot.wait: the timer.
+// If a quorum of nodes hangs, the attempt ends exactly at the node timeout and names these nodes.
+// Guards ballot.wait: the timer.
 func TestNoQuorumAfterNodeTimeout(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[2:], hang)
@@ -101,7 +102,7 @@ func TestNoQuorumAfterNodeTimeout(t *testing.T) {
 		_, err := a.wait()
 		wantNoQuorum(t, err, redlock.FailedTimeout, "c", "d", "e")
 		want(t, "took", a.took, 50*ms)
-		time.Sleep(time.Nanosecond) // a node that owes an answer for longer is not asked at all: admit
+		time.Sleep(time.Nanosecond) // if a node owes an answer for longer than that, it is not asked at all: admit
 		a = f.start(t.Context(), redlock.Request{Name: "y", TTL: time.Second})
 		_, err = a.wait()
 		wantNoQuorum(t, err, redlock.FailedTimeout, "c", "d", "e")
@@ -112,7 +113,7 @@ func TestNoQuorumAfterNodeTimeout(t *testing.T) {
 	})
 }
 
-// A quorum of nodes that are down is no reason to wait at all.
+// If a quorum of nodes is down, the attempt fails at once.
 func TestNoQuorumAtOnce(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:3], down)
@@ -126,8 +127,8 @@ func TestNoQuorumAtOnce(t *testing.T) {
 	})
 }
 
-// A waiter without a time limit gives up if no quorum could vote for a whole ttl.
-// Guards retryPolicy.next: `now-p.voted >= p.ttl`.
+// A waiter without a time limit fails if no quorum could vote for a whole ttl. Guards
+// retryPolicy.next: `now-p.voted >= p.ttl`.
 func TestForeverGivesUp(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:3], down)
@@ -141,7 +142,7 @@ func TestForeverGivesUp(t *testing.T) {
 	})
 }
 
-// A vote of a quorum restarts that ttl, even if it is a refusal.
+// A vote of a quorum restarts that period, even if the quorum refuses.
 func TestForeverWaitsForHolder(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", 10*time.Second)
@@ -153,8 +154,8 @@ func TestForeverWaitsForHolder(t *testing.T) {
 	})
 }
 
-// Held or no quorum: every mixture of nodes that are free, taken and failing,
-// for 1 to 4 nodes, and 5 nodes in every number of each.
+// TestHeldOrNoQuorum checks which error an attempt returns: for every mixture of free, taken and
+// failing nodes with 1 to 4 nodes, and for every count of each with 5 nodes.
 func TestHeldOrNoQuorum(t *testing.T) {
 	for nodes := 1; nodes <= 4; nodes++ {
 		simTest(t, nodes, func(t *testing.T, f *fleet) { f.everyMixture(make([]byte, 0, nodes)) })
@@ -178,7 +179,8 @@ func (f *fleet) everyMixture(mix []byte) {
 	}
 }
 
-// checkMixture asks nodes that are free (F), taken (T) and failing (X).
+// checkMixture makes nodes free (F), taken (T) or failing (X), and checks the result of an
+// attempt.
 func (f *fleet) checkMixture(mix []byte) {
 	var count [256]int
 	for i, state := range mix {
@@ -207,7 +209,7 @@ func (f *fleet) checkMixture(mix []byte) {
 	f.afterMixture(string(mix), count['T'])
 }
 
-// afterMixture waits for what the failing nodes still owe, and cleans up.
+// afterMixture waits until the nodes that failed have answered what they owe, and cleans up.
 func (f *fleet) afterMixture(mix string, taken int) {
 	for _, sim := range f.sims {
 		sim.Refuse("")
@@ -217,8 +219,8 @@ func (f *fleet) afterMixture(mix string, taken int) {
 	every(f.sims, forget)
 }
 
-// The waiter attempts until Wait ends, and begins no attempt after it. Guards
-// retryPolicy.next: `min(delay, p.until-now)`.
+// A waiter begins attempts until Wait ends, and none after that. Guards retryPolicy.next:
+// `min(delay, p.until-now)`.
 func TestWaitBounds(t *testing.T) {
 	for _, wait := range []time.Duration{0, ms, 100 * ms, 2500 * ms} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -228,8 +230,8 @@ func TestWaitBounds(t *testing.T) {
 			a := f.start(t.Context(), redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: wait, Failed: func(error) { attempts++ }})
 			_, err := a.wait()
 			wantErr(t, "held for an hour", err, redlock.ErrHeld)
-			// An attempt takes 4 ms, up to 8 behind the release of the one before.
-			// The last one began at the end of Wait, or was under way then.
+			// An attempt takes 4 ms, and up to 8 ms if it follows the release of the previous
+			// one. The last one begins at the end of Wait, or is in progress then.
 			wantWithin(t, name("wait %v: took", wait), a.took, max(wait, 4*ms), wait+8*ms)
 			checkAttempts(t, wait, attempts)
 			time.Sleep(time.Second)
@@ -238,7 +240,8 @@ func TestWaitBounds(t *testing.T) {
 	}
 }
 
-// checkAttempts: they grow apart from a quarter of 20 ms to 250 ms.
+// checkAttempts checks the number of attempts. The limit of the random delay between them grows
+// from 20 ms to 250 ms; a delay is at least a quarter of it.
 func checkAttempts(t *testing.T, wait time.Duration, attempts int) {
 	t.Helper()
 	least, most := 1, 1
@@ -250,7 +253,7 @@ func checkAttempts(t *testing.T, wait time.Duration, attempts int) {
 	}
 }
 
-// A waiter acquires a released lock, and an expired one at the instant at which it may
+// A waiter acquires a released lock. It acquires an expired lock at the instant at which it may
 // be free. Guards retryPolicy.next: `held.TTL`.
 func TestWaitForExpiry(t *testing.T) {
 	for _, ttl := range []time.Duration{15 * ms, 100 * ms, time.Second} {
@@ -264,8 +267,8 @@ func TestWaitForExpiry(t *testing.T) {
 	}
 }
 
-// StopRetrying ends the pause between attempts at once; an attempt that is under way
-// is finished, and may be granted. Guards isEnough.
+// StopRetrying ends the delay between attempts at once. An attempt in progress is finished, and
+// may be granted. Guards isEnough.
 func TestEnough(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
@@ -277,7 +280,7 @@ func TestEnough(t *testing.T) {
 		_, err := a.wait()
 		wantErr(t, "had enough", err, redlock.ErrHeld)
 		want(t, "took", a.took, 100*ms+1)
-		synctest.Wait() // until nothing is under way any more
+		synctest.Wait() // until nothing is in progress
 		f.delay(each(ms), each(ms))
 		a = f.start(t.Context(), request)
 		_, err = a.wait()
@@ -288,9 +291,8 @@ func TestEnough(t *testing.T) {
 	})
 }
 
-// Each attempt has its own token, the same on each node. It is released with that
-// token on each node, even on nodes that refused it. Guards attempt: newToken,
-// abandon.
+// Each attempt has its own token, which is the same on each node. The attempt releases that token
+// on each node, even on nodes that refused it. Guards attempt: newToken, abandon.
 func TestFreshTokens(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims[:3], "x", time.Hour)
@@ -304,7 +306,7 @@ func TestFreshTokens(t *testing.T) {
 		for _, o := range j.of("r") {
 			released[o.token]++
 		}
-		if len(asked) < 3 { // when is left to chance
+		if len(asked) < 3 { // the number is random
 			t.Errorf("%d attempts in 3 s, want 3 at least", len(asked))
 		}
 		for token, nodes := range asked {

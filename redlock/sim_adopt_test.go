@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// restart ends the process, as kill -9 does, and starts another one on the same nodes
-// after this time.
+// restart ends the process as kill -9 does, and starts another one on the same nodes after the
+// given time.
 func (f *fleet) restart(after time.Duration, change ...func(*redlock.Options)) {
 	f.Helper()
 	f.q.Close()
@@ -43,7 +43,7 @@ func (f *fleet) adoptAll(records ...redlock.Record) (*redlock.Adoption, *losses)
 	}), seen
 }
 
-// allKinds are requests for x of every kind.
+// allKinds has a request for x of each kind.
 var allKinds = map[string]redlock.Request{
 	"exclusive":     {Name: "x", TTL: 3 * time.Second, Keep: true},
 	"shared":        {Name: "x", TTL: 3 * time.Second, Keep: true, Shared: true},
@@ -52,8 +52,8 @@ var allKinds = map[string]redlock.Request{
 	"guarded":       {Name: "x", TTL: 3 * time.Second, Keep: true, Guard: 700 * ms, Max: time.Hour},
 }
 
-// A lease continues in another process, unchanged. That process extends it at once and
-// from then on, and releases it as usual. Guards Adopt, Record.
+// A lease continues unchanged in another process. That process extends it at once and from then
+// on, and releases it as usual. Guards Adopt, Record.
 func TestAdopt(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -82,7 +82,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// wantSame checks that a lease equals another one, except for its deadline.
+// wantSame checks that two leases are equal except for their deadlines.
 func wantSame(t *testing.T, what string, got, was *redlock.Lease) {
 	t.Helper()
 	want(t, what+": ID", got.ID(), was.ID())
@@ -101,8 +101,8 @@ func wantSame(t *testing.T, what string, got, was *redlock.Lease) {
 	want(t, what+": Keep", a.Keep, b.Keep)
 }
 
-// The nodes do not get fractions of milliseconds. Such fractions must not make Adopt
-// refuse a record: half of the requested ttl is more than half of the kept one.
+// The nodes get whole milliseconds. The truncation must not make Adopt refuse a record: half of
+// the requested ttl is more than half of the truncated one.
 func TestAdoptFractions(t *testing.T) {
 	const ttl = 3*time.Second + 900*time.Microsecond
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -118,8 +118,8 @@ func TestAdoptFractions(t *testing.T) {
 	})
 }
 
-// If no quorum is reachable after the restart, the holder hears LOST exactly at the
-// recorded deadline less the guard. Guards Adoption.begin: arm.
+// If no quorum is reachable after the restart, the holder gets LOST exactly at the recorded
+// deadline less the guard. Guards Adoption.begin: arm.
 func TestAdoptedLostInstant(t *testing.T) {
 	for what, fault := range faults {
 		for guard, before := range map[time.Duration]time.Duration{0: 600 * ms, ms: ms, 1500 * ms: 1500 * ms} {
@@ -143,9 +143,9 @@ func TestAdoptedLostInstant(t *testing.T) {
 	}
 }
 
-// If LOST was due while the daemon was away, the adopted lease reports it at once. It
-// is never extended; its release comes at its deadline and not before. Guards
-// Adoption.begin: forgotten; rules.adopted.
+// If LOST was due while no daemon was running, the adopted lease reports it at once. It is never
+// extended, and is released at its deadline, not before. Guards Adoption.begin: forgotten;
+// rules.adopted.
 func TestAdoptLapsed(t *testing.T) {
 	for _, away := range []time.Duration{2368 * ms, 2500 * ms, 2967 * ms, 3000 * ms, 10 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -171,14 +171,14 @@ func TestAdoptLapsed(t *testing.T) {
 	}
 }
 
-// The cause of the loss is that no process extended the lease in time, as far as
-// known; not if an extension was possible soon enough. Guards adoptable: next.
+// The cause of the loss is that no process is known to have extended the lease in time. This
+// cause is not given if an extension was still possible soon enough. Guards adoptable: next.
 func TestAdoptOverdue(t *testing.T) {
 	for _, c := range []struct {
-		away, due time.Duration // 0: it was not overdue
+		away, due time.Duration // 0: the extension was not overdue
 		down      bool
 	}{
-		{away: 2500 * ms, due: 1500 * ms}, // less what drift is for
+		{away: 2500 * ms, due: 1500 * ms}, // minus the drift allowance
 		{away: 2000 * ms, due: 1400 * ms, down: true},
 		{away: 1000 * ms, down: true},
 	} {
@@ -202,8 +202,8 @@ func TestAdoptOverdue(t *testing.T) {
 	}
 }
 
-// A lease that was granted late to an earlier process, and that no process extended,
-// is lost too. Guards Lease.tookTooLong.
+// If a lease was granted late to an earlier process, and no process extended it, it is lost too.
+// Guards Lease.tookTooLong.
 func TestAdoptGrantedLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(0), func(int) time.Duration { return 1200 * ms })
@@ -295,8 +295,8 @@ func TestAdoptedIsALease(t *testing.T) {
 	}
 }
 
-// An adopted lease without Keep is not extended. A lease with a bounded holding time
-// is not extended beyond it.
+// An adopted lease without Keep is not extended. An adopted lease with a limited holding time is
+// not extended beyond that limit.
 func TestAdoptedEnds(t *testing.T) {
 	for reason, r := range map[redlock.LostReason]redlock.Request{
 		redlock.LostExpired: {Name: "x", TTL: 3 * time.Second},
@@ -313,7 +313,7 @@ func TestAdoptedEnds(t *testing.T) {
 	}
 }
 
-// No other client requests the adopted slot of a semaphore. Guards
+// No attempt of this host requests a semaphore slot that an adopted lease holds. Guards
 // attempts.Slots.Hold.
 func TestAdoptedPlaceIsTaken(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -334,7 +334,7 @@ func TestAdoptedPlaceIsTaken(t *testing.T) {
 	})
 }
 
-// Thousands are adopted in few calls, and Wait waits for all of them. Guards
+// Thousands of leases are adopted with few calls, and Wait waits for all of them. Guards
 // watchAll, batchSize.
 func TestAdoptMany(t *testing.T) {
 	const leases = 1000
@@ -364,7 +364,7 @@ func TestAdoptMany(t *testing.T) {
 	})
 }
 
-// If nothing is confirmed, Wait ends with its context, or when the leases have ended.
+// If no node confirms a lease, Wait ends with its context, or when the leases have ended.
 func TestAdoptionWait(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		record := f.acquire(kept3s).Record()
@@ -385,7 +385,7 @@ func TestAdoptionWait(t *testing.T) {
 	})
 }
 
-// Each move of a deadline is reported, also to a client that queries the lease.
+// DeadlineChanged reports each change of a deadline. The hook can query the lease.
 func TestMovedIsTold(t *testing.T) {
 	var told atomic.Int32
 	var last atomic.Int64
@@ -407,7 +407,7 @@ func TestMovedIsTold(t *testing.T) {
 	}, hook)
 }
 
-// When all leases have aged, the host reports it. Guards keeper.age.
+// DeadlinesMovedBack is called after all leases have aged. Guards keeper.age.
 func TestAgedIsTold(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -436,9 +436,9 @@ func TestAgedIsTold(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// A lease that was lost before the restart stays lost, and its holder is not told
-// again. It is released at its deadline, since its holder may still be stopping; if
-// the deadline has passed, at once. Guards stayLost.
+// A lease that was lost before the restart stays lost, and the loss is not reported again. It is
+// released at its deadline, because its holder may still be stopping. If the deadline has passed,
+// it is released at once. Guards stayLost.
 func TestAdoptWhatWasLost(t *testing.T) {
 	for _, away := range []time.Duration{500 * ms, 5 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -446,7 +446,7 @@ func TestAdoptWhatWasLost(t *testing.T) {
 			l.Lose(redlock.LostBeat)
 			record := l.Record()
 			f.q.Close()
-			every(f.sims, func(s *redlocktest.Sim) { s.Do("PEXPIRE", "redlock:x", "60000") }) // only a release ends it
+			every(f.sims, func(s *redlocktest.Sim) { s.Do("PEXPIRE", "redlock:x", "60000") }) // only a release ends the lock
 			f.restart(away)
 			j, begin := f.record(), f.now()
 			a, seen := f.adoptAll(record)
@@ -454,7 +454,7 @@ func TestAdoptWhatWasLost(t *testing.T) {
 			want(t, "Wait", a.Wait(t.Context()), nil)
 			wantErr(t, "the lease", next.Err(), redlock.ErrLost)
 			want(t, "why", next.Reason(), redlock.LostBeat)
-			next.Keep() // which nobody can
+			next.Keep() // has no effect on a lost lease
 			due := max(record.Deadline, begin)
 			want(t, "left on the nodes", next.Left(), due-begin)
 			f.at(due, 10*time.Second)
@@ -469,7 +469,8 @@ func TestAdoptWhatWasLost(t *testing.T) {
 	}
 }
 
-// Wait does not wait for a lease that nobody extends. Guards Adoption.begin: extendable.
+// Wait does not wait for a lease without Keep, which nobody extends. Guards Adoption.begin:
+// extendable.
 func TestAdoptionWaitsForNoneThatIsNotKept(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		record := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second}).Record()

@@ -13,15 +13,15 @@ import (
 
 var errGone = errors.New("the caller is gone")
 
-// cancelled starts an Acquire that is cancelled so much later, and checks that
-// no node holds a key when all has arrived that was sent.
+// cancelled starts an Acquire, cancels it after the given time, and checks that no node holds a
+// key when everything that was sent has arrived.
 func (f *fleet) cancelled(after time.Duration, r redlock.Request) {
 	f.Helper()
 	ctx, cancel := context.WithCancelCause(f.Context())
 	a := f.start(ctx, r)
 	time.Sleep(after)
 	cancel(errGone)
-	synctest.Wait() // Acquire returns at this very instant
+	synctest.Wait() // Acquire returns at this instant
 	select {
 	case <-a.done:
 	default:
@@ -36,8 +36,8 @@ func (f *fleet) cancelled(after time.Duration, r redlock.Request) {
 	f.wantNever(name("cancelled after %v", after), 120*ms)
 }
 
-// A caller that gives up at any instant of the exchange leaves nothing behind.
-// Guards attempt: abandon, which needs no context.
+// An Acquire that is cancelled at any instant leaves nothing on the nodes. Guards attempt:
+// abandon, which needs no context.
 func TestCancelAtEveryInstant(t *testing.T) {
 	for _, nodes := range []int{1, 3, 5} {
 		simTest(t, nodes, func(t *testing.T, f *fleet) {
@@ -49,7 +49,7 @@ func TestCancelAtEveryInstant(t *testing.T) {
 	}
 }
 
-// The same while nodes refuse, hang and are down, and between attempts.
+// TestCancelAmongFaults checks the same while nodes refuse and hang, and between attempts.
 func TestCancelAmongFaults(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(ms), each(ms))
@@ -79,8 +79,8 @@ func (f *fleet) cancelledAmong(after time.Duration, r redlock.Request) {
 	f.wantNoKeys(name("cancelled after %v", after))
 }
 
-// The same at every command that a node is about to execute, of the acquire and
-// of the releases that follow. Guards attempt: ctx.Err.
+// TestCancelAtEveryCommand checks the same before every command that a node executes, of the
+// acquire and of the releases that follow. Guards attempt: ctx.Err.
 func TestCancelAtEveryCommand(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		for nth := 1; nth <= 10; nth++ {
@@ -99,8 +99,8 @@ func TestCancelAtEveryCommand(t *testing.T) {
 	})
 }
 
-// atCommand calls do before the nth command with operations, of all nodes
-// together, is executed.
+// atCommand calls do before the nth command with operations is executed. It counts the commands
+// of all nodes together.
 func (f *fleet) atCommand(nth int, do func()) {
 	left := make(chan int, 1)
 	left <- nth
@@ -131,9 +131,8 @@ func TestCancelledBefore(t *testing.T) {
 	})
 }
 
-// An acquire that reaches its node after the attempt has ended sets nothing there,
-// whatever made it late. Guards appendCalls: the not-after argument; and ballot.lua:
-// LATE.
+// An acquire that reaches its node after the attempt has ended sets nothing there, whatever
+// delayed it. Guards appendCalls: the not-after argument; ballot.lua: LATE.
 func TestLateAcquireSetsNothing(t *testing.T) {
 	for what, late := range map[string]func(*fleet){
 		"a slow network": func(f *fleet) {
@@ -143,7 +142,7 @@ func TestLateAcquireSetsNothing(t *testing.T) {
 			f.sims[0].Hang()
 			time.AfterFunc(60*ms, f.sims[0].Resume)
 		},
-		// The reconnect takes longer than the late bytes, so no kill forestalls them.
+		// The reconnect takes longer than the late bytes, so the kill comes after them.
 		"a connection that was cut": func(f *fleet) {
 			f.delay(func(int) time.Duration { return 40 * ms }, each(0))
 			time.AfterFunc(20*ms, func() { f.sims[0].CutLate(60 * ms) })
@@ -163,14 +162,14 @@ func TestLateAcquireSetsNothing(t *testing.T) {
 	}
 }
 
-// The not-after leaves every node the node timeout, also where the way to it
-// and back takes nearly all of that: the estimate of its clock errs by less.
-// Guards readTime.
+// The not-after time leaves each node the whole node timeout, even if the way there and back
+// takes nearly all of it. The error of the estimate of its clock is smaller than the rest. Guards
+// readTime.
 func TestNotAfterBearsDelays(t *testing.T) {
 	for _, way := range [][2]time.Duration{{24 * ms, 24 * ms}, {48 * ms, ms}, {ms, 48 * ms}} {
 		simTest(t, 1, func(t *testing.T, f *fleet) {
 			f.delay(func(int) time.Duration { return way[0] }, func(int) time.Duration { return way[1] })
-			f.sims[0].Cut() // noticed at the heartbeat; the next handshake takes that way
+			f.sims[0].Cut() // noticed at the heartbeat; the next handshake takes these delays
 			time.Sleep(1700 * ms)
 			for range 3 { // always half a second from the heartbeats
 				f.release(f.acquire(redlock.Request{Name: "x", TTL: time.Second}))

@@ -12,9 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A node gets its counters back from so many others that they meet every quorum
-// it was part of; until there are so many it has no vote. Guards vouch,
-// copyCounters.
+// A node that lost its counters copies them from enough other nodes to meet every quorum that it
+// was part of. Until so many are reachable, it has no vote. Guards vouch, copyCounters.
 func TestCountersAreCopied(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		ahead := strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)
@@ -29,11 +28,11 @@ func TestCountersAreCopied(t *testing.T) {
 		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		want(t, "a counter that the others had", f.sims[0].Do("HGET", nodeKey, "zz").Str, ahead)
-		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(0)) // a new fleet is none
+		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(0)) // a new fleet does not count
 	})
 }
 
-// Without quarantines, too, a node votes again after its counters were deleted. Guards
+// Without quarantines, a node also votes again after its counters were deleted. Guards
 // judgeAdmitted, mark.
 func TestCountersBeginAnewWithoutQuarantine(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -46,9 +45,9 @@ func TestCountersBeginAnewWithoutQuarantine(t *testing.T) {
 	})
 }
 
-// If a node waits for others that are down, the error names no retry within
-// milliseconds. If nodes are only down, it does. If a quarantine has an end, the retry
-// is due at that end. Guards noQuorum: endlessRetry.
+// If a node waits for counters of nodes that are down, the error suggests a retry after a second,
+// not after milliseconds. If nodes are only down, the retry is due soon. If a quarantine has an
+// end, the retry is due at that end. Guards noQuorum: endlessRetry.
 func TestRetryWhereCountersAreMissing(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		wantRetry := func(what string, retry, quarantine time.Duration) {
@@ -79,8 +78,8 @@ func TestRetryWhereCountersAreMissing(t *testing.T) {
 	})
 }
 
-// If a quorum is without counters, they restart from the nodes' clocks, and one notice
-// says so. Guards vouch, announceLoss.
+// If a quorum lost its counters, they restart from the nodes' clocks, and one notice says so.
+// Guards vouch, announceLoss.
 func TestTotalLossIsTold(t *testing.T) {
 	var notices notices
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
@@ -96,16 +95,15 @@ func TestTotalLossIsTold(t *testing.T) {
 		time.Sleep(longest)
 		want(t, "ready", f.q.Status().Ready, 5)
 		notices.want(t, redlock.CountersLost, "")
-		want(t, "counted", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet is none
+		want(t, "counted", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet does not count
 		if l := f.acquire(oneTryFor(time.Second)); l.Fence() <= last {
 			t.Errorf("fencing token %d after %d", l.Fence(), last)
 		}
 	}, notices.collect)
 }
 
-// A new fleet of which some nodes are down is admitted as far as it is there:
-// that a quorum had no counters at one instant is not forgotten when the first
-// of them has some. Guards noteTotalLoss.
+// If some nodes of a new fleet are down, the others are admitted. That a quorum had no counters
+// at one instant is still known when the first of them has some. Guards noteTotalLoss.
 func TestNewNodesWithSomeDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5)
@@ -122,8 +120,8 @@ func TestNewNodesWithSomeDown(t *testing.T) {
 	})
 }
 
-// Nodes that lose their counters one after the other never add up to a total
-// loss, also where another daemon admits them. Guards noteTotalLoss: countAt.
+// Nodes that lose their counters one after the other never add up to a total loss, even if
+// another daemon admits them. Guards noteTotalLoss: countAt.
 func TestLossesDoNotAddUp(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		last := f.acquire(redlock.Request{Name: "x", TTL: time.Second}).Fence()
@@ -143,9 +141,9 @@ func TestLossesDoNotAddUp(t *testing.T) {
 	})
 }
 
-// The next loss of a quorum's counters is reported as well, though a node without
-// counters in the first loss is down since. An unreachable node does not count as one
-// without counters. Guards Fleet.CounterLoss: connected; forgetAnnouncedLoss.
+// The next loss of a quorum's counters is also reported, even if a node without counters in the
+// first loss has been down since. An unreachable node does not count as one without counters.
+// Guards Fleet.CounterLoss: connected; forgetAnnouncedLoss.
 func TestNextTotalLossIsTold(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -163,8 +161,8 @@ func TestNextTotalLossIsTold(t *testing.T) {
 	}, notices.collect)
 }
 
-// The largest value of each counter is copied, whichever node has it. Guards
-// raiseCounters: max.
+// The largest value of each counter is copied, no matter which node has it. Guards raiseCounters:
+// max.
 func TestLargestCounterIsCopied(t *testing.T) {
 	for node := 1; node <= 2; node++ {
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -178,9 +176,8 @@ func TestLargestCounterIsCopied(t *testing.T) {
 	}
 }
 
-// A node whose clock jumped still has its counters. So the loss of another node is not
-// total: that node waits until there are enough to copy from. Guards
-// CounterLoss.contains: Lost.
+// A node whose clock jumped still has its counters. So the loss of another node is not total:
+// that node waits until it can copy from enough nodes. Guards CounterLoss.contains: Lost.
 func TestClockJumpIsNoLossOfCounters(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].StepClock(90 * time.Second)
@@ -193,15 +190,15 @@ func TestClockJumpIsNoLossOfCounters(t *testing.T) {
 		time.Sleep(longest + 2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.wantState(f.q, 1, redlock.NodeQuarantined, "copied from 2", "there are 1")
-		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(0)) // a new fleet is none
+		want(t, "quorums without counters", f.q.Status().Counts.CounterLosses, uint64(0)) // a new fleet does not count
 		f.sims[2].Up()
 		time.Sleep(2 * beat)
 		f.wantState(f.q, 1, redlock.NodeReady)
 	})
 }
 
-// Counters that restart are larger than any counter that a host with a fast clock may
-// have proposed and nodes accept. Guards rewrite: proposalAhead.
+// Counters that restart are larger than any counter that a host with a fast clock may have
+// proposed and a node has accepted. Guards rewrite: proposalAhead.
 func TestCountersBeginBeyondProposals(t *testing.T) {
 	ahead := func(o *redlock.Options) { o.Wall = func() time.Time { return time.Now().Add(900 * ms) } }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -224,7 +221,7 @@ func TestCountersBeginBeyondProposals(t *testing.T) {
 	}, ahead)
 }
 
-// A node that forgets all once more, by itself, has no part in the total loss of before: it
+// If a node loses its data again, alone, this does not belong to the earlier total loss: the node
 // waits for counters to copy. Guards noteLoss: total.
 func TestTotalLossIsOver(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

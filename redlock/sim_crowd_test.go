@@ -16,8 +16,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// busy has every operation take a node so long, as a processor does that has others
-// to serve: what is in one group is answered together.
+// busy makes each operation take a node the given time, as on a processor that also serves
+// others. The calls of one group are answered together.
 func (f *fleet) busy(each time.Duration) *journal {
 	j := &journal{commands: make([]int, len(f.sims))}
 	for i, sim := range f.sims {
@@ -30,18 +30,18 @@ func (f *fleet) busy(each time.Duration) *journal {
 	return j
 }
 
-// oneThread keeps the race detector from crashing (Go 1.26). If the timers of many
-// goroutines of a bubble are due at one instant, several threads read them, but the
-// detector takes these for one thread.
+// oneThread prevents a crash of the race detector (Go 1.26). If timers of many goroutines of a
+// bubble are due at one instant, several threads read them, but the detector takes these threads
+// for one.
 func oneThread(t *testing.T) {
 	procs := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
 }
 
-// thinned returns the size of a crowd, and how long a node takes for each call. The
-// race detector takes ten times the processor time. With it, the crowd is smaller by
-// part, and each call slower by part. packaging/test.sh runs the full crowd without
-// the race detector, beside the search.
+// thinned returns the size of a crowd, and how long a node takes for each call. The race detector
+// takes ten times the processor time. With it, the crowd is smaller by the factor part, and each
+// call slower by part. packaging/test.sh runs the full crowd without the race detector, beside
+// the search.
 func thinned(n int, each time.Duration, part int) (int, time.Duration) {
 	if !raceEnabled {
 		return n, each
@@ -68,9 +68,9 @@ func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 	return leases
 }
 
-// Thousands of locks that are wanted at once are granted as fast as the nodes can, and
-// hardly any attempt is in vain; what is held already is extended meanwhile. Guards
-// attempts.Limiter; lane.nextGroup.
+// Thousands of locks that are requested at once are granted as fast as the nodes can answer, with
+// few attempts in vain. Held leases are extended meanwhile. Guards attempts.Limiter;
+// lane.nextGroup.
 func TestCrowd(t *testing.T) {
 	oneThread(t)
 	const kept = 200
@@ -88,7 +88,7 @@ func TestCrowd(t *testing.T) {
 			j := f.busy(each)
 			start := f.now()
 			f.crowd(wanted, redlock.Request{Name: "x", TTL: 30 * time.Second, Wait: redlock.Forever, Keep: true, OnLost: onLost})
-			took, least := f.now()-start, time.Duration(wanted)*each // and about as much for the extensions, and to find out how many to let in
+			took, least := f.now()-start, time.Duration(wanted)*each // the extensions, and the search for the right number of attempts, take about as much
 			if took > 5*least {
 				t.Errorf("%s: %d locks took %v, of which the nodes needed %v", what, wanted, took, least)
 			}
@@ -102,8 +102,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// A lane full of questions still extends held leases. An extension goes before the
-// waiting questions, and behind one group of them at most. Guards admit, nextGroup.
+// A lane full of questions still extends held leases. An extension is sent before the waiting
+// questions, after at most one group of them. Guards admit, nextGroup.
 func TestExtensionsComeFirst(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -127,8 +127,8 @@ func TestExtensionsComeFirst(t *testing.T) {
 	})
 }
 
-// Where more leases are due together than the nodes can extend soon, those come first
-// that are lost first. Guards extensionQueue.
+// If more extensions are due than the nodes can answer soon, the leases that expire first are
+// extended first. Guards extensionQueue.
 func TestShortLeasesComeFirst(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -139,13 +139,13 @@ func TestShortLeasesComeFirst(t *testing.T) {
 		f.crowd(50, redlock.Request{Name: "short", TTL: time.Second, Keep: true, OnLost: onLost})
 		time.Sleep(9900 * ms)
 		f.busy(each)
-		time.Sleep(4 * time.Second) // of which the long ones take half
+		time.Sleep(4 * time.Second) // the extensions of the long leases take half of it
 		want(t, "leases lost", lost.Load(), 0)
 	})
 }
 
-// A client that wants one lock does not wait for thousands of requests of another
-// user. Guards Limiter.next.
+// A client that wants one lock does not wait for thousands of requests of another user. Guards
+// Limiter.next.
 func TestCrowdOfAnother(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -215,23 +215,24 @@ func TestCrowdWithoutQuorum(t *testing.T) {
 	})
 }
 
-// If a lease is lost because it could not be extended in time, its cause says so, and
-// how late that was. Guards Lease.why, noteAsked.
+// If a lease is lost because it was not extended in time, its cause says so, and how late the
+// extension was. Guards Lease.why, noteAsked.
 func TestOverdue(t *testing.T) {
 	oneThread(t)
-	for _, after := range []time.Duration{0, 500 * ms} { // when all were extended once
+	for _, after := range []time.Duration{0, 500 * ms} { // after 500 ms all were extended once
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			n, each := 5000, ms/2
 			leases := f.crowd(n, redlock.Request{Name: "x", TTL: time.Second, Keep: true})
 			time.Sleep(after)
 			f.busy(each)
-			time.Sleep(time.Second) // 2.5 s would be needed
+			time.Sleep(time.Second) // the extensions would take 2.5 s
 			wantOverdue(t, leases)
 		})
 	}
 }
 
-// wantOverdue wants some leases that were never asked for, and some that were late.
+// wantOverdue checks that some leases were never asked for, and that some extensions were sent
+// late.
 func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 	t.Helper()
 	var never, late int
@@ -243,7 +244,7 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 		switch {
 		case is && overdue.Took != 0:
 			t.Errorf("%s is said to have been granted late, %v", l.Name(), overdue.Took)
-		case !is: // asked for in time
+		case !is: // the extension was sent in time
 			wantErr(t, l.Name(), l.Cause(), redlock.ErrNoQuorum)
 		case overdue.Asked == 0:
 			never++
@@ -260,8 +261,8 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 	}
 }
 
-// If a lease was granted too late to be extended, its cause does not blame a late
-// extension. Guards Lease.tookTooLong.
+// If a lease was granted too late to be extended, its cause does not blame a late extension.
+// Guards Lease.tookTooLong.
 func TestGrantedTooLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(0), func(int) time.Duration { return 850 * ms })
@@ -275,8 +276,8 @@ func TestGrantedTooLate(t *testing.T) {
 	}, func(o *redlock.Options) { o.NodeTimeout = 900 * ms })
 }
 
-// One that is lost while the nodes have not answered its first extension says so: nothing
-// has failed by then. Guards Lease.why: asked.
+// If a lease is lost before the nodes have answered its first extension, its cause says so:
+// nothing has failed yet. Guards Lease.why: asked.
 func TestLostBeforeAnyAnswer(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Keep: true})
@@ -289,8 +290,8 @@ func TestLostBeforeAnyAnswer(t *testing.T) {
 	}, func(o *redlock.Options) { o.NodeTimeout = 700 * ms })
 }
 
-// If the extension was sent in time, the cause is not an OverdueError. Nor is it if
-// Keep was called only then. Guards Lease.why, Keep: next.
+// If the extension was sent in time, the cause is no OverdueError. The same holds if Keep was
+// called only after an extension would have been due. Guards Lease.why, Keep: next.
 func TestNotOverdue(t *testing.T) {
 	oneThread(t)
 	for _, kept := range []bool{true, false} {
@@ -307,8 +308,8 @@ func TestNotOverdue(t *testing.T) {
 	}
 }
 
-// With all nodes hung, a single attempt is answered within two node_timeouts, however many
-// others wait: one for its place, one for the nodes. Guards Limiter.EnterFirst.
+// If all nodes hang, a request without Wait fails within two node timeouts, however many requests
+// wait: one timeout until its turn, one for the nodes. Guards Limiter.EnterFirst.
 func TestHungNodesAnswerTryBesideCrowd(t *testing.T) {
 	oneThread(t)
 	for _, others := range []int{1, 300, 3000} {

@@ -12,7 +12,7 @@ import (
 
 const readersKey = "redlockd:shared"
 
-// wantOnNodes wants the value of x on each node.
+// wantOnNodes checks the value of x on each node.
 func (f *fleet) wantOnNodes(when string, values ...string) {
 	f.Helper()
 	for i, sim := range f.sims {
@@ -20,7 +20,7 @@ func (f *fleet) wantOnNodes(when string, values ...string) {
 	}
 }
 
-// downgraded acquires x, and makes it shared.
+// downgraded acquires x and makes it shared.
 func (f *fleet) downgraded(r redlock.Request) *redlock.Lease {
 	f.Helper()
 	l := f.acquire(r)
@@ -29,8 +29,8 @@ func (f *fleet) downgraded(r redlock.Request) *redlock.Lease {
 	return l
 }
 
-// A reader of another host waits until the lock is downgraded, and gets it then. A writer
-// waits for both. The lease is the same.
+// A reader of another host waits until the lock is downgraded, and gets it then. A writer waits
+// for both readers. The downgraded lease keeps its ID and fencing token.
 func TestDowngradeLetsReadersIn(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(exclusive)
@@ -54,7 +54,7 @@ func TestDowngradeLetsReadersIn(t *testing.T) {
 		f.wantShared("both", 2)
 
 		w := f.wait(other, patient)
-		time.Sleep(40 * time.Second) // it is extended in between
+		time.Sleep(40 * time.Second) // the lease is extended meanwhile
 		want(t, "lease", l.Err(), nil)
 		f.release(l)
 		time.Sleep(time.Second)
@@ -66,8 +66,8 @@ func TestDowngradeLetsReadersIn(t *testing.T) {
 	})
 }
 
-// If too few nodes answer, the lease is shared all the same, and its next extension makes it
-// shared on the nodes that have answered by then. It is not handed over.
+// If too few nodes answer, the lease is still shared on this host. Its next extension makes it
+// shared on the nodes that answer by then. It cannot be handed over.
 func TestDowngradeWithoutQuorum(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		r := passed
@@ -87,7 +87,7 @@ func TestDowngradeWithoutQuorum(t *testing.T) {
 	})
 }
 
-// A node that is down meanwhile has the lock as exclusive, until an extension reaches it.
+// A node that hangs during the downgrade has the lock as exclusive until an extension reaches it.
 func TestDowngradeOfNodeThatIsBack(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(passed)
@@ -106,7 +106,7 @@ func TestDowngradedIsRepairedAsShared(t *testing.T) {
 		l := f.downgraded(passed)
 		for i, sim := range f.sims {
 			forget(sim)
-			time.Sleep(1100 * ms) // it is extended once: found missing
+			time.Sleep(1100 * ms) // one extension finds the lock missing
 			want(t, name("x on node %d", i), sim.Get("redlock:x"), readersKey)
 			time.Sleep(time.Second)
 		}
@@ -115,8 +115,8 @@ func TestDowngradedIsRepairedAsShared(t *testing.T) {
 	})
 }
 
-// A daemon that ends after it noted the downgrade, and before any node knew, leaves a lease
-// that the next one makes shared.
+// If a daemon ends after it recorded the downgrade and before any node got it, the next daemon
+// makes the adopted lease shared.
 func TestDowngradeIsAdopted(t *testing.T) {
 	for what, r := range map[string]redlock.Request{"one name": passed, "several": {Names: []string{"x", "y"}, TTL: 3 * time.Second, Keep: true}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -138,8 +138,8 @@ func TestDowngradeIsAdopted(t *testing.T) {
 	}
 }
 
-// A confirmation that is under way when the lock is downgraded does not lose it, whatever
-// comes first on each node.
+// If a confirmation is in progress during the downgrade, the lease is not lost, whichever reaches
+// a node first.
 func TestDowngradeDuringConfirmation(t *testing.T) {
 	for after := range 40 * time.Millisecond / (time.Millisecond / 4) {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -153,8 +153,8 @@ func TestDowngradeDuringConfirmation(t *testing.T) {
 	}
 }
 
-// A confirmation that the keeper sends after the downgrade, and began before it, is refused by
-// all nodes. The lease is not lost.
+// If the keeper began a confirmation before the downgrade and sends it after that, all nodes
+// refuse it. The lease is not lost.
 func TestConfirmationFollowsDowngrade(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		var lease atomic.Pointer[redlock.Lease]
@@ -174,7 +174,8 @@ func TestConfirmationFollowsDowngrade(t *testing.T) {
 	})
 }
 
-// A reader is extended, a semaphore is refused, and what has ended stays so.
+// Downgrade extends a reader, and returns an error for a semaphore and for a lease that has
+// ended.
 func TestDowngradeOfOthers(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		reader := f.acquire(sharing["readers"])
@@ -196,7 +197,7 @@ func TestDowngradeOfOthers(t *testing.T) {
 	})
 }
 
-// FORCE takes a downgraded lease away as any other: its next extension says so.
+// FORCE revokes a downgraded lease like any other: its next extension reports it.
 func TestForceOfDowngraded(t *testing.T) {
 	twoHosts(t, 3, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.downgraded(passed)

@@ -29,14 +29,13 @@ func durableTest(t *testing.T, n int, body func(t *testing.T, f *fleet)) {
 	}, durableNodes)
 }
 
-// If the user default of a durable node lacks rights, the node skips votes when it
-// loads its file. So hosts wait after its restart. Guards readRights, hasEachVote:
-// loads.
+// If the default user of a durable node lacks rights, the node skips votes when it loads its
+// file. So it is quarantined after a restart. Guards readRights, hasEachVote: loads.
 func TestDurableNodeLeavesVotesOut(t *testing.T) {
 	for _, denied := range []string{"SET", "DEL", "PEXPIREAT", "ZADD", "ZREM", "HSET"} {
 		durableTest(t, 3, func(t *testing.T, f *fleet) {
 			f.sims[0].Crash(true)
-			f.sims[0].SetDefaultUser(denied) // in its aclfile, and not loaded before
+			f.sims[0].SetDefaultUser(denied) // it is in the ACL file, which was not loaded before
 			f.sims[0].Restart()
 			time.Sleep(beat + 400*ms)
 			f.wantState(f.q, 0, redlock.NodeQuarantined)
@@ -47,7 +46,7 @@ func TestDurableNodeLeavesVotesOut(t *testing.T) {
 	}
 }
 
-// A host that came later, and saw no quarantine, knows as well that a durable node has its
+// A host that started later, and saw no quarantine, also knows that a durable node keeps its
 // votes over a restart. Guards judgeRestarted: own, by the word.
 func TestDurableNodeForALaterHost(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
@@ -61,9 +60,9 @@ func TestDurableNodeForALaterHost(t *testing.T) {
 	})
 }
 
-// A durable node that comes up with another one's file has that one's votes and not its
-// own, also for a host that knows neither: it waits, and is a node like others then.
-// Guards judgeRestarted: own, by the name.
+// If a durable node starts with the file of another node, it has the votes of that node and not
+// its own. A host that saw neither node before also notices. The node is quarantined once, and
+// then treated like the others. Guards judgeRestarted: own, by the name.
 func TestDurableNodeWithAnothersFile(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
@@ -79,8 +78,8 @@ func TestDurableNodeWithAnothersFile(t *testing.T) {
 	})
 }
 
-// A durable node may start with the votes of another node list, which may still hold
-// locks. It waits until these leases have expired. Guards judgeRestarted: digest.
+// A durable node may start with the votes of another node list, whose locks may still be held. It
+// waits until these leases have expired. Guards judgeRestarted: digest.
 func TestDurableNodeOfAnotherList(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
@@ -95,9 +94,8 @@ func TestDurableNodeOfAnotherList(t *testing.T) {
 	})
 }
 
-// If a durable node starts with a file from before a quarantine, it lacks its later
-// votes. This holds even if the quarantine has not ended yet. Guards judge:
-// isOutdated.
+// A durable node that starts with a file from before a quarantine lacks its later votes. This is
+// also noticed if the quarantine has not ended. Guards judge: isOutdated.
 func TestDurableNodeWithAnOldFile(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		old := f.sims[0].Snapshot()
@@ -111,13 +109,14 @@ func TestDurableNodeWithAnOldFile(t *testing.T) {
 	})
 }
 
-// A durable node whose append-only file is switched on again has not the votes before in
-// it until it was rewritten, which may take long, or fail: a restart waits. A file that was
-// whole, and is rewritten, stays so. Guards noteFile, hasEachVote.
+// If the append-only file of a durable node is switched on again, it lacks the earlier votes
+// until it is rewritten. The rewrite may take long, or fail. If the node restarts before, it is
+// quarantined. A complete file stays complete while it is rewritten. Guards noteFile,
+// hasEachVote.
 func TestDurableNodeRewritesItsFile(t *testing.T) {
 	for _, tt := range []struct {
 		what, field, value string
-		off                bool // before
+		off                bool // before it was switched on
 		waits              bool
 	}{
 		{"rewritten", "aof_rewrite_in_progress", "1", false, false},
@@ -131,7 +130,7 @@ func TestDurableNodeRewritesItsFile(t *testing.T) {
 				f.sims[0].SetDurable(false)
 				time.Sleep(beat + 100*ms)
 			}
-			f.sims[0].SetInfo(tt.field, tt.value) // first: it may be looked at in between
+			f.sims[0].SetInfo(tt.field, tt.value) // first, because the host may look in between
 			f.sims[0].SetDurable(true)
 			time.Sleep(longest + 2*beat)
 			warned := strings.Contains(strings.Join(f.nodeStatus(f.q, 0).Warning, " "), "durable = true does not hold")
@@ -139,15 +138,15 @@ func TestDurableNodeRewritesItsFile(t *testing.T) {
 			f.sims[0].Crash(true)
 			f.sims[0].SetInfo(tt.field, "")
 			f.sims[0].Restart()
-			time.Sleep(beat + 400*ms) // it is noticed with the next look
+			time.Sleep(beat + 400*ms) // the next look notices it
 			want(t, tt.what+": it waits", f.nodeStatus(f.q, 0).State == redlock.NodeQuarantined, tt.waits)
 		})
 	}
 }
 
-// If a node did not write every vote to its file for a while and is restarted, it
-// waits. This holds even if a host that has not seen that lets it vote first. Guards
-// withdrawal: restartedUnnoticed.
+// If a node did not write every vote to its file for a while and is restarted, it is quarantined.
+// This holds even if a host that does not know it lets the node vote first. Guards withdrawal:
+// restartedUnnoticed.
 func TestDurableNodeIsBelievedByAnother(t *testing.T) {
 	var away atomic.Bool // this host cannot reach the node
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -161,7 +160,7 @@ func TestDurableNodeIsBelievedByAnother(t *testing.T) {
 		late := f.another(withQuarantine, durableNodes)
 		defer late.Close()
 		late.Settle(t.Context())
-		f.wantState(late, 0, redlock.NodeReady) // as its file says
+		f.wantState(late, 0, redlock.NodeReady) // its file says so
 		away.Store(false)
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
@@ -180,9 +179,9 @@ func TestDurableNodeIsBelievedByAnother(t *testing.T) {
 	})
 }
 
-// A durable node that is restarted when another host has just ended its quarantine has
-// all votes since, and waits for nothing, also where this host has only seen the
-// quarantine. Guards judgeRestarted: own, by the marker.
+// A durable node restarts right after another host ended its quarantine. It has all votes since
+// then, so it is not quarantined, even if this host has only seen the quarantine. Guards
+// judgeRestarted: own, by the marker.
 func TestDurableNodeRestartedAfterQuarantine(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		other := f.another(withQuarantine, durableNodes)
@@ -193,7 +192,7 @@ func TestDurableNodeRestartedAfterQuarantine(t *testing.T) {
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		f.wantState(other, 0, redlock.NodeQuarantined)
 		want(t, "Admit", other.Admit(t.Context(), "a"), nil)
-		f.wantState(f.q, 0, redlock.NodeQuarantined) // it has not looked since
+		f.wantState(f.q, 0, redlock.NodeQuarantined) // this host has not looked since
 		f.sims[0].Crash(true)
 		f.sims[0].Restart()
 		other.Close()
