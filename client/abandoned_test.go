@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A TRY that is granted after its caller gave up is unlocked, once.
+// If a TRY is granted after its caller gave up, the client unlocks it once.
 func TestAbandonedTryIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -31,7 +31,7 @@ func TestAbandonedTryIsUnlocked(t *testing.T) {
 	})
 }
 
-// An answer updates the lease even if nobody waits for it any longer.
+// The answer to an abandoned query still updates the lease.
 func TestAbandonedQueriesUpdateLease(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAbandonedQueriesUpdateLease(t *testing.T) {
 	}
 }
 
-// A lease that is found after the caller gave up is not kept.
+// The client does not keep a lease that was found after the caller gave up.
 func TestAbandonedLeaseOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -69,7 +69,7 @@ func TestAbandonedLeaseOf(t *testing.T) {
 	})
 }
 
-// A caller that gives up while there is no daemon is told so, and leaves nothing behind.
+// If a caller gives up while there is no daemon, the error says so, and no call is left.
 func TestCancelWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -81,14 +81,14 @@ func TestCancelWithoutAConnection(t *testing.T) {
 		_, err := locked.wait()
 		want(t, "lock", err, context.Canceled)
 		want(t, "lock", err, ErrUnavailable)
-		want(t, "lock", err, errNobody) // what the last attempt met, not how the connection ended
+		want(t, "lock", err, errNobody) // the error of the last attempt to connect, not the one that ended the connection
 		synctest.Wait()
 		nothingLeft(t, c)
 	})
 }
 
-// An UNLOCK of a lease that does not expire goes on as long as necessary, if it was not answered in
-// time or could not even be sent.
+// The client repeats the UNLOCK of a lease that does not expire until the daemon answers, even if
+// the first UNLOCK got no answer in time or could not be sent.
 func TestUnlockForAProcessGoesOn(t *testing.T) {
 	for _, sent := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestUnlockForAProcessGoesOn(t *testing.T) {
 	}
 }
 
-// An Unlock that finds no daemon lets a lease of the connection expire, and makes no connection for
-// it.
+// If Unlock finds no daemon, a lease that is bound to the connection expires. The client does not
+// reconnect for it.
 func TestUnlockWithoutADaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -129,7 +129,8 @@ func TestUnlockWithoutADaemon(t *testing.T) {
 	})
 }
 
-// Unlock can be called again when there is a daemon. Otherwise the lock would stay for its ttl.
+// After a failed Unlock, the caller can call it again when there is a daemon. Otherwise the lock
+// would stay for its ttl.
 func TestUnlockAgainAfterReconnect(t *testing.T) {
 	for _, test := range []struct {
 		sent   bool // before the outage
@@ -139,7 +140,7 @@ func TestUnlockAgainAfterReconnect(t *testing.T) {
 		{false, "OK lock=job", nil},
 		{false, "ERR NOTHELD lock=job", ErrLost},
 		{true, "OK lock=job", nil},
-		{true, "ERR NOTHELD lock=job", nil}, // the first has released it
+		{true, "ERR NOTHELD lock=job", nil}, // the first UNLOCK has released it
 		{true, "ERR LOST lock=job", ErrLost},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -172,7 +173,8 @@ func TestUnlockAgainAfterReconnect(t *testing.T) {
 	}
 }
 
-// An UNLOCK that was sent twice reports a loss: only NOTHELD means that the first has released it.
+// If an UNLOCK was sent twice and is answered LOST, Unlock reports the loss. Only NOTHELD means
+// that the first UNLOCK released the lease.
 func TestUnlockTwiceOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -188,7 +190,7 @@ func TestUnlockTwiceOfALostLease(t *testing.T) {
 	})
 }
 
-// A caller that finds no permit, and stops waiting, is told so.
+// A caller that gets no permit before its context ends gets the error of the context.
 func TestNoPermitInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
@@ -203,8 +205,8 @@ func TestNoPermitInTime(t *testing.T) {
 	})
 }
 
-// A call that is reused keeps nothing of the earlier request: otherwise an answer about one lease
-// would reach another.
+// A reused call keeps nothing of its previous request. Otherwise an answer about one lease would
+// reach another one.
 func TestCallsAreUsedAgain(t *testing.T) {
 	table := newCallTable()
 	cl := table.tryAcquire(ipc.VerbLock)
@@ -228,7 +230,7 @@ func TestCallsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A request that is answered under both of its tags leaves none of them behind.
+// If the daemon answers both tags of a request, both become free.
 func TestStrayTagsAreFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -246,9 +248,9 @@ func TestStrayTagsAreFree(t *testing.T) {
 	})
 }
 
-// A lock that a process may have been granted, without its caller knowing, is unlocked when there
-// is a daemon, no matter how long that takes. It does not matter whether the lock failed or was
-// abandoned because there was none. A request that was not sent was granted nothing.
+// If a process may have been granted a lock without the caller's knowledge, the client unlocks it
+// when there is a daemon, however long that takes. It does not matter whether the call failed or
+// its caller gave up. A request that was not sent was granted nothing.
 func TestLockForAProcessFailsWithoutADaemon(t *testing.T) {
 	for name, test := range map[string]struct {
 		lock  func(context.Context, *Client) (*Lease, error)
@@ -306,8 +308,8 @@ func TestLockForAProcessFailsWithoutADaemon(t *testing.T) {
 	}
 }
 
-// The same holds for an UNLOCK whose context ends at the moment it fails, and for one that is
-// refused a connection before its caller has handed it over.
+// An UNLOCK for a process also goes on if its context ends at the moment it fails, or if the daemon
+// refuses the connection before the caller has handed the UNLOCK over.
 func TestUnlockForAProcessFails(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, c *Client, d *scripted, l *Lease){
 		"as its context ends": func(t *testing.T, c *Client, d *scripted, l *Lease) {
@@ -315,7 +317,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
 			synctest.Wait()
-			c.calls.eachInFlight(func(cl *call) { // as the goroutines that fail it and abandon it do at the same time
+			c.calls.eachInFlight(func(cl *call) { // as if two goroutines failed it and abandoned it at the same time
 				cl.sentOn.Store(sentNever)
 				cl.failure = errNobody
 				cl.state.Store(stateFailed)
@@ -347,7 +349,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 				d.down.Store(false)
 				d.greet()
 				d.givenBack(c)
-				l = d.lock(c, "job", "def", WithHold(HoldPID)) // this one has a caller that waits
+				l = d.lock(c, "job", "def", WithHold(HoldPID)) // a caller waits for this one
 				d.stop()
 				before := d.elapsed()
 				want(t, "the next", l.Unlock(t.Context()), ErrUnavailable)
@@ -357,7 +359,8 @@ func TestUnlockForAProcessFails(t *testing.T) {
 	}
 }
 
-// If there is a connection again when a lock is found to have failed, the lock does not wait there.
+// A LOCK for a process has failed, and meanwhile there is a connection again. The failed LOCK does
+// not wait on it.
 func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -376,8 +379,8 @@ func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 	})
 }
 
-// An answer that comes at the moment a call is abandoned counts. One that comes before a call is
-// handed over is settled. Neither leaves anything for the next call.
+// An answer counts if it comes at the moment its call is abandoned. An answer that comes before the
+// call is handed over settles the call. Neither leaves anything for the next call.
 func TestAnsweredInTheSameMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -394,7 +397,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for range 100 { // await may see either first
+		for range 100 { // either of the two cases of await's select may win
 			cl := answer(ipc.VerbLock)
 			if !c.await(ctx, cl) || len(cl.ready) > 0 {
 				t.Fatal("the answer does not count, or counts for the next call")
@@ -410,7 +413,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 	})
 }
 
-// A call that is sent in the background after Close is settled at once.
+// After Close, a call in the background is settled at once.
 func TestBackgroundCallAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -425,8 +428,8 @@ func TestBackgroundCallAfterClose(t *testing.T) {
 	})
 }
 
-// An abandoned LOCK that ends with its connection was granted nothing: the answer to an earlier
-// request is not its own.
+// If an abandoned LOCK ends with its connection, it was granted nothing. The answer to an earlier
+// request does not count as its answer.
 func TestAbandonedLockIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -450,8 +453,8 @@ func TestAbandonedLockIsNotAnswered(t *testing.T) {
 	})
 }
 
-// A query that waits until its lease is resumed is not sent if its caller gives up, and uses no
-// permit from then on. (CHECK updates the lease's deadline.)
+// If the caller of a query gives up while the query waits for a RESUME, the query is not sent and
+// returns its permit. (The CHECK that is sent updates the lease's deadline.)
 func TestAbandonedWhileAwaitingResume(t *testing.T) {
 	for _, verb := range []string{"EXTEND", "BEAT"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// After BACK an answer may be lost. Calls in flight are sent again.
+// After BACK an answer may be lost. The client resends the calls in flight.
 func TestBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -36,13 +36,14 @@ func TestBack(t *testing.T) {
 		}
 		d.say("@1 - lock=job host=c", "@1 OK n=1", grant("0", "job", "abc", 0, ttl)+" again=yes")
 		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
-		tag, _ := d.tagged() // nothing was released before
+		tag, _ := d.tagged() // no UNLOCK was sent before it
 		d.say("@" + tag + " OK")
 		unlocked.must(t)
 	})
 }
 
-// The answer to the first request is a stray, and nobody knows the lease that it grants.
+// After BACK, the answer to the first request is a stray. No caller knows the lease that it grants,
+// so the client unlocks it.
 func TestStrayGrantIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -66,7 +67,7 @@ func TestStrayGrantIsUnlocked(t *testing.T) {
 	})
 }
 
-// A stray that grants nothing is not unlocked: its lease may belong to another client.
+// The client does not unlock a stray that grants nothing: its lease may belong to another client.
 func TestOtherStraysAreNotUnlocked(t *testing.T) {
 	for name, test := range map[string]struct {
 		ask   func(ctx context.Context, c *Client) (*Lease, error)
@@ -103,7 +104,7 @@ func TestOtherStraysAreNotUnlocked(t *testing.T) {
 	}
 }
 
-// A stray that is answered twice is a reply without a request.
+// A second answer to a stray is an answer without a request, and ends the connection.
 func TestStrayIsAnsweredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -118,8 +119,8 @@ func TestStrayIsAnsweredOnce(t *testing.T) {
 	})
 }
 
-// If a daemon is restarted before it has answered HELLO, and keeps the connection, it may never
-// answer. The client makes another connection.
+// A daemon that restarts before it has answered HELLO may never answer, even if it keeps the
+// connection. The client makes another connection.
 func TestBackBeforeHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := newScripted(t)
@@ -139,8 +140,7 @@ func TestBackBeforeHello(t *testing.T) {
 	})
 }
 
-// A call that is abandoned before BACK, or at any time after it, is cancelled under both tags, and
-// a grant is unlocked.
+// A LOCK that is abandoned before or after BACK is cancelled under both tags. A grant is unlocked.
 func TestCancelAndBack(t *testing.T) {
 	for _, first := range []string{"BACK", "CANCEL"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -151,11 +151,11 @@ func TestCancelAndBack(t *testing.T) {
 			if first == "BACK" {
 				d.say("BACK")
 				d.expect("@1 LOCK job wait=60000 owner=1 id=t.1")
-				synctest.Wait() // else who repeats it may give it up as well
+				synctest.Wait() // otherwise the goroutine that resends it may also abandon it
 				cancel()
 			} else {
 				cancel()
-				d.expect("CANCEL 0") // and is lost
+				d.expect("CANCEL 0") // the restart loses this CANCEL
 				d.say("BACK")
 				d.expect("@1 LOCK job wait=0 owner=1 id=t.1")
 			}
@@ -172,7 +172,7 @@ func TestCancelAndBack(t *testing.T) {
 	}
 }
 
-// Several restarts, and in the end the connection is lost.
+// The daemon restarts several times, then the connection is lost.
 func TestBackAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -201,7 +201,7 @@ func TestBackAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A daemon that bounds the rate of requests refuses some that come all at once.
+// A daemon with a rate limit refuses some of the requests that are resent together.
 func TestResendIsRefusedWithLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -212,17 +212,17 @@ func TestResendIsRefusedWithLimit(t *testing.T) {
 		d.say("@1 ERR LIMIT : 10 requests a second")
 		d.expect("@1 LOCK job owner=1 id=t.1")
 		d.at("the second", resendPause)
-		d.say("@1 ERR LIMIT", grant("0", "job", "abc", d.elapsed(), ttl)) // the first was under way
+		d.say("@1 ERR LIMIT", grant("0", "job", "abc", d.elapsed(), ttl)) // the first answer was under way
 		locked.must(t)
 		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		tag := d.expectTagged("PING")
-		d.say(tag + " ERR LIMIT") // nothing was resent
+		d.say(tag + " ERR LIMIT") // a request that was not resent fails
 		_, err := asked.wait()
 		want(t, "ping", err, ErrLimit)
 	})
 }
 
-// A refused request is not resent for ever.
+// The client stops resending a request after maxLimitRefusals refusals.
 func TestResendIsRefusedTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -240,8 +240,8 @@ func TestResendIsRefusedTooOften(t *testing.T) {
 	})
 }
 
-// The first answer may be under way when the resend that was refused with LIMIT is sent again. It
-// still counts once.
+// The first answer may be under way when a resend that was refused with LIMIT is sent again. It is
+// counted once.
 func TestAnswerWhileResendIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -259,8 +259,8 @@ func TestAnswerWhileResendIsLimited(t *testing.T) {
 	})
 }
 
-// A request was resent more than once. The tag that was refused with LIMIT is free, and no other.
-// Later answers to it are ignored, and no two later requests have the same tag.
+// A request was resent more than once. LIMIT frees only the tag that it refuses. The client ignores
+// later answers to that tag, and never gives one tag to two requests.
 func TestTagsAfterLimitedResend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -299,9 +299,9 @@ func TestTagsAfterLimitedResend(t *testing.T) {
 	})
 }
 
-// A resend may be granted what the first was refused, because the nodes were not ready after the
-// restart. If that outlasts the connection, Close waits for it, and it is unlocked whenever there
-// is a daemon.
+// The nodes may not be ready right after a restart, so a resend may be granted although the first
+// request was refused. If that grant outlasts the connection, Close waits for the answer, and the
+// client unlocks the grant as soon as there is a daemon.
 func TestStrayGrantThatOutlastsConnection(t *testing.T) {
 	refused := func(t *testing.T) (*Client, *scripted) {
 		c, d := dialScripted(t)
@@ -348,7 +348,7 @@ func TestStrayGrantThatOutlastsConnection(t *testing.T) {
 }
 
 // A LOCK for a process that failed with ErrUnavailable may have been granted. The next connection
-// asks for it again, and it is unlocked before Close ends.
+// resends it, and the client unlocks the grant before Close ends.
 func TestCloseUnlocksDoubtfulGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

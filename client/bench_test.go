@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkPairs is what this side of the socket can do: the model answers at
-// once. An op is a lock and an unlock.
+// BenchmarkPairs measures the client alone: the model answers at once. An op is a lock and an
+// unlock.
 func BenchmarkPairs(b *testing.B) {
 	for _, workers := range []int{1, 8, 64, 512} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) { benchmarkPairs(b, workers) })

@@ -25,7 +25,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		why := errors.New("no more need")
 		cancel(why)
-		_, err := locked.wait() // though the daemon has not read the CANCEL
+		_, err := locked.wait() // before the daemon has read the CANCEL
 		want(t, "lock", err, context.Canceled)
 		want(t, "lock", err, why)
 		d.expect("CANCEL 0")
@@ -58,9 +58,9 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 	})
 }
 
-// A grant without an owner is unlocked before the Client is closed, if it would outlast the
-// connection (with HoldConn because of its linger): the caller may end at once. Close does not wait
-// too long for a daemon that hangs, and not at all for one that is gone.
+// If nobody waits for a grant that would outlast the connection, Close unlocks it first: the
+// program may exit right after Close. (With HoldConn a grant outlasts the connection because of its
+// linger.) Close waits for lastWords at most if the daemon hangs, and not at all if there is none.
 func TestCloseAfterCancel(t *testing.T) {
 	for name, test := range map[string]struct {
 		daemon func(c *Client, d *scripted)
@@ -103,8 +103,8 @@ func TestCloseAfterCancel(t *testing.T) {
 	}
 }
 
-// Close cancels a waiting call first if its grant would outlast the connection. The caller is told
-// that it has no lock.
+// Close first cancels waiting calls whose grant would outlast the connection. Their callers get
+// ErrClosed.
 func TestCloseCancelsLocksThatOutlastIt(t *testing.T) {
 	for name, opts := range map[string][]Option{
 		"for a process":  {WithHold(HoldPID)},
@@ -136,7 +136,7 @@ func TestCloseCancelsLocksThatOutlastIt(t *testing.T) {
 	}
 }
 
-// A lock that is granted at that moment is a lease, or is unlocked.
+// If the lock is granted as Close is called, the caller gets the lease or the client unlocks it.
 func TestCloseAsALockIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -144,7 +144,7 @@ func TestCloseAsALockIsGranted(t *testing.T) {
 		d.line()
 		d.say(grant("0", "job", "abc", 0, ttl))
 		closed := async(func() (int, error) { return 0, c.Close() })
-		if _, err := locked.wait(); err != nil { // otherwise it stays with the process, as documented
+		if _, err := locked.wait(); err != nil { // without an error the process keeps the lock, as documented
 			d.expect("CANCEL 0")
 			d.givenBack(c)
 		}
@@ -152,8 +152,8 @@ func TestCloseAsALockIsGranted(t *testing.T) {
 	})
 }
 
-// A grant without an owner is unlocked after the end of the connection too. It is not resumed,
-// because nobody works under it.
+// The next connection unlocks a grant that nobody waits for. It does not resume it first, because
+// nobody uses it.
 func TestUnlockOfAbandonedGrantAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := crossed(t)
@@ -167,7 +167,7 @@ func TestUnlockOfAbandonedGrantAcrossRestart(t *testing.T) {
 	})
 }
 
-// The grant comes while its caller is about to send CANCEL.
+// The grant arrives while the caller is about to send CANCEL.
 func TestGrantBeforeTheCancel(t *testing.T) {
 	c, d := dialScripted(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -195,8 +195,8 @@ func TestGrantBeforeTheCancel(t *testing.T) {
 	nothingLeft(t, c)
 }
 
-// The rest of the context's deadline after the daemon's wait is not a whole millisecond. It counts
-// as the end nevertheless.
+// If the daemon's wait ends less than a millisecond before the context's deadline, the deadline
+// counts as reached.
 func TestDeadlineInFractions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -242,7 +242,7 @@ func TestCancelAndThenTheConnectionEnds(t *testing.T) {
 	})
 }
 
-// The answer is there when the context ends: it counts.
+// An answer that has arrived counts, even if the context has ended.
 func TestAnswerBeforeTheEndOfTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
@@ -261,7 +261,7 @@ func TestAnswerBeforeTheEndOfTheContext(t *testing.T) {
 	})
 }
 
-// A request that is not LOCK is not worth a CANCEL, and its answer is dropped.
+// CANCEL is sent for LOCK only. The answer to any other abandoned request is dropped.
 func TestOtherRequestsAreAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -273,7 +273,7 @@ func TestOtherRequestsAreAbandoned(t *testing.T) {
 		want(t, "who", err, context.DeadlineExceeded)
 		d.at("the end of the call", time.Second)
 		again := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.expect("@1 PING") // it has another tag: 0 is not answered yet
+		d.expect("@1 PING") // not tag 0, because its request is not answered yet
 		d.say("@0 - lock=job", "@0 OK n=1", "@1 OK")
 		again.must(t)
 		synctest.Wait()
@@ -281,14 +281,15 @@ func TestOtherRequestsAreAbandoned(t *testing.T) {
 	})
 }
 
-// No more can be in flight than the daemon accepts by default.
+// The client's permits are not more than the requests in flight that the daemon accepts by default.
 func TestPermitsFitLimitOfDaemon(t *testing.T) {
 	if n := maxLocks + maxOthers + maxResumes; n > server.DefaultMaxInFlight {
 		t.Errorf("%d requests can be in flight, and the daemon takes %d", n, server.DefaultMaxInFlight)
 	}
 }
 
-// Locks beyond the permits wait for one, and leave room for requests that end their wait.
+// Locks beyond the permits wait for one. The requests that end their wait have permits of their
+// own.
 func TestPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -322,14 +323,14 @@ func TestPermits(t *testing.T) {
 	})
 }
 
-// A daemon that reads nothing cannot make the process grow for ever.
+// If the daemon reads nothing, the client buffers a bounded number of requests.
 func TestUnwrittenRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		held := d.lock(c, "held", "abc")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		name := strings.Repeat("%", 200) // 600 bytes when escaped, and so is the note
+		name := strings.Repeat("%", 200) // 600 bytes when escaped; the note as well
 		var refused atomic.Int32
 		var wg sync.WaitGroup
 		for range maxLocks {
@@ -363,7 +364,7 @@ func TestUnwrittenRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// Locks that are abandoned at any moment leave nothing with the daemon.
+// Locks that are abandoned at any moment leave nothing in the daemon.
 func TestCancelAtAnyMoment(t *testing.T) {
 	m := startModel(t)
 	c := m.dial()
@@ -417,7 +418,7 @@ func TestThousandGoroutines(t *testing.T) {
 	nothingLeft(t, c)
 }
 
-// A daemon is stopped (SIGSTOP) until its socket is full, and continues.
+// TestFullSocket stops a daemon (as SIGSTOP does) until its socket is full, and lets it continue.
 func TestFullSocket(t *testing.T) {
 	m := startModel(t)
 	c := m.dial()
@@ -429,7 +430,7 @@ func TestFullSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
-	const locks = 2000 // more than the socket and the model take
+	const locks = 2000 // more than the socket and the model buffer
 	for i := range locks {
 		wg.Go(func() {
 			_, err := c.Lock(ctx, "held", WithNote(strings.Repeat("x", 190)+strconv.Itoa(i)))
@@ -447,7 +448,7 @@ func TestFullSocket(t *testing.T) {
 	}
 }
 
-// waitUntil polls for an event; it bounds a failing test, never a passing one.
+// waitUntil polls for an event. Its time limit ends only a test that fails.
 func waitUntil(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	poll := time.NewTicker(time.Millisecond)

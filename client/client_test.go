@@ -19,7 +19,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// TestMain fails if a test leaves a goroutine of this package behind.
+// TestMain fails if a test leaves a goroutine of this package running.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if left := goroutinesLeft(time.Now().Add(5 * time.Second)); code == 0 && left != "" {
@@ -43,7 +43,7 @@ func goroutinesLeft(deadline time.Time) string {
 	}
 }
 
-// A user's program imports only these packages with this one.
+// A program that imports this package also imports these packages, and no others.
 func TestDependencies(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -94,7 +94,7 @@ func TestDialWhereNobodyListens(t *testing.T) {
 	want(t, "permission", dialError(t.Context(), "/s", &os.PathError{Err: fs.ErrPermission}), ErrDenied)
 }
 
-// "Invalid argument" would not say what is wrong with a path that exists.
+// Without a check, the kernel would answer "invalid argument", which says nothing about the length.
 func TestDialPathTooLong(t *testing.T) {
 	path := "/" + strings.Repeat("x", ipc.MaxSocketPath)
 	_, err := Dial(t.Context(), path)
@@ -109,7 +109,7 @@ func TestDialPathTooLong(t *testing.T) {
 	}
 }
 
-// An empty path means the one of the environment. Options are applied.
+// An empty path means the path of the environment. Options are applied.
 func TestDialOptions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -132,7 +132,7 @@ func TestDialOptions(t *testing.T) {
 
 func TestDialBoundByContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path) // and never accepts, as a stopped daemon
+	l, err := net.Listen("unix", path) // never accepts, like a daemon that is stopped
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,12 +272,13 @@ func TestClose(t *testing.T) {
 		}
 		want(t, "Err", c.Err(), ErrClosed)
 		want(t, "another lock", lockErr(c.Lock(t.Context(), "job")), ErrClosed)
-		time.Sleep(time.Minute) // no timer has anything to do
+		time.Sleep(time.Minute) // no timer is left that could write
 		nothingLeft(t, c)
 	})
 }
 
-// What the daemon said before it closed the connection is read, although writes fail.
+// The client reads the daemon's last lines before the end of the connection, even if its writes
+// fail.
 func TestLastWordsAfterFailedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -287,7 +288,7 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 		d.say("@0 OK")
 		asked.must(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
-		d.greet() // the lock is for another connection
+		d.greet() // the lock goes to a new connection
 		d.at("the end of the connection", lastWords)
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		d.say(grant("0", "job", "abc", lastWords, ttl))
@@ -295,13 +296,14 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 	})
 }
 
-// The daemon may read the end of the input, and answer, before the connection has ended.
+// The daemon may read the end of the input, and answer, before the connection has ended. Its
+// CANCELLED then does not hide ErrClosed.
 func TestCloseIsNoCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		lock := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
 		d.expect("@0 LOCK job owner=1 id=t.1")
-		c.cancelCtx() // which Close does first
+		c.cancelCtx() // the first step of Close
 		d.say("@0 ERR CANCELLED lock=job : cancelled by the client: the input ended while it waited")
 		d.conn.Close()
 		_, err := lock.wait()
@@ -309,8 +311,8 @@ func TestCloseIsNoCancel(t *testing.T) {
 	})
 }
 
-// A grant that crosses with Close ends before the daemon sees the end of the connection: nobody
-// works under it.
+// If a grant crosses with Close, its lease ends before the daemon sees the end of the connection,
+// so nobody uses it then.
 func TestGrantThatCrossesWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -318,7 +320,7 @@ func TestGrantThatCrossesWithClose(t *testing.T) {
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		keep := async(func() (*Lease, error) { return c.Lock(t.Context(), "kept", WithHold(HoldTTL)) })
 		d.expect("@1 LOCK kept hold=ttl owner=2 id=t.2")
-		c.cancelCtx() // which Close does first
+		c.cancelCtx() // the first step of Close
 		d.say(grant("0", "job", "abc", 0, ttl), grant("1", "kept", "def", 0, ttl))
 		_, err := lock.wait()
 		want(t, "the lock", err, ErrClosed)
@@ -355,7 +357,7 @@ func TestWriteToClosedSocket(t *testing.T) {
 	want(t, "the second request", s.send(ping, true), syscall.EPIPE)
 }
 
-// A socket that was full when the other side closed it refuses the next write.
+// If a socket is full when its peer closes it, the next write fails.
 func TestWriteToFullSocketThatIsClosed(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()

@@ -32,8 +32,8 @@ func TestAllLeasesAreResumed(t *testing.T) {
 	})
 }
 
-// A lease with HoldTTL goes on without a connection: none is made for it, the next one does not
-// resume it, and queries about it do not wait.
+// A lease with HoldTTL needs no connection. The client does not reconnect or resume for it, and
+// queries about it do not wait.
 func TestWhatTheTTLKeepsIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -68,8 +68,8 @@ func TestQueriesAboutProcessWaitForNothing(t *testing.T) {
 	})
 }
 
-// Queries about a lease wait until it is resumed. Before, the daemon would answer that it does not
-// know the lease, and so end it.
+// Queries about a lease wait until it is resumed. A daemon asked earlier would not know the lease,
+// and its answer would end it.
 func TestQueriesWaitForTheirOwnLease(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestQueriesWaitForTheirOwnLease(t *testing.T) {
 			}
 			for i, id := range ids {
 				pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-				d.say(d.expectTagged("PING") + " OK") // and nothing about a lease before
+				d.say(d.expectTagged("PING") + " OK") // no query about a lease was sent before
 				pinged.must(t)
 				d.say(grant(tags[i], "x", id, d.elapsed(), ttl))
 				tag := d.expectTagged(verb + " lease=" + id)
@@ -104,7 +104,7 @@ func TestQueriesWaitForTheirOwnLease(t *testing.T) {
 	}
 }
 
-// A RESUME that has to be repeated when there is no connection is sent on the next one.
+// A RESUME that has to be repeated while there is no connection is sent on the next one.
 func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -122,8 +122,8 @@ func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
 	})
 }
 
-// A lease of a process is checked again when there is a daemon again, although the CHECK that was
-// due meanwhile failed. Without a quorum nothing else says that it was extended.
+// If the CHECK of a process's lease failed during an outage, the client sends another one after it
+// reconnects. Without a quorum no other answer says that the lease was extended.
 func TestCheckAfterReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = time.Minute // its CHECK is due after 24 s, its end after 48 s
@@ -143,12 +143,12 @@ func TestCheckAfterReconnect(t *testing.T) {
 	})
 }
 
-// A lease of a process may be lost by FORCE, and others hold it at once. So the next connection
-// asks for it, to be told of the loss.
+// A lease of a process may be revoked (FORCE), and another client may hold the lock at once. So the
+// client sends RESUME on the next connection, and the daemon reports the loss there.
 func TestLossForAProcessIsToldOnTheNextConnection(t *testing.T) {
 	for name, answer := range map[string]string{
 		"resumed":    "",
-		"no quorum":  " ERR NOQUORUM granted=1 needed=3", // the daemon knows it nevertheless
+		"no quorum":  " ERR NOQUORUM granted=1 needed=3", // the daemon reports a later loss nevertheless
 		"an old one": " ERR VERB : RESUME is not in this version",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestLossForAProcessIsToldOnTheNextConnection(t *testing.T) {
 	}
 }
 
-// The daemon's answers to that RESUME.
+// A RESUME for a process is answered LOST or LIMIT.
 func TestResumeForAProcessIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -206,7 +206,8 @@ func TestResumeForAProcessIsRefused(t *testing.T) {
 	})
 }
 
-// A lease that another connection took is not resumed here: that connection is told of its loss.
+// The client does not resume a lease that another connection took: the daemon reports its loss
+// there.
 func TestFoundLeaseIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// Without the lock Do does not call fn.
+// If the lock is not granted, Do does not call fn.
 func TestDoWithoutTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -27,8 +27,8 @@ func TestDoWithoutTheLock(t *testing.T) {
 	})
 }
 
-// A goroutine that found the lease before Do called fn has a context of it too. It ends together
-// with the one of fn.
+// If a goroutine found the lease before Do called fn, the context that it got ends together with
+// fn's.
 func TestDoOfALeaseThatWasFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

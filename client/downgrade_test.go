@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A downgrade extends the lease, which keeps its fencing token. It asks for no ttl. Without a
-// quorum the lease goes on as it is. The end of the lease is reported without a request.
+// A downgrade extends the lease and keeps its fencing token. The request has no ttl. NOQUORUM leaves
+// the deadline as it is. If the lease has ended, Downgrade says so and sends nothing.
 func TestDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

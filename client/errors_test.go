@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// An error says what was tried, on which lock, and why not, and nothing twice.
+// The text of an error names the operation, the lock and the reason, each once.
 func TestTextsOfErrors(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -38,7 +38,7 @@ func TestTextsOfErrors(t *testing.T) {
 	}
 }
 
-// Each code of the protocol matches what it says, and nothing else.
+// The error of each protocol code matches its own sentinel, and no other.
 func TestSentinelsOfAllCodes(t *testing.T) {
 	want := map[ipc.Code]error{
 		ipc.CodeSyntax: ErrInvalid, ipc.CodeVerb: ErrInvalid, ipc.CodeName: ErrInvalid, ipc.CodeOption: ErrInvalid, ipc.CodeTooLong: ErrInvalid,
@@ -55,7 +55,7 @@ func TestSentinelsOfAllCodes(t *testing.T) {
 	}
 }
 
-// A loss is explained, even if the daemon gave only a reason.
+// The text of a loss explains it, even if the daemon gave only a reason.
 func TestTextsOfLosses(t *testing.T) {
 	for event, want := range map[string]string{
 		"LOST lock=job lease=abc reason=quorum":         "it could not be extended on a quorum of nodes",
@@ -79,7 +79,7 @@ func TestTextsOfLosses(t *testing.T) {
 func TestCodesMatchSentinels(t *testing.T) {
 	for code, sentinel := range sentinels {
 		if code == ipc.CodeShutdown {
-			continue // that is no answer: see TestShutdownIsNoAnswer
+			continue // not an answer: see TestShutdownIsNoAnswer
 		}
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)

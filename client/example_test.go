@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// Run a function under a lock. Its context ends before anybody else can hold the lock.
+// Run a function under a lock. Its context ends before another client can hold the lock.
 func ExampleClient_Do() {
 	ctx := context.Background()
 	c, err := client.Dial(ctx, "")
@@ -53,7 +53,7 @@ func ExampleClient_Lock() {
 	}
 }
 
-// Do not wait, but say who holds the lock.
+// Take a lock if it is free. Otherwise print its holder.
 func ExampleClient_TryLock() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -91,8 +91,8 @@ func ExampleWithHold() {
 	}
 }
 
-// Let the database reject a holder that was paused for longer than its lease, and does not know yet
-// that another holder was active since.
+// Let the database reject a late write: the writer was paused until its lease had expired, and
+// another client has held the lock since.
 func ExampleLease_Fence() {
 	var c *client.Client // from Dial
 	var db *sql.DB
@@ -112,7 +112,7 @@ func ExampleLease_Fence() {
 	}
 }
 
-// Let three clients at a time hold a lock, on all hosts together.
+// Let at most three clients hold a lock at once, on all hosts together.
 func ExampleWithSlots() {
 	var c *client.Client // from Dial
 	err := c.Do(context.Background(), "transcode", func(ctx context.Context, l *client.Lease) error {
@@ -124,7 +124,7 @@ func ExampleWithSlots() {
 	}
 }
 
-// Lock two accounts at once. Others may name them in another order.
+// Lock two accounts at once. Other clients may name them in the other order.
 func ExampleClient_LockAll() {
 	ctx := context.Background()
 	var c *client.Client // from Dial
@@ -158,7 +158,7 @@ func ExampleClient_Do_leaderElection() {
 	}
 }
 
-// Use a lock of all hosts where code expects a sync.Locker.
+// Use a lock that spans hosts in code that expects a sync.Locker.
 func ExampleClient_Locker() {
 	c, err := client.Dial(context.Background(), "")
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// scripted is a daemon that says what the test tells it to, and nothing else.
+// scripted is a daemon that sends only what the test tells it to.
 type scripted struct {
 	t     testing.TB
-	conn  net.Conn // the last that was taken
+	conn  net.Conn // the connection that was accepted last
 	in    *bufio.Reader
 	start time.Time
 	slept atomic.Int64  // nanoseconds for which the host was suspended
-	dials chan net.Conn // connections that were not taken yet
-	down  atomic.Bool   // nobody listens
-	tries atomic.Int32  // to connect, when nobody listened
+	dials chan net.Conn // connections that were not accepted yet
+	down  atomic.Bool   // connections are refused
+	tries atomic.Int32  // attempts to connect while down
 }
 
 // dialScripted connects a Client to a scripted daemon over a net.Pipe, for synctest.
@@ -61,13 +61,13 @@ func (d *scripted) dial(context.Context) (net.Conn, error) {
 	return ours, nil
 }
 
-// accept takes the next connection.
+// accept accepts the next connection.
 func (d *scripted) accept() {
 	d.conn = <-d.dials
 	d.in = bufio.NewReader(d.conn)
 }
 
-// greet takes the next connection, and answers HELLO.
+// greet accepts the next connection and answers HELLO.
 func (d *scripted) greet() {
 	d.t.Helper()
 	d.accept()
@@ -75,7 +75,7 @@ func (d *scripted) greet() {
 	d.say("@0 OK version=1")
 }
 
-// outage stops the daemon for that long, and then takes the next connection.
+// outage refuses connections for length, and then greets the next one.
 func (d *scripted) outage(length time.Duration) {
 	d.t.Helper()
 	d.stop()
@@ -84,26 +84,27 @@ func (d *scripted) outage(length time.Duration) {
 	d.greet()
 }
 
-// hangUp ends the connection, as a killed daemon does. It returns when the client has noticed.
+// hangUp closes the connection, as the kernel does for a killed daemon. It returns when the client
+// has noticed.
 func (d *scripted) hangUp() {
 	d.conn.Close()
 	synctest.Wait()
 }
 
-// stop is hangUp, and nobody listens from then on.
+// stop is hangUp, and refuses connections from then on.
 func (d *scripted) stop() {
 	d.down.Store(true)
 	d.hangUp()
 }
 
-// boottime is the clock of the client: it started with the test.
+// boottime is the client's CLOCK_BOOTTIME. It starts with the test, at bootAt.
 func (d *scripted) boottime() time.Duration {
 	return bootAt + d.elapsed() + time.Duration(d.slept.Load())
 }
 
 func (d *scripted) elapsed() time.Duration { return time.Since(d.start) }
 
-// at checks that now is so long after the test's beginning.
+// at checks that want has passed since the test began.
 func (d *scripted) at(what string, want time.Duration) {
 	d.t.Helper()
 	if got := d.elapsed(); got != want {
@@ -111,7 +112,7 @@ func (d *scripted) at(what string, want time.Duration) {
 	}
 }
 
-// lock takes a lock, with ttl=10s, that is granted at once for 10 s.
+// lock takes a lock, and grants it at once for ttl (10 s).
 func (d *scripted) lock(c *Client, name, lease string, opts ...Option) *Lease {
 	d.t.Helper()
 	locked := async(func() (*Lease, error) {
@@ -122,10 +123,10 @@ func (d *scripted) lock(c *Client, name, lease string, opts ...Option) *Lease {
 	return locked.must(d.t)
 }
 
-// bootAt is what the clock of a scripted test shows at its beginning.
+// bootAt is the client's CLOCK_BOOTTIME when a test begins.
 const bootAt = 1000 * time.Second
 
-// expect reads the next line, which must be want.
+// expect reads the next line and checks that it is want.
 func (d *scripted) expect(want string) {
 	d.t.Helper()
 	if got := d.line(); got != want+"\n" {
@@ -133,7 +134,7 @@ func (d *scripted) expect(want string) {
 	}
 }
 
-// givenBack answers the next UNLOCK of abc, and checks that nothing is left.
+// givenBack answers the next UNLOCK of the lease abc, and checks that nothing is left.
 func (d *scripted) givenBack(c *Client) {
 	d.t.Helper()
 	d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
@@ -141,8 +142,8 @@ func (d *scripted) givenBack(c *Client) {
 	nothingLeft(d.t, c)
 }
 
-// expectTagged reads the next line, which must be want with some tag, and returns the tag with its
-// @.
+// expectTagged reads the next line and checks that it is want after a tag. It returns the tag, with
+// its @.
 func (d *scripted) expectTagged(want string) string {
 	d.t.Helper()
 	tag, got, _ := strings.Cut(d.line(), " ")
@@ -152,13 +153,13 @@ func (d *scripted) expectTagged(want string) string {
 	return tag
 }
 
-// tagged reads the next line, and returns its tag, without the @, and the rest.
+// tagged reads the next line and returns its tag, without the @, and the rest.
 func (d *scripted) tagged() (tag, rest string) {
 	tag, rest, _ = strings.Cut(strings.TrimSuffix(d.line(), "\n"), " ")
 	return strings.TrimPrefix(tag, "@"), rest
 }
 
-// ms formats a duration as requests have it.
+// ms formats a duration in milliseconds, rounded up, as requests do.
 func ms(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
@@ -169,7 +170,7 @@ func (d *scripted) line() string {
 	return line
 }
 
-// say writes lines, all of them at once.
+// say sends lines in one write.
 func (d *scripted) say(lines ...string) {
 	d.t.Helper()
 	var all []byte
@@ -181,7 +182,7 @@ func (d *scripted) say(lines ...string) {
 	}
 }
 
-// grant is an OK to the LOCK with that tag. The lease is valid for that long, from after on.
+// grant is the OK to the LOCK with that tag. The lease is valid for left, from the instant after.
 func grant(tag, name, lease string, after, left time.Duration) string {
 	return fmt.Sprintf("@%s OK lock=%s lease=%s fence=77 ttl=%d deadline=%d", tag, name, lease,
 		left.Milliseconds(), (bootAt + after + left).Milliseconds())

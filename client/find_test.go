@@ -11,8 +11,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The process owns what it holds: the request has no owner, and the end of the connection does not
-// end the lease.
+// The process holds the lock: the request has no owner, and the lease outlives the connection.
 func TestHoldPID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -46,7 +45,7 @@ func TestPIDOptionsThatCannotBe(t *testing.T) {
 	})
 }
 
-// A beat that comes too late is reported, and ends the lease.
+// A BEAT that comes too late ends the lease, and its caller gets the error.
 func TestBeatTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -60,7 +59,7 @@ func TestBeatTooLate(t *testing.T) {
 	})
 }
 
-// Goroutines that find a lease at the same time get the same one, complete.
+// Goroutines that find a lease at the same time get the same Lease, with all its fields set.
 func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 	const rounds, many = 300, 8
 	synctest.Test(t, func(t *testing.T) {
@@ -102,8 +101,8 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 	})
 }
 
-// The end of a lost Lease does not remove another Lease with the same ID that was found later: that
-// one must learn of its loss.
+// The end of a lost Lease does not remove another Lease with the same ID that was found later. The
+// later one still gets LOST.
 func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -123,14 +122,14 @@ func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 	})
 }
 
-// A lease that is found at the moment the Client is closed has ended.
+// If a lease is found as the Client is closed, it has ended.
 func TestFoundWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
 		cl, err := c.begin(t.Context(), ipc.VerbCheck, "a")
 		want(t, "begin", err, nil)
 		want(t, "answer", ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply), nil)
-		c.Close() // the answer was read, but not taken yet
+		c.Close() // the answer has arrived, but found has not run yet
 		l, err := c.found(t.Context(), cl)
 		want(t, "found", err, nil)
 		want(t, "cause", over(l.Context()), ErrClosed)
@@ -141,7 +140,7 @@ func TestFoundWhileClosing(t *testing.T) {
 	})
 }
 
-// A lease of this Client is found complete, even before the caller of Lock has run again.
+// A search finds a lease of this Client with all its fields set, even if Lock has not returned yet.
 func TestOwnLeaseIsFoundBeforeItsGrantIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -161,8 +160,8 @@ func TestOwnLeaseIsFoundBeforeItsGrantIsTaken(t *testing.T) {
 	})
 }
 
-// A lease of this Client that has ended here, and is about to be unlocked, is not found, although
-// the daemon still keeps it.
+// A search does not find a lease of this Client that has ended here, although the daemon keeps it
+// until the UNLOCK.
 func TestOwnLeaseThatHasEndedIsNotFound(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(t *testing.T, d *scripted, l *Lease)
@@ -191,7 +190,7 @@ func TestOwnLeaseThatHasEndedIsNotFound(t *testing.T) {
 	}
 }
 
-// A lease that another connection took is found by its process or its ID. Only Unlock unlocks it.
+// A lease that another connection took is found by its process or its ID. Only Unlock releases it.
 func TestLeaseOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -213,8 +212,8 @@ func TestLeaseOf(t *testing.T) {
 	})
 }
 
-// If one of several names was forced away, Unlock of a found lease releases the others too: nobody
-// else can have them before the deadline.
+// If one of several names was revoked (FORCE), Unlock of a found lease releases the other names.
+// Otherwise no client could take them before the deadline.
 func TestFoundLeaseUnlocksRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -225,14 +224,14 @@ func TestFoundLeaseUnlocksRest(t *testing.T) {
 		<-l.Context().Done()
 		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
 		synctest.Wait()
-		go c.Ping(t.Context()) // or a failing test would wait for ever
+		go c.Ping(t.Context()) // otherwise a failing test would hang
 		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")
 		d.say(d.expectTagged("PING") + " OK")
 	})
 }
 
-// Its guard is the daemon's, even if little time is left. The client that took it may have unlocked
-// it.
+// A found lease uses the daemon's guard, even if little time is left. NOTHELD at Unlock is not a
+// loss, because the client that took the lease may have released it.
 func TestFoundLeaseHasItsGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -257,8 +256,7 @@ func TestFoundLeaseHasItsGuard(t *testing.T) {
 	})
 }
 
-// A Client unlocks nothing of a lease that it did not take, no matter how long the daemon is
-// silent.
+// The client never unlocks a lease that it did not take, however long the daemon is silent.
 func TestFoundLeaseIsNotUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -270,7 +268,7 @@ func TestFoundLeaseIsNotUnlocked(t *testing.T) {
 		d.at("the end, as nobody confirms it", overAfter)
 		time.Sleep(time.Minute)
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.say(d.expectTagged("PING") + " OK") // no UNLOCK before
+		d.say(d.expectTagged("PING") + " OK") // no UNLOCK was sent before
 		pinged.must(t)
 		if n := len(c.allLeases()); n > 0 {
 			t.Errorf("%d leases are left", n)
@@ -278,8 +276,8 @@ func TestFoundLeaseIsNotUnlocked(t *testing.T) {
 	})
 }
 
-// A found lease that has ended by the time the answer is read is not unlocked: its holder may still
-// be working.
+// If a found lease has ended when the answer is read, the client does not unlock it: its holder may
+// still be working.
 func TestLeaseFoundTooLateIsNotUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -289,7 +287,7 @@ func TestLeaseFoundTooLateIsNotUnlocked(t *testing.T) {
 		want(t, "find", err, ErrLost)
 		time.Sleep(time.Minute)
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.say(d.expectTagged("PING") + " OK") // no UNLOCK before
+		d.say(d.expectTagged("PING") + " OK") // no UNLOCK was sent before
 		pinged.must(t)
 		nothingLeft(t, c)
 	})
@@ -312,7 +310,7 @@ func TestLeaseOfNoHolder(t *testing.T) {
 	})
 }
 
-// An answer without a lease or a deadline is not accepted.
+// An answer without a lease or a deadline is an error.
 func TestLeaseOfWithoutItsFields(t *testing.T) {
 	for _, answer := range []string{" OK", " OK lease=abc ttl=9000", " OK deadline=2000000 ttl=9000"} {
 		synctest.Test(t, func(t *testing.T) {

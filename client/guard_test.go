@@ -19,8 +19,8 @@ func TestGuardOption(t *testing.T) {
 	})
 }
 
-// A bound on the holding time, by WithMax or by the daemon's config, is below the requested ttl.
-// The guard is a fifth of what is granted, and leaves most of it.
+// WithMax, or the daemon's config, may bound the holding time below the requested ttl. The guard is
+// then a fifth of the granted time.
 func TestGuardWithinMax(t *testing.T) {
 	for name, opts := range map[string][]Option{"WithMax": {WithMax(time.Second)}, "max_hold": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestGuardWithinMax(t *testing.T) {
 	}
 }
 
-// After the ttl was changed, the new one counts, and no longer what was granted before.
+// After the ttl is changed, the guard follows the new ttl and the time granted with it.
 func TestGuardOfAnotherTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -62,8 +62,8 @@ func TestGuardOfAnotherTTL(t *testing.T) {
 	})
 }
 
-// Another program may change the ttl. Then the guard is the daemon's, but at most a fifth of the
-// time that the lease has.
+// Another program may change the ttl. Then the client uses the daemon's guard, but at most a fifth
+// of the lease's remaining time.
 func TestGuardThatTheDaemonTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -81,7 +81,7 @@ func TestGuardThatTheDaemonTells(t *testing.T) {
 				t.Errorf("the daemon says %v, and that it stands for %v: a guard of %v, want %v", c.told, c.stands, got, c.guard)
 			}
 			beaten := async(func() (bool, error) { return true, l.Beat(t.Context()) })
-			d.say(d.expectTagged("BEAT lease=abc") + " OK lock=job") // it says nothing about the guard
+			d.say(d.expectTagged("BEAT lease=abc") + " OK lock=job") // BEAT is answered without guard=
 			beaten.must(t)
 			if got := l.Guard(); got != c.guard {
 				t.Errorf("a guard of %v after BEAT, want %v", got, c.guard)

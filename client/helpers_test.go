@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// future is the result of a call that runs on a goroutine of its own.
+// future is the result of a call that runs on its own goroutine.
 type future[T any] chan outcome[T]
 
 type outcome[T any] struct {
@@ -27,7 +27,7 @@ func async[T any](f func() (T, error)) future[T] {
 	return result
 }
 
-// wait can be called once.
+// wait waits for the result. It can be called once.
 func (f future[T]) wait() (T, error) {
 	o := <-f
 	return o.value, o.err
@@ -42,7 +42,7 @@ func (f future[T]) must(t testing.TB) T {
 	return value
 }
 
-// pending reports that there is no result yet. (After synctest.Wait.)
+// pending reports whether there is no result yet. Call synctest.Wait first.
 func (f future[T]) pending() bool { return len(f) == 0 }
 
 func lockErr(_ *Lease, err error) error { return err }
@@ -54,14 +54,14 @@ func want(t testing.TB, what string, got, wanted error) {
 	}
 }
 
-// questions are the queries about a held lease, by verb.
+// questions are the queries about a lease, by verb.
 var questions = map[string]func(context.Context, *Lease) error{
 	"CHECK":  func(ctx context.Context, l *Lease) error { return l.Check(ctx) },
 	"EXTEND": func(ctx context.Context, l *Lease) error { return l.Extend(ctx, 0) },
 	"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
 }
 
-// over returns why a context has ended, or nil if it has not.
+// over returns the cause of a context's end, or nil.
 func over(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processes that are started after Inherit hold the connection, others do not. Close ends it for
-// the daemon nevertheless.
+// Processes that are started after Inherit hold the connection open; earlier ones do not. Close
+// still ends the connection for the daemon.
 func TestInherit(t *testing.T) {
 	_, c, daemon := overSocket(t)
-	before, _ := socketsOf(t) // what this process was given itself
+	before, _ := socketsOf(t) // sockets that this process has inherited
 	if err := c.Inherit(); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestInherit(t *testing.T) {
 	child.Close()
 }
 
-// A connection that is being made when Inherit is called is inherited too.
+// If Inherit is called while a connection is being made, that connection is inherited too.
 func TestInheritWhileAConnectionIsMade(t *testing.T) {
 	l, c, daemon := overSocket(t)
 	daemon.Close()
@@ -83,7 +83,7 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// overSocket connects a Client over a socket.
+// overSocket connects a Client over a real socket.
 func overSocket(t *testing.T) (l net.Listener, c *Client, daemon net.Conn) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -105,7 +105,7 @@ func overSocket(t *testing.T) (l net.Listener, c *Client, daemon net.Conn) {
 	return l, c, daemon
 }
 
-// child runs until Close.
+// child is a process that runs until Close.
 type child struct {
 	cmd  *exec.Cmd
 	done func() error
@@ -116,7 +116,7 @@ func (c *child) Close() {
 	c.cmd.Wait()
 }
 
-// socketsOf starts a child, which reports how many sockets it was given.
+// socketsOf starts a child and returns how many sockets it has inherited.
 func socketsOf(t *testing.T) (count int, running *child) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", `ls -l /proc/$$/fd | grep -c socket:; cat`)

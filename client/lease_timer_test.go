@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A ttl of 10 s has a guard of 2 s. Unless its deadline moves, the lease ends after 8 s, and the
-// daemon is asked after 4 s.
+// A ttl of 10 s has a guard of 2 s. Unless its deadline moves, the lease ends after 8 s. The client
+// sends CHECK after 4 s.
 const (
 	checkAfter = 4 * time.Second
 	overAfter  = 8 * time.Second
@@ -53,7 +53,8 @@ func TestHungDaemonThatReadsNothing(t *testing.T) {
 	})
 }
 
-// The holder of a lease that was lost because the daemon was silent may say that it has stopped.
+// If a lease was lost because the daemon was silent, its holder may still call Unlock. UNLOCK is
+// sent at once.
 func TestUnlockAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -66,7 +67,7 @@ func TestUnlockAfterSilence(t *testing.T) {
 		d.say(tag + " OK")
 		time.Sleep(time.Minute)
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.say(d.expectTagged("PING") + " OK") // no other UNLOCK before
+		d.say(d.expectTagged("PING") + " OK") // no other UNLOCK was sent before
 		pinged.must(t)
 	})
 }
@@ -77,7 +78,7 @@ func TestDeadlineMovesOn(t *testing.T) {
 		l := d.lock(c, "job", "abc")
 		tag := d.expectTagged("CHECK lease=abc")
 		d.at("first CHECK", checkAfter)
-		d.say(grant(tag[1:], "job", "abc", checkAfter, 8*time.Second)) // over at 12 - 2 s
+		d.say(grant(tag[1:], "job", "abc", checkAfter, 8*time.Second)) // ends at 12 s, less the guard of 2 s
 		tag = d.expectTagged("CHECK lease=abc")
 		d.at("second CHECK", 7*time.Second)
 		if got := l.Validity(); got != 5*time.Second {
@@ -86,7 +87,7 @@ func TestDeadlineMovesOn(t *testing.T) {
 		d.say(tag + " ERR INTERNAL : not this time")
 		tag = d.expectTagged("CHECK lease=abc")
 		d.at("third CHECK", 8500*time.Millisecond)
-		d.say(grant(tag[1:], "job", "abc", 7*time.Second, time.Second)) // older than what is known
+		d.say(grant(tag[1:], "job", "abc", 7*time.Second, time.Second)) // older than what the client knows
 		d.expectTagged("CHECK lease=abc")
 		d.at("fourth CHECK", 9250*time.Millisecond)
 		<-l.Context().Done()
@@ -138,7 +139,7 @@ func TestCheckAndExtend(t *testing.T) {
 	})
 }
 
-// There is no CHECK, because nothing would have moved the deadline.
+// With HoldTTL nothing but the client moves the deadline, so no CHECK is sent.
 func TestHoldTTLEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -151,7 +152,7 @@ func TestHoldTTLEndsByItself(t *testing.T) {
 	})
 }
 
-// The timer stops while the host is suspended. When it fires at last, the lease ends.
+// The timer stops while the host is suspended. When it fires, the lease ends at once.
 func TestSuspendedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -167,7 +168,8 @@ func TestSuspendedHost(t *testing.T) {
 	})
 }
 
-// The timer fires half way even if nothing has to be asked then, because the ttl keeps the lease.
+// With HoldTTL there is no CHECK, but the timer still fires at checkAfter, and notices a
+// suspension.
 func TestSuspendedHostAndTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -180,7 +182,7 @@ func TestSuspendedHostAndTTL(t *testing.T) {
 	})
 }
 
-// The same holds if the daemon hangs and was asked before.
+// If the CHECK got no answer, the timer notices a suspension half way to the lease's end.
 func TestSuspendedHostAndDaemonThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -193,7 +195,7 @@ func TestSuspendedHostAndDaemonThatHangs(t *testing.T) {
 	})
 }
 
-// In another time namespace deadline= is on another clock.
+// A daemon in another time namespace has another clock, so the client ignores its deadline=.
 func TestDeadlineOfAnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -212,7 +214,7 @@ func TestLostEvent(t *testing.T) {
 			c, d := dialScripted(t)
 			l, other := d.lock(c, "job", "abc"), d.lock(c, "other", "def")
 			time.Sleep(time.Second)
-			d.say("LOST lock=job lease=abc reason=" + reason) // one name: nothing else is taken
+			d.say("LOST lock=job lease=abc reason=" + reason) // the lease has one name, so no UNLOCK is needed for others
 			<-l.Context().Done()
 			d.at("the end of the lease", time.Second)
 			cause := over(l.Context())
@@ -220,11 +222,11 @@ func TestLostEvent(t *testing.T) {
 			if got := cause.(*Error).Fields["reason"]; got != reason {
 				t.Errorf("reason %q, want %q", got, reason)
 			}
-			want(t, "unlock", l.Unlock(t.Context()), ErrLost) // and nothing is sent:
+			want(t, "unlock", l.Unlock(t.Context()), ErrLost) // and sends nothing
 			unlocked := async(func() (int, error) { return 0, other.Unlock(t.Context()) })
 			d.say(d.expectTagged("UNLOCK lease=def") + " OK")
 			unlocked.must(t)
-			time.Sleep(time.Minute) // no timer is left: it would say UNLOCK, and nobody reads
+			time.Sleep(time.Minute) // a timer that is left would send UNLOCK, which blocks the test
 			nothingLeft(t, c)
 		})
 	}
@@ -280,7 +282,7 @@ func TestUnlockIsAnswered(t *testing.T) {
 	}
 }
 
-// The release goes on even if nobody can wait for it.
+// The client goes on with the release if the context has already ended.
 func TestUnlockWithContextThatIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -292,7 +294,7 @@ func TestUnlockWithContextThatIsDone(t *testing.T) {
 	})
 }
 
-// A context derived from the lease's own ends with it, but Unlock still waits.
+// A context derived from the lease's own ends with the lease, but Unlock still waits.
 func TestUnlockWithTheLeasesContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -308,7 +310,7 @@ func TestUnlockWithTheLeasesContext(t *testing.T) {
 	})
 }
 
-// A release that nobody waits for is repeated until it is answered.
+// If no caller waits for an UNLOCK, the client repeats it until it is answered.
 func TestUnlockInTheBackgroundIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -349,7 +351,7 @@ func TestLateGrantIsUnlockedUntilThatIsAnswered(t *testing.T) {
 	})
 }
 
-// All getters may be called while the lease changes. (With -race.)
+// TestCheckOfExtendedLease calls all getters while the lease changes, for the race detector.
 func TestCheckOfExtendedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -362,7 +364,7 @@ func TestCheckOfExtendedLease(t *testing.T) {
 			func() { l.Guard() },
 			func() { _ = l.endedError(ipc.VerbCheck) },
 		} {
-			looking.Go(func() { // nothing but look orders it and what is learnt
+			looking.Go(func() { // nothing but look itself synchronizes with the answers
 				for d.elapsed() < end+2*time.Second {
 					look()
 					time.Sleep(time.Second)
@@ -377,7 +379,7 @@ func TestCheckOfExtendedLease(t *testing.T) {
 	})
 }
 
-// A longer ttl is sent as the longest that the protocol can express.
+// If a ttl is longer than the protocol can express, the longest possible ttl is sent.
 func TestExtendForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -389,7 +391,7 @@ func TestExtendForLong(t *testing.T) {
 	})
 }
 
-// If the deadline does not move, the daemon is asked again several times, but not without end.
+// If the deadline does not move, the client sends several CHECKs, but not without end.
 func TestChecksOfADeadlineThatStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -398,7 +400,7 @@ func TestChecksOfADeadlineThatStands(t *testing.T) {
 		for last := time.Duration(0); ; checks++ {
 			tag, line := d.tagged()
 			if line != "CHECK lease=abc" {
-				break // at the deadline
+				break // UNLOCK, at the deadline
 			}
 			if now := d.elapsed(); now-last < minCheck {
 				t.Errorf("CHECK %v after the one before, want %v at least", now-last, minCheck)
@@ -408,14 +410,14 @@ func TestChecksOfADeadlineThatStands(t *testing.T) {
 		}
 		d.at("UNLOCK", ttl)
 		want(t, "the lease", over(l.Context()), ErrLost)
-		if checks != 9 { // 8 s, halved until less than 2 * minCheck is left
+		if checks != 9 { // the 8 s are halved until less than 2 * minCheck is left
 			t.Errorf("%d CHECKs, want 9", checks)
 		}
 	})
 }
 
-// All permits for short requests are in use: the timer tries again, and requests that cannot be
-// sent now are not forgotten.
+// While all permits for short requests are in use, the timer tries again later. An UNLOCK that
+// cannot be sent is sent when a permit is free.
 func TestNoPermitForChecksAndUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -424,7 +426,7 @@ func TestNoPermitForChecksAndUnlocks(t *testing.T) {
 		for i := range taken {
 			taken[i] = c.calls.tryAcquire(ipc.VerbPing)
 		}
-		time.Sleep(5 * time.Second) // past the first CHECK
+		time.Sleep(5 * time.Second) // after the first CHECK was due
 		c.calls.release(taken[0])
 		tag := d.expectTagged("CHECK lease=abc")
 		d.at("the second CHECK", 6*time.Second)
@@ -446,11 +448,12 @@ func TestNoPermitForChecksAndUnlocks(t *testing.T) {
 	})
 }
 
-// A process that was stopped for longer than the lease was valid asks the daemon before it ends the
-// lease (WithLateCheck), for a bounded time. A daemon that has extended the lease has kept it.
+// WithLateCheck: a process was stopped until its lease had ended by its own clock. It asks the
+// daemon before it ends the lease, and waits a bounded time for the answer. If the daemon has
+// extended the lease, the lease goes on.
 func TestLateCheck(t *testing.T) {
 	for name, test := range map[string]struct {
-		reply string // "": none
+		reply string // empty: no answer
 		kept  bool
 		end   time.Duration // after the process continues
 	}{

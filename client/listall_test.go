@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ListAll asks for page after page, and returns each lock once. It waits if the daemon bounds the
-// requests of a second.
+// ListAll requests page after page, and returns each lock once. If the daemon limits the rate of
+// requests, ListAll waits.
 func TestListAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -58,7 +58,7 @@ func TestListAll(t *testing.T) {
 	})
 }
 
-// A page that is refused ends the list with its error.
+// If a page is refused, ListAll returns the error.
 func TestListAllFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

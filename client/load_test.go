@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Restarts while locks are held and waited for: no lock is held twice, none is lost, and nothing is
-// left with the daemon.
+// The daemon restarts while locks are held and awaited. No lock is held twice or lost, and nothing
+// is left in the daemon.
 func TestRestartsUnderLoad(t *testing.T) {
 	m := startModel(t)
 	c := m.dial()
@@ -38,7 +38,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 	}
 }
 
-// Restarts that keep the connection and lose answers, while locks are abandoned.
+// The daemon restarts, keeps the connection and loses answers, while callers abandon locks.
 func TestBackUnderLoad(t *testing.T) {
 	m := startModel(t)
 	m.backs = 20
@@ -64,8 +64,8 @@ func TestBackUnderLoad(t *testing.T) {
 	}
 }
 
-// underLoad runs work by that many workers, and checks that two are never inside one name at the
-// same time.
+// underLoad runs work on that many goroutines, and checks that no two hold one name at the same
+// time.
 func underLoad(t *testing.T, workers, rounds int, work func(name string, inside func())) {
 	var holders [4]atomic.Int32
 	var wg sync.WaitGroup

@@ -72,10 +72,10 @@ func TestLockAll(t *testing.T) {
 	})
 }
 
-// If one of several names was forced away, the daemon keeps the others until the holder says that
-// it has stopped. Unlock, after the work, says so, once.
+// If one of several names was revoked (FORCE), the daemon keeps the others until the holder says
+// that it has stopped. Unlock after the work says so, once.
 func TestRestOfForcedLeaseIsUnlocked(t *testing.T) {
-	for _, reason := range []string{"forced", "forced, as CHECK says", "max"} { // max: all are released together
+	for _, reason := range []string{"forced", "forced, as CHECK says", "max"} { // max releases all names together
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
 			locked := async(func() (*Lease, error) { return c.LockAll(t.Context(), []string{"a", "b"}) })
@@ -90,7 +90,7 @@ func TestRestOfForcedLeaseIsUnlocked(t *testing.T) {
 				d.say("LOST lock=a,b lease=abc reason=" + reason)
 			}
 			<-l.Context().Done()
-			time.Sleep(time.Second) // it is still at work
+			time.Sleep(time.Second) // the holder is still working
 			want(t, "unlock", l.Unlock(t.Context()), ErrLost)
 			if reason != "max" {
 				tag := d.expectTagged("UNLOCK lease=abc")
@@ -104,7 +104,8 @@ func TestRestOfForcedLeaseIsUnlocked(t *testing.T) {
 	}
 }
 
-// A caller that never had them does not work under them either.
+// If LOST comes with the grant, the caller may never get the lease. The other names are unlocked
+// nevertheless.
 func TestRestOfForcedLeaseIsUnlockedOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -116,7 +117,7 @@ func TestRestOfForcedLeaseIsUnlockedOnArrival(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return nil, l.Unlock(t.Context()) // LOST may come before or after it
+			return nil, l.Unlock(t.Context()) // LOST may come before or after Unlock
 		})
 		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")
 		_, err = unlocked.wait()
@@ -126,7 +127,7 @@ func TestRestOfForcedLeaseIsUnlockedOnArrival(t *testing.T) {
 	})
 }
 
-// The same, if the reader is certainly first.
+// The same, but the reader takes LOST before Lock returns.
 func TestRestOfForcedLeaseIsUnlockedBeforeGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -250,7 +251,7 @@ func TestHeldTellsTheHolder(t *testing.T) {
 	})
 }
 
-// If the daemon does not say who holds it, or that anybody does, there is no Holder.
+// If the daemon does not name a holder, the error has no Holder.
 func TestNoHolder(t *testing.T) {
 	for _, refusal := range []string{"HELD lock=job ttl=7412", "ALREADY lock=job host=web3 pid=4121 user=cron"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -267,15 +268,15 @@ func TestNoHolder(t *testing.T) {
 	}
 }
 
-// The daemon is asked to give up just before the context's deadline, so that its answer can name
-// the holder. The error says both.
+// The daemon's wait ends just before the context's deadline, so that its answer can name the
+// holder. The error matches both the deadline and HELD.
 func TestContextDeadlineBoundsTheWait(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		timeout time.Duration
 		opts    []Option
 		line    string
-		after   time.Duration // when HELD comes
+		after   time.Duration // when the test answers HELD
 		both    bool
 	}{
 		{"of the context", 5 * time.Second, nil, "@0 LOCK job wait=4980 owner=1 id=t.1", 4980 * time.Millisecond, true},
@@ -394,12 +395,12 @@ func TestDoTellsFnAndCallerOfLoss(t *testing.T) {
 		_, err := done.wait()
 		want(t, "fn's context", within, ErrLost)
 		want(t, "Do", err, ErrLost)
-		synctest.Wait() // the reader ends the context, and then forgets the lease
+		synctest.Wait() // the reader first ends the context, then removes the lease
 		nothingLeft(t, c)
 	})
 }
 
-// LOST may come right after the grant, before the caller has taken that.
+// LOST may come right after the grant, before Lock returns.
 func TestGrantThatIsLostOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -407,7 +408,7 @@ func TestGrantThatIsLostOnArrival(t *testing.T) {
 		d.line()
 		d.say(grant("0", "job", "abc", 0, 10*time.Second), "LOST lock=job lease=abc reason=forced")
 		l, err := locked.wait()
-		synctest.Wait() // else the next line may not have been read
+		synctest.Wait() // otherwise the next line may be unread
 		if err == nil {
 			err = over(l.Context())
 		}
@@ -416,7 +417,7 @@ func TestGrantThatIsLostOnArrival(t *testing.T) {
 	})
 }
 
-// A process that was stopped between the grant and its arrival has no lock.
+// If a process was stopped between the grant and its arrival until the ttl passed, Lock fails.
 func TestGrantThatIsOverOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -436,7 +437,7 @@ func TestOpNamesAreVerbs(t *testing.T) {
 	}
 }
 
-// As many names as allowed are sent, and no more.
+// A request with MaxNames names is sent. A request with more is refused.
 func TestBoundOnNames(t *testing.T) {
 	var names []string
 	for i := range ipc.MaxNames + 1 {
@@ -453,7 +454,7 @@ func TestBoundOnNames(t *testing.T) {
 	})
 }
 
-// The error says which option is wrong, and for which lock.
+// The error names the wrong option and the lock.
 func TestTextsOfOptions(t *testing.T) {
 	c, _ := dialScripted(t)
 	for want, err := range map[string]error{
@@ -468,7 +469,7 @@ func TestTextsOfOptions(t *testing.T) {
 	}
 }
 
-// Do returns the error of fn unchanged, if that is the only one.
+// If only fn fails, Do returns its error unchanged.
 func TestDoReturnsTheErrorOfTheWork(t *testing.T) {
 	errWork := errors.New("work failed")
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ func panicked(f func()) (err error) {
 	return nil
 }
 
-// lockLocker has l.Lock called on another goroutine and grants it lease for 10 s.
+// lockLocker calls l.Lock on another goroutine, and grants it the lease for 10 s.
 func (d *scripted) lockLocker(l sync.Locker, lease string) {
 	d.t.Helper()
 	locked := async(func() (int, error) { return 0, panicked(l.Lock) })
@@ -61,8 +61,8 @@ func TestLockerPanicsIfRefused(t *testing.T) {
 	})
 }
 
-// After a loss another goroutine may have taken the lock through the same Locker. Whichever
-// goroutine unlocks first, the new lease stays until the second Unlock.
+// After a loss, another goroutine may take the lock through the same Locker. Both then call Unlock.
+// The new lease stays until the second Unlock, in whichever order they call it.
 func TestLockerUnlockPanicsOnLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

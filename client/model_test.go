@@ -17,8 +17,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// model is a daemon that knows locks, but neither nodes nor time: for load and for races, on one
-// connection. It grants a name in the order of requests.
+// model is a daemon with locks, but without nodes or time, for tests of load and races. It grants a
+// name in the order of the requests.
 type model struct {
 	t        testing.TB
 	listener net.Listener
@@ -31,12 +31,12 @@ type model struct {
 	count  int
 	conns  map[net.Conn]bool
 
-	backs int // one in so many writes is the last of a process: answers are lost, and BACK comes; 0: none
+	backs int // 1 in backs writes loses its answers and sends BACK, as a restart does; 0: none
 }
 
 type modelLock struct {
-	lease   string // "": free
-	id      string // of the LOCK that it was granted to
+	lease   string // empty if the lock is free
+	id      string // id= of the LOCK that holds it
 	waiters []waiter
 }
 
@@ -45,8 +45,8 @@ type waiter struct {
 	out     *modelOut
 }
 
-// modelOut collects the replies to a connection. A grant to a waiter is sent with the reply to
-// UNLOCK, so both must share the connection.
+// modelOut collects the replies to a connection. A grant to a waiter is written together with the
+// reply to UNLOCK, so the model supports waiters on the same connection only.
 type modelOut struct{ buf []byte }
 
 func startModel(t testing.TB) *model {
@@ -78,7 +78,7 @@ func (m *model) stop() {
 	m.wg.Wait()
 }
 
-// restart ends all connections. Leases stay, and can be resumed. Waiters do not.
+// restart ends all connections. Leases stay and can be resumed. Waiters are forgotten.
 func (m *model) restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (m *model) restart() {
 	}
 }
 
-// back is a restart that keeps the connection: the last answers are lost.
+// back simulates a restart that keeps the connection and loses the last answers.
 func (m *model) back(out *modelOut) {
 	if m.backs == 0 || rand.IntN(m.backs) > 0 {
 		return
@@ -113,7 +113,7 @@ func (m *model) accept() {
 	}
 }
 
-// serve answers everything that is buffered in one write.
+// serve answers in one write everything that is buffered.
 func (m *model) serve(conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReaderSize(conn, 64<<10)
@@ -144,7 +144,7 @@ func (m *model) serve(conn net.Conn) {
 	}
 }
 
-// handle needs mu.
+// handle answers a request. The caller holds mu.
 func (m *model) handle(req *ipc.Request, out *modelOut) {
 	switch req.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
@@ -188,7 +188,7 @@ func (m *model) grant(name string, l *modelLock, w waiter) {
 	l.id = w.id
 	w.out.grant(w.tag, name, l.lease, m.count)
 	for _, other := range l.waiters {
-		if other.id == w.id { // repeats of it
+		if other.id == w.id { // the same LOCK, resent
 			other.out.grant(other.tag, name, l.lease, m.count)
 		}
 	}
@@ -234,7 +234,7 @@ func (m *model) cancel(tag string, out *modelOut) {
 	out.reply("", "ERR NOTHELD")
 }
 
-// left returns how many leases and waiters there are.
+// left returns the number of leases and of waiters.
 func (m *model) left() (leases, waiters int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -256,8 +256,8 @@ func (o *modelOut) reply(tag, rest string) {
 	o.buf = append(append(o.buf, rest...), '\n')
 }
 
-// mustBecomeEmpty waits until nothing is held and nothing waits. Each answer is a step towards
-// that.
+// mustBecomeEmpty waits until no lock is held and no client waits. Each answer may cause the next
+// request.
 func (m *model) mustBecomeEmpty(c *Client) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)
@@ -268,7 +268,7 @@ func (m *model) mustBecomeEmpty(c *Client) {
 		if err := c.Ping(ctx); err != nil {
 			m.t.Fatalf("%d leases and %d waiters are left with the daemon: %v", leases, waiters, err)
 		}
-		if empty { // and all answers before that to PING have been taken
+		if empty { // and the client has read all answers before the one to PING
 			return
 		}
 	}

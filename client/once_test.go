@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// once lists FORCE and ADMIT, which must not be done twice.
+// once lists the requests that must not be executed twice: FORCE and ADMIT.
 var once = []struct {
 	line string
 	ask  func(ctx context.Context, c *Client) (int, error)
@@ -23,7 +23,7 @@ var once = []struct {
 	}},
 }
 
-// eachOnce runs a test for each of them, while a lease is held.
+// eachOnce runs a test for each of these requests, while a lease is held.
 func eachOnce(t *testing.T, test func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error))) {
 	for _, o := range once {
 		t.Run(o.line, func(t *testing.T) {
@@ -35,7 +35,7 @@ func eachOnce(t *testing.T, test func(t *testing.T, c *Client, d *scripted, line
 	}
 }
 
-// goesOn checks that the connection is still the first one, and that everything was read.
+// goesOn checks that the client still uses the first connection, and that every line was read.
 func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 	t.Helper()
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
@@ -47,8 +47,8 @@ func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 	}
 }
 
-// The daemon refuses what was under way in a restart, and goes on. So does the connection, with its
-// leases.
+// After a restart the daemon refuses the requests that it had not answered. The connection and its
+// leases stay.
 func TestSentOnceIsRefusedAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		l := d.lock(c, "held", "abc")
@@ -66,7 +66,7 @@ func TestSentOnceIsRefusedAfterBack(t *testing.T) {
 	})
 }
 
-// If the daemon reads the request only after the restart, it is answered, and was sent once.
+// If the daemon reads the request only after the restart, it answers it. The request was sent once.
 func TestSentOnceIsReadAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		l := d.lock(c, "held", "abc")
@@ -82,7 +82,7 @@ func TestSentOnceIsReadAfterBack(t *testing.T) {
 	})
 }
 
-// A later request with the same tag is not probed in its place.
+// If such a request has ended, a later request that reuses its tag is not probed.
 func TestSentOnceEndsBeforeProbe(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
@@ -94,15 +94,15 @@ func TestSentOnceEndsBeforeProbe(t *testing.T) {
 		d.expect("@0 LOCK job owner=1 id=t.1")
 		time.Sleep(2 * lostReplyTimeout)
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.expect("@1 PING") // else that tag is in use
+		d.expect("@1 PING") // otherwise that tag is in use
 		d.say("@1 OK", grant("0", "job", "abc", d.elapsed(), ttl))
 		pinged.must(t)
 		locked.must(t)
 	})
 }
 
-// If the answer was lost, the call ends too, and says that the outcome is unknown. If the answer
-// comes nevertheless, it is a stray.
+// If the restart lost the answer, the call ends with an error which says that the outcome is
+// unknown. An answer that comes later is a stray.
 func TestSentOnceIsNotAnsweredAfterBack(t *testing.T) {
 	for _, sign := range []string{" OK", " ERR LIMIT", " ERR SHUTDOWN"} {
 		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
@@ -133,7 +133,7 @@ func TestSentOnceIsNotAnsweredAfterBack(t *testing.T) {
 	}
 }
 
-// The daemon was only slow: its answer counts, and the answer to PING is the stray.
+// If the daemon was only slow, its answer counts. The answer to the probing PING is the stray.
 func TestSentOnceIsAnsweredLateAfterBack(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
@@ -149,7 +149,7 @@ func TestSentOnceIsAnsweredLateAfterBack(t *testing.T) {
 	})
 }
 
-// An abandoned call leaves nothing behind, whether it is answered or not.
+// An abandoned call leaves nothing in the client, with or without an answer.
 func TestSentOnceIsAbandoned(t *testing.T) {
 	for _, o := range once {
 		synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestSentOnceIsAbandoned(t *testing.T) {
 	}
 }
 
-// The end of the connection ends what was sent on it. It is not sent on the next one.
+// The end of the connection ends such a call. It is not resent on the next one.
 func TestSentOnceWhenTheConnectionEnds(t *testing.T) {
 	for said, wanted := range map[string]error{"": ErrUnavailable, "BYE resume=9000": ErrShutdown} {
 		eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
@@ -196,7 +196,7 @@ func TestSentOnceWhenTheConnectionEnds(t *testing.T) {
 	}
 }
 
-// Close ends what is under way, with ErrClosed.
+// Close ends such a call with ErrClosed.
 func TestSentOnceWhileTheClientIsClosed(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		asked := async(ask)
@@ -207,7 +207,7 @@ func TestSentOnceWhileTheClientIsClosed(t *testing.T) {
 	})
 }
 
-// A request that was not sent waits for a connection, and has one made, like all others.
+// If there is no connection, the request waits for one, like any other.
 func TestSentOnceWaitsForConnection(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		d.stop()
@@ -226,7 +226,7 @@ func TestSentOnceWaitsForConnection(t *testing.T) {
 	})
 }
 
-// A connection accepts no more requests, but has not ended: nothing was sent on it.
+// If the connection takes no more requests but has not ended, the request is not sent.
 func TestSentOnceIsNotSent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		c.link.Load().out.stop(errNobody)

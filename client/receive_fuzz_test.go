@@ -11,16 +11,16 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// FuzzReceive: a daemon says anything to a client that has asked for two locks and queried, and
-// releases them in between. Every call returns, a lock is held only if its request was granted,
-// nothing is left, and in the end no lease is held.
+// FuzzReceive: a daemon sends anything to a client that has two LOCKs and queries under way, and
+// unlocks its leases in between. Every call returns, a lock is held only if its request was
+// granted, no call is left, and in the end no lease is held.
 func FuzzReceive(f *testing.F) {
 	const grant = " OK lock=job lease=abc fence=77 ttl=10000 deadline=1010000\n"
 	for _, seed := range []struct{ first, then string }{
 		{"@0" + grant + "@1 ERR HELD lock=other host=web3 pid=7 : held\n@2 - lock=job host=web3\n@2 OK n=1\n@3 OK nodes=5 spare=2\n", "@0 OK lock=job\n"},
 		{"@1" + grant + "@0" + grant, "@0 ERR LOST\n@1 ERR NOTHELD\n"},
 		{"@0" + grant + "LOST lock=job lease=abc reason=quorum : gone\n", "BYE resume=1000\n"},
-		{"@00" + grant, "@01" + grant}, // of no request
+		{"@00" + grant, "@01" + grant}, // for tags that no request has
 		{"@0 OK\n", ""},
 		{"@0 OK lease=abc deadline=99999999999999999999\n", ""},
 		{"@0 OK lease=abc deadline=-1\n", "@0 OK\n"},
@@ -48,7 +48,7 @@ func hearAnything(t *testing.T, first, then []byte) {
 	synctest.Wait()
 	tags := sent.take()
 
-	d.conn.Write(first) // an error: the client has heard enough
+	d.conn.Write(first) // an error means that the client has ended the connection
 	synctest.Wait()
 	leases := granted(locked, tried)
 	unlocked := map[*Lease]unlock{}
@@ -94,13 +94,13 @@ func hearAnything(t *testing.T, first, then []byte) {
 	nothingLeft(t, c)
 }
 
-// unlock is a request under way.
+// unlock is an Unlock in progress.
 type unlock struct {
 	tag    string
 	result future[int]
 }
 
-// granted returns the leases of the calls that have returned one since the last time.
+// granted returns the leases of calls that were granted since the last call of granted.
 func granted(calls ...future[*Lease]) (leases []*Lease) {
 	for _, call := range calls {
 		if call.pending() {
@@ -113,8 +113,8 @@ func granted(calls ...future[*Lease]) (leases []*Lease) {
 	return leases
 }
 
-// answer returns the first reply with that tag in what a daemon says, and how many lines come
-// before it, or nil.
+// answer returns the first reply with that tag in the output of the daemon, and the number of lines
+// before it. Without one it returns nil.
 func answer(said []byte, tag string) (reply *ipc.Response, lines int) {
 	for line := range bytes.Lines(said) {
 		line, whole := bytes.CutSuffix(line, []byte("\n"))
@@ -133,7 +133,7 @@ func answer(said []byte, tag string) (reply *ipc.Response, lines int) {
 	return nil, lines
 }
 
-// requests are the tags of what a client has sent, by verb.
+// requests collects the tags that a client has sent, by verb.
 type requests struct {
 	mu   sync.Mutex // guards tags
 	tags map[ipc.Verb]string
@@ -150,7 +150,7 @@ func (r *requests) read(d *scripted) {
 	}
 }
 
-// take returns what was sent since the last time.
+// take returns the tags sent since the last call of take.
 func (r *requests) take() map[ipc.Verb]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// After a connection that lasted for a while the client reconnects at once, no matter how many
-// short ones came before.
+// After a connection that lasted for a while, the client reconnects at once, no matter how many
+// short ones came before it.
 func TestReconnectPauseIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -39,8 +39,8 @@ func TestReconnectPauseIsReset(t *testing.T) {
 	})
 }
 
-// Without a daemon WithWait lasts at least as long as the Client's patience. After that it is
-// exact, no matter how long an attempt to connect takes.
+// Without a daemon, a call fails after WithWait, but not before the Client's patience has passed since
+// the connection ended. The wait is exact, however long an attempt to connect takes.
 func TestWaitWithoutADaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -64,7 +64,7 @@ func TestWaitWithoutADaemon(t *testing.T) {
 	})
 }
 
-// Each of several waiters gives up after its own wait.
+// Each of several waiters fails when its own wait has passed.
 func TestWaitsWithoutADaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -77,7 +77,7 @@ func TestWaitsWithoutADaemon(t *testing.T) {
 				_, err := c.Lock(t.Context(), "job", WithWait(wait))
 				return d.elapsed() - before, err
 			})
-			synctest.Wait() // one after the other
+			synctest.Wait() // so that they queue in this order
 		}
 		for i, wait := range waits {
 			got, err := took[i].wait()
@@ -89,8 +89,8 @@ func TestWaitsWithoutADaemon(t *testing.T) {
 	})
 }
 
-// A daemon that accepts connections but does not answer counts as no daemon: calls wait as long as
-// the Client's patience, and are then told so.
+// A daemon that accepts connections but does not answer HELLO counts as no daemon: calls fail after
+// the Client's patience.
 func TestDaemonThatDoesNotGreet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t, WithPatience(time.Second))
@@ -102,12 +102,12 @@ func TestDaemonThatDoesNotGreet(t *testing.T) {
 		d.at("its end", time.Second)
 		want(t, "another one", c.Ping(t.Context()), ErrUnavailable)
 		d.at("its end", attemptTimeout)
-		want(t, "another one", c.Ping(t.Context()), context.DeadlineExceeded) // what the attempt came to
+		want(t, "another one", c.Ping(t.Context()), context.DeadlineExceeded) // the outcome of the attempt to connect
 		want(t, "Err", c.Err(), ErrUnavailable)
 	})
 }
 
-// A lease with HoldPID or HoldTTL is not lost with its connection.
+// When garbage ends the connection, leases with HoldPID or HoldTTL go on.
 func TestGarbageEndsOnlyWhatGoesWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -121,7 +121,7 @@ func TestGarbageEndsOnlyWhatGoesWithTheConnection(t *testing.T) {
 	})
 }
 
-// closing reports when it is closed.
+// closing is a connection that reports its Close.
 type closing struct {
 	net.Conn
 	closed func()
@@ -132,8 +132,8 @@ func (c closing) Close() error {
 	return c.Conn.Close()
 }
 
-// If the client ends the connection, the daemon releases the leases when it sees that. They end
-// before.
+// If the client ends the connection, the daemon releases the leases when it sees that. The leases
+// end before.
 func TestLeasesEndBeforeTheConnection(t *testing.T) {
 	for what, end := range map[string]func(*Client, *scripted){
 		"garbage":            func(_ *Client, d *scripted) { d.say("ssh") },
@@ -165,7 +165,7 @@ func TestLeasesEndBeforeTheConnection(t *testing.T) {
 	}
 }
 
-// Without a connection, the next one is inherited.
+// If Inherit is called without a connection, it applies to the next one.
 func TestInheritWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -178,7 +178,7 @@ func TestInheritWithoutAConnection(t *testing.T) {
 		pinged := async(func() (int, error) { return 0, c.Ping(ctx) })
 		d.greet()
 		synctest.Wait()
-		want(t, "Err", c.Err(), errNoSocket) // which a pipe is not
+		want(t, "Err", c.Err(), errNoSocket) // a pipe is not a socket
 		cancel()
 		_, err := pinged.wait()
 		want(t, "ping", err, context.Canceled)
@@ -189,7 +189,7 @@ func TestInheritWithoutAConnection(t *testing.T) {
 func TestCloseBetweenTwoAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
-		d.lock(c, "job", "abc") // which is to be resumed
+		d.lock(c, "job", "abc") // so that there is a lease to resume
 		d.stop()
 		time.Sleep(5 * time.Second)
 		tries, before := d.tries.Load(), d.elapsed()
@@ -201,8 +201,8 @@ func TestCloseBetweenTwoAttempts(t *testing.T) {
 	})
 }
 
-// Patience counts without a connection only: a call that waits for a RESUME on the next connection
-// goes on.
+// Patience runs only while there is no connection. A call that waits for a RESUME on the next
+// connection does not fail when patience ends.
 func TestPatienceEndsAfterReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -221,8 +221,8 @@ func TestPatienceEndsAfterReconnect(t *testing.T) {
 	})
 }
 
-// After patience has passed, a call waits for the attempt that is made for it, no matter what
-// others ask for.
+// After patience has passed, a new call waits for one attempt to connect, which starts after it was
+// called. Other calls do not change that.
 func TestOneAttemptIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t, WithPatience(time.Second))
@@ -246,7 +246,7 @@ func TestOneAttemptIsWaitedFor(t *testing.T) {
 	})
 }
 
-// It does not fail together with calls whose own time ends before that attempt.
+// A call that waits for this attempt does not fail together with calls whose own time ends earlier.
 func TestOneAttemptOutlastsTheWaitOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t, WithPatience(time.Second))
@@ -265,8 +265,7 @@ func TestOneAttemptOutlastsTheWaitOfOthers(t *testing.T) {
 	})
 }
 
-// A connection that is made while the Client is closed does not outlast it: Close waits for its
-// end.
+// If a connection is being made while the Client is closed, Close waits and ends it.
 func TestClosedWhileConnecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := newScripted(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A stopping daemon refuses everything with SHUTDOWN. That counts as no answer, except for
-// abandoned calls.
+// A stopping daemon refuses everything with SHUTDOWN. The client treats that as no answer and sends
+// the request to the next daemon, unless the call was abandoned.
 func TestShutdownIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -22,7 +22,7 @@ func TestShutdownIsNoAnswer(t *testing.T) {
 		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", 0, ttl))
 		d.expect("@0 LOCK other owner=2 id=t.2")
 		d.say("@0 ERR SHUTDOWN")
-		d.accept() // the daemon did not hang up: that is not waited for for long
+		d.accept() // the client waits only a short time for the daemon to close the connection
 		d.at("the end of the connection", again+lastWords)
 		d.expect("@0 HELLO 1")
 		d.say("@0 OK")
@@ -36,7 +36,7 @@ func TestShutdownIsNoAnswer(t *testing.T) {
 	})
 }
 
-// A daemon that always answers that counts as no daemon.
+// A daemon that always answers SHUTDOWN counts as no daemon.
 func TestShutdownOverAndOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -90,8 +90,8 @@ func TestConnectionIsRefused(t *testing.T) {
 	}
 }
 
-// A pending UNLOCK does not fail then: nobody waits for it, and it goes on until a daemon accepts
-// it.
+// A pending UNLOCK, for which no caller waits, does not fail then. The client repeats it until a
+// daemon accepts it.
 func TestConnectionIsRefusedWithUnlockPending(t *testing.T) {
 	refuse := func(d *scripted) {
 		d.down.Store(false)

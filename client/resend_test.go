@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// The longest wait that the protocol can express is as long on the next connection, and without
-// one.
+// The longest wait that the protocol can express stays that long after a reconnect, and without a
+// connection.
 func TestLongestWaitAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
-		time.Sleep(time.Second) // with which the wait is beyond what a duration can be
+		time.Sleep(time.Second) // now start plus wait exceeds the range of time.Duration
 		const line = "@0 LOCK job wait=9223372036854 owner=1 id=t.1"
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(math.MaxInt64)) })
 		d.expect(line)
@@ -25,7 +25,8 @@ func TestLongestWaitAcrossRestart(t *testing.T) {
 	})
 }
 
-// Tags of resends are free when another tag is answered, and when the connection has ended.
+// Both tags of a resent request are free after an answer to one of them, and after the connection
+// has ended.
 func TestTagsOfResendsAreFree(t *testing.T) {
 	for name, end := range map[string]func(d *scripted, first, second string){
 		"refused with LIMIT": func(d *scripted, first, second string) {
@@ -46,7 +47,7 @@ func TestTagsOfResendsAreFree(t *testing.T) {
 					d.say("BACK")
 					end(d, first, d.expectTagged("PING"))
 					pinged.must(t)
-					time.Sleep(maxPause) // nothing is repeated
+					time.Sleep(maxPause) // no request is repeated
 				}
 				if n := len(c.calls.calls); n > 2 {
 					t.Errorf("%d tags for one request at a time, want 2", n)
@@ -56,8 +57,8 @@ func TestTagsOfResendsAreFree(t *testing.T) {
 	}
 }
 
-// A resend that is refused with LIMIT is sent again alone. Nothing else that is under way is sent
-// twice, above all not FORCE.
+// A resend that was refused with LIMIT is sent again alone. The client resends nothing else that is
+// under way, above all not FORCE.
 func TestOnlyLimitedCallsAreResent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
@@ -79,7 +80,7 @@ func TestOnlyLimitedCallsAreResent(t *testing.T) {
 	})
 }
 
-// If there is no connection when it is to be sent again, the next connection sends it.
+// If there is no connection when a refused resend is due, the next connection sends it.
 func TestLimitedWithoutAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -94,7 +95,7 @@ func TestLimitedWithoutAConnection(t *testing.T) {
 	})
 }
 
-// The daemon accepts no wait= for TRY, so the end of a context does not become one.
+// The daemon accepts no wait= for TRY, so the client does not turn a context's deadline into one.
 func TestTryUnderADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -112,7 +113,7 @@ func TestTryUnderADeadline(t *testing.T) {
 	})
 }
 
-// A LOCK whose wait has passed does not wait on the next connection.
+// A LOCK whose wait has passed is resent with wait=0.
 func TestWaitThatIsOverAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -126,7 +127,7 @@ func TestWaitThatIsOverAcrossRestart(t *testing.T) {
 	})
 }
 
-// A call that was sent again after LIMIT is not sent again because of another one.
+// A call that was sent again after LIMIT is not sent again when another call gets LIMIT.
 func TestLimitedCallIsResentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The daemon is killed, and is back after a second: leases are resumed, and waiters go on waiting.
+// The daemon is killed and starts again after a second. Leases are resumed, and waiters go on
+// waiting.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -55,8 +56,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// The daemon does not come back: leases end by their timers, calls fail after the Client's
-// patience, and later calls after one attempt.
+// The daemon does not start again. Leases end by their timers. Waiting calls fail after the
+// Client's patience, later calls after one attempt to connect.
 func TestDaemonThatDoesNotComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -112,7 +113,7 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// Nobody extends a lease that was lost without a connection, so there is nothing to unlock.
+// If a lease is lost while there is no connection, no daemon extends it, so no UNLOCK is pending.
 func TestNoUnlockPendingWithoutConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -150,7 +151,7 @@ func TestIdleClientConnectsOnNextUse(t *testing.T) {
 	})
 }
 
-// If an UNLOCK may have been done before the connection ended, NOTHELD means that it was.
+// If the daemon may have executed an UNLOCK before the connection ended, NOTHELD counts as success.
 func TestUnlockAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -162,7 +163,7 @@ func TestUnlockAcrossRestart(t *testing.T) {
 		synctest.Wait()
 		d.down.Store(false)
 		d.greet()
-		for range 2 { // and no RESUME
+		for range 2 { // no RESUME is sent
 			tag, line := d.tagged()
 			switch line {
 			case "UNLOCK lease=abc":
@@ -179,7 +180,7 @@ func TestUnlockAcrossRestart(t *testing.T) {
 	})
 }
 
-// The answer was lost with the connection: the lock is requested again, as the same one.
+// If the connection ends with the grant, the client sends LOCK again with the same id=.
 func TestGrantLostWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -196,7 +197,7 @@ func TestGrantLostWithTheConnection(t *testing.T) {
 }
 
 // A lock for a process that was abandoned as the connection ended may have been granted, and would
-// stay. It is requested once more, and unlocked.
+// stay. The client sends LOCK once more, and unlocks the grant.
 func TestAbandonedForProcessAcrossRestart(t *testing.T) {
 	for _, test := range []struct {
 		lock         func(*Client, context.Context) (*Lease, error)
@@ -229,7 +230,7 @@ func TestAbandonedForProcessAcrossRestart(t *testing.T) {
 	}
 }
 
-// A lock of a process is released whenever there is a daemon.
+// The client releases a lock of a process as soon as there is a daemon.
 func TestUnlockForProcessOutlastsReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -295,8 +296,8 @@ func TestCloseWhileThereIsNoConnection(t *testing.T) {
 	}
 }
 
-// A program that answers HELLO with something else is not a daemon: nothing is sent to it, and the
-// next attempt may find one.
+// A program that does not answer HELLO as a daemon does is not a daemon. The client sends it
+// nothing more, and tries to connect again.
 func TestGreetedBySomethingElse(t *testing.T) {
 	for _, greeting := range []string{"@1 OK version=1", "OK version=1", "220 mail ESMTP"} {
 		isGreetedTwice(t, func(c *Client, d *scripted) {
@@ -318,8 +319,8 @@ func TestHungUpInsteadOfGreeting(t *testing.T) {
 	})
 }
 
-// isGreetedTwice lets a Client reconnect, answers its HELLO in some way, expects it again, and
-// answers it then.
+// isGreetedTwice answers the HELLO of a reconnecting Client with first, and the next HELLO
+// correctly.
 func isGreetedTwice(t *testing.T, first func(c *Client, d *scripted)) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -334,7 +335,7 @@ func isGreetedTwice(t *testing.T, first func(c *Client, d *scripted)) {
 	})
 }
 
-// After garbage from a daemon nothing is resent: calls fail, and the next one tries again.
+// After garbage from a daemon nothing is resent: the calls fail, and the next call reconnects.
 func TestNextCallAfterGarbage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -349,7 +350,7 @@ func TestNextCallAfterGarbage(t *testing.T) {
 	})
 }
 
-// If connections keep ending at once, the client pauses before the next one.
+// If connections end right away several times, the client pauses before the next attempt.
 func TestConnectionThatEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -378,8 +379,9 @@ func TestConnectionThatEndsAtOnce(t *testing.T) {
 	})
 }
 
-// The connection ended, and the next one is in use, after a call chose the first and before it
-// sent. The call is sent on the next one, because nobody else sends it there.
+// A call chose a connection, but before it sent anything that connection ended and the next one
+// came into use. The call itself sends its request on the next one, because no other goroutine
+// does.
 func TestSentOnTheNextConnection(t *testing.T) {
 	for line, verb := range map[string]ipc.Verb{"PING": ipc.VerbPing, "ADMIT all": ipc.VerbAdmit} {
 		synctest.Test(t, func(t *testing.T) {
@@ -406,7 +408,7 @@ func TestSentOnTheNextConnection(t *testing.T) {
 	}
 }
 
-// If half an answer came before the connection ended, the whole answer comes again.
+// If the connection ended within an answer, the client drops the part that it had read.
 func TestHalfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The daemon's answers to a RESUME.
+// TestResumeIsRefused checks each refusal of a RESUME.
 func TestResumeIsRefused(t *testing.T) {
 	for reply, wanted := range map[string][]error{
 		"ERR LOST lock=job lease=abc reason=quorum : no quorum": {ErrLost},
@@ -23,7 +23,7 @@ func TestResumeIsRefused(t *testing.T) {
 			checked := async(func() (int, error) { return 0, l.Check(t.Context()) })
 			synctest.Wait()
 			d.say(d.expectTagged("RESUME job owner=1 lease=abc") + " " + reply)
-			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // not before
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // CHECK is sent only after the RESUME was answered
 			_, err := checked.wait()
 			want(t, "check", err, ErrLost)
 			synctest.Wait()
@@ -48,7 +48,7 @@ func TestEndsBeforeItIsResumed(t *testing.T) {
 		d.at("the end of the lease", overAfter)
 		d.down.Store(false)
 		d.greet()
-		for range 2 { // the lease has asked as well
+		for range 2 { // the lease's own CHECK is the second
 			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST")
 		}
 		_, err := checked.wait()
@@ -58,8 +58,8 @@ func TestEndsBeforeItIsResumed(t *testing.T) {
 	})
 }
 
-// Calls that wait for leases to be resumed do not use the permits of RESUME, however many there
-// are. Guards callTable.permits: resumePermits.
+// Calls that wait for a RESUME do not use the permits of RESUME, however many calls there are. This
+// guards callTable.resumePermits.
 func TestResumeHasPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -105,7 +105,7 @@ func TestResumeIsTriedAgain(t *testing.T) {
 			tag := d.expectTagged("RESUME job owner=1 lease=abc")
 			if succeeds {
 				d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
-				d.expectTagged("CHECK lease=abc") // by the timer, which was waiting
+				d.expectTagged("CHECK lease=abc") // the timer's CHECK, which waited for the RESUME
 				synctest.Wait()
 				if l.Validity() != ttl {
 					t.Errorf("validity %v, want 10s", l.Validity())
@@ -114,7 +114,7 @@ func TestResumeIsTriedAgain(t *testing.T) {
 			}
 			<-l.Context().Done()
 			d.at("the end of the lease", overAfter)
-			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // of the timer, now that it waits for nothing
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // the timer's CHECK, which no longer waits for a RESUME
 			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))  // too late
 			d.givenBack(c)
 			d.at("UNLOCK", ttl)
@@ -122,8 +122,8 @@ func TestResumeIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A lease that is resumed after it has ended here is unlocked at the deadline that its holder knew,
-// because the holder may still be stopping. If the holder has said that it has stopped, it is
+// A lease is resumed after it has ended here. The holder may still be stopping, so the client
+// unlocks the lease at the deadline that the holder knew. If the holder has called Unlock, it is
 // unlocked at once.
 func TestResumedTooLate(t *testing.T) {
 	for _, stops := range []string{"not", "before", "after"} {
@@ -135,7 +135,7 @@ func TestResumedTooLate(t *testing.T) {
 			tag := d.expectTagged("RESUME job owner=1 lease=abc")
 			<-l.Context().Done()
 			d.at("the end of the lease", overAfter)
-			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // of the timer, now that it waits for nothing
+			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // the timer's CHECK, which no longer waits for a RESUME
 			time.Sleep(time.Second)
 			if stops == "before" {
 				want(t, "unlock", l.Unlock(t.Context()), ErrLost)
@@ -155,8 +155,7 @@ func TestResumedTooLate(t *testing.T) {
 	}
 }
 
-// A refused RESUME is repeated on the same connection only, and only for a lease that is still
-// held.
+// A refused RESUME is repeated only on the same connection, and only while the lease is held.
 func TestResumeIsSaidAgainOnce(t *testing.T) {
 	for what, end := range map[string]func(d *scripted){
 		"another connection": func(d *scripted) {
@@ -193,8 +192,8 @@ func TestResumeIsSaidAgainOnce(t *testing.T) {
 	}
 }
 
-// A lease that waited for a permit until the connection ended is not resumed there, and uses no
-// permit.
+// A lease waits for a permit to RESUME when the connection ends. It is not resumed on that
+// connection, and takes no permit.
 func TestResumeOnAConnectionThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -209,7 +208,7 @@ func TestResumeOnAConnectionThatIsOver(t *testing.T) {
 			t.Errorf("%d RESUMEs are left in flight", n)
 		}
 		for range maxResumes {
-			c.calls.resumePermits <- struct{}{} // it would wait for ever
+			c.calls.resumePermits <- struct{}{} // this blocks if a permit was taken
 		}
 		l.askResume(before)
 		for range maxResumes {
@@ -221,8 +220,8 @@ func TestResumeOnAConnectionThatIsOver(t *testing.T) {
 	})
 }
 
-// A RESUME that was not answered, because that connection ended too, did not succeed: the lease is
-// resumed on the next connection before other calls about it are sent.
+// A RESUME without an answer did not succeed: its connection ended too. The client resumes the
+// lease on the next connection, before it sends other calls about the lease.
 func TestResumeIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -247,8 +246,7 @@ func TestResumeIsNotAnswered(t *testing.T) {
 	})
 }
 
-// The connection of a grant can end, and the lease be resumed, before the caller of Lock has run
-// again.
+// The connection of a grant may end, and the lease may be resumed, before Lock returns.
 func TestResumedBeforeItsGrantIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -278,8 +276,8 @@ func TestResumedBeforeItsGrantIsTaken(t *testing.T) {
 	})
 }
 
-// A restart of the daemon in between does not change that a query waits until its lease is resumed.
-// Once it is sent, a restart has it sent again, like all others.
+// A query waits until its lease is resumed, even if the daemon restarts in between. Once the query
+// was sent, a restart makes the client resend it like any other.
 func TestBackWhileALeaseIsResumed(t *testing.T) {
 	for verb, ask := range questions {
 		synctest.Test(t, func(t *testing.T) {
@@ -293,7 +291,7 @@ func TestBackWhileALeaseIsResumed(t *testing.T) {
 			d.say("BACK")
 			tag := d.expectTagged("RESUME job owner=1 lease=abc")
 			pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-			d.say(d.expectTagged("PING") + " OK") // and nothing about the lease before
+			d.say(d.expectTagged("PING") + " OK") // no query about the lease was sent before
 			pinged.must(t)
 			d.say(grant(tag[1:], "job", "abc", 0, ttl))
 			d.expectTagged(verb + " lease=abc")
@@ -305,7 +303,7 @@ func TestBackWhileALeaseIsResumed(t *testing.T) {
 }
 
 // A query that was sent before the connection ended counts as resent, although it waited for its
-// lease: LIMIT does not end it. LIMIT ends a query that is sent for the first time.
+// lease to be resumed: LIMIT does not end it. LIMIT ends a query that is sent for the first time.
 func TestQueryAfterResumeIsLimited(t *testing.T) {
 	for verb, ask := range questions {
 		for _, sent := range []bool{true, false} {
@@ -336,9 +334,9 @@ func TestQueryAfterResumeIsLimited(t *testing.T) {
 	}
 }
 
-// The daemon takes a lease over for this connection before it asks the nodes. After NOQUORUM it
-// goes on extending the lease. If the lease has ended here meanwhile, it is unlocked at the
-// deadline, whether the refusal comes before its end or after.
+// The daemon moves a lease to the resuming connection before it asks the nodes, and after NOQUORUM
+// goes on extending it. If the lease has ended here, the client unlocks it at the deadline, whether
+// NOQUORUM comes before or after that end.
 func TestResumeRefusedAndOver(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -355,11 +353,11 @@ func TestResumeRefusedAndOver(t *testing.T) {
 				d.say(tag + " ERR NOQUORUM granted=1 needed=3")
 			}
 			<-l.Context().Done()
-			d.say(grant(d.expectTagged("CHECK lease=abc")[1:], "job", "abc", d.elapsed(), ttl)) // the daemon keeps it
+			d.say(grant(d.expectTagged("CHECK lease=abc")[1:], "job", "abc", d.elapsed(), ttl)) // the daemon still extends the lease
 			if late {
 				d.say(tag + " ERR NOQUORUM granted=1 needed=3")
 			}
-			defer time.AfterFunc(time.Minute, func() { d.conn.Close() }).Stop() // or a failing test would wait for ever
+			defer time.AfterFunc(time.Minute, func() { d.conn.Close() }).Stop() // otherwise a failing test would hang
 			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 			d.at("UNLOCK", ttl)
 		})

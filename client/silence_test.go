@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An answer that comes after the lease has ended changes nothing: the holder may still be stopping,
-// and the lease is unlocked exactly at the deadline that the holder knew.
+// An answer that comes after the lease has ended changes nothing. The holder may still be stopping,
+// so the client unlocks the lease exactly at the deadline that the holder knew.
 func TestAnswerAfterSilence(t *testing.T) {
 	for name, answer := range map[string]func(tag string, now time.Duration) string{
 		"a later deadline": func(tag string, now time.Duration) string { return grant(tag, "job", "abc", now, ttl) },
@@ -36,7 +36,7 @@ func TestAnswerAfterSilence(t *testing.T) {
 	}
 }
 
-// A lease that the daemon reports as lost is not unlocked.
+// If the daemon reports a lease as lost, the client does not unlock it.
 func TestLostAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -46,12 +46,12 @@ func TestLostAfterSilence(t *testing.T) {
 		d.say("LOST lock=job lease=abc reason=quorum")
 		time.Sleep(time.Minute)
 		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
-		d.say(d.expectTagged("PING") + " OK") // no UNLOCK before
+		d.say(d.expectTagged("PING") + " OK") // no UNLOCK was sent before
 		pinged.must(t)
 	})
 }
 
-// The reasons for the end of a lease that nobody reported as lost.
+// TestCausesOfSilence checks the error of a lease that ended without LOST.
 func TestCausesOfSilence(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -83,8 +83,8 @@ func TestCausesOfSilence(t *testing.T) {
 	}
 }
 
-// A query that is answered OK after the lease has ended here is an error: the lease is unlocked at
-// the deadline.
+// If a query is answered OK after the lease has ended here, it returns an error. The lease is
+// unlocked at the deadline.
 func TestOKOfALeaseThatHasEnded(t *testing.T) {
 	for verb, ask := range questions {
 		t.Run(verb, func(t *testing.T) {
@@ -106,9 +106,9 @@ func TestOKOfALeaseThatHasEnded(t *testing.T) {
 	}
 }
 
-// A query whose answer is read too late is an error too: the process may have been stopped.
+// If the process was stopped and reads an OK too late, the query returns an error too.
 func TestOKThatIsReadTooLate(t *testing.T) {
-	for _, verb := range []string{"CHECK", "EXTEND"} { // BEAT tells no deadline
+	for _, verb := range []string{"CHECK", "EXTEND"} { // not BEAT: its answer has no deadline
 		t.Run(verb, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, d := dialScripted(t)
@@ -125,7 +125,7 @@ func TestOKThatIsReadTooLate(t *testing.T) {
 	}
 }
 
-// A query that is answered after Unlock says that the lease was unlocked.
+// A query that is answered after Unlock returns the error of an unlocked lease.
 func TestOKAfterUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A raw read of a socket behaves like a net.Conn: at its deadline, at the end, and once closed.
+// A raw read of a socket behaves like a net.Conn: at its deadline, at the end, and after Close.
 func TestInputOfSocket(t *testing.T) {
 	ours, theirs := socketPair(t)
 	in := newInput(ours)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Unlock waits exactly as long as its context, no matter what the daemon does. That also holds for
-// a context derived from the lease's own, except for the end that Unlock itself causes. Without a
-// deadline it waits for unlockTimeout, because nobody could end it.
+// Unlock waits until its context ends, whatever the daemon does. A context derived from the lease's
+// own counts as well, except for the end that Unlock itself causes. Without a deadline Unlock waits
+// for unlockTimeout, because no caller could end it.
 func TestUnlockWaitsNoLongerThanItsContext(t *testing.T) {
 	for name, test := range map[string]struct {
 		of     func(t *testing.T, l *Lease) (context.Context, context.CancelFunc)
@@ -47,8 +47,8 @@ func TestUnlockWaitsNoLongerThanItsContext(t *testing.T) {
 	}
 }
 
-// An UNLOCK without a connection is sent once. If the daemon does not know the lease then, the
-// lease was lost, and not released by an earlier UNLOCK.
+// An UNLOCK that waits for a connection is sent once. If the daemon then does not know the lease,
+// the lease was lost: no earlier UNLOCK can have released it.
 func TestUnlockOfALeaseThatIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -66,8 +66,8 @@ func TestUnlockOfALeaseThatIsUnknown(t *testing.T) {
 	})
 }
 
-// A context that had ended before the call bounds it, even if it belongs to another lease that was
-// unlocked: only the end that Unlock itself causes does not count.
+// A context that ended before Unlock was called bounds it, even if it is the context of another
+// lease that was unlocked. Unlock ignores only the end that it causes itself.
 func TestUnlockUnderTheContextOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
