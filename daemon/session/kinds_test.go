@@ -13,17 +13,18 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// grantedAs is a grant of a kind: with its slot where it has one.
+// The grant of a semaphore, and the fields that describe a holder.
 const (
 	grantedSlot = granted5 + ` slot=([1-9]\d*)`
 	holderWords = `host=\S+ pid=\d+ user=\S+ since=\d+`
 )
 
-// patientNodes is for tests of many clients at once: nothing fails for a busy machine.
+// patientNodes sets a long node timeout, so that no node fails when many clients make the machine
+// busy.
 func patientNodes(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Second }
 
-// TestReadersTogether: 64 of them hold at the same time, and a writer gets in
-// when they have gone, not when readers cease to come.
+// 64 readers hold the lock at the same time. A writer gets it when they have gone, though more
+// readers ask.
 func TestReadersTogether(t *testing.T) {
 	const readers = 64
 	d := startDaemon(t, 5, patientNodes)
@@ -58,8 +59,7 @@ func TestReadersTogether(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// TestWriterIsNotStarved: readers that come and go without end let a writer in
-// within one hold time of those that were before it.
+// Readers come and go without end. A writer waits only for the readers that were there before it.
 func TestWriterIsNotStarved(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	var stop atomic.Bool
@@ -93,8 +93,8 @@ func TestWriterIsNotStarved(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSlots: ten clients, three slots: never more than three at once, each slot
-// one client's, and all get one.
+// Of ten clients, at most three hold one of three slots at once. No two have the same slot, and all
+// get one.
 func TestSlots(t *testing.T) {
 	const clients, slots, rounds = 10, 3, 10
 	d := startDaemon(t, 5, patientNodes)
@@ -127,8 +127,7 @@ func TestSlots(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// TestSlotsAreShown by WHO and LIST; another number of slots is refused, and
-// another kind.
+// WHO and LIST show the slots. Another number of slots is refused, and so is another kind.
 func TestSlotsAreShown(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	a, b, look := d.dial(), d.dial(), d.dial()
@@ -156,7 +155,7 @@ func TestSlotsAreShown(t *testing.T) {
 	look.Say("TRY a slots=2", granted5+` slot=`+one)
 }
 
-// TestSeveralNames: all or none, in one lease that goes by its list.
+// A LOCK of several names gets all or none, in one lease that is found by the whole list.
 func TestSeveralNames(t *testing.T) {
 	d := startDaemon(t, 5, patientNodes)
 	a, b := d.dial(), d.dial()
@@ -170,7 +169,7 @@ func TestSeveralNames(t *testing.T) {
 		a.Say("CHECK "+name, `ERR NOTHELD lock=`+name+` : .*but under x,,b,ä.*`)
 	}
 	b.Say("TRY b,other", `ERR HELD lock=b,other ttl=.*`)
-	b.Say("TRY other", granted5) // nothing of it was left there
+	b.Say("TRY other", granted5) // the refused LOCK left nothing there
 	a.Say("LOCK b,c", `ERR ALREADY lock=b,c : .*`)
 	a.Say("UNLOCK b,x%2C,ä", `ERR NOTHELD .*`)
 	a.Say("CHECK x%2C,b,ä", granted(`x%2C,b,ä`))
@@ -186,8 +185,8 @@ func TestSeveralNames(t *testing.T) {
 	b.Say("TRY b,x%2C", granted(`b,x%2C`))
 }
 
-// TestSeveralNamesWait for all of them, whoever has which; and two who name the
-// same in another order do not stop each other.
+// A LOCK of several names waits for all of them, of any holder. Two LOCKs of the same names in
+// another order do not block each other.
 func TestSeveralNamesWait(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	a, b, ab, ba, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
@@ -203,7 +202,7 @@ func TestSeveralNamesWait(t *testing.T) {
 	ba.Want(granted(`b,a`))
 }
 
-// TestSeveralNamesOfManyClients: nobody has a name beside somebody else.
+// No two clients hold the same name at once.
 func TestSeveralNamesOfManyClients(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	var inside [3]atomic.Int32
@@ -228,7 +227,7 @@ func TestSeveralNamesOfManyClients(t *testing.T) {
 	wg.Wait()
 }
 
-// kinds are requests of every kind, and what forces them away or makes them lost.
+// kinds are LOCKs of every kind, each with its grant.
 var kinds = []struct{ names, options, grant string }{
 	{"a", "", granted5},
 	{"a", " mode=shared", granted5},
@@ -237,7 +236,7 @@ var kinds = []struct{ names, options, grant string }{
 	{"a,b", " mode=shared", granted5},
 }
 
-// TestEveryKindEnds with its client, whoever waits.
+// A lease of any kind ends with its client, and a waiter gets the lock.
 func TestEveryKindEnds(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
@@ -254,8 +253,8 @@ func TestEveryKindEnds(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsLost before its deadline, finally, and nobody of this host has
-// the lock until then.
+// A lease of any kind is lost before its deadline, and finally. No client of this host gets the
+// lock until then.
 func TestEveryKindIsLost(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for _, kind := range kinds {
@@ -282,7 +281,7 @@ func TestEveryKindIsLost(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsForced away: all who hold it are told, and who waits has it at once.
+// All holders get LOST, and the waiter gets the lock at once.
 func TestEveryKindIsForced(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
@@ -309,7 +308,7 @@ func TestEveryKindIsForced(t *testing.T) {
 				}
 				w.Say("UNLOCK "+kind.names, `ERR LOST .*`)
 			}
-			if also != "" { // what was left of it is free, long before the ttl is over
+			if also != "" { // its other name is free, long before the ttl has passed
 				admin.Until("TRY "+rest, `^OK`)
 			}
 			admin.Say("FORCE c", `OK lock=c n=0 : .*`)
@@ -317,8 +316,8 @@ func TestEveryKindIsForced(t *testing.T) {
 	}
 }
 
-// stillTaken: what was forced away by another of its names, from so many, is shown, and
-// nobody has it.
+// stillTaken checks that n leases lost by FORCE of a are shown as lost, and that their other name
+// is still taken.
 func (w *wire) stillTaken(name, list string, n int) {
 	w.T.Helper()
 	w.Until("LIST", fmt.Sprintf(`^- lock=a state=held .*\n(- lock=%s state=lost .* ttl=\d+\n){%d}OK`, list, n))
@@ -326,11 +325,11 @@ func (w *wire) stillTaken(name, list string, n int) {
 	w.Say("TRY "+name, `ERR HELD lock=`+name+` .*`)
 }
 
-// What is left of several names is given back, too, when whoever held them is gone.
+// If the holder is gone, the other names of a lease that was forced away are released too.
 func TestForcedAwayAndGone(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
-	w.Say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than until waits
+	w.Say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than Until waits
 	admin.Say("FORCE b", `OK lock=b n=1 also=a,c held=.*`)
 	admin.Say("TRY a", `ERR HELD .*`)
 	w.Conn.Close()
@@ -339,8 +338,7 @@ func TestForcedAwayAndGone(t *testing.T) {
 	admin.Want(`OK n=1`)
 }
 
-// But not where it was not held by the connection that has ended: who has it may be at work
-// elsewhere, and has not said that he has stopped.
+// With hold=ttl, the end of the connection releases nothing: the holder may still work elsewhere.
 func TestForcedAwayAndHeldElsewhere(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
@@ -351,7 +349,7 @@ func TestForcedAwayAndHeldElsewhere(t *testing.T) {
 	admin.Say("LOCK b wait=300ms", `ERR HELD .*`)
 }
 
-// TestEveryKindGoesByNameAndLease, and is extended.
+// A lease of any kind is found by its names and by its id, and can be extended.
 func TestEveryKindGoesByNameAndLease(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
@@ -376,7 +374,7 @@ func TestEveryKindGoesByNameAndLease(t *testing.T) {
 	}
 }
 
-// TestOneSlotIsOneAlone: slots=1 is no other kind than none, and goes with several names.
+// slots=1 means the same as no slots=, and is allowed with several names.
 func TestOneSlotIsOneAlone(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
@@ -389,7 +387,7 @@ func TestOneSlotIsOneAlone(t *testing.T) {
 	other.Say("TRY a slots=1", granted5)
 }
 
-// TestDevKinds: embedded nodes know every kind; who waits asks them again.
+// Embedded nodes support every kind. A waiter asks them repeatedly.
 func TestDevKinds(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDev(t)

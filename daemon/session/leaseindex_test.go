@@ -12,7 +12,7 @@ func askFor(names ...string) *lockRequest {
 	return &lockRequest{heldLease: h}
 }
 
-// A LOCK that is over, and is about to leave, takes nothing from the one that came after.
+// When a LOCK that has ended leaves the index, it does not remove a later LOCK of the same name.
 func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	var k leaseIndex
 	first, second, third := askFor("a", "b"), askFor("b", "c"), askFor("c")
@@ -37,7 +37,7 @@ func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	}
 }
 
-// Two that count on a lease may take it over at once.
+// Two requests that count on a lease may take it over at the same time.
 func TestIndexTakesOverOnce(t *testing.T) {
 	var k leaseIndex
 	h := askFor("a", "b").heldLease
@@ -48,7 +48,7 @@ func TestIndexTakesOverOnce(t *testing.T) {
 	}
 }
 
-// What is granted when all is given back already has no place any more.
+// A lease that is granted after the index was closed is not added to it.
 func TestClosedIndexTakesNothing(t *testing.T) {
 	var k leaseIndex
 	held, late := askFor("a", "b").heldLease, askFor("c").heldLease

@@ -17,8 +17,8 @@ type step struct {
 	do   leaseActions
 }
 
-// lifeTable has a row for each event and a column for each state. In each column the lease is
-// one that a client knows in that state: it was answered with OK, and told of a loss.
+// lifeTable has a row for each event and a column for each state. In each column, the client knows
+// the lease: it got OK, and LOST if the lease is lost.
 var lifeTable = [leaseEventCount][]step{
 	//               acquiring, held, lost, kept, retained, releasing, gone
 	wasGranted:     {{held, startHeartbeat}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
@@ -41,7 +41,7 @@ var lifeTable = [leaseEventCount][]step{
 	dropped:        {{acquiring, unregister | deleteRecord}, {held, unregister | deleteRecord}, {lost, unregister | deleteRecord}, {kept, unregister}, {retained, unregister}, {releasing, unregister}, {gone, unregister | deleteRecord}},
 }
 
-// lifeIn is the life of a lease that a client knows.
+// lifeIn returns the life of a lease that a client knows.
 func lifeIn(state leaseState) leaseLife {
 	knows := map[leaseState]clientKnows{acquiring: knowsNothing, held: knowsGrant, lost: knowsLoss, kept: knowsGrant, retained: knowsGrant, releasing: knowsGrant, gone: knowsLoss}
 	return leaseLife{state: state, knows: knows[state]}
@@ -66,7 +66,7 @@ func TestEveryEventInEveryState(t *testing.T) {
 func TestLostFollowsTheGrant(t *testing.T) {
 	for _, test := range []struct {
 		events []leaseEvent
-		sends  int // the index of the event after which LOST is sent; -1: none
+		sends  int // the index of the event that sends LOST; -1: none
 	}{
 		{[]leaseEvent{wasGranted, grantReported, wasLost, wasLost}, 2},
 		{[]leaseEvent{wasGranted, wasLost, grantReported, grantReported}, 2},
@@ -92,8 +92,8 @@ func TestLostFollowsTheGrant(t *testing.T) {
 	}
 }
 
-// What a loss leaves behind ends once: the count of the user's limit, and the record. The record
-// of a release is not among it, unless the lease turns out to be lost.
+// A remembered loss ends once: it no longer counts towards the user's limit, and its record is
+// deleted. The record of a release stays, unless the lease turns out to be lost.
 func TestLossIsForgottenOnce(t *testing.T) {
 	remembered, _ := leaseLife{state: lost, knows: knowsLoss}.after(lossKept)
 	if _, do := remembered.after(lossKept); do != 0 {
@@ -114,7 +114,7 @@ func TestLossIsForgottenOnce(t *testing.T) {
 	}
 }
 
-// TestHeldFromTheGrantOn: a lease whose client never heard of it was held by nobody.
+// A lease that is lost before its client got the grant does not count as held.
 func TestHeldFromTheGrantOn(t *testing.T) {
 	unheard, _ := leaseLife{}.after(wasLost)
 	if _, do := unheard.after(deadlinePassed); do != leaveQueue {
@@ -122,12 +122,12 @@ func TestHeldFromTheGrantOn(t *testing.T) {
 	}
 }
 
-// On no way through the states a lease leaves the queue twice, is released twice, or counts in
-// the metrics without having left. No lease comes back from gone.
+// On every path through the states, a lease leaves the queue once, is released once, and counts in
+// the metrics only when it has left. No lease leaves the state gone.
 func TestLeaseEndsOnce(t *testing.T) {
 	type path struct {
 		life leaseLife
-		once leaseActions // what was done before
+		once leaseActions // what was done already
 
 		released bool
 	}
@@ -159,8 +159,8 @@ func TestLeaseEndsOnce(t *testing.T) {
 	}
 }
 
-// A lease can be taken away by FORCE before its LOCK knows that it was granted. Nothing of the
-// lease may be asked then: see heldLease.lease.
+// FORCE can take a lease away before its LOCK knows of the grant. Then nothing may read the lease:
+// see heldLease.lease.
 func TestForcedBeforeItsLockKnows(t *testing.T) {
 	d := settledDaemon(t)
 	h := &heldLease{}

@@ -9,8 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A restart while a lock lingers does not have that begin anew: neither that of a
-// connection nor that of a process.
+// A restart does not start linger= again, neither after the end of a connection nor of a process.
 func TestLingerGoesOnAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)

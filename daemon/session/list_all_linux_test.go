@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// listAll reads all pages, and returns the lines without their times, in order and each once.
+// listAll reads all pages, and returns each line once, sorted and without times.
 func (w *wire) listAll() (lines []string) {
 	w.T.Helper()
 	for from := ""; ; {
@@ -32,8 +32,8 @@ func (w *wire) listAll() (lines []string) {
 	}
 }
 
-// LIST all=yes shows the locks of both hosts, with who waits, to a client as far as it may inspect
-// them; and its own only if it may inspect these as well.
+// LIST all=yes shows the locks and waiters of both hosts that the client may inspect. Its own locks
+// are no exception.
 func TestListAll(t *testing.T) {
 	d := startWithRules(t, `
 rule "web" {

@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// A LIST that waits for another one of the same user holds up no other request of its
-// connection, and ends when its client cancels it.
+// A LIST that waits for another LIST of the same user delays no other request of its connection. It
+// ends when its client cancels it.
 func TestListDoesNotBlockTheConnection(t *testing.T) {
 	d := settledDaemon(t)
 	srv := d.NewServer()

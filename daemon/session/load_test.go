@@ -27,7 +27,7 @@ func mustLoad(t *testing.T, source string) *config.Config {
 	return cfg
 }
 
-// nodesSource is a config of n nodes.
+// nodesSource returns a config of n nodes.
 func nodesSource(n int) string {
 	var b strings.Builder
 	b.WriteString("quorum {\n")

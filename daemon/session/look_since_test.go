@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestSinceIsOfTheGrant: who has waited for a lock holds it since it was granted, and
-// not since he asked for it, whoever tells.
+// since= of a lease counts from its grant, and not from its request, in every answer that shows it.
 func TestSinceIsOfTheGrant(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -27,7 +26,7 @@ func TestSinceIsOfTheGrant(t *testing.T) {
 	}
 }
 
-// sinceOf is the since= of a request's answer, of one holder.
+// sinceOf returns since= of a request's answer, which shows one holder.
 func sinceOf(w *wire, request string) int {
 	w.T.Helper()
 	w.Send("%s", request)

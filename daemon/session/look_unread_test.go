@@ -10,9 +10,9 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// TestManyHoldersUnread: who asks again and again who shares a lock with thousands, on many
-// connections, and reads nothing, is refused in the end, as he is with LIST: the daemon keeps
-// no more for him.
+// A client asks on many connections for the thousands of holders of a shared lock, and reads
+// nothing. The daemon refuses some of these WHOs, as it does with LIST, so that it buffers no more
+// for the client.
 func TestManyHoldersUnread(t *testing.T) {
 	const readers, connections, calls = 3000, 5, 20
 	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = daemontest.Patience })

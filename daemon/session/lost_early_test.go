@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// slowed is a session in which something happens to a lease before its LOCK is answered.
+// slowed is a session in which a test acts on a lease before its LOCK is answered.
 type slowed struct {
 	*session
 	granted func(a *lockRequest)
@@ -26,7 +26,7 @@ func (s *slowed) Begin(call *server.Call) server.Work {
 	return work
 }
 
-// slowAsk is what ask.Run does, step by step.
+// slowAsk does the same as lockRequest.Run, step by step.
 type slowAsk struct {
 	*lockRequest
 	granted func(a *lockRequest)
@@ -39,7 +39,7 @@ func (s *slowAsk) Run() {
 	s.answer()
 }
 
-// dialSlowed is a connection to a daemon that is slow to answer LOCK.
+// dialSlowed connects to a daemon that calls granted before it answers a LOCK.
 func dialSlowed(t *testing.T, granted func(a *lockRequest)) *wire {
 	t.Helper()
 	d := settledDaemon(t)
@@ -52,7 +52,7 @@ func dialSlowed(t *testing.T, granted func(a *lockRequest)) *wire {
 	return w
 }
 
-// settledDaemon is one with embedded nodes, into which a test can look.
+// settledDaemon returns a Host with embedded nodes that are ready, whose fields the test can read.
 func settledDaemon(t *testing.T) *Host {
 	t.Helper()
 	d, closeNodes := embeddedHost(t, io.Discard)
@@ -62,8 +62,7 @@ func settledDaemon(t *testing.T) *Host {
 	return d
 }
 
-// dialWithin is a connection to a server of this process. hangUp returns when its session
-// is closed.
+// dialWithin connects to a server of this process. hangUp returns when the session is closed.
 func dialWithin(t *testing.T, srv *server.Server) (w *wire, hangUp func()) {
 	t.Helper()
 	ours, theirs, err := devnodes.SocketPair()
@@ -83,16 +82,16 @@ func dialWithin(t *testing.T, srv *server.Server) (w *wire, hangUp func()) {
 	return &wire{daemontest.NewWire(t, ours.(*net.UnixConn))}, hangUp
 }
 
-// A lease that is lost before its LOCK is answered is refused: an OK would be an order to
-// work for as long as its LOST is under way. CHECK tells the same.
+// A LOCK whose lease is lost before the answer is refused. After an OK, the client would work until
+// LOST arrives. CHECK gives the same answer.
 func TestLostBeforeTheAnswer(t *testing.T) {
 	w := dialSlowed(t, func(a *lockRequest) { a.lease.Lose(redlock.LostForced) })
 	w.Say("LOCK a", `ERR LOST lock=a reason=forced : .*`)
 	w.Say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
 }
 
-// So many leases that were lost before the answer can be asked of as of others: where nodes
-// are slow for short leases, all are lost like that, and nothing else bounds them.
+// Leases that were lost before the answer are remembered, but only as many as other losses. If
+// nodes are slow and leases short, every lease is lost like this, and nothing else bounds them.
 func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 	w := dialSlowed(t, func(a *lockRequest) {
 		a.session.host.Limits.Set(config.Limits{LeasesPerUser: 2})
@@ -106,11 +105,11 @@ func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 	w.Say("CHECK a3", `ERR LOST .*`)
 }
 
-// A lease that is lost while its LOCK is being answered: LOST does not come before the
-// OK, when the client could not know of what, but it comes, right behind.
+// If a lease is lost while its LOCK is being answered, LOST follows the OK immediately. Before the
+// OK, the client would not know the lease.
 func TestLostWhileAnswered(t *testing.T) {
 	w := dialSlowed(t, func(a *lockRequest) {
-		if a.onLost(a.session.host.Clock()).has(sendLost) { // as leaseLost does first
+		if a.onLost(a.session.host.Clock()).has(sendLost) { // the first step of leaseLost
 			t.Error("the client is to be told of a loss before it knows that it has the lease")
 		}
 	})
@@ -118,8 +117,8 @@ func TestLostWhileAnswered(t *testing.T) {
 	w.Want(`LOST lock=a lease=` + lease + ` reason=.*`)
 }
 
-// So it does behind the OK of one that counts on it, or repeats its LOCK, also where the LOCK
-// itself is answered only then.
+// LOST also follows the OK of a LOCK that counts on the lease, or repeats the first LOCK, even if
+// the first LOCK is answered only afterwards.
 func TestLostBehindAnotherAnswer(t *testing.T) {
 	for _, again := range []string{"reentrant=yes", "reentrant=yes id=x"} {
 		lose := make(chan struct{})

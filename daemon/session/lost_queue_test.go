@@ -6,7 +6,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 )
 
-// LOST is sent in time, however long other requests keep the queue's mutex.
+// LOST is sent in time, even if other requests hold the queue's mutex.
 func TestLostWaitsForNoQueue(t *testing.T) {
 	d := settledDaemon(t)
 	w, _ := dialWithin(t, d.NewServer())
@@ -15,7 +15,7 @@ func TestLostWaitsForNoQueue(t *testing.T) {
 	w.Want(`LOST lock=a,b .* reason=expired : .*`)
 }
 
-// lockQueue keeps the queue's mutex until unlock is called.
+// lockQueue holds the queue's mutex until unlock is called.
 func lockQueue(q *waitqueue.Queue) (unlock func()) {
 	locked, unlocked, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

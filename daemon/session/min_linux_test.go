@@ -12,7 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// least is min= of these tests, and longer than the ttl: the daemon extends the lease meanwhile.
+// least is the min= of these tests. It is longer than the ttl, so that the daemon must extend the
+// lease.
 const least = 2500 * time.Millisecond
 
 // lockMin takes a lock with min=, and returns its lease and an instant before the grant.
@@ -22,7 +23,7 @@ func (w *wire) lockMin(name, options string) (lease string, before time.Duration
 	return w.Say(fmt.Sprintf("LOCK %s min=%dms ttl=%s", name, least.Milliseconds(), options), granted5)[0], before
 }
 
-// wantMin checks that the next LOCK of a name gets it when min= has passed since an instant.
+// wantMin checks that a LOCK of name is granted only after min= has passed from since.
 func (w *wire) wantMin(name string, since time.Duration) {
 	w.T.Helper()
 	w.Say("LOCK "+name, granted5)
@@ -33,7 +34,7 @@ func (w *wire) wantMin(name string, since time.Duration) {
 }
 
 // The lock stays taken until min= has passed, after an UNLOCK, the end of the connection, and the
-// end of the process, also for the same connection and for another host.
+// end of the process. This holds for the same connection and for another host too.
 func TestMin(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
@@ -81,7 +82,7 @@ func matchesAny(line, pattern string) []string {
 	return nil
 }
 
-// FORCE ends a kept lease at once, and nobody hears of it.
+// FORCE ends a kept lease at once, and no client gets LOST.
 func TestForceEndsMin(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, admin := d.dial(), d.dial()
@@ -102,7 +103,7 @@ func TestForceEndsMin(t *testing.T) {
 	})
 }
 
-// min= is refused where it cannot be kept.
+// min= is refused if the daemon could not keep it.
 func TestMinIsRefused(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Lease.MaxHold = time.Minute })
 	w := d.dial()
@@ -118,8 +119,7 @@ func TestMinIsRefused(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a kept=\d+ : .*`)
 }
 
-// A restart changes nothing about min=: whether the holder ended before it, or while there was no
-// daemon.
+// min= continues over a restart, whether the holder ended before it or while no daemon ran.
 func TestMinGoesOnAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)

@@ -151,8 +151,8 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 	}
 }
 
-// A release that a quorum confirmed stays in the state file while a node that may have the lock did
-// not confirm it. If another node fails, no client can take the lock until it expires there. The
+// The record of a release stays while a node that may have the lock has not confirmed it, even if a
+// quorum has. If another node fails then, no client can take the lock until it expires there. The
 // UNLOCK is answered.
 func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	t.Parallel() // it mostly waits
@@ -193,7 +193,7 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	}
 }
 
-// The number of such releases is bounded: a node may answer each of them with an error.
+// The number of these records is bounded: a node may answer each release with an error.
 func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 	d, path := noting(t) // with five nodes
 	const more = 10
@@ -210,8 +210,8 @@ func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 	}
 }
 
-// Such a release is recorded only until the lock has expired: otherwise the state file would grow
-// with every UNLOCK in an outage.
+// These records are deleted when the lock has expired. Otherwise the state file would grow with
+// every UNLOCK in an outage.
 func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
@@ -239,7 +239,7 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	w.Say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
 	w.Say("LOCK a ttl=20s", granted5) // the daemon forgets the lost lease
 	w.Say("UNLOCK a", `OK lock=a`)
-	daemontest.Eventually(t, "nothing is noted", func() bool { // when the last node has heard of it
+	daemontest.Eventually(t, "nothing is noted", func() bool { // when the last node has released it
 		p, err := d.notedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "a") == nil
 	})
@@ -268,8 +268,8 @@ func TestStateFileRemoved(t *testing.T) {
 	}
 }
 
-// A token is in the state file before it can be on a node: the next daemon releases what an unfinished
-// attempt has left. It guards Request.BeforeAttempt.
+// A token is in the state file before it can be on a node, so that the next daemon releases an
+// unfinished attempt. This guards Request.BeforeAttempt.
 func TestAttemptIsNoted(t *testing.T) {
 	s := newSuccession(t)
 	down := s.nodesMayFail()
@@ -308,9 +308,9 @@ func TestGivenBackIsNotedNoMore(t *testing.T) {
 	})
 }
 
-// After a restart, the daemon records the new deadline of each lease that it confirms. It does so
-// also for a lease that is confirmed before the daemon has restored it. Otherwise the daemon after
-// that one would take these leases for lost too early.
+// After a restart, the daemon records the new deadline of each lease that it confirms, even before
+// it has restored the lease. Otherwise the daemon after that one would consider the lease lost too
+// early.
 func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
