@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// FORCE and RESUME are refused where too few nodes answer, as all else is, and RESUME by
-// whoever does not say what the LOCK said. The lease stands as it did.
+// FORCE and RESUME are refused if too few nodes answer. RESUME is also refused if its names or
+// owner= differ from the LOCK's. The lease stays as it was.
 func TestRefusals(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, look := d.dial(), d.dial(), d.dial()
@@ -33,7 +33,7 @@ func TestRefusals(t *testing.T) {
 	look.Say("CHECK lease="+lease, granted5)
 }
 
-// Nothing that a request says is let fall: an owner= beside lease= is that of its LOCK.
+// No option is ignored: an owner= beside lease= must be the LOCK's.
 func TestOwnerBesideLease(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
@@ -48,7 +48,7 @@ func TestOwnerBesideLease(t *testing.T) {
 	}
 }
 
-// A further LOCK that waits with the first ends with the input, as that one does.
+// When the input ends, a further LOCK of the same owner ends with the first one that it waits for.
 func TestFurtherInputEnded(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, look := d.dial(), d.dial()
@@ -65,7 +65,7 @@ func TestFurtherInputEnded(t *testing.T) {
 	}
 }
 
-// A lost lease is told of for an hour, and then is as any other that is not there.
+// A lost lease is reported as lost for an hour, and then as not held.
 func TestLostLeasesGrowOld(t *testing.T) {
 	d := settledDaemon(t)
 	var later atomic.Int64
@@ -77,12 +77,12 @@ func TestLostLeasesGrowOld(t *testing.T) {
 	later.Store(int64(rememberLossFor - time.Minute))
 	w.Say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
 	later.Store(int64(rememberLossFor + time.Minute))
-	w.Say("CHECK b", granted5) // one that is held does not grow old
+	w.Say("CHECK b", granted5) // a lease that is held is not forgotten
 	w.Say("CHECK a", `ERR NOTHELD lock=a : .*`)
 	w.Say("UNLOCK a", `ERR NOTHELD lock=a : .*`)
 }
 
-// Of what is given back for a client that is gone nothing stays: there are many clients.
+// Nothing remains of leases that were released because the client is gone: there are many clients.
 func TestNothingStaysOfWhoIsGone(t *testing.T) {
 	d := settledDaemon(t)
 	w, hangUp := dialWithin(t, d.NewServer())

@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// UNLOCK wait= bounds the wait for nodes that hang. The release goes on.
+// UNLOCK wait= bounds the wait for nodes that hang. The daemon continues the release.
 func TestUnlockWaitIsBounded(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Hour })
 	w := d.dial()
@@ -29,7 +29,7 @@ func TestUnlockWaitIsBounded(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// What comes after UNLOCK wait=0 on this host comes after the release on every node.
+// After UNLOCK wait=0, each node gets the release before a later request of this host.
 func TestLockAfterUnlockWithoutWait(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()

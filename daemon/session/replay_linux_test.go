@@ -7,9 +7,9 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
-// Requests that are begun again may ask for what is known of them while others of their
-// connection are only about to begin: a LOCK goes on beside one that it waited with, whose
-// own wait was over while there was no daemon. (It ended the process, or -race tells.)
+// The daemon restarts requests while it still registers others of the same connection. The wait of
+// each first LOCK ended while no daemon ran, and a further LOCK waits with it. An error here ended
+// the process, or fails only with -race.
 func TestLocksGoOnWhileOthersBeginAgain(t *testing.T) {
 	s := newSuccession(t)
 	holder, w, look := s.dial(), s.dial(), s.dial()
@@ -23,7 +23,7 @@ func TestLocksGoOnWhileOthersBeginAgain(t *testing.T) {
 	s.end()
 	s.found = func(p *state.Recovered) {
 		for _, ask := range p.Requests {
-			ask.Since = 1 // so long ago that a wait of 20 s is over
+			ask.Since = 1 // long ago: a wait of 20 s has ended
 		}
 	}
 	s.start(holder, w)

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// succeeding is a daemon that goes on with the table at a path, for a moment.
+// succeeding runs a daemon that restores the state file at path, and calls do.
 func succeeding(t *testing.T, path string, do func(d *Host, p *state.Recovered)) {
 	t.Helper()
 	d, closeNodes := embeddedHost(t, io.Discard)
@@ -28,8 +28,8 @@ func succeeding(t *testing.T, path string, do func(d *Host, p *state.Recovered))
 	do(d, p)
 }
 
-// What a restart gives back, attempts whose LOCKs nobody waits for any more, too, is noted for the one after it, by its
-// token, and does not become more with each.
+// The releases that a restart begins are recorded under their tokens for the daemon after it. They
+// include attempts whose LOCKs have no client any more. A further restart adds no records.
 func TestAbandonedStaysNoted(t *testing.T) {
 	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "s")
@@ -46,7 +46,7 @@ func TestAbandonedStaysNoted(t *testing.T) {
 		d.Journal.Acquiring(3, target("b"))
 		d.Journal.Lost(3, redlock.LostMax)
 		released := target("c")
-		released.Fence, released.Deadline, released.Since, released.Keep = 1, d.Clock()+time.Second, d.Clock(), true // as it was held
+		released.Fence, released.Deadline, released.Since, released.Keep = 1, d.Clock()+time.Second, d.Clock(), true // like a lease that was held
 		d.Journal.Granted(&state.Lease{Number: 4, Phase: state.PhaseReleased, Record: released})
 	})
 	for range 2 {

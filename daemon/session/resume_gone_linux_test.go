@@ -14,9 +14,9 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// A client that is gone takes nothing over. What waited for its turn on the connection that
-// he has closed would take the lease from the one on which he is back, and give it away,
-// of which that one is not told.
+// A client that is gone resumes nothing. Otherwise a RESUME that waits on a closed connection would
+// take the lease from the client's new connection and release it, and that connection would get no
+// LOST.
 func TestGoneClientResumesNothing(t *testing.T) {
 	s := newSuccession(t)
 	holder, before, next, look := s.dial(), s.dial(), s.dial(), s.dial()
@@ -31,8 +31,8 @@ func TestGoneClientResumesNothing(t *testing.T) {
 	look.Say("TRY a", `ERR HELD .*`)
 }
 
-// Also where nobody has noticed yet that he is gone: what he sent is begun, and the
-// connection not read from since.
+// The same holds before the daemon has noticed: it has begun the client's requests, and has not
+// read from the connection since.
 func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	s := newSuccession(t)
 	holder, session := s.dialUnkept()
@@ -46,7 +46,7 @@ func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	}
 	ours.Close()
 	s.d.Log.SetLevel(hclog.Trace)
-	session.listing <- struct{}{} // has LIST wait, of all of this user
+	session.listing <- struct{}{} // makes each LIST of this user wait
 	go s.server.ServeConn(theirs)
 	<-s.opened
 	s.log.Await(t, "answer: verb=RESUME")
@@ -56,7 +56,8 @@ func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	s.dial().Say("TRY a", `ERR HELD .*`)
 }
 
-// So is one that is cut off: he would have what another one holds be extended no more.
+// Nor does a client that the daemon cuts. Otherwise its RESUME would stop the extensions of another
+// client's lease.
 func TestCutClientResumesNothing(t *testing.T) {
 	s := newSuccession(t)
 	s.server.LineTimeout = time.Millisecond
@@ -74,8 +75,8 @@ func TestCutClientResumesNothing(t *testing.T) {
 	holder.Say("CHECK a", granted5)
 }
 
-// Of two that resume a lease while the nodes are slow, one has it then, and the other one is
-// not told that it has: what is noted of him would be that the lease ends with him.
+// Two clients resume a lease while the nodes hang. One of them gets it. The other one gets no OK,
+// and no record that the lease ends with its connection.
 func TestOneOfTwoHasResumed(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	w, first, second := d.dial(), d.dial(), d.dial()
@@ -87,7 +88,7 @@ func TestOneOfTwoHasResumed(t *testing.T) {
 	}
 	for _, next := range []*wire{first, second} {
 		next.Send("@1 RESUME a lease=%s", lease)
-		next.Until("CHECK a", `OK lock=a .*`) // it is there now
+		next.Until("CHECK a", `OK lock=a .*`) // the lease has moved to it
 	}
 	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Cont(); err != nil {
@@ -101,20 +102,20 @@ func TestOneOfTwoHasResumed(t *testing.T) {
 	second.Say("CHECK a", granted5)
 }
 
-// Who resumes a lease in the moment in which it is given up, with a connection that is cut,
-// is told that it is lost.
+// A client that resumes a lease at the moment when the daemon gives it up, because the old
+// connection was cut, gets LOST.
 func TestResumedWhileItIsGivenUp(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	next.Say("RESUME a lease="+lease, granted5)
-	s.d.letExpire(s.d.Leases.get(lease)) // as the end of the old connection would, just before
+	s.d.letExpire(s.d.Leases.get(lease)) // as the end of the old connection would
 	next.Want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
 	next.Say("CHECK a", `ERR LOST lock=a reason=quorum .*`)
 }
 
-// A lease that is given up in the moment of its RESUME is forgotten after an hour like any
-// other that was lost.
+// A lease that is given up at the moment of its RESUME is forgotten after an hour, like other lost
+// leases.
 func TestGivenUpIsRememberedForAnHour(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
@@ -130,21 +131,21 @@ func TestGivenUpIsRememberedForAnHour(t *testing.T) {
 	}
 }
 
-// What another connection has given back just before is not given up: the next daemon would
-// take it for held.
+// A lease that another connection has just released is not recorded as held when its own connection
+// is cut. Otherwise the next daemon would restore it.
 func TestGivenBackIsNotGivenUp(t *testing.T) {
 	s := newSuccession(t)
 	nodes := slices.Clone(s.nodes)
 	down := s.nodesMayFail()
-	copy(s.nodes[1:], nodes[1:]) // the first one alone
+	copy(s.nodes[1:], nodes[1:]) // only the first node may fail
 	s.end()
 	s.start()
 	w, look := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	h := s.d.Leases.get(lease)
-	down.Store(true) // it hears of no release, which stays noted
+	down.Store(true) // it gets no release, so the record of the release stays
 	look.Say("UNLOCK lease="+lease, `OK lock=a`)
-	s.d.letExpire(h) // as the end of its connection would, that is cut at the same time
+	s.d.letExpire(h) // as the end of its connection would, if that was cut at the same time
 	w.Say("PING", `OK`)
 	s.end()
 	s.found = func(p *state.Recovered) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestResumeUsers: who is told a lease's id may give it back, but not make it his own.
-// The same user may, by any connection, and the lease is that one's then.
+// Another user that knows a lease's id may release the lease, but not resume it. The same user may
+// resume it on any connection, which then holds it.
 func TestResumeUsers(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	first, second, thief, root := d.dialAs(web), d.dialAs(web), d.dialAs(nobody), d.dial()
@@ -27,8 +27,8 @@ func TestResumeUsers(t *testing.T) {
 	second.Say("LOCK web/a wait=10s", granted5)
 }
 
-// What root has resumed that another took is his connection's, by its name, too: he gives
-// it back as his own, and does not wait for himself.
+// A lease that root has resumed from another user belongs to root's connection under its names: it
+// can be released there, and a LOCK there does not wait for it.
 func TestResumeByRoot(t *testing.T) {
 	d := startWithRules(t, `rule "both" {
   users = ["0", "4001"]
@@ -46,8 +46,7 @@ func TestResumeByRoot(t *testing.T) {
 	first.Say("TRY b", granted5)
 }
 
-// TestResumeKinds: a reader's lease and a place of a semaphore are taken over with what they
-// are: the one beside readers alone, the other with its number.
+// A shared lease stays shared when it is resumed, and a slot keeps its number.
 func TestResumeKinds(t *testing.T) {
 	d := startDaemon(t, 5, patientNodes)
 	first, second, other, look := d.dial(), d.dial(), d.dial(), d.dial()
@@ -73,13 +72,13 @@ func TestResumeKinds(t *testing.T) {
 	d.dial().Say("TRY s slots=3", granted5+` slot=`+place[3])
 }
 
-// A lease that goes by a process is known to the connection that resumed it: a LOCK of the
-// same name there would wait for itself.
+// A process's lease is known to the connection that resumed it. Otherwise a LOCK of the same name
+// there would wait for itself.
 func TestResumeOfAProcess(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, w, next := newChild(t, os.Getuid()), d.dial(), d.dial()
 	lease := w.Say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)[0]
-	for range 2 { // where it is already, too
+	for range 2 { // the second RESUME finds the lease there
 		next.Say("RESUME a lease="+lease, granted5)
 		next.Say("CHECK a", granted5)
 	}
@@ -87,8 +86,7 @@ func TestResumeOfAProcess(t *testing.T) {
 	w.Say("CHECK a", `ERR NOTHELD .*`)
 }
 
-// What lingers for a process that has ended is given back then, whoever asks: it is not
-// resumed.
+// A lease that lingers for an ended process cannot be resumed: it will be released after linger=.
 func TestResumeOfAProcessThatHasEnded(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, w, next, look := newChild(t, os.Getuid()), d.dial(), d.dial(), d.dial()
@@ -98,8 +96,8 @@ func TestResumeOfAProcessThatHasEnded(t *testing.T) {
 	look.Say("TRY a", `ERR HELD .*`)
 }
 
-// The connection that had it before knows nothing of it any more: what it takes later is
-// found by its name.
+// The previous connection does not know a resumed lease any more, so it finds its next lease by the
+// name.
 func TestResumeOfAProcessAgain(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, w, next := newChild(t, os.Getuid()), d.dial(), d.dial()
@@ -111,8 +109,8 @@ func TestResumeOfAProcessAgain(t *testing.T) {
 	}
 }
 
-// Where the connection has ended on which a process's lease was taken, the next one that is
-// told that it has it finds it by its name, and hears of its loss.
+// If the connection that took a process's lease has ended, the next connection that gets an OK for
+// the lease finds it by its name, and gets its LOST.
 func TestProcessIsHeardOnItsNextConnection(t *testing.T) {
 	for lock, again := range map[string]string{"LOCK a hold=pid id=x": granted5 + ` again=yes`, "LOCK a hold=pid reentrant=yes": counted(2)} {
 		d := startDaemon(t, 3, nil)

@@ -10,15 +10,15 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// Who counts on a lease does so after RESUME as before, and is told so: the first
-// UNLOCK of an inner part must not release under an outer one.
+// RESUME keeps a reentrant lease's count and shows it. Otherwise the UNLOCK of an inner part would
+// release the lock that an outer one still needs.
 func TestResumeKeepsTheCount(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, other := d.dial(), d.dial(), d.dial()
 	lease := w.Say("LOCK a reentrant=yes", counted(1))[0]
 	w.Say("RESUME a lease="+lease, granted5)
 	w.Say("LOCK a reentrant=yes", counted(2))
-	w.Say("RESUME a lease="+lease, counted(2)) // where it is already
+	w.Say("RESUME a lease="+lease, counted(2)) // the lease is there already
 	next.Say("RESUME a lease="+lease, counted(2))
 	next.Say("LOCK a reentrant=yes", counted(3))
 	next.Say("UNLOCK a", `OK lock=a count=2`)
@@ -28,8 +28,8 @@ func TestResumeKeepsTheCount(t *testing.T) {
 	other.Say("TRY a", granted5)
 }
 
-// Also where the connection has ended, but the lease has not. Without RESUME one UNLOCK
-// is enough: nobody counts any more.
+// This also holds if the connection has ended and the lease continues. Without RESUME, one UNLOCK
+// releases the lease, because no client counts any more.
 func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next := d.dial(), d.dial()
@@ -46,8 +46,7 @@ func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
 	next.Say("UNLOCK lease="+leases["b"], `OK lock=b`)
 }
 
-// Who comes back while its lock lingers keeps it when that time is over, as long as it
-// is there.
+// A client that resumes a lease during linger= keeps it after linger= has passed.
 func TestResumeEndsLinger(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
@@ -63,7 +62,7 @@ func TestResumeEndsLinger(t *testing.T) {
 	next.Say("UNLOCK a", `OK lock=a`)
 }
 
-// Who came back, and is gone again, has all of linger= once more.
+// If a client resumes a lease and disconnects again, linger= starts again in full.
 func TestLingerAfterResume(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
@@ -76,13 +75,13 @@ func TestLingerAfterResume(t *testing.T) {
 	look.Say("LOCK half hold=ttl ttl=2500ms guard=1", granted5)
 	look.Want(`LOST lock=half .*`)
 	next.Conn.Close()
-	look.Want(`LOST lock=clock .*`) // linger= of the first one is over since a second
+	look.Want(`LOST lock=clock .*`) // the first linger= ended a second ago
 	look.Say("TRY a", `ERR HELD .*`)
 	look.Say("LOCK a wait=4s", granted5)
 }
 
-// Those who wait for a lease wait for whoever has it now: he cannot wait for them. Who had
-// it before can.
+// After a RESUME, waiters wait for the new holder, so it cannot wait for them. The previous holder
+// can.
 func TestResumeTakesTheWaitersAlong(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, other, look := d.dial(), d.dial(), d.dial(), d.dial()
@@ -98,8 +97,7 @@ func TestResumeTakesTheWaitersAlong(t *testing.T) {
 	w.Want(granted5)
 }
 
-// A lease that is being given back is nobody's any more: whoever resumes it just then
-// leaves it where it is.
+// A RESUME does not move a lease that is being released.
 func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 	s, index := &session{}, &leaseIndex{}
 	h := &heldLease{index: index, life: leaseLife{state: held}}
@@ -115,8 +113,7 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 	}
 }
 
-// Nor does a connection that has come to its end meanwhile get a lease: nobody would give it
-// back.
+// A connection that has ended meanwhile does not get the lease: nothing would release it.
 func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 	s, w := &session{}, &session{}
 	h := &heldLease{index: &w.leases, session: w}
@@ -131,8 +128,8 @@ func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 	}
 }
 
-// The end of the connection before takes nothing from the one that has resumed a lease, also
-// in the moment in which it goes by its names on both.
+// The end of the previous connection does not take a resumed lease away, even while both
+// connections know the lease by its names.
 func TestEndOfTheConnectionBefore(t *testing.T) {
 	w, next := &session{}, &session{}
 	h := &heldLease{index: &w.leases, session: w}
@@ -143,8 +140,7 @@ func TestEndOfTheConnectionBefore(t *testing.T) {
 	}
 }
 
-// A lease that goes by a process is known to one connection, and to none if it is being
-// given back.
+// A process's lease is known to one connection only, and to none while it is being released.
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	w, next := &session{}, &session{}
 	h := &heldLease{index: &leaseIndex{}, process: &heldProcess{}, session: w, life: leaseLife{state: held}}
@@ -160,8 +156,8 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	}
 }
 
-// A lease that two resume at once goes by its names on one connection, which is whom those
-// who wait for it wait for.
+// If two clients resume a lease at once, only one connection knows it by its names, and waiters
+// wait for that one.
 func TestTwoResumeAtOnce(t *testing.T) {
 	d := &Host{Queue: waitqueue.New()}
 	for range 3000 {
@@ -190,7 +186,7 @@ func TestTwoResumeAtOnce(t *testing.T) {
 	}
 }
 
-// A repeated LOCK that is refused gives nothing back that another connection has resumed.
+// A repeated LOCK that is refused does not release a lease that another connection has resumed.
 func TestRefusedRepeatLeavesWhatIsResumed(t *testing.T) {
 	s, other := &session{}, &session{}
 	h := &heldLease{session: other, life: leaseLife{state: held}}
@@ -199,7 +195,7 @@ func TestRefusedRepeatLeavesWhatIsResumed(t *testing.T) {
 	}
 }
 
-// RESUME says OK when a quorum has confirmed the lease, and not before.
+// RESUME answers OK only after a quorum has confirmed the lease.
 func TestResumeWithoutQuorum(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next := d.dial(), d.dial()
@@ -210,8 +206,8 @@ func TestResumeWithoutQuorum(t *testing.T) {
 	next.Say("RESUME a lease="+lease, `ERR NOQUORUM lock=a .*`)
 }
 
-// A name goes by one lease, or LOCK, of an owner: a lease is not resumed where it would be
-// the second, but for one that is lost.
+// An owner has at most one lease or LOCK of a name on a connection. A lease is not resumed if it
+// would be the second one, unless the first is lost.
 func TestResumeWhereTheNameIsTaken(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, look := d.dial(), d.dial(), d.dial()
@@ -229,7 +225,8 @@ func TestResumeWhereTheNameIsTaken(t *testing.T) {
 	next.Say("CHECK a", granted5)
 }
 
-// So it is where both can be held, as by readers: the name would go by one of them only.
+// This also holds for readers, though both leases could be held: the name would mean only one of
+// them.
 func TestResumeBesideAnotherReader(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next := d.dial(), d.dial()

@@ -41,8 +41,8 @@ func (w *wire) retains(name, options string) {
 	w.Say("UNLOCK "+name, `OK lock=\S+`)
 }
 
-// The next LOCK of a retained lock, and its UNLOCK, cost no round trip: the nodes execute the
-// confirmations alone. Every grant has a lease and a larger fencing token of its own.
+// The next LOCK of a retained lock, and its UNLOCK, cost no round trip: the nodes execute only the
+// confirmations. Every grant has its own lease id and a larger fencing token.
 func TestRetain(t *testing.T) {
 	const pairs = 50
 	d := startDaemon(t, 3, patientNodes)
@@ -75,7 +75,7 @@ func TestRetain(t *testing.T) {
 	w.Until("STATUS", `passes=[1-9]\d\d`)
 }
 
-// Without retain= nothing is retained, nor what no pass could get.
+// Without retain=, no lock is retained. retain= is refused for a lock that cannot be passed.
 func TestRetainIsOff(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w := d.dial()
@@ -90,7 +90,7 @@ func TestRetainIsOff(t *testing.T) {
 	w.Say("LOCK a retain=1001", `ERR OPTION .*: retain=1001: at most 1000 ms`)
 }
 
-// lease.retain of the config is for all locks that can be retained.
+// lease.retain of the config applies to all locks that can be retained.
 func TestRetainOfTheConfig(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) {
 		patientNodes(cfg)
@@ -107,7 +107,7 @@ func TestRetainOfTheConfig(t *testing.T) {
 	w.Want("OK n=1")
 }
 
-// WHO and LIST show the host and not the former holder, whose lease is over.
+// WHO and LIST show the host, and not the previous holder, whose lease has ended.
 func TestRetainedIsOfTheHost(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, look := d.dial(), d.dial()
@@ -125,12 +125,12 @@ func TestRetainedIsOfTheHost(t *testing.T) {
 			look.Say(request+" lease="+lease, "ERR NOTHELD .*")
 		}
 		look.Say("RESUME a lease="+lease, "ERR NOTHELD .*")
-		holder.Say("LOCK a", granted5) // the lock is its host's, and so it gets it at once
+		holder.Say("LOCK a", granted5) // this host retains the lock, and grants it at once
 		holder.Say("UNLOCK a", "OK lock=a")
 	}
 }
 
-// A retained lock ends by itself.
+// A retained lock is released when retain= has passed.
 func TestRetainEnds(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w := d.dial()
@@ -162,7 +162,7 @@ func TestRetainedForAnotherHost(t *testing.T) {
 	}
 }
 
-// marks returns how many nodes say that a host retains a lock.
+// marks returns how many nodes show that a host retains the lock.
 func (d *testDaemon) marks(lock string) (n int) {
 	d.T.Helper()
 	for _, server := range d.Nodes.Servers {
@@ -177,7 +177,7 @@ func (d *testDaemon) marks(lock string) (n int) {
 	return n
 }
 
-// So does a client of another host that does not wait, once the nodes say that it is retained.
+// A client of another host that does not wait gets it too, once the nodes show that it is retained.
 func TestTryOfRetained(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	there := here.another()
@@ -197,8 +197,7 @@ func TestTryOfRetained(t *testing.T) {
 	}
 }
 
-// Requests of this host that cannot be passed to get a retained lock all the same, as if it
-// were free.
+// Requests of this host that cannot use a pass get a retained lock as if it was free.
 func TestRetainedForOtherRequests(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, other := d.dial(), d.dial()
@@ -214,7 +213,7 @@ func TestRetainedForOtherRequests(t *testing.T) {
 	other.Say("LIST", "OK n=0")
 }
 
-// FORCE takes a retained lock, and nobody hears of it.
+// FORCE takes a retained lock, and no client gets LOST.
 func TestForceOfRetained(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, admin := d.dial(), d.dial()
@@ -240,7 +239,7 @@ func TestRetainedCountsForNobody(t *testing.T) {
 	w.Say("LOCK b", `ERR LIMIT .*`)
 }
 
-// A host retains so many locks at most.
+// A host retains at most maxRetained locks.
 func TestRetainedAreBounded(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, look := d.dial(), d.dial()
@@ -281,7 +280,7 @@ func TestRetainedEndsWithTheDaemon(t *testing.T) {
 func TestRetainedAfterAKill(t *testing.T) {
 	s := newSuccession(t)
 	s.dial().retains("a", "ttl=20s")
-	s.d.Stopping.Store(true) // from now on it does as much as one that was killed
+	s.d.Stopping.Store(true) // from here it acts as if it was killed
 	s.d.timers.Stop()
 	s.d.Journal.Freeze()
 	go s.d.Nodes.Close()

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// The second of two concurrent UNLOCKs of a lease changes nothing of what is recorded about the
-// first. If it did, a daemon that starts next would not repeat the release.
+// The second of two concurrent UNLOCKs of a lease changes no record of the first. Otherwise the
+// next daemon would not repeat the release.
 func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	d := settledDaemon(t)
 	h := &heldLease{life: leaseLife{state: held}}

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestASession is the session of the protocol's first page.
+// The session on the first page of the protocol works.
 func TestASession(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	a, b := d.dial(), d.dial()
@@ -31,8 +31,7 @@ func TestASession(t *testing.T) {
 	a.Ends()
 }
 
-// TestDeadlineIsBootTime: the deadline of a grant is the instant at which the
-// ttl that it states is over, on CLOCK_BOOTTIME.
+// deadline= is the instant on CLOCK_BOOTTIME at which the stated ttl ends.
 func TestDeadlineIsBootTime(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -87,7 +86,7 @@ func TestWordsThatAreWrong(t *testing.T) {
 	}
 }
 
-// A wrong id is what is said to be wrong, not the lock, and it is not repeated.
+// The answer blames the lease id, not the lock, and does not repeat the id.
 func TestWrongLease(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
@@ -103,14 +102,14 @@ func TestWrongLease(t *testing.T) {
 	w.Say("CHECK a", granted5)
 }
 
-// What the protocol allows is what the nodes can do.
+// The protocol allows as many slots as the nodes support.
 func TestMostSlots(t *testing.T) {
 	if ipc.MaxSlots != redlock.MaxSlots {
 		t.Errorf("slots=%d can be asked for, and %d be had", ipc.MaxSlots, redlock.MaxSlots)
 	}
 }
 
-// HELP LOCK, and with it redlockd-protocol(7), tells the bounds that its options have.
+// HELP LOCK, and so redlockd-protocol(7), states the bounds of the options.
 func TestHelpTellsBounds(t *testing.T) {
 	help := strings.Join(helpLines[0].does, "\n")
 	for _, want := range []string{
@@ -148,7 +147,7 @@ func TestHelpKnowsEveryVerb(t *testing.T) {
 	w.Say("HELP ME", `ERR VERB : .*`)
 }
 
-// TestOwners: owners of one connection exclude each other; each has its own.
+// Owners of one connection exclude each other. Each one has its own leases.
 func TestOwners(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -162,8 +161,7 @@ func TestOwners(t *testing.T) {
 	w.Say("LOCK a owner=2", granted5)
 }
 
-// TestSameID: the same LOCK with the same id= gets the same grant, also while
-// the first is still waiting.
+// A LOCK repeated with the same id= gets the same grant, even while the first is still waiting.
 func TestSameID(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
@@ -183,7 +181,7 @@ func TestSameID(t *testing.T) {
 	}
 }
 
-// TestLeaseIDFromAnywhere: who knows the id may use the lease.
+// A client that knows the id may use the lease.
 func TestLeaseIDFromAnywhere(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
@@ -199,7 +197,8 @@ func TestLeaseIDFromAnywhere(t *testing.T) {
 	b.Say("UNLOCK lease="+lease, `ERR NOTHELD .*`)
 }
 
-// TestExtendShortensNothing, and needs no ttl=: HELP, and so the manual, and PROTOCOL.md say so.
+// EXTEND does not shorten a lease, and needs no ttl=. HELP, and so the manual, and PROTOCOL.md say
+// so.
 func TestExtendShortensNothing(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -220,8 +219,7 @@ func TestExtendShortensNothing(t *testing.T) {
 	}
 }
 
-// TestSecretsStayIn: LIST and WHO show no lease id, and nothing else that
-// could be used to release.
+// No answer to another client shows the lease id, with which it could release the lock.
 func TestSecretsStayIn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
