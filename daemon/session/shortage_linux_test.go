@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Where no file can be opened, LOCK with hold=pid says so, and no process that lives is
-// taken for one that has ended.
+// If no file can be opened, LOCK hold=pid answers LIMIT. The daemon does not consider a running
+// process ended.
 func TestHoldPIDWithoutFiles(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -26,8 +26,8 @@ func TestHoldPIDWithoutFiles(t *testing.T) {
 	w.Say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a`)
 }
 
-// So it does where the client was not looked at before, and names a process: that has not to
-// do with what numbers mean to it.
+// It also answers LIMIT if this is the client's first request with pid=. It does not blame the
+// client's pid namespace.
 func TestFirstPIDWithoutFiles(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -39,7 +39,7 @@ func TestFirstPIDWithoutFiles(t *testing.T) {
 	w.Say(fmt.Sprintf("TRY a hold=pid pid=%d", c.pid), granted5)
 }
 
-// allowNoFiles also has poll(2) fail, as it does for want of memory.
+// allowNoFiles lets the process open no file. poll(2) fails too, as it does without memory.
 func allowNoFiles(t *testing.T) (restore func()) {
 	t.Helper()
 	return setFiles(t, 0)
@@ -68,20 +68,20 @@ func setFiles(t *testing.T, n uint64) (restore func()) {
 	return restore
 }
 
-// Clients take no descriptors that connections to the nodes will need: one who comes then
-// is told so, as is one who would hold with a process; who is there is served on.
+// Clients cannot use the descriptors that the connections to the nodes need. A new connection, and
+// a LOCK hold=pid, get LIMIT. Existing connections are served.
 func TestDescriptorsKeptForNodes(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
 	w := d.dial()
 	w.Say("LOCK a", granted5)
-	const forClients, tooMany = 10, 6 // some more, as this process has files open for moments
+	const forClients, tooMany = 10, 6 // some more, as this process opens files briefly
 	kept := keptPerNode*3 + keptBesides
 	restore := allowDescriptors(t, kept+forClients)
 	served, refused := 0, 0
-	for served < forClients && refused < tooMany { // their ends of the connections are this process's, too
+	for served < forClients && refused < tooMany { // this process has the clients' ends too
 		other := d.dial()
-		fmt.Fprintln(other.Conn, "PING") // an error: it is refused already
+		fmt.Fprintln(other.Conn, "PING") // fails if it is refused already
 		if strings.HasPrefix(other.Line(), "ERR LIMIT") {
 			refused++
 		} else {
@@ -93,16 +93,16 @@ func TestDescriptorsKeptForNodes(t *testing.T) {
 	}
 	w.Say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
 	w.Say("CHECK a", granted5)
-	if left, want := DescriptorsLeft(), kept-tooMany-4; left < want { // their ends of the connections, and what is open for a moment
+	if left, want := DescriptorsLeft(), kept-tooMany-4; left < want { // the clients' ends, and files that are open briefly
 		t.Errorf("%d descriptors are left for the nodes, want %d", left, want)
 	}
 	restore()
-	w.Until("STATUS", fmt.Sprintf(`connections=%d\b`, 1+served)) // who is refused counts for no limit
+	w.Until("STATUS", fmt.Sprintf(`connections=%d\b`, 1+served)) // a refused connection counts for no limit
 	d.dial().Say("LOCK b", granted5)
 }
 
-// allowDescriptors leaves so many above the lowest that is free, and none that is free
-// lies among others: tests before this one may have left some.
+// allowDescriptors allows n more descriptors. All of them are above those in use, because it fills
+// the gaps that earlier tests may have left.
 func allowDescriptors(t *testing.T, n int) (restore func()) {
 	t.Helper()
 	fillDescriptors(t)
@@ -113,7 +113,7 @@ func allowDescriptors(t *testing.T, n int) (restore func()) {
 	return setFiles(t, now.Cur-uint64(DescriptorsLeft()-n))
 }
 
-// fillDescriptors takes all that are free below the highest one.
+// fillDescriptors opens a file for each unused descriptor below the highest one in use.
 func fillDescriptors(t *testing.T) {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")

@@ -16,7 +16,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// What the system is short of is named, and is no defect, nor said of a process.
+// An error for lack of a system resource names the resource, and is not reported as the end of a
+// process.
 func TestShortage(t *testing.T) {
 	for errno, want := range map[syscall.Errno]string{
 		syscall.EMFILE:  "LimitNOFILE=",
@@ -37,7 +38,7 @@ func TestShortage(t *testing.T) {
 	}
 }
 
-// However many cannot be accepted, it is said once a minute, and once that it is over.
+// Failures to accept connections are logged at most once a minute, and their end once.
 func TestAcceptFailedIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Hour

@@ -19,7 +19,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// noting is a daemon that does nothing but note.
+// noting returns a Host that only has a journal, and the path of its state file.
 func noting(t *testing.T) (d *Host, path string) {
 	t.Helper()
 	path = filepath.Join(daemontest.ShortDir(t), "s")
@@ -31,7 +31,7 @@ func noting(t *testing.T) (d *Host, path string) {
 	return d, path
 }
 
-// connection is one with a session, from which nothing is read.
+// connection returns the session of a connection that the daemon does not read from.
 func (d *Host) connection(t *testing.T) *session {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(daemontest.ShortDir(t), "l"))
@@ -56,7 +56,7 @@ func (d *Host) connection(t *testing.T) *session {
 	return restored.Session().(*session)
 }
 
-// noted is what the next daemon finds.
+// noted closes the journal and returns what the next daemon would restore.
 func (d *Host) noted(path string) *state.Recovered {
 	d.Journal.Close()
 	next := state.NewJournal(d.Log)
@@ -64,7 +64,7 @@ func (d *Host) noted(path string) *state.Recovered {
 	return next.Open(d.journalOptions(path))
 }
 
-// RESUME gives a connection something to lose: the store is to know.
+// After a RESUME, the connection holds a lease, which the connection store must know.
 func TestResumedConnHoldsLeases(t *testing.T) {
 	d, _ := noting(t)
 	next := d.connection(t)
@@ -79,8 +79,8 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 	}
 }
 
-// Of two that resume a lease at once, the one who has it is noted, also where no quorum
-// confirms it to either: the lease would end with the other's connection.
+// If two clients resume a lease at once, the winner is recorded, even if no quorum confirms either.
+// Otherwise the lease would end with the other connection.
 func TestTwoResumeAtOnceIsNoted(t *testing.T) {
 	d, path := noting(t)
 	d.Queue = waitqueue.New()

@@ -7,9 +7,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 )
 
-// A waiter that gets its turn by a release, and not by a hand-over, continues the streak of this
-// host. If the streak was long enough, it lets other hosts go first, also those that cannot tell
-// that they wait.
+// A waiter that gets its turn by a release, and not by a hand-over, continues this host's streak.
+// After a long streak, it lets other hosts go first, even those that cannot show that they wait.
 func TestLongStreakEndsWithARelease(t *testing.T) {
 	s := newSuccession(t)
 	w, next, look := s.dial(), s.dial(), s.dial()

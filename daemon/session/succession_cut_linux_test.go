@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// A connection that could not be gone on with is none that its client has ended, for the daemon
-// after the next one neither: its lease can be resumed until it is over.
+// If the next daemon cannot use a stored connection, that does not count as the client's end, nor
+// does it for the daemon after that one. The lease can be resumed until its deadline.
 func TestUselessConnectionIsNotGone(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
@@ -26,8 +26,8 @@ func TestUselessConnectionIsNotGone(t *testing.T) {
 	again.Say("RESUME a lease="+lease, granted5)
 }
 
-// Nor is one that we end because not all is known of it, whenever the daemon that does so is
-// killed.
+// A connection that the next daemon ends because its records are incomplete is not the client's end
+// either, whenever that daemon is killed.
 func TestCutConnectionIsNotGone(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
@@ -50,10 +50,10 @@ func TestCutConnectionIsNotGone(t *testing.T) {
 	})
 }
 
-// Nor where the service manager has not seen by then that it is ended, and hands it over.
+// Nor is a connection that was cut, but that the service manager still hands over.
 func TestCutConnectionIsHandedOver(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept() // as it is noted before it is cut
+	w, _ := s.dialUnkept() // the record says that it is not stored, as before a cut
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	s.end()
 	if err := unix.Shutdown(int(s.ends[w].file.Fd()), unix.SHUT_RDWR); err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// An UNLOCK that is not answered any more, as the daemon stops, is answered by the next one:
-// what it has given back is noted as long as it is, also where all nodes hear of it meanwhile.
+// If the daemon stops before it answers an UNLOCK, the next one answers it. The record of the
+// release stays until the UNLOCK is answered, even if all nodes confirm the release meanwhile.
 func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 	s := newSuccession(t)
 	var slow atomic.Bool
 	for i := range s.nodes {
 		took := 150 * time.Millisecond
-		if i > 2 { // not of the first quorum
+		if i > 2 { // these nodes are not in the first quorum
 			took += 50 * time.Millisecond
 		}
 		s.nodes[i] = tardy(s.nodes[i], &slow, took)
@@ -33,7 +33,7 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 	slow.Store(true)
 	w.Send("UNLOCK a")
 	daemontest.Eventually(t, "it is given back", func() bool { return s.d.Leases.Held() == 1 })
-	other.Send("UNLOCK b") // which the end waits for
+	other.Send("UNLOCK b") // the daemon's stop waits for it
 	daemontest.Eventually(t, "so is the other", func() bool { return s.d.Leases.Held() == 0 })
 	s.end()
 	slow.Store(false)
@@ -42,8 +42,8 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 	w.Want(`OK lock=a pending=1 : .*`)
 }
 
-// What a LOCK has taken that is given up as the daemon stops is given back before that ends:
-// it was answered, and the next daemon knows nothing of it.
+// When the daemon stops, it answers a waiting LOCK, and releases what the attempt took before it
+// exits. The next daemon knows nothing of the LOCK.
 func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
 	s := newSuccession(t)
 	var slow atomic.Bool
@@ -61,7 +61,7 @@ func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
 	daemontest.Eventually(t, "it asks the nodes", func() bool { return len(s.d.Queue.Waiting()) == 1 })
 	daemontest.Eventually(t, "they have it, but have not answered", func() bool { return had.Load() == 5 })
 	s.d.Freeze(s.server)
-	ended.Store(true) // nothing that it has not sent by now is sent
+	ended.Store(true) // from here it can send nothing
 	w.Want(`ERR SHUTDOWN lock=a .*`)
 	s.end()
 	s.nodes = nodes
@@ -70,7 +70,7 @@ func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
 	next.Say("LOCK a wait=2s", granted5)
 }
 
-// tardy is a node that takes so long to answer each group while slow is set.
+// tardy returns a node that answers each group after took while slow is set.
 func tardy(node redlock.Node, slow *atomic.Bool, took time.Duration) redlock.Node {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
@@ -94,7 +94,7 @@ func (c tardyConn) Do(ctx context.Context, group []redlock.Command, replies []re
 	return err
 }
 
-// telling counts the groups about a key that a node has executed.
+// telling returns a node that counts the groups about a key that it has executed.
 func telling(node redlock.Node, key string, had *atomic.Int32) redlock.Node {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {

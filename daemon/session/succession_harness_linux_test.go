@@ -23,32 +23,32 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// succession is daemons in this process that follow each other, over the same embedded
-// nodes and the same table, with the connections that a service manager would keep.
+// succession runs daemons one after the other in this process. They share the embedded nodes, the
+// state file, and the connections that a service manager would store.
 type succession struct {
 	t     *testing.T
 	path  string
 	nodes []redlock.Node
 	log   daemontest.Log
 
-	d      *Host // the one that serves
+	d      *Host // the present daemon
 	server *server.Server
 	opened chan *session
 	ends   map[*wire]*end
-	part   bool                   // the next one finds only a part of what was noted
-	found  func(*state.Recovered) // is called by the next one before it goes on with what it has found; nil: nothing is
+	part   bool                   // the next daemon finds only a part of the records
+	found  func(*state.Recovered) // called by the next daemon before it restores what it has found; may be nil
 }
 
 // end is the daemon's end of a connection.
 type end struct {
 	number uint64
-	file   *os.File // as the service manager has it
+	file   *os.File // the service manager's descriptor
 }
 
 func newSuccession(t *testing.T) *succession {
 	t.Helper()
 	cfg := config.Dev()
-	_, nodes, err := devnodes.Start(&cfg.Quorum) // closed by the end of the process: a frozen daemon may dial still
+	_, nodes, err := devnodes.Start(&cfg.Quorum) // not closed: a frozen daemon may still dial
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func newSuccession(t *testing.T) *succession {
 	return s
 }
 
-// start starts a daemon that is handed the connections of some clients, and the mark.
+// start starts a daemon that is handed the connections of these clients, and the mark.
 func (s *succession) start(of ...*wire) {
 	s.t.Helper()
 	var stored []systemd.StoredConn
@@ -99,7 +99,7 @@ func (s *succession) startWith(stored state.Inherited) {
 	}
 }
 
-// nodesMayFail has the nodes of the next daemons answer nothing while down is set.
+// nodesMayFail makes the nodes of the next daemons fail while down is set.
 func (s *succession) nodesMayFail() (down *atomic.Bool) {
 	down = new(atomic.Bool)
 	for i := range s.nodes {
@@ -125,7 +125,7 @@ func (c failing) Do(ctx context.Context, group []redlock.Command, replies []redl
 	return c.Conn.Do(ctx, group, replies)
 }
 
-// startWithoutFiles has it find out nothing about processes.
+// startWithoutFiles starts a daemon that cannot look up processes while it restores.
 func (s *succession) startWithoutFiles(of ...*wire) {
 	s.t.Helper()
 	var restore func()
@@ -134,14 +134,14 @@ func (s *succession) startWithoutFiles(of ...*wire) {
 	restore()
 }
 
-// end freezes the daemon, as SIGTERM does. What is to be noted then blocks for ever, also
-// where Close waits for it.
+// end freezes the daemon, as SIGTERM does. From then on, a write to the journal blocks for ever,
+// even one that Close waits for.
 func (s *succession) end() {
 	s.d.Freeze(s.server)
 	go s.d.Nodes.Close()
 }
 
-// dial is a connection that the service manager has.
+// dial connects a client. The service manager stores the connection.
 func (s *succession) dial() *wire {
 	s.t.Helper()
 	w, session := s.dialUnkept()
@@ -150,7 +150,7 @@ func (s *succession) dial() *wire {
 	return w
 }
 
-// dialUnkept is one that it does not have.
+// dialUnkept connects a client. The service manager does not store the connection.
 func (s *succession) dialUnkept() (*wire, *session) {
 	s.t.Helper()
 	ours, theirs, err := devnodes.SocketPair()
@@ -170,10 +170,11 @@ func (s *succession) dialUnkept() (*wire, *session) {
 	return w, session
 }
 
-// connManager is a service manager that keeps so many connections. It has sends what is stored.
+// connManager is a service manager that stores up to capacity connections. It sends their names to
+// stored.
 type connManager struct {
 	capacity int
-	stored   chan string // nil: nobody wants to know
+	stored   chan string // may be nil
 }
 
 func (m connManager) StoreMax() int { return m.capacity + 1 }
@@ -187,7 +188,7 @@ func (m connManager) Store(name string, _ syscall.RawConn) error {
 
 func (connManager) Unstore(string) error { return nil }
 
-// storeOf is a store of so many connections, which stores none by itself.
+// storeOf returns a store of capacity connections, which stores none by itself.
 func (d *Host) storeOf(capacity int) *state.ConnStore {
 	return state.NewConnStore(state.ConnStoreOptions{
 		Manager: connManager{capacity: capacity}, Journal: d.Journal, Log: d.Log, Clock: d.Clock, Marked: true, Failed: d.LogManagerError,

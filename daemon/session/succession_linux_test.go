@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A client that was hung up on may be at work: what it has stays taken, also where the next
-// daemon finds neither it nor its connection.
+// A client whose connection the daemon cut may still work. Its lease stays taken, even if the next
+// daemon has neither the client nor its connection.
 func TestLeaseOfACutConnectionStays(t *testing.T) {
 	s := newSuccession(t)
 	s.server.LineTimeout = time.Millisecond
@@ -31,7 +31,7 @@ func TestLeaseOfACutConnectionStays(t *testing.T) {
 	s.dial().Say("LOCK a wait=300ms", `ERR HELD .*`)
 }
 
-// All names of a lease count for its user's limit, in the next daemon as in the first.
+// After a restart, all names of a lease still count for its user's limit.
 func TestNamesOfBeforeCount(t *testing.T) {
 	s := newSuccession(t)
 	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
@@ -50,8 +50,8 @@ func TestNamesOfBeforeCount(t *testing.T) {
 	w.Say("TRY a,b,c,d", granted(`a,b,c,d`))
 }
 
-// If the state file has nothing about a stored connection, the daemon cannot know what the client was
-// told. It ends the connection, and removes it from the service manager.
+// If the state file has nothing about a stored connection, the daemon cannot know what its client
+// was answered. It ends the connection, and removes it from the service manager.
 func TestUnknownConnectionEnds(t *testing.T) {
 	s := newSuccession(t)
 	w, known := s.dial(), s.dial()
@@ -66,14 +66,14 @@ func TestUnknownConnectionEnds(t *testing.T) {
 	}
 }
 
-// BYE of a connection that cannot go on says how long its own leases can be resumed: the
-// shortest of those that can be.
+// BYE of a connection that cannot continue states how long its own leases can be resumed: the
+// shortest time of those that can be.
 func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 	s := newSuccession(t)
 	w, other, bare := s.dial(), s.dial(), s.dial()
 	other.Say("LOCK other ttl=2s", granted5)
 	over := w.Say("LOCK over hold=ttl ttl=300ms", granted5)[0]
-	w.Want(`LOST lock=over .*`) // a moment before its deadline
+	w.Want(`LOST lock=over .*`) // shortly before its deadline
 	other.Say("LOCK over wait=5s", granted5)
 	other.Say("UNLOCK over", `OK .*`)
 	for name, ttl := range map[string]string{"a": "20s", "b": "15s", "c": "18s", "forced": "5s"} {
@@ -84,10 +84,10 @@ func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 	w.Want(`OK .*`)
 	s.end()
 	s.found = func(p *state.Recovered) {
-		clear(p.Conns) // as if none of them were noted
+		clear(p.Conns) // as if no connection was recorded
 		for _, l := range p.Leases {
 			if l.Record.ID() == over {
-				l.Phase = state.PhaseHeld // and not that it was lost, either
+				l.Phase = state.PhaseHeld // as if its loss was not recorded
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 	bare.Want(`BYE resume=0 : .*`)
 }
 
-// A lease whose BEAT does not come after a restart is lost as before it.
+// After a restart, a lease is still lost if no BEAT comes.
 func TestBeatIsWantedAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
@@ -111,8 +111,8 @@ func TestBeatIsWantedAfterARestart(t *testing.T) {
 	w.Want(`LOST lock=a lease=\S+ reason=beat : .*`)
 }
 
-// Who holds what is known after a restart as before it, to whoever would wait for himself:
-// of a lease that goes by a connection, and of one that goes by a process.
+// After a restart, the daemon still detects a deadlock with a restored lease, of a connection or of
+// a process.
 func TestDeadlockAfterARestart(t *testing.T) {
 	for name, hold := range map[string]string{"a connection": "", "a process": " hold=pid"} {
 		t.Run(name, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestDeadlockAfterARestart(t *testing.T) {
 	}
 }
 
-// A lease that nobody resumes ends with its ttl, also with linger=; one that is resumed is
-// kept for as long as before.
+// A lease that no client resumes ends with its ttl, even with linger=. A lease that is resumed is
+// extended as before.
 func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
@@ -152,8 +152,8 @@ func TestOnlyWhatIsResumedIsKept(t *testing.T) {
 	}
 }
 
-// A lease that is refused is told of once, its process is watched for it no more, and
-// nothing of it is left for the next daemon.
+// If the quorum refuses a restored lease, its client gets one LOST, its process is no longer
+// watched, and no record of it is left.
 func TestRefusedLeaseIsForgotten(t *testing.T) {
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
@@ -177,8 +177,8 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 	w.Say("PING", `OK`)
 }
 
-// Of a client that has gone nothing is noted any more, once a daemon has found that: neither
-// its connection nor what it asked or held.
+// When a daemon has found that a client is gone, the state file keeps no record of its connection,
+// its requests and its leases.
 func TestGoneClientIsForgotten(t *testing.T) {
 	s := newSuccession(t)
 	w, gone := s.dial(), s.dial()
@@ -199,9 +199,8 @@ func TestGoneClientIsForgotten(t *testing.T) {
 	s.start(w)
 }
 
-// Where the manager has emptied its store, that a connection is missing says nothing about
-// its client; and where a part of the notes is missing, what seems to be under way may have
-// been granted: neither is given back.
+// If the service manager has emptied its store, a missing connection does not prove that its client
+// is gone. If records are missing, an attempt may have been granted. Neither lease is released.
 func TestNothingIsGivenBackInDoubt(t *testing.T) {
 	for name, doubt := range map[string]func(*succession) state.Inherited{
 		"no mark": func(s *succession) state.Inherited { return state.Inherited{} },
@@ -224,7 +223,7 @@ func TestNothingIsGivenBackInDoubt(t *testing.T) {
 	}
 }
 
-// Leases that are over by the time of the next daemon are lost, and said to be so, once each.
+// Leases that expired while no daemon ran are lost. Each client gets one LOST for each.
 func TestLostWhileThereWasNoDaemon(t *testing.T) {
 	const n = 30
 	s := newSuccession(t)
@@ -244,12 +243,12 @@ func TestLostWhileThereWasNoDaemon(t *testing.T) {
 		w.Want(`LOST lock=a\d+ .*`)
 	}
 	w.Say("CHECK a0", `ERR LOST .*`)
-	s.log.AwaitThat(t, "each loss, and why", func(log string) bool { // after the client was told
+	s.log.AwaitThat(t, "each loss, and why", func(log string) bool { // the log follows LOST
 		return strings.Count(log, "[WARN]  lease lost: ") == n && strings.Count(log, `or no redlockd ran"`) == n
 	})
 }
 
-// wait= of a LOCK that waits through a restart is not counted from that.
+// wait= counts from the request, not from the restart.
 func TestWaitGoesOnAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
@@ -268,8 +267,7 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-// What is noted of RESUME is all that the next daemon needs: the connection, and the owner
-// that the lease goes by there.
+// The record of a RESUME has all that the next daemon needs: the connection, and the owner.
 func TestResumedIsNoted(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
@@ -283,8 +281,9 @@ func TestResumedIsNoted(t *testing.T) {
 	next.Say("UNLOCK a owner=me", `OK lock=a`)
 }
 
-// Also where no quorum confirms it for now: the lease goes by the new connection from then
-// on, where CHECK tells its deadline. The end of the one before is no end of its client.
+// This also holds if no quorum confirms the RESUME for now: from then on the lease belongs to the
+// new connection, where CHECK shows its deadline. The end of the previous connection does not end
+// it.
 func TestRefusedResumeIsNoted(t *testing.T) {
 	s := newSuccession(t)
 	down := s.nodesMayFail()
@@ -304,8 +303,8 @@ func TestRefusedResumeIsNoted(t *testing.T) {
 	next.Say("CHECK a", granted5+`.*`)
 }
 
-// What takes something away for good is not begun again: who holds the lock now may have got
-// it after it was forced, and a node may have been quarantined again after it was admitted.
+// The daemon does not restart requests that revoke something. Since the FORCE, another client may
+// have got the lock. Since the ADMIT, the node may have been quarantined again.
 func TestForceIsNotBegunAgain(t *testing.T) {
 	s := newSuccession(t)
 	w, holder := s.dial(), s.dial()
@@ -325,8 +324,8 @@ func TestForceIsNotBegunAgain(t *testing.T) {
 	holder.Say("CHECK a", granted5)
 }
 
-// What lingers when the daemon stops is not given back by it: its client may be on its way to
-// the next one.
+// A daemon that stops does not release a lease that lingers: its client may be about to reconnect
+// to the next daemon.
 func TestNothingIsGivenBackByWhatStops(t *testing.T) {
 	s := newSuccession(t)
 	lease := s.dial().Say("LOCK a ttl=20s", granted5)[0]
@@ -338,15 +337,15 @@ func TestNothingIsGivenBackByWhatStops(t *testing.T) {
 	}
 }
 
-// Who waited before the restart was let in then: limits that are smaller now do not end his
-// wait, nor that of a LOCK that counts up.
+// Smaller limits after a restart do not end the wait of a request that was admitted before, even of
+// a LOCK that counts on a lease.
 func TestWaitGoesOnBeyondLimits(t *testing.T) {
 	s := newSuccession(t)
 	holder, w := s.dial(), s.dial()
 	holder.Say("LOCK a ttl=20s", granted5)
 	w.Send("@1 LOCK a reentrant=yes")
 	w.Send("@2 LOCK a reentrant=yes")
-	answers(w, "@9 PING", `@9 OK`) // both were read
+	answers(w, "@9 PING", `@9 OK`) // the daemon has read both
 	s.end()
 	s.found = func(*state.Recovered) { s.d.Limits.Set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
 	s.start(holder, w)
@@ -358,8 +357,8 @@ func TestWaitGoesOnBeyondLimits(t *testing.T) {
 	}
 }
 
-// A connection that waits for a lock is stored in the place of an idle one, at once, also if a
-// process is to hold the lock.
+// A connection that waits for a lock is stored at once, in place of an idle one, even if a process
+// is to hold the lock.
 func TestWaitingConnIsStored(t *testing.T) {
 	for name, options := range map[string]string{"connection": "", "process": " hold=pid pid=%d"} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
-// TestLeaseOfAnUnknownProcessStays: if the daemon cannot tell whether the holder's process lives,
-// it does not release the lease with the connection, but lets it stay until its deadline.
+// If the daemon cannot tell whether the holder's process is alive, it does not release the lease
+// with the connection. The lease stays until its deadline.
 func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
 	s := newSuccession(t)
 	c, w, look := newChild(t, os.Getuid()), s.dial(), s.dial()
@@ -26,8 +26,8 @@ func TestLeaseOfAnUnknownProcessStays(t *testing.T) {
 	look.Say("TRY a", `ERR HELD .*`)
 }
 
-// A lease of which nobody knows whether its process lives is not extended. (This is alone,
-// though it mostly waits: for a moment no test of this process can open a file.)
+// A lease is not extended if the daemon cannot tell whether its process is alive. The test is not
+// parallel, because for a moment no test of this process can open a file.
 func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
@@ -38,9 +38,8 @@ func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
 	w.Want(`LOST lock=a .*`)
 }
 
-// A process that has the number of another one, which held a lease and ended while there
-// was no daemon, does not hold it: be it that it was started at another time than that
-// one, or after the lease was taken.
+// The holder's process ended while no daemon ran, and another process got its pid. That process
+// does not hold the lease: it was started at another time, or after the lease was taken.
 func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
@@ -66,7 +65,7 @@ func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
 	look.Say("TRY unknown", `ERR HELD .*`)
 }
 
-// aThread is the number of a thread of this process that is not the process's.
+// aThread returns the number of a thread of this process other than its main thread.
 func aThread(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/task")
@@ -82,8 +81,9 @@ func aThread(t *testing.T) int {
 	return 0
 }
 
-// A lease that goes by a process is known where it was taken after a restart as well: a LOCK
-// there would wait for itself, LOST reaches it, and is remembered by the next daemon, too.
+// After a restart, the connection that took a process's lease still knows it. A LOCK there is
+// refused, because it would wait for itself. LOST reaches the connection, and the next daemon
+// remembers the loss.
 func TestLossOfAProcessAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
@@ -104,7 +104,7 @@ func TestLossOfAProcessAfterARestart(t *testing.T) {
 		t.Error("it is remembered for longer than an hour")
 	}
 	s.end()
-	s.start() // nobody who took it is there, but the process
+	s.start() // the connection that took it is gone, but the process lives
 	look := s.dial()
 	look.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
 	s.end()

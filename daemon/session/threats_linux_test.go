@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// A connection that is handed on keeps its opener's identity: whoever has it has the
-// opener's rights, and his only.
+// A connection that is passed to another process keeps its opener's identity. Any process that uses
+// it has exactly the opener's rights.
 func TestAccessOfPassedConnection(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestAccessOfPassedConnection(t *testing.T) {
 	}
 }
 
-// Who may read the nodes' keys knows the ids of leases: SECURITY.md says so.
+// A user that may read the nodes' keys sees the lease ids, as SECURITY.md says.
 func TestNodesKnowLeaseIDs(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	lease := d.dial().Say("LOCK a", granted5)[0]
@@ -52,7 +52,7 @@ func TestNodesKnowLeaseIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(value.Str, lease) {
-			return // on the others it may be on its way
+			return // the other nodes may not have it yet
 		}
 	}
 	t.Error("no node stores the lease's id: SECURITY.md promises too little")

@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// At trace level each request is there, each attempt and each answer, and no lease.
+// The trace log has each request, attempt and answer, but no lease id.
 func TestTrace(t *testing.T) {
 	var log daemontest.Log
 	first := startDaemon(t, 3, patientNodes)
@@ -47,7 +47,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Where nobody wants it, a trace costs nothing.
+// Without the trace level, a trace costs no allocation.
 func TestTraceIsCheap(t *testing.T) {
 	d := &Host{Log: logging.New(new(bytes.Buffer), hclog.Debug, logging.Text)}
 	s, call, h := &session{host: d, user: "web"}, &server.Call{}, &heldLease{}
@@ -62,8 +62,7 @@ func TestTraceIsCheap(t *testing.T) {
 	}
 }
 
-// Who is denied FORCE or ADMIT is in the log of every day; what else is denied is not,
-// and neither are more than one a second.
+// A denied FORCE or ADMIT is logged at level info, at most once a second. Other denials are not.
 func TestDeniedIsLogged(t *testing.T) {
 	var log daemontest.Log
 	now := time.Hour

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A daemon in a container of its own cannot see the processes of others: the kernel
-// says 0, and nobody is told that number.
+// A daemon in a container of its own cannot see processes outside of it. The kernel reports pid 0
+// for them, and the daemon does not show that number.
 func TestUnseenProcess(t *testing.T) {
 	s := &session{host: &Host{Clock: func() time.Duration { return 0 }}}
 	for _, pid := range []int{0, 7} {

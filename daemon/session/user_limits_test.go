@@ -21,14 +21,14 @@ func TestLostLeasesAreBounded(t *testing.T) {
 	lose(b, "b")
 	b.Until("CHECK b", `ERR NOTHELD`)
 	a.Say("CHECK a1", `ERR LOST .*`)
-	lose(a, "a4") // for which another one goes
+	lose(a, "a4") // the daemon forgets the oldest one instead
 	a.Until("CHECK a1", `ERR NOTHELD`)
 	a.Say("CHECK a4", `ERR LOST .*`)
 	a.Say("QUIT", `OK`)
 	a.Ends()
 	daemontest.Eventually(t, "there is room again", func() bool {
 		lose(b, "b")
-		lose(b, "c") // by then b would be forgotten, were it one too many
+		lose(b, "c") // b would be forgotten by now if there was no room
 		b.Send("CHECK b")
 		return b.Line()[:8] == "ERR LOST"
 	})
@@ -48,8 +48,8 @@ func TestOnlyThePatientAreWaiters(t *testing.T) {
 	a.Say("UNLOCK c", `OK lock=c`)
 	a.Say("UNLOCK a", `OK lock=a`)
 	b.Want(`@1 ` + granted5)
-	a.Say("TRY a", `ERR HELD .*`) // which counts for nothing when it is over
-	a.Say("LOCK c", granted5)     // nobody waits
+	a.Say("TRY a", `ERR HELD .*`) // a refused request no longer counts
+	a.Say("LOCK c", granted5)     // no client waits
 }
 
 func TestNamesCountAsLeases(t *testing.T) {
@@ -63,13 +63,12 @@ func TestNamesCountAsLeases(t *testing.T) {
 		a.Say("UNLOCK a,b,c", `OK lock=a,b,c`)
 		a.Say("TRY a,b,c,d,e", `ERR LIMIT lock=a,b,c,d,e : .*`)
 		other.Say("LOCK c", granted(`c`))
-		a.Say("TRY a,b,c", `ERR HELD lock=a,b,c .*`) // which counts for nothing when it is over
+		a.Say("TRY a,b,c", `ERR HELD lock=a,b,c .*`) // a refused request no longer counts
 		other.Say("UNLOCK c", `OK lock=c`)
 	}
 }
 
-// An index remembers a thousand lost leases, and forgets the oldest of them, each once.
-
+// An index remembers at most maxRemembered lost leases, and forgets the oldest one first.
 func TestDeskRemembers(t *testing.T) {
 	k, all := &leaseIndex{}, make([]*heldLease, maxRemembered+3)
 	for i := range all {
