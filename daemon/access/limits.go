@@ -8,13 +8,13 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// Limits counts what each user has, and refuses what would be too much. It counts a
+// Limits counts what each user has, and refuses requests above a limit. It counts a
 // lease from the request on, so that no waiter is refused in the end. Its methods are
 // safe for concurrent use.
 type Limits struct {
-	mu     sync.Mutex // guards what follows; Connection.Unread is called inside it
+	mu     sync.Mutex // guards the fields below; Connection.Unread is called inside it
 	bounds config.Limits
-	users  map[int]*usage // by user id; users who have nothing are not there
+	users  map[int]*usage // by user id; it has no users whose usage is zero
 	open   int            // connections of all users
 }
 
@@ -28,12 +28,12 @@ type Connection interface {
 
 // usage is what one user has.
 type usage struct {
-	leases, waiters int // leases: one for each name, also of LOCKs under way, and one for each reentrant LOCK
+	leases, waiters int // leases: one for each name, also of LOCKs in progress, and one for each reentrant LOCK
 	admitted        int // connections that are not open yet
-	queries         int // WHO, EXTEND and RESUME under way
+	queries         int // WHO, EXTEND and RESUME in progress
 	lost            int // lost leases that clients can still ask about
 	connections     map[Connection]struct{}
-	listing         chan struct{} // of capacity 1: has a place taken while a LIST is put together
+	listing         chan struct{} // capacity 1: full while a LIST is prepared
 }
 
 // NewLimits makes Limits for users who have nothing.
@@ -64,8 +64,8 @@ func overLimit(name string, bound int) error {
 	return fmt.Errorf("%w: %s = %d", ErrLimit, name, bound)
 }
 
-// overLeases is the error of leases_per_user. It mentions waiters and the names of the
-// LOCK if they count: else a user with few leases would not understand it.
+// overLeases is the error of leases_per_user. It mentions waiters and the names of the LOCK if they
+// count, or else a user with few leases would not understand it.
 func overLeases(bound, names, waiting int) error {
 	err := overLimit("leases_per_user", bound)
 	if waiting > 0 {
@@ -80,8 +80,8 @@ func overLeases(bound, names, waiting int) error {
 // reached reports whether n is at the bound; 0 is no bound.
 func reached(n, bound int) bool { return bound != 0 && n >= bound }
 
-// Connect counts a connection as open. AdmitConnection has counted it, unless a restart
-// kept it. The result is a semaphore of the user's long answers, one at a time.
+// Connect counts a connection as open. AdmitConnection has counted it, unless a restart kept it. The
+// result is a semaphore that allows one long answer of the user at a time.
 func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan struct{}) {
 	l.update(uid, func(u *usage) {
 		if restored || u.admitted == 0 {
@@ -95,8 +95,9 @@ func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan str
 	return listing
 }
 
-// AddReentrant counts a LOCK that counts up on a lease (reentrant=yes). It is one more
-// lease of the user, because the daemon remembers its id= for as long.
+// AddReentrant counts a LOCK with reentrant=yes of a lease that the client already holds. It is one
+// more lease of the user, because the daemon remembers its id= as long as the lease. before: the
+// LOCK was allowed before a restart.
 func (l *Limits) AddReentrant(uid int, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +110,7 @@ func (l *Limits) AddReentrant(uid int, before bool) error {
 	return nil
 }
 
-// RemoveReentrant counts n of them out.
+// RemoveReentrant ends n LOCKs that AddReentrant counted.
 func (l *Limits) RemoveReentrant(uid, n int) {
 	if n != 0 {
 		l.update(uid, func(u *usage) { u.leases -= n })
@@ -181,9 +182,9 @@ func (l *Limits) Unread(uid int) (bytes int) {
 	return bytes
 }
 
-// BeginLock counts a LOCK as one lease for each of its names, which is what it costs to
-// keep it, and as a waiter if it may wait. leases_per_user alone bounds a LOCK that does
-// not wait. before: the LOCK was allowed before a restart. EndLock must follow.
+// BeginLock counts a LOCK as one lease for each of its names, because each costs as much as a lease,
+// and as a waiter if it may wait. If it does not wait, only leases_per_user bounds it. before: the
+// LOCK was allowed before a restart. EndLock must follow.
 func (l *Limits) BeginLock(uid, names int, patient, before bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +192,7 @@ func (l *Limits) BeginLock(uid, names int, patient, before bool) error {
 	u := l.user(uid)
 	switch {
 	case before:
-	case patient && reached(u.waiters, l.bounds.WaitersPerUser): // first: waiters are in both counts
+	case patient && reached(u.waiters, l.bounds.WaitersPerUser): // before leases, which also count waiters
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	case reached(u.leases+names-1, l.bounds.LeasesPerUser):
 		return overLeases(l.bounds.LeasesPerUser, names, u.waiters)
@@ -215,8 +216,8 @@ func (l *Limits) EndLock(uid, names int, patient, granted bool) {
 	})
 }
 
-// BeginQuery counts a request that asks the nodes and takes nothing. waiters_per_user
-// bounds them. EndQuery must follow.
+// BeginQuery counts a request that asks the nodes but acquires nothing. waiters_per_user bounds
+// their number. EndQuery must follow.
 func (l *Limits) BeginQuery(uid int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,7 +273,7 @@ func (l *Limits) user(uid int) *usage {
 	return u
 }
 
-// forgetIfIdle forgets a user who has nothing. The caller holds mu.
+// forgetIfIdle removes a user whose usage is zero. The caller holds mu.
 func (l *Limits) forgetIfIdle(uid int) {
 	if u := l.users[uid]; u != nil && u.isIdle() {
 		delete(l.users, uid)

@@ -7,16 +7,14 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// openConn is a connection whose client reads everything.
-
+// openConn is a connection whose client has read all answers. The field gives each one its own
+// address.
 type openConn struct{ _ int }
 
 func (*openConn) Unread() int { return 0 }
 
-// Connections and LOCKs of before a restart are counted, and not refused where the
-
-// limits are lower now.
-
+// Limits counts connections and LOCKs from before a restart. It does not refuse them if the limits
+// are lower now.
 func TestLimitsAfterARestart(t *testing.T) {
 	l := NewLimits(config.Limits{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
 	connections := []*openConn{{}, {}, {}}
@@ -53,8 +51,6 @@ func TestLimitsAfterARestart(t *testing.T) {
 	}
 }
 
-// Who was admitted and is not served after all is counted out.
-
 func TestDismissedIsCountedOut(t *testing.T) {
 	l := NewLimits(config.Limits{ConnectionsPerUser: 1})
 	for range 3 {
@@ -71,12 +67,7 @@ func TestDismissedIsCountedOut(t *testing.T) {
 	}
 }
 
-// A user's lost leases are remembered up to as many as he may hold, on all of his
-
-// connections together.
-
-// WHO, EXTEND and RESUME under way are as many for each user as may wait.
-
+// waiters_per_user also bounds the WHO, EXTEND and RESUME of a user that are in progress.
 func TestQuestionsAreBounded(t *testing.T) {
 	l := NewLimits(config.Limits{WaitersPerUser: 2})
 	for range 2 {
@@ -96,13 +87,11 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// The limit is named that is in the way: who has as many waiters as he may has no leases
-
-// to give back. Where both are the same, those who wait are too many.
-
+// The error names the limit that was reached: a user with too many waiters has no lease to release.
+// If both limits are reached, it names the waiters.
 func TestLimitThatIsNamed(t *testing.T) {
 	for _, c := range []struct {
-		leases, waiters int // that he has, without the other
+		leases, waiters int // of the user; leases: without waiters
 		want            string
 	}{
 		{0, 3, "a limit of the config is reached: waiters_per_user = 3"},
@@ -129,12 +118,7 @@ func TestLimitThatIsNamed(t *testing.T) {
 	}
 }
 
-// However many of a user's LOCKs wait, what does not wait is bounded by his leases alone.
-
-// Each name is as much to be kept as a lease of its own.
-
-// What does not wait is no more than the user may have leases while it is under way.
-
+// leases_per_user, not waiters_per_user, bounds the LOCKs in progress that do not wait.
 func TestImpatientAreBounded(t *testing.T) {
 	l := NewLimits(config.Limits{LeasesPerUser: 2, WaitersPerUser: 1})
 	for range 2 {
@@ -152,10 +136,7 @@ func TestImpatientAreBounded(t *testing.T) {
 	}
 }
 
-// The connections of all users together are bounded, those of before a restart among them,
-
-// whoever connects meanwhile.
-
+// The bound on the connections of all users also counts connections from before a restart.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := NewLimits(config.Limits{Connections: 3})
 	for uid := range 2 {
@@ -175,8 +156,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Leases of before a restart count, with all that counts on them; what was allowed then is.
-
+// Leases from before a restart count, with their reentrant LOCKs. A reentrant LOCK that was allowed
+// before the restart is not refused.
 func TestLeasesOfBeforeCount(t *testing.T) {
 	l := NewLimits(config.Limits{LeasesPerUser: 3})
 	l.Restore(7, 2)
@@ -190,10 +171,8 @@ func TestLeasesOfBeforeCount(t *testing.T) {
 	}
 }
 
-// Lost leases are counted for who has nothing else, too; where leases are not bounded,
-
-// none is one too many.
-
+// RememberLost counts lost leases of a user that has nothing else, too. If leases are not bounded,
+// lost leases are not either.
 func TestRememberedAreCounted(t *testing.T) {
 	for bound, want := range map[int]bool{3: true, 0: false} {
 		l := NewLimits(config.Limits{LeasesPerUser: bound})

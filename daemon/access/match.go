@@ -2,9 +2,9 @@ package access
 
 import "strings"
 
-// matchPattern reports whether a lock's name matches a pattern: * stands for any run of
-// bytes without /, and ** for any run, also for none. All else stands for itself.
-// The time is bounded by the product of the lengths, whatever they say.
+// matchPattern reports whether a lock's name matches a pattern. * matches any run of bytes without /,
+// and ** any run, both also an empty one. All other bytes match themselves. The time is at most
+// proportional to the product of the two lengths.
 func matchPattern(pattern, name string) bool {
 	plain, rest := pattern, ""
 	if i := strings.IndexByte(pattern, '*'); i >= 0 {
@@ -22,8 +22,7 @@ func matchPattern(pattern, name string) bool {
 	return matchFrom(rest, name)
 }
 
-// matchFrom reads the pattern once: reached[i] means that the part read so far matches
-// name[:i].
+// matchFrom reads the pattern once. reached[i] means that the part read so far matches name[:i].
 func matchFrom(pattern, name string) bool {
 	reached := make([]bool, len(name)+1)
 	reached[0] = true

@@ -30,7 +30,7 @@ func TestMatchLock(t *testing.T) {
 	}
 }
 
-// TestMatchIsBounded: a pattern on which backtracking takes for ever.
+// A matcher that backtracks would not end with this pattern.
 func TestMatchIsBounded(t *testing.T) {
 	pattern, name := strings.Repeat("**a", 66)+"b", strings.Repeat("a", ipc.MaxName)
 	begun := time.Now()
@@ -42,14 +42,14 @@ func TestMatchIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzMatchLock holds the matcher against the definition.
+// FuzzMatchLock compares matchPattern with matchByDefinition.
 func FuzzMatchLock(f *testing.F) {
 	for _, seed := range [][2]string{{"web/*", "web/a"}, {"**/x*/y", "a/b/xc/y"}, {"*a**b*", "aab/b"}, {"***", "a/"}, {"", ""}} {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, pattern, name string) {
 		if len(pattern) > 16 || len(name) > 24 {
-			return // the definition takes for ever
+			return // matchByDefinition takes exponential time
 		}
 		if got, want := matchPattern(pattern, name), matchByDefinition(pattern, name); got != want {
 			t.Errorf("%q, %q: got %t, want %t", pattern, name, got, want)
@@ -70,7 +70,7 @@ func matchByDefinition(pattern, name string) bool {
 	return name != "" && name[0] == pattern[0] && matchByDefinition(pattern[1:], name[1:])
 }
 
-// anyTail: the star took up to most bytes.
+// anyTail reports whether the pattern matches the rest of name after a star took up to most bytes.
 func anyTail(pattern, name string, most int) bool {
 	for i := range most + 1 {
 		if matchByDefinition(pattern, name[i:]) {

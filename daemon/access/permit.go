@@ -34,7 +34,7 @@ func Permit(rules *config.Access, who Requester, verb ipc.Verb, names []string) 
 	return nil
 }
 
-// permitWithoutRules lets every client do everything, except to end locks of others.
+// permitWithoutRules allows every client everything except FORCE and ADMIT.
 func permitWithoutRules(who Requester, verb ipc.Verb) error {
 	if verb != ipc.VerbForce && verb != ipc.VerbAdmit || who.runsDaemon() {
 		return nil
@@ -68,7 +68,7 @@ func permitAdmit(rules *config.Access, who Requester) error {
 	return denied(rules, who, "ADMIT (it concerns every lock, so the rule must have locks = [\"**\"])", config.RightAdmin)
 }
 
-// permitStatus requires any right on any lock. NOQUORUM tells such a user as much.
+// permitStatus requires any right on any lock. A NOQUORUM error shows such a user as much.
 func permitStatus(rules *config.Access, who Requester) error {
 	for _, right := range config.AllRights {
 		if ruleForAnyLock(rules, who, right) != nil {

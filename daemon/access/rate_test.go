@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A connection has one second's requests at once, and as many again in each second from
-// then on, but never more than that, however long it was silent.
+// A connection may send the requests of one second at once, and then as many in each second. It never
+// saves up more than one second's requests.
 func TestRate(t *testing.T) {
 	const perSecond = 10
 	var r Rate
@@ -23,7 +23,7 @@ func TestRate(t *testing.T) {
 		{time.Hour, 10},
 		{time.Hour, 0},
 		{time.Hour + 250*time.Millisecond, 2},
-		{time.Hour + 500*time.Millisecond, 3}, // the half of before is not lost
+		{time.Hour + 500*time.Millisecond, 3}, // with the half request left over from the step before
 		{2 * time.Hour, 10},
 	} {
 		if got := allowed(step.now); got != step.want {

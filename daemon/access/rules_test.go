@@ -8,15 +8,12 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// rulesOf reads the rules of an access block.
-
 func rulesOf(t *testing.T, rules string) *config.Access {
 	t.Helper()
 	return mustLoad(t, nodesSource(3)+"access {\n"+rules+"\n}\n").Access
 }
 
-// The rules of most tests, for users whom no host has: a number is enough.
-
+// testRules are the rules of most tests. They name users by number, which need no account.
 const testRules = `
 rule "web" {
   users = ["4001"]
@@ -53,9 +50,9 @@ func TestAccessAllowing(t *testing.T) {
 	}{
 		{Requester{UID: 4001}, config.RightLock, "web/a", "web"},
 		{Requester{UID: 4001}, config.RightLock, "web/a/b", ""},
-		{Requester{UID: 4001}, config.RightAdmin, "web/a/b", "web-ops"}, // the union counts
+		{Requester{UID: 4001}, config.RightAdmin, "web/a/b", "web-ops"}, // any rule can give the right
 		{Requester{UID: 4001}, config.RightLock, "batch/a", ""},
-		{Requester{UID: 4102}, config.RightLock, "batch/a", ""}, // the number of a group is not one of a user
+		{Requester{UID: 4102}, config.RightLock, "batch/a", ""}, // 4102 is a group, not a user
 		{Requester{UID: 1, Groups: []uint32{4001}}, config.RightLock, "web/a", ""},
 		{Requester{UID: 1, Groups: []uint32{1, 4102}}, config.RightLock, "batch/a/b", "batch"},
 		{Requester{UID: 1, Groups: []uint32{4102}}, config.RightInspect, "batch/a/b", ""},
@@ -63,7 +60,7 @@ func TestAccessAllowing(t *testing.T) {
 		{Requester{UID: 4003}, config.RightLock, "batch/a", ""},
 		{Requester{UID: 4004}, config.RightAdmin, "what/ever", "ops"},
 		{Requester{UID: 4004}, config.RightLock, "what/ever", ""}, // admin includes nothing
-		{Requester{UID: 0}, config.RightAdmin, "web/a", ""},       // nor is root exempt
+		{Requester{UID: 0}, config.RightAdmin, "web/a", ""},       // root needs a rule, too
 		{Requester{UID: UnknownUser}, config.RightLock, "web/a", ""},
 	} {
 		got := ""
@@ -76,10 +73,7 @@ func TestAccessAllowing(t *testing.T) {
 	}
 }
 
-// TestUnknownPeer: no rule is for a peer of whom the kernel says nothing, whatever
-
-// number stands for it.
-
+// If the kernel reports no user for a client, no rule applies to it. No config can name that uid.
 func TestUnknownPeer(t *testing.T) {
 	if _, err := config.Parse([]byte(nodesSource(3)+`access {
   rule "x" {
@@ -139,10 +133,7 @@ rule "roots" {
 	}
 }
 
-// ADMIT concerns every lock there is, also those that a pattern does not match that looks
-
-// wide enough.
-
+// ADMIT concerns every lock, so it needs the pattern **. Some patterns look as wide but are not.
 func TestAccessAllowingAll(t *testing.T) {
 	for locks, want := range map[string]bool{`"**"`: true, `"a", "**"`: true, `"*"`: false, `"x"`: false, `"**/*", "*"`: false, `"web/**"`: false} {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=["+locks+"]\nallow=[\"admin\"]\n}")
@@ -152,8 +143,7 @@ func TestAccessAllowingAll(t *testing.T) {
 	}
 }
 
-// Without rules nobody but root and the daemon's user ends what others hold, or may hold.
-
+// Without rules only root and the daemon's user may use FORCE and ADMIT.
 func TestAccessWithoutRules(t *testing.T) {
 	for verb, want := range map[ipc.Verb]bool{ipc.VerbForce: false, ipc.VerbAdmit: false, ipc.VerbLock: true, ipc.VerbStatus: true} {
 		if err := Permit(nil, Requester{UID: 4001}, verb, nil); (err == nil) != want {
@@ -162,8 +152,7 @@ func TestAccessWithoutRules(t *testing.T) {
 	}
 }
 
-// STATUS is for whoever has any right on any lock.
-
+// A user with any right on any lock may use STATUS.
 func TestAccessStatus(t *testing.T) {
 	for right, want := range map[string]bool{config.RightLock: true, config.RightInspect: true, config.RightAdmin: true} {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=[\"x\"]\nallow=[\""+right+"\"]\n}")
@@ -174,7 +163,3 @@ func TestAccessStatus(t *testing.T) {
 		}
 	}
 }
-
-// Who is denied FORCE is in the log, and not only in his answer.
-
-// connects.

@@ -21,7 +21,7 @@ type Verdict struct {
 }
 
 // Verdicts returns for each right whether the user, by name or number, has it on a lock.
-// It uses the groups that a login gives now: a process keeps the groups that it was
+// It uses the groups that a login gives now; a running process keeps the groups that it was
 // started with. The error says that there is no such user, or that no lock can have
 // that name.
 func Verdicts(cfg *config.Config, account, lock string) ([]Verdict, error) {

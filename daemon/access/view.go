@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// HiddenLock is what an error calls a lock whose name the client may not know.
+// HiddenLock replaces, in an error, the name of a lock that the client may not know.
 const HiddenLock = "another lock"
 
 // View is what one client may see of the locks of others.
@@ -16,8 +16,8 @@ type View struct {
 	Who   Requester
 }
 
-// Shows returns those of a user's names that LIST shows to the client: all of its
-// own user, and those that the client may inspect. It is nil if there are none.
+// Shows returns the lock names of user uid that LIST shows to the client. If uid is the client's own
+// user, it shows all, otherwise the ones that the client may inspect. It is nil if there are none.
 func (v View) Shows(uid int, names []string) []string {
 	if v.Rules == nil || v.Who.UID != UnknownUser && v.Who.UID == uid {
 		return names
@@ -30,8 +30,8 @@ func (v View) Inspects(name string) bool {
 	return v.Rules == nil || ruleFor(v.Rules, v.Who, config.RightInspect, name) != nil
 }
 
-// PermitListAll returns why the client may not list the locks of all hosts, or nil. It needs the
-// right to inspect some lock, and sees those that it may inspect.
+// PermitListAll returns why the client may not list the locks of all hosts, or nil. The client needs
+// the right to inspect some lock, and sees only the locks that it may inspect.
 func (v View) PermitListAll() error {
 	if v.Rules == nil || ruleForAnyLock(v.Rules, v.Who, config.RightInspect) != nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// Who may do anything with a lock, whatever that is, knows its name; nobody else does, but
-// without rules.
+// A client with any right on a lock may know its name, and other clients may not. Without rules, all
+// clients may.
 func TestViewKnows(t *testing.T) {
 	rules := rulesOf(t, testRules)
 	for _, test := range []struct {
@@ -29,7 +29,8 @@ func TestViewKnows(t *testing.T) {
 	}
 }
 
-// What is one's own is shown, unless nobody knows who one is: then it may be anybody's.
+// LIST shows a client the locks of its own user. If the user is unknown, they could be another
+// user's, so it shows none.
 func TestViewShowsOnesOwn(t *testing.T) {
 	rules := rulesOf(t, testRules)
 	for _, test := range []struct {
