@@ -1,8 +1,8 @@
-// Package process watches processes of this host through pidfds, and reads what /proc tells of
-// them. A number stands for a process only as long as that lives. A pidfd stays that of one
-// process: the next process with the same number is never taken for it.
+// Package process watches processes of this host through pidfds, and reads their facts from /proc. A
+// process id names a process only while it lives. A pidfd always refers to the same process, never
+// to a later one with the same id.
 //
 // Package session calls it for leases that a process holds (hold=pid).
 //
-// It knows neither leases nor users' rights: who may name which process is the caller's policy.
+// It knows neither leases nor rights of users. The caller decides which user may name which process.
 package process

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Why a process cannot be watched or seen.
+// The reasons why a process cannot be watched or seen.
 var (
 	ErrNoProcess = errors.New("there is no such process, or it has ended")
 	ErrThread    = errors.New("it is a thread: give the number of its process")
@@ -13,18 +13,18 @@ var (
 	ErrNoPIDFD   = errors.New("this system has no pidfd (Linux has, from 5.3 on): use hold=conn (redlock run)")
 )
 
-// UnknownUser is the uid of a process that /proc says nothing of.
+// UnknownUser is the uid of a process whose user /proc does not show.
 const UnknownUser = -1
 
-// Facts are what the system tells of a process.
+// Facts are what /proc shows about a process.
 type Facts struct {
 	UID     int           // real
-	Kernel  bool          // a thread of the kernel
+	Kernel  bool          // it is a kernel thread
 	Nested  bool          // it is in a PID namespace within the daemon's
 	Started time.Duration // BootTime, in hundredths of a second, rounded down
 }
 
-// StartOf returns when the process with that number was started; 0 if that is not visible.
+// StartOf returns when the process with that id was started, or 0 if that is not visible.
 func StartOf(pid int) time.Duration {
 	f, err := FactsOf(pid)
 	if err != nil {
@@ -33,14 +33,14 @@ func StartOf(pid int) time.Duration {
 	return f.Started
 }
 
-// OpenIf opens a pidfd of the process with that number if its facts pass a check.
+// OpenIf opens a pidfd of the process with that id if its facts pass a check.
 func OpenIf(pid int, check func(Facts) error) (fd int, err error) {
 	fd, err = Open(pid)
 	if err != nil {
 		return 0, err
 	}
 	f, err := FactsOf(pid)
-	if !IsAlive(fd) { // the facts may be those of the next process with that number
+	if !IsAlive(fd) { // the facts may be of the next process with that id
 		err = ErrNoProcess
 	}
 	if err == nil {
@@ -53,9 +53,9 @@ func OpenIf(pid int, check func(Facts) error) (fd int, err error) {
 	return fd, nil
 }
 
-// OpenStartedBy opens a pidfd of the process with that number if it was started by then: a
-// process that got the number later was started later. (The kernel tells that in hundredths of
-// a second, so all other numbers would have to be used up in one for that to go wrong.)
+// OpenStartedBy opens a pidfd of the process with that id if it was started at then or before. A
+// process that got the id later was started later. (The kernel reports hundredths of a second. So
+// this fails only if all other ids are used within one.)
 func OpenStartedBy(pid int, then time.Duration) (fd int, err error) {
 	return OpenIf(pid, func(f Facts) error {
 		if f.Started > then {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a pidfd of the process that has the number pid now.
+// Open opens a pidfd of the process that has the id pid now.
 func Open(pid int) (fd int, err error) {
 	fd, err = unix.PidfdOpen(pid, 0)
 	switch {
@@ -30,8 +30,8 @@ func Open(pid int) (fd int, err error) {
 	return 0, err
 }
 
-// IsAlive tells whether the process of a pidfd has not ended. If the kernel cannot say, for
-// lack of memory, it counts as alive: otherwise its leases would be released.
+// IsAlive reports whether the process of a pidfd has not ended. If the kernel has no memory to
+// answer, the process counts as alive: otherwise the daemon would release its leases.
 func IsAlive(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
@@ -42,10 +42,10 @@ func IsAlive(fd int) bool {
 	}
 }
 
-// Close closes a pidfd, which cannot fail: nothing was written to it.
+// Close closes a pidfd. It cannot fail, because nothing was written to the pidfd.
 func Close(fd int) { unix.Close(fd) }
 
-// FactsOf reads what /proc tells of a process.
+// FactsOf reads the facts of a process from /proc.
 func FactsOf(pid int) (f Facts, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	stat, err := os.ReadFile(dir + "/stat")
@@ -62,7 +62,7 @@ func FactsOf(pid int) (f Facts, err error) {
 	return f, meaningOf(pid, err)
 }
 
-// meaningOf turns an error of /proc into one of this package, if it is one.
+// meaningOf maps an error of /proc to an error of this package, or returns it unchanged.
 func meaningOf(pid int, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -81,7 +81,7 @@ const (
 	statFlags    = 6
 	statStart    = 19
 	kernelThread = 0x00200000
-	tick         = 10 * time.Millisecond // USER_HZ is 100 on all that Go runs on
+	tick         = 10 * time.Millisecond // USER_HZ is 100 on all platforms of Go
 )
 
 // readStat reads the fields after the name, which may contain anything.
@@ -103,8 +103,8 @@ func (f *Facts) readStat(stat string) error {
 	return nil
 }
 
-// readStatus reads the real user, and whether the process has several numbers: one for each
-// PID namespace from the daemon's on.
+// readStatus reads the real user, and whether the process has several ids: one for each PID
+// namespace, from the daemon's inward.
 func (f *Facts) readStatus(status string) (err error) {
 	f.UID = UnknownUser
 	for line := range strings.Lines(status) {

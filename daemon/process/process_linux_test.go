@@ -38,7 +38,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// A watcher reports the end of each process that it watches, once, and of no other.
+// A watcher reports the end of each process that it watches once, and no other process.
 func TestWatcherReportsEnds(t *testing.T) {
 	w, err := NewWatcher()
 	if err != nil {
@@ -91,7 +91,7 @@ func TestWatcherReportsEnds(t *testing.T) {
 	}
 }
 
-// A stopped watcher takes no more processes.
+// A stopped watcher refuses to watch a process.
 func TestStoppedWatcher(t *testing.T) {
 	w, err := NewWatcher()
 	if err != nil {

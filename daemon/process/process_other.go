@@ -2,8 +2,8 @@
 
 package process
 
-// Without pidfds no process can be watched so that it is not taken for the next one with its
-// number: hold=pid is refused.
+// Without pidfds a later process with the same id could be taken for the one that is watched. So
+// hold=pid is refused.
 
 // Open always fails.
 func Open(int) (fd int, err error) { return 0, ErrNoPIDFD }

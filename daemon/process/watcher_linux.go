@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watcher calls back when processes end. It waits in Go's poller, as connections do, so it
+// Watcher calls a function when a process ends. It waits in Go's poller, as connections do, so it
 // blocks no thread.
 type Watcher struct {
 	file *os.File // of epoll
 	raw  syscall.RawConn
 	fd   int
-	done sync.WaitGroup // of the goroutine that waits; Stop waits for it
+	done sync.WaitGroup // for the goroutine of run; Stop waits for it
 
-	mu      sync.Mutex     // guards what follows; no other mutex is taken inside
+	mu      sync.Mutex     // guards the fields below; no other mutex is taken inside
 	ended   map[int]func() // by pidfd
-	stopped bool           // the descriptor of epoll may be another file's
+	stopped bool           // fd may be a descriptor of another file by now
 }
 
 // NewWatcher makes a Watcher, which runs until Stop.
@@ -47,12 +47,12 @@ func (w *Watcher) Stop() {
 	w.mu.Lock()
 	w.stopped = true
 	w.mu.Unlock()
-	w.file.Close() // nothing was written
+	w.file.Close() // it cannot fail: nothing was written
 	w.done.Wait()
 }
 
-// Watch has ended called once, on a goroutine of the Watcher, when the process of a pidfd has
-// ended. The caller keeps the pidfd open until then, or until after Unwatch.
+// Watch calls ended once, on the goroutine of the Watcher, when the process of a pidfd has ended.
+// The caller keeps the pidfd open until then, or until after Unwatch.
 func (w *Watcher) Watch(fd int, ended func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *Watcher) remove(fd int) (ended func()) {
 	return ended
 }
 
-// run calls back until Stop.
+// run calls the functions of ended processes until Stop.
 func (w *Watcher) run() {
 	for fds, open := w.wait(); open; fds, open = w.wait() {
 		for _, fd := range fds {
@@ -96,8 +96,8 @@ func (w *Watcher) run() {
 	}
 }
 
-// takeEnded returns the callback of a pidfd that epoll reported. The number may be another
-// pidfd's by now, so it looks again.
+// takeEnded returns the callback of a pidfd that epoll reported. The number may be of another pidfd
+// by now, so it checks whether the process has ended.
 func (w *Watcher) takeEnded(fd int) (ended func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
