@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must happen at once. It bounds a failing test,
+// Patience is how long a test waits for an event that should come at once. It bounds a failing test,
 // never a passing one.
 const Patience = 20 * time.Second
 
-// pollEvery is how often Eventually asks.
+// pollEvery is how often Eventually checks.
 const pollEvery = 2 * time.Millisecond
 
-// Eventually asks until it is so. It is for what nobody reports: keys on a node, answers to
-// questions, the descriptors of a process, the state of a package. Wait for a line of a log
-// with Log.Await, and for everything else that has a channel on that channel.
+// Eventually polls until isSo returns true. Use it for state that no event reports: keys on a node,
+// answers to queries, descriptors of a process, the state of a package. Use Log.Await for a line of
+// a log, and a channel for everything that has one.
 func Eventually(t *testing.T, what string, isSo func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
@@ -28,14 +28,14 @@ func Eventually(t *testing.T, what string, isSo func() bool) {
 	}
 }
 
-// Log keeps what is logged. The zero value is ready for use, by several goroutines.
+// Log records a log. The zero value is ready, and several goroutines may use it.
 type Log struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	text    strings.Builder
-	written chan struct{} // closed by the next Write; nil: nobody waits for it
+	written chan struct{} // the next Write closes it; nil: no goroutine waits for it
 }
 
-// Write takes lines of the log.
+// Write appends lines to the log.
 func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,13 +53,13 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Await waits until the log has a text.
+// Await waits until the log contains a text.
 func (l *Log) Await(t *testing.T, text string) {
 	t.Helper()
 	l.AwaitThat(t, text, func(log string) bool { return strings.Contains(log, text) })
 }
 
-// AwaitThat looks at the log after each line of it, until it is so.
+// AwaitThat checks the log after each write, until isSo returns true.
 func (l *Log) AwaitThat(t *testing.T, what string, isSo func(log string) bool) {
 	t.Helper()
 	late := time.After(Patience)
@@ -76,7 +76,7 @@ func (l *Log) AwaitThat(t *testing.T, what string, isSo func(log string) bool) {
 	}
 }
 
-// next returns what was logged, and a channel that is closed when there is more.
+// next returns the log, and a channel that is closed at the next write.
 func (l *Log) next() (log string, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What is logged later is noticed at once, and what was logged before needs no more lines.
+// Await returns as soon as a line is written, and at once if it was written before.
 func TestLogAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log Log

@@ -19,18 +19,17 @@ import (
 type Daemon struct {
 	T      *testing.T
 	Cfg    *config.Config
-	Nodes  *redlocktest.Cluster // the redis-servers; nil: the nodes are embedded, and nothing outlasts the daemon
+	Nodes  *redlocktest.Cluster // the redis-servers; nil: the nodes are embedded, and end with the daemon
 	Log    hclog.Logger         // set it before Start; nil: only defects are logged
-	Stop   func() error         // ends it as SIGTERM does, and returns what Serve returned
+	Stop   func() error         // stops the daemon as SIGTERM does, and returns the error of Serve
 	Reload chan *config.Config
 	serve  Serve
 }
 
-// Serve serves until ctx ends. It calls ready when the socket can be connected to.
+// Serve serves until ctx ends. It calls ready when clients can connect.
 type Serve func(ctx context.Context, d *Daemon, ready func()) error
 
-// New makes a daemon over n redis-servers that may vote. change may alter the config; nil: it
-// stays.
+// New makes a daemon over n redis-servers that may vote. change may change the config; it may be nil.
 func New(t *testing.T, n int, serve Serve, change func(*config.Config)) *Daemon {
 	t.Helper()
 	cluster := redlocktest.StartRedis(t, n)
@@ -55,7 +54,7 @@ func NewDev(t *testing.T, serve Serve) *Daemon {
 	return &Daemon{T: t, Cfg: cfg, Reload: make(chan *config.Config), serve: serve}
 }
 
-// ShortDir returns a directory for sockets, whose paths may have about a hundred bytes at most.
+// ShortDir returns a directory for sockets: their paths may have at most about 100 bytes.
 func ShortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rld")
@@ -66,7 +65,7 @@ func ShortDir(t *testing.T) string {
 	return dir
 }
 
-// Another starts a daemon of another host, over the same nodes. log may be nil.
+// Another starts a second daemon over the same nodes, as on another host. log may be nil.
 func (d *Daemon) Another(log hclog.Logger) *Daemon {
 	d.T.Helper()
 	cfg := *d.Cfg
@@ -76,7 +75,7 @@ func (d *Daemon) Another(log hclog.Logger) *Daemon {
 	return other
 }
 
-// Start returns when the socket can be connected to. The end of the test stops the daemon.
+// Start starts the daemon, and returns when clients can connect. The end of the test stops it.
 func (d *Daemon) Start() {
 	d.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -84,7 +83,7 @@ func (d *Daemon) Start() {
 		d.Log = hclog.New(&hclog.LoggerOptions{Level: hclog.Error, Output: Defects{T: d.T}})
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { // Stop ends it, and waits for it
+	go func() { // Stop ends it and waits for it
 		ended <- d.serve(ctx, d, func() { close(ready) })
 	}()
 	d.Stop = func() error {
@@ -143,8 +142,8 @@ func (d *Daemon) Keys() []string {
 	return all
 }
 
-// AwaitNoKeys waits until no node has a key of a lock. (Each question is a round trip. Redis
-// can report changes of keys, but only with a setting that these nodes do not have.)
+// AwaitNoKeys waits until no node has a key of a lock. It polls: Redis can report changes of keys,
+// but only with a setting that these nodes do not have.
 func (d *Daemon) AwaitNoKeys() {
 	d.T.Helper()
 	Eventually(d.T, "no keys are left", func() bool { return len(d.Keys()) == 0 })

@@ -1,7 +1,7 @@
 // Package daemontest starts daemons in the process of a test, and talks to them.
 //
-// It owns a Daemon over real redis-servers, a Wire (a connection of a client, line by line), a
-// Log that a test can wait for, and Eventually. The tests of packages daemon and session use
-// it. It does not know what serves: a test passes a Serve function, so that the package
-// imports neither of them. No program imports it.
+// It has Daemon, which runs over real redis-servers; Wire, a client connection that is read line by
+// line; Log, which a test can wait for; and Eventually. The tests of packages daemon and session use
+// it. A test passes the function that serves, so daemontest imports neither package. No program
+// imports it.
 package daemontest

@@ -15,10 +15,10 @@ import (
 type Wire struct {
 	T    *testing.T
 	Conn *net.UnixConn
-	In   *bufio.Reader // what comes over Conn
+	In   *bufio.Reader // reads from Conn
 }
 
-// NewWire returns a client's end of a connection.
+// NewWire returns the client's side of a connection.
 func NewWire(t *testing.T, conn *net.UnixConn) *Wire {
 	return &Wire{T: t, Conn: conn, In: bufio.NewReader(conn)}
 }
@@ -64,8 +64,8 @@ func (w *Wire) Ends() {
 	}
 }
 
-// Until repeats a request until a line of its answer matches. (The protocol reports no changes
-// of what it asks for: STATUS, LIST and WHO are questions.)
+// Until repeats a request until its answer matches. (STATUS, LIST and WHO only answer: no event
+// reports when their answers change.)
 func (w *Wire) Until(request, pattern string) {
 	w.T.Helper()
 	re := regexp.MustCompile(pattern)
