@@ -17,7 +17,7 @@ import (
 // Embedded are nodes in this process.
 type Embedded struct{ servers []*miniredis.Miniredis }
 
-// Start starts a node for each node of the config. Close ends them.
+// Start starts an embedded node for each node of the config. Close ends them.
 func Start(cfg *config.Quorum) (*Embedded, []redlock.Node, error) {
 	e := &Embedded{}
 	var nodes []redlock.Node
@@ -38,8 +38,7 @@ func Start(cfg *config.Quorum) (*Embedded, []redlock.Node, error) {
 	return e, nodes, nil
 }
 
-// startMiniredis starts a node without a port. Its TTLs run by the clock; they
-// would stand still otherwise.
+// startMiniredis starts a node without a port. It sets ClockTTL, without which keys never expire.
 func startMiniredis() (*miniredis.Miniredis, error) {
 	server := miniredis.NewMiniRedis()
 	first, err := server.Dial() // starts it
@@ -51,8 +50,8 @@ func startMiniredis() (*miniredis.Miniredis, error) {
 	return server, nil
 }
 
-// dialMiniredis connects through a socket pair: the node's own in-memory pipe
-// has no buffer, and would block on a group of commands for ever.
+// dialMiniredis connects through a socket pair. The in-memory pipe of miniredis has no buffer, so it
+// would block forever on a group of commands.
 func dialMiniredis(server *miniredis.Miniredis) (net.Conn, error) {
 	ours, theirs, err := SocketPair()
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// TestEmbeddedNodesConform: what -dev embeds answers as a real node does, as
-// far as it goes.
+// The nodes of -dev answer as real nodes do, without the optional features of the suite.
 func TestEmbeddedNodesConform(t *testing.T) {
 	redlocktest.Conformance(t, embeddedTarget{})
 }

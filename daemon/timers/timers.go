@@ -9,7 +9,7 @@ import (
 type Set struct {
 	running sync.WaitGroup // the functions that run now; Stop waits for them
 
-	mu      sync.Mutex // guards what follows; no other mutex is taken inside it
+	mu      sync.Mutex // guards the fields below; no other mutex is taken inside it
 	stopped bool
 	waiting map[*Timer]struct{}
 }
@@ -20,7 +20,7 @@ type Timer struct {
 	timer *time.Timer // guarded by the set's mu
 }
 
-// After calls do after a delay, unless Stop comes first. Stop waits for it.
+// After calls do after a delay, unless Stop comes first. Stop waits for a running call.
 func (s *Set) After(delay time.Duration, do func()) *Timer {
 	t := &Timer{set: s}
 	s.mu.Lock()
@@ -41,8 +41,8 @@ func (s *Set) After(delay time.Duration, do func()) *Timer {
 	return t
 }
 
-// begin reports whether the function of a timer that fired may run: not if the timer or the set
-// was stopped meanwhile.
+// begin reports whether the function of a timer that fired may run. It may not if the timer or the
+// set was stopped in the meantime.
 func (s *Set) begin(t *Timer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Set) begin(t *Timer) bool {
 	return true
 }
 
-// Stop ends the functions that have not begun, and waits for the others.
+// Stop cancels the functions that have not begun, and waits for the others.
 func (s *Set) Stop() {
 	s.mu.Lock()
 	s.stopped = true

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Stop ends what has not begun, and waits for what has. Later calls run nothing.
+// Stop cancels functions that have not begun, and waits for one that has. Later calls run nothing.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Set
