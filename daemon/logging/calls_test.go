@@ -20,8 +20,8 @@ var (
 	isLog   = regexp.MustCompile(`(?i)(^|\.)log$`)
 )
 
-// TestLogCalls: a log message is a constant, and keys are lower_snake_case, so that
-// programs can find both. It looks at every call of a logger in the tree.
+// A log message is a constant, and keys are lower_snake_case, so that programs can find both. The
+// test checks every call of a logger in the tree.
 func TestLogCalls(t *testing.T) {
 	root, calls := filepath.Join("..", ".."), 0
 	for _, dir := range []string{"daemon", "redlock", "cmd/redlockd"} {
@@ -56,8 +56,8 @@ func TestLogCalls(t *testing.T) {
 	}
 }
 
-// callFaults looks at a call of a logger: log.Warn("message", "key", value…), or of a
-// variable log that is such a method.
+// callFaults returns the faults of a call of a logger: log.Warn("message", "key", value…), or of a
+// variable named log that is such a method.
 func callFaults(call *ast.CallExpr) (faults []string, isCall bool) {
 	message := 0
 	switch fun := call.Fun.(type) {
@@ -81,7 +81,7 @@ func callFaults(call *ast.CallExpr) (faults []string, isCall bool) {
 	}
 	for i := message + 1; i < len(call.Args); i += 2 {
 		if i == len(call.Args)-1 && call.Ellipsis.IsValid() {
-			break // keys that facts made
+			break // a slice of keys and values, such as LeaseLog.facts returns
 		}
 		if key, constant := literal(call.Args[i]); !constant || !keyForm.MatchString(key) {
 			faults = append(faults, "the key "+strconv.Quote(key)+" is not lower_snake_case")
@@ -90,7 +90,7 @@ func callFaults(call *ast.CallExpr) (faults []string, isCall bool) {
 	return faults, true
 }
 
-// text is a chain of names, a.b.c.
+// text returns a chain of names, such as a.b.c.
 func text(expr ast.Expr) string {
 	switch expr := expr.(type) {
 	case *ast.Ident:
@@ -101,7 +101,7 @@ func text(expr ast.Expr) string {
 	return ""
 }
 
-// literal is the value of a string constant that is written out.
+// literal returns the value of a string literal, or of a sum of literals.
 func literal(expr ast.Expr) (value string, ok bool) {
 	switch expr := expr.(type) {
 	case *ast.BasicLit:
@@ -115,7 +115,7 @@ func literal(expr ast.Expr) (value string, ok bool) {
 	return "", false
 }
 
-// TestLogCallsAreUnderstood: each kind of fault is found.
+// callFaults finds each kind of fault.
 func TestLogCallsAreUnderstood(t *testing.T) {
 	for source, want := range map[string]int{
 		`d.log.Warn("a node is down", "node", n)`:             0,

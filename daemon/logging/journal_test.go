@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// written is what comes of what is logged through a LogWriter.
+// written returns the output of what say logs through a Writer.
 func written(t *testing.T, make func(*bytes.Buffer) *Writer, format Format, say func(hclog.Logger)) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -24,11 +24,11 @@ func written(t *testing.T, make func(*bytes.Buffer) *Writer, format Format, say 
 func toJournal(to *bytes.Buffer) *Writer { return NewJournalWriter(to) }
 func toFile(to *bytes.Buffer) *Writer    { return NewWriter(to) }
 
-// TestJournalPriorities: each level has its own, in both formats, also where a reload
-// changes from one to the other. The text has no time, as the journal has one.
+// Each level has its own priority in both formats, also after a reload changes the format. The text
+// has no time, because the journal adds it.
 func TestJournalPriorities(t *testing.T) {
 	levels := func(log hclog.Logger) {
-		log = log.Named("x") // as whoever derived one before the reload
+		log = log.Named("x") // a derived logger, as parts of the daemon have
 		log.Error("e")
 		log.Warn("w")
 		log.Info("i")
@@ -50,7 +50,7 @@ func TestJournalPriorities(t *testing.T) {
 	}
 }
 
-// TestNoJournalNoPriorities: a file, or whatever a container has, is as ever.
+// An output that is not the journal, such as a file, gets the time and no priorities.
 func TestNoJournalNoPriorities(t *testing.T) {
 	got := written(t, toFile, Text, func(log hclog.Logger) { log.Warn("w", "text", "several\nlines") })
 	if want := regexp.MustCompile(`^20\S+ \[WARN\]  w:\n  text=\n  \| several\n  \| lines\n  \n$`); !want.MatchString(got) {
@@ -62,8 +62,8 @@ func TestNoJournalNoPriorities(t *testing.T) {
 	}
 }
 
-// TestJournalLines: every line of an entry has its priority, also what only the journal
-// takes for one, and nothing in the entry is taken for a priority.
+// Every line of an entry has its priority, also a line that ends with NUL, which only the journal
+// takes for an end. The journal takes nothing in the entry for a priority.
 func TestJournalLines(t *testing.T) {
 	for entry, want := range map[string]string{
 		"":                "",
@@ -91,7 +91,7 @@ func TestJournalLines(t *testing.T) {
 	}
 }
 
-// TestJournalEntriesOfSeveralLines: what a logger makes of what somebody else wrote.
+// A client or a node can send text with line ends. It cannot forge a log line with them.
 func TestJournalEntriesOfSeveralLines(t *testing.T) {
 	for _, format := range []Format{Text, JSON} {
 		got := written(t, toJournal, format, func(log hclog.Logger) {
@@ -108,7 +108,7 @@ func TestJournalEntriesOfSeveralLines(t *testing.T) {
 	}
 }
 
-// TestJournalDroppedLines: that lines are missing is a warning.
+// The line that reports dropped lines has the priority of a warning.
 func TestJournalDroppedLines(t *testing.T) {
 	to := &blockedWriter{released: make(chan struct{})}
 	w := NewJournalWriter(to)

@@ -9,15 +9,15 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// A user can take, release and lose leases faster than anybody can read. In each
-// window the log has this many lines of one user; it reports how many it left out.
+// A user can take, release and lose leases faster than an operator can read. In each window the log
+// has at most this many lines about one user, and reports how many it left out.
 const (
 	leaseWindow   = 10 * time.Second
 	maxLossLines  = 200
 	maxGrantLines = 1000
 )
 
-// Lease is what the log says of a lease. It never has the lease's id: that is a secret.
+// Lease is what the log says about a lease. It never has the lease's id, which is a secret.
 type Lease struct {
 	Lock  string // its names
 	Fence uint64
@@ -39,16 +39,16 @@ type LeaseLog struct {
 	users map[int]*userLines
 }
 
-// userLines counts the lines of one user in this window.
+// userLines counts the lines about one user in this window.
 type userLines struct {
 	user           string
 	losses, grants lines
 }
 
-// lines are those of one kind.
+// lines counts the lines of one kind.
 type lines struct {
 	n      int
-	latest string // lock that was left out
+	latest string // the last lock that was left out
 }
 
 // NewLeaseLog makes a LeaseLog. host is this host's name.
@@ -78,8 +78,8 @@ func (l *LeaseLog) Released(lease Lease, held time.Duration, reason string) {
 	}
 }
 
-// Lost warns of a lost lease. A lease that ended when its client asked for that is no
-// warning.
+// Lost logs a lost lease as a warning. If asked is set, the client wanted the lease to end by its ttl
+// (hold=ttl), and it logs no warning.
 func (l *LeaseLog) Lost(lease Lease, held time.Duration, reason string, cause error, asked bool) {
 	if !l.fits(lease, (*userLines).lossLines, maxLossLines) {
 		return
@@ -94,7 +94,7 @@ func (l *LeaseLog) Lost(lease Lease, held time.Duration, reason string, cause er
 		append([]any{"lock", lease.Lock, "reason", reason, "user", lease.User, "pid", lease.PID, "cause", orNone(cause)}, rest...)...)
 }
 
-// facts are the keys of a grant and a release, and then more.
+// facts returns the keys and values of a grant or a release, followed by more.
 func (l *LeaseLog) facts(lease Lease, more ...any) []any {
 	return append([]any{
 		"lock", lease.Lock, "fence", lease.Fence, "user", lease.User, "pid", lease.PID, "host", l.host, "mode", lease.Mode,
@@ -108,7 +108,7 @@ func orNone(err error) any {
 	return err
 }
 
-// fits counts a line of the lease's user, and reports whether it is within the bound.
+// fits counts a line about the lease's user, and reports whether it is within the bound.
 func (l *LeaseLog) fits(lease Lease, kind func(*userLines) *lines, bound int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *LeaseLog) Run(ctx context.Context) {
 	}
 }
 
-// nextWindow reports what was left out, and starts to count anew.
+// nextWindow reports what was left out, and resets the counts.
 func (l *LeaseLog) nextWindow() {
 	l.mu.Lock()
 	users := l.users

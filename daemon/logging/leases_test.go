@@ -15,7 +15,7 @@ import (
 
 var testLease = Lease{Lock: "a,b", Fence: 7, Mode: "exclusive", UID: 1000, User: "eve", PID: 42}
 
-// TestLeaseLines: a line has all facts, and grants are logged only if that is switched on.
+// A line has all facts. Grants are logged only if SetGrants switched them on.
 func TestLeaseLines(t *testing.T) {
 	var out bytes.Buffer
 	l := NewLeaseLog(New(&out, hclog.Info, Text), "web1", false)
@@ -67,8 +67,8 @@ func (b *lockedBuffer) take() string {
 	return b.buf.String()
 }
 
-// TestLeaseLinesAreBounded: a user who has thousands of leases end at once does not fill
-// the log, which says how many lines it left out, and names those of others.
+// If thousands of leases of a user end at once, they do not fill the log. The log says how many lines
+// it left out, and still has the lines about other users.
 func TestLeaseLinesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		say   func(*LeaseLog, Lease)

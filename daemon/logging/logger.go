@@ -50,12 +50,12 @@ func ParseLevel(word string) (hclog.Level, error) {
 // formatLogger holds one logger for each format and writes with one of them, so
 // that the format can change at any time.
 type formatLogger struct {
-	hclog.Logger // writes text, and answers all methods that are the same in both
+	hclog.Logger // writes text, and has the methods that do not depend on the format
 	json         hclog.Logger
 	isJSON       *atomic.Bool // shared with all derived loggers
 }
 
-// newFormatLogger gives both loggers one mutex, so that their lines never mix.
+// newFormatLogger makes both loggers share a mutex, so that their lines never mix.
 func newFormatLogger(o hclog.LoggerOptions, format Format) *formatLogger {
 	o.Mutex = new(sync.Mutex)
 	asJSON := o
@@ -83,12 +83,12 @@ func (l *formatLogger) write(level hclog.Level, msg string, args []any) {
 	}
 }
 
-// inWords replaces durations, signals and the like by their text, so that JSON
+// inWords replaces durations, signals and other fmt.Stringers by their text, so that JSON
 // shows 3s and not 3000000000.
 func inWords(args []any) []any {
 	words := slices.Clone(args)
 	for i, arg := range args {
-		_, isError := arg.(error) // hclog takes its text anyway
+		_, isError := arg.(error) // hclog writes the text of an error anyway
 		if s, is := arg.(fmt.Stringer); is && !isError {
 			words[i] = s.String()
 		}

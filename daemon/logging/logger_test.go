@@ -34,7 +34,7 @@ func TestLogJSON(t *testing.T) {
 	}
 }
 
-// What is read by programs says no number without its unit. Guards inWords.
+// JSON shows durations with their unit: see inWords.
 func TestLogJSONValues(t *testing.T) {
 	var out bytes.Buffer
 	log := New(&out, hclog.Info, JSON).With("after", 1500*time.Millisecond)

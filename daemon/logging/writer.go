@@ -18,14 +18,14 @@ type Writer struct {
 	journal bool // to is a stream of systemd's journal, see JournalLines
 	lines   chan []byte
 	dropped atomic.Int64
-	flush   chan chan<- struct{} // of Flush, which waits for the end of the inner one
+	flush   chan chan<- struct{} // sent by Flush, which waits until run closes the inner channel
 	closing chan struct{}
 	done    chan struct{}
 }
 
 const (
 	maxQueued    = 1024        // lines that wait to be written
-	closeTimeout = time.Second // to write the queued lines at the end, or in Flush
+	closeTimeout = time.Second // for Close and Flush to write the queued lines
 )
 
 // NewWriter starts a goroutine that writes to to, until Close ends it.
@@ -37,7 +37,7 @@ func NewJournalWriter(to io.Writer) *Writer { return newWriter(to, true) }
 
 func newWriter(to io.Writer, journal bool) *Writer {
 	w := &Writer{to: to, journal: journal, lines: make(chan []byte, maxQueued), flush: make(chan chan<- struct{}), closing: make(chan struct{}), done: make(chan struct{})}
-	go w.run() // Close ends it, and waits for it, but not for an output that blocks
+	go w.run() // Close ends it and waits for it, but at most for closeTimeout
 	return w
 }
 
@@ -54,7 +54,7 @@ func (w *Writer) LevelWrite(level hclog.Level, entry []byte) (int, error) {
 	return len(entry), nil
 }
 
-// marked copies the entry and adds the priorities of the journal.
+// marked copies the entry. For the journal it adds priorities.
 func (w *Writer) marked(level hclog.Level, entry []byte) []byte {
 	if w.journal {
 		return JournalLines(level, entry)
@@ -62,7 +62,7 @@ func (w *Writer) marked(level hclog.Level, entry []byte) []byte {
 	return bytes.Clone(entry)
 }
 
-// Flush waits until the queued lines are written, for a second at most.
+// Flush waits until the queued lines are written, at most closeTimeout.
 func (w *Writer) Flush() {
 	written, late := make(chan struct{}), time.After(closeTimeout)
 	select {
@@ -78,7 +78,7 @@ func (w *Writer) Flush() {
 	}
 }
 
-// Close writes the queued lines, within a second.
+// Close writes the queued lines. It fails if that takes longer than closeTimeout.
 func (w *Writer) Close() error {
 	close(w.closing)
 	select {

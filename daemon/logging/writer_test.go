@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// blockedWriter is a pipe that nobody reads until it is released.
+// blockedWriter blocks each Write until released is closed, like a pipe that nobody reads.
 type blockedWriter struct {
 	bytes.Buffer
 	released chan struct{}
@@ -18,7 +18,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// TestLogNeverBlocks: what cannot be written is counted, and said so.
+// Lines that cannot be written are counted, and the log reports them.
 func TestLogNeverBlocks(t *testing.T) {
 	to := &blockedWriter{released: make(chan struct{})}
 	w := NewWriter(to)
@@ -37,8 +37,7 @@ func TestLogNeverBlocks(t *testing.T) {
 	}
 }
 
-// TestFlush: the lines are written when it returns, but it does not wait forever for an output
-// that blocks.
+// When Flush returns, the lines are written. If the output blocks, it returns after a timeout.
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &blockedWriter{released: make(chan struct{})}
