@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Snapshot is what the daemon knows at one moment.
+// Snapshot is the state of the daemon at one moment.
 type Snapshot struct {
 	Version      string
 	Connections  int
@@ -19,10 +19,10 @@ type Snapshot struct {
 	Unwritten    bool // the state file cannot be written
 
 	Quorum          redlock.Status
-	CertificateEnds map[string]time.Time // by node; those that are known
+	CertificateEnds map[string]time.Time // by node, if it is known
 }
 
-// collector reads a Snapshot at each scrape, so that nothing is counted in between.
+// collector reads a Snapshot at each scrape.
 type collector struct{ snapshot func() Snapshot }
 
 // The metrics of collector: of the daemon, of the quorum and of each node.

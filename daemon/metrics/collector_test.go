@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TestCollectorOfStatus: each number has its own name and unit.
+// Each number is exported with its own name and unit.
 func TestCollectorOfStatus(t *testing.T) {
 	status := redlock.Status{
 		Quorum: 3, Ready: 1, Left: 1500 * time.Millisecond, MaxTTL: 30 * time.Second,

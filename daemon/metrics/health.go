@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// healthz answers that the daemon lives. The snapshot takes the mutexes of all parts, so
-// a daemon that hangs does not answer.
+// healthz answers that the daemon works. The snapshot takes the mutexes of all parts of the daemon,
+// so a daemon that hangs does not answer.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	s.Snapshot()
 	answer(w, http.StatusOK, "ok\n")
@@ -23,7 +23,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, "ready: "+text)
 }
 
-// answer writes a plain text that no cache keeps. The client may be gone: errors are ignored.
+// answer writes plain text that no cache stores. It ignores errors: the client may have disconnected.
 func answer(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -31,7 +31,7 @@ func answer(w http.ResponseWriter, code int, text string) {
 	fmt.Fprint(w, text)
 }
 
-// bounded lets few requests run at once: the others are answered with 503.
+// bounded runs at most requestsAtOnce requests at once, and answers the others with 503.
 func bounded(next http.HandlerFunc) http.HandlerFunc {
 	free := make(chan struct{}, requestsAtOnce)
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -14,13 +14,12 @@ import (
 // on metrics, so the daemon serves without them until it can listen.
 const (
 	retryListen = 3 * time.Second // between attempts to listen
-	// lookUpTimeout bounds one attempt when the address has a host name: clients wait for
-	// the first attempt.
+	// lookUpTimeout bounds one attempt if the address has a host name: the daemon serves clients
+	// only after the first attempt.
 	lookUpTimeout = time.Second
 )
 
-// firstListener listens at the address of the config. It returns nil, and logs why, if
-// that is impossible now.
+// firstListener listens at the address of the config. If it cannot, it logs why and returns nil.
 func (s *Server) firstListener(ctx context.Context) net.Listener {
 	listener, err := s.listen(ctx)
 	if err != nil {
@@ -65,14 +64,13 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
 }
 
-// MaxConnections is how many clients can be connected for metrics at once: some
-// Prometheus servers and a few people.
+// MaxConnections is how many clients can be connected at once: enough for several Prometheus servers
+// and a few browsers.
 const MaxConnections = 32
 
-// boundedListener closes its oldest connection when there are more than MaxConnections.
-// Any user of the host can connect here, and each connection takes a descriptor that
-// clients and nodes would need. If it refused new connections instead, idle ones could
-// keep Prometheus out.
+// boundedListener closes its oldest connection when there are more than MaxConnections. Any user of
+// the host can connect here, and each connection takes a descriptor that lock clients and nodes need.
+// If it refused new connections instead, idle ones could keep Prometheus out.
 type boundedListener struct {
 	net.Listener
 
@@ -87,7 +85,7 @@ func (r *boundedListener) Accept() (net.Conn, error) {
 	}
 	s := &scrape{Conn: conn, from: r}
 	if first := r.add(s); first != nil {
-		first.Close() // an error does not concern the new connection
+		first.Close() // its error does not concern the new connection
 	}
 	return s, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// TestListenRetries: it retries every few seconds, and does not log that.
+// retryListener retries every few seconds, and does not log that.
 func TestListenRetries(t *testing.T) {
 	var log bytes.Buffer
 	s := NewServer(Options{Address: "127.0.0.1:0", Log: logging.New(&log, hclog.Trace, logging.Text)})
@@ -41,7 +41,7 @@ func TestListenRetries(t *testing.T) {
 	})
 }
 
-// TestListenAdvice: the advice fits the fault.
+// listenAdvice fits the error.
 func TestListenAdvice(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1:9852":       "ip address",
@@ -58,7 +58,8 @@ func TestListenAdvice(t *testing.T) {
 	}
 }
 
-// TestListenLookUpIsBounded: clients wait for the first attempt, and a name server may be silent.
+// The daemon serves clients only after the first attempt. It must end even if the name server does
+// not answer.
 func TestListenLookUpIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := net.DefaultResolver

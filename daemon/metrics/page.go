@@ -16,8 +16,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// The page shows the state of the daemon to people, without JavaScript: the browser
-// loads it again every pageRefresh.
+// The page shows the state of the daemon to operators, without JavaScript: the browser
+// reloads it every pageRefresh.
 const (
 	pageRefresh  = 3 * time.Second
 	maxPageLocks = 200
@@ -78,7 +78,7 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
-	w.Write(html.Bytes()) // the client may be gone
+	w.Write(html.Bytes()) // the client may have disconnected
 }
 
 func (s *Server) pageData() pageData {
@@ -143,7 +143,7 @@ func pageNodeOf(n *redlock.NodeStatus) pageNode {
 	return node
 }
 
-// pageLocks returns the waiters, then the others, each with the longest first.
+// pageLocks returns the waiters, then the leases, the oldest first in each part.
 func pageLocks(locks []Lock) (shown []pageLock, more int) {
 	slices.SortStableFunc(locks, func(a, b Lock) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Since, a.Since))
@@ -170,18 +170,18 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// rates remembers the counts of an earlier page, and knows the grants a second since.
+// rates measures the grants per second between two pages.
 type rates struct {
-	mu     sync.Mutex // guards what follows; nothing is locked inside it
-	then   time.Time  // zero: no page was shown yet
+	mu     sync.Mutex // guards the fields below; nothing is locked inside it
+	then   time.Time  // of the last measurement; zero: no page was shown yet
 	grants uint64
 	latest string
 }
 
-// rateWindow is the shortest time that a rate is measured over.
+// rateWindow is the shortest time over which a rate is measured.
 const rateWindow = 2 * time.Second
 
-// at returns the grants a second since an earlier page; "": it is the first one.
+// at returns the grants per second since an earlier page, or "…" for the first page.
 func (r *rates) at(now time.Time, counts redlock.Counts) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

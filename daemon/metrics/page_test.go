@@ -19,7 +19,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// sample is a daemon in trouble, with names that need escaping.
+// sample returns the state of a daemon with a node that is down and a warning.
 func sample() Snapshot {
 	return Snapshot{
 		Version: "1.2.3", Connections: 4, Leases: 2, Waiters: 1, LongestQueue: 1,
@@ -45,7 +45,7 @@ func sampleLocks() []Lock {
 	}
 }
 
-// served starts the handlers of a server in front of a test.
+// served starts an HTTP server with the handlers of a Server.
 func served(t *testing.T, o Options) *httptest.Server {
 	t.Helper()
 	o.Log, o.Recorder = hclog.NewNullLogger(), NewRecorder(nil)
@@ -69,7 +69,7 @@ func get(t *testing.T, url string) (code int, header http.Header, body string) {
 	return response.StatusCode, response.Header, body
 }
 
-// TestHealth: alive is whoever answers; ready is a daemon with a quorum.
+// A daemon that answers is healthy. A daemon with a quorum of nodes is ready.
 func TestHealth(t *testing.T) {
 	state := sample()
 	s := served(t, Options{Snapshot: func() Snapshot { return state }})
@@ -88,7 +88,7 @@ func TestHealth(t *testing.T) {
 	check("/healthz", 200, "ok")
 }
 
-// TestPageIsOff: without page = true there is a line of text at /, and no state.
+// Without page = true, / answers with a line of text and no state.
 func TestPageIsOff(t *testing.T) {
 	s := served(t, Options{Snapshot: sample, Locks: sampleLocks})
 	if code, _, body := get(t, s.URL); code != 200 || strings.Contains(body, "10.0.0.1") || !strings.Contains(body, "redlockd 1.2.3") {
@@ -96,7 +96,7 @@ func TestPageIsOff(t *testing.T) {
 	}
 }
 
-// TestPageWithoutNames: no name, user or process is on the page unless names = true.
+// The page shows no lock, user or process unless names = true.
 func TestPageWithoutNames(t *testing.T) {
 	s := served(t, Options{Page: true, Host: "web1", Snapshot: sample})
 	_, header, body := get(t, s.URL)
@@ -113,8 +113,7 @@ func TestPageWithoutNames(t *testing.T) {
 	}
 }
 
-// TestPageShowsWhatThereIs: the waiters first; names are escaped, and not more than a
-// few hundred.
+// The page shows waiters first, escapes names, and shows at most maxPageLocks of them.
 func TestPageShowsWhatThereIs(t *testing.T) {
 	locks := sampleLocks()
 	for i := range maxPageLocks {
@@ -135,7 +134,7 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestRateOfGrants: grants a second between two pages that are some seconds apart.
+// The rate is measured between two pages that are at least rateWindow apart.
 func TestRateOfGrants(t *testing.T) {
 	var r rates
 	start := time.Now()
@@ -150,7 +149,7 @@ func TestRateOfGrants(t *testing.T) {
 	}
 }
 
-// browser is Debian's chromium. The page cannot use JavaScript: its policy forbids it.
+// browser returns a command that runs Debian's Chromium.
 func browser(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -163,7 +162,7 @@ func browser(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(home) }) // its last processes may write there still
+	t.Cleanup(func() { os.RemoveAll(home) }) // without t.TempDir: Chromium's last processes may still write there
 	cmd := exec.CommandContext(ctx, path, append([]string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
 		"--user-data-dir=" + filepath.Join(home, "profile"), "--hide-scrollbars",
@@ -174,7 +173,8 @@ func browser(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestPageInABrowser: Chromium shows the page, and loads it again by itself. With REDLOCKD_SCREENSHOT=FILE the picture is written there, for the docs.
+// Chromium shows the page, and reloads it. If REDLOCKD_SCREENSHOT=FILE is set, the test writes the
+// picture there, for the docs.
 func TestPageInABrowser(t *testing.T) {
 	loads := make(chan struct{}, 100)
 	s := served(t, Options{Page: true, Host: "web1", Locks: sampleLocks, Snapshot: func() Snapshot {
@@ -210,7 +210,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	defer open.Wait()
 	defer open.Cancel()
-	for range 2 { // the first page, and the next one
+	for range 2 { // the first load, and a reload
 		select {
 		case <-loads:
 		case <-time.After(time.Minute):

@@ -22,11 +22,11 @@ type Recorder struct {
 	extension  prometheus.Histogram
 	roundTrips map[string]prometheus.Observer // by node; never changed after New
 
-	all []prometheus.Collector // of the above
+	all []prometheus.Collector // all metrics above
 }
 
-// The upper bounds of the histograms' buckets: seconds, and shares of a ttl. A lease
-// is extended when two thirds of its ttl are left, and lost at the guard, a fifth.
+// The upper bounds of the histograms' buckets, in seconds; leftBuckets in shares of a ttl. A lease is
+// extended when two thirds of its ttl are left, and lost when a fifth is left (the guard).
 var (
 	waitBuckets = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 	holdBuckets = []float64{.001, .01, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600}
@@ -73,7 +73,7 @@ func timesOf(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 }
 
-// beginAtZero creates every series before the first event: Prometheus sees no
+// beginAtZero creates every series before its first event: Prometheus sees no
 // increase in a series that begins with 1.
 func (m *Recorder) beginAtZero() {
 	for _, code := range allCodes {
@@ -116,14 +116,14 @@ func (m *Recorder) Lost(reason redlock.LostReason) {
 	}
 }
 
-// Forced counts the leases that a FORCE took away.
+// Forced counts the leases that a FORCE revoked.
 func (m *Recorder) Forced(n int) {
 	if m != nil {
 		m.forces.Add(float64(n))
 	}
 }
 
-// HeldBack counts a connection that waits because its user takes more than its share.
+// HeldBack counts a connection that has to wait because its user used more than a fair share.
 func (m *Recorder) HeldBack() {
 	if m != nil {
 		m.heldBack.Inc()

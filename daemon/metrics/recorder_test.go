@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// scraped are metrics by name and labels, as they are written.
+// scraped has the value of each series, by name and labels as in the text format.
 type scraped map[string]float64
 
 func (s scraped) add(t *testing.T, line string) {
@@ -28,7 +28,7 @@ func (s scraped) add(t *testing.T, line string) {
 	s[line[:at]] = value
 }
 
-// want holds what was scraped against what there should be.
+// want fails the test if a series in want has another value or is missing.
 func (s scraped) want(t *testing.T, want scraped) {
 	t.Helper()
 	for series, value := range want {
@@ -38,7 +38,7 @@ func (s scraped) want(t *testing.T, want scraped) {
 	}
 }
 
-// scrapeOf is what collectors alone tell.
+// scrapeOf returns the series of these collectors.
 func scrapeOf(t *testing.T, collectors ...prometheus.Collector) scraped {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -54,7 +54,7 @@ func scrapeOf(t *testing.T, collectors ...prometheus.Collector) scraped {
 	return s
 }
 
-// TestRecorderAllocatesNothing: every request passes it.
+// Every request uses the Recorder, so it must not allocate.
 func TestRecorderAllocatesNothing(t *testing.T) {
 	for name, m := range map[string]*Recorder{"on": NewRecorder([]string{"a"}), "off": nil} {
 		if allocs := testing.AllocsPerRun(1000, func() {
@@ -72,8 +72,8 @@ func TestRecorderAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestRecorderUnits: seconds, shares and numbers, each in its own series. A Recorder that
-// is off gets the same calls, and counts nothing.
+// Seconds, shares and counts are exported in their own series. A nil Recorder gets the same calls,
+// and records nothing.
 func TestRecorderUnits(t *testing.T) {
 	m := NewRecorder([]string{"a", "b"})
 	for _, m := range []*Recorder{m, nil} {

@@ -13,13 +13,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// The bounds of a request: slow clients must not accumulate.
+// Bounds of requests, so that slow clients do not accumulate.
 const (
-	requestTimeout = 10 * time.Second // from its first byte to the last one of its answer
-	idleTimeout    = 2 * time.Minute  // Prometheus keeps a connection between scrapes
+	requestTimeout = 10 * time.Second // to read the request, and to make the answer
+	idleTimeout    = 2 * time.Minute  // Prometheus keeps its connection open between scrapes
 	requestsAtOnce = 4
 	maxHeaderSize  = 16 << 10
-	stopTimeout    = time.Second // for requests that run when the daemon stops
+	stopTimeout    = time.Second // for requests in progress when the daemon stops
 )
 
 // Options say what a Server serves.
@@ -31,7 +31,7 @@ type Options struct {
 
 	Page  bool          // the status page at /
 	Host  string        // this host's name, for the page
-	Locks func() []Lock // what is held and waited for, for the page; nil: no names are shown
+	Locks func() []Lock // leases and waiters, for the page; nil: the page shows no names
 }
 
 // Server answers Prometheus, health checks and browsers at one address.
@@ -43,8 +43,8 @@ type Server struct {
 // NewServer makes a server. Start starts it.
 func NewServer(o Options) *Server { return &Server{Options: o} }
 
-// Start listens and serves in a goroutine, until stop is called; stop waits for it. If
-// it cannot listen now, the goroutine retries, and Start returns all the same.
+// Start listens, and serves in a goroutine. If it cannot listen now, the goroutine retries. stop ends
+// the goroutine and waits for it.
 func (s *Server) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server, ended := s.httpServer(), make(chan struct{})
@@ -89,14 +89,14 @@ func (s *Server) httpServer() *http.Server {
 		Handler:           mux,
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       requestTimeout,
-		WriteTimeout:      2 * requestTimeout, // longer than the handler's, which reports what is wrong
+		WriteTimeout:      2 * requestTimeout, // longer than the handler's timeout, which answers with an error
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderSize,
 		ErrorLog:          s.Log.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
 }
 
-// index says what there is, where the status page is off.
+// index lists the paths, if the status page is off.
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, "redlockd "+s.Snapshot().Version+"\n/metrics is for Prometheus; /healthz and /readyz are for health checks\n")
 }
@@ -109,11 +109,11 @@ func (s *Server) registry() *prometheus.Registry {
 	return r
 }
 
-// shutDown ends the server. Requests that run have stopTimeout to end.
+// shutDown ends the server. Requests in progress have stopTimeout to end.
 func shutDown(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
-		server.Close() // the connections are gone in any case
+		server.Close() // its error does not matter: it closes all connections in any case
 	}
 }
