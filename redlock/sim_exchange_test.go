@@ -9,10 +9,10 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// exchangeIn is how long after a pass the nodes have a token that names the client.
+// exchangeIn is the time after a pass within which the nodes get a token that names the client.
 const exchangeIn = 510 * ms
 
-// byClient is passed, for a client.
+// byClient returns the request passed for a client with this pid.
 func byClient(pid int) redlock.Request {
 	r := passed
 	r.Holder = redlock.Holder{Host: "h", PID: pid, UID: pid, User: "u"}
@@ -30,7 +30,7 @@ func (f *fleet) pids() (pids []int) {
 	return pids
 }
 
-// wantHolder wants that the nodes show one process as the holder of x.
+// wantHolder checks that the nodes show one process as the holder of x.
 func (f *fleet) wantHolder(when string, pid int) {
 	f.Helper()
 	if pids := f.pids(); len(pids) != 1 || pids[0] != pid {
@@ -38,7 +38,7 @@ func (f *fleet) wantHolder(when string, pid int) {
 	}
 }
 
-// watchPass passes x on to a client, and returns its lease before an exchange.
+// watchPass passes x to a client, and returns its lease before the exchange.
 func (f *fleet) watchPass(pid int) (*redlock.Lease, *losses) {
 	f.Helper()
 	r := byClient(pid)
@@ -46,7 +46,7 @@ func (f *fleet) watchPass(pid int) (*redlock.Lease, *losses) {
 	return f.passTo(f.acquire(byClient(1)), r), seen
 }
 
-// exchanged passes x on to a client, and returns its lease after the exchange.
+// exchanged passes x to a client, and returns its lease after the exchange.
 func (f *fleet) exchanged(pid int) (*redlock.Lease, *losses) {
 	f.Helper()
 	l, seen := f.watchPass(pid)
@@ -54,8 +54,8 @@ func (f *fleet) exchanged(pid int) (*redlock.Lease, *losses) {
 	return l, seen
 }
 
-// If a grant that a pass made lasts, the nodes get a token that names its client: another host
-// sees that. The lease is the same, and costs nothing before.
+// If a grant by a pass lasts, the nodes get a token that names its client, which another host
+// sees. The lease keeps its ID and fencing token. No operation is sent before the exchange.
 func TestExchange(t *testing.T) {
 	for _, names := range [][]string{{"x"}, {"x", "y"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -98,8 +98,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// A lock that is passed on again before half a second has passed, or was not passed on, keeps
-// its token.
+// A lock keeps its token if it is passed again within half a second, or was not passed.
 func TestNoExchange(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		j := f.record()
@@ -115,7 +114,8 @@ func TestNoExchange(t *testing.T) {
 	})
 }
 
-// A token that cannot be noted is not exchanged. That is tried again.
+// If TokenChanges cannot record the new token, the tokens are not exchanged, and the exchange is
+// retried later.
 func TestExchangeIsNoted(t *testing.T) {
 	var noted []redlock.Record
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -137,7 +137,7 @@ func TestExchangeIsNoted(t *testing.T) {
 	})
 }
 
-// A node that hangs, or is down, during the exchange gets the new token with the next extension.
+// A node that hangs during the exchange gets the new token with the next extension.
 func TestExchangeOfNodeThatIsBack(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.passTo(f.acquire(byClient(1)), byClient(2))
@@ -152,7 +152,8 @@ func TestExchangeOfNodeThatIsBack(t *testing.T) {
 	})
 }
 
-// If too few nodes answer, the lease is as valid as before, and each extension asks again.
+// If too few nodes answer, the lease stays as valid as before, and each extension retries the
+// exchange.
 func TestExchangeWithoutQuorum(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watchPass(2)
@@ -166,9 +167,8 @@ func TestExchangeWithoutQuorum(t *testing.T) {
 	})
 }
 
-// If Request.Max prevents an extension, the lease still asks the nodes for the
-// exchange, repeatedly until a quorum answers. Another host sees the right process
-// within a second.
+// Even if Request.Max rules out an extension, the lease requests the exchange until a quorum
+// answers. Another host sees the right process within a second.
 func TestExchangeAtMax(t *testing.T) {
 	for what, away := range map[string]int{"all nodes answer": 0, "three of five are down for a while": 3} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -191,7 +191,8 @@ func TestExchangeAtMax(t *testing.T) {
 	}
 }
 
-// However few nodes have the new token, a release and a hand-over concern the former one, too.
+// A release, a hand-over and a downgrade also affect nodes that still have the former token,
+// however many these are.
 func TestReleaseInTheMiddleOfAnExchange(t *testing.T) {
 	for nodes := range 6 {
 		for what, end := range map[string]func(f *fleet, l *redlock.Lease){
@@ -211,7 +212,7 @@ func TestReleaseInTheMiddleOfAnExchange(t *testing.T) {
 			simTest(t, 5, func(t *testing.T, f *fleet) {
 				l, _ := f.exchanged(2)
 				former := l.Record().Former
-				for _, sim := range f.sims[nodes:] { // as if they had not heard of it
+				for _, sim := range f.sims[nodes:] { // as if the exchange had not reached these nodes
 					sim.Do("SET", "redlock:x", former, "PX", "3000")
 				}
 				end(f, l)
@@ -222,7 +223,7 @@ func TestReleaseInTheMiddleOfAnExchange(t *testing.T) {
 	}
 }
 
-// FORCE takes the lock, by whichever token it finds. Nothing brings it back.
+// FORCE revokes the lock under whichever token the nodes have. Nothing restores it.
 func TestForceDuringAnExchange(t *testing.T) {
 	for after := 380 * ms; after < 560*ms; after += 5 * ms {
 		for _, here := range []bool{true, false} {
@@ -246,8 +247,8 @@ func TestForceDuringAnExchange(t *testing.T) {
 	}
 }
 
-// An extension that asked before the exchange does not repair a node with the new token: FORCE
-// may have noted the former one there. The next extension does. Guards Lease.repair.
+// An extension that was sent before the exchange does not repair a node with the new token: FORCE
+// may have recorded the former token there. The next extension repairs it. Guards Lease.repair.
 func TestRepairDuringAnExchange(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watchPass(2)
@@ -255,7 +256,7 @@ func TestRepairDuringAnExchange(t *testing.T) {
 		forget(f.sims[0])
 		delay := func(node int) time.Duration {
 			if node == 0 {
-				return 5 * ms // it answers before the exchange begins, the others after that
+				return 5 * ms // this node answers before the exchange begins, the others after that
 			}
 			return 20 * ms
 		}
@@ -273,11 +274,11 @@ func TestRepairDuringAnExchange(t *testing.T) {
 	})
 }
 
-// A holder that uses the same Quorum hears of FORCE at once, although its nodes have the former token.
+// A holder on the same Quorum learns of FORCE at once, even if its nodes have the former token.
 func TestForceOfFormerToken(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.exchanged(2)
-		for _, sim := range f.sims[:3] { // as if they had not heard of the exchange
+		for _, sim := range f.sims[:3] { // as if the exchange had not reached these nodes
 			sim.Do("SET", "redlock:x", l.Record().Former, "PX", "3000")
 		}
 		at := f.now()
@@ -289,8 +290,8 @@ func TestForceOfFormerToken(t *testing.T) {
 	})
 }
 
-// A client that extends or downgrades its lease in the middle of an exchange does not lose it,
-// whatever comes first on each node.
+// A client that extends or downgrades its lease during an exchange does not lose it, whichever
+// reaches a node first.
 func TestExtendDuringAnExchange(t *testing.T) {
 	for after := 480 * ms; after < 520*ms; after += ms / 2 {
 		for what, change := range map[string]func(f *fleet, l *redlock.Lease) error{
@@ -312,9 +313,8 @@ func TestExtendDuringAnExchange(t *testing.T) {
 	}
 }
 
-// A lane sends a due extension before one that a client requested. So the nodes get
-// the new token first. They do not know the former token when the client's extension
-// arrives.
+// A lane sends a due extension before an extension that a client requested. So the nodes get the
+// new token first, and no longer know the former one when the client's extension arrives.
 func TestExchangeOvertakesExtend(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -339,9 +339,9 @@ func TestExchangeOvertakesExtend(t *testing.T) {
 	})
 }
 
-// A daemon that ends in the middle of an exchange leaves a record with which the next one goes
-// on, whichever nodes have the new token. A grant of a pass whose token was not exchanged is
-// exchanged by the next daemon.
+// If a daemon ends during an exchange, the next daemon continues from its record, whichever nodes
+// have the new token. If a lock was passed and its token not exchanged yet, the next daemon
+// exchanges it.
 func TestExchangeIsAdopted(t *testing.T) {
 	for nodes := range 6 {
 		for what, shared := range map[string]bool{"exclusive": false, "shared": true} {
@@ -378,8 +378,7 @@ func TestExchangeIsAdopted(t *testing.T) {
 	})
 }
 
-// Abandon releases, on each node, a lease that an earlier daemon released in the
-// middle of an exchange.
+// If an earlier daemon released a lease during an exchange, Abandon releases it on each node.
 func TestExchangedIsAbandoned(t *testing.T) {
 	for nodes := range 6 {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// An Extend that failed has changed nothing, whatever the nodes answer later: the lease
-// is as valid as before, and has the ttl that it had. Guards countLate: changes.
+// An Extend that failed changes nothing, even if nodes answer later. The lease keeps its deadline
+// and its ttl. Guards countLate: changes.
 func TestExtendAnsweredLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -23,8 +23,8 @@ func TestExtendAnsweredLate(t *testing.T) {
 	})
 }
 
-// A lease that its client was extending while its host was paused is so much older once,
-// not twice: it is among those that are aged. Guards Lease.ageTo: missed.
+// If a client extends a lease while the host is paused, the lease ages by the pause once, not
+// twice, like the other leases. Guards Lease.ageTo: missed.
 func TestExtendOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 20 * time.Second, 2 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }
@@ -37,7 +37,7 @@ func TestExtendOverPause(t *testing.T) {
 		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl})
 		want(t, "error", err, nil)
 		before := l.Deadline()
-		late.Store(int64(10 * time.Second)) // two of the four that hold it
+		late.Store(int64(10 * time.Second)) // two of the four nodes that hold the lock answer late
 		time.AfterFunc(10*ms, func() { pause(pauseFor) })
 		wantErr(t, "Extend", l.Extend(t.Context(), 0), redlock.ErrNoQuorum)
 		time.Sleep(50 * ms)
@@ -46,7 +46,7 @@ func TestExtendOverPause(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// The nodes are told whole milliseconds: so that is what the lease has, and its record.
+// The nodes get whole milliseconds, so the lease and its record have whole milliseconds too.
 // Guards Extend: Truncate.
 func TestExtendByFractionOfMillisecond(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -59,22 +59,22 @@ func TestExtendByFractionOfMillisecond(t *testing.T) {
 	})
 }
 
-// The ttl that a client asked for stays, also where the keeper had asked for another one
-// before it was confirmed. Guards extended: changes.
+// The ttl that a client set stays, even if the keeper sent an extension with the old one before
+// the new one was confirmed. Guards extended: changes.
 func TestExtendBesideKeeper(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
 		f.delay(each(0), func(int) time.Duration { return 20 * ms })
 		f.at(l.Since(), time.Second-10*ms)
-		want(t, "Extend", l.Extend(t.Context(), 10*time.Second), nil) // the keeper asks meanwhile
+		want(t, "Extend", l.Extend(t.Context(), 10*time.Second), nil) // the keeper sends its extension meanwhile
 		time.Sleep(100 * ms)
 		want(t, "ttl", l.TTL(), 10*time.Second)
 		f.wantHeld(l, seen)
 	})
 }
 
-// A lease that nodes refuse to extend for its client alone has no other cause: its
-// extension was not overdue, being nobody's task. Guards finish: kept.
+// If nodes refuse to extend a lease without Keep, its loss has no further cause. No extension was
+// overdue, because only the client extends it. Guards finish: kept.
 func TestCauseOfLossAtExtend(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -102,8 +102,8 @@ func TestCauseIsForgotten(t *testing.T) {
 	})
 }
 
-// Keep applies to a lease that was granted without it: the lease is extended at once.
-// Guards Lease.Keep: watch.
+// Keep also works for a lease that was granted without it: the lease is extended at once. Guards
+// Lease.Keep: watch.
 func TestKeep(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -117,21 +117,20 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// A lease of bounded holding time is not extended any more when its deadline is the bound:
-// its keys would last for nobody. Guards extendable.
+// A lease with a limited holding time is not extended any more when its deadline is that limit:
+// its keys would outlast the lease. Guards extendable.
 func TestNoExtensionAtMax(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		j := f.record()
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second, Max: 4500 * ms, Keep: true})
 		end := l.Since() + 4500*ms
 		f.at(end, -10*ms)
-		want(t, "extensions", len(j.on(0, "e")), 2) // at 1 s, and at 2 s to the very end
+		want(t, "extensions", len(j.on(0, "e")), 2) // at 1 s, and at 2 s up to the limit
 		f.wantLost(l, seen, end-600*ms, redlock.LostMax)
 	})
 }
 
-// After GiveUp, a lease is not extended; it is released at its deadline. Guards
-// GiveUp: forget.
+// After GiveUp, a lease is not extended. It is released at its deadline. Guards GiveUp: forget.
 func TestGiveUp(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
@@ -146,13 +145,13 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// If nodes fail a second time, the first retry comes as soon as it did the first time.
-// Guards keeper.confirmed: tries.
+// If nodes fail a second time, the first retry comes as soon as it did the first time. Guards
+// keeper.confirmed: tries.
 func TestRetriesBeginAnew(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
 		for range 2 {
-			for before := l.Deadline(); l.Deadline() == before; { // until it is extended
+			for before := l.Deadline(); l.Deadline() == before; { // until the lease is extended
 				time.Sleep(ms)
 			}
 			begin, j := f.now(), f.record()
@@ -169,8 +168,8 @@ func TestRetriesBeginAnew(t *testing.T) {
 	})
 }
 
-// An extension that cannot be decided any more is not waited for: what all have answered
-// is all that there is. Guards extension.count: answered.
+// An extension ends when all nodes have answered and no quorum is possible any more. Guards
+// extension.count: answered.
 func TestExtendUndecided(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})

@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// counter is what a node has counted for redlock:x.
+// counter returns a node's fencing counter for redlock:x.
 func counter(s *redlocktest.Sim) uint64 {
 	n, _ := strconv.ParseUint(s.Do("HGET", nodeKey, counterOfX).Str, 10, 64)
 	return n
@@ -25,8 +25,8 @@ func setCounter(s *redlocktest.Sim, n uint64) {
 	s.Do("HSET", nodeKey, counterOfX, strconv.FormatUint(n, 10))
 }
 
-// Each grant has a larger fencing token than all before, in one round trip, and
-// a quorum of nodes has counted so far. Guards ballot.lua: acquire; agree.
+// Each grant has a larger fencing token than all earlier ones, in one round trip. A quorum of
+// nodes has a counter of that value. Guards ballot.lua: acquire; agree.
 func TestFencesGrow(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		j := f.record()
@@ -35,7 +35,7 @@ func TestFencesGrow(t *testing.T) {
 		for range 20 {
 			begin := f.now()
 			l := f.acquire(oneTry)
-			want(t, "took", f.now()-begin, 6*ms) // the third node's answer; acquire waits for the rest
+			want(t, "took", f.now()-begin, 6*ms) // the third node's answer; f.acquire waits for the rest
 			if l.Fence() <= last {
 				t.Fatalf("fencing token %d after %d", l.Fence(), last)
 			}
@@ -48,8 +48,8 @@ func TestFencesGrow(t *testing.T) {
 	})
 }
 
-// Where the nodes do not agree, the largest token is written back to a quorum,
-// which costs one more round trip, once. Guards agree; ballot.lua: fence.
+// If the nodes disagree, the largest token is written back to a quorum. That takes one more round
+// trip, once. Guards agree; ballot.lua: fence.
 func TestFenceIsWrittenBack(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -78,8 +78,8 @@ func TestFenceIsWrittenBack(t *testing.T) {
 	})
 }
 
-// Readers whose requests cross may have one token, as they may be at work at once: what
-// comes after both has a larger one, and so has what a reader asks for when one of them
+// Two readers whose requests overlap may get the same token, as they may work at the same time. A
+// grant after both has a larger token. So has a grant that a reader requests after one of the two
 // was granted. Guards agree.
 func TestReadersMayHaveOneToken(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -87,11 +87,11 @@ func TestReadersMayHaveOneToken(t *testing.T) {
 		other := f.another()
 		defer other.Close()
 		other.Settle(t.Context())
-		time.Sleep(100 * ms) // it listens, too
+		time.Sleep(100 * ms) // the other host listens, too
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, ahead) })
 		hang(f.sims[2])
-		var slow atomic.Int64 // the node that hears of it later
+		var slow atomic.Int64 // the node that gets the request later
 		f.delay(func(node int) time.Duration { return map[bool]time.Duration{node == int(slow.Load()): 10 * ms}[true] }, func(int) time.Duration { return 20 * ms })
 		first := f.start(t.Context(), reader)
 		time.Sleep(ms)
@@ -107,15 +107,15 @@ func TestReadersMayHaveOneToken(t *testing.T) {
 	})
 }
 
-// A node counts for the write-back only if the lock is still ours there: here
-// it went away on three nodes of five in between, and on two it did not matter.
-// Guards ballot.lua: fence; refusal.
+// A node counts for the write-back only if it still has our lock. Here the lock disappears
+// meanwhile on three nodes of five. If it disappears on two, the grant stands. Guards ballot.lua:
+// fence; refusal.
 func TestWriteBackNeedsTheLock(t *testing.T) {
 	for gone, granted := range map[int]bool{2: true, 3: false} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			setCounter(f.sims[4], uint64(time.Now().Add(time.Hour).UnixMicro()))
 			f.delay(func(int) time.Duration { return 10 * ms }, func(node int) time.Duration { return time.Duration(5-node) * ms })
-			time.AfterFunc(20*ms, func() { every(f.sims[:gone], forget) }) // the attempt was answered at 13, and the write-back arrives at 23
+			time.AfterFunc(20*ms, func() { every(f.sims[:gone], forget) }) // the attempt is answered at 13 ms, and the write-back arrives at 23 ms
 			l, err := f.q.Acquire(t.Context(), oneTry)
 			if granted {
 				if err != nil {
@@ -134,12 +134,12 @@ func TestWriteBackNeedsTheLock(t *testing.T) {
 	}
 }
 
-// The validity is looked at again after the write-back. Guards attempt: wins.
+// The validity is checked again after the write-back. Guards attempt: wins.
 func TestWriteBackTakesTooLong(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		setCounter(f.sims[0], uint64(time.Now().Add(time.Hour).UnixMicro()))
 		f.delay(func(int) time.Duration { return 25 * ms }, func(node int) time.Duration { return 24*ms + time.Duration(node) })
-		_, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 100 * ms}) // valid for 97 ms, and it takes 98
+		_, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 100 * ms}) // the lease is valid for 97 ms, and the answers take 98 ms
 		var e *redlock.NoQuorumError
 		if !errors.As(err, &e) || len(e.Failed) == 0 || e.Failed[0].Failure != redlock.FailedLate {
 			t.Errorf("got %v, want that it came too late", err)
@@ -149,8 +149,8 @@ func TestWriteBackTakesTooLong(t *testing.T) {
 	})
 }
 
-// The clock of one host does not push the counters away: a proposal that is too
-// far ahead counts up by one. Guards ballot.lua: AHEAD.
+// The clock of one host does not push the counters ahead. If a proposal is too far ahead, the
+// counter increases by one. Guards ballot.lua: AHEAD.
 func TestProposalsAreBounded(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		begin := counter(f.sims[0])
@@ -170,8 +170,8 @@ func TestProposalsAreBounded(t *testing.T) {
 	})
 }
 
-// Two daemons whose clocks differ by 5 ms write back in less than 1 % of
-// uncontended acquires. Guards the proposals and the 1,024 counters.
+// Two daemons whose clocks differ by 5 ms write back in less than 1 % of uncontended acquires.
+// Guards the proposals and the 1,024 counters.
 func TestWriteBacksAreRare(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(func(int) time.Duration { return rand.N(300 * time.Microsecond) }, func(int) time.Duration { return rand.N(300 * time.Microsecond) })
@@ -201,8 +201,8 @@ func TestWriteBacksAreRare(t *testing.T) {
 	})
 }
 
-// A counter that is at its end fails its node, and none is believed that is out
-// of range. Guards ballot.lua: LIMIT; isFencedGrant.
+// A node whose counter has reached its limit fails. A counter out of range is not believed.
+// Guards ballot.lua: LIMIT; isFencedGrant.
 func TestCounterAtItsEnd(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })

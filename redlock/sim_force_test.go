@@ -11,9 +11,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A revoked lock is free at once, and does not come back. Its holder hears of it: on
-// this host at once, on another host at its next extension. Guards Force; ballot.lua:
-// force, extend, repair.
+// A revoked lock is free at once, and does not reappear. Its holder learns of the loss: at once
+// on this host, at its next extension on another host. Guards Force; ballot.lua: force, extend,
+// repair.
 func TestForce(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		other := f.another()
@@ -52,9 +52,8 @@ func TestForce(t *testing.T) {
 	})
 }
 
-// FORCE tells the holder at once, even if an extension is under way. Here a quorum
-// granted that extension before the other nodes revoked the lock. Guards
-// keeper.forced: place.
+// FORCE reports the loss to the holder at once, even during an extension. Here a quorum granted
+// that extension before the other nodes revoked the lock. Guards keeper.forced: place.
 func TestForceDuringExtension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms) // away from the heartbeats
@@ -64,7 +63,7 @@ func TestForceDuringExtension(t *testing.T) {
 		trips := []time.Duration{5 * ms, ms / 2, 10 * ms}
 		there := func(node int) time.Duration { return trips[node] }
 		f.delay(there, there)
-		time.AfterFunc(15*ms, func() { // the nodes that are far away are busy when the lock is taken
+		time.AfterFunc(15*ms, func() { // the distant nodes are busy when FORCE deletes the lock
 			_, _ = f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second})
 		})
 		_, err := f.q.Force(t.Context(), "x")
@@ -76,8 +75,8 @@ func TestForceDuringExtension(t *testing.T) {
 	})
 }
 
-// FORCE also tells a holder at once if a quorum granted the lock but the client has
-// not run since. Guards keeper.grant: wasTaken.
+// FORCE also reports the loss at once if a quorum granted the lock but the client has not run
+// since. Guards keeper.grant: wasTaken.
 func TestForceBeforeGrantIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -85,7 +84,7 @@ func TestForceBeforeGrantIsTaken(t *testing.T) {
 		looks := 0
 		f.open(func(o *redlock.Options) {
 			redlock.WhenWon(o, func() {
-				if looks++; looks == 2 { // it was granted, and does not know it
+				if looks++; looks == 2 { // the lock is granted, and the client does not know it yet
 					_, err := f.q.Force(t.Context(), "x")
 					want(t, "FORCE", err, nil)
 				}
@@ -100,11 +99,10 @@ func TestForceBeforeGrantIsTaken(t *testing.T) {
 	})
 }
 
-// kept is what is on a node but its own hash and notes.
+// kept returns a node's value of x.
 func kept(s *redlocktest.Sim) string { return s.Get("redlock:x") }
 
-// Force leaves alone a lock that a quorum does not show: a client may be acquiring it.
-// Guards Force.
+// Force does not revoke a lock that no quorum shows: a client may be acquiring it. Guards Force.
 func TestForceOfNobody(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		_, err := f.q.Force(t.Context(), "x")
@@ -126,7 +124,7 @@ func TestForceOfNobody(t *testing.T) {
 	})
 }
 
-// If too few of the answering nodes show the holder, the error still names it. Guards
+// If too few of the nodes that answer show the holder, the error still names it. Guards
 // undecided.
 func TestForceNamesWhoMayHoldIt(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -145,13 +143,13 @@ func TestForceNamesWhoMayHoldIt(t *testing.T) {
 	})
 }
 
-// FORCE does not delete the vote of the next holder, even if it came between the look
-// and the deletion. Guards ballot.lua: force compares.
+// FORCE does not delete the vote of a later holder that arrived between its query and its
+// deletion. Guards ballot.lua: force compares.
 func TestForceTakesOnlyWhatWasShown(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
 		f.delay(func(int) time.Duration { return 10 * ms }, each(ms))
-		time.AfterFunc(15*ms, func() { // shown at 10, and deleted at 23
+		time.AfterFunc(15*ms, func() { // queried at 10 ms, and deleted at 23 ms
 			forget(f.sims[0])
 			f.sims[0].Do("SET", "redlock:x", "the next one")
 		})
@@ -162,7 +160,7 @@ func TestForceTakesOnlyWhatWasShown(t *testing.T) {
 	})
 }
 
-// A quorum has to note it.
+// FORCE fails if no quorum records it.
 func TestForceWithoutQuorum(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
@@ -173,8 +171,8 @@ func TestForceWithoutQuorum(t *testing.T) {
 	})
 }
 
-// If a lock is handed over between FORCE's two questions, FORCE revokes it from the
-// new holder, or reports that it did not.
+// If a lock is handed over between the two questions of FORCE, FORCE revokes it from the new
+// holder, or reports that it did not.
 func TestForceDuringHandOver(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -182,7 +180,7 @@ func TestForceDuringHandOver(t *testing.T) {
 		var moved bool
 		var next *redlock.Lease
 		done := make(chan struct{})
-		f.sims[4].OnCommand(func(c redlock.Command) { // the last one to be asked who
+		f.sims[4].OnCommand(func(c redlock.Command) { // the last node that gets the question
 			if ops := operations(c); !moved && len(ops) > 0 && strings.Contains(ops[0].letter, "w") {
 				moved = true
 				go func() {
@@ -203,7 +201,7 @@ func TestForceDuringHandOver(t *testing.T) {
 		<-done
 		time.Sleep(100 * ms)
 		if errors.Is(err, redlock.ErrHeld) {
-			return // it says so
+			return // FORCE reports that the lock is held
 		}
 		want(t, "FORCE", err, nil)
 		if next.Err() == nil {
@@ -212,9 +210,8 @@ func TestForceDuringHandOver(t *testing.T) {
 	})
 }
 
-// A lock is forced away for as long as any host's lease may last: a holder who extends
-// less often than this host ever would still hears the true reason. Guards forceAway:
-// longestTTL.
+// A node remembers FORCE for as long as a lease of any host may last. So a holder that extends
+// less often than this host ever would still gets the true reason. Guards forceAway: longestTTL.
 func TestForceOfALongerLease(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		longer := f.another(func(o *redlock.Options) { o.MaxTTL = 10 * longest })
@@ -222,7 +219,7 @@ func TestForceOfALongerLease(t *testing.T) {
 		longer.Settle(t.Context())
 		l, err := longer.Acquire(t.Context(), redlock.Request{Name: "x", TTL: 10 * longest, Keep: true})
 		want(t, "error", err, nil)
-		time.Sleep(2 * beat) // the other host has read the larger max_ttl
+		time.Sleep(2 * beat) // the other host reads the larger max_ttl meanwhile
 		_, err = f.q.Force(t.Context(), "x")
 		want(t, "FORCE", err, nil)
 		<-l.Lost()

@@ -25,7 +25,7 @@ func (f *fleet) handOverTo(l *redlock.Lease, r redlock.Request) (*redlock.Pendin
 	return releasing, r
 }
 
-// passOn hands l over and returns the lease of the next holder.
+// passOn hands l over, and returns the lease of the next holder.
 func (f *fleet) passOn(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	f.Helper()
 	_, r = f.handOverTo(l, r)
@@ -36,8 +36,8 @@ func (f *fleet) passOn(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	return next
 }
 
-// A hand-over is a release and a grant in one command a node: with a larger
-// fencing token, and on nodes that had lost the lock, too. Guards op h.
+// A hand-over is a release and a grant in one command per node. The fencing token is larger.
+// Nodes that had lost the lock get it too. Guards op h.
 func TestHandOver(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -64,8 +64,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// If a node misses a hand-over, it still gets the release: when it is up again, when
-// it stops hanging, or when it may vote again. Guards call.gives.
+// A node that misses a hand-over still gets the release: when it is up again, stops hanging, or
+// may vote again. Guards call.gives.
 func TestHandOverPastNodes(t *testing.T) {
 	for what, trouble := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"down":    {down, up},
@@ -81,8 +81,8 @@ func TestHandOverPastNodes(t *testing.T) {
 			every(f.sims[:2], trouble.begin)
 			switch what {
 			case "down", "hung":
-				time.Sleep(time.Second) // that is known
-			case "silent": // and nobody has given it up yet
+				time.Sleep(time.Second) // the host knows that
+			case "silent": // the host does not know it yet
 				f.release(f.acquire(redlock.Request{Name: "y", TTL: time.Second}))
 				time.Sleep(100 * ms)
 			}
@@ -104,8 +104,8 @@ func TestHandOverPastNodes(t *testing.T) {
 	}
 }
 
-// A hand-over that no quorum grants releases both tokens. The next client continues as
-// if there had been none.
+// If no quorum grants a hand-over, both tokens are released. The next client continues as if
+// there had been no hand-over.
 func TestHandOverFails(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -126,7 +126,7 @@ func TestHandOverFails(t *testing.T) {
 	})
 }
 
-// A hand-over that the next client abandons leaves no keys on the nodes.
+// If the next client abandons a hand-over, no keys stay on the nodes.
 func TestHandOverAbandoned(t *testing.T) {
 	for what, end := range map[string]func(f *fleet, r redlock.Request){
 		"abandoned":   func(_ *fleet, r redlock.Request) { r.Pending.Abandon() },
@@ -150,7 +150,7 @@ func (f *fleet) acquireCancelled(r redlock.Request) {
 	wantErr(f, "cancelled", err, ctx.Err())
 }
 
-// If a hand-over is refused, the lease stays as it is.
+// If HandOver returns an error for the request, the lease stays as it is.
 func TestHandOverOfNothing(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -198,15 +198,15 @@ func TestHandOverOfSeveral(t *testing.T) {
 	})
 }
 
-// cancelled is a context that has ended.
+// cancelled returns a context that has ended.
 func cancelled(f *fleet) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(f.Context())
 	cancel()
 	return ctx, cancel
 }
 
-// A begun request becomes one lease. A second Acquire with the same request does not
-// return another one.
+// A pending request becomes one lease. A second Acquire with the same request does not return
+// another one.
 func TestBegunTwice(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
@@ -218,8 +218,7 @@ func TestBegunTwice(t *testing.T) {
 	})
 }
 
-// Acquire refuses a request that was begun for another lock, and releases what was
-// begun.
+// Acquire refuses a pending hand-over of another lock, and releases it.
 func TestBegunForAnother(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
@@ -231,8 +230,7 @@ func TestBegunForAnother(t *testing.T) {
 	})
 }
 
-// Abandon after the grant (a defer, as one has it of a transaction's Rollback) must
-// not take the lock from a lease that is held.
+// Abandon after the grant (deferred, like a Rollback) must not release a lease that is held.
 func TestBegunAbandonedAfterGrant(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
@@ -246,15 +244,15 @@ func TestBegunAbandonedAfterGrant(t *testing.T) {
 	})
 }
 
-// Several names that are handed over have one fencing token, the largest that any of them
-// has on any node, and all of their counters get it: each name is ordered by it alone.
-// Guards attempt.agree; noteFences: even, max.
+// If several names are handed over, they have one fencing token: the largest that any of them has
+// on any node. The counters of all names get it, so each name alone is in order. Guards
+// attempt.agree; noteFences: even, max.
 func TestHandOverOfSeveralNames(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			several := redlock.Request{Names: names, TTL: 10 * time.Second}
 			l := f.acquire(several)
-			ahead := uint64(time.Now().Add(24 * time.Hour).UnixMicro()) // others of that counter
+			ahead := uint64(time.Now().Add(24 * time.Hour).UnixMicro()) // grants of other locks with that counter
 			every(f.sims, func(s *redlocktest.Sim) { setCounter(s, ahead) })
 			next := f.passOn(l, several)
 			want(t, "fencing token", next.Fence(), ahead+1)
@@ -267,8 +265,8 @@ func TestHandOverOfSeveralNames(t *testing.T) {
 	}
 }
 
-// If a client waits for one of several names, the holder of all of them learns of it,
-// whichever name it is. Guards noteFences: wanted.
+// If a client waits for one of several names, the holder of all of them learns of it, whichever
+// name it is. Guards noteFences: wanted.
 func TestHandOverOfSeveralNamesThatIsWanted(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		several := redlock.Request{Names: names, TTL: 30 * time.Second, Keep: true}
@@ -281,8 +279,8 @@ func TestHandOverOfSeveralNamesThatIsWanted(t *testing.T) {
 	}
 }
 
-// If one of several names is held, the refused client learns for how long, whichever
-// name it is. Guards ballot.count: decisive.
+// If one of several names is held, the refused client learns for how long, whichever name it is.
+// Guards ballot.count: decisive.
 func TestHandOverOfSeveralNamesRefused(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

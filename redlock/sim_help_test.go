@@ -19,9 +19,9 @@ import (
 
 const ms = time.Millisecond
 
-// fleet is some simulated nodes and a Quorum over them, in a bubble of fake
-// time. Instants are exact; what happens at one instant happens in any order,
-// so tests give delays and faults instants of their own.
+// fleet has simulated nodes and a Quorum of them, in a bubble of fake time. Instants are exact.
+// The order of events at the same instant is random, so tests give delays and faults different
+// instants.
 type fleet struct {
 	*testing.T
 	sims []*redlocktest.Sim
@@ -38,12 +38,12 @@ func simTest(t *testing.T, n int, body func(t *testing.T, f *fleet), change ...f
 		f.open(change...)
 		defer f.q.Close()
 		f.q.Settle(t.Context())
-		synctest.Wait() // the listeners, too
+		synctest.Wait() // the listeners have started, too
 		body(t, f)
 	})
 }
 
-// newFleet makes nodes and no Quorum yet.
+// newFleet makes the nodes but no Quorum.
 func newFleet(t *testing.T, n int) *fleet {
 	boot := time.Now().Add(-time.Hour)
 	f := &fleet{T: t, now: func() time.Duration { return time.Since(boot) }}
@@ -59,7 +59,7 @@ func (f *fleet) open(change ...func(*redlock.Options)) {
 	f.q = f.another(change...)
 }
 
-// another is a second Quorum over the same nodes: another host.
+// another returns a second Quorum with the same nodes, as on another host.
 func (f *fleet) another(change ...func(*redlock.Options)) *redlock.Quorum {
 	f.Helper()
 	o := redlock.Options{Prefix: "redlock:", Clock: f.now, NoQuarantine: true}
@@ -82,8 +82,8 @@ func (f *fleet) closeSims() {
 	}
 }
 
-// acquire takes a lock that is to be had, and returns when all nodes have
-// answered that answer without delay.
+// acquire takes a lock that is free. It returns when all nodes that answer without delay have
+// answered.
 func (f *fleet) acquire(r redlock.Request) *redlock.Lease {
 	f.Helper()
 	l, err := f.q.Acquire(f.Context(), r)
@@ -101,19 +101,19 @@ func (f *fleet) release(l *redlock.Lease) {
 	}
 }
 
-// delay gives each node a time for a request and one for its reply.
+// delay sets the time that a request to each node takes, and the time that its reply takes.
 func (f *fleet) delay(request, reply func(node int) time.Duration) {
 	for i, sim := range f.sims {
 		sim.SetDelay(func() (time.Duration, time.Duration) { return request(i), reply(i) })
 	}
 }
 
-// each is a delay that is another one at each node: the first is the fastest.
+// each returns a delay that grows with the number of the node: the first node is the fastest.
 func each(unit time.Duration) func(node int) time.Duration {
 	return func(node int) time.Duration { return time.Duration(node+1) * unit }
 }
 
-// every does something to some nodes.
+// every calls do for each of these nodes.
 func every(sims []*redlocktest.Sim, do func(*redlocktest.Sim)) {
 	for _, sim := range sims {
 		do(sim)
@@ -126,7 +126,7 @@ func down(s *redlocktest.Sim)   { s.Down() }
 func up(s *redlocktest.Sim)     { s.Up() }
 func flush(s *redlocktest.Sim)  { s.Flush() }
 
-// forget makes a node forget all locks and nothing else, as somebody's DEL does.
+// forget deletes all locks of a node and nothing else, like a user's DEL.
 func forget(s *redlocktest.Sim) {
 	for _, key := range s.Keys() {
 		if key != nodeKey {
@@ -135,7 +135,7 @@ func forget(s *redlocktest.Sim) {
 	}
 }
 
-// foreign lets another Redlock client hold the lock on some nodes.
+// foreign sets the lock on some nodes, as another Redlock client does.
 func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 	for _, sim := range sims {
 		sim.Do("SET", "redlock:"+name, "Zm9yZWlnbiB0b2tlbg==", "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
@@ -145,8 +145,8 @@ func foreign(sims []*redlocktest.Sim, name string, ttl time.Duration) {
 // at sleeps until after has passed since begin.
 func (f *fleet) at(begin, after time.Duration) { time.Sleep(begin + after - f.now()) }
 
-// keys are all locks on all nodes: "a:redlock:x".
-// keys are what is on the nodes of locks, but for waiters: those end by themselves.
+// keys returns the keys of locks on all nodes, such as "a:redlock:x". It leaves out the keys of
+// waiters, which expire by themselves.
 func (f *fleet) keys() []string {
 	var all []string
 	for i, sim := range f.sims {
@@ -159,7 +159,7 @@ func (f *fleet) keys() []string {
 	return all
 }
 
-// nodeKey is the hash that each node has of itself.
+// nodeKey is the hash in which each node keeps its own data.
 const nodeKey = "redlockd:node"
 
 func (f *fleet) wantNoKeys(when string) {
@@ -200,7 +200,7 @@ func wantErr(t testing.TB, what string, got, want error) {
 	}
 }
 
-// wantNoQuorum checks that err says that exactly these nodes failed, and how.
+// wantNoQuorum checks that err names exactly these nodes, with this failure.
 func wantNoQuorum(t testing.TB, err error, failure redlock.Failure, nodes ...string) {
 	t.Helper()
 	var e *redlock.NoQuorumError
@@ -220,7 +220,7 @@ func wantNoQuorum(t testing.TB, err error, failure redlock.Failure, nodes ...str
 	}
 }
 
-// operation is an operation of ballot.lua that a node was sent.
+// operation is an operation of ballot.lua that was sent to a node.
 type operation struct {
 	node   int
 	at     time.Duration
@@ -269,15 +269,15 @@ func operations(command redlock.Command) (all []operation) {
 
 var ballotSHA = script.Scripts()[0].SHA
 
-// journal is what all nodes were asked for, in the order of each node.
+// journal has the operations of all nodes, in the order in which each node got them.
 type journal struct {
 	mu       sync.Mutex // guards what follows
 	all      []operation
 	commands []int // EVALSHAs by node
 }
 
-// record writes down what all nodes execute from now on. It replaces the
-// function of OnCommand.
+// record starts a journal of the operations that nodes execute from now on. It replaces the
+// function that OnCommand set.
 func (f *fleet) record() *journal {
 	j := &journal{commands: make([]int, len(f.sims))}
 	for i, sim := range f.sims {
@@ -298,26 +298,26 @@ func (j *journal) write(node int, at time.Duration, all []operation) {
 	}
 }
 
-// count is how many operations have the letter, and the instants of them.
+// of returns the operations with this letter.
 func (j *journal) of(letter string) []operation {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(j.all), func(o operation) bool { return o.letter != letter })
 }
 
-// on is of one node only.
+// on returns the operations with this letter on one node.
 func (j *journal) on(node int, letter string) []operation {
 	return slices.DeleteFunc(j.of(letter), func(o operation) bool { return o.node != node })
 }
 
-// perNode is how many commands with operations each node executed.
+// perNode returns how many commands with operations each node executed.
 func (j *journal) perNode() []int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.commands)
 }
 
-// acquiring runs an Acquire beside the test and gives its outcome.
+// acquiring is an Acquire in another goroutine, and its result.
 type acquiring struct {
 	lease *redlock.Lease
 	err   error

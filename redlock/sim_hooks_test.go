@@ -30,14 +30,15 @@ func (r *reported) collect(o *redlock.Options) {
 	}
 }
 
-// forget clears it.
+// forget clears the collected calls.
 func (r *reported) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trips, r.left, r.ttls = map[string][]time.Duration{}, nil, nil
 }
 
-// Answers are timed, a node each; what is never answered is not. Guards roundTrip.
+// RoundTrip is called once for each answer, with its node. Without an answer it is not called.
+// Guards roundTrip.
 func TestRoundTripsAreReported(t *testing.T) {
 	r := &reported{}
 	r.forget()
@@ -60,9 +61,8 @@ func TestRoundTripsAreReported(t *testing.T) {
 	}, r.collect)
 }
 
-// A due extension is reported with the time that the lease had left before it. An
-// extension that a client requested is not reported. Guards keeper.confirmed:
-// `!changes`.
+// A due extension is reported with the time that the lease had left before it. An extension that
+// a client requested is not reported. Guards keeper.confirmed: `!changes`.
 func TestExtensionsAreReported(t *testing.T) {
 	r := &reported{}
 	r.forget()
@@ -77,12 +77,12 @@ func TestExtensionsAreReported(t *testing.T) {
 		defer r.mu.Unlock()
 		want(t, "extensions", len(r.left), 1)
 		want(t, "of a ttl", r.ttls[0], 3*time.Second)
-		confirmed := l.Deadline() - 3*time.Second + 32*ms + 6*ms // it was asked, and 6 ms later node b answered
+		confirmed := l.Deadline() - 3*time.Second + 32*ms + 6*ms // when the extension was sent, and 6 ms later node b answered
 		want(t, "left", r.left[0], before-confirmed)
 	}, r.collect)
 }
 
-// wrapConns passes each connection to node through wrap.
+// wrapConns wraps each connection of node with wrap.
 func wrapConns(node *redlock.Node, wrap func(redlock.Conn) redlock.Conn) {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {

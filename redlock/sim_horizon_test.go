@@ -11,18 +11,18 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// unsetClock is a host's that never asked for the time.
+// unsetClock gives a host the clock of a machine that never got the time.
 func unsetClock(o *redlock.Options) {
 	o.Wall = func() time.Time { return time.Unix(0, 0) }
 }
 
-// believing hosts believe every fencing token.
+// believing makes a host believe every fencing token.
 func believing(o *redlock.Options) { redlock.Without(o, "every fencing token believed") }
 
-// aYear is a fencing token that is more than a year ahead.
+// aYear returns a fencing token that is more than a year ahead.
 func aYear() uint64 { return uint64(time.Now().Add(366 * 24 * time.Hour).UnixMicro()) }
 
-// wantHonest checks that no counter of a node that tells the truth was brought far ahead.
+// wantHonest checks that no counter of these nodes, which tell the truth, is far ahead.
 func (f *fleet) wantHonest(sims ...*redlocktest.Sim) {
 	f.Helper()
 	for _, s := range sims {
@@ -34,15 +34,15 @@ func (f *fleet) wantHonest(sims ...*redlocktest.Sim) {
 	}
 }
 
-// One node of five that says of each grant that its counter is centuries ahead has no
-// vote and says why, and the others are as before: in every kind, on a host whose clock
-// is not set. Guards lane.doubt; rules.believes.
+// One node of five answers each grant with a counter that is centuries ahead. It has no vote and
+// its status says why. The other nodes work as before, for every kind of lock, even on a host
+// whose clock is not set. Guards lane.doubt; rules.believes.
 func TestLyingTokenIsNoVote(t *testing.T) {
 	for kind, r := range allKinds {
 		t.Run(kind, func(t *testing.T) {
 			simTest(t, 5, func(t *testing.T, f *fleet) {
 				f.sims[0].Plant(simredis.LieAhead)
-				f.delay(each(ms), each(0)) // it is heard first
+				f.delay(each(ms), each(0)) // this node answers first
 				for range 12 {
 					l := f.acquire(r)
 					if l.Fence() > aYear() {
@@ -60,13 +60,13 @@ func TestLyingTokenIsNoVote(t *testing.T) {
 	}
 }
 
-// A host that believes such a node cannot bring the counters of the others there; it
-// is not granted what it asks for, and other hosts are. Guards rare.lua: far.
+// A host that believes such a node cannot raise the counters of the other nodes. Its own requests
+// fail, and those of other hosts are granted. Guards rare.lua: far.
 func TestBelieverSpoilsNothing(t *testing.T) {
 	for kind, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			f.sims[0].Plant(simredis.LieAhead)
-			f.delay(each(ms), each(0)) // it is heard first
+			f.delay(each(ms), each(0)) // this node answers first
 			believer := f.another(believing)
 			defer believer.Close()
 			believer.Settle(t.Context())
@@ -82,8 +82,8 @@ func TestBelieverSpoilsNothing(t *testing.T) {
 	}
 }
 
-// An older version accepted any counter. What its record holds is not written to the
-// nodes. Guards ballot.lua: repair.
+// An earlier version accepted any counter. A token that is far ahead in its record is not written
+// to the nodes. Guards ballot.lua: repair.
 func TestFarRecordSpoilsNothing(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := f.acquire(kept3s).Record()
@@ -98,9 +98,9 @@ func TestFarRecordSpoilsNothing(t *testing.T) {
 	})
 }
 
-// A node with a counter far ahead is no source of counters; other nodes serve instead.
-// If too few are left, the node that asks has no vote until an operator decides. Its
-// own counter restarts. Guards lane.doubtCounters; epoch.lua.
+// Counters are not copied from a node with a counter that is far ahead; other nodes serve
+// instead. If too few nodes are left, the node has no vote until an operator decides. Its own
+// counter restarts. Guards lane.doubtCounters; epoch.lua.
 func TestFarCounterIsNotCopied(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		far, near := strconv.FormatUint(aYear(), 10), strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)
@@ -119,8 +119,8 @@ func TestFarCounterIsNotCopied(t *testing.T) {
 	})
 }
 
-// If all nodes have such a counter, there is none to copy. It restarts when an
-// operator says so. Guards epoch.lua: FARTHEST.
+// If the counter is far ahead on all nodes, none can be copied. It restarts after an operator
+// admits the nodes. Guards epoch.lua: FARTHEST.
 func TestFarCountersBeginAnew(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, func(s *redlocktest.Sim) {
@@ -141,15 +141,15 @@ func TestFarCountersBeginAnew(t *testing.T) {
 	})
 }
 
-// A node whose clock is centuries ahead gains no trust by it. "Far ahead" is measured
-// against a quorum of the nodes' clocks. Guards Fleet.TokenBound: quorum.
+// If the clock of a node is centuries ahead, its tokens are still not believed. "Far ahead" is
+// relative to a quorum of the nodes' clocks. Guards Fleet.TokenBound: quorum.
 func TestLyingClockMovesNoHorizon(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) {
 			s.StepClock(170 * 365 * 24 * time.Hour)
 			s.Do("HSET", nodeKey, counterOfX, strconv.FormatUint(aYear(), 10))
 		})
-		f.delay(each(ms), each(0)) // they are heard first
+		f.delay(each(ms), each(0)) // these nodes answer first
 		time.Sleep(2 * beat)       // their clocks were read
 		for range 3 {
 			l := f.acquire(oneTry)

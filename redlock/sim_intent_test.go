@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// While a writer waits for readers of its own host, its intent makes readers of other
-// hosts wait, until it ends the intent. Guards Intend, Renew, End.
+// While a writer waits for readers of its own host, its intent makes readers of other hosts wait,
+// until the writer ends it. Guards Intend, Renew, End.
 func TestIntend(t *testing.T) {
 	reads := redlock.Request{Name: "x", TTL: keptLong, Shared: true}
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -30,7 +30,7 @@ func TestIntend(t *testing.T) {
 	})
 }
 
-// An intent for one lock is not valid for another: Acquire refuses it and ends it.
+// Acquire refuses an intent for another lock, and ends it.
 func TestIntentForAnother(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		f.acquire(redlock.Request{Name: "x", TTL: keptLong, Shared: true})
