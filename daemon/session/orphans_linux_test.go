@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
-// After a restart, id= and names together find the lease of a repeated LOCK: a client may use one
-// id= for several locks. A LOCK of another kind is another request.
+// After a restart, the daemon finds the lease of a repeated LOCK by id= and names together: a
+// client may use one id= for several locks. A LOCK of another kind is another request.
 func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -48,7 +48,8 @@ func TestLostLockIsNotRepeated(t *testing.T) {
 	}
 }
 
-// If the client that repeats a LOCK has closed its connection by then, its lease is released at once.
+// If the client has closed its connection when its repeated LOCK is read, its lease is released at
+// once.
 func TestRepeatedLockOfAGoneClient(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -81,7 +82,7 @@ func TestRepeatedLockIsLeftToTheNextDaemon(t *testing.T) {
 	w, _ = s.dialUnkept()
 	down.Store(true)
 	w.Send("@1 LOCK a ttl=20s id=1")
-	w.Until("CHECK a", `OK lock=a .*`) // it is this connection's now
+	w.Until("CHECK a", `OK lock=a .*`) // this connection has the lease now
 	s.end()
 	down.Store(false)
 	s.start()
@@ -109,7 +110,7 @@ func TestRepeatedLockIsTakenOnce(t *testing.T) {
 	w.Say("LOCK a reentrant=yes wait=0 id=1", `ERR HELD .*`)
 }
 
-// A repeated LOCK counts as before a restart: each id= counts once.
+// After a restart, each id= of a repeated LOCK still counts once.
 func TestRepeatedLockIsCounted(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -143,7 +144,7 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Without a quorum, a repeated LOCK waits as a new one does. A refused one leaves nothing.
+// Without a quorum, a repeated LOCK waits as a new one does. A refused one leaves nothing behind.
 func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
@@ -189,7 +190,7 @@ func TestFurtherLocksAreRepeated(t *testing.T) {
 		w.Say(fmt.Sprint("LOCK a,b reentrant=yes ttl=20s id=", n), granted(`a,b`)+fmt.Sprint(` count=`, n))
 	}
 	w.Say("UNLOCK a,b", `OK lock=a,b count=3`)
-	w.Say("LOCK t hold=ttl ttl=20s id=1", granted(`t`)) // may be left on purpose
+	w.Say("LOCK t hold=ttl ttl=20s id=1", granted(`t`)) // its client may leave it on purpose
 	lock := granted(`a,b`) + ` count=3 again=yes`
 	s.end()
 	s.start()

@@ -9,7 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A node's quarantine is not said to end with time where that alone does not end it.
+// The text does not promise the end of a quarantine by time alone if the node also needs other
+// nodes.
 func TestNodeTextOfQuarantine(t *testing.T) {
 	node := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second, Needs: 2, Reason: &redlock.QuarantineError{Left: time.Second, Reason: errors.New("it is new")}}
 	for found, want := range map[int]string{
@@ -23,7 +24,7 @@ func TestNodeTextOfQuarantine(t *testing.T) {
 	}
 }
 
-// Whoever reads that there is no quorum is sent to ADMIT only where it would end that.
+// Without a quorum, the text suggests ADMIT only if ADMIT would help.
 func TestOutlook(t *testing.T) {
 	quarantined := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second}
 	here := quarantined

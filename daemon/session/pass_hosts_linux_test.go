@@ -66,9 +66,8 @@ func (c *contest) takesAsForeign(d *testDaemon, value string) (granted bool) {
 	return granted
 }
 
-// Two hosts pass a lock on among their clients, and another Redlock client wants it as well. No two
-// clients have it at once, the fencing tokens increase over all passes, and every client gets the
-// lock.
+// Two hosts pass a lock among their clients, and another Redlock client also wants it. No two
+// clients have it at once, fencing tokens increase over all passes, and every client gets the lock.
 func TestPassBetweenHosts(t *testing.T) {
 	grants := 1000
 	if os.Getenv("REDLOCKD_LONG") == "1" {
@@ -118,8 +117,8 @@ func TestPassBetweenHosts(t *testing.T) {
 	})
 }
 
-// A client that waits on another host gets the lock after at most a streak of grants, although the
-// clients of this host could pass it on without end.
+// A waiter on another host gets the lock after at most one streak of grants, although the clients
+// of this host could pass it on without end.
 func TestPassesEndForAnotherHost(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	there := here.another()

@@ -16,7 +16,8 @@ const grantedAs = `OK lock=\S+ lease=(\S+) fence=(\d+) .*`
 // unlocked is an OK of UNLOCK, also if too few nodes have answered on a busy host.
 const unlocked = `OK lock=a( pending=1 .*)?`
 
-// passing is a succession in which a lock was passed on. last is the third client that got it.
+// passing is a succession in which a lock was passed on. last is the client that got it by the
+// pass.
 type passing struct {
 	*succession
 	last, look *wire
@@ -24,8 +25,8 @@ type passing struct {
 	grant      []string // of last
 }
 
-// passedOn makes a lock "a" that was passed on. options belong to the last LOCK. A host that is too
-// busy for the window hands the lock over instead: then passedOn tries again.
+// passedOn passes a lock "a" on. options belong to the last LOCK. A host that is too busy for the
+// window hands the lock over instead; then passedOn retries.
 func passedOn(t *testing.T, options string) *passing {
 	t.Helper()
 	s := newSuccession(t)
@@ -75,7 +76,7 @@ func TestPass(t *testing.T) {
 	p.look.Until("WHO a", `OK n=0`)
 }
 
-// WHO shows the client that has the lock now, although the nodes show the first one of this host.
+// WHO shows the present holder, although the nodes still show the previous one.
 func TestWhoAfterAPass(t *testing.T) {
 	c := newChild(t, os.Getuid())
 	p := passedOn(t, fmt.Sprintf("note=passed hold=pid pid=%d", c.pid))
@@ -109,8 +110,8 @@ func TestPassOutlastsTheDaemon(t *testing.T) {
 	}
 }
 
-// keepReleased adds the record of the previous grant. A kill between the grant of a pass and the
-// end of that record leaves it.
+// keepReleased adds the record of the previous grant. A kill before that record was deleted leaves
+// it.
 func keepReleased(t *testing.T, found *state.Recovered, p *passing) {
 	t.Helper()
 	for number, l := range found.Leases {
@@ -140,8 +141,7 @@ func TestNoPassToAClientThatIsGone(t *testing.T) {
 	p.look.Until("WHO a", `OK n=0`)
 }
 
-// pidOnNodes returns the process that the nodes show to each host as the holder of "a", or 0 if
-// there is none.
+// pidOnNodes returns the process that the nodes show as the holder of "a", or 0 if there is none.
 func (p *passing) pidOnNodes() int {
 	p.t.Helper()
 	shown, err := p.d.Nodes.Who(p.t.Context(), "a")
@@ -154,8 +154,8 @@ func (p *passing) pidOnNodes() int {
 	return 0
 }
 
-// Half a second after a pass the nodes have a token that names the client: another host's WHO
-// shows that, and the lease is the same, also for the next daemon.
+// Half a second after a pass, the nodes have a token that names the client, so another host's WHO
+// shows it. The lease stays the same, for the next daemon too.
 func TestWhoOfAnotherHostAfterAPass(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		c := newChild(t, os.Getuid())

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// In another PID namespace, a process number says nothing to the daemon. A client there can still
-// hold locks.
+// The pids of another PID namespace mean nothing to the daemon. A client there can still hold
+// locks.
 func TestHoldPIDOfAContainer(t *testing.T) {
 	nc, err := exec.LookPath("nc")
 	if err != nil || os.Getuid() != 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// If a process ends while the nodes are asked for its lease, the process has the lease for a
-// moment. The daemon must release it then: the end of the process was reported before the grant.
+// If a process ends during the attempt, the grant comes after the end of the process was reported.
+// The daemon must release the lease then.
 func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.NodeTimeout = daemontest.Patience })
 	c := newChild(t, os.Getuid())
@@ -51,8 +51,8 @@ func TestHoldPIDEndsWithALostLease(t *testing.T) {
 	admin.Until("CHECK lease="+lease, `^ERR NOTHELD `)
 }
 
-// While the process lives, the daemon reports the loss to each client that asks for the lease, also
-// if no connection was open to read LOST.
+// While the process lives, the daemon reports the loss to each client that asks for the lease, even
+// if no connection was open to get LOST.
 func TestLossOfAProcessThatNobodyHears(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -114,8 +114,8 @@ func TestHoldPIDEndsAndIsListed(t *testing.T) {
 	w.Until("LIST", `^OK n=0`)
 }
 
-// When a process ends, each request that waits for it is answered with an error. That includes
-// further LOCKs that count on the first, and repeats of it.
+// When a process ends, each of its waiting requests gets an error, including further LOCKs and
+// repeats.
 func TestHoldPIDEndsWhileManyWait(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())

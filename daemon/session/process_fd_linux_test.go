@@ -15,13 +15,13 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// If another process gets the number of a process that has ended, it does not become the holder of
-// the earlier process's leases.
+// A process that gets the pid of an ended process does not become the holder of that process's
+// leases.
 func TestPIDReuse(t *testing.T) {
 	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
 	table := newProcesses(func(*heldLease) {}) // the watcher reports no end
 	table.watcher = &deafWatcher{}
-	const number = 4121 // as if both had it
+	const number = 4121 // a pid that both processes seem to have
 	before := use(t, table, first, number)
 	if again := use(t, table, first, number); again != before {
 		t.Error("a process that lives is known twice")
@@ -44,8 +44,8 @@ func TestPIDReuse(t *testing.T) {
 	}
 }
 
-// The daemon closes each pidfd that it does not keep: of a process that has ended, a second one of
-// a watched process, and one that the kernel can watch no more.
+// The daemon closes each pidfd that it does not keep: one of an ended process, a second one of a
+// watched process, and one that the kernel can no longer watch.
 func TestPIDFDsAreClosed(t *testing.T) {
 	c, dead := newChild(t, os.Getuid()), newChild(t, os.Getuid())
 	table := newProcesses(func(*heldLease) {})
@@ -132,8 +132,8 @@ func use(t *testing.T, table *processes, c *child, number int) *heldProcess {
 	return p
 }
 
-// Without the kernel's pidfd of the peer, a process that started after the connection was made is
-// not taken for the peer.
+// Without the kernel's pidfd of the peer, a process that started after the connection was made does
+// not count as the peer.
 func TestPeerByStart(t *testing.T) {
 	before := redlock.BootTime().Truncate(10*time.Millisecond) - 10*time.Millisecond
 	c := newChild(t, os.Getuid())
@@ -159,8 +159,8 @@ func becomesDead(fd int) bool {
 	return !process.IsAlive(fd)
 }
 
-// A client whose process the daemon cannot see may name no process, for its numbers may mean other
-// processes. It may ask about what it holds.
+// If the daemon cannot see a client's process, the client's pids may mean other processes. The
+// client may not name a process for a lease, but may ask about what it holds.
 func TestClientThatCannotBeSeen(t *testing.T) {
 	dead := newChild(t, os.Getuid())
 	dead.end()

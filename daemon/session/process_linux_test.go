@@ -24,14 +24,14 @@ type child struct {
 	over bool
 }
 
-// newChild starts a child as a user: 0 or another.
+// newChild starts a child as a user.
 func newChild(t *testing.T, uid int) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command("cat")}
 	if uid != os.Getuid() {
 		c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
-	if _, err := c.cmd.StdinPipe(); err != nil { // held open: cat reads on
+	if _, err := c.cmd.StdinPipe(); err != nil { // the open pipe keeps cat running
 		t.Fatal(err)
 	}
 	if err := c.cmd.Start(); err != nil {
@@ -42,7 +42,7 @@ func newChild(t *testing.T, uid int) *child {
 	return c
 }
 
-// end kills the child by its pid and waits for it: then the number is free.
+// end kills the child and waits for it. Then its pid is free.
 func (c *child) end() {
 	if !c.over {
 		c.over = true
@@ -59,7 +59,7 @@ func (c *child) killed() {
 	}
 }
 
-// A lease belongs to its process, whatever happens to connections, and ends with it.
+// A lease with hold=pid ends with its process, and not with a connection.
 func TestHoldPID(t *testing.T) {
 	for _, dev := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dev=%v", dev), func(t *testing.T) {
@@ -95,7 +95,7 @@ func testHoldPID(t *testing.T, d *testDaemon) {
 	b.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR NOTHELD .*`)
 }
 
-// Without pid=, the lease belongs to the process that connected, and not to its connection.
+// Without pid=, the lease belongs to the process that connected.
 func TestHoldPIDOfThePeer(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
@@ -155,8 +155,8 @@ func TestHoldPIDIsOneOwner(t *testing.T) {
 	})
 }
 
-// A LOCK continues to wait after the end of the input while the other side reads. It waits no
-// longer than its process lives.
+// A LOCK continues to wait after the end of the input while the client reads, but only while its
+// process lives.
 func TestHoldPIDWaits(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
@@ -179,8 +179,8 @@ func TestHoldPIDWaits(t *testing.T) {
 	look.Say(fmt.Sprintf("UNLOCK b pid=%d", os.Getpid()), `OK lock=b`)
 }
 
-// LOST arrives over the connection while it is open. CHECK with the process reports the loss over
-// any connection.
+// LOST is sent on the connection while it is open. CHECK with pid= reports the loss on any
+// connection.
 func TestHoldPIDLoss(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -198,7 +198,7 @@ func TestHoldPIDLoss(t *testing.T) {
 	b.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), granted5)
 }
 
-// linger= applies as after the end of a connection.
+// linger= also applies after the end of a process.
 func TestHoldPIDLinger(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Requests that keep or release a lock are never rejected, and they do not count towards the rate.
-// Without a limit, no request is rejected.
+// Requests that keep or release a lock are never refused, and do not count towards the rate.
+// Without a limit, no request is refused.
 func TestRateNeverRefusesWhatKeepsOrReleases(t *testing.T) {
 	d := &Host{Clock: func() time.Duration { return time.Hour }, Limits: access.NewLimits(config.Limits{RequestsPerSecond: 1})}
 	s := &session{host: d}

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// The error names a lock as the caller named it. The original error also belongs to the other
-// waiter, so it stays unchanged.
+// The error names the lock as the caller named it. The original error belongs to other waiters too,
+// so it stays unchanged.
 func TestViewOfWhatWasMet(t *testing.T) {
 	rules, p := loadRules(t, exampleRules), newTestWaiter("web/a")
 	held := &redlock.HeldError{Name: "web/a,batch/secret"}
@@ -34,8 +34,8 @@ func TestViewOfADeadlock(t *testing.T) {
 	}
 }
 
-// If a client is blocked by another waiter, the daemon hides the name of a lock that this client
-// may not see.
+// The daemon hides the name of the lock that blocks an earlier waiter if the client may not know
+// it.
 func TestWhyHidesNames(t *testing.T) {
 	s := &session{host: &Host{}, requester: access.Requester{UID: 4001}}
 	s.host.access.Store(loadRules(t, exampleRules))

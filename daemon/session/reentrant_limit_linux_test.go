@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// free returns how many locks the user can still take until the daemon reports a limit.
+// free returns how many more locks the user can take before the limit.
 func (w *wire) free(limit string) (n int) {
 	w.T.Helper()
 	for ; ; n++ {
@@ -27,8 +27,7 @@ func (w *wire) free(limit string) (n int) {
 	return n
 }
 
-// becomesFree waits until want locks are free: a lease may end asynchronously to the connection
-// that asks.
+// becomesFree waits until want locks are free, because a lease may end asynchronously.
 func (w *wire) becomesFree(limit string, want int) {
 	w.T.Helper()
 	daemontest.Eventually(w.T, fmt.Sprintf("%d are free", want), func() bool { return w.free(limit) == want })
@@ -40,7 +39,7 @@ func startWithFive(t *testing.T) *testDaemon {
 	return startDaemon(t, 3, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 5, 4 })
 }
 
-// Each LOCK that counts up counts as a lease of its user, for as long as it counts.
+// Each LOCK that counts up counts as one of its user's leases until it is undone.
 func TestReentrantCountsAreLeases(t *testing.T) {
 	d := startWithFive(t)
 	w, other := d.dial(), d.dial()
@@ -154,7 +153,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 	look.Until("WHO a", `^- lock=a `)
 }
 
-// If root counts up on a lease that it has resumed, the count belongs to the owner of the lease.
+// If root counts up on a lease that it resumed, the count belongs to the user that owns the lease.
 // After UNLOCK it counts for no user.
 func TestReentrantCountsOfRootOnAnothersLease(t *testing.T) {
 	d := startWithRules(t, exampleRules)

@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// A repeat of a further LOCK, by its id=, continues to wait with it.
+// A repeat of a further LOCK continues to wait with it.
 func TestReentrantRepeatWaitsOn(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
@@ -24,7 +24,7 @@ func TestReentrantRepeatWaitsOn(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// A LOCK waits as long as it would have waited by itself, and no longer.
+// A further LOCK waits exactly as long as it would have waited by itself.
 func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -77,7 +77,7 @@ func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
 	w.Want(`@2 ` + counted(1))
 }
 
-// A LOCK that waited with another LOCK is not rejected when it continues to wait alone.
+// A further LOCK is not rejected when it continues to wait without the first.
 func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.LeasesPerUser = 4 })
 	holder, w, look := d.dial(), d.dial(), d.dial()
@@ -91,13 +91,13 @@ func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 	d.Reload <- &cfg
 	look.Until("TRY b", `leases_per_user = 1`)
 	w.Want(`@1 ERR HELD .*`)
-	look.Until("LIST", `state=waiting`) // one of them is the first now
+	look.Until("LIST", `state=waiting`) // one of them is in the queue now
 	answers(holder, "UNLOCK a", `OK lock=a`)
 	answers(w, "PING", `OK`, `@2 `+granted5+` count=[12]`, `@3 `+granted5+` count=[12]`)
 }
 
-// The first of several LOCKs is cancelled again and again, and the rest continue to wait. The call
-// stack gets no deeper: before, the cost of a user's thousands of LOCKs grew with the square.
+// Each time the first of several LOCKs is cancelled, the others continue to wait, but not in nested
+// calls. With nested calls, the cost of many LOCKs was quadratic.
 func TestGoingOnIsNoDeeper(t *testing.T) {
 	d := settledDaemon(t)
 	server := d.NewServer()

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// countedTwice returns a LOCK that is not granted yet, and on which another LOCK counts.
+// countedTwice returns a lease that is not granted yet, with a further LOCK that counts on it.
 func countedTwice(t *testing.T) *heldLease {
 	t.Helper()
 	h := &heldLease{Requester: waitqueue.Requester{ID: "first"}, session: &session{}}
@@ -19,9 +19,9 @@ func countedTwice(t *testing.T) *heldLease {
 	return h
 }
 
-// If the wait= of a further LOCK ends just as the first is granted, the LOCK counts. Its client
-// gets a grant and sends UNLOCK twice. If the count was withdrawn, the first UNLOCK would end the
-// lease.
+// If the wait= of a further LOCK ends just as the first is granted, the further LOCK counts. Its
+// client gets a grant and sends two UNLOCKs. If the count was withdrawn, the first UNLOCK would end
+// the lease.
 func TestGrantedBeforeItIsGivenUp(t *testing.T) {
 	h := countedTwice(t)
 	h.on(wasGranted)

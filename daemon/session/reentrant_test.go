@@ -9,10 +9,10 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// counted is a grant that is counted n times.
+// counted matches a grant with count=n.
 func counted(n int) string { return granted5 + fmt.Sprint(` count=`, n) }
 
-// LOCKs count up on one lease, and the same number of UNLOCKs releases it.
+// LOCKs count up on one lease. As many UNLOCKs release it.
 func TestReentrant(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
@@ -103,7 +103,8 @@ func TestReentrantWaitsOn(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// An error that ends the lock, or the daemon, ends all LOCKs that wait together.
+// endsOneAlone is true for errors that end one LOCK, and false for those that end all LOCKs that
+// wait together.
 func TestReentrantSharesTheRest(t *testing.T) {
 	for err, want := range map[error]bool{
 		server.ErrCancelled: true, server.ErrGone: true, server.ErrLate: true,
@@ -116,14 +117,14 @@ func TestReentrantSharesTheRest(t *testing.T) {
 	}
 }
 
-// answers sends a request and wants these lines, in any order.
+// answers sends a request and wants one line for each pattern, in any order.
 func answers(w *wire, request string, patterns ...string) {
 	w.T.Helper()
 	w.Send("%s", request)
 	w.wantAll(patterns...)
 }
 
-// wantAll reads a line for each of the patterns, in any order.
+// wantAll wants one line for each pattern, in any order.
 func (w *wire) wantAll(patterns ...string) {
 	w.T.Helper()
 	wanted := map[string]string{}
@@ -145,7 +146,7 @@ func tagOf(line string) string {
 	return line[:1]
 }
 
-// TestReentrantLoss ends all counts at once.
+// A loss ends all counts at once.
 func TestReentrantLoss(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()
@@ -199,7 +200,7 @@ func TestReentrantIDs(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// The limit finds a loop without an UNLOCK.
+// The limit detects a loop without an UNLOCK.
 func TestReentrantCountsToAThousand(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
@@ -211,8 +212,8 @@ func TestReentrantCountsToAThousand(t *testing.T) {
 	w.Say("LOCK a reentrant=yes", counted(maxCount))
 }
 
-// While the first LOCK asks the nodes, a further LOCK may stop waiting. It then gets the error that
-// the first LOCK met on the nodes.
+// A further LOCK that stops waiting while the first asks the nodes gets the error that the nodes
+// gave to the first.
 func TestReentrantMeetsWhatTheFirstMet(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	w, other := here.dial(), here.another().dial()
