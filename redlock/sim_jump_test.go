@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// pausedHost returns a Quorum and a function that pauses its clock. (It sets the clock
-// back: the differences are the same.)
+// pausedHost returns a Quorum and a function that pauses its host. The function sets the clock
+// back, which has the same effect.
 func (f *fleet) pausedHost(change ...func(*redlock.Options)) (q *redlock.Quorum, pause func(time.Duration)) {
 	f.Helper()
 	var missed atomic.Int64
@@ -27,8 +27,8 @@ func (f *fleet) pausedHost(change ...func(*redlock.Options)) (q *redlock.Quorum,
 	return q, func(d time.Duration) { missed.Add(int64(d)) }
 }
 
-// A host that was paused takes nothing from the others, in whatever order it
-// reaches the nodes again. Guards clockJumps.judge.
+// A paused host never makes other hosts exclude nodes, in whatever order it reaches the nodes
+// again. Guards clockJumps.judge.
 func TestPausedHostReachesNodesLater(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		for _, apart := range []time.Duration{0, 700 * ms, 3 * time.Second} {
@@ -49,9 +49,9 @@ func TestPausedHostReachesNodesLater(t *testing.T) {
 	}
 }
 
-// A node's clock that is stepped is the node's, however far away all of them are:
-// what is uncertain of the others is less than the step. A host that blamed itself
-// would take the step off all of its leases. Guards nodeClock.keptTimeSince: jump.
+// If a node's clock is stepped, the host blames the node, however distant all nodes are. The
+// uncertainty of the other clocks is smaller than the step. A host that blamed itself would
+// shorten all of its leases by the step. Guards nodeClock.keptTimeSince: jump.
 func TestDistantNodeJumps(t *testing.T) {
 	for _, step := range []time.Duration{90 * time.Second, -90 * time.Second, 200 * ms} {
 		admittedTest(t, 5, func(t *testing.T, f *fleet) {
@@ -67,8 +67,8 @@ func TestDistantNodeJumps(t *testing.T) {
 	}
 }
 
-// A node that was paused together with the host is no witness against another: the two
-// may be one machine. Guards clockJumps.judge: two witnesses.
+// A node that was paused together with the host is no witness against another node: the two may
+// run on one machine. Guards clockJumps.judge: two witnesses.
 func TestPausedWithANode(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
@@ -79,13 +79,13 @@ func TestPausedWithANode(t *testing.T) {
 		f.sims[1].StepClock(-10 * time.Second)
 		time.Sleep(3 * beat)
 		want(t, "noticed", paused.Status().Counts.ClockJumps > 0, true)
-		f.wantState(f.q, 0, redlock.NodeReady) // for others nothing was taken from it
+		f.wantState(f.q, 0, redlock.NodeReady) // other hosts still count its vote
 		want(t, "the quarantine is the paused host's alone", f.nodeStatus(paused, 0).Here, true)
 	})
 }
 
-// A host whose clock runs at a wrong rate has no quorum itself, and takes none
-// from the others. Guards clockWatch: steady.
+// A host whose clock runs at a wrong rate may have no quorum itself, but the nodes stay ready for
+// other hosts. Guards clockWatch: steady.
 func TestHostOfWrongRate(t *testing.T) {
 	for _, rate := range []float64{0.9895, 0.95, 1.011} {
 		for _, near := range []bool{true, false} {
@@ -113,7 +113,7 @@ func TestHostOfWrongRate(t *testing.T) {
 	}
 }
 
-// A second pause during the quarantine for the first ages the leases, too. Guards
+// A second pause during the quarantine for the first one also ages the leases. Guards
 // judgeAdmitted: the clock is watched before localUntil.
 func TestSecondPause(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
@@ -146,7 +146,7 @@ func (c lateConn) Do(ctx context.Context, group []redlock.Command, replies []red
 	return err
 }
 
-// hearsLate delays the answers of these nodes for a Quorum.
+// hearsLate makes the answers of these nodes arrive late at a Quorum.
 func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 	return func(o *redlock.Options) {
 		for _, i := range nodes {
@@ -155,10 +155,9 @@ func hearsLate(late *atomic.Int64, nodes ...int) func(*redlock.Options) {
 	}
 }
 
-// If a host was paused during an extension, the lease is shorter by the pause, whether
-// the nodes confirm it in the end or not. Neither the earlier nor the new deadline may
-// come from a clock that stopped. Guards keeper.keep: ageMissed; Lease.extended:
-// missed.
+// If a host was paused during an extension, the lease is shorter by the pause, whether the nodes
+// confirm the extension or not. Neither the earlier nor the new deadline may come from a clock
+// that stood still. Guards keeper.keep: ageMissed; Lease.extended: missed.
 func TestExtensionOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 8 * time.Second, 2 * time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
@@ -177,7 +176,7 @@ func TestExtensionOverPause(t *testing.T) {
 			before := l.Deadline()
 			f.at(granted, ttl/3-50*ms)
 			late.Store(int64(answer))
-			f.at(granted, ttl/3+10*ms) // the extension is under way
+			f.at(granted, ttl/3+10*ms) // the extension is in progress
 			pause(pauseFor)
 			f.at(granted, ttl/3+min(answer, nodeTimeout)+50*ms)
 			want(t, "clock jumps", paused.Status().Counts.ClockJumps > 0, true)
@@ -189,8 +188,8 @@ func TestExtensionOverPause(t *testing.T) {
 	}
 }
 
-// If a host was paused during an attempt, the granted lease is shorter by the pause.
-// Guards attempt.age.
+// If a host was paused during an attempt, the granted lease is shorter by the pause. Guards
+// attempt.age.
 func TestBallotOverPause(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 10 * time.Second }
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -214,8 +213,8 @@ func TestBallotOverPause(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// A host that hears late of an earlier loss does not treat the next one as a total
-// loss. Guards noteLoss: asked.
+// A host that learns late of an earlier loss does not treat the next one as a total loss. Guards
+// noteLoss: asked.
 func TestLossHeardLate(t *testing.T) {
 	for phase := time.Duration(0); phase < beat; phase += 50 * ms {
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -225,7 +224,7 @@ func TestLossHeardLate(t *testing.T) {
 			slow.Settle(t.Context())
 			time.Sleep(phase)
 			f.sims[0].Flush()
-			f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: 200 * ms}) // has it looked at
+			f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: 200 * ms}) // makes the host look at the node
 			begin := f.now()
 			late.Store(int64(300 * ms))
 			f.at(begin, longest)
@@ -246,10 +245,9 @@ func TestLossHeardLate(t *testing.T) {
 	}
 }
 
-// If a host notices that it was paused, a lease is lost earlier by the pause, even if
-// its timer was set before and nobody extends it. (This lease was extended after the
-// pause. To age it all the same does no harm: nobody knows when the pause was.) Guards
-// keeper.age: ring.
+// If a host notices that it was paused, a lease is lost earlier by the pause, even if its timer
+// was set before and nobody extends it. (This lease was extended after the pause. It ages too,
+// which is harmless: the host does not know when the pause was.) Guards keeper.age: ring.
 func TestLossAfterPause(t *testing.T) {
 	const ttl, guard, pauseFor = 20 * time.Second, time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }
@@ -269,9 +267,8 @@ func TestLossAfterPause(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// If a lease is lost because its host was paused, and not because an extension failed,
-// the cause says so. Otherwise an operator would look for the fault at the nodes.
-// Guards Lease.ageTo: cause.
+// If a lease is lost because its host was paused, and not because an extension failed, the cause
+// says so. Otherwise an operator would look for a fault of the nodes. Guards Lease.ageTo: cause.
 func TestLossAfterPauseSaysWhy(t *testing.T) {
 	const ttl, pauseFor = 5 * time.Second, 10 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }
@@ -291,13 +288,13 @@ func TestLossAfterPauseSaysWhy(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// If half of the other nodes were paused together with the host, they are no witnesses
-// against a node: a majority is required. Guards clockJumps.judge: most.
+// If half of the other nodes were paused together with the host, these are no witnesses against a
+// node: a majority is required. Guards clockJumps.judge: most.
 func TestPausedWithTwoNodes(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
 		time.Sleep(3*beat + 500*ms) // away from the heartbeats
-		f.q.Close()                 // for others it is those two that have jumped
+		f.q.Close()                 // for other hosts these two nodes have jumped
 		pause(10 * time.Second)
 		every(f.sims[3:], func(s *redlocktest.Sim) { s.StepClock(-10 * time.Second) })
 		time.Sleep(3 * beat)
@@ -308,9 +305,8 @@ func TestPausedWithTwoNodes(t *testing.T) {
 	})
 }
 
-// If most of the other nodes kept time, two nodes that step together are judged as
-// stepped. The judged node itself does not count among the others. Guards
-// clockJumps.judge: others.
+// If most of the other nodes kept time, two nodes that step together are judged as stepped. A
+// judged node does not count among its others. Guards clockJumps.judge: others.
 func TestTwoNodesJump(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest, Keep: true})
@@ -325,7 +321,8 @@ func TestTwoNodesJump(t *testing.T) {
 	})
 }
 
-// A host that is paused again is judged by what is seen then. Guards clockJumps.judge: jumpAt.
+// A host that is paused again is judged by the nodes' clocks at that time. Guards
+// clockJumps.judge: jumpAt.
 func TestPausedAgain(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()
@@ -340,7 +337,7 @@ func TestPausedAgain(t *testing.T) {
 	})
 }
 
-// A node's clock that was set back once does not excuse a later pause of the host: its
+// If a node's clock was set back once, that does not explain a later pause of the host: its
 // leases age by the pause. Guards clockJumps.judge: gained.
 func TestPausedAfterNodeWasSetBack(t *testing.T) {
 	const ttl, pauseFor = 20 * time.Second, 5 * time.Second
@@ -349,7 +346,7 @@ func TestPausedAfterNodeWasSetBack(t *testing.T) {
 		time.Sleep(ttl + 3*beat)
 		paused, pause := f.pausedHost(long)
 		time.Sleep(3 * beat)
-		f.sims[0].StepClock(-pauseFor) // or so much was missed by the node: nobody else can tell
+		f.sims[0].StepClock(-pauseFor) // or the node was paused for so long, which looks the same
 		time.Sleep(ttl + 5*beat)
 		l, err := paused.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl})
 		want(t, "error", err, nil)
@@ -360,8 +357,8 @@ func TestPausedAfterNodeWasSetBack(t *testing.T) {
 	}, withQuarantine, long)
 }
 
-// A lease that was being extended when its host was paused, and that the nodes confirm
-// after it was told undecided, is aged once, and that its deadline moved is told by then.
+// A lease is being extended while its host is paused. The nodes confirm the extension after it
+// ended without a quorum. The lease ages once, and its new deadline has been reported by then.
 // Guards Lease.ageTo: missed; ageMissed: moved.
 func TestExtensionConfirmedLateOverPause(t *testing.T) {
 	const ttl, nodeTimeout, pauseFor = 20 * time.Second, 2 * time.Second, 10 * time.Second
@@ -380,7 +377,7 @@ func TestExtensionConfirmedLateOverPause(t *testing.T) {
 		granted := f.now()
 		f.at(granted, ttl/3-50*ms)
 		late.Store(int64(3500 * ms))
-		f.at(granted, ttl/3+10*ms) // the extension is under way
+		f.at(granted, ttl/3+10*ms) // the extension is in progress
 		pause(pauseFor)
 		f.at(granted, ttl/3+nodeTimeout+50*ms)
 		want(t, "the deadline that was told", time.Duration(told.Load()), l.Deadline())

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// crowded runs n clients on one host for each name, until stop is called. Each
-// acquires the lock in turn and holds it for hold.
+// crowded runs n clients on one host for each name until stop is called. Each one acquires the
+// lock and holds it for hold, repeatedly.
 func (f *fleet) crowded(q *redlock.Quorum, n int, hold time.Duration, names ...string) (stop func()) {
 	var all sync.WaitGroup
 	over := make(chan struct{})
@@ -39,20 +39,20 @@ func (f *fleet) crowded(q *redlock.Quorum, n int, hold time.Duration, names ...s
 	}
 }
 
-// end releases the granted lease, if any.
+// end releases the lease, if there is one.
 func (w *waiting) end() {
 	if w.lease != nil {
 		w.lease.BeginRelease()
 	}
 }
 
-// several returns a request for all of those names.
+// several returns a request for all of these names.
 func several(names ...string) redlock.Request {
 	return redlock.Request{Names: names, TTL: 10 * time.Second, Wait: time.Minute}
 }
 
-// Other clients always want each of several names. A client that wants all of them
-// still gets them soon, and leaves no keys behind. Guards op k.
+// Other clients always want each of several names. A client that wants all of them still gets
+// them soon, and leaves no keys behind. Guards op k.
 func TestSeveralAreNotStarved(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		stop := f.crowded(other, 3, 20*ms, "x", "y", "z")
@@ -66,7 +66,7 @@ func TestSeveralAreNotStarved(t *testing.T) {
 	})
 }
 
-// If hosts want overlapping sets of names, and others want single names, all make
+// If hosts want overlapping sets of names, and other clients want single names, all make
 // progress. Guards starvationGuard.
 func TestAllGetOn(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -106,8 +106,7 @@ func TestAllGetOn(t *testing.T) {
 	})
 }
 
-// keptForSomebody makes nodes reserve a lock, for span, for a client that does
-// nothing.
+// keptForSomebody makes nodes reserve a lock, for span, for a client that does nothing.
 func keptForSomebody(sims []*redlocktest.Sim, lock string, span time.Duration) {
 	somebody := redlock.TokenOf(redlock.Holder{Host: "elsewhere", PID: 42, User: "cron"})
 	for _, sim := range sims {
@@ -117,8 +116,8 @@ func keptForSomebody(sims []*redlocktest.Sim, lock string, span time.Duration) {
 	}
 }
 
-// If the waiter with a reservation dies, the reservation keeps others out only until
-// it expires. A client that asks meanwhile learns the reason.
+// If a waiter with a reservation dies, the reservation excludes other clients until it expires.
+// The error of a refused client names the reservation.
 func TestKeptForADead(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		keptForSomebody(f.sims, "x", 5*time.Second)
@@ -134,8 +133,8 @@ func TestKeptForADead(t *testing.T) {
 	})
 }
 
-// If nobody holds a lock, Who shows the waiter that has a reservation on a quorum of
-// nodes. Force has nothing to revoke from that waiter.
+// If nobody holds a lock, Who shows the waiter that has a reservation on a quorum of nodes. Force
+// revokes nothing from that waiter.
 func TestWhoIsNext(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		keptForSomebody(f.sims, "x", 5*time.Second)
@@ -165,8 +164,8 @@ func TestWhoIsNext(t *testing.T) {
 	})
 }
 
-// nested takes x and then y and releases both, repeatedly, until the caller calls
-// stop. stop returns the number of rounds.
+// nested takes x and then y and releases both, repeatedly, until stop is called. stop returns the
+// number of rounds.
 func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 	over := make(chan struct{})
 	var all sync.WaitGroup
@@ -195,9 +194,9 @@ func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 	}
 }
 
-// One client holds one name and wants a second; another client wants both and waits
-// for the first. The second client keeps the first out of that second name neither for
-// long nor often. Guards turn: until, need.
+// One client holds one name and wants a second. Another client wants both and waits for the first
+// name. Its reservation of the second name excludes the first client neither for long nor often.
+// Guards turn: until, need.
 func TestKeptIsNoDeadlock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
@@ -230,10 +229,10 @@ func TestKeptIsNoDeadlock(t *testing.T) {
 	})
 }
 
-// If a client holds x for long, y is still granted: a client that wants both gets no
-// reservation of y meanwhile. Without that client, y is granted 186 times. Guards "up
-// to the first that somebody holds"; and if that does not apply, turn: last, need,
-// which make reservations rare.
+// If a client holds x for long, y is still granted: a client that wants both gets no reservation
+// of y meanwhile. Without that client, y is granted 186 times. Guards the rule that names are
+// reserved up to the first held one. Without that rule, turn: last, need still make reservations
+// rare.
 func TestNotKeptBehindALongJob(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -257,7 +256,7 @@ func TestNotKeptBehindALongJob(t *testing.T) {
 	}
 }
 
-// until waits for what is to be soon.
+// until waits until is returns true, for at most a minute.
 func (f *fleet) until(what string, is func() bool) {
 	f.Helper()
 	for end := f.now() + time.Minute; !is(); time.Sleep(ms) {
@@ -267,9 +266,9 @@ func (f *fleet) until(what string, is func() bool) {
 	}
 }
 
-// If nodes do not report when a lock is free, only clients that want several names get
-// a reservation. A single reserved name would be free for longer than other clients
-// take to retry. Guards waitsForTurn: most.
+// If nodes do not report releases, only clients that want several names get reservations. A
+// single reserved name would be free for longer than other clients take to retry. Guards
+// waitsForTurn: most.
 func TestKeptWithoutTracking(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
 		j := f.record()
@@ -297,9 +296,9 @@ func TestKeptWithoutTracking(t *testing.T) {
 	}, deaf)
 }
 
-// If a node does not answer when a waiter gives up, the host tells it as soon as it
-// answers again. Until then, the node would keep readers out for nobody. Guards gives,
-// goesTo.
+// If a node does not answer when a waiter ends, the host removes the waiter's writer intent as
+// soon as the node answers again. Otherwise the node would exclude readers for nobody. Guards
+// gives, goesTo.
 func TestMarksAreTakenBack(t *testing.T) {
 	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"hung": {hang, resume}, "down": {down, up}, "its scripts are flushed": {flushScripts, func(*redlocktest.Sim) {}},

@@ -10,13 +10,13 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// kinds are requests for x of every kind, two of which can be held together.
+// sharing has requests for x that two clients can hold at the same time.
 var sharing = map[string]redlock.Request{
 	"readers": {Name: "x", TTL: 3 * time.Second, Shared: true, Keep: true},
 	"places":  {Name: "x", TTL: 3 * time.Second, Slots: 2, Keep: true},
 }
 
-// wantShared wants so many who share x, on all nodes.
+// wantShared checks that n clients share x, on all nodes.
 func (f *fleet) wantShared(what string, n int) {
 	f.Helper()
 	holders, err := f.q.Who(f.Context(), "x")
@@ -27,15 +27,15 @@ func (f *fleet) wantShared(what string, n int) {
 	}
 }
 
-// Those who share a lock are kept, set again where they were lost, and outlive the
-// loss of the nodes one after the other. Guards op q; extension.
+// Shared leases are extended, and set again on nodes that lost them. They outlive the loss of the
+// nodes one after the other. Guards op q; extension.
 func TestSharingIsRepaired(t *testing.T) {
 	for what, r := range sharing {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			first, second := f.acquire(r), f.acquire(r)
 			for i, sim := range f.sims {
 				forget(sim)
-				time.Sleep(2100 * ms) // each is extended twice: found missing, and confirmed
+				time.Sleep(2100 * ms) // two extensions: one finds it missing, one confirms it
 				f.wantShared(name("%s, lost on node %d", what, i), 2)
 			}
 			want(t, what+": first", first.Err(), nil)
@@ -48,8 +48,8 @@ func TestSharingIsRepaired(t *testing.T) {
 	}
 }
 
-// The key lasts exactly as long as the longest lease that shares it, so that it keeps
-// other clients out, and no longer.
+// The key lasts exactly as long as the longest lease that shares it, to exclude other clients,
+// and no longer.
 func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 	for what, r := range sharing {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -59,7 +59,7 @@ func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 			f.acquire(r)
 			want(t, what+": key, of the longest", f.sims[0].PTTL("redlock:x"), 3000)
 			f.release(long)
-			synctest.Wait() // a quorum has released: this node may be the other one
+			synctest.Wait() // a quorum has released it; this node may not be part of that quorum
 			want(t, what+": key, when that is gone", f.sims[0].PTTL("redlock:x"), 1000)
 			time.Sleep(1001 * ms)
 			f.wantNoKeys(what)
@@ -67,8 +67,8 @@ func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 	}
 }
 
-// Acquire finds a slot without waiting while there is one, and no slot is granted
-// twice. Guards freePlace, attempts.Slots.
+// Acquire finds a free slot at once while there is one, and no slot is granted twice. Guards
+// freePlace, attempts.Slots.
 func TestPlaces(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		other := f.another()
@@ -100,7 +100,7 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
-// Each place has a fencing counter of its own. Guards target.counter.
+// Each slot has its own fencing counter. Guards target.counter.
 func TestPlacesFence(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		last := map[int]uint64{}
@@ -121,8 +121,8 @@ func TestPlacesFence(t *testing.T) {
 	})
 }
 
-// Several names have one token, larger than any that one of them had, and their
-// counters have it, too. Guards rare.lua: all; ballot: even.
+// Several names get one token. It is larger than any earlier token of each name, and the counters
+// of all names get it. Guards rare.lua: all; ballot: even.
 func TestSeveralFence(t *testing.T) {
 	for what, r := range map[string]redlock.Request{
 		"exclusive": {Names: []string{"x", "y"}, TTL: time.Second},
@@ -130,7 +130,7 @@ func TestSeveralFence(t *testing.T) {
 	} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			ahead := uint64(time.Now().Add(100 * 24 * time.Hour).UnixMicro())
-			every(f.sims, func(s *redlocktest.Sim) { setCounter(s, ahead) }) // of x alone
+			every(f.sims, func(s *redlocktest.Sim) { setCounter(s, ahead) }) // of x only
 			l := f.acquire(r)
 			want(t, what+": fencing token", l.Fence(), ahead+1)
 			for i, sim := range f.sims {
@@ -145,8 +145,8 @@ func TestSeveralFence(t *testing.T) {
 	}
 }
 
-// Each node grants all of several names or none. If one name is lost, all are lost.
-// Guards op n; ballot.width; extension.byLease.
+// Each node grants all of several names or none. If one name is lost, all are lost. Guards op n;
+// ballot.width; extension.byLease.
 func TestSeveralAllOrNone(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Names: []string{"x", "y", "z"}, TTL: 3 * time.Second, Keep: true}
@@ -174,7 +174,7 @@ func TestSeveralAllOrNone(t *testing.T) {
 	})
 }
 
-// FORCE takes a lock from all who share it, and tells all at once.
+// FORCE revokes a lock from all clients that share it, and reports the loss to all at once.
 func TestForceOfAll(t *testing.T) {
 	for what, r := range sharing {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

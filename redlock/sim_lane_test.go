@@ -15,23 +15,23 @@ import (
 
 var oneTry = redlock.Request{Name: "x", TTL: 10 * time.Second}
 
-// A connection that breaks after the node has executed an acquire, the answer
-// lost: the attempt fails, and the key is released over the next connection.
-// Guards lane.owe, connect: repeatOwed.
+// A connection breaks after the node has executed an acquire and before its answer arrives. The
+// attempt fails, and the key is released over the next connection. Guards lane.owe, connect:
+// repeatOwed.
 func TestLostAnswerIsReleased(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].DropReplies(1)
 		f.sims[1].DropReplies(1)
 		_, err := f.q.Acquire(t.Context(), oneTry)
 		wantNoQuorum(t, err, redlock.FailedDown, "a", "b")
-		time.Sleep(ms) // nothing is delayed: it reconnects at once
+		time.Sleep(ms) // nothing is delayed: the lane reconnects at once
 		f.wantNoKeys("after the reconnect")
 		want(t, "connections to a", f.sims[0].Counts().Dials, 2)
 	})
 }
 
-// If the answer to a release is lost, the host resends the release. The resent release
-// does no harm to the client that holds the lock by then.
+// If the answer to a release is lost, the host resends the release. The resent release does not
+// affect a client that holds the lock by then.
 func TestLostAnswerToRelease(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -39,7 +39,7 @@ func TestLostAnswerToRelease(t *testing.T) {
 		j := f.record()
 		err := l.Release(t.Context())
 		wantErr(t, "all answers lost", err, redlock.ErrNoQuorum)
-		synctest.Wait() // connected again
+		synctest.Wait() // until it is connected again
 		other := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: time.Second})
 		time.Sleep(2 * time.Second)
 		want(t, "releases", len(j.of("r")) >= 6, true)
@@ -48,11 +48,10 @@ func TestLostAnswerToRelease(t *testing.T) {
 	})
 }
 
-// Bytes that are under way when a connection is cut would be executed behind
-// our back, after the release that cleans up: the next connection kills that
-// one before anything else. Guards introduce: succeed. (Without the kill the
-// acquire is executed 22 ms after the start, its not-after being at 50, and the
-// key stays for its ttl.)
+// Bytes that are in transit when a connection is cut could be executed later, after the release
+// that cleans up. So the first command on the next connection kills the previous one. Guards
+// introduce: succeed. (Without the kill, the acquire would be executed 22 ms after the start,
+// before its not-after time at 50 ms, and the key would stay for its ttl.)
 func TestOldConnectionIsKilled(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		sim := f.sims[0]
@@ -72,7 +71,7 @@ func TestOldConnectionIsKilled(t *testing.T) {
 	})
 }
 
-// The order on the new connection: first the kill, then the release.
+// On a new connection, the kill is sent before the release.
 func TestKillComesBeforeRelease(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		var words []string
@@ -92,8 +91,8 @@ func TestKillComesBeforeRelease(t *testing.T) {
 	})
 }
 
-// Callers do not notice that the scripts were flushed. The host loads them and resends
-// the call over the same connection. Guards Lane.resend.
+// Callers do not notice that the scripts were flushed. The host loads them and resends the call
+// over the same connection. Guards Lane.resend.
 func TestScriptFlush(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		sim := f.sims[0]
@@ -118,7 +117,7 @@ func TestScriptFlush(t *testing.T) {
 	})
 }
 
-// One node without scripts, of several, delays no client.
+// If a minority of the nodes lacks the scripts, no client is delayed.
 func TestScriptFlushOfMinority(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) { s.Do("SCRIPT", "FLUSH") })
@@ -130,8 +129,8 @@ func TestScriptFlushOfMinority(t *testing.T) {
 	})
 }
 
-// A node whose clock is set forward finds one request late, and is believed
-// again from the next one on. Guards lane.refuse: LATE, and readTime.
+// A node whose clock is set forward finds one request late. Its votes count again from the next
+// request on. Guards lane.refuse: LATE, and readTime.
 func TestClockForward(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		f.sims[0].StepClock(10 * time.Second)
@@ -142,8 +141,8 @@ func TestClockForward(t *testing.T) {
 	})
 }
 
-// One whose clock is set back grants as before; and from the next heartbeat on
-// what is late is late again there.
+// A node whose clock is set back grants as before. From the next heartbeat on, it refuses late
+// requests again.
 func TestClockBack(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		f.sims[0].StepClock(-10 * time.Second)
@@ -156,7 +155,7 @@ func TestClockBack(t *testing.T) {
 	})
 }
 
-// The heartbeat follows a clock that runs too fast: nothing is ever late.
+// The heartbeat follows a clock that runs too fast, so no request is ever late.
 func TestClockRate(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		f.sims[0].SetClockRate(1.01)
@@ -167,14 +166,14 @@ func TestClockRate(t *testing.T) {
 	})
 }
 
-// A full lane refuses new work at once, and takes every release. Guards admit.
+// A full lane refuses new work at once, and accepts every release. Guards admit.
 func TestFullLane(t *testing.T) {
 	const queue = 4096
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		kept := f.acquire(redlock.Request{Name: "kept", TTL: 10 * time.Second})
 		f.sims[0].Hang()
 		f.start(t.Context(), redlock.Request{Name: "first", TTL: time.Second})
-		synctest.Wait() // it is under way
+		synctest.Wait() // the request is in progress
 		var all sync.WaitGroup
 		for range queue {
 			all.Go(func() { f.q.Who(t.Context(), "queued") })
@@ -194,13 +193,13 @@ func TestFullLane(t *testing.T) {
 	})
 }
 
-// Releases are kept for a node that is down, and sent when it is back: within
-// the longest pause between two tries. Guards admit: owe; dropExpired.
+// Releases for a node that is down are stored, and sent within the longest reconnect delay after
+// it is up. Guards admit: owe; dropExpired.
 func TestReleaseWaitsForNode(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
 		f.sims[0].Down()
-		time.Sleep(1100 * ms) // a heartbeat: the lane knows
+		time.Sleep(1100 * ms) // after a heartbeat, the lane knows
 		f.release(l)
 		want(t, "keys", strings.Join(f.keys(), " "), "a:redlock:x")
 		time.Sleep(5 * time.Second)
@@ -210,8 +209,8 @@ func TestReleaseWaitsForNode(t *testing.T) {
 	})
 }
 
-// A release that the node refuses is repeated at the heartbeat. Guards serve:
-// `owed` at the tick.
+// If a node refuses a release, the lane repeats it at the heartbeat. Guards serve: `owed` at the
+// tick.
 func TestRefusedReleaseIsRepeated(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -225,14 +224,14 @@ func TestRefusedReleaseIsRepeated(t *testing.T) {
 	})
 }
 
-// They are dropped when no key can be left. Guards dropExpired.
+// A release is dropped when its key must have expired. Guards dropExpired.
 func TestReleaseIsDropped(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
 		f.sims[0].Down()
 		time.Sleep(1100 * ms)
 		f.release(l)
-		time.Sleep(40 * time.Second) // max ttl is 30 s
+		time.Sleep(40 * time.Second) // max_ttl is 30 s
 		j := f.record()
 		f.sims[0].Up()
 		time.Sleep(2 * time.Second)
@@ -243,8 +242,8 @@ func TestReleaseIsDropped(t *testing.T) {
 	})
 }
 
-// A host owes a node no release for an acquire that it never sent to that node. So
-// releases do not accumulate for a node that is down for long. Guards nodeSet.
+// A host owes a node no release for an acquire that it never sent to that node. So releases do
+// not accumulate for a node that is down for long. Guards nodeSet.
 func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].Down()
@@ -259,8 +258,8 @@ func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
 	})
 }
 
-// A node whose lane finds nothing left to send, because all that waited for its answer
-// is too late by then, is asked again at once. Guards lane.take: the order of it.
+// If all calls that waited for a node's answer are too late to be sent, the lane sends the next
+// call at once. Guards lane.take: the order of it.
 func TestNothingIsUnderWayAfterStaleCalls(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		slow := 120 * ms
@@ -275,14 +274,14 @@ func TestNothingIsUnderWayAfterStaleCalls(t *testing.T) {
 		f.acquire(redlock.Request{Name: "y", TTL: 20 * time.Second}) // waits for the answer about x until it is too late
 		time.Sleep(81 * ms)
 		slow = 0
-		time.Sleep(60 * ms) // longer than a node may take
+		time.Sleep(60 * ms) // longer than the node timeout
 		j := f.record()
 		f.acquire(redlock.Request{Name: "z", TTL: 20 * time.Second})
 		want(t, "acquires at the node that was slow", len(j.on(0, "a")), 1)
 	})
 }
 
-// A node that is down is dialled after a random pause of 10 to 250 ms.
+// A lane dials a node that is down after a random delay of 10 to 250 ms.
 func TestBackoff(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		f.sims[0].Down()
@@ -297,7 +296,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestNodeIsConnectingAtFirst: until its first answer, or none in time.
+// A node is connecting until its first answer, or until that is overdue.
 func TestNodeIsConnectingAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1)
@@ -313,8 +312,7 @@ func TestNodeIsConnectingAtFirst(t *testing.T) {
 	})
 }
 
-// Observe and Status report a node that is down at first, comes up, hangs and goes
-// down.
+// Observe and Status report a node that is down at first, comes up, hangs and goes down.
 func TestNodeStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1)
@@ -335,7 +333,7 @@ func TestNodeStates(t *testing.T) {
 		time.Sleep(time.Second)
 		want(t, "reached", f.state(), redlock.NodeReady)
 		f.sims[0].Hang()
-		time.Sleep(80 * ms) // it was asked at the heartbeat, 10 ms later at most
+		time.Sleep(80 * ms) // the heartbeat asked it, at most 10 ms later
 		want(t, "hung, and asked", f.state(), redlock.NodeDown)
 		f.sims[0].Resume()
 		time.Sleep(2 * time.Second)
@@ -343,7 +341,7 @@ func TestNodeStates(t *testing.T) {
 		f.sims[0].Hang()
 		time.Sleep(2 * time.Second)
 		want(t, "hung for long", f.state(), redlock.NodeDown)
-		if rtt := f.q.Status().Nodes[0].RTT; rtt > 80*ms { // as long as the one took that came after all
+		if rtt := f.q.Status().Nodes[0].RTT; rtt > 80*ms { // the time of the one late answer
 			t.Errorf("RTT %v, and no answer took that long", rtt)
 		}
 		f.sims[0].Resume()
@@ -361,8 +359,8 @@ func (f *fleet) state() redlock.NodeState {
 	return status.Nodes[0].State
 }
 
-// However many leases there are, the goroutines are those of the lanes and the
-// keeper; and after Close there are none (the bubble would not end).
+// The number of goroutines does not depend on the number of leases: only lanes and keeper have
+// some. After Close there are none, or the bubble would not end.
 func TestGoroutines(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		before := runtime.NumGoroutine()
@@ -377,8 +375,8 @@ func TestGoroutines(t *testing.T) {
 	})
 }
 
-// Close sends what was handed over, also with nodes that are down and hang, and
-// ends in bounded time.
+// Close sends the releases that were begun, even while nodes are down or hang. It ends within
+// bounded time.
 func TestClose(t *testing.T) {
 	oneThread(t)
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -421,7 +419,7 @@ func TestCloseEndsWhoWaits(t *testing.T) {
 	}
 }
 
-// wantNoKeysBut allows keys on nodes that could not be told.
+// wantNoKeysBut checks that no keys are left except on nodes that could not be reached.
 func (f *fleet) wantNoKeysBut(allowed ...string) {
 	f.Helper()
 	for _, key := range f.keys() {
@@ -431,8 +429,8 @@ func (f *fleet) wantNoKeysBut(allowed ...string) {
 	}
 }
 
-// A call that takes long to reach the nodes comes too late. It must not make another
-// call in the same command late. Guards spanLength.
+// A call that takes long to reach the nodes comes too late. It must not make another call in the
+// same command late. Guards spanLength.
 func TestLateOneTakesNobodyAlong(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms) // away from the heartbeats

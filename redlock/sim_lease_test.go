@@ -39,7 +39,7 @@ func (f *fleet) seeLosses(r *redlock.Request) *losses {
 	return seen
 }
 
-// wantLost checks that the loss was told once, at that instant and for good.
+// wantLost checks that the loss was reported once, at that instant, and that it is final.
 func (f *fleet) wantLost(l *redlock.Lease, seen *losses, at time.Duration, reason redlock.LostReason) {
 	f.Helper()
 	synctest.Wait()
@@ -64,15 +64,15 @@ func (f *fleet) wantHeld(l *redlock.Lease, seen *losses) {
 
 var kept3s = redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true}
 
-// company is how much earlier than at a third of the ttl a lone lease is
-// extended: 5 ms for others that are due then, less the keeper's millisecond.
+// company is how much earlier than at a third of the ttl a single lease is extended: 5 ms to
+// group it with others that are due then, less the keeper's millisecond.
 const company = 4 * ms
 
-// A lease is extended at a third of its ttl, from when it was asked for or extended, and its
-// deadline follows from that instant, too. Guards keeper.confirmed: `start+ttl`; grant: next.
+// A lease is extended at a third of its ttl after its request or its last extension was sent. Its
+// deadline counts from that instant too. Guards keeper.confirmed: `start+ttl`; grant: next.
 func TestExtensionInstants(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
-		time.Sleep(300 * ms) // away from the heartbeats, whose round trip is waited for
+		time.Sleep(300 * ms) // away from the heartbeats, whose round trip would add a delay
 		f.delay(each(ms), each(2*ms))
 		first := f.now()
 		l, seen := f.watch(kept3s)
@@ -90,9 +90,8 @@ func TestExtensionInstants(t *testing.T) {
 	})
 }
 
-// A lease that is granted after more than a third of its ttl (the host was stopped, or
-// busy) is extended at once. Later it could be lost before its first extension. Guards
-// grant: next.
+// If a lease is granted after more than a third of its ttl (the host was stopped, or busy), it is
+// extended at once. Otherwise it could be lost before its first extension. Guards grant: next.
 func TestGrantedLateIsExtended(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms)
@@ -106,7 +105,7 @@ func TestGrantedLateIsExtended(t *testing.T) {
 	}, func(o *redlock.Options) { o.NodeTimeout = 700 * ms })
 }
 
-// Leases that are due together go out in few commands. Guards popDue, maxOps.
+// Leases that are due together are extended with few commands. Guards popDue, maxOps.
 func TestExtensionsAreGrouped(t *testing.T) {
 	const leases = 500
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -124,8 +123,7 @@ func TestExtensionsAreGrouped(t *testing.T) {
 	})
 }
 
-// A failed extension does not hurt a lease that is valid; it is tried again
-// soon. Guards keeper.retry.
+// A failed extension does not affect a valid lease. It is retried soon. Guards keeper.retry.
 func TestFailedExtensionIsRetried(t *testing.T) {
 	for what, fault := range faults {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -137,7 +135,7 @@ func TestFailedExtensionIsRetried(t *testing.T) {
 			want(t, what+": deadline while nodes are away", l.Deadline(), deadline)
 			f.wantHeld(l, seen)
 			every(f.sims[:3], fault.end)
-			time.Sleep(900 * ms) // 250 to connect, 300 and 50 to try again, and company for all
+			time.Sleep(900 * ms) // 250 to connect, 300 and 50 to retry, and company for all
 			if l.Deadline() == deadline {
 				t.Errorf("%s: not extended 900 ms after the nodes came back", what)
 			}
@@ -156,8 +154,8 @@ var faults = map[string]fault{
 	"loading": {func(s *redlocktest.Sim) { s.Refuse("LOADING Redis is loading") }, func(s *redlocktest.Sim) { s.Refuse("") }},
 }
 
-// LOST is told at the deadline less the guard, exactly, whatever the nodes do.
-// Guards Lease.lostAt, ring.
+// LOST is reported exactly at the deadline less the guard, whatever the nodes do. Guards
+// Lease.lostAt, ring.
 func TestLostInstant(t *testing.T) {
 	for what, fault := range faults {
 		for guard, before := range map[time.Duration]time.Duration{0: 600 * ms, ms: ms, 1500 * ms: 1500 * ms} {
@@ -181,7 +179,7 @@ func TestLostInstant(t *testing.T) {
 	}
 }
 
-// The loss of a minority loses nothing, for however long.
+// If a minority of the nodes fails, no lease is lost, for however long it lasts.
 func TestMinorityIsNotMissed(t *testing.T) {
 	for _, fault := range faults {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -197,9 +195,9 @@ func TestMinorityIsNotMissed(t *testing.T) {
 	}
 }
 
-// LOST is final: an extension that was asked before and is confirmed after it
-// does not bring the lease back. And what it did to the keys is undone at the
-// stated deadline, not before. Guards Lease.extended: errAt; ring.
+// LOST is final: if an extension was sent before LOST and is confirmed after it, the lease stays
+// lost. The keys that it extended are released at the stated deadline, not before. Guards
+// Lease.extended: errAt; ring.
 func TestLostIsFinal(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second, Guard: time.Second})
@@ -218,7 +216,7 @@ func TestLostIsFinal(t *testing.T) {
 	})
 }
 
-// Nodes that come back one instant after LOST change nothing.
+// Nodes that work again one instant after LOST change nothing.
 func TestLostStaysLost(t *testing.T) {
 	for what, fault := range faults {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -240,8 +238,8 @@ func TestLostStaysLost(t *testing.T) {
 	}
 }
 
-// If so many nodes lack the token that no quorum can hold it, LOST follows at that
-// very extension. Guards countReplies: `> spare`.
+// If so many nodes lack the token that no quorum can hold it, LOST follows with the extension
+// that finds this. Guards countReplies: `> spare`.
 func TestTokenGone(t *testing.T) {
 	for forgot, isLost := range map[int]bool{2: false, 3: true, 5: true} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -264,7 +262,7 @@ func TestTokenGone(t *testing.T) {
 	}
 }
 
-// An even split of the nodes that know the token: no quorum holds it.
+// If half of the nodes lack the token, no quorum holds it.
 func TestTokenGoneOnHalf(t *testing.T) {
 	simTest(t, 4, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
@@ -274,8 +272,8 @@ func TestTokenGoneOnHalf(t *testing.T) {
 	})
 }
 
-// An extension never shortens: neither the deadline nor any key. A smaller ttl
-// holds from the next deadline on. Guards extended: max; ballot.lua: GT.
+// An extension never shortens the deadline or the expiry of a key. A smaller ttl applies from the
+// next deadline on. Guards extended: max; ballot.lua: GT.
 func TestExtendShorter(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true})
@@ -296,9 +294,8 @@ func TestExtendShorter(t *testing.T) {
 	})
 }
 
-// The guard stays what was asked for: a ttl that leaves no room for it is
-// refused, as when the lock is asked for. (The lease would be lost between two
-// extensions.)
+// The guard stays as requested. Extend refuses a ttl that leaves no room for it, as Acquire does.
+// (The lease would be lost between two extensions.)
 func TestExtendWithGuard(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Guard: 4 * time.Second})
@@ -339,8 +336,8 @@ func TestExtendFails(t *testing.T) {
 	})
 }
 
-// The total holding time is bounded: LOST comes before granted + max, and no
-// key outlives that by more than the release. Guards capped, atEnd.
+// The total holding time is limited: LOST comes before granted + max, and the keys last no longer
+// than that, except for the time of the release. Guards capped, atEnd.
 func TestMax(t *testing.T) {
 	for _, c := range []struct{ ttl, max time.Duration }{
 		{3 * time.Second, 5 * time.Second}, {3 * time.Second, time.Minute}, {10 * time.Second, 2 * time.Second}, {time.Second, 100 * ms},
@@ -360,8 +357,8 @@ func TestMax(t *testing.T) {
 	}
 }
 
-// A ttl that is extended by is no longer than the bound either: its guard is not all
-// that is left.
+// Extend does not set a ttl beyond the limit of the holding time either. Otherwise its guard
+// would take up all of the remaining time.
 func TestMaxWithLongerTTL(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: time.Second, Max: 2 * time.Second, Keep: true})
@@ -386,7 +383,7 @@ func TestMaxWithLongerTTL(t *testing.T) {
 	})
 }
 
-// The longest bound that there is ends beyond all time, and is none.
+// The largest possible limit of the holding time is no limit.
 func TestEndlessMax(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: time.Second, Max: math.MaxInt64, Wait: math.MaxInt64, Keep: true})
@@ -399,7 +396,7 @@ func TestEndlessMax(t *testing.T) {
 	})
 }
 
-// Nodes that fail lose a lease with a bound for their own reason.
+// If nodes fail, a lease with a limited holding time is lost because of the nodes, not the limit.
 func TestMaxIsNotTheReason(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := kept3s
@@ -411,8 +408,7 @@ func TestMaxIsNotTheReason(t *testing.T) {
 	})
 }
 
-// A lease that is not kept ends after its ttl, and nobody extends it. Guards
-// grant: `l.kept`.
+// A lease without Keep ends after its ttl, and nobody extends it. Guards grant: `l.kept`.
 func TestNotKept(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		j := f.record()
@@ -427,8 +423,8 @@ func TestNotKept(t *testing.T) {
 	})
 }
 
-// Close releases nothing, extends nothing and tells no loss: a daemon that
-// restarts takes its leases up again. Guards lose: closed.
+// Close releases nothing, extends nothing and reports no loss: a daemon that restarts continues
+// its leases. Guards lose: closed.
 func TestCloseKeepsLeases(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
@@ -442,8 +438,8 @@ func TestCloseKeepsLeases(t *testing.T) {
 	})
 }
 
-// A lease that its holder's keeper loses is told of as any other, once, and others
-// have the lock at the stated deadline, not before. Guards Lease.Lose.
+// If the client's keeper loses a lease, the loss is reported once, like any other. Other clients
+// get the lock at the stated deadline, not before. Guards Lease.Lose.
 func TestLose(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)

@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// missing is a Quorum of whose host it comes out that its clock stood still, by missed,
-// when a hook is called for the n-th time.
+// missing returns a Quorum whose host learns that its clock missed this time, when a hook is
+// called for the nth time.
 func (f *fleet) missing(missed time.Duration, n int64, hook func(*redlock.Options, func()), change ...func(*redlock.Options)) *redlock.Quorum {
 	f.Helper()
 	var host *redlock.Quorum
@@ -26,12 +26,12 @@ func (f *fleet) missing(missed time.Duration, n int64, hook func(*redlock.Option
 	return host
 }
 
-// A lease that becomes one while it comes out that its host's clock stood still is so much
-// older, once: it was not there to be aged with the others. That is told, and so is LOST
-// by then. Guards attempt.age; keeper.keep: ageMissed.
+// While a lease is being granted, its host learns that its clock stood still. The lease ages by
+// the missed time once, although it was not yet among the leases that are aged. The new deadline
+// is reported, and so is LOST. Guards attempt.age; keeper.keep: ageMissed.
 func TestGrantedWhileHostIsJudged(t *testing.T) {
 	const ttl, guard, missed = 3 * time.Second, time.Second, 600 * ms
-	for _, look := range []int64{1, 2} { // 2: the last one before the grant
+	for _, look := range []int64{1, 2} { // 2: the last check before the grant
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			told := make(chan time.Duration, 1)
 			host := f.missing(missed, look, redlock.WhenWon, func(o *redlock.Options) {
@@ -52,9 +52,9 @@ func TestGrantedWhileHostIsJudged(t *testing.T) {
 	}
 }
 
-// A lease that is confirmed while the host is judged ages as well. If the missed time
-// exceeds what it has left, it is lost: a lapsed lease never comes back. Guards
-// Lease.extended: ageTo, and missed.
+// A lease that is confirmed while the host is judged also ages. If the missed time exceeds its
+// remaining time, it is lost: a lapsed lease never becomes valid again. Guards Lease.extended:
+// ageTo, and missed.
 func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	const ttl = 3 * time.Second
 	for missed, lapses := range map[time.Duration]bool{600 * ms: false, 2 * time.Second: true} {
@@ -66,7 +66,7 @@ func TestConfirmedWhileHostIsJudged(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.at(asked, ttl/3+10*ms)
-			if lapses { // the deadline of before
+			if lapses { // by the earlier deadline
 				wantErr(t, "lease", l.Err(), redlock.ErrLost)
 				<-l.Lost()
 				want(t, "lost after it was asked", f.now()-asked, ttl/3+10*ms)
@@ -78,8 +78,8 @@ func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	}
 }
 
-// A lease that expires by the missed time is not reported lost before its client has
-// it. Guards ageMissed: rearm.
+// If a lease expires because of the missed time, the loss is reported only after its client has
+// the lease. Guards ageMissed: rearm.
 func TestOverWhenHostIsJudged(t *testing.T) {
 	const ttl, missed = 3 * time.Second, 10 * time.Second
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -108,7 +108,7 @@ func TestOverWhenHostIsJudged(t *testing.T) {
 	})
 }
 
-// One that was lost while it was being extended is not told to have moved. Guards
+// If a lease is lost during an extension, no change of its deadline is reported. Guards
 // Lease.ageTo: held.
 func TestLostWhenHostIsJudged(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -124,18 +124,18 @@ func TestLostWhenHostIsJudged(t *testing.T) {
 			t.Fatal(err)
 		}
 		every(f.sims, hang)
-		time.Sleep(400 * ms) // its extension is under way
+		time.Sleep(400 * ms) // its extension is in progress
 		host.Missed(300 * ms)
 		<-l.Lost()
 		deadline := l.Deadline()
-		time.Sleep(time.Second) // and given up
+		time.Sleep(time.Second) // the extension ends without a quorum
 		want(t, "told", moved.Load(), int32(0))
 		want(t, "deadline", l.Deadline(), deadline)
 	})
 }
 
-// An adopted lease was granted to another process, which could not know of the time
-// missed since. Guards keeper.watchAll: ageMissed.
+// An adopted lease was granted to another process, which could not know of the time missed since
+// then. Guards keeper.watchAll: ageMissed.
 func TestAdoptedAfterHostWasJudged(t *testing.T) {
 	const missed = 600 * ms
 	simTest(t, 5, func(t *testing.T, f *fleet) {
