@@ -12,9 +12,9 @@ import (
 )
 
 // The daemon bounds the requests in flight on one connection (4,096 by default). Locks may wait for
-// long, and must leave room for the requests that end their wait. So each kind has its own permits,
-// and a call waits for a free one. RESUME has its own too: calls about the same lease wait for it
-// and keep their permits.
+// long, and must leave room for the requests that end their wait. So each kind of request has its
+// own permits, and a call waits for a free one. RESUME has its own as well: calls about the same
+// lease wait for it and keep their permits.
 const (
 	maxLocks   = 3072
 	maxOthers  = 512
@@ -22,13 +22,13 @@ const (
 )
 
 // The states of a call. Its caller moves it from idle to waiting, and perhaps to abandoning and
-// abandoned. Another goroutine, mostly the reader, moves it to answered or failed. That ends its
-// flight. The previous state says who owns it then.
+// abandoned. Another goroutine, mostly the reader, moves it to answered or failed, which ends its
+// flight. The state before that end decides which goroutine owns the call then.
 const (
 	stateIdle       = iota // owned by its caller, or in the table
 	stateWaiting           // sent; its caller waits
-	stateAbandoning        // its caller gives up, and is about to send CANCEL
-	stateAbandoned         // nobody waits; the goroutine that answers it settles it
+	stateAbandoning        // its caller abandons it, and is about to send CANCEL
+	stateAbandoned         // its caller has left; the goroutine that ends its flight settles it
 	stateAnswered          // the reply has come
 	stateFailed            // no reply will come: there was no connection for too long
 )
@@ -39,15 +39,15 @@ const (
 	waitForever  = -1 // without a bound
 )
 
-// sentNever is a call.sentOn that is no link's number: nobody sends the call any longer.
+// sentNever in call.sentOn is no link's number: no goroutine sends the call any more.
 const sentNever = math.MaxUint64
 
 // call is a request and its answer. Calls are kept in a table and reused.
 //
 // A call outlasts the connection. Before a goroutine sends it on a connection, it sets sentOn, so
-// that no other goroutine sends it too. Taking it back when there is no connection works in the
-// same way. While a call is in flight its request does not change, and callTable.mu keeps it from
-// being reused.
+// that no other goroutine sends it too. A goroutine that fails a call because there is no
+// connection does the same. While a call is in flight its request does not change, and callTable.mu
+// keeps it from being reused.
 type call struct {
 	state     atomic.Int32
 	ready     chan struct{} // room for one: filled when the flight ends while the caller waits
@@ -59,20 +59,20 @@ type call struct {
 	lease            *Lease   // its lease; nil: none
 	badOptions       []string // options that are not valid
 	failure          error    // if failed: why there is no answer; nil: Close
-	maybeDone        bool     // if failed: it was sent, and may have been done
-	background       bool     // nobody waits for it, even in stateWaiting
-	countedAsRelease bool     // nobody waits for it, and Client.releasing counts it
+	maybeDone        bool     // if failed: it was sent, and the daemon may have executed it
+	background       bool     // no caller waits for it, even in stateWaiting
+	countedAsRelease bool     // no caller waits for it, and Client.releasing counts it
 
 	lines []ipc.Response // the answer's lines before the last one
 	reply ipc.Response   // its last line
 
-	// callTable.mu guards what follows while the call is in flight.
+	// callTable.mu guards the fields below while the call is in flight.
 	tag              string   // the tag of the answer, unless that has one of resendTags
 	resendTags       []string // tags under which it was sent again on the same connection
-	resent           bool     // it was sent more than once: the first may have been done
+	resent           bool     // it was sent more than once, and the daemon may have executed the first one
 	shutdownRefusals int      // how often a stopping daemon refused it; the reader owns this
 	limitRefusals    int      // how often a resend was refused with LIMIT
-	resendPaused     bool     // it was refused just now, and will be sent again
+	resendPaused     bool     // it was refused with LIMIT, and will be sent again
 	restart          uint64   // if sent once: the last restart during its flight; 0: none
 }
 
@@ -111,7 +111,7 @@ func (cl *call) replyError() *Error { return refusalError(op(cl.req.Verb), cl.lo
 type callTable struct {
 	lockPermits, otherPermits, resumePermits chan struct{} // one element for each permit in use
 
-	mu              sync.Mutex // guards what follows, and the last part of each call; taken inside no mutex, and none inside it
+	mu              sync.Mutex // guards the fields below, and the last part of each call; no other mutex is taken inside it, and it is taken inside none
 	calls           []*call    // by the number in the tag; a stray or nil if the tag has no call
 	tags            []string   // by number
 	free            []int      // numbers of nil entries
@@ -119,9 +119,9 @@ type callTable struct {
 	idle            []*call
 }
 
-// strayLock, strayOutlasts and strayOther stand for a tag of a call that was answered under another
-// of its tags: an answer under this tag may still come, or never. A grant to strayOutlasts outlasts
-// the connection.
+// strayLock, strayOutlasts and strayOther mark the tag of a call that was answered under another of
+// its tags. An answer under the marked tag may still come, or never. A grant to strayOutlasts
+// outlasts the connection.
 var strayLock, strayOutlasts, strayOther = new(call), new(call), new(call)
 
 func isStray(cl *call) bool { return cl == strayLock || cl == strayOutlasts || cl == strayOther }
@@ -168,8 +168,8 @@ func (t *callTable) permits(verb ipc.Verb) chan struct{} {
 	return t.otherPermits
 }
 
-// takeIdle prefers the call that was used last: so there are few tags, they are short, and their
-// calls are in the cache.
+// takeIdle takes the call that was released last. So few tags are in use, they are short, and their
+// calls are in the CPU's cache.
 func (t *callTable) takeIdle(verb ipc.Verb) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +178,7 @@ func (t *callTable) takeIdle(verb ipc.Verb) *call {
 	return cl
 }
 
-// lastIdle needs mu.
+// lastIdle removes the last idle call. The caller holds mu.
 func (t *callTable) lastIdle() *call {
 	if n := len(t.idle); n > 0 {
 		cl := t.idle[n-1]
@@ -191,7 +191,7 @@ func (t *callTable) lastIdle() *call {
 	return cl
 }
 
-// release puts a call back. Its caller must own it.
+// release puts a call back. The caller must own it.
 func (t *callTable) release(cl *call) {
 	places := t.permits(cl.req.Verb)
 	t.mu.Lock()
@@ -202,7 +202,7 @@ func (t *callTable) release(cl *call) {
 	<-places
 }
 
-// reset keeps the tag and the memory. It needs callTable.mu.
+// reset keeps the tag and the memory. The caller holds callTable.mu.
 func (cl *call) reset() {
 	clear(cl.lines)
 	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
@@ -219,7 +219,7 @@ func (t *callTable) severalInUse() bool {
 	return len(t.lockPermits)+len(t.otherPermits)+len(t.resumePermits) > 1
 }
 
-// find returns the call with a tag, a stray if the call was answered already, or nil. more reports
+// find returns the call with a tag, a stray if the call was already answered, or nil. more reports
 // whether the call is also in flight under other tags.
 func (t *callTable) find(tag string) (cl *call, more bool) {
 	n, err := strconv.ParseUint(tag, 36, 31)

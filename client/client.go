@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// DefaultSocket is where redlockd listens by default.
+// DefaultSocket is the path on which redlockd listens by default.
 const DefaultSocket = "/run/redlockd/redlockd.sock"
 
 // protocolVersion is the version of the protocol that this package speaks.
@@ -49,9 +49,9 @@ type Client struct {
 	idPrefix                              string        // begins the id= of each LOCK of this Client
 	owners, reconnects, restarts, resumed atomic.Uint64 // counters
 
-	background sync.WaitGroup // goroutines that Close waits for: see spawn
+	background sync.WaitGroup // goroutines that spawn started; Close waits for them
 
-	mu           sync.Mutex        // guards what follows; no other mutex is taken inside it, and it is taken inside none
+	mu           sync.Mutex        // guards the fields below; no other mutex is taken inside it, and it is taken inside none
 	leases       map[string]*Lease // by id: held, or still to be released
 	connErr      error             // why there is no connection; nil while there is one
 	finished     bool              // run has ended
@@ -59,9 +59,9 @@ type Client struct {
 	lostAt       time.Time         // when the last connection ended
 	patienceOver bool              // patience has passed since lostAt
 	expiryTimer  *time.Timer       // runs failExpired; nil: no connection has ended yet
-	releasing    int               // releases under way that may outlast the connection: see Close
+	releasing    int               // number of releases in progress that may outlast the connection: see Close
 
-	releasingChanged chan struct{} // room for one: releasing is less, or releases came to nothing
+	releasingChanged chan struct{} // room for one: releasing has decreased, or no daemon can answer the releases
 }
 
 // DialOption is an option of Dial.
@@ -76,18 +76,18 @@ func WithPatience(patience time.Duration) DialOption {
 // Dial connects to the daemon's socket at path, and checks that it speaks this protocol. If path is
 // empty, Dial uses $REDLOCK_SOCKET, or else DefaultSocket. It blocks until the daemon has answered
 // or ctx is done: a daemon that hangs accepts connections but does not answer. The error matches
-// ErrUnavailable if nobody listens there, and ErrDenied if this user may not open the socket.
+// ErrUnavailable if no daemon listens there, and ErrDenied if this user may not open the socket.
 //
 // ctx bounds Dial only, not the Client.
 //
 // If the connection ends later, the Client reconnects: at once while a lease needs the connection
-// or a call waits, and otherwise at the next call. It resends the requests that were under way, so
-// calls notice only a pause. Force and Admit are the exception: they fail if they were under way.
-// Without a connection, Lock and LockAll wait as they wait for a holder, until their context is
-// done or WithWait has passed. All other calls wait until WithPatience has passed since the
-// connection ended. (Lock and LockAll wait at least as long.) After that, a call waits for one
-// attempt to connect. Then the error matches ErrUnavailable, or is the daemon's reason to refuse
-// the connection.
+// or a call waits, and otherwise at the next call. It resends the requests in progress, so callers
+// notice only a pause. Force and Admit are the exception: they fail if they were in progress.
+// Without a connection, Lock and LockAll wait as they wait for a holder: until their context is
+// done or WithWait has passed, but at least as long as other calls. All other calls wait until
+// WithPatience has passed since the connection ended. After that, a call waits for one attempt to
+// connect. If it fails, the error matches ErrUnavailable, or is the daemon's reason to refuse the
+// connection.
 func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error) {
 	path = socketPath(path)
 	c := newClient(func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, boottime.Exact)
@@ -147,13 +147,13 @@ func (c *Client) Err() error {
 	return c.connErr
 }
 
-// Reconnects returns how many connections were made after the first one.
+// Reconnects returns the number of connections after the first one.
 func (c *Client) Reconnects() uint64 { return c.reconnects.Load() }
 
-// Restarts returns how often the daemon was restarted and kept the connection (BACK).
+// Restarts returns the number of restarts of the daemon that kept the connection (BACK).
 func (c *Client) Restarts() uint64 { return c.restarts.Load() }
 
-// Resumed returns how many leases a new connection has taken over.
+// Resumed returns the number of leases that a later connection has resumed.
 func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 
 // Close ends the connection, and waits for all goroutines of the Client. Its leases end: their
@@ -163,14 +163,14 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // Calls that wait return an error that matches ErrClosed. Only the first Close does anything. It
 // returns nil.
 //
-// A call that was given up may have been granted at that moment. Close first releases such a lock,
-// so that it stays neither with the process nor for its linger. The same holds for calls that still
-// wait. Close waits for the daemon's answer for at most a second.
+// A call whose caller gave up, or that still waits, may be granted a lock as Close is called. Close
+// releases such a lock first, so that it does not stay with the process or for its linger. It waits
+// for the daemon's answer for at most a second.
 func (c *Client) Close() error {
 	c.shut.Do(func() { close(c.closing) })
 	c.awaitReleases()
 	c.cancelCtx()
-	c.endLeases(ErrClosed) // before the daemon sees the end of the connection
+	c.endLeases(ErrClosed) // before the daemon sees the end of the connection and releases them
 	if l := c.link.Load(); l != nil {
 		l.hangUp() // ends the reader, which ends the rest
 	}
@@ -192,7 +192,7 @@ func (c *Client) awaitReleases() {
 	}
 }
 
-// isReleasing returns false if there is no daemon to release anything.
+// isReleasing reports whether a release is in progress that a daemon can answer.
 func (c *Client) isReleasing() bool {
 	stays := c.calls.mayOutlast()
 	c.mu.Lock()
@@ -200,7 +200,7 @@ func (c *Client) isReleasing() bool {
 	return (stays || c.releasing > 0) && c.connErr == nil
 }
 
-// releaseStarted counts a release under way, or a call that may need one.
+// releaseStarted counts a release in progress, or a call that may need one.
 func (c *Client) releaseStarted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,14 +218,14 @@ func (c *Client) releaseDone() {
 func (c *Client) checkReleases() {
 	select {
 	case c.releasingChanged <- struct{}{}:
-	default: // it is about to look
+	default: // it will check anyway
 	}
 }
 
 func (c *Client) closed() bool { return c.ctx.Err() != nil }
 
-// spawn runs f on a goroutine that Close waits for. The end of the connection, or Close, must end f.
-// spawn does nothing once run has ended.
+// spawn runs f on a goroutine that Close waits for. f must return when the connection ends or Close
+// is called. Once run has ended, spawn does nothing.
 func (c *Client) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +234,7 @@ func (c *Client) spawn(f func()) {
 	}
 }
 
-// after runs f, which must not block, after d, unless Close comes first. Close waits for it.
+// after runs f after d, unless Close comes first. f must not block, because Close waits for it.
 func (c *Client) after(d time.Duration, f func()) {
 	c.spawn(func() {
 		timer := time.NewTimer(d)
@@ -247,8 +247,8 @@ func (c *Client) after(d time.Duration, f func()) {
 	})
 }
 
-// run reads one connection after the other until Close. Then it ends everything that depends on
-// them.
+// run reads each connection until it ends, and reconnects, until Close. Then it ends all leases and
+// calls that depend on a connection.
 func (c *Client) run(l *link) {
 	for l != nil {
 		c.connectionEnded(l, l.readLines())
@@ -269,12 +269,12 @@ func (c *Client) run(l *link) {
 	close(c.done)
 }
 
-// connectionEnded handles the end of a connection. What the daemon keeps without one, or until it
-// is resumed, goes on.
+// connectionEnded handles the end of a connection. Leases that the daemon keeps without it, or
+// until they are resumed, go on.
 func (c *Client) connectionEnded(l *link, err error) {
 	over := l.endError(err)
 	if l.isEndedHere(err) && !c.closed() {
-		c.endLeases(over) // before the daemon sees that end, and releases them
+		c.endLeases(over) // before the daemon sees that end and releases them
 	}
 	l.hangUp()
 	l.out.stop(over)

@@ -10,40 +10,38 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Errors of this package match these, with errors.Is.
+// The errors of this package match these sentinels, with errors.Is.
 var (
 	// ErrHeld means that another holder kept the lock for the whole wait.
 	ErrHeld = errors.New("held by somebody else")
-	// ErrNoQuorum means that too few nodes could vote. It says nothing about who holds the lock.
+	// ErrNoQuorum means that too few nodes could vote. It does not tell whether the lock is held.
 	ErrNoQuorum = errors.New("no quorum of nodes")
-	// ErrLost means that the lease ended without Unlock. From its deadline on, others can hold the
-	// lock. A lost lease never comes back.
+	// ErrLost means that the lease ended without Unlock. From its deadline on, other clients can
+	// hold the lock. A lost lease never becomes valid again.
 	ErrLost = errors.New("lease lost")
-	// ErrNotHeld means that the lease was unlocked before, or that the daemon does not know it.
+	// ErrNotHeld means that the lease was already unlocked, or that the daemon does not know it.
 	ErrNotHeld = errors.New("not held")
 	// ErrUnlocked is the cause of the end of a Lease's context after Unlock.
 	ErrUnlocked = errors.New("unlocked")
 	// ErrDeadlock means that waiting would have closed a cycle of waiters on this host.
 	ErrDeadlock = errors.New("deadlock")
-	// ErrCancelled means that the process that was to hold the lock (WithPID) ended during the
-	// wait.
+	// ErrCancelled means that the process that was to hold the lock (WithPID) ended during the wait.
 	ErrCancelled = errors.New("cancelled")
-	// ErrDenied means that this user may not do that.
+	// ErrDenied means that this user lacks the permission.
 	ErrDenied = errors.New("not allowed")
 	// ErrLimit means that a limit of the daemon's config is reached.
 	ErrLimit = errors.New("limit reached")
 	// ErrInvalid means that a name or an option is not valid, or out of bounds.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnknown means that the daemon stopped or was restarted while Force or Admit was in
-	// progress. Do not repeat it before Who or Status tells whether it was done: the lock may have
-	// another holder by now.
+	// ErrUnknown means that the daemon stopped or restarted while Force or Admit was in progress.
+	// Call Who or Status before you repeat it: the lock may have another holder by now.
 	ErrUnknown = errors.New("whether it was done is not known")
-	// ErrShutdown means that the daemon is stopping, and no other one came.
+	// ErrShutdown means that the daemon is stopping, and no other one has started.
 	ErrShutdown = errors.New("redlockd is stopping")
 	// ErrInternal means a defect in the daemon. See its log.
 	ErrInternal = errors.New("internal error of redlockd")
 	// ErrUnavailable means that there is no daemon, and none came while the call waited (see Dial),
-	// or that it reads no more.
+	// or that the daemon reads no more requests.
 	ErrUnavailable = errors.New("redlockd is not available")
 	// ErrClosed means that Close was called on this Client.
 	ErrClosed = errors.New("client closed")
@@ -73,13 +71,13 @@ var sentinels = map[ipc.Code]error{
 // Error is a refusal by the daemon, or the loss of a lease.
 type Error struct {
 	Op   string // "lock", "unlock", "check", …; "lease" for a loss
-	Name string // the lock; "" where there is none
+	Name string // the lock; "": none
 	Code string // of the protocol: "HELD", "NOQUORUM", …
 	Text string // for people
-	// Holder is the holder of the lock, or one of several who share it, if Code is HELD and the
+	// Holder is the holder of the lock, or one of several that share it, if Code is HELD and the
 	// daemon knows it.
 	Holder *Holder
-	// Fields holds everything else that the daemon said, by the protocol's names. Numbers are
+	// Fields holds all fields of the daemon's answer, by their names in the protocol. Numbers are
 	// decimal, and durations are in milliseconds.
 	Fields map[string]string
 	// Err is the cause, or nil: the end of the connection for a lost lease, or
@@ -87,23 +85,23 @@ type Error struct {
 	Err error
 }
 
-// Error returns what was tried, on which lock, and why it failed.
+// Error returns the operation, the lock and the reason.
 func (e *Error) Error() string {
-	reason := strings.TrimPrefix(e.reason(), e.Name+": ") // the daemon's text has the name, too
+	reason := strings.TrimPrefix(e.reason(), e.Name+": ") // the daemon's text repeats the name
 	if e.Code != "" && !e.isCodeSaid(reason) {
 		reason = e.Code + ": " + reason
 	}
 	return subject(e.Op, e.Name) + ": " + reason
 }
 
-// isCodeSaid reports whether a text says what the code says.
+// isCodeSaid reports whether a text already says what the code means.
 func (e *Error) isCodeSaid(text string) bool {
 	words := codeWords[ipc.Code(e.Code)]
 	return words != "" && strings.Contains(strings.ToLower(text), words)
 }
 
-// codeWords are the words with which texts of the daemon and of this package say what the code
-// says. The texts of the other codes never say it.
+// codeWords are words in the texts of the daemon and of this package that say what the code means.
+// The texts of the other codes never say it.
 var codeWords = map[ipc.Code]string{
 	ipc.CodeHeld:      "held",
 	ipc.CodeNoQuorum:  "no quorum",
@@ -208,10 +206,10 @@ func invalidError(op, name string, code ipc.Code, text string) *Error {
 	return &Error{Op: op, Name: name, Code: string(code), Text: text}
 }
 
-// notHeldError returns the error of a request about a lease that was unlocked before.
+// notHeldError returns the error of a request about a lease that was already unlocked.
 func notHeldError(verb ipc.Verb, name string) *Error {
 	return &Error{Op: op(verb), Name: name, Code: string(ipc.CodeNotHeld), Text: "it was unlocked before"}
 }
 
-// op returns what errors call a verb.
+// op returns the name of a verb in errors.
 func op(verb ipc.Verb) string { return strings.ToLower(verb.String()) }

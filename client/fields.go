@@ -35,9 +35,8 @@ func fenceOf(r *ipc.Response) uint64 {
 	return uint64(number(r, "fence"))
 }
 
-// deadlineOf returns the deadline from an answer. Daemon and client use the same clock. If they do
-// not (in another time namespace), the validity decides, which the answer has in whole
-// milliseconds.
+// deadlineOf returns the deadline from an answer. If daemon and client have different clocks (in
+// another time namespace), the validity decides. The answer has it in whole milliseconds.
 func deadlineOf(r *ipc.Response, now time.Duration) time.Duration {
 	return min(duration(r, "deadline"), now+duration(r, "ttl")+time.Millisecond)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// LeaseOf returns the lease with HoldPID that a process holds. A pid of 0 means this process. It
-// does not matter which connection took the lease, but it must belong to this user. Several names
-// must be in the order in which they were locked. The lease stays as it was; Unlock releases it. A
-// loss is noticed when the Client asks the daemon, half way to the deadline. The error matches
-// ErrNotHeld if there is no such lease, ErrLost if it was lost, and ErrDenied if the process
-// belongs to another user.
+// LeaseOf returns the lease with HoldPID that a process holds. A pid of 0 means this process. Any
+// connection may have taken the lease, but the process must belong to this user. Several names must
+// be in the order in which they were locked. LeaseOf does not change the lease; Unlock releases it.
+// The Client notices a loss when it next asks the daemon, half way to the deadline. The error
+// matches ErrNotHeld if there is no such lease, ErrLost if it was lost, and ErrDenied if the
+// process belongs to another user.
 func (c *Client) LeaseOf(ctx context.Context, pid int, names ...string) (*Lease, error) {
 	if pid == 0 {
 		pid = os.Getpid()
@@ -63,7 +63,7 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 		return nil, invalidError(op(ipc.VerbCheck), cl.lockName, ipc.CodeInternal, errFields.Error())
 	}
 	if own := c.leaseByID(id, nil); own != nil {
-		own.extendDeadline(&cl.reply, 0) // the caller of Lock may not have run again yet
+		own.extendDeadline(&cl.reply, 0) // Lock may not have returned yet
 		own.endIfDue()
 		if err := own.endedError(ipc.VerbCheck); err != nil {
 			return nil, err
@@ -78,13 +78,13 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
 		return nil, err
 	}
-	own := c.leaseByID(id, l) // not earlier: others that find it need all of it
+	own := c.leaseByID(id, l) // only now, because another goroutine that finds it needs all its fields
 	switch {
 	case own != l:
 		l.end(ErrUnlocked, false) // nobody uses it
-	case !l.isHeld(): // its timer was faster
+	case !l.isHeld(): // its timer has ended it
 		c.forget(l)
-	case c.closed(): // Close may not have seen it
+	case c.closed(): // Close may have run before it was added
 		l.endWithoutUnlock(lostError(l.name, "", ErrClosed))
 	}
 	return own, nil

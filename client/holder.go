@@ -6,16 +6,16 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Holder is a holder of a lock, as the nodes that store the lock describe it. With Waits it is the
-// next holder.
+// Holder is a holder of a lock, as the nodes that store the lock describe it. If Waits is set, it
+// is the next holder.
 //
 // A lock that a foreign Redlock client took has no host, user or pid. Only Who fills in all fields.
-// The Holder of an *Error has no Held, Nodes, Slot, KeptFor and Note, and the Holder of Forced has
-// no Mode, TTL, Nodes, KeptFor and Note.
+// The Holder of an *Error has no Held, Nodes, Slot, KeptFor or Note. The Holder of Forced has no
+// Mode, TTL, Nodes, KeptFor or Note.
 type Holder struct {
 	Name  string // the lock
 	Mode  string // "exclusive" or "shared"
-	Slots int    // how many may hold it at once, each in a slot; 0: no slots
+	Slots int    // how many clients may hold it at once, each in a slot; 0: no slots
 	Slot  int    // the slot that is held, from 1
 	Host  string
 	PID   int
@@ -24,15 +24,15 @@ type Holder struct {
 	TTL   time.Duration // how long it lasts unless it is extended
 	Held  int           // how many nodes store it
 	Nodes int           // how many nodes there are
-	// KeptFor is how long the lock stays taken at least, whatever its holder does (WithMin). It is
-	// known if this daemon's client took it.
+	// KeptFor is how long the lock stays taken at least, even if its holder releases it (WithMin).
+	// It is known only to the daemon that granted the lock.
 	KeptFor time.Duration
-	// RetainedFor is for how long at most the daemon that was asked retains the lock, which nobody
-	// holds, for the next client of its host (WithRetain); 0: it does not.
+	// RetainedFor is how long at most this daemon retains the lock for the next client of its host,
+	// while no client holds it (WithRetain); 0: not retained.
 	RetainedFor time.Duration
-	Note        string // if this daemon's client holds it, and you may see it
-	// Waits means that nobody holds the lock, but that it is reserved for this waiter on those
-	// nodes, for at most TTL. Nobody else is granted it meanwhile.
+	Note        string // if a client of this daemon holds the lock, and this user may see the note
+	// Waits means that no client holds the lock, but those nodes reserve it for this waiter, for at
+	// most TTL. No other client is granted it meanwhile.
 	Waits bool
 }
 

@@ -13,22 +13,22 @@ import (
 type Hold int
 
 const (
-	// HoldConn keeps the lock while the Client's connection is open, or is made again within the
+	// HoldConn keeps the lock while the Client's connection is open, or reconnects within the
 	// validity. The daemon extends it. This is the default.
 	HoldConn Hold = iota
-	// HoldTTL keeps the lock for its ttl, no matter what happens to this process. Only Lease.Extend
-	// extends it. After a reconnect, its context does not report that the lock was taken away by
-	// force; Check, Extend and Unlock do.
+	// HoldTTL keeps the lock for its ttl, whatever happens to this process. Only Lease.Extend
+	// extends it. After a reconnect, the lease's context does not report that the lock was revoked
+	// (FORCE); Check, Extend and Unlock do.
 	HoldTTL
 	// HoldPID keeps the lock while a process lives: this one, or the one of WithPID. The daemon
-	// extends it, no matter what happens to the connection. The process is the holder. A second
-	// Lock for it fails with ErrHeld (code ALREADY) at once, and fails with ErrDeadlock if it would
-	// wait for itself. Client.LeaseOf finds the lease. It needs a daemon on Linux.
+	// extends it, whatever happens to the connection. The process is the holder. A second Lock for
+	// it fails at once with ErrHeld (code ALREADY), or with ErrDeadlock if it would wait for itself.
+	// Client.LeaseOf finds the lease. HoldPID needs a daemon on Linux.
 	HoldPID
 )
 
-// unlockTimeout bounds how long Do waits for its Unlock. It also bounds an Unlock whose context has
-// no deadline and has just ended with the lease.
+// unlockTimeout bounds the Unlock of Do. It also bounds an Unlock whose context has no deadline and
+// has just ended with the lease.
 const unlockTimeout = 5 * time.Second
 
 // Lease is a lock that is held. It ends by Unlock, by loss, or with the connection or process that
@@ -38,35 +38,35 @@ type Lease struct {
 	name       string
 	names      []string // nil: only name
 	id         string
-	owner      string // owner= of the lease on a connection; "": the process
+	owner      string // owner= of the request; empty: the process is the owner
 	fence      uint64
 	slot       int
 	hold       Hold
 	guardGiven bool          // WithGuard was used, so the ttl does not set the guard
 	lateCheck  time.Duration // see WithLateCheck
-	found      bool          // another connection took it: only Unlock releases it
+	found      bool          // another connection took it, so only Unlock releases it
 
-	detached      atomic.Bool // it depends on a connection, and that has ended
-	lossUnwatched atomic.Bool // it depends on a process, and the connection that would report its loss has ended
+	detached      atomic.Bool // its connection has ended, and no other one has resumed it yet
+	lossUnwatched atomic.Bool // a process holds it, and the connection that would report its loss has ended
 
-	mu              sync.Mutex    // guards what follows; no other mutex is taken inside it
+	mu              sync.Mutex    // guards the fields below; no other mutex is taken inside it
 	deadline        time.Duration // on the client's clock; never moves back
 	guard           time.Duration // how long before the deadline the context ends
 	daemonGuard     time.Duration // the guard that the daemon reported; 0: none
 	ttl             time.Duration // as requested; 0: the daemon's default
 	longestValidity time.Duration // the longest that an answer gave since the ttl was requested
-	maxHoldEnd      time.Duration // a deadline from here on is the end of WithMax; 0: no bound
-	lateUntil       time.Duration // until when a process that was stopped waits for the daemon's answer; 0: it does not
+	maxHoldEnd      time.Duration // a deadline from here on is caused by WithMax; 0: no bound
+	lateUntil       time.Duration // until then, a process that was stopped waits for the daemon's answer; 0: it does not
 	cause           error         // why it ended: ErrUnlocked or a loss; nil while it is held
 	timer           *time.Timer
 	checkNext       bool            // the timer is set for a CHECK
 	checking        bool            // a CHECK of the timer is under way
-	unlockPending   bool            // lost, but the daemon may keep it: unlock it at the deadline
+	unlockPending   bool            // lost here, but the daemon may keep it: unlock it at the deadline
 	maybeKept       bool            // RESUME was refused, but the daemon may keep it for the connection
-	restForced      bool            // forced away; the daemon keeps its other names until the holder has stopped
-	unlocking       bool            // UNLOCK was sent, or need not be
-	unlockMaybeDone bool            // an UNLOCK that failed may have been done
-	releasing       bool            // an UNLOCK in the background is counted by Client.releasing
+	restForced      bool            // revoked (FORCE); the daemon keeps its other names until the holder has stopped
+	unlocking       bool            // UNLOCK was sent, or is not needed
+	unlockMaybeDone bool            // an UNLOCK failed, but the daemon may have executed it
+	releasing       bool            // Client.releasing counts an UNLOCK of it in the background
 	base            context.Context // the context whose values ctx has
 	ctx             context.Context // nil until it is needed
 	cancel          context.CancelCauseFunc
@@ -78,19 +78,20 @@ func (l *Lease) Name() string { return l.name }
 // Slot returns the slot of the lock that this lease has, from 1. It is 0 without WithSlots.
 func (l *Lease) Slot() int { return l.slot }
 
-// ID returns the daemon's name for the lease. It is a secret: a client that knows it can unlock.
+// ID returns the daemon's name for the lease. It is a secret: a client that knows it can unlock the
+// lease.
 func (l *Lease) ID() string { return l.id }
 
 // Fence returns the fencing token. If this lease was requested after another grant of the lock was
-// issued, its token is larger. No token is issued twice. (Readers are ordered against writers, and
-// each slot of WithSlots on its own.) It stays below 2^53. The resource that you write to should
-// remember the largest token that it has seen, and reject smaller ones. Then a holder that was
-// paused past its deadline does no harm.
+// issued, its token is larger. No token is issued twice. (Readers are ordered against writers, but
+// not against each other. Each slot of WithSlots has its own order.) It stays below 2^53. The
+// resource that you write to should remember the largest token that it has seen, and reject smaller
+// ones. Then a holder that was paused past its deadline does no harm.
 func (l *Lease) Fence() uint64 { return l.fence }
 
-// Deadline returns until when the lease is certain to be held, as far as this process knows. The
-// daemon moves it forward while it extends the lease. Nobody else can hold the lock before. After
-// the end of the lease it is the last known deadline.
+// Deadline returns the time until which the lease is certain to be held, as far as this process
+// knows. No other client can hold the lock before. The daemon moves the deadline forward while it
+// extends the lease. After the end of the lease, Deadline returns the last known one.
 func (l *Lease) Deadline() time.Time { return time.Now().Add(l.DeadlineBoottime() - l.c.clock()) }
 
 // DeadlineBoottime returns the deadline as time since the boot of this host, on CLOCK_BOOTTIME.
@@ -101,8 +102,8 @@ func (l *Lease) DeadlineBoottime() time.Duration {
 	return l.deadline
 }
 
-// Guard returns how long before the deadline the lease's Context ends, unless the deadline has
-// moved on: what WithGuard says, or a fifth of the ttl.
+// Guard returns how long before its deadline the lease's Context ends, unless the deadline moves:
+// the time of WithGuard, or a fifth of the ttl.
 func (l *Lease) Guard() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,11 +123,11 @@ func (l *Lease) Validity() time.Duration {
 
 // Context returns a context that ends with the lease. On a loss it ends before the deadline, by the
 // guard, with a cause that matches ErrLost. On Unlock it ends with the cause ErrUnlocked. It has
-// the values of the context that the lock was taken with, but does not end with it. It is the same
-// on each call.
+// the values of the context that was passed to Lock, but does not end with it. Every call returns
+// the same context.
 //
-// Its timer stops while the host is suspended. After a suspension it ends when the daemon reports
-// the loss, or at the latest after half of the remaining validity.
+// A timer does not run while the host is suspended. After a suspension the context ends when the
+// daemon reports the loss, or at the latest after half of the remaining validity.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +137,8 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// makeContext needs mu. A goroutine that found the lease before Do ran may have a context already.
-// That context then ends together with the new one.
+// makeContext makes the lease's context. If a goroutine found the lease before Do ran, it may have
+// a context already. That context then ends together with the new one. The caller holds mu.
 func (l *Lease) makeContext(parent context.Context) {
 	before := l.cancel
 	l.ctx, l.cancel = context.WithCancelCause(parent)
@@ -155,10 +156,10 @@ func (l *Lease) makeContext(parent context.Context) {
 // UnlockOption is an option of Unlock.
 type UnlockOption func(*ipc.Request)
 
-// WithReleaseWait bounds how long the daemon waits until a quorum of nodes has released the lock. With
-// 0, Unlock returns once the daemon has written the release down and has handed it to its
-// connections. The daemon repeats it as usual. A Lock on this host that begins after that comes
-// after the release on every node. Default: the daemon's node_timeout, which is also the maximum.
+// WithReleaseWait bounds how long the daemon waits until a quorum of nodes has released the lock.
+// With 0, Unlock returns once the daemon has recorded the release and queued it for each node. The
+// daemon repeats it as usual. A Lock on this host that begins after that reaches every node after
+// the release. Default: the daemon's node_timeout, which is also the maximum.
 func WithReleaseWait(wait time.Duration) UnlockOption {
 	return func(r *ipc.Request) {
 		r.Wait = min(max(wait, 0), maxDuration)
@@ -169,12 +170,12 @@ func WithReleaseWait(wait time.Duration) UnlockOption {
 // Unlock releases the lock, and waits until a quorum of nodes has released it or ctx is done. If
 // ctx is done first, even before the call, the release goes on, but its outcome is unknown. Unlock
 // also returns nil if too few nodes answered in time (NodeTimeout of Hello): the daemon repeats the
-// release until they do, or until the lock has expired. From the call on, the lease's context has
-// ended, and Validity is 0.
+// release until they answer, or until the lock has expired. As soon as Unlock is called, the
+// lease's context ends and Validity is 0.
 //
-// The error matches ErrNotHeld if the lease was unlocked before. It matches ErrLost if the lease
-// was lost, or if the daemon no longer knows it. (If one of LockAll's names was forced away, others
-// can take the rest from this call on, instead of from the deadline on.) After any other refusal
+// The error matches ErrNotHeld if the lease was already unlocked. It matches ErrLost if the lease
+// was lost, or if the daemon no longer knows it. (If one of LockAll's names was revoked, this call
+// releases the other names; otherwise they stay taken until the deadline.) After any other refusal
 // (such as ErrLimit), and without a daemon (ErrUnavailable), Unlock can be called again.
 func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 	alive := ctx.Err() == nil
@@ -182,7 +183,7 @@ func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 		return err
 	}
 	if alive && context.Cause(ctx) == ErrUnlocked {
-		// ctx is derived from the lease's own, and has just ended with it
+		// ctx is derived from the lease's own context, and has just ended with it
 		detached, cancel := detach(ctx)
 		defer cancel()
 		ctx = detached
@@ -202,8 +203,8 @@ func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 	return l.unlocked(cl, &cl.reply)
 }
 
-// detach returns ctx without its end. The result ends at the deadline of ctx, or else after
-// unlockTimeout.
+// detach returns ctx without its end. The result ends at the deadline of ctx or, if it has none,
+// after unlockTimeout.
 func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -219,10 +220,10 @@ func (l *Lease) Check(ctx context.Context) error {
 	return l.ask(ctx, ipc.VerbCheck, nil)
 }
 
-// Extend extends the lease now, on the nodes, and sets its ttl. A ttl of 0 keeps the current one. A
-// lease with HoldTTL needs it; the daemon extends all others anyway. A smaller ttl does not shorten
-// the current deadline. Errors are as for Check. If the error matches ErrNoQuorum, the lease is
-// unchanged.
+// Extend extends the lease now, on the nodes, and sets its ttl. A ttl of 0 keeps the current one.
+// Only a lease with HoldTTL needs Extend; the daemon extends all others. A smaller ttl does not
+// shorten the current deadline. Errors are as for Check. If the error matches ErrNoQuorum, the
+// lease is unchanged.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < 0 {
 		return invalidError(op(ipc.VerbExtend), l.name, ipc.CodeOption, "a ttl of "+ttl.String()+": must not be negative")
@@ -235,10 +236,11 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	})
 }
 
-// Downgrade makes an exclusive lease a shared one, on the nodes: other clients with WithShared can
-// get the lock as well, and nobody can get it exclusively in between. The work must have stopped
-// writing before. Errors are as for Check. If the error matches ErrNoQuorum, the lease counts as
-// shared, and other readers may get the lock later. A lease cannot become exclusive again.
+// Downgrade makes an exclusive lease a shared one, on the nodes. Other clients with WithShared can
+// then get the lock as well, and no client can get it exclusively in between. The work must have
+// stopped writing before. Errors are as for Check. If the error matches ErrNoQuorum, the lease
+// counts as shared, and other readers may get the lock later. A lease cannot become exclusive
+// again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	return l.ask(ctx, ipc.VerbExtend, func(r *ipc.Request) {
 		r.Mode = ipc.Shared
@@ -246,14 +248,14 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	})
 }
 
-// Beat tells the daemon that the work makes progress, for a lease with WithBeat. Such a lease is
-// lost if Beat is not called for that long. Errors are as for Check. The error matches ErrInvalid
-// if the lease has no WithBeat.
+// Beat tells the daemon that the work makes progress. A lease with WithBeat is lost if Beat is not
+// called for that time. Errors are as for Check. The error matches ErrInvalid if the lease has no
+// WithBeat.
 func (l *Lease) Beat(ctx context.Context) error {
 	return l.ask(ctx, ipc.VerbBeat, nil)
 }
 
-// ask sends a request about the lease, with the options that set adds (nil: none).
+// ask sends a request about the lease, with the options that set adds; set may be nil.
 func (l *Lease) ask(ctx context.Context, verb ipc.Verb, set func(*ipc.Request)) error {
 	if err := l.endedError(verb); err != nil {
 		return err

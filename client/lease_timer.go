@@ -9,31 +9,31 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A lease has one timer and no goroutine. Half way to the end the timer asks the daemon for the
-// deadline, which moves forward while the daemon extends the lease. The answer sets the timer
-// again. If no answer comes because the daemon hangs, the timer ends the lease, a guard before the
-// last known deadline.
+// A lease has one timer and no goroutine. Half way to the end of the lease the timer sends CHECK.
+// The answer has the deadline, which the daemon moves forward, and sets the timer again. If the
+// daemon hangs and does not answer, the timer ends the lease, a guard before the last known
+// deadline.
 
 const (
 	// minCheck is the shortest time before the daemon is asked again.
 	minCheck = 10 * time.Millisecond
-	// retryUnlock is how long after a refusal the background tries to unlock again.
+	// retryUnlock is the time between a refusal of a background UNLOCK and the next try.
 	retryUnlock = time.Second
-	// maxHoldTolerance, and a hundredth of WithMax, is how far a deadline may be from the end of
-	// WithMax and still count as that end: the daemon counts from before it asked the nodes.
+	// If a deadline differs from the end of WithMax by at most maxHoldTolerance plus a hundredth of
+	// WithMax, it counts as that end: the daemon counts from before it asked the nodes.
 	maxHoldTolerance = 20 * time.Millisecond
 )
 
-// setGrant sets what a grant says and what never changes.
+// setGrant sets the fields of a grant that never change.
 func (l *Lease) setGrant(r *ipc.Response) { l.fence, l.slot = fenceOf(r), int(number(r, "slot")) }
 
-// start makes a lease of a grant. It fails if the lease has already ended: the process may have
-// been stopped for long.
+// start makes a lease of a grant. It fails if the lease has already ended, because the process was
+// stopped for long.
 func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	if l.startTimer(r, o) {
 		err := l.endedError(ipc.VerbLock)
 		if err != nil { // LOST came with the grant
-			_ = l.beginUnlock() // returns err again; nobody works under the lease
+			_ = l.beginUnlock() // returns err again; no caller works under the lease
 		}
 		return err
 	}
@@ -45,13 +45,13 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	return l.expiredError()
 }
 
-// startTimer returns false if it is too late.
+// startTimer returns false if the lease has already ended.
 func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.guardGiven, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
-	l.deadline = max(l.deadline, deadlineOf(r, now)) // it may have been resumed already
+	l.deadline = max(l.deadline, deadlineOf(r, now)) // a RESUME may have set it already
 	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
 	if o.Max > 0 && l.hold != HoldTTL {
@@ -67,13 +67,13 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	return true
 }
 
-// setGuard sets the guard to a fifth of the ttl, unless WithGuard set it. If an answer gave the
-// lease less time than the requested ttl, the guard is a fifth of that. A bound on the holding time
-// (WithMax, the daemon's max_hold) has this effect from the start, and a fifth of the requested ttl
-// could be all of the time. It needs mu.
+// setGuard sets the guard to a fifth of the ttl, unless WithGuard set it. If no answer has given
+// the lease as much time as the requested ttl, the guard is a fifth of the longest time given. A
+// bound on the holding time (WithMax, the daemon's max_hold) has this effect from the start: a
+// fifth of the requested ttl could be all of the time. The caller holds mu.
 //
-// If another program changed the ttl (redlock extend), or took the lease, the guard is the
-// daemon's, which its answers report.
+// If another program took the lease or changed its ttl (redlock extend), the guard is the one that
+// the daemon's answers report.
 func (l *Lease) setGuard(stands time.Duration) {
 	l.longestValidity = max(l.longestValidity, stands)
 	switch {
@@ -86,10 +86,10 @@ func (l *Lease) setGuard(stands time.Duration) {
 
 func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
 
-// nextTick returns how long the timer has to run, and decides for what. It needs mu.
+// nextTick returns when the timer fires next, and sets its purpose. The caller holds mu.
 //
-// The time is half of the remaining time even if nothing has to be asked then (the ttl keeps the
-// lease, or the daemon was asked already): a timer stops while the host is suspended.
+// The timer fires after half of the remaining time even if no CHECK is due (with HoldTTL, or when
+// one is in progress): it does not run while the host is suspended.
 func (l *Lease) nextTick(now time.Duration) time.Duration {
 	rest := l.loseAt() - now
 	half := rest/2 >= minCheck
@@ -129,12 +129,12 @@ func (l *Lease) endIfDue() {
 	}
 }
 
-// lateTolerance is how late a timer may be unless the process was stopped.
+// lateTolerance is the largest delay of a timer that does not mean that the process was stopped.
 const lateTolerance = 250 * time.Millisecond
 
 // isLate reports whether the end of the lease was missed because this process was stopped, and the
-// daemon still has time to answer. The first call sets that time, and the timer to its end. It needs
-// mu.
+// daemon still has time to answer. The first call sets that time, and sets the timer to its end.
+// The caller holds mu.
 func (l *Lease) isLate(now time.Duration) bool {
 	if l.lateCheck == 0 || l.hold == HoldTTL || l.timer == nil {
 		return false
@@ -149,14 +149,14 @@ func (l *Lease) isLate(now time.Duration) bool {
 	return now < l.lateUntil
 }
 
-// expire ends a lease that nobody has reported as lost.
+// expire ends a lease that the daemon has not reported as lost.
 func (l *Lease) expire() {
 	if l.end(l.expiredError(), !l.found); !l.hasPendingUnlock() {
 		l.c.forget(l)
 	}
 }
 
-// timerAction says what a timer that has fired is for.
+// timerAction is what the lease does when its timer fires.
 type timerAction int
 
 const (
@@ -166,7 +166,7 @@ const (
 	doUnlock
 )
 
-// nextAction decides what to do now, and sets the timer for the action after it.
+// nextAction returns the action that is due, and sets the timer for the next one.
 func (l *Lease) nextAction(now time.Duration) timerAction {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +194,7 @@ func (l *Lease) nextAction(now time.Duration) timerAction {
 	return doNothing
 }
 
-// expiredError returns the cause of an end that nobody reported.
+// expiredError returns the cause if the lease ended without a report of the daemon.
 func (l *Lease) expiredError() *Error {
 	l.mu.Lock()
 	guard, atBound := l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd
@@ -211,7 +211,7 @@ func (l *Lease) expiredError() *Error {
 	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)", guard), nil)
 }
 
-// postCheck asks for the deadline. If no permit is free, the timer tries again.
+// postCheck sends CHECK. If no permit is free, the timer tries again.
 func (l *Lease) postCheck() {
 	cl := l.c.calls.tryAcquire(ipc.VerbCheck)
 	if cl == nil {
@@ -233,15 +233,15 @@ func (l *Lease) retryCheck() {
 }
 
 // handleReply handles the answer to CHECK, EXTEND or BEAT, or nil if there is none. It returns the
-// caller's error. That is an error even if the daemon says OK, if the lease has ended here
-// meanwhile: it is released anyway.
+// caller's error. If the lease has ended here meanwhile, that is an error even if the daemon says
+// OK: the client releases the lease anyway.
 func (l *Lease) handleReply(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil:
 		l.retryCheck()
 		return nil
 	case r.Kind == ipc.KindOK && cl.req.Verb == ipc.VerbBeat:
-		return l.endedError(ipc.VerbBeat) // it has no deadline
+		return l.endedError(ipc.VerbBeat) // the answer has no deadline
 	case r.Kind == ipc.KindOK:
 		l.extendDeadline(r, cl.req.TTL)
 		l.endIfDue()
@@ -259,14 +259,15 @@ func (l *Lease) handleReply(cl *call, r *ipc.Response) error {
 	return err
 }
 
-// unknownError returns the loss of a lease that is NOTHELD and was not unlocked here.
+// unknownError returns the loss of a lease that the daemon does not know and that was not unlocked
+// here.
 func (l *Lease) unknownError(err error) error {
 	return lostError(l.name, "the daemon no longer knows it", err)
 }
 
-// extendDeadline sets a later deadline, and the ttl if that was changed. Answers can overtake each
-// other, so an earlier deadline is an older one. A lease that has ended stays ended. Its deadline
-// is when it is released at the latest.
+// extendDeadline sets a later deadline, and the ttl if it was changed. Answers can overtake each
+// other, so an earlier deadline is older. A lease that has ended stays ended; the client releases
+// it at its deadline at the latest.
 func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	now := l.c.clock()
 	l.mu.Lock()
@@ -284,15 +285,15 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	if now < l.loseAt() {
 		l.lateUntil = 0
 	}
-	if l.timer != nil && l.lateUntil == 0 { // nil: it was resumed before its grant was taken
+	if l.timer != nil && l.lateUntil == 0 { // nil: it was resumed before Lock returned
 		l.timer.Reset(max(0, l.nextTick(now)))
 	}
 }
 
-// end ends the lease with cause. Only the first end counts. With pending, the daemon may still
+// end ends the lease with cause. Only the first call counts. With pending, the daemon may still
 // extend the lease. It is then unlocked at the deadline, and not before, because its holder may
-// still be stopping. (Nobody extends a detached lease, unless RESUME was refused: see resumeGranted
-// and noteMaybeKept.)
+// still be stopping. (The daemon does not extend a detached lease, unless it refused RESUME: see
+// resumeGranted and noteMaybeKept.)
 func (l *Lease) end(cause error, pending bool) {
 	l.mu.Lock()
 	if l.cause != nil {
@@ -320,7 +321,7 @@ func (l *Lease) hasPendingUnlock() bool {
 	return l.unlockPending
 }
 
-// stopTimer needs mu.
+// stopTimer stops the timer. The caller holds mu.
 func (l *Lease) stopTimer() {
 	if l.timer != nil { // nil: LOST came with the grant
 		l.timer.Stop()
@@ -355,9 +356,9 @@ func (l *Lease) beginUnlock() error {
 	switch {
 	case cause != nil && cause != ErrUnlocked:
 		if owed {
-			l.unlockInBackground() // its holder has stopped: no need to wait for the deadline
+			l.unlockInBackground() // the holder has stopped, so do not wait for the deadline
 		} else if rest {
-			l.c.spawn(l.postUnlock) // likewise
+			l.c.spawn(l.postUnlock) // the same
 		}
 		return cause
 	case again:
@@ -368,7 +369,7 @@ func (l *Lease) beginUnlock() error {
 }
 
 // unlocked handles the answer to UNLOCK, or nil if there is none. It returns the caller's error. If
-// UNLOCK was sent twice and the lease is not held, the first one released it.
+// UNLOCK was sent twice and the daemon does not know the lease, the first one released it.
 func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	switch {
 	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && l.sentBefore(cl):
@@ -385,7 +386,8 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	return cl.replyError()
 }
 
-// mayUnlockAgain is called after an UNLOCK failed. maybeDone says that it may have been done.
+// mayUnlockAgain lets Unlock be called again after a failure. maybeDone says that the daemon may
+// have executed the failed UNLOCK.
 func (l *Lease) mayUnlockAgain(maybeDone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -393,17 +395,17 @@ func (l *Lease) mayUnlockAgain(maybeDone bool) {
 	l.unlockMaybeDone = l.unlockMaybeDone || maybeDone
 }
 
-// sentBefore reports whether an earlier UNLOCK may have been done.
+// sentBefore reports whether the daemon may have executed an earlier UNLOCK.
 func (l *Lease) sentBefore(cl *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return cl.resent || l.unlockMaybeDone
 }
 
-// handleUnlockReply handles the answer to an UNLOCK that nobody waits for. After a refusal (such as
+// handleUnlockReply handles the answer to an UNLOCK that has no caller. After a refusal (such as
 // ErrLimit) the timer tries again.
 func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
-	_ = l.unlocked(cl, r) // nobody waits for the error
+	_ = l.unlocked(cl, r) // no caller gets the error
 	if l.setReleasing(false) {
 		l.c.releaseDone()
 	}
@@ -420,7 +422,7 @@ func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 	l.timer.Reset(retryUnlock)
 }
 
-// unlockInBackground unlocks a lease that nobody uses any longer.
+// unlockInBackground unlocks a lease that is no longer used.
 func (l *Lease) unlockInBackground() {
 	l.mu.Lock()
 	l.unlocking = true
@@ -432,7 +434,7 @@ func (l *Lease) unlockInBackground() {
 	l.c.spawn(l.postUnlock)
 }
 
-// setReleasing reports whether the value has changed.
+// setReleasing sets the field, and reports whether its value has changed.
 func (l *Lease) setReleasing(is bool) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -441,7 +443,8 @@ func (l *Lease) setReleasing(is bool) (news bool) {
 	return news
 }
 
-// postUnlock waits for a permit. At the latest the end of the connection frees one.
+// postUnlock waits for a permit, and sends UNLOCK. The end of the connection frees a permit at the
+// latest.
 func (l *Lease) postUnlock() {
 	cl, err := l.begin(context.Background(), ipc.VerbUnlock)
 	if err == nil {

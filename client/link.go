@@ -30,16 +30,16 @@ type link struct {
 	ctx    context.Context // ends with the connection
 	end    context.CancelFunc
 
-	bye          bool   // the daemon said that it is stopping
-	hangUpReason *Error // why the daemon ends a new connection
+	bye          bool   // the daemon said BYE
+	hangUpReason *Error // the reason with which the daemon closed a new connection
 }
 
-// errRestarted means that a restart kept the connection, and may have lost the answer to HELLO. A
-// second HELLO could be answered twice, so it is simpler to make another connection.
+// errRestarted means that a restart kept the connection, and may have lost the answer to HELLO. The
+// client then makes another connection, because the daemon could answer a second HELLO twice.
 var errRestarted = errors.New("it was restarted meanwhile")
 
-// newLink dials, and checks that the other side speaks version 1, until ctx is done. No connection
-// is left if it fails.
+// newLink dials until ctx is done, and checks that the daemon speaks version 1. If it fails, it
+// leaves no connection open.
 func (c *Client) newLink(ctx context.Context, number uint64) (*link, error) {
 	for {
 		l, err := c.tryLink(ctx, number)
@@ -74,7 +74,7 @@ func dialUnix(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// dialError explains what to do about a socket that cannot be opened.
+// dialError says what to do about a socket that cannot be opened.
 func dialError(ctx context.Context, path string, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -89,7 +89,7 @@ func dialError(ctx context.Context, path string, err error) error {
 	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, systemError(err))
 }
 
-// systemError returns the error of the system in err, without the path, which the caller names.
+// systemError returns the system's error without the path: the caller names the path.
 func systemError(err error) error {
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number
@@ -102,7 +102,7 @@ func (l *link) greet(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetDeadline(time.Unix(1, 0)) })
 	err := l.hello()
 	if !stop() {
-		return contextError(op(ipc.VerbHello), "", ctx) // the deadline of the connection is, or will be, unusable
+		return contextError(op(ipc.VerbHello), "", ctx) // the deadline of the connection is in the past, or will be
 	}
 	if _, refused := errors.AsType[*Error](err); refused {
 		return err
@@ -112,8 +112,8 @@ func (l *link) greet(ctx context.Context) error {
 	return nil
 }
 
-// hello sends HELLO and reads up to the answer. It is the first request, so no other reply has a
-// tag.
+// hello sends HELLO and reads up to the answer. HELLO is the first request, so its answer is the
+// only one with a tag.
 func (l *link) hello() error {
 	req := ipc.Request{Tag: "0", Verb: ipc.VerbHello, Words: []string{protocolVersion}}
 	_, failed := l.conn.Write(req.AppendTo(nil))
@@ -139,7 +139,7 @@ func (l *link) hello() error {
 	}
 }
 
-// readOrWriteError prefers the error of reading: the daemon may have said why writing failed.
+// readOrWriteError prefers the error of the read: the daemon may have said why the write failed.
 func readOrWriteError(written, read error) error {
 	if errors.Is(read, io.EOF) && written != nil {
 		return written
@@ -161,7 +161,7 @@ func (l *link) readLine(r *ipc.Response) error {
 	return nil
 }
 
-// readLines reads until it fails, and returns why.
+// readLines reads until an error, and returns it.
 func (l *link) readLines() error {
 	var r ipc.Response
 	for {
@@ -190,8 +190,8 @@ func (l *link) endError(err error) error {
 }
 
 // isEndedHere reports whether the daemon may take the end of the connection for the end of its
-// client. It may if the daemon neither ended the connection nor said BYE. One case is that writing
-// failed for a fault of this host (no memory for what is sent), so nothing is read either.
+// client. That is so if the daemon neither ended the connection nor said BYE. For example, a write
+// may fail on this host (no memory for a buffer), and then the client also stops reading.
 func (l *link) isEndedHere(err error) bool {
 	switch {
 	case errors.Is(err, errProtocol):
@@ -202,17 +202,17 @@ func (l *link) isEndedHere(err error) bool {
 	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET)
 }
 
-// daemonStops is called when the daemon says that it stops and will end the connection. It bounds
+// daemonStops is called when the daemon says that it stops and will close the connection. It bounds
 // the wait for that.
 func (l *link) daemonStops() {
 	if !l.bye {
 		l.bye = true
-		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed already
+		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is already closed
 	}
 }
 
-// hangUp ends the connection, for processes that have inherited it too. The daemon reads the end
-// then. It would not if only this process closed the connection.
+// hangUp shuts the connection down, also for processes that have inherited it, so that the daemon
+// reads its end. A close in this process alone would not end it.
 func (l *link) hangUp() {
 	if socket, ok := l.conn.(*net.UnixConn); ok {
 		_ = socket.CloseWrite() // fails if the connection has ended

@@ -15,27 +15,27 @@ type FleetLock struct {
 	Name string
 	// Holders are the holders, as Who returns them. It is nil with Many.
 	Holders []Holder
-	// Many means that so many clients share the lock that only Who lists them.
+	// Many means that only Who lists the holders, because very many clients share the lock.
 	Many bool
 	// Wanted means that a client waits for the lock.
 	Wanted bool
-	// WaitingHosts lists the hosts of these clients, as far as the nodes and this host's daemon
-	// know them.
+	// WaitingHosts lists the hosts of the clients that wait, as far as the nodes and this host's
+	// daemon know them.
 	WaitingHosts []string
 }
 
 // LockPage is a part of the locks of all hosts.
 type LockPage struct {
 	Locks []FleetLock
-	// Walked is how many of Walks nodes were read to the end.
+	// Walked of Walks nodes were read to the end.
 	Walked, Walks int
 }
 
-// ListAll returns the locks of all hosts that this user may inspect, page by page, as the nodes store
-// them. A lock that is held all the time is in the result once; others may be missing. An error ends
-// it: it matches ErrNoQuorum if too few nodes answered, and ErrDenied if this user may inspect no
-// lock, or the nodes do not let redlockd use SCAN. Memory grows with the number of locks, by their
-// names.
+// ListAll returns the locks of all hosts that this user may inspect, page by page, as the nodes
+// store them. A lock that is held during the whole call is returned once; others may be missing.
+// The sequence ends with the first error. The error matches ErrNoQuorum if too few nodes answered.
+// It matches ErrDenied if this user may inspect no lock, or if the nodes refuse SCAN to redlockd.
+// The use of memory grows with the number of locks, by the length of their names.
 func (c *Client) ListAll(ctx context.Context) iter.Seq2[LockPage, error] {
 	return func(yield func(LockPage, error) bool) {
 		seen := map[string]struct{}{}
@@ -58,10 +58,10 @@ func (c *Client) ListAll(ctx context.Context) iter.Seq2[LockPage, error] {
 	}
 }
 
-// rateWindow is the time that the daemon's requests_per_second is about.
+// rateWindow is the period of the daemon's requests_per_second.
 const rateWindow = time.Second
 
-// listPage asks for a page. If the config bounds the requests of a second, it waits for the next
+// listPage requests a page. If the daemon limits the rate of requests, it waits for the next
 // second.
 func (c *Client) listPage(ctx context.Context, from string) (page LockPage, next string, err error) {
 	for tries := 0; ; tries++ {
@@ -102,7 +102,7 @@ func (c *Client) askPage(ctx context.Context, from string) (page LockPage, next 
 	return page, text(&cl.reply, "next"), nil
 }
 
-// add adds a line of the answer: the lines of a lock follow each other.
+// add adds a line of the answer. Lines about the same lock follow each other.
 func (p *LockPage) add(r *ipc.Response) {
 	name := text(r, "lock")
 	if n := len(p.Locks); n == 0 || p.Locks[n-1].Name != name {

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// replyMargin is how long before the context's deadline the daemon has to give up. Its answer names
-// the holder, and so arrives in time.
+// replyMargin is the time between the end of the daemon's wait and the context's deadline. It lets
+// the answer, which names the holder, arrive in time.
 const replyMargin = 20 * time.Millisecond
 
 // Lock takes the lock name. It waits until ctx is done or WithWait has passed. Locks of one Client
@@ -23,9 +23,9 @@ const replyMargin = 20 * time.Millisecond
 //
 // The error matches ErrHeld if another holder kept the lock for that time; *Error then has the
 // Holder. It matches ErrNoQuorum if too few nodes could vote, and ErrUnavailable if there was no
-// daemon in the end. It also matches context.DeadlineExceeded if the deadline of ctx bounded the
-// wait. If ctx is done before an answer comes, the error is the error of ctx. Nothing stays taken
-// then: if the lock is granted at the same moment, it is unlocked in the background.
+// daemon at the end of the wait. It also matches context.DeadlineExceeded if the deadline of ctx
+// bounded the wait. If ctx is done before an answer comes, Lock returns the error of ctx. The lock
+// does not stay taken then: if it is granted at the same moment, it is unlocked in the background.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbLock, []string{name}, opts)
 }
@@ -37,23 +37,24 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 // LockAll takes several locks at once, all or none, as one lease with one fencing token. It waits
-// until all are free at the same time. So two calls with the names in different orders do not block
-// each other for ever. Errors are as for Lock.
+// until all are free at the same time, so two calls with the names in different orders do not
+// deadlock. Errors are as for Lock.
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbLock, names, opts)
 }
 
-// TryLockAll is LockAll if all locks are free. It does not wait for holders.
+// TryLockAll is like LockAll, but does not wait for holders.
 func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, ipc.VerbTry, names, opts)
 }
 
 // Do waits for the lock name as Lock does, calls fn, and unlocks. The context of fn is derived from
 // ctx, and is also the lease's Context. It ends with the lease too, with a cause that matches
-// ErrLost: fn must stop then. The lock is not released before fn returns, except by its deadline.
+// ErrLost: fn must stop then. Do does not release the lock before fn returns, but the lock may
+// expire.
 //
-// The error is the one of fn, joined with the one of Unlock. It matches ErrLost whenever the lock
-// was lost before fn returned, even if fn returns nil. Do waits at most 5 s for its Unlock, even if
+// Do returns the error of fn, joined with the error of Unlock. It matches ErrLost if the lock was
+// lost before fn returned, even if fn returned nil. Do waits at most 5 s for its Unlock, even if
 // ctx is done.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...Option) (err error) {
 	l, err := c.Lock(ctx, name, opts...)
@@ -135,8 +136,8 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	return l, nil
 }
 
-// setIdentity makes the lock exclude all others of this Client, and allows it to be sent more than
-// once. With HoldPID the process is the owner.
+// setIdentity gives the lock an owner of its own, so that all locks of this Client exclude each
+// other, and an ID, so that it can be sent more than once. With HoldPID the process is the owner.
 func (c *Client) setIdentity(cl *call) {
 	var room [32]byte
 	cl.req.ID = string(strconv.AppendUint(append(room[:0], c.idPrefix...), c.owners.Add(1), 36))
@@ -178,7 +179,7 @@ func (cl *call) limitWait(ctx context.Context) bool {
 }
 
 // lockError returns the error of a refused lock. If the deadline of ctx bounded the wait and has
-// nearly come, that is its cause.
+// nearly come, the error has DeadlineExceeded as its cause.
 func (cl *call) lockError(ctx context.Context, bounded bool) error {
 	err := cl.replyError()
 	if bounded && atEnd(ctx) {
@@ -187,7 +188,7 @@ func (cl *call) lockError(ctx context.Context, bounded bool) error {
 	return err
 }
 
-// atEnd reports whether the deadline of ctx has nearly come. (limitWait asks for whole
+// atEnd reports whether the deadline of ctx has nearly come. (limitWait rounds to whole
 // milliseconds, and the daemon may round once more.)
 func atEnd(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()

@@ -19,8 +19,8 @@ import (
 //   - Unlock panics with ErrLost if a lease of this Locker was lost before: code under the lock may
 //     have run at the same time as another holder.
 //
-// Other errors of Unlock do not matter, because the lock expires. Code under a Locker learns of a
-// loss only at Unlock. If it can stop earlier, use [Client.Do] instead.
+// Unlock ignores other errors, because the lock expires. Code under a Locker learns of a loss only
+// at Unlock. If the code can stop earlier, use [Client.Do] instead.
 func (c *Client) Locker(name string, opts ...Option) sync.Locker {
 	return &locker{client: c, name: name, opts: opts}
 }
@@ -59,8 +59,8 @@ func (l *locker) Unlock() {
 	}
 }
 
-// take removes a lease, or returns nil if there is none. A lost lease comes first: if another
-// goroutine has taken the lock since the loss, its lease must stay until its own Unlock.
+// take removes a lease, or returns nil if there is none. It prefers a lost lease: another goroutine
+// may have taken the lock since the loss, and its lease must stay until its own Unlock.
 func (l *locker) take() *Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()

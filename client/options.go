@@ -10,19 +10,18 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Option is an option of Lock, TryLock, LockAll, TryLockAll and Do. An option that cannot be used
-// is an error that matches ErrInvalid, and is never ignored. Durations are whole milliseconds,
-// rounded up.
+// Option is an option of Lock, TryLock, LockAll, TryLockAll and Do. An option that does not apply
+// is never ignored: the error matches ErrInvalid. Durations are rounded up to whole milliseconds.
 type Option func(*call)
 
-// WithTTL sets the lease time: how soon others get the lock if this host dies. The daemon accepts
-// 100 ms up to its max_ttl. Default: the daemon's config.
+// WithTTL sets the lease time: how soon other clients get the lock if this host dies. The daemon
+// accepts 100 ms up to its max_ttl. Default: the daemon's config.
 func WithTTL(ttl time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.TTL, ipc.OptTTL, "ttl", ttl, 1) }
 }
 
-// WithWait bounds how long to wait for the lock. 0 means not to wait. Default: until the context is
-// done. TryLock does not wait, and rejects this option.
+// WithWait bounds the wait for the lock. 0 means not to wait. Default: until the context is done.
+// TryLock does not wait, and rejects this option.
 func WithWait(wait time.Duration) Option {
 	return func(cl *call) {
 		cl.duration(&cl.req.Wait, ipc.OptWait, "wait", wait, 0)
@@ -33,7 +32,7 @@ func WithWait(wait time.Duration) Option {
 }
 
 // WithShared takes the lock as a reader, together with other readers and without a writer. A lock
-// without this option is a writer's. A reader does not overtake a writer that waits.
+// without this option is a writer's. A reader does not overtake a waiting writer.
 func WithShared() Option {
 	return func(cl *call) {
 		cl.req.Mode = ipc.Shared
@@ -42,7 +41,7 @@ func WithShared() Option {
 }
 
 // WithSlots takes one of that many slots of the lock (a semaphore), at most 1,000. Lease.Slot
-// returns which. All clients must use the same number. It works with one name only.
+// returns its number. All clients must use the same number of slots. It works with one name only.
 func WithSlots(slots int) Option {
 	return func(cl *call) {
 		cl.req.Slots = slots
@@ -53,21 +52,21 @@ func WithSlots(slots int) Option {
 	}
 }
 
-// WithMax bounds the total holding time: the lease is lost after that, even if it could be
-// extended. Default: the daemon's max_hold.
+// WithMax bounds the total holding time: after it the lease is lost, even if it could be extended.
+// Default: the daemon's max_hold.
 func WithMax(most time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Max, ipc.OptMax, "max", most, 1) }
 }
 
-// WithMin keeps the lock taken for that long from the grant on, however its holder ends: by Unlock,
-// the end of the connection, or the end of the process. It is for work that may be over before
-// another host begins it. The bound on the holding time (WithMax, or the daemon's max_hold) bounds it
-// as well. The daemon refuses it with HoldTTL and with WithBeat.
+// WithMin keeps the lock taken for that long from the grant on, even if the holder calls Unlock or
+// ends earlier. Use it for work that may be done on this host before another host has begun it. The
+// bound on the holding time (WithMax, or the daemon's max_hold) bounds it as well. The daemon
+// refuses it with HoldTTL and with WithBeat.
 func WithMin(least time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Min, ipc.OptMin, "min", least, 0) }
 }
 
-// WithGuard sets how long before the deadline a lease ends that could not be extended. The work
+// WithGuard sets how long before its deadline a lease ends if it could not be extended. The work
 // under the lock has this time to stop. Default: a fifth of the ttl, or of the bound on the holding
 // time if that is shorter.
 func WithGuard(guard time.Duration) Option {
@@ -75,24 +74,24 @@ func WithGuard(guard time.Duration) Option {
 }
 
 // WithLateCheck is for a process that may be stopped (Ctrl-Z, SIGSTOP) or suspended for longer than
-// a lease is valid. When it continues, the Client asks the daemon before it ends the lease, for at
-// most the given time. If the daemon has extended the lease without interruption, the lease goes on.
-// If the lock was lost, the context ends with the daemon's answer or after that time, so the work
-// may run on without the lock until then. Default: the context ends at once.
+// a lease is valid. When the process continues, the Client asks the daemon before it ends the
+// lease, for at most the given time. If the daemon has extended the lease without interruption, the
+// lease goes on. If the lock was lost, the context ends with the daemon's answer or after that
+// time. Until then the work may run without the lock. Default: the context ends at once.
 func WithLateCheck(most time.Duration) Option {
 	return func(cl *call) { cl.lease.lateCheck = most }
 }
 
-// WithLinger sets how long the lock stays taken after the death of this client, at most the
-// daemon's max_ttl. Unlock is immediate. Default: the daemon's config.
+// WithLinger sets how long the lock stays taken after this client dies, at most the daemon's
+// max_ttl. Unlock releases it at once. Default: the daemon's config.
 func WithLinger(linger time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Linger, ipc.OptLinger, "linger", linger, 0) }
 }
 
-// WithRetain has this host keep the lock for so long, at most a second, after it was released. The
-// next client of this host then gets it without a round trip to the nodes. Another host that waits
-// ends that. A client of another host that only tries the lock is refused meanwhile. It needs an
-// exclusive lock, and not HoldTTL. Default: the daemon's config.
+// WithRetain has this host keep the lock for that time, at most a second, after its release. The
+// next client of this host then gets it without a round trip to the nodes. If a client of another
+// host waits, the retention ends. If it only tries the lock, it is refused. WithRetain needs an
+// exclusive lock, and no HoldTTL. Default: the daemon's config.
 func WithRetain(retain time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Retain, ipc.OptRetain, "retain", retain, 0) }
 }
@@ -108,8 +107,9 @@ func WithNote(note string) Option {
 	}
 }
 
-// WithPID names the process for HoldPID, and needs that option. It must belong to this user, unless
-// this is root. If it ends while Lock still waits, the error matches ErrCancelled.
+// WithPID names the process for HoldPID, and needs that option. The process must belong to this
+// user, unless this user is root. If it ends while Lock still waits, the error matches
+// ErrCancelled.
 func WithPID(pid int) Option {
 	return func(cl *call) {
 		cl.req.PID = pid
@@ -120,8 +120,8 @@ func WithPID(pid int) Option {
 	}
 }
 
-// WithBeat has the lock be lost if Lease.Beat is not called for that long. It is for work that may
-// hang instead of ending. The daemon needs at least 100 ms.
+// WithBeat loses the lock if Lease.Beat is not called for that time. It is for work that may hang
+// instead of ending. The daemon requires at least 100 ms.
 func WithBeat(beat time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Beat, ipc.OptBeat, "beat", beat, 1) }
 }
@@ -144,7 +144,7 @@ func WithHold(hold Hold) Option {
 	}
 }
 
-// applyOptions applies the options to a request, and reports all that are not valid.
+// applyOptions applies the options to a request, and reports all invalid ones.
 func (cl *call) applyOptions(opts []Option) error {
 	for _, opt := range opts {
 		opt(cl)
@@ -158,7 +158,7 @@ func (cl *call) applyOptions(opts []Option) error {
 	return invalidError(op(cl.req.Verb), cl.lockName, ipc.CodeOption, strings.Join(cl.badOptions, ", "))
 }
 
-// checkNames rejects names that one lease cannot have.
+// checkNames rejects names that cannot be in one lease.
 func checkNames(verb ipc.Verb, names []string) error {
 	label := strings.Join(names, ",")
 	if len(names) == 0 || len(names) > ipc.MaxNames {
@@ -175,7 +175,7 @@ func checkNames(verb ipc.Verb, names []string) error {
 	return nil
 }
 
-// checkName rejects what cannot be the name of a lock.
+// checkName rejects an invalid lock name.
 func checkName(verb ipc.Verb, name string) error {
 	err := ipc.CheckName(name)
 	if err == nil {
@@ -186,7 +186,7 @@ func checkName(verb ipc.Verb, name string) error {
 
 func (cl *call) addBadOption(what string) { cl.badOptions = append(cl.badOptions, what) }
 
-// duration sets an option that must be at least least.
+// duration sets an option that must not be below least.
 func (cl *call) duration(to *time.Duration, which ipc.OptionSet, name string, d, least time.Duration) {
 	switch {
 	case d < least && least > 0:

@@ -7,26 +7,26 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Entry is a lease of this host's daemon, or a request that waits for one.
+// Entry is a lease of this host's daemon, or a waiting request.
 type Entry struct {
 	Name  string        // the lock; several names are joined by commas
-	Names []string      // the locks that are held or waited for, all or none
+	Names []string      // the locks that are held or awaited together
 	Waits bool          // it is not held yet
-	Lost  bool          // it was lost, but others cannot take all of it yet: for at most TTL
+	Lost  bool          // it was lost, but other clients cannot take all of it yet: for at most TTL
 	Mode  string        // "exclusive" or "shared"
-	Slots int           // how many may hold it at once, each in a slot; 0: no slots
+	Slots int           // how many clients may hold it at once, each in a slot; 0: no slots
 	Slot  int           // the slot that is held, from 1; 0: none yet
 	Fence uint64        // the fencing token; 0: it still waits
 	TTL   time.Duration // how long it lasts unless it is extended
 	PID   int
 	User  string
-	Since time.Duration // how long it has been held, or has waited
+	Since time.Duration // how long it has been held or waiting
 	Note  string
-	// Kept means that nobody holds it any more, and that it stays taken for KeptFor (WithMin).
+	// Kept means that no client holds it any more, but it stays taken for KeptFor (WithMin).
 	Kept    bool
-	KeptFor time.Duration // how long it stays taken at least, whatever its holder does
-	// Retained means that nobody holds it, and that this host has it for its next client for
-	// RetainedFor at most (WithRetain). PID and User are missing then.
+	KeptFor time.Duration // how long it stays taken at least, even if its holder releases it
+	// Retained means that no client holds it, but this host retains it for its next client for at
+	// most RetainedFor (WithRetain). PID and User are then empty.
 	Retained    bool
 	RetainedFor time.Duration
 }
@@ -34,23 +34,23 @@ type Entry struct {
 // Status is the state of this host's daemon.
 type Status struct {
 	Quorum int // how many nodes have to agree
-	Spare  int // how many more nodes may fail; if negative, no lock can be taken
-	// Left is how long it takes until a quorum can vote, if only quarantines prevent it; 0
-	// otherwise. Requests that wait outlast quarantines.
+	Spare  int // how many more failures the nodes tolerate; if negative, no lock can be taken
+	// Left is the time until a quorum can vote, if only quarantines prevent it; otherwise 0. Waiting
+	// requests outlast quarantines.
 	Left   time.Duration
-	MaxTTL time.Duration // the longest of any host: how long a quarantine takes
+	MaxTTL time.Duration // the longest max_ttl of any host: the length of a quarantine
 	Text   string        // whether locks can be taken, and what to improve, for people
-	// Unnoted means that a restart of redlockd would lose what is held and waited for, because its
-	// state file cannot be written. Table is one word for the reason: "unwritten" (redlockd tries
-	// again), "removed" (the file was removed, or cut short), "unopened" (when the daemon started)
-	// or "boot" (the ID of this boot in /proc cannot be read). It is "" if the file is written, and
-	// from an older daemon.
+	// Unnoted means that a restart of redlockd would lose the leases and waiters, because its state
+	// file cannot be written. Table is one word for the reason: "unwritten" (redlockd retries),
+	// "removed" (the file was removed or truncated), "unopened" (when the daemon started) or "boot"
+	// (the ID of this boot in /proc cannot be read). Table is empty if the file is written, and with
+	// an older daemon.
 	Unnoted bool
 	Table   string
 	Nodes   []Node
 	// DoctorIgnore lists the checks of redlock doctor whose warnings the config accepts.
 	DoctorIgnore []string
-	// Counts holds everything else that the daemon counts, by the protocol's names.
+	// Counts holds the daemon's other counters, by their names in the protocol.
 	Counts map[string]int64
 }
 
@@ -61,8 +61,8 @@ type Node struct {
 	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
 	Left    time.Duration // until its quarantine ends
 	RTT     time.Duration // of recent requests
-	Wakeups string        // how waiters learn that a lock is free: "tracking" (the node tells) or "polling"; "" is not known
-	// Volatile means that it is ready, and keeps no data over a restart.
+	Wakeups string        // how waiters learn that a lock is free: "tracking" (the node tells) or "polling"; "": unknown
+	// Volatile means that it is ready, but does not keep its data over a restart.
 	Volatile bool
 	Reason   string // why it is not ready, or what to improve, for people
 }
@@ -73,7 +73,7 @@ type Hello struct {
 	TTL         time.Duration // the default lease time
 	MinTTL      time.Duration // the shortest lease time
 	MaxTTL      time.Duration // the longest lease time, in this host's config
-	NodeTimeout time.Duration // a node that has not answered within this time has no vote; 0: an older daemon does not say
+	NodeTimeout time.Duration // a node has no vote if it has not answered within this time; 0: an older daemon does not report it
 }
 
 // Who asks a quorum of nodes for the holders of the lock name, on all hosts. If it returns no

@@ -6,8 +6,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// deliver ends the flight of a call. Its caller owns it again or, if nobody waits, it is settled.
-// deliver does nothing to a call that is not in flight.
+// deliver ends the flight of a call. If a caller waits, it owns the call again; otherwise deliver
+// settles the call. If the call is not in flight, deliver does nothing.
 func (c *Client) deliver(cl *call, how int32) {
 	switch {
 	case cl.state.CompareAndSwap(stateWaiting, how):
@@ -18,15 +18,15 @@ func (c *Client) deliver(cl *call, how int32) {
 	}
 }
 
-// handleLine handles a line from the daemon. r is scratch space afterwards. An error means that the
-// other side does not speak the protocol.
+// handleLine handles a line from the daemon, and may overwrite r. An error means that the peer does
+// not speak the protocol.
 func (l *link) handleLine(r *ipc.Response) error {
 	switch {
 	case r.Kind == ipc.KindEvent:
 		l.handleEvent(r)
 		return nil
 	case r.Tag == "":
-		return nil // the answer to CANCEL says nothing
+		return nil // the answer to CANCEL has no information
 	}
 	cl, more := l.c.calls.find(r.Tag)
 	switch {
@@ -45,17 +45,17 @@ func (l *link) handleLine(r *ipc.Response) error {
 	return l.handleReply(cl, r, more)
 }
 
-// ignoresRefusal reports whether a refusal is not passed on, because the request will be sent
-// again. SHUTDOWN is such a refusal, except for FORCE and ADMIT: there it means that the outcome is
-// unknown, not that the daemon stops. After Close, waiting calls are CANCELLED, because Close ends
-// the input. They get their error from run.
+// ignoresRefusal reports whether the caller does not get a refusal, because the request will be
+// sent again. SHUTDOWN is such a refusal, except for FORCE and ADMIT: there it means that the
+// outcome is unknown, not that the daemon stops. After Close, waiting calls are refused with
+// CANCELLED, because Close ends the input. They get their error from run.
 func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeCancelled && l.c.closed():
 		return true
 	case r.Code == ipc.CodeShutdown && cl.worthResending() && cl.shutdownRefusals < maxShutdownRefusals:
 		cl.shutdownRefusals++
-		l.daemonStops() // the next connection sends it again
+		l.daemonStops() // the next connection resends it
 		return true
 	case r.Code == ipc.CodeLimit:
 		return l.c.resendLater(cl, r.Tag)
@@ -63,15 +63,15 @@ func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	return false
 }
 
-// handleReply handles the last line of an answer. more says that the call is in flight under other
-// tags too.
+// handleReply handles the last line of an answer. more says that the call is also in flight under
+// other tags.
 func (l *link) handleReply(cl *call, r *ipc.Response, more bool) error {
 	var others []string
 	if more {
 		others = l.c.calls.setAnsweredTag(cl, r.Tag, r.Kind == ipc.KindOK)
 	}
 	refused := cl.mayBeGranted() && r.Kind == ipc.KindErr
-	cl.reply, *r = *r, cl.reply // the memory of the fields is reused
+	cl.reply, *r = *r, cl.reply // reuse the memory of the fields
 	if cl.isProbeReply() {
 		setOutcomeUnknown(&cl.reply)
 	}
@@ -80,13 +80,13 @@ func (l *link) handleReply(cl *call, r *ipc.Response, more bool) error {
 	}
 	l.c.deliver(cl, stateAnswered)
 	if refused {
-		l.c.cancel(l, others...) // none of them may go on waiting
+		l.c.cancel(l, others...) // so that none of them goes on waiting
 	}
 	return nil
 }
 
 // handleStray handles the answer to a request that was already answered under another tag. If it
-// grants an unknown lease, the lease is released. That may have happened already.
+// grants an unknown lease, the client releases the lease, perhaps for the second time.
 func (c *Client) handleStray(which *call, r *ipc.Response) {
 	if r.Kind == ipc.KindLine {
 		return
@@ -94,7 +94,7 @@ func (c *Client) handleStray(which *call, r *ipc.Response) {
 	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" && c.leaseByID(id, nil) == nil {
 		l := &Lease{c: c, name: text(r, "lock"), id: id}
 		if which == strayOutlasts {
-			l.hold = HoldPID // UNLOCK is repeated as long as necessary
+			l.hold = HoldPID // so that UNLOCK is repeated until it is answered
 		}
 		l.unlockInBackground()
 	}
@@ -102,18 +102,18 @@ func (c *Client) handleStray(which *call, r *ipc.Response) {
 	c.checkReleases()
 }
 
-// register makes a granted lease known before anything else is read: the next line may be its loss.
+// register adds a granted lease before the next line is read, which may report its loss.
 func (c *Client) register(cl *call) bool {
 	id := leaseOf(&cl.reply)
 	if id == "" {
 		return false
 	}
 	cl.lease.id = id
-	cl.lease.setGrant(&cl.reply) // from here on others find it
+	cl.lease.setGrant(&cl.reply) // from here on other goroutines can find it
 	c.mu.Lock()
 	c.leases[id] = cl.lease
 	c.mu.Unlock()
-	if c.closed() { // Close may not have seen it
+	if c.closed() { // Close may have run before it was added
 		cl.lease.endWithConnection(ErrClosed)
 	}
 	return true

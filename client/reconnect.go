@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Without a connection, the Client dials while a lease must be resumed or a call waits. Calls that
-// have waited long enough fail.
+// Without a connection, the Client dials while a lease must be resumed or a call waits. A call
+// fails when it has waited long enough.
 
 const (
 	// minPause and maxPause bound the time between two attempts to connect.
@@ -20,8 +20,8 @@ const (
 	attemptTimeout = 5 * time.Second
 )
 
-// reconnect returns the next connection, already in use, or nil after Close. It blocks while
-// nothing needs one.
+// reconnect returns the next connection, already in use, or nil after Close. It blocks while no
+// lease and no call needs one.
 func (c *Client) reconnect() *link {
 	for try := c.firstTry(); pause(c.ctx, try) && c.awaitNeedOfConn(&try); try++ {
 		ctx, cancel := context.WithTimeout(c.ctx, attemptTimeout)
@@ -46,8 +46,8 @@ func (c *Client) firstTry() int {
 	return max(0, c.shortLived-1)
 }
 
-// awaitNeedOfConn returns false once the Client is closed. After a time without need, the next
-// attempt is made at once.
+// awaitNeedOfConn waits until a connection is needed, and returns false once the Client is closed.
+// If it had to wait, the next attempt is made at once.
 func (c *Client) awaitNeedOfConn(try *int) bool {
 	for !c.needsConn() {
 		*try = 0
@@ -74,8 +74,8 @@ func (c *Client) needsConn() bool {
 	return false
 }
 
-// pause waits before an attempt that is not the first. The time is random, because many clients
-// lose their connections at the same time. It returns false if ctx is done.
+// pause waits before every attempt but the first. The time is random, because many clients lose
+// their connections at the same time. It returns false if ctx is done.
 func pause(ctx context.Context, try int) bool {
 	if try == 0 {
 		return ctx.Err() == nil
@@ -91,8 +91,8 @@ func pause(ctx context.Context, try int) bool {
 	}
 }
 
-// attemptFailed handles a failed attempt. If the daemon refuses this client, waiting for another
-// attempt is useless, so all calls fail.
+// attemptFailed handles a failed attempt. If the daemon refuses this client, all calls fail:
+// another attempt would not help.
 func (c *Client) attemptFailed(err error) {
 	err = asUnavailable(err)
 	c.mu.Lock()
@@ -105,7 +105,7 @@ func (c *Client) attemptFailed(err error) {
 	c.failExpired(true)
 }
 
-// requestConn has a connection made for a call, unless the Client is closed.
+// requestConn asks run to connect for a call, unless the Client is closed.
 func (c *Client) requestConn(cl *call) error {
 	c.mu.Lock()
 	ended := c.finished
@@ -179,14 +179,14 @@ func (c *Client) failAll(why error) {
 	c.failCalls(why, func(cl *call) bool { return cl.state.Load() == stateWaiting && !cl.background })
 }
 
-// dropAbandoned drops the calls that nobody waits for, if they are neither under way on the
-// connection nor worth sending on another one.
+// dropAbandoned drops the calls that no caller waits for, unless they are in progress on the
+// connection or worth sending on another one.
 func (c *Client) dropAbandoned() {
 	c.failCalls(nil, func(cl *call) bool { return cl.state.Load() == stateAbandoned && !cl.worthResending() })
 }
 
-// failCalls ends the flight of calls with the error why, if they are not under way on a connection
-// and which returns true.
+// failCalls ends the flight of calls with the error why. It selects the calls that are not in
+// progress on a connection and for which which returns true.
 func (c *Client) failCalls(why error, which func(cl *call) bool) {
 	var toSettle []*call
 	c.calls.eachInFlight(func(cl *call) {
@@ -204,8 +204,8 @@ func (c *Client) failCalls(why error, which func(cl *call) bool) {
 	}
 }
 
-// failWith ends the flight without an answer. It reports whether nobody waits for the call, so that
-// it must be settled. A caller that is abandoning it settles it itself.
+// failWith ends the flight without an answer. It reports whether the call must be settled because
+// no caller waits for it. A caller that is abandoning the call settles it itself.
 func (cl *call) failWith(why error) (settle bool) {
 	cl.failure = why
 	for {

@@ -9,33 +9,34 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A request may be sent more than once. On a new connection it keeps its tag. On a connection that
-// outlasted a restart of the daemon (BACK), the first answer may be lost or may still come. So the
-// request gets another tag there, and the first answer counts. Any answer under the other tag is
-// then a stray. It is ignored, unless it grants a lease that nobody knows: that is released. A LOCK
-// has an id=, so a second one gets the grant of the first. FORCE and ADMIT are sent only once.
+// A request may be sent more than once. On a new connection it keeps its tag. If the daemon
+// restarts and keeps the connection (BACK), the first answer may be lost or may still come. So the
+// request gets another tag there, and the first answer counts. A later answer under the other tag
+// is a stray. The client ignores it, unless it grants an unknown lease: then the client releases
+// the lease. A LOCK has an id=, so a second one gets the grant of the first. FORCE and ADMIT are
+// sent only once.
 
 const (
-	// resendPause is how long after a LIMIT a request is sent again. After a restart many clients
-	// resend at once.
+	// resendPause is the time between LIMIT and the next resend. After a restart many clients resend
+	// at once.
 	resendPause = 250 * time.Millisecond
-	// maxLimitRefusals is how often that is done.
+	// maxLimitRefusals bounds these resends of a request.
 	maxLimitRefusals = 20
-	// maxShutdownRefusals is on how many connections a request may be refused with SHUTDOWN. A
-	// daemon that stops refuses on one, and ends it.
+	// maxShutdownRefusals bounds the connections on which a request is refused with SHUTDOWN. A
+	// stopping daemon refuses it on one, and closes it.
 	maxShutdownRefusals = 3
-	// lostReplyTimeout is how long after BACK to wait for the answer to a request that is sent
-	// once. The daemon may have read it only then, and may have to ask the nodes.
+	// lostReplyTimeout is how long after BACK to wait for the answer to FORCE or ADMIT. The daemon
+	// may read the request only after the restart, and may have to ask the nodes.
 	lostReplyTimeout = 5 * time.Second
 )
 
-// isSentOnce reports whether the request must not be done twice. The second time it would hit the
-// next holder, or another quarantine. The user has to look first.
+// isSentOnce reports whether the request must not be executed twice. A second FORCE would revoke
+// the next holder's lock; a second ADMIT would end another quarantine. The user has to check first.
 func (cl *call) isSentOnce() bool {
 	return cl.req.Verb == ipc.VerbForce || cl.req.Verb == ipc.VerbAdmit
 }
 
-// newTag returns a tag for cl. It needs mu.
+// newTag returns a free tag for cl. The caller holds mu.
 func (t *callTable) newTag(cl *call) string {
 	if last := len(t.free) - 1; last >= 0 {
 		n := t.free[last]
@@ -48,7 +49,7 @@ func (t *callTable) newTag(cl *call) string {
 	return tag
 }
 
-// dropTag frees a tag. It needs mu.
+// dropTag frees a tag. The caller holds mu.
 func (t *callTable) dropTag(tag string) {
 	n := tagNumber(tag)
 	if t.calls[n] == strayOutlasts {
@@ -59,12 +60,13 @@ func (t *callTable) dropTag(tag string) {
 }
 
 func tagNumber(tag string) int {
-	n, _ := strconv.ParseUint(tag, 36, 31) // it is one of ours
+	n, _ := strconv.ParseUint(tag, 36, 31) // always valid: newTag made it
 	return int(n)
 }
 
-// makeStrays turns all tags of a call but its own into strays. granted says that one of them was
-// granted: the others give the same grant, so nobody needs to wait for them. It needs mu.
+// makeStrays marks all tags of a call but its own as strays. granted says that one of them was
+// granted: the others get the same grant, so the client need not wait for them. The caller holds
+// mu.
 func (t *callTable) makeStrays(cl *call, granted bool) {
 	stray := strayOther
 	switch {
@@ -87,14 +89,14 @@ func (t *callTable) mayOutlast() bool {
 	return t.strayOutlasting > 0
 }
 
-// setAnsweredTag makes the tag that was answered the call's own. It returns the others, under which
+// setAnsweredTag makes the answered tag the call's own. It returns the other tags under which
 // answers may still come.
 func (t *callTable) setAnsweredTag(cl *call, tag string, granted bool) (others []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := cl.tag
 	t.swapTag(cl, tag)
-	if cl.resendPaused && before != tag { // that one is not under way
+	if cl.resendPaused && before != tag { // the tag before is not in flight
 		cl.resendTags = slices.DeleteFunc(cl.resendTags, func(other string) bool { return other == before })
 		t.dropTag(before)
 	}
@@ -103,21 +105,21 @@ func (t *callTable) setAnsweredTag(cl *call, tag string, granted bool) (others [
 	return others
 }
 
-// swapTag makes tag the call's own. It needs mu.
+// swapTag makes tag the call's own. The caller holds mu.
 func (t *callTable) swapTag(cl *call, tag string) {
 	if i := slices.Index(cl.resendTags, tag); i >= 0 {
 		cl.resendTags[i], cl.tag = cl.tag, tag
 	}
 }
 
-// endStray handles the answer to a stray.
+// endStray frees the tag of a stray that was answered.
 func (t *callTable) endStray(tag string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dropTag(tag)
 }
 
-// dropResendTags is called after the end of a connection: no answer comes any longer.
+// dropResendTags is called after the end of a connection, when no more answers come.
 func (t *callTable) dropResendTags() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +155,7 @@ func (t *callTable) eachInFlight(f func(cl *call)) {
 
 // worthResending reports whether to send a call again: a caller waits for it, it releases
 // something, or it asks for the deadline. A request that is sent once is worth it until it is sent.
-// Only for calls in flight, with mu.
+// The call must be in flight, and the caller holds mu.
 func (cl *call) worthResending() bool {
 	switch {
 	case cl.isSentOnce() && cl.sentOn.Load() != 0:
@@ -170,8 +172,8 @@ func (cl *call) worthResending() bool {
 	return false
 }
 
-// appendResend appends the request again, with a tag. A LOCK waits for the rest of its time. If
-// nobody waits for it, it does not wait: it only finds out what to release. It needs mu.
+// appendResend appends the request again, with a tag. A LOCK waits for the rest of its time or, if
+// no caller waits for it, not at all: it only finds out what to release. The caller holds mu.
 func (cl *call) appendResend(b []byte, tag string, now time.Duration) []byte {
 	req := cl.req
 	req.Tag = tag
@@ -186,16 +188,16 @@ func (cl *call) appendResend(b []byte, tag string, now time.Duration) []byte {
 	return req.AppendTo(b)
 }
 
-// useConn starts to use a new connection, and sends what is in flight on it.
+// useConn makes a new connection the current one, and sends on it what is in flight.
 func (c *Client) useConn(l *link) {
 	c.mu.Lock()
 	c.connErr = nil
 	c.mu.Unlock()
 	c.connectedAt = time.Now()
 	c.reconnects.Add(1)
-	c.link.Store(l) // from here on others send on it too; sentOn says what
+	c.link.Store(l) // from here on other goroutines send on it too; sentOn tells which call was sent
 	if c.closed() || c.inheritIfWanted(l) != nil {
-		l.hangUp() // Close or Inherit may not have seen it
+		l.hangUp() // Close or Inherit may have run before it was stored
 		return
 	}
 	c.resumeAll(l)
@@ -211,10 +213,10 @@ func (c *Client) useConn(l *link) {
 	})
 }
 
-// afterRestart handles BACK: answers may be lost. It sends what was sent before again, under
-// another tag, except requests that are sent once. If such a request was under way, the daemon
-// refuses it. If the daemon had not read it, the daemon does it now. If its answer was lost, the
-// daemon does not know it, and only a timeout can tell.
+// afterRestart handles BACK: answers may be lost. It resends what was sent before, under another
+// tag, except FORCE and ADMIT. If the daemon knows that such a request was in progress, it refuses
+// it. If the daemon had not read the request, it executes it now. If the answer was lost, the
+// daemon does not know the request, and only a timeout can end it.
 func (c *Client) afterRestart(l *link) {
 	restart := c.restarts.Add(1)
 	doubt := false
@@ -235,9 +237,9 @@ func (c *Client) afterRestart(l *link) {
 	}
 }
 
-// probe sends PING under another tag of each request that is sent once and was not answered since
-// that restart. The answer to PING ends the request. So the reader ends it, which owns calls in
-// flight, and a daemon that hangs gets the time it needs.
+// probe sends PING under another tag of each FORCE or ADMIT that was not answered since that
+// restart. The answer to PING ends the request. So the reader, which owns calls in flight, ends it,
+// and a daemon that hangs gets the time it needs.
 func (c *Client) probe(l *link, restart uint64) {
 	var lines []byte
 	c.calls.eachInFlight(func(cl *call) {
@@ -251,27 +253,26 @@ func (c *Client) probe(l *link, restart uint64) {
 // isProbeReply reports whether the reply answers the probe, not the request.
 func (cl *call) isProbeReply() bool { return cl.isSentOnce() && cl.reply.Tag != cl.req.Tag }
 
-// setOutcomeUnknown turns r into what the daemon answers if it knows that the request was under
-// way.
+// setOutcomeUnknown sets r to the answer of a daemon that knows that the request was in progress.
 func setOutcomeUnknown(r *ipc.Response) {
 	r.Err(r.Tag, ipc.CodeUnknown, "the daemon was restarted while it was under way, and whether it was done is not known: WHO and STATUS tell")
 }
 
-// failSentOnce fails the requests that are sent once and were under way on a connection that has
-// ended: no answer comes any longer.
+// failSentOnce fails each FORCE and ADMIT that was in progress on a connection that has ended: no
+// answer comes any more.
 func (c *Client) failSentOnce(over error) {
 	why := fmt.Errorf("%w (WHO and STATUS tell): %w", ErrUnknown, over)
 	c.failCalls(why, func(cl *call) bool { return cl.isSentOnce() && cl.sentOn.Load() != 0 })
 }
 
-// addTag gives the call another tag. It needs mu.
+// addTag gives the call another tag. The caller holds mu.
 func (t *callTable) addTag(cl *call) string {
 	tag := t.newTag(cl)
 	cl.resendTags = append(cl.resendTags, tag)
 	return tag
 }
 
-// resend sends the calls in flight again for which which returns a tag.
+// resend sends again the calls in flight for which which returns a tag.
 func (c *Client) resend(l *link, which func(cl *call) (tag string)) {
 	var lines []byte
 	var again []*call
@@ -286,8 +287,8 @@ func (c *Client) resend(l *link, which func(cl *call) (tag string)) {
 	c.cancelAbandoned(l, again)
 }
 
-// cancelAbandoned cancels calls that were abandoned by the time they were sent again: their CANCEL
-// may have been sent earlier.
+// cancelAbandoned cancels calls that were abandoned before they were resent: their CANCEL may have
+// been sent earlier.
 func (c *Client) cancelAbandoned(l *link, sent []*call) {
 	var tags []string
 	c.calls.mu.Lock()
@@ -301,7 +302,7 @@ func (c *Client) cancelAbandoned(l *link, sent []*call) {
 }
 
 // resendLater handles LIMIT as the answer to a resend. The call stays in flight and is sent again,
-// unless that has happened too often.
+// at most maxLimitRefusals times.
 func (c *Client) resendLater(cl *call, tag string) bool {
 	if !c.calls.pauseResend(cl, tag) {
 		return false
@@ -322,11 +323,11 @@ func (t *callTable) pauseResend(cl *call, tag string) bool {
 	return true
 }
 
-// resendLimited resends what was refused with LIMIT, under its own tag, which is free again.
+// resendLimited resends the calls that were refused with LIMIT, under the same tag.
 func (c *Client) resendLimited() {
 	l := c.link.Load()
 	if l == nil {
-		return // the next connection resends everything
+		return // the next connection resends all calls
 	}
 	c.resend(l, func(cl *call) (tag string) {
 		if !cl.resendPaused || cl.sentOn.Load() != l.number {

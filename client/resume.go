@@ -8,12 +8,12 @@ import (
 )
 
 // A lease outlasts its connection. When the connection ends, the lease is detached: it is held
-// until its timer ends it, and is not extended. Each new connection asks for it with RESUME. Other
-// requests about it wait for the answer. A lease that depends on a process is not detached, but its
-// loss is not watched. Each new connection sends RESUME for it, to be told of its loss. (FORCE
-// gives it to others at once.)
+// until its timer ends it, and is not extended. Each new connection sends RESUME for it. Other
+// requests about the lease wait for the answer. A lease with HoldPID is not detached, but no
+// connection would report its loss. So each new connection sends RESUME for it as well. (After
+// FORCE another client holds the lock at once.)
 
-// retryResume is how long after a temporary refusal (such as no quorum) to ask for a lease again.
+// retryResume is the time between a temporary refusal (such as NOQUORUM) and the next RESUME.
 const retryResume = 250 * time.Millisecond
 
 // detachLeases is called at the end of a connection.
@@ -21,7 +21,7 @@ func (c *Client) detachLeases() {
 	for _, l := range c.allLeases() {
 		if l.isHeld() {
 			l.detached.Store(l.hold == HoldConn)
-			l.lossUnwatched.Store(l.hold == HoldPID && !l.found) // otherwise another connection is told
+			l.lossUnwatched.Store(l.hold == HoldPID && !l.found) // otherwise the daemon tells another connection
 		}
 		if !l.isHeld() { // it ended at the same time
 			l.detached.Store(false)
@@ -30,7 +30,7 @@ func (c *Client) detachLeases() {
 	}
 }
 
-// needsResume reports whether a connection has to ask for the lease.
+// needsResume reports whether a connection has to send RESUME for the lease.
 func (l *Lease) needsResume() bool { return l.detached.Load() || l.lossUnwatched.Load() }
 
 func (l *Lease) isHeld() bool {
@@ -39,8 +39,8 @@ func (l *Lease) isHeld() bool {
 	return l.cause == nil
 }
 
-// resumeAll asks for all leases that need it, before anything else is sent. It asks for as many as
-// there are permits, and for the rest as permits become free.
+// resumeAll sends RESUME for all leases that need it, before anything else is sent. It sends as
+// many as there are permits, and the rest as permits become free.
 func (c *Client) resumeAll(on *link) {
 	var later []*Lease
 	for _, l := range c.allLeases() {
@@ -63,7 +63,7 @@ func (c *Client) resumeAll(on *link) {
 	})
 }
 
-// askResume waits for a permit, at most until the connection ends.
+// askResume waits for a permit until the connection ends, and sends RESUME.
 func (l *Lease) askResume(on *link) {
 	if cl, err := l.c.calls.acquire(on.ctx, ipc.VerbResume); err == nil {
 		l.sendResume(cl, on)
@@ -86,8 +86,8 @@ func (l *Lease) sendResume(cl *call, on *link) {
 	}
 }
 
-// handleResumeReply handles the answer to RESUME, or nil if the connection ended before: then the
-// next one asks.
+// handleResumeReply handles the answer to RESUME. r is nil if the connection ended before the
+// answer: the next connection sends RESUME.
 func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 	switch {
 	case r == nil:
@@ -95,7 +95,7 @@ func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 	case r.Kind == ipc.KindOK:
 		l.resumeGranted(r)
 	case l.hold == HoldPID && r.Code != ipc.CodeLimit && r.Code != ipc.CodeNotHeld && r.Code != ipc.CodeLost:
-		l.lossUnwatched.Store(false) // after NOQUORUM the loss is reported; otherwise CHECK reports it
+		l.lossUnwatched.Store(false) // after NOQUORUM the daemon reports a loss; otherwise CHECK does
 	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
 		err := cl.replyError()
 		l.endByDaemon(r, lostError(l.name, fmt.Sprintf("the connection ended, and a new one could not resume it: %v", err), err))
@@ -122,19 +122,19 @@ func (l *Lease) resumeGranted(r *ipc.Response) {
 	if duration(r, "deadline") > 0 {
 		l.extendDeadline(r, 0)
 	}
-	if l.isHeld() && l.needsResume() { // otherwise it is the answer to a resend
+	if l.isHeld() && l.needsResume() { // otherwise this answers a resend
 		l.c.resumed.Add(1)
 	}
 	l.lossUnwatched.Store(false)
 	l.c.sendAfterResume(l)
-	if l.hold == HoldConn && !l.isHeld() { // checked last: if it ends from here on, it is not detached, and end unlocks it
+	if l.hold == HoldConn && !l.isHeld() { // checked last: a lease that ends from here on is not detached, so end unlocks it
 		l.unlockAtDeadline()
 	}
 }
 
-// unlockAtDeadline unlocks a lease that the daemon keeps but that has ended here. It waits until
+// unlockAtDeadline unlocks a lease that has ended here but that the daemon keeps. It waits until
 // the deadline that the holder knew, because the holder may still be stopping. If the holder has
-// unlocked, it has stopped, and the lease is unlocked at once.
+// called Unlock, it has stopped, and the lease is unlocked at once.
 func (l *Lease) unlockAtDeadline() {
 	l.mu.Lock()
 	stopped := l.unlocking || l.cause == ErrUnlocked
@@ -147,7 +147,7 @@ func (l *Lease) unlockAtDeadline() {
 	}
 }
 
-// resumeAgain asks once more, on the connection with that number.
+// resumeAgain sends RESUME once more, if the connection with that number is still in use.
 func (l *Lease) resumeAgain(number uint64) {
 	on := l.c.link.Load()
 	if on != nil && on.number == number && l.needsResume() {
@@ -155,8 +155,8 @@ func (l *Lease) resumeAgain(number uint64) {
 	}
 }
 
-// awaitsResume reports whether the call must wait until its lease is resumed. The daemon may not
-// know the lease before, and would say so.
+// awaitsResume reports whether the call must wait until its lease is resumed. Before that the
+// daemon may not know the lease, and would answer so.
 func (cl *call) awaitsResume() bool {
 	if cl.lease == nil || !cl.lease.detached.Load() {
 		return false
@@ -171,7 +171,7 @@ func (c *Client) sendAfterResume(l *Lease) {
 	}
 	on := c.link.Load()
 	if on == nil {
-		return // useConn sends it
+		return // useConn sends them
 	}
 	c.resend(on, func(cl *call) (tag string) {
 		before := cl.sentOn.Load()

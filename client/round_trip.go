@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// ask sends a request with a name and a word (either may be ""), and waits for the answer. If it is
-// OK, ask passes it to use.
+// ask sends a request with a name and a word (either may be empty), and waits for the answer. If it
+// is OK, ask passes it to use.
 func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use func(*call)) error {
 	cl, err := c.begin(ctx, verb, name)
 	if err != nil {
@@ -33,8 +33,8 @@ func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use 
 	return nil
 }
 
-// begin returns a call for a request with verb. name is for errors, and may be "". It waits for a
-// permit until ctx is done.
+// begin returns a call for a request with verb. name is for errors, and may be empty. begin waits
+// for a permit until ctx is done.
 func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, error) {
 	cl, err := c.calls.acquire(ctx, verb)
 	if err != nil {
@@ -45,9 +45,9 @@ func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, 
 }
 
 // roundTrip sends a call's request and waits for the answer, even if connections end meanwhile. On
-// success the call has the answer, and the caller must release the call. Otherwise the caller must
-// not use it: either ctx was done first, and the reader settles the answer when it comes, or there
-// was no connection for too long.
+// success the call has the answer, and the caller must release the call. After an error the caller
+// must not use the call: ctx was done first, and the reader settles the answer when it comes, or
+// there was no connection for too long.
 func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 	verb, name := cl.req.Verb, cl.lockName
 	cl.state.Store(stateWaiting)
@@ -67,10 +67,10 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 	return nil
 }
 
-// failedWithoutReply is called for a call whose caller is told that there is no daemon. If the call
-// concerns a process, what it releases, or may have been granted, does not expire. So it is sent in
-// the background when there is a daemon. Any other lease ends with its validity, unless UNLOCK is
-// called again.
+// failedWithoutReply is called for a call that fails because there is no daemon. With HoldPID, what
+// the call releases or may have been granted does not expire. So the client sends the call in the
+// background when there is a daemon. Any other lease ends with its validity, unless the caller
+// repeats Unlock.
 func (c *Client) failedWithoutReply(cl *call) {
 	switch {
 	case cl.forProcess() && (cl.maybeDone || !cl.mayBeGranted()):
@@ -87,7 +87,7 @@ func (c *Client) failedWithoutReply(cl *call) {
 	c.calls.release(cl)
 }
 
-// prepareBackground lets a failed call be sent in the background. A LOCK does not wait then: it
+// prepareBackground lets a failed call be sent in the background. A LOCK then does not wait: it
 // only finds out what to release.
 func (cl *call) prepareBackground() {
 	cl.sentOn.Store(0)
@@ -110,7 +110,7 @@ func (c *Client) gaveUpError(op, name string, ctx context.Context) error {
 	return err
 }
 
-// transmit sends a call, unless others send it: useConn does when there is a connection, and
+// transmit sends a call, unless another goroutine will: useConn when there is a connection, or
 // sendAfterResume if its lease must be resumed first. After an error, the call was not sent and
 // will not be.
 func (c *Client) transmit(cl *call) error {
@@ -122,8 +122,8 @@ func (c *Client) transmit(cl *call) error {
 }
 
 // transmitOn sends a call on a connection that may have ended by now. If it was not sent,
-// transmitOn clears sentOn: the next connection may already be in use, and it would never send a
-// request that is sent once.
+// transmitOn clears sentOn: the next connection may already be in use, and useConn would not send
+// FORCE or ADMIT on it again.
 func (c *Client) transmitOn(l *link, cl *call) error {
 	if cl.awaitsResume() || !cl.sentOn.CompareAndSwap(0, l.number) {
 		return nil
@@ -133,13 +133,13 @@ func (c *Client) transmitOn(l *link, cl *call) error {
 	case errors.Is(err, errHangs) && cl.sentOn.CompareAndSwap(l.number, sentNever):
 		return err
 	case err != nil && cl.sentOn.CompareAndSwap(l.number, 0) && c.lastEnded.Load() >= l.number:
-		return c.transmit(cl) // the next connection may be in use already
+		return c.transmit(cl) // the next connection may already be in use
 	}
 	return nil // if the connection has ended, the next one sends it
 }
 
-// await reports whether the call was answered before ctx was done, and before Close began if its
-// grant would outlast the connection. If not, the caller no longer owns the call.
+// await reports whether the call was answered before ctx was done (or before Close began, if its
+// grant would outlast the connection). If not, the caller no longer owns the call.
 func (c *Client) await(ctx context.Context, cl *call) bool {
 	var closing <-chan struct{}
 	if cl.grantOutlastsConn() {
@@ -161,15 +161,15 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 		c.releaseStarted()
 	}
 	if !cl.state.CompareAndSwap(stateAbandoning, stateAbandoned) {
-		c.settle(cl) // answered in between
+		c.settle(cl) // it was answered meanwhile
 	} else if l := c.link.Load(); l == nil || cl.sentOn.Load() != l.number {
 		c.dropAbandoned()
 	}
 	return false
 }
 
-// cancel cancels requests. CANCEL has no tag: its answer says nothing that the request's own answer
-// does not. Without a connection, nothing is under way.
+// cancel cancels requests. CANCEL has no tag: the request's own answer tells the outcome. Without a
+// connection, no request is in progress.
 func (c *Client) cancel(l *link, tags ...string) {
 	if l == nil || len(tags) == 0 {
 		return
@@ -181,7 +181,7 @@ func (c *Client) cancel(l *link, tags ...string) {
 	l.out.sendLines(lines)
 }
 
-// sendInBackground sends a request that nobody waits for. The reader settles its answer.
+// sendInBackground sends a request that has no caller. The reader settles its answer.
 func (c *Client) sendInBackground(cl *call) {
 	cl.background = true
 	cl.state.Store(stateWaiting) // while this goroutine still owns it
@@ -193,8 +193,8 @@ func (c *Client) sendInBackground(cl *call) {
 	c.handOver(cl)
 }
 
-// handOver leaves a call that was sent to the reader. If the reader was faster, handOver settles
-// it.
+// handOver leaves a sent call to the reader. If the reader has already ended its flight, handOver
+// settles it.
 func (c *Client) handOver(cl *call) {
 	if !cl.state.CompareAndSwap(stateWaiting, stateAbandoned) {
 		<-cl.ready
@@ -206,8 +206,7 @@ func (c *Client) handOver(cl *call) {
 	}
 }
 
-// forProcess reports whether what the call releases, or is granted, does not expire while the
-// process lives.
+// forProcess reports whether the grant that the call releases or gets lasts as long as a process.
 func (cl *call) forProcess() bool {
 	if cl.req.Verb == ipc.VerbUnlock {
 		return cl.lease.hold == HoldPID
@@ -216,14 +215,14 @@ func (cl *call) forProcess() bool {
 }
 
 // grantOutlastsConn reports whether a grant stays, at least for a while, if the connection ends
-// before it is read.
+// before the client reads it.
 func (cl *call) grantOutlastsConn() bool {
 	return cl.mayBeGranted() && (cl.req.Hold != ipc.HoldConn || cl.req.Linger > 0)
 }
 
-// outlivesCaller reports whether the call goes on without a caller until it is answered, no matter
-// how long there is no connection. If it was not sent when its caller left, it was granted nothing.
-// Only for calls in flight.
+// outlivesCaller reports whether the call goes on without a caller until it is answered, however
+// long there is no connection. If it was not sent when its caller left, it was granted nothing. The
+// call must be in flight.
 func (cl *call) outlivesCaller() bool {
 	if !cl.background && (cl.state.Load() == stateWaiting || cl.mayBeGranted() && cl.sentOn.Load() == 0) {
 		return false
@@ -231,7 +230,7 @@ func (cl *call) outlivesCaller() bool {
 	return cl.forProcess()
 }
 
-// settle handles the answer of a call that nobody waits for.
+// settle handles the answer of a call that has no caller.
 func (c *Client) settle(cl *call) {
 	defer c.calls.release(cl)
 	switch answer := cl.replyOrNil(); cl.req.Verb {
@@ -240,13 +239,13 @@ func (c *Client) settle(cl *call) {
 			cl.lease.unlockInBackground()
 		}
 		if cl.countedAsRelease {
-			c.releaseDone() // last: what it was granted is counted by now
+			c.releaseDone() // last: what the call was granted is counted by now
 		}
 	case ipc.VerbUnlock:
 		cl.lease.handleUnlockReply(cl, answer)
 	case ipc.VerbCheck, ipc.VerbExtend, ipc.VerbBeat:
-		if cl.lease != nil { // nil: the lease was to be found
-			_ = cl.lease.handleReply(cl, answer) // nobody waits for the error; the lease is updated
+		if cl.lease != nil { // nil: the call was to find the lease
+			_ = cl.lease.handleReply(cl, answer) // no caller gets the error; the lease is updated
 		}
 	case ipc.VerbResume:
 		cl.lease.handleResumeReply(cl, answer)

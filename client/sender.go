@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxPending bounds the requests that stay unwritten if the daemon does not read.
+	// maxPending bounds the bytes that stay unwritten if the daemon does not read.
 	maxPending = 1 << 20
 	// maxSpare is the largest buffer that is kept for the next write.
 	maxSpare = 64 << 10
@@ -22,24 +22,23 @@ const (
 	lastWords = time.Second
 )
 
-// errHangs means that the daemon reads too little.
+// errHangs means that the daemon does not read its input.
 var errHangs = errors.New("it hangs")
 
 // sender combines the requests of many goroutines into few writes. Each goroutine appends its line,
-// and the first one writes for all that join. No goroutine blocks in a write: if the socket does
-// not take everything, because the daemon is slow or hangs, a goroutine of its own writes the rest.
-// The Client waits for it.
+// and the first one writes for all. No goroutine blocks in a write: if the socket is full, because
+// the daemon is slow or hangs, a separate goroutine writes the rest. The Client waits for it.
 type sender struct {
 	conn       net.Conn
 	raw        syscall.RawConn // writes without blocking; nil if conn is no socket
 	spawn      func(func())    // starts a goroutine that the Client waits for
 	othersSend func() bool     // reports whether another goroutine may be about to send
 
-	mu      sync.Mutex // guards what follows; not held during I/O; no other mutex is taken inside it
+	mu      sync.Mutex // guards the fields below; not held during I/O; no other mutex is taken inside it
 	pending []byte     // lines to be written
 	spare   []byte     // the buffer of the last write
 	writing bool       // a goroutine writes, and will write what is pending too
-	err     error      // why nothing is sent any longer; nil: it is
+	err     error      // why nothing is sent any more, or nil
 
 	attempt writeAttempt // belongs to the goroutine that writes
 }
@@ -54,7 +53,7 @@ func newSender(conn net.Conn, spawn func(func()), others func() bool) *sender {
 }
 
 // send queues a request. It writes unless another goroutine does, and it does not block. If too
-// much is unwritten, it accepts only urgent requests, which release something: the number of leases
+// much is unwritten, it accepts only urgent requests, which release something. The number of leases
 // bounds them.
 func (s *sender) send(r *ipc.Request, urgent bool) error {
 	s.mu.Lock()
@@ -68,15 +67,14 @@ func (s *sender) send(r *ipc.Request, urgent bool) error {
 	s.mu.Unlock()
 	if first {
 		if s.othersSend() {
-			runtime.Gosched() // others that are about to send join: one write for many
+			runtime.Gosched() // goroutines that are about to send join this write
 		}
 		s.flush()
 	}
 	return nil
 }
 
-// sendLines sends lines that are already encoded, and urgent. It drops them if nothing is sent any
-// longer.
+// sendLines sends encoded lines as urgent. It drops them if nothing is sent any more.
 func (s *sender) sendLines(lines []byte) {
 	if len(lines) == 0 {
 		return
@@ -95,7 +93,7 @@ func (s *sender) sendLines(lines []byte) {
 	}
 }
 
-// rejection returns why a request is not accepted, or nil. It needs mu.
+// rejection returns why a request is not accepted, or nil. The caller holds mu.
 func (s *sender) rejection(urgent bool) error {
 	switch {
 	case s.err != nil:
@@ -119,8 +117,8 @@ func (s *sender) flush() {
 	}
 }
 
-// finish writes what the socket did not take at once, no matter how long that takes, and then what
-// is pending. Closing the connection ends it.
+// finish writes the rest that the socket did not take at once, however long that takes, and then
+// what is pending. Closing the connection ends it.
 func (s *sender) finish(chunk []byte) {
 	for ; chunk != nil; chunk = s.take() {
 		if _, err := s.conn.Write(chunk); err != nil {
@@ -145,11 +143,11 @@ func (s *sender) take() []byte {
 	return chunk
 }
 
-// writeFailed ends the connection after a failed write. What the daemon said before is still read:
-// it may be the reason.
+// writeFailed ends the connection after a failed write. The reader still reads what the daemon said
+// before: it may be the reason.
 func (s *sender) writeFailed(err error) {
 	s.stop(fmt.Errorf("%w: writing to it: %w", ErrUnavailable, err))
-	s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is closed already
+	s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is already closed
 }
 
 // stop rejects all further requests with err.
@@ -171,8 +169,8 @@ func (s *sender) tryWrite(chunk []byte) (int, error) {
 	return s.attempt.n, s.attempt.err
 }
 
-// writeAttempt is one write that does not block. It is kept, with its own method as a func value,
-// so that a write allocates nothing.
+// writeAttempt is one write that does not block. It is kept, with its method as a func value, so
+// that a write allocates nothing.
 type writeAttempt struct {
 	do    func(fd uintptr) bool
 	chunk []byte
@@ -180,7 +178,7 @@ type writeAttempt struct {
 	err   error
 }
 
-// write always reports that it is done: the caller handles what is left.
+// write returns true, which ends the wait for the socket: the caller handles the rest.
 func (a *writeAttempt) write(fd uintptr) bool {
 	for a.n < len(a.chunk) {
 		n, err := ipc.RawWrite(fd, a.chunk[a.n:])

@@ -26,14 +26,14 @@ func newInput(conn net.Conn) io.Reader {
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return conn // it is closed: the first read reports that
+		return conn // it is closed, and the first read reports that
 	}
 	in := &input{raw: raw}
 	in.do = in.read
 	return in
 }
 
-// Read is called by the goroutine that reads. b must not be empty.
+// Read is called by the reader only. b must not be empty.
 func (in *input) Read(b []byte) (int, error) {
 	in.room = b
 	if err := in.raw.Read(in.do); err != nil {
@@ -42,7 +42,7 @@ func (in *input) Read(b []byte) (int, error) {
 	return in.n, in.err
 }
 
-// read returns false if there is nothing to read now.
+// read returns false if there is nothing to read yet.
 func (in *input) read(fd uintptr) bool {
 	for {
 		in.n, in.err = ipc.RawRead(fd, in.room)
@@ -62,7 +62,7 @@ func (in *input) read(fd uintptr) bool {
 
 var errNoSocket = errors.New("the connection is not a socket")
 
-// inheritable lets processes that this one starts inherit the descriptor of conn.
+// inheritable lets child processes inherit the descriptor of conn.
 func inheritable(conn net.Conn) error {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
