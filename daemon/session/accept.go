@@ -35,8 +35,8 @@ func (d *Host) NewServer() *server.Server {
 	}
 }
 
-// cut records that the daemon cut a connection. The client may be at work, and may not know
-// of it yet. The next daemon must not assume that the client has ended.
+// cut records that the daemon cut a connection. The client may still work, and may not know of the
+// cut yet. The next daemon must not assume that the client has ended.
 func (d *Host) cut(c *server.Conn) {
 	if s, ok := c.Session().(*session); ok && s.stored.NeverStore() {
 		d.Journal.ConnOpened(s.number, false)
@@ -96,11 +96,11 @@ func (d *Host) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
 	}
 }
 
-// acceptPause is the least time between two log lines that no connection can be accepted.
-// Clients that connect again and again could fill the log otherwise.
+// acceptPause is the shortest time between two log lines that no connection can be accepted.
+// Otherwise clients that reconnect continuously could fill the log.
 const acceptPause = time.Minute
 
-// acceptFailed logs that no connection can be accepted. The present ones continue.
+// acceptFailed logs that no connection can be accepted. Existing connections continue.
 func (d *Host) acceptFailed(err error, pause time.Duration) {
 	if !d.acceptLogged.allow(d.Clock(), acceptPause) {
 		return

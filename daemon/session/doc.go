@@ -10,7 +10,7 @@
 // heldLease (heldlease.go), and leasestate.go has its states. It ends in leaseend.go: by an UNLOCK
 // (unlock.go), with its client or process, or by a loss. retention.go keeps it for the next client
 // (retain=). The other verbs are in files of their names; look.go has WHO, LIST and STATUS.
-// restore.go goes on with what an earlier process left.
+// restore.go continues what an earlier process left.
 //
 // It never listens, reads no config file, and talks to the nodes only through redlock.
 package session

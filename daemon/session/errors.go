@@ -78,7 +78,7 @@ func notHeld(names []string) error {
 	return fmt.Errorf("%s: %w by this owner on this connection: WHO tells who holds it", strings.Join(names, ","), errNotHeld)
 }
 
-// notHeldByPID is the error for a process without such a lease of the user and owner.
+// notHeldByPID is the error if a process has no such lease of this user and owner.
 func notHeldByPID(call *server.Call) error {
 	who := "this user"
 	if call.Owner != "" {
@@ -99,7 +99,7 @@ func noLeaseWithID(names []string) error {
 		strings.Join(names, ","), errNotHeld)
 }
 
-// heldAsPartOf is the error for names of a lease that are not all of its names, or more.
+// heldAsPartOf is the error if the names of the request and of the lease overlap, but differ.
 func heldAsPartOf(names, list []string) error {
 	return fmt.Errorf("%s: %w under these names, but under %s: use exactly those",
 		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
@@ -186,7 +186,7 @@ func ttlField(r *ipc.Response, ttl time.Duration) *ipc.Response {
 	return r
 }
 
-// holderFields adds what is known about the holder.
+// holderFields adds the known facts about the holder.
 func holderFields(r *ipc.Response, h redlock.Holder) {
 	if !h.Known() {
 		return
@@ -214,8 +214,8 @@ func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
 		Strs("failed", failed...).Ms("retry", e.Retry)
 }
 
-// asStatusTells returns the text of e. If a node rejects the daemon's login, the text says what
-// to do in redlockd.hcl, as STATUS does, and not what Redis says about its own commands.
+// asStatusTells returns the text of e. If a node rejects the daemon's login, the text says what to
+// do in redlockd.hcl, as STATUS does, instead of quoting Redis.
 func asStatusTells(e *redlock.NoQuorumError) string {
 	told := *e
 	told.Failed = slices.Clone(e.Failed)
@@ -229,8 +229,8 @@ func asStatusTells(e *redlock.NoQuorumError) string {
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
 
-// maxCount is how many LOCKs of one owner can count on one lease (reentrant=yes): more than
-// any sound program nests.
+// maxCount is how many LOCKs of one owner can count on one lease (reentrant=yes). No sound program
+// nests deeper.
 const maxCount = 1000
 
 // maxUnread is how many bytes of answers the clients of one user may leave unread before
@@ -249,11 +249,11 @@ var loginTexts = map[string]string{
 	"WRONGPASS": "it knows no such user, or the user has another password, or is off (WRONGPASS): see username and password_file of this node in redlockd.hcl, and ACL LIST on the node",
 }
 
-// minBeat is the shortest beat=. A timer on a busy host is not more precise.
+// minBeat is the shortest beat=. On a busy host, timers are not more precise.
 const minBeat = redlock.MinTTL
 
-// ofNodes returns err if the next waiter will meet the same error on the nodes. It returns nil
-// if the request ended for a reason of its own.
+// ofNodes returns err if the next waiter will get the same error from the nodes. It returns nil if
+// the request ended for a reason of its own.
 func ofNodes(err error) error {
 	if errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) {
 		return err
@@ -261,8 +261,8 @@ func ofNodes(err error) error {
 	return nil
 }
 
-// behindError is a HeldError for a lock that no client of this host holds: an earlier client
-// waits for it, too.
+// behindError is a HeldError for a lock that no client of this host holds, but that an earlier
+// client waits for.
 type behindError struct {
 	*redlock.HeldError        // its Holder is the earlier client
 	why                string // why that client does not have the lock yet
@@ -274,8 +274,8 @@ func (e *behindError) Error() string {
 
 func (e *behindError) Unwrap() error { return e.HeldError }
 
-// renamed returns an error that another waiter of this host got from the nodes, with the names
-// of w: the client may not be allowed to see the names of the other request.
+// renamed returns an error that another waiter of this host got from the nodes, with the names of
+// w. The client may not be allowed to see the names of the other request.
 func renamed(view access.View, err error, w *waitqueue.Waiter) error {
 	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
 		own := *held

@@ -45,8 +45,8 @@ func (e *extendWork) Run() {
 	e.call.Reply(keptFields(e.call, e.h))
 }
 
-// downgrade makes a lease a shared one, and extends it. That is recorded before a node is told:
-// a daemon that starts next tells the nodes.
+// downgrade makes a lease shared and extends it. It records that before it asks a node: a later
+// daemon then tells the nodes.
 func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) error {
 	err := h.lease.Downgrade(ctx, ttl, func() error {
 		err := h.becomeShared()

@@ -31,7 +31,7 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 }
 
 // lookUp finds the lease by lease=, by pid= or by names: the first of these that the request has.
-// Nil: there is none.
+// It returns nil if there is none.
 func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	switch {
 	case call.Has(ipc.OptLease):
@@ -65,7 +65,7 @@ func (s *session) processLeaseOf(call *server.Call) (*heldLease, error) {
 	return held[0], nil
 }
 
-// heldElseLost returns the leases that are held. If none is, it returns all: they were lost.
+// heldElseLost returns the held leases of all. If none is held, it returns all: they were lost.
 func heldElseLost(all []*heldLease) (held []*heldLease) {
 	for _, h := range all {
 		if h.lease.Err() == nil {

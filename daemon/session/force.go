@@ -10,14 +10,14 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// forceWork is a FORCE under way: a lock that is taken from whoever holds it.
+// forceWork is a FORCE under way: it takes a lock from all of its holders.
 type forceWork struct {
 	s    *session
 	call *server.Call
 }
 
-// force does not repeat a FORCE that a restart interrupted: the present holder may have got
-// the lock after the first attempt.
+// force refuses to repeat a FORCE that a restart interrupted: the present holder may have got the
+// lock after the first attempt.
 func (s *session) force(call *server.Call) server.Work {
 	if call.Replayed {
 		return s.refuse(call, fmt.Errorf("%s: %w: WHO tells who holds it now", call.Names[0], errUnknown))
@@ -25,11 +25,11 @@ func (s *session) force(call *server.Call) server.Work {
 	return &forceWork{s, call}
 }
 
-// Run answers OK even if nobody held the lock: n=0. A lease of several names that loses one
-// of them is lost entirely.
+// Run answers OK with n=0 if nobody held the lock. A lease of several names that loses one of them
+// is lost entirely.
 func (f *forceWork) Run() {
 	name := f.call.Names[0]
-	lists := f.s.host.Leases.lists(name) // as they are now: those that FORCE ends may be forgotten at once
+	lists := f.s.host.Leases.lists(name) // read before FORCE, which may make the daemon forget leases
 	ours := f.s.host.Leases.of(name)
 	retained := f.s.host.retainedIDs(ours)
 	forced, err := f.s.host.Nodes.Force(f.call.Context(), name)
@@ -71,19 +71,19 @@ func (f *forceWork) Run() {
 	f.call.Reply(r)
 }
 
-// disprove ends leases of this daemon that no quorum shows. Another host took them away, or
-// an earlier daemon that was killed during its FORCE. Otherwise their holders would learn of
-// it only at the next extension, and leases with hold=ttl are never extended.
+// disprove ends leases of this daemon that no quorum has any more. Another host took them away, or
+// an earlier daemon that was killed during its FORCE. Otherwise their holders would learn of it
+// only at the next extension, and leases with hold=ttl are never extended.
 func (f *forceWork) disprove(ours []*heldLease) {
 	for _, h := range ours {
 		if err := h.lease.Extend(f.call.Context(), 0); errors.Is(err, redlock.ErrNoQuorum) {
-			return // they are told at their deadlines
+			return // the holders get LOST before their deadlines
 		}
 	}
 }
 
-// also returns the other names of the LOCKs that lost their locks, as far as this daemon knows
-// them and the client may see them.
+// also returns the other names of the leases that FORCE ended, as far as this daemon knows them and
+// the client may see them.
 func (f *forceWork) also(forced []redlock.Holding, lists map[string][]string) (also []string) {
 	view := f.s.view()
 	for i := range forced {
@@ -99,7 +99,7 @@ func (f *forceWork) also(forced []redlock.Holding, lists map[string][]string) (a
 	return also
 }
 
-// maxAlso bounds also=, in bytes: as much as one LOCK can name.
+// maxAlso bounds also=, in bytes. It is as much as one LOCK can name.
 const maxAlso = ipc.MaxLine * 3 / 4
 
 func alsoField(names []string) *ipc.Response { return new(ipc.Response).Strs("also", names...) }
@@ -111,13 +111,13 @@ func alsoText(also []string) string {
 	return "; what else it held by the same LOCK (also=) is lost as well, and stays taken until it has given that back, at most until its deadline"
 }
 
-// of are the leases of a lock.
+// of returns the leases of a lock.
 func (r *leaseRegistry) of(name string) []*heldLease {
 	return slices.DeleteFunc(r.all(), func(h *heldLease) bool { return !slices.Contains(h.names(), name) })
 }
 
-// lists returns the names of the leases that have one name among several, by the id that the
-// nodes show.
+// lists returns the names of each lease of several names that has this one, by the ids that the
+// nodes may show.
 func (r *leaseRegistry) lists(name string) map[string][]string {
 	lists := map[string][]string{}
 	for _, h := range r.all() {
@@ -128,7 +128,7 @@ func (r *leaseRegistry) lists(name string) map[string][]string {
 	return lists
 }
 
-// forcedText tells the user what a holder notices. Only daemons report the loss to it.
+// forcedText returns what the holder will notice. Only a daemon reports the loss to its client.
 func (f *forceWork) forcedText(h redlock.Holder) string {
 	switch {
 	case !h.Known():
@@ -165,8 +165,8 @@ type admitWork struct {
 	call *server.Call
 }
 
-// admit does not repeat an ADMIT that a restart interrupted: the node may be in another
-// quarantine by now, which the user has not seen.
+// admit refuses to repeat an ADMIT that a restart interrupted: the node may be in another quarantine
+// by now, which the user has not seen.
 func (s *session) admit(call *server.Call) server.Work {
 	if call.Replayed {
 		return s.refuse(call, fmt.Errorf("%s: %w: STATUS tells which nodes are in quarantine", call.Words[0], errUnknown))

@@ -20,7 +20,7 @@ func (s *session) Begin(call *server.Call) server.Work {
 		return s.refuse(call, s.host.Limits.TooFast())
 	}
 	if endsWithClient(call) && call.IsGone() {
-		return s.refuse(call, server.ErrGone) // however much of it was sent before
+		return s.refuse(call, server.ErrGone) // even if the client sent the whole request
 	}
 	if err := access.Permit(s.host.access.Load(), s.requester, call.Verb, call.Names); err != nil {
 		return s.deny(call, err)
@@ -133,8 +133,8 @@ func (s *session) about(call *server.Call) []any {
 	return facts
 }
 
-// logDenied logs a denied request: at info if it would end locks of others, at debug if not.
-// At info it logs at most once a second, so that a client cannot fill the log.
+// logDenied logs a denied request: at info if it would end other clients' locks, else at debug. At
+// info it logs at most once a second, so that a client cannot fill the log.
 func (d *Host) logDenied(s *session, verb ipc.Verb, err error) {
 	level := hclog.Debug
 	if (verb == ipc.VerbForce || verb == ipc.VerbAdmit) && d.deniedLogged.allow(d.Clock(), time.Second) {

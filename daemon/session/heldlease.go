@@ -12,28 +12,28 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// heldLease is a lease in the daemon, with the client that holds it. There are tens of
-// thousands of them: what few of them have is behind a pointer (delays, reentrancy, heartbeat), and
-// small fields stand together.
+// heldLease is a lease in the daemon, with the client that holds it. There are tens of thousands of
+// them. To save memory, rarely used fields are behind a pointer (delays, reentrancy, heartbeat),
+// and small fields stand together.
 type heldLease struct {
 	waitqueue.Requester
-	number  uint64           // in the journal: the number of its LOCK; 0: it is not recorded
+	number  uint64           // the number of its LOCK in the journal; 0: not recorded
 	process *heldProcess     // the process that holds it (hold=pid), or nil
 	delays  *endDelays       // nil: it is released as soon as its client is gone
-	waiter  waitqueue.Waiter // its names and kind are the lock's
+	waiter  waitqueue.Waiter // has the names and the kind of the lock
 	lease   *redlock.Lease   // nil while the state is acquiring
 
-	mu          sync.Mutex    // guards what follows, except hold; no other mutex is taken inside it, but a timer's
+	mu          sync.Mutex    // guards what follows, except hold; only the mutex of timers is taken inside it
 	session     *session      // reports its loss; nil once its connection ended
-	index       *leaseIndex   // has it by its names; changes when the lease is resumed
+	index       *leaseIndex   // finds the lease by its names; RESUME changes it
 	lostAt      time.Duration // BootTime; 0: it was not lost
-	reentrancy  *reentrancy   // nil: no LOCK but the first counts
+	reentrancy  *reentrancy   // nil: only the first LOCK counts
 	heartbeat   *heartbeat    // nil: it needs no BEAT
 	life        leaseLife
 	hold        ipc.Hold // does not change
-	freed       bool     // its process is not kept for it any more
-	downgraded  bool     // it is shared, and was taken exclusively
-	disconnects uint16   // how often its client was gone, so that linger= began
+	freed       bool     // process is already released
+	downgraded  bool     // it was taken exclusively, and is shared now
+	disconnects uint16   // how often its connection ended, which begins linger=
 }
 
 // on applies an event, and returns what the caller must do, after mu is unlocked.
@@ -49,7 +49,7 @@ func (h *heldLease) onLocked(event leaseEvent) (do leaseActions) {
 	return do
 }
 
-// onLost is on(wasLost), and records when that was.
+// onLost is on(wasLost), and records the instant.
 func (h *heldLease) onLost(now time.Duration) (do leaseActions) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +60,7 @@ func (h *heldLease) onLost(now time.Duration) (do leaseActions) {
 // names returns the names of the lock, in the order of the request.
 func (h *heldLease) names() []string { return h.waiter.Names }
 
-// becomeShared makes the lease a shared one here, unless several LOCKs count on it.
+// becomeShared makes the lease shared in this daemon, unless several LOCKs count on it.
 func (h *heldLease) becomeShared() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,7 +93,7 @@ func (h *heldLease) attached() *session {
 	return h.session
 }
 
-// detach takes the lease from a session, whose connection has ended. It returns false if another
+// detach removes the lease from a session whose connection has ended. It returns false if another
 // connection has resumed the lease.
 func (h *heldLease) detach(s *session) bool {
 	h.mu.Lock()
@@ -105,8 +105,8 @@ func (h *heldLease) detach(s *session) bool {
 	return true
 }
 
-// countDisconnect counts how often the connection of the lease's client has ended. If the client
-// resumes the lease, and ends again, all of linger= begins again.
+// countDisconnect counts the ends of the client's connection. If the client resumes the lease and
+// disconnects again, linger= starts again in full.
 func (h *heldLease) countDisconnect() (nth uint16) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +138,8 @@ func (h *heldLease) onClientGone() (do leaseActions) {
 	return h.onLocked(clientIsGone)
 }
 
-// takeProcess returns the process that was kept for the lease, once; else nil.
+// takeProcess returns the lease's process the first time, and nil afterwards. The caller releases
+// it.
 func (h *heldLease) takeProcess() *heldProcess {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,22 +156,22 @@ func (h *heldLease) Since() time.Duration { return h.lease.Since() }
 // Validity is how long the lease is still valid.
 func (h *heldLease) Validity() time.Duration { return h.lease.Validity() }
 
-// EndsByItself reports that nobody can release the lease, or extends it.
+// EndsByItself reports that the lease ends without its client: nobody can release or extend it.
 func (h *heldLease) EndsByItself() bool {
 	return h.hold == ipc.HoldTTL || h.lease.Err() != nil || h.isUnheld()
 }
 
-// endDelays is how long a lease stays taken although nobody holds it any more.
+// endDelays says how long a lease stays taken after nobody holds it any more.
 type endDelays struct {
-	linger    time.Duration // linger=: after its client is gone, unless that resumes it
+	linger    time.Duration // linger=: from the end of its client, unless the client resumes it
 	retention *retention    // retain=: for the next client of this host; nil: it is not retained
 
 	// The lease's mu guards what follows.
 	min       time.Duration // min=: from the grant on
-	notBefore time.Duration // BootTime until which its client may be at work; 0: it is not
+	notBefore time.Duration // BootTime until which its client may still work; 0: it does not
 }
 
-// newEndDelays returns nil if there are none.
+// newEndDelays returns nil if there are no delays.
 func newEndDelays(linger, least time.Duration, r *retention) *endDelays {
 	if linger == 0 && least == 0 && r == nil {
 		return nil
@@ -178,7 +179,7 @@ func newEndDelays(linger, least time.Duration, r *retention) *endDelays {
 	return &endDelays{linger: linger, min: least, retention: r}
 }
 
-// linger returns what linger= says.
+// linger returns linger= of the lease.
 func (h *heldLease) linger() time.Duration {
 	if h.delays == nil {
 		return 0
@@ -186,8 +187,8 @@ func (h *heldLease) linger() time.Duration {
 	return h.delays.linger
 }
 
-// minLeft returns for how long the lease stays taken at least, whatever its holder does; 0: it has
-// no min=, or that has passed.
+// minLeft returns how long the lease stays taken at least, whatever its holder does; 0: it has no
+// min=, or that has passed.
 func (h *heldLease) minLeft(now time.Duration) time.Duration {
 	if h.delays == nil {
 		return 0
@@ -200,17 +201,17 @@ func (h *heldLease) minLeft(now time.Duration) time.Duration {
 	return max(h.delays.min-(now-h.lease.Since()), h.delays.notBefore-now, 0)
 }
 
-// notBefore has the lease, which has min=, stay taken until an instant at least.
+// notBefore keeps the lease, which has min=, taken at least until an instant.
 func (h *heldLease) notBefore(instant time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.delays.notBefore = instant
 }
 
-// isKept tells whether nobody holds the lease any more, and it stays taken until min= has passed.
+// isKept reports whether nobody holds the lease, and it stays taken until min= has passed.
 func (h *heldLease) isKept() bool { return h.isIn(kept) }
 
-// isUnheld tells whether nobody holds the lease any more, and its release has not begun.
+// isUnheld reports whether nobody holds the lease, and its release has not begun.
 func (h *heldLease) isUnheld() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,7 +222,7 @@ func (h *heldLease) isUnheld() bool {
 type leaseRegistry struct {
 	mu     sync.Mutex // guards what follows
 	byID   map[string]*heldLease
-	passed map[string]*heldLease // those that were granted by a pass, by the id that the nodes show
+	passed map[string]*heldLease // leases that were granted by a pass, by the id that the nodes show
 }
 
 func newLeaseRegistry() *leaseRegistry {
@@ -246,8 +247,8 @@ func (r *leaseRegistry) remove(h *heldLease) {
 	}
 }
 
-// onNodes returns the lease of a holder that the nodes show, or nil. It is not for ids that a client
-// sent: an earlier client, which passed the lock on, knows the id that the nodes show.
+// onNodes returns the lease of a holder that the nodes show, or nil. Do not use it for ids that a
+// client sent: after a pass, the nodes still show the id of the previous client, which knows it.
 func (r *leaseRegistry) onNodes(holding *redlock.Holding) *heldLease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,7 +274,7 @@ func (r *leaseRegistry) all() []*heldLease {
 	return all
 }
 
-// Held counts those that are not lost.
+// Held counts the leases that are not lost.
 func (r *leaseRegistry) Held() (n int) {
 	for _, h := range r.all() {
 		if h.lease.Err() == nil {
@@ -283,8 +284,8 @@ func (r *leaseRegistry) Held() (n int) {
 	return n
 }
 
-// record returns what the journal says of a lease that was granted. Further LOCKs that count on it
-// are recorded when they are answered.
+// record returns the journal's record of a granted lease. Further LOCKs that count on it are
+// recorded when they are answered.
 func (h *heldLease) record() state.Lease {
 	r := state.Lease{
 		Number: h.number, Phase: state.PhaseHeld, Record: h.lease.Record(),
@@ -313,12 +314,12 @@ func (d *Host) noteGranted(h *heldLease) {
 	}
 	d.Journal.Granted(&r)
 	if h.lease.Deadline() < r.Record.Deadline {
-		d.Journal.Deadline(h.number, h.lease) // it moved back meanwhile: the recorded one must never be later
+		d.Journal.Deadline(h.number, h.lease) // the deadline moved back meanwhile: the recorded one must never be later
 	}
 }
 
-// countField adds how many UNLOCKs end the lease, if more than one is needed. It is for answers to
-// requests that do not say reentrant=yes.
+// countField adds the number of UNLOCKs that end the lease, if it is more than one. It is for
+// answers to requests without reentrant=yes.
 func countField(r *ipc.Response, h *heldLease) *ipc.Response {
 	if n := h.count(); n > 1 {
 		r.Int("count", int64(n))
@@ -326,13 +327,13 @@ func countField(r *ipc.Response, h *heldLease) *ipc.Response {
 	return r
 }
 
-// leaseFields is what LOCK and RESUME answer.
+// leaseFields returns the fields of the answers to LOCK and RESUME.
 func leaseFields(call *server.Call, h *heldLease) *ipc.Response {
 	return slotField(validityFields(call, h), h.lease.Slot())
 }
 
-// validityFields: ttl is the validity that is left, and deadline the same instant on
-// CLOCK_BOOTTIME.
+// validityFields returns the fields of a lease. ttl is the remaining validity, and deadline the
+// same instant on CLOCK_BOOTTIME.
 func validityFields(call *server.Call, h *heldLease) *ipc.Response {
 	deadline := h.lease.Deadline()
 	return ok(call).
@@ -343,7 +344,7 @@ func validityFields(call *server.Call, h *heldLease) *ipc.Response {
 		Ms("deadline", deadline)
 }
 
-// grantFields is what LOCK answers.
+// grantFields returns the answer to LOCK.
 func grantFields(call *server.Call, h *heldLease) *ipc.Response {
 	r := leaseFields(call, h)
 	if call.Reentrant {
@@ -352,15 +353,14 @@ func grantFields(call *server.Call, h *heldLease) *ipc.Response {
 	return r
 }
 
-// heartbeat is what is known of the life of a client whose lock has beat=. A lease
-// without a BEAT for so long is lost. Its deadline is the one that it was extended to last, so
-// the client has at least the guard to stop in, before others can have the lock.
-// Except interval, it is guarded by the lease's mu.
+// heartbeat is the state of beat=. A lease without a BEAT for the interval is lost. Its deadline
+// stays the one of its last extension, so that the client has at least the guard to stop before
+// others can get the lock. The lease's mu guards all fields except interval.
 type heartbeat struct {
-	interval time.Duration // what beat= says; does not change
+	interval time.Duration // beat=; does not change
 	timer    *timers.Timer // nil: the lease was not granted yet, or has ended
-	lastBeat time.Duration // BootTime of the last sign of life
-	missed   bool          // for good
+	lastBeat time.Duration // BootTime of the last BEAT, or of the grant
+	missed   bool          // once true, it stays true
 }
 
 // newHeartbeat returns nil without beat=.
@@ -371,7 +371,7 @@ func newHeartbeat(interval time.Duration) *heartbeat {
 	return &heartbeat{interval: interval}
 }
 
-// beatInterval returns what beat= says; 0: the lease needs no BEAT.
+// beatInterval returns beat= of the lease; 0: it needs no BEAT.
 func (h *heldLease) beatInterval() time.Duration {
 	if h.heartbeat == nil {
 		return 0
@@ -379,7 +379,7 @@ func (h *heldLease) beatInterval() time.Duration {
 	return h.heartbeat.interval
 }
 
-// startHeartbeat counts the grant as the first sign of life.
+// startHeartbeat starts the interval at the grant.
 func (h *heldLease) startHeartbeat(d *Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -389,8 +389,8 @@ func (h *heldLease) startHeartbeat(d *Host) {
 	}
 }
 
-// checkHeartbeat runs when the timer fires. If a BEAT has come since the timer was set, it makes
-// a timer for the instant at which that BEAT is too old.
+// checkHeartbeat runs when the timer fires. If a BEAT came since the timer was set, it sets a timer
+// for the end of that BEAT's interval.
 func (d *Host) checkHeartbeat(h *heldLease) {
 	now := d.Clock()
 	if h.isHeartbeatMissed(now) {
@@ -404,7 +404,7 @@ func (d *Host) checkHeartbeat(h *heldLease) {
 	}
 }
 
-// stopHeartbeat ends the watch: the lease has ended.
+// stopHeartbeat stops the timer, because the lease has ended.
 func (h *heldLease) stopHeartbeat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -414,11 +414,11 @@ func (h *heldLease) stopHeartbeat() {
 	}
 }
 
-// left returns the time in which the next BEAT must come. (lastBeat + interval may overflow.)
-// The caller holds mu.
+// left returns the time within which the next BEAT must come. It does not add interval to lastBeat,
+// which may overflow. The caller holds mu.
 func (p *heartbeat) left(now time.Duration) time.Duration { return p.interval - (now - p.lastBeat) }
 
-// isHeartbeatMissed reports whether the last BEAT is too old, or ever was.
+// isHeartbeatMissed reports whether a BEAT is or was too late.
 func (h *heldLease) isHeartbeatMissed(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -426,8 +426,8 @@ func (h *heldLease) isHeartbeatMissed(now time.Duration) bool {
 	return h.heartbeat.missed
 }
 
-// noteBeat records a BEAT, and reports whether it came too late. It does not matter whether the
-// timer has run by then: the host may be busy, or was suspended.
+// noteBeat records a BEAT, and reports whether it came too late. It does not depend on whether the
+// timer has run: the host may be busy, or was suspended.
 func (h *heldLease) noteBeat(now time.Duration) (late bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -451,8 +451,8 @@ func (h *heldLease) ownerNow() waitqueue.Owner {
 }
 
 // attach moves the lease to the session s, which reports its loss from now on, and to the index k
-// (nil: the index stays). It returns the session and the index that had the lease before. ok is
-// false if the release of the lease has begun.
+// (nil: the index stays). It returns the previous session and index. ok is false if the release of
+// the lease has begun.
 func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *leaseIndex, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -462,7 +462,7 @@ func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *le
 	}
 	h.session = s
 	if k != nil {
-		h.index = k // the LOCKs that count on it come along
+		h.index = k // the LOCKs that count on the lease move too
 	}
 	return before, from, true
 }

@@ -14,11 +14,11 @@ import (
 
 // reentrancy holds the LOCKs that count on a lease besides the first one (reentrant=yes).
 type reentrancy struct {
-	ids     []string // their ids, as they came
+	ids     []string // their ids, in the order of arrival
 	charged int      // how many the user's limit counts
 }
 
-// newReentrancy returns nil if there are none.
+// newReentrancy returns nil if no further LOCKs count.
 func newReentrancy(further []string) *reentrancy {
 	if len(further) == 0 {
 		return nil
@@ -26,8 +26,8 @@ func newReentrancy(further []string) *reentrancy {
 	return &reentrancy{ids: further}
 }
 
-// chargeAll makes the user's limit count all LOCKs of the lease, and returns their number. It
-// needs mu, unless no other goroutine has the lease yet.
+// chargeAll makes the user's limit count all LOCKs of the lease, and returns their number. The
+// caller holds mu, unless no other goroutine has the lease yet.
 func (h *heldLease) chargeAll() int {
 	n := len(h.reentrantIDs())
 	if n > 0 {
@@ -36,7 +36,7 @@ func (h *heldLease) chargeAll() int {
 	return n
 }
 
-// reentrantIDs are the ids of the LOCKs that count beside the first. It needs mu.
+// reentrantIDs returns the ids of the LOCKs that count beside the first. The caller holds mu.
 func (h *heldLease) reentrantIDs() []string {
 	if h.reentrancy == nil {
 		return nil
@@ -44,9 +44,9 @@ func (h *heldLease) reentrantIDs() []string {
 	return h.reentrancy.ids
 }
 
-// joinFirst handles a LOCK whose owner already holds or wants the name, by the LOCK first. The
-// new LOCK repeats first (same id=), or counts up. The error matches ErrReleased if first has
-// ended: it was just released or lost.
+// joinFirst handles a LOCK whose owner already holds or wants the name by an earlier LOCK, first.
+// The new LOCK repeats first (same id=), or counts up. The error matches ErrReleased if first has
+// ended: its lease was just released or lost.
 func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	if first.isOver() {
 		return nil, redlock.ErrReleased
@@ -55,7 +55,7 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 		return nil, badOption("min= of a LOCK that counts up: the first LOCK of the lease says it")
 	}
 	d := a.session.host
-	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.earlierFailure != nil) // whose lease it is: root may have resumed it
+	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.earlierFailure != nil) // the lease's user, which is not a.UID if root has resumed it
 	again, err := first.countUp(&a.waiter, a.ID, a.call.Reentrant, full)
 	if full == nil && (again || err != nil) {
 		d.Limits.RemoveReentrant(first.UID, 1)
@@ -69,7 +69,7 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	return &reentrantLock{lockRequest: a, first: first}, nil
 }
 
-// repeat handles a LOCK that repeats first. It has the limit of requests that take nothing.
+// repeat handles a LOCK that repeats first. It counts towards the limit of queries.
 func (a *lockRequest) repeat(first *lockRequest) (server.Work, error) {
 	if err := a.session.host.Limits.BeginQuery(a.UID); err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func (a *lockRequest) isOver() bool {
 	return isClosed(a.done) && a.outcome() != nil
 }
 
-// countUp counts a further LOCK of the same names and kind, unless it is one that
-// is counted already (again), or full says why its user can have no more.
+// countUp counts a further LOCK of the same names and kind. again means that its id is counted
+// already. full is the error of the user's limit, or nil.
 func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full error) (again bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,8 +117,8 @@ func (d *Host) settleReentrancy(h *heldLease) {
 	d.Limits.RemoveReentrant(h.UID, h.takeUncharged())
 }
 
-// takeUncharged returns how many LOCKs are undone that the user's limit still counts. The
-// caller must subtract them from the limit.
+// takeUncharged returns how many LOCKs no longer count, but are still counted by the user's limit.
+// The caller must subtract them from the limit.
 func (h *heldLease) takeUncharged() (over int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +146,7 @@ func (h *heldLease) already() error {
 	return errOwnerHas
 }
 
-// isCounted needs mu.
+// isCounted reports whether the LOCK with the id counts. The caller holds mu.
 func (h *heldLease) isCounted(id string) bool {
 	return id != "" && (id == h.ID || slices.Contains(h.reentrantIDs(), id))
 }
@@ -159,9 +159,9 @@ func (h *heldLease) countsRequest(id string) bool {
 	return h.isCounted(id)
 }
 
-// countDown undoes the last LOCK, for an UNLOCK, and returns how many are left.
-// With none left, or if the client that counted is gone and has not come back (RESUME), the
-// lease ends (lastUnlock).
+// countDown undoes the last LOCK, for an UNLOCK, and returns how many are left. The lease ends
+// (lastUnlock) if none is left, or if the client that counted is gone and has not resumed the
+// lease.
 func (h *heldLease) countDown() (left int, do leaseActions) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,14 +194,14 @@ func (h *heldLease) count() int {
 	return 1 + len(h.reentrantIDs())
 }
 
-// reentrantLock is a LOCK that counts up. While the first LOCK of its owner waits, it waits for
-// that one, and shares its outcome. If only the first LOCK stops waiting, it continues alone.
+// reentrantLock is a LOCK that counts up. While the owner's first LOCK waits, it waits for that
+// LOCK and shares its outcome. If only the first LOCK stops waiting, it continues alone.
 type reentrantLock struct {
 	*lockRequest
 	first *lockRequest
 }
 
-// Run waits for one first LOCK after the other. If a thousand wait, there can be a thousand.
+// Run waits for one first LOCK after the other. There can be as many as LOCKs that wait together.
 func (f *reentrantLock) Run() {
 	work := f.answer()
 	for another, waits := work.(*reentrantLock); waits; another, waits = work.(*reentrantLock) {
@@ -212,7 +212,7 @@ func (f *reentrantLock) Run() {
 	}
 }
 
-// answer waits for the first LOCK. If this one continues alone, it returns the remaining work.
+// answer waits for the first LOCK. If this LOCK continues alone, it returns the remaining work.
 func (f *reentrantLock) answer() server.Work {
 	err := f.waitForFirst(f.call.Context())
 	if err == nil {
@@ -231,21 +231,21 @@ func (f *reentrantLock) answer() server.Work {
 	return nil
 }
 
-// goesOn reports whether a LOCK continues to wait after the LOCK that it had joined ended with
-// err: not if its own wait is over as well.
+// goesOn reports whether a LOCK continues to wait after the LOCK that it had joined ended with err.
+// It does not if its own wait has ended too.
 func (a *lockRequest) goesOn(err error) bool {
 	return endsOneAlone(err) && a.waitLeft() != 0 && !isClosed(a.holderGone()) && a.call.Context().Err() == nil
 }
 
-// endsOneAlone reports whether err ends only the LOCK itself, not those that joined it: it was
-// cancelled, or its wait is over.
+// endsOneAlone reports whether err ends only the LOCK itself, and not those that joined it: it was
+// cancelled, or its wait ended.
 func endsOneAlone(err error) bool {
 	return slices.ContainsFunc([]error{server.ErrCancelled, server.ErrGone, server.ErrLate, redlock.ErrHeld, redlock.ErrNoQuorum},
 		func(reason error) bool { return errors.Is(err, reason) })
 }
 
-// goOn puts the request into the queue again, or behind another first one, and returns the
-// work that is left, if any. It passed the limits before, and they do not refuse it now.
+// goOn puts the request into the queue again, or joins another first LOCK. It returns the remaining
+// work, if any. The request has passed the limits already, and they do not refuse it now.
 func (a *lockRequest) goOn(past error) server.Work {
 	anew, err := a.session.newLockRequest(a.call)
 	if err != nil {
@@ -255,8 +255,8 @@ func (a *lockRequest) goOn(past error) server.Work {
 	return a.session.start(anew)
 }
 
-// noteCount records, before the request is answered, that one more LOCK counts on a lease, with
-// its id=. Without an id it records that one LOCK less counts.
+// noteCount records, before the request is answered, that one more LOCK with the id more counts on
+// a lease. Without more, it records that one LOCK less counts.
 func (d *Host) noteCount(call *server.Call, h *heldLease, more ...string) {
 	if h.number == 0 {
 		return
@@ -266,8 +266,8 @@ func (d *Host) noteCount(call *server.Call, h *heldLease, more ...string) {
 }
 
 // waitForFirst waits for the first LOCK, at most for its own wait=. If it stops waiting, it no
-// longer counts. An event that ends both, such as the end of the input, ends the first LOCK,
-// and so this one.
+// longer counts. An event that ends both, such as the end of the input, ends the first LOCK and so
+// this one.
 func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	if isClosed(f.first.done) {
 		return nil
@@ -286,12 +286,12 @@ func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 		f.session.host.settleReentrancy(f.first.heldLease)
 		return err
 	}
-	<-f.first.done // at once: it has been granted
+	<-f.first.done // soon: the lock has been granted
 	return nil
 }
 
-// repeatedLock repeats a LOCK with the same id=. It gets the same answer. If the repeated LOCK
-// was a further one (reentrant=yes), it continues as that one does.
+// repeatedLock repeats a LOCK with the same id=, and gets the same answer. If the repeated LOCK was
+// a further one (reentrant=yes), the repeat continues to wait as that one does.
 type repeatedLock struct {
 	*lockRequest
 	first *lockRequest
@@ -304,7 +304,7 @@ func (r *repeatedLock) Run() {
 	}
 	switch {
 	case r.ID != r.first.ID && r.goesOn(err):
-		r.call.Reentrant = true // whichever of the two is there first
+		r.call.Reentrant = true // either of the two may be first in the index
 		if work := r.goOn(err); work != nil {
 			work.Run()
 		}
@@ -340,8 +340,8 @@ func (a *lockRequest) await(ctx context.Context) error {
 	}
 }
 
-// outcome returns nil if the LOCK, which has ended, got a lease that is still held. The lease
-// may be lost already, because of a slow node, or a host that was stopped.
+// outcome returns nil if the ended LOCK got a lease that is still held. The lease may be lost
+// already, because a node was slow or the host was suspended.
 func (a *lockRequest) outcome() error {
 	err := a.failed
 	if err == nil {

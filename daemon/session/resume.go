@@ -16,17 +16,16 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// resumeWork is a RESUME under way: a client is back, on another connection, and wants
-// to go on with its lease.
+// resumeWork is a RESUME under way: a client continues its lease on another connection.
 type resumeWork struct {
 	s     *session
 	call  *server.Call
 	h     *heldLease
-	again *lockRequest // the LOCK that it is, repeated by its id=; nil: a RESUME
+	again *lockRequest // a repeated LOCK (same id=) that takes its lease over; nil: a RESUME
 }
 
-// resume takes a lease over from another connection: one that a restart did not keep, one
-// whose end was not noticed yet, or one that ended within linger=.
+// resume takes a lease over from another connection: one that a restart did not keep, one whose end
+// was not noticed yet, or one that ended less than linger= ago.
 func (s *session) resume(call *server.Call) server.Work {
 	h, err := s.resumable(call)
 	if err != nil {
@@ -59,7 +58,7 @@ func (r *resumeWork) Run() {
 		err = r.confirm()
 	}
 	if err == nil && r.h.process == nil && r.h.attached() != r.s {
-		err = errNoLease // another RESUME was faster, whose it is
+		err = errNoLease // another RESUME was faster, and has the lease
 	}
 	if err != nil {
 		r.s.refuse(r.call, err)
@@ -73,9 +72,9 @@ func (r *resumeWork) Run() {
 	r.call.Reply(answer)
 }
 
-// isWanted returns why the lease is not taken over. A RESUME can wait on a connection that its
-// client has closed, and run after the RESUME on the client's next connection. It would take
-// the lease away from there and release it at once.
+// isWanted returns an error if the lease must not be taken over. A RESUME can wait on a connection
+// that its client has closed, and run after the RESUME on the client's next connection. It would
+// take the lease from that connection and release it at once.
 func (r *resumeWork) isWanted() error {
 	if r.again != nil {
 		return nil
@@ -86,19 +85,20 @@ func (r *resumeWork) isWanted() error {
 	return context.Cause(r.call.Context())
 }
 
-// noteTaken records the new connection of the lease before the nodes are asked. It has the lease even
-// if they do not confirm it, and the end of the earlier connection does not end the client.
+// noteTaken records the lease's new connection before the nodes are asked. That connection has the
+// lease even if they do not confirm it, and the end of the earlier connection does not end the
+// client.
 func (r *resumeWork) noteTaken() {
 	if r.h.attached() == r.s { // else another RESUME was faster
 		r.s.host.noteConnection(r.s, r.h, 0)
 	}
 }
 
-// confirmRetryInterval is how long after a failed confirmation the nodes are asked again.
+// confirmRetryInterval is the pause after a failed confirmation, before the nodes are asked again.
 const confirmRetryInterval = 100 * time.Millisecond
 
-// confirm has a quorum confirm the lease. A LOCK waits for one as any other does, and if
-// it is refused nothing of it is left.
+// confirm waits until a quorum has confirmed the lease. A repeated LOCK waits for a quorum as any
+// LOCK does. If it is refused, its lease is released.
 func (r *resumeWork) confirm() error {
 	err := r.h.lease.Extend(r.call.Context(), 0)
 	if r.again == nil {
@@ -107,17 +107,17 @@ func (r *resumeWork) confirm() error {
 	for errors.Is(err, redlock.ErrNoQuorum) && r.again.pause(confirmRetryInterval) {
 		next := r.h.lease.Extend(r.call.Context(), 0)
 		if errors.Is(next, redlock.ErrLost) {
-			break // for its ttl there was no quorum
+			break // there was no quorum for the whole ttl
 		}
 		err = next
 	}
-	if err != nil && !r.s.host.Stopping.Load() { // else it can be repeated once more
+	if err != nil && !r.s.host.Stopping.Load() { // else the client can repeat it with the next daemon
 		r.undo()
 	}
 	return err
 }
 
-// pause waits for so long, and tells whether the request goes on waiting.
+// pause waits for the duration, or less, and reports whether the request continues to wait.
 func (a *lockRequest) pause(most time.Duration) bool {
 	timer := time.NewTimer(min(most, a.timeLeft()))
 	defer timer.Stop()
@@ -134,7 +134,7 @@ func (a *lockRequest) pause(most time.Duration) bool {
 func (r *resumeWork) undo() {
 	d, h := r.s.host, r.h
 	if h.attached() != r.s {
-		return // another client that knows its id has resumed it meanwhile
+		return // another client that knows the id has resumed it meanwhile
 	}
 	switch u, err := d.undoLock(h, nil); {
 	case err != nil: // it was lost, and LOST was sent or will be
@@ -158,15 +158,15 @@ func (r *resumeWork) answer() *ipc.Response {
 	return countField(grantFields(r.call, r.h), r.h)
 }
 
-// take makes the lease one of this connection. If the connection ends while the nodes are
-// asked, the lease is released.
+// take moves the lease to this connection. If the connection ends while the nodes are asked, the
+// lease is released.
 func (r *resumeWork) take() error {
 	h, s := r.h, r.s
 	if h.process != nil {
 		return r.hear()
 	}
 	if h.currentIndex() == &s.leases {
-		return nil // it is there already
+		return nil // this connection has it already
 	}
 	before, err := s.leases.takeOver(h)
 	if err != nil {
@@ -191,13 +191,13 @@ func (r *resumeWork) take() error {
 	return nil
 }
 
-// hear makes this connection, and no other, report the loss of a lease of a process. If the
-// process has ended, nobody holds the lease: it lingers, and is released.
+// hear makes this connection, and no other, report the loss of a process's lease. If the process
+// has ended, nobody holds the lease: it lingers, and is released.
 func (r *resumeWork) hear() error {
 	if r.h.process.hasEnded() {
 		return fmt.Errorf("%w: process %d, which it went by, has ended", errNoLease, r.h.process.pid)
 	}
-	r.s.addProcessLease(r.h) // before anybody could have it forgotten here
+	r.s.addProcessLease(r.h) // before the lease can be forgotten on this connection
 	before, _, ok := r.h.attach(r.s, nil)
 	switch {
 	case !ok:
@@ -217,8 +217,8 @@ func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
 	d.noteConnection(s, h, call.Number)
 }
 
-// noteConnection records which connection reports the loss of a lease, with the answer to a
-// request; 0: without one. If another connection has resumed the lease meanwhile, that one is
+// noteConnection records which connection reports the loss of a lease, together with the answer to
+// the request by (0: none). If another connection has resumed the lease meanwhile, that one is
 // recorded last.
 func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	d.Store.Prefer(&s.stored)
@@ -228,25 +228,25 @@ func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	}
 }
 
-// unclaimedLeases are the leases that a restart left without their connections. If a
-// connection broke before its client read the OK, the client repeats the LOCK, with the same
-// id=, on another connection.
+// unclaimedLeases are the leases that a restart left without their connections. If a connection
+// broke before its client read the OK, the client repeats the LOCK with the same id= on another
+// connection.
 type unclaimedLeases struct {
-	count atomic.Int64 // how many there are: mostly none, which every LOCK looks at
+	count atomic.Int64 // the number of leases; every LOCK checks it, and it is mostly 0
 
 	mu   sync.Mutex // guards byID
 	byID map[unclaimedKey]*heldLease
 }
 
-// unclaimedKey recognises a LOCK that is repeated: the same user sends the same. (A user may send the
-// same id= for other names.)
+// unclaimedKey identifies a repeated LOCK: the same user sends the same LOCK. A user may send the
+// same id= for other names.
 type unclaimedKey struct {
 	uid              int
 	owner, id, names string
 }
 
-// unclaimedKeyOf returns the key of one id=. It has a line for each name, because names may contain
-// commas.
+// unclaimedKeyOf returns the key of one id=. Its names are joined by newlines, because they may
+// contain commas.
 func unclaimedKeyOf(h *heldLease, id string) unclaimedKey {
 	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.names(), "\n")}
 }
@@ -263,8 +263,8 @@ func unclaimedKeysOf(h *heldLease) (all []unclaimedKey) {
 	return all
 }
 
-// add is for a restart. (A lease with hold=ttl outlives its connection, and may have been
-// left on purpose: another LOCK of the same user is not taken for its repeat.)
+// add adds a lease after a restart. It ignores leases with hold=ttl: they outlive their connection,
+// and may have been left on purpose, so a later LOCK is not a repeat.
 func (o *unclaimedLeases) add(h *heldLease) {
 	if h.hold != ipc.HoldConn {
 		return
@@ -281,9 +281,9 @@ func (o *unclaimedLeases) add(h *heldLease) {
 	o.count.Store(int64(len(o.byID)))
 }
 
-// take returns the lease that a LOCK got before the restart. It returns nil if there is none,
-// if it has ended, if a connection has it, or if another living process uses the same id=.
-// Several LOCKs that count on the lease may be repeated at once.
+// take returns the lease that a LOCK got before the restart. It returns nil if there is none, if the
+// lease has ended, if a connection has it, or if another living process uses the same id=. Several
+// LOCKs that count on the lease may be repeated at once.
 func (o *unclaimedLeases) take(a *lockRequest) *heldLease {
 	if a.ID == "" || a.hold != ipc.HoldConn || o.count.Load() == 0 {
 		return nil
@@ -302,7 +302,7 @@ func (o *unclaimedLeases) take(a *lockRequest) *heldLease {
 	return h
 }
 
-// mayLive reports whether a process with that number may be alive: it may be at work under the lease.
+// mayLive reports whether a process with this pid may be alive, and so may use the lease.
 func mayLive(pid int) bool {
 	if pid == 0 {
 		return false
