@@ -12,9 +12,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A node's address moves to another Redis, which is admitted and votes. Then it moves
-// back to the former one, which never ended and knows nothing of these votes. That
-// costs a quarantine from then on. Guards incarnationRegister.see.
+// A node's address moves to another Redis, which is admitted and votes. Then it moves back to the
+// former one, which kept running and knows nothing of these votes. The node is quarantined from
+// then on. Guards incarnationRegister.see.
 func TestFormerNodeIsBack(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -32,7 +32,7 @@ func TestFormerNodeIsBack(t *testing.T) {
 	})
 }
 
-// wantOver checks that the first node's quarantine lasts its full time from begin.
+// wantQuarantine checks that the first node's quarantine lasts its full time from begin.
 func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
 	f.Helper()
 	f.at(begin, longest-ms)
@@ -41,8 +41,8 @@ func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
 	f.wantState(q, 0, redlock.NodeReady)
 }
 
-// If a quarantine was seen only for a moment, it has not continued while another Redis
-// was at the address.
+// A quarantine that was seen only for a moment does not count the time while another Redis was at
+// the address.
 func TestFormerQuarantineIsBack(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -56,12 +56,12 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		f.wantOver(f.q, begin)
-		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1) // of no vote that it had
+		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1) // the quarantined one had no vote to withdraw
 	})
 }
 
-// A daemon that started while the other Redis was there has never seen the former one.
-// The epoch that it saw last is enough. Guards newWord and incarnationRegister.see.
+// A daemon that started while the other Redis was at the address has never seen the former one.
+// The last epoch that it saw is enough. Guards newWord and incarnationRegister.see.
 func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -80,8 +80,8 @@ func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 	})
 }
 
-// A daemon that started after the former Redis was back has seen no other. The nodes
-// report that there was one. Guards lane.compare and lane.tellWords.
+// A daemon that started after the former Redis returned has seen no other Redis. The nodes report
+// that there was one. Guards lane.compare and lane.tellWords.
 func TestFormerNodeMeetsANewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -89,7 +89,7 @@ func TestFormerNodeMeetsANewDaemon(t *testing.T) {
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.q.Close()
 		f.sims[0].Move()
-		f.delay(each(0), each(ms)) // that one is seen before what the others say
+		f.delay(each(0), each(ms)) // this node is seen before the reports of the others
 		later := f.another(withQuarantine)
 		defer later.Close()
 		begin := f.now()
@@ -100,8 +100,8 @@ func TestFormerNodeMeetsANewDaemon(t *testing.T) {
 	})
 }
 
-// The same where a durable node has an older file of its own again, without the votes
-// that it gave since. Guards judgeRestarted: compare.
+// If a durable node starts with an older file of its own, without its later votes, a new daemon
+// notices in the same way. Guards judgeRestarted: compare.
 func TestOlderFileMeetsANewDaemon(t *testing.T) {
 	durableTest(t, 5, func(t *testing.T, f *fleet) {
 		older := f.sims[0].Snapshot()
@@ -118,19 +118,18 @@ func TestOlderFileMeetsANewDaemon(t *testing.T) {
 	})
 }
 
-// Two hosts reach two Redises under one name: as if the address were changed host by
-// host. Neither has a vote until one is left, from when on it is a quarantine.
-// Guards lane.compare.
+// Two hosts reach two Redises under one name, as when an address is changed host by host. Neither
+// Redis has a vote until only one is left. Then its quarantine begins. Guards lane.compare.
 func TestTwoUnderOneName(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		moved := redlocktest.NewSim("a")
 		defer moved.Close()
-		moved.SetDelay(func() (request, reply time.Duration) { return 20 * ms, 0 }) // the others are seen before
-		time.Sleep(beat * 3 / 10)                                                   // this host's looks are between the other's
+		moved.SetDelay(func() (request, reply time.Duration) { return 20 * ms, 0 }) // the other nodes are seen first
+		time.Sleep(beat * 3 / 10)                                                   // this host looks between the other host's looks
 		begin := f.now()
 		other := f.another(withQuarantine, func(o *redlock.Options) { o.Nodes[0] = moved.Node() })
 		defer other.Close()
-		f.at(begin, beat+100*ms) // told at once, and seen with the next look
+		f.at(begin, beat+100*ms) // reported at once, and seen at the next look
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "its address is not the same on every host")
 		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1)
 		for f.now() < begin+3*longest {
@@ -146,14 +145,14 @@ func TestTwoUnderOneName(t *testing.T) {
 	})
 }
 
-// A node's vote does not count if a later node is known by the time it arrives. Its
-// release does count. Guards lane.answerCall.
+// If a later incarnation of a node is known when its vote arrives, the vote does not count. Its
+// release counts. Guards lane.answerCall.
 func TestOutdoneVoteDoesNotCount(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		held := f.acquire(redlock.Request{Name: "held", TTL: longest})
 		every(f.sims[3:], down)
 		time.Sleep(beat / 2)
-		every(f.sims[1:3], (*redlocktest.Sim).Cut) // from now on they are looked at at other times than the first
+		every(f.sims[1:3], (*redlocktest.Sim).Cut) // from now on the host looks at these nodes at other times than at the first
 		time.Sleep(beat / 2)
 		looked := f.now() - beat/2
 		later := redlock.LaterWord(f.sims[0].Do("HGET", nodeKey, "epoch").Str)
@@ -173,8 +172,9 @@ func TestOutdoneVoteDoesNotCount(t *testing.T) {
 	})
 }
 
-// A host that did not see the quarantine of a node believes others that it was waited for,
-// or that somebody ended it (ADMIT). Guards incarnationRegister.see; withdrawal: restartedUnnoticed, by the word.
+// A host that did not see a node's quarantine accepts from other hosts that it has passed, or
+// that an operator ended it (ADMIT). Guards incarnationRegister.see; withdrawal:
+// restartedUnnoticed, by the word.
 func TestAdmittedUnseen(t *testing.T) {
 	for name, how := range map[string]struct{ restart, admit bool }{"waited for": {}, "ended": {admit: true}, "restarted and ended": {true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAdmittedUnseen(t *testing.T) {
 	}
 }
 
-// unreachableWhile has the first node not be reached.
+// unreachableWhile makes the first node unreachable while away is true.
 func unreachableWhile(away *atomic.Bool) func(*redlock.Options) {
 	return func(o *redlock.Options) {
 		dial := o.Nodes[0].Dial
@@ -220,9 +220,9 @@ func unreachableWhile(away *atomic.Bool) func(*redlock.Options) {
 	}
 }
 
-// One node that says of all others that they were replaced keeps none of them from voting,
-// neither when they are known nor for a daemon that has just begun. Guards
-// incarnationRegister.believed and settleTime.
+// If one node claims that all others were replaced, the others still vote. This holds for known
+// nodes, and for a daemon that has just started. Guards incarnationRegister.believed and
+// settleTime.
 func TestLyingWordsOutdoNobody(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		admittedTest(t, n, func(t *testing.T, f *fleet) {
@@ -233,7 +233,7 @@ func TestLyingWordsOutdoNobody(t *testing.T) {
 			f.sims[0].OnCommand(func(c redlock.Command) {
 				f.sims[0].Do("HSET", nodeKey, "words", strings.Join(lies, ","))
 			})
-			f.delay(each(ms), each(0)) // it is heard before the others
+			f.delay(each(ms), each(0)) // this node answers before the others
 			time.Sleep(beat)
 			later := f.another(withQuarantine)
 			defer later.Close()
@@ -247,9 +247,8 @@ func TestLyingWordsOutdoNobody(t *testing.T) {
 	}
 }
 
-// If the third of three nodes has no vote, one node is enough to report that another
-// was replaced: the two are the only possible quorum. Guards incarnationRegister.look:
-// voting.
+// If the third of three nodes has no vote, one node is enough to report that another was
+// replaced: the two are the only possible quorum. Guards incarnationRegister.look: voting.
 func TestOneSayerWhereNobodyElseVotes(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"down":    down,

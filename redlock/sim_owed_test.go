@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// If an acquire was too late when its turn came, the host never sent it, so it owes
-// that node no release. Guards withoutStale: neverSent.
+// If an acquire was too late when its turn came, the host never sent it, so it owes that node no
+// release. Guards withoutStale: neverSent.
 func TestNoReleaseOwedForWhatWasTooLate(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 120 * ms })
@@ -16,20 +16,20 @@ func TestNoReleaseOwedForWhatWasTooLate(t *testing.T) {
 		time.Sleep(40 * ms)
 		j := f.record()
 		behind := f.acquire(redlock.Request{Name: "y", TTL: time.Second})
-		f.at(behind.Deadline(), 200*ms) // released by then
+		f.at(behind.Deadline(), 200*ms) // the lease is released by then
 		want(t, "acquires at the slow node", len(j.on(0, "a")), 0)
 		want(t, "releases at the slow node", len(j.on(0, "r")), 0)
 		want(t, "releases at another", len(j.on(1, "r")), 1)
 	})
 }
 
-// A call that waits when the connection breaks was never sent. From then on the host
-// owes the node the release, but nothing for an acquire. Guards down: neverSent, owe.
+// A call that waits when the connection breaks was never sent. The host then owes the node the
+// waiting release, but nothing for a waiting acquire. Guards down: neverSent, owe.
 func TestWhatWaitedForBrokenConnection(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		before := f.acquire(redlock.Request{Name: "before", TTL: 10 * time.Second})
 		f.sims[0].Hang()
-		f.acquire(oneTry) // under way at the node that hangs
+		f.acquire(oneTry) // in progress at the node that hangs
 		f.release(f.acquire(redlock.Request{Name: "behind", TTL: 10 * time.Second}))
 		f.release(before)
 		time.Sleep(500 * ms) // silent for too long
@@ -46,8 +46,8 @@ func TestWhatWaitedForBrokenConnection(t *testing.T) {
 	})
 }
 
-// The id of a connection means nothing to another process: where a node was restarted, no
-// connection is ended that may be another host's by now. Guards succeed: runID.
+// A connection id has no meaning in another process. So after a restart of a node, the host kills
+// no connection, which could be another host's. Guards succeed: runID.
 func TestNobodyIsKilledAfterRestart(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		for range 3 {

@@ -9,10 +9,10 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// passed is a request that can be passed on, and whose block lets it pass on the lock.
+// passed is a request that allows passes: its lease is extended and has a block of tokens.
 var passed = redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true, Block: 8}
 
-// passTo passes l on, and returns the next client's lease.
+// passTo passes l to the next client, and returns that client's lease.
 func (f *fleet) passTo(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	f.Helper()
 	passes := f.q.Status().Counts.Passes
@@ -21,8 +21,8 @@ func (f *fleet) passTo(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	return next
 }
 
-// A pass is a grant of its own: with its own id and the next fencing token, and without a
-// byte to any node. The token on the nodes stays.
+// A pass is a separate grant: it has its own ID and the next fencing token. No byte is sent to a
+// node. The token on the nodes stays.
 func TestPass(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(passed)
@@ -61,8 +61,8 @@ func TestPass(t *testing.T) {
 	})
 }
 
-// Confirmations in the background let a lock be passed on for as long as it is, and reserve
-// tokens meanwhile. When it is not passed on any more, they end.
+// Confirmations in the background allow passes for as long as the lock is passed, and reserve
+// tokens meanwhile. They end when no pass follows.
 func TestPassesAreConfirmed(t *testing.T) {
 	for _, names := range [][]string{{"x"}, {"x", "y"}} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -86,8 +86,8 @@ func TestPassesAreConfirmed(t *testing.T) {
 	}
 }
 
-// A lock is not passed on after the window has ended, neither at the release nor at
-// the grant to the next client. The next client then gets it by a ballot.
+// After the window has ended, a lock is not passed, neither at the release nor at the grant to
+// the next client. The next client gets it by a ballot.
 func TestPassAfterWindow(t *testing.T) {
 	for what, wait := range map[string]struct{ before, between time.Duration }{
 		"released late": {300 * ms, 0},
@@ -113,7 +113,7 @@ func TestPassAfterWindow(t *testing.T) {
 	}
 }
 
-// A pass also needs these properties of the request, besides the window.
+// Besides the window, a pass depends on these properties of the requests.
 func TestPassOnlyIf(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
 		"it is not kept":            func(r *redlock.Request) { r.Keep = false },
@@ -138,7 +138,7 @@ func TestPassOnlyIf(t *testing.T) {
 	})
 }
 
-// A pass to a client that has ended grants nothing, and releases the token.
+// A pass to a client that has ended grants nothing, and the token is released.
 func TestPassToNobody(t *testing.T) {
 	for what, end := range map[string]func(f *fleet, r redlock.Request){
 		"abandoned": func(_ *fleet, r redlock.Request) { r.Pending.Abandon() },
@@ -164,7 +164,7 @@ func TestPassToNobody(t *testing.T) {
 	}
 }
 
-// A lock that is lost between its release and the next grant is not passed on.
+// If a lock is lost between its release and the next grant, it is not passed.
 func TestPassOfLost(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(ms), each(ms))
@@ -181,7 +181,7 @@ func TestPassOfLost(t *testing.T) {
 	})
 }
 
-// FORCE reaches a lock that is passed on all the time: no pass follows its answer.
+// FORCE also revokes a lock that is passed continuously: no pass follows the answer to FORCE.
 func TestForceOfPassed(t *testing.T) {
 	for _, here := range []bool{true, false} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -220,7 +220,7 @@ func TestForceOfPassed(t *testing.T) {
 	}
 }
 
-// A client on another host that waits is seen by the confirmations.
+// Confirmations show that a client on another host waits.
 func TestPassedIsWanted(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
@@ -243,7 +243,7 @@ func TestPassedIsWanted(t *testing.T) {
 	})
 }
 
-// A lease that was passed on is adopted with its id, and not passed on further.
+// A lease from a pass is adopted with its ID, and not passed again.
 func TestAdoptPassed(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.passTo(f.acquire(passed), passed)
@@ -268,15 +268,15 @@ func (f *fleet) adoptErr(r redlock.Record) error {
 	return a.Errs[0]
 }
 
-// A node that was repaired does not count for a pass: another client could have held the
-// lock there.
+// A node that was repaired does not count for a pass: another client could have held the lock
+// there.
 func TestPassWithRepairedNodes(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(ms), each(ms))
 		l := f.acquire(passed)
 		for _, sim := range []*redlocktest.Sim{f.sims[0], f.sims[1]} {
 			forget(sim)
-			time.Sleep(30 * ms) // it is confirmed, and repaired
+			time.Sleep(30 * ms) // the lease is confirmed, and repaired
 			l = f.passOn(l, passed)
 		}
 		want(t, "repairs", f.q.Status().Counts.Repairs > 0, true)
@@ -285,12 +285,12 @@ func TestPassWithRepairedNodes(t *testing.T) {
 	})
 }
 
-// A block never exceeds what the nodes know, though a host's clock is wrong: it must not
-// count the nodes' counters up to its own time.
+// The nodes' clocks limit a block, even if the host's clock is wrong. The host must not raise the
+// nodes' counters up to its own time.
 func TestBlockOfWrongClock(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, 0, 100 * ms, time.Hour} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
-			time.Sleep(2 * time.Second) // the nodes' clocks are known
+			time.Sleep(2 * time.Second) // the nodes' clocks are known by now
 			l := f.acquire(passed)
 			now := uint64(time.Now().Add(2 * time.Second).UnixMicro())
 			if l.Fence() > now {
@@ -317,7 +317,7 @@ func TestBlockOfWrongClock(t *testing.T) {
 // However many blocks are wasted, the counters do not run ahead of the nodes' clocks.
 func TestBlocksDoNotOutrunClocks(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		time.Sleep(2 * time.Second) // the nodes' clocks are known
+		time.Sleep(2 * time.Second) // the nodes' clocks are known by now
 		r := passed
 		r.Block = redlock.MaxBlock
 		begin := f.now()

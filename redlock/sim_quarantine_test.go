@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// longest is how long nodes are quarantined here.
+	// longest is the duration of a quarantine in these tests.
 	longest = 3 * time.Second
-	// beat is how much later a lane may notice what it was not asked for.
+	// beat is the time after which a lane notices a change without a call.
 	beat = time.Second
 )
 
-// withQuarantine is what everybody has but embedded nodes.
+// withQuarantine sets the options of all hosts except those with embedded nodes.
 func withQuarantine(o *redlock.Options) { o.NoQuarantine, o.MaxTTL = false, longest }
 
 // admittedTest runs body with nodes that have been admitted.
@@ -38,7 +38,7 @@ func (f *fleet) nodeStatus(q *redlock.Quorum, node int) redlock.NodeStatus {
 	return q.Status().Nodes[node]
 }
 
-// wantState checks a node's state, and words of its reason.
+// wantState checks a node's state, and that its reason contains the given words.
 func (f *fleet) wantState(q *redlock.Quorum, node int, state redlock.NodeState, words ...string) {
 	f.Helper()
 	s := f.nodeStatus(q, node)
@@ -53,9 +53,9 @@ func (f *fleet) wantState(q *redlock.Quorum, node int, state redlock.NodeState, 
 	}
 }
 
-// A set of new nodes waits once. Nobody locks before max_ttl has passed; then a waiter
-// is granted, and later clients need not wait. The errors say so. Guards judge: mark,
-// judgePending, vouch; patience.next.
+// New nodes are quarantined once. No client gets a lock before max_ttl has passed. Then a waiter
+// is granted, and later clients need not wait. The errors give the remaining time. Guards judge:
+// mark, judgePending, vouch; patience.next.
 func TestNewNodesWaitOnce(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		begin := f.now()
@@ -87,9 +87,9 @@ func TestNewNodesWaitOnce(t *testing.T) {
 	}, withQuarantine)
 }
 
-// A waiter is granted the lock after a quarantine, however short its ttl is, and however slow
-// the nodes are: the round trips in which they are found to be ready are a part of the
-// quarantine. Guards Lane.quarantineLeft: the quarantine whose time has passed.
+// A waiter is granted the lock after a quarantine, however short its ttl is and however slow the
+// nodes are. The round trips in which the nodes turn out to be ready are part of the quarantine.
+// Guards Lane.quarantineLeft: the quarantine whose time has passed.
 func TestQuarantineIsWaitedForToItsEnd(t *testing.T) {
 	for _, c := range []struct{ nodeTimeout, trip, ttl time.Duration }{
 		{50 * ms, 48 * ms, redlock.MinTTL},
@@ -100,7 +100,7 @@ func TestQuarantineIsWaitedForToItsEnd(t *testing.T) {
 			f.delay(each(0), func(int) time.Duration { return c.trip })
 			a := f.start(t.Context(), redlock.Request{Name: "x", TTL: c.ttl, Wait: redlock.Forever})
 			f.at(begin, longest+ms)
-			if c.trip < c.nodeTimeout { // else STATUS says that they are silent
+			if c.trip < c.nodeTimeout { // otherwise Status says that they are silent
 				want(t, "left", f.q.Status().Left, c.nodeTimeout)
 			}
 			f.at(begin, longest+3*c.trip)
@@ -117,7 +117,7 @@ func TestQuarantineIsWaitedForToItsEnd(t *testing.T) {
 
 func oneTryFor(ttl time.Duration) redlock.Request { return redlock.Request{Name: "x", TTL: ttl} }
 
-// acquireBy takes a lock and returns at the instant of the grant.
+// acquireBy acquires a lock and returns at the instant of the grant.
 func (f *fleet) acquireBy(r redlock.Request) *redlock.Lease {
 	f.Helper()
 	l, err := f.q.Acquire(f.Context(), r)
@@ -127,9 +127,9 @@ func (f *fleet) acquireBy(r redlock.Request) *redlock.Lease {
 	return l
 }
 
-// Every way to forget a vote is noticed by the very command that would have
-// voted, costs a quarantine of max_ttl from then on, and nothing else. Guards
-// ballot.lua: the epoch; lane.fail; judgeRestarted; withdrawal.
+// Each way to lose a vote is noticed by the command that would have voted. It costs a quarantine
+// of max_ttl from then on, and nothing else. Guards ballot.lua: the epoch; lane.fail;
+// judgeRestarted; withdrawal.
 func TestForgetfulNodes(t *testing.T) {
 	for what, forgets := range map[string]func(*fleet){
 		"FLUSHALL":                 func(f *fleet) { f.sims[0].Flush() },
@@ -167,12 +167,12 @@ func TestForgetfulNodes(t *testing.T) {
 	}
 }
 
-// counterOfX is the field that the key redlock:x counts in.
+// counterOfX is the field with the fencing counter of redlock:x.
 const counterOfX = "nj"
 
-// Each daemon measures a quarantine by its own clock, from when it saw the quarantine
-// itself, and follows the daemon that was first. A second loss restarts it. Guards
-// judgePending, epoch.lua.
+// Each daemon measures a quarantine with its own clock, from when it first saw the quarantine,
+// and follows the daemon that finishes first. A second loss restarts it. Guards judgePending,
+// epoch.lua.
 func TestQuarantineOfTwoDaemons(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		begin := f.now()
@@ -180,7 +180,7 @@ func TestQuarantineOfTwoDaemons(t *testing.T) {
 		second := f.another(withQuarantine)
 		defer second.Close()
 		f.at(begin, 2*time.Second)
-		f.q.Close() // and nobody knows any more how long it waited
+		f.q.Close() // now no daemon knows how long that one waited
 		f.at(begin, 4*time.Second-ms)
 		for i := range 3 {
 			f.wantState(second, i, redlock.NodeQuarantined)
@@ -204,7 +204,7 @@ func TestQuarantineOfTwoDaemons(t *testing.T) {
 	}, withQuarantine)
 }
 
-// Traffic does not put the end of a quarantine off. Guards serve: the heartbeat.
+// Traffic does not delay the end of a quarantine. Guards serve: the heartbeat.
 func TestQuarantineEndsUnderLoad(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].Flush()
@@ -216,7 +216,7 @@ func TestQuarantineEndsUnderLoad(t *testing.T) {
 	})
 }
 
-// Admit ends a quarantine at once, and says what it cannot do.
+// Admit ends a quarantine at once. If it cannot, its error says why.
 func TestAdmit(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		for _, node := range []string{"a", "b", "c"} {
@@ -239,7 +239,7 @@ func TestAdmit(t *testing.T) {
 	}, withQuarantine)
 }
 
-// Releases are sent to a node that has no vote. Guards admit: isRelease.
+// Releases are also sent to a node without a vote. Guards admit: isRelease.
 func TestQuarantinedNodeReleases(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: longest})
@@ -253,12 +253,11 @@ func TestQuarantinedNodeReleases(t *testing.T) {
 	})
 }
 
-// A quarantine lasts as long as the largest max_ttl of all hosts. This holds also on a
-// host with a smaller one, which knows the larger one only from a marker. Guards
-// judgePending: noteMaxTTL.
+// A quarantine lasts as long as the largest max_ttl of all hosts. This also holds on a host with
+// a smaller one, which knows the larger one only from a marker. Guards judgePending: noteMaxTTL.
 func TestQuarantineOfAnothersMaxTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		f.q.Close() // what it has marked stays
+		f.q.Close() // its marker stays
 		begin := f.now()
 		short := f.another(withQuarantine)
 		defer short.Close()
@@ -270,12 +269,12 @@ func TestQuarantineOfAnothersMaxTTL(t *testing.T) {
 	}, withQuarantine, thrice)
 }
 
-// thrice allows leases as long as three of the usual quarantines.
+// thrice sets max_ttl to three times the usual quarantine.
 func thrice(o *redlock.Options) { o.MaxTTL = 3 * longest }
 
-// A host with a smaller max_ttl is the first to see that the nodes lost their data. It
-// does not take a lock that another host holds for longer: the other host writes the
-// larger max_ttl into the marker. Guards judgePending: the larger max_ttl is written.
+// A host with a smaller max_ttl is the first to see that the nodes lost their data. It does not
+// get a lock that another host holds for longer, because that host writes its larger max_ttl into
+// the marker. Guards judgePending: the larger max_ttl is written.
 func TestQuarantineBegunByShorterMaxTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(3*longest + 2*beat + 500*ms) // away from the heartbeats

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// notes collects the records of attempts.
+// records collects the records of attempts.
 type notes struct {
 	mu  sync.Mutex // guards all
 	all []redlock.Record
@@ -35,8 +35,8 @@ func (n *notes) count() int {
 	return len(n.all)
 }
 
-// BeforeAttempt gets a record of each attempt, with its own token and its target,
-// before any node hears of the attempt. Guards attempt.send: BeforeAttempt.
+// BeforeAttempt gets a record of each attempt, with its token and its target, before any node
+// gets the attempt. Guards attempt.send: BeforeAttempt.
 func TestNotingComesFirst(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -44,7 +44,7 @@ func TestNotingComesFirst(t *testing.T) {
 			j, noted := f.record(), &notes{}
 			r.Wait = redlock.Forever
 			r.BeforeAttempt = func(record redlock.Record) {
-				synctest.Wait() // what was sent has arrived
+				synctest.Wait() // until everything that was sent has arrived
 				noted.note(record)
 				if all := append(j.of("a"), j.of("s")...); slices.ContainsFunc(all, func(o operation) bool { return o.token == record.Token }) {
 					t.Errorf("%s: noted after it was sent", what)
@@ -70,7 +70,7 @@ func TestNotingComesFirst(t *testing.T) {
 	}
 }
 
-// If the record is never written, because the process is killed there, nothing is
+// If BeforeAttempt does not return, for example because the process is killed in it, nothing is
 // sent.
 func TestNotingThatDoesNotReturn(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -97,7 +97,7 @@ func TestNotingThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// The attempt that a hand-over begins is recorded before the exchange.
+// The attempt of a hand-over is recorded before the hand-over is sent.
 func TestNotingOfHandOver(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, noted := f.acquire(oneTry), &notes{}
@@ -112,8 +112,8 @@ func TestNotingOfHandOver(t *testing.T) {
 	})
 }
 
-// A lock that an earlier process was about to acquire or to release is free at once:
-// its record is enough. Guards Abandon.
+// A lock that an earlier process was about to acquire or release is free at once: its record is
+// enough. Guards Abandon.
 func TestAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -129,11 +129,11 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// Abandon releases both tokens of a hand-over that was under way.
+// Abandon releases both tokens of a hand-over in progress.
 func TestAbandonHandOver(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, noted := f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second}), &notes{}
-		every(f.sims[:2], hang) // they hold the old one
+		every(f.sims[:2], hang) // they still hold the old token
 		f.handOverTo(l, redlock.Request{Name: "x", TTL: 25 * time.Second, BeforeAttempt: noted.note})
 		f.q.Close()
 		every(f.sims[:2], resume)
@@ -146,8 +146,8 @@ func TestAbandonHandOver(t *testing.T) {
 	})
 }
 
-// A node that is down gets the release when it is back. A late acquire of the earlier
-// process is released, too. Guards Abandon: anywhere; the second release.
+// A node that is down gets the release when it is up again. A late acquire of the earlier process
+// is released, too. Guards Abandon: anywhere; the second release.
 func TestAbandonIsRepeated(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		noted := &notes{}
@@ -158,7 +158,7 @@ func TestAbandonIsRepeated(t *testing.T) {
 		f.q.Abandon(noted.last())
 		synctest.Wait()
 		want(t, "keys on nodes that were down", len(f.keys()), 3)
-		f.sims[4].Do("SET", "redlock:x", noted.last().Token, "PX", "25000") // the earlier process's
+		f.sims[4].Do("SET", "redlock:x", noted.last().Token, "PX", "25000") // the earlier process's late acquire
 		time.Sleep(time.Second)
 		every(f.sims[:3], up)
 		time.Sleep(time.Second)
@@ -166,8 +166,8 @@ func TestAbandonIsRepeated(t *testing.T) {
 	})
 }
 
-// If an earlier process released a slot, this process does not treat that slot as free
-// for others.
+// If an earlier process released a slot, this process does not treat that slot as free for
+// others.
 func TestAbandonLeavesPlaces(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		noted := &notes{}
@@ -190,9 +190,8 @@ func TestAbandonLeavesPlaces(t *testing.T) {
 	})
 }
 
-// Adopt refuses a record that no process can have written. The error names the lock
-// and the fault, but not the token. The other records are adopted. Guards targetOf,
-// checkLease.
+// Adopt refuses a record that no process can have written. The error names the lock and the
+// fault, but not the token. The other records are adopted. Guards targetOf, checkLease.
 func TestBadRecords(t *testing.T) {
 	for what, spoil := range map[string]func(*redlock.Record){
 		"no name":            func(r *redlock.Record) { r.Names = nil },
@@ -239,7 +238,7 @@ func TestBadRecords(t *testing.T) {
 	}
 }
 
-// Abandon refuses a record that holds no token of a lock.
+// Abandon refuses a record without a token of a lock.
 func TestAbandonOfNothing(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		good := f.acquire(oneTry).Record()
@@ -249,7 +248,7 @@ func TestAbandonOfNothing(t *testing.T) {
 	})
 }
 
-// Two records of one token are one lease.
+// Two records with the same token are one lease.
 func TestSameRecordTwice(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		record := f.acquire(kept3s).Record()
@@ -260,8 +259,8 @@ func TestSameRecordTwice(t *testing.T) {
 	})
 }
 
-// A shortened ttl leaves the deadline where it was. Such a record is valid. Guards
-// checkLease: longest.
+// A shorter ttl leaves the deadline unchanged. Such a record is valid. Guards checkLease:
+// longest.
 func TestRecordOfShorterTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 20 * time.Second})

@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// No extension follows a release, at whatever instant of an extension it comes.
-// Guards BeginRelease: forget; keeper.place: forgotten; the lanes' order.
+// No extension follows a release, at whatever instant of an extension the release comes. Guards
+// BeginRelease: forget; keeper.place: forgotten; the lanes' order.
 func TestReleaseStopsExtensions(t *testing.T) {
 	for after := 990 * ms; after < 1030*ms; after += 2*ms + 100*time.Microsecond {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -34,14 +34,14 @@ func TestReleaseStopsExtensions(t *testing.T) {
 	}
 }
 
-// The same if that extension fails and would be retried.
+// The same holds if that extension fails and would be retried.
 func TestReleaseStopsRetries(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(2*ms), each(2*ms))
 		j := f.record()
 		l := f.acquire(kept3s)
 		every(f.sims[:3], faults["loading"].begin)
-		f.at(l.Since(), 998*ms) // the extension is under way: it began 2 ms before
+		f.at(l.Since(), 998*ms) // the extension is in progress: it began 2 ms before
 		wantErr(t, "three nodes refuse", l.Release(t.Context()), redlock.ErrNoQuorum)
 		time.Sleep(10 * time.Second)
 		f.wantOrder(j, 3)
@@ -61,7 +61,7 @@ func (f *fleet) wantOrder(j *journal, node int) {
 	}
 }
 
-// If the lock cannot still have been held, the release reports it. Guards released.
+// A release reports a loss if the lock cannot still have been held. Guards released.
 func TestReleaseOfWhatIsGone(t *testing.T) {
 	for forgot, wantError := range map[int]error{1: nil, 2: nil, 3: redlock.ErrLost, 5: redlock.ErrLost} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -75,7 +75,7 @@ func TestReleaseOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// A lease that expired while the host was suspended is lost, not released, even if its
+// A lease that expired while the host was suspended is lost, not released. This holds even if its
 // timer, which stopped with the host, has not fired yet. Guards finish: lostAt.
 func TestReleaseAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -85,30 +85,30 @@ func TestReleaseAfterSuspension(t *testing.T) {
 	})
 }
 
-// The holder hears of the loss as soon as the host wakes, not when the timer would
-// have fired. Guards keeper.noticeSuspension: ring.
+// The loss is reported as soon as the host wakes, not when the timer would have fired. Guards
+// keeper.noticeSuspension: ring.
 func TestLossAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second})
-		time.Sleep(10 * ms) // the keeper sleeps, too
+		time.Sleep(10 * ms) // the keeper sleeps by then, too
 		suspend(10 * time.Second)
 		time.Sleep(300 * ms)
 		want(t, "told", isTold(l), true)
 	})
 }
 
-// A short suspension is as bad. Guards keeper.noticeSuspension: jumped.
+// The same holds for a short suspension. Guards keeper.noticeSuspension: jumped.
 func TestLossAfterShortSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second})
 		f.at(l.Since(), 2250*ms)
-		suspend(200 * ms) // it is to be lost at 2368 ms
+		suspend(200 * ms) // the lease is due to be lost at 2368 ms
 		time.Sleep(101 * ms)
 		want(t, "told", isTold(l), true)
 	})
 }
 
-// isTold tells whether the holder has heard of the loss.
+// isLost reports whether the loss was reported.
 func isTold(l *redlock.Lease) bool {
 	select {
 	case <-l.Lost():
@@ -118,15 +118,15 @@ func isTold(l *redlock.Lease) bool {
 	}
 }
 
-// The same if an extension was under way, whether the nodes confirm it too late or not
-// at all. This holds even if the lease would still be valid, had they been in time.
-// Guards keeper.confirmed, keeper.retry: ring; Lease.extended: alive.
+// The same holds if an extension is in progress, whether the nodes confirm it too late or not at
+// all. It holds even if a confirmation in time would have kept the lease valid. Guards
+// keeper.confirmed, keeper.retry: ring; Lease.extended: alive.
 func TestLossAfterSuspensionInExtension(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },
 		"not confirmed":      func(f *fleet) { every(f.sims, hang) },
 	} {
-		for _, d := range []time.Duration{1600 * ms, 10 * time.Second} { // it is to be lost 1358 ms later
+		for _, d := range []time.Duration{1600 * ms, 10 * time.Second} { // the lease is due to be lost 1358 ms later
 			simTest(t, 3, func(t *testing.T, f *fleet) {
 				l, suspend := f.leaseOfSuspended(kept3s, func(o *redlock.Options) { o.NodeTimeout = 300 * ms })
 				f.at(l.Since(), 900*ms)
@@ -140,8 +140,8 @@ func TestLossAfterSuspensionInExtension(t *testing.T) {
 	}
 }
 
-// leaseOfSuspended is a lease of a host that is suspended as the test says: its clock
-// goes on, and its timers do not.
+// leaseOfSuspended returns a lease of a host that the test suspends: its clock runs on, and its
+// timers stop.
 func (f *fleet) leaseOfSuspended(r redlock.Request, change ...func(*redlock.Options)) (l *redlock.Lease, suspend func(time.Duration)) {
 	f.Helper()
 	var asleep atomic.Int64
@@ -157,7 +157,7 @@ func (f *fleet) leaseOfSuspended(r redlock.Request, change ...func(*redlock.Opti
 	return l, func(d time.Duration) { asleep.Add(int64(d)) }
 }
 
-// A release without a quorum says so after the node timeout, and is repeated.
+// A release without a quorum returns an error after the node timeout, and is repeated.
 func TestReleaseWithoutQuorum(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
@@ -175,7 +175,7 @@ func TestReleaseWithoutQuorum(t *testing.T) {
 	})
 }
 
-// A caller that does not wait for its release releases all the same.
+// A lock is also released if its client does not wait for the release.
 func TestReleaseNotWaitedFor(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(ms), each(ms))
@@ -194,8 +194,8 @@ func TestReleaseNotWaitedFor(t *testing.T) {
 	})
 }
 
-// An Acquire that begins after BeginRelease returned comes behind the release
-// on every node: it needs neither to wait nor a second attempt.
+// An Acquire that begins after BeginRelease returned follows the release on every node. It needs
+// neither a delay nor a second attempt.
 func TestAcquireBehindRelease(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(ms), each(ms))
@@ -210,7 +210,7 @@ func TestAcquireBehindRelease(t *testing.T) {
 	})
 }
 
-// Two hosts want one lock: never both at once, and each in its turn.
+// If two hosts want one lock, they never hold it at the same time, and each gets it.
 func TestTwoHosts(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		other := f.another()
@@ -247,12 +247,12 @@ func TestTwoHosts(t *testing.T) {
 	})
 }
 
-// A release completes when every node that may have had the lock has answered, not
-// when a quorum has. Or it tells how many nodes have failed to. A hand-over does the
-// same. Guards PendingRelease.Vote.
+// A release is complete when each node that may have had the lock has answered, not when a quorum
+// has. Otherwise Then reports how many nodes did not answer. The same holds for a hand-over.
+// Guards PendingRelease.Vote.
 func TestReleaseEverywhere(t *testing.T) {
 	for what, c := range map[string]struct {
-		before, since func(sim *redlocktest.Sim) // the lock was taken
+		before, since func(sim *redlocktest.Sim) // before and after the lock is acquired
 		owing         int
 		late          int // nodes that refuse the hand-over as late: the release is resent
 		after         time.Duration
@@ -273,10 +273,10 @@ func TestReleaseEverywhere(t *testing.T) {
 				f.delay(each(2*ms), each(2*ms))
 				if c.before != nil {
 					c.before(f.sims[2])
-					time.Sleep(1100 * ms) // a heartbeat: the lane knows
+					time.Sleep(1100 * ms) // after a heartbeat, the lane knows
 				}
 				l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second})
-				time.Sleep(20 * ms) // the last one answers
+				time.Sleep(20 * ms) // until the last node has answered
 				if c.since != nil {
 					c.since(f.sims[2])
 				}
@@ -299,7 +299,7 @@ func TestReleaseEverywhere(t *testing.T) {
 	}
 }
 
-// givesBack releases l, or hands it over if handed.
+// beginRelease releases l, or hands it over if handed is true.
 func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.PendingRelease {
 	f.Helper()
 	if handed {
@@ -311,22 +311,22 @@ func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.PendingRelease
 	return releasing
 }
 
-// slow delays each way to a node by way.
+// slow delays each request to a node and each reply by way.
 func slow(way time.Duration) func(*redlocktest.Sim) {
 	return func(sim *redlocktest.Sim) {
 		sim.SetDelay(func() (request, reply time.Duration) { return way, way })
 	}
 }
 
-// Flush waits for the releases of an attempt that was given up, behind what is under way,
-// and for a node that does not answer no longer than its timeout. Guards Flush.
+// Flush waits for the releases of a cancelled attempt, which follow the calls in progress. It
+// waits for a node that does not answer for at most the node timeout. Guards Flush.
 func TestFlush(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(5*ms), each(5*ms))
 		for _, hangs := range []bool{false, true} {
 			ctx, cancel := context.WithCancel(t.Context())
 			acquiring := f.start(ctx, oneTry)
-			time.Sleep(16 * ms) // all have it, and none but the first has answered
+			time.Sleep(16 * ms) // all nodes have the lock, and only the first has answered
 			cancel()
 			_, err := acquiring.wait()
 			wantErr(t, "the attempt", err, context.Canceled)

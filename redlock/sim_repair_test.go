@@ -10,9 +10,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A key that a node lost is set there again by the next extension that a quorum
-// confirms, for as long as on the others, and the counter with it. Guards
-// Lease.repair; ballot.lua: repair.
+// If a node lost a key, the next extension that a quorum confirms sets it again, with the same
+// expiry as on the other nodes, and sets the counter. Guards Lease.repair; ballot.lua: repair.
 func TestRepair(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
@@ -36,8 +35,8 @@ func TestRepair(t *testing.T) {
 	})
 }
 
-// A lease outlives the loss of all nodes, one after the other. Guards
-// Lease.repair, and the quarantine around it.
+// A lease outlives the loss of all nodes, one after the other. Guards Lease.repair, and the
+// quarantine of each node.
 func TestLeaseOutlivesAllNodes(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Keep: true})
@@ -55,9 +54,8 @@ func TestLeaseOutlivesAllNodes(t *testing.T) {
 	})
 }
 
-// A node counts only from the round after its repair: three that lost the key at
-// once are too many, and the lease is lost, not repaired. Guards extension:
-// toRepair.
+// A repaired node counts from the round after the repair. If three nodes lose the key at the same
+// time, the lease is lost, not repaired. Guards extension: toRepair.
 func TestRepairIsNoVote(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
@@ -68,7 +66,7 @@ func TestRepairIsNoVote(t *testing.T) {
 	})
 }
 
-// wantNeverOn checks that no lock comes up on these nodes.
+// wantNeverOn checks that no lock appears on these nodes.
 func (f *fleet) wantNeverOn(sims []*redlocktest.Sim, span time.Duration) {
 	f.Helper()
 	for end := f.now() + span; f.now() < end; time.Sleep(ms) {
@@ -80,7 +78,7 @@ func (f *fleet) wantNeverOn(sims []*redlocktest.Sim, span time.Duration) {
 	}
 }
 
-// Another's lock is left alone. Guards ballot.lua: NX.
+// A repair does not affect another client's lock. Guards ballot.lua: NX.
 func TestRepairTakesNothing(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
@@ -93,8 +91,8 @@ func TestRepairTakesNothing(t *testing.T) {
 	})
 }
 
-// A release follows a repair that is under way, even if the repair is answered late or
-// never. Guards Lease.repair: handed over under mu; placed.
+// A release follows a repair in progress, even if the repair is answered late or never. Guards
+// Lease.repair: handed over under mu; placed.
 func TestReleaseAfterRepair(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"slow": func(*fleet) {},
@@ -109,15 +107,15 @@ func TestReleaseAfterRepair(t *testing.T) {
 			f.at(begin, time.Second+10*ms) // the extension was answered, or is about to be
 			trouble(f)
 			time.Sleep(5 * ms)
-			_ = l.Release(t.Context()) // repeated where it is not answered
+			_ = l.Release(t.Context()) // repeated if it is not answered
 			time.Sleep(2 * time.Second)
 			f.wantNoKeys(what)
 		})
 	}
 }
 
-// A repair that never left does not mean that nothing is on the node: the other keys of
-// the lease are. Guards neverSent: takes.
+// If a repair was never sent, the node may still have other keys of the lease. Guards neverSent:
+// takes.
 func TestReleaseAfterRepairNeverSent(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		var late atomic.Int64
@@ -132,11 +130,11 @@ func TestReleaseAfterRepairNeverSent(t *testing.T) {
 		f.at(granted, time.Second-5*ms)
 		late.Store(int64(30 * ms))
 		f.sims[2].Do("DEL", "redlock:x")
-		f.at(granted, time.Second+5*ms) // the node has said that it lacks x, and the others nothing yet
+		f.at(granted, time.Second+5*ms) // the node has reported that it lacks x, and the others have not answered
 		f.sims[2].Hang()
 		other := oneTryFor(time.Second)
 		other.Name = "z"
-		_, _ = q.Acquire(t.Context(), other) // which it hangs with; the repair is behind that
+		_, _ = q.Acquire(t.Context(), other) // the node hangs with this call, and the repair waits behind it
 		f.sims[2].Down()
 		late.Store(0)
 		time.Sleep(50 * ms)
@@ -148,8 +146,8 @@ func TestReleaseAfterRepairNeverSent(t *testing.T) {
 	})
 }
 
-// A key that is set again lasts as long as on the other nodes, however late the node
-// said that it lacks it. Guards Lease.repair: ttl.
+// A key that is set again expires at the same time as on the other nodes, however late the node
+// reports that it lacks the key. Guards Lease.repair: ttl.
 func TestRepairOfLateNode(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(kept3s)
@@ -162,8 +160,8 @@ func TestRepairOfLateNode(t *testing.T) {
 	})
 }
 
-// If the ttl was shortened, a repair lasts until the deadline, which stays where it
-// was. Guards Lease.repair: ttl.
+// If the ttl was shortened, a repaired key lasts until the deadline, which is unchanged. Guards
+// Lease.repair: ttl.
 func TestRepairAfterShorterTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true})
@@ -177,8 +175,8 @@ func TestRepairAfterShorterTTL(t *testing.T) {
 	})
 }
 
-// A repair that reaches its node late sets nothing: neither when a vote would be too late
-// as well, nor after the deadline that it was meant for. Guards Lease.repair: notAfter.
+// A repair that reaches its node late sets nothing, neither after the time limit of a vote nor
+// after the deadline that it was meant for. Guards Lease.repair: notAfter.
 func TestLateRepairSetsNothing(t *testing.T) {
 	for _, c := range []struct{ nodeTimeout, way, ttl time.Duration }{
 		{50 * ms, 60 * ms, 3 * time.Second},
@@ -196,8 +194,8 @@ func TestLateRepairSetsNothing(t *testing.T) {
 	}
 }
 
-// If the lock was revoked, though on no quorum, the node gets no repair: neither if it
-// reports this first nor if it reports it last. Guards toRepair, noteHeld.
+// If FORCE revoked the lock on one node, without a quorum, that node gets no repair, whether it
+// answers first or last. Guards toRepair, noteHeld.
 func TestNoRepairWhereForced(t *testing.T) {
 	for node := range 3 {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -214,13 +212,13 @@ func TestNoRepairWhereForced(t *testing.T) {
 	}
 }
 
-// forceOn lets another host revoke x: all nodes note it, and one of them deletes it.
+// forceOn makes another host revoke x: all nodes record that, and one of them deletes x.
 func (f *fleet) forceOn(node int) {
 	f.Helper()
 	other := f.another()
 	defer other.Close()
 	other.Settle(f.Context())
-	synctest.Wait() // its listeners, too: what it sends next is FORCE's
+	synctest.Wait() // its listeners start, too; then its next command is FORCE's
 	for i, sim := range f.sims {
 		sim.OnCommand(func(c redlock.Command) {
 			if ops := operations(c); i != node && len(ops) > 0 && ops[0].letter == "z" {

@@ -9,13 +9,13 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// never is an end of Retain that must not come.
+// never returns a function for Retain that must not be called.
 func never(t *testing.T) func() {
 	return func() { t.Error("the lease must not be released yet") }
 }
 
-// A retained lease can be passed on at any time, without a byte to any node. Without Retain
-// that ends after PassWindow.
+// A retained lease can be passed at any time, without a byte to any node. Without Retain, passes
+// end after PassWindow.
 func TestRetain(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		trip := func(int) time.Duration { return 6 * ms }
@@ -53,8 +53,8 @@ func TestRetainEnds(t *testing.T) {
 	})
 }
 
-// If another host waits, the confirmations end within the time between two
-// confirmations and two round trips.
+// If another host waits, the confirmations end within the interval between two confirmations plus
+// two round trips.
 func TestRetainedIsWanted(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		f.delay(each(ms), each(ms))
@@ -68,18 +68,18 @@ func TestRetainedIsWanted(t *testing.T) {
 		want(t, "retained although another host waits", l.Retain(time.Second, never(t)), false)
 		f.release(l)
 		<-w.done
-		wantWithin(t, "the other host has it after", f.now()-began, 0, redlock.PassWindow/3+30*ms) // it is woken, and asks the nodes again
+		wantWithin(t, "the other host has it after", f.now()-began, 0, redlock.PassWindow/3+30*ms) // it is woken, and makes an attempt
 	})
 }
 
-// wake sets the wake-up key of x on each node, as a client of another host does that was refused.
+// wake sets the wake-up key of x on each node, like a refused client of another host.
 func (f *fleet) wake() {
 	for _, sim := range f.sims {
 		sim.Do("SET", "redlock:x\x00b", "1", "PX", "3000")
 	}
 }
 
-// The end is called once, however long the release takes.
+// The end function is called once, however long the release takes.
 func TestRetentionEndsOnce(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(passed)
@@ -92,7 +92,8 @@ func TestRetentionEndsOnce(t *testing.T) {
 	})
 }
 
-// A confirmation that is under way when the lease is released or lost does not call the end.
+// A confirmation that is in progress when the lease is released or lost does not call the end
+// function.
 func TestRetentionDoesNotEndTwice(t *testing.T) {
 	for what, end := range map[string]func(l *redlock.Lease){
 		"released": func(l *redlock.Lease) { _, _ = l.BeginRelease() },
@@ -106,7 +107,7 @@ func TestRetentionDoesNotEndTwice(t *testing.T) {
 				want(t, "retained", l.Retain(time.Second, never(t)), true)
 				time.Sleep(100 * ms)
 				f.wake()
-				time.Sleep(5 * ms) // shorter than the way back of the first answer that says so
+				time.Sleep(5 * ms) // before the first answer that shows the waiter arrives
 				end(l)
 				time.Sleep(200 * ms)
 			})
@@ -114,7 +115,8 @@ func TestRetentionDoesNotEndTwice(t *testing.T) {
 	}
 }
 
-// The token of a retained lease stays: nobody holds it, and an exchanged one could not be passed on.
+// The token of a retained lease is not exchanged: no client holds it, and an exchanged lease
+// could not be passed.
 func TestRetainedIsNotExchanged(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.passTo(f.acquire(byClient(1)), byClient(2))
@@ -127,8 +129,8 @@ func TestRetainedIsNotExchanged(t *testing.T) {
 	})
 }
 
-// When the retention ends, an exchange may be due. After it has begun, the lock is not passed on with
-// the former token.
+// When a retention ends, an exchange may be due. After that has begun, the lock is not passed
+// with the former token.
 func TestExchangeAfterRetention(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.passTo(f.acquire(byClient(1)), byClient(2))
@@ -147,7 +149,7 @@ func TestExchangeAfterRetention(t *testing.T) {
 	})
 }
 
-// If the nodes do not answer, nobody knows whether another host waits.
+// If the nodes do not answer, a retention ends, because a client of another host may be waiting.
 func TestRetainedUnconfirmed(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(passed)
@@ -161,7 +163,7 @@ func TestRetainedUnconfirmed(t *testing.T) {
 	})
 }
 
-// A lease that cannot be passed on cannot be retained.
+// A lease that cannot be passed cannot be retained.
 func TestRetainOnlyIf(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
 		"it is not kept":  func(r *redlock.Request) { r.Keep = false },

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// scanned is what the pages of a scan have together: how often each lock was there.
+// scanned returns how often each lock was on the pages of a scan.
 func scanned(f *fleet, between func(page int)) (found map[string]int, pages int, err error) {
 	f.Helper()
 	found = map[string]int{}
@@ -30,7 +30,7 @@ func scanned(f *fleet, between func(page int)) (found map[string]int, pages int,
 	}
 }
 
-// hold takes so many locks.
+// hold acquires n locks.
 func (f *fleet) hold(n int) (names []string) {
 	f.Helper()
 	for i := range n {
@@ -48,11 +48,11 @@ func wantAll(t *testing.T, found map[string]int, names []string) {
 	}
 }
 
-// Each lock that is held all the time is on a page, whichever two of five nodes do not have it.
+// Each lock that is held during the whole scan is on a page, whichever two of five nodes lack it.
 func TestScanFindsEveryLock(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		names := f.hold(600)
-		for i, name := range names { // each pair of nodes misses some
+		for i, name := range names { // each pair of nodes lacks some
 			f.sims[i%5].Do("DEL", "redlock:"+name)
 			f.sims[(i+1+i/5%4)%5].Do("DEL", "redlock:"+name)
 		}
@@ -68,8 +68,8 @@ func TestScanFindsEveryLock(t *testing.T) {
 	})
 }
 
-// A node that goes down while it is read is replaced by another one. One that comes back, with the
-// keys in another order, is read from the beginning.
+// If a node goes down while it is read, another one is read instead. If it is up again with its
+// keys in another order, it is read from the beginning.
 func TestScanOutlastsNodes(t *testing.T) {
 	for what, fault := range map[string]func(f *fleet){
 		"down":   func(f *fleet) { f.sims[0].Down() },
@@ -92,7 +92,7 @@ func TestScanOutlastsNodes(t *testing.T) {
 	}
 }
 
-// Nodes that are all silent for several node timeouts, as on a busy machine, do not end a scan.
+// If all nodes are silent for several node timeouts, as on a busy machine, a scan continues.
 func TestScanIsPatient(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		names := f.hold(600)
@@ -107,7 +107,8 @@ func TestScanIsPatient(t *testing.T) {
 	})
 }
 
-// With too few nodes, Scan says so; it ends with its context, and knows its own cursors.
+// Scan returns an error if too few nodes answer, if its context ends, and for a cursor of other
+// origin.
 func TestScanFails(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.hold(1)
@@ -128,8 +129,8 @@ func TestScanFails(t *testing.T) {
 	})
 }
 
-// Close ends a Scan that waits for the node that it reads, or for a quorum that knows
-// the holders.
+// Close ends a Scan that waits for the node that it reads, or for a quorum that knows the
+// holders.
 func TestScanEndsWithClose(t *testing.T) {
 	for what, answering := range map[string]int{"for the node that it reads": 0, "for a quorum": 1} {
 		for fault, begin := range map[string]func(*redlocktest.Sim){"hang": hang, "are down": down} {
@@ -143,7 +144,7 @@ func TestScanEndsWithClose(t *testing.T) {
 					at = f.now()
 					ended <- err
 				}()
-				time.Sleep(500 * ms) // it has tried three or four times
+				time.Sleep(500 * ms) // Scan has tried three or four times
 				closed := f.now()
 				f.q.Close()
 				wantErr(t, name("%s, nodes %s", what, fault), <-ended, redlock.ErrClosed)
