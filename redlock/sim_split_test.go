@@ -15,21 +15,22 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Two hosts reach sometimes all nodes and sometimes only some. One of them reaches
-// different Redis servers under one node's name. Two clients never hold the lock at
-// once, and fencing tokens grow. Guards lane.compare, lane.tellWords and lane.isKnown.
+// TestSearchTwoUnderOneName lets two hosts reach sometimes all nodes and sometimes only some. One
+// of them sometimes reaches another Redis under one node's name. Two clients never hold the lock
+// at the same time, and fencing tokens grow. Guards lane.compare, lane.tellWords and
+// lane.isKnown.
 func TestSearchTwoUnderOneName(t *testing.T) {
 	searchSplit(t, budget()/25, (*fleet).strays)
 }
 
-// The same if one host after the other starts to reach that Redis, while one more
-// fault happens: for example, another node loses its data. Guards fleet.isAnew.
+// TestSearchReplacedNode checks the same while one host after the other starts to reach that
+// Redis, and one more fault happens: for example, another node loses its data. Guards
+// fleet.isAnew.
 func TestSearchReplacedNode(t *testing.T) {
 	searchSplit(t, budget()/25, (*fleet).replaces)
 }
 
-// searchSplit lets two hosts contend for one lock while change alters which nodes they
-// reach.
+// searchSplit lets two hosts contend for one lock while change alters which nodes they reach.
 func searchSplit(t *testing.T, seeds int, change func(f *fleet, ctx context.Context, random *rand.Rand, here, there *reach)) {
 	for seed := range uint64(seeds) {
 		here, there := &reach{}, &reach{}
@@ -55,15 +56,15 @@ func searchSplit(t *testing.T, seeds int, change func(f *fleet, ctx context.Cont
 	}
 }
 
-// reach says which nodes a host reaches: all but away (1 is the first; 0: none is
-// away). If the host goes astray, it reaches a twin instead of the first node.
+// reach holds which nodes a host reaches: all but away (1 is the first; 0: it reaches all). If
+// astray is true, the host reaches the twin instead of the first node.
 type reach struct {
 	away   atomic.Int32
 	astray atomic.Bool
 	twin   *redlocktest.Sim
 }
 
-// through makes a host reach its nodes this way.
+// through makes a host dial its nodes through r.
 func (r *reach) through(o *redlock.Options) {
 	for i := range o.Nodes {
 		dial := o.Nodes[i].Dial
@@ -80,7 +81,7 @@ func (r *reach) through(o *redlock.Options) {
 	}
 }
 
-// strays changes what two hosts reach until ctx is done.
+// strays changes what the two hosts reach until ctx is done.
 func (f *fleet) strays(ctx context.Context, random *rand.Rand, here, there *reach) {
 	for ctx.Err() == nil {
 		switch random.IntN(3) {
@@ -97,8 +98,8 @@ func (f *fleet) strays(ctx context.Context, random *rand.Rand, here, there *reac
 	}
 }
 
-// replaces makes one host and then the other reach the other Redis, or the former one
-// again, and causes one more fault each time, until ctx is done.
+// replaces makes one host and then the other reach the other Redis, or the former one again, and
+// causes one more fault each time, until ctx is done.
 func (f *fleet) replaces(ctx context.Context, random *rand.Rand, here, there *reach) {
 	hosts := [2]*reach{here, there}
 	for ctx.Err() == nil {
@@ -131,14 +132,14 @@ func (f *fleet) replaces(ctx context.Context, random *rand.Rand, here, there *re
 	}
 }
 
-// again acquires and releases a lock until ctx is done. It holds the lock, extended,
-// as long as it may.
+// again acquires and releases a lock until ctx is done. It holds the lock, extended, for as long
+// as it may.
 func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request) {
 	for {
 		var once sync.Once
 		var l *redlock.Lease
 		left := make(chan struct{})
-		r.OnLost = func(l *redlock.Lease) { // others may come at the deadline
+		r.OnLost = func(l *redlock.Lease) { // other clients may get it at the deadline
 			time.AfterFunc(l.Validity(), func() { once.Do(func() { close(left) }) })
 		}
 		l, err := q.Acquire(ctx, r)
@@ -155,9 +156,9 @@ func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request)
 	}
 }
 
-// A host does not know yet of a second Redis under a node's name. Its leases expire
-// before that Redis votes. This holds if the host has only just looked at the other
-// nodes, or if those hear of the second Redis late. Guards lane.quarantineEnd.
+// If a host does not yet know of a second Redis under a node's name, its leases expire before
+// that Redis votes. This holds if the host has just looked at the other nodes, and if those learn
+// of the second Redis late. Guards lane.quarantineEnd.
 func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
 	for name, unaware := range map[string]func(f *fleet, there *reach){
 		"looked before": func(*fleet, *reach) { time.Sleep(beat * 8 / 10) },
@@ -172,7 +173,7 @@ func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
 			time.Sleep(3*longest + 2*beat)
 			here.away.Store(2)
 			f.sims[1].Cut()
-			time.Sleep(beat / 10) // it looks at the others at these times, and there later
+			time.Sleep(beat / 10) // the host looks at the other nodes at these times, and the other host later
 			other := f.gone(there, thrice)
 			defer there.twin.Close()
 			defer other.Close()
@@ -184,9 +185,8 @@ func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
 	}
 }
 
-// Where another node loses its counters as well, they are a quorum that did; but a host that
-// still votes with the former one, and a third node, is waited for all the same. Guards
-// fleet.isAnew.
+// If another node loses its counters too, a quorum has lost them. Still, the twin waits for a
+// host that votes with the former Redis and a third node. Guards fleet.isAnew.
 func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
 	here, there := &reach{}, &reach{}
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -195,15 +195,15 @@ func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
 		other := f.gone(there)
 		defer there.twin.Close()
 		defer other.Close()
-		time.Sleep(beat * 8 / 10) // since it has looked
+		time.Sleep(beat * 8 / 10) // since the host has looked
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
-		f.sims[0].Hang() // nobody reaches the former one any more
+		f.sims[0].Hang() // now no host reaches the former Redis
 		wantAfter(t, "one that forgot", other, held)
 	}, here.through)
 }
 
-// Where all is new, too, a host that reaches another Redis under a name, and not all of the
-// rest that others reach, has no lock with it; and the others have theirs. Guards
+// If all nodes are new, a host that reaches another Redis under one name, and not all of the
+// other nodes, is granted no lock with it. The other hosts are granted locks. Guards
 // incarnationRegister.isCutOff.
 func TestNewTwinIsFoundOut(t *testing.T) {
 	for after := time.Duration(0); after < 3*beat; after += beat / time.Duration(fewer(8)) {
@@ -237,8 +237,8 @@ func (f *fleet) gone(there *reach, change ...func(*redlock.Options)) *redlock.Qu
 	return f.another(append([]func(*redlock.Options){withQuarantine, there.through}, change...)...)
 }
 
-// wantAfter lets another host acquire held's lock and checks that the grant comes
-// after held's deadline.
+// wantAfter makes the other host acquire held's lock, and checks that the grant comes after
+// held's deadline.
 func wantAfter(t *testing.T, when string, other *redlock.Quorum, held *redlock.Lease) {
 	t.Helper()
 	l, err := other.Acquire(t.Context(), redlock.Request{Name: held.Name(), TTL: time.Second, Wait: redlock.Forever})
@@ -248,9 +248,8 @@ func wantAfter(t *testing.T, when string, other *redlock.Quorum, held *redlock.L
 	}
 }
 
-// A host has heard nothing from the nodes for long, because a node hangs or the host
-// itself was stopped. It holds a lease only as long as it may be unaware of a twin.
-// Guards fleet.latest.
+// A host has got no answer from the nodes for long, because a node hangs or the host was stopped.
+// It holds a lease only for as long as it may be unaware of a twin. Guards fleet.latest.
 func TestUnawareHoldsForLess(t *testing.T) {
 	here, there, slow := &reach{}, &reach{}, new(atomic.Bool)
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -258,7 +257,7 @@ func TestUnawareHoldsForLess(t *testing.T) {
 		f.sims[2].Cut()
 		time.Sleep(beat / 2)
 		slow.Store(true)
-		time.Sleep(beat * 6 / 10) // it has just looked, and hears of it later
+		time.Sleep(beat * 6 / 10) // the host has just looked, and gets the answer later
 		slow.Store(false)
 		other := f.gone(there)
 		defer there.twin.Close()
@@ -277,7 +276,7 @@ func TestUnawareHoldsForLess(t *testing.T) {
 	})
 }
 
-// slowConn delays answers to questions asked while it is slow.
+// slowConn delays the answers to questions that were sent while it was slow.
 type slowConn struct {
 	redlock.Conn
 	slow *atomic.Bool
@@ -292,7 +291,7 @@ func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []red
 	return err
 }
 
-// One hung node makes no lease shorter, though its reports are older than the allowed
+// One hung node does not shorten leases, although its reports are older than the allowed
 // staleness. Guards incarnationRegister.isSilent.
 func TestUnheardNodeShortensNothing(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -302,24 +301,24 @@ func TestUnheardNodeShortensNothing(t *testing.T) {
 			time.Sleep(100 * ms)
 			f.release(f.acquire(redlock.Request{Name: "x", TTL: longest}))
 		}
-		f.wantState(f.q, 0, redlock.NodeDown, "silent for") // and its connection is not given up
+		f.wantState(f.q, 0, redlock.NodeDown, "silent for") // its connection is not closed
 		want(t, "kept", kept.Validity() > longest/2, true)
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
 		want(t, "validity", held.Validity(), longest-longest/100-2*ms)
 	}, func(o *redlock.Options) { o.NodeTimeout = beat })
 }
 
-// A host that was suspended knows nothing of a twin that came meanwhile. It looks at
-// the nodes soon. Guards keeper.noticeSuspension: lookAll.
+// A host that was suspended knows nothing of a twin that started meanwhile. It looks at the nodes
+// soon. Guards keeper.noticeSuspension: lookAll.
 func TestSuspendedIsAwareSoon(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
-		f.q.Close() // which was not suspended, and would blame the nodes
+		f.q.Close() // it was not suspended, and would blame the nodes
 		var asleep atomic.Int64
 		q := f.another(withQuarantine, func(o *redlock.Options) {
 			o.Clock = func() time.Duration { return f.now() + time.Duration(asleep.Load()) }
 		})
 		defer q.Close()
-		time.Sleep(beat + beat/10) // it has just looked
+		time.Sleep(beat + beat/10) // the host has just looked
 		asleep.Add(int64(time.Hour))
 		every(f.sims, func(s *redlocktest.Sim) { s.StepClock(time.Hour) })
 		_, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
@@ -330,16 +329,16 @@ func TestSuspendedIsAwareSoon(t *testing.T) {
 	})
 }
 
-// A host is stopped before it reports other nodes' words to a node. Meanwhile other
-// hosts report a twin there. When the host continues, it must not undo that: the
-// node's former incarnation would be believed again. Guards lane.rewrite: the words
-// that were seen.
+// A host is stopped before it writes the words of other nodes to a node. Meanwhile other hosts
+// report a twin there. When the host continues, it must not overwrite that report. Otherwise the
+// node's former incarnation would be accepted again. Guards lane.rewrite: the words that were
+// seen.
 func TestStoppedHostTakesNothingBack(t *testing.T) {
 	here, there := &reach{}, &reach{}
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		stop.before(1, script.Scripts()[1].SHA)
-		f.sims[2].StepClock(time.Second) // of which the others are to be told
+		f.sims[2].StepClock(time.Second) // the host is to report this to the other nodes
 		time.Sleep(beat * 16 / 10)
 		want(t, "it is stopped", stop.is.Load(), true)
 		other := f.gone(there, slowNodes)
@@ -356,15 +355,15 @@ func TestStoppedHostTakesNothingBack(t *testing.T) {
 	}, here.through, slowNodes, stop.has)
 }
 
-// A restarted node still has the words that it was told. A host that sees it for the
-// first time reads them before it writes more. Guards lane.toTell.
+// A restarted node still has the words that hosts wrote to it. A host that sees it for the first
+// time reads them before it writes more. Guards lane.toTell.
 func TestRestartTakesNothingBack(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
 		told := "a=" + redlock.LaterWord(f.sims[0].Do("HGET", nodeKey, "epoch").Str)
 		f.sims[1].Do("HSET", nodeKey, "words", told)
 		f.sims[1].Restore(f.sims[1].Snapshot())
-		f.sims[1].SetDelay(func() (request, reply time.Duration) { return 0, 20 * ms }) // the others are seen before
+		f.sims[1].SetDelay(func() (request, reply time.Duration) { return 0, 20 * ms }) // the other nodes are seen first
 		later := f.another(withQuarantine)
 		defer later.Close()
 		time.Sleep(beat / 4)
@@ -374,14 +373,13 @@ func TestRestartTakesNothingBack(t *testing.T) {
 	})
 }
 
-// If another host has just written to a node, a report to it comes too late. The host
-// then looks again at once: a quarantine lasts until others know of it. Guards
-// lane.verify.
+// If another host has just written to a node, a report to it comes too late. The host then looks
+// again at once, because a quarantine lasts until other hosts know of it. Guards lane.verify.
 func TestLateWordsAreToldAtOnce(t *testing.T) {
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		stop.before(1, script.Scripts()[1].SHA)
-		f.sims[2].StepClock(time.Second) // of which the others are to be told
+		f.sims[2].StepClock(time.Second) // the host is to report this to the other nodes
 		for !stop.is.Load() {
 			time.Sleep(ms)
 		}
@@ -392,10 +390,10 @@ func TestLateWordsAreToldAtOnce(t *testing.T) {
 	}, stop.has)
 }
 
-// slowNodes lets a host wait for nodes that do not answer for seconds.
+// slowNodes makes a host wait for nodes that do not answer for seconds.
 func slowNodes(o *redlock.Options) { o.NodeTimeout = 2 * beat }
 
-// stop is when a host asks nothing, as if its process were stopped.
+// stop makes a host send nothing, as if its process were stopped.
 type stop struct {
 	node   int
 	script string
@@ -410,13 +408,13 @@ func (s *stop) before(node int, script string) {
 	s.armed.Store(true)
 }
 
-// over lets the host continue.
+// end lets the host continue.
 func (s *stop) over() {
 	s.is.Store(false)
 	close(s.ended)
 }
 
-// has makes a host stop this way.
+// has makes a host stop when s says so.
 func (s *stop) has(o *redlock.Options) {
 	for i := range o.Nodes {
 		wrapConns(&o.Nodes[i], func(c redlock.Conn) redlock.Conn { return redlocktest.WithDo(c, stoppedConn{c, s, i}.Do) })

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// If a node's clock is stepped, it may expire a key too early. That costs no more than
-// that node. Guards clockWatch, withdrawal.
+// A node whose clock is stepped may expire a key too early. That costs no more than that node's
+// vote. Guards clockWatch, withdrawal.
 func TestClockJump(t *testing.T) {
 	for _, step := range []time.Duration{90 * time.Second, -90 * time.Second, 50 * ms, -50 * ms} {
 		var notices notices
@@ -39,8 +39,8 @@ func TestClockJump(t *testing.T) {
 	}
 }
 
-// A clock that runs too fast or too slow is noticed like a stepped one. A clock within
-// the allowance never is. Guards clockWatch.
+// A clock that runs too fast or too slow is noticed like a stepped one. A clock within the
+// allowance is never noticed. Guards clockWatch.
 func TestClockRateIsWatched(t *testing.T) {
 	for rate, isJump := range map[float64]bool{1.03: true, 0.97: true, 1.009: false, 0.991: false} {
 		admittedTest(t, 5, func(t *testing.T, f *fleet) {
@@ -52,8 +52,8 @@ func TestClockRateIsWatched(t *testing.T) {
 	}
 }
 
-// A node whose role, replicas or settings forbid it has no vote. It reports why and
-// what to do. If it lost nothing, it votes again at once. Guards refusal.
+// A node whose role, replicas or settings forbid it has no vote. Its status says why and what to
+// do. If it lost nothing, it votes again at once. Guards refusal.
 func TestRefusedNodes(t *testing.T) {
 	for _, c := range []struct{ key, value, reason string }{
 		{"connected_slaves", "1", "detach them"},
@@ -75,7 +75,7 @@ func TestRefusedNodes(t *testing.T) {
 	}
 }
 
-// Eviction deletes locks only if the memory has a limit. Guards refusal.
+// Eviction deletes locks only if memory is limited. Guards refusal.
 func TestEvictingPolicy(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetInfo("maxmemory_policy", "allkeys-lru")
@@ -87,8 +87,7 @@ func TestEvictingPolicy(t *testing.T) {
 	})
 }
 
-// Keys that were evicted were votes, perhaps, whatever the policy is by now.
-// Guards withdrawal: evicted.
+// Evicted keys may have been votes, whatever the policy is now. Guards withdrawal: evicted.
 func TestEvictedKeys(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetInfo("maxmemory", "1000000")
@@ -99,7 +98,7 @@ func TestEvictedKeys(t *testing.T) {
 		f.sims[0].SetInfo("maxmemory_policy", "")
 		time.Sleep(beat)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		f.sims[0].SetInfo("evicted_keys", "3") // of which none counts
+		f.sims[0].SetInfo("evicted_keys", "3") // none of these was a vote
 		time.Sleep(longest + 2*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.sims[0].SetInfo("evicted_keys", "") // CONFIG RESETSTAT
@@ -111,8 +110,8 @@ func TestEvictedKeys(t *testing.T) {
 	})
 }
 
-// A node that was a replica in between may hold another's data, or have missed
-// its own: its epoch is withdrawn. Guards withdrawal: replID.
+// A node that was a replica for a while may have another node's data, or lack its own, so its
+// epoch is withdrawn. Guards withdrawal: replID.
 func TestFormerReplica(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -126,8 +125,8 @@ func TestFormerReplica(t *testing.T) {
 	}, notices.collect)
 }
 
-// A node whose uptime runs backwards had its clock set back; before that it may have been
-// ahead, and keys may have expired early. Guards withdrawal: uptime.
+// If a node's uptime runs backwards, its clock was set back. Before that, the clock may have been
+// ahead and keys may have expired early. Guards withdrawal: uptime.
 func TestUptimeRunsBackwards(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -135,7 +134,7 @@ func TestUptimeRunsBackwards(t *testing.T) {
 		time.Sleep(beat + 100*ms)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		notices.drop()
-		f.sims[0].SetInfo("uptime_in_seconds", "3599") // it is cut to whole seconds
+		f.sims[0].SetInfo("uptime_in_seconds", "3599") // uptime is cut to whole seconds
 		time.Sleep(beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.sims[0].SetInfo("uptime_in_seconds", "3597")
@@ -145,8 +144,8 @@ func TestUptimeRunsBackwards(t *testing.T) {
 	}, notices.collect)
 }
 
-// Only what a node wrote to its own file, always, is as good as if it had gone
-// on. Guards judgeRestarted, warnings.
+// After a restart, a node keeps its votes only if it wrote every vote to its own file. Guards
+// judgeRestarted, warnings.
 func TestDurableNodes(t *testing.T) {
 	durable := func(o *redlock.Options) {
 		for i := range o.Nodes {
@@ -158,7 +157,7 @@ func TestDurableNodes(t *testing.T) {
 		every(f.sims, func(s *redlocktest.Sim) { s.SetDurable(true) })
 		time.Sleep(beat + 100*ms)
 		want(t, "warnings of one that is", len(f.nodeStatus(f.q, 0).Warning), 0)
-		time.Sleep(longest) // votes of before may not be in its file
+		time.Sleep(longest) // earlier votes may not be in its file
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
 		every(f.sims, func(s *redlocktest.Sim) { s.Crash(true); s.Restart() })
 		time.Sleep(beat + 400*ms) // no lane notices sooner
@@ -171,7 +170,7 @@ func TestDurableNodes(t *testing.T) {
 		f.sims[1].SetDurable(false)
 		f.sims[1].Restart()
 		f.sims[2].Crash(true)
-		f.sims[2].Restore(f.sims[0].Snapshot()) // another's file
+		f.sims[2].Restore(f.sims[0].Snapshot()) // another node's file
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.wantState(f.q, 1, redlock.NodeQuarantined)
@@ -179,8 +178,8 @@ func TestDurableNodes(t *testing.T) {
 	}, durable)
 }
 
-// The fleet's max_ttl is the largest that anybody uses, first on the nodes.
-// Guards judgeAdmitted, judgePending: noteMaxTTL.
+// The fleet's max_ttl is the largest one of any host, and is written to the nodes before it is
+// used. Guards judgeAdmitted, judgePending: noteMaxTTL.
 func TestMaxTTLOfTheFleet(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		longer := f.another(withQuarantine, func(o *redlock.Options) { o.MaxTTL = 3 * longest })
@@ -192,7 +191,7 @@ func TestMaxTTLOfTheFleet(t *testing.T) {
 				t.Errorf("epoch %s, want a max_ttl of 9000 ms", epoch)
 			}
 		}
-		f.acquire(redlock.Request{Name: "x", TTL: time.Second, Wait: time.Second}) // an epoch that changed costs an attempt
+		f.acquire(redlock.Request{Name: "x", TTL: time.Second, Wait: time.Second}) // a changed epoch costs an attempt
 		time.Sleep(2 * beat)
 		want(t, "ready for who uses the smaller one", f.q.Status().Ready, 3)
 		want(t, "max_ttl of the fleet", f.q.Status().MaxTTL, 3*longest)
@@ -207,8 +206,8 @@ func TestMaxTTLOfTheFleet(t *testing.T) {
 	})
 }
 
-// A file that was not written for a while has not the votes of that time, whatever
-// the process that reads it says. Guards judgeRestarted: durableFrom.
+// A file that was not written for a while lacks the votes of that time, whatever the process that
+// loads it reports. Guards judgeRestarted: durableFrom.
 func TestNotDurableForAWhile(t *testing.T) {
 	durable := func(o *redlock.Options) { o.Nodes[0].Durable = true }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -224,8 +223,8 @@ func TestNotDurableForAWhile(t *testing.T) {
 	}, durable)
 }
 
-// A durable node that comes up with a file of its own, but of before it forgot something,
-// has not the votes since. Guards judgeRestarted: own, by the word.
+// If a durable node starts with an older file of its own, from before it lost data, it lacks its
+// later votes. Guards judgeRestarted: own, by the word.
 func TestDurableNodeWithOlderFile(t *testing.T) {
 	durable := func(o *redlock.Options) { o.Nodes[0].Durable = true }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -242,9 +241,8 @@ func TestDurableNodeWithOlderFile(t *testing.T) {
 	}, durable)
 }
 
-// A durable node that is restarted in its quarantine has it from the beginning: what it
-// forgot is not in its file either. (Pending, runID and uptime see to it,
-// any of which is enough.)
+// If a durable node is restarted during its quarantine, the quarantine starts again: what the
+// node lost is not in its file either. (Pending, runID and uptime each ensure this.)
 func TestDurableNodeRestartedInQuarantine(t *testing.T) {
 	durable := func(o *redlock.Options) { o.Nodes[0].Durable = true }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -263,7 +261,7 @@ func TestDurableNodeRestartedInQuarantine(t *testing.T) {
 	}, durable)
 }
 
-// If a look finds that a node has no vote, the node does not grant a call sent during
+// If a look finds that a node has no vote, the node does not grant a call that was sent during
 // that look. Guards stand: the session's epoch.
 func TestAskedWhileLookedAt(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
@@ -288,8 +286,8 @@ func TestAskedWhileLookedAt(t *testing.T) {
 	}
 }
 
-// A node that will not have written what it is to say of the others votes nevertheless,
-// and is told again. Guards tellWords.
+// A node that refuses to store words about the other nodes still votes, and the host retries.
+// Guards tellWords.
 func TestWordsAreRefused(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		words := f.sims[0].Do("HGET", nodeKey, "words").Str
@@ -305,8 +303,8 @@ func TestWordsAreRefused(t *testing.T) {
 	})
 }
 
-// A node that refuses to have its epoch written reports why it has no vote. A node
-// that has lost its scripts gets them first. Guards rewrite, refuse.
+// If a node refuses to store its epoch, its status says why it has no vote. If it has lost its
+// scripts, the host loads them first. Guards rewrite, refuse.
 func TestEpochIsRefused(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.refusesToWrite(true)
@@ -320,8 +318,8 @@ func TestEpochIsRefused(t *testing.T) {
 	})
 }
 
-// refusesToWrite makes the first node refuse, or accept, writes to its hash. (It
-// decides at each command, since one may be under way at this very instant.)
+// refusesToWrite makes the first node refuse, or accept, writes to its hash. (It decides at each
+// command, because one may be in progress at this instant.)
 func (f *fleet) refusesToWrite(does bool) {
 	node := f.sims[0]
 	node.OnCommand(func(c redlock.Command) {
@@ -333,8 +331,8 @@ func (f *fleet) refusesToWrite(does bool) {
 	})
 }
 
-// If others write a node's epoch all the time, the host stops rewriting it, and the
-// node has no vote. Guards verify: maxRewrites, errRestless.
+// If others rewrite a node's epoch all the time, the host stops rewriting it, and the node has no
+// vote. Guards verify: maxRewrites, errRestless.
 func TestEpochIsRestless(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		var writes atomic.Int32
@@ -347,7 +345,7 @@ func TestEpochIsRestless(t *testing.T) {
 		for writes.Load() == 0 {
 			time.Sleep(ms)
 		}
-		synctest.Wait() // it may be looked at in this instant
+		synctest.Wait() // a look may be in progress at this instant
 		want(t, "written", writes.Load(), 5)
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "written by others all the time")
 		f.sims[0].OnCommand(nil)
@@ -356,7 +354,8 @@ func TestEpochIsRestless(t *testing.T) {
 	})
 }
 
-// Two names for one server, another node list and another prefix get no vote. Guards judge.
+// Nodes with two names for one server, another node list or another prefix have no vote. Guards
+// judge.
 func TestWrongNodeLists(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		other := f.another(withQuarantine, func(o *redlock.Options) { o.Nodes = o.Nodes[:1] })
@@ -406,7 +405,7 @@ func (n *notices) drop() {
 	n.all = nil
 }
 
-// want checks that exactly one notice was told.
+// want checks that there was exactly one notice, of this kind.
 func (n *notices) want(t testing.TB, kind redlock.NoticeKind, node string) {
 	t.Helper()
 	n.mu.Lock()
@@ -416,13 +415,13 @@ func (n *notices) want(t testing.TB, kind redlock.NoticeKind, node string) {
 	}
 }
 
-// If most nodes jump alike, this host's clock was stopped. Its leases age by that
-// time, it takes no locks for max_ttl, and no other host loses its votes. Guards
-// judgeJump, Lease.age.
+// If most nodes' clocks jump by the same time, this host's clock was stopped. Its leases age by
+// that time, it takes no locks for max_ttl, and no other host loses its votes. Guards judgeJump,
+// Lease.age.
 func TestPausedHost(t *testing.T) {
 	var notices notices
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
-		var pause atomic.Int64 // how long this host stood still
+		var pause atomic.Int64 // how long this host's clock stood still
 		paused := f.another(withQuarantine, notices.collect, func(o *redlock.Options) {
 			o.Clock = func() time.Duration { return f.now() - time.Duration(pause.Load()) }
 		})

@@ -12,19 +12,19 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// storm is three hosts that want two locks from five nodes, while networks,
-// processes and clocks fail at random, but no node loses its keys.
+// storm has three hosts that want two locks from five nodes, while networks, processes and clocks
+// fail at random. No node loses its keys.
 type storm struct {
 	*fleet
 	grants, losses atomic.Int32
 
 	mu     sync.Mutex // guards what follows
 	random *rand.Rand
-	holder map[string]*redlock.Lease // granted last and not released
+	holder map[string]*redlock.Lease // the last grant, if it was not released
 }
 
-// There is at most one holder inside its stated deadline. When all nodes are back, no
-// key of a released lock is left.
+// There is at most one holder before its stated deadline. When all nodes work again, no key of a
+// released lock is left.
 func TestStorm(t *testing.T) {
 	grants, losses := int32(0), int32(0)
 	for seed := range uint64(fewer(6)) {
@@ -38,12 +38,12 @@ func TestStorm(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if grants < 50 || losses < 3 { // far less than come: chance decides how many
+	if grants < 50 || losses < 3 { // usually many more; the number is random
 		t.Errorf("%d grants and %d losses: that was no storm", grants, losses)
 	}
 }
 
-// below returns a random time.
+// below returns a random duration below d.
 func (s *storm) below(d time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,9 +78,9 @@ func (s *storm) fault() {
 		func() { sim.CutLate(30 * ms) },
 		func() { sim.DropReplies(1) },
 		func() { sim.DropRequests(1) },
-		func() { sim.Crash(true); sim.Restart() }, // its append-only file is always written
+		func() { sim.Crash(true); sim.Restart() }, // its append-only file has every write
 		func() { sim.Do("SCRIPT", "FLUSH") },
-		func() { // all but one: some leases are lost
+		func() { // all nodes but one, so some leases are lost
 			every(s.sims[1:], hang)
 			time.Sleep(time.Second)
 			every(s.sims, resume)
@@ -94,7 +94,7 @@ func (s *storm) work(ctx context.Context, q *redlock.Quorum, name string) {
 	for ctx.Err() == nil {
 		ttl := time.Second
 		if s.below(2) == 0 {
-			ttl = 30 * time.Second // nothing of it goes away by itself
+			ttl = 30 * time.Second // no key of it expires during the test
 		}
 		patience, cancel := context.WithTimeout(ctx, s.below(2*time.Second))
 		l, err := q.Acquire(patience, redlock.Request{Name: name, TTL: ttl, Wait: redlock.Forever, Keep: true})
@@ -124,18 +124,17 @@ func (s *storm) granted(l *redlock.Lease) {
 	s.holder[l.Name()] = l
 }
 
-// givenBack records the release before its first byte is sent.
+// release records the release before its first byte is sent.
 func (s *storm) givenBack(l *redlock.Lease) {
 	s.mu.Lock()
 	if s.holder[l.Name()] == l {
 		delete(s.holder, l.Name())
 	}
 	s.mu.Unlock()
-	l.Release(s.Context()) // whatever comes of it: see calm
+	l.Release(s.Context()) // the result does not matter: see calm
 }
 
-// calm brings all nodes back. What is left then are leases that were lost, for
-// a second.
+// calm makes all nodes work again. Then only keys of lost leases are left, for at most a second.
 func (s *storm) calm() {
 	every(s.sims, func(sim *redlocktest.Sim) {
 		sim.SetDelay(nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Leases that are extended together are decided one by one: x at one answer, y at another.
-// Nodes answer in their order.
+// togetherTest runs body with two leases that are extended together and decided separately. The
+// nodes answer in their order.
 func togetherTest(t *testing.T, body func(t *testing.T, f *fleet, x, y *redlock.Lease)) {
 	t.Helper()
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -19,19 +19,19 @@ func togetherTest(t *testing.T, body func(t *testing.T, f *fleet, x, y *redlock.
 	})
 }
 
-// deleted has a node forget one lock.
+// deleted returns a function that deletes a lock on a node.
 func deleted(key string) func(*redlocktest.Sim) {
 	return func(s *redlocktest.Sim) { s.Do("DEL", key) }
 }
 
-// One that the nodes have forgotten is gone once, whatever else they say of it: the other
-// one, which nobody decided, is tried again. Guards extension.isDecided: refused.
+// A lease that the nodes have lost is lost once, whatever else they report for it. The other
+// lease, which is undecided, is extended again. Guards extension.isDecided: refused.
 func TestExtendedBesideOneThatIsGone(t *testing.T) {
 	togetherTest(t, func(t *testing.T, f *fleet, x, y *redlock.Lease) {
 		every(f.sims, deleted("redlock:x"))
 		every(f.sims[:2], deleted("redlock:y"))
 		f.at(y.Since(), 900*ms)
-		f.sims[4].DropRequests(1) // without it, nothing of y is decided
+		f.sims[4].DropRequests(1) // without its answer, y is undecided
 		f.at(y.Since(), 1200*ms)
 		wantErr(t, "x", x.Err(), redlock.ErrLost)
 		f.at(y.Since(), 10*time.Second)
@@ -40,11 +40,11 @@ func TestExtendedBesideOneThatIsGone(t *testing.T) {
 	})
 }
 
-// One that is confirmed is set again on a node that answers later, though the other one
-// is not decided by then. Guards countReplies: toRepair.
+// A confirmed lease is set again on a node that answers later, even if the other lease is still
+// undecided. Guards countReplies: toRepair.
 func TestRepairedBesideOneThatIsOpen(t *testing.T) {
 	togetherTest(t, func(t *testing.T, f *fleet, x, y *redlock.Lease) {
-		every(f.sims[:2], deleted("redlock:y")) // it is decided by the last one
+		every(f.sims[:2], deleted("redlock:y")) // the last answer decides y
 		f.sims[3].Do("DEL", "redlock:x")
 		f.at(x.Since(), 1200*ms)
 		want(t, "nodes that have x", len(f.keys()), 10)

@@ -7,23 +7,23 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// try is an attempt that does not wait.
+// try is a request that does not wait.
 var try = redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true}
 
-// retaining is a lease that is retained, and that the nodes show so: it is released when
-// another host waits.
+// retaining returns a retained lease that the nodes show as retained. It is released when another
+// host waits.
 func (f *fleet) retaining() *redlock.Lease {
 	f.Helper()
 	l := f.acquire(passed)
 	want(f, "retained", l.Retain(time.Second, func() {
-		_, _ = l.BeginRelease() // what is left of it is looked at later
+		_, _ = l.BeginRelease() // the test checks later that the lease was released
 	}), true)
 	time.Sleep(100 * ms)
 	return l
 }
 
-// A client of another host that does not wait gets a retained lock all the same, within the
-// node timeout.
+// A client of another host that does not wait still gets a retained lock, within the node
+// timeout.
 func TestTryOfRetained(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
 		"exclusive": func(*redlock.Request) {},
@@ -47,11 +47,11 @@ func TestTryOfRetained(t *testing.T) {
 	}
 }
 
-// If a client holds the lock, a try learns so after one attempt.
+// If a client holds the lock, a request that does not wait is refused after one attempt.
 func TestTryOfHeld(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
-		time.Sleep(30 * ms) // it is confirmed meanwhile
+		time.Sleep(30 * ms) // the lease is confirmed meanwhile
 		tries := 0
 		r := try
 		r.Failed = func(error) { tries++ }
@@ -64,8 +64,8 @@ func TestTryOfHeld(t *testing.T) {
 	})
 }
 
-// If a client of the host has the lock again, or nobody releases it, the try fails
-// after the node timeout.
+// If a client of the holding host gets the lock again, or the retained lock is not released, the
+// request fails within about one node timeout.
 func TestTryOfRetainedInVain(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
@@ -85,13 +85,13 @@ func TestTryOfRetainedInVain(t *testing.T) {
 	})
 }
 
-// However long the lock is shown as retained, the answer to a client that does not wait comes after
-// one node timeout. A client that waits, waits as long as it wants to.
+// However long the lock is shown as retained, a request that does not wait fails after one node
+// timeout. A request with Wait fails when Wait ends.
 func TestTryOfRetainedForLong(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Second} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 			l := f.acquire(passed)
-			for _, sim := range f.sims { // as if its host did not hear that a client waits
+			for _, sim := range f.sims { // as if its host did not learn that a client waits
 				sim.Do("SET", "redlock:x\x00r", l.Record().Token, "PX", "3000")
 			}
 			r := try
@@ -105,7 +105,7 @@ func TestTryOfRetainedForLong(t *testing.T) {
 	}
 }
 
-// If another client is faster when the retained lock is released, the answer comes at once.
+// If another client gets the released lock first, the request fails at once.
 func TestTryOfRetainedComesTooLate(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
@@ -114,7 +114,7 @@ func TestTryOfRetainedComesTooLate(t *testing.T) {
 		began := f.now()
 		a := f.wait(other, try)
 		time.Sleep(10 * ms)
-		for _, sim := range f.sims { // released, and acquired in the same instant
+		for _, sim := range f.sims { // released and acquired at the same instant
 			sim.Do("SET", "redlock:x", "another client's", "PX", "3000")
 			sim.Do("DEL", "redlock:x\x00b")
 		}
@@ -124,8 +124,8 @@ func TestTryOfRetainedComesTooLate(t *testing.T) {
 	})
 }
 
-// If several clients split the votes when the retained lock is released, none of them has it: the
-// try goes on.
+// If several clients split the votes when the retained lock is released, none of them gets it,
+// and the request continues.
 func TestTryOfRetainedIsSplit(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
@@ -133,7 +133,7 @@ func TestTryOfRetainedIsSplit(t *testing.T) {
 		time.Sleep(100 * ms)
 		w := f.wait(other, try)
 		time.Sleep(10 * ms)
-		for i, sim := range f.sims { // at once, other clients acquire it on all nodes except the first
+		for i, sim := range f.sims { // other clients acquire it at once on all nodes except the first
 			sim.Do("SET", "redlock:x", name("client %d", i), "PX", "3000")
 			sim.Do("DEL", "redlock:x\x00b")
 		}

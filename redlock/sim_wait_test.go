@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// If nodes cannot grant (a counter at its end, no memory), a waiter retries at growing
-// intervals. Guards arming.read: if nobody was refused, a missing bell is no news.
+// If nodes cannot grant (a counter at its limit, no memory), a waiter retries at growing
+// intervals. Guards arming.read: if no attempt was refused, a missing wake-up key has no meaning.
 func TestFailingNodesAreNotStormed(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })
@@ -30,17 +30,17 @@ func TestFailingNodesAreNotStormed(t *testing.T) {
 	})
 }
 
-// A node reports over the listener what the client read over the lane's connection,
-// and forgets it when that connection closes. If the lane reconnects and the listener
-// stays (all nodes silent for half a second: a switch, a paused host), the node must
-// still wake the waiter.
+// A node reports changes of the keys that were read over the lane's connection, through the
+// listener. When the lane's connection closes, the node forgets these keys. If the lane
+// reconnects and the listener stays (all nodes silent for half a second: a switch, a paused
+// host), the node must still wake the waiter.
 func TestWokenThoughLanesBreak(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(time.Second)
 		every(f.sims, hang)
-		time.Sleep(1600 * ms) // a heartbeat is asked and given up: 400 ms
+		time.Sleep(1600 * ms) // a heartbeat is sent and fails: 400 ms
 		every(f.sims, resume)
-		time.Sleep(time.Second) // connected again
+		time.Sleep(time.Second) // until connected again
 		for _, node := range f.q.Status().Nodes {
 			want(t, "state", node.State, redlock.NodeReady)
 			want(t, "tracking", node.Tracking, true)
@@ -54,8 +54,8 @@ func TestWokenThoughLanesBreak(t *testing.T) {
 	})
 }
 
-// Derived keys contain a byte that names cannot: the library must refuse such
-// names, or a release of x deletes the lock x\0b under its holder.
+// Derived keys contain a byte that names cannot contain. The library must refuse such names.
+// Otherwise a release of x would delete the lock x\0b of its holder.
 func TestNameOfABell(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Name: "x\x00b", TTL: 10 * time.Second}
@@ -64,15 +64,15 @@ func TestNameOfABell(t *testing.T) {
 			wantErr(t, "a name with a NUL", err, redlock.ErrRequest)
 			return
 		}
-		f.release(f.acquire(oneTry)) // of x
+		f.release(f.acquire(oneTry)) // releases x
 		if _, err := f.q.Acquire(t.Context(), r); err == nil && first.Err() == nil {
 			t.Errorf("two hold %q: the first one for another %v", r.Name, first.Validity())
 		}
 	})
 }
 
-// A client that waits to share several names is refused one of them. It sleeps until a
-// node wakes it, whichever name that is. Guards op i behind several ops s.
+// A client waits to share several names, and one of them is refused. It sleeps until a node wakes
+// it, whichever name that is. Guards op i behind several ops s.
 func TestSharedSeveralDoNotSpin(t *testing.T) {
 	for _, names := range [][]string{{"y", "x"}, {"x", "y"}} {
 		wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -90,10 +90,10 @@ func TestSharedSeveralDoNotSpin(t *testing.T) {
 	}
 }
 
-// When the lease of a dead host expires, its slot is free. A client that waits for any
-// slot takes it then, whichever slot it requested first. Guards patience: held.TTL.
+// When the lease of a dead host expires, its slot is free. A client that waits for any slot takes
+// it then, whichever slot it requested first. Guards patience: held.TTL.
 func TestWokenByExpiryOfAnyPlace(t *testing.T) {
-	for range 12 { // the place that is asked for is a random one
+	for range 12 { // the requested slot is random
 		wakeTest(t, redlock.Request{Name: "s", TTL: keptLong, Slots: 2, Keep: true}, func(t *testing.T, f *fleet, _ *redlock.Lease, w *waiting) {
 			<-w.done // its lock is x, which is free
 			host := f.another(longLeases)
@@ -111,9 +111,8 @@ func TestWokenByExpiryOfAnyPlace(t *testing.T) {
 	}
 }
 
-// Clients of another host take slots in turn, each for 200 ms, so that the lock is
-// always held. They do not keep out a client that wants it exclusively for ever.
-// Guards op i: the mark.
+// Clients of another host take slots in turn, each for 200 ms, so the lock is always held. They
+// must not exclude a client that wants it exclusively for ever. Guards op i: the writer intent.
 func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 	r := redlock.Request{Name: "x", TTL: keptLong, Slots: 2, Keep: true}
 	wakeTest(t, r, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -142,8 +141,8 @@ func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 	})
 }
 
-// A waiter first waited for a foreign client; since then our host holds the lock. Its
-// hand-overs and extensions do not wake that waiter. Guards waiters.alsoTo.
+// A waiter first waits for a foreign client, and later this host gets the lock. Its hand-overs
+// and extensions do not wake that waiter. Guards waiters.alsoTo.
 func TestNotWokenByOthersAfterForeign(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		foreign(f.sims, "x", time.Hour)
@@ -153,7 +152,7 @@ func TestNotWokenByOthersAfterForeign(t *testing.T) {
 		for _, sim := range f.sims {
 			sim.Do("DEL", "redlock:x")
 		}
-		l, err := f.q.Acquire(t.Context(), held) // before the other one has heard
+		l, err := f.q.Acquire(t.Context(), held) // before the waiter learns of the deletion
 		want(t, "our host's", err, nil)
 		time.Sleep(100 * ms)
 		tries := w.tries()
@@ -169,7 +168,7 @@ func TestNotWokenByOthersAfterForeign(t *testing.T) {
 	})
 }
 
-// farConn is a connection over a long way.
+// farConn is a connection with a long delay each way.
 type farConn struct {
 	redlock.Conn
 	way time.Duration
@@ -181,7 +180,7 @@ func (c farConn) Do(ctx context.Context, group []redlock.Command, replies []redl
 	return c.Conn.Do(ctx, group, replies)
 }
 
-// far delays each way between a host and all nodes by way.
+// far delays each request between a host and all nodes, and each reply, by way.
 func far(way time.Duration) func(*redlock.Options) {
 	return func(o *redlock.Options) {
 		for i := range o.Nodes {
@@ -200,8 +199,8 @@ func far(way time.Duration) func(*redlock.Options) {
 	}
 }
 
-// A host near the nodes always has a waiter, but lets others go first each time. It
-// does not shut out a host far from the nodes. Guards yielding.
+// A host near the nodes always has a waiter, but yields each time. It does not exclude a host far
+// from the nodes. Guards yielding.
 func TestFarHostIsNotShutOut(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		near := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Wait: redlock.Forever}
@@ -235,8 +234,8 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// A foreign client's value that begins as our kinds do is held all the same: it may
-// also be that of a kind that a later version knows.
+// If a foreign client's value looks like a kind of ours, the lock is still held. It may be a kind
+// of a later version.
 func TestForeignValueLikeAKind(t *testing.T) {
 	for _, value := range []string{"redlockd:backup-7", "redlockd:slots=x", "redlockd:sharedish", "redlockd:kept", "redlockd:writer"} {
 		for what, r := range map[string]redlock.Request{
@@ -255,9 +254,8 @@ func TestForeignValueLikeAKind(t *testing.T) {
 	}
 }
 
-// If nodes have no tracking, readers do not starve a writer with a short ttl: its
-// intent on the nodes must last until it retries. Guards patience: lastRetry against
-// the ttl of op i.
+// If nodes have no tracking, readers do not starve a writer with a short ttl: its intent on the
+// nodes must last until it retries. Guards patience: lastRetry against the ttl of op i.
 func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -303,10 +301,10 @@ func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 	})
 }
 
-// A client takes a slot that its own host has just released. It learns that another
-// host waits, as with a hand-over. Without this, a row of grants on one host does not
-// end. (With 6 clients on one daemon and 1 on another, slots=2, held for 5 ms: 1,173
-// grants against 9, and waits of a second, which is longestUnwanted.)
+// A client takes a slot that its own host has just released. As with a hand-over, it learns that
+// another host waits. Otherwise a series of grants on one host would not end. (With 6 clients on
+// one daemon and 1 on another, slots=2, held for 5 ms: 1,173 grants against 9, and waits of a
+// second, which is longestUnwanted.)
 func TestPlacesAreWanted(t *testing.T) {
 	for what, r := range map[string]redlock.Request{
 		"places": {Name: "s", TTL: keptLong, Slots: 2, Keep: true},
@@ -323,15 +321,15 @@ func TestPlacesAreWanted(t *testing.T) {
 			second := f.wait(other, waits)
 			wanted := 0
 			for range 100 {
-				time.Sleep(20 * ms) // it has been refused, and listens, for long
+				time.Sleep(20 * ms) // the waiter was refused and listens, which takes long
 				if isDone(second.done) {
 					break
 				}
 				if _, err := first.BeginRelease(); err != nil {
 					t.Fatal(err)
 				}
-				next, err := f.q.Acquire(t.Context(), r) // as the daemon does for the next in its line
-				if err != nil {                          // the other one was quicker
+				next, err := f.q.Acquire(t.Context(), r) // as the daemon does for the next waiter in its queue
+				if err != nil {                          // the other host was faster
 					f.until("the other one has the place", func() bool { return isDone(second.done) })
 					break
 				}
@@ -348,11 +346,11 @@ func TestPlacesAreWanted(t *testing.T) {
 	}
 }
 
-// A waiter reads the value of a foreign client in order to listen to its key, unless
-// the value is large: it would read megabytes at each retry. Guards isForeign.
+// A waiter reads the value of a foreign client in order to listen to its key. It does not if the
+// value is large, because each retry would read megabytes. Guards isForeign.
 func TestLargeValueIsNotListenedTo(t *testing.T) {
 	for _, value := range []string{"somebody's", strings.Repeat("x", 5000)} {
-		for _, differs := range []bool{false, true} { // from node to node
+		for _, differs := range []bool{false, true} { // the values differ from node to node
 			twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 				var read atomic.Bool
 				f.sims[0].OnCommand(func(c redlock.Command) {

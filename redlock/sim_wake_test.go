@@ -14,14 +14,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// patient waits for x. What it tries by itself it tries after 10 s at the soonest.
+// patient waits for x. Without a wake-up, it retries after 10 s at the earliest.
 var patient = redlock.Request{Name: "x", TTL: time.Minute, Wait: redlock.Forever}
 
-// longLeases lets leases last for minutes.
+// longLeases allows leases of minutes.
 func longLeases(o *redlock.Options) { o.MaxTTL = 2 * time.Minute }
 
-// wakeTest lets one host hold x while another host waits for it. It passes body the
-// waiter, which counts its tries.
+// wakeTest makes one host hold x while another host waits for it. It passes the waiter, which
+// counts its failed attempts, to body.
 func wakeTest(t *testing.T, held redlock.Request, body func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting)) {
 	t.Helper()
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -51,12 +51,12 @@ func twoHosts(t *testing.T, n int, body func(t *testing.T, f *fleet, other *redl
 	})
 }
 
-// waiting is an Acquire under way.
+// waiting is an Acquire in progress.
 type waiting struct {
 	f       *fleet
 	failed  atomic.Int32
 	done    chan struct{}
-	granted time.Duration // when
+	granted time.Duration // when it was granted
 	lease   *redlock.Lease
 	err     error
 }
@@ -72,10 +72,10 @@ func (f *fleet) wait(q *redlock.Quorum, r redlock.Request) *waiting {
 	return w
 }
 
-// tries is how many attempts have failed.
+// tries returns the number of failed attempts.
 func (w *waiting) tries() int { return int(w.failed.Load()) }
 
-// wantAfter wants it granted so soon after an instant.
+// wantAfter checks that the lock was granted between least and most after since.
 func (w *waiting) wantAfter(what string, since, least, most time.Duration) {
 	w.f.Helper()
 	<-w.done
@@ -85,15 +85,15 @@ func (w *waiting) wantAfter(what string, since, least, most time.Duration) {
 
 const (
 	keptLong = 30 * time.Second
-	// soonAfter is a round trip (1 ms to the slowest of five here), the news, and the
-	// window in which those try again who were woken together.
+	// soonAfter is a round trip (1 ms to the slowest of five nodes here), the wake-up, and the
+	// window in which waiters that were woken together retry.
 	soonAfter = 8 * ms
 )
 
 var exclusive = redlock.Request{Name: "x", TTL: keptLong, Keep: true}
 
-// A release wakes the waiter. The waiter has tried twice by then: once to find the
-// lock held, once more to listen. Guards waiters, arming, op i.
+// A release wakes the waiter. By then the waiter has made two attempts: one finds the lock held,
+// one starts to listen. Guards waiters, arming, op i.
 func TestWokenByRelease(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(3 * time.Second)
@@ -117,7 +117,7 @@ func TestWokenThoughOneHangs(t *testing.T) {
 	})
 }
 
-// The end of a lease that nobody extends comes when it is due, and no later.
+// A waiter gets the lock when a lease that nobody extends expires, and not later.
 func TestWokenByExpiry(t *testing.T) {
 	held := redlock.Request{Name: "x", TTL: 3 * time.Second}
 	wakeTest(t, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -139,7 +139,7 @@ func TestNotWokenByOthers(t *testing.T) {
 	held := redlock.Request{Name: "x", TTL: 6 * time.Second, Keep: true}
 	wakeTest(t, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		tries := w.tries()
-		time.Sleep(5 * time.Second) // it is extended every two
+		time.Sleep(5 * time.Second) // the lease is extended every two seconds
 		want(t, "tries while it is extended", w.tries(), tries)
 		for range 5 {
 			l = f.passOn(l, held)
@@ -153,14 +153,14 @@ func TestNotWokenByOthers(t *testing.T) {
 	})
 }
 
-// If a release comes between the refusal and the arming, the wake-up is not lost: the
-// bell is missing then.
+// If a release comes between the refusal and the arming, the wake-up is not lost, because the
+// wake-up key is missing then.
 func TestReleaseBeforeArming(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		for _, sim := range f.sims {
 			sim.Do("SET", "redlock:x", "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=1 uid=1 user=cron since=1")
 			sim.OnCommand(func(c redlock.Command) {
-				if c[0] == "MGET" { // the bell is there by now
+				if c[0] == "MGET" { // the wake-up key exists by now
 					sim.Do("DEL", "redlock:x", "redlock:x\x00b")
 				}
 			})
@@ -171,7 +171,7 @@ func TestReleaseBeforeArming(t *testing.T) {
 	}, longLeases)
 }
 
-// A foreign client rings no bell, but it is heard.
+// A foreign client deletes no wake-up key, but its release also wakes waiters.
 func TestWokenByForeign(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
@@ -186,8 +186,8 @@ func TestWokenByForeign(t *testing.T) {
 	}, longLeases)
 }
 
-// If a foreign client holds only a quorum, each try of a waiter takes the other nodes
-// and releases them. These releases do not wake the waiter itself. Guards ring.
+// If a foreign client holds only a quorum, each attempt of a waiter takes the other nodes and
+// releases them. These releases do not wake the waiter itself. Guards ring.
 func TestNotWokenByItself(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims[:3], "x", time.Hour)
@@ -202,14 +202,14 @@ func TestNotWokenByItself(t *testing.T) {
 	}, longLeases)
 }
 
-// deaf nodes tell nobody what changes.
+// deaf makes nodes report no changes of keys.
 func deaf(o *redlock.Options) {
 	for i := range o.Nodes {
 		o.Nodes[i].Listen = nil
 	}
 }
 
-// If nodes have no tracking, the waiter retries at random intervals, as before.
+// If nodes have no tracking, the waiter retries at random intervals.
 func TestPolling(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		want(t, "tracking", f.q.Status().Nodes[0].Tracking, false)
@@ -225,11 +225,11 @@ func TestPolling(t *testing.T) {
 	}, deaf, longLeases)
 }
 
-// Waiters that were refused together do not retry at the same instant when the lock
-// ends: of several hosts, none would get a quorum.
+// Waiters that were refused together do not retry at the same instant when the lock ends.
+// Otherwise none of several hosts would get a quorum.
 func TestNotAtOneInstant(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		foreign(f.sims, "x", 15*ms) // less than the first delay may be
+		foreign(f.sims, "x", 15*ms) // less than the shortest first delay
 		end := f.now() + 15*ms
 		var mu sync.Mutex
 		asked := map[time.Duration]bool{}
@@ -251,8 +251,8 @@ func TestNotAtOneInstant(t *testing.T) {
 	}, deaf, longLeases)
 }
 
-// If the listeners break, a waiter retries at once, and then at random intervals until
-// they are back. STATUS reports it.
+// If the listeners break, a waiter retries at once, and then at random intervals until they are
+// connected again. STATUS reports it.
 func TestListenersBreak(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		want(t, "tracking", f.q.Status().Nodes[0].Tracking, true)
@@ -270,8 +270,8 @@ func TestListenersBreak(t *testing.T) {
 	})
 }
 
-// Readers that come later do not overtake a waiting writer. If the writer gives up,
-// they continue at once. Guards the marks: ops i, s and d.
+// Later readers do not overtake a waiting writer. If the writer stops waiting, they continue at
+// once. Guards the writer intents: ops i, s and d.
 func TestWriterIsNotStarved(t *testing.T) {
 	reader := redlock.Request{Name: "x", TTL: keptLong, Shared: true, Keep: true}
 	wakeTest(t, reader, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -307,7 +307,7 @@ func TestWriterIsNotStarved(t *testing.T) {
 	})
 }
 
-// Another kind, or another number of places, waits as for an ordinary lock.
+// A request of another kind, or with another number of slots, waits as for an exclusive lock.
 func TestKindsExcludeEachOther(t *testing.T) {
 	kinds := []redlock.Request{
 		{Name: "x"}, {Name: "x", Shared: true}, {Name: "x", Slots: 2}, {Name: "x", Slots: 3}, {Names: []string{"y", "x"}},
@@ -320,7 +320,7 @@ func TestKindsExcludeEachOther(t *testing.T) {
 				second.TTL = keptLong
 				_, err := f.q.Acquire(t.Context(), second)
 				switch {
-				case together: // but the one that waits for it alone comes first
+				case together: // but the waiter that waits for x alone comes first
 					held, _ := errors.AsType[*redlock.HeldError](err)
 					want(t, name("%v beside %v: somebody waits", second, first), held != nil && held.Waiting, true)
 				default:
@@ -334,20 +334,19 @@ func TestKindsExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A wake-up that arrived before an attempt belongs to the previous attempt. When
-// another client was quicker, one node that reports the lock free is not a quorum.
-// Guards arm.
+// A wake-up that arrived before an attempt belongs to the previous attempt. If another client was
+// faster, one node that reports the lock as free is not a quorum. Guards arm.
 func TestEachAttemptListensAnew(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		releasing, err := l.BeginRelease()
 		want(t, "error of the release", err, nil)
-		l = f.acquire(exclusive) // comes right behind
+		l = f.acquire(exclusive) // follows the release directly
 		want(t, "release", releasing.Wait(t.Context()), nil)
 		time.Sleep(100 * ms)
 		tries := w.tries()
 		want(t, "it was woken in vain", tries > 2, true)
 		if slices.ContainsFunc(f.sims, func(s *redlocktest.Sim) bool { return s.Get("redlock:x") == "" }) {
-			return // once in hundreds of runs w is quicker there: with one more, a quorum may be free
+			return // in about one of hundreds of runs w is faster there: with one more node, a quorum may be free
 		}
 		f.sims[0].Do("DEL", "redlock:x\x00b")
 		time.Sleep(40 * ms) // less than the node timeout
@@ -358,8 +357,8 @@ func TestEachAttemptListensAnew(t *testing.T) {
 	})
 }
 
-// If a node refuses tracking for a moment (an ACL, a script that does not end), the
-// waiter asks it again. Its listener noticed nothing.
+// If a node refuses tracking for a moment (an ACL, a script that does not end), the waiter
+// requests it again. Its listener noticed nothing.
 func TestTrackingIsRefused(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(exclusive)
@@ -373,7 +372,7 @@ func TestTrackingIsRefused(t *testing.T) {
 		time.Sleep(10 * ms)
 		want(t, "tracking", other.Status().Nodes[0].Tracking, false)
 		refuse("")
-		time.Sleep(2 * time.Second) // the next heartbeat, and the next try
+		time.Sleep(2 * time.Second) // the next heartbeat, and the next attempt
 		want(t, "tracking again", other.Status().Nodes[0].Tracking, true)
 		at := f.now()
 		f.release(l)

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A value of another type under the lock's key: the node says so, and is named.
+// If the lock's key has a value of another type, the error names the node and has its answer.
 func TestWrongType(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) { s.Do("LPUSH", "redlock:x", "v") })
@@ -23,7 +23,7 @@ func TestWrongType(t *testing.T) {
 	})
 }
 
-// Who: what may be a holder, and that it cannot be told.
+// Who shows a holder that may have a quorum, and returns an error if too few nodes answer.
 func TestWho(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.wantHolders("free")
@@ -41,7 +41,7 @@ func TestWho(t *testing.T) {
 		f.sims[1].Resume()
 		time.Sleep(2 * time.Second)
 		f.release(l)
-		synctest.Wait() // on all nodes
+		synctest.Wait() // until it is released on all nodes
 		foreign(f.sims[:2], "x", time.Minute)
 		f.wantHolders("a minority")
 		f.sims[4].Hang()
@@ -49,8 +49,8 @@ func TestWho(t *testing.T) {
 	})
 }
 
-// A client of another kind whose value is a number is a holder as any other: no
-// semaphore of so many places.
+// If a foreign client's value is a number, it is a holder like any other, not a semaphore with
+// that many slots.
 func TestWhoWithANumber(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, func(s *redlocktest.Sim) { s.Do("SET", "redlock:x", "1795247588", "PX", "10000") })
@@ -58,8 +58,8 @@ func TestWhoWithANumber(t *testing.T) {
 	})
 }
 
-// Keys that somebody set without an expiry bar the lock also where their values are not the
-// same: that is no contest, in which the next one may win, nor is the lock free. Guards barred.
+// Keys that somebody set without an expiry block the lock even if their values differ. The lock
+// is not free, and it is no split vote, after which a waiter might win. Guards barred.
 func TestKeysWithoutAnExpiry(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		for i, s := range f.sims[:3] {
@@ -80,8 +80,7 @@ func TestKeysWithoutAnExpiry(t *testing.T) {
 	})
 }
 
-// A release of such a lock wakes its waiter. The waiter tries seldom, since nobody
-// contends.
+// Deleting these keys wakes a waiter. Until then it retries rarely, because nobody contends.
 func TestKeysWithoutAnExpiryAreWaitedFor(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		for i, s := range f.sims[:3] {
