@@ -130,13 +130,14 @@ func (s *session) help(call *server.Call) server.Work {
 	return reply(call, ok(call).Int("n", int64(n)))
 }
 
-// VerbHelp is what HELP says of a verb.
+// VerbHelp is the help text of a verb.
 type VerbHelp struct {
 	Usage string
-	Does  []string // a line each
+	Does  []string // one string a line
 }
 
-// Help is what HELP says of all verbs, in the order of the protocol: for the manual.
+// Help returns the help text of all verbs, in the order of the protocol. The manual is made from
+// it.
 func Help() (verbs []VerbHelp) {
 	for _, line := range helpLines {
 		verbs = append(verbs, VerbHelp{Usage: line.usage, Does: slices.Clone(line.does)})

@@ -19,9 +19,9 @@ import (
 
 // Host is what all connections of this daemon share.
 //
-// Its mutexes are held for moments, around fields, and not together. The exceptions: the queue's
-// mutex is taken before a lease's, the connection store's before an index's or a session's, a
-// lease's before the one of timers, an index's and the queue's before a redlock.Lease's.
+// Its mutexes are held briefly, around fields, and not together. The exceptions: the queue's mutex
+// is taken before a lease's, the connection store's before an index's or a session's, a lease's
+// before the one of timers, an index's and the queue's before a redlock.Lease's.
 type Host struct {
 	Cfg      *config.Config
 	Log      hclog.Logger
@@ -37,45 +37,45 @@ type Host struct {
 	users    access.Users
 	recorder *metrics.Recorder // of events, for Prometheus; nil: metrics are off
 
-	Processes *processes // that hold leases (hold=pid)
+	Processes *processes // processes that hold leases (hold=pid)
 
 	unclaimed       unclaimedLeases
-	Journal         *state.Journal   // of what outlasts the process; it is not open with embedded nodes
-	pendingReleases atomic.Int32     // that are recorded, and that a quorum has answered: see maxPendingReleases
-	Store           *state.ConnStore // connections that outlast the process; nil: none
+	Journal         *state.Journal   // records what outlasts the process; not open with embedded nodes
+	pendingReleases atomic.Int32     // recorded releases that a quorum has confirmed: see maxPendingReleases
+	Store           *state.ConnStore // connections that outlast the process; nil: none do
 
-	restoring uint64 // the number of the connection that is being restored; 0: none. Nothing else is opened then
+	restoring uint64 // the number of the connection that is being restored, while no other is opened; 0: none
 
 	retained atomic.Int32 // leases that are retained: see maxRetained
 
-	timers timers.Set // of leases that end later; Close ends them
+	timers timers.Set // timers of leases; Close stops them
 
-	keptFDs      int         // descriptors that clients do not get
-	acceptLogged rateLimiter // that no connection could be accepted
-	acceptFails  atomic.Bool // it was logged, and not yet that it is over
-	deniedLogged rateLimiter // that FORCE or ADMIT was denied
+	keptFDs      int         // HostOptions.KeptFDs
+	acceptLogged rateLimiter // bounds log lines that no connection could be accepted
+	acceptFails  atomic.Bool // a failure was logged, but not yet its end
+	deniedLogged rateLimiter // bounds log lines of a denied FORCE or ADMIT
 
 	doctorIgnore atomic.Pointer[[]string] // checks of redlock doctor whose warnings are accepted
 
-	LeaseLog *logging.LeaseLog // of grants, releases and losses
+	LeaseLog *logging.LeaseLog // logs grants, releases and losses
 
 	Stopping atomic.Bool // nothing is released from now on
 }
 
-// HostOptions are what a Host needs beside the config.
+// HostOptions are the inputs of a Host.
 type HostOptions struct {
 	Config   *config.Config
 	Log      hclog.Logger
 	Recorder *metrics.Recorder // nil: metrics are off
-	// Status is what STATUS shows of the nodes. Nil: what they tell.
+	// Status returns what STATUS shows of the nodes; nil: Quorum.Status.
 	Status func() redlock.Status
-	// Version is what HELLO shows.
+	// Version is the version that HELLO shows.
 	Version string
-	// KeptFDs is how many file descriptors clients do not get, beside the nodes' ones.
+	// KeptFDs is how many file descriptors clients do not get, in addition to the nodes' descriptors.
 	KeptFDs int
 }
 
-// NewHost makes a Host, which Connect must follow.
+// NewHost makes a Host. The caller must call Connect next.
 func NewHost(o HostOptions) *Host {
 	d := &Host{
 		Cfg:      o.Config,
@@ -117,7 +117,7 @@ func (d *Host) Connect(o redlock.Options) (err error) {
 // Hostname returns the name of this host, or "?".
 func (d *Host) Hostname() string { return d.hostname }
 
-// Close ends the connections to the nodes, and waits until nothing that was due later runs.
+// Close ends the connections to the nodes. It waits until no timer's function runs.
 func (d *Host) Close() {
 	d.Stopping.Store(true)
 	d.timers.Stop()
@@ -142,7 +142,7 @@ func (d *Host) recordToken(l *redlock.Lease, to redlock.Record) bool {
 	return true
 }
 
-// recordDeadlines records the deadlines of all leases, which have moved back.
+// recordDeadlines records the deadlines of all leases after they have moved back.
 func (d *Host) recordDeadlines() {
 	for _, h := range d.Leases.all() {
 		d.Journal.Deadline(h.number, h.lease)
@@ -163,15 +163,15 @@ func (d *Host) recordConnection(s *session) {
 	d.Store.Add(&s.stored)
 }
 
-// LogManagerError logs what the service manager could not be told.
+// LogManagerError logs a failed message to the service manager.
 func (d *Host) LogManagerError(err error) {
 	if err != nil {
 		d.Log.Warn("the service manager does not know how this daemon is", "error", err)
 	}
 }
 
-// Reload replaces the access rules, the limits, and what redlock doctor ignores. Leases that are held
-// stay held, and requests that wait go on: they were allowed.
+// Reload replaces the access rules, the limits, and what redlock doctor ignores. Held leases stay
+// held, and waiting requests go on, because the earlier rules allowed them.
 func (d *Host) Reload(cfg *config.Config) {
 	d.access.Store(cfg.Access)
 	d.doctorIgnore.Store(&cfg.Doctor.Ignore)
@@ -179,7 +179,7 @@ func (d *Host) Reload(cfg *config.Config) {
 	d.LeaseLog.SetGrants(cfg.Log.Grants)
 }
 
-// mayTakeDescriptor returns an error if the clients have all descriptors that they may have.
+// mayTakeDescriptor returns an error if clients may use no more descriptors.
 func (d *Host) mayTakeDescriptor() error {
 	if DescriptorsLeft() < d.KeptDescriptors() {
 		return errKept
@@ -187,8 +187,8 @@ func (d *Host) mayTakeDescriptor() error {
 	return nil
 }
 
-// KeptDescriptors returns how many descriptors clients do not get: the nodes need some, and so
-// do the listener for metrics, files and /proc.
+// KeptDescriptors returns how many descriptors clients do not get. The nodes need some, and so do
+// the metrics listener, files and /proc.
 func (d *Host) KeptDescriptors() int {
 	return keptPerNode*len(d.Cfg.Quorum.Nodes) + keptBesides + d.keptFDs
 }

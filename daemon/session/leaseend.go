@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// perform does what an event of a lease requires. The caller of heldLease.on does the other actions
+// perform does the actions of an event of a lease. The caller of heldLease.on does these actions
 // itself: startHeartbeat, beginRelease, delayRelease, allowResume, keepLoss.
 func (d *Host) perform(h *heldLease, do leaseActions) {
 	if do.has(sendLost) {
@@ -38,20 +38,20 @@ func (d *Host) perform(h *heldLease, do leaseActions) {
 	}
 }
 
-// leaveQueue takes a lease that is not held any longer out of the queue.
+// leaveQueue takes a lease that is no longer held out of the queue.
 func (d *Host) leaveQueue(h *heldLease) {
 	h.stopHeartbeat()
 	h.clearCounts()
 	d.Queue.Leave(&h.waiter, nil)
-	if !h.wasRetained() { // else it was counted out before
+	if !h.wasRetained() { // else its retention already did
 		d.Limits.EndLease(h.UID, len(h.names()))
 	}
 	d.settleReentrancy(h)
 }
 
-// forgetWhenReleased deletes the record of a released lease when all nodes have answered.
-// Until then, at most until the lock has expired, a daemon that starts next repeats the
-// release on the nodes that have not. It does not wait.
+// forgetWhenReleased deletes the record of a released lease when all nodes have answered. Until
+// then, and at most until the lock has expired, the next daemon repeats the release on the other
+// nodes. It does not wait.
 func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
 	release.Then(func(unanswered int) {
 		h.on(nodesReleased)
@@ -61,12 +61,13 @@ func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease)
 	})
 }
 
-// maxPendingReleases bounds the records of releases that a quorum has answered. If a node
-// answers all releases with an error, each UNLOCK would make the state file longer. (If a
-// quorum does so, nobody gets a lock, and the file does not grow.)
+// maxPendingReleases bounds the records of releases that a quorum has confirmed. Otherwise, if a
+// node answers all releases with an error, each UNLOCK would make the state file longer. If a
+// quorum of nodes does so, no client gets a lock, and the file does not grow.
 const maxPendingReleases = 10000
 
-// releasedExcept records the release of a lease on all nodes except so many.
+// releasedExcept decides how long the record of a release stays that unanswered nodes have not
+// confirmed.
 func (d *Host) releasedExcept(number uint64, unanswered int) {
 	switch nodes := &d.Cfg.Quorum; {
 	case unanswered > len(nodes.Nodes)-nodes.Needed():
@@ -78,7 +79,7 @@ func (d *Host) releasedExcept(number uint64, unanswered int) {
 	}
 }
 
-// countPendingRelease counts one more, unless it is one too many.
+// countPendingRelease counts one more pending release. It returns false if there are too many.
 func (d *Host) countPendingRelease() bool {
 	if d.pendingReleases.Add(1) <= maxPendingReleases {
 		return true
@@ -87,14 +88,14 @@ func (d *Host) countPendingRelease() bool {
 	return false
 }
 
-// forgetAfterMaxTTL deletes the record of a release when the lock has expired in any case. It
-// does not wait.
+// forgetAfterMaxTTL deletes the record of a release after max_ttl, when the lock has certainly
+// expired. It does not wait.
 func (d *Host) forgetAfterMaxTTL(number uint64) {
 	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
 }
 
-// addToIndex adds a lease to its index. Lost leases with the same names are forgotten. If the
-// process of the lease has ended meanwhile, the lease ends as well.
+// addToIndex adds a lease to its index, and forgets lost leases with the same names. If the lease's
+// process has ended meanwhile, the lease ends too.
 func (d *Host) addToIndex(h *heldLease) {
 	if h.process != nil {
 		d.Processes.keep(h.process)
@@ -130,15 +131,15 @@ func (d *Host) removeFromIndex(h *heldLease) {
 
 // undone is what undoLock has done.
 type undone struct {
-	left     int                     // LOCKs that still count on the lease
-	kept     time.Duration           // with none left: how long it stays taken (min=); 0: not at all
-	retained bool                    // with none left: this host retains it, and the UNLOCK is recorded as answered
-	release  *redlock.PendingRelease // otherwise: it is being released
+	left     int                     // how many LOCKs still count on the lease
+	kept     time.Duration           // if left is 0: how long the lease stays taken (min=)
+	retained bool                    // if left is 0: this host retains it, and the UNLOCK is recorded as answered
+	release  *redlock.PendingRelease // otherwise: the release that has begun
 }
 
-// undoLock undoes the LOCK of a lease that came last, by an UNLOCK (nil: by none). With none
-// left it begins the release, unless the lease is to be kept or retained. If it is kept, the
-// caller records that.
+// undoLock undoes the latest LOCK that counts on a lease, for an UNLOCK or for none (nil). If no
+// LOCK is left, it begins the release, unless the lease is kept or retained. The caller records
+// that the lease is kept.
 func (d *Host) undoLock(h *heldLease, unlock *server.Call) (u undone, err error) {
 	left, do := h.countDown()
 	d.settleReentrancy(h)
@@ -165,9 +166,9 @@ func numberOf(call *server.Call) uint64 {
 	return call.Number
 }
 
-// keepTaken keeps a lease taken if its release is due and min= has not passed. It returns how long
-// that takes; 0: the release is not delayed. Nobody holds the lease then, and the keeper still
-// extends it. The caller records that nobody holds it.
+// keepTaken keeps a lease taken if its release is due and min= has not passed. It returns for how
+// long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
+// extends it. The caller records this.
 func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
 	if left = h.minLeft(d.Clock()); left == 0 || !h.on(minLeft).has(delayRelease) {
 		return 0
@@ -189,7 +190,7 @@ func (d *Host) releaseWhenMinPassed(h *heldLease) {
 	})
 }
 
-// endError says why a lease cannot be released: it was lost, or another request releases it.
+// endError returns why a lease cannot be released: it was lost, or another request releases it.
 func (h *heldLease) endError() error {
 	if err := h.lease.Err(); err != nil {
 		return err
@@ -197,9 +198,10 @@ func (h *heldLease) endError() error {
 	return fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
 }
 
-// release begins the release of a lease whose state is releasing, and forgets it. It does not
-// wait for the nodes. The release is recorded before any node is told. by is the number of the
-// UNLOCK; 0: the client is gone. An error says that the lease was lost: nothing was done.
+// release begins the release of a lease whose state is releasing, and forgets the lease. It does
+// not wait for the nodes. It records the release before it asks any node. by is the number of the
+// UNLOCK; 0 means that the client is gone. It returns an error, and does nothing, if the lease was
+// lost.
 func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error) {
 	d.Journal.Releasing(h.number, by)
 	streak := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
@@ -214,8 +216,8 @@ func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error)
 	return release, nil
 }
 
-// sendRelease passes the release to the nodes. If the next waiter wants exactly the same names,
-// the lock is passed on to it without asking a node, or its attempt begins in the same call: the
+// sendRelease sends the release to the nodes. If the next waiter wants exactly the same names, it
+// passes the lock on without asking a node, or begins the waiter's attempt in the same call. The
 // first bytes leave before any goroutine wakes.
 func (d *Host) sendRelease(h *heldLease, streak waitqueue.Streak) (*redlock.PendingRelease, error) {
 	if !streak.Yields {
@@ -228,9 +230,8 @@ func (d *Host) sendRelease(h *heldLease, streak waitqueue.Streak) (*redlock.Pend
 	return h.lease.BeginRelease()
 }
 
-// handOver passes the lock on to the next waiter, or begins its attempt. It returns nil if that
-// is impossible, or if the waiter's client is gone. Nothing was done then, and the waiter is back
-// in the queue.
+// handOver passes the lock on to the next waiter, or begins its attempt. If that is impossible, or
+// the waiter's client is gone, it returns nil, and the waiter is back in the queue.
 func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRelease {
 	request := next.Request()
 	if isClosed(request.StopRetrying) {
@@ -249,11 +250,11 @@ func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRe
 	return release
 }
 
-// rememberLossFor is how long a connection that stays open can ask about a lost lease.
+// rememberLossFor is how long CHECK reports a lost lease on a connection that stays open.
 const rememberLossFor = time.Hour
 
-// leaseLost is called when a lease is lost. The client is told before the deadline, and before
-// anything that could block. The lease stays in the queue until the deadline, as its client
+// leaseLost handles the loss of a lease. The client gets LOST before the deadline, and before
+// anything that could block. The lease stays in the queue until the deadline, because its client
 // may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	d.Journal.Lost(h.number, lease.Reason())
@@ -296,8 +297,8 @@ func (s *session) sayLost(names []string, lease string, reason redlock.LostReaso
 		Strs("lock", names...).Str("lease", lease).Str("reason", string(reason)).Say(text))
 }
 
-// rememberLoss keeps a lost lease for questions of its client, and forgets the oldest one if
-// there are too many.
+// rememberLoss keeps a lost lease so that its client can ask about it, and forgets the oldest one
+// if there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
 	if !h.on(lossKept).has(keepLoss) {
 		return // its connection has ended meanwhile
@@ -307,7 +308,7 @@ func (d *Host) rememberLoss(h *heldLease) {
 	}
 }
 
-// lostLongAgo tells whether a lease was lost longer ago than a client may ask about it.
+// lostLongAgo reports whether a lease was lost too long ago for a client to ask about it.
 func (d *Host) lostLongAgo(h *heldLease) bool {
 	h.mu.Lock()
 	lostAt := h.lostAt
@@ -323,12 +324,12 @@ var LostText = map[redlock.LostReason]string{
 	redlock.LostExpired: "its ttl is over: stop what it protects",
 }
 
-// clientEnd is the end of a client's connection, with what decides about one of its leases.
+// clientEnd describes the end of a client's connection, for one of its leases.
 type clientEnd struct {
 	hold     ipc.Hold
 	lost     bool // the lease was lost before
 	lingers  bool // it has linger=
-	cut      bool // the daemon cut the connection: the client may be at work, and not know it yet
+	cut      bool // the daemon cut the connection: the client may still work, and not know of the cut
 	stopping bool // the daemon stops: the client can resume the lease with the next one
 }
 
@@ -337,14 +338,15 @@ type endAction uint8
 
 const (
 	keepLease    endAction = iota // its ttl, its process, or the next daemon decides
-	letExpire                     // it stays taken until the deadline that the client was told
+	letExpire                     // it stays taken until the last deadline that the client was given
 	lingerFirst                   // it is released after linger=, unless the client resumes it
 	releaseNow                    // it is released
-	forgetLoss                    // nobody is left to ask about it
-	forgetForced                  // likewise; what FORCE left of it is released, as its client has stopped
+	forgetLoss                    // it is forgotten: no client can ask about it
+	forgetForced                  // likewise, and names that FORCE did not take are released, because the client has stopped
 )
 
-// action decides. No lease of a client that may be at work is released.
+// action decides what happens to the lease. It never releases the lease of a client that may still
+// work.
 func (e clientEnd) action() endAction {
 	switch {
 	case e.lost && e.hold == ipc.HoldConn && !e.cut && !e.stopping:
@@ -361,8 +363,8 @@ func (e clientEnd) action() endAction {
 	return releaseNow
 }
 
-// clientGone does what the policy says (clientEnd) about a lease whose connection has ended.
-// cut: the daemon ended the connection.
+// clientGone does what clientEnd.action decides about a lease whose connection has ended. cut means
+// that the daemon ended the connection.
 func (d *Host) clientGone(h *heldLease, cut bool) {
 	end := clientEnd{hold: h.hold, lost: h.lease.Err() != nil, lingers: h.linger() > 0, cut: cut, stopping: d.Stopping.Load()}
 	switch end.action() {
@@ -378,16 +380,16 @@ func (d *Host) clientGone(h *heldLease, cut bool) {
 	}
 }
 
-// clientStopped releases the rest of a lease of several names that was lost by FORCE, as its
-// client has stopped or is gone. Otherwise the rest ends at the deadline.
+// clientStopped releases the other names of a lease that FORCE ended, because its client has
+// stopped or is gone. Otherwise they become free at the deadline.
 func (h *heldLease) clientStopped() {
 	if h.lease.Reason() == redlock.LostForced {
 		h.lease.Stopped()
 	}
 }
 
-// forgetLostLater forgets a lost lease whose client is gone. LIST shows it until other clients
-// can have the lock.
+// forgetLostLater forgets a lost lease whose client is gone. LIST shows it until other clients can
+// get the lock.
 func (d *Host) forgetLostLater(h *heldLease) {
 	if left := h.lease.Left(); left > 0 {
 		d.timers.After(left, func() { d.perform(h, h.on(dropped)) })
@@ -396,8 +398,8 @@ func (d *Host) forgetLostLater(h *heldLease) {
 	d.perform(h, h.on(dropped))
 }
 
-// releaseAfterLinger releases a lease without a client, at once or after linger=. The begin of
-// linger= is recorded: a daemon that starts next continues it.
+// releaseAfterLinger releases a lease without a client, at once or after linger=. It records the
+// start of linger=, so that the next daemon continues it.
 func (d *Host) releaseAfterLinger(h *heldLease) {
 	if h.linger() > 0 {
 		now := d.Clock()
@@ -408,7 +410,7 @@ func (d *Host) releaseAfterLinger(h *heldLease) {
 	d.releaseAbandoned(h)
 }
 
-// lingerFrom releases a lease when its linger=, which began at an instant, is over.
+// lingerFrom releases a lease when linger= has passed since then.
 func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
 	nth := h.countDisconnect()
 	d.timers.After(then+h.linger()-d.Clock(), func() {
@@ -418,7 +420,8 @@ func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
 	})
 }
 
-// endCut ends a lease whose client may be at work until the deadline that it was told.
+// endCut ends a lease of a connection that the daemon cut. Its client may work until the last
+// deadline that it was given.
 func (d *Host) endCut(h *heldLease) {
 	if h.minLeft(d.Clock()) == 0 {
 		d.letExpire(h)
@@ -428,8 +431,8 @@ func (d *Host) endCut(h *heldLease) {
 	d.releaseAbandoned(h)
 }
 
-// letExpire stops extending a lease. A client that resumes the lease at the same time is told that it
-// is lost. If the lease is released at the same time, it is not lost, and nothing is recorded.
+// letExpire stops extending a lease. A client that resumes the lease at the same time gets LOST. If
+// the lease is released at the same time, it is not lost, and nothing is recorded.
 func (d *Host) letExpire(h *heldLease) {
 	if h.lease.GiveUp(); h.lease.Reason() == "" {
 		return
@@ -445,9 +448,9 @@ func (d *Host) letExpire(h *heldLease) {
 	d.leaveQueueAfter(h, max(h.lease.Validity(), 0))
 }
 
-// releaseAbandoned releases a lease whose client is gone. It does not wait: the lanes repeat
-// the release until every node has answered or the lock has expired. While the daemon stops it
-// does nothing, because the client may be at work.
+// releaseAbandoned releases a lease whose client is gone. It does not wait: the lanes repeat the
+// release until every node has answered or the lock has expired. While the daemon stops it does
+// nothing, because the client may still work.
 func (d *Host) releaseAbandoned(h *heldLease) {
 	if d.Stopping.Load() {
 		return
@@ -469,8 +472,8 @@ func (d *Host) releaseAbandoned(h *heldLease) {
 	}
 }
 
-// releaseWithoutClient releases a lease whose state is releasing, for a reason. If it turns out to
-// be lost, nobody is left to ask about it.
+// releaseWithoutClient releases a lease whose state is releasing. If the lease turns out to be
+// lost, it is forgotten, because no client can ask about it.
 func (d *Host) releaseWithoutClient(h *heldLease, reason string) {
 	release, err := d.release(h, 0)
 	if err != nil {
@@ -482,7 +485,7 @@ func (d *Host) releaseWithoutClient(h *heldLease, reason string) {
 	d.logReleased(h, reason)
 }
 
-// goneReason says what ended: the process, or the connection of the client.
+// goneReason returns what ended: the process, or the connection of the client.
 func goneReason(h *heldLease) string {
 	if h.process != nil {
 		return "process ended"
@@ -496,14 +499,14 @@ func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
 	d.LeaseLog.Lost(leaseFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
 }
 
-// logReleased logs a release and why it happened, if the config asks for that.
+// logReleased logs a release and its reason, if the config asks for that.
 func (d *Host) logReleased(h *heldLease, reason string) {
 	if d.LeaseLog.LogsGrants() {
 		d.LeaseLog.Released(leaseFacts(h, h.lease), d.Clock()-h.lease.Since(), reason)
 	}
 }
 
-// leaseFacts returns what the log says of a lease.
+// leaseFacts returns the facts of a lease for the log.
 func leaseFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
 	mode := modeOf(h.mode().Shared)
 	if h.waiter.Kind.Slots > 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// leaseIndex finds leases and LOCKs under way by their names. Each connection has one, and so
-// has each process that holds leases (hold=pid), whichever connections took them.
+// leaseIndex finds leases and LOCKs under way by their names. Each connection has one, and so has
+// each process that holds leases (hold=pid), for the LOCKs of all connections.
 type leaseIndex struct {
 	mu       sync.Mutex // guards what follows
-	closed   bool       // nothing is held here any more
+	closed   bool       // it accepts no more leases
 	leases   map[indexKey]*heldLease
 	lost     []*heldLease              // lost leases that are remembered, the oldest first
 	requests map[indexKey]*lockRequest // LOCKs under way
@@ -23,12 +23,12 @@ const maxRemembered = 1000
 
 // indexKey is one name of a lock in an index. A lock of several names has as many keys.
 type indexKey struct {
-	uid         int // the user of the LOCK, if a process holds the lease (it can also hold leases of root); else 0
+	uid         int // the user of the LOCK if a process holds the lease, because it can also hold leases of root; else 0
 	owner, name string
 }
 
 // indexKey returns the key of one of the lease's names. On a connection all leases count as its
-// user's, also a lease of another user that root has resumed.
+// user's, even a lease of another user that root has resumed.
 func (h *heldLease) indexKey(name string) indexKey {
 	if h.process == nil {
 		return indexKey{owner: h.Owner, name: name}
@@ -36,8 +36,8 @@ func (h *heldLease) indexKey(name string) indexKey {
 	return indexKey{h.UID, h.Owner, name}
 }
 
-// addRequest adds a new LOCK, unless earlier LOCKs have some of its names: it returns these (firsts).
-// Names of leases in over count as free: the caller knows that they have ended.
+// addRequest adds a new LOCK, unless earlier LOCKs (firsts) have some of its names, which it
+// returns. Names of leases in over count as free: the caller knows that these have ended.
 func (k *leaseIndex) addRequest(a *lockRequest, over map[*heldLease]bool) (firsts []*lockRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,8 +58,8 @@ func (k *leaseIndex) addRequest(a *lockRequest, over map[*heldLease]bool) (first
 	return nil
 }
 
-// firstOf returns the LOCK that holds or wants the name: a request under way, whose end can be
-// waited for, or one that was granted, even if its lease was lost since. It requires mu.
+// firstOf returns the LOCK that holds or wants the name: a request under way, with a done channel,
+// or one that was granted, even if its lease was lost since. The caller holds mu.
 func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 	if first := k.requests[at]; first != nil {
 		if first.done == nil {
@@ -87,15 +87,15 @@ func (k *leaseIndex) removeRequest(a *lockRequest) {
 	}
 }
 
-// add makes the index find h by its names. It returns the leases that it found by these names
-// before, which were lost: the caller must forget them. open is false if the index is closed.
+// add makes the index find h by its names. It returns the lost leases that it found by these names
+// before: the caller must forget them. open is false if the index is closed.
 func (k *leaseIndex) add(h *heldLease) (before []*heldLease, open bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.putLocked(h)
 }
 
-// putLocked needs mu.
+// putLocked is add for a caller that holds mu.
 func (k *leaseIndex) putLocked(h *heldLease) (before []*heldLease, open bool) {
 	if k.closed {
 		return nil, false
@@ -119,7 +119,7 @@ func (k *leaseIndex) get(at indexKey) *heldLease {
 	return k.leases[at]
 }
 
-// remove removes a lease from all of its names that still lead to it.
+// remove removes a lease, except from names that find another lease by now.
 func (k *leaseIndex) remove(h *heldLease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,7 +153,7 @@ func (k *leaseIndex) all() []*heldLease {
 	return k.allLocked()
 }
 
-// close takes all that is held here.
+// close closes the index, and returns the leases that it had.
 func (k *leaseIndex) close() []*heldLease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -162,11 +162,11 @@ func (k *leaseIndex) close() []*heldLease {
 	return all
 }
 
-// allLocked needs mu.
+// allLocked is all for a caller that holds mu.
 func (k *leaseIndex) allLocked() []*heldLease {
 	all := make([]*heldLease, 0, len(k.leases))
 	for at, h := range k.leases {
-		if at.name == h.names()[0] { // once is enough for several names
+		if at.name == h.names()[0] { // a lease of several names counts once
 			all = append(all, h)
 		}
 	}
@@ -187,7 +187,7 @@ func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
 		at := h.indexKey(name)
 		other := k.leases[at]
 		if other == h {
-			return nil, nil // by another LOCK that counts on it
+			return nil, nil // another LOCK that counts on it was faster
 		}
 		if k.requests[at] != nil || other != nil && other.lease.Err() == nil {
 			return nil, fmt.Errorf("%s: %w", h.waiter.Label(), errOwnerHas)

@@ -1,25 +1,25 @@
 package session
 
-// leaseState is how far a lease has come.
+// leaseState is the state of a lease.
 type leaseState uint8
 
 const (
 	acquiring leaseState = iota // its LOCK is under way
 	held                        // it was granted, and was neither lost nor released
-	lost                        // its client may not use it any more, but may still be stopping: the queue keeps it
+	lost                        // its client must not use it any more, but may still be stopping; it stays in the queue
 	kept                        // nobody holds it any more, and it stays taken until min= has passed
-	retained                    // nobody holds it any more, and this host has it for its next client (retain=)
+	retained                    // nobody holds it any more, and this host retains it for its next client (retain=)
 	releasing                   // its release has begun; its record stays until the nodes have answered
-	gone                        // nothing waits for it any more
+	gone                        // nothing more will happen to it
 )
 
-// clientKnows is what the client was told about a lease.
+// clientKnows is what the client knows about a lease.
 type clientKnows uint8
 
 const (
 	knowsNothing clientKnows = iota // its LOCK is not answered yet
 	knowsGrant                      // its LOCK was answered with OK
-	missesLoss                      // the lease was lost before that: LOST must follow the OK
+	missesLoss                      // the lease was lost before the answer: LOST must follow the OK
 	knowsLoss                       // LOST was sent
 )
 
@@ -28,12 +28,12 @@ type lossMemory uint8
 
 const (
 	notRemembered lossMemory = iota // it was not lost, or no client knows of it
-	remembered                      // it can, and a limit counts it
-	forgotten                       // it cannot any more; nor about a released one
+	remembered                      // a client can ask, and a limit counts the lease
+	forgotten                       // no client can ask any more; also after a release
 )
 
-// leaseLife is the state of a lease, with what must be remembered about its loss. Its zero
-// value is the beginning: a LOCK is under way.
+// leaseLife is the state of a lease, with what must be remembered about its loss. The zero value is
+// that of a LOCK under way.
 type leaseLife struct {
 	state  leaseState
 	knows  clientKnows
@@ -47,21 +47,21 @@ const (
 	wasGranted     leaseEvent = iota // a quorum granted it
 	notGranted                       // its LOCK ended without it
 	grantReported                    // a client was answered with OK
-	wasLost                          // redlock reports that it is lost
-	letGo                            // it is not extended any more, as the daemon cut its client's connection
-	deadlinePassed                   // it is lost, and the deadline that its client was told has passed
-	lastUnlock                       // as many UNLOCKs came as LOCKs were counted
-	clientIsGone                     // nobody holds it, and linger= has passed
+	wasLost                          // redlock reported its loss
+	letGo                            // its extensions ended, because the daemon cut its client's connection
+	deadlinePassed                   // it is lost, and the last deadline that its client was given has passed
+	lastUnlock                       // all LOCKs that counted on it were unlocked
+	clientIsGone                     // its client is gone, and linger= has passed
 	minLeft                          // its release is due, and min= has not passed
 	minPassed                        // min= has passed
-	retentionBegun                   // its release is due, and the nodes confirm it for the next client of this host
-	retentionOver                    // a client wants it, or retain= has passed
+	retentionBegun                   // its release is due, and this host retains it instead
+	retentionOver                    // another client wants it, or retain= has passed
 	releaseBegun                     // its release is under way to the nodes
-	releaseRefused                   // its release could not begin, because it is lost
+	releaseRefused                   // its release could not begin, because it was lost
 	nodesReleased                    // its release need not be repeated after a restart, or only for a while
-	resumed                          // a client wants to hold it on another connection
+	resumed                          // a client resumes it on another connection
 	lossKept                         // its client may ask about its loss
-	dropped                          // nobody can ask about it any more
+	dropped                          // no client can ask about it any more
 	leaseEventCount
 )
 
@@ -72,23 +72,23 @@ const (
 	startHeartbeat leaseActions = 1 << iota
 	sendLost                    // tell the client that the lease is lost
 	beginRelease                // record the release, and begin it
-	leaveQueue                  // let the next waiters of this host go on
-	countHeldTime               // its client knew that it held the lease, and the metrics count for how long
-	allowResume                 // make it a lease of the other connection
-	keepLoss                    // keep it for questions, within the limit of its user
+	leaveQueue                  // take it out of the queue, so that the next waiters continue
+	countHeldTime               // count in the metrics for how long its client held it
+	allowResume                 // move it to the other connection
+	keepLoss                    // remember it for questions, within the limit of its user
 	unregister                  // remove it from the leases by id
-	uncountLoss                 // the limit of its user counts it no more
+	uncountLoss                 // remove it from the user's limit of remembered losses
 	deleteRecord                // delete its record in the state file
 	delayRelease                // begin the release later
-	dropLoss                    // forget its loss: nobody is left to ask about it
+	dropLoss                    // forget its loss: no client can ask about it
 )
 
 // has reports whether an action is due.
 func (a leaseActions) has(action leaseActions) bool { return a&action != 0 }
 
 // after returns the life of a lease after an event, and what must be done. It is the only place
-// where a state changes. An event that comes too late changes nothing: a lease that is
-// released was not lost, a lease that was lost is not released, and both leave the queue once.
+// where a state changes. An event that comes too late changes nothing: a released lease is not
+// lost, a lost lease is not released, and both leave the queue once.
 func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 	switch event {
 	case wasGranted:
@@ -162,7 +162,7 @@ func (l leaseLife) change(from, to leaseState, do leaseActions) (leaseLife, leas
 // isUnheld reports whether nobody holds the lease, and its release has not begun.
 func (l leaseLife) isUnheld() bool { return l.state == kept || l.state == retained }
 
-// losing returns the life of a lease that its client may not use any more.
+// losing returns the life of a lease that its client must not use any more.
 func (l leaseLife) losing() leaseLife {
 	if l.state != gone {
 		l.state = lost
@@ -170,7 +170,7 @@ func (l leaseLife) losing() leaseLife {
 	return l
 }
 
-// afterLossReported sends LOST once, and not before the client knows that it had the lease.
+// afterLossReported sends LOST once, and not before the client knows of the grant.
 func (l leaseLife) afterLossReported() (leaseLife, leaseActions) {
 	switch l.knows {
 	case knowsNothing:
@@ -182,7 +182,7 @@ func (l leaseLife) afterLossReported() (leaseLife, leaseActions) {
 	return l, 0
 }
 
-// afterGrantReported sends LOST after the OK if the lease was lost before.
+// afterGrantReported sends LOST after the OK if the lease was lost before the OK.
 func (l leaseLife) afterGrantReported() (leaseLife, leaseActions) {
 	switch l.knows {
 	case knowsNothing:
@@ -202,8 +202,8 @@ func (l leaseLife) heldTime() leaseActions {
 	return 0
 }
 
-// afterDropped ends everything that a client can ask about a lease. The record of a release
-// stays: a daemon that starts next repeats the release.
+// afterDropped ends all that a client can ask about a lease. The record of a release stays, so that
+// the next daemon repeats the release.
 func (l leaseLife) afterDropped() (leaseLife, leaseActions) {
 	do := unregister
 	switch l.memory {
@@ -219,8 +219,8 @@ func (l leaseLife) afterDropped() (leaseLife, leaseActions) {
 	return l, do
 }
 
-// afterReleaseRefused deletes the record of a lease that was dropped in the meantime. Then the
-// record had stayed for the release.
+// afterReleaseRefused deletes the record of a lease that was dropped meanwhile. The record had
+// stayed for the release.
 func (l leaseLife) afterReleaseRefused() (leaseLife, leaseActions) {
 	if l.state != releasing {
 		return l, 0

@@ -16,24 +16,24 @@ import (
 
 // lockRequest is one LOCK or TRY under way.
 type lockRequest struct {
-	*heldLease // what it will be; a lease only once granted
+	*heldLease // becomes a lease when it is granted
 	session    *session
-	requests   *leaseIndex // where other LOCKs of its owner find it while it is under way
+	requests   *leaseIndex // the index that has the request while it is under way, for other LOCKs of its owner
 	call       *server.Call
 	ttl        time.Duration
 	wait       time.Duration // ipc.Forever: no end
 	guard      time.Duration
 	max        time.Duration
 
-	intent         *redlock.Intent // nil: the nodes need not know that it waits
-	earlierFailure error           // how the LOCK ended that this one had joined; nil: it had joined none
+	intent         *redlock.Intent // its writer intent; nil: none
+	earlierFailure error           // the error of the LOCK that this one had joined; nil: none
 
-	done   chan struct{} // closed when the request has ended; nil while no other request waits for that; guarded by the mu of requests
-	failed error         // then: why there is no lease
+	done   chan struct{} // closed when the request has ended; nil while no other request waits for it; guarded by the mu of requests
+	failed error         // after the end: why there is no lease
 }
 
-// start begins a LOCK, or continues one. It checks the limits, then joins the wait queue, in
-// the order of arrival. The returned Work does the rest.
+// start begins a LOCK, or continues one. It checks the limits, then joins the wait queue, in the
+// order of arrival. The returned Work does the rest.
 func (s *session) start(a *lockRequest) server.Work {
 	call := a.call
 	if h := s.host.unclaimed.take(a); h != nil {
@@ -103,8 +103,8 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	return a, a.bindToProcess()
 }
 
-// bindToProcess makes the lease belong to a process (hold=pid). The process is watched until
-// the request is complete, at least.
+// bindToProcess makes the lease belong to a process (hold=pid). The process is watched at least
+// until the request is complete.
 func (a *lockRequest) bindToProcess() error {
 	p, err := a.session.useProcess(a.call)
 	if err != nil {
@@ -156,8 +156,8 @@ func checkTTL(ttl, longest time.Duration) error {
 	return nil
 }
 
-// checkMin checks min= against the other options. Without max=, the config's lease.max_hold
-// takes its place.
+// checkMin checks min= against the other options. Without max=, lease.max_hold of the config
+// applies.
 func (a *lockRequest) checkMin() error {
 	switch least := a.call.Min; {
 	case least == 0:
@@ -171,8 +171,8 @@ func (a *lockRequest) checkMin() error {
 	return nil
 }
 
-// registerRequest registers the request, until unregisterRequest. An owner cannot hold or want a name twice, unless the second
-// LOCK joins the first one: it repeats the first one with the same id=, or has reentrant=yes.
+// registerRequest registers the request until unregisterRequest. An owner cannot hold or want a
+// name twice, unless the second LOCK joins the first one: it has the same id=, or reentrant=yes.
 // For such a LOCK, registerRequest returns the work that waits for the first one.
 func (s *session) registerRequest(a *lockRequest) (after server.Work, err error) {
 	if s.heldInOtherWay(a) {
@@ -199,8 +199,8 @@ func (s *session) registerRequest(a *lockRequest) (after server.Work, err error)
 	return nil, nil
 }
 
-// countForProcess counts the connection's LOCKs under way with hold=pid. The connection would
-// lose them, although they are in the index of the process.
+// countForProcess counts the connection's LOCKs under way with hold=pid. They end with the
+// connection, although they are in the index of the process.
 func (a *lockRequest) countForProcess(n int32) {
 	if a.process != nil {
 		a.session.processRequests.Add(n)
@@ -240,7 +240,7 @@ func (a *lockRequest) Run() {
 func (a *lockRequest) answer() {
 	if err := a.outcome(); err != nil {
 		a.session.refuse(a.call, err)
-		if a.failed == nil { // it was granted, and lost since: CHECK reports that, too
+		if a.failed == nil { // it was granted, and lost since: CHECK must report the loss
 			a.session.host.rememberLoss(a.heldLease)
 		}
 		return
@@ -257,8 +257,7 @@ func (d *Host) logGranted(a *lockRequest) {
 	}
 }
 
-// reportGranted notes that a client was answered with OK. If the lease was lost meanwhile, LOST
-// follows.
+// reportGranted records that a client got OK. If the lease was lost meanwhile, LOST follows.
 func (d *Host) reportGranted(h *heldLease) {
 	d.perform(h, h.on(grantReported))
 }
@@ -315,12 +314,12 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 	}
 }
 
-// intentRenewals is how often a writer intent is renewed during a ttl: as often as a lease is
+// intentRenewals is how often a writer intent is renewed in a ttl. It is as often as a lease is
 // extended.
 const intentRenewals = 3
 
-// holderGone returns a channel that is closed when the lease would end at once, because the
-// client's input or the process has ended. Nil: the lease does not depend on these.
+// holderGone returns a channel that is closed when a lease would end at once, because the client's
+// input or the process has ended. It is nil if the lease does not depend on these.
 func (a *lockRequest) holderGone() <-chan struct{} {
 	switch a.hold {
 	case ipc.HoldConn:
@@ -339,16 +338,16 @@ func (a *lockRequest) timeLeft() time.Duration {
 	return a.waitLeft()
 }
 
-// announceIntent tells the nodes that the request waits (writer intent), or renews that. An
-// exclusive request waits in the daemon for the readers of this host, and readers of other hosts
-// must not overtake it: see waitqueue.Waiter.NextInLine.
+// announceIntent sends the nodes the writer intent of the request, or renews it. An exclusive
+// request waits in the daemon for the readers of this host, and readers of other hosts must not
+// overtake it: see waitqueue.Waiter.NextInLine.
 func (a *lockRequest) announceIntent() {
 	if a.intent != nil {
 		a.intent.Renew()
 		return
 	}
 	intent, err := a.session.host.Nodes.Intend(a.Request())
-	if err != nil { // a bad request: Acquire says so
+	if err != nil { // a bad request: Acquire returns the error
 		return
 	}
 	a.intent = intent
@@ -361,8 +360,8 @@ func (a *lockRequest) endIntent() {
 	}
 }
 
-// Request returns the request to the nodes. The client that hands the lock over to this one
-// calls it as well. So it must not use a.call, which may have ended by then.
+// Request returns the request to the nodes. The client that hands the lock over to this one also
+// calls it, so it must not use a.call, which may have ended by then.
 func (a *lockRequest) Request() redlock.Request {
 	d, h := a.session.host, a.heldLease
 	r := redlock.Request{
@@ -392,10 +391,10 @@ func (a *lockRequest) Request() redlock.Request {
 	return r
 }
 
-// block returns how many fencing tokens the nodes reserve, so that the lock can be passed on:
-// MaxBlock or none. A block must last until the next confirmation, and the same clients can
-// come back several times until then. If the request had to wait on this host, other clients
-// want the lock, and may come back soon.
+// block returns how many fencing tokens the nodes reserve for passes: MaxBlock or none. A block
+// must last until the next confirmation, and the same clients can request the lock several times
+// until then. If the request had to wait on this host, other clients want the lock, and may want it
+// again soon.
 func (a *lockRequest) block() int {
 	switch {
 	case a.hold == ipc.HoldTTL || !a.waiter.Kind.Exclusive():
@@ -406,12 +405,12 @@ func (a *lockRequest) block() int {
 	return 0
 }
 
-// Undelivered removes an attempt from the journal that a hand-over recorded after this request
-// was answered. Otherwise the next daemon would believe that the attempt is under way.
+// Undelivered removes from the journal an attempt that a hand-over recorded after this request was
+// answered. Otherwise the next daemon would consider the attempt under way.
 func (a *lockRequest) Undelivered() { a.session.host.Journal.Forgotten(a.number, 0) }
 
-// withoutQuorum returns how long the request has waited without a quorum: behind or together
-// with a LOCK that found none. No LOCK waits for a quorum for longer than its ttl.
+// withoutQuorum returns how long the request has waited without a quorum: behind or together with a
+// LOCK that got NOQUORUM. No LOCK waits for a quorum for longer than its ttl.
 func (a *lockRequest) withoutQuorum() time.Duration {
 	if errors.Is(a.earlierFailure, redlock.ErrNoQuorum) || errors.Is(a.session.host.Queue.LastFailure(&a.waiter), redlock.ErrNoQuorum) {
 		return a.waited()
@@ -419,7 +418,7 @@ func (a *lockRequest) withoutQuorum() time.Duration {
 	return 0
 }
 
-// waitLeft returns how much of wait= is left.
+// waitLeft returns the rest of wait=.
 func (a *lockRequest) waitLeft() time.Duration {
 	if a.wait <= 0 { // 0, or ipc.Forever
 		return a.wait
@@ -457,14 +456,14 @@ func (a *lockRequest) settle(err error) {
 	a.complete(err)
 }
 
-// grant changes the state of the lease to held, unless it was already lost.
+// grant changes the state of the lease to held, unless it was lost already.
 func (h *heldLease) grant(d *Host) {
 	if h.on(wasGranted).has(startHeartbeat) {
 		h.startHeartbeat(d)
 	}
 }
 
-// noteGranted notes the lease, with the answer to its LOCK.
+// noteGranted records the lease, together with the answer to its LOCK.
 func (a *lockRequest) noteGranted() {
 	if a.number != 0 {
 		a.call.RecordingAnswer()
@@ -472,7 +471,7 @@ func (a *lockRequest) noteGranted() {
 	}
 }
 
-// complete counts the end of the request, and ends it for all that wait for it.
+// complete counts the end of the request, and ends it for the requests that wait for it.
 func (a *lockRequest) complete(err error) {
 	a.session.host.Limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, err == nil)
 	a.session.host.recorder.Answered(a.waited(), err == nil)
@@ -481,8 +480,8 @@ func (a *lockRequest) complete(err error) {
 	a.session.host.Processes.release(a.process)
 }
 
-// unregisterRequest ends what registerRequest began. It tells the requests that joined this one, or
-// repeat it, how it ended.
+// unregisterRequest ends what registerRequest began. Requests that joined this one, or repeat it,
+// learn how it ended.
 func (a *lockRequest) unregisterRequest(err error) {
 	if a.failed = err; err != nil {
 		a.on(notGranted)
@@ -494,7 +493,7 @@ func (a *lockRequest) unregisterRequest(err error) {
 	}
 }
 
-// kindOf reads the kind of the lock from the options. It refuses combinations that do not exist.
+// kindOf reads the kind of the lock from the options. It refuses impossible combinations.
 func kindOf(call *server.Call) (waitqueue.Kind, error) {
 	k := waitqueue.Kind{Shared: call.Mode == ipc.Shared}
 	if call.Slots > 1 { // a single slot is an exclusive lock
@@ -517,7 +516,7 @@ func modeOf(shared bool) string {
 	return ipc.Exclusive.String()
 }
 
-// traceAttempt logs how an attempt ended: with a lease, or with an error.
+// traceAttempt logs the result of an attempt: a lease or an error.
 func (d *Host) traceAttempt(h *heldLease, lease *redlock.Lease, err error) {
 	switch {
 	case !d.Log.IsTrace():
@@ -534,8 +533,8 @@ func (d *Host) attemptFailed(h *heldLease, err error) {
 	d.Queue.NoteFailure(&h.waiter, err)
 }
 
-// whyNotReady returns why the request cannot have the lock, if a client of this host is in the
-// way: no node was asked.
+// whyNotReady returns why the request cannot have the lock, if a client of this host blocks it and
+// no node was asked.
 func (a *lockRequest) whyNotReady() error {
 	switch way := a.session.host.Queue.Obstacle(&a.waiter); {
 	case way.Holder != nil:
@@ -545,11 +544,11 @@ func (a *lockRequest) whyNotReady() error {
 	case way.Failure != nil:
 		return renamed(a.session.view(), way.Failure, &a.waiter)
 	}
-	return &redlock.HeldError{Name: a.waiter.Label()} // the obstacle has just gone, but the wait is over
+	return &redlock.HeldError{Name: a.waiter.Label()} // the obstacle has just gone, but the wait has ended
 }
 
-// blockedByWaiter returns the error for a waiter behind another waiter of this host. That one
-// waits for readers to release, for another of its names, or for the nodes.
+// blockedByWaiter returns the error for a waiter behind another waiter of this host, which waits
+// for readers, for another of its names, or for the nodes.
 func (s *session) blockedByWaiter(p *waitqueue.Waiter, way waitqueue.Obstacle) error {
 	held := &redlock.HeldError{Name: p.Label(), Holder: s.host.holderOf(way.Waiter.Requester, way.Waiter.Requester.Asked), Waiting: true}
 	if way.Blockage != nil && way.Blockage.Together {
@@ -559,8 +558,8 @@ func (s *session) blockedByWaiter(p *waitqueue.Waiter, way waitqueue.Obstacle) e
 	return &behindError{held, s.whyBlocked(way)}
 }
 
-// whyBlocked returns what the earlier waiter waits for, without the names that the client may
-// not see.
+// whyBlocked returns what the earlier waiter waits for, without the names that the client may not
+// see.
 func (s *session) whyBlocked(way waitqueue.Obstacle) string {
 	by, view := way.Blockage, s.view()
 	switch {
@@ -585,7 +584,7 @@ func (s *session) heldHere(w *waitqueue.Waiter, kind waitqueue.Kind, lease waitq
 	}
 }
 
-// holderOf describes a client that has held a lock since a BootTime, or waited for it.
+// holderOf describes a client that has held or wanted a lock since a BootTime.
 func (d *Host) holderOf(who *waitqueue.Requester, since time.Duration) redlock.Holder {
 	return redlock.Holder{
 		Host: d.hostname, PID: who.PID, UID: who.UID, User: who.User,
