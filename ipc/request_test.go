@@ -38,7 +38,7 @@ func TestParseRequest(t *testing.T) {
 		{"LOCK\tü\ufffd", Request{Verb: VerbLock, Names: []string{"ü\ufffd"}}},
 		{"LOCK my.redlockd:x", Request{Verb: VerbLock, Names: []string{"my.redlockd:x"}}},
 	}
-	var got Request // nothing of one is left in the next
+	var got Request // must be overwritten by each line
 	for _, tt := range tests {
 		if err := ParseRequest([]byte(tt.line), &got); err != nil {
 			t.Errorf("ParseRequest(%q): %v", tt.line, err)
@@ -53,7 +53,7 @@ func TestParseRequestRefuses(t *testing.T) {
 	tests := []struct {
 		line string
 		code Code
-		text string // a part of it
+		text string // must be contained in the error's text
 	}{
 		{"@a1", CodeSyntax, "a verb must follow the tag"},
 		{"@ PING", CodeSyntax, `"@" is not a tag`},
@@ -138,7 +138,7 @@ func TestParseRequestRefuses(t *testing.T) {
 			var refused *Error
 			if !errors.As(err, &refused) || refused.Code != tt.code {
 				t.Errorf("ParseRequest(%q) = %v, want %s", tag+tt.line, err, tt.code)
-			} else if tag == "" && !strings.Contains(refused.Text, tt.text) { // a tag moves the bytes
+			} else if tag == "" && !strings.Contains(refused.Text, tt.text) { // the tag shifts the byte offsets in the text
 				t.Errorf("ParseRequest(%q): %q does not say %q", tt.line, refused.Text, tt.text)
 			}
 			if want := strings.Trim(tag, "@ "); tag != "" && req.Tag != want {
@@ -148,7 +148,7 @@ func TestParseRequestRefuses(t *testing.T) {
 	}
 }
 
-// manyNames is a list of n different names of size bytes or more.
+// manyNames is a list of n different names of at least size bytes.
 func manyNames(n, size int) string {
 	names := make([]string, n)
 	for i := range names {
@@ -178,8 +178,8 @@ func TestRequestAppendTo(t *testing.T) {
 	}
 }
 
-// A value of exactly the maximum is accepted, and one more is rejected: names together, arguments
-// of verbs without names, and options.
+// A value of exactly the maximum is accepted, and one more is rejected. The maxima are those of the
+// list of names, of the arguments of verbs without names, and of options.
 func TestBoundsAreExact(t *testing.T) {
 	names := func(last int) string {
 		var list []string
@@ -201,7 +201,7 @@ func TestBoundsAreExact(t *testing.T) {
 		"ADMIT " + strings.Repeat("n", 200): true,
 		"ADMIT " + strings.Repeat("n", 201): false,
 
-		"LOCK " + escaped("zzzzz"):  true, // a space counts as it is written
+		"LOCK " + escaped("zzzzz"):  true, // the bound counts the escaped form of a space
 		"LOCK " + escaped("zzzzzz"): false,
 
 		"LOCK " + manyNames(99, 1):  true,
@@ -250,7 +250,7 @@ func TestUsageNamesEveryOption(t *testing.T) {
 	}
 }
 
-// sameRequest takes empty slices for nil ones.
+// sameRequest compares requests; a nil slice equals an empty one.
 func sameRequest(a, b *Request) bool {
 	x, y := *a, *b
 	if len(x.Names) == 0 && len(y.Names) == 0 {
@@ -262,8 +262,8 @@ func sameRequest(a, b *Request) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// FuzzRequest: what is parsed, formatted and parsed again is the same, and the
-// form is stable.
+// FuzzRequest: formatting a parsed request and parsing it again gives the same request and the same
+// line.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		"PING", "@a1 LOCK nightly-backup ttl=10s wait=5s\r", "lock a,b,%2C wait=forever note=a%20b=c,d",
@@ -280,7 +280,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		written := first.AppendTo(nil)
 		if len(written) > MaxLine {
-			return // it had been shorter because it escaped less
+			return // the escaped form is too long; the input escaped less
 		}
 		if err := ParseRequest(written[:len(written)-1], &second); err != nil {
 			t.Fatalf("%q became %q: %v", line, written, err)
@@ -321,7 +321,7 @@ func BenchmarkRequestAppendTo(b *testing.B) {
 	}
 }
 
-// A name that no line can express is rejected here too, for callers that have it from elsewhere.
+// CheckName also rejects names that a line cannot contain, for callers that do not parse a line.
 func TestCheckName(t *testing.T) {
 	for name, text := range map[string]string{
 		"":                             "a name is empty",

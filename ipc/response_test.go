@@ -56,7 +56,7 @@ func TestResponseLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A line is at most as long as allowed, whether there is room for the text or not.
+// A line is never longer than allowed, whether there is room for the text or not.
 func TestResponseLineLength(t *testing.T) {
 	const most = MaxLine - len("OK a=\n")
 	for size, text := range map[int]string{
@@ -83,7 +83,7 @@ func TestResponseLineLength(t *testing.T) {
 	}
 }
 
-// A reply to the largest request that is taken names all its locks and its note.
+// The reply to the largest valid request contains all its names and its note.
 func TestResponseHasRoomForAllNames(t *testing.T) {
 	var req Request
 	names := strings.Repeat("%20", 200) + ",a" + strings.Repeat("%20", 198) + "," + manyNames(94, 17)
@@ -185,7 +185,7 @@ func TestParseResponseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzResponse: as FuzzRequest.
+// FuzzResponse checks for responses what FuzzRequest checks for requests.
 func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		"OK", "@a1 OK lock=a%20b lease=x fence=1795247588294176 ttl=9893 deadline=-5", "ERR HELD lock=a : held by x",
@@ -201,7 +201,7 @@ func FuzzResponse(f *testing.F) {
 		}
 		written := first.AppendTo(nil)
 		if len(written) >= MaxLine-3 {
-			return // the text may have been cut, because fields escaped less
+			return // the text may be cut, because the input escaped less
 		}
 		if err := ParseResponse(written[:len(written)-1], &second); err != nil {
 			t.Fatalf("%q became %q: %v", line, written, err)

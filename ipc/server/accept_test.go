@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Each client that is refused is told why, however many come. A client that is admitted in between
-// is served, as its own user.
+// Each refused client gets the reason, however many come. If a client is admitted in between, it is
+// served, as its own user.
 func TestServeTurnsAway(t *testing.T) {
 	var full atomic.Bool
 	var refused atomic.Int64
@@ -60,7 +60,7 @@ func TestServeTurnsAway(t *testing.T) {
 	}
 }
 
-// Closing the listener ends Serve while many clients are refused.
+// Closing the listener ends Serve while it refuses many clients.
 func TestServeEndsWhileTurningAway(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) {
 		d.Admit = func(Peer) error { return errors.New("full") }
@@ -71,8 +71,7 @@ func TestServeEndsWhileTurningAway(t *testing.T) {
 	}
 }
 
-// Cancelling the context, or Shutdown, also ends Serve, even if there is always
-// another client to refuse.
+// Cancelling the context, or Shutdown, also ends Serve, even if clients to refuse keep coming.
 func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	for what, end := range map[string]func(*Server, context.CancelFunc){
 		"context":  func(_ *Server, cancel context.CancelFunc) { cancel() },
@@ -109,7 +108,7 @@ func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	}
 }
 
-// endingListener is a listener on which the wait for a connection ends.
+// endingListener is a listener whose wait for a connection ends.
 type endingListener struct {
 	net.Listener
 	end func()
@@ -120,7 +119,7 @@ func (l *endingListener) Accept() (net.Conn, error) {
 	return nil, os.ErrDeadlineExceeded
 }
 
-// The end of waiting is not reported as a failure.
+// Serve does not report the end of its wait as a failure.
 func TestServeEndsWhileWaiting(t *testing.T) {
 	for _, isShutdown := range []bool{true, false} {
 		l, err := net.Listen("unix", t.TempDir()+"/s")
@@ -142,7 +141,7 @@ func TestServeEndsWhileWaiting(t *testing.T) {
 	}
 }
 
-// Serve ends where the listener is closed, before or meanwhile.
+// Serve ends if the listener is closed, before the call or during it.
 func TestServeEndsWithListener(t *testing.T) {
 	for _, isBefore := range []bool{true, false} {
 		d := newFake()
@@ -169,7 +168,7 @@ func TestServeEndsWithListener(t *testing.T) {
 	}
 }
 
-// After a failure nothing is accepted for a while, up to a second, unless Serve ends.
+// After a failure Serve accepts nothing for a while, up to a second, unless it has to end.
 func TestServePausesAfterFailure(t *testing.T) {
 	var b backoff
 	for range 20 {
@@ -193,8 +192,8 @@ func TestServePausesAfterFailure(t *testing.T) {
 	})
 }
 
-// Admit is called once for a client that comes while others are refused. A client that is counted
-// twice is never uncounted, and in the end nobody would be admitted.
+// Serve calls Admit once for a client that comes while others are refused. A second call would
+// count the client twice, and in the end the limit would refuse every client.
 func TestServeAdmitsOnce(t *testing.T) {
 	const n = 10
 	var asked atomic.Int64
@@ -205,7 +204,7 @@ func TestServeAdmitsOnce(t *testing.T) {
 				return nil
 			}
 			close(begun)
-			<-goOn // all others have connected by then
+			<-goOn // by now all other clients have connected
 			return errors.New("full")
 		}
 	})
@@ -226,15 +225,15 @@ func TestServeAdmitsOnce(t *testing.T) {
 	}
 }
 
-// All clients that are refused are told so, and their connections end, however many there are.
+// Every refused client gets the reason and the end of its connection, however many there are.
 func TestServeTurnsManyAway(t *testing.T) {
-	const n = 64 // more than are refused before other goroutines may run
+	const n = 64 // more than maxTurnedAway
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	d := startFake(t, func(d *fakeDaemon) {
 		begin := sync.OnceFunc(func() { close(begun) })
 		d.Admit = func(Peer) error {
 			begin()
-			<-goOn // all have connected by then
+			<-goOn // by now all clients have connected
 			return errors.New("full")
 		}
 	})

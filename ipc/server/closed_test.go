@@ -14,7 +14,7 @@ func TestServerClosedWhileWaiting(t *testing.T) {
 	d.waiting(t, "y")
 	start := time.Now()
 	nc.Close()
-	d.hearEnds(t, "input gone=true", "close") // after all three have ended
+	d.hearEnds(t, "input gone=true", "close") // after all three requests have ended
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("noticed after %v", took)
 	}
@@ -38,7 +38,7 @@ func TestServerClosedAfterHalfClose(t *testing.T) {
 	}
 }
 
-// The server notices that a client closes while reading is paused because the queue is full.
+// The server notices that a client closes even while a full queue pauses reading.
 func TestServerClosedWhilePaused(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) { d.MaxQueued = 20 })
 	nc := d.dial(t)
@@ -52,7 +52,8 @@ func TestServerClosedWhilePaused(t *testing.T) {
 	}
 }
 
-// A request that waited for its turn when the client closed begins with a context that has ended.
+// If the client closes while a request waits for its turn, the request begins with a context that
+// has ended.
 func TestServerClosedBeforeItsTurn(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// duplicateOf returns what the service manager has of a connection: it stays open when the
-// connection here is closed.
+// duplicateOf returns a duplicate of the connection's descriptor, like the one that the service
+// manager stores. It stays open when the connection is closed.
 func duplicateOf(t testing.TB, c syscall.Conn) net.Conn {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -29,7 +29,8 @@ func duplicateOf(t testing.TB, c syscall.Conn) net.Conn {
 	return connOf(t, dup)
 }
 
-// The end of a connection ends its duplicates: the client reads the last answer, and then the end.
+// When the server ends a connection, its duplicates end too: the client reads the last answer, and
+// then the end.
 func TestConnEndsWithDuplicate(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -74,7 +75,7 @@ func TestConnCutIsReportedFirst(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
-// A client that is cut because it does not read is told apart from one that has closed.
+// The server distinguishes a client that it cut for not reading from a client that has closed.
 func TestConnIsGone(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.EPIPE: true, syscall.ECONNRESET: true, io.ErrClosedPipe: true,
@@ -86,7 +87,7 @@ func TestConnIsGone(t *testing.T) {
 	}
 }
 
-// By default, reading pauses long before a client is cut.
+// With the default bounds, reading pauses long before a client is cut.
 func TestConnBoundsOfOutput(t *testing.T) {
 	for _, tt := range []struct {
 		s            *Server
@@ -113,8 +114,8 @@ func TestConnWithoutDescriptor(t *testing.T) {
 	}
 }
 
-// A client that has closed both directions is noticed, even before its data is read. A client that
-// only sends nothing more may wait for answers.
+// HungUp is true if a client has closed both directions, even before its data is read. If it has
+// closed only its sending side, it may still wait for answers.
 func TestConnHungUp(t *testing.T) {
 	client, nc := socketPair(t)
 	defer nc.Close()

@@ -161,8 +161,7 @@ func TestFairnessOfNewcomer(t *testing.T) {
 	})
 }
 
-// If the server stops or freezes, connections that are delayed before they are opened do not hold
-// it up.
+// Connections that are delayed before they are opened do not delay a server that stops or freezes.
 func TestFairnessStopBeforeOpening(t *testing.T) {
 	for what, stop := range map[string]func(*Server) error{
 		"Shutdown": func(s *Server) error { return s.Shutdown(context.Background(), nil) },
@@ -171,7 +170,7 @@ func TestFairnessStopBeforeOpening(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := costlyBeside(t)
-				<-c.sharedScheduler.slots // for good
+				<-c.sharedScheduler.slots // takes the slot and never returns it
 				c.sharedScheduler.users[userKey{1, true}].paidAt.Store(int64(time.Hour))
 				for range 3 {
 					go io.Copy(io.Discard, c.as(1))
@@ -192,7 +191,7 @@ func TestFairnessStopBeforeOpening(t *testing.T) {
 	}
 }
 
-// The scheduler uses all processors of Go, and calls HeldBack.
+// The scheduler counts the processors that Go uses, and calls HeldBack.
 func TestServerSharesProcessors(t *testing.T) {
 	held := 0
 	d := newFake()
@@ -208,7 +207,7 @@ func TestServerSharesProcessors(t *testing.T) {
 	}
 }
 
-// Half of the processors, and at least one, are slots.
+// The number of slots is half the number of processors, but at least one.
 func TestSchedulerSlots(t *testing.T) {
 	for procs, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 64: 32} {
 		if got := len(newScheduler(procs, nil).slots); got != want {

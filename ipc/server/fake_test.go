@@ -17,18 +17,18 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// patience bounds waits on real sockets: only failures take that long.
+// patience bounds waits on real sockets. Only a failing test takes that long.
 const patience = 10 * time.Second
 
-// fakeDaemon is a server whose locks are gates: LOCK waits until UNLOCK opens
-// the gate of that name.
+// fakeDaemon is a server whose locks are gates: LOCK waits until UNLOCK opens the gate of that
+// name.
 type fakeDaemon struct {
 	Server
-	path    string // of its socket
+	path    string // of the socket
 	ends    chan string
 	defects chan string
 	drops   chan error
-	bulk    string // a part of what LIST answers
+	bulk    string // part of the answer to LIST
 
 	mu    sync.Mutex
 	gates map[string]chan struct{}
@@ -50,7 +50,7 @@ func newFake() *fakeDaemon {
 	return d
 }
 
-// startFake serves on a real socket until the test ends, and checks that nothing is left.
+// startFake serves on a real socket until the test ends, and then checks that no goroutine is left.
 func startFake(t testing.TB, set func(*fakeDaemon)) *fakeDaemon {
 	t.Helper()
 	d := newFake()
@@ -111,7 +111,7 @@ func (d *fakeDaemon) channel(m map[string]chan struct{}, name string) chan struc
 	return m[name]
 }
 
-// waiting returns once a LOCK of name waits.
+// waiting returns when a LOCK of name waits.
 func (d *fakeDaemon) waiting(t testing.TB, name string) {
 	t.Helper()
 	await(t, d.channel(d.begun, name), "LOCK "+name+" to wait")
@@ -155,7 +155,7 @@ func (s *fakeSession) Begin(call *Call) Work {
 	case ipc.VerbLock:
 		return &fakeLock{s, call}
 	case ipc.VerbUnlock:
-		name := call.Names[0] // the call may change it once the gate is open and its answer is out
+		name := call.Names[0] // after its answer the call may be reused
 		call.Reply(call.OK().Str("lock", name))
 		close(s.d.channel(s.d.gates, name))
 	case ipc.VerbCancel:
@@ -188,7 +188,7 @@ func answerLines(call *Call) {
 	var r ipc.Response
 	for i := range int64(3) {
 		call.Line(r.Line("").Int("i", i))
-		runtime.Gosched() // lines of others would come between
+		runtime.Gosched() // lets other goroutines send lines
 	}
 	call.Reply(call.OK().Int("n", 3))
 }
@@ -226,7 +226,7 @@ func codeOfCause(cause error) ipc.Code {
 	return ipc.CodeInternal
 }
 
-// say writes, in pieces or not.
+// say writes each element of lines with one write.
 func say(t testing.TB, nc net.Conn, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -251,7 +251,7 @@ func hearEnd(t testing.TB, nc net.Conn, want string) {
 	compare(t, string(got), want, err)
 }
 
-// compare shows where two long strings part.
+// compare shows where two long strings differ.
 func compare(t testing.TB, got, want string, err error) {
 	t.Helper()
 	if got == want && err == nil {

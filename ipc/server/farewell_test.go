@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The last words reach a client that reads. Farewell does not wait for one that does not.
+// Farewell's line reaches a client that reads. Farewell does not wait for a client that does not.
 func TestFarewell(t *testing.T) {
 	theirs, ours := socketPair(t)
 	Farewell(ours, []byte("BYE\n"))
@@ -22,5 +22,5 @@ func TestFarewell(t *testing.T) {
 		full = err != nil
 	}
 	ours.SetWriteDeadline(time.Time{})
-	Farewell(ours, []byte("BYE\n")) // or the test never ends
+	Farewell(ours, []byte("BYE\n")) // the test hangs if this blocks
 }

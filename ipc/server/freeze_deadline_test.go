@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A client that does not read delays Freeze only until its context is done, and is cut: the next
-// process cannot continue half a line.
+// A client that does not read delays Freeze only until its context is done. Then Freeze cuts it,
+// because the next process cannot continue half a line.
 func TestFreezeCutsSlowReaders(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, func(d *fakeDaemon) { d.bulk = strings.Repeat("x", 3000) })
 	s, slow := d.dialStored(t), d.dialStored(t)
-	go func() { // until it is cut
+	go func() { // until the connection is cut
 		for {
 			if _, err := slow.nc.Write([]byte("@a LIST\n")); err != nil {
 				return
@@ -40,13 +40,13 @@ func TestFreezeCutsSlowReaders(t *testing.T) {
 		t.Errorf("cut because of %v", why)
 	}
 	d.hearEnds(t, "input gone=true", "close")
-	newTable().restart(t, s.dup) // the first is the slow client's
+	newTable().restart(t, s.dup) // the first connection is the slow client's
 	say(t, s.nc, "PING\n")
 	hear(t, s.nc, "OK\n")
 }
 
 // A connection that is not kept, and whose client does not read, delays Freeze only until its
-// context is done, and is cut. A kept one whose session does not return is left for the next
+// context is done, and is cut. A kept connection whose session does not return is left to the next
 // process.
 func TestFreezeOutOfTime(t *testing.T) {
 	for name, keep := range map[string]bool{"not kept": false, "its session does not come back": true} {
@@ -58,9 +58,9 @@ func TestFreezeOutOfTime(t *testing.T) {
 				nc, over := pipeFake(d)
 				if keep {
 					say(t, nc, "@a LOCK x\n")
-					d.waiting(t, "x") // after Noting
+					d.waiting(t, "x") // after RecordingAnswer
 				} else {
-					say(t, nc, "PING\n") // whose answer is not read
+					say(t, nc, "PING\n") // the test does not read the answer
 				}
 				synctest.Wait()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -94,8 +94,8 @@ func TestFreezeOutOfTime(t *testing.T) {
 	}
 }
 
-// A journal that blocks delays Freeze only until its context is done. Its connection is neither
-// ended nor answered.
+// A journal that blocks delays Freeze only until its context is done. Freeze neither ends nor
+// answers its connection.
 func TestFreezeWithBlockedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -107,7 +107,7 @@ func TestFreezeWithBlockedJournal(t *testing.T) {
 		nc, over := pipeFake(d)
 		say(t, nc, "PING\n")
 		hear(t, nc, "OK\n")
-		say(t, nc, "LOCK x\n") // which is not answered by itself
+		say(t, nc, "LOCK x\n") // is not answered without an UNLOCK
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -6,7 +6,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Events that are sent until Seal has returned may have been recorded as sent, so they are written:
+// Freeze writes events that are sent before Seal has returned: they may be recorded as sent, and
 // the next process does not send them again.
 func TestFreezeWritesEventsUntilSeal(t *testing.T) {
 	d := startFrozen(t, newTable(), nil)

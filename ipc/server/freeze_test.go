@@ -14,10 +14,10 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// stored is a connection with a duplicate elsewhere.
+// stored is a connection whose server end has a duplicate.
 type stored struct {
 	nc  net.Conn // the client's end
-	dup net.Conn // the server's end, elsewhere
+	dup net.Conn // the duplicate of the server's end
 }
 
 func (d *fakeDaemon) dialStored(t *testing.T) stored {
@@ -30,14 +30,14 @@ func (d *fakeDaemon) dialStored(t *testing.T) stored {
 	return stored{nc, duplicateOf(t, c)}
 }
 
-// newest returns the connection that came last.
+// newest returns the connection that was added last.
 func (d *fakeDaemon) newest() *Conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.conns[len(d.conns)-1]
 }
 
-// startFrozen serves on a real socket, for a test that freezes it.
+// startFrozen serves on a real socket for a test that freezes the server itself.
 func startFrozen(t *testing.T, tab *table, set func(*fakeDaemon)) *fakeDaemon {
 	t.Helper()
 	d := tab.daemon()
@@ -60,7 +60,7 @@ func startFrozen(t *testing.T, tab *table, set func(*fakeDaemon)) *fakeDaemon {
 	return d
 }
 
-// restart returns a daemon that continues where the table ends.
+// restart returns a daemon that continues the connection from the table.
 func (t *table) restart(tb testing.TB, dup net.Conn) (*fakeDaemon, *Restored) {
 	tb.Helper()
 	d := t.daemon()
@@ -86,8 +86,8 @@ func freeze(t *testing.T, s *Server, how FreezeOptions) {
 	}
 }
 
-// A client has requests that wait, with and without tags, and half a line after them. It notices
-// nothing of a restart. The half line is not read before it.
+// A client has waiting requests, with and without tags, and a partial line after them. It notices
+// nothing of a restart. The server does not read the partial line before.
 func TestFreezeAndRestore(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -127,7 +127,7 @@ func TestFreezeAndRestore(t *testing.T) {
 	close(d.channel(d.gates, "y"))
 }
 
-// After Freeze answers and events go nowhere, and no session or context ends.
+// After Freeze, answers and events are dropped, and no session or context ends.
 func TestFreezeIsSilent(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -140,7 +140,7 @@ func TestFreezeIsSilent(t *testing.T) {
 	close(d.channel(d.gates, "x"))
 	close(d.channel(d.gates, "y"))
 	c := d.newest()
-	c.wg.Wait() // for both Works, which have replied
+	c.wg.Wait() // waits for both Works, which have replied
 	c.Send(new(ipc.Response).Notice(ipc.EventLost))
 	say(t, s.nc, "PING\n")
 	if err := d.Shutdown(t.Context(), nil); err != nil {
@@ -157,7 +157,7 @@ func TestFreezeIsSilent(t *testing.T) {
 	}
 }
 
-// hearNothing checks that nothing was sent. (A read whose deadline has passed does not look.)
+// hearNothing checks that nothing was sent. (A read with a deadline in the past would not look.)
 func hearNothing(t *testing.T, nc net.Conn) {
 	t.Helper()
 	got, n, err := make([]byte, 1000), 0, error(nil)
@@ -197,7 +197,7 @@ func TestPipeFreezeBetweenTwoLines(t *testing.T) {
 	})
 }
 
-// freezer freezes the server while a request begins.
+// freezer freezes the server during Begin.
 type freezer struct {
 	journaled
 	freeze func()
@@ -208,7 +208,7 @@ func (f freezer) Begin(call *Call) Work {
 	return f.journaled.Begin(call)
 }
 
-// Connections that are not kept end as in Shutdown, before the table is sealed.
+// Connections that are not kept end as in Shutdown, before Seal is called.
 func TestFreezeEndsTheOthers(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -244,7 +244,7 @@ func TestFreezeEndsTheOthers(t *testing.T) {
 	hear(t, s.nc, "OK\n")
 }
 
-// The connection of a client that has sent QUIT ends, even if it would be kept.
+// If a client has sent QUIT, its connection ends, even if Keep would keep it.
 func TestFreezeEndsQuittingConnections(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -256,7 +256,7 @@ func TestFreezeEndsQuittingConnections(t *testing.T) {
 	hearEnd(t, s.nc, "@a ERR SHUTDOWN : the daemon is stopping\n")
 }
 
-// hearSorted hears lines until the end, the last one last.
+// hearSorted reads lines until the end, in any order except for the last one.
 func hearSorted(t *testing.T, nc net.Conn, want ...string) {
 	t.Helper()
 	var got strings.Builder
@@ -275,7 +275,8 @@ func hearSorted(t *testing.T, nc net.Conn, want ...string) {
 	}
 }
 
-// A recorded answer is written, even if it races with Freeze. Any other is given after the restart.
+// A recorded answer is written, even if it races with Freeze. Any other request is answered after
+// the restart.
 func TestFreezeLosesNoAnswer(t *testing.T) {
 	for range 20 {
 		tab := newTable()
@@ -292,8 +293,8 @@ func TestFreezeLosesNoAnswer(t *testing.T) {
 	}
 }
 
-// Freeze waits for a session that is about to record an answer. A session that comes later does not
-// record it, and its goroutine ends with Freeze.
+// Freeze waits for a session that is about to record an answer. If a session announces that after
+// Freeze has begun, it does not record the answer, and its goroutine ends with Freeze.
 func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 	tab := newTable()
 	tab.noting = true
@@ -301,7 +302,7 @@ func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 	s := d.dialStored(t)
 	say(t, s.nc, "@a LOCK x\n@b PING\n")
 	hear(t, s.nc, "@b OK\n")
-	d.waiting(t, "x") // after Noting
+	d.waiting(t, "x") // after RecordingAnswer
 	frozen := make(chan struct{})
 	c := d.newest()
 	go func() {
@@ -333,7 +334,7 @@ func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 	hear(t, s.nc, "@a OK lock=x\n")
 }
 
-// Freeze waits once for a request whose answer is recorded more than once, or after it was given.
+// If an answer is recorded more than once, or after it was sent, Freeze waits once.
 func TestFreezeAfterRecordingAnswerTwice(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, func(d *fakeDaemon) {
@@ -349,7 +350,7 @@ func TestFreezeAfterRecordingAnswerTwice(t *testing.T) {
 	freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 }
 
-// notedTwice announces several times that it is about to record its answers.
+// notedTwice is a session that calls RecordingAnswer several times.
 type notedTwice struct{ journaled }
 
 func (s notedTwice) Begin(call *Call) Work {
@@ -360,7 +361,7 @@ func (s notedTwice) Begin(call *Call) Work {
 	return work
 }
 
-// A server that stops does not freeze, and a second Freeze does nothing.
+// If the server is stopping, Freeze fails. A second Freeze does nothing.
 func TestFreezeOnce(t *testing.T) {
 	d := newFake()
 	freeze(t, &d.Server, FreezeOptions{Keep: keepAll})

@@ -6,7 +6,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A request that ends after Freeze may be reused before its connection breaks. The break must not
+// A call that ends after Freeze may be reused before the connection breaks. The break must not
 // cancel the new request.
 func TestFrozenCallIsForgotten(t *testing.T) {
 	for _, tag := range []string{"", "a"} {

@@ -15,22 +15,22 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// table is a Journal in memory, for one connection, and what a process leaves behind.
+// table is a Journal in memory, for one connection. The next process restores from it.
 type table struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	last   uint64
-	open   map[uint64]string // requests that are not answered
+	open   map[uint64]string // requests without an answer
 	rest   string
 	skip   bool
-	added  int // bytes of all changes to rest
+	added  int // total bytes added by changes to rest
 	log    []string
 	sealed bool
-	noting bool // sessions note the answer to LOCK themselves
+	noting bool // sessions record the answer to LOCK themselves
 }
 
 func newTable() *table { return &table{open: map[uint64]string{}} }
 
-// record records something, or blocks for ever.
+// record applies a change and logs it, or blocks for ever once the table is sealed.
 func (t *table) record(what string, change func()) {
 	t.mu.Lock()
 	if t.sealed {
@@ -64,7 +64,7 @@ func (t *table) RecordAnswer(call *Call) {
 	t.record(fmt.Sprint("answered ", call.Number), func() { t.close(call) })
 }
 
-// close needs mu.
+// close removes a recorded request. The caller holds mu.
 func (t *table) close(call *Call) {
 	if _, open := t.open[call.Number]; !open {
 		t.log = append(t.log, fmt.Sprintf("DEFECT: answered %d, which is not open", call.Number))
@@ -79,13 +79,13 @@ func (t *table) RecordUnread(rest UnreadChange) {
 	})
 }
 
-// apply needs mu.
+// apply changes the unread bytes. The caller holds mu.
 func (t *table) apply(rest UnreadChange) {
 	t.rest, t.skip = string(rest.Apply([]byte(t.rest))), rest.Skipping
 	t.added += len(rest.Add)
 }
 
-// restLine needs mu.
+// restLine formats the unread bytes for the log. The caller holds mu.
 func (t *table) restLine() string {
 	if t.skip {
 		return fmt.Sprintf("rest %.100q skipping", t.rest)
@@ -93,7 +93,7 @@ func (t *table) restLine() string {
 	return fmt.Sprintf("rest %.100q", t.rest)
 }
 
-// restore does what a daemon does that starts with the table.
+// restore restores the table as a starting daemon does.
 func (t *table) restore(tb testing.TB, s *Server, nc net.Conn) *Restored {
 	tb.Helper()
 	r, err := s.Restore(nc)
@@ -145,7 +145,7 @@ func (t *table) daemon() *fakeDaemon {
 	return d
 }
 
-// journal lets the daemon's sessions record what they do.
+// journal gives the table to the daemon's sessions.
 func (t *table) journal(d *fakeDaemon) {
 	d.Open = func(c *Conn) (Session, error) {
 		s, err := d.open(c)
@@ -153,8 +153,8 @@ func (t *table) journal(d *fakeDaemon) {
 	}
 }
 
-// The answer to each recorded request is recorded once, no matter who answers it and why. Other
-// requests are not recorded.
+// Each recorded request has exactly one recorded answer, whatever sends it. Other requests are not
+// recorded.
 func TestJournalAnsweredOnce(t *testing.T) {
 	tests := []struct {
 		say  string
@@ -164,7 +164,7 @@ func TestJournalAnsweredOnce(t *testing.T) {
 		{"LICK\n@a LOCK a,a\n", nil},
 		{"WHO x\n", []string{"asked WHO x", "answered 1"}},
 		{"  @a  unlock x\r\n", []string{"asked   @a  unlock x\r", "answered 1"}},
-		{"EXTEND x\nTRY x\nADMIT all\nRESUME x lease=1\n", []string{ // not answered by the session
+		{"EXTEND x\nTRY x\nADMIT all\nRESUME x lease=1\n", []string{ // the server answers these, not the session
 			"asked EXTEND x", "answered 1", "asked TRY x", "answered 2", "asked ADMIT all", "answered 3", "asked RESUME x lease=1", "answered 4"}},
 		{"@a LOCK x\n@a LOCK y\nCANCEL a\n", []string{"asked @a LOCK x", "answered 1"}},
 		{"@a UNLOCK x\n@b UNLOCK x\n", []string{"asked @a UNLOCK x", "answered 1", "asked @b UNLOCK x", "answered 2"}}, // the second panics
@@ -187,7 +187,7 @@ func TestJournalAnsweredOnce(t *testing.T) {
 	}
 }
 
-// An answer that a session records itself is not recorded again.
+// The server does not record an answer that a session records itself.
 func TestJournalRecordsAnswerItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -205,7 +205,7 @@ func TestJournalRecordsAnswerItself(t *testing.T) {
 	})
 }
 
-// An answer is recorded before it can be read.
+// An answer is recorded before the client can read it.
 func TestJournalRecordsBeforeAnswering(t *testing.T) {
 	tab := newTable()
 	d := startFake(t, tab.journal)
@@ -226,7 +226,7 @@ func TestJournalRecordsBeforeAnswering(t *testing.T) {
 	}
 }
 
-// The journal knows what was read and not begun, and only that.
+// The journal has exactly the bytes that were read and not begun.
 func TestJournalUnread(t *testing.T) {
 	long := strings.Repeat("x", ipc.MaxLine)
 	type step struct {
@@ -247,7 +247,7 @@ func TestJournalUnread(t *testing.T) {
 			{"   ", []string{`rest "   "`}}, {"\n@ab", []string{`rest "@ab"`}}, {" PING\n", []string{`rest ""`}}},
 		"behind one that runs": {
 			{"LOCK x\nPING\nUNLOCK y\n@t PI", []string{"asked LOCK x", `rest "PING\nUNLOCK y\n@t PI"`}},
-			{"NG\n", []string{`rest "PING\nUNLOCK y\n"`}}, // before it is answered
+			{"NG\n", []string{`rest "PING\nUNLOCK y\n"`}}, // before UNLOCK is answered
 			{"@u PING\n", nil},
 			{"LIST\n", []string{`rest "PING\nUNLOCK y\nLIST\n"`}},
 			{"@g UNLOCK x\n", []string{"asked @g UNLOCK x", "answered 2", "answered 1",
@@ -278,7 +278,7 @@ func TestJournalUnread(t *testing.T) {
 	}
 }
 
-// Requests after QUIT do not begin after a restart either.
+// Requests after QUIT do not begin, not even after a restart.
 func TestJournalOfQuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -297,7 +297,7 @@ func TestJournalOfQuit(t *testing.T) {
 	})
 }
 
-// A journal that panics is a defect, and ends nothing.
+// brokenJournal panics. The server reports a defect, and goes on.
 type brokenJournal struct{ *fakeSession }
 
 func (brokenJournal) RecordRequest(*Call, []byte, *UnreadChange) { panic("asked") }
@@ -322,8 +322,8 @@ func TestJournalPanics(t *testing.T) {
 	d.hearDefects(t, "rest")
 }
 
-// The end of a line that was too long is recorded with the next request, at once. Otherwise the
-// next line would be skipped after a restart.
+// The end of a skipped line is recorded together with the next request. Otherwise the next process
+// would skip the line after it.
 func TestJournalEndOfSkipping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -350,8 +350,8 @@ func TestJournalEndOfSkipping(t *testing.T) {
 	})
 }
 
-// The queue and half a line after it stay recorded, each byte once, when a line begins: the first
-// of the queue, or one that overtakes it by its tag.
+// When a line of the queue begins, or a line with a tag overtakes the queue, the other lines of the
+// queue and the partial line after it stay recorded, each byte once.
 func TestJournalUnreadAfterLineThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -378,7 +378,8 @@ func TestJournalUnreadAfterLineThatBegins(t *testing.T) {
 	})
 }
 
-// slowToBegin is journaled. It is still beginning an UNLOCK when the LOCK that it ends is answered.
+// slowToBegin is a journaled session whose UNLOCK is still in Begin when the LOCK that it ends is
+// answered.
 type slowToBegin struct{ journaled }
 
 func (s slowToBegin) Begin(call *Call) Work {
@@ -390,8 +391,8 @@ func (s slowToBegin) Begin(call *Call) Work {
 	return work
 }
 
-// A line that was recorded as waiting is no longer recorded once it begins, even if its turn comes
-// at once. Otherwise it would begin again after a restart.
+// If a recorded line of the queue begins, it is removed from the record, even if its turn comes at
+// once. Otherwise it would begin again after a restart.
 func TestJournalUnreadThatBeginsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -414,8 +415,8 @@ func TestJournalUnreadThatBeginsAtOnce(t *testing.T) {
 	})
 }
 
-// An answer is recorded before anybody can read it. Otherwise it would be given again after a
-// restart.
+// An answer is recorded before the client can read it. Otherwise the next process would send it
+// again.
 func TestPipeAnswerIsRecordedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -443,7 +444,7 @@ func TestPipeAnswerIsRecordedFirst(t *testing.T) {
 	})
 }
 
-// noting reports when an answer is recorded.
+// noting reports each recorded answer.
 type noting struct {
 	journaled
 	noted func()

@@ -14,13 +14,14 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// mortal is a process that is killed at an event: when it records something, or begins a request.
+// mortal is a session of a process that is killed at an event: a record, or the beginning of a
+// request.
 type mortal struct {
 	*table
-	last  int // events that it lives through; 0: all
+	last  int // number of events before the kill; 0: no kill
 	dead  chan struct{}
-	over  chan struct{} // the test is
-	mu    sync.Mutex    // guards what follows
+	over  chan struct{} // closed when the test ends
+	mu    sync.Mutex    // guards the fields below
 	past  int
 	begun []string
 }
@@ -31,7 +32,7 @@ func newMortal(t *testing.T, tab *table, last int) *mortal {
 	return m
 }
 
-// lives does not return if the process is dead.
+// lives counts an event. It never returns once the process is dead.
 func (m *mortal) lives() {
 	m.mu.Lock()
 	m.past++
@@ -71,24 +72,24 @@ func (m *mortal) Begin(call *Call) Work {
 func (*mortal) InputEnded(bool) {}
 func (*mortal) Close()          {}
 
-// serve continues where the table ends.
+// serve serves the connection as the table has recorded it.
 func (m *mortal) serve(t *testing.T, nc net.Conn) *Server {
 	s := &Server{Open: func(*Conn) (Session, error) { return m, nil }}
 	m.restore(t, s, nc)
 	return s
 }
 
-// killing is a connection to a process that is killed, and to the next one.
+// killing is a connection that a killed process served, and the next process continues.
 type killing struct {
 	client net.Conn
-	dup    net.Conn    // the server's end, elsewhere
+	dup    net.Conn    // a duplicate of the server's end
 	heard  chan string // answers
 	tab    *table
 	first  *mortal
 	serves *Server
 }
 
-// killAt says in to a process that is killed at an event.
+// killAt sends in to a process that is killed at an event.
 func killAt(t *testing.T, in string, event int) *killing {
 	file, server := socketPair(t)
 	defer file.Close()
@@ -109,7 +110,7 @@ func killAt(t *testing.T, in string, event int) *killing {
 	return k
 }
 
-// goOn has the next process read the rest, and tells what it begins.
+// goOn lets the next process read the rest, and returns the requests that it begins.
 func (k *killing) goOn(t *testing.T, rest string) []string {
 	t.Helper()
 	m := newMortal(t, k.tab, 0)
@@ -128,8 +129,7 @@ func (k *killing) goOn(t *testing.T, rest string) []string {
 	return m.begun
 }
 
-// eventsOf returns how many events there are until all of in is answered, except a line that is
-// cut.
+// eventsOf returns the number of events until all complete lines of in are answered.
 func eventsOf(t *testing.T, in string) int {
 	t.Helper()
 	k := killAt(t, in, 0)
@@ -142,7 +142,7 @@ func eventsOf(t *testing.T, in string) int {
 	return k.first.past
 }
 
-// requestsIn are the requests of in as mortal has them.
+// requestsIn returns the requests of in, in the format of mortal.
 func requestsIn(in string) (requests []string) {
 	for line := range strings.Lines(in) {
 		var r ipc.Request
@@ -154,9 +154,9 @@ func requestsIn(in string) (requests []string) {
 }
 
 // The input is cut at any byte, and the process is killed at any event. The next process begins the
-// line that was cut, whole, and all lines after it. The end of a line, such as the LOCK of UNLOCK,
-// never begins. If the line was taken from the socket because it did not continue, it may be lost,
-// but its end never begins either.
+// whole line that was cut, and all lines after it. It never begins the end of a line, such as the
+// LOCK of UNLOCK. If the first process took a partial line from the socket because nothing
+// followed, that line may be lost, but its end never begins either.
 func TestKilledAnywhere(t *testing.T) {
 	const short = "UNLOCK a\nPING\n@t UNLOCK b\nUNLOCK c\nUNLOCK d\n"
 	long := strings.Repeat("x", ipc.MaxLine) + " LOCK x\nUNLOCK e\nUNLOCK f\n"
@@ -173,7 +173,7 @@ func killedAnywhere(t *testing.T, in string, cut int) {
 	begins := strings.LastIndexByte(in[:cut], '\n') + 1
 	ends := begins + strings.IndexByte(in[begins:], '\n') + 1
 	whole, behind := requestsIn(in[begins:]+"@end PING\n"), requestsIn(in[ends:]+"@end PING\n")
-	if begins == cut || cut-begins >= ipc.MaxLine { // nothing is left in the socket
+	if begins == cut || cut-begins >= ipc.MaxLine { // the socket has no partial line
 		for event := range eventsOf(t, in[:cut]) {
 			goesOn(t, in, cut, event+1, whole)
 		}
@@ -186,7 +186,7 @@ func killedAnywhere(t *testing.T, in string, cut int) {
 	goesOn(t, in, cut, events+2, behind)
 }
 
-// goesOn wants requests to be begun in the end, where the process is killed at an event.
+// goesOn checks that want are the last requests to begin if the process is killed at that event.
 func goesOn(t *testing.T, in string, cut, event int, want []string) {
 	t.Helper()
 	k := killAt(t, in[:cut], event)

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// Lines come out as they went in, each once, however many wait while others come.
+// Lines leave the queue in order, each once, even if others are added meanwhile.
 func TestLineQueueIsFirstComeFirstServed(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	var q lineQueue
-	next, last := 0, 0 // of the lines that wait, as numbers
+	next, last := 0, 0 // numbers of the queued lines
 	for range 20000 {
 		if last == next || random.IntN(2) == 0 {
 			q.push([]byte(strconv.Itoa(last)))
@@ -26,7 +26,7 @@ func TestLineQueueIsFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// It keeps memory for what waits, and not for all that has waited: it may never be empty.
+// The queue keeps memory only for lines that wait, even if it is never empty.
 func TestLineQueueStaysSmall(t *testing.T) {
 	var q lineQueue
 	line := make([]byte, 100)

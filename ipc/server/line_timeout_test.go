@@ -15,10 +15,10 @@ import (
 
 const lineTooLong = "ERR TOOLONG : a line is at most 4096 bytes, its LF included\n"
 
-// lateAnswer is what the client of pipeLate is told.
+// lateAnswer is the answer to the client of pipeLate.
 const lateAnswer = "ERR SYNTAX : a line was not ended within 30s: end each line with LF; this connection ends now\nBYE resume=7\n"
 
-// pipeLate is pipeFake with a BYE of its own.
+// pipeLate is pipeFake with a BYE line.
 func pipeLate() (*fakeDaemon, net.Conn, <-chan struct{}) {
 	d := newFake()
 	d.Bye = func(Session) *ipc.Response {
@@ -28,7 +28,8 @@ func pipeLate() (*fakeDaemon, net.Conn, <-chan struct{}) {
 	return d, nc, over
 }
 
-// isLate checks that the connection was ended for a line, so long after start.
+// isLate checks that the server ended the connection, after exactly that time, because a line was
+// late.
 func (d *fakeDaemon) isLate(t *testing.T, over <-chan struct{}, start time.Time, after time.Duration) {
 	t.Helper()
 	<-over
@@ -44,7 +45,7 @@ func (d *fakeDaemon) isLate(t *testing.T, over <-chan struct{}, start time.Time,
 	d.hearEnds(t, "input gone=false", "close")
 }
 
-// notCut ends the connection, which the server has not.
+// notCut closes the client's end, and checks that the server had not cut it.
 func (d *fakeDaemon) notCut(t *testing.T, nc net.Conn, over <-chan struct{}) {
 	t.Helper()
 	nc.Close()
@@ -54,8 +55,8 @@ func (d *fakeDaemon) notCut(t *testing.T, nc net.Conn, over <-chan struct{}) {
 	}
 }
 
-// A line that a client sends at a byte a second times out exactly after the timeout.
-// So does the rest of a skipped line.
+// If a client sends a line at a byte a second, the line times out exactly at the timeout. So does
+// the rest of a skipped line.
 func TestPipeLineTimesOut(t *testing.T) {
 	for what, c := range map[string]struct{ begin, answer string }{
 		"a byte":           {"P", ""},
@@ -66,7 +67,7 @@ func TestPipeLineTimesOut(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, nc, over := pipeLate()
-				time.Sleep(time.Hour) // fake time: who sends nothing is not late
+				time.Sleep(time.Hour) // fake time: a client that sends nothing is not late
 				start := time.Now()
 				say(t, nc, c.begin)
 				var writing sync.WaitGroup
@@ -84,7 +85,7 @@ func TestPipeLineTimesOut(t *testing.T) {
 	}
 }
 
-// Each line has a time of its own, also where it came with the end of another one.
+// Each line has its own timeout, even if its beginning came with the end of another line.
 func TestPipeLineJustInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, nc, over := pipeLate()
@@ -107,7 +108,7 @@ func TestPipeLineJustInTime(t *testing.T) {
 	})
 }
 
-// While the server itself does not read, no line is late: its time counts anew then.
+// While the server does not read, no line times out. The time starts anew afterwards.
 func TestPipeLineWhilePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -128,7 +129,7 @@ func TestPipeLineWhilePaused(t *testing.T) {
 	})
 }
 
-// Nor is it where the client has to read first.
+// The same if the server pauses until the client reads.
 func TestPipeLineWhileUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -158,7 +159,7 @@ func TestPipeLineTimesOutAfterRequests(t *testing.T) {
 	})
 }
 
-// A line of which a part was read before a restart has its time anew.
+// If a part of a line was read before a restart, its time starts anew.
 func TestPipeRestoredLineTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -175,7 +176,7 @@ func TestPipeRestoredLineTimesOut(t *testing.T) {
 	})
 }
 
-// Shutdown wakes a connection with half a line like any other.
+// Shutdown wakes a connection that waits for the rest of a line.
 func TestPipeHalfLineShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, nc, over := pipeLate()
@@ -191,8 +192,8 @@ func TestPipeHalfLineShutdown(t *testing.T) {
 	})
 }
 
-// A process that did not run when the line was due takes what has come meanwhile,
-// once.
+// If the process did not run when the line was due, it first takes what has come meanwhile. It does
+// so once.
 func TestLineTimesOutAfterPause(t *testing.T) {
 	d := newFake()
 	d.LineTimeout = time.Nanosecond
@@ -228,8 +229,8 @@ func TestLineTimesOutAfterPause(t *testing.T) {
 	nc.Close()
 }
 
-// A wake just before the wait for the rest of a line is heard of, also where nothing of
-// the line is left in the socket: then there is nothing to be done before the line is due.
+// A wake just before the wait for the rest of a line ends that wait. The same holds if the line's
+// bytes were already taken from the socket.
 func TestWakeBeforeWaitForLineEnd(t *testing.T) {
 	d := newFake()
 	file, nc := socketPair(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// numberedLines are n lines of many lengths, each with its number.
+// numberedLines returns n numbered lines of many lengths.
 func numberedLines(n int) []byte {
 	var b strings.Builder
 	for i := range n {
@@ -22,8 +22,8 @@ func numberedLines(n int) []byte {
 	return []byte(b.String())
 }
 
-// If the client does not read its answers, the socket takes only whole lines, whenever
-// it takes more. After a kill -9, the next process writes BACK after them.
+// If the client does not read, the server still writes whole lines only. So after a kill -9 the
+// next process can write BACK after them.
 func TestOutputWritesWholeLines(t *testing.T) {
 	file, server := socketPair(t)
 	defer file.Close()
@@ -51,7 +51,7 @@ func wantWhole(t *testing.T, all []byte, sent int) {
 	}
 }
 
-// slowWrites is a connection that notes what it is to write at once.
+// slowWrites is a connection that records the size of each write.
 type slowWrites struct {
 	net.Conn
 	sizes []int
@@ -62,7 +62,8 @@ func (w *slowWrites) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// So it is where writing waits for the client, and then all comes.
+// The same for the goroutine that writes while the client is slow. In the end everything is
+// written.
 func TestOutputWritesWholeLinesSlowly(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -83,7 +84,7 @@ func TestOutputWritesWholeLinesSlowly(t *testing.T) {
 	}
 }
 
-// dueWrites is a connection that notes when what is written has to be.
+// dueWrites is a connection that records its write deadlines.
 type dueWrites struct {
 	net.Conn
 	due time.Time
@@ -94,9 +95,9 @@ func (w *dueWrites) SetWriteDeadline(due time.Time) error {
 	return w.Conn.SetWriteDeadline(due)
 }
 
-// What a socket does not take at once (here the rest of a chunk and the next chunk)
-// follows once. The output reports when it is written, and later output has the full
-// timeout again.
+// What a socket does not take at once (here the rest of a chunk and the next chunk) is written
+// once, later. The output then reports that it is written, and later output has the full timeout
+// again.
 func TestOutputGoesOnSlowly(t *testing.T) {
 	file, server := socketPair(t)
 	defer file.Close()
@@ -117,7 +118,7 @@ func TestOutputGoesOnSlowly(t *testing.T) {
 	all := numberedLines(5000)
 	o.cork()
 	o.append(all, r.OK(""))
-	o.uncork() // as much as fits
+	o.uncork() // writes as much as fits
 	o.append(all, r.OK(""))
 	go func() {
 		writing.Wait()

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// notes is how much was noted.
+// notes returns the number of log entries.
 func (t *table) notes() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.log)
 }
 
-// awaitNotes waits until so much was noted.
+// awaitNotes waits until the log has n entries.
 func (t *table) awaitNotes(n int) {
 	for end := time.Now().Add(patience); t.notes() < n && time.Now().Before(end); {
 		runtime.Gosched()
 	}
 }
 
-// The beginning of a line that is taken from the socket is noted behind the lines that
-// wait for their turn, and until it is there, as one to be skipped.
+// A partial line that is taken from the socket is recorded after the lines of the queue. Until its
+// bytes are recorded, the record says that the line is to be skipped.
 func TestPartialLineIsRecordedAfterQueue(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)
@@ -38,8 +38,8 @@ func TestPartialLineIsRecordedAfterQueue(t *testing.T) {
 	hear(t, s.nc, "OK lock=x\nOK\nOK\n")
 }
 
-// So it is where a line comes in many parts: each is noted behind those before it, which
-// are to be skipped with it until then.
+// If a line comes in many parts, each part is recorded after the parts before it. Until then the
+// record says that the whole line is to be skipped.
 func TestPartialLineIsRecordedAgain(t *testing.T) {
 	tab := newTable()
 	d := startFrozen(t, tab, nil)

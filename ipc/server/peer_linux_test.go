@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPeerGroups: few groups, none, and more than are read at the first attempt; those
-// of the moment of connecting.
+// TestPeerGroups: a process has few groups, none, or more than the first attempt reads. The groups
+// at the time of connecting count.
 func TestPeerGroups(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can have other groups")
@@ -20,7 +20,7 @@ func TestPeerGroups(t *testing.T) {
 	d := startFake(t, nil)
 	many := make([]uint32, 1000)
 	for i := range many {
-		many[i] = uint32(100 + i) // in order, as the kernel keeps them
+		many[i] = uint32(100 + i) // sorted, as the kernel keeps them
 	}
 	for _, want := range [][]uint32{nil, {7}, {7, 4711}, many[:32], many[:33], many} {
 		nc := dialWithGroups(t, d.path, want)
@@ -43,7 +43,7 @@ func dialWithGroups(t *testing.T, path string, groups []uint32) net.Conn {
 	conns := make(chan net.Conn, 1)
 	go func() {
 		defer close(conns)
-		runtime.LockOSThread() // for ever: the thread, which alone has these groups, ends with the goroutine
+		runtime.LockOSThread() // no unlock: the thread has these groups, and ends with the goroutine
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0); errno != 0 {
 			t.Error("setgroups:", errno)
 			return

@@ -13,10 +13,10 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// These tests run on fake time. A bubble does not end while a goroutine of the
-// server is left.
+// These tests run on fake time. A synctest bubble ends only when all goroutines of the server have
+// ended.
 
-// pipeFake serves one end of a pipe; the channel is closed when that ends.
+// pipeFake serves one end of a pipe, and closes the channel when serving ends.
 func pipeFake(d *fakeDaemon) (net.Conn, <-chan struct{}) {
 	here, there := net.Pipe()
 	over := make(chan struct{})
@@ -44,7 +44,7 @@ func TestPipeClosedWhileWaiting(t *testing.T) {
 	})
 }
 
-// wantNotCut checks that it was the client that ended the connection.
+// wantNotCut checks that the client ended the connection, not the server.
 func (d *fakeDaemon) wantNotCut(t *testing.T) {
 	t.Helper()
 	if c := d.newest(); c.WasCut() || len(d.drops) != 0 {
@@ -52,7 +52,7 @@ func (d *fakeDaemon) wantNotCut(t *testing.T) {
 	}
 }
 
-// A call has one context, however often it is asked for.
+// Every call of Context returns the same context.
 func TestCallContextIsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -77,7 +77,7 @@ func TestCallContextIsOne(t *testing.T) {
 	})
 }
 
-// The context of a call ends with the call, even if a goroutine still has it.
+// The context of a call ends with the call, even if a goroutine still uses it.
 func TestCallContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -101,7 +101,7 @@ func TestCallContextEnds(t *testing.T) {
 	})
 }
 
-// beginning is a session that begins as it is told to.
+// beginning is a session whose Begin is a function of the test.
 type beginning struct {
 	fakeSession
 	begin func(*Call) Work
@@ -109,7 +109,8 @@ type beginning struct {
 
 func (b *beginning) Begin(call *Call) Work { return b.begin(call) }
 
-// Unread returns how much the client has not read. The session is closed after that.
+// Unread returns the number of bytes that the client has not read. The test then closes the
+// session.
 func TestPipeUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -137,8 +138,7 @@ func TestPipeUnread(t *testing.T) {
 	})
 }
 
-// Output that waits for its turn, or for the client to read, does not delay the end of
-// a cut connection.
+// If a connection is cut, output that waits for its turn or for the client does not delay its end.
 func TestPipeCutWhilePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -147,7 +147,7 @@ func TestPipeCutWhilePaused(t *testing.T) {
 		say(t, nc, "LOCK x\nPING\n")
 		synctest.Wait()
 		c := d.newest()
-		for range 2 { // one is being written, and one is to be
+		for range 2 { // one line is being written, and one waits
 			c.Send((&ipc.Response{}).Notice(ipc.EventLost))
 		}
 		synctest.Wait()
@@ -160,7 +160,7 @@ func TestPipeCutWhilePaused(t *testing.T) {
 	})
 }
 
-// A session that panics as it is closed ends nothing else.
+// If Close of a session panics, nothing else ends.
 func TestPipeCloseFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -173,12 +173,12 @@ func TestPipeCloseFails(t *testing.T) {
 	})
 }
 
-// failing cannot be closed.
+// failing panics in Close.
 type failing struct{ fakeSession }
 
 func (*failing) Close() { panic("close") }
 
-// If a client reads nothing, the server cuts it exactly after the write timeout.
+// If a client reads nothing, the server cuts it exactly when the write timeout has passed.
 func TestPipeWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -198,7 +198,7 @@ func TestPipeWriteTimeout(t *testing.T) {
 	})
 }
 
-// A client that reads slowly, but within the timeout of each write, is not cut.
+// A client that reads slowly, but meets the timeout of each write, is not cut.
 func TestPipeSlowReaderInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -227,7 +227,7 @@ func TestPipeQuitWaitsForWhatRuns(t *testing.T) {
 	})
 }
 
-// CloseAfterReplies from elsewhere wakes a connection that only reads.
+// CloseAfterReplies of another goroutine wakes a connection that only reads.
 func TestPipeCloseAfterRepliesWhileIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -243,7 +243,7 @@ func TestPipeShutdownBoundByContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
 		nc, over := pipeFake(d)
-		say(t, nc, "PING\n") // the answer is never read
+		say(t, nc, "PING\n") // the test never reads the answer
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -258,8 +258,7 @@ func TestPipeShutdownBoundByContext(t *testing.T) {
 	})
 }
 
-// Every caller of Shutdown waits for the end. The first caller determines the last
-// words.
+// Every caller of Shutdown waits for the end. The first caller's function chooses the last lines.
 func TestPipeShutdownTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -283,7 +282,7 @@ func TestPipeShutdownTwice(t *testing.T) {
 	})
 }
 
-// Queued lines, waiting while nothing else is read, are answered in order.
+// If the queue is full, reading pauses. Queued lines are answered in order.
 func TestPipePausesAtFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -307,8 +306,8 @@ func TestPipePausesAtFullQueue(t *testing.T) {
 	})
 }
 
-// While an answer is on its way into the output, the next request without a tag does not
-// begin, even if the connection's goroutine looks just then: its answer would be first.
+// While an answer is being appended to the output, the next request without a tag does not begin,
+// even if the reading goroutine checks at that moment. Otherwise its answer could come first.
 func TestPipeAnswerIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -316,7 +315,7 @@ func TestPipeAnswerIsNotOvertaken(t *testing.T) {
 		var over <-chan struct{}
 		d.Refused = func(ipc.Code) {
 			say(t, nc, "PING\n@a PING\n")
-			time.Sleep(time.Millisecond) // fake time: until nobody does anything
+			time.Sleep(time.Millisecond) // fake time: until every goroutine waits
 		}
 		nc, over = pipeFake(d)
 		say(t, nc, "BEAT x\n")

@@ -11,8 +11,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// inputOf returns an input that has received sent. If ended, its other side sends
-// nothing further.
+// inputOf returns an input that has received sent. If ended, the peer has closed the connection.
 func inputOf(t *testing.T, sent string, ended bool) *input {
 	t.Helper()
 	file, server := socketPair(t)
@@ -36,7 +35,7 @@ func (in *input) wantLine(t *testing.T, want string) {
 	}
 }
 
-// No more is taken at once than asked for: whole lines of it, or the first.
+// receive takes at most the given number of bytes: whole lines, or the first line if it is longer.
 func TestReceiveAtMost(t *testing.T) {
 	for most, want := range map[int]int{1: 5, 4: 5, 5: 5, 9: 5, 10: 10, 16: 10, 17: 17} {
 		in := inputOf(t, "PING\nLIST\nSTATUS\n", false)
@@ -50,7 +49,8 @@ func TestReceiveAtMost(t *testing.T) {
 	in.wantLine(t, long)
 }
 
-// The beginning of a line is not a whole line. After it, the end comes at once.
+// A partial line at the end of the input is not returned as a line. receive returns the end at
+// once.
 func TestReceiveEndBehindABeginning(t *testing.T) {
 	in := inputOf(t, "PING\nLI", true)
 	in.receive(readSize)
@@ -63,15 +63,14 @@ func TestReceiveEndBehindABeginning(t *testing.T) {
 	}
 }
 
-// Bytes that arrive between the look at the beginning of a line and the look for the
-// end are not lost.
+// receive loses no bytes that arrive between its look at a partial line and its check for the end.
 func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
 	for rest, want := range map[string]string{"NG\n@a LIST\n": "PING", "NG": ""} {
 		file, server := socketPair(t)
 		defer server.Close()
 		in := newInput(server, rawOf(server))
 		in.isEnded = func(fd uintptr) bool {
-			file.WriteString(rest) // fails the second time: it is closed
+			file.WriteString(rest) // the second call fails, because the file is closed
 			file.Close()
 			return otherSideEnded(fd)
 		}
@@ -92,8 +91,8 @@ func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// A line that is too long is told so also where it came behind another one, and has no end
-// but the input's.
+// A line that is too long is reported even if it follows another line and the input ends without
+// its LF.
 func TestReceiveTooLongBeforeTheEnd(t *testing.T) {
 	file, server := socketPair(t)
 	defer server.Close()
@@ -111,8 +110,8 @@ func TestReceiveTooLongBeforeTheEnd(t *testing.T) {
 	in.wantLine(t, long)
 }
 
-// A client that is killed before it has read all leaves no end, but a fault, and that
-// is told likewise.
+// If a client is killed before it has read everything, receive returns ECONNRESET instead of the
+// end.
 func TestReceiveReset(t *testing.T) {
 	file, server := socketPair(t)
 	defer server.Close()
@@ -127,8 +126,8 @@ func TestReceiveReset(t *testing.T) {
 	}
 }
 
-// The beginning of a line is news once. Until more of it comes there is nothing to be read,
-// or the connection would be looked at over and over.
+// A partial line wakes receive once. Until more bytes come, receive waits; otherwise the goroutine
+// would spin.
 func TestReceiveHalfALineOnce(t *testing.T) {
 	file, server := socketPair(t)
 	defer server.Close()

@@ -13,7 +13,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// holding answers at once what does not wait, and the rest when free is closed.
+// holding is a session that answers a verb at once unless it Waits. It answers the others when free
+// is closed.
 type holding struct {
 	*table
 	free <-chan struct{}
@@ -37,8 +38,8 @@ func (holding) echo(call *Call) {
 	call.Reply(call.OK().Strs("names", call.Names...).Strs("words", call.Words...))
 }
 
-// FuzzRestore checks that restarts do not change the answers: restarts cut a stream at
-// any bytes, whether requests wait or not.
+// FuzzRestore checks that restarts do not change the answers. It restarts after any byte of the
+// input, with or without waiting requests.
 func FuzzRestore(f *testing.F) {
 	long := strings.Repeat("x", ipc.MaxLine)
 	for _, seed := range []string{
@@ -52,7 +53,7 @@ func FuzzRestore(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in string, a, b uint16, hold bool) {
 		if len(in) > 32<<10 {
-			return // more than is read ahead of requests that wait
+			return // the server does not read that far while requests wait
 		}
 		cuts := []int{min(int(a), len(in)), min(int(b), len(in))}
 		slices.Sort(cuts)
@@ -60,7 +61,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// TestRestoreAnywhere cuts at every byte, and pairs of them.
+// TestRestoreAnywhere restarts at every byte, and at pairs of bytes.
 func TestRestoreAnywhere(t *testing.T) {
 	const in = "LOCK a\nPING\n@a LOCK b\n \n@b PING\nLICK\nUNLOCK c\nPING\n"
 	want := answersTo(t, in, nil, false)
@@ -71,8 +72,7 @@ func TestRestoreAnywhere(t *testing.T) {
 	}
 }
 
-// answersTo sends in, with a restart at each cut. With hold, requests that take
-// time take it until the last restart.
+// answersTo sends in, with a restart at each cut. With hold, the Works last until the last restart.
 func answersTo(t *testing.T, in string, cuts []int, hold bool) []string {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -81,7 +81,7 @@ func answersTo(t *testing.T, in string, cuts []int, hold bool) []string {
 	go func() { heard <- readAnswers(here, wantAnswers([]byte(in))) }()
 	tab, from := newTable(), 0
 	held := make(chan struct{})
-	defer close(held) // their answers go nowhere
+	defer close(held) // their answers are dropped
 	free := make(chan struct{})
 	close(free)
 	for _, to := range cuts {
@@ -107,14 +107,14 @@ func answersTo(t *testing.T, in string, cuts []int, hold bool) []string {
 
 func isDefect(record string) bool { return strings.HasPrefix(record, "DEFECT") }
 
-// serveTable goes on where the table ends.
+// serveTable serves the connection as the table has recorded it.
 func serveTable(t *testing.T, tab *table, nc net.Conn, free <-chan struct{}) *Server {
 	s := &Server{Open: func(*Conn) (Session, error) { return holding{tab, free}, nil }}
 	tab.restore(t, s, nc)
 	return s
 }
 
-// readAnswers reads n of them, or what comes until the end.
+// readAnswers reads n answers, or all until the end.
 func readAnswers(nc net.Conn, n int) (answers []string) {
 	for lines := bufio.NewScanner(nc); len(answers) < n && lines.Scan(); {
 		answers = append(answers, lines.Text())
@@ -122,8 +122,8 @@ func readAnswers(nc net.Conn, n int) (answers []string) {
 	return answers
 }
 
-// sameAnswers compares answers without a tag in their order. Of those with a tag
-// it counts: which of two with the same tag is refused depends on time.
+// sameAnswers compares answers without a tag in order. It only counts the answers to a tag that was
+// sent twice: timing decides which of the two requests is refused.
 func sameAnswers(t *testing.T, got, want []string) {
 	t.Helper()
 	gotPlain, gotTags := sortAnswers(got)
@@ -136,8 +136,8 @@ func sameAnswers(t *testing.T, got, want []string) {
 	}
 }
 
-// sortAnswers has the answers with a tag of their own under that tag, and the
-// number of those that share one.
+// sortAnswers returns the answers without a tag, and a map of those with a tag. The map has the
+// number of answers if requests share a tag.
 func sortAnswers(answers []string) (plain []string, tagged map[string]string) {
 	count := map[string]int{}
 	tagged = map[string]string{}

@@ -22,7 +22,7 @@ func pipeRestored(t *testing.T, tab *table) (*fakeDaemon, net.Conn) {
 	return d, here
 }
 
-// endPipe closes the client's end and waits until nothing is left.
+// endPipe closes the client's end and waits until the server has ended the session.
 func endPipe(t *testing.T, d *fakeDaemon, nc net.Conn) {
 	t.Helper()
 	nc.Close()
@@ -32,8 +32,8 @@ func endPipe(t *testing.T, d *fakeDaemon, nc net.Conn) {
 	}
 }
 
-// Requests without a tag begin one after the other, before what was read after them. Their numbers
-// stay.
+// Restored requests without a tag begin one after the other, before lines that were read after
+// them. They keep their numbers.
 func TestRestoreKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -63,8 +63,8 @@ func TestRestoreKeepsOrder(t *testing.T) {
 	})
 }
 
-// A request without a tag does not overtake others that wait for their turn when the one before
-// them has just been answered.
+// If the request before a waiting one was just answered, a new request without a tag does not
+// overtake the waiting one.
 func TestRestoreOvertakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -76,7 +76,7 @@ func TestRestoreOvertakesNothing(t *testing.T) {
 		for number, name := range []string{"x", "y", "z"} {
 			if name == "z" {
 				close(d.channel(d.gates, "x"))
-				synctest.Wait() // x is answered
+				synctest.Wait() // waits for the answer to x
 				close(d.channel(d.gates, "z"))
 			}
 			r.Begin(uint64(number+1), []byte("LOCK "+name))
@@ -90,8 +90,8 @@ func TestRestoreOvertakesNothing(t *testing.T) {
 	})
 }
 
-// Requests with a tag run side by side as usual: they wait neither for one without a tag, nor for
-// each other.
+// Restored requests with a tag run concurrently. They wait neither for a request without a tag nor
+// for each other.
 func TestRestoreSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -108,7 +108,8 @@ func TestRestoreSideBySide(t *testing.T) {
 	})
 }
 
-// A line that was being skipped is still skipped, after the lines of the queue.
+// The server still skips a line that it was skipping before the restart, after the lines of the
+// queue.
 func TestRestoreSkips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -121,7 +122,7 @@ func TestRestoreSkips(t *testing.T) {
 	})
 }
 
-// A line that is too long is skipped even if a part of it is read only later.
+// A line that is too long is skipped, even if the server reads its rest only after the restart.
 func TestRestoreTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1250 // 10,000 bytes
@@ -135,7 +136,7 @@ func TestRestoreTooLong(t *testing.T) {
 	})
 }
 
-// The unread bytes are more than what is read at once.
+// The unread bytes exceed the size of one read.
 func TestRestoreLongRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 4000
@@ -158,7 +159,7 @@ func TestRestoreLongRest(t *testing.T) {
 	})
 }
 
-// The client has closed while no daemon was running: its requests are cancelled, and its session
+// If the client closed while no daemon was running, its requests are cancelled and its session
 // ends.
 func TestRestoreGone(t *testing.T) {
 	tab := newTable()
@@ -178,8 +179,8 @@ func TestRestoreGone(t *testing.T) {
 	checkNoGoroutines(t)
 }
 
-// The answer to a request that is now refused, by the parser or because the server stops, is
-// recorded.
+// After the restart, the parser or a stopping server refuses a request. That answer is recorded as
+// well.
 func TestRestoreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()
@@ -222,7 +223,7 @@ func TestRestoreRefused(t *testing.T) {
 	})
 }
 
-// If there is no session, the client is told so, and the connection ends.
+// If Open fails, the client gets the error, and the connection ends.
 func TestRestoreOpenFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
@@ -239,7 +240,7 @@ func TestRestoreOpenFails(t *testing.T) {
 	})
 }
 
-// A connection that is restored while the server freezes begins nothing.
+// If the server freezes while a connection is being restored, no request begins.
 func TestRestoreThenFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := newTable()

@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// While others are active, a user may take a quarter of the processors, and half a millisecond of
-// that at once. A user who is alone may take everything.
+// While other users are active, a user may take a quarter of the processors, and half a millisecond
+// of that at once. A lone user may take everything.
 func TestSchedulerAllowance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -37,7 +37,7 @@ func TestSchedulerAllowance(t *testing.T) {
 	})
 }
 
-// A user who took much is not delayed for longer than maxDebt.
+// A user that took much is delayed for maxDebt at most.
 func TestSchedulerDebtIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(1, nil)
@@ -63,7 +63,8 @@ func wantTaken(t *testing.T, what string, u *userShare, cost time.Duration, over
 	}
 }
 
-// Slots go round by user, and by connection of a user, each when what was taken before is paid.
+// Slots go round by user, and by connection of a user. Each turn starts when the previous use is
+// paid.
 func TestSchedulerSlotsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -82,13 +83,13 @@ func TestSchedulerSlotsGoRound(t *testing.T) {
 				p.used = quantum
 				s.returnSlot(p, s.now())
 			}()
-			synctest.Wait() // so that they wait in this order
+			synctest.Wait() // so that they queue in this order
 		}
 		first.used = 10 * quantum
 		s.returnSlot(first, s.now())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		// The first place may be used half a millisecond before it is paid for.
+		// The first holder may use half a millisecond before it is paid for.
 		want := []string{"a1 3.5ms", "b1 3.9ms", "a2 4.3ms", "b2 4.7ms", "a3 5.1ms"}
 		if !slices.Equal(turns, want) {
 			t.Errorf("got  %v\nwant %v", turns, want)
@@ -96,7 +97,7 @@ func TestSchedulerSlotsGoRound(t *testing.T) {
 	})
 }
 
-// A connection that is woken while it waits leaves nothing that blocks others.
+// If a connection is woken while it waits for a slot, it does not block the others.
 func TestSchedulerWaitIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -104,12 +105,12 @@ func TestSchedulerWaitIsStopped(t *testing.T) {
 		u.paidAt.Store(int64(time.Hour))
 		p := u.waitForSlot(nil)
 		stops, over := make([]chan struct{}, 3), make(chan *slot, 3)
-		for i := range stops { // for a place, and two for their turn
+		for i := range stops { // one waits for the slot, and two for their turn
 			stops[i] = make(chan struct{}, 1)
 			go func() { over <- u.waitForSlot(stops[i]) }()
 			synctest.Wait()
 		}
-		for _, stop := range slices.Backward(stops) { // each at once, also where the first one waits on
+		for _, stop := range slices.Backward(stops) { // each returns at once, even if the one before still waits
 			start := time.Now()
 			stop <- struct{}{}
 			if got := <-over; got != nil || time.Since(start) > 0 {
@@ -118,7 +119,7 @@ func TestSchedulerWaitIsStopped(t *testing.T) {
 		}
 		p.used = time.Second
 		s.returnSlot(p, s.now())
-		go func() { over <- u.waitForSlot(stops[0]) }() // until the place is paid for
+		go func() { over <- u.waitForSlot(stops[0]) }() // waits until the slot is paid for
 		synctest.Wait()
 		stops[0] <- struct{}{}
 		if got := <-over; got != nil {
@@ -130,8 +131,8 @@ func TestSchedulerWaitIsStopped(t *testing.T) {
 	})
 }
 
-// Users without connections are forgotten once their debts are paid: reconnecting does not clear a
-// debt.
+// The scheduler forgets a user without connections once its debt is paid. Reconnecting does not
+// clear a debt.
 func TestSchedulerIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -151,7 +152,7 @@ func TestSchedulerIsForgotten(t *testing.T) {
 	})
 }
 
-// A connection that waits for a slot goes on as soon as the user's allowance has paid.
+// A connection that waits for a slot goes on as soon as the user's allowance has paid its debt.
 func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -159,7 +160,7 @@ func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 		for _, take := range []bool{true, false} {
 			u.paidAt.Store(int64(s.now() + time.Millisecond))
 			start := time.Now()
-			if take { // nobody has the place, but it is not paid for
+			if take { // the slot is free, but not yet paid for
 				p := <-s.slots
 				p.paidAt = s.now() + time.Second
 				s.slots <- p
@@ -176,7 +177,7 @@ func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 	})
 }
 
-// A user who was alone and connects again after a long time is still alone.
+// A user that was alone and reconnects after a long time is not limited.
 func TestSchedulerAloneAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
@@ -189,10 +190,10 @@ func TestSchedulerAloneAgain(t *testing.T) {
 	})
 }
 
-// costly is a session whose PINGs take 10 µs of processing, and all else nothing.
+// costly is a session whose PINGs cost 10 µs of processing. All else costs nothing.
 type costly struct {
 	fakeSession
-	pings *atomic.Int64 // of all sessions
+	pings *atomic.Int64 // shared by all sessions
 }
 
 func (c *costly) Begin(call *Call) Work {
@@ -209,7 +210,7 @@ func (c *costly) Begin(call *Call) Work {
 	return nil
 }
 
-// costs is what a server with two processors does.
+// costs is a server with two processors.
 type costs struct {
 	*fakeDaemon
 	pings, heldBack atomic.Int64
@@ -231,7 +232,7 @@ func startCostly(t *testing.T) *costs {
 func (c *costs) as(uid uint32) net.Conn {
 	here, there := net.Pipe()
 	conn := newConn(&c.Server, there)
-	conn.fairness = c.sharedScheduler.newFairness(user(uid)) // not that of pipes, who are nobody's
+	conn.fairness = c.sharedScheduler.newFairness(user(uid)) // instead of the fairness of a pipe, which has no user
 	c.enter(conn)
 	go c.serve(conn)
 	return here
@@ -244,7 +245,7 @@ func (c *costs) flood(uid uint32) {
 	go io.Copy(io.Discard, nc)
 }
 
-// A user who is alone is not slowed down, no matter how many connections that user has.
+// A lone user is not slowed down, however many connections it has.
 func TestSchedulerPipeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
@@ -257,9 +258,8 @@ func TestSchedulerPipeAlone(t *testing.T) {
 	})
 }
 
-// With two processors and two active users, a greedy user gets half of one processor,
-// and a quarter of one from the slots, no matter how many connections. The other user
-// never waits.
+// With two processors and two active users, a greedy user gets half of a processor as its allowance
+// and a quarter of one from the slots, however many connections it has. The other user never waits.
 func TestSchedulerPipeBesideAnother(t *testing.T) {
 	for _, conns := range []int{1, 2, 20} {
 		t.Run(fmt.Sprint(conns), func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestSchedulerPipeBesideAnother(t *testing.T) {
 	}
 }
 
-// Users who want more than their allowances share the slots evenly.
+// Users that want more than their allowances share the slots evenly.
 func TestSchedulerPipeAmongFloods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
@@ -295,7 +295,7 @@ func TestSchedulerPipeAmongFloods(t *testing.T) {
 	})
 }
 
-// askEach sends requests one after the other, and returns how long it waited for answers.
+// askEach sends one request at a time, and returns how long it waited for answers.
 func askEach(t *testing.T, nc net.Conn, pause, until time.Duration) (waited time.Duration) {
 	t.Helper()
 	for range until / pause {
@@ -308,7 +308,7 @@ func askEach(t *testing.T, nc net.Conn, pause, until time.Duration) (waited time
 	return waited
 }
 
-// Delayed connections do not hold up a server that stops.
+// Delayed connections do not delay a server that stops.
 func TestSchedulerPipeShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCostly(t)
@@ -317,7 +317,7 @@ func TestSchedulerPipeShutdown(t *testing.T) {
 			c.flood(1)
 		}
 		askEach(t, good, time.Millisecond, 10*time.Millisecond)
-		<-c.sharedScheduler.slots // for good
+		<-c.sharedScheduler.slots // takes the slot and never returns it
 		c.sharedScheduler.users[userKey{1, true}].paidAt.Store(int64(time.Hour))
 		askEach(t, good, time.Millisecond, 10*time.Millisecond)
 		start := time.Now()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkServerRoundTrip is one line and its answer, one after the other.
+// BenchmarkServerRoundTrip sends one line at a time and waits for its answer.
 func BenchmarkServerRoundTrip(b *testing.B) {
 	d := startFake(b, nil)
 	nc := d.dial(b)
@@ -30,7 +30,7 @@ func BenchmarkServerRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkServerPipelined counts lines of a client that keeps 100 on the way.
+// BenchmarkServerPipelined counts lines while 100 are in flight.
 func BenchmarkServerPipelined(b *testing.B) {
 	const n = 100
 	d := startFake(b, nil)
@@ -48,7 +48,7 @@ func BenchmarkServerPipelined(b *testing.B) {
 	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "lines/s")
 }
 
-// BenchmarkServerWorks has 64 requests on the way, each answered by a goroutine.
+// BenchmarkServerWorks keeps 64 requests in flight. A worker answers each one.
 func BenchmarkServerWorks(b *testing.B) {
 	const n = 64
 	d := startFake(b, func(d *fakeDaemon) {
@@ -85,10 +85,10 @@ func (a *answering) Run() {
 	call.Reply(call.OK())
 }
 
-// TestIdleConnectionsAreSmall counts what the Go runtime holds for connections
-// that have been used and are idle. The kernel's part is not in it.
+// TestIdleConnectionsAreSmall measures the Go memory of connections that were used and are idle. It
+// does not measure the kernel's memory.
 func TestIdleConnectionsAreSmall(t *testing.T) {
-	const n, most = 2000, 14 << 10 // the race detector's part is 4 KiB
+	const n, most = 2000, 14 << 10 // bytes a connection; 4 KiB of them are the race detector's
 	raiseFileLimit(t, 2*n+100)
 	d := newFake()
 	d.conns = make([]*Conn, 0, n)
@@ -114,7 +114,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 	serving.Wait()
 }
 
-// raiseFileLimit skips the test where so many files are not to be had.
+// raiseFileLimit skips the test if the limit of open files cannot be raised to n.
 func raiseFileLimit(t *testing.T, n uint64) {
 	t.Helper()
 	var limit unix.Rlimit
@@ -123,7 +123,8 @@ func raiseFileLimit(t *testing.T, n uint64) {
 	}
 }
 
-// socketPair is a client without Go's memory for a net.Conn, and a server's end.
+// socketPair returns a client that is a plain file, without the memory of a net.Conn, and the
+// server's end.
 func socketPair(t testing.TB) (*os.File, net.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -133,19 +134,19 @@ func socketPair(t testing.TB) (*os.File, net.Conn) {
 	return os.NewFile(uintptr(fds[0]), "client"), connOf(t, fds[1])
 }
 
-// connOf makes a connection of a socket's descriptor, which is its own then.
+// connOf makes a net.Conn of a socket's descriptor, and takes ownership of it.
 func connOf(t testing.TB, fd int) net.Conn {
 	t.Helper()
 	file := os.NewFile(uintptr(fd), "socket")
 	defer file.Close()
-	nc, err := net.FileConn(file) // a duplicate
+	nc, err := net.FileConn(file) // duplicates the descriptor
 	if err != nil {
 		t.Fatal(err)
 	}
 	return nc
 }
 
-// exchange reads until all three answers are there, in whatever order.
+// exchange sends lines, and reads until all answers have come, in any order.
 func exchange(t *testing.T, client *os.File, lines, want string) {
 	t.Helper()
 	if _, err := client.WriteString(lines); err != nil {
@@ -165,7 +166,7 @@ func exchange(t *testing.T, client *os.File, lines, want string) {
 	}
 }
 
-// runtimeMemory is heap and stacks in use after a collection.
+// runtimeMemory is the size of heap and stacks after a collection.
 func runtimeMemory() uint64 {
 	runtime.GC()
 	runtime.GC() // the first one only retires what pools hold

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// echoing answers everything at once.
+// echoing is a session that answers everything at once.
 type echoing struct{}
 
 func (echoing) InputEnded(bool) {}
@@ -21,8 +21,8 @@ func (echoing) Begin(call *Call) Work {
 	return nil
 }
 
-// FuzzServer: each line that is not blank gets one answer, which is well formed,
-// whatever is sent and in whatever pieces.
+// FuzzServer: each line that is not blank gets one well-formed answer, whatever is sent in whatever
+// pieces.
 func FuzzServer(f *testing.F) {
 	for _, seed := range []string{
 		"PING\n", "\n\r\n \t\n@a PING\r\nLICK\nPING", "LOCK a,b,%2c x=\n@\n\x00\n\xff\n", strings.Repeat("x", ipc.MaxLine-1) + "\nPING\n",
@@ -64,8 +64,8 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// wantAnswers counts the lines that are not blank, and a last one that is too
-// long already.
+// wantAnswers counts the lines that are not blank, and a last partial line that is already too
+// long.
 func wantAnswers(in []byte) (n int) {
 	for line := range bytes.Lines(in) {
 		body, whole := bytes.CutSuffix(line, []byte("\n"))

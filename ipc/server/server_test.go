@@ -54,7 +54,7 @@ func TestServerScripts(t *testing.T) {
 	}
 }
 
-// Refused is called for every ERR, the parser's and the session's.
+// Refused is called for every ERR, of the parser and of the session.
 func TestServerRefused(t *testing.T) {
 	refused := make(chan ipc.Code, 10)
 	nc := startFake(t, func(d *fakeDaemon) { d.Refused = func(code ipc.Code) { refused <- code } }).dial(t)
@@ -76,11 +76,11 @@ func TestServerQuit(t *testing.T) {
 	say(t, nc, "LOCK -x\nPING\n@b UNLOCK -x\nQUIT\nPING\n")
 	hearEnd(t, nc, "@b OK lock=-x\nOK lock=-x\nOK\nOK\n")
 	d.hearEnds(t, "input gone=false", "close")
-	d.newest().Send((&ipc.Response{}).Notice(ipc.EventLost)) // what comes too late goes nowhere
+	d.newest().Send((&ipc.Response{}).Notice(ipc.EventLost)) // an event after the end is dropped
 	d.wantNotCut(t)
 }
 
-// QUIT with a tag overtakes the queue, which is answered.
+// QUIT with a tag overtakes the queue, which is still answered.
 func TestServerQuitWithTag(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -91,12 +91,12 @@ func TestServerQuitWithTag(t *testing.T) {
 	d.hearEnds(t, "input gone=false", "close")
 }
 
-// The lines of one reply stay together, no matter what else is sent at the time.
+// The lines of one reply stay together, even if other goroutines send at the same time.
 func TestServerKeepsLinesOfReplyTogether(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
 	const n = 500
-	go io.WriteString(nc, strings.Repeat("WHO a\n", n)) // what fails is not heard
+	go io.WriteString(nc, strings.Repeat("WHO a\n", n)) // a failure shows as missing answers
 	other := (&ipc.Response{}).Notice(ipc.EventLost)
 	said := make(chan struct{})
 	r := bufio.NewReader(nc)
@@ -147,7 +147,7 @@ func TestServerTagStillInFlight(t *testing.T) {
 	}
 }
 
-// However many are in flight, the answer to one leaves the tags of the others as they are.
+// An answer frees its own tag only, however many requests are in flight.
 func TestServerAnswersOneOfManyTags(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -175,7 +175,7 @@ func TestServerBoundsTags(t *testing.T) {
 	hear(t, nc, "@c ERR LIMIT : 2 requests are in flight on this connection, the maximum: wait for answers\nOK\n")
 }
 
-// Ten thousand requests in one write are answered in order, in far fewer writes.
+// Ten thousand requests in one write are answered in order, with far fewer writes.
 func TestServerPipelining(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -189,12 +189,12 @@ func TestServerPipelining(t *testing.T) {
 			fmt.Fprintf(&out, "@t%d OK\n", i)
 		}
 	}
-	go io.WriteString(nc, in.String()) // what fails is not heard
+	go io.WriteString(nc, in.String()) // a failure shows as missing answers
 	hear(t, nc, out.String())
 }
 
-// Requests that take time, tagged and not, from a client that writes all before
-// it reads: more than the queue and the output hold.
+// Requests take time, with and without tags, and the client writes all of them before it reads.
+// They are more than the queue and the output hold.
 func TestServerBackPressure(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) { d.MaxQueued, d.MaxOutput = 1000, 100<<10 })
 	d.bulk = strings.Repeat("x", 3000)
@@ -222,7 +222,7 @@ func TestServerHalfClose(t *testing.T) {
 	d.hearEnds(t, "close")
 }
 
-// A client that reads no answers waits for nothing, even if it may send more.
+// If a client has closed its reading side, its waiting requests end, even if it may send more.
 func TestServerClientReadsNoMore(t *testing.T) {
 	causes := make(chan error, 1)
 	d := startFake(t, func(d *fakeDaemon) {
@@ -242,7 +242,7 @@ func TestServerClientReadsNoMore(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
-// deaf reports why a LOCK has ended.
+// deaf is a session that reports the cause with which a LOCK ended.
 type deaf struct {
 	fakeSession
 	causes chan error
@@ -259,7 +259,7 @@ func (s *deaf) Begin(call *Call) Work {
 	})
 }
 
-// Requests that a client sent before it closed are done.
+// Requests that a client sent before it closed are executed.
 func TestServerReadsWhatWasSentBeforeClosing(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
@@ -376,7 +376,7 @@ func TestServerShutdownInTime(t *testing.T) {
 	d.hearEnds(t, "input gone=true", "close")
 }
 
-// stubborn goes on although its context has ended.
+// stubborn is a session whose Work ignores the end of its context.
 type stubborn struct {
 	fakeSession
 	release chan struct{}
@@ -410,13 +410,13 @@ func TestServerPeer(t *testing.T) {
 	hear(t, nc, "OK\n")
 	want := Peer{PID: os.Getpid(), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Known: true}
 	got := d.firstConn(t).Peer()
-	got.Groups = nil // of them: TestPeerGroups
+	got.Groups = nil // see TestPeerGroups
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the peer is %+v, want %+v", got, want)
 	}
 }
 
-// brokenListener fails a few times before it accepts.
+// brokenListener is a listener that fails a few times before it accepts.
 type brokenListener struct {
 	net.Listener
 	failures int
@@ -457,7 +457,7 @@ func testServeGoesOn(t *testing.T, shortage syscall.Errno) {
 	nc := d.dial(t)
 	say(t, nc, "QUIT\n")
 	hearEnd(t, nc, "OK\n")
-	cancel() // closes l, as a brokenListener has no SetDeadline of its own
+	cancel() // closes l, because brokenListener has no SetDeadline
 	if err := await(t, served, "Serve"); err != nil {
 		t.Error(err)
 	}

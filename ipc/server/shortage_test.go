@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// starving is a connection on which the kernel has no memory for what is written, once
-// it starves.
+// starving is a connection whose writes fail for lack of kernel memory once it starves.
 type starving struct {
 	*net.UnixConn
 	why     syscall.Errno
 	starves func() bool
-	slowly  bool // what is written at once fits nowhere; the write that waits fails
+	slowly  bool // a non-blocking write finds no room, and the blocking write fails
 }
 
 func (c *starving) Write(b []byte) (int, error) {
@@ -40,13 +39,13 @@ func (r starvingRaw) Write(f func(fd uintptr) bool) error {
 	case !r.c.starves():
 		return r.RawConn.Write(f)
 	case r.c.slowly:
-		return nil // nothing was taken
+		return nil // nothing was written
 	}
 	return r.c.why
 }
 
-// If the kernel has no memory for the answers of a connection, it ends, and is reported as cut,
-// because its client may be working. Other connections go on.
+// If the kernel has no memory for a connection's answers, the server ends it and reports it as cut,
+// because its client may still be working. Other connections go on.
 func TestServerHasNoMemoryToWrite(t *testing.T) {
 	for _, why := range []syscall.Errno{syscall.ENOMEM, syscall.ENOBUFS} {
 		for _, slowly := range []bool{false, true} {
@@ -80,7 +79,7 @@ func testNoMemoryToWrite(t *testing.T, why syscall.Errno, slowly bool) {
 	hear(t, other, "OK\n")
 }
 
-// dialStarving has a connection served until the channel is closed.
+// dialStarving serves a connection, and closes over when it has ended.
 func (d *fakeDaemon) dialStarving(t *testing.T, why syscall.Errno, slowly bool) (nc net.Conn, starve func(), over <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("unix", d.path+"2")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Unread answers stop lines from being taken. They may be read between that check and the wait.
-// Then the lines are answered without further input.
+// Unread answers stop the server from taking lines. If the client reads them between that check and
+// the wait, the server goes on without further input.
 func TestStallThatEndsBeforeTheWait(t *testing.T) {
 	d := newFake()
 	here, there := net.Pipe()

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 )
 
-// Any number of Works runs at once. The goroutines that are kept are bounded, reused, and end with
-// the last connection (or the bubble would not end).
+// Any number of Works can run at once. The pool keeps a bounded number of goroutines, and reuses
+// them. They end with the last connection; otherwise the synctest bubble would not end.
 func TestWorkersAreKeptAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = maxIdleWorkers + 50
@@ -49,19 +49,19 @@ func wantIdle(t *testing.T, d *fakeDaemon, want int) {
 	}
 }
 
-// Shutdown returns when the workers have returned, too. (The connection's goroutine may still be in
-// release, which ended the last worker.)
+// Shutdown also waits for the workers. (The connection's goroutine may still be in release, which
+// ended the last worker.)
 func TestShutdownWaitsForWorkers(t *testing.T) {
 	stacks := make([]byte, 1<<20)
 	for range 50 {
 		d := newFake()
 		nc, _ := pipeFake(d)
-		say(t, nc, "WHO x\n") // answered by a worker
+		say(t, nc, "WHO x\n") // a worker answers it
 		in := bufio.NewReader(nc)
 		for line := ""; !strings.HasPrefix(line, "OK"); {
 			line, _ = in.ReadString('\n')
 		}
-		go io.Copy(io.Discard, in) // ends with the connection
+		go io.Copy(io.Discard, in) // until the connection ends
 		if err := d.Shutdown(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
