@@ -10,23 +10,23 @@ const (
 	CodeSyntax    Code = "SYNTAX"    // not the form of a request
 	CodeVerb      Code = "VERB"      // no such verb
 	CodeName      Code = "NAME"      // not a valid name of a lock
-	CodeOption    Code = "OPTION"    // no such option, not with this verb, or not this value
+	CodeOption    Code = "OPTION"    // no such option, not valid with this verb, or an invalid value
 	CodeTooLong   Code = "TOOLONG"   // a line of more than MaxLine bytes
 	CodeHeld      Code = "HELD"      // another holder kept it for all of wait=
 	CodeNoQuorum  Code = "NOQUORUM"  // too few nodes could vote
 	CodeCancelled Code = "CANCELLED" // by CANCEL
 	CodeNotHeld   Code = "NOTHELD"   // not held, and not lost
-	CodeLost      Code = "LOST"      // the lease was lost before
+	CodeLost      Code = "LOST"      // the lease has been lost
 	CodeAlready   Code = "ALREADY"   // the same owner holds it
 	CodeDeadlock  Code = "DEADLOCK"  // waiting would close a cycle of waiters
 	CodeDenied    Code = "DENIED"    // not allowed for this user
 	CodeLimit     Code = "LIMIT"     // a limit is reached
 	CodeShutdown  Code = "SHUTDOWN"  // the daemon is stopping
-	CodeUnknown   Code = "UNKNOWN"   // it was under way in a restart: whether it was done is not known
+	CodeUnknown   Code = "UNKNOWN"   // a restart interrupted it, and its outcome is unknown
 	CodeInternal  Code = "INTERNAL"  // a defect; the daemon logs it
 )
 
-// Error says why a line could not be understood: the code and text of the answer.
+// Error is the reason why a line is invalid: the code and text of the answer.
 type Error struct {
 	Code Code
 	Text string
@@ -34,13 +34,12 @@ type Error struct {
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Text }
 
-// Errorf returns an *Error. Its type is error, so that a nil *Error never becomes an error that is
-// not nil.
+// Errorf returns an *Error. The result has type error, because a nil *Error in an error is not nil.
 func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
-// quote shows a word of a request in the text of an error. It cuts a long word.
+// quote returns a word of a request for the text of an error. It cuts a long word.
 func quote(word string) string {
 	const most = 40
 	if len(word) <= most {

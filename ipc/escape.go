@@ -69,8 +69,8 @@ func escapedLen(s string) int {
 	return len(appendEscaped(nil, s))
 }
 
-// unescape undoes appendEscaped. It also accepts escapes that are not needed. The result is UTF-8.
-// It allocates only if something is escaped.
+// unescape reverses appendEscaped. It also accepts unnecessary escapes. The result is UTF-8. It
+// allocates only if something is escaped.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
 		return s, nil

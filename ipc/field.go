@@ -85,7 +85,7 @@ func (f *Field) parseList(value string) error {
 	return nil
 }
 
-// parseNumber reads only what AppendInt writes: 007 is a string.
+// parseNumber accepts only the form that AppendInt writes: 007 is a string.
 func parseNumber(s string) (int64, bool) {
 	digits := strings.TrimPrefix(s, "-")
 	if !isDigits(digits) || digits[0] == '0' && len(s) > 1 {
@@ -93,7 +93,7 @@ func parseNumber(s string) (int64, bool) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return 0, false // too large to be a number here
+		return 0, false // too large for an int64
 	}
 	return n, true
 }

@@ -24,8 +24,8 @@ const (
 	MaxSlots = 1000 // slots of a semaphore
 )
 
-// Options are the key=value words of a request. Set says which were given. The others are zero:
-// this package does not know their defaults.
+// Options are the key=value words of a request. Set says which were given. The others are zero,
+// because this package does not know their defaults.
 type Options struct {
 	Set                                 OptionSet
 	TTL, Wait, Max, Guard, Linger, Beat time.Duration // whole milliseconds; Wait may be Forever
@@ -36,8 +36,8 @@ type Options struct {
 	PID                                 int
 	Owner, Note, ID, Lease              string
 	Reentrant                           bool
-	All                                 bool   // of LIST: the locks of all hosts
-	From                                string // of LIST: where the next page begins
+	All                                 bool   // of LIST: list the locks of all hosts
+	From                                string // of LIST: start of the next page
 }
 
 // OptionSet is a set of options.
@@ -118,7 +118,7 @@ func option(key string) (OptionSet, bool) {
 	return 0, false
 }
 
-// Mode says whether holders of the same mode share a lock.
+// Mode says whether several holders can share a lock.
 type Mode uint8
 
 // The modes. Exclusive is the default.
@@ -136,7 +136,7 @@ type Hold uint8
 const (
 	HoldConn Hold = iota // while the connection is open
 	HoldPID              // while the process lives
-	HoldTTL              // nothing: the lease ends after its ttl
+	HoldTTL              // nothing: the lease expires after its ttl
 )
 
 func (h Hold) String() string { return holds.word(int(h)) }

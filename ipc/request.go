@@ -7,25 +7,25 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a request. Lengths of names and words count decoded bytes.
+// Bounds of a request. Lengths of names and words are those of the decoded bytes.
 const (
-	MaxLine  = 4096 // bytes of a line, its LF included
+	MaxLine  = 4096 // bytes of a line, including LF
 	MaxTag   = 16
 	MaxName  = 200
 	MaxNames = 100 // names in one request
 	MaxWord  = 200 // the argument of CANCEL, ADMIT, HELLO and HELP
 
-	// maxNameList bounds the names of one request together, as AppendTo writes them. So the replies
-	// and lines of LIST that repeat them fit into a line.
+	// maxNameList bounds the total length of the names of one request, as AppendTo writes them. So
+	// the replies and lines of LIST that repeat them fit into a line.
 	maxNameList = 3000
 )
 
-// reserved is the prefix of the daemon's own keys. Names of locks cannot begin with it.
+// reserved is the prefix of the daemon's own keys. A lock's name cannot begin with it.
 const reserved = "redlockd:"
 
 // Request is one line from a client.
 type Request struct {
-	Tag   string // "" if it has none
+	Tag   string // empty if it has none
 	Verb  Verb
 	Names []string // of locks, in the given order, all different
 	Words []string // CANCEL's tag, ADMIT's node, HELLO's version, HELP's verb
@@ -33,8 +33,8 @@ type Request struct {
 }
 
 // ParseRequest reads a line, without its LF, into req. It reuses req's slices, and the strings
-// share one allocation. Every error is an *Error, with the code and text to answer. After an error,
-// req.Tag is set if the line has a tag, and the rest of req means nothing.
+// share one allocation. Every error is an *Error, with the code and text of the answer. After an
+// error, only req.Tag is meaningful; it is set if the line has a tag.
 func ParseRequest(line []byte, req *Request) error {
 	*req = Request{Names: req.Names[:0], Words: req.Words[:0]}
 	w := words{strings.TrimSuffix(string(line), "\r")}
@@ -55,7 +55,7 @@ func tooLong() error {
 	return Errorf(CodeTooLong, "a line is at most %d bytes, its LF included", MaxLine)
 }
 
-// parse reads what follows the tag.
+// parse reads the words after the tag.
 func (r *Request) parse(w *words) error {
 	word, ok := w.next()
 	if !ok {
@@ -109,7 +109,7 @@ func (r *Request) option(key, value string) error {
 	return nil
 }
 
-// isTry reports whether the option is wait=0 of TRY, which says what TRY does anyway.
+// isTry reports whether the option is wait=0 of TRY, which is what TRY means anyway.
 func (r *Request) isTry(which OptionSet, value string) bool {
 	if r.Verb != VerbTry || which != OptWait {
 		return false
@@ -120,7 +120,7 @@ func (r *Request) isTry(which OptionSet, value string) bool {
 
 // names reads names of locks, separated by commas.
 func (r *Request) names(list string) error {
-	size := -1 // between n names there are n-1 commas
+	size := -1 // n names have n-1 commas between them
 	for rest, more := list, true; more; {
 		var word string
 		word, rest, more = strings.Cut(rest, ",")
@@ -208,8 +208,8 @@ func (r *Request) complete() error {
 	return nil
 }
 
-// AppendTo appends the request as a line, LF included, that ParseRequest reads as the same request.
-// It escapes names but does not check them: the reader of the line rejects invalid ones.
+// AppendTo appends the request as a line, including LF, that ParseRequest reads as the same
+// request. It escapes names but does not check them: the reader of the line rejects invalid ones.
 func (r *Request) AppendTo(b []byte) []byte {
 	b = appendTag(b, r.Tag)
 	b = append(b, r.Verb.String()...)

@@ -23,14 +23,14 @@ const (
 const (
 	EventLost = "LOST" // a lease was lost
 	EventBye  = "BYE"  // the daemon ends the connection
-	EventBack = "BACK" // the daemon was restarted, and kept this connection
+	EventBack = "BACK" // the daemon restarted, and kept this connection
 )
 
 // Response is one line from the daemon. Its builders return it, so that calls can be chained:
 //
 //	r.OK(tag).Str("lock", name).Ms("ttl", validity)
 type Response struct {
-	Tag    string // "" if it has none; events never have one
+	Tag    string // empty if it has none; events never have one
 	Kind   Kind
 	Code   Code   // with KindErr
 	Event  string // with KindEvent: its name
@@ -149,7 +149,7 @@ func (r *Response) field(key string) *Field {
 	return nil
 }
 
-// AppendTo appends the response as one line of at most MaxLine bytes, LF included. It cuts text
+// AppendTo appends the response as one line of at most MaxLine bytes, including LF. It cuts text
 // that is too long, and omits fields that do not fit. (The bounds of requests keep replies so short
 // that all fields fit.)
 func (r *Response) AppendTo(b []byte) []byte {
@@ -205,8 +205,7 @@ func printable(text string) string {
 }
 
 // ParseResponse reads a line, without its LF, into r. It reuses r's slice of fields, and the
-// strings share one allocation. It keeps fields and events that it does not know. Every error is an
-// *Error.
+// strings share one allocation. It keeps unknown fields and events. Every error is an *Error.
 func ParseResponse(line []byte, r *Response) error {
 	*r = Response{Fields: r.Fields[:0]}
 	if len(line) >= MaxLine {
@@ -275,7 +274,7 @@ func (r *Response) parseFields(w *words) error {
 	return nil
 }
 
-// textOf returns what follows ":" and one space.
+// textOf returns the text after ":" and one space.
 func textOf(rest string) string {
 	if rest == "" {
 		return ""

@@ -2,7 +2,7 @@ package ipc
 
 import "strings"
 
-// Verb says what a request wants. The zero Verb is none.
+// Verb is the command of a request. The zero Verb is none.
 type Verb uint8
 
 // The verbs, in the order of the protocol's table.
@@ -31,14 +31,14 @@ type grammar struct {
 	name     string
 	form     string // the positional words, for people
 	maxNames int
-	instead  OptionSet // without one of these, a name is required
+	instead  OptionSet // without one of these options, a name is required
 	minWords int
 	maxWords int
 	options  OptionSet
 	required OptionSet
 }
 
-// needs describes, for people, what the verb requires.
+// needs describes in an error what the verb requires.
 func (g *grammar) needs() string {
 	what := "a" + g.form
 	if end := strings.IndexAny(what, "[|"); end >= 0 {
@@ -103,7 +103,7 @@ func ParseVerb(word string) (Verb, bool) {
 func (v Verb) known() bool { return v >= VerbLock && v <= VerbQuit }
 
 // Waits reports whether a request with this verb may take time, because it asks the nodes or waits
-// for a holder. All others are answered from memory as soon as they begin.
+// for a holder. Other requests are answered from memory as soon as they begin.
 func (v Verb) Waits() bool {
 	switch v {
 	case VerbLock, VerbTry, VerbUnlock, VerbAdmit, VerbExtend, VerbResume, VerbWho, VerbForce:

@@ -24,7 +24,7 @@ func (w *words) skip() {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' }
 
-// tag reads the word that begins with "@", if there is one.
+// tag reads the word if it begins with "@".
 func (w *words) tag() (string, error) {
 	w.skip()
 	if !strings.HasPrefix(w.rest, "@") {

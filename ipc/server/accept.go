@@ -12,8 +12,8 @@ import (
 )
 
 // Serve accepts connections from l and serves them until ctx is done, l is closed, or Shutdown is
-// called. None of these is an error. Serve does not wait for the connections: Shutdown does. Serve
-// closes l only if l has no SetDeadline, because closing is the only way to stop it then.
+// called. None of these is an error. Serve does not wait for the connections; Shutdown does. Serve
+// closes l only if l has no SetDeadline, because nothing else ends its Accept.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if !s.listen(l) {
 		return nil
@@ -23,7 +23,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	over := func() bool { return ctx.Err() != nil || s.isStopping() }
 	retry := backoff{}
 	a := newAcceptor(s, l)
-	for !over() { // clients may connect without end
+	for !over() { // also while clients keep connecting
 		nc, err := a.accept()
 		switch {
 		case err == nil:
@@ -56,8 +56,8 @@ func newAcceptor(s *Server, l net.Listener) *acceptor {
 	return a
 }
 
-// accept waits for a connection and returns it if Admit allows it, or nil if it was refused. While
-// clients are being refused, it uses acceptRaw, which spends little on each.
+// accept waits for a connection and returns it, or nil if Admit refused it. While clients are being
+// refused, it uses acceptRaw, which costs little for each.
 func (a *acceptor) accept() (net.Conn, error) {
 	if a.raw == nil || time.Since(a.turnedAway) > activityWindow {
 		return a.acceptOne()
@@ -81,7 +81,7 @@ func (a *acceptor) acceptOne() (net.Conn, error) {
 // accepted serves a connection that was admitted.
 func (a *acceptor) accepted(nc net.Conn) {
 	if nc == nil {
-		runtime.Gosched() // refused clients may come without end
+		runtime.Gosched() // refused clients may keep coming
 		return
 	}
 	if c := a.s.add(nc); c != nil {
@@ -89,8 +89,8 @@ func (a *acceptor) accepted(nc net.Conn) {
 	}
 }
 
-// refusal returns what to answer a client that Admit refuses, or nil if Admit admits it. Admit
-// counts who it admits, so refusal is called once for each connection.
+// refusal returns the answer to a client that Admit refuses, or nil if Admit admits it. Admit
+// counts the clients that it admits, so refusal is called once for each connection.
 func (a *acceptor) refusal(peer Peer) []byte {
 	if a.s.Admit == nil {
 		return nil
@@ -108,10 +108,10 @@ func (a *acceptor) refusal(peer Peer) []byte {
 	return r.Err("", code, text).AppendTo(nil)
 }
 
-// turnAway tells the client why it is refused, and closes the connection.
+// turnAway sends the refusal to the client, and closes the connection.
 func turnAway(nc net.Conn, refusal []byte) {
 	defer nc.Close()
-	Farewell(nc, refusal) // fails if the client is gone
+	Farewell(nc, refusal) // fails if the client has closed
 }
 
 // backoff is the pause after a failed accept. A usual cause is a lack of file descriptors, which

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTurnedAway is how many clients are refused before other goroutines may run.
+// maxTurnedAway is the number of clients to refuse before other goroutines may run.
 const maxTurnedAway = 32
 
 // acceptRaw accepts while many clients are refused. A refused client costs only a descriptor, for a
-// moment. It returns nil after maxTurnedAway refusals.
+// moment. After maxTurnedAway refusals it returns nil.
 func (a *acceptor) acceptRaw() (net.Conn, error) {
 	fd, peer, err := -1, Peer{}, error(nil)
 	cause := a.raw.Control(func(listener uintptr) { fd, peer, err = a.acceptFew(int(listener)) })
 	switch {
 	case cause != nil, err == unix.EAGAIN:
-		return a.acceptOne() // it waits, or reports what is wrong
+		return a.acceptOne() // it waits, or reports the error
 	case err != nil:
 		return nil, os.NewSyscallError("accept4", err)
 	case fd < 0:
@@ -31,8 +31,8 @@ func (a *acceptor) acceptRaw() (net.Conn, error) {
 	return nc, err
 }
 
-// acceptFew refuses clients until it finds one that is admitted, and returns its descriptor. It
-// returns -1 after maxTurnedAway refusals.
+// acceptFew refuses clients until one is admitted, and returns its descriptor. After maxTurnedAway
+// refusals it returns -1.
 func (a *acceptor) acceptFew(listener int) (int, Peer, error) {
 	for range maxTurnedAway {
 		fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -47,15 +47,15 @@ func (a *acceptor) acceptFew(listener int) (int, Peer, error) {
 		if refusal == nil {
 			return fd, peer, nil
 		}
-		_, _ = ipc.RawWrite(uintptr(fd), refusal) // fails if the client is gone
+		_, _ = ipc.RawWrite(uintptr(fd), refusal) // fails if the client has closed
 		unix.Close(fd)
 	}
 	return -1, Peer{}, nil
 }
 
-// netConnOf makes a connection of a socket's descriptor, and takes ownership of it.
+// netConnOf makes a net.Conn of a socket's descriptor, and takes ownership of it.
 func netConnOf(fd int) (net.Conn, error) {
 	file := os.NewFile(uintptr(fd), "socket")
 	defer file.Close()
-	return net.FileConn(file) // uses a duplicate
+	return net.FileConn(file) // duplicates the descriptor
 }

@@ -26,15 +26,15 @@ type Call struct {
 	inWork   bool         // a Work runs, not on the reading goroutine
 	recorded bool         // the journal recorded it, and records its answer
 
-	// inflight.mu of the connection guards what follows.
+	// inflight.mu of the connection guards the fields below.
 	answered       bool
 	answerRecorded bool  // the session records the answer itself
-	cause          error // why it is cancelled; nil: it is not
+	cause          error // why it is cancelled, or nil
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
 }
 
-// defectText is what a client is told if a session panics or does not answer.
+// defectText is the text that a client gets if a session panics or does not answer.
 const defectText = "a defect in the daemon: see its log"
 
 var callPool = sync.Pool{New: func() any { return new(Call) }}
@@ -61,11 +61,11 @@ func (call *Call) Conn() *Conn { return call.conn }
 // ErrGone, ErrLate or ErrShutdown, and at the latest when the call ends.
 func (call *Call) Context() context.Context { return call.conn.inflight.context(call) }
 
-// IsGone reports whether the client is known to read no answers any longer.
+// IsGone reports whether the client is known to read no more answers.
 func (call *Call) IsGone() bool { return call.conn.inflight.isGone(call) }
 
-// Quit does for Begin what Conn.CloseAfterReplies does, and also drops the requests that came after
-// this one. (A request without a tag never overtakes, so everything in the queue came later.)
+// Quit is Conn.CloseAfterReplies for a Begin. It also drops the queue. (A request without a tag
+// never overtakes another one, so everything in the queue came later.)
 func (call *Call) Quit() {
 	if call.Tag == "" {
 		call.conn.recordedUnread.droppedQueue()
@@ -92,11 +92,13 @@ func (call *Call) Line(r *ipc.Response) {
 	call.lines.b = r.AppendTo(call.lines.b)
 }
 
-// RecordingAnswer announces that the session, a Journal, is about to record the answer in another
-// record. RecordAnswer is not called then. Freeze waits for the Reply, which must follow soon. If
-// Freeze has already begun, the next process answers: RecordingAnswer blocks until Freeze has
-// returned, and then ends the goroutine, as if the process had been killed before. So call it before
-// making that record, on the goroutine of Begin or of the Work, and without holding a lock.
+// RecordingAnswer announces that the session, a Journal, is about to record the answer itself.
+// RecordAnswer is then not called. Freeze waits for the Reply, which must follow soon.
+//
+// If Freeze has already begun, the next process answers: RecordingAnswer blocks until Freeze has
+// returned, and then ends the goroutine, as if the process had been killed before. So call it
+// before you record the answer, on the goroutine of Begin or of the Work, and without holding a
+// mutex.
 func (call *Call) RecordingAnswer() {
 	if !call.conn.inflight.recordsAnswer(call) {
 		<-call.conn.server.freezeUnderWay().done
@@ -104,7 +106,7 @@ func (call *Call) RecordingAnswer() {
 	}
 }
 
-// Reply answers the call. It copies r, an OK or ERR, and sets its tag. It does not block unless the
+// Reply answers the call. It copies r, an OK or ERR, and sets its tag. It blocks only if the
 // session's Journal does. The client may reuse the tag at once.
 func (call *Call) Reply(r *ipc.Response) {
 	c := call.conn
@@ -147,8 +149,8 @@ func (call *Call) freeLines() {
 	}
 }
 
-// finish ends the call after the session is done with it. If the session has not answered, finish
-// answers now, and does not reuse the call, as the session may still use it.
+// finish ends the call after Begin or the Work has returned. If the session has not answered,
+// finish answers. It then does not reuse the call, because the session may still use it.
 func (call *Call) finish(panicked bool) {
 	c := call.conn
 	answered := c.inflight.finish(call)

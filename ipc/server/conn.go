@@ -23,15 +23,15 @@ type Conn struct {
 	inflight inflight
 	wg       sync.WaitGroup // counts Works and goroutines that write; finish waits for it
 
-	stopping     atomic.Bool // the server stops: refuse new requests, end when idle
+	stopping     atomic.Bool // the server stops: refuse new requests, close when idle
 	freezing     atomic.Bool // the server freezes; if this connection is not kept, stopping is set too
-	lastAnswers  atomic.Bool // nothing begins any longer, the last answers are being written
-	quitting     atomic.Bool // nothing more is read
+	lastAnswers  atomic.Bool // no request begins any more, and the last answers are being written
+	quitting     atomic.Bool // no more input is read
 	lineTimedOut atomic.Bool // a line was not ended in time: the connection ends
 	wantsNews    atomic.Bool // the reading goroutine waits for a call or for the output
 	wakeup       chan struct{}
 
-	// The rest belongs to the goroutine that reads.
+	// The fields below belong to the reading goroutine.
 	session        Session
 	journal        Journal // nil if the session is no Journal; never changes
 	recordedUnread recordedUnread
@@ -42,7 +42,7 @@ type Conn struct {
 	reading        bool
 	corked         bool
 	wasBlocked     bool // step found reading paused
-	clientGone     bool // the client reads no answers any longer
+	clientGone     bool // the client reads no more answers
 }
 
 // newConn makes a connection. Its owner must call fairness.end.
@@ -80,7 +80,7 @@ func rawOf(nc net.Conn) syscall.RawConn {
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return nil // it was closed: the first read reports that
+		return nil // it was closed; the first read reports that
 	}
 	return raw
 }
@@ -92,16 +92,16 @@ func (c *Conn) Session() Session { return c.session }
 func (c *Conn) Peer() Peer { return c.peer }
 
 // PeerPIDFD returns a pidfd of the process that connected. The caller closes it. It refers to that
-// process even if its number belongs to another process by now. The error matches
-// errors.ErrUnsupported if the kernel (before 6.5) or the connection has no pidfd. It matches
-// unix.ESRCH (before 6.16 also unix.EINVAL) if the process has ended. Any other error means that
-// the system lacks a resource.
+// process even if another process has the same pid by now. The error matches errors.ErrUnsupported
+// if the kernel (before 6.5) or the connection has no pidfd. It matches unix.ESRCH (before 6.16
+// also unix.EINVAL) if the process has ended. Any other error means that the system lacks a
+// resource.
 func (c *Conn) PeerPIDFD() (int, error) { return peerPIDFD(c.raw) }
 
 // SyscallConn gives access to the socket's descriptor, so that a duplicate can be stored elsewhere.
 // Do not read, write or configure the socket with it. If the server ends the connection, it ends
-// for duplicates too. If the process ends, it does not. SyscallConn fails if the connection is no
-// socket.
+// for duplicates too; if the process ends, it does not. SyscallConn fails if the connection is not
+// a socket.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if c.raw == nil {
 		return nil, fmt.Errorf("the descriptor of a %T: %w", c.nc, errors.ErrUnsupported)
@@ -109,8 +109,8 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return c.raw, nil
 }
 
-// Unread returns how many bytes of answers and events wait to be written. It does not count what
-// the socket holds.
+// Unread returns how many bytes of answers and events wait to be written. It does not count the
+// bytes in the socket.
 func (c *Conn) Unread() int { return int(c.out.size.Load()) }
 
 // Send sends an event, between replies. It copies r and does not block.
@@ -127,19 +127,19 @@ func (c *Conn) WasCut() bool {
 	return c.lineTimedOut.Load() || err != nil && !isGone(err)
 }
 
-// HungUp reports whether the other side has closed both directions, even if data from before is
-// still unread. It returns false if that cannot be known.
+// HungUp reports whether the peer has closed both directions, even if earlier data is still unread.
+// It returns false if that cannot be determined.
 func (c *Conn) HungUp() bool { return c.raw != nil && c.in.closedByPeer() }
 
-// CloseAfterReplies ends the connection as if the client had closed its side. What was begun or
-// read before is answered, and nothing after it is read. See Call.Quit.
+// CloseAfterReplies ends the connection as if the client had closed its side. Requests that were
+// read before are answered; nothing after them is read. See Call.Quit.
 func (c *Conn) CloseAfterReplies() {
 	c.quitting.Store(true)
 	c.wake()
 }
 
-// serve runs the connection on the goroutine that reads it, from beginning to end. What it does with
-// lines is in read_loop.go.
+// serve runs the connection on its reading goroutine, from start to end. read_loop.go handles its
+// lines.
 func (c *Conn) serve() {
 	c.waitBeforeOpen()
 	if c.open() != nil {
@@ -149,8 +149,8 @@ func (c *Conn) serve() {
 	c.run()
 }
 
-// run is serve after open: it reads and begins requests (loop), and ends the connection. It leaves a
-// frozen connection as it is.
+// run reads and begins requests (loop), and ends the connection. It leaves a frozen connection as
+// it is.
 func (c *Conn) run() {
 	c.fairness.resume()
 	if c.loop() {
@@ -170,7 +170,7 @@ func (c *Conn) finish() {
 	c.fairness.resume()
 }
 
-// open makes the session. If there is none, it tells the client why.
+// open makes the session. If that fails, it sends the error to the client.
 func (c *Conn) open() error {
 	err := error(&ipc.Error{Code: ipc.CodeInternal, Text: defectText}) // used if Open panics
 	c.guard(func() { c.session, err = c.server.Open(c) })
@@ -211,27 +211,27 @@ func (c *Conn) drain() {
 	}
 }
 
-// cutOff ends the connection without waiting for anything.
+// cutOff ends the connection at once.
 func (c *Conn) cutOff(why error) {
 	if c.out.stop(why) {
 		c.outputFailed(why)
 	}
 }
 
-// outputFailed is called once, on any goroutine. What the client sent before it closed is still
-// read. The server reports the cut before it closes the connection: if the process is killed in
-// between, nothing has ended yet.
+// outputFailed is called once, on any goroutine. The server still reads what the client sent before
+// it closed. It reports the cut before it closes the connection: if the process is killed in
+// between, the connection has not ended yet.
 func (c *Conn) outputFailed(err error) {
 	c.inflight.cancelAll(ErrGone)
 	if !isGone(err) {
 		c.server.dropped(c, err)
-		c.close() // err is the reason, so an error here does not matter
+		c.close() // err is the reason; another error does not matter
 	}
 	c.wake()
 }
 
-// close ends the connection, for duplicates of the descriptor in other processes too. It ignores
-// errors: nobody is left who could act on them.
+// close ends the connection, also for duplicates of the descriptor in other processes. It ignores
+// errors, because nothing can be done about them.
 func (c *Conn) close() {
 	if c.raw != nil {
 		c.raw.Control(shutdown)
@@ -239,12 +239,12 @@ func (c *Conn) close() {
 	c.nc.Close()
 }
 
-// isGone reports whether writing failed because the other side has closed.
+// isGone reports whether a write failed because the peer has closed.
 func isGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// guard calls code of the session. A panic in it ends nothing else.
+// guard calls f, code of the session. A panic in it ends nothing else.
 func (c *Conn) guard(f func()) (panicked bool) {
 	defer c.recovered(&panicked)
 	f()

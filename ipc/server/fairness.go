@@ -4,18 +4,18 @@ import (
 	"time"
 )
 
-// maxBegun is how many lines may begin before fairness measures their cost.
+// maxBegun is how many lines may begin before their cost is charged.
 const maxBegun = 16
 
-// sharedReadSize is how much is read at once while several users are active. It is small, so that
-// little has to be recorded if the connection is delayed.
+// sharedReadSize is the size of a read while several users are active. It is small, so that little
+// has to be recorded if the connection is delayed.
 const sharedReadSize = 2 << 10
 
 // fairness keeps one connection within its user's share. It belongs to the goroutine that reads.
 type fairness struct {
 	share     *userShare
-	slot      *slot         // nil: the user's own allowance is used
-	chargedAt time.Duration // costs up to here are charged
+	slot      *slot         // nil: the user is within its allowance
+	chargedAt time.Duration // costs up to this time are charged
 	extraCost time.Duration // cost on other goroutines, not charged yet
 	begun     int           // lines since the last charge
 	ended     bool
@@ -24,10 +24,10 @@ type fairness struct {
 // isDue reports whether it is time to charge costs.
 func (p *fairness) isDue() bool { return p.begun >= maxBegun }
 
-// setDue has costs charged before anything else begins.
+// setDue makes isDue true, so that costs are charged before another line begins.
 func (p *fairness) setDue() { p.begun = maxBegun }
 
-// charge charges the costs since the last call. It reports whether the user may go on at once.
+// charge charges the costs since the previous call. It reports whether the user may go on at once.
 func (p *fairness) charge() (more bool) {
 	now := p.share.scheduler.now()
 	cost := now - p.chargedAt + p.extraCost
@@ -43,7 +43,7 @@ func (p *fairness) charge() (more bool) {
 	return !p.share.charge(now, 0)
 }
 
-// pause is called before waiting. The cost of waiting is charged when it ends.
+// pause is called before a wait. resume charges the cost of the wait.
 func (p *fairness) pause() {
 	p.charge()
 	if p.slot != nil {
@@ -51,7 +51,7 @@ func (p *fairness) pause() {
 	}
 }
 
-// resume is called after waiting. It pairs with pause.
+// resume is called after a wait that pause began.
 func (p *fairness) resume() {
 	p.chargedAt = p.share.scheduler.now()
 	if over := p.share.charge(p.chargedAt, receiveCost); over {
@@ -64,7 +64,7 @@ func (p *fairness) returnSlot(now time.Duration) {
 	p.slot = nil
 }
 
-// readSize returns how much to read at once.
+// readSize returns the size of the next read.
 func (p *fairness) readSize() int {
 	if p.share.scheduler.isShared(p.chargedAt) {
 		return sharedReadSize

@@ -14,34 +14,34 @@ type FreezeOptions struct {
 	Keep func(Session) bool
 	// Bye returns the last line for the other connections, as in Shutdown. Nil: no line is sent.
 	Bye func(Session) *ipc.Response
-	// Seal is called when kept connections neither read, begin nor answer any longer, and all other
+	// Seal is called when kept connections no longer read, begin or answer requests, and all other
 	// connections have ended. After it, nothing may be recorded. It may be nil.
 	Seal func()
 }
 
-// freezeState is a Freeze that is going on. Server.mu guards all fields but the channels.
+// freezeState is a Freeze in progress. Server.mu guards all fields except the channels.
 type freezeState struct {
 	FreezeOptions
 	running int           // connections that have not stopped
 	quiet   chan struct{} // closed when running is 0
 	done    chan struct{} // closed when Freeze returns
-	kept    []*Conn       // never closed, not by the garbage collector either
+	kept    []*Conn       // never closed, not even by the garbage collector
 }
 
-// Freeze ends serving so that another process can continue. Connections for which Keep returns true
-// stop as they are: nothing more is read or begun, the Journal gets the last RecordUnread, and
-// answers that the Journal has recorded are written. Nothing else is answered or ended: no request,
-// context, session or connection. All other connections end as in Shutdown, also those for which
+// Freeze ends serving so that another process can continue. A connection for which Keep returns
+// true stops as it is: nothing more is read or begun, the Journal gets the last RecordUnread, and
+// answers that the Journal has recorded are written. Its other requests are not answered, and its
+// contexts and session do not end. All other connections end as in Shutdown, also those for which
 // CloseAfterReplies was called. Then Freeze calls Seal. After Freeze has returned, events and
-// replies go nowhere.
+// replies are dropped.
 //
 // If ctx is done first, Freeze cuts the connections that have not ended, and the kept connections
 // whose clients have not read their answers: the next process cannot continue half a line. It
-// reports each to Server.Dropped before Seal, and returns ctx's error. Freeze returns ErrShutdown
-// and does nothing if the server is already stopping. Serve should have returned before: a
-// connection that is accepted from now on is closed unserved.
+// reports each to Server.Dropped before Seal, and returns ctx's error. If the server is already
+// stopping, Freeze returns ErrShutdown and does nothing. Serve should have returned before: a
+// connection that is accepted from now on is closed.
 //
-// The Journal may block after Seal, as if the process had been killed. So Freeze is for a
+// The Journal may block after Seal, as if the process had been killed. So call Freeze only in a
 // process that soon exits, or replaces itself.
 func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
 	f := s.startFreezing(how)
@@ -60,7 +60,7 @@ func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
 	return err
 }
 
-// await waits until no connection runs, at most until ctx is done.
+// await waits until no connection runs, or ctx is done.
 func (s *Server) await(ctx context.Context, f *freezeState) error {
 	select {
 	case <-f.quiet:
@@ -71,7 +71,7 @@ func (s *Server) await(ctx context.Context, f *freezeState) error {
 	return ctx.Err()
 }
 
-// startFreezing tells all connections. It returns nil if the server is already stopping.
+// startFreezing starts to freeze all connections. It returns nil if the server is already stopping.
 func (s *Server) startFreezing(how FreezeOptions) *freezeState {
 	s.mu.Lock()
 	if s.stopping {
@@ -92,8 +92,8 @@ func (s *Server) startFreezing(how FreezeOptions) *freezeState {
 	return f
 }
 
-// cutRemaining cuts the connections that did not stop in time. If a session does not return,
-// nothing can be done: its connection stays as if the process had been killed.
+// cutRemaining cuts the connections that did not stop in time. If a session does not return, its
+// connection stays as if the process had been killed.
 func (s *Server) cutRemaining() {
 	for _, c := range s.all() {
 		switch {
@@ -111,10 +111,10 @@ func (s *Server) kept(f *freezeState) []*Conn {
 	return f.kept
 }
 
-// mutePause is how long endOutput waits for the last events each time.
+// mutePause is how long endOutput waits for more events each time.
 const mutePause = time.Millisecond
 
-// endOutput ends the output after the events that were sent meanwhile are written.
+// endOutput writes the events that are still being sent, and ends the output.
 func (c *Conn) endOutput(ctx context.Context) {
 	for !c.out.close() {
 		select {
@@ -126,7 +126,7 @@ func (c *Conn) endOutput(ctx context.Context) {
 	}
 }
 
-// freezeHere ends reading for good if the connection is kept, after the answers under way are
+// freezeHere ends reading for good if the connection is kept, after the answers in progress are
 // written. It returns false if the connection must end instead: it is not kept, or the client did
 // not read its answers in time.
 func (c *Conn) freezeHere() bool {
@@ -172,7 +172,7 @@ func (s *Server) park(c *Conn, f *freezeState) {
 	s.remove(c)
 }
 
-// ended counts a connection that has stopped. It needs Server.mu.
+// ended counts a connection that has stopped. The caller holds Server.mu.
 func (f *freezeState) ended() {
 	if f.running--; f.running == 0 {
 		close(f.quiet)

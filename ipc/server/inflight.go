@@ -15,14 +15,14 @@ const maxKeptTags = 64
 type inflight struct {
 	runningWorks atomic.Int32 // Works that have not returned
 
-	mu          sync.Mutex       // guards what follows, and the last part of each Call; no other mutex is taken inside it
+	mu          sync.Mutex       // guards the fields below, and the last part of each Call; no other mutex is taken inside it
 	tagged      map[string]*Call // unanswered, by tag
 	mostTags    int              // most tags at once since tagged was made
 	untagged    *Call            // nil: none, or its answer is in the output
-	cancelCause error            // why all calls are cancelled, new ones too; nil: they are not
+	cancelCause error            // why all calls are cancelled, later ones too, or nil
 
 	frozen    bool // see freeze
-	answering int  // calls whose answers are on their way into the output
+	answering int  // calls whose answers are being appended to the output
 }
 
 // add makes the call cancellable. It rejects a tag that is in use, and more than limit tags.
@@ -48,16 +48,16 @@ func (cs *inflight) add(call *Call, limit int) error {
 	return nil
 }
 
-// answerState is what happens to an answer.
+// answerState says what to do with an answer.
 type answerState uint8
 
 const (
-	answerSent    answerState = iota // it is sent; endAnswer must follow
+	answerSent    answerState = iota // send it; endAnswer must follow
 	answeredTwice                    // it is a second answer
-	answerDropped                    // it is dropped, as if the process had ended
+	answerDropped                    // drop it, as if the process had ended
 )
 
-// beginAnswer decides what happens to the call's answer, and frees its tag for another call.
+// beginAnswer decides what to do with the call's answer, and frees its tag for another call.
 func (cs *inflight) beginAnswer(call *Call) answerState {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -79,7 +79,7 @@ func (cs *inflight) beginAnswer(call *Call) answerState {
 	return answerSent
 }
 
-// forget removes the call, before it is reused. It needs mu.
+// forget removes the call, before it is reused. The caller holds mu.
 func (cs *inflight) forget(call *Call) {
 	if cs.untagged == call {
 		cs.untagged = nil
@@ -90,7 +90,7 @@ func (cs *inflight) forget(call *Call) {
 	}
 }
 
-// endAnswer lets the next call without a tag begin. The answer is in the output now, so no other
+// endAnswer lets the next call without a tag begin. The answer is in the output now, so no later
 // answer can overtake it.
 func (cs *inflight) endAnswer(call *Call) {
 	cs.mu.Lock()
@@ -101,8 +101,8 @@ func (cs *inflight) endAnswer(call *Call) {
 	}
 }
 
-// recordsAnswer has freeze wait for the call's answer. It returns false if no answer is sent any
-// longer.
+// recordsAnswer makes freeze wait for the call's answer. It returns false if no more answers are
+// sent.
 func (cs *inflight) recordsAnswer(call *Call) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -116,14 +116,14 @@ func (cs *inflight) recordsAnswer(call *Call) bool {
 	return true
 }
 
-// freeze has no answer go out from now on, except those that are under way.
+// freeze stops all answers from now on, except those in progress.
 func (cs *inflight) freeze() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.frozen = true
 }
 
-// noAnswerUnderWay reports whether no answer is on its way into the output.
+// noAnswerUnderWay reports whether no answer is being appended to the output.
 func (cs *inflight) noAnswerUnderWay() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -137,7 +137,7 @@ func (cs *inflight) untaggedPending() bool {
 	return cs.untagged != nil
 }
 
-// untaggedUnanswered reports whether the call that blocks the next one is not even answered.
+// untaggedUnanswered reports whether the call that blocks the next one has no answer yet.
 func (cs *inflight) untaggedUnanswered() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -167,7 +167,7 @@ func (cs *inflight) cancel(tag string, cause error) bool {
 	return true
 }
 
-// cancelAll ends the contexts of all calls, later ones included.
+// cancelAll ends the contexts of all calls, including later ones.
 func (cs *inflight) cancelAll(cause error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -182,8 +182,8 @@ func (cs *inflight) cancelAll(cause error) {
 	}
 }
 
-// cancelWith cancels the call. It needs inflight.mu. (Cancelling runs no other code under the
-// mutex: context.AfterFunc and the like start goroutines of their own.)
+// cancelWith cancels the call. The caller holds inflight.mu. (Cancelling runs no other code under
+// the mutex: context.AfterFunc and the like start goroutines of their own.)
 func (call *Call) cancelWith(cause error) {
 	if call.cause == nil {
 		call.cause = cause
@@ -193,7 +193,7 @@ func (call *Call) cancelWith(cause error) {
 	}
 }
 
-// context makes the call's context at the first call. Most calls need none.
+// context returns the call's context, and makes it when it is first needed. Most calls need none.
 func (cs *inflight) context(call *Call) context.Context {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

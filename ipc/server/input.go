@@ -12,32 +12,32 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// readSize is how much is read at once. A line of MaxLine bytes always fits.
+// readSize is the size of a read. A line of MaxLine bytes always fits.
 const readSize = 16 << 10
 
 var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
 
-// input splits what a connection receives into lines. It holds a buffer only while there is data in
-// it, so an idle connection costs no memory. It belongs to the goroutine that reads.
+// input splits the bytes of a connection into lines. It has a buffer only while there is data in
+// it, so an idle connection needs no memory for it. It belongs to the reading goroutine.
 //
-// From a socket, input takes whole lines. It leaves the beginning of a line in the socket until the
-// end has come. The socket outlasts the process, even a killed one, but what the process has taken
-// may be lost. Then the next process would read the rest of that line as a request of its own, such
-// as LOCK from UNLOCK.
+// From a socket, input takes whole lines. It leaves a partial line in the socket until the line's
+// end has come. The socket outlasts the process, even a killed one, but the bytes that the process
+// has taken may be lost. The next process would then read the rest of that line as a request of its
+// own, such as LOCK from UNLOCK.
 type input struct {
 	conn     net.Conn
 	raw      syscall.RawConn // waits without a buffer; nil if conn is no socket
-	buf      *[readSize]byte // nil while it is empty
-	from, to int             // the part of buf that is not taken yet
-	earlier  []byte          // what an earlier process received; it comes first
-	skipping bool            // what follows is the rest of a line that was too long
+	buf      *[readSize]byte // nil while no data is in it
+	from, to int             // the bytes of buf that are not taken yet
+	earlier  []byte          // bytes that an earlier process received; they come first
+	skipping bool            // the next bytes are the rest of a line that was too long
 	deadline lineDeadline    // for the end of a partial line
-	partial  int             // how many bytes of a partial line are left in the socket
+	partial  int             // bytes of a partial line that are left in the socket
 
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
 	tryWatch func(fd uintptr) bool // isHungUp, likewise
 	isEnded  func(fd uintptr) bool // otherSideEnded, unless a test replaces it
-	most     int                   // how much tryRead takes at once; a longer line is taken whole
+	most     int                   // number of bytes that tryRead takes at once; a longer line is taken whole
 	n        int                   // results of tryRead
 	err      error
 }
@@ -46,8 +46,8 @@ func newInput(conn net.Conn, raw syscall.RawConn) input {
 	return input{conn: conn, raw: raw, tryWatch: isHungUp, isEnded: otherSideEnded}
 }
 
-// line returns the next line without its LF, and false if none is complete. Of a line that is too
-// long it returns the first MaxLine bytes, once, before the line is complete. The line is valid
+// line returns the next line without its LF, or false if no line is complete. If a line is too
+// long, it returns the first MaxLine bytes, once, before the line is complete. The line is valid
 // until the next receive.
 func (in *input) line() (line []byte, ok bool) {
 	if in.skip(); in.from == in.to {
@@ -68,7 +68,7 @@ func (in *input) line() (line []byte, ok bool) {
 	return nil, false
 }
 
-// skip drops what has come of a line that was too long.
+// skip drops the bytes that have come of a line that was too long.
 func (in *input) skip() {
 	if in.skipping && in.from < in.to {
 		in.from += in.skipIn(in.buf[in.from:in.to])
@@ -88,12 +88,12 @@ func (in *input) skipIn(b []byte) int {
 	return end + 1
 }
 
-// hasPartialLine reports whether only a part of a line has come, or was skipped.
+// hasPartialLine reports whether a line has begun and not ended, also if it is being skipped.
 func (in *input) hasPartialLine() bool {
 	return len(in.earlier) == 0 && (in.skipping || in.from < in.to || in.partial > 0)
 }
 
-// unread returns how many bytes are in memory and not taken.
+// unread returns the number of bytes in memory that are not taken.
 func (in *input) unread() int { return in.to - in.from + len(in.earlier) }
 
 // appendUnread appends those bytes to b.
@@ -104,7 +104,7 @@ func (in *input) appendUnread(b []byte) []byte {
 	return append(b, in.earlier...)
 }
 
-// compact makes room after a partial line, which is shorter than MaxLine.
+// compact moves a partial line to the start of the buffer; it is shorter than MaxLine.
 func (in *input) compact() {
 	if in.buf != nil {
 		in.from, in.to = 0, copy(in.buf[:], in.buf[in.from:in.to])
@@ -126,7 +126,7 @@ func (in *input) returnBuffer() {
 	}
 }
 
-// discard drops what was not taken. If it stayed in the socket, the client would see a reset
+// discard reads and drops everything. If bytes stayed in the socket, the client would see a reset
 // instead of the end of the connection.
 func (in *input) discard() {
 	if in.partial > 0 {
@@ -136,16 +136,16 @@ func (in *input) discard() {
 	in.returnBuffer()
 }
 
-// partialLineWait is how long a partial line stays in the socket. It uses far more kernel memory
-// there than its bytes: a client that sends one byte at a time can fill the socket with a few
+// partialLineWait is how long a partial line stays in the socket. There it uses far more kernel
+// memory than its bytes: a client that sends one byte at a time can fill the socket with a few
 // hundred.
 const partialLineWait = 20 * time.Millisecond
 
-// lineDeadline is how long the connection waits for the rest of a line.
+// lineDeadline is the time until which the connection waits for the rest of a line.
 type lineDeadline struct {
 	due    time.Time // zero: not waiting yet
 	take   time.Time // when to take what was left in the socket
-	looked bool      // after due, what had already come was taken
+	looked bool      // after due, bytes that had already come were taken
 }
 
 // nextDeadline returns the next instant at which a partial line needs attention.
@@ -156,7 +156,7 @@ func (in *input) nextDeadline() time.Time {
 	return in.deadline.due
 }
 
-// receive waits for more, and takes at most that many bytes, or one line. It returns io.EOF at the
+// receive waits for input, and takes at most that many bytes, or one line. It returns io.EOF at the
 // end, and a timeout if the read deadline wakes it.
 func (in *input) receive(most int) error {
 	in.compact()
@@ -176,7 +176,7 @@ func (in *input) receive(most int) error {
 	return in.received()
 }
 
-// receiveNow is receive without waiting. It returns false if nothing is there.
+// receiveNow is receive without waiting. It returns false if there is no input.
 func (in *input) receiveNow() (err error, some bool) {
 	if in.raw == nil {
 		return nil, false
@@ -201,7 +201,7 @@ func (in *input) receiveEarlier() {
 	}
 }
 
-// receivePlain reads from a connection that is no socket, such as net.Pipe's.
+// receivePlain reads from a connection that is not a socket, such as a net.Pipe.
 func (in *input) receivePlain() error {
 	in.borrowBuffer()
 	in.n, in.err = in.conn.Read(in.buf[in.to:min(in.to+in.most, readSize)])
@@ -217,7 +217,7 @@ func (in *input) received() error {
 	return in.err
 }
 
-// read reads once without waiting. It reports whether the caller has something to do.
+// read reads once without waiting. It reports whether the caller has to act on the result.
 func (in *input) read(fd uintptr) (news bool) {
 	in.borrowBuffer()
 	switch n, err := in.peek(fd); {
@@ -238,9 +238,9 @@ func (in *input) read(fd uintptr) (news bool) {
 	return news
 }
 
-// peek looks at what is in the socket. It returns 0 at the end, also if only a partial line is left
-// that was seen before and is not too long. It checks for the end first: all that came before the
-// end is visible then.
+// peek looks at the bytes in the socket. It returns 0 at the end, also if only a partial line is
+// left that was seen before and is not too long. It checks for the end first: all bytes before the
+// end are visible then.
 func (in *input) peek(fd uintptr) (n int, err error) {
 	n, err = rawPeek(fd, in.room())
 	if n <= 0 || n != in.partial || n >= ipc.MaxLine || !in.isEnded(fd) {
@@ -252,13 +252,13 @@ func (in *input) peek(fd uintptr) (n int, err error) {
 	return n, err
 }
 
-// room returns the space for the next look. A line fits.
+// room returns the space for the next peek. A line always fits.
 func (in *input) room() []byte {
 	return in.buf[in.to:min(in.to+max(in.most, ipc.MaxLine), readSize)]
 }
 
-// takeSeen takes whole lines from the socket, up to what was seen. It returns how many bytes it
-// took, and whether anything is new.
+// takeSeen takes whole lines of the seen bytes from the socket. It returns how many bytes it took,
+// and whether anything is new.
 func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool) {
 	if in.skipping {
 		return 0, in.takeSkipped(fd, seen), true
@@ -268,7 +268,7 @@ func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool)
 	case lines > 0:
 		in.partial = len(seen) - lines
 		return lines, discardSeen(fd, seen[:lines]), true
-	case in.to-in.from+len(seen) >= ipc.MaxLine: // the line is too long: it is taken now and skipped later
+	case in.to-in.from+len(seen) >= ipc.MaxLine: // the line is too long, so it is taken now and skipped later
 		in.partial = 0
 		return len(seen), nil, true
 	case len(seen) == in.partial:
@@ -278,8 +278,8 @@ func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool)
 	return 0, nil, true
 }
 
-// takeSkipped takes what has come of a line that is skipped. It leaves the LF in the socket, as a
-// blank line, so that the journal learns of the end before more is taken.
+// takeSkipped takes the bytes of a line that is skipped. It leaves the LF in the socket, as a blank
+// line, so that the journal learns of the line's end before more is taken.
 func (in *input) takeSkipped(fd uintptr, seen []byte) error {
 	switch end := bytes.IndexByte(seen, '\n'); {
 	case end < 0:
@@ -291,8 +291,8 @@ func (in *input) takeSkipped(fd uintptr, seen []byte) error {
 	return nil
 }
 
-// linesIn returns how many bytes the whole lines have, at most in.most. The first line counts even
-// if it is longer.
+// linesIn returns the length of the whole lines, at most in.most. It includes the first line even
+// if that is longer.
 func (in *input) linesIn(seen []byte) int {
 	end := bytes.LastIndexByte(seen[:min(len(seen), in.most)], '\n')
 	if end < 0 {
@@ -306,7 +306,7 @@ func (in *input) takePartial() {
 	in.compact()
 	in.borrowBuffer()
 	left := in.buf[in.to : in.to+in.partial]
-	in.raw.Control(func(fd uintptr) { discardSeen(fd, left) }) // fails only if closed: the next read reports that
+	in.raw.Control(func(fd uintptr) { discardSeen(fd, left) }) // fails only if the socket is closed; the next read reports that
 	in.to += in.partial
 	in.partial = 0
 }
@@ -314,12 +314,12 @@ func (in *input) takePartial() {
 // canWatch reports whether watch works.
 func (in *input) canWatch() bool { return in.raw != nil }
 
-// watch waits until the other side has closed both directions. It reads nothing, and returns a
-// timeout if the read deadline wakes it.
+// watch waits until the peer has closed both directions. It reads nothing, and returns a timeout if
+// the read deadline wakes it.
 func (in *input) watch() error { return in.raw.Read(in.tryWatch) }
 
-// closedByPeer reports whether the other side has closed both directions. For a connection that is
-// no socket, the end of reading is the end of both.
+// closedByPeer reports whether the peer has closed both directions. If the connection is not a
+// socket, the end of reading counts as both.
 func (in *input) closedByPeer() bool {
 	if in.raw == nil {
 		return true
@@ -329,7 +329,7 @@ func (in *input) closedByPeer() bool {
 	return closed || err != nil
 }
 
-// lineQueue holds lines without a tag until it is their turn, in order.
+// lineQueue holds lines without a tag, in order, until their turn comes.
 type lineQueue struct {
 	lines []byte // each with its LF
 	from  int
@@ -337,10 +337,10 @@ type lineQueue struct {
 
 func (q *lineQueue) empty() bool { return q.from == len(q.lines) }
 
-// size returns how many bytes wait.
+// size returns the number of bytes in the queue.
 func (q *lineQueue) size() int { return len(q.lines) - q.from }
 
-// rest returns the lines that wait, valid until the next push.
+// rest returns the lines in the queue, valid until the next push.
 func (q *lineQueue) rest() []byte { return q.lines[q.from:] }
 
 func (q *lineQueue) push(line []byte) {

@@ -3,32 +3,32 @@ package server
 import "slices"
 
 // Journal is an optional part of a Session. It records what must outlast the process, so that after
-// a restart the same connection continues where it was. A method of Journal may block for ever, as
-// if the process had been killed in it.
+// a restart the same connection continues. A method of Journal may block for ever, as if the
+// process had been killed in it.
 type Journal interface {
-	// RecordRequest records a request whose verb Waits. It is called on the reading goroutine,
-	// right before Begin. The line, without its LF, is valid during the call. If rest is not nil,
-	// it belongs into the same record: until now, the line was part of what was to be read again.
+	// RecordRequest records a request whose verb Waits. It is called on the reading goroutine, right
+	// before Begin. The line, without its LF, is valid during the call. If rest is not nil, it
+	// belongs into the same record: until now, the line was among the bytes to be read again.
 	RecordRequest(call *Call, line []byte, rest *UnreadChange)
 
-	// RecordAnswer records that such a request is answered, right before the answer is put into the
-	// output. It is called once for each RecordRequest, on the goroutine that answers, unless the
-	// session called RecordingAnswer.
+	// RecordAnswer records that such a request is answered, right before the answer is appended to
+	// the output. It is called once for each RecordRequest, on the goroutine that answers, unless
+	// the session called RecordingAnswer.
 	RecordAnswer(call *Call)
 
-	// RecordUnread records what was read and is not begun. It is called on the reading goroutine,
-	// before that waits or answers part of it. Only changes are recorded: a connection whose lines
-	// come whole, and begin at once, causes none.
+	// RecordUnread records lines that were read and have not begun. It is called on the reading
+	// goroutine, before that waits or answers part of them. Only changes are recorded: a connection
+	// whose lines come whole, and begin at once, causes none.
 	RecordUnread(rest UnreadChange)
 }
 
-// UnreadChange changes the bytes that are to be read again after a restart, before what the client
-// sends then: the lines in the queue, and a partial line. Recorded requests are not among them. At
-// first there are none. Of the bytes so far, Keep bytes from byte Drop on stay, and Add follows.
+// UnreadChange changes the bytes to be read again after a restart, before what the client sends
+// then: the lines in the queue, and a partial line. They do not include recorded requests. The
+// first change applies to no bytes. Apply keeps Keep bytes from byte Drop on, and adds Add.
 type UnreadChange struct {
 	Drop, Keep int
 	Add        []byte // valid during the call
-	Skipping   bool   // what comes next is the rest of a line to be skipped
+	Skipping   bool   // the next bytes are the rest of a line to be skipped
 }
 
 // Apply returns the bytes after the change. It reuses before.
@@ -37,12 +37,12 @@ func (r UnreadChange) Apply(before []byte) []byte {
 	return append(kept, r.Add...)
 }
 
-// recordedUnread is what the journal of a connection was told last.
+// recordedUnread is the state that the journal of a connection has.
 type recordedUnread struct {
 	queued   int  // bytes of lines in the queue; they come first
 	begun    int  // how many of these have begun
 	unread   int  // bytes after the queue
-	stale    bool // some of the unread bytes were taken
+	stale    bool // some of the recorded unread bytes were taken
 	skipping bool
 }
 
@@ -63,7 +63,7 @@ func (n *recordedUnread) tookQueued(line []byte) {
 // droppedQueue is called before the queue is dropped.
 func (n *recordedUnread) droppedQueue() { n.begun = n.queued }
 
-// recordUnread tells the journal what is not begun, if that has changed.
+// recordUnread records the lines that have not begun, if they have changed.
 func (c *Conn) recordUnread() {
 	if c.journal == nil {
 		return
@@ -79,7 +79,7 @@ func (c *Conn) recordUnread() {
 	defer add.free()
 	add.b = append(add.b, c.queue.rest()[kept:]...)
 	add.b = c.in.appendUnread(add.b)
-	if rest.Add = add.b; waiting == kept && !n.stale { // it has only become longer
+	if rest.Add = add.b; waiting == kept && !n.stale { // the recorded bytes have only become more
 		rest.Keep += n.unread
 		rest.Add = add.b[n.unread:]
 	}
@@ -87,8 +87,8 @@ func (c *Conn) recordUnread() {
 	c.guard(func() { c.journal.RecordUnread(rest) })
 }
 
-// takePartialLine takes a partial line from the socket. Until the journal has the bytes, it records
-// that the line is to be skipped: if the process is killed in between, the bytes are lost, and the
+// takePartialLine takes a partial line from the socket. It first records that the line is to be
+// skipped, and then its bytes. If the process is killed in between, the bytes are lost, and the
 // rest of the line must not become a request of its own.
 func (c *Conn) takePartialLine() {
 	if c.journal != nil {
@@ -103,8 +103,8 @@ func (c *Conn) takePartialLine() {
 }
 
 // unreadAfterNextLine returns the change that the next line causes when it begins, or nil if the
-// line was not recorded as unread. It does not add the lines after it: they are about to begin too,
-// and recording them would be frequent and long.
+// line was not recorded as unread. It does not add the lines after that line: they are about to
+// begin too, and records of them would be frequent and long.
 func (c *Conn) unreadAfterNextLine() *UnreadChange {
 	n := &c.recordedUnread
 	if c.journal == nil || n.begun == 0 && !n.stale {
@@ -134,7 +134,7 @@ func (c *Conn) recordRequest(call *Call, line []byte) {
 		call.recorded = true
 		c.journal.RecordRequest(call, line, rest)
 	case rest != nil:
-		c.journal.RecordUnread(*rest) // the answer may be lost, but is not given twice
+		c.journal.RecordUnread(*rest) // if the process is killed now, the answer is lost, but never sent twice
 	}
 }
 
@@ -146,7 +146,7 @@ func (c *Conn) recordRejected(call *Call) {
 	c.recordAnswer(call)
 }
 
-// recordAnswer is called right before the answer is put into the output.
+// recordAnswer is called right before the answer is appended to the output.
 func (c *Conn) recordAnswer(call *Call) {
 	if call.recorded && !call.answerRecorded {
 		c.callRecordAnswer(call)
@@ -155,6 +155,6 @@ func (c *Conn) recordAnswer(call *Call) {
 
 func (c *Conn) callRecordAnswer(call *Call) {
 	var panicked bool
-	defer c.recovered(&panicked) // the client is answered nevertheless
+	defer c.recovered(&panicked) // the client gets the answer nevertheless
 	c.journal.RecordAnswer(call)
 }

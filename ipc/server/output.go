@@ -14,13 +14,12 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// flushSize is how much is collected at most before it is written.
+// flushSize is the number of bytes that are collected before a write.
 const flushSize = 64 << 10
 
 // output combines the answers of many goroutines into few writes. Each goroutine appends its
-// answer, and the first one writes for all that join. No goroutine of a request blocks in a write:
-// what the socket does not take at once is written by a goroutine of its own, which finish waits
-// for.
+// answer, and the first one writes for all. No goroutine of a request blocks in a write: if the
+// socket is full, a separate goroutine writes the rest. finish waits for it.
 type output struct {
 	conn         net.Conn
 	raw          syscall.RawConn // writes without blocking; nil if conn is no socket
@@ -30,19 +29,19 @@ type output struct {
 	spawn        func(func())    // starts a goroutine that the connection waits for
 	othersAnswer func() bool     // reports whether another goroutine may be about to append
 	ended        func()          // called whenever writing has ended for now
-	failed       func(error)     // called once, when nothing can be written any longer
+	failed       func(error)     // called once, when nothing can be written any more
 
 	size atomic.Int64 // bytes that are not written yet
 
-	mu      sync.Mutex // guards what follows; not held during I/O; no other mutex is taken inside it
+	mu      sync.Mutex // guards the fields below; not held during I/O; no other mutex is taken inside it
 	pending *buffer    // nil: nothing
 	corked  bool       // the reading goroutine is about to append more, and will write
 	writing bool       // a goroutine writes, and will write what is pending too
-	err     error      // why nothing is appended any longer; nil: it is
+	err     error      // why nothing is appended any more, or nil
 
 	tryWrite func(fd uintptr) bool // o.write, kept so that writing allocates nothing
 	chunk    []byte                // what tryWrite writes
-	n        int                   // its results; these three belong to the goroutine that writes
+	n        int                   // its results; tryWrite, chunk and n belong to the goroutine that writes
 	writeErr error
 }
 
@@ -54,14 +53,14 @@ func (o *output) append(lines []byte, r *ipc.Response) {
 		o.failed(err)
 	case write:
 		if o.othersAnswer() {
-			runtime.Gosched() // others that are about to answer join: one write for many
+			runtime.Gosched() // goroutines that are about to answer join this write
 		}
 		o.flush()
 	}
 }
 
-// queue reports whether the caller has to write. The first caller that exceeds the limit gets the
-// error.
+// queue appends, and reports whether the caller has to write. The first caller that exceeds the
+// limit gets the error.
 func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,7 +80,7 @@ func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	return o.begin(), nil
 }
 
-// begin reports whether the caller has to write now. It needs mu.
+// begin reports whether the caller has to write now. The caller holds mu.
 func (o *output) begin() bool {
 	if o.writing || o.corked || o.pending == nil {
 		return false
@@ -131,8 +130,8 @@ func (o *output) close() bool {
 	return true
 }
 
-// stop discards what is not written, and everything later. It reports whether this is the first
-// end.
+// stop discards unwritten bytes, and everything later. It reports whether the output had not ended
+// before.
 func (o *output) stop(err error) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,7 +142,7 @@ func (o *output) stop(err error) bool {
 	return true
 }
 
-// failure returns why nothing can be written any longer, or nil if the output ended as it should.
+// failure returns why nothing can be written any more, or nil if the output ended normally.
 func (o *output) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -153,7 +152,7 @@ func (o *output) failure() error {
 	return o.err
 }
 
-// endWith ends the output. It needs mu.
+// endWith ends the output. The caller holds mu.
 func (o *output) endWith(err error) {
 	o.err = err
 	if o.pending != nil {
@@ -187,12 +186,11 @@ func (o *output) flush() {
 	}
 }
 
-// maxWrite is how much is written at once. A Unix socket of Linux takes a write of this size either
-// whole or not at all: it becomes one buffer if it is smaller than 36 KiB and than half of
-// SO_SNDBUF.
+// maxWrite is the size of one write. A Unix socket of Linux takes a write of this size either whole
+// or not at all: it becomes one buffer if it is smaller than 36 KiB and than half of SO_SNDBUF.
 const maxWrite = 32 << 10
 
-// wholeLines returns the beginning of b to write at once. It cuts no line: the connection may
+// wholeLines returns the beginning of b to write at once. It ends with a line: the connection may
 // outlast the process, even a killed one, and the next process cannot continue half an answer.
 func wholeLines(b []byte) []byte {
 	if len(b) <= maxWrite {
@@ -206,7 +204,7 @@ func wholeLines(b []byte) []byte {
 }
 
 // flushSlowly writes what the socket did not take at once, from byte n of the first chunk, and then
-// whatever is pending.
+// everything pending.
 func (o *output) flushSlowly(chunk *buffer, n int) {
 	for ; chunk != nil; chunk, n = o.take(), 0 {
 		o.conn.SetWriteDeadline(time.Now().Add(o.timeout)) // fails only if the write will
@@ -234,7 +232,7 @@ func (o *output) take() *buffer {
 	return chunk
 }
 
-// wrote frees a chunk that was written, or failed to be.
+// wrote frees a chunk that was written, or whose write failed.
 func (o *output) wrote(chunk *buffer, err error) {
 	o.size.Add(-int64(len(chunk.b)))
 	chunk.free()
@@ -249,7 +247,7 @@ func (o *output) wrote(chunk *buffer, err error) {
 	}
 }
 
-// writeSome writes what the socket takes without blocking.
+// writeSome writes what fits into the socket without blocking.
 func (o *output) writeSome(chunk []byte) (int, error) {
 	if o.raw == nil {
 		return 0, nil
@@ -264,7 +262,7 @@ func (o *output) writeSome(chunk []byte) (int, error) {
 	return o.n, o.writeErr
 }
 
-// write always reports that it is done: flushSlowly writes what is left.
+// write returns true, which ends the wait for the socket: flushSlowly writes the rest.
 func (o *output) write(fd uintptr) bool {
 	for o.n < len(o.chunk) {
 		n, err := ipc.RawWrite(fd, wholeLines(o.chunk[o.n:]))
@@ -298,9 +296,9 @@ func (b *buffer) free() {
 	}
 }
 
-// Farewell writes the last words on a connection before it is closed. It does not wait: a socket
-// takes a few lines at once, or its client reads nothing. (A deadline would not do: if this process
-// is delayed, the deadline passes before the first byte is written.)
+// Farewell writes the last words on a connection before it is closed. It does not wait: a few lines
+// fit into the socket, or its client does not read. (A deadline would not do: if this process is
+// delayed, the deadline passes before the first byte is written.)
 func Farewell(nc net.Conn, words []byte) {
 	if socket, ok := nc.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {

@@ -11,7 +11,7 @@ func peerOf(raw syscall.RawConn) (p Peer) {
 	if raw == nil {
 		return p
 	}
-	// If it fails, p stays unknown: the socket does not belong to a local process.
+	// If it fails, p stays unknown: the peer is not a local process.
 	_ = raw.Control(func(fd uintptr) {
 		cred, err := unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 		if err != nil {

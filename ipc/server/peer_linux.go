@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the user ID that the kernel reports if there is none.
+// nobody is the user ID that the kernel reports if the socket has no peer.
 const nobody = ^uint32(0)
 
 func peerOf(raw syscall.RawConn) (p Peer) {
@@ -30,12 +30,12 @@ func peerOfSocket(fd int) (p Peer) {
 }
 
 // peerGroups returns the groups at the time of connecting, like SO_PEERCRED. If the kernel lacks
-// the option (before 4.13), /proc is no substitute: the pid may belong to another process by now,
-// or run another program. The peer then has fewer groups, never more.
+// the option (before 4.13), /proc does not replace it: another process may have the pid by now, or
+// the process may run another program. The peer then has fewer groups, never more.
 func peerGroups(fd uintptr) []uint32 {
 	var few [32]uint32
 	groups := few[:]
-	for range 2 { // once more if there are more; they do not change
+	for range 2 { // twice if there are more; they do not change
 		size := uint32(len(groups)) * 4
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
 			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// acceptRaw accepts one connection. Only Linux has a faster way to turn many away.
+// acceptRaw accepts one connection. Only Linux has a faster way to refuse many clients.
 func (a *acceptor) acceptRaw() (net.Conn, error) { return a.acceptOne() }
 
 // peerPIDFD returns an error that matches errors.ErrUnsupported: only Linux has pidfds.
@@ -19,7 +19,7 @@ func peerPIDFD(syscall.RawConn) (int, error) {
 	return -1, fmt.Errorf("a pidfd of the peer: %w", errors.ErrUnsupported)
 }
 
-// peeks reports whether rawPeek leaves what it reads in the socket. Only Linux needs that: there,
+// peeks reports whether rawPeek leaves the bytes in the socket. Only Linux needs that: there,
 // connections outlast the process.
 const peeks = false
 

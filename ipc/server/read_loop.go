@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The goroutine of a connection runs this file until input and requests have ended: it reads,
-// begins requests in their order, and waits.
+// The reading goroutine of a connection runs the code in this file until input and requests have
+// ended: it reads, begins requests in order, and waits.
 
 // loop reads and begins requests until no more come and all have ended, or the connection is
 // frozen.
@@ -44,13 +44,13 @@ func (c *Conn) isBlocked() bool {
 	return c.queue.empty() || c.inflight.untaggedUnanswered() || c.out.full()
 }
 
-// allBegunAndDone reports whether everything that was read has begun, and no Work runs.
+// allBegunAndDone reports whether all requests that were read have begun, and no Work runs.
 func (c *Conn) allBegunAndDone() bool { return !c.hasQueued() && c.inflight.noWorkRuns() }
 
 // hasQueued reports whether requests wait for their turn.
 func (c *Conn) hasQueued() bool { return len(c.replays) > 0 || !c.queue.empty() }
 
-// step does one thing that needs no waiting. It returns false if there is none.
+// step does one thing without waiting. It returns false if there is nothing to do.
 func (c *Conn) step() bool {
 	switch {
 	case c.hasQueued() && !c.inflight.untaggedPending() && !c.out.full():
@@ -75,7 +75,7 @@ func (c *Conn) mayStep() bool {
 	return c.reading && c.in.unread() > 0 && !c.readingPaused() || c.hasQueued() && !c.inflight.untaggedPending()
 }
 
-// nextQueued begins the request whose turn has come.
+// nextQueued begins the first request of the queue.
 func (c *Conn) nextQueued() {
 	if len(c.replays) > 0 {
 		c.nextReplay()
@@ -86,7 +86,7 @@ func (c *Conn) nextQueued() {
 	c.beginOrQueue(line, true)
 }
 
-// nextLine takes the next line that has been read. It returns false if there is none.
+// nextLine handles the next line that was read. It returns false if there is none.
 func (c *Conn) nextLine() bool {
 	line, ok := c.in.line()
 	if !ok {
@@ -103,19 +103,19 @@ func (c *Conn) nextLine() bool {
 	return true
 }
 
-// isBlank reports whether a line is ignored. A line that is too long is not: only a part of it is
-// known.
+// isBlank reports whether a line is ignored. A line that is too long is not, because only a part of
+// it is known.
 func isBlank(line []byte) bool {
 	return len(line) < ipc.MaxLine && len(bytes.Trim(line, " \t\r")) == 0
 }
 
-// readingPaused reports whether nothing more is read for now: too much is in the queue, or the
-// client has too much to read.
+// readingPaused reports whether reading is paused: too much is in the queue, or the client has too
+// much to read.
 func (c *Conn) readingPaused() bool {
 	return c.queue.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.full()
 }
 
-// beginOrQueue begins the request in a line, or puts it into the queue if its turn has not come.
+// beginOrQueue begins the request in a line, or queues it if its turn has not come.
 func (c *Conn) beginOrQueue(line []byte, waited bool) {
 	call := newCall(c)
 	err := ipc.ParseRequest(line, &call.Request)
@@ -127,7 +127,7 @@ func (c *Conn) beginOrQueue(line []byte, waited bool) {
 	c.startRequest(call, line, err)
 }
 
-// startRequest begins a request, or rejects it. err says what the parser found wrong; nil: nothing.
+// startRequest begins a request, or rejects it. err is the parser's error, or nil.
 func (c *Conn) startRequest(call *Call, line []byte, err error) {
 	c.fairness.begun++
 	c.cork()
@@ -151,14 +151,14 @@ func (c *Conn) addInflight(call *Call) error {
 	return c.inflight.add(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
 }
 
-// reject answers a request that the session has not seen.
+// reject answers a request that the session does not see.
 func (c *Conn) reject(tag string, err error) {
 	var r ipc.Response
 	code, text := refusalOf(err)
 	c.respond(nil, r.Err(tag, code, text))
 }
 
-// refusalOf returns the code and text for the client. An *ipc.Error has its own.
+// refusalOf returns the code and text of the answer. An *ipc.Error has its own.
 func refusalOf(err error) (ipc.Code, string) {
 	if refused, ok := errors.AsType[*ipc.Error](err); ok {
 		return refused.Code, refused.Text
@@ -191,8 +191,8 @@ func (c *Conn) beginRequest(call *Call, line []byte) {
 	c.server.workers.run(job{c, call, work})
 }
 
-// hasLongAnswer reports whether an answer to verb may be long. Such an answer can take as much
-// time as many others.
+// hasLongAnswer reports whether an answer to verb may be long. Such an answer can cost as much as
+// many others.
 func hasLongAnswer(verb ipc.Verb) bool {
 	return verb == ipc.VerbList || verb == ipc.VerbStatus || verb == ipc.VerbHelp
 }
@@ -203,7 +203,7 @@ func (c *Conn) callBegin(call *Call, line []byte) (work Work, panicked bool) {
 	return c.session.Begin(call), false
 }
 
-// job is a Work that has begun. Conn.wg counts it.
+// job is a Work that runs. Conn.wg counts it.
 type job struct {
 	conn *Conn
 	call *Call
@@ -219,14 +219,14 @@ func (j job) run() {
 
 func (j job) done() { j.conn.wg.Done() }
 
-// callRun is guard for a Work, without the allocation of a method value.
+// callRun is guard for a Work; it avoids the allocation of a method value.
 func (c *Conn) callRun(work Work) (panicked bool) {
 	defer c.recovered(&panicked)
 	work.Run()
 	return false
 }
 
-// cork has the answers to all lines that have come already be sent together.
+// cork delays writing, so that the answers to all lines that have come are sent together.
 func (c *Conn) cork() {
 	if c.out.size.Load() >= flushSize {
 		c.uncork()
@@ -248,9 +248,9 @@ func (c *Conn) uncork() {
 func (c *Conn) await() {
 	watchful := !c.reading || c.hasQueued() || c.stopping.Load() || c.out.full()
 	switch {
-	case c.wantsNews.Swap(watchful) != watchful: // check once more: earlier news did not wake this goroutine
+	case c.wantsNews.Swap(watchful) != watchful: // look once more: earlier news did not wake this goroutine
 	case c.reading && !c.readingPaused():
-		if !c.wasBlocked { // otherwise what blocked reading has just ended: lines may be there
+		if !c.wasBlocked { // otherwise the block has just ended, and there may be lines
 			c.receive()
 		}
 	default:
@@ -275,7 +275,7 @@ func (c *Conn) wake() {
 	c.nc.SetReadDeadline(past) // fails only if closed, which wakes as well
 }
 
-// receive waits for more to read. It waits for the rest of a line until the line times out.
+// receive waits for input. If a line has begun, it waits only until the line times out.
 func (c *Conn) receive() {
 	if c.in.hasPartialLine() && !c.waitForLineEnd() {
 		return
@@ -294,7 +294,7 @@ func (c *Conn) received(err error) {
 	}
 }
 
-// waitForNews waits for notify or wake. It notices if the client closes meanwhile.
+// waitForNews waits for notify or wake. It also notices if the client closes.
 func (c *Conn) waitForNews() {
 	if c.clientGone || !c.in.canWatch() {
 		<-c.wakeup
@@ -309,7 +309,7 @@ func (c *Conn) waitForNews() {
 
 // clearWake lets reading wait again after wake.
 func (c *Conn) clearWake() {
-	c.nc.SetReadDeadline(time.Time{}) // fails only if closed: the next read reports that
+	c.nc.SetReadDeadline(time.Time{}) // fails only if closed; the next read reports that
 }
 
 // setClientGone cancels all calls of a client that has closed.
@@ -318,8 +318,8 @@ func (c *Conn) setClientGone() {
 	c.inflight.cancelAll(ErrGone)
 }
 
-// endInput ends reading. What was read is answered nevertheless. The client also counts as gone
-// if the connection was cut meanwhile, which may not have been read yet.
+// endInput ends reading. Requests that were read are still answered. If the connection was cut
+// meanwhile, the client counts as gone too: the reading goroutine may not have seen the end yet.
 func (c *Conn) endInput(gone bool) {
 	c.reading = false
 	if gone || c.out.failure() != nil {
@@ -328,12 +328,12 @@ func (c *Conn) endInput(gone bool) {
 	c.guard(func() { c.session.InputEnded(c.clientGone) })
 }
 
-// DefaultLineTimeout is the time in which a line must end after it began.
+// DefaultLineTimeout is the time between the first byte and the end of a line.
 const DefaultLineTimeout = 30 * time.Second
 
 // waitForLineEnd prepares to wait for the rest of a line, and returns false if there is something
 // else to do first. The time counts from the first such wait, and starts anew after a pause in
-// which nothing was read.
+// reading.
 func (c *Conn) waitForLineEnd() bool {
 	now := time.Now()
 	wait := &c.in.deadline
@@ -348,17 +348,17 @@ func (c *Conn) waitForLineEnd() bool {
 		c.takePartialLine()
 		return false
 	}
-	c.nc.SetReadDeadline(c.in.nextDeadline()) // fails only if closed: the read reports that
+	c.nc.SetReadDeadline(c.in.nextDeadline()) // fails only if closed; the read reports that
 	select {
-	case <-c.wakeup: // its deadline may have been replaced: look for news
+	case <-c.wakeup: // its deadline may have been replaced, so look for news
 		return false
 	default:
 		return true
 	}
 }
 
-// onLineTimeout ends the connection, unless this process was late: it may have been stopped, or had
-// no processor. So it first reads what has already come.
+// onLineTimeout ends the connection. But this process may have been stopped, or had no processor.
+// So it first reads the bytes that have already come.
 func (c *Conn) onLineTimeout() {
 	c.clearWake()
 	if !c.in.deadline.looked {
@@ -375,20 +375,20 @@ func (c *Conn) onLineTimeout() {
 	c.inflight.cancelAll(ErrLate)
 }
 
-// lineTimeoutError is what a client is told, after all answers and before BYE.
+// lineTimeoutError is the error that the client gets, after all answers and before BYE.
 func (s *Server) lineTimeoutError() error {
 	return ipc.Errorf(ipc.CodeSyntax, "a line was not ended within %v: end each line with LF; this connection ends now", s.lineTimeout())
 }
 
 func (s *Server) lineTimeout() time.Duration { return orDefault(s.LineTimeout, DefaultLineTimeout) }
 
-// waitForShare charges costs, and delays the connection if its user took too much while others are
-// active. wake ends the wait early: then the costs are checked again.
+// waitForShare charges costs, and delays the connection if its user took too much while other users
+// are active. wake ends the wait early; then the costs are checked again.
 func (c *Conn) waitForShare() {
 	if c.fairness.charge() {
 		return
 	}
-	c.wantsNews.Store(false) // no answer needs to wake it
+	c.wantsNews.Store(false) // no answer has to wake it
 	c.recordUnread()
 	c.uncork()
 	c.fairness.charge()
@@ -402,7 +402,7 @@ func (c *Conn) waitForShare() {
 // mayBeDelayed returns false if the connection has to end.
 func (c *Conn) mayBeDelayed() bool { return !c.stopping.Load() && !c.freezing.Load() }
 
-// waitBeforeOpen charges for a new connection, and delays it if necessary.
+// waitBeforeOpen charges for a new connection, and delays it if its user took too much.
 func (c *Conn) waitBeforeOpen() {
 	c.fairness.extraCost = openCost
 	for c.fairness.setDue(); c.fairness.isDue() && c.mayBeDelayed(); {

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Restored is a connection from before a restart that is not read from yet. Call its methods one
-// after the other, and always call Serve, last.
+// Restored is a connection from before a restart that is not read from yet. Do not call its methods
+// concurrently. Always call Serve, last.
 type Restored struct{ c *Conn }
 
 // replay is a request that was recorded before a restart and waits for its turn.
@@ -17,10 +17,10 @@ type replay struct {
 	line   []byte
 }
 
-// Restore takes over a connection that outlasted another process. It makes the session
-// (Server.Open), and reads nothing yet. If there is no session, it tells the client why and ends
-// the connection. After Shutdown or Freeze it returns ErrShutdown, and leaves the connection to the
-// process that has a duplicate of it.
+// Restore takes over a connection that outlasted the previous process. It makes the session
+// (Server.Open), and reads nothing yet. If Open fails, Restore sends the error to the client and
+// closes the connection. After Shutdown or Freeze it returns ErrShutdown, and leaves the connection
+// to the process that has a duplicate of it.
 func (s *Server) Restore(nc net.Conn) (*Restored, error) {
 	c := s.add(nc)
 	if c == nil {
@@ -36,15 +36,15 @@ func (s *Server) Restore(nc net.Conn) (*Restored, error) {
 	return &Restored{c}, nil
 }
 
-// Conn returns the connection. What is sent on it now comes before all answers.
+// Conn returns the connection. What is sent on it before Begin comes before all answers.
 func (r *Restored) Conn() *Conn { return r.c }
 
 // Session returns what Server.Open made.
 func (r *Restored) Session() Session { return r.c.session }
 
-// Begin begins a request that was recorded before the restart and not answered, as if it had been
-// read now. The Call has that number, and Replayed is true. It is not recorded again, but its
-// answer is. Requests without a tag begin one after the other, in order. Once Freeze has begun,
+// Begin begins a request that was recorded before the restart and not answered, as if it had just
+// been read. The Call has that number, and Replayed is true. The request is not recorded again, but
+// its answer is. Requests without a tag begin one after the other, in order. Once Freeze has begun,
 // Begin does nothing: the request stays recorded.
 func (r *Restored) Begin(number uint64, line []byte) {
 	c := r.c
@@ -55,7 +55,7 @@ func (r *Restored) Begin(number uint64, line []byte) {
 	c.uncork()
 }
 
-// replay begins a request from before the restart, or lets it wait for its turn.
+// replay begins a request from before the restart, or queues it.
 func (c *Conn) replay(p replay) {
 	call, err := c.replayed(p)
 	if call.Tag == "" && (c.inflight.untaggedPending() || len(c.replays) > 0) {
@@ -84,8 +84,8 @@ func (c *Conn) replayed(p replay) (*Call, error) {
 	return call, ipc.ParseRequest(p.line, &call.Request)
 }
 
-// Serve starts to read: first rest, which the journal kept to be read again, and then what the
-// client sends. It does not wait; Shutdown does.
+// Serve starts to read: first rest, the bytes that the journal kept to be read again, and then new
+// input. It does not wait; Shutdown does.
 func (r *Restored) Serve(rest []byte, skipping bool) {
 	c := r.c
 	c.setUnread(bytes.Clone(rest), skipping)
@@ -95,8 +95,8 @@ func (r *Restored) Serve(rest []byte, skipping bool) {
 	}()
 }
 
-// setUnread puts rest before what comes. If a line is being skipped, rest consists of lines of the
-// queue only.
+// setUnread puts rest before new input. If a line is being skipped, rest has only lines of the
+// queue.
 func (c *Conn) setUnread(rest []byte, skipping bool) {
 	if skipping {
 		c.queue.lines = rest

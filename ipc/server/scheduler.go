@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// How the processors are shared while several users are active. Costs are measured, except those
-// that arise on other goroutines than the reading one.
+// How the processors are shared while several users are active. Costs are measured, except for
+// costs on other goroutines than the reading one: those are fixed.
 const (
-	activityWindow = 100 * time.Millisecond // a user who sent nothing for so long takes no share
+	activityWindow = 100 * time.Millisecond // a user that sent nothing for this time takes no share
 	allowanceParts = 4                      // each user has 1/allowanceParts of all processors
-	slotParts      = 4                      // users who want more share 1/slotParts of half of them
-	burst          = 500 * time.Microsecond // may be used at once after a pause
-	quantum        = 100 * time.Microsecond // of a slot, before it is another connection's turn
-	maxDebt        = activityWindow         // a user who used much at once is not delayed for longer
+	slotParts      = 4                      // users that want more share 1/slotParts of half of them
+	burst          = 500 * time.Microsecond // a user may take this at once after a pause
+	quantum        = 100 * time.Microsecond // use of a slot before another connection's turn
+	maxDebt        = activityWindow         // a user is not delayed for longer than this
 	receiveCost    = 5 * time.Microsecond   // waiting for input, and being woken
 	workCost       = 40 * time.Microsecond  // a Work: its goroutine, and its round trips
 	openCost       = 50 * time.Microsecond  // a connection, until it can be read
 )
 
 // scheduler shares the processors between users, whether a user has one connection or a thousand. A
-// user who is alone is not limited. While others are active, each user has an allowance. A user who
+// lone user is not limited. While other users are active, each user has an allowance. A user that
 // takes more waits for a slot. There are fewer slots than processors, so one processor is always
-// left for users who take little. Slots go round by user, and by connection of a user.
+// left for users that take little. Slots go round by user, and by connection of a user.
 type scheduler struct {
 	start time.Time
 	procs time.Duration // the number of processors
 	slots chan *slot
 
-	lastActive atomic.Pointer[userShare] // the user who was active last
+	lastActive atomic.Pointer[userShare] // the user that was active last
 	switchedAt atomic.Int64              // when another user became lastActive; 0: never
 	heldBack   func()                    // called whenever a connection is delayed; may be nil
 
-	mu      sync.Mutex // guards what follows, and refs of each share; no other mutex is taken inside it
+	mu      sync.Mutex // guards the fields below, and refs of each share; no other mutex is taken inside it
 	users   map[userKey]*userShare
 	sweptAt time.Duration // when sweep last ran
 }
@@ -45,17 +45,17 @@ type userKey struct {
 	known bool
 }
 
-// userShare is what one user takes, on all connections of that user.
+// userShare is what one user takes, over all its connections.
 type userShare struct {
 	scheduler   *scheduler
 	refs        int           // connections
-	paidAt      atomic.Int64  // when the allowance has paid for what was taken
+	paidAt      atomic.Int64  // when the allowance has paid for everything taken
 	nextForSlot chan struct{} // has room for one: the connection that gets the next slot
 }
 
 // slot is the right to take a quantum beyond the allowance.
 type slot struct {
-	paidAt time.Duration // when what was taken of it is paid
+	paidAt time.Duration // when its use is paid for
 	used   time.Duration
 }
 
@@ -92,15 +92,15 @@ func (s *scheduler) join(peer Peer) *userShare {
 	return u
 }
 
-// leave ends a connection's use of its share. The user's debt stays.
+// leave ends a connection's use of its share. The user keeps its debt.
 func (s *scheduler) leave(u *userShare) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.refs--
 }
 
-// sweep forgets users without connections and debts, except the one who was active last: returning
-// is not a switch to another user. It needs mu.
+// sweep forgets users without connections and debts, except the user that was active last: its
+// return is not a switch to another user. The caller holds mu.
 func (s *scheduler) sweep(now time.Duration) {
 	if now-s.sweptAt < activityWindow {
 		return
@@ -131,7 +131,7 @@ func (u *userShare) noteActive(now time.Duration) {
 	}
 }
 
-// charge adds a cost to what the user has taken. It reports whether that exceeds the allowance.
+// charge adds a cost to the user's account. It reports whether the user exceeds its allowance.
 func (u *userShare) charge(now, cost time.Duration) (over bool) {
 	u.noteActive(now)
 	if !u.scheduler.isShared(now) {
@@ -147,9 +147,8 @@ func (u *userShare) charge(now, cost time.Duration) (over bool) {
 	}
 }
 
-// waitForSlot waits for a slot. It returns nil if the allowance pays for everything first, or if
-// stop delivers something. Other connections of the same user wait in nextForSlot, without a timer
-// each.
+// waitForSlot waits for a slot. It returns nil if the allowance pays the debt first, or if stop
+// delivers something. Other connections of the same user wait in nextForSlot, without a timer each.
 func (u *userShare) waitForSlot(stop <-chan struct{}) *slot {
 	if u.scheduler.heldBack != nil {
 		u.scheduler.heldBack()
@@ -171,12 +170,12 @@ func (u *userShare) waitForSlot(stop <-chan struct{}) *slot {
 	return nil
 }
 
-// debt returns how long it takes until everything is paid.
+// debt returns the time until everything is paid.
 func (u *userShare) debt() time.Duration {
 	return time.Duration(max(u.paidAt.Load(), 0)) - u.scheduler.now()
 }
 
-// waitUntilPaid waits until the slot is paid. Nobody else can have it meanwhile.
+// waitUntilPaid waits until the slot is paid for. No other connection can have it meanwhile.
 func (u *userShare) waitUntilPaid(p *slot, stop <-chan struct{}) *slot {
 	left, debt := p.paidAt-u.scheduler.now(), u.debt()
 	if left <= 0 {
@@ -195,8 +194,8 @@ func (u *userShare) waitUntilPaid(p *slot, stop <-chan struct{}) *slot {
 	return nil
 }
 
-// returnSlot lets another connection have the slot, once what was taken of it is paid. The burst
-// makes up for waking late.
+// returnSlot lets another connection have the slot, once its use is paid for. The burst makes up
+// for waking late.
 func (s *scheduler) returnSlot(p *slot, now time.Duration) {
 	p.paidAt = max(p.paidAt, now-burst) + p.used*slotParts
 	p.used = 0

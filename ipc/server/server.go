@@ -21,18 +21,18 @@ const (
 )
 
 // Server serves connections. Each has one goroutine, and one for each Work that runs. Set the
-// fields before using it. A bound of zero means its default.
+// fields before you use it. A bound of zero means its default.
 type Server struct {
 	// Open makes the session of a new connection, on the connection's goroutine. If it fails, the
-	// client is told why, with the code of an *ipc.Error or else INTERNAL, and the connection is
+	// client gets the error, with the code of an *ipc.Error or else INTERNAL, and the connection is
 	// closed.
 	Open func(*Conn) (Session, error)
 
-	// Admit decides whether to serve a client. It is called on the accepting goroutine, before
-	// Open, so that a client that opens thousands of connections uses the time of one goroutine
-	// only. If it returns an error, the client is told why, as by Open, and the connection is
-	// closed. Admit must not block, nor need the peer's groups. For each nil, either Open or
-	// Dismissed follows, unless Shutdown comes first. It may be nil.
+	// Admit decides whether to serve a client. It is called on the accepting goroutine, before Open,
+	// so that a client that opens thousands of connections uses the time of one goroutine only. If
+	// it returns an error, the client gets the error, as with Open, and the connection is closed.
+	// Admit must not block, nor need the peer's groups. For each nil, either Open or Dismissed
+	// follows, unless Shutdown comes first. It may be nil.
 	Admit func(Peer) error
 	// Dismissed is called for a client that was admitted but cannot be served, because the system
 	// lacks a resource. It may be nil.
@@ -40,27 +40,28 @@ type Server struct {
 
 	MaxInFlight  int           // unanswered requests with a tag on one connection; more are refused with LIMIT
 	MaxQueued    int           // bytes of requests without a tag in the queue; with more, reading pauses
-	PauseOutput  int           // bytes of unread answers; with more, reading pauses, but requests under way may add more. Default: at most half of MaxOutput
-	MaxOutput    int           // bytes of unread answers; with more, the client is cut off
-	LineTimeout  time.Duration // a line must end within this time after it began; otherwise the client is told, and cut off
-	WriteTimeout time.Duration // a client must read what does not fit into the socket's buffer within this time
+	PauseOutput  int           // bytes of unread answers; with more, reading pauses, but requests in progress may add more. Default: at most half of MaxOutput
+	MaxOutput    int           // bytes of unread answers; with more, the client is cut
+	LineTimeout  time.Duration // time from the first byte of a line to its end; then the client gets an error, and is cut
+	WriteTimeout time.Duration // time in which a client must read what does not fit into the socket's buffer
 
 	// Defect is called for panics in a session, and for requests that a session did not answer. If
 	// it is nil, they are logged.
 	Defect func(c *Conn, what any, stack []byte)
-	// Refused is called for every ERR, no matter what sends it. It must not block, and may be nil.
+	// Refused is called for every ERR, of the session or of the server. It must not block, and may
+	// be nil.
 	Refused func(ipc.Code)
-	// Bye returns the last line for a connection that ends because a line timed out. Nil: no line
-	// is sent.
+	// Bye returns the last line for a connection that ends because a line timed out. Nil: no line is
+	// sent.
 	Bye func(Session) *ipc.Response
 	// Answered is called with the answers to requests that a session has begun, before they are
 	// sent. It must not block nor keep its arguments, and may be nil.
 	Answered func(*Conn, *Call, *ipc.Response)
-	// Dropped is called for each connection that the server has to cut, with the reason. It may be
+	// Dropped is called with the reason for each connection that the server has to cut. It may be
 	// nil.
 	Dropped func(c *Conn, why error)
-	// HeldBack is called whenever a connection is delayed because its user takes more than its
-	// share while others are active. It must not block, and may be nil.
+	// HeldBack is called whenever a connection is delayed because its user takes more than its share
+	// while other users are active. It must not block, and may be nil.
 	HeldBack func()
 	// AcceptFailed is called for errors after which Serve continues. It may be nil.
 	AcceptFailed func(err error, pause time.Duration)
@@ -69,11 +70,11 @@ type Server struct {
 	sharedScheduler *scheduler // made for the first connection
 	schedulerOnce   sync.Once
 
-	mu        sync.Mutex // guards what follows; no other mutex is taken inside it
+	mu        sync.Mutex // guards the fields below; no other mutex is taken inside it
 	listeners map[net.Listener]struct{}
 	conns     map[*Conn]struct{}
 	bye       func(Session) *ipc.Response // returns the last line of a connection; set when stopping begins
-	stopping  bool                        // no connection is added any longer
+	stopping  bool                        // no connection is added any more
 	empty     chan struct{}               // closed when the last connection has ended; made when stopping begins
 	freezing  *freezeState                // nil unless Freeze was called
 }
@@ -92,10 +93,10 @@ func (s *Server) serve(c *Conn) {
 }
 
 // Shutdown stops the server. It accepts no more connections, refuses requests that have not begun
-// with SHUTDOWN, and ends the contexts of running ones with ErrShutdown. As soon as its running
-// requests are answered, each connection gets what bye returns (nil: nothing) as its last line, and
-// is closed. Shutdown returns when all have ended. If ctx is done first, it cuts the rest and
-// returns ctx's error without waiting for their Works. The owner closes the listeners.
+// with SHUTDOWN, and ends the contexts of running ones with ErrShutdown. Once its running requests
+// are answered, each connection gets what bye returns (nil: nothing) as its last line, and is
+// closed. Shutdown returns when all have ended. If ctx is done first, it cuts the rest and returns
+// ctx's error without waiting for their Works. The caller of Serve closes the listeners.
 func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) error {
 	empty := s.stop(bye)
 	select {
@@ -110,8 +111,8 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 	return ctx.Err()
 }
 
-// waitForWorkers waits for the workers once no connection is left. After a freeze they may still
-// run Works of frozen connections.
+// waitForWorkers waits for the workers once no connection is left. After a freeze, workers may
+// still run Works of frozen connections, and it does not wait for them.
 func (s *Server) waitForWorkers() {
 	s.mu.Lock()
 	frozen := s.freezing != nil
@@ -121,7 +122,7 @@ func (s *Server) waitForWorkers() {
 	}
 }
 
-// stop starts to stop the server. The channel is closed when no connection is left.
+// stop starts to stop the server, and returns a channel that is closed when no connection is left.
 func (s *Server) stop(bye func(Session) *ipc.Response) <-chan struct{} {
 	s.mu.Lock()
 	if !s.stopping {
@@ -134,7 +135,7 @@ func (s *Server) stop(bye func(Session) *ipc.Response) <-chan struct{} {
 	return s.empty
 }
 
-// setStopping ends accepting. It needs mu.
+// setStopping ends accepting. The caller holds mu.
 func (s *Server) setStopping(bye func(Session) *ipc.Response) {
 	s.stopping, s.bye, s.empty = true, bye, make(chan struct{})
 	if len(s.conns) == 0 {
@@ -184,12 +185,12 @@ func (s *Server) add(nc net.Conn) *Conn {
 	if s.enter(c) {
 		return c
 	}
-	nc.Close() // nothing was said on it
+	nc.Close() // nothing was sent on it
 	c.fairness.end()
 	return nil
 }
 
-// enter returns false if stopping has begun.
+// enter adds c. It returns false if stopping has begun.
 func (s *Server) enter(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +204,7 @@ func (s *Server) enter(c *Conn) bool {
 	return true
 }
 
-// remove forgets a connection that has ended or is frozen. With the last one it releases the idle
+// remove removes a connection that has ended or is frozen. With the last one it releases the idle
 // workers.
 func (s *Server) remove(c *Conn) {
 	c.fairness.end()
@@ -216,7 +217,7 @@ func (s *Server) wasLast(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.conns[c]; !there {
-		return false // it was frozen, and forgotten then
+		return false // it was frozen and removed before
 	}
 	delete(s.conns, c)
 	if s.freezing != nil {
@@ -273,5 +274,5 @@ func interrupt(l net.Listener) {
 	l.Close() // its error does not matter: the listener is not used again
 }
 
-// past is a deadline that has passed.
+// past is a deadline in the past.
 var past = time.Unix(1, 0)

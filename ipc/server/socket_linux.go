@@ -27,7 +27,7 @@ func rawPeek(fd uintptr, b []byte) (int, error) {
 	}
 }
 
-// discardSeen removes what was seen from the socket.
+// discardSeen removes the seen bytes from the socket.
 func discardSeen(fd uintptr, seen []byte) error {
 	for len(seen) > 0 {
 		switch n, err := ipc.RawRead(fd, seen); {
@@ -42,8 +42,8 @@ func discardSeen(fd uintptr, seen []byte) error {
 	return nil
 }
 
-// otherSideEnded reports whether the other side sends nothing more, even if not everything that it
-// has sent is taken.
+// otherSideEnded reports whether the peer has ended its side, even if some of its bytes are still
+// unread.
 func otherSideEnded(fd uintptr) bool {
 	return poll(fd, unix.POLLRDHUP)&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
 }
