@@ -19,7 +19,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// whoWork is a WHO under way: the nodes are asked.
+// whoWork is a WHO under way, which asks the nodes.
 type whoWork struct {
 	s    *session
 	call *server.Call
@@ -37,14 +37,14 @@ func (w *whoWork) Run() {
 		w.tell(holdings)
 		return
 	}
-	w.s.oneAtATime(w.call, func() { w.tell(holdings) }) // as long as a LIST can be
+	w.s.oneAtATime(w.call, func() { w.tell(holdings) }) // the answer can be as long as a LIST
 }
 
 func (w *whoWork) tell(holdings []redlock.Holding) {
 	name := w.call.Names[0]
 	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
 	for _, h := range holdings {
-		here := w.s.host.Leases.onNodes(&h) // LIST shows it to every client that may ask WHO
+		here := w.s.host.Leases.onNodes(&h) // a client that may send WHO also sees it in LIST
 		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
 		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), w.s.host.currentHolder(&h, here))
 		noteField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here)
@@ -53,8 +53,8 @@ func (w *whoWork) tell(holdings []redlock.Holding) {
 	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
 }
 
-// currentHolder returns the present holder of a lock. The nodes show the client that was granted the
-// lock first, although the lock may have been passed on to another client of this host.
+// currentHolder returns the present holder of a lock. After a pass, the nodes still show the
+// previous holder.
 func (d *Host) currentHolder(h *redlock.Holding, here *heldLease) redlock.Holder {
 	if here != nil && here.isRetained() {
 		return d.retainer(here)
@@ -81,7 +81,7 @@ func whoText(h *redlock.Holding, here *heldLease) string {
 	return ""
 }
 
-// keptField says how long a lease of this daemon stays taken at least, whatever its holder does.
+// keptField adds how long a lease of this daemon stays taken at least, whatever its holder does.
 func (d *Host) keptField(line *ipc.Response, here *heldLease) *ipc.Response {
 	if here == nil || here.lease.Err() != nil {
 		return line
@@ -95,18 +95,18 @@ func (d *Host) keptField(line *ipc.Response, here *heldLease) *ipc.Response {
 	return line
 }
 
-// noteField adds the note= of a lease of this daemon, if it has one.
+// noteField adds note= of a lease of this daemon, if it has one.
 func noteField(line *ipc.Response, here *heldLease) {
 	if here != nil && here.Note != "" && !here.isRetained() {
 		line.Str("note", here.Note)
 	}
 }
 
-// manyHolders is the number of holders from which on the answer to WHO counts as a long one.
+// manyHolders is the number of holders above which an answer to WHO counts as a long one.
 const manyHolders = 100
 
-// listWork is a LIST under way. It may wait for another one of the same user, so it does not
-// run on the goroutine that reads the connection.
+// listWork is a LIST under way. It may wait for another one of the same user, so it does not run on
+// the goroutine that reads the connection.
 type listWork struct {
 	s    *session
 	call *server.Call
@@ -122,8 +122,8 @@ func (w *listWork) Run() {
 	w.s.oneAtATime(w.call, func() { w.s.listAll(w.call) })
 }
 
-// oneAtATime writes one long answer of a user at a time, as a user can have many connections.
-// Only requests of the same user wait meanwhile, until their clients give up.
+// oneAtATime writes one long answer of a user at a time, because a user can have many connections.
+// Only requests of the same user wait meanwhile, until their clients cancel them.
 func (s *session) oneAtATime(call *server.Call, answer func()) {
 	select {
 	case s.listing <- struct{}{}:
@@ -139,8 +139,8 @@ func (s *session) oneAtATime(call *server.Call, answer func()) {
 	answer()
 }
 
-// listAll shows the leases and waiters of this daemon that the client may see, without
-// their secrets. Of the lost leases, it shows those that no other client can have yet.
+// listAll shows the leases and waiters of this daemon that the client may see, without their
+// secrets. It shows a lost lease while no other client can get the lock.
 func (s *session) listAll(call *server.Call) {
 	holdings := s.host.Leases.all()
 	slices.SortFunc(holdings, func(a, b *heldLease) int {
@@ -172,11 +172,11 @@ func (s *session) listAll(call *server.Call) {
 	call.Reply(ok(call).Int("n", int64(n)))
 }
 
-// stateRetained is what LIST says of a retained lease.
+// stateRetained is the state= of a retained lease in LIST.
 const stateRetained = "retained"
 
-// since returns the BootTime that LIST shows as since=: of a retained lease when its holder ended,
-// of any other lease when it was granted.
+// since returns the instant that LIST shows as since=: the end of the holder of a retained lease, the
+// grant of any other lease. It is a BootTime.
 func (h *heldLease) since(state string) time.Duration {
 	if state == stateRetained {
 		return h.heldUntil(h.lease.Since())
@@ -184,8 +184,8 @@ func (h *heldLease) since(state string) time.Duration {
 	return h.lease.Since()
 }
 
-// listFleet answers LIST all=yes: one page of the locks of all hosts, as far as the client may
-// inspect them. The next page is another request, so a client that is gone ends the list.
+// listFleet answers LIST all=yes: one page of the locks of all hosts that the client may inspect.
+// The next page is another request, so the list ends when its client is gone.
 func (s *session) listFleet(call *server.Call) {
 	view := s.view()
 	if err := view.PermitListAll(); err != nil {
@@ -221,8 +221,8 @@ func (d *Host) waitingNames() map[string]bool {
 	return names
 }
 
-// fleetLines adds a line for each holder of a lock, and returns how many. waitingHere says that
-// clients of this host wait for it.
+// fleetLines adds a line for each holder of a lock, and returns how many. waitingHere means that
+// clients of this host wait for the lock.
 func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitingHere bool) int {
 	nodes := int64(len(s.host.Cfg.Quorum.Nodes))
 	var hosts []string
@@ -268,8 +268,8 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitin
 	return len(lock.Holdings)
 }
 
-// Locks returns the leases and waiters of this host, for the status page, without ids,
-// owners and notes.
+// Locks returns the leases and waiters of this host for the status page, without ids, owners and
+// notes.
 func (d *Host) Locks() (locks []metrics.Lock) {
 	show := func(w *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) {
 		r := holderIn(state, w.Requester)
@@ -293,7 +293,7 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 	return locks
 }
 
-// counts returns how many leases and waiters of this daemon LIST would show.
+// counts returns how many leases and waiters of this daemon LIST would show the client.
 func (d *Host) counts(view access.View) (leases, waiters int) {
 	for _, h := range d.Leases.all() {
 		if h.lease.Err() == nil && view.Shows(h.waiter.Requester.UID, h.names()) != nil {
@@ -308,7 +308,7 @@ func (d *Host) counts(view access.View) (leases, waiters int) {
 	return leases, waiters
 }
 
-// holderIn returns the client of a lease or waiter: nobody holds a retained lease.
+// holderIn returns the client of a lease or waiter, or an empty one if the lease is retained.
 func holderIn(state string, who *waitqueue.Requester) *waitqueue.Requester {
 	if state == stateRetained {
 		return &waitqueue.Requester{}
@@ -329,8 +329,8 @@ func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waite
 	return line
 }
 
-// status answers from memory. It shows the nodes, and how many leases and waiters LIST would show the
-// client.
+// status answers from memory. It shows the nodes, and how many leases and waiters LIST would show
+// the client.
 func (s *session) status(call *server.Call) server.Work {
 	status := s.host.status()
 	for _, node := range status.Nodes {
@@ -358,7 +358,7 @@ func (s *session) status(call *server.Call) server.Work {
 	return reply(call, countFields(r, status).Say(text))
 }
 
-// countFields are how often something happened since the daemon was started.
+// countFields adds how often each event happened since the daemon was started.
 func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
 	c := status.Counts
 	return r.Ms("max_ttl", status.MaxTTL).
@@ -397,7 +397,7 @@ func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
 	return line.Say(nodeText(node))
 }
 
-// wakeUps says how the node wakes waiters.
+// wakeUps returns how the node wakes waiters.
 func wakeUps(node redlock.NodeStatus) string {
 	if node.Tracking {
 		return "tracking"
@@ -405,7 +405,7 @@ func wakeUps(node redlock.NodeStatus) string {
 	return "polling"
 }
 
-// nodeText is why a node has no vote, or what could be better about it.
+// nodeText returns why a node does not vote, or its warnings.
 func nodeText(node redlock.NodeStatus) string {
 	var texts []string
 	switch {
@@ -425,8 +425,8 @@ func wantingText(node redlock.NodeStatus) string {
 	return text
 }
 
-// ReasonText returns why a node does not vote. It leaves out how long a quarantine lasts (left= says
-// that), and what Redis says about its own commands if the login failed.
+// ReasonText returns why a node does not vote. It does not state how long a quarantine lasts (left=
+// does), and does not quote Redis if the login failed.
 func ReasonText(reason error) string {
 	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
 		return e.Reason.Error() + "; its votes count again when that is over"
@@ -442,7 +442,7 @@ func statusText(status redlock.Status) string {
 	return text
 }
 
-// outlook is whether locks can be taken, and how sure that is.
+// outlook returns whether locks can be taken, and how many nodes may fail.
 func outlook(status redlock.Status) string {
 	switch spare := status.Spare(); {
 	case spare < 0 && status.Left > 0:
@@ -477,7 +477,7 @@ func NoQuorumReason(status redlock.Status) string {
 
 func isHere(n redlock.NodeStatus) bool { return n.Here }
 
-// Seconds rounds up, for people.
+// Seconds rounds up to whole seconds.
 func Seconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }

@@ -14,9 +14,9 @@ import (
 
 // processes watches the processes that hold leases (hold=pid), or will hold them.
 type processes struct {
-	released func(*heldLease) // is called for each lease of a process that has ended
+	released func(*heldLease) // called for each lease of a process that has ended
 
-	mu      sync.Mutex // guards what follows, and the fields of a process that say so; the watcher's is taken inside
+	mu      sync.Mutex // guards what follows, and some fields of heldProcess; the watcher's mutex is taken inside it
 	watcher processWatcher
 	byPID   map[int]*heldProcess
 	all     map[*heldProcess]struct{}
@@ -31,14 +31,14 @@ type processWatcher interface {
 // heldProcess is a process that is watched.
 type heldProcess struct {
 	pid     int
-	started time.Duration // BootTime, as process.Facts say; 0: not known
-	leases  leaseIndex    // that it holds
+	started time.Duration // BootTime, from process.Facts; 0: not known
+	leases  leaseIndex    // the leases that it holds
 	gone    chan struct{} // closed when it has ended
 
 	// Guarded by the mu of processes.
 	fd      int
-	users   int  // LOCKs under way, and leases; without any the watch ends
-	dropped bool // it is not watched any longer
+	users   int  // number of LOCKs under way and leases; the watch ends at 0
+	dropped bool // it is no longer watched
 }
 
 func newProcesses(released func(*heldLease)) *processes {
@@ -51,7 +51,7 @@ func (p *heldProcess) hasEnded() bool { return p != nil && isClosed(p.gone) }
 // endedError is the answer to a LOCK whose process has ended.
 func (p *heldProcess) endedError() error { return processEnded(p.pid) }
 
-// processEnded matches server.ErrCancelled, but the client cancelled nothing.
+// processEnded matches server.ErrCancelled, although no client cancelled the request.
 type processEnded int
 
 func (pid processEnded) Error() string {
@@ -60,7 +60,7 @@ func (pid processEnded) Error() string {
 
 func (processEnded) Is(target error) bool { return target == server.ErrCancelled }
 
-// Watch begins to watch. stop ends that, and waits until no lease is being released.
+// Watch starts the watcher. stop stops it, and waits until no lease is being released.
 func (t *processes) Watch() (stop func(), err error) {
 	w, err := process.NewWatcher()
 	if err != nil {
@@ -92,13 +92,12 @@ func (t *processes) end(p *heldProcess) {
 	}
 }
 
-// use watches a process until release was called once for each call of use and keep. The pidfd
-// is of the process that has or had the number pid. If the process is watched already, use
-// closes the pidfd.
+// use watches a process until release was called once for each call of use and keep. fd is a pidfd
+// of a process that has, or had, the number pid. If the process is watched already, use closes fd.
 func (t *processes) use(fd, pid int) (*heldProcess, error) {
 	var started time.Duration
 	if t.find(pid) == nil {
-		started = process.StartOf(pid) // not inside mu: it reads files. Whether it is this process's is checked below
+		started = process.StartOf(pid) // not inside mu, because it reads files; the check below makes sure that it is this process's
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +105,7 @@ func (t *processes) use(fd, pid int) (*heldProcess, error) {
 		process.Close(fd)
 		return nil, errNoProcess
 	}
-	if p := t.living(pid); p != nil { // both are alive: only one has that number
+	if p := t.living(pid); p != nil { // both are alive, so they are the same process
 		process.Close(fd)
 		p.users++
 		return p, nil
@@ -120,7 +119,7 @@ func (t *processes) use(fd, pid int) (*heldProcess, error) {
 	return p, nil
 }
 
-// keep adds a user to a process that has one.
+// keep adds a user to a process that already has one.
 func (t *processes) keep(p *heldProcess) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,14 +138,14 @@ func (t *processes) release(p *heldProcess) {
 	}
 }
 
-// find returns the process that is alive and has this number; nil if it is not watched.
+// find returns the living process with this number, or nil if it is not watched.
 func (t *processes) find(pid int) *heldProcess {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.living(pid)
 }
 
-// living requires mu.
+// living is find for a caller that holds mu.
 func (t *processes) living(pid int) *heldProcess {
 	if p := t.byPID[pid]; p != nil && process.IsAlive(p.fd) {
 		return p
@@ -154,7 +153,7 @@ func (t *processes) living(pid int) *heldProcess {
 	return nil
 }
 
-// drop ends the watch. The number may be another process's already. It requires mu.
+// drop ends the watch. Another process may already have the number. The caller holds mu.
 func (t *processes) drop(p *heldProcess) {
 	p.dropped = true
 	if t.byPID[p.pid] == p {
@@ -165,7 +164,7 @@ func (t *processes) drop(p *heldProcess) {
 	process.Close(p.fd)
 }
 
-// dropAll ends all watches: the daemon stops.
+// dropAll ends all watches, because the daemon stops.
 func (t *processes) dropAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,8 +173,8 @@ func (t *processes) dropAll() {
 	}
 }
 
-// processEnded ends a lease of a process that has ended. If the lease was lost before, only
-// LIST shows it until its deadline.
+// processEnded ends a lease of a process that has ended. If the lease was lost before, LIST still
+// shows it until its deadline.
 func (d *Host) processEnded(h *heldLease) {
 	if h.lease.Err() != nil {
 		if !d.Stopping.Load() {
@@ -188,7 +187,7 @@ func (d *Host) processEnded(h *heldLease) {
 	d.releaseAfterLinger(h)
 }
 
-// Why a process cannot hold a lock, or cannot be asked about.
+// The errors for a process that cannot hold a lock, or that the client may not name.
 var (
 	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", access.ErrDenied)
 	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
@@ -209,8 +208,8 @@ func processError(err error) error {
 	return shortage(err)
 }
 
-// useProcess returns the process that holds the lock of a LOCK with hold=pid: the one of pid=,
-// or the client itself. See processes.use.
+// useProcess returns the process that will hold the lock of a LOCK with hold=pid: the process of
+// pid=, or the client itself. See processes.use.
 func (s *session) useProcess(call *server.Call) (*heldProcess, error) {
 	pid := s.pid
 	if call.Has(ipc.OptPID) {
@@ -251,8 +250,8 @@ func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
 	})
 }
 
-// mayName refuses a number that may belong to another process for the client. A shortage of
-// files says nothing about numbers, and is returned as it is.
+// mayName returns an error if pid= may mean another process to the client than to the daemon. A
+// shortage of files proves nothing about pids, and is returned unchanged.
 func (s *session) mayName() error {
 	if s.pid == 0 {
 		return errForeign
@@ -264,10 +263,10 @@ func (s *session) mayName() error {
 	return err
 }
 
-// openPeer returns a pidfd of the process that connected. If the kernel gives none for a
-// socket, openPeer opens the process by its number and checks when it was started: a process
-// that got the same number later was started later. (The kernel reports the start in
-// hundredths of a second. The check fails only if all numbers are used within one of these.)
+// openPeer returns a pidfd of the process that connected. If the kernel gives none for a socket,
+// openPeer opens the process by its pid and checks its start: a process that got the same pid later
+// was started later. The kernel reports the start in hundredths of a second. The check fails only
+// if all pids are used within one of these.
 func (s *session) openPeer() (fd int, err error) {
 	if s.pid == 0 {
 		return 0, errInvisible
@@ -286,7 +285,7 @@ func (s *session) openPeer() (fd int, err error) {
 	return fd, err
 }
 
-// goneOrShort returns the error for a peer of which the kernel gives no pidfd.
+// goneOrShort returns the error for a peer whose pidfd the kernel does not give.
 func goneOrShort(err error) error {
 	if short := shortage(err); errors.Is(short, errShort) {
 		return short
@@ -303,9 +302,8 @@ func openIf(pid int, check func(process.Facts) error) (fd int, err error) {
 	return fd, err
 }
 
-// countsAsWe reports whether the client is in the daemon's PID namespace, so that process
-// numbers mean the same to both. It returns an error if the client's process is not visible:
-// it may have ended.
+// countsAsWe reports whether the client is in the daemon's PID namespace, so that pids mean the
+// same to both. It returns an error if the client's process is not visible: it may have ended.
 func (s *session) countsAsWe() (bool, error) {
 	if s.numbering == unknownNumbering {
 		f, err := process.FactsOf(s.pid)
@@ -330,8 +328,8 @@ const (
 	otherNumbering
 )
 
-// mayAskAbout refuses numbers that cannot hold anything for this user. A client that is not
-// visible may ask: it only sees leases of its own user.
+// mayAskAbout returns an error if no process with this pid can hold a lease of this user. A client
+// that is not visible may ask, because it sees only leases of its own user.
 func (s *session) mayAskAbout(pid int) error {
 	if pid == 1 {
 		return fmt.Errorf("pid=1: %w", errInit)

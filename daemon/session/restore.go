@@ -17,31 +17,31 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// restoration continues the work of an earlier daemon, from what that one recorded (package
-// state). It ends before the daemon accepts a connection.
+// restoration continues the work of an earlier daemon, from its records (package state). It ends
+// before the daemon accepts a connection.
 type restoration struct {
 	d       *Host
 	manager *systemd.Manager
 	server  *server.Server
 	past    *state.Recovered
-	marked  bool // stored connections that are not handed over were ended by their clients
+	marked  bool // the service manager kept its store: a stored connection that is missing was ended by its client
 	conns   map[uint64]*restoredConn
 
 	adopted   []*restoredLease
-	waiting   int // requests that are begun again
-	cut       int // connections that could not be kept
+	waiting   int // requests that are restarted
+	cut       int // connections that were cut
 	abandoned int // attempts and releases that were under way
 }
 
-// restoredConn is a connection that outlasted its daemon.
+// restoredConn is a connection that outlasted an earlier daemon.
 type restoredConn struct {
 	*server.Restored
 	s    *session
 	past *state.Conn
 }
 
-// Restore opens the journal, and goes on with what an earlier process left there and with the
-// service manager. It is called before anything is accepted.
+// Restore opens the journal, and continues what an earlier process left there and with the service
+// manager. It must be called before the daemon accepts connections.
 func (d *Host) Restore(srv *server.Server, manager *systemd.Manager, stored state.Inherited, socket string) {
 	recovered := d.Journal.Open(d.journalOptions(socket))
 	d.Store = state.NewConnStore(state.ConnStoreOptions{Manager: manager, Journal: d.Journal, Log: d.Log, Clock: d.Clock, Marked: stored.Marked, Failed: d.LogManagerError})
@@ -49,7 +49,7 @@ func (d *Host) Restore(srv *server.Server, manager *systemd.Manager, stored stat
 	r.run(stored.Conns)
 }
 
-// journalOptions are the options of a daemon that listens at path.
+// journalOptions returns the journal's options for a daemon that listens at path.
 func (d *Host) journalOptions(path string) state.Options {
 	names := make([]string, len(d.Cfg.Quorum.Nodes))
 	for i, node := range d.Cfg.Quorum.Nodes {
@@ -58,11 +58,11 @@ func (d *Host) journalOptions(path string) state.Options {
 	return state.Options{Socket: path, KeyPrefix: d.Cfg.Quorum.KeyPrefix, Nodes: names}
 }
 
-// restoreTimeout is how long nobody is served because leases are not confirmed yet.
+// restoreTimeout bounds how long the daemon waits for the confirmation of leases before it serves.
 const restoreTimeout = time.Second
 
-// run restores connections, leases and requests. If part of the state file is missing, it is
-// unknown what the clients were told: run ends their connections, and the known leases wait
+// run restores connections, leases and requests. If a part of the state file is missing, the daemon
+// cannot know what the clients were answered: it ends their connections, and the known leases wait
 // for RESUME.
 func (r *restoration) run(stored []systemd.StoredConn) {
 	d := r.d
@@ -82,7 +82,7 @@ func (r *restoration) run(stored []systemd.StoredConn) {
 	r.log()
 }
 
-// log logs what was found, if anything was.
+// log logs what was restored, if anything was.
 func (r *restoration) log() {
 	if len(r.conns)+len(r.adopted)+r.cut+r.abandoned > 0 {
 		r.d.Log.Info("continued after a restart", "connections", len(r.conns), "leases", len(r.adopted),
@@ -101,15 +101,15 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 		case !r.past.Complete || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
 		case !known.Stored && server.HungUp(c.Conn):
-			r.endConn(c.Conn, number) // it was recorded that the client did not end it: see unkept
+			r.endConn(c.Conn, number) // an earlier daemon cut it, or could not use it: see unkept
 		default:
 			r.takeConn(c.Conn, known)
 		}
 	}
 }
 
-// useless handles a descriptor that cannot be used, for example because there are too few. That
-// says nothing about the client, so its leases stay until their deadlines.
+// useless handles a descriptor that cannot be used, for example because too few are left. The
+// client may be alive, so its leases stay until their deadlines.
 func (r *restoration) useless(c systemd.StoredConn, known *state.Conn) {
 	r.d.Log.Error("a connection from before the restart cannot be continued", "error", c.Err)
 	if known != nil {
@@ -118,14 +118,14 @@ func (r *restoration) useless(c systemd.StoredConn, known *state.Conn) {
 	r.d.LogManagerError(r.manager.Unstore(c.Name))
 }
 
-// unkept records that a connection is not stored any longer, and that its client did not end
-// it: the client may resume its leases, also with a later daemon.
+// unkept records that a connection is no longer stored, and that its client did not end it. The
+// client may resume its leases, even with a later daemon.
 func (r *restoration) unkept(known *state.Conn) {
 	known.Stored = false
 	r.d.Journal.ConnOpened(known.Number, false)
 }
 
-// takeConn opens the session of a connection, under its old number.
+// takeConn opens the session of a connection, under its previous number.
 func (r *restoration) takeConn(nc net.Conn, known *state.Conn) {
 	r.d.restoring = known.Number
 	restored, err := r.server.Restore(nc)
@@ -140,7 +140,7 @@ func (r *restoration) takeConn(nc net.Conn, known *state.Conn) {
 	r.conns[known.Number] = &restoredConn{Restored: restored, s: s, past: known}
 }
 
-// endConn tells a client that too little is known about its connection, and ends it.
+// endConn ends a connection that cannot be continued, with BYE.
 func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.cut++
 	if known := r.past.Conns[number]; known != nil && r.conns[number] == nil {
@@ -148,13 +148,13 @@ func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	}
 	bye := byeFor(r.left(number)).AppendTo(nil)
 	server.Farewell(nc, bye)
-	_, _ = nc.CloseRead(), nc.CloseWrite() // for the duplicate that the manager has, too
+	_, _ = nc.CloseRead(), nc.CloseWrite() // this also ends the duplicate that the manager has
 	nc.Close()
 	r.d.LogManagerError(r.manager.Unstore(state.ConnName(number)))
 }
 
-// left is how long the leases of a connection may be resumed, as session.left is: the
-// shortest validity.
+// left returns how long the leases of a connection may be resumed, as session.resumableFor does:
+// the shortest validity.
 func (r *restoration) left(conn uint64) (shortest time.Duration) {
 	for _, l := range r.past.Leases {
 		if l.Conn != conn || l.Phase != state.PhaseHeld {
@@ -167,15 +167,15 @@ func (r *restoration) left(conn uint64) (shortest time.Duration) {
 	return shortest
 }
 
-// restoredLease is a lease that goes on.
+// restoredLease is a lease that the daemon continues.
 type restoredLease struct {
 	*heldLease
 	past *state.Lease
-	gone bool // nobody holds it any more
+	gone bool // nobody holds it
 }
 
-// takeLeases adopts the leases that were held, and releases the ones whose attempt or release
-// was under way. It waits until the nodes have confirmed them.
+// takeLeases adopts the leases that were held, and releases the leases whose attempt or release was
+// under way. It waits until the nodes have confirmed the adopted ones.
 func (r *restoration) takeLeases() {
 	tokens := map[string]bool{}
 	for _, l := range r.past.Leases {
@@ -194,7 +194,7 @@ func (r *restoration) takeLeases() {
 		}
 	}
 	registered := make(chan struct{})
-	all := r.adopted // register leaves out those that are refused
+	all := r.adopted // register removes the refused leases from r.adopted
 	adoption := r.d.Nodes.Adopt(r.leaseRecords(), func(i int, l *redlock.Lease) {
 		<-registered
 		r.d.leaseLost(all[i].heldLease, l)
@@ -208,21 +208,21 @@ func (r *restoration) takeLeases() {
 	}
 }
 
-// wasHeld tells whether a lease was granted and not released.
+// wasHeld reports whether a lease was granted and not released.
 func wasHeld(l *state.Lease) bool {
 	return l.Phase == state.PhaseHeld || l.Phase == state.PhaseLost && l.Record.Fence != 0
 }
 
-// passedOn forgets a lease that was released by passing the lock on. The lease that has its token
-// now was granted, so nothing may be released.
+// passedOn forgets a lease that was released by a pass. Another granted lease has its token now, so
+// nothing may be released.
 func (r *restoration) passedOn(l *state.Lease) {
 	r.d.Journal.Forgotten(l.Number, 0)
 	r.noteReleased(l, true)
 }
 
-// abandon releases what an attempt may have taken, or a release may have left. The client was
-// told nothing about the attempt, even if it was granted and lost. If the state file is
-// incomplete, nothing is released: the attempt may have been granted.
+// abandon releases what an attempt may have taken, or a release may have left. The client got no
+// answer to the attempt, even if it was granted and lost. If the state file is incomplete, nothing
+// is released: the attempt may have been granted.
 func (r *restoration) abandon(l *state.Lease) {
 	if !r.past.Complete {
 		return
@@ -235,17 +235,17 @@ func (r *restoration) abandon(l *state.Lease) {
 	r.noteReleased(l, false)
 }
 
-// noteReleased records for the UNLOCK of a lease, if it was not answered, that it released the
-// lease; settled: no node has to hear of that any more.
+// noteReleased records in the replays that an unanswered UNLOCK released the lease. settled means
+// that no node needs to be asked any more.
 func (r *restoration) noteReleased(l *state.Lease, settled bool) {
 	if by := r.past.Requests[l.ReleasedBy]; by != nil && r.conns[by.Conn] != nil {
 		r.conns[by.Conn].s.replays[by.Number] = replayedRequest{since: by.Since, released: l.Record.Names, settled: settled}
 	}
 }
 
-// noteAbandoned records the release for a later daemon, until the lock has expired: too few
-// nodes may hear of it from this one. It returns the number of the record. An attempt gets a
-// new number, as its LOCK begins again under the old one.
+// noteAbandoned records the release for a later daemon until the lock has expired, because this
+// daemon may reach too few nodes. It returns the number of the record. An attempt gets a new
+// number, because its LOCK starts again under the previous one.
 func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 	if l.Phase == state.PhaseReleased {
 		return l.Number
@@ -259,7 +259,7 @@ func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 	return number
 }
 
-// take makes the heldLease of a recorded lease, and decides whether anybody holds it.
+// take makes the heldLease of a recorded lease, and decides whether a client or a process holds it.
 func (r *restoration) take(l *state.Lease) {
 	h := newReturning(l)
 	conn := r.conns[l.Conn]
@@ -274,7 +274,7 @@ func (r *restoration) take(l *state.Lease) {
 	case h.hold == ipc.HoldConn && conn == nil:
 		known := r.past.Conns[l.Conn]
 		h.gone = r.past.Complete && (known == nil || known.Stored && r.marked)
-		l.Record.Keep = h.gone && h.linger() > 0 // otherwise until it is resumed
+		l.Record.Keep = h.gone && h.linger() > 0 // otherwise RESUME starts the extensions
 	}
 	if unclaimed := h.hold == ipc.HoldConn && conn == nil; (h.gone || unclaimed) && l.Min > r.d.Clock()-l.Record.Since {
 		l.Record.Keep = true // whether or not it is resumed
@@ -292,7 +292,7 @@ func (r *restoration) take(l *state.Lease) {
 	r.adopted = append(r.adopted, h)
 }
 
-// newReturning returns a lease as it was recorded, without a holder.
+// newReturning returns a recorded lease, without a holder.
 func newReturning(l *state.Lease) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
@@ -312,12 +312,12 @@ func newReturning(l *state.Lease) *restoredLease {
 	return &restoredLease{heldLease: h, past: l}
 }
 
-// takeProcess makes the lease belong to its process again, unless that has ended. If that is
+// takeProcess makes the lease belong to its process again, unless the process has ended. If that is
 // unknown, the lease is not extended, but stays until its deadline.
 func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (gone bool) {
 	fd, err := process.OpenIf(h.PID, func(f process.Facts) error {
 		if then := l.Holder.ProcessStarted; then != 0 && f.Started != then || f.Started > l.Record.Since {
-			return process.ErrNoProcess // another one, with the same number
+			return process.ErrNoProcess // another process got the pid
 		}
 		return nil
 	})
@@ -364,8 +364,8 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 	r.adopted = adopted
 }
 
-// refused handles a lease that cannot be adopted. It expires with its ttl, and its client is
-// told now.
+// refused handles a lease that cannot be adopted. It expires with its ttl, and its client gets LOST
+// now.
 func (r *restoration) refused(l *restoredLease, err error) {
 	r.d.Log.Error("a lease from before the restart is not kept", "lock", l.waiter.Label(), "error", err)
 	r.d.Journal.Forgotten(l.number, 0)
@@ -375,16 +375,16 @@ func (r *restoration) refused(l *restoredLease, err error) {
 	}
 }
 
-// register makes a lease known, as a granted LOCK does. The index of a process that has ended
-// meanwhile is closed: the lease has no holder then.
+// register makes a lease known, as a granted LOCK does. If its process has ended meanwhile, the
+// process's index is closed, and the lease has no holder.
 func (l *restoredLease) register(d *Host) {
 	h := l.heldLease
 	d.Leases.add(h)
-	if h.lease.Deadline() != l.past.Record.Deadline { // it was confirmed before moved could find it
+	if h.lease.Deadline() != l.past.Record.Deadline { // it was confirmed before recordDeadline could find it
 		d.Journal.Deadline(h.number, h.lease)
 	}
 	before, open := h.index.add(h)
-	for _, old := range before { // it was to be forgotten when this one was granted
+	for _, old := range before { // the grant of this lease replaced the earlier one
 		d.forget(old)
 	}
 	l.gone = l.gone || !open
@@ -421,8 +421,8 @@ func (l *restoredLease) settle(d *Host) {
 	}
 }
 
-// releaseUnclaimed releases a lease with min= that no client resumes, when min= and the deadline
-// that the client was told have passed. Without min= it would not have been extended.
+// releaseUnclaimed releases a lease with min= that no client resumes. It waits until min= and told,
+// the last deadline that the client was given, have passed. A lease without min= is not extended.
 func (d *Host) releaseUnclaimed(h *heldLease, told time.Duration) {
 	h.notBefore(told)
 	nth := h.countDisconnect()
@@ -435,9 +435,8 @@ func (d *Host) releaseUnclaimed(h *heldLease, told time.Duration) {
 	})
 }
 
-// forgetConns records the end of the connections that were not handed over. It leaves the ones
-// whose leases can be resumed: otherwise a later daemon would believe that the clients had
-// ended them.
+// forgetConns records the end of the connections that were not handed over. It leaves those whose
+// leases can be resumed: otherwise a later daemon would assume that their clients had ended them.
 func (r *restoration) forgetConns() {
 	resumable := map[uint64]bool{}
 	for _, l := range r.adopted {
@@ -450,14 +449,14 @@ func (r *restoration) forgetConns() {
 		case r.conns[number] != nil:
 		case !resumable[number]:
 			r.d.Journal.ConnClosed(number)
-		case known.Stored: // it was, and is not: the daemon after this one must not miss it
+		case known.Stored: // it is no longer stored: a later daemon must not expect it
 			r.d.Journal.ConnOpened(number, false)
 		}
 	}
 }
 
-// beginAgain begins the requests again that were not answered, in their old order. It first
-// records the replays of all of them: a request that has begun reads them on another goroutine.
+// beginAgain restarts the unanswered requests in their previous order. It first records the replays
+// of all of them, because a request that has begun reads them on another goroutine.
 func (r *restoration) beginAgain() {
 	numbers := slices.Sorted(maps.Keys(r.past.Requests))
 	for _, number := range numbers {
@@ -467,7 +466,7 @@ func (r *restoration) beginAgain() {
 		ask := r.past.Requests[number]
 		conn := r.conns[ask.Conn]
 		if conn == nil {
-			r.d.Journal.Answered(number) // there is nobody to answer
+			r.d.Journal.Answered(number) // its client is gone
 			continue
 		}
 		r.waiting++
@@ -475,8 +474,8 @@ func (r *restoration) beginAgain() {
 	}
 }
 
-// noteReplay adds a request to the replays of its session. It keeps the entry of an UNLOCK that
-// has released a lease (abandon).
+// noteReplay adds a request to the replays of its session. It keeps the entry of an UNLOCK that has
+// released a lease (see abandon).
 func (r *restoration) noteReplay(ask *state.Request) {
 	conn := r.conns[ask.Conn]
 	if conn == nil {

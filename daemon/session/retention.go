@@ -10,10 +10,10 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A lock with retain= stays with this host for a while after its holder has ended, unless a
-// client waits. Its state is retained then: nobody holds it, and the first client of this host
-// that wants it gets it by a pass. See redlock.Lease.Retain. If a client of another host waits,
-// redlock calls endRetentionEarly.
+// If no client waits, a lock with retain= stays with this host for a while after its holder has
+// ended. Its state is retained then: nobody holds it, and the first client of this host that wants
+// it gets it by a pass. See redlock.Lease.Retain. If a client of another host waits, redlock calls
+// endRetentionEarly.
 
 // maxRetained bounds the locks that this host retains at once. While a lock is retained, the
 // nodes confirm it 60 times a second, all of them in one call.
@@ -24,14 +24,14 @@ type retention struct {
 	most time.Duration // does not change
 
 	// The lease's mu guards what follows.
-	since   time.Duration // BootTime at which the lease was first to be retained; 0: it was not
+	since   time.Duration // BootTime of the last begin of the retention; 0: it was never retained
 	counted bool          // in Host.retained
-	early   bool          // the retention is to end before its time
-	timer   *timers.Timer // ends the retention; nil: none does
+	early   bool          // the retention must end early
+	timer   *timers.Timer // ends the retention; may be nil
 }
 
-// newRetention returns what a LOCK with these options says about retain=, or nil if its lock is
-// not retained. The default of the config applies to the locks that can be retained.
+// newRetention returns the retention of a LOCK with these options, or nil if its lock is not
+// retained. The default of the config applies to locks that can be retained.
 func newRetention(call *server.Call, cfg *config.Lease) *retention {
 	most := given(call, ipc.OptRetain, call.Retain, cfg.Retain)
 	if most == 0 || !mayRetain(call) {
@@ -40,7 +40,7 @@ func newRetention(call *server.Call, cfg *config.Lease) *retention {
 	return &retention{most: most}
 }
 
-// mayRetain reports whether such a lock can be retained: as it can be passed on.
+// mayRetain reports whether the lock can be retained: only a lock that can be passed on.
 func mayRetain(call *server.Call) bool {
 	return call.Mode == ipc.Exclusive && call.Slots <= 1 && call.Hold != ipc.HoldTTL
 }
@@ -56,10 +56,10 @@ func (a *lockRequest) checkRetain() error {
 	return nil
 }
 
-// retain keeps a lease whose release is due for the next client of this host. With the same
-// record it answers the UNLOCK unlock (nil: there is none). It returns false if the lease must be
-// released now: it has no retain=, a client waits, or the host has had the lock for so long that
-// other hosts must get a moment to take it.
+// retain keeps a lease whose release is due for the next client of this host. The same record marks
+// unlock (nil: there is none) as answered. It returns false if the lease must be released now: it
+// has no retain=, a client waits, or this host has had the lock for so long that other hosts must
+// get a chance to take it.
 func (d *Host) retain(h *heldLease, unlock *server.Call) bool {
 	r := h.retention()
 	if r == nil || !h.mode().Exclusive() || d.Stopping.Load() || d.Queue.HasOther(&h.waiter) {
@@ -82,15 +82,15 @@ func (d *Host) retain(h *heldLease, unlock *server.Call) bool {
 		d.Journal.Kept(h.number, by)
 	}
 	if !h.on(retentionBegun).has(delayRelease) {
-		return true // it was lost in this moment
+		return true // it was just lost
 	}
 	d.leaveHolder(h)
 	d.releaseWhenRetained(h)
 	return true
 }
 
-// beginRetention counts the lease as retained, unless too many are. The limits of its user do not
-// count it any more.
+// beginRetention counts the lease as retained, unless too many are. It no longer counts towards its
+// user's limit.
 func (d *Host) beginRetention(h *heldLease, now time.Duration) bool {
 	if d.retained.Add(1) > maxRetained {
 		d.retained.Add(-1)
@@ -121,7 +121,7 @@ func (d *Host) uncountRetained(h *heldLease) {
 	}
 }
 
-// leaveHolder takes a lease from its holder, who has ended.
+// leaveHolder takes a lease from its holder, which has ended.
 func (d *Host) leaveHolder(h *heldLease) {
 	d.removeFromIndex(h)
 	if s := h.attached(); s != nil {
@@ -131,8 +131,8 @@ func (d *Host) leaveHolder(h *heldLease) {
 	d.Queue.ChangeOwner(&h.waiter, h.ownerNow)
 }
 
-// releaseWhenRetained releases a retained lease when its time is over. It releases the lease at once
-// if a reason to do so came just before the lease was retained.
+// releaseWhenRetained releases a retained lease when retain= has passed. It releases the lease at
+// once if a reason came up just before the lease was retained.
 func (d *Host) releaseWhenRetained(h *heldLease) {
 	h.mu.Lock()
 	early := h.retention().early
@@ -145,8 +145,9 @@ func (d *Host) releaseWhenRetained(h *heldLease) {
 	}
 }
 
-// endRetentionEarly releases a retained lease because a client of another host waits, or may wait (a
-// confirmation failed). It does so on another goroutine: redlock calls it, and it must not block.
+// endRetentionEarly releases a retained lease because a client of another host waits, or may wait
+// after a failed confirmation. redlock calls it, so it must not block: it releases on another
+// goroutine.
 func (d *Host) endRetentionEarly(h *heldLease) {
 	h.mu.Lock()
 	h.retention().early = true
@@ -180,14 +181,14 @@ func (d *Host) endRetentionFor(a *lockRequest) {
 	}
 }
 
-// releaseRetained releases all retained leases: the daemon stops.
+// releaseRetained releases all retained leases, because the daemon stops.
 func (d *Host) releaseRetained() {
 	for _, h := range d.Leases.all() {
 		d.endRetention(h)
 	}
 }
 
-// retention returns what retain= says of the lease; nil: it is not retained.
+// retention returns the lease's retention; nil: it has no retain=.
 func (h *heldLease) retention() *retention {
 	if h.delays == nil {
 		return nil
@@ -195,7 +196,7 @@ func (h *heldLease) retention() *retention {
 	return h.delays.retention
 }
 
-// isRetained tells whether nobody holds the lease, and this host retains it.
+// isRetained reports whether nobody holds the lease, and this host retains it.
 func (h *heldLease) isRetained() bool { return h.isIn(retained) }
 
 // isIn reports whether the lease is in a state.
@@ -205,10 +206,10 @@ func (h *heldLease) isIn(state leaseState) bool {
 	return h.life.state == state
 }
 
-// wasRetained tells whether the lease is or was retained: its holder has ended before.
+// wasRetained reports whether the lease is or was retained, so that its holder has ended.
 func (h *heldLease) wasRetained() bool { return h.heldUntil(0) != 0 }
 
-// heldUntil returns the BootTime at which the holder ended; otherwise, if it has not.
+// heldUntil returns the BootTime at which the holder ended, or otherwise if it has not.
 func (h *heldLease) heldUntil(otherwise time.Duration) time.Duration {
 	if h.retention() == nil {
 		return otherwise
@@ -221,7 +222,7 @@ func (h *heldLease) heldUntil(otherwise time.Duration) time.Duration {
 	return h.retention().since
 }
 
-// retentionLeft returns for how long the lease is retained at most; 0: it is not.
+// retentionLeft returns how long the lease is retained at most; 0: it is not retained.
 func (h *heldLease) retentionLeft(now time.Duration) time.Duration {
 	if !h.isRetained() {
 		return 0
@@ -234,7 +235,7 @@ func (d *Host) retainer(h *heldLease) redlock.Holder {
 	return redlock.Holder{Host: d.hostname, Since: time.Now().Add(h.heldUntil(d.Clock()) - d.Clock())}
 }
 
-// retainedIDs returns which of the leases are retained, by the id that the nodes show.
+// retainedIDs returns the leases that are retained, by the ids that the nodes show.
 func (d *Host) retainedIDs(leases []*heldLease) map[string]redlock.Holder {
 	ids := map[string]redlock.Holder{}
 	for _, h := range leases {
@@ -245,8 +246,8 @@ func (d *Host) retainedIDs(leases []*heldLease) map[string]redlock.Holder {
 	return ids
 }
 
-// lostRetained is called when a retained lease is lost: nobody is to be told, and nobody is at
-// work.
+// lostRetained handles the loss of a retained lease. No client must get LOST, and none is still
+// working.
 func (d *Host) lostRetained(h *heldLease) {
 	d.uncountRetained(h)
 	h.lease.Stopped()

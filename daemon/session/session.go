@@ -20,21 +20,21 @@ type session struct {
 	conn   *server.Conn
 	pid    int
 	user   string
-	number uint64        // in the journal
+	number uint64        // number in the journal
 	opened time.Duration // BootTime
 	rate   access.Rate
-	leases leaseIndex // of this connection
+	leases leaseIndex // leases and LOCKs of this connection
 
 	numbering numbering // whether the client is in another PID namespace
 
 	requester access.Requester // the client, for access rules
 	uid       int              // requester.UID
 
-	listing    chan struct{} // see usage
+	listing    chan struct{} // holds a value while a long answer to this user is being written
 	inputEnded chan struct{} // closed when the client will send nothing more
 
 	stored  state.ConnEntry            // whether the service manager has the connection, so that it outlasts the daemon
-	replays map[uint64]replayedRequest // requests from before a restart, by number; written before any is begun
+	replays map[uint64]replayedRequest // requests from before a restart, by number; written before any of them begins
 
 	processRequests atomic.Int32            // LOCKs under way with hold=pid
 	mu              sync.Mutex              // guards processLeases
@@ -54,15 +54,15 @@ func (s *session) view() access.View {
 	return access.View{Rules: s.host.access.Load(), Who: s.requester}
 }
 
-// InputEnded ends the LOCKs that wait: no client is left to hold them. A LOCK whose first
+// InputEnded ends waiting LOCKs, because no client is left to hold the locks. A LOCK whose first
 // attempt is under way is answered.
 func (s *session) InputEnded(bool) { close(s.inputEnded) }
 
-// Close ends the leases of the connection (see clientGone), and keeps them if the daemon
-// stops: the client may be at work.
+// Close ends the leases of the connection (see clientGone). If the daemon stops, it keeps them,
+// because the client may still work.
 func (s *session) Close() {
 	cut := s.conn.WasCut()
-	if !cut { // so that the next daemon knows that the client has ended
+	if !cut { // the next daemon must know that the client has ended
 		s.host.connectionEnded(s)
 	}
 	for _, h := range s.leases.close() {
@@ -79,7 +79,7 @@ func (s *session) Close() {
 	s.host.Limits.Disconnect(s.uid, s.conn)
 }
 
-// leasesOfProcesses returns the leases that processes hold (hold=pid) and this connection took.
+// leasesOfProcesses returns the leases with hold=pid whose loss this connection reports.
 func (s *session) leasesOfProcesses() []*heldLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,7 @@ func (s *session) leasesOfProcesses() []*heldLease {
 	return slices.Collect(maps.Keys(s.processLeases))
 }
 
-// addProcessLease records a lease that a process holds (hold=pid), so that this connection
-// reports its loss.
+// addProcessLease adds a lease with hold=pid, whose loss this connection reports from now on.
 func (s *session) addProcessLease(h *heldLease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,9 +116,9 @@ func (d *Host) connectionEnded(s *session) {
 	d.Journal.ConnClosed(s.number)
 }
 
-// resumableFor returns how long all leases of this connection can be resumed if no daemon
-// extends them: the shortest validity. It returns 0 if there are none, or if the next daemon
-// will not know them.
+// resumableFor returns how long all leases of this connection can be resumed if no daemon extends
+// them: the shortest validity. It returns 0 if there are none, or if the next daemon will not know
+// them.
 func (s *session) resumableFor() time.Duration {
 	var shortest time.Duration
 	if !s.host.Journal.OutlastsProcess() {
@@ -133,8 +132,8 @@ func (s *session) resumableFor() time.Duration {
 	return shortest
 }
 
-// HoldsLeases reports whether the connection holds leases or waits for some. Such connections
-// are stored in preference to others.
+// HoldsLeases reports whether the connection holds leases or waits for some. The connection store
+// prefers such connections.
 func (s *session) HoldsLeases() bool {
 	return s.leases.inUse() || s.processRequests.Load() > 0 || len(s.leasesOfProcesses()) > 0
 }
@@ -142,9 +141,9 @@ func (s *session) HoldsLeases() bool {
 // SyscallConn returns the socket, for the store of connections.
 func (s *session) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
-// boundedWork is a request under way that asks the nodes and takes nothing. Each user has a
-// limit: while nodes are slow, one client could have millions of them. A LOCK has a limit of
-// its own, and there is one UNLOCK for each lease.
+// boundedWork is a request under way that asks the nodes and takes nothing. Their number is limited
+// for each user: while nodes are slow, one client could start millions. LOCK has its own limit, and
+// there is one UNLOCK for each lease.
 type boundedWork struct {
 	s *session
 	server.Work
@@ -163,7 +162,7 @@ func (s *session) bounded(call *server.Call, begin func(*server.Call) server.Wor
 	return &boundedWork{s, work}
 }
 
-// Run runs the request. It ends the count also if the request panics.
+// Run runs the request. It ends the count even if the request panics.
 func (q *boundedWork) Run() {
 	defer q.s.host.Limits.EndQuery(q.s.uid)
 	q.Work.Run()
@@ -171,8 +170,8 @@ func (q *boundedWork) Run() {
 
 var _ server.Journal = (*session)(nil)
 
-// RecordRequest records a request that takes time, before it begins. (A request that begins again
-// after a restart is recorded already.)
+// RecordRequest records a request that takes time, before it begins. A request that starts again
+// after a restart is recorded already.
 func (s *session) RecordRequest(call *server.Call, line []byte, rest *server.UnreadChange) {
 	if !s.host.Journal.IsOpen() {
 		return
@@ -187,8 +186,8 @@ func (s *session) RecordRequest(call *server.Call, line []byte, rest *server.Unr
 	s.host.Journal.RequestBegun(r, &unread)
 }
 
-// RecordAnswer records that the client is about to hear the answer: the request is not
-// begun again, even if that does not reach it.
+// RecordAnswer records that the client is about to get the answer. A later daemon does not start
+// the request again, even if the answer does not arrive.
 func (s *session) RecordAnswer(call *server.Call) { s.host.Journal.Answered(call.Number) }
 
 // RecordUnread records requests that were read and have not begun.
@@ -200,14 +199,14 @@ func unreadChange(rest *server.UnreadChange) state.UnreadChange {
 	return state.UnreadChange{Drop: rest.Drop, Keep: rest.Keep, Add: rest.Add, Skipping: rest.Skipping}
 }
 
-// replayedRequest is a request that an earlier process did not answer, and that begins again.
+// replayedRequest is a request that an earlier process did not answer, and that starts again.
 type replayedRequest struct {
-	since    time.Duration // BootTime at which it came
-	released []string      // by an UNLOCK, in the earlier process: the names
-	settled  bool          // no node has to hear of that release any more: the lock was passed on
+	since    time.Duration // BootTime of its arrival
+	released []string      // the names that an UNLOCK released in the earlier process
+	settled  bool          // no node needs that release any more, because the lock was passed on
 }
 
-// since returns when a request came, which may have been to an earlier process.
+// since returns when a request arrived, perhaps at an earlier process.
 func (s *session) since(call *server.Call) time.Duration {
 	if before, ok := s.replays[call.Number]; ok && call.Replayed {
 		return before.since
@@ -215,8 +214,8 @@ func (s *session) since(call *server.Call) time.Duration {
 	return s.host.Clock()
 }
 
-// releasedBefore returns what an UNLOCK released in an earlier process, which could not answer
-// it.
+// releasedBefore returns the names that an UNLOCK released in an earlier process, which did not
+// answer it.
 func (s *session) releasedBefore(call *server.Call) (names []string, settled bool) {
 	if !call.Replayed {
 		return nil, false

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shortages of the system. They are temporary, so only the requests fail that need the resource
-// now.
+// Shortages of the system. They are temporary, so only requests that need the resource now fail.
 var (
 	errNoMoreFDs   = fmt.Errorf("%w: redlockd may open no more files (LimitNOFILE= of its service must be more than limits.connections, and processes with hold=pid)", errShort)
 	errNoMoreFiles = fmt.Errorf("%w: too many files are open on this host (fs.file-max)", errShort)
@@ -17,8 +16,8 @@ var (
 	errNoWatches   = fmt.Errorf("%w: the user of redlockd may watch no more (fs.epoll.max_user_watches)", errShort)
 )
 
-// shortage returns an error that names what the system has too little of. Other errors it
-// returns unchanged.
+// shortage returns an error that names the resource that the system lacks. It returns other errors
+// unchanged.
 func shortage(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
@@ -33,27 +32,26 @@ func shortage(err error) error {
 	return err
 }
 
-// Each client takes a descriptor, and so does each process with hold=pid. They do not get the
-// last ones: without a descriptor the daemon cannot reconnect to a node, and all locks would
-// be lost.
+// Each client takes a descriptor, and so does each process with hold=pid. The last ones are kept:
+// without a descriptor the daemon cannot reconnect to a node, and all locks would be lost.
 const (
-	keptPerNode = 4  // its two connections, while those before them end
+	keptPerNode = 4  // its two connections, while the previous two end
 	keptBesides = 16 // certificates, passwords, the next state file, /proc
 )
 
 var errKept = fmt.Errorf("%w: those that are left are kept for the nodes", unix.EMFILE)
 
-// DescriptorsLeft returns how many descriptors can still be opened, at most: the limit less the
-// lowest free number. If the system does not tell, it returns a large number.
+// DescriptorsLeft returns how many descriptors can still be opened at most: the limit less the
+// lowest free number. If the system does not report them, it returns a large number.
 func DescriptorsLeft() int {
 	const plenty = 1 << 30
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return plenty
 	}
-	lowest, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0) // Go sees to it that 0 is open
+	lowest, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0) // Go keeps 0 open
 	switch {
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.EINVAL): // the latter where there may be none at all
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.EINVAL): // EINVAL if the limit is 0
 		return 0
 	case err != nil:
 		return plenty

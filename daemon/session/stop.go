@@ -8,15 +8,15 @@ import (
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
-// shutdownTimeout bounds how long running requests are answered at the end.
+// shutdownTimeout bounds how long a stopping daemon answers running requests.
 const shutdownTimeout = 5 * time.Second
 
-// freezeTimeout bounds how long Freeze answers clients that are not kept, and then how long it
-// waits for the nodes.
+// freezeTimeout bounds how long Freeze answers clients whose connections are not kept, and then how
+// long it waits for the nodes.
 const freezeTimeout = 500 * time.Millisecond
 
-// Freeze ends the daemon and leaves its leases and waiting requests to the next daemon. It ends
-// connections that the service manager does not have as Shutdown does.
+// Freeze ends the daemon, and leaves its leases and waiting requests to the next one. It ends
+// connections that the service manager does not have, as Shutdown does.
 func (d *Host) Freeze(srv *server.Server) {
 	d.Stopping.Store(true)
 	d.releaseRetained()
@@ -33,7 +33,7 @@ func (d *Host) Freeze(srv *server.Server) {
 	}
 }
 
-// seal ends the journal. The nodes hear first of all releases that were answered: a later
+// seal ends the journal. It first sends the nodes all releases that were answered, because a later
 // daemon does not know of them.
 func (d *Host) seal() {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
@@ -42,8 +42,8 @@ func (d *Host) seal() {
 	d.Journal.Freeze()
 }
 
-// Shutdown ends all connections. It releases nothing: a client whose connection the daemon ends
-// may be at work.
+// Shutdown ends all connections. It releases nothing, because a client whose connection the daemon
+// ends may still work.
 func (d *Host) Shutdown(srv *server.Server) {
 	d.Stopping.Store(true)
 	d.releaseRetained()
@@ -56,7 +56,7 @@ func (d *Host) Shutdown(srv *server.Server) {
 	d.Journal.Close()
 }
 
-// bye returns the last line on a connection: how long its leases stay on the nodes.
+// bye returns the last line on a connection, which states how long its leases stay on the nodes.
 func bye(s server.Session) *ipc.Response {
 	return byeFor(s.(*session).resumableFor())
 }
@@ -69,8 +69,8 @@ func byeFor(left time.Duration) *ipc.Response {
 	return bye.Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
 }
 
-// byeLate returns the last line for a client that did not end a line in time. The daemon cuts
-// its connection, so its leases expire.
+// byeLate returns the last line for a client that did not end a line in time. The daemon cuts the
+// connection, so its leases expire.
 func byeLate(server.Session) *ipc.Response {
 	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 0).
 		Say("what this connection holds is extended no more, and others may have it from its deadline on")

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// unlock counts down. After the last count it sends the release before it returns, so that the
-// next request of this connection and the next waiter come after it. The answer waits for a
+// unlock counts down. After the last count it sends the release before it returns, so that the next
+// request of this connection and the next waiter come after the release. The answer waits for a
 // quorum, unless the lock was passed on.
 func (s *session) unlock(call *server.Call) server.Work {
 	switch names, settled := s.releasedBefore(call); {
@@ -41,13 +41,13 @@ func (s *session) unlock(call *server.Call) server.Work {
 	}
 	work := &unlockWork{s, call, h, u.release}
 	if u.release.Passed() {
-		work.Run() // it waits for nothing
+		work.Run() // a pass waits for no node
 		return nil
 	}
 	return work
 }
 
-// keptTaken answers at once: the lease stays taken until min= has passed.
+// keptTaken answers at once. The lease stays taken until min= has passed.
 func (s *session) keptTaken(call *server.Call, h *heldLease, left time.Duration) server.Work {
 	if h.number != 0 {
 		call.RecordingAnswer()
@@ -57,8 +57,8 @@ func (s *session) keptTaken(call *server.Call, h *heldLease, left time.Duration)
 		Say("it stays taken for kept= (min= of its LOCK); nobody holds it any more"))
 }
 
-// countedDown answers if other LOCKs of the same owner still count on the lease. A loss of the
-// lease has ended all counts.
+// countedDown answers if other LOCKs of the owner still count on the lease. If the lease was lost,
+// no LOCK counts any more.
 func (s *session) countedDown(call *server.Call, h *heldLease, left int) server.Work {
 	if err := h.lease.Err(); err != nil {
 		return s.refuse(call, err)
@@ -75,8 +75,8 @@ type unlockWork struct {
 	release *redlock.PendingRelease
 }
 
-// Run answers when the nodes have, and records the answer on its own. If the daemon freezes
-// before the answer, the record of the lease must stay for a later daemon.
+// Run answers when the nodes have answered. It records the answer separately from the release: if
+// the daemon freezes before the answer, the record of the lease must stay for a later daemon.
 func (u *unlockWork) Run() {
 	ctx, cancel := u.waitContext()
 	defer cancel()
@@ -101,9 +101,9 @@ func (u *unlockWork) Run() {
 	}
 }
 
-// waitContext returns a context that ends the wait for the nodes after wait=. Without wait=
-// only the node timeout bounds the wait. At the time of the call the release is in the state
-// file and in the lanes, so wait=0 loses nothing.
+// waitContext returns a context that ends the wait for the nodes after wait=. Without wait=, only
+// the node timeout bounds it. The release is already in the state file and in the lanes, so wait=0
+// loses nothing.
 func (u *unlockWork) waitContext() (context.Context, context.CancelFunc) {
 	if !u.call.Has(ipc.OptWait) || u.call.Wait == ipc.Forever {
 		return context.Background(), func() {}
@@ -111,9 +111,9 @@ func (u *unlockWork) waitContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), u.call.Wait)
 }
 
-// forgetWithAnswer removes the record of a lease together with the one of its UNLOCK, and the
-// answer follows at once. If only the lease were removed, the next daemon would repeat the
-// UNLOCK and answer NOTHELD.
+// forgetWithAnswer removes the record of a lease together with the record of its UNLOCK. The answer
+// follows at once. If only the lease were removed, the next daemon would repeat the UNLOCK and
+// answer NOTHELD.
 func (d *Host) forgetWithAnswer(call *server.Call, number uint64) {
 	if !d.Journal.IsOpen() || number == 0 {
 		return
