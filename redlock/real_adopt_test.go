@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// restart ends the process that s.q is of, and starts another.
+// restart ends the process that has s.q, and starts another.
 func (s *servers) restart() {
 	s.Helper()
 	s.q.Close()
@@ -28,8 +28,8 @@ func (s *servers) adopt(records ...redlock.Record) []*redlock.Lease {
 	return a.Leases
 }
 
-// Leases of each kind continue in another process. It extends them, hands them over
-// and releases them.
+// Leases of each kind continue in another process. It extends them, hands them over and releases
+// them.
 func TestRealAdopt(t *testing.T) {
 	for what, r := range allKinds {
 		t.Run(what, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestRealAdopt(t *testing.T) {
 	}
 }
 
-// handOver gives l to the next one, whose fencing token is larger.
+// handOver hands l over to the next client, whose fencing token is larger.
 func (s *servers) handOver(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	s.Helper()
 	_, begun, err := l.HandOver(r)
@@ -65,10 +65,10 @@ func (s *servers) handOver(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	return next
 }
 
-// A lease whose quorum is away since the restart says LOST before its deadline, and
-// the nodes are free when they are back.
+// If a quorum fails during the restart, the adopted lease is lost before its deadline. When the
+// nodes work again, the lock is free.
 func TestRealAdoptedIsLost(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := startServers(t, 5)
@@ -92,7 +92,8 @@ func TestRealAdoptedIsLost(t *testing.T) {
 	}
 }
 
-// If an attempt was granted but no client heard of it, its record frees the lock.
+// If an attempt was granted but no client learned of it, its record is enough to release the
+// lock.
 func TestRealAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		t.Run(what, func(t *testing.T) {

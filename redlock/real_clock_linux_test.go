@@ -9,20 +9,19 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The clock of the node in which two quorums meet is stepped. Forward, and a
-// lock of a minute is gone there at once; backward, and it stays too long. The
-// step is noticed within a heartbeat by both hosts, told once, and the node has
-// no vote from then on; before that, it acts on no attempt (it believes to be
-// asked too late).
+// The test steps the clock of the node that two quorums share. If it is stepped forward, a lock
+// of a minute expires there at once. If it is stepped back, the lock stays too long. Both hosts
+// notice the step within a heartbeat and report it once. From then on, the node has no vote.
+// Before that, it grants nothing, because it finds all requests late.
 func TestRealClockIsStepped(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for _, ahead := range []time.Duration{90 * time.Second, -90 * time.Second} {
 		t.Run(name("%v", ahead), func(t *testing.T) {
 			s := newSite(t, 5, redlocktest.Skewable())
 			left, right := s.newHostAt("abc", maxTTL(time.Minute)), s.newHostAt("cde", maxTTL(time.Minute))
 			c := s.server("c")
 			held := left.take(redlock.Request{Name: "x", TTL: time.Minute})
-			left.looksAgain(c, s.looks(c)) // whose clock it is shows against those of other nodes before
+			left.looksAgain(c, s.looks(c)) // before the step, its clock is compared with those of other nodes
 			must(t, c.SetClock(ahead))
 			start := time.Now()
 			want(t, "the key is gone", s.keyOn(c, "x") == "", ahead > 0)
@@ -37,10 +36,10 @@ func TestRealClockIsStepped(t *testing.T) {
 			right.wantHeld("x")
 			want(t, "the lease", held.Err(), nil)
 			hosts := []*host{left, right}
-			left.eventually("somebody says whose clock it was", func() bool { // once it is judged, which is a moment after it was seen
+			left.eventually("somebody says whose clock it was", func() bool { // it is judged a moment after it was seen
 				return slices.ContainsFunc(hosts, func(h *host) bool { return len(h.jumps("c")) > 0 })
 			})
-			if len(left.told(redlock.HostClockJumped, ""))+len(right.told(redlock.HostClockJumped, "")) == 0 { // a host too busy to look at the others blames itself
+			if len(left.told(redlock.HostClockJumped, ""))+len(right.told(redlock.HostClockJumped, "")) == 0 { // a host that is too busy to look at the others blames itself
 				wantOnce(t, left, right, redlock.ClockJumped, "c")
 			}
 			for _, h := range hosts {
@@ -50,14 +49,14 @@ func TestRealClockIsStepped(t *testing.T) {
 	}
 }
 
-// jumps returns the notices of a host about a node's clock, or about its own if it
-// could not look in time.
+// jumps returns a host's notices about a node's clock, or about its own clock if it could not
+// look in time.
 func (h *host) jumps(node string) []redlock.Notice {
 	return append(h.told(redlock.ClockJumped, node), h.told(redlock.HostClockJumped, "")...)
 }
 
-// The clock is stepped to and fro under load from both sides: never two holders,
-// tokens in order, and the node votes again after each quarantine.
+// The test steps the clock forward and back while both hosts work. There are never two holders,
+// tokens are in order, and the node votes again after each quarantine.
 func TestRealClockIsSteppedUnderLoad(t *testing.T) {
 	s := newSite(t, 5, redlocktest.Skewable())
 	s.newHost()
@@ -68,12 +67,12 @@ func TestRealClockIsSteppedUnderLoad(t *testing.T) {
 		left.forget()
 		right.forget()
 		epoch := s.epochOf(s.server("c"))
-		for _, h := range []*host{left, right} { // c votes for both, or neither had a quorum: they have seen its clock
-			_ = h.take(redlock.Request{Name: "y", TTL: quarantine}).Release(t.Context()) // it may be over by then
+		for _, h := range []*host{left, right} { // until c votes for both: without c neither has a quorum, so they have seen its clock
+			_ = h.take(redlock.Request{Name: "y", TTL: quarantine}).Release(t.Context()) // the lease may have expired by then
 		}
 		must(t, s.server("c").SetClock(ahead))
 		for _, h := range []*host{left, right} {
-			h.eventually("the step is noticed", func() bool { // or a quarantine was served that it did not see
+			h.eventually("the step is noticed", func() bool { // or a quarantine passed that this host did not see
 				return slices.Contains(h.states("c"), redlock.NodeQuarantined) || s.epochOf(s.server("c")) != epoch
 			})
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Locks cannot count on a node that answers and keeps time, but refuses all writes.
-// The status shows only that until the node accepts writes again, even if no client
-// requests a lock.
+// A node that answers and keeps time, but refuses all writes, is no use for locks. Until it
+// accepts writes again, its status shows that and nothing else, even if no client requests a
+// lock.
 func TestRealDenial(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for name, c := range map[string]struct {
 		deny, allow []string
 		says        string
@@ -64,8 +64,8 @@ func TestRealDenial(t *testing.T) {
 	}
 }
 
-// The status shows a denial even if nobody has requested a lock, provided that INFO
-// gives a reason to check.
+// The status also shows a denial if no client has requested a lock, provided that INFO gives a
+// reason to check.
 func TestRealDenialAtRest(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -81,12 +81,12 @@ func TestRealDenialAtRest(t *testing.T) {
 	h.awaits("b", redlock.NodeReady)
 }
 
-// If a command of the scripts has another name on a node (rename-command), that node
-// grants no lock. Status does not count it as usable.
+// If a command of the scripts is renamed on a node (rename-command), that node grants no lock.
+// Status does not count it as usable.
 func TestRealRenamedCommandIsADenial(t *testing.T) {
 	for _, command := range []string{"SET", "PEXPIRE", "DEL"} {
 		t.Run(command, func(t *testing.T) {
-			t.Parallel() // it mostly waits
+			t.Parallel() // most of the time it waits
 			s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.Args("--rename-command", command, "")).Servers}
 			h := s.openHost(everywhere)
 			wantRefused(h, "a", "refuses what locks need", "rename-command", command)
@@ -97,7 +97,7 @@ func TestRealRenamedCommandIsADenial(t *testing.T) {
 	}
 }
 
-// An error that concerns one lock is none that concerns the node.
+// An error about one lock does not make the node unusable.
 func TestRealWrongTypeIsNoDenial(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -110,8 +110,8 @@ func TestRealWrongTypeIsNoDenial(t *testing.T) {
 	want(t, "what to do is said: "+err.Error(), strings.Contains(err.Error(), "DEL it there"), true)
 }
 
-// A node that hides the holder of a lock has not reported another holder. A release is
-// resent until it succeeds, and an extension that fails this way loses nothing.
+// If a node hides the holder of a lock, it has not reported another holder. A release is resent
+// until it succeeds. An extension that fails this way does not lose the lease.
 func TestRealUnseenIsNotLost(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost(maxTTL(steady))
@@ -129,8 +129,7 @@ func TestRealUnseenIsNotLost(t *testing.T) {
 	h.giveBack(h.take(redlock.Request{Name: "x", TTL: steady, Wait: steady / 2}))
 }
 
-// The host handles whatever another client wrote to a lock's keys: the connection
-// stays.
+// The host handles whatever another client wrote to a lock's keys, and keeps the connection.
 func TestRealPlantedTime(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -146,8 +145,8 @@ func TestRealPlantedTime(t *testing.T) {
 	}
 }
 
-// A node that answers everything except scripts (CLIENT PAUSE … WRITE) does not become
-// ready repeatedly. It is down until it answers scripts.
+// A node that answers everything except scripts (CLIENT PAUSE … WRITE) does not become ready
+// repeatedly. It is down until it answers scripts.
 func TestRealPausedNodeIsDown(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -166,11 +165,10 @@ func TestRealPausedNodeIsDown(t *testing.T) {
 	h.wantNoQuarantine("a pause")
 }
 
-// If Redis refuses the writes of the release script, the host resends the release at
-// each look until it succeeds. The script itself was answered, and yet released
-// nothing.
+// If Redis refuses the writes of the release script, the host resends the release at each look
+// until it succeeds. The script itself was answered, but released nothing.
 func TestRealRefusedReleaseIsRepeated(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for name, kind := range map[string]redlock.Request{"exclusive": {Name: "x"}, "several": {Names: []string{"x", "y"}}, "shared": {Name: "x", Shared: true}} {
 		t.Run(name, func(t *testing.T) {
 			const longest = 20 * time.Second
@@ -190,7 +188,7 @@ func TestRealRefusedReleaseIsRepeated(t *testing.T) {
 	}
 }
 
-// Nodes without memory still extend leases of each kind, since an extension needs no
+// Nodes without free memory still extend leases of each kind, because an extension needs no
 // memory. (A script that has written may write more.)
 func TestRealNoMemoryKeepsLeases(t *testing.T) {
 	s := newSite(t, 3)
@@ -211,11 +209,11 @@ func TestRealNoMemoryKeepsLeases(t *testing.T) {
 	}
 }
 
-// The status also shows what the ACL lacks, even if it lacked that before this host
-// came, and what was renamed. INFO shows neither. Rights that locks do not need, or
-// rights to the keys of other locks, may be missing.
+// The status also shows missing ACL rights, even if they were missing before this host started,
+// and renamed commands. INFO shows neither. Rights that locks do not need, and rights to the keys
+// of other locks, may be missing.
 func TestRealDenialByACLAtRest(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for _, command := range []string{"SET", "PTTL", "ZADD", "EVALSHA"} {
 		t.Run(command, func(t *testing.T) {
 			s := newSite(t, 3)
@@ -228,7 +226,7 @@ func TestRealDenialByACLAtRest(t *testing.T) {
 			before := s.looks(a)
 			h.eventually("it is looked at again and again", func() bool { return s.looks(a) >= before+4 })
 			want(t, "said of it", slices.Equal(h.states("a"), []redlock.NodeState{redlock.NodeRefused}), true)
-			if command != "EVALSHA" { // without it, there is no epoch to be written
+			if command != "EVALSHA" { // without EVALSHA, no epoch can be written
 				late := s.openHost(everywhere)
 				wantRefused(late, "a", "refuses what locks need", strings.ToLower(command))
 				want(t, "it was never ready for who came later", slices.Contains(late.states("a"), redlock.NodeReady), false)
@@ -251,10 +249,10 @@ func TestRealNarrowACLIsNoDenial(t *testing.T) {
 	want(t, "it was refused", slices.Contains(h.states("a"), redlock.NodeRefused), false)
 }
 
-// If a script calls a new command, rights.lua must check the right to it. Exempt are
-// TIME, which each look at the node needs, and HGETALL, which the quarantine of
-// another node needs. SCAN, for the list of all locks, reports a missing right itself.
-// Locks need none of these.
+// TestRightsAreAskedForAll checks that rights.lua tests the right to each command that a script
+// calls. Exempt are TIME, which each look at the node needs, and HGETALL, which the quarantine of
+// another node needs. SCAN, for the list of all locks, reports a missing right itself. Locks need
+// none of these.
 func TestRightsAreAskedForAll(t *testing.T) {
 	scripts := map[string]string{}
 	for _, script := range script.Scripts() {

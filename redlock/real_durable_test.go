@@ -17,9 +17,8 @@ func appending(fsync string) redlocktest.Option {
 	return redlocktest.Args("--appendonly", "yes", "--appendfsync", fsync)
 }
 
-// A node that is durable, killed and started again, votes at once, and has
-// forgotten nothing: a lock that was granted by the other side of it stays
-// locked.
+// A durable node that is killed and started again votes at once and has lost nothing: a lock that
+// it helped one side to get stays held for the other side.
 func TestRealDurableNodeRestarts(t *testing.T) {
 	s := newSite(t, 5, appending("always"))
 	left, right := s.newHostAt("abc", durable, maxTTL(steady)), s.newHostAt("cde", durable, maxTTL(steady))
@@ -41,8 +40,8 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 	want(t, "warnings", len(left.of("c").Warning), 0)
 }
 
-// If a node is configured as durable but is not, the host warns of it and quarantines
-// it like any other.
+// If a node is configured as durable but is not, the host warns, and quarantines it like any
+// other node after a restart.
 func TestRealNodeIsNotDurable(t *testing.T) {
 	s := newSite(t, 3, appending("everysec"))
 	h := s.newHost(durable)
@@ -52,10 +51,9 @@ func TestRealNodeIsNotDurable(t *testing.T) {
 	h.awaits("c", redlock.NodeReady)
 }
 
-// Redis loads its file with the rights of its user default, and skips commands of
-// scripts that this user may not run. Such a node loses votes, or their extensions.
-// The host warns of it, as of a node that does not tell these rights, and quarantines
-// it like any other.
+// Redis loads its file with the rights of its default user, and skips commands of scripts that
+// this user may not run. Such a node loses votes, or their extensions. The host warns, also if a
+// node does not reveal these rights, and quarantines it like any other node after a restart.
 func TestRealDurableNodeLeavesVotesOut(t *testing.T) {
 	for _, c := range []struct {
 		user    []string
@@ -75,13 +73,13 @@ func TestRealDurableNodeLeavesVotesOut(t *testing.T) {
 	}
 }
 
-// While such a node rewrites its file, votes are not on disk when they are answered.
+// While such a node rewrites its file, its votes are not on disk when they are answered.
 func TestRealNodeIsNotDurableInRewrites(t *testing.T) {
 	h := newSite(t, 3, appending("always"), redlocktest.Args("--no-appendfsync-on-rewrite", "yes")).newHost(durable)
 	wantWarning(t, h.of("c").Warning, "durable = true does not hold: no-appendfsync-on-rewrite is yes; until")
 }
 
-// A durable server alone changes nothing: its operator has not vouched for the disk.
+// A durable server alone changes nothing: the operator must also declare it durable.
 func TestRealNodeIsNotCalledDurable(t *testing.T) {
 	s := newSite(t, 3, appending("always"))
 	h := s.newHost()

@@ -15,15 +15,15 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// store is a resource that locks are to protect: it has one value.
+// store is a resource that locks protect: it has one value.
 type store struct {
 	fenced  bool
-	largest uint64 // fencing token that it saw
+	largest uint64 // largest fencing token that it saw
 	value   string
 }
 
-// write is UPDATE store SET value = $value, largest = $fence, where it is
-// fenced with WHERE largest <= $fence.
+// write is UPDATE store SET value = $value, largest = $fence. A fenced store adds WHERE largest
+// <= $fence.
 func (s *store) write(fence uint64, value string) (done bool) {
 	if s.fenced && fence < s.largest {
 		return false
@@ -32,11 +32,10 @@ func (s *store) write(fence uint64, value string) (done bool) {
 	return true
 }
 
-// A process makes sure that it holds the lock, and is stopped before it writes,
-// for longer than its lease lasts. Meanwhile another holder writes. When the
-// first one goes on, its write is under way already, and no lock can hold it
-// back: a store that compares fencing tokens refuses it, and one that does not
-// loses what the second holder wrote.
+// A process checks that it holds the lock. Before it writes, it is stopped for longer than its
+// lease lasts. Meanwhile another holder writes. When the first one continues, no lock can stop
+// its write any more. A store that compares fencing tokens refuses this write. A store that does
+// not loses the second holder's write.
 func TestRealStoppedClientIsFenced(t *testing.T) {
 	s := newSite(t, 5)
 	other := s.newHost()
@@ -56,11 +55,11 @@ func TestRealStoppedClientIsFenced(t *testing.T) {
 	want(t, "its write is accepted where tokens are compared", fenced.write(stale, "first"), false)
 	want(t, "its write is accepted where they are not", control.write(stale, "first"), true)
 	want(t, "the fenced store has", fenced.value, "second")
-	want(t, "the other store has", control.value, "first") // or this test shows nothing
+	want(t, "the other store has", control.value, "first") // otherwise this test shows nothing
 	want(t, "the second holder's lease", second.Err(), nil)
 }
 
-// clientNodes, in the environment, makes a client of this test binary.
+// clientNodes is the environment variable that makes this test binary a client.
 const clientNodes = "REDLOCK_TEST_CLIENT_NODES"
 
 func TestMain(m *testing.M) {
@@ -74,8 +73,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beClient takes a lock and keeps it, makes sure, and says so; then a byte of
-// stdin lets it do its work, which is to write.
+// beClient acquires a lock, keeps it, checks it and reports the grant. A byte on stdin makes it
+// do its work: write.
 func beClient(nodes []string, lock string, stdin io.Reader, stdout io.Writer) error {
 	o := redlock.Options{Prefix: "redlock:", NodeTimeout: hostTimeout, MaxTTL: quarantine}
 	for _, node := range nodes {
@@ -109,7 +108,7 @@ type client struct {
 	process *os.Process
 	stdin   io.Writer
 	stdout  *bufio.Reader
-	pipe    *os.File // that stdout reads
+	pipe    *os.File // read by stdout
 }
 
 func (s *site) startClient(lock string) *client {
@@ -129,16 +128,16 @@ func (s *site) startClient(lock string) *client {
 	must(s, err)
 	must(s, cmd.Start())
 	s.Cleanup(func() {
-		cmd.Process.Kill() // stopped or not; it may have ended
+		cmd.Process.Kill() // it may be stopped, or have ended
 		cmd.Wait()
 	})
 	return &client{TB: s.TB, process: cmd.Process, stdin: stdin, stdout: bufio.NewReader(stdout), pipe: stdout.(*os.File)}
 }
 
-// read waits for a line of a word and a fencing token.
+// read waits for a line with a word and a fencing token.
 func (c *client) read(word string) (fence uint64) {
 	c.Helper()
-	c.pipe.SetReadDeadline(time.Now().Add(2 * patience)) // it waits for a lock for patience
+	c.pipe.SetReadDeadline(time.Now().Add(2 * patience)) // the client waits for a lock for at most patience
 	line, err := c.stdout.ReadString('\n')
 	if _, scanErr := fmt.Sscanf(line, word+" %d\n", &fence); err != nil || scanErr != nil {
 		c.Fatalf("the client said %q (%v), want %s and a fencing token", line, err, word)

@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Scripts that are flushed repeatedly under load cost only a try: no lease, no vote of
-// a node, no order.
+// Scripts that are flushed repeatedly under load cost only one attempt each: no lease is lost, no
+// node loses its vote, and tokens stay in order.
 func TestRealScriptFlushIsHarmless(t *testing.T) {
 	s := newSite(t, 5)
 	one, two := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
@@ -44,7 +44,7 @@ func (h *host) triesFor(lock string) (tries int) {
 	return tries + 1
 }
 
-// CONFIG RESETSTAT sets back what INFO counts, and nothing that votes rest on.
+// CONFIG RESETSTAT resets the statistics of INFO, but nothing that votes depend on.
 func TestRealResetStatIsHarmless(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -61,20 +61,20 @@ func TestRealResetStatIsHarmless(t *testing.T) {
 	want(t, "counts", h.Status().Counts, before)
 }
 
-// looksAgain waits until a node was looked at twice after so many looks: what is
-// to be noticed in a heartbeat was noticed.
+// looksAgain waits until a node was looked at twice more than before. By then, everything that a
+// heartbeat notices was noticed.
 func (h *host) looksAgain(server *redlocktest.Server, before int64) {
 	h.site.Helper()
 	h.eventually("node "+server.Name()+" is looked at", func() bool { return h.site.looks(server) >= before+2 })
 }
 
-// looks is how often all hosts have looked at a node.
+// looks returns how often hosts have looked at a node.
 func (s *site) looks(server *redlocktest.Server) int64 {
 	s.Helper()
 	return s.count(server, "hget")
 }
 
-// count is how often a server has executed a command.
+// count returns how often a server has executed a command.
 func (s *site) count(server *redlocktest.Server, command string) int64 {
 	s.Helper()
 	counts, err := server.Commands()
@@ -82,8 +82,8 @@ func (s *site) count(server *redlocktest.Server, command string) int64 {
 	return counts.ByName[command]
 }
 
-// A node whose address changes is the node that it was: the run_id says so. The
-// epoch stays, and what it voted for.
+// A node whose address changes is still the same node, as its run_id shows. It keeps its epoch
+// and its votes.
 func TestRealAddressChanges(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost(maxTTL(steady))
@@ -92,7 +92,7 @@ func TestRealAddressChanges(t *testing.T) {
 	far := s.newHost(maxTTL(steady), func(o *redlock.Options) {
 		o.Nodes[0] = redlock.RedisNode(redlock.NodeOptions{Name: "a", Address: "relay", Dial: relay.dial})
 	})
-	s.server("c").Kill() // a is needed from now on
+	s.server("c").Kill() // now a is needed
 	kept := far.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
 	far.forget()
 	relay.move()
@@ -106,7 +106,7 @@ func TestRealAddressChanges(t *testing.T) {
 	want(t, "max_ttl and word of the epoch stay", s.epochOf(s.server("a")), s.epochWith(epoch, steady))
 }
 
-// relay forwards TCP to a server, from an address that moves.
+// relay forwards TCP to a server. Its own address can change.
 type relay struct {
 	testing.TB
 	server *redlocktest.Server
@@ -144,7 +144,7 @@ func (r *relay) open() {
 	})
 }
 
-// shut ends the present address and all that came over it.
+// shut closes the present address and all of its connections.
 func (r *relay) shut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *relay) dial(ctx context.Context) (net.Conn, error) {
 	return dialAddress(ctx, address)
 }
 
-// forward ends both connections when one ends.
+// forward closes both connections when one ends.
 func (r *relay) forward(near net.Conn) {
 	far, err := dialAddress(r.Context(), r.server.Addr())
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *relay) forward(near net.Conn) {
 	r.conns = append(r.conns, near, far)
 	r.mu.Unlock()
 	pass := func(from, to net.Conn) {
-		io.Copy(to, from) // ends with a connection, as it does
+		io.Copy(to, from) // ends when a connection ends
 		from.Close()
 		to.Close()
 	}

@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// realTimeout is the node timeout here: far above what a busy machine takes for a round trip,
-	// so that only nodes that are really away fail. On a machine with many tests at once, a node
-	// has been silent for 400 ms.
+	// realTimeout is the node timeout in these tests. It is far above a round trip on a busy
+	// machine, so only nodes that are really down or hang fail. With many tests at the same time,
+	// a node has been silent for 400 ms.
 	realTimeout = time.Second
-	// shortTimeout is for a test that waits for many node timeouts, and in which a good node that
-	// is late does no harm.
+	// shortTimeout is for a test that waits for many node timeouts, and in which a late answer of
+	// a good node does no harm.
 	shortTimeout = 400 * ms
-	// patience bounds every wait for an event; nobody waits that long unless
-	// something is broken. It is below the ttl of every lock that is looked for
-	// afterwards, so that none goes away by itself.
+	// patience bounds each wait for an event. No test waits that long unless something is broken.
+	// It is below the ttl of each lock that a test checks afterwards, so that none expires by
+	// itself.
 	patience = 10 * time.Second
 	realTTL  = 30 * time.Second
 )
 
-// servers are redis-servers and a Quorum over them.
+// servers has redis-servers and a Quorum of them.
 type servers struct {
 	testing.TB
 	all     []*redlocktest.Server
 	q       *redlock.Quorum
-	timeout time.Duration // of the nodes; 0: realTimeout
+	timeout time.Duration // node timeout; 0: realTimeout
 }
 
-// startServers starts n of them and waits until all of them are used.
+// startServers starts n servers and waits until all are ready.
 func startServers(tb testing.TB, n int) *servers {
 	tb.Helper()
 	return startServersWith(tb, n, realTimeout)
@@ -47,7 +47,7 @@ func startServersWith(tb testing.TB, n int, timeout time.Duration) *servers {
 	return s
 }
 
-// another is a Quorum over the same servers, as another process has it.
+// another returns a second Quorum with the same servers, as in another process.
 func (s *servers) another() *redlock.Quorum {
 	s.Helper()
 	q := s.connect()
@@ -55,7 +55,7 @@ func (s *servers) another() *redlock.Quorum {
 	return q
 }
 
-// connect does not wait for the nodes.
+// connect returns a Quorum and does not wait for the nodes.
 func (s *servers) connect() *redlock.Quorum {
 	s.Helper()
 	o := redlock.Options{Prefix: "redlock:", NodeTimeout: cmp.Or(s.timeout, realTimeout), NoQuarantine: true}
@@ -111,7 +111,7 @@ func (s *servers) do(i int, args ...string) {
 	}
 }
 
-// wantNoKeys waits until no node holds a lock any more.
+// wantNoKeys waits until no node has a lock any more.
 func (s *servers) wantNoKeys() {
 	s.Helper()
 	for _, server := range s.all {
@@ -139,7 +139,7 @@ func (s *servers) wantNoKeysAt(server *redlocktest.Server) {
 	})
 }
 
-// away is a way to lose a node and to have it back.
+// away is a way to make a node fail and work again.
 type away struct {
 	name  string
 	begin func(testing.TB, *redlocktest.Server)

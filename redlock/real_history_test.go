@@ -11,30 +11,29 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// history is what hosts at work were granted, by the one clock that they share:
-// two hosts of a test are on one machine.
+// history has the grants of the hosts, with times of the one clock that they share: both hosts
+// run on one machine.
 type history struct {
 	site    *site
 	hosts   []*host
-	enough  chan struct{} // closed when the work is to end
+	enough  chan struct{} // closed to end the work
 	workers sync.WaitGroup
 
 	mu  sync.Mutex // guards what follows
 	all []*holding
 }
 
-// holding is one grant. Nothing is taken from the nodes: only what the holder
-// was told.
+// holding is one grant. It has only what the holder learned, and nothing read from the nodes.
 type holding struct {
 	host, lock string
 	fence      uint64
 	asked      time.Duration // BootTime before the attempt
-	granted    time.Duration // and when the holder could begin to work
-	until      time.Duration // the last deadline that was stated, or the release
+	granted    time.Duration // when the holder could begin to work
+	until      time.Duration // the last stated deadline, or the release
 }
 
-// work is several callers on each host that take the same few locks and hold
-// them for random times, mostly to the deadline, until wantSafe or stop.
+// work starts several callers on each host. They acquire the same few locks and hold them for
+// random times, mostly to the deadline, until wantSafe or stop.
 func (s *site) work(hosts ...*host) *history {
 	h := &history{site: s, enough: make(chan struct{})}
 	for _, host := range hosts {
@@ -44,7 +43,7 @@ func (s *site) work(hosts ...*host) *history {
 	return h
 }
 
-// join has a host take part in some of the locks.
+// join makes a host request the first locks of the site.
 func (h *history) join(host *host, locks int) {
 	h.hosts = append(h.hosts, host)
 	for lock := range locks {
@@ -53,7 +52,7 @@ func (h *history) join(host *host, locks int) {
 	}
 }
 
-// stop ends the work and waits for it. More than once is as once.
+// stop ends the work and waits for it. It may be called repeatedly.
 func (h *history) stop() {
 	if h.enough != nil {
 		close(h.enough)
@@ -97,8 +96,7 @@ func (w *worker) isEnough() bool {
 	}
 }
 
-// hold works under a lease: mostly to the very end if the lease is not kept, otherwise
-// for a while.
+// hold works under a lease: mostly to the end if the lease is not kept, otherwise for a while.
 func (w *worker) hold(l *redlock.Lease, g *holding) {
 	g.until = l.Deadline()
 	w.history.add(g)
@@ -110,7 +108,7 @@ func (w *worker) hold(l *redlock.Lease, g *holding) {
 	case <-w.enough:
 	}
 	released := redlock.BootTime()
-	_ = l.Release(w.host.site.Context()) // nodes may be away, and the lease lost: both are what these tests are about
+	_ = l.Release(w.host.site.Context()) // nodes may be down, and the lease lost: these tests cause both
 	until := l.Deadline()
 	if !errors.Is(l.Err(), redlock.ErrLost) {
 		until = min(until, released)
@@ -136,14 +134,14 @@ func (h *history) grants() int {
 	return len(h.all)
 }
 
-// more waits for as many grants again as there are locks.
+// more waits for as many further grants as there are locks.
 func (h *history) more() {
 	h.site.Helper()
 	n := h.grants() + locksAtWork
 	h.hosts[0].eventually("locks are granted again", func() bool { return h.grants() >= n })
 }
 
-// share is how many hosts were granted anything.
+// share returns how many hosts were granted a lock.
 func (h *history) share() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +152,7 @@ func (h *history) share() int {
 	return len(hosts)
 }
 
-// doubles are the pairs of grants of one lock inside each other's deadlines.
+// doubles returns the pairs of grants of one lock that overlap.
 func (h *history) doubles() (all []string) {
 	return h.pairs(func(a, b *holding) string {
 		if b.granted >= a.until {
@@ -164,8 +162,8 @@ func (h *history) doubles() (all []string) {
 	})
 }
 
-// disorder are the pairs of grants of one lock whose fencing tokens do not show
-// which came first.
+// disorder returns the pairs of grants of one lock whose fencing tokens do not show which came
+// first.
 func (h *history) disorder() (all []string) {
 	return h.pairs(func(a, b *holding) string {
 		if b.fence != a.fence && (b.fence > a.fence || b.asked < a.granted) {
@@ -175,7 +173,8 @@ func (h *history) disorder() (all []string) {
 	})
 }
 
-// pairs are what bad says of all pairs of grants of one lock, the earlier first.
+// pairs returns what bad reports for each pair of grants of one lock, with the earlier grant
+// first.
 func (h *history) pairs(bad func(a, b *holding) string) (all []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,8 +191,8 @@ func (h *history) pairs(bad func(a, b *holding) string) (all []string) {
 	return all
 }
 
-// wantSafe ends the work when there were more grants, and all hosts had some of
-// them: there were never two holders, and the tokens are in order.
+// wantSafe waits for more grants, at least one for each host, and ends the work. It checks that
+// there were never two holders, and that tokens are in order.
 func (h *history) wantSafe() {
 	h.site.Helper()
 	h.more()

@@ -17,14 +17,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// One node of five is hostile or broken, in a different way per row
-// (hostile_rows_test.go). Clients still acquire and release locks as before. The node
-// counts as failed and reports why. Neither memory nor goroutines grow without bound.
+// One node of five is hostile or broken, in a different way per row (hostile_rows_test.go).
+// Clients still acquire and release locks as before. The node counts as failed and its status
+// says why. Neither memory nor goroutines grow without bound.
 func TestRealHostileNode(t *testing.T) {
 	s := startServers(t, 5)
 	m := measure()
 	var all sync.WaitGroup
-	atOnce := make(chan struct{}, 16) // some spend most of their time on waiting
+	atOnce := make(chan struct{}, 16) // some of them mostly wait
 	for i, row := range hostileRows {
 		atOnce <- struct{}{}
 		all.Go(func() {
@@ -36,7 +36,7 @@ func TestRealHostileNode(t *testing.T) {
 	m.wantBounded(t, name("%d hostile nodes, 16 at once", len(hostileRows)))
 }
 
-// hostile is a Quorum over four good nodes and a hostile one.
+// hostile is a Quorum of four good nodes and a hostile one.
 type hostile struct {
 	t        *testing.T
 	impostor *redlocktest.Impostor
@@ -62,8 +62,8 @@ func (h *hostile) close() {
 	h.impostor.Close()
 }
 
-// endure acquires and releases locks until the node has reported why it does not
-// count, and then five times more.
+// endure acquires and releases locks until the node's status says why it does not count, and then
+// five times more.
 func (h *hostile) endure(row, reason string) {
 	defer h.close()
 	wanted := regexp.MustCompile(reason)
@@ -98,7 +98,7 @@ func (h *hostile) pair(lock string) (time.Duration, error) {
 	return time.Since(start), l.Release(ctx)
 }
 
-// measurement watches what this process uses.
+// measurement records the memory and goroutines of this process.
 type measurement struct {
 	heap, most uint64
 	routines   int
@@ -113,7 +113,7 @@ func measure() *measurement {
 	return m
 }
 
-// watch ends with stop.
+// watch samples the heap until stop is closed.
 func (m *measurement) watch() {
 	defer close(m.stopped)
 	tick := time.NewTicker(ms)
@@ -135,11 +135,11 @@ func heapBytes() uint64 {
 }
 
 const (
-	mostHeap  = 640 << 20 // 16 hostile nodes at once, at 40 MB each at the very most
+	mostHeap  = 640 << 20 // 16 hostile nodes at the same time, at most 40 MB each
 	heapAfter = 32 << 20
 )
 
-// wantBounded: what was used at most, and what is left.
+// wantBounded checks the peak of the heap, and what is still in use after the test.
 func (m *measurement) wantBounded(t *testing.T, what string) {
 	t.Helper()
 	close(m.stop)
@@ -159,18 +159,18 @@ func (m *measurement) wantBounded(t *testing.T, what string) {
 	}
 }
 
-// beside are the ways in which a node is hostile that are measured: those that take its
-// time, those that are errors of Redis, and those that are no answers.
+// beside has the hostile ways that are measured: those that cost the node time, those with Redis
+// errors, and those without a valid answer.
 var beside = []string{
 	"never answers", "drip", "endless string", "OOM", "hangs up on each ballot", "hangs up after the log-in", "flushes without end", "pushes without end",
 	"LOADING", "READONLY", "MOVED", "NOAUTH", "noise", "string", "map", "token that is a list", "TIME is a string", "fencing token centuries ahead",
 }
 
-// A hostile node costs the others next to nothing: the deciding answer is a good
-// node's. And it is not dialled without end.
+// A hostile node costs the others next to nothing, because the deciding answer comes from a good
+// node. It is not dialled without limit.
 func TestRealHostileNodeBesideOthers(t *testing.T) {
 	s := startServers(t, 5)
-	var closing sync.WaitGroup // beside the next one: a node that does not answer is waited for
+	var closing sync.WaitGroup // in parallel with the next way, because closing waits for a node that does not answer
 	defer closing.Wait()
 	good := newHostile(t, s, redlocktest.PassOn)
 	defer good.close()
@@ -195,8 +195,8 @@ func TestRealHostileNodeBesideOthers(t *testing.T) {
 
 type latency struct{ p50, p99 time.Duration }
 
-// doubled is what is borne, and something for a machine that does other things, too: the
-// impostor is on it, and some of its ways cost more there than they do the library.
+// doubled returns the allowed latency. It includes some time for other work on the machine: the
+// impostor runs on it too, and some of its ways cost more there than in the library.
 func (l latency) doubled() latency {
 	slack := 20 * ms
 	if raceEnabled {
@@ -205,8 +205,8 @@ func (l latency) doubled() latency {
 	return latency{2*l.p50 + slack/4, 2*l.p99 + slack}
 }
 
-// compare measures two in turn, so that both meet what else the machine does: medians
-// over the rounds, for one round may meet all of it.
+// compare measures both in turn, so that other load on the machine affects both. It takes medians
+// of several rounds, because one round may get all of that load.
 func compare(good, other *hostile) (healthy, took latency) {
 	const rounds = 5
 	var one, two [rounds]latency
@@ -223,7 +223,7 @@ func medianOf(rounds []latency) latency {
 	return latency{p50, slices.SortedFunc(slices.Values(rounds), byTail)[len(rounds)/2].p99}
 }
 
-// latencies are of one round.
+// latencies measures one round.
 func (h *hostile) latencies() latency {
 	h.t.Helper()
 	var all []time.Duration

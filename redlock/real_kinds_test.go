@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// threeHosts are three hosts over five servers.
+// threeHosts returns three hosts with five servers.
 func threeHosts(t *testing.T) (*site, []*host) {
 	s := newSite(t, 5)
 	var hosts []*host
@@ -30,8 +30,8 @@ func threeHosts(t *testing.T) (*site, []*host) {
 	return s, hosts
 }
 
-// unhurried is for long leases, of which no release fails where the machine is so busy
-// that a node is silent for longer than hostTimeout.
+// unhurried is for long leases, whose releases must not fail if a busy machine makes a node
+// silent for longer than hostTimeout.
 func unhurried(o *redlock.Options) { o.MaxTTL, o.NodeTimeout = 30*time.Second, 2*time.Second }
 
 // crowd tracks the clients in a critical section.
@@ -43,11 +43,11 @@ type crowd struct {
 	writers int
 	readers int
 	places  map[int]bool
-	most    int // together
+	most    int // at the same time
 	fence   uint64
 }
 
-// in enters, stays for a moment, and leaves.
+// in enters, stays for the given time, and leaves.
 func (c *crowd) in(l *redlock.Lease, stay time.Duration) {
 	c.enter(l, 1)
 	time.Sleep(stay)
@@ -74,7 +74,7 @@ func (c *crowd) enter(l *redlock.Lease, by int) {
 	c.most, c.fence = max(c.most, c.writers+c.readers+len(c.places)), l.Fence()
 }
 
-// take needs mu.
+// take records a slot. The caller holds mu.
 func (c *crowd) take(l *redlock.Lease, by int) {
 	if by > 0 && c.places[l.Slot()] {
 		c.Errorf("place %d of %s is taken twice", l.Slot(), l.Name())
@@ -86,7 +86,7 @@ func (c *crowd) take(l *redlock.Lease, by int) {
 	}
 }
 
-// everybody runs work n times on each host side by side.
+// everybody runs work n times on each host, concurrently.
 func everybody(hosts []*host, n int, work func(h *host, who int)) {
 	var wg sync.WaitGroup
 	for _, h := range hosts {
@@ -97,7 +97,7 @@ func everybody(hosts []*host, n int, work func(h *host, who int)) {
 	wg.Wait()
 }
 
-// Three hosts want the same locks in every way. Guards all of it.
+// Three hosts request the same locks in each kind.
 func TestRealKinds(t *testing.T) {
 	for what, request := range map[string]func(who int) redlock.Request{
 		"exclusive": func(int) redlock.Request { return redlock.Request{Name: "x"} },
@@ -136,8 +136,8 @@ func TestRealKinds(t *testing.T) {
 	}
 }
 
-// Other clients always want each of several names. A client that wants all of them at
-// once still gets them. Guards op k.
+// Other clients always want each of several names. A client that wants all of them still gets
+// them. Guards op k.
 func TestRealSeveralAreNotStarved(t *testing.T) {
 	_, hosts := threeHosts(t)
 	ctx, over := context.WithTimeout(t.Context(), 30*time.Second)

@@ -9,9 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// If a node ends a listener, the host notices it then, not at the next ping. The
-// waiter retries, and must not arm a wake-up that nobody hears. Guards
-// redisListener.watch.
+// If a node ends a listener, the host notices it then, not at the next ping. The waiter retries,
+// and must not arm a wake-up that no listener would get. Guards redisListener.watch.
 func TestRealListenersKilled(t *testing.T) {
 	s, hosts := threeHosts(t)
 	l, err := hosts[0].Acquire(t.Context(), redlock.Request{Name: "x", TTL: 29 * time.Second, Keep: true})
@@ -29,7 +28,7 @@ func TestRealListenersKilled(t *testing.T) {
 	killListeners(s)
 	before := tries.Load()
 	hosts[1].eventually("it has tried again", func() bool { return tries.Load() > before })
-	<-time.After(20 * ms) // and it has armed
+	<-time.After(20 * ms) // until it has armed
 	at := time.Now()
 	must(t, l.Release(t.Context()))
 	if took := (<-granted).Sub(at); took > 250*ms {

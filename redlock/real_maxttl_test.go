@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Two hosts have different values of max_ttl. The larger one is recorded on the nodes
-// first of all. It is the quarantine of both hosts, whichever of them is there.
+// Two hosts have different values of max_ttl. The larger one is written to the nodes before it is
+// used. It is the quarantine of both hosts, even if the other one is not running.
 func TestRealLargerMaxTTLIsTheFleets(t *testing.T) {
 	const shorter, longer = 500 * ms, 2 * time.Second
 	s := newSite(t, 3)
@@ -32,7 +32,7 @@ func TestRealLargerMaxTTLIsTheFleets(t *testing.T) {
 	for _, h := range []*host{short, long} {
 		h.wentThrough("c", redlock.NodeQuarantined)
 	}
-	late := s.openHost(everywhere, maxTTL(shorter)) // knows it from the others, and waits as long
+	late := s.openHost(everywhere, maxTTL(shorter)) // learns the larger max_ttl from the nodes, and waits as long
 	for _, h := range []*host{short, long, late} {
 		h.awaits("c", redlock.NodeReady)
 		wantWithin(t, "until it votes", time.Since(start), longer, longer+2*soon)
@@ -40,8 +40,8 @@ func TestRealLargerMaxTTLIsTheFleets(t *testing.T) {
 	wantFollows(t, s)
 }
 
-// wantFollows: a host that comes later follows the epoch that others vouched
-// for, without waiting.
+// wantFollows checks that a later host accepts the epoch that others vouched for, without
+// waiting.
 func wantFollows(t *testing.T, s *site) {
 	t.Helper()
 	start := time.Now()
@@ -51,8 +51,8 @@ func wantFollows(t *testing.T, s *site) {
 	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 }
 
-// New nodes are admitted after one quarantine. Until then, the errors of waiters say
-// how long it takes. One event, and no more, says that the counters restarted.
+// New nodes are admitted after one quarantine. Until then, the errors of waiters say how long it
+// takes. Exactly one event says that the counters restarted.
 func TestRealNewNodesWaitOnce(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 3).Servers}

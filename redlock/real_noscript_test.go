@@ -9,8 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// SCRIPT FLUSH on all nodes, before each kind of request: none of them notices. Guards
-// node.Lane.resend.
+// No request fails if the scripts are flushed on all nodes before it. Guards node.Lane.resend.
 func TestRealScriptFlush(t *testing.T) {
 	s := startServers(t, 5)
 	flush := func() {
@@ -44,8 +43,8 @@ func TestRealScriptFlush(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// A node that runs another program's script (BUSY) executes nothing, and attempts do
-// not wait for it. It takes part again when the script has ended.
+// A node that runs another program's script (BUSY) executes nothing, and attempts do not wait for
+// it. It votes again when the script has ended.
 func TestRealBusyScript(t *testing.T) {
 	s := startServers(t, 3)
 	s.do(0, "CONFIG", "SET", "busy-reply-threshold", "10")

@@ -7,17 +7,17 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// sides has two hosts that each reach three of five nodes, and a third that reaches
-// all. Every quorum of the first and every quorum of the second share only c. (Without
-// the third host, nobody could copy the counters for c.)
+// sides has two hosts that each reach three of five nodes, and a third that reaches all. The
+// quorums of the first two share only c. (Without the third host, no host could copy the counters
+// for c.)
 type sides struct {
 	*site
 	left, right, middle *host
 	history             *history
 }
 
-// workOnSides puts all three hosts to work; the third would win too often if it
-// took part in everything.
+// workOnSides starts the work of all three hosts. The third one requests only half of the locks,
+// because it would win too often.
 func workOnSides(t *testing.T, change ...func(*redlock.Options)) *sides {
 	t.Helper()
 	s := newSite(t, 5)
@@ -27,8 +27,8 @@ func workOnSides(t *testing.T, change ...func(*redlock.Options)) *sides {
 	return w
 }
 
-// restartMeeting kills the node in which the quorums meet, and starts it again,
-// empty; it returns when all hosts have votes of it again.
+// restartMeeting kills the node that the quorums share, and starts it empty. It returns when the
+// node votes for all hosts again.
 func (w *sides) restartMeeting() {
 	w.Helper()
 	w.history.more()
@@ -38,7 +38,7 @@ func (w *sides) restartMeeting() {
 	}
 }
 
-// The node in which two quorums meet restarts repeatedly, under load from both sides.
+// The node that two quorums share restarts repeatedly, while hosts of both sides work.
 func TestRealMeetingNodeRestarts(t *testing.T) {
 	w := workOnSides(t)
 	for range rounds(5) {
@@ -47,8 +47,8 @@ func TestRealMeetingNodeRestarts(t *testing.T) {
 	w.history.wantSafe()
 }
 
-// The same with the quarantine off: a lock is granted twice before long. This
-// is what the quarantine is for, and that the test above sees it.
+// Without the quarantine, a lock is soon granted twice. This shows what the quarantine is for,
+// and that the test above would notice.
 func TestRealMeetingNodeRestartsWithoutQuarantine(t *testing.T) {
 	w := workOnSides(t, noQuarantine)
 	for round := 0; round < 50 && len(w.history.doubles()) == 0; round++ {
@@ -60,11 +60,11 @@ func TestRealMeetingNodeRestartsWithoutQuarantine(t *testing.T) {
 	}
 }
 
-// A minority is flushed: locks are granted on, none twice; a lease that is held
-// gets its key back once the nodes vote again, and the fencing counters come
-// from the others.
+// If a minority is flushed, locks are still granted, and none twice. When the flushed nodes vote
+// again, the key of a held lease is set again there, and the fencing counters are copied from the
+// others.
 func TestRealFlushOfMinority(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for _, flushed := range []string{"a", "ab"} {
 		t.Run(flushed, func(t *testing.T) {
 			s := newSite(t, 5)
@@ -97,8 +97,8 @@ func (s *site) flush(nodes string) {
 	}
 }
 
-// wantBack waits until a node votes again, and a lease has its key there; it has
-// the counters of the others then.
+// wantBack waits until a node votes again and has the lease's key. It checks that the node has
+// the counters of the others by then.
 func (s *site) wantBack(h *host, node string, l *redlock.Lease, least uint64) {
 	s.Helper()
 	h.awaits(node, redlock.NodeReady)
@@ -110,7 +110,7 @@ func (s *site) wantBack(h *host, node string, l *redlock.Lease, least uint64) {
 	})
 }
 
-// wantHeldOn: a lease was not lost through it all.
+// wantHeldOn checks that the lease was not lost.
 func wantHeldOn(tb testing.TB, l *redlock.Lease) {
 	tb.Helper()
 	if err := l.Err(); err != nil {
@@ -118,8 +118,8 @@ func wantHeldOn(tb testing.TB, l *redlock.Lease) {
 	}
 }
 
-// A quorum is flushed at once: what was held is lost, and told in time; nobody
-// else gets it before. The loss of the counters is announced once.
+// If a quorum is flushed, held leases are lost, which is reported in time. No other client gets
+// the lock before their deadlines. The loss of the counters is reported once.
 func TestRealFlushOfQuorum(t *testing.T) {
 	s := newSite(t, 5)
 	one, two := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
@@ -139,7 +139,7 @@ func TestRealFlushOfQuorum(t *testing.T) {
 	wantOnce(t, one, two, redlock.CountersLost, "")
 }
 
-// wantOnce checks that at least one host reported it, and no host twice.
+// wantOnce checks that at least one host reported the notice, and none twice.
 func wantOnce(t *testing.T, one, two *host, kind redlock.NoticeKind, node string) {
 	t.Helper()
 	first, second := len(one.told(kind, node)), len(two.told(kind, node))
@@ -148,9 +148,9 @@ func wantOnce(t *testing.T, one, two *host, kind redlock.NoticeKind, node string
 	}
 }
 
-// All nodes of a quorum lose everything, one after the other: with the counters
-// copied each time, fencing tokens go on where they were, though in the end no
-// node of the quorum has any memory of its own.
+// All nodes of a quorum lose their data, one after the other. Because the counters are copied
+// each time, fencing tokens continue to grow, although in the end no node of the quorum has any
+// data of its own.
 func TestRealFlushOneAfterTheOther(t *testing.T) {
 	s := newSite(t, 5)
 	h := s.newHost()

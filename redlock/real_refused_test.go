@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// If two names are configured for one server, the name under which it was admitted
-// votes, and the other has no vote.
+// If two names are configured for one server, the name under which it was admitted votes, and the
+// other one does not.
 func TestRealOneServerTwice(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.openHost(everywhere, func(o *redlock.Options) {
@@ -25,8 +25,7 @@ func TestRealOneServerTwice(t *testing.T) {
 	wantNoQuorum(t, err, "", "a", "c")
 }
 
-// If no host has admitted the server yet, one of the two names votes, whichever was
-// the first.
+// If no host has admitted the server yet, the first of the two names that connects votes.
 func TestRealOneServerTwiceFromTheStart(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 2).Servers}
@@ -40,8 +39,8 @@ func TestRealOneServerTwiceFromTheStart(t *testing.T) {
 	})
 }
 
-// A host with another node list gets no vote from nodes that were admitted with
-// ours, and we get them as before.
+// A host with another node list gets no vote from nodes that were admitted with our list. We
+// still get their votes.
 func TestRealAnotherNodeList(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -63,7 +62,7 @@ func wantWarning(t *testing.T, warnings []string, words string) {
 	}
 }
 
-// A node that would evict locks is refused until it would not any more.
+// A node that would evict locks is refused until its policy is changed.
 func TestRealEviction(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()
@@ -76,8 +75,8 @@ func TestRealEviction(t *testing.T) {
 	wantWarning(t, h.of("a").Warning, "no persistence")
 }
 
-// A node in cluster mode is refused, whether it has slots or not: without any it refuses to
-// show its epoch, too, and what is to be mended is the mode.
+// A node in cluster mode is refused, with or without slots. Without slots it also refuses to show
+// its epoch; the reason must still be the mode.
 func TestRealClusterMode(t *testing.T) {
 	t.Parallel()
 	for name, slots := range map[string][]string{"none": nil, "all": {"0", "16383"}, "others": {"0", "1"}} {
@@ -94,7 +93,7 @@ func TestRealClusterMode(t *testing.T) {
 	}
 }
 
-// A replica that shows nothing without its master is refused as the replica that it is.
+// A replica that shows nothing without its master is still refused as a replica.
 func TestRealReplicaThatShowsNothing(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 1).Servers}
@@ -103,8 +102,8 @@ func TestRealReplicaThatShowsNothing(t *testing.T) {
 	wantRefused(s.openHost(everywhere), "a", "it is a replica", "REPLICAOF NO ONE")
 }
 
-// A node that does not know a command is refused for one reason, which is the same each time:
-// it is logged where it changes. What was asked of it is not repeated.
+// If a node does not know a command, the reason is the same each time, because a changed reason
+// is logged. The reason does not repeat the arguments of the command.
 func TestRealCommandThatIsRenamed(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.Args("--rename-command", "EVALSHA", "")).Servers}
@@ -115,8 +114,8 @@ func TestRealCommandThatIsRenamed(t *testing.T) {
 	}
 }
 
-// If another program overwrites the node's hash, the error says what to do, and doing
-// that fixes it.
+// If another program overwrites the node's hash, the error says what to do, and doing that fixes
+// it.
 func TestRealHashOverwritten(t *testing.T) {
 	s := newSite(t, 3)
 	h := s.newHost()

@@ -6,10 +6,10 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Every node dies once and comes back empty, one after the other. A lease that
-// is held goes on through it all: it is set again on each that is admitted, and
-// in the end no node is left that it was granted by. (The quarantines are cut
-// short, so that the lease can be a long one, which no busy machine loses.)
+// Each node dies once and restarts empty, one after the other. A held lease outlives all of it:
+// it is set again on each node that is admitted. In the end no node is left that granted it. (The
+// test shortens the quarantines, so that the lease can be long and is not lost on a busy
+// machine.)
 func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 	s := newSite(t, 5)
 	h, other := s.newHost(maxTTL(realTTL), patientHost), s.newHost(maxTTL(realTTL), patientHost)
@@ -22,7 +22,7 @@ func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 		h.wentThrough(server.Name(), redlock.NodeQuarantined)
 		must(t, h.Admit(t.Context(), server.Name()))
 		h.eventually("the lease is repaired on "+server.Name(), func() bool {
-			want(t, "Extend", l.Extend(t.Context(), 0), nil) // which repairs, unless the node hesitates just then
+			want(t, "Extend", l.Extend(t.Context(), 0), nil) // Extend also repairs, unless the node is slow at this moment
 			wantHeldOn(t, l)
 			return s.keyOn(server, "x") == token
 		})
@@ -37,9 +37,9 @@ func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 	}
 }
 
-// A lease that lapsed while a quorum of nodes stood still never comes back: not
-// by what these were still asked for when they go on, not by what is asked
-// after. The next holder's lease is the only one.
+// A lease that lapsed while a quorum of nodes was stopped never becomes valid again, neither by
+// calls that these nodes still execute when they continue, nor by later calls. The next holder's
+// lease is the only one.
 func TestRealLapsedLeaseStaysGone(t *testing.T) {
 	s := newSite(t, 5)
 	h, other := s.newHost(), s.newHost(maxTTL(steady))
@@ -57,7 +57,7 @@ func TestRealLapsedLeaseStaysGone(t *testing.T) {
 		must(t, server.Cont())
 	}
 	for i, server := range standing {
-		h.looksAgain(server, s.looks(server)) // it has done all that it was asked for
+		h.looksAgain(server, s.looks(server)) // by then the node has executed all calls
 		want(t, "SETs on node "+server.Name()+" since it stood still", s.count(server, "set")-sets[i], 0)
 	}
 	next := other.take(redlock.Request{Name: "x", TTL: steady, Keep: true})

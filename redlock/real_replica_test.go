@@ -9,13 +9,13 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// replicable servers can be a replica of each other, at once.
+// replicable returns options for servers that can become replicas of each other without delay.
 func replicable() []redlocktest.Option {
 	return []redlocktest.Option{redlocktest.TCP(), redlocktest.Args("--repl-diskless-sync-delay", "0")}
 }
 
-// A node becomes a replica of another and a master again: it has the other's
-// memory then. The other one is refused meanwhile, and comes back.
+// A node becomes a replica of another node, and a master again. Then it has the other node's
+// data. The other node is refused meanwhile, and votes again later.
 func TestRealReplicaOfAnotherAndBack(t *testing.T) {
 	s := newSite(t, 5, replicable()...)
 	one, two := s.newHost(), s.newHost()
@@ -35,17 +35,17 @@ func TestRealReplicaOfAnotherAndBack(t *testing.T) {
 	h.wantSafe()
 }
 
-// The same with a master that cannot be reached: the memory stays, but nobody
-// knows. Back after it was noticed, or within a heartbeat.
+// The same with a master that cannot be reached: the data stays, but the hosts cannot know that.
+// The node becomes a master again after the hosts noticed, or within a heartbeat.
 func TestRealReplicaOfNobodyAndBack(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for _, noticed := range []bool{true, false} {
 		t.Run(name("noticed %v", noticed), func(t *testing.T) {
 			s := newSite(t, 5, replicable()...)
 			one, two := s.newHost(), s.newHost()
 			h := s.work(one, two)
 			h.more()
-			s.replicate("a", "127.0.0.1:1") // tcpmux: nobody there
+			s.replicate("a", "127.0.0.1:1") // tcpmux: nothing listens there
 			if noticed {
 				wantRefused(one, "a", "it is a replica")
 				wantRefused(two, "a", "it is a replica")
@@ -67,7 +67,7 @@ func (s *site) replicate(node, address string) {
 	s.tell(s.server(node), "REPLICAOF", host, port)
 }
 
-// wantRefused waits until a node is refused, with a reason that says all this.
+// wantRefused waits until a node is refused, and checks that the reason has these words.
 func wantRefused(h *host, node string, words ...string) {
 	h.site.Helper()
 	status := h.awaits(node, redlock.NodeRefused)

@@ -18,14 +18,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// site is some redis-servers with the quarantine in force, as hosts see them.
+// site has some redis-servers that hosts use with quarantines.
 type site struct {
 	testing.TB
 	all []*redlocktest.Server
 }
 
-// newSite starts n servers that are already admitted: their first quarantine has
-// ended. The test runs in parallel with others, since it mostly waits.
+// newSite starts n servers that are already admitted: their first quarantine has passed. The test
+// runs in parallel with others, because it mostly waits.
 func newSite(t *testing.T, n int, options ...redlocktest.Option) *site {
 	t.Helper()
 	t.Parallel()
@@ -34,7 +34,7 @@ func newSite(t *testing.T, n int, options ...redlocktest.Option) *site {
 	return &site{TB: t, all: cluster.Servers}
 }
 
-// server returns the server of that name.
+// server returns the server with that name.
 func (s *site) server(name string) *redlocktest.Server {
 	return s.all[slices.IndexFunc(s.all, func(server *redlocktest.Server) bool { return server.Name() == name })]
 }
@@ -49,14 +49,14 @@ func (s *site) tell(server *redlocktest.Server, args ...string) redlock.Reply {
 	return reply
 }
 
-// epochOf is what a server's hash says of its incarnation.
+// epochOf returns the epoch in a server's hash.
 func (s *site) epochOf(server *redlocktest.Server) string {
 	s.Helper()
 	return s.tell(server, "HGET", nodeKey, "epoch").Str
 }
 
-// host is a Quorum over the servers of a site, as a daemon on another host has
-// it, and all that it said.
+// host is a Quorum of a site's servers, as a daemon on another host has it, with everything that
+// it reported.
 type host struct {
 	*redlock.Quorum
 	site  *site
@@ -68,8 +68,8 @@ type host struct {
 }
 
 const (
-	// quarantine is the max_ttl of hosts unless said otherwise: quarantines pass
-	// soon. A lease that must not be lost has more: a busy machine hesitates.
+	// quarantine is the default max_ttl of hosts, so that quarantines are short. A lease that
+	// must not be lost has steady instead, because a busy machine may delay its extension.
 	steady      = 3 * time.Second
 	quarantine  = 500 * ms
 	hostTimeout = 200 * ms
@@ -95,16 +95,16 @@ func (s *site) openHost(reach string, change ...func(*redlock.Options)) *host {
 	return h
 }
 
-// everywhere reaches all nodes.
+// everywhere is the reach of a host that reaches all nodes.
 const everywhere = "abcdefg"
 
-// newHost waits until all nodes are ready.
+// newHost makes a host and waits until all nodes are ready.
 func (s *site) newHost(change ...func(*redlock.Options)) *host {
 	s.Helper()
 	return s.newHostAt(everywhere, change...)
 }
 
-// newHostAt waits until all nodes that it can reach are ready.
+// newHostAt makes a host and waits until all nodes that it can reach are ready.
 func (s *site) newHostAt(reach string, change ...func(*redlock.Options)) *host {
 	s.Helper()
 	h := s.openHost(reach, change...)
@@ -116,14 +116,14 @@ func (s *site) newHostAt(reach string, change ...func(*redlock.Options)) *host {
 	return h
 }
 
-// only has the host reach only those nodes, from its next dial on.
+// only makes the host reach only these nodes, from its next dial on.
 func (h *host) only(names string) { h.reach.Store(&names) }
 
 func (h *host) reaches(name string) bool { return strings.Contains(*h.reach.Load(), name) }
 
 var errNoRoute = errors.New("no route from here")
 
-// node is a Redis master behind a network that only may cut.
+// node is a Redis master behind a network that only can cut.
 func (h *host) node(o redlock.NodeOptions) redlock.Node {
 	address := o.Address
 	o.Dial = func(ctx context.Context) (net.Conn, error) {
@@ -145,7 +145,8 @@ func dialAddress(ctx context.Context, address string) (net.Conn, error) {
 
 func noQuarantine(o *redlock.Options) { o.NoQuarantine = true }
 
-// patientHost is for a test in which no node is away: then a node timeout is a busy machine's fault.
+// patientHost is for a test in which no node fails, so only a busy machine could exceed a node
+// timeout.
 func patientHost(o *redlock.Options) { o.NodeTimeout = 2 * time.Second }
 
 func maxTTL(ttl time.Duration) func(*redlock.Options) {
@@ -164,7 +165,7 @@ func (h *host) notice(n redlock.Notice) {
 	h.notices = append(h.notices, n)
 }
 
-// told is what it said of a node; of all in general where name is "".
+// told returns the host's notices of a kind about a node; name "": about no single node.
 func (h *host) told(kind redlock.NoticeKind, name string) (all []redlock.Notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +177,7 @@ func (h *host) told(kind redlock.NoticeKind, name string) (all []redlock.Notice)
 	return all
 }
 
-// states are what a node went through here since the host was made.
+// states returns the states of a node that the host reported since the last forget.
 func (h *host) states(name string) (all []redlock.NodeState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,14 +189,14 @@ func (h *host) states(name string) (all []redlock.NodeState) {
 	return all
 }
 
-// forget begins the record of states and notices anew.
+// forget clears the recorded states and notices.
 func (h *host) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen, h.notices = nil, nil
 }
 
-// wantNoQuarantine: no node was in quarantine since the record began.
+// wantNoQuarantine checks that no node was quarantined since the last forget.
 func (h *host) wantNoQuarantine(why string) {
 	h.site.Helper()
 	for _, server := range h.site.all {
@@ -205,7 +206,7 @@ func (h *host) wantNoQuarantine(why string) {
 	}
 }
 
-// of is what the host knows of a node now.
+// of returns what the host knows about a node now.
 func (h *host) of(name string) redlock.NodeStatus {
 	for _, node := range h.Status().Nodes {
 		if node.Name == name {
@@ -215,7 +216,7 @@ func (h *host) of(name string) redlock.NodeStatus {
 	return redlock.NodeStatus{}
 }
 
-// awaits waits for a state of a node, and returns the node in it.
+// awaits waits until a node is in the given state, and returns its status.
 func (h *host) awaits(name string, state redlock.NodeState) (node redlock.NodeStatus) {
 	h.site.Helper()
 	h.eventually(fmt.Sprintf("node %s is %s", name, state), func() bool {
@@ -225,8 +226,7 @@ func (h *host) awaits(name string, state redlock.NodeState) (node redlock.NodeSt
 	return node
 }
 
-// wentThrough waits until the node was in a state since the record began,
-// however briefly.
+// wentThrough waits until a node was in the given state since the last forget, however briefly.
 func (h *host) wentThrough(name string, state redlock.NodeState) {
 	h.site.Helper()
 	h.eventually(fmt.Sprintf("node %s was %s", name, state), func() bool { return slices.Contains(h.states(name), state) })
@@ -244,8 +244,7 @@ func (h *host) eventually(what string, happened func() bool) {
 	}
 }
 
-// tokenOn waits until a node has the lock, which may be after it was granted, and
-// returns its token.
+// tokenOn waits until a node has the lock, which may be after the grant, and returns its token.
 func (h *host) tokenOn(server *redlocktest.Server, lock string) (token string) {
 	h.site.Helper()
 	h.eventually(lock+" is on "+server.Name(), func() bool {
@@ -255,7 +254,7 @@ func (h *host) tokenOn(server *redlocktest.Server, lock string) (token string) {
 	return token
 }
 
-// take acquires what is to be had in the end.
+// take acquires a lock that will become free.
 func (h *host) take(r redlock.Request) *redlock.Lease {
 	h.site.Helper()
 	if r.Wait == 0 {
@@ -272,7 +271,7 @@ func (h *host) take(r redlock.Request) *redlock.Lease {
 	}
 }
 
-// wantHeld: the lock is not to be had here.
+// wantHeld checks that this host is not granted the lock.
 func (h *host) wantHeld(name string) {
 	h.site.Helper()
 	l, err := h.Acquire(h.site.Context(), redlock.Request{Name: name, TTL: quarantine})
@@ -289,15 +288,15 @@ func (h *host) giveBack(l *redlock.Lease) {
 	}
 }
 
-// epochWith is that epoch with another max_ttl.
+// epochWith returns the epoch with another max_ttl.
 func (s *site) epochWith(epoch string, maxTTL time.Duration) string {
 	words := strings.Split(epoch, ":")
 	words[3] = name("%d", maxTTL.Milliseconds())
 	return strings.Join(words, ":")
 }
 
-// raiseCounters puts all fencing counters an hour ahead of every clock, so that
-// only a copy of them can be as large, and returns their new value.
+// raiseCounters sets all fencing counters to an hour ahead of every clock, so that only copies
+// can be as large. It returns their new value.
 func (s *site) raiseCounters() uint64 {
 	s.Helper()
 	least := uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -311,7 +310,7 @@ func (s *site) raiseCounters() uint64 {
 	return least
 }
 
-// counters are the fencing counters of a server.
+// counters returns the fencing counters of a server.
 func (s *site) counters(server *redlocktest.Server) map[string]uint64 {
 	s.Helper()
 	all := map[string]uint64{}
@@ -323,7 +322,7 @@ func (s *site) counters(server *redlocktest.Server) map[string]uint64 {
 	return all
 }
 
-// wantCounters: all of a server's are there, and none below least.
+// wantCounters checks that a server has all fencing counters, and none below least.
 func (s *site) wantCounters(server *redlocktest.Server, least uint64) {
 	s.Helper()
 	all := s.counters(server)
@@ -338,13 +337,13 @@ func (s *site) wantCounters(server *redlocktest.Server, least uint64) {
 	}
 }
 
-// keyOn is the token that a server holds of a lock; "" for none.
+// keyOn returns the token of a lock on a server; "" if it has none.
 func (s *site) keyOn(server *redlocktest.Server, lock string) string {
 	s.Helper()
 	return s.tell(server, "GET", "redlock:"+lock).Str
 }
 
-// rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
+// rounds returns how often a random test repeats: 20 times as often with REDLOCKD_LONG=1.
 func rounds(n int) int {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
 		return 20 * n

@@ -10,9 +10,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Many clients ask at once who shares a lock with thousands of readers, and the nodes
-// stay up. Together, the answers of the nodes are no larger than the bound for one
-// answer.
+// Many clients ask at the same time who shares a lock with thousands of readers, and the nodes
+// stay up. Together, the answers of the nodes are no larger than the limit for one answer.
 func TestRealManyAskWhoOfManyReaders(t *testing.T) {
 	const readers, callers = 3000, 60
 	s := newSite(t, 3)
@@ -34,7 +33,7 @@ func TestRealManyAskWhoOfManyReaders(t *testing.T) {
 	}
 }
 
-// Nor are they too many to be taken away at once.
+// FORCE can also revoke that many readers in one call.
 func TestRealForceOfManyReaders(t *testing.T) {
 	const readers = 6000
 	s := newSite(t, 3)
@@ -50,7 +49,7 @@ func TestRealForceOfManyReaders(t *testing.T) {
 	}
 }
 
-// shareWith has a lock be shared by so many on all servers.
+// shareWith makes the given number of readers share a lock on all servers.
 func (s *site) shareWith(readers int) {
 	s.Helper()
 	until := fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())
