@@ -8,7 +8,7 @@ import (
 )
 
 // The accounts of access rules are looked up once, when the config is read. A name that
-// this host does not know is a fault: the rule would apply to nobody. A number needs no
+// this host does not know is a fault, because the rule would apply to no user. A number needs no
 // account.
 
 // checkUser checks the name or number of a user.
@@ -79,11 +79,11 @@ func accounts(names []string, id func(string) (int, error)) (ids []int) {
 	return ids
 }
 
-// overflowID is the number that the kernel shows for a user or group that this namespace
-// does not have. By convention it belongs to nobody.
+// overflowID is the id that the kernel shows for a user or group that this user namespace
+// does not have. By convention it is the id of the account nobody.
 const overflowID = 65534
 
-// warnOfNobody warns of a rule for overflowID: it applies to unknown users of containers.
+// warnOfNobody warns about a rule for overflowID: it applies to unknown users of containers.
 func (r *reader) warnOfNobody(access *Access) {
 	if access == nil {
 		return

@@ -22,8 +22,7 @@ func TestWarnOfNobody(t *testing.T) {
 	}
 }
 
-// TestAccountsOfRules: a name is the account's number on this host, as it is when a client
-
+// UserOfRule and GroupOfRule return the id that an account has on this host.
 func TestAccountsOfRules(t *testing.T) {
 	for id := 1; id < 1000; id++ {
 		number := strconv.Itoa(id)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestConfigBounds: what is just good, and what is just not, for each kind of value.
+// TestConfigBounds checks, for each kind of value, values on both sides of its bounds.
 func TestConfigBounds(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for what, c := range map[string]struct {
@@ -43,7 +43,7 @@ func TestConfigBounds(t *testing.T) {
 	}
 }
 
-// TestConfigOfManyNodes: with more than a Quorum takes the daemon would not start.
+// A config with more than redlock.MaxNodes nodes is refused.
 func TestConfigOfManyNodes(t *testing.T) {
 	mustLoad(t, nodesSource(63))
 	_, err := Parse([]byte(nodesSource(64)), "x.hcl")
@@ -52,8 +52,8 @@ func TestConfigOfManyNodes(t *testing.T) {
 	}
 }
 
-// TestConfigOfHold: what is held without being asked for is within what may be asked for, and
-// a value that is at fault by itself is at fault once.
+// The defaults of a LOCK are values that a LOCK may ask for. A value out of its range is one fault,
+// not two.
 func TestConfigOfHold(t *testing.T) {
 	const within = "a duration from 0s to "
 	for lease, want := range map[string]string{
@@ -82,7 +82,7 @@ func TestConfigOfHold(t *testing.T) {
 	}
 }
 
-// TestConfigOfLeastTTL: the least ttl that goes with a node_timeout is good.
+// The smallest ttl that fits node_timeout is accepted, and a ttl 1 ms shorter is refused.
 func TestConfigOfLeastTTL(t *testing.T) {
 	for _, less := range []time.Duration{0, time.Millisecond} {
 		ttl := leastTTL(50*time.Millisecond) - less
@@ -93,7 +93,7 @@ func TestConfigOfLeastTTL(t *testing.T) {
 	}
 }
 
-// TestConfigTakes: the most of what is counted, and flags.
+// The largest count and flags are accepted.
 func TestConfigTakes(t *testing.T) {
 	cfg := mustLoad(t, `limits { connections = 1000000000 }
 quorum {
@@ -114,7 +114,7 @@ quorum {
 	}
 }
 
-// TestConfigNeeded: a quorum is more than half of the nodes.
+// A quorum is more than half of the nodes.
 func TestConfigNeeded(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
 		if got := (&Quorum{Nodes: make([]Node, n)}).Needed(); got != want {
@@ -123,7 +123,7 @@ func TestConfigNeeded(t *testing.T) {
 	}
 }
 
-// TestConfigOfManyWords: brackets and quotes that are closed are not counted.
+// checkNesting does not count brackets and quotes that are closed.
 func TestConfigOfManyWords(t *testing.T) {
 	var users []string
 	for i := range 2 * maxNesting {
@@ -135,7 +135,7 @@ func TestConfigOfManyWords(t *testing.T) {
 	}
 }
 
-// TestConfigSize: a file may be as large as it may be, and no larger.
+// A file of maxFileSize bytes is accepted, and a file with one byte more is refused.
 func TestConfigSize(t *testing.T) {
 	source := nodesSource(3)
 	for _, more := range []int{0, 1} {
@@ -149,7 +149,7 @@ func TestConfigSize(t *testing.T) {
 	}
 }
 
-// TestConfigWarnsInOrder: of the file, whatever is looked at first.
+// Warnings are in file order, not in the order of the checks.
 func TestConfigWarnsInOrder(t *testing.T) {
 	cfg := mustLoad(t, "socket { group = \"no-such-group-here\" }\n"+nodesSource(2))
 	places := make([]string, len(cfg.Warnings))
@@ -161,7 +161,7 @@ func TestConfigWarnsInOrder(t *testing.T) {
 	}
 }
 
-// TestConfigQuoteBounds: what stands where a password may be is not shown, however it begins.
+// quote does not show text where a password may be, also at the start of the value.
 func TestConfigQuoteBounds(t *testing.T) {
 	for value, want := range map[string]string{
 		"hunter2@a":             `"…@a"`,
@@ -177,7 +177,7 @@ func TestConfigQuoteBounds(t *testing.T) {
 	}
 }
 
-// TestConfigComparesWhatIsGood: what is at fault by itself says nothing of others.
+// A value with a fault is not compared with others, so it causes no second fault.
 func TestConfigComparesWhatIsGood(t *testing.T) {
 	for quorum, lease := range map[string]string{
 		`max_ttl = "30"`:      `linger = "40s"`,

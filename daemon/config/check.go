@@ -14,8 +14,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// This file decides on single values. Each check returns what was wanted, or
-// "" where the value is good.
+// This file checks single values. Each check returns what was wanted, or "" if the value is good.
 
 const (
 	addressForms = `an address: "host:port", "[v6]:port" or "unix:/absolute/path"`
@@ -26,8 +25,8 @@ const (
 	reservedKeys    = "redlockd:"
 )
 
-// checkName is for what is shown in status lines and replies: no character
-// there may need quoting, and "all" is a word of the protocol's ADMIT.
+// checkName checks a name that status lines and replies show. It may have no character that needs
+// quoting, and "all" is a word of the protocol's ADMIT.
 func checkName(name string) string {
 	const wanted = "a name of 1 to 32 letters, digits, dots, dashes and underscores that begins with a letter or digit"
 	if name == "" || len(name) > maxNameLength || strings.ContainsAny(name[:1], "._-") || !onlyNameBytes(name) {
@@ -39,8 +38,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// checkKeyPrefix keeps locks apart from redlockd's own keys: no prefix and
-// name together may spell "redlockd:…".
+// checkKeyPrefix keeps the keys of locks apart from redlockd's own keys: no prefix followed by a name
+// may begin with "redlockd:".
 func checkKeyPrefix(prefix string) string {
 	switch {
 	case len(prefix) > maxPrefixLength || !isPlain(prefix):
@@ -67,7 +66,7 @@ func checkNodeAddress(address string) string {
 	return checkHostPort(address, addressForms)
 }
 
-// checkListenAddress asks for the host too: listening on all interfaces should be meant.
+// checkListenAddress requires the host, so that nobody listens on all interfaces by accident.
 func checkListenAddress(address string) string {
 	return checkHostPort(address, `host:port such as "127.0.0.1:9852" (all interfaces: "0.0.0.0:9852" or "[::]:9852")`)
 }
@@ -87,7 +86,7 @@ func checkHostPort(address, wanted string) string {
 	return ""
 }
 
-// checkHost takes IP addresses and host names.
+// checkHost accepts IP addresses and host names.
 func checkHost(host string) string {
 	const wanted = "a host name or an IP address"
 	if _, err := netip.ParseAddr(host); err == nil {
@@ -181,7 +180,7 @@ func isPort(port string) bool {
 	return err == nil && n > 0
 }
 
-// isPlain reports whether text is UTF-8 of visible characters.
+// isPlain reports whether text is valid UTF-8 with visible characters only.
 func isPlain(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(c rune) bool {
 		return c == ' ' || !unicode.IsPrint(c)

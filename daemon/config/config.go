@@ -17,10 +17,10 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// maxFileSize bounds a config file; the largest sensible one is a hundredth of it.
+// maxFileSize bounds a config file. The largest sensible one is a hundredth of it.
 const maxFileSize = 256 << 10
 
-// readTimeout bounds how long a pipe may take to deliver one.
+// readTimeout bounds how long reading a config file from a pipe may take.
 const readTimeout = 10 * time.Second
 
 // Config is everything that redlockd.hcl says, checked and with the defaults filled in.
@@ -36,19 +36,19 @@ type Config struct {
 	Metrics *Metrics // nil: off
 	Doctor  Doctor
 
-	// Warnings are what is allowed but unwise, each with file:line. For the log.
+	// Warnings name settings that are allowed but unwise, each with file:line. For the log.
 	Warnings []string
 }
 
-// Quorum says which nodes vote, and what is the same for all of them.
+// Quorum has the nodes, and the settings that apply to all of them.
 type Quorum struct {
 	KeyPrefix   string        // before every lock's name on the nodes; "" shares locks with clients that use bare names
-	MaxTTL      time.Duration // longest lease anyone on these nodes may ask for; also the quarantine
-	NodeTimeout time.Duration // a node that has not answered for so long has failed this ballot
+	MaxTTL      time.Duration // the longest ttl of a lease on these nodes; also the length of a quarantine
+	NodeTimeout time.Duration // a node that has not answered for this long has failed this ballot
 	Nodes       []Node        // in the order of the file; at least one
 }
 
-// Needed is how many of the nodes are a quorum.
+// Needed returns how many nodes are a quorum.
 func (c *Quorum) Needed() int { return len(c.Nodes)/2 + 1 }
 
 // Node is one Redis master.
@@ -56,13 +56,13 @@ type Node struct {
 	Name         string // unique, up to 32 of [A-Za-z0-9._-]
 	Address      string // "host:port", "[v6]:port" or "unix:/absolute/path", unique
 	Username     string // "": the default user
-	PasswordFile string // where to read the password, already resolved; "": none is sent
-	Durable      bool   // its votes outlive a restart (AOF, appendfsync always)
+	PasswordFile string // resolved path; "": no password is sent
+	Durable      bool   // its votes survive a restart (AOF, appendfsync always)
 	TLS          *TLS
-	Pos          string // "file:line" of the node's block; "" where no file was read
+	Pos          string // "file:line" of the node's block; "" if no file was read
 }
 
-// TLS says how to speak TLS to a node. File names are already resolved.
+// TLS says how to speak TLS to a node. Its file names are resolved paths.
 type TLS struct {
 	CAFile     string // "": the system's roots
 	CertFile   string // with KeyFile; "": no client certificate
@@ -88,7 +88,7 @@ type Socket struct {
 	Group string      // name or number; "": the daemon's own group
 }
 
-// Access lists who may do what. What no rule allows is denied.
+// Access has the access rules. A request that no rule allows is denied.
 type Access struct {
 	Rules []Rule
 }
@@ -106,23 +106,23 @@ type Rule struct {
 	Name   string
 	Users  []string // names or numbers
 	Groups []string
-	Locks  []string // names, with * for any run of characters without /, and ** for any
+	Locks  []string // patterns: * matches any run of characters without /, and ** any run
 	Allow  []string // of "lock", "inspect", "admin"
 
-	UIDs, GIDs []int // of Users and Groups, when the config was read
+	UIDs, GIDs []int // the ids of Users and Groups when the config was read
 }
 
-// What an access rule can allow. None includes another.
+// The rights that an access rule can allow. No right includes another one.
 const (
 	RightLock    = "lock"    // LOCK and TRY
-	RightInspect = "inspect" // WHO, and what LIST shows and STATUS counts
+	RightInspect = "inspect" // WHO, and the locks that LIST shows and STATUS counts
 	RightAdmin   = "admin"   // FORCE; with locks = ["**"] also ADMIT
 )
 
-// AllRights are the words of allow.
+// AllRights lists the values of allow.
 var AllRights = []string{RightLock, RightInspect, RightAdmin}
 
-// Limits bounds what clients can use up. 0 is no bound, in each of them.
+// Limits bounds what clients can use. 0 is no bound.
 type Limits struct {
 	Connections        int // open at once
 	ConnectionsPerUser int
@@ -133,7 +133,7 @@ type Limits struct {
 
 // Doctor says what redlock doctor does on this host.
 type Doctor struct {
-	Ignore []string // the checks whose warnings the operator accepts
+	Ignore []string // checks whose warnings the operator accepts
 }
 
 // DoctorChecks are the checks of redlock doctor.
@@ -146,7 +146,7 @@ var DoctorChecks = []string{
 type Log struct {
 	Level  hclog.Level
 	Format logging.Format
-	Grants bool // a line for each grant and release, too
+	Grants bool // also log each grant and release
 }
 
 // Metrics is where Prometheus scrapes.
@@ -156,11 +156,10 @@ type Metrics struct {
 	Names   bool   // the page shows the locks' names and holders
 }
 
-// Load reads and checks the config file at path, and the files that it
-// names. A file that cannot be read is the operating system's error; anything
-// wrong inside is a *Error with every fault at once, in file order.
-// Relative names of password and TLS files are looked for in
-// $CREDENTIALS_DIRECTORY, or beside the config file where that is not set.
+// Load reads and checks the config file at path, and the files that it names. If the file cannot
+// be read, it returns the error of the operating system. If its content is wrong, it returns an
+// *Error with all faults, in file order. Relative names of password and TLS files start in
+// $CREDENTIALS_DIRECTORY, or in the directory of the config file if that is not set.
 func Load(path string) (*Config, error) {
 	source, err := readConfigFile(path)
 	if err != nil {
@@ -169,15 +168,15 @@ func Load(path string) (*Config, error) {
 	return Parse(source, path)
 }
 
-// readConfigFile never waits for the other end of a pipe. A pipe that can be read at the
-// start (-config <(…)) is empty at SIGHUP, and the daemon would not react to signals.
+// readConfigFile never waits for the writer of a pipe. A pipe that can be read at the start
+// (-config <(…)) is empty at SIGHUP. If the daemon waited for it, it would not react to signals.
 func readConfigFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	file.SetReadDeadline(time.Now().Add(readTimeout)) // an error here is that it is no pipe
+	file.SetReadDeadline(time.Now().Add(readTimeout)) // fails if it is not a pipe: then it needs no deadline
 	source, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	if err == nil && len(source) > maxFileSize {
 		err = fmt.Errorf("%s: larger than %d bytes: not a config file", path, maxFileSize)
@@ -185,8 +184,8 @@ func readConfigFile(path string) ([]byte, error) {
 	return source, err
 }
 
-// Parse is Load for a source that is in memory; path names it in
-// faults and is where relative file names may start from.
+// Parse is Load for a source in memory. path names it in faults, and its directory may be the
+// start of relative file names.
 func Parse(source []byte, path string) (*Config, error) {
 	r := newReader(path)
 	if err := checkNesting(source, path); err != nil {
@@ -197,7 +196,7 @@ func Parse(source []byte, path string) (*Config, error) {
 
 	cfg := r.readConfig(file.Body.(*hclsyntax.Body))
 	if len(r.syntax) > 0 {
-		return nil, r.failure() // what seems missing may stand in the part that was not understood
+		return nil, r.failure() // a missing value may be in the part that was not understood
 	}
 	r.checkConfig(cfg)
 	if len(r.faults) > 0 {
@@ -206,8 +205,8 @@ func Parse(source []byte, path string) (*Config, error) {
 	return cfg, nil
 }
 
-// credentialsDirectory is where relative names of secrets are looked for:
-// systemd's LoadCredential= directory, or else beside the config file.
+// credentialsDirectory returns the start of relative names of secrets: the directory of systemd's
+// LoadCredential=, or else the directory of the config file.
 func credentialsDirectory(path string) string {
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
 		return dir
@@ -215,7 +214,7 @@ func credentialsDirectory(path string) string {
 	return filepath.Dir(path)
 }
 
-// DefaultSocketPath is where clients look for the daemon.
+// DefaultSocketPath is where clients connect by default.
 const DefaultSocketPath = "/run/redlockd/redlockd.sock"
 
 // defaultTTL is lease.ttl if the file does not set it and max_ttl is not shorter.
@@ -241,9 +240,8 @@ func defaults() *Config {
 	}
 }
 
-// Dev returns the config of redlockd -dev: five nodes a to e that the daemon embeds
-// (their address is the word "embedded"; it dials nothing), and a socket in the working
-// directory.
+// Dev returns the config of redlockd -dev: five embedded nodes a to e, and a socket in the working
+// directory. The address of the nodes is the word "embedded", which nothing dials.
 func Dev() *Config {
 	cfg := defaults()
 	cfg.Lease.TTL = defaultTTL

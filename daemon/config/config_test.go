@@ -17,7 +17,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// wholeConfig is the documented example with every block there is.
+// wholeConfig is the documented example with all blocks.
 const wholeConfig = "testdata/whole.hcl"
 
 func readTestFile(t *testing.T, name string) string {
@@ -53,7 +53,7 @@ func TestConfigWhole(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 
 	cfg := mustLoad(t, readTestFile(t, wholeConfig))
-	cfg.Warnings = nil // whether this host has the group redlock
+	cfg.Warnings = nil // one depends on whether this host has the group redlock
 	want := &Config{
 		Path: cfg.Path,
 		Quorum: Quorum{
@@ -168,7 +168,7 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
-// nodesSource is a config of n nodes.
+// nodesSource returns a config of n nodes.
 func nodesSource(n int) string {
 	var b strings.Builder
 	b.WriteString("quorum {\n")
@@ -207,8 +207,8 @@ func TestConfigWarnings(t *testing.T) {
 	}
 }
 
-// A socket that redlockd could not make is warned of: what is in its way may not be so where,
-// and when, it is started.
+// A socket that redlockd could not create is a warning and not a fault: the daemon may start on
+// another host, or later.
 func TestConfigWarnsOfSocketPath(t *testing.T) {
 	dir := t.TempDir()
 	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
@@ -241,7 +241,7 @@ func TestConfigWarnsOfSocketPath(t *testing.T) {
 	}
 }
 
-// TestLeastTTL: both sides of the bound that the comment derives.
+// TestLeastTTL checks both sides of the bound that the comment of leastTTL derives.
 func TestLeastTTL(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Millisecond, 21 * time.Millisecond, 50 * time.Millisecond, 5 * time.Second, time.Hour} {
 		least := leastTTL(timeout)
@@ -302,8 +302,8 @@ func TestPackagedConfig(t *testing.T) {
 	}
 }
 
-// TestPackagedConfigShowsDefaults: what is commented out is good too, and is
-// the default, but for the examples.
+// In the packaged config the lines that are commented out are valid, too. Except for examples, they
+// show the defaults.
 func TestPackagedConfigShowsDefaults(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", credentialsForTest(t))
 	source := readTestFile(t, packagedConfig)

@@ -6,8 +6,8 @@
 // daemon read the Config. Passwords and certificates stay in their files: they are
 // read at each connection to a node.
 //
-// It never contacts a node and never evaluates an expression of HCL. That is why it
-// reads the syntax tree instead of using gohcl: gohcl evaluates what it decodes
-// ("${1e99999999}" takes hours), reports no place for a value that two blocks make
-// wrong together, and cannot suggest the word or the block that was meant.
+// It never contacts a node and never evaluates an expression of HCL. So it reads the syntax
+// tree instead of using gohcl. gohcl evaluates what it decodes ("${1e99999999}" takes hours),
+// reports no position for a value that is only wrong in combination with another block, and
+// cannot suggest the word or the block that was meant.
 package config

@@ -7,8 +7,8 @@ import (
 )
 
 // parseDuration reads "250ms", "10s", "2m" or "1h30m": whole milliseconds
-// between least and most. A number without a unit is refused, "0" too: the
-// command line takes it for seconds and the protocol for milliseconds.
+// between least and most. It refuses a number without a unit, also "0": the
+// command line would take it for seconds and the protocol for milliseconds.
 func parseDuration(value string, least, most time.Duration) (d time.Duration, wanted string) {
 	d, err := time.ParseDuration(value)
 	switch {
@@ -24,7 +24,7 @@ func parseDuration(value string, least, most time.Duration) (d time.Duration, wa
 	return d, ""
 }
 
-// formatDuration writes d as people do: 24h, not 24h0m0s.
+// formatDuration writes d in its short form: 24h, not 24h0m0s.
 func formatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -10,12 +10,12 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Error is everything that is wrong with a config file, in file order.
+// Error has all faults of a config file, in file order.
 type Error struct {
 	Faults []Fault
 }
 
-// Error has one line a fault.
+// Error returns one line for each fault.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Faults))
 	for i, fault := range e.Faults {
@@ -24,15 +24,15 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Fault is one thing that is wrong, and where.
+// Fault is one mistake in a config file.
 type Fault struct {
 	File   string
-	Line   int // from 1; 0 where no file was read
+	Line   int // from 1; 0 if no file was read
 	Column int // from 1, in characters
 	Text   string
 }
 
-// String is the fault with its place.
+// String returns the fault with its position.
 func (f Fault) String() string {
 	if f.Line == 0 {
 		return f.Text
@@ -48,12 +48,12 @@ func compareFaults(a, b Fault) int {
 	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 }
 
-// failure is the error for what has been found so far.
+// failure returns the error with all faults found so far.
 func (r *reader) failure() error {
 	faults := slices.Clone(r.syntax)
 	for _, fault := range r.faults {
 		if !slices.ContainsFunc(r.syntax, func(s Fault) bool { return s.Line == fault.Line }) {
-			faults = append(faults, fault) // what was half understood is not worth a second complaint
+			faults = append(faults, fault) // a line with a syntax fault gets no second one
 		}
 	}
 	slices.SortStableFunc(faults, compareFaults)
@@ -68,9 +68,8 @@ func (r *reader) warnf(at hcl.Range, format string, args ...any) {
 	r.warnings = append(r.warnings, faultAt(at, fmt.Sprintf(format, args...)))
 }
 
-// syntaxFaults takes over what the HCL parser complains of. After a quote that
-// is not closed the parser takes text for quotes and quotes for text: of that
-// complaint only the first is kept.
+// syntaxFaults adds the errors of the HCL parser. After a quote that is not closed the parser takes
+// text for quotes and quotes for text, so only the first of these errors is kept.
 func (r *reader) syntaxFaults(diags hcl.Diagnostics) {
 	openQuote := false
 	for _, err := range diags.Errs() {
@@ -96,15 +95,14 @@ func syntaxFault(file string, err error) Fault {
 		at = *diag.Subject
 	}
 	detail := strings.Join(strings.Fields(diag.Detail), " ")
-	if diag.Summary == "Argument or block definition required" { // the detail says it again
+	if diag.Summary == "Argument or block definition required" { // the detail repeats it
 		return faultAt(at, detail)
 	}
 	return faultAt(at, strings.ToLower(diag.Summary)+": "+detail)
 }
 
-// quote shows a value of the file in a fault. People write passwords
-// where they do not belong, above all into addresses: what stands before an @
-// or after a ? is left out.
+// quote returns how a fault shows a value of the file. Operators write passwords where they do not
+// belong, above all into addresses, so it leaves out the text before an @ or after a ?.
 func quote(value string) string {
 	const longest = 80
 	if i := strings.LastIndexByte(value, '@'); i >= 0 {
@@ -119,8 +117,7 @@ func quote(value string) string {
 	return strconv.Quote(value)
 }
 
-// suggestion is the known word that was probably meant, as the end of a
-// sentence, or "".
+// suggestion returns the end of a sentence with the known word that was probably meant, or "".
 func suggestion(word string, known []string) string {
 	word = strings.ToLower(word)
 	best, distance := "", max(2, len(word)/3)+1
@@ -140,7 +137,7 @@ func suggestion(word string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// editDistance is the number of bytes to insert, delete or replace between a and b.
+// editDistance returns how many bytes to insert, delete or replace to turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

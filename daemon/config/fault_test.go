@@ -13,8 +13,8 @@ import (
 
 var updateGolden = flag.Bool("update-config-golden", false, "rewrite testdata/faulty/*.txt")
 
-// TestConfigFaults compares all faults of each file in testdata/faulty
-// with the text beside it, to the letter: this is what people read at 3 a.m.
+// TestConfigFaults compares the faults of each file in testdata/faulty with the text file beside it,
+// byte by byte.
 func TestConfigFaults(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	t.Chdir("testdata/faulty")
@@ -74,7 +74,7 @@ func TestConfigTooLarge(t *testing.T) {
 	}
 }
 
-// TestConfigOfPipe: nobody who would write to a pipe is waited for.
+// Load does not wait for the writer of a pipe.
 func TestConfigOfPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {

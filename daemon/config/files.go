@@ -16,9 +16,9 @@ import (
 // maxSecretSize bounds a password, key or certificate file.
 const maxSecretSize = 1 << 20
 
-// Password reads the node's password from its file, without the line break at
-// the end. It reads the file at every call, so that a changed password is used
-// from the next connection on. Without a password file it is the empty Secret.
+// Password reads the node's password from its file, without the line break at the end. It reads the
+// file at every call, so that the next connection uses a changed password. Without a password file
+// it returns the empty Secret.
 func (n Node) Password() (Secret, error) {
 	if n.PasswordFile == "" {
 		return Secret{}, nil
@@ -37,9 +37,8 @@ func (n Node) Password() (Secret, error) {
 	return NewSecret(password), nil
 }
 
-// TLSClientConfig reads the node's certificates and returns how to speak TLS
-// to it, or nil where it has no tls block. It reads the files at every call,
-// so that renewed ones are used from the next connection on.
+// TLSClientConfig reads the node's certificates and returns the TLS config for it, or nil if it has
+// no tls block. It reads the files at every call, so that the next connection uses renewed ones.
 func (n Node) TLSClientConfig() (*tls.Config, error) {
 	if n.TLS == nil {
 		return nil, nil
@@ -64,11 +63,11 @@ func (n Node) serverName() string {
 	if n.TLS.ServerName != "" {
 		return n.TLS.ServerName
 	}
-	host, _, _ := net.SplitHostPort(n.Address) // of a checked address
+	host, _, _ := net.SplitHostPort(n.Address) // checkNodeAddress accepted it
 	return host
 }
 
-// roots are the authorities to trust; nil are the system's.
+// roots returns the authorities to trust; nil: the system's.
 func (t *TLS) roots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil
@@ -84,7 +83,7 @@ func (t *TLS) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// certificates is the client's own certificate, or none.
+// certificates returns the client certificate, or none.
 func (t *TLS) certificates() ([]tls.Certificate, error) {
 	if t.CertFile == "" || t.KeyFile == "" {
 		return nil, nil
@@ -104,8 +103,8 @@ func (t *TLS) certificates() ([]tls.Certificate, error) {
 	return []tls.Certificate{pair}, nil
 }
 
-// readSecretFile reads a small regular file. Others are refused: a FIFO would
-// block the start and be empty the second time.
+// readSecretFile reads a small regular file. It refuses others: a FIFO would block the start, and be
+// empty at the second read.
 func readSecretFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -126,9 +125,8 @@ func readSecretFile(name string) ([]byte, error) {
 	return content, err
 }
 
-// fileName reads the name of a file into *to, resolved, and uses the file
-// once: a missing or unfit one shows now and not at the first connection. It
-// reports whether all is well.
+// fileName reads the name of a file into *to, and resolves it. It calls use, so that a missing or bad
+// file is a fault now and not at the first connection. It reports whether the file is good.
 func (b *section) fileName(word string, to *string, use func() error) bool {
 	if !b.text(word, to, checkFileName) {
 		return false
@@ -145,11 +143,11 @@ func (b *section) fileName(word string, to *string, use func() error) bool {
 	return b.checkFile(word, wanted, use)
 }
 
-// checkFile reports why a file cannot be used, where word names it.
+// checkFile adds a fault at the attribute word if use fails. It reports whether the file is good.
 func (b *section) checkFile(word, wanted string, use func() error) bool {
 	err := use()
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		err = fmt.Errorf("%s: %w", path.Path, path.Err) // the system call says nothing to people
+		err = fmt.Errorf("%s: %w", path.Path, path.Err) // without the name of the system call
 	}
 	if err != nil {
 		b.r.faultf(b.r.rangeOf(b.name(word)), "%s: wanted %s, found %v", b.name(word), wanted, err)

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// credentialsForTest is a directory with the files that the examples name:
-// one certificate serves as authority, client and server "redis-c".
+// credentialsForTest returns a directory with the files that the examples name. One certificate
+// serves as authority, as client, and as server "redis-c".
 func credentialsForTest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func TestNoPassword(t *testing.T) {
 	}
 }
 
-// TestCredentialsBesideConfig: without $CREDENTIALS_DIRECTORY names start from the config file.
+// Without $CREDENTIALS_DIRECTORY, relative names start in the directory of the config file.
 func TestCredentialsBesideConfig(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	dir := t.TempDir()
@@ -152,7 +152,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 	}
 }
 
-// TestTLSClientConfig shakes hands with a server that asks for the client's certificate.
+// TestTLSClientConfig makes TLS handshakes with a server that asks for a client certificate.
 func TestTLSClientConfig(t *testing.T) {
 	dir := credentialsForTest(t)
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -179,8 +179,8 @@ func TestTLSClientConfig(t *testing.T) {
 	}
 }
 
-// TestTLSWithoutItsFiles: a file that is gone since the start is no reason to connect with
-// less than was asked for.
+// If a file was removed since the start, the daemon fails to connect: it does not connect without TLS,
+// certificate or password.
 func TestTLSWithoutItsFiles(t *testing.T) {
 	for _, gone := range []string{"ca.pem", "client.pem", "client.key"} {
 		dir := credentialsForTest(t)
@@ -199,8 +199,8 @@ func TestTLSWithoutItsFiles(t *testing.T) {
 	}
 }
 
-// shakeHands is the client's result of a handshake; the server trusts the
-// authority that the files showed first.
+// shakeHands makes a TLS handshake with a server that has the node's certificate, and returns the
+// error of the client, or else of the server.
 func shakeHands(t *testing.T, node Node) error {
 	t.Helper()
 	client, err := node.TLSClientConfig()

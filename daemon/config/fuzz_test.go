@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzConfig: no file makes the reader panic; a bad one has faults with a
-// place in the file, and a good one has what the daemon relies on.
+// FuzzConfig checks that no file makes the reader panic. Each fault of a bad file has a position, and
+// the Config of a good file has what the daemon relies on.
 func FuzzConfig(f *testing.F) {
 	seeds, _ := filepath.Glob("testdata/*/*.hcl")
 	for _, name := range append(seeds, wholeConfig, packagedConfig) {
@@ -58,8 +58,8 @@ func checkInvariants(t *testing.T, cfg *Config) {
 	}
 }
 
-// TestConfigNesting: what would overflow the parser's stack, and end the
-// process, is refused before it is parsed; the deepest allowed is parsed.
+// A source that would overflow the parser's stack, and so end the process, is refused before it is
+// parsed. The deepest allowed nesting is parsed.
 func TestConfigNesting(t *testing.T) {
 	for _, part := range []string{"(", "[", "!", "a{\n", "\"${", "[\n!\n", "f(", "1?", "{a="} {
 		source := "x = " + strings.Repeat(part, maxNesting+1)
@@ -70,7 +70,7 @@ func TestConfigNesting(t *testing.T) {
 		}
 		checkFaults(t, err)
 	}
-	closed := strings.Repeat("]", 2*maxNesting) + strings.Repeat("[", maxNesting+1) // what closes none saves none
+	closed := strings.Repeat("]", 2*maxNesting) + strings.Repeat("[", maxNesting+1) // unmatched closing brackets do not count
 	if err := checkNesting([]byte(closed), "redlockd.hcl"); err == nil {
 		t.Error("got no error where more brackets are closed before")
 	}

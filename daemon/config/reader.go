@@ -10,25 +10,25 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// reader turns one file into a Config. It goes on after a fault, so that
-// all of them are reported at once.
+// reader turns one file into a Config. It continues after a fault, so that
+// it reports all of them at once.
 type reader struct {
 	file        string
 	credentials string  // the directory of relative file names
-	syntax      []Fault // where the file is not HCL: part of it was not understood
+	syntax      []Fault // faults of the HCL syntax: a part of the file was not understood
 	faults      []Fault
 	warnings    []Fault
-	at          map[string]hcl.Range // where what was set stands: "lease.ttl", "access"
-	bad         map[string]bool      // of these, what is at fault and must not be compared with others
-	visited     func(*section)       // nil, or told of each block when all its words are known
-	blocksOf    map[string][]string  // see elsewhere; nil until it is asked
+	at          map[string]hcl.Range // the position of each value or block that was set, by path: "lease.ttl", "access"
+	bad         map[string]bool      // the values with a fault, which must not be compared with others
+	visited     func(*section)       // called for each block when all its words are known; may be nil
+	blocksOf    map[string][]string  // see otherBlock, which sets it
 }
 
-// section is the inside of one block. It notes the words that are asked
-// for, and finish refuses all others: no word can be read and ignored.
+// section is the content of one block. It records the words that were read, and finish refuses all
+// others: no word can be ignored silently.
 type section struct {
 	r      *reader
-	path   string // of the block, for people: `quorum`, `node "a"`; "" is the file
+	path   string // of the block, for faults: `quorum`, `node "a"`; "" is the file
 	header hcl.Range
 	body   *hclsyntax.Body
 	attrs  []string
@@ -44,7 +44,7 @@ func (r *reader) body(path string, block *hclsyntax.Block) *section {
 	return &section{r: r, path: path, header: block.DefRange(), body: block.Body}
 }
 
-// name is how faults call the attribute or block word of this body.
+// name returns the name of the attribute or block word in faults.
 func (b *section) name(word string) string {
 	if b.path == "" {
 		return word
@@ -52,7 +52,7 @@ func (b *section) name(word string) string {
 	return b.path + "." + word
 }
 
-// one reads the block word, which may stand once, and reports whether it is there.
+// one reads the block word, which may occur once, and reports whether it is there.
 func (b *section) one(word string, read func(*section)) bool {
 	found := b.named(word)
 	for i, block := range found {
@@ -69,8 +69,8 @@ func (b *section) one(word string, read func(*section)) bool {
 	return len(found) > 0
 }
 
-// many reads every block word "name" { … }, in order, and returns how many
-// there are. The names must be unique.
+// many reads every block word "name" { … }, in order, and returns their number. The names must be
+// unique.
 func (b *section) many(word string, read func(name string, body *section)) int {
 	found := b.named(word)
 	seen := map[string]int{}
@@ -92,7 +92,7 @@ func (b *section) many(word string, read func(name string, body *section)) int {
 	return len(found)
 }
 
-// label is the block's one name, or "" after a fault.
+// label returns the block's only name, or "" after a fault.
 func (b *section) label(word string, block *hclsyntax.Block) string {
 	if len(block.Labels) != 1 {
 		b.r.faultf(block.DefRange(), "%s: wanted one name before the {, such as %s \"a\" {, found %d", word, word, len(block.Labels))
@@ -138,7 +138,7 @@ func (b *section) isEmpty(word string) bool {
 	return ok && len(list.Exprs) == 0
 }
 
-// finish refuses every word that nobody has asked for.
+// finish reports a fault for every word that was not read.
 func (b *section) finish() {
 	if b.r.visited != nil {
 		b.r.visited(b)
@@ -155,8 +155,8 @@ func (b *section) finish() {
 	}
 }
 
-// unknown is the fault of a word that does not belong here. It never shows the
-// value: it may be a password.
+// unknown returns the text of the fault for a word that does not belong here. It never shows the
+// value, which may be a password.
 func (b *section) unknown(kind, word string) string {
 	known := append(slices.Clone(b.attrs), b.blocks...)
 	place := b.path
@@ -178,9 +178,8 @@ func (b *section) unknown(kind, word string) string {
 // maxNesting bounds how deep the HCL parser recurses, about 7 KB of stack a level.
 const maxNesting = 1000
 
-// checkNesting refuses what would overflow the parser's stack, which nobody
-// can recover from: a few ten thousand open brackets, or the same number of
-// operators before one operand.
+// checkNesting refuses a source that would overflow the parser's stack, because a program cannot
+// recover from that. Some ten thousand open brackets do, or as many operators before one operand.
 func checkNesting(source []byte, path string) error {
 	tokens, _ := hclsyntax.LexConfig(source, path, hcl.InitialPos)
 	depth := 0
@@ -201,7 +200,7 @@ func checkNesting(source []byte, path string) error {
 	return nil
 }
 
-// everyBlock is a file with every block that there is, and no word in it.
+// everyBlock is a config file with every kind of block, and no attributes.
 const everyBlock = `
 quorum {
   node "a" {
@@ -219,8 +218,7 @@ metrics {}
 doctor {}
 `
 
-// otherBlock says to which block a misplaced word belongs, as the end of a sentence, or
-// returns "".
+// otherBlock returns the end of a sentence that says to which block a misplaced word belongs, or "".
 func (r *reader) otherBlock(word string) string {
 	if r.blocksOf == nil {
 		r.blocksOf = blocksOfWords()
@@ -233,8 +231,8 @@ func (r *reader) otherBlock(word string) string {
 	return fmt.Sprintf("; %s stands in the block %s", word, strings.Join(homes, " or "))
 }
 
-// blocksOfWords are the blocks by the words that stand in them, as the reader asks for
-// them. (What stands in none is known everywhere: it is listed where it is missing.)
+// blocksOfWords returns, for each word that the reader reads, the blocks that may contain it. It has
+// no words of the file itself: their fault lists them.
 func blocksOfWords() map[string][]string {
 	homes := map[string][]string{}
 	r := newReader("")
@@ -251,7 +249,7 @@ func blocksOfWords() map[string][]string {
 	return homes
 }
 
-// blockWord is the last word of a block's path: tls of `node "a".tls`.
+// blockWord returns the kind of a block from its path: tls of `node "a".tls`.
 func blockWord(path string) string {
 	path = path[strings.LastIndexByte(path, '.')+1:]
 	word, _, _ := strings.Cut(path, " ")

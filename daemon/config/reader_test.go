@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// TestEveryBlock: no block is missing in the text that homes are looked up in.
+// everyBlock has every block that the reader reads.
 func TestEveryBlock(t *testing.T) {
 	var asked, visited []string
 	r := newReader("")

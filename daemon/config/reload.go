@@ -9,10 +9,9 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// CheckReload reports what next changes that cannot change while the daemon
-// runs, or nil if next can be used from now on. Only log, access,
-// limits and doctor can change; files of passwords and certificates are read at every connection
-// anyway, so that their content needs no reload.
+// CheckReload returns an error that lists the changes in next that need a restart, or nil if next
+// can be used from now on. Only log, access, limits and doctor can change. The content of password
+// and certificate files needs no reload: they are read at every connection.
 func (c *Config) CheckReload(next *Config) error {
 	var changed []string
 	for _, fixed := range []struct {
@@ -41,15 +40,15 @@ func (c *Config) CheckReload(next *Config) error {
 	return fmt.Errorf("a restart is needed to change %s; nothing was changed", strings.Join(changed, ", "))
 }
 
-// sortedByName has them in one order: another one in the file is no change.
+// sortedByName sorts the nodes, because their order in the file does not matter.
 func sortedByName(nodes []Node) []Node {
 	return slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func sameName(now, next Node) bool { return now.Name == next.Name }
 
-// changedNodes are the nodes that are to be talked to in another way, or elsewhere: each
-// host can begin to at its own time.
+// changedNodes returns the nodes with another address or other settings. Such a change can be made
+// host by host.
 func changedNodes(now, next []Node) (changed []string) {
 	for i := range now {
 		a, b := now[i], next[i]

@@ -11,16 +11,16 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// The ranges of durations. The shortest lease is the protocol's; a longer
-// max_ttl than a day would quarantine a restarted node for as long.
+// The ranges of durations. minTTL is the minimum of the protocol. maxTTL is also how long a
+// restarted node may be quarantined.
 const (
 	minTTL      = 100 * time.Millisecond
 	maxTTL      = 24 * time.Hour
 	longestHold = 365 * 24 * time.Hour // of max_hold, where 0 is no bound
 )
 
-// readConfig reads the whole file: one method a block, in the order of
-// redlockd.hcl(5). What spans several values is left to checkConfig.
+// readConfig reads the whole file, with a function for each block, in the order of redlockd.hcl(5).
+// checkConfig checks rules that concern several values.
 func (r *reader) readConfig(body *hclsyntax.Body) *Config {
 	cfg := defaults()
 	cfg.Path = r.file
@@ -102,7 +102,7 @@ func readSocket(b *section, socket *Socket) {
 	mode := ""
 	b.text("path", &socket.Path, checkUnixPath)
 	if b.text("mode", &mode, checkMode) {
-		bits, _ := strconv.ParseUint(mode, 8, 32) // checkMode has seen to it
+		bits, _ := strconv.ParseUint(mode, 8, 32) // checkMode accepted it
 		socket.Mode = fs.FileMode(bits)
 	}
 	b.text("group", &socket.Group, checkAccount)
@@ -149,7 +149,7 @@ func readLimits(b *section, limits *Limits) {
 func readLog(b *section, log *Log) {
 	level := ""
 	if b.text("level", &level, checkLevel) {
-		log.Level, _ = logging.ParseLevel(level) // checkLevel has seen to it
+		log.Level, _ = logging.ParseLevel(level) // checkLevel accepted it
 	}
 	b.text("format", (*string)(&log.Format), checkFormat)
 	b.flag("grants", &log.Grants)

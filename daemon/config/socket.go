@@ -11,13 +11,13 @@ import (
 	"syscall"
 )
 
-// This file warns of sockets that redlockd could not make here. These are no faults: the
-// file may be checked on another host, or before somebody makes what is missing.
+// This file warns about sockets that redlockd could not create on this host. These are not faults:
+// the file may be checked on another host, or before an operator creates what is missing.
 
 // WillNotStart is part of each of these warnings.
 const WillNotStart = "redlockd will not start"
 
-// warnOfPath expects of the default's directory that it comes with the service.
+// warnOfPath does not warn about a missing directory of the default path: the service creates it.
 func (r *reader) warnOfPath(path string) {
 	if r.bad["socket.path"] {
 		return
@@ -34,7 +34,8 @@ func (r *reader) warnOfPath(path string) {
 	}
 }
 
-// warnOfGroup: a socket that systemd has opened has its group already.
+// warnOfGroup warns about a group that this host does not have. (If systemd opens the socket, it has
+// its group already.)
 func (r *reader) warnOfGroup(group string) {
 	if _, err := strconv.ParseUint(group, 10, 32); group == "" || err == nil {
 		return
@@ -44,10 +45,10 @@ func (r *reader) warnOfGroup(group string) {
 	}
 }
 
-// ErrNoSocket is the error of [MayReplace] for a path with something else than a socket.
+// ErrNoSocket is the error of [MayReplace] for a path that has a file other than a socket.
 var ErrNoSocket = errors.New("there is something else than a socket at this path: move it away")
 
-// MayReplace returns an error if the path holds something else than a socket.
+// MayReplace returns an error if there is a file other than a socket at the path.
 func MayReplace(path string) error {
 	info, err := os.Lstat(path)
 	switch {

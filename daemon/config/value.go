@@ -11,10 +11,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// check says what was wanted instead of a value, or "" if it is good.
+// check returns what was wanted instead of a value, or "" if it is good.
 type check func(value string) (wanted string)
 
-// maxCount bounds the counts of a config file; nothing real comes near it.
+// maxCount bounds the counts of a config file. No real value comes near it.
 const maxCount = 1_000_000_000
 
 // text reads a string attribute into *to and reports whether it is there and good.
@@ -74,7 +74,7 @@ func (b *section) duration(word string, to *time.Duration, least, most time.Dura
 	delete(b.r.bad, b.name(word))
 }
 
-// count reads a whole number from 0 up into *to.
+// count reads a whole number, at least 0, into *to.
 func (b *section) count(word string, to *int) {
 	attr := b.attr(word)
 	if attr == nil {
@@ -104,7 +104,7 @@ func (b *section) flag(word string, to *bool) {
 	}
 }
 
-// attr is the attribute word, or nil. From here on word is known in this body.
+// attr returns the attribute word, or nil. finish accepts the word from now on.
 func (b *section) attr(word string) *hclsyntax.Attribute {
 	b.attrs = append(b.attrs, word)
 	attr := b.body.Attributes[word]
@@ -126,9 +126,9 @@ func (r *reader) checkedString(expr hclsyntax.Expression, name string, check che
 	return value.AsString(), true
 }
 
-// valueOf is the plain value that expr is, which must be of type want. The text
-// wanted is for the fault otherwise. Expressions are refused unevaluated: the
-// format needs none, and some run for hours ("${1e99999999}").
+// valueOf returns the plain value of expr. If it is not of type want, the fault says wanted. It
+// refuses other expressions without evaluating them: the format needs none, and some run for hours
+// ("${1e99999999}").
 func (r *reader) valueOf(expr hclsyntax.Expression, name, wanted string, want cty.Type) (cty.Value, bool) {
 	if kind := expressionKind(expr); kind != "" {
 		r.faultf(expr.Range(), "%s: wanted %s, found %s", name, wanted, kind)
@@ -145,8 +145,7 @@ func (r *reader) valueOf(expr hclsyntax.Expression, name, wanted string, want ct
 	return value, true
 }
 
-// expressionKind says what expr is if it is not a plain string, number, true,
-// false or null.
+// expressionKind returns what expr is, or "" for a plain string, number, true, false or null.
 func expressionKind(expr hclsyntax.Expression) string {
 	switch expr := expr.(type) {
 	case *hclsyntax.LiteralValueExpr:
@@ -172,7 +171,7 @@ func expressionKind(expr hclsyntax.Expression) string {
 	return "an expression"
 }
 
-// describeValue is what a fault says was found.
+// describeValue returns how a fault shows a value.
 func describeValue(value cty.Value) string {
 	switch kind := value.Type(); {
 	case value.IsNull():
@@ -187,7 +186,7 @@ func describeValue(value cty.Value) string {
 	return "false"
 }
 
-// formatNumber does not write out all digits: there can be millions.
+// formatNumber shortens a number with many digits: there can be millions.
 func formatNumber(value cty.Value) string {
 	n, _ := value.AsBigFloat().Float64()
 	if math.Abs(n) < 1e15 {
@@ -196,7 +195,7 @@ func formatNumber(value cty.Value) string {
 	return strconv.FormatFloat(n, 'g', -1, 64)
 }
 
-// rangeOf is where name stands, or the first of the others that was set.
+// rangeOf returns the position of the first of these names that was set, or the start of the file.
 func (r *reader) rangeOf(names ...string) hcl.Range {
 	for _, name := range names {
 		if at, ok := r.at[name]; ok {

@@ -11,11 +11,11 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// manyNodes is where more nodes begin to cost more than they add.
+// manyNodes is the number above which more nodes cost more than they add.
 const manyNodes = 15
 
-// checkConfig decides on what spans several values, fills in the defaults that
-// depend on others, and collects the warnings.
+// checkConfig checks rules that concern several values, fills in the defaults that depend on other
+// values, and collects the warnings.
 func (r *reader) checkConfig(cfg *Config) {
 	if cfg.Lease.TTL == 0 {
 		cfg.Lease.TTL = min(defaultTTL, cfg.Quorum.MaxTTL)
@@ -34,8 +34,7 @@ func (r *reader) checkConfig(cfg *Config) {
 	}
 }
 
-// checkTTL compares ttl, max_ttl and node_timeout, unless one of them has a fault of
-// its own.
+// checkTTL compares ttl, max_ttl and node_timeout, unless one of them has a fault already.
 func (r *reader) checkTTL(cfg *Config) {
 	if r.bad["lease.ttl"] || r.bad["quorum.max_ttl"] || r.bad["quorum.node_timeout"] {
 		return
@@ -51,8 +50,7 @@ func (r *reader) checkTTL(cfg *Config) {
 	}
 }
 
-// checkHold compares what every LOCK gets that does not say otherwise with what
-// a LOCK may ask for.
+// checkHold checks that the defaults of linger= and max= are values that a LOCK may ask for.
 func (r *reader) checkHold(cfg *Config) {
 	if !r.bad["lease.linger"] && !r.bad["quorum.max_ttl"] && cfg.Lease.Linger > cfg.Quorum.MaxTTL {
 		r.faultf(r.rangeOf("lease.linger"), "lease.linger: wanted at most %s, which is quorum.max_ttl, found %s",
@@ -64,23 +62,22 @@ func (r *reader) checkHold(cfg *Config) {
 	}
 }
 
-// leastTTL is the shortest default lease that survives one extension that
-// timed out. The first extension starts at ttl/3, LOST is said at
-// ttl − drift − ttl/5, and two node_timeouts must fit
-// between them, with drift = ttl/100 + 2 ms: 2·timeout + 2 ms ≤ ttl·137/300.
-// A client may still ask for less with ttl=; it is as safe, and lost sooner.
+// leastTTL returns the shortest default ttl with which a lease survives one extension that timed
+// out. The first extension starts at ttl/3, and LOST is sent at ttl − drift − ttl/5. Two
+// node_timeouts must fit between them, with drift = ttl/100 + 2 ms: 2·timeout + 2 ms ≤ ttl·137/300.
+// A client may still ask for a shorter ttl=. That lease is as safe, but is lost sooner.
 func leastTTL(timeout time.Duration) time.Duration {
 	least := (2*timeout + 2*time.Millisecond) * 300 / 137
 	return least.Truncate(time.Millisecond) + time.Millisecond
 }
 
-// mostTimeout is the inverse of leastTTL, in whole milliseconds.
+// mostTimeout is the inverse of leastTTL, rounded down to milliseconds.
 func mostTimeout(ttl time.Duration) time.Duration {
 	return ((ttl*137/300 - 3*time.Millisecond) / 2).Truncate(time.Millisecond)
 }
 
-// checkAddresses refuses two votes for one node. The same master by two
-// different names is found when its run_id shows up twice.
+// checkAddresses refuses two nodes with the same address, which would have two votes. If one master
+// has two different addresses, the daemon later finds its run_id twice.
 func (r *reader) checkAddresses(nodes []Node) {
 	seen := map[string]Node{}
 	for _, node := range nodes {
@@ -94,7 +91,7 @@ func (r *reader) checkAddresses(nodes []Node) {
 	}
 }
 
-// canonicalAddress is the same for two spellings of one address.
+// canonicalAddress returns the same text for all spellings of an address.
 func canonicalAddress(address string) string {
 	if isUnixAddress(address) {
 		return "unix:" + path.Clean(strings.TrimPrefix(address, "unix:"))
