@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// codec writes the fields of a record or reads them, so that each list of fields is written
-// once. After an error it reads nothing more.
+// codec writes or reads the fields of a record, so that one list of fields serves both. After an
+// error it reads nothing more.
 type codec struct {
 	b        []byte // written so far, or left to read
 	reading  bool
-	skimming bool // while reading, texts are not kept
+	skimming bool // reads without keeping texts
 	err      error
 }
 
@@ -98,7 +98,7 @@ func (c *codec) text(v *string) {
 	}
 }
 
-// part reads bytes, whose number comes first.
+// part reads a length, and then so many bytes.
 func (c *codec) part() []byte {
 	n := 0
 	if c.number(&n); n > len(c.b) {
@@ -113,7 +113,7 @@ func (c *codec) part() []byte {
 func (c *codec) texts(v *[]string) {
 	n := len(*v)
 	if c.number(&n); c.reading {
-		if n > len(c.b) { // each takes at least a byte
+		if n > len(c.b) { // each text takes at least a byte
 			c.fail()
 			return
 		}
@@ -130,7 +130,7 @@ func (c *codec) texts(v *[]string) {
 	}
 }
 
-// end returns the error of what was read. Nothing may be left.
+// end returns the error of reading. It is an error if bytes are left.
 func (c *codec) end() error {
 	if c.err == nil && len(c.b) > 0 {
 		c.fail()

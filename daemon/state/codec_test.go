@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What no daemon has written is refused, and takes no memory: a number that is cut, has no
-// end or is out of its range, and a length of more than there is.
+// The codec refuses bytes that no daemon wrote, without allocating for them: a number that is cut,
+// has no end or is out of its range, and a length above the number of bytes left.
 func TestCodecRefuses(t *testing.T) {
 	unsigned, signed := func(c *codec) { c.uint(new(uint64)) }, func(c *codec) { c.int(new(int)) }
 	number, flag := func(c *codec) { c.number(new(int)) }, func(c *codec) { c.flag(new(bool)) }

@@ -16,31 +16,31 @@ import (
 )
 
 // ConnStore leaves duplicates of connections with the service manager, so that they outlast
-// the process. The manager keeps a limited number: connections that hold leases or wait for
-// one come before idle ones. A nil ConnStore keeps none.
+// the process. The manager keeps a limited number, so connections that hold leases or wait for
+// one come before idle ones. A nil ConnStore stores none.
 type ConnStore struct {
 	o        ConnStoreOptions
 	capacity int
 
 	wake chan struct{} // of capacity 1
 
-	// mu guards what follows, and queued of entries. Conn.HoldsLeases is called inside it, and
-	// takes the mutexes of a session.
+	// mu guards the fields below, and queued of entries. StorableConn.HoldsLeases is called inside it,
+	// and takes the mutexes of a session.
 	mu       sync.Mutex
-	queue    list.List // of *ConnEntry that are not stored, in the order in which they came
+	queue    list.List // of *ConnEntry that are not stored, in the order of arrival
 	stored   map[*ConnEntry]struct{}
 	saidFull bool
 }
 
-// ConnStoreOptions say what a store is about.
+// ConnStoreOptions are the options of NewConnStore.
 type ConnStoreOptions struct {
 	Manager Manager
 	Journal *Journal
 	Log     hclog.Logger
 	Clock   func() time.Duration // BootTime
-	// Marked: the mark is stored already, see Inherited.
+	// Marked says that the mark is stored already, see Inherited.
 	Marked bool
-	// Failed is called with an error of the manager, or nil.
+	// Failed is called with each error of the manager, or with nil if a call succeeded.
 	Failed func(error)
 }
 
@@ -51,7 +51,7 @@ type Manager interface {
 	Unstore(name string) error
 }
 
-// ConnEntry is what the store knows of a connection.
+// ConnEntry is a connection in the store.
 type ConnEntry struct {
 	conn   StorableConn
 	number uint64
@@ -63,49 +63,49 @@ type ConnEntry struct {
 // StorableConn is a connection.
 type StorableConn interface {
 	SyscallConn() (syscall.RawConn, error)
-	// HoldsLeases tells whether it holds leases or waits for one: it has more to lose than others.
+	// HoldsLeases reports whether it holds leases or waits for one, so that it should be stored first.
 	HoldsLeases() bool
 }
 
-// Init sets what does not change.
+// Init sets the fields that do not change.
 func (e *ConnEntry) Init(conn StorableConn, number uint64, opened time.Duration) {
 	e.conn, e.number, e.opened = conn, number, opened
 }
 
-// The manager knows connections by these names, with their numbers.
+// connPrefix and the number of a connection are its name in the manager's store.
 const connPrefix = "conn-"
 
 // ConnName is the name of a connection in the manager's store.
 func ConnName(number uint64) string { return connPrefix + strconv.FormatUint(number, 10) }
 
-// ConnNumber is the reverse of ConnName. For another name it is a number that no connection has.
+// ConnNumber is the inverse of ConnName. For other names it returns 0, which no connection has.
 func ConnNumber(name string) uint64 {
 	number, _ := strconv.ParseUint(strings.TrimPrefix(name, connPrefix), 10, 64)
 	return number
 }
 
-// markName names a descriptor of /dev/null, which is stored before any connection. If it is
-// not handed over, the manager has emptied its store, as it does when the service is stopped:
-// then a missing connection does not tell that its client ended it.
+// markName names a descriptor of /dev/null, which is stored before any connection. If the manager
+// does not hand it over, it has emptied its store, as it does when the service stops. Then a missing
+// connection does not mean that its client ended it.
 const markName = "mark"
 
-// Inherited is what the manager hands over from earlier processes.
+// Inherited has the connections that the manager hands over from earlier processes.
 type Inherited struct {
 	Conns  []systemd.StoredConn
-	Marked bool // with the mark: missing connections were ended by their clients
+	Marked bool // the mark is there: if a connection is missing, its client ended it
 }
 
-// TakeInherited takes what the manager hands over.
+// TakeInherited takes the connections that the manager hands over.
 func TakeInherited(m *systemd.Manager) Inherited {
 	return Inherited{Conns: m.Stored(connPrefix), Marked: m.CloseStored(markName)}
 }
 
-// minAge is the age at which a connection that holds nothing is stored. A shorter one
-// is not worth the manager's time, of which a user could take any amount.
+// minAge is the age at which a connection that holds nothing is stored. It keeps users from loading
+// the manager with many short connections.
 const minAge = 20 * time.Millisecond
 
-// NewConnStore returns nil if the manager keeps nothing, or nothing is noted that a connection
-// could go on with.
+// NewConnStore returns nil if the manager stores nothing, or if the journal is not open: without its
+// records a stored connection could not continue.
 func NewConnStore(o ConnStoreOptions) *ConnStore {
 	capacity := o.Manager.StoreMax() - 1 // the mark
 	if !o.Journal.IsOpen() || capacity < 1 {
@@ -114,7 +114,7 @@ func NewConnStore(o ConnStoreOptions) *ConnStore {
 	return &ConnStore{o: o, capacity: capacity, wake: make(chan struct{}, 1), stored: map[*ConnEntry]struct{}{}}
 }
 
-// Add stores a connection, when it is old enough.
+// Add stores a connection once it is old enough.
 func (st *ConnStore) Add(e *ConnEntry) {
 	if st == nil {
 		return
@@ -137,7 +137,7 @@ func (st *ConnStore) AddStored(e *ConnEntry) {
 	st.stored[e] = struct{}{}
 }
 
-// Prefer stores a connection soon: it holds something now.
+// Prefer stores soon a connection that now holds a lease or waits for one.
 func (st *ConnStore) Prefer(e *ConnEntry) {
 	if st != nil && !e.IsStored() {
 		st.notify()
@@ -151,7 +151,7 @@ func (st *ConnStore) notify() {
 	}
 }
 
-// Remove forgets a connection that is closed. The manager notices the end without this.
+// Remove removes a connection that is closed. The manager notices the end by itself.
 func (st *ConnStore) Remove(e *ConnEntry) {
 	if st == nil {
 		return
@@ -165,10 +165,10 @@ func (st *ConnStore) Remove(e *ConnEntry) {
 	delete(st.stored, e)
 }
 
-// enqueue needs mu.
+// enqueue requires mu.
 func (st *ConnStore) enqueue(e *ConnEntry) { e.queued = st.queue.PushBack(e) }
 
-// dequeue needs mu. A connection may be in the queue or not.
+// dequeue requires mu. It has no effect if the connection is not in the queue.
 func (st *ConnStore) dequeue(e *ConnEntry) {
 	if e.queued != nil {
 		st.queue.Remove(e.queued)
@@ -179,8 +179,7 @@ func (st *ConnStore) dequeue(e *ConnEntry) {
 // stopTimeout bounds the wait for the end of Run. It may be blocked in a manager that hangs.
 const stopTimeout = time.Second
 
-// Start stores connections until stop is called. stop waits until nothing is stored any more, for
-// a second at most.
+// Start stores connections until stop is called. stop waits at most stopTimeout until Run has ended.
 func (st *ConnStore) Start() (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() { // stop ends it, and waits for it unless the manager hangs
@@ -217,8 +216,8 @@ func (st *ConnStore) Run(done <-chan struct{}) {
 	}
 }
 
-// storeMark stores the mark. Without it a lease of a client that ends while there is no
-// daemon stays for its validity.
+// storeMark stores the mark. Without it, the lease of a client that ends while no daemon runs stays
+// until its deadline.
 func (st *ConnStore) storeMark() error {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -232,7 +231,7 @@ func (st *ConnStore) storeMark() error {
 	return st.o.Manager.Store(markName, raw)
 }
 
-// storeDue stores what is due, and returns the time until something is.
+// storeDue stores the connections that are due, and returns the time until the next one is.
 func (st *ConnStore) storeDue(now time.Duration) time.Duration {
 	for {
 		e, evicted, next := st.next(now)
@@ -246,7 +245,7 @@ func (st *ConnStore) storeDue(now time.Duration) time.Duration {
 	}
 }
 
-// next returns the connection to store now, and the one whose place it takes; nil: there is
+// next returns the connection to store now, and the one to evict for it; nil: there is
 // room. If there is no connection, it returns the time until there may be one.
 func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.Duration) {
 	st.mu.Lock()
@@ -281,7 +280,7 @@ func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.D
 	return nil, nil, next
 }
 
-// sayFull needs mu.
+// sayFull requires mu.
 func (st *ConnStore) sayFull() {
 	if !st.saidFull {
 		st.saidFull = true
@@ -290,8 +289,8 @@ func (st *ConnStore) sayFull() {
 	}
 }
 
-// idle returns a stored connection that holds nothing, and marks it as not stored. It takes
-// none that is ending or that stays for the next process. It needs mu.
+// idle returns a stored connection that holds nothing, and marks it as not stored. It skips
+// connections that are ending or that stay for the next process. It requires mu.
 func (st *ConnStore) idle() *ConnEntry {
 	for e := range st.stored {
 		if !e.conn.HoldsLeases() && e.markEvicted() {
@@ -301,8 +300,9 @@ func (st *ConnStore) idle() *ConnEntry {
 	return nil
 }
 
-// store stores a connection. It is noted when the manager has it for sure. If the connection
-// has ended meanwhile, it is not: it would look as if the client had ended it.
+// store stores a connection. It is recorded as stored only after the manager has it. If the
+// connection ends meanwhile, it must not be recorded: the next process would think that the client
+// ended it.
 func (st *ConnStore) store(e *ConnEntry) {
 	raw, err := e.conn.SyscallConn()
 	if err == nil {
@@ -325,7 +325,7 @@ func (st *ConnStore) store(e *ConnEntry) {
 	}
 }
 
-// isRemoved tells whether the end of a connection that is being stored was noted.
+// isRemoved reports whether Remove was called for a connection that is being stored.
 func (st *ConnStore) isRemoved(e *ConnEntry) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -333,13 +333,13 @@ func (st *ConnStore) isRemoved(e *ConnEntry) bool {
 	return !there
 }
 
-// evict takes a connection out of the manager's store. It is noted before.
+// evict removes a connection from the manager's store. It records that before.
 func (st *ConnStore) evict(e *ConnEntry) {
 	st.o.Journal.ConnOpened(e.number, false)
 	st.o.Failed(st.o.Manager.Unstore(ConnName(e.number)))
 }
 
-// The states of a ConnEntry. The last two are final: the daemon has ended the connection, or
+// The states of a ConnEntry. The last two are final: the daemon ended the connection, or
 // leaves it for the next process.
 const (
 	notStored int32 = iota
@@ -348,25 +348,25 @@ const (
 	staysStored
 )
 
-// IsStored tells whether the manager has the connection.
+// IsStored reports whether the manager has the connection.
 func (e *ConnEntry) IsStored() bool {
 	state := e.state.Load()
 	return state == stored || state == staysStored
 }
 
-// markStored is false if it must not be stored.
+// markStored returns false if the connection must not be stored.
 func (e *ConnEntry) markStored() bool { return e.state.CompareAndSwap(notStored, stored) }
 
-// markEvicted is false if it is not stored, or stays so.
+// markEvicted returns false if the connection is not stored, or must stay stored.
 func (e *ConnEntry) markEvicted() bool { return e.state.CompareAndSwap(stored, notStored) }
 
-// NeverStore makes sure that it is not stored from now on, and tells whether it was.
+// NeverStore makes sure that the connection is not stored from now on, and reports whether it was.
 func (e *ConnEntry) NeverStore() (was bool) {
 	state := e.state.Swap(neverStored)
 	return state == stored || state == staysStored
 }
 
-// Settle tells whether it is stored, and leaves that so for good.
+// Settle reports whether the connection is stored. Its state cannot change from now on.
 func (e *ConnEntry) Settle() bool {
 	_ = e.state.CompareAndSwap(notStored, neverStored) || e.state.CompareAndSwap(stored, staysStored)
 	return e.IsStored()

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// storeTest is a ConnStore with connections that are not real.
+// storeTest is a ConnStore with fake connections.
 type storeTest struct {
 	*ConnStore
 	t      *testing.T
@@ -19,13 +19,13 @@ type storeTest struct {
 	now    time.Duration
 }
 
-// fakeConn holds a lease or not.
+// fakeConn is a connection that holds a lease or does not.
 type fakeConn struct{ holds bool }
 
 func (c *fakeConn) SyscallConn() (syscall.RawConn, error) { return nil, nil }
 func (c *fakeConn) HoldsLeases() bool                     { return c.holds }
 
-// fakeManager keeps everything, and is full at its number minus the mark.
+// fakeManager accepts everything. Its value is its capacity, including the mark.
 type fakeManager int
 
 func (m fakeManager) StoreMax() int                     { return int(m) }
@@ -63,7 +63,7 @@ func (st *storeTest) close(e *ConnEntry) {
 	st.o.Journal.ConnClosed(e.number)
 }
 
-// recovered is what the next daemon finds.
+// recovered returns what the next daemon recovers.
 func (st *storeTest) recovered() *Recovered {
 	st.o.Journal.Close()
 	next, recovered := openJournal(st.t, st.socket)
@@ -71,8 +71,8 @@ func (st *storeTest) recovered() *Recovered {
 	return recovered
 }
 
-// A connection may end while it is being stored: then it must not be noted as one that was
-// stored and that its client has ended.
+// If a connection ends while it is being stored, it must not be recorded as stored: the next daemon
+// would think that its client ended it.
 func TestConnEndsWhileItIsStored(t *testing.T) {
 	st := newStoreTest(t, 10)
 	over, ending, cut, kept := st.open(), st.open(), st.open(), st.open()
@@ -104,7 +104,7 @@ func TestConnEndsWhileItIsStored(t *testing.T) {
 	}
 }
 
-// A connection that ends leaves the queue, and those behind it are stored in their order.
+// A connection that ends leaves the queue. The ones behind it are stored in order.
 func TestConnsAreStoredInOrder(t *testing.T) {
 	st := newStoreTest(t, 2)
 	all := make([]*ConnEntry, 5)
@@ -121,7 +121,7 @@ func TestConnsAreStoredInOrder(t *testing.T) {
 	if e, _, _ := st.next(st.now + minAge); e != nil {
 		t.Fatalf("connection %d is to be stored, and there is no room", e.number)
 	}
-	st.close(all[3]) // was not stored: no room
+	st.close(all[3]) // not stored, so it makes no room
 	if len(st.wake) != 0 {
 		t.Error("the store is woken, and nothing has changed")
 	}
@@ -131,8 +131,8 @@ func TestConnsAreStoredInOrder(t *testing.T) {
 	}
 }
 
-// A connection that holds a lease does not get the place of one that is ending, which the
-// manager may still have. It gets the place when that one has ended.
+// A connection that is ending is not evicted for a connection that holds a lease: the manager may
+// still have it. The other one gets the place when the first one has ended.
 func TestEndingConnIsNotEvicted(t *testing.T) {
 	st := newStoreTest(t, 1)
 	ending, holder := st.open(), st.open()
@@ -151,8 +151,8 @@ func TestEndingConnIsNotEvicted(t *testing.T) {
 	}
 }
 
-// The connections that an earlier process stored count: the manager drops what is beyond its
-// limit without a word.
+// Connections that an earlier process stored count toward the capacity: the manager silently drops
+// descriptors above its limit.
 func TestRestoredConnsCount(t *testing.T) {
 	st := newStoreTest(t, 1)
 	before := new(ConnEntry)
@@ -171,7 +171,7 @@ func TestRestoredConnsCount(t *testing.T) {
 	}
 }
 
-// A connection that holds something now gets the place of an idle one at once.
+// A connection that begins to hold a lease replaces an idle one at once.
 func TestPreferredConnIsStoredAtOnce(t *testing.T) {
 	st := newStoreTest(t, 1)
 	idle, next := st.open(), st.open()
@@ -190,7 +190,7 @@ func TestPreferredConnIsStoredAtOnce(t *testing.T) {
 	}
 }
 
-// busyManager stores nothing before it is released.
+// busyManager blocks in Store until released is closed.
 type busyManager struct {
 	fakeManager
 	asked, released chan struct{}
@@ -204,8 +204,7 @@ func (m *busyManager) Store(string, syscall.RawConn) error {
 	return nil
 }
 
-// Who stops the store waits for the connection that is being stored, but not for a manager that
-// hangs.
+// stop waits for the connection that is being stored, but at most stopTimeout if the manager hangs.
 func TestStopWaitsForTheManager(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

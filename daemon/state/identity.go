@@ -9,37 +9,37 @@ import (
 	"strings"
 )
 
-// formatVersion is the version of the records that are written. Those of readVersion are read
-// as well. An older daemon reads neither the new records nor their file.
+// formatVersion is the version of the records that this daemon writes. It also reads records of
+// readVersion. An older daemon reads neither the new records nor a file that has them.
 const (
 	formatVersion = "redlockd table 2"
 	readVersion   = "redlockd table 1"
 )
 
-// bootIDFile is replaced in tests.
+// bootIDFile is a variable for tests.
 var bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// identity is what has to be the same for a state file to be of use: its instants are of
-// this boot and this clock, and its tokens are on these nodes.
+// identity returns what must be the same for a state file to be valid: its instants are of this boot
+// and this clock, and its tokens are on these nodes.
 func (o *Options) identity() ([]byte, error) {
 	boot, err := os.ReadFile(bootIDFile)
 	if err != nil {
 		return nil, fmt.Errorf("the boot id cannot be read: %w", err)
 	}
 	clock := strings.TrimSpace(string(boot)) + clockOffset()
-	lines := append([]string{formatVersion, clock, o.KeyPrefix}, o.Nodes...) // an address may change: nodes know their names
+	lines := append([]string{formatVersion, clock, o.KeyPrefix}, o.Nodes...) // names, because the address of a node may change
 	return []byte(strings.Join(lines, "\n")), nil
 }
 
-// offsetMark stands between a boot and clockOffset.
+// offsetMark separates the boot id from clockOffset.
 const offsetMark = " + "
 
-// timeOffsetsFile is replaced in tests.
+// timeOffsetsFile is a variable for tests.
 var timeOffsetsFile = "/proc/self/timens_offsets"
 
-// clockOffset is the difference between CLOCK_BOOTTIME here and the clock of the machine, as
-// in the time namespace of a container: an instant of one means nothing to another. "": there
-// is none, or the kernel has no time namespaces.
+// clockOffset returns the offset of CLOCK_BOOTTIME in this time namespace from the clock of the
+// machine. Instants of one namespace are wrong in another one, such as a container's. "": there is no
+// offset, or the kernel has no time namespaces.
 func clockOffset() string {
 	offsets, _ := os.ReadFile(timeOffsetsFile)
 	for line := range strings.Lines(string(offsets)) {
@@ -51,7 +51,7 @@ func clockOffset() string {
 	return ""
 }
 
-// sameIdentity says what differs.
+// sameIdentity returns an error that says what differs, or nil.
 func sameIdentity(found, wanted []byte) error {
 	then, now := bytes.SplitN(found, []byte("\n"), 3), bytes.SplitN(wanted, []byte("\n"), 3)
 	switch {
@@ -69,7 +69,7 @@ func sameIdentity(found, wanted []byte) error {
 	return errors.New("the config has other nodes or another key_prefix now")
 }
 
-// bootOf cuts the offset off a clock.
+// bootOf returns a clock without its offset: the boot id.
 func bootOf(clock []byte) []byte {
 	boot, _, _ := bytes.Cut(clock, []byte(offsetMark))
 	return boot

@@ -13,26 +13,27 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Journal notes what must outlast the process, before a client or a node can know of it.
-// One that is nil, or was not opened, notes nothing: what it would note has the number 0.
+// Journal records what must outlast the process, before a client or a node can know of it. A Journal
+// that is nil or was not opened records nothing, and all its numbers are 0.
 //
-// Its methods do not wait for a disk. After Freeze those that note something do not return:
+// Its methods do not wait for a disk. After Freeze, methods that record something do not return:
 // Close ends their goroutines.
 type Journal struct {
 	file       *statefile.File // nil: it is not open
 	log        hclog.Logger
 	health     atomic.Int32
-	lastNumber atomic.Uint64 // that was given
-	later      timers.Set    // of ForgottenAfter
+	lastNumber atomic.Uint64 // the last number that NextNumber returned
+	later      timers.Set    // for ForgottenAfter
 }
 
 // NewJournal makes a Journal that is not open.
 func NewJournal(log hclog.Logger) *Journal { return &Journal{log: log} }
 
-// IsOpen tells whether something is noted.
+// IsOpen reports whether the journal records anything.
 func (j *Journal) IsOpen() bool { return j != nil && j.file != nil }
 
-// NextNumber is a number that no connection, request or lease has had since the boot.
+// NextNumber returns a number that no connection, request or lease has had since the boot, or 0 if
+// the journal is not open.
 func (j *Journal) NextNumber() uint64 {
 	if !j.IsOpen() {
 		return 0
@@ -40,7 +41,7 @@ func (j *Journal) NextNumber() uint64 {
 	return j.lastNumber.Add(1)
 }
 
-// Watch looks once a second, until ctx ends, whether somebody has removed the state file.
+// Watch checks once a second, until ctx ends, whether somebody has removed the state file.
 func (j *Journal) Watch(ctx context.Context) {
 	if !j.IsOpen() {
 		return
@@ -57,14 +58,14 @@ func (j *Journal) Watch(ctx context.Context) {
 	}
 }
 
-// Freeze ends noting as if the process had been killed in this moment. It waits for what
-// ForgottenAfter has begun.
+// Freeze stops recording as if the process had been killed at this moment. It waits for functions
+// that ForgottenAfter has begun.
 func (j *Journal) Freeze() {
 	j.later.Stop()
 	j.file.Freeze()
 }
 
-// Close ends noting: the state file stays for the next process.
+// Close stops recording. The state file stays for the next process.
 func (j *Journal) Close() {
 	if j.IsOpen() {
 		j.later.Stop()
@@ -72,29 +73,29 @@ func (j *Journal) Close() {
 	}
 }
 
-// ConnOpened notes that a connection is open, and whether it outlasts the process.
+// ConnOpened records that a connection is open, and whether it outlasts the process.
 func (j *Journal) ConnOpened(number uint64, stored bool) {
 	if j.notes(number) {
 		j.appendConn(recordConn, &connRecord{Conn: Conn{Number: number, Stored: stored}})
 	}
 }
 
-// ConnClosed notes the end of a connection, and of its requests.
+// ConnClosed records the end of a connection, and of its requests.
 func (j *Journal) ConnClosed(number uint64) {
 	if j.notes(number) {
 		j.appendConn(recordConnClosed, &connRecord{Conn: Conn{Number: number}})
 	}
 }
 
-// Unread notes a change of what was read of a connection and not begun.
+// Unread records a change of the bytes that were read from a connection and not begun as a request.
 func (j *Journal) Unread(number uint64, change UnreadChange) {
 	if j.notes(number) {
 		j.appendConn(recordUnread, &connRecord{Conn: Conn{Number: number}, change: change})
 	}
 }
 
-// RequestBegun notes a request before it begins. Where its line was taken from what was read
-// before, unread is the change of that; else nil.
+// RequestBegun records a request before it begins. If its line was in the recorded Unread of the
+// connection, unread is the change of that, otherwise nil.
 func (j *Journal) RequestBegun(r *Request, unread *UnreadChange) {
 	if !j.notes(r.Number) {
 		return
@@ -106,7 +107,7 @@ func (j *Journal) RequestBegun(r *Request, unread *UnreadChange) {
 	j.appendRequest(recordRequest, &record)
 }
 
-// Answered notes that a request is about to be answered. It is not begun again after a
+// Answered records that a request is about to be answered, so it does not begin again after a
 // restart.
 func (j *Journal) Answered(number uint64) {
 	if j.notes(number) {
@@ -114,22 +115,22 @@ func (j *Journal) Answered(number uint64) {
 	}
 }
 
-// Acquiring notes what an attempt takes, before a node is told.
+// Acquiring records what an attempt requests, before it is sent to a node.
 func (j *Journal) Acquiring(number uint64, taken redlock.Record) {
 	j.appendLease(recordAcquiring, &Lease{Number: number, Record: taken})
 }
 
-// Granted notes a whole lease, before its LOCK is answered, which the record says as well.
+// Granted records a whole lease before its LOCK is answered. The record also answers the LOCK.
 func (j *Journal) Granted(l *Lease) { j.appendLease(recordGranted, l) }
 
-// Deadlines has the deadline of a lease, which other goroutines change.
+// Deadlines is a lease whose deadline other goroutines change.
 type Deadlines interface {
 	Deadline() time.Duration
 	TTL() time.Duration
 }
 
-// Deadline notes the deadline of a lease. What is noted may be too early for a moment, but
-// in the end it is never too late: it goes on until the deadline did not move back meanwhile.
+// Deadline records the deadline of a lease. The recorded deadline may be too early for a moment, but
+// in the end it is not too late: Deadline repeats the record if the deadline moved back meanwhile.
 func (j *Journal) Deadline(number uint64, lease Deadlines) {
 	if !j.notes(number) {
 		return
@@ -143,68 +144,68 @@ func (j *Journal) Deadline(number uint64, lease Deadlines) {
 	}
 }
 
-// Counted notes that one LOCK more counts on a lease, by its id=, or (none) one less, and
-// that the request by is answered.
+// Counted records that one more reentrant LOCK counts on a lease, by its id=. If ids is empty, one
+// fewer counts. It also records that the request by is answered.
 func (j *Journal) Counted(number uint64, ids []string, by uint64) {
 	j.appendLease(recordCounted, &Lease{Number: number, Reentrants: ids, by: by})
 }
 
-// Resumed notes which connection and owner= a lease has, and that the request by is
-// answered; 0: none is.
+// Resumed records which connection and owner= a lease has, and that the request by is
+// answered; 0: none.
 func (j *Journal) Resumed(number, conn uint64, owner string, by uint64) {
 	j.appendLease(recordResumed, &Lease{Number: number, Conn: conn, Holder: Holder{Owner: owner}, by: by})
 }
 
-// Lingering notes since when nobody holds a lease, whose linger= runs.
+// Lingering records since when nobody has held a lease with linger=.
 func (j *Journal) Lingering(number uint64, since time.Duration) {
 	j.appendLease(recordLingering, &Lease{Number: number, LingerSince: since})
 }
 
-// Min notes how long a lease stays taken from the grant on. It is noted before the grant, so that
-// no daemon knows of the lease without it.
+// Min records how long a lease stays taken from the grant on. It is recorded before the grant, so
+// that no daemon knows of the lease without it.
 func (j *Journal) Min(number uint64, least time.Duration) {
 	j.appendLease(recordMin, &Lease{Number: number, Min: least})
 }
 
-// Exchanging notes that the nodes get another token for a lease, before a node is told.
+// Exchanging records the new token of a lease, before it is sent to a node.
 func (j *Journal) Exchanging(number uint64, to redlock.Record) {
 	j.appendLease(recordExchanging, &Lease{Number: number, Record: to})
 }
 
-// Shared notes that a lease which was exclusive is shared, before a node is told.
+// Shared records that an exclusive lease becomes shared, before a node is told.
 func (j *Journal) Shared(number uint64) {
 	j.appendLease(recordShared, &Lease{Number: number})
 }
 
-// Kept notes that nobody holds a lease any more which stays taken, and that the request by is
-// answered; 0: none is.
+// Kept records that nobody holds a lease that stays taken (min=), and that the request by is
+// answered; 0: none.
 func (j *Journal) Kept(number, by uint64) {
 	j.appendLease(recordKept, &Lease{Number: number, by: by})
 }
 
-// Releasing notes that a lease is released by an UNLOCK (0: by none), before a node is
-// told. If the lease is lost, that is noted as well.
+// Releasing records that the UNLOCK by releases a lease (0: no UNLOCK does), before a node is
+// told. If the lease turns out to be lost, Lost is recorded as well.
 func (j *Journal) Releasing(number, by uint64) {
 	j.appendLease(recordReleasing, &Lease{Number: number, ReleasedBy: by})
 }
 
-// Lost notes that a lease was lost, and why.
+// Lost records that a lease was lost, and why.
 func (j *Journal) Lost(number uint64, why redlock.LostReason) {
 	j.appendLease(recordLost, &Lease{Number: number, Reason: why})
 }
 
-// LossReported notes that the client was told of the loss.
+// LossReported records that the loss was reported to the client.
 func (j *Journal) LossReported(number uint64) {
 	j.appendLease(recordReported, &Lease{Number: number})
 }
 
-// Forgotten notes that a lease is over, and that the request by is answered; 0: none is.
+// Forgotten records that a lease has ended, and that the request by is answered; 0: none.
 func (j *Journal) Forgotten(number, by uint64) {
 	j.appendLease(recordForgotten, &Lease{Number: number, by: by})
 }
 
-// ForgottenAfter calls Forgotten after a delay, and then then, which may be nil. It does not wait.
-// What is not due when the journal ends stays noted, and then is not called.
+// ForgottenAfter calls Forgotten after a delay, and then calls then, which may be nil. It does not
+// wait. If the journal ends before the delay, the lease stays recorded and then is not called.
 func (j *Journal) ForgottenAfter(number uint64, delay time.Duration, then func()) {
 	if !j.notes(number) {
 		return
@@ -216,10 +217,10 @@ func (j *Journal) ForgottenAfter(number uint64, delay time.Duration, then func()
 	})
 }
 
-// notes tells whether something with that number is noted.
+// notes reports whether the journal records something with that number.
 func (j *Journal) notes(number uint64) bool { return j.IsOpen() && number != 0 }
 
-// writers are codecs to write with: no record allocates.
+// writers has codecs for writing, so that a record allocates nothing.
 var writers = sync.Pool{New: func() any { return &codec{b: make([]byte, 0, 512)} }}
 
 func beginRecord(kind recordKind) *codec {

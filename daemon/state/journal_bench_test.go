@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// openJournal opens the journal of a daemon with a socket in an empty directory.
+// openJournal opens the journal of a daemon with this socket.
 func openJournal(t testing.TB, socket string) (*Journal, *Recovered) {
 	t.Helper()
 	j := NewJournal(hclog.NewNullLogger())
@@ -21,8 +21,7 @@ func openJournal(t testing.TB, socket string) (*Journal, *Recovered) {
 	return j, recovered
 }
 
-// BenchmarkJournal measures the six records of a LOCK and its UNLOCK, and the merging of what
-// they leave.
+// BenchmarkJournal measures the six records of a LOCK and its UNLOCK, and merging them.
 func BenchmarkJournal(b *testing.B) {
 	j, _ := openJournal(b, filepath.Join(b.TempDir(), "s"))
 	conn := j.NextNumber()

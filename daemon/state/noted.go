@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// notedLease is a lease of which nothing but the deadline has changed since one of its records.
-// So are most of tens of thousands. A merge copies these records, and decodes other leases.
+// notedLease is a lease of which only the deadline has changed since its last whole record. Most of
+// tens of thousands of leases are like that. A merge copies their records, and decodes only others.
 type notedLease struct {
 	record   []byte // recordAcquiring or recordGranted
-	deadline []byte // the last recordDeadline behind it; nil: there is none
+	deadline []byte // the last recordDeadline after it; nil: there is none
 }
 
 func (n *notedLease) isAttempt() bool { return recordKind(n.record[0]) == recordAcquiring }
@@ -22,8 +22,8 @@ func newMerge() *replay {
 	return r
 }
 
-// note applies a record about a lease if the lease can stay noted. If done is false, the lease is
-// not noted, and the caller applies the record.
+// note applies a record about a lease if the lease can stay in noted. If done is false, the lease is
+// not in noted now, and the caller must apply the record.
 func (r *replay) note(kind recordKind, record []byte) (done bool, err error) {
 	var l Lease
 	c := codec{b: record[1:], reading: true, skimming: true}
@@ -55,7 +55,7 @@ func (r *replay) note(kind recordKind, record []byte) (done bool, err error) {
 	return true, nil
 }
 
-// decode has the lease in Leases from now on, if it is noted.
+// decode moves the lease from noted to Leases, if it is in noted.
 func (r *replay) decode(number uint64) error {
 	n, ok := r.noted[number]
 	if !ok {
@@ -73,7 +73,7 @@ func (r *replay) decode(number uint64) error {
 	return err
 }
 
-// read reads a record about the lease.
+// read decodes a record about the lease.
 func (l *Lease) read(record []byte) error {
 	c := codec{b: record[1:], reading: true}
 	l.code(recordKind(record[0]), &c)

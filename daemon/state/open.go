@@ -7,22 +7,22 @@ import (
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
-// Options say what a journal is about.
+// Options are the options of Open.
 type Options struct {
-	Socket    string   // of the daemon: the state file is beside it
+	Socket    string   // of the daemon: the state file is in its directory
 	KeyPrefix string   // of the keys on the nodes
 	Nodes     []string // by name
 }
 
-// Open opens the state file, and returns what an earlier process left there. Without a state
-// file the daemon serves as well, but a restart loses more: Health says why. Open comes before
-// everything else but Health.
+// Open opens the state file, and returns the state that an earlier process left there. The daemon
+// also serves without a state file, but then a restart loses leases and waiters: Health says why.
+// Only Health may be called before Open.
 func (j *Journal) Open(o Options) *Recovered {
 	identity, err := o.identity()
 	if err != nil {
 		j.health.Store(int32(NoBootID))
 		j.log.Warn("no state file is kept: a restart would lose what is held and waited for", "error", err, "fix", "let redlockd read "+bootIDFile+" and restart it")
-		statefile.Remove(statefile.PathFor(o.Socket)) // it would be wrong soon
+		statefile.Remove(statefile.PathFor(o.Socket)) // it would soon be out of date
 		return &newReplay().Recovered
 	}
 	file, state, damage, err := statefile.Open(statefile.Options{
@@ -51,10 +51,10 @@ func (j *Journal) Open(o Options) *Recovered {
 	return recovered
 }
 
-// onDisk is replaced in tests.
+// onDisk is a variable for tests.
 var onDisk = statefile.OnDisk
 
-// failed is called by the state file, which cannot be written; nil: it can be again.
+// failed logs that the state file cannot be written; err is nil: it can be written again.
 func (j *Journal) failed(err error) {
 	if j.health.Store(int32(healthOf(err))); err == nil {
 		j.log.Info("the state file is written again: a restart loses nothing")
@@ -63,19 +63,18 @@ func (j *Journal) failed(err error) {
 	j.log.Error("the state file cannot be written: a restart would lose what is held and waited for", "error", err, "fix", fixOf(err))
 }
 
-// Health says why a restart would lose what is held and waited for. What an operator has to
-// do differs.
+// Health says whether, and why, a restart would lose leases and waiters. Each cause has its own fix.
 type Health int32
 
 const (
-	Healthy   Health = iota // nothing is lost, or nothing is to outlast the process
-	Unwritten               // the state file cannot be written, which is retried
-	Removed                 // somebody removed it or cut it short, which is not retried
-	Unopened                // it could not be opened at the start
-	NoBootID                // which boot this is cannot be read
+	Healthy   Health = iota // nothing would be lost, or the daemon keeps no state file
+	Unwritten               // the state file cannot be written; the daemon retries
+	Removed                 // the state file was removed or truncated; the daemon does not retry
+	Unopened                // the state file could not be opened at the start
+	NoBootID                // the boot id cannot be read
 )
 
-// Health of the state file.
+// Health returns the health of the state file.
 func (j *Journal) Health() Health {
 	if j == nil {
 		return Healthy
@@ -83,12 +82,12 @@ func (j *Journal) Health() Health {
 	return Health(j.health.Load())
 }
 
-// String is the word in STATUS.
+// String returns the word in STATUS.
 func (h Health) String() string {
 	return [...]string{"", "unwritten", "removed", "unopened", "boot"}[h]
 }
 
-// Text is for people.
+// Text describes the problem for operators.
 func (h Health) Text() string {
 	return [...]string{
 		Healthy:   "",
@@ -99,7 +98,7 @@ func (h Health) Text() string {
 	}[h]
 }
 
-// fixOf says what an operator can do about an error of the state file.
+// fixOf returns what an operator can do about an error of the state file.
 func fixOf(err error) string {
 	if healthOf(err) == Removed {
 		return "restart redlockd when little is held"
@@ -117,6 +116,6 @@ func healthOf(err error) Health {
 	return Unwritten
 }
 
-// OutlastsProcess tells whether the next process is left what this one holds. While the
-// state file cannot be written for now, it is left some of it.
+// OutlastsProcess reports whether the next process gets the leases and requests of this one. While
+// the state file cannot be written temporarily, it gets only some of them.
 func (j *Journal) OutlastsProcess() bool { return j.IsOpen() && j.Health() != Removed }

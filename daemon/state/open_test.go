@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
-// openLogged opens a journal beside a socket, and tells what was logged.
+// openLogged opens a journal, and returns it with its log. complete is Recovered.Complete.
 func openLogged(socket string) (j *Journal, complete bool, log *strings.Builder) {
 	log = new(strings.Builder)
 	j = NewJournal(hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Info}))
@@ -20,7 +20,7 @@ func openLogged(socket string) (j *Journal, complete bool, log *strings.Builder)
 	return j, recovered.Complete, log
 }
 
-// What an operator does about a journal that was never open depends on why it is not.
+// The health of a journal that could not be opened says why. The fix differs.
 func TestHealthFromTheStart(t *testing.T) { // not in parallel: it changes a variable of the package
 	defer func(file string) { bootIDFile = file }(bootIDFile)
 	for _, test := range []struct {
@@ -39,8 +39,8 @@ func TestHealthFromTheStart(t *testing.T) { // not in parallel: it changes a var
 	}
 }
 
-// A daemon that cannot read which boot this is removes the state file of an earlier one: it
-// is soon wrong, and the next daemon would believe it.
+// A daemon that cannot read the boot id removes the state file of the earlier daemon: it is soon out
+// of date, and the next daemon would trust it.
 func TestNoStateFileWithoutABootID(t *testing.T) { // not in parallel: it changes a variable of the package
 	defer func(file string) { bootIDFile = file }(bootIDFile)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -55,7 +55,7 @@ func TestNoStateFileWithoutABootID(t *testing.T) { // not in parallel: it change
 	}
 }
 
-// A state file is of use with the same nodes, in any order.
+// A state file is valid for the same boot, clock, key_prefix and nodes, in any order.
 func TestSameIdentity(t *testing.T) {
 	const ours = formatVersion + "\nthis boot\nredlock:\na\nb\nc"
 	for found, want := range map[string]string{
@@ -78,22 +78,21 @@ func TestSameIdentity(t *testing.T) {
 	}
 }
 
-// Instants of a time namespace are not those of the host: a state file of one is not used in
-// the other.
+// Instants in one time namespace are wrong in another one, so a state file is not used there.
 func TestStateFileOfAnotherClock(t *testing.T) { // not in parallel: it changes a variable of the package
 	defer func(file string) { timeOffsetsFile = file }(timeOffsetsFile)
 	timeOffsetsFile = filepath.Join(t.TempDir(), "timens_offsets")
 	socket := filepath.Join(t.TempDir(), "s")
 	for _, test := range []struct {
 		offsets string
-		want    bool // the earlier state file is used, or there is none
+		want    bool // the earlier state file is valid, or there is none
 	}{
 		{"monotonic           0         0\nboottime            0         0\n", true},
 		{"monotonic        1000         0\nboottime            0         0\n", true},
 		{"monotonic           0         0\nboottime           -5         0\n", false},
 		{"monotonic           0         0\nboottime           -5         0\n", true},
 		{"monotonic           0         0\nboottime            0 500000000\n", false},
-		{"", false}, // of a kernel without time namespaces
+		{"", false}, // a kernel without time namespaces
 		{"", true},
 	} {
 		if err := os.WriteFile(timeOffsetsFile, []byte(test.offsets), 0o600); err != nil {
@@ -107,7 +106,7 @@ func TestStateFileOfAnotherClock(t *testing.T) { // not in parallel: it changes 
 	}
 }
 
-// The log says that the state file is on a disk, which the whole daemon waits for.
+// The log warns if the state file is on a disk, because the daemon would wait for the disk.
 func TestStateFileOnDiskIsLogged(t *testing.T) { // not in parallel: it changes a variable of the package
 	defer func(is func(string) bool) { onDisk = is }(onDisk)
 	for _, is := range []bool{false, true} {

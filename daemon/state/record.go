@@ -8,13 +8,13 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Phase is how far a lease has come.
+// Phase is the stage of a lease between its first attempt and its end.
 type Phase int
 
 const (
-	PhaseAcquiring Phase = iota // an attempt is under way, or has failed
+	PhaseAcquiring Phase = iota // an attempt is in progress, or has failed
 	PhaseHeld                   // it was granted
-	PhaseReleased               // its release is under way
+	PhaseReleased               // its release is in progress
 	PhaseLost
 	phaseCount
 )
@@ -23,28 +23,28 @@ const (
 type Lease struct {
 	Number uint64
 	Phase  Phase
-	Record redlock.Record // of an attempt: what it takes
+	Record redlock.Record // of an attempt: what it requests
 
-	Conn       uint64 // the connection that hears of its loss; 0: none
+	Conn       uint64 // the connection to which a loss is reported; 0: none
 	Holder     Holder
 	ReleasedBy uint64             // the UNLOCK that released it; 0: none
 	Reason     redlock.LostReason // why it was lost
-	Reported   bool               // the client was told of the loss
-	// Reentrants are the id= of the further LOCKs that count on the lease.
+	Reported   bool               // the loss was reported to the client
+	// Reentrants has the id= of each reentrant LOCK that counts on the lease.
 	Reentrants []string
-	// undone is how many UNLOCKs were noted before the further LOCKs that they undo.
+	// undone is how many UNLOCKs were recorded before the reentrant LOCKs that they undo.
 	undone int
-	// LingerSince is the BootTime since which nobody holds it, and linger= runs; 0: it is held.
+	// LingerSince is the BootTime since which nobody has held it, with linger=; 0: it is held.
 	LingerSince time.Duration
-	// Min is how long the lease stays taken from the grant on, whatever its holder does (min=).
+	// Min is how long the lease stays taken from the grant on, even if its holder releases it (min=).
 	Min time.Duration
-	// Kept means that nobody holds the lease any more, and that it stays taken until Min has passed.
+	// Kept means that nobody holds the lease, and that it stays taken until Min has passed.
 	Kept bool
 
 	by uint64 // the request that the record answers; 0: none
 }
 
-// Holder is what the daemon knows of the holder of a lease.
+// Holder has the facts of the holder of a lease, and its options.
 type Holder struct {
 	UID, PID       int
 	User           string
@@ -60,12 +60,12 @@ type Holder struct {
 type Conn struct {
 	Number   uint64
 	Stored   bool   // the service manager keeps it, unless its client ended it
-	Unread   []byte // was read, but no request was begun of it
-	Skipping bool   // what comes next is the end of a line that was too long
+	Unread   []byte // was read, but not begun as a request
+	Skipping bool   // the next bytes are the rest of a line that was too long
 }
 
-// UnreadChange is a change of what was read of a connection and not begun: Drop bytes go,
-// the Keep bytes behind them stay, and Add follows.
+// UnreadChange is a change of Conn.Unread: the first Drop bytes are removed, the next Keep bytes
+// stay, and Add is appended.
 type UnreadChange struct {
 	Drop, Keep int
 	Add        []byte
@@ -75,7 +75,7 @@ type UnreadChange struct {
 // Request is a request that was begun and not answered.
 type Request struct {
 	Number, Conn uint64
-	Since        time.Duration // BootTime at which it came
+	Since        time.Duration // BootTime of its arrival
 	Line         []byte
 }
 
@@ -83,31 +83,31 @@ type Request struct {
 type recordKind byte
 
 const (
-	recordConn       recordKind = 'C' // a connection is open; stored or not
+	recordConn       recordKind = 'C' // a connection is open, stored or not
 	recordConnClosed recordKind = 'c'
 	recordUnread     recordKind = 'R'
 	recordRequest    recordKind = 'A'
 	recordAnswered   recordKind = 'a'
 	recordAcquiring  recordKind = 'T'
 	recordGranted    recordKind = 'G' // the whole lease; its LOCK is answered
-	recordGranted1   recordKind = 'H' // the same in the first version of the format: it is read only
+	recordGranted1   recordKind = 'H' // the same in the first version of the format: only read, never written
 	recordDeadline   recordKind = 'D'
-	recordCounted    recordKind = 'F' // one LOCK more counts on it, or one less; a request is answered
+	recordCounted    recordKind = 'F' // one more reentrant LOCK counts on it, or one fewer; a request is answered
 	recordResumed    recordKind = 'M' // another connection has it
 	recordLingering  recordKind = 'L'
 	recordReleasing  recordKind = 'r'
 	recordMin        recordKind = 'm'
-	recordShared     recordKind = 's' // it was exclusive, and is shared
-	recordExchanging recordKind = 'x' // the nodes get another token for it
+	recordShared     recordKind = 's' // it was exclusive, and is shared now
+	recordExchanging recordKind = 'x' // it gets a new token on the nodes
 	recordKept       recordKind = 'k' // nobody holds it; a request is answered
 	recordLost       recordKind = 'l'
 	recordReported   recordKind = 't'
 	recordForgotten  recordKind = 'f'
 )
 
-// The functions below list the fields of each kind of record, once for writing and reading.
-// A change of them needs a new formatVersion, and a new kind of record: then the records of earlier
-// versions are still read.
+// The functions below list the fields of each kind of record, for both writing and reading. A change
+// needs a new formatVersion and a new kind of record, so that the records of earlier versions can
+// still be read.
 
 type connRecord struct {
 	Conn
@@ -126,7 +126,7 @@ func (r *connRecord) code(kind recordKind, c *codec) {
 
 type requestRecord struct {
 	Request
-	changed bool // so does the connection's Unread
+	changed bool // the connection's Unread changes as well
 	change  UnreadChange
 }
 
@@ -216,7 +216,7 @@ func (l *Lease) codeAll(kind recordKind, c *codec) {
 	c.text(&l.Record.Grant)
 }
 
-// codeTarget lists what an attempt takes.
+// codeTarget lists the fields of what an attempt requests.
 func codeTarget(r *redlock.Record, c *codec) {
 	c.texts(&r.Names)
 	c.flag(&r.Shared)

@@ -7,30 +7,30 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// Recovered is what the state file says of the time before a restart.
+// Recovered is the state before a restart, as read from the state file.
 type Recovered struct {
 	Conns    map[uint64]*Conn
 	Requests map[uint64]*Request
 	Leases   map[uint64]*Lease
-	// Complete is false if the file was damaged: then nobody knows what the clients were
-	// told after the last record that could be read.
+	// Complete is false if the file was damaged: then it is not known what the clients were told
+	// after the last record that could be read.
 	Complete bool
 
-	lastNumber uint64 // that was given
+	lastNumber uint64 // the largest number in a record
 }
 
-// replay makes a Recovered of records. It is the State of the state file.
+// replay builds a Recovered from records. It is the State of the state file.
 type replay struct {
 	Recovered
-	noted map[uint64]notedLease // the leases of a merge that are not in Leases; nil: it is no merge
+	noted map[uint64]notedLease // the leases of a merge that are not in Leases; nil: it is not a merge
 }
 
 func newReplay() *replay {
 	return &replay{Recovered: Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
 }
 
-// Apply applies a record. Unless it is a merge, it keeps nothing of its bytes. A record about
-// something unknown changes nothing: its end may have been noted just before.
+// Apply applies a record. Except in a merge, it does not keep the bytes of the record. A record about
+// an unknown number changes nothing: its end may have been recorded just before.
 func (r *replay) Apply(record []byte) error {
 	if len(record) == 0 {
 		return errRecord
@@ -87,7 +87,7 @@ func (conn *Conn) apply(change UnreadChange) error {
 	return nil
 }
 
-// closeConn forgets a connection and its requests.
+// closeConn removes a connection and its requests.
 func (r *replay) closeConn(number uint64) {
 	if r.Conns[number] == nil {
 		return
@@ -120,7 +120,7 @@ func (r *replay) applyRequest(kind recordKind, c *codec) error {
 	return nil
 }
 
-// answered forgets a request, and what it was about to acquire.
+// answered removes a request, and its attempt.
 func (r *replay) answered(number uint64) {
 	delete(r.Requests, number)
 	if l := r.Leases[number]; l != nil && l.Phase == PhaseAcquiring {
@@ -140,7 +140,7 @@ func (r *replay) applyLease(kind recordKind, record []byte) error {
 	return r.applyDecoded(kind, record)
 }
 
-// applyDecoded applies a record about a lease that is not noted.
+// applyDecoded applies a record about a lease that is not in noted.
 func (r *replay) applyDecoded(kind recordKind, record []byte) error {
 	var l Lease
 	c := codec{b: record[1:], reading: true}
@@ -149,7 +149,7 @@ func (r *replay) applyDecoded(kind recordKind, record []byte) error {
 		return err
 	}
 	r.lastNumber = max(r.lastNumber, l.Number)
-	known := r.Leases[l.Number] // also if its LOCK is answered by this record
+	known := r.Leases[l.Number] // before answered, which removes an attempt
 	if answered != 0 {
 		r.answered(answered)
 	}
@@ -161,7 +161,7 @@ func (r *replay) applyDecoded(kind recordKind, record []byte) error {
 			l.Phase, l.Reason = known.Phase, known.Reason
 		}
 		if known != nil {
-			l.Min = known.Min // written before the grant
+			l.Min = known.Min // recorded before the grant
 			l.takeTokens(known)
 		}
 		r.Leases[l.Number] = clone(l)
@@ -173,18 +173,18 @@ func (r *replay) applyDecoded(kind recordKind, record []byte) error {
 	return nil
 }
 
-// clone keeps what is to stay: most records only change a lease, and take no memory.
+// clone allocates a Lease. Most records only change a lease, and need no allocation.
 func clone(l Lease) *Lease { return &l }
 
-// takeTokens takes over a new token that was noted before the grant.
+// takeTokens copies the tokens of known if it got a new token.
 func (l *Lease) takeTokens(known *Lease) {
 	if known.Record.Former != "" {
 		l.Record.Token, l.Record.Former = known.Record.Token, known.Record.Former
 	}
 }
 
-// update takes over what a record changes. An attempt can only be lost, and get its Min and another
-// token: these may be noted before the grant.
+// update applies a record that changes a lease. An attempt can only be lost, and get its Min and
+// another token: these may be recorded before the grant.
 func (l *Lease) update(kind recordKind, by *Lease) {
 	if l.Phase == PhaseAcquiring && kind != recordLost && kind != recordMin && kind != recordExchanging {
 		return
@@ -196,7 +196,7 @@ func (l *Lease) update(kind recordKind, by *Lease) {
 		l.count(by.Reentrants)
 	case recordResumed:
 		l.Conn, l.Holder.Owner = by.Conn, by.Holder.Owner
-		if l.Holder.Hold != ipc.HoldPID { // else its process has ended, and RESUME changes nothing of that
+		if l.Holder.Hold != ipc.HoldPID { // with hold=pid its process has ended: RESUME does not change that
 			l.LingerSince = 0
 		}
 	case recordLingering:
@@ -210,7 +210,7 @@ func (l *Lease) update(kind recordKind, by *Lease) {
 	case recordShared:
 		l.Record.Shared = true
 	case recordReleasing:
-		if l.Phase < PhaseReleased { // the first UNLOCK counts; what is lost cannot be released
+		if l.Phase < PhaseReleased { // the first UNLOCK counts; a lost lease cannot be released
 			l.Phase, l.ReleasedBy = PhaseReleased, by.ReleasedBy
 		}
 	case recordLost:
@@ -220,8 +220,8 @@ func (l *Lease) update(kind recordKind, by *Lease) {
 	}
 }
 
-// count adds LOCKs that count on the lease besides its own; none: the last one counts no
-// more. An UNLOCK may be noted before the LOCK that it undoes.
+// count adds reentrant LOCKs that count on the lease. If more is empty, it removes the last one. An
+// UNLOCK may be recorded before the LOCK that it undoes.
 func (l *Lease) count(more []string) {
 	switch n := len(l.Reentrants); {
 	case len(more) > 0 && l.undone > 0:

@@ -18,7 +18,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// records are some of each kind, in an order that could be.
+// records returns records of all kinds, in an order that can occur.
 func records() (all [][]byte) {
 	put := func(kind recordKind, code func(recordKind, *codec)) {
 		c := &codec{b: []byte{byte(kind)}}
@@ -74,8 +74,8 @@ func records() (all [][]byte) {
 	return all
 }
 
-// An UNLOCK ends in the record that ends its lease: one without the other would be
-// begun again, and find nothing.
+// The record that ends a lease also answers its UNLOCK. Otherwise the UNLOCK would begin again after
+// a restart, and find no lease.
 func TestForgottenAnswersTheUnlock(t *testing.T) {
 	p := newReplay()
 	p.Conns[1] = &Conn{Number: 1}
@@ -88,8 +88,8 @@ func TestForgottenAnswersTheUnlock(t *testing.T) {
 	}
 }
 
-// linger= goes on from when nobody held the lease any more, until somebody does; a process
-// that has ended does not come back.
+// linger= runs from the end of the holder until RESUME. With hold=pid RESUME does not stop it: a
+// process that has ended does not come back.
 func TestLingerGoesOnUntilResumed(t *testing.T) {
 	for hold, want := range map[ipc.Hold]time.Duration{ipc.HoldConn: 0, ipc.HoldPID: 7} {
 		l := &Lease{Number: 1, Phase: PhaseHeld, Holder: Holder{Hold: hold}}
@@ -103,8 +103,8 @@ func TestLingerGoesOnUntilResumed(t *testing.T) {
 	}
 }
 
-// A further LOCK and the UNLOCK that undoes it are noted in any order: where the first one of
-// several that waited together is answered, its client may be faster than they are.
+// A reentrant LOCK and the UNLOCK that undoes it are recorded in any order. When the first of several
+// LOCKs that waited together is answered, its client may send UNLOCK before the others are recorded.
 func TestUnlockNotedBeforeItsLock(t *testing.T) {
 	more := func(id string) *Lease { return &Lease{Number: 1, Reentrants: []string{id}} }
 	less := &Lease{Number: 1}
@@ -122,7 +122,7 @@ func TestUnlockNotedBeforeItsLock(t *testing.T) {
 		p.Leases[1] = &Lease{Number: 1, Phase: PhaseHeld}
 		for _, change := range tt.changes {
 			p.Leases[1].update(recordCounted, change)
-			p = apply(t, dumped(p)) // as where files are made one in between
+			p = apply(t, dumped(p)) // as when files are merged in between
 		}
 		if l := p.Leases[1]; !slices.Equal(l.Reentrants, tt.want) || l.undone != 0 {
 			t.Errorf("there count %q, and %d are undone; want %q", l.Reentrants, l.undone, tt.want)
@@ -130,8 +130,8 @@ func TestUnlockNotedBeforeItsLock(t *testing.T) {
 	}
 }
 
-// A lease is given back by one UNLOCK, which is answered so after a restart. Another one comes
-// too late, and changes nothing of that.
+// The first UNLOCK releases a lease, and is answered accordingly after a restart. A second UNLOCK
+// changes nothing.
 func TestLeaseIsReleasedOnce(t *testing.T) {
 	l := &Lease{Number: 1, Phase: PhaseHeld}
 	l.update(recordReleasing, &Lease{ReleasedBy: 2})
@@ -155,14 +155,14 @@ func apply(t *testing.T, all [][]byte) *replay {
 	return p
 }
 
-// applyCopy has nothing kept of the record's bytes.
+// applyCopy applies a copy of a record and clears it, so that p cannot keep its bytes.
 func applyCopy(p *replay, record []byte) error {
 	passing := bytes.Clone(record)
 	defer clear(passing)
 	return p.Apply(passing)
 }
 
-// sameAs tells whether two come to the same.
+// sameAs reports whether two replays have the same state.
 func (p *replay) sameAs(other *replay) bool {
 	return reflect.DeepEqual(p, other)
 }
@@ -172,7 +172,7 @@ func dumped(p *replay) (all [][]byte) {
 	return all
 }
 
-// What is written anew in short is the same, up to each of the records.
+// After each record, a dump has the same state as the records before it.
 func TestDumpIsTheSame(t *testing.T) {
 	all := records()
 	for n := range len(all) + 1 {
@@ -223,8 +223,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Applied together, in parts of any size, records come to what they come to one by one:
-// what ApplyAll leaves out changes nothing.
+// ApplyAll has the same result as Apply for each record: the records that it skips have no effect.
 func TestApplyAll(t *testing.T) {
 	all := records()
 	for n := range len(all) + 1 {
@@ -236,8 +235,7 @@ func TestApplyAll(t *testing.T) {
 	}
 }
 
-// The same of records in any order, such as are never noted as well, and of what a merge
-// writes.
+// The same is true for records in any order, also orders that cannot occur, and for a merge.
 func TestApplyAllInAnyOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
@@ -265,7 +263,8 @@ func TestApplyAllInAnyOrder(t *testing.T) {
 	}
 }
 
-// anyRecord returns a record of any kind, with few numbers, so that they meet.
+// anyRecord returns a record of any kind. Its numbers are from 1 to 9, so that records often have the
+// same number.
 func anyRecord(random *rand.Rand) []byte {
 	number := func() uint64 { return 1 + random.Uint64N(9) }
 	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered,
@@ -290,7 +289,7 @@ func anyRecord(random *rand.Rand) []byte {
 	return c.b
 }
 
-// What is over is left out, and nothing else.
+// shortLived skips exactly the records of requests and leases that have ended.
 func TestShortLived(t *testing.T) {
 	all := append(records(), []byte{byte(recordAnswered), 8})
 	s := shortLived{}
@@ -310,8 +309,8 @@ func TestShortLived(t *testing.T) {
 	}
 }
 
-// Where one record makes no sense that is said of all together, too: what they come to must
-// not take the place of the files that they stand in. Those before it count.
+// ApplyAll returns the error of a faulty record: otherwise a merge would replace the files that have
+// it. It applies the records before it.
 func TestApplyAllFaulty(t *testing.T) {
 	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordAcquiring), 2}, {byte(recordConn), 1}} {
 		p := newReplay()
@@ -324,7 +323,7 @@ func TestApplyAllFaulty(t *testing.T) {
 	}
 }
 
-// A number far from all others takes no memory, where the records are applied together.
+// ApplyAll allocates no memory for the gap to a number that is far from all others.
 func TestApplyAllFarAway(t *testing.T) {
 	for _, number := range []uint64{1 << 40, math.MaxUint64} {
 		c := &codec{b: []byte{byte(recordRequest)}}
@@ -336,8 +335,8 @@ func TestApplyAllFarAway(t *testing.T) {
 	}
 }
 
-// What was read of a connection stays as it is, whoever stores it meanwhile; a change of more
-// than there is makes no sense.
+// The unread bytes of a connection stay the same when it is stored or not stored any more. A change
+// of more bytes than there are is refused.
 func TestUnread(t *testing.T) {
 	if got := apply(t, records()[:3]).Conns[1]; !got.Skipping || string(got.Unread) != "LOCKS" {
 		t.Errorf("got %+v, want LOCKS, and that the rest of a line is skipped", got)
@@ -365,8 +364,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// A connection ends with what it had asked, and nobody else's requests; the rest of one changes
-// with the request that was taken from it.
+// The end of a connection removes its requests, and no others. A request that was taken from the
+// unread bytes of a connection changes them.
 func TestConnClosed(t *testing.T) {
 	p := newReplay()
 	put := func(kind recordKind, code func(recordKind, *codec)) {
@@ -399,7 +398,7 @@ func TestRecordFormat(t *testing.T) {
 	}
 }
 
-// A record that was cut, or that has more than it should, is none.
+// A record that was cut, or that has extra bytes, is refused.
 func TestFaultyRecords(t *testing.T) {
 	for _, record := range append(records(), nil, []byte("?")) {
 		longer := append(bytes.Clone(record), 0)
@@ -412,8 +411,7 @@ func TestFaultyRecords(t *testing.T) {
 	}
 }
 
-// A lease that was granted, lost or given back is one of these; there is no other state that
-// the next daemon could go on with.
+// A record of a grant can be of a held, released or lost lease. Other phases are refused.
 func TestRecordOfAnUnknownPhase(t *testing.T) {
 	for phase := range phaseCount + 2 {
 		c := &codec{b: []byte{byte(recordGranted)}}
@@ -425,8 +423,7 @@ func TestRecordOfAnUnknownPhase(t *testing.T) {
 	}
 }
 
-// Of a line that was too long, what comes next is its end: no request, also where the table
-// was written anew in between.
+// The rest of a line that was too long is skipped, not taken for a request, also after a dump.
 func TestDumpKeepsSkipping(t *testing.T) {
 	p := newReplay()
 	p.lastNumber, p.Conns[1] = 1, &Conn{Number: 1, Skipping: true}
@@ -435,8 +432,7 @@ func TestDumpKeepsSkipping(t *testing.T) {
 	}
 }
 
-// Any order of records, and any bytes, come to something that can be written and
-// read again.
+// The result of records in any order, and of any bytes, can be written and read again.
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte{1, 2, 3}, uint64(1))
 	for i, record := range records() {
@@ -448,7 +444,7 @@ func FuzzReplay(f *testing.F) {
 		all := append(records(), odd)
 		for range 40 {
 			record, last := all[random.IntN(len(all))], p.lastNumber
-			if applyCopy(p, record) != nil { // what is wrong is refused
+			if applyCopy(p, record) != nil { // it was refused
 				p.lastNumber = last
 			}
 		}
@@ -459,8 +455,8 @@ func FuzzReplay(f *testing.F) {
 	})
 }
 
-// A merge takes little memory for each lease: all of them are held meanwhile, and many hosts
-// have tens of thousands. Decoded, a lease takes about 700 bytes, and so does each new deadline.
+// A merge takes little memory for each lease, because it has all of them in memory, and many hosts
+// have tens of thousands. A decoded lease takes about 700 bytes, and so does each new deadline.
 func TestMergeTakesLittleMemory(t *testing.T) {
 	const leases, extensions, bound = 5000, 8, 250
 	var taken, extended [][]byte

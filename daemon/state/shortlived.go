@@ -2,14 +2,14 @@ package state
 
 import "iter"
 
-// ApplyAll applies records, and keeps nothing of their bytes. Most records are of requests
-// and leases that end among them: ApplyAll does not decode those. That saves the daemon 5 % of
-// the CPU time of a LOCK and its UNLOCK (packaging/bench, 64 workers).
+// ApplyAll applies records. Most records are about requests and leases that also end in these
+// records, and ApplyAll does not decode them. That saves the daemon 5 % of the CPU time of a LOCK
+// and its UNLOCK (packaging/bench, 64 workers).
 func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
 	s := shortLived{before: r.lastNumber, lastNumber: r.lastNumber}
 	for record := range records {
 		if s.add(record) != nil {
-			break // Apply says so, when all before it are applied
+			break // Apply returns the error below, after all records before it
 		}
 	}
 	for record := range records {
@@ -24,14 +24,14 @@ func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
 	return nil
 }
 
-// shortLived finds the requests and leases that begin and end among some records. It follows
-// the records as replay does, but knows of each number only what exists under it.
+// shortLived finds the requests and leases that begin and end within some records. It follows the
+// records as replay does, but for each number it knows only what exists under it.
 type shortLived struct {
-	before     uint64 // the last number that was given before these records
+	before     uint64 // the largest number before these records
 	lastNumber uint64
 	exists     []existence // by number, from before+1 on
 
-	lease Lease // decoded by glance, and used again
+	lease Lease // glance decodes into it, to avoid an allocation
 }
 
 // existence is what exists under a number.
@@ -44,12 +44,12 @@ const (
 	hasEffect // one of its records changes something else
 )
 
-// maxGap bounds the memory that a number far from all others takes. Numbers are given one by
-// one, and recorded soon after.
+// maxGap bounds the memory for a number that is far from all others. Normally numbers have no large
+// gaps: they are consecutive, and recorded soon.
 const maxGap = 1 << 16
 
-// of returns what exists under a number. If it returns nil, the number is not followed: its
-// records are applied.
+// of returns what exists under a number. If it returns nil, s does not follow the number, and all
+// its records must be applied.
 func (s *shortLived) of(number uint64) *existence {
 	if number <= s.before {
 		return nil
@@ -84,7 +84,7 @@ func (s *shortLived) add(record []byte) error {
 	return nil
 }
 
-// update does what a record does to its own number.
+// update applies a record to the existence of its own number.
 func (e *existence) update(g *glance) {
 	switch g.kind {
 	case recordRequest:
@@ -97,7 +97,7 @@ func (e *existence) update(g *glance) {
 	case recordGranted, recordGranted1:
 		*e = *e&^hasAttempt | hasLease
 	case recordLost:
-		if *e&hasAttempt != 0 { // the answer to its LOCK does not end it any more
+		if *e&hasAttempt != 0 { // from now on the answer to its LOCK does not end it
 			*e = *e&^hasAttempt | hasLease
 		}
 	case recordForgotten:
@@ -108,7 +108,7 @@ func (e *existence) update(g *glance) {
 	}
 }
 
-// covers reports whether a record changes nothing in the end.
+// covers reports whether a record has no effect on the final state.
 func (s *shortLived) covers(record []byte) bool {
 	g, _ := s.glance(record)
 	switch g.kind {
@@ -123,15 +123,15 @@ func (s *shortLived) isOver(number uint64) bool {
 	return e != nil && *e == 0
 }
 
-// glance is what shortLived needs of a record.
+// glance has the fields of a record that shortLived needs.
 type glance struct {
 	kind        recordKind
 	number      uint64
 	answered    uint64 // the request that the record answers; 0: none
-	changesConn bool   // it is a request with which its connection's Unread changes
+	changesConn bool   // it is a request that changes its connection's Unread
 }
 
-// glance decodes so much of a record.
+// glance decodes the fields that shortLived needs.
 func (s *shortLived) glance(record []byte) (g glance, err error) {
 	if len(record) == 0 {
 		return g, errRecord
@@ -150,7 +150,7 @@ func (s *shortLived) glance(record []byte) (g glance, err error) {
 		s.lease = Lease{}
 		g.answered = s.lease.code(g.kind, &c)
 		g.number = s.lease.Number
-	default: // all begin with their number
+	default: // every record begins with its number
 		c.uint(&g.number)
 		if g.kind == recordAnswered || g.kind == recordGranted || g.kind == recordGranted1 {
 			g.answered = g.number

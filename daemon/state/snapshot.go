@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Dump yields records that make the same of nothing. They are in the order of their numbers,
-// and requests come behind leases, because a record of a grant answers a request.
+// Dump yields records that build the same state from nothing, in the order of their numbers.
+// Requests come after leases, because the record of a grant answers a request.
 func (r *replay) Dump(yield func([]byte)) {
 	d := &dump{yield: yield}
-	if r.lastNumber > 0 { // nothing has this number yet, but it must not be given again
+	if r.lastNumber > 0 { // maybe no other record has it now, but it must not be used again
 		d.conn(recordConnClosed, &connRecord{Conn: Conn{Number: r.lastNumber}})
 	}
 	for _, number := range slices.Sorted(maps.Keys(r.Conns)) {
@@ -32,7 +32,7 @@ func (r *replay) Dump(yield func([]byte)) {
 	}
 }
 
-// dump makes records in one buffer.
+// dump encodes records in one buffer.
 type dump struct {
 	yield func([]byte)
 	c     codec

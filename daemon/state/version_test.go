@@ -16,8 +16,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A daemon reads the state file that the version before it left, and writes it in the new format.
-// testdata/table-1.gz was written by a daemon with the first format.
+// A daemon reads the state file of the earlier version, and writes it in the new format. A daemon
+// with the first format wrote testdata/table-1.gz.
 func TestStateFileOfTheEarlierVersion(t *testing.T) { // not in parallel: it changes variables of the package
 	defer func(boot, offsets string) { bootIDFile, timeOffsetsFile = boot, offsets }(bootIDFile, timeOffsetsFile)
 	dir := t.TempDir()
