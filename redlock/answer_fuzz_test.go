@@ -19,7 +19,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// fuzzedCalls are one of each kind that a group may have.
+// fuzzedCalls returns one call of each kind that a group may have, and the ballots of all.
 func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 	add := func(op string, width int, yes func(*Reply) bool, ops ...script.Operation) {
 		b := ballot.New(op, 5, quorum, yes)
@@ -39,9 +39,9 @@ func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 	return calls, append(ballots, given, taken)
 }
 
-// FuzzAnswers has a node answer a group of calls, the question whether it may vote and
-// the one what has become of keys with any bytes: through the driver, the checks, the
-// ballots, up to what is said of who holds the lock. What passes the checks is in range.
+// FuzzAnswers makes a node answer a group of calls, a look and a query of wake-up keys with any
+// bytes. They go through the driver, the checks and the ballots, up to the error that names the
+// holder. What passes the checks is in range.
 func FuzzAnswers(f *testing.F) {
 	for _, sample := range redistest.Samples {
 		if len(sample.Text) < 1000 {
@@ -69,7 +69,7 @@ func FuzzAnswers(f *testing.F) {
 		const looks = 4
 		replies, err := answered(t, answers, 1+looks+1)
 		if err != nil {
-			return // the connection has ended, and nothing was used
+			return // the connection has ended, and no answer was used
 		}
 		if l.TakeAnswers(calls, &replies[0]) == nil {
 			checkBallots(t, ballots)
@@ -111,19 +111,20 @@ func checkBallots(t *testing.T, ballots []*ballot.Ballot) {
 	}
 }
 
-// hello is how a Redis answers the log-in.
+// hello is the answer of a Redis to the log-in.
 const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\n"
 
 // errScriptOver is the read error at the end of the answers.
 var errScriptOver = errors.New("the script is over")
 
-// answered is what the driver makes of bytes, in answer to so many commands.
+// answered returns what the driver reads from these bytes, as the answer to this number of
+// commands.
 func answered(t testing.TB, answers []byte, commands int) ([]Reply, error) {
 	in := io.MultiReader(strings.NewReader(hello), bytes.NewReader(answers), failing{})
 	conn, err := RedisNode(NodeOptions{Name: "a", Address: "unix:/nowhere",
 		Dial: func(context.Context) (net.Conn, error) { return redistest.Scripted{Reader: in}, nil }}).Dial(t.Context())
 	if err != nil {
-		t.Fatal(err) // it is well up to here
+		t.Fatal(err) // the log-in must succeed
 	}
 	defer conn.Close()
 	group, replies := make([]Command, commands), make([]Reply, commands)

@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// workers runs do n times in all, by so many goroutines.
+// workers runs do n times in total, in the given number of goroutines.
 func workers(b *testing.B, goroutines int, do func(worker int) error) {
 	b.ReportAllocs()
 	var left atomic.Int64
@@ -31,8 +31,8 @@ func workers(b *testing.B, goroutines int, do func(worker int) error) {
 
 var crowds = []int{1, 64}
 
-// BenchmarkPair is an acquire and its release on five redis-servers, each
-// goroutine with a lock of its own.
+// BenchmarkPair measures an acquire and its release on five redis-servers. Each goroutine has its
+// own lock.
 func BenchmarkPair(b *testing.B) {
 	s := startServers(b, 5)
 	for _, goroutines := range crowds {
@@ -50,7 +50,7 @@ func onePair(q *redlock.Quorum, name string) error {
 	return l.Release(context.Background())
 }
 
-// BenchmarkExtension is one extension of one lease on five redis-servers.
+// BenchmarkExtension measures one extension of one lease on five redis-servers.
 func BenchmarkExtension(b *testing.B) {
 	s := startServers(b, 5)
 	for _, goroutines := range crowds {

@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Counters and their fields are one to one.
+// Counters and their fields correspond one to one.
 func TestCounterFields(t *testing.T) {
 	seen := map[script.CounterField]bool{}
 	for i := range script.MaxCounters {
@@ -27,7 +27,7 @@ func TestCounterFields(t *testing.T) {
 	}
 }
 
-// A record is what it says, whatever the number.
+// A record of a counter has the right field and number, whatever the number.
 func TestRecords(t *testing.T) {
 	var counters admission.Counters
 	counters[1], counters[1023] = 7, script.MaxFence
@@ -37,7 +37,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// No fencing token is believed that a double could not count.
+// A fencing token that a double cannot count exactly is not believed.
 func TestFenceRange(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1": true, "9006099743113216": true, "9006099743113217": false, "0": false, "-1": false, "x": false, "": false, "18446744073709551615": false,
@@ -53,7 +53,7 @@ func TestFenceRange(t *testing.T) {
 	}
 }
 
-// untilQuorum is when as many quarantines are over as are missing.
+// untilQuorum returns the time after which the missing number of quarantines has passed.
 func TestUntilQuorum(t *testing.T) {
 	left := func() []time.Duration { return []time.Duration{5, 1, 3} }
 	for missing, want := range map[int]time.Duration{-1: 0, 0: 0, 1: 1, 2: 3, 3: 5, 4: 0} {

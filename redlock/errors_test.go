@@ -7,7 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Nodes that say the same are named together: an outage of five is one text, not five.
+// An error names nodes with the same failure together: an outage of five nodes is one text, not
+// five.
 func TestNoQuorumErrorSaysThingsOnce(t *testing.T) {
 	full, silent := errors.New("OOM"), errors.New("silent for 400ms")
 	failed := func(node string, how redlock.Failure, err error) *redlock.NodeError {
@@ -21,8 +22,8 @@ func TestNoQuorumErrorSaysThingsOnce(t *testing.T) {
 	want(t, "the node of the first", err.Failed[0].Node, "a")
 }
 
-// The error of a node in quarantine promises no vote: the node may have to wait for
-// others then.
+// The error of a quarantined node does not promise a vote: after the quarantine, the node may
+// have to wait for other nodes.
 func TestQuarantineErrorPromisesNothing(t *testing.T) {
 	err := &redlock.QuarantineError{Left: 1900 * ms, Reason: errors.New("it is new")}
 	want(t, "says", err.Error(), "no vote for another 1.9s at least: it is new")

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Five Redis masters, and work that stops when the lock is lost.
+// Example takes a lock on five Redis masters, and stops its work when the lock is lost.
 func Example() {
 	var nodes []redlock.Node
 	for i := range 5 {
@@ -50,7 +50,8 @@ func Example() {
 	}
 }
 
-// The two ways not to get a lock: somebody has it, or too few nodes can vote.
+// ExampleQuorum_Acquire shows the two errors of a lock that is not granted: a client holds it, or
+// too few nodes can vote.
 func ExampleQuorum_Acquire() {
 	var nodes []redlock.Node
 	var sims []*redlocktest.Sim // nodes that exist in this process only
@@ -59,7 +60,7 @@ func ExampleQuorum_Acquire() {
 		defer sim.Close()
 		nodes, sims = append(nodes, sim.Node()), append(sims, sim)
 	}
-	// NoQuarantine: what they forget nobody else knows either.
+	// NoQuarantine is safe here: no other process uses these nodes.
 	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: "redlock:", NoQuarantine: true})
 	if err != nil {
 		log.Fatal(err)

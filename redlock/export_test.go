@@ -14,15 +14,15 @@ import (
 )
 
 // FixRandomTimes makes a Quorum take its random times from a test. Its lanes do not wait for
-// other goroutines to add calls, which would depend on Go's scheduler.
+// other goroutines to add calls, because that would depend on Go's scheduler.
 func FixRandomTimes(o *Options, jitter func(who string, n time.Duration) time.Duration) {
 	r := o.ownRules()
 	r.Jitter = jitter
 	r.Gather = func() {}
 }
 
-// FillWindows lets a lane send as many groups at once as it may on any connection, even if
-// the round trip is short.
+// FillWindows lets a lane send as many groups at a time as any connection allows, even if the
+// round trip is short.
 func FillWindows(o *Options) {
 	o.ownRules().GroupsUnderWay = func(int) int { return node.MaxUnderWay }
 }
@@ -33,7 +33,7 @@ func TokenOf(h Holder) string { return newToken(h) }
 // ReserveSoon gives a waiter a reservation after one other holder.
 func ReserveSoon(o *Options) { o.ownRules().reserveAfter = 1 }
 
-// ExchangeSoon has the token of a lock that was passed on exchanged sooner, or never.
+// ExchangeSoon makes the exchange after a pass happen sooner, or never.
 func ExchangeSoon(o *Options, soon bool) {
 	o.ownRules().exchangeAfter = time.Hour
 	if soon {
@@ -41,7 +41,7 @@ func ExchangeSoon(o *Options, soon bool) {
 	}
 }
 
-// ownRules returns a copy of the rules that only this Quorum uses, to be changed.
+// ownRules returns a copy of the rules that only this Quorum uses, so that it can be changed.
 func (o *Options) ownRules() *rules {
 	own := soundRules
 	if o.rules != nil {
@@ -51,7 +51,7 @@ func (o *Options) ownRules() *rules {
 	return o.rules
 }
 
-// Without makes a Quorum break one of the rules that safety rests on.
+// Without makes a Quorum break one of the rules that safety depends on.
 func Without(o *Options, rule string) {
 	spoil, ok := spoiled[rule]
 	if !ok {
@@ -65,7 +65,7 @@ var spoiled = map[string]func(*rules){
 	"quorum of half the nodes": func(r *rules) { r.quorum = func(nodes int) int { return max(1, nodes/2) } },
 	"one token for all attempts": func(r *rules) {
 		tokens := map[int]string{}
-		r.token = func(h Holder) string { // an Acquire in a simulation has a pid of its own
+		r.token = func(h Holder) string { // each Acquire in a simulation has its own pid
 			if tokens[h.PID] == "" {
 				tokens[h.PID] = newToken(h)
 			}
@@ -198,8 +198,8 @@ func WhenConfirmed(o *Options, then func()) {
 	}
 }
 
-// WhenConfirming makes a Quorum call then before it sends the confirmation of a lease that is
-// passed on. (It also calls then before it writes fencing tokens back.)
+// WhenConfirming makes a Quorum call then before it sends the confirmation of a passed lease. (It
+// also calls then before it writes fencing tokens back.)
 func WhenConfirming(o *Options, then func()) {
 	o.ownRules().writeBack = func(fence, blockEnd uint64) uint64 {
 		then()

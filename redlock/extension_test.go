@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The worst of the answers about a lease of several keys counts, wherever it is in the
-// list. An error is no vote, whatever the other answers say. Guards worse.
+// For a lease of several keys, the worst answer counts, wherever it is in the list. An error is
+// no vote, whatever the other answers are. Guards worse.
 func TestWorstAnswerCounts(t *testing.T) {
 	broken := Reply{Err: errors.New("OOM")}
 	for _, c := range []struct {

@@ -25,7 +25,7 @@ func TestTokenRoundTrip(t *testing.T) {
 
 func TestHolderText(t *testing.T) {
 	seen := Holder{Host: "web3", PID: 4121, User: "alice"}
-	unseen := Holder{Host: "web3", User: "alice"} // of another container
+	unseen := Holder{Host: "web3", User: "alice"} // in another container
 	for _, test := range []struct {
 		err  HeldError
 		want string
@@ -42,8 +42,8 @@ func TestHolderText(t *testing.T) {
 	}
 }
 
-// Whatever a host or a user is called, its token is one printable string of at
-// most 256 bytes, and says no more than it should. Guards printable.
+// Whatever the name of a host or a user, its token is one printable string of at most 256 bytes,
+// and reveals no more than it should. Guards printable.
 func TestTokenOfHostileNames(t *testing.T) {
 	for _, name := range []string{
 		"", " ", "\x00\x1b[2J", "a b pid=1 uid=0", "x\r\nSET k v", strings.Repeat("h", 10_000), strings.Repeat("東", 100),
@@ -67,7 +67,7 @@ func checkHostile(t *testing.T, name, token string) {
 	}
 }
 
-// Tokens that other Redlock clients write tell nothing. Guards holderOf.
+// Tokens of other Redlock clients name no holder. Guards holderOf.
 func TestForeignTokens(t *testing.T) {
 	ours := newToken(Holder{Host: "h", User: "u"})
 	for _, token := range []string{
@@ -82,7 +82,7 @@ func TestForeignTokens(t *testing.T) {
 	}
 }
 
-// No token is ever used twice: one may be released long after another was made.
+// No token is used twice, because a token may be released long after another one was made.
 func TestTokensAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for range 10_000 {

@@ -17,22 +17,22 @@ import (
 type hostileRow struct {
 	name   string
 	answer redlocktest.Answer
-	reason string // what STATUS says of it, as a regular expression; "": the listener is another one soon
+	reason string // regular expression for the reason in the node's status; "": the listener is replaced soon
 }
 
 type question = redlocktest.Question
 
-// ballots has everything but what votes be answered as it should be.
+// ballots changes only the answers to ballots.
 func ballots(answer redlocktest.Answer) redlocktest.Answer {
 	return when(func(q *question) bool { return q.Command[0] == "EVALSHA" && len(q.Command) > 2 && q.Command[2] > "1" }, answer)
 }
 
-// to has one command be answered like that.
+// to changes only the answer to one command.
 func to(command string, answer redlocktest.Answer) redlocktest.Answer {
 	return when(func(q *question) bool { return strings.HasPrefix(strings.Join(q.Command, " "), command) }, answer)
 }
 
-// listening has the listener hear it as soon as it is one.
+// listening sends the answer to the listener as soon as it listens.
 func listening(answer redlocktest.Answer) redlocktest.Answer {
 	return when(func(q *question) bool { return q.Listener && q.Command[0] == "CLIENT" }, func(q *question) bool {
 		return redlocktest.PassOn(q) && answer(q)
@@ -48,7 +48,7 @@ func when(is func(*question) bool, answer redlocktest.Answer) redlocktest.Answer
 	}
 }
 
-// says answers these bytes.
+// says answers with these bytes.
 func says(answer string) redlocktest.Answer {
 	return func(q *question) bool { return send(q.Conn, answer) }
 }
@@ -58,7 +58,7 @@ func send(conn net.Conn, text string) bool {
 	return err == nil
 }
 
-// saysOn answers start and then more, without end.
+// saysOn answers with start and then with more, without end.
 func saysOn(start, more string) redlocktest.Answer {
 	more = strings.Repeat(more, 1+4096/len(more))
 	return func(q *question) bool {
@@ -68,7 +68,7 @@ func saysOn(start, more string) redlocktest.Answer {
 	}
 }
 
-// perOp answers a list with that for each operation.
+// perOp answers with a list that has answer once per operation.
 func perOp(answer string) redlocktest.Answer {
 	return func(q *question) bool {
 		n := opsOf(q)
@@ -81,7 +81,7 @@ func opsOf(q *question) int {
 	return n - 1
 }
 
-// acquires changes the answer to acquires alone: releases would not get that.
+// acquires changes only the answers to acquires, not to releases.
 func acquires(answer redlocktest.Answer) redlocktest.Answer {
 	return when(func(q *question) bool {
 		n := opsOf(q)
@@ -94,7 +94,7 @@ func instead(change func(reply []byte) []byte) redlocktest.Answer {
 	return func(q *question) bool { return send(q.Conn, string(change(q.Reply))) }
 }
 
-// text is a string as Redis says it.
+// text is a string in Redis's protocol.
 func text(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
 const big = "$999999999999\r\n"
@@ -110,7 +110,7 @@ func slicesOf(all ...[]hostileRow) (rows []hostileRow) {
 	return rows
 }
 
-// hostileAnswers are such as hurt who reads them.
+// hostileAnswers are answers that could harm their reader.
 var hostileAnswers = []hostileRow{
 	{"endless string", ballots(saysOn(big, "x")), `a string of 999999999999 bytes, more than`},
 	{"string as long as memory", ballots(says("$9223372036854775807\r\n")), `a string of 9223372036854775807 bytes`},
@@ -156,7 +156,7 @@ var hostileAnswers = []hostileRow{
 	{"large answers, many", ballots(perOp(text(strings.Repeat("x", 1<<20)))), `a string of 1048576 bytes in answer to|more than \d+ bytes`},
 }
 
-// brokenConnections break, or hang.
+// brokenConnections are connections that break or hang.
 var brokenConnections = []hostileRow{
 	{"hangs up on each ballot", ballots(func(*question) bool { return false }), `it ended the connection`},
 	{"hangs up after half an answer", ballots(func(q *question) bool {
@@ -203,7 +203,7 @@ var refusals = func() (rows []hostileRow) {
 		hostileRow{"error within a list", ballots(acquires(perOp("*2\r\n" + text("token") + "-NOPERM no pttl\r\n"))), "NOPERM no pttl"})
 }()
 
-// wrongBallots are well-formed, and no answers to a ballot.
+// wrongBallots are well-formed, but are no answers to a ballot.
 var wrongBallots = []hostileRow{
 	{"string", ballots(says("+OK\r\n")), `a string of 2 bytes in answer to`},
 	{"number", ballots(says(":5\r\n")), `5 .* in answer to`},
@@ -229,7 +229,8 @@ var wrongBallots = []hostileRow{
 	{"holder of seven parts", ballots(acquires(perOp("*7\r\n" + strings.Repeat(":1\r\n", 7)))), `a list of 7 in answer to acquire`},
 }
 
-// wrongLooks are no answers to what a lane asks before a node may vote, and every second.
+// wrongLooks are no answers to the commands that a lane sends before a node may vote, and once a
+// second.
 var wrongLooks = []hostileRow{
 	{"TIME is a string", to("TIME", says("+OK\r\n")), `in answer to TIME`},
 	{"TIME of one part", to("TIME", says("*1\r\n"+text("1795247588"))), `in answer to TIME`},
@@ -280,7 +281,7 @@ var wrongLogins = []hostileRow{
 	}, `unknown command`},
 }
 
-// wrongPushes come to who listens.
+// wrongPushes are sent to a listener.
 var wrongPushes = []hostileRow{
 	{"listener hears an answer that nobody asked for", listening(says("+PONG\r\n")), ``},
 	{"listener hears of a subscription", listening(says(">3\r\n+subscribe\r\n+x\r\n:1\r\n")), ``},

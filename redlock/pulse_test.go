@@ -10,10 +10,10 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// pulseBound is within how long the loops come round, whatever the nodes do.
+// pulseBound is the longest time between two rounds of a loop, whatever the nodes do.
 const pulseBound = time.Second
 
-// The loops come round where nothing is asked, where nodes are down, and where they hang.
+// The loops make rounds when nothing is requested, when nodes are down, and when nodes hang.
 func TestPulse(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestNoPulse(t *testing.T) {
 		shut := make(chan struct{})
 		gate.Store(&shut)
 		f.q.Pulse()
-		synctest.Wait() // every lane has come to the gate
+		synctest.Wait() // until every lane waits at the gate
 		before := f.q.Pulse()
 		time.Sleep(10 * pulseBound)
 		if after := f.q.Pulse(); after.Beats(before) || after.Keeper == before.Keeper {

@@ -8,9 +8,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The memory of an answer's array is reused for the next answer. The memory of an
-// array inside it is not: a ballot keeps the array that shows a holder. Guards
-// readMessage.
+// The memory of an answer's array is reused for the next answer. The memory of an array inside it
+// is not, because a ballot keeps the array that shows a holder. Guards readMessage.
 func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
@@ -32,13 +31,12 @@ func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
 	want(t, "the number", replies[0].Int, int64(5))
 }
 
-// If a node ended the connection, the error says so; EOF alone does not. Guards
-// sayHungUp.
+// If a node ended the connection, the error says so; EOF alone would not. Guards sayHungUp.
 func TestHangUpIsSaid(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
 	var err error
-	for range 2 { // the first one may be answered before it
+	for range 2 { // the first command may be answered before the kill
 		if err = conn.Do(t.Context(), []redlock.Command{{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"}}, replies); err != nil {
 			break
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
-// policyWith returns a policy with the longest possible delays, or the shortest.
+// policyWith returns a policy with the longest or the shortest possible delays.
 func policyWith(longest bool, until time.Duration) *retryPolicy {
 	jitter := func(_ string, n time.Duration) time.Duration {
 		if longest {
@@ -24,7 +24,8 @@ var (
 	noVotes = &NoQuorumError{}
 )
 
-// Delays grow; each is a random part of its limit, between a quarter and all of it.
+// The limit of the delays grows. Each delay is random, between a quarter of its limit and all of
+// it.
 func TestRetryDelaysGrow(t *testing.T) {
 	for longest, limit := range map[bool]func(time.Duration) time.Duration{
 		true:  func(d time.Duration) time.Duration { return d - 1 },
@@ -39,8 +40,8 @@ func TestRetryDelaysGrow(t *testing.T) {
 	}
 }
 
-// A waiter that the nodes notify waits long, but not past the instant at which the lock may
-// be free without notice, nor after a split vote, which no node notifies.
+// A waiter that the nodes notify has long delays. A delay ends when the lock may become free
+// without notice. After a split vote, about which no node notifies, the delay is short.
 func TestRetryDelayOfNotifiedWaiter(t *testing.T) {
 	for what, c := range map[string]struct {
 		err  error
@@ -62,8 +63,8 @@ func TestRetryDelayOfNotifiedWaiter(t *testing.T) {
 	}
 }
 
-// There is no attempt after the wait, nor when no quorum has voted for a ttl. Who holds the
-// lock, and a quarantine, which ends by itself, are waited for.
+// No attempt begins after the end of the wait, or when no quorum has voted for a ttl. A waiter
+// does wait for a holder, and for a quarantine, which ends by itself.
 func TestPatienceEnds(t *testing.T) {
 	const start, ttl = time.Hour, 6 * time.Second
 	for what, c := range map[string]struct {

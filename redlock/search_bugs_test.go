@@ -14,20 +14,20 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
 )
 
-// plantedBug is a deliberate mistake, in a rule of the library or in the scripts
-// of the nodes, and the checks of the simulation that find it.
+// plantedBug is a deliberate mistake in a rule of the library or in the scripts of the nodes,
+// with the checks of the simulation that find it.
 type plantedBug struct {
 	name    string
-	checks  string // "exclusion debris": any of them
-	rule    string // spoiled; "": none
+	checks  string // "exclusion debris": one of them is enough
+	rule    string // the rule that is broken; "": none
 	variant simredis.Variant
 	options func(*redlock.Options) // may be nil
 
-	restarts bool                // every daemon is restarted
-	table    simulation.TableBug // and makes this mistake
+	restarts bool                // each daemon is restarted
+	table    simulation.TableBug // the mistake of the daemons' state file
 	scene    *simulation.Scene   // nil: random faults
 
-	from uint64 // a seed that finds it, where the search begins; 0: with the first seed
+	from uint64 // a seed that finds it, where the search begins; 0: the search begins with the first seed
 }
 
 var plantedBugs = []plantedBug{
@@ -97,15 +97,16 @@ var plantedBugs = []plantedBug{
 
 var findFrom = flag.Bool("from", false, "TestSearchFindsPlantedBugs: print what plantedBug.from should be")
 
-// nearby is how many seeds from plantedBug.from on must be enough. On a busy machine a seed
-// does not always repeat its simulation (see TestSearchRepeats), so each has four tries.
+// nearby is the number of seeds, from plantedBug.from on, that must be enough. On a busy machine
+// a seed does not always repeat its simulation (see TestSearchRepeats), so each seed has four
+// tries.
 const (
 	nearby = 12
 	tries  = 4
 )
 
-// The simulation finds every mistake that was planted. With REDLOCKD_LONG or -seeds, the
-// search for each begins with the first seed.
+// The simulation finds each planted mistake. With REDLOCKD_LONG or -seeds, each search begins
+// with the first seed.
 func TestSearchFindsPlantedBugs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestSearch")
@@ -136,8 +137,8 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 	}
 }
 
-// find simulates one seed with the mistake, and returns the promise that it broke; nil: none
-// that this mistake is known to break.
+// find simulates one seed with the mistake. It returns the broken promise; nil: none that this
+// mistake is known to break.
 func (bug *plantedBug) find(t *testing.T, seed uint64) *simulation.Violation {
 	report := simulation.Simulate(t, bug.plan(seed))
 	i := slices.IndexFunc(report.Violations, func(v simulation.Violation) bool {
@@ -149,7 +150,7 @@ func (bug *plantedBug) find(t *testing.T, seed uint64) *simulation.Violation {
 	return &report.Violations[i]
 }
 
-// reliableSeed returns the first seed that finds the mistake each of ten times. (See
+// reliableSeed returns the first seed that finds the mistake in each of ten runs. (See
 // TestSearchRepeats.)
 func (bug *plantedBug) reliableSeed(t *testing.T) uint64 {
 	const most = 30_000
@@ -166,7 +167,7 @@ func (bug *plantedBug) reliableSeed(t *testing.T) uint64 {
 	return 0
 }
 
-// plan is the simulation of a seed with the mistake planted.
+// plan returns the simulation of a seed with the mistake planted.
 func (bug *plantedBug) plan(seed uint64) simulation.Plan {
 	plan := searchPlan(seed)
 	if bug.scene != nil {

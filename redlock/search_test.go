@@ -22,7 +22,7 @@ var (
 	someSeeds = flag.Int("seeds", 0, "TestSearch: simulate so many seeds (0: as many as the time of a normal run allows)")
 )
 
-// searchPlan is the simulation of a seed.
+// searchPlan returns the simulation of a seed.
 func searchPlan(seed uint64) simulation.Plan {
 	options := fillingWindows
 	if seed%2 == 1 {
@@ -47,7 +47,7 @@ func searchPlan(seed uint64) simulation.Plan {
 	}
 }
 
-// activities returns what goes on beside the clients and the faults of a seed.
+// activities returns what runs besides the clients and the faults of a seed.
 func activities(seed uint64) []*simulation.Activity {
 	if seed%4 == 3 {
 		return []*simulation.Activity{simulation.Lists}
@@ -55,27 +55,26 @@ func activities(seed uint64) []*simulation.Activity {
 	return nil
 }
 
-// fillingWindows changes options so that several groups are under way on each connection,
-// even if the round trip to the node is short.
+// fillingWindows changes options so that several groups are in progress on each connection, even
+// if the round trip to the node is short.
 func fillingWindows(o *redlock.Options, jitter func(string, time.Duration) time.Duration) {
 	redlock.FixRandomTimes(o, jitter)
 	redlock.FillWindows(o)
 }
 
-// reservingSoon changes options so that a waiter gets a reservation after one other holder.
-// A simulation is too short for as many holders as it normally takes.
+// reservingSoon changes options so that a waiter gets a reservation after one other holder. A
+// simulation is too short for the normal number of holders.
 func reservingSoon(o *redlock.Options, jitter func(string, time.Duration) time.Duration) {
 	redlock.FixRandomTimes(o, jitter)
 	redlock.ReserveSoon(o)
 }
 
-// scenePlan is the simulation of a scene. The seed decides the rest.
+// scenePlan returns the simulation of a scene. The seed decides the rest.
 func scenePlan(scene *simulation.Scene, seed uint64) simulation.Plan {
 	return simulation.Plan{Seed: seed, Scene: scene, Options: fillingWindows}
 }
 
-// exchangingSoon changes options further: the token of a lock that was passed on is exchanged
-// soon, or never.
+// exchangingSoon also changes when the token of a passed lock is exchanged: soon, or never.
 func exchangingSoon(options changeOptions, soon bool) changeOptions {
 	return func(o *redlock.Options, jitter func(string, time.Duration) time.Duration) {
 		options(o, jitter)
@@ -85,7 +84,7 @@ func exchangingSoon(options changeOptions, soon bool) changeOptions {
 
 type changeOptions = func(o *redlock.Options, jitter func(string, time.Duration) time.Duration)
 
-// budget is how many seeds a run of the package's tests can afford.
+// budget returns how many seeds a run of the package's tests can afford.
 func budget() int {
 	switch {
 	case *someSeeds > 0:
@@ -98,12 +97,13 @@ func budget() int {
 	return fullSearch
 }
 
-// fullSearch is how many seeds let each kind of fault happen: the rarest about a hundred times.
+// fullSearch is the number of seeds in which each kind of fault happens: the rarest about a
+// hundred times.
 const fullSearch = 1200
 
-// makeRepeatable makes goroutines run in the same order in each run of a simulation, until
-// the test ends: one thread, and a garbage collector that seldom interrupts it. (The
-// collector runs ever more seldom as the heap grows, so the memory has a limit.)
+// makeRepeatable makes goroutines run in the same order in each run of a simulation, until the
+// test ends. It sets one thread, and a garbage collector that rarely interrupts it. (The
+// collector runs less and less often as the heap grows, so the memory has a limit.)
 func makeRepeatable(t *testing.T) {
 	procs, percent, limit := runtime.GOMAXPROCS(1), debug.SetGCPercent(800), debug.SetMemoryLimit(1<<30)
 	t.Cleanup(func() {
@@ -113,8 +113,8 @@ func makeRepeatable(t *testing.T) {
 	})
 }
 
-// TestSearch looks for a schedule of faults that breaks a promise. A seed that
-// finds one prints the schedule, and the command that repeats it.
+// TestSearch looks for a schedule of faults that breaks a promise. A seed that finds one prints
+// the schedule, and the command that repeats it.
 func TestSearch(t *testing.T) {
 	makeRepeatable(t)
 	if *oneSeed >= 0 {
@@ -142,8 +142,8 @@ func TestSearch(t *testing.T) {
 	checkFaults(t, faults, budget() >= fullSearch)
 }
 
-// TestSearchScenes looks at what a random search does not come across. In each scene, an
-// attempt fails because its lock goes away.
+// TestSearchScenes checks cases that a random search does not reach. In each scene, an attempt
+// fails because its lock disappears.
 func TestSearchScenes(t *testing.T) {
 	makeRepeatable(t)
 	for _, scene := range simulation.Scenes() {
@@ -183,8 +183,9 @@ func keepTrace(t *testing.T, report *simulation.Report) (path string) {
 	return path
 }
 
-// checkFaults prints how often each kind of fault happened. A full search fails if one never
-// happened: then it says nothing about it. A shorter one meets the rare kinds by chance.
+// checkFaults prints how often each kind of fault happened. A full search fails if a kind never
+// happened, because then it tested nothing for that kind. In a shorter search, rare kinds may be
+// missing.
 func checkFaults(t *testing.T, faults map[string]int, full bool) {
 	t.Helper()
 	for _, kind := range slices.Sorted(maps.Keys(faults)) {
@@ -197,10 +198,10 @@ func checkFaults(t *testing.T, faults map[string]int, full bool) {
 	}
 }
 
-// The same seed gives the same simulation, to the nanosecond. There are two exceptions. If
-// the operating system delays a goroutine for 10 ms, it loses its place in Go's queue. And
-// Go fires timers that are due at the same instant in a random order. So it is enough that
-// one of four simulations repeats another.
+// The same seed gives the same simulation, to the nanosecond, with two exceptions. If the
+// operating system delays a goroutine for 10 ms, it loses its place in Go's queue. And Go fires
+// timers that are due at the same instant in a random order. So it is enough that one of four
+// simulations repeats another.
 func TestSearchRepeats(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector has Go's scheduler choose at random")

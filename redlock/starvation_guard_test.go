@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// guardTest notes one refusal after the other, each 10 ms after the one before.
+// guardTest records refusals, each 10 ms after the previous one.
 type guardTest struct {
 	testing.TB
 	starvationGuard
@@ -18,8 +18,8 @@ func newGuardTest(t *testing.T) *guardTest {
 	return &guardTest{TB: t, starvationGuard: starvationGuard{need: 16}, now: time.Hour, most: 10 * time.Second}
 }
 
-// refused notes n refusals by the holders that next returns, and wants the lock to be
-// kept from the last of them on, or not at all.
+// refused records n refusals by the holders that next returns. It checks that a reservation
+// begins with the last one, or not at all.
 func (t *guardTest) refused(n int, next func(i int) *HeldError, begins bool) {
 	t.Helper()
 	for i := range n {
@@ -42,8 +42,8 @@ func theSame(int) *HeldError  { return &HeldError{token: "the same"} }
 func nobody(int) *HeldError   { return &HeldError{} }
 func noQuorum(int) *HeldError { return nil }
 
-// Sixteen others are before it, and then the lock is kept for a quarter of the time that
-// they took.
+// After sixteen other holders, the waiter gets a reservation for a quarter of the time that they
+// took.
 func TestTurn(t *testing.T) {
 	x := newGuardTest(t)
 	x.refused(15, others, false)
@@ -54,8 +54,9 @@ func TestTurn(t *testing.T) {
 	x.wantLeft(150*time.Millisecond/reservationShare - 30*time.Millisecond)
 }
 
-// One who holds it for long is before it once, however often it asks; and a split vote or
-// one whose winner is not known is another one each time; no quorum is nobody.
+// A client that holds the lock for long counts once, however often the waiter retries. A split
+// vote, or one whose winner is not known, counts each time. An attempt without a quorum does not
+// count.
 func TestTurnCounts(t *testing.T) {
 	x := newGuardTest(t)
 	x.refused(100, theSame, false)
@@ -66,7 +67,7 @@ func TestTurnCounts(t *testing.T) {
 	y.refused(16, nobody, true)
 }
 
-// Kept in vain it waits for twice as many, and for no more than so many.
+// After a reservation in vain, the next one requires twice as many others, up to maxReserveAfter.
 func TestTurnInVain(t *testing.T) {
 	x := newGuardTest(t)
 	for _, need := range []int{16, 32, 64, 128, 256, 256} {
@@ -76,7 +77,7 @@ func TestTurnInVain(t *testing.T) {
 	}
 }
 
-// It is kept for as long as it takes to come for it, at least, and for a ttl at most.
+// A reservation lasts at least as long as the waiter needs to use it, and at most for a ttl.
 func TestTurnBounds(t *testing.T) {
 	x := newGuardTest(t)
 	x.need = 1

@@ -29,7 +29,7 @@ func TestNowIsCLOCK_BOOTTIME(t *testing.T) {
 	}
 }
 
-// An offset that a suspension made wrong is not used for longer than offsetAge.
+// An offset that a suspension has made wrong is used for at most offsetAge.
 func TestNowNoticesSuspension(t *testing.T) {
 	measured := *measuredOffset(t)
 	wrong := measured

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The first command that the user default may not do is named, and the file is judged
-// by each of them. Guards ReadRights.
+// The reason names the first command that the default user may not run. The file counts only if
+// it may run all of them. Guards ReadRights.
 func TestRightsOfTheFile(t *testing.T) {
 	commands := FileCommands("redlock:x")
 	for i := range commands {

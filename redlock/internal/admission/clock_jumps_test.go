@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Nodes that were read before and after a jump tell whose clock jumped. Nodes that
-// kept time only after the jump was seen tell nothing. This host's clock may run at a
-// wrong rate, which a far node shows later. Guards clockJumps.note: before.
+// Nodes that were read before and after a jump show whose clock jumped. Nodes that kept time only
+// after the jump was seen show nothing. This host's clock may run at a wrong rate, which a
+// distant node shows later. Guards clockJumps.note: before.
 func TestWitnessesSawTheJump(t *testing.T) {
 	const ms = time.Millisecond
 	read := func(at, moved, trip time.Duration, turn uint64) ClockSample {
 		return ClockSample{At: at, Low: moved - trip/2, High: moved + trip/2, Known: true, Turn: turn}
 	}
-	rate := func(at time.Duration) time.Duration { return at / 20 } // so much faster than this host are all
+	rate := func(at time.Duration) time.Duration { return at / 20 } // all nodes are this much faster than this host
 	j := clockJumps{nodes: make([]nodeClock, 4)}
 	for i := range 3 {
 		j.nodes[i].samples = []ClockSample{read(993*ms, rate(993*ms), ms, 2), read(1003*ms, rate(1003*ms), ms, 4)}

@@ -44,8 +44,8 @@ func FuzzEpoch(f *testing.F) {
 	})
 }
 
-// The digest depends on the names of a node list, their number and the prefix, but not
-// on their order.
+// The digest depends on the names of a node list, their number and the prefix, but not on their
+// order.
 func TestListDigest(t *testing.T) {
 	list := func(names ...string) []string { return names }
 	same := listDigest(list("a", "b", "c"), "redlock:")
@@ -67,8 +67,7 @@ func TestListDigest(t *testing.T) {
 	}
 }
 
-// A jump is reported only if no reading of the two clocks within the allowance is
-// possible.
+// A jump is reported only if the allowance cannot explain the readings of the two clocks.
 func TestClockWatch(t *testing.T) {
 	const s = time.Second
 	sample := func(at, low, high time.Duration) ClockSample {
@@ -101,7 +100,7 @@ func TestClockWatch(t *testing.T) {
 	}
 }
 
-// The samples that are kept are bounded, and reach back as far as the window.
+// The number of samples is bounded, and they reach back as far as the window.
 func TestClockWatchIsBounded(t *testing.T) {
 	var w clockWatch
 	const window = time.Hour
@@ -116,7 +115,7 @@ func TestClockWatchIsBounded(t *testing.T) {
 	}
 }
 
-// Two words show which one is later; words of an earlier version do not.
+// Two words show which one is later. Words of an earlier version do not.
 func TestWordsTellTheTime(t *testing.T) {
 	const now, second = int64(1_795_424_175_000), 1000
 	word := newWord(now, "")

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// fleetOf makes a fleet of so many nodes.
+// fleetOf makes a fleet with the given number of nodes.
 func fleetOf(nodes int, maxTTL time.Duration) *Fleet {
 	return NewFleet(Options{Nodes: make([]NodeOptions, nodes), Quorum: nodes/2 + 1, MaxTTL: maxTTL, Rules: SoundRules})
 }
 
-// A quorum lost its counters if all its nodes were without counters at one instant.
-// Only these nodes count, while they are reached.
+// A quorum lost its counters if all its nodes were without counters at one instant. Only nodes
+// without counters are marked, and only while they are connected.
 func TestTotalLoss(t *testing.T) {
 	type spans []CounterLoss
 	lost := func(first, last uint64) CounterLoss { return CounterLoss{Lost: true, first: first, last: last} }
 	for name, c := range map[string]struct {
 		spans spans
-		down  int // the last ones
+		down  int // the last nodes
 		want  []bool
 	}{
 		"at once, and another later": {spans{lost(1, 9), lost(2, 9), lost(3, 9), {}, lost(10, 20)}, 0, []bool{true, true, true, false, false}},
@@ -43,8 +43,7 @@ func TestTotalLoss(t *testing.T) {
 	}
 }
 
-// The fleet warns of a node that adds no tolerance, and of a different max_ttl on
-// other hosts.
+// The fleet warns of a node that adds no tolerance, and of a different max_ttl on other hosts.
 func TestFleetWarnings(t *testing.T) {
 	for _, c := range []struct {
 		nodes     int
@@ -64,9 +63,8 @@ func TestFleetWarnings(t *testing.T) {
 	}
 }
 
-// A fleet is new if this process saw all nodes without counters and no quorum vote since.
-// A node that had a vote when it was first seen, or that was never reached, may have
-// counters.
+// A fleet is new if this process saw all nodes without counters, and no quorum has voted since. A
+// node that had a vote when it was first seen, or that was never reached, may have counters.
 func TestFleetIsNew(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost  int // nodes seen without counters

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// registerOf is of nodes named a, b, c and so on, all of which may vote.
+// registerOf returns a register of nodes named a, b, c and so on, which all may vote.
 func registerOf(n int) *incarnationRegister {
 	names := make([]string, n)
 	for i := range names {
@@ -19,9 +19,8 @@ func registerOf(n int) *incarnationRegister {
 	return r
 }
 
-// A later word is believed if the voters that do not report it, together with the
-// node, are no quorum. So one lying node outdoes no other, unless its vote is needed
-// anyway.
+// A later word is believed if the voters that do not report it, together with the node, are no
+// quorum. So one lying node supersedes no other, unless its vote is needed anyway.
 func TestRegisterBelieves(t *testing.T) {
 	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
 	for _, c := range []struct{ n, down, sayers int }{
@@ -34,7 +33,7 @@ func TestRegisterBelieves(t *testing.T) {
 		if _, err := r.see(0, old, 1); err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
-		r.note(0, "a="+next, 1) // what it says of itself is in its epoch
+		r.note(0, "a="+next, 1) // its own words about itself are in its epoch
 		for from := 1; from < c.n-c.down; from++ {
 			r.note(from, "a="+next, 1)
 			if superseded := r.superseded[0].Load(); superseded != (from >= c.sayers) {
@@ -44,8 +43,8 @@ func TestRegisterBelieves(t *testing.T) {
 	}
 }
 
-// A word believed only for a moment causes no quarantine. A word believed for longer
-// causes one, and outdoes the earlier word.
+// A word that is believed only for a moment causes no quarantine. A word that is believed for
+// longer causes one, and supersedes the earlier word.
 func TestRegisterSettles(t *testing.T) {
 	r := registerOf(3)
 	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
@@ -67,7 +66,7 @@ func TestRegisterSettles(t *testing.T) {
 	last := newWord(0, r.newest(0))
 	see(last, 7+settleTime, nil)
 	r.note(1, "", 8+settleTime)
-	see(old, 9+settleTime, ErrSuperseded) // it was seen
+	see(old, 9+settleTime, ErrSuperseded) // the later word was seen
 	see(last, 9+settleTime, nil)
 }
 
@@ -86,8 +85,8 @@ func TestRegisterTakesTheLaterOne(t *testing.T) {
 	}
 }
 
-// A host writes to a node the words that it lacks, and nothing if it lacks none. The
-// node keeps its other words. Words that it has lost are written again.
+// A host writes to a node the words that the node lacks, and nothing if it lacks none. The node
+// keeps its other words. Words that it has lost are written again.
 func TestRegisterReportsWhatNodeLacks(t *testing.T) {
 	r := registerOf(5)
 	word, far := newWord(1_000_000, ""), newWord(9_000_000, "")
@@ -117,8 +116,8 @@ func TestRegisterReportsWhatNodeLacks(t *testing.T) {
 	}
 }
 
-// What another program wrote is no word, or no word of these nodes. It is passed on to
-// no node.
+// Text that another program wrote is no word, or no word of these nodes. It is written to no
+// node.
 func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	r := registerOf(2)
 	beyond := newWord(MaxNodeSeconds*1000, "")
@@ -141,8 +140,8 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 	}
 }
 
-// News is what a lane sees for the first time, be it superseded, and nothing twice: each makes
-// all nodes be looked at.
+// A word is news when a lane sees it for the first time, even if it is superseded, and only once:
+// each news makes the host look at all nodes.
 func TestRegisterNews(t *testing.T) {
 	r := registerOf(3)
 	see := func(what, word string, at time.Duration, want bool, wantErr error) {
@@ -163,9 +162,9 @@ func TestRegisterNews(t *testing.T) {
 	see("the last one", third, 5+settleTime, true, nil)
 }
 
-// The register knows since when enough nodes report a node's last word, so that each
-// quorum includes one of them. That time is of this word alone, and starts when they
-// last began to report it without a break.
+// The register knows since when enough nodes report a node's last word, so that each quorum
+// includes one of them. That time applies to this word only, and starts when they last began to
+// report it without a break.
 func TestRegisterKnownSince(t *testing.T) {
 	r := registerOf(5)
 	r.see(0, newWord(1_000_000, ""), 1)
@@ -204,8 +203,8 @@ func TestRegisterKnownSince(t *testing.T) {
 	}
 }
 
-// A node that is silent for long is no dissenter. If it votes nevertheless, what is
-// known of it is as old as the last look. This holds for each node.
+// A node that is silent for long does not count against a report. If it votes nevertheless, what
+// is known of it is as old as the last look. This holds for each node.
 func TestFreshness(t *testing.T) {
 	f := &Fleet{options: Options{MaxTTL: time.Second}}
 	latest := func(since time.Duration) time.Duration {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A node in cluster mode, a Sentinel and a replica are refused, whether Redis (redis_mode)
-// or Valkey (server_mode) says so.
+// A node in cluster mode, a Sentinel and a replica are refused, with Redis (redis_mode) and with
+// Valkey (server_mode).
 func TestModeOfRedisAndValkey(t *testing.T) {
 	for mode, want := range map[string]string{
 		"redis_mode:standalone":                      "",

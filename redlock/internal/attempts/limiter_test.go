@@ -26,8 +26,8 @@ func wantAdmitted(t *testing.T, what string, e *waitingAttempt, admitted bool) {
 	}
 }
 
-// An attempt that stops waiting has no place, however it stops; if it was admitted
-// meanwhile, the next one is.
+// An attempt that stops waiting takes no turn, however it stops. If it was admitted meanwhile,
+// the next one is admitted instead.
 func TestLimiterWaitEnds(t *testing.T) {
 	g := fullLimiter(t)
 	ended, cancel := context.WithCancel(t.Context())
@@ -70,12 +70,12 @@ func TestLimiterUsersTakeTurns(t *testing.T) {
 	}
 }
 
-// The limit is halved when attempts meet no quorum, once per node_timeout, and grows again
-// step by step while they do.
+// The limit is halved when attempts meet no quorum, once per node timeout. It grows again step by
+// step while they meet one.
 func TestLimiterFollowsQuorums(t *testing.T) {
 	g := fullLimiter(t)
 	now := time.Hour
-	in := func() { g.underWay++ } // as if there were room
+	in := func() { g.underWay++ } // as if it were admitted
 	for room := maxAttempts / 2; room >= minAttempts/2; room /= 2 {
 		for _, later := range []time.Duration{0, g.timeout - 1} {
 			in()
@@ -106,7 +106,7 @@ func TestLimiterFollowsQuorums(t *testing.T) {
 	}
 	in()
 	now += g.timeout
-	g.leftWithoutQuorum(now) // which begins the count anew
+	g.leftWithoutQuorum(now) // restarts the count
 	in()
 	g.Leave()
 	if g.limit != maxAttempts/4 {
@@ -114,13 +114,13 @@ func TestLimiterFollowsQuorums(t *testing.T) {
 	}
 }
 
-// An attempt without a quorum keeps its place for a while. Otherwise thousands would
-// fail at once, and retry.
+// An attempt without a quorum still counts for a while. Otherwise thousands would fail at once,
+// and retry.
 func TestLimiterRestsAfterFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := fullLimiter(t)
 		start := time.Hour
-		g.shrunkAt = start // nothing of that here
+		g.shrunkAt = start // no other reduction in this test
 		next := g.queue(0)
 		g.LeaveWithoutQuorum(start, start+g.timeout/restShare-1)
 		synctest.Wait()
@@ -134,12 +134,12 @@ func TestLimiterRestsAfterFailure(t *testing.T) {
 	})
 }
 
-// A first attempt waits for others for node_timeout only, unless some of them meet a
-// quorum meanwhile: then it waits on.
+// A first attempt waits for its turn for at most the node timeout, unless some attempts meet a
+// quorum meanwhile. Then it continues to wait.
 func TestLimiterFirstAttemptIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait   time.Duration
-		quorum bool // another attempt meets one after half of node_timeout
+		quorum bool // another attempt meets one after half of the node timeout
 		want   time.Duration
 	}{
 		"no quorum":                {0, false, time.Second},
@@ -152,7 +152,7 @@ func TestLimiterFirstAttemptIsBounded(t *testing.T) {
 				go func() {
 					time.Sleep(500 * time.Millisecond)
 					l.mu.Lock()
-					l.limit-- // it has no place for the next attempt
+					l.limit-- // no room for the next attempt
 					l.mu.Unlock()
 					l.Leave()
 				}()
@@ -176,7 +176,7 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// Closing ends the timers of resting places.
+// Close ends the timers of attempts that still count.
 func TestLimiterCloseStopsTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := fullLimiter(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// ending is what is to be said of a
+// ending is the state of a ballot after some of the answers.
 type ending string
 
 const (
@@ -23,7 +23,7 @@ const (
 	hasNoVote ending = "no quorum"
 )
 
-// endingOf is what a ballot came to when all nodes have answered.
+// endingOf returns the result of a ballot when all nodes have answered.
 func endingOf(votes []Verdict, quorum int) ending {
 	switch grants, failures := countOf(votes, Granted), countOf(votes, Failed); {
 	case grants >= quorum:
@@ -44,8 +44,8 @@ func countOf(votes []Verdict, v Verdict) int {
 	return n
 }
 
-// certain tries every way in which the rest could still answer: the ending that
-// all of them lead to, or open.
+// certain tries each way in which the other nodes could still answer. It returns the ending to
+// which all of them lead, or open.
 func certain(votes []Verdict, nodes, quorum int) ending {
 	if len(votes) == nodes {
 		return endingOf(votes, quorum)
@@ -86,9 +86,8 @@ func stateOf(b *Ballot) ending {
 	return isHeld
 }
 
-// In each order of answers, for 1 to 7 nodes, a ballot is decided by exactly the
-// answer after which no others could change the result. Guards isDecided, won and
-// lacksQuorum.
+// For 1 to 7 nodes and each order of answers, a ballot is decided by exactly the answer after
+// which no further answers could change the result. Guards isDecided, won and lacksQuorum.
 func TestBallotDecides(t *testing.T) {
 	for nodes := 1; nodes <= 7; nodes++ {
 		everyOrder(nodes, nil, func(votes []Verdict) { checkBallot(t, votes) })
@@ -123,8 +122,8 @@ func checkBallot(t *testing.T, votes []Verdict) {
 	t.Fatalf("%v: all answered and nothing decided", votes)
 }
 
-// checkLateVotes: what comes after the deciding answer changes nothing, nor does the end
-// of the time for it.
+// checkLateVotes checks that neither answers after the deciding one nor the timeout change
+// anything.
 func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
 	t.Helper()
 	before := [3]int{b.Granted, b.Refused, b.Failed}
@@ -137,7 +136,7 @@ func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
 	}
 }
 
-// Guards quorumOf: any two quorums share a node, and no smaller number does so.
+// Any two quorums share a node, and no smaller number has this property. Guards quorumOf.
 func TestQuorumOf(t *testing.T) {
 	for n := 1; n <= 63; n++ {
 		if q := QuorumOf(n); 2*q <= n || 2*(q-1) > n || q > n {
@@ -146,7 +145,7 @@ func TestQuorumOf(t *testing.T) {
 	}
 }
 
-// A question to all nodes is decided by the last answer only.
+// A question to all nodes is decided only by the last answer.
 func TestBallotWantsAll(t *testing.T) {
 	b := New("who", 5, 3, IsGrant)
 	b.All = true
@@ -170,8 +169,8 @@ func namedLanes(names ...string) []*node.Lane {
 	return lanes
 }
 
-// The nodes that are silent until the timeout have failed; what they answer
-// later is ignored. Guards wait and giveUp.
+// Nodes that are silent until the timeout have failed. Their later answers are ignored. Guards
+// wait and giveUp.
 func TestBallotGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New("acquire", 5, 3, IsGrant)
@@ -204,8 +203,7 @@ func checkSilent(t *testing.T, b *Ballot, want ...string) {
 	}
 }
 
-// The end of the caller's context ends the wait at once, and a decided ballot
-// is not waited for at all.
+// The wait ends at once when the caller's context ends. There is no wait for a decided ballot.
 func TestBallotWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -9,11 +9,11 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// clockOf is a node's clock as a lane sees it: ahead of ours by offset, and
-// read at some instant of a round trip.
+// clockOf is a node's clock as a lane sees it: ahead of this host's clock by offset, and read at
+// some instant of a round trip.
 type clockOf struct {
 	lane   *Lane
-	now    time.Duration // ours
+	now    time.Duration // this host's
 	offset time.Duration
 }
 
@@ -23,23 +23,22 @@ func newClockOf(offset time.Duration) *clockOf {
 	return c
 }
 
-// ask is one TIME: so long there, and so long back.
+// ask sends one TIME, with these times for the request and the reply.
 func (c *clockOf) ask(request, reply time.Duration) {
 	c.lane.exchange.sent = c.now
 	c.now += request
 	micros := (c.now + c.offset).Microseconds()
 	c.now += reply
 	c.lane.exchange.received = c.now
-	c.now += rand.N(time.Second) // nobody looks at the answer at once
+	c.now += rand.N(time.Second) // the answer is not processed at once
 	c.lane.readTime(&redis.Reply{Array: []redis.Reply{
 		{Str: strconv.FormatInt(micros/1e6, 10)},
 		{Str: strconv.FormatInt(micros%1e6, 10)},
 	}})
 }
 
-// The estimate of a node's clock never runs ahead of it, so that no not-after
-// is ever too late; and it is as good as the fastest answer so far. Guards
-// readTime.
+// The estimate of a node's clock never runs ahead of it, so no not-after time is ever too late.
+// It is as exact as the fastest answer so far. Guards readTime.
 func TestClockEstimate(t *testing.T) {
 	c := newClockOf(490_000 * time.Hour)
 	fastest := time.Hour
@@ -53,8 +52,8 @@ func TestClockEstimate(t *testing.T) {
 	}
 }
 
-// A clock that was stepped by more than a round trip is followed at the first
-// answer, forward and back.
+// If a clock is stepped by more than a round trip, forward or back, the estimate follows with the
+// first answer.
 func TestClockStep(t *testing.T) {
 	c := newClockOf(490_000 * time.Hour)
 	for _, step := range []time.Duration{time.Hour, -time.Hour, 5 * time.Millisecond, -5 * time.Millisecond} {

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// No call is refused much sooner than its own not-after for being in one command with
-// others, whichever of them was there first.
+// A command has only one not-after time for all of its calls. No call is refused much earlier
+// than its own not-after time, whichever call was first in the command.
 func TestSpansKeepNotAfter(t *testing.T) {
 	const ms = time.Millisecond
 	l := &Lane{timing: newTiming(50 * ms)}

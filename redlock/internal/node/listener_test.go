@@ -27,9 +27,8 @@ func (c okConn) Receive(ctx context.Context, replies []redis.Reply) error {
 
 func (okConn) Close() {}
 
-// A listener ends in the very moment in which the lane names it to the node, after it
-// was told so (stopTracking). Nothing would wake the waiter, so the next group wakes
-// it.
+// A listener ends in the moment in which the lane names it to the node, after the lane was told
+// of the end (stopTracking). Nothing would wake the waiter, so the next group wakes it.
 func TestListenerEndsWhileItIsNamed(t *testing.T) {
 	var waiters Waiters
 	l := NewLane(Options{

@@ -15,14 +15,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// lostScripts is a node that answers calls with what answer says: the first command, the
-// second … of all that it gets. It loads scripts, and remembers what it was sent.
+// lostScripts is a node that answers its commands, counted from 0, as answer returns. It loads
+// scripts, and records what was sent.
 type lostScripts struct {
-	answer func(nth int) error // nil: it executes the command
+	answer func(nth int) error // nil: the node executes the command
 	calls  int
 	sent   []string // "load", or the token of a command's first operation
 
-	groups [][]redis.Command // that were sent and not received
+	groups [][]redis.Command // sent and not received
 }
 
 func (c *lostScripts) Send(_ context.Context, group []redis.Command) error {
@@ -77,7 +77,7 @@ func (c *lostScripts) execute(command redis.Command) redis.Reply {
 
 func (*lostScripts) Close() {}
 
-// outcomes is what the calls of a test were answered.
+// outcomes are the results of a test's calls.
 type outcomes []string
 
 type namedVoter struct {
@@ -93,7 +93,7 @@ func (v namedVoter) Vote(_ int, _ []redis.Reply, failure *Error) {
 	*v.all = append(*v.all, outcome)
 }
 
-// sendTwo sends a repair in one command, and another with a release in a second one.
+// sendTwo sends a repair in one command, and another repair with a release in a second one.
 func sendTwo(t *testing.T, conn redis.Conn) (got outcomes) {
 	t.Helper()
 	now := time.Hour
@@ -117,7 +117,7 @@ func sendTwo(t *testing.T, conn redis.Conn) (got outcomes) {
 	return got
 }
 
-// A node without scripts gets them, and then the same calls again, in their order.
+// A node without scripts gets them, and then the same calls once more, in their order.
 func TestResendAfterScriptFlush(t *testing.T) {
 	noScript := redis.ServerError("NOSCRIPT No matching script.")
 	conn := &lostScripts{answer: func(nth int) error {
@@ -135,8 +135,8 @@ func TestResendAfterScriptFlush(t *testing.T) {
 	}
 }
 
-// If the node executed the release of a call behind a command that it did not execute, that
-// command is not sent again: the lock would stay. Guards executedSpans.
+// If the node executed a call's release after a command that it did not execute, that command is
+// not resent, or the lock would stay. Guards executedSpans.
 func TestResendNeverFollowsItsRelease(t *testing.T) {
 	conn := &lostScripts{answer: func(nth int) error {
 		if nth == 0 {
@@ -165,8 +165,8 @@ func TestResendHappensOnce(t *testing.T) {
 	}
 }
 
-// Each error that means "not executed" is decided in notExecuted: only NOSCRIPT is sent
-// again within the request.
+// notExecuted has each error that means "not executed". Only NOSCRIPT makes the lane resend
+// within the request.
 func TestNotExecuted(t *testing.T) {
 	for kind, resent := range map[string]bool{"NOSCRIPT": true, "LOADING": false, "BUSY": false, "READONLY": false, "MASTERDOWN": false, "OOM": false} {
 		conn := &lostScripts{answer: func(nth int) error {

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// heldNode is a node whose answers a test holds back: each Receive waits for a value in
-// answers. It notes what happened: "send t", "load", "do t".
+// heldNode is a node whose answers the test delays: each Receive waits for a value in answers. It
+// records its events: "send t", "load", "do t".
 type heldNode struct {
 	lostScripts
 	answers chan error
@@ -39,7 +39,7 @@ func (c *heldNode) Do(ctx context.Context, group []redis.Command, replies []redi
 	return c.lostScripts.Do(ctx, group, replies)
 }
 
-// tokensOf names the first token of each command.
+// tokensOf returns the first token of each command.
 func tokensOf(group []redis.Command) string {
 	var tokens []string
 	for _, command := range group {
@@ -53,7 +53,7 @@ func tokensOf(group []redis.Command) string {
 	return strings.Join(slices.Compact(tokens), " ")
 }
 
-// windowTest is a lane to a heldNode over a network of 2 ms.
+// windowTest is a lane to a heldNode over a network with a round trip of 2 ms.
 type windowTest struct {
 	*testing.T
 	lane *Lane
@@ -78,7 +78,7 @@ func newWindowTest(t *testing.T) *windowTest {
 	return w
 }
 
-// call hands a call with this token over, and sends what can be sent.
+// call passes a call with this token to the lane, and sends what can be sent.
 func (w *windowTest) call(op script.Opcode, token string) *NodeSet {
 	placed := &NodeSet{}
 	c := Call{Op: "call", Ops: []script.Operation{{Op: op, Key: "x", Token: token, TTL: time.Second}}, Placed: placed, Voter: namedVoter{&w.got, token}}
@@ -99,7 +99,7 @@ func (w *windowTest) send() {
 	}
 }
 
-// receive lets the oldest group under way be answered, and sends what can be sent then.
+// receive makes the node answer the oldest group in progress, and sends what can be sent then.
 func (w *windowTest) receive() {
 	w.Helper()
 	w.now += 2 * time.Millisecond
@@ -126,7 +126,7 @@ func (w *windowTest) wantOutcomes(want ...string) {
 
 var errFlushed = redis.ServerError("NOSCRIPT No matching script.")
 
-// Calls are sent before the calls in front of them are answered. Guards sendWaiting.
+// Calls are sent before earlier calls are answered. Guards sendWaiting.
 func TestGroupsAreUnderWayTogether(t *testing.T) {
 	w := newWindowTest(t)
 	for _, token := range []string{"t", "u", "v"} {
@@ -140,7 +140,7 @@ func TestGroupsAreUnderWayTogether(t *testing.T) {
 	w.wantOutcomes("t done", "u done", "v done")
 }
 
-// The number of groups under way follows the round trip.
+// The maximum number of groups in progress follows the round trip.
 func TestWindowFollowsRoundTrip(t *testing.T) {
 	const us = time.Microsecond
 	for trip, want := range map[time.Duration]int{0: 1, 80 * us: 1, 299 * us: 1, 300 * us: 4, 1000 * us: 10, 2000 * us: 16, 100 * 1000 * us: 16} {
@@ -152,7 +152,7 @@ func TestWindowFollowsRoundTrip(t *testing.T) {
 			t.Errorf("round trip %v: %d groups under way, want %d", trip, got, want)
 		}
 		f.age()
-		f.note(time.Second) // it is slow now: the network is not
+		f.note(time.Second) // the node is slow now, but not the network
 		if got := f.limit(); got != want && trip != 0 {
 			t.Errorf("round trip %v, then a slow second: %d groups under way, want %d", trip, got, want)
 		}
@@ -163,8 +163,8 @@ func TestWindowFollowsRoundTrip(t *testing.T) {
 	}
 }
 
-// A call that needs the connection for itself waits until no group is under way. No
-// group is sent meanwhile. Guards canSend: needsConnection.
+// A call that needs the whole connection waits until no group is in progress. No group is sent
+// meanwhile. Guards canSend: needsConnection.
 func TestLookWaitsForGroupsUnderWay(t *testing.T) {
 	w := newWindowTest(t)
 	w.call(script.Acquire, "t")
@@ -177,8 +177,8 @@ func TestLookWaitsForGroupsUnderWay(t *testing.T) {
 	w.wantEvents("send t", "send u", "do v", "do load")
 }
 
-// If the node lost its scripts, what several groups had is sent again in its order, after
-// the last of them was answered and before anything newer. Guards takeInGroup.
+// If the node lost its scripts, the calls of several groups are resent in their order, after the
+// last of these groups was answered and before anything newer. Guards takeInGroup.
 func TestResendOfSeveralGroups(t *testing.T) {
 	w := newWindowTest(t)
 	w.node.answer = func(nth int) error {
@@ -199,9 +199,8 @@ func TestResendOfSeveralGroups(t *testing.T) {
 	w.wantOutcomes("t done", "release t done", "u done", "newer done")
 }
 
-// If the node executed a later group, in which a release may be of a call that it did not
-// execute, that call fails and is not sent again: the lock would stay. Guards
-// failNotExecuted.
+// If the node executed a later group, that group may contain the release of a call that was not
+// executed. That call fails and is not resent, or the lock would stay. Guards failNotExecuted.
 func TestNoResendBehindLaterGroup(t *testing.T) {
 	w := newWindowTest(t)
 	w.node.answer = func(nth int) error {
@@ -220,9 +219,9 @@ func TestNoResendBehindLaterGroup(t *testing.T) {
 	w.wantEvents("send t", "send t", "send u", "do load", "do u")
 }
 
-// A connection that breaks with three groups under way, a release in the second of them:
-// all three are in doubt. The calls fail, the tokens count as placed, and the release is
-// kept. Guards closeWindow: InDoubt.
+// A connection breaks with three groups in progress, the second with a release. All three are in
+// doubt: the calls fail, the tokens count as placed, and the release is kept. Guards closeWindow:
+// InDoubt.
 func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 	for name, broken := range map[string]error{"down": errors.New("it broke"), "timeout": context.DeadlineExceeded} {
 		w := newWindowTest(t)
@@ -248,7 +247,7 @@ func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 	}
 }
 
-// Answers that came before the connection broke count. Guards closeWindow.
+// Answers that arrived before the connection broke count. Guards closeWindow.
 func TestAnswersBeforeABreakCount(t *testing.T) {
 	w := newWindowTest(t)
 	w.call(script.Acquire, "t")
@@ -259,9 +258,9 @@ func TestAnswersBeforeABreakCount(t *testing.T) {
 	w.wantOutcomes("t done", "u down")
 }
 
-// If a node answers nothing, one window at most is under way, and nothing is sent once
-// the oldest group is late. Calls wait for the node timeout at most, from the oldest
-// group on. A full queue refuses calls. Guards enqueue, noteAsked, canSend and limit.
+// If a node does not answer, at most one window is in progress, and nothing is sent once the
+// oldest group is late. Calls wait for at most the node timeout, counted from the oldest group. A
+// full queue refuses calls. Guards enqueue, noteAsked, canSend and limit.
 func TestSlowNodeFillsItsWindow(t *testing.T) {
 	w := newWindowTest(t)
 	const inTime = 13 // groups, until the first one is late: 2 ms, and a fifth of 50 ms
@@ -281,7 +280,7 @@ func TestSlowNodeFillsItsWindow(t *testing.T) {
 	w.wantOutcomes()
 	w.call(script.Acquire, "full")
 	w.wantOutcomes("full full")
-	w.receive() // the next oldest was sent 1 ms later
+	w.receive() // the next group was sent 1 ms later
 	w.got, w.lane.queue = nil, nil
 	w.now = time.Hour + 51*time.Millisecond
 	w.call(script.Acquire, "in time")
@@ -292,7 +291,7 @@ func TestSlowNodeFillsItsWindow(t *testing.T) {
 	}
 }
 
-// However fast calls come, one window at most is under way. Guards canSend.
+// However fast calls come, at most one window is in progress. Guards canSend.
 func TestWindowIsBounded(t *testing.T) {
 	w := newWindowTest(t)
 	for i := range 3 * MaxUnderWay {
@@ -303,8 +302,8 @@ func TestWindowIsBounded(t *testing.T) {
 	}
 }
 
-// After a late answer one group at a time is sent, until an answer is in time again. Guards
-// limit.
+// After a late answer, the lane sends one group at a time until an answer is in time again.
+// Guards limit.
 func TestLateAnswerClosesTheWindow(t *testing.T) {
 	w := newWindowTest(t)
 	w.call(script.Acquire, "t")
@@ -319,8 +318,8 @@ func TestLateAnswerClosesTheWindow(t *testing.T) {
 	w.wantEvents("send v", "send w")
 }
 
-// The operations under way are at most those of one group, however many groups there
-// are. An urgent call waits for these at most. Guards canSend and nextGroup.
+// All groups in progress together have at most as many operations as one group may have. An
+// urgent call waits for at most these. Guards canSend and nextGroup.
 func TestOperationsUnderWayAreBounded(t *testing.T) {
 	w := newWindowTest(t)
 	for i := range 3 * MaxGroup {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A name that cannot be resolved and a port where nothing listens need different repairs,
-// and the error says which. Guards withAdvice.
+// A name that cannot be resolved and a port where nothing listens need different fixes, and the
+// error says which. Guards withAdvice.
 func TestDialErrorsAdvise(t *testing.T) {
 	for want, err := range map[string]error{
 		"the name in its address cannot be resolved: correct it": &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "redis-z"}},

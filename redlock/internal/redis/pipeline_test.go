@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// pipeNode logs a connection in to a node in this process, and returns the node's end.
+// pipeNode logs in over a connection to a node in this process, and returns both ends.
 func pipeNode(t *testing.T) (Conn, net.Conn) {
 	t.Helper()
 	ours, theirs := socketPair(t)
@@ -19,7 +19,7 @@ func pipeNode(t *testing.T) (Conn, net.Conn) {
 	logIn := make(chan error, 1)
 	go func() {
 		in := bufio.NewReader(theirs)
-		for commands := 0; commands < 2; { // HELLO, and CLIENT SETNAME or its like
+		for commands := 0; commands < 2; { // HELLO, and CLIENT SETNAME or a similar command
 			line, err := in.ReadString('\n')
 			if err != nil || strings.HasPrefix(line, "*") {
 				commands++
@@ -72,8 +72,8 @@ func TestSentGroupIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// The driver crashes of a reply that it does not wait for. So a connection is closed with
-// such replies read already, and others under way. Guards guardedConn.Read.
+// The driver panics if it gets a reply that it does not wait for. Here a connection is closed
+// when such replies have been read, and others are in transit. Guards guardedConn.Read.
 func TestCloseWithRepliesUnderWay(t *testing.T) {
 	for range 50 {
 		conn, node := pipeNode(t)
@@ -96,8 +96,8 @@ func TestCloseWithRepliesUnderWay(t *testing.T) {
 	}
 }
 
-// The driver crashes of a reply to a group that it refused to send, if it reads on when it is
-// closed. Guards guardedConn.end.
+// When the driver is closed, it may read on. Then it panics if it reads a reply to a group that
+// it refused to send. Guards guardedConn.end.
 func TestCloseWithReplyToRefusedGroup(t *testing.T) {
 	for range 50 {
 		conn, node := pipeNode(t)
@@ -122,7 +122,7 @@ func TestCloseWithReplyToRefusedGroup(t *testing.T) {
 	}
 }
 
-// An answer to more than was sent ends the connection, as for Do.
+// An answer to more commands than were sent ends the connection, as with Do.
 func TestAnswerToNothingUnderWay(t *testing.T) {
 	conn, node := pipeNode(t)
 	if err := conn.Send(t.Context(), []Command{{"GET", "a"}}); err != nil {
@@ -132,7 +132,7 @@ func TestAnswerToNothingUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := conn.Receive(t.Context(), make([]Reply, 1))
-	if err == nil { // the second answer came in another piece
+	if err == nil { // the second answer came later
 		if err = conn.Send(t.Context(), []Command{{"GET", "b"}}); err == nil {
 			err = conn.Receive(t.Context(), make([]Reply, 1))
 		}
@@ -142,7 +142,7 @@ func TestAnswerToNothingUnderWay(t *testing.T) {
 	}
 }
 
-// The driver must write exactly what was sent. Guards guardedConn.repeat.
+// The driver must write exactly the bytes that were sent ahead. Guards guardedConn.repeat.
 func TestDriverMustRepeatWhatWasSent(t *testing.T) {
 	for name, repeated := range map[string]string{"other bytes": "abX", "more": "abcd", "less": "ab", "the same": "abc"} {
 		ours, _ := socketPair(t)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// socketPair is two ends of a TCP connection; the first is used raw.
+// socketPair returns two ends of a TCP connection. The first one uses raw I/O.
 func socketPair(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func socketPair(t *testing.T) (ours, theirs net.Conn) {
 	return withRawIO(ours), theirs
 }
 
-// Bytes that the socket does not take at once are written when it does.
+// Bytes that the socket does not accept at once are written when it does.
 func TestRawWriteOfMoreThanFits(t *testing.T) {
 	ours, theirs := socketPair(t)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
@@ -115,7 +115,7 @@ func TestRawReadOfWhatWasReset(t *testing.T) {
 	wantRead(t, ours, "", syscall.ECONNRESET)
 }
 
-// wantRead reads once.
+// wantRead reads once and checks the result.
 func wantRead(t *testing.T, conn net.Conn, want string, wantErr error) {
 	t.Helper()
 	b := make([]byte, 100)

@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 )
 
-// Messages are counted and faults found however they are cut into pieces, and no later
-// than their line ends. Guards respScanner.
+// Messages are counted and faults found however the bytes are cut into pieces. A fault is found
+// by the end of its line. Guards respScanner.
 func TestRespScanner(t *testing.T) {
 	for _, sample := range redistest.Samples {
 		for _, piece := range []int{1, 2, 3, 7, 1 << 20} {
@@ -37,8 +37,8 @@ func scanPieces(text []byte, piece int) (whole int64, err error) {
 	return s.whole, err
 }
 
-// A node that says more than is good between two questions, in answers of which each is
-// small enough, is stopped.
+// A node that sends too much between two questions is cut off, even if each answer is small
+// enough.
 func TestGuardedConnBoundsTrips(t *testing.T) {
 	for _, c := range []struct {
 		answer string
@@ -59,8 +59,8 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 	}
 }
 
-// What a node sent before it hung up says more than the hang-up itself, also to a
-// goroutine that was writing then. If it sent nothing, the error reports the hang-up.
+// If a node sent something before it hung up, the error contains that, also for a goroutine that
+// was writing then. If it sent nothing, the error reports the hang-up.
 func TestGuardedConnHungUp(t *testing.T) {
 	for said, reason := range map[string]string{
 		"-ERR max number of clients reached\r\n": "ERR max number of clients reached: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)",

@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// opcodes are all of them, by their names in Lua.
+// opcodes has each opcode under its name in Lua.
 var opcodes = map[string]Opcode{
 	"ACQUIRE": Acquire, "ACQUIRE_ALSO": AcquireAlso, "JOIN": Join, "HAND_OVER": HandOver, "EXTEND": Extend, "DOWNGRADE": Downgrade, "EXCHANGE": Exchange, "CONFIRM": Confirm, "RETAIN": Retain, "RELEASE": Release,
 	"WHO": Who, "LIST": List, "RAISE_COUNTER": RaiseCounter, "REPAIR": Repair, "REPAIR_SHARED": RepairShared, "NOTE_FORCED": NoteForced, "FORCE": Force,
@@ -27,8 +27,8 @@ var (
 	luaField       = regexp.MustCompile(`([a-z]) = (\w+)`)
 )
 
-// The table in the header of ballot.lua has each opcode of Go, with the letter that Go sends,
-// the arguments that Go appends, and a counter if Go appends a record.
+// The table in the header of ballot.lua has each opcode of Go, with the letter that Go sends, the
+// arguments that Go appends, and a counter if Go appends a record.
 func TestHeaderListsOpcodes(t *testing.T) {
 	rows := opcodeRow.FindAllStringSubmatch(Ballot.Source, -1)
 	if len(rows) != len(opcodes) {
@@ -63,8 +63,8 @@ func sentFor(op Opcode) (arguments int, record bool) {
 	return len(after) - len(before), len(e.records) > 0
 }
 
-// ballot.lua has a constant or rare.lua a function for each opcode that Go sends, with its
-// letter and its name.
+// For each opcode that Go sends, ballot.lua has a constant or rare.lua a function, with the same
+// letter and name.
 func TestLuaHasEachOpcode(t *testing.T) {
 	found := map[string]string{} // letters by name
 	for _, line := range opcodeValues.FindAllStringSubmatch(Ballot.Source, -1) {
@@ -88,14 +88,14 @@ func TestLuaHasEachOpcode(t *testing.T) {
 	}
 }
 
-// constantName returns READ_COUNTERS of readCounters.
+// constantName returns READ_COUNTERS for readCounters.
 func constantName(function string) string {
 	upper := regexp.MustCompile(`[A-Z]`).ReplaceAllString(function, "_$0")
 	return strings.ToUpper(upper)
 }
 
-// The tables in rare.lua have as many arguments of each operation as Go sends, and a record
-// of those for which Go sends one.
+// The tables in rare.lua have as many arguments for each operation as Go sends, and a record if
+// Go sends one.
 func TestLuaCountsArguments(t *testing.T) {
 	arguments, counted := luaTable(t, arguments), luaTable(t, counted)
 	for name, op := range opcodes {

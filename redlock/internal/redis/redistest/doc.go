@@ -1,6 +1,5 @@
-// Package redistest has what tests need of a node without a server: answers that are known in
-// advance.
+// Package redistest has a node without a server for tests: its answers are known in advance.
 //
-// Tests of package redis, and of packages that use it, import it. Nothing that ships does, and
-// it opens no port.
+// It is imported by tests of package redis, and of packages that use it. No program imports it,
+// and it opens no port.
 package redistest

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Samples are messages as Redis sends them, and some that are none. The fuzz test of
-// answers has more of them.
+// Samples are messages as Redis sends them, and some invalid ones. The fuzz test of answers has
+// more of them.
 var Samples = []struct {
 	Text  string
-	Whole int64  // answers
-	Fault string // in the error
+	Whole int64  // complete answers
+	Fault string // part of the error
 }{
 	{"+OK\r\n:1\r\n:-1\r\n$3\r\na\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n_\r\n-ERR x\r\n*0\r\n%0\r\n", 11, ""},
 	{"*2\r\n*1\r\n$1\r\nx\r\n%1\r\n+a\r\n:1\r\n=7\r\ntxt:abc\r\n", 2, ""},
