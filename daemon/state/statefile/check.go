@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// Check finds out whether the files are there under their names, and whole: an append
-// notices only that a whole page was cut off. If somebody has removed some, it begins a new
-// file with the state of the mappings. If one was cut short, or another process has begun a
-// state file meanwhile, it stops writing for good. It does not wait for other goroutines
-// that use the File.
+// Check checks whether the files exist under their names and are whole, because an append notices
+// only if a whole page was cut off. If files were removed, it begins a new file with the state of
+// the mappings. If a file was truncated, or another process has begun a state file, it stops writing
+// for good. It does not wait for other goroutines that use the File.
 func (f *File) Check() {
 	if !f.mu.TryLock() {
 		return
@@ -41,8 +40,8 @@ func (f *File) Check() {
 	f.retryFiles()
 }
 
-// missing returns the error of a file that is not there, and of one that is shorter than it
-// was made. It needs mu.
+// missing returns an error for a file that does not exist, and one for a file that was truncated. It
+// requires mu.
 func (f *File) missing() (missing, short error) {
 	for _, file := range f.files() {
 		info, err := os.Lstat(f.path(file.number))
@@ -56,8 +55,8 @@ func (f *File) missing() (missing, short error) {
 	return missing, short
 }
 
-// stateOfMappings makes a state of the mappings. The error says that somebody has cut a file
-// short or written into it. It needs mu.
+// stateOfMappings reads the state from the mappings. The error says that somebody truncated a file or
+// wrote into it. It requires mu.
 func (f *File) stateOfMappings() (state State, err error) {
 	state = f.o.New()
 	err = guarded(func() error {
@@ -71,7 +70,7 @@ func (f *File) stateOfMappings() (state State, err error) {
 	return state, err
 }
 
-// files returns the sealed files and the active one. It needs mu.
+// files returns the sealed files and the active one. It requires mu.
 func (f *File) files() []sealed {
 	if f.active == nil {
 		return f.sealed

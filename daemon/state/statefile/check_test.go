@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// told is what Failed was told, a word each.
+// told sets Failed, and returns a text with a word for each of its calls.
 func told(o *Options) *string {
 	all := new(string)
 	o.Failed = func(err error) {
@@ -24,7 +24,7 @@ func told(o *Options) *string {
 	return all
 }
 
-// Where files were removed, all is there again after Look: which is told.
+// If files were removed, Check writes the whole state again, and reports that.
 func TestCheckFindsRemovedFiles(t *testing.T) {
 	for name, removed := range map[string]func(sf *File) []int{
 		"nothing":        func(*File) []int { return nil },
@@ -39,9 +39,9 @@ func TestCheckFindsRemovedFiles(t *testing.T) {
 			said := told(&o)
 			sf, want := open(t, o)
 			fill(t, sf, want)
-			sf.merges.Wait() // merged
+			sf.merges.Wait() // the sealed files are merged into one
 			sf.merging = true
-			for i := 0; len(sf.sealed) < 3; i++ { // and not these
+			for i := 0; len(sf.sealed) < 3; i++ { // these are not merged
 				record := fmt.Appendf(nil, "more%d=1", i%5)
 				sf.Append(record)
 				_ = want.Apply(record)
@@ -71,8 +71,8 @@ func TestCheckFindsRemovedFiles(t *testing.T) {
 	}
 }
 
-// A file that is cut within a page is appended to as if nothing were, and the rest of it
-// is gone: Look tells, and rather nothing is left than what seems to be all.
+// If a file is truncated within a page, appends do not notice it. Check does: it reports that, and
+// removes all files, because the next process would take a part of the state for all of it.
 func TestCheckFindsCutFiles(t *testing.T) {
 	for name, which := range map[string]func(sf *File) int{
 		"the last":   func(sf *File) int { return sf.number },
@@ -112,7 +112,7 @@ func TestCheckFindsCutFiles(t *testing.T) {
 	}
 }
 
-// A state file that is frozen holds nobody up who looks at it.
+// Check returns at once, and reports nothing, if the state file is frozen.
 func TestCheckWhenFrozen(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	said := told(&o)
@@ -127,7 +127,7 @@ func TestCheckWhenFrozen(t *testing.T) {
 	}
 }
 
-// One that was left has nothing to say of files that somebody removes later.
+// After Close, Check does not report files that somebody removes.
 func TestCheckAfterClose(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	said := told(&o)
@@ -141,15 +141,15 @@ func TestCheckAfterClose(t *testing.T) {
 	}
 }
 
-// Where files were removed, and what is in memory of the others was written into, nothing is
-// begun anew of the rest.
+// If files were removed, and somebody wrote into a mapping, Check begins no new file: the state is not
+// known.
 func TestCheckOfSpoiledFiles(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	said := told(&o)
 	sf, _ := open(t, o)
 	spoiled := sf.active.used
 	sf.Append([]byte("a=1"))
-	sf.active.memory[spoiled+2] = 1 // a record of 64 KiB
+	sf.active.memory[spoiled+2] = 1 // changes the length of the record to 64 KiB
 	if err := os.Remove(sf.path(sf.number)); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestCheckOfSpoiledFiles(t *testing.T) {
 	wantNoFiles(t, o.Path)
 }
 
-// While files are being made one, some are about to be removed.
+// Check does nothing during a merge, which removes files itself.
 func TestCheckWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	said := told(&o)

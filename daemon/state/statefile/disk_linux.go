@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnDisk tells whether a state file at the path can wait for a disk. A write to a page that
-// is being written to the disk, or of a file system that is frozen or busy, waits in the
-// kernel, which Go's scheduler does not notice.
+// OnDisk reports whether writing a state file at the path can wait for a disk. A write to a mapped
+// page waits in the kernel while the page is written to the disk, or while the file system is frozen
+// or busy. Go's scheduler does not notice that.
 func OnDisk(path string) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(filepath.Dir(path), &fs) != nil {

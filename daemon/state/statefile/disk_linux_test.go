@@ -14,7 +14,7 @@ func TestOnDisk(t *testing.T) {
 	defer os.RemoveAll(memory)
 	for path, want := range map[string]bool{
 		filepath.Join(memory, "s.table"): false,
-		"/proc/s.table":                  true, // no file system of memory for files
+		"/proc/s.table":                  true, // not a file system in memory such as tmpfs
 		"/nowhere/s.table":               false,
 	} {
 		if got := OnDisk(path); got != want {

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// A frame is the length of a record, its checksum and its bytes, and begins at a multiple of
-// four. Zeros follow the last one: no record has the length 0.
+// A frame is the length of a record, its checksum and its bytes. It begins at a multiple of
+// four. Zeros follow the last frame: no record has the length 0.
 const (
 	frameHead  = 8
 	frameAlign = 4
@@ -18,10 +18,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frameSize returns what a record of n bytes takes in a file.
+// frameSize returns the size of the frame of a record of n bytes.
 func frameSize(n int) int { return (frameHead + n + frameAlign - 1) &^ (frameAlign - 1) }
 
-// checksum covers the length as well, so that a record that is cut short is found.
+// checksum covers the length as well, so that it also detects a record that was cut.
 func checksum(record []byte) uint32 {
 	sum := ^uint32(0)
 	for shift := 0; shift < 32; shift += 8 { // the four bytes of the length, without allocating them
@@ -30,7 +30,7 @@ func checksum(record []byte) uint32 {
 	return crc32.Update(^sum, castagnoli, record)
 }
 
-// putFrame writes a record to the beginning of to, which is zeros. A kill in any moment
+// putFrame writes a record to the beginning of to, which is zeros. A kill at any moment
 // leaves a whole record or none, because the length is written last.
 func putFrame(to, record []byte) {
 	copy(to[frameHead:], record)
@@ -38,14 +38,14 @@ func putFrame(to, record []byte) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&to[0])), littleEndian(uint32(len(record))))
 }
 
-// littleEndian returns n with the bytes in memory in the order of little endian.
+// littleEndian returns the number whose bytes in memory are n in little endian.
 func littleEndian(n uint32) uint32 {
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], n)
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// appendFrame is putFrame for bytes that nobody reads meanwhile.
+// appendFrame is putFrame for memory that no other process can see yet.
 func appendFrame(to, record []byte) []byte {
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(record)))
 	to = binary.LittleEndian.AppendUint32(to, checksum(record))
@@ -56,8 +56,8 @@ func appendFrame(to, record []byte) []byte {
 	return to
 }
 
-// nextFrame returns the record at the beginning of from, and what follows it. A nil record
-// without an error is the end.
+// nextFrame returns the record at the beginning of from, and the rest. A nil record without an error
+// is the end.
 func nextFrame(from []byte) (record, rest []byte, err error) {
 	if len(from) < frameHead {
 		return nil, nil, allZero(from)
@@ -80,10 +80,10 @@ func nextFrame(from []byte) (record, rest []byte, err error) {
 // has written there.
 type written struct {
 	memory []byte
-	fault  error // set by all if a part is no record
+	fault  error // set by all if some bytes are not a record
 }
 
-// all yields the records. They are valid as long as the memory.
+// all yields the records, which are slices of the memory.
 func (w *written) all(yield func(record []byte) bool) {
 	for rest := w.memory; len(rest) > 0; {
 		if len(rest) < frameHead {
@@ -102,11 +102,11 @@ func (w *written) all(yield func(record []byte) bool) {
 	}
 }
 
-// checked is the content of a file, whose checksums are checked.
+// checked is the content of a file. Its method all checks the checksums.
 type checked struct {
 	content []byte
-	cut     error // errCut if records are missing in the end
-	fault   error // what is wrong behind the last record that was yielded
+	cut     error // errCut if records are missing at the end
+	fault   error // the error after the last record that was yielded
 }
 
 // all yields the records.
@@ -119,7 +119,7 @@ func (c *checked) all(yield func(record []byte) bool) {
 	}
 }
 
-// end returns what is wrong behind the records that all yielded.
+// end returns the error after the records that all yielded.
 func (c *checked) end() error { return errors.Join(c.fault, c.cut) }
 
 func allZero(b []byte) error {

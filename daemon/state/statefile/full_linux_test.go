@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where /run is full the space of the old state file is the new one's: a restart loses
-// nothing then, either.
+// If /run is full, Open uses the space of the old state file for the new one, so a restart loses
+// nothing.
 func TestNoSpaceAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {

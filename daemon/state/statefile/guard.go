@@ -6,13 +6,12 @@ import (
 	"runtime/debug"
 )
 
-// errShort says that a file is shorter than it was made. Only root and the daemon's user can
-// do that.
+// errShort says that a file was truncated. Only root and the daemon's user can do that.
 var errShort = errors.New("somebody cut it short")
 
-// guarded calls do, which touches mappings on this goroutine only. If a file behind a mapping
-// was cut short, the kernel sends SIGBUS to the thread that touches it, and the process would
-// die. guarded returns errShort instead.
+// guarded calls do, which touches mappings on this goroutine only. If a mapped file was truncated,
+// the kernel sends SIGBUS to the thread that touches it, which would end the process. guarded
+// returns errShort instead.
 func guarded(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -21,13 +20,13 @@ func guarded(do func() error) (err error) {
 		case addressError:
 			err = errShort
 		default:
-			panic(what) // a defect
+			panic(what) // a bug
 		}
 	}()
 	return do()
 }
 
-// addressError is the panic after a fault at an address that is not nil or near it.
+// addressError is the type of the panic after a fault at an address that is not near nil.
 type addressError interface {
 	runtime.Error
 	Addr() uintptr

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Somebody who cuts a file short that is in use has the state file given up, as one who removes
-// it does, and does not end the process.
+// If somebody truncates a file in use, the process does not end. Writing stops for good, as if the
+// file had been removed.
 func TestCutShort(t *testing.T) {
 	for what, when := range map[string]func(*cutting){
 		"when it is appended to":       nil,
@@ -52,7 +52,7 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// A panic of another kind is what it was.
+// guarded does not recover from other panics.
 func TestGuardedPassesDefectsOn(t *testing.T) {
 	for what, do := range map[string]func() error{
 		"a nil pointer": func() error { var s *segment; s.used++; return nil },
@@ -72,7 +72,7 @@ func TestGuardedPassesDefectsOn(t *testing.T) {
 	}
 }
 
-// cutAll cuts all files of a state file short.
+// cutAll truncates all files of a state file.
 func cutAll(path string) {
 	all, _ := filepath.Glob(path + ".*")
 	for _, file := range all {
@@ -80,8 +80,8 @@ func cutAll(path string) {
 	}
 }
 
-// cutting is a state that cuts the first file short while it is merged: that one alone, so that
-// nothing else notices.
+// cutting is a state that truncates the first file while it is merged. It leaves the other files, so
+// that appends do not notice.
 type cutting struct {
 	words
 	path string

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// A living process has its active file locked, from before the file counts until the next
-// one does. So no other process goes on with its leases, which it extends itself, or writes
-// into its files.
+// A living process has its active file locked, from before the file counts until the next one
+// counts. So no other process takes over its leases, which it still extends, or writes into its
+// files.
 
-// Exists tells whether there is a state file at the path, as far as this user can see.
+// Exists reports whether there is a state file at the path, as far as this user can see.
 func Exists(path string) bool {
 	numbers, _ := numbered(path) // none if there is no such directory
 	return len(numbers) > 0
@@ -29,8 +29,8 @@ func InUse(path string) (file string) {
 	return ""
 }
 
-// displaced returns a file of another process in the place of the active file, or beside
-// where that was; "": there is none. It needs mu.
+// displaced returns a file of another process that has the name of the active file. If no file has
+// that name, it returns any file in use at the path; "": there is none. It requires mu.
 func (f *File) displaced() (file string) {
 	path := f.path(f.number)
 	there, err := os.Lstat(path)
@@ -43,8 +43,8 @@ func (f *File) displaced() (file string) {
 	return ""
 }
 
-// yield ends appending for good: the files that are there now are another process's, and
-// stay. It needs mu.
+// yield stops appending for good. The files at the path belong to another process, and
+// stay. It requires mu.
 func (f *File) yield(used string) {
 	f.sealed, f.active = f.files(), nil
 	f.unmapSealed()
@@ -52,7 +52,7 @@ func (f *File) yield(used string) {
 	f.tell(fmt.Errorf("%w: another process appends to %s: stop this daemon", ErrRemoved, used))
 }
 
-// isLocked is false for a file of another user.
+// isLocked reports whether a process has the file locked. It is false for a file of another user.
 func isLocked(path string) bool {
 	file, err := openOwn(path)
 	if err != nil {

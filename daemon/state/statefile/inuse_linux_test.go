@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The last file of a living process is known to be in use, from the first one on and through
-// others and their merging, and not once it has left or ended. Guards mapFile, segment.full.
+// InUse finds the active file of a living process, also after later files and merges. It finds none
+// after Close, and after the end of the process.
 func TestInUse(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	wantUse(t, o, "before the first one", "")
@@ -26,7 +26,7 @@ func TestInUse(t *testing.T) {
 	wantUse(t, o, "after it has left", "")
 	next, _ := open(t, o)
 	wantUse(t, o, "the next one", next.path(next.number))
-	next.active.close() // as its end would
+	next.active.close() // as the end of the process does
 	wantUse(t, o, "after its end", "")
 	wantUse(t, Options{Path: "/nowhere/t"}, "no directory", "")
 }
@@ -38,11 +38,10 @@ func wantUse(t *testing.T, o Options, when, want string) {
 	}
 }
 
-// Where somebody has removed all files of a living process, and another one has begun a
-// state file there since, the first one leaves that alone, whatever its files are called.
-// Guards File.displaced, File.yield.
+// If somebody removes all files of a living process, and another process begins a state file at the
+// same path, the first process leaves those files alone, whatever their numbers are.
 func TestDisplaced(t *testing.T) {
-	for before := range 3 { // so many files that were full
+	for before := range 3 { // number of full files
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		var why error
 		o.Failed = func(err error) { why = err }

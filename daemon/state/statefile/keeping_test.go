@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// keeping is a state of a merge that keeps the bytes of its records. It calls do now and then,
-// while it reads them and while they are written.
+// keeping is a state of a merge that keeps the bytes of its records. It calls do at every 1000th
+// record, while it reads them and while they are written.
 type keeping struct {
 	words
 	kept [][]byte
@@ -33,15 +33,15 @@ func (k *keeping) Dump(yield func([]byte)) {
 	}
 }
 
-// Somebody who cuts a file short when a merge writes what it has kept of it has the state file
-// given up: the process goes on.
+// If somebody truncates a file while a merge writes the bytes that it has kept of it, writing stops
+// for good, and the process continues.
 func TestCutShortWhileWriting(t *testing.T) {
 	var said []error
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	o.Failed = func(err error) { said = append(said, err) }
 	o.Merge = func() State {
 		k := &keeping{}
-		k.do = func() { _ = os.Truncate(o.Path+".1", 0) } // once the first record is written
+		k.do = func() { _ = os.Truncate(o.Path+".1", 0) } // after the first record was written
 		return k
 	}
 	sf, _ := open(t, o)

@@ -11,10 +11,10 @@ import (
 // sealed is a full file.
 type sealed struct {
 	number  int
-	segment *segment // nil: it is of an earlier process
+	segment *segment // nil: an earlier process wrote it
 }
 
-// length returns how long the file was made; 0: that is not known.
+// length returns the size with which the file was created; 0: it is not known.
 func (s sealed) length() int {
 	if s.segment == nil {
 		return 0
@@ -22,7 +22,8 @@ func (s sealed) length() int {
 	return len(s.segment.memory)
 }
 
-// lend leaves the mapping to the goroutine that merges the file, which unmaps it.
+// lend marks the mapping as lent to the goroutine that merges the file, or ends that. That goroutine
+// unmaps it.
 func (s sealed) lend(lent bool) {
 	if s.segment != nil {
 		s.segment.lent = lent
@@ -37,7 +38,7 @@ func (f *File) numbers() (numbers []int) {
 }
 
 // startMerge merges the sealed files in a goroutine, for which Freeze and Close wait. It
-// needs mu.
+// requires mu.
 func (f *File) startMerge() {
 	if f.merging || f.stopping || f.closed {
 		return
@@ -53,8 +54,8 @@ func (f *File) startMerge() {
 	})
 }
 
-// merge writes one file in the place of others, under the number of the last one. If it
-// returns nil, they are as they were. The error says that some are gone, or a part of one.
+// merge replaces files by one file with the number of the last one. If merged is nil, the files are
+// unchanged. The error missing says that files were removed or truncated.
 func (f *File) merge(files []sealed) (merged *segment, missing error) {
 	var state State
 	err := guarded(func() (err error) {
@@ -72,19 +73,19 @@ func (f *File) merge(files []sealed) (merged *segment, missing error) {
 	case errors.Is(err, errShort):
 		return nil, err
 	case err != nil:
-		return nil, nil // which may pass
+		return nil, nil // the cause may go away: the next merge retries
 	}
 	for _, file := range files[:len(files)-1] {
-		os.Remove(f.path(file.number)) // one that stays does not count: the merged file begins anew
+		os.Remove(f.path(file.number)) // if it stays, it does not count: the merged file begins anew
 	}
 	return merged, nil
 }
 
-// writeMerged puts a file with the state of files in the place of the one at path, or leaves
-// that one.
+// writeMerged replaces the file at path by one with the state of files. If it fails, that file is
+// unchanged.
 func (f *File) writeMerged(path string, state State, files []sealed) (*segment, error) {
 	content, err := writeNew(path+halfMadeSuffix, func(w io.Writer) error {
-		return guarded(func() error { // the state may have parts of the mappings
+		return guarded(func() error { // the state may have slices of the mappings
 			f.write(w, state, files)
 			return nil
 		})
@@ -102,7 +103,7 @@ func (f *File) writeMerged(path string, state State, files []sealed) (*segment, 
 	return s, nil
 }
 
-// write writes the state of files as a file before which no other counts.
+// write writes the state of files as a file that begins anew: earlier files do not count.
 func (f *File) write(w io.Writer, state State, files []sealed) {
 	frame := f.head(true, 0)
 	w.Write(frame)
@@ -123,8 +124,8 @@ func releaseAll(files []sealed) {
 	}
 }
 
-// sum returns the state that sealed files of this process add up to. It reads their
-// mappings, but the files have to be there.
+// sum returns the state of all sealed files of this process. It reads their mappings, but fails if a
+// file was removed.
 func (f *File) sum(files []sealed) (State, error) {
 	state := f.o.Merge()
 	for _, file := range files {
@@ -138,8 +139,8 @@ func (f *File) sum(files []sealed) (State, error) {
 	return state, nil
 }
 
-// applyTo applies the records of a file to a state. The checksums of a merged file are
-// checked, because it was not read since it was written.
+// applyTo applies the records of a file to a state. It checks the checksums of a merged file, which
+// was not read since it was written.
 func (f *File) applyTo(state State, s *segment) error {
 	if !s.merged {
 		records := s.records()
@@ -152,12 +153,12 @@ func (f *File) applyTo(state State, s *segment) error {
 	return errors.Join(state.ApplyAll(s.releasing(records.all)), records.end())
 }
 
-// replaceMerged notes which files there are. It tells whether the merged file replaces them.
+// replaceMerged records the result of a merge. It returns false if the files are still in use.
 func (f *File) replaceMerged(files []sealed, merged *segment, missing error) (done bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case f.active == nil: // all were removed meanwhile
+	case f.active == nil: // all files were removed meanwhile
 		merged.discard()
 	case missing != nil:
 		f.stopForGood(missing)
@@ -174,12 +175,11 @@ func (f *File) replaceMerged(files []sealed, merged *segment, missing error) (do
 	return true
 }
 
-// sizeFor returns how large a file is to be beside a merged one: as large, so that a merge
-// writes at most as much again as was appended.
+// sizeFor returns the size of the next file. It is at least that of the merged file, so that merges
+// write at most as much as was appended.
 func (f *File) sizeFor(merged int) int { return max(f.o.SegmentSize, merged) }
 
-// endMerge unmaps files that were replaced, and begins the next merge if there is something
-// to merge.
+// endMerge unmaps files that were replaced, and begins the next merge if there are files to merge.
 func (f *File) endMerge(files []sealed, done bool) {
 	if done {
 		for _, file := range files {

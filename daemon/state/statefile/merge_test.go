@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Files that are made one while they are read come to the same state.
+// Reading the mappings during a merge of their files returns the same state.
 func TestReadWhileMerging(t *testing.T) {
 	for range 100 {
 		sf, _, _, err := Open(options(t, filepath.Join(t.TempDir(), "t")))
@@ -22,7 +22,7 @@ func TestReadWhileMerging(t *testing.T) {
 			t.Fatal(err)
 		}
 		sf.mu.Lock()
-		sf.merging = true // nothing is made one yet
+		sf.merging = true // so that no merge begins yet
 		sf.mu.Unlock()
 		want := words{}
 		for i := range 60 {
@@ -51,8 +51,8 @@ func TestReadWhileMerging(t *testing.T) {
 	}
 }
 
-// Where somebody removes files that count, those that follow do not pile up, and what is
-// not all does not seem to be.
+// If somebody removes a file, writing stops and no file stays: later files do not pile up, and the
+// next process does not take a part of the state for all of it.
 func TestFilesThatAreRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t")
 	o := options(t, path)
@@ -79,7 +79,7 @@ func TestFilesThatAreRemoved(t *testing.T) {
 	}
 }
 
-// inTheWay keeps a file from being merged, or made, under a number.
+// inTheWay blocks creating or merging the file with a number.
 func inTheWay(t *testing.T, path string, number int) (free func()) {
 	t.Helper()
 	dir := fmt.Sprint(path, ".", number, halfMadeSuffix)
@@ -89,8 +89,7 @@ func inTheWay(t *testing.T, path string, number int) (free func()) {
 	return func() { os.RemoveAll(dir) }
 }
 
-// Files that could not be merged are merged later: nothing of them is lost, and they do not
-// become more and more.
+// Files that could not be merged are merged later. Nothing is lost, and files do not pile up.
 func TestMergedLater(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
@@ -112,8 +111,7 @@ func TestMergedLater(t *testing.T) {
 	wantState(t, "after the restart", got, want)
 }
 
-// Nothing is begun anew while files are being made one: who does that would have none of
-// those that it knows.
+// No new file begins during a merge, which would remove the files that the merge works on.
 func TestNoNewFileWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
@@ -131,7 +129,7 @@ func TestNoNewFileWhileMerging(t *testing.T) {
 	sf.Close()
 }
 
-// What is in the way of a file's name aside is removed: it is none of ours any more.
+// A leftover file with the temporary name of a new file is replaced.
 func TestLeftoverIsReplaced(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
@@ -148,8 +146,8 @@ func TestLeftoverIsReplaced(t *testing.T) {
 	wantState(t, "after the restart", got, want)
 }
 
-// A merged file that somebody has written into is no reason to die, nor to write more: the
-// next process finds the fault.
+// If somebody writes into a merged file, the process does not end. The next merge fails, and the next
+// process finds the fault.
 func TestFaultInAMergedFile(t *testing.T) {
 	for what, fault := range map[string]func(content []byte) []byte{
 		"another":  func([]byte) []byte { return []byte("nothing of ours") },
@@ -181,7 +179,7 @@ func TestFaultInAMergedFile(t *testing.T) {
 	}
 }
 
-// The next file is as large as what was merged, or that would be merged again and again.
+// The next file is as large as the merged one. Otherwise merges would copy it too often.
 func TestSizeBesideAMergedFile(t *testing.T) {
 	sf, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
 	for i := range 200 {
@@ -194,7 +192,7 @@ func TestSizeBesideAMergedFile(t *testing.T) {
 	sf.Close()
 }
 
-// A file that could not be written to its end is none.
+// writeNew returns the error if a file was only written in part.
 func TestHalfWritten(t *testing.T) {
 	_, err := writeNew(filepath.Join(t.TempDir(), "t"), func(w io.Writer) error {
 		w.Write([]byte("half"))
@@ -205,7 +203,7 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// fill appends until another file was begun and the full ones are merged.
+// fill appends until a new file was begun and the full ones are merged.
 func fill(t *testing.T, sf *File, want words) {
 	t.Helper()
 	number := sf.number
@@ -220,14 +218,14 @@ func fill(t *testing.T, sf *File, want words) {
 	}
 }
 
-// A fault in a full file keeps it from being merged. What follows is written nevertheless,
-// and the next process finds the fault.
+// A full file with a fault is not merged. Later records are written nevertheless, and the next process
+// finds the fault.
 func TestFaultWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
 	fault := sf.active.used
 	sf.Append([]byte("a=1"))
-	sf.active.memory[fault+2] = 1 // a record of 64 KiB
+	sf.active.memory[fault+2] = 1 // changes the length of the record to 64 KiB
 	for sf.number < 4 {
 		sf.Append([]byte("b=" + strings.Repeat("1", 50)))
 		sf.merges.Wait()

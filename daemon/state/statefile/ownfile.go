@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// Other users may be able to write to the directory. The functions below neither read nor
-// write through what they put there.
+// Other users may be able to write to the directory. The functions below neither read files of other
+// users nor follow their links.
 
 // readOwn reads a file that belongs to this user and that no other user can write to. It
-// does not follow a link, and does not wait for a pipe.
+// does not follow a link, and does not block on a pipe.
 func readOwn(path string) ([]byte, error) {
 	file, err := openOwn(path)
 	if err != nil {
@@ -52,14 +52,14 @@ func isOwn(info os.FileInfo) error {
 	return nil
 }
 
-// createNew makes a file that only this user can read. It removes what was there.
+// createNew creates a file that only this user can read. It removes an existing one.
 func createNew(path string) (*os.File, error) {
-	os.Remove(path) // the next line reports what is wrong
+	os.Remove(path) // if it fails, OpenFile reports an error
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// writeNew calls write with a new file, and maps it, so that it can be read when no more
-// files can be opened.
+// writeNew calls write with a new file, and then maps the file, so that it can be read even if the
+// process cannot open more files.
 func writeNew(path string, write func(io.Writer) error) (content []byte, err error) {
 	file, err := createNew(path)
 	if err != nil {

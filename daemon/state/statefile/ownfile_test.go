@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What somebody else has put at the state file's paths is not read, not waited for, and not
-// written through; what is written there nobody else can read.
+// If another user puts files, links or pipes at the paths of a state file, the process neither reads
+// them, nor waits for them, nor follows them. No other user can read the files that it writes.
 func TestPlantedFiles(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "whole")
 	first, _ := open(t, options(t, whole))
@@ -50,7 +50,7 @@ func TestPlantedFiles(t *testing.T) {
 			if err != nil || len(state.(words)) != 0 || damage == nil {
 				t.Fatalf("Open: state %v, damage %v, error %v; want nothing, damage and no error", state, damage, err)
 			}
-			for i := range 200 { // through many files, which are merged
+			for i := range 200 { // enough for many files, which are merged
 				sf.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
 			}
 			sf.Close()
@@ -83,7 +83,7 @@ func copyAs(from, to string, mode os.FileMode, uid int) error {
 	return os.Chown(to, uid, -1)
 }
 
-// wantPrivate wants all files of a state file to be this user's alone.
+// wantPrivate fails the test if another user can read a file of the state file.
 func wantPrivate(t *testing.T, path string) {
 	t.Helper()
 	files, err := filepath.Glob(path + ".*")

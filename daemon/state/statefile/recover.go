@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// recover makes a state of files. The error says up to where they could be read, or that
-// they are of no use. Nothing behind a fault is applied: what it builds on may be missing.
+// recover reads the state from files. The error says up to where they could be read, or that they
+// cannot be used. It applies no record after a fault, because an earlier one that it needs may be
+// missing.
 func (f *File) recover(numbers []int) (State, error) {
 	state := f.o.New()
 	first := f.firstThatCounts(numbers)
@@ -26,7 +27,7 @@ func (f *File) recover(numbers []int) (State, error) {
 	return state, nil
 }
 
-// firstThatCounts returns the index of the last file that begins anew.
+// firstThatCounts returns the index of the last file that begins anew, or 0.
 func (f *File) firstThatCounts(numbers []int) int {
 	for i, number := range slices.Backward(numbers) {
 		if beginsAnew(f.path(number)) {

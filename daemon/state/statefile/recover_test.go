@@ -28,8 +28,8 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
-// A file that was cut short says what is left of it, and that there was more; the files
-// that it had taken the place of say nothing beside it.
+// Open reads the rest of a truncated file, and reports that it was truncated. Files that it replaced do
+// not count.
 func TestCutFileOfAnEarlierProcess(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	left(t, o, 1, true, "a=1", "b=1")
@@ -44,7 +44,7 @@ func TestCutFileOfAnEarlierProcess(t *testing.T) {
 	wantState(t, "what is left", state.(words), words{"a": "2"})
 }
 
-// A record that makes no sense is a fault as well: what follows may be about what it said.
+// An invalid record is a fault as well, and later records do not count: they may depend on it.
 func TestFaultyRecord(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	left(t, o, 1, true, "a=1", "=no key", "b=1")
@@ -55,7 +55,7 @@ func TestFaultyRecord(t *testing.T) {
 	wantState(t, "before the fault", state.(words), words{"a": "1"})
 }
 
-// A length of more than there is belongs to no record.
+// A frame whose length exceeds the bytes that are left is an error.
 func TestFrameBeyondTheEnd(t *testing.T) {
 	whole := appendFrame(nil, []byte("12345678"))
 	if record, _, err := nextFrame(whole); err != nil || string(record) != "12345678" {
@@ -68,8 +68,8 @@ func TestFrameBeyondTheEnd(t *testing.T) {
 	}
 }
 
-// What one version of the daemon writes the next one reads: a format that changes needs
-// another name (tableFormat of the daemon), which has the old one's state file not be used.
+// The next version of the daemon reads what this one writes. If this format changes, the formatVersion
+// of package state must change as well.
 func TestFrameFormat(t *testing.T) {
 	got := appendFrame(nil, head{begins: true, size: 0x0102, owner: []byte("us")}.encode())
 	want := "0b000000" + "ef8a68b9" + "01" + "0201000000000000" + "7573" + "00"
@@ -78,8 +78,8 @@ func TestFrameFormat(t *testing.T) {
 	}
 }
 
-// Of a file with a fault there is left what was before it. Nothing is invented, and
-// the next start finds a whole state file.
+// Open reads a faulty file up to the fault. Its state is one that existed, and the next start finds a
+// complete state file.
 func TestFaults(t *testing.T) {
 	var states []words
 	o := options(t, filepath.Join(t.TempDir(), "t"))
@@ -131,8 +131,8 @@ func wantPrefix(t *testing.T, what string, content []byte, states []words) {
 	wantState(t, what+", and the start after that", again, got)
 }
 
-// Whatever a file has in it: Open ends, invents nothing that is not in it, and the
-// next start finds a whole state file with the same.
+// FuzzFile checks that Open returns for any content of a file. The state has only what is in the
+// content, and the next start finds a complete state file with the same state.
 func FuzzFile(f *testing.F) {
 	f.Add(appendFrame(appendFrame(nil, head{begins: true, owner: []byte("us")}.encode()), []byte("a=1")))
 	f.Add([]byte{})
@@ -152,15 +152,15 @@ func FuzzFile(f *testing.F) {
 		}
 		sf.Append([]byte("z=9"))
 		state.(words)["z"] = "9"
-		sf.Close() // Freeze would keep all the mappings there ever were
+		sf.Close() // Freeze would leave the mappings
 		sf, got := open(t, o)
 		wantState(t, "the next start", got, state.(words))
 		sf.Close()
 	})
 }
 
-// What is of no use has nothing of it used, also where the files before it are ours; what
-// is no state file, or cannot be read, leaves what was before it.
+// If a later file has another owner, no file is used, also not the ones before it. If it is not a state
+// file, or cannot be read, the files before it count.
 func TestFaultInALaterFile(t *testing.T) {
 	for what, test := range map[string]struct {
 		spoil func(o Options) error
@@ -190,7 +190,7 @@ func TestFaultInALaterFile(t *testing.T) {
 	}
 }
 
-// The damage is told also where no new state file can be made.
+// Open reports damage also if it cannot create a new file.
 func TestDamageWithoutANewFile(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	left(t, o, 1, true, "a=1", "=no key")

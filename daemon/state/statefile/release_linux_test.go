@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// However large the files are, little of them counts as memory of the process, also while they
-// are merged. What a merge has kept of them is right nevertheless.
+// Little of the files counts as memory of the process, even if they are large, and also during a merge.
+// The records that a merge keeps stay correct.
 func TestLittleIsResident(t *testing.T) {
 	const records, size, bound = 12_000, 1000, 3 << 20
 	o := options(t, filepath.Join(t.TempDir(), "t"))
@@ -42,7 +42,7 @@ func TestLittleIsResident(t *testing.T) {
 	wantState(t, "after the restart", got, want)
 }
 
-// resident returns how many bytes of the files at a path the process has resident.
+// resident returns how many bytes of the files at a path are resident memory of the process.
 func resident(t *testing.T, path string) (bytesOf int) {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/smaps")

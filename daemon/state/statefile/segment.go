@@ -17,16 +17,16 @@ import (
 type segment struct {
 	path     string
 	memory   []byte
-	begin    int // where the records begin, behind the head
+	begin    int // index of the first record, after the head
 	used     int
-	released int // how much was used at the last release
+	released int // value of used at the last release
 
 	file   *os.File // while it is the active file: see InUse
 	merged bool     // a merge wrote it: nothing is appended, and memory contains the head
-	lent   bool     // a merge reads it, and unmaps it in the end; guarded by mu of the File
+	lent   bool     // a merge reads it and later unmaps it; guarded by mu of the File
 }
 
-// newSegment makes a file without a head, which has another name until start.
+// newSegment creates a file without a head. It has a temporary name until start.
 func newSegment(path string, size int) (*segment, error) {
 	path += halfMadeSuffix
 	memory, file, err := mapFile(path, size)
@@ -36,8 +36,8 @@ func newSegment(path string, size int) (*segment, error) {
 	return &segment{path: path, memory: memory, file: file}, nil
 }
 
-// start writes the head and records into a new file, and then gives it its name. If that
-// fails, the file is removed.
+// start writes the head and records into a new file, and then renames it to path. If that fails, it
+// removes the file.
 func (s *segment) start(path string, head, records []byte) error {
 	err := guarded(func() error {
 		s.begin = copy(s.memory, head)
@@ -55,7 +55,7 @@ func (s *segment) start(path string, head, records []byte) error {
 	return nil
 }
 
-// records returns what was appended. It is valid as long as the mapping.
+// records returns the records, which are slices of the mapping.
 func (s *segment) records() *written { return &written{memory: s.memory[s.begin:s.used]} }
 
 // discard removes the file.
@@ -69,7 +69,7 @@ func (s *segment) discard() {
 // halfMadeSuffix ends the names of files that are not complete.
 const halfMadeSuffix = ".new"
 
-// append tells whether there was room. If not, it did nothing.
+// append appends a record. If it does not fit, it does nothing.
 func (s *segment) append(record []byte) (fits bool, err error) {
 	size := frameSize(len(record))
 	if size > len(s.memory)-s.used {
@@ -86,11 +86,11 @@ func (s *segment) append(record []byte) (fits bool, err error) {
 	return true, err
 }
 
-// releaseEvery bounds how much of a file counts as memory of the process: a file is as large
+// releaseEvery bounds how many bytes of a file count as memory of the process. A file can be as large
 // as the records of all leases, and a merge reads two.
 const releaseEvery = 1 << 20
 
-// releasing yields the records of the segment, and releases those behind.
+// releasing yields the records of the segment, and releases the pages that were read.
 func (s *segment) releasing(records iter.Seq[[]byte]) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		defer release(s.memory)
@@ -107,7 +107,8 @@ func (s *segment) releasing(records iter.Seq[[]byte]) iter.Seq[[]byte] {
 	}
 }
 
-// seal unlocks the file: another one is active and locked. (A mapping alone would keep the lock.)
+// seal unlocks the file: another file is active and locked. (Closing it is not enough: the mapping
+// keeps the lock.)
 func (s *segment) seal() {
 	if s.file != nil {
 		_ = lock(s.file, syscall.LOCK_UN)
@@ -120,15 +121,15 @@ func (s *segment) seal() {
 func (s *segment) close() {
 	s.seal()
 	if err := unmap(s.memory); err != nil {
-		panic("statefile: " + err.Error()) // a defect: it is mapped
+		panic("statefile: " + err.Error()) // a bug: the memory is mapped
 	}
 	s.memory = nil
 }
 
 // head is the first record of every file.
 type head struct {
-	begins bool   // nothing before this file counts
-	size   int    // of the file at least: a shorter one was cut
+	begins bool   // earlier files do not count
+	size   int    // the minimum size of the file: a shorter one was truncated
 	owner  []byte // see Options.Owner
 }
 
@@ -148,7 +149,7 @@ func decodeHead(b []byte) (head, error) {
 	return head{begins: b[0] == 1, size: int(binary.LittleEndian.Uint64(b[1:])), owner: b[9:]}, nil
 }
 
-// splitHead reads the head of a file. With errCut the result is valid.
+// splitHead reads the head of a file. If the error is errCut, the result is valid.
 func splitHead(content []byte) (h head, rest []byte, err error) {
 	first, rest, err := nextFrame(content)
 	if err == nil {
@@ -160,10 +161,10 @@ func splitHead(content []byte) (h head, rest []byte, err error) {
 	return h, rest, err
 }
 
-// errCut says that the file is right as far as it goes.
+// errCut says that the file was truncated. The bytes that are left are valid.
 var errCut = errors.New("it was cut short")
 
-// beginsAnew tells whether nothing before this file counts.
+// beginsAnew reports whether a file begins anew: earlier files do not count.
 func beginsAnew(path string) bool {
 	content, err := readOwn(path)
 	if err != nil {

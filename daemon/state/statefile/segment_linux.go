@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls that can fail for lack of space or memory; tests replace them.
+// System calls that can fail if there is no space or memory. They are variables for tests.
 var fallocate, mmap, munmap = unix.Fallocate, unix.Mmap, unix.Munmap
 
-// mapFile makes a file of that many zeros, which only this user can read, maps it, and locks
-// it until it is closed: see InUse. It takes the space now, so that a write to the mapping
-// cannot fail. It replaces a file that is there.
+// mapFile creates a file of size zeros that only this user can read, maps it, and locks it until it
+// is closed: see InUse. It allocates the space now, so that a write to the mapping cannot fail. It
+// replaces an existing file.
 func mapFile(path string, size int) ([]byte, *os.File, error) {
 	file, err := createNew(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func mapFile(path string, size int) ([]byte, *os.File, error) {
 	return memory, file, nil
 }
 
-// mapToRead maps a file as it is. If it is empty, somebody has cut it short.
+// mapToRead maps a file for reading. An empty file was truncated.
 func mapToRead(file *os.File) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -63,14 +63,14 @@ func mapped(fd, size int) ([]byte, error) {
 	}
 }
 
-// release takes the pages of a mapping out of the memory of the process. They stay in the
-// file, and come back when they are touched.
+// release removes the pages of a mapping from the memory of the process. They stay in the
+// file, and the kernel maps them again when they are touched.
 func release(memory []byte) {
-	_ = unix.Madvise(memory, unix.MADV_DONTNEED) // if it fails they only stay
+	_ = unix.Madvise(memory, unix.MADV_DONTNEED) // if it fails, the pages stay in memory
 }
 
-// unmap leaves the mapping if the kernel has no memory to end it: that costs addresses, and
-// the memory of the file.
+// unmap unmaps memory. If the kernel has no memory for that, the mapping stays: that costs address
+// space, and the memory of the file.
 func unmap(memory []byte) error {
 	if err := munmap(memory); err != unix.ENOMEM {
 		return err

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// mapFile works on Linux only: on other systems a restart of the daemon loses what it held.
+// mapFile works on Linux only. On other systems a restart of the daemon loses its leases.
 func mapFile(string, int) ([]byte, *os.File, error) { return nil, nil, errors.ErrUnsupported }
 
 func mapToRead(*os.File) ([]byte, error) { return nil, errors.ErrUnsupported }

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// short has the kernel refuse what the state file asks of it, until the test ends or it is
-// told to stop.
+// short makes a system call fail until the test ends or over is called.
 func short(t *testing.T, call string, why error) (over func()) {
 	t.Helper()
 	f, m, u := fallocate, mmap, munmap
@@ -31,9 +30,9 @@ func short(t *testing.T, call string, why error) (over func()) {
 	return over
 }
 
-// Where the next file has no space, or cannot be mapped, the state file goes on in memory, says so once,
-// and leaves nothing for the next process that would not be true; as soon as files can be made again,
-// all is there.
+// If there is no space for the next file, or it cannot be mapped, the state is kept in memory, which
+// is reported once. No file stays that would be out of date. When files can be created again, they
+// have the whole state.
 func TestNoMemory(t *testing.T) {
 	for _, test := range []struct {
 		call string
@@ -45,8 +44,8 @@ func TestNoMemory(t *testing.T) {
 	}
 }
 
-// A state file that cannot be made at all is none, and leaves nothing; what an earlier one
-// says is told nevertheless.
+// If Open cannot create a file, it returns no File and leaves no file. It still returns the state of
+// the earlier one.
 func TestNoMemoryAtOpen(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	before, want := open(t, o)
@@ -64,7 +63,7 @@ func TestNoMemoryAtOpen(t *testing.T) {
 	}
 }
 
-// A mapping that the kernel has no memory to end stays, and nothing else comes of it.
+// If the kernel has no memory to end a mapping, the mapping stays, and nothing else fails.
 func TestNoMemoryToUnmap(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
@@ -79,7 +78,7 @@ func TestNoMemoryToUnmap(t *testing.T) {
 	wantState(t, "after the restart", got, want)
 }
 
-// countMappings counts those that are made, and those that are ended.
+// countMappings counts calls of mmap and munmap.
 func countMappings(t *testing.T) (made, ended *int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -101,7 +100,7 @@ func countMappings(t *testing.T) (made, ended *int) {
 	return made, ended
 }
 
-// Files that are mapped are not kept open, or there would be no more in the end.
+// Mapped files are closed, so that the process does not run out of descriptors.
 func TestDescriptorsEnd(t *testing.T) {
 	count := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
@@ -121,7 +120,7 @@ func TestDescriptorsEnd(t *testing.T) {
 	sf.Close()
 }
 
-// What is mapped to be merged is let go of. Guards merge: read.end.
+// All mappings end, also those of merged files.
 func TestMappingsEnd(t *testing.T) {
 	made, ended := countMappings(t)
 	sf, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
@@ -135,8 +134,8 @@ func TestMappingsEnd(t *testing.T) {
 	}
 }
 
-// A mapping keeps the memory of a file that was removed. So those of files that could not
-// be merged end, too: where the state file goes on in memory, for want of that, and in the end.
+// A mapping keeps the memory of a removed file. So the mappings of files that could not be merged end
+// as well, when the state is kept in memory, and at Close.
 func TestMappingsEndThatWereNotMerged(t *testing.T) {
 	for what, end := range map[string]func(*testing.T, *File){
 		"no files can be made": func(t *testing.T, sf *File) {
@@ -163,7 +162,7 @@ func TestMappingsEndThatWereNotMerged(t *testing.T) {
 	}
 }
 
-// A merged file for which there is no place, or no state file any more, is gone with its mapping.
+// If a merged file cannot be used, it is removed and its mapping ends.
 func TestMergedFileWithoutAPlace(t *testing.T) {
 	for what, end := range map[string]func(t *testing.T, sf *File, merged *segment){
 		"the state file has left its files": func(t *testing.T, sf *File, merged *segment) {
@@ -200,7 +199,7 @@ func TestMergedFileWithoutAPlace(t *testing.T) {
 	}
 }
 
-// Where what is in memory is not all, as a file was cut short, nothing is noted any more.
+// If a file was truncated, the mappings do not have the whole state, so writing stops for good.
 func TestCutShortIsNotAll(t *testing.T) {
 	for what, notice := range map[string]func(*File) error{
 		"another was removed": func(sf *File) error {
@@ -222,8 +221,8 @@ func TestCutShortIsNotAll(t *testing.T) {
 			said := told(&o)
 			sf, want := open(t, o)
 			fill(t, sf, want)
-			short(t, "", nil) // undoes what notice does
-			sf.merging = true // or who merges would notice
+			short(t, "", nil) // restores fallocate at the end
+			sf.merging = true // a merge would notice the truncation
 			if err := os.Truncate(sf.path(sf.sealed[0].number), 0); err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +239,7 @@ func TestCutShortIsNotAll(t *testing.T) {
 	}
 }
 
-// So are files that are being made one: some would be removed, and one renamed, after it.
+// Freeze waits for a merge, which would otherwise remove and rename files after Freeze.
 func TestFreezeWaitsForMerging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
@@ -258,7 +257,8 @@ func TestFreezeWaitsForMerging(t *testing.T) {
 	})
 }
 
-// They are not waited for again and again, as others append meanwhile.
+// Freeze waits for the merge that is in progress, and not for others that appends would begin
+// meanwhile.
 func TestFreezeWaitsForOneMerging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
@@ -291,7 +291,8 @@ func TestFreezeWaitsForOneMerging(t *testing.T) {
 	})
 }
 
-// freezeAfter: Freeze returns when what it waits for has gone on, and not before.
+// freezeAfter checks that Freeze returns after goOn is closed, and not before. early is the message if
+// it returns before.
 func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
 	t.Helper()
 	frozen := false
@@ -323,7 +324,7 @@ func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
 	}
 }
 
-// waiting is a state of which files are merged when they may be.
+// waiting is a state whose first Apply waits for goOn.
 type waiting struct {
 	words
 	goOn chan struct{}
@@ -337,8 +338,7 @@ func (w waiting) Apply(record []byte) error {
 
 func (w waiting) ApplyAll(records iter.Seq[[]byte]) error { return applyAll(w, records) }
 
-// The files of before are there until the one that takes their place is: a kill in any
-// moment loses nothing.
+// The old files stay until the new one is complete, so a kill at any moment loses nothing.
 func TestOldFilesStayUntilTheNew(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	left(t, o, 1, true, "a=1")
@@ -359,7 +359,7 @@ func TestOldFilesStayUntilTheNew(t *testing.T) {
 	}
 }
 
-// A file gets its name when all is in it, and none where that is not to be.
+// If the head of a new file cannot be written, the file does not get its name, and is removed.
 func TestFileWithoutItsContent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.1")
 	s, err := newSegment(path, 256)
@@ -377,7 +377,8 @@ func TestFileWithoutItsContent(t *testing.T) {
 	}
 }
 
-// The same where no more files can be opened: what was merged is read without.
+// As TestNoMemory, if the process can open no more files. The merged file is read through its mapping,
+// without opening it.
 func TestNoDescriptors(t *testing.T) {
 	testShortage(t, unix.EMFILE, func(t *testing.T, _ string) (over func()) {
 		var before unix.Rlimit

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Where no file can be written, the old ones are gone, as they would not be true for
-// long; once files can be written again, all is there.
+// If no file can be written, the old ones are removed, because they would soon be out of date. When
+// files can be written again, they have the whole state.
 func TestNoFiles(t *testing.T) { testShortage(t, os.ErrExist, occupy, (*File).Freeze) }
 
-// testShortage has a state file go on in memory while it can make no files, for the reason that
-// shortage gives it, until that is over.
+// testShortage checks that the state is kept in memory while no file can be created, because of
+// shortage, and that it is written when that is over. why is the expected error.
 func testShortage(t *testing.T, why error, shortage func(t *testing.T, path string) (over func()), end func(*File)) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	var said []error
@@ -31,7 +31,7 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 			}
 		}
 		fill(100)
-		synctest.Wait() // nothing is being merged
+		synctest.Wait() // until no merge is in progress
 		over := shortage(t, o.Path)
 		fillInVain := func(n int) {
 			fill(n)
@@ -62,7 +62,7 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 	})
 }
 
-// The record for which there is no file is kept as well as those after it.
+// The record for which no file can be created is kept, like the ones after it.
 func TestNoFileForARecord(t *testing.T) {
 	for what, inTheWay := range map[string]string{"none can be made": halfMadeSuffix, "it cannot have its name": ""} {
 		t.Run(what, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestNoFileForARecord(t *testing.T) {
 	}
 }
 
-// wantNoFiles wants nothing of a state file; the directories of occupy are none of its.
+// wantNoFiles fails the test if there is a file at the path. It ignores the directories of occupy.
 func wantNoFiles(t *testing.T, path string) {
 	t.Helper()
 	all, err := filepath.Glob(path + ".*")
@@ -97,12 +97,12 @@ func wantNoFiles(t *testing.T, path string) {
 	}
 }
 
-// Where a state file cannot be written, the old one is gone: the next process would go on
-// with what has not been true for long.
+// If a state file cannot be written, the old one is removed: the next process would continue with a
+// state that is out of date.
 func TestOldFilesAreRemoved(t *testing.T) {
 	for what, how := range map[string]func(o Options){
 		"by Open": func(o Options) {
-			if err := os.Mkdir(o.Path+".2"+halfMadeSuffix, 0o700); err != nil { // in the way of a file
+			if err := os.Mkdir(o.Path+".2"+halfMadeSuffix, 0o700); err != nil { // blocks the name of a new file
 				t.Fatal(err)
 			}
 			if err := os.WriteFile(o.Path+".2"+halfMadeSuffix+"/in", nil, 0o600); err != nil {
@@ -116,7 +116,7 @@ func TestOldFilesAreRemoved(t *testing.T) {
 	} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		left(t, o, 1, true, "a=1")
-		if err := os.WriteFile(o.Path+".3"+halfMadeSuffix, nil, 0o600); err != nil { // half made
+		if err := os.WriteFile(o.Path+".3"+halfMadeSuffix, nil, 0o600); err != nil { // incomplete
 			t.Fatal(err)
 		}
 		how(o)
@@ -128,7 +128,7 @@ func TestOldFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// occupy keeps files of a state file from being made.
+// occupy blocks the names of new files with directories.
 func occupy(t *testing.T, path string) (free func()) {
 	t.Helper()
 	var all []string
@@ -145,7 +145,7 @@ func occupy(t *testing.T, path string) (free func()) {
 	}
 }
 
-// A state file cannot be made where its directory is not there.
+// Open fails, with an empty state, if the directory does not exist.
 func TestNoDirectory(t *testing.T) {
 	_, state, _, err := Open(options(t, filepath.Join(t.TempDir(), "no", "t")))
 	if err == nil || state == nil {

@@ -11,34 +11,34 @@ import (
 	"time"
 )
 
-// State is what records add up to.
+// State is the result of applying records.
 type State interface {
-	// Apply applies a record, and keeps nothing of its bytes. An error says that the record
-	// makes no sense.
+	// Apply applies a record, and must not keep its bytes. An error says that the record
+	// is invalid.
 	Apply(record []byte) error
-	// ApplyAll is Apply for many records, and may leave out what changes nothing in the end.
+	// ApplyAll is Apply for many records. It may skip records that do not affect the result.
 	ApplyAll(records iter.Seq[[]byte]) error
-	// Dump yields records that make the same state of a new one. They are used before yield
+	// Dump yields records that turn a new state into this one. A record is valid until yield
 	// returns.
 	Dump(yield func(record []byte))
 }
 
-// Options say what a state file is about.
+// Options are the options of Open.
 type Options struct {
 	Path string
-	// Owner is kept in every file. Check says of the Owner of a file that is found why the
-	// file must not be used; nil: it may be.
+	// Owner is written into every file. Check returns why a file with this Owner must not be used, or
+	// nil.
 	Owner []byte
 	Check func(owner []byte) error
 	// New makes an empty state.
 	New func() State
-	// Merge makes an empty state for a merge. It may keep the bytes of records until it is
-	// dumped: they stay as they are. Nil: New.
+	// Merge makes an empty state for a merge. That state may keep the bytes of records until it is
+	// dumped: they do not change. Nil: New.
 	Merge func() State
-	// Failed is called with the reason why nothing can be written, once, and with nil when
-	// files are written again. It must not block, and is called with the mutex of the File.
+	// Failed is called once with the reason why no file can be written, and with nil when files are
+	// written again. It must not block: the mutex of the File is held.
 	Failed func(error)
-	// SegmentSize is how large the files are at least. 0: 2 MiB.
+	// SegmentSize is the minimum size of a file. 0: 2 MiB.
 	SegmentSize int
 }
 
@@ -54,27 +54,28 @@ type File struct {
 	merges   sync.WaitGroup // the goroutine of startMerge; Freeze and Close wait for it
 	unfrozen chan struct{}  // closed by Close
 
-	// mu guards what follows. No other mutex is taken inside it.
+	// mu guards the fields below. No other mutex is taken inside it.
 	mu       sync.Mutex
 	active   *segment // nil: the state is in inMemory, or the File is closed
-	number   int      // of active, or of the last one that was
+	number   int      // of the active file, or of the last one
 	sealed   []sealed // the files before active
 	size     int      // of the next file
 	merging  bool     // a goroutine merges sealed files
-	stopping bool     // no merge begins any more
+	stopping bool     // no new merge begins
 	frozen   bool
 	closed   bool
 	inMemory State     // while no file can be written
-	retried  time.Time // when writing files was last tried
+	retried  time.Time // of the last attempt to write a file
 }
 
-// PathFor returns the path of the state file of a redlockd with that socket. It is in a
-// directory that is empty after a boot and that only its user can write to.
+// PathFor returns the path of the state file of a redlockd with that socket. Its directory should be
+// one that a reboot empties and that only the daemon's user can write to.
 func PathFor(socket string) string { return socket + ".table" }
 
-// Open reads what an earlier process left at the path, and begins to append. damage says
-// what could not be used of that; state is made of the rest. If err is not nil, nothing can
-// be written: the File is nil and the old files are removed, but state and damage are valid.
+// Open reads the state that an earlier process left at the path, and begins a new file. If a part of
+// the old files could not be used, damage says why, and state is the state of the rest. If err is not
+// nil, no file can be written: the File is nil and the old files are removed, but state and damage
+// are valid.
 func Open(o Options) (f *File, state State, damage, err error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = segmentSize
@@ -92,7 +93,7 @@ func Open(o Options) (f *File, state State, damage, err error) {
 	}
 	state, damage = f.recover(f.numbers())
 	if err = f.beginAnew(state); err != nil {
-		f.removeSealed() // they would soon be wrong
+		f.removeSealed() // this makes room, and they would soon be out of date
 		err = f.beginAnew(state)
 	}
 	if err != nil {
@@ -101,7 +102,7 @@ func Open(o Options) (f *File, state State, damage, err error) {
 	return f, state, damage, nil
 }
 
-// Remove removes the files of a state file that nobody goes on with.
+// Remove removes the files of a state file that no process uses.
 func Remove(path string) {
 	f := &File{o: Options{Path: path}}
 	f.removeHalfMade()
@@ -109,18 +110,17 @@ func Remove(path string) {
 	f.removeSealed()
 }
 
-// removeHalfMade removes files that were not complete when a process was killed.
+// removeHalfMade removes files that were incomplete when a process was killed.
 func (f *File) removeHalfMade() {
-	half, _ := filepath.Glob(f.o.Path + ".*" + halfMadeSuffix) // those at a path with special characters stay
+	half, _ := filepath.Glob(f.o.Path + ".*" + halfMadeSuffix) // files at a path with special characters stay
 	for _, path := range half {
 		os.Remove(path)
 	}
 }
 
-// Append adds a copy of a record. While no file can be written, it changes the state in
-// memory instead. After Freeze it does not return, so that nothing is done that was not
-// recorded: it blocks until Close, and then ends the goroutine. After Close without Freeze it
-// does nothing.
+// Append appends a copy of a record. While no file can be written, it changes the state in memory
+// instead. After Freeze it does not return, so that its caller does nothing that was not recorded: it
+// blocks until Close, and then ends the goroutine. After Close without Freeze it does nothing.
 func (f *File) Append(record []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +139,7 @@ func (f *File) Append(record []byte) {
 	}
 }
 
-// appendToActive needs mu.
+// appendToActive requires mu.
 func (f *File) appendToActive(record []byte) {
 	switch fits, err := f.active.append(record); {
 	case err != nil:
@@ -149,7 +149,7 @@ func (f *File) appendToActive(record []byte) {
 	}
 }
 
-// appendToNext seals the active file, which is full, and goes on in another one. It needs mu.
+// appendToNext seals the active file, which is full, and appends to a new one. It requires mu.
 func (f *File) appendToNext(record []byte) {
 	full := f.active
 	f.sealed = append(f.sealed, sealed{number: f.number, segment: full})
@@ -167,8 +167,8 @@ func (f *File) appendToNext(record []byte) {
 	f.startMerge()
 }
 
-// Freeze ends all writing, as if the process had been killed in this moment: calls of Append
-// do not return. The files stay. It waits for a merge that is under way, but begins no other.
+// Freeze ends all writing as if the process had been killed at this moment: calls of Append do not
+// return. The files stay. It waits for a merge that is in progress, and no other merge begins.
 func (f *File) Freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -181,7 +181,7 @@ func (f *File) Freeze() {
 	f.frozen = true
 }
 
-// Close ends appending. The files stay for the next process. Close it once.
+// Close ends appending. The files stay for the next process. It must be called only once.
 func (f *File) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -200,8 +200,8 @@ func (f *File) Close() {
 
 func (f *File) path(number int) string { return fmt.Sprintf("%s.%d", f.o.Path, number) }
 
-// beginAnew writes a state into a new file, before which no other counts, and removes the
-// others. It needs mu, or no other goroutine.
+// beginAnew writes a state into a new file that begins anew, and removes the earlier files. It
+// requires mu, or that no other goroutine uses f.
 func (f *File) beginAnew(state State) error {
 	content := encode(state)
 	if err := f.beginFile(true, max(f.size, 2*len(content)), content); err != nil {
@@ -212,8 +212,8 @@ func (f *File) beginAnew(state State) error {
 	return nil
 }
 
-// beginFile makes a new active file of that size. If anew, no file before it counts. It
-// needs mu, or no other goroutine.
+// beginFile creates a new active file. If anew is set, earlier files do not count. It
+// requires mu, or that no other goroutine uses f.
 func (f *File) beginFile(anew bool, size int, content []byte) error {
 	path := f.path(f.number + 1)
 	s, err := newSegment(path, size)
@@ -237,8 +237,8 @@ func encode(state State) (content []byte) {
 	return content
 }
 
-// continueInMemory removes the files, which would soon be wrong, and keeps the state in
-// memory. It needs mu.
+// continueInMemory removes the files, which would soon be out of date, and keeps the state in
+// memory. It requires mu.
 func (f *File) continueInMemory(why error) {
 	state, err := f.stateOfMappings()
 	if err != nil {
@@ -248,7 +248,7 @@ func (f *File) continueInMemory(why error) {
 	f.leaveFiles(state, why)
 }
 
-// leaveFiles needs mu.
+// leaveFiles requires mu.
 func (f *File) leaveFiles(state State, why error) {
 	f.inMemory = state
 	f.retried = time.Now()
@@ -256,27 +256,27 @@ func (f *File) leaveFiles(state State, why error) {
 	f.tell(why)
 }
 
-// stopForGood ends appending: somebody has removed files or cut one short, and not all that
-// they said is known. No file is left for the next process, which would take a part for all.
-// It needs mu.
+// stopForGood ends appending: somebody removed or truncated files, and a part of the state is not
+// known. It removes all files, because the next process would take a part of the state for all of
+// it. It requires mu.
 func (f *File) stopForGood(err error) {
 	f.removeAll()
 	f.closed = true
 	f.tell(fmt.Errorf("%w: only a restart of redlockd begins a new one: %w", ErrRemoved, err))
 }
 
-// retryAfter is how long nothing is written after a failure: a try copies the state.
+// retryAfter is the least time between attempts to write files: each attempt copies the state.
 const retryAfter = time.Second
 
-// applyInMemory needs mu.
+// applyInMemory requires mu.
 func (f *File) applyInMemory(record []byte) {
-	_ = f.inMemory.Apply(record) // it makes sense: this process made it
+	_ = f.inMemory.Apply(record) // it cannot fail: this process made the record
 	if !f.merging && time.Since(f.retried) >= retryAfter {
 		f.retryFiles()
 	}
 }
 
-// retryFiles writes the state in memory into a file, if one can be made. It needs mu.
+// retryFiles writes the state in memory into a file, if one can be created. It requires mu.
 func (f *File) retryFiles() {
 	f.retried = time.Now()
 	if f.beginAnew(f.inMemory) == nil {
@@ -284,7 +284,7 @@ func (f *File) retryFiles() {
 	}
 }
 
-// removeAll removes all files. It needs mu.
+// removeAll removes all files. It requires mu.
 func (f *File) removeAll() {
 	if f.active != nil {
 		f.sealed = append(f.sealed, sealed{number: f.number, segment: f.active})
@@ -294,8 +294,8 @@ func (f *File) removeAll() {
 	f.removeSealed()
 }
 
-// unmapSealed ends the mappings of sealed files, except where a merge reads them. It
-// needs mu.
+// unmapSealed unmaps the sealed files that no merge reads. It
+// requires mu.
 func (f *File) unmapSealed() {
 	for _, file := range f.sealed {
 		if file.segment != nil && !file.segment.lent {
@@ -306,7 +306,7 @@ func (f *File) unmapSealed() {
 
 func (f *File) removeSealed() {
 	for _, file := range f.sealed {
-		os.Remove(f.path(file.number)) // one that cannot be removed does not count: the next file begins anew
+		os.Remove(f.path(file.number)) // if it stays, it does not count: the next file begins anew
 	}
 	f.sealed = nil
 }

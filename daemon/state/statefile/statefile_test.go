@@ -18,7 +18,7 @@ import (
 	"unsafe"
 )
 
-// words is a state: "key=value" sets, "key" removes.
+// words is a state. A record "key=value" sets a key, and "key" removes it.
 type words map[string]string
 
 func (w words) Apply(record []byte) error {
@@ -54,7 +54,7 @@ func (w words) Dump(yield func([]byte)) {
 
 var errOther = errors.New("another boot")
 
-// options are those of small files, so that there are many.
+// options returns options with small files, so that there are many.
 func options(t testing.TB, path string) Options {
 	if runtime.GOOS != "linux" {
 		t.Skip("the state file needs Linux")
@@ -89,8 +89,7 @@ func wantState(t testing.TB, what string, got, want words) {
 	}
 }
 
-// Whatever was appended is there after a kill in any moment, through many files and
-// their merging.
+// All appended records are there after a kill at any moment, with many files and merges.
 func TestEverythingIsThere(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	want := words{}
@@ -112,7 +111,7 @@ func TestEverythingIsThere(t *testing.T) {
 	}
 }
 
-// A new state file takes as much room as SIZING.md says.
+// A new state file takes as much space as SIZING.md says.
 func TestFreshStateFile(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, filepath.Join(dir, "t"))
@@ -135,7 +134,7 @@ func TestFreshStateFile(t *testing.T) {
 	}
 }
 
-// Files do not grow with what has been, nor in number.
+// The size and the number of files depend on the state, not on the number of appended records.
 func TestFilesStaySmall(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, filepath.Join(dir, "t"))
@@ -175,7 +174,7 @@ func TestConcurrentAppends(t *testing.T) {
 	wantState(t, "after the restart", got, want)
 }
 
-// Who appends after Freeze waits for ever: nothing is done that was not noted.
+// An append after Freeze does not return, so that its caller does nothing that was not recorded.
 func TestFreeze(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, _ := open(t, o)
@@ -209,7 +208,7 @@ func TestClose(t *testing.T) {
 	wantState(t, "after the restart", got, words{"a": "1"})
 }
 
-// A state file of another boot, say, is not used, and is gone.
+// A state file of another owner, such as another boot, is not used, and is removed.
 func TestOtherOwner(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	theirs := o
@@ -228,7 +227,7 @@ func TestOtherOwner(t *testing.T) {
 	wantState(t, "our own", got, words{"b": "1"})
 }
 
-// left makes files as a kill leaves them: their first record, and some more.
+// left writes a file as a kill leaves it: its head, and records.
 func left(t *testing.T, o Options, number int, begins bool, records ...string) {
 	t.Helper()
 	content := appendFrame(nil, head{begins: begins, owner: o.Owner}.encode())
@@ -240,12 +239,12 @@ func left(t *testing.T, o Options, number int, begins bool, records ...string) {
 	}
 }
 
-// What a kill leaves in the middle of making one file of several.
+// Open reads the files that a kill in the middle of a merge leaves.
 func TestKilledWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	left(t, o, 2, true, "a=1", "b=1")
 	left(t, o, 3, false, "c=1")
-	left(t, o, 4, true, "a=2", "c=2") // merged, and what it takes the place of is still there
+	left(t, o, 4, true, "a=2", "c=2") // the merged file; the files that it replaces are still there
 	left(t, o, 5, false, "d=2", "a")
 	if err := os.WriteFile(o.Path+".6.new", []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
@@ -258,7 +257,7 @@ func TestKilledWhileMerging(t *testing.T) {
 	}
 }
 
-// What is called otherwise than the files of a state file is none of them.
+// Files with similar names are not part of the state file, and stay.
 func TestOtherNames(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	before, want := open(t, o)
@@ -293,13 +292,13 @@ func BenchmarkAppend(b *testing.B) {
 	sf.Close()
 }
 
-// Whoever reads a file while it is appended to finds records up to some moment, and no
-// fault: so does the next process after a kill. Guards putFrame: the length comes last.
+// A reader finds whole records and no fault at any moment during appends, and so does the next process
+// after a kill: putFrame writes the length last.
 func TestReadWhileAppending(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	o.SegmentSize = 32 << 20
 	sf, _ := open(t, o)
-	sf.merging = true // or the mapping would end with the merging
+	sf.merging = true // a merge would end the mapping
 	read, used := sf.active.memory, sf.active.begin
 	done := make(chan struct{})
 	go func() {
