@@ -25,8 +25,8 @@ func TestCommandGivesBack(t *testing.T) {
 	}
 }
 
-// If the command released the lock, redlock run lets it go on. But a restarted daemon may not
-// know the lease because it lost its data. Then the lock is lost.
+// If the command released the lock, it goes on. But a restarted daemon may not know the lease
+// because it lost its data. Then redlock run treats the lock as lost.
 func TestForgottenByRestartedDaemon(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]int{"the same": 6, "restarted": exit.Lost, "another connection": exit.Lost} {

@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// The test is not parallel, like other tests that load the machine: the timing of the parallel
-// tests tolerates little load.
+// The test is not parallel, like other tests that load the machine: parallel tests depend on timing
+// and tolerate little load.
 func TestBench(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)
 	code, stdout, stderr := cmdtest.Run(t, socket, "bench", "--duration", "2s", "--workers", "4", "--json")
@@ -41,7 +41,7 @@ func TestBench(t *testing.T) {
 	cmdtest.ExpectNothingHeld(t, socket)
 }
 
-// A signal ends redlock bench in the middle.
+// A signal ends redlock bench during a measurement.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -78,8 +78,8 @@ func TestBenchRefused(t *testing.T) {
 	}
 }
 
-// Each redlock bench has its own lock names, so two do not collide. They are below a prefix
-// that access rules can require.
+// Each redlock bench has its own lock names, so two do not collide. The names have a prefix, so
+// that access rules can allow them.
 func TestBenchNames(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"redlock-bench/", "mine/"} {

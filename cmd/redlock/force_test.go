@@ -105,7 +105,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// If the node is down, the command line is not at fault.
+// If the node is down, redlock admit does not blame the command line.
 func TestAdmitNodeThatIsDown(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbAdmit: cmdtest.Reply("ERR OPTION : node c is down, not in quarantine"),

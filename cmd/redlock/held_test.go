@@ -24,8 +24,8 @@ func TestExtendRefused(t *testing.T) {
 	}
 }
 
-// -t 0 is an error and does not mean that -t was left out. Otherwise the lease time would
-// stay as it is, and redlock extend would appear to succeed.
+// -t 0 is an error; it does not mean that -t is missing. Otherwise the lease time would not change,
+// and redlock extend would appear to succeed.
 func TestExtendByNothing(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
@@ -33,8 +33,8 @@ func TestExtendByNothing(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Usage, stderr, "-t 0")
 }
 
-// With -s, redlock extend asks the daemon to share the lock. -t would be another request, so
-// it is refused.
+// With -s, redlock extend asks the daemon to share the lock. It refuses -t with -s, because that is
+// another request.
 func TestExtendShared(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
@@ -53,12 +53,12 @@ func TestExtendPrints(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbExtend: cmdtest.GrantFor(time.Hour)})
 	code, stdout, stderr := cmdtest.Run(t, f.Socket, "extend", "-t", "1h", "--print", "job")
 	cmdtest.CheckExit(t, code, 0, stderr, "")
-	if !strings.Contains(stdout, "REDLOCK_TTL='35") { // milliseconds, of an hour
+	if !strings.Contains(stdout, "REDLOCK_TTL='35") { // milliseconds; the ttl is an hour
 		t.Errorf("it prints %q", stdout)
 	}
 }
 
-// If the lock is not held, --print prints nothing and does not change the exit code.
+// If the lock is not held, --print prints nothing, and the exit code is as without it.
 func TestNothingToPrint(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]struct {
@@ -78,8 +78,8 @@ func TestNothingToPrint(t *testing.T) {
 	}
 }
 
-// --print prints times in milliseconds, and the deadline on the clock of package boottime.
-// It prints the first slot like any other.
+// --print prints times in milliseconds, and the deadline on the clock of package boottime. It
+// prints the first slot like any other slot.
 func TestPrints(t *testing.T) {
 	t.Parallel()
 	deadline := boottime.Exact() + time.Hour
@@ -120,7 +120,7 @@ func TestNotHeld(t *testing.T) {
 			want := "redlock: " + verb + ` "a%2Cb": ` + strings.Replace(code, " :", ":", 1) + "\n"
 			switch notHeld := strings.HasPrefix(answer, "ERR NOTHELD"); {
 			case notHeld && verb == "check":
-				want = "" // that is an answer
+				want = "" // redlock check prints no error
 			case notHeld:
 				want = "redlock: " + verb + ` "a%2Cb": not held by process 7 for this user; redlock who a%2Cb shows the holder, and --pid names another process` + "\n"
 			}
@@ -131,8 +131,8 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
-// An empty NAME, such as an unset variable, does not mean that NAME was left out. Otherwise
-// redlock would release the lock of the outer redlock run.
+// An empty NAME, such as an unset variable, is not a missing NAME. Otherwise redlock would release
+// the lock of the outer redlock run.
 func TestEmptyNameUnderRun(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbCheck: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})

@@ -45,15 +45,15 @@ func TestExitCodesOfHelp(t *testing.T) {
 
 // unusual maps each example that does not exit with 0 to its exit code.
 var unusual = map[string]int{
-	"redlock doctor": 1, // it warns of what redlockd -dev is
+	"redlock doctor": 1, // it warns of redlockd -dev
 }
 
 // elsewhere lists examples that another test runs.
 var elsewhere = []string{
-	"redlock force nightly-backup", // asks: TestForceAsks
+	"redlock force nightly-backup", // it asks the user: TestForceAsks
 }
 
-// Every example of --help does what it should when it is pasted.
+// Every example of --help works when it is pasted.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -75,8 +75,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// awaitNodes waits until all nodes of a daemon are ready. Until then, a command that does not
-// wait for them fails.
+// awaitNodes waits until all nodes of a daemon are ready. Until then, a command that does not wait
+// fails.
 func awaitNodes(t *testing.T, socket string) {
 	t.Helper()
 	awaitStatus(t, socket, "all of its nodes ready", func(status *client.Status) bool {
@@ -106,7 +106,7 @@ func awaitStatus(t *testing.T, socket, what string, isSo func(*client.Status) bo
 	t.Fatalf("there never was a daemon with %s: %+v", what, status)
 }
 
-// desk is the folder in which a test pastes examples. It holds the files that they name.
+// desk is the directory in which a test pastes examples. It has the files that they name.
 type desk struct{ home, bin string }
 
 func newDesk(t *testing.T) *desk {
@@ -136,8 +136,8 @@ func (d *desk) file(t *testing.T, name, text string) {
 	}
 }
 
-// pasteExample pastes a line. If the line does not end by itself, pasteExample stops it once
-// it has shown something.
+// pasteExample runs a line in a shell. If the line does not end by itself, pasteExample stops it
+// once it has printed something.
 func pasteExample(t *testing.T, d *desk, socket, line string) {
 	if _, err := exec.LookPath("jq"); err != nil && strings.Contains(line, "jq ") {
 		t.Skip("jq is not installed")
@@ -191,7 +191,7 @@ func compareEnd(t *testing.T, line string, err error, stderr string) {
 		}
 	}
 	if endless(line) {
-		want = -1 // of the signal
+		want = -1 // the signal's
 	}
 	if code != want {
 		t.Errorf("%s\nexit code %d (%v), want %d; stderr %q", line, code, err, want, stderr)

@@ -14,7 +14,7 @@ import (
 )
 
 // If programs that end at once call redlock lock, the script holds the lock. A subshell in
-// parentheses holds its own. With REDLOCKD_LONG=1, each case runs in both shells, otherwise in
+// parentheses holds its own lock. With REDLOCKD_LONG=1, each case runs in both shells, otherwise in
 // one of them.
 func TestHolderIsTheScript(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestHolderIsTheScript(t *testing.T) {
 	}
 }
 
-// fakeSudo makes a program named sudo. Like sudo, it stays the parent of the command it runs.
+// fakeSudo makes a program named sudo. Like sudo, it stays the parent of its command.
 func fakeSudo(t *testing.T) (text string) {
 	t.Helper()
 	timeout, err := exec.LookPath("timeout")
@@ -68,7 +68,8 @@ func fakeSudo(t *testing.T) (text string) {
 	return "PATH=" + bin + ":$PATH; "
 }
 
-// A subshell in parentheses with more commands holds the lock until it ends, as in FLOCK.md.
+// A subshell in parentheses with more than one command holds the lock until it ends, as FLOCK.md
+// says.
 func TestHolderIsTheSubshell(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "dash"} {
@@ -90,7 +91,7 @@ func TestHolderIsTheSubshell(t *testing.T) {
 	}
 }
 
-// shell=True of Python runs a shell for one command: the Python program holds the lock.
+// With shell=True, Python runs a shell for one command: the Python program holds the lock.
 func TestHolderIsThePythonProgram(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -104,7 +105,7 @@ func TestHolderIsThePythonProgram(t *testing.T) {
 	}
 }
 
-// A process that a service manager has started or adopted has no script above it.
+// If a service manager has started or adopted a process, there is no script above it.
 func TestHolderIsNotTheServiceManager(t *testing.T) {
 	t.Parallel()
 	shell, err := exec.LookPath("timeout")
@@ -130,7 +131,7 @@ func TestHolderIsNotTheServiceManager(t *testing.T) {
 	}
 }
 
-// A script may have the name of a service manager, as /init of a container has.
+// A script may have the name of a service manager, such as /init of a container.
 func TestHolderIsAScriptNamedInit(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "init")

@@ -15,7 +15,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// rounds returns how often a test repeats what depends on chance: more with REDLOCKD_LONG=1.
+// rounds returns how often a test repeats a case that depends on timing: more with REDLOCKD_LONG=1.
 func rounds(short, long int) int {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
 		return long
@@ -23,8 +23,7 @@ func rounds(short, long int) int {
 	return short
 }
 
-// When redlock run is killed, the next holder starts only once the command can no longer
-// do anything.
+// If redlock run is killed, the next holder starts only when the command can no longer do anything.
 func TestKilledThenNext(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -34,7 +33,7 @@ func TestKilledThenNext(t *testing.T) {
 		next := cmdtest.Start(t, cmdtest.RoleRedlock, socket, cmdtest.RunArgs(nil, "cat", commandLine(pid))...)
 		cmdtest.WaitFor(t, c, "a waiter in LIST", func(entries []client.Entry) bool { return len(entries) == 2 })
 		first.Signal(syscall.SIGKILL)
-		if line := next.ReadAll(); line != "" { // a process that is about to be reaped has none
+		if line := next.ReadAll(); line != "" { // the file of a process that is about to be reaped is empty
 			t.Errorf("the first command lived when the next one started: %q", line)
 		}
 		next.Wait() // 1 if cat finds no such process
@@ -42,11 +41,11 @@ func TestKilledThenNext(t *testing.T) {
 	}
 }
 
-// commandLine returns the path of a file that is empty once the process pid has left user
-// space for good. The file is gone once the process is reaped.
+// commandLine returns the path of a file that is empty once the process pid has left user space for
+// good. The file is gone once the process is reaped.
 func commandLine(pid int) string { return fmt.Sprintf("/proc/%d/cmdline", pid) }
 
-// When redlock run is killed, a script without a #! line ends too. The shell runs it.
+// If redlock run is killed, a script without a #! line ends too. A shell runs it.
 func TestKilledWithItsScript(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
@@ -100,12 +99,12 @@ func TestInheritedConnectionEnds(t *testing.T) {
 	p.ReadAll()
 }
 
-// While the daemon is stopped, nobody extends the locks. All leases began before the stop,
-// so their deadlines are at most one ttl after it.
+// While the daemon is stopped, it extends no locks. All leases began before the stop, so their
+// deadlines are at most one ttl after it.
 func TestHungDaemonLoops(t *testing.T) {
 	t.Parallel()
 	for i := range rounds(1, 10) {
-		t.Run(fmt.Sprint(i), hungDaemon) // a subtest, so that each round cleans up its daemon
+		t.Run(fmt.Sprint(i), hungDaemon) // a subtest, so that each round stops its daemon
 	}
 }
 

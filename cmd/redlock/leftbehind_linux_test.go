@@ -53,7 +53,7 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	p.Signal(syscall.SIGALRM)
 	p.ExpectTerminated()
 	p.AwaitStderr("kept until the processes")
-	p.Signal(syscall.SIGUSR2)                         // redlock run looks again, after its message
+	p.Signal(syscall.SIGUSR2)                         // redlock run checks again, and then prints its message
 	for p.ReadLine() != "got user defined signal 2" { // after the line about SIGCONT
 	}
 	f.ExpectRequest(ipc.VerbLock)
@@ -69,8 +69,7 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	}
 }
 
-// If the lock is lost, redlock run kills each child that does not stop, however the command
-// ends.
+// If the lock is lost, redlock run kills each child that does not stop, however the command ended.
 func TestLeftBehindIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{"by a signal": `"$@" & wait`, "by itself": `trap "exit 3" TERM; "$@" & wait`} {
@@ -99,14 +98,14 @@ func TestLeftBehindOfHeirs(t *testing.T) {
 	p.ExpectExit(128 + int(syscall.SIGUSR1))
 }
 
-// restless is a process that, on SIGTERM, goes on in one child after the other. A process
-// that was found is gone when the signal is sent. It does so until after the first SIGKILL.
+// restless is a process that, on SIGTERM, goes on in one child after the other, so a process that
+// was found has ended before the signal is sent. It does so until after the first SIGKILL.
 const restless = `$| = 1; $SIG{TERM} = sub { $end ||= time + 2 }; print "up $$\n"; select undef, undef, undef, 1 until $end;
 while (time < $end) { exit if fork; select undef, undef, undef, $ENV{PACE} } sleep 10; print "not killed\n"`
 
-// A process that escapes one SIGKILL does not escape the next: no process is left when
-// redlock run ends. Processes that fork without a pause take the processor from other tests,
-// so only REDLOCKD_LONG=1 uses them.
+// If a process escapes one SIGKILL, it does not escape the next: no process is left when redlock
+// run ends. Processes that fork without a pause take the processor from other tests, so only
+// REDLOCKD_LONG=1 uses them.
 func TestLeftBehindAndRestless(t *testing.T) {
 	t.Parallel()
 	needPerl(t)
@@ -126,11 +125,11 @@ func TestLeftBehindAndRestless(t *testing.T) {
 	}
 }
 
-// deadChild is a process with a child that has ended and that it does not reap. The child is
-// in the session that deadChild has left.
+// deadChild is a process whose child has ended and is not reaped. The child is in the session that
+// deadChild has left.
 const deadChild = `pipe R, W; if (!fork) { exit } close W; require POSIX; POSIX::setsid(); <R>; $| = 1; print "up $$\n"; sleep 60`
 
-// redlock run does not wait for a dead process whose parent it does not count as left behind.
+// redlock run does not wait for a dead process if it does not count the parent as left behind.
 func TestLeftBehindAndDead(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -141,7 +140,7 @@ func TestLeftBehindAndDead(t *testing.T) {
 	syscall.Kill(daemon, syscall.SIGKILL)
 }
 
-// If nobody reads stderr, redlock run still ends.
+// If no process reads stderr, redlock run still ends.
 func TestLeftBehindIsToldToNobody(t *testing.T) {
 	t.Parallel()
 	_, full := cmdtest.PipeForTest(t)
@@ -157,8 +156,8 @@ func TestLeftBehindIsToldToNobody(t *testing.T) {
 	p.ExpectExit(128 + int(syscall.SIGUSR1))
 }
 
-// If a command ends by itself, it may leave a process running. redlock run never ends a
-// process that has made a session of its own.
+// A command that ends by itself may leave a process running. redlock run never ends a process in a
+// session of its own.
 func TestLeftBehindOnPurpose(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -174,7 +173,7 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 			command := append([]string{"sh", "-c", test.script, "sh"}, cmdtest.Puppet("user defined signal 2")...)
 			p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
 			heir := p.AwaitPuppet()
-			io.WriteString(p.Stdin, test.order) // nobody reads ""
+			io.WriteString(p.Stdin, test.order) // an empty order changes nothing
 			p.ExpectExit(test.want)
 			syscall.Kill(heir, syscall.SIGUSR2)
 			if out := p.ReadAll(); out != "got user defined signal 2\n" {
@@ -184,9 +183,9 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 	}
 }
 
-// A process that ran before the command was not started by it, even if it is our child. A
-// shell that became redlock run can have started it. An example is the tee in
-// redlock run job CMD > >(tee log), which ends only after redlock run.
+// A process that ran before the command was not started by it, even if it is a child of redlock
+// run. The shell that became redlock run can have started it, such as the tee in redlock run job
+// CMD > >(tee log), which ends only after redlock run.
 func TestWhoWasThereBefore(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -218,8 +217,8 @@ func TestWhoWasThereBefore(t *testing.T) {
 	}
 }
 
-// If a command has released the lock and a signal then ends it, it may leave any process
-// behind: there is no lock to keep.
+// If a command has released the lock and a signal then ends it, it may leave any process behind:
+// there is no lock to keep.
 func TestLeftBehindByWhoGaveBack(t *testing.T) {
 	t.Parallel()
 	const gone = "ERR NOTHELD : there is no lease with this id here (any more)"
@@ -227,7 +226,7 @@ func TestLeftBehindByWhoGaveBack(t *testing.T) {
 	command := append([]string{"sh", "-c", `"$@" & sleep 1.5; kill -USR1 $$`, "sh"}, cmdtest.Puppet("user defined signal 2")...)
 	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, command...)...)
 	heir := p.AwaitPuppet()
-	p.ExpectExit(128 + int(syscall.SIGUSR1)) // and not 75: after 1.5 s redlock run knows that the lock was released
+	p.ExpectExit(128 + int(syscall.SIGUSR1)) // not 75: after 1.5 s redlock run knows that the lock was released
 	syscall.Kill(heir, syscall.SIGUSR2)
 	if out := p.ReadAll(); out != "got user defined signal 2\n" {
 		t.Errorf("the heir said %q, want only the signal that ends it", out)

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// If a command can share the lock, it does not wait for itself when it runs under that lock.
+// A command that can share the lock does not wait for itself if it runs under that lock.
 func TestSharesOfFlags(t *testing.T) {
 	for _, test := range []struct {
 		flags runFlags

@@ -36,13 +36,13 @@ var fleet = cmdtest.Replies{
 		"- lock=d state=reserved mode=exclusive host=web5 pid=43 user=cron since=2588 ttl=900 held=5 nodes=5", "OK n=5 walked=3 walks=3"),
 }
 
-// kept is a lock that nobody holds and that is reserved for a waiter.
+// kept is a lock that is reserved for a waiter and has no holder.
 var kept = cmdtest.Replies{
 	ipc.VerbWho: cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
 }
 
-// wild holds replies with control characters that other users chose. A terminal must not get
-// them.
+// wild holds replies with control characters that other users chose. redlock must not print them to
+// a terminal.
 var wild = cmdtest.Replies{
 	ipc.VerbWho:    cmdtest.Reply("- lock=job mode=exclusive host=%1B[2J pid=41 user=%1B[2J since=2588 ttl=900 held=3 nodes=5 note=%1B[2J", "OK n=1"),
 	ipc.VerbList:   cmdtest.Reply("- lock=job state=held mode=exclusive fence=77 ttl=900 pid=41 since=1000 note=%1B[2J", "OK n=1"),
@@ -360,9 +360,8 @@ a     :1       ready  -
 	}
 }
 
-// Bash inserts the common prefix of several names unquoted. At the next TAB it evaluates the
-// line. Any user may choose a name, so a name could run as a command of the user who
-// completes it.
+// Bash inserts the common prefix of several names unquoted, and evaluates the line at the next TAB.
+// Any user may choose a name, so a name could run as a command of the user who completes it.
 func TestCompletesNoCommands(t *testing.T) {
 	t.Parallel()
 	names := []string{"a$(>b)1", "a$(>b)2", "a`>b`", "a b", "a;b", "a&b", "a|b", "a<b", "a>b", "a(b)", "a{b}", "a[b]", "a*", "a?", "a!b", "a#b",

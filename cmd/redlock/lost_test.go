@@ -38,7 +38,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// If redlock run has to kill the command, it sent SIGTERM first. It tells the user why.
+// If redlock run has to kill the command, it has sent SIGTERM before. It prints the reason.
 func TestLostAndKilled(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string][]string{
@@ -60,7 +60,7 @@ func TestLostAndKilled(t *testing.T) {
 	}
 }
 
-// If the daemon ends and does not come back, the command goes on until the lock is no longer
+// If the daemon ends and does not start again, the command goes on until the lock is no longer
 // certain.
 func TestDaemonEnds(t *testing.T) {
 	t.Parallel()
@@ -75,11 +75,11 @@ func TestDaemonEnds(t *testing.T) {
 	}
 }
 
-// If the command does not stop, redlock run kills it before another client can hold the lock.
-// It does so even if the daemon says nothing.
+// If the command does not stop, redlock run kills it before another client can hold the lock, even
+// if the daemon is silent.
 func TestKilledBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
-	const ttl, margin = 10 * time.Second, 500 * time.Millisecond // a twentieth of it
+	const ttl, margin = 10 * time.Second, 500 * time.Millisecond // margin: a twentieth of ttl
 	deadline := make(chan time.Duration, 1)
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: func() []string {
 		at := boottime.Exact() + ttl
@@ -105,8 +105,8 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// While the daemon is stopped, it does not extend the lock. So the stop is the latest moment
-// at which the lease can have begun.
+// While the daemon is stopped, it does not extend the lock. So the lease began before the stop at
+// the latest.
 func TestHungDaemonWhileRunning(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second

@@ -18,8 +18,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// needPerl returns the path of perl. Tests use perl for processes that are faster than a
-// shell, or that use more system calls.
+// needPerl returns the path of perl. Tests use perl for processes that are faster than a shell, or
+// that need more system calls.
 func needPerl(t *testing.T) (path string) {
 	t.Helper()
 	path, err := exec.LookPath("perl")
@@ -29,11 +29,11 @@ func needPerl(t *testing.T) (path string) {
 	return path
 }
 
-// The test sends each signal in each phase of redlock run with each kind of command. It
-// starts the command directly or by -c, and on a terminal or without. The exit code is right,
-// and no process is left. With REDLOCKD_LONG=1 each case runs in all four ways. Otherwise it
-// runs in one way, so that each signal meets each way.
-func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
+// TestMatrix sends each signal in each phase of redlock run with each kind of command. It starts
+// the command directly or with -c, on a terminal or without one. It checks the exit code, and that
+// no process is left. With REDLOCKD_LONG=1 each case runs in all four ways. Otherwise it runs in
+// one way, and each signal is tested in each way.
+func TestMatrix(t *testing.T) { // not parallel: it keeps the machine busy
 	needPerl(t)
 	for nth, sig := range []syscall.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
@@ -53,7 +53,7 @@ func TestMatrix(t *testing.T) { // not beside others: it keeps the machine busy
 	}
 }
 
-// ways returns in which of the four ways a trial starts: all, or the nth.
+// ways returns in which of the four ways a trial starts: all of them, or only the nth.
 func ways(nth int) []int {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
 		return []int{0, 1, 2, 3}
@@ -70,11 +70,11 @@ type trial struct {
 
 	t     *testing.T
 	fake  *cmdtest.Fake
-	lines *bufio.Reader // what is printed
+	lines *bufio.Reader // stdout and stderr
 	keys  io.Writer     // stdin
 	tty   *os.File      // nil: none
 	cmd   *exec.Cmd     // redlock run; on a terminal, a shell with it
-	alive *os.File      // at its end once no process is left
+	alive *os.File      // reads EOF once no process is left
 	said  strings.Builder
 }
 
@@ -147,7 +147,7 @@ func (c *trial) start() {
 	case whileWaiting:
 		delete(a, ipc.VerbLock)
 	case whileStopping:
-		a[ipc.VerbLock] = cmdtest.GrantFor(time.Second) // it ends by SIGKILL where nothing else ends it
+		a[ipc.VerbLock] = cmdtest.GrantFor(time.Second) // SIGKILL ends it if nothing else does
 	}
 	c.fake = cmdtest.StartFake(c.t, a)
 	role, args := cmdtest.RoleRedlock, c.command()
@@ -156,7 +156,7 @@ func (c *trial) start() {
 	}
 	c.cmd = cmdtest.Command(c.t, cmdtest.TestBinary, args...)
 	c.cmd.Env = append(os.Environ(), cmdtest.RoleVariable+"="+role, cmdtest.SocketVariable+"="+c.fake.Socket,
-		"PERL_SIGNALS=unsafe") // handled at once: not after the read that they came just before
+		"PERL_SIGNALS=unsafe") // perl then runs handlers at once, also just before a read
 	closeTheirs := c.connect()
 	var theirs *os.File
 	c.alive, theirs = cmdtest.PipeForTest(c.t)
@@ -210,15 +210,15 @@ func (c *trial) reach() {
 	}
 }
 
-// act sends the signal. If that signal ends nothing, act then ends the rest.
+// act sends the signal. If the signal ends nothing, act ends the command.
 func (c *trial) act() {
 	if c.kind == exitsNow && c.tty == nil {
-		c.order() // crosses with the signal
+		c.order() // races with the signal
 	}
 	c.send()
 	if !c.deadly() {
 		if c.continuedByShell() {
-			c.until("the job goes on") // the key drops what is printed meanwhile
+			c.until("the job goes on") // the key may drop what is printed meanwhile
 		} else {
 			c.signal(syscall.SIGCONT)
 		}
@@ -227,19 +227,19 @@ func (c *trial) act() {
 		}
 	}
 	if c.kind == exitsNow && c.tty != nil || c.shellWaits() {
-		c.order() // not before: some keys drop what was typed
+		c.order() // only now, because some keys drop earlier input
 	}
 }
 
-// continuedByShell reports whether a shell continues the job. After Ctrl-Z, the shell sees
-// that the job stopped and continues all of it. If a SIGCONT reached redlock run alone before
-// the shell looks, the shell would see no stopped job.
+// continuedByShell reports whether a shell continues the job. After Ctrl-Z, the shell sees that the
+// job has stopped, and continues all of it. If SIGCONT reached redlock run alone before that, the
+// shell would see no stopped job.
 func (c *trial) continuedByShell() bool {
 	return c.sig == syscall.SIGTSTP && c.tty != nil && c.phase == whileRunning
 }
 
-// shellWaits reports whether a shell delays the signal. A shell acts on a SIGINT sent to it
-// alone only once the process it waits for has ended. Some shells do not act even then.
+// shellWaits reports whether a shell delays the signal. If a shell alone gets SIGINT, it acts only
+// when the process that it waits for has ended. Some shells do not act even then.
 func (c *trial) shellWaits() bool {
 	return c.sig == syscall.SIGINT && c.shell && c.tty == nil && c.phase == whileRunning
 }
@@ -251,7 +251,7 @@ func (c *trial) deadly() bool {
 // keyOf maps a signal to the key of a terminal that sends it.
 var keyOf = map[syscall.Signal]string{syscall.SIGINT: "\x03", syscall.SIGQUIT: "\x1c", syscall.SIGTSTP: "\x1a"}
 
-// send sends the cell's signal as in practice: from the terminal, if the terminal can send it.
+// send sends the cell's signal as it occurs in practice: the terminal sends it, if it can.
 func (c *trial) send() {
 	switch key := keyOf[c.sig]; {
 	case c.tty == nil || c.sig != syscall.SIGWINCH && key == "":
@@ -265,7 +265,7 @@ func (c *trial) send() {
 	}
 }
 
-// signal sends sig to redlock run, which may have ended already.
+// signal sends sig to redlock run, which may already have ended.
 func (c *trial) signal(sig syscall.Signal) {
 	if pid := c.fake.Peer(); pid > 0 {
 		_ = syscall.Kill(pid, sig)
@@ -275,7 +275,7 @@ func (c *trial) signal(sig syscall.Signal) {
 // order ends the leaf.
 func (c *trial) order() { c.write("end\n") }
 
-// write sends text to the command. It ignores errors, because the reader may have ended.
+// write sends text to the command. It ignores errors, because the command may have ended.
 func (c *trial) write(text string) { _, _ = io.WriteString(c.keys, text) }
 
 // until reads up to the line want, or to the end of the output.
@@ -284,8 +284,8 @@ func (c *trial) until(want string) {
 	}
 }
 
-// drain reads until all processes have ended. It tells a process to end that got SIGTERM and
-// goes on.
+// drain reads until all processes have ended. It sends the order to end to a process that ignores
+// SIGTERM.
 func (c *trial) drain() {
 	for line, more := c.line(); more; line, more = c.line() {
 		if line == "got TERM" && c.phase != whileStopping {
@@ -329,7 +329,7 @@ func (c *trial) wanted() []int {
 	case c.kind == exitsNow && !c.deadly():
 		return []int{5}
 	case c.kind == exitsNow, c.shellWaits():
-		return []int{5, ended} // whichever came first
+		return []int{5, ended} // the command or the signal, whichever came first
 	case c.kind == ignoresTerm && sig == syscall.SIGTERM && !c.shell:
 		return []int{5}
 	}

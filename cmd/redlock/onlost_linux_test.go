@@ -10,8 +10,9 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// If the lock is lost, redlock run runs the --on-lost command once and tells it why. That command
-// survives the command under the lock. It does not run if the lock is released.
+// If the lock is lost, redlock run runs the --on-lost command once, with the reason in the
+// environment. That command outlives the command under the lock. If the lock is released, it does
+// not run.
 func TestOnLost(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(3 * time.Second)})
@@ -29,7 +30,8 @@ func TestOnLost(t *testing.T) {
 	}
 }
 
-// The --on-lost command also runs if the loss is known only when the command has ended.
+// The --on-lost command also runs if redlock run learns of the loss only when the command has
+// ended.
 func TestOnLostAtTheEnd(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("ERR LOST lease=secret reason=expired : job: lost (expired)")})

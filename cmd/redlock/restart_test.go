@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// If the daemon is restarted while the command runs, it takes over the lock. The command
-// notices nothing.
+// If the daemon restarts while the command runs, it continues the lease. The command notices
+// nothing.
 func TestRestartWhileRunning(t *testing.T) {
 	t.Parallel()
 	a := cmdtest.Granting()
@@ -52,7 +52,7 @@ func TestRestartThatLosesTheLock(t *testing.T) {
 	}
 }
 
-// If the daemon is restarted during the wait, redlock run resends LOCK with the same id=.
+// If the daemon restarts during the wait, redlock run resends LOCK with the same id=.
 func TestRestartWhileWaiting(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbUnlock: cmdtest.Reply("OK")})
@@ -71,7 +71,7 @@ func TestRestartWhileWaiting(t *testing.T) {
 	}
 }
 
-// With -n, redlock run does not wait for a daemon to come back either.
+// With -n, redlock run does not wait for a daemon either.
 func TestDaemonIsGoneForWhoDoesNotWait(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{})

@@ -37,7 +37,7 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "-n", "job", "true"}, 0, ""},
 		{[]string{"run", "--wait", "60", "job", "true"}, 0, ""},
 		{[]string{"run", "-w", "0.5", "job", "true"}, 0, ""},
-		{[]string{"run", "-w", "2562047h47m16s", "job", "true"}, 0, ""}, // the longest that there is
+		{[]string{"run", "-w", "2562047h47m16s", "job", "true"}, 0, ""}, // the longest possible
 		{[]string{"run", "job", "sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
 		{[]string{"run", "job", "sh", "-c", "kill -KILL $$"}, 128 + 9, ""},
 		{[]string{"run", "job", bare, "5"}, 5, ""},
@@ -46,7 +46,7 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{[]string{"run", "job", "--", "-c", "true"}, 127, `the command "-c" cannot be run`},
 		{[]string{"run", "job", "./no-such-command"}, 127, `the command "./no-such-command" cannot be run`},
 		{[]string{"run", "job", plain}, 126, "permission denied"},
-		{[]string{"run", "job", without}, 127, `without" cannot be run: `}, // only the kernel tells
+		{[]string{"run", "job", without}, 127, `without" cannot be run: `}, // only the kernel reports this
 		{[]string{"run", "-n", "job", "true"}, 0, ""},                      // the lock was released
 		{[]string{"run", "job", "/"}, 126, "cannot be run"},
 	} {
@@ -407,7 +407,7 @@ func TestGivesBackItsLock(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	c := cmdtest.Dial(t, socket)
-	for range 3 { // it must be over when redlock returns
+	for range 3 { // redlock has released it when it returns
 		code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"--linger", "30s"}, "false")...)
 		cmdtest.CheckExit(t, code, 1, stderr, "")
 		if entries, err := c.List(t.Context()); err != nil || len(entries) > 0 {
@@ -416,7 +416,7 @@ func TestGivesBackItsLock(t *testing.T) {
 	}
 }
 
-// If the lease was lost before the command ended by itself, redlock run still reports a loss:
+// If the lease was lost before the command ended by itself, redlock run still reports the loss:
 // part of the command may have run without the lock.
 func TestLostBeforeTheEnd(t *testing.T) {
 	t.Parallel()
@@ -451,7 +451,7 @@ func TestCommandInWorkingDirectory(t *testing.T) {
 	cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, f.Socket).ExpectExit(7)
 }
 
-// If a connected daemon stops answering requests that need no wait, redlock run soon gives up.
+// If a connected daemon stops answering requests that do not wait, redlock run soon gives up.
 func TestDaemonThatFallsSilent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

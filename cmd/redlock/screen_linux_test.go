@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// On a terminal it shows whom it is about, and does nothing without a yes.
+// On a terminal, redlock force shows the holder, and revokes nothing without a yes.
 func TestForceAsks(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]struct {
@@ -47,7 +47,7 @@ func TestForceAsks(t *testing.T) {
 	}
 }
 
-// Whom it would be taken from is known, or nobody is asked, and nothing is taken.
+// If redlock force cannot find out the holder, it does not ask, and revokes nothing.
 func TestForceAsksNobody(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down"), ipc.VerbForce: cmdtest.Reply(forcedWeb3)})
@@ -61,7 +61,7 @@ func TestForceAsksNobody(t *testing.T) {
 	}
 }
 
-// If nobody holds the lock, nobody is asked, and no later holder loses it.
+// If no client holds the lock, redlock force does not ask, and no later holder loses it.
 func TestForceOfFreeLock(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply("OK n=0"), ipc.VerbForce: cmdtest.Reply(forcedWeb3)})
@@ -76,7 +76,7 @@ func TestForceOfFreeLock(t *testing.T) {
 	}
 }
 
-// A picture takes the place of the one before, and no line wraps.
+// Each frame of top replaces the previous one, and no line wraps.
 func TestTopOnTerminal(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, shown)
@@ -86,7 +86,7 @@ func TestTopOnTerminal(t *testing.T) {
 	}
 	tt.ReadUntil(term.ClearScreen)
 	var lines []string
-	for len(lines) != 8 { // the first may have been drawn before the terminal had its size
+	for len(lines) != 8 { // the first frame may be drawn before the terminal has its size
 		f.ForgetLooks()
 		picture := tt.ReadUntil(term.ClearBelow)
 		if !strings.HasPrefix(picture, term.CursorHome) || strings.Contains(picture, term.ClearScreen) {
@@ -103,8 +103,8 @@ func TestTopOnTerminal(t *testing.T) {
 	}
 }
 
-// The progress of a measurement is shown while it lasts. Each of its parts has to last for
-// two looks at least, or a busy machine shows none of it.
+// redlock bench shows its progress. Each phase must last for two redraws at least; otherwise a busy
+// machine shows none of it.
 func TestBenchShowsProgress(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)
 	const length = 4 * 3 * term.ProgressEvery

@@ -136,7 +136,7 @@ redlock lock other; redlock check other; echo "$?"; REDLOCK_NAME=other REDLOCK_L
 	p.ExpectExit(0)
 }
 
-// A process that outlived the redlock run it was started under can hold a lock of that name
+// A process that outlived the redlock run under which it was started can hold a lock of that name
 // itself.
 func TestHeldAfterRun(t *testing.T) {
 	t.Parallel()
@@ -154,7 +154,7 @@ redlock run -n job echo free`)
 	p.ExpectExit(0)
 }
 
-// The exit code reports a lost lock. A lock without a beat in time is lost as well.
+// The exit code reports a lost lock. A lock that got no beat in time is lost as well.
 func TestScriptLoses(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -173,8 +173,8 @@ redlock lock job; echo "$?"`)
 	}
 }
 
-// If a shell becomes redlock by exec, redlock itself holds the lock. With --pid, redlock
-// checks the process that the user names.
+// If a shell becomes redlock by exec, redlock itself holds the lock. With --pid, redlock checks the
+// named process.
 func TestHolderThatBecomesRedlock(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -183,7 +183,7 @@ func TestHolderThatBecomesRedlock(t *testing.T) {
 	}
 }
 
-// A process that is named with --pid need not be the one that calls redlock.
+// The process of --pid need not be the caller of redlock.
 func TestHolderThatIsNotTheParent(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -234,7 +234,7 @@ func TestHolderThatCannotBe(t *testing.T) {
 	}
 }
 
-// Several locks that a script, or redlock run, has taken at once are asked about at once.
+// redlock check finds the lease of several locks that a script, or redlock run, took together.
 func TestScriptOfSeveral(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
@@ -250,7 +250,7 @@ redlock run c,d -c 'redlock check && redlock check c,d && echo held'`)
 	p.ExpectExit(0)
 }
 
-// The command under redlock run may give the lock back itself: others have it then.
+// The command under redlock run may release the lock itself. Then another client can take it.
 func TestUnlockUnderRun(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)

@@ -28,7 +28,8 @@ func TestRareSignalsReachTheCommand(t *testing.T) {
 	}
 }
 
-// If nobody reads stderr any longer, no process ends because of it, and the exit code stays.
+// If the reader of stderr has closed it, no process ends because of that, and the exit code stays
+// the same.
 func TestStderrIsGone(t *testing.T) {
 	t.Parallel()
 	r, w := cmdtest.PipeForTest(t)

@@ -118,7 +118,7 @@ func TestKilledTogether(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)
 	p, _ := cmdtest.RunPuppet(t, socket)
 	p.Signal(syscall.SIGKILL)
-	if out := p.ReadAll(); out != "" { // stdout ends once the puppet has ended
+	if out := p.ReadAll(); out != "" { // the puppet closes stdout at its end
 		t.Errorf("the puppet was not killed, but said %q", out)
 	}
 	p.ExpectExit(-int(syscall.SIGKILL))

@@ -68,27 +68,27 @@ func TestShutOutOfFolder(t *testing.T) {
 	}
 }
 
-// asStranger starts redlock as a user other than root. That user may enter the folder of the
+// asStranger starts redlock as a user other than root. That user may enter the directory of the
 // socket beside.
 func asStranger(t *testing.T, beside, socket string, args ...string) *cmdtest.Process {
 	t.Helper()
 	cmd := cmdtest.Command(t, cmdtest.TestBinary, args...)
-	if os.Getuid() == 0 { // root may open everything
+	if os.Getuid() == 0 { // because root may open everything
 		cmd = cmdtest.Command(t, readable(t, beside, cmdtest.TestBinary), args...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	return cmdtest.StartCommand(t, cmd, cmdtest.RoleRedlock, socket)
 }
 
-// readable copies a program to the folder of the socket and returns the copy. Every user may
-// enter the folder and run the copy.
+// readable copies a program to the directory of the socket and returns the copy. Every user may
+// enter the directory and run the copy.
 func readable(t *testing.T, socket, program string) string {
 	t.Helper()
 	folder := filepath.Dir(socket)
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if output, err := cmdtest.Command(t, "cp", program, filepath.Join(folder, "redlock")).CombinedOutput(); err != nil { // not open here, while others are started
+	if output, err := cmdtest.Command(t, "cp", program, filepath.Join(folder, "redlock")).CombinedOutput(); err != nil { // cp writes the copy, so that this process never has it open for writing while others start
 		t.Fatalf("cp: %v: %s", err, output)
 	}
 	return filepath.Join(folder, "redlock")

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// Every command has --socket, before or after its name, and it counts before REDLOCK_SOCKET. The
-// command under the lock finds the same daemon.
+// Every command has --socket, before or after its name. It takes precedence over REDLOCK_SOCKET.
+// The command under the lock finds the same daemon.
 func TestSocketFlag(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())

@@ -23,8 +23,8 @@ func hasPending(pid int, sig syscall.Signal) bool {
 	return pending&(1<<(sig-1)) != 0
 }
 
-// A stopped command also gets SIGTERM and SIGCONT when the lock is lost. Otherwise it would
-// be killed without a chance to end by itself.
+// If the lock is lost, a stopped command gets SIGTERM and SIGCONT. Otherwise it would be killed
+// without a chance to end by itself.
 func TestStoppedCommandIsTold(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * cmdtest.Timeout)})
@@ -37,7 +37,7 @@ func TestStoppedCommandIsTold(t *testing.T) {
 
 // Under a shell with job control, redlock run stops together with the command, except after a
 // SIGSTOP. A SIGSTOP is for the command alone, and redlock run watches the lock meanwhile. The
-// signals show that redlock run goes on, and that it has seen the command stop.
+// forwarded signals show that redlock run goes on, and that it has seen the command stop.
 func TestStoppedCommandAlone(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -54,8 +54,8 @@ func TestStoppedCommandAlone(t *testing.T) {
 	}
 }
 
-// A command that continues after a SIGSTOP is treated like any other. On Ctrl-Z, redlock run
-// does not stop before the command does. The signals show that redlock run has seen both.
+// A command that continues after a SIGSTOP is treated as before. On Ctrl-Z, redlock run does not
+// stop before the command does. The forwarded signals show that redlock run has seen both.
 func TestStoppedCommandGoesOn(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -63,7 +63,7 @@ func TestStoppedCommandGoesOn(t *testing.T) {
 	passedOn := []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM}
 	passOn(t, f, pid, passedOn...)
 	syscall.Kill(pid, syscall.SIGCONT)
-	for range len(passedOn) + 1 { // and that it goes on
+	for range len(passedOn) + 1 { // plus one that shows that it goes on
 		tt.ReadLine()
 	}
 	for range 20 {
@@ -93,8 +93,7 @@ func stoppedPuppet(t *testing.T, f *cmdtest.Fake) (tt *cmdtest.Terminal, cmd *ex
 	return tt, cmd, pid
 }
 
-// passOn sends signals to redlock run and waits until it has passed them on to its stopped
-// command.
+// passOn sends signals to redlock run and waits until it has forwarded them to its stopped command.
 func passOn(t *testing.T, f *cmdtest.Fake, pid int, signals ...syscall.Signal) {
 	t.Helper()
 	for _, sig := range signals {
@@ -103,11 +102,11 @@ func passOn(t *testing.T, f *cmdtest.Fake, pid int, signals ...syscall.Signal) {
 	}
 }
 
-// inGroup runs its arguments in a new process group with a parent outside of it. Otherwise the
-// kernel does not stop the group on a signal of a terminal.
+// inGroup runs its arguments in a new process group whose parent is outside of it. Otherwise the
+// kernel would not stop the group on a signal of a terminal.
 const inGroup = `$pid = fork // die; if (!$pid) { setpgrp; exec @ARGV or die } waitpid($pid, 0); exit $? >> 8`
 
-// Without a shell, nobody would continue redlock run, so it does not stop with the command.
+// Without a shell, nothing would continue redlock run, so it does not stop with the command.
 func TestStoppedWithoutShell(t *testing.T) {
 	t.Parallel()
 	perl := needPerl(t)

@@ -19,7 +19,7 @@ func TestStoppedForLongerThanTheLease(t *testing.T) {
 	const ttl = 3 * time.Second
 	granted := cmdtest.GrantFor(ttl)
 	for name, test := range map[string]struct {
-		check func() []string // once redlock run was stopped
+		check func() []string // the answer to CHECK after redlock run was stopped
 		want  int
 	}{
 		"kept":    {granted, 7},

@@ -17,15 +17,15 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// roleShell is an interactive shell with job control. It runs its arguments as a job in the
-// foreground, and says when the job has stopped. It then continues the job, and exits with
-// the job's exit code.
+// roleShell is an interactive shell with job control. It runs its arguments as a foreground job,
+// and prints a line when the job has stopped. It then continues the job, and exits with the job's
+// exit code.
 const roleShell = "shell"
 
 func init() { cmdtest.Roles[roleShell] = shellMain }
 
 func shellMain(args []string) int {
-	signal.Ignore(syscall.SIGTTOU) // to take the terminal from the job
+	signal.Ignore(syscall.SIGTTOU) // so that it can take the terminal from the job
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), cmdtest.RoleVariable+"="+cmdtest.RoleRedlock)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -42,7 +42,7 @@ func shellMain(args []string) int {
 			return 1
 		}
 		if !status.Stopped() {
-			return status.ExitStatus() // what was printed last can be lost when the terminal hangs up
+			return status.ExitStatus() // the last output can be lost when the terminal hangs up
 		}
 		fmt.Println("the job stopped")
 		unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, syscall.Getpgrp())
@@ -52,8 +52,8 @@ func shellMain(args []string) int {
 	}
 }
 
-// The command gets a signal that the terminal sends to all only once. The next signal shows
-// that there was no second, because redlock run passes signals on in order.
+// If the terminal sends a signal to the whole group, the command gets it only once. The next signal
+// shows that there was no second one, because redlock run forwards signals in order.
 func TestTerminalSignalsComeOnce(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -87,7 +87,7 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 	}
 }
 
-// The processes that an ended command left behind get such a signal only once too.
+// Processes that an ended command left behind also get such a signal only once.
 func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -119,8 +119,8 @@ func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops redlock run and the command, so that the shell has its terminal again. fg
-// continues both. A command that stops itself behaves the same.
+// Ctrl-Z stops redlock run and the command, so the shell gets its terminal back. fg continues both.
+// The same happens if the command stops itself.
 func TestJobControl(t *testing.T) {
 	command := append([]string{cmdtest.TestBinary}, cmdtest.RunArgs(nil, "sh", "-c", "echo up $$; read order; echo $order")...)
 	for name, words := range map[string][]string{
@@ -151,8 +151,8 @@ func stopsAndGoesOn(t *testing.T, command []string) {
 	}
 }
 
-// A command in its own process group, such as timeout, gets no signals from the terminal.
-// redlock run passes them on.
+// A command in its own process group, such as timeout, gets no signals from the terminal, so
+// redlock run forwards them.
 func TestJobControlOfAnotherGroup(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
@@ -190,7 +190,7 @@ func TestJobControlOfWhoIsLeft(t *testing.T) {
 	tt.ExpectLine("got TERM")
 	for range 3 {
 		tt.Type("\x1a")
-		for line := tt.ReadLine(); line != "the job goes on"; line = tt.ReadLine() { // or why it runs yet
+		for line := tt.ReadLine(); line != "the job goes on"; line = tt.ReadLine() { // or the line that says why redlock run still runs
 		}
 	}
 	tt.Type("end\n")
@@ -199,8 +199,8 @@ func TestJobControlOfWhoIsLeft(t *testing.T) {
 	}
 }
 
-// When a terminal hangs up, only the session leader gets SIGHUP. Here that is redlock run,
-// which passes it on to the command.
+// When a terminal hangs up, only the session leader gets SIGHUP. Here that is redlock run, which
+// forwards it to the command.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -235,8 +235,8 @@ func TestHangUpComesOnce(t *testing.T) {
 	}
 }
 
-// In the background, no signal comes from the terminal. If redlock run gets one there,
-// somebody has sent it to redlock run alone.
+// The terminal sends no signals to a background job. So a signal that redlock run gets there was
+// sent to redlock run alone, and it forwards the signal.
 func TestSignalsInTheBackground(t *testing.T) {
 	perl := needPerl(t)
 	t.Parallel()
@@ -254,8 +254,8 @@ func TestSignalsInTheBackground(t *testing.T) {
 	}
 }
 
-// If redlock run leads the session (ssh -t), no shell could continue it, so it does not stop
-// with the command. The test sees this because redlock run still passes signals on.
+// If redlock run leads the session (ssh -t), no shell could continue it, so it does not stop with
+// the command. The test sees that redlock run still forwards signals.
 func TestStoppedWhileLeading(t *testing.T) {
 	needPerl(t)
 	t.Parallel()

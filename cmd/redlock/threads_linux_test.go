@@ -8,11 +8,11 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// redlock run starts the threads that it needs to stop the command before the command starts,
+// redlock run starts the threads that it needs to stop the command before it starts the command,
 // which may use up all threads of the user.
 func TestThreadsAreReserved(t *testing.T) {
 	t.Parallel()
-	const reserved = 12 // by package job
+	const reserved = 12 // as in package job
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	p, _ := cmdtest.RunPuppet(t, f.Socket)
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Cmd.Process.Pid))

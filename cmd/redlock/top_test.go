@@ -119,7 +119,7 @@ func TestTopRefused(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Usage, stderr, "at least 100ms")
 }
 
-// If the daemon no longer answers, top shows that in place of the status. The daemon's text
+// If the daemon no longer answers, top shows the error in place of the status. The daemon's text
 // cannot control the terminal.
 func TestTopUnknown(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ TIME  "status: INTERNAL: oops \u202e`
 	}
 }
 
-// If redlock cannot write its output, the exit code says so, and it does not ask the daemon
+// If redlock cannot write its output, the exit code says so, and it does not query the daemon
 // again.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	t.Parallel()

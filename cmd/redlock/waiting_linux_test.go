@@ -42,7 +42,7 @@ func startHeld(t *testing.T, status string) *heldForLong {
 	return h
 }
 
-// list sets the waiters in the reply to LIST. A waiter of 0 stands for pid.
+// list sets the waiters in the reply to LIST. A waiter of 0 is pid.
 func (h *heldForLong) list(pid int, waiters ...int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,8 +74,8 @@ func TestVerboseWait(t *testing.T) {
 	p.ExpectExit(0)
 }
 
-// While nobody holds the lock, redlock run names the waiter that the lock is reserved for.
-// If that is redlock run itself, it says that nobody holds the lock.
+// While no client holds the lock, redlock run names the waiter that the lock is reserved for. If
+// that is redlock run itself, it says that nobody holds the lock.
 func TestWaitForWhoIsNext(t *testing.T) {
 	t.Parallel()
 	host, _ := os.Hostname()
@@ -98,8 +98,8 @@ func TestWaitForWhoIsNext(t *testing.T) {
 	p.ExpectExit(0)
 }
 
-// A command that waits for a lock that it already runs under would wait forever. redlock
-// run warns of this, unless the command can share the lock.
+// A command that waits for a lock that it already runs under would wait for ever. redlock run warns
+// of this, unless the command can share the lock.
 func TestWaitForItself(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "other,job")
 	for _, flags := range [][]string{nil, {"--slots", "1"}} {
@@ -122,7 +122,7 @@ func TestWaitForItself(t *testing.T) {
 	}
 }
 
-// A command that outlived the lease it was started under does not wait for itself.
+// A command that outlived the lease under which it was started does not wait for itself.
 func TestWaitForAnotherAfterRun(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "job")
 	t.Setenv("REDLOCK_LEASE", "gone")
@@ -186,8 +186,8 @@ func TestWaitOnTerminal(t *testing.T) {
 	}
 }
 
-// If the line is too long for the terminal, it omits what matters less than the holder. If
-// it is still too long, it is cut and ends with "...".
+// If the line is too long for the terminal, it omits the less important text and keeps the holder.
+// If it is still too long, it is cut and ends with "...".
 func TestWaitOnNarrowTerminal(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[uint16]struct{ end, line string }{
@@ -264,7 +264,7 @@ func TestWaitOnStillTerminal(t *testing.T) {
 			lock := h.ExpectRequest(ipc.VerbLock)
 			tt.ReadUntil("held by alice on web3")
 			tt.Type("\x13")
-			for range 3 { // the first was shown, and the second has ended when the third begins
+			for range 3 { // the first was printed, and the second has ended when the third begins
 				h.ExpectLook(ipc.VerbStatus)
 				h.ExpectLook(ipc.VerbWho)
 				h.ExpectLook(ipc.VerbList)
@@ -277,8 +277,8 @@ func TestWaitOnStillTerminal(t *testing.T) {
 	}
 }
 
-// redlock run --verbose does not block on a stderr that nobody reads, so it does not hold
-// the lock longer.
+// redlock run --verbose does not block on a stderr that no process reads, so it does not hold the
+// lock longer.
 func TestVerboseWithoutReader(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
@@ -307,7 +307,7 @@ func TestWaitInBackground(t *testing.T) {
 	h.ExpectLook(ipc.VerbStatus)
 	h.ExpectLook(ipc.VerbWho)
 	h.ExpectLook(ipc.VerbList)
-	h.ExpectLook(ipc.VerbStatus) // the second time: the first has ended, and was not drawn
+	h.ExpectLook(ipc.VerbStatus) // a second query means that the first has ended and was not drawn
 	h.Grant(lock)
 	tt.ExpectLine("up")
 	if err := cmd.Wait(); err != nil {

@@ -23,7 +23,7 @@ type changing struct {
 func (c *changing) set(answer func() []string) { c.lines.Store(&answer) }
 func (c *changing) answer() []string           { return (*c.lines.Load())() }
 
-// heldFromNowBy returns a reply to WHO in which user holds the lock from now on.
+// heldFromNowBy returns a reply to WHO in which user has held the lock since this call.
 func heldFromNowBy(user string) func() []string {
 	start := time.Now()
 	return func() []string {
@@ -32,8 +32,8 @@ func heldFromNowBy(user string) func() []string {
 	}
 }
 
-// redlock watch prints one line for each change and none without a change. It reads each
-// state several times.
+// redlock watch prints one line for each change, and none if nothing changed. The fake daemon
+// returns each state several times.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	var who changing
@@ -74,7 +74,7 @@ func TestWatch(t *testing.T) {
 	expect("held by another Redlock client, which does not say who it is (shared); www on web4 (pid 7, slot 2 of 3")
 }
 
-// If the state is unknown, redlock watch says so once and asks again.
+// If the state is unknown, redlock watch says so once and queries again.
 func TestWatchUnknown(t *testing.T) {
 	t.Parallel()
 	var who changing
@@ -99,7 +99,7 @@ func TestWatchUnknown(t *testing.T) {
 	for range 3 {
 		f.ExpectLook(ipc.VerbWho)
 	}
-	who.set(cmdtest.Reply("OK n=0")) // as before that, but not as far as could be known
+	who.set(cmdtest.Reply("OK n=0")) // the same state as before, but it was unknown in between
 	if line := read(); line.State != "free" {
 		t.Errorf("with a quorum again: %+v, want free", line)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// A part releases every lock that it holds or requested before it returns, however it ends.
+// A phase releases every lock that it holds or has requested before it returns, however it ends.
 func TestBenchLeavesNothing(t *testing.T) {
 	_, socket := cmdtest.StartDaemon(t)
 	c, err := client.Dial(t.Context(), socket)
@@ -41,7 +41,7 @@ func TestBenchLeavesNothing(t *testing.T) {
 	}
 }
 
-// grantsOf returns the number of grants so far, or more than enough if the daemon is gone.
+// grantsOf returns the number of grants so far, or a very large number if the daemon has ended.
 func grantsOf(t *testing.T, c *client.Client) int64 {
 	status, err := c.Status(t.Context())
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Quantiles are right to 2 %, over the whole range.
+// Quantiles have an error of at most 2 % over the whole range.
 func TestHistogram(t *testing.T) {
 	var h, other histogram
 	if h.quantile(0.5) != 0 {
@@ -28,7 +28,7 @@ func TestHistogram(t *testing.T) {
 	if h.n != 10_001 || h.most != 100*time.Hour || h.quantile(1) < time.Hour {
 		t.Errorf("with one of 100 h: %d, the longest %v, quantile 1 is %v", h.n, h.most, h.quantile(1))
 	}
-	h.add(0) // as a coarse clock has it
+	h.add(0) // a coarse clock measures 0
 	if h.n != 10_002 || h.most != 100*time.Hour || h.quantile(0.00001) > time.Microsecond {
 		t.Errorf("with one of 0: %d, the longest %v, the shortest %v", h.n, h.most, h.quantile(0.00001))
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// HealthyStatus is the status of a daemon that no check complains about.
+// HealthyStatus is the status of a daemon without findings of redlock doctor.
 var HealthyStatus = &client.Status{Quorum: 2, Spare: 1, MaxTTL: 30 * time.Second, Text: "locks work", Nodes: []client.Node{
 	{Name: "a", Address: "10.0.0.1:6379", State: "ready", RTT: 2 * time.Millisecond, Wakeups: "tracking"},
 	{Name: "b", Address: "10.0.0.2:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
 	{Name: "c", Address: "[2001:db8::3]:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
 }}
 
-// Fake is a daemon that replies as a test tells it to.
+// Fake is a daemon whose replies the test chooses.
 type Fake struct {
 	t        *testing.T
 	Socket   string
 	answers  Replies
 	Requests chan ipc.Request // all requests except HELLO and those in Looks
-	Looks    chan ipc.Verb    // STATUS, WHO and LIST, which every long wait sends
+	Looks    chan ipc.Verb    // STATUS, WHO and LIST, which a long wait sends
 	gone     chan struct{}    // receives when a connection has ended
 	over     chan struct{}    // closed at the end of the test
 	wg       sync.WaitGroup
@@ -38,11 +38,11 @@ type Fake struct {
 	conns []net.Conn
 }
 
-// Replies are the lines that answer a verb, without the tag; none for "". Several lines are
-// one reply.
+// Replies are the lines that answer a verb, without the tag; if empty, there is no answer. Several
+// lines are one reply.
 type Replies map[ipc.Verb]func() []string
 
-// Reply returns the same lines each time.
+// Reply returns a function that returns the same lines each time.
 func Reply(lines ...string) func() []string { return func() []string { return lines } }
 
 // Granting grants each lock for longer than a test takes.
@@ -109,7 +109,6 @@ func (f *Fake) Stop() {
 func (f *Fake) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
-		// sendUntilOver waits until there is room in the channel, or the test has ended.
 		sendUntilOver(f, f.gone, struct{}{})
 	}()
 	for in := bufio.NewScanner(conn); in.Scan(); {
@@ -159,12 +158,12 @@ func (f *Fake) Broadcast(line string) {
 	}
 }
 
-// Grant answers a LOCK that was left waiting.
+// Grant answers a LOCK that was not answered yet.
 func (f *Fake) Grant(lock ipc.Request) {
 	f.Broadcast("@" + lock.Tag + " " + GrantLine(boottime.Exact()+time.Minute, time.Minute))
 }
 
-// ExpectLook waits for the next question of a long wait.
+// ExpectLook waits for the next query of a long wait.
 func (f *Fake) ExpectLook(want ipc.Verb) {
 	f.t.Helper()
 	select {
@@ -197,8 +196,8 @@ func (f *Fake) ExpectRequest(want ipc.Verb) ipc.Request {
 	}
 }
 
-// AwaitDisconnect waits until the connection has ended, and returns the verbs that were not
-// read yet.
+// AwaitDisconnect waits until the connection has ended, and returns the verbs of the requests that
+// the test has not read.
 func (f *Fake) AwaitDisconnect() (verbs []ipc.Verb) {
 	f.t.Helper()
 	select {
@@ -223,7 +222,7 @@ const (
 	StatusQuarantined = "OK n=0 nodes=5 quorum=3 spare=-1 left=28000 : no quorum for another 28s"
 )
 
-// ForgetLooks makes ExpectLook wait for the next question.
+// ForgetLooks drops earlier queries, so that ExpectLook waits for the next one.
 func (f *Fake) ForgetLooks() {
 	for len(f.Looks) > 0 {
 		<-f.Looks

@@ -24,7 +24,7 @@ func FailsWithoutRoom(t *testing.T, what string, show func(io.Writer) error) {
 	}
 }
 
-// narrow is an output with room for so many bytes.
+// narrow is an output with room for a number of bytes.
 type narrow struct{ room int }
 
 func (n *narrow) Write(text []byte) (int, error) {

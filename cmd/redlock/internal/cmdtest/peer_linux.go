@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer returns the pid of the process that connected first; 0 if it has hung up.
+// Peer returns the pid of the process that connected first, or 0 if it has disconnected.
 func (f *Fake) Peer() (pid int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// ExpectNothingHeld waits until no lock is held or waited for. A request that was cancelled may
-// be listed for a moment: nothing orders it before the LIST of another connection.
+// ExpectNothingHeld waits until no lock is held or awaited. LIST may show a cancelled request for a
+// moment, because another connection sends LIST.
 func ExpectNothingHeld(t *testing.T, socket string) {
 	t.Helper()
 	c := Dial(t, socket)
@@ -36,8 +36,7 @@ func ExpectNothingHeld(t *testing.T, socket string) {
 	}
 }
 
-// Timeout is how long a test waits for what must happen. It bounds a failing test, never a
-// passing one.
+// Timeout is how long a test waits for an event. Only a failing test takes that long.
 const Timeout = 30 * time.Second
 
 // TestBinary is the program that runs in each role.
@@ -100,7 +99,7 @@ func (p *Process) pipe() (theirs *os.File) {
 	return w
 }
 
-// end kills a process whose end the test has not seen.
+// end kills a process if the test has not seen its end.
 func (p *Process) end() {
 	if p.Cmd.ProcessState == nil {
 		p.Cmd.Process.Kill()
@@ -155,7 +154,7 @@ func (p *Process) ReadAll() string {
 	return string(all)
 }
 
-// Wait returns the exit code; -N if signal N ended the process.
+// Wait returns the exit code, or -N if signal N ended the process.
 func (p *Process) Wait() int {
 	p.t.Helper()
 	err := p.Cmd.Wait()
@@ -225,7 +224,7 @@ func (p *Process) AwaitPuppet() int {
 	return pid
 }
 
-// RunArgs returns run FLAGS job -- COMMAND.
+// RunArgs returns the arguments run FLAGS job -- COMMAND.
 func RunArgs(flags []string, command ...string) []string {
 	return append(append(append([]string{"run"}, flags...), "job", "--"), command...)
 }
@@ -235,7 +234,8 @@ func Puppet(args ...string) []string {
 	return append([]string{"env", RoleVariable + "=" + rolePuppet, TestBinary}, args...)
 }
 
-// daemonSlots bounds the daemons that run at a time: their nodes time out on a busy machine.
+// daemonSlots bounds the daemons that run at a time, because their nodes time out on a busy
+// machine.
 var daemonSlots = make(chan struct{}, 2)
 
 // StartDaemon runs a daemon with embedded nodes as a process, until the end of the test.
@@ -275,7 +275,7 @@ func (p *Process) EndsBefore(end time.Duration) {
 	}
 }
 
-// ExpectTerminated waits until the puppet has got SIGTERM. The SIGCONT after it may overtake
+// ExpectTerminated waits until the puppet has got SIGTERM. The SIGCONT that follows may overtake
 // it.
 func (p *Process) ExpectTerminated() {
 	p.t.Helper()
@@ -306,8 +306,8 @@ func WriteScript(t *testing.T, path, text string, mode os.FileMode) {
 	}
 }
 
-// CheckExit compares the exit code, and looks for a text in stderr; "" means that stderr is
-// empty.
+// CheckExit compares the exit code, and checks that stderr contains a text; if the text is empty,
+// stderr must be empty.
 func CheckExit(t *testing.T, code, wantCode int, stderr, wantStderr string) {
 	t.Helper()
 	if code != wantCode {
@@ -320,7 +320,7 @@ func CheckExit(t *testing.T, code, wantCode int, stderr, wantStderr string) {
 
 var Shells = []string{"sh", "dash", "bash"}
 
-// Stop makes a process hang, by SIGSTOP.
+// Stop stops a process with SIGSTOP, so that it hangs.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.Signal(syscall.SIGSTOP)
@@ -381,7 +381,7 @@ func Await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// FillPipe writes until the pipe takes no more.
+// FillPipe writes until the pipe is full.
 func FillPipe(t *testing.T, w *os.File) {
 	t.Helper()
 	w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))

@@ -35,15 +35,15 @@ const (
 func Main(m *testing.M) int {
 	if name := os.Getenv(RoleVariable); name != "" {
 		role := Roles[name]
-		if role == nil { // running the tests instead would start this process again and again
+		if role == nil { // otherwise this process would run the tests again and again
 			fmt.Fprintf(os.Stderr, "this test binary has no role %q\n", name)
 			return 1
 		}
 		return role(os.Args[1:])
 	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // with -race each process takes a second otherwise
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // without this each process takes a second longer with -race
 	flag.Parse()
-	// Most tests wait for processes most of the time. See daemonSlots for the others.
+	// Most tests mostly wait for processes. See daemonSlots for the others.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -67,8 +67,8 @@ func daemonMain([]string) int {
 	return 0
 }
 
-// puppetMain prints the signals that it gets. It ends when stdin says "exit N", or with code 3
-// after a signal that its arguments name.
+// puppetMain prints the signals that it gets. It ends on "exit N" in stdin, or with code 3 after a
+// signal that its arguments name.
 func puppetMain(args []string) int {
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal is a pseudo-terminal. The test has the end of the keyboard.
+// Terminal is a pseudo-terminal. The test has the master side.
 type Terminal struct {
 	t      *testing.T
 	Master *os.File
@@ -63,14 +63,12 @@ func OpenTerminal(t *testing.T) (master, slave *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// withoutEcho stops the terminal from echoing what is typed, and from changing what is
-	// printed.
 	withoutEcho(t, slave)
 	master.SetReadDeadline(time.Now().Add(Timeout))
 	return master, slave
 }
 
-// withoutEcho leaves what is printed as it is, and what is typed unprinted.
+// withoutEcho stops the terminal from echoing input and from changing output.
 func withoutEcho(t *testing.T, tty *os.File) {
 	t.Helper()
 	settings, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)

@@ -7,7 +7,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// Every shell reads a quoted value as one word, whatever is in it.
+// Every shell reads a quoted value as one word, whatever it contains.
 func TestQuoted(t *testing.T) {
 	for _, word := range []string{"", "a b", `it's`, "$(touch /tmp/x) `id` \"\\\n!*", "''", "grün"} {
 		for _, shell := range cmdtest.Shells {

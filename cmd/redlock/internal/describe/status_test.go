@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// The JSON says if a restart would lose the held locks, and why.
+// The JSON says whether a restart would lose the held locks, and why.
 func TestStatusJSONTellsUnnoted(t *testing.T) {
 	for want, status := range map[string]client.Status{
 		`"counts":null}`:                                  {},

@@ -22,7 +22,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// healthy returns a snapshot without faults, after change.
+// healthy returns a snapshot without faults, to which change was applied.
 func healthy(change func(*snapshot)) *snapshot {
 	status := *cmdtest.HealthyStatus
 	status.Nodes = slices.Clone(status.Nodes)
@@ -39,12 +39,12 @@ func healthy(change func(*snapshot)) *snapshot {
 
 const lostByRestart = "bad table: a restart of redlockd would lose what is held and waited for: "
 
-// unnoted returns a change that sets why the daemon's state file is not written.
+// unnoted returns a change that sets the reason why the daemon's state file is not written.
 func unnoted(why string) func(*snapshot) {
 	return func(p *snapshot) { p.status.Unnoted, p.status.Table = true, why }
 }
 
-// The fix is to make room only if that can help.
+// The fix says to make room only if that can help.
 func TestRoomForTable(t *testing.T) {
 	for why, want := range map[string]bool{"": true, "unwritten": true, "unopened": true, "removed": false, "boot": false} {
 		f := healthy(unnoted(why)).checkTable()[0]
@@ -63,8 +63,8 @@ func TestQuarantineFix(t *testing.T) {
 	}
 }
 
-// While the quarantine has time left, the fix does not say that time ends it. It does not say
-// to end it now either.
+// While the quarantine has time left, the fix says neither that time ends it nor that the operator
+// should end it now.
 func TestQuarantineThatNeedsOthers(t *testing.T) {
 	p := healthy(func(p *snapshot) {
 		b := &p.status.Nodes[1]
@@ -81,7 +81,7 @@ func TestQuarantineThatNeedsOthers(t *testing.T) {
 	}
 }
 
-// Each change causes exactly the wanted findings. All others are ok.
+// Each change causes exactly the wanted findings. All other findings are ok.
 func TestFindings(t *testing.T) {
 	for what, test := range map[string]struct {
 		change func(*snapshot)
@@ -160,8 +160,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// compareFindings compares got with want. Each finding must also say what to do, in its fix or
-// in the node's own text.
+// compareFindings compares got with want. Each finding must also have a fix, or a node's own text
+// that says what to do.
 func compareFindings(t *testing.T, what string, got []Finding, want []string) {
 	t.Helper()
 	matches := func(f Finding, want string) bool {
@@ -229,7 +229,7 @@ func TestFixes(t *testing.T) {
 	}
 }
 
-// If all is well, each check says so, except the checks for rare faults.
+// If there is no fault, each check says so, except the checks for rare faults.
 func TestAllChecksSpeak(t *testing.T) {
 	well := func(change func(*snapshot)) (said []string) {
 		for _, f := range healthy(change).findings() {
@@ -306,8 +306,8 @@ func TestCheckSocket(t *testing.T) {
 	look("in a sticky folder")
 }
 
-// If a daemon listens on a socket whose file was removed, starting the daemon does nothing: it
-// already runs.
+// If a daemon listens on a socket whose file was removed, starting the daemon does nothing, because
+// it already runs.
 func TestSocketRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells who listens where")
@@ -322,7 +322,7 @@ func TestSocketRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	accepted, err := l.Accept() // has the path as well
+	accepted, err := l.Accept() // its address has the path too
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,8 +344,8 @@ func TestSocketRemoved(t *testing.T) {
 	}
 }
 
-// A socket that accepts and does not answer may belong to systemd. If a config fault keeps
-// the daemon from starting, systemd restarts it repeatedly. Another restart does not help.
+// A socket that accepts and does not answer may belong to systemd. If a config fault keeps the
+// daemon from starting, systemd restarts it repeatedly, and another restart does not help.
 func TestDoctorUnanswered(t *testing.T) {
 	f := unreachable(exit.FromClient(socket.ExplainTimeout(context.DeadlineExceeded)))
 	for _, command := range []string{"systemctl status redlockd", "redlockd validate"} {

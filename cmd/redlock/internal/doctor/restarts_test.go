@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// Each case maps what systemd says about the unit to the findings.
+// TestRestartFindings maps the output of systemd about the unit to findings.
 func TestRestartFindings(t *testing.T) {
 	const limits = "Limit                     Soft Limit           Hard Limit           Units     \n" +
 		"Max open files            1024                 524288               files     \n"
@@ -81,8 +81,8 @@ func TestDoctorChecksRestarts(t *testing.T) {
 	}
 }
 
-// fakeSystemctl writes a systemctl that prints shown if its arguments are asked. It exits with
-// code.
+// fakeSystemctl writes a systemctl that prints shown if it gets the arguments of the check. It
+// exits with code.
 func fakeSystemctl(t *testing.T, shown string, code int) string {
 	t.Helper()
 	const asked = "show --property=LoadState,FileDescriptorStoreMax,Environment " + unitName

@@ -10,13 +10,13 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// The client's error decides the exit code, whatever wraps it. Of two errors, the more
-// specific one counts.
+// The client's error decides the exit code, whatever wraps it. Of two errors, the more specific one
+// counts.
 func TestDaemonFailure(t *testing.T) {
 	for _, test := range []struct {
 		code int
 		errs []error
-		says string // and what is added to it
+		says string // text that must be added to it
 	}{
 		{Conflict, []error{client.ErrHeld}, ""},
 		{Conflict, []error{client.ErrHeld, context.DeadlineExceeded}, ""},

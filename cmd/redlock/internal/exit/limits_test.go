@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// redlock reports too little address space before the Go runtime ends the process because of it.
+// redlock reports too little address space. Otherwise the Go runtime would end the process with a
+// stack trace.
 func TestAddressSpace(t *testing.T) {
 	if err := checkAddressSpace(unix.RLIM_INFINITY); err != nil {
 		t.Errorf("without a limit: %v", err)

@@ -19,7 +19,7 @@ func TestAlarm(t *testing.T) {
 	defer a.close()
 	for _, in := range []time.Duration{-time.Hour, 0, 20 * time.Millisecond} {
 		at := boottime.Exact() + in
-		a.set(boottime.Exact() + time.Hour) // the last one counts
+		a.set(boottime.Exact() + time.Hour) // the later call replaces it
 		a.set(at)
 		select {
 		case <-a.C:
@@ -30,11 +30,11 @@ func TestAlarm(t *testing.T) {
 			t.Errorf("an alarm in %v rang %v too early", in, early)
 		}
 	}
-	a.set(-1) // before this host was booted
+	a.set(-1) // before the boot of this host
 	<-a.C
 }
 
-// A timer that fires does not wait for a reader. Otherwise it could not be closed.
+// A timer that fires does not wait for a reader. Otherwise close could block.
 func TestAlarmUnheard(t *testing.T) {
 	a, err := newBootTimer()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestAlarmUnheard(t *testing.T) {
 	}
 }
 
-// due reports whether the timer has fired and nobody has read that yet.
+// due reports whether the timer has fired and its channel was not read yet.
 func due(t *testing.T, a *bootTimer) (is bool) {
 	t.Helper()
 	term.Descriptor(a.file, func(fd int) {

@@ -16,7 +16,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// roleThreads is a process with two threads that have a child each.
+// roleThreads is a process with two threads that have one child each.
 const roleThreads = "threads"
 
 func init() { cmdtest.Roles[roleThreads] = threadsMain }
@@ -28,7 +28,7 @@ func threadsMain([]string) int {
 	go func() {
 		runtime.LockOSThread()
 		started <- second.Start()
-		select {} // the thread stays
+		select {} // keeps the thread
 	}()
 	if err := errors.Join(first.Start(), <-started); err != nil {
 		fmt.Println(err)
@@ -58,9 +58,9 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Both ways to find children find the same ones. Other tests start children of this process
-// at the same time, so the test looks at a separate process. In a container, the session may
-// come from outside and then has number 0.
+// Both ways of finding children find the same ones. Other tests start children of this process at
+// the same time, so the test uses a separate process. In a container, the session may come from
+// outside and then has number 0.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	for role, cmd := range map[string]*exec.Cmd{"": cmdtest.Command(t, "sh", "-c", "sleep 60 & sleep 61 & echo up $$; wait"), roleThreads: cmdtest.Command(t, cmdtest.TestBinary)} {
@@ -100,9 +100,9 @@ func findsTwo(t *testing.T, p *cmdtest.Process) {
 	p.ReadAll()
 }
 
-// Until an ended child is reaped, it may have started another process during the search for
-// descendants. A running child is itself among the descendants.
-func TestChildEnded(t *testing.T) { // not beside others, which have children
+// childEnded reports a child that has ended until it is reaped: it may have started a process that
+// the search for descendants missed. A running child is itself among the descendants.
+func TestChildEnded(t *testing.T) { // not parallel: other tests have children
 	child := cmdtest.Command(t, "sh", "-c", "read end")
 	stdin, err := child.StdinPipe()
 	if err != nil {
@@ -127,9 +127,10 @@ func TestChildEnded(t *testing.T) { // not beside others, which have children
 	}
 }
 
-// A remaining process gets SIGTERM, or SIGKILL if others were already killed. The child is
-// not finished before the dead are reaped. Otherwise redlock run would miss what they started.
-func TestLeftBehindIsLookedForAgain(t *testing.T) { // not beside others, whose processes it would end
+// A remaining process gets SIGTERM, or SIGKILL if other processes were already killed. redlock run
+// does not end before it has reaped the dead ones. Otherwise it would miss processes that they
+// started.
+func TestLeftBehindIsLookedForAgain(t *testing.T) { // not parallel: it would end other tests' processes
 	for want, killed := range map[syscall.Signal]bool{syscall.SIGTERM: false, syscall.SIGKILL: true} {
 		heir := cmdtest.Command(t, "sh", "-c", "echo up $$; read end")
 		p := cmdtest.StartCommand(t, heir, "", "")
@@ -138,7 +139,7 @@ func TestLeftBehindIsLookedForAgain(t *testing.T) { // not beside others, whose 
 		if c.finished() {
 			t.Errorf("%v: it is over, and somebody ran", want)
 		}
-		p.Stdin.Close() // who took no signal ends by itself
+		p.Stdin.Close() // a process that got no signal then ends by itself
 		var info unix.Siginfo
 		if err := unix.Waitid(unix.P_PID, heir.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 			t.Fatal(err)

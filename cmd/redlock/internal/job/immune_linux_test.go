@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command that runs as another user, such as sudo, cannot be signalled. redlock run says so
-// at once and at the end. It does not say that the command got a signal.
+// This user cannot signal a command that runs as another user, such as sudo. redlock run says so at
+// once and at the end. It does not say that the command got a signal.
 func TestCommandOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, whose command a stranger is to stop")
 	}
 	cmd := exec.Command("cat")
-	if _, err := cmd.StdinPipe(); err != nil { // Wait closes it, and cat ends
+	if _, err := cmd.StdinPipe(); err != nil { // Wait closes stdin, and cat ends
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -50,7 +50,7 @@ func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan syscall.Errno)
 	go func() {
-		runtime.LockOSThread() // for good
+		runtime.LockOSThread() // never unlocked, so the thread ends
 		_, _, err := syscall.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534)
 		if err == 0 {
 			f()

@@ -13,12 +13,12 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// A signal that arrives with the grant ends redlock run as an earlier signal would. redlock
-// run releases the lock and does not leave it until the lease expires.
+// If a signal arrives with the grant, redlock run ends as after an earlier signal. It releases the
+// lock instead of leaving it until the lease expires.
 func TestSignalWithTheGrant(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	t.Setenv(cmdtest.SocketVariable, f.Socket)
-	s := &signals{others: make(chan os.Signal)} // of no length: who sends is heard
+	s := &signals{others: make(chan os.Signal)} // unbuffered, so that a sent signal was received
 	j := &Job{Name: "job", Names: []string{"job"}, Verbose: true, Stderr: cmdtest.Writes(func() { s.others <- syscall.SIGTERM })}
 	_, lease, err := j.acquire(s)
 	if got, is := errors.AsType[*exit.Failure](err); !is || got.Code != 128+int(syscall.SIGTERM) || lease != nil {
@@ -28,8 +28,8 @@ func TestSignalWithTheGrant(t *testing.T) {
 	f.ExpectRequest(ipc.VerbUnlock)
 }
 
-// A Ctrl-C between the grant and the start of the command is not lost. The terminal does not
-// send it to the command. redlock run does not pass it on, as it assumes the terminal does.
+// A Ctrl-C between the grant and the start of the command is not lost. The terminal does not send
+// it to the command, and redlock run assumes that the terminal does.
 func TestSignalBeforeTheCommand(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	lease, err := cmdtest.Dial(t, f.Socket).Lock(t.Context(), "job")
@@ -60,13 +60,13 @@ func TestKillMargin(t *testing.T) {
 	}
 }
 
-// If the lease time was made shorter, redlock run does not kill the command long before the
-// deadline. Otherwise it would kill the command while the lease is being extended.
+// If the lease time was shortened, redlock run does not kill the command long before the deadline.
+// Otherwise it would kill the command while the lease is being extended.
 func TestKillMarginOfAnotherLeaseTime(t *testing.T) {
 	for guard, want := range map[time.Duration]time.Duration{
-		400 * time.Millisecond: 100 * time.Millisecond, // of 2 s
+		400 * time.Millisecond: 100 * time.Millisecond, // a lease time of 2 s
 		6 * time.Second:        1500 * time.Millisecond,
-		time.Minute:            1500 * time.Millisecond, // longer: what was announced stays
+		time.Minute:            1500 * time.Millisecond, // longer: the margin stays as it was at the start
 	} {
 		c := &child{margin: killMargin(30 * time.Second), lease: guarded{guard: guard}}
 		if got := c.killMargin(); got != want {

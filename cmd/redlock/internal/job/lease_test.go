@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// If the daemon does not know a lease in CHECK or UNLOCK, the lease was released. If it does
-// not know the lease in RESUME, after a restart, the lease was lost.
+// If the daemon answers CHECK or UNLOCK with NOTHELD, the lease was released. If it answers RESUME
+// so, after a restart, the lease was lost.
 func TestGivenBack(t *testing.T) {
 	notHeld := func(op string) error { return &client.Error{Op: op, Code: "NOTHELD"} }
 	over := func(err error) error { return &client.Error{Op: "lease", Code: "LOST", Err: err} }

@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// roleTooLate is a process that learns twice, after the deadline, that its lease was lost.
+// roleTooLate is a process that is told twice, after the deadline, that its lease was lost.
 const roleTooLate = "too late"
 
 func init() { cmdtest.Roles[roleTooLate] = tooLateMain }
@@ -50,13 +50,13 @@ func TestLossThatIsToldTooLate(t *testing.T) {
 	cmdtest.CheckExit(t, code, exit.Lost, p.Stderr(), "first word")
 }
 
-// roleUnsaid is a process that runs a command under a lease. The lease is extended once, and
-// nobody reports its end.
+// roleUnsaid is a process that runs a command under a lease. The lease is extended once, and its
+// end is not reported.
 const roleUnsaid = "unsaid"
 
 func init() { cmdtest.Roles[roleUnsaid] = unsaidMain }
 
-// unsaid is a lease that is extended once, and whose end nobody reports.
+// unsaid is a lease that is extended once, and whose end is not reported.
 type unsaid struct{ first, last time.Duration }
 
 func (unsaid) Name() string             { return "job" }

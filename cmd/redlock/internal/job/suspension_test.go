@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Each letter is an event: z is Ctrl-Z, t means that it stopped the command, s means that
-// SIGSTOP stopped the command, and c means that the command continued. At an upper case
-// letter, this process stops.
+// Each letter is an event: z is Ctrl-Z, t means that Ctrl-Z stopped the command, s that SIGSTOP
+// stopped the command, and c that the command continued. At an upper case letter, this process
+// stops.
 func TestSuspension(t *testing.T) {
 	for _, story := range []string{
-		"zT c zT c",       // the command stops as all do
-		"Tzc Tzc",         // its signal is heard of first
-		"Tcz Tcz",         // and ours when all goes on again
-		"zS c zS c",       // it answers with SIGSTOP
-		"sZ c sZ c",       // and that is heard of first
-		"Tz c sZ c zT",    // now so, now so
+		"zT c zT c",       // the command stops on Ctrl-Z
+		"Tzc Tzc",         // the command's stop is seen first
+		"Tcz Tcz",         // this process sees Ctrl-Z when everything continues
+		"zS c zS c",       // the command stops itself with SIGSTOP on Ctrl-Z
+		"sZ c sZ c",       // and that stop is seen first
+		"Tz c sZ c zT",    // the cases alternate
 		"s c s c",         // somebody stops the command alone
-		"s c z Tc",        // ... and it went on before
-		"sZ",              // ... and Ctrl-Z comes later
-		"zT c s c Tzc sZ", // ... after Ctrl-Z
-		"z S c s",         // it did not stop for Ctrl-Z at first
+		"s c z Tc",        // the command continues before Ctrl-Z
+		"sZ",              // Ctrl-Z comes while the command is stopped
+		"zT c s c Tzc sZ", // the same after a Ctrl-Z
+		"z S c s",         // the command first did not stop on Ctrl-Z
 	} {
 		var s suspension
 		for i, event := range story {
@@ -44,7 +44,7 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// If the command did not stop on Ctrl-Z and somebody stops it long after, this process does not
+// If the command did not stop on Ctrl-Z and somebody stops it much later, this process does not
 // stop with it.
 func TestSuspensionIsNotThatOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestNothingIsSaidAfterTheWait(t *testing.T) {
 	j := &Job{Name: "job", Names: []string{"job"}, Stderr: cmdtest.Writing(func() error {
 		close(begun)
 		<-over
-		time.Sleep(20 * time.Millisecond) // real time: an end that does not wait returns before that
+		time.Sleep(20 * time.Millisecond) // real time: end must not return before that
 		written.Store(true)
 		return nil
 	})}
@@ -47,8 +47,8 @@ func TestNothingIsSaidAfterTheWait(t *testing.T) {
 	}
 }
 
-// redlock run does not repeat a message, however long ago the holder acquired the lock. It
-// warns once that it waits for itself, after the text on the terminal's line.
+// redlock run does not repeat a message, however long ago the holder acquired the lock. It warns
+// once that it waits for itself, after the text on the terminal's line.
 func TestSaidOnce(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "job")
 	var out strings.Builder
@@ -58,7 +58,7 @@ func TestSaidOnce(t *testing.T) {
 	}
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:00"})
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:01"})
-	w.printOnce(reason{}) // the wait is over
+	w.printOnce(reason{}) // the wait has ended
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:01", position: 1, queued: 2})
 	const want = "\r    \r" + `redlock: lock "job": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself
 redlock: lock "job": waiting: held by alice since 10:00:00
@@ -69,8 +69,8 @@ redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the 
 	}
 }
 
-// If the reason is unknown, redlock run says so. Of several names, it names the one that is
-// held. After the wait, it gives no reason.
+// If the reason is unknown, redlock run says so. If it waits for several names, it names the one
+// that is held. After the wait, it gives no reason.
 func TestReasonOfTheWait(t *testing.T) {
 	t.Parallel()
 	over, end := context.WithCancel(t.Context())
@@ -98,7 +98,8 @@ func TestReasonOfTheWait(t *testing.T) {
 	}
 }
 
-// A reservation is ours only if both the pid and the host match: a pid is valid on one host only.
+// A reservation is ours only if both the pid and the host match, because a pid identifies a process
+// on one host only.
 func TestKeptForUs(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -168,7 +169,7 @@ func TestLineForTerminal(t *testing.T) {
 	}
 }
 
-// A cut line shows that it is cut: "(pid 411" of "(pid 4111)" would name another process.
+// A cut line shows that it is cut: "(pid 411" instead of "(pid 4111)" would name another process.
 func TestFit(t *testing.T) {
 	const line = "held by алиса on web31 (pid 4111)"
 	for room, want := range map[int]string{

@@ -48,7 +48,7 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-// If the directory's path is too long for a socket, the daemon listens at ./redlockd.sock.
+// If the directory's path is too long for a socket, the daemon listens on ./redlockd.sock, and
 // redlock finds it there.
 func TestSocketPathInDeepDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", ipc.MaxSocketPath))
@@ -74,7 +74,7 @@ type rights struct {
 func (r rights) Mode() fs.FileMode { return fs.ModeSocket | r.mode }
 func (r rights) Sys() any          { return &syscall.Stat_t{Uid: 4001, Gid: r.gid} }
 
-// The text advises joining a group only if that opens the socket and gives no other rights.
+// The text advises joining a group only if that gives access to the socket and no other rights.
 func TestWayIn(t *testing.T) {
 	const join, set = "join its group (usermod -aG 4002 USER)", "set socket.group and socket.mode in the config, and restart redlockd"
 	for _, test := range []struct {
@@ -96,7 +96,7 @@ func TestWayIn(t *testing.T) {
 	}
 }
 
-// The same holds for a folder that keeps the user from the socket.
+// The same for a directory that the user may not enter.
 func TestWayInto(t *testing.T) {
 	for _, test := range []struct {
 		info rights
@@ -165,7 +165,7 @@ func TestAbsentDaemon(t *testing.T) {
 	}
 }
 
-// If --socket named the socket, the error does not blame REDLOCK_SOCKET.
+// If --socket names the socket, the error does not blame REDLOCK_SOCKET.
 func TestAbsentDaemonOfFlag(t *testing.T) {
 	t.Setenv(variable, "") // restores it
 	defer func() { byFlag = false }()

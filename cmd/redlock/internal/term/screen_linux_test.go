@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 )
 
-// A terminal that does not tell its size has a usual one: nothing would be shown otherwise.
+// A terminal that does not report its size gets the usual one. Otherwise nothing would be shown.
 func TestScreenWithoutSize(t *testing.T) {
 	_, slave := cmdtest.OpenTerminal(t)
 	defer slave.Close()

@@ -14,7 +14,7 @@ func TestFrameThatEndsEarly(t *testing.T) {
 	cmdtest.FailsWithoutRoom(t, "top", (&Frame{status: cmdtest.TwoDown()}).print)
 }
 
-// redlock top asks the daemon once an interval, and not more often.
+// redlock top queries the daemon once per interval, and not more often.
 func TestTopInterval(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.NothingHeld)
 	t.Setenv(cmdtest.SocketVariable, f.Socket)
@@ -31,7 +31,7 @@ func TestTopInterval(t *testing.T) {
 	})
 }
 
-// Waiters come first, because there may be no room for all entries.
+// Waiters come first, because the screen may not have room for all entries.
 func TestLongestFirst(t *testing.T) {
 	p := &Frame{entries: []client.Entry{
 		{PID: 5, Since: time.Hour}, {PID: 3, Since: time.Second, Waits: true}, {PID: 6, Since: 2 * time.Second},
