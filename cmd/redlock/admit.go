@@ -65,8 +65,8 @@ restarted meanwhile, and it is not known whether it was done; 77 denied.`,
 	return cmd
 }
 
-// whyNotAdmitted tells apart what the daemon refuses with one code: an unknown node, a node
-// that is down, and a node that is ready, which is no error.
+// whyNotAdmitted distinguishes the cases that the daemon refuses with one code: an unknown node, a
+// node that is down, and a node that is ready, which is not an error.
 func whyNotAdmitted(ctx context.Context, c *client.Client, node string, refused error) error {
 	status, err := c.Status(ctx)
 	if err != nil {

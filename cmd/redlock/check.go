@@ -37,7 +37,7 @@ With --print it prints what redlock lock --print does, with current values.
 		})
 		switch {
 		case errors.Is(err, client.ErrNotHeld):
-			return exit.WithCode(exit.Conflict) // no message: the code is the answer
+			return exit.WithCode(exit.Conflict) // no message, because the code is the answer
 		case err != nil || !print:
 			return err
 		}

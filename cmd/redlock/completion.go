@@ -18,7 +18,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// completionTimeout is how long the Tab key may hang if the daemon does.
+// completionTimeout bounds how long the Tab key waits for a daemon that hangs.
 const completionTimeout = 500 * time.Millisecond
 
 // completeNames completes the first argument to the locks in use on this host. It offers none
@@ -33,8 +33,7 @@ func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return lockNames(entries), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSeveral is for commands that take several locks: it completes the name after the
-// last comma.
+// completeSeveral completes the name after the last comma, for commands that take several locks.
 func completeSeveral(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	names, directive := completeNames(cmd, args, word)
 	typed := word[:strings.LastIndex(word, lockname.Separator)+1]
@@ -61,9 +60,9 @@ func lockNames(entries []client.Entry) (names []string) {
 	return slices.Compact(names)
 }
 
-// isSafeWord reports whether every shell takes a word as it is. Other names are not offered:
-// bash inserts the common beginning of several names without quotes, and evaluates it when the
-// next completion starts. A name such as $(…), chosen by another user, would run as a command.
+// isSafeWord reports whether every shell reads a word unchanged. Other names are not offered: bash
+// inserts the common beginning of several names without quotes, and evaluates it when the next
+// completion starts. A name such as $(…), chosen by another user, would run as a command.
 func isSafeWord(word string) bool {
 	return !strings.HasPrefix(word, "-") && !strings.ContainsFunc(word, isSpecial)
 }

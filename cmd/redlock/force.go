@@ -102,8 +102,8 @@ func (f *forcer) run(ctx context.Context) error {
 	return output.WriteError(err)
 }
 
-// confirm shows the holders and asks. It errs unless the answer is yes. If nobody holds the lock, it
-// does not ask, because a client that takes the lock in the meantime would lose it.
+// confirm shows the holders and asks. It fails unless the answer is yes. If no client holds the
+// lock, it does not ask, because a client that takes the lock in the meantime would lose it.
 func (f *forcer) confirm(ctx context.Context) (isHeld bool, err error) {
 	if _, ok := term.ScreenOf(f.in); !ok {
 		return false, exit.Usagef("force revokes the lock %q: without a terminal to confirm on, --yes is required", lockname.Join(f.name))
@@ -114,7 +114,7 @@ func (f *forcer) confirm(ctx context.Context) (isHeld bool, err error) {
 	}
 	s := observation{holders: holders}
 	fmt.Fprintf(f.ask, "%q is %s\nRevoke it? Its holder may be at work until it notices. Type yes: ", lockname.Join(f.name), s.text())
-	answer, _ := bufio.NewReader(f.in).ReadString('\n') // an end of the input means no
+	answer, _ := bufio.NewReader(f.in).ReadString('\n') // the end of the input means no
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(f.ask)
 	}

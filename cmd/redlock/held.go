@@ -7,14 +7,14 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/holder"
 )
 
-// whichHelp explains which lock is meant.
+// whichHelp explains which lock a command is about.
 const whichHelp = `The lock is NAME of the process that calls redlock, such as a script that has run redlock
 lock, or of --pid. Under redlock run it is the lock of redlock run, if NAME is the same or
 left out. Once that redlock run has ended, NAME is the lock of the process again. Locks
 that were taken together are named together, with commas between them, in the same
 order; a comma inside a name is written %2C.`
 
-// heldExits are the exit codes of commands about a lock that is held.
+// heldExits are the exit codes of commands about a held lock.
 const heldExits = `Exit codes: 0 done; 1 it is not held; 64 usage; 69 the daemon is not available, or too
 few nodes are; 70 internal; 75 it was lost; 77 denied, such as for another user's
 process.`

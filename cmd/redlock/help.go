@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// newHelpCommand prints the long text about a command. cobra's own ends with 0 if there is no
+// newHelpCommand prints the long text about a command. cobra's own help exits with 0 if there is no
 // such command.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
@@ -65,7 +65,7 @@ func printHelp(out io.Writer, cmd *cobra.Command, about string, examples int) er
 		lines := strings.Split(cmd.Example, "\n")
 		fmt.Fprintf(&text, "\nExamples:\n%s\n", strings.Join(lines[:min(examples, len(lines))], "\n"))
 	}
-	cmd.InheritedFlags() // adds the flags of redlock itself to those of the command
+	cmd.InheritedFlags() // adds the flags of redlock to those of the command
 	fmt.Fprintf(&text, "\nFlags:\n%s", cmd.Flags().FlagUsagesWrapped(helpWidth))
 	if cmd.HasSubCommands() {
 		text.WriteString("\nredlock COMMAND -h shows the flags of a command, redlock help COMMAND and redlock(1) all about it.\n")

@@ -83,7 +83,7 @@ func fetchEntries(ctx context.Context) (entries []client.Entry, err error) {
 	return entries, err
 }
 
-// listAll prints the locks of all hosts: as a table at the end, or as JSON while they come.
+// listAll prints the locks of all hosts: as a table at the end, or as JSON page by page.
 func listAll(cmd *cobra.Command, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	var locks []client.FleetLock
@@ -100,7 +100,7 @@ func listAll(cmd *cobra.Command, asJSON bool) error {
 	return describe.PrintFleet(out, locks)
 }
 
-// progressOf returns the progress line, which is not to be mixed with lines of JSON on a terminal.
+// progressOf returns the progress line, unless JSON is printed to the same terminal.
 func progressOf(stderr, stdout io.Writer, asJSON bool) *term.Counter {
 	if _, isTerminal := term.ScreenOf(stdout); isTerminal && asJSON {
 		return term.NewCounter(nil)

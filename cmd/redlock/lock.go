@@ -101,8 +101,8 @@ func newLockCommand() *cobra.Command {
 	return cmd
 }
 
-// run takes the lock for the holder. The parent may end before the daemon knows it, and its
-// pid may be reused: so it is checked again after the grant.
+// run takes the lock for the holder. The parent may end before the daemon knows it, and its pid may
+// be reused, so run checks it again after the grant.
 func (f *lockFlags) run(j *job.Job, out io.Writer) error {
 	pid, err := f.holder.Process()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// contradiction returns the error for flags that exclude each other. (cobra knows them too,
-// for completion, but its error names internal lists: [nonblock nb timeout wait].)
+// contradiction returns the error for flags that exclude each other. (cobra also knows them, for
+// completion, but its error names internal lists: [nonblock nb timeout wait].)
 func contradiction(cmd *cobra.Command) error {
 	is := cmd.Flags().Changed
 	exclusive := is("exclusive") || is("alone") // flock accepts -e and -x together
@@ -36,7 +36,7 @@ func contradiction(cmd *cobra.Command) error {
 	return nil
 }
 
-// unlessContradicting checks the flags before the arguments.
+// unlessContradicting checks the flags first, then the arguments.
 func unlessContradicting(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, words []string) error {
 		if err := contradiction(cmd); err != nil {
@@ -46,8 +46,8 @@ func unlessContradicting(args cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// newJob parses the arguments of redlock run. It fails if the command does not exist: nobody
-// should wait for a lock in vain.
+// newJob parses the arguments of redlock run. If the command does not exist, it fails, so that the
+// user does not wait for a lock in vain.
 func newJob(f *runFlags, args []string) (*job.Job, error) {
 	j := f.job()
 	var err error
@@ -66,7 +66,7 @@ func newJob(f *runFlags, args []string) (*job.Job, error) {
 	return j, err
 }
 
-// job returns a job with what the flags say about the lock.
+// job returns a job with the flags' values for the lock.
 func (f *runFlags) job() *job.Job {
 	return &job.Job{
 		Nonblock: f.nonblock,
@@ -106,8 +106,8 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 	return flockWords(name, rest)
 }
 
-// flockWords parses NAME -c STRING, which flock takes too. It refuses any other dash after
-// NAME: that is a misplaced flag rather than a command.
+// flockWords parses NAME -c STRING, which flock also accepts. It rejects any other word with a dash
+// after NAME: that is a misplaced flag rather than a command.
 func flockWords(name string, rest []string) (string, []string, error) {
 	switch {
 	case rest[0] != "-c" && rest[0] != "--command":
@@ -175,7 +175,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	withoutDefaults(cmd)
 }
 
-// defineLock defines the flags of each command that takes a lock.
+// defineLock defines the flags of the commands that take a lock.
 func (f *runFlags) defineLock(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
@@ -202,7 +202,7 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("shared", "alone", "slots")
 }
 
-// withoutDefaults hides the defaults of times: their usage texts say them.
+// withoutDefaults hides the defaults of times, because their usage texts have them.
 func withoutDefaults(cmd *cobra.Command) {
 	for _, name := range []string{"timeout", "ttl", "max", "at-least", "beat", "linger", "grace"} {
 		if flag := cmd.Flags().Lookup(name); flag != nil {
@@ -211,7 +211,7 @@ func withoutDefaults(cmd *cobra.Command) {
 	}
 }
 
-// aliases are the other names that flock has for flags.
+// aliases are the other names of flags in flock(1).
 var aliases = map[string]string{"nonblock": "nb", "timeout": "wait", "exclusive": "alone"}
 
 // given reports whether a flag is on the command line, under any name.

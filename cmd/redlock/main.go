@@ -47,7 +47,7 @@ socket is $REDLOCK_SOCKET or, by default, /run/redlockd/redlockd.sock.`,
 	root.SetFlagErrorFunc(flags.ExplainError)
 	root.SetVersionTemplate("redlock {{.Version}}\n")
 	root.SetHelpCommand(newHelpCommand())
-	root.CompletionOptions.DisableDefaultCmd = true // our command refuses unknown shells
+	root.CompletionOptions.DisableDefaultCmd = true // our command rejects unknown shells
 	root.PersistentFlags().Var(socket.Flag(), "socket", "where redlockd listens (default: $REDLOCK_SOCKET, or /run/redlockd/redlockd.sock)")
 	root.SetHelpFunc(shortHelp)
 	cobra.EnableCommandSorting = false // help lists the common commands first

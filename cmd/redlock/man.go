@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// newManCommand prints redlock(1) for packages. It is made of the commands' long texts.
+// newManCommand prints redlock(1) for packages. It uses the commands' long texts.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "man",
@@ -37,10 +37,8 @@ func manual(out io.Writer, root *cobra.Command) error {
 		fmt.Fprintf(&page, ".PP\n\\fB%s\\fR %s\n", escapeRoff(cmd.CommandPath()), escapeRoff(arguments(cmd)))
 	}
 	page.WriteString(".SH DESCRIPTION\n")
-	// preformatted writes text with its line breaks.
 	preformatted(&page, root.Long)
 	for _, cmd := range visibleCommands(root) {
-		// section writes the section of one command: its text, flags and examples.
 		section(&page, cmd)
 	}
 	page.WriteString(".SH EXAMPLES\n")
@@ -69,7 +67,7 @@ func arguments(cmd *cobra.Command) string {
 
 const manualWidth = 78 // columns of preformatted text
 
-// section is one command: what it is for, its help, flags and examples.
+// section writes the section of one command: its purpose, help, flags and examples.
 func section(page *strings.Builder, cmd *cobra.Command) {
 	fmt.Fprintf(page, ".SH %s\n", escapeRoff(strings.ToUpper(cmd.CommandPath())))
 	preformatted(page, cmp.Or(cmd.Long, cmd.Short+"."))
@@ -82,7 +80,7 @@ func section(page *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// preformatted sets text that is laid out for a terminal.
+// preformatted writes text that is laid out for a terminal.
 func preformatted(page *strings.Builder, text string) {
 	page.WriteString(".nf\n")
 	for line := range strings.SplitSeq(text, "\n") {

@@ -18,7 +18,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// minInterval is the shortest interval between two questions.
+// minInterval is the shortest interval between two queries.
 const minInterval = 100 * time.Millisecond
 
 func newWatchCommand() *cobra.Command {
@@ -76,7 +76,7 @@ type watcher struct {
 	out    io.Writer
 }
 
-// run returns when the first question fails, or the output cannot be written.
+// run returns when the first query fails, or the output cannot be written.
 func (w *watcher) run(ctx context.Context) error {
 	before := w.observe(ctx)
 	if before.err != nil {
@@ -99,7 +99,7 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// observation is the answer to one question.
+// observation is the answer to one query.
 type observation struct {
 	at      time.Time
 	holders []client.Holder
@@ -111,8 +111,8 @@ func (w *watcher) observe(ctx context.Context) observation {
 	return observation{time.Now(), holders, err}
 }
 
-// differs reports whether the lock changed hands since before. Another reason for an unknown
-// state is no change.
+// differs reports whether the lock has another state or holder than before. If the state is still
+// unknown, but for another reason, that is not a change.
 func (s *observation) differs(before observation) bool {
 	if s.err != nil || before.err != nil {
 		return (s.err == nil) != (before.err == nil)
@@ -121,9 +121,8 @@ func (s *observation) differs(before observation) bool {
 	return !slices.EqualFunc(before.holders, s.holders, func(a, b client.Holder) bool { return sameGrant(a, b, passed) })
 }
 
-// sameGrant reports whether both holders are one grant: the second has held the lock for
-// longer, by about the time that passed between the answers. A new grant to the same holder is
-// younger.
+// sameGrant reports whether both holders are one grant: the second has held the lock for longer, by
+// about the time between the answers. A new grant to the same holder has a shorter time.
 func sameGrant(before, now client.Holder, passed time.Duration) bool {
 	return before.Host == now.Host && before.PID == now.PID && before.User == now.User &&
 		before.Mode == now.Mode && before.Slot == now.Slot && before.Waits == now.Waits && isRetained(before) == isRetained(now) &&
@@ -152,10 +151,10 @@ func (s *observation) state() string {
 	return "held"
 }
 
-// isRetained reports whether nobody holds the lock, and this host retains it.
+// isRetained reports whether this host retains the lock and no client holds it.
 func isRetained(h client.Holder) bool { return h.RetainedFor > 0 }
 
-// isReserved reports whether nobody holds the lock, and a waiter is next.
+// isReserved reports whether no client holds the lock and it is reserved for a waiter.
 func (s *observation) isReserved() bool {
 	return !slices.ContainsFunc(s.holders, func(h client.Holder) bool { return !h.Waits })
 }

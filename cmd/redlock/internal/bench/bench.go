@@ -21,7 +21,7 @@ const (
 	maxWorkers  = 1000 // a tenth of the default of leases_per_user
 )
 
-// Bench runs one phase after the other. Its caller sets the exported fields.
+// Bench runs its phases in order. The caller sets the exported fields.
 type Bench struct {
 	Length  time.Duration
 	Workers int
@@ -45,8 +45,8 @@ func (b *Bench) Check() error {
 	return nil
 }
 
-// Run measures. It closes the connection at the end, which releases what a failed step has
-// left.
+// Run measures. It closes the connection at the end, which releases the locks that a failed step
+// has left.
 func (b *Bench) Run(ctx context.Context) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -66,8 +66,8 @@ func (b *Bench) Run(ctx context.Context) error {
 	return b.measure(ctx)
 }
 
-// identify fetches what is measured. It errs if locks would have to wait for nodes in
-// quarantine.
+// identify fetches a description of the daemon. It fails if locks would have to wait for
+// quarantined nodes.
 func (b *Bench) identify(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
 	defer cancel()
@@ -150,8 +150,8 @@ func (p *phase) work(ctx context.Context, worker int, m *measurements, fail cont
 	}
 }
 
-// untilSignal returns a context that a signal ends, with a failure as its cause, so that locks
-// are released first. stop ends it and waits for its goroutine.
+// untilSignal returns a context that a signal ends, with a failure as its cause, so that locks are
+// released first. stop ends it and waits for its goroutine.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, fail := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)

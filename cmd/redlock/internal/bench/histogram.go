@@ -18,7 +18,7 @@ const (
 	buckets     = 1150 // from 1 µs to more than two hours
 )
 
-// time measures f, unless f errs.
+// time measures f, unless f fails.
 func (h *histogram) time(f func() error) error {
 	start := time.Now()
 	err := f()
@@ -49,8 +49,8 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-// quantile returns the duration that a share of all does not exceed, with an error of at most
-// 2 %; 0 for an empty histogram.
+// quantile returns the duration that a share of all measurements does not exceed, with an error of
+// at most 2 %, or 0 for an empty histogram.
 func (h *histogram) quantile(share float64) time.Duration {
 	rank := uint64(math.Ceil(share * float64(h.n)))
 	var below uint64

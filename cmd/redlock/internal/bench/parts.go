@@ -58,7 +58,7 @@ func (b *Bench) pair(ctx context.Context, worker int, m *measurements) error {
 
 // handover returns a step in which all workers want the same lock.
 func (b *Bench) handover() func(context.Context, int, *measurements) error {
-	var unlocked atomic.Pointer[time.Time] // when the last holder began to release it
+	var unlocked atomic.Pointer[time.Time] // when the previous holder began to release it
 	return func(ctx context.Context, _ int, m *measurements) error {
 		lease, err := b.client.Lock(ctx, b.Prefix+"wanted")
 		if err != nil {

@@ -17,7 +17,7 @@ type row struct {
 	times   histogram
 }
 
-// newRows merges what the workers of a phase measured.
+// newRows merges the measurements of the workers of a phase.
 func newRows(p phase, meters []measurements, took time.Duration) (rows []row) {
 	for i, name := range p.rows {
 		r := row{name: name, workers: p.workers, took: took}

@@ -9,8 +9,8 @@ import (
 )
 
 // Assignments returns variables of a lease as assignments for a shell. The lease must be held:
-// a closed connection leaves no valid values. name is the lock or locks, as on the command
-// line. The variables are never renamed.
+// after the connection is closed, the values are not valid. name is the lock or locks, as on the
+// command line. The variables are never renamed.
 func Assignments(name string, l *client.Lease) string {
 	var b strings.Builder
 	for _, field := range [][2]string{
@@ -26,7 +26,7 @@ func Assignments(name string, l *client.Lease) string {
 	return b.String()
 }
 
-// SlotText returns the number of the slot that a lease holds, or "".
+// SlotText returns the number of the slot that a lease holds, or an empty text.
 func SlotText(l *client.Lease) string {
 	if l.Slot() == 0 {
 		return ""

@@ -39,7 +39,7 @@ func fleetRows(lock *client.FleetLock) (rows [][]string) {
 	return rows
 }
 
-// waitingHosts names the hosts of the clients that wait; "?" if they are not known, "-" if no client
+// waitingHosts names the hosts of the clients that wait: "?" if they are unknown, "-" if no client
 // waits.
 func waitingHosts(lock *client.FleetLock) string {
 	switch {

@@ -25,7 +25,7 @@ func PrintLocks(out io.Writer, entries []client.Entry) error {
 	return output.Table(out, rows)
 }
 
-// takenFor returns how long others cannot have the lock, as far as that is known.
+// takenFor returns how long other clients cannot have the lock, as far as that is known.
 func takenFor(e client.Entry) time.Duration {
 	if e.Kept {
 		return e.KeptFor

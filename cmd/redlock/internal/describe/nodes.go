@@ -43,7 +43,7 @@ func PrintReasons(out io.Writer, nodes []client.Node) error {
 	return nil
 }
 
-// NodeGroup is a group of nodes that have something in common.
+// NodeGroup is a group of nodes with a common text.
 type NodeGroup struct {
 	Common string
 	First  client.Node

@@ -24,7 +24,7 @@ var gauges = []string{"connections", "leases", "waiters"}
 // IsGauge reports whether a count goes up and down.
 func IsGauge(name string) bool { return slices.Contains(gauges, name) }
 
-// Gauges returns the counts of what is held, waiting and connected now.
+// Gauges returns the counts of current connections, leases and waiters.
 func Gauges(s *client.Status) (words []string) {
 	for _, name := range gauges {
 		words = append(words, fmt.Sprintf("%s %d", name, s.Counts[name]))
@@ -32,8 +32,8 @@ func Gauges(s *client.Status) (words []string) {
 	return words
 }
 
-// Totals returns the counts since the start of the daemon, in a fixed order. rates are per
-// second; nil if unknown.
+// Totals returns the counts since the start of the daemon, in a fixed order. rates are per second,
+// or nil.
 func Totals(s *client.Status, rates map[string]float64) (words []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
 		n := s.Counts[name]

@@ -20,7 +20,7 @@ func (p *snapshot) findings() []Finding {
 	)
 }
 
-// slowAnswer is much more than an answer from memory takes.
+// slowAnswer is much longer than an answer from memory takes.
 const slowAnswer = 250 * time.Millisecond
 
 func (p *snapshot) checkDaemon() []Finding {
@@ -31,7 +31,7 @@ func (p *snapshot) checkDaemon() []Finding {
 	return []Finding{{"daemon", OK, text, ""}}
 }
 
-// checkVersion compares versions of releases only.
+// checkVersion compares versions, if both are releases.
 func (p *snapshot) checkVersion() []Finding {
 	daemon, own := p.hello.Version, p.version
 	if daemon == own || strings.HasPrefix(daemon, "devel") || strings.HasPrefix(own, "devel") {
@@ -41,7 +41,7 @@ func (p *snapshot) checkVersion() []Finding {
 		"systemctl restart redlockd, which keeps running the version that it was started with"}}
 }
 
-// tableFaults explain why the state file is not written, by the daemon's word for it.
+// tableFaults explain why the state file is not written, by the daemon's word for the reason.
 var tableFaults = map[string]struct{ text, fix string }{
 	"unwritten": {"its state file, beside its socket, cannot be written",
 		"make room there (df); its log says whether that is enough (journalctl -u redlockd); no restart while locks are held"},
@@ -53,8 +53,8 @@ var tableFaults = map[string]struct{ text, fix string }{
 		"have /proc where redlockd runs (a chroot, a container), and when little is held, start it again"},
 }
 
-// checkTable reports a state file that is not written: what is held would be lost with the
-// process.
+// checkTable reports a state file that is not written: if the process ends, the held locks are
+// lost.
 func (p *snapshot) checkTable() []Finding {
 	if !p.status.Unnoted {
 		return nil
@@ -75,7 +75,7 @@ func (p *snapshot) checkMaxTTL() []Finding {
 		"the same max_ttl in the config of every host"}}
 }
 
-// extensions is how often a lease is extended during its ttl, tries how many answers of nodes
+// extensions is how often a lease is extended during its ttl. tries is how many answers of nodes
 // should fit between two extensions.
 const (
 	extensions = 3
@@ -104,7 +104,7 @@ func (p *snapshot) checkCounts() []Finding {
 	}
 }
 
-// countFinding reports an event that was counted. none says that there was none, text how often it was.
+// countFinding reports how often an event was counted: none is the text for 0.
 func countFinding(check string, n int64, none, text, fix string) Finding {
 	if n == 0 {
 		return Finding{check, OK, none + " since redlockd was started", ""}

@@ -1,4 +1,4 @@
-// Package doctor finds what makes locks less safe or less available than they could be.
+// Package doctor finds faults that make locks less safe or less available.
 //
 // Examine runs all checks: of the socket, of the daemon and its nodes as the daemon reports
 // them, of systemd, and of this host's clock. A check is a function from what was fetched to

@@ -22,8 +22,8 @@ const (
 	Warning
 	Bad
 
-	// Ignored is the result of a finding that the operator acknowledged (--ignore, or
-	// doctor.ignore of the config). It has no influence on the exit code.
+	// Ignored is the result of a finding that the operator acknowledged (--ignore, or doctor.ignore
+	// of the config). It does not affect the exit code.
 	Ignored Result = -1
 )
 
@@ -35,8 +35,8 @@ var Checks = []string{
 	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock",
 }
 
-// Ignore marks what the checks found as ignored, except what is bad: no lock can be taken then, or
-// two processes might hold the same.
+// Ignore marks the findings of the checks as ignored, except bad ones: then no lock can be taken,
+// or two processes might hold the same lock.
 func Ignore(findings []Finding, checks []string) {
 	for i := range findings {
 		if f := &findings[i]; f.result == Warning && slices.Contains(checks, f.check) {
@@ -50,10 +50,10 @@ type Finding struct {
 	check  string
 	result Result
 	text   string
-	fix    string // what to do; "" if nothing, or if the text says it
+	fix    string // what to do; empty if nothing, or if the text says it
 }
 
-// snapshot is what the checks of the daemon and its nodes look at.
+// snapshot is the data for the checks of the daemon and its nodes.
 type snapshot struct {
 	version  string        // of this program
 	answered time.Duration // how long the daemon took to answer
@@ -78,7 +78,7 @@ func Examine(ctx context.Context, version string) (findings []Finding, ignored [
 	return append(findings, checkClock()...), ignored
 }
 
-// fetch asks the daemon for everything that the checks look at.
+// fetch asks the daemon for the data of the checks.
 func (p *snapshot) fetch(ctx context.Context) error {
 	return socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
 		start := time.Now()

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkClock asks the kernel how this host's clock is adjusted.
+// checkClock asks the kernel how it adjusts this host's clock.
 func checkClock() []Finding {
 	var clock unix.Timex // Modes is 0, so nothing is changed
 	state, err := unix.Adjtimex(&clock)
@@ -19,7 +19,7 @@ func checkClock() []Finding {
 // Units of adjtimex(2), and the drift that leases allow for.
 const (
 	usualTick    = 10_000  // microseconds
-	freqUnit     = 1 << 16 // Freq is in parts per million, with 16 bits behind the point
+	freqUnit     = 1 << 16 // Freq is in parts per million, with 16 fractional bits
 	driftPercent = 1.0
 )
 
@@ -38,7 +38,7 @@ func clockFindings(state int, clock *unix.Timex) (findings []Finding) {
 	return findings
 }
 
-// slewPercent returns how much faster the clock is made to run.
+// slewPercent returns by how many percent the kernel speeds the clock up.
 func slewPercent(clock *unix.Timex) float64 {
 	tick := float64(clock.Tick-usualTick) / usualTick
 	freq := float64(clock.Freq) / freqUnit / 1e6
@@ -49,7 +49,7 @@ func slewPercent(clock *unix.Timex) float64 {
 func isOnDisk(dir string) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) != nil {
-		return false // the check of the socket says why
+		return false // checkSocket reports the reason
 	}
 	return fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.RAMFS_MAGIC
 }

@@ -2,8 +2,8 @@
 
 package doctor
 
-// checkClock finds nothing: only Linux is asked.
+// checkClock finds nothing: the check exists on Linux only.
 func checkClock() []Finding { return nil }
 
-// isOnDisk returns false: only Linux is asked.
+// isOnDisk returns false: the check exists on Linux only.
 func isOnDisk(string) bool { return false }

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// checkQuorum uses the numbers only. Other checks report the rest of the daemon's text.
+// checkQuorum uses only the numbers. Other checks report the daemon's text.
 func (p *snapshot) checkQuorum() []Finding {
 	s := p.status
 	text := readiness(s)
@@ -40,8 +40,7 @@ func readiness(s *client.Status) string {
 	return "the only node is not ready"
 }
 
-// checkNodeCount warns of an even number of nodes: it tolerates no more failures than one node
-// less.
+// checkNodeCount warns of an even number of nodes: it tolerates as many failures as one node fewer.
 func (p *snapshot) checkNodeCount() []Finding {
 	switch n := len(p.status.Nodes); {
 	case n == 1:
@@ -53,8 +52,8 @@ func (p *snapshot) checkNodeCount() []Finding {
 	}
 }
 
-// checkNodes reports the state of each node. A node without a vote is no danger while a quorum
-// votes. Nodes with the same state and reason are one finding.
+// checkNodes reports the state of each node. While a quorum votes, a node without a vote is no
+// danger. Nodes with the same state and reason are one finding.
 func (p *snapshot) checkNodes() (findings []Finding) {
 	nodes := slices.Clone(p.status.Nodes)
 	for i := range nodes {
@@ -85,12 +84,12 @@ func (p *snapshot) checkPersistence() []Finding {
 		"appendonly yes and appendfsync always there, and durable = true in the config; or, if that is accepted, doctor { ignore = [\"persistence\"] } in the config, or redlock doctor --ignore persistence"}}
 }
 
-// noPersistence is how the daemon's reason begins for a ready node that keeps no data. It is the
-// last reason of a node.
+// noPersistence is the beginning of the daemon's reason for a ready node that keeps no data. It is
+// the last reason of a node.
 const noPersistence = "no persistence: "
 
-// withoutPersistence returns the reason of a node without missing persistence, which is a check of
-// its own. (Daemons before the field persistence= said it in the reason.)
+// withoutPersistence returns the reason of a node without the part about persistence, which is a
+// separate check. (Older daemons without the field persistence= report it in the reason.)
 func withoutPersistence(n client.Node) (reason string, lacks bool) {
 	if n.Volatile {
 		return n.Reason, true
@@ -117,14 +116,14 @@ func nodeFix(n client.Node) string {
 	return nodeFixes[n.State]
 }
 
-// needsOtherNodes reports whether a quarantine does not end by time alone. While time is left,
-// only the text of the reason shows it.
+// needsOtherNodes reports whether a quarantine does not end by time alone. While time is left, only
+// the text of the reason tells.
 func needsOtherNodes(n client.Node) bool {
 	return n.State == "quarantined" && (n.Left == 0 || strings.Contains(n.Reason, "counters are to be copied from"))
 }
 
-// afterQuarantine returns a warning: until the time is over, the node may have forgotten locks
-// that are held.
+// afterQuarantine returns a warning: until the time has passed, the node may have lost locks that
+// are held.
 func afterQuarantine(n client.Node) string {
 	if n.Left > 0 {
 		return ", when its time is over and not before"
@@ -132,7 +131,7 @@ func afterQuarantine(n client.Node) string {
 	return ""
 }
 
-// nodeFixes are for states whose reason does not say what to do.
+// nodeFixes are the fixes for states whose reason does not contain one.
 var nodeFixes = map[string]string{
 	"down":        "start Redis there, and see that nothing is in the way (address, firewall, password, certificate)",
 	"connecting":  "wait; if it stays so, see that Redis runs there and nothing is in the way",
@@ -198,8 +197,8 @@ func machineOf(address string) string {
 	return host
 }
 
-// checkLatency compares the round-trip times of the nodes with node_timeout. The daemon
-// reports milliseconds, rounded up.
+// checkLatency compares the round-trip times of the nodes with node_timeout. The daemon reports
+// milliseconds, rounded up.
 func (p *snapshot) checkLatency() (findings []Finding) {
 	most := p.hello.NodeTimeout
 	var slowest time.Duration

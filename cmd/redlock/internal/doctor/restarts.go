@@ -12,16 +12,16 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// The unit that keeps connections through a restart, and how long systemctl may take. Any user
-// may ask it.
+// The unit that keeps connections through a restart, and the time limit for systemctl. Any user may
+// query it.
 const (
 	unitName       = "redlockd.service"
 	systemdTimeout = 2 * time.Second
 )
 
-// checkRestarts checks how many connections systemd keeps through a restart. systemd silently
-// drops connections above its limit, and redlockd then takes them for closed by their clients.
-// It finds nothing if the daemon does not run as the unit.
+// checkRestarts checks how many connections systemd keeps through a restart. systemd silently drops
+// connections above its limit, and redlockd then assumes that their clients closed them. The check
+// finds nothing if the daemon does not run as the unit.
 func checkRestarts(ctx context.Context, socket, systemctl string) []Finding {
 	if socket != client.DefaultSocket {
 		return nil
@@ -51,8 +51,8 @@ func showUnit(ctx context.Context, systemctl string) (map[string]string, error) 
 	return properties, nil
 }
 
-// managerFileLimit returns how many files systemd itself may open, from /proc/1/limits; 0 if
-// it is unlimited or unknown.
+// managerFileLimit returns how many files systemd itself may open, from /proc/1/limits, or 0 if
+// that is unlimited or unknown.
 func managerFileLimit(limits string) int {
 	_, rest, found := strings.Cut(limits, "\nMax open files")
 	if fields := strings.Fields(rest); found && len(fields) > 0 {
@@ -63,7 +63,7 @@ func managerFileLimit(limits string) int {
 }
 
 // fdstoreSetting returns FDSTORE= of the unit's Environment=, which redlockd obeys. Without it
-// redlockd uses what systemd says, from version 254 on.
+// redlockd uses the limit that systemd passes, from version 254 on.
 func fdstoreSetting(environment string) (n int, told bool) {
 	for _, assignment := range strings.Fields(environment) {
 		if value, is := strings.CutPrefix(strings.Trim(assignment, `"`), "FDSTORE="); is {

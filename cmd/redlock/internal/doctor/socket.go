@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
-// checkSocket checks the socket: which users may open it, and which could replace it.
+// checkSocket checks which users may open the socket, and which could replace it.
 func checkSocket(path string) []Finding {
 	info, err := os.Stat(path)
 	switch {
@@ -42,8 +42,8 @@ func unreachableSocket(path string, err error) Finding {
 	return Finding{"socket", Bad, err.Error(), "rights to go there, for this user"}
 }
 
-// fixRemovedSocket restarts both units: a start would do nothing, and redlockd cannot create
-// the socket of systemd.
+// fixRemovedSocket restarts both units: a start would do nothing, and redlockd cannot create the
+// socket of systemd.
 const fixRemovedSocket = "systemctl restart redlockd.socket redlockd.service (all connections end; what they hold can be resumed for its validity)"
 
 // listening is a flag of sockets in /proc/net/unix (__SO_ACCEPTCON).
@@ -66,7 +66,7 @@ func isListenedAt(path string) bool {
 	return false
 }
 
-// othersWrite lets all other users write, which connecting to a socket requires.
+// othersWrite is write permission for all other users, which connecting to a socket requires.
 const othersWrite fs.FileMode = 0o002
 
 func checkSocketPermissions(path string, info fs.FileInfo) (findings []Finding) {

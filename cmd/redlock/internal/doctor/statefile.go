@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// onDisk is replaced in tests.
+// onDisk is a variable for tests.
 var onDisk = isOnDisk
 
-// checkStateFile warns of a state file on a disk: a slow disk delays every answer and LOST.
-// It finds nothing if there is no state file, as with -dev, or if this user sees none.
+// checkStateFile warns of a state file on a disk: a slow disk delays every answer and LOST. It
+// finds nothing if there is no state file, as with -dev, or if this user cannot see it.
 func checkStateFile(socket string) []Finding {
 	if !hasStateFile(socket) || !onDisk(filepath.Dir(socket)) {
 		return nil

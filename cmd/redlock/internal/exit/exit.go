@@ -13,13 +13,13 @@ import (
 // Exit codes of redlock itself. redlock run also returns the code of its command. Most are
 // from sysexits.h, the rest from shells.
 const (
-	Conflict    = 1   // the lock is held by another process (-E changes it), or not held
+	Conflict    = 1   // another process holds the lock (-E changes the code), or it is not held
 	Usage       = 64  // the command line, a name or an option is wrong
 	Unavailable = 69  // no daemon, or no quorum of nodes
 	Internal    = 70  // a defect, here or in the daemon
 	System      = 71  // the system refused files or memory
 	Lost        = 75  // the lock was lost, and the command stopped
-	Unknown     = 76  // redlockd was restarted meanwhile: whether it was done is not known
+	Unknown     = 76  // redlockd restarted meanwhile, and the outcome is unknown
 	Denied      = 77  // not allowed, or over a limit
 	CannotRun   = 126 // the command exists and cannot be run
 	NotFound    = 127 // the command does not exist
@@ -54,13 +54,13 @@ func WithCode(code int) error {
 	return &Failure{Code: code}
 }
 
-// Usagef returns the failure for a wrong command line.
+// Usagef returns the failure for an invalid command line.
 func Usagef(format string, args ...any) error { return Errorf(Usage, format, args...) }
 
-// Reword returns an error that says text, and has the exit code of err.
+// Reword returns an error with that text and the exit code of err.
 func Reword(err error, text string) error { return &rewordedError{text, err} }
 
-// rewordedError has a better text than the error that it wraps.
+// rewordedError replaces the text of the error that it wraps.
 type rewordedError struct {
 	text string
 	err  error // decides the exit code
@@ -69,8 +69,8 @@ type rewordedError struct {
 func (e *rewordedError) Error() string { return e.text }
 func (e *rewordedError) Unwrap() error { return e.err }
 
-// Report prints err, if it has a text, and returns the exit code. An error without a Failure
-// comes from cobra, and means a wrong command line.
+// Report prints err, if it has a text, and returns the exit code. An error that is not a Failure
+// comes from cobra, and means an invalid command line.
 func Report(stderr io.Writer, command string, err error) int {
 	if err == nil {
 		return 0
@@ -119,7 +119,7 @@ func FromClient(err error) *Failure {
 	return &Failure{Internal, err}
 }
 
-// withAdvice adds what to do, if the error does not say it.
+// withAdvice adds what to do, if the error does not contain it.
 func withAdvice(err error) error {
 	switch {
 	case errors.Is(err, client.ErrNoQuorum):

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These are the resources that redlock needs. If the Go runtime gets less later, it ends the
-// process with a stack trace. With less address space than 758 MB (ulimit -v 740000) the process
-// ends before main. The runtime reserves tables for the largest heap, and no setting of the
-// linker or of GODEBUG makes them smaller.
+// The resources that redlock needs. If the Go runtime gets less later, it ends the process with a
+// stack trace. If the address space is below 758 MB (ulimit -v 740000), the process ends before
+// main. The runtime reserves tables for the largest heap, and no setting of the linker or of
+// GODEBUG makes them smaller.
 const (
-	minFiles        = 10            // to open, besides those that are open already
+	minFiles        = 10            // in addition to the open ones
 	minAddressSpace = 2_000_000_000 // bytes, as ulimit -v 1953125 allows
 )
 
@@ -34,8 +34,8 @@ func checkAddressSpace(bytes uint64) error {
 		bytes/1e6, minAddressSpace/1_000_000, minAddressSpace/1024)
 }
 
-// checkFiles opens as many files as redlock needs, and closes them. It uses no os.File: the runtime
-// would open files of its own.
+// checkFiles opens as many files as redlock needs, and closes them. It does not use os.File,
+// because the runtime would open files of its own.
 func checkFiles() (err error) {
 	var open []int
 	for len(open) < minFiles && err == nil {
@@ -50,5 +50,5 @@ func checkFiles() (err error) {
 	if err == unix.EMFILE || err == unix.ENFILE {
 		return Errorf(System, "this process may open %d more files, and redlock needs %d: raise the limit (ulimit -n): %w", len(open), minFiles, err)
 	}
-	return nil // other errors are of this file
+	return nil // other errors are about this file only
 }

@@ -16,7 +16,7 @@ func ExactlyOne(what string) cobra.PositionalArgs {
 	}
 }
 
-// OneLock is for commands about one lock, or several locks that are taken together.
+// OneLock is for commands about one lock, or several locks taken together.
 var OneLock = ExactlyOne("the NAME of a lock")
 
 // AtMost checks that there are at most n arguments.

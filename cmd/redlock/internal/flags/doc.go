@@ -1,6 +1,5 @@
-// Package flags has the values of flags, the checks of arguments, and better messages for
-// what is wrong with either.
+// Package flags has the values of flags, checks of arguments, and better error messages for both.
 //
-// All subcommands use it. It knows cobra and pflag, and how flock(1) spells its options. It
-// never reads the environment, and it never asks the daemon.
+// All subcommands use it. It knows cobra and pflag, and the options of flock(1). It never reads the
+// environment, and it never asks the daemon.
 package flags

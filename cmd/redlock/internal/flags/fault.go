@@ -14,10 +14,10 @@ import (
 type unknownFlag interface {
 	error
 	GetSpecifiedName() string
-	GetSpecifiedShortnames() string // from the unknown one on
+	GetSpecifiedShortnames() string // from the unknown flag on
 }
 
-// flockOnly says what to use in place of an option that only flock(1) has.
+// flockOnly names the replacement of an option that only flock(1) has.
 func flockOnly(flag string) string {
 	switch flag {
 	case "u", "unlock":
@@ -30,7 +30,7 @@ func flockOnly(flag string) string {
 	return ""
 }
 
-// ExplainRunError adds to the error what replaces a flag of flock(1).
+// ExplainRunError adds the replacement of a flag of flock(1) to the error.
 func ExplainRunError(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[unknownFlag](err)
 	if !ok || flockOnly(unknown.GetSpecifiedName()) == "" || isWord(unknown.GetSpecifiedShortnames()) {
@@ -39,8 +39,8 @@ func ExplainRunError(cmd *cobra.Command, err error) error {
 	return exit.Usagef("%v, which flock has: %s", err, flockOnly(unknown.GetSpecifiedName()))
 }
 
-// ExplainError adds what is wrong to errors that are common: a long flag with one dash, a
-// value for a flag that takes none.
+// ExplainError explains two common errors: a long flag with one dash, and a value for a flag
+// without one.
 func ExplainError(cmd *cobra.Command, err error) error {
 	const dashes = "a flag of more than one letter begins with two dashes"
 	if unknown, ok := errors.AsType[unknownFlag](err); ok && isWord(unknown.GetSpecifiedShortnames()) {
@@ -66,8 +66,8 @@ func ExplainError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// isWord guesses whether letters after one dash are meant as one long flag. No command
-// combines more than two flags of one letter.
+// isWord guesses whether letters after one dash are meant as one long flag. No command needs more
+// than two flags of one letter together.
 func isWord(letters string) bool {
 	return len(letters) > 2 || strings.Contains(letters, "=")
 }

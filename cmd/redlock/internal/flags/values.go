@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Value implements pflag.Value. pflag's own types are not used: they accept no bare number of
-// seconds, they mark names of values with backquotes, which shells show in completions, and
-// their errors quote strconv.
+// Value implements pflag.Value. pflag's own types do not fit: they accept no bare number of
+// seconds, they mark names of values with backquotes, which shells show in completions, and their
+// errors quote strconv.
 type Value struct {
-	kind string // what help calls the value
+	kind string // name of the value in help
 	set  func(word string) error
 	show func() string
 }
@@ -73,7 +73,7 @@ func parseDuration(word string) (time.Duration, error) {
 	return d, nil
 }
 
-// fromSeconds refuses NaN and numbers that do not fit a duration.
+// fromSeconds rejects NaN and numbers that do not fit a duration.
 func fromSeconds(seconds float64) (time.Duration, error) {
 	nanoseconds := seconds * float64(time.Second)
 	if !(nanoseconds >= 0 && nanoseconds < math.MaxInt64) {
@@ -103,6 +103,6 @@ func Number(to *int, kind string, least, most int) *Value {
 	}
 }
 
-// AnyNumber returns a value that takes any whole number. Its caller checks the bounds, with a
+// AnyNumber returns a value that takes any whole number. The caller checks the bounds, with a
 // better error.
 func AnyNumber(to *int, kind string) *Value { return Number(to, kind, math.MinInt, math.MaxInt) }

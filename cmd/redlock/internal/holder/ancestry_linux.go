@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// wrappers are programs that run another one and end with it. Most of them exec it, and then
-// are no parents at all. They are never the process that should hold a lock.
+// wrappers are programs that run another one and end with it. Most of them exec it, and then are
+// not parents. A wrapper is never the holder of a lock.
 var wrappers = []string{
 	"timeout", "env", "nice", "sudo", "doas", "xargs", "stdbuf", "setsid", "nohup", "ionice", "chrt", "taskset",
 	"time", "strace", "find", "parallel", "chroot", "runuser", "setpriv", "unshare", "nsenter",
 }
 
-// serviceManagers adopt and start processes. Their lifetime says nothing about a lock.
+// serviceManagers adopt and start processes. Their lifetime is unrelated to a lock.
 var serviceManagers = []string{"systemd", "init"}
 
 // shells are programs that run scripts.
@@ -29,17 +29,17 @@ type ancestor struct {
 	name        string // up to 15 characters
 	program     string // file name of its program; "" if that is hidden
 	arguments   []string
-	stack       string // address of its stack, chosen at each exec; "0" if that is hidden
+	stack       string // address of its stack, chosen at each exec; "0" if hidden
 }
 
-// readAncestor errs if there is no such process, or /proc is not mounted.
+// readAncestor fails if there is no such process, or /proc is not mounted.
 func readAncestor(pid int) (a ancestor, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return a, err
 	}
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	fields := strings.Fields(string(stat[end+1:])) // from the third one on, see proc(5)
+	fields := strings.Fields(string(stat[end+1:])) // from the third field on, see proc(5)
 	if open < 0 || len(fields) < 26 {
 		return a, fmt.Errorf("/proc/%d/stat is too short", pid)
 	}
@@ -56,21 +56,21 @@ func readAncestor(pid int) (a ancestor, err error) {
 
 func (a *ancestor) isShell() bool { return slices.Contains(shells, a.program) }
 
-// isWrapper reports whether the process is a wrapper, and no script with the name of one.
+// isWrapper reports whether the process is a wrapper, and not a script with the same name.
 func (a *ancestor) isWrapper() bool {
 	return slices.Contains(wrappers, a.name) && (!a.isShell() || a.program == "busybox")
 }
 
-// isForkOf reports whether the process is a fork of a shell that has not exec'ed since.
+// isForkOf reports whether the process is a fork of a shell that has not called exec since.
 func (a *ancestor) isForkOf(shell *ancestor) bool {
 	return a.isShell() && a.program == shell.program && a.stack == shell.stack && slices.Equal(a.arguments, shell.arguments)
 }
 
-// redirections of a command do not make it more than one command.
+// redirections matches redirections. They do not make a command more than one command.
 var redirections = regexp.MustCompile(`[0-9]*(>>?|<)\s*(&[0-9-]|[\w./-]+)`)
 
-// runsOneCommand reports whether the process is a shell -c with a single command, which is all
-// that it was started for: many shells exec that command.
+// runsOneCommand reports whether the process is a shell -c with a single command: many shells exec
+// that command.
 func (a *ancestor) runsOneCommand() bool {
 	if !a.isShell() || len(a.arguments) != 3 || !regexp.MustCompile(`^-[a-z]*c$`).MatchString(a.arguments[1]) {
 		return false
@@ -88,26 +88,26 @@ func (a *ancestor) isSubstitution(parent *ancestor) bool {
 	if err != nil || !strings.HasPrefix(output, "pipe:") {
 		return false
 	}
-	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", parent.pid)) // errs only for a bad pattern
+	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", parent.pid)) // fails only for a bad pattern
 	return slices.ContainsFunc(open, func(fd string) bool {
 		file, err := os.Readlink(fd)
 		if err != nil || file != output {
 			return false
 		}
-		link, err := os.Lstat(fd) // its permissions are those that the descriptor was opened with
+		link, err := os.Lstat(fd) // its permissions tell how the descriptor was opened
 		return err == nil && link.Mode()&0o400 != 0
 	})
 }
 
-// holderAbove returns the process that should hold a lock, for a caller that may end at once. It
-// returns 0 if there is none: then text says why. Without /proc it returns the caller.
+// holderAbove returns the process that should hold a lock, if the caller may end at once. It
+// returns 0 and the reason if there is none. Without /proc it returns the caller.
 func holderAbove(caller int) (pid int, text string) {
 	for pid = caller; ; {
 		a, err := readAncestor(pid)
 		if err != nil {
 			return pid, ""
 		}
-		if slices.Contains(serviceManagers, a.name) && !a.isShell() { // a container may have a script of that name
+		if slices.Contains(serviceManagers, a.name) && !a.isShell() { // a script in a container may have that name
 			return 0, fmt.Sprintf("the process above redlock is %s (pid %d), which does not end with a script", a.name, pid)
 		}
 		above, err := readAncestor(a.parent)
@@ -124,7 +124,7 @@ func holderAbove(caller int) (pid int, text string) {
 	}
 }
 
-// shellsAbove returns the shells that pid is a fork of, the nearest first: they run the same
+// shellsAbove returns the shells of which pid is a fork, the nearest first: they run the same
 // script.
 func shellsAbove(pid int) (pids []int) {
 	a, err := readAncestor(pid)

@@ -30,13 +30,13 @@ func (h *Lookup) Ask(cmd *cobra.Command, args []string, do func(context.Context,
 	return socket.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 		lease, err := find(ctx, c)
 		if err != nil {
-			return h.withAdvice(lockname.AsTyped(err, cmd.Name(), h.Name)) // the client calls the lookup CHECK
+			return h.withAdvice(lockname.AsTyped(err, cmd.Name(), h.Name)) // in the client's error the lookup is CHECK
 		}
 		return do(ctx, lease)
 	})
 }
 
-// withAdvice says where the lock may be, if it is not held here.
+// withAdvice adds where the lock may be, if it is not held here.
 func (h *Lookup) withAdvice(err error) error {
 	if !errors.Is(err, client.ErrNotHeld) {
 		return err
@@ -48,12 +48,12 @@ func (h *Lookup) withAdvice(err error) error {
 // finder asks the daemon for a lease.
 type finder func(context.Context, *client.Client) (*client.Lease, error)
 
-// finder chooses how the lease is found: by the environment of redlock run, or by process.
+// finder returns a way to find the lease: by the environment of redlock run, or by process.
 func (h *Lookup) finder(args []string) (finder, error) {
 	above, id := os.Getenv("REDLOCK_NAME"), os.Getenv("REDLOCK_LEASE")
 	switch {
 	case len(args) > 0:
-		h.Name = args[0] // an empty NAME, as of an empty variable, is refused below
+		h.Name = args[0] // an empty NAME, such as an empty variable, is rejected below
 	case above == "":
 		return nil, exit.Usagef("the NAME of a lock is missing")
 	default:
@@ -76,8 +76,8 @@ func (h *Lookup) finder(args []string) (finder, error) {
 	return ofRun.orElse(ofProcess), nil
 }
 
-// orElse tries other if the redlock run of the environment has ended: this process has
-// outlived it, and may hold a lock of the same name itself.
+// orElse tries other if the redlock run of the environment has ended: this process has outlived it,
+// and may itself hold a lock of the same name.
 func (f finder) orElse(other finder) finder {
 	return func(ctx context.Context, c *client.Client) (*client.Lease, error) {
 		lease, err := f(ctx, c)
@@ -91,7 +91,7 @@ func (f finder) orElse(other finder) finder {
 }
 
 // ofProcess finds the lease of the holder. In a subshell that may be the shell above. bash -c may
-// replace itself with the last command of its script, so that this process is the holder.
+// replace itself with the last command of its script, so this process may be the holder.
 func (h *Lookup) ofProcess(names []string) (finder, error) {
 	pid, err := h.Holder.Process()
 	if err != nil {

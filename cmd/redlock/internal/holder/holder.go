@@ -21,7 +21,7 @@ func (h *Flag) Define(cmd *cobra.Command) {
 }
 
 // Process returns the pid of the holder. Without --pid it is the parent or, if that ends at once,
-// the process above that is meant. It errs if that cannot be known.
+// the process above it. Process fails if the holder cannot be determined.
 func (h *Flag) Process() (int, error) {
 	switch parent := os.Getppid(); {
 	case h.given() && h.pid > 0:
@@ -39,7 +39,7 @@ func (h *Flag) Process() (int, error) {
 	}
 }
 
-// CheckParent errs if the parent that should hold the lock has ended.
+// CheckParent fails if the parent that should hold the lock has ended.
 func (h *Flag) CheckParent(pid int) error {
 	if now, err := h.Process(); err == nil && now == pid {
 		return nil

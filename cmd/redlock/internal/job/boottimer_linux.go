@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTimer is a timer on the clock of deadlines, which goes on while the host is suspended.
-// If the time passes during a suspension, the timer ticks when the host resumes.
+// bootTimer is a timer on the clock of deadlines, which runs while the host is suspended. If the
+// time passes during a suspension, the timer ticks when the host resumes.
 type bootTimer struct {
-	C    chan struct{} // buffers one tick, which may be of an earlier time that was set
+	C    chan struct{} // buffers one tick, which may belong to an earlier setting
 	file *os.File
-	wg   sync.WaitGroup // run
+	wg   sync.WaitGroup // counts run
 }
 
-// newBootTimer returns a timer that is not set. It errs if the kernel has no memory or file
+// newBootTimer returns a timer that is not set. It fails if the kernel has no memory or file
 // descriptor for it.
 func newBootTimer() (*bootTimer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
@@ -37,7 +37,7 @@ func (a *bootTimer) run() {
 		}
 		select {
 		case a.C <- struct{}{}:
-		default: // a tick is waiting
+		default: // the last tick was not read yet
 		}
 	}
 }

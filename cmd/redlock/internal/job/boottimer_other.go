@@ -8,13 +8,13 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// suspendCheck bounds how long a timer runs at a time: timers stop while the host is
-// suspended, deadlines do not.
+// suspendCheck bounds the time of each Go timer: they stop while the host is suspended, but
+// deadlines do not.
 const suspendCheck = 50 * time.Millisecond
 
 // bootTimer is a timer on the clock of deadlines.
 type bootTimer struct {
-	C    chan struct{} // buffers one tick, which may be of an earlier time that was set
+	C    chan struct{} // buffers one tick, which may belong to an earlier setting
 	stop chan struct{}
 }
 
@@ -27,7 +27,7 @@ func newBootTimer() (*bootTimer, error) {
 func (a *bootTimer) set(at time.Duration) {
 	a.close()
 	a.stop = make(chan struct{})
-	go a.run(at, a.stop) // ends with the next set, or with close
+	go a.run(at, a.stop) // ends at the next set or at close
 }
 
 func (a *bootTimer) run(at time.Duration, stop <-chan struct{}) {
@@ -40,7 +40,7 @@ func (a *bootTimer) run(at time.Duration, stop <-chan struct{}) {
 	}
 	select {
 	case a.C <- struct{}{}:
-	default: // a tick is waiting
+	default: // the last tick was not read yet
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
-// recheckInterval is how often descendants that the command left behind are checked: no signal
-// reports their end.
+// recheckInterval is how often redlock run checks the descendants that the command left behind: no
+// signal reports their end.
 const recheckInterval = 50 * time.Millisecond
 
 // lease is the part of client.Lease that a running command depends on.
@@ -31,7 +31,7 @@ type lease interface {
 	Name() string
 	Context() context.Context // done when the lease is lost
 	DeadlineBoottime() time.Duration
-	Guard() time.Duration // the lease counts as lost so long before its deadline
+	Guard() time.Duration // the lease counts as lost this long before its deadline
 }
 
 // child is the running command. One goroutine handles all its events, and nothing else reaps
@@ -42,30 +42,30 @@ type child struct {
 	signals    *signals
 	lease      lease
 	sameDaemon func() bool   // reports whether the daemon is the process that granted the lease
-	margin     time.Duration // from SIGKILL to the deadline
+	margin     time.Duration // time between SIGKILL and the deadline
 	grace      time.Duration // --grace; 0: the guard is a fifth of the lease time
 	timer      *bootTimer    // for SIGKILL
-	before     []descendant  // children from before the command, which are left alone
+	before     []descendant  // children that existed before the command; they are left alone
 	stderr     io.Writer
 
 	suspension suspension
 
 	ended           bool
 	status          syscall.WaitStatus // once ended
-	leftBehindSince time.Time          // when SIGTERM was sent to the descendants left behind; zero: it was not
+	leftBehindSince time.Time          // when the descendants left behind got SIGTERM, or zero
 	reported        bool               // reportDescendants has run
 	recheck         *time.Timer        // for finished
-	lost            error              // why the lock was lost; nil: it is held
+	lost            error              // why the lock was lost, or nil
 	onLost          func(cause error)  // runs --on-lost; nil in tests
-	released        bool               // the command released the lock itself and goes on without it
+	released        bool               // the command itself released the lock and goes on without it
 	killed          bool
-	lateUntil       time.Duration // this process was stopped too long: until when the daemon may answer; 0: it was not
-	killedEarlyBy   time.Duration // once killed: the time that was left until the deadline
-	otherUser       bool          // the command runs as another user and takes no signals
+	lateUntil       time.Duration // if this process was stopped too long: until when it waits for the daemon's answer; otherwise 0
+	killedEarlyBy   time.Duration // if killed: the time that was left until the deadline
+	otherUser       bool          // the command runs as another user and cannot be signalled
 }
 
-// runUnder runs the command until it has ended, and stops it if the lease is lost. An error
-// means that it could not be run.
+// runUnder runs the command until it has ended, and stops it if the lease is lost. An error means
+// that the command could not be run.
 func (j *Job) runUnder(lease *client.Lease, s *signals, same func() bool) (*child, error) {
 	alarm, err := newBootTimer()
 	if err != nil {
@@ -101,9 +101,8 @@ func (j *Job) command(lease *client.Lease) *exec.Cmd {
 	}
 }
 
-// startOnThread starts cmd on a thread that does nothing else until over is called, because
-// the kernel kills the command when the thread that started it ends. over waits for the
-// goroutine.
+// startOnThread starts cmd on a thread that does nothing else until over is called: the kernel
+// kills the command when the thread that started it ends. over waits for the goroutine.
 func (c *child) startOnThread(cmd *exec.Cmd) (over func(), err error) {
 	started, done := make(chan error), make(chan struct{})
 	var wg sync.WaitGroup
@@ -124,7 +123,7 @@ func (c *child) startOnThread(cmd *exec.Cmd) (over func(), err error) {
 	return over, nil
 }
 
-// start starts cmd. Like execvp, it runs a script without a #! line by the shell.
+// start starts cmd. Like execvp, it runs a script without a #! line with the shell.
 func (c *child) start(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if errors.Is(err, syscall.ENOEXEC) {
@@ -159,17 +158,17 @@ func (c *child) watch() error {
 			c.leaseEnded(context.Cause(c.lease.Context()))
 		case <-c.timer.C:
 			c.killWhenDue()
-		case <-c.recheck.C: // finished checks
+		case <-c.recheck.C: // checked by finished
 		}
 	}
 	return nil
 }
 
-// finished reports whether there is nothing left to wait for. What a command leaves running
-// when it exits is meant to go on. If a signal or the loss of the lock ended the command, its
-// descendants get SIGTERM, and the lock is kept until they have ended. If the command released
-// the lock, there is nothing to keep. (A process that ends during the check may have started
-// another one that the check did not see. childEnded finds it.)
+// finished reports whether there is nothing left to wait for. If the command exits by itself, its
+// descendants are meant to go on. If a signal or the loss of the lock ended the command, its
+// descendants get SIGTERM, and the lock is kept until they have ended. If the command released the
+// lock, there is no lock to keep. (A process that ends during the check may have started another
+// one that the check missed. childEnded finds it.)
 func (c *child) finished() bool {
 	switch {
 	case !c.ended:
@@ -230,7 +229,7 @@ func (c *child) reap() error {
 	}
 }
 
-// wait does not block. Its pid is 0 if nothing has changed.
+// wait does not block. pid is 0 if nothing has changed.
 func wait(status *syscall.WaitStatus) (pid int, err error) {
 	for {
 		pid, err := syscall.Wait4(-1, status, syscall.WNOHANG|syscall.WUNTRACED|syscall.WCONTINUED, nil)
@@ -240,12 +239,12 @@ func wait(status *syscall.WaitStatus) (pid int, err error) {
 	}
 }
 
-// forward sends a signal to the command, unless the command has received it already.
+// forward sends a signal to the command, unless the terminal has already sent it there.
 func (c *child) forward(sig syscall.Signal) {
 	if !c.signals.sentToGroup(sig) || !c.isInOurGroup() {
 		c.sendToRunning(sig)
 	}
-	if sig == syscall.SIGTSTP { // once the command has ended, no SIGCHLD reports that its descendants stopped
+	if sig == syscall.SIGTSTP { // no SIGCHLD reports that descendants stopped after the command has ended
 		stopSelf(c.suspension.suspendTyped() || !c.leftBehindSince.IsZero())
 	}
 }
@@ -258,7 +257,7 @@ func (c *child) isInOurGroup() bool {
 	return err != nil || group == syscall.Getpgrp()
 }
 
-// sendToRunning sends sig to the command or, once that has ended, to its descendants.
+// sendToRunning sends sig to the command or, if that has ended, to its descendants.
 func (c *child) sendToRunning(sig syscall.Signal) {
 	if c.leftBehindSince.IsZero() {
 		c.send(sig)
@@ -267,8 +266,8 @@ func (c *child) sendToRunning(sig syscall.Signal) {
 	}
 }
 
-// send sends sig to the command. A command of another user, such as sudo, refuses signals. A
-// command that has ended takes none, which is no error.
+// send sends sig to the command. A command of another user, such as sudo, cannot be signalled. If
+// the command has ended, that is not an error.
 func (c *child) send(sig syscall.Signal) {
 	switch err := c.process.Signal(sig); {
 	case err == nil:
@@ -278,12 +277,12 @@ func (c *child) send(sig syscall.Signal) {
 	}
 }
 
-// signalDescendants returns how many processes took the signal.
+// signalDescendants returns how many processes received the signal.
 func (c *child) signalDescendants(sig syscall.Signal) (reached int) {
 	return signalProcesses(c.descendants(), sig)
 }
 
-// descendants returns the command and what it has started, as far as they live.
+// descendants returns the living processes among the command and its descendants.
 func (c *child) descendants() []descendant { return descendants(c.before) }
 
 // leaseEnded handles the end of the lease while the command runs.
@@ -295,10 +294,10 @@ func (c *child) leaseEnded(cause error) {
 	c.stop(cause)
 }
 
-// releasedByCommand reports whether the command itself released the lease, as with redlock
-// unlock. Then the daemon knows neither the lease nor its loss. If a new connection could not
-// resume the lease, the command may still rely on it, so it is lost. The same holds after a
-// restart of the daemon, which may have forgotten the lease.
+// releasedByCommand reports whether the command itself released the lease, as with redlock unlock.
+// Then the daemon knows neither the lease nor its loss. If a new connection could not resume the
+// lease, the command may still rely on it, so it counts as lost. The same holds after a restart of
+// the daemon, which may have forgotten the lease.
 func releasedByCommand(err error) bool {
 	told, is := errors.AsType[*client.Error](err)
 	if is && told.Op == "lease" {
@@ -310,14 +309,14 @@ func releasedByCommand(err error) bool {
 // stop sends SIGTERM because the lock is lost. The timer sends SIGKILL before the deadline.
 func (c *child) stop(cause error) {
 	if c.lost != nil {
-		return // the timer was first and has killed it
+		return // the timer has already killed it
 	}
 	c.lost = cause
 	if c.killWhenDue(); c.killed {
 		return
 	}
 	c.sendToRunning(syscall.SIGTERM)
-	c.sendToRunning(syscall.SIGCONT) // a stopped command would not see SIGTERM
+	c.sendToRunning(syscall.SIGCONT) // a stopped command cannot handle SIGTERM
 	c.runOnLost()
 }
 
@@ -333,9 +332,9 @@ func (c *child) runOnLost() {
 // moves it.
 func (c *child) killAt() time.Duration { return c.lease.DeadlineBoottime() - c.killMargin() }
 
-// killMargin returns the time from SIGKILL to the deadline. It shrinks if the lease time was
-// shortened (redlock extend), which shows in the guard. With --grace the guard does not
-// change, and is longer than the margin.
+// killMargin returns the time between SIGKILL and the deadline. If the lease time was shortened
+// (redlock extend), which shows in the guard, it shrinks. With --grace the guard does not change,
+// and is longer than the margin.
 func (c *child) killMargin() time.Duration {
 	if c.grace > 0 {
 		return c.margin
@@ -343,10 +342,10 @@ func (c *child) killMargin() time.Duration {
 	return min(c.margin, killMargin(c.lease.Guard()*guardShare))
 }
 
-// killWhenDue kills the command and its descendants if it is time; else it sets the timer.
+// killWhenDue kills the command and its descendants if it is time; otherwise it sets the timer.
 func (c *child) killWhenDue() {
 	if c.released {
-		return // the command needs no lock
+		return // the command released the lock
 	}
 	at := c.killAt()
 	if boottime.Exact() < at {
@@ -371,19 +370,20 @@ func (c *child) killWhenDue() {
 	c.runOnLost()
 }
 
-// lateCheck is how long the daemon may take to say that it has kept the lock while redlock run was
-// stopped. The command runs meanwhile: the shell that continues redlock run continues it too.
+// lateCheck is how long the daemon may take to answer that it has kept the lock while redlock run
+// was stopped. The command runs meanwhile: the shell that continues redlock run also continues the
+// command.
 const lateCheck = 500 * time.Millisecond
 
-// lateTolerance is how late the timer is at least if this process was stopped. lateMargin is
-// how much longer than lateCheck the client needs to report a loss.
+// lateTolerance is the least delay of the timer that means that this process was stopped.
+// lateMargin is how much longer than lateCheck the client needs to report a loss.
 const (
 	lateTolerance = 250 * time.Millisecond
 	lateMargin    = 100 * time.Millisecond
 )
 
 // isLate reports whether the time of SIGKILL was missed because this process was stopped, and the
-// client, which asks the daemon, still waits for its answer.
+// client still waits for the daemon's answer.
 func (c *child) isLate(killAt time.Duration) bool {
 	now := boottime.Exact()
 	if c.lateUntil == 0 && now >= killAt+lateTolerance {
@@ -392,7 +392,7 @@ func (c *child) isLate(killAt time.Duration) bool {
 	return now < c.lateUntil
 }
 
-// reportOtherUser prints at once what howStopped says at the end, which may be much later.
+// reportOtherUser prints at once what howStopped prints at the end, which may be much later.
 func (c *child) reportOtherUser() {
 	if term.Writable(c.stderr) {
 		fmt.Fprintf(c.stderr, "redlock: %v; the command (pid %d) cannot be stopped, as it runs as another user, and may be at work while others hold the lock\n", c.lost, c.pid)
@@ -410,7 +410,7 @@ func (c *child) outcome() error {
 	return exit.WithCode(c.status.ExitStatus())
 }
 
-// howStopped says how the command was stopped.
+// howStopped describes how the command was stopped.
 func (c *child) howStopped() string {
 	switch {
 	case c.otherUser:
@@ -425,8 +425,8 @@ func (c *child) howStopped() string {
 	return fmt.Sprintf("the command (pid %d) got SIGTERM, and ended with exit code %d", c.pid, c.status.ExitStatus())
 }
 
-// survivors names the descendants that still run. They run as another user, else SIGKILL would
-// have reached them.
+// survivors names the descendants that still run. They run as another user; otherwise SIGKILL would
+// have ended them.
 func (c *child) survivors() string {
 	pids := c.descendantPIDs()
 	if !c.killed || pids == "" {

@@ -24,18 +24,18 @@ func Shell(script string) []string { return []string{"/bin/sh", "-c", script} }
 func LookUp(command string) (string, error) {
 	path, err := exec.LookPath(command)
 	if errors.Is(err, exec.ErrDot) {
-		err = nil // PATH names the working directory
+		err = nil // PATH contains the working directory
 	}
 	return path, cannotRun(command, err)
 }
 
-// cannotRun returns the failure to run a command; nil for nil.
+// cannotRun returns the failure to run a command, or nil if err is nil.
 func cannotRun(command string, err error) error {
 	switch reason, _ := errors.AsType[*exec.Error](err); {
 	case err == nil:
 		return nil
 	case reason != nil:
-		err = reason.Err // its text would name the command again
+		err = reason.Err // its text would repeat the command
 	}
 	code := exit.CannotRun
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -47,20 +47,20 @@ func cannotRun(command string, err error) error {
 	return exit.Errorf(code, "the command %q cannot be run: %w", command, err)
 }
 
-// environment adds to environ what the command may want to know of its lock.
+// environment adds to environ the variables that describe the lock to the command.
 func environment(environ []string, name string, l *client.Lease) []string {
 	return append(slices.Clip(environ),
 		"REDLOCK_NAME="+name,
 		"REDLOCK_FENCE="+strconv.FormatUint(l.Fence(), 10),
 		"REDLOCK_LEASE="+l.ID(),
-		"REDLOCK_SLOT="+describe.SlotText(l), // set even if empty: the environment may have it of an outer redlock run
+		"REDLOCK_SLOT="+describe.SlotText(l), // set even if empty, because an outer redlock run may have set it
 		"REDLOCK_SOCKET="+socket.Path(),
 	)
 }
 
-// onLost returns a function that runs --on-lost, with the reason of the loss as REDLOCK_LOST. The
-// command has a session of its own, so it is none of the descendants that get SIGKILL, and redlock run
-// does not wait for it.
+// onLost returns a function that runs --on-lost, with the reason of the loss in REDLOCK_LOST. The
+// command gets a session of its own, so it is not among the descendants that get SIGKILL. redlock
+// run does not wait for it.
 func (j *Job) onLost(lease *client.Lease) func(cause error) {
 	return func(cause error) {
 		if j.OnLost == "" {

@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descendants.go finds the processes that the command has started: the descendants of this
-// process that are in its session. A process in a session of its own, such as a daemon, left
-// on purpose. A process that was a child before the command started is left out: in bash,
-// redlock run NAME CMD > >(logger) starts the logger in the process that becomes
-// redlock run.
+// This file finds the processes that the command has started: the descendants of this process that
+// are in its session. A process in a session of its own, such as a daemon, was left behind on
+// purpose. Processes that were children before the command started are excluded: in bash, redlock
+// run NAME CMD > >(logger) starts the logger in the process that becomes redlock run.
 
 // adoptOrphans makes this process the parent of descendants whose parents end.
 func adoptOrphans() {
@@ -32,8 +31,8 @@ type descendant struct {
 	start                uint64 // start time; with pid it identifies the process
 }
 
-// descendants returns the living descendants of this process in its session, without the
-// processes in before and their descendants. It returns none if /proc is not mounted.
+// descendants returns the living descendants of this process in its session, except the processes
+// in before and their descendants. If /proc is not mounted, it returns none.
 func descendants(before []descendant) []descendant {
 	self := os.Getpid()
 	us, err := readProcess(self)
@@ -55,7 +54,7 @@ func descendants(before []descendant) []descendant {
 	return all
 }
 
-// sameAs reports whether both are the same process, at whatever time they were read.
+// sameAs reports whether both are the same process.
 func (k descendant) sameAs(other descendant) bool {
 	return k.pid == other.pid && k.start == other.start
 }
@@ -66,7 +65,7 @@ func hasNoChildren() bool {
 	return err == unix.ECHILD
 }
 
-// childEnded reports whether a child has ended and is not reaped yet.
+// childEnded reports whether a child has ended and was not reaped yet.
 func childEnded() bool {
 	ended, err := peekChildren()
 	return err == nil && ended
@@ -91,7 +90,7 @@ func childrenOf() func(pid int) []descendant {
 
 // listedChildren reads the kernel's lists of children, one for each thread.
 func listedChildren(pid int) (children []descendant) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // errs only for a bad pattern
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // fails only for a bad pattern
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
 		if err != nil {
@@ -109,7 +108,7 @@ func listedChildren(pid int) (children []descendant) {
 
 // allByParent returns all processes of the machine by their parents.
 func allByParent() map[int][]descendant {
-	entries, _ := os.ReadDir("/proc") // what could be read
+	entries, _ := os.ReadDir("/proc") // as far as it could be read
 	children := make(map[int][]descendant)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -123,7 +122,7 @@ func allByParent() map[int][]descendant {
 	return children
 }
 
-// readProcess returns an error if there is no such process.
+// readProcess reads /proc. It fails if there is no such process.
 func readProcess(pid int) (k descendant, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -150,7 +149,7 @@ func parseStat(pid int, text []byte) (k descendant, err error) {
 	return k, err
 }
 
-// signalProcesses sends sig to each process, and returns how many took it. Processes of other
+// signalProcesses sends sig to each process, and returns how many received it. Processes of other
 // users do not.
 func signalProcesses(kin []descendant, sig syscall.Signal) (reached int) {
 	for _, k := range kin {
@@ -161,8 +160,8 @@ func signalProcesses(kin []descendant, sig syscall.Signal) (reached int) {
 	return reached
 }
 
-// signal sends sig if the pid still belongs to the same process. The handle of os.FindProcess
-// keeps the pid from being reused between the check and the signal.
+// signal sends sig if the same process still has the pid. The handle of os.FindProcess keeps the
+// pid from being reused between the check and the signal.
 func (k descendant) signal(sig syscall.Signal) error {
 	process, err := os.FindProcess(k.pid)
 	if err != nil {

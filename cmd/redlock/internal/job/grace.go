@@ -10,10 +10,10 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// guardPattern matches the names that the daemon and the client have for --grace.
+// guardPattern matches the daemon's and the client's names for --grace.
 var guardPattern = regexp.MustCompile(`\bguard=(\d+)|\ba guard of (\w+)`)
 
-// useFlagNames rewords an error about an option with the names of the command line.
+// useFlagNames rewords an error about an option so that it names the flag.
 func useFlagNames(err error) error {
 	if !errors.Is(err, client.ErrInvalid) {
 		return err
@@ -28,7 +28,7 @@ func useFlagNames(err error) error {
 	return exit.Reword(err, text)
 }
 
-// durationText formats a duration with the usual units, whatever unit word has.
+// durationText formats a duration in the usual units, whatever unit word has.
 func durationText(word string) string {
 	d, err := time.ParseDuration(word)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 
 // Job is a command to run under a lock, or a lock to take for another process.
 type Job struct {
-	Name  string   // of the lock or locks, as on the command line
+	Name  string   // as on the command line
 	Names []string // the names in it
-	Path  string   // of the command
+	Path  string   // path of the command
 	Argv  []string
 
 	Nonblock bool
-	Wait     time.Duration // how long to wait for the lock, if Bounded
+	Wait     time.Duration // bound of the wait for the lock, if Bounded
 	Bounded  bool
-	OnLost   string        // for /bin/sh -c if the lock is lost while the command runs; "": none
+	OnLost   string        // script for /bin/sh -c, run if the lock is lost while the command runs; or empty
 	Conflict int           // exit code if another process holds the lock
 	TTL      time.Duration // 0: the daemon's
 	Grace    time.Duration // 0: the daemon's guard
@@ -39,9 +39,9 @@ type Job struct {
 	Stdout, Stderr io.Writer
 }
 
-// ShortGuard returns an option for very short leases. Their default guard, a fifth of the
-// lease time, leaves the command too little time between SIGTERM and SIGKILL. The daemon
-// accepts a guard of at most half the ttl.
+// ShortGuard returns an option for very short leases. The default guard, a fifth of the lease time,
+// would leave the command too little time between SIGTERM and SIGKILL. The daemon accepts a guard
+// of at most half the ttl.
 func ShortGuard(ttl time.Duration) []client.Option {
 	guard := min(2*killMargin(ttl), ttl/2)
 	if guard <= ttl/5 {
@@ -50,7 +50,7 @@ func ShortGuard(ttl time.Duration) []client.Option {
 	return []client.Option{client.WithGuard(guard)}
 }
 
-// CheckGrace refuses a --grace that would send SIGTERM after SIGKILL.
+// CheckGrace rejects a --grace with which SIGTERM would come after SIGKILL.
 func (j *Job) CheckGrace(ttl time.Duration) error {
 	if j.Grace == 0 || j.Grace > killMargin(ttl) {
 		return nil
@@ -58,8 +58,8 @@ func (j *Job) CheckGrace(ttl time.Duration) error {
 	return exit.Usagef("--grace %v: the command gets SIGKILL %v before the deadline, and wants to be told before", j.Grace, killMargin(ttl).Round(time.Millisecond))
 }
 
-// Run takes the lock, runs the command, and releases the lock. Its error holds the exit code
-// of the process: the command's, or a failure.
+// Run takes the lock, runs the command, and releases the lock. Its error has the exit code of the
+// process: the command's, or that of a failure.
 func (j *Job) Run() error {
 	signals := catchSignals() // never undone: a late signal must not change the exit code
 	c, lease, err := j.acquire(signals)
@@ -90,7 +90,7 @@ func (j *Job) Run() error {
 	return ended.outcome()
 }
 
-// Hold takes the lock for another process, and releases it if accept errs.
+// Hold takes the lock for another process, and releases it if accept fails.
 func (j *Job) Hold(accept func(*client.Lease) error) error {
 	signals := catchSignals() // never undone: a late signal must not change the exit code
 	c, lease, err := j.acquire(signals)
@@ -110,8 +110,8 @@ func sameDaemon(c *client.Client) func() bool {
 	return func() bool { return c.Reconnects()+c.Restarts() == before }
 }
 
-// acquire waits for the lock. A signal ends the wait, leaves the wait queue, and is returned
-// as a failure.
+// acquire waits for the lock. A signal ends the wait and the place in the wait queue, and is
+// returned as a failure.
 func (j *Job) acquire(signals *signals) (*client.Client, *client.Lease, error) {
 	ctx, calm := signals.interrupt()
 	c, err := socket.Connect(ctx)
@@ -155,8 +155,8 @@ func (j *Job) lock(ctx context.Context, c *client.Client) (*client.Lease, error)
 	return lease, nil
 }
 
-// requestLock requests the lock. It bounds the time of the answer if the daemon must answer in
-// time.
+// requestLock requests the lock. It bounds the wait for the answer, unless the answer may wait for
+// a holder.
 func (j *Job) requestLock(ctx context.Context, c *client.Client) (*client.Lease, error) {
 	defer j.explainWait(ctx, c)()
 	options := append(slices.Clip(j.Options), client.WithLateCheck(lateCheck))
@@ -171,11 +171,11 @@ func (j *Job) requestLock(ctx context.Context, c *client.Client) (*client.Lease,
 	return c.LockAll(ctx, j.Names, append(options, client.WithWait(j.Wait))...)
 }
 
-// lockFailure returns the failure to get the lock. With -n it has no text if the lock is held:
-// the exit code says it.
+// lockFailure returns the failure to get the lock. With -n it has no text if the lock is held,
+// because the exit code tells that.
 func (j *Job) lockFailure(err error) error {
 	f := exit.FromClient(useFlagNames(socket.ExplainTimeout(lockname.AsTyped(err, "lock", j.Name))))
-	if f.Code == exit.Lost { // exit.Lost means that the command ran
+	if f.Code == exit.Lost { // Lost is for a command that has run
 		return exit.Errorf(exit.Unavailable, "%w; that was before the command was begun, which did not run", f.Err)
 	}
 	if f.Code != exit.Conflict {
@@ -188,9 +188,9 @@ func (j *Job) lockFailure(err error) error {
 	return f
 }
 
-// release unlocks within socket.AnswerTimeout, after the command has ended. It prints other
-// errors, because the command's exit code stays. It returns the error only if the lease was
-// lost before.
+// release unlocks within socket.AnswerTimeout, after the command has ended. It returns an error
+// only if the lease was lost before. It prints other errors, because they do not change the exit
+// code.
 func (j *Job) release(lease *client.Lease) (lost error) {
 	ctx, cancel := context.WithTimeout(context.Background(), socket.AnswerTimeout)
 	defer cancel()
@@ -208,29 +208,28 @@ func (j *Job) release(lease *client.Lease) (lost error) {
 	return nil
 }
 
-// reportReconnects says with --verbose that the connection to the daemon was made again.
+// reportReconnects prints with --verbose that the client has reconnected to the daemon.
 func (j *Job) reportReconnects(when string, times uint64) {
 	if times > 0 {
 		j.logf("lock %q: the connection to redlockd was lost %s, and made again (times: %d)", j.Name, when, times)
 	}
 }
 
-// remaining returns how long the lease keeps others from the lock.
+// remaining formats how long the lease still keeps other clients from the lock.
 func remaining(lease *client.Lease) string {
 	return max(0, time.Until(lease.Deadline())).Round(time.Millisecond).String()
 }
 
-// logf prints for --verbose. It prints nothing if the write could block: the lock is held, and
-// others wait for it.
+// logf prints with --verbose. If the write could block, it prints nothing: the lock is held, and
+// clients wait for it.
 func (j *Job) logf(format string, args ...any) {
 	if j.Verbose && term.Writable(j.Stderr) {
 		fmt.Fprintf(j.Stderr, "redlock: "+format+"\n", args...)
 	}
 }
 
-// leaseTime returns the requested ttl. If the daemon chose the ttl, it estimates it: the
-// validity of the new lease, plus a twentieth for the drift allowance and the time of the
-// answer.
+// leaseTime returns the requested ttl. If the daemon chose the ttl, leaseTime estimates it: the
+// validity of the new lease, plus a twentieth for the drift allowance and the time of the answer.
 func leaseTime(asked time.Duration, lease *client.Lease) time.Duration {
 	if asked != 0 {
 		return asked
@@ -238,7 +237,7 @@ func leaseTime(asked time.Duration, lease *client.Lease) time.Duration {
 	return lease.Validity() / 20 * 21
 }
 
-// The last part of the time before the deadline is for SIGKILL to take effect.
+// The end of the time before the deadline is reserved for SIGKILL to take effect.
 const (
 	killShare = 20 // of the lease time: a fifth: a twentieth
 	leastKill = 50 * time.Millisecond

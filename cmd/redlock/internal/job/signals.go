@@ -11,21 +11,21 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 )
 
-// fatal are the signals that end the wait for a lock, and that a running command gets.
+// fatal are the signals that end the wait for a lock, and that are forwarded to a running command.
 var fatal = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGALRM, syscall.SIGABRT,
 }
 
-// harmless are the signals that only a running command gets. Before that they have their usual
-// effect on this process.
+// harmless are the signals that are only forwarded to a running command. Before that they have
+// their usual effect on this process.
 var harmless = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH}
 
-// maxPendingSignals is how many signals are buffered.
+// maxPendingSignals is the size of the signal buffers.
 const maxPendingSignals = 64
 
-// signals receives the signals of this process. SIGPIPE is caught and dropped: if nobody reads
-// stderr, that is no reason to end and have the command killed.
+// signals receives the signals of this process. SIGPIPE is caught and dropped: a closed stderr is
+// no reason to end and have the command killed.
 type signals struct {
 	others   chan os.Signal
 	children chan os.Signal // SIGCHLD: buffers one, because reap sees all changes
@@ -46,8 +46,8 @@ func catchSignals() *signals {
 	return s
 }
 
-// catch leaves alone the signals that this process ignores from the start (nohup, &), which
-// the command inherits. Go's runtime knows that only of SIGHUP and SIGINT.
+// catch does not catch signals that this process ignored at its start (nohup, &), and that the
+// command ignores as well. Go's runtime handles only SIGHUP and SIGINT in this way.
 func (s *signals) catch(which []os.Signal) {
 	for _, sig := range which {
 		if !signal.Ignored(sig) {
@@ -56,11 +56,11 @@ func (s *signals) catch(which []os.Signal) {
 	}
 }
 
-// forwardAll is called before the command starts. From then on the command gets all signals.
+// forwardAll is called before the command starts. From then on all signals are forwarded to the
+// command.
 func (s *signals) forwardAll() { s.catch(harmless) }
 
-// pendingSignal returns a signal that came after the wait and before the command started; 0 if
-// there is none.
+// pendingSignal returns a signal that came after the wait and before the command started, or 0.
 func (s *signals) pendingSignal() syscall.Signal {
 	select {
 	case sig := <-s.others:
@@ -71,7 +71,7 @@ func (s *signals) pendingSignal() syscall.Signal {
 }
 
 // interrupt returns a context that a signal cancels. calm cancels the context and returns the
-// signal, or 0. Later signals stay for pendingSignal and the command.
+// signal, or 0. Later signals are left for pendingSignal and the command.
 func (s *signals) interrupt() (ctx context.Context, calm func() syscall.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -91,10 +91,10 @@ func (s *signals) interrupt() (ctx context.Context, calm func() syscall.Signal) 
 	}
 }
 
-// sentToGroup guesses whether a signal also went to the other processes of the group, and so
-// to the command. No system call tells. The terminal sends its signals to the whole foreground
-// group, and so does the shell with SIGCONT. After a hang-up the sender of SIGHUP signals the
-// group, unless it is the kernel, which signals only the leader of the session.
+// sentToGroup guesses whether a signal also went to the other processes of the group, and so to the
+// command. No system call tells. The terminal sends its signals to the whole foreground group, and
+// the shell does so with SIGCONT. After a hang-up, SIGHUP goes to the group, unless it comes from
+// the kernel, which signals only the leader of the session.
 func (s *signals) sentToGroup(sig syscall.Signal) bool {
 	switch sig {
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH:

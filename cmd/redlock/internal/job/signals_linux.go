@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// fatalHere are fatal signals of Linux, with the realtime signals that C libraries do not
-// reserve. Signals that concern only this process (SIGSEGV, SIGXFSZ, SIGPROF, …) are missing,
-// and so is SIGURG, which Go's runtime sends to itself.
+// fatalHere are the fatal signals that only Linux has, including the realtime signals that C
+// libraries do not reserve. It excludes signals that concern only this process (SIGSEGV, SIGXFSZ,
+// SIGPROF, …), and SIGURG, which Go's runtime sends to itself.
 var fatalHere = append(realtime(35, 64), syscall.SIGPWR, syscall.SIGIO, syscall.SIGSTKFLT,
 	syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGTRAP, syscall.SIGSYS)
 
@@ -18,8 +18,8 @@ func realtime(first, last syscall.Signal) (all []os.Signal) {
 	return all
 }
 
-// diesWithParent makes the kernel kill the command when the thread that started it ends, so
-// that the command does not outlive this process and the lock.
+// diesWithParent makes the kernel kill the command when the thread that started it ends, so that
+// the command does not outlive this process and the lock.
 func diesWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// fatalHere is empty: other systems have no further fatal signals.
+// fatalHere is empty: other systems have no more fatal signals.
 var fatalHere []os.Signal
 
-// diesWithParent does nothing: only Linux can kill the command when this process is killed.
+// diesWithParent does nothing: only Linux can kill the command when this process ends.
 func diesWithParent() *syscall.SysProcAttr { return nil }

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// explainAfter is how long a wait takes before it is explained.
+	// explainAfter is how long a wait takes before redlock run explains it.
 	explainAfter = time.Second
-	// explainAtMost is the longest pause between two questions to the nodes if
-	// the output is no terminal.
+	// explainAtMost is the longest pause between two queries to the nodes if the output is no
+	// terminal.
 	explainAtMost = 30 * time.Second
 )
 
-// waiting explains a long wait for a lock. On a terminal it redraws one line each second, and
-// wipes it at the end. What is too long for that line it prints above it, once. Without a
-// terminal it prints a line for each new holder with --verbose, and otherwise one line, only
-// if nodes in quarantine are the reason.
+// waiting explains a long wait for a lock. On a terminal it redraws one line each second, and wipes
+// it at the end. It prints text that is too long for that line above it, once. Without a terminal
+// it prints a line for each new holder with --verbose. Otherwise it prints one line, only if
+// quarantined nodes are the reason.
 type waiting struct {
 	client  *client.Client
 	name    string   // as on the command line
@@ -103,18 +103,18 @@ func hasEnded(ctx context.Context, above []string) bool {
 	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrLost)
 }
 
-// reason says why the lock is not granted yet. Two equal reasons rarely have the same text in
-// since, because it is computed from the current time.
+// reason says why the lock is not granted yet. Two equal reasons rarely have the same since,
+// because it is computed from the current time.
 type reason struct {
 	what, since      string
 	detail           string // too long for the line of a terminal
-	position, queued int    // in the wait queue, and its length; 0: not known
+	position, queued int    // in the wait queue, and its length; 0: unknown
 }
 
 // key returns what two equal reasons have in common.
 func (r reason) key() reason {
 	if r.since = ""; r.detail != "" {
-		r.what = "" // counts the time down
+		r.what = "" // has the remaining time
 	}
 	return r
 }
@@ -130,8 +130,8 @@ func (r reason) String() string {
 	return text
 }
 
-// lines returns texts for the line of a terminal, the longest first. Each one leaves out what
-// matters least of the one before it: since when it is held, then the position, then the
+// lines returns texts for the line of a terminal, the longest first. Each one omits the least
+// important part of the previous one: since when the lock is held, then the position, then the
 // lock, which the user has typed.
 func (r reason) lines(name string, waited time.Duration) []string {
 	wait, position := waited.Round(time.Second), ""
@@ -156,7 +156,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// printOnce prints a reason unless it is the one that was printed last.
+// printOnce prints a reason unless it was also the previous one.
 func (w *waiting) printOnce(r reason) {
 	if r.what == "" || r.key() == w.printed {
 		return
@@ -166,8 +166,8 @@ func (w *waiting) printOnce(r reason) {
 	}
 }
 
-// draw replaces the text on the terminal's line. It does nothing while another job is in the
-// terminal's foreground.
+// draw replaces the text on the terminal's line. While another job is in the terminal's foreground,
+// it does nothing.
 func (w *waiting) draw(r reason, columns int) {
 	if r.what == "" || !term.InForeground() {
 		return
@@ -182,7 +182,7 @@ func (w *waiting) draw(r reason, columns int) {
 	}
 }
 
-// fit returns the first of several lines that has room. If none has, it cuts the last one.
+// fit returns the first line that is short enough, or cuts the last one.
 func fit(lines []string, room int) (line []rune) {
 	for _, text := range lines {
 		if line = []rune(text); len(line) <= room {
@@ -192,8 +192,8 @@ func fit(lines []string, room int) (line []rune) {
 	return truncate(line, room)
 }
 
-// truncate cuts a line that is too long and marks the cut: a cut number or host name could be
-// taken for another one.
+// truncate cuts a line that is too long and marks the cut. Otherwise a cut number or host name
+// could look like another one.
 func truncate(line []rune, room int) []rune {
 	if len(line) <= room {
 		return line
@@ -210,8 +210,8 @@ func (w *waiting) wipe() {
 	}
 }
 
-// print returns false and prints nothing if the write could block: the lock may be granted, or
-// a signal may end the wait, at any moment.
+// print returns false and prints nothing if the write could block: at any moment the lock may be
+// granted, or a signal may end the wait.
 func (w *waiting) print(format string, args ...any) (done bool) {
 	if done = term.Writable(w.out); done {
 		fmt.Fprintf(w.out, format, args...)
@@ -219,8 +219,8 @@ func (w *waiting) print(format string, args ...any) (done bool) {
 	return done
 }
 
-// reason asks the daemon why the lock is not granted yet, within socket.AnswerTimeout. It
-// returns no reason if ctx is done.
+// reason asks the daemon why the lock is not granted yet, within socket.AnswerTimeout. If ctx is
+// done, it returns no reason.
 func (w *waiting) reason(ctx context.Context) reason {
 	within, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
 	defer cancel()
@@ -244,8 +244,8 @@ func (w *waiting) reason(ctx context.Context) reason {
 	return r
 }
 
-// holders returns the holders of the first lock that is held, or reserved for another waiter.
-// It returns none if all are free.
+// holders returns the holders of the first lock that is held, or reserved for another waiter. If
+// all are free, it returns none.
 func (w *waiting) holders(ctx context.Context) (name string, holders []client.Holder, err error) {
 	for _, name = range w.names {
 		holders, err = w.client.Who(ctx, name)
@@ -262,7 +262,7 @@ func (w *waiting) isReservedForUs(h client.Holder) bool {
 	return h.Waits && h.PID == w.holder && h.Host == host
 }
 
-// quarantine returns the daemon's text if nodes in quarantine prevent a quorum, else no reason.
+// quarantine returns the daemon's text if quarantined nodes prevent a quorum, otherwise no reason.
 func (w *waiting) quarantine(ctx context.Context) (r reason) {
 	if status, err := w.client.Status(ctx); err == nil && status.Left > 0 {
 		r.what, r.detail, _ = strings.Cut(status.Text, ": ")
@@ -270,7 +270,7 @@ func (w *waiting) quarantine(ctx context.Context) (r reason) {
 	return r
 }
 
-// heldReason says who holds a lock, and since when the first holder does.
+// heldReason names the holders of a lock, and since when the first one holds it.
 func heldReason(holders []client.Holder) reason {
 	if len(holders) == 0 {
 		return reason{what: "nobody holds it just now"}
@@ -299,8 +299,8 @@ func timeOfDay(at time.Time) string {
 	return at.Format("2006-01-02 15:04")
 }
 
-// position returns the position in the wait queue of this host, and its length. The daemon
-// knows no waiters of other hosts, and may hide waiters of other users.
+// position returns the position in the wait queue of this host, and its length. The daemon does not
+// know waiters of other hosts, and may hide waiters of other users.
 func (w *waiting) position(ctx context.Context) (ours, all int) {
 	entries, err := w.client.List(ctx)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// Names on the command line have commas between them. A comma inside a name is written %2C, as
-// in the protocol and in redlockd validate -lock. Output is written in the same way, so that
-// it can be pasted.
+// On the command line, commas separate names. A comma inside a name is written %2C, as in the
+// protocol and in redlockd validate -lock. Output is written in the same way, so that it can be
+// pasted.
 const (
 	Separator    = ","
 	EscapedComma = "%2C"
@@ -28,7 +28,7 @@ func Split(word string) (names []string, err error) {
 	return names, nil
 }
 
-// Join undoes Split.
+// Join reverses Split.
 func Join(names ...string) string {
 	words := make([]string, len(names))
 	for i, name := range names {
@@ -50,15 +50,15 @@ func One(command, word string) (string, error) {
 	return names[0], nil
 }
 
-// AsTyped puts the names as typed into an error of the client. verb replaces the name of the
-// request unless it is empty.
+// AsTyped replaces the names in an error of the client by the word that the user typed. verb
+// replaces the name of the request unless it is empty.
 func AsTyped(err error, verb, word string) error {
 	refused, is := err.(*client.Error) // a wrapped error keeps its text
 	if !is {
 		return err
 	}
 	typed := *refused
-	typed.Text = strings.TrimPrefix(typed.Text, typed.Name+": ") // else the error has the name twice
+	typed.Text = strings.TrimPrefix(typed.Text, typed.Name+": ") // otherwise the error has the name twice
 	typed.Op, typed.Name = cmp.Or(verb, typed.Op), word
 	return &typed
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// PreciseDuration formats a duration to three digits; "-" for none.
+// PreciseDuration formats a duration to three digits, and 0 as "-".
 func PreciseDuration(d time.Duration) string {
 	if d <= 0 {
 		return "-"
@@ -43,8 +43,8 @@ func Table(out io.Writer, rows [][]string) error {
 	return nil
 }
 
-// Cell quotes text that would break the columns or control the terminal: notes and holders are
-// the text of other users.
+// Cell quotes text that would break the columns or control the terminal: notes and holders are text
+// of other users.
 func Cell(text string) string {
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	if strings.ContainsFunc(text, unprintable) {
@@ -53,7 +53,7 @@ func Cell(text string) string {
 	return text
 }
 
-// WriteError returns the failure to write the output; nil for nil.
+// WriteError returns the failure to write the output, or nil if err is nil.
 func WriteError(err error) error {
 	if err == nil {
 		return nil
@@ -61,7 +61,7 @@ func WriteError(err error) error {
 	return exit.Errorf(exit.Internal, "the output cannot be written: %w", err)
 }
 
-// Duration formats a duration for people; "-" for none.
+// Duration formats a duration for people, and 0 as "-".
 func Duration(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -74,7 +74,7 @@ func Duration(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Count formats a number; "-" for 0.
+// Count formats a number, and 0 as "-".
 func Count(n uint64) string {
 	if n == 0 {
 		return "-"
@@ -98,7 +98,7 @@ func NodeCount(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-// OrDash returns the word; "-" if it is empty.
+// OrDash returns the word, or "-" if it is empty.
 func OrDash(word string) string {
 	if word == "" {
 		return "-"

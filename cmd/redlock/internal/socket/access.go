@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// explainDenied says how a user gets access, if err means that they may not open the socket.
+// explainDenied adds how the user gets access, if err means that they may not open the socket.
 func explainDenied(path string, err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -27,8 +27,8 @@ func explainDenied(path string, err error) error {
 	return err
 }
 
-// ClosedFolder returns the directory on the way to path that this user may not enter. It is the
-// last directory that they can stat. info is nil if there is none.
+// ClosedFolder returns the last directory on the way to path that this user can stat, if they may
+// not enter it. Otherwise info is nil.
 func ClosedFolder(path string) (folder string, info fs.FileInfo) {
 	for folder = filepath.Dir(path); folder != path; folder = filepath.Dir(folder) {
 		if info, err := os.Stat(folder); err == nil {

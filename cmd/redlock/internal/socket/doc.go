@@ -1,6 +1,6 @@
 // Package socket connects to the daemon of this host.
 //
-// It owns the path of the socket, the time that the daemon has for an answer, and the advice
-// for a user who may not open the socket. All subcommands that ask the daemon call Connect or
-// Ask; doctor also uses the advice. The package never retries, and it starts no daemon.
+// It owns the path of the socket, the time limit for an answer, and the advice for users who may
+// not open the socket. All subcommands that ask the daemon call Connect or Ask; doctor also uses
+// the advice. The package never retries, and it starts no daemon.
 package socket

@@ -17,8 +17,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// AnswerTimeout bounds the daemon's time for an answer that does not depend on other holders.
-// A daemon that hangs accepts connections, and answers none.
+// AnswerTimeout bounds the wait for an answer that does not depend on other holders. A daemon that
+// hangs accepts connections, but does not answer.
 const AnswerTimeout = 5 * time.Second
 
 // Path returns the path of the socket. It is absolute, because the command under the lock may
@@ -31,8 +31,8 @@ func Path() string {
 	return path // too long, or the working directory was removed
 }
 
-// Connect returns a connection to the daemon, or a failure: after AnswerTimeout at the latest,
-// or when ctx is done.
+// Connect returns a connection to the daemon, or a failure. It waits at most AnswerTimeout, or
+// until ctx is done.
 func Connect(ctx context.Context) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -43,10 +43,10 @@ func Connect(ctx context.Context) (*client.Client, error) {
 	return c, nil
 }
 
-// devSocket is where redlockd -dev listens, in its working directory.
+// devSocket is the socket of redlockd -dev, in its working directory.
 const devSocket = "redlockd.sock"
 
-// explainAbsent says what to do, if err means that no daemon listens.
+// explainAbsent adds what to do, if err means that no daemon listens.
 func explainAbsent(err error) error {
 	if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
@@ -68,7 +68,7 @@ func HowToReach() string {
 	return "start redlockd (systemctl start redlockd; to try it out: redlockd -dev), or set REDLOCK_SOCKET to the socket of one that runs"
 }
 
-// Flag returns the value of --socket, which sets REDLOCK_SOCKET: for this process and for the
+// Flag returns the value of --socket. Setting it sets REDLOCK_SOCKET for this process and for the
 // command that it runs.
 func Flag() *flags.Value {
 	return flags.New("PATH", func(path string) error {
@@ -80,8 +80,8 @@ func Flag() *flags.Value {
 	})
 }
 
-// byFlag reports that --socket names the socket, and not the caller's environment variable. The
-// flag is parsed before anything else runs.
+// byFlag means that --socket names the socket, and not the caller's environment variable. The flag
+// is parsed before anything else runs.
 var byFlag bool
 
 // variable is the environment variable that names the socket.
@@ -102,7 +102,7 @@ func Ask(ctx context.Context, use func(context.Context, *client.Client) error) e
 	return nil
 }
 
-// ExplainTimeout says what a missing answer means, if the error does not. (If the config is
+// ExplainTimeout adds what a missing answer means, if the error does not say it. (If the config is
 // wrong, systemd accepts connections for a daemon that does not start.)
 func ExplainTimeout(err error) error {
 	known := false

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Progress draws a progress line for something that takes a known time. Without a terminal it
-// draws nothing.
+// Progress draws a progress line for a task of known length. Without a terminal it draws nothing.
 type Progress struct {
 	out    io.Writer // nil: no terminal
 	length time.Duration
@@ -35,8 +34,8 @@ func NewProgress(out io.Writer, length time.Duration) *Progress {
 	return p
 }
 
-// Begin starts part i of n parts of equal length. The first call starts the goroutine that
-// draws; End waits for it.
+// Begin starts part i of n parts of equal length. The first call starts the goroutine that draws;
+// End waits for it.
 func (p *Progress) Begin(what string, i, n int) {
 	p.mu.Lock()
 	p.what = fmt.Sprintf("%d/%d %s", i+1, n, what)
@@ -67,7 +66,7 @@ func (p *Progress) draw() {
 	}
 }
 
-// line returns the line to show when so much time has passed.
+// line returns the line for the time that has passed.
 func (p *Progress) line(passed time.Duration) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,8 +75,7 @@ func (p *Progress) line(passed time.Duration) string {
 	return fmt.Sprintf("[%s%s] %3d%% %s", strings.Repeat("#", full), strings.Repeat(" ", progressWidth-full), 100*passed/p.length, p.what)
 }
 
-// Counter draws a progress line for something that takes an unknown time. Without a terminal it
-// draws nothing.
+// Counter draws a progress line for a task of unknown length. Without a terminal it draws nothing.
 type Counter struct {
 	out   io.Writer // nil: no terminal
 	drawn time.Time
@@ -92,7 +90,7 @@ func NewCounter(out io.Writer) *Counter {
 	return c
 }
 
-// Show draws the text, unless the line was drawn a moment ago, or the terminal takes nothing.
+// Show draws the text, unless it drew a moment ago or the terminal would block.
 func (c *Counter) Show(text string) {
 	if c.out == nil || time.Since(c.drawn) < ProgressEvery || !Writable(c.out) {
 		return

@@ -15,8 +15,7 @@ const (
 	ClearBelow  = "\x1b[J"
 )
 
-// Paint appends to out what replaces the screen's contents with text, cut to the screen's
-// size.
+// Paint appends to out what replaces the screen's contents by text, cut to the screen's size.
 func (s screen) Paint(out *bytes.Buffer, text []byte, first bool) {
 	if first {
 		out.WriteString(ClearScreen)
@@ -25,7 +24,7 @@ func (s screen) Paint(out *bytes.Buffer, text []byte, first bool) {
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		if n++; n == s.height {
-			break // the last line is for the cursor
+			break // the last line is left for the cursor
 		}
 		out.WriteString(s.cut(strings.TrimSuffix(line, "\n")) + ClearLine + "\n")
 	}
@@ -41,8 +40,7 @@ const (
 	usualHeight = 24
 )
 
-// ScreenOf returns the screen of the terminal behind a stream; ok is false if there is no
-// terminal.
+// ScreenOf returns the screen of the terminal behind a stream; ok is false if there is no terminal.
 func ScreenOf(stream any) (s screen, ok bool) {
 	size, err := sizeOf(stream)
 	if err != nil {
@@ -55,7 +53,7 @@ func ScreenOf(stream any) (s screen, ok bool) {
 	return s, true
 }
 
-// Columns returns the width of the terminal behind a stream; 0 if there is no terminal.
+// Columns returns the width of the terminal behind a stream, or 0.
 func Columns(stream any) int {
 	size, err := sizeOf(stream)
 	if err != nil {
@@ -64,7 +62,7 @@ func Columns(stream any) int {
 	return cmp.Or(int(size.Col), usualWidth)
 }
 
-// sizeOf errs if the stream is no terminal.
+// sizeOf fails if the stream is not a terminal.
 func sizeOf(stream any) (size *unix.Winsize, err error) {
 	err = unix.ENOTTY
 	Descriptor(stream, func(fd int) { size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ) })

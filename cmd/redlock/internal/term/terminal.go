@@ -30,8 +30,8 @@ func LeadsSession() bool {
 // UnderJobControl reports whether a shell may be waiting for this process to stop.
 func UnderJobControl() bool { return HasTerminal() && !LeadsSession() }
 
-// foreground returns the foreground process group of the controlling terminal. It errs if
-// there is none.
+// foreground returns the foreground process group of the controlling terminal. It fails if there is
+// none.
 func foreground() (int, error) {
 	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,13 +41,10 @@ func foreground() (int, error) {
 	return unix.IoctlGetInt(tty, unix.TIOCGPGRP)
 }
 
-// Writable reports whether a line can be written without blocking: a terminal stopped by
-// Ctrl-S takes nothing, nor does a full pipe. An output without a file descriptor takes
-// everything.
+// Writable reports whether a line can be written without blocking. A terminal stopped by Ctrl-S and
+// a full pipe block. An output without a file descriptor never blocks.
 func Writable(out io.Writer) (now bool) {
 	now = true
-	// Descriptor calls use with the file descriptor of a stream, if it has one. (File.Fd would
-	// make the descriptor blocking, also for other processes that share it.)
 	Descriptor(out, func(fd int) {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 		n, err := unix.Poll(poll, 0)
@@ -67,5 +64,5 @@ func Descriptor(stream any, use func(fd int)) {
 	if err != nil {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) { use(int(fd)) }) // it fails if the file is closed
+	_ = raw.Control(func(fd uintptr) { use(int(fd)) }) // fails if the file is closed
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 )
 
-// Loop shows one frame after the other. Its caller sets the fields.
+// Loop shows frames until it ends. The caller sets the fields.
 type Loop struct {
 	Every  time.Duration
 	Count  int
@@ -18,8 +18,7 @@ type Loop struct {
 	Out    io.Writer
 }
 
-// Run returns when all frames are shown, the first question fails, or the output cannot be
-// written.
+// Run returns when all frames are shown, the first query fails, or the output cannot be written.
 func (t *Loop) Run(ctx context.Context) error {
 	ticker := time.NewTicker(t.Every)
 	defer ticker.Stop()
@@ -40,7 +39,7 @@ func (t *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// show prints a frame, or why there is none.
+// show prints a frame, or the error if there is none.
 func (t *Loop) show(p *Frame, missing error, first bool) error {
 	if t.AsJSON {
 		if missing != nil {
@@ -57,8 +56,8 @@ func (t *Loop) show(p *Frame, missing error, first bool) error {
 	return t.draw(text.Bytes(), first)
 }
 
-// draw replaces the previous frame on a terminal; elsewhere it appends. It changes no settings
-// of the terminal, so there is nothing to restore at the end.
+// draw replaces the previous frame on a terminal; elsewhere it appends the frame. It changes no
+// settings of the terminal, so there is nothing to restore at the end.
 func (t *Loop) draw(text []byte, first bool) error {
 	var out bytes.Buffer
 	s, ok := term.ScreenOf(t.Out)

@@ -15,8 +15,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
-// print prints the frame for people, the most important first, because the screen may cut the
-// end off.
+// print prints the frame for people, the most important first, because the screen may cut the end.
 func (p *Frame) print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "%s  redlockd %s answered in %s\n%s\n%s\n%s\n\n", p.at.Format(time.DateTime), output.Cell(p.hello.Version),
 		output.PreciseDuration(p.answered), describe.Verdict(p.status), strings.Join(describe.Gauges(p.status), ", "), p.totalsLine())
@@ -82,8 +81,8 @@ func fetchFrame(ctx context.Context) (p *Frame, err error) {
 	return p, err
 }
 
-// computeRates computes the rates since the previous frame, which may be nil. A count that
-// fell was reset by a restart of the daemon.
+// computeRates computes the rates since the previous frame, which may be nil. If a count fell, the
+// daemon was restarted.
 func (p *Frame) computeRates(before *Frame) {
 	if before == nil {
 		return
