@@ -9,12 +9,12 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// claim is the right to serve at a socket path, which one daemon has. It is taken before any
-// node is contacted: a daemon that cannot serve there leaves nothing on the nodes.
+// claim is the exclusive right of a daemon to serve at a socket path. The daemon takes it before it
+// contacts any node, so that a daemon that cannot serve leaves nothing on the nodes.
 type claim struct {
 	path   string
 	lock   *os.File
-	handed *net.UnixListener // by the service manager; nil: the daemon makes its own
+	handed *net.UnixListener // from the service manager; nil: the daemon creates its own
 }
 
 func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
@@ -35,16 +35,16 @@ func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
 	return c, nil
 }
 
-// release has no effect on a socket that was removed since.
+// release ends the claim. It has no effect if the socket was released already.
 func (c *claim) release() {
 	if c.handed != nil {
 		c.handed.Close()
 	}
-	c.lock.Close() // nil where it could not be had
+	c.lock.Close() // nil, and so without effect, if lockSocket failed
 }
 
-// openSocket is the socket that the service manager listens on for this daemon, or
-// else one of its own. What the manager handed over besides is of no use.
+// openSocket returns the socket that the service manager listens on for this daemon, or creates one.
+// It closes other descriptors that the manager handed over.
 func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 	if rest := m.CloseRest(); len(rest) > 0 {
 		d.Log.Warn("the service manager handed over descriptors that are not understood: they are closed", "names", rest,

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// A socket that the service manager made is held against the config.
+// Differences compares a socket that the service manager created with the config.
 func TestSocketDifferences(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", path)
@@ -47,7 +47,7 @@ func TestSocketDifferences(t *testing.T) {
 	}
 }
 
-// A socket that the manager made stays when the daemon ends.
+// A socket that the manager created stays when the daemon ends.
 func TestHandedSocketStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -14,12 +14,11 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// benchDaemon is a daemon over five real nodes, for clients in this process;
-// change may alter the config first.
+// benchDaemon starts a daemon over five real nodes. change may change the config.
 func benchDaemon(b *testing.B, change ...func(*config.Config)) *config.Config {
 	b.Helper()
 	cluster := redlocktest.StartRedis(b, 5)
-	cluster.Admit(b) // else the first lock waits for the quarantine
+	cluster.Admit(b) // without it the first lock waits for the quarantine
 	cfg := config.Dev()
 	cfg.Quorum.Nodes, cfg.Quorum.NodeTimeout = nil, 50*time.Millisecond
 	for i, server := range cluster.Servers {
@@ -64,8 +63,8 @@ func pair(b *testing.B, c *client.Client, name string) {
 	}
 }
 
-// BenchmarkPair is a lock and an unlock through the socket, on five real
-// nodes: client and daemon in one process.
+// BenchmarkPair measures a lock and an unlock through the socket, on five real nodes. Client and
+// daemon share a process.
 func BenchmarkPair(b *testing.B) {
 	b.Run("1 worker", func(b *testing.B) {
 		c := dialClient(b, benchDaemon(b))
@@ -93,7 +92,7 @@ func BenchmarkPair(b *testing.B) {
 
 func parallel(b *testing.B, connect func() *client.Client) {
 	var worker atomic.Int64
-	b.SetParallelism(32) // times GOMAXPROCS, 2 on the machine that is sized for
+	b.SetParallelism(32) // times GOMAXPROCS, which is 2 on the reference machine
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		c, name := connect(), fmt.Sprint("lock-", worker.Add(1))

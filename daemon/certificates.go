@@ -16,29 +16,29 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// certificates tells before the next connection to a node would fail for a certificate:
-// what the node shows, what signed that, or our own. The connection that is there goes on
-// without any, for months, and then all nodes may be lost with one restart.
+// certificates warns before the next connection to a node would fail because of a certificate: the
+// node's, its authority's, or the client certificate. An open connection goes on after a certificate
+// has expired, maybe for months, and then one restart may lose all nodes.
 type certificates struct {
-	nodes []*config.Node // those with TLS
+	nodes []*config.Node // nodes with TLS
 	log   hclog.Logger
-	again chan struct{} // look now
+	again chan struct{} // requests a check now
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	found map[string]certificate
 }
 
-// certificate is what a new connection to a node came to.
+// certificate is the result of a test connection to a node.
 type certificate struct {
-	end   time.Time // of the first one that ends of those that it needs; zero: none was seen
-	whose string    // that one is
-	fault error     // no connection can be made; nil: one can
+	end   time.Time // when the first certificate that the connection needs expires; zero: not known
+	whose string    // which certificate that is, for a text
+	fault error     // why no connection can be made; nil: one can
 }
 
 const (
-	certificateEvery = time.Hour           // are they looked at
-	certificateSoon  = 14 * 24 * time.Hour // before its end a certificate is warned of
-	certificateWait  = 5 * time.Second     // for a node
+	certificateEvery = time.Hour           // between checks
+	certificateSoon  = 14 * 24 * time.Hour // how long before its end a certificate causes a warning
+	certificateWait  = 5 * time.Second     // timeout of a test connection
 )
 
 func newCertificates(cfg *config.Config, log hclog.Logger) *certificates {
@@ -51,7 +51,7 @@ func newCertificates(cfg *config.Config, log hclog.Logger) *certificates {
 	return c
 }
 
-// watch looks at them until ctx ends.
+// watch checks the certificates until ctx ends.
 func (c *certificates) watch(ctx context.Context) {
 	for len(c.nodes) > 0 {
 		c.look(ctx)
@@ -64,7 +64,7 @@ func (c *certificates) watch(ctx context.Context) {
 	}
 }
 
-// lookAgain is for when somebody may have renewed them. It does not wait.
+// lookAgain requests a check, because certificates may have been renewed. It does not wait.
 func (c *certificates) lookAgain() {
 	select {
 	case c.again <- struct{}{}:
@@ -92,8 +92,8 @@ func (c *certificates) note(node string, seen certificate) {
 	}
 }
 
-// seeCertificate makes a connection, for its certificates alone. Not ok: the node does not
-// answer, which says nothing of them.
+// seeCertificate makes a test connection. If ok is false, the node did not answer, so nothing is known
+// about certificates.
 func seeCertificate(ctx context.Context, node *config.Node) (seen certificate, ok bool) {
 	config, err := node.TLSClientConfig()
 	if err != nil {
@@ -111,8 +111,8 @@ func seeCertificate(ctx context.Context, node *config.Node) (seen certificate, o
 	return firstToEnd(state.VerifiedChains, config.Certificates, node.TLS.CertFile), true
 }
 
-// firstToEnd is until when there is a chain from the node's certificate to an authority, and
-// ours, of this file, is good.
+// firstToEnd returns until when a chain from the node's certificate to an authority is valid, and the
+// client certificates, which are in file.
 func firstToEnd(chains [][]*x509.Certificate, ours []tls.Certificate, file string) certificate {
 	seen := certificate{whose: "its certificate, or that of who signed it,"}
 	for _, chain := range chains {
@@ -130,7 +130,7 @@ func firstToEnd(chains [][]*x509.Certificate, ours []tls.Certificate, file strin
 
 func byEnd(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }
 
-// warning says what is wrong, or soon will be; "": nothing.
+// warning says what is wrong now or will be soon; "": nothing.
 func (c certificate) warning(now time.Time) string {
 	const lost = "its connection cannot be made anew once it ends: "
 	left, end := c.end.Sub(now), c.end.UTC().Format("2006-01-02 15:04 UTC")
@@ -158,8 +158,8 @@ func (c *certificates) warn(nodes []redlock.NodeStatus) {
 	}
 }
 
-// ends is when the first certificate ends that each node's next connection needs, as far as
-// it is known.
+// ends returns, for each node, when the first certificate that its next connection needs expires. It
+// has no nodes for which that is not known.
 func (c *certificates) ends() map[string]time.Time {
 	ends := map[string]time.Time{}
 	c.mu.Lock()

@@ -16,11 +16,11 @@ import (
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// until is a certificate that is good for so long from noon on.
+// until returns a certificate that expires so long after noon.
 func until(d time.Duration) *x509.Certificate { return &x509.Certificate{NotAfter: noon.Add(d)} }
 
-// A chain is as good as the first of its certificates that ends, the best chain counts, and
-// ours have to be good, too. Guards firstToEnd.
+// A chain is valid until its first certificate expires. The chain that is valid longest counts, and
+// the client certificate as well.
 func TestFirstToEnd(t *testing.T) {
 	const day = 24 * time.Hour
 	long, short := []*x509.Certificate{until(9 * day), until(7 * day), until(8 * day)}, []*x509.Certificate{until(3 * day)}
@@ -45,7 +45,6 @@ func TestFirstToEnd(t *testing.T) {
 	}
 }
 
-// Guards certificate.warning.
 func TestCertificateWarning(t *testing.T) {
 	for _, c := range []struct {
 		seen certificate
@@ -63,7 +62,7 @@ func TestCertificateWarning(t *testing.T) {
 	}
 }
 
-// Files that cannot be read are found out without a connection. Guards seeCertificate.
+// seeCertificate finds files that cannot be read without a connection.
 func TestCertificateFilesAreGone(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "ca.pem")
 	seen, ok := seeCertificate(t.Context(), &config.Node{Name: "a", Address: "127.0.0.1:1", TLS: &config.TLS{CAFile: gone}})
@@ -72,8 +71,8 @@ func TestCertificateFilesAreGone(t *testing.T) {
 	}
 }
 
-// What is said of a node comes after what was, and changes nothing that others read; a node
-// that is down says itself why. Guards certificates.warn.
+// warn appends a warning to the warnings of a node without changing the array that other goroutines
+// read. It adds none to a node that is down, whose reason says what is wrong.
 func TestCertificateWarningOfNodes(t *testing.T) {
 	bad := certificate{fault: errors.New("gone")}
 	c := &certificates{found: map[string]certificate{"a": bad, "b": bad, "c": {}}}

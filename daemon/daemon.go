@@ -15,9 +15,9 @@ import (
 type daemon struct {
 	*session.Host
 	recorder     *metrics.Recorder // of events, for Prometheus; nil: metrics are off
-	quorate      quorate           // nodes, as the log has them
+	quorate      quorate           // whether a quorum of nodes is ready, for the log
 	certificates *certificates     // of the nodes that have TLS
-	frozen       atomic.Bool       // nothing is done from now on: the end of the process is its end
+	frozen       atomic.Bool       // set after Freeze: the daemon does nothing until its process exits
 }
 
 func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*daemon, error) {
@@ -38,18 +38,18 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		RoundTrip:   d.recorder.RoundTrip,
 		Extended:    d.recorder.Extended,
 
-		NoQuarantine: dev, // embedded nodes live and die with this process
+		NoQuarantine: dev, // embedded nodes start and end with this process
 	})
 }
 
-// nodesStatus is what is known of the nodes, and of what keeps them connected.
+// nodesStatus returns the status of the nodes, with warnings about certificates.
 func (d *daemon) nodesStatus() redlock.Status {
 	status := d.Nodes.Status()
 	d.certificates.warn(status.Nodes)
 	return status
 }
 
-// notice logs what whoever runs the nodes must know.
+// notice logs an event that the operator of the nodes must know.
 func (d *daemon) notice(n redlock.Notice) {
 	switch n.Kind {
 	case redlock.HostClockJumped:

@@ -12,7 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// startDev is a daemon with embedded nodes.
+// startDev starts a daemon with embedded nodes.
 func startDev(t *testing.T) *testDaemon {
 	t.Helper()
 	d := &testDaemon{daemontest.NewDev(t, serve)}
@@ -20,11 +20,11 @@ func startDev(t *testing.T) *testDaemon {
 	return d
 }
 
-// TestDev: five nodes in the process, whose TTLs run.
+// A daemon with -dev has five embedded nodes, and their keys expire.
 func TestDev(t *testing.T) {
 	d := startDev(t)
 	a, b := d.dial(), d.dial()
-	a.Until("STATUS", `spare=2\b`) // a busy machine: three nodes are enough to start with
+	a.Until("STATUS", `spare=2\b`) // on a busy machine the daemon may start with three nodes
 	a.Say("LOCK a", granted5)
 	b.Say("TRY a", `ERR HELD lock=a .*`)
 	b.Say("WHO a", `- lock=a .* held=5 nodes=5`)
@@ -41,7 +41,7 @@ func TestDev(t *testing.T) {
 	a.Until("WHO a", `^OK n=0\n$`)
 }
 
-// TestDevLeavesNothing: what is held ends with the nodes, and with the process.
+// Leases on embedded nodes end with the process.
 func TestDevLeavesNothing(t *testing.T) {
 	d := startDev(t)
 	w := d.dial()
@@ -52,8 +52,7 @@ func TestDevLeavesNothing(t *testing.T) {
 	w.Want(`BYE resume=0 : .* nothing is held that could be resumed: .*`)
 }
 
-// TestShutdownIsQuiet: that the daemon hangs up is not reported as five nodes
-// that went down.
+// A stopping daemon closes its connections to the nodes. The log does not say that they went down.
 func TestShutdownIsQuiet(t *testing.T) {
 	var log bytes.Buffer
 	cfg := config.Dev()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestStopReleasesNothing: SIGTERM answers what is running, says BYE, and
-// leaves the leases of living clients on the nodes.
+// A daemon that stops answers waiting requests, sends BYE, and leaves the leases of living clients on
+// the nodes.
 func TestStopReleasesNothing(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, waiter, idle := d.dial(), d.dial(), d.dial()

@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// TestGrantsAreLogged: with log { grants = true } there is a line for each grant and each
-// release with its reason, and a reload switches that.
+// With log { grants = true } the log has a line for each grant, and for each release with its reason.
+// A reload can switch that off.
 func TestGrantsAreLogged(t *testing.T) {
 	first := startDaemon(t, 1, func(cfg *config.Config) { cfg.Log.Grants = true })
 	var log daemontest.Log

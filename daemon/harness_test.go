@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// testDaemon is a daemon of a test: Run serves.
+// testDaemon is a daemon that Run serves.
 type testDaemon struct{ *daemontest.Daemon }
 
 // wire is a client of a testDaemon.
@@ -21,7 +21,7 @@ const granted5 = daemontest.AnyGrant
 
 var granted = daemontest.GrantOf
 
-// startDaemon serves over n redis-servers; change may alter the config first.
+// startDaemon starts a daemon over n redis-servers. change may change the config; it may be nil.
 func startDaemon(t *testing.T, n int, change func(*config.Config)) *testDaemon {
 	t.Helper()
 	d := &testDaemon{daemontest.New(t, n, serve, change)}
@@ -38,7 +38,7 @@ func (d *testDaemon) dial() *wire {
 	return d.Dial()
 }
 
-// another is a daemon of another host, over the same nodes. log may be nil.
+// another starts a second daemon over the same nodes, as on another host. log may be nil.
 func (d *testDaemon) another(log hclog.Logger) *testDaemon {
 	d.T.Helper()
 	return &testDaemon{d.Another(log)}

@@ -10,23 +10,23 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// attendant tells the service manager how the daemon is, and that it lives. It does one after
-// the other what needs the locks and loops of all parts. If one of them hangs, the watchdog is
-// not told, and starts the daemon again.
+// attendant sends the service manager the status of the daemon, and keeps the watchdog alive. Its
+// steps need the mutexes and loops of all parts of the daemon. If one of them hangs, the watchdog gets
+// no message, and restarts the daemon.
 type attendant struct {
 	d      *daemon
 	m      *systemd.Manager
-	told   redlock.Pulse // when the watchdog was last told
+	told   redlock.Pulse // at the last message to the watchdog
 	looked time.Duration // BootTime of the last look
-	still  time.Duration // for how long nothing has come round since it was told
-	warned bool          // that it stands still
-	mute   bool          // the manager could not be told something
+	still  time.Duration // how long a loop has hung since the last message
+	warned bool          // the log has the hanging loop
+	mute   bool          // a message to the manager failed, and later failures are not logged
 }
 
 // attention is the interval of the status reports to the service manager.
 const attention = time.Second
 
-// attend tells the manager, if there is one, how the daemon is, until ctx ends.
+// attend sends status reports to the manager, if there is one, until ctx ends.
 func (d *daemon) attend(ctx context.Context, m *systemd.Manager) {
 	if !m.Listens() {
 		return
@@ -66,16 +66,15 @@ func (a *attendant) look() {
 	}
 }
 
-// wait counts the time since the last look. One that comes late tells of a process that
-// was stopped, or of a host that was suspended: no loop could come round then, and none is
-// at fault.
+// wait adds the time since the last look, but at most a quarter of the watchdog's time. If a look is
+// late, the process was stopped or the host was suspended: no loop could run then, and none hangs.
 func (a *attendant) wait() {
 	now := a.d.Clock()
 	a.still += min(now-a.looked, a.m.Watchdog()/4)
 	a.looked = now
 }
 
-// tell logs the first thing that the manager could not be told.
+// tell logs the error of the first message that did not reach the manager.
 func (a *attendant) tell(err error) {
 	if err != nil && !a.mute {
 		a.mute = true
@@ -83,7 +82,7 @@ func (a *attendant) tell(err error) {
 	}
 }
 
-// statusLine is the daemon in a line, for systemctl status.
+// statusLine describes the state of the daemon in a line, for systemctl status.
 func (d *daemon) statusLine() string {
 	status := d.Nodes.Status()
 	line := fmt.Sprintf("%d of %d nodes ready", status.Ready, len(status.Nodes))
@@ -97,7 +96,7 @@ func (d *daemon) statusLine() string {
 		line, d.Leases.Held(), len(d.Queue.Waiting()), d.Limits.Connections())
 }
 
-// missingNodes are those that have no vote, and why.
+// missingNodes lists the nodes that may not vote, with their states.
 func missingNodes(nodes []redlock.NodeStatus) string {
 	var missing []string
 	for _, node := range nodes {

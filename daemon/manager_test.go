@@ -21,13 +21,13 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// manager is a service manager that hears what a daemon says of itself.
+// manager is a service manager that receives the messages of a daemon.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn
 }
 
-// newManager has processes find it in the environment, with a watchdog of 4 s.
+// newManager starts a manager with a watchdog of 4 s. seen is what a daemon finds in the environment.
 func newManager(t *testing.T) (m *manager, seen *systemd.Manager) {
 	t.Helper()
 	path := filepath.Join(daemontest.ShortDir(t), "n")
@@ -62,8 +62,8 @@ func (m *manager) await(want string) (heard []string) {
 	}
 }
 
-// The manager hears when the daemon is ready, how it is, that it lives, that it has
-// reloaded, and that it stops.
+// The daemon tells the manager that it is ready, its status, that it lives, that it has reloaded, and
+// that it stops.
 func TestManagerHears(t *testing.T) {
 	m, seen := newManager(t)
 	cfg := config.Dev()
@@ -95,8 +95,8 @@ func TestManagerHears(t *testing.T) {
 	}
 }
 
-// A daemon that was frozen does not keep another one in the same process from serving at its
-// socket, and leaves no goroutine that waits for its journal.
+// After a daemon was frozen, another one in the same process can serve at its socket. No goroutine of
+// the first one still waits for its journal.
 func TestRunAgainAfterAFreeze(t *testing.T) {
 	t.Setenv("FDSTORE", "10")
 	m, seen := newManager(t)
@@ -106,7 +106,7 @@ func TestRunAgainAfterAFreeze(t *testing.T) {
 		cfg.Quorum.Nodes[i].Address = "unix:/nowhere/" + cfg.Quorum.Nodes[i].Name
 	}
 	for range 2 {
-		if err := seen.Status("another one starts"); err != nil { // or its first status may be no news
+		if err := seen.Status("another one starts"); err != nil { // the manager omits a status that has not changed
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func TestRunAgainAfterAFreeze(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, err := conn.Write([]byte("LOCK a ttl=20s\n")); err != nil { // it waits, and is the next one's
+		if _, err := conn.Write([]byte("LOCK a ttl=20s\n")); err != nil { // it waits, also in the next daemon
 			t.Fatal(err)
 		}
 		m.await("STATUS=NO LOCKS: 0 of 5 nodes ready")
@@ -134,8 +134,8 @@ func TestRunAgainAfterAFreeze(t *testing.T) {
 	})
 }
 
-// Where the loops that leases depend on have come round, the watchdog hears so;
-// where they stand still it hears nothing, and the log says why, once.
+// If the loops that extend leases run, the watchdog gets messages. If they hang, it gets none, and the
+// log says why, once.
 func TestWatchdog(t *testing.T) {
 	m, seen := newManager(t)
 	var log bytes.Buffer
@@ -146,9 +146,9 @@ func TestWatchdog(t *testing.T) {
 	a.look()
 	m.await("WATCHDOG=1")
 
-	d.Nodes.Close() // from now on nothing comes round
+	d.Nodes.Close() // from now on no loop runs
 	d.LogManagerError(seen.Status("marked"))
-	m.await("STATUS=marked") // what was heard before is past
+	m.await("STATUS=marked") // skips the messages before
 	a.told = d.Nodes.Pulse()
 	a.still = seen.Watchdog()
 	a.look()
@@ -162,14 +162,14 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// A daemon that was stopped, or whose host was suspended, before its loops came round
-// has no defect for that; one whose loops stand still from then on is known all the same.
+// If the process was stopped or the host suspended, the loops could not run, and the log reports no
+// defect. If they still hang afterwards, it does.
 func TestWatchdogAfterSuspension(t *testing.T) {
 	_, seen := newManager(t)
 	var log bytes.Buffer
 	d, closeNodes := embeddedDaemon(t, &log)
 	defer closeNodes()
-	d.Nodes.Close() // nothing comes round
+	d.Nodes.Close() // no loop runs
 	const fault = "leases are not extended any more"
 	a := &attendant{d: d, m: seen, told: d.Nodes.Pulse(), looked: d.Clock() - time.Hour}
 	a.look()

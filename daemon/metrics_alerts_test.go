@@ -10,22 +10,21 @@ import (
 
 const alertRules = "../packaging/alerts.yml"
 
-// ofPrometheus are metrics that Prometheus makes itself.
+// ofPrometheus has the metrics that Prometheus makes itself.
 var ofPrometheus = map[string]bool{"up": true}
 
-// ofTLS is told of nodes with TLS alone, which end-to-end tests have.
+// ofTLS is a metric of nodes with TLS only. End-to-end tests have such nodes.
 const ofTLS = "redlockd_node_certificate_end_timestamp_seconds"
 
 var (
 	alertExpr = regexp.MustCompile(`(?m)^ *expr: (.*)$`)
-	// selector is a metric in an expression, with its labels if it has any. What
-	// has no underscore is a word of PromQL, but for up; what is called is a function.
+	// selector matches a metric in an expression, with its labels if it has any. Words without an
+	// underscore, except up, belong to PromQL, and a word before ( is a function.
 	selector = regexp.MustCompile(`\b(up|[a-z]+_[a-z_]*)\b(?:\{([^}]*)\})?([^a-z_(]|$)`)
 	label    = regexp.MustCompile(`\w+="[^"]*"`)
 )
 
-// TestAlertsNameWhatThereIs: a rule on a metric that does not exist, or on a
-// label's value that never comes, is silent for ever.
+// All metrics and label values in the alert rules exist. Otherwise a rule would never fire.
 func TestAlertsNameWhatThereIs(t *testing.T) {
 	there := startMeasured(t, 1).scrape()
 	exprs := alertExpr.FindAllStringSubmatch(readTestFile(t, alertRules), -1)
@@ -37,7 +36,7 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 	}
 }
 
-// checkExpr reports metrics of an expression that do not exist, or have no such label.
+// checkExpr fails the test if a metric in an expression does not exist, or does not have its labels.
 func checkExpr(t *testing.T, there scraped, expr string) {
 	t.Helper()
 	found := selector.FindAllStringSubmatch(expr, -1)
@@ -54,7 +53,7 @@ func checkExpr(t *testing.T, there scraped, expr string) {
 	}
 }
 
-// has tells whether there is a series of that name with all of these labels.
+// has reports whether there is a series of that name with all of these labels.
 func (s scraped) has(name, labels string) bool {
 	for series := range s {
 		if got, rest, _ := strings.Cut(series, "{"); got == name && hasLabels(rest, labels) {
@@ -73,7 +72,7 @@ func hasLabels(series, labels string) bool {
 	return true
 }
 
-// TestMetricsAreNamedAsUsual holds them against Prometheus's conventions.
+// TestMetricsAreNamedAsUsual checks the names of metrics against the conventions of Prometheus.
 func TestMetricsAreNamedAsUsual(t *testing.T) {
 	problems, err := promlint.New(startMeasured(t, 1).metrics()).Lint()
 	if err != nil {

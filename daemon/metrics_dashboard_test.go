@@ -7,7 +7,7 @@ import (
 
 const dashboard = "../packaging/grafana.json"
 
-// panel is what the test looks at of the dashboard.
+// panel has the fields of a panel that the tests check.
 type panel struct {
 	ID      int
 	Title   string
@@ -16,7 +16,7 @@ type panel struct {
 	Targets []struct{ Expr, RefID string }
 }
 
-// TestDashboardNamesWhatThereIs: a panel of a metric that does not exist is empty for ever.
+// All metrics in the dashboard exist. Otherwise a panel would stay empty.
 func TestDashboardNamesWhatThereIs(t *testing.T) {
 	var board struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(readTestFile(t, dashboard)), &board); err != nil {
@@ -37,7 +37,7 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestDashboardPanelsDoNotOverlap: Grafana would move them, and show them out of order.
+// Panels do not overlap: Grafana would move them, and show them out of order.
 func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	var board struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(readTestFile(t, dashboard)), &board); err != nil {

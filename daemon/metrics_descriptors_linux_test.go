@@ -20,7 +20,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/session"
 )
 
-// Nor do those who connect for metrics take them.
+// Connections for metrics do not use the descriptors that the daemon keeps for nodes.
 func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	free.Close()
 	d := startDaemon(t, 3, func(c *config.Config) { c.Metrics = &config.Metrics{Address: addr.String()} })
 	d.dial().Say("LOCK a", granted5)
-	// In a process of its own, as their ends would be this one's, too.
+	// In another process: in this one their client ends would use descriptors as well.
 	crowd := exec.Command("bash", "-c", fmt.Sprintf(`read; for i in {20..%d}; do eval "exec $i<>/dev/tcp/127.0.0.1/%d"; done; echo; read`, 19+metrics.MaxConnections, addr.Port))
 	in, inErr := crowd.StdinPipe()
 	out, outErr := crowd.StdoutPipe()
@@ -40,7 +40,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	defer crowd.Wait()
 	defer in.Close()
 	kept := session.NewHost(session.HostOptions{Config: d.Cfg, Log: hclog.NewNullLogger(), KeptFDs: metrics.MaxConnections}).KeptDescriptors()
-	restore := allowDescriptors(t, kept-1) // clients have all that are theirs
+	restore := allowDescriptors(t, kept-1) // as if clients used all descriptors that are not kept
 	defer restore()
 	fmt.Fprintln(in)
 	out.(*os.File).SetReadDeadline(time.Now().Add(daemontest.Patience))
@@ -76,8 +76,8 @@ func setFiles(t *testing.T, n uint64) (restore func()) {
 	return restore
 }
 
-// allowDescriptors leaves so many above the lowest that is free, and none that is free
-// lies among others: tests before this one may have left some.
+// allowDescriptors limits the process to n more descriptors. It first fills gaps between open ones,
+// which earlier tests may have left.
 func allowDescriptors(t *testing.T, n int) (restore func()) {
 	t.Helper()
 	fillDescriptors(t)
@@ -88,7 +88,7 @@ func allowDescriptors(t *testing.T, n int) (restore func()) {
 	return setFiles(t, now.Cur-uint64(session.DescriptorsLeft()-n))
 }
 
-// fillDescriptors takes all that are free below the highest one.
+// fillDescriptors uses all free descriptors below the highest open one.
 func fillDescriptors(t *testing.T) {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")

@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// TestMetricsPortInUse: any user of the host can have taken it, and the daemon serves all
-// the same. It says so, and that there are metrics as soon as the port is free.
+// If the metrics port is in use, which any user of the host can cause, the daemon serves clients all
+// the same. It logs that, and when it serves metrics after the port is free.
 func TestMetricsPortInUse(t *testing.T) {
 	t.Parallel() // it mostly waits
 	first := startMeasured(t, 1)
@@ -38,7 +38,7 @@ func TestMetricsPortInUse(t *testing.T) {
 	}
 }
 
-// TestMetricsPortInUseToTheEnd: a daemon that waits for it ends as ever, and takes it no more.
+// A daemon that waits for the metrics port stops normally, and does not take the port later.
 func TestMetricsPortInUseToTheEnd(t *testing.T) {
 	first := startMeasured(t, 1)
 	d := first.another(nil)

@@ -18,8 +18,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/metrics"
 )
 
-// freeAddress is a loopback address with a port that the kernel chose. Other processes
-// use other addresses of 127/8, by their process id.
+// freeAddress returns a loopback address with a port that the kernel chose. The address depends on the
+// process id, so that test processes use different addresses of 127/8.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	pid := os.Getpid()
@@ -31,13 +31,13 @@ func freeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// startMeasured is a daemon that can be scraped.
+// startMeasured starts a daemon with metrics.
 func startMeasured(t *testing.T, n int) *testDaemon {
 	t.Helper()
 	return startDaemon(t, n, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: freeAddress(t)} })
 }
 
-// scraped are metrics by name and labels, as they are written.
+// scraped has the value of each series, by name and labels as in the text format.
 type scraped map[string]float64
 
 func (d *testDaemon) scrape() scraped {
@@ -51,7 +51,7 @@ func (d *testDaemon) scrape() scraped {
 	return s
 }
 
-// metrics are the text that Prometheus gets.
+// metrics returns the text that Prometheus gets.
 func (d *testDaemon) metrics() *bytes.Buffer {
 	d.T.Helper()
 	response, err := http.Get("http://" + d.Cfg.Metrics.Address + "/metrics")
@@ -76,7 +76,7 @@ func (s scraped) add(t *testing.T, line string) {
 	s[line[:at]] = value
 }
 
-// want holds what was scraped against what there should be.
+// want fails the test if a series in want has another value or is missing.
 func (s scraped) want(t *testing.T, want scraped) {
 	t.Helper()
 	for series, value := range want {
@@ -86,13 +86,13 @@ func (s scraped) want(t *testing.T, want scraped) {
 	}
 }
 
-// untilScraped asks until a series has that value.
+// untilScraped scrapes until a series has that value.
 func (d *testDaemon) untilScraped(series string, want float64) {
 	d.T.Helper()
 	daemontest.Eventually(d.T, fmt.Sprint(series, " is ", want), func() bool { return d.scrape()[series] == want })
 }
 
-// TestMetricsOfRequests: what clients do is counted, each where it belongs.
+// Each request is counted in its series.
 func TestMetricsOfRequests(t *testing.T) {
 	d := startMeasured(t, 3)
 	first, second := d.dial(), d.dial()
@@ -133,8 +133,8 @@ func TestMetricsOfRequests(t *testing.T) {
 	})
 }
 
-// TestMetricsOfExtensions: those that are due are timed, from a third of the ttl
-// on; what a client asks for itself says nothing of the nodes.
+// Extensions that the daemon makes are measured; they begin after a third of the ttl. EXTEND of a
+// client is not, because its time says nothing about the nodes.
 func TestMetricsOfExtensions(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
@@ -153,7 +153,7 @@ func TestMetricsOfExtensions(t *testing.T) {
 	d.scrape().want(t, scraped{"redlockd_extension_left_ratio_count": before})
 }
 
-// TestMetricsOfLosses: each loss is counted by its reason, and a FORCE as such.
+// Each loss is counted by its reason, and each FORCE.
 func TestMetricsOfLosses(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
@@ -166,7 +166,7 @@ func TestMetricsOfLosses(t *testing.T) {
 	admin.Say("FORCE nobody", `OK lock=nobody n=0 .*`)
 	admin.Say("FORCE c", `OK lock=c n=1 held=\d .*`)
 	w.Want(`LOST lock=c .* reason=forced .*`)
-	d.untilScraped("redlockd_holding_seconds_count", 3) // each until its deadline
+	d.untilScraped("redlockd_holding_seconds_count", 3) // each counts at its deadline
 	if held := d.scrape()["redlockd_holding_seconds_sum"]; held < 1 || held > 60 {
 		t.Errorf("they were held for %v s, want some seconds", held)
 	}
@@ -181,8 +181,7 @@ func TestMetricsOfLosses(t *testing.T) {
 	})
 }
 
-// TestMetricsOfNodes: the nodes' states, what they answer in, and what the quorum
-// can bear.
+// The metrics have the states of the nodes, their round trips, and how many may fail.
 func TestMetricsOfNodes(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startMeasured(t, 3)
@@ -217,8 +216,7 @@ func TestMetricsOfNodes(t *testing.T) {
 	}
 }
 
-// TestMetricsAreBounded: neither names of locks nor users nor connections make
-// the series more.
+// The number of series does not grow with locks, users or connections.
 func TestMetricsAreBounded(t *testing.T) {
 	d := startMeasured(t, 3)
 	before := d.scrape()
@@ -240,8 +238,8 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMetricsRoom: whoever can connect for metrics takes no more than a few of the
-// descriptors that clients and nodes need, and keeps nobody from scraping.
+// Connections for metrics use only a few of the descriptors that clients and nodes need, and cannot
+// keep Prometheus out.
 func TestMetricsRoom(t *testing.T) {
 	d := startMeasured(t, 1)
 	const more = 20
@@ -269,8 +267,8 @@ func TestMetricsRoom(t *testing.T) {
 	}
 }
 
-// TestMetricsStopWithDaemon: nothing listens there once Run has returned, also
-// where somebody has begun a request and does not go on.
+// When Run has returned, nothing listens for metrics any more, even if a client has sent only a part
+// of a request.
 func TestMetricsStopWithDaemon(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startMeasured(t, 1)
@@ -294,8 +292,7 @@ func TestMetricsStopWithDaemon(t *testing.T) {
 	}
 }
 
-// TestStatusPageOfADaemon: the page shows what the daemon holds, and names only if the
-// config says so.
+// The page shows the state of the daemon, and names only if the config says so.
 func TestStatusPageOfADaemon(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		d := startDaemon(t, 1, func(cfg *config.Config) {

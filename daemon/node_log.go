@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// observe logs what happens to nodes: what somebody has to do something about as
-// a warning, once for each change of state, and for each reason of that.
+// observe returns a function that logs changes of nodes. A problem is logged as a warning, once for
+// each change of state and for each reason.
 func (d *daemon) observe() func(redlock.NodeStatus) {
 	var mu sync.Mutex // guards seen
 	seen := map[string]*nodeSeen{}
@@ -24,24 +24,25 @@ func (d *daemon) observe() func(redlock.NodeStatus) {
 		}
 		warnings, isNews := before.see(s)
 		mu.Unlock()
-		if !d.Stopping.Load() { // then it is we who hang up
+		if !d.Stopping.Load() { // a stopping daemon closes the connections itself
 			d.logNode(s, warnings, isNews)
 			d.logQuorum(s)
 		}
 	}
 }
 
-// maxReasons is how many reasons are warned of while a node is in one state.
+// maxReasons bounds how many reasons are logged as warnings while a node is in one state.
 const maxReasons = 4
 
-// nodeSeen is what was logged of a node.
+// nodeSeen is what the log has about a node.
 type nodeSeen struct {
 	state    redlock.NodeState
 	warnings []string
-	reasons  []string // of the state, without the numbers in them
+	reasons  []string // of the state, without digits
 }
 
-// see notes how the node is now, and tells what of it has not been logged.
+// see records the status of the node. It returns new warnings, and whether the state or its reason is
+// new.
 func (n *nodeSeen) see(s redlock.NodeStatus) (warnings []string, isNews bool) {
 	if now := s.WarningsBesidesVolatile(); !slices.Equal(n.warnings, now) {
 		warnings, n.warnings = now, now

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A node that was restarted with another password is down because of the password, and
-// not because its connection ended: both are said, once, and so is what comes later.
+// A node can be down for one reason after another: its connection ended, and then its password was
+// wrong. Each reason is logged once, up to maxReasons.
 func TestNodeStaysDownForAnotherReason(t *testing.T) {
 	var out daemontest.Log
 	d := &daemon{Host: session.NewHost(session.HostOptions{Config: config.Dev(), Log: logging.New(&out, hclog.Info, logging.Text)})}

@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-// A node that wants a password where the config has none, or another one, says where that
-// belongs, in the log, in STATUS and to who gets no lock for that.
+// If the config has no password for a node that requires one, or a wrong one, then the log, STATUS and
+// the error of a TRY say where the password belongs.
 func TestNodeWantsAPassword(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(wrong, []byte("wrong\n"), 0o600); err != nil {

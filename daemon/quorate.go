@@ -7,16 +7,16 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// quorate derives from the states of single nodes whether a quorum is ready, for the log.
+// quorate tracks, for the log, whether a quorum of nodes is ready.
 type quorate struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	ready map[string]bool
-	there bool          // a quorum was ready, when a node changed last
-	told  bool          // that there is none
-	since time.Duration // of that
+	there bool          // a quorum was ready at the last change of a node
+	told  bool          // the log says that there is no quorum
+	since time.Duration // BootTime at which the log said so
 }
 
-// lacks notes that it is told that there is no quorum.
+// lacks records that the log says that there is no quorum.
 func (q *quorate) lacks(now time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -25,8 +25,8 @@ func (q *quorate) lacks(now time.Duration) {
 	}
 }
 
-// see takes in the state of a node. lost: the quorum was lost with it; back: there is a quorum
-// again, and the log was told for how long there was none.
+// see records the state of a node. lost: this change lost the quorum. back: there is a quorum again,
+// and the log said that there was none; lasted is how long that was.
 func (q *quorate) see(s redlock.NodeStatus, quorum int, now time.Duration) (ready int, lost, back bool, lasted time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// It is told once that there is no quorum any more, and once that there is one again,
-// and nothing where there always was one.
+// quorate reports a lost quorum once, and its return once. If there always was a quorum, it reports
+// nothing.
 func TestQuorate(t *testing.T) {
 	const down, ready = redlock.NodeDown, redlock.NodeReady
 	type event struct {
 		node  string
 		state redlock.NodeState
-		lacks bool // and then it is told that there is none
+		lacks bool // call lacks after the event
 		want  string
 	}
 	for name, events := range map[string][]event{
@@ -55,7 +55,7 @@ func quorateWord(lost, back bool, lasted time.Duration) string {
 	return ""
 }
 
-// TestLogOfQuorum: the log has when no lock could be taken.
+// The log says from when to when no lock could be taken.
 func TestLogOfQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log daemontest.Log

@@ -20,24 +20,25 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// RunOptions are what is not in the config.
+// RunOptions are the options of Run that are not in the config.
 type RunOptions struct {
 	// Dev embeds the nodes in the process.
 	Dev bool
-	// Reload brings configs of which log, access, limits and doctor are taken over; nothing else
-	// may have changed (Config.CheckReload).
+	// Reload receives new configs. The daemon applies their log, access, limits and doctor. Nothing
+	// else may have changed (Config.CheckReload).
 	Reload <-chan *config.Config
-	// Ready is called when the socket can be connected to. May be nil.
+	// Ready is called when clients can connect. It may be nil.
 	Ready func()
-	// Manager is the service manager that started the process: it may have made the
-	// socket, and is told when the daemon is ready, has reloaded and stops. Nil: none.
+	// Manager is the service manager that started the process. It may have created the socket. The
+	// daemon tells it when it is ready, has reloaded, and stops. Nil: there is none.
 	Manager *systemd.Manager
 }
 
-// Run serves until ctx ends and everything is shut down: no new connections,
-// running requests answered, waiting ones refused with SHUTDOWN, BYE on every
-// connection. Leases of living clients are not released: they stay on the
-// nodes until their deadlines. An error means that it could not start.
+// Run serves until ctx ends, and then shuts down. It accepts no new connections, answers running
+// requests, refuses waiting ones with SHUTDOWN, and ends every connection with BYE. It does not
+// release the leases of living clients: they stay on the nodes until their deadlines. (If the service
+// manager stores connections, see package daemon.) An error means that it could not start, or could
+// accept no more connections.
 func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions) error {
 	nodes, closeNodes, err := nodesOf(cfg, o.Dev)
 	if err != nil {
@@ -73,7 +74,7 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	return d.serve(ctx, listener, stored, o)
 }
 
-// endings are the functions that end the daemon, the last one first.
+// endings are the functions that end the daemon. They are called in reverse order.
 type endings struct {
 	d     *daemon
 	claim *claim
@@ -82,9 +83,9 @@ type endings struct {
 
 func (e *endings) add(end func()) { e.ends = append(e.ends, end) }
 
-// all calls them. After a freeze the process exits, and nothing may keep it: they are called
-// in a goroutine for which nobody waits, and which changes nothing that the next daemon finds.
-// What the next daemon needs is free before that: the state file, and the lock of the socket.
+// all calls the functions. After a freeze the process exits, and nothing may delay that. So all calls
+// them in a goroutine for which nothing waits, and which changes nothing that the next daemon finds.
+// Before that, it frees what the next daemon needs: the state file, and the lock of the socket.
 func (e *endings) all() {
 	if e.d.frozen.Load() {
 		e.d.Journal.Close()
@@ -101,7 +102,7 @@ func (e *endings) callAll() {
 	}
 }
 
-// nodesOf makes the nodes of the config, or embedded ones.
+// nodesOf returns the nodes of the config, or embedded ones.
 func nodesOf(cfg *config.Config, dev bool) (nodes []redlock.Node, closeNodes func(), err error) {
 	if dev {
 		e, nodes, err := devnodes.Start(&cfg.Quorum)
@@ -116,7 +117,7 @@ func nodesOf(cfg *config.Config, dev bool) (nodes []redlock.Node, closeNodes fun
 	return nodes, func() {}, nil
 }
 
-// nodeOptions: passwords and certificates are read again at every connection.
+// nodeOptions returns the options of a node. Passwords and certificates are read at every connection.
 func nodeOptions(node *config.Node) redlock.NodeOptions {
 	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Username: node.Username, Durable: node.Durable}
 	if node.PasswordFile != "" {
@@ -140,8 +141,8 @@ func nodeOptions(node *config.Node) redlock.NodeOptions {
 	return options
 }
 
-// settle gives the nodes a moment to be connected to, so that the first
-// request does not fail for having been the first. It starts without them.
+// settle waits up to a second for the connections to the nodes, so that the first request does not
+// fail because it was too early. If nodes are missing, the daemon starts all the same.
 func (d *daemon) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -181,7 +182,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	attending.Go(func() { d.certificates.watch(accepting) })
 	err := d.untilStopped(ctx, served, o)
 	stop()
-	serving.Wait() // a connection that was accepted later would be closed unserved
+	serving.Wait() // a connection that is accepted later would be closed without an answer
 	d.LogManagerError(o.Manager.Stopping())
 	if d.Store != nil {
 		d.Freeze(srv)
@@ -192,8 +193,8 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	return err
 }
 
-// goOn restores what the daemon before this one has left. With embedded nodes there
-// is nothing that could outlast the process.
+// goOn restores the state that the earlier daemon left. With embedded nodes nothing outlasts the
+// process.
 func (d *daemon) goOn(srv *server.Server, path string, stored state.Inherited, o RunOptions) (stop func()) {
 	if o.Dev {
 		return func() {}

@@ -24,7 +24,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Who cannot have the socket asks the nodes nothing, and logs nothing beside the error.
+// A daemon that cannot get its socket contacts no node, and logs nothing.
 func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	fresh := redlocktest.StartRedis(t, 1).Servers[0]
@@ -54,13 +54,14 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 	d.dial().Say("PING", `OK`)
 }
 
-// A start that fails later is no fault of the nodes, and the next one can have the socket.
+// If a start fails later, the log does not say that nodes are down, and the next start can lock the
+// socket.
 func TestFailedStartIsNoFaultOfTheNodes(t *testing.T) {
 	var log daemontest.Log
 	d := startDaemon(t, 3, nil)
 	cfg := *d.Cfg
 	dir := dirOfLength(t, filepath.Dir(cfg.Socket.Path), 4087)
-	cfg.Socket.Path = filepath.Join(dir, "s") // a lock file has room beside it, and the directory that is for the moment before has none
+	cfg.Socket.Path = filepath.Join(dir, "s") // short enough for the lock file, too long for the temporary directory
 	for range 2 {
 		err := Run(context.Background(), &cfg, logging.New(&log, hclog.Info, logging.Text), RunOptions{})
 		if err == nil || !strings.Contains(err.Error(), "file name too long") {
@@ -77,7 +78,7 @@ func dirOfLength(t *testing.T, dir string, length int) string {
 	t.Helper()
 	for left := length - len(dir); left > 0; left = length - len(dir) {
 		name := min(left-1, 200)
-		if left-1-name == 1 { // the next one needs two: a / and a byte
+		if left-1-name == 1 { // the next directory needs two bytes: a / and a letter
 			name--
 		}
 		dir += "/" + strings.Repeat("d", name)
@@ -88,8 +89,7 @@ func dirOfLength(t *testing.T, dir string, length int) string {
 	return dir
 }
 
-// A socket can be where the config may have it, however short its name in its directory:
-// for the moment before it is in another one there.
+// A socket can have any path that the config allows, although its temporary path is longer.
 func TestLongestSocketPath(t *testing.T) {
 	for length := ipc.MaxSocketPath - 15; length <= ipc.MaxSocketPath; length++ {
 		cfg := &config.Socket{Path: filepath.Join(dirOfLength(t, daemontest.ShortDir(t), length-2), "s"), Mode: 0o600}
@@ -110,7 +110,7 @@ func TestLongestSocketPath(t *testing.T) {
 	}
 }
 
-// lateListener accepts a connection just after it was told to accept no more.
+// lateListener accepts a connection just after it was closed.
 type lateListener struct {
 	conn        net.Conn
 	asked, told chan struct{}
@@ -124,7 +124,7 @@ func (l *lateListener) Accept() (net.Conn, error) {
 	}
 	close(l.asked)
 	<-l.told
-	time.Sleep(20 * time.Millisecond) // real time: a daemon that does not wait has stopped by then
+	time.Sleep(20 * time.Millisecond) // real time: a daemon that does not wait for Accept has stopped by then
 	return conn, nil
 }
 
@@ -135,8 +135,8 @@ func (l *lateListener) Close() error {
 
 func (l *lateListener) Addr() net.Addr { return nil }
 
-// A client that connects at the moment of the stop is served and hears BYE: the daemon stops once
-// it accepts no more.
+// A client that connects at the moment of the stop gets BYE: the daemon waits until no connection can
+// be accepted any more.
 func TestStopWaitsForTheLastAccept(t *testing.T) {
 	d, closeNodes := embeddedDaemon(t, io.Discard)
 	defer closeNodes()

@@ -22,7 +22,7 @@ func (d *daemon) serveMetrics() (stop func()) {
 	return metrics.NewServer(o).Start()
 }
 
-// snapshot returns what the daemon knows now, for metrics. It contacts no node.
+// snapshot returns the state of the daemon, for metrics. It contacts no node.
 func (d *daemon) snapshot() metrics.Snapshot {
 	waiting := d.Queue.Waiting()
 	return metrics.Snapshot{

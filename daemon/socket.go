@@ -14,19 +14,18 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// socket is the Unix socket that clients connect to, and the lock file beside
-// it that keeps a second daemon from taking it away.
+// socket is the Unix socket that clients connect to, with the lock file beside it. The lock keeps a
+// second daemon from replacing the socket.
 type socket struct {
 	net.Listener
 	path string
 	lock *os.File
-	ours bool // not the service manager's
+	ours bool // this daemon created it, not the service manager
 }
 
-// listen makes the socket. There is no moment in which others than the config
-// allows can connect: it is made in a directory of its own, gets its rights
-// there, and is then moved into place. One that a dead daemon left is replaced;
-// one of a living daemon is not.
+// listen creates the socket in a private directory, sets its rights there, and then moves it into
+// place. So users that the config does not allow can never connect. It replaces the socket of a dead
+// daemon. claimSocket has refused the socket of a living one.
 func (c *claim) listen(cfg *config.Socket) (*socket, error) {
 	listener, err := listenAside(cfg)
 	if err != nil {
@@ -35,7 +34,7 @@ func (c *claim) listen(cfg *config.Socket) (*socket, error) {
 	return &socket{Listener: listener, path: cfg.Path, lock: c.lock, ours: true}, nil
 }
 
-// lockSocket holds a lock for as long as the daemon lives, however it ends.
+// lockSocket locks the lock file of a socket. The lock ends with the process, however that ends.
 func lockSocket(path string) (*os.File, error) {
 	if err := config.MayReplace(path); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
@@ -66,13 +65,13 @@ func takeLockFile(file *os.File) error {
 		return fmt.Errorf("%s cannot be locked: %w", file.Name(), err)
 	}
 	info, err := file.Stat()
-	if err == nil && (info.Size() == 0 || pidIn(file) != "") && file.Truncate(0) == nil { // any other content is a stranger's
-		_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only the text above depends on it
+	if err == nil && (info.Size() == 0 || pidIn(file) != "") && file.Truncate(0) == nil { // other content is not redlockd's
+		_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0) // only the error text above uses it
 	}
 	return nil
 }
 
-// pidIn returns the process that locked the file, for a text; "" if the file has no number.
+// pidIn returns the pid of the process that locked the file, for an error text; "": the file has none.
 func pidIn(file *os.File) string {
 	text := make([]byte, 20)
 	n, _ := file.ReadAt(text, 0) // io.EOF after a short text
@@ -105,8 +104,8 @@ func listenAside(cfg *config.Socket) (net.Listener, error) {
 	return listener, nil
 }
 
-// listenIn makes a socket in a directory. Its path there may be longer than the one that it
-// is made for, and than the kernel takes: then it has another way there.
+// listenIn creates a socket in a directory. Its temporary path may be longer than the final one, and
+// too long for the kernel. Then it uses a path through /proc/self/fd.
 func listenIn(dir, path string) (net.Listener, error) {
 	if len(path) <= ipc.MaxSocketPath {
 		return net.Listen("unix", path)
@@ -132,7 +131,7 @@ func giveRights(path string, cfg *config.Socket) error {
 	return os.Chmod(path, cfg.Mode)
 }
 
-// SyscallConn lets server.Server look at connections before they are made.
+// SyscallConn lets server.Server check for connections before it accepts them.
 func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	listener, ok := s.Listener.(syscall.Conn)
 	if !ok {
@@ -141,12 +140,12 @@ func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	return listener.SyscallConn()
 }
 
-// remove takes the socket away, before the lock on it ends; not one that the
-// service manager made, and goes on to listen at.
+// remove removes the socket, and then ends the lock on it. A socket of the service manager stays: the
+// manager still listens there.
 func (s *socket) remove() { s.release(true) }
 
-// release ends the lock on the socket. If remove is false the socket stays: clients of the
-// next daemon find it there.
+// release ends the lock on the socket. If remove is false, the socket stays, so that clients of the
+// next daemon find it.
 func (s *socket) release(remove bool) {
 	if remove && s.ours {
 		os.Remove(s.path)

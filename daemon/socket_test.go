@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/state"
 )
 
-// TestSocketIsNotStolen: a living daemon's socket is left alone, a dead one's
-// is replaced, and nothing but a socket ever is.
+// A daemon does not replace the socket of a living daemon. It replaces the socket of a dead one, and
+// no file of another kind.
 func TestSocketIsNotStolen(t *testing.T) {
 	cfg := config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
 	first, err := listenAt(&cfg)
@@ -26,14 +26,14 @@ func TestSocketIsNotStolen(t *testing.T) {
 	if _, err := listenAt(&cfg); err == nil || err.Error() != want {
 		t.Errorf("a second daemon: %v, want %s", err, want)
 	}
-	if err := os.Truncate(cfg.Path+".lock", 0); err != nil { // as an earlier version leaves it
+	if err := os.Truncate(cfg.Path+".lock", 0); err != nil { // an earlier version left it empty
 		t.Fatal(err)
 	}
 	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "another redlockd serves it: stop") {
 		t.Errorf("a second daemon, if the pid is not known: %v", err)
 	}
 	first.Close()
-	first.lock.Close() // as its death would
+	first.lock.Close() // as the end of its process does
 	second, err := listenAt(&cfg)
 	if err != nil {
 		t.Fatalf("a dead daemon's socket: %v, want it replaced", err)
@@ -51,8 +51,8 @@ func TestSocketIsNotStolen(t *testing.T) {
 	}
 }
 
-// TestLeasesOfTheLiving: where somebody has removed a living daemon's socket and lock file,
-// a second one does not go on with the leases that the first one extends. Guards lockSocket.
+// If somebody removes the socket and the lock file of a living daemon, a second daemon refuses to
+// start: both would extend the same leases.
 func TestLeasesOfTheLiving(t *testing.T) {
 	path := filepath.Join(daemontest.ShortDir(t), "s")
 	first := state.NewJournal(hclog.NewNullLogger())
@@ -63,7 +63,7 @@ func TestLeasesOfTheLiving(t *testing.T) {
 	if second, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "end it first") {
 		t.Fatalf("a second daemon: %v, %v; want it refused", second, err)
 	}
-	first.Close() // as its end would
+	first.Close() // as the end of its process does
 	second, err := listenAt(&cfg)
 	if err != nil {
 		t.Fatalf("after the first one's end: %v, want it to serve", err)
@@ -71,7 +71,7 @@ func TestLeasesOfTheLiving(t *testing.T) {
 	second.remove()
 }
 
-// listenAt is what a daemon without a service manager does.
+// listenAt creates the socket of a daemon without a service manager.
 func listenAt(cfg *config.Socket) (*socket, error) {
 	c, err := claimSocket(cfg, nil)
 	if err != nil {
@@ -80,7 +80,7 @@ func listenAt(cfg *config.Socket) (*socket, error) {
 	return c.listen(cfg)
 }
 
-// TestPlantedLockFile: a link at the lock file's path leads nowhere.
+// A daemon does not follow a link at the path of its lock file.
 func TestPlantedLockFile(t *testing.T) {
 	cfg := config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
 	target := filepath.Join(t.TempDir(), "target")

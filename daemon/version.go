@@ -5,8 +5,7 @@ import "runtime/debug"
 // version is set by a release: -ldflags "-X github.com/redlockd/redlockd/daemon.version=1.2.3".
 var version string
 
-// Version is this build's version: the release's, or what the Go toolchain
-// recorded, or "devel".
+// Version returns the version of the release, or the one that the Go toolchain recorded, or "devel".
 func Version() string {
 	if version != "" {
 		return version
@@ -14,7 +13,7 @@ func Version() string {
 	return recordedVersion(debug.ReadBuildInfo())
 }
 
-// recordedVersion is the module's version, or else the commit it was built from.
+// recordedVersion returns the version of the module, or else the commit of the build.
 func recordedVersion(info *debug.BuildInfo, ok bool) string {
 	if !ok {
 		return "devel"
