@@ -26,7 +26,7 @@ func (c *command) daemon(o options) int {
 		return exitFailed
 	}
 	lines := c.logWriter()
-	defer lines.Close() // an error here is that the log cannot be written
+	defer lines.Close() // its error is ignored: the log is the place to report it
 	log := logging.New(lines, cfg.Log.Level, cfg.Log.Format)
 	for _, warning := range cfg.Warnings {
 		log.Warn("config", "warning", warning)
@@ -43,7 +43,7 @@ func (c *command) daemon(o options) int {
 // complain says why there is no log: its config is faulty.
 func (c *command) complain(why error) {
 	if c.journal {
-		c.stderr.Write(logging.JournalLines(hclog.Error, []byte(why.Error()))) // nobody could be told of an error
+		c.stderr.Write(logging.JournalLines(hclog.Error, []byte(why.Error()))) // an error could be reported nowhere
 		return
 	}
 	fmt.Fprintln(c.stderr, why)
@@ -75,7 +75,7 @@ func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logg
 	run := daemon.RunOptions{Dev: o.dev, Reload: reload, Manager: manager}
 	if o.dev {
 		run.Ready = func() {
-			lines.Flush() // earlier log lines stand above it
+			lines.Flush() // so that earlier log lines are above the greeting
 			fmt.Fprint(c.stdout, devGreeting(cfg.Socket.Path))
 		}
 	}
@@ -161,8 +161,8 @@ func (w *watcher) changed() (*config.Config, error) {
 	return next, w.cfg.CheckReload(next)
 }
 
-// devGreeting returns what -dev prints on stdout: what to type, in any directory. Blank lines
-// set it off from the log, which goes to stderr.
+// devGreeting returns the text that -dev prints to stdout: commands that work in any directory. Blank
+// lines separate it from the log, which goes to stderr.
 func devGreeting(socket string) string {
 	path, err := filepath.Abs(socket)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestSecondSignalKills(t *testing.T) {
 	f = newFixture(t, func(ctx context.Context, _ *config.Config, _ hclog.Logger, _ daemon.RunOptions) error {
 		f.signals <- syscall.SIGTERM
 		<-ctx.Done()
-		f.signals <- syscall.SIGHUP // does nothing any more
+		f.signals <- syscall.SIGHUP // has no effect while the daemon stops
 		f.signals <- syscall.SIGINT
 		if got := <-f.died; got != syscall.SIGINT { // a shutdown that hangs
 			t.Errorf("got the end by %v, want %v", got, syscall.SIGINT)
@@ -110,7 +110,7 @@ func TestStopBeforeReload(t *testing.T) {
 			f.signals <- syscall.SIGHUP
 			heard("RELOADING=1")
 		}
-		f.signals <- syscall.SIGHUP // which is read once the last one was
+		f.signals <- syscall.SIGHUP // handled after the previous one
 		heard("RELOADING=1")
 		if got := <-o.Reload; got.Limits.Connections != 2 {
 			t.Errorf("got %d connections, want those of the last config", got.Limits.Connections)
@@ -145,8 +145,8 @@ func TestReloadAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestDev runs the real daemon. After the log, stdout says what to type. From then on, the
-// commands work.
+// TestDev runs the real daemon. After the first log lines, stdout shows the commands, which work from
+// then on.
 func TestDev(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "r.sock")
 	f := newFixture(t, daemon.Run)

@@ -88,7 +88,7 @@ func (c *command) parseFlags(flags *flag.FlagSet, args []string, operands int) (
 		flags.SetOutput(c.stdout)
 		show()
 		return exitOK, true
-	case err != nil: // the flag package has said what it is
+	case err != nil: // the flag package has printed the error
 		fmt.Fprintln(c.stderr, "redlockd -help shows the usage")
 		return exitUsage, true
 	case flags.NArg() > operands:

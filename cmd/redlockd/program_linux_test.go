@@ -24,7 +24,7 @@ import (
 const (
 	roleVariable = "REDLOCKD_TEST_ROLE"
 	roleRedlockd = "redlockd" // the daemon itself
-	roleStuck    = "stuck"    // one whose shutdown does not end
+	roleStuck    = "stuck"    // a daemon whose shutdown hangs
 )
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func stuck() int {
 	return c.run([]string{"-dev"})
 }
 
-// program is the test binary in a role. It ends at the test's timeout at the latest.
+// program is the test binary in a role. It ends after 20 s at the latest.
 type program struct {
 	t              *testing.T
 	cmd            *exec.Cmd
