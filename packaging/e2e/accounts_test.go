@@ -17,24 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The accounts that these tests make on the host, where they are run as root, and remove
-// at the end.
+// The accounts that these tests create on the host if they run as root, and remove at the end.
 const (
 	byName    = "rltest-named" // a rule names this user
 	byPrimary = "rltest-prime" // a rule names its primary group
-	byOther   = "rltest-other" // a rule names one of its other groups, which is no primary group
+	byOther   = "rltest-other" // a rule names its supplementary group
 	inNone    = "rltest-none"  // no rule names this user
 
 	primaryGroup = "rltest-team"
 	otherGroup   = "rltest-also"
-	plainGroup   = "rltest-plain" // of everybody else; in no rule
+	plainGroup   = "rltest-plain" // group of the others; in no rule
 )
 
-// accountsLock is held while the accounts exist, by one test run of the host.
+// accountsLock is the file that one test run of the host locks while the accounts exist.
 const accountsLock = "/run/redlockd-e2e-accounts.lock"
 
-// makeAccounts creates the accounts until the test ends. It first removes what a
-// killed run has left. It skips the test if it cannot create accounts.
+// makeAccounts creates the accounts until the test ends. It first removes accounts that a killed
+// run has left. If it cannot create accounts, it skips the test.
 func makeAccounts(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -57,8 +56,8 @@ func makeAccounts(t *testing.T) {
 	addUser(t, inNone, plainGroup)
 }
 
-// lockAccounts waits while another run has accounts. The kernel ends the lock with this
-// process, however that ends.
+// lockAccounts waits while another run has accounts. The kernel releases the lock when this process
+// ends.
 func lockAccounts(t *testing.T) {
 	t.Helper()
 	file, err := os.OpenFile(accountsLock, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -78,7 +77,7 @@ func addUser(t *testing.T, name, group string, more ...string) {
 	admin(t, "useradd", append(more, "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", "--gid", group, name)...)
 }
 
-// removeAccounts removes those that are there.
+// removeAccounts removes the accounts that exist.
 func removeAccounts(t *testing.T) {
 	for _, name := range []string{byName, byPrimary, byOther, inNone} {
 		if _, err := user.Lookup(name); err == nil {
@@ -92,8 +91,8 @@ func removeAccounts(t *testing.T) {
 	}
 }
 
-// admin has the accounts changed. An error is one of the test, and does not stop it:
-// the rest is to be removed.
+// admin runs a program that changes accounts. An error fails the test but does not stop it, so that
+// the cleanup goes on.
 func admin(t *testing.T, program string, args ...string) {
 	t.Helper()
 	if output, err := combined(exec.Command(program, args...)); err != nil {
@@ -101,7 +100,8 @@ func admin(t *testing.T, program string, args ...string) {
 	}
 }
 
-// login connects as who logs in under that name now: with the groups of the account.
+// login connects like a process that has just logged in under that name, with the groups of the
+// account.
 func (h *host) login(t *testing.T, name string) *guest {
 	t.Helper()
 	who := credentialOf(t, name)
@@ -125,8 +125,8 @@ func (h *host) login(t *testing.T, name string) *guest {
 	return newGuest(t, r.conn)
 }
 
-// credentialOf is what login(1) would give a process of the account, but that its primary
-// group is not one of the others, too: that is to count by itself.
+// credentialOf returns the credential that login(1) would set for the account. The primary group is
+// not among the supplementary groups, so that the test checks it separately.
 func credentialOf(t *testing.T, name string) *syscall.Credential {
 	t.Helper()
 	account, err := user.Lookup(name)
@@ -155,7 +155,7 @@ func id(t *testing.T, number string) uint32 {
 	return uint32(n)
 }
 
-// becomeAccount changes this thread only, as package syscall does not.
+// becomeAccount changes this thread only, unlike package syscall.
 func becomeAccount(who *syscall.Credential) error {
 	groups := unsafe.Pointer(unsafe.SliceData(who.Groups))
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(who.Groups)), uintptr(groups), 0); errno != 0 {

@@ -17,11 +17,10 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The rights in OPERATING.md are enough for locks of each kind and for waiters, on two
-// hosts. The test begins with new nodes in quarantine and ends after a flushed node. No listed right
-// is unused.
+// The rights in OPERATING.md suffice for locks of each kind and for waiters, on two hosts. The test
+// begins with new nodes in quarantine and ends after a flushed node. It uses every listed right.
 func TestPageRedisUserForAllKinds(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	acl := redisUser(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	for _, server := range cluster.Servers {
@@ -51,28 +50,28 @@ func TestPageRedisUserForAllKinds(t *testing.T) {
 			delete(unused, command)
 		}
 	}
-	delete(unused, "auth") // HELLO does it
+	delete(unused, "auth") // HELLO includes it
 	for right := range maps.Keys(unused) {
 		t.Errorf("%s: nothing uses +%s", &acl, right)
 	}
 }
 
-// Each right that is taken away on one node is missed there and nowhere else: locks go
-// on, and STATUS says what that node refuses.
+// If one node denies a right, only that node is affected: locks go on, and STATUS says what the
+// node refuses.
 func TestEachRedisRightIsMissed(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	acl := redisUser(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	for _, server := range cluster.Servers {
 		setUser(t, server, acl)
 	}
-	awaitReady(t, hostWithUser(t, cluster)) // out of quarantine
+	awaitReady(t, hostWithUser(t, cluster)) // waits for the end of the quarantine
 	for _, right := range slices.Sorted(maps.Keys(rightsOf(acl))) {
 		if right == "hmget" {
-			awaitReady(t, hostWithUser(t, cluster)) // after what hgetall needed
+			awaitReady(t, hostWithUser(t, cluster)) // waits for the end of the quarantine that the test of hgetall caused
 		}
 		switch right {
-		case "auth", "hello": // everybody has these
+		case "auth", "hello": // every user has these
 		case "scan":
 			missScan(t, cluster)
 		default:
@@ -81,7 +80,7 @@ func TestEachRedisRightIsMissed(t *testing.T) {
 	}
 }
 
-// missScan takes +scan away: a list of all locks says so, and everything else goes on.
+// missScan removes +scan: a list of all locks reports that, and everything else goes on.
 func missScan(t *testing.T, cluster *redlocktest.Cluster) {
 	t.Helper()
 	tell(t, cluster.Servers[0], "ACL", "SETUSER", "redlockd", "-scan")
@@ -101,7 +100,7 @@ func missScan(t *testing.T, cluster *redlocktest.Cluster) {
 	}
 }
 
-// missRight has two hosts connect to nodes of which the last denies something.
+// missRight lets two hosts connect to nodes of which the last one denies a right.
 func missRight(t *testing.T, cluster *redlocktest.Cluster, right string) {
 	t.Helper()
 	without := cluster.Servers[2]
@@ -115,7 +114,7 @@ func missRight(t *testing.T, cluster *redlocktest.Cluster, right string) {
 			return node.State != redlock.NodeReady || !node.Tracking
 		})
 	})
-	if right == "hgetall" { // a node that lost its memory has the counters of others copied
+	if right == "hgetall" { // a node that lost its memory gets a copy of the counters
 		tell(t, cluster.Servers[0], "FLUSHALL")
 	}
 	said := ""
@@ -132,13 +131,13 @@ func missRight(t *testing.T, cluster *redlocktest.Cluster, right string) {
 	}
 }
 
-// namesRight tells whether Redis's denial is shown: it names the command, but for one
-// within a script.
+// namesRight reports whether Redis's denial is shown. It names the command, unless that is within a
+// script.
 func namesRight(said, right string) bool {
 	return strings.Contains(said, "NOPERM") && strings.Contains(said, "'"+right+"'") || strings.Contains(said, "can't run this command")
 }
 
-// useKinds needs all rights, in the end. One node lacks the right missing.
+// useKinds uses all rights. One node lacks the right missing.
 func useKinds(t *testing.T, one, other *redlock.Quorum, missing string) {
 	t.Helper()
 	for name, kind := range map[string]redlock.Request{
@@ -148,7 +147,7 @@ func useKinds(t *testing.T, one, other *redlock.Quorum, missing string) {
 	}
 }
 
-// hostWithUser is what a daemon has of the nodes, logged in as the page's user.
+// hostWithUser returns a quorum that logs in as the page's user.
 func hostWithUser(t *testing.T, cluster *redlocktest.Cluster) *redlock.Quorum {
 	t.Helper()
 	var nodes []redlock.Node
@@ -194,8 +193,8 @@ func ask(ctx context.Context, q *redlock.Quorum, r redlock.Request) (*redlock.Le
 	return q.Acquire(ctx, r)
 }
 
-// useKind takes a lock on one host, extends and shows it, and gives it to somebody
-// on the other who waits for it, exclusively.
+// useKind takes a lock on one host, extends and shows it, and hands it over to a client of the
+// other host that waits for it exclusively.
 func useKind(t *testing.T, name string, kind redlock.Request, one, other *redlock.Quorum, missing string) {
 	t.Helper()
 	l := acquire(t, one, kind)
@@ -205,7 +204,7 @@ func useKind(t *testing.T, name string, kind redlock.Request, one, other *redloc
 	if _, err := other.Who(within(t), append(kind.Names, kind.Name)[0]); err != nil {
 		t.Errorf("%s: WHO: %v", name, err)
 	}
-	refused := make(chan error, 1) // has the last refusal
+	refused := make(chan error, 1) // the last refusal
 	type answer struct {
 		lease *redlock.Lease
 		err   error
@@ -250,7 +249,7 @@ func useKind(t *testing.T, name string, kind redlock.Request, one, other *redloc
 	}
 }
 
-// rightsOf are the commands that a user may use.
+// rightsOf returns the commands that a user may use.
 func rightsOf(acl block) map[string]bool {
 	rights := map[string]bool{}
 	for _, word := range strings.Fields(acl.text()) {
@@ -261,7 +260,7 @@ func rightsOf(acl block) map[string]bool {
 	return rights
 }
 
-// commandsOf are the commands that a server has executed, in scripts and outside.
+// commandsOf returns the commands that a server has executed, in scripts and outside.
 func commandsOf(t *testing.T, server *redlocktest.Server) map[string]bool {
 	t.Helper()
 	reply, err := server.Do("INFO", "commandstats")

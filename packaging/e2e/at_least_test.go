@@ -11,10 +11,10 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// redlock run --at-least returns the exit code at once, and the lock stays taken for all hosts, also
+// redlock run --at-least returns the exit code at once. The lock stays taken for all hosts, also
 // after kill -9 of redlock run and of the daemon.
 func TestRunAtLeast(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	const least = 4 * time.Second
 	cluster := redlocktest.StartRedis(t, 3)
 	cluster.Admit(t)

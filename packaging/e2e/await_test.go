@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// await returns the next value from a channel; the zero value if it is closed. If none comes
-// within the bound, the test fails: what names what it waited for, and seen returns what there
-// is instead. seen may be nil.
+// await returns the next value from a channel, or the zero value if it is closed. If none comes
+// within the bound, the test fails. what describes the awaited event. seen describes the actual
+// state; it may be nil.
 func await[T any](t *testing.T, bound time.Duration, from <-chan T, what string, seen func() string) T {
 	t.Helper()
 	select {
@@ -30,7 +30,7 @@ func await[T any](t *testing.T, bound time.Duration, from <-chan T, what string,
 func awaitAll(t *testing.T, bound time.Duration, all *sync.WaitGroup, what string, seen func() string) {
 	t.Helper()
 	ended := make(chan struct{})
-	go func() { // ends with the goroutines
+	go func() { // until all have ended
 		all.Wait()
 		close(ended)
 	}()

@@ -13,9 +13,8 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// Without a service manager: the daemon is killed, and started again, again and
-// again. A Go program with leases, and with goroutines that wait for others, notices
-// nothing where the leases outlast the pause.
+// The daemon is killed and started repeatedly, without a service manager. A Go program with leases
+// and waiting goroutines notices nothing if the leases outlast the pause.
 func TestGoClientUnderKills(t *testing.T) {
 	_, h, d := five(t)
 	c, err := client.Dial(within(t), h.socket)
@@ -72,13 +71,13 @@ func shortest(held map[*client.Lease]uint64) time.Duration {
 	return least
 }
 
-// contest is goroutines that want one lock.
+// contest is a group of goroutines that want one lock.
 type contest struct {
 	t      *testing.T
 	c      *client.Client
 	grants atomic.Int64
 	inside atomic.Int64
-	fence  uint64 // of the last grant; guarded by the lock itself
+	fence  uint64 // of the last grant; the lock itself guards it
 	over   chan struct{}
 	end    sync.Once
 	all    sync.WaitGroup
@@ -105,7 +104,7 @@ func (g *contest) contend() {
 	}
 }
 
-// work is done by one at a time, with growing fencing tokens.
+// work is done by one holder at a time, with growing fencing tokens.
 func (g *contest) work(ctx context.Context, l *client.Lease) error {
 	if n := g.inside.Add(1); n != 1 {
 		g.t.Errorf("%d hold the lock", n)

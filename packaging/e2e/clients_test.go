@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// A client that is killed leaves its lock to the next one within 100 ms: from
-// before the kill to the grant as the next one's nc prints it. That is asserted
-// of the median, as any process may be kept from running for longer than that
-// on a machine with more to do; measured are some 2 ms.
+// If a client is killed, the next one gets its lock within 100 ms, from before the kill until its
+// nc prints the grant. The bound is for the median, because a busy machine may delay any process
+// for longer. About 2 ms were measured.
 func TestLockOfKilledClient(t *testing.T) {
 	together(t)
 	_, h, _ := five(t)
@@ -39,7 +38,7 @@ func TestLockOfKilledClient(t *testing.T) {
 	}
 }
 
-// Ctrl-C of a client that waits takes it out of the queue.
+// Ctrl-C removes a waiting client from the queue.
 func TestInterruptedWaiter(t *testing.T) {
 	_, h, _ := five(t)
 	holder, waiter, watch := h.nc(), h.nc(), h.nc()
@@ -63,8 +62,8 @@ func TestInterruptedWaiter(t *testing.T) {
 	watch.expect("LOCK job wait=0", "OK lock=job")
 }
 
-// A hundred clients want one lock: never two have it, and they get it in the
-// order in which they came.
+// A hundred clients want one lock. No two hold it at once, and they get it in the order in which
+// they came.
 func TestHundredClientsOneLock(t *testing.T) {
 	const clients = 100
 	_, h, _ := five(t)
@@ -90,7 +89,7 @@ func TestHundredClientsOneLock(t *testing.T) {
 			mu.Lock()
 			order = append(order, i)
 			mu.Unlock()
-			n.send("CHECK job") // a round trip, in which another may come
+			n.send("CHECK job") // a round trip, in which another client could get the lock
 			if held, _, _ := n.stdout.next(time.After(patience)); !strings.HasPrefix(held, "OK lock=job ") {
 				t.Errorf("client %d: got %q, expected to hold the lock", i, held)
 			}

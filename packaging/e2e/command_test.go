@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// commandBound is how long a command may take that ends by itself. The longest one builds the
+// commandBound is how long a command that ends by itself may take. The longest one builds the
 // packages, which takes a minute on a busy machine.
 const commandBound = 4 * time.Minute
 
-// combined runs a command, and returns what it prints on stdout and stderr.
+// combined runs a command, and returns its stdout and stderr.
 func combined(cmd *exec.Cmd) ([]byte, error) {
 	var all bytes.Buffer
 	err := finish(cmd, &all, &all, time.After(commandBound))
 	return all.Bytes(), err
 }
 
-// printed runs a command, and returns what it prints on stdout. The error has its stderr.
+// printed runs a command, and returns its stdout. The error has its stderr.
 func printed(cmd *exec.Cmd) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	err := finish(cmd, &stdout, &stderr, time.After(commandBound))
@@ -36,9 +36,9 @@ func printed(cmd *exec.Cmd) ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// finish runs a command until it ends. If it runs longer than that, finish kills it and its
-// children, and the error says so. Children that outlive the command keep its output open for
-// patience at most.
+// finish runs a command until it ends. When tooLong receives, finish kills the command and its
+// children, and returns an error. Children that outlive the command keep its output open for at
+// most patience.
 func finish(cmd *exec.Cmd, stdout, stderr io.Writer, tooLong <-chan time.Time) error {
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = stdout, stderr, patience
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -47,7 +47,7 @@ func finish(cmd *exec.Cmd, stdout, stderr io.Writer, tooLong <-chan time.Time) e
 		return err
 	}
 	ended, killed := make(chan struct{}), make(chan bool)
-	go func() { // ends with this function
+	go func() { // until this function returns
 		select {
 		case <-ended:
 			killed <- false
@@ -64,7 +64,7 @@ func finish(cmd *exec.Cmd, stdout, stderr io.Writer, tooLong <-chan time.Time) e
 	return err
 }
 
-// A command that hangs is killed with its children, and what it printed is there.
+// finish kills a command that hangs and its children. The output up to then is kept.
 func TestFinishKills(t *testing.T) {
 	var stdout strings.Builder
 	tooLong := make(chan time.Time)
@@ -74,7 +74,7 @@ func TestFinishKills(t *testing.T) {
 	}
 }
 
-// closeAt closes a channel when something was written.
+// closeAt closes a channel at the first write.
 type closeAt struct {
 	io.Writer
 	written chan time.Time
@@ -85,7 +85,7 @@ func (c closeAt) Write(b []byte) (int, error) {
 	return c.Writer.Write(b)
 }
 
-// Every command of these tests runs with a bound.
+// Every command of these tests has a time limit.
 func TestCommandsAreBounded(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// readYAML has Python read all documents of a file into a value.
+// readYAML parses all documents of a YAML file with Python.
 func readYAML(t *testing.T, file string, into any) {
 	t.Helper()
 	if _, err := combined(exec.Command("python3", "-c", "import yaml")); err != nil {
@@ -33,7 +33,7 @@ func readYAML(t *testing.T, file string, into any) {
 	}
 }
 
-// compose is what the test looks at of compose.yaml.
+// compose has the fields of compose.yaml that the test reads.
 type compose struct {
 	Services map[string]composeService
 	Volumes  map[string]any
@@ -53,8 +53,9 @@ type composeService struct {
 
 var nodeAddress = regexp.MustCompile(`address = "(redis-\w):(\d+)"`)
 
-// The example for Compose: its config is good and names its nodes, its flags and
-// commands are understood, and what depends on something waits until that is healthy.
+// TestCompose checks the example for Compose: its config is valid and names its nodes, its programs
+// accept their flags and commands, and each service waits until the services that it needs are
+// healthy.
 func TestCompose(t *testing.T) {
 	together(t)
 	var documents []compose
@@ -118,7 +119,7 @@ func TestCompose(t *testing.T) {
 	redisUnderstands(t, c.Services["redis-a"].Command)
 }
 
-// manifest is what the test looks at of kubernetes-redis.yaml.
+// manifest has the fields of kubernetes-redis.yaml that the test reads.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -142,7 +143,7 @@ type manifest struct {
 	}
 }
 
-// The Redis that the example for Kubernetes brings along: each node of its config is a
+// TestKubernetesRedis checks the Redis of the example for Kubernetes: each node of the config is a
 // service for one pod of the StatefulSet, with a volume.
 func TestKubernetesRedis(t *testing.T) {
 	together(t)
@@ -186,13 +187,13 @@ func TestKubernetesRedis(t *testing.T) {
 	redisUnderstands(t, redis.Args)
 }
 
-// redisUnderstands starts a redis-server with a container's arguments, on a socket.
+// redisUnderstands starts a redis-server with a container's arguments, on a Unix socket.
 func redisUnderstands(t *testing.T, args []string) {
 	t.Helper()
 	if len(args) == 0 || args[0] != "redis-server" {
 		t.Fatalf("got %q, want redis-server", args)
 	}
-	dir, err := os.MkdirTemp("", "rlc") // a short path, for the socket
+	dir, err := os.MkdirTemp("", "rlc") // short, because it contains the socket
 	if err != nil {
 		t.Fatal(err)
 	}

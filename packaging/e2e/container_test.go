@@ -15,11 +15,11 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// redlockd accepts the arguments that the image starts it with, and the image has each
-// file that they name.
+// redlockd accepts the arguments of the image's command, and the image has each file that they
+// name.
 func TestContainerfile(t *testing.T) {
 	text := strings.ReplaceAll(readFile(t, filepath.Join("..", "container", "Containerfile")), "\\\n", " ")
-	last := map[string]string{} // of each kind of line
+	last := map[string]string{} // last line of each kind
 	var copied []string
 	known := regexp.MustCompile(`^(FROM|ARG|WORKDIR|COPY|RUN|USER|STOPSIGNAL|ENTRYPOINT|CMD) (.+)$`)
 	for line := range strings.Lines(text) {
@@ -51,7 +51,7 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// understood runs a program that ends at once if it understands its flags.
+// understood checks that a program accepts its flags. The program ends at once if it does.
 func understood(t *testing.T, program string, args ...string) {
 	t.Helper()
 	if output, err := combined(exec.Command(filepath.Join(binaries, program), args...)); err != nil {
@@ -59,7 +59,7 @@ func understood(t *testing.T, program string, args ...string) {
 	}
 }
 
-// pod is what the test looks at of kubernetes.yaml.
+// pod has the fields of kubernetes.yaml that the test reads.
 type pod struct {
 	InitContainers, Containers []podContainer
 	Volumes                    []podVolume
@@ -78,8 +78,8 @@ type podContainer struct {
 	VolumeMounts                []struct{ Name, MountPath string }
 }
 
-// The example for Kubernetes has a config that is good, flags that are understood,
-// and a socket that both containers see.
+// TestKubernetes checks the example for Kubernetes: its config is valid, the flags are accepted,
+// and both containers see the socket.
 func TestKubernetes(t *testing.T) {
 	together(t)
 	config, p := readKubernetes(t)
@@ -117,7 +117,8 @@ func TestKubernetes(t *testing.T) {
 	p.hasRoom(t)
 }
 
-// hasRoom: the table is beside the socket, files of 2 MiB, four of them for moments.
+// hasRoom checks the volume's size: the state file is beside the socket, with files of 2 MiB, up to
+// four for a moment.
 func (p pod) hasRoom(t *testing.T) {
 	t.Helper()
 	limit, _ := strings.CutSuffix(p.Volumes[0].EmptyDir.SizeLimit, "Mi")

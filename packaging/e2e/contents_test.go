@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// The checksums are of everything that package.sh makes.
+// The checksums cover all files that package.sh makes.
 func TestChecksums(t *testing.T) {
 	p := needPackages(t)
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -33,7 +33,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// contents is as much of a CycloneDX list as these tests look at.
+// contents has the fields of a CycloneDX list that these tests read.
 type contents struct {
 	Format     string `json:"bomFormat"`
 	Components []struct {
@@ -45,8 +45,7 @@ type contents struct {
 	}
 }
 
-// The packages list the modules that the programs report: each with its version and a
-// licence.
+// The packages list the modules that the programs report, each with its version and a licence.
 func TestPackagedContents(t *testing.T) {
 	p := needPackages(t)
 	packed := unpacked(t, p.deb(), "./usr/share/doc/redlockd/redlockd.cdx.json")
@@ -102,7 +101,7 @@ func unpacked(t *testing.T, deb, file string) string {
 	return string(output)
 }
 
-// sums are the checksums by file.
+// sums returns the checksums by file.
 func sums(t *testing.T, p packaged) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -113,7 +112,7 @@ func sums(t *testing.T, p packaged) map[string]string {
 	return all
 }
 
-// builtIn are the modules and versions that the programs say are in them, and Go's own.
+// builtIn returns the modules and versions that the programs report, and Go's own.
 func builtIn(t *testing.T, p packaged) (modules []string) {
 	t.Helper()
 	for _, name := range []string{"redlock", "redlockd"} {

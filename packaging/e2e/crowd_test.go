@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// crowd is the tests that run beside others. A test that is measured waits until they have
+// crowd is the set of tests that run beside others. A test that is measured waits until they have
 // ended, and no other one begins before it has ended.
 type crowd struct {
-	mu      sync.Mutex      // guards what follows
-	inside  map[string]bool // the tests that run, by their names
-	alone   string          // the test that is measured, or waits until it can be; "": none
-	changed chan struct{}   // closed when any of this changes
+	mu      sync.Mutex      // guards the fields below
+	inside  map[string]bool // names of the tests that run
+	alone   string          // the test that is measured or waits for that; or empty
+	changed chan struct{}   // closed and replaced when one of these fields changes
 }
 
 var everybody = crowd{inside: map[string]bool{}, changed: make(chan struct{})}
 
-// together has a test run beside others that mostly wait, except beside what is measured.
+// together lets a test run beside others that mostly wait, but not beside a measured one.
 //
-// A test that calls together has no subtests that run in parallel. It would wait for them, and
-// they for others to end, of which all may wait for what is measured, and that for the test.
+// A test that calls together must have no parallel subtests. It would wait for them, and they for
+// other tests to end. Those could wait for a measured test, which waits for this one: a deadlock.
 func together(t *testing.T) {
 	t.Parallel()
 	c := &everybody
@@ -47,7 +47,7 @@ func measuredAlone(t *testing.T, do func()) {
 	do()
 }
 
-// enter waits until isSo, and does something then. It holds mu while it calls either.
+// enter waits until isSo returns true, and calls do. It holds mu during either call.
 func (c *crowd) enter(t *testing.T, what string, isSo func() bool, do func()) {
 	t.Helper()
 	giveUp := time.After(time.Duration(rounds(4, 20)) * time.Minute)
@@ -81,7 +81,7 @@ func (c *crowd) change(do func()) {
 	c.changeLocked(do)
 }
 
-// changeLocked needs mu.
+// changeLocked calls do and wakes the waiting tests. The caller holds mu.
 func (c *crowd) changeLocked(do func()) {
 	do()
 	close(c.changed)
@@ -133,7 +133,7 @@ func callsParallel(body []ast.Stmt) bool {
 	})
 }
 
-// called is what a statement calls that does nothing else; or nil.
+// called returns what a statement calls, if it is only a call; otherwise nil.
 func called(s ast.Stmt) ast.Expr {
 	if statement, is := s.(*ast.ExprStmt); is {
 		if call, is := statement.X.(*ast.CallExpr); is {

@@ -13,7 +13,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// host is a directory with a config, in which a daemon runs, and runs again.
+// host is a directory with a config, in which daemons run one after the other.
 type host struct {
 	t      *testing.T
 	dir    string
@@ -21,8 +21,8 @@ type host struct {
 	config string
 }
 
-// newHost writes a config for the cluster's nodes, with more lines for its quorum
-// block. Unix sockets want short paths.
+// newHost writes a config for the cluster's nodes. quorum has more lines for its quorum block. The
+// path is short, because it contains a Unix socket.
 func newHost(t *testing.T, cluster *redlocktest.Cluster, quorum ...string) *host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rl")
@@ -35,7 +35,7 @@ func newHost(t *testing.T, cluster *redlocktest.Cluster, quorum ...string) *host
 	return h
 }
 
-// configure lets every user on the socket who may look into the directory.
+// configure writes the config. Every user that may enter the directory may use the socket.
 func (h *host) configure(cluster *redlocktest.Cluster, quorum []string) {
 	h.t.Helper()
 	lines := append([]string{`quorum {`, `node_timeout = "500ms"`}, quorum...)
@@ -46,13 +46,13 @@ func (h *host) configure(cluster *redlocktest.Cluster, quorum []string) {
 	writeFile(h.t, h.config, strings.Join(lines, "\n"))
 }
 
-// launch starts the daemon, without a look at how that goes.
+// launch starts the daemon and does not wait for it.
 func (h *host) launch() *process {
 	h.t.Helper()
 	return start(h.t, h.dir, filepath.Join(binaries, "redlockd"), "-config", h.config)
 }
 
-// serve starts the daemon and returns when its socket can be connected to.
+// serve starts the daemon and returns when its socket accepts connections.
 func (h *host) serve() *process {
 	h.t.Helper()
 	d := h.launch()
@@ -60,7 +60,7 @@ func (h *host) serve() *process {
 	return d
 }
 
-// awaitLog waits for a line of the log, however much else is logged.
+// awaitLog waits for a log line with that word.
 func awaitLog(d *process, word string) string {
 	d.t.Helper()
 	for giveUp := time.After(2 * patience); ; {
@@ -74,8 +74,7 @@ func awaitLog(d *process, word string) string {
 	}
 }
 
-// five is a cluster of five redis-servers that may vote at once, with a daemon
-// in front of it.
+// five starts a cluster of five redis-servers that may vote at once, with a daemon.
 func five(t *testing.T) (*redlocktest.Cluster, *host, *process) {
 	t.Helper()
 	needNC(t)
@@ -85,7 +84,7 @@ func five(t *testing.T) (*redlocktest.Cluster, *host, *process) {
 	return cluster, h, h.serve()
 }
 
-// dev starts redlockd -dev, and returns when it has said what to type.
+// dev starts redlockd -dev, and returns when it has printed its greeting.
 func dev(t *testing.T) (h *host, d *process, greeting string) {
 	t.Helper()
 	needNC(t)
@@ -99,11 +98,11 @@ func dev(t *testing.T) (h *host, d *process, greeting string) {
 	for len(said) == 0 || !strings.HasPrefix(said[len(said)-1], "or:") {
 		said = append(said, d.line())
 	}
-	said = append(said, d.line()) // blank, as is the first one
+	said = append(said, d.line()) // blank, like the first line
 	return &host{t: t, dir: dir, socket: filepath.Join(dir, "redlockd.sock")}, d, strings.Join(said, "\n")
 }
 
-// lockKeys are the locks that a node has.
+// lockKeys returns the locks that a node has.
 func lockKeys(t *testing.T, server *redlocktest.Server) []string {
 	t.Helper()
 	keys, err := server.Keys("redlock:*")
@@ -113,7 +112,7 @@ func lockKeys(t *testing.T, server *redlocktest.Server) []string {
 	return keys
 }
 
-// awaitKeys waits until each node has exactly the locks that are wanted.
+// awaitKeys waits until each node has exactly the wanted locks.
 func awaitKeys(t *testing.T, servers []*redlocktest.Server, wanted ...string) {
 	t.Helper()
 	for _, server := range servers {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// A newcomer follows what redlockd -dev prints. It is alone on stdout, between blank
-// lines.
+// A newcomer can type the commands that redlockd -dev prints. They are alone on stdout, between
+// blank lines.
 func TestDevSaysWhatToType(t *testing.T) {
 	_, d, greeting := dev(t)
 	found := regexp.MustCompile(`\nor:  (nc -U \S+) +then type:  (.+)\n$`).FindStringSubmatch(greeting)
@@ -33,7 +33,7 @@ func TestDevSaysWhatToType(t *testing.T) {
 	}
 }
 
-// One lock, from LOCK to UNLOCK, as people type it.
+// TestTypedSession takes one lock, from LOCK to UNLOCK, as people type it.
 func TestTypedSession(t *testing.T) {
 	together(t)
 	h, _, _ := dev(t)
@@ -74,8 +74,8 @@ func TestTypedSession(t *testing.T) {
 	}
 }
 
-// The daemon answers all requests that a script writes at once. Then the connection
-// closes, and the daemon releases its locks.
+// The daemon answers all requests that a script sends in one write. When the connection closes, it
+// releases the locks.
 func TestPrintfIntoNC(t *testing.T) {
 	h, _, _ := dev(t)
 	const script = `printf 'LOCK a wait=0\nCHECK a\nLOCK a\nLOCK b hold=ttl ttl=20s\n' | nc -N -U "$1"`
@@ -96,8 +96,7 @@ func TestPrintfIntoNC(t *testing.T) {
 	other.expect("LOCK b wait=0", "ERR HELD lock=b")
 }
 
-// The daemon refuses what it does not understand and names it. The connection
-// continues.
+// The daemon's error names the word that it does not understand. The connection stays usable.
 func TestWrongWords(t *testing.T) {
 	h, _, _ := dev(t)
 	n := h.nc()
@@ -138,7 +137,7 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// redlockd validate tells good configs from bad ones, and where the faults are.
+// redlockd validate accepts valid configs, and reports where the faults of others are.
 func TestValidate(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "good.hcl"), filepath.Join(dir, "bad.hcl")

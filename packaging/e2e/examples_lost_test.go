@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// An example misses no LOST, be it that it comes together with another line, or with the
-// answer to UNLOCK; and what gets no answer to that does not say that all is well.
+// An example never misses LOST, even if it comes together with another line, or with the answer to
+// UNLOCK. An example whose UNLOCK gets no answer does not report success.
 func TestExamplesMissNoLoss(t *testing.T) {
 	together(t)
 	const lost = "LOST lock=job lease=x reason=quorum : gone\n"
 	stories := map[string]struct {
 		steps          string
-		lock, unlocked string // what is said, at once
+		lock, unlocked string // lines of the daemon, each in one write
 		codes          []int
 	}{
 		"with the grant":  {"40", lost, "", []int{75}},
@@ -45,8 +45,8 @@ func TestExamplesMissNoLoss(t *testing.T) {
 	}
 }
 
-// sayToOne returns the socket of a daemon that grants one LOCK. The daemon then sends
-// only these texts and hangs up.
+// sayToOne returns the socket of a daemon that grants one LOCK. The daemon then sends only these
+// texts and closes the connection.
 func sayToOne(t *testing.T, lock, unlocked string) (socket string) {
 	socket = filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -62,7 +62,7 @@ func sayToOne(t *testing.T, lock, unlocked string) (socket string) {
 		}
 		defer conn.Close()
 		in := bufio.NewReader(conn)
-		_, _ = in.ReadString('\n') // the LOCK; where it is not there, nobody reads
+		_, _ = in.ReadString('\n') // the LOCK; an error shows in the client
 		fmt.Fprintf(conn, "OK lock=job lease=x fence=5 ttl=60000 deadline=%d\n%s", deadline, lock)
 		_, _ = in.ReadString('\n')
 		fmt.Fprint(conn, unlocked)

@@ -14,8 +14,8 @@ import (
 
 const exampleDir = "../examples"
 
-// exampleFile is a client in another language: what it is started with, or compiled by,
-// and the Debian package of that.
+// exampleFile is a client in another language, its interpreter or compiler, and that program's
+// Debian package.
 type exampleFile struct{ file, interpreter, pack string }
 
 var examples = []exampleFile{
@@ -27,8 +27,8 @@ var examples = []exampleFile{
 	{"locked.c", "cc", "gcc libc6-dev"},
 }
 
-// Each example holds its lock while it works, gives it back, is refused what
-// somebody else has, and stops when it loses it, or the daemon.
+// Each example holds its lock while it works, and releases it. If another client has the lock, it
+// is refused. If it loses the lock or the daemon, it stops.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	for _, e := range examples {
@@ -47,8 +47,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// If a service manager keeps the connections, an example that waits and one that works
-// notice no restart: BACK is no answer.
+// If a service manager keeps the connections, examples that wait or work notice no restart: BACK is
+// not an answer.
 func TestExamplesOutlastRestart(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -77,7 +77,7 @@ func TestExamplesOutlastRestart(t *testing.T) {
 	}
 }
 
-// TestExamplesAreAllRun: no file is there that nobody tries.
+// TestExamplesAreAllRun checks that a test runs each example file.
 func TestExamplesAreAllRun(t *testing.T) {
 	files, err := os.ReadDir(exampleDir)
 	if err != nil {
@@ -100,8 +100,8 @@ func TestExamplesAreAllRun(t *testing.T) {
 	}
 }
 
-// program is what the example is started as. One that can be executed is started by
-// itself: its first line names the interpreter.
+// program returns the command of the example. An executable example is started by itself: its first
+// line names the interpreter.
 func (e *exampleFile) program(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath(e.interpreter); err != nil {
@@ -135,13 +135,13 @@ func compile(t *testing.T, compiler string, args ...string) {
 	}
 }
 
-// example is a program that speaks to the daemon of a host.
+// example is a program that uses the daemon of a host.
 type example struct {
 	*host
 	program string
 }
 
-// run starts it.
+// run starts the example.
 func (x *example) run(args ...string) *process {
 	x.t.Helper()
 	cmd := exec.Command(x.program, args...)
@@ -150,7 +150,7 @@ func (x *example) run(args ...string) *process {
 	return startCommand(x.t, cmd)
 }
 
-// ends wants its exit code, and a word of what it says on stderr.
+// ends checks the exit code, and that stderr contains word.
 func (x *example) ends(p *process, code int, word string) (stdout string) {
 	x.t.Helper()
 	got := p.wait()
@@ -161,7 +161,7 @@ func (x *example) ends(p *process, code int, word string) (stdout string) {
 	return stdout
 }
 
-// holds waits until it says that it has the lock.
+// holds waits until the example says that it has the lock.
 func (x *example) holds(p *process) {
 	x.t.Helper()
 	if line := p.line(); !strings.HasPrefix(line, "holding ") || !strings.Contains(line, ", fencing token 1") {
@@ -174,7 +174,7 @@ func (x *example) isUsedWrongly() {
 	x.ends(x.run(), 64, "usage: ")
 }
 
-// worksAndUnlocks: with linger= the lock would not be free without an UNLOCK.
+// worksAndUnlocks: because of linger=, the lock is free only after an UNLOCK.
 func (x *example) worksAndUnlocks() {
 	x.t.Helper()
 	printed := x.ends(x.run("a b,=%", "2", "linger=20s", "note=example"), 0, "")
@@ -186,8 +186,8 @@ func (x *example) worksAndUnlocks() {
 	other.kill()
 }
 
-// excludes: while one works nobody else has the lock; when it is ended by a
-// signal, somebody can.
+// excludes: while one example works, no other client gets the lock. When a signal has ended it, the
+// next client does.
 func (x *example) excludes() {
 	x.t.Helper()
 	holder, other := x.run("job", "100000"), x.nc()
@@ -199,12 +199,12 @@ func (x *example) excludes() {
 	other.kill()
 }
 
-// isRefused: what is wrong has a code of its own, and no name begins a request.
+// isRefused: each error has an exit code of its own, and a name cannot begin a new request.
 func (x *example) isRefused() {
 	x.t.Helper()
 	x.ends(x.run("job", "1", "ttl=1"), 70, "ERR OPTION lock=job")
 	x.ends(x.run("job\nFORCE\tother", "1"), 70, "ERR NAME")
-	if e := filepath.Ext(x.program); e == ".py" || e == ".sh" || e == ".pl" { // others read arguments as UTF-8, whatever they are
+	if e := filepath.Ext(x.program); e == ".py" || e == ".sh" || e == ".pl" { // other languages decode arguments as UTF-8
 		x.ends(x.run("a\xff", "1"), 70, "ERR ")
 		x.ends(x.run("job", "1", "note=\xff"), 70, "ERR ")
 	}
@@ -212,7 +212,7 @@ func (x *example) isRefused() {
 	nowhere.ends(nowhere.run("job", "1"), 69, "nowhere")
 }
 
-// isLost: in the middle of its work.
+// isLost: the example loses the lock while it works.
 func (x *example) isLost() {
 	x.t.Helper()
 	if printed := x.ends(x.run("job", "100000", "max=500ms"), 75, "LOST lock=job"); strings.Contains(printed, "done") {
@@ -220,7 +220,7 @@ func (x *example) isLost() {
 	}
 }
 
-// losesDaemon: nobody keeps the lock any more.
+// losesDaemon: the daemon ends, and nothing extends the lock.
 func (x *example) losesDaemon(d *process) {
 	x.t.Helper()
 	p := x.run("job", "100000")

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/client"
 )
 
-// Each grant of a lock has a larger fencing token than earlier grants, for any client
-// and through any daemon.
+// Each grant of a lock has a larger fencing token than earlier grants, for any client and through
+// any daemon.
 func TestFencesGrow(t *testing.T) {
 	cluster, first, _ := five(t)
 	second := newHost(t, cluster)
@@ -66,7 +66,7 @@ func fenceOfLease(t *testing.T, h *host) int64 {
 	return int64(lease.Fence())
 }
 
-// redlock is the command, to be run with the host's daemon.
+// redlock returns the command, set up for the host's daemon.
 func (h *host) redlock(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(binaries, "redlock"), args...)
 	cmd.Dir = h.dir
@@ -74,8 +74,8 @@ func (h *host) redlock(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The store of GUARANTEES.md takes what the holder writes, and refuses what somebody
-// writes later who held the lock before.
+// The store of GUARANTEES.md accepts the holder's write, and rejects a later write of an earlier
+// holder.
 func TestPageFencedStore(t *testing.T) {
 	h, _, _ := dev(t)
 	store := only(t, "GUARANTEES.md", "sh", "# store.sh FENCE TEXT")

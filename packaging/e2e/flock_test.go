@@ -10,11 +10,10 @@ import (
 	"testing"
 )
 
-// The tables of flock(1) and redlock run, in FLOCK.md, are true: with the same command
-// lines both end with the exit codes that it says, and print in the order that it
-// says.
+// The tables in FLOCK.md that compare flock(1) and redlock run are true: with the same command
+// lines, both exit with the stated codes and print in the stated order.
 func TestFlock(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	if _, err := exec.LookPath("flock"); err != nil {
 		t.Skip("flock is needed: apt-get install util-linux")
 	}
@@ -30,7 +29,7 @@ func TestFlock(t *testing.T) {
 	}
 }
 
-// The commands of MOVING.md that take the place of other programs' do what it says.
+// The commands of MOVING.md that replace other programs work as it says.
 func TestMoving(t *testing.T) {
 	t.Parallel()
 	h, _, _ := dev(t)
@@ -39,7 +38,7 @@ func TestMoving(t *testing.T) {
 	}
 }
 
-// tableUnder is a page's table with this head: the cells of each row below it.
+// tableUnder returns the rows of a page's table with this head, as cells.
 func tableUnder(t *testing.T, page, head string) (rows [][]string) {
 	t.Helper()
 	_, after, found := strings.Cut(readFile(t, pagePath(page)), "\n\n"+head+"\n")
@@ -50,7 +49,7 @@ func tableUnder(t *testing.T, page, head string) (rows [][]string) {
 		if !strings.HasPrefix(line, "|") {
 			break
 		}
-		const pipe = "\x00" // a bar of a command line is \| in a table
+		const pipe = "\x00" // a bar within a cell is written \|
 		cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, pipe), "|\n"), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(strings.ReplaceAll(cells[i], pipe, "|"))
@@ -60,10 +59,10 @@ func tableUnder(t *testing.T, page, head string) (rows [][]string) {
 	if len(rows) < 4 {
 		t.Fatalf("%s's table %s has only %d lines", page, head, len(rows))
 	}
-	return rows[1:] // below the line under the head
+	return rows[1:] // without the line under the head
 }
 
-// runRow runs a line of a table, with LOCK being a program, unless that is "".
+// runRow runs the command line of a table's row. LOCK is program, unless that is empty.
 func runRow(t *testing.T, h *host, program, line, code, prints string) {
 	t.Helper()
 	script := strings.Trim(line, "`")
@@ -75,7 +74,7 @@ func runRow(t *testing.T, h *host, program, line, code, prints string) {
 		if err != nil {
 			t.Fatalf("the page says exit code %q", code)
 		}
-		cmd := exec.Command("sh", "-c", script+"\nexit $?") // not exec: the shell says how it ended
+		cmd := exec.Command("sh", "-c", script+"\nexit $?") // without exec, because the shell translates how it ended
 		cmd.Dir = t.TempDir()
 		cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "REDLOCK_SOCKET="+h.socket)
 		p := startCommand(t, cmd)

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// A command goes on where redlock extend has made its lock's lease time shorter than what
-// was kept of the first one to end it in.
+// redlock extend may shorten the lease time below the time that redlock run had reserved for ending
+// the command. The command still goes on.
 func TestExtendToLessUnderRun(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	h, _, _ := dev(t)
 	output, err := combined(h.redlock("run", "-t", "3s", "job", "sh", "-c", `"$0" extend -t 600ms && sleep 4 && echo done`, filepath.Join(binaries, "redlock")))
 	if err != nil || !strings.HasSuffix(string(output), "done\n") {
@@ -20,8 +20,8 @@ func TestExtendToLessUnderRun(t *testing.T) {
 	}
 }
 
-// bash becomes the last command of bash -c: what took the lock is redlock itself then, and
-// its parent is somebody else.
+// bash replaces itself with the last command of bash -c. Then redlock itself takes the lock, and
+// has another parent.
 func TestLastCommandOfBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

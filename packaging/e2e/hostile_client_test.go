@@ -18,9 +18,8 @@ import (
 
 const mib = 1 << 20
 
-// Whatever one user sends, another one's requests are answered as fast as before, and
-// the daemon's memory is bounded. What is limited is answered with LIMIT and the name of
-// the limit.
+// Whatever one user sends, another user's requests are answered as fast as before, and the daemon's
+// memory is bounded. If a limit is exceeded, the answer is LIMIT with the name of the limit.
 func TestHostileClients(t *testing.T) {
 	a := newArena(t)
 	a.prober = startProber(t, a.socket)
@@ -45,7 +44,7 @@ func TestHostileClients(t *testing.T) {
 	a.givesBack(t, 96*mib)
 }
 
-// longLine is refused once, and the connection is usable afterwards.
+// longLine: the line is refused once, and the connection is usable afterwards.
 func longLine(a *arena, t *testing.T, during func()) {
 	bad := a.as(t, badUser)
 	over := make(chan struct{})
@@ -78,7 +77,7 @@ func garbage(a *arena, t *testing.T, during func()) {
 			if i%4 == 0 {
 				copy(line, "LOCK \x00\x01\xff\xfe")
 			}
-			if line[0] = max(line[0], 'A'); !bad.write(string(line) + "\n") { // none is empty
+			if line[0] = max(line[0], 'A'); !bad.write(string(line) + "\n") { // no line is empty
 				return
 			}
 		}
@@ -91,7 +90,7 @@ func garbage(a *arena, t *testing.T, during func()) {
 	bad.comes("OK")
 }
 
-// pipelined: all are answered, in order.
+// pipelined: all requests are answered, in order.
 func pipelined(a *arena, t *testing.T, during func()) {
 	bad := a.as(t, badUser)
 	const n = 100_000
@@ -127,13 +126,12 @@ func pipelined(a *arena, t *testing.T, during func()) {
 	awaitAll(t, 4*patience, &wg, "the answers to pipelined requests", nil)
 }
 
-// backlog fills what is read of a connection and waits for its turn, on many
-// connections, and with it the table.
+// backlog fills the input queue of many connections, and with it the state file.
 func backlog(a *arena, t *testing.T, during func()) {
 	holder := a.as(t, badUser)
 	holder.ask("LOCK bad/held", "OK")
 	conns := a.flood(t, 300, func(conn net.Conn) {
-		conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) // by then it is read no further
+		conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) // by then the daemon reads no more
 		io.WriteString(conn, "LOCK bad/held\n"+strings.Repeat("LOCK "+strings.Repeat("n", 200)+"\n", 300))
 	})
 	during()
@@ -146,7 +144,7 @@ func backlog(a *arena, t *testing.T, during func()) {
 	holder.ask("UNLOCK bad/held", "OK")
 }
 
-// flood makes connections and does something on each, many at a time.
+// flood makes connections and calls do for each, many at a time.
 func (a *arena) flood(t *testing.T, n int, do func(net.Conn)) []net.Conn {
 	t.Helper()
 	conns, err := a.dialAs(badUser, n)
@@ -177,7 +175,8 @@ func closeAll(conns []net.Conn) {
 	}
 }
 
-// neverReads: answers that nobody reads, long ones and short ones, on many connections.
+// neverReads: many connections with answers that the client does not read, long ones and short
+// ones.
 func neverReads(a *arena, t *testing.T, during func()) {
 	holder := a.as(t, badUser)
 	note := strings.Repeat("n", 200)
@@ -195,7 +194,7 @@ func neverReads(a *arena, t *testing.T, during func()) {
 	closeAll(conns)
 }
 
-// drip: connections on which there is always half a line.
+// drip: many connections that always have half a line.
 func drip(a *arena, t *testing.T, during func()) {
 	conns, err := a.dialAs(badUser, 900)
 	if err != nil {
@@ -224,8 +223,8 @@ func drip(a *arena, t *testing.T, during func()) {
 	closeAll(conns)
 }
 
-// idle: as many connections as there may be, of many users, half of them half closed
-// with a request that waits.
+// idle: as many connections as are allowed, of many users. Half of them are half closed, with a
+// waiting request.
 func idle(a *arena, t *testing.T, during func()) {
 	const users, each = 9, 990
 	holder := a.as(t, badUser)
@@ -252,7 +251,7 @@ func idle(a *arena, t *testing.T, during func()) {
 	holder.ask("UNLOCK bad/held", "OK")
 }
 
-// storm lets one user connect and disconnect as fast as possible, at its limit.
+// storm: one user connects and disconnects as fast as possible, at its limit.
 func storm(a *arena, t *testing.T, during func()) {
 	const limit = 1000
 	conns, err := a.dialAs(badUser, limit)
@@ -273,7 +272,7 @@ func storm(a *arena, t *testing.T, during func()) {
 					return
 				default:
 				}
-				conns, _ := a.dialAs(badUser, 500) // EAGAIN is all that the bad user gets
+				conns, _ := a.dialAs(badUser, 500) // the bad user only gets EAGAIN
 				closeAll(conns)
 				stormed[i] += len(conns)
 			}
@@ -287,11 +286,11 @@ func storm(a *arena, t *testing.T, during func()) {
 	t.Logf("measured: %.0f connections a second", rate)
 }
 
-// names lets one user acquire as many locks, and wait as often, as its limits allow.
+// names: one user acquires as many locks, and waits as often, as its limits allow.
 func names(a *arena, t *testing.T, during func()) {
 	note := " note=" + strings.Repeat("n", 200)
 	granted, refused := a.lockMany(t, 12, 1000, func(i int) string { return "LOCK bad/" + strconv.Itoa(i) + note })
-	if granted != 10_000 || refused["leases_per_user = 10000"]+refused["waiters_per_user = 10000"] != 2000 { // many wait at first
+	if granted != 10_000 || refused["leases_per_user = 10000"]+refused["waiters_per_user = 10000"] != 2000 { // many requests wait at first
 		t.Errorf("%d locks are granted, and refused: %v; want 10000 and leases_per_user", granted, refused)
 	}
 	during()
@@ -302,8 +301,8 @@ func names(a *arena, t *testing.T, during func()) {
 	}
 }
 
-// lockMany sends each tagged requests on each of conns connections. It counts the
-// granted locks, and the limits that refusals name.
+// lockMany sends tagged requests on a number of connections. It counts the granted locks, and the
+// limits that refusals name.
 func (a *arena) lockMany(t *testing.T, conns, each int, request func(i int) string) (granted int, refused map[string]int) {
 	t.Helper()
 	refused = map[string]int{}
@@ -342,7 +341,7 @@ func (a *arena) lockMany(t *testing.T, conns, each int, request func(i int) stri
 	return granted, refused
 }
 
-// questions: requests under way, on many connections, while no node answers.
+// questions: many connections have requests in progress while no node answers.
 func questions(a *arena, t *testing.T, during func()) {
 	conns := a.flood(t, 20, func(conn net.Conn) {
 		var b bytes.Buffer
@@ -387,7 +386,7 @@ func floodOf(lines string) func(*arena, *testing.T, func()) {
 	}
 }
 
-// severalTimes is lines again and again, with a number for each %.
+// severalTimes repeats lines, and replaces each % by a number.
 func severalTimes(lines string, conn int) (all []byte) {
 	for i := range 100 {
 		all = append(all, strings.ReplaceAll(lines, "%", strconv.Itoa(100*conn+i))...)

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// A client that sends requests but reads no answers delays nobody, and the daemon cuts
-// it. That takes half a minute, in which other tests run.
+// A client that sends requests but reads no answers delays no other client, and the daemon cuts it.
+// That takes half a minute, in which other tests run.
 func TestWhoDoesNotReadIsCut(t *testing.T) {
 	d := newDeaf(t)
-	t.Parallel() // not before: others are measured beside it
+	t.Parallel() // only now, because measurements beside it run first
 	d.isCut()
 }
 
@@ -24,10 +24,10 @@ type deaf struct {
 	*arena
 	guest  *guest
 	before figures
-	next   chan granted // the grant to the waiter for the lock that it holds
+	next   chan granted // the grant to the waiter for its lock
 }
 
-// granted is an answer and its time.
+// granted is an answer with its time.
 type granted struct {
 	line string
 	at   time.Time
@@ -40,25 +40,25 @@ func newDeaf(t *testing.T) *deaf {
 	d.guest = d.as(t, badUser)
 	d.guest.ask("LOCK deaf ttl=3s", "OK lock=deaf")
 	d.before = d.probe()
-	d.guest.conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)) // by then it is read no further
+	d.guest.conn.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)) // by then the daemon reads no more
 	io.WriteString(d.guest.conn, strings.Repeat("HELP\n@a LIST\n", 100_000))
 	d.isNoDelay()
 	d.wait()
 	return d
 }
 
-// wait has another one wait for the lock.
+// wait lets another client wait for the lock.
 func (d *deaf) wait() {
 	d.t.Helper()
 	waiter := d.as(d.t, goodUser)
 	waiter.write("LOCK deaf\n")
-	go func() { // until the connection ends, at the latest
+	go func() { // ends with the connection at the latest
 		line, _ := waiter.in.ReadString('\n')
 		d.next <- granted{line, time.Now()}
 	}()
 }
 
-// isNoDelay holds figures of now against those of before.
+// isNoDelay compares measurements with earlier ones.
 func (d *deaf) isNoDelay() {
 	d.t.Helper()
 	now := d.probeBeside(d.before)
@@ -76,8 +76,8 @@ func (d *deaf) isSmall() {
 	}
 }
 
-// isCut checks that the log reports the cut. The daemon releases the client's lease at
-// its stated deadline, not before. When the client reads at last, it comes to the end.
+// isCut checks that the log reports the cut. The daemon releases the client's lease at its stated
+// deadline, not before. When the client reads, it reaches the end of the connection.
 func (d *deaf) isCut() {
 	d.t.Helper()
 	line := awaitLog(d.daemon, "connection cut")
@@ -96,7 +96,7 @@ func (d *deaf) isCut() {
 	d.isSmall()
 	d.guest.conn.SetReadDeadline(time.Now().Add(patience))
 	unread, err := io.Copy(io.Discard, d.guest.conn)
-	if err != nil && !errors.Is(err, syscall.ECONNRESET) || unread > mib { // reset: of what it has sent not all was read
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) || unread > mib { // a reset, because the daemon did not read all of the client's output
 		d.t.Errorf("it reads %d bytes, and then %v; want at most 1 MiB, and the end", unread, err)
 	}
 }

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// lineTimeout is how long a line may take that was begun.
+// lineTimeout is how long a line may take after its first byte.
 const lineTimeout = 30 * time.Second
 
-// The daemon drops a client that does not end a line. That takes half a minute, in
-// which other tests run.
+// The daemon drops a client that does not end a line. That takes half a minute, in which other
+// tests run.
 func TestWhoEndsNoLineIsDropped(t *testing.T) {
 	w := newSlowWriter(t)
 	t.Parallel()
 	w.isDropped()
 }
 
-// slowWriter is a client that begins a line and continues it by one byte a second.
+// slowWriter is a client that begins a line and sends one more byte each second.
 type slowWriter struct {
 	*arena
 	bad, idle *guest
 	start     time.Time
-	told      chan error   // whether the daemon sent bad anything
-	at        time.Time    // when, once that is known
+	told      chan error   // whether the daemon has sent anything to bad
+	at        time.Time    // when told received
 	next      chan granted // the grant to the waiter for the lock that bad holds
 	stop      chan struct{}
 }
@@ -53,9 +53,9 @@ func newSlowWriter(t *testing.T) *slowWriter {
 	return w
 }
 
-// isDropped checks that the daemon tells the client so after half a minute, not
-// before, and drops it. The client keeps its lock until its stated deadline. The
-// daemon does not drop clients that only wait.
+// isDropped checks that the daemon sends the error after half a minute, not before, and drops the
+// client. The client keeps its lock until its stated deadline. The daemon does not drop clients
+// that only wait.
 func (w *slowWriter) isDropped() {
 	w.t.Helper()
 	if err := await(w.t, lineTimeout+2*patience, w.told, "an answer to a line that does not end", nil); err != nil {
@@ -79,7 +79,7 @@ func (w *slowWriter) isDropped() {
 	w.idle.ask("PING", "OK")
 }
 
-// drop sends a byte a second, of a line without end.
+// drop sends one byte a second of a line without an end.
 func drop(bad *guest, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

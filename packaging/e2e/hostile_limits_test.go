@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// A daemon without a free descriptor serves the connected clients. It logs this, but
-// not endlessly. It accepts again when connections end.
+// A daemon without a free descriptor serves the connected clients. It logs the lack, but not
+// endlessly. When connections end, it accepts again.
 func TestNoDescriptorLeft(t *testing.T) {
 	cluster := redlocktest.StartRedis(t, 3)
 	cluster.Admit(t)
@@ -34,7 +34,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	for _, g := range many {
 		g.conn.Close()
 	}
-	waitFor(t, "a connection is accepted", func() bool { // until then it is told LIMIT
+	waitFor(t, "a connection is accepted", func() bool { // until then the answer is LIMIT
 		after := h.guest(t)
 		after.write("LOCK job wait=0\n")
 		answer, _ := after.line()
@@ -46,7 +46,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 }
 
-// sizeOf is what /proc says of a daemon's memory, in bytes.
+// sizeOf returns a size of the daemon's memory from /proc, in bytes.
 func (h *host) sizeOf(d *process, what string) int {
 	h.t.Helper()
 	status := readFile(h.t, fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -58,8 +58,8 @@ func (h *host) sizeOf(d *process, what string) int {
 	return kilobytes << 10
 }
 
-// A client that sends requests faster than the config allows gets an error that names
-// the limit. It can still release its lock. Other clients get no such error.
+// If a client sends requests faster than the config allows, its error names the limit. It can still
+// release its lock. Other clients get no such error.
 func TestRequestsPerSecond(t *testing.T) {
 	const requests, rate = 2000, 100
 	a := newArena(t, "limits { requests_per_second = 100 }")
@@ -83,8 +83,8 @@ func TestRequestsPerSecond(t *testing.T) {
 	a.good.ask("PING", "OK")
 }
 
-// A user with as many waiters as the config allows gets an error that names the limit.
-// It may wait again when one of its waiters ends. Other users get no such error.
+// If a user has as many waiters as the config allows, its error names the limit. When one of its
+// waiters ends, it can wait again. Other users get no such error.
 func TestWaitersPerUser(t *testing.T) {
 	const limit = 20
 	a := newArena(t, "limits { waiters_per_user = 20 }")
@@ -96,15 +96,15 @@ func TestWaitersPerUser(t *testing.T) {
 	const refused = " ERR LIMIT lock=held : a limit of the config is reached: waiters_per_user = 20"
 	bad.ask("@one LOCK held owner=one", "@one"+refused)
 	other := a.as(t, badUser)
-	other.ask("LOCK held", refused[1:]) // it is the user that counts, not the connection
+	other.ask("LOCK held", refused[1:]) // the limit is the user's, not the connection's
 	other.ask("LOCK free", "ERR LIMIT lock=free")
 	another := a.as(t, goodUser)
-	another.write("@w LOCK held\n") // waits, as does the one behind it
+	another.write("@w LOCK held\n") // waits, as does the next one
 	another.ask("LOCK free", "OK lock=free")
 
 	bad.write("CANCEL w7\n")
 	canceled := []string{bad.comes(""), bad.comes("")}
-	slices.Sort(canceled) // the two answers can come in either order
+	slices.Sort(canceled) // the answers may come in either order
 	if !strings.HasPrefix(canceled[0], "@w7 ERR CANCELLED lock=held") || canceled[1] != "OK" {
 		t.Errorf("got %q, want CANCELLED and OK", canceled)
 	}
@@ -114,7 +114,7 @@ func TestWaitersPerUser(t *testing.T) {
 	bad.comes("@w0 OK lock=held")
 }
 
-// A tag that is in flight is refused to the one who comes later, and the first is as it was.
+// A second request with a tag that is in flight is refused, and the first one is not affected.
 func TestTagsInFlight(t *testing.T) {
 	a := newArena(t)
 	bad := a.as(t, badUser)
@@ -130,17 +130,18 @@ func TestTagsInFlight(t *testing.T) {
 	bad.ask("PING", "OK")
 	a.good.ask("UNLOCK held", "OK lock=held")
 	bad.comes("@t OK lock=held")
-	bad.ask("@t CHECK held", "@t OK lock=held") // it is free again
+	bad.ask("@t CHECK held", "@t OK lock=held") // the tag is free again
 	a.good.ask("TRY held", "ERR HELD lock=held")
 }
 
-// A line, and a note, as long as may be, and one byte longer: the bound is told, and the connection goes on.
+// The longest allowed line and note are accepted. With one byte more, the error names the bound,
+// and the connection goes on.
 func TestLongestLines(t *testing.T) {
 	a := newArena(t)
 	bad := a.as(t, badUser)
 	const line, note = 4096, 200
 	for _, n := range []int{line, line + 1, 10 * line} {
-		request := "LOCK noted note=" // the LF counts as well
+		request := "LOCK noted note=" // the bound includes the LF
 		request += strings.Repeat("n", n-len(request)-1)
 		if n <= line {
 			bad.ask(request, "ERR OPTION : note")
@@ -155,7 +156,7 @@ func TestLongestLines(t *testing.T) {
 		t.Errorf("got %s, want the bound of 200 bytes", answer)
 	}
 	padded := "LOCK noted note=" + strings.Repeat("n", note)
-	bad.ask(padded+strings.Repeat(" ", line-len(padded)-1), "OK lock=noted") // the longest of both
+	bad.ask(padded+strings.Repeat(" ", line-len(padded)-1), "OK lock=noted") // the longest allowed line with the longest note
 	a.good.write("LIST\n")
 	if held := a.good.comes("- lock=noted"); !strings.Contains(held+" ", " note="+strings.Repeat("n", note)+" ") {
 		t.Errorf("LIST says %s, want all of the note", held)

@@ -27,8 +27,7 @@ const (
 	badUser  = 5002
 )
 
-// arena is a daemon with default limits and two users: a well-behaved one and a
-// hostile one.
+// arena is a daemon with default limits and two users, a well-behaved one and a hostile one.
 type arena struct {
 	*host
 	daemon *process
@@ -36,7 +35,7 @@ type arena struct {
 	prober *prober
 }
 
-// newArena starts the daemon with more lines for its config.
+// newArena starts the daemon. config has more lines for its config.
 func newArena(t *testing.T, config ...string) *arena {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -66,14 +65,14 @@ func (h *host) amend(lines ...string) {
 	writeFile(h.t, h.config, readFile(h.t, h.config)+strings.Join(lines, "\n")+"\n")
 }
 
-// guest is a connection of some user.
+// guest is a connection of a user.
 type guest struct {
 	t    *testing.T
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// as connects as a user: the kernel records who connects, not who writes.
+// as connects as a user: the kernel records the process that connects, not the one that writes.
 func (h *host) as(t *testing.T, uid int) *guest {
 	t.Helper()
 	conns, err := h.dialAs(uid, 1)
@@ -98,8 +97,8 @@ func newGuest(t *testing.T, conn net.Conn) *guest {
 	return &guest{t: t, conn: conn, in: bufio.NewReader(conn)}
 }
 
-// dialAs connects n times, from one thread, which takes the user's identity on and ends
-// with that. It stops at the first failure.
+// dialAs connects n times from one thread, which takes the user's identity and ends afterwards. It
+// stops at the first failure.
 func (h *host) dialAs(uid, n int) (conns []net.Conn, err error) {
 	done := make(chan struct{})
 	onAnotherThread(func() {
@@ -116,12 +115,12 @@ func (h *host) dialAs(uid, n int) (conns []net.Conn, err error) {
 			conns = append(conns, conn)
 		}
 	})
-	<-done // dialPatiently has a limit, and its first failure is the last call
+	<-done // dialPatiently has a time limit, and dialAs stops at its first failure
 	return conns, err
 }
 
-// dialPatiently waits while there are as many who have not been accepted yet as the
-// kernel allows, as a connect(2) that blocks does.
+// dialPatiently waits while the kernel's queue of connections is full, as a blocking connect(2)
+// does.
 func dialPatiently(path string) (net.Conn, error) {
 	for giveUp := time.Now().Add(patience); ; {
 		conn, err := net.Dial("unix", path)
@@ -132,8 +131,8 @@ func dialPatiently(path string) (net.Conn, error) {
 	}
 }
 
-// onAnotherThread calls do on a thread that ends with it, and is not the first one:
-// what that is, the process is for others.
+// onAnotherThread calls do on a thread that ends with it. It is not the first thread, because that
+// one shows the identity of the process to others.
 func onAnotherThread(do func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -146,7 +145,7 @@ func onAnotherThread(do func()) {
 	}()
 }
 
-// become changes this thread only, as package syscall does not.
+// become changes the identity of this thread only, unlike package syscall.
 func become(uid int) error {
 	id := uintptr(uid)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
@@ -161,7 +160,7 @@ func become(uid int) error {
 	return nil
 }
 
-// write sends text and reports whether the daemon read it. A hung daemon stops
+// write sends text and reports whether the daemon read it. A daemon that hangs stops reading.
 // reading.
 func (g *guest) write(text string) bool {
 	g.conn.SetWriteDeadline(time.Now().Add(2 * patience))
@@ -190,14 +189,14 @@ func (g *guest) comes(want string) string {
 	return line
 }
 
-// ask sends a line and wants an answer that begins like this.
+// ask sends a line and checks that the answer begins with want.
 func (g *guest) ask(line, want string) string {
 	g.t.Helper()
 	g.write(line + "\n")
 	return g.comes(want)
 }
 
-// connections is how many the daemon has.
+// connections returns the number of connections of the daemon.
 func (a *arena) connections() int64 {
 	a.t.Helper()
 	a.good.write("STATUS\n")
@@ -208,7 +207,7 @@ func (a *arena) connections() int64 {
 	}
 }
 
-// awaitConnections waits until the daemon counts so many.
+// awaitConnections waits until the daemon has that many connections.
 func (a *arena) awaitConnections(t *testing.T, want int64) {
 	t.Helper()
 	var got int64
@@ -220,7 +219,7 @@ func (a *arena) awaitConnections(t *testing.T, want int64) {
 	t.Fatalf("after %v the daemon counts %d connections, want %d", patience, got, want)
 }
 
-// figures are what can be seen of the daemon from outside.
+// figures are measurements of the daemon from outside.
 type figures struct {
 	pairs, connects latencies // of the good user
 	rss             int       // bytes
@@ -230,7 +229,7 @@ func (f figures) String() string {
 	return fmt.Sprintf("LOCK and UNLOCK %v; connect and PING %v; rss %d MiB", f.pairs, f.connects, f.rss>>20)
 }
 
-// probe is what the good user meets.
+// probe measures the latencies of the good user.
 func (a *arena) probe() figures {
 	a.t.Helper()
 	return figures{
@@ -240,8 +239,8 @@ func (a *arena) probe() figures {
 	}
 }
 
-// probeBeside probes again if the good user has waited for too long. Other work of the
-// machine may delay the good user now and then; the bad user does not pause.
+// probeBeside probes again if the good user waited for too long. Other load of the machine may
+// delay the good user now and then; the bad user does not pause.
 func (a *arena) probeBeside(before figures) (now figures) {
 	for range 6 {
 		now = a.probe()
@@ -252,7 +251,7 @@ func (a *arena) probeBeside(before figures) (now figures) {
 	return now
 }
 
-// slower returns what takes too long.
+// slower returns the measurements that are too slow.
 func (f figures) slower(before figures, when string) (found []string) {
 	check := func(what string, now, before time.Duration) {
 		if most := 2*before + slack; now > most {
@@ -264,10 +263,10 @@ func (f figures) slower(before figures, when string) (found []string) {
 	return found
 }
 
-// rss is the memory that the daemon has now.
+// rss returns the resident memory of the daemon.
 func (a *arena) rss() int { return a.memory("VmRSS:") }
 
-// anonymous is the part of it that is no file's.
+// anonymous returns the part of rss that is not from files.
 func (a *arena) anonymous() int { return a.memory("RssAnon:") }
 
 func (a *arena) memory(what string) int {
@@ -275,10 +274,10 @@ func (a *arena) memory(what string) int {
 	return a.sizeOf(a.daemon, what)
 }
 
-// givesBack waits, while the good user continues, until the daemon has at most this
-// memory, not counting the program and the table. Go finds unused memory and returns
-// it gradually. The daemon keeps the buffers of the lanes, as large as they had to be:
-// some tens of MiB if nodes could not keep up.
+// givesBack waits, while the good user continues, until the daemon has at most this memory, not
+// counting the program and the state file. Go finds and returns unused memory gradually. The daemon
+// keeps the buffers of the lanes at their largest size: some tens of MiB if nodes could not keep
+// up.
 func (a *arena) givesBack(t *testing.T, most int) {
 	t.Helper()
 	start, before := time.Now(), a.anonymous()
@@ -292,30 +291,29 @@ func (a *arena) givesBack(t *testing.T, most int) {
 	t.Logf("measured: after all of that it has %d MiB of its own, and %v later %d MiB", before/mib, time.Since(start).Round(time.Second), a.anonymous()/mib)
 }
 
-// tableSize returns the size of the table's files.
+// tableSize returns the size of the state files.
 func (h *host) tableSize() (size int64) {
 	files, _ := filepath.Glob(h.socket + ".table.*")
 	for _, file := range files {
-		if info, err := os.Stat(file); err == nil { // else it is gone already
+		if info, err := os.Stat(file); err == nil { // otherwise it is already gone
 			size += info.Size()
 		}
 	}
 	return size
 }
 
-// row is something that the bad user does.
+// row is an attack of the bad user.
 type row struct {
 	name   string
-	memory int // bytes that it may cost the daemon at most
+	memory int // bytes of memory that it may cost the daemon
 	do     func(a *arena, t *testing.T, during func())
 }
 
-// slack is how much later an answer may come on a machine whose processors are busy:
-// what the kernel gives to somebody else before it is the daemon's turn again, or that
-// of the process that measures.
+// slack is how much later an answer may come if the processors are busy: the kernel may first run
+// other processes, instead of the daemon or of the process that measures.
 const slack = 10 * time.Millisecond
 
-// run measures before, during and after a row.
+// run measures before, during and after an attack.
 func (a *arena) run(t *testing.T, r row) {
 	outer := a.t
 	a.t, a.good.t = t, t
@@ -333,10 +331,10 @@ func (a *arena) run(t *testing.T, r row) {
 	}
 }
 
-// lower gives all threads of this process, the bad user, the lowest priority until the
-// test ends. Its children, which are all other processes, get the priority that the
-// unit gives redlockd. The test then measures what the bad user does to the daemon. It
-// does not measure how the bad user occupies the processors, which needs no daemon.
+// lower gives all threads of this process, the bad user, the lowest priority until the test ends.
+// Its children, which are all other processes, get the priority that the unit gives redlockd. So
+// the test measures what the bad user does to the daemon, and not how it occupies the processors,
+// which needs no daemon.
 func lower(t *testing.T) {
 	t.Helper()
 	prioritize(t, os.Getpid(), 19)
@@ -361,7 +359,7 @@ func prioritize(t *testing.T, pid, nice int) {
 	}
 }
 
-// children are the processes that this one has started.
+// children returns the processes that this one has started.
 func children(t *testing.T) (pids []int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/status")

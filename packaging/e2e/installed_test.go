@@ -19,11 +19,11 @@ import (
 
 const installedSocket = "/run/redlockd/redlockd.sock"
 
-// The package on a Debian with a systemd of its own: what is installed, started by
-// the first client, reloaded, restarted, killed, watched, upgraded and purged. 200
-// clients notice nothing of all that but pauses.
+// TestInstalled tests the package on a Debian with its own systemd: installation, start by the
+// first client, reload, restart, kill, watchdog, upgrade and purge. 200 clients notice nothing but
+// pauses.
 func TestInstalled(t *testing.T) {
-	t.Parallel() // with other tests of packages: it mostly waits
+	t.Parallel() // beside other tests of packages, because it mostly waits
 	needNC(t)
 	p := needPackages(t)
 	cluster := redlocktest.StartRedis(t, 5)
@@ -53,7 +53,7 @@ func TestInstalled(t *testing.T) {
 	i.step("purge", func() { i.purge(before) })
 }
 
-// step logs how long one took.
+// step logs how long a step took.
 func (i *installation) step(what string, do func()) {
 	i.t.Helper()
 	began := time.Now()
@@ -61,8 +61,7 @@ func (i *installation) step(what string, do func()) {
 	i.t.Logf("measured: %s took %v", what, time.Since(began).Round(10*time.Millisecond))
 }
 
-// openToAll lets other users connect to the nodes, and returns where the machine is
-// to see them.
+// openToAll lets other users connect to the nodes, and returns their directories for the machine.
 func openToAll(t *testing.T, cluster *redlocktest.Cluster) (binds []string) {
 	t.Helper()
 	for _, server := range cluster.Servers {
@@ -78,7 +77,7 @@ func openToAll(t *testing.T, cluster *redlocktest.Cluster) (binds []string) {
 	return binds
 }
 
-// newerPackage is the same with a later version of the daemon.
+// newerPackage returns the same package with a later version of the daemon.
 func newerPackage(t *testing.T, deb string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "deb")
@@ -94,7 +93,7 @@ func newerPackage(t *testing.T, deb string) string {
 	return newer
 }
 
-// installation is the package in a machine.
+// installation is the package, installed in a machine.
 type installation struct {
 	*machine
 	host *host
@@ -108,7 +107,7 @@ func (i *installation) copy(file string) (inside string) {
 	return inside
 }
 
-// install: the socket listens, for the members of the group, and nothing runs.
+// install: the socket listens, for the members of the group, and no daemon runs.
 func (i *installation) install(deb string) {
 	i.t.Helper()
 	i.run("dpkg", "-i", i.copy(deb))
@@ -136,8 +135,8 @@ func (i *installation) configure(cluster *redlocktest.Cluster) {
 	i.run("redlockd", "validate")
 }
 
-// firstClient: it is answered, though the service did not run. Then it is as the
-// unit says.
+// firstClient: the first client is answered, although the service did not run. Then the service
+// runs as the unit says.
 func (i *installation) firstClient() {
 	i.t.Helper()
 	n := i.host.nc()
@@ -168,13 +167,13 @@ func (i *installation) reload() {
 	}
 }
 
-// restart starts another process and checks that no client was refused meanwhile.
+// restart restarts the daemon as argv does, and checks that no client was refused meanwhile.
 func (i *installation) restart(argv ...string) {
 	i.t.Helper()
 	before := i.property("redlockd", "MainPID")
 	refused := make(chan error, 1)
 	over := make(chan struct{})
-	go func() { refused <- knock(i.host.socket, over) }() // waited for below
+	go func() { refused <- knock(i.host.socket, over) }() // ended and awaited below
 	i.run(argv...)
 	close(over)
 	if err := await(i.t, 2*patience, refused, "the client that knocks to have its last answer", nil); err != nil {
@@ -186,8 +185,8 @@ func (i *installation) restart(argv ...string) {
 	i.host.nc().expect("PING", "OK")
 }
 
-// knock connects and asks again and again, until over is closed. What may happen to
-// it is that the daemon stops before it answers.
+// knock connects and sends a request repeatedly, until over is closed. The daemon may stop before
+// it answers.
 func knock(socket string, over <-chan struct{}) error {
 	for {
 		conn, err := net.Dial("unix", socket)
@@ -207,8 +206,7 @@ func knock(socket string, over <-chan struct{}) error {
 	}
 }
 
-// hang: the watchdog ends a daemon that does nothing, and the next client is
-// answered by another.
+// hang: the watchdog ends a daemon that hangs, and the next client is answered by another one.
 func (i *installation) hang() {
 	i.t.Helper()
 	before := i.property("redlockd", "MainPID")
@@ -223,7 +221,7 @@ func (i *installation) hang() {
 	}
 }
 
-// upgrade: nothing stops before the new version is there in full.
+// upgrade: nothing stops before the new version is completely installed.
 func (i *installation) upgrade(l *load, deb string) {
 	i.t.Helper()
 	inside := i.copy(deb)
@@ -239,7 +237,7 @@ func (i *installation) upgrade(l *load, deb string) {
 	}
 }
 
-// upgradeWithFaultyConfig: the daemon that runs goes on, as none would come after it.
+// upgradeWithFaultyConfig: the running daemon goes on, because a new one could not start.
 func (i *installation) upgradeWithFaultyConfig(deb string) {
 	i.t.Helper()
 	const config = "/etc/redlockd/redlockd.hcl"
@@ -260,7 +258,7 @@ func (i *installation) upgradeWithFaultyConfig(deb string) {
 	n.expect("UNLOCK job", "OK lock=job")
 }
 
-// purge: nothing is left but the user, the group, and copies of the files with them.
+// purge: only the user, the group, and copies of the files with them are left.
 func (i *installation) purge(before map[string]bool) {
 	i.t.Helper()
 	i.run("dpkg", "--purge", "redlockd")
@@ -270,7 +268,7 @@ func (i *installation) purge(before map[string]bool) {
 	if len(left) > 0 {
 		i.t.Errorf("left after the purge: %q", slices.Sorted(maps.Keys(left)))
 	}
-	if units, _ := i.try("systemctl", "list-unit-files", "--no-legend", "redlockd*"); units != "" { // its status is 1 for none
+	if units, _ := i.try("systemctl", "list-unit-files", "--no-legend", "redlockd*"); units != "" { // its status is 1 if there are none
 		i.t.Errorf("units left: %s", units)
 	}
 	if units := i.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "redlockd*"); units != "" {

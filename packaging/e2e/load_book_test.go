@@ -12,31 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// book is who holds which lock, as the clients know it together. A client writes a
-// grant down when it has heard of it, and its end before it asks for that: so where
-// two hold one lock, it is not for the book's delay.
+// book records which client holds which lock. A client records a grant after it has read the
+// answer, and the release before it sends UNLOCK. So if the book shows two holders of a lock, both
+// really held it at once.
 type book struct {
 	fault func(format string, args ...any)
 
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the fields below
 	pages          map[string]*page
 	grants, handed int
 }
 
 // page is one lock.
 type page struct {
-	holder   string // "" nobody
-	before   string // who held it before
+	holder   string // empty: no holder
+	before   string // the previous holder
 	lease    string
 	fence    int64
-	deadline time.Duration // the last one stated, on CLOCK_BOOTTIME
+	deadline time.Duration // the last stated deadline, on CLOCK_BOOTTIME
 }
 
 func newBook(fault func(format string, args ...any)) *book {
 	return &book{fault: fault, pages: map[string]*page{}}
 }
 
-// granted takes the answer to a LOCK, and tells whether the client holds the lock.
+// granted records the answer to a LOCK, and reports whether the client holds the lock.
 func (b *book) granted(client, lock, answer string) bool {
 	if !strings.HasPrefix(answer, "OK lock=") {
 		if answer != "" {
@@ -64,7 +64,7 @@ func (b *book) granted(client, lock, answer string) bool {
 	return true
 }
 
-// checked takes the answer to a CHECK of the holder.
+// checked records the answer to a CHECK of the holder.
 func (b *book) checked(client, lock, answer string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,14 +76,14 @@ func (b *book) checked(client, lock, answer string) {
 		b.fault("%s: CHECK %s: %s", client, lock, answer)
 	case p.holder != client || field(answer, "lease") != p.lease || fence != p.fence:
 		b.fault("%s: CHECK %s: held by %q with lease %s and fencing token %d, got %s", client, lock, p.holder, p.lease, p.fence, answer)
-	case deadline <= sinceBoot()-3*forgotten: // it may have been one of many answers
+	case deadline <= sinceBoot()-3*forgotten: // the answer may have waited behind many others
 		b.fault("%s: CHECK %s: the deadline is over (now %d): %s", client, lock, sinceBoot().Milliseconds(), answer)
 	default:
 		p.deadline = max(p.deadline, deadline)
 	}
 }
 
-// release is called before the UNLOCK.
+// release is called before UNLOCK is sent.
 func (b *book) release(client, lock string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +94,7 @@ func (b *book) release(client, lock string) {
 	p.holder, p.deadline = "", 0
 }
 
-// lost: until the deadline nobody may have it.
+// lost: until the deadline no other client may get the lock.
 func (b *book) lost(client, lock string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +103,7 @@ func (b *book) lost(client, lock string) {
 	}
 }
 
-// page needs mu.
+// page returns the page of a lock. The caller holds mu.
 func (b *book) page(lock string) *page {
 	if b.pages[lock] == nil {
 		b.pages[lock] = &page{}
@@ -125,11 +125,11 @@ func fields(answer string) (fence int64, deadline time.Duration) {
 
 func sinceBoot() time.Duration {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // it is there since Linux 2.6.39
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // exists since Linux 2.6.39
 	return time.Duration(now.Nano())
 }
 
-// The book notices what must not be.
+// The book reports violations.
 func TestBook(t *testing.T) {
 	later := strconv.FormatInt((sinceBoot() + time.Hour).Milliseconds(), 10)
 	grant := func(lease, fence string) string {

@@ -13,35 +13,35 @@ import (
 	"time"
 )
 
-// caller is one client of a load. Its requests carry tags. Where the daemon was
-// restarted and an answer does not come, the request is sent again: the answer was
-// lost in the instant between being given and being noted.
+// caller is one client of a load. Its requests have tags. If an answer does not come after a
+// restart, the client resends the request: the answer was lost between the moment of sending and
+// its record.
 type caller struct {
 	load *load
 	name string
 	conn net.Conn
 	gone chan struct{} // closed at the end of the connection
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	closing bool
 	tags    int
 	pending map[string]*request // by tag
-	heard   int                 // answers
-	back    []time.Time         // of each BACK
+	heard   int                 // number of answers
+	back    []time.Time         // when each BACK came
 	samples []sample            // of answers from memory
 
-	count, repeats int // of requests
+	count, repeats int // numbers of requests
 }
 
-// request is what is asked, until it is answered.
+// request is a request until it is answered.
 type request struct {
 	text    string
 	first   time.Time   // when it was sent
-	at      time.Time   // when it was sent last
-	again   bool        // it was sent more than once
+	at      time.Time   // when it was last sent
+	again   bool        // it was resent
 	done    bool        // it was answered
-	open    int         // its tags without an answer
-	answers chan string // as wide as the repeats
+	open    int         // tags without an answer
+	answers chan string // room for the answers to all resends
 }
 
 type sample struct {
@@ -49,8 +49,7 @@ type sample struct {
 	took time.Duration
 }
 
-// forgotten is how long after a restart an answer has to be missing before it is
-// taken for lost.
+// forgotten is how long after a restart an answer must be missing before it counts as lost.
 const forgotten = 3 * time.Second
 
 func (l *load) connect() *caller {
@@ -61,7 +60,7 @@ func (l *load) connect() *caller {
 	}
 	c := &caller{load: l, name: fmt.Sprint("client ", len(l.callers)), conn: conn, gone: make(chan struct{}), pending: map[string]*request{}}
 	l.callers = append(l.callers, c)
-	go c.read() // ends with the connection, for which close waits
+	go c.read() // ends with the connection; close waits for it
 	return c
 }
 
@@ -73,7 +72,7 @@ func (c *caller) close() {
 	<-c.gone
 }
 
-// read takes every line that comes.
+// read reads the connection.
 func (c *caller) read() {
 	defer close(c.gone)
 	lines := bufio.NewScanner(c.conn)
@@ -112,24 +111,24 @@ func (c *caller) hear(line string) {
 	}
 }
 
-// ask returns the answer; "" where the connection has ended, which is a fault
-// already.
+// ask returns the answer, or an empty text if the connection has ended, which was already reported
+// as a fault.
 func (c *caller) ask(text string) string { return c.askAll(text)[0] }
 
-// quick asks for what the daemon answers from memory: how long that takes counts.
+// quick sends a request that the daemon answers from memory, and records how long that takes.
 func (c *caller) quick(text string) string {
 	asked := time.Now()
 	r := c.send("", text)[0]
 	answer := c.await(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !r.again { // else it is among the lost ones
+	if !r.again { // otherwise its answer was lost
 		c.samples = append(c.samples, sample{asked, time.Since(asked)})
 	}
 	return answer
 }
 
-// askAll sends all in one write.
+// askAll sends all requests in one write.
 func (c *caller) askAll(texts ...string) (answers []string) {
 	requests := c.send("", texts...)
 	for _, r := range requests {
@@ -138,7 +137,7 @@ func (c *caller) askAll(texts ...string) (answers []string) {
 	return answers
 }
 
-// send writes requests, and after them what is no whole line.
+// send writes requests, and after them rest, which is not a whole line.
 func (c *caller) send(rest string, texts ...string) (requests []*request) {
 	var lines strings.Builder
 	c.mu.Lock()
@@ -152,7 +151,7 @@ func (c *caller) send(rest string, texts ...string) (requests []*request) {
 	return requests
 }
 
-// tag makes a line of a request; it needs mu.
+// tag returns the line of a request with a new tag. The caller holds mu.
 func (c *caller) tag(r *request) string {
 	c.tags++
 	c.count++
@@ -198,7 +197,7 @@ func (c *caller) await(r *request) string {
 	}
 }
 
-// lost are the requests whose first answer never came.
+// lost returns the requests whose first answer never came.
 func (c *caller) lost() (all []*request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +207,7 @@ func (c *caller) lost() (all []*request) {
 	return all
 }
 
-// repeatLost sends requests again that were begun before a restart.
+// repeatLost resends requests that were sent before a restart and have no answer.
 func (c *caller) repeatLost() {
 	var lines strings.Builder
 	c.mu.Lock()
@@ -225,14 +224,14 @@ func (c *caller) repeatLost() {
 	}
 }
 
-// isLost needs mu.
+// isLost reports whether a request counts as lost. The caller holds mu.
 func (c *caller) isLost(r *request) bool {
 	next := slices.IndexFunc(c.back, func(back time.Time) bool { return back.After(r.at) })
 	return next >= 0 && time.Since(c.back[next]) > forgotten
 }
 
-// awaitRest gives the other answers to a repeated LOCK a moment: where the first was
-// only slow, both are to be over before anything else is done with the lock.
+// awaitRest waits a moment for the other answers to a resent LOCK. If the first answer was only
+// slow, both must have come before the lock is used.
 func (c *caller) awaitRest(r *request) {
 	giveUp := time.After(forgotten)
 	for {
@@ -264,8 +263,7 @@ func (c *caller) backs() int {
 	return len(c.back)
 }
 
-// pause is the longest wait for an answer from memory that was under way in a
-// round.
+// pause returns the longest wait for an answer from memory that overlapped a round.
 func (c *caller) pause(r round) (longest time.Duration, asked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

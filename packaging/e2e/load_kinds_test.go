@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// idle waits for about this time, or until the load ends. It returns whether the
-// client continues.
+// idle waits for about this time, or until the load ends. It reports whether the client continues.
 func (c *caller) idle(about time.Duration) (goOn bool) {
 	select {
 	case <-c.load.over:
@@ -22,7 +21,7 @@ func (c *caller) idle(about time.Duration) (goOn bool) {
 	}
 }
 
-// take acquires lock, or waits for its turn. The id makes a repeat harmless.
+// take acquires lock, or waits for it. The id= makes a resend harmless.
 func (c *caller) take(lock, options string) bool {
 	return c.load.book.granted(c.name, lock, c.ask(c.lockText(lock, options)))
 }
@@ -43,14 +42,15 @@ func (c *caller) unlock(lock string) {
 	c.unlocked(r, c.await(r))
 }
 
-// unlocked: a repeated UNLOCK may find that it is done.
+// unlocked handles the answer to UNLOCK. A resent UNLOCK may find that the lock is already
+// released.
 func (c *caller) unlocked(r *request, answer string) {
 	if answer != "" && !strings.HasPrefix(answer, "OK lock=") && !(r.again && strings.HasPrefix(answer, "ERR NOTHELD")) {
 		c.load.fault("%s: %s: %s", c.name, r.text, answer)
 	}
 }
 
-// holds keeps a lock of its own, and takes it anew now and then.
+// holds keeps a lock of its own, and sometimes releases it and takes it again.
 func (c *caller) holds(i int) {
 	lock := fmt.Sprint("own-", i)
 	for goOn := true; goOn; {
@@ -67,7 +67,7 @@ func (c *caller) holds(i int) {
 	}
 }
 
-// contends takes a lock that others want, too.
+// contends takes a lock that other clients want too.
 func (c *caller) contends(i int) {
 	lock := fmt.Sprint("contended-", i%5)
 	for goOn := true; goOn; goOn = c.idle(10 * time.Millisecond) {
@@ -80,7 +80,7 @@ func (c *caller) contends(i int) {
 	}
 }
 
-// shares takes one of three places.
+// shares takes one of three slots.
 func (c *caller) shares(int) {
 	for goOn := true; goOn; goOn = c.idle(10 * time.Millisecond) {
 		answer := c.ask(c.lockText("places", "slots=3"))
@@ -95,7 +95,7 @@ func (c *caller) shares(int) {
 	}
 }
 
-// idles has nothing to say between its first word and its last (bid).
+// idles sends nothing between its first and its last request (bid).
 func (c *caller) idles(int) { c.wantOK("PING") }
 
 func (c *caller) idlesWithLock(i int) {
@@ -107,7 +107,7 @@ func (c *caller) idlesWithLock(i int) {
 	}
 }
 
-// pings has a request under way nearly always.
+// pings nearly always has a request in progress.
 func (c *caller) pings(int) {
 	for goOn := true; goOn; goOn = c.idle(20 * time.Millisecond) {
 		c.wantOK("PING")
@@ -120,10 +120,10 @@ func (c *caller) wantOK(text string) {
 	}
 }
 
-// bid is the last word of every client: its connection still speaks.
+// bid is the last request of every client. It checks that the connection still works.
 func (c *caller) bid() { c.wantOK("PING") }
 
-// pipelines does everything with many locks at once.
+// pipelines sends all kinds of requests for many locks in one write.
 func (c *caller) pipelines(i int) {
 	var locks, takes, checks, gives []string
 	for n := range 10 {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// line is clients who wait for one lock in a known order, behind one who holds it.
+// line is a group of clients that wait for one lock in a known order, and its holder.
 type line struct {
 	load   *load
 	holder *caller
@@ -27,8 +27,8 @@ func newLine(l *load, n int) *line {
 	return line
 }
 
-// form: the holder takes the lock, and the others stand in line one after the
-// other: requests with tags begin in their order, so who is answered PING waits.
+// form lets the holder take the lock and the others queue for it in order. Requests with tags begin
+// in order, so a client that gets the answer to PING waits.
 func (n *line) form() {
 	n.waits = nil
 	if !n.holder.take("line", "") {
@@ -41,8 +41,7 @@ func (n *line) form() {
 	}
 }
 
-// pass: the holder gives the lock back, and those in line get it one after the
-// other.
+// pass releases the lock, and checks that the waiters get it in order.
 func (n *line) pass() {
 	n.holder.check("line")
 	n.holder.give("line")
@@ -70,7 +69,7 @@ func (n *line) pass() {
 	}
 }
 
-// half is a client in the middle of a line.
+// half is a client that has sent half a line.
 type half struct {
 	c    *caller
 	lock string
@@ -85,8 +84,8 @@ func newHalf(l *load) *half {
 	return h
 }
 
-// begin writes a whole line and, with it, the first bytes of another: when the
-// first is answered the daemon has read the rest, too.
+// begin writes a whole line together with the first bytes of another. When the first line is
+// answered, the daemon has read those bytes too.
 func (h *half) begin() {
 	h.c.mu.Lock()
 	h.r = &request{text: h.c.lockText(h.lock, ""), answers: make(chan string, 100)}
@@ -97,9 +96,9 @@ func (h *half) begin() {
 	h.c.await(h.c.send(text[:cut], "PING")[0])
 }
 
-// end writes what is missing. A daemon that was killed while it took the beginning of the
-// line may have lost that: the next one skips the rest then, and no answer comes, so that
-// the whole line is sent again (repeatLost).
+// end writes the rest of the line. If the daemon was killed while it took the first half, that may
+// be lost. The next daemon then skips the rest without an answer, and repeatLost sends the whole
+// line again.
 func (h *half) end() {
 	h.c.write(h.text)
 	if h.c.load.book.granted(h.c.name, h.lock, h.c.await(h.r)) {

@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// load is 200 clients of one daemon, each with one connection that must not break:
-// who holds locks, waits for them in line, pings, sends many requests at once, is in
-// the middle of a line, or does nothing. What goes wrong is collected, and fails
-// the test at the end.
+// load is 200 clients of one daemon, each with one connection that must not break. They hold locks,
+// wait for them, send PING, send many requests at once, have sent half a line, or are idle. Faults
+// are collected, and fail the test at the end.
 type load struct {
 	t       *testing.T
 	socket  string
 	book    *book
-	over    chan struct{} // closed when the clients are to come to their ends
+	over    chan struct{} // closed when the clients must end
 	hung    chan struct{} // closed by hang
 	hanging sync.Once
 	callers []*caller
@@ -28,19 +27,19 @@ type load struct {
 	loops   sync.WaitGroup
 	rounds  []round
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	faults []string
-	told   int   // of the faults
-	now    round // the last one that has begun
+	told   int   // number of faults that were reported
+	now    round // the round that began last
 }
 
-// round is the time from an action on the daemon until all clients have heard of it.
+// round is the time between an action on the daemon and the moment when all clients have seen it.
 type round struct {
 	what     string
 	from, to time.Time
 }
 
-// startLoad returns when all clients are at work.
+// startLoad starts the clients, and returns when all of them work.
 func startLoad(t *testing.T, socket string) *load {
 	t.Helper()
 	l := &load{t: t, socket: socket, over: make(chan struct{}), hung: make(chan struct{})}
@@ -61,7 +60,7 @@ func startLoad(t *testing.T, socket string) *load {
 	return l
 }
 
-// start connects n clients that work until the load ends.
+// start connects n clients, which work until the load ends.
 func (l *load) start(n int, work func(*caller, int)) {
 	l.t.Helper()
 	for i := range n {
@@ -70,8 +69,8 @@ func (l *load) start(n int, work func(*caller, int)) {
 	}
 }
 
-// through calls do, which acts on the daemon. It checks that all clients hear BACK
-// that many times and are not disturbed otherwise.
+// through calls do, which acts on the daemon. It checks that all clients get that many BACKs and no
+// other disturbance.
 func (l *load) through(what string, backs int, do func()) {
 	l.t.Helper()
 	l.line.form()
@@ -106,7 +105,7 @@ func (l *load) begin(what string) round {
 	return round{what: what, from: l.now.from}
 }
 
-// await waits for all clients.
+// await waits until isSo is true for each client.
 func (l *load) await(what string, isSo func(*caller) bool) {
 	l.t.Helper()
 	waitFor(l.t, what, func() bool {
@@ -115,7 +114,7 @@ func (l *load) await(what string, isSo func(*caller) bool) {
 	})
 }
 
-// end lets the clients come to their ends, and says what was seen.
+// end ends the clients and reports their faults.
 func (l *load) end() {
 	l.t.Helper()
 	close(l.over)
@@ -128,11 +127,11 @@ func (l *load) end() {
 	l.report()
 }
 
-// hang is called when a request was not answered in time. Then nobody waits for an answer any
-// more: one client after the other would wait in vain.
+// hang is called if a request is not answered in time. Then no client waits for an answer any more:
+// each would wait in vain.
 func (l *load) hang() { l.hanging.Do(func() { close(l.hung) }) }
 
-// waiting are the requests without an answer.
+// waiting returns the requests without an answer.
 func (l *load) waiting() string {
 	var all []string
 	for _, c := range l.callers {
@@ -143,11 +142,11 @@ func (l *load) waiting() string {
 	return strings.Join(all, "\n")
 }
 
-// report logs how the clients fared.
+// report logs the measurements of the clients.
 func (l *load) report() {
 	l.t.Helper()
 	requests, repeats := 0, 0
-	lost := map[string]int{} // by what was going on, and the verb
+	lost := map[string]int{} // by round and verb
 	for _, c := range l.callers {
 		requests, repeats = requests+c.count, repeats+c.repeats
 		for _, r := range c.lost() {
@@ -160,7 +159,7 @@ func (l *load) report() {
 		len(l.callers), len(l.rounds), requests, grants, handed, repeats, lost)
 }
 
-// during is which round a request that was sent then fell into.
+// during returns the round in which a request was sent.
 func (l *load) during(at time.Time) string {
 	for _, r := range l.rounds {
 		if at.Before(r.to) {
@@ -170,8 +169,8 @@ func (l *load) during(at time.Time) string {
 	return "the end"
 }
 
-// pause is p99 of the pauses in rounds of that kind: a pause is the longest that a
-// client had to wait for an answer from memory.
+// pause returns the p99 of the pauses in rounds of that kind. A pause is the longest time that a
+// client waited for an answer from memory.
 func (l *load) pause(what string) time.Duration {
 	l.t.Helper()
 	var pauses []time.Duration
@@ -192,8 +191,8 @@ func (l *load) pause(what string) time.Duration {
 	return p99
 }
 
-// quiet is p99 of what an answer from memory took while nothing was done to the
-// daemon: what the machine has time for.
+// quiet returns the p99 of answers from memory between the rounds. It shows how fast the machine
+// is.
 func (l *load) quiet() time.Duration {
 	l.t.Helper()
 	var took []time.Duration
@@ -214,7 +213,7 @@ func percentile(all []time.Duration, p int) time.Duration {
 	return sorted[max(0, (len(sorted)*p+99)/100-1)].Round(time.Millisecond)
 }
 
-// fault may be called by any goroutine.
+// fault records a fault. Any goroutine may call it.
 func (l *load) fault(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +224,7 @@ func (l *load) fault(format string, args ...any) {
 	l.faults = append(l.faults, fmt.Sprintf(format, args...)+when)
 }
 
-// tell fails the test with the faults that came since it was called last.
+// tell fails the test with the faults since its previous call.
 func (l *load) tell() {
 	l.t.Helper()
 	const enough = 20
@@ -248,7 +247,7 @@ func (l *load) hangUp() {
 	}
 }
 
-// The clients find nothing wrong with a daemon that nothing happens to.
+// The clients find no fault in a daemon that is left alone.
 func TestLoad(t *testing.T) {
 	_, h, _ := five(t)
 	l := startLoad(t, h.socket)

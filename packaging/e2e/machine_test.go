@@ -19,23 +19,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is a Debian that was booted by a systemd of its own, in a container
-// without a network.
+// machine is a Debian container that its own systemd has booted, without a network.
 type machine struct {
 	t      *testing.T
 	root   string
 	group  string   // its cgroup
-	nspawn *process // the program that looks after it
-	leader int      // its PID 1, as seen from here
+	nspawn *process // the program systemd-nspawn
+	leader int      // pid of its PID 1 on this host
 }
 
-// suite is the Debian that is booted. Its file system is made once, and kept in
-// the user's cache directory.
+// suite is the Debian release that is booted. Its file system is made once, and kept in the user's
+// cache directory.
 const suite = "bookworm"
 
-// boot starts a machine in which directories of this one can be seen, "from:to"
-// each. What may be missing for that is found before anything is started, and is a
-// skip.
+// boot starts a machine that sees directories of this host, each given as "from:to". It first looks
+// for all prerequisites, and skips the test if one is missing.
 func boot(t *testing.T, binds ...string) *machine {
 	t.Helper()
 	cgroups := needContainers(t)
@@ -43,7 +41,7 @@ func boot(t *testing.T, binds ...string) *machine {
 	m := &machine{t: t, root: filepath.Join(dir, "root"), group: filepath.Join(cgroups, "redlockd-e2e-"+strconv.Itoa(os.Getpid()))}
 	m.unpack(rootFileSystem(t))
 	for _, dir := range []string{m.group, filepath.Join(cgroups, "../systemd", filepath.Base(m.group))} {
-		_ = os.Mkdir(dir, 0o755) // the second is there with the old kind of cgroups only
+		_ = os.Mkdir(dir, 0o755) // exists only with the old kind of cgroups
 		t.Cleanup(func() { removeGroups(dir) })
 	}
 	argv := []string{"systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--machine=redlockd-e2e-" + strconv.Itoa(os.Getpid()),
@@ -51,7 +49,7 @@ func boot(t *testing.T, binds ...string) *machine {
 	for _, bind := range binds {
 		argv = append(argv, "--bind="+bind)
 	}
-	// In a cgroup of its own, so that it does not meddle with another's.
+	// In a cgroup of its own, so that it does not change another one.
 	m.nspawn = start(t, dir, append([]string{"env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1",
 		"sh", "-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, m.group}, argv...)...)
 	t.Cleanup(m.powerOff)
@@ -59,8 +57,8 @@ func boot(t *testing.T, binds ...string) *machine {
 	return m
 }
 
-// needContainers skips where no container can be booted, and returns where cgroups
-// can be made.
+// needContainers skips the test if no container can be booted. It returns the directory for new
+// cgroups.
 func needContainers(t *testing.T) (cgroups string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -88,7 +86,7 @@ func needContainers(t *testing.T) (cgroups string) {
 	return cgroups
 }
 
-// rootFileSystem is the path of a tar file, which is made where it is not there yet.
+// rootFileSystem returns the path of a tar file, and makes it if it does not exist.
 func rootFileSystem(t *testing.T) string {
 	t.Helper()
 	path, err := root()
@@ -98,8 +96,7 @@ func rootFileSystem(t *testing.T) string {
 	return path
 }
 
-// root is called ahead of its time where all tests run: it takes half a minute, most of
-// it for what comes over the network.
+// root is called early if all tests run: it takes half a minute, mostly for downloads.
 var root = sync.OnceValues(makeRoot)
 
 func makeRoot() (path string, err error) {
@@ -126,15 +123,15 @@ func makeRoot() (path string, err error) {
 	return path, os.Rename(aside, path)
 }
 
-// makeRootAhead returns what waits for that. Nothing is made where no container could
-// be booted, or only some tests run.
+// makeRootAhead starts to make the root file system, and returns a function that waits for it. It
+// does nothing if no container can be booted, or only some tests run.
 func makeRootAhead() (wait func()) {
 	_, err := exec.LookPath("mmdebstrap")
 	if err != nil || os.Geteuid() != 0 || flag.Lookup("test.run").Value.String() != "" {
 		return func() {}
 	}
 	var making sync.WaitGroup
-	making.Go(func() { _, _ = root() }) // for the tests to complain of
+	making.Go(func() { _, _ = root() }) // the tests report its error
 	return making.Wait
 }
 
@@ -149,7 +146,7 @@ func (m *machine) unpack(tarball string) {
 	writeFile(m.t, filepath.Join(m.root, "etc", "machine-id"), "")
 }
 
-// awaitSystemd waits until PID 1 is there and has started everything.
+// awaitSystemd waits until PID 1 runs and has started everything.
 func (m *machine) awaitSystemd() {
 	m.t.Helper()
 	waitFor(m.t, "the container has a systemd", func() bool {
@@ -167,7 +164,7 @@ func (m *machine) awaitSystemd() {
 	})
 }
 
-// childCalled is the PID of a child with that program; 0: there is none.
+// childCalled returns the pid of a child that runs that program, or 0.
 func childCalled(parent int, name string) int {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 	for _, word := range strings.Fields(string(children)) {
@@ -180,7 +177,7 @@ func childCalled(parent int, name string) int {
 	return 0
 }
 
-// powerOff ends the machine as its systemd would, or else at once.
+// powerOff ends the machine with a shutdown of its systemd or, if that fails, at once.
 func (m *machine) powerOff() {
 	if m.leader != 0 {
 		_ = syscall.Kill(m.leader, sigPowerOff)
@@ -197,7 +194,7 @@ func (m *machine) powerOff() {
 // sigPowerOff is SIGRTMIN+4: see systemd(1).
 const sigPowerOff = syscall.Signal(34 + 4)
 
-// removeGroups removes what is left of a cgroup.
+// removeGroups removes a cgroup and what is left in it.
 func removeGroups(dir string) {
 	inside, _ := filepath.Glob(filepath.Join(dir, "*", ""))
 	for _, entry := range inside {
@@ -208,7 +205,7 @@ func removeGroups(dir string) {
 	_ = unix.Rmdir(dir)
 }
 
-// try runs a program in the machine, and returns what it printed.
+// try runs a program in the machine, and returns its output.
 func (m *machine) try(argv ...string) (string, error) {
 	enter := []string{"-t", strconv.Itoa(m.leader), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--"}
 	cmd := exec.Command("nsenter", append(enter, argv...)...)
@@ -217,7 +214,7 @@ func (m *machine) try(argv ...string) (string, error) {
 	return strings.TrimSpace(string(output)), err
 }
 
-// run runs a program in the machine that must succeed.
+// run runs a program in the machine, and fails the test if the program fails.
 func (m *machine) run(argv ...string) string {
 	m.t.Helper()
 	output, err := m.try(argv...)
@@ -228,25 +225,25 @@ func (m *machine) run(argv ...string) string {
 	return output
 }
 
-// property asks systemd for one.
+// property asks systemd for a property of a unit.
 func (m *machine) property(unit, name string) string {
 	m.t.Helper()
 	return m.run("systemctl", "show", "-P", name, unit)
 }
 
-// path is where a file of the machine is seen from here, as long as it runs.
+// path returns the path on this host of a file of the machine, while it runs.
 func (m *machine) path(inside string) string {
 	return filepath.Join("/proc", strconv.Itoa(m.leader), "root", inside)
 }
 
-// journal is what a unit has logged.
+// journal returns the log of a unit.
 func (m *machine) journal(unit string) string {
 	m.t.Helper()
 	return m.run("journalctl", "-b", "--no-pager", "-o", "cat", "-u", unit)
 }
 
-// files are all that the machine has on its disk, and in /run, but for what is
-// written all the time.
+// files returns all files of the machine on its disk and in /run, except those that change all the
+// time.
 func (m *machine) files() map[string]bool {
 	m.t.Helper()
 	list := m.run("find", "/", "/run", "-xdev", "(", "-path", "/var/lib/dpkg", "-o", "-path", "/var/log", "-o", "-path", "/run/log",

@@ -15,11 +15,10 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what must happen. It bounds a test that
-// fails, never one that passes.
+// patience is how long a test waits for an event. Only a failing test takes that long.
 const patience = 30 * time.Second
 
-// binaries is the directory with redlockd and redlock, as they are shipped.
+// binaries is the directory with redlockd and redlock as they are shipped.
 var binaries string
 
 func TestMain(m *testing.M) {
@@ -52,15 +51,15 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// goCommand builds as package.sh does: what that left in Go's cache is of use here, and what
-// go test with the race detector did is not.
+// goCommand runs the go command with the settings of package.sh, whose results are in Go's cache.
+// Results of go test with the race detector are of no use here.
 func goCommand(args ...string) *exec.Cmd {
 	command := exec.Command("go", args...)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false")
 	return command
 }
 
-// rounds is how often what is random is tried: more with REDLOCKD_LONG=1.
+// rounds returns how often a random case is tried: more with REDLOCKD_LONG=1.
 func rounds(short, long int) int {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
 		return long
@@ -68,16 +67,16 @@ func rounds(short, long int) int {
 	return short
 }
 
-// needNC skips where nc cannot do what is shown in the README.
+// needNC skips the test if nc lacks the options that the README uses.
 func needNC(t *testing.T) {
 	t.Helper()
-	help, _ := combined(exec.Command("nc", "-h")) // its status says nothing
+	help, _ := combined(exec.Command("nc", "-h")) // its status is meaningless
 	if !strings.Contains(string(help), "OpenBSD") {
 		t.Skip("nc -U -N is needed, that of OpenBSD: apt-get install netcat-openbsd")
 	}
 }
 
-// waitFor asks again and again until what is wished for is so.
+// waitFor polls until isSo returns true.
 func waitFor(t *testing.T, what string, isSo func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -92,13 +91,13 @@ func waitFor(t *testing.T, what string, isSo func() bool) {
 	}
 }
 
-// median is the middle one.
+// median returns the median.
 func median(all []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2]
 }
 
-// A static binary names no loader: it runs on any Linux.
+// A static binary has no dynamic loader, so it runs on any Linux.
 func TestBinariesAreStatic(t *testing.T) {
 	for _, name := range []string{"redlock", "redlockd"} {
 		file, err := elf.Open(filepath.Join(binaries, name))

@@ -23,7 +23,7 @@ func TestManualHasFields(t *testing.T) {
 	n, other := h.nc(), h.nc()
 	const grant = "LOCK, TRY, EXTEND, CHECK and RESUME"
 	hold := " hold=pid pid=" + strconv.Itoa(os.Getpid())
-	for i := range 11 { // too many for LIST all=yes
+	for i := range 11 { // more than a line of LIST all=yes can list
 		n.lines("LOCK many mode=shared owner=" + strconv.Itoa(i))
 	}
 	n.lines("LOCK least min=1m")
@@ -63,7 +63,7 @@ func TestManualHasFields(t *testing.T) {
 	}
 }
 
-// fieldsShown are the fields that stand in a section of the page.
+// fieldsShown returns the fields in a section of the page.
 func fieldsShown(t *testing.T, page, titled string) map[string]bool {
 	t.Helper()
 	_, section, found := strings.Cut(page, "\n.Ss "+titled+"\n")

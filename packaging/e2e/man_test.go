@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// manuals are the paths of all manual pages, by name.
+// manuals returns the paths of all manual pages, by name.
 func manuals(t *testing.T) map[string]string {
 	t.Helper()
 	dir := filepath.Join(binaries, "manuals")
@@ -34,7 +34,7 @@ var manualsWritten struct {
 	err  error
 }
 
-// writeManuals does so once.
+// writeManuals writes the pages once.
 func writeManuals(dir string) error {
 	w := &manualsWritten
 	w.once.Do(func() {
@@ -56,7 +56,7 @@ func writeManuals(dir string) error {
 	return w.err
 }
 
-// man has nothing to say against a page, but what is in it.
+// man reports no warnings about a page, and shows its text.
 func TestManuals(t *testing.T) {
 	together(t)
 	man, err := exec.LookPath("man")
@@ -79,7 +79,7 @@ func TestManuals(t *testing.T) {
 	}
 }
 
-// render shows a page in plain text. The status of man says nothing.
+// render returns a page as plain text. The status of man is meaningless.
 func render(t *testing.T, man, path string) (shown, warnings string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -91,7 +91,7 @@ func render(t *testing.T, man, path string) (shown, warnings string) {
 	return regexp.MustCompile(".\b").ReplaceAllString(out.String(), ""), err.String()
 }
 
-// The pages know every flag, exit code, word of the config, verb and code.
+// The pages contain every flag, exit code, word of the config, verb and code.
 func TestManualsAreComplete(t *testing.T) {
 	pages := manuals(t)
 	page := func(name string) string {
@@ -117,7 +117,7 @@ func TestManualsAreComplete(t *testing.T) {
 	}
 }
 
-// flagsOf are the long flags that a program's help shows.
+// flagsOf returns the long flags in a program's help.
 func flagsOf(t *testing.T, argv ...string) (flags []string) {
 	t.Helper()
 	output, err := printed(exec.Command(argv[0], argv[1:]...))
@@ -133,7 +133,7 @@ func flagsOf(t *testing.T, argv ...string) (flags []string) {
 	return flags
 }
 
-// The protocol's requests are what the daemon's HELP says.
+// The requests in the protocol's page are those of the daemon's HELP.
 func TestManualHasHelp(t *testing.T) {
 	h, _, _ := dev(t)
 	n, page := h.nc(), strings.NewReplacer(`\&`, "", `\(ba`, "|", `\(aq`, "'", `\(dq`, `"`).Replace(readFile(t, manuals(t)["redlockd-protocol.7"]))

@@ -19,19 +19,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manager is as much of a service manager as a restart needs: it listens for the
-// daemon, starts it, keeps descriptors for it, and hands them to the next one.
+// manager is a service manager with the functions that a restart needs: it listens on the daemon's
+// socket, starts the daemon, keeps descriptors for it, and passes them to the next one.
 type manager struct {
 	t        *testing.T
 	host     *host
 	listener *os.File
 	places   int
-	flushed  chan struct{} // tells that flush was heard
+	flushed  chan struct{} // receives when a flush message was read
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	notify *net.UnixConn
 	stored []storedFile
-	let    int // how many were taken out again
+	let    int // how many were removed again
 }
 
 type storedFile struct {
@@ -39,7 +39,7 @@ type storedFile struct {
 	file *os.File
 }
 
-// newManager listens on the host's socket. The daemon may store so many descriptors.
+// newManager listens on the host's socket. places is how many descriptors the daemon may store.
 func newManager(t *testing.T, h *host, places int) *manager {
 	t.Helper()
 	made, err := net.ListenUnix("unix", &net.UnixAddr{Name: h.socket, Net: "unix"})
@@ -69,7 +69,7 @@ func newManager(t *testing.T, h *host, places int) *manager {
 	return m
 }
 
-// serve starts a daemon with all that is stored, and returns when it serves.
+// serve starts a daemon with all stored descriptors, and returns when it serves.
 func (m *manager) serve() *process {
 	m.t.Helper()
 	d := m.start()
@@ -77,7 +77,7 @@ func (m *manager) serve() *process {
 	return d
 }
 
-// start starts a daemon with all that is stored.
+// start starts a daemon with all stored descriptors.
 func (m *manager) start() *process {
 	m.t.Helper()
 	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, filepath.Join(binaries, "redlockd"), "-config", m.host.config)
@@ -95,7 +95,7 @@ func (m *manager) start() *process {
 	return startCommand(m.t, cmd)
 }
 
-// flush returns when all is taken that was said before.
+// flush returns when all earlier messages were read.
 func (m *manager) flush() {
 	m.t.Helper()
 	conn, err := net.Dial("unixgram", filepath.Join(m.host.dir, "n"))
@@ -110,8 +110,8 @@ func (m *manager) flush() {
 	await(m.t, patience, m.flushed, "the daemon's earlier messages to be heard", nil)
 }
 
-// handOver is what is stored, as duplicates: the old daemon's last words may have
-// descriptors removed meanwhile.
+// handOver returns duplicates of the stored descriptors: the old daemon's last messages may remove
+// descriptors meanwhile.
 func (m *manager) handOver() (names []string, files []*os.File) {
 	m.t.Helper()
 	m.mu.Lock()
@@ -133,7 +133,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// dropOver closes what has been closed at the other side, as systemd does.
+// dropOver closes connections whose peer has closed them, as systemd does.
 func (m *manager) dropOver() {
 	kept := m.stored[:0]
 	for _, s := range m.stored {
@@ -147,7 +147,7 @@ func (m *manager) dropOver() {
 	m.stored = kept
 }
 
-// listen takes what the daemon says, until the socket is closed.
+// listen reads the daemon's messages until the socket is closed.
 func (m *manager) listen(over chan<- struct{}) {
 	defer close(over)
 	text, oob := make([]byte, 4096), make([]byte, 4096)
@@ -207,16 +207,16 @@ func (m *manager) take(text []byte, files []*os.File) {
 		}
 		m.let += len(m.stored) - len(kept)
 		m.stored = kept
-	case bytes.Equal(text, []byte("FLUSH")): // our own
+	case bytes.Equal(text, []byte("FLUSH")): // this test's own message
 		m.flushed <- struct{}{}
 	default:
-		for _, file := range files { // of a barrier
+		for _, file := range files { // of a barrier message
 			file.Close()
 		}
 	}
 }
 
-// empty is what systemd does when the service is stopped.
+// empty drops all stored descriptors, as systemd does when the service is stopped.
 func (m *manager) empty() {
 	m.t.Helper()
 	m.flush()
@@ -228,7 +228,7 @@ func (m *manager) empty() {
 	m.stored = nil
 }
 
-// spoil puts something else in the place of what is stored.
+// spoil replaces the stored connections by other files.
 func (m *manager) spoil(t *testing.T) {
 	t.Helper()
 	m.flush()
@@ -244,7 +244,7 @@ func (m *manager) spoil(t *testing.T) {
 	}
 }
 
-// has tells how many connections are stored.
+// has returns how many connections are stored.
 func (m *manager) has() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,14 +257,14 @@ func (m *manager) has() (n int) {
 	return n
 }
 
-// unstored returns how many connections the daemon had the manager drop.
+// unstored returns how many connections the daemon had removed from the store.
 func (m *manager) unstored() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.let
 }
 
-// damage changes the last record of a table.
+// damage changes the last record of a state file.
 func damage(t *testing.T, path string) {
 	t.Helper()
 	content, err := os.ReadFile(path)

@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is somebody who talks to the daemon with nc -U.
+// terminal is a user that talks to the daemon with nc -U.
 type terminal struct{ *process }
 
-// nc connects.
+// nc connects to the daemon.
 func (h *host) nc() *terminal {
 	h.t.Helper()
 	return &terminal{start(h.t, h.dir, "nc", "-U", h.socket)}
 }
 
-// ask types a line and returns the next line of output.
+// ask sends a line and returns the next line of output.
 func (n *terminal) ask(line string) string {
 	n.t.Helper()
 	n.send(line)
 	return n.line()
 }
 
-// expect types a line and checks that the answer begins with want.
+// expect sends a line and checks that the answer begins with want.
 func (n *terminal) expect(line, want string) string {
 	n.t.Helper()
 	got := n.ask(line)
@@ -37,7 +37,7 @@ func (n *terminal) expect(line, want string) string {
 	return got
 }
 
-// comes checks that the next line begins with want, whatever it answers.
+// comes checks that the next line begins with want.
 func (n *terminal) comes(want string) string {
 	n.t.Helper()
 	got := n.line()
@@ -47,7 +47,7 @@ func (n *terminal) comes(want string) string {
 	return got
 }
 
-// lines types a line and returns the whole answer: some "-" lines, and the last.
+// lines sends a line and returns the whole answer: "-" lines, and the last line.
 func (n *terminal) lines(line string) (all []string) {
 	n.t.Helper()
 	n.send(line)
@@ -60,7 +60,7 @@ func (n *terminal) lines(line string) (all []string) {
 	}
 }
 
-// field is the value of key=value in a reply; "" where there is none.
+// field returns the value of key=value in a reply, or an empty text.
 func field(reply, key string) string {
 	for word := range strings.FieldsSeq(reply) {
 		if word == ":" {
@@ -73,7 +73,7 @@ func field(reply, key string) string {
 	return ""
 }
 
-// number is a field that must be a number.
+// number returns a field that must be a number.
 func number(t *testing.T, reply, key string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(field(reply, key), 10, 64)
@@ -83,14 +83,14 @@ func number(t *testing.T, reply, key string) int64 {
 	return n
 }
 
-// waiters is how many LOCKs wait at the daemon.
+// waiters returns the number of LOCKs that wait at the daemon.
 func (n *terminal) waiters() int64 {
 	n.t.Helper()
 	status := n.lines("STATUS")
 	return number(n.t, status[len(status)-1], "waiters")
 }
 
-// bootTime is CLOCK_BOOTTIME, on which the daemon states deadlines.
+// bootTime returns CLOCK_BOOTTIME, the clock of the daemon's deadlines.
 func bootTime(t *testing.T) time.Duration {
 	t.Helper()
 	var now unix.Timespec

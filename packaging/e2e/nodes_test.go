@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Three of five nodes hang: who holds a lock hears LOST before the deadline that
-// was stated last, seen on CLOCK_BOOTTIME from outside, and never gets it back.
+// Three of five nodes hang. The holder gets LOST before its last stated deadline, measured on
+// CLOCK_BOOTTIME from outside, and the lease never becomes valid again.
 func TestLostBeforeDeadline(t *testing.T) {
 	cluster, h, _ := five(t)
 	holder, watch := h.nc(), h.nc()
@@ -55,8 +55,8 @@ func TestLostBeforeDeadline(t *testing.T) {
 	holder.expect("UNLOCK job", "ERR LOST lock=job")
 }
 
-// Three of five nodes are dead: the refusal names them, comes soon, and leaves
-// nothing behind on any node, then or later.
+// Three of five nodes are dead. The refusal names them, comes soon, and leaves no key on any node,
+// then or later.
 func TestNoQuorumOfDeadNodes(t *testing.T) {
 	together(t)
 	cluster, h, _ := five(t)
@@ -78,8 +78,8 @@ func TestNoQuorumOfDeadNodes(t *testing.T) {
 	awaitKeys(t, cluster.Servers)
 }
 
-// Three of five nodes hang. What they were asked for they do when they wake,
-// and nothing of it is left then.
+// Three of five nodes hang. When they continue, they execute the pending requests, and no key is
+// left then.
 func TestNoQuorumOfHungNodes(t *testing.T) {
 	cluster, h, _ := five(t)
 	n := h.nc()
@@ -91,14 +91,14 @@ func TestNoQuorumOfHungNodes(t *testing.T) {
 	n.expect("LOCK job wait=20s", "OK lock=job")
 }
 
-// Nodes that kept what they had are back in use within a second: three of five were stopped
-// until the daemon had given their connections up. Nobody admits them.
+// Nodes that kept their data are used again within a second, without ADMIT. Three of five were
+// stopped until the daemon had closed their connections.
 func TestHungNodesAreBackSoon(t *testing.T) {
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 5)
 	cluster.Admit(t)
 	h := newHost(t, cluster)
-	writeFile(t, h.config, strings.Replace(readFile(t, h.config), `"500ms"`, `"100ms"`, 1)) // silent for 0.8 s: given up
+	writeFile(t, h.config, strings.Replace(readFile(t, h.config), `"500ms"`, `"100ms"`, 1)) // silent for 0.8 s, the connection is closed
 	h.serve()
 	n := h.nc()
 	var took []time.Duration
@@ -112,8 +112,8 @@ func TestHungNodesAreBackSoon(t *testing.T) {
 	}
 }
 
-// backAfter stops the servers until they are given up, and returns how long after they
-// go on a lock is granted.
+// backAfter stops the servers until their connections are closed. It returns how long after they
+// continue a lock is granted.
 func backAfter(t *testing.T, n *terminal, servers []*redlocktest.Server) time.Duration {
 	t.Helper()
 	stop(t, servers)
@@ -131,7 +131,7 @@ func backAfter(t *testing.T, n *terminal, servers []*redlocktest.Server) time.Du
 	return time.Since(back)
 }
 
-// Two of five nodes dead, then two of five hung: everything works.
+// With two of five nodes dead, and then two of five hung, everything works.
 func TestTwoOfFiveNodesFail(t *testing.T) {
 	together(t)
 	cluster, h, _ := five(t)
@@ -157,7 +157,7 @@ func TestTwoOfFiveNodesFail(t *testing.T) {
 	check("two hung")
 }
 
-// A daemon starts without its nodes, says so, and uses them when they are there.
+// A daemon starts without its nodes, says so, and uses them when they start.
 func TestStartWithNodesDown(t *testing.T) {
 	together(t)
 	needNC(t)
@@ -182,14 +182,14 @@ func TestStartWithNodesDown(t *testing.T) {
 	n.comes("OK n=1")
 	took := time.Since(returned)
 	t.Logf("measured: a node that came back is used after %v", took)
-	if took > 3*time.Second { // a second is promised, to a machine with nothing else to do
+	if took > 3*time.Second { // the documents promise a second, on an idle machine
 		t.Errorf("it took %v until the node was used, expected about a second", took)
 	}
 	n.expect("LOCK job wait=5s", "OK lock=job")
 }
 
-// refused wants NOQUORUM that names the nodes c, d and e, after wait and not
-// much later.
+// refused checks that the answer is NOQUORUM with the nodes c, d and e, after wait and not much
+// later.
 func refused(t *testing.T, n *terminal, request string, wait time.Duration) {
 	t.Helper()
 	const slack = 5 * time.Second // a node's timeout is 500 ms; the machine may be busy
@@ -208,7 +208,7 @@ func refused(t *testing.T, n *terminal, request string, wait time.Duration) {
 	}
 }
 
-// restart brings servers back that were killed, and has them vote at once.
+// restart starts killed servers again, and lets them vote at once.
 func restart(t *testing.T, cluster *redlocktest.Cluster, servers []*redlocktest.Server) {
 	t.Helper()
 	for _, server := range servers {
@@ -219,7 +219,7 @@ func restart(t *testing.T, cluster *redlocktest.Cluster, servers []*redlocktest.
 	cluster.Admit(t)
 }
 
-// nodeLine is what STATUS says of a node.
+// nodeLine returns the line of STATUS for a node.
 func nodeLine(n *terminal, name string) string {
 	n.t.Helper()
 	for _, line := range n.lines("STATUS") {
@@ -231,7 +231,7 @@ func nodeLine(n *terminal, name string) string {
 	return ""
 }
 
-// spare is how many more nodes may fail.
+// spare returns how many more node failures the daemon tolerates.
 func spare(n *terminal) int64 {
 	n.t.Helper()
 	status := n.lines("STATUS")
@@ -256,13 +256,13 @@ func cont(t *testing.T, servers []*redlocktest.Server) {
 	}
 }
 
-// One of five nodes is hostile, in a different way each time. STATUS names it and what
-// it did. Clients that lock notice nothing.
+// One of five nodes is hostile, in a different way each time. STATUS shows the node and its fault.
+// Clients notice nothing.
 func TestHostileNodeBesideOthers(t *testing.T) {
 	needNC(t)
 	for name, row := range map[string]struct {
-		ballots func(q *redlocktest.Question) string // the answer
-		reason  string                               // what STATUS says
+		ballots func(q *redlocktest.Question) string // returns the answer
+		reason  string                               // text in STATUS
 	}{
 		"an error": {func(*redlocktest.Question) string { return "-LOADING Redis is loading the dataset in memory\r\n" }, "LOADING Redis is loading"},
 		"no Redis": {func(*redlocktest.Question) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }, "something that begins with"},
@@ -283,7 +283,7 @@ func hostileBesideOthers(t *testing.T, ballots func(*redlocktest.Question) strin
 	cluster.Admit(t)
 	hostile := cluster.Servers[4]
 	impostor := redlocktest.StartImpostor(t, hostile, func(q *redlocktest.Question) bool {
-		if q.Command[0] != "EVALSHA" || len(q.Command) < 3 || q.Command[2] == "0" || q.Command[2] == "1" { // none is a ballot
+		if q.Command[0] != "EVALSHA" || len(q.Command) < 3 || q.Command[2] == "0" || q.Command[2] == "1" { // not a ballot
 			return redlocktest.PassOn(q)
 		}
 		_, err := io.WriteString(q.Conn, ballots(q))

@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// A redis-server starts with the redis.conf and the users.acl of the operator's page, as
-// they are but for the file's place.
+// A redis-server starts with the redis.conf and the users.acl of OPERATING.md, unchanged except for
+// the path.
 func TestOperatingRedisConf(t *testing.T) {
 	operatingRedis(t, t.TempDir())
 }
 
-// Redis loads its append-only file with the rights of the user default, and leaves out
-// the transactions that it may not make: a vote is one. With the users of the page a node
-// with durable = true has after a restart what it had before.
+// Redis loads its append-only file with the rights of the user default, and drops transactions that
+// it may not execute: a vote is one. With the users of the page, a node with durable = true keeps
+// its votes over a restart.
 func TestOperatingUsersKeepVotes(t *testing.T) {
 	dir := t.TempDir()
 	say, stop := operatingRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
@@ -38,8 +38,8 @@ func TestOperatingUsersKeepVotes(t *testing.T) {
 	say("EXISTS a b", ":2")
 }
 
-// operatingRedis is a redis-server as the page has it, its data in dir, and somebody who
-// is logged in as its admin.
+// operatingRedis starts a redis-server with the page's config and its data in dir. say sends
+// commands as the page's admin.
 func operatingRedis(t *testing.T, dir string, args ...string) (say func(command string, want ...string), stop func()) {
 	t.Helper()
 	page := readFile(t, pagePath("OPERATING.md"))
@@ -86,7 +86,7 @@ func operatingRedis(t *testing.T, dir string, args ...string) (say func(command 
 	return say, stop
 }
 
-// pageBlock is the fenced block of a page that has these words.
+// pageBlock returns the fenced block of a page that has these words.
 func pageBlock(t *testing.T, page, words string) string {
 	t.Helper()
 	for _, block := range regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)```\n").FindAllStringSubmatch(page, -1) {
@@ -98,7 +98,7 @@ func pageBlock(t *testing.T, page, words string) string {
 	return ""
 }
 
-// STATUS has the fields that an operator's alerts use.
+// STATUS has the fields that the operator's alerts use.
 func TestOperatingAlerts(t *testing.T) {
 	h, _, _ := dev(t)
 	status := h.nc().lines("STATUS")
@@ -110,8 +110,8 @@ func TestOperatingAlerts(t *testing.T) {
 	}
 }
 
-// The page derives the units of a second fleet from the packaged ones. The two share
-// only the program and its user.
+// The page derives the units of a second fleet from the packaged ones. The two fleets share only
+// the program and its user.
 func TestOperatingSecondFleet(t *testing.T) {
 	page := readFile(t, pagePath("OPERATING.md"))
 	script, _, found := strings.Cut(pageBlock(t, page, "for unit in socket service"), "\ndone\n")
@@ -142,7 +142,7 @@ func TestOperatingSecondFleet(t *testing.T) {
 	}
 }
 
-// The log texts that the page names are beginnings of what the daemon logs.
+// The log texts on the page are prefixes of texts that the daemon logs.
 func TestOperatingLogTexts(t *testing.T) {
 	var source strings.Builder
 	err := filepath.WalkDir("../../daemon", func(path string, entry os.DirEntry, err error) error {

@@ -15,15 +15,15 @@ import (
 
 const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
 
-// packaged is where package.sh has put version 1.0.0, made of the tree at root.
+// packaged is the output of package.sh for version 1.0.0 of the tree at root.
 type packaged struct {
 	dir    string
 	output []byte
 	err    error
 }
 
-// packages are those of this tree: the ones that test.sh has built ahead, where these are
-// whole (the checksums come last), or built here.
+// packages returns the packages of this tree: those that test.sh has built, if they are complete
+// (the checksums are written last), or newly built ones.
 var packages = sync.OnceValue(func() packaged {
 	dir := os.Getenv("REDLOCKD_PACKAGES")
 	if sums, err := os.Stat(filepath.Join(dir, "SHA256SUMS")); dir != "" && err == nil && sums.Size() > 0 {
@@ -40,7 +40,7 @@ func packageTree(root, dir string, through ...string) packaged {
 	return packaged{dir, output, err}
 }
 
-// noNFPM is why there is no nfpm; "" where there is one.
+// noNFPM returns why there is no nfpm, or an empty text.
 var noNFPM = sync.OnceValue(func() string {
 	if output, err := combined(goCommand("run", nfpm, "--version")); err != nil {
 		return string(output) + err.Error()
@@ -48,7 +48,7 @@ var noNFPM = sync.OnceValue(func() string {
 	return ""
 })
 
-// needPackages skips where nfpm is not to be had.
+// needPackages skips the test if there is no nfpm.
 func needPackages(t *testing.T) packaged {
 	t.Helper()
 	if why := noNFPM(); why != "" {
@@ -65,8 +65,7 @@ func (p packaged) deb() string {
 	return filepath.Join(p.dir, "redlockd_1.0.0-1_"+runtime.GOARCH+".deb")
 }
 
-// The same sources give the same binaries and packages, wherever they are, and whatever
-// the machine is called.
+// The same sources give the same binaries and packages, in any directory and with any host name.
 func TestReproducible(t *testing.T) {
 	together(t)
 	first := needPackages(t)
@@ -106,7 +105,7 @@ func readBytes(t *testing.T, path string) []byte {
 	return content
 }
 
-// copyTree leaves out what begins with a dot: version control.
+// copyTree copies a tree without names that begin with a dot, such as version control.
 func copyTree(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.Mkdir(to, 0o755); err != nil {
@@ -121,7 +120,7 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// The version is what package.sh was told.
+// The packages have the version that package.sh was given.
 func TestPackagedVersion(t *testing.T) {
 	p := needPackages(t)
 	for argv, want := range map[string]string{
@@ -135,7 +134,7 @@ func TestPackagedVersion(t *testing.T) {
 	}
 }
 
-// lintian finds no errors; what is a Go program's nature is overridden.
+// lintian finds no errors. Findings that every Go program has are overridden.
 func TestLintian(t *testing.T) {
 	together(t)
 	lintian, err := exec.LookPath("lintian")
@@ -148,7 +147,7 @@ func TestLintian(t *testing.T) {
 	}
 }
 
-// The .rpm has scripts of its own: Debian's do not know what they are called with.
+// The .rpm has scripts of its own, because rpm passes other arguments than Debian.
 func TestRPMScripts(t *testing.T) {
 	p := needPackages(t)
 	for _, script := range []string{"post", "preun", "postun"} {
@@ -180,7 +179,7 @@ func TestRPMScripts(t *testing.T) {
 	}
 }
 
-// Once it is removed, nothing is left of the .rpm.
+// After its removal, nothing is left of the .rpm.
 func TestRPMIsRemoved(t *testing.T) {
 	p := needPackages(t)
 	rpm, err := exec.LookPath("rpm")
@@ -203,7 +202,7 @@ func TestRPMIsRemoved(t *testing.T) {
 	}
 }
 
-// Shells understand the completions.
+// Shells accept the completions.
 func TestCompletions(t *testing.T) {
 	p := needPackages(t)
 	script, err := printed(exec.Command(filepath.Join(p.dir, "redlock"), "completion", "bash"))

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Every link of a page to the project's own files and headings leads somewhere, and
-// to every page one does from the README.
+// Every link of a page to the project's own files and headings has a target, and the README links
+// to every page.
 func TestPages(t *testing.T) {
 	readme := readFile(t, pagePath(readmeFile))
 	for _, page := range pageNames(t) {
@@ -29,7 +29,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The same is so where the packages have the pages, all in one directory.
+// The same holds in the packages, which have the pages in one directory.
 func TestPackagedPages(t *testing.T) {
 	p := needPackages(t)
 	root := t.TempDir()
@@ -69,7 +69,7 @@ func checkLinks(t *testing.T, page string) {
 	}
 }
 
-// hasHeading tells whether a heading has that anchor, as GitHub makes them.
+// hasHeading reports whether a heading has that anchor, as GitHub makes them.
 func hasHeading(page, anchor string) bool {
 	drop := regexp.MustCompile("[^a-z0-9 -]")
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {

@@ -17,24 +17,24 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// passLoad are clients that take and release one lock in a loop, so that their daemon passes it
-// on from one to the next. It checks each grant.
+// passLoad has clients that take and release one lock in a loop, so that their daemon passes it
+// from one to the next. It checks each grant.
 type passLoad struct {
 	t       *testing.T
 	ttl     time.Duration
-	overlap bool // FORCE is used: then the client before may still be at work
+	overlap bool // FORCE is used, so the previous holder may still be working
 
-	stop    chan struct{} // closed when no client begins another LOCK
+	stop    chan struct{} // closed when no client may begin another LOCK
 	clients sync.WaitGroup
 
-	mu      sync.Mutex    // guards what follows
-	changed chan struct{} // closed when a client has an answer to LOCK or UNLOCK, and made anew
+	mu      sync.Mutex    // guards the fields below
+	changed chan struct{} // closed and replaced when a client has an answer to LOCK or UNLOCK
 	inside  int
 	highest int64
 	fences  map[int64]bool
 	grants  int
-	longest time.Duration     // that a LOCK waited, after since
-	since   time.Time         // when the longest wait was forgotten
+	longest time.Duration     // longest wait of a LOCK after since
+	since   time.Time         // when forgetLongest was called
 	refusal map[string]string // the last refusal of each client, by its name
 }
 
@@ -48,25 +48,24 @@ func (l *passLoad) change() {
 	l.changed = make(chan struct{})
 }
 
-// forgetLongest restarts the measurement of the longest wait, also for a LOCK that
-// waits now.
+// forgetLongest restarts the measurement of the longest wait, also for a LOCK that is waiting.
 func (l *passLoad) forgetLongest() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.longest, l.since = 0, time.Now()
 }
 
-// passClient is one client. A daemon that is killed may lose a request or an answer in that
-// instant. So the client repeats a request that is not answered soon after BACK, with the same id=.
+// passClient is one client. A daemon that is killed may lose a request or an answer at that
+// instant. So the client resends a request that is not answered soon after BACK, with the same id=.
 type passClient struct {
 	load  *passLoad
 	conn  net.Conn
-	lines chan string // what the daemon says; closed at the end of the connection
-	name  string      // with asked, an id= that no other client has
+	lines chan string // lines of the daemon; closed at the end of the connection
+	name  string      // name and asked make an id= that no other client has
 	asked int
 }
 
-// add starts clients of a daemon.
+// add starts n clients of a daemon.
 func (l *passLoad) add(h *host, n int) {
 	l.t.Helper()
 	for i := range n {
@@ -128,7 +127,7 @@ func (c *passClient) ask(request string) string {
 			switch {
 			case !open:
 				return request + ": the connection has ended"
-			case isOurs && strings.Contains(answer, "is still in flight"): // the repeat of a request that was not lost
+			case isOurs && strings.Contains(answer, "is still in flight"): // the resend of a request that was not lost
 			case isOurs:
 				return answer
 			case strings.HasPrefix(line, "BACK"):
@@ -158,8 +157,8 @@ func (l *passLoad) refused(c *passClient, answer string) bool {
 	return false
 }
 
-// granted checks a grant. floor is the largest fencing token that was seen before the LOCK was
-// sent. A client whose deadline has passed when it reads its OK does not enter.
+// granted checks a grant. floor is the largest fencing token that was known before the LOCK was
+// sent. If the deadline has passed when the client reads its OK, it does not use the lock.
 func (l *passLoad) granted(answer string, floor int64, began time.Time) {
 	fence, deadline := fields(answer)
 	l.mu.Lock()
@@ -180,7 +179,7 @@ func (l *passLoad) granted(answer string, floor int64, began time.Time) {
 		return
 	}
 	l.inside++
-	l.mu.Unlock() // others may come in now
+	l.mu.Unlock() // another client may take the lock now
 	l.mu.Lock()
 	if l.inside != 1 {
 		l.t.Errorf("%d clients hold the lock", l.inside)
@@ -188,8 +187,8 @@ func (l *passLoad) granted(answer string, floor int64, began time.Time) {
 	l.inside--
 }
 
-// more waits for so many more grants. Clients that are always refused go on for ever, so it
-// fails after a while.
+// more waits for n more grants. Clients that are always refused go on for ever, so it fails after
+// some time.
 func (l *passLoad) more(n int) {
 	l.t.Helper()
 	giveUp := time.After(4 * patience)
@@ -215,7 +214,7 @@ func (l *passLoad) refusals() string {
 	return fmt.Sprintf("the last refusal of each client: %q", l.refusal)
 }
 
-// end ends the clients. No LOCK may have waited for the lock to expire.
+// end ends the clients. It fails if a LOCK waited until the lock expired.
 func (l *passLoad) end() {
 	l.t.Helper()
 	close(l.stop)
@@ -226,13 +225,13 @@ func (l *passLoad) end() {
 	l.t.Logf("%d grants, longest wait %v", l.grants, l.longest)
 }
 
-// passes is how many grants of a daemon asked no node.
+// passes returns how many grants of a daemon asked no node.
 func passes(n *terminal) int64 {
 	n.t.Helper()
 	return number(n.t, n.last("STATUS"), "passes")
 }
 
-// last types a line and returns the last line of the answer.
+// last sends a line and returns the last line of the answer.
 func (n *terminal) last(request string) string {
 	n.t.Helper()
 	n.send(request)
@@ -243,7 +242,7 @@ func (n *terminal) last(request string) string {
 	}
 }
 
-// awaitWaiters waits until so many clients of a daemon wait.
+// awaitWaiters waits until that many clients of a daemon wait.
 func awaitWaiters(look *terminal, waiters int64) {
 	look.t.Helper()
 	waitFor(look.t, fmt.Sprint("clients that wait: ", waiters), func() bool {
@@ -251,8 +250,8 @@ func awaitWaiters(look *terminal, waiters int64) {
 	})
 }
 
-// A lock that is passed on, and held for a while, is shown by another host as the last client's,
-// and its fencing token is the same. Nothing is left of it when that releases it.
+// If a lock was passed on and is held for a while, another host's WHO shows the last client and its
+// fencing token. When that client releases the lock, nothing is left of it.
 func TestWhoOnAnotherHostAfterAPass(t *testing.T) {
 	cluster, here, _ := five(t)
 	there := newHost(t, cluster)
@@ -295,8 +294,8 @@ func TestWhoOnAnotherHostAfterAPass(t *testing.T) {
 	awaitKeys(t, cluster.Servers)
 }
 
-// A daemon is killed again and again while it passes a lock on. No fencing token is granted
-// twice, all have their order, and nobody waits until the lock expires.
+// A daemon is killed repeatedly while it passes a lock on. Each fencing token is granted once and
+// in order, and no client waits until the lock expires.
 func TestKilledWhilePassing(t *testing.T) {
 	s := startSuccession(t, 100)
 	l := newPassLoad(t, 30*time.Second)
@@ -320,8 +319,8 @@ func TestKilledWhilePassing(t *testing.T) {
 	awaitKeys(t, s.cluster.Servers)
 }
 
-// FORCE takes a lock away while it is passed on. A LOCK that was sent after a grant was known has
-// a larger fencing token than that.
+// FORCE revokes a lock while it is passed on. If a LOCK was sent after a grant was known, its
+// fencing token is larger.
 func TestForcedWhilePassing(t *testing.T) {
 	_, h, _ := five(t)
 	l := newPassLoad(t, 30*time.Second)
@@ -339,9 +338,9 @@ func TestForcedWhilePassing(t *testing.T) {
 	l.end()
 }
 
-// A daemon is stopped while it passes a lock on: for longer than the window of
-// passing, and for longer than the lock lives. Clients of another host take the lock
-// meanwhile. No two clients hold it at once.
+// A daemon is stopped while it passes a lock on: for longer than the window of passing, and for
+// longer than the lock lives. Clients of another host take the lock meanwhile. No two clients hold
+// it at once.
 func TestStoppedWhilePassing(t *testing.T) {
 	for _, pause := range []time.Duration{60 * time.Millisecond, 3 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {
@@ -366,15 +365,15 @@ func TestStoppedWhilePassing(t *testing.T) {
 			if passes(look) == 0 {
 				t.Error("no lock was passed on")
 			}
-			l.forgetLongest() // a stopped daemon keeps its clients waiting
+			l.forgetLongest() // the clients of a stopped daemon wait
 			l.end()
 		})
 	}
 }
 
-// While a lock is passed on, one node after the other hangs, or is killed and comes back without
-// its data. No two clients hold the lock at once, no fencing token is granted twice, all have
-// their order, and nobody waits until the lock expires.
+// While a lock is passed on, one node after the other hangs, or restarts without its data. No two
+// clients hold the lock at once, each fencing token is granted once and in order, and no client
+// waits until the lock expires.
 func TestNodesFailWhilePassing(t *testing.T) {
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 5)

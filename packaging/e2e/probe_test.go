@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// A separate process measures the good user and does nothing else: in the test's
-// process, its goroutines would wait for those of the bad user.
+// A separate process measures the good user and does nothing else. In the test's process, its
+// goroutines would wait for those of the bad user.
 
-// probeSocket is the variable with the socket of the daemon that such a process is to
-// measure: it is this program, started again.
+// probeSocket is the variable with the socket of the daemon to measure. If it is set, this program
+// is the prober.
 const probeSocket = "REDLOCKD_PROBE"
 
-// latencies are the latencies that one user met.
+// latencies are the latencies of one user.
 type latencies struct{ P50, P99, Max time.Duration }
 
 func latenciesOf(took []time.Duration) latencies {
@@ -36,8 +36,7 @@ func (l latencies) String() string {
 	return fmt.Sprintf("p50 %v p99 %v", l.P50.Round(time.Microsecond), l.P99.Round(time.Microsecond))
 }
 
-// typical returns the median of several rounds: one round can be slow on a machine
-// that does other work.
+// typical returns the median of several rounds, because one round can be slow on a busy machine.
 func typical(rounds []latencies) latencies {
 	of := func(figure func(latencies) time.Duration) time.Duration {
 		var all []time.Duration
@@ -57,10 +56,10 @@ func typical(rounds []latencies) latencies {
 type prober struct {
 	in   io.Writer
 	out  *bufio.Scanner
-	pipe *os.File // that out reads
+	pipe *os.File // the read end of out
 }
 
-// startProber starts it. It ends with the test.
+// startProber starts the process. It ends with the test.
 func startProber(t *testing.T, socket string) *prober {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -87,14 +86,14 @@ func startProber(t *testing.T, socket string) *prober {
 	return &prober{in, bufio.NewScanner(out), out.(*os.File)}
 }
 
-// measure has it measure so many rounds.
+// measure runs a number of rounds.
 func (p *prober) measure(t *testing.T, what string, rounds int) latencies {
 	t.Helper()
 	var all []latencies
 	for range rounds {
 		var l latencies
 		fmt.Fprintln(p.in, what)
-		p.pipe.SetReadDeadline(time.Now().Add(2 * patience)) // its own requests have a shorter one
+		p.pipe.SetReadDeadline(time.Now().Add(2 * patience)) // its own requests have a shorter limit
 		if !p.out.Scan() {
 			t.Fatalf("the process that measures has ended, or hangs: %v", p.out.Err())
 		}
@@ -108,11 +107,11 @@ func (p *prober) measure(t *testing.T, what string, rounds int) latencies {
 
 // The kinds of rounds.
 const (
-	probePairs    = "pairs"    // each LOCK and UNLOCK, one after the other
-	probeConnects = "connects" // each to connect, to PING, and to hang up
+	probePairs    = "pairs"    // each is a LOCK and an UNLOCK, one after the other
+	probeConnects = "connects" // each is to connect, to PING, and to disconnect
 )
 
-// runProber is the main function of that process. It returns the exit status.
+// runProber is the main function of the prober. It returns the exit status.
 func runProber(socket string) int {
 	err := becomeForGood(goodUser)
 	p := probing{socket: socket}
@@ -134,7 +133,7 @@ func runProber(socket string) int {
 	return 0
 }
 
-// becomeForGood is for all threads.
+// becomeForGood changes the identity of all threads.
 func becomeForGood(uid int) error {
 	if err := syscall.Setgroups(nil); err != nil {
 		return err
@@ -145,7 +144,7 @@ func becomeForGood(uid int) error {
 	return syscall.Setresuid(uid, uid, uid)
 }
 
-// probing is what that process does.
+// probing is the prober's connection.
 type probing struct {
 	socket string
 	conn   net.Conn

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// process is a program that a test runs, with its lines of output as they come.
+// process is a program that a test runs. Its output is read line by line.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *output
 	stderr *output
-	exited chan struct{} // closed when it is gone and reaped
-	code   int           // then: its exit code; -1 for a signal
+	exited chan struct{} // closed when it has ended and is reaped
+	code   int           // valid after exited: its exit code, or -1 for a signal
 }
 
-// output is what a process has printed on one stream. However much that is, and whether or not
-// the test looks at it, the process does not wait.
+// output has the lines that a process has printed on one stream. The process never waits for the
+// test to read them.
 type output struct {
-	grown chan struct{} // of capacity 1: there is another line, or the end
+	grown chan struct{} // room for one: another line has come, or the end
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	lines []string
-	taken int // how many of them the test took
+	taken int // number of lines that the test took
 	ended bool
 }
 
-// start runs a program until the test ends, in dir if it is not empty.
+// start runs a program in dir, if that is not empty, until the test ends.
 func start(t *testing.T, dir string, argv ...string) *process {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -62,7 +62,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	ours.w.Close()
 	theirs.w.Close()
 	p.stdout, p.stderr = readLines(ours.r), readLines(theirs.r)
-	go p.reap() // ends with the process, for which kill waits
+	go p.reap() // ends with the process; kill waits for it
 	t.Cleanup(p.kill)
 	return p
 }
@@ -78,7 +78,7 @@ func pipes(t *testing.T) pipe {
 	return pipe{r, w}
 }
 
-// readLines ends when the last process that has the pipe closes it.
+// readLines reads lines until the last process that has the pipe closes it.
 func readLines(from *os.File) *output {
 	o := &output{grown: make(chan struct{}, 1)}
 	go func() {
@@ -97,12 +97,11 @@ func (o *output) grow(do func()) {
 	do()
 	select {
 	case o.grown <- struct{}{}:
-	default: // nobody has looked since
+	default: // the last event was not read yet
 	}
 }
 
-// take returns the next line. If there is none yet, it is not there, and ended tells whether one
-// can come.
+// take returns the next line if there is one. ended says that no more lines can come.
 func (o *output) take() (line string, there, ended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,7 +112,7 @@ func (o *output) take() (line string, there, ended bool) {
 	return o.lines[o.taken-1], true, false
 }
 
-// next waits for the next line until giveUp. At the end of the stream there is none, in time.
+// next waits for the next line until giveUp. more is false at the end of the stream.
 func (o *output) next(giveUp <-chan time.Time) (line string, more, inTime bool) {
 	for {
 		line, there, ended := o.take()
@@ -128,7 +127,7 @@ func (o *output) next(giveUp <-chan time.Time) (line string, more, inTime bool) 
 	}
 }
 
-// text is everything so far.
+// text returns all lines so far.
 func (o *output) text() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -136,7 +135,7 @@ func (o *output) text() string {
 }
 
 func (p *process) reap() {
-	_ = p.cmd.Wait() // the code tells
+	_ = p.cmd.Wait() // ExitCode has the result
 	p.code = p.cmd.ProcessState.ExitCode()
 	close(p.exited)
 }
@@ -148,13 +147,13 @@ func (p *process) signal(sig os.Signal) {
 	}
 }
 
-// kill sends SIGKILL, also to a process that is stopped, or gone.
+// kill sends SIGKILL. The process may be stopped, or may have ended.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }
 
-// wait returns the exit code.
+// wait waits for the end and returns the exit code.
 func (p *process) wait() int {
 	p.t.Helper()
 	select {
@@ -166,13 +165,13 @@ func (p *process) wait() int {
 	}
 }
 
-// next returns the next line of a stream; false at its end.
+// next returns the next line of a stream, or false at its end.
 func (p *process) next(from *output) (string, bool) {
 	p.t.Helper()
 	return p.nextBefore(time.After(patience), from, "another line")
 }
 
-// nextBefore is next, until giveUp: then the test fails, as what has not come.
+// nextBefore is next until giveUp; then the test fails, and what describes the missing line.
 func (p *process) nextBefore(giveUp <-chan time.Time, from *output, what string) (string, bool) {
 	p.t.Helper()
 	line, more, inTime := from.next(giveUp)
@@ -182,7 +181,7 @@ func (p *process) nextBefore(giveUp <-chan time.Time, from *output, what string)
 	return line, more
 }
 
-// line is the next line on stdout.
+// line returns the next line of stdout.
 func (p *process) line() string {
 	p.t.Helper()
 	line, more := p.next(p.stdout)
@@ -200,7 +199,7 @@ func (p *process) send(line string) {
 	}
 }
 
-// rest returns all that a process has printed, after it has ended.
+// rest waits for the end of a process and returns everything that it has printed.
 func (p *process) rest() (stdout, stderr string) {
 	p.t.Helper()
 	giveUp := time.After(2 * patience)

@@ -17,11 +17,11 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// shortMaxTTL is for tests that wait a quarantine out.
+// shortMaxTTL is for tests that wait until a quarantine ends.
 const shortMaxTTL = `max_ttl = "2500ms"`
 
-// At the first start over new nodes, a client learns what the daemon waits for and how
-// long. ADMIT ends the wait.
+// At the first start over new nodes, a client is told what the daemon waits for, and how long.
+// ADMIT ends the wait.
 func TestFreshNodesAdmitted(t *testing.T) {
 	together(t)
 	needNC(t)
@@ -85,7 +85,7 @@ func TestAdmitByAnybody(t *testing.T) {
 	n.expect("LOCK job wait=0", "ERR NOQUORUM ")
 }
 
-// another user than the daemon's.
+// another returns a user other than the daemon's.
 func another(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -102,8 +102,8 @@ func another(t *testing.T) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 }
 
-// A quarantine ends after max_ttl, once for all daemons: a daemon that starts later
-// follows.
+// A quarantine ends after max_ttl, once for all daemons. A daemon that starts later does not wait
+// again.
 func TestQuarantineIsWaitedOut(t *testing.T) {
 	together(t)
 	needNC(t)
@@ -133,8 +133,8 @@ func TestQuarantineIsWaitedOut(t *testing.T) {
 	other.expect("LOCK job2 wait=0", "OK lock=job2")
 }
 
-// One node of three restarts empty. Clients keep their locks, STATUS says what is
-// wrong with the node, and it votes again after max_ttl.
+// One node of three restarts empty. Clients keep their locks, STATUS shows the reason, and the node
+// votes again after max_ttl.
 func TestRestartedNode(t *testing.T) {
 	together(t)
 	needNC(t)
@@ -161,10 +161,10 @@ func TestRestartedNode(t *testing.T) {
 		t.Errorf("it votes after %v, expected not before max_ttl, 2.5s", took)
 	}
 	n.expect("CHECK job", "OK lock=job")
-	awaitKeys(t, cluster.Servers, "redlock:job", "redlock:more") // repaired
+	awaitKeys(t, cluster.Servers, "redlock:job", "redlock:more") // until its keys are repaired
 }
 
-// wants looks for words in a line.
+// wants checks that a line contains words.
 func wants(t *testing.T, line string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -174,7 +174,7 @@ func wants(t *testing.T, line string, words ...string) {
 	}
 }
 
-// A daemon with another node list gets no vote, and says why and what to do.
+// A daemon with another node list is refused by the nodes, and says why and what to do.
 func TestOtherNodeList(t *testing.T) {
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 3)

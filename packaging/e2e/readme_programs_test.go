@@ -14,7 +14,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The programs of the README and of CLIENTS.md with package client build, and do what they say.
+// The programs of the README and of CLIENTS.md that use package client build and work as described.
 func TestPageClientPrograms(t *testing.T) {
 	together(t)
 	for _, page := range []string{readmeFile, "CLIENTS.md"} {
@@ -33,8 +33,7 @@ func runProgram(t *testing.T, page string) {
 	}
 }
 
-// buildProgram builds the Go program of a page as if its file were in this module: an
-// overlay puts it there.
+// buildProgram builds the Go program of a page. An overlay puts its file into this module.
 func buildProgram(t *testing.T, page string) (binary string) {
 	t.Helper()
 	const folder = "pageprogram"
@@ -60,11 +59,11 @@ func buildProgram(t *testing.T, page string) (binary string) {
 	return binary
 }
 
-// A Redis user with the rights of OPERATING.md, and a password from a file, is enough
-// for redlockd. The nodes are new and in quarantine first. Later one loses its memory, and gets the
-// counters of the others.
+// TestPageRedisUser: redlockd works with a Redis user that has the rights of OPERATING.md and a
+// password from a file. The nodes are new and quarantined first. Later one loses its memory, and
+// gets the counters of the others.
 func TestPageRedisUser(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 3)
 	lines := []string{`quorum {`, `max_ttl = "2s"`, `node_timeout = "400ms"`}
@@ -94,7 +93,7 @@ func TestPageRedisUser(t *testing.T) {
 	waitFor(t, "the flushed node is in quarantine", func() bool { return field(nodeLine(other, "a"), "state") == "quarantined" })
 	waitFor(t, "it votes again", func() bool { return field(nodeLine(other, "a"), "state") == "ready" })
 	n.expect("CHECK job", "OK lock=job")
-	awaitKeys(t, cluster.Servers, "redlock:job") // repaired
+	awaitKeys(t, cluster.Servers, "redlock:job") // until its keys are repaired
 	n.expect("UNLOCK job", "OK lock=job")
 	everyKind(t, n, cluster.Servers)
 	for _, server := range cluster.Servers {
@@ -114,7 +113,7 @@ func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 		}
 		n.expect("UNLOCK "+names, "OK lock="+names)
 	}
-	for _, server := range servers { // another Redlock client's
+	for _, server := range servers { // as another Redlock client
 		if reply, err := server.Do("SET", "redlock:foreign", "its token", "PX", "500"); err != nil || reply.Err != nil {
 			t.Fatal(err, reply.Err)
 		}
@@ -125,8 +124,7 @@ func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 	}
 }
 
-// redisUser is the command that gives the user of redlockd the rights in OPERATING.md's
-// users.acl.
+// redisUser returns the block of OPERATING.md's users.acl for the user of redlockd.
 func redisUser(t *testing.T) block {
 	t.Helper()
 	b := only(t, "OPERATING.md", "", "user redlockd on ")
@@ -140,13 +138,13 @@ func redisUser(t *testing.T) block {
 	return b
 }
 
-// durableUser is what a node with durable = true needs besides.
+// durableUser returns the block for a node with durable = true.
 func durableUser(t *testing.T) block {
 	t.Helper()
 	return only(t, "OPERATING.md", "", "+acl|dryrun")
 }
 
-// setUser does what the page says to.
+// setUser sets the user as the page says.
 func setUser(t *testing.T, server *redlocktest.Server, acl block) {
 	t.Helper()
 	words := strings.Fields(strings.Replace(acl.text(), ">PASSWORD", ">wonderland", 1))
@@ -155,7 +153,7 @@ func setUser(t *testing.T, server *redlocktest.Server, acl block) {
 	}
 }
 
-// noDenial looks whether Redis refused something that redlockd goes on without.
+// noDenial checks that Redis has refused nothing, even if redlockd goes on without it.
 func noDenial(t *testing.T, server *redlocktest.Server) {
 	t.Helper()
 	reply, err := server.Do("ACL", "LOG")

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// The README stays short enough to decide in a minute.
+// The README stays short enough to be read in a minute.
 func TestReadmeIsShort(t *testing.T) {
 	if size := len(readFile(t, pagePath(readmeFile))); size > 10<<10 {
 		t.Errorf("the README has %d bytes, at most 10 KiB are wanted", size)
 	}
 }
 
-// redlockd -dev prints what the README shows. Its command is alone in a block, and so
-// is the command of the tests.
+// redlockd -dev prints what the README shows. Its command is alone in a block, and so is the
+// command of the tests.
 func TestReadmeDev(t *testing.T) {
 	h, _, greeting := dev(t)
 	blocks := blocksOf(t, readmeFile)
@@ -39,7 +39,7 @@ func TestReadmeDev(t *testing.T) {
 	t.Error("the README has no block with nothing but redlockd -dev")
 }
 
-// The README's config is a good one.
+// The README's config is valid.
 func TestReadmeConfig(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "redlockd.hcl")
 	b := only(t, readmeFile, "hcl", "quorum {")
@@ -51,7 +51,7 @@ func TestReadmeConfig(t *testing.T) {
 		t.Errorf("validate ends with %d and says:\n%s\n%s", code, stdout, stderr)
 	}
 	for line := range strings.Lines(stderr) {
-		if !strings.Contains(line, "groupadd --system redlock") && !strings.Contains(line, "/run/redlockd does not exist") { // this machine may lack them
+		if !strings.Contains(line, "groupadd --system redlock") && !strings.Contains(line, "/run/redlockd does not exist") { // this machine may lack these
 			t.Errorf("validate warns: %s", line)
 		}
 	}
@@ -62,10 +62,10 @@ const fiveNodes = "Five nodes"
 
 func playedAsRoot(b block) bool { return b.page == readmeFile && b.section == fiveNodes }
 
-// The README's section on five real nodes works as written, on a host that has neither
-// the package nor its group. The host has its own network, /etc and /run.
+// The README's section on five real nodes works as written, on a host that has neither the package
+// nor its group. The host has its own network, /etc and /run.
 func TestReadmeFiveNodes(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	d := newLoneHost(t)
 	for _, b := range blocksOf(t, readmeFile) {
 		switch {
@@ -81,8 +81,8 @@ func TestReadmeFiveNodes(t *testing.T) {
 	}
 }
 
-// loneHost is a shell in namespaces of its own, with five redis-servers at 10.0.0.1 to
-// 10.0.0.5, and what else the README expects of a Linux machine.
+// loneHost is a shell in namespaces of its own, with five redis-servers at 10.0.0.1 to 10.0.0.5,
+// and everything else that the README expects of a Linux machine.
 type loneHost struct {
 	t         *testing.T
 	first     *desk
@@ -120,7 +120,7 @@ func newLoneHost(t *testing.T) *loneHost {
 		needProgram(t, program)
 	}
 	dir := t.TempDir()
-	// sudo is not everywhere, and root needs none.
+	// sudo is not always installed, and root does not need it.
 	if err := os.WriteFile(filepath.Join(dir, "sudo"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +137,8 @@ func newLoneHost(t *testing.T) *loneHost {
 	return h
 }
 
-// play types a block, and waits until a daemon that was started in it serves, and has found
-// all five nodes to be new.
+// play types a block. If the block starts a daemon, play waits until the daemon serves and has
+// found all five nodes to be new.
 func (h *loneHost) play(b block) {
 	h.t.Helper()
 	d := h.terminal(b)
@@ -157,7 +157,7 @@ func (h *loneHost) play(b block) {
 	}
 }
 
-// terminal is the terminal of a block, in the namespaces.
+// terminal returns the terminal of a block, in the namespaces.
 func (h *loneHost) terminal(b block) *desk {
 	h.t.Helper()
 	name := "1"
@@ -175,7 +175,7 @@ func (h *loneHost) terminal(b block) *desk {
 	return h.terminals[name]
 }
 
-// DEPENDENCIES.md names what every direct dependency is for.
+// DEPENDENCIES.md states the purpose of every direct dependency.
 func TestPageNamesDependencies(t *testing.T) {
 	list := exec.Command("go", "list", "-m", "-f", "{{if not (or .Main .Indirect)}}{{.Path}}{{end}}", "all")
 	output, err := printed(list)

@@ -13,9 +13,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// underLoad ends the daemon in every way, again and again, while 200 clients hold
-// locks and wait for them: not one connection breaks, no lease is lost, nobody holds
-// what another holds, and a request takes a moment longer.
+// underLoad ends the daemon repeatedly in every way, while 200 clients hold locks and wait for
+// them. No connection breaks, no lease is lost, no lock is held twice, and requests are only
+// delayed a little.
 func (i *installation) underLoad(newer string) {
 	i.t.Helper()
 	l := i.restartUnderLoad()
@@ -25,7 +25,7 @@ func (i *installation) underLoad(newer string) {
 	i.judge(l)
 }
 
-// restartUnderLoad is what is measured, and has the machine for itself.
+// restartUnderLoad is the measured part. Nothing else runs on the machine.
 func (i *installation) restartUnderLoad() (l *load) {
 	i.t.Helper()
 	measuredAlone(i.t, func() {
@@ -41,7 +41,7 @@ func (i *installation) restartUnderLoad() (l *load) {
 	return l
 }
 
-// judge: a second is promised, to a machine with nothing else to do.
+// judge checks the pause. The documents promise a second, on an idle machine.
 func (i *installation) judge(l *load) {
 	i.t.Helper()
 	const promised, busy = time.Second, 50 * time.Millisecond
@@ -59,14 +59,14 @@ func (i *installation) judge(l *load) {
 	l.pause("hang")
 }
 
-// signal sends one to the daemon.
+// signal sends a signal to the daemon.
 func (i *installation) signal(name string) {
 	i.t.Helper()
 	i.run("systemctl", "kill", "--signal="+name, "--kill-whom=main", "redlockd")
 }
 
-// startWithNodesDown: a daemon that is started again while most nodes hang keeps the
-// connections, and the leases as soon as the nodes are back.
+// startWithNodesDown: if a daemon is restarted while most nodes hang, it keeps the connections. It
+// continues the leases as soon as the nodes answer again.
 func (i *installation) startWithNodesDown(cluster *redlocktest.Cluster) {
 	i.t.Helper()
 	holder := i.host.nc()
@@ -86,7 +86,7 @@ func (i *installation) startWithNodesDown(cluster *redlocktest.Cluster) {
 	holder.expect("UNLOCK down", "OK lock=down")
 }
 
-// sameLease wants an answer about a lease that was granted before.
+// sameLease checks that an answer is about a lease that was granted before.
 func sameLease(n *terminal, request, granted string) string {
 	n.t.Helper()
 	answer := n.expect(request, "OK lock=")
@@ -99,7 +99,8 @@ func (i *installation) journalHas(want string) {
 	waitFor(i.t, "the journal says "+want, func() bool { return strings.Contains(i.journal("redlockd"), want) })
 }
 
-// warnsOf: who asks the journal for warnings sees that one, and nothing less urgent.
+// warnsOf checks that the journal has that text as a warning, and no text of lower priority in that
+// list.
 func (i *installation) warnsOf(want string) {
 	i.t.Helper()
 	warnings := i.run("journalctl", "-b", "--no-pager", "-o", "cat", "-p", "warning", "-u", "redlockd")
@@ -108,8 +109,8 @@ func (i *installation) warnsOf(want string) {
 	}
 }
 
-// fullStore: of more connections than the service manager keeps those with leases
-// are kept. The others hear for how long they can be resumed.
+// fullStore: if there are more connections than the service manager keeps, those with leases are
+// kept. The other clients are told how long they can resume their leases.
 func (i *installation) fullStore() {
 	i.t.Helper()
 	const most, idle, holding = 20, 30, 24
@@ -132,7 +133,7 @@ func (i *installation) fullStore() {
 	i.run("systemctl", "restart", "redlockd")
 
 	kept, left := split(holders)
-	if len(kept) < most-2 || len(kept) > most { // one or two of the places may be taken by who just left
+	if len(kept) < most-2 || len(kept) > most { // clients that have just disconnected may take one or two of the places
 		i.t.Errorf("%d connections with leases were kept, want %d, which the service manager has places for", len(kept), most)
 	}
 	for n := range kept {
@@ -155,8 +156,7 @@ func (i *installation) fullStore() {
 	}
 }
 
-// dropIn changes the service with lines of a unit file, or takes that back, and
-// restarts it.
+// dropIn changes the service with lines of a unit file, or removes that change, and restarts it.
 func (i *installation) dropIn(lines ...string) {
 	i.t.Helper()
 	const dir = "/etc/systemd/system/redlockd.service.d"
@@ -169,7 +169,7 @@ func (i *installation) dropIn(lines ...string) {
 	i.run("systemctl", "restart", "redlockd")
 }
 
-// split waits for what a restart says on each connection: BACK, or BYE and its end.
+// split waits for the restart's line on each connection: BACK, or BYE and the end.
 func split(all []*terminal) (kept, left map[*terminal]string) {
 	kept, left = map[*terminal]string{}, map[*terminal]string{}
 	for _, n := range all {
@@ -189,8 +189,8 @@ func split(all []*terminal) (kept, left map[*terminal]string) {
 	return kept, left
 }
 
-// stopped: systemd closes the connections that it keeps. What they hold is not given
-// back by the next daemon, as their clients live, and can be resumed.
+// stopped: if the service is stopped, systemd closes the connections that it keeps. The next daemon
+// does not release their leases, because their clients live and can resume them.
 func (i *installation) stopped() {
 	i.t.Helper()
 	holder := i.host.nc()
@@ -211,9 +211,9 @@ func (i *installation) stopped() {
 	n.kill()
 }
 
-// damagedTables: what the daemon noted is damaged in the moment it is killed. What
-// can be read is used; of what cannot nothing is invented: the nodes keep the lock
-// for the validity.
+// damagedTables: the state file is damaged at the moment when the daemon is killed. The next daemon
+// uses every readable record, and invents nothing for the others: the nodes keep the lock until its
+// validity ends.
 func (i *installation) damagedTables() {
 	i.t.Helper()
 	i.damagedTable("flipped", true, func(content []byte) []byte {
@@ -225,14 +225,14 @@ func (i *installation) damagedTables() {
 	i.damagedTable("emptied", false, func([]byte) []byte { return nil })
 }
 
-// damagedTable damages the last file of the table, in which the record of a lease is
-// readable after that, or not.
+// damagedTable damages the last state file. readable says whether the record of a lease stays
+// readable.
 func (i *installation) damagedTable(how string, readable bool, damage func([]byte) []byte) {
 	i.t.Helper()
 	lock := "table-" + how
 	holder, other := i.host.nc(), i.host.nc()
 	granted := holder.expect("LOCK "+lock+" ttl=5s", "OK lock="+lock)
-	for _, n := range []*terminal{other, holder} { // records behind that of the lease
+	for _, n := range []*terminal{other, holder} { // more records after the lease's
 		n.expect("LOCK behind", "OK lock=behind")
 		n.expect("UNLOCK behind", "OK lock=behind")
 	}
@@ -264,8 +264,7 @@ func (i *installation) damagedTable(how string, readable bool, damage func([]byt
 	}
 }
 
-// rewriteTable changes the last file of the table in place: the daemon that has it
-// mapped does not run.
+// rewriteTable changes the last state file in place. The daemon, which maps it, does not run.
 func (i *installation) rewriteTable(change func([]byte) []byte) {
 	i.t.Helper()
 	files, err := filepath.Glob(i.path(installedSocket + ".table.*"))
@@ -282,7 +281,7 @@ func (i *installation) rewriteTable(change func([]byte) []byte) {
 	}
 }
 
-// otherBoot: a table that somebody has kept over a boot says nothing of now.
+// otherBoot: a state file from an earlier boot is ignored.
 func (i *installation) otherBoot() {
 	i.t.Helper()
 	const file = "/proc/sys/kernel/random/boot_id"

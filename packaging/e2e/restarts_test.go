@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRestarts checks restarts under load like TestInstalled, on machines that cannot
-// boot a systemd: the test keeps the connections.
+// TestRestarts checks restarts under load like TestInstalled, on machines that cannot boot a
+// systemd. The test keeps the connections instead.
 func TestRestarts(t *testing.T) {
 	s := startSuccession(t, 16384)
 	l := startLoad(t, s.socket)

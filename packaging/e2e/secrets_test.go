@@ -16,14 +16,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// secretSite is a daemon with secrets of every kind, which logs all that it can.
+// secretSite is a daemon with secrets of every kind, which logs at the most verbose level.
 type secretSite struct {
 	*tlsSite
 	servers []*redlocktest.Server
 	metrics string
 	daemon  *process
-	secrets map[string]string // what no one else may see, by what it is
-	said    map[string]string // what the daemon gave out, by where
+	secrets map[string]string // what no other user may see, by description
+	said    map[string]string // output of the daemon, by place
 }
 
 const (
@@ -33,8 +33,8 @@ const (
 	echoedPassword  = "echoed-Hs6fJ4gU"
 )
 
-// newSecretSite: node a has its password from systemd's credentials, b from a file, c a
-// client key, and d is no Redis: it answers with what it was sent.
+// newSecretSite: node a has its password from systemd's credentials, b from a file, c has a client
+// key, and d is not a Redis: it answers with what it was sent.
 func newSecretSite(t *testing.T) *secretSite {
 	t.Helper()
 	s := &secretSite{tlsSite: newTLSSite(t), metrics: "127.0.0.1:" + tlsPort(t), said: map[string]string{}, secrets: map[string]string{
@@ -62,7 +62,7 @@ func newSecretSite(t *testing.T) *secretSite {
 	return s
 }
 
-// repeatArguments is how Redis answers a command that it does not know.
+// repeatArguments answers as Redis does to an unknown command.
 func repeatArguments(q *redlocktest.Question) bool {
 	var b strings.Builder
 	fmt.Fprintf(&b, "-ERR unknown command '%s', with args beginning with:", q.Command[0])
@@ -73,7 +73,7 @@ func repeatArguments(q *redlocktest.Question) bool {
 	return err == nil
 }
 
-// keyLines are those of a private key that are long enough to be no accident.
+// keyLines returns the lines of a private key that are too long to occur by chance.
 func keyLines(t *testing.T, file string) (lines []string) {
 	t.Helper()
 	for line := range strings.Lines(readFile(t, file)) {
@@ -97,9 +97,9 @@ func (s *secretSite) start() {
 	awaitLog(s.daemon, "serving: ")
 }
 
-// Whatever the daemon gives out, at trace level, when all is well and when nothing is,
-// up to the stacks of all goroutines when it dies: no password, nothing of a private
-// key, no lease id of somebody else, no token.
+// No output of the daemon contains a password, a part of a private key, another user's lease id or
+// a token. The test uses log level trace, without and with faults, and even the stacks of all
+// goroutines when the daemon dies.
 func TestSecretsStaySecret(t *testing.T) {
 	together(t)
 	s := newSecretSite(t)
@@ -121,7 +121,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	s.askEverything(other)
 	s.breakEverything(s.nc())
 	s.lookEverywhere()
-	s.daemon.signal(syscall.SIGQUIT) // as a panic: the stacks of all goroutines
+	s.daemon.signal(syscall.SIGQUIT) // prints the stacks of all goroutines, as a panic does
 	if code := s.daemon.wait(); code != 2 {
 		t.Errorf("SIGQUIT ended the daemon with %d, want 2: a Go program's stacks", code)
 	}
@@ -132,7 +132,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	s.search()
 }
 
-// somebodyElse is another user where that can be, who may use the socket.
+// somebodyElse returns a connection of another user that may use the socket, if that is possible.
 func (s *secretSite) somebodyElse() *terminal {
 	s.t.Helper()
 	cmd := exec.Command("nc", "-U", s.socket)
@@ -149,7 +149,7 @@ func (s *secretSite) somebodyElse() *terminal {
 	return &terminal{startCommand(s.t, cmd)}
 }
 
-// askEverything: all verbs, with and without sense, also with what might be the lease.
+// askEverything sends all verbs, valid and invalid, also with guessed leases.
 func (s *secretSite) askEverything(n *terminal) {
 	s.t.Helper()
 	guess := strings.Repeat("A", len(s.secrets["the lease id of LOCK job ttl=20s note=mine"]))
@@ -168,7 +168,7 @@ func (s *secretSite) askEverything(n *terminal) {
 	}
 }
 
-// breakEverything has passwords be wrong, files be missing, and the config be faulty.
+// breakEverything makes passwords wrong, files missing, and the config faulty.
 func (s *secretSite) breakEverything(n *terminal) {
 	s.t.Helper()
 	s.saysOf(n, "d", "unknown command")
@@ -194,7 +194,7 @@ func (s *secretSite) breakEverything(n *terminal) {
 	})
 }
 
-// idsOf are node c's connections of that name.
+// idsOf returns node c's connections with that name.
 func (s *secretSite) idsOf(name string) (ids string) {
 	s.t.Helper()
 	for line := range strings.Lines(tell(s.t, s.servers[2], "CLIENT", "LIST")) {
@@ -205,7 +205,7 @@ func (s *secretSite) idsOf(name string) (ids string) {
 	return ids
 }
 
-// lookEverywhere is what others on the host can see without a question.
+// lookEverywhere collects what other users of the host can see without a request.
 func (s *secretSite) lookEverywhere() {
 	s.t.Helper()
 	pid := s.daemon.cmd.Process.Pid
@@ -224,7 +224,7 @@ func (s *secretSite) lookEverywhere() {
 	s.said["metrics"] = scrape(s.t, s.metrics)
 }
 
-// scrape is what Prometheus would be told at that address.
+// scrape returns the metrics at that address.
 func scrape(t *testing.T, address string) string {
 	t.Helper()
 	scraper := http.Client{Timeout: patience}
@@ -240,7 +240,7 @@ func scrape(t *testing.T, address string) string {
 	return string(text)
 }
 
-// search looks for each secret in all that was said.
+// search looks for each secret in all output.
 func (s *secretSite) search() {
 	s.t.Helper()
 	for where, text := range s.said {
@@ -255,7 +255,7 @@ func (s *secretSite) search() {
 			}
 		}
 	}
-	for _, wanted := range []string{"WRONGPASS", "unknown command", "goroutine ", "[TRACE] request: verb=CHECK ", "[TRACE] attempt granted: lock=job "} { // what was to be provoked
+	for _, wanted := range []string{"WRONGPASS", "unknown command", "goroutine ", "[TRACE] request: verb=CHECK ", "[TRACE] attempt granted: lock=job "} { // output that the test must have provoked
 		if !strings.Contains(s.said["the log"], wanted) {
 			s.t.Errorf("the log has no %q: nothing was tested", wanted)
 		}

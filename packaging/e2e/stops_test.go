@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// SIGTERM: who waits is refused, everybody hears BYE, and what living clients
-// hold stays on the nodes.
+// On SIGTERM the daemon refuses its waiters, sends BYE to all clients, and leaves the locks of
+// living clients on the nodes.
 func TestTerminated(t *testing.T) {
 	together(t)
 	cluster, h, d := five(t)
@@ -52,8 +52,8 @@ func TestSecondDaemonOnSocket(t *testing.T) {
 	h.nc().expect("LOCK job wait=0", "OK lock=job")
 }
 
-// The socket that a killed daemon leaves is replaced by the next one. The leases
-// of its clients end with their ttl: nobody extends them.
+// The next daemon replaces the socket of a killed one. The leases of its clients end with their
+// ttl, because no daemon extends them.
 func TestKilledDaemonLeavesSocket(t *testing.T) {
 	_, h, d := five(t)
 	holder := h.nc()
@@ -70,7 +70,7 @@ func TestKilledDaemonLeavesSocket(t *testing.T) {
 	h.nc().expect("LOCK job wait=20s", "OK lock=job")
 }
 
-// Where a daemon ends in good order it takes its socket away.
+// If a daemon ends normally, it removes its socket.
 func TestSocketIsRemoved(t *testing.T) {
 	_, h, d := five(t)
 	d.signal(syscall.SIGINT)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace has the next daemon run with another quorum block.
+// replace gives the next daemon another quorum block.
 func (s *succession) replace(quorum ...string) {
 	s.t.Helper()
 	s.daemon.kill()
@@ -23,8 +23,8 @@ func (s *succession) replace(quorum ...string) {
 	s.daemon = s.manager.serve()
 }
 
-// If max_ttl is smaller now, the next daemon does not adopt a longer lease: that lease
-// is lost. Each client hears of the loss of its own lease.
+// If max_ttl is smaller now, the next daemon does not adopt a longer lease: that lease is lost.
+// Each client gets the loss of its own lease only.
 func TestSuccessorThatRefusesALease(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -41,8 +41,8 @@ func TestSuccessorThatRefusesALease(t *testing.T) {
 	brief.expect("CHECK brief", "ERR LOST lock=brief")
 }
 
-// linger= promises that no other client gets the lock earlier, even over a restart:
-// the lock stays taken for longer than its ttl then, too.
+// linger= promises that no other client gets the lock earlier, even over a restart. So after a
+// restart the lock may stay taken for longer than its ttl.
 func TestSuccessorLingers(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -60,8 +60,7 @@ func TestSuccessorLingers(t *testing.T) {
 	}
 }
 
-// The count of a reentrant lease survives RESUME, on the same connection or another
-// one, and a restart.
+// The count of a reentrant lease survives RESUME, on the same or another connection, and a restart.
 func TestSuccessorCountsAfterResume(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -86,8 +85,7 @@ func TestSuccessorCountsAfterResume(t *testing.T) {
 	}
 }
 
-// Each count of a reentrant lease counts against its user's limit, in the next daemon,
-// too.
+// Each count of a reentrant lease counts towards its user's limit, also in the next daemon.
 func TestSuccessorCountsForTheLimit(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -118,7 +116,7 @@ func TestSuccessorAnswersUnlock(t *testing.T) {
 	s.deaf()
 	stop(t, s.cluster.Servers[2:])
 	n.send("UNLOCK job")
-	n.expect("@a PING", "@a OK") // it is under way
+	n.expect("@a PING", "@a OK") // the UNLOCK is in progress
 	s.daemon.signal(syscall.SIGTERM)
 	awaitLog(s.daemon, "stopping; ")
 	cont(t, s.cluster.Servers[2:])
@@ -128,7 +126,7 @@ func TestSuccessorAnswersUnlock(t *testing.T) {
 	n.comes("OK lock=job")
 }
 
-// A descriptor that is of no use does not say that its client has gone.
+// An unusable descriptor does not mean that its client has closed.
 func TestSuccessorWithUselessDescriptor(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -143,8 +141,8 @@ func TestSuccessorWithUselessDescriptor(t *testing.T) {
 	same(t, again.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
 }
 
-// Those who wait keep their places, also where daemons end while they go on with what the
-// one before them has left.
+// Waiters keep their positions, also if daemons end while they still restore the previous daemon's
+// state.
 func TestSuccessorKeepsPlaces(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -161,7 +159,7 @@ func TestSuccessorKeepsPlaces(t *testing.T) {
 	for i := range rounds(5, 50) {
 		s.manager.flush()
 		early := s.manager.start()
-		time.Sleep(time.Duration(i%10) * 7 * time.Millisecond) // real time: the kill is to come at any moment of its start
+		time.Sleep(time.Duration(i%10) * 7 * time.Millisecond) // real time: the kill comes at any moment of the daemon's start
 		early.kill()
 	}
 	s.manager.flush()
@@ -179,7 +177,7 @@ func TestSuccessorKeepsPlaces(t *testing.T) {
 	}
 }
 
-// answered wants the next line that is not BACK to begin like this.
+// answered checks the beginning of the next line that is not BACK.
 func (n *terminal) answered(want string) string {
 	n.t.Helper()
 	for {
@@ -193,10 +191,10 @@ func (n *terminal) answered(want string) string {
 	}
 }
 
-// A waiter would lose its position, so an idle connection makes way for it.
+// A waiter would lose its position, so the manager stores it in place of an idle connection.
 func TestSuccessorStoresWhoWaits(t *testing.T) {
 	together(t)
-	s := startSuccession(t, 3) // two, and the daemon's own mark
+	s := startSuccession(t, 3) // room for two, and for the daemon's own mark
 	holder, idle := s.nc(), s.nc()
 	holder.expect("LOCK job ttl=20s", "OK lock=job")
 	idle.expect("PING", "OK")
@@ -216,7 +214,7 @@ func TestSuccessorStoresWhoWaits(t *testing.T) {
 	waiter.comes("OK lock=job")
 }
 
-// A FORCE that was under way is not repeated: the lock may be another one's by now.
+// A FORCE that was in progress is not repeated: the lock may have another holder by now.
 func TestSuccessorForcesNothingTwice(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -225,7 +223,7 @@ func TestSuccessorForcesNothingTwice(t *testing.T) {
 	s.stored(2)
 	stop(t, s.cluster.Servers[2:])
 	admin.send("FORCE job")
-	admin.expect("@a PING", "@a OK") // it is under way
+	admin.expect("@a PING", "@a OK") // the FORCE is in progress
 	s.daemon.kill()
 	cont(t, s.cluster.Servers[2:])
 	s.daemon = s.manager.serve()
@@ -235,8 +233,8 @@ func TestSuccessorForcesNothingTwice(t *testing.T) {
 	holder.expect("CHECK job", "OK lock=job")
 }
 
-// deaf connects a client that asks much, and reads nothing: what it is told takes the
-// daemon all the time that it has for its end.
+// deaf connects a client that sends many requests and reads no answers. Writing these answers takes
+// the daemon all the time that it has for its end.
 func (s *succession) deaf() {
 	s.t.Helper()
 	conn, err := net.Dial("unix", s.socket)
@@ -250,8 +248,8 @@ func (s *succession) deaf() {
 	}
 }
 
-// If too few nodes have heard of a release from the first and the second daemon, the
-// third daemon sends it again.
+// If too few nodes have executed a release of the first and the second daemon, the third daemon
+// sends it again.
 func TestSuccessorGivesBackOnceMore(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -264,7 +262,7 @@ func TestSuccessorGivesBackOnceMore(t *testing.T) {
 	most := s.cluster.Servers[2:]
 	stop(t, most)
 	defer cont(t, most)
-	asker.send("WHO held") // behind it nothing more is sent to nodes that do not answer
+	asker.send("WHO held") // after it, nothing more is sent to nodes that do not answer
 	asker.send("@a PING")
 	asker.comes("@a OK")
 	gone.send("UNLOCK unlocked")
@@ -281,8 +279,8 @@ func TestSuccessorGivesBackOnceMore(t *testing.T) {
 	}
 }
 
-// A client that does not read its answers may find some missing after a kill -9, but
-// none that is cut: BACK is a line of its own.
+// A client that does not read may miss answers after a kill -9, but gets no partial answer: BACK is
+// a line of its own.
 func TestSuccessorOfHalfAnAnswer(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -309,7 +307,7 @@ func TestSuccessorOfHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// unreadOf is how many bytes wait to be read.
+// unreadOf returns how many bytes wait to be read.
 func unreadOf(t *testing.T, conn net.Conn) (n int) {
 	t.Helper()
 	raw, err := conn.(syscall.Conn).SyscallConn()

@@ -45,13 +45,13 @@ func (s *succession) succeed(sig syscall.Signal) {
 	s.daemon = s.manager.serve()
 }
 
-// stored waits until the manager has so many connections.
+// stored waits until the manager has that many connections.
 func (s *succession) stored(n int) {
 	s.t.Helper()
 	waitFor(s.t, "the connections are stored", func() bool { return s.manager.has() == n })
 }
 
-// same wants an answer about the lease of an earlier one.
+// same checks that an answer is about the lease of an earlier answer.
 func same(t *testing.T, answer, granted string) {
 	t.Helper()
 	for _, key := range []string{"lock", "lease", "fence"} {
@@ -61,8 +61,7 @@ func same(t *testing.T, answer, granted string) {
 	}
 }
 
-// Connections, leases, waiters in their order and half-typed lines outlast the daemon,
-// however it ends.
+// Connections, leases, waiters in order and half-typed lines outlast the daemon, however it ends.
 func TestSuccessor(t *testing.T) {
 	together(t)
 	for name, sig := range endings {
@@ -109,7 +108,7 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// begin types without a line's end.
+// begin types words without an end of line.
 func (n *terminal) begin(words string) {
 	n.t.Helper()
 	if _, err := io.WriteString(n.stdin, words); err != nil {
@@ -117,8 +116,8 @@ func (n *terminal) begin(words string) {
 	}
 }
 
-// If a client ends while there is no daemon, the next daemon releases its locks, and
-// does not grant what it waited for.
+// If a client ends while no daemon runs, the next daemon releases its locks, and grants nothing to
+// its waiting requests.
 func TestSuccessorOfAClientThatIsGone(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -139,9 +138,9 @@ func TestSuccessorOfAClientThatIsGone(t *testing.T) {
 	}
 }
 
-// If the service is stopped, not restarted, the manager closes the stored connections.
-// Clients may be at work until their stated deadline. The daemon does not release
-// their locks before, and they can resume them.
+// If the service is stopped, not restarted, the manager closes the stored connections. Their
+// clients may work until their stated deadlines. The next daemon does not release their locks
+// before, and they can resume them.
 func TestSuccessorOfAnEmptiedStore(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -158,13 +157,13 @@ func TestSuccessorOfAnEmptiedStore(t *testing.T) {
 	again := s.nc()
 	again.expect("LOCK job wait=0", "ERR HELD lock=job")
 	s.stored(1)
-	s.succeed(syscall.SIGKILL) // which does not miss that connection, either
+	s.succeed(syscall.SIGKILL) // the next daemon does not expect that connection either
 	again.comes("BACK")
 	again.expect("LOCK job wait=0", "ERR HELD lock=job")
 	same(t, again.expect("RESUME job lease="+field(granted, "lease"), "OK lock=job"), granted)
 }
 
-// Leases that others keep alive go on: processes, and time.
+// Leases that do not depend on a connection go on: those of processes, and those with hold=ttl.
 func TestSuccessorOfOtherHolds(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
@@ -201,17 +200,17 @@ func TestSuccessorSaysLost(t *testing.T) {
 		t.Errorf("got %s, want the lease of %s", lost, granted)
 	}
 	n.expect("CHECK job", "ERR LOST lock=job")
-	s.succeed(syscall.SIGKILL) // and is remembered, and not said again
+	s.succeed(syscall.SIGKILL) // the next daemon knows that the loss was reported
 	n.comes("BACK")
 	n.expect("CHECK job", "ERR LOST lock=job")
 	n.expect("LOCK job wait=0", "OK lock=job")
 }
 
-// More connections than the manager keeps: idle ones make way for those that hold
-// something, and hear BYE.
+// If there are more connections than the manager keeps, those with leases are kept. Idle ones get
+// BYE.
 func TestSuccessorWithoutRoom(t *testing.T) {
 	together(t)
-	s := startSuccession(t, 3) // two, and the daemon's own mark
+	s := startSuccession(t, 3) // room for two, and for the daemon's own mark
 	idle, first, second := s.nc(), s.nc(), s.nc()
 	idle.expect("PING", "OK")
 	s.stored(2)
@@ -234,11 +233,11 @@ func TestSuccessorWithoutRoom(t *testing.T) {
 	n.expect("RESUME c lease=wrong", "ERR NOTHELD")
 	same(t, n.expect("RESUME c lease="+field(granted, "lease"), "OK lock=c"), granted)
 	n.expect("CHECK c", "OK lock=c")
-	n.kill() // it is the connection's now
+	n.kill() // the connection holds the lease now
 	first.expect("LOCK c wait=5s", "OK lock=c")
 }
 
-// Without a manager the connections end, and what they held can be resumed.
+// Without a manager the connections end, and clients can resume their leases.
 func TestResumeAfterRestart(t *testing.T) {
 	together(t)
 	for name, sig := range endings {
@@ -248,7 +247,7 @@ func TestResumeAfterRestart(t *testing.T) {
 			granted := n.expect("LOCK a,b ttl=20s owner=me", "OK lock=a,b")
 			left := n.expect("LOCK left ttl=1s", "OK lock=left")
 			reader := n.expect("LOCK doc mode=shared ttl=20s", "OK lock=doc")
-			h.nc().expect("LOCK pool slots=3 ttl=1s", "OK lock=pool") // so that the next place is not always the first
+			h.nc().expect("LOCK pool slots=3 ttl=1s", "OK lock=pool") // so that a later slot is not always the first one
 			place := n.expect("LOCK pool slots=3 ttl=20s", "OK lock=pool")
 			d.signal(sig)
 			d.wait()
@@ -257,14 +256,15 @@ func TestResumeAfterRestart(t *testing.T) {
 			n.expect("RESUME a,b lease="+field(granted, "lease"), "ERR OPTION lock=a,b")
 			same(t, n.expect("RESUME a,b owner=me lease="+field(granted, "lease"), "OK lock=a,b"), granted)
 			same(t, n.expect("CHECK a,b owner=me", "OK lock=a,b"), granted)
-			n.expect("LOCK left wait=10s", "OK lock=left") // nobody has resumed it
+			n.expect("LOCK left wait=10s", "OK lock=left") // no client has resumed it
 			n.expect("RESUME left lease="+field(left, "lease"), "ERR NOTHELD")
 			resumeKinds(t, h, reader, place)
 		})
 	}
 }
 
-// resumeKinds: a reader's lease is one beside readers alone, a place has its number.
+// resumeKinds checks that a resumed reader shares the lock with readers only, and that a resumed
+// slot has its number.
 func resumeKinds(t *testing.T, h *host, reader, place string) {
 	t.Helper()
 	n, other := h.nc(), h.nc()
@@ -286,8 +286,8 @@ func resumeKinds(t *testing.T, h *host, reader, place string) {
 	h.nc().expect("LOCK pool slots=3 wait=0", "ERR HELD lock=pool slots=3")
 }
 
-// A daemon that is killed right after it answered a downgrade leaves a lease that the next one
-// has as shared, with the same fencing token.
+// If a daemon is killed right after it answered a downgrade, the next one has the lease as shared,
+// with the same fencing token.
 func TestDowngradeOutlastsKill(t *testing.T) {
 	together(t)
 	_, h, d := five(t)
@@ -310,8 +310,8 @@ func TestDowngradeOutlastsKill(t *testing.T) {
 	other.expect("LOCK doc wait=5s", "OK lock=doc")
 }
 
-// A client that lost its connection before it read the OK asks again, on another one:
-// by the id= of the LOCK, as the same user, it is the same lease.
+// A client that lost its connection before it read the OK resends LOCK on another connection. With
+// the same id= and user it gets the same lease.
 func TestLockRepeatedAfterRestart(t *testing.T) {
 	together(t)
 	_, h, d := five(t)
@@ -325,20 +325,20 @@ func TestLockRepeatedAfterRestart(t *testing.T) {
 	if field(again, "again") != "yes" {
 		t.Errorf("got %s, want again=yes", again)
 	}
-	h.nc().expect("LOCK job wait=0 id=x1 owner=me", "ERR HELD lock=job") // it is found
+	h.nc().expect("LOCK job wait=0 id=x1 owner=me", "ERR HELD lock=job") // finds the earlier grant
 	n.expect("UNLOCK job owner=me", "OK lock=job")
 	h.nc().expect("LOCK job wait=5s", "OK lock=job")
 }
 
-// A state file that is damaged does not say what clients were told after the last record that
-// can be read: connections end, and known leases can be resumed.
+// After the last readable record of a damaged state file, it is not known what clients were told.
+// So connections end, and known leases can be resumed.
 func TestSuccessorWithFaultyStateFile(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
 	n := s.nc()
 	granted := n.expect("LOCK job ttl=20s", "OK lock=job")
 	s.stored(1)
-	n.expect("LOCK last ttl=20s", "OK lock=last") // what is noted last is not about job
+	n.expect("LOCK last ttl=20s", "OK lock=last") // the last record is not about job
 	s.daemon.kill()
 	damage(t, s.socket+".table.1")
 	s.daemon = s.manager.serve()

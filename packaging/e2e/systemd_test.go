@@ -14,8 +14,7 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// The units are such as systemd understands to the last word, and the service is
-// well shut in.
+// systemd accepts every line of the units, and rates the service as well isolated.
 func TestSystemdUnits(t *testing.T) {
 	analyze := needProgram(t, "systemd-analyze")
 	dir := t.TempDir()
@@ -38,8 +37,8 @@ func TestSystemdUnits(t *testing.T) {
 	}
 }
 
-// The socket is where the config and clients look for it, and the service takes it
-// by its name.
+// The socket unit listens where the config and the clients expect the socket, and the service takes
+// it by its name.
 func TestSystemdSocket(t *testing.T) {
 	socket, service := unitFile(t, "redlockd.socket"), unitFile(t, "redlockd.service")
 	cfg := readFile(t, filepath.Join("..", "redlockd.hcl"))
@@ -65,8 +64,8 @@ func TestSystemdSocket(t *testing.T) {
 	}
 }
 
-// The unit of a leader is such as systemd understands, and starts it again for ever: with the
-// usual limit of five starts within 10 s it would be over while redlockd is stopped.
+// systemd accepts the unit of a leader, and restarts it for ever. With the usual limit of five
+// starts within 10 s it would give up while redlockd is stopped.
 func TestLeaderUnit(t *testing.T) {
 	analyze := needProgram(t, "systemd-analyze")
 	_, rest, _ := strings.Cut(readFile(t, pagePath("MOVING.md")), "## A leader\n")
@@ -85,7 +84,7 @@ func TestLeaderUnit(t *testing.T) {
 	}
 }
 
-// A daemon takes the socket that it is handed, among others, and leaves it there.
+// A daemon takes its socket from the ones that it gets, and leaves the socket's file when it ends.
 func TestSocketActivation(t *testing.T) {
 	needNC(t)
 	activate := needProgram(t, "systemd-socket-activate")
@@ -96,7 +95,7 @@ func TestSocketActivation(t *testing.T) {
 	waitFor(t, "systemd-socket-activate listens", func() bool { _, err := os.Stat(h.socket); return err == nil })
 	n := h.nc()
 	n.expect("LOCK job", "OK lock=job")
-	const want = `names=["other"]` // which may be read after the answer
+	const want = `names=["other"]` // the log line may come after the answer
 	waitFor(t, "the log has "+want, func() bool { return strings.Contains(d.stderr.text(), want) })
 	d.signal(syscall.SIGTERM)
 	if code := d.wait(); code != 0 {
@@ -112,8 +111,7 @@ func unitFile(t *testing.T, name string) string {
 	return readFile(t, filepath.Join("..", "..", "systemd", name))
 }
 
-// The users' file makes the user and the group that the unit and the example
-// config name.
+// The sysusers file creates the user and the group that the unit and the example config name.
 func TestSystemdUsers(t *testing.T) {
 	sysusers := needProgram(t, "systemd-sysusers")
 	root := t.TempDir()

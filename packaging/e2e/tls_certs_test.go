@@ -45,7 +45,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// sign signs a certificate; its own one is signed by itself.
+// sign signs a certificate. An authority signs its own certificate.
 func (a *authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
 	a.t.Helper()
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
@@ -64,7 +64,7 @@ func (a *authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 	return cert
 }
 
-// pair is a certificate and its key, as files.
+// pair has the paths of a certificate and its key.
 type pair struct{ cert, key string }
 
 // issue writes a certificate for name, valid until then, to dir/file.pem and .key.
@@ -86,7 +86,7 @@ func (a *authority) issue(dir, file, name string, until time.Time) pair {
 	return p
 }
 
-// write writes its own certificate.
+// write writes the authority's own certificate.
 func (a *authority) write(file string) string {
 	a.t.Helper()
 	writePEM(a.t, file, "CERTIFICATE", a.cert.Raw)
@@ -98,8 +98,8 @@ func writePEM(t *testing.T, file, kind string, der []byte) {
 	writeFile(t, file, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
 }
 
-// tlsPort is a port on which a server is to speak TLS, on all addresses of this host's
-// loopback that the tests use.
+// tlsPort returns a port for a server with TLS. It is free on all loopback addresses that the tests
+// use.
 func tlsPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -110,8 +110,7 @@ func tlsPort(t *testing.T) string {
 	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// withTLS has a server speak TLS on the port, with nobody but who has a certificate of
-// the authority.
+// withTLS lets a server speak TLS on the port. Clients need a certificate of the authority.
 func withTLS(port string, server pair, ca string) redlocktest.Option {
 	return redlocktest.Args("--tls-port", port, "--bind", "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6",
 		"--tls-cert-file", server.cert, "--tls-key-file", server.key, "--tls-ca-cert-file", ca, "--tls-auth-clients", "yes")

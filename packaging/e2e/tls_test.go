@@ -78,8 +78,8 @@ func (s *tlsSite) configure(more string, nodes ...tlsNode) {
 	writeFile(s.t, s.config, text+fmt.Sprintf("}\nsocket { path = %q }\n", s.socket)+more)
 }
 
-// STATUS and the log report each TLS fault with its node. Once the files are right,
-// the next connection succeeds without a restart.
+// STATUS and the log report each TLS fault with its node. When the files are correct, the next
+// connection succeeds without a restart.
 func TestTLSFaults(t *testing.T) {
 	s := newTLSSite(t)
 	others := newAuthority(t, "theirs")
@@ -96,7 +96,7 @@ func TestTLSFaults(t *testing.T) {
 	foreign := others.issue(s.dir, "foreign", "redlockd", inAnHour())
 	f.cert, f.key = foreign.cert, foreign.key
 	g.plain = true
-	s.configure("log { level = \"debug\" }\n", a, b, c, d, e, f, g, h) // a second reason in the same state is for debug
+	s.configure("log { level = \"debug\" }\n", a, b, c, d, e, f, g, h) // with debug, a later reason in the same state is logged too
 	daemon := s.serve()
 	n := s.nc()
 	for node, why := range map[string]string{
@@ -113,16 +113,16 @@ func TestTLSFaults(t *testing.T) {
 	}
 	waitFor(t, "node a can be used, but for its quarantine", func() bool { return field(nodeLine(n, "a"), "state") == "quarantined" })
 
-	// Files are replaced: b and f speak TLS now, and are found to be a's server.
+	// Files are replaced: b and f speak TLS now, but have a's certificate.
 	s.ca.write(b.ca)
 	s.ca.issue(s.dir, "foreign", "redlockd", inAnHour())
 	s.saysOf(n, "b", `is node "a" already`)
 	s.saysOf(n, "f", `is node "a" already`)
 }
 
-// A certificate that the next connection to a node needs, and that ends soon, or has ended, is
-// warned of while the connection that is there goes on, and told to Prometheus; and no
-// more once it is renewed.
+// If a certificate for the next connection to a node ends soon, or has ended, the daemon warns of
+// it and reports it to Prometheus, while the present connection goes on. After the certificate is
+// renewed, the warning ends.
 func TestTLSCertificateEnds(t *testing.T) {
 	s := newTLSSite(t)
 	days := func(n int) time.Time { return time.Now().AddDate(0, 0, n) }
@@ -162,7 +162,7 @@ func TestTLSCertificateEnds(t *testing.T) {
 	}
 }
 
-// saysOf waits until STATUS says that of a node.
+// saysOf waits until STATUS shows that reason for a node.
 func (s *tlsSite) saysOf(n *terminal, node, why string) {
 	s.t.Helper()
 	line := ""
@@ -179,9 +179,8 @@ func hasLine(text string, words ...string) bool {
 	})
 }
 
-// Passwords, certificates and authorities are changed while locks are held: SIGHUP does
-// not touch connections, and says so; the next connection uses what the files have
-// then; and the locks stay held.
+// Passwords, certificates and authorities are changed while locks are held. SIGHUP does not touch
+// connections, and says so. The next connection uses the new files. The locks stay held.
 func TestTLSFilesAreReplaced(t *testing.T) {
 	s := newTLSSite(t)
 	password := filepath.Join(s.dir, "password")
@@ -236,8 +235,8 @@ func TestTLSFilesAreReplaced(t *testing.T) {
 	})
 	n.expect("CHECK job", "OK lock=job")
 
-	// A key that is not the certificate's, as between two writes of who renews them: the
-	// connections that are there go on, and a new one says which files are at fault.
+	// The key does not match the certificate, as between two writes of a renewal. Present
+	// connections go on. A new connection's error names the files.
 	other := next.issue(s.dir, "other", "redlockd", inAnHour())
 	rename(t, other.key, s.client.key)
 	tell(t, servers[0], "CLIENT", "KILL", "USER", "redlockd")
@@ -276,7 +275,7 @@ func tell(t *testing.T, server *redlocktest.Server, command ...string) string {
 	return reply.Str
 }
 
-// reached is how many nodes wait for nothing but the end of their quarantine.
+// reached returns how many nodes wait only for the end of their quarantine.
 func reached(n *terminal) (nodes int) {
 	n.t.Helper()
 	for _, line := range n.lines("STATUS") {
@@ -287,7 +286,7 @@ func reached(n *terminal) (nodes int) {
 	return nodes
 }
 
-// connectionsOf are the daemon's connections, each by its id.
+// connectionsOf returns the ids of the daemon's connections.
 func connectionsOf(t *testing.T, servers []*redlocktest.Server) (ids []string) {
 	t.Helper()
 	for _, server := range servers {

@@ -16,21 +16,21 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// block is a fenced block of a page. How it is tested follows from what the reader sees:
-// its kind, its prompts, and the line of text before it.
+// block is a fenced block of a page. Its kind, its prompts and the line before it, which readers
+// see, determine how it is tested:
 //
-//   - "Terminal 2:" before a console block: it is typed in that terminal. Without such a
-//     line it is terminal 1. A program that a terminal runs, such as nc, runs on in the
-//     next block of that terminal.
-//   - "new nodes" in that line: the terminal is on a host with five real nodes that are new.
+//   - "Terminal 2:" before a console block: its lines are typed in that terminal. Without such a
+//     line it is terminal 1. If the terminal runs a program such as nc, that goes on in the
+//     terminal's next block.
+//   - "new nodes" in that line: the terminal is on a host with five new real nodes.
 //   - The prompts web1$ and web2$: two hosts that share five real nodes.
-//   - All else is played with redlockd -dev.
+//   - Everything else runs with redlockd -dev.
 type block struct {
 	page    string
 	section string // the heading above it
 	before  string // the last line of text before it
 	kind    string // console, hcl, go …
-	first   int    // number of its first line
+	first   int    // line number of its first line
 	lines   []string
 }
 
@@ -40,7 +40,8 @@ func (b *block) String() string { return fmt.Sprintf("%s line %d", b.page, b.fir
 
 const readmeFile = "README.md"
 
-// pagePath is where a page is: the README at the top of the tree, all others in docs.
+// pagePath returns the path of a page: the README is at the top of the tree, the others are in
+// docs.
 func pagePath(name string) string {
 	if name == readmeFile {
 		return filepath.Join("..", "..", name)
@@ -48,7 +49,7 @@ func pagePath(name string) string {
 	return filepath.Join("..", "docs", name)
 }
 
-// pageNames are the README and all pages.
+// pageNames returns the README and all pages.
 func pageNames(t *testing.T) []string {
 	t.Helper()
 	names := []string{readmeFile}
@@ -62,7 +63,7 @@ func pageNames(t *testing.T) []string {
 	return names
 }
 
-// blocksOf are all blocks of a page.
+// blocksOf returns all blocks of a page.
 func blocksOf(t *testing.T, page string) (blocks []block) {
 	t.Helper()
 	var open *block
@@ -85,7 +86,7 @@ func blocksOf(t *testing.T, page string) (blocks []block) {
 	return blocks
 }
 
-// only is the one block of a page that has this kind and these words.
+// only returns the block of a page that has this kind and these words. There must be exactly one.
 func only(t *testing.T, page, kind, words string) block {
 	t.Helper()
 	var found []block
@@ -106,7 +107,7 @@ var (
 	scriptName   = regexp.MustCompile(`^#!/bin/sh\n# (\w+\.sh) `)
 )
 
-// Everything that the pages show in terminals happens as they say, in this order.
+// TestTranscripts runs the terminal sessions of all pages in order, and compares the output.
 func TestTranscripts(t *testing.T) {
 	together(t)
 	needNC(t)
@@ -139,7 +140,8 @@ type stage struct {
 	terminals map[string]*desk
 }
 
-// dev is the host with redlockd -dev. The checkout's packaging folder can be seen there.
+// dev returns the host with redlockd -dev. Its directory shows the packaging folder of the
+// checkout.
 func (s *stage) dev() *host {
 	if s.devHost == nil {
 		s.devHost, _, _ = dev(s.t)
@@ -154,7 +156,7 @@ func (s *stage) dev() *host {
 	return s.devHost
 }
 
-// newNodes is the host whose five nodes are new.
+// newNodes returns the host whose five nodes are new.
 func (s *stage) newNodes() *host {
 	if s.fresh == nil {
 		s.fresh = newHost(s.t, redlocktest.StartRedis(s.t, 5))
@@ -163,7 +165,7 @@ func (s *stage) newNodes() *host {
 	return s.fresh
 }
 
-// web is one of the hosts web1, web2 that share five nodes.
+// web returns one of the hosts web1 and web2, which share five nodes.
 func (s *stage) web(name string) *host {
 	if s.hosts == nil {
 		cluster := redlocktest.StartRedis(s.t, 5)
@@ -177,7 +179,7 @@ func (s *stage) web(name string) *host {
 	return s.hosts[name[len(name)-1]-'1']
 }
 
-// terminal is the terminal of that name on a host, which is made when it is first used.
+// terminal returns the terminal of that name on a host, and starts it when it is first used.
 func (s *stage) terminal(name string, on func() *host) *desk {
 	if s.terminals[name] == nil {
 		s.terminals[name] = newDesk(s.t, on())
@@ -185,7 +187,7 @@ func (s *stage) terminal(name string, on func() *host) *desk {
 	return s.terminals[name]
 }
 
-// play types what is typed in a block.
+// play types the commands of a block.
 func (s *stage) play(b block) {
 	s.t.Helper()
 	if hostPrompt.MatchString(b.lines[0]) {
@@ -206,8 +208,8 @@ func (s *stage) play(b block) {
 	s.terminal(name, s.dev).play(b)
 }
 
-// playHosts plays a block with the prompts of two hosts, a part at a time: what one
-// terminal is typed, and what that prints.
+// playHosts plays a block with the prompts of two hosts: for each prompt, the input of one terminal
+// and its output.
 func (s *stage) playHosts(b block) {
 	s.t.Helper()
 	var d *desk
@@ -233,7 +235,7 @@ func (s *stage) playHosts(b block) {
 	flush()
 }
 
-// desk is a terminal of a page: a shell, in which nc may run.
+// desk is a terminal of a page: a shell that may run nc.
 type desk struct {
 	*process
 	inNC bool
@@ -247,13 +249,13 @@ func newDesk(t *testing.T, h *host) *desk {
 	return &desk{process: startCommand(t, cmd)}
 }
 
-// answerLine is what the daemon says; all else in nc is typed.
+// answerLine matches lines from the daemon. All other lines in nc are input.
 var answerLine = regexp.MustCompile(`^(@\w+ )?(OK|ERR|-|LOST|BYE)( |$)`)
 
-// play types what is typed in a block, and compares what is printed.
+// play types the input of a block, and compares the output.
 func (d *desk) play(b block) {
 	d.t.Helper()
-	running := false // a command that has not ended when the block does
+	running := false // a command goes on after the end of the block
 	for i, line := range b.lines {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
@@ -289,7 +291,7 @@ func (d *desk) compare(b block, i int, want, got string) {
 	}
 }
 
-// nothingMore sends something harmless, whose answer must be what comes next.
+// nothingMore sends a harmless request, whose answer must be the next line.
 func (d *desk) nothingMore(b block) {
 	d.t.Helper()
 	question, answer := "echo that is all", "that is all"
@@ -302,7 +304,7 @@ func (d *desk) nothingMore(b block) {
 	}
 }
 
-// interrupt is Ctrl-C: all that the shell runs gets SIGINT, as from a terminal.
+// interrupt presses Ctrl-C: everything that the shell runs gets SIGINT, as from a terminal.
 func (d *desk) interrupt() {
 	d.t.Helper()
 	waitFor(d.t, "a command runs", func() bool { return d.child() != 0 })
@@ -318,20 +320,20 @@ func (d *desk) interrupt() {
 	d.leaveNC()
 }
 
-// leaveNC waits until nc has ended: what is typed before still goes to it.
+// leaveNC waits until nc has ended, because nc still reads the input until then.
 func (d *desk) leaveNC() {
 	d.t.Helper()
 	waitFor(d.t, "the command has ended", func() bool { return d.child() == 0 })
 	d.inNC = false
 }
 
-// child is the process that the shell runs, or 0.
+// child returns the pid of the process that the shell runs, or 0.
 func (d *desk) child() int {
 	d.t.Helper()
 	return childOf(d.t, d.cmd.Process.Pid)
 }
 
-// childOf is the only child of a process, of whichever of its threads, or 0.
+// childOf returns the pid of a process's only child, of any of its threads, or 0.
 func childOf(t *testing.T, pid int) int {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -340,7 +342,7 @@ func childOf(t *testing.T, pid int) int {
 	}
 	text := ""
 	for _, thread := range threads {
-		children, _ := os.ReadFile(thread) // a thread or process that has ended has none
+		children, _ := os.ReadFile(thread) // if the thread or process has ended, there are no children
 		text += string(children)
 	}
 	if strings.TrimSpace(text) == "" {
@@ -359,12 +361,12 @@ var (
 	variableCell  = regexp.MustCompile(`^(\d\d+|[\d.]+(ms|s|m|h)|\d/\d)$`)
 	variableTime  = regexp.MustCompile(`\b(another|for) [\d.]+m?s\b`)
 	variablePlace = regexp.MustCompile(`\b(unix:\S+|10\.0\.0\.\d:6379)`)
-	connections   = regexp.MustCompile(`^connections \d+`) // one may be closing
+	connections   = regexp.MustCompile(`^connections \d+`) // an old connection may still be closing
 	anyHost       = regexp.MustCompile(`\bweb\d\b`)
 )
 
-// usual is a line without what differs each time: numbers, times, secrets, and
-// where it is run. The hosts of the pages are web1 to web3, and their user is alice.
+// usual replaces the parts of a line that differ each time: numbers, times, secrets, and the host.
+// The hosts of the pages are web1 to web3, and their user is alice.
 func usual(line string) string {
 	host, _ := os.Hostname()
 	line = regexp.MustCompile(`\b`+regexp.QuoteMeta(host)+`\b`).ReplaceAllString(line, "web3")

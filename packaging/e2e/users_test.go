@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// rulesByName are about accounts of the host, by their names.
+// rulesByName are access rules with the names of accounts of the host.
 const rulesByName = `access {
   rule "named" {
     users = ["` + byName + `"]
@@ -29,10 +29,10 @@ const rulesByName = `access {
   }
 }`
 
-// accountsOfTest in no particular order.
+// accountsOfTest are the accounts, in no particular order.
 var accountsOfTest = []string{byName, byPrimary, byOther, inNone}
 
-// may says who may do what with which lock.
+// may has the rights of each account for each lock.
 var may = map[string]map[string]string{
 	"named/a":     {byName: "lock inspect"},
 	"named/a/b":   {},
@@ -42,7 +42,7 @@ var may = map[string]map[string]string{
 	"nobody's":    {},
 }
 
-// For real accounts, the daemon and validate both follow the rules.
+// The daemon and redlockd validate both apply the rules to real accounts.
 func TestAccountsOfRules(t *testing.T) {
 	makeAccounts(t)
 	a := newArena(t, rulesByName)
@@ -55,7 +55,7 @@ func TestAccountsOfRules(t *testing.T) {
 	}
 }
 
-// tries lets a user send every command for a lock that nobody holds.
+// tries sends every verb as a user, for a lock that no client holds.
 func (h *host) tries(g *guest, name, lock, rights string) {
 	h.t.Helper()
 	denied := func(verb, right, granted string) {
@@ -75,7 +75,7 @@ func (h *host) tries(g *guest, name, lock, rights string) {
 	g.ask("ADMIT all", "ERR DENIED ")
 }
 
-// validates has redlockd say what the user may.
+// validates checks what redlockd validate says about the user's rights.
 func (h *host) validates(name, lock, rights string) {
 	h.t.Helper()
 	cmd := exec.Command(filepath.Join(binaries, "redlockd"), "validate", "-config", h.config, "-as", name, "-lock", lock)
@@ -94,7 +94,7 @@ func (h *host) validates(name, lock, rights string) {
 	}
 }
 
-// hasLine tells whether a line begins with these words.
+// saysOf reports whether a line of text begins with these words.
 func saysOf(text string, words ...string) bool {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(strings.Join(strings.Fields(line), " ")+" ", strings.Join(words, " ")+" ") {
@@ -104,8 +104,8 @@ func saysOf(text string, words ...string) bool {
 	return false
 }
 
-// A user cannot get another user's lease by guessing its id, nor by its name, its
-// process or similar words; nor can the user see it.
+// A user cannot get another user's lease by guessing its id, nor by its name, its process or
+// similar words. The user cannot see the lease either.
 func TestAccountsGuessLeases(t *testing.T) {
 	makeAccounts(t)
 	a := newArena(t, rulesByName)
@@ -121,12 +121,12 @@ func TestAccountsGuessLeases(t *testing.T) {
 			}
 			thief.ask("RESUME team/shared owner=o lease="+id, "ERR NOTHELD lock=team/shared ")
 		}
-		thief.ask("RESUME team/shared owner=o lease="+lease, "ERR NOTHELD lock=team/shared ") // it is another user's
+		thief.ask("RESUME team/shared owner=o lease="+lease, "ERR NOTHELD lock=team/shared ") // the lease belongs to another user
 		thief.ask("UNLOCK team/shared owner=o", "ERR NOTHELD ")
 		thief.ask("CHECK team/pid", "ERR NOTHELD ")
 		thief.ask("TRY team/pid hold=pid", "ERR DENIED ")
 		thief.write("LIST\n")
-		if name == byOther { // who may inspect it, and sees no id
+		if name == byOther { // this user may inspect the lock, but gets no id
 			if line := thief.comes("- lock=team/shared "); strings.Contains(line, lease) {
 				t.Errorf("LIST tells the lease's id: %s", line)
 			}
@@ -139,7 +139,7 @@ func TestAccountsGuessLeases(t *testing.T) {
 	owner.ask("CHECK team/pid", "OK lock=team/pid")
 }
 
-// guesses are ids that look like these.
+// guesses returns ids that are similar to lease and other.
 func guesses(lease, other string) []string {
 	last := byte('A')
 	if strings.HasSuffix(lease, "A") {
@@ -151,8 +151,8 @@ func guesses(lease, other string) []string {
 	}
 }
 
-// Groups are those of the moment of connecting, as everywhere; who is meant by the names
-// in the rules is looked up at the start and at SIGHUP. What is held stays held.
+// A client's groups are those at the time of connecting. The daemon looks up the names in the rules
+// at its start and at SIGHUP. Held locks stay held.
 func TestAccountsChange(t *testing.T) {
 	makeAccounts(t)
 	a := newArena(t, rulesByName)
@@ -171,12 +171,12 @@ func TestAccountsChange(t *testing.T) {
 	a.tries(a.login(t, inNone), inNone, "also/a", "")
 	a.validates(inNone, "also/a", "")
 
-	admin(t, "groupmod", "--gid", "48213", otherGroup) // another group of that name
+	admin(t, "groupmod", "--gid", "48213", otherGroup) // another group with that name
 	admin(t, "usermod", "--groups", otherGroup, inNone)
 	a.login(t, inNone).ask("TRY also/a", "ERR DENIED ")
 	a.reload(t)
 	a.tries(a.login(t, inNone), inNone, "also/a", "lock inspect admin")
-	holder.ask("TRY also/a", "ERR DENIED ") // its group is the earlier one
+	holder.ask("TRY also/a", "ERR DENIED ") // this connection has the earlier group
 	holder.ask("CHECK also/held", "OK lock=also/held")
 	holder.ask("UNLOCK also/held", "OK lock=also/held")
 }
