@@ -13,14 +13,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// simClient is a client on a host. It acquires and releases locks, and may pause anywhere.
+// simClient is a client on a host. It acquires and releases locks, and may pause at any point.
 type simClient struct {
 	w      *world
 	host   *host
 	name   string
 	random *rand.Rand
 	row    streak
-	ctx    context.Context // outlives the work, so that held locks are released
+	ctx    context.Context // outlives the work, so that the client releases its lock
 }
 
 func (w *world) startClients(ctx context.Context) {
@@ -37,13 +37,13 @@ func (c *simClient) run() {
 		time.Sleep(below(c.random, c.w.idle))
 		if q, life := c.host.daemon(); q != nil {
 			if !c.useLock(q, life) {
-				time.Sleep(below(c.random, 3*c.w.idle)) // there is no use in hurrying
+				time.Sleep(below(c.random, 3*c.w.idle)) // it need not hurry
 			}
 		}
 	}
 }
 
-// useLock acquires a lock, uses it and releases it. It returns false if it got none.
+// useLock acquires a lock, uses it and releases it. It returns false if it could not acquire one.
 func (c *simClient) useLock(q *redlock.Quorum, life int) bool {
 	r := c.newRequest()
 	c.row = streak{}
@@ -105,9 +105,8 @@ func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Reques
 	return lease, g
 }
 
-// handOver hands the lock to the next client of this host, now and then. This simClient
-// plays that client, too. It returns nil if it does not hand over, or if nothing is left
-// to hand over.
+// handOver sometimes hands the lock over to the next client of this host. This simClient then acts
+// as that client. It returns nil if it does not hand over, or if the lock is gone.
 func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *redlock.Request, record *Request) {
 	passes := g.block > 1 && !oneIn(c.random, 6)
 	if q, now := c.host.daemon(); g.Kind != "" || g.Shares != never || q == nil || now != life || !passes && !oneIn(c.random, 3) || c.row.next(c.host, lease) {
@@ -154,8 +153,8 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 	return &r, record
 }
 
-// forcePending makes another host force the lock away before the next client is granted it,
-// and gives other clients time to get it.
+// forcePending makes another host send FORCE before the next client is granted the lock, and gives
+// other clients time to acquire it.
 func (c *simClient) forcePending(g *Grant) {
 	h := c.w.hosts[(c.host.index+1)%len(c.w.hosts)]
 	if q, _ := h.daemon(); q != nil {
@@ -171,7 +170,7 @@ var (
 	errKilled    = errors.New("its daemon was killed before it could say so")
 )
 
-// releasing records that the client is about to release the lock, in one way or another.
+// releasing records that the client is about to release the lock in some way.
 func (c *simClient) releasing(g *Grant) {
 	g.releasing()
 	if t := c.host.table; t != nil {
@@ -179,7 +178,7 @@ func (c *simClient) releasing(g *Grant) {
 		if c.w.plan.Table == NotePassLate {
 			t.keep(g.lease, g)
 		}
-		if oneIn(c.random, 4) { // the daemon begins late, and may be killed before
+		if oneIn(c.random, 4) { // the daemon sends the release late, and may be killed first
 			time.Sleep(below(c.random, 200*time.Millisecond))
 		}
 	}
@@ -229,8 +228,7 @@ func (c *simClient) newExclusive() redlock.Request {
 	return r
 }
 
-// patience returns a context that may end at any instant, and that pauses the client now
-// and then.
+// patience returns a context that may end at any time, and that sometimes pauses the client.
 func (c *simClient) patience() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	if oneIn(c.random, 4) {
@@ -243,13 +241,13 @@ func (c *simClient) patience() (context.Context, context.CancelFunc) {
 	return c.slow(ctx), cancel
 }
 
-// use holds the lock for a while, watches it and extends it.
+// use holds the lock for a while, watches it, and extends it sometimes.
 func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	if c.w.plan.Exchanges && lease.Passed() && !oneIn(c.random, 4) {
 		c.useExchanged(g, lease)
 		return
 	}
-	if r.Block > 1 && !oneIn(c.random, 4) { // it works as briefly as those to which a lock is passed on
+	if r.Block > 1 && !oneIn(c.random, 4) { // as most clients of a lock that is passed on
 		time.Sleep(below(c.random, 30*time.Millisecond))
 		return
 	}
@@ -271,7 +269,7 @@ func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	}
 }
 
-// downgrade makes the lease a shared one. The next daemon of the host must know.
+// downgrade makes the lease a shared one, and notes that for the next daemon of the host.
 func (c *simClient) downgrade(lease *redlock.Lease, g *Grant) {
 	g.shares()
 	began := c.w.record.now()
@@ -293,7 +291,7 @@ func (c *simClient) downgrade(lease *redlock.Lease, g *Grant) {
 	}
 }
 
-// while returns how long the client uses a lock: mostly for less than its ttl.
+// while returns how long the client uses a lock: mostly shorter than its ttl.
 func (c *simClient) while(ttl time.Duration) time.Duration {
 	if c.w.busy {
 		return below(c.random, 30*time.Millisecond)
@@ -311,8 +309,8 @@ func (c *simClient) extend(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	g.event("extend", fmt.Sprintf("ttl %v: %v", ttl, lease.Extend(ctx, ttl)))
 }
 
-// release ends the use of a lease, in one way or another. If its daemon is gone, the
-// lease ends without that.
+// release ends the use of a lease in one of several ways. If the daemon of the lease has ended, it
+// does nothing.
 func (c *simClient) release(lease *redlock.Lease, g *Grant, life int) {
 	if q, now := c.host.daemon(); q == nil || now != life {
 		return
@@ -328,14 +326,14 @@ func (c *simClient) release(lease *redlock.Lease, g *Grant, life int) {
 	}
 	c.releasing(g)
 	if oneIn(c.random, 5) {
-		_, _ = lease.BeginRelease() // lookAtNodes sees what stays of it
+		_, _ = lease.BeginRelease() // lookAtNodes checks what remains of it
 		return
 	}
 	err := lease.Release(c.slow(c.ctx))
 	g.event("release", fmt.Sprint(err))
 }
 
-// pause stops the client, rarely, for longer than a lease may last.
+// pause sometimes stops the client, for longer than a lease may last.
 func (c *simClient) pause() {
 	if oneIn(c.random, 60) {
 		c.w.record.count("pause")
@@ -343,8 +341,8 @@ func (c *simClient) pause() {
 	}
 }
 
-// slow returns a context that may pause its client. Code that also waits for something
-// else calls Done of a context first, so Done pauses.
+// slow returns a context that may pause its client. Code that waits for a context and something
+// else calls Done first, so Done pauses.
 func (c *simClient) slow(ctx context.Context) context.Context { return slowContext{ctx, c} }
 
 type slowContext struct {
@@ -357,19 +355,19 @@ func (c slowContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// foreignToken is the prefix of another Redlock client's values.
+// foreignToken is the prefix of the values of other Redlock clients.
 const foreignToken = "foreign:"
 
-// foreigner is another Redlock client, which knows only plain keys. It asks one node after
-// the other, without a network in between. It shows that its locks and ours exclude each
+// foreigner is another implementation of Redlock, which knows only plain keys. It asks the nodes
+// one after another, without a network. It shows that its locks and those of redlock exclude each
 // other.
 type foreigner struct {
 	w      *world
 	random *rand.Rand
 }
 
-// startForeigner starts a foreigner if the nodes of the plan keep their data and the
-// clocks are right. A foreigner does not know the quarantine.
+// startForeigner starts a foreigner if the nodes of the plan keep their data and no clock is
+// stepped. A foreigner does not know the quarantine.
 func (w *world) startForeigner() {
 	if w.plan.Loss || w.plan.Steps || w.plan.Fresh {
 		return
@@ -411,7 +409,7 @@ func (f *foreigner) useLock(lock, token string) {
 
 func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
 	if n.Makes(simredis.HideKind) && simredis.IsKind(n.Get(key)) {
-		return true // the client would find nothing there
+		return true // this mistake leaves the key free, so SET would succeed
 	}
 	reply := n.Do("SET", key, token, "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
 	return reply.Err == nil && !reply.Nil
@@ -425,8 +423,7 @@ func (f *foreigner) release(lock, token string) {
 	}
 }
 
-// grantedElsewhere records that a foreign client has the lock, from the instant at which
-// it asked.
+// grantedElsewhere records that the foreign client holds the lock since it asked for it.
 func (q *Request) grantedElsewhere(id string, validity time.Duration) *Grant {
 	r := q.record
 	r.mu.Lock()
@@ -442,8 +439,8 @@ func (q *Request) grantedElsewhere(id string, validity time.Duration) *Grant {
 	return g
 }
 
-// operator forces locks away now and then, whatever client holds them. Only some worlds
-// have one.
+// operator sends FORCE for locks now and then, whatever client holds them. Only some worlds have
+// one.
 type operator struct {
 	w      *world
 	random *rand.Rand
@@ -481,8 +478,8 @@ func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock s
 	}
 }
 
-// useExchanged holds a lock that was passed on until its token is exchanged, and longer. Now
-// and then another host forces the lock away at about that time.
+// useExchanged holds a lock that was passed on until its token is exchanged, and longer. In half of
+// the cases another host sends FORCE at about that time.
 func (c *simClient) useExchanged(g *Grant, lease *redlock.Lease) {
 	wait := below(c.random, 120*time.Millisecond)
 	forced := oneIn(c.random, 2)

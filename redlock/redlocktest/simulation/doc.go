@@ -1,31 +1,30 @@
 // Package simulation searches for broken promises of package redlock.
 //
 // Simulate puts nodes, daemons and clients into a bubble of fake time and injects faults:
-//   - latency, lost requests and replies, connections whose bytes arrive late, partitions;
-//   - hung and crashed nodes, and nodes with lost, foreign or older data;
-//   - addresses that lead to another Redis and back;
+//   - latency, lost requests and replies, connections that deliver late, partitions;
+//   - hung and crashed nodes; nodes that lost their data, or got foreign or older data;
+//   - addresses that move to another Redis and back;
 //   - wrong and stepped clocks;
-//   - crashed daemons, clients that pause or stop waiting, an operator that forces locks
-//     away;
-//   - writers that become readers;
-//   - locks that are passed on: late, to a client that has ended, in the middle of a FORCE;
+//   - crashed daemons; clients that pause or stop waiting; an operator that sends FORCE;
+//   - downgrades from exclusive to shared;
+//   - passes that come late, go to a client that has ended, or race with a FORCE;
 //   - locks that stay taken after their holders have ended (min=);
-//   - walks over all locks of the nodes (redlock list --all) while all this happens;
+//   - listings of all locks (redlock list --all) while all this happens;
 //   - locks that a host retains for its next client, and releases if another host waits;
-//   - tokens that are exchanged for ones that name the client, in the middle of a FORCE or a restart.
+//   - tokens that are exchanged after a pass, during a FORCE or a restart.
 //
-// A seed determines all of it. Simulate checks what was granted, extended, lost and
-// released against the promises of package redlock.
+// The seed determines everything. Simulate checks what was granted, extended, lost and released
+// against the promises of package redlock.
 //
-// TestSearch in package redlock calls it with many seeds; REDLOCKD_LONG=1 with many more;
+// TestSearch in package redlock calls it with many seeds, and with REDLOCKD_LONG=1 with many more;
 // -seed N repeats one. The simulated node is [redlocktest.Sim].
 //
-// A [Scene] has no random faults. It directs certain calls in a certain order, which a search
-// does not come across.
+// A [Scene] has no random faults. It makes certain calls in a certain order that a random search
+// does not reach.
 //
-// Mistakes that were planted on purpose, one at a time, show what it finds. The columns
-// are the check that found each, and the seeds needed from the first one on. (In a normal
-// run, the search for a mistake begins with a seed that finds it.)
+// The table lists mistakes that were planted on purpose, one at a time. The columns are the check
+// that found the mistake, and how many seeds that took, counted from the first one. (In a normal
+// run, the search for a mistake starts with a seed that finds it.)
 //
 //	quorum of half the nodes                exclusion     1
 //	one token for all attempts              leftover      3

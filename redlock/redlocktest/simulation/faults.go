@@ -11,17 +11,16 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// faults makes things go wrong, one after the other and several at a time, and ends each
-// fault again.
+// faults injects faults, several at a time, and ends each of them.
 type faults struct {
 	w       *world
 	random  *rand.Rand
-	kinds   []faultKind // each as many times as its weight
+	kinds   []faultKind // each is repeated as often as its weight says
 	gap     time.Duration
-	done    sync.WaitGroup // faults that are still to end
-	foreign atomic.Bool    // a node got the tokens of another
+	done    sync.WaitGroup // faults that have not ended
+	foreign atomic.Bool    // a node got the tokens of another node
 
-	mu        sync.Mutex // guards what follows; nothing else is called under it
+	mu        sync.Mutex // guards what follows; not held during any call
 	troubles  map[any]*trouble
 	crashed   map[*simNode]bool
 	stepped   map[*simNode]time.Duration
@@ -29,14 +28,13 @@ type faults struct {
 	forgot    map[*simNode]time.Duration // when a node lost its data
 }
 
-// trouble counts the faults at one place: a node, or a link.
+// trouble counts the faults of one place: a node or a link.
 type trouble struct {
-	now   int           // faults that are active
+	now   int           // active faults
 	ended time.Duration // when the last one ended
 }
 
-// faultKind is one kind of fault. begin starts it, and returns how long it lasts and what
-// ends it. ok is false if the fault is impossible now.
+// faultKind is one kind of fault. begin starts the fault; ok is false if it is impossible now.
 type faultKind struct {
 	name   string
 	weight int
@@ -111,7 +109,7 @@ func newFaults(w *world) *faults {
 	return f
 }
 
-// run injects faults for this span.
+// run injects faults for this long.
 func (f *faults) run(span time.Duration) {
 	for end := f.w.record.now() + span; f.w.record.now() < end; time.Sleep(below(f.random, f.gap)) {
 		f.one(pick(f.random, f.kinds...))
@@ -134,7 +132,7 @@ func (f *faults) one(kind faultKind) {
 	})
 }
 
-// trouble adds n to the active faults of some places.
+// trouble adds n to the number of active faults of some places.
 func (f *faults) trouble(places []any, n int) {
 	now := f.w.record.now()
 	f.mu.Lock()
@@ -148,7 +146,7 @@ func (f *faults) trouble(places []any, n int) {
 	}
 }
 
-// wellSince returns since when nothing is wrong between each host and a node.
+// wellSince returns, for each host, since when it, the node and their link have had no fault.
 func (f *faults) wellSince(n *simNode) []time.Duration {
 	now := f.w.record.now()
 	f.mu.Lock()
@@ -160,7 +158,7 @@ func (f *faults) wellSince(n *simNode) []time.Duration {
 	return since
 }
 
-// endOf returns when the last fault of a place ended. The caller holds mu.
+// endOf returns when the last fault of a place ended: now, if one is active. The caller holds mu.
 func (f *faults) endOf(place any, now time.Duration) time.Duration {
 	switch t := f.troubles[place]; {
 	case t == nil:
@@ -172,7 +170,7 @@ func (f *faults) endOf(place any, now time.Duration) time.Duration {
 	}
 }
 
-// heal waits until all faults have ended, and corrects the clocks.
+// heal waits until all faults have ended, and sets the nodes' clocks right.
 func (f *faults) heal() {
 	f.done.Wait()
 	for _, n := range f.w.nodes {
@@ -183,15 +181,14 @@ func (f *faults) heal() {
 
 // The faults below affect more than one node, or no node.
 
-// partition makes one host and one node lose what they send each other, in one or both
-// directions.
+// partition makes what one host and one node send each other disappear, in one or both directions.
 func partition(f *faults) (mishap, bool) {
 	h, n := pick(f.random, f.w.hosts...), pick(f.random, f.w.nodes...)
 	lasts := below(f.random, 900*time.Millisecond)
 	return f.cutLinks(h, []*simNode{n}, lasts), true
 }
 
-// slowLink delays what one host and one node send each other.
+// slowLink delays the messages between one host and one node.
 func slowLink(f *faults) (mishap, bool) {
 	h, n := pick(f.random, f.w.hosts...), pick(f.random, f.w.nodes...)
 	l := h.links[n.index]
@@ -202,7 +199,8 @@ func slowLink(f *faults) (mishap, bool) {
 	}, true
 }
 
-// majorityPartition cuts a host off from the quorum, for longer than some leases last.
+// majorityPartition cuts a host off from so many nodes that it has no quorum, for longer than some
+// leases last.
 func majorityPartition(f *faults) (mishap, bool) {
 	h := pick(f.random, f.w.hosts...)
 	return f.cutLinks(h, f.majority(), below(f.random, 2*time.Second)), true
@@ -228,7 +226,7 @@ func (f *faults) cutLinks(h *host, nodes []*simNode, lasts time.Duration) mishap
 	return what
 }
 
-// majorityHang leaves the fleet without a quorum for a while.
+// majorityHang leaves all hosts without a quorum for a while.
 func majorityHang(f *faults) (mishap, bool) {
 	what := mishap{where: "nodes", lasts: below(f.random, 1500*time.Millisecond)}
 	nodes := f.majority()
@@ -245,7 +243,7 @@ func majorityHang(f *faults) (mishap, bool) {
 	return what, true
 }
 
-// majority returns so many nodes that the remaining ones are no quorum.
+// majority returns so many random nodes that the others are no quorum.
 func (f *faults) majority() []*simNode {
 	nodes := make([]*simNode, 0, len(f.w.nodes))
 	for _, i := range f.random.Perm(len(f.w.nodes))[:(len(f.w.nodes)+1)/2] {
@@ -254,7 +252,7 @@ func (f *faults) majority() []*simNode {
 	return nodes
 }
 
-// daemonCrash ends a daemon that releases nothing, and starts it again.
+// daemonCrash ends a daemon without releasing its leases, and starts it again.
 func daemonCrash(f *faults) (mishap, bool) {
 	h := pick(f.random, f.w.hosts...)
 	if q, _ := h.daemon(); q == nil {
@@ -264,15 +262,15 @@ func daemonCrash(f *faults) (mishap, bool) {
 	return mishap{where: h.name, lasts: between(f.random, 500*time.Millisecond, 1500*time.Millisecond), end: h.start}, true
 }
 
-// stepWall sets the wall clock of a host wrong by up to an hour.
+// stepWall makes the wall clock of a host wrong by up to an hour.
 func stepWall(f *faults) (mishap, bool) {
 	h := pick(f.random, f.w.hosts...)
 	h.setWall(between(f.random, -time.Hour, time.Hour))
 	return mishap{where: h.name, lasts: time.Millisecond, end: nothing}, true
 }
 
-// mayLose reports whether a node may lose its data while a quorum keeps its data. In some
-// plans a quorum may lose it. Then the order of fencing tokens is lost, and only that.
+// mayLose reports whether a node may lose its data now. At least a quorum must keep its data,
+// except in some plans. In these, the order of fencing tokens may be lost, but nothing else.
 func (f *faults) mayLose(n *simNode) bool {
 	lost := f.alsoLost(n) + 1
 	if lost >= len(f.w.nodes)/2+1 {
@@ -284,7 +282,7 @@ func (f *faults) mayLose(n *simNode) bool {
 	return true
 }
 
-// alsoLost returns how many other nodes have no vote now.
+// alsoLost returns how many other nodes cannot vote now.
 func (f *faults) alsoLost(n *simNode) (others int) {
 	for _, other := range f.w.nodes {
 		if other != n && (f.isCrashed(other) || !other.isAdmitted()) {
@@ -294,25 +292,23 @@ func (f *faults) alsoLost(n *simNode) (others int) {
 	return others
 }
 
-// isAdmitted reports whether the node's own hash says that it may vote. It is false if
-// the epoch has not changed since the last move of the address.
+// isAdmitted reports whether the node's own hash says that it may vote. After a move of the address
+// it is false until a daemon has written a new epoch.
 func (n *simNode) isAdmitted() bool {
 	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
 }
 
-// word returns the word in the epoch of an admitted node.
+// word returns the random word in the epoch of an admitted node.
 func (n *simNode) word() string {
 	return strings.Split(n.Do("HGET", redlocktest.NodeKey, "epoch").Str, ":")[2]
 }
 
-// isFormer reports whether the address leads to the former Redis again, and no daemon has
-// noticed that yet.
+// isFormer reports whether the address was moved, and no daemon has written a new epoch since.
 func (n *simNode) isFormer() bool {
 	former, moved := n.former.Load().(string)
 	return moved && former != "" && former == n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 }
 
-// losesQuorums reports whether the plan allows a quorum of nodes without counters. Some
-// plans do.
+// losesQuorums reports whether the plan lets a quorum of nodes lose its counters. Some plans do.
 func (p *Plan) losesQuorums() bool { return p.Loss && p.Seed%8 == 0 }

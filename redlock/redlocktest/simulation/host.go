@@ -18,15 +18,15 @@ import (
 type simNode struct {
 	*redlocktest.Sim
 	index         int
-	ambush        atomic.Bool // flush it before its next quarantine ends
+	ambush        atomic.Bool // flush the node just before its next quarantine ends
 	releases      releases
 	confirmations confirmations
-	downgrades    confirmations                         // when it last made each token shared
-	onCommand     atomic.Pointer[func(redlock.Command)] // sees each executed command; nil: none does
-	copied        atomic.Bool                           // it got the keys of another node, which has another clock
+	downgrades    confirmations                         // when the node last made each token shared
+	onCommand     atomic.Pointer[func(redlock.Command)] // is called for each executed command; may be nil
+	copied        atomic.Bool                           // it got the keys of another node, whose clock differs
 	copies        copying
-	former        atomic.Value // string: the epoch that the Redis had at the last move; no vote is valid in it
-	durable       bool         // and the daemons know it
+	former        atomic.Value // string: the epoch of the Redis at the last move; a vote in it does not count
+	durable       bool         // the daemons know this
 	latency       latency
 }
 
@@ -48,13 +48,13 @@ func (w *world) newNode(i int) *simNode {
 	return n
 }
 
-// wrongRate returns the rate of a clock that is wrong by at most so much. The rates of
-// nodes and hosts together stay within the drift allowance of 1 %.
+// wrongRate returns the rate of a clock that is wrong by at most so much. The rates of nodes and
+// hosts together stay within the drift allowance of 1 %.
 func wrongRate(random *rand.Rand, most float64) float64 {
 	return 1 + most*pick(random, -1, 1, 2*random.Float64()-1)
 }
 
-// wrongClock returns the error of a clock that nobody steps.
+// wrongClock returns the error of a clock that is not stepped.
 func wrongClock(random *rand.Rand) time.Duration {
 	most := pick(random, 10*time.Millisecond, 800*time.Millisecond, wrongestClock)
 	return between(random, -most, most)
@@ -69,8 +69,8 @@ type latency struct {
 	mu     sync.Mutex // guards what follows
 	random *rand.Rand
 	most   time.Duration
-	more   time.Duration // of the link
-	exact  *exactDelay   // of the link; nil: it is random
+	more   time.Duration // added by the link
+	exact  *exactDelay   // of the link; nil: delays are random
 }
 
 func (l *latency) draw() (request, reply time.Duration) {
@@ -83,8 +83,8 @@ func (l *latency) draw() (request, reply time.Duration) {
 	return between(l.random, most/4, most), between(l.random, most/4, most)
 }
 
-// from sets the link that the next latency is drawn for; the link may be slower. Each link
-// has its own random source, so the order of calls at one instant does not matter.
+// from sets the link of the next delays, which may be slower. Each link has its own random source,
+// so the order of calls at one instant does not matter.
 func (l *latency) from(link *link, random *rand.Rand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,22 +97,22 @@ func (l *latency) set(most time.Duration) {
 	l.most = most
 }
 
-// host is a machine with a daemon, which may be down, and a clock of its own.
+// host is a machine with its own clock and a daemon that may be down.
 type host struct {
 	w      *world
 	index  int
 	name   string
 	rate   float64
-	offset time.Duration // of BootTime
+	offset time.Duration // of the host's BootTime
 	links  []*link       // to each node
 
 	mu      sync.Mutex // guards what follows
 	jitters map[string]*rand.Rand
-	walls   []wallError     // in the order of time
+	walls   []wallError     // in order of time
 	q       *redlock.Quorum // nil: the daemon is down
-	life    int             // how often it was started
+	life    int             // how often the daemon was started
 
-	table *table // nil: a daemon that ends forgets what it had
+	table *table // nil: a daemon loses its leases when it ends
 }
 
 func (w *world) newHost(i int) *host {
@@ -131,7 +131,7 @@ func (w *world) newHost(i int) *host {
 	return h
 }
 
-// clock returns the BootTime of the host; instant does the reverse.
+// clock returns the BootTime of the host. instant does the reverse.
 func (h *host) clock() time.Duration {
 	return h.offset + time.Duration(float64(h.w.record.now())*h.rate)
 }
@@ -140,14 +140,14 @@ func (h *host) instant(boot time.Duration) time.Duration {
 	return time.Duration(float64(boot-h.offset) / h.rate)
 }
 
-// wallClock returns the time of day that the host sees.
+// wallClock returns the time of day by the host's clock.
 func (h *host) wallClock() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Now().Add(h.walls[len(h.walls)-1].wrong)
 }
 
-// wallError is the error of a wall clock from an instant on.
+// wallError is the error of a wall clock since an instant.
 type wallError struct{ from, wrong time.Duration }
 
 func (h *host) setWall(wrong time.Duration) {
@@ -157,7 +157,7 @@ func (h *host) setWall(wrong time.Duration) {
 	h.walls = append(h.walls, wallError{now, wrong})
 }
 
-// sinceBegin returns the instant at which the wall clock showed a time.
+// sinceBegin returns the instant at which the host's wall clock showed the given time.
 func (h *host) sinceBegin(shown time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,8 +170,8 @@ func (h *host) sinceBegin(shown time.Time) time.Duration {
 	return never
 }
 
-// jitter draws from a separate source for each caller, because timers of the same instant
-// fire in any order.
+// jitter uses a random source for each caller, because timers of the same instant fire in any
+// order.
 func (h *host) jitter(who string, n time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,8 +225,8 @@ func (h *host) options() redlock.Options {
 	return o
 }
 
-// crash ends the daemon, which releases nothing and notifies nobody. It returns false if
-// the daemon is down already.
+// crash ends the daemon, which releases nothing and notifies nobody. It returns false if the daemon
+// is down already.
 func (h *host) crash() bool {
 	if h.isDown() {
 		return false
@@ -255,7 +255,7 @@ func (h *host) isDown() bool {
 	return q == nil
 }
 
-// startAndWait starts the daemon and returns when it could vote on all nodes.
+// startAndWait starts the daemon and waits until it may count the votes of all nodes.
 func (h *host) startAndWait() {
 	h.start()
 	for q, _ := h.daemon(); q.Status().Ready < len(h.w.nodes); {
@@ -263,14 +263,14 @@ func (h *host) startAndWait() {
 	}
 }
 
-// daemon returns the daemon that runs now, or nil, and the number of its life.
+// daemon returns the running daemon, or nil, and how often it was started.
 func (h *host) daemon() (q *redlock.Quorum, life int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.q, h.life
 }
 
-// mustGet acquires a lock that nothing blocks, and releases it.
+// mustGet acquires a lock that must be free, and releases it.
 func (h *host) mustGet(ctx context.Context, lock string) {
 	q, life := h.daemon()
 	l, g := h.w.take(ctx, q, h, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait})
@@ -278,7 +278,7 @@ func (h *host) mustGet(ctx context.Context, lock string) {
 		return
 	}
 	g.releasing()
-	_ = l.Release(ctx) // lookAtNodes sees what stays of it
+	_ = l.Release(ctx) // lookAtNodes checks what remains of it
 }
 
 const (
@@ -296,8 +296,7 @@ func (h *host) takes(request, reply time.Duration) {
 	}
 }
 
-// link is the network between one host and one node. It may lose everything in one
-// direction.
+// link is the network between one host and one node. It may lose all messages in one direction.
 type link struct {
 	node   *simNode
 	random *rand.Rand // of the lane's goroutine
@@ -338,21 +337,21 @@ func (l *link) asNode() redlock.Node {
 	return node
 }
 
-// vanish returns what the sender of a lost message sees.
+// vanish waits for the end of ctx, as the sender of a lost message does.
 func vanish(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// linkConn is a connection over a link. Once it has lost a request or a reply, it loses
-// all that follow, as TCP does.
+// linkConn is a connection over a link. After it has lost a request or a reply, it loses everything
+// that follows, as TCP does.
 type linkConn struct {
 	redlock.Conn
 	link *link
 
-	mu   sync.Mutex // guards what follows; nothing else is called under it
-	sent int        // groups that were sent and not received
-	lost int        // of these, the last ones, which were lost
+	mu   sync.Mutex // guards what follows; not held during any call
+	sent int        // groups that were sent, and not received yet
+	lost int        // how many of these, counted from the last, were lost
 }
 
 func (c *linkConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {

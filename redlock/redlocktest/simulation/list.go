@@ -13,7 +13,7 @@ import (
 // storedToken is a token on a node.
 type storedToken struct{ key, id string }
 
-// Lists lists all locks again and again, on one host after another (redlock list --all).
+// Lists makes one host after another list all locks, repeatedly (redlock list --all).
 var Lists = &Activity{start: func(w *world, ctx context.Context) {
 	random := w.plan.stream(streamLists)
 	w.clients.Go(func() {
@@ -41,7 +41,7 @@ func (w *world) list(ctx context.Context, random *rand.Rand, q *redlock.Quorum) 
 	}
 }
 
-// pages reads all pages. The world goes on between them.
+// pages reads all pages. Clients and faults continue between them.
 func (w *world) pages(ctx context.Context, random *rand.Rand, q *redlock.Quorum) (locks []redlock.StoredLock, err error) {
 	for cursor := ""; ; {
 		page, err := q.Scan(ctx, cursor)
@@ -56,21 +56,21 @@ func (w *world) pages(ctx context.Context, random *rand.Rand, q *redlock.Quorum)
 	}
 }
 
-// walk is what the nodes had while all locks were listed.
+// walk records what the nodes stored while all locks were listed.
 type walk struct {
 	w     *world
 	began time.Duration
 	nodes []*listed
 }
 
-// listed is what one node had.
+// listed is what one node stored during the walk.
 type listed struct {
 	node *simNode
-	lost bool // it lost its data meanwhile, or got data from elsewhere
+	lost bool // the node lost its data meanwhile, or got data from elsewhere
 
 	mu  sync.Mutex           // guards what follows
-	had map[storedToken]bool // the tokens that it had at the beginning or was asked to set since
-	set map[storedToken]bool // of these, the tokens that it was asked to set
+	had map[storedToken]bool // the tokens that it had at the beginning, or was asked to set since
+	set map[storedToken]bool // those of had that it was asked to set
 }
 
 func (w *world) beginWalk() *walk {
@@ -119,7 +119,7 @@ func (l *listed) note(c redlock.Command) {
 	}
 }
 
-// kept returns the tokens that the node had all the time until now.
+// kept returns the tokens that the node has had since the beginning of the walk.
 func (l *listed) kept() (tokens []storedToken) {
 	now := l.node.stored()
 	l.mu.Lock()
@@ -132,7 +132,7 @@ func (l *listed) kept() (tokens []storedToken) {
 	return tokens
 }
 
-// mayHaveHad reports whether the node may have had a token at some instant.
+// mayHaveHad reports whether the node may have had a token at some time in the walk.
 func (l *listed) mayHaveHad(t storedToken) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *listed) mayHaveHad(t storedToken) bool {
 
 func (k *walk) quorum() int { return len(k.nodes)/2 + 1 }
 
-// mayHaveHad returns how many nodes may have had a token at some instant.
+// mayHaveHad returns how many nodes may have had a token at some time in the walk.
 func (k *walk) mayHaveHad(t storedToken) (nodes int) {
 	for _, l := range k.nodes {
 		if l.mayHaveHad(t) {
@@ -151,8 +151,8 @@ func (k *walk) mayHaveHad(t storedToken) (nodes int) {
 	return nodes
 }
 
-// checkMissing checks that a lock that a quorum of nodes had all the time is listed, with its
-// holder.
+// checkMissing checks that the list contains each lock that a quorum of nodes had all the time,
+// with its holder.
 func (r *chronicle) checkMissing(k *walk, locks []redlock.StoredLock) {
 	nodes := map[storedToken]int{}
 	for _, l := range k.nodes {
@@ -174,7 +174,7 @@ func (r *chronicle) checkMissing(k *walk, locks []redlock.StoredLock) {
 	}
 }
 
-// checkListed checks that what is listed as held was, or may have been, on a quorum of nodes.
+// checkListed checks that a quorum of nodes had, or may have had, each lock that is listed as held.
 func (r *chronicle) checkListed(k *walk, lock redlock.StoredLock) {
 	for _, h := range lock.Holdings {
 		if h.Waiting || h.ID() == "" {

@@ -11,11 +11,11 @@ import (
 
 // The faults below affect one node.
 
-// atNode returns a fault of some node that lasts up to longest milliseconds.
+// atNode returns a fault of a random node that lasts up to longest milliseconds.
 func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool)) func(*faults) (mishap, bool) {
 	return func(f *faults) (mishap, bool) {
 		n := pick(f.random, f.w.nodes...)
-		lasts := below(f.random, pick(f.random, longest, min(longest, 60))*time.Millisecond) // some within an attempt
+		lasts := below(f.random, pick(f.random, longest, min(longest, 60))*time.Millisecond) // some end within an attempt
 		end, ok := begin(f, n, lasts)
 		return mishap{"node " + n.Name(), []any{n}, lasts, end}, ok
 	}
@@ -23,7 +23,7 @@ func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.
 
 func nothing() {}
 
-// slow makes some replies of the node arrive after the node timeout.
+// slow makes some replies of the node come after the node timeout.
 func slow(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	n.latency.set(between(f.random, 10*time.Millisecond, 120*time.Millisecond))
 	return func() { n.latency.set(n.latency.usual) }, true
@@ -44,11 +44,10 @@ func cut(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return nothing, true
 }
 
-// cutLate breaks the connections. What is in transit on them arrives after what is sent on
-// new ones.
+// cutLate breaks the connections. What was sent on them arrives after what is sent on new ones.
 func cutLate(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool) {
 	wait := below(f.random, 40*time.Millisecond)
-	n.latency.set(40 * time.Millisecond) // so that something is in transit
+	n.latency.set(40 * time.Millisecond) // so that messages are in transit
 	f.done.Go(func() {
 		time.Sleep(wait)
 		n.latency.set(n.latency.usual)
@@ -68,8 +67,7 @@ func unreachable(_ *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return n.Up, true
 }
 
-// flushScripts makes the node lose its scripts several times. In between, another daemon
-// loads them.
+// flushScripts makes the node lose its scripts several times. Another daemon loads them in between.
 func flushScripts(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool) {
 	waits := make([]time.Duration, 1+f.random.IntN(8))
 	for i := range waits {
@@ -114,9 +112,8 @@ func crashWithData(f *faults, n *simNode, _ time.Duration) (end func(), ok bool)
 	return f.crash(n, true)
 }
 
-// isKnown reports whether each daemon has had the time to see the epoch of a node that may
-// vote. If a daemon has not, it takes the data of a restarted durable node for foreign
-// data.
+// isKnown reports whether each daemon has had time to see the epoch of a node that may vote. A
+// daemon that has not seen it takes the data of a restarted durable node for foreign data.
 func (f *faults) isKnown(n *simNode) bool {
 	since := max(time.Duration(n.copies.since.Load()), slices.Max(f.wellSince(n)))
 	return n.isAdmitted() && f.w.record.now()-since > 2*heartbeat
@@ -150,7 +147,7 @@ func (f *faults) isCrashed(n *simNode) bool {
 	return f.crashed[n]
 }
 
-// noteLoss records that the node has just lost its data.
+// noteLoss records that the node lost its data now.
 func (f *faults) noteLoss(n *simNode) { f.note(f.forgot, n) }
 
 func (f *faults) note(when map[*simNode]time.Duration, n *simNode) {
@@ -160,10 +157,10 @@ func (f *faults) note(when map[*simNode]time.Duration, n *simNode) {
 	when[n] = now
 }
 
-// lossOf returns when the node lost its data; never if it did not.
+// lossOf returns when the node last lost its data, or never.
 func (f *faults) lossOf(n *simNode) time.Duration { return f.last(f.forgot, n) }
 
-// restartOf returns when the node was started again; never if it was not.
+// restartOf returns when the node was last restarted, or never.
 func (f *faults) restartOf(n *simNode) time.Duration { return f.last(f.restarted, n) }
 
 func (f *faults) last(when map[*simNode]time.Duration, n *simNode) time.Duration {
@@ -175,8 +172,7 @@ func (f *faults) last(when map[*simNode]time.Duration, n *simNode) time.Duration
 	return never
 }
 
-// setCrashed records whether a node is down after a crash. It returns false if nothing
-// changed.
+// setCrashed records whether a node is down after a crash. It returns false if that was so already.
 func (f *faults) setCrashed(n *simNode, crashed bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,8 +190,8 @@ func flushAllKeys(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) 
 	return nothing, true
 }
 
-// flushBeforeVouching flushes a node after a daemon finds its quarantine over, and before
-// the daemon writes that.
+// flushBeforeVouching flushes a node between a daemon's decision to admit it and the write of that
+// decision.
 func flushBeforeVouching(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	if n.isAdmitted() || !n.ambush.CompareAndSwap(false, true) {
 		return nil, false
@@ -204,8 +200,8 @@ func flushBeforeVouching(f *faults, n *simNode, _ time.Duration) (end func(), ok
 	return func() { n.OnCommand(nil); n.ambush.Store(false) }, true
 }
 
-// ambush sees every command before the node executes it, and flushes the node before its
-// admission.
+// ambush sees every command before the node executes it. It flushes the node just before the
+// command that admits it.
 func (f *faults) ambush(n *simNode, c redlock.Command) {
 	if len(c) > 5 && strings.HasPrefix(c[5], "admitted:") && n.Executes(c) && f.mayLose(n) {
 		n.OnCommand(nil)
@@ -215,9 +211,9 @@ func (f *faults) ambush(n *simNode, c redlock.Command) {
 	}
 }
 
-// moveAddress makes another Redis answer as the node, or the former one again. First, the
-// other nodes must say which Redis is there now. Until then, a daemon that has not seen
-// this Redis believes that the former one ran all the time.
+// moveAddress makes the node's address lead to another Redis, or back to the earlier one. The other
+// nodes must already store the epoch of the present Redis. Otherwise a daemon that has not seen
+// this epoch believes that the earlier Redis ran all the time.
 func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	if !f.isTold(n) || f.isCrashed(n) || !f.mayLose(n) {
 		return nil, false
@@ -230,7 +226,7 @@ func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return nothing, true
 }
 
-// isTold reports whether a node may vote, and all others say in which epoch.
+// isTold reports whether a node may vote, and all other nodes store the word of its epoch.
 func (f *faults) isTold(n *simNode) bool {
 	return n.isAdmitted() && !slices.ContainsFunc(f.w.nodes, func(other *simNode) bool {
 		return other != n && !strings.Contains(other.Do("HGET", redlocktest.NodeKey, "words").Str, n.Name()+"="+n.word())
@@ -257,20 +253,20 @@ func resync(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 }
 
 const (
-	tokensLast = simulatedMaxTTL + simulatedMaxTTL/50 // of tokens that a node has from earlier
-	copiesLast = tokensLast + 2*wrongestClock         // of tokens that a node has from another node
-	heartbeat  = time.Second                          // until a daemon repeats what a node refused
+	tokensLast = simulatedMaxTTL + simulatedMaxTTL/50 // until tokens that a node has from earlier expire
+	copiesLast = tokensLast + 2*wrongestClock         // until tokens that a node has from another node expire
+	heartbeat  = time.Second                          // after which a daemon repeats what a node refused
 )
 
-// unsettle counts a fault of a node for as long as it has consequences.
+// unsettle counts a fault of a node while it has consequences.
 func (f *faults) unsettle(n *simNode, lasts time.Duration) {
 	f.trouble([]any{n}, 1)
 	time.AfterFunc(lasts, func() { f.trouble([]any{n}, -1) })
 }
 
-// wasReplicaOf reports whether a node has the epoch of another. If a node becomes a
-// replica of its own former replica, only INFO shows it. A daemon sees that only within a
-// second. This is a known limit, which no simulation needs to find.
+// wasReplicaOf reports whether a node has the epoch of another one. If a node becomes a replica of
+// its own former replica, only INFO shows that, and a daemon sees it only within a second. This is
+// a known limit that the search need not find.
 func (n *simNode) wasReplicaOf(other *simNode) bool {
 	return strings.Contains(n.Do("HGET", redlocktest.NodeKey, "epoch").Str, other.RunID())
 }
@@ -292,8 +288,8 @@ func restoreOlder(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) 
 	}, true
 }
 
-// stepClock steps the node's clock by more than a lease survives. All steps of a node
-// together stay within longestStep.
+// stepClock steps the node's clock by more than most leases last. The sum of a node's steps stays
+// within longestStep.
 func stepClock(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	to := between(f.random, -longestStep/2, longestStep/2)
 	f.mu.Lock()

@@ -13,21 +13,21 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// Stay is a token that nodes were seen to hold although no client uses it.
+// Stay is a token that was seen on a node although no client uses it.
 type Stay struct {
 	Node    string
 	Request *Request
 	Token   string
 	Attempt time.Duration // when its attempt began
-	Dead    time.Duration // since then no client holds it, or may be about to
-	Last    time.Duration // when it was seen last
+	Dead    time.Duration // since when no client holds it, and no attempt may still be granted with it
+	Last    time.Duration // when it was last seen
 	Copied  bool          // it may come from another node
-	Well    time.Duration // how long, while no client held it, the node and its network were well
+	Well    time.Duration // how long the node and its network were well while no client held it
 }
 
-// stayAllowance is how long a released token may stay on a node once all is well again.
-// The daemon must abandon a silent connection (400 ms), or an attempt to connect (250 ms).
-// It then makes a new connection after a pause (250 ms).
+// stayAllowance is how long a released token may stay on a node after all faults have ended. The
+// daemon must give up an unresponsive connection (400 ms), or an attempt to connect (250 ms). Then
+// it connects again after a pause (250 ms).
 const stayAllowance = 950 * time.Millisecond
 
 // lookAtNodes records the tokens that nodes hold for no client.
@@ -43,7 +43,7 @@ func (w *world) lookAtNodes() {
 	}
 }
 
-// admitted checks that a node that lost its data at loss does not vote too early.
+// admitted checks that a node that lost its data at the instant loss does not vote too early.
 func (r *chronicle) admitted(n *simNode, loss time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,18 +52,18 @@ func (r *chronicle) admitted(n *simNode, loss time.Duration) {
 	}
 }
 
-// copying is what a node's epoch shows from outside: since when the node has it, and when
-// its counters were copied.
+// copying is what a node's epoch shows: since when the node has had it, and when its counters were
+// copied.
 type copying struct {
-	marker  string // of the last quarantine without counters: its run_id and word
+	marker  string // the run_id and word of the last quarantine without counters
 	seen    time.Duration
-	atLeast time.Duration // the counters were copied later than this
+	atLeast time.Duration // the counters were copied after this instant
 
 	epoch string       // the node's epoch
 	since atomic.Int64 // time.Duration
 }
 
-// watchQuarantine reads the epoch of a node that is well since the instant well.
+// watchQuarantine reads the epoch of a node that has been well since the given instant.
 func (n *simNode) watchQuarantine(now, well time.Duration) {
 	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 	words := strings.Split(epoch, ":")
@@ -86,13 +86,13 @@ func (n *simNode) watchQuarantine(now, well time.Duration) {
 	}
 }
 
-// copyingLasts is the longest time between the copying of a node's counters and its vote.
-// The other nodes answer in time, and so does the node.
+// copyingLasts is the longest time between the copying of a node's counters and its vote, if this
+// node and the other nodes answer in time.
 const copyingLasts = 3 * nodeTimeout
 
-// copiedAt returns the earliest instant at which the counters were copied to a node that
-// lost them at loss. If a quorum has lost its counters since, the node may have begun anew
-// without copies.
+// copiedAt returns the earliest instant at which the counters were copied to a node that lost them
+// at the instant loss. If a quorum has lost its counters since, the node may have started without
+// copies.
 func (w *world) copiedAt(n *simNode, loss time.Duration) time.Duration {
 	if w.record.anewSince(loss) {
 		return loss
@@ -100,15 +100,15 @@ func (w *world) copiedAt(n *simNode, loss time.Duration) time.Duration {
 	return max(loss, n.copies.atLeast)
 }
 
-// checkCounters checks the counters of a node that may vote again. None is below a token
-// that was granted before the counters were copied.
+// checkCounters checks that a node that may vote again has no counter below a token that was
+// granted before the counters were copied.
 func (w *world) checkCounters(n *simNode, copied time.Duration) {
 	for _, lock := range w.locks {
 		w.record.counter(n, lock, n.counter(lock, 0), copied)
 	}
 }
 
-// counter returns the node's counter for a lock, or for a place of it.
+// counter returns the node's counter of a lock, or of one slot of it.
 func (n *simNode) counter(lock string, slot int) uint64 {
 	key := redlock.DefaultPrefix + lock
 	if slot > 0 {
@@ -135,7 +135,7 @@ func (r *chronicle) counter(n *simNode, lock string, counter uint64, copied time
 	}
 }
 
-// shortestQuarantine is max_ttl by the clock of a host that runs fast.
+// shortestQuarantine is max_ttl by the clock of a host whose clock runs fast.
 const shortestQuarantine = simulatedMaxTTL - simulatedMaxTTL/250
 
 // lookAtGrant records which nodes hold a lock that was just granted.
@@ -158,11 +158,11 @@ func (w *world) lookAtGrant(g *Grant) {
 	}
 }
 
-// lookAtDowngrade checks, when a downgrade has succeeded that began at an instant, that a
-// quorum of nodes has the lock as shared. It does not count nodes that lost it meanwhile.
+// lookAtDowngrade checks, after a downgrade that began at the given instant has succeeded, that a
+// quorum of nodes has the lock as shared. It does not count nodes that lost the lock meanwhile.
 func (w *world) lookAtDowngrade(g *Grant, began time.Duration) {
 	if w.plan.Steps {
-		return // a key expires early on a node whose clock was stepped
+		return // a key expires early if the clock of its node was stepped
 	}
 	shared, lapsed := 0, 0
 	for _, n := range w.nodes {
@@ -179,9 +179,8 @@ func (w *world) lookAtDowngrade(g *Grant, began time.Duration) {
 	w.record.downgraded(g, shared, lapsed, len(w.nodes))
 }
 
-// counterOf returns the field of the fencing counter that a key belongs to. It repeats what
-// the nodes' scripts do. The 1,024 counters, each named by two letters, are a contract
-// between all versions.
+// counterOf returns the field of the fencing counter of a key, as the nodes' scripts compute it.
+// All versions must agree on the 1,024 counters, which have names of two letters.
 func counterOf(key string) (field string) {
 	const letters = "abcdefghijklmnopqrstuvwxyz234567"
 	h := fnv.New32a()
@@ -190,8 +189,7 @@ func counterOf(key string) (field string) {
 	return string([]byte{letters[n/32], letters[n%32]})
 }
 
-// holds reports whether that grant holds the lock on the node, alone or together with
-// others.
+// holds reports whether the grant with this id holds the lock on the node, alone or with others.
 func (n *simNode) holds(lock, id string) (held bool) {
 	n.Tokens(func(key, token string) {
 		held = held || key == redlock.DefaultPrefix+lock && idOf(token) == id
@@ -220,11 +218,11 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	dead, ok := q.deadSince(id, attempt)
 	if passed := granted && owner.request != q; passed {
 		if dead, ok = owner.deadSince(id); ok {
-			attempt = dead // it may have been extended until then
+			attempt = dead // the lease may have been extended until then
 		}
 	}
 	if g := q.Grant; g != nil && g.has(id) && g.Kept != never {
-		attempt = dead // it was extended until then
+		attempt = dead // the lease was extended until then
 	}
 	if !ok || now < dead {
 		return
@@ -232,22 +230,20 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	stay := r.stay(n.Name(), id)
 	stay.Copied = stay.Copied || n.copied.Load()
 	stay.Request, stay.Attempt, stay.Dead, stay.Last = q, attempt, dead, now
-	if q.Gone == never { // a daemon forgets a token when it ends, or when it believes that the token has expired
+	if q.Gone == never { // a daemon forgets a token when it ends, or when the token should have expired
 		stay.Well = max(stay.Well, min(now, stay.latest())-max(dead, well[q.host.index]))
 	}
 }
 
-// isOfFormer reports whether the daemon of the request was killed. The next daemon
-// releases, twice, what the killed one was about to acquire. But bytes may still be in
-// transit on connections that the next daemon does not know. How long such a token stays
-// on a node is checked all the same.
+// isOfFormer reports whether the daemon of the request was killed. The next daemon releases, twice,
+// what the killed one was about to acquire. But the killed daemon's connections may still deliver
+// bytes later. The time that such a token stays on a node is checked nevertheless.
 func (q *Request) isOfFormer() bool {
 	_, life := q.host.daemon()
 	return life != q.life
 }
 
-// stay returns the Stay of a token on a node, and creates it if there is none. The caller
-// holds mu.
+// stay returns the Stay of a token on a node, and creates it if needed. The caller holds mu.
 func (r *chronicle) stay(node, token string) *Stay {
 	key := node + token
 	if r.stays[key] == nil {
@@ -257,14 +253,14 @@ func (r *chronicle) stay(node, token string) *Stay {
 	return r.stays[key]
 }
 
-// attemptOf returns when the attempt of a token began. Its host wrote that time into the
-// token, in milliseconds.
+// attemptOf returns when the attempt of a token began. The token contains that time in
+// milliseconds, by the clock of its host.
 func (q *Request) attemptOf(token string) time.Duration {
 	since, _ := strconv.ParseInt(field(token, "since"), 10, 64)
 	return q.host.sinceBegin(time.UnixMilli(since))
 }
 
-// field returns the value of a word "key=value".
+// field returns the value of the first word "key=value" of a token.
 func field(token, key string) string {
 	for word := range strings.FieldsSeq(token) {
 		if value, ok := strings.CutPrefix(word, key+"="); ok {
@@ -274,8 +270,8 @@ func field(token, key string) string {
 	return ""
 }
 
-// deadSince returns when the token of an attempt of the request became useless. ok is
-// false if it is still of use. The caller holds the record's mu.
+// deadSince returns when the token of an attempt of the request became useless. ok is false if the
+// token may still be used. The caller holds the record's mu.
 func (q *Request) deadSince(id string, attempt time.Duration) (since time.Duration, ok bool) {
 	if g := q.Grant; g != nil && g.has(id) {
 		return g.deadSince()
@@ -290,8 +286,8 @@ func (q *Request) deadSince(id string, attempt time.Duration) (since time.Durati
 	return q.Ended, q.Ended != never
 }
 
-// deadSince returns when a token that was passed on to the owner became useless. The caller
-// holds the record's mu.
+// deadSince returns when a token that was passed on to the owner became useless. The caller holds
+// the record's mu.
 func (o tokenOwner) deadSince(id string) (since time.Duration, ok bool) {
 	q := o.request
 	if g := q.Grant; g != nil && g.TokenID == id {
@@ -301,15 +297,15 @@ func (o tokenOwner) deadSince(id string) (since time.Duration, ok bool) {
 	switch {
 	case i >= 0:
 		return q.Failed[i], true
-	case q.Grant != nil: // with another token
+	case q.Grant != nil: // it was granted with another token
 		return q.Grant.At, true
 	}
 	return q.Ended, q.Ended != never
 }
 
-// deadSince returns when the token of a lease becomes useless. A daemon releases a lost
-// lease at its deadline, not before, whatever its holder does. If the host's clock
-// stopped, the daemon releases it only when it notices the loss.
+// deadSince returns when the token of a lease becomes useless. A daemon releases a lost lease at
+// its deadline, not earlier, whatever the holder does. If the host's clock stopped, the daemon
+// releases it only when it notices the loss.
 func (g *Grant) deadSince() (since time.Duration, ok bool) {
 	switch {
 	case g.Lost != never:

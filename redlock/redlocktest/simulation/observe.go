@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// releases holds the tokens that a node has released or forced away. None of them may be
-// there later.
+// releases holds the tokens that a node has released or forced away. None of them may be on the
+// node later.
 type releases struct {
 	mu  sync.Mutex         // guards what follows
 	ids map[[2]string]bool // by key and token
@@ -32,7 +32,7 @@ func (r *releases) has(key, id string) bool {
 	return r.ids[[2]string{key, id}]
 }
 
-// forget clears the set: the node has data from elsewhere, or earlier data.
+// forget clears the set, because the node now has foreign or older data.
 func (r *releases) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *confirmations) of(id string) (last time.Duration, ok bool) {
 	return last, ok
 }
 
-// executed records each command that a node has executed.
+// executed records a command that a node has executed.
 func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 	if w.plan.Commands {
 		w.record.command(n.Name(), c)
@@ -82,7 +82,7 @@ func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 				w.record.noteExclusive(n, idOf(op.token), "extend")
 			}
 		case op.letter == 'p':
-			if answer[i].Int == 1 && !w.plan.Steps { // where a clock was stepped, it may come late
+			if answer[i].Int == 1 && !w.plan.Steps { // after a clock step it may come late
 				w.record.noteExclusive(n, idOf(op.token), "repair")
 			}
 		case op.letter == 'x':
@@ -90,7 +90,7 @@ func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 			if answer[i].Int == 1 {
 				n.releases.add(op.key, idOf(op.token))
 			}
-		case op.letter == 'h' && len(answer[i].Array) > 1: // refused: another token holds it
+		case op.letter == 'h' && len(answer[i].Array) > 1: // refused: another token holds the lock
 		case op.letter == 'h':
 			n.confirmations.add(idOf(op.newToken), w.record.now())
 			n.releases.add(op.key, idOf(op.token))
@@ -108,25 +108,24 @@ func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 // idOf returns the part of a token that makes it unique.
 func idOf(token string) string {
 	id, rest, _ := strings.Cut(token, " ")
-	if _, err := strconv.Atoi(id); err == nil { // the place of a semaphore
+	if _, err := strconv.Atoi(id); err == nil { // the slot of a semaphore
 		id, _, _ = strings.Cut(rest, " ")
 	}
 	return id
 }
 
-// operation is one of the observed operations.
+// only of a hand-over or an exchange
 type operation struct {
 	letter     rune
 	key, token string
 	newToken   string // of a hand-over or an exchange
 }
 
-// observed is the opcodes of the operations that take, confirm, extend, exchange, repair or end
-// a lock.
+// observed lists the opcodes of the operations that acquire, confirm, extend, exchange, repair or
+// end a lock.
 const observed = "avjrxhegpu"
 
-// operations returns the observed operations of a call of ballot.lua, with their positions in
-// it.
+// operations returns the observed operations of a call of ballot.lua, with their positions.
 func operations(c redlock.Command) iter.Seq2[int, operation] {
 	return func(yield func(int, operation) bool) {
 		letters, args := operationsOf(c)
@@ -148,7 +147,7 @@ func operations(c redlock.Command) iter.Seq2[int, operation] {
 	}
 }
 
-// argumentsOf is the number of arguments of each operation that has any.
+// argumentsOf is the number of arguments of each operation; operations without any are missing.
 var argumentsOf = map[rune]int{
 	'a': 2, 'n': 1, 's': 3, 'h': 3, 'e': 2, 'g': 2, 'u': 3, 'v': 2, 'j': 2, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'z': 2, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1, 'y': 3,
 }
@@ -163,9 +162,9 @@ func operationsOf(c redlock.Command) (letters string, args []string) {
 	return c[3+keys+2], c[3+keys+4:]
 }
 
-// wakeUps checks, while all is well, that a waiter is woken when another host releases the
-// lock. The release may come between the refusal and the start of tracking. The nodes
-// execute those one after the other here, and serve other clients in between.
+// wakeUps checks, after all faults, that a waiter is woken when another host releases the lock. The
+// release may come between the refusal and the start of tracking: here the nodes execute the two
+// separately, and serve other clients in between.
 func (w *world) wakeUps(ctx context.Context) {
 	for _, n := range w.nodes {
 		n.Between(func(next redlock.Command) time.Duration {
@@ -184,14 +183,13 @@ func (w *world) wakeUps(ctx context.Context) {
 
 const (
 	untilArmed = 20 * time.Millisecond
-	// wokenWithin is the rest of that attempt, another attempt, and the time between them:
-	// node_timeout at most. A waiter that is not woken retries after a sixth of its ttl,
-	// 250 ms at the soonest.
+	// wokenWithin allows for the rest of that attempt, the next attempt, and the time between them:
+	// at most node_timeout. A waiter that is not woken retries after a sixth of its ttl, at the
+	// earliest after 250 ms.
 	wokenWithin = 200 * time.Millisecond
 )
 
-// wakeUp makes one host release a lock at about the time at which another begins to wait
-// for it.
+// wakeUp makes one host release a lock at about the time when another host begins to wait for it.
 func (w *world) wakeUp(ctx context.Context, random *rand.Rand, holder, waiter *host, lock string) {
 	q, life := holder.daemon()
 	l, g := w.take(ctx, q, holder, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait})
@@ -214,7 +212,7 @@ func (w *world) wakeUp(ctx context.Context, random *rand.Rand, holder, waiter *h
 	waits.Wait()
 }
 
-// take acquires a lock that becomes free, sooner or later.
+// take acquires a lock that becomes free within the wait of the request.
 func (w *world) take(ctx context.Context, q *redlock.Quorum, h *host, life int, r redlock.Request) (*redlock.Lease, *Grant) {
 	l, record, err := w.ask(ctx, q, h, life, r)
 	if err != nil {
@@ -237,8 +235,7 @@ func (w *world) ask(ctx context.Context, q *redlock.Quorum, h *host, life int, r
 	return l, record, nil
 }
 
-// woken records the release of a lock that a client waited for, and the grant to that
-// client.
+// woken records that a waiter was granted a lock after its holder released it.
 func (r *chronicle) woken(before, after *Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +254,7 @@ func (r *Report) checkWakes() {
 	}
 }
 
-// streak counts the grants of a lock to clients of one host in a row, as a daemon does.
+// streak counts consecutive grants of a lock to clients of one host, as a daemon does.
 type streak struct {
 	began  time.Duration
 	grants int
@@ -269,7 +266,7 @@ const (
 	maxStreakTime = 100 * time.Millisecond
 )
 
-// next counts one more lease, and reports whether other hosts must get the lock now.
+// next counts a lease, and reports whether another host must get the lock now.
 func (s *streak) next(h *host, lease *redlock.Lease) (yields bool) {
 	if s.grants == 0 {
 		s.began = h.w.record.now()
@@ -282,8 +279,8 @@ func (s *streak) next(h *host, lease *redlock.Lease) (yields bool) {
 	return lease.Wanted() && (s.grants >= maxStreak || h.w.record.now()-s.began >= maxStreakTime)
 }
 
-// passOver checks, while all is well, that a host which passes a lock on all the time gives
-// it to another host that waits.
+// passOver checks, after all faults, that a host that keeps passing a lock on lets another host
+// have it.
 func (w *world) passOver(ctx context.Context) {
 	random := w.plan.stream(streamPasses)
 	for i, h := range w.hosts {
@@ -291,7 +288,7 @@ func (w *world) passOver(ctx context.Context) {
 	}
 }
 
-// passAndWait makes one host pass a lock on. Another host waits for it after a while.
+// passAndWait makes one host pass a lock on. Another host begins to wait for it later.
 func (w *world) passAndWait(ctx context.Context, holder, waiter *host, lock string, after time.Duration) {
 	q, life := holder.daemon()
 	r := redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Keep: true, Block: 64}
@@ -324,7 +321,7 @@ func (w *world) passAndWait(ctx context.Context, holder, waiter *host, lock stri
 	waits.Wait()
 }
 
-// passesLast is for how long a host passes a lock on if nobody stops it.
+// passesLast is how long a host passes a lock on if no other host waits.
 const passesLast = 800 * time.Millisecond
 
 // passTo hands the lock over to the next client of the host.
@@ -355,18 +352,18 @@ func (w *world) passTo(ctx context.Context, h *host, life int, l *redlock.Lease,
 	return granted
 }
 
-// letThrough records that a host got a lock that another host passed on.
+// letThrough records that a host got a lock that another host was passing on.
 func (r *chronicle) letThrough(g *Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.LetThrough = append(r.report.LetThrough, g)
 }
 
-// passedOverFor is how long a host waits at most while another one passes the lock on: the
-// time until a confirmation shows it, and until it is woken.
+// passedOverFor is how long a host waits at most while another host passes the lock on: until a
+// confirmation shows that it waits, and until it is woken.
 const passedOverFor = redlock.PassWindow + wokenWithin
 
-// checkPassedOver checks that no host is passed over for longer than the bound.
+// checkPassedOver checks that no host waits longer than the bound while another passes the lock on.
 func (r *Report) checkPassedOver() {
 	for _, g := range r.LetThrough {
 		if took := g.At - g.Request.Began; took > passedOverFor {
@@ -375,12 +372,11 @@ func (r *Report) checkPassedOver() {
 	}
 }
 
-// retainLongest is for how long a daemon retains a lock at most.
+// retainLongest is the longest time that a daemon retains a lock.
 const retainLongest = 400 * time.Millisecond
 
-// retained makes the daemon retain a lock that the client has released, until the next client
-// of this host comes. It returns false if the lock was released instead, because another
-// host waited.
+// retained makes the daemon retain the released lock until its next client comes. It returns false
+// if the daemon released the lock instead, because another host waited.
 func (c *simClient) retained(lease *redlock.Lease, g *Grant) bool {
 	wanted := make(chan struct{})
 	if !lease.Retain(retainLongest, func() { close(wanted) }) {
@@ -402,11 +398,11 @@ func (c *simClient) retained(lease *redlock.Lease, g *Grant) bool {
 	}
 	c.w.record.count("retained and wanted")
 	g.retains(0)
-	_, _ = lease.BeginRelease() // lookAtNodes sees what stays of it
+	_, _ = lease.BeginRelease() // lookAtNodes checks what remains of it
 	return false
 }
 
-// retains records that the host retains the lock for so long from now on.
+// retains records that the host retains the lock for at most so long from now; 0 ends that.
 func (g *Grant) retains(most time.Duration) {
 	r := g.record
 	r.mu.Lock()
@@ -419,8 +415,8 @@ func (g *Grant) retains(most time.Duration) {
 	r.add(g.line(what, ""))
 }
 
-// retainOver checks, while all is well, that a host which retains a lock releases it when
-// another host waits.
+// retainOver checks, after all faults, that a host releases a lock that it retains when another
+// host waits.
 func (w *world) retainOver(ctx context.Context) {
 	if !w.plan.Retains {
 		return
@@ -431,7 +427,7 @@ func (w *world) retainOver(ctx context.Context) {
 	}
 }
 
-// retainAndWait makes one host retain a lock. Another host waits for it after a while.
+// retainAndWait makes one host retain a lock. Another host begins to wait for it later.
 func (w *world) retainAndWait(ctx context.Context, holder, waiter *host, lock string, after time.Duration) {
 	q, life := holder.daemon()
 	l, g := w.take(ctx, q, holder, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Keep: true, Block: 64})
@@ -462,8 +458,8 @@ func (w *world) retainAndWait(ctx context.Context, holder, waiter *host, lock st
 	waits.Wait()
 }
 
-// nameHolders checks, while all is well, that the nodes soon name the client to which a lock was
-// passed on.
+// nameHolders checks, after all faults, that the nodes soon name the client that got a lock by a
+// pass.
 func (w *world) nameHolders(ctx context.Context) {
 	if !w.plan.Exchanges {
 		return

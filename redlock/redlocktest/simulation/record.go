@@ -10,87 +10,87 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// chronicle is what happened in a world, seen from outside. Instants count from the
-// world's beginning, in the time of the bubble.
+// chronicle records what happened in a world, seen from outside. Instants count from the beginning
+// of the world, in the bubble's fake time.
 type chronicle struct {
 	begin time.Time
 
-	mu      sync.Mutex // guards the report and what follows; not held during a call that may wait
+	mu      sync.Mutex // guards the report and what follows; not held during a call that may block
 	report  *Report
-	open    []*Grant // their deadlines may still move
+	open    []*Grant // grants whose deadlines may still move
 	stays   map[string]*Stay
-	tokens  map[string]tokenOwner // by the id of a token on the nodes
+	tokens  map[string]tokenOwner // by the id of the token
 	sampled time.Duration
 	onNodes exchanges
 }
 
-// tokenOwner is the request that a token belongs to, because it was granted, or because the
-// lock was passed on to it at an instant.
+// tokenOwner is the request that a token was granted to, or that got it by a pass, since an
+// instant.
 type tokenOwner struct {
 	request *Request
 	since   time.Duration
 }
 
-// never is the instant of an event that did not happen.
+// never means that an event did not happen.
 const never time.Duration = -1
 
-// Request is one Acquire.
+// Request is one call of Acquire.
 type Request struct {
 	N      int
-	Lock   string   // one name, or several with commas between them
-	Locks  []string // the same names
+	Lock   string   // one name, or several joined with commas
+	Locks  []string // these names
 	Kind   string   // "", "shared", or "slots=K"
 	By     string   // the client
 	TTL    time.Duration
-	Least  time.Duration // how long it stays taken from the grant on (min=); 0: not at all
+	Least  time.Duration // min=: how long the lock stays taken after the grant; 0: none
 	block  int
 	Began  time.Duration
 	Failed []time.Duration // when attempts failed
-	Ended  time.Duration   // without a lease; never: it has one, or continues
-	Grant  *Grant          // nil: none
-	Gone   time.Duration   // when its daemon ended; never: it did not
-	Left   time.Duration   // when the client ended; never: it did not
+	Ended  time.Duration   // when Acquire returned an error; never: it did not
+	Grant  *Grant          // nil if there is none
+	Gone   time.Duration   // when its daemon ended, or never
+	Left   time.Duration   // when the client ended, or never
 
 	host   *host
 	life   int
 	record *chronicle
-	Lost   time.Duration // when LOST was reported; never: it was not
-	Late   bool          // LOST was not reported before the deadline
-	Away   bool          // the instant of LOST was past when its daemon was started again
+	Lost   time.Duration // when LOST was reported, or never
+	Late   bool          // LOST was reported after the deadline
+	Away   bool          // the lease was lost before its daemon was restarted
 }
 
 // Grant is a lease as its holder sees it.
 type Grant struct {
 	*Request
 	ID      string
-	TokenID string // of the token on the nodes: another one than ID after a pass
-	// NewTokenID is of the token that the nodes get instead; "": none.
+	TokenID string // id of the token on the nodes; after a pass, it differs from ID
+	// NewTokenID is the id of the token that replaces it on the nodes; "" if none does.
 	NewTokenID string
-	Passed     time.Duration // when the lock was passed on to it; never: it was not
-	Confirmed  int           // nodes that had executed a confirmation within the window by then
+	Passed     time.Duration // when the lock was passed on to it, or never
+	Confirmed  int           // nodes that had executed a confirmation within the window before the pass
 	Slot       int           // of a semaphore
-	Began      time.Duration // of the attempt that was granted, at the latest
+	Began      time.Duration // the latest instant at which the granted attempt began
 	At         time.Duration
 	Expired    bool // it had expired when it was granted
 	Fence      uint64
 	Claims     []Claim       // the stated deadlines, in order
-	Releasing  time.Duration // when the holder stopped; never: it did not say
-	Retained   time.Duration // until when its host retained it then; never: it did not
-	Since      time.Duration // from when min= counts
-	Kept       time.Duration // until when it was to stay taken when its holder ended; never: it was not
-	Shares     time.Duration // when the holder stopped writing, and began to share the lock; never: it did not
-	Noted      bool          // its daemon noted that, before a node knew
-	GaveUp     time.Duration // from when LOST need not be reported; never: it must be
+	Releasing  time.Duration // when the holder began to release it, or never
+	Retained   time.Duration // until when its host retained it after that, or never
+	Since      time.Duration // the start of min=
+	Kept       time.Duration // until when the lock was to stay taken after its holder ended, or never
+	Shares     time.Duration // when the holder stopped writing and began to share the lock, or never
+	Noted      bool          // its daemon recorded the downgrade, before a node executed it
+	GaveUp     time.Duration // since when LOST need not be reported, or never
 	Nodes      int           // nodes in total
-	Held       int           // nodes that could vote, and had the lock and the token when it was granted
-	Lapsed     int           // nodes that were restarted or lost their data during the attempt
-	Untold     time.Duration // when the deadline was past and nothing was reported; never: something was
+	Held       int           // nodes that could vote, and had the lock and its token, at the grant
+	Lapsed     int           // nodes that restarted or lost their data during the attempt
+	Untold     time.Duration // when the deadline had passed without a report, or never
 
 	lease   *redlock.Lease
-	longest time.Duration // ttl that it has had
+	longest time.Duration // the longest ttl that it has had
 }
 
-// Claim is a stated deadline, first seen at At and not yet seen at After.
+// Claim is a stated deadline. It was first seen at At, and was not yet valid at After.
 type Claim struct{ After, At, Until time.Duration }
 
 // Until returns the last stated deadline.
@@ -115,14 +115,14 @@ func (r *chronicle) add(e Event) {
 	r.report.Trace = append(r.report.Trace, e)
 }
 
-// count counts a fault that happened as planned.
+// count counts a fault or another event that a simulation must reach.
 func (r *chronicle) count(kind string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Faults[kind]++
 }
 
-// countNode records what the network of a node really did.
+// countNode adds what the network of a node really did.
 func (r *chronicle) countNode(c redlocktest.Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,8 +170,8 @@ func kindOf(r *redlock.Request) string {
 	return ""
 }
 
-// holder returns a holder that identifies the request in its tokens: its number is their
-// pid.
+// holder returns a holder that identifies the request in its tokens: its pid is the request's
+// number.
 func (q *Request) holder() redlock.Holder {
 	return redlock.Holder{Host: q.host.name, PID: q.N, User: "sim"}
 }
@@ -220,7 +220,7 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	return g
 }
 
-// how describes the kind of a grant that is not an ordinary one.
+// how describes a grant that is not an ordinary exclusive one.
 func (g *Grant) how() string {
 	if g.Passed != never {
 		return ", passed on at " + instant(g.Passed)
@@ -231,7 +231,7 @@ func (g *Grant) how() string {
 	return strings.TrimSuffix(", "+g.Kind, ", ")
 }
 
-// line returns a line of the trace.
+// line returns a line of the trace about a lease.
 func (g *Grant) line(what, note string) Event {
 	return Event{Actor: g.By, What: what, Lock: g.Lock, Lease: g.N, Until: g.Until(), Fence: g.Fence, Note: note}
 }
@@ -243,7 +243,7 @@ func (g *Grant) event(what, note string) {
 	g.record.add(g.line(what, note))
 }
 
-// passed records that the lock was passed on to the request, which was not granted it yet.
+// passed records that the lock was passed on to the request, which has not been granted it yet.
 // Request.BeforeAttempt calls it.
 func (q *Request) passed(token redlock.Record) {
 	r := q.record
@@ -260,7 +260,7 @@ func (q *Request) left() {
 	q.Left = q.record.now()
 }
 
-// lost records that the library reports LOST. Acquire may not have returned the lease yet.
+// lost records that the daemon reports LOST. Acquire may not have returned the lease yet.
 func (q *Request) lost(l *redlock.Lease) {
 	r := q.record
 	r.mu.Lock()
@@ -293,14 +293,15 @@ func (g *Grant) shares() {
 	r.add(g.line("shares", ""))
 }
 
-// noted records that the daemon has noted that the lease is shared.
+// noted records that the daemon has recorded that the lease is shared.
 func (g *Grant) noted() {
 	g.record.mu.Lock()
 	defer g.record.mu.Unlock()
 	g.Noted = true
 }
 
-// downgraded records how many nodes have the lock as shared when a downgrade has succeeded.
+// downgraded checks, after a downgrade has succeeded, that a quorum of nodes has the lock as
+// shared.
 func (r *chronicle) downgraded(g *Grant, shared, lapsed, nodes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,9 +310,9 @@ func (r *chronicle) downgraded(g *Grant, shared, lapsed, nodes int) {
 	}
 }
 
-// noteExclusive checks a call that extends or repairs a lease as exclusive: the lease was not
-// made shared long before. The call may have been under way when it was, and a killed daemon may
-// have left it on its way.
+// noteExclusive checks a call that extends or repairs a lease as exclusive. The lease must not have
+// become shared long before. The call may have been on its way at that time, and may come from a
+// daemon that was killed.
 func (r *chronicle) noteExclusive(n *simNode, id, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -327,8 +328,8 @@ func (r *chronicle) noteExclusive(n *simNode, id, what string) {
 		n.Name(), what, g.N, g.Lock, instant(g.Shares))
 }
 
-// exclusiveFor is for how long after a downgrade such a call can come. A node does not execute
-// a repair after its not-after.
+// exclusiveFor is how long after a downgrade such a call may come. A node does not execute a repair
+// after its not-after.
 const exclusiveFor = 2 * nodeTimeout
 
 func (g *Grant) gaveUp() {
@@ -350,7 +351,7 @@ func (r *chronicle) crashed(h *host) {
 	}
 }
 
-// notice records what a daemon reports to the operator of the nodes.
+// notice records what a daemon reports to the operator.
 func (r *chronicle) notice(h *host, n redlock.Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -360,14 +361,14 @@ func (r *chronicle) notice(h *host, n redlock.Notice) {
 	r.add(Event{Actor: h.name, What: string(n.Kind), Note: strings.TrimSpace(n.Node + " " + n.Text)})
 }
 
-// blackout records that a quorum of nodes is without counters.
+// blackout records that a quorum of nodes has lost its counters.
 func (r *chronicle) blackout(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Blackouts = append(r.report.Blackouts, at)
 }
 
-// forceAnswered records that FORCE was answered, and took a token away.
+// forceAnswered records that FORCE was answered, and deleted a token.
 func (r *chronicle) forceAnswered(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -383,7 +384,7 @@ func (r *chronicle) forced(id string) {
 	}
 }
 
-// stuck records that a client could not acquire a lock although nothing blocked it.
+// stuck records that a client could not acquire a lock that was free.
 func (r *chronicle) stuck(q *Request, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -412,8 +413,8 @@ func (r *chronicle) sampleLocked() {
 // afterlife is how long a lease is observed after its deadline.
 const afterlife = 300 * time.Millisecond
 
-// sample reads the deadline of a lease. before is the instant of the previous sample. The
-// caller holds the record's mu.
+// sample reads the deadline of a lease. before is the instant of the previous sample. The caller
+// holds the record's mu.
 func (g *Grant) sample(now, before time.Duration) {
 	deadline := g.lease.Deadline()
 	if until := g.host.instant(deadline); until != g.Until() {
@@ -428,13 +429,13 @@ func (g *Grant) sample(now, before time.Duration) {
 	}
 }
 
-// exchanges holds the tokens that nodes have got for leases whose locks were passed on.
+// exchanges holds the new tokens that nodes got for leases after a pass.
 type exchanges struct {
-	done map[string]bool // by the id of the new token: a node has it
+	done map[string]bool // by the id of the new token: whether a node has it
 }
 
-// exchanges records that the nodes are about to get another token for a lease. It returns
-// false if the client has not got the lease yet.
+// exchanges records that the nodes are about to get a new token for a lease. It returns false if
+// the client has not got the lease yet.
 func (r *chronicle) exchanges(l *redlock.Lease, to redlock.Record) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -457,10 +458,10 @@ func (r *chronicle) exchanged(id string) {
 	r.onNodes.done[id] = true
 }
 
-// has reports whether the nodes may have a token for the grant.
+// has reports whether the nodes may have this token for the grant.
 func (g *Grant) has(id string) bool { return id == g.TokenID || id == g.NewTokenID }
 
-// misnamed records that a host does not see who holds a lock that was passed on.
+// misnamed records that a host sees the wrong holder of a lock that was passed on.
 func (r *chronicle) misnamed(g *Grant, shown []redlock.Holding, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

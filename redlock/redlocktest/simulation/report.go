@@ -13,33 +13,33 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Report is what happened in a simulation and what was wrong with it.
+// Report is what happened in a simulation, and the promises that were broken.
 type Report struct {
 	Plan       Plan
 	Trace      []Event
 	Violations []Violation
-	Faults     map[string]int // by kind: how often something went wrong as planned
+	Faults     map[string]int // by kind: how often the fault happened
 
 	Requests   []*Request
 	Grants     []*Grant // in the order in which Acquire returned them
 	Stays      []*Stay
-	Stuck      []string                 // locks that could not be acquired when all was well again
-	Wakes      []Wake                   // while all is well
-	LetThrough []*Grant                 // of hosts that waited while another one passed the lock on, while all is well
-	Forced     map[string]time.Duration // by token: when the first node forced it away
-	// ForceAnswered is when FORCE was answered, by the token that it took away.
+	Stuck      []string                 // locks that a client could not acquire after all faults had ended
+	Wakes      []Wake                   // after all faults
+	LetThrough []*Grant                 // after all faults: to hosts that waited while another host passed the lock on
+	Forced     map[string]time.Duration // by token: when the first node deleted it for FORCE
+	// ForceAnswered is when FORCE was answered, by the token that it deleted.
 	ForceAnswered map[string]time.Duration
-	Blackouts     []time.Duration // when a quorum of nodes was without counters
+	Blackouts     []time.Duration // when a quorum of nodes lost its counters
 }
 
 // Event is one line of a trace.
 type Event struct {
 	At    time.Duration
-	Actor string // "h1.2", a client; "node b"; "h1"
+	Actor string // a client "h1.2", a node "node b", or a host "h1"
 	What  string
 	Lock  string
 	Lease int           // the number of its request
-	Until time.Duration // the stated deadline; 0: there is none
+	Until time.Duration // the stated deadline; 0: none
 	Fence uint64
 	Note  string
 
@@ -64,10 +64,10 @@ func (e Event) String() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// instant formats a time since the beginning, in milliseconds.
+// instant formats the time since the beginning in milliseconds.
 func instant(at time.Duration) string { return fmt.Sprintf("%.6f", float64(at)/1e6) }
 
-// Hash returns a number that differs if anything else happened, or at another nanosecond.
+// Hash returns a number that differs if anything happened differently, or at another nanosecond.
 func (r *Report) Hash() uint64 {
 	h := fnv.New64a()
 	for _, e := range r.Trace {
@@ -78,7 +78,7 @@ func (r *Report) Hash() uint64 {
 	return h.Sum64()
 }
 
-// Write writes the whole trace, with each violation at its place.
+// Write writes the whole trace, with each violation where it happened.
 func (r *Report) Write(w io.Writer) error {
 	_, err := io.WriteString(w, r.text(0))
 	return err
@@ -104,7 +104,7 @@ func (r *Report) text(first int) string {
 	return b.String()
 }
 
-// Until returns the last lines of the trace up to the first violation.
+// Until returns the last lines of the trace before the first violation.
 func (r *Report) Until(lines int) string {
 	if len(r.Violations) == 0 {
 		return r.Tail(lines)
@@ -133,7 +133,7 @@ func (r *Report) violate(check string, at time.Duration, format string, args ...
 	r.Violations = append(r.Violations, Violation{check, at, fmt.Sprintf(format, args...)})
 }
 
-// check judges the whole record.
+// check runs all checks of the whole record.
 func (r *Report) check() {
 	if !r.Plan.Steps {
 		r.checkExclusion()
@@ -164,9 +164,9 @@ func (r *Report) last() time.Duration {
 	return r.Trace[len(r.Trace)-1].At
 }
 
-// checkExclusion checks that a lock never has two holders inside their stated deadlines. A
-// client is a holder until it begins to release the lock, or until FORCE. LOST does not
-// end that, because the client may still be stopping.
+// checkExclusion checks that a lock never has two holders before their stated deadlines. A client
+// is a holder until it begins to release the lock, or until FORCE. LOST does not end that, because
+// the client may still be stopping.
 func (r *Report) checkExclusion() {
 	for i, later := range r.Grants {
 		for _, earlier := range r.Grants[:i] {
@@ -181,8 +181,8 @@ func (r *Report) checkExclusion() {
 	}
 }
 
-// excludes reports whether two such leases must not be held together. Clients that share a
-// lock may hold it together, and so may different places of a semaphore.
+// excludes reports whether the two leases must not be held at the same time. Readers may hold a
+// lock together, and so may clients in different slots of a semaphore.
 func (g *Grant) excludes(other *Grant) bool {
 	common := slices.ContainsFunc(g.Locks, func(lock string) bool { return slices.Contains(other.Locks, lock) })
 	if !common || g.Kind != other.Kind || g.Kind == "" {
@@ -191,17 +191,17 @@ func (g *Grant) excludes(other *Grant) bool {
 	return g.Slot == other.Slot && g.Slot > 0
 }
 
-// isOrdered reports whether the tokens of such leases say which one came later. The tokens
-// of readers are ordered against writers only. The tokens of a place are ordered among
+// isOrdered reports whether the fencing tokens of the two leases must be in the order of their
+// grants. Tokens of readers are ordered only against writers. Tokens of a slot are ordered among
 // themselves.
 func (g *Grant) isOrdered(other *Grant) bool {
 	return g.excludes(other) && g.Slot == other.Slot
 }
 
-// overlap returns an instant at which both clients hold their lock.
+// overlap returns an instant at which both clients hold the lock.
 func (r *Report) overlap(a, b *Grant) (at time.Duration, both bool) {
 	if a.Until() <= b.At || a.Releasing != never && a.Releasing <= b.At {
-		return 0, false // the usual, fast case
+		return 0, false // the usual case
 	}
 	for i := range a.Claims {
 		for j := range b.Claims {
@@ -214,7 +214,7 @@ func (r *Report) overlap(a, b *Grant) (at time.Duration, both bool) {
 	return 0, false
 }
 
-// excludesUntil returns when a writer became a reader that another reader may join.
+// excludesUntil returns when the holder was downgraded to a reader that other, a reader, may join.
 func (g *Grant) excludesUntil(other *Grant) time.Duration {
 	if g.Shares == never || other.Kind != "shared" {
 		return math.MaxInt64
@@ -222,8 +222,8 @@ func (g *Grant) excludesUntil(other *Grant) time.Duration {
 	return g.Shares
 }
 
-// holdsUntil returns when a claim ends: at its deadline, when the holder stops, or at a
-// FORCE.
+// holdsUntil returns when a claim ends: at its deadline, when the holder stops, or when a node
+// executes FORCE.
 func (r *Report) holdsUntil(g *Grant, claim int) time.Duration {
 	until := g.Claims[claim].Until
 	if g.Releasing != never {
@@ -232,7 +232,7 @@ func (r *Report) holdsUntil(g *Grant, claim int) time.Duration {
 	return min(until, r.forcedAt(g))
 }
 
-// forcedAt returns when the first node forced a token of the grant away.
+// forcedAt returns when the first node deleted a token of the grant for FORCE.
 func (r *Report) forcedAt(g *Grant) time.Duration {
 	first := time.Duration(math.MaxInt64)
 	for _, token := range []string{g.TokenID, g.NewTokenID} {
@@ -243,8 +243,8 @@ func (r *Report) forcedAt(g *Grant) time.Duration {
 	return first
 }
 
-// checkQuorums checks that at each grant a quorum of nodes holds the lock, together with a
-// counter not below its token. It does not count nodes that lost these meanwhile.
+// checkQuorums checks that at each grant a quorum of nodes has the lock, and a counter not below
+// its token. It does not count nodes that lost these meanwhile.
 func (r *Report) checkQuorums() {
 	for _, g := range r.Grants {
 		if at, forced := r.Forced[g.TokenID]; forced && at <= g.At {
@@ -256,9 +256,8 @@ func (r *Report) checkQuorums() {
 	}
 }
 
-// checkFences checks the order of tokens, whatever the clocks do. If an attempt began
-// after another grant was returned, its grant has the larger token. No two tokens are
-// equal.
+// checkFences checks the order of fencing tokens, whatever the clocks do. If an attempt began after
+// another grant was returned, its grant has the larger token. No two tokens are equal.
 func (r *Report) checkFences() {
 	for i, later := range r.Grants {
 		for _, earlier := range r.Grants[:i] {
@@ -279,9 +278,9 @@ func (r *Report) checkFencePair(earlier, later *Grant) {
 	}
 }
 
-// began returns when the attempt of a grant began, at the latest. If clocks jump, another
-// host may get the lock while it is still being passed on. So the order counts from the
-// confirmation that the pass relies on.
+// began returns the latest instant at which the attempt of a grant began. If clocks are stepped,
+// another host may get a lock that is being passed on. Then the order counts from the confirmation
+// that the pass relies on.
 func (g *Grant) began(steps bool) time.Duration {
 	if steps && g.Passed != never {
 		return min(g.Began, g.Passed-window)
@@ -289,8 +288,8 @@ func (g *Grant) began(steps bool) time.Duration {
 	return g.Began
 }
 
-// checkPasses checks what a pass relies on: a confirmation within the window, by the true
-// clock; no FORCE that was answered before; a client that is still there.
+// checkPasses checks the conditions of a pass: a quorum confirmed the token within the window, by
+// the true clock; FORCE was not answered before; the lease was not lost; the client has not ended.
 func (r *Report) checkPasses() {
 	for _, g := range r.Grants {
 		if g.Passed == never {
@@ -311,7 +310,7 @@ func (r *Report) checkPasses() {
 	}
 }
 
-// former returns the grant that had the token of a passed grant before, or nil.
+// former returns the earlier grant with the token of a passed grant, or nil.
 func (r *Report) former(g *Grant) *Grant {
 	for _, earlier := range slices.Backward(r.Grants[:slices.Index(r.Grants, g)]) {
 		if earlier.TokenID == g.TokenID {
@@ -321,16 +320,16 @@ func (r *Report) former(g *Grant) *Grant {
 	return nil
 }
 
-// window is how long a confirmation counts, by the true clock.
+// window is how long a confirmation counts at most, by the true clock.
 const window = redlock.PassWindow + redlock.PassWindow/250
 
-// countersLost reports whether a quorum of nodes was without counters at some instant
-// between two grants. Then their order is lost, and a daemon reported that.
+// countersLost reports whether a quorum of nodes lost its counters between two grants. Then the
+// order of their tokens is lost as well, and a daemon reported that.
 func (r *Report) countersLost(earlier, later *Grant) bool {
 	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= earlier.Began && at <= later.At })
 }
 
-// checkBlackouts checks that counters begin anew only if a quorum lost them.
+// checkBlackouts checks that counters restart only if a quorum of nodes lost them.
 func (r *Report) checkBlackouts() {
 	for _, at := range r.Blackouts {
 		if !r.Plan.losesQuorums() && !(r.Plan.Fresh && at < 2*simulatedMaxTTL) {
@@ -339,12 +338,12 @@ func (r *Report) checkBlackouts() {
 	}
 }
 
-// blackoutSince reports whether a quorum of nodes was without counters at since or later.
+// blackoutSince reports whether a quorum of nodes lost its counters at since or later.
 func (r *Report) blackoutSince(since time.Duration) bool {
 	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= since })
 }
 
-// checkGrants checks that a lease is granted before its deadline. An expired or lost lease
+// checkGrants checks that a lease is granted before its deadline, and that an expired or lost lease
 // is never extended.
 func (r *Report) checkGrants() {
 	for _, g := range r.Grants {
@@ -356,22 +355,22 @@ func (r *Report) checkGrants() {
 			switch {
 			case claim.After >= before || g.Lost != never && claim.After >= g.Lost:
 				r.violate("finality", claim.At, "lease %d of %s was over and came back: until %s, then until %s", g.N, g.Lock, instant(before), instant(claim.Until))
-			case claim.Until < before && !r.Plan.Steps: // a host whose clock stopped has older leases than it knew
+			case claim.Until < before && !r.Plan.Steps: // if a host's clock stopped, its leases are older than it knew
 				r.violate("shortening", claim.At, "the deadline of lease %d of %s moved back: from %s to %s", g.N, g.Lock, instant(before), instant(claim.Until))
 			}
 		}
 	}
 }
 
-// checkLosses checks that LOST is reported before the deadline, by the daemon's clock. A
-// lease without LOST is in force.
+// checkLosses checks that LOST is reported before the deadline, by the daemon's clock, and that a
+// lease without LOST has not expired.
 func (r *Report) checkLosses() {
 	if r.Plan.Steps {
-		return // a host whose clock stopped has older leases than it knew
+		return // if a host's clock stopped, its leases are older than it knew
 	}
 	for _, g := range r.Grants {
 		switch {
-		case g.Away: // no daemon was there to report it
+		case g.Away: // no daemon ran that could report it
 		case g.Lost != never && g.Late:
 			r.violate("loss", g.Lost, "LOST of lease %d of %s was said after its deadline, %s", g.N, g.Lock, instant(g.Until()))
 		case g.Untold != never:
@@ -380,7 +379,7 @@ func (r *Report) checkLosses() {
 	}
 }
 
-// checkLeftovers checks that a failed attempt leaves nothing beyond its ttl.
+// checkLeftovers checks that a token of a failed attempt does not outlive its ttl.
 func (r *Report) checkLeftovers() {
 	for _, stay := range r.Stays {
 		q := stay.Request
@@ -394,18 +393,17 @@ func (r *Report) checkLeftovers() {
 	}
 }
 
-// latest returns until when a node may hold the token by its own clock.
+// latest returns until when a node may hold the token, by the true clock.
 func (s *Stay) latest() time.Duration {
 	return s.Attempt + nodeTimeout + s.Request.TTL + s.Request.TTL/100 + leftoverSlack
 }
 
-// leftoverSlack covers the error of what is known about a node's clock. Heartbeats keep
-// that at most one second old.
+// leftoverSlack covers the error of what a daemon knows about a node's clock. A heartbeat measures
+// that clock once a second.
 const leftoverSlack = 20 * time.Millisecond
 
-// checkMins checks that nobody else gets a lock before its min= has passed, by the true clock and
-// less the drift allowance, however its holder ended. LOST and FORCE end that, and a daemon that
-// is killed and notes nothing.
+// checkMins checks that no other client gets a lock before its min= has passed, less the drift
+// allowance, by the true clock. LOST, FORCE and the end of a daemon without a table end min= early.
 func (r *Report) checkMins() {
 	for _, g := range r.Grants {
 		if g.Least == 0 || g.Releasing == never {
@@ -438,8 +436,7 @@ func (r *Report) takenUntil(g *Grant) time.Duration {
 	return min(until, r.forcedAt(g))
 }
 
-// checkStays checks that a released token is gone as soon as the daemon can reach the
-// node.
+// checkStays checks that a released token is gone soon after the daemon can reach the node.
 func (r *Report) checkStays() {
 	for _, stay := range r.Stays {
 		if q := stay.Request; stay.Well > stayAllowance {
@@ -449,11 +446,11 @@ func (r *Report) checkStays() {
 	}
 }
 
-// checkForcedLeases checks that no lease is extended by an extension that was asked for after
-// FORCE had taken its lock away.
+// checkForcedLeases checks that no extension that began after FORCE was answered extends the forced
+// lease.
 func (r *Report) checkForcedLeases() {
 	if r.Plan.Steps {
-		return // deadlines move back
+		return // deadlines may move back
 	}
 	for _, g := range r.Grants {
 		at, forced := r.ForceAnswered[g.TokenID]
@@ -472,10 +469,10 @@ func (r *Report) checkForcedLeases() {
 	}
 }
 
-// ratesDiffer is by how much a ttl on the clock of a host differs from the true one, at most.
+// ratesDiffer is the largest difference between a ttl on a host's clock and the true one.
 const ratesDiffer = simulatedMaxTTL / 200
 
-// isForced reports whether a node has forced a token of the grant away.
+// isForced reports whether a node deleted a token of the grant for FORCE.
 func (r *Report) isForced(g *Grant) bool {
 	_, first := r.Forced[g.TokenID]
 	_, second := r.Forced[g.NewTokenID]

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// grantOf is a lease that was granted at some instant and stated a deadline.
+// grantOf returns a lease that was granted at an instant, with one stated deadline.
 func grantOf(n int, at, until time.Duration) *Grant {
 	return &Grant{
 		Request: &Request{N: n, Lock: "x", Locks: []string{"x"}, By: "h1.1", TTL: until - at, Lost: never, Gone: never, Left: never, Ended: never},
@@ -18,13 +18,13 @@ func grantOf(n int, at, until time.Duration) *Grant {
 	}
 }
 
-// Each check passes what is as promised, and finds what is not.
+// TestChecks: each check accepts correct records and finds the wrong one.
 func TestChecks(t *testing.T) {
 	failed := &Request{Lock: "x", TTL: 100 * ms, Lost: never, Gone: never, Ended: 50 * ms}
 	tests := []struct {
 		name   string
 		change func(r *Report, first, second *Grant)
-		want   string // the check that finds it; "": nothing is wrong
+		want   string // the check that fails; "": none
 	}{
 		{"one after the other", func(*Report, *Grant, *Grant) {}, ""},
 		{"both at once", func(_ *Report, _, second *Grant) { second.At, second.Claims[0].At = 150*ms, 150*ms }, "exclusion"},
@@ -181,13 +181,13 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// The chronicle judges the keys on a node as soon as it sees them.
+// TestChecksNodes: the chronicle checks the keys of a node when it sees them.
 func TestChecksNodes(t *testing.T) {
 	node := &simNode{Sim: redlocktest.NewSim("a")}
 	defer node.Close()
 	for what, c := range map[string]struct {
 		look func(r *chronicle)
-		want string // the check that finds it; "": nothing is wrong
+		want string // the check that fails; "": none
 	}{
 		"another client's token":         {func(r *chronicle) { r.see(node, "redlock:x", foreignToken+"1", nil) }, ""},
 		"a token that nobody wrote":      {func(r *chronicle) { r.see(node, "redlock:x", "token", nil) }, "foreign"},

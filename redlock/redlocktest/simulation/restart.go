@@ -9,8 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// TableBug is a deliberate mistake in how a simulated daemon keeps its table of
-// leases.
+// TableBug is a deliberate mistake in how a simulated daemon keeps its table of leases.
 type TableBug string
 
 const (
@@ -26,26 +25,26 @@ const (
 	KeepForever      TableBug = "a kept lease is extended when min= has passed"
 )
 
-// table is the record of leases and attempts that a daemon leaves for the next one. A
-// daemon writes a record before it sends the bytes.
+// table holds the leases and attempts that a daemon leaves for the next one. The daemon writes a
+// record before it sends anything to a node.
 type table struct {
 	h     *host
-	begun chan struct{} // of capacity 1: an attempt or an exchange is about to begin
+	begun chan struct{} // capacity 1; gets a value when an attempt or an exchange is about to begin
 
-	mu    sync.Mutex // guards what follows; nothing else is called under it
+	mu    sync.Mutex // guards what follows; not held during any call
 	rows  map[string]*row
 	order []*row
-	ended time.Duration // when the last daemon was killed
+	ended time.Duration // when a daemon was last killed
 }
 
-// row is an attempt, and later perhaps a lease.
+// row is an attempt, or the lease that came of it.
 type row struct {
 	redlock.Record
-	at    time.Duration // when any daemon began or released it; if lost, when it is to be released
+	at    time.Duration // when a daemon began or released it; if it is lost, when to release it
 	lost  bool
-	least time.Duration  // how long it stays taken from the grant on (min=)
-	kept  bool           // nobody holds it any more
-	lease *redlock.Lease // nil: it is an attempt, or ended
+	least time.Duration  // min=: how long the lock stays taken after the grant
+	kept  bool           // its holder has ended
+	lease *redlock.Lease // nil: an attempt, or a lease that has ended
 	grant *Grant
 }
 
@@ -82,8 +81,8 @@ func (t *table) add(r redlock.Record) {
 	}
 }
 
-// granted records a lease before its client gets it. It returns false if the daemon was
-// killed before: then no client got it.
+// granted records a lease before its client gets it. It returns false if the daemon was killed
+// first. Then no client gets the lease.
 func (t *table) granted(l *redlock.Lease, q *Request) bool {
 	if daemon, now := t.h.daemon(); daemon == nil || now != q.life {
 		return false
@@ -100,7 +99,7 @@ func (t *table) granted(l *redlock.Lease, q *Request) bool {
 	return true
 }
 
-// told records the grant of a lease.
+// told records the grant, after the client got the lease.
 func (t *table) told(g *Grant) { t.change(g.ID, func(e *row) { e.grant = g }) }
 
 // moved implements Options.DeadlineChanged.
@@ -108,7 +107,7 @@ func (t *table) moved(l *redlock.Lease) {
 	record := l.Record()
 	t.change(l.ID(), func(e *row) {
 		if e.lease == l {
-			shared := e.Shared || record.Shared && t.h.w.plan.Table != AdoptAsExclusive // it may be noted meanwhile
+			shared := e.Shared || record.Shared && t.h.w.plan.Table != AdoptAsExclusive // e may be newer
 			record.Token, record.Former = e.Token, e.Former
 			e.Record = record
 			e.Shared = shared
@@ -141,7 +140,7 @@ func (t *table) released(g *Grant) {
 	})
 }
 
-// keep undoes released: the pass is noted late.
+// keep undoes released, for the mistake NotePassLate.
 func (t *table) keep(l *redlock.Lease, g *Grant) {
 	t.change(g.ID, func(e *row) { e.lease = l })
 }
@@ -159,11 +158,11 @@ func (t *table) change(id string, how func(*row)) {
 	}
 }
 
-// tableKeeps is how long a node may hold what a daemon began or released.
+// tableKeeps is how long a node may hold a token that a daemon sent or released.
 const tableKeeps = simulatedMaxTTL + simulatedMaxTTL/50 + 2*nodeTimeout
 
-// end records that the daemon is killed. The table does not age until the next daemon
-// starts: only a running daemon forgets.
+// end records that the daemon is killed. Rows do not age until the next daemon starts, because only
+// a running daemon forgets them.
 func (t *table) end() {
 	now := t.h.w.record.now()
 	t.mu.Lock()
@@ -171,9 +170,9 @@ func (t *table) end() {
 	t.ended = now
 }
 
-// read returns the rows to adopt and the rows to abandon. They stay for the daemon after
-// this one, for as long again. A row is neither if the lock was passed on: a later row has
-// its token, and that lease lasts.
+// read returns the rows to adopt and the rows to abandon. They stay in the table for the daemon
+// after this one. A row is neither if its lock was passed on: the lease of a later row has its
+// token.
 func (t *table) read() (held, under []*row) {
 	now := t.h.w.record.now()
 	t.mu.Lock()
@@ -197,7 +196,7 @@ func (t *table) read() (held, under []*row) {
 	return held, under
 }
 
-// goOn makes a new daemon continue with what the previous one had.
+// goOn makes a new daemon continue from the table.
 func (t *table) goOn(q *redlock.Quorum) {
 	held, under := t.read()
 	records := make([]redlock.Record, len(held))
@@ -219,7 +218,7 @@ func (t *table) goOn(q *redlock.Quorum) {
 			continue
 		}
 		t.change(l.ID(), func(e *row) {
-			if e.lease != nil { // it may be lost by now
+			if e.lease != nil { // it may have been lost meanwhile
 				e.lease = l
 			}
 		})
@@ -244,15 +243,15 @@ func abandon(q *redlock.Quorum, e *row, now time.Duration) {
 	release()
 }
 
-// refused records that a lease cannot be adopted: another one has its token.
+// refused records that a lease cannot be adopted, because another lease has its token.
 func (r *chronicle) refused(g *Grant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.violate("adoption", r.now(), "lease %d of %s cannot be adopted: %v", g.N, g.Lock, err)
 }
 
-// adopted records that a daemon continues with a lease of the previous one. While there
-// was no daemon, nothing could report LOST.
+// adopted records that a daemon continues a lease of the previous one. While no daemon ran, nothing
+// could report LOST.
 func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 	over := l.Err() != nil
 	r.mu.Lock()
@@ -272,8 +271,8 @@ func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 	r.report.Faults["adoption"]++
 }
 
-// afterRestart waits for a running daemon, and returns the lease as that daemon has it. It
-// returns nil if the daemon has no such lease.
+// afterRestart waits for a running daemon, and returns the lease as that daemon has it. It returns
+// nil if the daemon has no such lease.
 func (h *host) afterRestart(l *redlock.Lease, g *Grant, life int) (*redlock.Lease, *redlock.Quorum, int) {
 	for {
 		q, now := h.daemon()
@@ -293,8 +292,7 @@ func (h *host) afterRestart(l *redlock.Lease, g *Grant, life int) (*redlock.Leas
 
 const startLooks = 7*time.Millisecond + 13
 
-// startRestarts kills daemons and starts new ones, which continue with what the previous
-// ones had.
+// startRestarts kills daemons, and starts new ones that continue from their tables.
 func (w *world) startRestarts() {
 	if !w.plan.Restarts {
 		return
@@ -318,12 +316,12 @@ func (w *world) startRestarts() {
 func (t *table) signal() {
 	select {
 	case t.begun <- struct{}{}:
-	default: // another one is about to begin, too
+	default: // an earlier signal is still there
 	}
 }
 
-// awaitAttempt waits until an attempt or an exchange begins, so that daemons are killed in the middle of
-// one. The wait is limited.
+// awaitAttempt waits, for a limited time, until an attempt or an exchange begins. So daemons are
+// killed in the middle of one.
 func (t *table) awaitAttempt() {
 	select {
 	case <-t.begun: // an earlier attempt
@@ -335,7 +333,7 @@ func (t *table) awaitAttempt() {
 	}
 }
 
-// restart kills a daemon as kill -9 does, and starts a new one a while later.
+// restart kills a daemon as kill -9 does, and starts a new one later.
 func (h *host) restart(random *rand.Rand) {
 	links := make([]any, len(h.links))
 	for i, l := range h.links {
@@ -351,8 +349,8 @@ func (h *host) restart(random *rand.Rand) {
 	h.w.faults.trouble(links, -1)
 }
 
-// tokenChanges implements Options.TokenChanges. A daemon that does not know the grant yet, as
-// it was not answered, cannot note the token.
+// tokenChanges implements Options.TokenChanges. A daemon cannot record the token of a lease that
+// Acquire has not returned yet.
 func (h *host) tokenChanges(l *redlock.Lease, to redlock.Record) bool {
 	if !h.w.record.exchanges(l, to) {
 		return false
@@ -363,7 +361,7 @@ func (h *host) tokenChanges(l *redlock.Lease, to redlock.Record) bool {
 	return true
 }
 
-// exchanges notes a new token. It is noted before a node knows it.
+// exchanges records a new token before a node gets it.
 func (t *table) exchanges(id string, to redlock.Record) {
 	note := func(e *row) { e.Token, e.Former = to.Token, to.Former }
 	t.signal()
@@ -379,18 +377,18 @@ func (t *table) exchanges(id string, to redlock.Record) {
 	})
 }
 
-// checkAdoptedToken checks that a daemon continues a lease with the token that the nodes have.
-// The caller holds mu.
+// checkAdoptedToken checks that a daemon adopts a lease with the token that the nodes have. The
+// caller holds mu.
 func (r *chronicle) checkAdoptedToken(g *Grant, l *redlock.Lease) {
 	if now := l.Record().Token; r.onNodes.done[g.NewTokenID] && idOf(now) != g.NewTokenID {
 		r.report.violate("adoption", r.now(), "lease %d of %s is adopted with a token that nodes have exchanged", g.N, g.Lock)
 	}
 }
 
-// longestLeast is the longest min= of a client. By the time that all is well, no lock is kept.
+// longestLeast is the longest min= of a client. After all faults, no lock is still kept for it.
 const longestLeast = 1200 * time.Millisecond
 
-// least returns the min= of a request. The daemon extends such a lease.
+// least returns the min= of a request, or 0. The daemon must extend a lease with min=.
 func (c *simClient) least(r *redlock.Request) time.Duration {
 	if !c.w.plan.Mins || !r.Keep || !oneIn(c.random, 3) {
 		return 0
@@ -402,8 +400,8 @@ func (c *simClient) least(r *redlock.Request) time.Duration {
 	return least
 }
 
-// keepTaken ends the use of a lease whose min= has not passed. The daemon releases it when that
-// has passed. It returns false if the lease is to be released now.
+// keepTaken ends the use of a lease whose min= has not passed. The daemon releases the lease after
+// that. It returns false if the lease must be released now.
 func (c *simClient) keepTaken(lease *redlock.Lease, g *Grant, life int) bool {
 	least := g.Least
 	if t := c.host.table; t != nil && life != g.life {
@@ -420,13 +418,13 @@ func (c *simClient) keepTaken(lease *redlock.Lease, g *Grant, life int) bool {
 	return true
 }
 
-// leastOf returns the min= of a lease as it was noted.
+// leastOf returns the min= of a lease as the table has it.
 func (t *table) leastOf(g *Grant) (least time.Duration) {
 	t.change(g.ID, func(e *row) { least = e.least })
 	return least
 }
 
-// leastLeft returns how long a lease is still to stay taken.
+// leastLeft returns how long a lease must still stay taken.
 func (h *host) leastLeft(l *redlock.Lease, least time.Duration) time.Duration {
 	return least - (h.clock() - l.Since())
 }
@@ -439,7 +437,7 @@ func (h *host) releaseKept(l *redlock.Lease, g *Grant, least time.Duration, life
 	time.AfterFunc(max(h.leastLeft(l, least), 0), func() {
 		switch q, now := h.daemon(); {
 		case q == nil || now != life:
-		case h.leastLeft(l, least) > 0: // the clock of the host is slow
+		case h.leastLeft(l, least) > 0: // the host's clock is slow
 			h.releaseKept(l, g, least, life)
 		case l.Err() == nil:
 			h.w.record.count("kept and released")
@@ -447,7 +445,7 @@ func (h *host) releaseKept(l *redlock.Lease, g *Grant, least time.Duration, life
 			if h.table != nil {
 				h.table.released(g)
 			}
-			_, _ = l.BeginRelease() // lookAtNodes sees what stays of it
+			_, _ = l.BeginRelease() // lookAtNodes checks what remains of it
 		}
 	})
 }

@@ -10,25 +10,24 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// ForcedWriteBack is a FORCE between an acquire and the write-back of its fencing token.
-// In between, another host acquires the lock, and gets the same token from other nodes.
+// ForcedWriteBack is a FORCE between an acquire and the write-back of its fencing token. Between
+// the two, another host acquires the lock and gets the same token from other nodes.
 var ForcedWriteBack = &Scene{"FORCE before a write-back", (*world).forceBeforeWriteBack}
 
 // Scenes returns all scenes.
 func Scenes() []*Scene { return []*Scene{ForcedWriteBack} }
 
-// forceBeforeWriteBack is ForcedWriteBack. The first host does not reach node c, and the
-// second one soon does not reach node a. Nobody's clock matters for the tokens, because all
-// counters are beyond it.
+// forceBeforeWriteBack is ForcedWriteBack. The first host cannot reach node c. Soon the second host
+// cannot reach node a. Clocks do not affect the tokens, because all counters are ahead of them.
 //
 //	 0 ms  the first host's acquire is sent; a and b execute it at 1 ms
 //	 2 ms  the second host sends FORCE, which deletes the lock at about 60 ms
 //	48 ms  the first host has the answers, which differ, and sends a write-back
 //	65 ms  the second host is granted the lock by b and c
-//	76 ms  a and b execute the write-back: the lock is not the first host's any more
+//	76 ms  a and b execute the write-back, although the first host no longer holds the lock
 func (w *world) forceBeforeWriteBack(ctx context.Context) {
 	first, second, lock := w.hosts[0], w.hosts[1], w.locks[0]
-	time.Sleep(heartbeat / 2) // they are connected, and ask the nodes nothing else now
+	time.Sleep(heartbeat / 2) // the hosts are connected, and send nothing else to the nodes now
 	beyond := uint64(time.Now().Add(time.Hour).UnixMicro())
 	for i, counter := range []uint64{beyond, beyond - 1, beyond} {
 		w.nodes[i].setCounter(lock, counter)

@@ -14,70 +14,69 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// Plan is one simulation: nodes, daemons and clients in a bubble of fake time, and the
-// faults there. The plan determines all of it.
+// Plan describes one simulation: nodes, daemons and clients in a bubble of fake time, and their
+// faults. It determines everything that happens.
 type Plan struct {
 	Seed uint64
 
-	// Span is how long clients work and faults happen; 0 means 6 s. About as much time
-	// follows, in which all is well again.
+	// Span is how long clients work and faults happen; 0 means 6 s. About the same time follows
+	// without faults.
 	Span time.Duration
 
-	// Steps steps the clocks of nodes and hosts by seconds. That breaks what the exclusion
-	// rests on. The exclusion is not checked then, but everything else is.
+	// Steps steps the clocks of nodes and hosts by seconds. Exclusion relies on clocks that are not
+	// stepped. It is not checked then; everything else is.
 	Steps bool
 
-	// Fresh begins with nodes that no daemon has seen before: all quarantined.
+	// Fresh begins with nodes that no daemon has seen before; all of them are quarantined.
 	Fresh bool
 
-	// Loss makes nodes lose their data: a crash without data, FLUSHALL, another node's
-	// data.
+	// Loss makes nodes lose their data: by a crash without data, FLUSHALL, or another node's data.
 	Loss bool
 
-	// Moves makes the addresses of nodes lead to another Redis, and back.
+	// Moves makes the addresses of nodes lead to another Redis and back.
 	Moves bool
 
-	// Restarts kills daemons, and starts others that continue with their leases.
-	// (Otherwise, daemons that crash leave their leases behind.)
+	// Restarts kills daemons, and starts new ones that adopt their leases. (Otherwise, the leases
+	// of a crashed daemon expire.)
 	Restarts bool
 
-	// Retains makes daemons retain locks that nobody on their host waits for.
+	// Retains makes daemons retain locks that no client of their host waits for.
 	Retains bool
 
-	// Scene directs the simulation: it has no random faults then. nil means none.
+	// Scene replaces the random faults with a fixed sequence. nil means none.
 	Scene *Scene
 
-	// Exchanges has clients keep a lock that was passed on until its token is exchanged.
+	// Exchanges makes clients hold a lock that was passed on until its token is exchanged.
 	Exchanges bool
 
 	// Mins makes clients request that a lock stays taken after its holder has ended (min=).
 	Mins bool
 
-	// Beside goes on beside the clients and the faults.
+	// Beside are activities that run beside the clients and the faults.
 	Beside []*Activity
 
-	// Table is a mistake that daemons make then; "" means none.
+	// Table is a deliberate mistake in the daemons' tables; "" means none.
 	Table TableBug
 
-	// Options changes the options of a daemon, after all other code. jitter returns a
-	// random time in [0, n) that makes the daemon repeatable. Options may be nil.
+	// Options changes the options of a daemon after everything else has set them. jitter returns a
+	// random time in [0, n) that the seed determines. Options may be nil.
 	Options func(o *redlock.Options, jitter func(who string, n time.Duration) time.Duration)
 
-	// Sim changes a node, after all other code. It may be nil.
+	// Sim changes a new node after everything else has. It may be nil.
 	Sim func(*redlocktest.Sim)
 
-	// Commands adds what the nodes execute to the trace.
+	// Commands adds the commands that the nodes execute to the trace.
 	Commands bool
 }
 
-// Scene is what happens in a simulation without random faults: certain calls, in a certain
-// order, at about certain instants. A random search does not come across it.
+// Scene is a simulation without random faults: certain calls in a certain order, at about certain
+// instants, that a random search does not reach.
 type Scene struct {
 	Name string
 	play func(*world, context.Context)
 }
 
-// Activity is something that goes on in a simulation while clients work and things go wrong.
+// Activity runs in a simulation while clients work and faults happen.
 type Activity struct {
 	start func(*world, context.Context)
 }
@@ -88,10 +87,10 @@ const (
 	nodeTimeout     = 50 * time.Millisecond
 )
 
-// Simulate runs a plan and checks the result. It does not fail t: the report holds the
-// violations. It must not run beside other tests, because it makes crypto/rand of the
-// whole process repeatable. It needs GOMAXPROCS(1) for the same trace each time. If a
-// goroutine outlives its daemon, testing/synctest panics, with the trace.
+// Simulate runs a plan and checks the result. It does not fail t: the report holds the violations.
+// It must not run beside other tests, because it makes crypto/rand of the whole process repeatable.
+// The trace is the same each time only with GOMAXPROCS(1). If a goroutine outlives its daemon,
+// testing/synctest panics, and Simulate adds the trace to that panic.
 func Simulate(t *testing.T, p Plan) *Report {
 	t.Helper()
 	if p.Span == 0 {
@@ -115,7 +114,7 @@ func Simulate(t *testing.T, p Plan) *Report {
 // world is everything in a simulation.
 type world struct {
 	plan   Plan
-	random *rand.Rand // for making the world, and for its faults later
+	random *rand.Rand // first for making the world, then for its faults
 	record *chronicle
 	nodes  []*simNode
 	hosts  []*host
@@ -123,17 +122,16 @@ type world struct {
 	faults *faults
 
 	crowd int           // number of clients
-	idle  time.Duration // at most so long between two locks of a client
-	busy  bool          // all want the same lock, repeatedly, for a short while
+	idle  time.Duration // the longest pause of a client between two locks
+	busy  bool          // all clients want the same lock often, for a short time
 
-	settled bool // the nodes may not vote without a quarantine now
+	settled bool // nodes without a vote must be quarantined from now on
 
-	work    context.Context // ends when the clients are to end
+	work    context.Context // ends when the clients must end
 	clients sync.WaitGroup
 }
 
-// Each part of the world has its own source of random numbers. It draws the same numbers
-// whatever the others do.
+// Each part of the world has its own random source, so the other parts do not change what it draws.
 const (
 	streamWorld = iota
 	streamFaults
@@ -172,7 +170,7 @@ func newWorld(p Plan, report *Report) *world {
 	return w
 }
 
-// nodeCount returns how many nodes there are: three in most worlds, and in every scene.
+// nodeCount returns the number of nodes: three in most worlds, and in every scene.
 func (w *world) nodeCount() int {
 	count := pick(w.random, 3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 6, 7)
 	if w.plan.Scene != nil {
@@ -181,7 +179,7 @@ func (w *world) nodeCount() int {
 	return count
 }
 
-// run executes the plan: a scene or random faults first, and then calm.
+// run executes the plan: first a scene or random faults, then a time without faults.
 func (w *world) run(ctx context.Context) {
 	defer w.close()
 	w.open()
@@ -210,8 +208,8 @@ func (w *world) run(ctx context.Context) {
 	watching()
 }
 
-// open starts the daemons. Unless the plan begins with the quarantine of all nodes, it
-// first lets the quarantine end.
+// open starts the daemons. Unless the plan begins with all nodes quarantined, it first ends their
+// quarantine.
 func (w *world) open() {
 	if w.plan.Fresh {
 		w.settled = true
@@ -227,8 +225,8 @@ func (w *world) open() {
 	}
 }
 
-// calm checks every daemon once all is well, and what was left has had time to expire.
-// Every daemon gets every lock, and is woken when another host releases one.
+// calm waits until the faults have no consequences left, then checks every daemon. Each daemon must
+// get every lock, and must be woken when another host releases one.
 func (w *world) calm(ctx context.Context) {
 	time.Sleep(w.calmBefore())
 	for _, h := range w.hosts {
@@ -240,11 +238,11 @@ func (w *world) calm(ctx context.Context) {
 	w.passOver(ctx)
 	w.retainOver(ctx)
 	w.nameHolders(ctx)
-	time.Sleep(stayAllowance + 100*time.Millisecond) // a daemon has forgotten what is left now
+	time.Sleep(stayAllowance + 100*time.Millisecond) // then every daemon has forgotten what is left
 }
 
-// calmBefore returns the time of a quarantine, plus the time to notice its end.
-// Stepped clocks are right again after more seconds.
+// calmBefore returns the time of a quarantine, plus the time until a daemon notices its end, and
+// more if clocks were stepped.
 func (w *world) calmBefore() time.Duration {
 	calm := simulatedMaxTTL + 2*time.Second
 	if w.faults.foreign.Load() {
@@ -256,7 +254,7 @@ func (w *world) calmBefore() time.Duration {
 	return calm
 }
 
-// close ends everything that runs, and counts what really happened at the nodes.
+// close ends everything that runs, and counts what really happened on the nodes' connections.
 func (w *world) close() {
 	for _, h := range w.hosts {
 		h.crash()
@@ -268,8 +266,7 @@ func (w *world) close() {
 	}
 }
 
-// watch looks at the daemons and the nodes repeatedly, until the caller calls the returned
-// function.
+// watch samples the daemons and looks at the nodes repeatedly, until the caller calls end.
 func (w *world) watch() (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -292,15 +289,15 @@ func (w *world) watch() (end func()) {
 }
 
 const (
-	sampleEvery = 10*time.Millisecond + 7 // an instant that nothing else uses
+	sampleEvery = 10*time.Millisecond + 7 // nothing else happens at these instants
 	lookEvery   = 10
 )
 
 // pick returns one of the values.
 func pick[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
 
-// below returns a random time in (0, d). It is odd, so it is hardly ever the instant of
-// anything else.
+// below returns a random time in (0, d). It is odd, so hardly anything else happens at the same
+// instant.
 func below(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d))) | 1
 }
@@ -310,5 +307,5 @@ func between(random *rand.Rand, low, high time.Duration) time.Duration {
 	return low + below(random, high-low)
 }
 
-// oneIn returns true once in n times.
+// oneIn returns true with a probability of 1/n.
 func oneIn(random *rand.Rand, n int) bool { return random.IntN(n) == 0 }
