@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now returns the time since this host was booted, at most 50 µs less than [Exact] does.
+// Now returns the time since this host was booted. It returns at most 50 µs less than [Exact].
 //
-// Go reads CLOCK_MONOTONIC without a system call, but not CLOCK_BOOTTIME. Now therefore measures
-// the difference of the two, which changes only in a suspension, and uses it for a millisecond.
-// So it can notice a suspension a millisecond late. That is no worse than a suspension between
-// reading a clock and acting on it, which every program has to expect.
+// Go reads CLOCK_MONOTONIC without a system call, but not CLOCK_BOOTTIME. So Now measures the
+// difference between the two clocks, which only a suspension changes, and caches it for a
+// millisecond. Now may therefore notice a suspension a millisecond late. A program can also be
+// suspended between reading a clock and acting on it, so this adds no new case.
 func Now() time.Duration {
 	now := time.Since(processStart)
 	if known := cachedOffset.Load(); known != nil && now-known.at < offsetAge {
@@ -24,7 +24,7 @@ func Now() time.Duration {
 
 const (
 	offsetAge      = time.Millisecond
-	offsetAccuracy = 50 * time.Microsecond // 1/40 of the drift allowance's constant part
+	offsetAccuracy = 50 * time.Microsecond // 1/40 of the constant part of the drift allowance
 )
 
 var (
@@ -36,7 +36,7 @@ var (
 // was measured.
 type clockOffset struct{ offset, at time.Duration }
 
-// measure reads the clock. It caches the offset if nothing interrupted the reading.
+// measure reads the clock. It caches the offset unless something interrupted the reading.
 func measure() time.Duration {
 	before := time.Since(processStart)
 	now := Exact()
@@ -47,13 +47,13 @@ func measure() time.Duration {
 	return now
 }
 
-// Exact returns the time since this host was booted, and makes a system call for it.
+// Exact returns the time since this host was booted. It makes a system call.
 func Exact() time.Duration {
 	var now unix.Timespec
-	// A raw call does not tell the scheduler, which is not needed: the call returns at once.
+	// RawSyscall does not notify the scheduler. That is safe because the call never blocks.
 	_, _, err := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&now)), 0)
 	if err != 0 {
-		panic("CLOCK_BOOTTIME cannot be read: " + err.Error()) // Linux has it since 2.6.39
+		panic("CLOCK_BOOTTIME cannot be read: " + err.Error()) // Linux has the clock since 2.6.39
 	}
 	return time.Duration(now.Nano())
 }

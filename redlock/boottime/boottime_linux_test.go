@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The cached offset never makes Now differ from the clock by more than its accuracy.
+// TestNowIsCLOCK_BOOTTIME checks that the cached offset keeps Now within its accuracy.
 func TestNowIsCLOCK_BOOTTIME(t *testing.T) {
 	read := func() time.Duration {
 		var now unix.Timespec
@@ -29,11 +29,12 @@ func TestNowIsCLOCK_BOOTTIME(t *testing.T) {
 	}
 }
 
-// An offset that a suspension has made wrong is used for at most offsetAge.
+// TestNowNoticesSuspension checks that an offset from before a suspension is not used for longer
+// than offsetAge.
 func TestNowNoticesSuspension(t *testing.T) {
 	measured := *measuredOffset(t)
 	wrong := measured
-	wrong.offset -= time.Hour // as if the host had been suspended since
+	wrong.offset -= time.Hour // as if the host had been suspended afterwards
 	cachedOffset.Store(&wrong)
 	deadline := time.Now().Add(10 * time.Second)
 	for Now() < measured.at+measured.offset {

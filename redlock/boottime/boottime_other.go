@@ -11,9 +11,8 @@ import (
 // Now returns the time since this host was booted.
 func Now() time.Duration { return Exact() }
 
-// Exact returns the time since this host was booted. Where there is no CLOCK_BOOTTIME it reads
-// CLOCK_MONOTONIC: on macOS that clock runs while the host is suspended, and is the same in all
-// processes.
+// Exact returns the time since this host was booted, from CLOCK_MONOTONIC. On macOS that clock runs
+// while the host is suspended, and is the same in all processes.
 func Exact() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

@@ -17,12 +17,12 @@ type Cluster struct {
 	Servers []*Server
 }
 
-// StartRedis starts n redis-servers for one test and returns when all of them answer. At
-// the end of the test it kills them, and prints their logs if the test failed. On a
-// machine without redis-server the test fails.
+// StartRedis starts n redis-servers for one test, and waits until all of them answer. At the end of
+// the test it kills them, and prints their logs if the test failed. The test fails if redis-server
+// is not installed.
 func StartRedis(tb testing.TB, n int, options ...Option) *Cluster {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "rl") // tb.TempDir is too long for a unix socket
+	dir, err := os.MkdirTemp("", "rl") // the path of tb.TempDir is too long for a unix socket
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func (c *Cluster) end(tb testing.TB) {
 	}
 }
 
-// KeepForCron reserves the lock of a key on all servers, for a minute. Nobody holds the
-// lock. The reservation belongs to a waiter elsewhere (pid 4121, cron on web3).
+// KeepForCron reserves a lock that nobody holds on all servers, for a minute. The reservation
+// belongs to a waiter on another host (pid 4121, cron on web3).
 func (c *Cluster) KeepForCron(tb testing.TB, key string) {
 	tb.Helper()
 	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
@@ -61,8 +61,8 @@ func (c *Cluster) KeepForCron(tb testing.TB, key string) {
 	}
 }
 
-// Admit ends the quarantine of all servers that wait in one, so that a test can use them
-// at once. It admits them under the names that Nodes returns, and with the default prefix.
+// Admit ends the quarantine of all servers, so that a test can use them at once. It admits them
+// under the names that Nodes returns, with the default prefix.
 func (c *Cluster) Admit(tb testing.TB) {
 	tb.Helper()
 	if err := Admit(tb.Context(), c.Nodes(), redlock.DefaultPrefix); err != nil {
@@ -70,8 +70,7 @@ func (c *Cluster) Admit(tb testing.TB) {
 	}
 }
 
-// Admit ends the quarantine of all nodes that wait in one, for daemons that use that
-// prefix. All nodes must be up.
+// Admit ends the quarantine of all nodes, for daemons with this prefix. All nodes must be up.
 func Admit(ctx context.Context, nodes []redlock.Node, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -79,7 +78,7 @@ func Admit(ctx context.Context, nodes []redlock.Node, prefix string) error {
 	q, err := redlock.New(redlock.Options{Nodes: nodes, Prefix: prefix, NoQuarantine: true, MaxTTL: redlock.MinTTL, NodeTimeout: time.Second, Observe: func(redlock.NodeStatus) {
 		select {
 		case changed <- struct{}{}:
-		default: // it is about to look
+		default: // a signal is already waiting
 		}
 	}})
 	if err != nil {

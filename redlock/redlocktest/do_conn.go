@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// WithDo returns conn with another Do, which Send and Receive use as well: one group is
-// done after the other, however many were sent.
+// WithDo returns conn with another Do. Send and Receive use it as well: each Receive executes the
+// oldest group that was sent.
 func WithDo(conn redlock.Conn, do func(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error) redlock.Conn {
 	return &doConn{Conn: conn, do: do}
 }
@@ -17,7 +17,7 @@ type doConn struct {
 	redlock.Conn
 	do func(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error
 
-	mu   sync.Mutex // guards sent; nothing else is called under it
+	mu   sync.Mutex // guards sent; not held during any call
 	sent [][]redlock.Command
 }
 

@@ -1,9 +1,8 @@
-// Package redlocktest provides the test environment of package redlock and of the packages
-// built on it. [StartRedis] starts redis-servers for one test, which can be killed and
-// stopped. [Sim] is a simulated node whose network, clock and memory fail as the test
-// says. Both must pass the suite [Conformance], so that what holds on the simulated node
-// holds on Redis.
+// Package redlocktest provides the nodes that tests of package redlock and of other packages use.
+// [StartRedis] starts redis-servers for one test, which the test can kill and stop. [Sim] is a
+// simulated node; the test makes its network, clock and memory fail. Both must pass the suite
+// [Conformance], so that a test on the simulated node holds on Redis as well.
 //
-// Package simulation puts simulated nodes, daemons and clients together and searches for
-// broken promises.
+// Package simulation runs simulated nodes, daemons and clients together and searches for broken
+// promises.
 package redlocktest

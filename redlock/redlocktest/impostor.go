@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Impostor is a node that answers as a test wants. It passes commands on to a
-// redis-server, and passes the replies back as the test says.
+// Impostor is a node whose replies a test changes. It forwards commands to a redis-server, and the
+// test decides what becomes of each reply.
 type Impostor struct {
 	server *Server
 	path   string
@@ -31,12 +31,12 @@ type Impostor struct {
 // Question is a command that an Impostor received.
 type Question struct {
 	Command  []string
-	Reply    []byte // the server's, as received
-	Listener bool   // received on a connection that invalidations are sent to
+	Reply    []byte // the server's reply, as received
+	Listener bool   // received on the connection of a listener
 	Conn     net.Conn
 }
 
-// Answer answers a question, and returns false if the connection is to end.
+// Answer answers a question. If it returns false, the connection ends.
 type Answer func(q *Question) bool
 
 // PassOn answers with the server's reply.
@@ -45,9 +45,9 @@ func PassOn(q *Question) bool {
 	return err == nil
 }
 
-// StartImpostor starts an Impostor in front of the server for one test. It calls say for
-// each command, one at a time on each connection. say writes the answer to q.Conn. If it
-// returns false, the connection ends. It must return once a write fails.
+// StartImpostor starts an Impostor in front of the server for one test. It calls say for each
+// command; on one connection, one call at a time. say writes the answer to q.Conn, and must return
+// when a write fails. If it returns false, the connection ends.
 func StartImpostor(tb testing.TB, server *Server, say Answer) *Impostor {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "rl")
@@ -64,7 +64,7 @@ func StartImpostor(tb testing.TB, server *Server, say Answer) *Impostor {
 	return i
 }
 
-// Addr returns the address on which it listens: "unix:/path".
+// Addr returns the address that it listens on: "unix:/path".
 func (i *Impostor) Addr() string { return "unix:" + i.path }
 
 // Dials returns how many connections it has accepted.
@@ -133,7 +133,7 @@ func (i *Impostor) serve(conn net.Conn) {
 	i.converse(conn, server, answers)
 }
 
-// converse asks the server one question after the other.
+// converse forwards one question at a time to the server.
 func (i *Impostor) converse(conn, server net.Conn, answers <-chan []byte) {
 	in := bufio.NewReader(conn)
 	listener := false
@@ -153,8 +153,8 @@ func (i *Impostor) converse(conn, server net.Conn, answers <-chan []byte) {
 	}
 }
 
-// readAnswers passes on what the server sends without a command. It ends with the server's
-// connection, and then closes the other.
+// readAnswers collects the server's replies, and forwards push messages. When the server's
+// connection ends, it closes the other one and returns.
 func readAnswers(conn, server net.Conn, answers chan<- []byte) {
 	defer conn.Close()
 	defer close(answers)
@@ -165,21 +165,21 @@ func readAnswers(conn, server net.Conn, answers chan<- []byte) {
 			return
 		}
 		if raw[0] != '>' {
-			answers <- raw // of capacity 1, and one question at a time
+			answers <- raw // does not block: capacity 1, and one question at a time
 		} else if _, err := conn.Write(raw); err != nil {
 			return
 		}
 	}
 }
 
-// readRaw reads one message as it is, and the strings in it.
+// readRaw reads one message. It returns the bytes, and the strings in them.
 func readRaw(in *bufio.Reader) (raw []byte, words []string, err error) {
 	raw, err = in.ReadBytes('\n')
 	if err != nil || len(raw) < 3 {
 		return nil, nil, errors.Join(err, io.ErrUnexpectedEOF)
 	}
 	text := string(raw[1 : len(raw)-2])
-	n, _ := strconv.Atoi(text) // if it is a number
+	n, _ := strconv.Atoi(text) // 0 if it is not a number
 	switch raw[0] {
 	case '$', '=':
 		if n < 0 {

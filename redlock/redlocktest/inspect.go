@@ -13,9 +13,9 @@ import (
 
 const inspectTimeout = 10 * time.Second
 
-// Do sends one command on a connection of its own and returns the reply. The error is the
-// connection's; what the server refuses is in the reply. Do waits at most 10 s for a
-// server that does not answer (Stop).
+// Do sends one command on a separate connection and returns the reply. The error is about the
+// connection; a refusal by the server is in the reply. Do waits at most 10 s for an unresponsive
+// server (Stop).
 func (s *Server) Do(args ...string) (redlock.Reply, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), inspectTimeout)
 	defer cancel()
@@ -37,7 +37,7 @@ func (s *Server) ask(ctx context.Context, args ...string) (redlock.Reply, error)
 	return reply[0], err
 }
 
-// must calls Do for a command that the server is not expected to refuse.
+// must calls Do for a command that the server should not refuse.
 func (s *Server) must(args ...string) (redlock.Reply, error) {
 	reply, err := s.Do(args...)
 	if err == nil && reply.Err != nil {
@@ -76,7 +76,7 @@ type CommandCounts struct {
 	ByName map[string]int64 // "evalsha", "client|id", and "set" also if a script calls it
 }
 
-// Commands returns what the server has executed.
+// Commands returns the counts of the commands that the server has executed.
 func (s *Server) Commands() (CommandCounts, error) {
 	reply, err := s.must("INFO", "stats", "commandstats")
 	counts := CommandCounts{ByName: map[string]int64{}}

@@ -14,13 +14,12 @@ import (
 // stopTimeout bounds the wait for a process to stop after SIGSTOP.
 const stopTimeout = 10 * time.Second
 
-// ticksPerSecond is the unit of the times in /proc/PID/stat: USER_HZ, which
-// Linux has fixed at 100.
+// ticksPerSecond is USER_HZ, the unit of the times in /proc/PID/stat. Linux has fixed it at 100.
 const ticksPerSecond = 100
 
-// dieWithParent makes the kernel kill the child when the thread that started it ends. Go
-// ends threads only with the process or with a goroutine that was locked to one. So a test
-// that is killed leaves no server behind.
+// dieWithParent makes the kernel kill the child when the thread that started it ends. So a killed
+// test leaves no server behind. Go ends a thread only when the process ends, or with a goroutine
+// that was locked to it.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
@@ -55,8 +54,8 @@ func cpuSeconds(pid int) (float64, error) {
 	return (user + system) / ticksPerSecond, errors.Join(err1, err2)
 }
 
-// readStat returns the fields of /proc/PID/stat from the third on (the state).
-// The second is a name that may contain spaces.
+// readStat returns the fields of /proc/PID/stat from the third one, the state. The second one, a
+// name, may contain spaces.
 func readStat(pid int) ([]string, error) {
 	path := fmt.Sprintf("/proc/%d/stat", pid)
 	text, err := os.ReadFile(path)

@@ -10,7 +10,7 @@ import (
 
 var errNeedsLinux = errors.New("this needs Linux and its /proc")
 
-func dieWithParent(*exec.Cmd) {} // Kill and the test's clean-up must suffice
+func dieWithParent(*exec.Cmd) {} // only Kill and the test's clean-up end the process
 
 func pause(*os.Process) error { return errNeedsLinux }
 

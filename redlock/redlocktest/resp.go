@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// respConn implements the Redis protocol (RESP2) in the simplest way. Tests inspect
-// servers with it, because it shares no code with the driver under test.
+// respConn implements the Redis protocol (RESP2) in the simplest way. Tests inspect servers with
+// it. It shares no code with the driver under test.
 type respConn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -72,7 +72,7 @@ func (c *respConn) Receive(ctx context.Context, replies []redlock.Reply) error {
 
 func (c *respConn) Close() { c.conn.Close() }
 
-// until runs do, and closes the connection if ctx ends before.
+// until runs do, and closes the connection if ctx ends first.
 func (c *respConn) until(ctx context.Context, do func() error) error {
 	stop := context.AfterFunc(ctx, c.Close)
 	defer stop()
@@ -115,8 +115,7 @@ func readReply(in *bufio.Reader) (redlock.Reply, error) {
 	return redlock.Reply{}, fmt.Errorf("a reply that begins with %q", line[0])
 }
 
-// readSized reads what follows a number: nothing, that many bytes, or that
-// many replies.
+// readSized reads what follows a number: nothing, that many bytes, or that many replies.
 func readSized(in *bufio.Reader, kind byte, n int64) (redlock.Reply, error) {
 	switch {
 	case kind == ':':
@@ -139,7 +138,7 @@ func readSized(in *bufio.Reader, kind byte, n int64) (redlock.Reply, error) {
 	return redlock.Reply{Array: items}, nil
 }
 
-// These functions make the Redis replies that tests expect.
+// These functions make the replies that tests expect.
 var (
 	number = simredis.Number
 	text   = simredis.Text

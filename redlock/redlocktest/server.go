@@ -20,23 +20,23 @@ import (
 
 const (
 	startTimeout = 20 * time.Second     // from exec to the first PONG, on a busy machine
-	retryPause   = 2 * time.Millisecond // between two looks at a server that is starting or stopping
-	portTries    = 5                    // another process may take the port that was free
+	retryPause   = 2 * time.Millisecond // between two checks of a server that is starting or stopping
+	portTries    = 5                    // another process may take the port meanwhile
 )
 
-// Server is one redis-server process. It keeps nothing on disk, unless Args say otherwise.
-// Its methods are not for concurrent use with Kill, Restart, Stop and Cont.
+// Server is one redis-server process. It stores nothing on disk, unless Args say otherwise. Do not
+// call other methods while Kill, Restart, Stop or Cont runs.
 type Server struct {
 	name    string
 	dir     string
-	port    int // 0: a unix socket in dir
+	port    int // 0: it listens on a unix socket in dir
 	useTCP  bool
 	extra   []string
-	prepare func(*Server, *exec.Cmd) error // changes how each process is started; may be nil
-	run     *process                       // the process that was started last
+	prepare func(*Server, *exec.Cmd) error // changes each process before it starts; may be nil
+	run     *process                       // the last process
 }
 
-// process is one life of a Server.
+// process is one run of a Server.
 type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process is gone and reaped
@@ -45,18 +45,17 @@ type process struct {
 // Option changes how a Server is started.
 type Option func(*Server)
 
-// TCP makes the server listen on a free port of 127.0.0.1 instead of a unix
-// socket.
+// TCP makes the server listen on a free port of 127.0.0.1 instead of a unix socket.
 func TCP() Option { return func(s *Server) { s.useTCP = true } }
 
-// Args adds arguments for redis-server: "--maxmemory", "10mb".
+// Args adds arguments of redis-server, such as "--maxmemory", "10mb".
 func Args(args ...string) Option {
 	return func(s *Server) { s.extra = append(s.extra, args...) }
 }
 
-// LaunchRedis starts a redis-server with its socket and log in dir, and returns when it
-// answers PING. The server's name is the last element of dir. The caller ends it with
-// Kill. The path of a unix socket must fit in about 100 bytes, so dir must be short.
+// LaunchRedis starts a redis-server with its socket and log in dir, and waits until it answers
+// PING. The server's name is the last element of dir. The caller must call Kill. dir must be short,
+// because the path of a unix socket has at most about 100 bytes.
 func LaunchRedis(dir string, options ...Option) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -94,11 +93,10 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// serverProgram returns $REDIS_SERVER, for example a valkey-server, or redis-server.
+// serverProgram returns $REDIS_SERVER, for example valkey-server. The default is redis-server.
 func serverProgram() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
 
-// start starts the process and waits for its first PONG. If it fails, it leaves no
-// process.
+// start starts the process and waits for its first PONG. On failure it leaves no process.
 func (s *Server) start() error {
 	binary, err := exec.LookPath(serverProgram())
 	if err != nil {
@@ -108,7 +106,7 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the child has its own
+	defer log.Close() // the child has its own descriptor
 	cmd := exec.Command(binary, s.arguments()...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	dieWithParent(cmd)
@@ -121,7 +119,7 @@ func (s *Server) start() error {
 		return fmt.Errorf("redis-server %s: %w", s.name, err)
 	}
 	s.run = &process{cmd: cmd, exited: make(chan struct{})}
-	go s.run.reap() // ends with the process, for which Kill waits
+	go s.run.reap() // ends when the process ends; Kill waits for it
 	return s.waitReady()
 }
 
@@ -138,7 +136,7 @@ func (s *Server) arguments() []string {
 }
 
 func (p *process) reap() {
-	_ = p.cmd.Wait() // the log says how it ended
+	_ = p.cmd.Wait() // the log shows how it ended
 	close(p.exited)
 }
 
@@ -164,8 +162,7 @@ func (s *Server) waitReady() error {
 // Name returns the server's name: the last element of its directory.
 func (s *Server) Name() string { return s.name }
 
-// Addr returns "unix:/path" or "127.0.0.1:port". It stays the same in all of the server's
-// lives.
+// Addr returns "unix:/path" or "127.0.0.1:port". A restart does not change it.
 func (s *Server) Addr() string {
 	if s.useTCP {
 		return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
@@ -178,10 +175,10 @@ func (s *Server) Node() redlock.Node {
 	return redlock.RedisNode(redlock.NodeOptions{Name: s.name, Address: s.Addr()})
 }
 
-// PID returns the id of the process that was started last.
+// PID returns the id of the last process.
 func (s *Server) PID() int { return s.run.cmd.Process.Pid }
 
-// Log returns what the server has printed in all of its lives.
+// Log returns what all processes of the server have printed.
 func (s *Server) Log() string {
 	text, err := os.ReadFile(s.logPath())
 	if err != nil {
@@ -193,26 +190,26 @@ func (s *Server) Log() string {
 func (s *Server) socketPath() string { return filepath.Join(s.dir, "s") }
 func (s *Server) logPath() string    { return filepath.Join(s.dir, "log") }
 
-// Kill ends the process with SIGKILL, stopped or not, and waits until it is gone. Its data
+// Kill ends the process with SIGKILL, even if it is stopped, and waits until it is gone. Its data
 // is lost.
 func (s *Server) Kill() {
 	if s.run == nil {
 		return
 	}
-	_ = s.run.cmd.Process.Kill() // fails only if the process is gone already
+	_ = s.run.cmd.Process.Kill() // fails only if the process has ended already
 	<-s.run.exited
 }
 
-// Restart starts the server again at its address, with a new run_id, and returns when it
-// answers. The server is empty, unless Args made it write to disk. If the server still
-// runs, Restart kills it first.
+// Restart starts the server again at its address, with a new run_id, and waits until it answers.
+// The server is empty, unless Args made it write to disk. If the process still runs, Restart kills
+// it first.
 func (s *Server) Restart() error {
 	s.Kill()
 	return s.start()
 }
 
-// Stop stops the process with SIGSTOP. The kernel still accepts connections and bytes, but
-// nothing processes them until Cont. It returns when the process has stopped.
+// Stop stops the process with SIGSTOP, and waits until it has stopped. The kernel still accepts
+// connections and bytes, but nothing processes them until Cont.
 func (s *Server) Stop() error {
 	if err := pause(s.run.cmd.Process); err != nil {
 		return fmt.Errorf("redis-server %s: SIGSTOP: %w", s.name, err)
@@ -228,12 +225,11 @@ func (s *Server) Cont() error {
 	return nil
 }
 
-// CPUSeconds returns the CPU time of the running process, in user and kernel mode
-// together.
+// CPUSeconds returns the CPU time of the running process, in user and kernel mode.
 func (s *Server) CPUSeconds() (float64, error) { return cpuSeconds(s.PID()) }
 
-// launchAll starts n servers side by side in dir/a, dir/b and so on. If one fails, it
-// leaves none running.
+// launchAll starts n servers in parallel in dir/a, dir/b and so on. On failure it leaves none
+// running.
 func launchAll(dir string, n int, options []Option) ([]*Server, error) {
 	servers, errs := make([]*Server, n), make([]error, n)
 	var wg sync.WaitGroup

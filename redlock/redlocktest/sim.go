@@ -14,18 +14,16 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// Sim is a node that exists in this process only. It executes the commands that a lane
-// sends as Redis 7 does. Its network, its clock and its memory fail as the test says. Any
-// goroutine may call its methods at any time, also within OnCommand's function, except
-// Close.
+// Sim is a node inside this process. It executes the commands that a lane sends as Redis 7 does.
+// The test makes its network, clock and memory fail. Any goroutine may call its methods at any
+// time, also within OnCommand's function, except Close.
 //
-// It waits on timers only, so under testing/synctest a test sees exact instants. Events of
-// one instant happen in the order in which they set out. They happen before anything that
-// a test or a client does at that instant. So a reply that is due exactly at the deadline
-// is in time. Nothing else is left to chance: the same calls at the same instants in the
-// same order have the same outcome. Two goroutines that call at the same instant have no
-// order: give each an instant of its own. Without a delay, a command is executed in the
-// caller's goroutine, without any timer.
+// It waits on timers only, so under testing/synctest a test sees exact instants. Events of one
+// instant happen in the order in which they were started, and before anything that a test or a
+// client does at that instant. So a reply that is due exactly at the deadline is in time. Nothing
+// is random: the same calls at the same instants in the same order have the same outcome. If two
+// goroutines call at the same instant, their order is undefined, so give each its own instants.
+// Without a delay, a command is executed in the caller's goroutine, without a timer.
 type Sim struct {
 	name       string
 	attendants sync.WaitGroup // see attend
@@ -33,29 +31,29 @@ type Sim struct {
 	mu    sync.Mutex // guards what follows; never held while waiting or while a function of the test runs
 	clock clock
 	state simredis.State
-	other *simredis.State // the Redis that is not at the node's address now; nil: there was only one
-	conns []*simConn      // connections that the server side has not forgotten, in the order of dialling
+	other *simredis.State // the Redis that the address does not lead to now; nil if there was only one
+	conns []*simConn      // connections that the server has not forgotten, in the order of dialling
 
-	pending []*flight // flights that wait for their time, in the order of that time
-	running time.Time // the instant whose events are run now; zero: none
+	pending []*flight // flights in the order in which they are due
+	running time.Time // the instant whose events are being run; zero if none is
 
-	alarm *time.Timer // wakes an attendant; nil: nothing was ever delayed
-	rings time.Time   // when the alarm fires; zero: it does not
-	spare int         // surplus attendants
+	alarm *time.Timer // wakes an attendant; nil before the first delay
+	rings time.Time   // when the alarm fires; zero if it is not set
+	spare int         // attendants that should end
 
-	expiry *flight       // when the first key that a client has read expires; nil: none does
-	lag    time.Duration // how long an invalidation takes: as long as the reply to the command that caused it
-	hangs  int           // how often it hung
+	expiry *flight       // due when the first key that a client has read expires; nil if none does
+	lag    time.Duration // the delay of an invalidation: that of the reply to the command that caused it
+	hangs  int           // how often it was hung
 
-	stalled      []*flight // arrived at a hung node, in the order of arrival
+	stalled      []*flight // flights that arrived while the node was hung, in order
 	hung         bool
 	unreachable  bool
 	crashed      bool
 	closed       bool
-	refusal      error // the reply to every command; nil: commands are executed
+	refusal      error // the reply to every command; nil if commands are executed
 	delay        func() (request, reply time.Duration)
 	hook         func(redlock.Command)
-	between      func(next redlock.Command) time.Duration // within a group, how long others are served first; may be nil
+	between      func(next redlock.Command) time.Duration // how long to serve other clients before the next command of a group; may be nil
 	trace        func(redlock.Command, redlock.Reply)
 	dropRequests int
 	dropReplies  int
@@ -64,20 +62,20 @@ type Sim struct {
 
 // Counts holds what really happened at a Sim, whatever its clients believe.
 type Counts struct {
-	Dials        int // connections that were made
-	Listens      int // connections of listeners, which Dials does not include
-	RefusedDials int // dials that failed at once: the node was down
-	Groups       int // groups that were executed to their end
-	Lost         int // groups that were sent and never executed to their end
-	Unheard      int // groups that were executed to their end, but whose replies reached no client
+	Dials        int // connections that were made, without those of listeners
+	Listens      int // connections of listeners
+	RefusedDials int // dials that failed at once because the node was down
+	Groups       int // groups that were executed completely
+	Lost         int // groups that were sent but not executed completely
+	Unheard      int // groups that were executed completely, but whose replies did not reach a client
 	Killed       int // connections ended by CLIENT KILL
 
-	// Commands is how often each command was executed: "GET", "CLIENT KILL". An EVALSHA of
-	// a script counts under the script's name, "acquire".
+	// Commands counts the executed commands by name: "GET", "CLIENT KILL". An EVALSHA counts under
+	// the name of its script, such as "ballot".
 	Commands map[string]int
 }
 
-// NewSim returns a node that is up and empty and has the time of time.Now.
+// NewSim returns a node that is up and empty, with the time of time.Now.
 func NewSim(name string) *Sim {
 	s := &Sim{name: name, clock: newClock(), counts: Counts{Commands: map[string]int{}}}
 	s.state = s.newState(name)
@@ -104,13 +102,13 @@ func (s *Sim) Close() {
 	s.attendants.Wait()
 }
 
-// Node returns the node in the form that package redlock uses.
+// Node returns the node for package redlock.
 func (s *Sim) Node() redlock.Node {
 	return redlock.Node{Name: s.name, Address: "sim:" + s.name, Dial: s.dial, Listen: s.listen}
 }
 
-// dial connects and logs in. As with Redis, that takes a round trip: a hung node accepts
-// the connection and never answers.
+// dial connects and logs in. As with Redis, that takes a round trip: a hung node accepts the
+// connection but never answers.
 func (s *Sim) dial(ctx context.Context) (redlock.Conn, error) {
 	c := &simConn{sim: s}
 	if err := s.login(ctx, c); err != nil {
@@ -141,8 +139,8 @@ func (s *Sim) admit(c *simConn) error {
 	return nil
 }
 
-// Do executes a command at once, without faults and delays, as if typed at the node
-// itself. Counts does not include it.
+// Do executes a command at once, without faults or delays, as if typed at the node itself. Counts
+// does not include it.
 func (s *Sim) Do(args ...string) redlock.Reply {
 	s.lock()
 	defer s.mu.Unlock()
@@ -163,8 +161,8 @@ func (s *Sim) Keys() []string {
 	return keys
 }
 
-// PTTL returns the milliseconds until key expires by the node's clock. As in Redis, -1
-// means never, and -2 that there is no such key.
+// PTTL returns the milliseconds until key expires by the node's clock. As in Redis, -1 means never,
+// and -2 means that there is no such key.
 func (s *Sim) PTTL(key string) int64 { return s.Do("PTTL", key).Int }
 
 // Now returns the time of the node's own clock.
@@ -190,28 +188,27 @@ func (s *Sim) Counts() Counts {
 	return counts
 }
 
-// OnCommand calls fn before each command that has arrived is executed, in the goroutine
-// that executes it. fn may do anything to the node, and what it does applies to this very
-// command. While fn runs, other goroutines may use the node, also at that instant. A
-// function that only records should use OnReply instead. fn must not keep or change the
-// command. Nil ends it.
+// OnCommand makes the node call fn before it executes a command that has arrived, in the goroutine
+// that executes it. fn may do anything to the node; the effect applies to this command. While fn
+// runs, other goroutines may use the node, also at the same instant. If a function only records,
+// use OnReply instead. fn must not keep or change the command. Nil removes the function.
 func (s *Sim) OnCommand(fn func(redlock.Command)) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.hook = fn
 }
 
-// Between makes the node serve others before the next command of a group, for as long as
-// pause returns. Redis does so with a group that arrives in pieces. Nil ends it.
+// Between makes the node serve other clients before the next command of a group, for as long as
+// pause returns. Redis does so with a group that arrives in pieces. Nil removes the function.
 func (s *Sim) Between(pause func(next redlock.Command) time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.between = pause
 }
 
-// OnReply calls fn with each executed command and its reply, in the order of execution. It
-// does so before anything else happens at the node. fn must not call the node, nor keep or
-// change its arguments. Nil ends it.
+// OnReply makes the node call fn with each executed command and its reply, in the order of
+// execution, before anything else happens at the node. fn must not call the node, or keep or change
+// its arguments. Nil removes the function.
 func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -221,15 +218,14 @@ func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
 var errReset = fmt.Errorf("the connection broke: %w", syscall.ECONNRESET)
 var errGivenUp = errors.New("a group on this connection was given up on: it can only be closed")
 
-// breakAll cuts every connection, with everything in transit on it. The caller holds mu,
-// here and below.
+// breakAll cuts every connection and loses what is in transit. The caller holds mu, here and below.
 func (s *Sim) breakAll() {
 	for _, c := range slices.Clone(s.conns) {
 		s.breakConn(c)
 	}
 }
 
-// breakConn ends a connection for both sides. What is in transit on it is lost.
+// breakConn ends a connection for both sides and loses what is in transit.
 func (s *Sim) breakConn(c *simConn) {
 	for _, f := range c.flights {
 		s.disarm(f)
@@ -251,8 +247,7 @@ func (s *Sim) countEnd(f *flight) {
 	}
 }
 
-// forget ends the server's side of a connection. Nothing that is still in transit on it is
-// executed.
+// forget ends the server's side of a connection. Groups that have not arrived yet are not executed.
 func (s *Sim) forget(c *simConn) {
 	c.gone, c.flights = true, nil
 	if i := slices.Index(s.conns, c); i >= 0 {

@@ -12,26 +12,26 @@ import (
 
 // simConn is one connection to a Sim. sim.mu guards its fields.
 //
-// The two sides end separately, as in a real network. err says that the client can no
-// longer use the connection. gone says that the server has forgotten it. In between, the
-// bytes in transit arrive and are executed.
+// The two sides end separately, as in a real network. If err is set, the client can no longer use
+// the connection. If gone is set, the server has forgotten it. Between the two, bytes in transit
+// arrive and are executed.
 type simConn struct {
 	sim    *Sim
-	client simredis.Client // the server's view of it; id 0: not accepted yet
+	client simredis.Client // the server's view of the connection; id 0: not accepted yet
 	err    error
-	fin    bool // the server notices the client's end once all flights have been executed
+	fin    bool // the client has closed it; the server notices after it has executed all flights
 	gone   bool
 
-	flights []*flight // groups in transit, the oldest first
-	sent    []*flight // groups that were sent with Send and not received, the oldest first
-	arrives time.Time // when the last request arrives, at the earliest: no later one overtakes it
-	replies time.Time // the same for replies
+	flights []*flight // groups in transit, oldest first
+	sent    []*flight // groups that were sent and not received yet, oldest first
+	arrives time.Time // when the last request arrives; no later one overtakes it
+	replies time.Time // when the last reply arrives; no later one overtakes it
 
-	// The fields below belong to a listener; they are nil otherwise.
+	// The fields below belong to a listener. They are nil on other connections.
 	told     chan struct{} // something has arrived
 	ended    chan struct{} // closed when err is set
 	heard    []string      // keys that have arrived
-	lastTold time.Time     // when the last one arrives
+	lastTold time.Time     // when the last key arrives
 }
 
 // fail ends the client's side. The caller holds sim.mu.
@@ -44,29 +44,29 @@ func (c *simConn) fail(err error) {
 	}
 }
 
-// flight is one group on its way to the server, and its replies on their way back. sim.mu
-// guards its fields until done is closed.
+// flight is one group on its way to the server, and its replies on their way back. sim.mu guards
+// the fields until done is closed.
 type flight struct {
 	conn    *simConn
 	group   []redlock.Command
 	replies []redlock.Reply
-	alone   bool   // of Do: no other group may be in transit
-	login   bool   // the log-in, which travels in the same way
-	end     bool   // only the client's end, which travels in the same way, or a message that no client sent
+	alone   bool   // sent by Do: no other group may be in transit
+	login   bool   // the log-in, which takes the same way
+	end     bool   // the end of the client, which takes the same way, or a message that no client sent
 	key     string // the key that a listener is notified of
 
 	next      int // how many commands of the group have been executed
 	announced bool
-	begun     bool // it has arrived, and no group before it is left
-	waits     bool // it has arrived, behind a group that is not executed yet
+	begun     bool // the group has arrived, and earlier groups were executed
+	waits     bool // the group has arrived, but an earlier one was not executed yet
 	executed  bool
 	stalled   bool          // waits until a hung node resumes
-	late      time.Duration // after a cut: the rest is executed so much later
-	reply     time.Duration // how long the replies take
+	late      time.Duration // after a cut: the delay of the rest of the group
+	reply     time.Duration // the delay of the replies
 
-	due      time.Time // when then is called, while it is in sim.pending
+	due      time.Time // when to call then, while the flight is in sim.pending
 	then     func(*flight)
-	done     chan struct{} // closed when finished; nil unless the client has to wait
+	done     chan struct{} // closed when finished; nil unless the client must wait
 	finished bool          // the client knows the outcome
 	err      error
 }
@@ -77,7 +77,7 @@ func (c *simConn) Do(ctx context.Context, group []redlock.Command, replies []red
 	return c.roundTrip(ctx, f, replies)
 }
 
-// Send sends a group behind those in transit.
+// Send sends a group after those in transit.
 func (c *simConn) Send(ctx context.Context, group []redlock.Command) error {
 	f := &flight{conn: c, group: group, replies: make([]redlock.Reply, len(group))}
 	if err := c.send(ctx, f); err != nil {
@@ -126,8 +126,8 @@ func (c *simConn) Close() {
 	}
 }
 
-// endReplies ends all flights of a connection for its client. Those that were executed are
-// over. The caller holds mu.
+// endReplies ends all flights of a connection for its client, and forgets those that were executed.
+// The caller holds mu.
 func (s *Sim) endReplies(c *simConn, err error) {
 	for _, f := range slices.Clone(c.flights) {
 		f.finish(err)
@@ -153,13 +153,13 @@ func (c *simConn) roundTrip(ctx context.Context, f *flight, replies []redlock.Re
 	if err := c.wait(ctx, f); err != nil {
 		return err
 	}
-	if f.done != nil { // it was copied to its own memory when it had to wait
+	if f.done != nil { // park gave the flight its own memory
 		copy(replies, f.replies)
 	}
 	return nil
 }
 
-// send starts a flight. If nothing delays it, it has ended on return.
+// send starts a flight. Without a delay the flight has ended on return.
 func (c *simConn) send(ctx context.Context, f *flight) error {
 	if err := over(ctx); err != nil {
 		return err
@@ -186,8 +186,8 @@ func (c *simConn) send(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// over returns ctx's error. It also returns one exactly at the deadline, when the timer of
-// ctx may not have fired yet.
+// over returns ctx's error. It also returns one exactly at the deadline, even if the timer of ctx
+// has not fired yet.
 func over(ctx context.Context) error {
 	deadline, ok := ctx.Deadline()
 	if ctx.Err() == nil && ok && !time.Now().Before(deadline) {
@@ -206,8 +206,7 @@ func (s *Sim) delays() (request, reply time.Duration) {
 	return delay()
 }
 
-// wait waits for the outcome of a flight. If the client stops waiting, the flight
-// continues.
+// wait waits for the outcome of a flight. If the client stops waiting, the flight continues.
 func (c *simConn) wait(ctx context.Context, f *flight) error {
 	if f.done == nil {
 		return f.err
@@ -223,7 +222,7 @@ func (c *simConn) wait(ctx context.Context, f *flight) error {
 func (c *simConn) giveUp(ctx context.Context, f *flight) error {
 	c.sim.lock()
 	defer c.sim.mu.Unlock()
-	if f.finished { // at this very moment
+	if f.finished { // it finished meanwhile
 		return f.err
 	}
 	for _, other := range c.flights {
@@ -244,7 +243,7 @@ func (f *flight) finish(err error) {
 	}
 }
 
-// park makes a flight outlive the call that sent it. A lane reuses the memory of its
+// park lets a flight outlive the call that sent it, because a lane reuses the memory of its
 // commands as soon as it stops waiting. The caller holds mu, here and below.
 func (f *flight) park() {
 	if f.done != nil {
@@ -258,7 +257,7 @@ func (f *flight) park() {
 	f.group = cloneGroup(f.group)
 }
 
-// cloneGroup copies commands into memory of their own, one piece of it.
+// cloneGroup copies commands into one new block of memory.
 func cloneGroup(group []redlock.Command) []redlock.Command {
 	n := 0
 	for _, command := range group {
@@ -283,8 +282,8 @@ func (s *Sim) arrive(f *flight) {
 	s.begin(f)
 }
 
-// begin executes a flight that has arrived, unless one before it is not executed yet: then
-// it waits for that one.
+// begin executes a flight that has arrived. If an earlier one was not executed yet, it waits for
+// that.
 func (s *Sim) begin(f *flight) {
 	if !f.begun && f.conn.firstUnexecuted() != f {
 		f.waits = true
@@ -295,8 +294,7 @@ func (s *Sim) begin(f *flight) {
 	s.execute(f)
 }
 
-// firstUnexecuted returns the oldest flight that the node has not executed; nil: there is
-// none.
+// firstUnexecuted returns the oldest flight that the node has not executed, or nil.
 func (c *simConn) firstUnexecuted() *flight {
 	for _, f := range c.flights {
 		if !f.executed {
@@ -306,12 +304,11 @@ func (c *simConn) firstUnexecuted() *flight {
 	return nil
 }
 
-// counts reports whether a flight is a group of commands: not a log-in, and not the end of
-// a connection.
+// counts reports whether a flight is a group of commands, not a log-in or the end of a connection.
 func (f *flight) counts() bool { return !f.login && !f.end }
 
-// execute runs the rest of the group, until the node hangs or the connection is cut. Both
-// can happen inside the test's function, during which mu is released.
+// execute runs the rest of the group until the node hangs or the connection is cut. Both may happen
+// inside the test's function, for which mu is released.
 func (s *Sim) execute(f *flight) {
 	for !s.interrupted(f) {
 		if f.next == len(f.group) {
@@ -338,8 +335,8 @@ func (s *Sim) execute(f *flight) {
 	}
 }
 
-// interrupted reports whether f cannot continue now. If f can continue later, interrupted
-// arranges that.
+// interrupted reports whether f cannot continue now. If f can continue later, interrupted schedules
+// that.
 func (s *Sim) interrupted(f *flight) bool {
 	switch {
 	case f.conn.gone:
@@ -371,8 +368,8 @@ func (s *Sim) executeCommand(c *simConn, command redlock.Command) redlock.Reply 
 	return reply
 }
 
-// answer sends the replies of an executed group, and begins the next one of its connection
-// if that has arrived.
+// answer sends the replies of an executed group. If the next group of the connection has arrived,
+// answer begins it.
 func (s *Sim) answer(f *flight) {
 	f.executed = true
 	if f.login {
@@ -387,7 +384,7 @@ func (s *Sim) answer(f *flight) {
 	case s.dropReplies > 0 && f.counts():
 		s.dropReplies--
 		s.breakConn(c)
-	case f.finished: // the client is gone or no longer waits
+	case f.finished: // the client has closed the connection or no longer waits
 		s.deliver(f)
 	case reply > 0:
 		c.replies = time.Now().Add(reply)
@@ -410,7 +407,7 @@ func (s *Sim) accept(c *simConn) {
 	c.client.Id = s.state.LastID
 }
 
-// deliver handles replies that have reached the client.
+// deliver ends a flight whose replies have reached the client.
 func (s *Sim) deliver(f *flight) {
 	c := f.conn
 	if f.finished {

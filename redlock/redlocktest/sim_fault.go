@@ -7,18 +7,17 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// SetDelay sets how long every group from now on takes to the node and back. It calls fn
-// once for each group, also for the log-in of a connection, and perhaps in several
-// goroutines. Nil means no delay. The order within one connection is kept; between
-// connections it is not.
+// SetDelay sets how long each group takes to the node and back. The node calls fn once for each
+// group and for the log-in of a connection, perhaps from several goroutines. Nil means no delay.
+// The order within a connection is kept; the order between connections is not.
 func (s *Sim) SetDelay(fn func() (request, reply time.Duration)) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.delay = fn
 }
 
-// Down makes the node unreachable: its connections break, what is in transit is lost, and
-// dials are refused. Its data stays. Up ends it.
+// Down makes the node unreachable: its connections break, messages in transit are lost, and dials
+// are refused. It keeps its data. Up ends it.
 func (s *Sim) Down() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -33,8 +32,8 @@ func (s *Sim) Up() {
 	s.unreachable = false
 }
 
-// Hang makes the node do nothing, as SIGSTOP does. It accepts connections and bytes, also
-// from clients that close or stop waiting, and answers nothing.
+// Hang makes the node unresponsive, as SIGSTOP does. It accepts connections and bytes, also from
+// clients that close or stop waiting, and answers nothing.
 func (s *Sim) Hang() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -44,8 +43,8 @@ func (s *Sim) Hang() {
 	}
 }
 
-// Resume ends a hang. Before it returns, the node executes everything that has arrived in
-// the meantime, in the order of arrival.
+// Resume ends a hang. Before it returns, the node executes everything that has arrived meanwhile,
+// in the order of arrival.
 func (s *Sim) Resume() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -60,8 +59,8 @@ func (s *Sim) Resume() {
 	s.watchExpiry()
 }
 
-// forgetClosed makes the node notice the clients that closed while it hung, and that had
-// sent nothing before.
+// forgetClosed makes the node notice the clients that closed their connections while it hung, and
+// had nothing in transit.
 func (s *Sim) forgetClosed() {
 	for i := len(s.conns) - 1; i >= 0; i-- {
 		if c := s.conns[i]; c.fin && len(c.flights) == 0 {
@@ -70,10 +69,9 @@ func (s *Sim) forgetClosed() {
 	}
 }
 
-// Crash ends the node as kill -9 does. Connections break, and dials are refused. Scripts
-// and everything in transit are lost, also what a hung node had accepted. Its keys are
-// lost, too, unless keepData is true, as with an append-only file that is always written.
-// Restart ends it.
+// Crash ends the node as kill -9 does. Connections break, and dials are refused. The node loses its
+// scripts, messages in transit, and what it accepted while it was hung. It loses its keys unless
+// keepData is true, as with an append-only file that is always synced. Restart ends it.
 func (s *Sim) Crash(keepData bool) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -89,8 +87,8 @@ func (s *Sim) crash(keepData bool) {
 	}
 }
 
-// Restart starts the node again as a master, with a new run_id, connection ids from 1 and
-// no scripts. A node that has not crashed crashes first, without its data.
+// Restart starts the node again as a master, with a new run_id, connection ids from 1 and no
+// scripts. If the node is up, it crashes first, without its data.
 func (s *Sim) Restart() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -119,8 +117,8 @@ func (s *Sim) LoadScripts() {
 	}
 }
 
-// Move makes the node's address lead to another Redis, which is new and empty. The next
-// call makes it lead back. Neither of the two ends meanwhile. Connections break.
+// Move makes the node's address lead to another Redis, which is new and empty. The next call makes
+// it lead back. Both keep running. Connections break.
 func (s *Sim) Move() {
 	s.lock()
 	defer s.mu.Unlock()
@@ -134,17 +132,16 @@ func (s *Sim) Move() {
 	s.watchExpiry()
 }
 
-// Cut breaks all connections. What is in transit is lost.
+// Cut breaks all connections. Messages in transit are lost.
 func (s *Sim) Cut() {
 	s.lock()
 	defer s.mu.Unlock()
 	s.breakAll()
 }
 
-// CutLate breaks all connections for their clients at once, but the node notices only
-// after d. Then it executes the requests that are in transit now, unless CLIENT KILL ends
-// their connections before. What a hung node has accepted already is executed when it
-// resumes.
+// CutLate breaks all connections for their clients at once, but the node notices only after d. Then
+// it executes the requests that are in transit now, unless CLIENT KILL ends their connections
+// first. What a hung node has accepted already is executed when it resumes.
 func (s *Sim) CutLate(d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -169,29 +166,29 @@ func (s *Sim) cutLate(c *simConn, d time.Duration) {
 		case s.disarm(f):
 			s.arm(f, d, s.begin)
 		default:
-			f.late = d // it is being executed: see interrupted
+			f.late = d // it is being executed; interrupted delays the rest
 		}
 	}
 }
 
-// DropRequests makes the next n groups cut their connection when they arrive. The node
-// executes nothing of them.
+// DropRequests makes the next n groups cut their connection on arrival. The node executes none of
+// their commands.
 func (s *Sim) DropRequests(n int) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.dropRequests = n
 }
 
-// DropReplies makes the next n groups cut their connection after their execution. Their
-// client gets no reply.
+// DropReplies makes the next n groups cut their connection after their execution. The client gets
+// no reply.
 func (s *Sim) DropReplies(n int) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.dropReplies = n
 }
 
-// Refuse answers every command with this error, and executes none. Redis does so while it
-// loads ("LOADING …") or cannot write ("MISCONF …"). "" ends it.
+// Refuse makes the node answer every command with this error and execute none. Redis does so while
+// it loads ("LOADING …") or cannot write ("MISCONF …"). "" ends it.
 func (s *Sim) Refuse(answer redlock.ServerError) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -201,7 +198,7 @@ func (s *Sim) Refuse(answer redlock.ServerError) {
 	}
 }
 
-// StepClock sets the node's clock forward, or back if d is negative.
+// StepClock steps the node's clock forward, or back if d is negative.
 func (s *Sim) StepClock(d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -209,8 +206,8 @@ func (s *Sim) StepClock(d time.Duration) {
 	s.watchExpiry()
 }
 
-// SetClockRate makes the node's clock run at rate seconds a second, from now on. 1 is
-// right, 1.01 gains, 0 stops the clock.
+// SetClockRate makes the node's clock run at rate seconds a second. 1 is right, 1.01 is fast, 0
+// stops the clock.
 func (s *Sim) SetClockRate(rate float64) {
 	s.lock()
 	defer s.mu.Unlock()
@@ -218,9 +215,9 @@ func (s *Sim) SetClockRate(rate float64) {
 	s.watchExpiry()
 }
 
-// clock is a node's own time: time.Now with an error.
+// clock is a node's clock: time.Now with an error.
 type clock struct {
-	base  int64 // microseconds since 1970 by the node's clock, at since
+	base  int64 // what the node's clock showed at since, in microseconds since 1970
 	since time.Time
 	rate  float64
 }
@@ -239,7 +236,7 @@ func (c *clock) now() int64 {
 	return c.base + elapsed.Microseconds()
 }
 
-// until returns the time until ms, in milliseconds since 1970, is past by this clock.
+// until returns the time until this clock is past ms, in milliseconds since 1970.
 func (c *clock) until(ms int64) time.Duration {
 	left := time.Duration((ms+1)*1000-c.now()) * time.Microsecond
 	if c.rate <= 0 {

@@ -15,15 +15,15 @@ func (s *Sim) Name() string { return s.name }
 // Makes reports whether the mistake was planted.
 func (s *Sim) Makes(v simredis.Variant) bool { return s.state.Variant(v) }
 
-// Executes reports whether the node executes the script that c calls.
+// Executes reports whether the node would execute the script that c calls.
 func (s *Sim) Executes(c redlock.Command) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refusal == nil && !s.state.Replica && len(c) > 1 && s.state.Scripts[c[1]]
 }
 
-// Tokens calls see with each lock's key and the tokens that hold it. Writer intents and
-// reservations hold nothing.
+// Tokens calls see with the key of each lock and each token that holds it. Writer intents and
+// reservations are not included.
 func (s *Sim) Tokens(see func(key, token string)) {
 	s.lock()
 	defer s.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// expiryLag is how long after the expiry of a key its readers are notified. Redis
-	// looks for expired keys now and then.
+	// expiryLag is how long after the expiry of a key the clients that read it are notified. Redis
+	// looks for expired keys only now and then.
 	expiryLag = 100 * time.Millisecond
-	// listenerSilence is how long a node must hang before a listener breaks. A listener
-	// pings each second, and waits three seconds for the answer.
+	// listenerSilence is how long a node must hang until a listener breaks. A listener pings once a
+	// second, and waits three seconds for the answer.
 	listenerSilence = 4 * time.Second
 )
 
-// simListener is the client's side of a connection on which only the node sends.
+// simListener is the client's side of a connection on which only the node sends messages.
 type simListener struct {
 	conn *simConn
 	id   int64
@@ -60,7 +60,7 @@ func (c *simConn) hear(heard func(keys []string)) {
 	}
 }
 
-// takeHeard returns the keys that have arrived; none if the connection has ended.
+// takeHeard returns the keys that have arrived, or none if the connection has ended.
 func (c *simConn) takeHeard() []string {
 	c.sim.lock()
 	defer c.sim.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *simConn) takeHeard() []string {
 	return keys
 }
 
-// tell sends a key to a listener, after everything that was sent before. The caller holds
-// mu, here and below.
+// tell sends a key to a listener, after everything that was sent earlier. The caller holds mu, here
+// and below.
 func (s *Sim) tell(id int64, key string) {
 	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.Id == id && c.told != nil })
 	if i < 0 {
@@ -81,7 +81,7 @@ func (s *Sim) tell(id int64, key string) {
 	}
 	c := s.conns[i]
 	wait := max(s.lag, time.Until(c.lastTold))
-	if s.lag > 0 { // an instant of its own: neither the reply's, nor another listener's
+	if s.lag > 0 { // an instant that no reply and no other listener uses
 		wait = max(s.lag+time.Duration(id%64+1)*977, time.Until(c.lastTold))
 	}
 	c.lastTold = time.Now().Add(wait)
@@ -96,11 +96,11 @@ func (s *Sim) arriveAtListener(f *flight) {
 	c.heard = append(c.heard, f.key)
 	select {
 	case c.told <- struct{}{}:
-	default: // it is about to look
+	default: // a signal is already waiting
 	}
 }
 
-// silence breaks the listeners of a node that stays hung.
+// silence breaks the listeners if the node stays hung for listenerSilence.
 func (s *Sim) silence() {
 	if !slices.ContainsFunc(s.conns, func(c *simConn) bool { return c.told != nil }) {
 		return
@@ -117,7 +117,7 @@ func (s *Sim) silence() {
 	})
 }
 
-// watchExpiry notifies the clients that have read a key, soon after it has expired.
+// watchExpiry schedules the notification of clients about the next key that expires.
 func (s *Sim) watchExpiry() {
 	if s.expiry != nil {
 		s.disarm(s.expiry)
@@ -132,7 +132,7 @@ func (s *Sim) watchExpiry() {
 func (s *Sim) expire(*flight) {
 	s.expiry = nil
 	if s.hung {
-		return // until the node resumes
+		return // Resume schedules it again
 	}
 	now := s.clock.now()
 	for _, key := range slices.Sorted(maps.Keys(s.state.Readers)) {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// lock takes mu and runs what is due. An event whose timer has not fired yet must not come
-// after what the caller does now.
+// lock takes mu and runs all events that are due, so that an event whose timer has not fired yet
+// does not come after what the caller does.
 func (s *Sim) lock() {
 	s.mu.Lock()
 	s.runDue()
 }
 
-// runDue runs what is due, in order. In between it calls functions of the test, without
-// mu. Other events of that instant wait until these functions have returned. If one
-// sleeps, later events do not wait for it.
+// runDue runs the events that are due, in order. Some call functions of the test without mu. Other
+// events of the same instant wait until these functions return. Later events do not wait for a
+// function that sleeps.
 func (s *Sim) runDue() {
 	for len(s.pending) > 0 {
 		now := time.Now()
@@ -31,8 +31,7 @@ func (s *Sim) runDue() {
 	}
 }
 
-// arm schedules the function then, called after d with mu held. A flight waits for one event at a
-// time.
+// arm schedules a call of then with mu held, after d. A flight waits for one event at a time.
 func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
 	f.park()
 	f.due, f.then = time.Now().Add(d), then
@@ -46,7 +45,7 @@ func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
 	s.ring(f.due)
 }
 
-// ring makes an attendant come at an instant, or before. It starts the first attendant.
+// ring makes an attendant come at an instant or earlier. It starts the first attendant.
 func (s *Sim) ring(at time.Time) {
 	switch {
 	case s.alarm == nil:
@@ -60,9 +59,8 @@ func (s *Sim) ring(at time.Time) {
 	s.rings = at
 }
 
-// attend runs what is due whenever the alarm fires, until the node is closed or has a
-// surplus attendant. (It is one goroutine that stays: the stack of a new one would have to
-// grow for each flight.)
+// attend runs due events when the alarm fires, until the node is closed or has too many attendants.
+// (One goroutine stays, because a new one would have to grow its stack for each flight.)
 func (s *Sim) attend() {
 	for range s.alarm.C {
 		if !s.answerAlarm() {
@@ -80,7 +78,7 @@ func (s *Sim) answerAlarm() (stay bool) {
 	stay = !s.closed && s.spare == 0
 	switch next := slices.IndexFunc(s.pending, func(f *flight) bool { return f.due.After(now) }); {
 	case s.closed:
-		s.ring(now) // for the next one
+		s.ring(now) // for the next attendant
 	case next >= 0:
 		s.ring(s.pending[next].due)
 	}
@@ -90,8 +88,8 @@ func (s *Sim) answerAlarm() (stay bool) {
 	return stay
 }
 
-// unattended calls fn, a function of the test, without mu, which the caller holds. The
-// caller may be the attendant, and fn may sleep, so another attendant runs for that time.
+// unattended calls fn, a function of the test, without mu, which the caller holds. The caller may
+// be the attendant, and fn may sleep, so another attendant takes over meanwhile.
 func (s *Sim) unattended(fn func()) {
 	if s.alarm != nil {
 		s.attendants.Go(s.attend)
@@ -102,7 +100,7 @@ func (s *Sim) unattended(fn func()) {
 	fn()
 }
 
-// disarm removes f from the pending flights. It returns false if f waits for nothing.
+// disarm removes f from the pending flights. It returns false if f was not pending.
 func (s *Sim) disarm(f *flight) bool {
 	i := slices.Index(s.pending, f)
 	if i < 0 {

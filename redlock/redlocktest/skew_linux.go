@@ -13,15 +13,15 @@ import (
 //go:embed testdata/clock-skew.c
 var skewSource []byte
 
-// Skewable lets SetClock step the server's clock. It needs a C compiler (cc).
+// Skewable makes SetClock possible. It needs a C compiler (cc).
 func Skewable() Option { return func(s *Server) { s.prepare = prepareSkew } }
 
-// SetClock steps the server's wall clock at once. From now on, also after restarts, it
-// differs from this host's clock by ahead; a negative value means behind. The server must
-// have been started with Skewable.
+// SetClock steps the server's wall clock at once. From then on the clock is ahead of this host's
+// clock by so much, also after restarts; a negative value means behind. The server must have been
+// started with Skewable.
 func (s *Server) SetClock(ahead time.Duration) error {
 	offset := binary.NativeEndian.AppendUint64(nil, uint64(ahead.Nanoseconds()))
-	file, err := os.OpenFile(s.skewFile(), os.O_WRONLY, 0) // it exists only for a server that is Skewable
+	file, err := os.OpenFile(s.skewFile(), os.O_WRONLY, 0) // missing if the server is not Skewable
 	if err != nil {
 		return fmt.Errorf("redis-server %s: stepping its clock: %w", s.name, err)
 	}
@@ -34,8 +34,8 @@ func (s *Server) SetClock(ahead time.Duration) error {
 
 func (s *Server) skewFile() string { return filepath.Join(s.dir, "skew") }
 
-// prepareSkew compiles the shim into the server's directory at its first start, and makes
-// the process run under it.
+// prepareSkew compiles the shim into the server's directory at the first start, and makes the
+// process load it.
 func prepareSkew(s *Server, cmd *exec.Cmd) error {
 	shim := filepath.Join(s.dir, "skew.so")
 	if _, err := os.Stat(shim); err != nil {

@@ -12,17 +12,17 @@ import (
 type ballotCall struct {
 	call
 	node          string // the key of the node's hash
-	why           error  // why the node does releases only; nil: it votes
+	why           error  // why the node does not vote; nil: it votes
 	late          bool
-	args          []string       // arguments of the operations that are left
-	records       []record       // records that are left
-	others        []operand      // names of the acquire that comes next
-	refused       *redlock.Reply // what the last acquire was refused with; nil: it was granted
-	wanted        string         // the kind that it wanted to share; "": exclusive
-	ownWaiter     string         // the name of the caller, if it waits
-	reservedUntil int64          // until when locks may be reserved, in milliseconds
-	free          bool           // the acquire's names that were reserved so far can be acquired
-	reserving     bool           // a lock may be reserved now
+	args          []string       // arguments that were not read yet
+	records       []record       // records that were not read yet
+	others        []operand      // other names of the next acquire
+	refused       *redlock.Reply // what refused the last acquire; nil: it was granted
+	wanted        string         // the kind that it asked for; "": exclusive
+	ownWaiter     string         // the mark of the caller if it waits
+	reservedUntil int64          // until when reservations may exist, in milliseconds
+	free          bool           // all names of the acquire that were reserved so far can be acquired
+	reserving     bool           // reservations may exist now
 	counters      map[string]int64
 	writes        []string // fields and values
 }
@@ -31,7 +31,7 @@ type ballotCall struct {
 type operand struct {
 	letter     byte
 	key, token string
-	old, kind  string // of h and u; of s and q, and the pattern of y
+	old, kind  string // old: of h and u; kind: of s and q, and the pattern of y
 	ttl        string // of a, s, h, e, g, u, v, j, p, q, z, x, i, k and m; the count of y
 	record     record // of a, n, s, h, v, j, f, p and q
 }
@@ -47,7 +47,7 @@ const (
 	errCounters = redlock.ServerError("COUNTERS its fencing counters are gone")
 )
 
-// ballot runs ballot.lua: it executes the operations in order, each with its own reply.
+// ballot runs ballot.lua: it executes the operations in order. Each has its own reply.
 func ballot(c call, keys, argv []string) redlock.Reply {
 	if len(keys) < 1 || len(argv) < 4 {
 		return Refuse(simError("ballot: the node's key and four arguments at least: got %d keys and %d arguments", len(keys), len(argv)))
@@ -75,7 +75,7 @@ func ballot(c call, keys, argv []string) redlock.Reply {
 	return redlock.Reply{Array: replies}
 }
 
-// malformed reports whether there are names without an acquire after them.
+// malformed reports whether an n is not followed by an acquire.
 func malformed(letters string) bool {
 	for i := range len(letters) {
 		if letters[i] == 'n' && (i+1 == len(letters) || !isOneOf(letters[i+1], "nas")) {
@@ -87,7 +87,7 @@ func malformed(letters string) bool {
 
 func isOneOf(letter byte, letters string) bool { return strings.IndexByte(letters, letter) >= 0 }
 
-// begin compares the epoch and reads the counters.
+// begin checks the epoch and reads the counters.
 func (b *ballotCall) begin(epoch, notAfter, records string) error {
 	var err error
 	if b.records, err = parseRecords(records); err != nil {
@@ -102,7 +102,7 @@ func (b *ballotCall) begin(epoch, notAfter, records string) error {
 	return nil
 }
 
-// admits returns why this incarnation has no vote; nil if it has one.
+// admits returns why this incarnation does not vote, or nil.
 func (b *ballotCall) admits(epoch string) error {
 	known, ok, err := b.hget(b.node, "epoch")
 	switch {
@@ -129,7 +129,7 @@ func (b *ballotCall) admits(epoch string) error {
 	return nil
 }
 
-// read takes the arguments of the next operation.
+// read reads the arguments of the next operation.
 func (b *ballotCall) read(letter byte, key string) operand {
 	o := operand{letter: letter, key: key}
 	if o.letter == 'h' || o.letter == 'u' {
@@ -161,7 +161,7 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 	switch o.letter {
 	case 'n':
 		b.others = append(b.others, o)
-		return redlock.Reply{} // the reply of the acquire replaces it
+		return redlock.Reply{} // replaced with the reply of the acquire
 	case 'a', 's', 'h':
 		b.wanted, b.free = o.kind, true
 		return b.grant(o)
@@ -215,8 +215,7 @@ func (b *ballotCall) next() string {
 	return arg
 }
 
-// refusal returns why this record can grant nothing, whatever client holds the lock; nil
-// if it can.
+// refusal returns why no lock can be granted for this record, whatever client holds it, or nil.
 func (b *ballotCall) refusal(r record) *redlock.Reply {
 	var reply redlock.Reply
 	switch {
@@ -232,7 +231,7 @@ func (b *ballotCall) refusal(r record) *redlock.Reply {
 
 const errLate = redlock.ServerError("LATE the attempt was over when it reached this node")
 
-// count returns the fencing token of a grant, and sets the counter to it.
+// count increments the counter, or takes the larger proposal, and returns the fencing token.
 func (b *ballotCall) count(r record) int64 {
 	count := b.counters[r.field] + 1
 	if b.Variant(LieAhead) {
@@ -252,7 +251,7 @@ func (b *ballotCall) raise(field string, count int64) {
 	}
 }
 
-// far returns why a counter cannot be raised to count; nil if it can.
+// far returns why a counter cannot be raised to count, or nil.
 func (b *ballotCall) far(field string, count int64) *redlock.Reply {
 	if count <= b.counters[field] || count <= b.now+farthest || b.Variant(LieAhead) {
 		return nil
@@ -266,7 +265,7 @@ func (b *ballotCall) note(field string, count int64) {
 	b.writes = append(b.writes, field, strconv.FormatInt(count, 10))
 }
 
-// writeCounters writes the changed counters. If that fails, the node has not voted.
+// writeCounters writes the changed counters. On failure, no operation counts as a vote.
 func (b *ballotCall) writeCounters(letters string, replies []redlock.Reply) {
 	if len(b.writes) == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 type command struct {
 	name  string // "SET", "CLIENT KILL"
 	words int    // of the name
-	arity int    // words in total; negative: at least so many
+	arity int    // number of words; negative: at least so many
 	write bool   // a replica refuses it
 	run   func(call) redlock.Reply
 }
@@ -75,7 +75,7 @@ func index(list ...command) map[string]*command {
 
 // find returns the command with this name; nil if there is none.
 func find(words redlock.Command) *command {
-	if known := commands[words[0]]; known != nil { // the usual, fast case
+	if known := commands[words[0]]; known != nil { // the usual case
 		return known
 	}
 	name := strings.ToUpper(words[0])
@@ -157,7 +157,7 @@ func timeOfDay(c call) redlock.Reply {
 
 func clientID(c call) redlock.Reply { return Number(c.client.Id) }
 
-// clientKill executes CLIENT KILL ID n. As in Redis, it spares the caller.
+// clientKill executes CLIENT KILL ID n. As in Redis, it does not kill the caller.
 func clientKill(c call) redlock.Reply {
 	if len(c.args) == 1 {
 		return Failed("ERR No such client") // the old form, by address
@@ -221,7 +221,7 @@ func get(c call) redlock.Reply {
 	return Text(e.Text)
 }
 
-// mget also replies null for a key that is not a string.
+// mget returns null for a key that is not a string.
 func mget(c call) redlock.Reply {
 	replies := make([]redlock.Reply, len(c.args))
 	for i, key := range c.args {
@@ -249,7 +249,7 @@ func set(c call) redlock.Reply {
 	return c.store(c.args[0], c.args[1], nx, px)
 }
 
-// store sets key to value; px is its time to live in milliseconds, "" for none.
+// store sets key to value. px is the time to live in milliseconds, or "" for none.
 func (c call) store(key, value string, nx bool, px string) redlock.Reply {
 	if err := c.mayWrite(); err != nil {
 		return Refuse(err)

@@ -9,8 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// grant executes an acquire of any kind. It returns a fencing token, or what blocks the
-// acquire.
+// grant executes an acquire of any kind. It returns a fencing token, or what blocks the acquire.
 func (b *ballotCall) grant(o operand) redlock.Reply {
 	lost := o.letter == 'h' && !b.holds(o.key, o.old)
 	switch {
@@ -34,8 +33,8 @@ func (b *ballotCall) grant(o operand) redlock.Reply {
 	return token
 }
 
-// sign returns the sign of the fencing token: -1 if a client waits. A plain acquire does
-// not report that.
+// sign returns the sign of the fencing token: -1 if a client waits. A plain acquire does not report
+// that.
 func (b *ballotCall) sign(o operand) int64 {
 	if o.letter != 'a' && b.isThere(o.key+wakeupKey) {
 		return -1
@@ -43,7 +42,7 @@ func (b *ballotCall) sign(o operand) int64 {
 	return 1
 }
 
-// take acquires a lock. Like the functions below, it returns nil if it did.
+// take acquires a lock. Like the functions below, it returns nil on success.
 func (b *ballotCall) take(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
@@ -55,7 +54,7 @@ func (b *ballotCall) take(o operand) *redlock.Reply {
 		return errorOf(stored)
 	}
 	refused := b.blocker(o.key, o.token)
-	if refused == nil && !b.holds(o.key, o.token) { // nobody shares it now
+	if refused == nil && !b.holds(o.key, o.token) { // no reader holds it now
 		return errorOf(b.store(o.key, o.token, false, o.ttl))
 	}
 	return refused
@@ -73,7 +72,7 @@ func (b *ballotCall) takeReserved(o operand) *redlock.Reply {
 	return refused
 }
 
-// errorOf returns the reply if it is an error, and nil if it is not.
+// errorOf returns the reply if it is an error, and nil otherwise.
 func errorOf(reply redlock.Reply) *redlock.Reply {
 	if reply.Err == nil {
 		return nil
@@ -81,8 +80,8 @@ func errorOf(reply redlock.Reply) *redlock.Reply {
 	return &reply
 }
 
-// grantAll acquires one shared name, or several names of any kind, with the token of the
-// last one. It acquires all of them or none.
+// grantAll acquires one shared name, or several names of any kind, with the token of the last one.
+// It acquires all or none.
 func (b *ballotCall) grantAll(last operand) redlock.Reply {
 	names := append(b.others, last)
 	b.others = nil
@@ -131,8 +130,8 @@ func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Re
 	return refused
 }
 
-// takeOne acquires one of several keys that nothing blocks. It returns nil, or why it
-// failed.
+// takeOne acquires one of several keys that nothing blocks. It returns nil on success, else the
+// error.
 func (b *ballotCall) takeOne(key string, last operand) *redlock.Reply {
 	if last.letter == 's' {
 		return b.enter(key, last, last.ttl)
@@ -172,8 +171,7 @@ func (b *ballotCall) handOver(o operand) *redlock.Reply {
 	return errorOf(b.store(o.key, o.token, false, o.ttl))
 }
 
-// giveUpForced releases a token that FORCE has noted and not deleted yet. The new token is
-// refused.
+// giveUpForced releases a token that FORCE has noted and not deleted yet. The new token is refused.
 func (b *ballotCall) giveUpForced(o operand) *redlock.Reply {
 	shown := List(shownText(o.old), b.left(o.key))
 	if released := b.release(o.key, o.old); released.Err != nil {
@@ -230,7 +228,7 @@ func (b *ballotCall) repair(o operand) redlock.Reply {
 	return Number(1)
 }
 
-// setMissing sets the key if it is missing.
+// setMissing acquires the key again if it is missing.
 func (b *ballotCall) setMissing(o operand) *redlock.Reply {
 	if o.letter == 'q' {
 		return b.join(o, o.ttl)
@@ -238,8 +236,7 @@ func (b *ballotCall) setMissing(o operand) *redlock.Reply {
 	return errorOf(b.store(o.key, o.token, true, o.ttl))
 }
 
-// These suffixes of a lock's key name the keys beside it. ballot.lua says what each one is
-// for.
+// These suffixes of a lock's key name its other keys. ballot.lua explains them.
 const (
 	MembersOf      = "\x00m"
 	wakeupKey      = "\x00b"
@@ -257,8 +254,8 @@ const (
 	KindRetained = "redlockd:retained"
 )
 
-// IsKind reports whether a key's value says that several clients share the lock. Other
-// values with that prefix belong to foreign clients.
+// IsKind reports whether a key's value says that a lock is shared. Other values with this prefix
+// belong to foreign clients.
 func IsKind(value string) bool {
 	slots, ok := strings.CutPrefix(value, kindPrefix+"slots=")
 	return value == KindShared || ok && slots != "" && strings.Trim(slots, "0123456789") == ""
@@ -270,7 +267,7 @@ type member struct {
 	until int64 // milliseconds since 1970
 }
 
-// members returns the holders of a shared lock; nil if there are none.
+// members returns the holders of a shared lock, or nil.
 func (c call) members(key string) (map[string]int64, error) {
 	e, ok := c.Lookup(key+MembersOf, c.now)
 	if ok && e.Set == nil {
@@ -297,8 +294,8 @@ func (c call) isMember(key, token string) bool {
 	return set[token] > c.now/1000
 }
 
-// settle deletes the expired members, and gives the key the expiry of the longest of the
-// others. If no member is left, it deletes the key and returns false.
+// settle deletes the expired members, and sets the key's expiry to the latest expiry of the others.
+// If no member is left, it deletes the key and returns false.
 func (c call) settle(key string) bool {
 	set, err := c.members(key)
 	if err != nil || c.mayWrite() != nil {
@@ -316,8 +313,8 @@ func (c call) settle(key string) bool {
 	return true
 }
 
-// forgetMembers deletes the members for which over returns true, and returns how many it
-// deleted. A set without members is no key.
+// forgetMembers deletes the members for which over returns true, and returns their number. A set
+// without members does not exist.
 func (c call) forgetMembers(key string, over func(token string, until int64) bool) int64 {
 	set, _ := c.members(key)
 	had := len(set)
@@ -336,7 +333,7 @@ func (c call) forgetMembers(key string, over func(token string, until int64) boo
 	return int64(had - len(set))
 }
 
-// expireAt sets the expiry of a key to a time that is not past, as PEXPIREAT does.
+// expireAt sets the expiry of a key, as PEXPIREAT does. at must not be past.
 func (c call) expireAt(key string, at int64) {
 	if e, ok := c.Lookup(key, c.now); ok {
 		e.expiry = at
@@ -344,8 +341,8 @@ func (c call) expireAt(key string, at int64) {
 	}
 }
 
-// addMember adds a member, as ZADD does, with GT if it must not shorten. The caller has
-// checked that the node accepts writes.
+// addMember adds a member, as ZADD does, or ZADD GT if greater is set. The caller has checked that
+// the node accepts writes.
 func (c call) addMember(key, token string, until int64, greater bool) error {
 	set, err := c.members(key)
 	if err != nil {
@@ -372,7 +369,7 @@ func (c call) holder(key, kind string) redlock.Reply {
 	return shown
 }
 
-// join adds a token to a shared lock again. It returns nil if it did.
+// join adds a token to a shared lock, for a repair.
 func (b *ballotCall) join(o operand, ttl string) *redlock.Reply {
 	if refused := b.obstacle(o); refused != nil {
 		return refused
@@ -402,7 +399,7 @@ func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 	return nil
 }
 
-// enter adds a token. If the lock's key was deleted, the earlier members do not come back.
+// enter adds a token. If the lock's key was deleted, it drops the members from before.
 func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
 	if _, ok, _ := b.value(key); !ok && b.mayWrite() == nil {
 		b.remove(key + MembersOf)
@@ -419,8 +416,8 @@ func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
 	return nil
 }
 
-// place returns nil if no other holder has the place at the start of the token. Otherwise
-// it returns the holder of that place, the first expiry of all members, and a free place.
+// place returns nil if no other holder has the slot at the start of the token. Otherwise it returns
+// the holder of that slot, the first expiry of all members, and a free slot.
 func (b *ballotCall) place(o operand) *redlock.Reply {
 	wanted := placeOf(o.token)
 	slots, err := strconv.Atoi(o.kind[strings.LastIndexByte(o.kind, '=')+1:])
@@ -446,7 +443,7 @@ func (b *ballotCall) place(o operand) *redlock.Reply {
 	return refused
 }
 
-// freeAfter returns the first free place after the wanted one; 0 if all are taken.
+// freeAfter returns the first free slot after the wanted one, or 0.
 func freeAfter(wanted, slots int, taken map[int]bool) int {
 	for i := wanted; i < wanted+slots-1; i++ {
 		if place := i%slots + 1; !taken[place] {
@@ -456,7 +453,7 @@ func freeAfter(wanted, slots int, taken map[int]bool) int {
 	return 0
 }
 
-// placeOf returns the place at the start of a semaphore's token; 0 if there is none.
+// placeOf returns the slot at the start of a semaphore's token, or 0.
 func placeOf(token string) int {
 	digits := token[:len(token)-len(strings.TrimLeft(token, "0123456789"))]
 	place, _ := strconv.Atoi(digits)

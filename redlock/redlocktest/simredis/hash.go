@@ -10,7 +10,7 @@ import (
 // hash is the value of a key that holds a hash.
 type hash struct {
 	Values map[string]string
-	names  []string // of all fields, in order; nil: to be computed again
+	names  []string // sorted names of all fields; nil: not computed
 }
 
 func (h *hash) set(field, value string) {
@@ -34,7 +34,7 @@ func (h *hash) grow(n int) {
 	}
 }
 
-// fields returns the names of all fields, in order. Callers must not change them.
+// fields returns the sorted names of all fields. Callers must not change them.
 func (h *hash) fields() []string {
 	if h.names == nil {
 		h.names = slices.Sorted(maps.Keys(h.Values))
@@ -42,7 +42,7 @@ func (h *hash) fields() []string {
 	return h.names
 }
 
-// clone returns an independent copy of the hash; nil of nil.
+// clone returns a copy of the hash. h may be nil.
 func (h *hash) clone() *hash {
 	if h == nil {
 		return nil
@@ -50,9 +50,9 @@ func (h *hash) clone() *hash {
 	return &hash{maps.Clone(h.Values), h.names}
 }
 
-var noHash = &hash{} // never changed
+var noHash = &hash{} // must not be changed
 
-// hash returns the hash at key; noHash if there is none.
+// hash returns the hash at key, or noHash.
 func (c call) hash(key string) (*hash, error) {
 	e, ok := c.Lookup(key, c.now)
 	switch {
@@ -74,8 +74,8 @@ func (c call) hget(key, field string) (value string, ok bool, err error) {
 	return value, ok, nil
 }
 
-// hset sets fields of the hash at key. pairs holds fields and values in turn. It fails as
-// in Redis if the key has another type or the node is a replica.
+// hset sets fields of the hash at key. pairs alternates fields and values. As in Redis, it fails if
+// the key has another type or the node is a replica.
 func (c call) hset(key string, pairs ...string) error {
 	h, err := c.hashToWrite(key)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c call) hset(key string, pairs ...string) error {
 	return nil
 }
 
-// hashToWrite returns the hash at key, and creates it if there is none. A caller that
-// writes to it calls changed.
+// hashToWrite returns the hash at key, and creates it if needed. A caller that writes to it must
+// call changed.
 func (c call) hashToWrite(key string) (*hash, error) {
 	if err := c.mayWrite(); err != nil {
 		return nil, err
@@ -136,11 +136,11 @@ func hsetCommand(c call) redlock.Reply {
 		return Refuse(err)
 	}
 	had := len(h.Values)
-	_ = c.hset(key, pairs...) // it was checked above
+	_ = c.hset(key, pairs...) // hashToWrite has checked the key
 	return Number(int64(len(h.Values) - had))
 }
 
-// hdelCommand replies with the number of deleted fields. A hash without fields is no key.
+// hdelCommand returns the number of deleted fields. A hash without fields does not exist.
 func hdelCommand(c call) redlock.Reply {
 	key, fields := c.args[0], c.args[1:]
 	h, err := c.hash(key)
@@ -162,7 +162,7 @@ func hdelCommand(c call) redlock.Reply {
 	return Number(int64(had - len(h.Values)))
 }
 
-// hgetallCommand replies in the order of the fields' names. Redis has another order.
+// hgetallCommand returns the fields in the order of their names. The order of Redis is undefined.
 func hgetallCommand(c call) redlock.Reply {
 	h, err := c.hash(c.args[0])
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// extend lengthens a token's expiry, as PEXPIRE … GT does. A key that never expires has
-// the greatest expiry of all.
+// extend lengthens a token's expiry, as PEXPIRE … GT does. A key without an expiry stays so.
 func (b *ballotCall) extend(key, token, ttl string) redlock.Reply {
 	if b.holds(key, token) {
 		return b.lengthen(key, ttl, !b.Variant(ExtendShortens))
@@ -24,8 +23,8 @@ func (b *ballotCall) extend(key, token, ttl string) redlock.Reply {
 	return Number(-bool01(b.isForced(token)))
 }
 
-// downgrade extends a token. If it holds the lock alone, it shares the lock from now on, as its
-// first holder.
+// downgrade extends a token. If the token holds the lock exclusively, the lock becomes shared, with
+// this token as its first holder.
 func (b *ballotCall) downgrade(key, token, ttl string) redlock.Reply {
 	if !b.holds(key, token) {
 		return b.extend(key, token, ttl)
@@ -44,8 +43,8 @@ func (b *ballotCall) downgrade(key, token, ttl string) redlock.Reply {
 	return Number(1)
 }
 
-// exchange extends a token that holds the lock alone. If the old token holds the lock, it is
-// exchanged first, unless one of them was forced away.
+// exchange extends a token that holds the lock exclusively. If the old token holds the lock,
+// exchange replaces it first, unless FORCE has noted one of the two.
 func (b *ballotCall) exchange(o operand) redlock.Reply {
 	forced := (b.isForced(o.old) || b.isForced(o.token)) && !b.Variant(ExchangeForced)
 	switch {
@@ -63,8 +62,8 @@ func (b *ballotCall) exchange(o operand) redlock.Reply {
 	return b.lengthen(o.key, o.ttl, !b.Variant(ExtendShortens))
 }
 
-// confirm extends a token that holds the lock alone and was not forced away, and raises the
-// counter. It returns 2 if another client waits for the lock.
+// confirm extends a token that holds the lock exclusively, and raises the counter. It refuses a
+// token that FORCE has noted. It returns 2 if another client waits for the lock.
 func (b *ballotCall) confirm(o operand) redlock.Reply {
 	if refused := b.far(o.record.field, o.record.value); refused != nil {
 		return *refused
@@ -83,8 +82,8 @@ func (b *ballotCall) confirm(o operand) redlock.Reply {
 	return Number(1 + bool01(b.isThere(o.key+wakeupKey)))
 }
 
-// retain confirms a token. Unless a client waits, it notes that a refused client
-// should wait.
+// retain confirms a token. Unless a client waits, it notes that the lock is retained, for clients
+// that are refused.
 func (b *ballotCall) retain(o operand) redlock.Reply {
 	reply := b.confirm(o)
 	if reply.Err == nil && reply.Int == 1 {
@@ -95,10 +94,10 @@ func (b *ballotCall) retain(o operand) redlock.Reply {
 	return reply
 }
 
-// retainedFor is how long that is noted, in milliseconds.
+// retainedFor is how long that note lasts, in milliseconds.
 const retainedFor = "75"
 
-// holdsAlone shows the value of an unshared key to a refused client.
+// holdsAlone shows the holder of an exclusive lock to a refused client.
 func (b *ballotCall) holdsAlone(key, value string) redlock.Reply {
 	if token, ok, _ := b.value(key + retainedKey); ok && token == value {
 		return List(Text(KindRetained), b.left(key), Text(value), b.left(key))
@@ -106,7 +105,7 @@ func (b *ballotCall) holdsAlone(key, value string) redlock.Reply {
 	return List(shownText(value), b.left(key))
 }
 
-// lengthen sets the expiry of an existing key, as PEXPIRE does, with GT or without.
+// lengthen sets the expiry of an existing key, as PEXPIRE does, or PEXPIRE GT if greater is set.
 func (b *ballotCall) lengthen(key, ttl string, greater bool) redlock.Reply {
 	ms, err := strconv.ParseInt(ttl, 10, 64)
 	if err != nil {
@@ -139,8 +138,7 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 	return Number(1)
 }
 
-// Few is how many holders of a shared lock are shown to a client that does not ask for
-// all.
+// Few is how many holders of a shared lock are shown to a client that does not ask for all.
 const Few = 100
 
 func (b *ballotCall) who(key string, most int) redlock.Reply {
@@ -164,11 +162,10 @@ func (b *ballotCall) who(key string, most int) redlock.Reply {
 	return shown
 }
 
-// shownText returns at most as much of a foreign value as the scripts show.
+// shownText returns a value, cut to what the scripts show of it.
 func shownText(value string) redlock.Reply { return Text(value[:min(len(value), 4096)]) }
 
-// whoIsNext returns the reservation of a lock that nobody holds; an empty list if there is
-// none.
+// whoIsNext returns the reservation of a lock that nobody holds, or an empty list.
 func (b *ballotCall) whoIsNext(key string) redlock.Reply {
 	if next := b.otherWaiter(key+ReservationKey, KindReserved); next != nil {
 		return *next
@@ -176,7 +173,7 @@ func (b *ballotCall) whoIsNext(key string) redlock.Reply {
 	return List()
 }
 
-// noteForced notes that the token is forced away, and reports whether it holds the lock.
+// noteForced notes a FORCE of the token, and reports whether it holds the lock.
 func (b *ballotCall) noteForced(key, token, ttl string) redlock.Reply {
 	if noted := b.store(ForcedKey(token), "1", false, ttl); noted.Err != nil {
 		return noted
@@ -184,7 +181,7 @@ func (b *ballotCall) noteForced(key, token, ttl string) redlock.Reply {
 	return Number(bool01(b.has(key, token)))
 }
 
-// force notes that the token is forced away, and deletes the lock if the token holds it.
+// force notes a FORCE of the token, and deletes the lock if the token holds it.
 func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
 	if noted := b.store(ForcedKey(token), "1", false, ttl); noted.Err != nil {
 		return noted
@@ -197,13 +194,13 @@ func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
 
 func (b *ballotCall) isForced(token string) bool { return b.isThere(ForcedKey(token)) }
 
-// ForcedKey is the key of the note that a token was forced away.
+// ForcedKey is the key of the note of a FORCE.
 func ForcedKey(token string) string {
 	sum := sha1.Sum([]byte(token))
 	return "redlockd:forced:" + hex.EncodeToString(sum[:])
 }
 
-// has reports whether the token holds the lock, alone or together with others.
+// has reports whether the token holds the lock, exclusively or shared.
 func (b *ballotCall) has(key, token string) bool {
 	value, ok, err := b.value(key)
 	return err == nil && ok && (value == token || IsKind(value) && b.isMember(key, token))
@@ -218,7 +215,7 @@ func (c call) value(key string) (value string, ok bool, err error) {
 	return e.Text, ok, nil
 }
 
-// holds reports whether key is the string token now.
+// holds reports whether the value of key is the token.
 func (c call) holds(key, token string) bool {
 	value, ok, err := c.value(key)
 	return err == nil && ok && value == token
@@ -253,8 +250,8 @@ func bool01(b bool) int64 {
 	return 0
 }
 
-// wait records that a refused client waits: it sets the wake-up key. If others share the
-// lock in another way, it also sets the writer intent.
+// wait records that a refused client waits: it sets the wake-up key. If the lock is shared in
+// another way, it also sets the writer intent.
 func (b *ballotCall) wait(o operand) redlock.Reply {
 	switch refused := b.refused; {
 	case refused == nil:
@@ -269,9 +266,9 @@ func (b *ballotCall) wait(o operand) redlock.Reply {
 	return Number(1)
 }
 
-// wakeupTTL returns the ttl of a wake-up key. A client that was refused for a reservation or
-// a writer intent may wait for a lock that nobody holds. No release deletes its wake-up
-// key, so the key ends with the reservation or intent.
+// wakeupTTL returns the ttl of a wake-up key. A client that is refused because of a reservation or
+// a writer intent may wait for a lock that nobody holds. No release deletes its wake-up key, so
+// that key expires with the reservation or the intent.
 func wakeupTTL(refused *redlock.Reply, ttl string) string {
 	by, left := refused.Array[0].Str, refused.Array[1].Int
 	ms, err := strconv.ParseInt(ttl, 10, 64)
@@ -281,8 +278,8 @@ func wakeupTTL(refused *redlock.Reply, ttl string) string {
 	return strconv.FormatInt(max(min(ms, left), 1), 10)
 }
 
-// endGrantedWait ends the wait of a client that got the lock. If it shares the lock, it wakes the
-// waiters that may join.
+// endGrantedWait ends the wait of a client that acquired the lock. If the client shares the lock,
+// this wakes the waiters that may join.
 func (b *ballotCall) endGrantedWait(o operand) {
 	marks := []string{o.key + writerIntent}
 	if b.reserving {
@@ -295,8 +292,8 @@ func (b *ballotCall) endGrantedWait(o operand) {
 	}
 }
 
-// reserve reserves the lock for a refused waiter, unless it is reserved for another. Of
-// several names, it reserves those up to the first that cannot be acquired.
+// reserve reserves the lock for a refused waiter, unless it is reserved for another one. Of several
+// names, it reserves those up to the first that cannot be acquired.
 func (b *ballotCall) reserve(o operand) redlock.Reply {
 	if refused := b.refused; !b.free || refused == nil || refused.Err != nil || refused.Array[0].Str == KindWriter {
 		return Number(1)
@@ -324,7 +321,8 @@ func (b *ballotCall) notifyWaiters(key string) {
 	}
 }
 
-// setWaiter sets a writer intent or a reservation, and reports whether this waiter has it now.
+// setWaiter sets a writer intent or a reservation, and reports whether it belongs to this waiter
+// now.
 func (b *ballotCall) setWaiter(where, waiter, ttl string) bool {
 	set := b.store(where, waiter, true, ttl)
 	if !set.Nil {
@@ -345,7 +343,7 @@ func (b *ballotCall) intendWrite(key, waiter, ttl string) redlock.Reply {
 	return Number(1)
 }
 
-// clearWaiter deletes this waiter's writer intent or reservation, and reports whether it did.
+// clearWaiter deletes this waiter's writer intent or reservation. It reports whether there was one.
 func (b *ballotCall) clearWaiter(where, waiter string) bool {
 	if !b.holds(where, waiter) || b.mayWrite() != nil {
 		return false
@@ -354,8 +352,8 @@ func (b *ballotCall) clearWaiter(where, waiter string) bool {
 	return true
 }
 
-// endWait ends a wait: it deletes the waiter's writer intent and reservation, and wakes the
-// clients that waited for them.
+// endWait ends a wait: it deletes the waiter's writer intent and reservation, and wakes the clients
+// that these blocked.
 func (b *ballotCall) endWait(key, waiter string) redlock.Reply {
 	for _, where := range []string{key + writerIntent, key + ReservationKey} {
 		if b.clearWaiter(where, waiter) {
@@ -365,8 +363,7 @@ func (b *ballotCall) endWait(key, waiter string) redlock.Reply {
 	return Number(1)
 }
 
-// otherWaiter returns the writer intent or reservation of a waiter other than the caller; nil
-// if there is none.
+// otherWaiter returns the writer intent or reservation of another waiter, or nil.
 func (b *ballotCall) otherWaiter(where, kind string) *redlock.Reply {
 	waiter, ok, err := b.value(where)
 	if !ok || err != nil || waiter == b.ownWaiter {
@@ -377,8 +374,7 @@ func (b *ballotCall) otherWaiter(where, kind string) *redlock.Reply {
 	return &shown
 }
 
-// reservedFor returns another waiter's reservation of a lock that the token does not hold
-// already; nil if there is none.
+// reservedFor returns another waiter's reservation of a lock that the token does not hold, or nil.
 func (b *ballotCall) reservedFor(o operand) *redlock.Reply {
 	switch {
 	case !b.reserving, o.kind == "" && b.holds(o.key, o.token), o.kind != "" && b.isMember(o.key, o.token):

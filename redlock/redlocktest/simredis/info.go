@@ -14,7 +14,7 @@ type infoSection struct {
 	fields []infoField
 }
 
-// infoField is a line of INFO. A field with the value "" is not shown.
+// infoField is a line of INFO. Fields with the value "" are not shown.
 type infoField struct{ key, value string }
 
 // infoCommand executes INFO [section …].
@@ -41,8 +41,8 @@ func (c call) wantsSection(name string) bool {
 	})
 }
 
-// infoSections returns the true values. If the shown role is false, the values that follow
-// from the role match it.
+// infoSections returns the true values. If SetInfo changed the role, the values that depend on the
+// role match it.
 func (s *State) infoSections(now int64) []infoSection {
 	role, link, replID := "master", "", s.ReplID
 	if s.Replica {
@@ -89,12 +89,12 @@ func (s *State) HasInfo(key string) bool {
 	})
 }
 
-// uptime returns seconds. As in Redis, it is the difference of two readings of the wall
-// clock, each truncated to a second. It jumps with the clock, and may be negative.
+// uptime returns seconds. As in Redis, it subtracts two readings of the wall clock, each truncated
+// to a second. So it jumps with the clock, and may be negative.
 func (s *State) uptime(now int64) int64 { return now/1_000_000 - s.started/1_000_000 }
 
-// configGet executes CONFIG GET name … for the settings that say how durable the node is.
-// As in Redis, a name comes back as the client wrote it.
+// configGet executes CONFIG GET name … for the settings of durability. As in Redis, a name is
+// returned as the client wrote it.
 func configGet(c call) redlock.Reply {
 	settings := map[string]string{"appendfsync": "everysec", "appendonly": "no", "no-appendfsync-on-rewrite": "no"}
 	if c.Durable {
@@ -123,19 +123,18 @@ func aclDryRun(c call) redlock.Reply {
 	return Text("OK")
 }
 
-// configResetStat resets the statistics. As in Redis, it then counts as the only executed
-// command.
+// configResetStat resets the statistics. As in Redis, only this command itself counts afterwards.
 func configResetStat(c call) redlock.Reply {
 	c.commands = 0
 	return Text("OK")
 }
 
-// Snapshot is the data of a node at one instant. It never changes.
+// Snapshot is the data of a node at one instant. It is never changed.
 type Snapshot struct{ keys map[string]entry }
 
 func (s *State) Snapshot() Snapshot { return Snapshot{cloneKeys(s.Keys)} }
 
-// Load replaces all keys with a copy of the snapshot, so that it can be loaded again.
+// Load replaces all keys with a copy of the snapshot, so the snapshot can be loaded again.
 func (s *State) Load(snapshot Snapshot) {
 	s.Flush()
 	maps.Copy(s.Keys, cloneKeys(snapshot.keys))
@@ -156,8 +155,8 @@ func (s *State) DropExpired(now int64) {
 	}
 }
 
-// Demote makes the server a replica. replID is the id of its master; "" if the master is
-// not in the simulation.
+// Demote makes the server a replica. replID is the replication id of its master, or "" if the
+// simulation has no such master.
 func (s *State) Demote(copied Snapshot, replID string) {
 	if replID == "" {
 		replID = s.newReplID()
@@ -172,8 +171,8 @@ func (s *State) Promote() {
 	}
 }
 
-// mayWrite fails if the node is a replica. Code of a script that changes anything must
-// call it first: Redis refuses the commands in a script, not the script.
+// mayWrite fails if the node is a replica. Script code must call it before it changes anything:
+// Redis refuses single commands in a script, not the script.
 func (s *State) mayWrite() error {
 	if s.Replica {
 		return ErrReadOnly

@@ -9,11 +9,11 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// fewer is how many holders are shown of each lock where many locks are described.
+// fewer is how many holders of each lock are shown when many locks are described.
 const fewer = 10
 
-// scan executes SCAN cursor MATCH pattern COUNT count. Keys come in the order of their hashes, so
-// that a key which is there from the first page to the last one is returned.
+// scan executes SCAN cursor MATCH pattern COUNT count. It returns keys in the order of their
+// hashes, so that a key that exists during the whole scan is returned.
 func (b *ballotCall) scan(cursor, pattern, count string) redlock.Reply {
 	from, err := strconv.ParseUint(cursor, 10, 64)
 	if err != nil {
@@ -34,15 +34,15 @@ func (b *ballotCall) scan(cursor, pattern, count string) redlock.Reply {
 	return List(Text(strconv.FormatUint(next, 10)), texts(keys))
 }
 
-// cursorOf returns the place of a key in a scan, at least 1.
+// cursorOf returns the position of a key in a scan, at least 1.
 func cursorOf(key string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	return max(h.Sum64(), 1)
 }
 
-// describe shows the holders of a lock, whether a client waits for it, and the marks of a writer
-// and of the next holder.
+// describe shows the holders of a lock, whether a client waits for it, its writer intent and its
+// reservation.
 func (b *ballotCall) describe(key string) redlock.Reply {
 	shown := b.who(key, fewer)
 	if shown.Err != nil {
@@ -51,7 +51,7 @@ func (b *ballotCall) describe(key string) redlock.Reply {
 	return List(shown, Number(bool01(b.isThere(key+wakeupKey))), b.textAt(key+writerIntent), b.textAt(key+ReservationKey))
 }
 
-// textAt returns the string at a key; "" if there is none.
+// textAt returns the string at a key, or "".
 func (b *ballotCall) textAt(key string) redlock.Reply {
 	value, ok, err := b.value(key)
 	if !ok || err != nil {

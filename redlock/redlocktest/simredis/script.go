@@ -19,7 +19,7 @@ type scriptFunc struct {
 var ScriptFuncs = map[string]func(c call, keys, argv []string) redlock.Reply{
 	"ballot": ballot,
 	"epoch":  rewriteNode,
-	"rights": func(call, []string, []string) redlock.Reply { return redlock.Reply{} }, // the node denies nothing
+	"rights": func(call, []string, []string) redlock.Reply { return redlock.Reply{} }, // the node denies no command
 }
 
 var ScriptsBySHA = indexScripts()
@@ -55,8 +55,8 @@ func evalSHA(c call) redlock.Reply {
 	return known.run(c, c.args[2:2+n], c.args[2+n:])
 }
 
-// recordSize is the length of a counter's record for ballot.lua and epoch.lua: its field,
-// and a number of 16 digits.
+// recordSize is the length of a counter's record for ballot.lua and epoch.lua: its field and 16
+// digits.
 const recordSize = 18
 
 // record is the field of a counter and a number.
@@ -84,7 +84,7 @@ func simError(format string, args ...any) error {
 	return redlock.ServerError("ERR redlocktest: " + fmt.Sprintf(format, args...))
 }
 
-// rewriteNode runs epoch.lua: it compares the epoch and the words, and writes.
+// rewriteNode runs epoch.lua: it compares the epoch and the words, then writes.
 func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if len(keys) != 1 || len(argv) != 6 {
 		return Refuse(simError("node: one key and six arguments: got %d keys and %d arguments", len(keys), len(argv)))
@@ -119,8 +119,8 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	return Number(1)
 }
 
-// raise sets each counter to the largest of its value, its record and least. It ignores a
-// present value above most.
+// raise sets each counter to the largest of its value, its record and least. It ignores present
+// values above most.
 func (h *hash) raise(records []record, least, most int64) {
 	h.grow(len(records))
 	leastText := strconv.FormatInt(least, 10) // the new value of most counters
@@ -128,7 +128,7 @@ func (h *hash) raise(records []record, least, most int64) {
 		count := r.value
 		if known := h.Values[r.field]; known != "" {
 			before, err := strconv.ParseInt(known, 10, 64)
-			if err == nil && before <= most { // else a foreign client wrote to it
+			if err == nil && before <= most { // else another program wrote it
 				count = max(count, before)
 			}
 		}
@@ -140,8 +140,8 @@ func (h *hash) raise(records []record, least, most int64) {
 	}
 }
 
-// Variant is a deliberate mistake in a simulated node's scripts. A test plants it to show
-// that the mistake would be found.
+// Variant is a deliberate mistake in a simulated node's scripts. A test plants it to show that the
+// search finds it.
 type Variant string
 
 const (

@@ -11,37 +11,37 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// State is the memory of a redis-server process. It has no network and never waits: the
-// same calls at the same times return the same replies. Times are microseconds since 1970.
+// State is the memory of a redis-server process. It has no network and never waits. The same calls
+// at the same times return the same replies. Times are microseconds since 1970.
 type State struct {
 	name     string
-	lives    int // how often it was started
+	lives    int // how often the server was started
 	RunID    string
 	started  int64
-	LastID   int64 // of a connection
-	commands int64 // executed since it was started
+	LastID   int64 // the last id of a connection
+	commands int64 // executed since the start
 	Keys     map[string]entry
-	Scripts  map[string]bool            // loaded, by SHA
-	Variants map[Variant]bool           // mistakes that were planted
-	Kill     func(clientID int64) int64 // ends a connection; how many it ended
+	Scripts  map[string]bool            // loaded scripts, by SHA
+	Variants map[Variant]bool           // planted mistakes
+	Kill     func(clientID int64) int64 // ends a connection; returns how many it ended
 	tracking
 	Durable  bool              // the node says that it is durable
-	Denied   string            // what its user default may not do
-	InfoLies map[string]string // what INFO shows instead of the true values
+	Denied   string            // the command that the user default must not run
+	InfoLies map[string]string // what INFO shows instead of the true value
 
-	replIDs      int // how many replication ids it has made
+	replIDs      int // number of replication ids so far
 	ReplID       string
 	Replica      bool
-	MasterReplID string // of a replica: the replication id of its master
+	MasterReplID string // the replication id of the replica's master
 }
 
-// entry is the value of a key: a string, a hash, a sorted set, or a list. A list only
-// serves to cause WRONGTYPE.
+// entry is the value of a key: a string, a hash, a sorted set, or a list. Lists are only used to
+// cause WRONGTYPE.
 type entry struct {
 	Text   string
-	Hash   *hash            // not nil: a hash
-	Set    map[string]int64 // not nil: a sorted set, by member
-	list   []string         // not nil: a list
+	Hash   *hash            // nil: not a hash
+	Set    map[string]int64 // the score of each member; nil: not a sorted set
+	list   []string         // nil: not a list
 	expiry int64            // milliseconds since 1970; 0: never
 }
 
@@ -61,7 +61,7 @@ func NewState(name string, now int64) State {
 	return s
 }
 
-// Restart begins a new life as a master, with the keys of the previous life.
+// Restart starts the server again as a master. It keeps its keys.
 func (s *State) Restart(now int64) {
 	s.lives++
 	s.RunID = digest("%s %d", s.name, s.lives)
@@ -87,8 +87,8 @@ func (s *State) Flush() {
 	s.flushed()
 }
 
-// Lookup returns the value at key now. Redis keeps a key during the whole millisecond of
-// its expiry. A replica leaves the deletion to its master.
+// Lookup returns the present value at key. As in Redis, a key exists until the end of the
+// millisecond in which it expires. A replica does not delete expired keys; its master does.
 func (s *State) Lookup(key string, now int64) (entry, bool) {
 	e, ok := s.Keys[key]
 	if ok && e.expiry != 0 && now/1000 > e.expiry {
@@ -100,8 +100,7 @@ func (s *State) Lookup(key string, now int64) (entry, bool) {
 	return e, ok
 }
 
-// put sets the value of a key. Like drop, it reports the change to the clients that track
-// the key.
+// put sets the value of a key. Like drop, it notifies the clients that track the key.
 func (s *State) put(key string, e entry) {
 	s.Keys[key] = e
 	s.changed(key)
@@ -143,8 +142,8 @@ func globMatch(pattern, text string) bool {
 	return text == ""
 }
 
-// Exec executes one command of a client. As in Redis, the statistics do not count a
-// malformed command.
+// Exec executes one command of a client. As in Redis, malformed commands do not count in the
+// statistics.
 func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Reply {
 	known := find(command)
 	caches := c.caches(known)
@@ -167,7 +166,7 @@ func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Repl
 	return reply
 }
 
-// Label returns the name under which a command is counted.
+// Label returns the name under which a command counts.
 func (s *State) Label(command redlock.Command) string {
 	known := find(command)
 	switch {

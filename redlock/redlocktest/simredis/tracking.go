@@ -8,10 +8,10 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// tracking records which connections to notify when a key changes: once for each read.
+// tracking holds the connections to notify when a key changes. Each read is notified of once.
 type tracking struct {
 	Readers map[string][]int64               // by key: the ids of connections that have read it
-	current *Client                          // the client whose command is executed; nil: none
+	current *Client                          // the client whose command runs; nil if none does
 	Clients func() []*Client                 // in the order of dialling
 	Tell    func(clientID int64, key string) // "" for all keys
 }
@@ -75,8 +75,8 @@ func clientCaching(c call) redlock.Reply {
 	return Text("OK")
 }
 
-// caches reports whether the server tracks what the client's next command reads. As in
-// Redis, CLIENT CACHING YES holds until the next command that is not CLIENT.
+// caches reports whether the server tracks the keys that the client's next command reads. As in
+// Redis, CLIENT CACHING YES applies to the next command that is not a CLIENT command.
 func (c *Client) caches(next *command) bool {
 	if !c.Caching {
 		return false
@@ -85,7 +85,7 @@ func (c *Client) caches(next *command) bool {
 	return c.tracks != nil
 }
 
-// remember records what a client has read, and returns the reply.
+// remember records the keys that a client has read, and returns the reply.
 func (s *State) remember(c *Client, known *command, command redlock.Command, reply redlock.Reply) redlock.Reply {
 	var keys []string
 	switch known.name {
@@ -104,9 +104,8 @@ func (s *State) remember(c *Client, known *command, command redlock.Command, rep
 	return reply
 }
 
-// changed notifies the clients that have read a changed key. With NOLOOP it does not
-// notify the client that made the change. In any case, the client has to read the key
-// again.
+// changed notifies the clients that have read a changed key. With NOLOOP it does not notify the
+// client that changed it. After either, a client must read the key again to be notified again.
 func (s *State) changed(key string) {
 	if len(s.Readers) == 0 {
 		return
@@ -121,9 +120,9 @@ func (s *State) changed(key string) {
 	}
 }
 
-// flushed notifies all tracking clients that all keys are gone, whatever they have read.
+// flushed notifies all tracking clients, whatever they have read, that all keys are gone.
 func (s *State) flushed() {
-	if s.Clients == nil { // the node is not up yet
+	if s.Clients == nil { // NewState has not finished
 		return
 	}
 	clear(s.Readers)
@@ -134,7 +133,7 @@ func (s *State) flushed() {
 	}
 }
 
-// AllKeys is reported instead of a key if all keys are gone.
+// AllKeys is sent instead of a key if all keys are gone.
 const AllKeys = ""
 
 func (s *State) byID(id int64) *Client {
@@ -146,8 +145,8 @@ func (s *State) byID(id int64) *Client {
 	return all[i]
 }
 
-// NextExpiry returns when the first key that a client has read expires, in milliseconds
-// since 1970; 0 if none does.
+// NextExpiry returns when the first key that a client has read expires, in milliseconds since 1970,
+// or 0.
 func (s *State) NextExpiry() int64 {
 	first := int64(0)
 	for key := range s.Readers {
