@@ -14,17 +14,16 @@ import (
 
 // Target is a kind of node that the suite tests.
 type Target interface {
-	// Run calls body with a node that is up, holds no keys and no scripts, and has its
-	// faults off. A simulated node does so in a bubble of testing/synctest, in which body
-	// must not start subtests.
+	// Run calls body with a node that is up, has no keys, no scripts and no active faults. A
+	// simulated node runs in a bubble of testing/synctest, where body must not start subtests.
 	Run(t *testing.T, body func(t *testing.T, node Subject))
 
-	// Lacks reports whether this kind of node does not have a feature at all. The suite
-	// skips what needs it.
+	// Lacks reports whether this kind of node does not have a feature. The suite skips the cases
+	// that need the feature.
 	Lacks(feature Feature) bool
 }
 
-// Subject is one node under test, with its faults.
+// Subject is the node under test, with its faults.
 type Subject interface {
 	Node() redlock.Node
 	Down() // connections break and dials are refused; keys may be lost
@@ -45,8 +44,8 @@ const (
 	Tracking   Feature = "CLIENT TRACKING, and Listen"
 )
 
-// Conformance checks that a node answers as package redlock relies on, command by command
-// and script by script. It also checks that the node fails as expected.
+// Conformance checks the replies of a node that package redlock relies on, for each command and
+// script, and how the node fails.
 func Conformance(t *testing.T, target Target) {
 	for _, c := range slices.Concat(commandCases, scriptCases, scanCases, sharedCases, waitCases, trackingCases, connectionCases) {
 		t.Run(c.name, func(t *testing.T) {
@@ -66,10 +65,10 @@ type conformanceCase struct {
 	run   func(*probe)
 }
 
-// patience bounds every wait for an event that must happen at once.
+// patience limits each wait for an event that must happen at once.
 const patience = 10 * time.Second
 
-// probe is one running case: a node, and a connection to it.
+// probe is one running case: a node and a connection to it.
 type probe struct {
 	testing.TB
 	node Subject
@@ -82,7 +81,7 @@ func newProbe(t *testing.T, node Subject) *probe {
 	return p
 }
 
-// dial makes another connection, which is closed at the end of the case.
+// dial makes another connection. It is closed at the end of the case.
 func (p *probe) dial() redlock.Conn {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
@@ -123,7 +122,7 @@ func (p *probe) expect(want redlock.Reply, command ...string) {
 	}
 }
 
-// expectBroken checks that the connection fails, in time.
+// expectBroken checks that the connection fails at once.
 func (p *probe) expectBroken() {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
@@ -144,7 +143,7 @@ func (p *probe) expectTTL(key string, least, most time.Duration) {
 	}
 }
 
-// eventually polls until done returns true, on real time or on fake time.
+// eventually polls until done returns true, in real or in fake time.
 func (p *probe) eventually(what string, done func() bool) {
 	p.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -179,8 +178,7 @@ func luaScript(tb testing.TB, name string) script.Script {
 	return scripts[i]
 }
 
-// same compares replies. Of errors it compares only the first word, the kind, if want has
-// no more.
+// same compares replies. If want has an error of one word, its kind, same compares only that word.
 func same(got, want redlock.Reply) bool {
 	if got.Err != nil || want.Err != nil {
 		return got.Err != nil && want.Err != nil && strings.HasPrefix(got.Err.Error()+" ", want.Err.Error()+" ")

@@ -86,8 +86,8 @@ func checkInfo(p *probe) {
 	}
 }
 
-// checkInfoSections checks the fields that tell one incarnation from another, and whether
-// a node may vote at all.
+// checkInfoSections checks the fields that identify an incarnation, and those that decide whether a
+// node may vote.
 func checkInfoSections(p *probe) {
 	want := map[string]string{
 		"maxmemory": "0", "maxmemory_policy": "noeviction",
@@ -96,7 +96,7 @@ func checkInfoSections(p *probe) {
 		"role": "master", "connected_slaves": "0", "cluster_enabled": "0",
 	}
 	got := p.do("INFO", "SERVER", "memory", "persistence", "Replication", "cluster").Str
-	if mode := infoLine(got, "redis_mode") + infoLine(got, "server_mode"); mode != "standalone" { // Valkey has the second
+	if mode := infoLine(got, "redis_mode") + infoLine(got, "server_mode"); mode != "standalone" { // Valkey has server_mode
 		p.Errorf("INFO: redis_mode or server_mode is %q, want standalone", mode)
 	}
 	for key, value := range want {
@@ -129,7 +129,7 @@ func checkResetStat(p *probe) {
 	}
 }
 
-// checkDryRun checks ACL DRYRUN for a user default that may do everything.
+// checkDryRun checks ACL DRYRUN for a user default that may run all commands.
 func checkDryRun(p *probe) {
 	p.expect(text("OK"), "ACL", "DRYRUN", "default", "SET", "k", "v")
 	p.expect(null(), "GET", "k")
@@ -256,7 +256,7 @@ func checkArity(p *probe) {
 	p.expect(failed("ERR Number of keys can't be greater than number of args"), "EVALSHA", luaScript(p, "ballot").SHA, "2", "k")
 }
 
-// checkGroup checks that the commands of a group are answered in order. A failed one does
+// checkGroup checks that the commands of a group are answered in order, and that a failed one does
 // not affect the others.
 func checkGroup(p *probe) {
 	commands, want := []redlock.Command{}, []redlock.Reply{}
@@ -283,7 +283,7 @@ func opScan(cursor, pattern string) scriptOp {
 
 func opDescribe(key string) scriptOp { return scriptOp{letter: "o", key: key} }
 
-// checkScan checks that the pages together have each key that matches, and end.
+// checkScan checks that the pages together contain each key that matches, and that the scan ends.
 func checkScan(p *probe) {
 	p.admit()
 	var want []string
@@ -315,7 +315,8 @@ func checkScan(p *probe) {
 	p.expectVote(failed("ERR"), p.ballot(opScan("x", "k:*")))
 }
 
-// checkDescribe checks what is shown of locks that are free, held, waited for, shared and reserved.
+// checkDescribe checks what DESCRIBE shows of locks that are free, held, waited for, shared and
+// reserved.
 func checkDescribe(p *probe) {
 	describe := func(what string, want func(d []redlock.Reply) bool) {
 		p.Helper()

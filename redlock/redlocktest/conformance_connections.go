@@ -25,7 +25,7 @@ var connectionCases = []conformanceCase{
 	{"hung: an acquire that was given up on comes too late", []Feature{Hanging}, checkHungLate},
 }
 
-// deadline is how long the suite waits for a hung node: much less than patience.
+// deadline is how long the suite waits for a hung node. It is much less than patience.
 const deadline = 50 * time.Millisecond
 
 func checkKill(p *probe) {
@@ -41,7 +41,7 @@ func checkKill(p *probe) {
 	p.expect(text("PONG"), "PING")
 }
 
-// underWay is how many groups the cases below have under way.
+// underWay is how many groups the cases below have in transit.
 const underWay = 3
 
 // send sends a group without waiting for the replies.
@@ -54,7 +54,7 @@ func (p *probe) send(group ...redlock.Command) {
 	}
 }
 
-// receive waits for n replies to the oldest group.
+// receive waits for the n replies to the oldest group.
 func (p *probe) receive(within time.Duration, n int) ([]redlock.Reply, error) {
 	ctx, cancel := context.WithTimeout(p.Context(), within)
 	defer cancel()
@@ -62,10 +62,10 @@ func (p *probe) receive(within time.Duration, n int) ([]redlock.Reply, error) {
 	return replies, p.conn.Receive(ctx, replies)
 }
 
-// checkPipeline has one goroutine send groups while another one receives.
+// checkPipeline sends groups in one goroutine while another one receives.
 func checkPipeline(p *probe) {
 	const groups = 100
-	large := strings.Repeat("x", 20<<10) // more than a buffer of a driver
+	large := strings.Repeat("x", 20<<10) // larger than a buffer of the driver
 	sent := make(chan string, groups)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -92,13 +92,13 @@ func checkPipeline(p *probe) {
 	p.expect(text("PONG"), "PING")
 }
 
-// checkBreakUnderWay kills a connection with three groups under way at a node that hangs:
-// none of them is answered.
+// checkBreakUnderWay kills a connection with three groups in transit to a hung node. None of them
+// is answered.
 func checkBreakUnderWay(p *probe) {
 	lane := p.on(p.dial())
 	id := strconv.FormatInt(lane.do("CLIENT", "ID").Int, 10)
 	p.node.Hang()
-	p.send(redlock.Command{"CLIENT", "KILL", "ID", id}) // read first: it was connected first
+	p.send(redlock.Command{"CLIENT", "KILL", "ID", id}) // executed first, because this connection is older
 	for i := range underWay {
 		lane.send(redlock.Command{"SET", strconv.Itoa(i), "v"})
 	}
@@ -112,7 +112,8 @@ func checkBreakUnderWay(p *probe) {
 	if _, err := p.receive(patience, 1); err != nil {
 		p.Fatal(err)
 	}
-	// The node may have read some groups before it ended the connection. Nothing comes later.
+	// The node may have executed some groups before it ended the connection, but executes none
+	// later.
 	before := p.do("EXISTS", "0", "1", "2").Int
 	for range 10 {
 		p.expect(number(before), "EXISTS", "0", "1", "2")
@@ -145,7 +146,7 @@ func checkClosed(p *probe) {
 	other.expect(text("OK"), "SET", "k", "v")
 	other.conn.Close()
 	other.expectBroken()
-	other.conn.Close() // again does no harm
+	other.conn.Close() // a second Close does no harm
 	p.expect(text("v"), "GET", "k")
 }
 
@@ -172,7 +173,7 @@ func checkDown(p *probe) {
 	}
 	p.node.Up()
 	p.on(p.dial()).expect(text("PONG"), "PING")
-	p.expectBroken() // it does not recover on its own
+	p.expectBroken() // a connection does not recover
 }
 
 func checkHung(p *probe) {
@@ -188,7 +189,7 @@ func checkHung(p *probe) {
 	})
 }
 
-// expectSilence checks that Do fails at its deadline, and does so in time.
+// expectSilence checks that Do fails at its deadline.
 func (p *probe) expectSilence(group ...redlock.Command) {
 	p.Helper()
 	begin := time.Now()
@@ -214,7 +215,7 @@ func checkHungDial(p *probe) {
 	ctx, cancel := context.WithTimeout(p.Context(), deadline)
 	defer cancel()
 	conn, err := p.node.Node().Dial(ctx)
-	if err != nil { // the log-in was not answered
+	if err != nil { // the node did not answer the log-in
 		return
 	}
 	defer conn.Close()
@@ -239,7 +240,7 @@ func checkCloseDuringDo(p *probe) {
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(p.conn.Close) // before Do, or while it runs
+	wg.Go(p.conn.Close) // before or during Do
 	if err := p.pingUntil(ctx); err == nil || ctx.Err() != nil {
 		p.Errorf("PING on a connection that is closed meanwhile: got error %v, want one at once", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// checkFencingTokens checks that every grant increments the counter. A larger proposal is
-// taken, unless it is too far ahead of the node's TIME.
+// checkFencingTokens checks that each grant increments the counter, or takes a larger proposal
+// unless that is too far ahead of the node's TIME.
 func checkFencingTokens(p *probe) {
 	p.admit()
 	propose := func(fence int64) redlock.Command {
@@ -28,7 +28,7 @@ func checkFencingTokens(p *probe) {
 	p.expectVote(number(now+1), propose(now))
 	p.expectCounter("aa", now+1)
 
-	// Two names with one counter, in one call.
+	// Two names that share a counter, in one call.
 	first, second := opAcquire("x", "mine", minute), opAcquire("y", "mine", minute)
 	p.expect(list(number(now+2), number(now+3)), p.ballot(first, second)...)
 	p.expectCounter("aa", now+3)
@@ -48,8 +48,8 @@ func (p *probe) expectCounter(field string, want int64) {
 	}
 }
 
-// checkFencingTokensEnd checks that a counter close to the limit of a double grants no
-// further tokens.
+// checkFencingTokensEnd checks that a node does not grant a lock if the counter is close to the
+// largest exact integer of a double.
 func checkFencingTokensEnd(p *probe) {
 	p.admit()
 	const last = 1<<53 - 1<<40
@@ -60,13 +60,11 @@ func checkFencingTokensEnd(p *probe) {
 	p.expectCounter("aa", last)
 }
 
-// week is a week in microseconds. A node's counters go at most 52 weeks ahead of its
-// clock.
+// week is a week in microseconds. A node refuses counters more than 52 weeks ahead of its clock.
 const week = 7 * 24 * 3600 * 1_000_000
 
-// checkFencingTokensFar checks that no client can raise a counter far ahead of the node's
-// TIME. Such an operation does nothing else, either. A counter that is far ahead already
-// is left alone.
+// checkFencingTokensFar checks that no client can raise a counter far ahead of the node's TIME.
+// Such an operation has no effect at all. A counter that is far ahead already stays.
 func checkFencingTokensFar(p *probe) {
 	p.admit()
 	near, far := p.micros()+51*week, p.micros()+53*week
@@ -80,8 +78,7 @@ func checkFencingTokensFar(p *probe) {
 	p.expectVote(number(1), p.ballot(opFence("k", "mine", near)))
 	p.expectCounter("aa", near)
 
-	// With several names, one name does not raise its counter to the counters of the
-	// others.
+	// If one of several names has a counter far ahead, the other counters are not raised to it.
 	p.expect(number(1), "HSET", NodeKey, "aa", "0", "ab", strconv.FormatInt(far, 10))
 	other, last := scriptOp{"n", "x", []string{"two"}, recordText("ab", 1)}, opAcquire("y", "two", minute)
 	p.expect(list(failed("FAR"), failed("FAR")), p.ballot(other, last)...)
@@ -90,8 +87,8 @@ func checkFencingTokensFar(p *probe) {
 	p.expectCounter("ab", far+1)
 }
 
-// checkRewriteFar checks counters that are far ahead of TIME. A node does not take them
-// over from other nodes. The node's own ones begin anew.
+// checkRewriteFar checks counters that are far ahead of TIME. A node does not accept them from
+// other nodes, and resets its own ones.
 func checkRewriteFar(p *probe) {
 	p.loadScripts()
 	far := p.micros() + 53*week
@@ -104,8 +101,8 @@ func checkRewriteFar(p *probe) {
 	p.expectCounter("aa", near)
 }
 
-// checkFence checks that the counter is raised only if the token still holds the lock. It
-// is never lowered.
+// checkFence checks that the counter is raised only if the token still holds the lock, and never
+// lowered.
 func checkFence(p *probe) {
 	p.admit()
 	p.expectVote(number(0), p.ballot(opFence("k", "mine", 7)))
@@ -121,8 +118,8 @@ func checkFence(p *probe) {
 	p.expectCounter("aa", 21)
 }
 
-// checkRepair checks that a repair sets a missing key, and raises the counter with it. It
-// leaves another token's lock alone.
+// checkRepair checks that a repair sets a missing key and raises the counter, and that it does not
+// change a lock that another token holds.
 func checkRepair(p *probe) {
 	p.admit()
 	p.expectVote(failed("LATE"), p.late(opRepair("k", "mine", minute, 7)))
@@ -131,14 +128,14 @@ func checkRepair(p *probe) {
 	p.expectHeld("mine", p.vote(p.ballot(opWho("k"))))
 	p.expectCounter("aa", 7)
 	p.expectVote(number(1), p.ballot(opRepair("k", "mine", "120000", 6)))
-	p.expectHeld("mine", p.vote(p.ballot(opWho("k")))) // as it was
+	p.expectHeld("mine", p.vote(p.ballot(opWho("k")))) // unchanged
 	p.expectCounter("aa", 7)
 	p.expectVote(number(0), p.ballot(opRepair("k", "theirs", minute, 9)))
 	p.expectHeld("mine", p.vote(p.ballot(opWho("k"))))
 	p.expectCounter("aa", 7)
 }
 
-// checkForce checks that FORCE deletes the token that was seen, and no other. This token
+// checkForce checks that FORCE deletes the token that it names, and no other, and that this token
 // does not come back.
 func checkForce(p *probe) {
 	p.admit()
@@ -152,12 +149,13 @@ func checkForce(p *probe) {
 	p.expectVote(number(0), p.ballot(opExtend("k", "another", minute)))
 	p.expect(number(0), "EXISTS", "k")
 	p.expectVote(failed("ERR"), p.ballot(opForce("k", "third", "0")))
-	p.expectVote(number(1), p.ballot(opRepair("k", "third", minute, 7))) // a note that was not stored has no effect
+	p.expectVote(number(1), p.ballot(opRepair("k", "third", minute, 7))) // a failed FORCE leaves no note
 	p.expectVote(number(1), p.ballot(opForce("k", "third", "40")))
 	p.eventually("the end of the note", func() bool { return p.vote(p.ballot(opExtend("k", "third", minute))).Int == 0 })
 }
 
-// checkNoteForced checks that a noted token stays, and is neither confirmed nor handed over.
+// checkNoteForced checks that a token with a note of FORCE stays, but is neither confirmed nor
+// handed over.
 func checkNoteForced(p *probe) {
 	p.admit()
 	p.expectVote(number(0), p.ballot(opNoteForced("k", "mine", minute)))
@@ -171,7 +169,7 @@ func checkNoteForced(p *probe) {
 	p.expectCounter("aa", 0)
 	p.expect(text("OK"), "SET", "k\x00b", "1", "PX", minute)
 	p.expectHeld("theirs", p.vote(p.ballot(opHandOver("k", "theirs", "next", minute))))
-	p.expect(number(0), "EXISTS", "k", "k\x00b") // its client released it, and others are woken
+	p.expect(number(0), "EXISTS", "k", "k\x00b") // the hand-over was a release, and waiters are woken
 	p.expectCounter("aa", 0)
 	p.expectVote(failed("ERR"), p.ballot(opNoteForced("k", "third", "0")))
 	p.expectVote(number(7), p.ballot(scriptOp{"s", "r", []string{"one", "redlockd:shared", minute}, recordText("aa", 7)}))
@@ -179,7 +177,7 @@ func checkNoteForced(p *probe) {
 	p.expectVote(number(0), p.ballot(opNoteForced("r", "two", minute)))
 }
 
-// checkCounters checks that a node shows its whole hash, for a node that lost its own.
+// checkCounters checks that a node returns its whole hash, for a node that lost its own.
 func checkCounters(p *probe) {
 	p.admit()
 	reply := p.vote(p.ballot(scriptOp{letter: "c", key: NodeKey}))
@@ -192,8 +190,8 @@ func checkCounters(p *probe) {
 	}
 }
 
-// checkEpoch checks that a node with another epoch, with none, or with a missing counter
-// does nothing but releases.
+// checkEpoch checks that a node with a different or missing epoch, or a missing counter, executes
+// only releases.
 func checkEpoch(p *probe) {
 	everything := []scriptOp{
 		opAcquire("new", "mine", minute), opRelease("k", "mine"), opExtend("mine", "mine", "120000"), opWho("k"),
@@ -228,7 +226,7 @@ func checkEpoch(p *probe) {
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 	p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
 	p.expect(refusals("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", p.never(), everything...)...)
-	p.expect(number(1), "DEL", NodeKey) // a missing epoch is not the one that was wanted
+	p.expect(number(1), "DEL", NodeKey) // a missing epoch does not match an empty one
 	p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 	p.expectVote(number(1), scriptCall(luaScript(p, "ballot").SHA, "", "0", opRelease("k", "mine")))
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "", "0", opWho("k")))
@@ -239,7 +237,7 @@ func (p *probe) rewrite(seen, epoch, records, ahead string) redlock.Command {
 	return redlock.Command{"EVALSHA", luaScript(p, "epoch").SHA, "1", NodeKey, seen, epoch, records, ahead, "", ""}
 }
 
-// checkRewrite checks that a new epoch replaces only the epoch that was seen.
+// checkRewrite checks that a new epoch replaces only the expected one.
 func checkRewrite(p *probe) {
 	p.loadScripts()
 	p.expect(number(0), p.rewrite("seen", "new", "", "0")...)
@@ -253,8 +251,8 @@ func checkRewrite(p *probe) {
 	p.expect(null(), "HGET", NodeKey, "aa")
 }
 
-// checkWords checks the words about the other nodes. They are written with the epoch if
-// the previous words were the ones that were seen; otherwise they stay.
+// checkWords checks that the words about the other nodes are written with the epoch if the stored
+// words are the expected ones. Otherwise they stay.
 func checkWords(p *probe) {
 	p.loadScripts()
 	with := func(seen, epoch, words, before string) redlock.Command {
@@ -274,8 +272,8 @@ func checkWords(p *probe) {
 	p.expect(text("b=v"), "HGET", NodeKey, "words")
 }
 
-// checkRewriteCounters checks that each counter becomes the largest of its value, its
-// given minimum, and TIME plus a given amount.
+// checkRewriteCounters checks that each counter becomes the largest of its value, the given
+// minimum, and TIME plus the given amount.
 func checkRewriteCounters(p *probe) {
 	p.loadScripts()
 	now := p.micros()
@@ -284,7 +282,7 @@ func checkRewriteCounters(p *probe) {
 	p.expect(number(1), p.rewrite("", "new", records, "1000000")...)
 	p.expectCounter("aa", now+7_200_000_000)
 	p.expectCounter("ab", now+3_700_000_000)
-	for _, value := range []string{"x", "nan", "inf", "-5", "1e300", ""} { // a value that somebody else wrote counts as none
+	for _, value := range []string{"x", "nan", "inf", "-5", "1e300", ""} { // a value that is not a counter counts as missing
 		p.do("HSET", NodeKey, "epoch", "seen", "77", value)
 		p.expect(number(1), p.rewrite("seen", "new", recordText("77", 5), "1000000")...)
 	}

@@ -44,7 +44,7 @@ var scriptCases = []conformanceCase{
 	{"scripts in a group", nil, checkScriptGroup},
 }
 
-// NodeKey is the hash in which each node keeps data about itself.
+// NodeKey is the hash in which each node stores data about itself.
 const NodeKey = "redlockd:node"
 
 const (
@@ -110,15 +110,14 @@ func scriptCall(sha, epoch, notAfter string, ops ...scriptOp) redlock.Command {
 	return append(append(command, epoch, notAfter, letters, records), args...)
 }
 
-// admit lets the node vote: it loads the scripts, and sets an epoch and the counter that
-// the operations here use.
+// admit makes the node vote: it loads the scripts, and sets an epoch and the counter aa.
 func (p *probe) admit() {
 	p.Helper()
 	p.loadScripts()
 	p.expect(number(2), "HSET", NodeKey, "epoch", anEpoch, "aa", "0")
 }
 
-// ballot returns a call of ballot.lua that is not too late.
+// ballot returns a call of ballot.lua that is in time.
 func (p *probe) ballot(ops ...scriptOp) redlock.Command {
 	p.Helper()
 	return scriptCall(luaScript(p, "ballot").SHA, anEpoch, p.never(), ops...)
@@ -130,13 +129,13 @@ func (p *probe) late(ops ...scriptOp) redlock.Command {
 	return scriptCall(luaScript(p, "ballot").SHA, anEpoch, strconv.FormatInt(p.micros()-1000, 10), ops...)
 }
 
-// never returns a not-after that is not reached.
+// never returns a not-after in the far future.
 func (p *probe) never() string {
 	p.Helper()
 	return strconv.FormatInt(p.micros()+time.Hour.Microseconds(), 10)
 }
 
-// vote runs a call of one operation and returns its reply.
+// vote executes a call with one operation and returns its reply.
 func (p *probe) vote(command redlock.Command) redlock.Reply {
 	p.Helper()
 	reply := p.do(command...)
@@ -178,18 +177,17 @@ func checkAcquire(p *probe) {
 	p.expectTTL("k", 50*time.Second, time.Minute)
 
 	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", "120000")))
-	p.expectTTL("k", 50*time.Second, time.Minute) // granted as it is
+	p.expectTTL("k", 50*time.Second, time.Minute) // granted again, without a change
 
 	p.expectHeld("mine", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
 	p.expect(text("mine"), "GET", "k")
-	p.expect(text("2"), "HGET", NodeKey, "aa") // a refusal costs no fencing token
+	p.expect(text("2"), "HGET", NodeKey, "aa") // a refusal does not use up a fencing token
 
 	p.expect(text("OK"), "SET", "bare", "other client")
 	p.expectVote(list(text("other client"), number(-1)), p.ballot(opAcquire("bare", "mine", minute)))
 }
 
-// expectHeld checks a refusal that shows the value and its time to live, at
-// most a minute.
+// expectHeld checks a refusal that shows the value and its time to live of at most a minute.
 func (p *probe) expectHeld(value string, got redlock.Reply) {
 	p.Helper()
 	if len(got.Array) != 2 || got.Array[0].Str != value || got.Array[1].Int <= 50_000 || got.Array[1].Int > 60_000 {
@@ -235,8 +233,8 @@ func checkExtend(p *probe) {
 	p.expect(number(-1), "PTTL", "k")
 }
 
-// checkRetain checks that RETAIN confirms, and that a client which is refused is told for a
-// moment, unless another client waits already, or another token holds the lock.
+// checkRetain checks that RETAIN confirms the token. For a moment, refused clients are told that
+// the lock is retained, unless another client waits already or another token holds the lock.
 func checkRetain(p *probe) {
 	p.admit()
 	refusals := []scriptOp{opAcquire("k", "theirs", minute), opRead("k", "theirs", minute), opHandOver("k", "old", "theirs", minute)}
@@ -257,12 +255,12 @@ func checkRetain(p *probe) {
 	p.expectVote(number(1), p.ballot(opRetain("k", "mine", "120000", 9)))
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 	p.expectCounter("aa", 9)
-	p.eventually("a note that lasts for a moment and names the token", func() bool { // a busy machine may look too late
+	p.eventually("a note that lasts for a moment and names the token", func() bool { // a busy machine may check too late
 		p.expectVote(number(1), p.ballot(opRetain("k", "mine", "120000", 9)))
 		p.expectTTL("k\x00r", -2*time.Millisecond, 75*time.Millisecond)
 		return p.do("GET", "k\x00r").Str == "mine"
 	})
-	p.expect(text("OK"), "SET", "k\x00r", "mine", "PX", minute) // or else it ends while this looks
+	p.expect(text("OK"), "SET", "k\x00r", "mine", "PX", minute) // else it may expire before the check
 	want("retained", "mine", simredis.KindRetained)
 	p.expectVote(number(0), p.ballot(opRetain("k", "theirs", "120000", 9)))
 	p.expectVote(number(1), p.ballot(opExchange("k", "mine", "new", minute)))
@@ -277,8 +275,8 @@ func checkRetain(p *probe) {
 	p.expectVote(number(-1), p.ballot(opRetain("k", "mine", minute, 9)))
 }
 
-// checkExchange checks that EXCHANGE extends an exclusive lock as EXTEND does, whichever of the
-// two tokens holds it, and that the new one holds it then.
+// checkExchange checks that EXCHANGE extends an exclusive lock as EXTEND does, whichever of the two
+// tokens holds it, and that the new token holds it afterwards.
 func checkExchange(p *probe) {
 	p.admit()
 	p.expectVote(number(0), p.ballot(opExchange("k", "old", "new", minute)))
@@ -323,12 +321,12 @@ func checkExchangeForced(p *probe) {
 	}
 	p.expectVote(number(1), p.ballot(opAcquire("k", "new", minute)))
 	p.expect(text("OK"), "SET", simredis.ForcedKey("old"), "1", "PX", minute)
-	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "120000"))) // it was exchanged before
+	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "120000"))) // the exchange happened before the FORCE
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 }
 
-// checkConfirm checks that CONFIRM extends an exclusive lock as EXTEND does, raises the
-// counter, and tells whether another client waits.
+// checkConfirm checks that CONFIRM extends an exclusive lock as EXTEND does, raises the counter,
+// and reports whether another client waits.
 func checkConfirm(p *probe) {
 	p.admit()
 	p.expectVote(number(0), p.ballot(opConfirm("k", "mine", minute, 9)))
@@ -339,7 +337,7 @@ func checkConfirm(p *probe) {
 	p.expectCounter("aa", 9)
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	p.expectVote(number(2), p.ballot(opConfirm("k", "mine", "1000", 8))) // never shortens, nor lowers
+	p.expectVote(number(2), p.ballot(opConfirm("k", "mine", "1000", 8))) // neither shortens the expiry nor lowers the counter
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 	p.expectBell(true, "a confirmation")
 	p.expectVote(number(0), p.ballot(opConfirm("k", "theirs", "240000", 10)))
@@ -347,14 +345,14 @@ func checkConfirm(p *probe) {
 	p.expectVote(failed("FAR"), p.ballot(opConfirm("k", "mine", "240000", p.micros()+53*week)))
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 	p.expectCounter("aa", 9)
-	p.expectVote(number(2), p.late(opConfirm("k", "mine", minute, 11))) // as EXTEND
+	p.expectVote(number(2), p.late(opConfirm("k", "mine", minute, 11))) // CONFIRM has no not-after, as EXTEND
 
-	p.expect(text("OK"), "SET", simredis.ForcedKey("mine"), "1", "PX", minute) // before the lock is deleted
+	p.expect(text("OK"), "SET", simredis.ForcedKey("mine"), "1", "PX", minute) // noted, and the lock is not deleted yet
 	p.expectVote(number(-1), p.ballot(opConfirm("k", "mine", "240000", 12)))
 	p.expectVote(number(1), p.ballot(opForce("k", "mine", minute)))
 	p.expectVote(number(-1), p.ballot(opConfirm("k", "mine", minute, 12)))
 	p.expectCounter("aa", 11)
-	p.expectVote(number(-12), p.ballot(opRead("k", "one", minute))) // a client waited a moment ago
+	p.expectVote(number(-12), p.ballot(opRead("k", "one", minute))) // negative because a client waited a moment ago
 	p.expectVote(number(0), p.ballot(opConfirm("k", "one", minute, 13)))
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "another", p.never(), opConfirm("k", "one", minute, 13)))
 }
@@ -379,8 +377,8 @@ func checkWho(p *probe) {
 	p.expectVote(list(text("mine"), number(-1)), p.ballot(opWho("k")))
 }
 
-// checkWhoIsNext checks that WHO shows the reservation of a lock that nobody holds, also
-// to the waiter that has it.
+// checkWhoIsNext checks that WHO shows the reservation of a lock that nobody holds, also to the
+// waiter that has it.
 func checkWhoIsNext(p *probe) {
 	p.admit()
 	p.keep("mark")
@@ -405,8 +403,8 @@ func checkWhoIsNext(p *probe) {
 	p.expectKept("given back", p.vote(p.ballot(opWho("k"))))
 }
 
-// checkMany checks that operations of one call are executed in order, each on its key and
-// with its arguments. A refused operation does not affect the others.
+// checkMany checks that the operations of a call are executed in order, each with its own key and
+// arguments. A refused operation does not affect the others.
 func checkMany(p *probe) {
 	p.admit()
 	p.expect(list(), p.ballot()...)
@@ -431,8 +429,8 @@ func checkMany(p *probe) {
 	p.expect(number(0), "EXISTS", "b", "c")
 }
 
-// checkErrorIsNoVote checks that a SET or PEXPIRE that Redis refuses does not look like a
-// grant. Here Redis refuses the time; a full or a read-only node refuses, too.
+// checkErrorIsNoVote checks that a SET or PEXPIRE that Redis refuses does not look like a grant.
+// Here Redis refuses the ttl. It also refuses if the node is full or read-only.
 func checkErrorIsNoVote(p *probe) {
 	p.admit()
 	p.expectVote(failed("ERR"), p.ballot(opAcquire("k", "mine", "0")))
@@ -444,8 +442,7 @@ func checkErrorIsNoVote(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 }
 
-// checkLargeValue checks that a large foreign value is shown in part, whatever operation
-// asks.
+// checkLargeValue checks that each operation shows only the beginning of a large foreign value.
 func checkLargeValue(p *probe) {
 	p.admit()
 	large := strings.Repeat("x", 5000)
@@ -480,7 +477,7 @@ func checkScriptsWrongType(p *probe) {
 	p.expect(failed("WRONGTYPE"), p.rewrite("", "new", "", "0")...)
 }
 
-// checkScriptGroup checks a whole life of a lock in one group, with failures in between.
+// checkScriptGroup checks the operations on one lock in one group, with failures in between.
 func checkScriptGroup(p *probe) {
 	p.admit()
 	got := p.group(

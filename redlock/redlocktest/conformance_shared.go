@@ -46,13 +46,13 @@ func opMend(key, token, ttl, kind string, fence int64) scriptOp {
 	return scriptOp{"q", key, []string{token, ttl, kind}, recordText("aa", fence)}
 }
 
-// opOther returns an operation with another name of the acquire after it.
+// opOther returns an operation for another name of the acquire that follows.
 func opOther(key, token, field string) scriptOp {
 	return scriptOp{"n", key, []string{token}, recordText(field, 1)}
 }
 
-// expectShared checks that a lock is shown as shared. last is the holder that expires
-// last, in 50 s to a minute. free holds the free place, if one is shown.
+// expectShared checks that a lock is shown as shared. last is the member that expires last, in 50 s
+// to a minute. free has the free slot, if the reply shows one.
 func (p *probe) expectShared(kind, last string, free []int64, ops ...scriptOp) {
 	p.Helper()
 	for _, o := range ops {
@@ -62,14 +62,14 @@ func (p *probe) expectShared(kind, last string, free []int64, ops ...scriptOp) {
 			continue
 		}
 		shown, until := got.Array[0].Str == kind && got.Array[2].Str == last, got.Array[3].Int
-		first := got.Array[1].Int // if a place is taken: until one is free
+		first := got.Array[1].Int // if a slot is taken: when the first one becomes free
 		if !shown || first > until+10_000 || len(free) == 0 && first < until-1000 || len(free) > 0 && first > until || until <= 50_000 || until > 60_000 || len(free) > 0 && got.Array[4].Int != free[0] {
 			p.Errorf("%v: got %s, want [%q, ms, %q, ms] and %v", o, show(got), kind, last, free)
 		}
 	}
 }
 
-// expectMembers checks which tokens share a lock, in the order of expiry.
+// expectMembers checks which tokens share a lock, in the order of their expiry.
 func (p *probe) expectMembers(key, kind string, tokens ...string) {
 	p.Helper()
 	got := p.vote(p.ballot(opWho(key)))
@@ -87,7 +87,7 @@ func checkReaders(p *probe) {
 	p.expectVote(number(1), p.ballot(opRead("k", "one", "120000")))
 	p.expect(text(simredis.KindShared), "GET", "k")
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
-	p.expectVote(number(3), p.ballot(opRead("k", "two", "1000"))) // again, which shortens nothing
+	p.expectVote(number(3), p.ballot(opRead("k", "two", "1000"))) // again; this does not shorten the expiry
 	p.expectMembers("k", simredis.KindShared, "two", "one")
 	for _, key := range []string{"k", "k\x00m"} {
 		p.expectTTL(key, 110*time.Second, 120*time.Second)
@@ -95,7 +95,7 @@ func checkReaders(p *probe) {
 	p.expectVote(number(0), p.ballot(opRelease("k", "three")))
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
 	p.expectVote(number(0), p.ballot(opRelease("k", "one")))
-	p.expectTTL("k", 50*time.Second, 60*time.Second) // as long as the member that is left
+	p.expectTTL("k", 50*time.Second, 60*time.Second) // the expiry of the remaining member
 	p.expectShared(simredis.KindShared, "two", nil, opAcquire("k", "mine", minute))
 	p.expectVote(number(1), p.ballot(opRelease("k", "two")))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
@@ -162,7 +162,7 @@ func checkKinds(p *probe) {
 func checkSemaphore(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opJoin("k", "1 mine", slots3, "58000")))
-	p.expectVote(number(2), p.ballot(opJoin("k", "1 mine", slots3, "58000"))) // the token has the place already
+	p.expectVote(number(2), p.ballot(opJoin("k", "1 mine", slots3, "58000"))) // the token has the slot already
 	p.expectShared(slots3, "1 mine", []int64{2}, opJoin("k", "1 theirs", slots3, minute))
 	p.expectVote(number(3), p.ballot(opJoin("k", "3 mine", slots3, "59000")))
 	p.expectShared(slots3, "3 mine", []int64{2}, opJoin("k", "3 theirs", slots3, minute))
@@ -226,8 +226,8 @@ func checkJoinRefused(p *probe) {
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 }
 
-// checkManyReaders checks that WHO shows up to a hundred readers, and of more only that
-// they share the lock. LIST shows all.
+// checkManyReaders checks that WHO shows up to a hundred readers. If there are more, it shows only
+// that the lock is shared. LIST shows all.
 func checkManyReaders(p *probe) {
 	p.admit()
 	for i := range simredis.Few {
@@ -246,7 +246,7 @@ func checkManyReaders(p *probe) {
 	shows(opList("k"), 2+2*(simredis.Few+1))
 }
 
-// checkDeletedShared checks that clients that share a lock lose it if its key is deleted.
+// checkDeletedShared checks that the holders of a shared lock lose it if its key is deleted.
 func checkDeletedShared(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
@@ -255,7 +255,7 @@ func checkDeletedShared(p *probe) {
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
 	p.expectMembers("k", simredis.KindShared, "two")
 
-	p.expect(number(1), "DEL", "k\x00m") // and a kind without members is nobody's
+	p.expect(number(1), "DEL", "k\x00m") // without members, nobody holds the lock
 	p.expectVote(list(), p.ballot(opWho("k")))
 	p.expectVote(number(3), p.ballot(opRead("k", "one", minute)))
 	p.expect(number(1), "DEL", "k\x00m")
@@ -307,8 +307,8 @@ func checkSeveral(p *probe) {
 	p.expect(number(0), "EXISTS", "c")
 }
 
-// checkSeveralFence checks that several names have one fencing token. It is larger than
-// the previous token of each name, and all of their counters have it.
+// checkSeveralFence checks that several names get one fencing token. It is larger than the previous
+// token of each name, and becomes the value of all their counters.
 func checkSeveralFence(p *probe) {
 	p.admit()
 	p.expect(number(1), "HSET", NodeKey, "ab", "41")
@@ -319,8 +319,8 @@ func checkSeveralFence(p *probe) {
 		p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute), opAcquire("c", "mine", minute))...)
 }
 
-// checkSeveralShared checks that a client that shares several names has all of them or
-// none. An operation after it in the same call does not depend on that.
+// checkSeveralShared checks that a client acquires all of several shared names or none, and that
+// this does not affect a later operation of the call.
 func checkSeveralShared(p *probe) {
 	p.admit()
 	several := p.ballot(opOther("a", "one", "aa"), opRead("b", "one", minute), opAcquire("c", "mine", minute))
@@ -336,8 +336,8 @@ func checkSeveralShared(p *probe) {
 	p.expect(text("mine"), "GET", "c")
 }
 
-// checkOwnTTL checks that each operation of a call has its own ttl, and several names that
-// are acquired together the one of the last.
+// checkOwnTTL checks that each operation of a call has its own ttl. Several names that are acquired
+// together have the ttl of the last one.
 func checkOwnTTL(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
@@ -349,8 +349,7 @@ func checkOwnTTL(p *probe) {
 	p.expect(text("new"), "GET", "k")
 }
 
-// checkNoVote checks that a node that may not vote executes only the releases of a call,
-// and skips the rest.
+// checkNoVote checks that a node that may not vote executes only the releases of a call.
 func checkNoVote(p *probe) {
 	p.admit()
 	p.expect(text("OK"), "SET", "k", "mine")
@@ -367,12 +366,12 @@ func checkNoVote(p *probe) {
 	p.expect(list(text(NodeKey)), "KEYS", "*")
 }
 
-// checkDowngrade checks that a downgrade changes a lock in one step: readers can join, no
-// writer can come in, its holder is the same, and no expiry is shortened.
+// checkDowngrade checks that a downgrade changes a lock in one step: readers can join, no writer
+// can acquire it, the holder stays, and no expiry is shortened.
 func checkDowngrade(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "stale", "120000")))
-	p.expect(number(1), "DEL", "k") // by hand: its reader does not come back
+	p.expect(number(1), "DEL", "k") // an operator deleted the key: its reader does not come back
 	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", minute)))
 	p.expectHeld("mine", p.vote(p.ballot(opRead("k", "one", minute))))
 	p.expect(text("OK"), "SET", "k\x00b", "1", "PX", minute)
@@ -385,7 +384,7 @@ func checkDowngrade(p *probe) {
 	p.expect(number(0), "EXISTS", "k\x00b") // readers are woken
 	p.expectCounter("aa", 2)
 	p.expectShared(simredis.KindShared, "mine", nil, opAcquire("k", "other", minute), opHandOver("k", "old", "other", minute))
-	p.expectVote(number(-3), p.ballot(opRead("k", "one", "120000"))) // negative: a client waited
+	p.expectVote(number(-3), p.ballot(opRead("k", "one", "120000"))) // negative because a client waited
 	p.expectVote(number(1), p.ballot(opDowngrade("k", "mine", "180000")))
 	p.expectMembers("k", simredis.KindShared, "one", "mine")
 	p.expectTTL("k", 170*time.Second, 180*time.Second)
@@ -397,8 +396,8 @@ func checkDowngrade(p *probe) {
 	p.expectVote(number(4), p.ballot(opAcquire("k", "other", minute)))
 }
 
-// checkDowngradeNotHeld checks that a downgrade changes nothing of a lock that the token
-// does not hold, and that it knows of a FORCE, as an extension does.
+// checkDowngradeNotHeld checks that a downgrade does not change a lock that the token does not
+// hold, and that it notices a FORCE, as an extension does.
 func checkDowngradeNotHeld(p *probe) {
 	p.admit()
 	p.expectVote(number(0), p.ballot(opDowngrade("k", "mine", minute)))
@@ -410,7 +409,7 @@ func checkDowngradeNotHeld(p *probe) {
 	p.expectVote(number(0), p.ballot(opDowngrade("r", "mine", minute)))
 	p.expectMembers("r", simredis.KindShared, "one")
 	p.expectVote(number(3), p.ballot(opJoin("s", "1 mine", slots3, "30000")))
-	p.expectVote(number(1), p.ballot(opDowngrade("s", "1 mine", minute))) // it extends a semaphore
+	p.expectVote(number(1), p.ballot(opDowngrade("s", "1 mine", minute))) // it only extends a semaphore
 	p.expectMembers("s", slots3, "1 mine")
 	p.expectVote(number(1), p.ballot(opDowngrade("k", "theirs", minute)))
 	p.expectVote(number(1), p.ballot(opNoteForced("k", "theirs", minute)))

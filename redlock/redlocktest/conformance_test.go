@@ -21,13 +21,13 @@ func TestConformanceOfRedisOverTCP(t *testing.T) {
 	Conformance(t, serverTarget{server, server.Node()})
 }
 
-// The client that servers are inspected with must tell the truth as well.
+// TestConformanceOfInspectionClient checks the client with which tests inspect servers.
 func TestConformanceOfInspectionClient(t *testing.T) {
 	server := StartRedis(t, 1).Servers[0]
 	Conformance(t, serverTarget{server, respNode(server.Name(), server.Addr())})
 }
 
-// simTarget runs each case with a node of its own.
+// simTarget runs each case with a new node.
 type simTarget struct{ realTime bool }
 
 func (simTarget) Lacks(Feature) bool { return false }
@@ -45,7 +45,7 @@ func (target simTarget) Run(t *testing.T, body func(*testing.T, Subject)) {
 	}
 }
 
-// serverTarget runs all cases with one server, emptied before each.
+// serverTarget runs all cases with one server. It empties the server before each case.
 type serverTarget struct {
 	server *Server
 	node   redlock.Node

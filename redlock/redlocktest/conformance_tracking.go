@@ -26,13 +26,13 @@ var trackingCases = []conformanceCase{
 	{"wrong requests for tracking", []Feature{Tracking, RedisWords}, checkTrackingErrors},
 }
 
-// ear is a listener and what it received: keys, and AllKeys.
+// ear is a listener and what it received: keys, or AllKeys.
 type ear struct {
 	redlock.Listener
 	keys chan string
 }
 
-// listen makes a listener, which is closed at the end of the case.
+// listen makes a listener. It is closed at the end of the case.
 func (p *probe) listen() *ear {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
@@ -63,7 +63,7 @@ func (p *probe) track(e *ear, options ...string) *probe {
 	return reader
 }
 
-// arm reads keys so that the listener is notified when they change.
+// arm reads keys, so that the listener is notified when they change.
 func (p *probe) arm(keys ...string) {
 	p.Helper()
 	got := p.group(redlock.Command{"CLIENT", "CACHING", "YES"}, append(redlock.Command{"MGET"}, keys...))
@@ -72,8 +72,7 @@ func (p *probe) arm(keys ...string) {
 	}
 }
 
-// expectTold checks what the listener of reader received since the previous check, in
-// order.
+// expectTold checks what the listener received since the previous check, in order.
 func (p *probe) expectTold(e *ear, reader *probe, want ...string) {
 	p.Helper()
 	if told := p.told(e, reader); !slices.Equal(told, want) {
@@ -81,8 +80,8 @@ func (p *probe) expectTold(e *ear, reader *probe, want ...string) {
 	}
 }
 
-// told returns what the listener received. It first changes one more key: once that key
-// arrives, nothing earlier is in transit.
+// told returns what the listener received. It first changes one more key. When that arrives,
+// nothing earlier is in transit.
 func (p *probe) told(e *ear, reader *probe) (told []string) {
 	p.Helper()
 	reader.arm("last")
@@ -126,7 +125,7 @@ func checkToldOfScripts(p *probe) {
 	reader := p.track(e)
 	expect := func(what string, command redlock.Command, keys ...string) {
 		p.Helper()
-		p.told(e, reader) // of the commands in between
+		p.told(e, reader) // of the commands since the previous call
 		reader.arm("k", "k\x00b", "k\x00w")
 		p.do(command...)
 		p.expectTold(e, reader, keys...)
@@ -164,7 +163,7 @@ func checkToldOnce(p *probe) {
 	reader.arm("k")
 	other.arm("k")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader, "k", "k") // one for each change
+	p.expectTold(e, reader, "k", "k") // once for each connection
 }
 
 func checkToldOfCached(p *probe) {
@@ -195,8 +194,8 @@ func checkToldOfCached(p *probe) {
 	}
 }
 
-// checkNoLoop checks that with NOLOOP a client is not notified of its own changes. It
-// still has to read again.
+// checkNoLoop checks that with NOLOOP a client is not notified of its own changes. It must still
+// read the key again.
 func checkNoLoop(p *probe) {
 	e := p.listen()
 	reader, deaf := p.track(e), p.track(e, "NOLOOP")
@@ -233,7 +232,7 @@ func checkToldOfExpiry(p *probe) {
 func checkToldOfFlush(p *probe) {
 	e := p.listen()
 	reader := p.track(e)
-	p.expect(text("OK"), "FLUSHALL") // nothing was read
+	p.expect(text("OK"), "FLUSHALL") // no key was read
 	p.expectTold(e, reader, simredis.AllKeys)
 	reader.arm("k")
 	p.expect(text("OK"), "FLUSHALL")
@@ -255,7 +254,7 @@ func checkTrackingOff(p *probe) {
 	p.expectTold(e, reader, "k")
 }
 
-// checkWoken checks the wake-up that package redlock relies on, in one round trip.
+// checkWoken checks the wake-up that package redlock relies on, which takes one round trip.
 func checkWoken(p *probe) {
 	p.admit()
 	e := p.listen()
@@ -280,7 +279,7 @@ func checkWoken(p *probe) {
 	}
 }
 
-// expectOver checks that a listener breaks, in time.
+// expectOver checks that a listener ends at once.
 func (p *probe) expectOver(e *ear) {
 	p.Helper()
 	select {
@@ -301,9 +300,9 @@ func checkListenerClosed(p *probe) {
 	}
 	e.Close()
 	p.expectOver(e)
-	e.Close() // again does no harm
+	e.Close() // a second Close does no harm
 	p.expect(text("OK"), "SET", "k", "v")
-	reader.expect(text("PONG"), "PING") // nobody is notified
+	reader.expect(text("PONG"), "PING") // no listener is notified
 }
 
 func checkListenerKilled(p *probe) {

@@ -8,7 +8,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// waitCases are the cases of clients that wait for a lock, and of hand-overs to them.
+// waitCases are the cases of clients that wait for a lock, and of hand-overs to waiters.
 var waitCases = []conformanceCase{
 	{"hand over", nil, checkHandOver},
 	{"hand over as an acquire", nil, checkHandOverAcquires},
@@ -69,7 +69,7 @@ func checkHandOver(p *probe) {
 	p.expectVote(number(1), p.ballot(opAcquire("k", "old", "120000")))
 	p.expectVote(number(2), p.ballot(opHandOver("k", "old", "new", minute)))
 	p.expect(text("new"), "GET", "k")
-	p.expectTTL("k", 50*time.Second, time.Minute) // the new one's, whole
+	p.expectTTL("k", 50*time.Second, time.Minute) // the ttl of the new token, all of it
 	p.expectVote(number(0), p.ballot(opExtend("k", "old", minute)))
 	p.expectVote(number(0), p.ballot(opRelease("k", "old")))
 	p.expectVote(failed("LATE"), p.late(opHandOver("k", "new", "newer", minute)))
@@ -98,16 +98,15 @@ func checkIntend(p *probe) {
 	p.expectHeld("mine", p.wait(opAcquire("k", "theirs", minute), "mark"))
 	p.expectBell(true, "a refusal")
 	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
-	p.expect(number(0), "EXISTS", "k\x00w") // nobody shares the lock
+	p.expect(number(0), "EXISTS", "k\x00w") // the lock is not shared
 	got := p.do(p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", "120000"))...)
-	p.expectTTL("k\x00b", 50*time.Second, time.Minute) // it is there already
+	p.expectTTL("k\x00b", 50*time.Second, time.Minute) // the key exists already
 	if len(got.Array) != 2 {
 		p.Errorf("got %s, want two replies", show(got))
 	}
 }
 
-// checkBell checks that a release or a FORCE deletes the wake-up key, and that nothing
-// else does.
+// checkBell checks that a release or a FORCE deletes the wake-up key, and that nothing else does.
 func checkBell(p *probe) {
 	p.admit()
 	ring := func(letter string, o scriptOp) {
@@ -130,7 +129,7 @@ func checkBell(p *probe) {
 	ring("a force", opForce("k", "mine", minute))
 
 	p.expect(number(1), "EXISTS", "k\x00a")
-	p.do("DEL", "k\x00a") // as after a moment
+	p.do("DEL", "k\x00a") // as if it had expired
 	p.expectVote(number(4), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(5), p.ballot(opRead("k", "two", minute)))
 	p.wait(opAcquire("k", "theirs", minute), "mark")
@@ -146,10 +145,10 @@ func checkBell(p *probe) {
 
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 	p.do("DEL", "k\x00a")
-	p.do("SET", "k\x00a", "1") // a client waited when the lock was released just now
+	p.do("SET", "k\x00a", "1") // as if a client had waited at a recent release
 	p.expectVote(number(-6), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
-	p.expect(number(1), "EXISTS", "k\x00a") // no client waited now
+	p.expect(number(1), "EXISTS", "k\x00a") // no client waited at this release
 	p.expectVote(number(7), p.ballot(opAcquire("k", "mine", minute)))
 	p.wait(opAcquire("k", "theirs", minute), "mark")
 	p.do("DEL", "k\x00a")
@@ -158,7 +157,7 @@ func checkBell(p *probe) {
 	p.expectTTL("k\x00a", 0, 250*time.Millisecond)
 }
 
-// checkBellOfMark checks the wake-up key of a client that waits behind a reservation. The
+// checkBellOfMark checks the wake-up key of a client that waits because of a reservation. The
 // waiter with the reservation may never come, and no other client deletes the key.
 func checkBellOfMark(p *probe) {
 	p.admit()
@@ -171,7 +170,7 @@ func checkBellOfMark(p *probe) {
 	p.do("SET", "k\x00k", "mark")
 	p.do("DEL", "k\x00b")
 	longer(opAcquire("k", "theirs", minute))
-	p.expectTTL("k\x00b", 110*time.Second, 120*time.Second) // the reservation does not expire
+	p.expectTTL("k\x00b", 110*time.Second, 120*time.Second) // as the reservation never expires
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 
 	p.vote(p.ballot(opRead("k", "one", minute)))
@@ -188,7 +187,7 @@ func checkWanted(p *probe) {
 	p.expectVote(number(-2), p.ballot(opHandOver("k", "mine", "next", minute)))
 	p.expect(list(number(-4), number(-4)), p.ballot(opOther("k", "next", "aa"), opAcquire("free", "next", minute))...)
 	p.expect(list(number(-6), number(-6)), p.ballot(opOther("free", "next", "aa"), opAcquire("k", "next", minute))...)
-	p.expectVote(number(7), p.ballot(opAcquire("k", "next", minute))) // an acquire of one name does not ask
+	p.expectVote(number(7), p.ballot(opAcquire("k", "next", minute))) // an acquire of one name does not report waiters
 
 	p.expectVote(number(8), p.ballot(opRead("s", "one", minute)))
 	p.wait(opJoin("s", "1 mine", slots3, minute), "")
@@ -196,7 +195,7 @@ func checkWanted(p *probe) {
 	p.expectCounter("aa", 9)
 }
 
-// checkWriterWaits checks that readers that share the lock may stay, and that no reader
+// checkWriterWaits checks that readers keep a shared lock while a writer waits, and that no reader
 // joins.
 func checkWriterWaits(p *probe) {
 	p.admit()
@@ -204,7 +203,7 @@ func checkWriterWaits(p *probe) {
 	p.wait(opAcquire("k", "mine", minute), "mark")
 	p.expect(text("mark"), "GET", "k\x00w")
 	p.wait(opAcquire("k", "theirs", minute), "another")
-	p.expect(text("mark"), "GET", "k\x00w") // there is one already
+	p.expect(text("mark"), "GET", "k\x00w") // the intent of the first writer stays
 
 	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
 	p.expectVote(number(-2), p.ballot(opRead("k", "one", minute)))
@@ -225,7 +224,7 @@ func checkWriterWillCome(p *probe) {
 	mark := func(ttl string) scriptOp { return scriptOp{letter: "m", key: "k", args: []string{"mark", ttl}} }
 	p.admit()
 	p.expectVote(number(1), p.ballot(mark(minute)))
-	p.expect(number(0), "EXISTS", "k\x00w") // nobody shares it
+	p.expect(number(0), "EXISTS", "k\x00w") // the lock is not shared
 	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
 	p.expectVote(number(1), p.ballot(mark(minute)))
 	p.expect(number(0), "EXISTS", "k\x00w")
@@ -246,12 +245,12 @@ func checkWriterGranted(p *probe) {
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
 	p.wait(opAcquire("k", "mine", minute), "mark")
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
-	p.expect(text("mark"), "GET", "k\x00w") // kept while readers come
+	p.expect(text("mark"), "GET", "k\x00w") // it stays, to keep readers out
 	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != simredis.KindWriter {
 		p.Errorf("a reader while a writer waits for a free lock: got %s, want the writer", show(got))
 	}
 	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "another", minute))...)
-	p.expect(text("mark"), "GET", "k\x00w") // another waiter's
+	p.expect(text("mark"), "GET", "k\x00w") // it belongs to another waiter
 	p.expect(list(number(3), number(1)), p.ballot(opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
 	p.expect(number(0), "EXISTS", "k\x00w")
 }
@@ -264,8 +263,8 @@ func checkWriterGivesUp(p *probe) {
 	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
 }
 
-// markEnds checks that the mark at this key, for which others wait, ends with its own
-// waiter only. The others are woken then.
+// markEnds checks that the mark at this key, which blocks other waiters, ends only with its own
+// waiter. The other waiters are woken then.
 func (p *probe) markEnds(at string) {
 	p.Helper()
 	p.expectVote(number(1), p.ballot(opDone("k", "another")))
@@ -276,7 +275,7 @@ func (p *probe) markEnds(at string) {
 	p.expectBell(false, "the end of whom others wait for")
 }
 
-// keep reserves k, which is held, for the waiter with this mark, and then releases k.
+// keep reserves k for the waiter with this mark while another client holds k, and then releases k.
 func (p *probe) keep(mark string) {
 	p.Helper()
 	p.vote(p.ballot(opAcquire("k", "holder", minute)))
@@ -287,7 +286,7 @@ func (p *probe) keep(mark string) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "holder")))
 }
 
-// expectKept checks the reply to a client that a reservation excludes.
+// expectKept checks the reply to a client that is refused because of a reservation.
 func (p *probe) expectKept(what string, got redlock.Reply) {
 	p.Helper()
 	if a := got.Array; len(a) != 4 || a[0].Str != simredis.KindReserved || a[2].Str != "mark" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
@@ -298,7 +297,7 @@ func (p *probe) expectKept(what string, got redlock.Reply) {
 func checkKeep(p *probe) {
 	p.admit()
 	p.expect(list(number(1), number(1)), p.ballot(opAcquire("k", "mine", minute), opKeep("k", "mark", minute))...)
-	p.expect(number(0), "EXISTS", "k\x00k", "k\x00b") // it was not refused
+	p.expect(number(0), "EXISTS", "k\x00k", "k\x00b") // the acquire was not refused
 	p.expect(list(failed("LATE"), number(1)), p.late(opAcquire("k", "theirs", minute), opKeep("k", "mark", minute))...)
 	p.expect(number(0), "EXISTS", "k\x00k")
 	p.expect(null(), "HGET", NodeKey, "keeps")
@@ -309,7 +308,7 @@ func checkKeep(p *probe) {
 	p.expectTTL("k\x00k", 50*time.Second, time.Minute)
 	p.expectKeeps(time.Minute)
 	waits("another", "120000")
-	p.expect(text("mark"), "GET", "k\x00k") // it is reserved for another waiter
+	p.expect(text("mark"), "GET", "k\x00k") // the reservation of another waiter stays
 	p.expectKeeps(time.Minute)
 	waits("mark", "120000")
 	p.expectTTL("k\x00k", 110*time.Second, 120*time.Second)
@@ -319,7 +318,7 @@ func checkKeep(p *probe) {
 	p.expectKeeps(2 * time.Minute)
 }
 
-// expectKeeps checks until when the node looks for reservations.
+// expectKeeps checks how long the node considers reservations.
 func (p *probe) expectKeeps(after time.Duration) {
 	p.Helper()
 	until, err := strconv.ParseInt(p.do("HGET", NodeKey, "keeps").Str, 10, 64)
@@ -367,8 +366,8 @@ func checkKeptOfSeveral(p *probe) {
 	p.expect(number(0), "EXISTS", "k\x00k", "free\x00k")
 }
 
-// checkKeptInOrder checks the reservation of several names: the free ones, and the first
-// that is held. For a reader, a name that others share counts as free.
+// checkKeptInOrder checks that a reservation of several names covers the free ones, up to and
+// including the first held one. For a reader, a name that is held by readers counts as free.
 func checkKeptInOrder(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "holder", minute)))
@@ -379,7 +378,7 @@ func checkKeptInOrder(p *probe) {
 	p.expect(number(0), "EXISTS", "z\x00k")
 	p.do(p.ballot(opOther("k", "theirs", "aa"), opAcquire("y", "theirs", minute), opKeep("k", "another", minute), opKeep("y", "another", minute))...)
 	p.expect(text("mark"), "GET", "k\x00k")
-	p.expect(number(0), "EXISTS", "y\x00k") // after a name that is reserved for another waiter
+	p.expect(number(0), "EXISTS", "y\x00k") // an earlier name is reserved for another waiter
 
 	p.vote(p.ballot(opRead("r", "one", minute)))
 	p.do(p.ballot(opOther("r", "two", "aa"), opRead("k", "two", minute), opKeep("r", "reads", minute), opKeep("v", "reads", minute))...)
@@ -389,10 +388,10 @@ func checkKeptInOrder(p *probe) {
 	p.vote(p.ballot(opRead("w", "one", minute)))
 	p.wait(opAcquire("w", "mine", minute), "writer")
 	p.do(p.ballot(opRead("w", "late", minute), opIntend("w", "reads", minute), opKeep("w", "reads", minute))...)
-	p.expect(number(0), "EXISTS", "w\x00k") // a writer is ahead of it
+	p.expect(number(0), "EXISTS", "w\x00k") // because of the writer's intent
 }
 
-// checkKeptFromHolder checks that a reservation takes nothing from the holder.
+// checkKeptFromHolder checks that a reservation does not affect the holder.
 func checkKeptFromHolder(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
@@ -401,7 +400,7 @@ func checkKeptFromHolder(p *probe) {
 	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
 	p.expectVote(number(3), p.ballot(opHandOver("k", "mine", "next", minute)))
 	p.expectVote(number(1), p.ballot(opRelease("k", "next")))
-	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // a quorum confirmed it: it holds
+	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // a quorum confirmed this token, so it holds the lock
 	p.expectVote(number(1), p.ballot(opRelease("k", "confirmed")))
 
 	p.do(p.ballot(opDone("k", "mark"))...)
@@ -411,8 +410,8 @@ func checkKeptFromHolder(p *probe) {
 	p.expectKept("another reader", p.vote(p.ballot(opRead("k", "two", minute))))
 }
 
-// checkKeptForReader checks that other readers may join the reader that had the
-// reservation, and are woken.
+// checkKeptForReader checks that other readers may join the reader that had the reservation, and
+// are woken.
 func checkKeptForReader(p *probe) {
 	p.admit()
 	p.keep("mark")
@@ -424,8 +423,8 @@ func checkKeptForReader(p *probe) {
 	p.vote(p.ballot(opRead("k", "theirs", minute)))
 }
 
-// checkWriterOfSeveral checks that a writer of several names sets the writer intent of the
-// shared ones.
+// checkWriterOfSeveral checks that a writer of several names sets its intent on those that are
+// shared.
 func checkWriterOfSeveral(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
@@ -436,7 +435,7 @@ func checkWriterOfSeveral(p *probe) {
 
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 	p.do(p.ballot(opRead("free", "two", minute), opHandOver("k", "gone", "mine", minute), opIntend("k", "mark", minute))...)
-	p.expect(text("mark"), "GET", "k\x00w") // this client does not share the lock, unlike the one before it in the call
+	p.expect(text("mark"), "GET", "k\x00w") // unlike the previous client in the call, this one does not share the lock
 }
 
 func checkKeepEnds(p *probe) {
@@ -448,7 +447,7 @@ func checkKeepEnds(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
 
 	p.keep("mark")
-	p.do("HDEL", NodeKey, "keeps") // the time of reservations has passed: the node does not look
+	p.do("HDEL", NodeKey, "keeps") // so the node does not look for reservations
 	p.vote(p.ballot(opAcquire("k", "theirs", minute)))
 	p.expect(text("theirs"), "GET", "k")
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// scriptCommands are those that ballot.lua calls, but for what it cannot begin without.
+// scriptCommands are the commands that ballot.lua calls, except those that it cannot start without.
 var scriptCommands = strings.Fields("GET SET DEL EXISTS PTTL PEXPIRE PEXPIREAT HSET ZADD ZREM ZSCORE ZRANGE ZREMRANGEBYSCORE")
 
-// deniedCase is what a node is asked for that refuses its scripts a command.
+// deniedCase is a call to a node that denies its scripts a command.
 type deniedCase struct {
-	before []scriptOp // while it refuses nothing
+	before []scriptOp // executed before the command is denied
 	op     scriptOp
-	others []scriptOp // before op, in the same call
-	token  string     // has the keys then, or no longer has them
-	least  int64      // ms; 0: it no longer has them
+	others []scriptOp // earlier operations of the same call
+	token  string     // holds the keys after the call, or no longer
+	least  int64      // ms; 0: the token no longer holds them
 }
 
 var deniedCases = map[string]deniedCase{
@@ -45,9 +45,10 @@ var deniedCases = map[string]deniedCase{
 	"force":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opForce("k", "mine", minute), token: "mine"},
 }
 
-// A node that refuses its scripts a command, as one with an ACL does, says of nothing that
-// it was done that was not: neither the key nor how long it lasts, nor the counter. And of
-// no token that it does not hold the key, which it does: a lease would be lost for that.
+// TestDeniedCommandIsNoVote: a node that denies its scripts a command, for example by an ACL, never
+// votes for something that it has not done: not for a key, its expiry, or the counter. It also
+// never replies that a token does not hold a key that it holds, because a lease would be lost for
+// that.
 func TestDeniedCommandIsNoVote(t *testing.T) {
 	server := StartRedis(t, 1).Servers[0]
 	p := newProbe(t, serverSubject{t, serverTarget{server, server.Node()}})
@@ -67,7 +68,7 @@ func TestDeniedCommandIsNoVote(t *testing.T) {
 				continue // the script failed
 			}
 			vote := replies[len(replies)-1]
-			if len(vote.Array) == 1 { // a hand-over of nothing
+			if len(vote.Array) == 1 { // a hand-over of a token that holds nothing
 				vote = vote.Array[0]
 			}
 			switch {
@@ -83,7 +84,7 @@ func TestDeniedCommandIsNoVote(t *testing.T) {
 	}
 }
 
-// fence is what an operation raises the counter to; 0: nothing.
+// fence returns what an operation raises the counter to, or 0.
 func (o *scriptOp) fence() int64 {
 	if !strings.Contains("vjfpq", o.letter) {
 		return 0
@@ -99,7 +100,7 @@ func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 		p.Errorf("%s: the counter is %d, want %d", what, got, counter)
 	}
 	for _, o := range append(c.others, c.op) {
-		for _, key := range []string{o.key, o.key + simredis.MembersOf} { // before who: it has them last as they should
+		for _, key := range []string{o.key, o.key + simredis.MembersOf} { // before WHO, which corrects the expiry
 			if ttl := p.do("PTTL", key).Int; ttl != -2 && ttl < c.least {
 				p.Errorf("%s: %q lasts for %d ms, want %d and more", what, key, ttl, c.least)
 			}

@@ -11,9 +11,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// The simulated node and Redis are given the same random commands, in groups,
-// and must answer the same. This is what finds a Lua script that was changed
-// and a Go function that was not.
+// TestSimAnswersLikeRedis: the simulated node and Redis get the same random commands, in groups,
+// and must give the same replies. It fails if a Lua script and its Go function differ.
 func TestSimAnswersLikeRedis(t *testing.T) {
 	server := StartRedis(t, 1).Servers[0]
 	conn, err := respNode("a", server.Addr()).Dial(t.Context())
@@ -45,7 +44,7 @@ func compareGroup(t *testing.T, real, simulated redlock.Conn, group []redlock.Co
 		t.Fatalf("Sim: %v", err)
 	}
 	for i, want := range wants {
-		if group[i][0] == "HGETALL" { // Redis shows the fields in no order
+		if group[i][0] == "HGETALL" { // Redis does not order the fields
 			want.Array = sortedPairs(want.Array)
 		}
 		if got := gots[i]; !alike(got, want) {
@@ -61,8 +60,8 @@ func sortedPairs(items []redlock.Reply) []redlock.Reply {
 	return append([]redlock.Reply{}, slices.Concat(pairs...)...)
 }
 
-// alike compares replies exactly, but for times to live, which pass between
-// the two, and for the place in a script that Redis adds to errors.
+// alike compares replies. It allows times to live to differ a little, because time passes, and
+// ignores the position in a script that Redis adds to errors.
 func alike(got, want redlock.Reply) bool {
 	if got.Err != nil && want.Err != nil {
 		text, _, _ := strings.Cut(want.Err.Error(), " script: ")
@@ -81,7 +80,7 @@ func alike(got, want redlock.Reply) bool {
 	return near && got.Str == want.Str && got.Nil == want.Nil
 }
 
-// generator makes random commands over a few keys and values, so that they meet.
+// generator makes random commands for a few keys and values, so that they affect each other.
 type generator struct {
 	*rand.Rand
 	ballot, node script.Script
@@ -119,7 +118,7 @@ func (g generator) command() redlock.Command {
 	)))
 }
 
-// besideCommand looks at what there is beside a lock's key, or spoils it.
+// besideCommand reads or damages one of the other keys of a lock.
 func (g generator) besideCommand(key string) redlock.Command {
 	beside := key + g.pick("\x00m", "\x00m", "\x00b", "\x00w", "\x00k")
 	switch g.IntN(12) {
@@ -142,8 +141,8 @@ func (g generator) hashCommand(key string) redlock.Command {
 	)))
 }
 
-// scriptCall is of ballot.lua mostly. Numbers are far from the nodes' clocks:
-// these differ.
+// scriptCall mostly returns a call of ballot.lua. Its numbers are far from the time, because the
+// nodes' clocks differ.
 func (g generator) scriptCall() redlock.Command {
 	switch g.IntN(8) {
 	case 0:
@@ -164,7 +163,7 @@ func (g generator) scriptCall() redlock.Command {
 
 func (g generator) epoch() string { return g.pick("one", "one", "two", "") }
 
-// operations are one, or those that belong together.
+// operations returns one operation, or several that belong together.
 func (g generator) operations() []scriptOp {
 	switch g.IntN(6) {
 	case 0: // several names
@@ -174,7 +173,7 @@ func (g generator) operations() []scriptOp {
 			ops = append(ops, scriptOp{"n", g.key(), []string{token}, g.record()})
 		}
 		return append(ops, scriptOp{"a", g.key(), []string{token, g.ttl(token)}, g.record()})
-	case 1: // refused, it waits
+	case 1: // if the operation is refused, the client waits
 		o := g.operation()
 		ops := []scriptOp{o, {letter: "i", key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
 		if g.IntN(2) == 0 {
@@ -225,7 +224,7 @@ func (g generator) operation() scriptOp {
 	}
 }
 
-// sharer is one of several who share a lock, and how.
+// sharer returns a token that shares a lock, and the kind of the lock.
 func (g generator) sharer() (token, kind string) {
 	if g.IntN(2) == 0 {
 		return g.value(), "redlockd:shared"
@@ -241,13 +240,13 @@ func (g generator) pick(words ...string) string { return words[g.IntN(len(words)
 func (g generator) mark() string                { return g.pick("w1", "w1", "w2") }
 func (g generator) key() string                 { return g.pick("a", "a", "b", "c") }
 
-// value is a token. Most are those of the exclusive kind and of readers.
+// value returns a token. Most are tokens of exclusive holders and of readers.
 func (g generator) value() string {
 	return g.pick("mine", "mine", "mine", "theirs", "theirs", "1 mine", "1 theirs", "2 theirs")
 }
 
-// ttl is far from that of any other token: who shares a lock is shown in the order
-// of expiry.
+// ttl is far from the ttl of any other token, because the holders of a shared lock are shown in the
+// order of their expiry.
 func (g generator) ttl(token string) string {
 	i := slices.Index([]string{"mine", "theirs", "1 mine", "2 mine", "1 theirs", "2 theirs", "3 theirs"}, token)
 	return strconv.Itoa(100_000 * (1 + 7*g.IntN(2) + i))

@@ -30,7 +30,7 @@ func TestSimCutLate(t *testing.T) {
 	})
 }
 
-// The order that CLIENT KILL ID restores: with it, nothing comes late.
+// TestSimCutLateThenKilled: after CLIENT KILL ID, no group of the old connection arrives late.
 func TestSimCutLateThenKilled(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		busy, idle := dialSim(t, sim), dialSim(t, sim)
@@ -77,7 +77,7 @@ func TestSimCloseLeavesBytesUnderWay(t *testing.T) {
 	})
 }
 
-// A lane uses the memory of its commands again as soon as it has given up.
+// TestSimHangKeepsWhatWasSent: a lane reuses the memory of its commands after it gives up a group.
 func TestSimHangKeepsWhatWasSent(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
@@ -114,7 +114,7 @@ func TestSimHangDoesNotNoticeClose(t *testing.T) {
 	})
 }
 
-// A log-in that a hung node has taken uses up an id when it goes on.
+// TestSimHungLogin: when a hung node resumes, a log-in that it had accepted uses up an id.
 func TestSimHungLogin(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		sim.Hang()

@@ -10,7 +10,7 @@ import (
 
 func (s *Sim) infoLine(key string) string { return infoLine(s.Do("INFO").Str, key) }
 
-// A redis-server reports the same of itself as the simulated node.
+// TestSimInfoIsThatOfRedis: a redis-server and the simulated node report the same about themselves.
 func TestSimInfoIsThatOfRedis(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("durable=%v", durable), func(t *testing.T) {
@@ -34,8 +34,8 @@ func TestSimInfoIsThatOfRedis(t *testing.T) {
 	}
 }
 
-// compareInfo checks that all lines of simulated are in real, but for the values
-// that no two processes share.
+// compareInfo checks that real contains all lines of simulated, except values that differ in each
+// process.
 func compareInfo(t *testing.T, simulated, real string) {
 	t.Helper()
 	own := []string{"run_id", "master_replid", "uptime_in_seconds", "total_commands_processed"}
@@ -76,8 +76,8 @@ func TestSimSetInfo(t *testing.T) {
 	})
 }
 
-// As with Redis, the uptime is read from the wall clock, and CONFIG RESETSTAT does not
-// reset it.
+// TestSimUptimeFollowsTheClock: as in Redis, the uptime follows the wall clock, and CONFIG
+// RESETSTAT does not reset it.
 func TestSimUptimeFollowsTheClock(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		time.Sleep(1500 * ms)
@@ -92,7 +92,8 @@ func TestSimUptimeFollowsTheClock(t *testing.T) {
 	})
 }
 
-// Redis cuts both instants to seconds, and then subtracts.
+// TestSimUptimeCountsWholeSeconds: Redis truncates both instants to seconds before it subtracts
+// them.
 func TestSimUptimeCountsWholeSeconds(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		time.Sleep(999 * ms)

@@ -9,8 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// listening is a listener with the instants at which it was told, and a connection
-// that has had k tracked.
+// listening is a listener for the key k. It records the instants at which it was notified.
 type listening struct {
 	redlock.Listener
 	told []time.Time

@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Groups that arrive at one instant are executed in the order in which they were sent,
-// each to its end, also while functions of the test run.
+// TestSimOrderAtOneInstant: groups that arrive at one instant are executed in the order in which
+// they were sent, each completely, also while functions of the test run.
 func TestSimOrderAtOneInstant(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		const n = 50
@@ -58,7 +58,7 @@ func startTwo(t *testing.T, conn redlock.Conn, group ...redlock.Command) {
 	synctest.Wait()
 }
 
-// A reply that is due at the deadline is in time, always.
+// TestSimReplyAtTheDeadline: a reply that is due exactly at the deadline is in time.
 func TestSimReplyAtTheDeadline(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		for i := range 50 {
@@ -74,7 +74,7 @@ func TestSimReplyAtTheDeadline(t *testing.T) {
 	})
 }
 
-// A group sent at the deadline is always too late.
+// TestSimRequestAtTheDeadline: a group that is sent at the deadline is too late.
 func TestSimRequestAtTheDeadline(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
@@ -90,7 +90,7 @@ func TestSimRequestAtTheDeadline(t *testing.T) {
 	})
 }
 
-// A group that has arrived at the instant of a crash was executed.
+// TestSimArrivalComesBeforeCrash: a group that arrives at the instant of a crash is executed.
 func TestSimArrivalComesBeforeCrash(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		for i := range 50 {
@@ -107,8 +107,8 @@ func TestSimArrivalComesBeforeCrash(t *testing.T) {
 	})
 }
 
-// The bytes of an old connection are executed after what the new connection
-// has sent in the meantime, in their own order.
+// TestSimCutLateComesAfterNewConnection: the groups of an old connection are executed after those
+// that a new connection has sent meanwhile, in their own order.
 func TestSimCutLateComesAfterNewConnection(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		var executed []string
@@ -130,8 +130,8 @@ func TestSimCutLateComesAfterNewConnection(t *testing.T) {
 	})
 }
 
-// The same clients with the same faults, twice: the same happens at the same
-// instants. What a hash map or a select decides would show here.
+// TestSimReplays runs the same clients with the same faults twice, and gets the same events at the
+// same instants. It fails if the order of a map or a select matters.
 func TestSimReplays(t *testing.T) {
 	for seed := range uint64(3) {
 		first, second := simJournal(t, seed), simJournal(t, seed)
@@ -149,8 +149,8 @@ func TestSimReplays(t *testing.T) {
 	}
 }
 
-// simJournal runs clients and faults that never act at the same instant, and
-// returns what the node did, followed by what each client heard.
+// simJournal runs clients and faults that never act at the same instant. It returns what the node
+// did, and then what each client received.
 func simJournal(t *testing.T, seed uint64) []string {
 	var journals [5][]string
 	simTest(t, func(t *testing.T, sim *Sim) {
@@ -178,14 +178,14 @@ func simJournal(t *testing.T, seed uint64) []string {
 
 const step = 250 * time.Microsecond
 
-// sleepSteps sleeps so many whole steps, and until an instant that is who's own.
+// sleepSteps sleeps n whole steps, and then until an instant that only who uses.
 func sleepSteps(n, who int) {
 	now := time.Now()
 	next := now.Truncate(step).Add(time.Duration(1+n)*step + time.Duration(who))
 	time.Sleep(next.Sub(now))
 }
 
-// replayClient's deadlines often are the very instants of its replies.
+// replayClient often has a deadline exactly when a reply is due.
 func replayClient(ctx context.Context, sim *Sim, random *rand.Rand, who int, note func(int, ...any)) {
 	for ctx.Err() == nil {
 		sleepSteps(random.IntN(4), who)

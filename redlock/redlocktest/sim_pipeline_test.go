@@ -26,8 +26,8 @@ func receive(ctx context.Context, conn redlock.Conn) (redlock.Reply, error) {
 	return reply[0], err
 }
 
-// Groups of one connection keep their order, whatever delay each of them draws, and also
-// if the node pauses within one of them.
+// TestSimGroupsKeepTheirOrder: the groups of a connection keep their order, whatever their delays,
+// also if the node pauses within a group.
 func TestSimGroupsKeepTheirOrder(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		var executed, want []string
@@ -59,7 +59,7 @@ func TestSimGroupsKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// Groups under way take one round trip together.
+// TestSimGroupsShareARoundTrip: groups that are sent one after another without waiting overlap.
 func TestSimGroupsShareARoundTrip(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
@@ -78,8 +78,9 @@ func TestSimGroupsShareARoundTrip(t *testing.T) {
 	})
 }
 
-// A connection that is cut with three groups under way, one executed, one at the node and
-// one on its way: none is answered, and what the node has not executed comes late.
+// TestSimCutWithGroupsUnderWay cuts a connection with three groups: one is executed, one has
+// arrived at the node, one is in transit. None is answered. After CutLate, the remaining ones are
+// executed later.
 func TestSimCutWithGroupsUnderWay(t *testing.T) {
 	for name, late := range map[string]bool{"at once": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
@@ -111,8 +112,8 @@ func TestSimCutWithGroupsUnderWay(t *testing.T) {
 	}
 }
 
-// When a hung node resumes, it executes the groups that it was sent in order, also if
-// the client has given up on the first one.
+// TestSimHangWithGroupsUnderWay: when a hung node resumes, it executes the groups in order, also if
+// the client no longer waits for the first one.
 func TestSimHangWithGroupsUnderWay(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)

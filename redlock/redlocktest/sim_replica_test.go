@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// Two servers and two simulated nodes go through the same: one becomes the
-// other's replica, and a master again.
+// TestSimReplicaAnswersLikeRedis: two servers and two simulated nodes do the same: one becomes a
+// replica of the other, and a master again.
 func TestSimReplicaAnswersLikeRedis(t *testing.T) {
 	servers := StartRedis(t, 2, TCP(), Args("--repl-diskless-sync-delay", "0")).Servers
 	sims := []*Sim{NewSim("a"), NewSim("b")}
@@ -74,7 +74,7 @@ var replicaCommands = []string{
 	"SCRIPT FLUSH", "CONFIG RESETSTAT", "EXISTS k h",
 }
 
-// real returns a line of a server's INFO.
+// real returns a value of a server's INFO.
 func real(t *testing.T, s *Server, key string) string {
 	t.Helper()
 	reply, err := s.must("INFO")
@@ -82,7 +82,7 @@ func real(t *testing.T, s *Server, key string) string {
 	return infoLine(reply.Str, key)
 }
 
-// makeReplica returns when replica is synchronised with master.
+// makeReplica waits until replica is synchronised with master.
 func makeReplica(t *testing.T, replica, master *Server) {
 	t.Helper()
 	host, port, _ := strings.Cut(master.Addr(), ":")
@@ -136,7 +136,7 @@ func TestSimResync(t *testing.T) {
 	})
 }
 
-// A script's SET is refused as well, in its own reply.
+// TestSimDemotedVotesNot: a replica refuses the writes of a script, each in its own reply.
 func TestSimDemotedVotesNot(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		script := luaScript(t, "ballot")
@@ -163,7 +163,8 @@ func TestSimCrashedIsNotDemoted(t *testing.T) {
 	})
 }
 
-// A replica with a clock that is set back sees what its master has not deleted.
+// TestSimReplicaDeletesNothing: if a replica's clock is set back, it still has the keys that its
+// master has not deleted.
 func TestSimReplicaDeletesNothing(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		sim.Do("SET", "k", "v", "PX", "40")
@@ -187,7 +188,7 @@ func TestSimRestore(t *testing.T) {
 		sim.Do("DEL", "long")
 		time.Sleep(41 * ms)
 
-		for range 2 { // a snapshot may be used again
+		for range 2 { // a snapshot can be loaded again
 			sim.Restore(snapshot)
 			want(t, "keys", fmt.Sprint(sim.Keys()), "[h long]")
 			want(t, "field", sim.Do("HGET", "h", "f").Str, "old")

@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Clients and faults at random: what the clients heard is what the node says
-// they heard, and everything ends.
+// TestSimStorm runs clients with random faults. The clients received as many replies as the node
+// counted, and all of them end.
 func TestSimStorm(t *testing.T) {
 	var all Counts
 	for seed := range uint64(20) {
@@ -45,7 +45,7 @@ func TestSimStorm(t *testing.T) {
 	}
 }
 
-// jitter gives delays whose instants differ from each other.
+// jitter returns random delays, so that events happen at different instants.
 func jitter(seed uint64) func() (time.Duration, time.Duration) {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 2))

@@ -16,7 +16,7 @@ import (
 
 const ms = time.Millisecond
 
-// simTest runs body with a node on fake time.
+// simTest runs body with a node in fake time.
 func simTest(t *testing.T, body func(t *testing.T, sim *Sim)) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := NewSim("a")
@@ -35,7 +35,7 @@ func dialSim(t *testing.T, sim *Sim) redlock.Conn {
 	return conn
 }
 
-// do sends one command and waits for the answer.
+// do sends one command and waits for the reply.
 func do(t *testing.T, conn redlock.Conn, command ...string) (redlock.Reply, error) {
 	t.Helper()
 	var reply [1]redlock.Reply
@@ -43,7 +43,7 @@ func do(t *testing.T, conn redlock.Conn, command ...string) (redlock.Reply, erro
 	return reply[0], err
 }
 
-// start sends one command in the background; the channel gives Do's error.
+// start sends one command in the background. The channel gets the error of Do.
 func start(t *testing.T, conn redlock.Conn, command ...string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -196,13 +196,13 @@ func TestSimDrops(t *testing.T) {
 	})
 }
 
-// What OnCommand's function does to the node applies to that very command.
+// TestSimOnCommand: what OnCommand's function does to the node affects the command itself.
 func TestSimOnCommand(t *testing.T) {
 	faults := map[string]struct {
 		fault func(*Sim)
-		keys  string // when Do has returned
+		keys  string // after Do has returned
 		then  func(*Sim)
-		after string // keys after then
+		after string // after then
 	}{
 		"hang":    {(*Sim).Hang, "[a]", (*Sim).Resume, "[a b c]"},
 		"down":    {(*Sim).Down, "[a]", (*Sim).Up, "[a]"},

@@ -27,7 +27,7 @@ func TestServerClockIsStepped(t *testing.T) {
 	}
 }
 
-// A step forward is what expires keys that should live.
+// TestServerClockExpiresKeys: a step forward expires keys early.
 func TestServerClockExpiresKeys(t *testing.T) {
 	s := StartRedis(t, 1, Skewable()).Servers[0]
 	if _, err := s.must("SET", "k", "v", "PX", "60000"); err != nil {

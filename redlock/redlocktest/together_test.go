@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// A lane puts what many callers want into one call of a node: each is answered as if it had
-// been asked alone, at that instant, and leaves the same behind.
+// TestTogetherAsOneByOne: a lane combines the operations of many callers in one call. Each
+// operation has the same reply and effect as in a call of its own at that instant.
 func TestTogetherAsOneByOne(t *testing.T) {
 	ballot := luaScript(t, "ballot")
 	for seed := range uint64(300) {
@@ -20,7 +20,7 @@ func TestTogetherAsOneByOne(t *testing.T) {
 		alone, together := admittedState(ballot), admittedState(ballot)
 		now := int64(1_800_000_000_000_000)
 		for range 30 {
-			now += int64(g.IntN(9)) * 33_001_000 // nothing lasts until such an instant: expiries are 100 s apart
+			now += int64(g.IntN(9)) * 33_001_000 // no key expires exactly then: expiries are multiples of 100 s
 			limit := g.pick("9007199254740991", "9007199254740991", "1")
 			var all []scriptOp
 			var wants []redlock.Reply
@@ -41,8 +41,7 @@ func TestTogetherAsOneByOne(t *testing.T) {
 	}
 }
 
-// asked returns the operations of one caller. An operation that announces a waiter
-// only follows one that takes a lock.
+// asked returns the operations of one caller. An operation of a waiter only follows an acquire.
 func (g generator) asked() []scriptOp {
 	for {
 		ops := g.operations()
@@ -53,7 +52,7 @@ func (g generator) asked() []scriptOp {
 	}
 }
 
-// saidOnce leaves out a ttl that was said before, as lanes do.
+// saidOnce leaves out a ttl that is the same as the previous one, as lanes do.
 func saidOnce(ops []scriptOp) (all []scriptOp) {
 	said := ""
 	for _, o := range ops {
@@ -69,7 +68,7 @@ func saidOnce(ops []scriptOp) (all []scriptOp) {
 	return all
 }
 
-// admittedState is a node that votes.
+// admittedState returns a node that votes.
 func admittedState(script script.Script) simredis.State {
 	s := simredis.NewState("a", 0)
 	s.Scripts[script.SHA] = true
@@ -78,7 +77,7 @@ func admittedState(script script.Script) simredis.State {
 	return s
 }
 
-// contents are all keys that there are.
+// contents returns all keys and their values.
 func contents(s *simredis.State, now int64) map[string]any {
 	all := map[string]any{}
 	for _, key := range s.SortedKeys("*", now) {
