@@ -114,7 +114,6 @@ func idOf(token string) string {
 	return id
 }
 
-// only of a hand-over or an exchange
 type operation struct {
 	letter     rune
 	key, token string
