@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// AppendOnlyFile is what a node says about its append-only file.
+// AppendOnlyFile is what a node reports about its append-only file.
 type AppendOnlyFile struct {
-	enabled   bool // also if it was enabled just now: earlier votes are missing until it was rewritten
+	enabled   bool // also if it was enabled just now: then earlier votes are missing until a rewrite
 	failed    bool // the last write or rewrite failed
-	rewriting bool // or about to
+	rewriting bool // or a rewrite is scheduled
 
-	// Only durable nodes are asked for the following.
+	// The following fields are read only from durable nodes.
 	fsync          string // appendfsync
 	noFsyncRewrite string // no-appendfsync-on-rewrite
-	loads          bool   // a restart would read all of it
+	loads          bool   // a restart would read the whole file
 	omits          string // why a restart would not; "" if that is not known
 }
 
@@ -32,10 +32,9 @@ func (f *AppendOnlyFile) ReadSetting(name, value string) {
 	}
 }
 
-// FileCommands returns commands like those that the file contains for votes, on a key like
-// a lock's. Redis reads its file with the rights of its user default, which may be off. If
-// a script wrote more than once, Redis leaves out what that user may not do
-// (redis/redis#14541).
+// FileCommands returns commands like those that the file contains for votes, on a key like a
+// lock's. Redis reads its file with the rights of its default user, which may be off. If a script
+// wrote more than once, Redis skips what that user may not do (redis/redis#14541).
 func FileCommands(lock string) [][]string {
 	return [][]string{
 		{"SET", lock, "1", "PXAT", "1"}, {"DEL", lock}, {"PEXPIREAT", lock, "1"}, {"ZADD", lock, "1", "1"}, {"ZREM", lock, "1"},
@@ -49,8 +48,8 @@ type DryRun struct {
 	Text string
 }
 
-// ReadRights records whether the user default may run each of the commands. Messages show
-// keys without suffix.
+// ReadRights records whether the default user may run each of the commands. Messages show keys
+// without suffix.
 func (f *AppendOnlyFile) ReadRights(commands [][]string, answers []DryRun, suffix string) {
 	f.loads = len(answers) == len(commands)
 	for i := range min(len(answers), len(commands)) {
@@ -61,7 +60,7 @@ func (f *AppendOnlyFile) ReadRights(commands [][]string, answers []DryRun, suffi
 	}
 }
 
-// omitted says why Redis may leave out a command when it loads the file; "" if it does not.
+// omitted says why Redis may skip a command when it loads the file; "" if it does not.
 func omitted(command []string, answer DryRun, suffix string) string {
 	switch {
 	case answer.Err != nil:
@@ -101,15 +100,15 @@ func orUnreadable(s string) string {
 	return s
 }
 
-// durability is what a member remembers of its append-only file.
+// durability is what a member remembers about its append-only file.
 type durability struct {
 	complete bool          // the file has every vote, as far as was seen
-	from     time.Duration // BootTime from which on the file has every vote that still counts
+	from     time.Duration // BootTime from which on the file has each vote that still counts
 }
 
-// noteFile records whether the file has every vote from now on. A file that is being
-// rewritten when it is seen for the first time may have been off until then: it lacks the
-// votes before the end of the rewrite.
+// noteFile records whether the file has every vote from now on. If a file is being rewritten when
+// it is first seen, it may have been off until then: it lacks the votes before the end of the
+// rewrite.
 func (d *durability) noteFile(f *AppendOnlyFile) {
 	switch {
 	case !f.hasEachVote():
@@ -119,19 +118,19 @@ func (d *durability) noteFile(f *AppendOnlyFile) {
 	}
 }
 
-// noteTime moves the instant from which on a restart loses nothing: as long as the file
-// may lack votes, those count for longest more.
+// noteTime moves the instant from which on a restart loses nothing. While the file may lack
+// votes, these count for longest more.
 func (d *durability) noteTime(now, longest time.Duration) {
 	if !d.complete {
 		d.from = now + longest
 	}
 }
 
-// noPersistence is how the warning about a node begins that keeps no data over a restart.
+// noPersistence is the beginning of a warning about a node that keeps no data over a restart.
 const noPersistence = "no persistence: "
 
-// IsNoPersistence tells whether a warning is that the node keeps no data over a restart. Safety does
-// not need that, and every node of a fleet may be so.
+// IsNoPersistence reports whether a warning is that the node keeps no data over a restart. Safety
+// does not depend on that, and all nodes of a fleet may be so.
 func IsNoPersistence(warning string) bool { return strings.HasPrefix(warning, noPersistence) }
 
 // warnings returns why a restart costs a quarantine, with the fix.

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// clockJumps distinguishes a node whose clock jumped from a host whose own clock did: the
-// host was paused (a virtual machine), or its clock runs at a wrong rate. Withdrawing the
-// admission of nodes in that case would stop every other host as well. So it is done only
-// if most other nodes, two at least, certainly kept time with this host while the one
-// jumped.
+// clockJumps distinguishes a jump of a node's clock from a jump of this host's own clock: the
+// host was paused (a virtual machine), or its clock runs at a wrong rate. If the host withdrew
+// the admission of nodes because of its own clock, it would stop every other host as well. So it
+// withdraws only if most other nodes, at least two, certainly kept time with this host while the
+// one jumped.
 type clockJumps struct {
 	missed atomic.Int64 // nanoseconds that this host may have missed; written under mu
 
 	mu    sync.Mutex // guards what follows; no other mutex is taken inside it
 	nodes []nodeClock
-	turn  uint64        // the last one given out: the order of samples, whatever a clock does
-	told  time.Duration // BootTime when a jump of this host was last told; 0: never
+	turn  uint64        // the last turn that was assigned; it orders samples independent of any clock
+	told  time.Duration // BootTime when a jump of this host was last reported; 0: never
 }
 
 // nodeClock is what is known of one node's clock.
@@ -29,10 +29,10 @@ type nodeClock struct {
 
 	// A jump that is not judged yet:
 	jumpAt     time.Duration // when it was first seen; 0: there is none
-	first      time.Duration // by how much, then
-	beforeTurn uint64        // of the last sample before the jump
-	turn       uint64        // of the sample that showed it first
-	by         time.Duration // the most that was seen since
+	first      time.Duration // the jump as it was first seen
+	beforeTurn uint64        // turn of the last sample before the jump
+	turn       uint64        // turn of the sample that showed it first
+	by         time.Duration // the largest jump that was seen since
 
 	gained time.Duration // by jumps that may have been this host's own
 }
@@ -40,11 +40,11 @@ type nodeClock struct {
 const (
 	// jumpSettle is how long a node's jump waits for samples of the other nodes.
 	jumpSettle = 300 * time.Millisecond
-	// jumpSilence is how long nothing more is told about this host's clock.
+	// jumpSilence is the least time between two reports about this host's clock.
 	jumpSilence = time.Minute
 )
 
-// NextTurn returns a number larger than all before. Turns order the questions to all nodes
+// NextTurn returns a number larger than all earlier ones. Turns order the questions to all nodes
 // and their answers, independent of any clock.
 func (f *Fleet) NextTurn() uint64 {
 	f.jumps.mu.Lock()
@@ -68,8 +68,8 @@ func (j *clockJumps) keep(node int, w *clockWatch) {
 	j.nodes[node].samples = append(j.nodes[node].samples[:0], w.samples...)
 }
 
-// note records a jump after the sample with turn before. It returns when the jump was
-// first seen; isNew: now.
+// note records a jump after the sample with turn before. It returns when the jump was first seen,
+// and whether that is now.
 func (j *clockJumps) note(node int, by, now time.Duration, before, turn uint64) (first time.Duration, isNew bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,10 +83,10 @@ func (j *clockJumps) note(node int, by, now time.Duration, before, turn uint64) 
 	return n.jumpAt, isNew
 }
 
-// judge decides about a jump. It was the node's if most of the other nodes that were
-// sampled since certainly kept time from before the jump until it was first seen. (A
-// single one may share its clock with this host and be paused with it.) Otherwise it may
-// have been this host's: then missed is by how much more than is known already.
+// judge decides about a jump. It was the node's if most of the other nodes that were sampled
+// since then certainly kept time from before the jump until it was first seen. (A single node may
+// share its clock with this host and be paused with it.) Otherwise it may have been this host's:
+// then missed is the part that is not known already.
 func (j *clockJumps) judge(node int) (isNodes bool, missed time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -116,10 +116,10 @@ func (n *nodeClock) sampledSince(turn uint64) bool {
 	return len(n.samples) > 0 && n.samples[len(n.samples)-1].Turn >= turn
 }
 
-// keptTimeSince reports whether the clock, since a sample with that turn or an earlier
-// one, certainly moved by less than half of the allowance; or by so much less than the
-// node that jumped that the two moved against each other by more than the allowance. (If a
-// node is far away, or the host is busy, much is uncertain.)
+// keptTimeSince reports whether the clock certainly kept time since a sample with that turn or an
+// earlier one. That means that it moved by less than half of the allowance. Or it moved by so
+// much less than the node that jumped that the two moved against each other by more than the
+// allowance. (If a node is distant, or the host is busy, much is uncertain.)
 func (n *nodeClock) keptTimeSince(turn uint64, jump time.Duration) bool {
 	last := n.samples[len(n.samples)-1]
 	for _, before := range slices.Backward(n.samples) {
@@ -131,8 +131,8 @@ func (n *nodeClock) keptTimeSince(turn uint64, jump time.Duration) bool {
 	return false
 }
 
-// shouldTell reports whether a jump that may be this host's is to be told: a clock that
-// jumps all the time would fill the log.
+// shouldTell reports whether to report a jump that may be this host's. A clock that jumps all the
+// time would fill the log.
 func (j *clockJumps) shouldTell(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -143,14 +143,14 @@ func (j *clockJumps) shouldTell(now time.Duration) bool {
 	return should
 }
 
-// judgeJump decides what follows from a jump of a node's clock since the sample with turn
-// before. While it is not known whose clock jumped, the node has no vote here. If it was
-// not certainly the node's, the node has no vote for max_ttl, on this host only: other
-// hosts judge for themselves. This host's leases then end so much sooner.
+// judgeJump decides what follows from a jump of a node's clock since the sample with turn before.
+// Until it is decided whose clock jumped, the node has no vote here. If it was not certainly the
+// node's, the node has no vote for max_ttl, on this host only: other hosts judge for themselves.
+// Then this host's leases end earlier by the missed time.
 func (j *judgement) judgeJump(by clockJump, before uint64) Verdict {
 	s, fleet := j.snapshot, j.member.fleet
 	first, isNew := fleet.jumps.note(j.member.index, time.Duration(by), s.At, before, s.Clock.Turn)
-	if isNew { // once: the others may do the same
+	if isNew { // once, because the other nodes may have jumped as well
 		j.lookAtOthers()
 	}
 	if s.At < first+jumpSettle {
@@ -171,10 +171,10 @@ func (j *judgement) judgeJump(by clockJump, before uint64) Verdict {
 	return j.onlyHere()
 }
 
-// onlyHere returns the status of a node that other hosts may well admit.
+// onlyHere returns the verdict on a node that other hosts may well admit.
 func (j *judgement) onlyHere() Verdict {
 	return Verdict{VoteStatus: VoteStatus{State: Quarantined, Reason: ErrHostJumped, Until: j.member.noVoteHereUntil}}
 }
 
-// ErrHostJumped: the quarantine is this host's alone.
+// ErrHostJumped means that only this host quarantines the node.
 var ErrHostJumped = errors.New("its clock and this host's moved against each other, and it is not certain which of them jumped: it may have let locks go that are still held")

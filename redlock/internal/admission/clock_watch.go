@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// DriftAllowance returns by how much two clocks may differ after d: 1 % and 2 ms, for the
-// resolution of expiries in Redis ("Distributed locks", redis.io; the reference
-// implementations of Redlock have the same).
+// DriftAllowance returns by how much two clocks may differ after d: 1 %, plus 2 ms for the
+// resolution of expiries in Redis ("Distributed locks", redis.io; the reference implementations
+// of Redlock have the same).
 func DriftAllowance(d time.Duration) time.Duration {
 	return d/100 + 2*time.Millisecond
 }
 
-// ClockSample is one reading of a node's clock. The node read it at some instant between
-// our sending and our receiving, so its TIME minus our BootTime was between Low and High.
+// ClockSample is one reading of a node's clock. The node read it at some instant between our
+// sending and our receiving, so its TIME minus our BootTime was between Low and High.
 type ClockSample struct {
 	At        time.Duration // BootTime
 	Low, High time.Duration
@@ -21,7 +21,7 @@ type ClockSample struct {
 	Turn      uint64 // position among all nodes' samples, see Fleet.NextTurn
 }
 
-// ReadClock parses the answer to a TIME that was sent and answered at these BootTimes.
+// ReadClock parses the answer to a TIME that was sent and received at these BootTimes.
 func ReadClock(seconds, micros string, sent, heard time.Duration) ClockSample {
 	s, err1 := strconv.ParseInt(seconds, 10, 64)
 	us, err2 := strconv.ParseInt(micros, 10, 64)
@@ -40,17 +40,17 @@ func (s ClockSample) milliseconds() int64 {
 	return (s.Low + s.At).Milliseconds()
 }
 
-// clockWatch notices a node's clock that does not run like this host's: keys that expire
-// too early are forgotten votes. It compares each sample with the samples of the last
-// max_ttl, so it detects a slow slew as well as a step.
+// clockWatch notices a node's clock that does not run like this host's: keys that expire too
+// early are lost votes. It compares each sample with the samples of the last max_ttl, so it
+// detects a slow slew as well as a step.
 type clockWatch struct {
 	samples []ClockSample // the oldest first
 }
 
 const clockSamples = 32 // how many are kept, spread over max_ttl
 
-// note adds a sample. It returns by how much more than the drift allowance the node's
-// clock moved (0: it kept the allowance), and the turn of the latest sample that shows it.
+// note adds a sample. It returns by how much more than the drift allowance the node's clock moved
+// (0: it kept within the allowance), and the turn of the latest sample that shows it.
 func (w *clockWatch) note(s ClockSample, window time.Duration) (jump time.Duration, since uint64) {
 	if !s.Known {
 		return 0, 0
@@ -69,8 +69,8 @@ func (s ClockSample) movedSince(before ClockSample) time.Duration {
 	return max(s.High-before.Low, before.High-s.Low)
 }
 
-// jumpSince is positive if the node's clock certainly gained more than the allowance,
-// negative if it certainly lost more.
+// jumpSince returns a positive jump if the node's clock certainly gained more than the allowance,
+// a negative one if it certainly lost more, else 0.
 func (s ClockSample) jumpSince(before ClockSample) time.Duration {
 	allowed := DriftAllowance(s.At - before.At)
 	switch {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// NodeKey is the hash that each node keeps about itself: its epoch, what it knows of the
-// other nodes' epochs, and the fencing counters.
+// NodeKey is the hash in which each node keeps its own data: its epoch, the words of the other
+// nodes' epochs, and the fencing counters.
 const NodeKey = "redlockd:node"
 
 // DefaultPrefix is the usual prefix of the locks' keys.
@@ -26,16 +26,16 @@ const DefaultPrefix = "redlock:"
 //	admitted:RUN_ID:WORD:MAX_TTL:DIGEST:NAME
 //	pending:RUN_ID:WORD:MAX_TTL:kept|lost:NAME
 //
-// A restart changes the run_id; FLUSHALL removes the epoch; a resynchronisation from
-// another master or a restored snapshot brings an epoch with another run_id. So each of
-// them shows up in the comparison that every voting script begins with.
+// A restart changes the run_id. FLUSHALL removes the epoch. A resynchronisation from another
+// master or a restored snapshot brings an epoch with another run_id. So each of them shows up in
+// the comparison with which every voting script begins.
 type Epoch struct {
-	Pending      bool          // in quarantine: the node has no vote
+	Pending      bool          // the node is quarantined and has no vote
 	RunID        string        // of the Redis process
-	Word         string        // random: no two quarantines have the same; see newWord
+	Word         string        // different in each quarantine, see newWord
 	MaxTTL       time.Duration // the longest lease that any host may take here
-	CountersKept bool          // of a pending epoch: the fencing counters were not lost
-	Digest       string        // of an admitted epoch: node list and prefix, see listDigest
+	CountersKept bool          // in a pending epoch: the fencing counters were not lost
+	Digest       string        // in an admitted epoch: node list and prefix, see listDigest
 	Name         string        // the node's name
 }
 
@@ -57,7 +57,7 @@ func (e *Epoch) String() string {
 	return strings.Join([]string{kind, e.RunID, e.Word, strconv.FormatInt(e.MaxTTL.Milliseconds(), 10), detail, e.Name}, ":")
 }
 
-// ParseEpoch parses what String wrote.
+// ParseEpoch parses a text that String returned.
 func ParseEpoch(text string) (Epoch, error) {
 	words := strings.SplitN(text, ":", 6)
 	if len(words) < 6 || words[0] != epochAdmitted && words[0] != epochPending {
@@ -82,8 +82,8 @@ func ParseEpoch(text string) (Epoch, error) {
 	return e, nil
 }
 
-// LongestMaxTTL bounds max_ttl, also the one that a node reports: nobody wants a
-// quarantine of years.
+// LongestMaxTTL bounds max_ttl, also the one that a node reports. Otherwise a quarantine could
+// last for years.
 const LongestMaxTTL = 30 * 24 * time.Hour
 
 func errUnknownEpoch(text string) error {
@@ -102,8 +102,8 @@ func newWord(ms int64, last string) string {
 	return base64.RawURLEncoding.EncodeToString(word[:])
 }
 
-// timeOf returns the node's time at the beginning of a word. Words of earlier versions
-// begin with anything.
+// timeOf returns the node's time at the beginning of a word. Words of earlier versions begin with
+// other bytes.
 func timeOf(word string) (ms int64) {
 	bytes, err := base64.RawURLEncoding.DecodeString(word)
 	if err != nil || len(bytes) < 8 {
@@ -112,7 +112,7 @@ func timeOf(word string) (ms int64) {
 	return int64(binary.BigEndian.Uint64(bytes) >> 16)
 }
 
-// longestWord bounds the words that are remembered: another client may have written them.
+// longestWord bounds the words that are remembered, because another client may have written them.
 const longestWord = 32
 
 // MaxNodeSeconds bounds a node's clock: the year 2200.
@@ -135,9 +135,9 @@ func LaterWord(epoch string) string {
 	return newWord(0, e.Word)
 }
 
-// listDigest returns a digest of the node names, their number, and the prefix unless it is
-// the usual one. With two lists on two hosts, two disjoint quorums would hold one lock;
-// with two prefixes, one quorum would grant it twice.
+// listDigest returns a digest of the node names, their number, and the prefix unless it is the
+// usual one. With two lists on two hosts, two disjoint quorums could hold one lock. With two
+// prefixes, one quorum could grant it twice.
 func listDigest(names []string, prefix string) string {
 	sorted := slices.Sorted(slices.Values(names))
 	digest := strconv.Itoa(len(names)) + "-" + shortSum(strings.Join(sorted, "\n"))

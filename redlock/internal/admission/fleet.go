@@ -11,7 +11,7 @@ import (
 // NodeOptions describe one node.
 type NodeOptions struct {
 	Name    string
-	Durable bool // the operator says that no restart loses a write
+	Durable bool // the operator declares that no restart loses a write
 }
 
 // Options describe the nodes whose votes count together.
@@ -24,31 +24,31 @@ type Options struct {
 	Rules        Rules
 }
 
-// Rules are decisions that safety rests on. Only tests replace one, to show what happens
+// Rules are decisions on which safety depends. Only tests replace one, to show what happens
 // without it.
 type Rules struct {
-	// QuarantineEnd returns when a node may vote again: every lease is over then that it
-	// may have voted for before its quarantine was first seen. started is what its uptime
-	// says, which does not tell when it was flushed.
+	// QuarantineEnd returns when a node may vote again: by then, every lease has expired that it
+	// may have voted for before its quarantine was first seen. started is when the node started
+	// according to its uptime, which does not show when it was flushed.
 	QuarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
 
 	// Supersedes reports whether a later incarnation ends the votes of an earlier one.
 	Supersedes func() bool
 
-	// BelievesToken reports whether a node may have come to a fencing token by granting, if
-	// the nodes' clocks say that bound is the largest possible one.
+	// BelievesToken reports whether a node may have reached a fencing token by granting. bound is
+	// the largest possible one according to the nodes' clocks.
 	BelievesToken func(token, bound uint64) bool
 }
 
-// SoundRules are the rules that are right.
+// SoundRules are the correct rules.
 var SoundRules = Rules{
 	QuarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
 	Supersedes:    func() bool { return true },
 	BelievesToken: func(token, bound uint64) bool { return token <= bound },
 }
 
-// Fleet is what a process knows about its nodes together: what makes the admission of one
-// depend on the others. It is safe for concurrent use.
+// Fleet is what a process knows about its nodes together: the reasons why the admission of one
+// depends on the others. It is safe for concurrent use.
 type Fleet struct {
 	options  Options
 	digest   string // of the node list and the prefix
@@ -64,13 +64,13 @@ type Fleet struct {
 	mu        sync.Mutex    // guards what follows; no other mutex is taken inside it
 	losses    []CounterLoss // by node
 	connected []bool        // by node
-	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: it never was
+	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: never
 	voted     []bool        // by node: it was seen with a vote
 	isInUse   bool          // the nodes were used before this process, or a quorum has voted since
-	announced bool          // the loss of a quorum's counters was told
+	announced bool          // the loss of a quorum's counters was reported
 }
 
-// NewFleet makes a fleet of nodes that were not reached yet.
+// NewFleet makes a fleet of nodes that are not connected yet.
 func NewFleet(o Options) *Fleet {
 	n := len(o.Nodes)
 	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), lastLost: make([]uint64, n), voted: make([]bool, n)}
@@ -93,7 +93,7 @@ func (f *Fleet) Member(node int) *Member { return f.members[node] }
 // LongestTTL returns the max_ttl of the fleet.
 func (f *Fleet) LongestTTL() time.Duration { return time.Duration(f.maxTTL.Load()) }
 
-// raiseMaxTTL takes over a larger max_ttl.
+// raiseMaxTTL adopts a larger max_ttl.
 func (f *Fleet) raiseMaxTTL(ttl time.Duration) {
 	for {
 		known := f.maxTTL.Load()
@@ -103,22 +103,22 @@ func (f *Fleet) raiseMaxTTL(ttl time.Duration) {
 	}
 }
 
-// CopySources returns from how many other nodes fencing counters are copied: so many meet
-// every quorum that the node was ever part of, in another node.
+// CopySources returns from how many other nodes fencing counters must be copied. That many nodes
+// include, for each quorum that the node was ever part of, another member of it.
 func (f *Fleet) CopySources() int { return len(f.options.Nodes) - f.options.Quorum + 1 }
 
-// Freshness returns how recent the knowledge of the nodes' reports is, and which nodes to
-// look at now.
+// Freshness returns how recent the knowledge of the nodes' reports is, and which nodes to look at
+// now.
 func (f *Fleet) Freshness(now time.Duration) (fresh Freshness, lookAt []int) {
 	return f.register.freshness(now)
 }
 
-// LatestDeadline returns a deadline that no lease exceeds that nodes (bits) have granted
-// or extended, if fresh was known when they were asked. Until then no other host has a
-// vote of another Redis under the name of one of them: that waits max_ttl and maxStaleness
-// from when enough nodes report that there is one. (If nodes are looked at once per
-// LookInterval, it is beyond all other deadlines. Not so if a node that grants was
-// hanging, or this process or host was stopped.)
+// LatestDeadline returns a deadline that no lease may exceed that nodes (bits) have granted or
+// extended, if fresh was known when the calls were sent. Until then, no other host has a vote of
+// another Redis under the name of one of them: such a vote waits for max_ttl and maxStaleness
+// from when enough nodes report that Redis. (If nodes are looked at once per LookInterval, it is
+// beyond all other deadlines. It may not be if a granting node hung, or this process or host was
+// stopped.)
 func (f *Fleet) LatestDeadline(fresh Freshness, nodes uint64) time.Duration {
 	since := fresh.Since
 	if nodes&fresh.Silent != 0 {
@@ -131,8 +131,7 @@ func (f *Fleet) LatestDeadline(fresh Freshness, nodes uint64) time.Duration {
 	return since + longest - DriftAllowance(longest)
 }
 
-// Applied records the state that follows from a verdict. It returns the nodes to look at
-// now.
+// Applied records the state that follows from a verdict. It returns the nodes to look at now.
 func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
 	f := m.fleet
 	f.mu.Lock()
@@ -150,8 +149,7 @@ func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
 	return nil
 }
 
-// Disconnected records that the node cannot be reached. It returns the nodes to look at
-// now.
+// Disconnected records that the node cannot be reached. It returns the nodes to look at now.
 func (m *Member) Disconnected(at time.Duration) (lookAt []int) {
 	m.fleet.mu.Lock()
 	m.fleet.connected[m.index] = false
@@ -159,9 +157,9 @@ func (m *Member) Disconnected(at time.Duration) (lookAt []int) {
 	return m.fleet.register.noVoter(m.index, at)
 }
 
-// CounterLoss is when a node certainly had no fencing counters, in turns: from the answer
-// that showed its marker first to the question whose answer showed it last. (An answer
-// says nothing about what came after the question.)
+// CounterLoss is when a node certainly had no fencing counters, in turns: from the answer that
+// first showed its marker to the question whose answer last showed it. (An answer shows nothing
+// about the time after its question.)
 type CounterLoss struct {
 	Lost        bool
 	Total       bool // a quorum had none at one instant of it
@@ -198,12 +196,12 @@ func (f *Fleet) noteCounterLoss(node int, lost bool, first, last uint64) {
 	}
 }
 
-// noteTotalLoss finds out whether a quorum of nodes had no trustworthy counters at one and
-// the same instant, and records it for each of them: their earlier counters are lost, and
-// are found nowhere else, so each may begin anew. (No later grant had the vote of a node
-// that was not admitted yet.) Nodes that lost theirs one after the other do not add up:
-// another daemon may have admitted the first, with the counters of the others, before the
-// last lost its own. Nor does a node that cannot be reached: it may have kept them.
+// noteTotalLoss finds out whether a quorum of nodes had no trustworthy counters at one instant,
+// and records it for each of them. Then their earlier counters are lost and cannot be copied, so
+// each node may restart its own. (No later grant had the vote of a node that was not admitted
+// yet.) Losses one after the other do not add up: another daemon may have admitted the first
+// node, with the counters of the others, before the last node lost its own. A node that cannot be
+// reached does not count either, because it may have kept its counters.
 func (f *Fleet) noteTotalLoss() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,8 +230,8 @@ func countAt(losses []CounterLoss, turn uint64) (n int) {
 	return n
 }
 
-// areAllNew reports whether a quorum lost its counters together with the node, and every
-// node that votes by now had lost its own since then, too.
+// areAllNew reports whether a quorum lost its counters together with the node, and every node
+// that votes by now has also lost its own since then.
 func (f *Fleet) areAllNew(node int) bool {
 	f.mu.Lock()
 	loss, lastLost := f.counterLoss(node), append([]uint64(nil), f.lastLost...)
@@ -246,7 +244,7 @@ func (f *Fleet) areAllNew(node int) bool {
 	return loss.Total
 }
 
-// forgetAnnouncedLoss has the next loss announced again, once all nodes have counters.
+// forgetAnnouncedLoss allows the next loss to be announced, once all nodes have counters.
 func (f *Fleet) forgetAnnouncedLoss() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -270,15 +268,15 @@ func (f *Fleet) noteVoter(node int) {
 	f.isInUse = f.isInUse || f.lastLost[node] == 0 || voters >= f.options.Quorum
 }
 
-// isNew reports whether this process saw all nodes without counters, and none of them with
-// a vote before. Nodes that cannot be reached may have counters.
+// isNew reports whether this process saw all nodes without counters, and none of them with a vote
+// before. Nodes that cannot be reached may have counters.
 func (f *Fleet) isNew() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.isInUse && !slices.Contains(f.lastLost, 0)
 }
 
-// announceLoss reports whether the loss of a quorum's counters is to be told: once.
+// announceLoss returns true once: then the loss of a quorum's counters is to be reported.
 func (f *Fleet) announceLoss() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// incarnationRegister knows the last incarnation of each node: the last one that this
-// process has seen, or that others have seen and reported on the other nodes. (The field
-// words of a node's hash holds the words of the other nodes' epochs.) So a host that
-// reaches another Redis under a node's name than the other hosts do finds out, even if it
-// never saw that one, and no longer believes the epoch that it sees. (The address was
-// changed host by host, leads to one of two servers, or led elsewhere for a while.)
+// incarnationRegister knows the last incarnation of each node: the last one that this process has
+// seen, or that others have seen and reported on the other nodes. (The field words of a node's
+// hash has the words of the other nodes' epochs.) If a host reaches another Redis under a node's
+// name than the other hosts do, it learns this, even if it never saw that Redis. It then no
+// longer trusts the epoch that it sees. (Either the address was changed host by host, or it leads
+// to one of two servers, or it led elsewhere for a while.)
 //
-// A later word that others report is believed, unless the nodes that were admitted, are
-// heard and do not report it would form a quorum together with the node: no such
-// incarnation can vote yet (see isKnownLongEnough), and the report may be a lie. So one
-// node alone keeps no other from voting.
+// A later word that others report is believed, with one exception: if the admitted nodes that
+// answer and do not report it would form a quorum together with the node. In that case no such
+// incarnation can vote yet (see isKnownLongEnough), and the report may be a lie. So a single node
+// cannot exclude another from voting.
 type incarnationRegister struct {
 	names  []string // of the nodes, by index
 	quorum int
@@ -30,11 +30,11 @@ type incarnationRegister struct {
 	seen       []string        // by node: the latest word that its lane saw
 	last       []string        // by node: the latest word that is believed
 	reported   [][]string      // by reporting node, by node: the word that it reports
-	voting     []bool          // by node: it was admitted, and can be asked
-	voted      []bool          // by node: it ever was
-	lookedAt   []time.Duration // by node: BootTime at which it was asked for its reports, see look
+	voting     []bool          // by node: it was admitted, and can be reached
+	voted      []bool          // by node: it once was
+	lookedAt   []time.Duration // BootTime when its reports were requested, see look
 	since      []time.Duration // by node: BootTime since when last is later than seen
-	known      []time.Duration // by node: BootTime since when enough others report last; 0: they do not
+	known      []time.Duration // by node: BootTime since when enough other nodes report last; 0: not enough do
 	superseded []atomic.Bool   // by node: last is later than seen
 }
 
@@ -51,24 +51,23 @@ func newIncarnationRegister(names []string, quorum int, rules *Rules) *incarnati
 	return r
 }
 
-// ErrSuperseded: a later incarnation of the node is known than the one that answers.
+// ErrSuperseded means that a later incarnation of the node is known than the one that answers.
 var ErrSuperseded = errors.New("another Redis has come after this one under its name (a former one is back; or its address is not the same on every host, or leads to one of several), and this one may know nothing of the votes given there: have it lead to one, from every host")
 
-// errMaybeSuperseded: that is so, but not certain before all nodes that can be reached
-// were looked at.
+// errMaybeSuperseded means that a later incarnation is reported, but this is not certain until
+// all reachable nodes were looked at.
 var errMaybeSuperseded = errors.New("perhaps superseded")
 
-// LookInterval is how often each node is looked at.
+// LookInterval is the time between two looks at each node.
 const LookInterval = time.Second
 
-// settleTime is how long a later word is believed before a quarantine begins because of
-// it: when a process has just begun, or lost many connections, some nodes are looked at
-// before others.
+// settleTime is how long a later word must be believed before it causes a quarantine. When a
+// process has just started, or has lost many connections, some nodes are looked at before others.
 const settleTime = LookInterval / 4
 
-// see records the word of the epoch that a node's lane sees. isNew: it is to be written to
-// the other nodes. An error: there is a later word, and with it votes that this
-// incarnation does not know.
+// see records the word of the epoch that a node's lane sees. If isNew is true, the word must be
+// written to the other nodes. An error means that there is a later word, and with it votes that
+// this incarnation does not know.
 func (r *incarnationRegister) see(node int, word string, at time.Duration) (isNew bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,8 +90,8 @@ func (r *incarnationRegister) see(node int, word string, at time.Duration) (isNe
 	return isNew, ErrSuperseded
 }
 
-// note records the reports of a node. It returns the nodes that became superseded by them:
-// no vote of these counts.
+// note records the reports of a node. It returns the nodes that these superseded: their votes no
+// longer count.
 func (r *incarnationRegister) note(from int, reports string, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +99,7 @@ func (r *incarnationRegister) note(from int, reports string, at time.Duration) (
 	return r.review(at)
 }
 
-// look is note; it also records whether the node was admitted when it was asked.
+// look is note, and also records whether the node was admitted at the time of the question.
 func (r *incarnationRegister) look(from int, reports string, voting bool, asked, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,22 +108,22 @@ func (r *incarnationRegister) look(from int, reports string, voting bool, asked,
 	return r.review(at)
 }
 
-// Freshness is how recent this process's knowledge of the nodes' reports was when it sent
-// a ballot.
+// Freshness is how recent this process's knowledge of the nodes' reports was when it sent a
+// ballot.
 type Freshness struct {
-	Since       time.Duration // BootTime since when the reports of the voting nodes that are heard are known; never: there are none
-	Silent      uint64        // nodes that vote and are not heard, as bits
-	SilentSince time.Duration // the same for the reports of these
+	Since       time.Duration // BootTime since when the reports of the voting nodes that answer are known; never: no such node
+	Silent      uint64        // voting nodes that do not answer, as bits
+	SilentSince time.Duration // the same for the reports of these nodes
 }
 
 const never time.Duration = math.MaxInt64
 
-// maxStaleness is how old a host's knowledge of the other nodes may be while votes count
-// for all of max_ttl: each node is looked at once per LookInterval.
+// maxStaleness is how old a host's knowledge of the other nodes may be while votes count for all
+// of max_ttl: each node is looked at once per LookInterval.
 const maxStaleness = LookInterval + LookInterval/2
 
-// freshness returns what is known now. A node that can no longer be reached no longer
-// counts as a dissenter. It returns the nodes that become superseded by that.
+// freshness returns what is known now. A node that can no longer be reached no longer counts as a
+// dissenter. freshness returns the nodes that become superseded by that.
 func (r *incarnationRegister) freshness(at time.Duration) (f Freshness, superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,13 +144,13 @@ func (r *incarnationRegister) freshness(at time.Duration) (f Freshness, supersed
 	return f, superseded
 }
 
-// isSilent reports whether the node's reports are older than maxStaleness: it hangs, or
-// this process or host was stopped. The caller holds mu.
+// isSilent reports whether the node's reports are older than maxStaleness: it hangs, or this
+// process or host was stopped. The caller holds mu.
 func (r *incarnationRegister) isSilent(node int, at time.Duration) bool {
 	return at-r.lookedAt[node] > maxStaleness
 }
 
-// noVoter records that a node cannot be asked, or is refused, until it is looked at again.
+// noVoter records that a node cannot be reached, or is refused, until it is looked at again.
 func (r *incarnationRegister) noVoter(node int, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +161,7 @@ func (r *incarnationRegister) noVoter(node int, at time.Duration) (superseded []
 	return r.review(at)
 }
 
-// votes reports whether a node was admitted, and can be asked, as far as was seen.
+// votes reports whether a node was admitted and can be reached, as far as this process knows.
 func (r *incarnationRegister) votes(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,8 +180,8 @@ func (r *incarnationRegister) read(from int, reports string) {
 	}
 }
 
-// review finds out which words are believed. It returns the nodes that are superseded by
-// that and were not before. The caller holds mu.
+// review decides which words are believed. It returns the nodes that became superseded by that.
+// The caller holds mu.
 func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 	for node, seen := range r.seen {
 		if last := r.believed(node, at); r.last[node] != last {
@@ -194,7 +193,7 @@ func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 			superseded = append(superseded, node)
 		}
 		switch enough := r.reporters(node, r.last[node]) > len(r.names)-r.quorum; { // each quorum has one of them
-		case !enough: // or not any more: another host wrote another word there at the same time
+		case !enough: // or no longer: another host wrote another word there at the same time
 			r.known[node] = 0
 		case r.known[node] == 0:
 			r.known[node] = at
@@ -215,8 +214,8 @@ func (r *incarnationRegister) believed(node int, at time.Duration) string {
 	return word
 }
 
-// dissenters counts the other nodes that may vote, are heard and do not report the word.
-// The caller holds mu.
+// dissenters counts the other nodes that may vote, answer, and do not report the word. The caller
+// holds mu.
 func (r *incarnationRegister) dissenters(node int, word string, at time.Duration) (n int) {
 	for from, voting := range r.voting {
 		if from != node && voting && !r.isSilent(from, at) && isLater(word, r.reported[from][node]) {
@@ -226,8 +225,7 @@ func (r *incarnationRegister) dissenters(node int, word string, at time.Duration
 	return n
 }
 
-// reporters counts the other nodes that report the word or a later one. The caller holds
-// mu.
+// reporters counts the other nodes that report the word or a later one. The caller holds mu.
 func (r *incarnationRegister) reporters(node int, word string) (n int) {
 	for from := range r.reported {
 		if from != node && !isLater(word, r.reported[from][node]) {
@@ -237,24 +235,24 @@ func (r *incarnationRegister) reporters(node int, word string) (n int) {
 	return n
 }
 
-// newest returns the latest word of a node that is believed.
+// newest returns the latest believed word of a node.
 func (r *incarnationRegister) newest(node int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last[node]
 }
 
-// knownSince returns since when enough other nodes report the last word of a node; 0: they
-// do not.
+// knownSince returns since when enough other nodes report the last word of a node; 0: not enough
+// do.
 func (r *incarnationRegister) knownSince(node int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.known[node]
 }
 
-// isCutOff reports whether a node that this process has not seen vote is reached by
-// others, and does not report the last word of this node: those hosts may vote with it,
-// and with another Redis under the name of this node.
+// isCutOff reports whether other hosts reach a node that this process has not seen vote, and that
+// node does not report the last word of this one. Those hosts may vote with it, and with another
+// Redis under the name of this node.
 func (r *incarnationRegister) isCutOff(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,8 +269,8 @@ func (r *incarnationRegister) isHeardOf(node int) bool {
 	return r.seen[node] != "" || slices.ContainsFunc(r.reported, func(words []string) bool { return words[node] != "" })
 }
 
-// missingAt returns the reports to write to a node: words that were seen here, and not
-// what other nodes report, which may be a lie. "": the node has them already.
+// missingAt returns the reports to write to a node: words that were seen here, but not reports of
+// other nodes, which may be lies. "": the node has them already.
 func (r *incarnationRegister) missingAt(to int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,48 +6,48 @@ import (
 	"time"
 )
 
-// State says whether a node may vote.
+// State is whether a node may vote, in one word.
 type State string
 
 const (
 	Ready       State = "ready"
-	Quarantined State = "quarantined" // it may have forgotten votes
-	Refused     State = "refused"     // the operator has to fix something first
+	Quarantined State = "quarantined" // it may have lost votes
+	Refused     State = "refused"     // the operator must fix something first
 )
 
 // VoteStatus is whether a node may vote.
 type VoteStatus struct {
 	State  State
-	Epoch  string        // the one that was seen: only votes under it count
+	Epoch  string        // the epoch that was seen: only votes under it count
 	Reason error         // why it is refused, or what a quarantine waits for
-	Until  time.Duration // of a quarantine: BootTime when it ends; 0: that does not depend on time
-	// NeedsNodes: Until has passed, and the quarantine goes on until more of the other nodes
-	// vote or know of it.
+	Until  time.Duration // BootTime at which a quarantine ends; 0: that does not depend on time
+	// NeedsNodes: Until has passed, but the quarantine lasts until more of the other nodes vote
+	// or know of it.
 	NeedsNodes bool
 }
 
-// Verdict is what follows from a snapshot: a vote status; or what to write to the node
+// Verdict is what follows from a snapshot: either a vote status, or what to write to the node
 // before the next snapshot is taken and judged.
 type Verdict struct {
 	VoteStatus
 
-	// Write is the epoch to write to the node; nil: none is due. Counters are the fencing
-	// counters to write with it; nil: they stay as they are.
+	// Write is the epoch to write to the node; nil: nothing is to be written. Counters are the
+	// fencing counters to write with it; nil: they stay unchanged.
 	Write    *Epoch
 	Counters *Counters
 
-	// NeedsCounters: the quarantine is over. The caller copies the other nodes' fencing
-	// counters and calls Member.EndQuarantine.
+	// NeedsCounters: the time of the quarantine has passed. The caller copies the other nodes'
+	// fencing counters and calls Member.EndQuarantine.
 	NeedsCounters bool
 
 	QuarantineBegun bool     // Write is the marker of a new quarantine
-	LookAt          []int    // nodes of which a snapshot is due now
+	LookAt          []int    // nodes of which a snapshot must be taken now
 	Notices         []Notice // for the operator
 	HostMissed      bool     // this host's clock missed time: see Fleet.TotalMissed
 }
 
-// MaxCounters is how many fencing counters a node has, whatever the number of locks: names
-// are hashed onto them.
+// MaxCounters is the number of a node's fencing counters, whatever the number of locks: names are
+// hashed onto them.
 const MaxCounters = 1024
 
 // Counters are the fencing counters of a node.
@@ -67,16 +67,16 @@ const (
 	HostClockJumped NoticeKind = "host-clock-jump" // this host's clock stood still
 	Withdrawn       NoticeKind = "withdrawn"       // a node's admission was withdrawn for another reason
 	CountersLost    NoticeKind = "counters-lost"   // a quorum of nodes lost its fencing counters
-	FleetIsNew      NoticeKind = "new-fleet"       // all nodes are new: their fencing counters begin
+	FleetIsNew      NoticeKind = "new-fleet"       // all nodes are new: their fencing counters start
 )
 
-// Member is one node of a Fleet: what this process remembers of it over all connections.
-// Only the goroutine of the node's lane calls its methods, unless they say otherwise.
+// Member is one node of a Fleet: what this process remembers about it over all connections. Only
+// the goroutine of the node's lane calls its methods, unless they say otherwise.
 type Member struct {
 	fleet   *Fleet
 	index   int
 	name    string
-	durable bool // the operator says that no restart loses a write
+	durable bool // the operator declares that no restart loses a write
 
 	marker     Epoch         // the last pending epoch that was seen
 	markedAt   time.Duration // BootTime when it was first seen
@@ -84,11 +84,11 @@ type Member struct {
 	endNow     bool          // ADMIT: the quarantine ends now
 	durability durability
 
-	supersededAt time.Duration // BootTime when the epoch was not the node's last one; 0: never
-	countersGone bool          // the node said that its fencing counters are gone
+	supersededAt time.Duration // BootTime when a later incarnation was last known; 0: never
+	countersGone bool          // the node reported that its fencing counters are gone
 
-	// word is the word of the last admitted epoch. What follows was seen under that epoch,
-	// and since the Redis process with runID started.
+	// word is the word of the last admitted epoch. The fields below were seen under that epoch,
+	// since the Redis process with runID started.
 	word      string
 	runID     string
 	replID    string
@@ -97,34 +97,34 @@ type Member struct {
 	clock     clockWatch
 	jumpSince uint64 // the turn of the last sample before the jump that clock shows
 
-	noVoteHereUntil time.Duration // this host, and no other, does not believe the node until then: see judgeJump
+	noVoteHereUntil time.Duration // until then, only this host does not trust the node: see judgeJump
 }
 
-// NoteCountersGone records that the node said that its fencing counters are gone.
+// NoteCountersGone records that the node reported that its fencing counters are gone.
 func (m *Member) NoteCountersGone() { m.countersGone = true }
 
-// EndNow has the quarantine end with the next snapshot, or not (ADMIT).
+// EndNow makes the quarantine end with the next snapshot, or not (ADMIT).
 func (m *Member) EndNow(end bool) { m.endNow = end }
 
 // MarkerWord returns the word of the last quarantine that was seen.
 func (m *Member) MarkerWord() string { return m.marker.Word }
 
-// IsSuperseded reports whether a later incarnation of the node is known than the one that
-// was seen: no vote of it counts. It may be called on any goroutine.
+// IsSuperseded reports whether a later incarnation of the node is known than the one that was
+// seen: no vote of that one counts. It may be called on any goroutine.
 func (m *Member) IsSuperseded() bool { return m.fleet.register.superseded[m.index].Load() }
 
-// Reports returns what to write to the node about the other nodes' incarnations; "": it
-// has all of it.
+// Reports returns what to write to the node about the other nodes' incarnations; "": the node has
+// all of it.
 func (m *Member) Reports() string { return m.fleet.register.missingAt(m.index) }
 
-// NoteReports records what the node says about the other nodes' incarnations. It returns
-// the nodes to look at now: later incarnations of them became known.
+// NoteReports records what the node reports about the other nodes' incarnations. It returns the
+// nodes to look at now, because later incarnations of them became known.
 func (m *Member) NoteReports(reports string, at time.Duration) (lookAt []int) {
 	return m.fleet.register.note(m.index, reports, at)
 }
 
-// NoteFile records what the node says about its append-only file, and returns warnings for
-// the operator.
+// NoteFile records what the node reports about its append-only file, and returns warnings for the
+// operator.
 func (m *Member) NoteFile(f *AppendOnlyFile) (warnings []string) {
 	m.durability.noteFile(f)
 	return m.durability.warnings(f, m.durable)
@@ -136,8 +136,8 @@ func (m *Member) Judge(s *Snapshot) Verdict {
 	return j.with(j.decide())
 }
 
-// EndQuarantine decides about a node whose quarantine is over, once the other nodes'
-// fencing counters were copied from so many of them.
+// EndQuarantine decides about a node whose quarantine has passed, after the other nodes' fencing
+// counters were copied. sources is the number of nodes that they come from.
 func (m *Member) EndQuarantine(s *Snapshot, counters *Counters, sources int) Verdict {
 	j := judgement{member: m, snapshot: s}
 	return j.with(j.endQuarantine(counters, sources))
@@ -226,7 +226,7 @@ func (j *judgement) compareIncarnations(e Epoch) error {
 	return err
 }
 
-// lookAtOthers has all other nodes looked at.
+// lookAtOthers makes all other nodes be looked at.
 func (j *judgement) lookAtOthers() {
 	for i := range j.member.fleet.options.Nodes {
 		if i != j.member.index {
@@ -248,8 +248,8 @@ func (j *judgement) beginQuarantine(countersKept bool) Verdict {
 	}}
 }
 
-// judgeRestarted judges an epoch that was written to another process. It is as good as if
-// that one had gone on only if a durable node wrote it to its own file.
+// judgeRestarted judges an epoch that was written to another Redis process. It is still valid
+// only if a durable node wrote it to its own file.
 func (j *judgement) judgeRestarted(e Epoch) Verdict {
 	m, s := j.member, j.snapshot
 	own := e.Name == m.name && (m.word == "" || e.Word == m.word || e.Word == m.marker.Word)
@@ -260,8 +260,8 @@ func (j *judgement) judgeRestarted(e Epoch) Verdict {
 	return j.beginQuarantine(false)
 }
 
-// judgeAdmitted judges the admitted epoch of this very process. What the epoch cannot show
-// is compared with earlier snapshots.
+// judgeAdmitted judges an admitted epoch of this Redis process. What the epoch cannot show is
+// compared with earlier snapshots.
 func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 	m, s, fleet := j.member, j.snapshot, j.member.fleet
 	fleet.raiseMaxTTL(e.MaxTTL)
@@ -284,14 +284,14 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 		return j.onlyHere()
 	}
 	if longest := fleet.LongestTTL(); e.MaxTTL < longest {
-		e.MaxTTL = longest // first on the nodes, then used
+		e.MaxTTL = longest // written to the nodes first, then used
 		return Verdict{Write: &e}
 	}
 	fleet.forgetAnnouncedLoss()
 	return Verdict{VoteStatus: VoteStatus{State: Ready, Epoch: s.Epoch}}
 }
 
-// tellWithdrawn tells the operator that the node's admission is withdrawn.
+// tellWithdrawn reports to the operator that the node's admission is withdrawn.
 func (j *judgement) tellWithdrawn(why error, countersKept bool) {
 	kind := Withdrawn
 	if countersKept {

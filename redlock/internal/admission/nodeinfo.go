@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// NodeInfo is what a node's INFO says, as far as it matters for its votes.
+// NodeInfo is the part of a node's INFO that matters for its votes.
 type NodeInfo struct {
 	Version  string
 	RunID    string
@@ -19,11 +19,11 @@ type NodeInfo struct {
 	Replicas int
 	Cluster  bool
 	Sentinel bool
-	Evicts   string // the eviction policy if maxmemory is set; "" if nothing is evicted
+	Evicts   string // the eviction policy if maxmemory is set; "": it evicts nothing
 	Evicted  int64  // keys that it evicted since its start, or since CONFIG RESETSTAT
 	File     AppendOnlyFile
 
-	// MayDeny: it uses more memory than maxmemory, could not write to its disk, or wants
+	// MayDeny: it uses more memory than maxmemory, could not write to its disk, or requires
 	// replicas. A probe finds out whether it therefore refuses locks.
 	MayDeny bool
 }
@@ -39,7 +39,7 @@ func ReadInfo(text string) NodeInfo {
 		fields[key] = value
 	}
 	number := func(key string) int64 {
-		n, _ := strconv.ParseInt(fields[key], 10, 64) // absent is 0
+		n, _ := strconv.ParseInt(fields[key], 10, 64) // an absent field is 0
 		return n
 	}
 	mode := cmp.Or(fields["redis_mode"], fields["server_mode"]) // Valkey has the second
@@ -68,12 +68,12 @@ func ReadInfo(text string) NodeInfo {
 	return info
 }
 
-// EmbeddedInfo returns what stands for the INFO of an embedded node, which has none.
+// EmbeddedInfo returns the info of an embedded node, which has no INFO.
 func EmbeddedInfo() NodeInfo {
 	return NodeInfo{Version: "7", RunID: "embedded", Role: "master", File: AppendOnlyFile{enabled: true}}
 }
 
-// Refusal returns why such a node gets no vote at all, with the fix; nil if it may get one.
+// Refusal returns why such a node gets no vote at all, with the fix; nil: it may get one.
 func (i *NodeInfo) Refusal() error {
 	major, _, _ := strings.Cut(i.Version, ".")
 	n, err := strconv.Atoi(major)
@@ -114,10 +114,10 @@ func roleName(role string) string {
 type Snapshot struct {
 	Info         NodeInfo
 	Epoch        string        // in the node's hash; "" if there is none
-	Incarnations string        // what the node knows of the other nodes' epochs
+	Incarnations string        // what the node reports about the other nodes' epochs
 	Clock        ClockSample   // its TIME
-	Sent         time.Duration // BootTime before the question
-	At           time.Duration // BootTime when the answer had come
-	SentTurn     uint64        // turns before and after it, see Fleet.NextTurn
+	Sent         time.Duration // BootTime before the question was sent
+	At           time.Duration // BootTime after the answer was received
+	SentTurn     uint64        // turns before the question and after the answer, see Fleet.NextTurn
 	Turn         uint64
 }

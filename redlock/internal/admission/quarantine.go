@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// judgePending judges a node in quarantine. Every daemon measures the quarantine by its
-// own clock from when it first saw the marker; never from the node's uptime, which does
-// not say when the node was flushed.
+// judgePending judges a quarantined node. Every daemon measures the quarantine with its own
+// clock, from when it first saw the marker. It never uses the node's uptime, which does not show
+// when the node was flushed.
 func (j *judgement) judgePending(e Epoch) Verdict {
 	m, s, fleet := j.member, j.snapshot, j.member.fleet
 	if m.marker.Word != e.Word || m.marker.RunID != e.RunID {
@@ -35,27 +35,27 @@ func (j *judgement) judgePending(e Epoch) Verdict {
 	return waiting
 }
 
-// waiting returns the status of a node in quarantine.
+// waiting returns the status of a quarantined node.
 func (j *judgement) waiting(e Epoch) Verdict {
 	return Verdict{VoteStatus: VoteStatus{State: Quarantined, Epoch: j.snapshot.Epoch, Reason: j.member.whyPending(j.snapshot.At, e), Until: j.member.quarantineEnd(j.snapshot)}}
 }
 
-// admitted returns the end of a quarantine: the epoch and the counters to write.
+// admitted returns the verdict that ends a quarantine: the epoch and the counters to write.
 func admitted(e Epoch, digest string, counters *Counters) Verdict {
 	e.Pending, e.Digest = false, digest
 	return Verdict{Write: &e, Counters: counters}
 }
 
-// quarantineEnd returns when the quarantine is over: max_ttl after the marker was first
-// seen, when every lease is over that the node may have voted for and forgotten. And
-// max_ttl and maxStaleness after the other nodes know of the quarantine: until then other
-// hosts may hold leases with votes of another Redis under the node's name, unless there
-// are no other votes that they could hold them with.
+// quarantineEnd returns when the quarantine ends. That is max_ttl after the marker was first
+// seen: then every lease has expired that the node may have voted for and lost. It is also
+// max_ttl and maxStaleness after the other nodes know of the quarantine. Until then, other hosts
+// may hold leases with votes of another Redis under the node's name, unless they lack the other
+// votes for that.
 func (m *Member) quarantineEnd(s *Snapshot) time.Duration {
 	if m.fleet.options.NoQuarantine || m.endNow {
 		return m.markedAt
 	}
-	from := m.markedAt // no vote of another Redis under this name counts from then on
+	from := m.markedAt // from then on, no vote of another Redis under this name counts
 	if known := m.fleet.register.knownSince(m.index); known != 0 && !m.marker.CountersKept && !m.fleet.areAllNew(m.index) {
 		from = max(from, known+maxStaleness)
 	}
@@ -73,8 +73,8 @@ func (m *Member) whyPending(now time.Duration, e Epoch) error {
 	return errors.New("it is new, or was restarted, flushed or resynchronised, so it may have forgotten locks that are still held")
 }
 
-// endQuarantine admits the node with counters that no earlier fencing token exceeds, or
-// says what is missing for that.
+// endQuarantine admits the node with counters that no earlier fencing token exceeds, or returns
+// what is missing for that.
 func (j *judgement) endQuarantine(counters *Counters, sources int) Verdict {
 	m, fleet := j.member, j.member.fleet
 	needed, isTotal := fleet.CopySources(), fleet.CounterLoss(m.index).Total
@@ -92,7 +92,7 @@ func (j *judgement) endQuarantine(counters *Counters, sources int) Verdict {
 	return admitted(m.marker, fleet.digest, counters)
 }
 
-// tellCountersBegin tells the operator, once, that fencing counters begin anew.
+// tellCountersBegin reports to the operator, once, that fencing counters restart.
 func (j *judgement) tellCountersBegin() {
 	fleet := j.member.fleet
 	switch {
@@ -105,9 +105,9 @@ func (j *judgement) tellCountersBegin() {
 	}
 }
 
-// isKnownLongEnough reports whether the other nodes have said long enough that this
-// quarantine is the node's last: every host that reaches another Redis under the node's
-// name has begun a later quarantine there by now, and that would be known here.
+// isKnownLongEnough reports whether the other nodes have reported for long enough that this
+// quarantine is the node's last. By then, every host that reaches another Redis under the node's
+// name has begun a later quarantine there, and this host would know it.
 func (j *judgement) isKnownLongEnough() bool {
 	m := j.member
 	return m.fleet.register.knownSince(m.index) != 0 && j.snapshot.At >= m.quarantineEnd(j.snapshot)

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Fencing tokens are wall clocks' microseconds, or one more than the last token: counters
-// run behind the clocks. A token far ahead of the clocks comes from no grant but from a
-// node that lies or is broken. If it were written back to all nodes, it would bring their
-// counters close to MaxToken and end all grants of each lock with that counter. So it is
-// not believed, and other hosts' scripts refuse it (FAR in rare.lua). A token that is
-// closer does no harm: each grant adds 1, and the clocks run faster.
+// Fencing tokens are a wall clock's microseconds, or one more than the last token, so counters
+// run behind the clocks. A token far ahead of the clocks comes from a node that lies or is
+// broken, not from a grant. If it were written back to all nodes, it would bring their counters
+// close to MaxToken and end all grants of each lock with that counter. So it is not believed, and
+// other hosts' scripts refuse it (FAR in rare.lua). A token that is only slightly ahead does no
+// harm: each grant adds 1, and the clocks run faster.
 
-// MaxToken is what a double still counts exactly, less a margin that is never used up: a
-// node with a larger counter fails.
+// MaxToken is the largest integer that a double counts exactly, less a margin that is never used
+// up. A node with a larger counter fails.
 const MaxToken = 1<<53 - 1<<40
 
-// maxTokenLead is how far a fencing token may be ahead of the nodes' clocks. A node
-// refuses what is twice as far ahead of its own clock: so a node takes what is believed
-// here, although their clocks differ.
+// maxTokenLead is how far a fencing token may be ahead of the nodes' clocks. A node refuses a
+// token that is twice as far ahead of its own clock. So it accepts each token that is believed
+// here, although the clocks differ.
 const maxTokenLead = 26 * 7 * 24 * time.Hour
 
-// tokenBounds knows what the nodes' clocks show; no node alone can move the bound.
+// tokenBounds has what the nodes' clocks show. No single node can move the bound.
 type tokenBounds struct {
 	offsets []atomic.Int64 // by node: its TIME minus our BootTime; unread: not known yet
 }
@@ -46,10 +46,10 @@ func (f *Fleet) NoteClock(node int, s ClockSample) {
 	}
 }
 
-// TokenBound returns the largest fencing token that is believed at now: maxTokenLead ahead
-// of the time that a quorum of nodes say is past; 0 if fewer clocks were read. (This
-// host's wall clock does not count: it may never have been set, and then be years behind,
-// or ahead of what the nodes accept.)
+// TokenBound returns the largest fencing token that is believed at now: maxTokenLead ahead of the
+// time that has passed according to a quorum of nodes. It returns 0 if fewer clocks were read.
+// (This host's wall clock does not count: it may never have been set, and then be years behind,
+// or be ahead of what the nodes accept.)
 func (f *Fleet) TokenBound(now time.Duration) uint64 {
 	past, known := f.pastOfQuorum(now)
 	if !known {
@@ -58,10 +58,10 @@ func (f *Fleet) TokenBound(now time.Duration) uint64 {
 	return min(uint64(max(past+maxTokenLead, 0).Microseconds()), MaxToken)
 }
 
-// ReserveLimit returns the largest fencing token that may be reserved at now; 0: too few
-// clocks were read. A node ignores a proposal that is more than a second ahead of its clock.
-// Half of that is left for what changed since the clocks were read. So the counters run no
-// faster than the clocks, however many tokens are reserved.
+// ReserveLimit returns the largest fencing token that may be reserved at now; 0: too few clocks
+// were read. A node ignores a proposal that is more than a second ahead of its clock. Half of
+// that is left for changes since the clocks were read. So the counters run no faster than the
+// clocks, however many tokens are reserved.
 func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
 	past, known := f.pastOfQuorum(now)
 	if !known {
@@ -70,11 +70,11 @@ func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
 	return uint64(max(past+proposalLead/2, 0).Microseconds())
 }
 
-// proposalLead is how far ahead of its clock a node uses a proposal (AHEAD in ballot.lua).
+// proposalLead is how far a proposal may be ahead of a node's clock (AHEAD in ballot.lua).
 const proposalLead = time.Second
 
-// pastOfQuorum returns the time, since 1970, that a quorum of nodes say is past. It is not
-// known if fewer clocks were read.
+// pastOfQuorum returns the time since 1970 that has passed according to a quorum of nodes. It is
+// not known if fewer clocks were read.
 func (f *Fleet) pastOfQuorum(now time.Duration) (past time.Duration, known bool) {
 	var few [8]int64 // saves an allocation
 	offsets := few[:0]
@@ -89,7 +89,7 @@ func (f *Fleet) pastOfQuorum(now time.Duration) (past time.Duration, known bool)
 	return now + time.Duration(low), true
 }
 
-// CheckToken returns an error if a counter cannot have come to this value by grants.
+// CheckToken returns an error if a counter cannot have reached this value by grants.
 func (f *Fleet) CheckToken(counter string, token, bound uint64) error {
 	if f.options.Rules.BelievesToken(token, bound) {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// withdrawal returns why an admitted epoch is not believed; nil: it is. If the reason is a
-// clockJump, the fencing counters are still good.
+// withdrawal returns why an admitted epoch is no longer trusted; nil: it is trusted. If the
+// reason is a clockJump, the fencing counters are still valid.
 func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
 	if m.word != e.Word {
 		m.clock, m.countersGone = clockWatch{}, false
@@ -18,7 +18,7 @@ func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
 		m.evicted = s.Info.Evicted
 	}
 	evicted := s.Info.Evicted - m.evicted
-	m.evicted = s.Info.Evicted // fewer after CONFIG RESETSTAT
+	m.evicted = s.Info.Evicted // smaller after CONFIG RESETSTAT
 	jump, since := m.clock.note(s.Clock, m.fleet.LongestTTL())
 	m.jumpSince = since
 	uptime := m.uptime
@@ -40,10 +40,11 @@ func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
 	return nil
 }
 
-// errUptime: the process is the same, and so are its counters, but its clock was set back.
+// errUptime means that the process is the same, and so are its counters, but its clock was set
+// back.
 var errUptime = errors.New("its uptime ran backwards")
 
-// clockJump is by how much a node's clock moved against ours.
+// clockJump is how far a node's clock moved against this host's.
 type clockJump time.Duration
 
 func (j clockJump) Error() string {

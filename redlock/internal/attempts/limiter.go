@@ -6,56 +6,56 @@ import (
 	"time"
 )
 
-// Limiter bounds the attempts that are sent to the nodes at the same time. The
-// others wait here, where they cost the nodes nothing: if thousands were sent at once, they
-// would take longer than node_timeout, fail, be released and retried, and keep the nodes
-// from extending leases.
+// Limiter bounds the attempts that are sent to the nodes at the same time. The others wait here,
+// where they cost the nodes nothing. If thousands were sent at once, they would take longer than
+// node_timeout, fail, be released and retried, and keep the nodes from extending leases.
 //
 // The limit follows from how attempts end, as in TCP (additive increase, multiplicative
-// decrease): it is halved when an attempt met no quorum of nodes that answer in time, and
-// grows again while others do.
+// decrease). It is halved when an attempt met no quorum of nodes that answer in time, and grows
+// again while others do.
 //
-// The attempts of one user wait first come, first served, and the users take turns: a user
+// The attempts of one user are admitted in the order in which they came, and the users take
+// turns. So a user who wants thousands of locks delays no other user.
 // who wants thousands of locks delays nobody else.
 type Limiter struct {
 	timeout time.Duration // node_timeout
 
 	mu       sync.Mutex                 // guards what follows; no other mutex is taken inside it
-	limit    int                        // of attempts under way; 0: none was made yet
+	limit    int                        // of attempts in progress; 0: no attempt was made yet
 	underWay int                        // attempts
-	voted    int                        // attempts that met a quorum since limit has changed
+	voted    int                        // attempts that met a quorum since limit last changed
 	votedAt  time.Time                  // when the last one did
 	shrunkAt time.Duration              // when limit was last reduced
-	waiting  map[int][]*waitingAttempt  // by user; none is empty
+	waiting  map[int][]*waitingAttempt  // by user; no list is empty
 	users    []int                      // users with waiting attempts, in the order of their turns
-	resting  map[*restingPlace]struct{} // places of attempts that failed at once; nil: closed
+	resting  map[*restingPlace]struct{} // places of attempts that failed quickly; nil: closed
 }
 
 const (
-	// So many attempts at once take local nodes some ten milliseconds, and are more
-	// than enough to keep distant nodes busy.
+	// This many concurrent attempts take local nodes some ten milliseconds, and are more than
+	// enough to keep distant nodes busy.
 	maxAttempts  = 256
 	minAttempts  = 32
-	attemptsStep = 8 // more, when as many attempts as the limit have met a quorum
-	// restShare: an attempt that met no quorum keeps its place for node_timeout/restShare
-	// at least. So a client without a quorum is told quickly, but ten thousand are not told
-	// all at once, again and again.
+	attemptsStep = 8 // added when as many attempts as the limit have met a quorum
+	// restShare: an attempt that met no quorum keeps its place for at least
+	// node_timeout/restShare. So a client without a quorum gets its error quickly, but ten
+	// thousand clients do not all get it at once and retry.
 	restShare = 4
 )
 
-// waitingAttempt is an attempt that waits for its place.
+// waitingAttempt is an attempt that waits for a place.
 type waitingAttempt struct {
 	admitted chan struct{} // closed when it has a place
 	gone     bool          // it stopped waiting
 }
 
-// NewLimiter returns a Limiter for nodes that have nodeTimeout to answer.
+// NewLimiter returns a Limiter for nodes that must answer within nodeTimeout.
 func NewLimiter(nodeTimeout time.Duration) *Limiter {
 	return &Limiter{timeout: nodeTimeout, resting: map[*restingPlace]struct{}{}}
 }
 
-// Enter waits for a place until ctx is done, enough is closed or until fires (nil: no
-// bound). It reports whether there is one: Leave or LeaveWithoutQuorum returns it.
+// Enter waits for a place until ctx is done, stop is closed or until fires (nil: no bound). It
+// returns true if the attempt got one. Leave or LeaveWithoutQuorum returns the place.
 func (l *Limiter) Enter(ctx context.Context, user int, enough <-chan struct{}, until <-chan time.Time) bool {
 	w := l.queue(user)
 	if w == nil {
@@ -72,8 +72,8 @@ func (l *Limiter) Enter(ctx context.Context, user int, enough <-chan struct{}, u
 	return false
 }
 
-// EnterFirst is Enter for a first attempt. It waits for wait (negative: no bound), and at
-// least as long as other attempts meet a quorum: until none did for node_timeout.
+// EnterFirst is Enter for a first attempt. It waits for wait (negative: no bound), and at least
+// as long as other attempts meet a quorum: until none did for node_timeout.
 func (l *Limiter) EnterFirst(ctx context.Context, user int, enough <-chan struct{}, wait time.Duration) bool {
 	w := l.queue(user)
 	if w == nil {
@@ -105,8 +105,8 @@ func (l *Limiter) EnterFirst(ctx context.Context, user int, enough <-chan struct
 
 const forever = 1<<63 - 1
 
-// untilStalled returns how long it takes until no attempt has met a quorum for
-// node_timeout, at an instant after arrived.
+// untilStalled returns the time until no attempt has met a quorum for node_timeout, counted from
+// arrived at the earliest.
 func (l *Limiter) untilStalled(arrived time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +117,7 @@ func (l *Limiter) untilStalled(arrived time.Time) time.Duration {
 	return time.Until(last.Add(l.timeout))
 }
 
-// queue returns nil if there is a place at once.
+// queue returns nil if the attempt got a place at once.
 func (l *Limiter) queue(user int) *waitingAttempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,8 @@ func (l *Limiter) queue(user int) *waitingAttempt {
 	return w
 }
 
-// withdraw ends the waiting of an attempt. If it was admitted meanwhile, another is.
+// withdraw ends the wait of an attempt. If it was admitted meanwhile, another one is admitted
+// instead.
 func (l *Limiter) withdraw(w *waitingAttempt) {
 	if l.takeOrWithdraw(w) {
 		l.mu.Lock()
@@ -149,8 +150,7 @@ func (l *Limiter) withdraw(w *waitingAttempt) {
 	}
 }
 
-// takeOrWithdraw ends the waiting of an attempt. It reports whether it was admitted
-// meanwhile.
+// takeOrWithdraw ends the wait of an attempt. It reports whether it was admitted meanwhile.
 func (l *Limiter) takeOrWithdraw(w *waitingAttempt) (admitted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +193,7 @@ func (l *Limiter) LeaveWithoutQuorum(start, now time.Duration) {
 // restingPlace is the place of an attempt that has ended, until its timer fires.
 type restingPlace struct{ timer *time.Timer }
 
-// endRest reports whether the place rested until now: not if the limiter is closed.
+// endRest returns true if the place rested until now, false if the limiter is closed.
 func (l *Limiter) endRest(place *restingPlace) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *Limiter) endRest(place *restingPlace) bool {
 	return rested
 }
 
-// Close stops the timers of resting places: nothing runs after it.
+// Close stops the timers of resting places. Nothing runs after it.
 func (l *Limiter) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,8 +220,8 @@ func (l *Limiter) leftWithoutQuorum(now time.Duration) {
 	l.admit()
 }
 
-// shrink reduces the limit, once for all attempts that began together. The caller holds
-// mu.
+// shrink reduces the limit, once for all attempts that began at about the same time. The caller
+// holds mu.
 func (l *Limiter) shrink(now time.Duration) {
 	if now-l.shrunkAt >= l.timeout {
 		l.limit, l.voted, l.shrunkAt = max(l.limit/2, minAttempts), 0, now
@@ -235,7 +235,7 @@ func (l *Limiter) grow() {
 	}
 }
 
-// admit gives the free places to waiting attempts. The caller holds mu.
+// admit gives free places to waiting attempts. The caller holds mu.
 func (l *Limiter) admit() {
 	for len(l.users) > 0 && l.underWay < l.limit {
 		if w := l.next(); !w.gone {

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// Slots has the semaphore slots that this process holds or requests: no two of its attempts
-// request the same one. Slots are numbered from 1 on.
+// Slots has the semaphore slots that this process holds or requests, so that no two of its
+// attempts request the same one. Slots are numbered from 1 on.
 type Slots struct {
 	mu    sync.Mutex // guards taken; no other mutex is taken inside it
 	taken map[string]map[int32]bool
 }
 
-// Reserve chooses one of so many slots of a key. It prefers the given slot (0: none), if that
-// is free here. Otherwise it chooses a free slot at random, or any slot at random if none is
-// free.
+// Reserve chooses one of the slots of a key. It prefers the given slot (0: none), if that is free
+// here. Otherwise it chooses a free slot at random, or any slot at random if none is free.
 func (s *Slots) Reserve(key string, preferred int32, slots int, jitter func(string, time.Duration) time.Duration) (slot int32) {
 	start := int(jitter(key, time.Duration(slots)))
 	s.mu.Lock()
@@ -28,7 +27,7 @@ func (s *Slots) Reserve(key string, preferred int32, slots int, jitter func(stri
 	return slot
 }
 
-// Hold reserves exactly this slot, for a lease that was granted earlier. The slot 0 is none.
+// Hold reserves exactly this slot, for a lease that was granted earlier. Slot 0 means none.
 func (s *Slots) Hold(key string, slot int32) {
 	if slot == 0 {
 		return
@@ -49,7 +48,7 @@ func (s *Slots) of(key string) map[int32]bool {
 	return s.taken[key]
 }
 
-// Free ends the reservation of a slot. The slot 0 is none.
+// Free ends the reservation of a slot. Slot 0 means none.
 func (s *Slots) Free(key string, slot int32) {
 	if slot == 0 {
 		return

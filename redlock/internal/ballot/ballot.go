@@ -11,17 +11,16 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Ballot counts the answers to one script call that every node gets: an acquire, a
-// release, or the question who holds a lock. (Extensions are counted in package redlock,
-// many leases in one call.)
+// Ballot counts the answers to one script call that is sent to every node: an acquire, a release,
+// or a query of the holder. (Package redlock counts extensions itself, many leases in one call.)
 type Ballot struct {
 	Op     string
 	Quorum int
-	yes    func(*redis.Reply) bool // whether a reply is a vote for it
-	Width  int                     // all of so many replies of a node must be votes for it
-	All    bool                    // every answer is needed: only the last one decides
-	// RaiseTo is what a node raises the counters to behind the acquire, in as many operations
-	// as it has keys, which are the last of the call; 0: it does not.
+	yes    func(*redis.Reply) bool // whether a reply is a vote for the ballot
+	Width  int                     // the number of a node's replies that must all be votes for it
+	All    bool                    // only the last answer decides
+	// RaiseTo is the value to which a node raises the counters after the acquire; 0: it does not.
+	// The call ends with as many operations for that as it has keys.
 	RaiseTo uint64
 
 	mu      sync.Mutex // guards the fields below; no other mutex is taken while it is held
@@ -29,11 +28,11 @@ type Ballot struct {
 	Granted int
 	Refused int
 	Failed  int
-	over    bool          // decided or given up: later answers are ignored
+	over    bool          // decided or timed out: later answers are ignored
 	decided chan struct{} // closed when the ballot is decided
 
-	one [1]script.Operation // room for the operation, if it is one: saves an allocation
-	few [5]Answer           // room for the answers of so many nodes: saves an allocation
+	one [1]script.Operation // room for a single operation: saves an allocation
+	few [5]Answer           // room for the answers of few nodes: saves an allocation
 }
 
 // Answer is what one node answered.
@@ -41,7 +40,7 @@ type Answer struct {
 	Verdict Verdict
 	Shown   *redis.Reply // the array that shows the holder
 	Fence   uint64       // of a granted acquire: the fencing token
-	counter uint64       // and what the counters of all of its keys have at least
+	counter uint64       // of a granted acquire: the least counter of its keys
 	wanted  bool         // another client waits for one of its locks
 	failure *node.Error
 }
@@ -56,7 +55,7 @@ const (
 	Failed
 )
 
-// New makes a ballot of so many nodes. yes tells what a vote for it is.
+// New makes a ballot of the given number of nodes. yes reports whether a reply is a vote for it.
 func New(op string, nodes, quorum int, yes func(*redis.Reply) bool) *Ballot {
 	b := &Ballot{Op: op, Quorum: quorum, yes: yes, Width: 1, decided: make(chan struct{})}
 	if nodes <= len(b.few) {
@@ -67,7 +66,7 @@ func New(op string, nodes, quorum int, yes func(*redis.Reply) bool) *Ballot {
 	return b
 }
 
-// Ask says how many keys the ballot is about, and returns the room for their operations.
+// Ask sets the number of keys, and returns the room for their operations.
 func (b *Ballot) Ask(width int) []script.Operation {
 	b.Width = width
 	return b.one[:0]
@@ -90,7 +89,7 @@ func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.Error) {
 	}
 }
 
-// count needs mu.
+// count counts one node's answer. The caller holds mu.
 func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	a := &b.Answers[voter]
 	if failure != nil {
@@ -118,8 +117,8 @@ func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	}
 }
 
-// firstNo returns the first reply that is no vote for the ballot; nil: all are. (It takes
-// addresses of the elements: copies would escape, an allocation each.)
+// firstNo returns the first reply that is no vote for the ballot; nil: all are votes. (It takes
+// addresses of the elements, because copies would escape, with an allocation each.)
 func (b *Ballot) firstNo(replies []redis.Reply) *redis.Reply {
 	for i := range replies {
 		if !b.yes(&replies[i]) {
@@ -129,7 +128,7 @@ func (b *Ballot) firstNo(replies []redis.Reply) *redis.Reply {
 	return nil
 }
 
-// noteFences reads the fencing tokens. A negative one says that a client waits.
+// noteFences reads the fencing tokens. A negative one means that a client waits.
 func (a *Answer) noteFences(replies []redis.Reply) {
 	for i := range replies {
 		n := replies[i].Int
@@ -151,10 +150,9 @@ func areRaised(replies []redis.Reply) bool {
 	return true
 }
 
-// isDecided reports whether no further answer can change the outcome or its reason. A
-// ballot that cannot be won means "held" once a quorum voted, and "no quorum" once none
-// can. So it never waits for the timeout if every node that is up has voted. The caller
-// holds mu.
+// isDecided reports whether no further answer can change the outcome or its reason. A ballot that
+// cannot be won means "held" once a quorum has voted, and "no quorum" once no quorum can vote. So
+// it never waits for the timeout if every node that is up has voted. The caller holds mu.
 func (b *Ballot) isDecided() bool {
 	spare := len(b.Answers) - b.Quorum
 	switch {
@@ -170,8 +168,8 @@ func (b *Ballot) isDecided() bool {
 	return false
 }
 
-// Wait waits until the ballot is decided, late fires (timeout after its begin), or ctx is
-// done. Nodes that have not answered by then have failed, and the ballot is over.
+// Wait waits until the ballot is decided, late fires (timeout after its begin), or ctx is done.
+// Nodes that have not answered by then have failed, and the ballot ends.
 func (b *Ballot) Wait(ctx context.Context, late <-chan time.Time, timeout time.Duration, l []*node.Lane) {
 	select {
 	case <-b.decided:
@@ -197,13 +195,13 @@ func (b *Ballot) giveUp(timeout time.Duration, lanes []*node.Lane) {
 	}
 }
 
-// Call the methods below after Wait: nothing changes then.
+// Call the methods below after Wait, when nothing changes any more.
 
-// Won tells whether a quorum granted it.
+// Won reports whether a quorum granted it.
 func (b *Ballot) Won() bool { return b.Granted >= b.Quorum }
 
-// LacksQuorum tells whether too few nodes could vote. (Otherwise enough voted, and too few
-// of them for it.)
+// LacksQuorum reports whether too few nodes could vote. (Otherwise enough voted, and too few of
+// them for it.)
 func (b *Ballot) LacksQuorum() bool { return b.Failed > len(b.Answers)-b.Quorum }
 
 // Voters returns the nodes that granted it, as bits.
@@ -216,8 +214,8 @@ func (b *Ballot) Voters() (nodes uint64) {
 	return nodes
 }
 
-// Fence returns the fencing token of an acquire that was won, the largest that a granting
-// node gave, and how many of the granting nodes have counters not below it.
+// Fence returns the fencing token of a won acquire, which is the largest that a granting node
+// returned. It also returns how many of the granting nodes have counters not below it.
 func (b *Ballot) Fence() (fence uint64, nodes int) {
 	for i := range b.Answers {
 		if a := &b.Answers[i]; a.Verdict == Granted {
@@ -232,8 +230,8 @@ func (b *Ballot) Fence() (fence uint64, nodes int) {
 	return fence, nodes
 }
 
-// Reserved returns the largest fencing token that the counters of a quorum of the granting
-// nodes have, at least.
+// Reserved returns the largest fencing token that the counters of a quorum of granting nodes have
+// reached.
 func (b *Ballot) Reserved() uint64 {
 	var few [8]uint64 // saves an allocation
 	counters := few[:0]
@@ -246,16 +244,16 @@ func (b *Ballot) Reserved() uint64 {
 	return counters[len(counters)-b.Quorum]
 }
 
-// HasGranted tells whether the node's vote counts for a ballot that was won.
+// HasGranted reports whether the node's vote counts for a won ballot.
 func (b *Ballot) HasGranted(node int) bool { return b.Answers[node].Verdict == Granted }
 
-// IsWanted tells whether a node said that another client waits for what was granted.
+// IsWanted reports whether a granting node reported that another client waits.
 func (b *Ballot) IsWanted() bool {
 	return slices.ContainsFunc(b.Answers, func(a Answer) bool { return a.Verdict == Granted && a.wanted })
 }
 
-// NoteUnreachable counts as failed the nodes that are known to be down but were not waited
-// for: the error then names all nodes that need repair.
+// NoteUnreachable counts nodes that are known to be down, but were not waited for, as failed. So
+// the error names all nodes that must be fixed.
 func (b *Ballot) NoteUnreachable(lanes []*node.Lane) {
 	for i := range b.Answers {
 		if b.Answers[i].Verdict != unanswered {
@@ -267,7 +265,7 @@ func (b *Ballot) NoteUnreachable(lanes []*node.Lane) {
 	}
 }
 
-// Failures returns what went wrong, by node.
+// Failures returns the failures of the nodes.
 func (b *Ballot) Failures() []*node.Error {
 	var all []*node.Error
 	for i := range b.Answers {
@@ -278,5 +276,5 @@ func (b *Ballot) Failures() []*node.Error {
 	return all
 }
 
-// IsGrant tells whether a reply says that it was done.
+// IsGrant reports whether a reply means that the operation was done.
 func IsGrant(reply *redis.Reply) bool { return reply.Int == 1 }

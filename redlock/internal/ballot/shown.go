@@ -11,15 +11,15 @@ import (
 // Endless is the TTL of a key without expiry, which no Redlock client sets.
 const Endless time.Duration = 1<<63 - 1
 
-// ShowsMany tells whether a node said only that many clients share the lock.
+// ShowsMany reports whether a node showed only that many clients share the lock.
 func (b *Ballot) ShowsMany() bool {
 	return slices.ContainsFunc(b.Answers, func(a Answer) bool {
 		return a.Shown != nil && len(a.Shown.Array) == 2 && script.IsSharing(a.Shown.Array[0].Str)
 	})
 }
 
-// Barred tells whether keys without an expiry are on so many nodes that no client can get
-// the lock, whatever their values are, until someone deletes them. (A contest ends.)
+// Barred reports whether so many nodes have a key without expiry that no client can get the lock
+// until someone deletes these keys, whatever their values are. (A contest, in contrast, ends.)
 func (b *Ballot) Barred() bool {
 	nodes := 0
 	for i := range b.Answers {
@@ -30,8 +30,8 @@ func (b *Ballot) Barred() bool {
 	return nodes > len(b.Answers)-b.Quorum
 }
 
-// KindShown returns the kind of a shared lock that more than half of the refusing nodes
-// show; "": they show none.
+// KindShown returns the kind of a shared lock that more than half of the refusing nodes show; "":
+// no such kind.
 func (b *Ballot) KindShown() string {
 	nodes := map[string]int{}
 	for i := range b.Answers {
@@ -46,8 +46,8 @@ func (b *Ballot) KindShown() string {
 	return ""
 }
 
-// kind returns the kind of a shared lock that the node shows; "": one client holds it, or
-// none.
+// kind returns the kind of a shared lock that the node shows; "": one client or no client holds
+// it.
 func (a *Answer) kind() string {
 	if a.Shown == nil || len(a.Shown.Array) < 4 || !script.IsSharing(a.Shown.Array[0].Str) {
 		return ""
@@ -62,8 +62,8 @@ type Showing struct {
 	TTL   time.Duration
 }
 
-// Shown reads {value, pttl}, what a node answers about a key that is set; or, if
-// several share it, {kind, pttl, token, pttl…}.
+// Shown reads a node's answer about a key that is set: {value, pttl}. If several clients share
+// the lock, it is {kind, pttl, token, pttl…}.
 func Shown(reply *redis.Reply) []Showing {
 	if reply == nil || len(reply.Array) < 2 {
 		return nil
@@ -79,9 +79,9 @@ func Shown(reply *redis.Reply) []Showing {
 	return []Showing{{Token: items[0].Str, TTL: lasting(items[1].Int)}}
 }
 
-// lasting is how long a key lasts. One without expiry (a foreign SET), or with one
-// in centuries, is shown with the longest time there is, and one in its last
-// millisecond with a whole one: 0 would mean nobody.
+// lasting returns how long a key lasts. For a key without expiry (a foreign SET), or one that
+// expires in centuries, it is Endless. For a key in its last millisecond it is a whole one,
+// because 0 would mean that no client holds it.
 func lasting(ms int64) time.Duration {
 	if ms < 0 || ms > int64(Endless/time.Millisecond) {
 		return Endless
@@ -89,8 +89,8 @@ func lasting(ms int64) time.Duration {
 	return time.Duration(max(ms, 1)) * time.Millisecond
 }
 
-// Soonest returns when the first place of a semaphore may be free, as the nodes say that
-// have no free one.
+// Soonest returns when the first slot of a semaphore may be free, according to the nodes without
+// a free one.
 func (b *Ballot) Soonest() (ttl time.Duration) {
 	answers := b.Answers
 	for i := range answers {
@@ -104,11 +104,11 @@ func (b *Ballot) Soonest() (ttl time.Duration) {
 	return ttl
 }
 
-// Unheard returns how many nodes have not said who holds the lock.
+// Unheard returns how many nodes have not shown a holder.
 func (b *Ballot) Unheard() int { return len(b.Answers) - b.Granted - b.Refused }
 
-// FreePlace returns the slot of a semaphore that most nodes report as free if the
-// requested one is not; 0: there is none.
+// FreePlace returns the slot of a semaphore that most nodes report as free if the requested one
+// is not; 0: there is none.
 func (b *Ballot) FreePlace() (slot int) {
 	answers := b.Answers
 	said := map[int]int{}

@@ -16,7 +16,7 @@ type Survey struct {
 	replies [][]redis.Reply
 }
 
-// NewSurvey makes a survey of so many nodes.
+// NewSurvey makes a survey of the given number of nodes.
 func NewSurvey(op string, nodes, quorum int) *Survey {
 	s := &Survey{Ballot: New(op, nodes, quorum, func(*redis.Reply) bool { return true }), replies: make([][]redis.Reply, nodes)}
 	s.All = true
@@ -33,7 +33,7 @@ func (s *Survey) Vote(voter int, replies []redis.Reply, failure *node.Error) {
 	s.Ballot.Vote(voter, replies, failure)
 }
 
-// Replies returns what the nodes replied about the i-th key; nil for a node that failed or replied
+// Replies returns the nodes' replies about the i-th key; nil for a node that failed or replied
 // with an error. Call it after Wait.
 func (s *Survey) Replies(i int) []*redis.Reply {
 	s.mu.Lock()

@@ -7,11 +7,11 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// This file checks the type and range of each answer before it is used. If an answer
-// does not fit the question (a server that is no Redis, a proxy that lost its place),
-// the node and the connection have failed.
+// This file checks the type and range of each answer before it is used. If an answer does not fit
+// the question (a server that is no Redis, a proxy that mixes up answers), the node and the
+// connection have failed.
 
-// CheckReply checks the answer to one operation (ballot.lua has what each can be).
+// CheckReply checks the answer to one operation (ballot.lua lists the possible answers).
 func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 	if len(reply.Array) > 0 && reply.Err == nil {
 		reply.Err = reply.NestedError()
@@ -51,7 +51,7 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 	return checkDone(o, op, reply)
 }
 
-// isPage tells whether a reply is a page of SCAN.
+// isPage reports whether a reply is a page of SCAN.
 func isPage(reply *redis.Reply) bool {
 	if !reply.IsList() || len(reply.Array) != 2 || !reply.Array[1].IsList() {
 		return false
@@ -59,14 +59,14 @@ func isPage(reply *redis.Reply) bool {
 	return IsCursor(reply.Array[0].Str) && !slices.ContainsFunc(reply.Array[1].Array, func(key redis.Reply) bool { return !key.IsText() })
 }
 
-// IsCursor tells whether a text can be a cursor of SCAN.
+// IsCursor reports whether a text can be a cursor of SCAN.
 func IsCursor(text string) bool {
 	_, err := strconv.ParseUint(text, 10, 64)
 	return err == nil
 }
 
-// isDescription tells whether a reply describes a lock: its holders, whether a client waits, and
-// the tokens of a writer and of the next holder.
+// isDescription reports whether a reply describes a lock: its holders, whether a client waits,
+// and the tokens of a writer and of the next holder.
 func isDescription(reply *redis.Reply) bool {
 	if !reply.IsList() || len(reply.Array) != 4 {
 		return false
@@ -76,7 +76,7 @@ func isDescription(reply *redis.Reply) bool {
 		reply.Array[1].IsNumber() && reply.Array[2].IsText() && reply.Array[3].IsText()
 }
 
-// checkTaken wants the fencing token of a grant, or who holds the lock.
+// checkTaken checks for the fencing token of a grant, or the holder of the lock.
 func checkTaken(op string, reply *redis.Reply) error {
 	if IsShown(reply) || reply.IsNumber() && IsFencedGrant(reply) {
 		return nil
@@ -84,7 +84,7 @@ func checkTaken(op string, reply *redis.Reply) error {
 	return redis.UnexpectedAnswer(op, "a fencing token or a holder", reply)
 }
 
-// checkDone wants whether it was done, or why not.
+// checkDone checks for a number that says whether the operation was done, or why not.
 func checkDone(o *Operation, op string, reply *redis.Reply) error {
 	least, most, want := int64(0), int64(1), "0 or 1"
 	switch o.Op {
@@ -99,7 +99,8 @@ func checkDone(o *Operation, op string, reply *redis.Reply) error {
 	return redis.UnexpectedAnswer(op, want, reply)
 }
 
-// IsShown tells whether a reply shows a holder: value and pttl, tokens and theirs, and perhaps a place.
+// IsShown reports whether a reply shows a holder: value and pttl, then tokens with their pttl,
+// and perhaps a slot.
 func IsShown(reply *redis.Reply) bool {
 	n := len(reply.Array)
 	if !reply.IsList() || n < 2 || n%2 == 1 && n != 5 {
@@ -114,7 +115,7 @@ func IsShown(reply *redis.Reply) bool {
 	return true
 }
 
-// IsFields tells whether a reply has names and values, of a hash.
+// IsFields reports whether a reply has the fields and values of a hash.
 func IsFields(reply *redis.Reply) bool {
 	if !reply.IsList() || len(reply.Array)%2 == 1 {
 		return false
@@ -127,8 +128,8 @@ func IsFields(reply *redis.Reply) bool {
 	return true
 }
 
-// IsFencedGrant tells whether an acquire was granted: the answer is then the fencing token
-// that the node gives; negative where somebody waits for the lock.
+// IsFencedGrant reports whether an acquire was granted. Then the answer is the node's fencing
+// token, which is negative if a client waits for the lock.
 func IsFencedGrant(reply *redis.Reply) bool { return IsFence(FenceOf(reply)) }
 
 // FenceOf returns the fencing token of a grant.

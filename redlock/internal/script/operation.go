@@ -10,23 +10,23 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// Operation is one thing that a node does for one lock, in ballot.lua.
+// Operation is one operation of ballot.lua on one lock.
 type Operation struct {
 	Op       Opcode
 	Key      string
 	Token    string        // of a scan: the cursor
 	OldToken string        // of a hand-over or an exchange: the token to replace
-	Kind     string        // of those that share; of a scan: the pattern of the keys
-	TTL      time.Duration // of what takes, extends or repairs; else, how long what it leaves behind lasts
-	Counter  CounterField  // of what takes, of fence and repair
-	Fence    uint64        // what the counter is to become; of what takes, a proposal
+	Kind     string        // of operations on shared locks; of a scan: the pattern of the keys
+	TTL      time.Duration // of the lock, if it takes, extends or repairs; otherwise of the key that it leaves
+	Counter  CounterField  // of operations that take the lock, raise a counter or repair
+	Fence    uint64        // the new value of the counter; a proposal, if the operation takes the lock
 }
 
-// pageSize is how many keys a scan looks at, as SCAN counts: about as long for the node as other
-// groups of calls.
+// pageSize is the COUNT of a scan. It occupies the node for about as long as other groups of
+// calls.
 const pageSize = "256"
 
-// Opcode is what ballot.lua calls an operation. Its constants there have the same names.
+// Opcode identifies an operation in ballot.lua, whose constants have the same names.
 type Opcode byte
 
 const (
@@ -56,32 +56,32 @@ const (
 	Describe     Opcode = 'o'
 )
 
-// Takes tells whether the operation grants the lock.
+// Takes reports whether the operation grants the lock.
 func (l Opcode) Takes() bool {
 	return l == Acquire || l == AcquireAlso || l == Join || l == HandOver
 }
 
-// Releases tells whether the operation removes what was taken: a node without a vote does
+// Releases reports whether the operation removes what was taken. A node without a vote executes
 // it, too.
 func (l Opcode) Releases() bool { return l == Release || l == EndWait }
 
-// Counts tells whether the operation has a fencing counter.
+// Counts reports whether the operation has a fencing counter.
 func (l Opcode) Counts() bool {
 	return l.Takes() || l == Confirm || l == Retain || l == RaiseCounter || l == Repair || l == RepairShared
 }
 
-// NodeKey is the hash that each node keeps of itself: the field epoch, the fencing
-// counters, and keeps, until when locks may be kept for somebody. Lock names cannot
-// have it: they have a prefix, or are refused by check.
+// NodeKey is the hash in which each node keeps its own data: the field epoch, the fencing
+// counters, and keeps, the instant until which reservations may exist. No lock can have this key:
+// locks have a prefix, or check refuses the name.
 const NodeKey = admission.NodeKey
 
-// MaxCounters is how many fencing counters a node has.
+// MaxCounters is the number of a node's fencing counters.
 const MaxCounters = admission.MaxCounters
 
-// CounterField is the field of a counter, two letters or digits.
+// CounterField is the field of a counter: two letters or digits.
 type CounterField [2]byte
 
-// counterAlphabet has 32 letters: two of them name a counter.
+// counterAlphabet has 32 letters; two of them identify a counter.
 const counterAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
 
 // FieldOf returns the field of the i-th counter.
@@ -89,7 +89,7 @@ func FieldOf(counter int) CounterField {
 	return CounterField{counterAlphabet[counter/32], counterAlphabet[counter%32]}
 }
 
-// CounterIndex is the reverse of fieldOf.
+// CounterIndex is the reverse of FieldOf.
 func CounterIndex(field string) (index int, ok bool) {
 	if len(field) != len(CounterField{}) {
 		return 0, false
@@ -98,29 +98,29 @@ func CounterIndex(field string) (index int, ok bool) {
 	return high*32 + low, high >= 0 && low >= 0
 }
 
-// CounterOf is the counter that a lock's key is hashed onto.
+// CounterOf returns the counter onto which a lock's key is hashed.
 func CounterOf(key string) CounterField {
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	return FieldOf(int(h.Sum32() % MaxCounters))
 }
 
-// Fencing tokens are microseconds since 1970, or thereabouts.
+// Fencing tokens are approximately microseconds since 1970.
 const (
 	fenceDigits = 16
 	MaxFence    = admission.MaxToken
 )
 
-// Encoder makes one command of many operations.
+// Encoder encodes many operations in one command.
 type Encoder struct {
 	letters []byte
 	records []byte
 	at      int           // where the arguments begin in the command
-	ttl     time.Duration // the last one that was written
+	ttl     time.Duration // the last ttl that was written
 	ttlText string
 }
 
-// Begin begins the arguments of ballot.lua, which follow the keys of all operations.
+// Begin appends the first arguments of ballot.lua, which follow the keys of all operations.
 func (e *Encoder) Begin(command redis.Command, epoch string, notAfter time.Duration) redis.Command {
 	e.letters, e.records = e.letters[:0], e.records[:0]
 	e.at = len(command)
@@ -155,7 +155,7 @@ func (e *Encoder) Append(command redis.Command, o *Operation) redis.Command {
 	return append(command, o.Token)
 }
 
-// millis writes a ttl. Most are the same as the last one.
+// millis returns a ttl as text. Most are equal to the last one.
 func (e *Encoder) millis(ttl time.Duration) string {
 	if ttl != e.ttl || e.ttlText == "" {
 		e.ttl, e.ttlText = ttl, strconv.FormatInt(max(ttl.Milliseconds(), 1), 10)
@@ -173,7 +173,7 @@ func appendRecord(b []byte, field CounterField, fence uint64) []byte {
 	return append(append(b, field[:]...), digits[:]...)
 }
 
-// Records are the records of all counters; nil: of none.
+// Records returns the records of all counters; nil: there are none.
 func Records(counters *admission.Counters) []byte {
 	if counters == nil {
 		return nil
@@ -185,12 +185,11 @@ func Records(counters *admission.Counters) []byte {
 	return b
 }
 
-// ParseFence reads a counter or a fencing token of a node's. One that is out of
-// range is none.
+// ParseFence parses a counter or a fencing token of a node. A value out of range is none.
 func ParseFence(text string) (fence uint64, ok bool) {
 	fence, err := strconv.ParseUint(text, 10, 64)
 	return fence, err == nil && IsFence(fence)
 }
 
-// IsFence tells whether a number can be a fencing token.
+// IsFence reports whether a number can be a fencing token.
 func IsFence(fence uint64) bool { return fence > 0 && fence <= MaxFence }

@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 )
 
-// Script is one of the Lua scripts that run on the nodes. Each file says what
-// its keys, arguments and replies are.
+// Script is one of the Lua scripts that run on the nodes. Each file documents its keys, arguments
+// and replies.
 type Script struct {
 	Name   string // "ballot"
 	Source string
-	SHA    string // what EVALSHA calls it by
+	SHA    string // its name for EVALSHA
 }
 
 //go:embed lua/*.lua
@@ -26,13 +26,13 @@ var (
 // Scripts returns every script that a lane loads into its node.
 func Scripts() []Script { return []Script{Ballot, Epoch, Rights} }
 
-// mustScript makes a script of files, which is called as the last of them.
+// mustScript makes a script of files. It has the name of the last one.
 func mustScript(names ...string) Script {
 	var source []byte
 	for _, name := range names {
 		part, err := luaFiles.ReadFile("lua/" + name + ".lua")
 		if err != nil {
-			panic(err) // embedded: cannot be missing from a binary that was built
+			panic(err) // embedded, so it cannot be missing
 		}
 		source = append(source, part...)
 	}
