@@ -10,34 +10,34 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Call is what one node is asked on behalf of one ballot: an operation for each key. The
-// extension of many leases is one call, too.
+// Call is what a ballot sends to one node: an operation for each key. The extension of many
+// leases is also one call.
 type Call struct {
 	Op      string // for errors: "acquire"
 	Ops     []script.Operation
-	Several bool // for several leases
-	// Urgent calls, extensions of held leases, go before others. A full queue does not
+	Several bool // the call is for several leases
+	// Urgent calls, which extend held leases, are sent before others. A full queue does not
 	// refuse them, and they wait for at most one group.
 	Urgent bool
 
-	// NotAfter of an acquire and a repair is the BootTime after which the lane must not
-	// send it and the node must not act on it. 0: no such bound.
+	// NotAfter of an acquire and a repair is the BootTime after which the lane must not send it
+	// and the node must not execute it. 0: no such bound.
 	NotAfter time.Duration
-	// Until of a release is the BootTime at which the key has expired: until then it is
+	// Until of a release is the BootTime at which the key has expired. Until then the release is
 	// repeated, unless the node has answered.
 	Until time.Duration
-	// Placed is where the token may be: of an acquire, a repair, a release, and of what
-	// tells the nodes about a waiter.
+	// Placed has the nodes that may have the token, in an acquire, a repair, a release, or a call
+	// about a waiter.
 	Placed *NodeSet
-	// Release of a hand-over is the release that it contains: it is sent alone if the
-	// hand-over fails.
+	// Release of a hand-over is the release that it contains. If the hand-over fails, the release
+	// is sent alone.
 	Release      *Call
 	Subscription *Subscription // what the node reports from now on; nil: nothing
 	Voter        Voter         // gets the answer; may be nil
 }
 
-// IsRelease tells whether it removes a lock, or a waiter, from the node and needs no vote. A
-// lane never drops such a call.
+// IsRelease reports whether the call removes a lock, or a waiter, from the node and needs no
+// vote. A lane never drops such a call.
 func (c *Call) IsRelease() bool { return c.Ops[0].Op.Releases() }
 
 // markSent records that the call will be sent to node.
@@ -50,16 +50,16 @@ func (c *Call) markSent(node int) {
 	}
 }
 
-// markNotSent records that a token which would have taken the lock is not on the node. (Not
-// of a repair: other keys of the lease may be there.)
+// markNotSent records that a token which would have taken the lock is not on the node. (It does
+// not record this for a repair, because other keys of the lease may be there.)
 func (c *Call) markNotSent(node int) {
 	if c.Placed != nil && c.Ops[0].Op.Takes() {
 		c.Placed.remove(node)
 	}
 }
 
-// Voter gets a node's answer to a call: a reply for each operation, or what went wrong. Vote
-// is called once for each node, on any goroutine. It must not block or keep replies.
+// Voter gets a node's answer to a call: a reply for each operation, or a failure. Vote is called
+// once for each node, on any goroutine. It must not block or keep replies.
 type Voter interface {
 	Vote(node int, replies []redis.Reply, failure *Error)
 }
@@ -67,7 +67,7 @@ type Voter interface {
 // NodeSet is a set of nodes by index.
 type NodeSet struct{ bits atomic.Uint64 }
 
-// Has tells whether node is in the set.
+// Has reports whether node is in the set.
 func (s *NodeSet) Has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
 func (s *NodeSet) count() int        { return bits.OnesCount64(s.bits.Load()) }
 

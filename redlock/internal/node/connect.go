@@ -13,9 +13,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// connect makes a connection that is ready for commands. If the last one broke, connect
-// restores the order first. It kills the old connection by its id, so that the node never
-// executes bytes that are still under way on it. Then it repeats every unanswered release.
+// connect makes a connection that is ready for commands. If the last one broke, connect restores
+// the order first. It kills the old connection by its id, so that the node never executes bytes
+// that are still in transit on it. Then it repeats every unanswered release.
 func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
 	defer cancel()
@@ -38,9 +38,9 @@ func dialError(err error) error {
 	return err
 }
 
-// handshake finds out which Redis answers, ends the previous connection, and repeats
-// pending releases. Then it finds out whether the node may vote. If the previous connection
-// was silent, the node must first answer a script.
+// handshake finds out which Redis process answers, ends the previous connection, and repeats
+// pending releases. Then it finds out whether the node may vote. If the previous connection was
+// silent, the node must first answer a script.
 func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	s, err := l.identify(ctx, conn)
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	if err := l.reload(ctx, conn); err != nil {
 		return err
 	}
-	if l.session.mustProbe { // CLIENT PAUSE … WRITE lets all else through
+	if l.session.mustProbe { // CLIENT PAUSE … WRITE lets all other commands through
 		if err := l.probe(ctx, conn); err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 	return l.verify(ctx, conn, s)
 }
 
-// identify reads which Redis process answers and what its clock says, and ends the previous
+// identify reads which Redis process answers and what its clock shows, and ends the previous
 // connection.
 func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
 	l.session.epoch, l.session.listenerID, l.session.rights = "", 0, false
@@ -84,12 +84,12 @@ func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapsh
 	return s, l.succeed(ctx, conn, id.Int, s.Info.RunID)
 }
 
-// NoConnection is an id that no connection has. An attempt to kill it shows early that the
+// NoConnection is an id that no connection has. An attempt to kill it shows early whether the
 // node allows CLIENT KILL.
 const NoConnection = 1 << 62
 
-// succeed ends the previous connection, and forgets it only once it is dead. The ids of
-// another Redis process mean nothing here: its connections ended with it.
+// succeed ends the previous connection, and forgets it only once it is dead. The ids of another
+// Redis process have no meaning here: its connections ended with it.
 func (l *Lane) succeed(ctx context.Context, conn redis.Conn, id int64, runID string) error {
 	old := int64(NoConnection)
 	if l.session.clientID != 0 && runID == l.session.runID {
@@ -114,9 +114,9 @@ func (l *Lane) kill(ctx context.Context, conn redis.Conn, id int64) error {
 	return nil
 }
 
-// readTime measures the offset of the node's clock. The estimate never exceeds the true
-// offset, so a not-after that follows from it is never late. If the last estimate is still
-// possible, the larger one is better. If it is not, the node's clock was stepped.
+// readTime measures the offset of the node's clock. The estimate never exceeds the true offset,
+// so a not-after time that follows from it is never late. If the last estimate is still possible,
+// the larger one is better. If it is not, the node's clock was stepped.
 func (l *Lane) readTime(reply *redis.Reply) (s admission.ClockSample) {
 	if len(reply.Array) == 2 {
 		s = admission.ReadClock(reply.Array[0].Str, reply.Array[1].Str, l.exchange.sent, l.exchange.received)
@@ -136,8 +136,8 @@ func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
 	return l.repeatPending(ctx, conn)
 }
 
-// load loads the scripts, at the start and after a SCRIPT FLUSH. It also reads what one of
-// them reports at once.
+// load loads the scripts, at the start and after a SCRIPT FLUSH. In the same round trip it reads
+// the missing rights.
 func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 	l.exchange.commands = l.exchange.commands[:0]
 	for _, script := range script.Scripts() {

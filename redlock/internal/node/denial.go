@@ -12,15 +12,15 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// A node may answer, report its time and be allowed to vote, and yet refuse what locks need,
-// to every client: its memory or its disk is full, or its ACL lacks a command. The lane keeps
-// sending to it, because that may end at any time. The status shows it as [Refused] from the
-// first such answer on. Each look at the node then sends a probe, until one is not refused.
-// No client may request a lock for hours, and the status must be right nevertheless. So each
-// look asks what the ACL lacks (rights.lua). If INFO gives a reason, the look sends a probe
-// even without such an answer.
+// A node may answer, report its time and be allowed to vote, and still refuse what locks need,
+// for every client: its memory or its disk is full, or its ACL lacks a command. The lane
+// continues to send calls to it, because that may end at any time. The status shows it as
+// [Refused] from the first such answer on. Each look at the node then sends a probe, until one is
+// not refused. The status must also be right if no client requests a lock for hours. So each look
+// asks what the ACL lacks (rights.lua). If INFO gives a reason, the look sends a probe even
+// without such an answer.
 
-// denials are the kinds of such errors, with what to do. (READONLY is not among them: the
+// denials are the kinds of such errors, with the fix. (READONLY is not among them, because the
 // look says more about a replica.)
 var denials = map[string]string{
 	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
@@ -30,24 +30,23 @@ var denials = map[string]string{
 	renamed:      "it has no such command as one that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
 }
 
-// renamed is this package's word: Redis answers ERR and unknownCommand.
+// renamed is this package's own word: Redis answers ERR and unknownCommand.
 const (
 	renamed        = "renamed"
 	unknownCommand = "Unknown Redis command called from script"
 )
 
-// probeKey returns a key beside the key of the lock that was refused, as an ACL may allow
-// other keys. No lock's name can produce it.
+// probeKey returns a key beside the key of the lock that was refused, because an ACL may allow
+// other keys. No lock's name results in it.
 func (l *Lane) probeKey() string {
 	return cmp.Or(l.deniedAt, l.prefix) + probeSuffix
 }
 
-// denialOf returns what to do about an error that all clients will get; "": it is not such
-// an error.
+// denialOf returns the fix for an error that all clients will get; "": it is not such an error.
 func denialOf(err error) string {
 	kind, text, _ := strings.Cut(err.Error(), " ")
 	switch {
-	case strings.Contains(text, "The user executing the script can't"): // Redis 7.0 says ERR then
+	case strings.Contains(text, "The user executing the script can't"): // Redis 7.0 begins that error with ERR
 		kind = "NOPERM"
 	case strings.Contains(text, unknownCommand):
 		kind = renamed
@@ -55,13 +54,13 @@ func denialOf(err error) string {
 	return denials[kind]
 }
 
-// IsDenied tells whether a node refused a command to this user, or does not know it.
+// IsDenied reports whether a node refused a command to this user, or does not know it.
 func IsDenied(err error) bool {
 	advice := denialOf(err)
 	return advice != "" && (advice == denials["NOPERM"] || advice == denials[renamed])
 }
 
-// deny records that the node refused a call for a reason that concerns all calls.
+// deny records that the node refused a call for a reason that affects all calls.
 func (l *Lane) deny(c *Call, err error) {
 	if l.denyFor(c.Op, err) {
 		l.deniedAt = c.Ops[0].Key
@@ -76,8 +75,7 @@ func (l *Lane) denyFor(op string, err error) bool {
 	return advice != ""
 }
 
-// showDenial sets the reason for which the node is shown as refused; nil: it no longer
-// refuses.
+// showDenial sets the reason for which the node is shown as refused; nil: it no longer refuses.
 func (l *Lane) showDenial(denied error) {
 	l.mu.Lock()
 	changed := (denied == nil) != (l.denied == nil)
@@ -105,9 +103,9 @@ func (l *Lane) withDenial(status Status) Status {
 	return status
 }
 
-// probe finds out whether the node still refuses. It acquires an exclusive and a shared
-// lock, and extends and releases each of them. (A node may allow less and still refuse a
-// lock. It would then seem ready until the next lock.)
+// probe finds out whether the node still refuses. It acquires an exclusive and a shared lock, and
+// extends and releases each of them. (If it probed less, a node that allows only that would seem
+// ready until the next lock.)
 func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	l.session.probe = false
 	calls := []Call{{Op: "probe", Ops: l.probeOps(), NotAfter: l.clock() + l.timing.answer}}
@@ -140,9 +138,9 @@ func (l *Lane) appendRights() {
 	}
 }
 
-// readRights reads the answer to appendRights. lacks is the error that a script gets
-// without the missing rights; nil: none is missing, or the node does not say. err means
-// that the answer is malformed.
+// readRights reads the answer to appendRights. lacks is the error that a script would get because
+// of the missing rights; nil: none is missing, or the node does not report them. err means that
+// the answer is malformed.
 func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	if len(replies) == 0 {
 		return nil, nil
@@ -176,8 +174,8 @@ func lacking(commands []redis.Reply) error {
 	return redis.ServerError("NOPERM this user has no permissions to run the command " + strings.Join(denied, ", "))
 }
 
-// noteRights records what the ACL lacks. The node is shown as refused before it refuses a
-// lock for that reason, until a probe succeeds.
+// noteRights records what the ACL lacks. The node is shown as refused before it refuses a lock
+// for that reason, until a probe succeeds.
 func (l *Lane) noteRights(replies []redis.Reply) error {
 	lacks, err := l.readRights(replies)
 	if lacks != nil && !l.isDenied() {
@@ -193,10 +191,9 @@ func firstError(reply *redis.Reply) error {
 	return reply.Err
 }
 
-// probeOps returns operations that leave nothing on the node: one script executes all of
-// them, and what it cannot release expires in a millisecond. The token belongs to no
-// client. They begin with a SET, because a node without memory lets a script that has
-// written continue to write.
+// probeOps returns operations that leave nothing on the node: one script executes all of them,
+// and what it cannot release expires in a millisecond. The token belongs to no client. They begin
+// with a SET, because a node without memory lets a script that has written continue to write.
 func (l *Lane) probeOps() []script.Operation {
 	o := script.Operation{Key: l.probeKey(), Token: "probe", Kind: script.KindShared, TTL: time.Millisecond}
 	o.Counter = script.CounterOf(o.Key)

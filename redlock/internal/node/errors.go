@@ -9,21 +9,21 @@ import (
 // ErrClosed means that the Quorum was closed.
 var ErrClosed = errors.New("the quorum is closed")
 
-// Failure is one word for how a node failed, fit for programs.
+// Failure is one word for how a node failed, for programs.
 type Failure string
 
 const (
 	FailedTimeout Failure = "timeout" // no answer within node_timeout
 	FailedDown    Failure = "down"    // no connection: refused, broken, being dialled
-	FailedFull    Failure = "full"    // more work waits for it than its lane holds
-	FailedLate    Failure = "late"    // it got the request when the attempt was over
-	FailedError   Failure = "error"   // it answered an error
+	FailedFull    Failure = "full"    // too many calls wait for it in its lane
+	FailedLate    Failure = "late"    // it got the request after the attempt had ended
+	FailedError   Failure = "error"   // it answered with an error
 
-	FailedQuarantined Failure = "quarantined" // it may have forgotten votes: see Quarantined
+	FailedQuarantined Failure = "quarantined" // it may have lost votes: see Quarantined
 	FailedRefused     Failure = "refused"     // it must not vote: see Refused
 )
 
-// Error is what one node did wrong. It unwraps to the cause.
+// Error is the failure of one node. It unwraps to the cause.
 type Error struct {
 	Node    string
 	Op      string // "acquire", "extend", "release", "who", "connect"
@@ -33,12 +33,12 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Node + ": " + e.What() }
 
-// What says what went wrong, without the node.
+// What returns the failure without the node's name.
 func (e *Error) What() string { return fmt.Sprintf("%s: %s: %v", e.Op, e.Failure, e.Err) }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// QuarantineError is why a node in quarantine has no vote, and for how long.
+// QuarantineError says why a quarantined node has no vote, and for how long.
 type QuarantineError struct {
 	Left   time.Duration
 	Reason error
@@ -50,7 +50,7 @@ func (e *QuarantineError) Error() string {
 
 func (e *QuarantineError) Unwrap() error { return e.Reason }
 
-// Seconds rounds up, for people.
+// Seconds rounds a duration up, for messages.
 func Seconds(d time.Duration) time.Duration {
 	if d < 10*time.Second {
 		return (d + 100*time.Millisecond - 1).Truncate(100 * time.Millisecond)

@@ -7,11 +7,11 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// The fuzz test of package redlock gives a lane answers without a connection. It shows
-// what ballots make of any bytes, which this package cannot know. Nothing else calls the
-// functions in this file.
+// The fuzz test of package redlock gives a lane answers without a connection. It shows how
+// ballots handle any bytes, which this package cannot know. Nothing else calls the functions in
+// this file.
 
-// TakeAnswers takes in the answer to one command of many calls.
+// TakeAnswers processes the answer to one command of many calls.
 func (l *Lane) TakeAnswers(calls []Call, reply *redis.Reply) error {
 	l.exchange.received = l.clock()
 	l.noteAnswered(time.Millisecond)
@@ -22,12 +22,12 @@ func (l *Lane) TakeAnswers(calls []Call, reply *redis.Reply) error {
 	return nil
 }
 
-// TakeLook takes in the answers to a look at the node.
+// TakeLook processes the answers to a look at the node.
 func (l *Lane) TakeLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	return l.readLook(replies)
 }
 
-// TakeWakeups takes in the answers about the keys that a waiter listens to.
+// TakeWakeups processes the answers about the keys that a waiter listens to.
 func (l *Lane) TakeWakeups(w *Waiter, replies []redis.Reply) error {
 	l.exchange.subscriptions = []*Subscription{w.Subscribe()}
 	_, err := l.readSubscriptions(replies, 0)

@@ -13,9 +13,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// sendAlone sends all waiting calls as one group, passes the answers to the voters, and
-// does what the answers require. No other group is under way. Calls that arrive in the
-// meantime have woken the lane again. An error means that the connection is unusable.
+// sendAlone sends all waiting calls as one group, passes the answers to the voters, and does what
+// the answers require. No other group is in progress. Calls that arrive meanwhile have woken the
+// lane again. An error means that the connection is unusable.
 func (l *Lane) sendAlone(conn redis.Conn) error {
 	if len(l.notExecuted) > 0 {
 		if err := l.resendNotExecuted(conn); err != nil {
@@ -36,9 +36,9 @@ func (l *Lane) sendAlone(conn redis.Conn) error {
 	return l.followUp(conn)
 }
 
-// followUp does what the answers require. It loads the scripts if the node lost them, finds
-// out whether the node may still vote, and repeats unanswered releases. It also names a new
-// listener connection to the node.
+// followUp does what the answers require. It loads the scripts if the node lost them, finds out
+// whether the node may still vote, and repeats unanswered releases. It also names a new listener
+// connection to the node.
 func (l *Lane) followUp(conn redis.Conn) error {
 	if !l.needsConnection() {
 		return nil
@@ -69,8 +69,7 @@ func (l *Lane) followUp(conn redis.Conn) error {
 	return l.track(ctx, conn)
 }
 
-// lookAgain finds out at once whether the node may still vote, after an answer said that it
-// may not.
+// lookAgain finds out at once whether the node may still vote, after an answer that denied it.
 func (l *Lane) lookAgain(ctx context.Context, conn redis.Conn) error {
 	s, err := l.look(ctx, conn)
 	if err != nil {
@@ -97,19 +96,19 @@ func (l *Lane) nextCalls() []Call {
 	return l.rules.Order(group)
 }
 
-// noteAsked records that a group is under way, until the node answers or the connection
-// ends. (The lane calls it only when it has a group. Otherwise a lane that has nothing to
-// send would seem to wait for its node.)
+// noteAsked records that a group is in progress, until the node answers or the connection ends.
+// (The lane calls it only when it has a group. Otherwise a lane that has nothing to send would
+// seem to wait for its node.)
 func (l *Lane) noteAsked(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sentAt == 0 { // else an older group is under way
+	if l.sentAt == 0 { // otherwise an older group is in progress
 		l.sentAt = now
 	}
 }
 
-// MaxGroup bounds the operations under way, in one group or several, because urgent calls
-// wait for all of them: about a millisecond of a node's time. Larger groups are no faster.
+// MaxGroup bounds the operations in progress, in one group or several, because urgent calls wait
+// for all of them: about a millisecond of a node's time. Larger groups are no faster.
 const MaxGroup = 8 * MaxOps
 
 // nextGroup returns a group of the urgent calls and a group of the others, in order. The
@@ -127,8 +126,8 @@ func (l *Lane) nextGroup() []Call {
 	return l.spare
 }
 
-// groupLength returns how many calls a group of at most maxOps operations takes: at least
-// one, if there is any.
+// groupLength returns how many calls a group of at most maxOps operations has: at least one, if
+// there is any.
 func groupLength(queue []Call, maxOps int) int {
 	ops := 0
 	for i := range queue {
@@ -166,19 +165,19 @@ func (l *Lane) withoutStale(group []Call, now time.Duration) []Call {
 	return kept
 }
 
-// span is a run of calls that travel in one command.
+// span is a range of calls that are sent in one command.
 type span struct{ first, end int }
 
-// MaxOps bounds the operations in one command: 64 keys hold a node for about
-// 0.13 ms, which everybody else's requests wait.
+// MaxOps bounds the operations in one command. 64 keys occupy a node for about 0.13 ms, during
+// which all other requests wait.
 const MaxOps = 64
 
-// spread bounds how much sooner than its own not-after an operation may be
-// refused for being in one command with others.
+// spread returns how much earlier than its own not-after time an operation may be refused because
+// it shares a command with others.
 func (l *Lane) spread() time.Duration { return l.timing.answer / 5 }
 
-// send sends a group and takes in the answers, in one round trip. If a look at the node is
-// due, it goes out with the group. What the node did not execute is sent again.
+// send sends a group and processes the answers, in one round trip. If a look at the node is due,
+// it is sent with the group. Calls that the node did not execute are resent.
 func (l *Lane) send(conn redis.Conn, group []Call) error {
 	ctx := &l.exchange.deadline
 	ctx.start(l.timing.silence)
@@ -193,7 +192,7 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 		return err
 	}
 	executed := l.executedSpans()
-	var again []Call // the calls to send again
+	var again []Call // the calls to resend
 	if executed < len(l.exchange.spans) {
 		again = group[l.exchange.spans[executed].first:]
 	}
@@ -233,11 +232,11 @@ func (l *Lane) answerGroup(group []Call, spans int) error {
 		clear(l.exchange.replies[i].Array)
 		end = span.end
 	}
-	clear(group[:end]) // an idle lane keeps nothing alive
+	clear(group[:end]) // so that an idle lane keeps nothing alive
 	return nil
 }
 
-// noteMalformed remembers a malformed answer, even after the next connection.
+// noteMalformed records a malformed answer, which stays known over the next connection.
 func (l *Lane) noteMalformed(err error) error {
 	l.mu.Lock()
 	l.lastError = err
@@ -246,7 +245,7 @@ func (l *Lane) noteMalformed(err error) error {
 	return err
 }
 
-// appendGroup makes commands of the calls, in their order, many in one.
+// appendGroup makes commands of the calls, in their order, with many calls in one command.
 func (l *Lane) appendGroup(group []Call) {
 	l.exchange.commands, l.exchange.spans = l.exchange.commands[:0], l.exchange.spans[:0]
 	for first := 0; first < len(group); {
@@ -257,8 +256,9 @@ func (l *Lane) appendGroup(group []Call) {
 	}
 }
 
-// spanLength is how many calls go into one command: they share its not-after, the earliest
-// of theirs, which is mostly the first one's. (Not where somebody was long in coming here.)
+// spanLength returns how many calls go into one command. They share its not-after time, the
+// earliest of theirs. That is usually the first call's, unless a call took long to reach the
+// lane.
 func (l *Lane) spanLength(group []Call) int {
 	ops, first, last := 0, time.Duration(0), time.Duration(0)
 	for i := range group {
@@ -282,7 +282,7 @@ func (l *Lane) appendCalls(calls []Call) {
 	for i := range calls {
 		ops += len(calls[i].Ops)
 		if !calls[i].IsRelease() {
-			epoch = l.session.epoch // releases are no votes: alone they spare the node a look at its epoch
+			epoch = l.session.epoch // releases need no vote: alone they save the node the check of its epoch
 		}
 		if at := calls[i].NotAfter; at != 0 && (notAfter == 0 || at < notAfter) {
 			notAfter = at
@@ -321,7 +321,7 @@ func (l *Lane) roundTrip(ctx context.Context, conn redis.Conn) error {
 	return nil
 }
 
-// noteAnswered records that the oldest group is no longer under way. rtt is 0 if it was not
+// noteAnswered records that the oldest group is no longer in progress. rtt is 0 if it was not
 // answered.
 func (l *Lane) noteAnswered(rtt time.Duration) {
 	l.mu.Lock()
@@ -335,7 +335,7 @@ func (l *Lane) noteAnswered(rtt time.Duration) {
 	}
 }
 
-// appendCommand appends to l.exchange.commands, whose slices are used again and again.
+// appendCommand appends to l.exchange.commands, whose slices are reused.
 func (l *Lane) appendCommand(words ...string) *redis.Command {
 	n := len(l.exchange.commands)
 	if n < cap(l.exchange.commands) {
@@ -348,7 +348,7 @@ func (l *Lane) appendCommand(words ...string) *redis.Command {
 	return command
 }
 
-// failGroup fails a group during which the connection broke. The state of its calls is
+// failGroup fails a group during which the connection broke. Whether its calls were executed is
 // unknown.
 func (l *Lane) failGroup(group []Call, err error) {
 	kind := FailedDown
@@ -380,9 +380,8 @@ func (l *Lane) answerSpan(calls []Call, reply *redis.Reply) {
 	}
 }
 
-// answerCall passes the answers to one call. An error of one operation fails its call,
-// unless the call is for several leases. If the error says that the node may not vote, it
-// fails the call in any case.
+// answerCall passes the answers to one call. An error of one operation fails its call, unless the
+// call is for several leases. An error that denies the node's vote fails the call in any case.
 func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
 	l.checkTokens(c.Ops, replies)
 	if !c.IsRelease() && l.member.IsSuperseded() {
@@ -398,8 +397,8 @@ func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
 	c.answer(l.index, replies, nil)
 }
 
-// fail fails a call that the node answered with an error, and records what the lane must do
-// about it.
+// fail fails a call that the node answered with an error, and records what the lane must do about
+// it.
 func (l *Lane) fail(c *Call, err error) {
 	kind := FailedError
 	switch {
@@ -413,7 +412,7 @@ func (l *Lane) fail(c *Call, err error) {
 		}
 	case redis.IsKind(err, "LATE"):
 		kind = FailedLate
-		l.session.look = true // it came in time, so the node's clock was stepped
+		l.session.look = true // the call was sent in time, so the node's clock was stepped
 	case redis.IsKind(err, "WRONGTYPE"):
 		err = fmt.Errorf("%w%s", err, wrongTypeHelp)
 	}
@@ -433,13 +432,13 @@ func (l *Lane) fail(c *Call, err error) {
 // wrongTypeHelp names no key: a waiter must not learn the names of other locks.
 const wrongTypeHelp = " (somebody else wrote to the lock's key, which is its name behind key_prefix, or to redlockd:node: TYPE shows it; DEL it there if nobody needs it, or use another key_prefix)"
 
-// deniesVote reports whether a node's error means that it is not the admitted incarnation,
-// or no longer.
+// deniesVote reports whether a node's error means that it is not, or no longer, the admitted
+// incarnation.
 func deniesVote(err error) bool {
 	return redis.IsKind(err, "EPOCH") || redis.IsKind(err, "COUNTERS") || errors.Is(err, admission.ErrSuperseded)
 }
 
-// forgetTrouble forgets errors once the node has answered without any for a heartbeat.
+// forgetTrouble clears the last error once the node has answered without errors for a heartbeat.
 func (l *Lane) forgetTrouble() {
 	if l.session.refused {
 		l.session.refused = false

@@ -13,12 +13,12 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Lane sends calls to one node, with one goroutine (Run) and one connection. It sends all
-// calls that wait as one group, like the group commit of a database: so the throughput
-// grows with the load. Calls travel in the order in which Do got them, so a release never
-// overtakes its acquire; after a broken connection, connect restores that order. A second
-// goroutine (Listen) hears on a connection of its own which locks were released. Package
-// redlock starts both, ends them with their contexts, and waits for them in Quorum.Close.
+// Lane sends calls to one node, with one goroutine (Run) and one connection. It sends all waiting
+// calls as one group, like the group commit of a database, so the throughput grows with the load.
+// Calls are sent in the order in which Do got them, so a release never overtakes its acquire.
+// After a broken connection, connect restores that order. A second goroutine (Listen) has its own
+// connection, on which the node reports released locks. Package redlock starts both, ends them
+// with their contexts, and waits for them in Quorum.Close.
 type Lane struct {
 	node          redis.Node
 	index         int
@@ -33,41 +33,41 @@ type Lane struct {
 	observe       func(Status)
 	timed         func(node string, took time.Duration)
 	signal        chan struct{}        // of capacity 1: a call waits
-	tracking      atomic.Bool          // the node reports releases of the locks that are listened to
-	listenerID    atomic.Int64         // CLIENT ID of the connection that hears them; 0: none
+	tracking      atomic.Bool          // the node reports releases of the locks that waiters listen to
+	listenerID    atomic.Int64         // CLIENT ID of the connection that gets these reports; 0: none
 	lookNow       atomic.Bool          // look at the node as soon as the lane wakes
-	admitRequests chan chan<- struct{} // requests to end the quarantine; the channel in it is signalled when that was tried
+	admitRequests chan chan<- struct{} // requests to end the quarantine; the lane signals the channel in it after it tried
 	settled       chan struct{}        // closed when the first attempt to connect has ended
-	rounds        atomic.Uint64        // how often the loop came round
-	connections   atomic.Uint64        // how often it connected
+	rounds        atomic.Uint64        // rounds of the loop
+	connections   atomic.Uint64        // connections that were made
 
-	// mu guards the fields below, up to trackingErr. It is never held across I/O or a vote, and
+	// mu guards the fields below, up to trackingErr. It is never held during I/O or a vote, and
 	// no other mutex is taken while it is held.
 	mu          sync.Mutex
 	state       State
 	reason      error                     // why state is not Ready
-	until       time.Duration             // of a quarantine: BootTime at its end
-	needsNodes  bool                      // the quarantine goes on after until: see admission.VoteStatus
-	warning     []string                  // what makes locks less safe or available, from its INFO
+	until       time.Duration             // BootTime at which a quarantine ends
+	needsNodes  bool                      // the quarantine lasts beyond until: see admission.VoteStatus
+	warning     []string                  // what makes locks less safe or available, from the node's INFO
 	queue       []Call                    // not sent yet
-	urgent      []Call                    // not sent yet, and sent before those
-	sentAt      time.Duration             // when the group under way was sent; 0: none is
+	urgent      []Call                    // not sent yet, and sent before queue
+	sentAt      time.Duration             // when the oldest group in progress was sent; 0: none is
 	pending     map[string]pendingRelease // by token: releases that the node has not answered
 	rtt         time.Duration
-	lastError   error // the last error that it answered, though it is ready
-	denied      error // why it refuses what locks need, though it is ready
+	lastError   error // the last error that it answered, although it is ready
+	denied      error // why it refuses what locks need, although it is ready
 	trackingErr error // why it does not report releases
 
 	// Only the goroutine of Run uses the fields below.
 	spare        []Call    // swapped with queue
-	exchange     *exchange // the group that is being made or taken in
-	alone        exchange  // with which no other group is under way
+	exchange     *exchange // the group that is being sent or received
+	alone        exchange  // used while no other group is in progress
 	window       window
 	fastest      fastest
-	notExecuted  []Call          // calls under way that the node refused with NOSCRIPT: see takeInGroup
+	notExecuted  []Call          // calls of groups in progress that the node refused with NOSCRIPT: see takeInGroup
 	admitting    chan<- struct{} // a request to end the quarantine
 	lookTurn     uint64          // the turn in which the node was last looked at
-	rights       bool            // the last look asked what its ACL lacks
+	rights       bool            // the last look also asked what its ACL lacks
 	encoder      script.Encoder
 	session      laneSession
 	member       *admission.Member // decides whether the node may vote
@@ -78,26 +78,26 @@ type Lane struct {
 
 // laneSession is what the lane knows about its node over this connection.
 type laneSession struct {
-	clientID   int64 // CLIENT ID of the last connection, to kill it by
+	clientID   int64 // CLIENT ID of the last connection, to kill it
 	runID      string
 	epoch      string        // the incarnation that was verified over this connection; "": it has no vote
 	offset     time.Duration // the node's TIME (since 1970) minus our BootTime
 	look       bool          // find out again whether it may vote
-	rights     bool          // and what its ACL lacks
+	rights     bool          // also find out what its ACL lacks
 	scripts    bool          // SCRIPT LOAD is needed again
-	repeat     bool          // send the pending releases again
+	repeat     bool          // repeat the pending releases
 	probe      bool          // find out whether it still refuses what locks need
-	listenerID int64         // the connection that the node reports changes to; 0: none
+	listenerID int64         // the connection to which the node reports changes; 0: none
 	refused    bool          // it has answered with an error since the last heartbeat
 	mustProbe  bool          // it was silent: it must answer a script before it is ready
 }
 
-// timing holds the bounds that follow from node_timeout.
+// timing holds the limits that follow from node_timeout.
 type timing struct {
 	answer    time.Duration // node_timeout: an answer counts until then
-	silence   time.Duration // a connection that is silent for so long is replaced
+	silence   time.Duration // a connection that is silent for this long is replaced
 	handshake time.Duration // dial, log in, load the scripts
-	backoff   time.Duration // the longest pause between two attempts to connect
+	backoff   time.Duration // the longest delay between two attempts to connect
 }
 
 func newTiming(nodeTimeout time.Duration) timing {
@@ -109,20 +109,20 @@ func newTiming(nodeTimeout time.Duration) timing {
 	}
 }
 
-// SilenceLimit returns how long a connection may be silent before it is replaced. What was
-// sent over it may be executed until then.
+// SilenceLimit returns how long a connection may be silent before it is replaced. Until then, the
+// node may execute what was sent over it.
 func SilenceLimit(nodeTimeout time.Duration) time.Duration { return newTiming(nodeTimeout).silence }
 
 const (
-	heartbeat    = admission.LookInterval // how often TIME, INFO and epoch are read
-	maxQueue     = 4096                   // calls that wait for one node, besides releases and urgent calls
-	maxUrgent    = 64                     // urgent calls that wait
+	heartbeat    = admission.LookInterval // how often TIME, INFO and the epoch are read
+	maxQueue     = 4096                   // calls that may wait for one node, besides releases and urgent calls
+	maxUrgent    = 64                     // urgent calls that may wait
 	firstBackoff = 10 * time.Millisecond
 	pendingGroup = 512         // pending releases sent at once
 	pendingSweep = time.Second // how often expired pending releases are dropped
 )
 
-// Options say which node a lane is for, and what it works with.
+// Options are the node of a lane, and the parts that it works with.
 type Options struct {
 	Node         redis.Node
 	Index        int    // of the node
@@ -140,12 +140,12 @@ type Options struct {
 
 // Peers is what a lane needs of the other nodes.
 type Peers interface {
-	// LookAt has some nodes looked at now.
+	// LookAt makes the lanes of some nodes look at them now.
 	LookAt(nodes []int)
-	// Judged does what follows from a verdict for other nodes, the operator and leases.
+	// Judged applies what a verdict means for other nodes, the operator and leases.
 	Judged(node string, v *admission.Verdict)
-	// CopyCounters returns the largest of each fencing counter of the nodes that may
-	// vote, and how many nodes these are.
+	// CopyCounters returns the largest value of each fencing counter of the nodes that may vote,
+	// and the number of these nodes.
 	CopyCounters(ctx context.Context) (counters *admission.Counters, sources int)
 }
 
@@ -182,8 +182,8 @@ var (
 	errStale  = errors.New("it could not be sent in time")
 )
 
-// Do hands a call over to the node. It never blocks: where the call cannot be
-// sent, its voter hears so at once. A release is kept all the same.
+// Do passes a call to the lane. It never blocks. If the call cannot be sent, its voter gets the
+// failure at once. A release is still kept for later.
 func (l *Lane) Do(c Call, now time.Duration) {
 	if c.IsRelease() && c.Voter == nil && !l.rules.Repeats(c.Placed.Has(l.index)) {
 		return // there is nothing to release, and no caller waits
@@ -208,23 +208,23 @@ func (l *Lane) Do(c Call, now time.Duration) {
 func (l *Lane) Wake() {
 	select {
 	case l.signal <- struct{}{}:
-	default: // it is awake already
+	default: // it is awake
 	}
 }
 
-// LookSoon has the lane look at its node.
+// LookSoon makes the lane look at its node soon.
 func (l *Lane) LookSoon() {
 	l.lookNow.Store(true)
 	l.Wake()
 }
 
-// enqueue queues c or says why not. The caller holds mu.
+// enqueue queues c, or returns why it cannot. The caller holds mu.
 func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 	switch {
 	case !l.isConnected():
 		l.keepRelease(c)
 		return l.failure(c, FailedDown, l.reason)
-	case c.IsRelease(): // never dropped: bounded by the acquires that were let in
+	case c.IsRelease(): // never dropped; bounded by the acquires that were admitted
 	case !l.rules.Votes(l.state):
 		return l.failure(c, failureOf(l.state), l.whyNoVote(l.quarantineLeft(now)))
 	case c.Urgent && len(l.urgent) < maxUrgent:
@@ -240,7 +240,7 @@ func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 	return nil
 }
 
-// isConnected tells whether a release can be sent. The caller holds mu.
+// isConnected reports whether a release can be sent. The caller holds mu.
 func (l *Lane) isConnected() bool { return l.state != Down && l.state != Connecting }
 
 // keepRelease keeps a release for later if its token may be on the node. The caller
@@ -267,7 +267,7 @@ func (c *Call) answer(node int, replies []redis.Reply, failure *Error) {
 	}
 }
 
-// Run connects, serves and connects again until ctx ends.
+// Run connects, serves and reconnects until ctx ends.
 func (l *Lane) Run(ctx context.Context) {
 	backoff, flaky := firstBackoff, firstBackoff
 	settle := sync.OnceFunc(func() { close(l.settled) })
@@ -292,9 +292,9 @@ func (l *Lane) Run(ctx context.Context) {
 	}
 }
 
-// pauseAfterBreak waits before it reconnects to a node whose connections repeatedly
-// break soon: a log-in costs more than a ballot. The first broken connection is
-// replaced at once. It returns the next pause.
+// pauseAfterBreak waits before a reconnect to a node whose connections repeatedly break soon,
+// because a log-in costs more than a ballot. The first broken connection is replaced at once. It
+// returns the next delay.
 func (l *Lane) pauseAfterBreak(ctx context.Context, flaky, lasted time.Duration) time.Duration {
 	if lasted >= heartbeat {
 		return firstBackoff
@@ -315,14 +315,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// serve sends what is handed over until the connection breaks or ctx ends.
+// serve sends the calls that Do gets until the connection breaks or ctx ends.
 func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
 	l.window.conn = conn
 	defer func() { l.closeWindow(err) }()
-	until := l.until // which this goroutine alone writes
+	until := l.until // only this goroutine writes l.until
 	heartbeatTimer := time.NewTimer(l.nextLook())
 	defer heartbeatTimer.Stop()
-	// Pending releases come before the calls that arrived since.
+	// Pending releases are sent before the calls that arrived since then.
 	l.session.repeat = true
 	if err := l.followUp(conn); err != nil {
 		return err
@@ -334,7 +334,7 @@ func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
 		if ctx.Err() != nil {
 			return l.drain(conn)
 		}
-		if l.until != until { // once for each: other traffic must not put it off for ever
+		if l.until != until { // reset only when l.until changes, or other traffic could delay the heartbeat for ever
 			until = l.until
 			heartbeatTimer.Reset(l.nextLook())
 		}
@@ -346,7 +346,7 @@ func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
 }
 
 // await waits until there is something to do. An answer comes first, then a heartbeat that is
-// due; the waiting calls go out with it.
+// due. The waiting calls are sent with the heartbeat.
 func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 	select {
 	case x := <-l.window.received:
@@ -380,7 +380,7 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 	return nil
 }
 
-// onHeartbeat asks for a look at the node, and for what it refused before.
+// onHeartbeat requests a look at the node, and a retry of what the node refused before.
 func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
 	l.fastest.age()
 	l.session.look, l.session.rights, l.session.repeat, l.session.probe = true, true, true, l.isDenied()
@@ -390,8 +390,9 @@ func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
 	heartbeatTimer.Reset(l.nextLook())
 }
 
-// nextLook returns the time until the next look at the node: a heartbeat, or the end of its
-// quarantine. It is shorter if that is past and the node needs something else.
+// nextLook returns the time until the next look at the node: a heartbeat, or less until the end
+// of its quarantine. It is a quarter of a heartbeat if that end has passed and the node needs
+// something else.
 func (l *Lane) nextLook() time.Duration {
 	left := l.until - l.clock()
 	switch {
@@ -403,8 +404,8 @@ func (l *Lane) nextLook() time.Duration {
 	return min(left, heartbeat)
 }
 
-// drain sends what was handed over before the lane was told to stop: a release
-// that its caller believes to be on its way goes out.
+// drain sends the calls that Do got before the lane was stopped, because the callers rely on
+// releases being sent.
 func (l *Lane) drain(conn redis.Conn) error {
 	for {
 		var err error
@@ -422,8 +423,8 @@ func (l *Lane) drain(conn redis.Conn) error {
 	}
 }
 
-// down fails all waiting calls, as there is no connection. Calls that were not sent have left
-// nothing on the node; releases are kept.
+// down fails all waiting calls, because there is no connection. Calls that were not sent have
+// left nothing on the node. Releases are kept.
 func (l *Lane) down(reason error) {
 	l.setState(Down, reason, func() []int { return l.member.Disconnected(l.clock()) })
 	l.stopTracking()
@@ -441,8 +442,7 @@ func (l *Lane) down(reason error) {
 	}
 }
 
-// dropExpired forgets pending releases whose keys have expired by now. The caller
-// holds mu.
+// dropExpired forgets pending releases whose keys have expired. The caller holds mu.
 func (l *Lane) dropExpired() {
 	now := l.clock()
 	if now-l.pendingSwept < pendingSweep {
@@ -456,8 +456,8 @@ func (l *Lane) dropExpired() {
 	}
 }
 
-// setState makes a state known; record records it with the node's admission, and returns
-// the nodes to look at now.
+// setState sets and reports a state. record records it with the node's admission, and returns the
+// nodes to look at now.
 func (l *Lane) setState(state State, reason error, record func() []int) {
 	l.mu.Lock()
 	changed := l.state != state || !sameText(l.reason, reason)
@@ -470,7 +470,7 @@ func (l *Lane) setState(state State, reason error, record func() []int) {
 	}
 }
 
-// Silence is how long a node that was asked has not answered.
+// Silence is how long a node has not answered.
 type Silence time.Duration
 
 func (s Silence) Error() string {

@@ -9,19 +9,19 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// Listen makes a connection on which the node reports which locks were released, and makes
-// another one if it breaks, until ctx ends.
+// Listen makes a connection on which the node reports released locks, and makes another one if it
+// breaks, until ctx ends.
 func (l *Lane) Listen(ctx context.Context) {
 	backoff := firstBackoff
 	for ctx.Err() == nil {
 		listener, err := l.listen(ctx)
-		if redis.IsServerError(err) { // others concern the connection, and the lane has one, too
+		if redis.IsServerError(err) { // other errors are about the connection, and the lane has a connection too
 			l.noteTracking("to listen", err)
 		}
 		if err == nil {
 			since := l.clock()
 			l.serveListener(ctx, listener)
-			if l.clock()-since >= heartbeat { // else it would only break again
+			if l.clock()-since >= heartbeat { // otherwise it would only break again
 				backoff = firstBackoff
 			}
 		}
@@ -30,10 +30,10 @@ func (l *Lane) Listen(ctx context.Context) {
 	}
 }
 
-// maxListenerBackoff is long: without a listener locks work, but waiters are slower.
+// maxListenerBackoff is long: locks work without a listener, but waiters are slower.
 const maxListenerBackoff = heartbeat
 
-// noteTracking remembers why the node does not report changes; nil: it does.
+// noteTracking records why the node does not report changes; nil: it does.
 func (l *Lane) noteTracking(what string, err error) {
 	if err != nil {
 		err = fmt.Errorf("it does not tell when a lock is given back, so who waits for one asks again and again: %s: %w", what, err)
@@ -49,8 +49,8 @@ func (l *Lane) listen(ctx context.Context) (redis.Listener, error) {
 	return l.node.Listen(ctx, func(keys []string) { l.waiters.keysChanged(l.index, keys) })
 }
 
-// serveListener lets the lane name the listener to the node, until it breaks. Then any key
-// may have changed.
+// serveListener lets the lane name the listener to the node, until the listener breaks. Then any
+// key may have changed.
 func (l *Lane) serveListener(ctx context.Context, listener redis.Listener) {
 	defer listener.Close()
 	l.listenerID.Store(listener.ID())
@@ -63,23 +63,23 @@ func (l *Lane) serveListener(ctx context.Context, listener redis.Listener) {
 	l.stopTracking()
 }
 
-// stopTracking notes that the node has forgotten what it tracked, with either connection.
-// All waiters try again.
+// stopTracking records that the node has forgotten what it tracked, because one of the
+// connections ended. All waiters retry.
 func (l *Lane) stopTracking() {
 	if l.tracking.Swap(false) {
 		l.waiters.keysChanged(l.index, nil)
 	}
 }
 
-// track asks the node to report changes of the keys that are read with CLIENT CACHING YES,
-// if there is a listener. It reads the key that the node refused to track last, so that the
-// status is right before the next client waits.
+// track asks the node to report changes of the keys that are read with CLIENT CACHING YES, if
+// there is a listener. It reads the key that the node last refused to track, so that the status
+// is right before the next client waits.
 func (l *Lane) track(ctx context.Context, conn redis.Conn) error {
 	listenerID := l.listenerID.Load()
 	if listenerID == l.session.listenerID {
 		return nil
 	}
-	l.stopTracking() // of the listener of before: serveListener may have been a moment too early for it
+	l.stopTracking() // for the previous listener: serveListener may have been a moment too early for it
 	l.exchange.commands = l.exchange.commands[:0]
 	l.appendCommand("CLIENT", "TRACKING", "OFF")
 	if listenerID != 0 {
@@ -104,8 +104,8 @@ func (l *Lane) track(ctx context.Context, conn redis.Conn) error {
 	return nil
 }
 
-// appendSubscriptions reads the keys that the calls listen to, after the calls: the node
-// reports a release from now on. A wake-up key is missing if a release came before that.
+// appendSubscriptions reads the keys that the calls listen to, after the calls. From then on the
+// node reports a release. If a release came before that, the wake-up key is missing.
 func (l *Lane) appendSubscriptions(group []Call) {
 	l.exchange.subscriptions = l.exchange.subscriptions[:0]
 	if !l.tracking.Load() {
@@ -127,9 +127,9 @@ func (l *Lane) appendSubscriptions(group []Call) {
 	}
 }
 
-// readSubscriptions tells the waiters what was read, except the last ones (unexecuted): the
-// node did not execute their calls. replies are all replies after those to the calls. An
-// error means that the node's answer is malformed.
+// readSubscriptions passes the values that were read to the waiters, except for the last
+// subscriptions (unexecuted), whose calls the node did not execute. replies are all replies after
+// those to the calls. An error means that the node's answer is malformed.
 func (l *Lane) readSubscriptions(replies []redis.Reply, unexecuted int) (rest []redis.Reply, err error) {
 	if len(l.exchange.subscriptions) == 0 {
 		return replies, nil
@@ -168,7 +168,7 @@ func countSubscriptions(calls []Call) (n int) {
 	return n
 }
 
-// checkValues checks the answer to an MGET of so many keys.
+// checkValues checks the answer to an MGET of the given number of keys.
 func checkValues(reply *redis.Reply, keys int) error {
 	if reply.Err != nil {
 		return nil

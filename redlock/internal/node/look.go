@@ -13,8 +13,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// appendLook appends the commands that show whether the node may vote. TIME comes first:
-// nothing slow stands between it and the calls before it.
+// appendLook appends the commands that show whether the node may vote. TIME comes first, so that
+// nothing slow is between it and the calls before it.
 func (l *Lane) appendLook() {
 	l.session.look, l.session.rights, l.rights = false, false, l.session.rights && !l.node.Embedded
 	l.lookTurn = l.admission.NextTurn()
@@ -39,17 +39,17 @@ func (l *Lane) appendLook() {
 	}
 }
 
-// fileCommands returns commands like those that the node's append-only file contains, on
-// a key that no lock has, but that has the rights for locks.
+// fileCommands returns commands like those in the node's append-only file. Their key belongs to
+// no lock, but has the rights of locks' keys.
 func (l *Lane) fileCommands() [][]string {
 	return admission.FileCommands(l.prefix + probeSuffix)
 }
 
-// probeSuffix ends the keys of probes: no name can have it.
+// probeSuffix is the end of the keys of probes. No name can have it.
 const probeSuffix = script.Separator + "probe"
 
-// readLook reads the answers to appendLook. An error: the node refused a command, or its
-// answer is not one.
+// readLook reads the answers to appendLook. An error means that the node refused a command, or
+// gave an invalid answer.
 func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	if l.rights {
 		last := len(replies) - 1
@@ -81,8 +81,8 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	return s, nil
 }
 
-// readFile reads the settings of the append-only file, and whether a restart would load
-// all of it.
+// readFile reads the settings of the append-only file, and whether a restart would load all of
+// it.
 func (l *Lane) readFile(file *admission.AppendOnlyFile, settings, rights []redis.Reply) {
 	for i := 0; i+1 < len(settings); i += 2 {
 		file.ReadSetting(settings[i].Str, settings[i+1].Str)
@@ -101,8 +101,8 @@ func helpWith(err error) string {
 	return ""
 }
 
-// sentinelError returns the error for a Sentinel, which does not know TIME; nil: it is
-// none.
+// sentinelError returns the error for a Sentinel, which does not know TIME; nil: the node is no
+// Sentinel.
 func sentinelError(replies []redis.Reply) error {
 	if len(replies) > 3 && replies[3].IsText() && admission.ReadInfo(replies[3].Str).Sentinel {
 		return admission.ErrSentinel
@@ -110,9 +110,9 @@ func sentinelError(replies []redis.Reply) error {
 	return nil
 }
 
-// ignoreExpectedErrors replaces the errors of a node that refuses to show its epoch if its
-// INFO says that it is refused in any case: a node of a cluster (CLUSTERDOWN, MOVED), or a
-// replica without its master (MASTERDOWN). The refusal then names what to fix.
+// ignoreExpectedErrors replaces the errors of a node that refuses to show its epoch if its INFO
+// gives a reason to refuse it in any case: a node of a cluster (CLUSTERDOWN, MOVED), or a replica
+// without its master (MASTERDOWN). The refusal then names what to fix.
 func ignoreExpectedErrors(replies []redis.Reply) {
 	if len(replies) <= 3 || !replies[3].IsText() {
 		return
@@ -127,7 +127,7 @@ func ignoreExpectedErrors(replies []redis.Reply) {
 
 var lookCommands = [...]string{"TIME", "HGET " + script.NodeKey + " epoch", "HGET " + script.NodeKey + " words", "INFO", "CONFIG GET " + admission.FileSettings[0]}
 
-// look takes a snapshot of the node, in a round trip of its own.
+// look takes a snapshot of the node, in its own round trip.
 func (l *Lane) look(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
 	l.exchange.commands = l.exchange.commands[:0]
 	l.appendLook()
@@ -137,12 +137,12 @@ func (l *Lane) look(ctx context.Context, conn redis.Conn) (*admission.Snapshot, 
 	return l.readLook(l.exchange.replies)
 }
 
-// maxRewrites bounds how often an epoch is written in a row; then other hosts that write
-// it as well have their turn.
+// maxRewrites bounds how often an epoch is written in a row. Then other hosts that write it as
+// well get their turn.
 const maxRewrites = 5
 
-// verify finds out whether the node may vote, and writes its epoch if that is due: the
-// marker of a quarantine, the end of one, a larger max_ttl.
+// verify finds out whether the node may vote, and writes its epoch if necessary: the marker of a
+// quarantine, the end of one, or a larger max_ttl.
 func (l *Lane) verify(ctx context.Context, conn redis.Conn, s *admission.Snapshot) error {
 	l.noteWarnings(s)
 	var v admission.Verdict
@@ -168,8 +168,8 @@ func (l *Lane) verify(ctx context.Context, conn redis.Conn, s *admission.Snapsho
 
 var errRestless = errors.New("its epoch is being written by others all the time; it is looked at again in a second")
 
-// judge returns what follows from a snapshot. It copies the other nodes' fencing counters
-// if that is needed.
+// judge returns what follows from a snapshot. It copies the other nodes' fencing counters if
+// necessary.
 func (l *Lane) judge(ctx context.Context, s *admission.Snapshot) admission.Verdict {
 	v := l.member.Judge(s)
 	l.fleet.Judged(l.node.Name, &v)
@@ -186,8 +186,8 @@ func (l *Lane) judge(ctx context.Context, s *admission.Snapshot) admission.Verdi
 }
 
 // writeReports writes to the node what it does not report yet about the other nodes'
-// incarnations. written is false if another host has written there since the snapshot.
-// When it fails, the next look tries again.
+// incarnations. written is false if another host has written there since the snapshot. If it
+// fails, the next look retries.
 func (l *Lane) writeReports(ctx context.Context, conn redis.Conn, s *admission.Snapshot, state admission.State) (written bool, err error) {
 	reports := l.member.Reports()
 	if state == admission.Refused || reports == "" {
@@ -204,9 +204,9 @@ func (l *Lane) writeReports(ctx context.Context, conn redis.Conn, s *admission.S
 	return true, nil
 }
 
-// writeVerdict writes an epoch, and what is known about the other nodes' incarnations. It
-// records the node's own reports before, or they would be overwritten: those beside an
-// epoch that is not valid were not read.
+// writeVerdict writes an epoch, and what is known about the other nodes' incarnations. It first
+// records the node's own reports, which would otherwise be overwritten: reports beside an invalid
+// epoch were not read yet.
 func (l *Lane) writeVerdict(ctx context.Context, conn redis.Conn, s *admission.Snapshot, v *admission.Verdict) error {
 	reports := ""
 	if !l.noQuarantine {
@@ -216,8 +216,8 @@ func (l *Lane) writeVerdict(ctx context.Context, conn redis.Conn, s *admission.S
 	return l.rewrite(ctx, conn, s, v.Write.String(), script.Records(v.Counters), reports)
 }
 
-// rewrite writes an epoch, fencing counters (nil: they stay) and reports, unless another
-// host wrote others since the snapshot.
+// rewrite writes an epoch, fencing counters (nil: they stay) and reports, unless another host has
+// written others since the snapshot.
 func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapshot, epoch string, records []byte, reports string) error {
 	ahead := proposalAhead
 	if l.noQuarantine {
@@ -232,18 +232,18 @@ func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapsh
 	switch {
 	case err == nil:
 		return nil
-	case redis.IsKind(err, "NOSCRIPT"): // loaded again, and tried again
+	case redis.IsKind(err, "NOSCRIPT"): // the script is loaded, and the next round tries again
 		return l.load(ctx, conn)
 	}
 	return fmt.Errorf("its epoch cannot be written: %w%s", err, helpWith(err))
 }
 
-// proposalAhead is how far a proposed fencing token may be ahead of a node's TIME
-// (ballot.lua has the same): counters that begin anew are put beyond it.
+// proposalAhead is how far a proposed fencing token may be ahead of a node's TIME (ballot.lua has
+// the same). Counters that restart begin after that.
 const proposalAhead = time.Second
 
-// refuse records a server's error as the reason why the node has no vote. Other errors are
-// the connection's, and returned.
+// refuse records a server's error as the reason why the node has no vote. It returns other
+// errors, which are about the connection.
 func (l *Lane) refuse(err error) error {
 	if !redis.IsServerError(err) {
 		return err
@@ -252,7 +252,7 @@ func (l *Lane) refuse(err error) error {
 	return nil
 }
 
-// applyVote makes a vote status known.
+// applyVote sets and reports a vote status.
 func (l *Lane) applyVote(v admission.VoteStatus) {
 	state := State(v.State)
 	l.session.epoch = ""
@@ -272,7 +272,7 @@ func (l *Lane) noteWarnings(s *admission.Snapshot) {
 	l.mu.Unlock()
 }
 
-// checkTokens makes errors of answers with a fencing token that is not believed.
+// checkTokens replaces answers with a fencing token that is not believed by errors.
 func (l *Lane) checkTokens(ops []script.Operation, replies []redis.Reply) {
 	if letter := ops[0].Op; !letter.Takes() && letter != script.ReadCounters {
 		return
@@ -292,7 +292,7 @@ func (l *Lane) checkTokens(ops []script.Operation, replies []redis.Reply) {
 	}
 }
 
-// tokenOf returns the fencing token, also of a hand-over that found the old one gone.
+// tokenOf returns the fencing token, also of a hand-over that did not find the old token.
 func tokenOf(reply *redis.Reply) *redis.Reply {
 	if len(reply.Array) == 1 {
 		return &reply.Array[0]
@@ -300,7 +300,7 @@ func tokenOf(reply *redis.Reply) *redis.Reply {
 	return reply
 }
 
-// checkCounters returns an error if one of a node's counters is not believed: then none
+// checkCounters returns an error if one of a node's counters is not believed. Then none of them
 // is.
 func (l *Lane) checkCounters(fields []redis.Reply, bound uint64) error {
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -318,10 +318,10 @@ func (l *Lane) checkCounters(fields []redis.Reply, bound uint64) error {
 // ErrNotAdmitted means that the node still may not vote.
 var ErrNotAdmitted = errors.New("not admitted")
 
-// ErrNotQuarantined means that the node is not in quarantine, so it cannot be admitted.
+// ErrNotQuarantined means that the node is not quarantined, so it cannot be admitted.
 var ErrNotQuarantined = errors.New("not in quarantine")
 
-// AdmitNow ends the node's quarantine, and waits until that was tried.
+// AdmitNow makes the lane end the node's quarantine, and waits until it has tried.
 func (l *Lane) AdmitNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*l.timing.silence)
 	defer cancel()
@@ -345,7 +345,7 @@ func (l *Lane) AdmitNow(ctx context.Context) error {
 	return nil
 }
 
-// admitEarly looks at the node as if its quarantine were over, as l.admitting asks for.
+// admitEarly looks at the node as if its quarantine had passed, as l.admitting requests.
 func (l *Lane) admitEarly(conn redis.Conn) error {
 	l.member.EndNow(true)
 	defer func() {

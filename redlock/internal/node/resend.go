@@ -7,24 +7,24 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// notExecuted are the errors with which a node says that it executed nothing of a command,
-// and whether the lane sends the command again within the time of the request. Nothing but
-// NOSCRIPT has a cause that the lane itself can remove in that time:
+// notExecuted has the errors with which a node reports that it executed nothing of a command, and
+// whether the lane resends the command within the time of the request. The lane itself can remove
+// the cause in that time only for NOSCRIPT:
 //
-//	NOSCRIPT    someone flushed the scripts (SCRIPT FLUSH). The lane loads them and sends
-//	            the same calls again: one round trip more, and nobody notices.
+//	NOSCRIPT    someone flushed the scripts (SCRIPT FLUSH). The lane loads them and resends
+//	            the same calls: one more round trip, which no client notices.
 //	LOADING     the node was restarted and reads its file, for seconds. A node that was
 //	            restarted has no vote anyway, unless it is durable: other nodes decide.
-//	BUSY        a script of someone else has been running for busy-reply-threshold, 5 s by
-//	            default, and may run for ever: other nodes decide within node_timeout.
+//	BUSY        another program's script has run for busy-reply-threshold, 5 s by default,
+//	            and may run for ever: other nodes decide within node_timeout.
 //	READONLY    the node has become a replica. It has no vote any more: the next look,
-//	            within a second, says so, and how to fix it.
-//	MASTERDOWN  a replica without its master. As READONLY.
-//	OOM         the node is at its maxmemory. It stays so until someone acts: it is shown
-//	            as refused, with the fix (denial.go), and is probed every second.
+//	            within a second, reports that, and how to fix it.
+//	MASTERDOWN  a replica without its master, like READONLY.
+//	OOM         the node is at its maxmemory, until someone fixes that. It is shown as
+//	            refused, with the fix (denial.go), and is probed every second.
 //
-// A call that fails so is repeated only if it is a release, as a part of the pending
-// releases: at the next heartbeat.
+// A call that fails so is repeated only if it is a release, with the pending releases at the next
+// heartbeat.
 var notExecuted = map[string]bool{
 	"NOSCRIPT":   true,
 	"LOADING":    false,
@@ -34,7 +34,7 @@ var notExecuted = map[string]bool{
 	"OOM":        false,
 }
 
-// isResent tells whether the lane sends a command again that was answered so.
+// isResent reports whether the lane resends a command with this answer.
 func isResent(reply *redis.Reply) bool {
 	if reply.Err == nil {
 		return false
@@ -43,10 +43,10 @@ func isResent(reply *redis.Reply) bool {
 	return notExecuted[kind]
 }
 
-// executedSpans returns how many spans of the group are not to be sent again: all but the
-// last ones, if the node executed none of these. If it executed a span behind one that it
-// did not execute (another daemon loaded the scripts in between), a release there may have
-// overtaken its acquire: so that acquire fails, and is not sent again.
+// executedSpans returns how many spans of the group are not resent: all but the last ones, if the
+// node executed none of these. Suppose that it executed a span after one that it did not execute
+// (another daemon loaded the scripts in between). Then a release there may have overtaken its
+// acquire, so that acquire fails and is not resent.
 func (l *Lane) executedSpans() int {
 	n := len(l.exchange.spans)
 	for n > 0 && isResent(&l.exchange.replies[n-1]) {
@@ -55,8 +55,8 @@ func (l *Lane) executedSpans() int {
 	return n
 }
 
-// failNotExecuted fails the calls that were to be sent again, because the node has executed
-// a group behind them: a release there may have overtaken its acquire.
+// failNotExecuted fails the calls that were to be resent, because the node has executed a later
+// group: a release there may have overtaken its acquire.
 func (l *Lane) failNotExecuted() {
 	for i := range l.notExecuted {
 		l.fail(&l.notExecuted[i], errNoScript)
@@ -67,8 +67,8 @@ func (l *Lane) failNotExecuted() {
 
 const errNoScript = redis.ServerError("NOSCRIPT the scripts were flushed")
 
-// resendNotExecuted sends the calls again that the groups under way had and the node did not
-// execute. All these groups were answered: the node executed nothing behind the calls.
+// resendNotExecuted resends the calls of groups in progress that the node did not execute. All
+// these groups were answered, so the node executed nothing after these calls.
 func (l *Lane) resendNotExecuted(conn redis.Conn) error {
 	calls := l.notExecuted
 	l.notExecuted = nil
@@ -77,9 +77,9 @@ func (l *Lane) resendNotExecuted(conn redis.Conn) error {
 	return l.resend(ctx, conn, calls)
 }
 
-// resend loads the scripts and resends calls that the node did not execute, in their
-// order and before everything that was handed over since. It leaves out calls whose
-// time has passed. The node timeout of the ballots continues meanwhile.
+// resend loads the scripts and resends calls that the node did not execute, in their order and
+// before all later calls. It leaves out calls whose time has passed. The node timeout of the
+// ballots continues meanwhile.
 func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error {
 	if len(calls) == 0 {
 		return nil

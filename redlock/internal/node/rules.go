@@ -10,51 +10,51 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// Rules are the decisions of a lane that safety rests on, one function each, so that a
-// test can show what happens without it. Only tests replace one.
+// Rules are the decisions of a lane on which safety depends, one function each, so that a test
+// can show what happens without one. Only tests replace them.
 type Rules struct {
-	// votes tells whether a node may vote: not in a quarantine.
+	// Votes reports whether a node may vote.
 	Votes func(State) bool
 
-	// copyCounters returns the fencing counters for a node that lost its own: the largest
-	// of each, and how many other nodes they are from.
+	// CopyCounters returns the fencing counters for a node that lost its own: the largest value
+	// of each, and the number of other nodes that they come from.
 	CopyCounters func(ctx context.Context, nodes Peers, member *admission.Member) (counters *admission.Counters, sources int)
 
-	// meanwhile is what is done for a node while its quarantine lasts: nothing. Counters
-	// that are copied then may be smaller than those that are counted until it ends.
+	// Meanwhile is called for a node during its quarantine, and does nothing. Counters that were
+	// copied then could be smaller than at the end of the quarantine.
 	Meanwhile func(ctx context.Context, nodes Peers, member *admission.Member)
 
-	// order orders the calls of a group: a release must not overtake the acquire that it
-	// cleans up after.
+	// Order orders the calls of a group. A release must not overtake the acquire that it cleans
+	// up after.
 	Order func(waiting []Call) []Call
 
-	// predecessor returns the id of the connection that a new connection ends first, given
-	// the id of the last one: bytes may still be under way on it.
+	// Predecessor returns the id of the connection that a new connection ends first, given the id
+	// of the last one: bytes may still be in transit on it.
 	Predecessor func(id int64) int64
 
-	// Repeats tells whether an unanswered release is repeated, given whether its token may be
+	// Repeats reports whether an unanswered release is repeated, given whether its token may be
 	// on the node.
 	Repeats func(maybePlaced bool) bool
 
-	// InDoubt tells how many of the groups under way may have been executed when the
-	// connection broke, the oldest first: all.
+	// InDoubt returns how many of the groups in progress, the oldest first, may have been
+	// executed when the connection broke: all.
 	InDoubt func(underWay int) int
 
-	// Safety does not rest on the rules below: the first wakes waiters, the others make a
+	// Safety does not depend on the rules below. The first wakes waiters, the others make a
 	// simulation repeatable.
 
-	// wasReleased tells from the wake-up keys whether a lock was released before the node
-	// could be asked to tell.
+	// WasReleased reports, from the wake-up keys, whether a lock was released before the node
+	// began to report releases.
 	WasReleased func(wakeups []redis.Reply) bool
 
-	// jitter returns a random time in [0, n), n > 0, for a node or a lock.
+	// Jitter returns a random time in [0, n), n > 0, for a node or a lock.
 	Jitter func(who string, n time.Duration) time.Duration
 
-	// GroupsUnderWay returns how many groups may be under way, given what the round trips
-	// say.
+	// GroupsUnderWay returns how many groups may be in progress, given the number that the round
+	// trips suggest.
 	GroupsUnderWay func(measured int) int
 
-	// gather lets goroutines that are about to hand over a call join the group.
+	// Gather lets goroutines that are about to pass a call to the lane join the group.
 	Gather func()
 }
 

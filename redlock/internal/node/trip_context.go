@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// bound is a context that ends at an instant. The lane needs one for every group, and
-// reuses it for each round trip. The driver reads its deadline only, so it makes a channel
-// and a timer only if Done is called.
+// bound is a context that ends at an instant. The lane needs one for every group, and reuses it
+// for each round trip. The driver reads only its deadline, so it makes a channel and a timer only
+// if Done is called.
 type bound struct {
 	mu       sync.Mutex // guards what follows; no other mutex is taken inside it
 	deadline time.Time

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Waiters are the clients of this host that wait for locks held elsewhere, by the keys
-// whose changes wake them.
+// Waiters has the clients of this host that wait for locks held elsewhere, by the keys whose
+// changes wake them.
 type Waiters struct {
 	mu      sync.Mutex // guards waiting; no other mutex is taken while it is held
 	waiting map[string][]*Waiter
@@ -22,7 +22,7 @@ func wakeupKey(key string) string { return key + script.Separator + "b" }
 
 // Waiter is one client that waits for a lock, or for several at once.
 type Waiter struct {
-	ID     string // what the nodes know it by: a token that holds nothing
+	ID     string // its name on the nodes: a token that holds no lock
 	quorum int
 	locks  []string // the keys of the locks
 	wakeup chan struct{}
@@ -30,7 +30,7 @@ type Waiter struct {
 
 	mu      sync.Mutex    // guards the fields below; no other mutex is taken while it is held
 	keys    []string      // replaced, never changed
-	current *Subscription // the last attempt's
+	current *Subscription // of the last attempt
 	free    uint64        // nodes on which the lock may be free, as bits
 }
 
@@ -55,8 +55,8 @@ func (b *Waiters) add(w *Waiter, keys []string) {
 	}
 }
 
-// WatchLocks lets w listen to the keys of the locks as well if a foreign client holds the
-// lock: such a client deletes no wake-up key. It returns true if w begins to listen to more.
+// WatchLocks makes w listen to the keys of the locks as well if a foreign client holds the lock:
+// such a client deletes no wake-up key. It returns true if w begins to listen to more keys.
 func (b *Waiters) WatchLocks(w *Waiter, foreign bool) (more bool) {
 	if does := len(w.currentKeys()) > len(w.locks); does == foreign {
 		return false
@@ -91,7 +91,8 @@ func (b *Waiters) forget(w *Waiter, keys []string) {
 	}
 }
 
-// keysChanged wakes the waiters for keys that a node says have changed; nil: any may have.
+// keysChanged wakes the waiters for keys that a node reports as changed; nil: any key may have
+// changed.
 func (b *Waiters) keysChanged(node int, keys []string) {
 	for _, w := range b.waitersFor(keys) {
 		w.notify(node, true)
@@ -110,10 +111,10 @@ func (b *Waiters) waitersFor(keys []string) (waiters []*Waiter) {
 	return waiters
 }
 
-// notify records that the lock may be free on a node. It wakes the waiter if this makes a
-// quorum of such nodes. It also wakes the waiter if it is news: the node reported it
-// unasked, and the lock was not free there for the last attempt. (That attempt releases
-// what it got, and would wake itself.)
+// notify records that the lock may be free on a node. It wakes the waiter if there is now a
+// quorum of such nodes. It also wakes the waiter if news is true and the lock was not free there
+// for the last attempt. news means that the node sent this report by itself. (That attempt
+// releases what it got, and would wake its own waiter.)
 func (w *Waiter) notify(node int, news bool) {
 	w.mu.Lock()
 	known := w.free&(1<<node) != 0
@@ -125,11 +126,11 @@ func (w *Waiter) notify(node int, news bool) {
 	}
 	select {
 	case w.wakeup <- struct{}{}:
-	default: // it is awake already
+	default: // it is awake
 	}
 }
 
-// Subscribe begins a new attempt: what the nodes said before belongs to the last one.
+// Subscribe begins a new attempt: earlier reports of the nodes belong to the previous one.
 func (w *Waiter) Subscribe() *Subscription {
 	select {
 	case <-w.wakeup:
@@ -142,8 +143,8 @@ func (w *Waiter) Subscribe() *Subscription {
 	return w.current
 }
 
-// IsSubscribed tells whether the last attempt asked a quorum of nodes to report the
-// release of the lock.
+// IsSubscribed reports whether the last attempt asked a quorum of nodes to report the release of
+// the lock.
 func (w *Waiter) IsSubscribed() bool {
 	if w == nil {
 		return false
@@ -175,24 +176,24 @@ func (w *Waiter) Woken() <-chan struct{} {
 	return w.wakeup
 }
 
-// Subscription is what the nodes report to a waiter from one attempt on: changes of its
-// keys. A wake-up key that is missing when it is read was deleted already.
+// Subscription is what the nodes report to a waiter from one attempt on: changes of its keys. If
+// a wake-up key is missing when it is read, it was deleted earlier.
 type Subscription struct {
 	waiter *Waiter
 	keys   []string
 	asked  NodeSet // nodes that were asked to report
-	failed NodeSet // nodes that gave no vote, and so set no wake-up key
+	failed NodeSet // nodes that did not vote, and so set no wake-up key
 }
 
-// note takes in whether the lock was released before the node could be asked to report it.
-// A wake-up key is also missing if the node refused nobody.
+// note records whether the lock was released before the node began to report releases. A wake-up
+// key is also missing if the node refused no attempt.
 func (a *Subscription) note(node int, released bool) {
 	if released && !a.failed.Has(node) {
 		a.waiter.notify(node, false)
 	}
 }
 
-// wasReleased tells whether one of the wake-up keys is missing.
+// wasReleased reports whether one of the wake-up keys is missing.
 func wasReleased(wakeups []redis.Reply) bool {
 	return slices.ContainsFunc(wakeups, func(key redis.Reply) bool { return key.Nil })
 }

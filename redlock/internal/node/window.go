@@ -9,27 +9,28 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// Several groups can be under way on the lane's connection: each is sent behind the others,
-// before these are answered. So a call does not wait for half a round trip until it is
-// sent. The node executes the groups in order, and the lane takes in the answers in order.
+// Several groups can be in progress on the lane's connection: each is sent after the others,
+// before these are answered. So a call does not wait for half a round trip until it is sent. The
+// node executes the groups in order, and the lane processes the answers in order.
 //
-// What needs the connection for itself waits until no group is under way: a look at the
-// node, loading scripts, sending calls again, repeating releases, CLIENT TRACKING. Then
-// nothing stands between TIME and the clock readings before and after it, and no answer
-// comes from before a change of the epoch.
+// These need the whole connection and wait until no group is in progress: a look at the node,
+// loading scripts, resending calls, repeating releases, and CLIENT TRACKING. Then nothing is sent
+// between TIME and the clock readings before and after it, and no answer is older than a change
+// of the epoch.
 
 const (
-	// MaxUnderWay bounds the groups under way. 64 workers over a network of 2 ms took a
-	// lock and released it in 4.4 round trips with 1 group under way, in 3.8 with 4, in 3.6
-	// with 8, in 3.4 with 16 (median, on two busy processors).
+	// MaxUnderWay bounds the groups in progress. 64 workers over a network of 2 ms took a lock
+	// and released it in 4.4 round trips with 1 group in progress, in 3.8 with 4, in 3.6 with 8,
+	// in 3.4 with 16 (median, on two busy processors).
 	MaxUnderWay = 16
 
-	// minGroupInterval is how often a lane with a full window sends a group at most. Each
-	// group costs both sides some 20 µs of processor time, for system calls and wake-ups.
+	// minGroupInterval is the least average time between groups in a full window. Each group
+	// costs both sides some 20 µs of processor time, for system calls and wake-ups.
 	minGroupInterval = 125 * time.Microsecond
 
-	// pipelineFrom is the round trip from which on several groups are under way. Below, on
-	// one host or in one rack, processors are what is short, and large groups need less.
+	// pipelineFrom is the round trip from which on several groups are in progress. On faster
+	// networks, on one host or in one rack, processors are the bottleneck, and large groups need
+	// less.
 	pipelineFrom = 300 * time.Microsecond
 
 	// maxSpareCalls is the largest group whose memory is kept for the next one.
@@ -39,23 +40,23 @@ const (
 // exchange is a group of commands and the node's replies to them.
 type exchange struct {
 	calls         []Call
-	spans         []span // which calls went into which command
+	spans         []span // which calls are in which command
 	subscriptions []*Subscription
 	commands      []redis.Command
 	replies       []redis.Reply
 	sent          time.Duration // BootTime before it was sent
-	received      time.Duration // and after it was answered
+	received      time.Duration // BootTime after it was answered
 	deadline      bound         // the context in which it is sent and answered
 	err           error
 }
 
-// window is the groups under way on one connection. Only the lane's goroutine uses it,
-// except for the two channels, and for the replies and err of what is in toReceive.
+// window has the groups in progress on one connection. Only the lane's goroutine uses it, with
+// two exceptions: the two channels, and the replies and err of groups in toReceive.
 type window struct {
 	conn      redis.Conn
 	underWay  []*exchange // the oldest first
-	ops       int         // operations in them
-	free      []*exchange // to be used again
+	ops       int         // operations in these groups
+	free      []*exchange // to be reused
 	toReceive chan *exchange
 	received  chan *exchange // closed when the receiver has ended
 }
@@ -66,8 +67,8 @@ func (w *window) start(clock func() time.Duration) {
 	go receiveAll(w.conn, clock, w.toReceive, w.received) // closeWindow ends it, and waits for it
 }
 
-// receiveAll receives the replies to groups in the order in which they were sent. After an
-// error, it receives nothing more.
+// receiveAll receives the replies to groups in the order in which they were sent. After an error,
+// it receives nothing more.
 func receiveAll(conn redis.Conn, clock func() time.Duration, toReceive <-chan *exchange, received chan<- *exchange) {
 	defer close(received)
 	var err error
@@ -118,8 +119,8 @@ func countOps(calls []Call) (n int) {
 	return n
 }
 
-// fastest is the shortest round trip since the last two heartbeats: what the network takes,
-// without what the node and the groups in front took. 0: unknown.
+// fastest is the shortest round trip since the heartbeat before the last: the time of the
+// network, without the time of the node and of earlier groups. 0: unknown.
 type fastest struct{ current, previous time.Duration }
 
 func (f *fastest) note(trip time.Duration) {
@@ -139,7 +140,7 @@ func (f *fastest) trip() time.Duration {
 	return f.current
 }
 
-// limit returns how many groups may be under way over such a network.
+// limit returns how many groups may be in progress over such a network.
 func (f *fastest) limit() int {
 	trip := f.trip()
 	if trip < pipelineFrom {
@@ -148,9 +149,9 @@ func (f *fastest) limit() int {
 	return min(2+int(trip/minGroupInterval), MaxUnderWay)
 }
 
-// limit returns how many groups may be under way now. If the node took much longer than the
-// network for the last answer, or does so for the next one, the groups wait at the node:
-// more of them would only make each call wait longer, also an urgent one.
+// limit returns how many groups may be in progress now. If the last answer took much longer than
+// the network, or the next one does, the groups wait at the node. More groups would then only
+// make each call wait longer, including an urgent one.
 func (l *Lane) limit() int { return l.rules.GroupsUnderWay(l.measuredLimit()) }
 
 func (l *Lane) measuredLimit() int {
@@ -161,14 +162,14 @@ func (l *Lane) measuredLimit() int {
 	return l.fastest.limit()
 }
 
-// needsConnection tells whether something waits that must be sent alone.
+// needsConnection reports whether something waits that must be sent alone.
 func (l *Lane) needsConnection() bool {
 	s := &l.session
 	return s.scripts || s.repeat || s.look || s.probe || len(l.notExecuted) > 0 || l.admitting != nil ||
 		l.listenerID.Load() != s.listenerID
 }
 
-// canSend tells whether a waiting call can be sent now.
+// canSend reports whether a waiting call can be sent now.
 func (l *Lane) canSend() bool {
 	if l.window.isEmpty() {
 		return true
@@ -176,9 +177,9 @@ func (l *Lane) canSend() bool {
 	return !l.needsConnection() && len(l.window.underWay) < l.limit() && l.window.ops < MaxGroup
 }
 
-// sendWaiting sends waiting calls, behind the groups under way. If something needs the
-// connection for itself, or the round trip is short, it sends them only if no group is
-// under way, and waits for the answers. An error means that the connection is unusable.
+// sendWaiting sends waiting calls, after the groups in progress. If something needs the whole
+// connection, or the round trip is short, it sends them only if no group is in progress, and
+// waits for the answers. An error means that the connection is unusable.
 func (l *Lane) sendWaiting(conn redis.Conn) error {
 	for l.canSend() {
 		if l.window.isEmpty() && (l.needsConnection() || l.limit() == 1) {
@@ -186,7 +187,7 @@ func (l *Lane) sendWaiting(conn redis.Conn) error {
 		}
 		group := l.nextCalls()
 		if len(group) == 0 {
-			return nil // if more wait, nextCalls has woken the lane
+			return nil // if more calls wait, nextCalls has woken the lane
 		}
 		if err := l.sendBehind(conn, group); err != nil {
 			return err
@@ -195,7 +196,7 @@ func (l *Lane) sendWaiting(conn redis.Conn) error {
 	return nil
 }
 
-// sendBehind sends a group behind those under way.
+// sendBehind sends a group after those in progress.
 func (l *Lane) sendBehind(conn redis.Conn, group []Call) error {
 	w := &l.window
 	if w.toReceive == nil {
@@ -219,7 +220,7 @@ func (l *Lane) sendBehind(conn redis.Conn, group []Call) error {
 	return nil
 }
 
-// takeIn takes in the answer to the oldest group under way.
+// takeIn processes the answer to the oldest group in progress.
 func (l *Lane) takeIn(x *exchange) error {
 	l.exchange = x
 	defer func() { l.exchange = &l.alone }()
@@ -233,8 +234,7 @@ func (l *Lane) takeIn(x *exchange) error {
 	return err
 }
 
-// takeInGroup passes the answers to a group to its calls, and keeps the calls that are to be
-// sent again.
+// takeInGroup passes the answers to a group to its calls, and keeps the calls to resend.
 func (l *Lane) takeInGroup(calls []Call) error {
 	executed := l.executedSpans()
 	if executed > 0 {
@@ -256,11 +256,11 @@ func (l *Lane) takeInGroup(calls []Call) error {
 	return nil
 }
 
-// receiveOldest waits for the answer to the oldest group under way, and takes it in.
+// receiveOldest waits for the answer to the oldest group in progress, and processes it.
 func (l *Lane) receiveOldest() error { return l.takeIn(<-l.window.received) }
 
-// closeWindow ends the connection and the receiver, after cause. Groups that were answered
-// before that count as answered. All others may have been executed.
+// closeWindow ends the connection and the receiver, after cause. Groups that were answered before
+// that count as answered. All other groups may have been executed.
 func (l *Lane) closeWindow(cause error) {
 	w := &l.window
 	w.conn.Close()
@@ -297,7 +297,7 @@ func (l *Lane) forgetSent(calls []Call) {
 	}
 }
 
-// connectionError returns what a failed connection means, after trip.
+// connectionError returns the error of a connection that failed after trip.
 func (l *Lane) connectionError(trip time.Duration, err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -2,33 +2,31 @@ package redis
 
 import "context"
 
-// Conn is one physical connection to one node. The commands given to it reach
-// the node in the order in which they were given: a release can never overtake
-// the acquire that it cleans up after.
+// Conn is one physical connection to one node. Commands reach the node in the order in which they
+// were passed to it: a release can never overtake the acquire that it cleans up after.
 //
-// A Conn is used by one goroutine at a time, with two exceptions: Receive may run
-// beside Send, and Close beside everything.
+// A Conn is used by one goroutine at a time, with two exceptions: Receive may run beside Send,
+// and Close beside all methods.
 //
-// An error of Do, Send or Receive means that the connection is broken or that ctx ended.
-// Then nothing is known of any command whose reply was not received, and the Conn must
-// only be closed. A command that the node itself refuses is no error of the Conn but the
-// Err of its Reply.
+// An error of Do, Send or Receive means that the connection is broken or that ctx ended. Then the
+// state of each command without a received reply is unknown, and the Conn must only be closed. If
+// the node itself refuses a command, that is no error of the Conn, but the Err of its Reply.
 type Conn interface {
-	// Do sends the commands as one group and waits for all the replies, which
-	// it stores in replies (len(replies) == len(group)). It may use the room of
-	// the Arrays there, but not of nested Arrays. No group may be under way.
+	// Do sends the commands as one group and waits for all the replies, which it stores in
+	// replies (len(replies) == len(group)). It may reuse the memory of the Arrays there, but not
+	// of nested Arrays. No group may be in progress.
 	Do(ctx context.Context, group []Command, replies []Reply) error
 
-	// Send sends the commands as one group, behind all groups under way, and does not
-	// wait for the replies. The group must stay unchanged until Receive has returned.
+	// Send sends the commands as one group, after all groups in progress, and does not wait for
+	// the replies. The group must stay unchanged until Receive has returned.
 	Send(ctx context.Context, group []Command) error
 
-	// Receive waits for the replies to the oldest group that was sent and not received.
-	// It stores them as Do does.
+	// Receive waits for the replies to the oldest group that was sent and not received. It stores
+	// them as Do does.
 	Receive(ctx context.Context, replies []Reply) error
 
-	// Close ends the connection without waiting for the node. Do, Send and Receive
-	// fail then, also those that run.
+	// Close ends the connection without waiting for the node. Do, Send and Receive then fail,
+	// including calls in progress.
 	Close()
 }
 
@@ -44,41 +42,40 @@ type Reply struct {
 	Array []Reply // of an array reply
 }
 
-// ServerError is an error that a node answered, as Redis words it; its first
-// word is the kind: "NOSCRIPT No matching script."
+// ServerError is an error that a node answered, in the words of Redis. Its first word is the
+// kind: "NOSCRIPT No matching script."
 type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
 
-// Node is one of the N independent Redis masters: what it is called in errors
-// and in STATUS, and how a connection to it is made.
+// Node is one of the N independent Redis masters: its name in errors and in STATUS, and how to
+// connect to it.
 type Node struct {
 	Name    string // "a"
-	Address string // for people: "10.0.0.1:6379", "unix:/run/redis/b.sock"
+	Address string // for messages: "10.0.0.1:6379", "unix:/run/redis/b.sock"
 
-	// Embedded: a stand-in within this process, which knows no CLIENT ID, CLIENT
-	// KILL and INFO, and has no network on which bytes could be under way.
+	// Embedded: a node within this process, which has no CLIENT ID, CLIENT KILL and INFO, and no
+	// network on which bytes could be in transit.
 	Embedded bool
 
-	// Durable: the operator says that no restart loses a write (an
-	// append-only file with appendfsync always, which is verified). Then a
-	// restart alone is no reason for a quarantine.
+	// Durable: the operator declares that no restart loses a write (an append-only file with
+	// appendfsync always, which is verified). Then a restart alone is no reason for a quarantine.
 	Durable bool
 
-	// Dial makes a connection that is ready for commands (authenticated). It
-	// returns by the time ctx ends.
+	// Dial makes a connection that is ready for commands (authenticated). It returns by the time
+	// ctx ends.
 	Dial func(ctx context.Context) (Conn, error)
 
-	// Listen makes a second connection (CLIENT TRACKING with REDIRECT). On it the node
-	// reports changes of keys that a Conn read while it was tracked. It calls heard with
-	// these keys, or with nil if all may have changed. heard must not block. Listen returns
-	// by the time ctx ends. Nil: the node cannot report changes.
+	// Listen makes a second connection (CLIENT TRACKING with REDIRECT). On it the node reports
+	// changes of keys that a Conn read while it was tracked. Listen calls heard with these keys,
+	// or with nil if all may have changed. heard must not block. Listen returns by the time ctx
+	// ends. Nil: the node cannot report changes.
 	Listen func(ctx context.Context, heard func(keys []string)) (Listener, error)
 }
 
-// Listener is a connection on which nothing is asked.
+// Listener is a connection on which no commands are sent.
 type Listener interface {
-	ID() int64             // CLIENT ID: what a Conn's tracking is redirected to
+	ID() int64             // CLIENT ID, to which a Conn redirects its tracking
 	Done() <-chan struct{} // closed when it has broken
 	Close()                // ends it without waiting for the node
 }

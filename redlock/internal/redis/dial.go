@@ -16,25 +16,25 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Options say where a Redis master is and how to log in to it.
+// Options are the address of a Redis master, and how to log in to it.
 type Options struct {
-	Name    string // what errors and STATUS call it
+	Name    string // its name in errors and STATUS
 	Address string // "host:port" or "unix:/path"
 
 	Username string
-	// Password is asked for at every connection, so that a changed file is used
-	// from the next one on. Nil: no password.
+	// Password is called for each connection, so that the next one uses a changed file. Nil: no
+	// password.
 	Password func() (string, error)
-	// TLS is asked for at every connection, for the same reason. Nil: no TLS.
+	// TLS is called for each connection, for the same reason. Nil: no TLS.
 	TLS func() (*tls.Config, error)
 	// Embedded, Durable: see Node.
 	Embedded bool
 	Durable  bool
-	// Dial replaces the network: an embedded node, a test. Nil: Address is dialled.
+	// Dial replaces the network, for an embedded node or a test. Nil: Address is dialled.
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// NewNode returns a Redis master as a Node. Nothing is dialled yet.
+// NewNode returns a Redis master as a Node. It dials nothing yet.
 func NewNode(o Options) Node {
 	n := Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable}
 	n.Dial = func(ctx context.Context) (Conn, error) { return dialRedis(ctx, o) }
@@ -46,9 +46,9 @@ func NewNode(o Options) Node {
 	return n
 }
 
-// Handshake begins to speak TLS to the node as Dial does, and ends the connection: what a
-// new connection would come to, while there is an old one. It returns by the time ctx
-// ends. The zero state: the node has no TLS.
+// Handshake makes a TLS connection to the node as Dial does, and closes it. It shows how a new
+// connection would end up, while there is an old one. It returns by the time ctx ends. The zero
+// state means that the node has no TLS.
 func (o Options) Handshake(ctx context.Context) (tls.ConnectionState, error) {
 	conn, err := (&onceDialer{options: o}).connect(ctx, &net.Dialer{Timeout: timeLeft(ctx)})
 	if err != nil {
@@ -61,7 +61,7 @@ func (o Options) Handshake(ctx context.Context) (tls.ConnectionState, error) {
 	return tls.ConnectionState{}, nil
 }
 
-// redisConn is one rueidis client that dialled once and never will again.
+// redisConn is a rueidis client that dialled once and never dials again.
 type redisConn struct {
 	client rueidis.Client
 	dialer *onceDialer
@@ -75,7 +75,7 @@ func dialRedis(ctx context.Context, o Options) (Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in knows no context
+	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in uses no context
 	client, err := rueidis.NewClient(option)
 	if err != nil {
 		stop()
@@ -83,7 +83,7 @@ func dialRedis(ctx context.Context, o Options) (Conn, error) {
 		if client != nil {
 			client.Close()
 		}
-		if ctx.Err() != nil && !errors.Is(err, errNoHandshake) { // the rest only says that we hung up
+		if ctx.Err() != nil && !errors.Is(err, errNoHandshake) { // the other errors only report that we closed the connection
 			return nil, context.Cause(ctx)
 		}
 		return nil, dialer.explain(loginError(err, option.Password))
@@ -95,15 +95,14 @@ func dialRedis(ctx context.Context, o Options) (Conn, error) {
 	return &redisConn{client: client, dialer: dialer, guard: dialer.guard()}, nil
 }
 
-// clientOption sets the driver up for one plain connection: commands written
-// and read by the caller's own goroutine, nothing retried, nothing cached,
-// nothing dialled again behind our back.
+// clientOption sets the driver up for one plain connection. The caller's own goroutine writes and
+// reads the commands. The driver retries nothing, caches nothing, and does not reconnect.
 func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDialer, error) {
 	dialer := &onceDialer{options: o}
 	option := rueidis.ClientOption{
 		InitAddress:         []string{o.Address},
 		DialCtxFn:           dialer.dial,
-		Dialer:              net.Dialer{Timeout: timeLeft(ctx), KeepAlive: -1}, // -1: no pings of the driver's own
+		Dialer:              net.Dialer{Timeout: timeLeft(ctx), KeepAlive: -1}, // -1: no pings by the driver
 		Username:            o.Username,
 		ClientName:          "redlockd",
 		ClientSetInfo:       rueidis.DisableClientSetInfo,
@@ -115,7 +114,7 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 		RingScaleEachConn:   4,
 		ReadBufferEachConn:  16 << 10,
 		WriteBufferEachConn: 16 << 10,
-		ConnWriteTimeout:    longestExchange, // Do's own deadline is always sooner
+		ConnWriteTimeout:    longestExchange, // Do's own deadline is always earlier
 	}
 	var err error
 	if o.Password != nil {
@@ -126,7 +125,7 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 
 const longestExchange = time.Minute
 
-// timeLeft is the time until ctx ends, 5 s where it has no end.
+// timeLeft returns the time until ctx ends; 5 s if it has no deadline.
 func timeLeft(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return max(time.Until(deadline), time.Millisecond)
@@ -139,8 +138,8 @@ func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) er
 	return c.exchange(ctx, group, replies)
 }
 
-// exchange has the driver write a group and read the replies, in this goroutine: without a
-// deadline it would do that in goroutines of its own from then on.
+// exchange makes the driver write a group and read the replies, in this goroutine. Without a
+// deadline, the driver would use its own goroutines from then on.
 func (c *redisConn) exchange(ctx context.Context, group []Command, replies []Reply) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		defer context.AfterFunc(ctx, c.dialer.close)()
@@ -162,8 +161,8 @@ func (c *redisConn) exchange(ctx context.Context, group []Command, replies []Rep
 	return nil
 }
 
-// sayHungUp explains an EOF, which alone would look like a fault of redlockd. Where the driver has met it before the question, it
-// wants to dial again.
+// sayHungUp explains an EOF, which alone would look like a fault of redlockd. If the driver met
+// the EOF before the question, its error is that it may not dial again.
 func sayHungUp(err error) error {
 	if !hasHungUp(err) && !errors.Is(err, errConnectionOver) {
 		return err
@@ -171,7 +170,7 @@ func sayHungUp(err error) error {
 	return fmt.Errorf("it ended the connection, or something between did (%w)", err)
 }
 
-// Close cuts the network first: the driver would wait for a hung node otherwise.
+// Close first closes the network connection. Otherwise the driver would wait for a hung node.
 func (c *redisConn) Close() {
 	c.guard.end()
 	c.dialer.close()
@@ -180,7 +179,7 @@ func (c *redisConn) Close() {
 
 func readResult(result *rueidis.RedisResult, reply *Reply) error {
 	message, err := result.ToMessage()
-	*reply = Reply{Array: reply.Array[:0]} // the room is used again
+	*reply = Reply{Array: reply.Array[:0]} // the memory is reused
 	switch {
 	case err == nil:
 		readMessage(&message, reply)
@@ -204,10 +203,10 @@ func readMessage(message *rueidis.RedisMessage, reply *Reply) {
 		items, _ := message.ToArray()
 		reply.Array = slices.Grow(reply.Array[:0], len(items))[:len(items)]
 		for i := range items {
-			reply.Array[i] = Reply{} // without the earlier room, which its user may keep
+			reply.Array[i] = Reply{} // without the earlier memory, which its user may keep
 			readMessage(&items[i], &reply.Array[i])
 		}
-	case message.IsMap(): // as RESP2 has it: keys and values in turn
+	case message.IsMap(): // as in RESP2: keys and values in turn
 		for key, value := range mapOf(message) {
 			var field Reply
 			readMessage(&value, &field)
@@ -226,9 +225,9 @@ func mapOf(message *rueidis.RedisMessage) map[string]rueidis.RedisMessage {
 	return items
 }
 
-// serverError turns what the node answered into a ServerError and leaves the
-// errors of the connection as they are. The driver cuts a leading "ERR " off;
-// without it the first word of the message would look like the kind.
+// serverError turns an error that the node answered into a ServerError, and leaves errors of the
+// connection unchanged. The driver cuts off a leading "ERR ". Without it, the first word of the
+// message would look like the kind.
 func serverError(err error) error {
 	answer, ok := rueidis.IsRedisErr(err)
 	if !ok {
@@ -241,7 +240,7 @@ func serverError(err error) error {
 	return ServerError(text)
 }
 
-// loginError is an error of the log-in without the password.
+// loginError returns an error of the log-in without the password.
 func loginError(err error, password string) error {
 	err = serverError(err)
 	if !IsServerError(err) {
@@ -254,9 +253,9 @@ func loginError(err error, password string) error {
 	return ServerError(text)
 }
 
-// withoutArguments leaves away what a server repeats that does not know a command: keys,
-// tokens and passwords are for nobody to read who reads the error; and a reason that is another
-// one each time would be logged each time.
+// withoutArguments removes the arguments that a server repeats if it does not know a command. The
+// reader of an error must not see keys, tokens and passwords. And a reason that differs each time
+// would be logged each time.
 func withoutArguments(text string) string {
 	if text, _, repeats := strings.Cut(text, "with args beginning with"); repeats {
 		return text + "with arguments that are not shown here"
@@ -264,22 +263,21 @@ func withoutArguments(text string) string {
 	return text
 }
 
-// errorKinds are the words other than ERR that errors of Redis 7 begin with.
+// errorKinds are the words other than ERR with which errors of Redis 7 begin.
 var errorKinds = []string{
 	"EPOCH", "LATE", "COUNTERS", "FULL", "FAR", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
 	"OOM", "MASTERDOWN", "NOREPLICAS", "EXECABORT", "NOPROTO", "UNKILLABLE", "NOTBUSY", "CLUSTERDOWN", "CROSSSLOT",
 	"MOVED", "ASK", "TRYAGAIN", "DENIED", "NOMASTERLINK", "INPROG", "NOGOODSLAVE", "BUSYGROUP", "BUSYKEY",
 }
 
-// IsServerError tells whether the node itself answered the error.
+// IsServerError reports whether the node itself answered the error.
 func IsServerError(err error) bool {
 	var answer ServerError
 	return errors.As(err, &answer)
 }
 
-// onceDialer dials once. The driver would dial again silently when the
-// connection breaks, and then a release could travel on another connection
-// than the acquire before it.
+// onceDialer dials once. The driver would silently reconnect when the connection breaks. Then a
+// release could be sent on another connection than the acquire before it.
 type onceDialer struct {
 	options Options
 
@@ -310,7 +308,7 @@ func (d *onceDialer) claim() bool {
 	return first
 }
 
-// keep remembers the connection for close, and closes it where close came first.
+// keep stores the connection for close. If close came first, keep closes it.
 func (d *onceDialer) keep(plain net.Conn) (net.Conn, error) {
 	conn := &guardedConn{Conn: plain}
 	d.mu.Lock()
@@ -324,7 +322,7 @@ func (d *onceDialer) keep(plain net.Conn) (net.Conn, error) {
 	return conn, nil
 }
 
-// guard is the connection, once there is one.
+// guard returns the connection, once there is one.
 func (d *onceDialer) guard() *guardedConn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -343,7 +341,8 @@ func (d *onceDialer) close() {
 
 var errNoHandshake = errors.New("no answer to the TLS handshake in time: it hangs, or does not speak TLS there (tls-port in its redis.conf)")
 
-// explain says of a log-in that was not answered with a single byte what that may mean.
+// explain explains an error of the log-in. If the node did not answer a single byte, it gives the
+// likely reason.
 func (d *onceDialer) explain(err error) error {
 	d.mu.Lock()
 	conn := d.conn
@@ -357,7 +356,7 @@ func (d *onceDialer) explain(err error) error {
 	return fmt.Errorf("it ended the connection before it answered the log-in (%w)", err)
 }
 
-// withAdvice says what to do about errors that mean the same for every node.
+// withAdvice adds the fix to errors that mean the same for every node.
 func withAdvice(err error) error {
 	switch dns := (*net.DNSError)(nil); {
 	case errors.As(err, &dns):
@@ -401,7 +400,7 @@ func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn,
 	return shakeHands(ctx, conn, config, dialer.Timeout)
 }
 
-// shakeHands begins to speak TLS, and closes the connection where that fails.
+// shakeHands makes the TLS handshake, and closes the connection if that fails.
 func shakeHands(ctx context.Context, conn net.Conn, config *tls.Config, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -10,40 +10,40 @@ import (
 	"time"
 )
 
-// guardedConn is a connection to a node of which the driver gets to see nothing
-// that would hurt it: see respScanner. Nor answers that nobody asked for, which it
-// would take for those to the next question, or crash of where none is asked; nor
-// more than is good for the memory of this process before the next question.
+// guardedConn is a connection to a node that keeps harmful input from the driver: see
+// respScanner. It rejects answers to no question. The driver would take such an answer for the
+// answer to the next question, or panic if it waits for none. It also rejects more data between
+// two questions than the memory of this process should hold.
 type guardedConn struct {
 	net.Conn
-	questions respScanner // of the writer, if it does not announce
+	questions respScanner // of the writer, if it does not announce its questions
 	announced atomic.Bool // the writer announces its questions: see announce
 	asked     atomic.Int64
-	awaited   atomic.Int64 // of these, the first ones, whose replies the driver has waited for
+	awaited   atomic.Int64 // the first of the questions asked: the driver has waited for their replies
 	allowed   atomic.Int64 // how often replies were awaited
-	heard     atomic.Bool  // the node has said something
+	heard     atomic.Bool  // the node has sent something
 	ended     atomic.Bool  // the driver gets nothing more: see end
 
 	mu      sync.Mutex // guards what follows, up to written; no other mutex is taken inside it
 	ahead   bool       // the driver is about to write what was written already: see expectWritten
-	written []byte     // what it has not repeated yet
+	written []byte     // the part that the driver has not repeated yet
 
-	answers   respScanner // of who reads, as are those below
+	answers   respScanner // of the reader, like the fields below
 	allowance int64       // the value of allowed when the last reply was read
 	size      int64       // bytes that were read since then
-	items     int64       // how many elements there had been by then
+	items     int64       // elements that had been read by then
 	surplus   []byte      // bytes that were read, but that the driver does not wait for yet
 	failed    error
 }
 
-// The most that a node may send between two questions: many answers come to one group.
+// These are the limits of what a node may send between two questions: many answers to one group.
 const (
 	tripMaxBytes = 2 * respMaxBytes
 	tripMaxItems = 2 * respMaxItems
 )
 
-// AnswerError is what a node sent that is no answer of a Redis that is well, so
-// that the connection was ended.
+// AnswerError is the error of invalid data that a node sent. The connection was ended because of
+// it.
 type AnswerError struct{ Err error }
 
 func (e *AnswerError) Error() string {
@@ -52,23 +52,23 @@ func (e *AnswerError) Error() string {
 
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// announce counts questions that are about to be written. From the first call on,
-// which comes between two questions, all are announced: counting them saves reading
-// what may be thousands of bytes.
+// announce counts questions that are about to be written. From the first call on, which comes
+// between two questions, all questions are announced. So guardedConn need not parse what may be
+// thousands of bytes.
 func (c *guardedConn) announce(questions int) {
 	c.announced.Store(true)
 	c.asked.Add(int64(questions))
 }
 
-// awaitReplies lets the driver read the replies to a group of so many questions, and allows
-// the node as much as one group may be answered.
+// awaitReplies lets the driver read the replies to a group of this many questions, and allows the
+// node the maximum answer of one group.
 func (c *guardedConn) awaitReplies(questions int) {
 	c.awaited.Add(int64(questions))
 	c.allowed.Add(1)
 }
 
-// writeAhead writes a group that the driver does not know yet, by the deadline. It may run
-// beside Read.
+// writeAhead writes a group that the driver does not know yet, by the deadline. It may run beside
+// Read.
 func (c *guardedConn) writeAhead(b []byte, deadline time.Time) error {
 	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (c *guardedConn) writeAhead(b []byte, deadline time.Time) error {
 	return err
 }
 
-// expectWritten makes Write expect what writeAhead wrote: the driver writes the same bytes
-// before it reads the replies.
+// expectWritten makes Write expect the bytes of writeAhead, because the driver writes the same
+// bytes before it reads the replies.
 func (c *guardedConn) expectWritten(b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +99,8 @@ func (c *guardedConn) endWritten() error {
 
 var errNotRepeated = errors.New("a defect in redlockd: the driver would write other bytes than were sent")
 
-// repeat compares what the driver writes with what was written ahead. ahead is false if
-// nothing was.
+// repeat compares what the driver writes with what was written ahead. ahead is false if nothing
+// was.
 func (c *guardedConn) repeat(b []byte) (ahead bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,10 +125,10 @@ func (c *guardedConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// Write counts the questions before the node has them. If a node hung up before
-// anything was read from it, it may have sent the reason (an alert of TLS, an error of
-// Redis). The driver reads nothing after an error of Write. So it gets the reason, or
-// the end, from Read.
+// Write counts the questions before the node has them. If a node hung up before anything was read
+// from it, it may have sent the reason (an alert of TLS, an error of Redis). The driver reads
+// nothing after an error of Write, so Write returns none, and the driver gets the reason, or the
+// end, from Read.
 func (c *guardedConn) Write(b []byte) (int, error) {
 	if ahead, err := c.repeat(b); ahead {
 		if err != nil {
@@ -139,11 +139,11 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 	if c.announced.Load() {
 		return c.Conn.Write(b)
 	}
-	c.questions.size = 0 // scripts are as long as they are
+	c.questions.size = 0 // scripts may be longer than an answer
 	if err := c.questions.scan(b); err != nil {
 		return 0, fmt.Errorf("a defect in redlockd: it would have asked %w", err)
 	}
-	c.awaited.Store(c.questions.whole) // before asked: Read may run beside Write, and must not see a group under way
+	c.awaited.Store(c.questions.whole) // before asked: Read may run beside Write, and must not see a group in progress
 	c.asked.Store(c.questions.whole)
 	c.allowed.Add(1)
 	n, err := c.Conn.Write(b)
@@ -153,8 +153,9 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Read fails for good where the node sends what it must not. It keeps back the replies to
-// groups that the driver does not wait for yet: it would crash of them when it is closed.
+// Read fails for good if the node sends what it must not send. It holds back the replies to
+// groups that the driver does not wait for yet: the driver would panic because of them when it is
+// closed.
 func (c *guardedConn) Read(b []byte) (int, error) {
 	if c.failed != nil {
 		return 0, c.failed
@@ -175,19 +176,19 @@ func (c *guardedConn) Read(b []byte) (int, error) {
 	return taken, err
 }
 
-// end keeps from the driver what was received before and not read. It is called before the
-// driver is closed: that reads on, also replies to a group that it has just refused to send,
-// and would crash of them.
+// end keeps received data that was not read from the driver. It is called before the driver is
+// closed. The closed driver reads on, even replies to a group that it has just refused to send,
+// and would panic because of them.
 func (c *guardedConn) end() { c.ended.Store(true) }
 
-// isAhead tells whether groups are under way, and the driver has all replies that it waits
+// isAhead reports whether groups are in progress, and the driver has all replies that it waits
 // for.
 func (c *guardedConn) isAhead() bool {
 	awaited := c.awaited.Load()
 	return c.answers.whole == awaited && c.asked.Load() > awaited
 }
 
-// readMore reads what was kept back, or else from the connection.
+// readMore reads what was held back, or else from the connection.
 func (c *guardedConn) readMore(b []byte) (int, error) {
 	if len(c.surplus) == 0 {
 		return c.Conn.Read(b)
@@ -197,7 +198,7 @@ func (c *guardedConn) readMore(b []byte) (int, error) {
 	return n, nil
 }
 
-// check checks the bytes that the driver may have now, and returns how many these are.
+// check checks the bytes that the driver may get now, and returns their number.
 func (c *guardedConn) check(b []byte) (taken int, err error) {
 	asked, awaited := c.asked.Load(), c.awaited.Load()
 	if allowed := c.allowed.Load(); allowed != c.allowance {

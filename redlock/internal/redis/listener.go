@@ -8,26 +8,26 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// redisListener is a rueidis client that dialled once, and reads the messages that the
-// node sends without a question.
+// redisListener is a rueidis client that dialled once, and reads the messages that the node sends
+// without a question.
 type redisListener struct {
 	client rueidis.Client
 	dialer *onceDialer
 	id     int64
-	check  chan struct{} // of capacity 1: it may have broken
+	check  chan struct{} // of capacity 1: the connection may have broken
 	broken chan struct{} // closed when watch has ended
 	stop   context.CancelFunc
 
-	flushes int       // that were heard since then; both belong to the driver's reader
-	since   time.Time // listenerPing at most
+	flushes int       // since since; only the driver's reader uses these two fields
+	since   time.Time // at most listenerPing ago
 }
 
-// maxFlushes is how often within a listenerPing all keys may be said to have changed:
-// each time all who wait ask all nodes.
+// maxFlushes is how often the node may report within a listenerPing that all keys may have
+// changed. Each time, all waiters ask all nodes.
 const maxFlushes = 20
 
-// listenRedis makes a connection that invalidations can be redirected to. A server
-// that has no RESP3 or no CLIENT ID cannot do that.
+// listenRedis makes a connection to which invalidations can be redirected. A server without RESP3
+// or CLIENT ID does not support that.
 func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Listener, error) {
 	option, dialer, err := clientOption(ctx, o)
 	if err != nil {
@@ -38,12 +38,12 @@ func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Lis
 	l.stop = end
 	option.ClientName = "redlockd-listener"
 	option.OnInvalidations = func(keys []rueidis.RedisMessage) { l.invalidated(keys, heard) }
-	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in knows no context
+	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in uses no context
 	l.client, err = rueidis.NewClient(option)
 	if err == nil {
 		l.id, err = l.client.Do(ctx, l.client.B().ClientId().Build()).AsInt64()
 	}
-	if err == nil { // what watch needs shows now
+	if err == nil { // so that a missing right for watch shows now
 		err = l.client.Do(ctx, l.client.B().Ping().Build()).Error()
 	}
 	if !stop() {
@@ -58,8 +58,7 @@ func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Lis
 	return l, nil
 }
 
-// invalidated is called with nothing where all keys were flushed, and also where
-// the connection breaks.
+// invalidated is called with nil if all keys were flushed, and also if the connection breaks.
 func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(keys []string)) {
 	if messages == nil {
 		if l.floods() {
@@ -69,7 +68,7 @@ func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(
 		heard(nil)
 		select {
 		case l.check <- struct{}{}:
-		default: // it is about to
+		default: // a check is due already
 		}
 		return
 	}
@@ -82,7 +81,7 @@ func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(
 	heard(keys)
 }
 
-// floods tells whether it is said all the time that everything may have changed.
+// floods reports whether the node reports all the time that all keys may have changed.
 func (l *redisListener) floods() bool {
 	if now := time.Now(); now.Sub(l.since) > listenerPing {
 		l.since, l.flushes = now, 0
@@ -91,12 +90,11 @@ func (l *redisListener) floods() bool {
 	return l.flushes > maxFlushes
 }
 
-// listenerPing is how often a listener, which is never asked anything else, is
-// asked whether it is still there.
+// listenerPing is the time between two pings of a listener, on which no other commands are sent.
 const listenerPing = time.Second
 
-// watch notices that the connection has broken, or that the node is silent for too
-// long, until ctx ends.
+// watch notices that the connection has broken, or that the node is silent for too long, until
+// ctx ends.
 func (l *redisListener) watch(ctx context.Context) {
 	defer close(l.broken)
 	ping := time.NewTicker(listenerPing)
@@ -116,7 +114,7 @@ func (l *redisListener) watch(ctx context.Context) {
 func (l *redisListener) ID() int64             { return l.id }
 func (l *redisListener) Done() <-chan struct{} { return l.broken }
 
-// Close cuts the network first: the driver would wait for a hung node otherwise.
+// Close first closes the network connection. Otherwise the driver would wait for a hung node.
 func (l *redisListener) Close() {
 	l.stop()
 	l.dialer.close()

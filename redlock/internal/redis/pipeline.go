@@ -8,30 +8,30 @@ import (
 	"sync"
 )
 
-// The driver has no call that writes a group and does not wait for the replies. So Send
-// writes the group itself, straight to the connection. Receive then lets the driver do the
-// same group: guardedConn compares what the driver writes with what Send has written, byte
-// by byte, and drops it, and the driver reads the replies. So the driver does one group at
-// a time, as it does for Do, and each byte of a reply passes guardedConn and the driver.
+// The driver has no call that writes a group without waiting for the replies. So Send writes the
+// group itself, straight to the connection. Receive then lets the driver do the same group.
+// guardedConn compares what the driver writes with what Send has written, byte by byte, and drops
+// it, and the driver reads the replies. So the driver does one group at a time, as for Do, and
+// each byte of a reply passes guardedConn and the driver.
 //
-// The driver's own pipeline would do as well, with a goroutine for each group under way
-// that waits in DoMulti. But it hands each group over between four goroutines, tells nobody
-// when a group has its place in the order, and never leaves that mode again.
+// The driver's own pipeline would also work, with a goroutine for each group in progress that
+// waits in DoMulti. But it passes each group through four goroutines, does not report when a
+// group has its position in the order, and never leaves that mode again.
 
 // sentGroup is a group that was sent and not received yet.
 type sentGroup struct {
 	commands []Command
-	bytes    []byte // what was written
+	bytes    []byte // the bytes that were written
 }
 
 // sentGroups are the groups that were sent and not received, the oldest first.
 type sentGroups struct {
 	mu     sync.Mutex // guards what follows; no other mutex is taken inside it
 	groups []sentGroup
-	spare  [][]byte // buffers that can be used again
+	spare  [][]byte // buffers that can be reused
 }
 
-// maxSpare is the largest buffer that is kept: one of an ordinary group.
+// maxSpare is the largest buffer that is kept, enough for an ordinary group.
 const maxSpare = 16 << 10
 
 func (s *sentGroups) buffer() []byte {
@@ -61,7 +61,7 @@ func (s *sentGroups) oldest() (g sentGroup, ok bool) {
 	return s.groups[0], true
 }
 
-// pop forgets the oldest group, which was received.
+// pop removes the oldest group, which was received.
 func (s *sentGroups) pop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *sentGroups) pop() {
 	s.groups = s.groups[:n]
 }
 
-// Send returns when the operating system has taken all bytes of the group.
+// Send returns when the operating system has accepted all bytes of the group.
 func (c *redisConn) Send(ctx context.Context, group []Command) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (c *redisConn) Send(ctx context.Context, group []Command) error {
 
 var errNothingSent = errors.New("a defect in redlockd: no group is under way")
 
-// Receive has the driver read the replies to the oldest group.
+// Receive makes the driver read the replies to the oldest group.
 func (c *redisConn) Receive(ctx context.Context, replies []Reply) error {
 	g, ok := c.sent.oldest()
 	if !ok {
@@ -115,7 +115,7 @@ func (c *redisConn) Receive(ctx context.Context, replies []Reply) error {
 	return nil
 }
 
-// appendCommand appends a command as the Redis protocol has it.
+// appendCommand appends a command in the Redis protocol.
 func appendCommand(b []byte, command Command) []byte {
 	b = append(b, '*')
 	b = strconv.AppendInt(b, int64(len(command)), 10)

@@ -8,30 +8,29 @@ import (
 	"unsafe"
 )
 
-// rawConn is a connection whose reads and writes do not tell Go's scheduler that
-// they are system calls. Telling it costs more than they do: a write to a node on
-// this host runs the kernel's whole way to its socket, longer than the 20 µs
-// after which the scheduler gives the goroutine's processor away and gets another
-// thread going; and the first system call after each idle moment wakes the
-// scheduler's monitor, which then looks around every 20 µs. The socket does not
-// block: waiting is the runtime's, as with any net.Conn.
+// rawConn is a connection whose reads and writes do not notify Go's scheduler about the system
+// calls. The notification costs more than the calls. A write to a node on this host runs the
+// kernel's whole path to its socket. That takes longer than the 20 µs after which the scheduler
+// gives the goroutine's processor to another thread. And the first system call after each idle
+// moment wakes the scheduler's monitor, which then runs every 20 µs. The socket does not block:
+// the runtime waits, as for any net.Conn.
 type rawConn struct {
 	net.Conn
 	raw     syscall.RawConn
-	doRead  func(fd uintptr) bool // c.read and c.write, kept so that using them allocates nothing
+	doRead  func(fd uintptr) bool // c.read and c.write as values, so that using them allocates nothing
 	doWrite func(fd uintptr) bool
 
-	reading sync.Mutex // guards what follows, up to readErr, for one Read at a time, as the socket does
+	reading sync.Mutex // guards the fields up to readErr, for one Read at a time, as the socket does
 	room    []byte
 	got     int
 	readErr error
 
-	writing  sync.Mutex // guards what follows, for one Write at a time, as the socket does
+	writing  sync.Mutex // guards the fields below, for one Write at a time, as the socket does
 	rest     []byte
 	writeErr error
 }
 
-// withRawIO returns conn itself where it is no plain socket.
+// withRawIO returns a rawConn of conn, or conn itself if it is no plain socket.
 func withRawIO(conn net.Conn) net.Conn {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
@@ -39,14 +38,14 @@ func withRawIO(conn net.Conn) net.Conn {
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return conn // it is closed: the first use tells
+		return conn // it is closed, which its first use will report
 	}
 	c := &rawConn{Conn: conn, raw: raw}
 	c.doRead, c.doWrite = c.read, c.write
 	return c
 }
 
-// Read blocks until the node has said something, or until the read deadline.
+// Read blocks until the node has sent something, or until the read deadline.
 func (c *rawConn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -62,7 +61,7 @@ func (c *rawConn) Read(b []byte) (int, error) {
 	return c.got, err
 }
 
-// read is false where there is nothing for now.
+// read returns false if there is nothing to read for now.
 func (c *rawConn) read(fd uintptr) bool {
 	for {
 		n, _, err := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&c.room[0])), uintptr(len(c.room)))
@@ -96,7 +95,7 @@ func (c *rawConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// write returns false if the socket takes nothing more for now.
+// write returns false if the socket accepts nothing more for now.
 func (c *rawConn) write(fd uintptr) bool {
 	for len(c.rest) > 0 {
 		n, _, err := syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(&c.rest[0])), uintptr(len(c.rest)))

@@ -4,5 +4,5 @@ package redis
 
 import "net"
 
-// withRawIO is for Linux, where redlockd has to be fast.
+// withRawIO returns conn: raw I/O is for Linux, where redlockd must be fast.
 func withRawIO(conn net.Conn) net.Conn { return conn }

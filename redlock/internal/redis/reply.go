@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// UnexpectedAnswer says what was answered instead of what was wanted.
+// UnexpectedAnswer returns the error of an answer of the wrong type.
 func UnexpectedAnswer(op, wanted string, reply *Reply) error {
 	return &AnswerError{fmt.Errorf("%s in answer to %s, where %s was expected", reply.describe(), op, wanted)}
 }
 
-// describe says what the reply is, for people, without its content: it may be of any size.
+// describe describes the reply for messages, without its content, which may be of any size.
 func (r *Reply) describe() string {
 	switch {
 	case r.Err != nil:
@@ -25,17 +25,17 @@ func (r *Reply) describe() string {
 	return fmt.Sprintf("%d (or nothing)", r.Int)
 }
 
-// IsNumber tells whether the reply is a number: the empty string and the empty list count as 0.
+// IsNumber reports whether the reply is a number. The empty string and the empty list count as 0.
 func (r *Reply) IsNumber() bool { return r.Err == nil && !r.Nil && r.Str == "" && len(r.Array) == 0 }
 
-// IsText tells whether the reply is a string.
+// IsText reports whether the reply is a string.
 func (r *Reply) IsText() bool { return r.Err == nil && !r.Nil && r.Int == 0 && len(r.Array) == 0 }
 
-// IsList tells whether the reply is a list: 0 and the empty string count as the empty list.
+// IsList reports whether the reply is a list. 0 and the empty string count as the empty list.
 func (r *Reply) IsList() bool { return r.Err == nil && !r.Nil && r.Int == 0 && r.Str == "" }
 
-// NestedError is an error that stands where a value should, in a list: of a command
-// within a script.
+// NestedError returns the first error that is an element of a list, from a command within a
+// script; nil: there is none.
 func (r *Reply) NestedError() error {
 	for i := range r.Array {
 		if err := r.Array[i].Err; err != nil {
@@ -48,7 +48,7 @@ func (r *Reply) NestedError() error {
 	return nil
 }
 
-// IsKind tells whether a node's error begins with the word.
+// IsKind reports whether a node's error begins with the word.
 func IsKind(err error, word string) bool {
 	kind, _, _ := strings.Cut(err.Error(), " ")
 	return kind == word

@@ -7,36 +7,35 @@ import (
 	"math"
 )
 
-// respScanner follows what travels in one direction of a connection to a node, in
-// the Redis protocol (RESP3, of which RESP2 is a part), however it is cut into
-// pieces. It keeps nothing of it. It refuses what no Redis says to us and what the
-// driver would not survive: lengths that it would allocate before a byte of the
-// contents is there, or panic of; lists in lists without end; lines without end;
-// numbers that it would wrap around; pushes that it takes for answers; and kinds of
-// answers that nothing we ask has (sets, truth values, doubles).
+// respScanner parses one direction of a connection to a node, in the Redis protocol (RESP3, of
+// which RESP2 is a part), however the bytes are cut into pieces. It stores none of them. It
+// rejects what no Redis sends to us and what the driver would not survive: lengths for which the
+// driver would allocate memory before the contents arrive, or panic; endlessly nested lists;
+// endless lines; numbers that would overflow; and pushes that the driver takes for answers. It
+// also rejects kinds of answers that none of our commands has (sets, truth values, doubles).
 type respScanner struct {
 	phase  respPhase
-	kind   byte // of the element whose line is read
+	kind   byte // of the element whose line is being read
 	line   int  // bytes of that line so far
 	number int64
 	minus  bool
-	left   int // bytes of a string that are still to come
+	left   int // bytes of a string that are still to be read
 
-	open    [respMaxDepth]int // elements still to come, of each list that is not over
+	open    [respMaxDepth]int // elements still to be read, of each list that is not complete
 	depth   int
 	items   int    // of this message: elements that were announced
-	size    int    // and bytes that were read
-	push    bool   // this message is no answer
-	topical bool   // what comes is the first part of a push: what it is about
-	topic   []byte // as far as it was read
+	size    int    // of this message: bytes that were read
+	push    bool   // this message is a push, not an answer
+	topical bool   // the next element is the first part of a push: its topic
+	topic   []byte // the part of the topic that was read
 
-	begun int64 // answers so far, whole or not
-	whole int64 // of these, those that are over
+	begun int64 // answers so far, complete or not
+	whole int64 // complete answers so far
 	all   int64 // elements so far
 }
 
-// The limits of one message: larger than any valid answer. The largest answer is about
-// a lock that thousands share, at some 170 bytes each.
+// These are the limits of one message, above any valid answer. The largest answer is about a lock
+// that thousands share, at some 170 bytes each.
 const (
 	respMaxDepth = 8
 	respMaxItems = 1 << 17
@@ -68,14 +67,14 @@ var (
 	errNoNull   = errors.New("a null with something in it")
 )
 
-// scan goes on with the next bytes. After an error none of them may be used.
+// scan parses the next bytes. After an error none of them may be used.
 func (s *respScanner) scan(b []byte) error {
 	_, err := s.scanUntil(b, math.MaxInt64)
 	return err
 }
 
-// scanUntil is scan, up to the end of an answer: the one with which so many are whole. It
-// returns how many bytes that are.
+// scanUntil is scan, up to the end of the answer with that number. It returns how many bytes it
+// parsed.
 func (s *respScanner) scanUntil(b []byte, answers int64) (scanned int, err error) {
 	for scanned < len(b) && s.whole < answers {
 		n, err := s.step(b[scanned:])
@@ -90,7 +89,7 @@ func (s *respScanner) scanUntil(b []byte, answers int64) (scanned int, err error
 	return scanned, nil
 }
 
-// step goes on with some of the bytes, all of them in the same phase.
+// step parses some of the bytes, all of them in the same phase.
 func (s *respScanner) step(b []byte) (n int, err error) {
 	switch s.phase {
 	case respBegin:
@@ -173,7 +172,7 @@ func (s *respScanner) readText(b []byte) (n int, err error) {
 	case s.line > respMaxText:
 		return n, errTooLong
 	case s.kind == '_' && s.line > 0:
-		return n, errNoNull // the driver takes its length for granted
+		return n, errNoNull // the driver relies on its length
 	}
 	return n, nil
 }
@@ -187,7 +186,7 @@ func (s *respScanner) readString(b []byte) (n int) {
 	return n
 }
 
-// readEnd reads what ends a line or a string.
+// readEnd reads a byte of the end of a line or a string.
 func (s *respScanner) readEnd(c byte) error {
 	switch {
 	case s.phase == respCR && c == '\r':
@@ -253,7 +252,7 @@ func (s *respScanner) beginList() error {
 	return nil
 }
 
-// isNull tells whether the length is -1, the null of RESP2.
+// isNull reports whether the length is -1, the null of RESP2.
 func (s *respScanner) isNull() bool {
 	return s.minus && s.number == 1 && (s.kind == '$' || s.kind == '*')
 }
@@ -279,14 +278,14 @@ func (s *respScanner) end() error {
 	return nil
 }
 
-// note remembers what a push is about.
+// note stores the topic of a push.
 func (s *respScanner) note(b []byte) {
 	if s.topical && s.depth == 1 {
 		s.topic = append(s.topic, b[:min(len(b), respMaxTopic-len(s.topic))]...)
 	}
 }
 
-// checkTopic refuses pushes for which the driver would take the next answer.
+// checkTopic rejects pushes that the driver would take for the next answer.
 func (s *respScanner) checkTopic() error {
 	switch string(s.topic) {
 	case "invalidate", "tracking-redir-broken":
