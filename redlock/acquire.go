@@ -9,12 +9,12 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
-// Acquire locks a name, or several at once, on a quorum of nodes. It retries until the lock
-// is granted, r.Wait has passed, or ctx is done. The error matches ErrHeld or ErrNoQuorum,
-// depending on the last attempt; ErrRequest; ErrClosed; or the cause of ctx's end. If no
-// quorum could vote for a whole ttl, Acquire stops with ErrNoQuorum. The time of quarantines
-// that end by themselves does not count. A failed Acquire leaves nothing on any node: it
-// releases in the background what an attempt may have set, repeatedly if necessary.
+// Acquire locks a name, or several at once, on a quorum of nodes. It retries until the lock is
+// granted, r.Wait has passed, or ctx is done. The error matches ErrHeld or ErrNoQuorum, depending
+// on the last attempt; ErrRequest; ErrClosed; or the cause of ctx's end. If no quorum could vote
+// for a whole ttl, Acquire stops with ErrNoQuorum. Quarantines that end by themselves do not
+// count towards that time. A failed Acquire leaves nothing on any node: in the background it
+// releases what an attempt may have set, repeatedly if necessary.
 //
 // While another client holds the lock, Acquire listens for its release on the nodes (CLIENT
 // TRACKING). It retries after a random delay that separates waiters that were woken
@@ -48,18 +48,17 @@ type acquiring struct {
 	q         *Quorum
 	r         *Request
 	target    target
-	pending   *attempt     // begun by HandOver, and not finished by any Acquire yet
+	pending   *attempt     // begun by HandOver, and not finished by an Acquire yet
 	policy    retryPolicy  // without a limit until run has set it
-	waiter    *node.Waiter // nil: it does not listen
+	waiter    *node.Waiter // nil: this Acquire does not listen
 	slotTries int          // attempts for a slot that a node reported as free
 	splits    int          // attempts in a row that split the votes
 	guard     starvationGuard
-	since     time.Duration // when it began
-	admitted  bool          // it has a place in the limiter
+	since     time.Duration // when Acquire began
+	admitted  bool          // the limiter counts an attempt of it
 }
 
-// checkPending rejects a pending attempt or an intent that is for another lock than the
-// request.
+// checkPending rejects a pending attempt or an intent for another lock than the request.
 func (a *acquiring) checkPending(t *target) error {
 	switch {
 	case a.pending != nil && !a.pending.isAbout(t):
@@ -103,9 +102,9 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
 }
 
-// enterFirst waits for a place in the limiter for the first attempt, for Wait at most. It
-// waits for node_timeout, and while other attempts reach a quorum, even if Wait has passed.
-// It reports whether to make the attempt.
+// enterFirst waits until the limiter admits the first attempt, for at most Wait. Even if Wait has
+// passed, it waits for the node timeout, and as long as other attempts reach a quorum. It reports
+// whether to make the attempt.
 func (a *acquiring) enterFirst(ctx context.Context) bool {
 	arrived := a.q.clock()
 	a.admitted = a.q.limiter.EnterFirst(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.left(arrived))
@@ -113,8 +112,8 @@ func (a *acquiring) enterFirst(ctx context.Context) bool {
 	return a.admitted || ctx.Err() != nil
 }
 
-// enter waits for a place in the limiter for another attempt, until Wait has passed. It
-// reports whether to make the attempt.
+// enter waits until the limiter admits another attempt, or Wait has passed. It reports whether to
+// make the attempt.
 func (a *acquiring) enter(ctx context.Context) (again bool) {
 	arrived := a.q.clock()
 	a.admitted = a.q.limiter.Enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.over(arrived))
@@ -122,7 +121,7 @@ func (a *acquiring) enter(ctx context.Context) (again bool) {
 	return a.admitted || ctx.Err() != nil
 }
 
-// leave returns the place of an attempt that began at start.
+// leave tells the limiter that the attempt that began at start has ended.
 func (a *acquiring) leave(start time.Duration, err error) {
 	switch {
 	case !a.admitted:
@@ -172,14 +171,14 @@ func (a *acquiring) nextSlot(free int) bool {
 	return a.slotTries%(a.r.Slots+1) != 0
 }
 
-// noteRefusal records what a refusal says. It returns true if the next attempt listens to more
-// keys than the last one did. The caller then makes that attempt at once.
+// noteRefusal records a refusal. It returns true if the next attempt will listen to more keys
+// than the last one did. The caller then makes that attempt at once.
 func (a *acquiring) noteRefusal(held *HeldError) (listensToMore bool) {
 	a.splits++
 	if !held.split {
 		a.splits = 0
 	}
-	if a.waiter == nil { // even if no node notifies: other clients must see that this one waits
+	if a.waiter == nil { // even if no node notifies: other clients must see that this client waits
 		a.listen()
 		listensToMore = a.q.isTracked()
 	}
@@ -220,7 +219,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 				timer.Reset(delay)
 			} else if delay > timeout { // the other nodes may be down and send nothing
 				delay = timeout
-				timer.Reset(timeout + a.q.rules.Jitter(a.r.lock(), timeout/8)) // waiters that were notified together retry apart
+				timer.Reset(timeout + a.q.rules.Jitter(a.r.lock(), timeout/8)) // waiters that were notified together retry at different times
 			}
 		case <-timer.C:
 			return true
@@ -234,8 +233,8 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 	}
 }
 
-// spread returns how long the waiter waits after it was woken together with others. A
-// waiter with a reservation does not wait.
+// spread returns the delay of a waiter that was woken together with others. A waiter with a
+// reservation does not wait.
 func (a *acquiring) spread() time.Duration {
 	if a.guard.left(a.q.clock()) > 0 {
 		return 0
@@ -243,7 +242,7 @@ func (a *acquiring) spread() time.Duration {
 	return a.q.spread(a.r.lock(), a.splits)
 }
 
-// end releases the limiter's place, a pending attempt, and the waiter's keys on the nodes.
+// end leaves the limiter, and releases a pending attempt and the waiter's keys on the nodes.
 func (a *acquiring) end() {
 	a.leave(0, nil)
 	if a.pending != nil {
@@ -252,14 +251,13 @@ func (a *acquiring) end() {
 	if a.waiter == nil {
 		return
 	}
-	// Nobody knows whether a node still has the waiter's keys: some nodes answer late.
+	// A node may still have the waiter's keys, because some nodes answer late.
 	(&Intent{q: a.q, target: a.target, waiter: a.waiter, r: *a.r}).End()
 }
 
 // countHolder records the holder that refused an attempt, and reports whether a reservation
-// begins. A single name is reserved only for a waiter that the nodes notify. A waiter that
-// polls would come up to a quarter of a second late, and other polling waiters would be
-// faster.
+// begins. A single name is reserved only for a waiter that the nodes notify. A waiter that polls
+// would be up to a quarter of a second late, and other polling waiters would be faster.
 func (a *acquiring) countHolder(held *HeldError) (begins bool) {
 	most := time.Duration(0)
 	if a.waiter.IsSubscribed() || a.target.width() > 1 {

@@ -16,40 +16,39 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Adoption is what Adopt made of records, in their order.
+// Adoption is the result of Adopt, in the order of the records.
 type Adoption struct {
-	Leases []*Lease // nil: refused
+	Leases []*Lease // nil: the record was refused
 	Errs   []error  // matches ErrRecord; nil: the record was adopted
 
 	unconfirmed  atomic.Int64  // how many leases Wait waits for
 	allConfirmed chan struct{} // closed when unconfirmed reaches 0
 }
 
-// Adopt continues leases of an earlier process on this host, with the same token, fencing
-// token and deadline. An adopted lease supports everything that a granted one does. Adopt
-// does not wait for the nodes. It rejects a record that cannot be valid, and adopts the
-// others.
+// Adopt continues leases of an earlier process on this host, with the same token, fencing token
+// and deadline. An adopted lease supports the same operations as a granted one. Adopt does not
+// wait for the nodes. It rejects a record that cannot be valid, and adopts the others.
 //
 // A lease that was lost earlier (Record.Lost) stays lost, and Adopt does not report it
 // again.
 //
-// The keeper extends kept leases at once, many in one call per node. Call Settle first, or
-// the first extension may fail because the nodes are not connected yet. Each lease is lost
-// by its timer, as any other lease is. Unless a quorum confirms it first, that is at the
-// recorded deadline less the guard. If this instant has passed, the lease is lost at once
-// and never extended. The client then releases it at its deadline. The same holds for a
-// lease that the nodes refuse to extend.
+// The keeper extends kept leases at once, many in one call per node. Call Settle first, or the
+// first extension may fail because the nodes are not connected yet. Each lease is lost by its
+// timer, like any other lease. Unless a quorum confirms it first, that is at the recorded
+// deadline less the guard. If this instant has passed, the lease is lost at once and never
+// extended. It is then released at its deadline. The same holds for a lease that the nodes refuse
+// to extend.
 //
 // The function lost (may be nil) has the role of Request.OnLost, and receives the index of
 // the record. Adopt itself never calls it, but it may be called before Adopt returns.
 //
-// BootTime measures how long the process was away. If that clock stopped in the meantime (a
-// virtual machine that was suspended), this process cannot know. The nodes' answers to the
-// first extension show it. Until Wait returns, such a lease is only as reliable as this
-// host's clock.
+// BootTime measures the time since the earlier process ended. If that clock stopped meanwhile (a
+// virtual machine that was suspended), this process cannot know it. The nodes' answers to the
+// first extension show it. Until Wait returns, such a lease is only as reliable as this host's
+// clock.
 func (q *Quorum) Adopt(records []Record, lost func(i int, l *Lease)) *Adoption {
 	a := &Adoption{Leases: make([]*Lease, len(records)), Errs: make([]error, len(records)), allConfirmed: make(chan struct{})}
-	a.unconfirmed.Store(1) // until all are counted
+	a.unconfirmed.Store(1) // until all leases are counted
 	var held []*Lease
 	known := map[string]bool{}
 	for i := range records {
@@ -142,8 +141,8 @@ func (a *Adoption) countConfirmed() {
 	}
 }
 
-// Wait waits until each kept lease was confirmed by a quorum once, or was lost or released:
-// Lease.Err says which. If ctx is done first, Wait returns its cause.
+// Wait waits until a quorum has confirmed each kept lease once, or the lease was lost or
+// released; Lease.Err says which. If ctx is done first, Wait returns its cause.
 func (a *Adoption) Wait(ctx context.Context) error {
 	select {
 	case <-a.allConfirmed:
@@ -158,12 +157,12 @@ func (a *Adoption) Wait(ctx context.Context) error {
 	}
 }
 
-// Abandon releases the token of an attempt or a release that was under way when an earlier
-// process on this host ended. For a lost lease, call it after the deadline, because the
-// holder may still be stopping. Abandon does not wait for the nodes; the lanes repeat
-// unanswered releases. It releases everything again a little later. Until then a node may
-// still execute what the earlier process sent, on connections that this process does not
-// know. If the error matches ErrRecord, nothing is released.
+// Abandon releases the token of an attempt or a release that was in progress when an earlier
+// process on this host ended. For a lost lease, call it after the deadline, because the holder
+// may still be stopping. Abandon does not wait for the nodes; the lanes repeat unanswered
+// releases. It releases everything again a little later. Until then, a node may still execute
+// calls that the earlier process sent, on connections that this process does not know. If the
+// error matches ErrRecord, nothing is released.
 func (q *Quorum) Abandon(r Record) error {
 	t, err := q.targetOf(&r)
 	if err != nil {
@@ -185,13 +184,13 @@ func (q *Quorum) anywhere() *node.NodeSet {
 	return placed
 }
 
-// request returns the part of the request that identifies the lock.
+// request returns the fields of a Request that identify the lock.
 func (r *Record) request() Request {
 	return Request{Names: r.Names, Shared: r.Shared, Slots: r.Slots}
 }
 
-// targetOf returns the target of a record. An error matches ErrRecord: there is no such
-// lock, or the token cannot belong to it.
+// targetOf returns the target of a record. The error matches ErrRecord: there is no such lock, or
+// the token cannot belong to it.
 func (q *Quorum) targetOf(r *Record) (target, error) {
 	wish := r.request()
 	if err := q.checkLock(&wish); err != nil {

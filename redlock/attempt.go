@@ -22,13 +22,13 @@ import (
 type attempt struct {
 	q           *Quorum
 	r           *Request
-	start       time.Duration       // before the first byte
+	start       time.Duration       // before the first byte is sent
 	freshness   admission.Freshness // how recent this host's knowledge of the nodes was at start
 	waiter      *node.Waiter        // nil: the attempt does not listen
-	reservation time.Duration       // if refused, reserve the lock for the waiter for so long; 0: do not
+	reservation time.Duration       // if refused, reserve the lock for the waiter for this time; 0: do not
 	b           *ballot.Ballot
-	pass        *pass  // passes the lock on instead, while that is possible; nil: it does not
-	left        uint64 // the next fencing token of a block that was lost; 0: none was
+	pass        *pass  // passes the lock on instead, while that is possible; nil: no pass
+	left        uint64 // the next fencing token of a block that was lost; 0: no block was lost
 	grant
 }
 
@@ -37,11 +37,11 @@ type grant struct {
 	target
 	token    string
 	fence    uint64 // the proposal, until it is granted
-	blockEnd uint64 // the last fencing token that is reserved; the same as fence: no other is
+	blockEnd uint64 // the last reserved fencing token; equal to fence if no more are reserved
 	wanted   bool   // other clients wait for the lock
 	maybeOn  *node.NodeSet
 	deadline time.Duration
-	missed   time.Duration // how much time this host's clock had missed, as far as deadline takes it into account
+	missed   time.Duration // the time that this host's clock had missed, as far as deadline takes it into account
 }
 
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
@@ -81,11 +81,11 @@ func (a *attempt) send(c node.Call) {
 	a.q.call(c, a.start)
 }
 
-// reserveBlock makes the nodes raise the counters to the end of the block of fencing tokens
-// in the same call, if the request wants a block. least is known to be above the counters
-// of most nodes; 0: nothing is known. If this host's wall clock is ahead of the nodes'
-// clocks, they do not use the proposal, and must not count up to it either: then the first
-// confirmation reserves the block.
+// reserveBlock makes the nodes raise the counters to the end of the block of fencing tokens in
+// the same call, if the request wants a block. least is known to be above the counters of most
+// nodes; 0: nothing is known. If this host's wall clock is ahead of the nodes' clocks, they do
+// not use the proposal, and must not count up to it either. Then the first confirmation reserves
+// the block.
 func (a *attempt) reserveBlock(least uint64) {
 	if a.r.Block <= 1 || a.kind != "" {
 		return
@@ -100,15 +100,14 @@ func (a *attempt) reserveBlock(least uint64) {
 	}
 }
 
-// reserving returns the reservations of all names, in an order that is the same for all
-// clients.
+// reserving returns the reservations of all names, in the same order for all clients.
 func (a *attempt) reserving() []script.Operation {
 	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.ID, TTL: a.reservation})
 	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
 	return ops
 }
 
-// finish waits for the outcome and returns the lease or the refusal.
+// finish waits for the result, and returns the lease or the refusal.
 func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	if a.pass != nil {
 		if l, err := a.finishPass(ctx); l != nil || err != nil {
@@ -149,7 +148,7 @@ func (a *attempt) abandon() {
 	a.q.abandon(&a.target, tokens{current: a.token}, a.maybeOn)
 }
 
-// isWon reports whether the ballot was won in time, and the caller still waits.
+// isWon reports whether the ballot was won in time and the caller still waits.
 func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
 	return b.Won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
 }
@@ -205,11 +204,11 @@ func (q *Quorum) propose(now time.Time) uint64 {
 	}
 }
 
-// leastMark is the least time for which the nodes know of a waiter. It lasts until the
-// waiter's next attempt, which comes within twice the longest delay (lastRetry).
+// leastMark is the least time for which the nodes remember a waiter. It lasts until the waiter's
+// next attempt, which comes within twice the longest delay (lastRetry).
 const leastMark = 500 * time.Millisecond
 
-// record returns what the attempt is about to take.
+// record returns the record of what the attempt may take.
 func (a *attempt) record() Record {
 	r := a.target.record()
 	r.Token, r.TTL, r.Guard, r.Keep = a.token, a.r.TTL, a.r.Guard, a.r.Keep
@@ -249,10 +248,10 @@ func (b *PendingAttempt) claim() bool { return !b.used.Swap(true) }
 // described below. Wait does not wait for the PendingRelease of a pass, and [PendingRelease.Then]
 // says when that is complete.
 //
-// Otherwise one ballot does both: each node exchanges the old token for the new one. So no other
+// Otherwise one ballot does both: each node replaces the old token by the new one. So no other
 // client can get the lock in between, and waiters on other hosts are not woken. A node that does
-// not hold the lock grants it as to any client. A node that cannot grant it still releases the old
-// token.
+// not hold the lock grants it as to any client. A node that cannot grant it still releases the
+// old token.
 //
 // HandOver is for exclusive locks, and r must name the same locks. HandOver returns the
 // errors of BeginRelease, and ErrRequest. After ErrRequest the lease is unchanged.
@@ -289,7 +288,7 @@ func (l *Lease) finishExclusive(now time.Duration) error {
 	return l.finishLocked(released, "", now)
 }
 
-// handOver sends the hand-over to the nodes: each exchanges the token of the lease from for the
+// handOver sends the hand-over to the nodes: each replaces the token of the lease from by the
 // attempt's. That lease is released, or lost.
 func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Duration) {
 	a.q.counts.handOvers.Add(1)
@@ -351,8 +350,8 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 	return e
 }
 
-// errLockGone is the error of an attempt whose lock went away while its fencing token
-// was written back.
+// errLockGone is the error of an attempt whose lock disappeared while its fencing token was
+// written back.
 func errLockGone(nodes int) *NodeError {
 	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
 		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
@@ -366,7 +365,7 @@ func (q *Quorum) errOverloaded(name string) error {
 	}}}
 }
 
-// errTooLate is the error of a ballot that was won when its validity was over.
+// errTooLate is the error of a ballot that was won after its validity had ended.
 func errTooLate(op string) *NodeError {
 	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,
 		Err: errors.New("the answers came when the lease would have been over already")}
@@ -392,12 +391,12 @@ func (q *Quorum) noQuorum(name string, b *ballot.Ballot) *NoQuorumError {
 	return e
 }
 
-// endlessRetry is the time until another attempt makes sense if a quarantine does not end with time
-// alone, but only when other nodes return, or with an ADMIT.
+// endlessRetry is the time until another attempt makes sense, if a quarantine does not end by
+// itself, but only when other nodes return, or with an ADMIT.
 const endlessRetry = time.Second
 
-// quarantineLeft returns the time until a quorum can vote, if only quarantines prevent that; else 0.
-// endless reports whether a quarantine does not end with time alone.
+// quarantineLeft returns the time until a quorum can vote, if only quarantines prevent that; else
+// 0. endless reports whether a quarantine does not end by itself.
 func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, endless bool) {
 	var left []time.Duration
 	for _, failure := range failures {
@@ -408,7 +407,7 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 		switch {
 		case errors.As(failure.Err, &e):
 			left = append(left, max(e.Left, time.Millisecond))
-		case redis.IsServerError(failure.Err): // the node has just reported it, so the time left is unknown
+		case redis.IsServerError(failure.Err): // the node has just reported it, so the remaining time is unknown
 			left = append(left, q.admission.LongestTTL())
 		default:
 			endless = true
@@ -439,11 +438,11 @@ func heldBy(name string, b *ballot.Ballot) *HeldError {
 	return e
 }
 
-// mostShown is how much of a foreign value the nodes show: see SHOWN in ballot.lua.
+// mostShown is the largest part of a foreign value that the nodes show: see SHOWN in ballot.lua.
 const mostShown = 4096
 
 // isForeign reports whether the lock's own key must be watched, because its holder is another
-// Redlock client, which deletes no wake-up key. To watch a key, the client must read it. So a
+// Redlock client, which deletes no wake-up key. To watch a key, the client must read it, so a
 // large value is not watched.
 func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }
 

@@ -11,17 +11,18 @@ import (
 // nodes has the lock as shared. The lease keeps its ID and its fencing token. Downgrade only
 // extends a lease that is already shared. A shared lease cannot become exclusive: two readers
 // that both tried would wait for each other.
-//
-// The holder must have stopped writing before the call, because readers may join before it
-// returns. So the lease is shared after the call even if it failed. Only after ErrRequest, or
-// an error of record, is the lease unchanged. After ErrNoQuorum the nodes may still keep
+// Downgrade makes an exclusive lease a shared one, and extends it as [Lease.Extend] does. No
+// other client can get the lock exclusively in between. Readers can join once a quorum of nodes
+// has the lock as shared. The lease keeps its ID and its fencing token. Downgrade only extends a
+// lease that is already shared. A shared lease cannot become exclusive: two readers that both
+// tried would wait for each other.
 // readers out. Each later extension makes the lock shared on the nodes that it reaches, and a
 // repair writes the lock as shared.
 //
 // Downgrade returns ErrRequest for the lease of a semaphore.
 //
-// Downgrade calls record (may be nil) before an exclusive lease becomes shared. The caller
-// writes the change down in it. If record returns an error, Downgrade returns that error.
+// Before an exclusive lease becomes shared, Downgrade calls record (may be nil), in which the
+// caller records the change. If record returns an error, Downgrade returns that error.
 func (l *Lease) Downgrade(ctx context.Context, ttl time.Duration, record func() error) error {
 	if l.Slots() > 0 {
 		return fmt.Errorf("%s: %w: the lease of a semaphore cannot become a shared one", l.name(), ErrRequest)
@@ -42,7 +43,7 @@ func (l *Lease) Downgrade(ctx context.Context, ttl time.Duration, record func() 
 	return l.extend(ctx, ttl)
 }
 
-// beginDowngrade marks the lease shared, before any node is asked.
+// beginDowngrade marks the lease shared, before the change is sent to a node.
 func (l *Lease) beginDowngrade() error {
 	l.awaitExchange()
 	now := l.keeper.clock()

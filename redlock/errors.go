@@ -40,11 +40,11 @@ type HeldError struct {
 	// slots.
 	Slots int
 
-	retained bool   // the holder's host may not need the lock: it gives it up if a client waits
+	retained bool   // the holder's host may not need the lock: it releases the lock if a client waits
 	foreign  bool   // another Redlock client's lock: its release deletes no wake-up key
-	split    bool   // no attempt can have won
-	free     int    // a slot that is not taken; 0: not known
-	token    string // the holder's; "": most nodes do not show the same one
+	split    bool   // no attempt can have won yet
+	free     int    // a free slot; 0: not known
+	token    string // the holder's token; "": most nodes do not show the same token
 }
 
 func (e *HeldError) Error() string {
@@ -79,12 +79,11 @@ type NoQuorumError struct {
 	Needed  int    // the size of a quorum
 	Failed  []*NodeError
 	Retry   time.Duration // when another attempt makes sense
-	// Quarantine is the time until a quorum can vote, if quarantines alone prevent that.
-	// Retry is equal to it then. 0: there is another reason.
+	// Quarantine is the time until a quorum can vote, if only quarantines prevent that. Then
+	// Retry has the same value. 0: there is another reason.
 	Quarantine time.Duration
-	// Sources means that nodes will still be excluded from voting after Quarantine, unless
-	// more nodes come up. They must copy fencing counters from other nodes, and too few of
-	// them may vote.
+	// Sources means that nodes will still be excluded from voting after Quarantine, unless more
+	// nodes come up: they must copy fencing counters from other nodes, of which too few may vote.
 	Sources bool
 }
 
@@ -106,7 +105,7 @@ func (e *NoQuorumError) Error() string {
 	return b.String()
 }
 
-// split returns the nodes that only need time, and the failures of the others. It merges
+// split returns the nodes that only need time, and the failures of the other nodes. It merges
 // equal failures into one.
 func (e *NoQuorumError) split() (waiting []string, others []*NodeError) {
 	said := map[string]*NodeError{}
@@ -138,15 +137,15 @@ func (e *NoQuorumError) Unwrap() []error {
 	return causes
 }
 
-// OverdueError says why a lease was lost although nodes alone are not to blame: its
-// extension came too late. This process may have been late to extend it (a process that
-// adopts a lease may start late). Or it waited long for the nodes, which includes the
-// grant. The error matches everything that Err matches.
+// OverdueError says why a lease was lost although not only the nodes are to blame: its extension
+// came too late. Either this process was late to extend it (a process that adopts a lease may
+// start late), or it waited too long for the nodes, including the wait for the grant. The error
+// matches everything that Err matches.
 type OverdueError struct {
 	Name  string
-	Took  time.Duration // how long the grant took, if the extension was due before it; else 0
+	Took  time.Duration // how long the grant took, if it took so long that the extension was due before it; else 0
 	Due   time.Duration // how long before the loss the extension was due
-	Asked time.Duration // how long before the loss the nodes were first asked; 0: never
+	Asked time.Duration // how long before the loss the first extension was sent; 0: none was sent
 	Tries int           // failed extensions
 	Err   error         // of the last failed extension; nil: none failed
 }
@@ -184,18 +183,18 @@ func (e *agedError) Error() string {
 		e.name, e.by.Round(time.Millisecond))
 }
 
-// LostReason is one word for how a lease was lost.
+// LostReason is one word for the reason of a loss.
 type LostReason string
 
 const (
-	LostQuorum  LostReason = "quorum"  // it could not be extended on a quorum
-	LostForced  LostReason = "forced"  // Quorum.Force took it away: other clients may hold the lock at once
+	LostQuorum  LostReason = "quorum"  // a quorum did not extend the lease
+	LostForced  LostReason = "forced"  // Quorum.Force revoked it: other clients may hold the lock at once
 	LostMax     LostReason = "max"     // Request.Max was reached
-	LostBeat    LostReason = "beat"    // its holder gave no sign of life (Lease.Lose)
+	LostBeat    LostReason = "beat"    // the client stopped beating (Lease.Lose)
 	LostExpired LostReason = "expired" // it was not kept, and its ttl has passed
 )
 
-// LostError says how a lease was lost. It matches ErrLost.
+// LostError gives the reason of a lost lease. It matches ErrLost.
 type LostError struct {
 	Name   string // the lock
 	Reason LostReason

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// exchange replaces the token of a lease that a pass made: the nodes get one that names the
+// exchange replaces the token of a lease that a pass made: the nodes get a token that names the
 // client. See [Options.TokenChanges].
 //
-// A node may miss the exchange. So every extension after it sends both tokens, and a node that
-// still has the former one exchanges it then. The lease is not passed on after the exchange has
-// begun, so it never has more than two tokens.
+// A node may miss the exchange. So each later extension sends both tokens, and a node that still
+// has the former one replaces it then. The lease is not passed on after the exchange has begun,
+// so it never has more than two tokens.
 type exchange struct {
 	holder   Holder
 	newToken atomic.Pointer[string] // the token that the nodes get; nil: the exchange has not begun
 
 	// The lease's mu guards what follows.
-	dueAt     time.Duration // BootTime at which the exchange is due; 0: none is due
-	recording chan struct{} // closed when the caller has recorded the new token; nil: it is not recording it
+	dueAt     time.Duration // BootTime at which the exchange is due; 0: it is not due
+	recording chan struct{} // closed when the caller has recorded the new token; nil: the caller is not recording one
 }
 
 // tokens are the tokens that nodes may have for a lease: the current one, and the former one,
-// which an exchange replaces; "": there is none.
+// which an exchange replaces; former is "" if there is none.
 type tokens struct{ current, former string }
 
 func (t tokens) has(token string) bool { return t.current == token || t.former == token }
@@ -50,7 +50,8 @@ func (l *Lease) isExchanging() bool {
 	return l.extra != nil && (l.extra.recording != nil || l.extra.newToken.Load() != nil)
 }
 
-// exchangeDue returns when the exchange is due; never: none is, or the lease's state excludes it.
+// exchangeDue returns when the exchange is due; never: it is not due, or the lease's state
+// excludes it.
 func (l *Lease) exchangeDue() time.Duration {
 	if l.extra == nil {
 		return never
@@ -81,8 +82,8 @@ func (k *keeper) exchangeTokens(leases []*Lease, now time.Duration) {
 	}
 }
 
-// beginExchange reports whether the caller is to record and exchange the token. If so, the lease
-// is not passed on until endExchange, nor after it if the exchange has begun.
+// beginExchange reports whether the caller must record and exchange the token. If so, the lease
+// is not passed on until endExchange, and not after that if the exchange has begun.
 func (l *Lease) beginExchange(now time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +91,7 @@ func (l *Lease) beginExchange(now time.Duration) bool {
 		l.extra.dueAt = l.exchangeAt(now) // granted sets it again
 		return false
 	}
-	if l.extra.newToken.Load() != nil { // retryExchange: the token is recorded already
+	if l.extra.newToken.Load() != nil { // retryExchange made it due: the token is recorded already
 		l.extra.dueAt = 0
 		return false
 	}
@@ -101,8 +102,8 @@ func (l *Lease) beginExchange(now time.Duration) bool {
 	return true
 }
 
-// endExchange begins to send the new token to the nodes, if it was recorded and the lease has not
-// ended. If it was not recorded, the exchange is due again later.
+// endExchange makes the next extension send the new token, if it was recorded and the lease has
+// not ended. If it was not recorded, the exchange is due again later.
 func (l *Lease) endExchange(to string, recorded bool, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,8 +117,8 @@ func (l *Lease) endExchange(to string, recorded bool, now time.Duration) {
 	}
 }
 
-// retryExchange sends an exchange that has begun to the nodes again, at due. Otherwise a lease that
-// Request.Max keeps from being extended would not send it again.
+// retryExchange makes an exchange that has begun due again. Otherwise a lease that Request.Max
+// excludes from extensions would not send it again.
 func (l *Lease) retryExchange(due time.Duration) {
 	if l.extra == nil || l.extra.newToken.Load() == nil {
 		return
@@ -140,8 +141,8 @@ func (l *Lease) awaitExchange() {
 	}
 }
 
-// adoptExchange continues the exchange of a recorded lease. If none had begun, and a pass made the
-// grant, the exchange becomes due.
+// adoptExchange continues the exchange of a recorded lease. If none had begun and a pass made the
+// grant, an exchange becomes due.
 func (l *Lease) adoptExchange(r *Record, now time.Duration) {
 	switch l.extra.holder = r.Holder; {
 	case r.Former != "":

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Extend extends the lease by ttl from now on (0: by its present ttl). It waits for a
-// quorum for the node timeout at most, or until ctx is done. A shorter ttl applies from
-// then on, but no deadline ever moves back. The error matches ErrNoQuorum (the lease is as
-// valid as before), ErrLost, ErrReleased or ErrRequest.
+// Extend extends the lease by ttl from now on (0: by its present ttl). It waits for a quorum for
+// at most the node timeout, or until ctx is done. A shorter ttl applies from then on, but no
+// deadline ever moves back. The error matches ErrNoQuorum (the lease is as valid as before),
+// ErrLost, ErrReleased or ErrRequest.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	ttl, err := l.checkTTL(ttl)
 	if err == nil {
@@ -21,7 +21,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return l.extend(ctx, ttl)
 }
 
-// checkTTL returns a ttl to extend the lease by, in the unit of the nodes.
+// checkTTL returns the ttl of an extension, in whole milliseconds.
 func (l *Lease) checkTTL(ttl time.Duration) (time.Duration, error) {
 	most := l.keeper.q.options.MaxTTL
 	if ttl == 0 {
@@ -37,7 +37,7 @@ func (l *Lease) checkTTL(ttl time.Duration) (time.Duration, error) {
 	return ttl, nil
 }
 
-// extend extends the lease by a ttl that was checked.
+// extend extends the lease by a ttl that checkTTL returned.
 func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	k := l.keeper
 	now := k.clock()
@@ -61,7 +61,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // usedFormerToken reports whether the nodes did not extend the one lease because they had a new
-// token, which the extension did not know yet. That happens at most once for a lease.
+// token, which the extension did not know yet. That happens at most once per lease.
 func (e *extension) usedFormerToken(l *Lease) bool {
 	return e.exchanges == 0 && !e.isGranted(0) && l.tokens().former != ""
 }

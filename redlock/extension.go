@@ -12,21 +12,21 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// extension is a ballot on many leases at once: one call per node, and one count per lease.
-// Each lease is decided at its own deciding answer.
+// extension is a ballot on many leases at once: one call per node, and one count per lease. Each
+// lease is decided by its own deciding answer.
 type extension struct {
 	k         *keeper
-	start     time.Duration       // before the first byte
-	missed    time.Duration       // how much time this host's clock had missed by then
+	start     time.Duration       // before the first byte is sent
+	missed    time.Duration       // the time that this host's clock had missed by then
 	freshness admission.Freshness // how recent this host's knowledge of the nodes was at start
 	leases    []*Lease
 	ttls      []time.Duration
 	done      chan struct{} // closed when every lease is decided
 
-	passed    []confirmation // by lease, of those that are passed on; nil: none is
-	exchanges uint64         // leases for which the nodes get both tokens, as bits
+	passed    []confirmation // by lease: set if it is passed on; nil: no lease is
+	exchanges uint64         // leases whose two tokens are sent to the nodes, as bits
 	first     int            // number of operations before those of the leases
-	changes   bool           // a client asked for it: the lease gets the new ttl
+	changes   bool           // a client requested it: the lease gets the new ttl
 	decided   func()         // called when every lease is decided and enough nodes have answered; may be nil
 
 	mu       sync.Mutex // guards what follows, and the counts of passed; released before a lease is notified; only a hostLease's mutex is taken inside it
@@ -34,7 +34,7 @@ type extension struct {
 	refused  []uint8
 	missing  []uint64 // by lease: nodes that did not hold it, as bits
 	notified uint64   // leases that have their new deadline, as bits
-	forced   []bool   // by lease: a node reported that it was forced away
+	forced   []bool   // by lease: a node reported that FORCE revoked it
 	answered uint64   // nodes, as bits
 	voters   uint64   // nodes that answered for each lease, as bits
 	failures []*NodeError
@@ -67,7 +67,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 	return e
 }
 
-// ask sends the calls to the nodes and arms the timer that bounds their answers.
+// ask sends the calls to the nodes, and sets the timer that bounds their answers.
 func (e *extension) ask() {
 	ops := make([]script.Operation, 0, len(e.leases))
 	var first []script.Operation
@@ -84,8 +84,8 @@ func (e *extension) ask() {
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.onTimeout)
 	e.mu.Unlock()
-	// The keeper bounds how many extensions it has under way. The extensions that clients
-	// request are not bounded. They need not be: the keeper extends kept leases anyway.
+	// The keeper bounds how many of its extensions are in progress. Extensions that clients
+	// request are not bounded. They need not be, because the keeper extends kept leases anyway.
 	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1 || e.first > 0, Urgent: e.decided != nil, Voter: e}, e.start)
 }
 
@@ -123,7 +123,7 @@ func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 type outcomes struct {
 	confirmed, gone, undecided []int
 	passable                   []int // a quorum of nodes confirmed that they may be passed on
-	repair                     []int // confirmed earlier, and not held by the node that answered
+	repair                     []int // confirmed earlier, but not held by the node that answered
 	last                       bool  // every lease is decided now
 	over                       bool  // and enough nodes have answered
 }
@@ -157,9 +157,9 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	return o
 }
 
-// isOver returns true once: when every lease is decided and enough nodes have answered. (A
-// node that the extension no longer waits for answers later, or its connection breaks. More
-// requests in the meantime would make it slower still.) The caller holds mu.
+// isOver returns true once: when every lease is decided and enough nodes have answered. (A node
+// that the extension no longer waits for answers later, or its connection breaks. More requests
+// meanwhile would make it even slower.) The caller holds mu.
 func (e *extension) isOver() bool {
 	if e.over || e.open > 0 || e.timedOut && bits.OnesCount64(e.answered) < e.k.q.quorum {
 		return false
@@ -185,7 +185,7 @@ func (e *extension) byLease(replies []Reply) []Reply {
 	return one
 }
 
-// worse orders the answers to an extension: no vote, forced away, not held, held.
+// worse orders the answers to an extension: no vote, revoked, not held, held.
 func worse(a, b Reply) int {
 	if (a.Err == nil) != (b.Err == nil) {
 		return cmp.Compare(noVote(a), noVote(b))
@@ -226,9 +226,9 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 	return o
 }
 
-// isStaleRefusal reports whether a node refused what a downgrade or an exchange made out of date
-// after the extension began. Such a refusal does not count: the node may have the lock as shared,
-// and so not confirm it, or have the new token. The caller holds the extension's mu.
+// isStaleRefusal reports whether a node refused only because a downgrade or an exchange followed
+// the beginning of the extension. Such a refusal does not count: the node may have the lock as
+// shared, and so not confirm it, or have the new token. The caller holds the extension's mu.
 func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
 	if reply.Err != nil || reply.Int != 0 {
 		return false
@@ -237,10 +237,10 @@ func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
 	return e.confirms(i) && l.isDowngraded() || l.tokens().former != "" && e.exchanges&(1<<i) == 0
 }
 
-// countLate counts an answer that arrives after the ballot ended. It can still confirm a
-// lease while the keeper retries. Otherwise every extension would fail on a node that is
-// slower than the node timeout, and the leases would be lost. A late answer is as good as
-// one in time if the old deadline has not passed. The caller holds mu.
+// countLate counts an answer that arrives after the ballot ended. It can still confirm a lease
+// while the keeper retries. Otherwise every extension would fail if the nodes are slower than the
+// node timeout, and the leases would be lost. A late answer is as good as one in time if the old
+// deadline has not passed. The caller holds mu.
 func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 	o.repair, o.over = e.toRepair(node, replies), e.isOver()
 	for i := range replies {
@@ -254,9 +254,9 @@ func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 	return o
 }
 
-// noteHeld reports whether a node held a lease, and records it if not. Where the lease is
-// missing, its key can be set again, unless it was forced away: the node refuses that. The
-// caller holds mu.
+// noteHeld reports whether a node held a lease, and records it if not. If the lease is missing
+// there, its key can be set again. If the lease was revoked, the node refuses that. The caller
+// holds mu.
 func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	switch {
 	case reply.Int >= 1:
@@ -269,9 +269,9 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	return false
 }
 
-// toRepair returns the leases that a quorum has confirmed and that the answering node does
-// not hold. A lease that does not know its new deadline yet is repaired when it does.
-// Otherwise its key would expire on that node at the old deadline. The caller holds mu.
+// toRepair returns the leases that a quorum has confirmed and that the answering node does not
+// hold. A lease whose new deadline is not set yet is repaired when it is set. Otherwise its key
+// would expire on that node at the old deadline. The caller holds mu.
 func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	for i := range replies {
 		switch {
@@ -285,8 +285,8 @@ func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	return repair
 }
 
-// missingOf returns the nodes on which a lease is missing, and records that the lease knows
-// that it is confirmed.
+// missingOf returns the nodes on which a lease is missing, and records that the new deadline of
+// the lease is set.
 func (e *extension) missingOf(i int) (nodes uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -300,7 +300,7 @@ func (e *extension) isDecided(i int) bool {
 	return int(e.granted[i]) >= quorum || int(e.refused[i]) > len(e.k.q.lanes)-quorum
 }
 
-// close ends the ballot, and returns the leases that are undecided. The caller holds mu.
+// close ends the ballot, and returns the undecided leases. The caller holds mu.
 func (e *extension) close() (undecided []int) {
 	for i := range e.leases {
 		if !e.isDecided(i) {
@@ -407,20 +407,21 @@ func (e *extension) lostReason(i int) LostReason {
 	return LostQuorum
 }
 
-// repair sets the key of a lease again on nodes (as bits) that do not hold it. A node
-// refuses if another client has the key. So a lease outlives the loss of nodes one after
-// the other. repair is only for a lease that a quorum has just confirmed and that is still
-// held: a lapsed lease never comes back. A repaired node counts from the next extension on,
-// when it reports itself that it holds the lock. The fencing token goes with the key, so
-// the next grant there has a larger one.
+// repair sets the key of a lease again on nodes (as bits) that do not hold it. A node refuses if
+// another client has the key. So a lease outlives the loss of nodes one after the other. repair
+// is only for a lease that a quorum has just confirmed and that is still held: a lapsed lease
+// never becomes valid again. A repaired node counts from the next extension on, when it reports
+// itself that it holds the lock. The fencing token is sent with the key, so the next grant there
+// has a larger one.
 //
-// exchanged is whether the extension asked the nodes to exchange the lease's token. If the token
-// was exchanged after it asked, repair does nothing, and the next extension repairs: a node that
-// noted the former token for FORCE would take the new one. Together with a node that has not
-// noted it yet, it would bring the lock back after FORCE was answered.
+// exchanged tells whether the extension requested the exchange of the lease's token. If the
+// exchange began after the extension was sent, repair does nothing, and the next extension
+// repairs. The reason: a node that recorded the former token for FORCE would accept the new one.
+// Together with a node that has not recorded it yet, it would restore the lock after FORCE was
+// answered.
 //
-// repair passes the calls to the lanes while it holds l.mu, and takes each lane's mutex
-// inside it. So a later release follows the repairs on every lane.
+// repair passes the calls to the lanes while it holds l.mu, and takes each lane's mutex inside
+// it. So a later release follows the repairs on every lane.
 func (l *Lease) repair(nodes uint64, exchanged bool) {
 	if nodes == 0 {
 		return

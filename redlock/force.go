@@ -15,21 +15,21 @@ import (
 // ErrNotHeld means that no client holds the lock.
 var ErrNotHeld = errors.New("not held")
 
-// Force takes a lock from its holder, or from all holders if several share it, and returns
-// them. It deletes only tokens that a quorum of nodes shows. Another client may be
-// acquiring the lock, and if Force deleted its votes as well, two clients could hold it.
-// The nodes record each deleted token for the fleet's max_ttl, so that it does not come
-// back. A holder that uses this Quorum learns of it at once. Other holders learn of it at
-// their next extension: until then, two clients may believe that they hold the lock.
+// Force revokes a lock from its holder, or from all holders if several share it, and returns
+// them. It deletes only tokens that a quorum of nodes shows. Another client may be acquiring the
+// lock, and if Force deleted its votes as well, two clients could hold it. The nodes record each
+// deleted token for the fleet's max_ttl, so that it does not return. A holder that uses this
+// Quorum learns of the loss at once. Other holders learn of it at their next extension: until
+// then, two clients may believe that they hold the lock.
 //
 // An exclusive lock is deleted a little more than PassWindow after the nodes recorded its
 // token. By then no host passes it on ([Lease.HandOver]).
 //
-// Force waits for a quorum for some node timeouts at most, or until ctx is done. The error
-// matches ErrNotHeld, ErrHeld or ErrNoQuorum. ErrHeld means that the nodes show several
-// tokens, and none on a quorum: they contend, will expire, or never expire. It also means
-// that the lock was handed over before each try to take it. After ErrNoQuorum the lock may
-// be forced on some nodes, and Force can be tried again.
+// Force waits for a quorum for at most some node timeouts, or until ctx is done. The error
+// matches ErrNotHeld, ErrHeld or ErrNoQuorum. ErrHeld means that the nodes show several tokens,
+// and none on a quorum: these contend, will expire, or never expire. It also means that the lock
+// was handed over before each try to revoke it. After ErrNoQuorum the lock may be revoked on some
+// nodes, and Force can be called again.
 func (q *Quorum) Force(ctx context.Context, name string) ([]Holding, error) {
 	err := error(&HeldError{Name: name})
 	for range forceTries {
@@ -68,8 +68,8 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	return holders, nil
 }
 
-// undecided returns the error for a lock of which too few nodes show the same token. The
-// other nodes do not answer or show another token, and an endless token does not expire.
+// undecided returns the error for a lock of which too few nodes show the same token. The other
+// nodes do not answer or show another token. An endless token does not expire.
 func (q *Quorum) undecided(name string, most *Holding) error {
 	held := &HeldError{Name: name, Holder: most.Holder, TTL: most.TTL, Shared: most.Shared, Slots: most.Slots}
 	if most.TTL == Endless {
@@ -79,8 +79,8 @@ func (q *Quorum) undecided(name string, most *Holding) error {
 		held, most.Held, most.Nodes, q.quorum)
 }
 
-// forceAway deletes the tokens, and returns those that a quorum had until then. If a quorum
-// had none of them, the error matches ErrHeld.
+// forceAway deletes the tokens, and returns those that a quorum had until then. If a quorum had
+// none of them, the error matches ErrHeld.
 func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
 	for some := range slices.Chunk(holders, forceAtOnce) {
 		gone, err := q.forceSome(ctx, name, some)
@@ -102,9 +102,9 @@ const forceAtOnce = node.MaxGroup
 // forceSome deletes some tokens, and returns those that a quorum had until then.
 //
 // A host may pass a lock on for a while after the nodes confirmed that it holds it
-// (Lease.HandOver). So the nodes first record the token, which makes each later
-// confirmation fail, and forceSome then waits until no earlier one counts. Otherwise a pass
-// could follow the grant of another host, with a smaller fencing token.
+// (Lease.HandOver). So the nodes first record the token, which makes each later confirmation
+// fail. Then forceSome waits until no earlier confirmation counts. Otherwise a pass could follow
+// the grant of another host, with a smaller fencing token.
 func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
 	noted, err := q.forceBallots(ctx, script.NoteForced, name, holders)
 	if err != nil {
@@ -116,13 +116,13 @@ func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) 
 	if err := q.outwaitPasses(noted); err != nil {
 		return nil, err
 	}
-	// If a quorum had the token, it is forced, even if its holder released it meanwhile.
+	// If a quorum had the token, its holder is revoked, even if it released the lock meanwhile.
 	_, err = q.forceBallots(context.WithoutCancel(ctx), script.Force, name, noted)
 	return noted, err
 }
 
-// outwaitPasses waits until no holder can pass its lock on any more. The caller's context
-// does not end that: the holders may know by now that they are forced.
+// outwaitPasses waits until no holder can pass its lock on any more. The end of the caller's
+// context does not end this wait, because the holders may know by now that they are revoked.
 func (q *Quorum) outwaitPasses(holders []Holding) error {
 	if !slices.ContainsFunc(holders, func(h Holding) bool { return h.Holder.Known() && !h.Shared && h.Slots == 0 }) {
 		return nil
@@ -140,8 +140,8 @@ func (q *Quorum) outwaitPasses(holders []Holding) error {
 	return nil
 }
 
-// forceBallots makes the nodes note or delete the tokens, and returns those that a quorum
-// had until then.
+// forceBallots makes the nodes record or delete the tokens, and returns those that a quorum had
+// until then.
 func (q *Quorum) forceBallots(ctx context.Context, op script.Opcode, name string, holders []Holding) (had []Holding, err error) {
 	ballots := make([]*ballot.Ballot, len(holders))
 	for i, h := range holders {

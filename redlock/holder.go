@@ -16,7 +16,7 @@ import (
 )
 
 // Holder is the holder of a lock, as its token describes it. The token of another Redlock client
-// describes nothing: that is the zero Holder.
+// describes no holder: it results in the zero Holder.
 type Holder struct {
 	Host  string
 	PID   int // 0: the daemon does not see the process, which may be in another container
@@ -36,8 +36,8 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s on %s (pid %d)", h.User, h.Host, h.PID)
 }
 
-// A token is unique for every attempt. It has 128 random bits, then what WHO shows of the holder,
-// and is one printable string of at most 256 bytes.
+// A token is unique for every attempt. It has 128 random bits, followed by what WHO shows of the
+// holder, and is one printable string of at most 256 bytes.
 //
 //	Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294
 const (
@@ -67,8 +67,8 @@ func appendTokenID(b []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(b, random[:])
 }
 
-// printable replaces what must not be in a token, and cuts the text at the limit. So a token stays
-// one printable string with any host name.
+// printable replaces what must not be in a token, and cuts the text at the limit. So a token
+// stays one printable string with any host name.
 func printable(s string, limit int) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == ' ' || r == unicode.ReplacementChar || !unicode.IsPrint(r) {
@@ -121,8 +121,7 @@ type Holding struct {
 	Shared bool          // other clients may share the lock
 	Slots  int           // number of slots of a semaphore; 0: the lock is not one
 	Slot   int           // the slot, from 1 on; 0: the lock is not a semaphore
-	// Waiting: no client holds the lock. Holder has a reservation on the nodes, for TTL at
-	// most.
+	// Waiting: no client holds the lock. Holder has a reservation on the nodes, for at most TTL.
 	Waiting bool
 
 	token string

@@ -25,22 +25,22 @@ type keeper struct {
 	inFlight atomic.Int32  // batches that are not decided yet
 	rounds   atomic.Uint64 // rounds of its loop
 
-	mu     sync.Mutex // guards what follows, and the queue's fields of a lease; no other mutex is taken inside it
+	mu     sync.Mutex // guards the fields below, and the queue's fields of a lease; no other mutex is taken inside it
 	queue  extensionQueue
-	forced map[string]bool // recently forced tokens of leases that were in a ballot
+	forced map[string]bool // recently revoked tokens of leases that were in a ballot
 }
 
 const (
-	// extendShare: a lease is extended when a third of its ttl has passed, so that most of
-	// it is left for extensions that fail.
+	// extendShare: a lease is extended when a third of its ttl has passed. So most of it is left
+	// to retry extensions that fail.
 	extendShare = 3
 	batchSize   = node.MaxOps // keys
-	// maxUnderWay bounds the batches that are under way at once. If thousands of leases are
-	// due together, the keeper sends them only as fast as the nodes answer. So a lease that
-	// is due sooner can go first. 16 batches take two milliseconds of a node's time. Fewer
-	// would be too slow for nodes that take long for each answer, however small it is.
+	// maxUnderWay bounds the batches in progress. If thousands of leases are due together, the
+	// keeper sends them only as fast as the nodes answer. So a lease that is due sooner can go
+	// first. 16 batches take two milliseconds of a node's time. Fewer would be too slow for nodes
+	// whose answers take long, however small they are.
 	maxUnderWay = 16
-	// earlyBy is how much earlier than due a lease is extended together with others.
+	// earlyBy is how much before it is due a lease may be extended together with others.
 	earlyBy = 5 * time.Millisecond
 	// A failed extension is retried after about retryExtend. The delay doubles, up to a
 	// retryShare of the ttl.
@@ -75,9 +75,9 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// noticeSuspension runs the timers of all leases after the host was suspended. Timers run
-// on CLOCK_MONOTONIC, which stopped, and would report LOST too late. For the same reason it
-// has the lanes look at their nodes: see admission.Fleet.LatestDeadline.
+// noticeSuspension runs the timers of all leases after the host was suspended. Timers run on
+// CLOCK_MONOTONIC, which stopped, so they would report LOST too late. For the same reason
+// noticeSuspension makes the lanes look at their nodes: see admission.Fleet.LatestDeadline.
 func (k *keeper) noticeSuspension() {
 	ahead := k.clock() - time.Since(k.start)
 	jumped := ahead-k.ahead > suspensionCheck/2
@@ -92,9 +92,10 @@ func (k *keeper) noticeSuspension() {
 	}
 }
 
-// age moves the deadlines of all leases back: this host's clock stopped, so they are older
-// than they seem. Leases that have expired by that report LOST at once. (age does not find
-// leases that are in a ballot or not granted yet. They are aged when they enter the queue.)
+// age moves the deadlines of all leases back: this host's clock stopped, so they are older than
+// they seem. Leases that have expired according to their new deadlines report LOST at once. (age
+// does not find leases that are in a ballot or not granted yet. They are aged when they enter the
+// queue.)
 func (k *keeper) age() {
 	all := k.all()
 	for _, l := range all {
@@ -141,7 +142,7 @@ func (k *keeper) watchUnkept(l *Lease) bool {
 		return false
 	}
 	l.onTimer()
-	lost := max(l.lossDue(), k.clock()+timerInterval) + earlyBy // never earlier, not even together with others
+	lost := max(l.lossDue(), k.clock()+timerInterval) + earlyBy // not earlier, even if others are due earlier
 	k.schedule(l, min(lost, exchange))
 	return true
 }
@@ -159,7 +160,7 @@ func (k *keeper) watchUnpassed(l *Lease, now time.Duration) bool {
 
 const (
 	idle          = time.Hour        // nothing is due; a new lease wakes the keeper
-	timerInterval = time.Millisecond // at least so much time is between two runs of a lease's timer
+	timerInterval = time.Millisecond // shortest time between two runs of a lease's timer
 	// suspensionCheck is how often CLOCK_BOOTTIME is compared with CLOCK_MONOTONIC. A fifth
 	// of the shortest ttl would be 20 ms, but no suspension is that short.
 	suspensionCheck = 100 * time.Millisecond
@@ -216,7 +217,7 @@ func (k *keeper) wakeUp() {
 // Every held lease is in the queue or in a ballot.
 func (k *keeper) watch(l *Lease, due time.Duration) { k.schedule(l, k.dueOf(l, due)) }
 
-// watchAgain is watch for a lease that was in a ballot, where Force does not find it.
+// watchAgain is watch for a lease that was in a ballot: Force did not find it there.
 func (k *keeper) watchAgain(l *Lease, due time.Duration) {
 	if k.watch(l, due); k.wasForced(l) {
 		l.lose(LostForced)
@@ -224,8 +225,8 @@ func (k *keeper) watchAgain(l *Lease, due time.Duration) {
 }
 
 // dueOf returns when the keeper must handle the lease. If the lease is extendable, that is at
-// due, or earlier while it is passed on. Otherwise it is shortly after its loss is due. An
-// exchange can be due earlier in both cases.
+// due, or earlier while it is passed on. Otherwise it is shortly after its loss is due. In both
+// cases, a token exchange can be due earlier.
 func (k *keeper) dueOf(l *Lease, due time.Duration) time.Duration {
 	exchange := l.exchangeDue()
 	if !l.extendable() {
@@ -276,8 +277,8 @@ func (k *keeper) ageMissed(l *Lease) {
 	}
 }
 
-// scheduleLocked puts the lease into the queue, or moves it there. It reports whether the
-// lease is the first now. The caller holds mu.
+// scheduleLocked puts the lease into the queue, or moves it there. It reports whether the lease
+// is now the first. The caller holds mu.
 func (k *keeper) scheduleLocked(l *Lease, due, lossAt time.Duration) (first bool) {
 	return !l.forgotten && k.queue.schedule(l, due, lossAt)
 }
@@ -295,8 +296,8 @@ func (k *keeper) remove(l *Lease) {
 	k.queue.remove(l)
 }
 
-// confirmed handles a lease that a quorum extended. The nodes were asked at start, when
-// this host's clock had missed so much time. latest is as in
+// confirmed handles a lease that a quorum extended. The nodes were asked at start, and missed is
+// how much time this host's clock had missed by then. latest is the result of
 // admission.Fleet.LatestDeadline.
 func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, changes bool) {
 	now := k.clock()
@@ -311,7 +312,7 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 			k.confirmed(to, start, missed, latest, ttl, changes)
 			return
 		}
-		l.onTimer() // too late: report LOST, unless that was done
+		l.onTimer() // too late: report LOST, unless that has been done
 		return
 	}
 	l.tries.Store(0)
@@ -323,10 +324,10 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	k.watchAgain(l, next)
 }
 
-// moved reports that a lease has another deadline.
+// moved reports that the deadline of a lease changed.
 func (k *keeper) moved(l *Lease) {
 	if l.isPending() {
-		return // nobody knows it yet
+		return // Acquire has not returned it yet
 	}
 	if k.q.options.DeadlineChanged != nil {
 		k.q.options.DeadlineChanged(l)
@@ -346,18 +347,17 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	k.watchAgain(l, due)
 }
 
-// loseForced reports LOST for a lease of this Quorum that was forced away. If the lease is
-// in a ballot, it does so when the ballot ends.
+// loseForced reports LOST for a lease of this Quorum that was revoked. If the lease is in a
+// ballot, that happens when the ballot ends.
 func (k *keeper) loseForced(token string) {
 	if l := k.forceToken(token); l != nil {
 		l.lose(LostForced)
 	}
 }
 
-// forceToken returns the lease that has the token. If it returns nil, this Quorum has no
-// such lease, or the lease is in a ballot. For that case it records the token. By the time
-// that it forgets the token, each node has answered that ballot, or the connection has
-// ended.
+// forceToken returns the lease that has the token. If it returns nil, this Quorum has no such
+// lease, or the lease is in a ballot. For the second case it records the token for a while. By
+// the end of that time, each node has answered the ballot, or its connection has ended.
 func (k *keeper) forceToken(token string) *Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -386,11 +386,11 @@ func (k *keeper) wasForced(l *Lease) bool {
 	return k.forced[token.current] || k.forced[token.former]
 }
 
-// extensionQueue holds the leases that are in no ballot. Leases that are not due yet are
-// ordered by when they are due. Due leases are ordered by when they would be lost. If more
-// are due than the nodes can handle at once, the leases with the least time left come
-// first. So a lease of one second does not wait for another client's ten thousand leases of
-// half a minute.
+// extensionQueue holds the leases that are in no ballot. Leases that are not due yet are ordered
+// by the time when they are due. Due leases are ordered by the time when they would be lost. If
+// more are due than the nodes can handle at once, the leases with the least time left come first.
+// So a lease of one second does not wait for another client's ten thousand leases of half a
+// minute.
 type extensionQueue struct {
 	waiting leaseHeap // by due
 	due     leaseHeap // by lossAt

@@ -23,7 +23,7 @@ type Lease struct {
 	end     time.Duration // BootTime that no deadline exceeds (Request.Max); 0: no bound
 	guard   time.Duration // 0: ttl/5
 
-	extra *leaseExtra // what few leases need; nil: this one needs none of it
+	extra *leaseExtra // fields that only few leases need; nil: this one needs none of them
 
 	// The small fields stand together, because there are tens of thousands of leases.
 	tries      atomic.Int32 // failed extensions in a row
@@ -34,8 +34,8 @@ type Lease struct {
 	downgraded bool         // see Downgrade; guarded by mu
 	state      leaseState   // guarded by mu
 
-	// mu guards wanted, downgraded, state and what follows. It is never held across I/O or a callback.
-	// Only the mutexes of lanes (repair) and of a hostLease are taken inside it.
+	// mu guards wanted, downgraded, state and the fields below. It is never held across I/O or a
+	// callback. Only the mutexes of lanes (repair) and of a hostLease are taken inside it.
 	mu         sync.Mutex
 	reason     LostReason
 	ttl        time.Duration
@@ -45,10 +45,10 @@ type Lease struct {
 	cause      error         // why the last extension failed; nil: it succeeded
 	next       time.Duration // BootTime at which its extension is due; 0: never
 	askedAt    time.Duration // BootTime at which the nodes were first asked to extend it; 0: never
-	lostSignal chan struct{} // what Lost returns; nil before the first call
-	timer      *time.Timer   // reports LOST, whatever the nodes and the keeper do
+	lostSignal chan struct{} // Lost returns it; nil before the first call
+	timer      *time.Timer   // reports LOST, even if the nodes and the keeper do nothing
 
-	// The keeper's mu guards what follows.
+	// The keeper's mu guards the fields below.
 	due    time.Duration // when the next extension is to be sent
 	lossAt time.Duration // when LOST is reported if no extension succeeds
 	heap   *leaseHeap    // the heap of the extension queue that has the lease; nil: none
@@ -89,7 +89,7 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		l.extra = &leaseExtra{host: newHostLease(l, r.Block, g.blockEnd, k.rules.confirmedAt(start, now), now)}
 	}
 	l.arm(now)
-	if k.watch(l, l.next); k.wasForced(l) { // before Force could find it in the queue
+	if k.watch(l, l.next); k.wasForced(l) { // Force did not find it, because it was not in the queue yet
 		time.AfterFunc(0, func() { l.lose(LostForced) }) // on another goroutine, as the timer does
 	}
 	return l
@@ -148,17 +148,16 @@ func (l *Lease) ID() string {
 	return l.TokenID()
 }
 
-// Fence returns the fencing token of this grant. It is larger than the token of every grant
-// of the same name that existed when this one was requested. No two grants have the same
-// token, except for readers whose requests overlap. A resource can store the largest token
-// that it saw, and reject smaller ones (WHERE fence <= $token). It is then safe from a
-// holder that was paused beyond its deadline. The token is not a time, although it looks
-// like microseconds.
+// Fence returns the fencing token of this grant. It is larger than the token of every grant of
+// the same name that existed when this one was requested. No two grants have the same token,
+// except for readers whose requests overlap. A resource can store the largest token that it saw,
+// and reject smaller ones (WHERE fence <= $token). Then a holder that was paused beyond its
+// deadline cannot harm it. The token is not a time, although it looks like microseconds.
 func (l *Lease) Fence() uint64 { return l.fence }
 
-// Lost returns a channel that is closed when the lease is lost. That happens before the
-// deadline by the guard, so that the holder can stop in time. It is final. A released lease
-// is not lost.
+// Lost returns a channel that is closed when the lease is lost. That happens earlier than the
+// deadline (see Guard), so that the holder can stop in time. A lost lease is never held again. A
+// released lease is not lost.
 func (l *Lease) Lost() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,8 +170,7 @@ func (l *Lease) Lost() <-chan struct{} {
 	return l.lostSignal
 }
 
-// Deadline returns the BootTime until which the lease is certainly held. It moves when the
-// lease is extended.
+// Deadline returns the BootTime until which the lease is certainly held. Each extension moves it.
 func (l *Lease) Deadline() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,16 +190,16 @@ func (l *Lease) TTL() time.Duration {
 // Since returns the BootTime at which the lease was granted.
 func (l *Lease) Since() time.Duration { return l.since }
 
-// Reason returns how the lease was lost; "": it was not.
+// Reason returns why the lease was lost; "": it was not.
 func (l *Lease) Reason() LostReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reason
 }
 
-// Cause returns why the last extension failed, which is also why a lease was lost without a
-// quorum. It returns an [OverdueError] if the extension came too late. It can also return
-// that the lease counts as older, because this host's clock may have stopped. Nil: none of
+// Cause returns why the last extension failed. If a lease was lost without a quorum, that is also
+// the cause of the loss. It returns an [OverdueError] if the extension came too late. It can also
+// return that the lease counts as older, because this host's clock may have stopped. Nil: none of
 // these.
 func (l *Lease) Cause() error {
 	l.mu.Lock()
@@ -276,7 +274,7 @@ func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Durat
 	}
 	l.state, l.reason = state, reason
 	if h := l.host(); h != nil {
-		h.forgetRetention() // a confirmation under way calls nothing
+		h.forgetRetention() // a confirmation in progress calls nothing
 	}
 	if reason == LostQuorum && l.kept {
 		l.cause = l.why(now)
@@ -292,8 +290,8 @@ func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Durat
 }
 
 // Keep makes the keeper extend the lease from now on until it is released or lost, like
-// Request.Keep. It is for a lease that was adopted without a holder (Record.Keep), once it
-// has one again.
+// Request.Keep. It is for a lease that was adopted without a holder (Record.Keep) and has one
+// again.
 func (l *Lease) Keep() {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -302,9 +300,9 @@ func (l *Lease) Keep() {
 	l.keeper.watch(l, now)
 }
 
-// extended moves the deadline forward. The new deadline takes into account that this host's
-// clock had missed the time missed. The extension counts only while the lease is held,
-// before the old deadline and before LOST: a lapsed lease never comes back.
+// extended moves the deadline forward. The new deadline takes into account that this host's clock
+// had missed the time missed. The extension counts only while the lease is held, before the old
+// deadline and before LOST: an expired lease never becomes valid again.
 func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -322,17 +320,17 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 	return true
 }
 
-// age moves the deadline back by the part of missed that it does not take into account yet.
-// The nodes' keys expire that much sooner than this host believed. It reports whether the
-// deadline moved. A lease that was lost or released does not change.
+// age moves the deadline back by the part of missed that it does not take into account yet. The
+// nodes' keys expire that much sooner than this host expected. It reports whether the deadline
+// moved. A lease that was lost or released does not change.
 func (l *Lease) age(missed time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ageTo(missed)
 }
 
-// ageTo is age for a caller that holds mu. If no extension has failed, it records the
-// ageing as the cause of a later loss.
+// ageTo is age for a caller that holds mu. If no extension has failed, it records this as the
+// cause of a later loss.
 func (l *Lease) ageTo(missed time.Duration) bool {
 	by := missed - l.missed
 	if l.state != held || by <= 0 {
@@ -378,8 +376,8 @@ func (l *Lease) capped(deadline time.Duration) time.Duration {
 	return deadline
 }
 
-// Record returns the lease's present record. Its deadline moves: see
-// Options.DeadlineChanged and Options.DeadlinesMovedBack.
+// Record returns the lease's current record. Its deadline moves: see Options.DeadlineChanged and
+// Options.DeadlinesMovedBack.
 func (l *Lease) Record() Record {
 	r := l.target.record()
 	r.Fence, r.Guard = l.fence, l.guard
@@ -403,24 +401,24 @@ func (l *Lease) Record() Record {
 // a lease that was lost or released.
 func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
 
-// GiveUp stops extending and marks the lease lost without a call of OnLost. It is for a
-// holder that cannot be reached, but may still be at work. The lock is released at the
-// stated deadline, not earlier.
+// GiveUp stops extending and marks the lease lost, without a call of OnLost. It is for a holder
+// that cannot be reached but may still be running. The lock is released at the stated deadline,
+// not earlier.
 func (l *Lease) GiveUp() {
 	if l.finish(lost, LostQuorum, l.keeper.clock()) == nil {
 		l.keeper.forget(l)
 	}
 }
 
-// lose marks the lease lost and reports it. The timer calls it, and so do answers that
-// leave no doubt.
+// lose marks the lease lost and reports it. It is called by the timer, and for answers that prove
+// the loss.
 func (l *Lease) lose(reason LostReason) {
 	if l.keeper.closed.Load() || l.finish(lost, reason, l.keeper.clock()) != nil {
 		return
 	}
 	l.keeper.forget(l)
 	if l.isPending() {
-		return // Acquire, which has not returned it yet, finds out
+		return // Acquire has not returned it yet, and notices the loss
 	}
 	l.keeper.q.counts.lost.Add(1)
 	if l.onLost != nil {
@@ -428,9 +426,9 @@ func (l *Lease) lose(reason LostReason) {
 	}
 }
 
-// onTimer runs when the lease's timer fires. While the lease is held, it reports LOST, or
-// waits further if the lease was extended in the meantime. At the deadline of a lost lease
-// it releases what nodes may still hold of it.
+// onTimer runs when the lease's timer fires. While the lease is held, it reports LOST, or waits
+// longer if the lease was extended in the meantime. At the deadline of a lost lease it releases
+// the keys that nodes may still hold.
 func (l *Lease) onTimer() {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -451,8 +449,8 @@ func (l *Lease) onTimer() {
 	}
 }
 
-// overdueShare of the ttl is how late an extension may be sent before the delay is part of
-// why the lease was lost.
+// overdueShare is the share of the ttl by which an extension may be late before the delay is
+// named as a cause of a loss.
 const overdueShare = 10
 
 // noteAsked records when the nodes were first asked to extend the lease since its last
@@ -465,7 +463,7 @@ func (l *Lease) noteAsked(now time.Duration) {
 	}
 }
 
-// why returns the cause of a loss at now. The caller holds mu.
+// why returns the cause of a loss at the time now. The caller holds mu.
 func (l *Lease) why(now time.Duration) error {
 	asked := l.askedAt
 	if asked == 0 {
@@ -482,9 +480,9 @@ func (l *Lease) why(now time.Duration) error {
 	return l.cause
 }
 
-// tookTooLong returns how long the grant took, if the first extension was due before it;
-// else 0. It returns 0 for an adopted lease, which an earlier process was granted. The
-// caller holds mu.
+// tookTooLong returns how long the grant took, if the first extension was due before the grant;
+// otherwise 0. It also returns 0 for an adopted lease, which was granted to an earlier process.
+// The caller holds mu.
 func (l *Lease) tookTooLong() time.Duration {
 	if l.isAdopted() || l.since < l.next {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
-// These types describe a Redis master and the connections to it. They are aliases of types
-// in package redis.
+// These types describe a Redis master and the connections to it. They are aliases of types in
+// package redis.
 type (
 	Node        = redis.Node
 	NodeOptions = redis.Options
@@ -25,7 +25,7 @@ type (
 // RedisNode returns a Redis master as a Node. Nothing is dialled yet.
 func RedisNode(o NodeOptions) Node { return redis.NewNode(o) }
 
-// NodeStatus is what the Quorum knows about a node, and NodeState is one word for it.
+// NodeStatus is what the Quorum knows about a node. NodeState is the state of a node.
 type (
 	NodeStatus = node.Status
 	NodeState  = node.State
@@ -39,7 +39,7 @@ const (
 	NodeRefused     = node.Refused
 )
 
-// NodeError is an error of one node, and Failure is one word for it.
+// NodeError is an error of one node. Failure is its kind.
 type (
 	NodeError       = node.Error
 	QuarantineError = node.QuarantineError
@@ -61,14 +61,15 @@ var (
 	ErrClosed = node.ErrClosed
 	// ErrNotAdmitted means that the node is still excluded from voting.
 	ErrNotAdmitted = node.ErrNotAdmitted
-	// ErrNotQuarantined means that the node is not in quarantine: no other can be admitted.
+	// ErrNotQuarantined means that the node is not in quarantine: only such nodes can be
+	// admitted.
 	ErrNotQuarantined = node.ErrNotQuarantined
 )
 
 // Endless is the TTL of a key without expiry, which no Redlock client sets.
 const Endless = ballot.Endless
 
-// BootTime returns the time since this host was booted: the clock of all deadlines of this
-// package. It runs while the host is suspended, as the expiry of keys on the nodes does.
-// (time.Now measures on CLOCK_MONOTONIC, which stops then.)
+// BootTime returns the time since this host was booted. All deadlines of this package are on this
+// clock. It runs while the host is suspended, like the expiry of keys on the nodes. (time.Now
+// measures on CLOCK_MONOTONIC, which stops then.)
 func BootTime() time.Duration { return boottime.Now() }

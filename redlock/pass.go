@@ -9,22 +9,22 @@ import (
 // MaxBlock is the largest Request.Block.
 const MaxBlock = 1024
 
-// confirmEvery is how often the nodes confirm a lock while it is passed on. An answer that
-// takes less than twice as long never stalls the passes.
+// confirmEvery is how often the nodes confirm a lock while it is passed on. Answers that take
+// less than twice as long never delay a pass.
 const confirmEvery = PassWindow / 3
 
-// hostLease is what the nodes see of grants that were passed on: one token, which one grant after
-// the other uses, and one holder, this host. Only leases with a block of fencing tokens have one
-// (Request.Block).
+// hostLease has the state that grants have in common when a lock is passed on. The nodes see only
+// one token, which one grant after the other uses, and one holder, this host. Only leases with a
+// block of fencing tokens have a hostLease (Request.Block).
 //
-// While the lock is passed on, the nodes confirm it. Each node reports whether it holds the token,
-// whether FORCE has noted the token, and whether other clients wait. A node counts only if it has
-// held the token without a gap. If its key was set again (repair), another client may have held
-// the lock there in between.
+// While the lock is passed on, the nodes confirm it. Each node reports whether it holds the
+// token, whether FORCE has noted the token, and whether other clients wait. A node counts only if
+// it has held the token all the time. If its key was set again (repair), another client may have
+// held the lock there in between.
 type hostLease struct {
 	block int // how many fencing tokens each confirmation reserves
 
-	mu           sync.Mutex    // guards what follows; may be taken while a Lease's or an extension's mu is held; no other mutex is taken inside it
+	mu           sync.Mutex    // guards the fields below; may be taken while a Lease's or an extension's mu is held; no other mutex is taken inside it
 	grant        *Lease        // the lease that has the token now
 	blockEnd     uint64        // the last fencing token that a quorum of nodes reserved
 	confirmed    time.Duration // BootTime from which the last confirmation counts; 0: none counts
@@ -70,8 +70,8 @@ func (l *Lease) lastReserved() uint64 {
 	return max(h.blockEnd, l.fence)
 }
 
-// needsConfirmation reports whether the nodes must confirm the token at now: the lock was granted or
-// passed on within the last PassWindow, or it is retained.
+// needsConfirmation reports whether the nodes must confirm the token at now. That is the case if
+// the lock was granted or passed on within the last PassWindow, or is retained.
 func (h *hostLease) needsConfirmation(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +83,7 @@ func (h *hostLease) needsConfirmationLocked(now time.Duration) bool {
 	return now-h.passedAt <= PassWindow || now < h.retainedUntil
 }
 
-// confirmationDue returns when the next confirmation is due, or due if that is earlier.
+// confirmationDue returns when the next confirmation is due, but at most due.
 func (h *hostLease) confirmationDue(due, now time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,8 +93,8 @@ func (h *hostLease) confirmationDue(due, now time.Duration) time.Duration {
 	return min(due, h.askedAt+confirmEvery)
 }
 
-// beginConfirmation records that a confirmation is sent at now, and returns it. While the lease may
-// be retained, some of the confirmations are RETAIN.
+// beginConfirmation records that a confirmation is sent at now, and returns it. While the lease
+// may be retained, some of the confirmations are RETAIN.
 func (h *hostLease) beginConfirmation(now time.Duration) confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,8 +107,8 @@ func (h *hostLease) beginConfirmation(now time.Duration) confirmation {
 	return c
 }
 
-// confirm records a confirmation that counts from an instant. Since then this host's clock has
-// missed the time age, so the confirmation is that much older.
+// confirm records a confirmation that counts from the instant from. This host's clock has missed
+// the time age since then, so the confirmation is that much older.
 func (h *hostLease) confirm(from, age time.Duration, blockEnd uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +116,8 @@ func (h *hostLease) confirm(from, age time.Duration, blockEnd uint64) {
 	h.blockEnd = max(h.blockEnd, blockEnd)
 }
 
-// fail records that a confirmation failed. The lock is not passed on until one succeeds. It is not
-// retained either, because other clients may wait.
+// fail records that a confirmation failed. The lock is not passed on until one succeeds. It is
+// not retained any longer either, because other clients may be waiting.
 func (h *hostLease) fail() {
 	h.mu.Lock()
 	h.confirmed = 0
@@ -125,7 +125,7 @@ func (h *hostLease) fail() {
 	h.stopRetaining()
 }
 
-// age moves the last confirmation back, because this host's clock had stopped for that time.
+// age moves the last confirmation back, because this host's clock had stopped for the time by.
 func (h *hostLease) age(by time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,14 +146,14 @@ func (h *hostLease) wasRepaired(node int) bool {
 	return h.repaired&(1<<node) != 0
 }
 
-// pass is a lock that was passed on, before the next client is granted it.
+// pass is a lock that was passed on but not yet granted to the next client.
 type pass struct {
-	to      *Lease          // the next client's lease: pending, and extended meanwhile
-	release *PendingRelease // the release by the client before
+	to      *Lease          // the next client's lease: pending, and extended until it is granted
+	release *PendingRelease // the release by the previous client
 }
 
 // passOn ends the lease and makes the pending lease of the next client, with the same token. If
-// the lock cannot be passed on, passOn returns nil and changes nothing.
+// the lock cannot be passed on, it returns nil and changes nothing.
 func (l *Lease) passOn(r *Request, now time.Duration) *pass {
 	h := l.host()
 	if h == nil || !r.Keep {
@@ -167,7 +167,7 @@ func (l *Lease) passOn(r *Request, now time.Duration) *pass {
 	p := &pass{to: next, release: l.releasing()}
 	p.release.passed = true
 	k.forget(l)
-	if k.watch(next, next.extensionDue()); k.wasForced(next) { // before Force could find it in the queue
+	if k.watch(next, next.extensionDue()); k.wasForced(next) { // Force did not find it, because it was not in the queue yet
 		next.lose(LostForced)
 	}
 	if r.BeforeAttempt != nil {
@@ -176,8 +176,8 @@ func (l *Lease) passOn(r *Request, now time.Duration) *pass {
 	return p
 }
 
-// succeed ends the lease and returns the pending lease of the next client; nil: the lock cannot be
-// passed on.
+// succeed ends the lease and returns the pending lease of the next client. If the lock cannot be
+// passed on, it returns nil.
 func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 	h := l.host()
 	l.mu.Lock()
@@ -205,7 +205,7 @@ func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 	next.extra.dueAt = next.exchangeAt(now)
 	l.state = released
 	l.timer.Stop()
-	next.arm(now) // takes next's mu inside this one's; no other goroutine has next yet
+	next.arm(now) // takes next's mu while this lease's is held; no other goroutine has next yet
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grant, h.passedAt, h.retention = next, now, retention{}
@@ -222,7 +222,7 @@ func (l *Lease) mayPass(ttl time.Duration, fence uint64, now time.Duration) bool
 		fence <= h.blockEnd && h.confirmed != 0 && l.keeper.rules.isFresh(now, h.confirmed)
 }
 
-// extensionDue returns when the lease's next extension is due. Its confirmations come sooner.
+// extensionDue returns when the lease's next extension is due. Its confirmations are due earlier.
 func (l *Lease) extensionDue() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,8 +239,8 @@ func (l *Lease) isPending() bool {
 	return l.extra.pending
 }
 
-// granted turns the pending lease into a grant, if the lock may still be passed on. gone is whether
-// the client has ended meanwhile.
+// granted turns the pending lease into a grant, if the lock may still be passed on. gone is
+// whether the client has ended in the meantime.
 func (l *Lease) granted(r *Request, gone bool) bool {
 	now := l.keeper.clock()
 	l.mu.Lock()
@@ -261,7 +261,7 @@ func (l *Lease) granted(r *Request, gone bool) bool {
 	return true
 }
 
-// finishPass grants the lock that was passed on. If the lock may no longer be passed on, finishPass
+// finishPass grants the lock that was passed on. If the lock may no longer be passed on, it
 // begins the ballot of a hand-over instead, and returns neither a lease nor an error.
 func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 	p := a.pass
@@ -286,8 +286,8 @@ func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 	return nil, nil
 }
 
-// end ends the pending lease, whose token the caller releases or exchanges. It reports
-// whether the lease was lost.
+// end ends the pending lease. The caller releases or exchanges its token. end reports whether the
+// lease was lost.
 func (p *pass) end() (wasLost bool) {
 	l := p.to
 	l.mu.Lock()
@@ -307,7 +307,8 @@ func (p *pass) abandon() {
 	q.call(q.releaseCall(&p.to.target, p.to.tokens(), p.to.maybeOn, p.release, now), now)
 }
 
-// leaseExtra has the fields that few leases need: adopted ones, and those that can be passed on.
+// leaseExtra has the fields that few leases need: adopted leases, and leases that can be passed
+// on.
 type leaseExtra struct {
 	onConfirmed func()     // called when an adopted lease is confirmed, lost or released; nil: it was granted here
 	id          string     // the ID of a grant that a pass made; "": the ID is the random part of the token
@@ -316,19 +317,18 @@ type leaseExtra struct {
 	exchange
 }
 
-// Wanted reports whether other clients, on any host, waited for the lock when it was
-// granted. The nodes report that only for hand-overs, shared locks, semaphores and several names.
-// While a lock is passed on, Wanted reports whether clients on other hosts wait, as of the last
-// confirmation.
+// Wanted reports whether other clients, on any host, waited for the lock when it was granted. The
+// nodes report that only for hand-overs, shared locks, semaphores and several names. While a lock
+// is passed on, Wanted reports whether clients on other hosts waited at the last confirmation.
 func (l *Lease) Wanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.wanted
 }
 
-// TokenID returns the random part of the token, which the nodes show ([Holding.ID]). It is
-// the ID unless a pass made the grant: then it is the ID of an earlier grant. Half a second after a
-// pass, the nodes show the grant's own ID ([Options.TokenChanges]).
+// TokenID returns the random part of the token, which the nodes show ([Holding.ID]). It is the
+// same as ID unless a pass made the grant: then it is the ID of an earlier grant. Half a second
+// after a pass, the nodes show the grant's own ID ([Options.TokenChanges]).
 func (l *Lease) TokenID() string {
 	_, token := splitMember(l.token)
 	return token[:tokenID]
@@ -337,7 +337,7 @@ func (l *Lease) TokenID() string {
 // Passed reports whether the grant was made by a pass: see [Lease.HandOver].
 func (l *Lease) Passed() bool { return l.extra != nil && l.extra.id != "" }
 
-// isAdopted reports whether an earlier process was granted the lease.
+// isAdopted reports whether the lease was granted to an earlier process.
 func (l *Lease) isAdopted() bool { return l.extra != nil && l.extra.onConfirmed != nil }
 
 // reportConfirmed tells the Adoption that an adopted lease was confirmed, lost or released.
@@ -347,7 +347,7 @@ func (l *Lease) reportConfirmed() {
 	}
 }
 
-// loseCurrent marks lost the lease that has the token now.
+// loseCurrent marks the lease lost that has the token now.
 func (l *Lease) loseCurrent(reason LostReason) {
 	for {
 		now := l.current()
@@ -368,7 +368,7 @@ func (l *Lease) noteWanted(wanted bool) {
 type confirmation struct {
 	host          *hostLease // nil: the lease is not confirmed
 	showsRetained bool       // it is RETAIN: the nodes show other hosts that the lock is retained
-	raiseTo       uint64     // the end of the block of fencing tokens
+	raiseTo       uint64     // the last fencing token of the block to reserve
 
 	nodes  int  // how many nodes confirmed it and count
 	wanted bool // a node reported that another client waits
@@ -423,17 +423,17 @@ func (e *extension) allowPass(i int) {
 	}
 }
 
-// Retain keeps a lease for the next client of this host, after its client has released it and while
-// no client of this host waits. For at most the given time, the nodes confirm the lease as they do
-// while it is passed on. So HandOver can pass it on at any time.
+// Retain keeps a lease for the next client of this host, after its client has released it and
+// while no client of this host waits. For at most the given time, the nodes confirm the lease as
+// they do while it is passed on. So HandOver can pass it on at any time.
 //
 // Retain calls end once if a confirmation fails, or shows that another client waits. The caller
 // must then release the lease at once. end is called on a goroutine of the library, and must not
-// block. Retain does not call it when the time is over: the caller measures that. Nor does it call
-// end if the lease is passed on, released or lost first.
+// block. Retain does not call end when the time has passed: the caller measures the time. It does
+// not call end either if the lease is passed on, released or lost before.
 //
 // Retain returns false, and changes nothing, if the lease has ended, if it can never be passed on
-// (Request.Block, [Options.TokenChanges]), or if another client waits already.
+// (Request.Block, [Options.TokenChanges]), or if another client is already waiting.
 func (l *Lease) Retain(most time.Duration, end func()) bool {
 	h, now := l.host(), l.keeper.clock()
 	if h == nil || !l.retain(h, now+most, end, now) {
@@ -455,8 +455,8 @@ func (l *Lease) retain(h *hostLease, until time.Duration, end func(), now time.D
 	return true
 }
 
-// retention says for how long a hostLease is retained, and what to call if that must
-// end earlier.
+// retention has the end of the time for which a hostLease is retained, and a function to call if
+// it must end earlier.
 type retention struct {
 	retainedUntil time.Duration // BootTime; 0: the lease is not retained
 	endRetention  func()        // called once; nil: it was called, or the lease is not retained
@@ -469,14 +469,14 @@ func (h *hostLease) isRetained() bool {
 	return h.retainedUntil != 0
 }
 
-// stopRetaining ends the retention, and calls what Retain was given.
+// stopRetaining ends the retention, and calls the function that was passed to Retain.
 func (h *hostLease) stopRetaining() {
 	if end := h.forgetRetention(); end != nil {
 		end()
 	}
 }
 
-// forgetRetention ends the retention, and returns what was to be called at its end.
+// forgetRetention ends the retention, and returns the function to call at its end.
 func (h *hostLease) forgetRetention() (end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,30 +17,29 @@ import (
 
 // Options configures a Quorum and its nodes.
 type Options struct {
-	// Nodes are the N independent Redis masters, 1 to 63. Every process that takes the same
-	// locks must have the same ones. An odd number tolerates the most failures for its
-	// size.
+	// Nodes are the N independent Redis masters, 1 to 63. Every process that takes the same locks
+	// must have the same nodes. An even number tolerates no more failures than the odd number
+	// below it.
 	Nodes []Node
 
 	// Prefix stands before a lock's name in its key, usually DefaultPrefix. Nodes that were
 	// admitted with another prefix are refused.
 	Prefix string
 
-	// NodeTimeout is how long a node may take to answer before its vote counts as failed.
-	// (For the keeper's extensions, a late answer that arrives before the deadline still
-	// counts, while the keeper retries.) 0: 50 ms.
+	// NodeTimeout is how long a node may take to answer before its vote counts as failed. (A late
+	// answer to the keeper's extension still counts if it arrives before the deadline. The keeper
+	// retries in the meantime.) 0: 50 ms.
 	NodeTimeout time.Duration
 
-	// MaxTTL is the longest ttl that a request may have. 0: 30 s. A node that may have
-	// forgotten votes is quarantined for the largest MaxTTL of any process on the same
-	// nodes.
+	// MaxTTL is the longest ttl that a request may have. 0: 30 s. A node that may have forgotten
+	// votes is quarantined for the largest MaxTTL of all processes on the same nodes.
 	MaxTTL time.Duration
 
-	// NoQuarantine lets every node vote at once, even if it has forgotten votes: two
-	// holders are possible then. It is for tests, and for nodes that live in this process.
+	// NoQuarantine lets every node vote at once, even if it has forgotten votes. Two clients can
+	// then hold one lock. It is for tests, and for nodes inside this process.
 	NoQuarantine bool
 
-	// Observe is called at every change of a node's state. It must not block.
+	// Observe is called when a node's state changes. It must not block.
 	Observe func(NodeStatus)
 
 	// Notice is called when the operator must know something. It must not block.
@@ -50,15 +49,15 @@ type Options struct {
 	// must not block.
 	RoundTrip func(node string, took time.Duration)
 
-	// Extended is called after the keeper extended a lease, with the validity that the
-	// lease had left before, and its ttl. It must not block.
+	// Extended is called after the keeper extended a lease, with the validity that was left
+	// before the extension, and the ttl. It must not block.
 	Extended func(left, ttl time.Duration)
 
-	// DeadlineChanged is called when the deadline or the ttl of one lease changed: after
-	// every extension that counts, and before Lease.Extend returns. It is also called when
-	// one lease alone is older than it seemed. It must not block, unless the process is to do
-	// nothing more. Calls can overtake each other. So the caller locks first, then calls
-	// Lease.Record, then writes: the last record written is never an older one.
+	// DeadlineChanged is called when the deadline or the ttl of one lease changed: after every
+	// extension that counts, and before Lease.Extend returns. It is also called when a single
+	// lease is older than it seemed. It must not block, unless the process is to do nothing more.
+	// Calls can overtake each other. So lock first, then call Lease.Record, then write: then an
+	// older record is never written after a newer one.
 	DeadlineChanged func(l *Lease)
 
 	// TokenChanges is called before the nodes get another token for a lease. After a pass
@@ -67,30 +66,30 @@ type Options struct {
 	// The lease keeps its ID and its fencing token. To continue it, another process needs the
 	// given Record instead of earlier ones. If TokenChanges returns false, the nodes keep the
 	// token, and TokenChanges is called again half a second later. Like DeadlineChanged, it must
-	// not block. Nil: the nodes get the token without a call.
+	// not block. Nil: the nodes exchange the token without a call.
 	TokenChanges func(l *Lease, to Record) bool
 
-	// DeadlinesMovedBack is called after the deadlines of all leases moved back at once,
-	// because this host's clock had stopped (HostClockJumped). It is called before leases
-	// that have expired by that report LOST. Like DeadlineChanged, it must not block.
+	// DeadlinesMovedBack is called after the deadlines of all leases moved back at once, because
+	// this host's clock had stopped (HostClockJumped). It is called before leases that have
+	// expired as a result report LOST. Like DeadlineChanged, it must not block.
 	DeadlinesMovedBack func()
 
-	// Clock replaces BootTime, and Wall replaces time.Now, in tests.
+	// Clock replaces BootTime, and Wall replaces time.Now. Only tests set them.
 	Clock func() time.Duration
 	Wall  func() time.Time
 
 	rules *rules // replaced by tests only
 }
 
-// MinTTL is the shortest ttl that a request may have. Below it, the drift allowance and a
-// round trip would use up the validity.
+// MinTTL is the shortest ttl that a request may have. If it were shorter, the drift allowance and
+// a round trip would use up the validity.
 const MinTTL = 100 * time.Millisecond
 
 // DefaultPrefix is redlockd's prefix unless its config sets another one.
 const DefaultPrefix = admission.DefaultPrefix
 
-// ChangeForAll says how to change what all hosts must have in common: the node list and the
-// prefix.
+// ChangeForAll says how to change the settings that all hosts must have in common: the node list
+// and the prefix.
 const ChangeForAll = admission.ChangeForAll
 
 // MaxNodes is the largest number of nodes of a Quorum.
@@ -116,7 +115,7 @@ type Quorum struct {
 	done    sync.WaitGroup
 }
 
-// New returns a Quorum that takes locks on the nodes. It does not wait for them: it dials a
+// New returns a Quorum that takes locks on the nodes. It does not wait for the nodes, and dials a
 // node that is down until it is up. The caller must call Close at the end.
 func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
@@ -139,10 +138,9 @@ func (q *Quorum) start() {
 	q.closing = q.until(q.keeper.run)
 }
 
-// until starts run on a goroutine that Close ends. Close ends these goroutines one after
-// the other, so that a simulation ends in the same way each time. A single context for all
-// of them would end their own contexts in any order. The returned channel is closed when
-// run must end.
+// until starts run on a goroutine that Close ends. Close ends these goroutines one after the
+// other, so that a simulation ends in the same way each time. If all of them shared one context,
+// the order would be random. The returned channel is closed when run must end.
 func (q *Quorum) until(run func(context.Context)) <-chan struct{} {
 	ctx, stop := context.WithCancel(context.Background())
 	q.stops = append(q.stops, stop)
@@ -190,8 +188,8 @@ func (o *Options) checkNames() error {
 	return nil
 }
 
-// Settle waits until each node was reached or failed to be reached once, or until ctx is
-// done. Before that, attempts fail on nodes that are merely not dialled yet.
+// Settle waits until each node was reached or failed to be reached once, or until ctx is done.
+// Before that, attempts fail because nodes are not dialled yet.
 func (q *Quorum) Settle(ctx context.Context) {
 	for _, l := range q.lanes {
 		select {
@@ -202,12 +200,11 @@ func (q *Quorum) Settle(ctx context.Context) {
 	}
 }
 
-// Admit ends the quarantine of a node at once, for all processes that use it.
-// It is for nodes that are brand-new: the caller knows that no lock can be held
-// that they voted for. Where that is wrong, two can hold one lock. Counters are
-// copied from the other nodes as far as these may vote. It returns when the node
-// may vote, within about 16 node timeouts; the error matches ErrNotQuarantined, or
-// ErrNotAdmitted and says why.
+// Admit ends the quarantine of a node at once, for all processes that use it. It is for brand-new
+// nodes: the caller knows that the node has voted for no lock that can still be held. If that is
+// wrong, two clients can hold one lock. Admit copies counters from the other nodes that may vote.
+// It returns when the node may vote, within about 16 node timeouts. Its error matches
+// ErrNotQuarantined, or it matches ErrNotAdmitted and states the reason.
 func (q *Quorum) Admit(ctx context.Context, node string) error {
 	for _, l := range q.lanes {
 		if l.Name() == node {
@@ -218,10 +215,9 @@ func (q *Quorum) Admit(ctx context.Context, node string) error {
 }
 
 // Close ends all connections. It releases no lease: leases stay on the nodes until their
-// deadlines. They are no longer extended, and no loss is reported. Close sends releases
-// that were under way first. It returns when all goroutines have ended, within about eight
-// node timeouts. An Acquire or a Scan that waits returns an error that matches
-// ErrClosed.
+// deadlines. They are no longer extended, and no loss is reported. Close first sends releases
+// that have begun. It returns when all goroutines have ended, within about eight node timeouts.
+// An Acquire or a Scan that waits returns an error that matches ErrClosed.
 func (q *Quorum) Close() {
 	for _, stop := range q.stops {
 		stop()
@@ -230,7 +226,7 @@ func (q *Quorum) Close() {
 	q.limiter.Close()
 }
 
-// listResult is the last result of list, and its lock.
+// listResult is the last result of list, and the name of its lock.
 type listResult struct {
 	name  string
 	began time.Duration // BootTime before list asked the nodes
@@ -246,7 +242,7 @@ type fleet struct {
 	admission *admission.Fleet
 	waiters   node.Waiters
 	timers    sync.Pool // of stopped *time.Timer: each ballot needs one for a moment
-	aged      func()    // called when all leases of this host are older than it knew: see admission.Verdict
+	aged      func()    // called when all leases of this host are older than it assumed: see admission.Verdict
 }
 
 // newFleet makes the lanes. None of them runs yet.
@@ -263,7 +259,7 @@ func newFleet(o *Options) *fleet {
 	return f
 }
 
-// admission returns the options of the package that decides which nodes may vote.
+// admission returns the options of package admission, which decides which nodes may vote.
 func (o *Options) admission(quorum int) admission.Options {
 	all := admission.Options{Prefix: o.Prefix, Quorum: quorum, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
 	for _, node := range o.Nodes {
@@ -284,7 +280,7 @@ func (f *fleet) call(c node.Call, now time.Duration) {
 	}
 }
 
-// await waits until the ballot is decided or ctx is done, for the node timeout at most.
+// await waits until the ballot is decided or ctx is done, but for at most the node timeout.
 func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 	timeout := f.options.NodeTimeout
 	timer, _ := f.timers.Get().(*time.Timer)
@@ -294,14 +290,14 @@ func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 		timer.Reset(timeout)
 	}
 	b.Wait(ctx, timer.C, timeout, f.lanes)
-	timer.Stop() // nothing is in its channel after that
+	timer.Stop() // its channel is empty after that
 	f.timers.Put(timer)
 }
 
-// CopyCounters asks the other nodes for their fencing counters and returns the maximum of
-// each. It ignores nodes that are excluded from voting, because they may have lost their
-// counters as well. It also ignores a node with an implausible counter
-// (admission.Fleet.CheckToken). It waits for the node timeout at most.
+// CopyCounters asks the other nodes for their fencing counters and returns the maximum of each.
+// It ignores nodes that are excluded from voting, because they may have lost their counters as
+// well. It also ignores a node with an implausible counter (admission.Fleet.CheckToken). It waits
+// for at most the node timeout.
 func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
 	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
@@ -317,7 +313,7 @@ func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters,
 	return counters, sources
 }
 
-// raiseCounters raises counters to the values in a node's hash that are larger.
+// raiseCounters raises each counter to the value in a node's hash, if that is larger.
 func raiseCounters(counters *admission.Counters, fields []Reply) {
 	for i := 0; i+1 < len(fields); i += 2 {
 		index, ok := script.CounterIndex(fields[i].Str)
@@ -330,7 +326,7 @@ func raiseCounters(counters *admission.Counters, fields []Reply) {
 	}
 }
 
-// Judged applies a verdict to other nodes, the operator and the leases.
+// Judged passes the results of a verdict on to the other nodes, the operator and the leases.
 func (f *fleet) Judged(node string, v *admission.Verdict) {
 	f.LookAt(v.LookAt)
 	if v.QuarantineBegun {
@@ -344,7 +340,7 @@ func (f *fleet) Judged(node string, v *admission.Verdict) {
 	}
 }
 
-// notice counts a notice and passes it on.
+// notice counts a notice and reports it.
 func (f *fleet) notice(node string, n admission.Notice) {
 	switch n.Kind {
 	case admission.ClockJumped:
@@ -366,14 +362,14 @@ func (f *fleet) notice(node string, n admission.Notice) {
 	}
 }
 
-// LookAt makes the lanes of some nodes look at them now.
+// LookAt makes the lanes of the given nodes look at them now.
 func (f *fleet) LookAt(nodes []int) {
 	for _, i := range nodes {
 		f.lanes[i].LookSoon()
 	}
 }
 
-// freshness returns how recent the knowledge of the nodes is that a ballot relies on.
+// freshness returns how recent the facts about the nodes are on which a ballot relies.
 func (f *fleet) freshness(now time.Duration) admission.Freshness {
 	fresh, lookAt := f.admission.Freshness(now)
 	f.LookAt(lookAt)

@@ -9,9 +9,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Record is all that another process needs to continue a lease ([Quorum.Adopt]), or to
-// release what an attempt may have taken ([Quorum.Abandon]). The process must be on the
-// same host and of the same boot. A Record is secret, because it contains the token.
+// Record is all that another process needs to continue a lease ([Quorum.Adopt]), or to release
+// the keys that an attempt may have taken ([Quorum.Abandon]). The process must run on the same
+// host, since the same boot. A Record is secret, because it contains the token.
 //
 // Deadline, End and Since are instants on BootTime, which starts again at each boot.
 type Record struct {
@@ -35,11 +35,11 @@ type Record struct {
 	Grant string
 
 	// Holder is the client that holds the lease. [Quorum.Adopt] needs it for a grant that a pass
-	// made: the nodes get a token that names this client. The zero Holder: there is none, or it is
-	// unknown. Lease.Record leaves it out.
+	// made: the nodes get a token that names this client. The zero Holder: there is none, or it
+	// is unknown. Lease.Record does not set it.
 	Holder Holder
 
-	Lost LostReason // why it was lost; "": it is held, as far as is known
+	Lost LostReason // why it was lost; "": it is held, as far as known
 }
 
 // ID returns the Lease.ID of the record's lease; "": it has no token.

@@ -12,12 +12,12 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Release releases the lock. It returns nil once a quorum of nodes has released it. It
-// waits for the node timeout at most, or until ctx is done. If no quorum has released the
-// lock by then, the error matches ErrNoQuorum, and the cause of ctx's end if ctx ended. The
-// release is then repeated in the background until the lock has expired. The error matches
-// ErrLost or ErrReleased if there is nothing to release. It also matches ErrLost if so many
-// nodes no longer held the lock that it must have been lost.
+// Release releases the lock. It returns nil once a quorum of nodes has released it. It waits for
+// at most the node timeout, or until ctx is done. If no quorum has released the lock by then, the
+// error matches ErrNoQuorum, and the cause of ctx's end if ctx ended. The release is then
+// repeated in the background until the lock has expired. The error matches ErrLost or ErrReleased
+// if there is nothing to release. It also matches ErrLost if too many nodes no longer held the
+// lock for a quorum to have had it.
 func (l *Lease) Release(ctx context.Context) error {
 	release, err := l.BeginRelease()
 	if err != nil {
@@ -26,7 +26,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	return release.Wait(ctx)
 }
 
-// PendingRelease is a release that is under way.
+// PendingRelease is a release in progress.
 type PendingRelease struct {
 	q       *Quorum
 	name    string
@@ -34,16 +34,16 @@ type PendingRelease struct {
 	maybeOn *node.NodeSet // where the token may be
 	passed  bool          // the lock was passed on: no node is asked
 
-	mu         sync.Mutex           // guards what follows; not held while onComplete runs; no other mutex is taken inside it
+	mu         sync.Mutex           // guards the fields below; not held while onComplete runs; no other mutex is taken inside it
 	completed  bool                 // the lock was passed on, and the next client was granted it
 	voted      int                  // nodes that answered or failed
 	unanswered int                  // nodes that failed and may have the token
 	onComplete func(unanswered int) // called when all nodes have answered or failed; nil: Then was not called
 }
 
-// BeginRelease passes the release to the lanes of all nodes and does not wait for the
-// answers. If an Acquire of the same Quorum begins after that, it follows the release on
-// every node. BeginRelease returns the errors of Release that need no node.
+// BeginRelease passes the release to the lanes of all nodes and does not wait for the answers. If
+// an Acquire of the same Quorum begins later, every node executes it after the release.
+// BeginRelease returns the errors of Release that are known without asking a node.
 func (l *Lease) BeginRelease() (*PendingRelease, error) {
 	k := l.keeper
 	now := k.clock()
@@ -74,8 +74,8 @@ func (r *PendingRelease) Wait(ctx context.Context) error {
 	return err
 }
 
-// Everywhere reports whether every node that may have had the lock has released it by now.
-// A quorum is enough for other clients to acquire it, unless nodes of that quorum fail. If
+// Everywhere reports whether every node that may have had the lock has released it by now. Other
+// clients can acquire the lock if a quorum has released it, unless nodes of that quorum fail. If
 // the lock was passed on, Everywhere reports whether the next client was granted it.
 func (r *PendingRelease) Everywhere() bool {
 	r.mu.Lock()
@@ -83,8 +83,7 @@ func (r *PendingRelease) Everywhere() bool {
 	return r.isOver() && r.unanswered == 0
 }
 
-// Passed reports whether the lock was passed on ([Lease.HandOver]). Wait returns at once
-// then.
+// Passed reports whether the lock was passed on ([Lease.HandOver]). If so, Wait returns at once.
 func (r *PendingRelease) Passed() bool { return r.passed }
 
 // complete ends the release of a lock that was passed on: the next client was granted it.
@@ -103,13 +102,13 @@ func (r *PendingRelease) isOver() bool { return r.completed || r.voted == len(r.
 
 // Then calls the given function once, when each node has answered or failed to answer. The
 // argument is the number of nodes that may have the lock and did not answer. On these nodes the
-// release is repeated in the background until the lock has expired, which is not reported.
+// release is repeated in the background until the lock has expired. That is not reported.
 //
 // If the lock was passed on, Then calls the function with 0 when the next client is granted the
-// lock. If that never happens, it calls the function when the nodes have answered to the release.
+// lock. If that never happens, it calls the function when the nodes have answered the release.
 //
-// Then may call the function at once, on this goroutine. The function must not block, unless the
-// process is to do nothing more.
+// Then may call the function at once, on the caller's goroutine. The function must not block,
+// unless the process is to do nothing more.
 func (r *PendingRelease) Then(onComplete func(unanswered int)) {
 	r.mu.Lock()
 	over, unanswered := r.isOver(), r.unanswered
@@ -125,8 +124,8 @@ func (r *PendingRelease) Then(onComplete func(unanswered int)) {
 // releaseVotes counts the answers to a release.
 type releaseVotes PendingRelease
 
-// Vote counts all answers, including answers after the deciding one. A node that is down
-// and never had the token has nothing to release.
+// Vote counts all answers, also those after the deciding one. A node that is down and never had
+// the token has nothing to release.
 func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	r := (*PendingRelease)(v)
 	r.b.Vote(node, replies, failure)
@@ -141,9 +140,9 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	}
 }
 
-// released returns the result of a release. A node that did not hold the token has nothing
-// to release. But if so many did not hold it that no quorum can have held it, the lock was
-// lost earlier.
+// released returns the result of a release. A node that did not hold the token has nothing to
+// release. But if too many nodes did not hold it for a quorum to have had it, the lock was lost
+// earlier.
 func (q *Quorum) released(name string, b *ballot.Ballot) error {
 	switch {
 	case b.Refused > len(b.Answers)-b.Quorum:
@@ -154,29 +153,29 @@ func (q *Quorum) released(name string, b *ballot.Ballot) error {
 	return nil
 }
 
-// abandon releases tokens on all nodes and does not wait for them: the lanes repeat
-// unanswered releases. It needs no context that could end.
+// abandon releases tokens on all nodes without waiting for them: the lanes repeat releases that
+// are not answered. So it takes no context.
 func (q *Quorum) abandon(t *target, token tokens, placed *node.NodeSet) {
 	now := q.clock()
 	q.call(q.releaseCall(t, token, placed, nil, now), now)
 }
 
-// flushKey follows the prefix in a key that belongs to no lock.
+// flushKey is appended to the prefix. The key belongs to no lock.
 const flushKey = "redlockd:nothing"
 
-// Flush waits until the nodes have executed all earlier calls, such as the releases of
-// failed attempts. It waits for the node timeout at most, or until ctx is done. It is for
-// processes that end without Close.
+// Flush waits until the nodes have executed all earlier calls, such as the releases of failed
+// attempts. It waits for at most the node timeout, or until ctx is done. It is for processes that
+// end without Close.
 func (q *Quorum) Flush(ctx context.Context) {
 	b := q.newBallot("flush", ballot.IsGrant)
 	b.All = true
 	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + flushKey, Token: q.rules.token(Holder{})}
-	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // it follows all earlier calls on each lane
+	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // each lane sends it after all earlier calls
 	q.await(ctx, b)
 }
 
-// releaseCall returns the call that releases a lease's tokens. The lanes repeat it for max_ttl,
-// because no key that was set or extended earlier lasts longer.
+// releaseCall returns the call that releases a lease's tokens. The lanes repeat it for max_ttl: a
+// key that was set or extended before does not last longer.
 func (q *Quorum) releaseCall(t *target, token tokens, placed *node.NodeSet, r *PendingRelease, now time.Duration) node.Call {
 	q.slots.Free(t.key, t.slot)
 	c := node.Call{
@@ -195,7 +194,8 @@ func (q *Quorum) releaseCall(t *target, token tokens, placed *node.NodeSet, r *P
 	return c
 }
 
-// releasing appends the operations that release the tokens: first the former one, of all keys.
+// releasing appends the operations that release the tokens. For all keys, the former token comes
+// first.
 func (t tokens) releasing(ops []script.Operation, lock *target) []script.Operation {
 	if t.former != "" {
 		ops = lock.each(ops, script.Operation{Op: script.Release, Token: t.former})
@@ -223,9 +223,9 @@ func (v eitherToken) Vote(node int, replies []Reply, failure *NodeError) {
 	v.votes.Vote(node, replies, failure)
 }
 
-// Stopped releases at once what the nodes still hold of a lost lease: the holder has
-// stopped or exited. Without Stopped that happens at the stated deadline. It does nothing
-// to any other lease, and does not wait for the nodes.
+// Stopped releases at once what the nodes still hold of a lost lease. Call it when the holder has
+// stopped or exited. Otherwise the lease is released at its stated deadline. Stopped does nothing
+// to a lease that is not lost, and does not wait for the nodes.
 func (l *Lease) Stopped() {
 	now := l.keeper.clock()
 	l.mu.Lock()

@@ -12,99 +12,97 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Request says which lock is wanted and how.
+// Request describes the lock to acquire, and how.
 type Request struct {
-	// Name is the lock. Or Names are several at once, all or none; Name is empty
-	// then. They have one lease and one fencing token.
+	// Name is the name of the lock. To acquire several locks at once, all or none, leave it empty
+	// and set Names. They have one lease and one fencing token.
 	Name  string
 	Names []string
 
-	// Shared: together with others who share it (readers), but with nobody else. A later
-	// reader does not overtake a waiting writer.
+	// Shared makes the client a reader: other readers can hold the lock at the same time, but no
+	// writer. A later reader does not overtake a waiting writer.
 	Shared bool
-	// Slots, if more than 1: one of so many slots (a semaphore). A request for another
-	// number of slots, or another kind of lock, is refused while a slot is taken. At most
-	// MaxSlots, and for one name only.
+	// Slots, if more than 1, makes the lock a semaphore with this number of slots: the client
+	// takes one of them. A request for another number of slots, or another kind of lock, is
+	// refused while a slot is taken. At most MaxSlots, and for one name only.
 	Slots int
 
 	TTL time.Duration // how long the lease lasts unless extended; MinTTL to Options.MaxTTL
 
-	// Wait is how long new attempts are begun. 0: one attempt only. Forever:
-	// until it is granted or ctx is done.
+	// Wait is how long new attempts may begin. 0: one attempt only. Forever: until the lock is
+	// granted or ctx is done.
 	Wait time.Duration
 
-	// NoQuorumFor is how long before this call no quorum of nodes answered, as far as the
-	// caller knows. Acquire gives up without a quorum that much sooner.
+	// NoQuorumFor is how long no quorum of nodes had answered before this call, as far as the
+	// caller knows. If there is still no quorum, Acquire fails that much sooner.
 	NoQuorumFor time.Duration
 
-	// Held: another client holds the lock, as far as the caller knows. Then even the first
-	// attempt listens for its release.
+	// Held means that another client holds the lock, as far as the caller knows. Then even the
+	// first attempt listens for its release.
 	Held bool
-	// Yield: clients on other hosts wait for the lock, too, and it is their turn.
+	// Yield means that clients on other hosts wait for the lock, too, and it is their turn.
 	Yield bool
 
-	// Intent is what Intend returned for this request. May be nil.
+	// Intent is the result of Intend for this request. May be nil.
 	Intent *Intent
 
 	// Pending is the first attempt, if Lease.HandOver has begun it. May be nil.
 	Pending *PendingAttempt
 
 	// StopRetrying ends an Acquire as if Wait had passed, once it is closed: no new attempt
-	// begins, but the attempt under way is finished. Nil: only Wait and ctx end an Acquire.
+	// begins, but the attempt in progress is finished. Nil: only Wait and ctx end an Acquire.
 	StopRetrying <-chan struct{}
 
-	// BeforeAttempt is called before the first byte of each attempt is sent, also if
-	// HandOver begins the attempt. The caller writes the Record down: if this process ends,
-	// Abandon releases with it what the attempt took. It has no fencing token and no
-	// deadline yet. The attempt waits for BeforeAttempt; if that never returns, nothing is
-	// sent. HandOver also calls it before it passes a lock on without an attempt. Then
-	// Record.Grant is not empty, and the lease keeps the Token of the lease before it. May
-	// be nil.
+	// BeforeAttempt is called before the first byte of each attempt is sent, also if HandOver
+	// begins the attempt. The caller stores the Record: if this process ends, Abandon can release
+	// what the attempt took. The Record has no fencing token and no deadline yet. The attempt
+	// waits for BeforeAttempt. If BeforeAttempt never returns, nothing is sent. HandOver also
+	// calls it before it passes a lock on without an attempt. Then Record.Grant is not empty, and
+	// the lease keeps the Token of the previous lease. May be nil.
 	BeforeAttempt func(Record)
 
-	// Failed is called with the error of every attempt that failed. It must not block. May
-	// be nil.
+	// Failed is called with the error of each attempt that failed. It must not block. May be nil.
 	Failed func(error)
 
-	// Keep: the lease is extended until it is released or lost. Otherwise it
+	// Keep makes the keeper extend the lease until it is released or lost. Otherwise the lease
 	// ends after TTL.
 	Keep bool
 
-	// Block is how many fencing tokens the nodes reserve with the grant, the lease's own
-	// included. Lease.HandOver can pass the lock on without asking a node while some of
-	// them are left. 0 or 1: none is left. At most MaxBlock. For exclusive locks only.
+	// Block is how many fencing tokens the nodes reserve with the grant, including the lease's
+	// own. While some of them are left, Lease.HandOver can pass the lock on without asking a
+	// node. 0 or 1: none is left. At most MaxBlock. For exclusive locks only.
 	Block int
 
 	// Guard is how long before the deadline the loss of the lease is reported. 0: TTL/5.
 	Guard time.Duration
 
-	// Max bounds the total holding time of a lease that is kept: the bound on
-	// re-acquisitions that Redlock's authors ask for. 0: no bound.
+	// Max bounds the total time for which a lease with Keep is held. Redlock's authors ask for
+	// such a bound on re-acquisitions. 0: no bound.
 	Max time.Duration
 
 	// Holder describes the holder to other clients. Since is set by Acquire.
 	Holder Holder
 
-	// OnLost is called once if the lease is lost, on a goroutine of the
-	// library's, at the instant at which Lost is closed. It must not block.
+	// OnLost is called once if the lease is lost, on a goroutine of the library, at the same time
+	// as the channel of Lost is closed. It must not block.
 	OnLost func(*Lease)
 }
 
 // Forever is a Wait without end.
 const Forever time.Duration = -1
 
-// Guards are bounded so that a lease is not lost in the moment it is granted.
+// Guards are bounded. Otherwise a lease could be lost as soon as it is granted.
 const (
 	guardShare    = 5 // of the ttl, by default
 	maxGuardShare = 2
 )
 
-// ErrRequest: the request itself is wrong, whatever the nodes say.
+// ErrRequest means that the request itself is invalid, independent of the nodes.
 var ErrRequest = errors.New("bad request")
 
 func (q *Quorum) check(r *Request) error {
 	if r.Max != 0 {
-		r.TTL = min(r.TTL, max(r.Max, MinTTL)) // nothing is kept on the nodes for longer than that
+		r.TTL = min(r.TTL, max(r.Max, MinTTL)) // the nodes keep nothing for longer than that
 	}
 	if err := q.checkLock(r); err != nil {
 		return err
@@ -119,15 +117,15 @@ func (q *Quorum) check(r *Request) error {
 	case r.Max != 0 && r.Max < MinTTL:
 		return fmt.Errorf("redlock: %w: max %v of %v: at least %v, or 0 for no bound", ErrRequest, r.Max, r.lock(), MinTTL)
 	}
-	r.TTL = r.TTL.Truncate(time.Millisecond) // what the nodes are told
+	r.TTL = r.TTL.Truncate(time.Millisecond) // the unit on the nodes
 	r.Guard = min(r.Guard, r.TTL/maxGuardShare)
 	return nil
 }
 
-// MaxSlots is how many places a semaphore may have.
+// MaxSlots is the largest number of slots of a semaphore.
 const MaxSlots = 1000
 
-// checkLock looks at what is wanted.
+// checkLock checks the fields that say which lock is requested.
 func (q *Quorum) checkLock(r *Request) error {
 	names := r.Names
 	if len(names) == 0 {
@@ -158,7 +156,7 @@ func (q *Quorum) checkLock(r *Request) error {
 	return nil
 }
 
-// lock is what the request is about, for errors.
+// lock returns the lock's name for errors.
 func (r *Request) lock() string {
 	if len(r.Names) > 0 {
 		return strings.Join(r.Names, ",")
@@ -166,7 +164,7 @@ func (r *Request) lock() string {
 	return r.Name
 }
 
-// target is what the request is for.
+// target returns the lock that is requested.
 func (q *Quorum) target(r *Request) target {
 	t := target{prefix: int32(len(q.options.Prefix))}
 	switch {
@@ -186,8 +184,8 @@ func (q *Quorum) target(r *Request) target {
 	return t
 }
 
-// Intent keeps readers on other hosts from overtaking a writer that has to wait for readers
-// on this host before it requests the lock.
+// Intent keeps readers on other hosts from overtaking a writer. It is for a writer that waits for
+// readers on this host before it requests the lock.
 type Intent struct {
 	q      *Quorum
 	target target
@@ -195,11 +193,11 @@ type Intent struct {
 	r      Request
 }
 
-// Intend makes the nodes refuse new readers of the lock that r wants while others share it:
-// for r.TTL from now on (half a second at least), or until the lock is taken or End. The
-// nodes refuse all readers alike: use it only if no reader waits before the writer. The
-// caller must pass the intent to Acquire (Request.Intent), or call End. Intend does not
-// wait for the nodes.
+// Intend makes the nodes refuse new readers while other clients share the lock that r names. It
+// lasts for r.TTL from now on (at least half a second), or until the lock is taken or End is
+// called. The nodes refuse all readers alike: use it only if no reader waits before the writer.
+// The caller must pass the intent to Acquire (Request.Intent), or call End. Intend does not wait
+// for the nodes.
 func (q *Quorum) Intend(r Request) (*Intent, error) {
 	if err := q.check(&r); err != nil {
 		return nil, err
@@ -217,8 +215,8 @@ func (i *Intent) Renew() {
 	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Placed}, i.q.clock())
 }
 
-// End ends the intent. It is repeated on the nodes as a release is, until they have
-// answered, or the intent has expired.
+// End ends the intent. Like a release, it is repeated on the nodes until they have answered, or
+// the intent has expired.
 func (i *Intent) End() {
 	i.q.waiters.Leave(i.waiter)
 	now := i.q.clock()

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// retryPolicy decides whether there is a next attempt, and when it begins. Delays are
-// random, so that contenders do not collide repeatedly. They grow, so that a long wait
-// costs little. They never exceed the time until the lock may be free.
+// retryPolicy decides whether there is another attempt, and when it begins. Delays are random, so
+// that contenders do not collide repeatedly. They grow, so that a long wait costs little. They
+// never exceed the time until the lock may be free.
 type retryPolicy struct {
 	q       *Quorum
 	request *Request
 	until   time.Duration // no attempt begins later; negative: no limit
 	ttl     time.Duration
-	voted   time.Duration // when a quorum voted last, or when Acquire began
+	voted   time.Duration // when a quorum last voted, or when Acquire began
 	limit   time.Duration // of the next delay
-	longer  bool          // until was moved, because the lock is retained
+	longer  bool          // until was moved once, because the lock is retained
 }
 
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 250 * time.Millisecond
-	// notifiedShare is for a waiter that the nodes notify. It also retries after one to two
-	// such shares of its ttl. So its wake-up key and its writer intent on the nodes, which
-	// last for that ttl, do not expire first.
+	// notifiedShare is for a waiter that the nodes notify. It also retries after one to two such
+	// shares of its ttl. Its wake-up key and its writer intent on the nodes last for that ttl, so
+	// they do not expire before.
 	notifiedShare = 6
 )
 
-// newRetryPolicy returns the policy of a request that was made at since and whose first
+// newRetryPolicy returns the policy of a request. The request was made at since, and its first
 // attempt begins at start.
 func newRetryPolicy(q *Quorum, r *Request, since, start time.Duration) retryPolicy {
 	p := retryPolicy{q: q, request: r, until: since + r.Wait, ttl: r.TTL, voted: start - r.NoQuorumFor, limit: firstRetry}
@@ -43,7 +43,8 @@ func (p *retryPolicy) jitter(n time.Duration) time.Duration {
 	return p.q.rules.Jitter(p.request.lock(), n)
 }
 
-// isQuarantine reports whether the error ends with time alone. A waiter waits for that.
+// isQuarantine reports whether the nodes that are missing are quarantined. That ends by itself,
+// so a waiter waits for it.
 func isQuarantine(err error) bool {
 	e, ok := errors.AsType[*NoQuorumError](err)
 	return ok && e.Quarantine > 0
@@ -76,10 +77,10 @@ func (p *retryPolicy) next(err error, now time.Duration, told bool) (delay time.
 	return p.within(delay, now), true
 }
 
-// isOver reports whether no attempt may begin any more.
+// isOver reports whether no further attempt may begin.
 func (p *retryPolicy) isOver(now time.Duration) bool { return p.until >= 0 && now >= p.until }
 
-// left returns how long attempts may still begin; negative: without limit.
+// left returns for how long attempts may still begin; negative: without limit.
 func (p *retryPolicy) left(now time.Duration) time.Duration {
 	if p.until < 0 {
 		return -1
@@ -96,7 +97,8 @@ func (p *retryPolicy) over(now time.Duration) <-chan time.Time {
 	return time.After(p.until - now)
 }
 
-// notAsked records that no node was asked for d, which says nothing about the nodes.
+// notAsked records that no node was asked for d. That time does not count as a time without a
+// quorum.
 func (p *retryPolicy) notAsked(d time.Duration) { p.voted += d }
 
 // within limits a delay to the time that is left.
@@ -107,9 +109,9 @@ func (p *retryPolicy) within(delay, now time.Duration) time.Duration {
 	return max(min(delay, p.until-now), 0)
 }
 
-// Waiters that were woken together retry at a random time within a window of windowTrips
-// round trips. That is usually long enough for one of them to reach all nodes before the
-// next one begins. After each attempt that nobody won, the window is twice as long.
+// Waiters that were woken together retry at a random time within a window of windowTrips round
+// trips. That is usually long enough for one of them to reach all nodes before the next one
+// begins. After each attempt that nobody won, the window doubles.
 const (
 	windowTrips = 3
 	maxDoubled  = 4
@@ -121,10 +123,10 @@ func (q *Quorum) spread(name string, splits int) time.Duration {
 	return q.rules.Jitter(name, q.window()<<min(splits, maxDoubled))
 }
 
-// yielding returns how long a client waits that lets others go first. They may be farther
-// from the nodes, and how much farther is not known. So the delay is rarely long: twice as
-// long half as often. Its limit is the node timeout, within which the farthest client has
-// an answer.
+// yielding returns how long a client waits to let others go first. They may be farther from the
+// nodes, and how much farther is unknown. So the delay is random, and rarely long: a delay that
+// is twice as long is half as likely. Its limit is the node timeout, because the farthest client
+// has an answer by then.
 func (q *Quorum) yielding(name string) time.Duration {
 	const parts = 1000
 	least := max(2*q.window(), leastYield)
@@ -159,29 +161,29 @@ func (q *Quorum) isTracked() bool {
 	return n >= q.quorum
 }
 
-// starvationGuard decides when a waiter gets a reservation: the nodes then refuse the lock
-// to all other clients for a while. Without it a waiter might never be first, as there is
-// no queue between hosts. A waiter for several names may never find all of them free at
-// once. A waiter that is far from the nodes is always later than others.
+// starvationGuard decides when a waiter gets a reservation: for a while, the nodes refuse the
+// lock to all other clients. Without it a waiter might never be first, because there is no queue
+// between hosts. A waiter for several names might never find all of them free at once. A waiter
+// that is far from the nodes is always later than others.
 //
-// A reservation lasts for a short time. If it was in vain, the next one requires more other
-// holders. (One of several names is reserved while the waiter waits for a later one, whose
-// holder may want the reserved one next. That cannot happen among clients that take nested
-// names in alphabetical order.) A holder that keeps the lock for long counts once.
+// A reservation lasts for a short time. If it expires without a grant, the next one requires more
+// other holders. (One of several names is reserved while the waiter waits for a later one, whose
+// holder may want the reserved one next. That cannot happen among clients that take nested names
+// in alphabetical order.) A client that holds the lock for long counts once.
 type starvationGuard struct {
 	need   int           // how many other holders the next reservation requires
 	others int           // how many were seen since the last reservation
-	last   string        // token of the last of them; "": unknown
-	since  time.Duration // when the first of them was seen
+	last   string        // token of the last one; "": unknown
+	since  time.Duration // when the first one was seen
 	until  time.Duration // when the reservation ends; 0: there is none
 }
 
 const (
-	// maxReserveAfter bounds reserveAfter, which doubles after each reservation in vain.
+	// maxReserveAfter bounds reserveAfter, which doubles after each reservation without a grant.
 	maxReserveAfter = 256
-	// reservationShare: the lock is reserved for a quarter of the time that those holders
-	// took. Each of them held it for a sixteenth on average. Of a few names, even the one
-	// that is held longest is free by then.
+	// reservationShare: the lock is reserved for a quarter of the time in which those holders
+	// were seen. With reserveAfter holders, each of them held it for a sixteenth on average. By
+	// then, even the one of a few names that is held longest is free.
 	reservationShare = 4
 )
 
@@ -190,14 +192,14 @@ func (g *starvationGuard) left(now time.Duration) time.Duration {
 	return max(g.until-now, 0)
 }
 
-// note counts a holder that refused the waiter; nil: no quorum voted. A reservation lasts
-// between least and most; if most is 0, there is none. note reports whether a reservation
+// note counts a holder, for which the waiter was refused; nil: no quorum voted. A reservation
+// lasts between least and most; if most is 0, there is none. note reports whether a reservation
 // begins. The next attempt carries it to the nodes.
 func (g *starvationGuard) note(held *HeldError, now, least, most time.Duration) (begins bool) {
 	if now < g.until {
 		return false
 	}
-	if g.until > 0 { // the reservation was in vain
+	if g.until > 0 { // the reservation brought no grant
 		g.need, g.others, g.until = min(2*g.need, maxReserveAfter), 0, 0
 	}
 	if held == nil || held.token != "" && held.token == g.last {

@@ -8,8 +8,8 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
-// rules are the decisions that safety depends on, one function each. A test can replace one
-// to show what happens without it. Nothing else replaces one.
+// rules are the decisions that safety depends on, one function each. Only tests replace one, to
+// show that it is needed.
 type rules struct {
 	node.Rules
 
@@ -20,19 +20,19 @@ type rules struct {
 	// Otherwise a writer's quorum might share no node with theirs.
 	needed func(quorum int, shared bool) int
 
-	// token returns an attempt's token. No two attempts may share one, or the cleanup
-	// release of one would take the lock from the other.
+	// token returns an attempt's token. Each attempt needs its own, or the cleanup release of one
+	// would release the lock of the other.
 	token func(Holder) string
 
-	// start returns the instant from which validity counts. asked is when the ballot was
-	// sent, and won is when it was won. The keys may be as old as the first.
+	// start returns the instant from which validity counts. asked is when the ballot was sent,
+	// and won is when it was won. The keys may be as old as asked.
 	start func(asked, won time.Duration) time.Duration
 
 	// drift returns how much sooner a lease ends here than on the nodes.
 	drift func(ttl time.Duration) time.Duration
 
-	// needsNoWriteBack reports whether so many nodes returned the fencing token that no
-	// write-back is needed.
+	// needsNoWriteBack reports whether no write-back is needed, if this number of nodes returned
+	// the fencing token.
 	needsNoWriteBack func(nodes, quorum int) bool
 
 	// admission has the rules that decide which nodes may vote.
@@ -41,57 +41,58 @@ type rules struct {
 	// inTime reports whether a won ballot has any validity left.
 	inTime func(now, deadline time.Duration) bool
 
-	// notAfter returns the instant after which a node must not execute an attempt that
-	// began at start. The client has abandoned it by then, and its release may be complete.
+	// notAfter returns the instant after which a node must not execute an attempt that began at
+	// start. By then the client has abandoned the attempt, and its release may be complete.
 	notAfter func(start, nodeTimeout time.Duration) time.Duration
 
 	// lossDue returns when LOST is reported: early enough for the holder to stop.
 	lossDue func(deadline, guard time.Duration) time.Duration
 
-	// releaseAt returns when a lease that was lost at now is released. That is not before
-	// its deadline, because the holder may still be stopping.
+	// releaseAt returns when a lease that was lost at now is released. That is not before its
+	// deadline, because the holder may not have stopped yet.
 	releaseAt func(now, deadline time.Duration) time.Duration
 
-	// countsForExtension reports whether a node's answer counts for an extension. held is
-	// whether the node held the lock. If it did not, it may be repaired, and counts from
-	// the next round on.
+	// countsForExtension reports whether a node's answer counts for an extension. held is whether
+	// the node held the lock. If it did not, it may be repaired, and counts from the next round
+	// on.
 	countsForExtension func(held bool) bool
 
-	// isExtended reports whether an extension or a downgrade succeeded that so many nodes
-	// confirmed.
+	// isExtended reports whether an extension or a downgrade succeeded. granted is how many nodes
+	// confirmed it.
 	isExtended func(granted, quorum int) bool
 
-	// asksToShare reports whether an extension makes the lease shared on the nodes. downgraded is
-	// whether the lease is shared, and first is whether a client requested the extension. A
-	// node may have missed the downgrade.
+	// asksToShare reports whether an extension makes the lease shared on the nodes, because a
+	// node may have missed the downgrade. downgraded is whether the lease is shared, and first is
+	// whether a client requested the extension.
 	asksToShare func(downgraded, first bool) bool
 
-	// repairsAsShared reports whether a repair writes a lease as shared that was granted as
+	// repairsAsShared reports whether a repair sets a lease as shared that was granted as
 	// exclusive.
 	repairsAsShared func(downgraded bool) bool
 
-	// isAlive reports whether an extension may count for a lease whose [Lease.Err] is err:
-	// a lapsed one never comes back.
+	// isAlive reports whether an extension may count for a lease whose [Lease.Err] is err: an
+	// expired lease never becomes valid again.
 	isAlive func(err error) bool
 
-	// laterDeadline returns the deadline after an extension, from the old and the new one:
-	// no deadline moves back.
+	// laterDeadline returns the deadline after an extension, from the old and the new one. No
+	// extension moves a deadline back.
 	laterDeadline func(old, extended time.Duration) time.Duration
 
-	// adoptedDeadline returns the deadline of an earlier process's lease, from the recorded
-	// one: a lapsed lease never comes back.
+	// adoptedDeadline returns the deadline of an earlier process's lease, from the recorded one.
+	// An expired lease never becomes valid again.
 	adoptedDeadline func(recorded, now, ttl time.Duration) time.Duration
 
-	// reserve returns the end of a block of so many fencing tokens, from first on. limit is
-	// as far as the counters may be ahead of the nodes' clocks.
+	// reserve returns the end of a block of fencing tokens that begins at first. block is how
+	// many tokens are requested. limit bounds how far the counters may be ahead of the nodes'
+	// clocks.
 	reserve func(first uint64, block int, limit uint64) uint64
 
-	// writeBack returns what the counters are raised to if the nodes do not agree on a
+	// writeBack returns the value to which the counters are raised if the nodes do not agree on a
 	// fencing token: the end of its block.
 	writeBack func(fence, blockEnd uint64) uint64
 
-	// confirmedAt returns the instant from which a confirmation counts. asked is when it
-	// was sent, and answered is when a quorum had answered.
+	// confirmedAt returns the instant from which a confirmation counts. asked is when it was
+	// sent, and answered is when a quorum had answered.
 	confirmedAt func(asked, answered time.Duration) time.Duration
 
 	// countsForPass reports whether a node that confirmed a token counts for a pass.
@@ -110,29 +111,29 @@ type rules struct {
 	endsRetention func(wanted bool) bool
 
 	// stillPasses reports whether a pass may become a grant. fresh is the result of the check
-	// right before the grant, and gone is whether the client has ended meanwhile.
+	// right before the grant, and gone is whether the client has ended in the meantime.
 	stillPasses func(fresh, gone bool) bool
 
-	// afterLoss returns the fencing token of a grant that followed the loss of a token that
-	// was being passed on. left is what the lost block would have given.
+	// afterLoss returns the fencing token of a grant after the loss of a token that was being
+	// passed on. left is the token that the lost pass would have granted.
 	afterLoss func(granted, left uint64) uint64
 
 	// adoptedBlock returns the last fencing token that grants may use without asking the nodes
 	// after an adoption: the adopted lease's own.
 	adoptedBlock func(fence uint64) uint64
 
-	// forceWait returns how long FORCE waits after the nodes have noted a token.
+	// forceWait returns how long FORCE waits after the nodes have recorded a token.
 	forceWait func() time.Duration
 
-	// walks returns how many nodes a scan reads. Together they have every lock that a quorum
-	// has.
+	// walks returns how many nodes a scan reads. Every lock that a quorum has must be on at least
+	// one of them.
 	walks func(nodes, quorum int) int
 
-	// isPossible reports whether a token can be a holder's, if so many nodes show it and so
-	// many did not answer.
+	// isPossible reports whether a holder can have a token. shown is how many nodes show it, and
+	// silent is how many did not answer.
 	isPossible func(shown, silent, quorum int) bool
 
-	// Safety does not depend on what follows.
+	// Safety does not depend on the fields below.
 
 	// exchangeAfter is how long after a pass the nodes get a token that names the client.
 	exchangeAfter time.Duration
@@ -178,8 +179,8 @@ var soundRules = rules{
 	reserveAfter:       reserveAfter,
 }
 
-// reserveAfter is how many other holders a waiter sees before it gets a reservation. Even
-// if many hosts contend for one lock, few waiters see that many by chance.
+// reserveAfter is how many other holders a waiter sees before it gets a reservation. Even if many
+// hosts contend for one lock, few waiters see that many by chance.
 const reserveAfter = 16
 
 // PassWindow is how long a lock may be passed on after its last confirmation began
@@ -189,12 +190,12 @@ const PassWindow = 50 * time.Millisecond
 // exchangeAfter is how long after a pass the nodes get a token that names its client.
 const exchangeAfter = time.Second / 2
 
-// drift returns how much sooner a lease ends here than on the nodes. It allows for clocks
-// that run at slightly different rates.
+// drift returns how much sooner a lease ends here than on the nodes. It allows for clocks that
+// run at slightly different rates.
 func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }
 
-// reserve returns the end of a block of fencing tokens from first on, at most limit: or
-// else the counters would run ahead of the nodes' clocks.
+// reserve returns the end of a block of fencing tokens that begins at first. The end is at most
+// limit, so that the counters do not get ahead of the nodes' clocks.
 func reserve(first uint64, block int, limit uint64) uint64 {
 	return max(first, min(first+uint64(max(block, 1))-1, limit))
 }

@@ -18,7 +18,7 @@ import (
 // ErrScanDenied means that a node does not let this user run SCAN.
 var ErrScanDenied = errors.New("SCAN is not allowed")
 
-// ErrCursor means that a cursor does not come from Scan.
+// ErrCursor means that a cursor was not returned by Scan.
 var ErrCursor = errors.New("not the cursor of an earlier page")
 
 // LockPage is a part of the locks that the nodes store.
@@ -34,19 +34,19 @@ type LockPage struct {
 type StoredLock struct {
 	Name     string
 	Holdings []Holding // as Who returns them; nil with Many
-	Many     bool      // too many clients share it to list them here: Who does
+	Many     bool      // too many clients share it to list them here: see Who
 	Wanted   bool      // a client waits for it
 	Waiters  []Holder  // the waiting clients that the nodes can name: writers, and clients with a reservation
 }
 
-// Scan returns one page of all locks that the nodes store. The first page has the cursor "".
+// Scan returns one page of the locks that the nodes store. The first page has the cursor "".
 //
 // A lock that a quorum has is on at least one of any N-quorum+1 nodes. So Scan reads the keys of
 // that many nodes, one node after the other, and asks all nodes for the holders. A lock that is
 // held from the first page to the last one is on at least one page, and mostly on several. Other
 // locks may be missing. Each page takes a few round trips, and occupies a node for no longer than
-// other calls do. If a node fails, Scan reads another one instead. The error matches ErrNoQuorum if too few are
-// left. It can also match ErrScanDenied, ErrCursor or ErrClosed.
+// other calls do. If a node fails, Scan reads another one instead. The error matches ErrNoQuorum
+// if too few nodes are left. It can also match ErrScanDenied, ErrCursor or ErrClosed.
 func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 	w, err := q.parseWalk(cursor)
 	if err != nil {
@@ -70,16 +70,16 @@ func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 	return page, nil
 }
 
-// walks returns how many nodes a scan must read: any so many nodes together have every lock that a
+// walks returns how many nodes a scan must read: any set of that size has every lock that a
 // quorum has.
 func (q *Quorum) walks() int { return q.rules.walks(len(q.lanes), q.quorum) }
 
-// walk is how far a scan has come.
+// walk is the progress of a scan.
 type walk struct {
 	walked     uint64 // nodes that were read to the end, as bits
 	failed     uint64 // nodes that failed
 	node       int    // the node that is being read; -1: none yet
-	connection uint64 // its connection: a cursor means nothing to another process
+	connection uint64 // its connection: a cursor is not valid for another one
 	cursor     string // the cursor that the node returned last
 }
 
@@ -104,13 +104,13 @@ func (q *Quorum) parseWalk(cursor string) (*walk, error) {
 // firstCursor is the cursor with which SCAN begins, and the one that it returns at the end.
 const firstCursor = "0"
 
-// scanTries is how often a node may fail to answer before another one is read instead. Answers can
-// be late on a busy host, and a broken connection is soon replaced. A list is not as urgent as a
-// lock. So the pauses in between are long: 1, 2, 4, … node timeouts.
+// scanTries is how often a node may fail to answer before another one is read instead. Answers
+// can be late on a busy host, and a broken connection is soon replaced. A list is not urgent, so
+// the pauses in between are long: 1, 2, 4, … node timeouts.
 const scanTries = 6
 
-// pauseScan waits after a failed try, the first of which is 1. It fails if ctx is done or the
-// Quorum is closed.
+// pauseScan waits after a failed try; the first try is 1. It fails if ctx is done or the Quorum
+// is closed.
 func (q *Quorum) pauseScan(ctx context.Context, try int) error {
 	timer := time.NewTimer(q.options.NodeTimeout << (try - 1))
 	defer timer.Stop()
@@ -124,8 +124,8 @@ func (q *Quorum) pauseScan(ctx context.Context, try int) error {
 	}
 }
 
-// scanNames reads the next page of keys from the node that is being read, and returns the names of
-// locks.
+// scanNames reads the next page of keys from the node that is being read, and returns the names
+// of locks.
 func (q *Quorum) scanNames(ctx context.Context, w *walk) (names []string, err error) {
 	for tries := 1; ; tries++ {
 		if !q.chooseNode(w) {
@@ -150,8 +150,8 @@ func (q *Quorum) scanNames(ctx context.Context, w *walk) (names []string, err er
 	}
 }
 
-// chooseNode chooses the node to read. If it was reconnected in between, chooseNode starts again at
-// its first key. It returns false if too few nodes are left.
+// chooseNode chooses the node to read. If the node was reconnected in between, chooseNode starts
+// again at its first key. It returns false if too few nodes are left.
 func (q *Quorum) chooseNode(w *walk) bool {
 	if w.node >= 0 {
 		if now := q.lanes[w.node].Connection(); w.connection != now {
@@ -168,7 +168,7 @@ func (q *Quorum) chooseNode(w *walk) bool {
 	return false
 }
 
-// scanFailed returns the error for too few nodes that can be walked.
+// scanFailed returns the error for a scan that has too few nodes left to read.
 func (q *Quorum) scanFailed() error {
 	b := ballot.New("scan", len(q.lanes), q.quorum, ballot.IsGrant)
 	return q.noQuorum("all locks", b)
@@ -213,7 +213,7 @@ type oneAnswer chan struct {
 	err   error
 }
 
-// Vote passes the answer on.
+// Vote passes the answer to the channel.
 func (a oneAnswer) Vote(_ int, replies []redis.Reply, failure *node.Error) {
 	var answer struct {
 		reply redis.Reply
@@ -227,12 +227,12 @@ func (a oneAnswer) Vote(_ int, replies []redis.Reply, failure *node.Error) {
 	a <- answer
 }
 
-// globPrefix returns the pattern of SCAN for all keys with the prefix.
+// globPrefix returns the SCAN pattern for all keys with the prefix.
 func globPrefix(prefix string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(prefix) + "*"
 }
 
-// lockNames returns the names of locks that are held or reserved according to these keys.
+// lockNames returns the names of locks that are held or reserved according to the keys.
 func (q *Quorum) lockNames(keys []redis.Reply) (names []string) {
 	for i := range keys {
 		name, isLocks := strings.CutPrefix(keys[i].Str, q.options.Prefix)
@@ -244,8 +244,8 @@ func (q *Quorum) lockNames(keys []redis.Reply) (names []string) {
 	return names
 }
 
-// describe asks all nodes for the holders of some locks, and returns the locks that are held or
-// reserved.
+// describe asks all nodes for the holders of the named locks, and returns those locks that are
+// held or reserved.
 func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLock, err error) {
 	for try := range scanTries {
 		if try > 0 {
@@ -277,7 +277,7 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 	return nil, err
 }
 
-// storedLock reads the nodes' replies about a lock: see DESCRIBE in ballot.lua.
+// storedLock evaluates the nodes' replies about a lock: see DESCRIBE in ballot.lua.
 func (q *Quorum) storedLock(name string, replies []*redis.Reply) StoredLock {
 	lock := StoredLock{Name: name}
 	shown, waiting := make([]*redis.Reply, len(replies)), map[string]bool{}

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Status is what the Quorum knows of all nodes. It comes from memory.
+// Status is what the Quorum knows about all nodes, without asking them.
 type Status struct {
 	Quorum  int
 	Ready   int
 	Nodes   []NodeStatus
-	Left    time.Duration // until a quorum can vote, if quarantines alone prevent that; else 0
+	Left    time.Duration // until a quorum can vote, if only quarantines prevent that; otherwise 0
 	MaxTTL  time.Duration // of the fleet: the largest of any host
 	Warning []string      // of the fleet as a whole, with the fix
 	Counts  Counts
@@ -21,7 +21,7 @@ type Status struct {
 // none now.
 func (s Status) Spare() int { return s.Ready - s.Quorum }
 
-// Status returns what the Quorum knows of the nodes. It does not ask them.
+// Status returns what the Quorum knows about the nodes. It does not ask them.
 func (q *Quorum) Status() Status {
 	status := Status{
 		Quorum:  q.quorum,
@@ -38,7 +38,7 @@ func (q *Quorum) Status() Status {
 		case NodeReady:
 			status.Ready++
 		case NodeQuarantined:
-			if node.Left > 0 { // else it waits for more than time
+			if node.Left > 0 { // otherwise it also waits for something else
 				left = append(left, node.Left)
 			}
 		}
@@ -48,8 +48,8 @@ func (q *Quorum) Status() Status {
 	return status
 }
 
-// noteSources marks nodes whose quarantine does not end with time alone, before that time
-// has passed. See admission.Fleet.CopySources.
+// noteSources marks nodes whose quarantine will not end when its time has passed, because they
+// also need counters from other nodes. See admission.Fleet.CopySources.
 func (q *Quorum) noteSources(status *Status) {
 	if q.options.NoQuarantine {
 		return
@@ -61,21 +61,21 @@ func (q *Quorum) noteSources(status *Status) {
 		switch {
 		case node.State != NodeQuarantined:
 		case !loss.Lost, loss.Total:
-			found++ // it has its counters, or starts new ones: it only waits for time
+			found++ // it has its counters, or starts new ones: it only waits for its time to pass
 		default:
 			lost = append(lost, node)
 		}
 	}
 	if len(lost) >= q.quorum {
-		return // as with new nodes: the fleet will soon see that none has counters
+		return // as with new nodes: the fleet will soon notice that none has counters
 	}
 	for _, node := range lost {
 		node.Needs, node.Found = q.admission.CopySources(), found
 	}
 }
 
-// untilQuorum returns when so many quarantines will have ended; 0: none needs to, or there
-// are too few.
+// untilQuorum returns when enough quarantines will have ended for a quorum. missing is how many
+// nodes it lacks. 0: none, or there are too few quarantines.
 func untilQuorum(left []time.Duration, missing int) time.Duration {
 	if missing <= 0 || missing > len(left) {
 		return 0
@@ -84,14 +84,14 @@ func untilQuorum(left []time.Duration, missing int) time.Duration {
 	return left[missing-1]
 }
 
-// Counts has how often something happened since the Quorum was made. The values only grow.
+// Counts has how often each event happened since the Quorum was made. The values only grow.
 type Counts struct {
 	Grants        uint64 // leases granted
 	HandOvers     uint64 // releases that were also an attempt for another client on this host
-	Passes        uint64 // grants that asked no node, for another client on this host
+	Passes        uint64 // grants without asking a node, for another client on this host
 	Splits        uint64 // attempts that split the votes, so that no client can have won
 	Wakeups       uint64 // waits that ended because nodes reported that the lock may be free
-	WriteBacks    uint64 // attempts that took a second round for the fencing token
+	WriteBacks    uint64 // attempts that needed a second round for the fencing token
 	Repairs       uint64 // keys set again on nodes that had lost them
 	Lost          uint64 // leases lost, for any reason
 	Quarantines   uint64 // quarantines that this process began
@@ -100,7 +100,7 @@ type Counts struct {
 	CounterLosses uint64 // losses of the fencing counters of a quorum
 }
 
-// counts is the live form of Counts.
+// counts has the counters behind Counts.
 type counts struct {
 	grants, writeBacks, repairs, lost    atomic.Uint64
 	handOvers, passes, splits, wakeups   atomic.Uint64
@@ -125,23 +125,23 @@ func (c *counts) snapshot() Counts {
 	}
 }
 
-// Notice is something that the operator of the nodes must know. It is reported once, when
-// it is noticed.
+// Notice reports something that the operator of the nodes must know. It is reported once, when it
+// is noticed.
 type Notice struct {
 	Kind NoticeKind
 	Node string // "": it concerns all nodes
 	Text string
 }
 
-// NoticeKind is one word for the subject of a Notice.
+// NoticeKind is the subject of a Notice.
 type NoticeKind string
 
 const (
 	// ClockJumped: a node's clock was stepped. Keys may have expired early there, so the
 	// node is quarantined.
 	ClockJumped NoticeKind = "clock-jump"
-	// HostClockJumped: this host's clock stopped for a time, or all nodes' clocks were
-	// stepped. The host's leases count as that much older.
+	// HostClockJumped: this host's clock stopped for a time, or all nodes' clocks were stepped.
+	// The host's leases count as that much older.
 	HostClockJumped NoticeKind = "host-clock-jump"
 	// Withdrawn: a node's admission was withdrawn for another reason.
 	Withdrawn NoticeKind = "withdrawn"
@@ -157,14 +157,14 @@ type Pulse struct {
 	Lanes  uint64 // the loops of all nodes' lanes together
 }
 
-// Beats reports whether, since an earlier Pulse, the keeper and at least one lane completed
-// a round. The lane of a node that is down or hangs completes rounds, too.
+// Beats reports whether, since an earlier Pulse, the keeper and at least one lane completed a
+// round. The lane of a node that is down or hangs completes rounds, too.
 func (p Pulse) Beats(earlier Pulse) bool {
 	return p.Keeper != earlier.Keeper && p.Lanes != earlier.Lanes
 }
 
 // Pulse makes the keeper and all lanes run a round, and returns how many rounds they have
-// completed. It does not wait for them: call it again later. The keeper completes a round
+// completed so far. It does not wait for them: call it again later. The keeper completes a round
 // at once, and a lane within about ten node timeouts (at least a second). A loop that takes
 // longer hangs for good. Restart the process then: its locks stay on the nodes.
 func (q *Quorum) Pulse() Pulse {

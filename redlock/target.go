@@ -17,7 +17,7 @@ type target struct {
 	prefix int32    // length of the prefix of each key
 }
 
-// isAbout reports whether both have the same keys, in the same order.
+// isAbout reports whether both targets have the same keys, in the same order.
 func (t *target) isAbout(other *target) bool {
 	return t.key == other.key && slices.Equal(t.also, other.also)
 }
@@ -57,7 +57,7 @@ func (t *target) counter(i int) script.CounterField {
 	return script.CounterOf(t.at(i))
 }
 
-// member returns the form in which the nodes store a token: a semaphore's slot precedes it.
+// member returns a token as the nodes store it: after a semaphore's slot, if there is one.
 func (t *target) member(token string) string {
 	if t.slot > 0 {
 		return strconv.Itoa(int(t.slot)) + " " + token

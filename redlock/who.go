@@ -9,14 +9,14 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Who returns the possible holders of a lock. It asks all nodes, and waits for the node
-// timeout at most. A possible holder is a token that a quorum shows, or could show if the
-// nodes that failed had answered. A key without expiry that keeps every client from acquiring
-// the lock counts as a holder, too. If an exclusive lock has several possible holders, the true
-// one is unknown. No holder means that the lock is free. If the lock is free but reserved, Who
-// returns the client with the reservation as Waiting. If fewer than a quorum answered, the
-// error matches ErrNoQuorum. For a lock with more than a hundred holders, Who serves one
-// caller after the other.
+// Who returns the possible holders of a lock. It asks all nodes, and waits for at most the node
+// timeout. A possible holder is a token that a quorum shows, or could show if the nodes that
+// failed had answered. A key without expiry that keeps every client from acquiring the lock
+// counts as a holder, too. If an exclusive lock has several possible holders, it is unknown which
+// of them holds it. No holder means that the lock is free. If the lock is free but reserved, Who
+// returns the client with the reservation as Waiting. If fewer nodes than a quorum answered, the
+// error matches ErrNoQuorum. For a lock with more than a hundred holders, Who serves one caller
+// after the other.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	b, err := q.askHolders(ctx, name, script.Who)
 	if err == nil && b.ShowsMany() {
@@ -28,7 +28,7 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	return q.possible(b), nil
 }
 
-// possible returns the possible holders that the answers show.
+// possible returns the possible holders according to the answers.
 func (q *Quorum) possible(b *ballot.Ballot) []Holding {
 	barred := b.Barred()
 	return slices.DeleteFunc(tally(b.Answers), func(h Holding) bool {
@@ -53,9 +53,9 @@ func (q *Quorum) askHolders(ctx context.Context, name string, op script.Opcode) 
 	return b, nil
 }
 
-// list asks for all holders of a lock that many clients share. It serves one caller at a time,
-// because the answers to a few such requests together exceed what a connection may receive (see
-// the reply scanner of internal/redis), and would end it. Callers that wait for the same lock
+// list asks for all holders of a lock that many clients share. It serves one caller at a time:
+// the answers to a few such requests together exceed what a connection may receive (see the reply
+// scanner of internal/redis), and would end the connection. Callers that wait for the same lock
 // share the next result. So even with many callers, FORCE does not wait for long.
 func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) {
 	asked := q.clock()
@@ -80,7 +80,7 @@ func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) 
 	return b, nil
 }
 
-// keepListResult keeps the result for callers that wait, and drops it if there are none,
+// keepListResult keeps the result for callers that wait. If there are none, it drops the result,
 // because it can be long.
 func (q *Quorum) keepListResult(l listResult) {
 	if q.listWaiters.Load() == 1 {
