@@ -18,6 +18,9 @@ import (
 var testDir string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == queueCommand { // this is the bare queue of a test
+		os.Exit(runQueue(os.Args[2:], os.Stderr))
+	}
 	if len(os.Args) > 1 && os.Args[1] == delayCommand { // this is the network of a test
 		os.Exit(runNetwork(os.Args[2:], os.Stdout, os.Stderr))
 	}

@@ -35,6 +35,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == delayCommand {
 		return runNetwork(args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == queueCommand {
+		return runQueue(args[1:], stderr)
+	}
 	opts, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0

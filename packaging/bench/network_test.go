@@ -72,6 +72,9 @@ func TestNetworkPart(t *testing.T) {
 			t.Errorf("a pair of redsync takes %v ms, want two round trips", one.P50)
 		}
 	}
+	if q, _ := rep.findNetwork("work", bare); q.HandOver == 0 {
+		t.Errorf("row of the bare queue: %+v, want hand-overs", q)
+	}
 	if _, ok := rep.findNetwork("work", twoHosts); !ok || len(targetsOf(rep)) < 9 {
 		t.Errorf("rows %+v and targets %+v; want two hosts, and targets", rep.NetworkRows, targetsOf(rep))
 	}
@@ -127,5 +130,23 @@ func TestUnknownOptionIsARefusal(t *testing.T) {
 	_, err := openRaw(context.Background(), f.daemon, " nonsense=1", "")
 	if _, ok := err.(refusal); !ok {
 		t.Errorf("got %v, want a refusal", err)
+	}
+}
+
+// The bare queue grants its lock to the first waiter when the holder unlocks, not earlier.
+func TestBareQueueIsInOrder(t *testing.T) {
+	var q waiters
+	var a, b, c strings.Builder
+	q.lock(&a)
+	q.lock(&b)
+	q.lock(&c)
+	for i, want := range [][3]string{{"OK\n", "", ""}, {"OK\n", "OK\n", ""}, {"OK\n", "OK\n", "OK\n"}} {
+		if got := [3]string{a.String(), b.String(), c.String()}; got != want {
+			t.Errorf("after %d unlocks: grants %q, want %q", i, got, want)
+		}
+		q.unlock()
+	}
+	if q.held || len(q.queue) > 0 {
+		t.Errorf("after the last unlock: %+v, want a free lock", &q)
 	}
 }
