@@ -26,6 +26,20 @@ readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packagi
 # skippable matches skips that are fine in CI: no machine can help it, or another step tests it.
 readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector has Go.s scheduler |needs Linux$'
 
+# ignores_signal NAME tells whether a signal is ignored. Child processes inherit that.
+ignores_signal() {
+	local ignored=0
+	if [[ -e /proc/self/status ]]; then
+		ignored=$(sed -n 's/^SigIgn:[[:space:]]*/0x/p' /proc/$BASHPID/status)
+	fi
+	((ignored >> ($(kill -l "$1") - 1) & 1))
+}
+
+# A shell without job control starts programs behind & with SIGINT ignored, and tests send it.
+if ignores_signal INT && env --default-signal=INT true 2>/dev/null; then
+	exec env --default-signal=INT bash packaging/test.sh "$@"
+fi
+
 verbose=0 long=0 fuzztime=2s testtimeout=8m main=main
 for flag in "$@"; do
 	case $flag in
@@ -142,8 +156,12 @@ prerequisites() {
 		echo "in CI this has to run as root: it tests with other users, and boots a container"
 		return 1
 	fi
-	if ignores_hangup; then
+	if ignores_signal HUP; then
 		echo "SIGHUP is ignored here, and tests send it: start this without nohup, such as with setsid"
+		return 1
+	fi
+	if ignores_signal INT; then
+		echo "SIGINT is ignored here, and tests send it: start this in the foreground, or with setsid -f"
 		return 1
 	fi
 	if ! command -v go >/dev/null; then
@@ -167,15 +185,6 @@ prerequisites() {
 		return 1
 	fi
 	go version
-}
-
-# ignores_hangup tells whether SIGHUP is ignored. Child processes inherit that.
-ignores_hangup() {
-	local ignored=0
-	if [[ -e /proc/self/status ]]; then
-		ignored=$(sed -n 's/^SigIgn:[[:space:]]*/0x/p' /proc/$BASHPID/status)
-	fi
-	((ignored & 1)) # SIGHUP is 1
 }
 
 # missing_packages prints the Debian packages of missing programs.
