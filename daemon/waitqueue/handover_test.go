@@ -68,7 +68,7 @@ func TestClaimNext(t *testing.T) {
 				t.Fatalf("claimed waiter %d, want %d", slices.Index(test.behind, got), test.want)
 			}
 			if got != nil && got.streak.Grants != 7 {
-				t.Errorf("it continues the streak %+v", got.streak)
+				t.Errorf("the waiter continues the streak %+v, want 7 grants", got.streak)
 			}
 			if again := q.ClaimNext(test.holder, Streak{}, false); again != nil {
 				t.Error("claimed twice")
@@ -103,86 +103,86 @@ func TestHasFollower(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 		if q.HasFollower(test.behind) {
-			t.Errorf("%s: the last one has a follower", test.name)
+			t.Errorf("%s: the last waiter has a follower", test.name)
 		}
 	}
 }
 
-// handOverPlay runs a hand-over step by step: a holder releases the lock, next waits for it, and
+// testHandOver runs a hand-over step by step: a holder releases the lock, next waits for it, and
 // behind waits behind next.
-type handOverPlay struct {
+type testHandOver struct {
 	q                    *Queue
 	holder, next, behind *Waiter
 	begun                *redlock.PendingAttempt
 	owners               []string // the goroutines that had to abandon begun
-	called               bool     // behind was ready before begun had an owner
+	readyEarly           bool     // behind was ready before begun had an owner
 }
 
-func newHandOverPlay() *handOverPlay {
-	play := &handOverPlay{q: New(), holder: newWaiter("a"), next: newWaiter("a"), behind: newWaiter("a"), begun: &redlock.PendingAttempt{}}
-	for i, p := range []*Waiter{play.holder, play.next, play.behind} {
+func newTestHandOver() *testHandOver {
+	h := &testHandOver{q: New(), holder: newWaiter("a"), next: newWaiter("a"), behind: newWaiter("a"), begun: &redlock.PendingAttempt{}}
+	for i, p := range []*Waiter{h.holder, h.next, h.behind} {
 		p.Patient, p.Owner = true, Owner{Name: fmt.Sprint(i)}
-		play.q.Join(p)
+		h.q.Join(p)
 	}
-	return play
+	return h
 }
 
-func (play *handOverPlay) owned(by string) {
-	play.owners = append(play.owners, by)
-	play.called = play.called || isReady(play.behind)
+func (h *testHandOver) owned(by string) {
+	h.owners = append(h.owners, by)
+	h.readyEarly = h.readyEarly || isReady(h.behind)
 }
 
-// giver returns the steps of the goroutine that releases the lock.
-func (play *handOverPlay) giver() []func() {
+// releaseSteps returns the steps of the goroutine that releases the lock.
+func (h *testHandOver) releaseSteps() []func() {
 	var claimed *Waiter
 	return []func(){
-		func() { claimed = play.q.ClaimNext(play.holder, Streak{}, false) },
+		func() { claimed = h.q.ClaimNext(h.holder, Streak{}, false) },
 		func() {
-			if claimed != nil && !play.q.Deliver(claimed, play.begun) {
-				play.owned("the giver")
+			if claimed != nil && !h.q.Deliver(claimed, h.begun) {
+				h.owned("the releasing goroutine")
 			}
 		},
-		func() { play.q.Leave(play.holder, nil) },
+		func() { h.q.Leave(h.holder, nil) },
 	}
 }
 
-// quitter returns the steps of a waiter that gives up.
-func (play *handOverPlay) quitter() []func() {
+// withdrawSteps returns the steps of a waiter that gives up.
+func (h *testHandOver) withdrawSteps() []func() {
 	return []func(){
 		func() {
-			if play.q.Withdraw(play.next) != nil {
-				play.owned("who gave up")
+			if h.q.Withdraw(h.next) != nil {
+				h.owned("the waiter that gave up")
 			}
 		},
-		func() { play.q.Leave(play.next, nil) },
+		func() { h.q.Leave(h.next, nil) },
 	}
 }
 
-// interleavings calls play with every order of a steps of one goroutine (true) and b steps of
+// interleavings calls run with every order of a steps of one goroutine (true) and b steps of
 // another one (false).
-func interleavings(a, b int, order []bool, play func([]bool)) {
+func interleavings(a, b int, order []bool, run func([]bool)) {
 	if a+b == 0 {
-		play(order)
+		run(order)
 	}
 	if a > 0 {
-		interleavings(a-1, b, append(slices.Clip(order), true), play)
+		interleavings(a-1, b, append(slices.Clip(order), true), run)
 	}
 	if b > 0 {
-		interleavings(a, b-1, append(slices.Clip(order), false), play)
+		interleavings(a, b-1, append(slices.Clip(order), false), run)
 	}
 }
 
 // A waiter gives up while the holder hands the lock over to it. In every order of their steps the
 // begun attempt is abandoned once, and the waiter behind becomes ready only after that.
-func TestBegunHasOneOwner(t *testing.T) {
+func TestBegunAttemptHasOneOwner(t *testing.T) {
 	both := map[string]int{}
 	interleavings(3, 2, nil, func(order []bool) {
-		play := newHandOverPlay()
-		giver, quitter := play.giver(), play.quitter()
-		for _, gives := range order {
-			steps := &quitter
-			if gives {
-				steps = &giver
+		h := newTestHandOver()
+		releaseSteps, withdrawSteps := h.releaseSteps(), h.withdrawSteps()
+		for _, releases := range order {
+			steps := &withdrawSteps
+			if releases {
+				steps = &releaseSteps
 			}
 			(*steps)[0]()
 			*steps = (*steps)[1:]
@@ -191,64 +191,64 @@ func TestBegunHasOneOwner(t *testing.T) {
 		if order[0] { // otherwise the waiter gave up before an attempt was begun for it
 			want = 1
 		}
-		if len(play.owners) != want || play.called {
-			t.Errorf("order %v: owned by %v, want %d; the one behind was called before that: %v", order, play.owners, want, play.called)
+		if len(h.owners) != want || h.readyEarly {
+			t.Errorf("order %v: abandoned by %v, want %d; the waiter behind was ready before that: %v", order, h.owners, want, h.readyEarly)
 		}
-		if begun, _ := play.q.TakeAttempt(play.next); begun != nil {
-			t.Errorf("order %v: it can still be taken", order)
+		if begun, _ := h.q.TakeAttempt(h.next); begun != nil {
+			t.Errorf("order %v: the attempt can still be taken", order)
 		}
-		if !isReady(play.behind) {
-			t.Errorf("order %v: the one behind is not called", order)
+		if !isReady(h.behind) {
+			t.Errorf("order %v: the waiter behind is not ready", order)
 		}
-		for _, who := range play.owners {
-			both[who]++
+		for _, owner := range h.owners {
+			both[owner]++
 		}
 	})
-	if both["the giver"] == 0 || both["who gave up"] == 0 {
-		t.Errorf("owners were %v: one of the ways was not tried", both)
+	if both["the releasing goroutine"] == 0 || both["the waiter that gave up"] == 0 {
+		t.Errorf("the owners were %v, want both", both)
 	}
 }
 
 // The waiter takes the begun attempt once, and nothing is left for Withdraw.
-func TestBegunIsTakenOnce(t *testing.T) {
-	play := newHandOverPlay()
-	for _, step := range play.giver() {
-		if isReady(play.next) {
+func TestBegunAttemptIsTakenOnce(t *testing.T) {
+	h := newTestHandOver()
+	for _, step := range h.releaseSteps() {
+		if isReady(h.next) {
 			break
 		}
 		step()
 	}
-	play.q.Leave(play.holder, nil)
-	if begun, _ := play.q.TakeAttempt(play.next); begun != play.begun {
-		t.Fatal("it is not there")
+	h.q.Leave(h.holder, nil)
+	if begun, _ := h.q.TakeAttempt(h.next); begun != h.begun {
+		t.Fatal("the begun attempt cannot be taken")
 	}
-	if begun, _ := play.q.TakeAttempt(play.next); begun != nil {
-		t.Error("it is taken twice")
+	if begun, _ := h.q.TakeAttempt(h.next); begun != nil {
+		t.Error("the attempt is taken twice")
 	}
-	if play.q.Withdraw(play.next) != nil {
-		t.Error("it is taken, and abandoned")
+	if h.q.Withdraw(h.next) != nil {
+		t.Error("Withdraw returns the attempt that was taken")
 	}
-	if isReady(play.behind) {
-		t.Error("the one behind is called, too")
+	if isReady(h.behind) {
+		t.Error("the waiter behind is ready, too")
 	}
 }
 
 // The holder loses its lease before the hand-over. The claimed waiter becomes ready when the lease
 // leaves the queue, which can be before or after Unclaim.
-func TestPromiseTakenBack(t *testing.T) {
+func TestUnclaim(t *testing.T) {
 	for _, gone := range []bool{false, true} {
-		play := newHandOverPlay()
-		q, next := play.q, play.q.ClaimNext(play.holder, Streak{}, false)
+		h := newTestHandOver()
+		q, next := h.q, h.q.ClaimNext(h.holder, Streak{}, false)
 		if gone {
-			q.Leave(play.holder, nil)
+			q.Leave(h.holder, nil)
 		}
 		q.Unclaim(next)
 		if isReady(next) != gone {
-			t.Errorf("the one before it is gone: %v; it is called: %v", gone, isReady(next))
+			t.Errorf("the holder has left: %v; the claimed waiter is ready: %v", gone, isReady(next))
 		}
-		q.Leave(play.holder, nil)
-		if !isReady(next) || isReady(play.behind) {
-			t.Errorf("at the end it is called: %v, the one behind: %v; want it alone", isReady(next), isReady(play.behind))
+		q.Leave(h.holder, nil)
+		if !isReady(next) || isReady(h.behind) {
+			t.Errorf("at the end ready: the claimed waiter %v, the waiter behind %v; want only the first", isReady(next), isReady(h.behind))
 		}
 	}
 }

@@ -7,31 +7,31 @@ import (
 )
 
 // A queue never returns a removed waiter, and at most about half of its entries are removed ones.
-func TestLineup(t *testing.T) {
+func TestNameQueue(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		var line nameQueue
+		var queue nameQueue
 		var in []*Waiter
 		for number := range uint64(300) {
 			if random.IntN(300) > int(number) || len(in) == 0 {
 				p := &Waiter{number: number, Kind: Kind{Shared: random.IntN(4) > 0}}
-				line.append(p)
+				queue.append(p)
 				in = append(in, p)
 			} else {
 				i := random.IntN(len(in)) * random.IntN(2) // the first one in half of the cases
-				line.remove(in[i])
-				line.remove(in[i]) // a second remove has no effect
+				queue.remove(in[i])
+				queue.remove(in[i]) // a second remove has no effect
 				in = slices.Delete(in, i, i+1)
 			}
-			if !line.is(in) {
-				t.Fatalf("seed %d: %d stand there, %d should: %+v", seed, len(slices.Collect(line.all())), len(in), line)
+			if !queue.is(in) {
+				t.Fatalf("seed %d: the queue has %d waiters or is inconsistent, want %d waiters: %+v", seed, len(slices.Collect(queue.all())), len(in), queue)
 			}
 		}
 		for _, p := range in {
-			line.remove(p)
+			queue.remove(p)
 		}
-		if !line.isEmpty() {
-			t.Fatalf("seed %d: when all have left there are %d", seed, len(line.entries))
+		if !queue.isEmpty() {
+			t.Fatalf("seed %d: after all were removed, there are %d entries", seed, len(queue.entries))
 		}
 	}
 }
@@ -58,23 +58,23 @@ func (l *nameQueue) is(in []*Waiter) bool {
 }
 
 // next returns the first waiter from an index on, if it is before another given waiter.
-func TestLineupNext(t *testing.T) {
-	var line nameQueue
+func TestNameQueueNext(t *testing.T) {
+	var queue nameQueue
 	var all [5]*Waiter
 	for i := range all {
 		all[i] = &Waiter{number: uint64(i)}
-		line.append(all[i])
+		queue.append(all[i])
 	}
-	line.remove(all[1])
+	queue.remove(all[1])
 	for _, test := range []struct {
 		from, before int
 		want         *Waiter
 	}{{0, 4, all[0]}, {1, 4, all[2]}, {1, 3, all[2]}, {1, 2, nil}, {3, 3, nil}, {5, 4, nil}} {
-		if i, got := line.next(test.from, all[test.before]); got != test.want || got != nil && uint64(i) != got.number {
-			t.Errorf("from %d on before %d there is %v at %d, want %v", test.from, test.before, got, i, test.want)
+		if i, got := queue.next(test.from, all[test.before]); got != test.want || got != nil && uint64(i) != got.number {
+			t.Errorf("next from %d, before %d: got %v at %d, want %v", test.from, test.before, got, i, test.want)
 		}
 	}
 	if _, got := (*nameQueue)(nil).next(0, all[4]); got != nil {
-		t.Errorf("in no line there is %v", got)
+		t.Errorf("a nil queue has %v", got)
 	}
 }

@@ -18,9 +18,9 @@ var (
 )
 
 // readyOf returns a digit for each waiter: 1 if it is ready, otherwise 0.
-func readyOf(line []*Waiter) string {
+func readyOf(waiters []*Waiter) string {
 	var word []byte
-	for _, p := range line {
+	for _, p := range waiters {
 		word = append(word, '0')
 		if isReady(p) {
 			word[len(word)-1] = '1'
@@ -29,8 +29,8 @@ func readyOf(line []*Waiter) string {
 	return string(word)
 }
 
-// line joins waiters of the same name in this order.
-func line(q *Queue, kinds ...Kind) (all []*Waiter) {
+// joinAll joins waiters of the same name in this order.
+func joinAll(q *Queue, kinds ...Kind) (all []*Waiter) {
 	for _, k := range kinds {
 		p := newWaiterOf(k, "a")
 		q.Join(p)
@@ -48,7 +48,7 @@ func TestQueueOfKinds(t *testing.T) {
 		want  string   // see readyOf
 		leave []string // the same after the first waiter has left, then after the next, and so on
 	}{
-		{"readers together, none past a writer", []Kind{reader, reader, writer, reader, reader, writer}, "110000", []string{"10000", "1000", "110", "10", "1"}},
+		{"readers hold together, none overtakes a writer", []Kind{reader, reader, writer, reader, reader, writer}, "110000", []string{"10000", "1000", "110", "10", "1"}},
 		{"a writer first", []Kind{writer, reader, reader, writer, reader}, "10000", []string{"1100", "100", "10", "1"}},
 		{"as many as there are slots", []Kind{three, three, three, three, three}, "11100", []string{"1110", "111", "11", "1"}},
 		{"another number of slots", []Kind{three, five, three, five}, "1000", []string{"100", "10", "1"}},
@@ -57,15 +57,15 @@ func TestQueueOfKinds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			q := New()
-			all := line(q, test.kinds...)
+			all := joinAll(q, test.kinds...)
 			if got := readyOf(all); got != test.want {
-				t.Fatalf("called: %s, want %s", got, test.want)
+				t.Fatalf("ready: %s, want %s", got, test.want)
 			}
 			for i, want := range test.leave {
 				q.Leave(all[0], nil)
 				all = all[1:]
 				if got := readyOf(all); got != want {
-					t.Fatalf("called after %d left: %s, want %s", i+1, got, want)
+					t.Fatalf("ready after %d left: %s, want %s", i+1, got, want)
 				}
 			}
 		})
@@ -100,18 +100,18 @@ func (m model) mayHold(i int) bool {
 func (m model) deadlocks() bool {
 	last := m[len(m)-1]
 	for {
-		free := slices.IndexFunc(m, func(p *Waiter) bool { return m.goesOn(p.Owner) })
+		free := slices.IndexFunc(m, func(p *Waiter) bool { return m.canContinue(p.Owner) })
 		if free < 0 {
 			return slices.Contains(m, last)
 		}
-		who := m[free].Owner
-		m = slices.DeleteFunc(slices.Clone(m), func(p *Waiter) bool { return p.Owner == who })
+		owner := m[free].Owner
+		m = slices.DeleteFunc(slices.Clone(m), func(p *Waiter) bool { return p.Owner == owner })
 	}
 }
 
-func (m model) goesOn(who Owner) bool {
+func (m model) canContinue(owner Owner) bool {
 	for i, p := range m {
-		if p.Owner == who && p.Patient && !m.mayHold(i) {
+		if p.Owner == owner && p.Patient && !m.mayHold(i) {
 			return false
 		}
 	}
@@ -123,7 +123,7 @@ func (m model) check(t *testing.T, what string) {
 	t.Helper()
 	for i, p := range m {
 		if want := m.mayHold(i); isReady(p) != want {
-			t.Fatalf("%s: place %d of %d (%v, %v) is called: %v, want %v", what, i, len(m), p.Names, p.Kind, !want, want)
+			t.Fatalf("%s: waiter %d of %d (%v, %v) is ready: %v, want %v", what, i, len(m), p.Names, p.Kind, !want, want)
 		}
 	}
 }
@@ -134,21 +134,21 @@ func (m model) check(t *testing.T, what string) {
 func TestQueueAgainstModel(t *testing.T) {
 	refused := 0
 	for seed := range uint64(400) {
-		refused += playQueue(t, rand.New(rand.NewPCG(seed, 0)), fmt.Sprint("seed ", seed), 150)
+		refused += runRandomSteps(t, rand.New(rand.NewPCG(seed, 0)), fmt.Sprint("seed ", seed), 150)
 	}
 	if refused < 500 {
-		t.Errorf("%d were refused: too few to tell", refused)
+		t.Errorf("%d were refused, want more to test it", refused)
 	}
 }
 
 // FuzzQueue is TestQueueAgainstModel with any seed.
 func FuzzQueue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b uint64) {
-		playQueue(t, rand.New(rand.NewPCG(a, b)), fmt.Sprint("seed ", a, " ", b), 300)
+		runRandomSteps(t, rand.New(rand.NewPCG(a, b)), fmt.Sprint("seed ", a, " ", b), 300)
 	})
 }
 
-func playQueue(t *testing.T, random *rand.Rand, what string, steps int) (refused int) {
+func runRandomSteps(t *testing.T, random *rand.Rand, what string, steps int) (refused int) {
 	t.Helper()
 	q, here := New(), model{}
 	for range steps {
@@ -173,7 +173,7 @@ func playQueue(t *testing.T, random *rand.Rand, what string, steps int) (refused
 		q.Leave(p, nil)
 	}
 	if len(q.names)+len(q.participants) > 0 {
-		t.Fatalf("%s: an empty queue keeps %d lines and %d parties", what, len(q.names), len(q.participants))
+		t.Fatalf("%s: an empty queue keeps %d names and %d participants", what, len(q.names), len(q.participants))
 	}
 	return refused
 }
@@ -202,11 +202,11 @@ func TestQueueDowngrade(t *testing.T) {
 		{[]Kind{writer, three}, "10"},
 	} {
 		q := New()
-		all := line(q, test.kinds...)
+		all := joinAll(q, test.kinds...)
 		q.Granted(all[0], nil)
 		q.Downgrade(all[0])
 		if got := readyOf(all); got != test.want {
-			t.Errorf("%v: ready are %s, want %s", test.kinds, got, test.want)
+			t.Errorf("%v: ready: %s, want %s", test.kinds, got, test.want)
 		}
 		if late := newWaiterOf(reader, "a"); q.Join(late) == nil && isReady(late) != (test.want == "111") {
 			t.Errorf("%v: a late reader is ready: %v", test.kinds, isReady(late))

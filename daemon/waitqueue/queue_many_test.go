@@ -23,27 +23,27 @@ func manyWaiters(k Kind, n int) (all []*Waiter) {
 
 // All clients wait while the queue looks for blockers. So with thousands of waiters, each for many
 // names, the time of one operation must not grow with the square of their number.
-func TestQueueOfMany(t *testing.T) {
+func TestQueueTimeIsNotQuadratic(t *testing.T) {
 	for what, do := range map[string]func(n int) time.Duration{
-		"a writer for whom readers wait leaves":           func(n int) time.Duration { return leaveReaders(n) },
-		"one for whom somebody waits comes behind others": func(n int) time.Duration { return joinBehindOthers(n, Kind{}) },
-		"one for whose slot one of them waits":            func(n int) time.Duration { return joinBehindOthers(n, Kind{Slots: 2}) },
+		"a writer leaves that readers wait for": func(n int) time.Duration { return timeLeave(n) },
+		"a holder of a lock joins":              func(n int) time.Duration { return timeJoin(n, Kind{}) },
+		"a holder of a slot joins":              func(n int) time.Duration { return timeJoin(n, Kind{Slots: 2}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			// 8 times as many waiters: 64 times the time if it were quadratic
 			few, many, ok := within(40, func() time.Duration { return do(300) }, func() time.Duration { return do(2400) })
 			if t.Logf("with 300 others %v, with 2400 %v", few, many); !ok {
-				t.Errorf("with 300 others it takes %v, and %v with 2400", few, many)
+				t.Errorf("it takes %v with 300 others, and %v with 2400", few, many)
 			}
 		})
 	}
 }
 
 // Leave visits each waiter once, not once in each of its queues.
-func TestQueueOfManyWhoStandInManyLines(t *testing.T) {
-	free, kept, ok := within(30, func() time.Duration { return leaveReaders(300) }, func() time.Duration { return leaveReaders(300, "common 89") })
-	if t.Logf("readers who can go on %v, others %v", free, kept); !ok {
-		t.Errorf("it takes %v where the readers can go on, and %v where another one keeps them waiting", free, kept)
+func TestLeaveVisitsEachWaiterOnce(t *testing.T) {
+	free, kept, ok := within(30, func() time.Duration { return timeLeave(300) }, func() time.Duration { return timeLeave(300, "common 89") })
+	if t.Logf("readers that become ready %v, others %v", free, kept); !ok {
+		t.Errorf("it takes %v if the readers become ready, and %v if another writer blocks them", free, kept)
 	}
 }
 
@@ -60,9 +60,9 @@ func within(times int, little, much func() time.Duration) (least, most time.Dura
 	return least, most, false
 }
 
-// leaveReaders returns the duration of a Leave by a writer that n readers wait for. The others are
+// timeLeave returns the duration of a Leave by a writer that n readers wait for. The others are
 // held by another writer, which still blocks the readers.
-func leaveReaders(n int, others ...string) time.Duration {
+func timeLeave(n int, others ...string) time.Duration {
 	q := New()
 	writer := manyWaiters(Kind{}, 1)[0]
 	writer.Names = writer.Names[:len(writer.Names)-1-len(others)]
@@ -80,7 +80,7 @@ func leaveReaders(n int, others ...string) time.Duration {
 
 // Only one request of a user at a time contends for the queue's mutex. Otherwise a request of another
 // user would wait for thousands of them when they end at once.
-func TestQueueOfManyOfAnother(t *testing.T) {
+func TestOneRequestOfAUserContends(t *testing.T) {
 	q := New()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,13 +92,13 @@ func TestQueueOfManyOfAnother(t *testing.T) {
 		runtime.Gosched()
 	}
 	if !q.userGates[2].TryLock() {
-		t.Error("another user's waits for them")
+		t.Error("a request of another user waits for them")
 	}
 }
 
-// joinBehindOthers returns the duration of a Join that searches for a deadlock and finds none. The
+// timeJoin returns the duration of a Join that searches for a deadlock and finds none. The
 // owner that joins already holds a lock, or one of two slots, that waiters before it wait for.
-func joinBehindOthers(n int, of Kind) time.Duration {
+func timeJoin(n int, of Kind) time.Duration {
 	q := New()
 	waits := manyWaiters(Kind{}, n)
 	holder, other, waiter, last := newWaiterOf(of, "held"), newWaiterOf(of, "held"), newWaiterOf(of, "held"), manyWaiters(Kind{}, 1)[0]

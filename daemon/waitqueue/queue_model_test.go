@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// places are the waiters of a queue in the order of arrival.
-type places []*Waiter
+// cycleModel has the waiters of a queue in the order of arrival.
+type cycleModel []*Waiter
 
-func (all places) waits(i int) bool {
+func (all cycleModel) waits(i int) bool {
 	return all[i].Patient && slices.ContainsFunc(all[:i], func(ahead *Waiter) bool { return conflicts(ahead, all[i]) })
 }
 
 // refuses reports, by brute force, whether the last waiter must not join: its owner is among the
 // owners that it waits for, directly or through others.
-func (all places) refuses() bool {
+func (all cycleModel) refuses() bool {
 	last := len(all) - 1
 	p, reached := all[last], map[Owner]bool{}
 	reach := func(i int) (more bool) {
@@ -49,7 +49,7 @@ func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
 	refused := 0
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		q, here := New(), places{}
+		q, here := New(), cycleModel{}
 		for step := range 200 {
 			if n := len(here); n > 0 && random.IntN(12) < n {
 				i := random.IntN(n)
@@ -72,22 +72,22 @@ func TestQueueRefusesCyclesAndNothingElse(t *testing.T) {
 			q.Leave(p, nil)
 		}
 		if len(q.names)+len(q.participants) > 0 {
-			t.Fatalf("seed %d: an empty queue keeps %d lines and %d parties", seed, len(q.names), len(q.participants))
+			t.Fatalf("seed %d: an empty queue keeps %d names and %d participants", seed, len(q.names), len(q.participants))
 		}
 	}
 	if refused < 1000 {
-		t.Errorf("%d were refused, of 60,000: too few to tell", refused)
+		t.Errorf("%d of 60,000 were refused, want more to test it", refused)
 	}
 }
 
 func randomWaiter(random *rand.Rand) *Waiter {
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	who := &Requester{Owner: fmt.Sprint(random.IntN(5))}
+	requester := &Requester{Owner: fmt.Sprint(random.IntN(5))}
 	return &Waiter{
 		Names:     names[:1+random.IntN(4)/3],
-		Requester: who,
-		Owner:     Owner{Name: who.Owner},
+		Requester: requester,
+		Owner:     Owner{Name: requester.Owner},
 		Patient:   random.IntN(5) > 0,
 	}
 }
@@ -99,7 +99,7 @@ func BenchmarkQueue(b *testing.B) {
 		p.Init([]string{name}, Kind{}, true, &Requester{}, nil)
 		return p
 	}
-	b.Run("nobody waits", func(b *testing.B) {
+	b.Run("an uncontended lock", func(b *testing.B) {
 		q, p := New(), newWaiter(0, "a")
 		b.ReportAllocs()
 		for b.Loop() {
@@ -107,7 +107,7 @@ func BenchmarkQueue(b *testing.B) {
 			q.Leave(p, nil)
 		}
 	})
-	b.Run("one of 8000 in 91 lines each leaves, and comes again", func(b *testing.B) {
+	b.Run("one of 8000 waiters in 91 queues each leaves and joins", func(b *testing.B) {
 		q, all := New(), manyWaiters(Kind{}, 8000)
 		for _, p := range all {
 			q.Join(p)
@@ -119,7 +119,7 @@ func BenchmarkQueue(b *testing.B) {
 			q.Join(p)
 		}
 	})
-	b.Run("the last of 1000 who all hold what is wanted", func(b *testing.B) {
+	b.Run("the last of 1000 owners that hold locks others wait for", func(b *testing.B) {
 		q := New()
 		for i := range 1001 {
 			name := fmt.Sprint("lock ", i)

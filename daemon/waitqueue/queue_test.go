@@ -27,33 +27,33 @@ func isReady(p *Waiter) bool {
 // In whatever order waiters leave, only the first remaining one is ready.
 func TestQueueFirstComeFirstServed(t *testing.T) {
 	q := New()
-	var line []*Waiter
+	var waiters []*Waiter
 	for range 5 {
 		p := newWaiter("a")
 		q.Join(p)
-		line = append(line, p)
+		waiters = append(waiters, p)
 	}
-	for _, leaves := range []int{3, 0, 0, 1, 0} { // index in line
-		q.Leave(line[leaves], nil)
-		line = slices.Delete(line, leaves, leaves+1)
-		for i, p := range line {
+	for _, leaves := range []int{3, 0, 0, 1, 0} { // index in waiters
+		q.Leave(waiters[leaves], nil)
+		waiters = slices.Delete(waiters, leaves, leaves+1)
+		for i, p := range waiters {
 			if isReady(p) != (i == 0) {
-				t.Fatalf("after %d had left: place %d of %d: called %v", leaves, i, len(line), isReady(p))
+				t.Fatalf("after waiter %d left: waiter %d of %d is ready: %v", leaves, i, len(waiters), isReady(p))
 			}
 		}
 	}
 	if len(q.names) != 0 {
-		t.Errorf("an empty queue keeps %d lines", len(q.names))
+		t.Errorf("an empty queue keeps %d names", len(q.names))
 	}
 }
 
-func TestQueueNamesAreApart(t *testing.T) {
+func TestQueueNamesAreIndependent(t *testing.T) {
 	q := New()
 	a, b := newWaiter("a"), newWaiter("b")
 	q.Join(a)
 	q.Join(b)
 	if !isReady(a) || !isReady(b) {
-		t.Errorf("called: a %v, b %v; want both", isReady(a), isReady(b))
+		t.Errorf("ready: a %v, b %v; want both", isReady(a), isReady(b))
 	}
 }
 
@@ -66,15 +66,15 @@ func TestQueueSeveralNames(t *testing.T) {
 	q.Join(ab)
 	q.Join(b)
 	if isReady(ab) || isReady(b) {
-		t.Fatalf("called: ab %v, b %v; want neither", isReady(ab), isReady(b))
+		t.Fatalf("ready: ab %v, b %v; want neither", isReady(ab), isReady(b))
 	}
 	q.Leave(a, nil)
 	if !isReady(ab) || isReady(b) {
-		t.Fatalf("after a left: called: ab %v, b %v; want ab alone", isReady(ab), isReady(b))
+		t.Fatalf("after a left: ready: ab %v, b %v; want only ab", isReady(ab), isReady(b))
 	}
 	q.Leave(ab, nil)
 	if !isReady(b) {
-		t.Error("after ab left: b is not called")
+		t.Error("after ab left: b is not ready")
 	}
 }
 
@@ -87,37 +87,37 @@ func TestQueueGate(t *testing.T) {
 		return q.gate(p)
 	}
 	if gate(1, "a") != nil {
-		t.Error("there is a gate for who wants one name")
+		t.Error("a request for one name has a gate")
 	}
 	if gate(1, "a", "b") == nil || gate(1, "a", "b") != gate(1, "c", "d", "e") || gate(1, "a", "b") == gate(2, "a", "b") {
-		t.Error("want one gate of each user")
+		t.Error("want one gate for each user")
 	}
 }
 
 // The next waiter knows how the attempt of the one before it failed. The obstacle of a waiter is the
 // failure of the first one, or its lease.
-func TestQueuePassesOnWhatWasMet(t *testing.T) {
+func TestQueuePassesOnFailures(t *testing.T) {
 	q := New()
-	met := errors.New("no quorum")
+	failure := errors.New("no quorum")
 	first, second, third := newWaiter("a"), newWaiter("a"), newWaiter("a")
 	for _, p := range []*Waiter{first, second, third} {
 		q.Join(p)
 	}
-	q.NoteFailure(first, met)
-	if got := q.Obstacle(third); got.Failure != met {
-		t.Errorf("ahead(third) = %v, want %v", got, met)
+	q.NoteFailure(first, failure)
+	if got := q.Obstacle(third); got.Failure != failure {
+		t.Errorf("Obstacle(third) = %v, want %v", got, failure)
 	}
-	q.Leave(first, met)
-	if got := q.LastFailure(second); got != met {
-		t.Errorf("metBy(second) = %v, want %v", got, met)
+	q.Leave(first, failure)
+	if got := q.LastFailure(second); got != failure {
+		t.Errorf("LastFailure(second) = %v, want %v", got, failure)
 	}
 	h := testLease{}
 	q.Granted(second, h)
 	if got := q.Obstacle(third); got.Holder != second || got.Lease != h || got.Failure != nil {
-		t.Errorf("ahead(third) = %v; want the holding", got)
+		t.Errorf("Obstacle(third) = %v, want the lease of the second", got)
 	}
 	if waiting := q.Waiting(); len(waiting) != 1 || waiting[0] != third {
-		t.Errorf("waiting() = %v, want the third alone", waiting)
+		t.Errorf("Waiting() = %v, want only the third", waiting)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestQueueLeaveTwice(t *testing.T) {
 	q.Leave(first, nil)
 	q.Leave(first, nil)
 	if !isReady(second) || isReady(third) {
-		t.Errorf("called: second %v, third %v; want the second alone", isReady(second), isReady(third))
+		t.Errorf("ready: second %v, third %v; want only the second", isReady(second), isReady(third))
 	}
 }
 
@@ -145,16 +145,16 @@ func TestStreakContinues(t *testing.T) {
 	q.SetStreak(first, Streak{Yields: true})
 	q.Leave(first, nil)
 	if _, yields := q.TakeAttempt(second); !yields || q.Streak(third) != (Streak{}) {
-		t.Errorf("the next one yields: %v, and the one behind has the streak %+v; want that the next yields", yields, q.Streak(third))
+		t.Errorf("the next waiter yields: %v, and the one behind has the streak %+v; want that only the next one yields", yields, q.Streak(third))
 	}
 	q.SetStreak(second, Streak{Grants: 7})
 	q.NoteFailure(second, &redlock.NoQuorumError{})
 	if got := q.Streak(second); got.Grants != 7 {
-		t.Errorf("met no quorum: the streak %+v, want that it continues", got)
+		t.Errorf("after no quorum: the streak is %+v, want that it continues", got)
 	}
 	q.NoteFailure(second, &redlock.HeldError{})
 	if got := q.Streak(second); got != (Streak{}) {
-		t.Errorf("met another host: the streak %+v, want that it is over", got)
+		t.Errorf("after a lock held by another host: the streak is %+v, want that it has ended", got)
 	}
 }
 
