@@ -21,37 +21,37 @@ func TestLimitsAfterARestart(t *testing.T) {
 	for _, c := range connections[:2] {
 		l.Connect(0, c, true)
 		if err := l.BeginLock(0, 1, true, true); err != nil {
-			t.Errorf("a LOCK of before: %v", err)
+			t.Errorf("a LOCK from before the restart: %v", err)
 		}
 	}
 	l.Disconnect(0, connections[0])
 	l.EndLock(0, 1, true, false)
 	if err := l.AdmitConnection(0); !errors.Is(err, ErrLimit) {
-		t.Errorf("a new connection beside one of before: %v, want a limit", err)
+		t.Errorf("a new connection besides an earlier one: %v, want a limit", err)
 	}
 	if err := l.BeginLock(0, 1, true, false); !errors.Is(err, ErrLimit) {
-		t.Errorf("a new LOCK beside one of before: %v, want a limit", err)
+		t.Errorf("a new LOCK besides an earlier one: %v, want a limit", err)
 	}
 	l.Disconnect(0, connections[1])
 	l.EndLock(0, 1, true, false)
 	if err := l.AdmitConnection(0); err != nil {
-		t.Errorf("a connection when all of before are over: %v", err)
+		t.Errorf("a connection after all earlier ones have ended: %v", err)
 	}
 	if err := l.AdmitConnection(0); !errors.Is(err, ErrLimit) {
-		t.Errorf("a connection beside one that is not open yet: %v, want a limit", err)
+		t.Errorf("a connection besides one that is not open yet: %v, want a limit", err)
 	}
 	l.Connect(0, connections[2], false)
 	if err := l.BeginLock(0, 1, true, false); err != nil {
-		t.Errorf("a LOCK when all of before are answered: %v", err)
+		t.Errorf("a LOCK after all earlier ones were answered: %v", err)
 	}
 	l.Disconnect(0, connections[2])
 	l.EndLock(0, 1, true, false)
 	if len(l.users) != 0 {
-		t.Errorf("%d users are remembered who have nothing", len(l.users))
+		t.Errorf("%d users with no usage are remembered", len(l.users))
 	}
 }
 
-func TestDismissedIsCountedOut(t *testing.T) {
+func TestDismissedConnectionIsNotCounted(t *testing.T) {
 	l := NewLimits(config.Limits{ConnectionsPerUser: 1})
 	for range 3 {
 		if err := l.AdmitConnection(1000); err != nil {
@@ -76,10 +76,10 @@ func TestQuestionsAreBounded(t *testing.T) {
 		}
 	}
 	if err := l.BeginQuery(1); !errors.Is(err, ErrLimit) {
-		t.Errorf("a third one: %v, want a limit", err)
+		t.Errorf("a third query: %v, want a limit", err)
 	}
 	if err := l.BeginQuery(2); err != nil {
-		t.Errorf("another user's: %v", err)
+		t.Errorf("a query of another user: %v", err)
 	}
 	l.EndQuery(1)
 	if err := l.BeginQuery(1); err != nil {
@@ -89,7 +89,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // The error names the limit that was reached: a user with too many waiters has no lease to release.
 // If both limits are reached, it names the waiters.
-func TestLimitThatIsNamed(t *testing.T) {
+func TestErrorNamesTheLimit(t *testing.T) {
 	for _, c := range []struct {
 		leases, waiters int // of the user; leases: without waiters
 		want            string
@@ -119,7 +119,7 @@ func TestLimitThatIsNamed(t *testing.T) {
 }
 
 // leases_per_user, not waiters_per_user, bounds the LOCKs in progress that do not wait.
-func TestImpatientAreBounded(t *testing.T) {
+func TestLocksThatDoNotWaitAreBounded(t *testing.T) {
 	l := NewLimits(config.Limits{LeasesPerUser: 2, WaitersPerUser: 1})
 	for range 2 {
 		if err := l.BeginLock(7, 1, false, false); err != nil {
@@ -127,12 +127,12 @@ func TestImpatientAreBounded(t *testing.T) {
 		}
 	}
 	if err := l.BeginLock(7, 1, false, false); !errors.Is(err, ErrLimit) {
-		t.Errorf("a third one under way: %v, want a limit", err)
+		t.Errorf("a third LOCK in progress: %v, want a limit", err)
 	}
 	l.EndLock(7, 1, false, false)
 	l.EndLock(7, 1, false, false)
 	if len(l.users) != 0 {
-		t.Errorf("%d users are remembered who have nothing", len(l.users))
+		t.Errorf("%d users with no usage are remembered", len(l.users))
 	}
 }
 
@@ -146,43 +146,43 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	one := l.Connect(0, &openConn{}, true)
 	if l.Connections() != 3 {
-		t.Errorf("%d are counted, want 3: one of before, and two that were admitted", l.Connections())
+		t.Errorf("%d connections are counted, want 3: a restored one, and two admitted ones", l.Connections())
 	}
 	if another := l.Connect(0, &openConn{}, false); l.Connections() != 3 || one != another {
-		t.Errorf("%d are counted, want 3, and one LIST of a user at a time", l.Connections())
+		t.Errorf("%d connections are counted, want 3, and one LIST of a user at a time", l.Connections())
 	}
 	if err := l.AdmitConnection(2); !errors.Is(err, ErrLimit) {
-		t.Errorf("a fourth one: %v, want a limit", err)
+		t.Errorf("a fourth connection: %v, want a limit", err)
 	}
 }
 
 // Leases from before a restart count, with their reentrant LOCKs. A reentrant LOCK that was allowed
 // before the restart is not refused.
-func TestLeasesOfBeforeCount(t *testing.T) {
+func TestRestoredLeasesAreCounted(t *testing.T) {
 	l := NewLimits(config.Limits{LeasesPerUser: 3})
 	l.Restore(7, 2)
 	for range 2 {
 		if err := l.AddReentrant(7, true); err != nil {
-			t.Errorf("one that counts up, of before: %v", err)
+			t.Errorf("a reentrant LOCK from before the restart: %v", err)
 		}
 	}
 	if l.RemoveReentrant(7, 1); !errors.Is(l.AddReentrant(7, false), ErrLimit) || !errors.Is(l.BeginLock(7, 1, false, false), ErrLimit) {
-		t.Error("a fourth one is allowed")
+		t.Error("a fourth lease is allowed")
 	}
 }
 
 // RememberLost counts lost leases of a user that has nothing else, too. If leases are not bounded,
 // lost leases are not either.
-func TestRememberedAreCounted(t *testing.T) {
+func TestLostLeasesAreCounted(t *testing.T) {
 	for bound, want := range map[int]bool{3: true, 0: false} {
 		l := NewLimits(config.Limits{LeasesPerUser: bound})
 		for range 3 {
 			if l.RememberLost(7) {
-				t.Errorf("leases_per_user = %d: one of three is too many", bound)
+				t.Errorf("leases_per_user = %d: one of three lost leases is too many", bound)
 			}
 		}
 		if got := l.RememberLost(7); got != want {
-			t.Errorf("leases_per_user = %d: a fourth one is too many: %v, want %v", bound, got, want)
+			t.Errorf("leases_per_user = %d: a fourth lost lease is too many: %v, want %v", bound, got, want)
 		}
 	}
 }

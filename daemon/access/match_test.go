@@ -35,10 +35,10 @@ func TestMatchIsBounded(t *testing.T) {
 	pattern, name := strings.Repeat("**a", 66)+"b", strings.Repeat("a", ipc.MaxName)
 	begun := time.Now()
 	if matchPattern(pattern, name) {
-		t.Error("it matches, want not")
+		t.Error("the pattern matches, want no match")
 	}
 	if took := time.Since(begun); took > time.Second {
-		t.Errorf("it took %v, want some microseconds", took)
+		t.Errorf("the match took %v, want some microseconds", took)
 	}
 }
 

@@ -41,7 +41,7 @@ rule "web-ops" {
   allow = ["admin"]
 }`
 
-func TestAccessAllowing(t *testing.T) {
+func TestRuleFor(t *testing.T) {
 	rules := rulesOf(t, testRules)
 	for _, c := range []struct {
 		who         Requester
@@ -86,10 +86,10 @@ func TestUnknownPeer(t *testing.T) {
 	}
 	rules := rulesOf(t, "rule \"x\" {\nusers=[\"0\", \"4294967294\"]\ngroups=[\"0\"]\nlocks=[\"**\"]\nallow=[\"lock\"]\n}")
 	if ruleForAnyLock(rules, Requester{UID: UnknownUser}, config.RightLock) != nil {
-		t.Error("a rule is for the unknown peer")
+		t.Error("a rule applies to the unknown user")
 	}
 	if ruleForAnyLock(rules, Requester{Groups: []uint32{0}}, config.RightLock) == nil {
-		t.Error("no rule is for root")
+		t.Error("no rule applies to root")
 	}
 }
 
@@ -134,11 +134,11 @@ rule "roots" {
 }
 
 // ADMIT concerns every lock, so it needs the pattern **. Some patterns look as wide but are not.
-func TestAccessAllowingAll(t *testing.T) {
+func TestRuleForAllLocks(t *testing.T) {
 	for locks, want := range map[string]bool{`"**"`: true, `"a", "**"`: true, `"*"`: false, `"x"`: false, `"**/*", "*"`: false, `"web/**"`: false} {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=["+locks+"]\nallow=[\"admin\"]\n}")
 		if got := ruleForAllLocks(rules, Requester{UID: 4001}, config.RightAdmin) != nil; got != want {
-			t.Errorf("locks = [%s]: every lock: %v, want %v", locks, got, want)
+			t.Errorf("locks = [%s]: a rule for all locks: %v, want %v", locks, got, want)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestAccessAllowingAll(t *testing.T) {
 func TestAccessWithoutRules(t *testing.T) {
 	for verb, want := range map[ipc.Verb]bool{ipc.VerbForce: false, ipc.VerbAdmit: false, ipc.VerbLock: true, ipc.VerbStatus: true} {
 		if err := Permit(nil, Requester{UID: 4001}, verb, nil); (err == nil) != want {
-			t.Errorf("%v: %v, want that it is allowed: %v", verb, err, want)
+			t.Errorf("%v: %v, want it allowed: %v", verb, err, want)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestAccessStatus(t *testing.T) {
 		rules := rulesOf(t, "rule \"x\" {\nusers=[\"4001\"]\nlocks=[\"x\"]\nallow=[\""+right+"\"]\n}")
 		for uid, allowed := range map[int]bool{4001: want, 4002: false} {
 			if err := Permit(rules, Requester{UID: uid}, ipc.VerbStatus, nil); (err == nil) != allowed {
-				t.Errorf("user %d, where %s is allowed to 4001: %v", uid, right, err)
+				t.Errorf("user %d, if 4001 has the right %s: %v", uid, right, err)
 			}
 		}
 	}

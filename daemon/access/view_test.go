@@ -24,23 +24,23 @@ func TestViewKnows(t *testing.T) {
 	} {
 		v := View{test.rules, test.who}
 		if name, label := v.Name(test.name), v.Label([]string{test.name}); name != test.want || label != test.want {
-			t.Errorf("%+v: %s is called %q, and %q of a place; want %q", test.who, test.name, name, label, test.want)
+			t.Errorf("%+v: for %s got the name %q and the label %q, want %q", test.who, test.name, name, label, test.want)
 		}
 	}
 }
 
 // LIST shows a client the locks of its own user. If the user is unknown, they could be another
 // user's, so it shows none.
-func TestViewShowsOnesOwn(t *testing.T) {
+func TestViewShowsLocksOfTheOwnUser(t *testing.T) {
 	rules := rulesOf(t, testRules)
 	for _, test := range []struct {
-		rules *config.Access
-		uid   int
-		whose int
-		want  int // how many names
+		rules  *config.Access
+		uid    int
+		holder int
+		want   int // how many names
 	}{{rules, 4009, 4009, 1}, {rules, 4009, 4008, 0}, {rules, UnknownUser, UnknownUser, 0}, {nil, 4009, 4008, 1}} {
-		if got := (View{test.rules, Requester{UID: test.uid}}).Shows(test.whose, []string{"what/ever"}); len(got) != test.want {
-			t.Errorf("%d is shown %v of %d, want %d names", test.uid, got, test.whose, test.want)
+		if got := (View{test.rules, Requester{UID: test.uid}}).Shows(test.holder, []string{"what/ever"}); len(got) != test.want {
+			t.Errorf("user %d sees %v of user %d, want %d names", test.uid, got, test.holder, test.want)
 		}
 	}
 }

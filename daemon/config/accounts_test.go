@@ -32,12 +32,12 @@ func TestAccountsOfRules(t *testing.T) {
 			continue
 		}
 		if got, err := UserOfRule(account.Username); err != nil || got != id {
-			t.Errorf("the user %s is %d, %v; want %d", account.Username, got, err, id)
+			t.Errorf("user %s: got id %d, %v; want %d", account.Username, got, err, id)
 		}
 		if got, err := GroupOfRule(group.Name); err != nil || got != id {
-			t.Errorf("the group %s is %d, %v; want %d", group.Name, got, err, id)
+			t.Errorf("group %s: got id %d, %v; want %d", group.Name, got, err, id)
 		}
 		return
 	}
-	t.Skip("this host has no user and group of the same number")
+	t.Skip("this host has no user and group with the same id")
 }

@@ -37,14 +37,14 @@ func TestConfigBounds(t *testing.T) {
 		}
 		for _, value := range c.bad {
 			if c.check(value) == "" {
-				t.Errorf("%s %q: taken", what, value)
+				t.Errorf("%s %q: accepted", what, value)
 			}
 		}
 	}
 }
 
 // A config with more than redlock.MaxNodes nodes is refused.
-func TestConfigOfManyNodes(t *testing.T) {
+func TestTooManyNodes(t *testing.T) {
 	mustLoad(t, nodesSource(63))
 	_, err := Parse([]byte(nodesSource(64)), "x.hcl")
 	if want := "x.hcl:1:1: quorum: wanted at most 63 nodes, found 64"; err == nil || err.Error() != want {
@@ -54,7 +54,7 @@ func TestConfigOfManyNodes(t *testing.T) {
 
 // The defaults of a LOCK are values that a LOCK may ask for. A value out of its range is one fault,
 // not two.
-func TestConfigOfHold(t *testing.T) {
+func TestLeaseDefaultsAreBounded(t *testing.T) {
 	const within = "a duration from 0s to "
 	for lease, want := range map[string]string{
 		`linger = "30s"`:     "",
@@ -83,7 +83,7 @@ func TestConfigOfHold(t *testing.T) {
 }
 
 // The smallest ttl that fits node_timeout is accepted, and a ttl 1 ms shorter is refused.
-func TestConfigOfLeastTTL(t *testing.T) {
+func TestSmallestTTLForNodeTimeout(t *testing.T) {
 	for _, less := range []time.Duration{0, time.Millisecond} {
 		ttl := leastTTL(50*time.Millisecond) - less
 		_, err := loadSource(t, fmt.Sprintf("%slease { ttl = %q }\n", nodesSource(3), formatDuration(ttl)))
@@ -94,7 +94,7 @@ func TestConfigOfLeastTTL(t *testing.T) {
 }
 
 // The largest count and flags are accepted.
-func TestConfigTakes(t *testing.T) {
+func TestConfigAcceptsLargestCountAndFlags(t *testing.T) {
 	cfg := mustLoad(t, `limits { connections = 1000000000 }
 quorum {
   node "a" {
@@ -107,7 +107,7 @@ quorum {
 		t.Errorf("got %+v, %+v", cfg.Limits, cfg.Quorum.Nodes)
 	}
 	if _, err := loadSource(t, nodesSource(3)+"limits { connections = 1000000001 }"); err == nil {
-		t.Error("1,000,000,001 connections were taken")
+		t.Error("1,000,000,001 connections were accepted")
 	}
 	if d, wanted := parseDuration("24h", 0, 24*time.Hour); d != 24*time.Hour || wanted != "" {
 		t.Errorf("got %v, %q", d, wanted)
@@ -115,16 +115,16 @@ quorum {
 }
 
 // A quorum is more than half of the nodes.
-func TestConfigNeeded(t *testing.T) {
+func TestQuorumNeeded(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 7: 4} {
 		if got := (&Quorum{Nodes: make([]Node, n)}).Needed(); got != want {
-			t.Errorf("of %d nodes: %d, want %d", n, got, want)
+			t.Errorf("quorum of %d nodes: %d, want %d", n, got, want)
 		}
 	}
 }
 
 // checkNesting does not count brackets and quotes that are closed.
-func TestConfigOfManyWords(t *testing.T) {
+func TestNestingIgnoresClosedBrackets(t *testing.T) {
 	var users []string
 	for i := range 2 * maxNesting {
 		users = append(users, fmt.Sprintf("%q", fmt.Sprint(10_000+i)))
@@ -150,14 +150,14 @@ func TestConfigSize(t *testing.T) {
 }
 
 // Warnings are in file order, not in the order of the checks.
-func TestConfigWarnsInOrder(t *testing.T) {
+func TestWarningsAreInFileOrder(t *testing.T) {
 	cfg := mustLoad(t, "socket { group = \"no-such-group-here\" }\n"+nodesSource(2))
 	places := make([]string, len(cfg.Warnings))
 	for i, warning := range cfg.Warnings {
 		places[i] = strings.SplitN(strings.TrimPrefix(warning, cfg.Path+":"), ":", 2)[0]
 	}
 	if !slices.Equal(places, []string{"1", "2"}) {
-		t.Errorf("the warnings are of the lines %q: %q", places, cfg.Warnings)
+		t.Errorf("the warnings are for the lines %q: %q", places, cfg.Warnings)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestConfigQuoteBounds(t *testing.T) {
 }
 
 // A value with a fault is not compared with others, so it causes no second fault.
-func TestConfigComparesWhatIsGood(t *testing.T) {
+func TestFaultyValueIsNotCompared(t *testing.T) {
 	for quorum, lease := range map[string]string{
 		`max_ttl = "30"`:      `linger = "40s"`,
 		`max_ttl = "40"`:      `ttl = "40s"`,
@@ -187,7 +187,7 @@ func TestConfigComparesWhatIsGood(t *testing.T) {
 		source := strings.Replace(nodesSource(3), "quorum {\n", "quorum {\n"+quorum+"\n", 1) + "lease { " + lease + " }\n"
 		_, err := loadSource(t, source)
 		if faults, is := errors.AsType[*Error](err); !is || len(faults.Faults) != 1 || faults.Faults[0].Line != 2 {
-			t.Errorf("%s, %s: %v, want the first alone", quorum, lease, err)
+			t.Errorf("%s, %s: %v, want only the first fault", quorum, lease, err)
 		}
 	}
 }

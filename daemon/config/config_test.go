@@ -48,7 +48,7 @@ func mustLoad(t *testing.T, source string) *Config {
 	return cfg
 }
 
-func TestConfigWhole(t *testing.T) {
+func TestWholeConfig(t *testing.T) {
 	dir := credentialsForTest(t)
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 
@@ -250,7 +250,7 @@ func TestLeastTTL(t *testing.T) {
 			return 2*timeout <= ttl-drift-ttl/5-ttl/3
 		}
 		if !fits(least) || fits(least-2*time.Millisecond) {
-			t.Errorf("leastTTL(%s): got %s; it fits: %t, 2ms less fits: %t", timeout, least, fits(least), fits(least-2*time.Millisecond))
+			t.Errorf("leastTTL(%s): got %s; fits: %t, 2 ms less fits: %t", timeout, least, fits(least), fits(least-2*time.Millisecond))
 		}
 		if most := mostTimeout(least); leastTTL(most) > least || most > timeout {
 			t.Errorf("mostTimeout(%s): got %s, which needs %s", least, most, leastTTL(most))

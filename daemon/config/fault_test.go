@@ -53,14 +53,14 @@ func checkGolden(t *testing.T, file string) {
 	}
 }
 
-func TestConfigOfNoFile(t *testing.T) {
+func TestConfigFileIsMissing(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.hcl"))
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want os.ErrNotExist", err)
 	}
 	var faults *Error
 	if errors.As(err, &faults) {
-		t.Errorf("got the ConfigError %v for a file that is not there", faults)
+		t.Errorf("got the Error %v for a file that does not exist", faults)
 	}
 }
 
@@ -70,12 +70,12 @@ func TestConfigTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(name); err == nil || !strings.Contains(err.Error(), "larger than") {
-		t.Errorf("got %v, want a complaint about the size", err)
+		t.Errorf("got %v, want an error about the size", err)
 	}
 }
 
 // Load does not wait for the writer of a pipe.
-func TestConfigOfPipe(t *testing.T) {
+func TestConfigFromAPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
@@ -88,10 +88,10 @@ func TestConfigOfPipe(t *testing.T) {
 	select {
 	case err := <-read:
 		if err == nil || !strings.Contains(err.Error(), "wanted a block quorum") {
-			t.Errorf("of a pipe that nobody writes to: got %v, want that it is empty", err)
+			t.Errorf("a pipe without a writer: got %v, want that the config is empty", err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("it waits for somebody to write")
+		t.Fatal("Load waits for a writer")
 	}
 }
 

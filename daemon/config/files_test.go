@@ -87,7 +87,7 @@ func TestPassword(t *testing.T) {
 	for _, content := range []string{"", "\n", "hunter2\n\n", "hunter2\nhunter3", "hunter2\x00", strings.Repeat("x", maxSecretSize+1)} {
 		writeFile(t, name, content)
 		if got, err := node.Password(); err == nil || strings.Contains(err.Error(), "hunter") {
-			t.Errorf("%.20q: got %q, %v; want an error that does not show it", content, got.Reveal(), err)
+			t.Errorf("%.20q: got %q, %v; want an error that does not show the content", content, got.Reveal(), err)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestCredentialsBesideConfig(t *testing.T) {
 	}
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir()) // it is not there
 	if _, err := Load(config); err == nil || !strings.Contains(err.Error(), "(relative to $CREDENTIALS_DIRECTORY, as that is set:") {
-		t.Errorf("got %v, want an error that says where the name was looked for", err)
+		t.Errorf("got %v, want an error that names the directory", err)
 	}
 }
 
@@ -157,21 +157,21 @@ func TestTLSClientConfig(t *testing.T) {
 	dir := credentialsForTest(t)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	node := Node{Address: "redis-c:6379", TLS: &TLS{CAFile: file("ca.pem"), CertFile: file("client.pem"), KeyFile: file("client.key")}}
-	if err := shakeHands(t, node); err != nil {
-		t.Errorf("by the address's host: %v", err)
+	if err := tlsHandshake(t, node); err != nil {
+		t.Errorf("server name from the address: %v", err)
 	}
 	node.Address = "10.0.0.3:6379"
-	if err := shakeHands(t, node); err == nil {
+	if err := tlsHandshake(t, node); err == nil {
 		t.Error("got no error for a certificate of another name")
 	}
 	node.TLS.ServerName = "redis-c"
-	if err := shakeHands(t, node); err != nil {
-		t.Errorf("by server_name: %v", err)
+	if err := tlsHandshake(t, node); err != nil {
+		t.Errorf("server name from server_name: %v", err)
 	}
 	certificate, _ := newCertificate(t)
 	writeFile(t, file("ca.pem"), string(certificate))
-	if err := shakeHands(t, node); err == nil {
-		t.Error("got no error after the authority has changed")
+	if err := tlsHandshake(t, node); err == nil {
+		t.Error("got no error after the authority changed")
 	}
 	writeFile(t, file("client.pem"), string(certificate))
 	if _, err := node.TLSClientConfig(); err == nil || !strings.Contains(err.Error(), "no pair") {
@@ -181,7 +181,7 @@ func TestTLSClientConfig(t *testing.T) {
 
 // If a file was removed since the start, the daemon fails to connect: it does not connect without TLS,
 // certificate or password.
-func TestTLSWithoutItsFiles(t *testing.T) {
+func TestConnectingNeedsTheSecretFiles(t *testing.T) {
 	for _, gone := range []string{"ca.pem", "client.pem", "client.key"} {
 		dir := credentialsForTest(t)
 		file := func(name string) string { return filepath.Join(dir, name) }
@@ -199,9 +199,9 @@ func TestTLSWithoutItsFiles(t *testing.T) {
 	}
 }
 
-// shakeHands makes a TLS handshake with a server that has the node's certificate, and returns the
+// tlsHandshake makes a TLS handshake with a server that has the node's certificate, and returns the
 // error of the client, or else of the server.
-func shakeHands(t *testing.T, node Node) error {
+func tlsHandshake(t *testing.T, node Node) error {
 	t.Helper()
 	client, err := node.TLSClientConfig()
 	if err != nil {

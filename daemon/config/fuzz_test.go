@@ -32,11 +32,11 @@ func FuzzConfig(f *testing.F) {
 func checkFaults(t *testing.T, err error) {
 	var faulty *Error
 	if !errors.As(err, &faulty) || len(faulty.Faults) == 0 {
-		t.Fatalf("got %#v, want a ConfigError with faults", err)
+		t.Fatalf("got %#v, want an Error with faults", err)
 	}
 	for _, fault := range faulty.Faults {
 		if fault.File != "redlockd.hcl" || fault.Line < 1 || fault.Column < 1 || fault.Text == "" {
-			t.Errorf("got the fault %+v, want a place and a text", fault)
+			t.Errorf("got the fault %+v, want a position and a text", fault)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func checkInvariants(t *testing.T, cfg *Config) {
 	names, addresses := map[string]bool{}, map[string]bool{}
 	for _, node := range quorum.Nodes {
 		if names[node.Name] || addresses[node.Address] || node.Name == "" || node.Address == "" {
-			t.Errorf("node %+v: its name or address is empty or twice there", node)
+			t.Errorf("node %+v: its name or address is empty or not unique", node)
 		}
 		names[node.Name], addresses[node.Address] = true, true
 	}
@@ -65,14 +65,14 @@ func TestConfigNesting(t *testing.T) {
 		source := "x = " + strings.Repeat(part, maxNesting+1)
 		_, err := Parse([]byte(source), "redlockd.hcl")
 		if err == nil || !strings.Contains(err.Error(), "open brackets") {
-			t.Errorf("%q again and again: got %v, want a refusal of so many open brackets", part, err)
+			t.Errorf("%q repeated: got %v, want a refusal of so many open brackets", part, err)
 			continue
 		}
 		checkFaults(t, err)
 	}
 	closed := strings.Repeat("]", 2*maxNesting) + strings.Repeat("[", maxNesting+1) // unmatched closing brackets do not count
 	if err := checkNesting([]byte(closed), "redlockd.hcl"); err == nil {
-		t.Error("got no error where more brackets are closed before")
+		t.Error("got no error if more brackets are closed before")
 	}
 	deep := "x = " + strings.Repeat("[", maxNesting-1) + strings.Repeat("]", maxNesting-1)
 	if _, err := Parse([]byte(deep), "redlockd.hcl"); err == nil || !strings.Contains(err.Error(), `unknown attribute "x"`) {

@@ -23,10 +23,10 @@ func TestEveryBlock(t *testing.T) {
 	r.readConfig(file.Body.(*hclsyntax.Body))
 	for _, word := range asked {
 		if !slices.Contains(visited, word) {
-			t.Errorf("no block %s", word)
+			t.Errorf("everyBlock has no block %s", word)
 		}
 	}
 	if len(asked) < 9 {
-		t.Errorf("the reader asked for the blocks %q only", asked)
+		t.Errorf("the reader read only the blocks %q", asked)
 	}
 }

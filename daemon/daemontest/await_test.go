@@ -21,7 +21,7 @@ func TestLogAwait(t *testing.T) {
 		log.Await(t, "line 2\n")
 		log.Await(t, "line 0\n")
 		if took := time.Since(begin); took != 3*time.Second {
-			t.Errorf("noticed after %v, want 3s", took)
+			t.Errorf("Await returned after %v, want 3s", took)
 		}
 	})
 }

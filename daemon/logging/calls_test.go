@@ -52,7 +52,7 @@ func TestLogCalls(t *testing.T) {
 		}
 	}
 	if calls < 40 {
-		t.Errorf("found %d calls only: are they understood?", calls)
+		t.Errorf("found only %d calls: does callFaults recognize them?", calls)
 	}
 }
 
@@ -116,7 +116,7 @@ func literal(expr ast.Expr) (value string, ok bool) {
 }
 
 // callFaults finds each kind of fault.
-func TestLogCallsAreUnderstood(t *testing.T) {
+func TestCallFaults(t *testing.T) {
 	for source, want := range map[string]int{
 		`d.log.Warn("a node is down", "node", n)`:             0,
 		`log("a"+" b", "next_try", n)`:                        0,

@@ -51,7 +51,7 @@ func TestJournalPriorities(t *testing.T) {
 }
 
 // An output that is not the journal, such as a file, gets the time and no priorities.
-func TestNoJournalNoPriorities(t *testing.T) {
+func TestNoPrioritiesOutsideTheJournal(t *testing.T) {
 	got := written(t, toFile, Text, func(log hclog.Logger) { log.Warn("w", "text", "several\nlines") })
 	if want := regexp.MustCompile(`^20\S+ \[WARN\]  w:\n  text=\n  \| several\n  \| lines\n  \n$`); !want.MatchString(got) {
 		t.Errorf("got %q, want %v", got, want)
@@ -82,12 +82,12 @@ func TestJournalLines(t *testing.T) {
 	for i, line := range lines {
 		rest, marked := strings.CutPrefix(line, "<3>")
 		if !marked || len(line) > 48<<10 {
-			t.Errorf("a line of %d bytes begins with %.10s, want 48 KiB at most, and <3>", len(line), line)
+			t.Errorf("a line of %d bytes begins with %.10s, want at most 48 KiB, and <3>", len(line), line)
 		}
 		lines[i] = rest
 	}
 	if strings.Join(lines, "") != long {
-		t.Error("a long line is not whole")
+		t.Error("a part of a long line is missing")
 	}
 }
 
@@ -120,6 +120,6 @@ func TestJournalDroppedLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := to.String(); !strings.HasPrefix(got, "<6>line\n") || !regexp.MustCompile(`\n<4>\d+ log lines were dropped`).MatchString(got) {
-		t.Errorf("got %.40q..., want <6>line, and <4> where lines were dropped", got)
+		t.Errorf("got %.40q..., want <6>line, and <4> before the report of dropped lines", got)
 	}
 }

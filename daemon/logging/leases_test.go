@@ -27,7 +27,7 @@ func TestLeaseLines(t *testing.T) {
 		return out.String()
 	}
 	if got := say(); got != "" {
-		t.Errorf("without grants: logged %s", got)
+		t.Errorf("grants are off: logged %s", got)
 	}
 	l.SetGrants(true)
 	if got, want := say(), []string{"lock granted: " + facts + "waited_ms=1\n", "lock released: " + facts + "held_ms=2000 reason=unlock\n"}; !strings.Contains(got, want[0]) || !strings.Contains(got, want[1]) {
@@ -101,7 +101,7 @@ func TestLeaseLinesAreBounded(t *testing.T) {
 			}
 			c.say(l, testLease)
 			if !strings.Contains(out.take(), "user=eve") {
-				t.Errorf("%s: a line of the next window is left out", name)
+				t.Errorf("%s: a line in the next window is left out", name)
 			}
 			end()
 			<-ran

@@ -30,10 +30,10 @@ func TestLogNeverBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(to.String(), "log lines were dropped") {
-		t.Errorf("nothing is said of the dropped lines")
+		t.Errorf("the dropped lines are not reported")
 	}
 	if written := strings.Count(to.String(), "line\n"); written < maxQueued {
-		t.Errorf("%d lines written, want those that fit, %d", written, maxQueued)
+		t.Errorf("%d lines were written, want at least %d", written, maxQueued)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestFlush(t *testing.T) {
 		w.Write([]byte("another\n"))
 		w.Flush()
 		if got := to.String(); got != "line\nanother\n" {
-			t.Errorf("%q is written, want both lines", got)
+			t.Errorf("got %q, want both lines", got)
 		}
 		w.Close()
 		w.Flush()

@@ -30,13 +30,13 @@ func TestListenRetries(t *testing.T) {
 		go func() { got <- s.retryListener(t.Context()) }()
 		time.Sleep(time.Hour)
 		if len(got) > 0 || log.String() != "" {
-			t.Errorf("got %d listeners where another one listens, want none, and nothing said:\n%s", len(got), log.String())
+			t.Errorf("got %d listeners while the port is in use, want none, and nothing logged:\n%s", len(got), log.String())
 		}
 		other.Close()
 		free := time.Now()
 		(<-got).Close()
 		if took := time.Since(free); took > retryListen {
-			t.Errorf("the port was free for %v, want %v at most", took, retryListen)
+			t.Errorf("the port was free for %v before it was taken, want at most %v", took, retryListen)
 		}
 	})
 }
@@ -54,7 +54,7 @@ func TestListenAdvice(t *testing.T) {
 		}
 	}
 	if got := listenAdvice(os.NewSyscallError("bind", syscall.EACCES)); !strings.Contains(got, "1024") {
-		t.Errorf("got %q of a port that only root may have", got)
+		t.Errorf("got %q for a port that only root may use", got)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// sample returns the state of a daemon with a node that is down and a warning.
-func sample() Snapshot {
+// troubledDaemon returns the state of a daemon with a node that is down and a warning.
+func troubledDaemon() Snapshot {
 	return Snapshot{
 		Version: "1.2.3", Connections: 4, Leases: 2, Waiters: 1, LongestQueue: 1,
 		Quorum: redlock.Status{
@@ -45,8 +45,8 @@ func sampleLocks() []Lock {
 	}
 }
 
-// served starts an HTTP server with the handlers of a Server.
-func served(t *testing.T, o Options) *httptest.Server {
+// startServer starts an HTTP server with the handlers of a Server.
+func startServer(t *testing.T, o Options) *httptest.Server {
 	t.Helper()
 	o.Log, o.Recorder = hclog.NewNullLogger(), NewRecorder(nil)
 	s := httptest.NewServer(NewServer(o).httpServer().Handler)
@@ -71,8 +71,8 @@ func get(t *testing.T, url string) (code int, header http.Header, body string) {
 
 // A daemon that answers is healthy. A daemon with a quorum of nodes is ready.
 func TestHealth(t *testing.T) {
-	state := sample()
-	s := served(t, Options{Snapshot: func() Snapshot { return state }})
+	state := troubledDaemon()
+	s := startServer(t, Options{Snapshot: func() Snapshot { return state }})
 	check := func(path string, wantCode int, want string) {
 		t.Helper()
 		if code, _, body := get(t, s.URL+path); code != wantCode || !strings.Contains(body, want) {
@@ -90,7 +90,7 @@ func TestHealth(t *testing.T) {
 
 // Without page = true, / answers with a line of text and no state.
 func TestPageIsOff(t *testing.T) {
-	s := served(t, Options{Snapshot: sample, Locks: sampleLocks})
+	s := startServer(t, Options{Snapshot: troubledDaemon, Locks: sampleLocks})
 	if code, _, body := get(t, s.URL); code != 200 || strings.Contains(body, "10.0.0.1") || !strings.Contains(body, "redlockd 1.2.3") {
 		t.Errorf("got %d %q", code, body)
 	}
@@ -98,7 +98,7 @@ func TestPageIsOff(t *testing.T) {
 
 // The page shows no lock, user or process unless names = true.
 func TestPageWithoutNames(t *testing.T) {
-	s := served(t, Options{Page: true, Host: "web1", Snapshot: sample})
+	s := startServer(t, Options{Page: true, Host: "web1", Snapshot: troubledDaemon})
 	_, header, body := get(t, s.URL)
 	for _, secret := range []string{"deploy", "alice", "5008", "Locks of this host"} {
 		if strings.Contains(body, secret) {
@@ -109,17 +109,17 @@ func TestPageWithoutNames(t *testing.T) {
 		t.Errorf("got the policy %q, want one that lets the browser load nothing", policy)
 	}
 	if strings.Contains(body, "<script") || strings.Contains(body, "src=") {
-		t.Errorf("the page loads something:\n%s", body)
+		t.Errorf("the page loads other resources:\n%s", body)
 	}
 }
 
 // The page shows waiters first, escapes names, and shows at most maxPageLocks of them.
-func TestPageShowsWhatThereIs(t *testing.T) {
+func TestPageShowsStateAndLocks(t *testing.T) {
 	locks := sampleLocks()
 	for i := range maxPageLocks {
 		locks = append(locks, Lock{Names: []string{fmt.Sprint("many/", i)}, State: "held"})
 	}
-	s := served(t, Options{Page: true, Host: "web1", Snapshot: sample, Locks: func() []Lock { return locks }})
+	s := startServer(t, Options{Page: true, Host: "web1", Snapshot: troubledDaemon, Locks: func() []Lock { return locks }})
 	_, _, body := get(t, s.URL)
 	at := 0
 	for _, want := range []string{
@@ -128,7 +128,7 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 	} {
 		i := strings.Index(strings.ReplaceAll(body[at:], "410µs", "412µs"), want)
 		if i < 0 {
-			t.Fatalf("%q is not on the page, or not in its place:\n%s", want, body)
+			t.Fatalf("%q is not on the page, or out of order:\n%s", want, body)
 		}
 		at += i
 	}
@@ -177,12 +177,12 @@ func browser(t *testing.T, args ...string) *exec.Cmd {
 // picture there, for the docs.
 func TestPageInABrowser(t *testing.T) {
 	loads := make(chan struct{}, 100)
-	s := served(t, Options{Page: true, Host: "web1", Locks: sampleLocks, Snapshot: func() Snapshot {
+	s := startServer(t, Options{Page: true, Host: "web1", Locks: sampleLocks, Snapshot: func() Snapshot {
 		select {
 		case loads <- struct{}{}:
 		default:
 		}
-		return sample()
+		return troubledDaemon()
 	}})
 	picture := os.Getenv("REDLOCKD_SCREENSHOT")
 	if picture == "" {
@@ -214,7 +214,7 @@ func TestPageInABrowser(t *testing.T) {
 		select {
 		case <-loads:
 		case <-time.After(time.Minute):
-			t.Fatal("the page is not loaded again")
+			t.Fatal("the page is not reloaded")
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (s scraped) add(t *testing.T, line string) {
 	at := strings.LastIndexByte(line, ' ')
 	value, err := strconv.ParseFloat(line[at+1:], 64)
 	if at < 0 || err != nil {
-		t.Fatalf("no metric: %q", line)
+		t.Fatalf("not a metric: %q", line)
 	}
 	s[line[:at]] = value
 }
@@ -33,7 +33,7 @@ func (s scraped) want(t *testing.T, want scraped) {
 	t.Helper()
 	for series, value := range want {
 		if got, ok := s[series]; !ok || got != value {
-			t.Errorf("%s: got %v (there: %t), want %v", series, got, ok, value)
+			t.Errorf("%s: got %v (exists: %t), want %v", series, got, ok, value)
 		}
 	}
 }

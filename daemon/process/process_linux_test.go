@@ -18,13 +18,13 @@ func TestFacts(t *testing.T) {
 		t.Errorf("got %+v, %v; want a kernel thread that was started at 12.34s", f, err)
 	}
 	if err := f.readStat(fmt.Sprintf(stat, 0x400040, 1)); err != nil || f.Kernel {
-		t.Errorf("got %+v, %v; want no thread of the kernel", f, err)
+		t.Errorf("got %+v, %v; want a process that is not a kernel thread", f, err)
 	}
 	if err := f.readStat("7 (cat) S 1"); err == nil {
 		t.Error("a truncated stat is accepted")
 	}
 	if err := f.readStatus("Name:\tcat\nUid:\t7\t0\t0\t0\nNSpid:\t77\t3\n"); err != nil || f.UID != 7 || !f.Nested {
-		t.Errorf("got %+v, %v; want the real user 7, within a namespace", f, err)
+		t.Errorf("got %+v, %v; want the real user 7, in an inner namespace", f, err)
 	}
 	if err := f.readStatus("Uid:\t0\t0\t0\t0\nNSpid:\t77\n"); err != nil || f.UID != 0 || f.Nested {
 		t.Errorf("got %+v, %v; want root, in this namespace", f, err)
@@ -34,7 +34,7 @@ func TestFacts(t *testing.T) {
 	}
 	own, err := FactsOf(os.Getpid())
 	if err != nil || own.UID != os.Getuid() || own.Kernel || own.Started > redlock.BootTime() {
-		t.Errorf("of this process: %+v, %v", own, err)
+		t.Errorf("facts of this process: %+v, %v", own, err)
 	}
 }
 
@@ -75,19 +75,19 @@ func TestWatcherReportsEnds(t *testing.T) {
 	defer Close(last)
 	w.Unwatch(unwatched)
 	if w.takeEnded(last) != nil {
-		t.Error("a process that is alive is reported")
+		t.Error("the end of a living process is reported")
 	}
 	killUnwatched()
 	killFirst()
 	if got := <-ended; got != "first" {
-		t.Errorf("%s has ended, want the first", got)
+		t.Errorf("the end of %s is reported, want first", got)
 	}
 	killLast()
 	if got := <-ended; got != "last" {
-		t.Errorf("%s has ended, want the last", got)
+		t.Errorf("the end of %s is reported, want last", got)
 	}
 	if len(w.ended) != 0 {
-		t.Errorf("%d are still watched", len(w.ended))
+		t.Errorf("%d processes are still watched", len(w.ended))
 	}
 }
 

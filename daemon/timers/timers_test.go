@@ -21,12 +21,12 @@ func TestStop(t *testing.T) {
 		<-running
 		s.Stop()
 		if !done {
-			t.Error("Stop did not wait for what was running")
+			t.Error("Stop did not wait for the running function")
 		}
 		s.After(0, func() { ran["after Stop"] = true })
 		time.Sleep(time.Hour)
 		if len(ran) > 0 {
-			t.Errorf("ran %v, want nothing", ran)
+			t.Errorf("%v ran, want nothing", ran)
 		}
 	})
 }
