@@ -29,13 +29,13 @@ func TestCodecRefuses(t *testing.T) {
 		{"a number that would be negative", wide(math.MaxInt + 1), number},
 		{"a duration that would be negative", wide(math.MaxInt64 + 1), duration},
 		{"neither true nor false", []byte{2}, flag},
-		{"a part of which a byte is missing", []byte{2, 'a'}, part},
+		{"a part without its last byte", []byte{2, 'a'}, part},
 		{"a part of a negative length", wide(math.MaxUint64), part},
 		{"more texts than bytes", append(wide(math.MaxInt), 0), texts},
 	} {
 		c := &codec{b: test.b, reading: true}
 		if test.read(c); c.err != errRecord || c.b != nil {
-			t.Errorf("%s: error %v, and %q is left; want that it makes no sense", test.what, c.err, c.b)
+			t.Errorf("%s: error %v, and %q is left; want an invalid record", test.what, c.err, c.b)
 		}
 	}
 }

@@ -81,25 +81,25 @@ func TestConnEndsWhileItIsStored(t *testing.T) {
 	}
 	st.close(over)
 	if ending.Settle() {
-		t.Error("a connection that is not stored is kept")
+		t.Error("Settle reports an unstored connection as stored")
 	}
 	cut.NeverStore()
 	for _, e := range []*ConnEntry{over, ending, cut, kept} {
 		st.store(e)
 	}
 	if !kept.Settle() {
-		t.Error("a connection that is stored is not kept")
+		t.Error("Settle reports a stored connection as not stored")
 	}
 	if st.idle() != nil {
-		t.Error("a connection is evicted that is kept for the next daemon")
+		t.Error("a connection that must stay for the next daemon is evicted")
 	}
 	recovered := st.recovered()
 	if recovered.Conns[over.number] != nil {
-		t.Error("a connection that is over is noted again")
+		t.Error("a connection that has ended is recorded again")
 	}
 	for e, want := range map[*ConnEntry]bool{ending: false, cut: false, kept: true} {
 		if got := recovered.Conns[e.number]; got == nil || got.Stored != want {
-			t.Errorf("connection %d: got %+v, want it stored: %v", e.number, got, want)
+			t.Errorf("connection %d: got %+v, want stored: %v", e.number, got, want)
 		}
 	}
 }
@@ -114,20 +114,20 @@ func TestConnsAreStoredInOrder(t *testing.T) {
 	st.close(all[1])
 	for _, want := range []*ConnEntry{all[0], all[2]} {
 		if e, evicted, _ := st.next(st.now + minAge); e != want || evicted != nil {
-			t.Fatalf("got connection %v in the place of %v, want %d in a free one", e, evicted, want.number)
+			t.Fatalf("got connection %v, evicting %v; want %d without eviction", e, evicted, want.number)
 		}
 	}
 	<-st.wake
 	if e, _, _ := st.next(st.now + minAge); e != nil {
-		t.Fatalf("connection %d is to be stored, and there is no room", e.number)
+		t.Fatalf("connection %d is to be stored, but there is no room", e.number)
 	}
 	st.close(all[3]) // not stored, so it makes no room
 	if len(st.wake) != 0 {
-		t.Error("the store is woken, and nothing has changed")
+		t.Error("the store was woken without a change")
 	}
 	st.close(all[0])
 	if e, _, _ := st.next(st.now + minAge); e != all[4] || len(st.wake) != 1 {
-		t.Errorf("got %v, want connection %d, and the store woken", e, all[4].number)
+		t.Errorf("got %v, want connection %d, and the store woken once", e, all[4].number)
 	}
 }
 
@@ -142,12 +142,12 @@ func TestEndingConnIsNotEvicted(t *testing.T) {
 	}
 	holder.conn.(*fakeConn).holds = true
 	if next := st.storeDue(st.now + minAge); next == 0 || holder.IsStored() {
-		t.Errorf("the next look is in %v, and it is stored: %v; want neither at once", next, holder.IsStored())
+		t.Errorf("the next look is in %v, want a later one; the holder is stored: %v, want not", next, holder.IsStored())
 	}
 	st.close(ending)
 	st.storeDue(st.now + minAge)
 	if !st.recovered().Conns[holder.number].Stored {
-		t.Error("it is never stored")
+		t.Error("the connection of the holder is never stored")
 	}
 }
 
@@ -160,14 +160,14 @@ func TestRestoredConnsCount(t *testing.T) {
 	st.AddStored(before)
 	after := st.open()
 	if e, _, _ := st.next(st.now + minAge); e != nil {
-		t.Fatalf("connection %d is to be stored, and there is no room", e.number)
+		t.Fatalf("connection %d is to be stored, but there is no room", e.number)
 	}
 	if !before.Settle() {
-		t.Error("the earlier connection is not kept for the next restart")
+		t.Error("the restored connection does not stay stored")
 	}
 	st.close(before)
 	if e, _, _ := st.next(st.now + minAge); e != after {
-		t.Errorf("got %v, want connection %d, for which there is room now", e, after.number)
+		t.Errorf("got %v, want connection %d: there is room now", e, after.number)
 	}
 }
 
@@ -182,11 +182,11 @@ func TestPreferredConnIsStoredAtOnce(t *testing.T) {
 	select {
 	case <-st.wake:
 	default:
-		t.Error("the store is not woken")
+		t.Error("the store was not woken")
 	}
 	st.storeDue(st.now + minAge)
 	if conns := st.recovered().Conns; !conns[next.number].Stored || conns[idle.number].Stored {
-		t.Errorf("stored: %v, and the idle one %v", conns[next.number].Stored, conns[idle.number].Stored)
+		t.Errorf("stored: the holder %v, the idle one %v; want only the holder", conns[next.number].Stored, conns[idle.number].Stored)
 	}
 }
 

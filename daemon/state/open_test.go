@@ -21,7 +21,7 @@ func openLogged(socket string) (j *Journal, complete bool, log *strings.Builder)
 }
 
 // The health of a journal that could not be opened says why. The fix differs.
-func TestHealthFromTheStart(t *testing.T) { // not in parallel: it changes a variable of the package
+func TestHealthOfAJournalThatIsNotOpen(t *testing.T) { // not in parallel: it changes a variable of the package
 	defer func(file string) { bootIDFile = file }(bootIDFile)
 	for _, test := range []struct {
 		folder, boot string
@@ -73,7 +73,7 @@ func TestSameIdentity(t *testing.T) {
 	} {
 		err := sameIdentity([]byte(found), []byte(ours))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("of %q: %v, want %q", found, err, want)
+			t.Errorf("identity %q: %v, want %q", found, err, want)
 		}
 	}
 }

@@ -90,22 +90,22 @@ func TestForgottenAnswersTheUnlock(t *testing.T) {
 
 // linger= runs from the end of the holder until RESUME. With hold=pid RESUME does not stop it: a
 // process that has ended does not come back.
-func TestLingerGoesOnUntilResumed(t *testing.T) {
+func TestLingerRunsUntilResume(t *testing.T) {
 	for hold, want := range map[ipc.Hold]time.Duration{ipc.HoldConn: 0, ipc.HoldPID: 7} {
 		l := &Lease{Number: 1, Phase: PhaseHeld, Holder: Holder{Hold: hold}}
 		l.update(recordLingering, &Lease{LingerSince: 7})
 		if l.LingerSince != 7 {
-			t.Errorf("hold=%v: left at %v, want 7", hold, l.LingerSince)
+			t.Errorf("hold=%v: linger runs since %v, want 7", hold, l.LingerSince)
 		}
 		if l.update(recordResumed, &Lease{Conn: 2}); l.LingerSince != want {
-			t.Errorf("hold=%v: after RESUME left at %v, want %v", hold, l.LingerSince, want)
+			t.Errorf("hold=%v: after RESUME linger runs since %v, want %v", hold, l.LingerSince, want)
 		}
 	}
 }
 
 // A reentrant LOCK and the UNLOCK that undoes it are recorded in any order. When the first of several
 // LOCKs that waited together is answered, its client may send UNLOCK before the others are recorded.
-func TestUnlockNotedBeforeItsLock(t *testing.T) {
+func TestUnlockRecordedBeforeItsLock(t *testing.T) {
 	more := func(id string) *Lease { return &Lease{Number: 1, Reentrants: []string{id}} }
 	less := &Lease{Number: 1}
 	for _, tt := range []struct {
@@ -125,7 +125,7 @@ func TestUnlockNotedBeforeItsLock(t *testing.T) {
 			p = apply(t, dumped(p)) // as when files are merged in between
 		}
 		if l := p.Leases[1]; !slices.Equal(l.Reentrants, tt.want) || l.undone != 0 {
-			t.Errorf("there count %q, and %d are undone; want %q", l.Reentrants, l.undone, tt.want)
+			t.Errorf("the reentrant LOCKs are %q, and %d are undone; want %q", l.Reentrants, l.undone, tt.want)
 		}
 	}
 }
@@ -136,11 +136,11 @@ func TestLeaseIsReleasedOnce(t *testing.T) {
 	l := &Lease{Number: 1, Phase: PhaseHeld}
 	l.update(recordReleasing, &Lease{ReleasedBy: 2})
 	if l.update(recordReleasing, &Lease{ReleasedBy: 3}); l.Phase != PhaseReleased || l.ReleasedBy != 2 {
-		t.Errorf("it is given back by %d, want 2", l.ReleasedBy)
+		t.Errorf("the lease is released by %d, want 2", l.ReleasedBy)
 	}
 	l.update(recordLost, &Lease{Reason: redlock.LostQuorum})
 	if l.update(recordReleasing, &Lease{ReleasedBy: 4}); l.Phase != PhaseLost {
-		t.Error("what is lost is given back")
+		t.Error("a lost lease is released")
 	}
 }
 
@@ -173,7 +173,7 @@ func dumped(p *replay) (all [][]byte) {
 }
 
 // After each record, a dump has the same state as the records before it.
-func TestDumpIsTheSame(t *testing.T) {
+func TestDumpKeepsTheState(t *testing.T) {
 	all := records()
 	for n := range len(all) + 1 {
 		p := apply(t, all[:n])
@@ -187,10 +187,10 @@ func TestRecords(t *testing.T) {
 	all := records()
 	held := apply(t, all[:7])
 	if l := held.Leases[2]; l == nil || l.Phase != PhaseHeld || held.Requests[2] != nil || l.Record.Fence != 5 || l.Holder.UID != -1 {
-		t.Errorf("granted: got %+v, asks %v; want it held, and its LOCK answered", l, held.Requests)
+		t.Errorf("granted: got %+v, requests %v; want it held, and its LOCK answered", l, held.Requests)
 	}
 	if c := held.Conns[1]; c == nil || !c.Stored || string(c.Unread) != "OCKS" || c.Skipping {
-		t.Errorf("a connection that was stored, and what was read of it: got %+v, want OCKS", c)
+		t.Errorf("a stored connection with unread bytes: got %+v, want OCKS", c)
 	}
 	p := apply(t, all)
 	want := newReplay()
@@ -204,11 +204,11 @@ func TestRecords(t *testing.T) {
 		t.Errorf("lost before its LOCK was answered: got %+v", got)
 	}
 	if got := p.Leases[8]; got == nil || got.Phase != PhaseAcquiring {
-		t.Errorf("under way: got %+v", got)
+		t.Errorf("in progress: got %+v", got)
 	}
 	p.Leases = want.Leases
-	for _, ask := range p.Requests {
-		ask.Line = nil
+	for _, request := range p.Requests {
+		request.Line = nil
 	}
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v, want %+v", p, want)
@@ -219,7 +219,7 @@ func TestRecords(t *testing.T) {
 		return c.b
 	})()))
 	if p.Leases[8] != nil {
-		t.Error("a LOCK that was refused takes something still")
+		t.Error("a refused LOCK still has an attempt")
 	}
 }
 
@@ -230,7 +230,7 @@ func TestApplyAll(t *testing.T) {
 		want := apply(t, all)
 		got := apply(t, all[:n])
 		if err := got.ApplyAll(slices.Values(all[n:])); err != nil || !got.sameAs(want) || got.lastNumber != want.lastNumber {
-			t.Errorf("%d one by one, and the others together: got %+v, %v, want %+v", n, got, err, want)
+			t.Errorf("%d with Apply, and the others with ApplyAll: got %+v, %v, want %+v", n, got, err, want)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestApplyAllInAnyOrder(t *testing.T) {
 			}
 		}
 		if !got.sameAs(want) || got.lastNumber != want.lastNumber {
-			t.Fatalf("%q, together from %d on: got %+v, want %+v", all, n, got, want)
+			t.Fatalf("%q, in two parts from %d on: got %+v, want %+v", all, n, got, want)
 		}
 		if merged := apply(t, dumped(merge)); !merged.sameAs(want) {
 			t.Fatalf("%q, merged from %d on: got %+v, want %+v", all, n, merged, want)
@@ -315,7 +315,7 @@ func TestApplyAllFaulty(t *testing.T) {
 	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordAcquiring), 2}, {byte(recordConn), 1}} {
 		p := newReplay()
 		if err := p.ApplyAll(slices.Values(append(records()[:5], faulty))); err == nil {
-			t.Errorf("%q among others is taken", faulty)
+			t.Errorf("%q among others is accepted", faulty)
 		}
 		if want := apply(t, records()[:5]); !p.sameAs(want) {
 			t.Errorf("before %q: got %+v, want %+v", faulty, p, want)
@@ -324,13 +324,13 @@ func TestApplyAllFaulty(t *testing.T) {
 }
 
 // ApplyAll allocates no memory for the gap to a number that is far from all others.
-func TestApplyAllFarAway(t *testing.T) {
+func TestApplyAllWithADistantNumber(t *testing.T) {
 	for _, number := range []uint64{1 << 40, math.MaxUint64} {
 		c := &codec{b: []byte{byte(recordRequest)}}
 		(&requestRecord{Request: Request{Number: number}}).code(recordRequest, c)
 		p := newReplay()
 		if err := p.ApplyAll(slices.Values([][]byte{c.b})); err != nil || p.Requests[number] == nil || p.lastNumber != number {
-			t.Errorf("the request %d: %v, and known are %v", number, err, p.Requests)
+			t.Errorf("request %d: error %v, requests %v", number, err, p.Requests)
 		}
 	}
 }
@@ -339,7 +339,7 @@ func TestApplyAllFarAway(t *testing.T) {
 // of more bytes than there are is refused.
 func TestUnread(t *testing.T) {
 	if got := apply(t, records()[:3]).Conns[1]; !got.Skipping || string(got.Unread) != "LOCKS" {
-		t.Errorf("got %+v, want LOCKS, and that the rest of a line is skipped", got)
+		t.Errorf("got %+v, want LOCKS, and the rest of a line skipped", got)
 	}
 	p := apply(t, records()[:4])
 	for _, test := range []struct {
@@ -351,7 +351,7 @@ func TestUnread(t *testing.T) {
 		{recordUnread, connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Drop: 5}}, false},
 		{recordUnread, connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Keep: 5}}, false},
 		{recordUnread, connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Drop: 2, Keep: 3}}, false},
-		{recordUnread, connRecord{Conn: Conn{Number: 2}, change: UnreadChange{Add: []byte("of nobody")}}, true},
+		{recordUnread, connRecord{Conn: Conn{Number: 2}, change: UnreadChange{Add: []byte("of no connection")}}, true},
 	} {
 		c := &codec{b: []byte{byte(test.kind)}}
 		test.conn.code(test.kind, c)
@@ -360,7 +360,7 @@ func TestUnread(t *testing.T) {
 		}
 	}
 	if got := p.Conns[1]; len(p.Conns) != 1 || got.Stored || string(got.Unread) != "OCKS" {
-		t.Errorf("got %+v of %d connections, want one with OCKS, and not stored", got, len(p.Conns))
+		t.Errorf("got %+v of %d connections, want one with OCKS that is not stored", got, len(p.Conns))
 	}
 }
 
@@ -382,10 +382,10 @@ func TestConnClosed(t *testing.T) {
 	put(recordRequest, (&requestRecord{Request: Request{Number: 4, Conn: 2}, changed: true, change: UnreadChange{Drop: 7, Keep: 2}}).code)
 	put(recordConnClosed, (&connRecord{Conn: Conn{Number: 1}}).code)
 	if len(p.Conns) != 1 || len(p.Requests) != 1 || p.Requests[4] == nil {
-		t.Errorf("left are the connections %v and requests %v, want one of each, the second ones", p.Conns, p.Requests)
+		t.Errorf("left: connections %v, requests %v; want only the second of each", p.Conns, p.Requests)
 	}
 	if got := string(p.Conns[2].Unread); got != "PI" {
-		t.Errorf("the rest is %q, want PI", got)
+		t.Errorf("the unread bytes are %q, want PI", got)
 	}
 }
 
@@ -394,7 +394,7 @@ func TestConnClosed(t *testing.T) {
 func TestRecordFormat(t *testing.T) {
 	sum := sha256.Sum256(bytes.Join(records(), nil))
 	if got, want := hex.EncodeToString(sum[:]), "3dc51ed33b7ad5fdbf77e9dbc3228af0a55250fdf3571c6765ecacb93244bb84"; formatVersion != "redlockd table 2" || got != want {
-		t.Errorf("%s: the records have the sum %s, want %s", formatVersion, got, want)
+		t.Errorf("%s: the records have the checksum %s, want %s", formatVersion, got, want)
 	}
 }
 
@@ -403,10 +403,10 @@ func TestFaultyRecords(t *testing.T) {
 	for _, record := range append(records(), nil, []byte("?")) {
 		longer := append(bytes.Clone(record), 0)
 		if err := newReplay().Apply(longer); err == nil {
-			t.Errorf("%q is taken", longer)
+			t.Errorf("%q is accepted", longer)
 		}
 		if len(record) > 0 && newReplay().Apply(record[:len(record)-1]) == nil {
-			t.Errorf("%q is taken", record[:len(record)-1])
+			t.Errorf("%q is accepted", record[:len(record)-1])
 		}
 	}
 }
@@ -428,7 +428,7 @@ func TestDumpKeepsSkipping(t *testing.T) {
 	p := newReplay()
 	p.lastNumber, p.Conns[1] = 1, &Conn{Number: 1, Skipping: true}
 	if got := apply(t, dumped(p)).Conns[1]; got == nil || !got.Skipping {
-		t.Errorf("got %+v, want that the rest of a line is skipped", got)
+		t.Errorf("got %+v, want the rest of a line skipped", got)
 	}
 }
 
@@ -487,6 +487,6 @@ func TestMergeTakesLittleMemory(t *testing.T) {
 	merge.Dump(func([]byte) { written++ })
 	runtime.ReadMemStats(&after)
 	if got := (after.TotalAlloc - before.TotalAlloc) / leases; got > bound || written < leases {
-		t.Errorf("a merge of %d leases allocates %d bytes for each and writes %d records, want %d bytes at most", leases, got, written, bound)
+		t.Errorf("a merge of %d leases allocates %d bytes for each and writes %d records, want at most %d bytes", leases, got, written, bound)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// told sets Failed, and returns a text with a word for each of its calls.
-func told(o *Options) *string {
+// recordFailures sets Failed, and returns a text with a word for each of its calls.
+func recordFailures(o *Options) *string {
 	all := new(string)
 	o.Failed = func(err error) {
 		switch {
@@ -27,16 +27,16 @@ func told(o *Options) *string {
 // If files were removed, Check writes the whole state again, and reports that.
 func TestCheckFindsRemovedFiles(t *testing.T) {
 	for name, removed := range map[string]func(sf *File) []int{
-		"nothing":        func(*File) []int { return nil },
-		"the last":       func(sf *File) []int { return []int{sf.number} },
-		"one before it":  func(sf *File) []int { return []int{sf.sealed[len(sf.sealed)-1].number} },
-		"all but merged": func(sf *File) []int { return append(sf.numbers()[1:], sf.number) },
-		"the merged":     func(sf *File) []int { return sf.numbers()[:1] },
-		"all":            func(sf *File) []int { return append(sf.numbers(), sf.number) },
+		"nothing":                   func(*File) []int { return nil },
+		"the last":                  func(sf *File) []int { return []int{sf.number} },
+		"the one before the last":   func(sf *File) []int { return []int{sf.sealed[len(sf.sealed)-1].number} },
+		"all except the merged one": func(sf *File) []int { return append(sf.numbers()[1:], sf.number) },
+		"the merged":                func(sf *File) []int { return sf.numbers()[:1] },
+		"all":                       func(sf *File) []int { return append(sf.numbers(), sf.number) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			said := told(&o)
+			reported := recordFailures(&o)
 			sf, want := open(t, o)
 			fill(t, sf, want)
 			sf.merges.Wait() // the sealed files are merged into one
@@ -59,8 +59,8 @@ func TestCheckFindsRemovedFiles(t *testing.T) {
 			if name == "nothing" {
 				wantSaid = ""
 			}
-			if *said != wantSaid {
-				t.Errorf("told %q, want %q", *said, wantSaid)
+			if *reported != wantSaid {
+				t.Errorf("Failed was called with %q, want %q", *reported, wantSaid)
 			}
 			sf.Append([]byte("late=1"))
 			_ = want.Apply([]byte("late=1"))
@@ -73,7 +73,7 @@ func TestCheckFindsRemovedFiles(t *testing.T) {
 
 // If a file is truncated within a page, appends do not notice it. Check does: it reports that, and
 // removes all files, because the next process would take a part of the state for all of it.
-func TestCheckFindsCutFiles(t *testing.T) {
+func TestCheckFindsTruncatedFiles(t *testing.T) {
 	for name, which := range map[string]func(sf *File) int{
 		"the last":   func(sf *File) int { return sf.number },
 		"a full one": func(sf *File) int { return sf.sealed[len(sf.sealed)-1].number },
@@ -81,7 +81,7 @@ func TestCheckFindsCutFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			said := told(&o)
+			reported := recordFailures(&o)
 			sf, want := open(t, o)
 			fill(t, sf, want)
 			sf.merges.Wait()
@@ -91,8 +91,8 @@ func TestCheckFindsCutFiles(t *testing.T) {
 			}
 			sf.merging = false
 			sf.Check()
-			if *said != "" {
-				t.Fatalf("told %q of files that are whole", *said)
+			if *reported != "" {
+				t.Fatalf("Failed was called with %q for whole files", *reported)
 			}
 			file := sf.path(which(sf))
 			info, err := os.Stat(file)
@@ -104,8 +104,8 @@ func TestCheckFindsCutFiles(t *testing.T) {
 			}
 			sf.Check()
 			sf.Check()
-			if *said != "lost " {
-				t.Errorf("told %q, want %q", *said, "lost ")
+			if *reported != "lost " {
+				t.Errorf("Failed was called with %q, want %q", *reported, "lost ")
 			}
 			wantNoFiles(t, o.Path)
 		})
@@ -115,47 +115,47 @@ func TestCheckFindsCutFiles(t *testing.T) {
 // Check returns at once, and reports nothing, if the state file is frozen.
 func TestCheckWhenFrozen(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	said := told(&o)
+	reported := recordFailures(&o)
 	sf, _ := open(t, o)
 	sf.Freeze()
 	if err := os.Remove(sf.path(sf.number)); err != nil {
 		t.Fatal(err)
 	}
 	sf.Check()
-	if *said != "" {
-		t.Errorf("told %q", *said)
+	if *reported != "" {
+		t.Errorf("Failed was called with %q", *reported)
 	}
 }
 
 // After Close, Check does not report files that somebody removes.
 func TestCheckAfterClose(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	said := told(&o)
+	reported := recordFailures(&o)
 	sf, want := open(t, o)
 	fill(t, sf, want)
 	sf.Close()
 	Remove(o.Path)
 	sf.Check()
-	if *said != "" {
-		t.Errorf("told %q", *said)
+	if *reported != "" {
+		t.Errorf("Failed was called with %q", *reported)
 	}
 }
 
 // If files were removed, and somebody wrote into a mapping, Check begins no new file: the state is not
 // known.
-func TestCheckOfSpoiledFiles(t *testing.T) {
+func TestCheckWithADamagedMapping(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	said := told(&o)
+	reported := recordFailures(&o)
 	sf, _ := open(t, o)
-	spoiled := sf.active.used
+	damaged := sf.active.used
 	sf.Append([]byte("a=1"))
-	sf.active.memory[spoiled+2] = 1 // changes the length of the record to 64 KiB
+	sf.active.memory[damaged+2] = 1 // changes the length of the record to 64 KiB
 	if err := os.Remove(sf.path(sf.number)); err != nil {
 		t.Fatal(err)
 	}
 	sf.Check()
-	if *said != "lost " {
-		t.Errorf("told %q, want %q", *said, "lost ")
+	if *reported != "lost " {
+		t.Errorf("Failed was called with %q, want %q", *reported, "lost ")
 	}
 	sf.Append([]byte("b=1"))
 	wantNoFiles(t, o.Path)
@@ -164,20 +164,20 @@ func TestCheckOfSpoiledFiles(t *testing.T) {
 // Check does nothing during a merge, which removes files itself.
 func TestCheckWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	said := told(&o)
+	reported := recordFailures(&o)
 	sf, _ := open(t, o)
 	if err := os.Remove(sf.path(sf.number)); err != nil {
 		t.Fatal(err)
 	}
 	sf.merging = true
 	sf.Check()
-	if *said != "" {
-		t.Errorf("told %q meanwhile", *said)
+	if *reported != "" {
+		t.Errorf("during the merge Failed was called with %q", *reported)
 	}
 	sf.merging = false
 	sf.Check()
-	if *said != "removed over " {
-		t.Errorf("told %q", *said)
+	if *reported != "removed over " {
+		t.Errorf("Failed was called with %q", *reported)
 	}
 	sf.Close()
 }

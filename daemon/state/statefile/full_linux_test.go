@@ -30,7 +30,7 @@ func TestNoSpaceAtOpen(t *testing.T) {
 	}
 	before.Close()
 	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Fatalf("got %v, want that no space is left", err)
+		t.Fatalf("got %v, want ENOSPC", err)
 	}
 	after, got := open(t, o)
 	wantState(t, "in a full file system", got, want)

@@ -12,19 +12,19 @@ import (
 
 // If somebody truncates a file in use, the process does not end. Writing stops for good, as if the
 // file had been removed.
-func TestCutShort(t *testing.T) {
-	for what, when := range map[string]func(*cutting){
-		"when it is appended to":       nil,
-		"when it is read, to merge it": func(*cutting) {},
+func TestTruncatedFileDoesNotEndTheProcess(t *testing.T) {
+	for what, when := range map[string]func(*truncating){
+		"during an append": nil,
+		"during a merge":   func(*truncating) {},
 	} {
 		t.Run(what, func(t *testing.T) {
-			var said []error
+			var reported []error
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			fresh := o
-			o.Failed = func(err error) { said = append(said, err) }
+			o.Failed = func(err error) { reported = append(reported, err) }
 			if when != nil {
 				o.New = func() State {
-					c := &cutting{words: words{}, path: o.Path}
+					c := &truncating{words: words{}, path: o.Path}
 					when(c)
 					return c
 				}
@@ -34,14 +34,14 @@ func TestCutShort(t *testing.T) {
 				t.Fatalf("Open: damage %v, error %v", damage, err)
 			}
 			if when == nil {
-				cutAll(o.Path)
+				truncateAll(o.Path)
 			}
 			for i := range 30 {
 				sf.Append(fmt.Appendf(nil, "k%d=%d", i, i))
 				sf.merges.Wait()
 			}
-			if len(said) != 1 || !errors.Is(said[0], errShort) || !strings.Contains(said[0].Error(), "only a restart of redlockd") {
-				t.Errorf("said %v, want once that a file was cut short", said)
+			if len(reported) != 1 || !errors.Is(reported[0], errShort) || !strings.Contains(reported[0].Error(), "only a restart of redlockd") {
+				t.Errorf("Failed was called with %v, want once with a truncated file", reported)
 			}
 			wantNoFiles(t, o.Path)
 			sf.Close()
@@ -53,7 +53,7 @@ func TestCutShort(t *testing.T) {
 }
 
 // guarded does not recover from other panics.
-func TestGuardedPassesDefectsOn(t *testing.T) {
+func TestGuardedKeepsOtherPanics(t *testing.T) {
 	for what, do := range map[string]func() error{
 		"a nil pointer": func() error { var s *segment; s.used++; return nil },
 		"a defect":      func() error { panic("a defect") },
@@ -64,7 +64,7 @@ func TestGuardedPassesDefectsOn(t *testing.T) {
 					t.Errorf("%s: no panic", what)
 				}
 			}()
-			t.Errorf("%s: got %v", what, guarded(do))
+			t.Errorf("%s: guarded returned %v", what, guarded(do))
 		}()
 	}
 	if err := guarded(func() error { return errGap }); err != errGap {
@@ -72,24 +72,24 @@ func TestGuardedPassesDefectsOn(t *testing.T) {
 	}
 }
 
-// cutAll truncates all files of a state file.
-func cutAll(path string) {
+// truncateAll truncates all files of a state file.
+func truncateAll(path string) {
 	all, _ := filepath.Glob(path + ".*")
 	for _, file := range all {
 		os.Truncate(file, 0)
 	}
 }
 
-// cutting is a state that truncates the first file while it is merged. It leaves the other files, so
+// truncating is a state that truncates the first file while it is merged. It leaves the other files, so
 // that appends do not notice.
-type cutting struct {
+type truncating struct {
 	words
 	path string
 }
 
-func (c *cutting) Apply(record []byte) error {
+func (c *truncating) Apply(record []byte) error {
 	os.Truncate(c.path+".1", 0)
 	return c.words.Apply(record)
 }
 
-func (c *cutting) ApplyAll(records iter.Seq[[]byte]) error { return applyAll(c, records) }
+func (c *truncating) ApplyAll(records iter.Seq[[]byte]) error { return applyAll(c, records) }

@@ -11,36 +11,36 @@ import (
 // after Close, and after the end of the process.
 func TestInUse(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	wantUse(t, o, "before the first one", "")
+	wantInUse(t, o, "before the first file", "")
 	sf, _ := open(t, o)
-	wantUse(t, o, "the first file", sf.path(1))
+	wantInUse(t, o, "the first file", sf.path(1))
 	for i := range 500 {
 		sf.Append(fmt.Appendf(nil, "k%d=%d", i%5, i))
 	}
 	sf.merges.Wait()
 	if sf.number < 3 {
-		t.Fatalf("there were %d files, want 3 at least", sf.number)
+		t.Fatalf("there were %d files, want at least 3", sf.number)
 	}
-	wantUse(t, o, "later", sf.path(sf.number))
+	wantInUse(t, o, "later", sf.path(sf.number))
 	sf.Close()
-	wantUse(t, o, "after it has left", "")
+	wantInUse(t, o, "after Close", "")
 	next, _ := open(t, o)
-	wantUse(t, o, "the next one", next.path(next.number))
+	wantInUse(t, o, "in the next process", next.path(next.number))
 	next.active.close() // as the end of the process does
-	wantUse(t, o, "after its end", "")
-	wantUse(t, Options{Path: "/nowhere/t"}, "no directory", "")
+	wantInUse(t, o, "after its end", "")
+	wantInUse(t, Options{Path: "/nowhere/t"}, "no directory", "")
 }
 
-func wantUse(t *testing.T, o Options, when, want string) {
+func wantInUse(t *testing.T, o Options, when, want string) {
 	t.Helper()
 	if got := InUse(o.Path); got != want {
-		t.Errorf("%s %q is in use, want %q", when, got, want)
+		t.Errorf("%s: %q is in use, want %q", when, got, want)
 	}
 }
 
 // If somebody removes all files of a living process, and another process begins a state file at the
 // same path, the first process leaves those files alone, whatever their numbers are.
-func TestDisplaced(t *testing.T) {
+func TestFilesOfAnotherProcessStay(t *testing.T) {
 	for before := range 3 { // number of full files
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		var why error
@@ -56,14 +56,14 @@ func TestDisplaced(t *testing.T) {
 		second.Append([]byte("k=second"))
 		first.Check()
 		if !errors.Is(why, ErrRemoved) {
-			t.Errorf("after %d files: failed with %v, want that they were removed", before, why)
+			t.Errorf("after %d files: Failed was called with %v, want ErrRemoved", before, why)
 		}
 		first.Append([]byte("k=first"))
 		first.Close()
-		wantUse(t, o, "later", second.path(second.number))
+		wantInUse(t, o, "later", second.path(second.number))
 		second.Close()
 		if _, state := open(t, o); state["k"] != "second" {
-			t.Errorf("after %d files: the second one has left %v", before, state)
+			t.Errorf("after %d files: the second process left %v", before, state)
 		}
 	}
 }

@@ -35,10 +35,10 @@ func (k *keeping) Dump(yield func([]byte)) {
 
 // If somebody truncates a file while a merge writes the bytes that it has kept of it, writing stops
 // for good, and the process continues.
-func TestCutShortWhileWriting(t *testing.T) {
-	var said []error
+func TestTruncationWhileAMergeWrites(t *testing.T) {
+	var reported []error
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	o.Failed = func(err error) { said = append(said, err) }
+	o.Failed = func(err error) { reported = append(reported, err) }
 	o.Merge = func() State {
 		k := &keeping{}
 		k.do = func() { _ = os.Truncate(o.Path+".1", 0) } // after the first record was written
@@ -49,8 +49,8 @@ func TestCutShortWhileWriting(t *testing.T) {
 		sf.Append(fmt.Appendf(nil, "k%d=%d", i, i))
 		sf.merges.Wait()
 	}
-	if len(said) != 1 {
-		t.Errorf("said %v, want once that a file was cut short", said)
+	if len(reported) != 1 {
+		t.Errorf("Failed was called with %v, want once with a truncated file", reported)
 	}
 	wantNoFiles(t, o.Path)
 	sf.Close()

@@ -53,7 +53,7 @@ func TestReadWhileMerging(t *testing.T) {
 
 // If somebody removes a file, writing stops and no file stays: later files do not pile up, and the
 // next process does not take a part of the state for all of it.
-func TestFilesThatAreRemoved(t *testing.T) {
+func TestRemovedFileStopsWriting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t")
 	o := options(t, path)
 	var failed []error
@@ -72,15 +72,15 @@ func TestFilesThatAreRemoved(t *testing.T) {
 	}
 	sf.Close()
 	if len(failed) != 1 || !strings.Contains(failed[0].Error(), "removed") {
-		t.Errorf("told %v, want once that files were removed", failed)
+		t.Errorf("Failed was called with %v, want once with removed files", failed)
 	}
 	if files, _ := numbered(path); len(files) > 0 {
-		t.Errorf("left the files %v, want none", files)
+		t.Errorf("the files %v are left, want none", files)
 	}
 }
 
-// inTheWay blocks creating or merging the file with a number.
-func inTheWay(t *testing.T, path string, number int) (free func()) {
+// blockFile blocks creating or merging the file with a number.
+func blockFile(t *testing.T, path string, number int) (free func()) {
 	t.Helper()
 	dir := fmt.Sprint(path, ".", number, halfMadeSuffix)
 	if err := os.MkdirAll(filepath.Join(dir, "full"), 0o700); err != nil {
@@ -90,11 +90,11 @@ func inTheWay(t *testing.T, path string, number int) (free func()) {
 }
 
 // Files that could not be merged are merged later. Nothing is lost, and files do not pile up.
-func TestMergedLater(t *testing.T) {
+func TestFailedMergeIsRetried(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
 	fill(t, sf, want)
-	free := inTheWay(t, o.Path, sf.number)
+	free := blockFile(t, o.Path, sf.number)
 	for range 2 {
 		fill(t, sf, want)
 	}
@@ -105,7 +105,7 @@ func TestMergedLater(t *testing.T) {
 	sf.merges.Wait()
 	sf.Freeze()
 	if files, err := numbered(o.Path); err != nil || len(files) > 2 {
-		t.Errorf("there are the files %v, %v; want 2 at most", files, err)
+		t.Errorf("there are the files %v, %v; want at most 2", files, err)
 	}
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, want)
@@ -123,7 +123,7 @@ func TestNoNewFileWhileMerging(t *testing.T) {
 		sf.merging = busy
 		sf.Append([]byte("a=1"))
 		if inMemory := sf.active == nil; inMemory != busy {
-			t.Errorf("while merging (%v): it goes on in memory: %v", busy, inMemory)
+			t.Errorf("during a merge: %v; the state is in memory: %v", busy, inMemory)
 		}
 	}
 	sf.Close()
@@ -150,7 +150,7 @@ func TestLeftoverIsReplaced(t *testing.T) {
 // process finds the fault.
 func TestFaultInAMergedFile(t *testing.T) {
 	for what, fault := range map[string]func(content []byte) []byte{
-		"another":  func([]byte) []byte { return []byte("nothing of ours") },
+		"another":  func([]byte) []byte { return []byte("not a state file") },
 		"one byte": func(content []byte) []byte { content[len(content)-5]++; return content },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -187,13 +187,13 @@ func TestSizeBesideAMergedFile(t *testing.T) {
 		sf.merges.Wait()
 	}
 	if merged := len(sf.sealed[0].segment.memory); merged < 1000 || sf.size != merged {
-		t.Errorf("files of %d bytes beside a merged one of %d, want them as large", sf.size, merged)
+		t.Errorf("the next file has %d bytes, want as many as the merged one, %d", sf.size, merged)
 	}
 	sf.Close()
 }
 
 // writeNew returns the error if a file was only written in part.
-func TestHalfWritten(t *testing.T) {
+func TestWriteNewReportsErrors(t *testing.T) {
 	_, err := writeNew(filepath.Join(t.TempDir(), "t"), func(w io.Writer) error {
 		w.Write([]byte("half"))
 		return errShort
@@ -209,7 +209,7 @@ func fill(t *testing.T, sf *File, want words) {
 	number := sf.number
 	for i := 0; sf.number == number; i++ {
 		if i == 1000 {
-			t.Fatal("there comes no other file")
+			t.Fatal("no new file was begun")
 		}
 		record := fmt.Appendf(nil, "k%d=%d", len(want)%3, sf.number)
 		sf.Append(record)
@@ -233,10 +233,10 @@ func TestFaultWhileMerging(t *testing.T) {
 	sf.Freeze()
 	files, err := numbered(o.Path)
 	if err != nil || len(files) != 4 {
-		t.Errorf("found the files %v, %v, want all four", files, err)
+		t.Errorf("found the files %v, %v; want all four", files, err)
 	}
 	_, got, damage, err := Open(o)
 	if damage == nil || err != nil || !maps.Equal(got.(words), want) {
-		t.Errorf("got %v, damage %v, error %v; want what was before the fault, %v", got, damage, err, want)
+		t.Errorf("got %v, damage %v, error %v; want the state before the fault, %v", got, damage, err, want)
 	}
 }

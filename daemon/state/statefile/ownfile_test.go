@@ -30,7 +30,7 @@ func TestPlantedFiles(t *testing.T) {
 		},
 		"another user's file": func(path string) error {
 			if os.Getuid() != 0 {
-				t.Log("only root can make another user's file: not tried")
+				t.Log("only root can create another user's file: not tested")
 				return os.Mkdir(path, 0o777)
 			}
 			return copyAs(whole+".1", path, 0o600, 4001)
@@ -48,7 +48,7 @@ func TestPlantedFiles(t *testing.T) {
 			}
 			sf, state, damage, err := Open(o)
 			if err != nil || len(state.(words)) != 0 || damage == nil {
-				t.Fatalf("Open: state %v, damage %v, error %v; want nothing, damage and no error", state, damage, err)
+				t.Fatalf("Open: state %v, damage %v, error %v; want an empty state, damage and no error", state, damage, err)
 			}
 			for i := range 200 { // enough for many files, which are merged
 				sf.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
@@ -60,10 +60,10 @@ func TestPlantedFiles(t *testing.T) {
 			}
 			wantPrivate(t, o.Path)
 			if content, err := os.ReadFile(victim); string(content) != "precious" {
-				t.Errorf("another file was written: %q, %v", content, err)
+				t.Errorf("the target of a link was changed: %q, %v", content, err)
 			}
 			if _, err := os.Lstat(victim + "2"); err == nil {
-				t.Error("a file was made where a link leads")
+				t.Error("a file was created through a link")
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func wantPrivate(t *testing.T, path string) {
 	t.Helper()
 	files, err := filepath.Glob(path + ".*")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("found %v, %v", files, err)
+		t.Fatalf("found the files %v, %v; want some", files, err)
 	}
 	for _, file := range files {
 		info, err := os.Lstat(file)

@@ -16,30 +16,30 @@ func TestMissingFiles(t *testing.T) {
 	for what, numbers := range map[string][]int{"the first": {2, 3}, "one in the middle": {1, 3}} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		for _, number := range numbers {
-			left(t, o, number, number == 1, fmt.Sprintf("k%d=1", number))
+			writeFile(t, o, number, number == 1, fmt.Sprintf("k%d=1", number))
 		}
 		_, state, damage, err := Open(o)
 		if !errors.Is(damage, errGap) || err != nil {
-			t.Errorf("%s: damage %v, error %v; want damage that says so", what, damage, err)
+			t.Errorf("%s: damage %v, error %v; want damage because of the gap", what, damage, err)
 		}
 		if got := state.(words); got["k3"] != "" {
-			t.Errorf("%s: what came after the gap was taken: %v", what, got)
+			t.Errorf("%s: records after the gap were applied: %v", what, got)
 		}
 	}
 }
 
 // Open reads the rest of a truncated file, and reports that it was truncated. Files that it replaced do
 // not count.
-func TestCutFileOfAnEarlierProcess(t *testing.T) {
+func TestTruncatedFileOfAnEarlierProcess(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	left(t, o, 1, true, "a=1", "b=1")
+	writeFile(t, o, 1, true, "a=1", "b=1")
 	content := appendFrame(nil, head{begins: true, size: 1000, owner: o.Owner}.encode())
 	if err := os.WriteFile(o.Path+".2", appendFrame(content, []byte("a=2")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, state, damage, err := Open(o)
 	if !errors.Is(damage, errCut) || err != nil {
-		t.Errorf("damage %v, error %v; want that it was cut", damage, err)
+		t.Errorf("damage %v, error %v; want damage because it was truncated", damage, err)
 	}
 	wantState(t, "what is left", state.(words), words{"a": "2"})
 }
@@ -47,7 +47,7 @@ func TestCutFileOfAnEarlierProcess(t *testing.T) {
 // An invalid record is a fault as well, and later records do not count: they may depend on it.
 func TestFaultyRecord(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	left(t, o, 1, true, "a=1", "=no key", "b=1")
+	writeFile(t, o, 1, true, "a=1", "=no key", "b=1")
 	_, state, damage, err := Open(o)
 	if damage == nil || err != nil {
 		t.Errorf("damage %v, error %v; want damage", damage, err)
@@ -121,10 +121,10 @@ func wantPrefix(t *testing.T, what string, content []byte, states []words) {
 	got := state.(words)
 	whole := maps.Equal(got, states[len(states)-1])
 	if damage == nil && !whole {
-		t.Errorf("%s: got %v, and nothing is said of it", what, got)
+		t.Errorf("%s: got %v, and no damage is reported", what, got)
 	}
 	if !slices.ContainsFunc(states, func(s words) bool { return maps.Equal(s, got) }) {
-		t.Errorf("%s: got %v, which never was", what, got)
+		t.Errorf("%s: got %v, which was never a state", what, got)
 	}
 	sf.Freeze()
 	_, again := open(t, o)
@@ -147,7 +147,7 @@ func FuzzFile(f *testing.F) {
 		}
 		for key, value := range state.(words) {
 			if !bytes.Contains(content, []byte(key+"="+value)) {
-				t.Errorf("%q=%q was invented", key, value)
+				t.Errorf("the state has %q=%q, which is not in the file", key, value)
 			}
 		}
 		sf.Append([]byte("z=9"))
@@ -163,29 +163,29 @@ func FuzzFile(f *testing.F) {
 // file, or cannot be read, the files before it count.
 func TestFaultInALaterFile(t *testing.T) {
 	for what, test := range map[string]struct {
-		spoil func(o Options) error
-		want  words
+		change func(o Options) error
+		want   words
 	}{
 		"another owner": {func(o Options) error {
 			o.Owner = []byte("them")
-			left(t, o, 2, false, "b=1")
+			writeFile(t, o, 2, false, "b=1")
 			return nil
 		}, words{}},
-		"no state file": {func(o Options) error { return os.WriteFile(o.Path+".2", []byte("nothing of ours"), 0o600) }, words{"a": "1"}},
+		"no state file": {func(o Options) error { return os.WriteFile(o.Path+".2", []byte("not a state file"), 0o600) }, words{"a": "1"}},
 		"an empty one":  {func(o Options) error { return os.WriteFile(o.Path+".2", nil, 0o600) }, words{"a": "1"}},
 		"a directory":   {func(o Options) error { return os.Mkdir(o.Path+".2", 0o700) }, words{"a": "1"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			left(t, o, 1, true, "a=1")
-			if err := test.spoil(o); err != nil {
+			writeFile(t, o, 1, true, "a=1")
+			if err := test.change(o); err != nil {
 				t.Fatal(err)
 			}
 			_, state, damage, err := Open(o)
 			if damage == nil || err != nil {
 				t.Errorf("damage %v, error %v; want damage", damage, err)
 			}
-			wantState(t, "of the first", state.(words), test.want)
+			wantState(t, "of the first file", state.(words), test.want)
 		})
 	}
 }
@@ -193,8 +193,8 @@ func TestFaultInALaterFile(t *testing.T) {
 // Open reports damage also if it cannot create a new file.
 func TestDamageWithoutANewFile(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	left(t, o, 1, true, "a=1", "=no key")
-	inTheWay(t, o.Path, 2)
+	writeFile(t, o, 1, true, "a=1", "=no key")
+	blockFile(t, o.Path, 2)
 	_, state, damage, err := Open(o)
 	if damage == nil || err == nil {
 		t.Errorf("damage %v, error %v; want both", damage, err)

@@ -14,7 +14,7 @@ import (
 
 // Little of the files counts as memory of the process, even if they are large, and also during a merge.
 // The records that a merge keeps stay correct.
-func TestLittleIsResident(t *testing.T) {
+func TestFilesTakeLittleMemory(t *testing.T) {
 	const records, size, bound = 12_000, 1000, 3 << 20
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	o.SegmentSize = 4 << 20
@@ -36,7 +36,7 @@ func TestLittleIsResident(t *testing.T) {
 	}
 	sf.Freeze()
 	if merged := len(sf.sealed[0].segment.memory); merged < 2*bound || most > bound {
-		t.Errorf("beside a merged file of %d bytes, %d bytes were resident, want %d at most", merged, most, bound)
+		t.Errorf("with a merged file of %d bytes, %d bytes were resident, want at most %d", merged, most, bound)
 	}
 	_, got := open(t, o)
 	wantState(t, "after the restart", got, want)

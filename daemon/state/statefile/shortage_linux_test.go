@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// short makes a system call fail until the test ends or over is called.
-func short(t *testing.T, call string, why error) (over func()) {
+// failCall makes a system call fail until the test ends or over is called.
+func failCall(t *testing.T, call string, why error) (over func()) {
 	t.Helper()
 	f, m, u := fallocate, mmap, munmap
 	over = func() { fallocate, mmap, munmap = f, m, u }
@@ -39,7 +39,7 @@ func TestNoMemory(t *testing.T) {
 		why  error
 	}{{"fallocate", unix.ENOSPC}, {"fallocate", unix.ENOMEM}, {"mmap", unix.ENOMEM}, {"mmap", unix.ENFILE}} {
 		t.Run(fmt.Sprint(test.call, " ", test.why), func(t *testing.T) {
-			testShortage(t, test.why, func(t *testing.T, _ string) (over func()) { return short(t, test.call, test.why) }, (*File).Close)
+			testShortage(t, test.why, func(t *testing.T, _ string) (over func()) { return failCall(t, test.call, test.why) }, (*File).Close)
 		})
 	}
 }
@@ -52,14 +52,14 @@ func TestNoMemoryAtOpen(t *testing.T) {
 	before.Append([]byte("a=1"))
 	_ = want.Apply([]byte("a=1"))
 	before.Close()
-	short(t, "mmap", unix.ENOMEM)
+	failCall(t, "mmap", unix.ENOMEM)
 	sf, state, damage, err := Open(o)
 	if sf != nil || damage != nil || !errors.Is(err, unix.ENOMEM) {
 		t.Fatalf("Open: %v, damage %v, error %v; want none, and ENOMEM", sf, damage, err)
 	}
 	wantState(t, "without a state file", state.(words), want)
 	if files, err := filepath.Glob(o.Path + ".*"); len(files) > 0 || err != nil {
-		t.Errorf("left the files %v (%v), want none", files, err)
+		t.Errorf("the files %v are left (%v), want none", files, err)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestNoMemoryAtOpen(t *testing.T) {
 func TestNoMemoryToUnmap(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
-	short(t, "munmap", unix.ENOMEM)
+	failCall(t, "munmap", unix.ENOMEM)
 	for i := range 100 {
 		record := fmt.Appendf(nil, "k%d=%d", i%7, i)
 		sf.Append(record)
@@ -115,7 +115,7 @@ func TestDescriptorsEnd(t *testing.T) {
 		fill(t, sf, want)
 	}
 	if after := count(); after > before+10 {
-		t.Errorf("%d files are open after 100 were merged, and %d before", after, before)
+		t.Errorf("%d files are open after 100 merges, and %d before", after, before)
 	}
 	sf.Close()
 }
@@ -130,53 +130,53 @@ func TestMappingsEnd(t *testing.T) {
 	}
 	sf.Close()
 	if *made < 10 || *made != *ended {
-		t.Errorf("%d mappings were made, and %d ended", *made, *ended)
+		t.Errorf("%d mappings were made and %d ended, want as many", *made, *ended)
 	}
 }
 
 // A mapping keeps the memory of a removed file. So the mappings of files that could not be merged end
 // as well, when the state is kept in memory, and at Close.
-func TestMappingsEndThatWereNotMerged(t *testing.T) {
+func TestMappingsOfUnmergedFilesEnd(t *testing.T) {
 	for what, end := range map[string]func(*testing.T, *File){
-		"no files can be made": func(t *testing.T, sf *File) {
-			short(t, "fallocate", unix.ENOSPC)
+		"no file can be created": func(t *testing.T, sf *File) {
+			failCall(t, "fallocate", unix.ENOSPC)
 			for sf.active != nil {
 				sf.Append([]byte("a=1"))
 				sf.merges.Wait()
 			}
 		},
-		"the end": func(_ *testing.T, sf *File) { sf.Close() },
+		"Close": func(_ *testing.T, sf *File) { sf.Close() },
 	} {
 		t.Run(what, func(t *testing.T) {
 			made, ended := countMappings(t)
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			sf, want := open(t, o)
-			inTheWay(t, o.Path, 1)
+			blockFile(t, o.Path, 1)
 			fill(t, sf, want)
 			fill(t, sf, want)
 			end(t, sf)
 			if *made < 3 || *made != *ended {
-				t.Errorf("%d mappings were made, and %d ended", *made, *ended)
+				t.Errorf("%d mappings were made and %d ended, want as many", *made, *ended)
 			}
 		})
 	}
 }
 
 // If a merged file cannot be used, it is removed and its mapping ends.
-func TestMergedFileWithoutAPlace(t *testing.T) {
+func TestUnusableMergedFileIsRemoved(t *testing.T) {
 	for what, end := range map[string]func(t *testing.T, sf *File, merged *segment){
-		"the state file has left its files": func(t *testing.T, sf *File, merged *segment) {
+		"the state is kept in memory": func(t *testing.T, sf *File, merged *segment) {
 			sf.mu.Lock()
 			sf.removeAll()
 			sf.mu.Unlock()
 			if !sf.replaceMerged([]sealed{{}}, merged, nil) {
-				t.Error("what was merged is needed yet")
+				t.Error("the files of the merge are still in use")
 			}
 		},
-		"it cannot have its name": func(t *testing.T, sf *File, merged *segment) {
+		"it cannot be renamed": func(t *testing.T, sf *File, merged *segment) {
 			merged.discard()
 			if s, err := sf.writeMerged(t.TempDir(), words{}, nil); err == nil {
-				t.Errorf("made %+v, want none", s)
+				t.Errorf("writeMerged returned %+v, want an error", s)
 			}
 			sf.Close()
 			Remove(sf.o.Path)
@@ -192,7 +192,7 @@ func TestMergedFileWithoutAPlace(t *testing.T) {
 			}
 			end(t, sf, merged)
 			if *made < 2 || *made != *ended {
-				t.Errorf("%d mappings were made, and %d ended", *made, *ended)
+				t.Errorf("%d mappings were made and %d ended, want as many", *made, *ended)
 			}
 			wantNoFiles(t, sf.o.Path)
 		})
@@ -200,15 +200,15 @@ func TestMergedFileWithoutAPlace(t *testing.T) {
 }
 
 // If a file was truncated, the mappings do not have the whole state, so writing stops for good.
-func TestCutShortIsNotAll(t *testing.T) {
+func TestTruncatedFileStopsWriting(t *testing.T) {
 	for what, notice := range map[string]func(*File) error{
-		"another was removed": func(sf *File) error {
+		"another file was removed": func(sf *File) error {
 			err := os.Remove(sf.path(sf.number))
 			sf.merging = false
 			sf.Check()
 			return err
 		},
-		"no more can be made": func(sf *File) error {
+		"no file can be created": func(sf *File) error {
 			fallocate = func(int, uint32, int64, int64) error { return unix.ENOSPC }
 			for range 100 {
 				sf.Append([]byte("a=1"))
@@ -218,19 +218,19 @@ func TestCutShortIsNotAll(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			said := told(&o)
+			reported := recordFailures(&o)
 			sf, want := open(t, o)
 			fill(t, sf, want)
-			short(t, "", nil) // restores fallocate at the end
-			sf.merging = true // a merge would notice the truncation
+			failCall(t, "", nil) // restores fallocate at the end
+			sf.merging = true    // a merge would notice the truncation
 			if err := os.Truncate(sf.path(sf.sealed[0].number), 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := notice(sf); err != nil {
 				t.Fatal(err)
 			}
-			if *said != "lost " {
-				t.Errorf("told %q, want that it is lost", *said)
+			if *reported != "lost " {
+				t.Errorf("Failed was called with %q, want that the state is lost", *reported)
 			}
 			sf.merging = false
 			sf.Close()
@@ -240,11 +240,11 @@ func TestCutShortIsNotAll(t *testing.T) {
 }
 
 // Freeze waits for a merge, which would otherwise remove and rename files after Freeze.
-func TestFreezeWaitsForMerging(t *testing.T) {
+func TestFreezeWaitsForAMerge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
-		goOn := make(chan struct{})
-		o.New = func() State { return waiting{words{}, goOn, new(sync.Once)} }
+		proceed := make(chan struct{})
+		o.New = func() State { return waiting{words{}, proceed, new(sync.Once)} }
 		sf, _, _, err := Open(o)
 		if err != nil {
 			t.Fatal(err)
@@ -253,17 +253,17 @@ func TestFreezeWaitsForMerging(t *testing.T) {
 			sf.Append([]byte("a=1"))
 			synctest.Wait()
 		}
-		freezeAfter(t, sf, goOn, "files are merged after it")
+		checkFreezeWaits(t, sf, proceed, "Freeze does not wait for the merge")
 	})
 }
 
 // Freeze waits for the merge that is in progress, and not for others that appends would begin
 // meanwhile.
-func TestFreezeWaitsForOneMerging(t *testing.T) {
+func TestFreezeWaitsForOneMerge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
-		goOn := make(chan struct{})
-		o.New = func() State { return waiting{words{}, goOn, new(sync.Once)} }
+		proceed := make(chan struct{})
+		o.New = func() State { return waiting{words{}, proceed, new(sync.Once)} }
 		sf, _, _, err := Open(o)
 		if err != nil {
 			t.Fatal(err)
@@ -282,18 +282,18 @@ func TestFreezeWaitsForOneMerging(t *testing.T) {
 		synctest.Wait()
 		fillOne()
 		fillOne()
-		goOn <- struct{}{}
+		proceed <- struct{}{}
 		synctest.Wait()
 		if !frozen {
-			t.Error("it waits for what was begun after it")
-			close(goOn)
+			t.Error("Freeze waits for a merge that began later")
+			close(proceed)
 		}
 	})
 }
 
-// freezeAfter checks that Freeze returns after goOn is closed, and not before. early is the message if
-// it returns before.
-func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
+// checkFreezeWaits checks that Freeze returns after proceed is closed, and not before. early is the
+// message if it returns before.
+func checkFreezeWaits(t *testing.T, sf *File, proceed chan struct{}, early string) {
 	t.Helper()
 	frozen := false
 	go func() {
@@ -304,10 +304,10 @@ func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
 	if frozen {
 		t.Fatal(early)
 	}
-	close(goOn)
+	close(proceed)
 	synctest.Wait()
 	if !frozen {
-		t.Error("it never returns")
+		t.Error("Freeze never returns")
 	}
 	appended, ended := false, false
 	go func() {
@@ -316,7 +316,7 @@ func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
 		appended = true
 	}()
 	if synctest.Wait(); ended {
-		t.Error("it can be appended to after it")
+		t.Error("Append returns after Freeze")
 	}
 	sf.Close()
 	if synctest.Wait(); !ended || appended {
@@ -324,29 +324,29 @@ func freezeAfter(t *testing.T, sf *File, goOn chan struct{}, early string) {
 	}
 }
 
-// waiting is a state whose first Apply waits for goOn.
+// waiting is a state whose first Apply waits for proceed.
 type waiting struct {
 	words
-	goOn chan struct{}
-	once *sync.Once
+	proceed chan struct{}
+	once    *sync.Once
 }
 
 func (w waiting) Apply(record []byte) error {
-	w.once.Do(func() { <-w.goOn })
+	w.once.Do(func() { <-w.proceed })
 	return w.words.Apply(record)
 }
 
 func (w waiting) ApplyAll(records iter.Seq[[]byte]) error { return applyAll(w, records) }
 
 // The old files stay until the new one is complete, so a kill at any moment loses nothing.
-func TestOldFilesStayUntilTheNew(t *testing.T) {
+func TestOldFilesStayUntilTheNewOneIsComplete(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	left(t, o, 1, true, "a=1")
+	writeFile(t, o, 1, true, "a=1")
 	m := mmap
 	t.Cleanup(func() { mmap = m })
-	asked := 0
+	created := 0
 	mmap = func(fd int, offset int64, length, prot, flags int) ([]byte, error) {
-		asked++
+		created++
 		if _, err := os.Lstat(o.Path + ".1"); err != nil {
 			t.Errorf("while the new file is made: %v", err)
 		}
@@ -354,8 +354,8 @@ func TestOldFilesStayUntilTheNew(t *testing.T) {
 	}
 	sf, _ := open(t, o)
 	sf.Close()
-	if asked != 1 {
-		t.Errorf("%d files were made, want one", asked)
+	if created != 1 {
+		t.Errorf("%d files were created, want one", created)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestFileWithoutItsContent(t *testing.T) {
 		t.Errorf("error %v, want %v", err, errShort)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
-		t.Errorf("left %v, %v, want nothing", entries, err)
+		t.Errorf("left the files %v, %v; want none", entries, err)
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 
 // If no file can be written, the old ones are removed, because they would soon be out of date. When
 // files can be written again, they have the whole state.
-func TestNoFiles(t *testing.T) { testShortage(t, os.ErrExist, occupy, (*File).Freeze) }
+func TestNoFiles(t *testing.T) { testShortage(t, os.ErrExist, blockNewFiles, (*File).Freeze) }
 
 // testShortage checks that the state is kept in memory while no file can be created, because of
 // shortage, and that it is written when that is over. why is the expected error.
 func testShortage(t *testing.T, why error, shortage func(t *testing.T, path string) (over func()), end func(*File)) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	var said []error
-	o.Failed = func(err error) { said = append(said, err) }
+	var reported []error
+	o.Failed = func(err error) { reported = append(reported, err) }
 	synctest.Test(t, func(t *testing.T) {
 		sf, want := open(t, o)
 		fill := func(n int) {
@@ -36,8 +36,8 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 		fillInVain := func(n int) {
 			fill(n)
 			synctest.Wait()
-			if len(said) != 1 || !errors.Is(said[0], why) {
-				t.Fatalf("said %v, want once %v", said, why)
+			if len(reported) != 1 || !errors.Is(reported[0], why) {
+				t.Fatalf("Failed was called with %v, want once with %v", reported, why)
 			}
 			wantNoFiles(t, o.Path)
 		}
@@ -46,13 +46,13 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 		fillInVain(102)
 		over()
 		fill(103)
-		if len(said) != 1 {
-			t.Fatalf("said %v: it was tried again at once", said)
+		if len(reported) != 1 {
+			t.Fatalf("Failed was called with %v: writing was retried at once", reported)
 		}
 		time.Sleep(retryAfter)
 		fill(1)
-		if len(said) != 2 || said[1] != nil {
-			t.Fatalf("said %v, want that it is over", said)
+		if len(reported) != 2 || reported[1] != nil {
+			t.Fatalf("Failed was called with %v, want nil at the end", reported)
 		}
 		fill(104)
 		synctest.Wait()
@@ -64,12 +64,12 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 
 // The record for which no file can be created is kept, like the ones after it.
 func TestNoFileForARecord(t *testing.T) {
-	for what, inTheWay := range map[string]string{"none can be made": halfMadeSuffix, "it cannot have its name": ""} {
+	for what, suffix := range map[string]string{"it cannot be created": halfMadeSuffix, "it cannot be renamed": ""} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			o.SegmentSize = 1 << 10
 			sf, want := open(t, o)
-			if err := os.MkdirAll(filepath.Join(sf.path(2)+inTheWay, "full"), 0o700); err != nil {
+			if err := os.MkdirAll(filepath.Join(sf.path(2)+suffix, "full"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			for i := 0; sf.active != nil; i++ {
@@ -83,16 +83,16 @@ func TestNoFileForARecord(t *testing.T) {
 	}
 }
 
-// wantNoFiles fails the test if there is a file at the path. It ignores the directories of occupy.
+// wantNoFiles fails the test if there is a file at the path. It ignores the directories of blockNewFiles.
 func wantNoFiles(t *testing.T, path string) {
 	t.Helper()
 	all, err := filepath.Glob(path + ".*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, left := range all {
-		if info, err := os.Lstat(left); err == nil && !info.IsDir() {
-			t.Fatalf("left the file %s, want none", left)
+	for _, file := range all {
+		if info, err := os.Lstat(file); err == nil && !info.IsDir() {
+			t.Fatalf("the file %s is left, want none", file)
 		}
 	}
 }
@@ -109,27 +109,27 @@ func TestOldFilesAreRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, state, _, err := Open(o); err == nil || state.(words)["a"] != "1" {
-				t.Errorf("got error %v and %v, want an error, and what there was", err, state)
+				t.Errorf("got error %v and state %v, want an error and the earlier state", err, state)
 			}
 		},
 		"by Remove": func(o Options) { Remove(o.Path) },
 	} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
-		left(t, o, 1, true, "a=1")
+		writeFile(t, o, 1, true, "a=1")
 		if err := os.WriteFile(o.Path+".3"+halfMadeSuffix, nil, 0o600); err != nil { // incomplete
 			t.Fatal(err)
 		}
 		how(o)
 		for _, suffix := range []string{".1", ".3" + halfMadeSuffix} {
 			if _, err := os.Stat(o.Path + suffix); err == nil {
-				t.Errorf("%s: the old file %s is there", what, suffix)
+				t.Errorf("%s: the old file %s still exists", what, suffix)
 			}
 		}
 	}
 }
 
-// occupy blocks the names of new files with directories.
-func occupy(t *testing.T, path string) (free func()) {
+// blockNewFiles blocks the names of new files with directories.
+func blockNewFiles(t *testing.T, path string) (free func()) {
 	t.Helper()
 	var all []string
 	for n := range 200 {

@@ -90,7 +90,7 @@ func wantState(t testing.TB, what string, got, want words) {
 }
 
 // All appended records are there after a kill at any moment, with many files and merges.
-func TestEverythingIsThere(t *testing.T) {
+func TestKillLosesNothing(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	want := words{}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -130,7 +130,7 @@ func TestFreshStateFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(manual), "it is files of 2 MiB, one at first,") {
-		t.Error("SIZING.md says otherwise")
+		t.Error("SIZING.md has another size")
 	}
 }
 
@@ -146,11 +146,11 @@ func TestFilesStaySmall(t *testing.T) {
 	sf.Freeze()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) > 3 {
-		t.Errorf("%d files, %v; want 3 at most: %v", len(entries), err, entries)
+		t.Errorf("%d files, %v; want at most 3: %v", len(entries), err, entries)
 	}
 	for _, entry := range entries {
 		if info, err := entry.Info(); err != nil || info.Size() > 1024 || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v; want 1 KiB at most, 0600", entry.Name(), info, err)
+			t.Errorf("%s: %v, %v; want at most 1 KiB, 0600", entry.Name(), info, err)
 		}
 	}
 }
@@ -227,8 +227,8 @@ func TestOtherOwner(t *testing.T) {
 	wantState(t, "our own", got, words{"b": "1"})
 }
 
-// left writes a file as a kill leaves it: its head, and records.
-func left(t *testing.T, o Options, number int, begins bool, records ...string) {
+// writeFile writes a file as a kill leaves it: its head, and records.
+func writeFile(t *testing.T, o Options, number int, begins bool, records ...string) {
 	t.Helper()
 	content := appendFrame(nil, head{begins: begins, owner: o.Owner}.encode())
 	for _, record := range records {
@@ -242,10 +242,10 @@ func left(t *testing.T, o Options, number int, begins bool, records ...string) {
 // Open reads the files that a kill in the middle of a merge leaves.
 func TestKilledWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	left(t, o, 2, true, "a=1", "b=1")
-	left(t, o, 3, false, "c=1")
-	left(t, o, 4, true, "a=2", "c=2") // the merged file; the files that it replaces are still there
-	left(t, o, 5, false, "d=2", "a")
+	writeFile(t, o, 2, true, "a=1", "b=1")
+	writeFile(t, o, 3, false, "c=1")
+	writeFile(t, o, 4, true, "a=2", "c=2") // the merged file; the files that it replaces are still there
+	writeFile(t, o, 5, false, "d=2", "a")
 	if err := os.WriteFile(o.Path+".6.new", []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
