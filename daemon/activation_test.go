@@ -43,12 +43,12 @@ func TestSocketDifferences(t *testing.T) {
 	}
 	listener.Close()
 	if got := (&config.Socket{Path: path, Mode: 0o660}).Differences(path); len(got) != 1 || !strings.HasPrefix(got[0], "clients cannot find it") {
-		t.Errorf("a socket that is gone: got %q", got)
+		t.Errorf("a removed socket: got %q", got)
 	}
 }
 
 // A socket that the manager created stays when the daemon ends.
-func TestHandedSocketStays(t *testing.T) {
+func TestSocketOfTheManagerStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -28,19 +28,19 @@ func TestFirstToEnd(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		chains [][]*x509.Certificate
-		ours   []tls.Certificate
+		own    []tls.Certificate
 		want   time.Duration
 		whose  string
 	}{
-		{"the first of a chain", [][]*x509.Certificate{long}, nil, 7 * day, "its certificate"},
+		{"the first certificate of a chain", [][]*x509.Certificate{long}, nil, 7 * day, "its certificate"},
 		{"the better chain", [][]*x509.Certificate{short, long}, nil, 7 * day, "its certificate"},
 		{"the better chain, first", [][]*x509.Certificate{long, short}, nil, 7 * day, "its certificate"},
-		{"ours is longer", [][]*x509.Certificate{long}, own(8 * day), 7 * day, "its certificate"},
-		{"ours is shorter", [][]*x509.Certificate{long}, own(6 * day), 6 * day, "cert_file client.pem"},
+		{"the client certificate expires later", [][]*x509.Certificate{long}, own(8 * day), 7 * day, "its certificate"},
+		{"the client certificate expires first", [][]*x509.Certificate{long}, own(6 * day), 6 * day, "cert_file client.pem"},
 	} {
-		got := firstToEnd(c.chains, c.ours, "client.pem")
+		got := firstToEnd(c.chains, c.own, "client.pem")
 		if !got.end.Equal(noon.Add(c.want)) || !strings.Contains(got.whose, c.whose) {
-			t.Errorf("%s: %v of %s, want %v of %s", c.name, got.end, got.whose, noon.Add(c.want), c.whose)
+			t.Errorf("%s: got %v of %s, want %v of %s", c.name, got.end, got.whose, noon.Add(c.want), c.whose)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestCertificateFilesAreGone(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "ca.pem")
 	seen, ok := seeCertificate(t.Context(), &config.Node{Name: "a", Address: "127.0.0.1:1", TLS: &config.TLS{CAFile: gone}})
 	if !ok || !errors.Is(seen.fault, os.ErrNotExist) {
-		t.Errorf("%v, %v; want that %s is not there", seen, ok, gone)
+		t.Errorf("%v, %v; want that %s does not exist", seen, ok, gone)
 	}
 }
 
@@ -84,12 +84,12 @@ func TestCertificateWarningOfNodes(t *testing.T) {
 	}
 	c.warn(nodes)
 	if got := nodes[0].Warning; len(got) != 2 || got[0] != "no persistence" || !strings.Contains(got[1], "gone") {
-		t.Errorf("of a: %q", got)
+		t.Errorf("warnings of a: %q", got)
 	}
 	if theirs[:2][1] != "" {
-		t.Errorf("others may read now: %q", theirs[:2])
+		t.Errorf("the array that others read was changed: %q", theirs[:2])
 	}
 	if len(nodes[1].Warning)+len(nodes[2].Warning) > 0 {
-		t.Errorf("of b and c: %q, %q", nodes[1].Warning, nodes[2].Warning)
+		t.Errorf("warnings of b and c: %q, %q; want none", nodes[1].Warning, nodes[2].Warning)
 	}
 }

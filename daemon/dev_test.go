@@ -35,14 +35,14 @@ func TestDev(t *testing.T) {
 	a.Want(`LOST lock=a .* reason=expired .*`)
 	b.Say("LOCK a", granted5)
 	if took := redlock.BootTime() - start; took < 250*time.Millisecond {
-		t.Errorf("free after %v: before the lease was over", took)
+		t.Errorf("the lock is free after %v, want not before the lease expires", took)
 	}
 	b.Conn.Close()
 	a.Until("WHO a", `^OK n=0\n$`)
 }
 
 // Leases on embedded nodes end with the process.
-func TestDevLeavesNothing(t *testing.T) {
+func TestDevLeasesEndWithTheProcess(t *testing.T) {
 	d := startDev(t)
 	w := d.dial()
 	w.Say("LOCK a", granted5)
@@ -53,7 +53,7 @@ func TestDevLeavesNothing(t *testing.T) {
 }
 
 // A stopping daemon closes its connections to the nodes. The log does not say that they went down.
-func TestShutdownIsQuiet(t *testing.T) {
+func TestShutdownLogsNoNodeAsDown(t *testing.T) {
 	var log bytes.Buffer
 	cfg := config.Dev()
 	cfg.Socket.Path = t.TempDir() + "/s"

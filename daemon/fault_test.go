@@ -27,9 +27,9 @@ func TestStopReleasesNothing(t *testing.T) {
 		w.Ends()
 	}
 	if keys := d.Keys(); len(keys) != 3 {
-		t.Errorf("on the nodes: %v, want the lease on all three", keys)
+		t.Errorf("keys on the nodes: %v, want the lease on all three", keys)
 	}
 	if _, err := os.Lstat(d.Cfg.Socket.Path); !os.IsNotExist(err) {
-		t.Errorf("the socket is still there: %v", err)
+		t.Errorf("the socket still exists: %v", err)
 	}
 }

@@ -44,6 +44,6 @@ func TestGrantsAreLogged(t *testing.T) {
 	w.Say("LOCK d", granted("d"))
 	w.Say("UNLOCK d", `OK lock=d`)
 	if strings.Contains(log.String(), "lock=d") {
-		t.Errorf("grants are logged though that was switched off:\n%s", log.String())
+		t.Errorf("grants are logged after they were switched off:\n%s", log.String())
 	}
 }

@@ -46,25 +46,25 @@ func newManager(t *testing.T) (m *manager, seen *systemd.Manager) {
 }
 
 // await returns the messages up to the first that begins with want.
-func (m *manager) await(want string) (heard []string) {
+func (m *manager) await(want string) (received []string) {
 	m.t.Helper()
 	m.conn.SetReadDeadline(time.Now().Add(daemontest.Patience))
 	buffer := make([]byte, 4096)
 	for {
 		n, err := m.conn.Read(buffer)
 		if err != nil {
-			m.t.Fatalf("no %s: %v; heard %q", want, err, heard)
+			m.t.Fatalf("no message %s: %v; received %q", want, err, received)
 		}
-		heard = append(heard, string(buffer[:n]))
-		if strings.HasPrefix(heard[len(heard)-1], want) {
-			return heard
+		received = append(received, string(buffer[:n]))
+		if strings.HasPrefix(received[len(received)-1], want) {
+			return received
 		}
 	}
 }
 
 // The daemon tells the manager that it is ready, its status, that it lives, that it has reloaded, and
 // that it stops.
-func TestManagerHears(t *testing.T) {
+func TestManagerIsTold(t *testing.T) {
 	m, seen := newManager(t)
 	cfg := config.Dev()
 	cfg.Socket = config.Socket{Path: filepath.Join(t.TempDir(), "s"), Mode: 0o600}
@@ -154,8 +154,8 @@ func TestWatchdog(t *testing.T) {
 	a.look()
 	a.look()
 	d.LogManagerError(seen.Status("marked"))
-	if heard := m.await("STATUS=marked"); slices.Contains(heard, "WATCHDOG=1") {
-		t.Errorf("heard %q, want no sign of life", heard)
+	if received := m.await("STATUS=marked"); slices.Contains(received, "WATCHDOG=1") {
+		t.Errorf("received %q, want no WATCHDOG=1", received)
 	}
 	if got := strings.Count(log.String(), "leases are not extended any more"); got != 1 {
 		t.Errorf("logged %d times, want once:\n%s", got, log.String())
@@ -174,14 +174,14 @@ func TestWatchdogAfterSuspension(t *testing.T) {
 	a := &attendant{d: d, m: seen, told: d.Nodes.Pulse(), looked: d.Clock() - time.Hour}
 	a.look()
 	if strings.Contains(log.String(), fault) {
-		t.Errorf("logged at the first look after an hour's suspension:\n%s", log.String())
+		t.Errorf("a defect is logged after a suspension of an hour:\n%s", log.String())
 	}
 	for range 3 {
 		a.looked -= seen.Watchdog() / 4
 		a.look()
 	}
 	if !strings.Contains(log.String(), fault) {
-		t.Errorf("logged nothing, though nothing comes round:\n%s", log.String())
+		t.Errorf("the hanging loops are not logged:\n%s", log.String())
 	}
 }
 

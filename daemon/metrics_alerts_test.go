@@ -25,31 +25,31 @@ var (
 )
 
 // All metrics and label values in the alert rules exist. Otherwise a rule would never fire.
-func TestAlertsNameWhatThereIs(t *testing.T) {
-	there := startMeasured(t, 1).scrape()
+func TestMetricsOfAlertsExist(t *testing.T) {
+	existing := startWithMetrics(t, 1).scrape()
 	exprs := alertExpr.FindAllStringSubmatch(readTestFile(t, alertRules), -1)
 	if len(exprs) < 10 {
-		t.Fatalf("got %d rules, want more: is the file understood?", len(exprs))
+		t.Fatalf("got %d rules, want more: does alertExpr match them?", len(exprs))
 	}
 	for _, expr := range exprs {
-		checkExpr(t, there, expr[1])
+		checkExpr(t, existing, expr[1])
 	}
 }
 
 // checkExpr fails the test if a metric in an expression does not exist, or does not have its labels.
-func checkExpr(t *testing.T, there scraped, expr string) {
+func checkExpr(t *testing.T, existing scraped, expr string) {
 	t.Helper()
 	found := selector.FindAllStringSubmatch(expr, -1)
 	for _, s := range found {
 		if ofPrometheus[s[1]] || s[1] == ofTLS {
 			continue
 		}
-		if !there.has(s[1], s[2]) {
+		if !existing.has(s[1], s[2]) {
 			t.Errorf("%s{%s}: there is no such metric; in: %s", s[1], s[2], expr)
 		}
 	}
 	if len(found) == 0 {
-		t.Errorf("no metric is found in: %s", expr)
+		t.Errorf("found no metric in: %s", expr)
 	}
 }
 
@@ -72,9 +72,9 @@ func hasLabels(series, labels string) bool {
 	return true
 }
 
-// TestMetricsAreNamedAsUsual checks the names of metrics against the conventions of Prometheus.
-func TestMetricsAreNamedAsUsual(t *testing.T) {
-	problems, err := promlint.New(startMeasured(t, 1).metrics()).Lint()
+// TestMetricNamesFollowConventions checks the names of metrics against the conventions of Prometheus.
+func TestMetricNamesFollowConventions(t *testing.T) {
+	problems, err := promlint.New(startWithMetrics(t, 1).metrics()).Lint()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,22 +17,22 @@ type panel struct {
 }
 
 // All metrics in the dashboard exist. Otherwise a panel would stay empty.
-func TestDashboardNamesWhatThereIs(t *testing.T) {
+func TestMetricsOfTheDashboardExist(t *testing.T) {
 	var board struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(readTestFile(t, dashboard)), &board); err != nil {
 		t.Fatal(err)
 	}
 	if len(board.Panels) < 15 {
-		t.Fatalf("got %d panels, want more: is the file understood?", len(board.Panels))
+		t.Fatalf("got %d panels, want more", len(board.Panels))
 	}
-	there, ids := startMeasured(t, 1).scrape(), map[int]bool{}
+	existing, ids := startWithMetrics(t, 1).scrape(), map[int]bool{}
 	for _, p := range board.Panels {
 		if ids[p.ID] || p.Title == "" || p.Type == "" || len(p.Targets) == 0 {
-			t.Errorf("panel %d, %q: its id is there twice, or it shows nothing", p.ID, p.Title)
+			t.Errorf("panel %d, %q: its id is not unique, or it shows nothing", p.ID, p.Title)
 		}
 		ids[p.ID] = true
 		for _, target := range p.Targets {
-			checkExpr(t, there, target.Expr)
+			checkExpr(t, existing, target.Expr)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestDescriptorsKeptFromScrapers(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	daemontest.Eventually(t, "all are accepted", func() bool { return session.DescriptorsLeft() <= max(kept-1-metrics.MaxConnections, 0) })
+	daemontest.Eventually(t, "all connections are accepted", func() bool { return session.DescriptorsLeft() <= max(kept-1-metrics.MaxConnections, 0) })
 	if left := session.DescriptorsLeft(); left < 4*3 {
 		t.Errorf("%d descriptors are left for three nodes", left)
 	}

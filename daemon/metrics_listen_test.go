@@ -15,12 +15,12 @@ import (
 // the same. It logs that, and when it serves metrics after the port is free.
 func TestMetricsPortInUse(t *testing.T) {
 	t.Parallel() // it mostly waits
-	first := startMeasured(t, 1)
+	first := startWithMetrics(t, 1)
 	var log daemontest.Log
 	d := first.another(logging.New(&log, hclog.Info, logging.Text))
 	d.dial().Say("LOCK a", granted5)
-	const said = "[ERROR] metrics are not served"
-	for _, want := range []string{said, "address=" + d.Cfg.Metrics.Address, "address already in use", "ss -ltnp", "retry_in=3s"} {
+	const logged = "[ERROR] metrics are not served"
+	for _, want := range []string{logged, "address=" + d.Cfg.Metrics.Address, "address already in use", "ss -ltnp", "retry_in=3s"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not logged:\n%s", want, log.String())
 		}
@@ -34,13 +34,13 @@ func TestMetricsPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(log.String(), "not served any more") {
-		t.Errorf("its end is taken for a fault:\n%s", log.String())
+		t.Errorf("the end of the server is logged as a fault:\n%s", log.String())
 	}
 }
 
 // A daemon that waits for the metrics port stops normally, and does not take the port later.
-func TestMetricsPortInUseToTheEnd(t *testing.T) {
-	first := startMeasured(t, 1)
+func TestStopWhileTheMetricsPortIsInUse(t *testing.T) {
+	first := startWithMetrics(t, 1)
 	d := first.another(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- d.Stop() }()
@@ -50,7 +50,7 @@ func TestMetricsPortInUseToTheEnd(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(daemontest.Patience):
-		t.Fatal("it does not end")
+		t.Fatal("the daemon does not stop")
 	}
 	first.scrape()
 }

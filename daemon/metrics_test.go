@@ -31,8 +31,8 @@ func freeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// startMeasured starts a daemon with metrics.
-func startMeasured(t *testing.T, n int) *testDaemon {
+// startWithMetrics starts a daemon with metrics.
+func startWithMetrics(t *testing.T, n int) *testDaemon {
 	t.Helper()
 	return startDaemon(t, n, func(cfg *config.Config) { cfg.Metrics = &config.Metrics{Address: freeAddress(t)} })
 }
@@ -71,7 +71,7 @@ func (s scraped) add(t *testing.T, line string) {
 	at := strings.LastIndexByte(line, ' ')
 	value, err := strconv.ParseFloat(line[at+1:], 64)
 	if at < 0 || err != nil {
-		t.Fatalf("no metric: %q", line)
+		t.Fatalf("not a metric: %q", line)
 	}
 	s[line[:at]] = value
 }
@@ -81,7 +81,7 @@ func (s scraped) want(t *testing.T, want scraped) {
 	t.Helper()
 	for series, value := range want {
 		if got, ok := s[series]; !ok || got != value {
-			t.Errorf("%s: got %v (there: %t), want %v", series, got, ok, value)
+			t.Errorf("%s: got %v (exists: %t), want %v", series, got, ok, value)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (d *testDaemon) untilScraped(series string, want float64) {
 
 // Each request is counted in its series.
 func TestMetricsOfRequests(t *testing.T) {
-	d := startMeasured(t, 3)
+	d := startWithMetrics(t, 3)
 	first, second := d.dial(), d.dial()
 	first.Say("LOCK a", granted5)
 	second.Say("LOCK a wait=0", `ERR HELD .*`)
@@ -137,7 +137,7 @@ func TestMetricsOfRequests(t *testing.T) {
 // client is not, because its time says nothing about the nodes.
 func TestMetricsOfExtensions(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startMeasured(t, 3)
+	d := startWithMetrics(t, 3)
 	w := d.dial()
 	w.Say("LOCK a ttl=900ms", granted5)
 	daemontest.Eventually(t, "extensions are counted", func() bool { return d.scrape()["redlockd_extension_left_ratio_count"] > 1 })
@@ -156,7 +156,7 @@ func TestMetricsOfExtensions(t *testing.T) {
 // Each loss is counted by its reason, and each FORCE.
 func TestMetricsOfLosses(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startMeasured(t, 3)
+	d := startWithMetrics(t, 3)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a ttl=1s hold=ttl", granted5)
 	w.Want(`LOST lock=a .* reason=expired .*`)
@@ -168,7 +168,7 @@ func TestMetricsOfLosses(t *testing.T) {
 	w.Want(`LOST lock=c .* reason=forced .*`)
 	d.untilScraped("redlockd_holding_seconds_count", 3) // each counts at its deadline
 	if held := d.scrape()["redlockd_holding_seconds_sum"]; held < 1 || held > 60 {
-		t.Errorf("they were held for %v s, want some seconds", held)
+		t.Errorf("the leases were held for %v s, want some seconds", held)
 	}
 	d.scrape().want(t, scraped{
 		`redlockd_losses_total{reason="expired"}`: 1,
@@ -184,7 +184,7 @@ func TestMetricsOfLosses(t *testing.T) {
 // The metrics have the states of the nodes, their round trips, and how many may fail.
 func TestMetricsOfNodes(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startMeasured(t, 3)
+	d := startWithMetrics(t, 3)
 	d.untilScraped("redlockd_quorum_spare", 1)
 	d.scrape().want(t, scraped{
 		`redlockd_nodes`:  3,
@@ -196,7 +196,7 @@ func TestMetricsOfNodes(t *testing.T) {
 		`redlockd_build_info{goversion="` + runtime.Version() + `",version="` + Version() + `"}`: 1,
 	})
 	if n := d.scrape()[`redlockd_node_round_trip_seconds_count{node="b"}`]; n == 0 {
-		t.Error("got no round trip of node b, though it is ready")
+		t.Error("got no round trip of node b, which is ready")
 	}
 	for _, server := range d.Nodes.Servers[1:] {
 		server.Kill()
@@ -212,13 +212,13 @@ func TestMetricsOfNodes(t *testing.T) {
 	d.untilScraped(`redlockd_node_state{node="b",state="quarantined"}`, 1)
 	d.untilScraped("redlockd_quarantines_total", 1)
 	if left := d.scrape()[`redlockd_node_quarantine_left_seconds{node="b"}`]; left <= 0 {
-		t.Errorf("got %v s that are left of the quarantine, want more than 0", left)
+		t.Errorf("got %v s left of the quarantine, want more than 0", left)
 	}
 }
 
 // The number of series does not grow with locks, users or connections.
 func TestMetricsAreBounded(t *testing.T) {
-	d := startMeasured(t, 3)
+	d := startWithMetrics(t, 3)
 	before := d.scrape()
 	for i := range 20 {
 		w := d.dial()
@@ -229,11 +229,11 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 	after := d.scrape()
 	if len(before) != len(after) {
-		t.Errorf("got %d series at first and %d then, want as many", len(before), len(after))
+		t.Errorf("got %d series at first and %d later, want the same number", len(before), len(after))
 	}
 	for series := range after {
 		if strings.Contains(series, "secret") {
-			t.Errorf("got %s", series)
+			t.Errorf("a series has a name of a client: %s", series)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestMetricsAreBounded(t *testing.T) {
 // Connections for metrics use only a few of the descriptors that clients and nodes need, and cannot
 // keep Prometheus out.
 func TestMetricsRoom(t *testing.T) {
-	d := startMeasured(t, 1)
+	d := startWithMetrics(t, 1)
 	const more = 20
 	var conns []net.Conn
 	for range metrics.MaxConnections + more {
@@ -255,7 +255,7 @@ func TestMetricsRoom(t *testing.T) {
 	for i, conn := range conns[:more] {
 		conn.SetReadDeadline(time.Now().Add(daemontest.Patience))
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("connection %d of %d is open still (%v), want its end", i+1, len(conns), err)
+			t.Fatalf("connection %d of %d is still open (%v), want it closed", i+1, len(conns), err)
 		}
 	}
 	d.scrape().want(t, scraped{"redlockd_leases": 0})
@@ -263,7 +263,7 @@ func TestMetricsRoom(t *testing.T) {
 	fmt.Fprint(last, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	last.SetReadDeadline(time.Now().Add(daemontest.Patience))
 	if _, err := last.Read(make([]byte, 1)); err != nil {
-		t.Errorf("the one that came last before is not served: %v", err)
+		t.Errorf("the newest of the idle connections is not served: %v", err)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestMetricsRoom(t *testing.T) {
 // of a request.
 func TestMetricsStopWithDaemon(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startMeasured(t, 1)
+	d := startWithMetrics(t, 1)
 	d.scrape()
 	slow, err := net.Dial("tcp", d.Cfg.Metrics.Address)
 	if err != nil {
@@ -284,11 +284,11 @@ func TestMetricsStopWithDaemon(t *testing.T) {
 	}
 	if conn, err := net.Dial("tcp", d.Cfg.Metrics.Address); err == nil {
 		conn.Close()
-		t.Error("it can be connected to still")
+		t.Error("the metrics port still accepts connections")
 	}
 	slow.SetReadDeadline(time.Now().Add(daemontest.Patience))
 	if _, err := slow.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("reading from the connection gives %v, want its end", err)
+		t.Errorf("the unfinished connection: got %v, want it closed", err)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestStatusPageOfADaemon(t *testing.T) {
 			want = 2
 		}
 		if n := strings.Count(text.String(), "<td>page/held</td>"); n != want || !strings.Contains(text.String(), `<dd id="waiters">1</dd>`) {
-			t.Errorf("names = %t: the lock is there %d times, want %d:\n%s", names, n, want, text)
+			t.Errorf("names = %t: the page has the lock %d times, want %d:\n%s", names, n, want, text)
 		}
 		if strings.Contains(text.String(), "secret-note") {
 			t.Error("the page shows a note")

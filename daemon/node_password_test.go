@@ -41,10 +41,10 @@ func testPassword(t *testing.T, file string) {
 	const says = `(password_file of this node in redlockd.hcl|its password_file cannot be used: .*/gone: no such file)`
 	w.Until("STATUS", `node=c .* : .*`+says)
 	if got := w.Say("TRY a", `ERR NOQUORUM lock=a .* : (.*`+says+`.*)`)[0]; strings.Contains(got, "HELLO") {
-		t.Errorf("TRY is answered %s, want no command of Redis", got)
+		t.Errorf("TRY was answered with %s, want no Redis command", got)
 	}
 	const want = "[WARN]  node is down: node=c address="
 	if got := log.String(); !strings.Contains(got, want) || !strings.Contains(got, "password_file") || strings.Contains(got, "HELLO") {
-		t.Errorf("want %q with password_file, and no command of Redis:\n%s", want, got)
+		t.Errorf("want %q with password_file, and no Redis command:\n%s", want, got)
 	}
 }

@@ -24,10 +24,10 @@ func TestQuorate(t *testing.T) {
 		want  string
 	}
 	for name, events := range map[string][]event{
-		"from the start on": {{"a", ready, false, ""}, {"b", ready, false, ""}, {"c", ready, false, ""}, {"c", down, false, ""}, {"c", ready, false, ""}},
-		"late at the start": {{"a", ready, false, ""}, {"b", redlock.NodeQuarantined, true, ""}, {"b", ready, false, "back after 1s"}, {"c", ready, false, ""}},
-		"lost":              {{"a", ready, false, ""}, {"b", ready, false, ""}, {"b", redlock.NodeRefused, false, "lost"}, {"a", down, false, ""}, {"b", ready, false, ""}, {"c", ready, false, "back after 3s"}},
-		"there meanwhile":   {{"a", ready, false, ""}, {"b", ready, true, ""}, {"c", down, false, ""}},
+		"from the start on":      {{"a", ready, false, ""}, {"b", ready, false, ""}, {"c", ready, false, ""}, {"c", down, false, ""}, {"c", ready, false, ""}},
+		"late at the start":      {{"a", ready, false, ""}, {"b", redlock.NodeQuarantined, true, ""}, {"b", ready, false, "back after 1s"}, {"c", ready, false, ""}},
+		"lost":                   {{"a", ready, false, ""}, {"b", ready, false, ""}, {"b", redlock.NodeRefused, false, "lost"}, {"a", down, false, ""}, {"b", ready, false, ""}, {"c", ready, false, "back after 3s"}},
+		"recovered before lacks": {{"a", ready, false, ""}, {"b", ready, true, ""}, {"c", down, false, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var q quorate
@@ -35,7 +35,7 @@ func TestQuorate(t *testing.T) {
 				now := time.Duration(i) * time.Second
 				_, lost, back, lasted := q.see(redlock.NodeStatus{Name: e.node, State: e.state}, 2, now)
 				if got := quorateWord(lost, back, lasted); got != e.want {
-					t.Errorf("event %d, %v: told %q, want %q", i, e, got, e.want)
+					t.Errorf("event %d, %v: got %q, want %q", i, e, got, e.want)
 				}
 				if e.lacks {
 					q.lacks(now)
@@ -70,10 +70,10 @@ func TestLogOfQuorum(t *testing.T) {
 		}
 	}
 	d.Nodes.Admit(t)
-	log.AwaitThat(t, "that there is a quorum again", regexp.MustCompile(`\[INFO\]  there is a quorum: .*quorum=2 nodes=3 after=\d`).MatchString)
+	log.AwaitThat(t, "a quorum again", regexp.MustCompile(`\[INFO\]  there is a quorum: .*quorum=2 nodes=3 after=\d`).MatchString)
 	for _, word := range []string{"no quorum any more", "there is a quorum"} {
 		if n := strings.Count(log.String(), word); n != 1 {
-			t.Errorf("%q is there %d times, want once:\n%s", word, n, log.String())
+			t.Errorf("%q is logged %d times, want once:\n%s", word, n, log.String())
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 )
 
 // A daemon that cannot get its socket contacts no node, and logs nothing.
-func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
+func TestNodesAreNotContactedWithoutASocket(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	fresh := redlocktest.StartRedis(t, 1).Servers[0]
 	for path, want := range map[string]string{
@@ -56,7 +56,7 @@ func TestNodesAreNotAskedWithoutASocket(t *testing.T) {
 
 // If a start fails later, the log does not say that nodes are down, and the next start can lock the
 // socket.
-func TestFailedStartIsNoFaultOfTheNodes(t *testing.T) {
+func TestFailedStartLogsNoNodeAsDown(t *testing.T) {
 	var log daemontest.Log
 	d := startDaemon(t, 3, nil)
 	cfg := *d.Cfg
@@ -104,7 +104,7 @@ func TestLongestSocketPath(t *testing.T) {
 			conn.Close()
 		}
 		if left, err := os.ReadDir(filepath.Dir(cfg.Path)); err != nil || len(left) != 1 {
-			t.Errorf("%d bytes: beside the socket there is %v, %v; want nothing", length, left, err)
+			t.Errorf("%d bytes: the directory has %v, %v; want only the socket", length, left, err)
 		}
 		socket.remove()
 	}

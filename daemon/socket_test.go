@@ -36,7 +36,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 	first.lock.Close() // as the end of its process does
 	second, err := listenAt(&cfg)
 	if err != nil {
-		t.Fatalf("a dead daemon's socket: %v, want it replaced", err)
+		t.Fatalf("the socket of a dead daemon: %v, want it replaced", err)
 	}
 	if info, err := os.Lstat(cfg.Path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode of the socket: %v, %v; want 0600", info.Mode(), err)
@@ -53,7 +53,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 
 // If somebody removes the socket and the lock file of a living daemon, a second daemon refuses to
 // start: both would extend the same leases.
-func TestLeasesOfTheLiving(t *testing.T) {
+func TestSecondDaemonIsRefusedWithoutALockFile(t *testing.T) {
 	path := filepath.Join(daemontest.ShortDir(t), "s")
 	first := state.NewJournal(hclog.NewNullLogger())
 	if first.Open(state.Options{Socket: path, KeyPrefix: "redlock:", Nodes: []string{"a"}}); !first.IsOpen() {
@@ -66,7 +66,7 @@ func TestLeasesOfTheLiving(t *testing.T) {
 	first.Close() // as the end of its process does
 	second, err := listenAt(&cfg)
 	if err != nil {
-		t.Fatalf("after the first one's end: %v, want it to serve", err)
+		t.Fatalf("after the end of the first daemon: %v, want a socket", err)
 	}
 	second.remove()
 }
@@ -89,9 +89,9 @@ func TestPlantedLockFile(t *testing.T) {
 	}
 	if s, err := listenAt(&cfg); err == nil {
 		s.remove()
-		t.Error("it serves with another's lock file")
+		t.Error("the daemon uses a lock file behind a link")
 	}
 	if _, err := os.Lstat(target); err == nil {
-		t.Error("a file was made where the link leads")
+		t.Error("a file was created through the link")
 	}
 }
