@@ -28,7 +28,7 @@ func TestSignalStops(t *testing.T) {
 		})
 		f.check(t, f.run([]string{"-dev"}), exitOK, "", "asked to stop")
 		if len(f.died) != 0 {
-			t.Errorf("%v: the process ended at once, want an orderly stop", sig)
+			t.Errorf("%v: the process ended at once, want a normal stop", sig)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func TestSecondSignalKills(t *testing.T) {
 		f.signals <- syscall.SIGHUP // has no effect while the daemon stops
 		f.signals <- syscall.SIGINT
 		if got := <-f.died; got != syscall.SIGINT { // a shutdown that hangs
-			t.Errorf("got the end by %v, want %v", got, syscall.SIGINT)
+			t.Errorf("the process ended by %v, want %v", got, syscall.SIGINT)
 		}
 		return nil
 	})
@@ -94,7 +94,7 @@ func TestConfigWarns(t *testing.T) {
 	})
 	f.check(t, f.run([]string{"-config", name}), exitOK, "", "2 nodes tolerate no more failures than 1 would")
 	if n := strings.Count(f.err.String(), "2 nodes tolerate no more failures than 1 would"); n != 2 {
-		t.Errorf("the warning is logged %d times, want at the start and with the reload:\n%s", n, f.err.String())
+		t.Errorf("the warning is logged %d times, want once at the start and once at the reload:\n%s", n, f.err.String())
 	}
 }
 
@@ -102,21 +102,21 @@ func TestConfigWarns(t *testing.T) {
 // signal ends it. The config is the one of the last SIGHUP.
 func TestStopBeforeReload(t *testing.T) {
 	name := writeConfig(t, goodConfig)
-	heard := listenAsManager(t)
+	awaitMessage := listenAsManager(t)
 	var f *fixture
 	f = newFixture(t, func(ctx context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		for i := range 2 {
 			replaceConfig(t, name, goodConfig+fmt.Sprintf("limits { connections = %d }\n", i+1))
 			f.signals <- syscall.SIGHUP
-			heard("RELOADING=1")
+			awaitMessage("RELOADING=1")
 		}
 		f.signals <- syscall.SIGHUP // handled after the previous one
-		heard("RELOADING=1")
+		awaitMessage("RELOADING=1")
 		if got := <-o.Reload; got.Limits.Connections != 2 {
-			t.Errorf("got %d connections, want those of the last config", got.Limits.Connections)
+			t.Errorf("got %d connections, want 2, of the last config", got.Limits.Connections)
 		}
 		f.signals <- syscall.SIGHUP
-		heard("RELOADING=1")
+		awaitMessage("RELOADING=1")
 		f.signals <- syscall.SIGTERM
 		<-ctx.Done()
 		f.signals <- syscall.SIGINT
@@ -128,11 +128,11 @@ func TestStopBeforeReload(t *testing.T) {
 
 // A daemon that ends while a config is being read does not take it. The program still ends.
 func TestReloadAtTheEnd(t *testing.T) {
-	heard := listenAsManager(t)
+	awaitMessage := listenAsManager(t)
 	var f *fixture
 	f = newFixture(t, func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error {
 		f.signals <- syscall.SIGHUP
-		heard("RELOADING=1")
+		awaitMessage("RELOADING=1")
 		return nil
 	})
 	ended := make(chan int)
@@ -141,7 +141,7 @@ func TestReloadAtTheEnd(t *testing.T) {
 	case code := <-ended:
 		f.check(t, code, exitOK, "", "")
 	case <-time.After(20 * time.Second):
-		t.Fatal("it does not end: nobody takes the config")
+		t.Fatal("the program does not end, because the config is not taken")
 	}
 }
 
@@ -156,15 +156,15 @@ func TestDev(t *testing.T) {
 	go func() { ended <- f.run([]string{"-dev", "-socket", socket}); writer.Close() }()
 
 	printed := bufio.NewReader(reader)
-	var said string
-	for want := devGreeting(socket); !strings.HasSuffix(said, want); {
+	var text string
+	for want := devGreeting(socket); !strings.HasSuffix(text, want); {
 		line, err := printed.ReadString('\n')
-		if said += line; err != nil {
-			t.Fatalf("got %q, %v; want %q at the end", said, err, want)
+		if text += line; err != nil {
+			t.Fatalf("got %q, %v; want %q at the end", text, err, want)
 		}
 	}
-	if !strings.Contains(said, "serving: ") {
-		t.Errorf("what to type stands above the log:\n%s", said)
+	if !strings.Contains(text, "serving: ") {
+		t.Errorf("the greeting is above the log:\n%s", text)
 	}
 	go io.Copy(io.Discard, printed) // until it ends
 	if got := ask(t, socket, "LOCK demo wait=5s"); !strings.HasPrefix(got, "OK lock=demo ") {
@@ -174,10 +174,10 @@ func TestDev(t *testing.T) {
 	select {
 	case code := <-ended:
 		if code != exitOK {
-			t.Errorf("got exit code %d, want 0:\n%s", code, said)
+			t.Errorf("got exit code %d, want 0:\n%s", code, text)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("SIGTERM did not end it")
+		t.Fatal("SIGTERM did not end the program")
 	}
 }
 

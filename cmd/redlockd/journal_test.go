@@ -24,7 +24,7 @@ func TestFaultsInTheJournal(t *testing.T) {
 	f = newFixture(t, nil)
 	f.run([]string{"-config", name})
 	if strings.Contains(f.err.String(), "<") {
-		t.Errorf("elsewhere: got %q, want no <3>", f.err.String())
+		t.Errorf("without the journal: got %q, want no <3>", f.err.String())
 	}
 }
 

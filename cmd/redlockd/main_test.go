@@ -225,7 +225,7 @@ func TestFlagsOverrideConfig(t *testing.T) {
 			t.Errorf("got options %+v, want no Dev and a Reload", o)
 		}
 		if o.Ready != nil {
-			t.Error("a daemon with nodes of a config says what to type")
+			t.Error("a daemon with nodes of a config prints the greeting of -dev")
 		}
 		return nil
 	})

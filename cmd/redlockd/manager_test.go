@@ -15,8 +15,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// listenAsManager acts as the service manager. heard waits for the next message.
-func listenAsManager(t *testing.T) (heard func(want string)) {
+// listenAsManager acts as the service manager. awaitMessage waits for the next message.
+func listenAsManager(t *testing.T) (awaitMessage func(want string)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "n")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -31,30 +31,30 @@ func listenAsManager(t *testing.T) (heard func(want string)) {
 		buffer := make([]byte, 4096)
 		n, err := manager.Read(buffer)
 		if got := string(buffer[:n]); err != nil || !strings.HasPrefix(got, want) {
-			t.Errorf("heard %q, %v; want %s", got, err, want)
+			t.Errorf("received %q, %v; want %s", got, err, want)
 		}
 	}
 }
 
 // redlockd tells the service manager when a reload starts. If the config was refused, it also
 // says when the reload ends. If the config was taken, the daemon says that.
-func TestManagerHearsOfReload(t *testing.T) {
-	heard := listenAsManager(t)
+func TestManagerIsToldOfReload(t *testing.T) {
+	awaitMessage := listenAsManager(t)
 	name := writeConfig(t, goodConfig)
 	var f *fixture
 	f = newFixture(t, func(_ context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
 		replaceConfig(t, name, faultyConfig)
 		f.signals <- syscall.SIGHUP
-		heard("RELOADING=1\nMONOTONIC_USEC=")
-		heard("READY=1")
+		awaitMessage("RELOADING=1\nMONOTONIC_USEC=")
+		awaitMessage("READY=1")
 		replaceConfig(t, name, goodConfig)
 		f.signals <- syscall.SIGHUP
-		heard("RELOADING=1\nMONOTONIC_USEC=")
+		awaitMessage("RELOADING=1\nMONOTONIC_USEC=")
 		<-o.Reload
 		return o.Manager.Ready()
 	})
 	f.check(t, f.run([]string{"-config", name}), exitOK, "", "config not reloaded")
-	heard("READY=1")
+	awaitMessage("READY=1")
 }
 
 // If redlockd cannot parse the manager's environment variables, it does not start.

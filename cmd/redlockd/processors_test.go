@@ -15,7 +15,7 @@ import (
 func TestProcessorsOf(t *testing.T) {
 	for all, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 7: 3, 8: 4, 64: 4} {
 		if got := processorsOf(all); got != want {
-			t.Errorf("of %d processors: %d, want %d", all, got, want)
+			t.Errorf("with %d processors: %d, want %d", all, got, want)
 		}
 	}
 }
@@ -35,13 +35,13 @@ func TestSharesTheHost(t *testing.T) {
 		runtime.GOMAXPROCS(5)
 		f := newFixture(t, func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error {
 			if got := runtime.GOMAXPROCS(0); got != wantProcessors {
-				t.Errorf("with an environment of its own (%v): %d processors, want %d", own, got, wantProcessors)
+				t.Errorf("with GOMAXPROCS in the environment: %v: %d processors, want %d", own, got, wantProcessors)
 			}
 			return nil
 		})
 		f.check(t, f.run([]string{"-dev"}), exitOK, "", "")
 		if got := debug.SetGCPercent(100); got == 100 && !own {
-			t.Error("GOGC was left as it is")
+			t.Error("GOGC was not changed")
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (p *program) await(from *bufio.Reader, text string) {
 			return
 		}
 		if err != nil {
-			p.t.Fatalf("%v until %q was said, last %q", err, text, line)
+			p.t.Fatalf("%v before %q was printed, last %q", err, text, line)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestProgram(t *testing.T) {
 	p.await(p.stdout, "nc -U ")
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.cmd.Process.Pid))
 	if _, rest, _ := strings.Cut(string(limits), "Max core file size"); err != nil || strings.Join(strings.Fields(rest)[:2], " ") != "0 0" {
-		t.Errorf("the limits are %s, %v; want no cores", limits, err)
+		t.Errorf("the limits are %s, %v; want no core dumps", limits, err)
 	}
 	p.signal(syscall.SIGHUP)
 	p.await(p.stderr, "config reloaded")
@@ -117,20 +117,20 @@ func TestProgram(t *testing.T) {
 	p.await(p.stderr, "asked to stop")
 	io.Copy(io.Discard, p.stderr)
 	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v, want exit code 0", err)
+		t.Errorf("the program ended with %v, want exit code 0", err)
 	}
 }
 
 // If the reader of the log ends, the daemon keeps its locks. Nobody can read what it logs when
 // it is told to stop. This test guards outliveReaders.
-func TestNobodyReadsTheLog(t *testing.T) {
+func TestLogWithoutAReader(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, roleRedlockd, "-dev", "-socket", filepath.Join(t.TempDir(), "s"))
 	p.await(p.stdout, "nc -U ")
 	p.log.Close()
 	p.signal(syscall.SIGTERM)
 	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v, want exit code 0", err)
+		t.Errorf("the program ended with %v, want exit code 0", err)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	p.cmd.Wait()
 	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
-		t.Errorf("it ended with %v, want by SIGINT", p.cmd.ProcessState)
+		t.Errorf("the program ended with %v, want SIGINT", p.cmd.ProcessState)
 	}
 }
 
@@ -167,10 +167,10 @@ func TestProgramFails(t *testing.T) {
 	cmd.Env = append(os.Environ(), roleVariable+"="+roleRedlockd, fmt.Sprintf("JOURNAL_STREAM=%d:%d", stat.Dev, stat.Ino))
 	cmd.Stderr = stderr
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitFailed {
-		t.Errorf("it ended with %v, want exit code %d", err, exitFailed)
+		t.Errorf("the program ended with %v, want exit code %d", err, exitFailed)
 	}
-	said, err := os.ReadFile(stderr.Name())
-	if want := "<3>config: open "; err != nil || !strings.HasPrefix(string(said), want) {
-		t.Errorf("it has said %q, %v; want %s…", said, err, want)
+	printed, err := os.ReadFile(stderr.Name())
+	if want := "<3>config: open "; err != nil || !strings.HasPrefix(string(printed), want) {
+		t.Errorf("the program printed %q, %v; want %s…", printed, err, want)
 	}
 }
