@@ -267,8 +267,8 @@ func TestMetricsRoom(t *testing.T) {
 	}
 }
 
-// When Run has returned, nothing listens for metrics any more, even if a client has sent only a part
-// of a request.
+// When Run has returned, nothing listens for metrics, even if a client has sent only a part of a
+// request.
 func TestMetricsStopWithDaemon(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startWithMetrics(t, 1)

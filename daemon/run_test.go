@@ -135,8 +135,8 @@ func (l *lateListener) Close() error {
 
 func (l *lateListener) Addr() net.Addr { return nil }
 
-// A client that connects at the moment of the stop gets BYE: the daemon waits until no connection can
-// be accepted any more.
+// A client that connects at the moment of the stop gets BYE: the daemon waits until it accepts no more
+// connections.
 func TestStopWaitsForTheLastAccept(t *testing.T) {
 	d, closeNodes := embeddedDaemon(t, io.Discard)
 	defer closeNodes()

@@ -59,8 +59,8 @@ func onThisHost(warnings []string) string {
 }
 
 // missingDirectory warns if the directory of the default socket does not exist and
-// the package, whose service creates it, is not installed. config.Load warns of any
-// other directory.
+// the package, whose service creates it, is not installed. config.Load warns about any
+// other missing directory.
 func (c *command) missingDirectory(socket string) string {
 	if socket != config.DefaultSocketPath || slices.ContainsFunc(c.expected, exists) {
 		return ""

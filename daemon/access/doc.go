@@ -1,4 +1,4 @@
-// Package access decides what a client may do. It owns the access rules (who may
+// Package access decides what a client may do. It owns the access rules (which users may
 // lock, inspect or administer which locks), what a client may see of the locks of
 // others, and the limits of each user.
 //

@@ -18,7 +18,7 @@ type Limits struct {
 	open   int            // connections of all users
 }
 
-// ErrLimit is the error of a request that is over a limit of the config.
+// ErrLimit is the error of a request that exceeds a limit of the config.
 var ErrLimit = errors.New("a limit of the config is reached")
 
 // Connection is an open connection of a user.
@@ -36,7 +36,7 @@ type usage struct {
 	listing         chan struct{} // capacity 1: full while a LIST is prepared
 }
 
-// NewLimits makes Limits for users who have nothing.
+// NewLimits makes Limits with no usage.
 func NewLimits(bounds config.Limits) *Limits {
 	return &Limits{bounds: bounds, users: map[int]*usage{}}
 }

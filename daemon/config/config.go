@@ -142,7 +142,7 @@ var DoctorChecks = []string{
 	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock",
 }
 
-// Log says what is logged, and how.
+// Log has the settings of the log.
 type Log struct {
 	Level  hclog.Level
 	Format logging.Format

@@ -140,7 +140,7 @@ func (l *LeaseLog) Run(ctx context.Context) {
 	}
 }
 
-// nextWindow reports what was left out, and resets the counts.
+// nextWindow logs how many lines were left out, and resets the counts.
 func (l *LeaseLog) nextWindow() {
 	l.mu.Lock()
 	users := l.users

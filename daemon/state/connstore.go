@@ -151,7 +151,7 @@ func (st *ConnStore) notify() {
 	}
 }
 
-// Remove removes a connection that is closed. The manager notices the end by itself.
+// Remove removes a connection that is closed. The manager detects the end without this.
 func (st *ConnStore) Remove(e *ConnEntry) {
 	if st == nil {
 		return

@@ -335,8 +335,8 @@ func TestApplyAllWithADistantNumber(t *testing.T) {
 	}
 }
 
-// The unread bytes of a connection stay the same when it is stored or not stored any more. A change
-// of more bytes than there are is refused.
+// The unread bytes of a connection stay the same when it is stored or evicted. A change of more bytes
+// than there are is refused.
 func TestUnread(t *testing.T) {
 	if got := apply(t, records()[:3]).Conns[1]; !got.Skipping || string(got.Unread) != "LOCKS" {
 		t.Errorf("got %+v, want LOCKS, and the rest of a line skipped", got)

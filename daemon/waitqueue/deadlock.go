@@ -90,7 +90,7 @@ func (q *Queue) checkDeadlock(w *Waiter) error {
 		for ahead := range q.names[name].backward() {
 			q.addParticipant(ahead)
 			if ahead.isBlocked() {
-				break // it added those before it
+				break // addParticipant was called for the ones before it when it joined
 			}
 		}
 	}
@@ -127,7 +127,7 @@ type search struct {
 
 // progress is how many of the first waiters of a queue need not be visited again.
 type progress struct {
-	visited, visitedUnshared int // by newBlockers; unshared: only those that block readers
+	visited, visitedUnshared int // by newBlockers; unshared: for readers
 	free, freeUnshared       int // by stuckBlockers; likewise
 }
 

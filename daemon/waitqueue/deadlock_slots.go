@@ -57,7 +57,7 @@ func (s *search) reachable(w *Waiter, order []*participant) []*participant {
 	return order
 }
 
-// isStuck tells whether a waiter of p stays blocked by participants that are stuck.
+// isStuck reports whether a waiter of p stays blocked by participants that are stuck.
 func (s *search) isStuck(p *participant, stuck map[*participant]bool) bool {
 	for _, w := range p.waiters {
 		if w.isBlocked() && s.staysBlocked(w, p, stuck) {
@@ -67,7 +67,7 @@ func (s *search) isStuck(p *participant, stuck map[*participant]bool) bool {
 	return p == s.own && s.staysBlocked(s.joining, p, stuck)
 }
 
-// staysBlocked tells whether the stuck blockers of w, a waiter of p, are enough to block it.
+// staysBlocked reports whether the stuck blockers of w, a waiter of p, are enough to block it.
 func (s *search) staysBlocked(w *Waiter, p *participant, stuck map[*participant]bool) bool {
 	for _, name := range w.Names {
 		taken := int16(0)

@@ -11,10 +11,10 @@ type Kind struct {
 	Slots  int16 // so many clients hold a slot each; 0: no slots
 }
 
-// Exclusive tells whether the holder has the lock alone.
+// Exclusive reports whether the holder has the lock alone.
 func (k Kind) Exclusive() bool { return k == Kind{} }
 
-// Overlap tells whether two waiters have a name in common.
+// Overlap reports whether two waiters have a name in common.
 func Overlap(a, b *Waiter) bool {
 	return slices.ContainsFunc(a.Names, func(name string) bool { return slices.Contains(b.Names, name) })
 }
@@ -44,7 +44,7 @@ func (w *Waiter) blockers(queue *nameQueue) iter.Seq2[*Waiter, blockReason] {
 	}
 }
 
-// blockedBy tells whether ahead, which is before w, blocks it; full: all slots are taken.
+// blockedBy reports whether ahead, which is before w, blocks it; full: all slots are taken.
 func (w *Waiter) blockedBy(ahead *Waiter, full bool) (reason blockReason, blocked bool) {
 	switch {
 	case ahead.mode() != w.mode(), w.mode().Exclusive():
@@ -70,7 +70,7 @@ func (w *Waiter) firstBlocker(queue *nameQueue) (first *Waiter) {
 	return first
 }
 
-// slotsTaken tells whether the waiters before w hold or want all slots.
+// slotsTaken reports whether the waiters before w hold or want all slots.
 func (w *Waiter) slotsTaken(queue *nameQueue) bool {
 	return w.mode().Slots > 0 && w.slotsAhead(queue) >= int(w.mode().Slots)
 }
@@ -88,7 +88,7 @@ func (w *Waiter) slotsAhead(queue *nameQueue) (n int) {
 	return n
 }
 
-// covers tells whether behind waits for everything that ahead waits for.
+// covers reports whether behind waits for everything that ahead waits for.
 func covers(behind, ahead *Waiter) bool {
 	if !behind.mode().Exclusive() && behind.mode() != ahead.mode() {
 		return false // a reader does not wait for other readers

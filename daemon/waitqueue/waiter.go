@@ -79,7 +79,7 @@ type Waiter struct {
 	streak      Streak                  // its lease continues it
 	participant *participant            // nil while it neither waits nor is waited for
 	failure     error                   // of its last attempt on the nodes, or of the one before it in the queue
-	Kind        Kind                    // what it asked for; does not change
+	Kind        Kind                    // the requested mode; does not change
 	Patient     bool                    // it waits if it is not ready at once; does not change
 	isReady     bool
 	grant       grantState

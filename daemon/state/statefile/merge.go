@@ -175,8 +175,8 @@ func (f *File) replaceMerged(files []sealed, merged *segment, missing error) (do
 	return true
 }
 
-// sizeFor returns the size of the next file. It is at least that of the merged file, so that merges
-// write at most as much as was appended.
+// sizeFor returns the size of the next file. It is at least as large as the merged file, so that
+// merges write at most as much as was appended.
 func (f *File) sizeFor(merged int) int { return max(f.o.SegmentSize, merged) }
 
 // endMerge unmaps files that were replaced, and begins the next merge if there are files to merge.

@@ -164,7 +164,7 @@ func splitHead(content []byte) (h head, rest []byte, err error) {
 // errCut says that the file was truncated. The bytes that are left are valid.
 var errCut = errors.New("it was cut short")
 
-// beginsAnew reports whether a file begins anew: earlier files do not count.
+// beginsAnew reports whether the file is one after which earlier files do not count.
 func beginsAnew(path string) bool {
 	content, err := readOwn(path)
 	if err != nil {

@@ -120,7 +120,7 @@ func TestDescriptorsEnd(t *testing.T) {
 	sf.Close()
 }
 
-// All mappings end, also those of merged files.
+// All mappings end, also the mappings of merged files.
 func TestMappingsEnd(t *testing.T) {
 	made, ended := countMappings(t)
 	sf, _ := open(t, options(t, filepath.Join(t.TempDir(), "t")))
