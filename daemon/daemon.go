@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// daemon is a Host with what starts, stops and observes it.
+// daemon is a Host with the parts that start, stop and observe it.
 type daemon struct {
 	*session.Host
 	recorder     *metrics.Recorder // of events, for Prometheus; nil: metrics are off

@@ -5,6 +5,6 @@
 // fault, or if the daemon cannot start or continue; 64 for wrong usage; and 77 if validate
 // -as USER -lock NAME finds that USER may not lock it.
 //
-// This package owns the flags, the signals, and what the process needs of the system. Package
-// daemon does the rest. It never talks to a node itself.
+// This package owns the flags, the signals, and the settings of the process: core dumps, memory and
+// processors. Package daemon does the rest. It never talks to a node itself.
 package main

@@ -50,7 +50,7 @@ var creators = []string{
 	"/etc/systemd/system/redlockd.service", "/usr/lib/systemd/system/redlockd.service", "/lib/systemd/system/redlockd.service",
 }
 
-// command is one run of redlockd, with what a test replaces.
+// command is one run of redlockd. A test replaces its fields.
 type command struct {
 	stdout, stderr io.Writer
 	journal        bool // stderr is a stream of systemd's journal

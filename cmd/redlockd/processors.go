@@ -5,7 +5,7 @@ import (
 	"runtime"
 )
 
-// mostProcessors are more than the nodes can keep busy.
+// mostProcessors bounds the processors of the daemon. The nodes cannot keep more of them busy.
 const mostProcessors = 4
 
 // leaveProcessors limits the daemon to at most half of the processors for as long as it runs.
@@ -17,5 +17,5 @@ func leaveProcessors() {
 	}
 }
 
-// processorsOf returns how many processors to use of those that exist or that the cgroup allows.
+// processorsOf returns how many processors to use, of all that exist or that the cgroup allows.
 func processorsOf(all int) int { return min(max(all/2, 1), mostProcessors) }

@@ -65,7 +65,7 @@ func overLimit(name string, bound int) error {
 }
 
 // overLeases is the error of leases_per_user. It mentions waiters and the names of the LOCK if they
-// count, or else a user with few leases would not understand it.
+// count. Otherwise a user with few leases would not understand it.
 func overLeases(bound, names, waiting int) error {
 	err := overLimit("leases_per_user", bound)
 	if waiting > 0 {
@@ -110,7 +110,7 @@ func (l *Limits) AddReentrant(uid int, before bool) error {
 	return nil
 }
 
-// RemoveReentrant ends n LOCKs that AddReentrant counted.
+// RemoveReentrant subtracts n LOCKs that AddReentrant counted.
 func (l *Limits) RemoveReentrant(uid, n int) {
 	if n != 0 {
 		l.update(uid, func(u *usage) { u.leases -= n })
@@ -137,7 +137,7 @@ func (l *Limits) AdmitConnection(uid int) error {
 	return nil
 }
 
-// DismissConnection counts out an admitted connection that is not opened.
+// DismissConnection subtracts an admitted connection that is not opened.
 func (l *Limits) DismissConnection(uid int) {
 	l.update(uid, func(u *usage) {
 		l.open--
@@ -156,7 +156,7 @@ func (l *Limits) fits(u *usage) error {
 	return nil
 }
 
-// Disconnect counts out an open connection.
+// Disconnect subtracts an open connection.
 func (l *Limits) Disconnect(uid int, c Connection) {
 	l.update(uid, func(u *usage) {
 		l.open--
@@ -245,12 +245,12 @@ func (l *Limits) RememberLost(uid int) (tooMany bool) {
 	return tooMany
 }
 
-// ForgetLost counts out a remembered lost lease.
+// ForgetLost subtracts a lost lease that RememberLost counted.
 func (l *Limits) ForgetLost(uid int) {
 	l.update(uid, func(u *usage) { u.lost-- })
 }
 
-// EndLease counts out a lease of so many names.
+// EndLease subtracts a lease of so many names.
 func (l *Limits) EndLease(uid, names int) {
 	l.update(uid, func(u *usage) { u.leases -= names })
 }

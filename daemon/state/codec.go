@@ -35,7 +35,7 @@ func (c *codec) uint(v *uint64) {
 	c.b = c.b[n:]
 }
 
-// int is for numbers that may be negative.
+// int writes or reads a number that may be negative.
 func (c *codec) int(v *int) {
 	if !c.reading {
 		c.b = binary.AppendVarint(c.b, int64(*v))
@@ -49,7 +49,7 @@ func (c *codec) int(v *int) {
 	*v, c.b = int(wide), c.b[n:]
 }
 
-// number is for numbers that are not negative.
+// number writes or reads a number that is not negative.
 func (c *codec) number(v *int) {
 	wide := uint64(*v)
 	if c.uint(&wide); wide > math.MaxInt {

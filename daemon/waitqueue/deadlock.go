@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ErrDeadlock is what a DeadlockError matches.
+// ErrDeadlock matches every DeadlockError.
 var ErrDeadlock = errors.New("deadlock")
 
 // DeadlockError is a cycle among owners on this host.
@@ -46,8 +46,8 @@ func (s WaitsFor) String() string {
 }
 
 // participant is an owner that waits for another owner of this host, or that another owner waits
-// for. It lists the waiters of the owner that do, or that block others. Most owners need none,
-// because nobody else wants their locks. The queue's mu guards it.
+// for. It lists the waiters and holders of the owner that wait or block others. Most owners need
+// none, because no other owner wants their locks. The queue's mu guards it.
 type participant struct {
 	waiters    []*Waiter
 	lastSearch int // the number of the last search that visited it
@@ -144,7 +144,7 @@ func (s *search) progressOf(name string) *progress {
 	return s.progress[name]
 }
 
-// from searches on from a waiter. The path that it returns begins with its last step.
+// from continues the search from a waiter. The path that it returns begins with its last step.
 func (s *search) from(w *Waiter) (path []WaitsFor, found bool) {
 	for _, name := range w.Names {
 		for ahead, reason := range s.newBlockers(w, name) {
@@ -156,7 +156,7 @@ func (s *search) from(w *Waiter) (path []WaitsFor, found bool) {
 	return nil, false
 }
 
-// through searches on from the owner of ahead, for which w waits.
+// through continues the search from the owner of ahead, for which w waits.
 func (s *search) through(w, ahead *Waiter) (path []WaitsFor, found bool) {
 	participant := ahead.participant
 	switch {

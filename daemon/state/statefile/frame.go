@@ -76,8 +76,8 @@ func nextFrame(from []byte) (record, rest []byte, err error) {
 	return record, from[min(frameSize(int(n)), len(from)):], nil
 }
 
-// written is memory with records of this process. It does not check them: no other process
-// has written there.
+// written is memory with records of this process. It does not check their checksums: no other
+// process has written there.
 type written struct {
 	memory []byte
 	fault  error // set by all if some bytes are not a record

@@ -128,7 +128,7 @@ func (s *segment) close() {
 
 // head is the first record of every file.
 type head struct {
-	begins bool   // earlier files do not count
+	begins bool   // the file begins anew: earlier files do not count
 	size   int    // the minimum size of the file: a shorter one was truncated
 	owner  []byte // see Options.Owner
 }
@@ -164,7 +164,7 @@ func splitHead(content []byte) (h head, rest []byte, err error) {
 // errCut says that the file was truncated. The bytes that are left are valid.
 var errCut = errors.New("it was cut short")
 
-// beginsAnew reports whether the file is one after which earlier files do not count.
+// beginsAnew reports whether a file begins anew. It is false if the file cannot be read.
 func beginsAnew(path string) bool {
 	content, err := readOwn(path)
 	if err != nil {
