@@ -89,7 +89,7 @@ func Admit(ctx context.Context, nodes []redlock.Node, prefix string) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("not all nodes are admitted within %v: %+v", startTimeout, q.Status().Nodes)
+			return fmt.Errorf("not all nodes were admitted within %v: %+v", startTimeout, q.Status().Nodes)
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ const (
 	ClientID   Feature = "CLIENT ID"
 	ClientKill Feature = "CLIENT KILL"
 	ServerInfo Feature = "INFO with run_id and role"
-	RedisWords Feature = "the words of Redis 7 for malformed commands and for errors within scripts"
+	RedisWords Feature = "the error messages of Redis 7 for malformed commands and in scripts"
 	Hanging    Feature = "a process that hangs"
 	Tracking   Feature = "CLIENT TRACKING, and Listen"
 )
@@ -173,7 +173,7 @@ func luaScript(tb testing.TB, name string) script.Script {
 	scripts := script.Scripts()
 	i := slices.IndexFunc(scripts, func(s script.Script) bool { return s.Name == name })
 	if i < 0 {
-		tb.Fatalf("redlock.Scripts has no %q", name)
+		tb.Fatalf("there is no script %q", name)
 	}
 	return scripts[i]
 }

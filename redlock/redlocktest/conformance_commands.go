@@ -41,7 +41,7 @@ func checkTime(p *probe) {
 		p.Errorf("TIME went from %d to %d", before, after)
 	}
 	if off := time.Since(time.UnixMicro(before)).Abs(); off > patience {
-		p.Errorf("TIME is %v away from this host's", off)
+		p.Errorf("TIME differs from this host's clock by %v", off)
 	}
 }
 
@@ -336,12 +336,12 @@ func checkDescribe(p *probe) {
 		p.vote(p.ballot(opRead("k", fmt.Sprint("reader", i), minute)))
 	}
 	p.wait(opAcquire("k", "theirs", minute), "mark")
-	describe("ten share it, and a writer waits", func(d []redlock.Reply) bool {
+	describe("shared by ten readers, and a writer waits", func(d []redlock.Reply) bool {
 		return len(d[0].Array) == 22 && d[1].Int == 1 && d[2].Str == "mark"
 	})
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 	p.vote(p.ballot(opRead("k", "one more", minute)))
-	describe("more share it", func(d []redlock.Reply) bool { return len(d[0].Array) == 2 })
+	describe("shared by more readers", func(d []redlock.Reply) bool { return len(d[0].Array) == 2 })
 	p.do("DEL", "k", "k\x00m", "k\x00b", "k\x00w")
 	p.keep("mark")
 	describe("reserved", func(d []redlock.Reply) bool {

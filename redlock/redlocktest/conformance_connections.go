@@ -13,16 +13,16 @@ import (
 
 var connectionCases = []conformanceCase{
 	{"CLIENT KILL breaks the other connection", []Feature{ClientID, ClientKill}, checkKill},
-	{"groups under way are answered in order", nil, checkPipeline},
-	{"a connection breaks with three groups under way", []Feature{Hanging, ClientID, ClientKill}, checkBreakUnderWay},
-	{"hung: groups under way are executed in order later", []Feature{Hanging}, checkHungUnderWay},
+	{"groups in transit are answered in order", nil, checkPipeline},
+	{"a connection breaks with three groups in transit", []Feature{Hanging, ClientID, ClientKill}, checkBreakUnderWay},
+	{"hung: groups in transit are executed later, in order", []Feature{Hanging}, checkHungUnderWay},
 	{"a closed connection fails", nil, checkClosed},
 	{"an ended context fails", nil, checkEndedContext},
 	{"down", nil, checkDown},
-	{"hung: Do returns by the deadline, and what was sent is executed later", []Feature{Hanging}, checkHung},
+	{"hung: Do returns by the deadline, and the node executes the group later", []Feature{Hanging}, checkHung},
 	{"hung: Dial returns by the deadline", []Feature{Hanging}, checkHungDial},
 	{"hung: Close ends Do", []Feature{Hanging}, checkCloseDuringDo},
-	{"hung: an acquire that was given up on comes too late", []Feature{Hanging}, checkHungLate},
+	{"hung: an acquire is too late after the client gave up", []Feature{Hanging}, checkHungLate},
 }
 
 // deadline is how long the suite waits for a hung node. It is much less than patience.
@@ -132,10 +132,10 @@ func checkHungUnderWay(p *probe) {
 	}
 	p.expectInTime(begin)
 	if _, err := lane.receive(patience, 2); err == nil {
-		p.Error("a connection that was given up on answers")
+		p.Error("a connection answers after Receive timed out")
 	}
 	p.node.Resume()
-	p.eventually("execution of what a hung node was sent", func() bool {
+	p.eventually("execution of the groups that were sent to the hung node", func() bool {
 		return p.do("GET", "last").Str == strconv.Itoa(underWay-1)
 	})
 	p.expect(text(strconv.Itoa(underWay-1)), "GET", "k")
@@ -184,7 +184,7 @@ func checkHung(p *probe) {
 	closed.expectSilence(redlock.Command{"SET", "closed", "v"})
 	closed.conn.Close()
 	p.node.Resume()
-	p.eventually("execution of what a hung node was sent", func() bool {
+	p.eventually("execution of the groups that were sent to the hung node", func() bool {
 		return p.do("EXISTS", "given up", "closed").Int == 2
 	})
 }
@@ -205,7 +205,7 @@ func (p *probe) expectSilence(group ...redlock.Command) {
 func (p *probe) expectInTime(begin time.Time) {
 	p.Helper()
 	if took := time.Since(begin); took < deadline || took > patience/2 {
-		p.Errorf("it took %v to give up on a hung node, want the deadline of %v", took, deadline)
+		p.Errorf("the call to a hung node took %v, want the deadline of %v", took, deadline)
 	}
 }
 
@@ -242,7 +242,7 @@ func checkCloseDuringDo(p *probe) {
 	defer wg.Wait()
 	wg.Go(p.conn.Close) // before or during Do
 	if err := p.pingUntil(ctx); err == nil || ctx.Err() != nil {
-		p.Errorf("PING on a connection that is closed meanwhile: got error %v, want one at once", err)
+		p.Errorf("PING while the connection is closed: got error %v, want one at once", err)
 	}
 }
 
@@ -254,7 +254,7 @@ func checkHungLate(p *probe) {
 	p.node.Hang()
 	lane.expectSilence(acquire, redlock.Command{"SET", "after", "v"})
 	p.node.Resume()
-	p.eventually("execution of what a hung node was sent", func() bool {
+	p.eventually("execution of the groups that were sent to the hung node", func() bool {
 		return p.do("EXISTS", "after").Int == 1
 	})
 	p.expect(number(0), "EXISTS", "k")

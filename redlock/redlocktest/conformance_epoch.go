@@ -288,6 +288,6 @@ func checkRewriteCounters(p *probe) {
 	}
 	got, _ := strconv.ParseInt(p.do("HGET", NodeKey, "77").Str, 10, 64)
 	if got < now+1_000_000 || got > now+61_000_000 {
-		p.Errorf("a counter that was lost: got %d, want TIME (%d) and a second", got, now)
+		p.Errorf("a lost counter: got %d, want TIME (%d) plus a second", got, now)
 	}
 }

@@ -20,26 +20,26 @@ var scriptCases = []conformanceCase{
 	{"confirm", nil, checkConfirm},
 	{"retain", nil, checkRetain},
 	{"exchange", nil, checkExchange},
-	{"exchange of what was forced away", nil, checkExchangeForced},
+	{"exchange after a FORCE", nil, checkExchangeForced},
 	{"release", nil, checkRelease},
 	{"who", nil, checkWho},
-	{"who is next", nil, checkWhoIsNext},
+	{"who: reservation", nil, checkWhoIsNext},
 	{"fencing tokens", nil, checkFencingTokens},
-	{"fencing tokens come to an end", nil, checkFencingTokensEnd},
+	{"fencing tokens end", nil, checkFencingTokensEnd},
 	{"fencing tokens far ahead", nil, checkFencingTokensFar},
-	{"counters far ahead are not kept", nil, checkRewriteFar},
+	{"counters far ahead are not copied", nil, checkRewriteFar},
 	{"fence", nil, checkFence},
 	{"repair", nil, checkRepair},
 	{"force", nil, checkForce},
 	{"note of a force", nil, checkNoteForced},
 	{"counters", nil, checkCounters},
 	{"only the admitted incarnation votes", nil, checkEpoch},
-	{"the epoch is rewritten by one only", nil, checkRewrite},
+	{"only one daemon replaces an epoch", nil, checkRewrite},
 	{"counters are raised with the epoch", nil, checkRewriteCounters},
-	{"what is said of the others goes with the epoch", nil, checkWords},
+	{"the words about other nodes are written with the epoch", nil, checkWords},
 	{"many operations", nil, checkMany},
 	{"an error is never a vote", nil, checkErrorIsNoVote},
-	{"a large value of somebody else", nil, checkLargeValue},
+	{"a large foreign value", nil, checkLargeValue},
 	{"operations on a wrong type", []Feature{RedisWords}, checkScriptsWrongType},
 	{"scripts in a group", nil, checkScriptGroup},
 }
@@ -255,7 +255,7 @@ func checkRetain(p *probe) {
 	p.expectVote(number(1), p.ballot(opRetain("k", "mine", "120000", 9)))
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 	p.expectCounter("aa", 9)
-	p.eventually("a note that lasts for a moment and names the token", func() bool { // a busy machine may check too late
+	p.eventually("a short-lived note with the token", func() bool { // a busy machine may check too late
 		p.expectVote(number(1), p.ballot(opRetain("k", "mine", "120000", 9)))
 		p.expectTTL("k\x00r", -2*time.Millisecond, 75*time.Millisecond)
 		return p.do("GET", "k\x00r").Str == "mine"
@@ -266,7 +266,7 @@ func checkRetain(p *probe) {
 	p.expectVote(number(1), p.ballot(opExchange("k", "mine", "new", minute)))
 	want("held by another token", "new", "")
 	p.expectVote(number(1), p.ballot(opExchange("k", "new", "mine", minute)))
-	want("held by the same again", "mine", simredis.KindRetained)
+	want("held by the same token again", "mine", simredis.KindRetained)
 	p.expect(number(1), "DEL", "k\x00r")
 	p.wait(opAcquire("k", "theirs", minute), "waiter")
 	p.expectVote(number(2), p.ballot(opRetain("k", "mine", minute, 9)))
@@ -387,7 +387,7 @@ func checkWhoIsNext(p *probe) {
 	if len(got.Array) != 3 {
 		p.Fatalf("got %s, want three answers", show(got))
 	}
-	p.expectKept("to him whose it is", got.Array[2])
+	p.expectKept("to the waiter with the reservation", got.Array[2])
 	p.vote(p.ballot(opDone("k", "mark")))
 	p.expectVote(list(), p.ballot(opWho("k")))
 	p.expect(number(1), "LPUSH", "k\x00k", "no mark")
@@ -397,10 +397,10 @@ func checkWhoIsNext(p *probe) {
 	p.vote(p.ballot(opRead("k", "reads", minute)))
 	p.do(p.ballot(opAcquire("k", "waits", minute), opIntend("k", "mark", minute), opKeep("k", "mark", minute))...)
 	if held := p.vote(p.ballot(opWho("k"))); len(held.Array) != 4 || held.Array[2].Str != "reads" {
-		p.Errorf("kept, and held: got %s, want the reader", show(held))
+		p.Errorf("reserved and held: got %s, want the reader", show(held))
 	}
 	p.expectVote(number(1), p.ballot(opRelease("k", "reads")))
-	p.expectKept("given back", p.vote(p.ballot(opWho("k"))))
+	p.expectKept("reserved and released", p.vote(p.ballot(opWho("k"))))
 }
 
 // checkMany checks that the operations of a call are executed in order, each with its own key and

@@ -13,7 +13,7 @@ var sharedCases = []conformanceCase{
 	{"readers expire one by one", nil, checkReadersExpire},
 	{"readers extend", nil, checkReadersExtend},
 	{"downgrade", nil, checkDowngrade},
-	{"downgrade of what is not held", nil, checkDowngradeNotHeld},
+	{"downgrade by a token that does not hold the lock", nil, checkDowngradeNotHeld},
 	{"readers and exclusive holders", nil, checkReadersAndOthers},
 	{"kinds exclude each other", nil, checkKinds},
 	{"semaphore", nil, checkSemaphore},
@@ -28,7 +28,7 @@ var sharedCases = []conformanceCase{
 	{"several names get one fencing token", nil, checkSeveralFence},
 	{"several names are shared", nil, checkSeveralShared},
 	{"each operation has its own ttl", nil, checkOwnTTL},
-	{"operations of every kind without a vote", nil, checkNoVote},
+	{"a node without a vote executes only releases", nil, checkNoVote},
 }
 
 const (
@@ -78,7 +78,7 @@ func (p *probe) expectMembers(key, kind string, tokens ...string) {
 		good = good && got.Array[2+2*i].Str == token && got.Array[3+2*i].Int > 0
 	}
 	if !good {
-		p.Errorf("who shares %s: got %s, want %s of %q", key, show(got), kind, tokens)
+		p.Errorf("holders of %s: got %s, want %s of %q", key, show(got), kind, tokens)
 	}
 }
 
@@ -236,7 +236,7 @@ func checkManyReaders(p *probe) {
 	shows := func(o scriptOp, n int) {
 		p.Helper()
 		if got := p.vote(p.ballot(o)); len(got.Array) != n || got.Array[0].Str != simredis.KindShared {
-			p.Errorf("%s: got %d parts, want %d: %s and how long it lasts, and so for each who is shown", o.letter, len(got.Array), n, simredis.KindShared)
+			p.Errorf("%s: got %d parts, want %d: %s and its ttl, then each holder with its ttl", o.letter, len(got.Array), n, simredis.KindShared)
 		}
 	}
 	shows(opWho("k"), 2+2*simredis.Few)
@@ -302,7 +302,7 @@ func checkSeveral(p *probe) {
 	p.expectVote(number(5), p.ballot(opRead("d", "one", minute)))
 	p.expect(number(1), "DEL", "c")
 	if got := p.do(p.ballot(opOther("c", "mine", "ab"), opAcquire("d", "mine", minute))...); len(got.Array) != 2 || len(got.Array[0].Array) != 4 {
-		p.Errorf("several names, one of which is shared: got %s, want who shares it, twice", show(got))
+		p.Errorf("several names, one of which is shared: got %s, want its holder, twice", show(got))
 	}
 	p.expect(number(0), "EXISTS", "c")
 }
@@ -360,7 +360,7 @@ func checkNoVote(p *probe) {
 	}
 	for i, got := range p.do(p.ballot(ops...)...).Array {
 		if want := ops[i].letter == "r" || ops[i].letter == "d"; (got.Int == 1) != want || !want && !same(got, failed("EPOCH")) {
-			p.Errorf("%v by another incarnation: got %s, want EPOCH but for releases", ops[i], show(got))
+			p.Errorf("%v at another incarnation: got %s, want EPOCH, except for releases", ops[i], show(got))
 		}
 	}
 	p.expect(list(text(NodeKey)), "KEYS", "*")

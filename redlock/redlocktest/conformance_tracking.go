@@ -11,15 +11,15 @@ import (
 )
 
 var trackingCases = []conformanceCase{
-	{"a listener is told of every kind of change", []Feature{Tracking}, checkTold},
-	{"a listener is told of what scripts change", []Feature{Tracking}, checkToldOfScripts},
-	{"a listener is told once", []Feature{Tracking}, checkToldOnce},
-	{"a listener is told of what was read after CLIENT CACHING YES", []Feature{Tracking}, checkToldOfCached},
+	{"a listener is notified of each kind of change", []Feature{Tracking}, checkTold},
+	{"a listener is notified of changes by scripts", []Feature{Tracking}, checkToldOfScripts},
+	{"a listener is notified once", []Feature{Tracking}, checkToldOnce},
+	{"a listener is notified of keys that were read after CLIENT CACHING YES", []Feature{Tracking}, checkToldOfCached},
 	{"NOLOOP", []Feature{Tracking}, checkNoLoop},
-	{"a listener is told of expiry", []Feature{Tracking}, checkToldOfExpiry},
-	{"a listener is told of FLUSHALL", []Feature{Tracking}, checkToldOfFlush},
+	{"a listener is notified of an expiry", []Feature{Tracking}, checkToldOfExpiry},
+	{"a listener is notified of FLUSHALL", []Feature{Tracking}, checkToldOfFlush},
 	{"CLIENT TRACKING OFF", []Feature{Tracking}, checkTrackingOff},
-	{"a refused acquire is woken", []Feature{Tracking}, checkWoken},
+	{"a refused client is woken", []Feature{Tracking}, checkWoken},
 	{"a listener that is closed", []Feature{Tracking}, checkListenerClosed},
 	{"a listener that is killed", []Feature{Tracking, ClientKill}, checkListenerKilled},
 	{"a listener of a node that goes down", []Feature{Tracking}, checkListenerDown},
@@ -76,7 +76,7 @@ func (p *probe) arm(keys ...string) {
 func (p *probe) expectTold(e *ear, reader *probe, want ...string) {
 	p.Helper()
 	if told := p.told(e, reader); !slices.Equal(told, want) {
-		p.Errorf("the listener was told of %q, want %q", told, want)
+		p.Errorf("the listener was notified of %q, want %q", told, want)
 	}
 }
 
@@ -93,7 +93,7 @@ func (p *probe) told(e *ear, reader *probe) (told []string) {
 		case key := <-e.keys:
 			told = append(told, key)
 		case <-giveUp.C:
-			p.Fatalf("the listener was told of %q only, want also %q", told, "last")
+			p.Fatalf("the listener was only notified of %q, want also %q", told, "last")
 		}
 	}
 	return told[:len(told)-1]
@@ -138,7 +138,7 @@ func checkToldOfScripts(p *probe) {
 	expect("a waiter", p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)), "k\x00b")
 	expect("another", p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)))
 	expect("an extension", p.ballot(opExtend("k", "mine", "120000")), "k")
-	expect("one that changes nothing", p.ballot(opExtend("k", "mine", "1000")))
+	expect("an extension that changes nothing", p.ballot(opExtend("k", "mine", "1000")))
 	expect("a hand-over", p.ballot(opHandOver("k", "mine", "next", minute)), "k")
 	expect("a release", p.ballot(opRelease("k", "next")), "k", "k\x00b")
 	expect("a reader", p.ballot(opRead("k", "one", "1000000")), "k")
@@ -220,10 +220,10 @@ func checkToldOfExpiry(p *probe) {
 	select {
 	case key := <-e.keys:
 		if key != "k" {
-			p.Errorf("the listener was told of %q, want %q", key, "k")
+			p.Errorf("the listener was notified of %q, want %q", key, "k")
 		}
 	case <-time.After(patience):
-		p.Fatalf("the listener was not told of a key of 40 ms within %v", patience)
+		p.Fatalf("the listener was not notified of the expiry after 40 ms within %v", patience)
 	}
 	p.expect(number(0), "EXISTS", "k")
 	p.expectTold(e, reader)
@@ -268,14 +268,14 @@ func checkWoken(p *probe) {
 	}
 	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
 	if got := attempt(); !same(got, list(text("1"))) {
-		p.Errorf("the bell of who was refused: got %s", show(got))
+		p.Errorf("the wake-up key after a refusal: got %s", show(got))
 	}
 	p.expectVote(number(1), p.ballot(opExtend("k", "mine", "120000")))
 	p.expectTold(e, reader)
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 	p.expectTold(e, reader, "k\x00b")
 	if got := attempt(); !same(got, list(null())) {
-		p.Errorf("the bell of who was granted the lock: got %s, want none", show(got))
+		p.Errorf("the wake-up key after a grant: got %s, want none", show(got))
 	}
 }
 
@@ -295,7 +295,7 @@ func checkListenerClosed(p *probe) {
 	reader.arm("k")
 	select {
 	case <-e.Done():
-		p.Error("a listener is done that was not closed")
+		p.Error("a listener is done although it was not closed")
 	default:
 	}
 	e.Close()

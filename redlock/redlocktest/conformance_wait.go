@@ -12,21 +12,21 @@ import (
 var waitCases = []conformanceCase{
 	{"hand over", nil, checkHandOver},
 	{"hand over as an acquire", nil, checkHandOverAcquires},
-	{"who waits makes the bell", nil, checkIntend},
-	{"what rings the bell", nil, checkBell},
-	{"the bell ends with the mark that keeps others out", nil, checkBellOfMark},
-	{"who is granted a lock hears that others wait", nil, checkWanted},
-	{"readers wait for a writer who waits", nil, checkWriterWaits},
-	{"readers wait for a writer who will come", nil, checkWriterWillCome},
+	{"a waiter sets the wake-up key", nil, checkIntend},
+	{"a release deletes the wake-up key", nil, checkBell},
+	{"the wake-up key expires with the reservation", nil, checkBellOfMark},
+	{"a grant reports waiters", nil, checkWanted},
+	{"readers wait while a writer waits", nil, checkWriterWaits},
+	{"readers wait for a writer that will come", nil, checkWriterWillCome},
 	{"the writer is granted the lock", nil, checkWriterGranted},
-	{"the writer gives up", nil, checkWriterGivesUp},
-	{"a lock is kept for one who waits", nil, checkKeep},
-	{"a kept lock is granted to nobody else", nil, checkKept},
-	{"of several names each may be kept", nil, checkKeptOfSeveral},
-	{"several names are kept in order", nil, checkKeptInOrder},
-	{"who has a kept lock already keeps it", nil, checkKeptFromHolder},
-	{"a lock is not kept any more", nil, checkKeepEnds},
-	{"a lock is kept for a reader", nil, checkKeptForReader},
+	{"the writer stops waiting", nil, checkWriterGivesUp},
+	{"a lock is reserved for a waiter", nil, checkKeep},
+	{"a reserved lock is not granted to other clients", nil, checkKept},
+	{"one of several names is reserved", nil, checkKeptOfSeveral},
+	{"several names are reserved in order", nil, checkKeptInOrder},
+	{"a reservation does not affect the holder", nil, checkKeptFromHolder},
+	{"a reservation ends", nil, checkKeepEnds},
+	{"a lock is reserved for a reader", nil, checkKeptForReader},
 	{"a writer waits for several names", nil, checkWriterOfSeveral},
 }
 
@@ -60,7 +60,7 @@ func (p *probe) wait(o scriptOp, mark string) (refused redlock.Reply) {
 func (p *probe) expectBell(there bool, after string) {
 	p.Helper()
 	if got := p.do("EXISTS", "k\x00b").Int == 1; got != there {
-		p.Errorf("the bell after %s: there is one: %v, want %v", after, got, there)
+		p.Errorf("the wake-up key after %s: exists is %v, want %v", after, got, there)
 	}
 }
 
@@ -120,7 +120,7 @@ func checkBell(p *probe) {
 	p.expectVote(number(0), p.ballot(opRelease("k", "theirs")))
 	p.expectVote(number(0), p.ballot(opForce("k", "theirs", minute)))
 	p.expectVote(number(-2), p.ballot(opHandOver("k", "mine", "next", minute)))
-	p.expectBell(true, "what gives no lock back")
+	p.expectBell(true, "operations that release no lock")
 	ring("a release", opRelease("k", "next"))
 
 	p.expectVote(number(3), p.ballot(opAcquire("k", "mine", minute)))
@@ -137,7 +137,7 @@ func checkBell(p *probe) {
 	p.expectBell(true, "a reader's extension")
 	released := p.group(p.ballot(opRelease("k", "one")), redlock.Command{"EXISTS", "k\x00a"})
 	if !same(released[0], list(number(1))) || released[1].Int != 1 {
-		p.Errorf("a reader's release while somebody waits: got %s and %s, want 1 and a note of it", show(released[0]), show(released[1]))
+		p.Errorf("a reader's release while a client waits: got %s and %s, want 1 and a note that a client waited", show(released[0]), show(released[1]))
 	}
 	p.expectBell(false, "a reader's release")
 	p.wait(opAcquire("k", "theirs", minute), "mark")
@@ -165,7 +165,7 @@ func checkBellOfMark(p *probe) {
 	longer := func(o scriptOp) redlock.Reply {
 		return p.do(p.ballot(o, opIntend("k", "another", "120000"))...).Array[0]
 	}
-	p.expectKept("who waits for longer", longer(opAcquire("k", "theirs", minute)))
+	p.expectKept("a client that waits longer", longer(opAcquire("k", "theirs", minute)))
 	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
 	p.do("SET", "k\x00k", "mark")
 	p.do("DEL", "k\x00b")
@@ -232,7 +232,7 @@ func checkWriterWillCome(p *probe) {
 	p.expectVote(number(2), p.ballot(opRead("k", "one", minute)))
 	p.expectVote(number(1), p.ballot(mark(minute)))
 	p.expect(text("mark"), "GET", "k\x00w")
-	p.expectBell(false, "a writer who has not asked yet")
+	p.expectBell(false, "a writer that has not tried yet")
 	p.expectVote(number(1), p.ballot(mark("120000")))
 	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
 	if got := p.wait(opRead("k", "two", minute), ""); got.Array[0].Str != simredis.KindWriter {
@@ -269,10 +269,10 @@ func (p *probe) markEnds(at string) {
 	p.Helper()
 	p.expectVote(number(1), p.ballot(opDone("k", "another")))
 	p.expect(text("mark"), "GET", at)
-	p.expectBell(true, "another's end")
+	p.expectBell(true, "the end of another waiter")
 	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
 	p.expect(number(0), "EXISTS", at)
-	p.expectBell(false, "the end of whom others wait for")
+	p.expectBell(false, "the end of the waiter that blocks the others")
 }
 
 // keep reserves k for the waiter with this mark while another client holds k, and then releases k.
@@ -323,23 +323,23 @@ func (p *probe) expectKeeps(after time.Duration) {
 	p.Helper()
 	until, err := strconv.ParseInt(p.do("HGET", NodeKey, "keeps").Str, 10, 64)
 	if left := time.Duration(until*1000-p.micros()) * time.Microsecond; err != nil || left > after || left < after-10*time.Second {
-		p.Errorf("it looks for another %v (%v), want %v", left, err, after)
+		p.Errorf("the node considers reservations for another %v (%v), want %v", left, err, after)
 	}
 }
 
 func checkKept(p *probe) {
 	p.admit()
 	p.keep("mark")
-	p.expectKept("alone", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
-	p.expectKept("who waits", p.wait(opAcquire("k", "theirs", minute), "another"))
+	p.expectKept("exclusive", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+	p.expectKept("a waiter", p.wait(opAcquire("k", "theirs", minute), "another"))
 	p.expectKept("a reader", p.vote(p.ballot(opRead("k", "theirs", minute))))
-	p.expectKept("a place", p.vote(p.ballot(opJoin("k", "1 theirs", slots3, minute))))
-	p.expectKept("a hand-over of what has lapsed", p.vote(p.ballot(opHandOver("k", "old", "theirs", minute))))
+	p.expectKept("a slot", p.vote(p.ballot(opJoin("k", "1 theirs", slots3, minute))))
+	p.expectKept("a hand-over of an expired token", p.vote(p.ballot(opHandOver("k", "old", "theirs", minute))))
 	p.expect(number(0), "EXISTS", "k", "k\x00w")
 	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "waits", minute), opIntend("k", "mark", minute))...)
 	p.expect(number(0), "EXISTS", "k\x00k")
 	p.expectVote(number(1), p.ballot(opRelease("k", "waits")))
-	p.expectBell(false, "the release of whom it was kept for")
+	p.expectBell(false, "the release by the client with the reservation")
 	p.expectVote(number(3), p.ballot(opAcquire("k", "theirs", minute)))
 
 	p.do("HDEL", NodeKey, "keeps")
@@ -348,7 +348,7 @@ func checkKept(p *probe) {
 	if len(got.Array) != 5 {
 		p.Fatalf("got %s, want five answers", show(got))
 	}
-	p.expectKept("in the call that keeps it", got.Array[4])
+	p.expectKept("in the call that makes the reservation", got.Array[4])
 }
 
 func checkKeptOfSeveral(p *probe) {
@@ -361,7 +361,7 @@ func checkKeptOfSeveral(p *probe) {
 	p.expect(number(0), "EXISTS", "free", "k")
 	got = p.do(p.ballot(opOther("free", "waits", "aa"), opAcquire("k", "waits", minute), opIntend("free", "mark", minute), opIntend("k", "mark", minute))...)
 	if got.Array[0].Int == 0 || !same(got.Array[0], got.Array[1]) {
-		p.Errorf("who it is kept for: got %s, want a grant", show(got))
+		p.Errorf("the waiter with the reservation: got %s, want a grant", show(got))
 	}
 	p.expect(number(0), "EXISTS", "k\x00k", "free\x00k")
 }
@@ -416,10 +416,10 @@ func checkKeptForReader(p *probe) {
 	p.admit()
 	p.keep("mark")
 	p.wait(opRead("k", "theirs", minute), "another")
-	p.expectBell(true, "who is kept out")
+	p.expectBell(true, "a refusal because of the reservation")
 	p.expect(list(number(-2), number(1)), p.ballot(opRead("k", "waits", minute), opIntend("k", "mark", minute))...)
 	p.expect(number(0), "EXISTS", "k\x00k")
-	p.expectBell(false, "a reader for whom it was kept")
+	p.expectBell(false, "the grant to the reader with the reservation")
 	p.vote(p.ballot(opRead("k", "theirs", minute)))
 }
 

@@ -21,28 +21,28 @@ type deniedCase struct {
 }
 
 var deniedCases = map[string]deniedCase{
-	"acquire":              {op: opAcquire("k", "mine", minute), token: "mine", least: 50_000},
-	"acquire of several":   {op: opAcquire("k", "mine", minute), others: []scriptOp{opOther("j", "mine", "aa")}, token: "mine", least: 50_000},
-	"join":                 {op: opRead("k", "mine", minute), token: "mine", least: 50_000},
-	"join with another":    {before: []scriptOp{opRead("k", "one", "30000")}, op: opRead("k", "mine", minute), token: "mine", least: 50_000},
-	"join several":         {op: opRead("k", "mine", minute), others: []scriptOp{opOther("j", "mine", "aa")}, token: "mine", least: 50_000},
-	"place":                {before: []scriptOp{opJoin("k", "2 one", slots3, "30000")}, op: opJoin("k", "1 mine", slots3, minute), token: "1 mine", least: 50_000},
-	"hand-over":            {before: []scriptOp{opAcquire("k", "old", "30000")}, op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
-	"hand-over of nothing": {op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
-	"extend":               {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
-	"confirm":              {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opConfirm("k", "mine", minute, 7), token: "mine", least: 50_000},
-	"retain":               {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opRetain("k", "mine", minute, 7), token: "mine", least: 50_000},
-	"exchange":             {before: []scriptOp{opAcquire("k", "old", "30000")}, op: opExchange("k", "old", "mine", minute), token: "mine", least: 50_000},
-	"downgrade":            {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opDowngrade("k", "mine", minute), token: "mine", least: 50_000},
-	"downgrade a reader":   {before: []scriptOp{opRead("k", "mine", "30000")}, op: opDowngrade("k", "mine", minute), token: "mine", least: 50_000},
-	"extend a reader":      {before: []scriptOp{opRead("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
-	"fence":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opFence("k", "mine", 7), token: "mine", least: 50_000},
-	"repair":               {op: opRepair("k", "mine", minute, 7), token: "mine", least: 50_000},
-	"mend":                 {before: []scriptOp{opRead("k", "one", "30000")}, op: opMend("k", "mine", minute, simredis.KindShared, 7), token: "mine", least: 50_000},
-	"release":              {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
-	"release of a reader":  {before: []scriptOp{opRead("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
-	"note of a force":      {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opNoteForced("k", "mine", minute), token: "mine", least: 1},
-	"force":                {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opForce("k", "mine", minute), token: "mine"},
+	"acquire":            {op: opAcquire("k", "mine", minute), token: "mine", least: 50_000},
+	"acquire of several": {op: opAcquire("k", "mine", minute), others: []scriptOp{opOther("j", "mine", "aa")}, token: "mine", least: 50_000},
+	"join":               {op: opRead("k", "mine", minute), token: "mine", least: 50_000},
+	"join with another":  {before: []scriptOp{opRead("k", "one", "30000")}, op: opRead("k", "mine", minute), token: "mine", least: 50_000},
+	"join several":       {op: opRead("k", "mine", minute), others: []scriptOp{opOther("j", "mine", "aa")}, token: "mine", least: 50_000},
+	"slot":               {before: []scriptOp{opJoin("k", "2 one", slots3, "30000")}, op: opJoin("k", "1 mine", slots3, minute), token: "1 mine", least: 50_000},
+	"hand-over":          {before: []scriptOp{opAcquire("k", "old", "30000")}, op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
+	"hand-over of a token that holds nothing": {op: opHandOver("k", "old", "mine", minute), token: "mine", least: 50_000},
+	"extend":              {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
+	"confirm":             {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opConfirm("k", "mine", minute, 7), token: "mine", least: 50_000},
+	"retain":              {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opRetain("k", "mine", minute, 7), token: "mine", least: 50_000},
+	"exchange":            {before: []scriptOp{opAcquire("k", "old", "30000")}, op: opExchange("k", "old", "mine", minute), token: "mine", least: 50_000},
+	"downgrade":           {before: []scriptOp{opAcquire("k", "mine", "30000")}, op: opDowngrade("k", "mine", minute), token: "mine", least: 50_000},
+	"downgrade a reader":  {before: []scriptOp{opRead("k", "mine", "30000")}, op: opDowngrade("k", "mine", minute), token: "mine", least: 50_000},
+	"extend a reader":     {before: []scriptOp{opRead("k", "mine", "30000")}, op: opExtend("k", "mine", minute), token: "mine", least: 50_000},
+	"fence":               {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opFence("k", "mine", 7), token: "mine", least: 50_000},
+	"repair":              {op: opRepair("k", "mine", minute, 7), token: "mine", least: 50_000},
+	"repair a reader":     {before: []scriptOp{opRead("k", "one", "30000")}, op: opMend("k", "mine", minute, simredis.KindShared, 7), token: "mine", least: 50_000},
+	"release":             {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
+	"release of a reader": {before: []scriptOp{opRead("k", "mine", minute)}, op: opRelease("k", "mine"), token: "mine"},
+	"note of a FORCE":     {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opNoteForced("k", "mine", minute), token: "mine", least: 1},
+	"force":               {before: []scriptOp{opAcquire("k", "mine", minute)}, op: opForce("k", "mine", minute), token: "mine"},
 }
 
 // TestDeniedCommandIsNoVote: a node that denies its scripts a command, for example by an ACL, never
@@ -74,9 +74,9 @@ func TestDeniedCommandIsNoVote(t *testing.T) {
 			switch {
 			case vote.Err != nil:
 			case vote.Int == 0 && strings.Contains("eguvjrx", c.op.letter):
-				p.Errorf("%s without %s: got 0, as where the token does not hold the key, which it does", what, command)
+				p.Errorf("%s without %s: got 0, which means that the token does not hold the key, but it does", what, command)
 			case vote.Int > 0 && c.op.letter == "j" && command == "SET":
-				p.Errorf("%s without %s: got %d, and nothing was noted", what, command, vote.Int)
+				p.Errorf("%s without %s: got %d, but the lock is not noted as retained", what, command, vote.Int)
 			case vote.Int > 0:
 				p.checkDone(what+" without "+command, c, max(vote.Int, c.op.fence()))
 			}
@@ -102,7 +102,7 @@ func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 	for _, o := range append(c.others, c.op) {
 		for _, key := range []string{o.key, o.key + simredis.MembersOf} { // before WHO, which corrects the expiry
 			if ttl := p.do("PTTL", key).Int; ttl != -2 && ttl < c.least {
-				p.Errorf("%s: %q lasts for %d ms, want %d and more", what, key, ttl, c.least)
+				p.Errorf("%s: %q expires in %d ms, want at least %d", what, key, ttl, c.least)
 			}
 		}
 		who := p.vote(p.ballot(opWho(o.key))).Array
@@ -113,7 +113,7 @@ func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 			}
 		}
 		if left < c.least || c.least == 0 && left != 0 {
-			p.Errorf("%s: %s has %s for %d ms, want %d and more", what, c.token, o.key, left, c.least)
+			p.Errorf("%s: %s holds %s for %d ms, want at least %d", what, c.token, o.key, left, c.least)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestServerCounts(t *testing.T) {
 		t.Errorf("commands called set: got %d, want 7", sets)
 	}
 	if total := after.Total - before.Total; total != 8 {
-		t.Errorf("commands in all: got %d, want 7 SET and an INFO", total)
+		t.Errorf("commands in total: got %d, want 7 SET and an INFO", total)
 	}
 	cpu, err := s.CPUSeconds()
 	if err != nil || cpu < 0 || cpu > time.Minute.Seconds() {

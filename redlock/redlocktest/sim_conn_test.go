@@ -109,8 +109,8 @@ func TestSimHangDoesNotNoticeClose(t *testing.T) {
 		conn := dialSim(t, sim)
 		sim.Hang()
 		conn.Close()
-		want(t, "known while it hangs", sim.Do("CLIENT", "KILL", "ID", "3").Int, 1)
-		want(t, "forgotten since", sim.Do("CLIENT", "KILL", "ID", "2").Int, 0)
+		want(t, "connection known while the node hangs", sim.Do("CLIENT", "KILL", "ID", "3").Int, 1)
+		want(t, "earlier connection forgotten", sim.Do("CLIENT", "KILL", "ID", "2").Int, 0)
 	})
 }
 
@@ -125,7 +125,7 @@ func TestSimHungLogin(t *testing.T) {
 		}
 		sim.Resume()
 		reply, _ := do(t, dialSim(t, sim), "CLIENT", "ID")
-		want(t, "id of the next", reply.Int, 2)
+		want(t, "id of the next connection", reply.Int, 2)
 	})
 }
 

@@ -63,15 +63,15 @@ func TestSimSetInfo(t *testing.T) {
 				truth = sim.RunID()
 			}
 			if got := sim.infoLine(key); key != "total_commands_processed" && got != truth || got == "other" {
-				t.Errorf("%s: got %s, want the truth again, %s", key, got, truth)
+				t.Errorf("%s: got %s, want the true value again, %s", key, got, truth)
 			}
 		}
 		sim.SetInfo("role", "slave")
-		want(t, "link of a slave", sim.infoLine("master_link_status"), "up")
+		want(t, "link of a replica", sim.infoLine("master_link_status"), "up")
 		sim.SetInfo("master_link_status", "down")
 		want(t, "link", sim.infoLine("master_link_status"), "down")
-		want(t, "it is none", sim.Do("SET", "k", "v").Str, "OK")
-		defer func() { want(t, "panicked for a field that is none", recover() != nil, true) }()
+		want(t, "it executes writes", sim.Do("SET", "k", "v").Str, "OK")
+		defer func() { want(t, "panic for an unknown field", recover() != nil, true) }()
 		sim.SetInfo("run-id", "x")
 	})
 }
@@ -110,6 +110,6 @@ func TestSimResetStat(t *testing.T) {
 		sim.Do("GET")
 		want(t, "commands", sim.infoLine("total_commands_processed"), "1")
 		sim.Do("CONFIG", "RESETSTAT")
-		want(t, "commands, the reset included", sim.infoLine("total_commands_processed"), "1")
+		want(t, "commands, including the reset", sim.infoLine("total_commands_processed"), "1")
 	})
 }

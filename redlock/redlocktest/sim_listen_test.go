@@ -53,9 +53,9 @@ func TestSimListenerHearsLate(t *testing.T) {
 		do(t, conn, "SET", "k", "v")
 		time.Sleep(ms)
 		synctest.Wait()
-		want(t, "times it was told", len(l.told), 1)
+		want(t, "notifications", len(l.told), 1)
 		late := l.told[0].Sub(begin) - 7*ms
-		want(t, "the way of a reply, and an instant of its own", late > 0 && late < ms, true)
+		want(t, "later than a reply, by less than a millisecond", late > 0 && late < ms, true)
 	})
 }
 
@@ -67,8 +67,8 @@ func TestSimListenerHearsOfExpiry(t *testing.T) {
 		sim.SetClockRate(2)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		want(t, "times it was told", len(l.told), 1)
-		want(t, "by a clock that is twice as fast", l.told[0].Sub(begin).Round(ms), 200*ms+expiryLag+ms)
+		want(t, "notifications", len(l.told), 1)
+		want(t, "notified by a clock that is twice as fast", l.told[0].Sub(begin).Round(ms), 200*ms+expiryLag+ms)
 	})
 }
 
@@ -80,7 +80,7 @@ func TestSimListenerOfHungNode(t *testing.T) {
 		sim.Resume()
 		sim.Hang()
 		time.Sleep(listenerSilence - 1)
-		want(t, "done while the node hung twice, not too long", l.isDone(), false)
+		want(t, "done after two short hangs", l.isDone(), false)
 		time.Sleep(2 * time.Nanosecond)
 		want(t, "done", l.isDone(), true)
 	})
@@ -98,8 +98,8 @@ func TestSimListenerBreaks(t *testing.T) {
 				want(t, "done", l.isDone(), true)
 				sim.Do("SET", "k", "v")
 				synctest.Wait()
-				want(t, "times it was told", len(l.told), 0)
-				want(t, "listeners' connections, and others", [2]int{sim.Counts().Listens, sim.Counts().Dials}, [2]int{1, 1})
+				want(t, "notifications", len(l.told), 0)
+				want(t, "connections of listeners, and others", [2]int{sim.Counts().Listens, sim.Counts().Dials}, [2]int{1, 1})
 			})
 		})
 	}

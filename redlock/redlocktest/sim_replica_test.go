@@ -65,7 +65,7 @@ func TestSimReplicaAnswersLikeRedis(t *testing.T) {
 		both(1, command)
 	}
 	want(t, "role", sims[1].infoLine("role"), real(t, servers[1], "role"))
-	want(t, "what the master has", sims[0].Do("HGET", "h", "f").Str, "v")
+	want(t, "the master's value", sims[0].Do("HGET", "h", "f").Str, "v")
 }
 
 var replicaCommands = []string{
@@ -130,9 +130,9 @@ func TestSimResync(t *testing.T) {
 		time.Sleep(41 * ms)
 		want(t, "keys later", fmt.Sprint(sim.Keys()), "[h]")
 		sim.Resync(sim)
-		want(t, "keys from itself", fmt.Sprint(sim.Keys()), "[h]")
+		want(t, "keys after a resync with itself", fmt.Sprint(sim.Keys()), "[h]")
 		sim.Resync(nil)
-		want(t, "keys from nobody", fmt.Sprint(sim.Keys()), "[]")
+		want(t, "keys after a resync with no master", fmt.Sprint(sim.Keys()), "[]")
 	})
 }
 
@@ -200,7 +200,7 @@ func TestSimRestore(t *testing.T) {
 		want(t, "old run_id and master_replid", sim.RunID() == life || sim.infoLine("master_replid") == replID, false)
 		sim.Restore(snapshot)
 		sim.StepClock(-time.Minute)
-		want(t, "expired when it was loaded", sim.Get("short"), "")
+		want(t, "a key that had expired when it was loaded", sim.Get("short"), "")
 	})
 }
 

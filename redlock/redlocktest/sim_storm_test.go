@@ -41,7 +41,7 @@ func TestSimStorm(t *testing.T) {
 		})
 	}
 	if all.Lost < 20 || all.Unheard < 20 || all.Groups < 20*all.Unheard {
-		t.Errorf("%+v: that was no storm", all)
+		t.Errorf("%+v: want more groups with faults", all)
 	}
 }
 

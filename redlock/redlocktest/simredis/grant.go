@@ -422,7 +422,7 @@ func (b *ballotCall) place(o operand) *redlock.Reply {
 	wanted := placeOf(o.token)
 	slots, err := strconv.Atoi(o.kind[strings.LastIndexByte(o.kind, '=')+1:])
 	if wanted == 0 || err != nil {
-		shown := Refuse(simError("ballot: %q is no place of %q", o.token, o.kind))
+		shown := Refuse(simError("ballot: %q has no slot of %q", o.token, o.kind))
 		return &shown
 	}
 	taken, refused := map[int]bool{}, (*redlock.Reply)(nil)

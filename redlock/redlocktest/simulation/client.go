@@ -139,7 +139,7 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 	case oneIn(c.random, 15):
 		c.forcePending(g)
 	case oneIn(c.random, 20):
-		c.w.record.count("pass given up")
+		c.w.record.count("pass abandoned")
 		record.left()
 		close(gone)
 		time.Sleep(below(c.random, 20*time.Millisecond))
@@ -166,8 +166,8 @@ func (c *simClient) forcePending(g *Grant) {
 
 var (
 	errAbandoned = errors.New("abandoned")
-	errWanted    = errors.New("another host waited for the lock that was retained")
-	errKilled    = errors.New("its daemon was killed before it could say so")
+	errWanted    = errors.New("another host waited for the retained lock")
+	errKilled    = errors.New("its daemon was killed before it could reply")
 )
 
 // releasing records that the client is about to release the lock in some way.
@@ -469,7 +469,7 @@ func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock s
 	for _, holding := range holders {
 		o.w.record.forceAnswered(holding.ID())
 		o.w.record.count("force")
-		o.w.record.event(Event{Actor: h.name, What: "forced", Lock: lock, Note: "away from request " + strconv.Itoa(holding.Holder.PID)})
+		o.w.record.event(Event{Actor: h.name, What: "forced", Lock: lock, Note: "held by request " + strconv.Itoa(holding.Holder.PID)})
 	}
 	switch {
 	case err == nil:

@@ -86,7 +86,7 @@ func stepping(p Plan) bool   { return p.Steps }
 
 // FaultKinds returns the names of all faults that Report.Faults can count.
 func FaultKinds() []string {
-	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "downgrade", "pass", "pass given up", "exchange", "retained", "retained and passed on", "retained and wanted", "list", "kept", "kept and released", "kept by the next daemon", "foreign lock", "daemon restart", "adoption"}
+	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "downgrade", "pass", "pass abandoned", "exchange", "retained", "retained and passed on", "retained and released", "list", "kept", "kept and released", "kept across a restart", "foreign lock", "daemon restart", "adoption"}
 	for _, kind := range faultKinds() {
 		names = append(names, kind.name)
 	}
@@ -128,7 +128,7 @@ func (f *faults) one(kind faultKind) {
 		time.Sleep(what.lasts)
 		what.end()
 		f.trouble(what.at, -1)
-		f.w.record.event(Event{Actor: what.where, What: "is well", Note: "no more " + kind.name})
+		f.w.record.event(Event{Actor: what.where, What: "recovers", Note: "from " + kind.name})
 	})
 }
 
@@ -176,7 +176,7 @@ func (f *faults) heal() {
 	for _, n := range f.w.nodes {
 		n.StepClock(-f.stepped[n])
 	}
-	f.w.record.event(Event{Actor: "all", What: "is well"})
+	f.w.record.event(Event{Actor: "all", What: "recovers"})
 }
 
 // The faults below affect more than one node, or no node.

@@ -168,7 +168,7 @@ func (r *chronicle) checkMissing(k *walk, locks []redlock.StoredLock) {
 	}
 	for t, n := range nodes {
 		if n >= k.quorum() && !found[t] && !strings.HasPrefix(t.id, foreignToken) {
-			r.violated("list", "%s was on %d of %d nodes from %s on with the token %s, and is not listed so",
+			r.violated("list", "%s was on %d of %d nodes since %s with the token %s, but the list does not show that",
 				t.key, n, len(k.nodes), instant(k.began), t.id)
 		}
 	}
@@ -182,7 +182,7 @@ func (r *chronicle) checkListed(k *walk, lock redlock.StoredLock) {
 		}
 		had := k.mayHaveHad(storedToken{redlock.DefaultPrefix + lock.Name, h.ID()})
 		if silent := len(k.nodes) - h.Nodes; had < h.Held || had+silent < k.quorum() {
-			r.violated("list", "%s is listed as held by %v on %d of %d nodes, and %d had that token since %s",
+			r.violated("list", "%s is listed as held by %v on %d of %d nodes, but only %d had that token since %s",
 				lock.Name, h.Holder, h.Held, h.Nodes, had, instant(k.began))
 		}
 	}

@@ -48,7 +48,7 @@ func (r *chronicle) admitted(n *simNode, loss time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if after := r.now() - loss; after < shortestQuarantine {
-		r.report.violate("quarantine", r.now(), "node %s may vote %v after it lost what it held", n.Name(), after)
+		r.report.violate("quarantine", r.now(), "node %s may vote %v after it lost its data", n.Name(), after)
 	}
 }
 
@@ -205,7 +205,7 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	}
 	pid, err := strconv.Atoi(field(token, "pid"))
 	if err != nil || pid < 0 || pid >= len(r.report.Requests) {
-		r.report.violate("foreign", r.now(), "node %s: %s holds %q, which nobody wrote", n.Name(), key, token)
+		r.report.violate("foreign", r.now(), "node %s: %s holds %q, which no client wrote", n.Name(), key, token)
 		return
 	}
 	q := r.report.Requests[pid]
@@ -213,7 +213,7 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	attempt := q.attemptOf(token)
 	owner, granted := r.tokens[id]
 	if n.releases.has(key, id) && !q.isOfFormer() {
-		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has released before", n.Name(), q.By, q.N, q.Lock)
+		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has already released", n.Name(), q.By, q.N, q.Lock)
 	}
 	dead, ok := q.deadSince(id, attempt)
 	if passed := granted && owner.request != q; passed {

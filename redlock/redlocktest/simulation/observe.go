@@ -248,7 +248,7 @@ type Wake struct{ Given, Taken *Grant }
 func (r *Report) checkWakes() {
 	for _, wake := range r.Wakes {
 		if took := wake.Taken.At - wake.Given.Releasing; took > wokenWithin {
-			r.violate("wake", wake.Taken.At, "%s was given back (lease %d), and who waited for it had it %v later (lease %d)", wake.Taken.Lock, wake.Given.N, took, wake.Taken.N)
+			r.violate("wake", wake.Taken.At, "%s was released (lease %d), and its waiter acquired it only %v later (lease %d)", wake.Taken.Lock, wake.Given.N, took, wake.Taken.N)
 		}
 	}
 }
@@ -366,7 +366,7 @@ const passedOverFor = redlock.PassWindow + wokenWithin
 func (r *Report) checkPassedOver() {
 	for _, g := range r.LetThrough {
 		if took := g.At - g.Request.Began; took > passedOverFor {
-			r.violate("starvation", g.At, "%s waited for %s for %v (lease %d), while another host passed it on", g.host.name, g.Lock, took, g.N)
+			r.violate("starvation", g.At, "%s waited for %s for %v (lease %d) while another host passed it on", g.host.name, g.Lock, took, g.N)
 		}
 	}
 }
@@ -395,7 +395,7 @@ func (c *simClient) retained(lease *redlock.Lease, g *Grant) bool {
 		return true
 	case <-wanted:
 	}
-	c.w.record.count("retained and wanted")
+	c.w.record.count("retained and released")
 	g.retains(0)
 	_, _ = lease.BeginRelease() // lookAtNodes checks what remains of it
 	return false
@@ -409,7 +409,7 @@ func (g *Grant) retains(most time.Duration) {
 	g.Retained = r.now() + most
 	what := "retained"
 	if most == 0 {
-		what = "retained no more"
+		what = "retention ends"
 	}
 	r.add(g.line(what, ""))
 }

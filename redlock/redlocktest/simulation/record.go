@@ -216,7 +216,7 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	r.sampleLocked()
 	r.open = append(r.open, g)
 	r.report.Grants = append(r.report.Grants, g)
-	r.add(g.line("granted", fmt.Sprintf("ttl %v, asked at %v", q.TTL, g.Began)+g.how()))
+	r.add(g.line("granted", fmt.Sprintf("ttl %v, requested at %v", q.TTL, g.Began)+g.how()))
 	return g
 }
 
@@ -226,7 +226,7 @@ func (g *Grant) how() string {
 		return ", passed on at " + instant(g.Passed)
 	}
 	if g.Slot > 0 {
-		return fmt.Sprintf(", %s, place %d", g.Kind, g.Slot)
+		return fmt.Sprintf(", %s, slot %d", g.Kind, g.Slot)
 	}
 	return strings.TrimSuffix(", "+g.Kind, ", ")
 }
@@ -290,7 +290,7 @@ func (g *Grant) shares() {
 		g.Shares = r.now()
 	}
 	r.report.Faults["downgrade"]++
-	r.add(g.line("shares", ""))
+	r.add(g.line("downgrades", ""))
 }
 
 // noted records that the daemon has recorded that the lease is shared.
@@ -306,7 +306,7 @@ func (r *chronicle) downgraded(g *Grant, shared, lapsed, nodes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.report.isForced(g) && shared+lapsed < nodes/2+1 {
-		r.report.violate("downgrade", r.now(), "lease %d of %s was said to be shared when %d of %d nodes had it so", g.N, g.Lock, shared, nodes)
+		r.report.violate("downgrade", r.now(), "lease %d of %s was reported as shared although only %d of %d nodes had it as shared", g.N, g.Lock, shared, nodes)
 	}
 }
 
@@ -324,7 +324,7 @@ func (r *chronicle) noteExclusive(n *simNode, id, what string) {
 	if g.Shares == never || g.isOfFormer() || r.now() < g.Shares+exclusiveFor {
 		return
 	}
-	r.report.violate("downgrade", r.now(), "node %s was asked to %s lease %d of %s as exclusive, which was shared from %s on",
+	r.report.violate("downgrade", r.now(), "node %s was asked to %s lease %d of %s as exclusive, although it was downgraded at %s",
 		n.Name(), what, g.N, g.Lock, instant(g.Shares))
 }
 
@@ -425,7 +425,7 @@ func (g *Grant) sample(now, before time.Duration) {
 	told := g.Away || g.host.isDown() || g.Lost != never || g.Releasing != never || g.GaveUp != never || g.Gone != never
 	if !told && g.Untold == never && g.host.clock() >= deadline {
 		g.Untold = now
-		g.record.add(g.line("not told", ""))
+		g.record.add(g.line("no LOST", ""))
 	}
 }
 

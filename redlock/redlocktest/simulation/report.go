@@ -251,7 +251,7 @@ func (r *Report) checkQuorums() {
 			continue
 		}
 		if quorum := g.Nodes/2 + 1; g.Held+g.Lapsed < quorum {
-			r.violate("quorum", g.At, "lease %d of %s was granted when %d of %d nodes had it and its token %d", g.N, g.Lock, g.Held, g.Nodes, g.Fence)
+			r.violate("quorum", g.At, "lease %d of %s was granted although only %d of %d nodes had it and its token %d", g.N, g.Lock, g.Held, g.Nodes, g.Fence)
 		}
 	}
 }
@@ -273,7 +273,7 @@ func (r *Report) checkFencePair(earlier, later *Grant) {
 	case later.Fence == earlier.Fence:
 		r.violate("fence", later.At, "leases %d and %d of %s have the same token %d", earlier.N, later.N, later.Lock, later.Fence)
 	case later.began(r.Plan.Steps) > earlier.At && later.Fence < earlier.Fence:
-		r.violate("fence", later.At, "lease %d of %s was asked for at %s, after lease %d was granted (%s), and has the smaller token: %d after %d",
+		r.violate("fence", later.At, "lease %d of %s was requested at %s, after lease %d was granted (%s), but has a smaller token: %d after %d",
 			later.N, later.Lock, instant(later.Began), earlier.N, instant(earlier.At), later.Fence, earlier.Fence)
 	}
 }
@@ -296,13 +296,13 @@ func (r *Report) checkPasses() {
 			continue
 		}
 		if quorum := g.Nodes/2 + 1; g.Confirmed < quorum && !r.Plan.Steps {
-			r.violate("window", g.Passed, "%s was passed on (lease %d) when %d of %d nodes had confirmed it within %v", g.Lock, g.N, g.Confirmed, g.Nodes, window)
+			r.violate("window", g.Passed, "%s was passed on (lease %d) although only %d of %d nodes had confirmed it within %v", g.Lock, g.N, g.Confirmed, g.Nodes, window)
 		}
 		if at, forced := r.ForceAnswered[g.TokenID]; forced && at < g.Passed {
 			r.violate("force", g.Passed, "%s was passed on (lease %d) after FORCE was answered (%s)", g.Lock, g.N, instant(at))
 		}
 		if former := r.former(g); former != nil && former.Lost != never && former.Lost < g.Passed {
-			r.violate("lost", g.Passed, "%s was passed on (lease %d) though lease %d had been lost (%s)", g.Lock, g.N, former.N, instant(former.Lost))
+			r.violate("lost", g.Passed, "%s was passed on (lease %d) although lease %d had been lost (%s)", g.Lock, g.N, former.N, instant(former.Lost))
 		}
 		if g.Left != never && g.Left < g.Passed {
 			r.violate("gone", g.Passed, "%s was passed on (lease %d) to a client that had ended (%s)", g.Lock, g.N, instant(g.Left))
@@ -333,7 +333,7 @@ func (r *Report) countersLost(earlier, later *Grant) bool {
 func (r *Report) checkBlackouts() {
 	for _, at := range r.Blackouts {
 		if !r.Plan.losesQuorums() && !(r.Plan.Fresh && at < 2*simulatedMaxTTL) {
-			r.violate("blackout", at, "fencing counters began anew, though a quorum of nodes has them")
+			r.violate("blackout", at, "fencing counters restarted although a quorum of nodes has them")
 		}
 	}
 }
@@ -348,13 +348,13 @@ func (r *Report) blackoutSince(since time.Duration) bool {
 func (r *Report) checkGrants() {
 	for _, g := range r.Grants {
 		if g.Expired {
-			r.violate("validity", g.At, "lease %d of %s was granted when its deadline, %s, was past", g.N, g.Lock, instant(g.Until()))
+			r.violate("validity", g.At, "lease %d of %s was granted after its deadline, %s", g.N, g.Lock, instant(g.Until()))
 		}
 		for i, claim := range g.Claims[1:] {
 			before := g.Claims[i].Until
 			switch {
 			case claim.After >= before || g.Lost != never && claim.After >= g.Lost:
-				r.violate("finality", claim.At, "lease %d of %s was over and came back: until %s, then until %s", g.N, g.Lock, instant(before), instant(claim.Until))
+				r.violate("finality", claim.At, "lease %d of %s was extended after its end: until %s, then until %s", g.N, g.Lock, instant(before), instant(claim.Until))
 			case claim.Until < before && !r.Plan.Steps: // if a host's clock stopped, its leases are older than it knew
 				r.violate("shortening", claim.At, "the deadline of lease %d of %s moved back: from %s to %s", g.N, g.Lock, instant(before), instant(claim.Until))
 			}
@@ -372,9 +372,9 @@ func (r *Report) checkLosses() {
 		switch {
 		case g.Away: // no daemon ran that could report it
 		case g.Lost != never && g.Late:
-			r.violate("loss", g.Lost, "LOST of lease %d of %s was said after its deadline, %s", g.N, g.Lock, instant(g.Until()))
+			r.violate("loss", g.Lost, "LOST of lease %d of %s was reported after its deadline, %s", g.N, g.Lock, instant(g.Until()))
 		case g.Untold != never:
-			r.violate("loss", g.Untold, "the deadline of lease %d of %s is past (%s), and its holder was told nothing", g.N, g.Lock, instant(g.Until()))
+			r.violate("loss", g.Untold, "lease %d of %s expired without LOST (%s)", g.N, g.Lock, instant(g.Until()))
 		}
 	}
 }
@@ -387,7 +387,7 @@ func (r *Report) checkLeftovers() {
 			continue
 		}
 		if stay.Last > stay.latest() {
-			r.violate("leftover", stay.Last, "node %s holds a token of an attempt by %s for %s that began at %s with a ttl of %v",
+			r.violate("leftover", stay.Last, "node %s still holds a token of an attempt by %s for %s that began at %s with a ttl of %v",
 				stay.Node, q.By, q.Lock, instant(stay.Attempt), q.TTL)
 		}
 	}
@@ -416,7 +416,7 @@ func (r *Report) checkMins() {
 		})
 		if i >= 0 {
 			other := r.Grants[i]
-			r.violate("min", other.At, "%s was to stay taken until %s (lease %d, min %v), and was granted to %s (lease %d)",
+			r.violate("min", other.At, "%s had to stay taken until %s (lease %d, min %v), but was granted to %s (lease %d)",
 				g.Lock, instant(until), g.N, g.Least, other.By, other.N)
 		}
 	}
@@ -440,7 +440,7 @@ func (r *Report) takenUntil(g *Grant) time.Duration {
 func (r *Report) checkStays() {
 	for _, stay := range r.Stays {
 		if q := stay.Request; stay.Well > stayAllowance {
-			r.violate("debris", stay.Last, "node %s, which was well for %v, holds a token that %s (lease %d of %s) has had no use for since %s",
+			r.violate("debris", stay.Last, "node %s, without faults for %v, still holds a token that %s (lease %d of %s) has not used since %s",
 				stay.Node, stay.Well, q.By, q.N, q.Lock, instant(stay.Dead))
 		}
 	}
@@ -462,7 +462,7 @@ func (r *Report) checkForcedLeases() {
 		}
 		for _, claim := range g.Claims[1:] {
 			if asked := claim.Until - max(g.TTL, g.longest); asked > at+ratesDiffer {
-				r.violate("force", claim.At, "lease %d of %s was extended at %s at the soonest, after FORCE was answered (%s)", g.N, g.Lock, instant(asked), instant(at))
+				r.violate("force", claim.At, "lease %d of %s was extended at %s or later, after FORCE was answered (%s)", g.N, g.Lock, instant(asked), instant(at))
 				return
 			}
 		}

@@ -31,14 +31,14 @@ func TestChecks(t *testing.T) {
 		{"after a release", func(_ *Report, first, second *Grant) {
 			first.Releasing, second.At, second.Claims[0].At = 120*ms, 150*ms, 150*ms
 		}, ""},
-		{"after it was forced away", func(r *Report, first, second *Grant) {
+		{"after a FORCE", func(r *Report, first, second *Grant) {
 			r.Forced = map[string]time.Duration{"forced": 140 * ms}
 			first.TokenID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
 		}, ""},
-		{"both at once, and given back later", func(_ *Report, first, second *Grant) {
+		{"both at once, and released later", func(_ *Report, first, second *Grant) {
 			first.Releasing, second.At, second.Claims[0].At = 180*ms, 150*ms, 150*ms
 		}, "exclusion"},
-		{"before it was forced away", func(r *Report, first, second *Grant) {
+		{"before a FORCE", func(r *Report, first, second *Grant) {
 			r.Forced = map[string]time.Duration{"forced": 160 * ms}
 			first.TokenID, second.At, second.Claims[0].At = "forced", 150*ms, 150*ms
 		}, "exclusion"},
@@ -54,11 +54,11 @@ func TestChecks(t *testing.T) {
 		{"a reader and a writer at once", func(_ *Report, first, second *Grant) {
 			first.Kind, second.At, second.Claims[0].At = "shared", 150*ms, 150*ms
 		}, "exclusion"},
-		{"two places at once", func(_ *Report, first, second *Grant) {
+		{"two slots at once", func(_ *Report, first, second *Grant) {
 			first.Kind, second.Kind, first.Slot, second.Slot = "slots=2", "slots=2", 1, 2
 			second.At, second.Claims[0].At = 150*ms, 150*ms
 		}, ""},
-		{"one place twice", func(_ *Report, first, second *Grant) {
+		{"one slot twice", func(_ *Report, first, second *Grant) {
 			first.Kind, second.Kind, first.Slot, second.Slot = "slots=2", "slots=2", 1, 1
 			second.At, second.Claims[0].At = 150*ms, 150*ms
 		}, "exclusion"},
@@ -78,7 +78,7 @@ func TestChecks(t *testing.T) {
 		}, ""},
 		{"the same token", func(_ *Report, _, second *Grant) { second.Fence = 1 }, "fence"},
 		{"a smaller token", func(_ *Report, first, _ *Grant) { first.Fence = 3 }, "fence"},
-		{"a smaller token, asked for before", func(_ *Report, first, second *Grant) { first.Fence, second.Began = 3, 90*ms }, ""},
+		{"a smaller token, requested earlier", func(_ *Report, first, second *Grant) { first.Fence, second.Began = 3, 90*ms }, ""},
 		{"a smaller token, counters lost", func(r *Report, first, _ *Grant) {
 			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{250 * ms}
 		}, ""},
@@ -90,8 +90,8 @@ func TestChecks(t *testing.T) {
 		}, "fence"},
 		{"granted too late", func(_ *Report, first, _ *Grant) { first.Expired = true }, "validity"},
 		{"granted by a minority", func(_ *Report, first, _ *Grant) { first.Held = 1 }, "quorum"},
-		{"granted by a quorum of which one restarted", func(_ *Report, first, _ *Grant) { first.Held, first.Lapsed = 1, 1 }, ""},
-		{"extended when it was over", func(_ *Report, _, second *Grant) {
+		{"granted by a quorum, one node of which restarted", func(_ *Report, first, _ *Grant) { first.Held, first.Lapsed = 1, 1 }, ""},
+		{"extended after it expired", func(_ *Report, _, second *Grant) {
 			second.Claims = append(second.Claims, Claim{410 * ms, 420 * ms, 500 * ms})
 		}, "finality"},
 		{"extended after LOST", func(_ *Report, _, second *Grant) {
@@ -102,17 +102,17 @@ func TestChecks(t *testing.T) {
 		}, "shortening"},
 		{"LOST too late", func(_ *Report, first, _ *Grant) { first.Lost, first.Late = 200*ms, true }, "loss"},
 		{"no LOST", func(_ *Report, first, _ *Grant) { first.Untold = 201 * ms }, "loss"},
-		{"one who waits and is not told", func(r *Report, first, second *Grant) {
+		{"a waiter that is not woken", func(r *Report, first, second *Grant) {
 			first.Releasing, second.At = second.At, second.At+wokenWithin+1
 			r.Wakes = []Wake{{first, second}}
 		}, "wake"},
-		{"a lock that nobody gets", func(r *Report, _, _ *Grant) { r.Stuck = []string{"x"} }, "liveness"},
-		{"counters begun anew for nothing", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{time.Minute} }, "blackout"},
-		{"counters begun anew for nothing, early", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{ms} }, "blackout"},
-		{"counters of nodes that nobody has seen before", func(r *Report, _, _ *Grant) {
+		{"a free lock that no client can acquire", func(r *Report, _, _ *Grant) { r.Stuck = []string{"x"} }, "liveness"},
+		{"counters restarted without a reason", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{time.Minute} }, "blackout"},
+		{"counters restarted without a reason, early", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{ms} }, "blackout"},
+		{"counters of new nodes", func(r *Report, _, _ *Grant) {
 			r.Plan.Fresh, r.Blackouts = true, []time.Duration{ms}
 		}, ""},
-		{"counters of such nodes begun anew later", func(r *Report, _, _ *Grant) {
+		{"counters of new nodes restarted later", func(r *Report, _, _ *Grant) {
 			r.Plan.Fresh, r.Blackouts = true, []time.Duration{time.Minute}
 		}, "blackout"},
 		{"a token of a failed attempt", func(r *Report, _, _ *Grant) {
@@ -121,7 +121,7 @@ func TestChecks(t *testing.T) {
 		{"a token that outlives its attempt", func(r *Report, _, _ *Grant) {
 			r.Stays = []*Stay{{Request: failed, Token: "other", Attempt: 0, Last: 300 * ms}}
 		}, "leftover"},
-		{"a token that outlives another attempt of who was granted the lock", func(r *Report, first, _ *Grant) {
+		{"a token that outlives an earlier attempt of the holder", func(r *Report, first, _ *Grant) {
 			r.Stays = []*Stay{{Request: first.Request, Token: "other", Attempt: 0, Last: time.Second}}
 			first.Request.Grant = first
 		}, "leftover"},
@@ -145,7 +145,7 @@ func TestChecks(t *testing.T) {
 		{"a token that its host retains", func(r *Report, first, _ *Grant) {
 			first.Releasing, first.Retained = 150*ms, time.Second
 			if dead, _ := first.deadSince(); dead != time.Second {
-				r.violate("retained", dead, "the token has no use since %v", dead)
+				r.violate("retained", dead, "the token is unused since %v", dead)
 			}
 		}, ""},
 		{"passed on with a smaller token than another host's", func(_ *Report, first, second *Grant) {
@@ -157,13 +157,13 @@ func TestChecks(t *testing.T) {
 		{"passed on with a smaller token later, clocks stepped", func(r *Report, first, second *Grant) {
 			r.Plan.Steps, second.Passed, second.Confirmed, first.Fence = true, 300*ms, 2, 7
 		}, "fence"},
-		{"passed over", func(r *Report, _, second *Grant) {
+		{"waited while another host passed the lock on", func(r *Report, _, second *Grant) {
 			r.LetThrough, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-passedOverFor
 		}, ""},
-		{"passed over for too long", func(r *Report, _, second *Grant) {
+		{"waited too long while another host passed the lock on", func(r *Report, _, second *Grant) {
 			r.LetThrough, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-passedOverFor-1
 		}, "starvation"},
-		{"a token that nobody takes away", func(r *Report, first, _ *Grant) {
+		{"a token that is not released", func(r *Report, first, _ *Grant) {
 			r.Stays = []*Stay{{Request: first.Request, Token: "id", Last: 2 * time.Second, Well: stayAllowance + 1}}
 			first.Request.Grant = first
 		}, "debris"},
@@ -190,19 +190,19 @@ func TestChecksNodes(t *testing.T) {
 		want string // the check that fails; "": none
 	}{
 		"another client's token":         {func(r *chronicle) { r.see(node, "redlock:x", foreignToken+"1", nil) }, ""},
-		"a token that nobody wrote":      {func(r *chronicle) { r.see(node, "redlock:x", "token", nil) }, "foreign"},
+		"a token that no client wrote":   {func(r *chronicle) { r.see(node, "redlock:x", "token", nil) }, "foreign"},
 		"a token of no request":          {func(r *chronicle) { r.see(node, "redlock:x", "token pid=7", nil) }, "foreign"},
 		"a quarantine":                   {func(r *chronicle) { r.admitted(node, -shortestQuarantine) }, ""},
 		"a quarantine that is too short": {func(r *chronicle) { r.admitted(node, 1-shortestQuarantine) }, "quarantine"},
 		"a counter":                      {func(r *chronicle) { r.counter(node, "x", 1, 150*ms) }, ""},
 		"a counter below a token":        {func(r *chronicle) { r.counter(node, "x", 0, 150*ms) }, "counters"},
-		"copied before it was given":     {func(r *chronicle) { r.counter(node, "x", 0, 100*ms) }, ""},
-		"another lock's":                 {func(r *chronicle) { r.counter(node, "y", 0, 150*ms) }, ""},
-		"begun anew since": {func(r *chronicle) {
+		"copied before the grant":        {func(r *chronicle) { r.counter(node, "x", 0, 100*ms) }, ""},
+		"the counter of another lock":    {func(r *chronicle) { r.counter(node, "y", 0, 150*ms) }, ""},
+		"restarted since": {func(r *chronicle) {
 			r.blackout(120 * ms)
 			r.counter(node, "x", 0, 150*ms)
 		}, ""},
-		"begun anew before": {func(r *chronicle) {
+		"restarted before": {func(r *chronicle) {
 			r.blackout(50 * ms)
 			r.counter(node, "x", 0, 150*ms)
 		}, "counters"},

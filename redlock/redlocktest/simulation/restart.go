@@ -13,16 +13,16 @@ import (
 type TableBug string
 
 const (
-	AdoptReleased    TableBug = "a lease is adopted whose release was noted"
-	NoteLate         TableBug = "an attempt is noted after its first byte"
-	NotePassLate     TableBug = "a pass is noted after its grant"
+	AdoptReleased    TableBug = "a lease is adopted although its release was recorded"
+	NoteLate         TableBug = "an attempt is recorded after its first byte was sent"
+	NotePassLate     TableBug = "a pass is recorded after its grant"
 	CountNoPasses    TableBug = "passes do not count towards the bound while other hosts wait"
-	AdoptAsExclusive TableBug = "a lease that was downgraded is noted as exclusive"
-	AbandonsPassed   TableBug = "a token is abandoned that was passed on"
-	NoteExchangeLate TableBug = "a new token of a lease is noted after the nodes got it"
-	ReleaseAtEnd     TableBug = "a lease is released when its holder ends, though min= has not passed"
-	ForgetMin        TableBug = "min= is not noted"
-	KeepForever      TableBug = "a kept lease is extended when min= has passed"
+	AdoptAsExclusive TableBug = "a downgraded lease is recorded as exclusive"
+	AbandonsPassed   TableBug = "a token that was passed on is abandoned"
+	NoteExchangeLate TableBug = "a new token of a lease is recorded after the nodes got it"
+	ReleaseAtEnd     TableBug = "a lease is released when its holder ends, although min= has not passed"
+	ForgetMin        TableBug = "min= is not recorded"
+	KeepForever      TableBug = "a kept lease is extended after min= has passed"
 )
 
 // table holds the leases and attempts that a daemon leaves for the next one. The daemon writes a
@@ -258,12 +258,12 @@ func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 	defer r.mu.Unlock()
 	for _, later := range r.report.Grants {
 		if later.TokenID == g.TokenID && later.Fence > l.Fence() {
-			r.report.violate("adoption", r.now(), "lease %d of %s is adopted with the fencing token %d, and its lock was passed on to lease %d", g.N, g.Lock, l.Fence(), later.N)
+			r.report.violate("adoption", r.now(), "lease %d of %s is adopted with the fencing token %d although its lock was passed on to lease %d", g.N, g.Lock, l.Fence(), later.N)
 			break
 		}
 	}
 	if g.Noted && !l.Shared() {
-		r.report.violate("adoption", r.now(), "lease %d of %s is adopted as exclusive, and was shared from %s on", g.N, g.Lock, instant(g.Shares))
+		r.report.violate("adoption", r.now(), "lease %d of %s is adopted as exclusive although it was downgraded at %s", g.N, g.Lock, instant(g.Shares))
 	}
 	r.checkAdoptedToken(g, l)
 	g.lease, g.Away = l, g.Away || over
@@ -461,7 +461,7 @@ func (t *table) keepOn(life int) {
 	}
 	t.mu.Unlock()
 	for _, e := range kept {
-		t.h.w.record.count("kept by the next daemon")
+		t.h.w.record.count("kept across a restart")
 		t.h.releaseKept(e.lease, e.grant, e.least, life)
 	}
 }
