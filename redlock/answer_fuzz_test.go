@@ -32,11 +32,11 @@ func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 	add("who", 1, func(reply *Reply) bool { return len(reply.Array) == 0 }, script.Operation{Op: script.Who, Key: "x"})
 	add("fence", 1, ballot.IsGrant, script.Operation{Op: script.RaiseCounter, Key: "x", Token: "t"})
 	add("counters", 1, func(reply *Reply) bool { return len(reply.Array) > 0 }, script.Operation{Op: script.ReadCounters, Key: script.NodeKey})
-	given := ballot.New("release", 5, quorum, ballot.IsGrant)
-	taken := ballot.New("acquire", 5, quorum, script.IsFencedGrant)
+	released := ballot.New("release", 5, quorum, ballot.IsGrant)
+	acquired := ballot.New("acquire", 5, quorum, script.IsFencedGrant)
 	calls = append(calls, node.Call{Op: "acquire", Ops: []script.Operation{{Op: script.HandOver, Key: "x", OldToken: "o", Token: "t"}},
-		Voter: &handOverVoter{acquired: taken, released: given}, Placed: &node.NodeSet{}})
-	return calls, append(ballots, given, taken)
+		Voter: &handOverVoter{acquired: acquired, released: released}, Placed: &node.NodeSet{}})
+	return calls, append(ballots, released, acquired)
 }
 
 // FuzzAnswers makes a node answer a group of calls, a look and a query of wake-up keys with any

@@ -33,7 +33,7 @@ func TestRecords(t *testing.T) {
 	counters[1], counters[1023] = 7, script.MaxFence
 	text := string(script.Records(&counters))
 	if !strings.HasPrefix(text, "aa0000000000000000ab0000000000000007") || !strings.HasSuffix(text, "779006099743113216") || len(text) != script.MaxCounters*18 {
-		t.Errorf("records of %d bytes: %.40s … %s", len(text), text, text[max(0, len(text)-20):])
+		t.Errorf("got %d bytes of records: %.40s … %s", len(text), text, text[max(0, len(text)-20):])
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // An error names nodes with the same failure together: an outage of five nodes is one text, not
 // five.
-func TestNoQuorumErrorSaysThingsOnce(t *testing.T) {
+func TestNoQuorumErrorGroupsEqualFailures(t *testing.T) {
 	full, silent := errors.New("OOM"), errors.New("silent for 400ms")
 	failed := func(node string, how redlock.Failure, err error) *redlock.NodeError {
 		return &redlock.NodeError{Node: node, Op: "acquire", Failure: how, Err: err}
@@ -19,12 +19,12 @@ func TestNoQuorumErrorSaysThingsOnce(t *testing.T) {
 	}}
 	want(t, "the text", err.Error(), "x: no quorum: 4 nodes failed, and 1 granted of the 3 that are needed; "+
 		"a, c: acquire: error: OOM; b: acquire: timeout: silent for 400ms; d: acquire: down: OOM")
-	want(t, "the node of the first", err.Failed[0].Node, "a")
+	want(t, "the node of the first failure", err.Failed[0].Node, "a")
 }
 
 // The error of a quarantined node does not promise a vote: after the quarantine, the node may
 // have to wait for other nodes.
 func TestQuarantineErrorPromisesNothing(t *testing.T) {
 	err := &redlock.QuarantineError{Left: 1900 * ms, Reason: errors.New("it is new")}
-	want(t, "says", err.Error(), "no vote for another 1.9s at least: it is new")
+	want(t, "the text", err.Error(), "no vote for another 1.9s at least: it is new")
 }

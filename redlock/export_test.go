@@ -110,7 +110,7 @@ var spoiled = map[string]func(*rules){
 		r.needsNoWriteBack = func(_, _ int) bool { return true }
 	},
 	"token from a minority":        func(r *rules) { r.needsNoWriteBack = func(_, _ int) bool { return true } },
-	"bell missing is no news":      func(r *rules) { r.WasReleased = func([]Reply) bool { return false } },
+	"missing wake-up key ignored":  func(r *rules) { r.WasReleased = func([]Reply) bool { return false } },
 	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }

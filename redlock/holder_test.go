@@ -63,7 +63,7 @@ func checkHostile(t *testing.T, name, token string) {
 	}
 	got := holderOf(token)
 	if !got.Known() || got.PID != -1<<63 || got.UID != -1<<63 || got.User != got.Host {
-		t.Errorf("name %.40q: its token tells %+v", name, got)
+		t.Errorf("name %.40q: its token has the holder %+v", name, got)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestTokensAreUnique(t *testing.T) {
 	for range 10_000 {
 		token := newToken(Holder{Host: "h", User: "u", Since: since})
 		if id := token[:tokenID]; seen[id] || strings.ContainsAny(id, " =") {
-			t.Fatalf("token %q: its random part came twice or is none", token)
+			t.Fatalf("token %q: its random part is missing or was used before", token)
 		}
 		seen[token[:tokenID]] = true
 	}
@@ -100,7 +100,7 @@ func FuzzHolderOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host, user string, pid int) {
 		got := holderOf(newToken(Holder{Host: host, User: user, PID: pid, Since: since}))
 		if !got.Known() || got.PID != pid || !got.Since.Equal(since) || got.UID != 0 {
-			t.Errorf("host %q, user %q, pid %d came back as %+v", host, user, pid, got)
+			t.Errorf("host %q, user %q, pid %d were read as %+v", host, user, pid, got)
 		}
 		holderOf(host)
 	})

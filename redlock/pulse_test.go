@@ -29,7 +29,7 @@ func TestPulse(t *testing.T) {
 				before := f.q.Pulse()
 				time.Sleep(pulseBound)
 				if after := f.q.Pulse(); !after.Beats(before) {
-					t.Errorf("%s: got %+v and %v later %+v, want both to go up", c.name, before, pulseBound, after)
+					t.Errorf("%s: got %+v and %v later %+v, want both to increase", c.name, before, pulseBound, after)
 				}
 			}
 		}
@@ -47,13 +47,13 @@ func TestNoPulse(t *testing.T) {
 		before := f.q.Pulse()
 		time.Sleep(10 * pulseBound)
 		if after := f.q.Pulse(); after.Beats(before) || after.Keeper == before.Keeper {
-			t.Errorf("got %+v and later %+v, want the keeper to come round, and no lane", before, after)
+			t.Errorf("got %+v and later %+v, want rounds of the keeper only", before, after)
 		}
 		gate.Store(nil)
 		close(shut)
 		time.Sleep(pulseBound)
 		if after := f.q.Pulse(); !after.Beats(before) {
-			t.Errorf("going on: got %+v after %+v, want a pulse", after, before)
+			t.Errorf("after the gate: got %+v after %+v, want a pulse", after, before)
 		}
 	}, func(o *redlock.Options) {
 		redlock.Gate(o, func() {

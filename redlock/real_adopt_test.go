@@ -41,9 +41,9 @@ func TestRealAdopt(t *testing.T) {
 			next := s.adopt(record)[0]
 			want(t, "token", next.Record().Token, record.Token)
 			want(t, "fencing token", next.Fence(), record.Fence)
-			want(t, "the deadline moved on", next.Deadline() > record.Deadline, true)
+			want(t, "the deadline is later", next.Deadline() > record.Deadline, true)
 			_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
-			wantErr(t, "another's attempt", err, redlock.ErrHeld)
+			wantErr(t, "another client's attempt", err, redlock.ErrHeld)
 			if !next.Shared() && next.Slots() == 0 {
 				next = s.handOver(next, r)
 			}
@@ -83,7 +83,7 @@ func TestRealAdoptedIsLost(t *testing.T) {
 			if l.Deadline() != record.Deadline || redlock.BootTime() >= record.Deadline {
 				t.Errorf("lost %v after its deadline, which moved by %v", redlock.BootTime()-record.Deadline, l.Deadline()-record.Deadline)
 			}
-			want(t, "why", l.Reason(), redlock.LostQuorum)
+			want(t, "reason", l.Reason(), redlock.LostQuorum)
 			for _, server := range s.all[:3] {
 				way.end(t, server)
 			}
@@ -97,11 +97,11 @@ func TestRealAdoptedIsLost(t *testing.T) {
 func TestRealAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		t.Run(what, func(t *testing.T) {
-			s, noted := startServers(t, 5), &notes{}
-			r.TTL, r.BeforeAttempt = realTTL, noted.note
+			s, recorded := startServers(t, 5), &records{}
+			r.TTL, r.BeforeAttempt = realTTL, recorded.add
 			s.acquire(r)
 			s.restart()
-			want(t, "Abandon", s.q.Abandon(noted.last()), nil)
+			want(t, "Abandon", s.q.Abandon(recorded.last()), nil)
 			s.wantNoKeys()
 			s.pair("x")
 		})
@@ -118,6 +118,6 @@ func TestRealAdoptMany(t *testing.T) {
 	s.restart()
 	for i, l := range s.adopt(records...) {
 		want(t, "fencing token", l.Fence(), records[i].Fence)
-		want(t, "the deadline moved on", l.Deadline() > records[i].Deadline, true)
+		want(t, "the deadline is later", l.Deadline() > records[i].Deadline, true)
 	}
 }

@@ -30,20 +30,20 @@ func TestRealClockIsStepped(t *testing.T) {
 				return right.of("c").State != redlock.NodeReady || t.Failed()
 			})
 			left.awaits("c", redlock.NodeQuarantined)
-			wantWithin(t, "until both noticed", time.Since(start), 0, soon)
+			wantWithin(t, "time until both hosts noticed", time.Since(start), 0, soon)
 			before := s.looks(c)
 			left.looksAgain(c, before) // by two hosts
 			right.wantHeld("x")
 			want(t, "the lease", held.Err(), nil)
 			hosts := []*host{left, right}
-			left.eventually("somebody says whose clock it was", func() bool { // it is judged a moment after it was seen
+			left.eventually("a host reports whose clock it was", func() bool { // it is judged a moment after it was seen
 				return slices.ContainsFunc(hosts, func(h *host) bool { return len(h.jumps("c")) > 0 })
 			})
-			if len(left.told(redlock.HostClockJumped, ""))+len(right.told(redlock.HostClockJumped, "")) == 0 { // a host that is too busy to look at the others blames itself
+			if len(left.noticesOf(redlock.HostClockJumped, ""))+len(right.noticesOf(redlock.HostClockJumped, "")) == 0 { // a host that is too busy to look at the others blames itself
 				wantOnce(t, left, right, redlock.ClockJumped, "c")
 			}
 			for _, h := range hosts {
-				h.eventually("each jump that is told is counted", func() bool { return h.Status().Counts.ClockJumps == uint64(len(h.jumps("c"))) })
+				h.eventually("each reported jump is counted", func() bool { return h.Status().Counts.ClockJumps == uint64(len(h.jumps("c"))) })
 			}
 		})
 	}
@@ -52,7 +52,7 @@ func TestRealClockIsStepped(t *testing.T) {
 // jumps returns a host's notices about a node's clock, or about its own clock if it could not
 // look in time.
 func (h *host) jumps(node string) []redlock.Notice {
-	return append(h.told(redlock.ClockJumped, node), h.told(redlock.HostClockJumped, "")...)
+	return append(h.noticesOf(redlock.ClockJumped, node), h.noticesOf(redlock.HostClockJumped, "")...)
 }
 
 // The test steps the clock forward and back while both hosts work. There are never two holders,

@@ -49,8 +49,8 @@ func TestRealDenial(t *testing.T) {
 			h.awaits("c", redlock.NodeReady)
 			h.forget()
 			before := s.looks(servers[0])
-			h.eventually("it is looked at again and again", func() bool { return s.looks(servers[0]) >= before+4 })
-			want(t, "said of it meanwhile", len(h.states("a")), 0)
+			h.eventually("the host looks at the node repeatedly", func() bool { return s.looks(servers[0]) >= before+4 })
+			want(t, "states reported meanwhile", len(h.states("a")), 0)
 			want(t, "spare nodes while two refuse", h.Status().Spare(), -1)
 			for _, server := range servers {
 				s.tell(server, c.allow...)
@@ -58,7 +58,7 @@ func TestRealDenial(t *testing.T) {
 			h.awaits("a", redlock.NodeReady)
 			h.awaits("b", redlock.NodeReady)
 			want(t, "spare nodes", h.Status().Spare(), 1)
-			h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+			h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 			h.wantNoQuarantine("a denial")
 		})
 	}
@@ -107,7 +107,7 @@ func TestRealWrongTypeIsNoDenial(t *testing.T) {
 	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, redlock.FailedError, "a", "b")
 	want(t, "ready nodes", h.Status().Ready, 3)
-	want(t, "what to do is said: "+err.Error(), strings.Contains(err.Error(), "DEL it there"), true)
+	want(t, "the error says what to do: "+err.Error(), strings.Contains(err.Error(), "DEL it there"), true)
 }
 
 // If a node hides the holder of a lock, it has not reported another holder. A release is resent
@@ -126,7 +126,7 @@ func TestRealUnseenIsNotLost(t *testing.T) {
 	for _, server := range servers {
 		s.tell(server, "ACL", "SETUSER", "default", "+get")
 	}
-	h.giveBack(h.take(redlock.Request{Name: "x", TTL: steady, Wait: steady / 2}))
+	h.release(h.take(redlock.Request{Name: "x", TTL: steady, Wait: steady / 2}))
 }
 
 // The host handles whatever another client wrote to a lock's keys, and keeps the connection.
@@ -135,13 +135,13 @@ func TestRealPlantedTime(t *testing.T) {
 	h := s.newHost()
 	for _, node := range []string{"a", "b", "c"} {
 		s.tell(s.server(node), "SET", "redlock:x", "redlockd:slots=3")
-		s.tell(s.server(node), "ZADD", "redlock:x\x00m", "inf", "1 somebody's")
+		s.tell(s.server(node), "ZADD", "redlock:x\x00m", "inf", "1 another client's")
 	}
 	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
-	wantErr(t, "a lock that is planted for ever", err, redlock.ErrHeld)
+	wantErr(t, "a foreign lock without an end", err, redlock.ErrHeld)
 	held, err := h.Who(t.Context(), "x")
 	if err != nil || len(held) != 1 || held[0].TTL != redlock.Endless {
-		t.Errorf("who: %+v, %v; want one that ends never", held, err)
+		t.Errorf("Who: %+v, %v; want one holder without an end", held, err)
 	}
 }
 
@@ -152,13 +152,13 @@ func TestRealPausedNodeIsDown(t *testing.T) {
 	h := s.newHost()
 	server := s.server("a")
 	s.tell(server, "CLIENT", "PAUSE", "60000", "WRITE")
-	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 	h.awaits("a", redlock.NodeDown)
 	h.forget()
 	before := s.looks(server)
-	h.eventually("it is looked at again and again", func() bool { return s.looks(server) >= before+4 })
+	h.eventually("the host looks at the node repeatedly", func() bool { return s.looks(server) >= before+4 })
 	if slices.Contains(h.states("a"), redlock.NodeReady) {
-		t.Errorf("it was said to be ready meanwhile: %v", h.states("a"))
+		t.Errorf("it was reported as ready meanwhile: %v", h.states("a"))
 	}
 	s.tell(server, "CLIENT", "UNPAUSE")
 	h.awaits("a", redlock.NodeReady)
@@ -180,10 +180,10 @@ func TestRealRefusedReleaseIsRepeated(t *testing.T) {
 			s.tell(server, "CONFIG", "SET", "min-replicas-to-write", "1")
 			wantErr(t, "release", l.Release(t.Context()), redlock.ErrNoQuorum)
 			before := s.looks(server)
-			h.eventually("it was refused again and again", func() bool { return s.looks(server) >= before+6 })
+			h.eventually("the release was refused repeatedly", func() bool { return s.looks(server) >= before+6 })
 			s.tell(server, "CONFIG", "SET", "min-replicas-to-write", "0")
-			h.eventually("it was done", func() bool { return s.tell(server, "EXISTS", "redlock:x", "redlock:y").Int == 0 })
-			want(t, "the lease would have lasted on", l.Validity() > 0, true)
+			h.eventually("the release has succeeded", func() bool { return s.tell(server, "EXISTS", "redlock:x", "redlock:y").Int == 0 })
+			want(t, "the keys had not expired", l.Validity() > 0, true)
 		})
 	}
 }
@@ -197,7 +197,7 @@ func TestRealNoMemoryKeepsLeases(t *testing.T) {
 		"exclusive": h.take(redlock.Request{Name: "x", TTL: quarantine}),
 		"several":   h.take(redlock.Request{Names: []string{"y", "z"}, TTL: quarantine}),
 		"shared":    h.take(redlock.Request{Name: "r", TTL: quarantine, Shared: true}),
-		"place":     h.take(redlock.Request{Name: "s", TTL: quarantine, Slots: 3}),
+		"slot":      h.take(redlock.Request{Name: "s", TTL: quarantine, Slots: 3}),
 	}
 	for _, node := range []string{"a", "b", "c"} {
 		s.tell(s.server(node), "CONFIG", "SET", "maxmemory", "1")
@@ -224,12 +224,12 @@ func TestRealDenialByACLAtRest(t *testing.T) {
 			s.tell(a, "ACL", "SETUSER", "default", "-"+command)
 			wantRefused(h, "a", "refuses what locks need", "OPERATING.md")
 			before := s.looks(a)
-			h.eventually("it is looked at again and again", func() bool { return s.looks(a) >= before+4 })
-			want(t, "said of it", slices.Equal(h.states("a"), []redlock.NodeState{redlock.NodeRefused}), true)
+			h.eventually("the host looks at the node repeatedly", func() bool { return s.looks(a) >= before+4 })
+			want(t, "reported only as refused", slices.Equal(h.states("a"), []redlock.NodeState{redlock.NodeRefused}), true)
 			if command != "EVALSHA" { // without EVALSHA, no epoch can be written
 				late := s.openHost(everywhere)
 				wantRefused(late, "a", "refuses what locks need", strings.ToLower(command))
-				want(t, "it was never ready for who came later", slices.Contains(late.states("a"), redlock.NodeReady), false)
+				want(t, "it was ready for a later host", slices.Contains(late.states("a"), redlock.NodeReady), false)
 			}
 			s.tell(a, "ACL", "SETUSER", "default", "+"+command)
 			h.awaits("a", redlock.NodeReady)
@@ -244,32 +244,32 @@ func TestRealNarrowACLIsNoDenial(t *testing.T) {
 	h := s.newHost()
 	h.awaits("a", redlock.NodeReady)
 	before := s.looks(s.server("a"))
-	h.eventually("it is looked at", func() bool { return s.looks(s.server("a")) >= before+4 })
-	h.giveBack(h.take(redlock.Request{Name: "web/x", TTL: quarantine}))
+	h.eventually("the host looks at the node", func() bool { return s.looks(s.server("a")) >= before+4 })
+	h.release(h.take(redlock.Request{Name: "web/x", TTL: quarantine}))
 	want(t, "it was refused", slices.Contains(h.states("a"), redlock.NodeRefused), false)
 }
 
-// TestRightsAreAskedForAll checks that rights.lua tests the right to each command that a script
+// TestRightsOfAllCommandsAreChecked checks that rights.lua tests the right to each command that a script
 // calls. Exempt are TIME, which each look at the node needs, and HGETALL, which the quarantine of
 // another node needs. SCAN, for the list of all locks, reports a missing right itself. Locks need
 // none of these.
-func TestRightsAreAskedForAll(t *testing.T) {
+func TestRightsOfAllCommandsAreChecked(t *testing.T) {
 	scripts := map[string]string{}
 	for _, script := range script.Scripts() {
 		scripts[script.Name] = script.Source
 	}
-	asked := map[string]bool{"TIME": true, "HGETALL": true, "SCAN": true}
+	checked := map[string]bool{"TIME": true, "HGETALL": true, "SCAN": true}
 	for _, found := range regexp.MustCompile(`\{'([A-Z]+)'`).FindAllStringSubmatch(scripts["rights"], -1) {
-		asked[found[1]] = true
+		checked[found[1]] = true
 	}
 	for _, name := range []string{"ballot", "epoch"} {
 		calls := regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(scripts[name], -1)
 		if len(calls) < 3 {
-			t.Errorf("%s calls %v: the test does not find what it calls", name, calls)
+			t.Errorf("%s calls %v: the test does not find its calls", name, calls)
 		}
 		for _, found := range calls {
-			if !asked[found[1]] {
-				t.Errorf("%s calls %s, of which rights.lua says nothing", name, found[1])
+			if !checked[found[1]] {
+				t.Errorf("%s calls %s, which rights.lua does not check", name, found[1])
 			}
 		}
 	}

@@ -33,9 +33,9 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 		left.wantNoQuarantine("durable nodes")
 		right.wantNoQuarantine("durable nodes")
 		_, err := right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: steady})
-		wantErr(t, "the lock is held on the other side", err, redlock.ErrHeld)
+		wantErr(t, "the lock is held by the other host", err, redlock.ErrHeld)
 		want(t, "the lease over the restart", held.Err(), nil)
-		left.giveBack(held)
+		left.release(held)
 	}
 	want(t, "warnings", len(left.of("c").Warning), 0)
 }
@@ -54,7 +54,7 @@ func TestRealNodeIsNotDurable(t *testing.T) {
 // Redis loads its file with the rights of its default user, and skips commands of scripts that
 // this user may not run. Such a node loses votes, or their extensions. The host warns, also if a
 // node does not reveal these rights, and quarantines it like any other node after a restart.
-func TestRealDurableNodeLeavesVotesOut(t *testing.T) {
+func TestRealDurableNodeSkipsVotesWithoutRights(t *testing.T) {
 	for _, c := range []struct {
 		user    []string
 		warning string

@@ -48,12 +48,12 @@ func TestRealStoppedClientIsFenced(t *testing.T) {
 		t.Errorf("fencing token %d after %d", second.Fence(), first)
 	}
 	want(t, "the second holder's write", fenced.write(second.Fence(), "second") && control.write(second.Fence(), "second"), true)
-	client.goOn()
+	client.proceed()
 	client.signal(syscall.SIGCONT)
 	stale := client.read("write")
 	want(t, "the stopped client's fencing token", stale, first)
-	want(t, "its write is accepted where tokens are compared", fenced.write(stale, "first"), false)
-	want(t, "its write is accepted where they are not", control.write(stale, "first"), true)
+	want(t, "its write is accepted by the fenced store", fenced.write(stale, "first"), false)
+	want(t, "its write is accepted by the other store", control.write(stale, "first"), true)
 	want(t, "the fenced store has", fenced.value, "second")
 	want(t, "the other store has", control.value, "first") // otherwise this test shows nothing
 	want(t, "the second holder's lease", second.Err(), nil)
@@ -64,7 +64,7 @@ const clientNodes = "REDLOCK_TEST_CLIENT_NODES"
 
 func TestMain(m *testing.M) {
 	if nodes := os.Getenv(clientNodes); nodes != "" {
-		if err := beClient(strings.Fields(nodes), os.Args[1], os.Stdin, os.Stdout); err != nil {
+		if err := runClient(strings.Fields(nodes), os.Args[1], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -73,9 +73,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beClient acquires a lock, keeps it, checks it and reports the grant. A byte on stdin makes it
+// runClient acquires a lock, keeps it, checks it and reports the grant. A byte on stdin makes it
 // do its work: write.
-func beClient(nodes []string, lock string, stdin io.Reader, stdout io.Writer) error {
+func runClient(nodes []string, lock string, stdin io.Reader, stdout io.Writer) error {
 	o := redlock.Options{Prefix: "redlock:", NodeTimeout: hostTimeout, MaxTTL: quarantine}
 	for _, node := range nodes {
 		name, address, _ := strings.Cut(node, "=")
@@ -102,7 +102,7 @@ func beClient(nodes []string, lock string, stdin io.Reader, stdout io.Writer) er
 	return err
 }
 
-// client is a process that runs beClient.
+// client is a process that runs runClient.
 type client struct {
 	testing.TB
 	process *os.Process
@@ -140,12 +140,12 @@ func (c *client) read(word string) (fence uint64) {
 	c.pipe.SetReadDeadline(time.Now().Add(2 * patience)) // the client waits for a lock for at most patience
 	line, err := c.stdout.ReadString('\n')
 	if _, scanErr := fmt.Sscanf(line, word+" %d\n", &fence); err != nil || scanErr != nil {
-		c.Fatalf("the client said %q (%v), want %s and a fencing token", line, err, word)
+		c.Fatalf("the client wrote %q (%v), want %s and a fencing token", line, err, word)
 	}
 	return fence
 }
 
-func (c *client) goOn() {
+func (c *client) proceed() {
 	c.Helper()
 	_, err := c.stdin.Write([]byte{'\n'})
 	must(c, err)

@@ -29,7 +29,7 @@ func TestRealScriptFlushIsHarmless(t *testing.T) {
 	}
 	wantHeldOn(t, kept)
 	if slices.Sort(tries); tries[len(tries)/2] > 2 {
-		t.Errorf("tries after each flush: %v, want 2 mostly: one that finds the scripts gone and has them loaded, and one that is granted", tries)
+		t.Errorf("attempts after each flush: %v, want mostly 2: one that finds the scripts missing and loads them, and one that is granted", tries)
 	}
 	one.wantNoQuarantine("SCRIPT FLUSH")
 	two.wantNoQuarantine("SCRIPT FLUSH")
@@ -40,7 +40,7 @@ func TestRealScriptFlushIsHarmless(t *testing.T) {
 func (h *host) triesFor(lock string) (tries int) {
 	h.site.Helper()
 	l := h.take(redlock.Request{Name: lock, TTL: quarantine, Failed: func(error) { tries++ }})
-	h.giveBack(l)
+	h.release(l)
 	return tries + 1
 }
 
@@ -65,7 +65,7 @@ func TestRealResetStatIsHarmless(t *testing.T) {
 // heartbeat notices was noticed.
 func (h *host) looksAgain(server *redlocktest.Server, before int64) {
 	h.site.Helper()
-	h.eventually("node "+server.Name()+" is looked at", func() bool { return h.site.looks(server) >= before+2 })
+	h.eventually("node "+server.Name()+" was looked at twice", func() bool { return h.site.looks(server) >= before+2 })
 }
 
 // looks returns how often hosts have looked at a node.
@@ -101,9 +101,9 @@ func TestRealAddressChanges(t *testing.T) {
 	deadline := kept.Deadline()
 	far.eventually("the lease is extended over the new address", func() bool { return kept.Deadline() > deadline })
 	far.wantNoQuarantine("a changed address")
-	h.wantNoQuarantine("another address elsewhere")
+	h.wantNoQuarantine("another host's address for it")
 	h.wantHeld("kept")
-	want(t, "max_ttl and word of the epoch stay", s.epochOf(s.server("a")), s.epochWith(epoch, steady))
+	want(t, "the epoch with the larger max_ttl", s.epochOf(s.server("a")), s.epochWith(epoch, steady))
 }
 
 // relay forwards TCP to a server. Its own address can change.

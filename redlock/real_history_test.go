@@ -14,10 +14,10 @@ import (
 // history has the grants of the hosts, with times of the one clock that they share: both hosts
 // run on one machine.
 type history struct {
-	site    *site
-	hosts   []*host
-	enough  chan struct{} // closed to end the work
-	workers sync.WaitGroup
+	site     *site
+	hosts    []*host
+	stopping chan struct{} // closed to end the work
+	workers  sync.WaitGroup
 
 	mu  sync.Mutex // guards what follows
 	all []*holding
@@ -35,7 +35,7 @@ type holding struct {
 // work starts several callers on each host. They acquire the same few locks and hold them for
 // random times, mostly to the deadline, until wantSafe or stop.
 func (s *site) work(hosts ...*host) *history {
-	h := &history{site: s, enough: make(chan struct{})}
+	h := &history{site: s, stopping: make(chan struct{})}
 	for _, host := range hosts {
 		h.join(host, locksAtWork)
 	}
@@ -47,16 +47,16 @@ func (s *site) work(hosts ...*host) *history {
 func (h *history) join(host *host, locks int) {
 	h.hosts = append(h.hosts, host)
 	for lock := range locks {
-		w := &worker{host: host, name: name("host%d", len(h.hosts)-1), lock: name("x%d", lock), history: h, enough: h.enough}
+		w := &worker{host: host, name: name("host%d", len(h.hosts)-1), lock: name("x%d", lock), history: h, stopping: h.stopping}
 		h.workers.Go(w.run)
 	}
 }
 
 // stop ends the work and waits for it. It may be called repeatedly.
 func (h *history) stop() {
-	if h.enough != nil {
-		close(h.enough)
-		h.enough = nil
+	if h.stopping != nil {
+		close(h.stopping)
+		h.stopping = nil
 	}
 	h.workers.Wait()
 }
@@ -67,14 +67,14 @@ type worker struct {
 	host       *host
 	name, lock string
 	history    *history
-	enough     <-chan struct{}
+	stopping   <-chan struct{}
 }
 
 func (w *worker) run() {
-	for !w.isEnough() && !w.host.site.Failed() {
+	for !w.isStopping() && !w.host.site.Failed() {
 		asked := redlock.BootTime()
 		l, err := w.host.Acquire(w.host.site.Context(), redlock.Request{
-			Name: w.lock, TTL: quarantine/2 + rand.N(quarantine/2), Wait: redlock.Forever, StopRetrying: w.enough, Keep: rand.N(3) == 0,
+			Name: w.lock, TTL: quarantine/2 + rand.N(quarantine/2), Wait: redlock.Forever, StopRetrying: w.stopping, Keep: rand.N(3) == 0,
 		})
 		switch {
 		case err == nil:
@@ -87,9 +87,9 @@ func (w *worker) run() {
 	}
 }
 
-func (w *worker) isEnough() bool {
+func (w *worker) isStopping() bool {
 	select {
-	case <-w.enough:
+	case <-w.stopping:
 		return true
 	default:
 		return false
@@ -105,7 +105,7 @@ func (w *worker) hold(l *redlock.Lease, g *holding) {
 	select {
 	case <-l.Lost():
 	case <-done.C:
-	case <-w.enough:
+	case <-w.stopping:
 	}
 	released := redlock.BootTime()
 	_ = l.Release(w.host.site.Context()) // nodes may be down, and the lease lost: these tests cause both
@@ -169,7 +169,7 @@ func (h *history) disorder() (all []string) {
 		if b.fence != a.fence && (b.fence > a.fence || b.asked < a.granted) {
 			return ""
 		}
-		return fmt.Sprintf("%s has fencing token %d of %s, asked for after %s was granted %d", b.lock, b.fence, b.host, a.host, a.fence)
+		return fmt.Sprintf("%s was granted with fencing token %d to %s, which requested it after %s was granted %d", b.lock, b.fence, b.host, a.host, a.fence)
 	})
 }
 

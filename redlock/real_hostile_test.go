@@ -81,7 +81,7 @@ func (h *hostile) endure(row, reason string) {
 			after++
 		}
 		if time.Now().After(end) {
-			h.t.Errorf("%s: the node says why it failed: %q, want %q", row, slices.Sorted(maps.Keys(said)), reason)
+			h.t.Errorf("%s: reasons of the node: %q, want %q", row, slices.Sorted(maps.Keys(said)), reason)
 			return
 		}
 	}
@@ -154,7 +154,7 @@ func (m *measurement) wantBounded(t *testing.T, what string) {
 	defer tick.Stop()
 	for giveUp := time.Now().Add(patience); runtime.NumGoroutine() > m.routines+2; <-tick.C {
 		if time.Now().After(giveUp) {
-			t.Fatalf("%d goroutines before, %d after", m.routines, runtime.NumGoroutine())
+			t.Fatalf("%d goroutines before, %d after, want at most 2 more", m.routines, runtime.NumGoroutine())
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestRealHostileNodeBesideOthers(t *testing.T) {
 		t.Logf("measured: lock+unlock: p50 %v, p99 %v; with one of five that is hostile (%s): p50 %v, p99 %v", healthy.p50, healthy.p99, way, took.p50, took.p99)
 		closing.Go(h.close)
 		if dials > most {
-			t.Errorf("%s: dialled %d times within %v, want at most %d: that costs both", way, dials, time.Since(start), most)
+			t.Errorf("%s: dialled %d times within %v, want at most %d", way, dials, time.Since(start), most)
 		}
 		if limit := healthy.doubled(); took.p50 > limit.p50 || took.p99 > limit.p99 {
 			t.Errorf("%s: a lock and an unlock took %v (median) and %v (p99), want at most %v and %v", way, took.p50, took.p99, limit.p50, limit.p99)

@@ -18,7 +18,7 @@ func threeHosts(t *testing.T) (*site, []*host) {
 		hosts = append(hosts, s.newHost(unhurried))
 	}
 	for _, h := range hosts {
-		h.eventually("the nodes tell what changes", func() bool {
+		h.eventually("the nodes report changes", func() bool {
 			for _, node := range h.Status().Nodes {
 				if !node.Tracking {
 					return false
@@ -42,7 +42,7 @@ type crowd struct {
 	mu      sync.Mutex // guards what follows
 	writers int
 	readers int
-	places  map[int]bool
+	slots   map[int]bool
 	most    int // at the same time
 	fence   uint64
 }
@@ -66,23 +66,23 @@ func (c *crowd) enter(l *redlock.Lease, by int) {
 		c.writers += by
 	}
 	if c.writers > 1 || c.writers == 1 && c.readers > 0 {
-		c.Errorf("%d writers and %d readers of %s together", c.writers, c.readers, l.Name())
+		c.Errorf("%d writers and %d readers of %s at the same time", c.writers, c.readers, l.Name())
 	}
 	if by > 0 && c.grow && l.Fence() <= c.fence {
 		c.Errorf("%s: fencing token %d after %d", l.Name(), l.Fence(), c.fence)
 	}
-	c.most, c.fence = max(c.most, c.writers+c.readers+len(c.places)), l.Fence()
+	c.most, c.fence = max(c.most, c.writers+c.readers+len(c.slots)), l.Fence()
 }
 
 // take records a slot. The caller holds mu.
 func (c *crowd) take(l *redlock.Lease, by int) {
-	if by > 0 && c.places[l.Slot()] {
-		c.Errorf("place %d of %s is taken twice", l.Slot(), l.Name())
+	if by > 0 && c.slots[l.Slot()] {
+		c.Errorf("slot %d of %s is taken twice", l.Slot(), l.Name())
 	}
 	if by > 0 {
-		c.places[l.Slot()] = true
+		c.slots[l.Slot()] = true
 	} else {
-		delete(c.places, l.Slot())
+		delete(c.slots, l.Slot())
 	}
 }
 
@@ -107,7 +107,7 @@ func TestRealKinds(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			_, hosts := threeHosts(t)
-			c := &crowd{TB: t, grow: what == "exclusive" || what == "several", places: map[int]bool{}}
+			c := &crowd{TB: t, grow: what == "exclusive" || what == "several", slots: map[int]bool{}}
 			begin := time.Now()
 			everybody(hosts, 4, func(h *host, who int) {
 				for range rounds(5) {
@@ -140,7 +140,7 @@ func TestRealKinds(t *testing.T) {
 // them. Guards op k.
 func TestRealSeveralAreNotStarved(t *testing.T) {
 	_, hosts := threeHosts(t)
-	ctx, over := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	names := []string{"x", "y", "z"}
 	var others sync.WaitGroup
 	others.Go(func() {
@@ -158,14 +158,14 @@ func TestRealSeveralAreNotStarved(t *testing.T) {
 	for range rounds(5) {
 		l, err := hosts[0].Acquire(ctx, redlock.Request{Names: names, TTL: 20 * time.Second, Wait: redlock.Forever})
 		if err != nil {
-			t.Errorf("all of them: %v", err)
+			t.Errorf("acquire all names: %v", err)
 			break
 		}
 		l.BeginRelease()
 	}
 	if ctx.Err() != nil {
-		t.Error("all of them, again and again, took more than half a minute")
+		t.Error("repeated grants of all names took more than half a minute")
 	}
-	over()
+	stop()
 	others.Wait()
 }

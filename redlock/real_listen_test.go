@@ -24,15 +24,15 @@ func TestRealListenersKilled(t *testing.T) {
 			l.BeginRelease()
 		}
 	}()
-	hosts[1].eventually("it waits", func() bool { return tries.Load() >= 2 })
+	hosts[1].eventually("the client waits", func() bool { return tries.Load() >= 2 })
 	killListeners(s)
 	before := tries.Load()
-	hosts[1].eventually("it has tried again", func() bool { return tries.Load() > before })
+	hosts[1].eventually("the client has retried", func() bool { return tries.Load() > before })
 	<-time.After(20 * ms) // until it has armed
 	at := time.Now()
 	must(t, l.Release(t.Context()))
 	if took := (<-granted).Sub(at); took > 250*ms {
-		t.Errorf("granted %v after the release, which came %d tries after the listeners had broken", took, tries.Load()-before)
+		t.Errorf("granted %v after the release, want at most 250ms; the client made %d attempts between the broken listeners and the release", took, tries.Load()-before)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Two hosts have different values of max_ttl. The larger one is written to the nodes before it is
 // used. It is the quarantine of both hosts, even if the other one is not running.
-func TestRealLargerMaxTTLIsTheFleets(t *testing.T) {
+func TestRealFleetUsesLargerMaxTTL(t *testing.T) {
 	const shorter, longer = 500 * ms, 2 * time.Second
 	s := newSite(t, 3)
 	short := s.newHost(maxTTL(shorter))
@@ -35,7 +35,7 @@ func TestRealLargerMaxTTLIsTheFleets(t *testing.T) {
 	late := s.openHost(everywhere, maxTTL(shorter)) // learns the larger max_ttl from the nodes, and waits as long
 	for _, h := range []*host{short, long, late} {
 		h.awaits("c", redlock.NodeReady)
-		wantWithin(t, "until it votes", time.Since(start), longer, longer+2*soon)
+		wantWithin(t, "time until it votes", time.Since(start), longer, longer+2*soon)
 	}
 	wantFollows(t, s)
 }
@@ -46,9 +46,9 @@ func wantFollows(t *testing.T, s *site) {
 	t.Helper()
 	start := time.Now()
 	h := s.newHost()
-	wantWithin(t, "until a later host used all nodes", time.Since(start), 0, soon)
+	wantWithin(t, "time until a later host used all nodes", time.Since(start), 0, soon)
 	h.wantNoQuarantine("a host that comes later")
-	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 }
 
 // New nodes are admitted after one quarantine. Until then, the errors of waiters say how long it
@@ -62,12 +62,12 @@ func TestRealNewNodesWaitOnce(t *testing.T) {
 	_, err := one.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, redlock.FailedQuarantined, "a", "b", "c")
 	if err == nil || !strings.Contains(err.Error(), "in quarantine are a, b, c, which are new or were restarted") {
-		t.Errorf("got error %v, want one that a newcomer understands", err)
+		t.Errorf("got error %v, want it to name the new nodes", err)
 	}
 	wantWithin(t, "quarantine left", one.Status().Left, 1, steady)
 	l := one.take(redlock.Request{Name: "x", TTL: quarantine, Wait: redlock.Forever})
-	wantWithin(t, "until the first lock", time.Since(start), steady, steady+2*soon)
-	one.giveBack(l)
+	wantWithin(t, "time until the first lock", time.Since(start), steady, steady+2*soon)
+	one.release(l)
 	for _, server := range s.all {
 		two.awaits(server.Name(), redlock.NodeReady)
 	}

@@ -57,14 +57,14 @@ func TestRealBusyScript(t *testing.T) {
 		defer close(done)
 		ask("EVAL", "while true do end", "0")
 	}()
-	s.eventually("it is busy", func() bool {
+	s.eventually("the node is busy", func() bool {
 		err := ask("GET", "x")
 		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 	})
 	start := time.Now()
 	s.pair("x")
 	wantWithin(t, "beside a busy node", time.Since(start), 0, 4*realTimeout)
-	s.eventually("its script is killed", func() bool { return ask("SCRIPT", "KILL") == nil })
+	s.eventually("the script is killed", func() bool { return ask("SCRIPT", "KILL") == nil })
 	<-done
 	s.eventually("all nodes are used again", func() bool { return s.q.Status().Ready == 3 })
 	s.pair("x")

@@ -56,7 +56,7 @@ func TestRealMeetingNodeRestartsWithoutQuarantine(t *testing.T) {
 	}
 	w.history.stop()
 	if len(w.history.doubles()) == 0 {
-		t.Errorf("no lock was granted twice in %d grants: the check cannot see it", w.history.grants())
+		t.Errorf("no lock was granted twice in %d grants, so the check does not notice it", w.history.grants())
 	}
 }
 
@@ -114,7 +114,7 @@ func (s *site) wantBack(h *host, node string, l *redlock.Lease, least uint64) {
 func wantHeldOn(tb testing.TB, l *redlock.Lease) {
 	tb.Helper()
 	if err := l.Err(); err != nil {
-		tb.Fatalf("got %v (%v), want it held on", err, l.Cause())
+		tb.Fatalf("got %v (%v), want the lease still held", err, l.Cause())
 	}
 }
 
@@ -131,7 +131,7 @@ func TestRealFlushOfQuorum(t *testing.T) {
 	if now := redlock.BootTime(); now < kept.Deadline() {
 		t.Errorf("granted again %v before the stated deadline", kept.Deadline()-now)
 	}
-	wantErr(t, "the lease of before", kept.Err(), redlock.ErrLost)
+	wantErr(t, "the earlier lease", kept.Err(), redlock.ErrLost)
 	if next.Fence() <= kept.Fence() {
 		t.Errorf("fencing token %d after %d", next.Fence(), kept.Fence())
 	}
@@ -142,9 +142,9 @@ func TestRealFlushOfQuorum(t *testing.T) {
 // wantOnce checks that at least one host reported the notice, and none twice.
 func wantOnce(t *testing.T, one, two *host, kind redlock.NoticeKind, node string) {
 	t.Helper()
-	first, second := len(one.told(kind, node)), len(two.told(kind, node))
+	first, second := len(one.noticesOf(kind, node)), len(two.noticesOf(kind, node))
 	if first > 1 || second > 1 || first+second == 0 {
-		t.Errorf("%s of node %q was told %d times by one host and %d times by the other, want once by each that noticed", kind, node, first, second)
+		t.Errorf("%s of node %q was reported %d times by one host and %d times by the other, want once by each host that noticed", kind, node, first, second)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestRealFlushOneAfterTheOther(t *testing.T) {
 	h := s.newHost()
 	s.raiseCounters()
 	before := h.take(redlock.Request{Name: "x", TTL: quarantine})
-	h.giveBack(before)
+	h.release(before)
 	for _, node := range []string{"a", "b", "c"} {
 		h.forget()
 		s.flush(node)
@@ -169,5 +169,5 @@ func TestRealFlushOneAfterTheOther(t *testing.T) {
 	if after.Fence() <= before.Fence() {
 		t.Errorf("fencing token %d after %d", after.Fence(), before.Fence())
 	}
-	want(t, "losses of a quorum's counters that were told", len(h.told(redlock.CountersLost, "")), 0)
+	want(t, "reported losses of a quorum's counters", len(h.noticesOf(redlock.CountersLost, "")), 0)
 }

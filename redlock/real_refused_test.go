@@ -19,7 +19,7 @@ func TestRealOneServerTwice(t *testing.T) {
 	wantRefused(h, "c", `is node "b" already`, "correct the address")
 	h.awaits("a", redlock.NodeReady)
 	h.awaits("b", redlock.NodeReady)
-	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 	s.server("a").Kill()
 	_, err := h.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, "", "a", "c")
@@ -50,8 +50,8 @@ func TestRealAnotherNodeList(t *testing.T) {
 	_, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, redlock.FailedRefused, "a", "b")
 	wantWarning(t, other.Status().Warning, "odd number")
-	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
-	h.wantNoQuarantine("another list elsewhere")
+	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.wantNoQuarantine("another host's list")
 	want(t, "warnings of three nodes", len(h.Status().Warning), 0)
 }
 
@@ -69,7 +69,7 @@ func TestRealEviction(t *testing.T) {
 	a := s.server("a")
 	s.tell(a, "CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
 	wantRefused(h, "a", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")
-	h.giveBack(h.take(redlock.Request{Name: "x", TTL: quarantine}))
+	h.release(h.take(redlock.Request{Name: "x", TTL: quarantine}))
 	s.tell(a, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	h.awaits("a", redlock.NodeReady)
 	wantWarning(t, h.of("a").Warning, "no persistence")
@@ -104,13 +104,13 @@ func TestRealReplicaThatShowsNothing(t *testing.T) {
 
 // If a node does not know a command, the reason is the same each time, because a changed reason
 // is logged. The reason does not repeat the arguments of the command.
-func TestRealCommandThatIsRenamed(t *testing.T) {
+func TestRealReasonOfRenamedCommand(t *testing.T) {
 	t.Parallel()
 	s := &site{TB: t, all: redlocktest.StartRedis(t, 1, redlocktest.Args("--rename-command", "EVALSHA", "")).Servers}
 	h := s.openHost(everywhere)
 	wantRefused(h, "a", "unknown command 'EVALSHA', with arguments that are not shown here")
 	if reason := h.of("a").Reason.Error(); strings.Contains(reason, "pending:") {
-		t.Errorf("refused because: %s: that has the epoch in it, which is another one each time", reason)
+		t.Errorf("refused because: %s; want no epoch in it, which differs each time", reason)
 	}
 }
 

@@ -30,8 +30,8 @@ func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 		other.wantHeld("x")
 		wantHeldOn(t, l)
 	}
-	want(t, "its fencing token", l.Fence(), fence)
-	h.giveBack(l)
+	want(t, "the lease's fencing token", l.Fence(), fence)
+	h.release(l)
 	if next := other.take(redlock.Request{Name: "x", TTL: realTTL}); next.Fence() <= fence {
 		t.Errorf("fencing token %d after %d", next.Fence(), fence)
 	}
@@ -52,13 +52,13 @@ func TestRealLapsedLeaseStaysGone(t *testing.T) {
 		must(t, server.Stop())
 	}
 	<-l.Lost()
-	h.eventually("its keys have expired", func() bool { return l.Validity() < -100*ms })
+	h.eventually("the lease's keys have expired", func() bool { return l.Validity() < -100*ms })
 	for _, server := range standing {
 		must(t, server.Cont())
 	}
 	for i, server := range standing {
 		h.looksAgain(server, s.looks(server)) // by then the node has executed all calls
-		want(t, "SETs on node "+server.Name()+" since it stood still", s.count(server, "set")-sets[i], 0)
+		want(t, "SETs on node "+server.Name()+" since it was stopped", s.count(server, "set")-sets[i], 0)
 	}
 	next := other.take(redlock.Request{Name: "x", TTL: steady, Keep: true})
 	now := next.Deadline()
@@ -69,7 +69,7 @@ func TestRealLapsedLeaseStaysGone(t *testing.T) {
 		}
 	}
 	wantErr(t, "the lapsed lease", l.Err(), redlock.ErrLost)
-	want(t, "the next one", next.Err(), nil)
+	want(t, "the next lease", next.Err(), nil)
 	if next.Fence() <= l.Fence() {
 		t.Errorf("fencing token %d after %d", next.Fence(), l.Fence())
 	}

@@ -24,7 +24,7 @@ func TestRealReplicaOfAnotherAndBack(t *testing.T) {
 	s.replicate("a", s.server("b").Addr())
 	wantRefused(one, "a", "it is a replica", "REPLICAOF NO ONE")
 	wantRefused(two, "b", "1 replicas are attached", "detach")
-	two.eventually("a has the memory of b", func() bool { return s.epochOf(s.server("a")) == s.epochOf(s.server("b")) })
+	two.eventually("a has the data of b", func() bool { return s.epochOf(s.server("a")) == s.epochOf(s.server("b")) })
 	h.more()
 	two.forget()
 	s.tell(s.server("a"), "REPLICAOF", "NO", "ONE")
@@ -73,7 +73,7 @@ func wantRefused(h *host, node string, words ...string) {
 	status := h.awaits(node, redlock.NodeRefused)
 	for _, word := range words {
 		if !strings.Contains(status.Reason.Error(), word) {
-			h.site.Errorf("node %s is refused because: %v; want that to say %q", node, status.Reason, word)
+			h.site.Errorf("node %s is refused because: %v; want %q in the reason", node, status.Reason, word)
 		}
 	}
 }

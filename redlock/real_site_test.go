@@ -165,8 +165,8 @@ func (h *host) notice(n redlock.Notice) {
 	h.notices = append(h.notices, n)
 }
 
-// told returns the host's notices of a kind about a node; name "": about no single node.
-func (h *host) told(kind redlock.NoticeKind, name string) (all []redlock.Notice) {
+// noticesOf returns the host's notices of a kind about a node; name "": about no single node.
+func (h *host) noticesOf(kind redlock.NoticeKind, name string) (all []redlock.Notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, n := range h.notices {
@@ -276,12 +276,12 @@ func (h *host) wantHeld(name string) {
 	h.site.Helper()
 	l, err := h.Acquire(h.site.Context(), redlock.Request{Name: name, TTL: quarantine})
 	if err == nil {
-		h.site.Errorf("%s was granted with fencing token %d, and is held by another host", name, l.Fence())
-		h.giveBack(l)
+		h.site.Errorf("%s was granted with fencing token %d, although another host holds it", name, l.Fence())
+		h.release(l)
 	}
 }
 
-func (h *host) giveBack(l *redlock.Lease) {
+func (h *host) release(l *redlock.Lease) {
 	h.site.Helper()
 	if err := l.Release(h.site.Context()); err != nil {
 		h.site.Error(err)
@@ -331,7 +331,7 @@ func (s *site) wantCounters(server *redlocktest.Server, least uint64) {
 	}
 	for field, value := range all {
 		if value < least {
-			s.Errorf("server %s: fencing counter %s is %d, want %d at least, as on the others", server.Name(), field, value, least)
+			s.Errorf("server %s: fencing counter %s is %d, want at least %d, as on the others", server.Name(), field, value, least)
 			return
 		}
 	}

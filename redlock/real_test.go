@@ -17,7 +17,7 @@ import (
 
 // With two of five nodes down, everything continues, and no client waits for them.
 func TestRealMinorityAway(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := startServers(t, 5)
@@ -39,8 +39,8 @@ func TestRealMinorityAway(t *testing.T) {
 	}
 }
 
-// fastPairs takes and releases locks, and none of them waits for a node that
-// does not answer: on average they take a small part of the node timeout.
+// fastPairs acquires and releases locks. None of them waits for a node that does not answer: on
+// average they take a small part of the node timeout.
 func (s *servers) fastPairs(n int) {
 	s.Helper()
 	start := time.Now()
@@ -48,14 +48,14 @@ func (s *servers) fastPairs(n int) {
 		s.pair("x")
 	}
 	if took := time.Since(start); took > time.Duration(n)*realTimeout/10 {
-		s.Errorf("%d pairs took %v, with a node timeout of %v: they waited for the nodes that are away", n, took, realTimeout)
+		s.Errorf("%d pairs took %v, with a node timeout of %v: they waited for the nodes that do not answer", n, took, realTimeout)
 	}
 }
 
-// Three of five away: no quorum, in bounded time and with the nodes' names; and
-// when they are back nothing is left on any node.
+// If three of five nodes fail, Acquire and Release return within a bounded time that there is no
+// quorum, with the nodes' names. When the nodes work again, no key is left on any node.
 func TestRealMajorityAway(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			s := startServersWith(t, 5, shortTimeout)
@@ -78,13 +78,13 @@ func TestRealMajorityAway(t *testing.T) {
 	}
 }
 
-// wantAway wants the lack of a quorum that names these nodes. On a busy machine another node
-// can be too slow as well.
+// wantAway checks that err is a NoQuorumError that names these nodes. On a busy machine another
+// node can be too slow as well.
 func wantAway(t testing.TB, err error, nodes ...string) {
 	t.Helper()
 	var e *redlock.NoQuorumError
 	if !errors.As(err, &e) {
-		t.Errorf("got error %v, want the lack of a quorum", err)
+		t.Errorf("got error %v, want a NoQuorumError", err)
 		return
 	}
 	for _, node := range e.Failed {
@@ -93,7 +93,7 @@ func wantAway(t testing.TB, err error, nodes ...string) {
 		case away >= 0:
 			nodes = slices.Delete(slices.Clone(nodes), away, away+1)
 		case node.Failure != redlock.FailedTimeout:
-			t.Errorf("%v: %s failed, and it is not away", err, node.Node)
+			t.Errorf("%v: %s failed, although it was not stopped", err, node.Node)
 		}
 	}
 	if len(nodes) > 0 {
@@ -101,9 +101,9 @@ func wantAway(t testing.TB, err error, nodes ...string) {
 	}
 }
 
-// soon is how fast a node that is up is to be used: the longest pause between
-// two tries is 250 ms, a handshake takes a few; the rest is for a machine that
-// is busy with other tests.
+// soon is the time within which a node that is up must be used. The longest reconnect delay is
+// 250 ms, and a handshake takes a few milliseconds. The rest is for a machine that is busy with
+// other tests.
 const soon = time.Second + 500*ms
 
 // Nodes that are down when the Quorum is made are used soon after their start.
@@ -122,7 +122,7 @@ func TestRealDownAtFirst(t *testing.T) {
 	}
 	start := time.Now()
 	s.eventually("all are ready", func() bool { return s.q.Status().Ready == 3 })
-	wantWithin(t, "until all were ready", time.Since(start), 0, soon)
+	wantWithin(t, "time until all were ready", time.Since(start), 0, soon)
 	s.pair("x")
 }
 
@@ -132,11 +132,11 @@ func TestRealRestart(t *testing.T) {
 	for range 3 {
 		s.all[0].Kill()
 		s.pair("x")
-		s.eventually("its death is noticed", func() bool { return s.q.Status().Ready == 2 })
+		s.eventually("the host notices that the node died", func() bool { return s.q.Status().Ready == 2 })
 		must(t, s.all[0].Restart())
 		start := time.Now()
 		s.eventually("it is ready", func() bool { return s.q.Status().Ready == 3 })
-		wantWithin(t, "until it was ready", time.Since(start), 0, soon)
+		wantWithin(t, "time until it was ready", time.Since(start), 0, soon)
 		l := s.acquire(redlock.Request{Name: "x", TTL: realTTL})
 		s.eventually("it votes", func() bool { token, err := s.all[0].Get("redlock:x"); return err == nil && token != "" })
 		s.release(l)
@@ -144,10 +144,10 @@ func TestRealRestart(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// Callers that give up at random instants leave nothing behind.
+// Acquires that are cancelled at random instants leave no keys on the nodes.
 func TestRealCancelledCallers(t *testing.T) {
 	s := startServers(t, 5)
-	given := 0
+	cancelled := 0
 	for range 500 {
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(1500*time.Microsecond))
 		l, err := s.q.Acquire(ctx, redlock.Request{Name: "x", TTL: realTTL, Wait: redlock.Forever})
@@ -155,11 +155,11 @@ func TestRealCancelledCallers(t *testing.T) {
 			s.release(l)
 		} else {
 			wantErr(t, "cancelled", err, context.DeadlineExceeded)
-			given++
+			cancelled++
 		}
 		cancel()
 	}
-	t.Logf("%d of 500 were cancelled before the grant", given)
+	t.Logf("%d of 500 were cancelled before the grant", cancelled)
 	s.wantNoKeys()
 }
 
@@ -172,7 +172,7 @@ func fewer(n int64) int64 {
 	return n
 }
 
-// load is many callers that take and release a few locks.
+// load has many callers that acquire and release a few locks.
 type load struct {
 	s       *servers
 	holders [3]atomic.Int32 // by lock
@@ -180,8 +180,8 @@ type load struct {
 	trouble func(nth int64) // called after each grant
 }
 
-// run ends when there were so many grants. A release may lack a quorum where
-// there is trouble; it must never find that the lock was lost.
+// run ends after the given number of grants. With trouble, a release may lack a quorum. It must
+// never find that the lock was lost.
 func (l *load) run(callers int, grants int64, quorums ...*redlock.Quorum) {
 	var all sync.WaitGroup
 	for i := range callers {
@@ -197,52 +197,52 @@ func (l *load) run(callers int, grants int64, quorums ...*redlock.Quorum) {
 func (l *load) once(q *redlock.Quorum, lock int) {
 	lease, err := q.Acquire(l.s.Context(), redlock.Request{Name: name("x%d", lock), TTL: realTTL, Wait: patience})
 	if err != nil {
-		if !errors.Is(err, redlock.ErrHeld) { // that long: the others were faster each time
+		if !errors.Is(err, redlock.ErrHeld) { // for patience, other callers were faster each time
 			l.s.Error(err)
 		}
 		return
 	}
 	if n := l.holders[lock].Add(1); n != 1 {
-		l.s.Errorf("%d hold x%d at once", n, lock)
+		l.s.Errorf("%d callers hold x%d at the same time", n, lock)
 	}
 	if nth := l.grants.Add(1); l.trouble != nil {
 		l.trouble(nth)
 	}
-	_, _ = q.Who(l.s.Context(), lease.Name()) // in trouble it may fail: it is there to take time
+	_, _ = q.Who(l.s.Context(), lease.Name()) // it only takes time, and may fail because of the trouble
 	l.holders[lock].Add(-1)
 	if err := lease.Release(l.s.Context()); err != nil && (l.trouble == nil || !errors.Is(err, redlock.ErrNoQuorum)) {
 		l.s.Error(err)
 	}
 }
 
-// Many callers of two processes on one name: never two at once.
+// Many callers of two processes request one lock. There are never two holders.
 func TestRealMutualExclusion(t *testing.T) {
 	s := startServers(t, 5)
 	var holders, grants atomic.Int32
 	var all sync.WaitGroup
 	quorums := []*redlock.Quorum{s.q, s.another()}
-	enough := make(chan struct{})
+	stop := make(chan struct{})
 	for i := range fewer(100) {
 		all.Go(func() {
 			for {
-				l, err := quorums[i%2].Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL, Wait: redlock.Forever, StopRetrying: enough})
+				l, err := quorums[i%2].Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL, Wait: redlock.Forever, StopRetrying: stop})
 				if err != nil {
-					wantErr(t, "had enough", err, redlock.ErrHeld)
+					wantErr(t, "stopped", err, redlock.ErrHeld)
 					return
 				}
 				if n := holders.Add(1); n != 1 {
-					t.Errorf("%d hold it at once", n)
+					t.Errorf("%d callers hold it at the same time", n)
 				}
 				if grants.Add(1) == int32(fewer(150)) {
-					close(enough)
+					close(stop)
 				}
-				if _, err := quorums[i%2].Who(t.Context(), "x"); err != nil { // a round trip, in which another may come
+				if _, err := quorums[i%2].Who(t.Context(), "x"); err != nil { // a round trip, in which another caller could get the lock
 					t.Error(err)
 				}
 				holders.Add(-1)
 				s.release(l)
 				select {
-				case <-enough:
+				case <-stop:
 					return
 				default:
 				}
@@ -265,7 +265,7 @@ func TestRealScriptFlushUnderLoad(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// The same while connections are killed repeatedly.
+// The same holds while connections are killed repeatedly.
 func TestRealClientKillUnderLoad(t *testing.T) {
 	s := startServers(t, 5)
 	var mu sync.Mutex // one at a time: they would kill each other's connection
@@ -280,9 +280,9 @@ func TestRealClientKillUnderLoad(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// Nodes that stop and go on under load: the same.
+// The same holds while nodes stop and continue.
 func TestRealStopsUnderLoad(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // most of the time it waits
 	s := startServersWith(t, 5, shortTimeout)
 	stops := &stops{all: s.all}
 	l := &load{s: s, trouble: func(nth int64) {
@@ -318,7 +318,7 @@ func (s *stops) next(nth int64) error {
 	return nil
 }
 
-// Every size of a fleet: what a quorum of it bears, and what not.
+// A fleet of each size tolerates exactly the failures that leave a quorum.
 func TestRealSizes(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 7} {
 		t.Run(name("%d", n), func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestRealSizes(t *testing.T) {
 	}
 }
 
-// wantNoKeysOn looks at the servers from the given one on.
+// wantNoKeysOn is wantNoKeys for the servers from the given one on.
 func (s *servers) wantNoKeysOn(first int) {
 	s.Helper()
 	(&servers{TB: s.TB, all: s.all[first:], q: s.q}).wantNoKeys()
@@ -359,14 +359,14 @@ func wantHeldBy(t *testing.T, err error, host string) {
 	wantWithin(t, "its ttl", held.TTL, realTTL/2, realTTL)
 }
 
-// A key of another type under the lock's name: the error names the nodes.
+// If the lock's key has a value of another type, the error names the nodes.
 func TestRealWrongType(t *testing.T) {
 	s := startServers(t, 3)
 	for i := range 3 {
 		s.do(i, "LPUSH", "redlock:x", "v")
 	}
 	_, err := s.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: realTTL})
-	wantErr(t, "a list where the lock should be", err, redlock.ErrNoQuorum)
+	wantErr(t, "the key is a list", err, redlock.ErrNoQuorum)
 	var node *redlock.NodeError
 	if !errors.As(err, &node) || node.Failure != redlock.FailedError || !regexp.MustCompile(`; `+node.Node+`(, \w)*: acquire: error: WRONGTYPE`).MatchString(err.Error()) {
 		t.Errorf("got error %v, want WRONGTYPE and the names of the nodes", err)
@@ -374,8 +374,8 @@ func TestRealWrongType(t *testing.T) {
 	s.pair("y")
 }
 
-// Another Redlock client's plain key keeps us out, is shown as unknown, and is
-// neither extended nor deleted by us.
+// If another Redlock client's plain key holds the lock, requests are refused, and Who shows an
+// unknown holder. redlock neither extends nor deletes that key.
 func TestRealForeignClient(t *testing.T) {
 	s := startServers(t, 5)
 	for i := range 3 {
@@ -395,15 +395,14 @@ func TestRealForeignClient(t *testing.T) {
 	s.wantNoKeys()
 }
 
-// Whoever holds a lock of ours keeps another Redlock client out, whose SET NX
-// meets a key on every node.
+// A lease excludes other Redlock clients: their SET NX finds a key on every node.
 func TestRealForeignClientIsExcluded(t *testing.T) {
 	s := startServers(t, 3)
 	l := s.acquire(redlock.Request{Name: "x", TTL: realTTL})
 	for _, server := range s.all {
 		s.eventually("the key is on "+server.Name(), func() bool { token, err := server.Get("redlock:x"); return err == nil && token != "" })
 		if reply, err := server.Do("SET", "redlock:x", "foreign", "NX", "PX", "30000"); err != nil || !reply.Nil {
-			t.Errorf("SET NX of another client: got %+v, error %v, want nil: it is ours", reply, err)
+			t.Errorf("SET NX of another client: got %+v, error %v, want nil, because a lease holds the lock", reply, err)
 		}
 	}
 	s.release(l)

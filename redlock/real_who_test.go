@@ -23,7 +23,7 @@ func TestRealManyAskWhoOfManyReaders(t *testing.T) {
 		all.Go(func() {
 			held, err := h.Who(t.Context(), "x")
 			if err != nil || len(held) != readers {
-				t.Errorf("who: %d, %v", len(held), err)
+				t.Errorf("Who: %d holders, %v", len(held), err)
 			}
 		})
 	}
@@ -41,11 +41,11 @@ func TestRealForceOfManyReaders(t *testing.T) {
 	s.shareWith(readers)
 	forced, err := h.Force(t.Context(), "x")
 	if err != nil || len(forced) != readers {
-		t.Errorf("FORCE took it from %d, and then: %v", len(forced), err)
+		t.Errorf("FORCE revoked %d readers: %v", len(forced), err)
 	}
 	h.Flush(t.Context()) // FORCE waits for a quorum
 	for _, server := range s.all {
-		want(t, "what is left on node "+server.Name(), s.tell(server, "EXISTS", "redlock:x", "redlock:x\x00m").Int, 0)
+		want(t, "keys left on node "+server.Name(), s.tell(server, "EXISTS", "redlock:x", "redlock:x\x00m").Int, 0)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // The memory of an answer's array is reused for the next answer. The memory of an array inside it
 // is not, because a ballot keeps the array that shows a holder. Guards readMessage.
-func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
+func TestMemoryOfRepliesIsReused(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
 	answer := func(lua string) *redlock.Reply {
@@ -23,16 +23,16 @@ func TestRoomOfRepliesIsUsedAgain(t *testing.T) {
 	first := answer("{{1, 2}, 'x', 3}").Array
 	kept := first[0].Array
 	second := answer("{{8, 9}, 7}").Array
-	want(t, "room that is used", &second[0], &first[0])
+	want(t, "memory of the array", &second[0], &first[0])
 	want(t, "an element of the kept array", kept[0].Int, int64(1))
 	want(t, "an element of the new one", second[0].Array[0].Int, int64(8))
-	want(t, "what was a string", second[1].Str, "")
+	want(t, "the string of an element that is a number now", second[1].Str, "")
 	want(t, "length of no array", len(answer("5").Array), 0)
 	want(t, "the number", replies[0].Int, int64(5))
 }
 
 // If a node ended the connection, the error says so; EOF alone would not. Guards sayHungUp.
-func TestHangUpIsSaid(t *testing.T) {
+func TestErrorReportsHangUp(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)
 	var err error
@@ -42,7 +42,7 @@ func TestHangUpIsSaid(t *testing.T) {
 		}
 	}
 	if err == nil || !strings.HasPrefix(err.Error(), "it ended the connection") {
-		t.Errorf("got error %v, want that it ended the connection", err)
+		t.Errorf("got error %v, want it to say that the node ended the connection", err)
 	}
 }
 

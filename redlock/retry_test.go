@@ -34,7 +34,7 @@ func TestRetryDelaysGrow(t *testing.T) {
 		p := policyWith(longest, -1)
 		for _, of := range []time.Duration{20, 40, 80, 160, 250, 250} {
 			if delay, again := p.next(noVotes, time.Hour, false); !again || delay != limit(of*time.Millisecond) {
-				t.Errorf("a delay of %v (%v), want %v", delay, again, limit(of*time.Millisecond))
+				t.Errorf("delay %v (again: %v), want %v", delay, again, limit(of*time.Millisecond))
 			}
 		}
 	}
@@ -44,28 +44,28 @@ func TestRetryDelaysGrow(t *testing.T) {
 // without notice. After a split vote, about which no node notifies, the delay is short.
 func TestRetryDelayOfNotifiedWaiter(t *testing.T) {
 	for what, c := range map[string]struct {
-		err  error
-		told bool
-		want time.Duration
+		err      error
+		notified bool
+		want     time.Duration
 	}{
-		"not told":           {heldFor(time.Minute), false, firstRetry / 4},
-		"told":               {heldFor(time.Minute), true, time.Second},
-		"told, soon free":    {heldFor(100 * time.Millisecond), true, 101 * time.Millisecond},
-		"soon free":          {heldFor(time.Millisecond), false, 2 * time.Millisecond},
-		"told, never free":   {heldFor(Endless), true, time.Second},
-		"told, not known":    {heldFor(0), true, time.Second},
-		"told, free in part": {&HeldError{TTL: time.Minute, split: true}, true, firstRetry / 4},
-		"no quorum":          {noVotes, true, firstRetry / 4},
+		"not notified":                 {heldFor(time.Minute), false, firstRetry / 4},
+		"notified":                     {heldFor(time.Minute), true, time.Second},
+		"notified, soon free":          {heldFor(100 * time.Millisecond), true, 101 * time.Millisecond},
+		"soon free":                    {heldFor(time.Millisecond), false, 2 * time.Millisecond},
+		"notified, never free":         {heldFor(Endless), true, time.Second},
+		"notified, unknown ttl":        {heldFor(0), true, time.Second},
+		"notified, free on some nodes": {&HeldError{TTL: time.Minute, split: true}, true, firstRetry / 4},
+		"no quorum":                    {noVotes, true, firstRetry / 4},
 	} {
-		if delay, again := policyWith(false, -1).next(c.err, time.Hour, c.told); !again || delay != c.want {
-			t.Errorf("%s: a delay of %v (%v), want %v", what, delay, again, c.want)
+		if delay, again := policyWith(false, -1).next(c.err, time.Hour, c.notified); !again || delay != c.want {
+			t.Errorf("%s: delay %v (again: %v), want %v", what, delay, again, c.want)
 		}
 	}
 }
 
 // No attempt begins after the end of the wait, or when no quorum has voted for a ttl. A waiter
 // does wait for a holder, and for a quarantine, which ends by itself.
-func TestPatienceEnds(t *testing.T) {
+func TestRetriesEnd(t *testing.T) {
 	const start, ttl = time.Hour, 6 * time.Second
 	for what, c := range map[string]struct {
 		err   error
@@ -89,13 +89,13 @@ func TestPatienceEnds(t *testing.T) {
 	p := policyWith(true, -1)
 	p.next(heldFor(time.Minute), start+ttl, false) // a quorum has voted
 	if _, again := p.next(noVotes, start+2*ttl-1, false); !again {
-		t.Error("a quorum has voted since, which counts for nothing")
+		t.Error("no further attempt, although a quorum has voted since")
 	}
 	p.notAsked(ttl)
 	if _, again := p.next(noVotes, start+3*ttl-1, false); !again {
-		t.Error("no node was asked since, which counts against them")
+		t.Error("no further attempt, although no node was asked since")
 	}
 	if _, again := p.next(noVotes, start+3*ttl, false); again {
-		t.Error("no quorum has voted for a ttl, and there is another attempt")
+		t.Error("another attempt, although no quorum has voted for a ttl")
 	}
 }

@@ -63,7 +63,7 @@ var plantedBugs = []plantedBug{
 	{name: "semaphore as a counter", variant: simredis.CountPlaces, checks: "exclusion", from: 6},
 	{name: "reader admitted by a minority", rule: "reader admitted by a minority", checks: "exclusion", from: 10},
 	{name: "slots=3 beside slots=5", variant: simredis.MixKinds, checks: "exclusion"},
-	{name: "wake-up lost between refusal and arming", rule: "bell missing is no news", checks: "wake"},
+	{name: "wake-up lost between refusal and arming", rule: "missing wake-up key ignored", checks: "wake"},
 	{name: "foreign client beside readers", variant: simredis.HideKind, checks: "exclusion"},
 	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "adoption debris exclusion liveness"},
 	{name: "lapsed lease adopted", rule: "lapsed lease adopted", restarts: true, checks: "exclusion finality"},

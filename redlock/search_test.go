@@ -19,7 +19,7 @@ import (
 
 var (
 	oneSeed   = flag.Int64("seed", -1, "TestSearch: simulate this seed only, and print all of it")
-	someSeeds = flag.Int("seeds", 0, "TestSearch: simulate so many seeds (0: as many as the time of a normal run allows)")
+	someSeeds = flag.Int("seeds", 0, "TestSearch: simulate this number of seeds (0: as many as the time of a normal run allows)")
 )
 
 // searchPlan returns the simulation of a seed.
@@ -135,7 +135,7 @@ func TestSearch(t *testing.T) {
 			broken++
 		}
 		if broken == 3 {
-			t.Fatalf("%d of %d seeds broke a promise: enough", broken, seed+1)
+			t.Fatalf("%d of %d seeds broke a promise; the search ends", broken, seed+1)
 		}
 	}
 	t.Logf("%d seeds in %v", budget(), time.Since(began).Round(time.Millisecond))
@@ -193,7 +193,7 @@ func checkFaults(t *testing.T, faults map[string]int, full bool) {
 	}
 	for _, kind := range simulation.FaultKinds() {
 		if full && faults[kind] == 0 {
-			t.Errorf("%s: that never happened", kind)
+			t.Errorf("the fault %s never happened", kind)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func checkFaults(t *testing.T, faults map[string]int, full bool) {
 // simulations repeats another.
 func TestSearchRepeats(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector has Go's scheduler choose at random")
+		t.Skip("the race detector makes Go's scheduler choose at random")
 	}
 	makeRepeatable(t)
 	for seed := range uint64(60) {
@@ -219,7 +219,7 @@ func TestSearchRepeats(t *testing.T) {
 			again = repeats()
 		}
 		if !again {
-			t.Errorf("seed %d: another trace each time: %s", seed, firstDifference(all[2], all[3]))
+			t.Errorf("seed %d: a different trace each time: %s", seed, firstDifference(all[2], all[3]))
 		}
 	}
 }

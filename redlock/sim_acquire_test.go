@@ -71,7 +71,7 @@ func TestHungNodeDelaysNobody(t *testing.T) {
 				time.Sleep(7 * ms)
 			}
 			f.sims[0].Resume()
-			f.wantNever("after it went on", 2*time.Second)
+			f.wantNever("after the node resumed", 2*time.Second)
 		})
 	}
 }
@@ -88,7 +88,7 @@ func TestEvenSplit(t *testing.T) {
 			wantErr(t, "split vote", err, redlock.ErrHeld)
 			want(t, name("%d nodes: took", nodes), a.took, deciding)
 			time.Sleep(time.Second / 2)
-			want(t, "keys that are left", len(f.keys()), nodes/2)
+			want(t, "keys left", len(f.keys()), nodes/2)
 		})
 	}
 }
@@ -106,10 +106,10 @@ func TestNoQuorumAfterNodeTimeout(t *testing.T) {
 		a = f.start(t.Context(), redlock.Request{Name: "y", TTL: time.Second})
 		_, err = a.wait()
 		wantNoQuorum(t, err, redlock.FailedTimeout, "c", "d", "e")
-		want(t, "the next one took", a.took, 0)
+		want(t, "the next attempt took", a.took, 0)
 		time.Sleep(2 * time.Microsecond) // past the not-after, in the nodes' unit
 		every(f.sims[2:], resume)
-		f.wantNever("after they went on", 2*time.Second)
+		f.wantNever("after the nodes resumed", 2*time.Second)
 	})
 }
 
@@ -129,7 +129,7 @@ func TestNoQuorumAtOnce(t *testing.T) {
 
 // A waiter without a time limit fails if no quorum could vote for a whole ttl. Guards
 // retryPolicy.next: `now-p.voted >= p.ttl`.
-func TestForeverGivesUp(t *testing.T) {
+func TestForeverFailsWithoutQuorum(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:3], down)
 		time.Sleep(ms)
@@ -138,7 +138,7 @@ func TestForeverGivesUp(t *testing.T) {
 		a := f.start(ctx, redlock.Request{Name: "x", TTL: 2 * time.Second, Wait: redlock.Forever})
 		_, err := a.wait()
 		wantErr(t, "three nodes down", err, redlock.ErrNoQuorum)
-		wantWithin(t, "gave up after", a.took, 2*time.Second, 2*time.Second+250*ms)
+		wantWithin(t, "failed after", a.took, 2*time.Second, 2*time.Second+250*ms)
 	})
 }
 
@@ -202,7 +202,7 @@ func (f *fleet) checkMixture(mix []byte) {
 	default:
 		wantErr(f, string(mix), err, redlock.ErrHeld)
 	}
-	want(f, string(mix)+": held and no quorum at once", errors.Is(err, redlock.ErrHeld) && errors.Is(err, redlock.ErrNoQuorum), false)
+	want(f, string(mix)+": both ErrHeld and ErrNoQuorum", errors.Is(err, redlock.ErrHeld) && errors.Is(err, redlock.ErrNoQuorum), false)
 	if l != nil {
 		f.release(l)
 	}
@@ -215,7 +215,7 @@ func (f *fleet) afterMixture(mix string, taken int) {
 		sim.Refuse("")
 	}
 	time.Sleep(1100 * ms) // a heartbeat
-	want(f, mix+": keys that are left", len(f.keys()), taken)
+	want(f, mix+": keys left", len(f.keys()), taken)
 	every(f.sims, forget)
 }
 
@@ -235,7 +235,7 @@ func TestWaitBounds(t *testing.T) {
 			wantWithin(t, name("wait %v: took", wait), a.took, max(wait, 4*ms), wait+8*ms)
 			checkAttempts(t, wait, attempts)
 			time.Sleep(time.Second)
-			want(t, "keys that are left", len(f.keys()), 3)
+			want(t, "keys left", len(f.keys()), 3)
 		}, deaf)
 	}
 }
@@ -269,22 +269,22 @@ func TestWaitForExpiry(t *testing.T) {
 
 // StopRetrying ends the delay between attempts at once. An attempt in progress is finished, and
 // may be granted. Guards isEnough.
-func TestEnough(t *testing.T) {
+func TestStopRetrying(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
-		enough := make(chan struct{})
-		request := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever, StopRetrying: enough}
+		stop := make(chan struct{})
+		request := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever, StopRetrying: stop}
 		a := f.start(t.Context(), request)
 		time.Sleep(100*ms + 1)
-		close(enough)
+		close(stop)
 		_, err := a.wait()
-		wantErr(t, "had enough", err, redlock.ErrHeld)
+		wantErr(t, "stopped during the delay", err, redlock.ErrHeld)
 		want(t, "took", a.took, 100*ms+1)
 		synctest.Wait() // until nothing is in progress
 		f.delay(each(ms), each(ms))
 		a = f.start(t.Context(), request)
 		_, err = a.wait()
-		wantErr(t, "had enough before", err, redlock.ErrHeld)
+		wantErr(t, "stopped before", err, redlock.ErrHeld)
 		want(t, "one attempt took", a.took, 4*ms)
 		every(f.sims, forget)
 		f.acquire(request)
@@ -307,11 +307,11 @@ func TestFreshTokens(t *testing.T) {
 			released[o.token]++
 		}
 		if len(asked) < 3 { // the number is random
-			t.Errorf("%d attempts in 3 s, want 3 at least", len(asked))
+			t.Errorf("%d attempts in 3 s, want at least 3", len(asked))
 		}
 		for token, nodes := range asked {
 			want(t, "nodes that got "+token, nodes, 5)
-			want(t, "nodes that were told to give it back", released[token], 5)
+			want(t, "nodes that got its release", released[token], 5)
 		}
 	})
 }
@@ -340,7 +340,7 @@ func TestBadOptions(t *testing.T) {
 	node := redlock.Node{Name: "a"}
 	for what, o := range map[string]redlock.Options{
 		"no nodes":         {},
-		"two of one name":  {Nodes: []redlock.Node{node, node}},
+		"duplicate name":   {Nodes: []redlock.Node{node, node}},
 		"64 nodes":         {Nodes: make([]redlock.Node, 64)},
 		"negative timeout": {Nodes: []redlock.Node{node}, NodeTimeout: -1},
 		"short max ttl":    {Nodes: []redlock.Node{node}, MaxTTL: ms},

@@ -39,7 +39,7 @@ func (f *fleet) adoptAll(records ...redlock.Record) (*redlock.Adoption, *losses)
 	return f.q.Adopt(records, func(i int, l *redlock.Lease) {
 		seen.count.Add(1)
 		seen.at.Store(int64(f.now()))
-		want(f, "token of the record of that index", l.Record().Token, records[i].Token)
+		want(f, "token of the record with that index", l.Record().Token, records[i].Token)
 	}), seen
 }
 
@@ -67,7 +67,7 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("%s: adopted with the deadline %v, recorded was %v", what, next.Deadline(), deadline)
 			}
 			want(t, what+": Wait", a.Wait(t.Context()), nil)
-			want(t, what+": it took", f.now()-begin < 10*ms, true)
+			want(t, what+": Wait took less than 10 ms", f.now()-begin < 10*ms, true)
 			wantSame(t, what, next, l)
 			if next.Deadline() < begin+r.TTL-32*ms {
 				t.Errorf("%s: not extended at once: valid for another %v", what, next.Validity())
@@ -109,7 +109,7 @@ func TestAdoptFractions(t *testing.T) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: ttl, Keep: true, Guard: ttl / 2})
 		granted := l.Record()
 		guarded := f.acquire(redlock.Request{Name: "y", TTL: ttl, Keep: true, Guard: ttl / 3})
-		wantErr(t, "twice the guard, but for a fraction", guarded.Extend(t.Context(), 2*(ttl/3)), redlock.ErrRequest)
+		wantErr(t, "a ttl of twice the guard, less a fraction", guarded.Extend(t.Context(), 2*(ttl/3)), redlock.ErrRequest)
 		f.restart(0)
 		for _, r := range []redlock.Record{granted, guarded.Record()} {
 			a, _ := f.adoptAll(r)
@@ -134,7 +134,7 @@ func TestAdoptedLostInstant(t *testing.T) {
 				<-l.Lost()
 				f.wantLost(l, seen, record.Deadline-before, redlock.LostQuorum)
 				time.Sleep(5 * time.Second)
-				want(t, what+": told", seen.count.Load(), int32(1))
+				want(t, what+": losses reported", seen.count.Load(), int32(1))
 				every(f.sims[:3], fault.end)
 				time.Sleep(2 * time.Second)
 				f.wantNoKeys(what)
@@ -156,7 +156,7 @@ func TestAdoptLapsed(t *testing.T) {
 			f.restart(0)
 			j, begin := f.record(), f.now()
 			next, seen := f.adopt(record)
-			wantErr(t, "the lease, at once", next.Err(), redlock.ErrLost)
+			wantErr(t, "the lease, right after Adopt", next.Err(), redlock.ErrLost)
 			<-next.Lost()
 			f.wantLost(next, seen, begin, redlock.LostQuorum)
 			time.Sleep(10 * time.Second)
@@ -236,8 +236,8 @@ func TestAdoptWhatNodesLost(t *testing.T) {
 			a, seen := f.adoptAll(record)
 			want(t, "Wait", a.Wait(t.Context()), nil)
 			synctest.Wait()
-			want(t, "why", a.Leases[0].Reason(), reason)
-			want(t, "told", seen.count.Load(), int32(1))
+			want(t, "reason", a.Leases[0].Reason(), reason)
+			want(t, "losses reported", seen.count.Load(), int32(1))
 		})
 	}
 }
@@ -253,17 +253,17 @@ func TestAdoptedIsALease(t *testing.T) {
 		"HandOver": func(t *testing.T, f *fleet, l *redlock.Lease) {
 			next := f.passOn(l, redlock.Request{Name: "x", TTL: time.Second})
 			want(t, "a larger fencing token", next.Fence() > l.Fence(), true)
-			wantErr(t, "the one before", l.Err(), redlock.ErrReleased)
+			wantErr(t, "the previous lease", l.Err(), redlock.ErrReleased)
 			f.release(next)
 		},
 		"Force": func(t *testing.T, f *fleet, l *redlock.Lease) {
 			_, err := f.q.Force(t.Context(), "x")
 			want(t, "Force", err, nil)
-			want(t, "why", l.Reason(), redlock.LostForced)
+			want(t, "reason", l.Reason(), redlock.LostForced)
 		},
 		"Lose": func(t *testing.T, f *fleet, l *redlock.Lease) {
 			l.Lose(redlock.LostBeat)
-			want(t, "why", l.Reason(), redlock.LostBeat)
+			want(t, "reason", l.Reason(), redlock.LostBeat)
 			f.at(l.Deadline(), ms)
 		},
 		"GiveUp": func(t *testing.T, f *fleet, l *redlock.Lease) {
@@ -276,7 +276,7 @@ func TestAdoptedIsALease(t *testing.T) {
 			want(t, "keys", len(f.keys()), 5)
 			f.release(l)
 		},
-		"release where a node is down": func(t *testing.T, f *fleet, l *redlock.Lease) {
+		"release while nodes are down": func(t *testing.T, f *fleet, l *redlock.Lease) {
 			every(f.sims[:2], down)
 			f.release(l)
 			every(f.sims[:2], up)
@@ -307,7 +307,7 @@ func TestAdoptedEnds(t *testing.T) {
 			f.restart(time.Second)
 			next, _ := f.adopt(l.Record())
 			<-next.Lost()
-			want(t, "why", next.Reason(), reason)
+			want(t, "reason", next.Reason(), reason)
 			want(t, "lost, after the grant", f.now()-l.Since(), max(r.TTL-32*ms, r.Max)-600*ms)
 		})
 	}
@@ -315,7 +315,7 @@ func TestAdoptedEnds(t *testing.T) {
 
 // No attempt of this host requests a semaphore slot that an adopted lease holds. Guards
 // attempts.Slots.Hold.
-func TestAdoptedPlaceIsTaken(t *testing.T) {
+func TestAdoptedSlotIsTaken(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true, Slots: 2}
 		l := f.acquire(r)
@@ -325,11 +325,11 @@ func TestAdoptedPlaceIsTaken(t *testing.T) {
 		j := f.record()
 		for range 20 {
 			next := f.acquire(r)
-			want(t, "place", next.Slot(), 3-l.Slot())
+			want(t, "slot", next.Slot(), 3-l.Slot())
 			f.release(next)
 		}
 		for _, o := range j.of("s") {
-			want(t, "place that was asked for", o.token[0], byte('0'+3-l.Slot()))
+			want(t, "requested slot", o.token[0], byte('0'+3-l.Slot()))
 		}
 	})
 }
@@ -375,7 +375,7 @@ func TestAdoptionWait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 		defer cancel()
 		wantErr(t, "Wait, with nodes down", a.Wait(ctx), context.DeadlineExceeded)
-		want(t, "Wait, until it is lost", a.Wait(t.Context()), nil)
+		want(t, "Wait until the lease is lost", a.Wait(t.Context()), nil)
 		wantErr(t, "the lease", a.Leases[0].Err(), redlock.ErrLost)
 		for range 20 {
 			want(t, "Wait, with nothing to wait for", a.Wait(ctx), nil)
@@ -386,29 +386,29 @@ func TestAdoptionWait(t *testing.T) {
 }
 
 // DeadlineChanged reports each change of a deadline. The hook can query the lease.
-func TestMovedIsTold(t *testing.T) {
-	var told atomic.Int32
+func TestDeadlineChangesAreReported(t *testing.T) {
+	var reports atomic.Int32
 	var last atomic.Int64
 	hook := func(o *redlock.Options) {
-		o.DeadlineChanged = func(l *redlock.Lease) { told.Add(1); last.Store(int64(l.Record().Deadline)) }
+		o.DeadlineChanged = func(l *redlock.Lease) { reports.Add(1); last.Store(int64(l.Record().Deadline)) }
 	}
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(kept3s)
-		want(t, "told of a grant", told.Load(), int32(0))
+		want(t, "reports after the grant", reports.Load(), int32(0))
 		f.at(l.Since(), 1200*ms)
-		want(t, "told of the extension that was due", told.Load(), int32(1))
-		want(t, "the deadline then", time.Duration(last.Load()), l.Deadline())
+		want(t, "reports after the keeper's extension", reports.Load(), int32(1))
+		want(t, "the reported deadline", time.Duration(last.Load()), l.Deadline())
 		want(t, "Extend", l.Extend(t.Context(), 5*time.Second), nil)
-		want(t, "told when Extend has returned", told.Load(), int32(2))
-		want(t, "the deadline by then", time.Duration(last.Load()), l.Deadline())
+		want(t, "reports when Extend has returned", reports.Load(), int32(2))
+		want(t, "the reported deadline after Extend", time.Duration(last.Load()), l.Deadline())
 		every(f.sims[:2], hang)
 		wantErr(t, "Extend", l.Extend(t.Context(), 5*time.Second), redlock.ErrNoQuorum)
-		want(t, "told of one that failed", told.Load(), int32(2))
+		want(t, "reports after a failed Extend", reports.Load(), int32(2))
 	}, hook)
 }
 
 // DeadlinesMovedBack is called after all leases have aged. Guards keeper.age.
-func TestAgedIsTold(t *testing.T) {
+func TestAgedDeadlinesAreReported(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		var leases [2]*redlock.Lease
@@ -431,7 +431,7 @@ func TestAgedIsTold(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		want(t, "the deadline has moved back", leases[0].Deadline() < before-4*time.Second, true)
 		for i, l := range leases {
-			want(t, name("deadline of lease %d when it was told", i), time.Duration(seen[i].Load()), l.Deadline())
+			want(t, name("reported deadline of lease %d", i), time.Duration(seen[i].Load()), l.Deadline())
 		}
 	}, withQuarantine, long)
 }
@@ -439,7 +439,7 @@ func TestAgedIsTold(t *testing.T) {
 // A lease that was lost before the restart stays lost, and the loss is not reported again. It is
 // released at its deadline, because its holder may still be stopping. If the deadline has passed,
 // it is released at once. Guards stayLost.
-func TestAdoptWhatWasLost(t *testing.T) {
+func TestAdoptedLostLeaseStaysLost(t *testing.T) {
 	for _, away := range []time.Duration{500 * ms, 5 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
@@ -453,7 +453,7 @@ func TestAdoptWhatWasLost(t *testing.T) {
 			next := a.Leases[0]
 			want(t, "Wait", a.Wait(t.Context()), nil)
 			wantErr(t, "the lease", next.Err(), redlock.ErrLost)
-			want(t, "why", next.Reason(), redlock.LostBeat)
+			want(t, "reason", next.Reason(), redlock.LostBeat)
 			next.Keep() // has no effect on a lost lease
 			due := max(record.Deadline, begin)
 			want(t, "left on the nodes", next.Left(), due-begin)
@@ -461,24 +461,24 @@ func TestAdoptWhatWasLost(t *testing.T) {
 			f.wantNoKeys("in the end")
 			want(t, "releases", len(j.of("r")), 5)
 			for _, o := range j.of("r") {
-				want(t, name("released after its deadline, %v away", away), o.at-due, 0)
+				want(t, name("time from deadline to release, restarted after %v", away), o.at-due, 0)
 			}
 			want(t, "extensions", len(j.of("e")), 0)
-			want(t, "told", seen.count.Load(), int32(0))
+			want(t, "losses reported", seen.count.Load(), int32(0))
 		})
 	}
 }
 
 // Wait does not wait for a lease without Keep, which nobody extends. Guards Adoption.begin:
 // extendable.
-func TestAdoptionWaitsForNoneThatIsNotKept(t *testing.T) {
+func TestAdoptionDoesNotWaitForLeaseWithoutKeep(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		record := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second}).Record()
 		f.restart(0)
 		begin := f.now()
 		a, _ := f.adoptAll(record)
 		want(t, "Wait", a.Wait(t.Context()), nil)
-		want(t, "it took", f.now()-begin, 0)
+		want(t, "Wait took", f.now()-begin, 0)
 		want(t, "the lease", a.Leases[0].Err(), nil)
 	})
 }

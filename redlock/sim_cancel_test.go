@@ -11,7 +11,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-var errGone = errors.New("the caller is gone")
+var errGone = errors.New("the client is gone")
 
 // cancelled starts an Acquire, cancels it after the given time, and checks that no node holds a
 // key when everything that was sent has arrived.
@@ -165,7 +165,7 @@ func TestLateAcquireSetsNothing(t *testing.T) {
 // The not-after time leaves each node the whole node timeout, even if the way there and back
 // takes nearly all of it. The error of the estimate of its clock is smaller than the rest. Guards
 // readTime.
-func TestNotAfterBearsDelays(t *testing.T) {
+func TestNotAfterToleratesDelays(t *testing.T) {
 	for _, way := range [][2]time.Duration{{24 * ms, 24 * ms}, {48 * ms, ms}, {ms, 48 * ms}} {
 		simTest(t, 1, func(t *testing.T, f *fleet) {
 			f.delay(func(int) time.Duration { return way[0] }, func(int) time.Duration { return way[1] })

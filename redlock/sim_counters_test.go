@@ -34,7 +34,7 @@ func TestCountersAreCopied(t *testing.T) {
 
 // Without quarantines, a node also votes again after its counters were deleted. Guards
 // judgeAdmitted, mark.
-func TestCountersBeginAnewWithoutQuarantine(t *testing.T) {
+func TestCountersRestartWithoutQuarantine(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].Do("HDEL", nodeKey, counterOfX)
 		f.release(f.acquire(oneTryFor(time.Second)))
@@ -48,7 +48,7 @@ func TestCountersBeginAnewWithoutQuarantine(t *testing.T) {
 // If a node waits for counters of nodes that are down, the error suggests a retry after a second,
 // not after milliseconds. If nodes are only down, the retry is due soon. If a quarantine has an
 // end, the retry is due at that end. Guards noQuorum: endlessRetry.
-func TestRetryWhereCountersAreMissing(t *testing.T) {
+func TestRetryWhileCountersAreMissing(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		wantRetry := func(what string, retry, quarantine time.Duration) {
 			t.Helper()
@@ -80,7 +80,7 @@ func TestRetryWhereCountersAreMissing(t *testing.T) {
 
 // If a quorum lost its counters, they restart from the nodes' clocks, and one notice says so.
 // Guards vouch, announceLoss.
-func TestTotalLossIsTold(t *testing.T) {
+func TestTotalLossIsReported(t *testing.T) {
 	var notices notices
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		notices.drop()
@@ -89,13 +89,13 @@ func TestTotalLossIsTold(t *testing.T) {
 		time.Sleep(2 * beat)
 		for _, s := range f.q.Status().Nodes {
 			if s.State != redlock.NodeQuarantined || s.Found < s.Needs {
-				t.Errorf("%s is %s and needs %d others, of which %d are found; want quarantined, and enough: all have lost them", s.Name, s.State, s.Needs, s.Found)
+				t.Errorf("%s is %s and needs %d others, of which %d are found; want quarantined, and enough found, because all have lost them", s.Name, s.State, s.Needs, s.Found)
 			}
 		}
 		time.Sleep(longest)
 		want(t, "ready", f.q.Status().Ready, 5)
 		notices.want(t, redlock.CountersLost, "")
-		want(t, "counted", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet does not count
+		want(t, "counter losses counted", f.q.Status().Counts.CounterLosses, uint64(1)) // the new fleet does not count
 		if l := f.acquire(oneTryFor(time.Second)); l.Fence() <= last {
 			t.Errorf("fencing token %d after %d", l.Fence(), last)
 		}
@@ -116,7 +116,7 @@ func TestNewNodesWithSomeDown(t *testing.T) {
 		every(f.sims[3:], up)
 		time.Sleep(longest + 3*beat)
 		want(t, "ready when all are up", f.q.Status().Ready, 5)
-		want(t, "told once", f.q.Status().Counts.CounterLosses, uint64(1))
+		want(t, "counter losses counted", f.q.Status().Counts.CounterLosses, uint64(1))
 	})
 }
 
@@ -144,7 +144,7 @@ func TestLossesDoNotAddUp(t *testing.T) {
 // The next loss of a quorum's counters is also reported, even if a node without counters in the
 // first loss has been down since. An unreachable node does not count as one without counters.
 // Guards Fleet.CounterLoss: connected; forgetAnnouncedLoss.
-func TestNextTotalLossIsTold(t *testing.T) {
+func TestNextTotalLossIsReported(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, flush)
@@ -199,7 +199,7 @@ func TestClockJumpIsNoLossOfCounters(t *testing.T) {
 
 // Counters that restart are larger than any counter that a host with a fast clock may have
 // proposed and a node has accepted. Guards rewrite: proposalAhead.
-func TestCountersBeginBeyondProposals(t *testing.T) {
+func TestCountersRestartBeyondProposals(t *testing.T) {
 	ahead := func(o *redlock.Options) { o.Wall = func() time.Time { return time.Now().Add(900 * ms) } }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		right := f.another(withQuarantine)
@@ -223,7 +223,7 @@ func TestCountersBeginBeyondProposals(t *testing.T) {
 
 // If a node loses its data again, alone, this does not belong to the earlier total loss: the node
 // waits for counters to copy. Guards noteLoss: total.
-func TestTotalLossIsOver(t *testing.T) {
+func TestLaterLossIsNotTotal(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, flush)
 		time.Sleep(2 * beat)

@@ -90,13 +90,13 @@ func TestCrowd(t *testing.T) {
 			f.crowd(wanted, redlock.Request{Name: "x", TTL: 30 * time.Second, Wait: redlock.Forever, Keep: true, OnLost: onLost})
 			took, least := f.now()-start, time.Duration(wanted)*each // the extensions, and the search for the right number of attempts, take about as much
 			if took > 5*least {
-				t.Errorf("%s: %d locks took %v, of which the nodes needed %v", what, wanted, took, least)
+				t.Errorf("%s: %d locks took %v, and the nodes needed %v", what, wanted, took, least)
 			}
 			if attempts := len(j.on(0, "a")); attempts > 2*wanted {
 				t.Errorf("%s: %d attempts for %d locks", what, attempts, wanted)
 			}
 			if lost.Load() > 0 {
-				t.Errorf("%s: %d leases are lost, though all nodes are well", what, lost.Load())
+				t.Errorf("%s: %d leases are lost, although all nodes work", what, lost.Load())
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestShortLeasesComeFirst(t *testing.T) {
 
 // A client that wants one lock does not wait for thousands of requests of another user. Guards
 // Limiter.next.
-func TestCrowdOfAnother(t *testing.T) {
+func TestCrowdOfAnotherUser(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		others, each := 5000, ms/10
@@ -182,7 +182,7 @@ func TestCrowdIsCancelled(t *testing.T) {
 		start := f.now()
 		cancel()
 		all.Wait()
-		want(t, "took them to end", f.now()-start, 0)
+		want(t, "time until all ended", f.now()-start, 0)
 		time.Sleep(time.Second)
 		f.wantNoKeys("all cancelled")
 		every(f.sims, func(s *redlocktest.Sim) { s.OnCommand(nil) })
@@ -207,7 +207,7 @@ func TestCrowdWithoutQuorum(t *testing.T) {
 				_, err := f.q.Acquire(t.Context(), r)
 				wantErr(t, r.Name, err, redlock.ErrNoQuorum)
 				if took := f.now() - start; took > r.Wait+600*ms {
-					t.Errorf("%s: told after %v, want %v and a little", r.Name, took, r.Wait)
+					t.Errorf("%s: failed after %v, want at most 600ms more than %v", r.Name, took, r.Wait)
 				}
 			})
 		}
@@ -243,21 +243,21 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 		overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
 		switch {
 		case is && overdue.Took != 0:
-			t.Errorf("%s is said to have been granted late, %v", l.Name(), overdue.Took)
+			t.Errorf("%s: the cause says that it was granted late, after %v", l.Name(), overdue.Took)
 		case !is: // the extension was sent in time
 			wantErr(t, l.Name(), l.Cause(), redlock.ErrNoQuorum)
 		case overdue.Asked == 0:
 			never++
 			wantWithin(t, "due before", overdue.Due, 400*ms, 500*ms)
-			want(t, "says so", strings.Contains(overdue.Error(), "this process has not come to it"), true)
+			want(t, "the cause says that none was sent", strings.Contains(overdue.Error(), "this process has not come to it"), true)
 		default:
 			late++
 			wantWithin(t, "late", overdue.Due-overdue.Asked, 100*ms, 500*ms)
-			want(t, "says so", strings.Contains(overdue.Error(), "this process came to it"), true)
+			want(t, "the cause says that it was sent late", strings.Contains(overdue.Error(), "this process came to it"), true)
 		}
 	}
 	if never == 0 || late == 0 {
-		t.Errorf("%d leases were never asked for, %d late, want some of both", never, late)
+		t.Errorf("%d extensions were never sent and %d were late, want some of both", never, late)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestGrantedTooLate(t *testing.T) {
 		overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
 		if want(t, "overdue", is, true); is {
 			want(t, "took", overdue.Took, 850*ms)
-			want(t, "says", overdue.Error(), "x: it was granted 850ms after it was asked for, when its extension was overdue: its nodes are too slow for so short a ttl, or the host is overloaded, or was stopped")
+			want(t, "cause", overdue.Error(), "x: it was granted 850ms after it was asked for, when its extension was overdue: its nodes are too slow for so short a ttl, or the host is overloaded, or was stopped")
 		}
 	}, func(o *redlock.Options) { o.NodeTimeout = 900 * ms })
 }
@@ -285,7 +285,7 @@ func TestLostBeforeAnyAnswer(t *testing.T) {
 		<-l.Lost()
 		wantErr(t, "cause", l.Cause(), redlock.ErrNoQuorum)
 		if cause := fmt.Sprint(l.Cause()); !strings.Contains(cause, "asked to extend it") {
-			t.Errorf("the cause is %s, want that the nodes were asked", cause)
+			t.Errorf("the cause is %s, want it to say that the nodes were asked", cause)
 		}
 	}, func(o *redlock.Options) { o.NodeTimeout = 700 * ms })
 }
@@ -326,7 +326,7 @@ func TestHungNodesAnswerTryBesideCrowd(t *testing.T) {
 			_, err := f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second})
 			wantErr(t, "y", err, redlock.ErrNoQuorum)
 			if took := f.now() - start; took > 100*ms {
-				t.Errorf("beside %d others it took %v, want 100ms at most", others, took)
+				t.Errorf("beside %d others it took %v, want at most 100ms", others, took)
 			}
 			all.Wait()
 		})

@@ -88,7 +88,7 @@ func TestDowngradeWithoutQuorum(t *testing.T) {
 }
 
 // A node that hangs during the downgrade has the lock as exclusive until an extension reaches it.
-func TestDowngradeOfNodeThatIsBack(t *testing.T) {
+func TestDowngradeReachesHungNodeLater(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(passed)
 		hang(f.sims[2])
@@ -185,7 +185,7 @@ func TestDowngradeOfOthers(t *testing.T) {
 		want(t, "extended by", reader.Deadline()-before, 100*ms)
 		f.release(reader)
 		wantErr(t, "released", reader.Downgrade(t.Context(), 0, nil), redlock.ErrReleased)
-		place := f.acquire(sharing["places"])
+		place := f.acquire(sharing["slots"])
 		wantErr(t, "semaphore", place.Downgrade(t.Context(), 0, nil), redlock.ErrRequest)
 		want(t, "semaphore", place.Shared(), false)
 		f.release(place)

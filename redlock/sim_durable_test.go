@@ -31,7 +31,7 @@ func durableTest(t *testing.T, n int, body func(t *testing.T, f *fleet)) {
 
 // If the default user of a durable node lacks rights, the node skips votes when it loads its
 // file. So it is quarantined after a restart. Guards readRights, hasEachVote: loads.
-func TestDurableNodeLeavesVotesOut(t *testing.T) {
+func TestDurableNodeSkipsVotesWithoutRights(t *testing.T) {
 	for _, denied := range []string{"SET", "DEL", "PEXPIREAT", "ZADD", "ZREM", "HSET"} {
 		durableTest(t, 3, func(t *testing.T, f *fleet) {
 			f.sims[0].Crash(true)
@@ -134,12 +134,12 @@ func TestDurableNodeRewritesItsFile(t *testing.T) {
 			f.sims[0].SetDurable(true)
 			time.Sleep(longest + 2*beat)
 			warned := strings.Contains(strings.Join(f.nodeStatus(f.q, 0).Warning, " "), "durable = true does not hold")
-			want(t, tt.what+": it is warned of", warned, tt.waits)
+			want(t, tt.what+": warned", warned, tt.waits)
 			f.sims[0].Crash(true)
 			f.sims[0].SetInfo(tt.field, "")
 			f.sims[0].Restart()
 			time.Sleep(beat + 400*ms) // the next look notices it
-			want(t, tt.what+": it waits", f.nodeStatus(f.q, 0).State == redlock.NodeQuarantined, tt.waits)
+			want(t, tt.what+": quarantined", f.nodeStatus(f.q, 0).State == redlock.NodeQuarantined, tt.waits)
 		})
 	}
 }
@@ -147,7 +147,7 @@ func TestDurableNodeRewritesItsFile(t *testing.T) {
 // If a node did not write every vote to its file for a while and is restarted, it is quarantined.
 // This holds even if a host that does not know it lets the node vote first. Guards withdrawal:
 // restartedUnnoticed.
-func TestDurableNodeIsBelievedByAnother(t *testing.T) {
+func TestDurableNodeTrustedByAnotherHost(t *testing.T) {
 	var away atomic.Bool // this host cannot reach the node
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetDurable(false)

@@ -79,7 +79,7 @@ func TestExchange(t *testing.T) {
 			want(t, "nodes", shown[0].Held, 5)
 			want(t, "id on the nodes", shown[0].ID(), id)
 			if off := shown[0].Holder.Since.Sub(granted).Abs(); off > ms {
-				t.Errorf("since %v off", off)
+				t.Errorf("Since is off by %v", off)
 			}
 			want(t, "lease", l.Err(), nil)
 			want(t, "id", l.ID(), id)
@@ -116,16 +116,16 @@ func TestNoExchange(t *testing.T) {
 
 // If TokenChanges cannot record the new token, the tokens are not exchanged, and the exchange is
 // retried later.
-func TestExchangeIsNoted(t *testing.T) {
+func TestExchangeIsRecordedFirst(t *testing.T) {
 	var noted []redlock.Record
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, _ := f.exchanged(2)
-		f.wantHolder("when it was not noted", 1)
+		f.wantHolder("when the new token was not recorded", 1)
 		want(t, "record", l.Record().Former, "")
 		time.Sleep(exchangeIn)
-		f.wantHolder("when it was noted", 2)
+		f.wantHolder("when the new token was recorded", 2)
 		record := l.Record()
-		want(t, "tries", len(noted), 2)
+		want(t, "calls of TokenChanges", len(noted), 2)
 		want(t, "token", record.Token, noted[1].Token)
 		want(t, "former token", record.Former, noted[1].Former)
 		want(t, "id", record.ID(), l.ID())
@@ -138,7 +138,7 @@ func TestExchangeIsNoted(t *testing.T) {
 }
 
 // A node that hangs during the exchange gets the new token with the next extension.
-func TestExchangeOfNodeThatIsBack(t *testing.T) {
+func TestExchangeReachesHungNodeLater(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.passTo(f.acquire(byClient(1)), byClient(2))
 		hang(f.sims[2])
@@ -193,7 +193,7 @@ func TestExchangeAtMax(t *testing.T) {
 
 // A release, a hand-over and a downgrade also affect nodes that still have the former token,
 // however many these are.
-func TestReleaseInTheMiddleOfAnExchange(t *testing.T) {
+func TestReleaseDuringAnExchange(t *testing.T) {
 	for nodes := range 6 {
 		for what, end := range map[string]func(f *fleet, l *redlock.Lease){
 			"release": func(f *fleet, l *redlock.Lease) { f.release(l) },
@@ -268,7 +268,7 @@ func TestRepairDuringAnExchange(t *testing.T) {
 		}
 		want(t, "repairs by the first extension", f.q.Status().Counts.Repairs, uint64(0))
 		time.Sleep(100 * ms)
-		want(t, "repairs by the second one", f.q.Status().Counts.Repairs, uint64(1))
+		want(t, "repairs by the second extension", f.q.Status().Counts.Repairs, uint64(1))
 		f.wantOnNodes("after both", record.Token)
 		f.wantHeld(l, seen)
 	})
@@ -285,7 +285,7 @@ func TestForceOfFormerToken(t *testing.T) {
 		_, err := f.q.Force(t.Context(), "x")
 		want(t, "FORCE", err, nil)
 		want(t, "losses", seen.count.Load(), 1)
-		wantWithin(t, "it was lost after", time.Duration(seen.at.Load())-at, 0, 5*ms)
+		wantWithin(t, "time from FORCE to the loss", time.Duration(seen.at.Load())-at, 0, 5*ms)
 		want(t, "reason", l.Reason(), redlock.LostForced)
 	})
 }

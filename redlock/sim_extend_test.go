@@ -88,7 +88,7 @@ func TestCauseOfLossAtExtend(t *testing.T) {
 
 // The next successful extension clears the cause of a failed one. Guards extended:
 // cause, asked.
-func TestCauseIsForgotten(t *testing.T) {
+func TestExtensionClearsCause(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
 		f.at(l.Since(), 900*ms)
@@ -139,15 +139,15 @@ func TestGiveUp(t *testing.T) {
 		f.at(l.Deadline(), -1)
 		want(t, "keys before the deadline", len(f.keys()), 3)
 		f.at(l.Deadline(), ms)
-		f.wantNoKeys("after it")
+		f.wantNoKeys("after the deadline")
 		want(t, "extensions", len(j.of("e")), 0)
-		want(t, "told", seen.count.Load(), int32(0))
+		want(t, "losses reported", seen.count.Load(), int32(0))
 	})
 }
 
 // If nodes fail a second time, the first retry comes as soon as it did the first time. Guards
 // keeper.confirmed: tries.
-func TestRetriesBeginAnew(t *testing.T) {
+func TestRetryDelayRestarts(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
 		for range 2 {
@@ -159,7 +159,7 @@ func TestRetriesBeginAnew(t *testing.T) {
 			f.at(begin, 2*time.Second)
 			tries := j.on(2, "e")
 			if len(tries) < 5 {
-				t.Fatalf("%d tries to extend, want some", len(tries))
+				t.Fatalf("%d attempts to extend, want at least 5", len(tries))
 			}
 			wantWithin(t, "between the first two", tries[1].at-tries[0].at, 15*ms, 45*ms)
 			every(f.sims[:2], faults["loading"].end)

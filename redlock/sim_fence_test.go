@@ -65,14 +65,14 @@ func TestFenceIsWrittenBack(t *testing.T) {
 		time.Sleep(20 * ms)
 		for i, sim := range f.sims {
 			if got := counter(sim); got != l.Fence() {
-				t.Errorf("node %d has counted to %d, want %d", i, got, l.Fence())
+				t.Errorf("the counter of node %d is %d, want %d", i, got, l.Fence())
 			}
 		}
 		f.release(l)
 		begin = f.now()
 		l, err = f.q.Acquire(t.Context(), oneTry)
 		want(t, "error", err, nil)
-		want(t, "the next one takes one round trip", f.now()-begin, 6*ms)
+		want(t, "the next grant took one round trip", f.now()-begin, 6*ms)
 		want(t, "its token", l.Fence(), ahead+2)
 		want(t, "write-backs counted", f.q.Status().Counts.WriteBacks, uint64(1))
 	})
@@ -103,7 +103,7 @@ func TestReadersMayHaveOneToken(t *testing.T) {
 		want(t, "token of the first", one.Fence(), ahead+2)
 		want(t, "token of the second", second.Fence(), ahead+2)
 		third := f.acquire(reader)
-		want(t, "token of a third, who came after them", third.Fence(), ahead+3)
+		want(t, "token of a third reader after them", third.Fence(), ahead+3)
 	})
 }
 
@@ -124,9 +124,9 @@ func TestWriteBackNeedsTheLock(t *testing.T) {
 				f.release(l)
 				return
 			}
-			wantErr(t, name("gone on %d", gone), err, redlock.ErrNoQuorum)
+			wantErr(t, name("lock gone on %d nodes", gone), err, redlock.ErrNoQuorum)
 			if !strings.Contains(err.Error(), "gone again on 3 nodes") {
-				t.Errorf("the error does not say what happened: %v", err)
+				t.Errorf("got %v, want the number of nodes on which the lock is gone", err)
 			}
 			time.Sleep(50 * ms)
 			f.wantNoKeys("after the attempt")
@@ -203,13 +203,13 @@ func TestWriteBacksAreRare(t *testing.T) {
 
 // A node whose counter has reached its limit fails. A counter out of range is not believed.
 // Guards ballot.lua: LIMIT; isFencedGrant.
-func TestCounterAtItsEnd(t *testing.T) {
+func TestCounterAtItsLimit(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })
 		_, err := f.q.Acquire(t.Context(), oneTry)
 		wantNoQuorum(t, err, redlock.FailedError, "a", "b")
 		if !strings.Contains(err.Error(), "at its end") {
-			t.Errorf("the error does not say what happened: %v", err)
+			t.Errorf("got %v, want it to say that the counter is at its end", err)
 		}
 		synctest.Wait()
 		f.wantNoKeys("after the attempt")

@@ -22,15 +22,15 @@ func TestForce(t *testing.T) {
 		for what, q := range map[string]*redlock.Quorum{"here": f.q, "elsewhere": other} {
 			r := kept3s
 			r.Holder = redlock.Holder{Host: "web3", PID: 4121, User: "cron"}
-			told := make(chan time.Duration, 1)
-			r.OnLost = func(*redlock.Lease) { told <- f.now() }
+			lost := make(chan time.Duration, 1)
+			r.OnLost = func(*redlock.Lease) { lost <- f.now() }
 			l, err := q.Acquire(t.Context(), r)
 			want(t, what, err, nil)
 			time.Sleep(100 * ms)
 			begin := f.now()
 			who, err := f.q.Force(t.Context(), "x")
 			want(t, what, err, nil)
-			want(t, what+": the holder that was", who[0].Holder.User, "cron")
+			want(t, what+": the previous holder", who[0].Holder.User, "cron")
 			synctest.Wait()
 			f.wantNoKeys(what)
 			next := f.acquire(oneTry)
@@ -43,7 +43,7 @@ func TestForce(t *testing.T) {
 			if q == other {
 				latest = time.Second
 			}
-			wantWithin(t, what+": told after", <-told-begin, 0, latest)
+			wantWithin(t, what+": time from FORCE to OnLost", <-lost-begin, 0, latest)
 			time.Sleep(5 * time.Second)
 			want(t, what+": the next holder's lock", next.Release(t.Context()), nil)
 			synctest.Wait()
@@ -71,13 +71,13 @@ func TestForceDuringExtension(t *testing.T) {
 		done := f.now()
 		<-l.Lost()
 		want(t, "reason", l.Reason(), redlock.LostForced)
-		wantWithin(t, "told after", f.now()-done, 0, 100*ms)
+		wantWithin(t, "time from FORCE to the loss", f.now()-done, 0, 100*ms)
 	})
 }
 
 // FORCE also reports the loss at once if a quorum granted the lock but the client has not run
 // since. Guards keeper.grant: wasTaken.
-func TestForceBeforeGrantIsTaken(t *testing.T) {
+func TestForceBeforeClientKnowsOfGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
 		defer f.closeSims()
@@ -95,7 +95,7 @@ func TestForceBeforeGrantIsTaken(t *testing.T) {
 		l := f.acquire(kept3s)
 		<-l.Lost()
 		want(t, "reason", l.Reason(), redlock.LostForced)
-		wantWithin(t, "told after", f.now()-l.Since(), 0, 100*ms)
+		wantWithin(t, "time from the grant to the loss", f.now()-l.Since(), 0, 100*ms)
 	})
 }
 
@@ -103,14 +103,14 @@ func TestForceBeforeGrantIsTaken(t *testing.T) {
 func kept(s *redlocktest.Sim) string { return s.Get("redlock:x") }
 
 // Force does not revoke a lock that no quorum shows: a client may be acquiring it. Guards Force.
-func TestForceOfNobody(t *testing.T) {
+func TestForceWithoutHolder(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		_, err := f.q.Force(t.Context(), "x")
 		wantErr(t, "free", err, redlock.ErrNotHeld)
 		foreign(f.sims[:2], "x", time.Hour)
 		_, err = f.q.Force(t.Context(), "x")
 		wantErr(t, "on two of five", err, redlock.ErrNotHeld)
-		want(t, "what is on one of them", kept(f.sims[0]) != "", true)
+		want(t, "one of them still has the lock", kept(f.sims[0]) != "", true)
 		f.sims[4].Hang()
 		_, err = f.q.Force(t.Context(), "x")
 		wantErr(t, "on two of four, perhaps three of five", err, redlock.ErrHeld)
@@ -126,7 +126,7 @@ func TestForceOfNobody(t *testing.T) {
 
 // If too few of the nodes that answer show the holder, the error still names it. Guards
 // undecided.
-func TestForceNamesWhoMayHoldIt(t *testing.T) {
+func TestForceNamesPossibleHolder(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[2].Hang()
 		r := oneTry
@@ -145,18 +145,18 @@ func TestForceNamesWhoMayHoldIt(t *testing.T) {
 
 // FORCE does not delete the vote of a later holder that arrived between its query and its
 // deletion. Guards ballot.lua: force compares.
-func TestForceTakesOnlyWhatWasShown(t *testing.T) {
+func TestForceRevokesOnlyTheHolderShown(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)
 		f.delay(func(int) time.Duration { return 10 * ms }, each(ms))
 		time.AfterFunc(15*ms, func() { // queried at 10 ms, and deleted at 23 ms
 			forget(f.sims[0])
-			f.sims[0].Do("SET", "redlock:x", "the next one")
+			f.sims[0].Do("SET", "redlock:x", "the next holder")
 		})
 		_, err := f.q.Force(t.Context(), "x")
 		want(t, "error", err, nil)
 		time.Sleep(50 * ms)
-		want(t, "the next one's vote", kept(f.sims[0]), "the next one")
+		want(t, "the next holder's vote", kept(f.sims[0]), "the next holder")
 	})
 }
 
@@ -193,7 +193,7 @@ func TestForceDuringHandOver(t *testing.T) {
 					r := oneTry
 					r.Pending = begun
 					next, err = f.q.Acquire(t.Context(), r)
-					want(t, "the next one", err, nil)
+					want(t, "the next holder's Acquire", err, nil)
 				}()
 			}
 		})
@@ -205,7 +205,7 @@ func TestForceDuringHandOver(t *testing.T) {
 		}
 		want(t, "FORCE", err, nil)
 		if next.Err() == nil {
-			t.Errorf("FORCE has taken it from %d, as it says, and it is held on %d nodes", len(forced), len(f.keys()))
+			t.Errorf("FORCE reported %d revoked holders, but the lock is held on %d nodes", len(forced), len(f.keys()))
 		}
 	})
 }

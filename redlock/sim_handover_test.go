@@ -31,7 +31,7 @@ func (f *fleet) passOn(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 	_, r = f.handOverTo(l, r)
 	next, err := f.q.Acquire(f.Context(), r)
 	if err != nil {
-		f.Fatal("the next one: ", err)
+		f.Fatal("the next holder's Acquire: ", err)
 	}
 	return next
 }
@@ -50,9 +50,9 @@ func TestHandOver(t *testing.T) {
 		if next.Fence() <= l.Fence() {
 			t.Errorf("fencing token %d after %d", next.Fence(), l.Fence())
 		}
-		want(t, "somebody waits", next.Wanted(), false)
+		want(t, "other clients wait", next.Wanted(), false)
 		for i, sim := range f.sims {
-			want(t, name("who holds it on node %d", i), sim.Get("redlock:x")[:22], next.ID())
+			want(t, name("the holder on node %d", i), sim.Get("redlock:x")[:22], next.ID())
 		}
 		for i, commands := range j.perNode() {
 			want(t, name("commands on node %d", i), commands, 1)
@@ -94,7 +94,7 @@ func TestHandOverPastNodes(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			for i, sim := range f.sims {
 				if token := sim.Get("redlock:x"); token != "" && token[:22] == l.ID() {
-					t.Errorf("%s: node %d holds what was handed over", what, i)
+					t.Errorf("%s: node %d still has the previous holder's lock", what, i)
 				}
 			}
 			f.release(next)
@@ -114,12 +114,12 @@ func TestHandOverFails(t *testing.T) {
 		}
 		foreign(f.sims[:3], "x", time.Second)
 		releasing, r := f.handOver(l)
-		wantErr(t, "release of what was lost", releasing.Wait(t.Context()), redlock.ErrLost)
+		wantErr(t, "release of the lost lease", releasing.Wait(t.Context()), redlock.ErrLost)
 		synctest.Wait()
 		r.Wait = redlock.Forever
 		began := f.now()
 		next := f.acquire(r)
-		wantWithin(t, "granted when the other one is over", f.now()-began, 900*ms, 1200*ms)
+		wantWithin(t, "granted when the other client's lock has expired", f.now()-began, 900*ms, 1200*ms)
 		f.release(next)
 		synctest.Wait()
 		f.wantNoKeys("in the end")
@@ -151,7 +151,7 @@ func (f *fleet) acquireCancelled(r redlock.Request) {
 }
 
 // If HandOver returns an error for the request, the lease stays as it is.
-func TestHandOverOfNothing(t *testing.T) {
+func TestHandOverRefused(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
 		for what, r := range map[string]redlock.Request{
@@ -207,7 +207,7 @@ func cancelled(f *fleet) (context.Context, context.CancelFunc) {
 
 // A pending request becomes one lease. A second Acquire with the same request does not return
 // another one.
-func TestBegunTwice(t *testing.T) {
+func TestPendingUsedTwice(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
 		first := f.acquire(r)
@@ -219,19 +219,19 @@ func TestBegunTwice(t *testing.T) {
 }
 
 // Acquire refuses a pending hand-over of another lock, and releases it.
-func TestBegunForAnother(t *testing.T) {
+func TestPendingForAnotherLock(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
 		r.Name = "y"
 		_, err := f.q.Acquire(t.Context(), r)
-		wantErr(t, "what was begun for x, given for y", err, redlock.ErrRequest)
+		wantErr(t, "a pending hand-over of x for y", err, redlock.ErrRequest)
 		time.Sleep(10 * ms)
 		f.wantNoKeys("after that")
 	})
 }
 
 // Abandon after the grant (deferred, like a Rollback) must not release a lease that is held.
-func TestBegunAbandonedAfterGrant(t *testing.T) {
+func TestPendingAbandonedAfterGrant(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		_, r := f.handOver(f.acquire(oneTry))
 		first := f.acquire(r)
@@ -267,12 +267,12 @@ func TestHandOverOfSeveralNames(t *testing.T) {
 
 // If a client waits for one of several names, the holder of all of them learns of it, whichever
 // name it is. Guards noteFences: wanted.
-func TestHandOverOfSeveralNamesThatIsWanted(t *testing.T) {
+func TestHandOverOfSeveralWantedNames(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		several := redlock.Request{Names: names, TTL: 30 * time.Second, Keep: true}
 		wakeTest(t, several, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 			next := f.passOn(l, several)
-			want(t, name("%v: somebody waits", names), next.Wanted(), true)
+			want(t, name("%v: other clients wait", names), next.Wanted(), true)
 			f.release(next)
 			<-w.done
 		})
@@ -291,7 +291,7 @@ func TestHandOverOfSeveralNamesRefused(t *testing.T) {
 			_, r := f.handOverTo(l, several)
 			_, err := f.q.Acquire(t.Context(), r)
 			held, is := errors.AsType[*redlock.HeldError](err)
-			want(t, name("%v: error %v, of a lock that is held", names, err), is, true)
+			want(t, name("%v: got %v, want a HeldError", names, err), is, true)
 			want(t, name("%v: held for", names), held.TTL, time.Hour)
 		})
 	}

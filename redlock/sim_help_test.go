@@ -174,7 +174,7 @@ func (f *fleet) wantNever(when string, span time.Duration) {
 	f.Helper()
 	for end := f.now() + span; f.now() < end; time.Sleep(ms) {
 		if left := f.keys(); len(left) != 0 {
-			f.Fatalf("%s: keys came up on the nodes: %v", when, left)
+			f.Fatalf("%s: keys appeared on the nodes: %v", when, left)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func wantNoQuorum(t testing.TB, err error, failure redlock.Failure, nodes ...str
 	t.Helper()
 	var e *redlock.NoQuorumError
 	if !errors.As(err, &e) {
-		t.Errorf("got error %v, want the lack of a quorum", err)
+		t.Errorf("got error %v, want a NoQuorumError", err)
 		return
 	}
 	var got []string

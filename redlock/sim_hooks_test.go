@@ -55,7 +55,7 @@ func TestRoundTripsAreReported(t *testing.T) {
 		defer r.mu.Unlock()
 		for node, took := range map[string]time.Duration{"a": 3 * ms, "b": 6 * ms} {
 			want(t, "round trips of "+node, len(r.trips[node]), 1)
-			want(t, "what it took", r.trips[node][0], took)
+			want(t, "round trip of "+node, r.trips[node][0], took)
 		}
 		want(t, "round trips of a node that hangs and dies", len(r.trips["c"]), 0)
 	}, r.collect)

@@ -62,7 +62,7 @@ func TestLyingTokenIsNoVote(t *testing.T) {
 
 // A host that believes such a node cannot raise the counters of the other nodes. Its own requests
 // fail, and those of other hosts are granted. Guards rare.lua: far.
-func TestBelieverSpoilsNothing(t *testing.T) {
+func TestBelieverRaisesNoCounters(t *testing.T) {
 	for kind, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			f.sims[0].Plant(simredis.LieAhead)
@@ -84,7 +84,7 @@ func TestBelieverSpoilsNothing(t *testing.T) {
 
 // An earlier version accepted any counter. A token that is far ahead in its record is not written
 // to the nodes. Guards ballot.lua: repair.
-func TestFarRecordSpoilsNothing(t *testing.T) {
+func TestFarTokenInRecordRaisesNoCounters(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := f.acquire(kept3s).Record()
 		r.Fence = 1<<53 - 1<<41
@@ -121,7 +121,7 @@ func TestFarCounterIsNotCopied(t *testing.T) {
 
 // If the counter is far ahead on all nodes, none can be copied. It restarts after an operator
 // admits the nodes. Guards epoch.lua: FARTHEST.
-func TestFarCountersBeginAnew(t *testing.T) {
+func TestFarCountersRestart(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, func(s *redlocktest.Sim) {
 			setCounter(s, aYear())
@@ -143,7 +143,7 @@ func TestFarCountersBeginAnew(t *testing.T) {
 
 // If the clock of a node is centuries ahead, its tokens are still not believed. "Far ahead" is
 // relative to a quorum of the nodes' clocks. Guards Fleet.TokenBound: quorum.
-func TestLyingClockMovesNoHorizon(t *testing.T) {
+func TestLyingClockMovesNoTokenBound(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) {
 			s.StepClock(170 * 365 * 24 * time.Hour)

@@ -17,12 +17,12 @@ func TestIntend(t *testing.T) {
 		want(t, "Intend", err, nil)
 		time.Sleep(ms)
 		_, err = f.q.Acquire(t.Context(), reads)
-		wantErr(t, "a reader while a writer is to come", err, redlock.ErrHeld)
+		wantErr(t, "a reader during the intent", err, redlock.ErrHeld)
 		time.Sleep(1500 * ms)
 		i.Renew()
 		time.Sleep(1500 * ms)
 		_, err = f.q.Acquire(t.Context(), reads)
-		wantErr(t, "a reader when it was renewed", err, redlock.ErrHeld)
+		wantErr(t, "a reader after the renewal", err, redlock.ErrHeld)
 		i.End()
 		time.Sleep(ms)
 		f.release(f.acquire(reads))
@@ -31,14 +31,14 @@ func TestIntend(t *testing.T) {
 }
 
 // Acquire refuses an intent for another lock, and ends it.
-func TestIntentForAnother(t *testing.T) {
+func TestIntentForAnotherLock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		f.acquire(redlock.Request{Name: "x", TTL: keptLong, Shared: true})
 		i, err := other.Intend(redlock.Request{Name: "x", TTL: 20 * time.Second})
 		want(t, "Intend", err, nil)
 		time.Sleep(ms)
 		_, err = other.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second, Intent: i})
-		wantErr(t, "an intent for x, given for y", err, redlock.ErrRequest)
+		wantErr(t, "an intent for x in a request for y", err, redlock.ErrRequest)
 		time.Sleep(ms)
 		f.acquire(redlock.Request{Name: "x", TTL: time.Second, Shared: true})
 	})

@@ -42,8 +42,8 @@ func TestPausedHostReachesNodesLater(t *testing.T) {
 					s.Up()
 				}
 				time.Sleep(3 * beat)
-				want(t, name("%d nodes, %v apart: withdrawn by the paused host", n, apart), paused.Status().Counts.Withdrawals, uint64(0))
-				want(t, "ready elsewhere", f.q.Status().Ready, n)
+				want(t, name("%d nodes, %v apart: admissions withdrawn by the paused host", n, apart), paused.Status().Counts.Withdrawals, uint64(0))
+				want(t, "ready for the other host", f.q.Status().Ready, n)
 			})
 		}
 	}
@@ -61,7 +61,7 @@ func TestDistantNodeJumps(t *testing.T) {
 			time.Sleep(2 * beat)
 			f.sims[0].StepClock(step)
 			time.Sleep(beat + 500*ms)
-			want(t, name("stepped by %v: admissions taken back", step), f.q.Status().Counts.Withdrawals, uint64(1))
+			want(t, name("stepped by %v: admissions withdrawn", step), f.q.Status().Counts.Withdrawals, uint64(1))
 			want(t, name("stepped by %v: the lease", step), held.Err(), nil)
 		})
 	}
@@ -78,9 +78,9 @@ func TestPausedWithANode(t *testing.T) {
 		pause(10 * time.Second)
 		f.sims[1].StepClock(-10 * time.Second)
 		time.Sleep(3 * beat)
-		want(t, "noticed", paused.Status().Counts.ClockJumps > 0, true)
+		want(t, "the pause was noticed", paused.Status().Counts.ClockJumps > 0, true)
 		f.wantState(f.q, 0, redlock.NodeReady) // other hosts still count its vote
-		want(t, "the quarantine is the paused host's alone", f.nodeStatus(paused, 0).Here, true)
+		want(t, "only the paused host quarantines it", f.nodeStatus(paused, 0).Here, true)
 	})
 }
 
@@ -104,7 +104,7 @@ func TestHostOfWrongRate(t *testing.T) {
 				for range 90 {
 					time.Sleep(beat)
 					if ready := f.q.Status().Ready; ready < 5 {
-						t.Fatalf("rate %v, near %v: %d nodes are ready for a host whose clock is right", rate, near, ready)
+						t.Fatalf("rate %v, near %v: %d nodes are ready for a host with a correct clock, want 5", rate, near, ready)
 					}
 				}
 				want(t, fmt.Sprintf("rate %v, near %v: jumps noticed", rate, near), wrong.Status().Counts.ClockJumps > 0, true)
@@ -129,7 +129,7 @@ func TestSecondPause(t *testing.T) {
 		pause(3 * time.Second)
 		f.at(granted, 20*time.Second+500*ms)
 		_, err = f.q.Acquire(t.Context(), oneTryFor(time.Second))
-		want(t, "another's grant", err, nil)
+		want(t, "the other host's Acquire", err, nil)
 		wantErr(t, "the first holder", l.Err(), redlock.ErrLost)
 	}, withQuarantine, long)
 }
@@ -180,9 +180,9 @@ func TestExtensionOverPause(t *testing.T) {
 			pause(pauseFor)
 			f.at(granted, ttl/3+min(answer, nodeTimeout)+50*ms)
 			want(t, "clock jumps", paused.Status().Counts.ClockJumps > 0, true)
-			want(t, name("answered after %v: the deadline is another one", answer), l.Deadline() != before, true)
+			want(t, name("answered after %v: the deadline has changed", answer), l.Deadline() != before, true)
 			if latest := granted + ttl/3 + ttl - pauseFor; l.Deadline() > latest {
-				t.Errorf("answered after %v: its clock says that the lease is held until %v; the nodes drop it at %v", answer, l.Deadline(), latest)
+				t.Errorf("answered after %v: the lease's deadline is %v by its host's clock, but the keys expire at %v", answer, l.Deadline(), latest)
 			}
 		}, withQuarantine, long)
 	}
@@ -208,7 +208,7 @@ func TestBallotOverPause(t *testing.T) {
 		late.Store(0)
 		f.at(asked, 9*time.Second)
 		_, err = f.q.Acquire(t.Context(), oneTryFor(time.Second))
-		want(t, "another's grant", err, nil)
+		want(t, "the other host's Acquire", err, nil)
 		wantErr(t, "the first holder", l.Err(), redlock.ErrLost)
 	}, withQuarantine, long)
 }
@@ -263,7 +263,7 @@ func TestLossAfterPause(t *testing.T) {
 		before := l.Deadline()
 		<-l.Lost()
 		wantWithin(t, "aged by", before-l.Deadline(), pauseFor, pauseFor+100*ms)
-		wantWithin(t, "lost, by its clock, after its time", f.now()-pauseFor-(l.Deadline()-guard), 0, ms)
+		wantWithin(t, "delay of the loss by its host's clock", f.now()-pauseFor-(l.Deadline()-guard), 0, ms)
 	}, withQuarantine, long)
 }
 
@@ -283,7 +283,7 @@ func TestLossAfterPauseSaysWhy(t *testing.T) {
 		<-l.Lost()
 		want(t, "reason", l.Reason(), redlock.LostQuorum)
 		if cause := fmt.Sprint(l.Cause()); !strings.Contains(cause, "moved by 10s against this host's") {
-			t.Errorf("the cause is %s, want that this host was paused", cause)
+			t.Errorf("the cause is %s, want it to say that this host was paused", cause)
 		}
 	}, withQuarantine, long)
 }
@@ -298,9 +298,9 @@ func TestPausedWithTwoNodes(t *testing.T) {
 		pause(10 * time.Second)
 		every(f.sims[3:], func(s *redlocktest.Sim) { s.StepClock(-10 * time.Second) })
 		time.Sleep(3 * beat)
-		want(t, "noticed", paused.Status().Counts.ClockJumps > 0, true)
+		want(t, "the pause was noticed", paused.Status().Counts.ClockJumps > 0, true)
 		for i := range 3 {
-			want(t, name("the quarantine of node %d is the paused host's alone", i), f.nodeStatus(paused, i).Here, true)
+			want(t, name("only the paused host quarantines node %d", i), f.nodeStatus(paused, i).Here, true)
 		}
 	})
 }
@@ -314,7 +314,7 @@ func TestTwoNodesJump(t *testing.T) {
 		time.Sleep(2 * beat)
 		every(f.sims[:2], func(s *redlocktest.Sim) { s.StepClock(90 * time.Second) })
 		time.Sleep(beat + 500*ms)
-		want(t, "admissions taken back", f.q.Status().Counts.Withdrawals, uint64(2))
+		want(t, "admissions withdrawn", f.q.Status().Counts.Withdrawals, uint64(2))
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "clock jumped")
 		f.wantState(f.q, 1, redlock.NodeQuarantined, "clock jumped")
 		want(t, "the lease", held.Err(), nil)
@@ -332,8 +332,8 @@ func TestPausedAgain(t *testing.T) {
 			pause(10 * time.Second)
 		}
 		time.Sleep(3 * beat)
-		want(t, "admissions taken back", paused.Status().Counts.Withdrawals, uint64(0))
-		want(t, "ready elsewhere", f.q.Status().Ready, 5)
+		want(t, "admissions withdrawn", paused.Status().Counts.Withdrawals, uint64(0))
+		want(t, "ready for the other host", f.q.Status().Ready, 5)
 	})
 }
 
@@ -365,10 +365,10 @@ func TestExtensionConfirmedLateOverPause(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		time.Sleep(ttl + 3*beat)
-		var late, told atomic.Int64
+		var late, reported atomic.Int64
 		paused, pause := f.pausedHost(long, hearsLate(&late, 2, 4), func(o *redlock.Options) {
 			o.NodeTimeout = nodeTimeout
-			o.DeadlineChanged = func(l *redlock.Lease) { told.Store(int64(l.Deadline())) }
+			o.DeadlineChanged = func(l *redlock.Lease) { reported.Store(int64(l.Deadline())) }
 		})
 		time.Sleep(2*beat + 500*ms)
 		foreign(f.sims[3:4], "x", time.Hour)
@@ -380,9 +380,9 @@ func TestExtensionConfirmedLateOverPause(t *testing.T) {
 		f.at(granted, ttl/3+10*ms) // the extension is in progress
 		pause(pauseFor)
 		f.at(granted, ttl/3+nodeTimeout+50*ms)
-		want(t, "the deadline that was told", time.Duration(told.Load()), l.Deadline())
+		want(t, "the reported deadline", time.Duration(reported.Load()), l.Deadline())
 		f.at(granted, ttl/3+3600*ms)
 		want(t, "the lease", l.Err(), nil)
-		wantWithin(t, "deadline, by its clock, after it was asked", l.Deadline()-(granted+ttl/3), ttl-pauseFor-300*ms, ttl-pauseFor)
+		wantWithin(t, "deadline after the extension was sent", l.Deadline()-(granted+ttl/3), ttl-pauseFor-300*ms, ttl-pauseFor)
 	}, withQuarantine, long)
 }

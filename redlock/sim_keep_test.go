@@ -18,11 +18,11 @@ import (
 // lock and holds it for hold, repeatedly.
 func (f *fleet) crowded(q *redlock.Quorum, n int, hold time.Duration, names ...string) (stop func()) {
 	var all sync.WaitGroup
-	over := make(chan struct{})
+	stopped := make(chan struct{})
 	for i := range n * len(names) {
 		all.Go(func() {
 			time.Sleep(time.Duration(i) * hold / time.Duration(n))
-			for !isDone(over) {
+			for !isDone(stopped) {
 				l, err := q.Acquire(f.Context(), redlock.Request{Name: names[i%len(names)], TTL: 10 * time.Second, Wait: redlock.Forever})
 				if err != nil {
 					f.Error(err)
@@ -34,7 +34,7 @@ func (f *fleet) crowded(q *redlock.Quorum, n int, hold time.Duration, names ...s
 		})
 	}
 	return func() {
-		close(over)
+		close(stopped)
 		all.Wait()
 	}
 }
@@ -58,17 +58,17 @@ func TestSeveralAreNotStarved(t *testing.T) {
 		stop := f.crowded(other, 3, 20*ms, "x", "y", "z")
 		time.Sleep(100 * ms)
 		w := f.wait(f.q, several("x", "y", "z"))
-		w.wantAfter("asked", f.now(), 0, 2*time.Second)
+		w.wantAfter("request for all names", f.now(), 0, 2*time.Second)
 		w.end()
 		stop()
 		time.Sleep(100 * ms)
-		f.wantNoKeys("nobody wants any")
+		f.wantNoKeys("when all clients have stopped")
 	})
 }
 
 // If hosts want overlapping sets of names, and other clients want single names, all make
 // progress. Guards starvationGuard.
-func TestAllGetOn(t *testing.T) {
+func TestOverlappingNamesMakeProgress(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
 		defer third.Close()
@@ -95,62 +95,62 @@ func TestAllGetOn(t *testing.T) {
 		took := f.now() - began
 		t.Logf("4 times %d turns took %v", turns, took)
 		if took > time.Minute {
-			t.Errorf("4 times %d turns took %v", turns, took)
+			t.Errorf("4 times %d turns took %v, want at most a minute", turns, took)
 		}
 		before := other.Status().Counts.Grants + third.Status().Counts.Grants
 		time.Sleep(time.Second)
 		if n := third.Status().Counts.Grants + other.Status().Counts.Grants - before; n < 100 {
-			t.Errorf("%d grants in a second to those who want one name", n)
+			t.Errorf("%d grants in a second to clients that want one name, want at least 100", n)
 		}
 		stop()
 	})
 }
 
 // keptForSomebody makes nodes reserve a lock, for span, for a client that does nothing.
-func keptForSomebody(sims []*redlocktest.Sim, lock string, span time.Duration) {
-	somebody := redlock.TokenOf(redlock.Holder{Host: "elsewhere", PID: 42, User: "cron"})
+func reserveForAnother(sims []*redlocktest.Sim, lock string, span time.Duration) {
+	waiter := redlock.TokenOf(redlock.Holder{Host: "elsewhere", PID: 42, User: "cron"})
 	for _, sim := range sims {
 		until := strconv.FormatInt(sim.Now().Add(span).UnixMilli(), 10)
 		sim.Do("HSET", nodeKey, "keeps", until)
-		sim.Do("SET", "redlock:"+lock+"\x00k", somebody, "PX", strconv.FormatInt(span.Milliseconds(), 10))
+		sim.Do("SET", "redlock:"+lock+"\x00k", waiter, "PX", strconv.FormatInt(span.Milliseconds(), 10))
 	}
 }
 
 // If a waiter with a reservation dies, the reservation excludes other clients until it expires.
 // The error of a refused client names the reservation.
-func TestKeptForADead(t *testing.T) {
+func TestReservationOfDeadWaiterExpires(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		keptForSomebody(f.sims, "x", 5*time.Second)
+		reserveForAnother(f.sims, "x", 5*time.Second)
 		start := f.now()
 		_, err := f.q.Acquire(t.Context(), oneTry)
 		held, _ := errors.AsType[*redlock.HeldError](err)
 		if held == nil || !held.Waiting || held.Shared || held.Holder.Host != "elsewhere" {
-			t.Fatalf("got %v (%#v), want that somebody waits", err, held)
+			t.Fatalf("got %v (%#v), want the error to name a waiter", err, held)
 		}
-		want(t, "the reason", err.Error(), "x: kept for cron on elsewhere (pid 42), who has waited for it and is next")
+		want(t, "the error", err.Error(), "x: kept for cron on elsewhere (pid 42), who has waited for it and is next")
 		waits := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}
-		f.wait(f.q, waits).wantAfter("it died", start, 5*time.Second, 5*time.Second+soonAfter)
+		f.wait(f.q, waits).wantAfter("the reservation", start, 5*time.Second, 5*time.Second+soonAfter)
 	})
 }
 
 // If nobody holds a lock, Who shows the waiter that has a reservation on a quorum of nodes. Force
 // revokes nothing from that waiter.
-func TestWhoIsNext(t *testing.T) {
+func TestWhoShowsReservation(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		keptForSomebody(f.sims, "x", 5*time.Second)
-		keptForSomebody(f.sims[:1], "y", 5*time.Second)
+		reserveForAnother(f.sims, "x", 5*time.Second)
+		reserveForAnother(f.sims[:1], "y", 5*time.Second)
 		next, err := f.q.Who(t.Context(), "x")
 		if err != nil || len(next) != 1 {
-			t.Fatalf("who: %+v, %v, want one", next, err)
+			t.Fatalf("Who: %+v, %v, want one waiter", next, err)
 		}
 		if h := next[0]; !h.Waiting || h.Holder.Host != "elsewhere" || h.TTL != 5*time.Second || h.Held != 3 || h.Nodes != 3 || h.Shared {
-			t.Errorf("who: %+v, want who waits elsewhere, for 5 s, on 3 of 3 nodes", h)
+			t.Errorf("Who: %+v, want the waiter on host elsewhere, for 5 s, on 3 of 3 nodes", h)
 		}
 		if next, err = f.q.Who(t.Context(), "y"); err != nil || len(next) != 0 {
-			t.Errorf("who of what one node keeps: %+v, %v, want nobody", next, err)
+			t.Errorf("Who of a lock that one node reserves: %+v, %v, want nobody", next, err)
 		}
 		if forced, err := f.q.Force(t.Context(), "x"); !errors.Is(err, redlock.ErrNotHeld) {
-			t.Errorf("force: %+v, %v, want that nobody holds it", forced, err)
+			t.Errorf("Force: %+v, %v, want ErrNotHeld", forced, err)
 		}
 		for _, sim := range f.sims {
 			sim.Do("DEL", "redlock:x\x00k")
@@ -159,7 +159,7 @@ func TestWhoIsNext(t *testing.T) {
 			t.Fatal(held.Err())
 		}
 		if now, err := f.q.Who(t.Context(), "x"); err != nil || len(now) != 1 || now[0].Waiting {
-			t.Errorf("who: %+v, %v, want a holder", now, err)
+			t.Errorf("Who: %+v, %v, want a holder", now, err)
 		}
 	})
 }
@@ -167,11 +167,11 @@ func TestWhoIsNext(t *testing.T) {
 // nested takes x and then y and releases both, repeatedly, until stop is called. stop returns the
 // number of rounds.
 func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
-	over := make(chan struct{})
+	stopped := make(chan struct{})
 	var all sync.WaitGroup
 	rounds := 0
 	all.Go(func() {
-		for !isDone(over) {
+		for !isDone(stopped) {
 			var both [2]*redlock.Lease
 			for i, name := range []string{"x", "y"} {
 				l, err := q.Acquire(f.Context(), redlock.Request{Name: name, TTL: 10 * time.Second, Wait: redlock.Forever})
@@ -188,7 +188,7 @@ func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 		}
 	})
 	return func() int {
-		close(over)
+		close(stopped)
 		all.Wait()
 		return rounds
 	}
@@ -197,17 +197,17 @@ func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 // One client holds one name and wants a second. Another client wants both and waits for the first
 // name. Its reservation of the second name excludes the first client neither for long nor often.
 // Guards turn: until, need.
-func TestKeptIsNoDeadlock(t *testing.T) {
+func TestReservationIsNoDeadlock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
 		defer third.Close()
 		third.Settle(t.Context())
 		stopOne, stopTwo := f.nested(f.q), f.nested(other)
-		over := make(chan struct{})
+		stopped := make(chan struct{})
 		var all sync.WaitGroup
 		turns := 0
 		all.Go(func() {
-			for !isDone(over) {
+			for !isDone(stopped) {
 				l, err := third.Acquire(t.Context(), several("x", "y"))
 				if err != nil {
 					t.Errorf("both: %v", err)
@@ -219,12 +219,12 @@ func TestKeptIsNoDeadlock(t *testing.T) {
 			}
 		})
 		time.Sleep(20 * time.Second)
-		close(over)
+		close(stopped)
 		one, two := stopOne(), stopTwo()
 		all.Wait()
 		t.Logf("%d and %d rounds of x and then y, %d turns of both", one, two, turns)
 		if one < 100 || two < 100 || turns < 20 {
-			t.Errorf("in 20 s %d and %d rounds of x and then y, %d turns of both, want 100 and 20 at least", one, two, turns)
+			t.Errorf("in 20 s %d and %d rounds of x and then y, %d turns of both; want at least 100, 100 and 20", one, two, turns)
 		}
 	})
 }
@@ -233,7 +233,7 @@ func TestKeptIsNoDeadlock(t *testing.T) {
 // of y meanwhile. Without that client, y is granted 186 times. Guards the rule that names are
 // reserved up to the first held one. Without that rule, turn: last, need still make reservations
 // rare.
-func TestNotKeptBehindALongJob(t *testing.T) {
+func TestNoReservationBehindLongHolder(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 			j := f.record()
@@ -244,12 +244,12 @@ func TestNotKeptBehindALongJob(t *testing.T) {
 			before := other.Status().Counts.Grants
 			time.Sleep(2 * time.Second)
 			grants := other.Status().Counts.Grants - before
-			t.Logf("%v: y was granted %d times in 2 s, %d times the nodes were asked to keep it", names, grants, len(j.on(0, "k")))
+			t.Logf("%v: y was granted %d times in 2 s, and a reservation was requested %d times", names, grants, len(j.on(0, "k")))
 			if grants < 180 {
-				t.Errorf("%v: y was granted %d times in 2 s, while somebody who wants both waited for x", names, grants)
+				t.Errorf("%v: y was granted %d times in 2 s while a client that wants both waited for x, want at least 180", names, grants)
 			}
 			l.BeginRelease()
-			w.wantAfter("x was given back", f.now(), 0, 5*time.Second)
+			w.wantAfter("release of x", f.now(), 0, 5*time.Second)
 			w.end()
 			stop()
 		})
@@ -261,7 +261,7 @@ func (f *fleet) until(what string, is func() bool) {
 	f.Helper()
 	for end := f.now() + time.Minute; !is(); time.Sleep(ms) {
 		if f.now() > end {
-			f.Fatalf("%s: not in a minute", what)
+			f.Fatalf("%s: not within a minute", what)
 		}
 	}
 }
@@ -269,27 +269,27 @@ func (f *fleet) until(what string, is func() bool) {
 // If nodes do not report releases, only clients that want several names get reservations. A
 // single reserved name would be free for longer than other clients take to retry. Guards
 // waitsForTurn: most.
-func TestKeptWithoutTracking(t *testing.T) {
+func TestReservationWithoutTracking(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
 		j := f.record()
 		stop := f.crowded(f.q, 2, 300*ms, "x", "y")
 		time.Sleep(time.Second)
-		polls := redlock.Holder{Host: "deaf"}
-		kept := func() int {
+		poller := redlock.Holder{Host: "deaf"}
+		reservations := func() int {
 			return len(slices.DeleteFunc(j.of("k"), func(o operation) bool { return !strings.Contains(o.token, " host=deaf ") }))
 		}
-		one := f.wait(deafHost, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: 30 * time.Second, Holder: polls})
+		one := f.wait(deafHost, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: 30 * time.Second, Holder: poller})
 		<-one.done
 		one.end()
-		if n := kept(); n > 0 || one.tries() < 16 {
-			t.Errorf("x was to be kept %d times for who polls, in %d tries", n, one.tries())
+		if n := reservations(); n > 0 || one.tries() < 16 {
+			t.Errorf("%d reservations of x for the polling client in %d attempts, want none in at least 16", n, one.tries())
 		}
 		both := several("y", "x")
-		both.Holder = polls
+		both.Holder = poller
 		two := f.wait(deafHost, both)
-		two.wantAfter("asked", f.now(), 0, 30*time.Second)
-		if kept() == 0 {
-			t.Errorf("x and y were never to be kept for who wants both, in %d tries", two.tries())
+		two.wantAfter("request for both names", f.now(), 0, 30*time.Second)
+		if reservations() == 0 {
+			t.Errorf("no reservation of x and y in %d attempts", two.tries())
 		}
 		two.end()
 		stop()
@@ -299,7 +299,7 @@ func TestKeptWithoutTracking(t *testing.T) {
 // If a node does not answer when a waiter ends, the host removes the waiter's writer intent as
 // soon as the node answers again. Otherwise the node would exclude readers for nobody. Guards
 // gives, goesTo.
-func TestMarksAreTakenBack(t *testing.T) {
+func TestWriterIntentsAreRemoved(t *testing.T) {
 	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"hung": {hang, resume}, "down": {down, up}, "its scripts are flushed": {flushScripts, func(*redlocktest.Sim) {}},
 	} {
@@ -309,15 +309,15 @@ func TestMarksAreTakenBack(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var waits sync.WaitGroup
 				waits.Go(func() { f.q.Acquire(ctx, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}) })
-				mark := func() int64 { return f.sims[1].Do("EXISTS", "redlock:x\x00w").Int }
-				f.until("known to wait", func() bool { return mark() == 1 })
+				intents := func() int64 { return f.sims[1].Do("EXISTS", "redlock:x\x00w").Int }
+				f.until("the node has the intent", func() bool { return intents() == 1 })
 				fault.begin(f.sims[1])
 				cancel()
 				waits.Wait()
 				time.Sleep(time.Second)
 				fault.end(f.sims[1])
 				time.Sleep(2 * time.Second)
-				want(t, "marks in the end", mark(), 0)
+				want(t, "intents in the end", intents(), 0)
 				f.release(l)
 			})
 		})

@@ -13,7 +13,7 @@ import (
 // sharing has requests for x that two clients can hold at the same time.
 var sharing = map[string]redlock.Request{
 	"readers": {Name: "x", TTL: 3 * time.Second, Shared: true, Keep: true},
-	"places":  {Name: "x", TTL: 3 * time.Second, Slots: 2, Keep: true},
+	"slots":   {Name: "x", TTL: 3 * time.Second, Slots: 2, Keep: true},
 }
 
 // wantShared checks that n clients share x, on all nodes.
@@ -57,10 +57,10 @@ func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 			long := f.acquire(r)
 			r.TTL = time.Second
 			f.acquire(r)
-			want(t, what+": key, of the longest", f.sims[0].PTTL("redlock:x"), 3000)
+			want(t, what+": expiry of the key, as of the longest lease", f.sims[0].PTTL("redlock:x"), 3000)
 			f.release(long)
 			synctest.Wait() // a quorum has released it; this node may not be part of that quorum
-			want(t, what+": key, when that is gone", f.sims[0].PTTL("redlock:x"), 1000)
+			want(t, what+": expiry of the key without the longest lease", f.sims[0].PTTL("redlock:x"), 1000)
 			time.Sleep(1001 * ms)
 			f.wantNoKeys(what)
 		})
@@ -69,7 +69,7 @@ func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 
 // Acquire finds a free slot at once while there is one, and no slot is granted twice. Guards
 // freePlace, attempts.Slots.
-func TestPlaces(t *testing.T) {
+func TestSlots(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		other := f.another()
 		defer other.Close()
@@ -79,10 +79,10 @@ func TestPlaces(t *testing.T) {
 			q := []*redlock.Quorum{f.q, other}[i%2]
 			l, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: time.Second, Slots: 20})
 			if err != nil {
-				t.Fatalf("place %d of 20: %v", i+1, err)
+				t.Fatalf("slot %d of 20: %v", i+1, err)
 			}
 			if taken[l.Slot()] != nil || l.Slot() < 1 || l.Slot() > 20 {
-				t.Fatalf("place %d was given twice, or is none", l.Slot())
+				t.Fatalf("slot %d was granted twice or is out of range", l.Slot())
 			}
 			taken[l.Slot()] = l
 		}
@@ -91,7 +91,7 @@ func TestPlaces(t *testing.T) {
 		holders, err := f.q.Who(t.Context(), "x")
 		want(t, "WHO", err, nil)
 		want(t, "holders", len(holders), 20)
-		want(t, "places", holders[0].Slots, 20)
+		want(t, "slots", holders[0].Slots, 20)
 		for _, l := range taken {
 			f.release(l)
 		}
@@ -101,18 +101,18 @@ func TestPlaces(t *testing.T) {
 }
 
 // Each slot has its own fencing counter. Guards target.counter.
-func TestPlacesFence(t *testing.T) {
+func TestSlotsHaveOwnCounters(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		last := map[int]uint64{}
 		var held []*redlock.Lease
 		for range 10 {
 			l := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Slots: 3})
 			if l.Fence() <= last[l.Slot()] {
-				t.Errorf("place %d: fencing token %d after %d", l.Slot(), l.Fence(), last[l.Slot()])
+				t.Errorf("slot %d: fencing token %d after %d", l.Slot(), l.Fence(), last[l.Slot()])
 			}
 			last[l.Slot()] = l.Fence()
 			n, _ := strconv.ParseUint(f.sims[0].Do("HGET", nodeKey, redlock.CounterFieldOf("redlock:x\x00"+strconv.Itoa(l.Slot()))).Str, 10, 64)
-			want(t, "the counter of the place", n, l.Fence())
+			want(t, "the counter of the slot", n, l.Fence())
 			if held = append(held, l); len(held) == 3 {
 				f.release(held[0])
 				held = held[1:]
@@ -123,7 +123,7 @@ func TestPlacesFence(t *testing.T) {
 
 // Several names get one token. It is larger than any earlier token of each name, and the counters
 // of all names get it. Guards rare.lua: all; ballot: even.
-func TestSeveralFence(t *testing.T) {
+func TestSeveralNamesHaveOneFence(t *testing.T) {
 	for what, r := range map[string]redlock.Request{
 		"exclusive": {Names: []string{"x", "y"}, TTL: time.Second},
 		"shared":    {Names: []string{"x", "y"}, TTL: time.Second, Shared: true},
@@ -156,21 +156,21 @@ func TestSeveralAllOrNone(t *testing.T) {
 		wantErr(t, "one of three is held", err, redlock.ErrHeld)
 		for _, o := range j.of("r") {
 			if o.node < 3 && f.sims[o.node].Get("redlock:x") != "" {
-				t.Errorf("node %d has x, and not y", o.node)
+				t.Errorf("node %d has x but not y", o.node)
 			}
 		}
 		time.Sleep(1001 * ms)
 		l := f.acquire(r)
 		for _, sim := range f.sims[:3] {
 			sim.Do("DEL", "redlock:z")
-			sim.Do("SET", "redlock:z", "somebody else", "PX", "60000")
+			sim.Do("SET", "redlock:z", "another client", "PX", "60000")
 		}
 		<-l.Lost()
 		want(t, "one of three is lost", l.Reason(), redlock.LostQuorum)
 
 		l = f.acquire(redlock.Request{Names: []string{"a", "b"}, TTL: time.Second})
 		every(f.sims[:3], func(s *redlocktest.Sim) { s.Do("DEL", "redlock:b") })
-		wantErr(t, "release, one of two is lost", l.Release(t.Context()), redlock.ErrLost)
+		wantErr(t, "release when one of two is lost", l.Release(t.Context()), redlock.ErrLost)
 	})
 }
 
@@ -205,6 +205,6 @@ func TestWhoShares(t *testing.T) {
 		}
 		want(t, "ann and bob", users["ann"] && users["bob"], true)
 		_, err = f.q.Acquire(t.Context(), oneTry)
-		want(t, "a writer is told", err.Error(), "x: shared by others, one of them bob on web3")
+		want(t, "the error of a writer", err.Error(), "x: shared by others, one of them bob on web3")
 	})
 }

@@ -125,7 +125,7 @@ func TestScriptFlushOfMinority(t *testing.T) {
 		time.Sleep(ms)
 		f.acquire(oneTry)
 		time.Sleep(ms)
-		want(t, "nodes that hold it", len(f.keys()), 5)
+		want(t, "nodes that hold the lock", len(f.keys()), 5)
 	})
 }
 
@@ -150,8 +150,8 @@ func TestClockBack(t *testing.T) {
 		time.Sleep(1100 * ms)
 		f.delay(func(int) time.Duration { return 60 * ms }, each(0))
 		_, err := f.q.Acquire(t.Context(), oneTry)
-		wantErr(t, "60 ms on the way", err, redlock.ErrNoQuorum)
-		f.wantNever("late by a clock that was set back", 500*ms)
+		wantErr(t, "a request that takes 60 ms", err, redlock.ErrNoQuorum)
+		f.wantNever("after a late request", 500*ms)
 	})
 }
 
@@ -189,7 +189,7 @@ func TestFullLane(t *testing.T) {
 		want(t, "release", releasing.Wait(t.Context()), nil)
 		all.Wait()
 		time.Sleep(2 * time.Second)
-		f.wantNoKeys("after it went on")
+		f.wantNoKeys("after the node resumed")
 	})
 }
 
@@ -205,7 +205,7 @@ func TestReleaseWaitsForNode(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		f.sims[0].Up()
 		time.Sleep(250*ms + 1)
-		f.wantNoKeys("after it came back")
+		f.wantNoKeys("after the node is up again")
 	})
 }
 
@@ -260,7 +260,7 @@ func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
 
 // If all calls that waited for a node's answer are too late to be sent, the lane sends the next
 // call at once. Guards lane.take: the order of it.
-func TestNothingIsUnderWayAfterStaleCalls(t *testing.T) {
+func TestLaneIsIdleAfterStaleCalls(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		slow := 120 * ms
 		f.delay(func(int) time.Duration { return 0 }, func(node int) time.Duration {
@@ -288,7 +288,7 @@ func TestBackoff(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		dials := f.sims[0].Counts().RefusedDials
 		if dials < 19_000/250 || dials > 19_000/125+8 {
-			t.Errorf("%d dials in 19 s, want one in 125 to 250 ms", dials)
+			t.Errorf("%d dials in 19 s, want one per 125 to 250 ms", dials)
 		}
 		f.sims[0].Up()
 		time.Sleep(250*ms + 1)
@@ -328,21 +328,21 @@ func TestNodeStates(t *testing.T) {
 		})
 		defer f.q.Close()
 		f.q.Settle(t.Context())
-		want(t, "refused", f.state(), redlock.NodeDown)
+		want(t, "state when the dial was refused", f.state(), redlock.NodeDown)
 		f.sims[0].Up()
 		time.Sleep(time.Second)
-		want(t, "reached", f.state(), redlock.NodeReady)
+		want(t, "state when connected", f.state(), redlock.NodeReady)
 		f.sims[0].Hang()
 		time.Sleep(80 * ms) // the heartbeat asked it, at most 10 ms later
-		want(t, "hung, and asked", f.state(), redlock.NodeDown)
+		want(t, "state when it has not answered", f.state(), redlock.NodeDown)
 		f.sims[0].Resume()
 		time.Sleep(2 * time.Second)
-		want(t, "gone on", f.state(), redlock.NodeReady)
+		want(t, "state after it resumed", f.state(), redlock.NodeReady)
 		f.sims[0].Hang()
 		time.Sleep(2 * time.Second)
-		want(t, "hung for long", f.state(), redlock.NodeDown)
+		want(t, "state when it hangs for long", f.state(), redlock.NodeDown)
 		if rtt := f.q.Status().Nodes[0].RTT; rtt > 80*ms { // the time of the one late answer
-			t.Errorf("RTT %v, and no answer took that long", rtt)
+			t.Errorf("RTT %v, want at most 80ms", rtt)
 		}
 		f.sims[0].Resume()
 		time.Sleep(time.Second)
@@ -354,7 +354,7 @@ func TestNodeStates(t *testing.T) {
 func (f *fleet) state() redlock.NodeState {
 	status := f.q.Status()
 	if ready := status.Nodes[0].State == redlock.NodeReady; ready != (status.Ready == 1) || (status.Nodes[0].Reason == nil) != ready {
-		f.Errorf("status %+v contradicts itself", status)
+		f.Errorf("status %+v is inconsistent", status)
 	}
 	return status.Nodes[0].State
 }
@@ -370,7 +370,7 @@ func TestGoroutines(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if more := runtime.NumGoroutine() - before; more > 5 {
-			t.Errorf("%d more goroutines for 1000 leases", more)
+			t.Errorf("%d more goroutines for 1000 leases, want at most 5", more)
 		}
 	})
 }
@@ -399,7 +399,7 @@ func TestClose(t *testing.T) {
 }
 
 // If a Quorum is closed, its waiters return at once, even if no node sends wake-ups.
-func TestCloseEndsWhoWaits(t *testing.T) {
+func TestCloseEndsWaiters(t *testing.T) {
 	deaf := func(o *redlock.Options) {
 		for i := range o.Nodes {
 			o.Nodes[i].Listen = nil
@@ -413,8 +413,8 @@ func TestCloseEndsWhoWaits(t *testing.T) {
 			closed := f.now()
 			other.Close()
 			<-w.done
-			wantErr(t, "who waits", w.err, redlock.ErrClosed)
-			wantWithin(t, "after Close", w.granted-closed, 0, 10*ms)
+			wantErr(t, "the waiter's error", w.err, redlock.ErrClosed)
+			wantWithin(t, "time from Close to its return", w.granted-closed, 0, 10*ms)
 		}, change)
 	}
 }
@@ -431,7 +431,7 @@ func (f *fleet) wantNoKeysBut(allowed ...string) {
 
 // A call that takes long to reach the nodes comes too late. It must not make another call in the
 // same command late. Guards spanLength.
-func TestLateOneTakesNobodyAlong(t *testing.T) {
+func TestLateCallDelaysNoOther(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms) // away from the heartbeats
 		f.delay(func(int) time.Duration { return 6 * ms }, func(int) time.Duration { return 4 * ms })

@@ -43,22 +43,22 @@ func (f *fleet) seeLosses(r *redlock.Request) *losses {
 func (f *fleet) wantLost(l *redlock.Lease, seen *losses, at time.Duration, reason redlock.LostReason) {
 	f.Helper()
 	synctest.Wait()
-	want(f, "how often the loss was told", seen.count.Load(), 1)
-	want(f, "when, after the grant", time.Duration(seen.at.Load())-l.Since(), at-l.Since())
-	want(f, "why", l.Reason(), reason)
+	want(f, "losses reported", seen.count.Load(), 1)
+	want(f, "time from grant to loss", time.Duration(seen.at.Load())-l.Since(), at-l.Since())
+	want(f, "reason", l.Reason(), reason)
 	wantErr(f, "Err", l.Err(), redlock.ErrLost)
 	wantErr(f, "Release", l.Release(f.Context()), redlock.ErrLost)
 	wantErr(f, "Extend", l.Extend(f.Context(), 0), redlock.ErrLost)
-	want(f, "how often it was told in the end", seen.count.Load(), 1)
+	want(f, "losses reported in the end", seen.count.Load(), 1)
 }
 
 func (f *fleet) wantHeld(l *redlock.Lease, seen *losses) {
 	f.Helper()
 	synctest.Wait()
 	want(f, "error of the lease", l.Err(), nil)
-	want(f, "losses told", seen.count.Load(), 0)
+	want(f, "losses reported", seen.count.Load(), 0)
 	if l.Validity() <= 0 {
-		f.Errorf("validity %v, want some", l.Validity())
+		f.Errorf("validity %v, want more than 0", l.Validity())
 	}
 }
 
@@ -81,11 +81,11 @@ func TestExtensionInstants(t *testing.T) {
 		asked := first
 		for i, o := range j.on(0, "e") {
 			asked += time.Second - company
-			want(t, name("extension %d was sent, after the lease was asked for", i), o.at-ms-first, asked-first)
+			want(t, name("time from the request to extension %d", i), o.at-ms-first, asked-first)
 		}
 		want(t, "extensions at node a", len(j.on(0, "e")), 10)
 		want(t, "extensions at node e", len(j.on(4, "e")) >= 9, true)
-		want(t, "deadline after the last extension was asked", l.Deadline()-asked, 3*time.Second-32*ms)
+		want(t, "deadline after the last extension was sent", l.Deadline()-asked, 3*time.Second-32*ms)
 		f.wantHeld(l, seen)
 	})
 }
@@ -116,7 +116,7 @@ func TestExtensionsAreGrouped(t *testing.T) {
 		time.Sleep(10*time.Second - 20*ms)
 		for node, commands := range j.perNode() {
 			if rounds := 10; commands > rounds*(leases/64+2) {
-				t.Errorf("node %d: %d commands for %d rounds of %d leases, want 64 leases in one", node, commands, rounds, leases)
+				t.Errorf("node %d: %d commands for %d rounds of %d leases, want 64 leases in a command", node, commands, rounds, leases)
 			}
 			want(t, "extensions", len(j.on(node, "e")), 10*leases)
 		}
@@ -132,12 +132,12 @@ func TestFailedExtensionIsRetried(t *testing.T) {
 			f.at(l.Since(), 900*ms)
 			every(f.sims[:3], fault.begin)
 			f.at(l.Since(), 1500*ms)
-			want(t, what+": deadline while nodes are away", l.Deadline(), deadline)
+			want(t, what+": deadline while nodes do not vote", l.Deadline(), deadline)
 			f.wantHeld(l, seen)
 			every(f.sims[:3], fault.end)
 			time.Sleep(900 * ms) // 250 to connect, 300 and 50 to retry, and company for all
 			if l.Deadline() == deadline {
-				t.Errorf("%s: not extended 900 ms after the nodes came back", what)
+				t.Errorf("%s: not extended 900 ms after the nodes voted again", what)
 			}
 			f.at(l.Since(), time.Minute)
 			f.wantHeld(l, seen)
@@ -170,7 +170,7 @@ func TestLostInstant(t *testing.T) {
 				select {
 				case <-l.Lost():
 				case <-time.After(time.Second):
-					t.Errorf("%s, guard %v: LOST was not told within a second of its instant", what, guard)
+					t.Errorf("%s, guard %v: LOST was not reported within a second", what, guard)
 				}
 				f.wantLost(l, seen, deadline-before, redlock.LostQuorum)
 				want(t, "deadline", l.Deadline(), deadline)
@@ -205,7 +205,7 @@ func TestLostIsFinal(t *testing.T) {
 		f.at(deadline, -time.Second-10*ms)
 		f.delay(func(int) time.Duration { return 5 * ms }, func(int) time.Duration { return 20 * ms })
 		wantErr(t, "an extension that a quorum confirms 15 ms after LOST", l.Extend(t.Context(), 20*time.Second), redlock.ErrLost)
-		want(t, "asked before, confirmed after", f.now()-deadline, -time.Second+15*ms)
+		want(t, "time from the deadline to the confirmation", f.now()-deadline, -time.Second+15*ms)
 		f.wantLost(l, seen, deadline-time.Second, redlock.LostExpired)
 		want(t, "deadline", l.Deadline(), deadline)
 		f.delay(each(0), each(0))
@@ -227,7 +227,7 @@ func TestLostStaysLost(t *testing.T) {
 			every(f.sims[:3], fault.end)
 			f.wantLost(l, seen, deadline-600*ms, redlock.LostQuorum)
 			time.Sleep(300 * ms)
-			want(t, what+": keys of a lease that is lost, before its deadline", len(f.keys()), 5)
+			want(t, what+": keys of the lost lease before its deadline", len(f.keys()), 5)
 			j := f.record()
 			f.at(deadline, ms)
 			f.wantNoKeys("after the deadline")
@@ -257,7 +257,7 @@ func TestTokenGone(t *testing.T) {
 			f.at(deadline, -1)
 			want(t, "keys before the stated deadline", len(f.keys()), 5-forgot)
 			f.at(deadline, ms)
-			f.wantNoKeys("after it")
+			f.wantNoKeys("after the deadline")
 		})
 	}
 }
@@ -287,9 +287,9 @@ func TestExtendShorter(t *testing.T) {
 		}
 		f.at(deadline, time.Minute)
 		f.wantHeld(l, seen)
-		want(t, "validity is of the shorter ttl", l.Validity() < time.Second, true)
+		want(t, "validity is less than the shorter ttl", l.Validity() < time.Second, true)
 		want(t, "Extend", l.Extend(t.Context(), 20*time.Second), nil)
-		want(t, "validity of a longer one", l.Validity(), 20*time.Second-202*ms)
+		want(t, "validity with a longer ttl", l.Validity(), 20*time.Second-202*ms)
 		f.release(l)
 	})
 }
@@ -319,7 +319,7 @@ func TestExtendFails(t *testing.T) {
 		want(t, "took", f.now()-begin, 50*ms)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(20*ms, func() { cancel(errGone) })
-		wantErr(t, "given up", l.Extend(ctx, 0), errGone)
+		wantErr(t, "cancelled", l.Extend(ctx, 0), errGone)
 		f.wantHeld(l, seen)
 		want(t, "deadline", l.Deadline(), deadline)
 		every(f.sims[:3], resume)
@@ -328,7 +328,7 @@ func TestExtendFails(t *testing.T) {
 		f.sims[3].Hang()
 		begin = f.now()
 		wantNoQuorum(t, l.Extend(t.Context(), 0), redlock.FailedError, "a", "b", "c")
-		want(t, "what three refuse took, though one hangs", f.now()-begin, 0)
+		want(t, "took, with three nodes that refuse and one that hangs", f.now()-begin, 0)
 		every(f.sims[:3], func(s *redlocktest.Sim) { s.Refuse("") })
 		f.sims[3].Resume()
 		f.release(l)
@@ -392,7 +392,7 @@ func TestEndlessMax(t *testing.T) {
 		want(t, "Extend", l.Extend(t.Context(), 5*time.Second), nil)
 		want(t, "Release", l.Release(t.Context()), nil)
 		next, _ := f.watch(redlock.Request{Name: "x", TTL: time.Second})
-		want(t, "Release by the next one", next.Release(t.Context()), nil)
+		want(t, "Release by the next holder", next.Release(t.Context()), nil)
 	})
 }
 
@@ -432,7 +432,7 @@ func TestCloseKeepsLeases(t *testing.T) {
 		want(t, "keys", len(f.keys()), 5)
 		j := f.record()
 		f.at(l.Deadline(), time.Minute)
-		want(t, "losses told", seen.count.Load(), 0)
+		want(t, "losses reported", seen.count.Load(), 0)
 		want(t, "operations after Close", len(j.of("e"))+len(j.of("r")), 0)
 		wantErr(t, "Err after the deadline", l.Err(), redlock.ErrLost)
 	})
@@ -449,13 +449,13 @@ func TestLose(t *testing.T) {
 		l.Lose(redlock.LostBeat)
 		next := f.acquire(redlock.Request{Name: "x", TTL: time.Second, Wait: redlock.Forever})
 		if early := l.Deadline() - next.Since(); early > 0 {
-			t.Errorf("granted to another %v before the deadline", early)
+			t.Errorf("granted to another client %v before the deadline", early)
 		}
-		want(t, "how often the loss was told", seen.count.Load(), 1)
+		want(t, "losses reported", seen.count.Load(), 1)
 		f.release(next)
 		released, unseen := f.watch(kept3s)
 		wantErr(t, "Release", released.Release(t.Context()), nil)
 		released.Lose(redlock.LostBeat)
-		want(t, "losses told of a released lease", unseen.count.Load(), 0)
+		want(t, "losses reported of a released lease", unseen.count.Load(), 0)
 	})
 }

@@ -33,18 +33,18 @@ func TestGrantedWhileHostIsJudged(t *testing.T) {
 	const ttl, guard, missed = 3 * time.Second, time.Second, 600 * ms
 	for _, look := range []int64{1, 2} { // 2: the last check before the grant
 		simTest(t, 5, func(t *testing.T, f *fleet) {
-			told := make(chan time.Duration, 1)
+			reported := make(chan time.Duration, 1)
 			host := f.missing(missed, look, redlock.WhenWon, func(o *redlock.Options) {
-				o.DeadlineChanged = func(l *redlock.Lease) { told <- l.Deadline() }
+				o.DeadlineChanged = func(l *redlock.Lease) { reported <- l.Deadline() }
 			})
 			asked := f.now()
 			l, err := host.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Guard: guard})
 			if err != nil {
 				t.Fatal(err)
 			}
-			want(t, "deadline after it was asked", l.Deadline()-asked, ttl-(ttl/100+2*ms)-missed)
+			want(t, "deadline after the request", l.Deadline()-asked, ttl-(ttl/100+2*ms)-missed)
 			if look == 2 {
-				want(t, "the deadline that was told", <-told, l.Deadline())
+				want(t, "the reported deadline", <-reported, l.Deadline())
 			}
 			<-l.Lost()
 			want(t, "lost before the deadline", l.Deadline()-f.now(), guard)
@@ -69,42 +69,42 @@ func TestConfirmedWhileHostIsJudged(t *testing.T) {
 			if lapses { // by the earlier deadline
 				wantErr(t, "lease", l.Err(), redlock.ErrLost)
 				<-l.Lost()
-				want(t, "lost after it was asked", f.now()-asked, ttl/3+10*ms)
+				want(t, "time from the request to the loss", f.now()-asked, ttl/3+10*ms)
 				return
 			}
 			full := ttl - (ttl/100 + 2*ms)
-			wantWithin(t, "deadline after it was asked again", l.Deadline()-asked-ttl/3, full-missed-10*ms, full-missed)
+			wantWithin(t, "deadline after the extension was sent", l.Deadline()-asked-ttl/3, full-missed-10*ms, full-missed)
 		})
 	}
 }
 
 // If a lease expires because of the missed time, the loss is reported only after its client has
 // the lease. Guards ageMissed: rearm.
-func TestOverWhenHostIsJudged(t *testing.T) {
+func TestExpiredWhenHostIsJudged(t *testing.T) {
 	const ttl, missed = 3 * time.Second, 10 * time.Second
 	simTest(t, 5, func(t *testing.T, f *fleet) {
-		had, told := make(chan bool, 1), make(chan bool, 1)
+		returned, reported := make(chan bool, 1), make(chan bool, 1)
 		lost := func() {
 			select {
-			case <-had:
+			case <-returned:
 			case <-time.After(time.Minute):
-				t.Error("who is to have it waits until he has heard of its loss")
+				t.Error("Acquire waits for OnLost")
 			}
-			told <- true
+			reported <- true
 		}
 		host := f.missing(missed, 2, redlock.WhenWon)
 		request := redlock.Request{Name: "x", TTL: ttl, OnLost: func(*redlock.Lease) { lost() }}
 		l, err := host.Acquire(t.Context(), request)
 		want(t, "error", err, nil)
 		wantErr(t, "lease", l.Err(), redlock.ErrLost)
-		had <- true
-		<-told
+		returned <- true
+		<-reported
 		record := f.acquire(redlock.Request{Name: "y", TTL: ttl}).Record()
 		f.restart(0)
 		f.q.Missed(missed)
 		f.q.Adopt([]redlock.Record{record}, func(int, *redlock.Lease) { lost() })
-		had <- true
-		<-told
+		returned <- true
+		<-reported
 	})
 }
 
@@ -129,7 +129,7 @@ func TestLostWhenHostIsJudged(t *testing.T) {
 		<-l.Lost()
 		deadline := l.Deadline()
 		time.Sleep(time.Second) // the extension ends without a quorum
-		want(t, "told", moved.Load(), int32(0))
+		want(t, "deadline changes reported", moved.Load(), int32(0))
 		want(t, "deadline", l.Deadline(), deadline)
 	})
 }

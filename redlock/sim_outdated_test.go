@@ -15,25 +15,25 @@ import (
 // A node's address moves to another Redis, which is admitted and votes. Then it moves back to the
 // former one, which kept running and knows nothing of these votes. The node is quarantined from
 // then on. Guards incarnationRegister.see.
-func TestFormerNodeIsBack(t *testing.T) {
+func TestFormerNodeReturns(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
 		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		held := f.acquire(redlock.Request{Name: "held", TTL: longest})
-		want(t, "the stand-in voted", f.sims[0].Get("redlock:held") != "", true)
+		want(t, "the replacement voted", f.sims[0].Get("redlock:held") != "", true)
 		begin := f.now()
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "a former one is back")
 		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1)
-		f.wantOver(f.q, begin)
-		wantErr(t, "the lease of then", held.Err(), redlock.ErrLost)
+		f.wantQuarantine(f.q, begin)
+		wantErr(t, "the lease from before the move", held.Err(), redlock.ErrLost)
 	})
 }
 
 // wantQuarantine checks that the first node's quarantine lasts its full time from begin.
-func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
+func (f *fleet) wantQuarantine(q *redlock.Quorum, begin time.Duration) {
 	f.Helper()
 	f.at(begin, longest-ms)
 	f.wantState(q, 0, redlock.NodeQuarantined)
@@ -43,7 +43,7 @@ func (f *fleet) wantOver(q *redlock.Quorum, begin time.Duration) {
 
 // A quarantine that was seen only for a moment does not count the time while another Redis was at
 // the address.
-func TestFormerQuarantineIsBack(t *testing.T) {
+func TestFormerQuarantineReturns(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
@@ -55,14 +55,14 @@ func TestFormerQuarantineIsBack(t *testing.T) {
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
-		f.wantOver(f.q, begin)
+		f.wantQuarantine(f.q, begin)
 		want(t, "withdrawals", f.q.Status().Counts.Withdrawals, 1) // the quarantined one had no vote to withdraw
 	})
 }
 
 // A daemon that started while the other Redis was at the address has never seen the former one.
 // The last epoch that it saw is enough. Guards newWord and incarnationRegister.see.
-func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
+func TestFormerNodeReturnsForNewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
 		time.Sleep(longest + 3*beat)
@@ -76,13 +76,13 @@ func TestFormerNodeIsBackForANewDaemon(t *testing.T) {
 		f.sims[0].Move()
 		time.Sleep(beat + 400*ms)
 		f.wantState(later, 0, redlock.NodeQuarantined, "a former one is back")
-		f.wantOver(later, begin)
+		f.wantQuarantine(later, begin)
 	})
 }
 
 // A daemon that started after the former Redis returned has seen no other Redis. The nodes report
 // that there was one. Guards lane.compare and lane.tellWords.
-func TestFormerNodeMeetsANewDaemon(t *testing.T) {
+func TestNewDaemonMeetsFormerNode(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
 		time.Sleep(longest + 3*beat)
@@ -96,13 +96,13 @@ func TestFormerNodeMeetsANewDaemon(t *testing.T) {
 		time.Sleep(100 * ms)
 		f.wantState(later, 0, redlock.NodeQuarantined, "a former one is back")
 		f.wantState(later, 1, redlock.NodeReady)
-		f.wantOver(later, begin)
+		f.wantQuarantine(later, begin)
 	})
 }
 
 // If a durable node starts with an older file of its own, without its later votes, a new daemon
 // notices in the same way. Guards judgeRestarted: compare.
-func TestOlderFileMeetsANewDaemon(t *testing.T) {
+func TestNewDaemonMeetsOlderFile(t *testing.T) {
 	durableTest(t, 5, func(t *testing.T, f *fleet) {
 		older := f.sims[0].Snapshot()
 		f.sims[0].Flush()
@@ -120,7 +120,7 @@ func TestOlderFileMeetsANewDaemon(t *testing.T) {
 
 // Two hosts reach two Redises under one name, as when an address is changed host by host. Neither
 // Redis has a vote until only one is left. Then its quarantine begins. Guards lane.compare.
-func TestTwoUnderOneName(t *testing.T) {
+func TestTwoNodesUnderOneName(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		moved := redlocktest.NewSim("a")
 		defer moved.Close()
@@ -147,7 +147,7 @@ func TestTwoUnderOneName(t *testing.T) {
 
 // If a later incarnation of a node is known when its vote arrives, the vote does not count. Its
 // release counts. Guards lane.answerCall.
-func TestOutdoneVoteDoesNotCount(t *testing.T) {
+func TestSupersededVoteDoesNotCount(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		held := f.acquire(redlock.Request{Name: "held", TTL: longest})
 		every(f.sims[3:], down)
@@ -160,11 +160,11 @@ func TestOutdoneVoteDoesNotCount(t *testing.T) {
 		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 20 * ms })
 		f.at(looked, beat-10*ms)
 		releasing, err := held.BeginRelease()
-		want(t, "to give back", err, nil)
+		want(t, "BeginRelease", err, nil)
 		_, err = f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
-		wantErr(t, "with its vote alone", err, redlock.ErrNoQuorum)
+		wantErr(t, "attempt with no other node's vote", err, redlock.ErrNoQuorum)
 		if !strings.Contains(err.Error(), "a: acquire: quarantined: another Redis") {
-			t.Errorf("%v: want that the first has no vote, and why", err)
+			t.Errorf("%v: want it to say why the first node has no vote", err)
 		}
 		want(t, "the release", releasing.Wait(t.Context()), nil)
 		time.Sleep(200 * ms)
@@ -176,7 +176,7 @@ func TestOutdoneVoteDoesNotCount(t *testing.T) {
 // that an operator ended it (ADMIT). Guards incarnationRegister.see; withdrawal:
 // restartedUnnoticed, by the word.
 func TestAdmittedUnseen(t *testing.T) {
-	for name, how := range map[string]struct{ restart, admit bool }{"waited for": {}, "ended": {admit: true}, "restarted and ended": {true, true}} {
+	for name, how := range map[string]struct{ restart, admit bool }{"passed": {}, "ended": {admit: true}, "restarted and ended": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			admittedTest(t, 5, func(t *testing.T, f *fleet) {
 				var away atomic.Bool
@@ -223,7 +223,7 @@ func unreachableWhile(away *atomic.Bool) func(*redlock.Options) {
 // If one node claims that all others were replaced, the others still vote. This holds for known
 // nodes, and for a daemon that has just started. Guards incarnationRegister.believed and
 // settleTime.
-func TestLyingWordsOutdoNobody(t *testing.T) {
+func TestLyingWordsSupersedeNoNode(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		admittedTest(t, n, func(t *testing.T, f *fleet) {
 			lies := make([]string, n)
@@ -241,7 +241,7 @@ func TestLyingWordsOutdoNobody(t *testing.T) {
 				time.Sleep(beat / 20)
 				want(t, "ready", f.q.Status().Ready, n)
 			}
-			want(t, "ready, of a daemon that began then", later.Status().Ready, n)
+			want(t, "ready for a daemon that has just started", later.Status().Ready, n)
 			want(t, "withdrawals", later.Status().Counts.Withdrawals+f.q.Status().Counts.Withdrawals, 0)
 		})
 	}
@@ -249,7 +249,7 @@ func TestLyingWordsOutdoNobody(t *testing.T) {
 
 // If the third of three nodes has no vote, one node is enough to report that another was
 // replaced: the two are the only possible quorum. Guards incarnationRegister.look: voting.
-func TestOneSayerWhereNobodyElseVotes(t *testing.T) {
+func TestOneReportIsEnoughWithoutOtherVoters(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"down":    down,
 		"flushed": flush,

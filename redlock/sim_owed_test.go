@@ -9,7 +9,7 @@ import (
 
 // If an acquire was too late when its turn came, the host never sent it, so it owes that node no
 // release. Guards withoutStale: neverSent.
-func TestNoReleaseOwedForWhatWasTooLate(t *testing.T) {
+func TestNoReleaseOwedForLateAcquire(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 120 * ms })
 		f.acquire(oneTry)
@@ -19,13 +19,13 @@ func TestNoReleaseOwedForWhatWasTooLate(t *testing.T) {
 		f.at(behind.Deadline(), 200*ms) // the lease is released by then
 		want(t, "acquires at the slow node", len(j.on(0, "a")), 0)
 		want(t, "releases at the slow node", len(j.on(0, "r")), 0)
-		want(t, "releases at another", len(j.on(1, "r")), 1)
+		want(t, "releases at another node", len(j.on(1, "r")), 1)
 	})
 }
 
 // A call that waits when the connection breaks was never sent. The host then owes the node the
 // waiting release, but nothing for a waiting acquire. Guards down: neverSent, owe.
-func TestWhatWaitedForBrokenConnection(t *testing.T) {
+func TestCallsWaitingWhenConnectionBreaks(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		before := f.acquire(redlock.Request{Name: "before", TTL: 10 * time.Second})
 		f.sims[0].Hang()
@@ -33,7 +33,7 @@ func TestWhatWaitedForBrokenConnection(t *testing.T) {
 		f.release(f.acquire(redlock.Request{Name: "behind", TTL: 10 * time.Second}))
 		f.release(before)
 		time.Sleep(500 * ms) // silent for too long
-		want(t, "it is down", f.q.Status().Nodes[0].State, redlock.NodeDown)
+		want(t, "state of the silent node", f.q.Status().Nodes[0].State, redlock.NodeDown)
 		j := f.record()
 		every(f.sims[:1], resume)
 		time.Sleep(500 * ms)
@@ -41,14 +41,14 @@ func TestWhatWaitedForBrokenConnection(t *testing.T) {
 		for _, o := range j.on(0, "r") {
 			released = append(released, o.key)
 		}
-		want(t, "releases when it is back", name("%q", released), `["redlock:before"]`)
+		want(t, "releases when the node is up again", name("%q", released), `["redlock:before"]`)
 		want(t, "the key that was released", f.sims[0].Get("redlock:before"), "")
 	})
 }
 
 // A connection id has no meaning in another process. So after a restart of a node, the host kills
 // no connection, which could be another host's. Guards succeed: runID.
-func TestNobodyIsKilledAfterRestart(t *testing.T) {
+func TestNoConnectionIsKilledAfterRestart(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		for range 3 {
 			other := f.another()

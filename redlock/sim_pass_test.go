@@ -26,9 +26,9 @@ func (f *fleet) passTo(l *redlock.Lease, r redlock.Request) *redlock.Lease {
 func TestPass(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(passed)
-		noted := &notes{}
+		recorded := &records{}
 		r := passed
-		r.BeforeAttempt = noted.note
+		r.BeforeAttempt = recorded.add
 		for range 6 { // the nodes' counters may be ahead of the clock by one
 			j := f.record()
 			next := f.passTo(l, r)
@@ -38,10 +38,10 @@ func TestPass(t *testing.T) {
 			want(t, "token on the nodes", next.TokenID(), l.TokenID())
 			want(t, "id", next.ID() != l.ID(), true)
 			want(t, "passed", next.Passed(), true)
-			record := noted.last()
-			want(t, "noted grant", record.Grant, next.ID())
-			want(t, "noted token", record.Token, l.Record().Token)
-			want(t, "noted fencing token", record.Fence, next.Fence())
+			record := recorded.last()
+			want(t, "recorded grant", record.Grant, next.ID())
+			want(t, "recorded token", record.Token, l.Record().Token)
+			want(t, "recorded fencing token", record.Fence, next.Fence())
 			l = next
 		}
 		if next := f.passOn(l, r); next.Passed() {
@@ -80,7 +80,7 @@ func TestPassesAreConfirmed(t *testing.T) {
 			time.Sleep(200 * ms)
 			j := f.record()
 			time.Sleep(500 * ms)
-			want(t, "confirmations of what is not passed on", len(j.of("v")), 0)
+			want(t, "confirmations without passes", len(j.of("v")), 0)
 			want(t, "passed", f.passOn(l, r).Passed(), false)
 		})
 	}
@@ -98,14 +98,14 @@ func TestPassAfterWindow(t *testing.T) {
 			time.Sleep(wait.before)
 			releasing, r := f.handOverTo(l, passed)
 			complete := make(chan int, 1)
-			releasing.Then(func(owing int) { complete <- owing })
+			releasing.Then(func(unanswered int) { complete <- unanswered })
 			time.Sleep(wait.between)
 			next := f.acquire(r)
 			want(t, what+": passed", next.Passed(), false)
 			want(t, what+": hand-overs", f.q.Status().Counts.HandOvers, uint64(1))
 			want(t, what+": release", releasing.Wait(t.Context()), nil)
-			want(t, what+": nodes that owe it", <-complete, 0)
-			want(t, what+": other token", next.TokenID() != l.TokenID(), true)
+			want(t, what+": nodes that did not answer", <-complete, 0)
+			want(t, what+": the token has changed", next.TokenID() != l.TokenID(), true)
 			f.release(next)
 			synctest.Wait()
 			f.wantNoKeys(what)
@@ -116,9 +116,9 @@ func TestPassAfterWindow(t *testing.T) {
 // Besides the window, a pass depends on these properties of the requests.
 func TestPassOnlyIf(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
-		"it is not kept":            func(r *redlock.Request) { r.Keep = false },
+		"it is without Keep":        func(r *redlock.Request) { r.Keep = false },
 		"it asks for a larger ttl":  func(r *redlock.Request) { r.TTL = 4 * time.Second },
-		"it has no block to offer":  func(r *redlock.Request) { r.Block = 0 },
+		"it has no block":           func(r *redlock.Request) { r.Block = 0 },
 		"it asks for a smaller ttl": func(r *redlock.Request) { r.TTL = time.Second },
 	} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -139,7 +139,7 @@ func TestPassOnlyIf(t *testing.T) {
 }
 
 // A pass to a client that has ended grants nothing, and the token is released.
-func TestPassToNobody(t *testing.T) {
+func TestPassToEndedClient(t *testing.T) {
 	for what, end := range map[string]func(f *fleet, r redlock.Request){
 		"abandoned": func(_ *fleet, r redlock.Request) { r.Pending.Abandon() },
 		"cancelled": func(f *fleet, r redlock.Request) { f.acquireCancelled(r) },
@@ -154,10 +154,10 @@ func TestPassToNobody(t *testing.T) {
 			r.StopRetrying = gone
 			releasing, r := f.handOverTo(f.acquire(passed), r)
 			complete := make(chan int, 1)
-			releasing.Then(func(owing int) { complete <- owing })
+			releasing.Then(func(unanswered int) { complete <- unanswered })
 			close(gone)
 			end(f, r)
-			want(t, what+": nodes that owe the release", <-complete, 0)
+			want(t, what+": nodes that did not answer the release", <-complete, 0)
 			want(t, what+": passes", f.q.Status().Counts.Passes, uint64(0))
 			f.wantNoKeys(what)
 		})
@@ -165,11 +165,11 @@ func TestPassToNobody(t *testing.T) {
 }
 
 // If a lock is lost between its release and the next grant, it is not passed.
-func TestPassOfLost(t *testing.T) {
+func TestLostLockIsNotPassed(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(ms), each(ms))
 		r := passed
-		r.OnLost = func(*redlock.Lease) { t.Error("LOST was reported of a lease that was not granted yet") }
+		r.OnLost = func(*redlock.Lease) { t.Error("LOST was reported for a lease that was not granted yet") }
 		_, r = f.handOverTo(f.acquire(passed), r)
 		for _, sim := range f.sims[:3] {
 			forget(sim)
@@ -199,7 +199,7 @@ func TestForceOfPassed(t *testing.T) {
 				select {
 				case err := <-answered:
 					want(t, "FORCE", err, nil)
-					t.Fatal("FORCE was answered, and the lock is passed on")
+					t.Fatal("FORCE was answered, but the lock is still passed")
 				default:
 				}
 				time.Sleep(ms)
@@ -221,20 +221,20 @@ func TestForceOfPassed(t *testing.T) {
 }
 
 // Confirmations show that a client on another host waits.
-func TestPassedIsWanted(t *testing.T) {
+func TestConfirmationShowsWaiter(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
 		for range 30 {
 			time.Sleep(5 * ms)
 			l = f.passTo(l, passed)
 		}
-		want(t, "somebody waits", l.Wanted(), false)
+		want(t, "other clients wait", l.Wanted(), false)
 		w := f.wait(other, patient)
 		for range 10 {
 			time.Sleep(5 * ms)
 			l = f.passTo(l, passed)
 		}
-		want(t, "somebody waits", l.Wanted(), true)
+		want(t, "other clients wait", l.Wanted(), true)
 		f.release(l)
 		<-w.done
 		if w.lease.Fence() <= l.Fence() {
@@ -256,7 +256,7 @@ func TestAdoptPassed(t *testing.T) {
 		after := f.passOn(next, passed)
 		want(t, "passed", after.Passed(), false)
 		if after.Fence() <= l.Fence()+uint64(passed.Block) {
-			t.Errorf("fencing token %d after a block from %d on", after.Fence(), l.Fence())
+			t.Errorf("fencing token %d, want it after the block that begins at %d", after.Fence(), l.Fence())
 		}
 		record.Grant = "x"
 		want(t, "error of a wrong id", f.adoptErr(record) != nil, true)
@@ -294,19 +294,19 @@ func TestBlockOfWrongClock(t *testing.T) {
 			l := f.acquire(passed)
 			now := uint64(time.Now().Add(2 * time.Second).UnixMicro())
 			if l.Fence() > now {
-				t.Errorf("%v: fencing token %d, now is %d", wrong, l.Fence(), now)
+				t.Errorf("%v: fencing token %d, want at most the current time %d", wrong, l.Fence(), now)
 			}
 			time.Sleep(5 * ms)
 			for range 5 {
 				l = f.passOn(l, passed)
 				if l.Fence() > now {
-					t.Errorf("%v: fencing token %d, now is %d", wrong, l.Fence(), now)
+					t.Errorf("%v: fencing token %d, want at most the current time %d", wrong, l.Fence(), now)
 				}
 			}
 			f.release(l)
 			next := f.acquire(passed)
 			if next.Fence() <= l.Fence() || next.Fence() > now {
-				t.Errorf("%v: fencing token %d after %d, now is %d", wrong, next.Fence(), l.Fence(), now)
+				t.Errorf("%v: fencing token %d after %d, want at most the current time %d", wrong, next.Fence(), l.Fence(), now)
 			}
 		}, func(o *redlock.Options) {
 			o.Wall = func() time.Time { return time.Now().Add(wrong) }
@@ -326,7 +326,7 @@ func TestBlocksDoNotOutrunClocks(t *testing.T) {
 		}
 		l := f.acquire(r)
 		if ahead := time.Duration(l.Fence()-uint64(time.Now().UnixMicro())) * time.Microsecond; ahead > time.Second {
-			t.Errorf("the fencing token is %v ahead after %v", ahead, f.now()-begin)
+			t.Errorf("the fencing token is %v ahead of the clock after %v", ahead, f.now()-begin)
 		}
 	})
 }

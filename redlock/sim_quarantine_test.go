@@ -48,7 +48,7 @@ func (f *fleet) wantState(q *redlock.Quorum, node int, state redlock.NodeState, 
 	}
 	for _, word := range words {
 		if !strings.Contains(reason, word) {
-			f.Errorf("node %s is %s: %s; want a word of %q", s.Name, s.State, reason, word)
+			f.Errorf("node %s is %s: %s; want %q in the reason", s.Name, s.State, reason, word)
 		}
 	}
 }
@@ -67,10 +67,10 @@ func TestNewNodesWaitOnce(t *testing.T) {
 		wantNoQuorum(t, err, redlock.FailedQuarantined, "a", "b", "c", "d", "e")
 		var e *redlock.NoQuorumError
 		if errors.As(err, &e); e.Retry != longest-500*ms || e.Quarantine != e.Retry {
-			t.Errorf("retry=%v quarantine=%v, want what is left, %v", e.Retry, e.Quarantine, longest-500*ms)
+			t.Errorf("retry=%v quarantine=%v, want the remaining time %v", e.Retry, e.Quarantine, longest-500*ms)
 		}
 		if text := err.Error(); !strings.Contains(text, "can vote in 2.5s") || strings.Count(text, "quarantine") != 1 {
-			t.Errorf("the error does not tell how long to wait, or too often: %s", text)
+			t.Errorf("the error does not give the remaining time exactly once: %s", text)
 		}
 		waited := f.acquireBy(redlock.Request{Name: "x", TTL: longest, Wait: redlock.Forever})
 		wantWithin(t, "granted", f.now()-begin, longest, longest+250*ms)
@@ -82,7 +82,7 @@ func TestNewNodesWaitOnce(t *testing.T) {
 		later := f.another(withQuarantine)
 		defer later.Close()
 		later.Settle(t.Context())
-		want(t, "ready nodes of who comes later", later.Status().Ready, 5)
+		want(t, "ready nodes for a later host", later.Status().Ready, 5)
 		f.release(waited)
 	}, withQuarantine)
 }
@@ -90,7 +90,7 @@ func TestNewNodesWaitOnce(t *testing.T) {
 // A waiter is granted the lock after a quarantine, however short its ttl is and however slow the
 // nodes are. The round trips in which the nodes turn out to be ready are part of the quarantine.
 // Guards Lane.quarantineLeft: the quarantine whose time has passed.
-func TestQuarantineIsWaitedForToItsEnd(t *testing.T) {
+func TestWaiterOutlastsQuarantine(t *testing.T) {
 	for _, c := range []struct{ nodeTimeout, trip, ttl time.Duration }{
 		{50 * ms, 48 * ms, redlock.MinTTL},
 		{500 * ms, 1300 * ms, 2500 * ms}, // an overloaded host
@@ -130,13 +130,13 @@ func (f *fleet) acquireBy(r redlock.Request) *redlock.Lease {
 // Each way to lose a vote is noticed by the command that would have voted. It costs a quarantine
 // of max_ttl from then on, and nothing else. Guards ballot.lua: the epoch; lane.fail;
 // judgeRestarted; withdrawal.
-func TestForgetfulNodes(t *testing.T) {
+func TestNodesThatLoseVotes(t *testing.T) {
 	for what, forgets := range map[string]func(*fleet){
 		"FLUSHALL":                 func(f *fleet) { f.sims[0].Flush() },
 		"a restart":                func(f *fleet) { f.sims[0].Restart() },
 		"a restart from a dump":    func(f *fleet) { f.sims[0].Restore(f.sims[0].Snapshot()) },
-		"another's data":           func(f *fleet) { f.sims[0].Resync(f.sims[1]) },
-		"nobody's data":            func(f *fleet) { f.sims[0].Resync(nil) },
+		"another node's data":      func(f *fleet) { f.sims[0].Resync(f.sims[1]) },
+		"no data":                  func(f *fleet) { f.sims[0].Resync(nil) },
 		"its hash deleted":         func(f *fleet) { f.sims[0].Do("DEL", nodeKey) },
 		"a counter deleted":        func(f *fleet) { f.sims[0].Do("HDEL", nodeKey, counterOfX) },
 		"its hash of another type": func(f *fleet) { f.sims[0].Do("DEL", nodeKey); f.sims[0].Do("SET", nodeKey, "v") },
@@ -160,8 +160,8 @@ func TestForgetfulNodes(t *testing.T) {
 			f.at(begin, longest+3*beat)
 			f.wantState(f.q, 0, redlock.NodeReady)
 			f.at(begin, 2*longest+beat)
-			want(t, what+": the lease that was held", held.Err(), nil)
-			want(t, what+": it is there again", f.sims[0].Get("redlock:held") != "", true)
+			want(t, what+": the held lease", held.Err(), nil)
+			want(t, what+": the node has the lock again", f.sims[0].Get("redlock:held") != "", true)
 			f.release(held)
 		})
 	}
@@ -235,7 +235,7 @@ func TestAdmit(t *testing.T) {
 		f.sims[1].Hang()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 		defer cancel()
-		wantErr(t, "a node that hangs", f.q.Admit(ctx, "b"), context.DeadlineExceeded)
+		wantErr(t, "the node hangs", f.q.Admit(ctx, "b"), context.DeadlineExceeded)
 	}, withQuarantine)
 }
 
@@ -255,7 +255,7 @@ func TestQuarantinedNodeReleases(t *testing.T) {
 
 // A quarantine lasts as long as the largest max_ttl of all hosts. This also holds on a host with
 // a smaller one, which knows the larger one only from a marker. Guards judgePending: noteMaxTTL.
-func TestQuarantineOfAnothersMaxTTL(t *testing.T) {
+func TestQuarantineOfLargestMaxTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close() // its marker stays
 		begin := f.now()

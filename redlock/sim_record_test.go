@@ -12,24 +12,24 @@ import (
 )
 
 // records collects the records of attempts.
-type notes struct {
+type records struct {
 	mu  sync.Mutex // guards all
 	all []redlock.Record
 }
 
-func (n *notes) note(r redlock.Record) {
+func (n *records) add(r redlock.Record) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, r)
 }
 
-func (n *notes) last() redlock.Record {
+func (n *records) last() redlock.Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.all[len(n.all)-1]
 }
 
-func (n *notes) count() int {
+func (n *records) count() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.all)
@@ -37,34 +37,34 @@ func (n *notes) count() int {
 
 // BeforeAttempt gets a record of each attempt, with its token and its target, before any node
 // gets the attempt. Guards attempt.send: BeforeAttempt.
-func TestNotingComesFirst(t *testing.T) {
+func TestAttemptIsRecordedFirst(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			f.acquire(redlock.Request{Name: "x", TTL: time.Second})
-			j, noted := f.record(), &notes{}
+			j, recorded := f.record(), &records{}
 			r.Wait = redlock.Forever
 			r.BeforeAttempt = func(record redlock.Record) {
 				synctest.Wait() // until everything that was sent has arrived
-				noted.note(record)
+				recorded.add(record)
 				if all := append(j.of("a"), j.of("s")...); slices.ContainsFunc(all, func(o operation) bool { return o.token == record.Token }) {
-					t.Errorf("%s: noted after it was sent", what)
+					t.Errorf("%s: recorded after it was sent", what)
 				}
 			}
 			l := f.acquire(r)
-			if noted.count() < 2 {
-				t.Errorf("%s: %d attempts were noted, want that which failed, too", what, noted.count())
+			if recorded.count() < 2 {
+				t.Errorf("%s: %d attempts were recorded, want the failed one, too", what, recorded.count())
 			}
-			granted, last := l.Record(), noted.last()
+			granted, last := l.Record(), recorded.last()
 			want(t, what+": token", last.Token, granted.Token)
 			want(t, what+": ttl", last.TTL, granted.TTL)
 			want(t, what+": names", strings.Join(last.Names, ","), l.Name())
-			want(t, what+": place", last.Slot, l.Slot())
+			want(t, what+": slot", last.Slot, l.Slot())
 			want(t, what+": fencing token", last.Fence, uint64(0))
 			tokens := map[string]bool{}
-			for _, record := range noted.all {
+			for _, record := range recorded.all {
 				tokens[record.Token] = true
 			}
-			want(t, what+": tokens", len(tokens), noted.count())
+			want(t, what+": tokens", len(tokens), recorded.count())
 			f.release(l)
 		})
 	}
@@ -72,7 +72,7 @@ func TestNotingComesFirst(t *testing.T) {
 
 // If BeforeAttempt does not return, for example because the process is killed in it, nothing is
 // sent.
-func TestNotingThatDoesNotReturn(t *testing.T) {
+func TestRecordingThatDoesNotReturn(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "y", TTL: 10 * time.Second})
 		j, never := f.record(), make(chan struct{})
@@ -91,24 +91,24 @@ func TestNotingThatDoesNotReturn(t *testing.T) {
 		close(never)
 		handed.Wait()
 		_, err := a.wait()
-		wantErr(t, "an attempt that was held up for longer than a node may take", err, redlock.ErrNoQuorum)
+		wantErr(t, "an attempt that was delayed for longer than the node timeout", err, redlock.ErrNoQuorum)
 		time.Sleep(time.Second)
 		f.wantNoKeys("in the end")
 	})
 }
 
 // The attempt of a hand-over is recorded before the hand-over is sent.
-func TestNotingOfHandOver(t *testing.T) {
+func TestHandOverIsRecordedFirst(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		l, noted := f.acquire(oneTry), &notes{}
+		l, recorded := f.acquire(oneTry), &records{}
 		j := f.record()
 		next := f.passOn(l, redlock.Request{Name: "x", TTL: time.Second, BeforeAttempt: func(r redlock.Record) {
 			synctest.Wait()
-			noted.note(r)
-			want(t, "commands before it was noted", len(j.of("h")), 0)
+			recorded.add(r)
+			want(t, "hand-overs before the record", len(j.of("h")), 0)
 		}})
-		want(t, "notes", noted.count(), 1)
-		want(t, "token", noted.last().Token, next.Record().Token)
+		want(t, "records", recorded.count(), 1)
+		want(t, "token", recorded.last().Token, next.Record().Token)
 	})
 }
 
@@ -117,11 +117,11 @@ func TestNotingOfHandOver(t *testing.T) {
 func TestAbandon(t *testing.T) {
 	for what, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
-			noted := &notes{}
-			r.BeforeAttempt = noted.note
+			recorded := &records{}
+			r.BeforeAttempt = recorded.add
 			f.acquire(r)
 			f.restart(100 * ms)
-			want(t, what+": Abandon", f.q.Abandon(noted.last()), nil)
+			want(t, what+": Abandon", f.q.Abandon(recorded.last()), nil)
 			synctest.Wait()
 			f.wantNoKeys(what)
 			want(t, what+": free", f.acquire(redlock.Request{Name: "x", TTL: time.Second}).Err(), nil)
@@ -132,14 +132,14 @@ func TestAbandon(t *testing.T) {
 // Abandon releases both tokens of a hand-over in progress.
 func TestAbandonHandOver(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
-		l, noted := f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second}), &notes{}
+		l, recorded := f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second}), &records{}
 		every(f.sims[:2], hang) // they still hold the old token
-		f.handOverTo(l, redlock.Request{Name: "x", TTL: 25 * time.Second, BeforeAttempt: noted.note})
+		f.handOverTo(l, redlock.Request{Name: "x", TTL: 25 * time.Second, BeforeAttempt: recorded.add})
 		f.q.Close()
 		every(f.sims[:2], resume)
 		f.restart(100 * ms)
 		f.q.Abandon(l.Record())
-		f.q.Abandon(noted.last())
+		f.q.Abandon(recorded.last())
 		synctest.Wait()
 		f.wantNoKeys("abandoned")
 		f.release(f.acquire(oneTry))
@@ -150,30 +150,30 @@ func TestAbandonHandOver(t *testing.T) {
 // is released, too. Guards Abandon: anywhere; the second release.
 func TestAbandonIsRepeated(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
-		noted := &notes{}
-		f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second, BeforeAttempt: noted.note})
+		recorded := &records{}
+		f.acquire(redlock.Request{Name: "x", TTL: 25 * time.Second, BeforeAttempt: recorded.add})
 		f.q.Close()
 		every(f.sims[:3], down)
 		f.restart(0)
-		f.q.Abandon(noted.last())
+		f.q.Abandon(recorded.last())
 		synctest.Wait()
 		want(t, "keys on nodes that were down", len(f.keys()), 3)
-		f.sims[4].Do("SET", "redlock:x", noted.last().Token, "PX", "25000") // the earlier process's late acquire
+		f.sims[4].Do("SET", "redlock:x", recorded.last().Token, "PX", "25000") // the earlier process's late acquire
 		time.Sleep(time.Second)
 		every(f.sims[:3], up)
 		time.Sleep(time.Second)
-		f.wantNoKeys("when they are back")
+		f.wantNoKeys("when the nodes are up again")
 	})
 }
 
 // If an earlier process released a slot, this process does not treat that slot as free for
 // others.
-func TestAbandonLeavesPlaces(t *testing.T) {
+func TestAbandonLeavesSlots(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
-		noted := &notes{}
-		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Slots: 2, BeforeAttempt: noted.note}
+		recorded := &records{}
+		r := redlock.Request{Name: "x", TTL: 3 * time.Second, Slots: 2, BeforeAttempt: recorded.add}
 		f.acquire(r)
-		abandoned := noted.last()
+		abandoned := recorded.last()
 		f.restart(100 * ms)
 		want(t, "Abandon", f.q.Abandon(abandoned), nil)
 		l := f.acquire(r)
@@ -184,7 +184,7 @@ func TestAbandonLeavesPlaces(t *testing.T) {
 		time.Sleep(time.Second) // the second release
 		j := f.record()
 		next := f.acquire(r)
-		want(t, "attempts for the other place", len(j.on(0, "s")), 1)
+		want(t, "attempts for the other slot", len(j.on(0, "s")), 1)
 		f.release(next)
 		f.release(l)
 	})
@@ -232,14 +232,14 @@ func TestBadRecords(t *testing.T) {
 			if text := a.Errs[0].Error(); !strings.Contains(text, what) || strings.Contains(text, bad.Token) {
 				t.Errorf("got %q, want %q and no token in it", text, what)
 			}
-			want(t, what+": the other one", a.Errs[1], nil)
+			want(t, what+": the other record", a.Errs[1], nil)
 			want(t, what+": the other lease", a.Leases[1].Err(), nil)
 		})
 	}
 }
 
 // Abandon refuses a record without a token of a lock.
-func TestAbandonOfNothing(t *testing.T) {
+func TestAbandonRefusesBadRecords(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		good := f.acquire(oneTry).Record()
 		for _, r := range []redlock.Record{{}, {Names: good.Names}, {Token: good.Token}, {Names: good.Names, Token: "2 " + good.Token}} {

@@ -25,7 +25,7 @@ func TestReleaseStopsExtensions(t *testing.T) {
 			f.release(l)
 			time.Sleep(10 * time.Second)
 			f.wantNoKeys(name("released %v after the grant", after))
-			want(t, "losses told", seen.count.Load(), 0)
+			want(t, "losses reported", seen.count.Load(), 0)
 			for node := range f.sims {
 				f.wantOrder(j, node)
 			}
@@ -62,14 +62,14 @@ func (f *fleet) wantOrder(j *journal, node int) {
 }
 
 // A release reports a loss if the lock cannot still have been held. Guards released.
-func TestReleaseOfWhatIsGone(t *testing.T) {
+func TestReleaseReportsLoss(t *testing.T) {
 	for forgot, wantError := range map[int]error{1: nil, 2: nil, 3: redlock.ErrLost, 5: redlock.ErrLost} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			l, seen := f.watch(kept3s)
 			every(f.sims[:forgot], forget)
 			wantErr(t, name("%d of 5 forgot", forgot), l.Release(t.Context()), wantError)
 			time.Sleep(10 * time.Second)
-			want(t, "losses told", seen.count.Load(), 0)
+			want(t, "losses reported", seen.count.Load(), 0)
 			f.wantNoKeys("after the release")
 		})
 	}
@@ -93,7 +93,7 @@ func TestLossAfterSuspension(t *testing.T) {
 		time.Sleep(10 * ms) // the keeper sleeps by then, too
 		suspend(10 * time.Second)
 		time.Sleep(300 * ms)
-		want(t, "told", isTold(l), true)
+		want(t, "loss reported", isLost(l), true)
 	})
 }
 
@@ -104,12 +104,12 @@ func TestLossAfterShortSuspension(t *testing.T) {
 		f.at(l.Since(), 2250*ms)
 		suspend(200 * ms) // the lease is due to be lost at 2368 ms
 		time.Sleep(101 * ms)
-		want(t, "told", isTold(l), true)
+		want(t, "loss reported", isLost(l), true)
 	})
 }
 
 // isLost reports whether the loss was reported.
-func isTold(l *redlock.Lease) bool {
+func isLost(l *redlock.Lease) bool {
 	select {
 	case <-l.Lost():
 		return true
@@ -121,7 +121,7 @@ func isTold(l *redlock.Lease) bool {
 // The same holds if an extension is in progress, whether the nodes confirm it too late or not at
 // all. It holds even if a confirmation in time would have kept the lease valid. Guards
 // keeper.confirmed, keeper.retry: ring; Lease.extended: alive.
-func TestLossAfterSuspensionInExtension(t *testing.T) {
+func TestLossAfterSuspensionDuringExtension(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },
 		"not confirmed":      func(f *fleet) { every(f.sims, hang) },
@@ -134,7 +134,7 @@ func TestLossAfterSuspensionInExtension(t *testing.T) {
 				f.at(l.Since(), time.Second+10*ms)
 				suspend(d)
 				time.Sleep(300 * ms)
-				want(t, name("%s, suspended for %v: told", what, d), isTold(l), true)
+				want(t, name("%s, suspended for %v: loss reported", what, d), isLost(l), true)
 			})
 		}
 	}
@@ -169,14 +169,14 @@ func TestReleaseWithoutQuorum(t *testing.T) {
 		time.Sleep(time.Second)
 		every(f.sims[:3], resume)
 		time.Sleep(250*ms + 1)
-		f.wantNoKeys("after they went on")
+		f.wantNoKeys("after the nodes resumed")
 		time.Sleep(10 * time.Second)
-		want(t, "losses told", seen.count.Load(), 0)
+		want(t, "losses reported", seen.count.Load(), 0)
 	})
 }
 
 // A lock is also released if its client does not wait for the release.
-func TestReleaseNotWaitedFor(t *testing.T) {
+func TestReleaseWithEndedContext(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.delay(each(ms), each(ms))
 		l := f.acquire(kept3s)
@@ -184,13 +184,13 @@ func TestReleaseNotWaitedFor(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err := l.Release(ctx)
-		wantErr(t, "not waited for", err, redlock.ErrNoQuorum)
-		wantErr(t, "not waited for", err, context.Canceled)
+		wantErr(t, "release with an ended context", err, redlock.ErrNoQuorum)
+		wantErr(t, "release with an ended context", err, context.Canceled)
 		if nodes, is := errors.AsType[*redlock.NoQuorumError](err); is {
-			t.Errorf("the nodes are blamed: %v", nodes)
+			t.Errorf("got %v, want no error of nodes", nodes)
 		}
 		time.Sleep(20 * ms)
-		f.wantNoKeys("after its release")
+		f.wantNoKeys("after the release")
 	})
 }
 
@@ -229,7 +229,7 @@ func TestTwoHosts(t *testing.T) {
 						return
 					}
 					if holders.Add(1) != 1 {
-						t.Error("two hold it at once")
+						t.Error("two hosts hold the lock at the same time")
 					}
 					grants.Add(1)
 					time.Sleep(20 * ms)
@@ -253,21 +253,21 @@ func TestTwoHosts(t *testing.T) {
 func TestReleaseEverywhere(t *testing.T) {
 	for what, c := range map[string]struct {
 		before, since func(sim *redlocktest.Sim) // before and after the lock is acquired
-		owing         int
+		unanswered    int
 		late          int // nodes that refuse the hand-over as late: the release is resent
 		after         time.Duration
 	}{
 		"all answer":                     {after: 12 * ms},
 		"one is slow":                    {since: slow(30 * ms), after: 60 * ms},
 		"one is slower than the timeout": {since: slow(90 * ms), late: 1, after: 180 * ms},
-		"one hangs":                      {since: hang, owing: 1, after: 400 * ms},
-		"one went down":                  {since: down, owing: 1, after: 8 * ms},
-		"one was down, and never had it": {before: down, after: 8 * ms},
+		"one hangs":                      {since: hang, unanswered: 1, after: 400 * ms},
+		"one went down":                  {since: down, unanswered: 1, after: 8 * ms},
+		"one was down without the lock":  {before: down, after: 8 * ms},
 	} {
 		for _, handed := range []bool{false, true} {
-			owing := c.owing
+			unanswered := c.unanswered
 			if handed {
-				owing += c.late
+				unanswered += c.late
 			}
 			simTest(t, 3, func(t *testing.T, f *fleet) {
 				f.delay(each(2*ms), each(2*ms))
@@ -281,26 +281,26 @@ func TestReleaseEverywhere(t *testing.T) {
 					c.since(f.sims[2])
 				}
 				begun := f.now()
-				releasing := f.givesBack(l, handed)
-				var told []int
-				releasing.Then(func(owing int) {
-					told = append(told, owing)
-					want(t, name("%s, handed over %v: told after", what, handed), f.now()-begun, c.after)
+				releasing := f.beginRelease(l, handed)
+				var reported []int
+				releasing.Then(func(unanswered int) {
+					reported = append(reported, unanswered)
+					want(t, name("%s, handed over %v: time until Then calls", what, handed), f.now()-begun, c.after)
 				})
 				want(t, "Wait", releasing.Wait(t.Context()), nil)
 				time.Sleep(time.Second)
 				synctest.Wait()
-				want(t, name("%s, handed over %v: told", what, handed), fmt.Sprint(told), fmt.Sprint([]int{owing}))
-				want(t, name("%s, handed over %v: everywhere", what, handed), releasing.Everywhere(), owing == 0)
-				releasing.Then(func(owing int) { told = append(told, owing) })
-				want(t, name("%s: told later", what), fmt.Sprint(told), fmt.Sprint([]int{owing, owing}))
+				want(t, name("%s, handed over %v: unanswered", what, handed), fmt.Sprint(reported), fmt.Sprint([]int{unanswered}))
+				want(t, name("%s, handed over %v: everywhere", what, handed), releasing.Everywhere(), unanswered == 0)
+				releasing.Then(func(unanswered int) { reported = append(reported, unanswered) })
+				want(t, name("%s: unanswered, with a second Then", what), fmt.Sprint(reported), fmt.Sprint([]int{unanswered, unanswered}))
 			})
 		}
 	}
 }
 
 // beginRelease releases l, or hands it over if handed is true.
-func (f *fleet) givesBack(l *redlock.Lease, handed bool) *redlock.PendingRelease {
+func (f *fleet) beginRelease(l *redlock.Lease, handed bool) *redlock.PendingRelease {
 	f.Helper()
 	if handed {
 		releasing, _ := f.handOver(l)

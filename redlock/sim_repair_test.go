@@ -21,13 +21,13 @@ func TestRepair(t *testing.T) {
 		f.at(begin, time.Second-10*ms)
 		want(t, "keys before the extension", len(f.keys()), 3)
 		f.at(begin, time.Second+10*ms)
-		want(t, "keys after it", len(f.keys()), 5)
+		want(t, "keys after the extension", len(f.keys()), 5)
 		for i, sim := range f.sims {
 			if left := sim.PTTL("redlock:x"); left < 2980 || left > 3000 {
-				t.Errorf("node %d: the key lasts for another %d ms, want what the extension gave", i, left)
+				t.Errorf("node %d: the key expires in %d ms, want 2980 to 3000", i, left)
 			}
 		}
-		want(t, "counter of a node that was repaired", counter(f.sims[0]), l.Fence())
+		want(t, "counter of a repaired node", counter(f.sims[0]), l.Fence())
 		want(t, "repairs counted", f.q.Status().Counts.Repairs, uint64(2))
 		f.release(l)
 		synctest.Wait()
@@ -72,21 +72,21 @@ func (f *fleet) wantNeverOn(sims []*redlocktest.Sim, span time.Duration) {
 	for end := f.now() + span; f.now() < end; time.Sleep(ms) {
 		for _, sim := range sims {
 			if sim.Get("redlock:x") != "" {
-				f.Fatal("a lapsed lease came back on a node")
+				f.Fatal("a lapsed lease reappeared on a node")
 			}
 		}
 	}
 }
 
 // A repair does not affect another client's lock. Guards ballot.lua: NX.
-func TestRepairTakesNothing(t *testing.T) {
+func TestRepairKeepsLockOfAnother(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true})
 		forget(f.sims[0])
 		foreign(f.sims[:1], "x", time.Hour)
 		before := f.sims[0].Get("redlock:x")
 		time.Sleep(4 * time.Second)
-		want(t, "the other's lock", f.sims[0].Get("redlock:x"), before)
+		want(t, "the other client's lock", f.sims[0].Get("redlock:x"), before)
 		f.release(l)
 	})
 }
@@ -142,7 +142,7 @@ func TestReleaseAfterRepairNeverSent(t *testing.T) {
 		f.sims[2].Resume()
 		f.sims[2].Up()
 		time.Sleep(time.Second)
-		f.wantNoKeys("once the node is back")
+		f.wantNoKeys("when the node is up again")
 	})
 }
 
@@ -155,7 +155,7 @@ func TestRepairOfLateNode(t *testing.T) {
 		f.at(l.Since(), 900*ms)
 		f.sims[2].SetDelay(func() (request, reply time.Duration) { return 0, 300 * ms })
 		f.at(l.Since(), 1500*ms)
-		want(t, "the key lasts, in ms, there as elsewhere", f.sims[2].PTTL("redlock:x"), f.sims[0].PTTL("redlock:x"))
+		want(t, "expiry of the key in ms, compared with another node", f.sims[2].PTTL("redlock:x"), f.sims[0].PTTL("redlock:x"))
 		f.release(l)
 	})
 }
@@ -169,7 +169,7 @@ func TestRepairAfterShorterTTL(t *testing.T) {
 		want(t, "Extend", l.Extend(t.Context(), time.Second), nil)
 		synctest.Wait()
 		if left := time.Duration(f.sims[2].PTTL("redlock:x")) * ms; left < l.Validity() {
-			t.Errorf("the key lasts for another %v, and the lease for %v", left, l.Validity())
+			t.Errorf("the key expires in %v, before the lease in %v", left, l.Validity())
 		}
 		f.release(l)
 	})
@@ -196,7 +196,7 @@ func TestLateRepairSetsNothing(t *testing.T) {
 
 // If FORCE revoked the lock on one node, without a quorum, that node gets no repair, whether it
 // answers first or last. Guards toRepair, noteHeld.
-func TestNoRepairWhereForced(t *testing.T) {
+func TestNoRepairAfterForce(t *testing.T) {
 	for node := range 3 {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			l, seen := f.watch(kept3s)
@@ -229,5 +229,5 @@ func (f *fleet) forceOn(node int) {
 	_, err := other.Force(f.Context(), "x")
 	wantErr(f, "FORCE", err, redlock.ErrNoQuorum)
 	synctest.Wait()
-	want(f, "nodes that have it still", len(f.keys()), len(f.sims)-1)
+	want(f, "nodes that still have the lock", len(f.keys()), len(f.sims)-1)
 }

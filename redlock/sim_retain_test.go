@@ -28,7 +28,7 @@ func TestRetain(t *testing.T) {
 			l = f.passTo(l, passed)
 		}
 		time.Sleep(200 * ms)
-		want(t, "passed on though it was not retained", f.passOn(l, passed).Passed(), false)
+		want(t, "passed without Retain", f.passOn(l, passed).Passed(), false)
 	})
 }
 
@@ -64,11 +64,11 @@ func TestRetainedIsWanted(t *testing.T) {
 		time.Sleep(200 * ms)
 		began := f.now()
 		w := f.wait(other, patient)
-		wantWithin(t, "ended after", <-ended-began, 0, redlock.PassWindow/3+10*ms)
+		wantWithin(t, "time until the retention ended", <-ended-began, 0, redlock.PassWindow/3+10*ms)
 		want(t, "retained although another host waits", l.Retain(time.Second, never(t)), false)
 		f.release(l)
 		<-w.done
-		wantWithin(t, "the other host has it after", f.now()-began, 0, redlock.PassWindow/3+30*ms) // it is woken, and makes an attempt
+		wantWithin(t, "time until the other host got the lock", f.now()-began, 0, redlock.PassWindow/3+30*ms) // it is woken, and makes an attempt
 	})
 }
 
@@ -94,7 +94,7 @@ func TestRetentionEndsOnce(t *testing.T) {
 
 // A confirmation that is in progress when the lease is released or lost does not call the end
 // function.
-func TestRetentionDoesNotEndTwice(t *testing.T) {
+func TestNoEndAfterRelease(t *testing.T) {
 	for what, end := range map[string]func(l *redlock.Lease){
 		"released": func(l *redlock.Lease) { _, _ = l.BeginRelease() },
 		"lost":     func(l *redlock.Lease) { l.Lose(redlock.LostForced) },
@@ -158,7 +158,7 @@ func TestRetainedUnconfirmed(t *testing.T) {
 		every(f.sims, hang)
 		began := f.now()
 		<-ended
-		wantWithin(t, "ended after", f.now()-began, 0, 150*ms)
+		wantWithin(t, "time until the retention ended", f.now()-began, 0, 150*ms)
 		every(f.sims, resume)
 	})
 }
@@ -166,9 +166,9 @@ func TestRetainedUnconfirmed(t *testing.T) {
 // A lease that cannot be passed cannot be retained.
 func TestRetainOnlyIf(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
-		"it is not kept":  func(r *redlock.Request) { r.Keep = false },
-		"it has no block": func(r *redlock.Request) { r.Block = 0 },
-		"it is shared":    func(r *redlock.Request) { r.Shared = true },
+		"it is without Keep": func(r *redlock.Request) { r.Keep = false },
+		"it has no block":    func(r *redlock.Request) { r.Block = 0 },
+		"it is shared":       func(r *redlock.Request) { r.Shared = true },
 	} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			r := passed

@@ -63,7 +63,7 @@ func TestScanFindsEveryLock(t *testing.T) {
 		wantErr(t, "scan", err, nil)
 		wantAll(t, found, names)
 		if pages < 3*600*3/5/256 {
-			t.Errorf("%d pages, want several for each of three nodes", pages)
+			t.Errorf("%d pages, want several from each of three nodes", pages)
 		}
 	})
 }
@@ -93,7 +93,7 @@ func TestScanOutlastsNodes(t *testing.T) {
 }
 
 // If all nodes are silent for several node timeouts, as on a busy machine, a scan continues.
-func TestScanIsPatient(t *testing.T) {
+func TestScanOutlastsSilence(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		names := f.hold(600)
 		found, _, err := scanned(f, func(page int) {
@@ -148,7 +148,7 @@ func TestScanEndsWithClose(t *testing.T) {
 				closed := f.now()
 				f.q.Close()
 				wantErr(t, name("%s, nodes %s", what, fault), <-ended, redlock.ErrClosed)
-				wantWithin(t, name("%s, nodes %s: it ended after", what, fault), at-closed, 0, 50*ms)
+				wantWithin(t, name("%s, nodes %s: time from Close to its return", what, fault), at-closed, 0, 50*ms)
 			})
 		}
 	}

@@ -41,8 +41,8 @@ func searchSplit(t *testing.T, seeds int, change func(f *fleet, ctx context.Cont
 			other := f.another(withQuarantine, there.through)
 			defer other.Close()
 			c := &crowd{TB: t, grow: true}
-			ctx, over := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer over()
+			ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer stop()
 			var all sync.WaitGroup
 			for _, q := range []*redlock.Quorum{f.q, other} {
 				all.Go(func() { c.again(ctx, q, redlock.Request{Name: "x", TTL: longest, Wait: redlock.Forever, Keep: true}) })
@@ -159,10 +159,10 @@ func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request)
 // If a host does not yet know of a second Redis under a node's name, its leases expire before
 // that Redis votes. This holds if the host has just looked at the other nodes, and if those learn
 // of the second Redis late. Guards lane.quarantineEnd.
-func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
+func TestTwinWaitsForUnawareHost(t *testing.T) {
 	for name, unaware := range map[string]func(f *fleet, there *reach){
 		"looked before": func(*fleet, *reach) { time.Sleep(beat * 8 / 10) },
-		"told late": func(f *fleet, there *reach) {
+		"reported late": func(f *fleet, there *reach) {
 			there.away.Store(3)
 			f.sims[2].Cut()
 			time.Sleep(3*longest + 2*beat)
@@ -187,7 +187,7 @@ func TestTwinWaitsForWhoIsUnaware(t *testing.T) {
 
 // If another node loses its counters too, a quorum has lost them. Still, the twin waits for a
 // host that votes with the former Redis and a third node. Guards fleet.isAnew.
-func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
+func TestTwinWaitsWhenAnotherNodeLostCounters(t *testing.T) {
 	here, there := &reach{}, &reach{}
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(beat / 10)
@@ -198,14 +198,14 @@ func TestTwinWaitsWhereAnotherForgot(t *testing.T) {
 		time.Sleep(beat * 8 / 10) // since the host has looked
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
 		f.sims[0].Hang() // now no host reaches the former Redis
-		wantAfter(t, "one that forgot", other, held)
+		wantAfter(t, "a node without counters", other, held)
 	}, here.through)
 }
 
 // If all nodes are new, a host that reaches another Redis under one name, and not all of the
 // other nodes, is granted no lock with it. The other hosts are granted locks. Guards
 // incarnationRegister.isCutOff.
-func TestNewTwinIsFoundOut(t *testing.T) {
+func TestNewTwinIsDetected(t *testing.T) {
 	for after := time.Duration(0); after < 3*beat; after += beat / time.Duration(fewer(8)) {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			there, granted := &reach{}, 0
@@ -220,12 +220,12 @@ func TestNewTwinIsFoundOut(t *testing.T) {
 					continue
 				}
 				if two, err := other.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest}); err == nil {
-					t.Fatalf("the other host came %v after: both hold it, for %v and %v", after, one.Validity(), two.Validity())
+					t.Fatalf("the other host started %v later: both hold the lock, for another %v and %v", after, one.Validity(), two.Validity())
 				}
 				want(t, "released", one.Release(t.Context()), nil)
 				granted++
 			}
-			want(t, "locks can be had", granted > 0, true)
+			want(t, "some locks are granted", granted > 0, true)
 		}, withQuarantine)
 	}
 }
@@ -250,7 +250,7 @@ func wantAfter(t *testing.T, when string, other *redlock.Quorum, held *redlock.L
 
 // A host has got no answer from the nodes for long, because a node hangs or the host was stopped.
 // It holds a lease only for as long as it may be unaware of a twin. Guards fleet.latest.
-func TestUnawareHoldsForLess(t *testing.T) {
+func TestUnawareHostHoldsForLess(t *testing.T) {
 	here, there, slow := &reach{}, &reach{}, new(atomic.Bool)
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		here.away.Store(3)
@@ -264,7 +264,7 @@ func TestUnawareHoldsForLess(t *testing.T) {
 		defer other.Close()
 		time.Sleep(beat * 23 / 10)
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
-		want(t, "it is shorter", held.Validity() < longest/2, true)
+		want(t, "the lease is shorter", held.Validity() < longest/2, true)
 		wantAfter(t, "unaware", other, held)
 	}, here.through, func(o *redlock.Options) {
 		o.NodeTimeout = 4 * beat
@@ -293,7 +293,7 @@ func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []red
 
 // One hung node does not shorten leases, although its reports are older than the allowed
 // staleness. Guards incarnationRegister.isSilent.
-func TestUnheardNodeShortensNothing(t *testing.T) {
+func TestHungNodeShortensNoLease(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		kept := f.acquire(redlock.Request{Name: "kept", TTL: longest, Keep: true})
 		f.sims[0].Hang()
@@ -302,7 +302,7 @@ func TestUnheardNodeShortensNothing(t *testing.T) {
 			f.release(f.acquire(redlock.Request{Name: "x", TTL: longest}))
 		}
 		f.wantState(f.q, 0, redlock.NodeDown, "silent for") // its connection is not closed
-		want(t, "kept", kept.Validity() > longest/2, true)
+		want(t, "the kept lease has more than half of its ttl", kept.Validity() > longest/2, true)
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
 		want(t, "validity", held.Validity(), longest-longest/100-2*ms)
 	}, func(o *redlock.Options) { o.NodeTimeout = beat })
@@ -310,7 +310,7 @@ func TestUnheardNodeShortensNothing(t *testing.T) {
 
 // A host that was suspended knows nothing of a twin that started meanwhile. It looks at the nodes
 // soon. Guards keeper.noticeSuspension: lookAll.
-func TestSuspendedIsAwareSoon(t *testing.T) {
+func TestSuspendedHostLooksSoon(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close() // it was not suspended, and would blame the nodes
 		var asleep atomic.Int64
@@ -322,10 +322,10 @@ func TestSuspendedIsAwareSoon(t *testing.T) {
 		asleep.Add(int64(time.Hour))
 		every(f.sims, func(s *redlocktest.Sim) { s.StepClock(time.Hour) })
 		_, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
-		wantErr(t, "at once", err, redlock.ErrNoQuorum)
+		wantErr(t, "attempt at once", err, redlock.ErrNoQuorum)
 		time.Sleep(150 * ms)
 		_, err = q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
-		want(t, "soon", err, nil)
+		want(t, "attempt after 150 ms", err, nil)
 	})
 }
 
@@ -333,49 +333,49 @@ func TestSuspendedIsAwareSoon(t *testing.T) {
 // report a twin there. When the host continues, it must not overwrite that report. Otherwise the
 // node's former incarnation would be accepted again. Guards lane.rewrite: the words that were
 // seen.
-func TestStoppedHostTakesNothingBack(t *testing.T) {
+func TestStoppedHostOverwritesNoWords(t *testing.T) {
 	here, there := &reach{}, &reach{}
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		stop.before(1, script.Scripts()[1].SHA)
 		f.sims[2].StepClock(time.Second) // the host is to report this to the other nodes
 		time.Sleep(beat * 16 / 10)
-		want(t, "it is stopped", stop.is.Load(), true)
+		want(t, "the host is stopped", stop.is.Load(), true)
 		other := f.gone(there, slowNodes)
 		defer there.twin.Close()
 		defer other.Close()
 		time.Sleep(2 * longest)
 		here.away.Store(3)
 		f.sims[2].Cut()
-		stop.over()
+		stop.end()
 		time.Sleep(20 * ms)
 		_, err := f.q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
-		wantErr(t, "with the former one", err, redlock.ErrNoQuorum)
+		wantErr(t, "attempt with the former Redis", err, redlock.ErrNoQuorum)
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "another Redis has come after this one")
 	}, here.through, slowNodes, stop.has)
 }
 
 // A restarted node still has the words that hosts wrote to it. A host that sees it for the first
 // time reads them before it writes more. Guards lane.toTell.
-func TestRestartTakesNothingBack(t *testing.T) {
+func TestRestartedNodeKeepsWords(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
-		told := "a=" + redlock.LaterWord(f.sims[0].Do("HGET", nodeKey, "epoch").Str)
-		f.sims[1].Do("HSET", nodeKey, "words", told)
+		written := "a=" + redlock.LaterWord(f.sims[0].Do("HGET", nodeKey, "epoch").Str)
+		f.sims[1].Do("HSET", nodeKey, "words", written)
 		f.sims[1].Restore(f.sims[1].Snapshot())
 		f.sims[1].SetDelay(func() (request, reply time.Duration) { return 0, 20 * ms }) // the other nodes are seen first
 		later := f.another(withQuarantine)
 		defer later.Close()
 		time.Sleep(beat / 4)
 		f.wantState(later, 1, redlock.NodeQuarantined)
-		want(t, "it is told more", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, "c="), true)
-		want(t, "it says what it did", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, told), true)
+		want(t, "more words were written to it", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, "c="), true)
+		want(t, "it still has its words", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, written), true)
 	})
 }
 
 // If another host has just written to a node, a report to it comes too late. The host then looks
 // again at once, because a quarantine lasts until other hosts know of it. Guards lane.verify.
-func TestLateWordsAreToldAtOnce(t *testing.T) {
+func TestLateWordsAreWrittenAgainAtOnce(t *testing.T) {
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		stop.before(1, script.Scripts()[1].SHA)
@@ -384,9 +384,9 @@ func TestLateWordsAreToldAtOnce(t *testing.T) {
 			time.Sleep(ms)
 		}
 		f.sims[1].Do("HDEL", nodeKey, "words")
-		stop.over()
+		stop.end()
 		time.Sleep(ms)
-		want(t, "the node knows of it", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, "c="), true)
+		want(t, "the node has the words", strings.Contains(f.sims[1].Do("HGET", nodeKey, "words").Str, "c="), true)
 	}, stop.has)
 }
 
@@ -409,7 +409,7 @@ func (s *stop) before(node int, script string) {
 }
 
 // end lets the host continue.
-func (s *stop) over() {
+func (s *stop) end() {
 	s.is.Store(false)
 	close(s.ended)
 }

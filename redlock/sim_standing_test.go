@@ -33,7 +33,7 @@ func TestClockJump(t *testing.T) {
 			f.wantState(f.q, 0, redlock.NodeQuarantined)
 			f.at(begin, longest+3*beat)
 			f.wantState(f.q, 0, redlock.NodeReady)
-			want(t, "its counters, which were not lost", f.sims[0].Do("HGET", nodeKey, counterOfX).Str, before)
+			want(t, "the node's counter", f.sims[0].Do("HGET", nodeKey, counterOfX).Str, before)
 			notices.want(t, redlock.ClockJumped, "a")
 		}, notices.collect)
 	}
@@ -47,7 +47,7 @@ func TestClockRateIsWatched(t *testing.T) {
 			f.delay(func(int) time.Duration { return 3 * ms }, func(int) time.Duration { return 4 * ms })
 			f.sims[0].SetClockRate(rate)
 			time.Sleep(10 * longest)
-			want(t, fmt.Sprintf("a rate of %v is noticed", rate), f.q.Status().Counts.ClockJumps > 0, isJump)
+			want(t, fmt.Sprintf("clock jumps at a rate of %v", rate), f.q.Status().Counts.ClockJumps > 0, isJump)
 		})
 	}
 }
@@ -66,7 +66,7 @@ func TestRefusedNodes(t *testing.T) {
 			time.Sleep(beat + 100*ms)
 			f.wantState(f.q, 0, redlock.NodeRefused, c.reason)
 			l := f.acquire(oneTryFor(time.Second))
-			want(t, "keys on it", len(f.sims[0].Keys()), 1)
+			want(t, "keys on the node", len(f.sims[0].Keys()), 1)
 			f.release(l)
 			f.sims[0].SetInfo(c.key, "")
 			time.Sleep(beat + 100*ms)
@@ -153,17 +153,17 @@ func TestDurableNodes(t *testing.T) {
 		}
 	}
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
-		want(t, "warnings of a node that is not durable after all", len(f.nodeStatus(f.q, 0).Warning), 1)
+		want(t, "warnings for a node that is not durable", len(f.nodeStatus(f.q, 0).Warning), 1)
 		every(f.sims, func(s *redlocktest.Sim) { s.SetDurable(true) })
 		time.Sleep(beat + 100*ms)
-		want(t, "warnings of one that is", len(f.nodeStatus(f.q, 0).Warning), 0)
+		want(t, "warnings for a durable node", len(f.nodeStatus(f.q, 0).Warning), 0)
 		time.Sleep(longest) // earlier votes may not be in its file
 		held := f.acquire(redlock.Request{Name: "x", TTL: longest})
 		every(f.sims, func(s *redlocktest.Sim) { s.Crash(true); s.Restart() })
 		time.Sleep(beat + 400*ms) // no lane notices sooner
 		want(t, "ready after all were killed", f.q.Status().Ready, 3)
 		_, err := f.q.Acquire(t.Context(), oneTryFor(time.Second))
-		wantErr(t, "the lock of before", err, redlock.ErrHeld)
+		wantErr(t, "the earlier lock", err, redlock.ErrHeld)
 		f.release(held)
 
 		f.sims[1].Crash(true)
@@ -193,7 +193,7 @@ func TestMaxTTLOfTheFleet(t *testing.T) {
 		}
 		f.acquire(redlock.Request{Name: "x", TTL: time.Second, Wait: time.Second}) // a changed epoch costs an attempt
 		time.Sleep(2 * beat)
-		want(t, "ready for who uses the smaller one", f.q.Status().Ready, 3)
+		want(t, "ready for the host with the smaller max_ttl", f.q.Status().Ready, 3)
 		want(t, "max_ttl of the fleet", f.q.Status().MaxTTL, 3*longest)
 		want(t, "warnings", len(f.q.Status().Warning), 1)
 		lost := f.now()
@@ -263,7 +263,7 @@ func TestDurableNodeRestartedInQuarantine(t *testing.T) {
 
 // If a look finds that a node has no vote, the node does not grant a call that was sent during
 // that look. Guards stand: the session's epoch.
-func TestAskedWhileLookedAt(t *testing.T) {
+func TestAcquireDuringLook(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"refused":     func(s *redlocktest.Sim) { s.SetInfo("connected_slaves", "1") },
 		"quarantined": func(s *redlocktest.Sim) { s.Do("HDEL", nodeKey, "epoch") },
@@ -281,14 +281,14 @@ func TestAskedWhileLookedAt(t *testing.T) {
 			f.wantState(f.q, 0, redlock.NodeReady)
 			f.acquire(redlock.Request{Name: "x", TTL: longest})
 			time.Sleep(200 * ms)
-			want(t, name+": it granted", f.sims[0].Get("redlock:x") != "", false)
+			want(t, name+": the node granted", f.sims[0].Get("redlock:x") != "", false)
 		})
 	}
 }
 
 // A node that refuses to store words about the other nodes still votes, and the host retries.
 // Guards tellWords.
-func TestWordsAreRefused(t *testing.T) {
+func TestNodeThatRefusesWordsVotes(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		words := f.sims[0].Do("HGET", nodeKey, "words").Str
 		f.sims[0].Do("HDEL", nodeKey, "words")
@@ -296,7 +296,7 @@ func TestWordsAreRefused(t *testing.T) {
 		f.refusesToWrite(true)
 		time.Sleep(3 * beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
-		want(t, "connections more", f.sims[0].Counts().Dials, dials)
+		want(t, "connections", f.sims[0].Counts().Dials, dials)
 		f.refusesToWrite(false)
 		time.Sleep(beat + 100*ms)
 		want(t, "words in the end", f.sims[0].Do("HGET", nodeKey, "words").Str, words)
@@ -333,7 +333,7 @@ func (f *fleet) refusesToWrite(does bool) {
 
 // If others rewrite a node's epoch all the time, the host stops rewriting it, and the node has no
 // vote. Guards verify: maxRewrites, errRestless.
-func TestEpochIsRestless(t *testing.T) {
+func TestEpochWrittenByOthers(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		var writes atomic.Int32
 		f.sims[0].OnCommand(func(c redlock.Command) {
@@ -346,7 +346,7 @@ func TestEpochIsRestless(t *testing.T) {
 			time.Sleep(ms)
 		}
 		synctest.Wait() // a look may be in progress at this instant
-		want(t, "written", writes.Load(), 5)
+		want(t, "epoch writes", writes.Load(), 5)
 		f.wantState(f.q, 0, redlock.NodeQuarantined, "written by others all the time")
 		f.sims[0].OnCommand(nil)
 		time.Sleep(longest + 3*beat)
@@ -377,7 +377,7 @@ func TestWrongNodeLists(t *testing.T) {
 		twice.Settle(t.Context())
 		f.wantState(twice, 0, redlock.NodeReady)
 		f.wantState(twice, 1, redlock.NodeRefused, `is node "a" already`)
-		want(t, "what it says of others", f.sims[0].Do("HGET", nodeKey, "words").Str, words)
+		want(t, "its words about other nodes", f.sims[0].Do("HGET", nodeKey, "words").Str, words)
 
 		f.sims[0].Do("HSET", nodeKey, "epoch", "version2:whatever")
 		time.Sleep(2 * beat)
@@ -411,7 +411,7 @@ func (n *notices) want(t testing.TB, kind redlock.NoticeKind, node string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.all) != 1 || n.all[0].Kind != kind || n.all[0].Node != node || n.all[0].Text == "" {
-		t.Errorf("notices: %+v, want one of %s of node %q", n.all, kind, node)
+		t.Errorf("notices: %+v, want one %s of node %q", n.all, kind, node)
 	}
 }
 
@@ -434,16 +434,16 @@ func TestPausedHost(t *testing.T) {
 		synctest.Wait()
 		pause.Store(int64(600 * ms))
 		time.Sleep(beat + 700*ms)
-		want(t, "deadline, by what was missed", l.Deadline() <= deadline-600*ms || l.Err() != nil, true)
+		want(t, "the deadline moved back by the missed time", l.Deadline() <= deadline-600*ms || l.Err() != nil, true)
 		notices.want(t, redlock.HostClockJumped, "")
-		want(t, "ready here", paused.Status().Ready, 0)
-		want(t, "ready elsewhere", f.q.Status().Ready, 5)
+		want(t, "ready for the paused host", paused.Status().Ready, 0)
+		want(t, "ready for the other host", f.q.Status().Ready, 5)
 		<-l.Lost()
 		if now := f.now(); now >= deadline {
-			t.Errorf("LOST was told at %v, the true deadline being %v", now, deadline)
+			t.Errorf("LOST was reported at %v, after the true deadline %v", now, deadline)
 		}
 		time.Sleep(longest + 2*beat)
-		want(t, "ready here later", paused.Status().Ready, 5)
+		want(t, "ready for the paused host later", paused.Status().Ready, 5)
 		f.release(f.acquire(oneTryFor(time.Second)))
 	})
 }

@@ -39,7 +39,7 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	if grants < 50 || losses < 3 { // usually many more; the number is random
-		t.Errorf("%d grants and %d losses: that was no storm", grants, losses)
+		t.Errorf("%d grants and %d losses, want at least 50 and 3", grants, losses)
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *storm) work(ctx context.Context, q *redlock.Quorum, name string) {
 		case <-l.Lost():
 			s.losses.Add(1)
 		case <-time.After(s.below(1500 * ms)):
-			s.givenBack(l)
+			s.release(l)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (s *storm) granted(l *redlock.Lease) {
 }
 
 // release records the release before its first byte is sent.
-func (s *storm) givenBack(l *redlock.Lease) {
+func (s *storm) release(l *redlock.Lease) {
 	s.mu.Lock()
 	if s.holder[l.Name()] == l {
 		delete(s.holder, l.Name())

@@ -26,7 +26,7 @@ func deleted(key string) func(*redlocktest.Sim) {
 
 // A lease that the nodes have lost is lost once, whatever else they report for it. The other
 // lease, which is undecided, is extended again. Guards extension.isDecided: refused.
-func TestExtendedBesideOneThatIsGone(t *testing.T) {
+func TestExtendedBesideLostLease(t *testing.T) {
 	togetherTest(t, func(t *testing.T, f *fleet, x, y *redlock.Lease) {
 		every(f.sims, deleted("redlock:x"))
 		every(f.sims[:2], deleted("redlock:y"))
@@ -42,12 +42,12 @@ func TestExtendedBesideOneThatIsGone(t *testing.T) {
 
 // A confirmed lease is set again on a node that answers later, even if the other lease is still
 // undecided. Guards countReplies: toRepair.
-func TestRepairedBesideOneThatIsOpen(t *testing.T) {
+func TestRepairedBesideUndecidedLease(t *testing.T) {
 	togetherTest(t, func(t *testing.T, f *fleet, x, y *redlock.Lease) {
 		every(f.sims[:2], deleted("redlock:y")) // the last answer decides y
 		f.sims[3].Do("DEL", "redlock:x")
 		f.at(x.Since(), 1200*ms)
-		want(t, "nodes that have x", len(f.keys()), 10)
+		want(t, "keys of x and y", len(f.keys()), 10)
 		f.release(x)
 		f.release(y)
 	})

@@ -40,7 +40,7 @@ func TestTryOfRetained(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s after %v: %v", what, f.now()-began, err)
 			}
-			wantWithin(t, what+": it took", f.now()-began, 0, 50*ms)
+			wantWithin(t, what+": Acquire took", f.now()-began, 0, 50*ms)
 			wantErr(t, what+": the retained lease", l.Err(), redlock.ErrReleased)
 			want(t, what+": Release", lease.Release(t.Context()), nil)
 		})
@@ -58,8 +58,8 @@ func TestTryOfHeld(t *testing.T) {
 		began := f.now()
 		_, err := other.Acquire(t.Context(), r)
 		wantErr(t, "try", err, redlock.ErrHeld)
-		want(t, "tries", tries, 1)
-		wantWithin(t, "it took", f.now()-began, 0, 2*ms)
+		want(t, "attempts", tries, 1)
+		wantWithin(t, "Acquire took", f.now()-began, 0, 2*ms)
 		want(t, "the lease", l.Err(), nil)
 	})
 }
@@ -75,12 +75,12 @@ func TestTryOfRetainedInVain(t *testing.T) {
 		began := f.now()
 		_, err := other.Acquire(t.Context(), try)
 		wantErr(t, "try", err, redlock.ErrHeld)
-		wantWithin(t, "it took", f.now()-began, 0, 55*ms)
+		wantWithin(t, "Acquire took", f.now()-began, 0, 55*ms)
 		time.Sleep(100 * ms)
 		began = f.now()
 		_, err = other.Acquire(t.Context(), try)
-		wantErr(t, "try while it is in use", err, redlock.ErrHeld)
-		wantWithin(t, "it took", f.now()-began, 0, 2*ms)
+		wantErr(t, "try while the lock is in use", err, redlock.ErrHeld)
+		wantWithin(t, "Acquire took", f.now()-began, 0, 2*ms)
 		want(t, "the lease", l.Err(), nil)
 	})
 }
@@ -100,13 +100,13 @@ func TestTryOfRetainedForLong(t *testing.T) {
 			_, err := other.Acquire(t.Context(), r)
 			wantErr(t, "try", err, redlock.ErrHeld)
 			least := max(wait, 50*ms)
-			wantWithin(t, name("wait %v: it took", wait), f.now()-began, least, least+5*ms)
+			wantWithin(t, name("wait %v: Acquire took", wait), f.now()-began, least, least+5*ms)
 		})
 	}
 }
 
 // If another client gets the released lock first, the request fails at once.
-func TestTryOfRetainedComesTooLate(t *testing.T) {
+func TestTryOfRetainedIsOvertaken(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
 		want(t, "retained", l.Retain(time.Second, func() {}), true)
@@ -120,7 +120,7 @@ func TestTryOfRetainedComesTooLate(t *testing.T) {
 		}
 		<-a.done
 		wantErr(t, "try", a.err, redlock.ErrHeld)
-		wantWithin(t, "it took", f.now()-began, 10*ms, 20*ms)
+		wantWithin(t, "Acquire took", f.now()-began, 10*ms, 20*ms)
 	})
 }
 

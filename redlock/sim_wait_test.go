@@ -23,7 +23,7 @@ func TestFailingNodesAreNotStormed(t *testing.T) {
 		tries := w.tries()
 		time.Sleep(5 * time.Second)
 		if n := w.tries() - tries; n > 100 {
-			t.Errorf("%d tries in 5 s at nodes that fail", n)
+			t.Errorf("%d attempts in 5 s at nodes that fail, want at most 100", n)
 		}
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1) })
 		<-w.done
@@ -34,7 +34,7 @@ func TestFailingNodesAreNotStormed(t *testing.T) {
 // listener. When the lane's connection closes, the node forgets these keys. If the lane
 // reconnects and the listener stays (all nodes silent for half a second: a switch, a paused
 // host), the node must still wake the waiter.
-func TestWokenThoughLanesBreak(t *testing.T) {
+func TestWokenAfterLanesBreak(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(time.Second)
 		every(f.sims, hang)
@@ -47,7 +47,7 @@ func TestWokenThoughLanesBreak(t *testing.T) {
 		}
 		tries := w.tries()
 		time.Sleep(time.Second)
-		want(t, "it sleeps: tries", w.tries(), tries)
+		want(t, "attempts while it sleeps", w.tries(), tries)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, time.Second)
@@ -56,7 +56,7 @@ func TestWokenThoughLanesBreak(t *testing.T) {
 
 // Derived keys contain a byte that names cannot contain. The library must refuse such names.
 // Otherwise a release of x would delete the lock x\0b of its holder.
-func TestNameOfABell(t *testing.T) {
+func TestNameOfWakeUpKey(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Name: "x\x00b", TTL: 10 * time.Second}
 		first, err := f.q.Acquire(t.Context(), r)
@@ -66,7 +66,7 @@ func TestNameOfABell(t *testing.T) {
 		}
 		f.release(f.acquire(oneTry)) // releases x
 		if _, err := f.q.Acquire(t.Context(), r); err == nil && first.Err() == nil {
-			t.Errorf("two hold %q: the first one for another %v", r.Name, first.Validity())
+			t.Errorf("two clients hold %q: the first one for another %v", r.Name, first.Validity())
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestSharedSeveralDoNotSpin(t *testing.T) {
 			reader := f.wait(f.q, r)
 			time.Sleep(5 * time.Second)
 			if reader.tries() > 5 {
-				t.Errorf("%v: %d tries in 5 s while nothing changes", names, reader.tries())
+				t.Errorf("%v: %d attempts in 5 s while nothing changes, want at most 5", names, reader.tries())
 			}
 			f.release(l)
 			<-w.done
@@ -92,14 +92,14 @@ func TestSharedSeveralDoNotSpin(t *testing.T) {
 
 // When the lease of a dead host expires, its slot is free. A client that waits for any slot takes
 // it then, whichever slot it requested first. Guards patience: held.TTL.
-func TestWokenByExpiryOfAnyPlace(t *testing.T) {
+func TestWokenByExpiryOfAnySlot(t *testing.T) {
 	for range 12 { // the requested slot is random
 		wakeTest(t, redlock.Request{Name: "s", TTL: keptLong, Slots: 2, Keep: true}, func(t *testing.T, f *fleet, _ *redlock.Lease, w *waiting) {
 			<-w.done // its lock is x, which is free
 			host := f.another(longLeases)
 			host.Settle(t.Context())
 			died, err := host.Acquire(t.Context(), redlock.Request{Name: "s", TTL: 2 * time.Second, Slots: 2})
-			want(t, "the other place", err, nil)
+			want(t, "the other slot", err, nil)
 			deadline := died.Deadline()
 			host.Close()
 			third := f.another(longLeases)
@@ -113,7 +113,7 @@ func TestWokenByExpiryOfAnyPlace(t *testing.T) {
 
 // Clients of another host take slots in turn, each for 200 ms, so the lock is always held. They
 // must not exclude a client that wants it exclusively for ever. Guards op i: the writer intent.
-func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
+func TestExclusiveIsNotStarvedBySlots(t *testing.T) {
 	r := redlock.Request{Name: "x", TTL: keptLong, Slots: 2, Keep: true}
 	wakeTest(t, r, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		r.Wait = redlock.Forever
@@ -135,7 +135,7 @@ func TestExclusiveIsNotStarvedByPlaces(t *testing.T) {
 			}
 			l = next.lease
 		}
-		t.Errorf("not granted in a minute, for want of one instant without a holder: %d tries", w.tries())
+		t.Errorf("not granted in a minute, because there was always a holder: %d attempts", w.tries())
 		l.BeginRelease()
 		<-w.done
 	})
@@ -153,7 +153,7 @@ func TestNotWokenByOthersAfterForeign(t *testing.T) {
 			sim.Do("DEL", "redlock:x")
 		}
 		l, err := f.q.Acquire(t.Context(), held) // before the waiter learns of the deletion
-		want(t, "our host's", err, nil)
+		want(t, "this host's Acquire", err, nil)
 		time.Sleep(100 * ms)
 		tries := w.tries()
 		for range 50 {
@@ -161,7 +161,7 @@ func TestNotWokenByOthersAfterForeign(t *testing.T) {
 			time.Sleep(10 * ms)
 		}
 		if n := w.tries() - tries; n > 3 {
-			t.Errorf("%d tries during 50 hand-overs", n)
+			t.Errorf("%d attempts during 50 hand-overs, want at most 3", n)
 		}
 		f.release(l)
 		<-w.done
@@ -201,7 +201,7 @@ func far(way time.Duration) func(*redlock.Options) {
 
 // A host near the nodes always has a waiter, but yields each time. It does not exclude a host far
 // from the nodes. Guards yielding.
-func TestFarHostIsNotShutOut(t *testing.T) {
+func TestFarHostIsNotStarved(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		near := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Wait: redlock.Forever}
 		l := f.acquire(near)
@@ -218,9 +218,9 @@ func TestFarHostIsNotShutOut(t *testing.T) {
 		}
 		l.BeginRelease()
 		<-w.done
-		t.Logf("the far one had %d tries in %d turns of the near one", w.tries(), turns)
+		t.Logf("the far host made %d attempts in %d turns of the near host", w.tries(), turns)
 		if turns == 300 {
-			t.Errorf("it was kept out for %d turns of the near one, each of which let others go first", turns)
+			t.Errorf("the far host got no lock in %d turns of the near host, which yielded each time", turns)
 		}
 	}, far(5*ms))
 }
@@ -247,7 +247,7 @@ func TestForeignValueLikeAKind(t *testing.T) {
 					sim.Do("SET", "redlock:x", value, "PX", "60000")
 				}
 				if _, err := f.q.Acquire(t.Context(), r); err == nil {
-					t.Errorf("%s: granted beside a foreign client whose value is %s; the key is now %q", what, value, f.sims[0].Get("redlock:x"))
+					t.Errorf("%s: granted although a foreign client holds the lock with the value %s; the key is now %q", what, value, f.sims[0].Get("redlock:x"))
 				}
 			})
 		}
@@ -291,7 +291,7 @@ func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 		case <-w.done:
 			t.Logf("granted after %v", f.now()-began)
 		case <-time.After(time.Minute):
-			t.Errorf("kept out for a minute by readers of one second, in %d tries", w.tries())
+			t.Errorf("not granted in a minute beside readers that hold for a second, in %d attempts", w.tries())
 		}
 		close(stop)
 		for range 12 {
@@ -305,9 +305,9 @@ func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 // another host waits. Otherwise a series of grants on one host would not end. (With 6 clients on
 // one daemon and 1 on another, slots=2, held for 5 ms: 1,173 grants against 9, and waits of a
 // second, which is longestUnwanted.)
-func TestPlacesAreWanted(t *testing.T) {
+func TestSlotGrantShowsWaiter(t *testing.T) {
 	for what, r := range map[string]redlock.Request{
-		"places": {Name: "s", TTL: keptLong, Slots: 2, Keep: true},
+		"slots": {Name: "s", TTL: keptLong, Slots: 2, Keep: true},
 	} {
 		wakeTest(t, r, func(t *testing.T, f *fleet, first *redlock.Lease, w *waiting) {
 			<-w.done // its lock is x, which is free
@@ -330,7 +330,7 @@ func TestPlacesAreWanted(t *testing.T) {
 				}
 				next, err := f.q.Acquire(t.Context(), r) // as the daemon does for the next waiter in its queue
 				if err != nil {                          // the other host was faster
-					f.until("the other one has the place", func() bool { return isDone(second.done) })
+					f.until("the other host has the slot", func() bool { return isDone(second.done) })
 					break
 				}
 				if first = next; first.Wanted() {
@@ -338,7 +338,7 @@ func TestPlacesAreWanted(t *testing.T) {
 				}
 			}
 			if !isDone(second.done) && wanted < 16 {
-				t.Errorf("%s: another host waits for 2 s, and %d of 100 grants on this one say so", what, wanted)
+				t.Errorf("%s: another host waits for 2 s, but only %d of 100 grants on this host show that", what, wanted)
 			}
 			first.BeginRelease()
 			<-second.done
@@ -348,8 +348,8 @@ func TestPlacesAreWanted(t *testing.T) {
 
 // A waiter reads the value of a foreign client in order to listen to its key. It does not if the
 // value is large, because each retry would read megabytes. Guards isForeign.
-func TestLargeValueIsNotListenedTo(t *testing.T) {
-	for _, value := range []string{"somebody's", strings.Repeat("x", 5000)} {
+func TestLargeValueIsNotRead(t *testing.T) {
+	for _, value := range []string{"another client's", strings.Repeat("x", 5000)} {
 		for _, differs := range []bool{false, true} { // the values differ from node to node
 			twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 				var read atomic.Bool
@@ -367,10 +367,10 @@ func TestLargeValueIsNotListenedTo(t *testing.T) {
 				}
 				w := f.wait(other, patient)
 				time.Sleep(time.Second)
-				want(t, "the key is listened to", read.Load(), value == "somebody's")
+				want(t, "the key is listened to", read.Load(), value == "another client's")
 				every(f.sims, func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
 				<-w.done
-				want(t, "who waits", w.err, nil)
+				want(t, "the waiter's error", w.err, nil)
 			})
 		}
 	}

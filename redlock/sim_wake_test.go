@@ -97,16 +97,16 @@ var exclusive = redlock.Request{Name: "x", TTL: keptLong, Keep: true}
 func TestWokenByRelease(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(3 * time.Second)
-		want(t, "tries", w.tries(), 2)
+		want(t, "attempts", w.tries(), 2)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, soonAfter)
-		want(t, "tries in the end", w.tries(), 2)
+		want(t, "failed attempts in the end", w.tries(), 2)
 	})
 }
 
 // One hung node of five does not delay the waiter.
-func TestWokenThoughOneHangs(t *testing.T) {
+func TestWokenWhileOneNodeHangs(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		f.sims[1].Hang()
 		time.Sleep(time.Second)
@@ -140,13 +140,13 @@ func TestNotWokenByOthers(t *testing.T) {
 	wakeTest(t, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		tries := w.tries()
 		time.Sleep(5 * time.Second) // the lease is extended every two seconds
-		want(t, "tries while it is extended", w.tries(), tries)
+		want(t, "attempts during extensions", w.tries(), tries)
 		for range 5 {
 			l = f.passOn(l, held)
-			want(t, "somebody waits", l.Wanted(), true)
+			want(t, "other clients wait", l.Wanted(), true)
 			time.Sleep(20 * ms)
 		}
-		want(t, "tries while it is handed over", w.tries(), tries)
+		want(t, "attempts during hand-overs", w.tries(), tries)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, soonAfter)
@@ -177,7 +177,7 @@ func TestWokenByForeign(t *testing.T) {
 		foreign(f.sims, "x", time.Hour)
 		w := f.wait(f.q, patient)
 		time.Sleep(5 * time.Second)
-		want(t, "tries", w.tries(), 2)
+		want(t, "attempts", w.tries(), 2)
 		at := f.now()
 		for _, sim := range f.sims {
 			sim.Do("DEL", "redlock:x")
@@ -193,7 +193,7 @@ func TestNotWokenByItself(t *testing.T) {
 		foreign(f.sims[:3], "x", time.Hour)
 		w := f.wait(f.q, patient)
 		time.Sleep(5 * time.Second)
-		want(t, "tries", w.tries(), 2)
+		want(t, "attempts", w.tries(), 2)
 		at := f.now()
 		for _, sim := range f.sims[:3] {
 			sim.Do("DEL", "redlock:x")
@@ -217,7 +217,7 @@ func TestPolling(t *testing.T) {
 		w := f.wait(f.q, patient)
 		time.Sleep(10 * time.Second)
 		if w.tries() < 40 {
-			t.Errorf("%d tries in 10 s", w.tries())
+			t.Errorf("%d attempts in 10 s, want at least 40", w.tries())
 		}
 		at := f.now()
 		f.release(l)
@@ -227,7 +227,7 @@ func TestPolling(t *testing.T) {
 
 // Waiters that were refused together do not retry at the same instant when the lock ends.
 // Otherwise none of several hosts would get a quorum.
-func TestNotAtOneInstant(t *testing.T) {
+func TestWaitersRetryAtDifferentInstants(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", 15*ms) // less than the shortest first delay
 		end := f.now() + 15*ms
@@ -246,7 +246,7 @@ func TestNotAtOneInstant(t *testing.T) {
 		defer mu.Unlock()
 		maps.DeleteFunc(asked, func(_ time.Duration, after bool) bool { return !after })
 		if len(asked) < 15 {
-			t.Errorf("30 who waited asked at %d instants: %v", len(asked), asked)
+			t.Errorf("30 waiters retried at %d instants, want at least 15: %v", len(asked), asked)
 		}
 	}, deaf, longLeases)
 }
@@ -263,7 +263,7 @@ func TestListenersBreak(t *testing.T) {
 		want(t, "tracking again", f.q.Status().Nodes[0].Tracking, true)
 		tries := w.tries()
 		time.Sleep(5 * time.Second)
-		want(t, "tries since", w.tries(), tries)
+		want(t, "attempts since then", w.tries(), tries)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, soonAfter)
@@ -280,7 +280,7 @@ func TestWriterIsNotStarved(t *testing.T) {
 		_, err := f.q.Acquire(t.Context(), late)
 		held, _ := errors.AsType[*redlock.HeldError](err)
 		if held == nil || !held.Waiting {
-			t.Fatalf("a reader behind the writer: %v, want that a writer waits", err)
+			t.Fatalf("a reader behind the writer: %v, want an error that names the waiting writer", err)
 		}
 		at := f.now()
 		late.Wait = redlock.Forever
@@ -298,8 +298,8 @@ func TestWriterIsNotStarved(t *testing.T) {
 		time.Sleep(500 * ms)
 		third := f.wait(f.q, late)
 		<-impatient.done
-		wantErr(t, "the writer gave up", impatient.err, redlock.ErrHeld)
-		third.wantAfter("the writer gave up", impatient.granted, 0, soonAfter)
+		wantErr(t, "the writer's error", impatient.err, redlock.ErrHeld)
+		third.wantAfter("end of the writer's wait", impatient.granted, 0, soonAfter)
 		behind.lease.BeginRelease()
 		third.lease.BeginRelease()
 		time.Sleep(100 * ms)
@@ -322,7 +322,7 @@ func TestKindsExcludeEachOther(t *testing.T) {
 				switch {
 				case together: // but the waiter that waits for x alone comes first
 					held, _ := errors.AsType[*redlock.HeldError](err)
-					want(t, name("%v beside %v: somebody waits", second, first), held != nil && held.Waiting, true)
+					want(t, name("%v beside %v: a client waits", second, first), held != nil && held.Waiting, true)
 				default:
 					wantErr(t, name("%v beside %v", second, first), err, redlock.ErrHeld)
 				}
@@ -336,7 +336,7 @@ func TestKindsExcludeEachOther(t *testing.T) {
 
 // A wake-up that arrived before an attempt belongs to the previous attempt. If another client was
 // faster, one node that reports the lock as free is not a quorum. Guards arm.
-func TestEachAttemptListensAnew(t *testing.T) {
+func TestEachAttemptListensAgain(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		releasing, err := l.BeginRelease()
 		want(t, "error of the release", err, nil)
@@ -344,13 +344,13 @@ func TestEachAttemptListensAnew(t *testing.T) {
 		want(t, "release", releasing.Wait(t.Context()), nil)
 		time.Sleep(100 * ms)
 		tries := w.tries()
-		want(t, "it was woken in vain", tries > 2, true)
+		want(t, "it was woken without a grant", tries > 2, true)
 		if slices.ContainsFunc(f.sims, func(s *redlocktest.Sim) bool { return s.Get("redlock:x") == "" }) {
 			return // in about one of hundreds of runs w is faster there: with one more node, a quorum may be free
 		}
 		f.sims[0].Do("DEL", "redlock:x\x00b")
 		time.Sleep(40 * ms) // less than the node timeout
-		want(t, "tries, one node having rung", w.tries(), tries)
+		want(t, "attempts after the wake-up of one node", w.tries(), tries)
 		at := f.now()
 		f.release(l)
 		w.wantAfter("release", at, 0, soonAfter+10*ms)

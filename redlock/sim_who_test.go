@@ -19,7 +19,7 @@ func TestWrongType(t *testing.T) {
 		_, err := f.q.Acquire(t.Context(), oneTry)
 		wantNoQuorum(t, err, redlock.FailedError, "a", "b")
 		var answer redlock.ServerError
-		want(t, "the node's own words", errors.As(err, &answer) && strings.HasPrefix(string(answer), "WRONGTYPE"), true)
+		want(t, "the error has the node's answer", errors.As(err, &answer) && strings.HasPrefix(string(answer), "WRONGTYPE"), true)
 	})
 }
 
@@ -76,19 +76,19 @@ func TestKeysWithoutAnExpiry(t *testing.T) {
 		forget(f.sims[0])
 		f.wantHolders("two of five")
 		_, err = f.q.Acquire(t.Context(), oneTry)
-		wantErr(t, "LOCK where two are left", err, nil)
+		wantErr(t, "LOCK when two are left", err, nil)
 	})
 }
 
 // Deleting these keys wakes a waiter. Until then it retries rarely, because nobody contends.
-func TestKeysWithoutAnExpiryAreWaitedFor(t *testing.T) {
+func TestWaiterOfKeysWithoutAnExpiry(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		for i, s := range f.sims[:3] {
 			s.Do("SET", "redlock:x", name("of node %d", i))
 		}
 		w := f.wait(f.q, patient)
 		time.Sleep(5 * time.Second)
-		want(t, "tries", w.tries(), 2)
+		want(t, "attempts", w.tries(), 2)
 		at := f.now()
 		every(f.sims[:3], func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
 		w.wantAfter("DEL", at, 0, soonAfter)

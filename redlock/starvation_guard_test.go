@@ -25,7 +25,7 @@ func (t *guardTest) refused(n int, next func(i int) *HeldError, begins bool) {
 	for i := range n {
 		t.now += 10 * time.Millisecond
 		if got := t.note(next(i), t.now, 5*time.Millisecond, t.most); got != (begins && i == n-1) {
-			t.Fatalf("refusal %d of %d: kept from now on: %v", i+1, n, got)
+			t.Fatalf("refusal %d of %d: reservation begins: %v", i+1, n, got)
 		}
 	}
 }
@@ -33,7 +33,7 @@ func (t *guardTest) refused(n int, next func(i int) *HeldError, begins bool) {
 func (t *guardTest) wantLeft(left time.Duration) {
 	t.Helper()
 	if got := t.left(t.now); got != left {
-		t.Errorf("kept for another %v, want %v", got, left)
+		t.Errorf("the reservation lasts for another %v, want %v", got, left)
 	}
 }
 
@@ -44,7 +44,7 @@ func noQuorum(int) *HeldError { return nil }
 
 // After sixteen other holders, the waiter gets a reservation for a quarter of the time that they
 // took.
-func TestTurn(t *testing.T) {
+func TestReservationAfterOthers(t *testing.T) {
 	x := newGuardTest(t)
 	x.refused(15, others, false)
 	x.wantLeft(0)
@@ -57,7 +57,7 @@ func TestTurn(t *testing.T) {
 // A client that holds the lock for long counts once, however often the waiter retries. A split
 // vote, or one whose winner is not known, counts each time. An attempt without a quorum does not
 // count.
-func TestTurnCounts(t *testing.T) {
+func TestReservationCountsOthers(t *testing.T) {
 	x := newGuardTest(t)
 	x.refused(100, theSame, false)
 	x.refused(100, noQuorum, false)
@@ -68,7 +68,7 @@ func TestTurnCounts(t *testing.T) {
 }
 
 // After a reservation in vain, the next one requires twice as many others, up to maxReserveAfter.
-func TestTurnInVain(t *testing.T) {
+func TestReservationInVain(t *testing.T) {
 	x := newGuardTest(t)
 	for _, need := range []int{16, 32, 64, 128, 256, 256} {
 		x.refused(need, others, true)
@@ -78,7 +78,7 @@ func TestTurnInVain(t *testing.T) {
 }
 
 // A reservation lasts at least as long as the waiter needs to use it, and at most for a ttl.
-func TestTurnBounds(t *testing.T) {
+func TestReservationBounds(t *testing.T) {
 	x := newGuardTest(t)
 	x.need = 1
 	x.refused(1, others, true)

@@ -25,6 +25,6 @@ func TestWitnessesSawTheJump(t *testing.T) {
 		j.note(3, later.jumpSince(before), later.At, before.Turn, later.Turn)
 	}
 	if nodes, missed := j.judge(3); nodes || missed == 0 {
-		t.Errorf("a jump of the node's: %v, missed by this host: %v; want that it may be this host's", nodes, missed)
+		t.Errorf("jump of the node: %v, missed by this host: %v; want a jump of this host", nodes, missed)
 	}
 }

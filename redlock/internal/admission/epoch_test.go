@@ -54,14 +54,14 @@ func TestListDigest(t *testing.T) {
 	}
 	for _, other := range [][]string{list("a", "b"), list("a", "b", "d"), list("a", "b", "c", "d"), list("a\nb", "c")} {
 		if got := listDigest(other, "redlock:"); got == same || listOf(got) == listOf(same) {
-			t.Errorf("the list %v is taken for another", other)
+			t.Errorf("the list %v has the digest of another list", other)
 		}
 	}
 	seen := map[string]bool{}
 	for _, prefix := range []string{"redlock:", "", "r:", "redlock"} {
 		digest := listDigest(list("a", "b", "c"), prefix)
 		if seen[digest] || listOf(digest) != same {
-			t.Errorf("with the prefix %q: %s; want one of its own, of the same list", prefix, digest)
+			t.Errorf("with the prefix %q: %s; want a different digest of the same list", prefix, digest)
 		}
 		seen[digest] = true
 	}
@@ -120,11 +120,11 @@ func TestWordsTellTheTime(t *testing.T) {
 	const now, second = int64(1_795_424_175_000), 1000
 	word := newWord(now, "")
 	if timeOf(word) != now || newWord(now, "") == word || len(word) != 12 {
-		t.Errorf("%q is of %d, want %d", word, timeOf(word), now)
+		t.Errorf("%q has the time %d, want %d", word, timeOf(word), now)
 	}
 	for _, old := range []string{"", "w", "GVjlFAlj91k", "not base 64 !"} {
 		if at := timeOf(old); at == now {
-			t.Errorf("%q is of %d", old, at)
+			t.Errorf("%q has the time %d", old, at)
 		}
 	}
 	for what, later := range map[string]string{

@@ -23,7 +23,7 @@ func registerOf(n int) *incarnationRegister {
 // quorum. So one lying node supersedes no other, unless its vote is needed anyway.
 func TestRegisterBelieves(t *testing.T) {
 	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
-	for _, c := range []struct{ n, down, sayers int }{
+	for _, c := range []struct{ n, down, reporters int }{
 		{2, 0, 1}, {3, 0, 2}, {3, 1, 1}, {4, 0, 2}, {4, 1, 1}, {5, 0, 3}, {5, 1, 2}, {5, 2, 1}, {7, 0, 4}, {7, 3, 1},
 	} {
 		r := registerOf(c.n)
@@ -36,8 +36,8 @@ func TestRegisterBelieves(t *testing.T) {
 		r.note(0, "a="+next, 1) // its own words about itself are in its epoch
 		for from := 1; from < c.n-c.down; from++ {
 			r.note(from, "a="+next, 1)
-			if superseded := r.superseded[0].Load(); superseded != (from >= c.sayers) {
-				t.Errorf("%+v: %d say so: superseded is %t", c, from, superseded)
+			if superseded := r.superseded[0].Load(); superseded != (from >= c.reporters) {
+				t.Errorf("%+v: %d report it: superseded is %t", c, from, superseded)
 			}
 		}
 	}
@@ -90,35 +90,35 @@ func TestRegisterTakesTheLaterOne(t *testing.T) {
 func TestRegisterReportsWhatNodeLacks(t *testing.T) {
 	r := registerOf(5)
 	word, far := newWord(1_000_000, ""), newWord(9_000_000, "")
-	if owed := r.missingAt(1); owed != "" {
-		t.Errorf("when nothing is known: %q", owed)
+	if missing := r.missingAt(1); missing != "" {
+		t.Errorf("when nothing is known: %q", missing)
 	}
 	r.see(0, word, 1)
 	r.see(1, word, 1)
 	r.note(1, "d="+far, 1)
 	want := "a=" + word + ",d=" + far
-	if owed := r.missingAt(1); owed != want {
-		t.Errorf("owed %q, want %q", owed, want)
+	if missing := r.missingAt(1); missing != want {
+		t.Errorf("missing %q, want %q", missing, want)
 	}
 	r.note(1, want, 1)
-	if owed := r.missingAt(1); owed != "" {
-		t.Errorf("when it says all: %q", owed)
+	if missing := r.missingAt(1); missing != "" {
+		t.Errorf("when it has all words: %q", missing)
 	}
 	r.note(1, "", 1)
-	if owed := r.missingAt(1); owed != "a="+word {
-		t.Errorf("after a FLUSHALL: %q, want what was seen", owed)
+	if missing := r.missingAt(1); missing != "a="+word {
+		t.Errorf("after a FLUSHALL: missing %q, want the word that was seen", missing)
 	}
 	for from := 2; from < 5; from++ {
 		r.note(from, "b="+far, 1)
 	}
-	if owed := r.missingAt(0); r.newest(1) != far || owed != "b="+word {
-		t.Errorf("%q is believed, and owed %q; want %q, and what was seen", r.newest(1), owed, far)
+	if missing := r.missingAt(0); r.newest(1) != far || missing != "b="+word {
+		t.Errorf("%q is believed, and %q is missing; want %q, and the word that was seen", r.newest(1), missing, far)
 	}
 }
 
 // Text that another program wrote is no word, or no word of these nodes. It is written to no
 // node.
-func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
+func TestRegisterIgnoresForeignText(t *testing.T) {
 	r := registerOf(2)
 	beyond := newWord(MaxNodeSeconds*1000, "")
 	for _, words := range []string{"", ",", "=", "a", "a=", "a=w", "x=" + newWord(5, ""), "a=" + beyond,
@@ -127,16 +127,16 @@ func TestRegisterLeavesOutWhatIsNone(t *testing.T) {
 		if word := r.newest(0); word != "" {
 			t.Errorf("%q: %q is believed", words, word)
 		}
-		if owed := r.missingAt(1); owed != "" {
-			t.Errorf("%q: owed %q", words, owed)
+		if missing := r.missingAt(1); missing != "" {
+			t.Errorf("%q: %q is missing", words, missing)
 		}
 	}
 	if news, err := r.see(0, "b="+newWord(5, ""), 1); news || err != nil || r.newest(0) != "" {
-		t.Errorf("an epoch of no word: %v, believed %q; it is news: %t", err, r.newest(0), news)
+		t.Errorf("an epoch without a word: %v, believed %q, news %t", err, r.newest(0), news)
 	}
 	r.noVoter(1, 1)
 	if r.look(0, "a="+newWord(5, ""), true, 1, 1); r.newest(0) != "" {
-		t.Errorf("a node's own words of itself: %q is believed", r.newest(0))
+		t.Errorf("a node's words about itself: %q is believed", r.newest(0))
 	}
 }
 
@@ -151,15 +151,15 @@ func TestRegisterNews(t *testing.T) {
 		}
 	}
 	first, second, third := newWord(1_000_000, ""), newWord(2_000_000, ""), newWord(3_000_000, "")
-	see("the first one", first, 1, true, nil)
+	see("the first word", first, 1, true, nil)
 	see("again", first, 2, false, nil)
 	r.note(1, "a="+third, 3)
 	r.note(2, "a="+third, 3)
 	see("superseded a moment ago", first, 4, false, errMaybeSuperseded)
-	see("another one that is", second, 5, true, errMaybeSuperseded)
+	see("another superseded word", second, 5, true, errMaybeSuperseded)
 	see("again", second, 3+settleTime, false, ErrSuperseded)
-	see("the former one", first, 4+settleTime, false, ErrSuperseded)
-	see("the last one", third, 5+settleTime, true, nil)
+	see("the first word once more", first, 4+settleTime, false, ErrSuperseded)
+	see("the latest word", third, 5+settleTime, true, nil)
 }
 
 // The register knows since when enough nodes report a node's last word, so that each quorum
@@ -171,22 +171,22 @@ func TestRegisterKnownSince(t *testing.T) {
 	for from := 1; from < 5; from++ {
 		r.note(from, "a="+r.newest(0), time.Duration(from))
 		if got, want := r.knownSince(0), time.Duration(from/3*3); got != want {
-			t.Errorf("%d say so: since %v, want %v", from, got, want)
+			t.Errorf("%d report it: since %v, want %v", from, got, want)
 		}
 	}
 	for from, said := range []string{1: "", 2: "", 3: "a=" + r.newest(0)} {
 		r.note(from, said, 6)
 	}
 	if got := r.knownSince(0); got != 0 {
-		t.Errorf("two say so: since %v, want that they are too few", got)
+		t.Errorf("two report it: since %v, want 0, because they are too few", got)
 	}
 	r.note(1, "a="+r.newest(0), 7)
 	if got := r.knownSince(0); got != 7 {
-		t.Errorf("three say so again: since %v, want 7", got)
+		t.Errorf("three report it again: since %v, want 7", got)
 	}
 	r.see(0, newWord(0, r.newest(0)), 9)
 	if got := r.knownSince(0); got != 0 {
-		t.Errorf("the next word is said since %v, want that it is not", got)
+		t.Errorf("the next word: since %v, want 0, because no node reports it", got)
 	}
 	for from := 1; from < 5; from++ {
 		r.note(from, "a="+r.newest(0), 10)
@@ -198,7 +198,7 @@ func TestRegisterKnownSince(t *testing.T) {
 		}
 		r.note(from, "a="+next, 11)
 		if got := r.knownSince(0); got != want {
-			t.Errorf("%d say one that was not seen here: since %v, want %v", from, got, want)
+			t.Errorf("%d report a word that was not seen here: since %v, want %v", from, got, want)
 		}
 	}
 }
@@ -220,18 +220,18 @@ func TestFreshness(t *testing.T) {
 		r.look(old, "", true, 1+maxStaleness, 2+maxStaleness)
 		r.look(fresh, later, true, 2+maxStaleness, 2+maxStaleness)
 		if a, superseded := r.freshness(2 + maxStaleness); a.Since != 2 || a.Silent != 0 || superseded != nil || r.superseded[old].Load() {
-			t.Errorf("all are heard: %+v, superseded %v", a, superseded)
+			t.Errorf("all nodes answer: %+v, superseded %v", a, superseded)
 		}
 		a, superseded := r.freshness(3 + maxStaleness)
 		if a != (Freshness{Since: 1 + maxStaleness, Silent: 1 << silent, SilentSince: 2}) {
-			t.Errorf("node %d is not: %+v", silent, a)
+			t.Errorf("node %d is silent: %+v", silent, a)
 		}
 		if len(superseded) != 1 || superseded[0] != old || !r.superseded[old].Load() {
-			t.Errorf("node %d is not: superseded are %v, want %d alone", silent, superseded, old)
+			t.Errorf("node %d is silent: superseded are %v, want only %d", silent, superseded, old)
 		}
 		for nodes, since := range map[uint64]time.Duration{1<<old | 1<<fresh: a.Since, 1<<silent | 1<<fresh: a.SilentSince} {
 			if got := f.LatestDeadline(a, nodes); got != latest(since) {
-				t.Errorf("granted by %b: %v at the latest, want %v", nodes, got, latest(since))
+				t.Errorf("granted by %b: latest deadline %v, want %v", nodes, got, latest(since))
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func TestFreshnessOfSeveralSilentNodes(t *testing.T) {
 			r.look(node, "", true, time.Duration(2+(node+first)%3), 9)
 		}
 		if a, _ := r.freshness(5 + maxStaleness); a != (Freshness{Since: never, Silent: 0b111, SilentSince: 2}) {
-			t.Errorf("the %d. was looked at first: %+v, want since 2", first, a)
+			t.Errorf("first %d: %+v, want since 2", first, a)
 		}
 	}
 }

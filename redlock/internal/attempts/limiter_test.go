@@ -13,7 +13,7 @@ func fullLimiter(t *testing.T) *Limiter {
 	g := NewLimiter(time.Second)
 	for range maxAttempts {
 		if !g.Enter(t.Context(), 0, nil, nil) {
-			t.Fatal("there is no room")
+			t.Fatal("an attempt was not admitted to a limiter that is not full")
 		}
 	}
 	return g
@@ -22,7 +22,7 @@ func fullLimiter(t *testing.T) *Limiter {
 func wantAdmitted(t *testing.T, what string, e *waitingAttempt, admitted bool) {
 	t.Helper()
 	if e == nil || isClosed(e.admitted) != admitted {
-		t.Errorf("%s: %+v, want one who waits: %v", what, e, !admitted)
+		t.Errorf("%s: %+v, want waiting: %v", what, e, !admitted)
 	}
 }
 
@@ -32,16 +32,16 @@ func TestLimiterWaitEnds(t *testing.T) {
 	g := fullLimiter(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	enough, until := make(chan struct{}), make(chan time.Time, 1)
-	close(enough)
+	stop, until := make(chan struct{}), make(chan time.Time, 1)
+	close(stop)
 	until <- time.Time{}
 	for what, inside := range map[string]bool{
 		"its context has ended": g.Enter(ended, 0, nil, nil),
-		"enough is closed":      g.Enter(t.Context(), 0, enough, nil),
+		"stop is closed":        g.Enter(t.Context(), 0, stop, nil),
 		"its time is over":      g.Enter(t.Context(), 0, nil, until),
 	} {
 		if inside {
-			t.Errorf("%s: it has a place", what)
+			t.Errorf("%s: it was admitted", what)
 		}
 	}
 	first, second := g.queue(0), g.queue(0)
@@ -49,10 +49,10 @@ func TestLimiterWaitEnds(t *testing.T) {
 	wantAdmitted(t, "the first", first, true)
 	wantAdmitted(t, "the second", second, false)
 	g.withdraw(first)
-	wantAdmitted(t, "the second, when the first has gone", second, true)
+	wantAdmitted(t, "the second, when the first is withdrawn", second, true)
 	g.withdraw(second)
 	if g.underWay != maxAttempts-1 {
-		t.Errorf("%d are inside, want %d", g.underWay, maxAttempts-1)
+		t.Errorf("%d attempts are in progress, want %d", g.underWay, maxAttempts-1)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestLimiterFollowsQuorums(t *testing.T) {
 	for room := minAttempts; room <= maxAttempts; room += attemptsStep {
 		for i := range room {
 			if g.limit != room {
-				t.Fatalf("limit %d after %d, want %d until as many have met a quorum", g.limit, i, room)
+				t.Fatalf("limit %d after %d, want %d until that many have met a quorum", g.limit, i, room)
 			}
 			in()
 			g.Leave()
@@ -110,7 +110,7 @@ func TestLimiterFollowsQuorums(t *testing.T) {
 	in()
 	g.Leave()
 	if g.limit != maxAttempts/4 {
-		t.Errorf("limit %d, want %d: one has met a quorum since", g.limit, maxAttempts/4)
+		t.Errorf("limit %d, want %d, because one has met a quorum since", g.limit, maxAttempts/4)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestLimiterRestsAfterFailure(t *testing.T) {
 		wantAdmitted(t, "too soon", next, false)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		wantAdmitted(t, "then", next, true)
+		wantAdmitted(t, "after the rest", next, true)
 		next = g.queue(0)
 		g.LeaveWithoutQuorum(start, start+g.timeout/restShare)
 		wantAdmitted(t, "at once", next, true)
@@ -158,13 +158,13 @@ func TestLimiterFirstAttemptIsBounded(t *testing.T) {
 				}()
 			}
 			if l.EnterFirst(t.Context(), 0, nil, c.wait) {
-				t.Errorf("%s: it has a place", name)
+				t.Errorf("%s: it was admitted", name)
 			}
 			if took := time.Since(began); took != c.want {
 				t.Errorf("%s: it waited %v, want %v", name, took, c.want)
 			}
 			if l.EnterFirst(t.Context(), 0, closed(), c.wait) {
-				t.Errorf("%s: it has a place though enough is closed", name)
+				t.Errorf("%s: it was admitted although stop is closed", name)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func TestLimiterCloseStopsTimers(t *testing.T) {
 		l.LeaveWithoutQuorum(time.Hour, time.Hour)
 		time.Sleep(l.timeout)
 		if l.underWay != maxAttempts {
-			t.Errorf("%d attempts are under way after close, want no change from %d", l.underWay, maxAttempts)
+			t.Errorf("%d attempts are in progress after Close, want no change from %d", l.underWay, maxAttempts)
 		}
 	})
 }

@@ -119,7 +119,7 @@ func checkBallot(t *testing.T, votes []Verdict) {
 			return
 		}
 	}
-	t.Fatalf("%v: all answered and nothing decided", votes)
+	t.Fatalf("%v: all nodes answered, but the ballot is not decided", votes)
 }
 
 // checkLateVotes checks that neither answers after the deciding one nor the timeout change
@@ -132,7 +132,7 @@ func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
 		castVote(b, i, votes[i])
 	}
 	if after := [3]int{b.Granted, b.Refused, b.Failed}; after != before || len(b.Failures()) != b.Failed {
-		t.Fatalf("%v: decided by %d answers with %v, and %v after the rest", votes, from, before, after)
+		t.Fatalf("%v: decided by %d answers with %v, but %v after the rest", votes, from, before, after)
 	}
 }
 
@@ -140,7 +140,7 @@ func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
 func TestQuorumOf(t *testing.T) {
 	for n := 1; n <= 63; n++ {
 		if q := QuorumOf(n); 2*q <= n || 2*(q-1) > n || q > n {
-			t.Errorf("quorumOf(%d) = %d: two quorums must overlap, and two smaller ones need not", n, q)
+			t.Errorf("quorumOf(%d) = %d, want the smallest number of which any two sets overlap", n, q)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func namedLanes(names ...string) []*node.Lane {
 
 // Nodes that are silent until the timeout have failed. Their later answers are ignored. Guards
 // wait and giveUp.
-func TestBallotGivesUp(t *testing.T) {
+func TestBallotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New("acquire", 5, 3, IsGrant)
 		castVote(b, 1, Granted)
@@ -183,7 +183,7 @@ func TestBallotGivesUp(t *testing.T) {
 		}
 		castVote(b, 0, Granted)
 		if b.Won() || !b.LacksQuorum() {
-			t.Errorf("won %v, lacks a quorum %v: want a lack of a quorum, whatever comes late", b.Won(), b.LacksQuorum())
+			t.Errorf("won %v, lacks a quorum %v; want no quorum, whatever nodes answer late", b.Won(), b.LacksQuorum())
 		}
 		checkSilent(t, b, "a", "c", "e")
 	})
@@ -207,12 +207,12 @@ func checkSilent(t *testing.T, b *Ballot, want ...string) {
 func TestBallotWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errors.New("caller is gone"))
+		cancel(errors.New("the caller is gone"))
 		start := time.Now()
 		b := New("acquire", 3, 2, IsGrant)
 		b.Wait(ctx, nil, time.Hour, namedLanes("a", "b", "c"))
 		if !b.LacksQuorum() {
-			t.Error("given up without an answer: want the lack of a quorum")
+			t.Error("the wait ended without an answer, want no quorum")
 		}
 		b = New("acquire", 1, 1, IsGrant)
 		castVote(b, 0, Granted)

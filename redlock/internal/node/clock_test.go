@@ -47,7 +47,7 @@ func TestClockEstimate(t *testing.T) {
 		c.ask(request, reply)
 		fastest = min(fastest, reply)
 		if behind := c.offset - c.lane.session.offset; behind < 0 || behind > fastest+time.Microsecond {
-			t.Fatalf("estimate is %v behind the clock, want 0 to %v: the fastest way back", behind, fastest)
+			t.Fatalf("the estimate is %v behind the clock, want 0 to %v, the fastest reply", behind, fastest)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestClockGarbage(t *testing.T) {
 	for _, reply := range []redis.Reply{{}, {Int: 1}, {Array: []redis.Reply{{Str: "x"}, {Str: "1"}}}, {Array: []redis.Reply{{Str: "1"}, {Str: ""}}}, {Array: []redis.Reply{{Str: "1"}}}} {
 		s := c.lane.readTime(&reply)
 		if c.lane.session.offset != before || s.Known {
-			t.Errorf("TIME answered %+v: offset %v, believed: %v; want %v and no", reply, c.lane.session.offset, s.Known, before)
+			t.Errorf("TIME answered %+v: offset %v, known: %v; want %v and false", reply, c.lane.session.offset, s.Known, before)
 		}
 	}
 }

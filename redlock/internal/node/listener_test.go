@@ -44,9 +44,9 @@ func TestListenerEndsWhileItIsNamed(t *testing.T) {
 	select {
 	case <-w.wakeup:
 	default:
-		t.Error("who waits was not rung")
+		t.Error("the waiter was not woken")
 	}
 	if l.tracking.Load() {
-		t.Error("the node is taken for one that tells what was given back")
+		t.Error("the node still counts as tracking")
 	}
 }

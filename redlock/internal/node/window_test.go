@@ -113,14 +113,14 @@ func (w *windowTest) receive() {
 func (w *windowTest) wantEvents(want ...string) {
 	w.Helper()
 	if !slices.Equal(w.node.events, want) {
-		w.Errorf("the node saw %q, want %q", w.node.events, want)
+		w.Errorf("events of the node: %q, want %q", w.node.events, want)
 	}
 }
 
 func (w *windowTest) wantOutcomes(want ...string) {
 	w.Helper()
 	if !slices.Equal(w.got, want) {
-		w.Errorf("the calls got %q, want %q", w.got, want)
+		w.Errorf("results of the calls: %q, want %q", w.got, want)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 		w.node.answers <- broken
 		cause := w.lane.receiveOldest()
 		if cause == nil {
-			t.Fatal("the connection broke, and nothing was said")
+			t.Fatal("no error when the connection broke")
 		}
 		w.lane.closeWindow(cause)
 		w.wantOutcomes("t "+name, "release u "+name, "v "+name)
@@ -242,7 +242,7 @@ func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 			t.Errorf("releases kept: %v, want that of u", w.lane.pending)
 		}
 		if w.lane.sentAt != 0 || !w.lane.window.isEmpty() {
-			t.Error("groups are under way on no connection")
+			t.Error("groups are in progress without a connection")
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestSlowNodeFillsItsWindow(t *testing.T) {
 		t.Errorf("%d groups under way and %d calls waiting, want %d and 10", n, len(w.lane.queue), inTime)
 	}
 	if w.lane.sentAt != time.Hour {
-		t.Error("the node is not silent since the oldest group")
+		t.Error("the silence does not count from the oldest group")
 	}
 	for i := range maxQueue - 10 {
 		w.call(script.Acquire, fmt.Sprint("more ", i))
@@ -287,7 +287,7 @@ func TestSlowNodeFillsItsWindow(t *testing.T) {
 	w.now += time.Millisecond
 	w.call(script.Acquire, "silent")
 	if !slices.Equal(w.got, outcomes{"silent timeout"}) {
-		t.Errorf("got %q, want only a timeout, since the oldest group", w.got)
+		t.Errorf("got %q, want only one timeout, counted from the oldest group", w.got)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestCloseWithRepliesUnderWay(t *testing.T) {
 		}
 		conn.Close()
 		if err := conn.Receive(t.Context(), replies); err == nil {
-			t.Error("a closed connection answers")
+			t.Error("a closed connection returned an answer")
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestCloseWithReplyToRefusedGroup(t *testing.T) {
 		}
 		over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 		if err := conn.Receive(over, replies); err == nil {
-			t.Error("a group is answered after its deadline")
+			t.Error("a group was answered after its deadline")
 		}
 		cancel()
 		conn.Close()

@@ -27,7 +27,7 @@ func socketPair(t *testing.T) (ours, theirs net.Conn) {
 	}
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
 	if _, ok := withRawIO(ours).(*rawConn); !ok {
-		t.Fatal("a TCP connection is not used raw")
+		t.Fatal("a TCP connection does not use raw I/O")
 	}
 	return withRawIO(ours), theirs
 }
@@ -47,7 +47,7 @@ func TestRawWriteOfMoreThanFits(t *testing.T) {
 	}()
 	got := make([]byte, len(sent))
 	if _, err := io.ReadFull(theirs, got); err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("what came is not what was sent (%v)", err)
+		t.Errorf("the bytes received differ from those sent (%v)", err)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -59,11 +59,11 @@ func TestRawWriteEndsWithItsDeadline(t *testing.T) {
 	much := make([]byte, 64<<20)
 	ours.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	if n, err := ours.Write(much); !errors.Is(err, os.ErrDeadlineExceeded) || n == 0 || n == len(much) {
-		t.Errorf("wrote %d, %v; want some of it, and a timeout", n, err)
+		t.Errorf("wrote %d, %v; want a part, and a timeout", n, err)
 	}
 }
 
-func TestRawWriteToWhatIsClosed(t *testing.T) {
+func TestRawWriteToClosedConnection(t *testing.T) {
 	ours, theirs := socketPair(t)
 	theirs.(*net.TCPConn).SetLinger(0) // a reset
 	theirs.Close()
@@ -108,7 +108,7 @@ func TestRawReadToTheEnd(t *testing.T) {
 	wantRead(t, ours, "", net.ErrClosed)
 }
 
-func TestRawReadOfWhatWasReset(t *testing.T) {
+func TestRawReadOfResetConnection(t *testing.T) {
 	ours, theirs := socketPair(t)
 	theirs.(*net.TCPConn).SetLinger(0)
 	theirs.Close()

@@ -62,16 +62,16 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 // If a node sent something before it hung up, the error contains that, also for a goroutine that
 // was writing then. If it sent nothing, the error reports the hang-up.
 func TestGuardedConnHungUp(t *testing.T) {
-	for said, reason := range map[string]string{
+	for sent, reason := range map[string]string{
 		"-ERR max number of clients reached\r\n": "ERR max number of clients reached: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)",
 		"":                                       "it ended the connection before it answered the log-in (EOF)",
 	} {
 		_, err := dialRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
 			Dial: func(context.Context) (net.Conn, error) {
-				return hungUp{redistest.Scripted{Reader: strings.NewReader(said)}}, nil
+				return hungUp{redistest.Scripted{Reader: strings.NewReader(sent)}}, nil
 			}})
 		if err == nil || err.Error() != reason {
-			t.Errorf("of a node that said %q: got %v, want %s", said, err, reason)
+			t.Errorf("the node sent %q: got %v, want %s", sent, err, reason)
 		}
 	}
 }
