@@ -140,10 +140,10 @@ func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease,
 		a.pending = nil
 		return begun.finish(ctx)
 	}
-	t := a.q.newAttempt(a.r, &a.target, start)
-	t.waiter, t.reservation = a.waiter, a.guard.left(start)
-	t.begin()
-	return t.finish(ctx)
+	next := a.q.newAttempt(a.r, &a.target, start)
+	next.waiter, next.reservation = a.waiter, a.guard.left(start)
+	next.begin()
+	return next.finish(ctx)
 }
 
 // rest waits until another attempt makes sense, and reports whether to make one.

@@ -69,7 +69,7 @@ func (a *attempt) send(c node.Call) {
 	c.Op, c.Placed = a.b.Op, a.maybeOn
 	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.ID, TTL: max(a.r.TTL, leastMark)})
+		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.ID, TTL: max(a.r.TTL, leastWaiterTTL)})
 		if a.reservation > 0 {
 			c.Ops = append(c.Ops, a.reserving()...)
 		}
@@ -204,9 +204,9 @@ func (q *Quorum) propose(now time.Time) uint64 {
 	}
 }
 
-// leastMark is the least time for which the nodes remember a waiter. It lasts until the waiter's
+// leastWaiterTTL is the least time for which the nodes remember a waiter. It lasts until the waiter's
 // next attempt, which comes within twice the longest delay (lastRetry).
-const leastMark = 500 * time.Millisecond
+const leastWaiterTTL = 500 * time.Millisecond
 
 // record returns the record of what the attempt may take.
 func (a *attempt) record() Record {
@@ -429,7 +429,7 @@ func heldBy(name string, b *ballot.Ballot) *HeldError {
 	if e.Slots > 0 {
 		e.TTL = b.Soonest()
 	}
-	e.free = b.FreePlace()
+	e.free = b.FreeSlot()
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.Unheard())
 	if kind == "" && e.token == "" && b.Barred() { // the nodes have different values
 		e.Holder, e.TTL, e.split = Holder{}, Endless, false

@@ -225,4 +225,4 @@ func (i *Intent) End() {
 }
 
 // lasts returns how long the nodes remember the intent after each Renew.
-func (i *Intent) lasts() time.Duration { return max(i.r.TTL, leastMark) }
+func (i *Intent) lasts() time.Duration { return max(i.r.TTL, leastWaiterTTL) }

@@ -52,7 +52,7 @@ func isQuarantine(err error) bool {
 
 // next returns the delay before the next attempt, and whether there is one. The delay is
 // long for a waiter that the nodes notify.
-func (p *retryPolicy) next(err error, now time.Duration, told bool) (delay time.Duration, again bool) {
+func (p *retryPolicy) next(err error, now time.Duration, notified bool) (delay time.Duration, again bool) {
 	if errors.Is(err, ErrHeld) || isQuarantine(err) {
 		p.voted = now
 	}
@@ -67,7 +67,7 @@ func (p *retryPolicy) next(err error, now time.Duration, told bool) (delay time.
 	delay = p.limit/4 + p.jitter(3*p.limit/4)
 	p.limit = min(2*p.limit, lastRetry)
 	if isHeld {
-		if told && !held.split {
+		if notified && !held.split {
 			delay = p.ttl/notifiedShare + p.jitter(p.ttl/notifiedShare)
 		}
 		if held.TTL > 0 && held.TTL != Endless {

@@ -68,7 +68,7 @@ func TestSharingLastsAsLongAsTheLongest(t *testing.T) {
 }
 
 // Acquire finds a free slot at once while there is one, and no slot is granted twice. Guards
-// freePlace, attempts.Slots.
+// FreeSlot, attempts.Slots.
 func TestSlots(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		other := f.another()

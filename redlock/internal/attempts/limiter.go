@@ -56,7 +56,7 @@ func NewLimiter(nodeTimeout time.Duration) *Limiter {
 
 // Enter waits for a place until ctx is done, stop is closed or until fires (nil: no bound). It
 // returns true if the attempt got one. Leave or LeaveWithoutQuorum returns the place.
-func (l *Limiter) Enter(ctx context.Context, user int, enough <-chan struct{}, until <-chan time.Time) bool {
+func (l *Limiter) Enter(ctx context.Context, user int, stop <-chan struct{}, until <-chan time.Time) bool {
 	w := l.queue(user)
 	if w == nil {
 		return true
@@ -65,7 +65,7 @@ func (l *Limiter) Enter(ctx context.Context, user int, enough <-chan struct{}, u
 	case <-w.admitted:
 		return true
 	case <-ctx.Done():
-	case <-enough:
+	case <-stop:
 	case <-until:
 	}
 	l.withdraw(w)
@@ -74,7 +74,7 @@ func (l *Limiter) Enter(ctx context.Context, user int, enough <-chan struct{}, u
 
 // EnterFirst is Enter for a first attempt. It waits for wait (negative: no bound), and at least
 // as long as other attempts meet a quorum: until none did for node_timeout.
-func (l *Limiter) EnterFirst(ctx context.Context, user int, enough <-chan struct{}, wait time.Duration) bool {
+func (l *Limiter) EnterFirst(ctx context.Context, user int, stop <-chan struct{}, wait time.Duration) bool {
 	w := l.queue(user)
 	if w == nil {
 		return true
@@ -96,7 +96,7 @@ func (l *Limiter) EnterFirst(ctx context.Context, user int, enough <-chan struct
 			}
 			return l.takeOrWithdraw(w)
 		case <-ctx.Done():
-		case <-enough:
+		case <-stop:
 		}
 		l.withdraw(w)
 		return false

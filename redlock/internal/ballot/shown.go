@@ -107,9 +107,9 @@ func (b *Ballot) Soonest() (ttl time.Duration) {
 // Unheard returns how many nodes have not shown a holder.
 func (b *Ballot) Unheard() int { return len(b.Answers) - b.Granted - b.Refused }
 
-// FreePlace returns the slot of a semaphore that most nodes report as free if the requested one
+// FreeSlot returns the slot of a semaphore that most nodes report as free if the requested one
 // is not; 0: there is none.
-func (b *Ballot) FreePlace() (slot int) {
+func (b *Ballot) FreeSlot() (slot int) {
 	answers := b.Answers
 	said := map[int]int{}
 	for i := range answers {

@@ -19,17 +19,17 @@ type clockOf struct {
 
 func newClockOf(offset time.Duration) *clockOf {
 	c := &clockOf{now: time.Hour, offset: offset}
-	c.lane = &Lane{clock: func() time.Duration { return c.now }, exchange: &exchange{}}
+	c.lane = &Lane{clock: func() time.Duration { return c.now }, trip: &roundTrip{}}
 	return c
 }
 
 // ask sends one TIME, with these times for the request and the reply.
 func (c *clockOf) ask(request, reply time.Duration) {
-	c.lane.exchange.sent = c.now
+	c.lane.trip.sent = c.now
 	c.now += request
 	micros := (c.now + c.offset).Microseconds()
 	c.now += reply
-	c.lane.exchange.received = c.now
+	c.lane.trip.received = c.now
 	c.now += rand.N(time.Second) // the answer is not processed at once
 	c.lane.readTime(&redis.Reply{Array: []redis.Reply{
 		{Str: strconv.FormatInt(micros/1e6, 10)},

@@ -61,20 +61,20 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 // connection.
 func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
 	l.session.epoch, l.session.listenerID, l.session.rights = "", 0, false
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	l.appendLook()
-	looks := len(l.exchange.commands)
+	looks := len(l.trip.commands)
 	if !l.node.Embedded {
 		l.appendCommand("CLIENT", "ID")
 	}
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return nil, err
 	}
-	s, err := l.readLook(l.exchange.replies[:looks])
+	s, err := l.readLook(l.trip.replies[:looks])
 	if err != nil || l.node.Embedded {
 		return s, err
 	}
-	id := &l.exchange.replies[looks]
+	id := &l.trip.replies[looks]
 	if id.Err != nil {
 		return nil, fmt.Errorf("CLIENT ID, which is needed to end this connection before the next one: %w", id.Err)
 	}
@@ -103,12 +103,12 @@ func (l *Lane) succeed(ctx context.Context, conn redis.Conn, id int64, runID str
 }
 
 func (l *Lane) kill(ctx context.Context, conn redis.Conn, id int64) error {
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	l.appendCommand("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	if err := l.exchange.replies[0].Err; err != nil {
+	if err := l.trip.replies[0].Err; err != nil {
 		return fmt.Errorf("CLIENT KILL ID, which is needed to end the connection before this one: %w", err)
 	}
 	return nil
@@ -119,7 +119,7 @@ func (l *Lane) kill(ctx context.Context, conn redis.Conn, id int64) error {
 // the larger one is better. If it is not, the node's clock was stepped.
 func (l *Lane) readTime(reply *redis.Reply) (s admission.ClockSample) {
 	if len(reply.Array) == 2 {
-		s = admission.ReadClock(reply.Array[0].Str, reply.Array[1].Str, l.exchange.sent, l.exchange.received)
+		s = admission.ReadClock(reply.Array[0].Str, reply.Array[1].Str, l.trip.sent, l.trip.received)
 	}
 	if last := l.session.offset; s.Known && (last < s.Low || last > s.High) {
 		l.session.offset = s.Low
@@ -139,7 +139,7 @@ func (l *Lane) reload(ctx context.Context, conn redis.Conn) error {
 // load loads the scripts, at the start and after a SCRIPT FLUSH. In the same round trip it reads
 // the missing rights.
 func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	for _, script := range script.Scripts() {
 		l.appendCommand("SCRIPT", "LOAD", script.Source)
 	}
@@ -148,15 +148,15 @@ func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 		return err
 	}
 	for i, script := range script.Scripts() {
-		if err := l.exchange.replies[i].Err; err != nil {
+		if err := l.trip.replies[i].Err; err != nil {
 			return fmt.Errorf("SCRIPT LOAD: %w", err)
 		}
-		if l.exchange.replies[i].Str != script.SHA {
-			return l.noteMalformed(redis.UnexpectedAnswer("SCRIPT LOAD", "the script's SHA1", &l.exchange.replies[i]))
+		if l.trip.replies[i].Str != script.SHA {
+			return l.noteMalformed(redis.UnexpectedAnswer("SCRIPT LOAD", "the script's SHA1", &l.trip.replies[i]))
 		}
 	}
 	l.session.scripts = false
-	return l.noteRights(l.exchange.replies[len(script.Scripts()):])
+	return l.noteRights(l.trip.replies[len(script.Scripts()):])
 }
 
 // repeatPending sends the unanswered releases, and forgets those that the node has now
@@ -172,8 +172,8 @@ func (l *Lane) repeatPending(ctx context.Context, conn redis.Conn) error {
 		if err := l.roundTrip(ctx, conn); err != nil {
 			return err
 		}
-		for i := range l.exchange.replies {
-			if reply := &l.exchange.replies[i]; reply.Err == nil && (!reply.IsList() || len(reply.Array) == 0) {
+		for i := range l.trip.replies {
+			if reply := &l.trip.replies[i]; reply.Err == nil && (!reply.IsList() || len(reply.Array) == 0) {
 				return l.noteMalformed(redis.UnexpectedAnswer("release", "a list", reply))
 			}
 		}
@@ -182,12 +182,12 @@ func (l *Lane) repeatPending(ctx context.Context, conn redis.Conn) error {
 	return nil
 }
 
-// nextPending puts up to pendingGroup releases into l.exchange.commands.
+// nextPending puts up to pendingGroup releases into l.trip.commands.
 func (l *Lane) nextPending() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropExpired()
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	var tokens []string
 	for token := range l.pending {
 		if tokens = append(tokens, token); len(tokens) == pendingGroup {
@@ -205,7 +205,7 @@ func (l *Lane) settlePending(tokens []string) (refused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, token := range tokens {
-		err := cmp.Or(l.exchange.replies[i].Err, l.exchange.replies[i].NestedError())
+		err := cmp.Or(l.trip.replies[i].Err, l.trip.replies[i].NestedError())
 		if err == nil {
 			delete(l.pending, token)
 			continue

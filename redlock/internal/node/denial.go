@@ -109,17 +109,17 @@ func (l *Lane) withDenial(status Status) Status {
 func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
 	l.session.probe = false
 	calls := []Call{{Op: "probe", Ops: l.probeOps(), NotAfter: l.clock() + l.timing.answer}}
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	l.appendCalls(calls)
 	l.appendRights()
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	reply := &l.exchange.replies[0]
+	reply := &l.trip.replies[0]
 	if err := checkSpan(calls, reply); err != nil {
 		return l.noteMalformed(err)
 	}
-	lacks, err := l.readRights(l.exchange.replies[1:])
+	lacks, err := l.readRights(l.trip.replies[1:])
 	if err != nil {
 		return err
 	}

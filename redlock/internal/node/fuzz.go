@@ -13,7 +13,7 @@ import (
 
 // TakeAnswers processes the answer to one command of many calls.
 func (l *Lane) TakeAnswers(calls []Call, reply *redis.Reply) error {
-	l.exchange.received = l.clock()
+	l.trip.received = l.clock()
 	l.noteAnswered(time.Millisecond)
 	if err := checkSpan(calls, reply); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (l *Lane) TakeLook(replies []redis.Reply) (*admission.Snapshot, error) {
 
 // TakeWakeups processes the answers about the keys that a waiter listens to.
 func (l *Lane) TakeWakeups(w *Waiter, replies []redis.Reply) error {
-	l.exchange.subscriptions = []*Subscription{w.Subscribe()}
+	l.trip.subscriptions = []*Subscription{w.Subscribe()}
 	_, err := l.readSubscriptions(replies, 0)
 	return err
 }

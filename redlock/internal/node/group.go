@@ -43,7 +43,7 @@ func (l *Lane) followUp(conn redis.Conn) error {
 	if !l.needsConnection() {
 		return nil
 	}
-	ctx := &l.exchange.deadline
+	ctx := &l.trip.deadline
 	ctx.start(l.timing.silence)
 	if l.session.scripts {
 		if err := l.load(ctx, conn); err != nil {
@@ -154,11 +154,11 @@ func (l *Lane) withoutStale(group []Call, now time.Duration) []Call {
 			continue
 		}
 		c.markNotSent(l.index)
-		gives := c.Release
+		release := c.Release
 		c.Release = nil
 		c.answer(l.index, nil, l.failure(&c, FailedTimeout, errStale))
-		if gives != nil {
-			kept = append(kept, *gives)
+		if release != nil {
+			kept = append(kept, *release)
 		}
 	}
 	clear(group[len(kept):])
@@ -179,7 +179,7 @@ func (l *Lane) spread() time.Duration { return l.timing.answer / 5 }
 // send sends a group and processes the answers, in one round trip. If a look at the node is due,
 // it is sent with the group. Calls that the node did not execute are resent.
 func (l *Lane) send(conn redis.Conn, group []Call) error {
-	ctx := &l.exchange.deadline
+	ctx := &l.trip.deadline
 	ctx.start(l.timing.silence)
 	looks := l.session.look
 	l.appendGroup(group)
@@ -193,13 +193,13 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 	}
 	executed := l.executedSpans()
 	var again []Call // the calls to resend
-	if executed < len(l.exchange.spans) {
-		again = group[l.exchange.spans[executed].first:]
+	if executed < len(l.trip.spans) {
+		again = group[l.trip.spans[executed].first:]
 	}
 	if err := l.answerGroup(group, executed); err != nil {
 		return err
 	}
-	rest, err := l.readSubscriptions(l.exchange.replies[len(l.exchange.spans):], countSubscriptions(again))
+	rest, err := l.readSubscriptions(l.trip.replies[len(l.trip.spans):], countSubscriptions(again))
 	if err != nil {
 		l.failGroup(again, err)
 		return l.noteMalformed(err)
@@ -222,14 +222,14 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 // malformed, it fails all calls of the group from there on.
 func (l *Lane) answerGroup(group []Call, spans int) error {
 	end := 0
-	for i, span := range l.exchange.spans[:spans] {
+	for i, span := range l.trip.spans[:spans] {
 		calls := group[span.first:span.end]
-		if err := checkSpan(calls, &l.exchange.replies[i]); err != nil {
+		if err := checkSpan(calls, &l.trip.replies[i]); err != nil {
 			l.failGroup(group[span.first:], err)
 			return l.noteMalformed(err)
 		}
-		l.answerSpan(calls, &l.exchange.replies[i])
-		clear(l.exchange.replies[i].Array)
+		l.answerSpan(calls, &l.trip.replies[i])
+		clear(l.trip.replies[i].Array)
 		end = span.end
 	}
 	clear(group[:end]) // so that an idle lane keeps nothing alive
@@ -247,11 +247,11 @@ func (l *Lane) noteMalformed(err error) error {
 
 // appendGroup makes commands of the calls, in their order, with many calls in one command.
 func (l *Lane) appendGroup(group []Call) {
-	l.exchange.commands, l.exchange.spans = l.exchange.commands[:0], l.exchange.spans[:0]
+	l.trip.commands, l.trip.spans = l.trip.commands[:0], l.trip.spans[:0]
 	for first := 0; first < len(group); {
 		end := first + l.spanLength(group[first:])
 		l.appendCalls(group[first:end])
-		l.exchange.spans = append(l.exchange.spans, span{first, end})
+		l.trip.spans = append(l.trip.spans, span{first, end})
 		first = end
 	}
 }
@@ -303,19 +303,19 @@ func (l *Lane) appendCalls(calls []Call) {
 	l.encoder.End(*command)
 }
 
-// roundTrip sends l.exchange.commands and reads l.exchange.replies, by the deadline of ctx.
+// roundTrip sends l.trip.commands and reads l.trip.replies, by the deadline of ctx.
 func (l *Lane) roundTrip(ctx context.Context, conn redis.Conn) error {
-	l.exchange.replies = slices.Grow(l.exchange.replies[:0], len(l.exchange.commands))[:len(l.exchange.commands)]
-	if len(l.exchange.commands) == 0 {
+	l.trip.replies = slices.Grow(l.trip.replies[:0], len(l.trip.commands))[:len(l.trip.commands)]
+	if len(l.trip.commands) == 0 {
 		l.noteAnswered(0)
 		return nil
 	}
-	l.exchange.sent = l.clock()
-	err := conn.Do(ctx, l.exchange.commands, l.exchange.replies)
-	l.exchange.received = l.clock()
+	l.trip.sent = l.clock()
+	err := conn.Do(ctx, l.trip.commands, l.trip.replies)
+	l.trip.received = l.clock()
 	if err != nil {
 		l.noteAnswered(0)
-		return l.connectionError(l.exchange.received-l.exchange.sent, err)
+		return l.connectionError(l.trip.received-l.trip.sent, err)
 	}
 	l.noteTrip()
 	return nil
@@ -335,15 +335,15 @@ func (l *Lane) noteAnswered(rtt time.Duration) {
 	}
 }
 
-// appendCommand appends to l.exchange.commands, whose slices are reused.
+// appendCommand appends to l.trip.commands, whose slices are reused.
 func (l *Lane) appendCommand(words ...string) *redis.Command {
-	n := len(l.exchange.commands)
-	if n < cap(l.exchange.commands) {
-		l.exchange.commands = l.exchange.commands[:n+1]
+	n := len(l.trip.commands)
+	if n < cap(l.trip.commands) {
+		l.trip.commands = l.trip.commands[:n+1]
 	} else {
-		l.exchange.commands = append(l.exchange.commands, nil)
+		l.trip.commands = append(l.trip.commands, nil)
 	}
-	command := &l.exchange.commands[n]
+	command := &l.trip.commands[n]
 	*command = append((*command)[:0], words...)
 	return command
 }

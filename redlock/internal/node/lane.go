@@ -59,9 +59,9 @@ type Lane struct {
 	trackingErr error // why it does not report releases
 
 	// Only the goroutine of Run uses the fields below.
-	spare        []Call    // swapped with queue
-	exchange     *exchange // the group that is being sent or received
-	alone        exchange  // used while no other group is in progress
+	spare        []Call     // swapped with queue
+	trip         *roundTrip // the group that is being sent or received
+	alone        roundTrip  // used while no other group is in progress
 	window       window
 	fastest      fastest
 	notExecuted  []Call          // calls of groups in progress that the node refused with NOSCRIPT: see takeInGroup
@@ -172,7 +172,7 @@ func NewLane(o Options) *Lane {
 		pending:       map[string]pendingRelease{},
 		member:        o.Admission.Member(o.Index),
 	}
-	l.exchange = &l.alone
+	l.trip = &l.alone
 	return l
 }
 
@@ -195,10 +195,10 @@ func (l *Lane) Do(c Call, now time.Duration) {
 	case failure == nil:
 		l.Wake()
 	case c.Release != nil:
-		gives := *c.Release
+		release := *c.Release
 		c.Release = nil
 		c.answer(l.index, nil, failure)
-		l.Do(gives, now)
+		l.Do(release, now)
 	default:
 		c.answer(l.index, nil, failure)
 	}
@@ -349,8 +349,8 @@ func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
 // due. The waiting calls are sent with the heartbeat.
 func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 	select {
-	case x := <-l.window.received:
-		return l.takeIn(x)
+	case trip := <-l.window.received:
+		return l.takeIn(trip)
 	default:
 	}
 	select {
@@ -364,8 +364,8 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 		signal = nil // until there is an answer
 	}
 	select {
-	case x := <-l.window.received:
-		return l.takeIn(x)
+	case trip := <-l.window.received:
+		return l.takeIn(trip)
 	case <-signal:
 		l.rules.Gather()
 		if l.lookNow.Load() {

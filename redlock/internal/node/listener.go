@@ -80,7 +80,7 @@ func (l *Lane) track(ctx context.Context, conn redis.Conn) error {
 		return nil
 	}
 	l.stopTracking() // for the previous listener: serveListener may have been a moment too early for it
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	l.appendCommand("CLIENT", "TRACKING", "OFF")
 	if listenerID != 0 {
 		l.appendCommand("CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(listenerID, 10), "OPTIN")
@@ -94,7 +94,7 @@ func (l *Lane) track(ctx context.Context, conn redis.Conn) error {
 	}
 	l.session.listenerID = listenerID
 	var refused error
-	for _, reply := range l.exchange.replies[1:] {
+	for _, reply := range l.trip.replies[1:] {
 		refused = cmp.Or(refused, reply.Err)
 	}
 	if listenerID != 0 {
@@ -107,22 +107,22 @@ func (l *Lane) track(ctx context.Context, conn redis.Conn) error {
 // appendSubscriptions reads the keys that the calls listen to, after the calls. From then on the
 // node reports a release. If a release came before that, the wake-up key is missing.
 func (l *Lane) appendSubscriptions(group []Call) {
-	l.exchange.subscriptions = l.exchange.subscriptions[:0]
+	l.trip.subscriptions = l.trip.subscriptions[:0]
 	if !l.tracking.Load() {
 		return
 	}
 	for i := range group {
 		if group[i].Subscription != nil {
-			l.exchange.subscriptions = append(l.exchange.subscriptions, group[i].Subscription)
+			l.trip.subscriptions = append(l.trip.subscriptions, group[i].Subscription)
 			group[i].Subscription.asked.Add(l.index)
 		}
 	}
-	if len(l.exchange.subscriptions) == 0 {
+	if len(l.trip.subscriptions) == 0 {
 		return
 	}
 	l.appendCommand("CLIENT", "CACHING", "YES")
 	read := l.appendCommand("MGET")
-	for _, a := range l.exchange.subscriptions {
+	for _, a := range l.trip.subscriptions {
 		*read = append(*read, a.keys...)
 	}
 }
@@ -131,12 +131,12 @@ func (l *Lane) appendSubscriptions(group []Call) {
 // subscriptions (unexecuted), whose calls the node did not execute. replies are all replies after
 // those to the calls. An error means that the node's answer is malformed.
 func (l *Lane) readSubscriptions(replies []redis.Reply, unexecuted int) (rest []redis.Reply, err error) {
-	if len(l.exchange.subscriptions) == 0 {
+	if len(l.trip.subscriptions) == 0 {
 		return replies, nil
 	}
-	unexecuted = min(unexecuted, len(l.exchange.subscriptions))
+	unexecuted = min(unexecuted, len(l.trip.subscriptions))
 	keys := 0
-	for _, a := range l.exchange.subscriptions {
+	for _, a := range l.trip.subscriptions {
 		keys += len(a.keys)
 	}
 	if err := checkValues(&replies[1], keys); err != nil {
@@ -145,15 +145,15 @@ func (l *Lane) readSubscriptions(replies []redis.Reply, unexecuted int) (rest []
 	values := replies[1].Array
 	if replies[0].Err != nil || replies[1].Err != nil {
 		l.tracking.Store(false) // until the next heartbeat
-		l.untrackedKey = l.exchange.subscriptions[0].keys[0]
+		l.untrackedKey = l.trip.subscriptions[0].keys[0]
 		l.noteTracking("CLIENT CACHING and MGET", cmp.Or(replies[0].Err, replies[1].Err))
 	}
-	for _, a := range l.exchange.subscriptions[:len(l.exchange.subscriptions)-unexecuted] {
+	for _, a := range l.trip.subscriptions[:len(l.trip.subscriptions)-unexecuted] {
 		n := min(len(a.keys), len(values))
 		a.note(l.index, l.rules.WasReleased(values[:n]))
 		values = values[n:]
 	}
-	clear(l.exchange.subscriptions)
+	clear(l.trip.subscriptions)
 	clear(replies[1].Array)
 	return replies[2:], nil
 }

@@ -67,7 +67,7 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	if err := checkLook(replies); err != nil {
 		return nil, l.noteMalformed(err)
 	}
-	s := &admission.Snapshot{Info: admission.EmbeddedInfo(), Epoch: replies[1].Str, Incarnations: replies[2].Str, Sent: l.exchange.sent, At: l.exchange.received, SentTurn: l.lookTurn, Turn: l.admission.NextTurn()}
+	s := &admission.Snapshot{Info: admission.EmbeddedInfo(), Epoch: replies[1].Str, Incarnations: replies[2].Str, Sent: l.trip.sent, At: l.trip.received, SentTurn: l.lookTurn, Turn: l.admission.NextTurn()}
 	s.Clock = l.readTime(&replies[0])
 	s.Clock.Turn = s.Turn
 	l.admission.NoteClock(l.index, s.Clock)
@@ -129,12 +129,12 @@ var lookCommands = [...]string{"TIME", "HGET " + script.NodeKey + " epoch", "HGE
 
 // look takes a snapshot of the node, in its own round trip.
 func (l *Lane) look(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	l.appendLook()
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return nil, err
 	}
-	return l.readLook(l.exchange.replies)
+	return l.readLook(l.trip.replies)
 }
 
 // maxRewrites bounds how often an epoch is written in a row. Then other hosts that write it as
@@ -197,10 +197,10 @@ func (l *Lane) writeReports(ctx context.Context, conn redis.Conn, s *admission.S
 	switch {
 	case redis.IsServerError(err):
 		return true, nil
-	case err != nil || l.exchange.replies[0].Int != 1:
+	case err != nil || l.trip.replies[0].Int != 1:
 		return false, err
 	}
-	l.fleet.LookAt(l.member.NoteReports(reports, l.exchange.received))
+	l.fleet.LookAt(l.member.NoteReports(reports, l.trip.received))
 	return true, nil
 }
 
@@ -223,12 +223,12 @@ func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapsh
 	if l.noQuarantine {
 		ahead = 0
 	}
-	l.exchange.commands = l.exchange.commands[:0]
+	l.trip.commands = l.trip.commands[:0]
 	l.appendCommand("EVALSHA", script.Epoch.SHA, "1", script.NodeKey, s.Epoch, epoch, string(records), strconv.FormatInt(ahead.Microseconds(), 10), reports, s.Incarnations)
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return err
 	}
-	err := l.exchange.replies[0].Err
+	err := l.trip.replies[0].Err
 	switch {
 	case err == nil:
 		return nil
@@ -277,7 +277,7 @@ func (l *Lane) checkTokens(ops []script.Operation, replies []redis.Reply) {
 	if letter := ops[0].Op; !letter.Takes() && letter != script.ReadCounters {
 		return
 	}
-	bound := l.admission.TokenBound(l.exchange.received)
+	bound := l.admission.TokenBound(l.trip.received)
 	for i := range replies {
 		reply := &replies[i]
 		switch {
@@ -353,7 +353,7 @@ func (l *Lane) admitEarly(conn redis.Conn) error {
 		l.admitting <- struct{}{}
 		l.admitting = nil
 	}()
-	ctx := &l.exchange.deadline
+	ctx := &l.trip.deadline
 	ctx.start(l.timing.silence)
 	return l.lookAgain(ctx, conn)
 }

@@ -48,8 +48,8 @@ func isResent(reply *redis.Reply) bool {
 // (another daemon loaded the scripts in between). Then a release there may have overtaken its
 // acquire, so that acquire fails and is not resent.
 func (l *Lane) executedSpans() int {
-	n := len(l.exchange.spans)
-	for n > 0 && isResent(&l.exchange.replies[n-1]) {
+	n := len(l.trip.spans)
+	for n > 0 && isResent(&l.trip.replies[n-1]) {
 		n--
 	}
 	return n
@@ -72,7 +72,7 @@ const errNoScript = redis.ServerError("NOSCRIPT the scripts were flushed")
 func (l *Lane) resendNotExecuted(conn redis.Conn) error {
 	calls := l.notExecuted
 	l.notExecuted = nil
-	ctx := &l.exchange.deadline
+	ctx := &l.trip.deadline
 	ctx.start(l.timing.silence)
 	return l.resend(ctx, conn, calls)
 }
@@ -100,10 +100,10 @@ func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error 
 		l.failGroup(calls, err)
 		return err
 	}
-	if err := l.answerGroup(calls, len(l.exchange.spans)); err != nil {
+	if err := l.answerGroup(calls, len(l.trip.spans)); err != nil {
 		return err
 	}
-	if _, err := l.readSubscriptions(l.exchange.replies[len(l.exchange.spans):], 0); err != nil {
+	if _, err := l.readSubscriptions(l.trip.replies[len(l.trip.spans):], 0); err != nil {
 		return l.noteMalformed(err)
 	}
 	return nil

@@ -37,8 +37,8 @@ const (
 	maxSpareCalls = 64
 )
 
-// exchange is a group of commands and the node's replies to them.
-type exchange struct {
+// roundTrip is a group of commands and the node's replies to them.
+type roundTrip struct {
 	calls         []Call
 	spans         []span // which calls are in which command
 	subscriptions []*Subscription
@@ -54,49 +54,49 @@ type exchange struct {
 // two exceptions: the two channels, and the replies and err of groups in toReceive.
 type window struct {
 	conn      redis.Conn
-	underWay  []*exchange // the oldest first
-	ops       int         // operations in these groups
-	free      []*exchange // to be reused
-	toReceive chan *exchange
-	received  chan *exchange // closed when the receiver has ended
+	underWay  []*roundTrip // the oldest first
+	ops       int          // operations in these groups
+	free      []*roundTrip // to be reused
+	toReceive chan *roundTrip
+	received  chan *roundTrip // closed when the receiver has ended
 }
 
 // start starts the receiver.
 func (w *window) start(clock func() time.Duration) {
-	w.toReceive, w.received = make(chan *exchange, MaxUnderWay), make(chan *exchange, MaxUnderWay)
+	w.toReceive, w.received = make(chan *roundTrip, MaxUnderWay), make(chan *roundTrip, MaxUnderWay)
 	go receiveAll(w.conn, clock, w.toReceive, w.received) // closeWindow ends it, and waits for it
 }
 
 // receiveAll receives the replies to groups in the order in which they were sent. After an error,
 // it receives nothing more.
-func receiveAll(conn redis.Conn, clock func() time.Duration, toReceive <-chan *exchange, received chan<- *exchange) {
+func receiveAll(conn redis.Conn, clock func() time.Duration, toReceive <-chan *roundTrip, received chan<- *roundTrip) {
 	defer close(received)
 	var err error
-	for x := range toReceive {
+	for trip := range toReceive {
 		if err == nil {
-			err = conn.Receive(&x.deadline, x.replies)
+			err = conn.Receive(&trip.deadline, trip.replies)
 		}
-		x.received, x.err = clock(), err
-		received <- x
+		trip.received, trip.err = clock(), err
+		received <- trip
 	}
 }
 
 func (w *window) isEmpty() bool { return len(w.underWay) == 0 }
 
-// take returns an exchange for the next group.
-func (w *window) take() *exchange {
+// take returns a round trip for the next group.
+func (w *window) take() *roundTrip {
 	last := len(w.free) - 1
 	if last < 0 {
-		return &exchange{}
+		return &roundTrip{}
 	}
-	x := w.free[last]
+	trip := w.free[last]
 	w.free = w.free[:last]
-	return x
+	return trip
 }
 
-func (w *window) push(x *exchange) {
-	w.underWay = append(w.underWay, x)
-	w.ops += countOps(x.calls)
+func (w *window) push(trip *roundTrip) {
+	w.underWay = append(w.underWay, trip)
+	w.ops += countOps(trip.calls)
 }
 
 // pop removes the oldest group, which was answered.
@@ -105,10 +105,10 @@ func (w *window) pop() {
 	w.underWay = slices.Delete(w.underWay, 0, 1)
 }
 
-// recycle keeps a finished exchange for a later group, if it is small.
-func (w *window) recycle(x *exchange) {
-	if cap(x.calls) <= maxSpareCalls {
-		w.free = append(w.free, x)
+// recycle keeps a finished round trip for a later group, if it is small.
+func (w *window) recycle(trip *roundTrip) {
+	if cap(trip.calls) <= maxSpareCalls {
+		w.free = append(w.free, trip)
 	}
 }
 
@@ -202,35 +202,35 @@ func (l *Lane) sendBehind(conn redis.Conn, group []Call) error {
 	if w.toReceive == nil {
 		w.start(l.clock)
 	}
-	x := w.take()
-	x.calls = append(x.calls[:0], group...)
+	trip := w.take()
+	trip.calls = append(trip.calls[:0], group...)
 	clear(group)
-	l.exchange = x
-	defer func() { l.exchange = &l.alone }()
-	x.deadline.start(l.timing.silence)
-	l.appendGroup(x.calls)
-	l.appendSubscriptions(x.calls)
-	x.replies = slices.Grow(x.replies[:0], len(x.commands))[:len(x.commands)]
-	x.sent = l.clock()
-	w.push(x)
-	if err := conn.Send(&x.deadline, x.commands); err != nil {
-		return l.connectionError(l.clock()-x.sent, err)
+	l.trip = trip
+	defer func() { l.trip = &l.alone }()
+	trip.deadline.start(l.timing.silence)
+	l.appendGroup(trip.calls)
+	l.appendSubscriptions(trip.calls)
+	trip.replies = slices.Grow(trip.replies[:0], len(trip.commands))[:len(trip.commands)]
+	trip.sent = l.clock()
+	w.push(trip)
+	if err := conn.Send(&trip.deadline, trip.commands); err != nil {
+		return l.connectionError(l.clock()-trip.sent, err)
 	}
-	w.toReceive <- x
+	w.toReceive <- trip
 	return nil
 }
 
 // takeIn processes the answer to the oldest group in progress.
-func (l *Lane) takeIn(x *exchange) error {
-	l.exchange = x
-	defer func() { l.exchange = &l.alone }()
-	if x.err != nil {
-		return l.connectionError(x.received-x.sent, x.err)
+func (l *Lane) takeIn(trip *roundTrip) error {
+	l.trip = trip
+	defer func() { l.trip = &l.alone }()
+	if trip.err != nil {
+		return l.connectionError(trip.received-trip.sent, trip.err)
 	}
 	l.window.pop()
 	l.noteTrip()
-	err := l.takeInGroup(x.calls)
-	l.window.recycle(x)
+	err := l.takeInGroup(trip.calls)
+	l.window.recycle(trip)
 	return err
 }
 
@@ -241,13 +241,13 @@ func (l *Lane) takeInGroup(calls []Call) error {
 		l.failNotExecuted()
 	}
 	var again []Call
-	if executed < len(l.exchange.spans) {
-		again = calls[l.exchange.spans[executed].first:]
+	if executed < len(l.trip.spans) {
+		again = calls[l.trip.spans[executed].first:]
 	}
 	if err := l.answerGroup(calls, executed); err != nil {
 		return err
 	}
-	if _, err := l.readSubscriptions(l.exchange.replies[len(l.exchange.spans):], countSubscriptions(again)); err != nil {
+	if _, err := l.readSubscriptions(l.trip.replies[len(l.trip.spans):], countSubscriptions(again)); err != nil {
 		l.failGroup(again, err)
 		return l.noteMalformed(err)
 	}
@@ -267,18 +267,18 @@ func (l *Lane) closeWindow(cause error) {
 	if w.toReceive != nil {
 		close(w.toReceive)
 		malformed := errors.As(cause, new(*redis.AnswerError))
-		for x := range w.received {
-			if x.err == nil && !malformed {
-				malformed = l.takeIn(x) != nil
+		for trip := range w.received {
+			if trip.err == nil && !malformed {
+				malformed = l.takeIn(trip) != nil
 			}
 		}
 	}
 	doubtful := l.rules.InDoubt(len(w.underWay))
-	for i, x := range w.underWay {
+	for i, trip := range w.underWay {
 		if i >= doubtful {
-			l.forgetSent(x.calls)
+			l.forgetSent(trip.calls)
 		}
-		l.failGroup(x.calls, cause)
+		l.failGroup(trip.calls, cause)
 	}
 	l.failGroup(l.notExecuted, cause)
 	l.notExecuted = nil
@@ -310,10 +310,10 @@ func (l *Lane) connectionError(trip time.Duration, err error) error {
 
 // noteTrip records an answered round trip.
 func (l *Lane) noteTrip() {
-	trip := l.exchange.received - l.exchange.sent
-	l.noteAnswered(trip)
-	l.fastest.note(trip)
+	took := l.trip.received - l.trip.sent
+	l.noteAnswered(took)
+	l.fastest.note(took)
 	if l.timed != nil {
-		l.timed(l.node.Name, trip)
+		l.timed(l.node.Name, took)
 	}
 }

@@ -114,7 +114,7 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 		RingScaleEachConn:   4,
 		ReadBufferEachConn:  16 << 10,
 		WriteBufferEachConn: 16 << 10,
-		ConnWriteTimeout:    longestExchange, // Do's own deadline is always earlier
+		ConnWriteTimeout:    longestRoundTrip, // Do's own deadline is always earlier
 	}
 	var err error
 	if o.Password != nil {
@@ -123,7 +123,7 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 	return option, dialer, err
 }
 
-const longestExchange = time.Minute
+const longestRoundTrip = time.Minute
 
 // timeLeft returns the time until ctx ends; 5 s if it has no deadline.
 func timeLeft(ctx context.Context) time.Duration {
@@ -135,15 +135,15 @@ func timeLeft(ctx context.Context) time.Duration {
 
 func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) error {
 	c.guard.announce(len(group)) // the driver writes nothing else once it is logged in
-	return c.exchange(ctx, group, replies)
+	return c.doGroup(ctx, group, replies)
 }
 
-// exchange makes the driver write a group and read the replies, in this goroutine. Without a
+// doGroup makes the driver write a group and read the replies, in this goroutine. Without a
 // deadline, the driver would use its own goroutines from then on.
-func (c *redisConn) exchange(ctx context.Context, group []Command, replies []Reply) error {
+func (c *redisConn) doGroup(ctx context.Context, group []Command, replies []Reply) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		defer context.AfterFunc(ctx, c.dialer.close)()
-		limited, cancel := context.WithTimeout(ctx, longestExchange)
+		limited, cancel := context.WithTimeout(ctx, longestRoundTrip)
 		defer cancel()
 		ctx = limited
 	}

@@ -104,7 +104,7 @@ func (c *redisConn) Receive(ctx context.Context, replies []Reply) error {
 		return errNothingSent
 	}
 	c.guard.expectWritten(g.bytes)
-	err := c.exchange(ctx, g.commands, replies)
+	err := c.doGroup(ctx, g.commands, replies)
 	if left := c.guard.endWritten(); err == nil {
 		err = left
 	}
