@@ -19,7 +19,7 @@ func TestAdmitIsLogged(t *testing.T) {
 	logs := func(words string, want bool) {
 		t.Helper()
 		if strings.Contains(log.String(), words) != want {
-			t.Errorf("the log has %q: %v, want %v:\n%s", words, !want, want, log.String())
+			t.Errorf("the log contains %q: %v, want %v:\n%s", words, !want, want, log.String())
 		}
 	}
 	const done = "quarantine ended early by ADMIT"

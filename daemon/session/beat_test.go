@@ -21,13 +21,13 @@ func TestBeat(t *testing.T) {
 	deadline := duration(t, w.Say("CHECK a", granted5)[2])
 	w.Want(`LOST lock=a lease=\S+ reason=beat : no BEAT came for as long as beat= says: .*`)
 	if lost := redlock.BootTime() - asked; lost < 400*time.Millisecond {
-		t.Errorf("LOST %v after the grant, before the beat of 400ms", lost)
+		t.Errorf("LOST %v after the request, want at least beat=400ms", lost)
 	}
 	w.Say("BEAT a", `ERR LOST lock=a reason=beat : .*\(beat\)`)
 	w.Say("UNLOCK a", `ERR LOST lock=a reason=beat : .*`)
 	other.Want(granted5)
 	if now := redlock.BootTime(); now < deadline {
-		t.Errorf("others have the lock %v before the deadline of the lost lease", deadline-now)
+		t.Errorf("another client has the lock %v before the deadline of the lost lease", deadline-now)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestBeatKeeps(t *testing.T) {
 	d.dial().Say("BEAT lease="+id, `OK lock=a`)
 	w.Want(`LOST lock=a .* reason=beat : .*`)
 	if lost := redlock.BootTime() - last; lost < beat {
-		t.Errorf("LOST %v after the last BEAT, want %v", lost, beat)
+		t.Errorf("LOST %v after the last BEAT, want at least %v", lost, beat)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestBeatWithoutBeat(t *testing.T) {
 func TestLongPulse(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: math.MaxInt64, lastBeat: time.Hour}}
 	if h.isHeartbeatMissed(2*time.Hour) || h.noteBeat(3*time.Hour) || h.isHeartbeatMissed(4*time.Hour) {
-		t.Error("292 years are over")
+		t.Error("an interval of 292 years has ended")
 	}
 }
 
@@ -77,19 +77,19 @@ func TestLongPulse(t *testing.T) {
 func TestPulse(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: time.Second, lastBeat: 10 * time.Second}}
 	if h.noteBeat(10900 * time.Millisecond) {
-		t.Error("a BEAT in time is too late")
+		t.Error("a BEAT in time counts as late")
 	}
 	if h.isHeartbeatMissed(11 * time.Second) {
-		t.Error("the timer of the beat before decides")
+		t.Error("the timer ignores the newer BEAT")
 	}
 	if !h.noteBeat(11900 * time.Millisecond) {
-		t.Error("a BEAT just as the time is over is in time")
+		t.Error("a BEAT at the end of the interval counts as in time")
 	}
 	if !h.noteBeat(11901 * time.Millisecond) {
-		t.Error("a BEAT after one that was too late is in time")
+		t.Error("a BEAT after a late one counts as in time")
 	}
 	if !h.isHeartbeatMissed(11902 * time.Millisecond) {
-		t.Error("the timer waits on although a BEAT was too late")
+		t.Error("the timer keeps waiting after a late BEAT")
 	}
 }
 
@@ -115,7 +115,7 @@ func TestLostIsListed(t *testing.T) {
 	}
 	look.Want(`OK .* leases=0 .*`)
 	if left <= 0 || left > 3*time.Second {
-		t.Errorf("listed for %v, want what is left of 3s", left)
+		t.Errorf("listed with ttl=%v, want the rest of 3s", left)
 	}
 	look.Say("LOCK a", granted5)
 	look.Say("UNLOCK a", `OK lock=a`)

@@ -35,5 +35,5 @@ func TestRefusedLeavesNoWatch(t *testing.T) {
 	other.Say("LOCK b", granted5)
 	w.Say(fmt.Sprintf("TRY b hold=pid pid=%d", c.pid), `ERR HELD .*`)
 	w.Say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a`)
-	daemontest.Eventually(t, "no pidfd is left open", func() bool { return pidfds(t, c.pid) == before })
+	daemontest.Eventually(t, "no pidfd remains open", func() bool { return pidfds(t, c.pid) == before })
 }

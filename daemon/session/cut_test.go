@@ -21,14 +21,14 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	deadline := duration(t, w.Say("LOCK a ttl=700ms", granted5)[2])
 	cut()
 	if listed := impatient.Leases.all(); len(listed) != 1 || listed[0].lease.Left() <= 0 {
-		t.Errorf("listed while others cannot have it: %v, want a lost lease", listed)
+		t.Errorf("listed before the deadline: %v, want a lost lease", listed)
 	}
 	d.dial().Say("LOCK a", granted5)
 	if now := redlock.BootTime(); now < deadline {
-		t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+		t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
 	}
-	daemontest.Eventually(t, "it is listed no more", func() bool { return len(impatient.Leases.all()) == 0 })
-	daemontest.Eventually(t, "nobody waits behind it there", func() bool { return impatient.Queue.Len() == 0 })
+	daemontest.Eventually(t, "the lease is no longer listed", func() bool { return len(impatient.Leases.all()) == 0 })
+	daemontest.Eventually(t, "the wait queue is empty", func() bool { return impatient.Queue.Len() == 0 })
 }
 
 // If the daemon cuts a connection while it stops, the lease is not lost. The client may resume it
@@ -40,7 +40,7 @@ func TestConnectionCutByTheEndCanResume(t *testing.T) {
 	impatient.Stopping.Store(true)
 	cut()
 	if listed := impatient.Leases.all(); len(listed) != 1 || listed[0].lease.Err() != nil {
-		t.Errorf("got %v, want a lease that stands", listed)
+		t.Errorf("got %v, want a valid lease", listed)
 	}
 }
 

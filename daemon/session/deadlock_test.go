@@ -55,11 +55,11 @@ func TestDeadlockOfThree(t *testing.T) {
 	text := ring[2].Say("LOCK a", deadlock)[1]
 	for _, step := range []string{"waits for a", "waits for b", "waits for c"} {
 		if strings.Count(text, step) != 1 {
-			t.Errorf("%q is not once in: %s", step, text)
+			t.Errorf("want %q exactly once in: %s", step, text)
 		}
 	}
 	if !strings.HasPrefix(text, "a: ") || strings.Index(text, "waits for b") > strings.Index(text, "waits for c") {
-		t.Errorf("want the steps from the one that is refused on: %s", text)
+		t.Errorf("want a cycle that begins with the refused LOCK: %s", text)
 	}
 	ring[2].Conn.Close()
 	ring[1].Want(granted5)
@@ -176,7 +176,7 @@ func TestDeadlockAtTheSameMoment(t *testing.T) {
 		}
 		wg.Wait()
 		if refused != 1 {
-			t.Errorf("a ring of %d: %d are refused, want 1", n, refused)
+			t.Errorf("ring of %d: %d LOCKs refused, want 1", n, refused)
 		}
 	}
 }

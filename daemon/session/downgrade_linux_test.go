@@ -22,7 +22,7 @@ func TestDowngrade(t *testing.T) {
 		}
 	}
 	if again := w.Say("EXTEND a mode=shared", granted5)[0]; again != lease {
-		t.Errorf("the lease is %s, and was %s", again, lease)
+		t.Errorf("the lease changed to %s, want %s", again, lease)
 	}
 	here.Want(granted5)
 	there.Want(granted5)

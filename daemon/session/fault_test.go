@@ -69,7 +69,7 @@ func TestWaitersMeetNoQuorumTogether(t *testing.T) {
 		w.Want(`ERR NOQUORUM lock=a .*`)
 	}
 	if took := redlock.BootTime() - start; took > waiters*ttl/2 {
-		t.Errorf("%d waiters with a ttl of %v met no quorum after %v: one after the other", waiters, ttl, took)
+		t.Errorf("%d waiters with a ttl of %v got NOQUORUM after %v, one after the other", waiters, ttl, took)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 			holder.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
 			waiter.Want(granted5)
 			if now := redlock.BootTime(); now < deadline {
-				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+				t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
 			end(holder)
 			other.Say("LOCK a", granted5)
 			if now := redlock.BootTime(); now < deadline {
-				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+				t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
 			}
 		})
 	}
@@ -227,7 +227,7 @@ func TestLimits(t *testing.T) {
 	b.Want(`@1 ` + granted5)
 	b.Say("UNLOCK a", `OK lock=a`)
 	c.Conn.Close()
-	daemontest.Eventually(t, "another may connect", func() bool {
+	daemontest.Eventually(t, "another client may connect", func() bool {
 		w := d.dial()
 		defer w.Conn.Close()
 		fmt.Fprintln(w.Conn, "PING") // fails if the refusal came first
@@ -253,10 +253,10 @@ func TestStateFileCutShort(t *testing.T) {
 	w.Say("CHECK b", granted5)
 	w.Until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose what is held and waited for, as its state file was removed or cut short: .*`)
 	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
-		t.Errorf("want that the state file was cut short, once:\n%s", got)
+		t.Errorf("want one error about the truncated state file:\n%s", got)
 	}
 	if _, err := os.Stat(file); err == nil {
-		t.Error("the next daemon would believe what is left of it")
+		t.Error("the truncated file is still there: the next daemon would read it")
 	}
 	if err := d.Stop(); err != nil {
 		t.Error(err)

@@ -32,7 +32,7 @@ func TestForcedText(t *testing.T) {
 		"":     "another Redlock client",
 	} {
 		if got := f.forcedText(redlock.Holder{Host: host}); !strings.HasPrefix(got, want) {
-			t.Errorf("of host %q: %q, want %q", host, got, want)
+			t.Errorf("holder on host %q: %q, want %q", host, got, want)
 		}
 	}
 }

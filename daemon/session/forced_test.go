@@ -37,7 +37,7 @@ func TestForcedAwayIsNotGone(t *testing.T) {
 	keys := d.Keys()
 	for _, name := range []string{"b", "f"} {
 		if left := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key != "redlock:"+name }); len(left) != 3 {
-			t.Errorf("on the nodes: %v, want %s on all three", keys, name)
+			t.Errorf("keys on the nodes: %v, want %s on all three", keys, name)
 		}
 	}
 }
@@ -86,6 +86,6 @@ func TestForceSaysWhatReadersHeldBesides(t *testing.T) {
 	}
 	admin.Send("FORCE c")
 	if line := admin.Line(); len(line) >= ipc.MaxLine || !strings.HasPrefix(line, "OK lock=c n=2 also=") {
-		t.Errorf("%d bytes: %.100s", len(line), line)
+		t.Errorf("answer of %d bytes: %.100s", len(line), line)
 	}
 }

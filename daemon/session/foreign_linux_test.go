@@ -52,7 +52,7 @@ func TestForceForeign(t *testing.T) {
 	w.Say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it; nobody tells it, .*`)
 	w.Say("TRY a", granted5)
 	if got := log.String(); !strings.Contains(got, `taken away by FORCE: lock=a `) || !strings.Contains(got, `holder="another Redlock client`) {
-		t.Errorf("the log has not from whom it was taken:\n%s", got)
+		t.Errorf("the log does not name the previous holder:\n%s", got)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestWaitIncludesTheQueue(t *testing.T) {
 	first.Want(`ERR HELD .*`)
 	second.Want(`ERR HELD .*`)
 	if took := redlock.BootTime() - asked; took < 2500*time.Millisecond || took > 4*time.Second {
-		t.Errorf("it waited for %v, want 2.5s", took)
+		t.Errorf("the client waited for %v, want 2.5s", took)
 	}
 }
 

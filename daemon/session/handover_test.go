@@ -36,7 +36,7 @@ func TestHandOver(t *testing.T) {
 			third := c.Want(grant)[0]
 			look.Until("STATUS", `grants=3\b.*handovers=2\b`)
 			if !(first < second && second < third) { // 16 digits each
-				t.Errorf("fencing tokens %s, %s, %s: want them to grow", first, second, third)
+				t.Errorf("fencing tokens %s, %s, %s: want increasing ones", first, second, third)
 			}
 			c.Say("UNLOCK "+names, `OK lock=`+names)
 			look.Until("STATUS", `handovers=2\b`)
@@ -67,7 +67,7 @@ func TestHandOverToWhoGivesUp(t *testing.T) {
 	}
 	wg.Wait()
 	if grants.Load() < rounds/4 {
-		t.Errorf("%d grants: too few to tell", grants.Load())
+		t.Errorf("only %d grants: the test proves too little", grants.Load())
 	}
 	look := d.dial()
 	look.Until("STATUS", ` (handovers|passes)=[1-9]`) // timing decides which of the two
@@ -97,7 +97,7 @@ func givesUpOrHolds(w *wire, random *rand.Rand, inside *atomic.Int32, grants *at
 		if line := w.Line(); strings.HasPrefix(line, "@1 OK") {
 			granted = true
 			if inside.Add(1) != 1 {
-				w.T.Error("two hold it")
+				w.T.Error("two clients hold the lock")
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func abandonBegun(t *testing.T, passed bool) {
 		t.Fatal(err)
 	}
 	if !isClosed(second.waiter.Ready()) {
-		t.Fatal("nothing was begun for the next one")
+		t.Fatal("no grant was begun for the next waiter")
 	}
 	if n := d.Nodes.Status().Counts.HandOvers; !passed && n != 1 {
 		t.Fatalf("%d hand-overs, want 1", n)
@@ -187,7 +187,7 @@ func abandonBegun(t *testing.T, passed bool) {
 	second.settle(errInputEnded)
 	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: time.Second})
 	if err != nil {
-		t.Fatalf("what was begun is still there: %v", err)
+		t.Fatalf("the begun grant was not abandoned: %v", err)
 	}
 	lease.Release(t.Context())
 }
@@ -217,7 +217,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	}
 	next := d.Queue.ClaimNext(&first.waiter, waitqueue.Streak{}, false)
 	if next != &second.waiter {
-		t.Fatalf("the next one is %v, want the second", next)
+		t.Fatalf("the next waiter is %v, want the second", next)
 	}
 	second.settle(redlock.ErrHeld)
 	d.Journal.Answered(second.number)
@@ -225,7 +225,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 		t.Fatal("nothing was handed over")
 	}
 	if l := d.noted(path).Leases[second.number]; l != nil {
-		t.Errorf("the state file has %+v, want nothing of a request that was answered", l)
+		t.Errorf("the state file has %+v, want no record of an answered request", l)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestNoHandOverToAClientThatIsGone(t *testing.T) {
 	second.settle(errInputEnded)
 	err = third.acquire(t.Context())
 	if third.settle(err); err != nil {
-		t.Errorf("the next one: %v", err)
+		t.Errorf("the next waiter: %v", err)
 	}
 }
 

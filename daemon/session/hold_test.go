@@ -41,7 +41,7 @@ func TestHoldTTL(t *testing.T) {
 	b.Say("CHECK lease="+got[0], granted5)
 	b.Say("LOCK a", granted5)
 	if now := redlock.BootTime(); now < deadline-700*time.Millisecond/5 {
-		t.Errorf("granted to another at %v, before the first lease was over at %v", now, deadline)
+		t.Errorf("granted to another client at %v, before the first lease expired at %v", now, deadline)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestLinger(t *testing.T) {
 	a.Conn.Close()
 	b.Say("LOCK a", granted5)
 	if lingered := redlock.BootTime() - closed; lingered < 300*time.Millisecond {
-		t.Errorf("free %v after its client died, want 300ms", lingered)
+		t.Errorf("released %v after its client died, want 300ms", lingered)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestHundredClientsOneName(t *testing.T) {
 		wg.Go(func() {
 			w.Want(granted5)
 			if inside.Add(1) != 1 {
-				t.Errorf("client %d is not alone", i)
+				t.Errorf("client %d has the lock beside another one", i)
 			}
 			mu.Lock()
 			order = append(order, i)
@@ -198,7 +198,7 @@ func TestWaiterLeaves(t *testing.T) {
 			t.Errorf("answers to %v, want @x and @y", got)
 		}
 	})
-	t.Run("wait is over", func(t *testing.T) {
+	t.Run("wait ended", func(t *testing.T) {
 		w := d.dial()
 		start := redlock.BootTime()
 		w.Say("LOCK a wait=300ms", `ERR HELD lock=a ttl=\d+ host=\S+ .*`)
@@ -265,6 +265,6 @@ func TestHoldTTLWaitsOn(t *testing.T) {
 // is 384.
 func TestHeldLeaseIsSmall(t *testing.T) {
 	if size := reflect.TypeFor[heldLease]().Size(); size > 352 {
-		t.Errorf("a heldLease takes %d bytes: put what few of them have behind a pointer", size)
+		t.Errorf("a heldLease takes %d bytes: put rarely used fields behind a pointer", size)
 	}
 }

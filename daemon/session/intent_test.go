@@ -60,7 +60,7 @@ func TestWriterStaysKnown(t *testing.T) {
 // refused locks and unlocks as a reader until it is refused.
 func (w *wire) refused(t *testing.T) {
 	t.Helper()
-	daemontest.Eventually(t, "the nodes know of the writer", func() bool {
+	daemontest.Eventually(t, "the nodes have the writer intent", func() bool {
 		if strings.HasPrefix(w.Say("TRY a mode=shared", `(.*)`)[0], "ERR HELD") {
 			return true
 		}

@@ -72,7 +72,7 @@ func TestWriterIsNotStarved(t *testing.T) {
 				w.Say("LOCK a mode=shared", granted5)
 				reading.Add(1)
 				if writing.Load() != 0 {
-					t.Errorf("reader %d beside a writer", i)
+					t.Errorf("reader %d has the lock beside a writer", i)
 				}
 				reading.Add(-1)
 				w.Say("UNLOCK a", `OK lock=a`)
@@ -84,7 +84,7 @@ func TestWriterIsNotStarved(t *testing.T) {
 		writer.Say("LOCK a wait=10s", granted5)
 		writing.Add(1)
 		if reading.Load() != 0 {
-			t.Error("a writer beside readers")
+			t.Error("a writer has the lock beside readers")
 		}
 		writing.Add(-1)
 		writer.Say("UNLOCK a", `OK lock=a`)
@@ -107,7 +107,7 @@ func TestSlots(t *testing.T) {
 			for range rounds {
 				slot := int(duration(t, w.Say("LOCK a slots=3", grantedSlot)[3]) / time.Millisecond)
 				if slot > slots || taken[slot].Add(1) != 1 {
-					t.Errorf("slot %d is taken twice, or there is none", slot)
+					t.Errorf("slot %d is taken twice, or does not exist", slot)
 					return
 				}
 				for n := inside.Add(1); n > most.Load(); {
@@ -122,7 +122,7 @@ func TestSlots(t *testing.T) {
 	}
 	wg.Wait()
 	if n := most.Load(); n < 2 || n > slots {
-		t.Errorf("at most %d were inside at once, want up to %d, and more than one", n, slots)
+		t.Errorf("at most %d clients held a slot at once, want 2 to %d", n, slots)
 	}
 	d.AwaitNoKeys()
 }
@@ -214,7 +214,7 @@ func TestSeveralNamesOfManyClients(t *testing.T) {
 				w.Say("LOCK "+names, granted(names))
 				for name := range strings.SplitSeq(names, ",") {
 					if inside[name[0]-'0'].Add(1) != 1 {
-						t.Errorf("client %d is not alone with %s", i, name)
+						t.Errorf("client %d has %s beside another one", i, name)
 					}
 				}
 				for name := range strings.SplitSeq(names, ",") {
@@ -275,7 +275,7 @@ func TestEveryKindIsLost(t *testing.T) {
 			w.Say("UNLOCK "+kind.names, `ERR LOST lock=`+kind.names+` reason=\w+ : .*`)
 			next.Want(granted5)
 			if now := redlock.BootTime(); now < deadline {
-				t.Errorf("granted to another at %v, before the deadline %v", now, deadline)
+				t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
 			}
 		})
 	}

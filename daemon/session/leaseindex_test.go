@@ -18,22 +18,22 @@ func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	first, second, third := askFor("a", "b"), askFor("b", "c"), askFor("c")
 	k.addRequest(first, nil)
 	if firsts := k.addRequest(second, map[*heldLease]bool{first.heldLease: true}); firsts != nil {
-		t.Fatalf("the name of one that is over goes by %v", firsts)
+		t.Fatalf("a name of an ended lease counts as taken by %v", firsts)
 	}
 	k.removeRequest(first)
 	if k.requests[first.indexKey("a")] != nil {
-		t.Error("a name of one that left is taken yet")
+		t.Error("a name is still taken after its request left")
 	}
 	for _, later := range []*lockRequest{askFor("b"), third} {
 		if firsts := k.addRequest(later, nil); len(firsts) != 1 || firsts[0] != second {
-			t.Errorf("%v goes by %v, want the LOCK that is under way", later.names(), firsts)
+			t.Errorf("%v: taken by %v, want the LOCK under way", later.names(), firsts)
 		}
 	}
 	if k.removeRequest(second); !isClosed(second.done) {
-		t.Error("who waits for its end is not told")
+		t.Error("done is not closed after the request left")
 	}
 	if firsts := k.addRequest(third, nil); firsts != nil {
-		t.Errorf("after that it goes by %v", firsts)
+		t.Errorf("after that the name is taken by %v", firsts)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestIndexTakesOverOnce(t *testing.T) {
 	h := askFor("a", "b").heldLease
 	for range 2 {
 		if before, err := k.takeOver(h); before != nil || err != nil || k.get(h.indexKey("b")) != h {
-			t.Errorf("taken in: %v, %v", before, err)
+			t.Errorf("takeOver: replaced %v, error %v", before, err)
 		}
 	}
 }
@@ -53,15 +53,15 @@ func TestClosedIndexTakesNothing(t *testing.T) {
 	var k leaseIndex
 	held, late := askFor("a", "b").heldLease, askFor("c").heldLease
 	if before, open := k.add(held); before != nil || !open {
-		t.Fatalf("the first one: %v, %v", before, open)
+		t.Fatalf("the first lease: replaced %v, open %v", before, open)
 	}
 	if all := k.close(); len(all) != 1 || all[0] != held {
-		t.Errorf("held were %v, want one of two names", all)
+		t.Errorf("close returned %v, want one lease of two names", all)
 	}
 	if _, open := k.add(late); open || k.get(late.indexKey("c")) != nil || k.get(held.indexKey("a")) != nil {
-		t.Errorf("what came too late: open %v, and %v is held", open, k.all())
+		t.Errorf("a lease after close: open %v, the index has %v", open, k.all())
 	}
 	if again := k.close(); len(again) != 0 {
-		t.Errorf("closed once more: %v", again)
+		t.Errorf("a second close returned %v", again)
 	}
 }

@@ -97,20 +97,20 @@ func TestLostFollowsTheGrant(t *testing.T) {
 func TestLossIsForgottenOnce(t *testing.T) {
 	remembered, _ := leaseLife{state: lost, knows: knowsLoss}.after(lossKept)
 	if _, do := remembered.after(lossKept); do != 0 {
-		t.Errorf("kept twice: %b", do)
+		t.Errorf("lossKept again: actions %b", do)
 	}
 	over, do := remembered.after(dropped)
 	if do != unregister|uncountLoss|deleteRecord {
-		t.Errorf("forgotten: %b", do)
+		t.Errorf("dropped: actions %b", do)
 	}
 	for event := range leaseEventCount {
 		if _, do := over.after(event); do.has(unregister | uncountLoss | deleteRecord | keepLoss | allowResume) {
-			t.Errorf("event %d after that: %b", event, do)
+			t.Errorf("event %d after dropped: actions %b", event, do)
 		}
 	}
 	refused, _ := lifeIn(releasing).after(dropped)
 	if next, do := refused.after(releaseRefused); next.state != lost || do != deleteRecord {
-		t.Errorf("a release that turns out to be impossible after that: state %d, %b; want that the record is deleted", next.state, do)
+		t.Errorf("releaseRefused after dropped: state %d, actions %b; want lost, and the record deleted", next.state, do)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestLossIsForgottenOnce(t *testing.T) {
 func TestHeldFromTheGrantOn(t *testing.T) {
 	unheard, _ := leaseLife{}.after(wasLost)
 	if _, do := unheard.after(deadlinePassed); do != leaveQueue {
-		t.Errorf("a lease that was lost before its LOCK was answered: %b, want that it only leaves the queue", do)
+		t.Errorf("a lease that was lost before its LOCK was answered: actions %b, want only leaveQueue", do)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestLeaseEndsOnce(t *testing.T) {
 				t.Fatalf("event %d at %+v does %b again", event, now, again)
 			}
 			if do.has(countHeldTime) && !do.has(leaveQueue) {
-				t.Fatalf("event %d at %+v counts the time of a lease that stays", event, now)
+				t.Fatalf("event %d at %+v counts the time of a lease that stays in the queue", event, now)
 			}
 			if now.life.state == gone && next.state != gone {
 				t.Fatalf("event %d at %+v leads to state %d", event, now, next.state)
@@ -175,6 +175,6 @@ func TestForcedBeforeItsLockKnows(t *testing.T) {
 	lease.Lose(redlock.LostForced)
 	d.leaseLost(h, lease)
 	if d.Queue.Len() != 0 {
-		t.Error("it is in the queue although others can have the lock")
+		t.Error("the lease is in the queue although other clients can get the lock")
 	}
 }

@@ -32,7 +32,7 @@ func TestLingerGoesOnAfterARestart(t *testing.T) {
 	for _, name := range []string{"mine", "its"} {
 		w.Say("LOCK "+name, granted5)
 		if took := redlock.BootTime() - ended; took < 4*time.Second || took > 5500*time.Millisecond {
-			t.Errorf("%s is free %v after its holder's end, want 4s", name, took)
+			t.Errorf("%s is released %v after its holder's end, want 4s", name, took)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestSinceIsOfTheGrant(t *testing.T) {
 	for _, request := range []string{"LIST", "WHO a", "TRY a"} {
 		since := sinceOf(look, request)
 		if most := time.Since(released).Milliseconds() + 1; int64(since) > most {
-			t.Errorf("%s: since=%d of a client that waited for a second and was granted the lock %d ms ago at most", request, since, most)
+			t.Errorf("%s: since=%d, but the lock was granted at most %d ms ago", request, since, most)
 		}
 	}
 }

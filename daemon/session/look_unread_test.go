@@ -49,6 +49,6 @@ func TestManyHoldersUnread(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Errorf("%d answers of %d lines were kept for one who read none of them; want some of them refused", connections*calls, readers)
+		t.Errorf("%d answers of %d lines were buffered for a client that read none; want some refused", connections*calls, readers)
 	}
 }

@@ -57,7 +57,7 @@ func TestMin(t *testing.T) {
 	look.Send("WHO unlocked")
 	look.Want(`- lock=unlocked .* kept=\d+ note=why : its holder has ended; it stays taken for kept= \(min=\)`)
 	look.Want("OK n=1")
-	daemontest.Eventually(t, "all are kept", func() bool {
+	daemontest.Eventually(t, "all leases are kept", func() bool {
 		look.Send("LIST")
 		n := 0
 		for line := look.Line(); line != "OK n=3"; line = look.Line() {

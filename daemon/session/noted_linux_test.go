@@ -70,7 +70,7 @@ func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) 
 	for _, l := range p.Leases {
 		if slices.Contains(l.Record.Names, name) {
 			if only != nil {
-				t.Errorf("%s is noted twice: %+v and %+v", name, only, l)
+				t.Errorf("%s is recorded twice: %+v and %+v", name, only, l)
 			}
 			only = l
 		}
@@ -101,7 +101,7 @@ func TestAnsweredIsNoted(t *testing.T) {
 
 	p := d.noted()
 	if len(p.Requests) != 0 {
-		t.Errorf("%d requests are noted as not answered", len(p.Requests))
+		t.Errorf("%d requests are recorded as unanswered", len(p.Requests))
 	}
 	if l := leaseOf(t, p, "held"); l == nil || l.Phase != state.PhaseHeld || l.Conn == 0 || l.Record.TTL != 20*time.Second || !l.Record.Keep ||
 		l.Holder.Owner != "o" || l.Holder.ID != "i" || l.Holder.Note != "n" || l.Holder.Linger != 3*time.Second || l.Holder.Beat != 15*time.Second {
@@ -111,7 +111,7 @@ func TestAnsweredIsNoted(t *testing.T) {
 		t.Errorf("gone: %+v", l)
 	}
 	if l := leaseOf(t, p, "counted"); l == nil || !slices.Equal(l.Reentrants, []string{"second"}) {
-		t.Errorf("counted: %+v, want one that counts beside the first", l)
+		t.Errorf("counted: %+v, want one more id beside the first", l)
 	}
 	if l, its := leaseOf(t, p, "moved"), leaseOf(t, p, "others"); l == nil || its == nil || l.Conn != its.Conn || l.Conn == leaseOf(t, p, "held").Conn {
 		t.Errorf("moved: %+v, want it on the connection of %+v", l, its)
@@ -120,7 +120,7 @@ func TestAnsweredIsNoted(t *testing.T) {
 		t.Errorf("extended: %+v, want the deadline %s", l, extended[2])
 	}
 	if l := leaseOf(t, p, "again"); l == nil || l.Phase != state.PhaseHeld {
-		t.Errorf("again: %+v, want the new lease alone", l)
+		t.Errorf("again: %+v, want only the new lease", l)
 	}
 }
 
@@ -143,11 +143,11 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 	p := d.noted()
 	for _, name := range []string{"unlocked", "left"} {
 		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
-			t.Errorf("%s: %+v, want that it is being given back", name, l)
+			t.Errorf("%s: %+v, want the record of a release", name, l)
 		}
 	}
 	if len(p.Requests) != 0 {
-		t.Errorf("%d requests are noted as not answered", len(p.Requests))
+		t.Errorf("%d requests are recorded as unanswered", len(p.Requests))
 	}
 }
 
@@ -160,7 +160,7 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	w, gone := d.dial(), d.dial()
 	w.Say("LOCK unlocked ttl=20s", granted5)
 	gone.Say("LOCK left ttl=20s", granted5)
-	daemontest.Eventually(t, "all nodes have both", func() bool { return len(d.Keys()) == 6 })
+	daemontest.Eventually(t, "all nodes have both locks", func() bool { return len(d.Keys()) == 6 })
 	if err := d.Nodes.Servers[2].Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,20 +176,20 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 	}
 	for _, name := range []string{"unlocked", "left"} {
 		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
-			t.Errorf("%s: %+v, want that it is being given back", name, l)
+			t.Errorf("%s: %+v, want the record of a release", name, l)
 		}
 	}
 	if len(p.Requests) != 0 {
-		t.Errorf("%d requests are noted as not answered", len(p.Requests))
+		t.Errorf("%d requests are recorded as unanswered", len(p.Requests))
 	}
 	if err := d.Nodes.Servers[2].Cont(); err != nil {
 		t.Fatal(err)
 	}
 	d.Start() // the next daemon
 	begun := time.Now()
-	daemontest.Eventually(t, "no node has either", func() bool { return len(d.Keys()) == 0 })
+	daemontest.Eventually(t, "no node has either lock", func() bool { return len(d.Keys()) == 0 })
 	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("they were there for another %v: they have expired", took)
+		t.Errorf("the keys stayed for another %v, until they expired", took)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 		d.releasedExcept(number, 3) // no client can take such a lock
 	}
 	if n := len(d.noted(path).Leases); n != maxPendingReleases+more || d.pendingReleases.Load() != maxPendingReleases {
-		t.Errorf("%d are noted, %d counted; want %d, and %d that nobody gets", n, d.pendingReleases.Load(), maxPendingReleases, more)
+		t.Errorf("%d releases are recorded, %d counted; want %d counted, and %d more without a quorum", n, d.pendingReleases.Load(), maxPendingReleases, more)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 	}
 	w.Say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
 	gone.Conn.Close()
-	daemontest.Eventually(t, "neither is noted", func() bool {
+	daemontest.Eventually(t, "neither is recorded", func() bool {
 		p, err := d.notedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "unlocked") == nil && leaseOf(t, p, "left") == nil
 	})
@@ -239,7 +239,7 @@ func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
 	w.Say("UNLOCK a", `ERR LOST lock=a reason=forced : .*`)
 	w.Say("LOCK a ttl=20s", granted5) // the daemon forgets the lost lease
 	w.Say("UNLOCK a", `OK lock=a`)
-	daemontest.Eventually(t, "nothing is noted", func() bool { // when the last node has released it
+	daemontest.Eventually(t, "nothing is recorded", func() bool { // when the last node has released it
 		p, err := d.notedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "a") == nil
 	})
@@ -261,10 +261,10 @@ func TestStateFileRemoved(t *testing.T) {
 		t.Errorf("there is no other state file: %v", err)
 	}
 	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "somebody removed files of it") {
-		t.Errorf("want that the state file was removed, once:\n%s", got)
+		t.Errorf("want one error about the removed state file:\n%s", got)
 	}
 	if leaseOf(t, d.noted(), "a") == nil {
-		t.Error("what is held is not noted")
+		t.Error("the held lease is not recorded")
 	}
 }
 
@@ -285,7 +285,7 @@ func TestAttemptIsNoted(t *testing.T) {
 	s.end()
 	s.found = func(p *state.Recovered) {
 		if l := leaseOf(t, p, "a"); l == nil || l.Phase != state.PhaseAcquiring || l.Record.Token == "" {
-			t.Errorf("noted is %+v, want the attempt", l)
+			t.Errorf("recorded is %+v, want the attempt", l)
 		}
 	}
 	down.Store(false)
@@ -302,7 +302,7 @@ func TestGivenBackIsNotedNoMore(t *testing.T) {
 	w.Say("LOCK gone ttl=20s", granted5)
 	look.Say("LOCK stays ttl=20s", granted5)
 	w.Conn.Close()
-	daemontest.Eventually(t, "it is not noted any more", func() bool {
+	daemontest.Eventually(t, "the lease is no longer recorded", func() bool {
 		p, err := d.notedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "stays") != nil && leaseOf(t, p, "gone") == nil
 	})
@@ -330,7 +330,7 @@ func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
 	s.found = func(p *state.Recovered) {
 		for _, l := range p.Leases {
 			if want := deadlines[l.Record.ID()]; l.Record.Deadline != want {
-				t.Errorf("%v: the deadline %v is noted, want %v", l.Record.Names, l.Record.Deadline, want)
+				t.Errorf("%v: the deadline %v is recorded, want %v", l.Record.Names, l.Record.Deadline, want)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	again, _ := s.dialUnkept()
 	for _, name := range names {
 		if got := again.Say("LOCK "+name+" wait=0 id=1", granted5+` again=yes`)[0]; got != leases[name] {
-			t.Errorf("%s: the lease %s, want %s", name, got, leases[name])
+			t.Errorf("%s: got the lease %s, want %s", name, got, leases[name])
 		}
 	}
 	again.Say("LOCK shared wait=0 id=1", `ERR HELD .*`)
@@ -44,7 +44,7 @@ func TestLostLockIsNotRepeated(t *testing.T) {
 	w, _ = s.dialUnkept()
 	w.Say("FORCE a", `OK lock=a n=1 .*`)
 	if got := w.Say("LOCK a wait=10s id=1", granted5)[0]; got == lost {
-		t.Error("it has the lease that is lost")
+		t.Error("the LOCK got the lost lease")
 	}
 }
 
@@ -88,7 +88,7 @@ func TestRepeatedLockIsLeftToTheNextDaemon(t *testing.T) {
 	s.start()
 	w, _ = s.dialUnkept()
 	if got := w.Say("LOCK a ttl=20s id=1", granted5+` again=yes`)[0]; got != lease {
-		t.Errorf("the lease %s, want %s", got, lease)
+		t.Errorf("got the lease %s, want %s", got, lease)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	w.Say("TRY a id=1", `ERR HELD .*`)
 	c.end()
 	if got := w.Say("TRY a id=1", granted5+` again=yes`)[0]; got != lease {
-		t.Errorf("the lease %s, want %s", got, lease)
+		t.Errorf("got the lease %s, want %s", got, lease)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	w.Want(`@a ` + granted5 + ` again=yes`)
 	look.Say("LOCK b wait=20s", granted5)
 	if s.d.Leases.get(refused) != nil {
-		t.Error("what was refused is known for ever")
+		t.Error("the refused lease is still registered")
 	}
 	s.end()
 	s.start()

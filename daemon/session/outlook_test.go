@@ -38,16 +38,16 @@ func TestOutlook(t *testing.T) {
 		admit  bool
 	}{
 		{"new nodes", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{quarantined}}, "new or were restarted", true},
-		{"it needs others", redlock.Status{Quorum: 2, Ready: 1, Left: time.Second, Nodes: []redlock.NodeStatus{wanting}}, "not before more nodes are up", false},
-		{"this host was paused", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{here}}, "this host stood still", false},
+		{"a node needs other nodes", redlock.Status{Quorum: 2, Ready: 1, Left: time.Second, Nodes: []redlock.NodeStatus{wanting}}, "not before more nodes are up", false},
+		{"this host was suspended", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{here}}, "this host stood still", false},
 		{"nodes are down", redlock.Status{Quorum: 1, Nodes: []redlock.NodeStatus{{State: redlock.NodeDown}}}, "until more nodes are ready", false},
-		{"the last one", redlock.Status{Quorum: 1, Ready: 1}, "no further node may fail", false},
-		{"one more", redlock.Status{Quorum: 1, Ready: 2}, "if 1 more node fails", false},
-		{"two more", redlock.Status{Quorum: 1, Ready: 3}, "if 2 more nodes fail", false},
+		{"no spare node", redlock.Status{Quorum: 1, Ready: 1}, "no further node may fail", false},
+		{"one spare node", redlock.Status{Quorum: 1, Ready: 2}, "if 1 more node fails", false},
+		{"two spare nodes", redlock.Status{Quorum: 1, Ready: 3}, "if 2 more nodes fail", false},
 	} {
 		got := outlook(c.status)
 		if !strings.Contains(got, c.want) || strings.Contains(got, "ADMIT") != c.admit {
-			t.Errorf("%s: %q, want %q, and ADMIT in it: %v", c.what, got, c.want, c.admit)
+			t.Errorf("%s: %q, want %q, and that it mentions ADMIT: %v", c.what, got, c.want, c.admit)
 		}
 	}
 }

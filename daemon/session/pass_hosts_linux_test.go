@@ -26,7 +26,7 @@ type contest struct {
 // enter checks that no other client has the lock.
 func (c *contest) enter(who string) {
 	if c.inside.Add(1) != 1 {
-		c.t.Errorf("%s has the lock, and another client as well", who)
+		c.t.Errorf("%s has the lock beside another client", who)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestPassBetweenHosts(t *testing.T) {
 		}
 	})
 	clients.Wait()
-	daemontest.Eventually(t, "the other Redlock client gets it", func() bool { return byForeign.Load() > 0 })
+	daemontest.Eventually(t, "the other Redlock client gets the lock", func() bool { return byForeign.Load() > 0 })
 	stop()
 	foreign.Wait()
 	for _, d := range []*testDaemon{here, there} {

@@ -19,7 +19,7 @@ import (
 func TestHoldPIDOfAContainer(t *testing.T) {
 	nc, err := exec.LookPath("nc")
 	if err != nil || os.Getuid() != 0 {
-		t.Skip("nc has to be there, and the test to be run as root, which makes namespaces")
+		t.Skip("needs nc, and root to make a PID namespace")
 	}
 	d := startDaemon(t, 1, nil)
 	cmd := exec.Command(nc, "-U", d.Cfg.Socket.Path)
@@ -33,7 +33,7 @@ func TestHoldPIDOfAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Skipf("no PID namespace can be made here: %v", err)
+		t.Skipf("cannot make a PID namespace here: %v", err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	out := bufio.NewReader(stdout)

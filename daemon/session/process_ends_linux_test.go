@@ -25,7 +25,7 @@ func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
 	look.Until("LIST", `state=waiting`)
 	daemontest.Eventually(t, "the process is watched", func() bool { return pidfds(t, c.pid) > others })
 	c.killed()
-	daemontest.Eventually(t, "its end is noticed", func() bool { return pidfds(t, c.pid) == others })
+	daemontest.Eventually(t, "the daemon has noticed the end of the process", func() bool { return pidfds(t, c.pid) == others })
 	for _, server := range d.Nodes.Servers {
 		if err := server.Cont(); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestProcessIsNotWatchedForWhatCounted(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a count=2`)
 	w.Say("UNLOCK a", `OK lock=a count=1`)
 	w.Say("UNLOCK a", `OK lock=a`)
-	daemontest.Eventually(t, "the process is watched no more", func() bool { return pidfds(t, c.pid) == others })
+	daemontest.Eventually(t, "the process is no longer watched", func() bool { return pidfds(t, c.pid) == others })
 }
 
 // A lost lease is listed until other clients can take the lock.
@@ -105,7 +105,7 @@ func TestHoldPIDEndsAndIsListed(t *testing.T) {
 	w.Say(fmt.Sprintf("LOCK a ttl=3s beat=100ms hold=pid pid=%d", c.pid), granted5)
 	w.Want(`LOST lock=a .* reason=beat : .*`)
 	c.killed()
-	daemontest.Eventually(t, "its end is noticed", func() bool { return pidfds(t, c.pid) == others })
+	daemontest.Eventually(t, "the daemon has noticed the end of the process", func() bool { return pidfds(t, c.pid) == others })
 	w.Send("LIST")
 	w.Want(`- lock=a state=lost .*`)
 	w.Want(`OK n=1`)

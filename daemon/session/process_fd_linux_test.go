@@ -24,23 +24,23 @@ func TestPIDReuse(t *testing.T) {
 	const number = 4121 // a pid that both processes seem to have
 	before := use(t, table, first, number)
 	if again := use(t, table, first, number); again != before {
-		t.Error("a process that lives is known twice")
+		t.Error("a living process has two entries")
 	}
 	first.end()
 	if p := table.find(number); p != nil {
-		t.Error("a process that has ended is found by its number")
+		t.Error("an ended process is found by its pid")
 	}
 	after := use(t, table, second, number)
 	if after == before || table.find(number) != after {
-		t.Error("the process that has the number now is taken for the one before")
+		t.Error("the new process with this pid is mistaken for the ended one")
 	}
 	table.end(before)
 	if !before.hasEnded() || after.hasEnded() || table.find(number) != after {
-		t.Error("the end of the one before is taken for that of the process that has the number now")
+		t.Error("the end of the old process is mistaken for the end of the new one with its pid")
 	}
 	table.release(after)
 	if len(table.byPID)+len(table.all) != 0 {
-		t.Errorf("nobody is watched any more, but %v and %v are known", table.byPID, table.all)
+		t.Errorf("no process is watched, but %v and %v remain", table.byPID, table.all)
 	}
 }
 
@@ -65,22 +65,22 @@ func TestPIDFDsAreClosed(t *testing.T) {
 	first := use(t, table, c, c.pid)
 	more := open(c)
 	if again, err := table.use(more, c.pid); again != first || err != nil || isOpen(more) {
-		t.Errorf("one more of a process that is watched: %v, %v, and it is open: %v", again, err, isOpen(more))
+		t.Errorf("a second pidfd of a watched process: %v, %v, still open: %v", again, err, isOpen(more))
 	}
 	fd := open(dead)
 	dead.end()
 	if _, err := table.use(fd, dead.pid); !errors.Is(err, process.ErrNoProcess) || isOpen(fd) {
-		t.Errorf("of a process that has ended: %v, and it is open: %v", err, isOpen(fd))
+		t.Errorf("a pidfd of an ended process: %v, still open: %v", err, isOpen(fd))
 	}
 	table.release(first)
 	table.release(first)
 	if isOpen(first.fd) || len(table.byPID)+len(table.all) != 0 {
-		t.Error("nobody needs it any more, and it is watched")
+		t.Error("the process is still watched after its last release")
 	}
 	watcher.full = true
 	fd = open(c)
 	if _, err := table.use(fd, c.pid); err == nil || isOpen(fd) || len(table.byPID)+len(table.all) != 0 {
-		t.Errorf("where it cannot be watched: %v, and it is open: %v", err, isOpen(fd))
+		t.Errorf("a pidfd that cannot be watched: %v, still open: %v", err, isOpen(fd))
 	}
 }
 
@@ -98,7 +98,7 @@ func TestPIDFDIsClosedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if other != p.fd {
-		t.Logf("the descriptor is %d, and not %d: somebody else has that now", other, p.fd)
+		t.Logf("the descriptor is %d, not %d: another goroutine has that now", other, p.fd)
 	}
 	table.release(p)
 	if err := unix.Close(other); err != nil {
@@ -138,18 +138,18 @@ func TestPeerByStart(t *testing.T) {
 	before := redlock.BootTime().Truncate(10*time.Millisecond) - 10*time.Millisecond
 	c := newChild(t, os.Getuid())
 	if _, err := process.OpenStartedBy(c.pid, before); !errors.Is(err, process.ErrNoProcess) {
-		t.Errorf("one that started after the connection: %v, want that there is no such process", err)
+		t.Errorf("a process that started after the connection: %v, want ErrNoProcess", err)
 	}
 	fd, err := process.OpenStartedBy(c.pid, redlock.BootTime())
 	if err != nil {
-		t.Fatalf("one that started before the connection: %v", err)
+		t.Fatalf("a process that started before the connection: %v", err)
 	}
 	defer process.Close(fd)
 	if c.killed(); !becomesDead(fd) {
-		t.Error("its pidfd does not tell that it has ended")
+		t.Error("the pidfd does not report the end of its process")
 	}
 	if _, err := process.OpenStartedBy(c.pid, redlock.BootTime()); !errors.Is(err, process.ErrNoProcess) {
-		t.Errorf("a zombie: %v, want that there is no such process", err)
+		t.Errorf("a zombie: %v, want ErrNoProcess", err)
 	}
 }
 
@@ -167,15 +167,15 @@ func TestClientThatCannotBeSeen(t *testing.T) {
 	for _, pid := range []int{0, dead.pid} {
 		s := &session{pid: pid}
 		if err := s.mayName(); err != errForeign {
-			t.Errorf("pid %d names a process: %v, want %v", pid, err, errForeign)
+			t.Errorf("a client with pid %d names a process: %v, want %v", pid, err, errForeign)
 		}
 	}
 	s := &session{pid: dead.pid}
 	if err := s.mayAskAbout(os.Getpid()); err != nil {
-		t.Errorf("it asks about a process: %v", err)
+		t.Errorf("the client may not ask about a process: %v", err)
 	}
 	if _, err := (&session{}).openPeer(); err != errInvisible {
-		t.Errorf("the process of one that cannot be seen: %v, want %v", err, errInvisible)
+		t.Errorf("openPeer for a client that is not visible: %v, want %v", err, errInvisible)
 	}
 }
 

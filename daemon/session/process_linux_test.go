@@ -146,7 +146,7 @@ func TestHoldPIDIsOneOwner(t *testing.T) {
 		other.end()
 		w.Want(granted5)
 	})
-	t.Run("beside its connection", func(t *testing.T) {
+	t.Run("connection and process of one owner", func(t *testing.T) {
 		w := d.dial()
 		w.Say("LOCK x", granted5)
 		w.Say("LOCK x hold=pid", `ERR ALREADY lock=x : .*with another hold=`)
@@ -208,7 +208,7 @@ func TestHoldPIDLinger(t *testing.T) {
 	c.killed()
 	d.dial().Say("LOCK a", granted5)
 	if lingered := redlock.BootTime() - ended; lingered < 300*time.Millisecond {
-		t.Errorf("free %v after its process ended, want 300ms", lingered)
+		t.Errorf("released %v after its process ended, want 300ms", lingered)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestHoldPIDThousand(t *testing.T) {
 	look.Until("STATUS", `leases=0\b`)
 	d.AwaitNoKeys()
 	if n := pidfds(t, c.pid) - others; n != 0 {
-		t.Errorf("%d pidfds are left open, want 0", n)
+		t.Errorf("%d pidfds remain open, want 0", n)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestHoldPIDRefused(t *testing.T) {
 func TestHoldPIDUsers(t *testing.T) {
 	const alice, bob = 31001, 31002
 	if os.Getuid() != 0 {
-		t.Skip("to be two users, the test has to be run as root")
+		t.Skip("only root can connect as two users")
 	}
 	d := startDaemon(t, 1, func(c *config.Config) { c.Socket.Mode = 0o666 })
 	openDir(t, d.Cfg.Socket.Path)

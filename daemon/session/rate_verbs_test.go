@@ -22,7 +22,7 @@ func TestRateNeverRefusesWhatKeepsOrReleases(t *testing.T) {
 		}
 	}
 	if s.tooFast(ipc.VerbPing) || !s.tooFast(ipc.VerbPing) {
-		t.Error("want one PING a second, and no more")
+		t.Error("want exactly one PING a second")
 	}
 	d.Limits.Set(config.Limits{})
 	if s.tooFast(ipc.VerbPing) {

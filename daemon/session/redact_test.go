@@ -15,7 +15,7 @@ func TestViewOfWhatWasMet(t *testing.T) {
 	rules, p := loadRules(t, exampleRules), newTestWaiter("web/a")
 	held := &redlock.HeldError{Name: "web/a,batch/secret"}
 	if got := renamed(access.View{Rules: rules}, held, p).Error(); strings.Contains(got, "secret") || !strings.Contains(held.Error(), "secret") {
-		t.Errorf("got %q of %q", got, held)
+		t.Errorf("got %q from %q", got, held)
 	}
 	if got := renamed(access.View{}, held, p); got != held {
 		t.Errorf("without rules: %v, want %v", got, held)
@@ -27,7 +27,7 @@ func TestViewOfADeadlock(t *testing.T) {
 	met := &waitqueue.DeadlockError{Cycle: []waitqueue.WaitsFor{{Waiter: &waitqueue.Requester{}, Ahead: &waitqueue.Requester{}, Name: "secret"}}}
 	got := redact(access.View{Rules: loadRules(t, exampleRules)}, met)
 	if strings.Contains(got.Error(), "secret") || met.Cycle[0].Name != "secret" {
-		t.Errorf("got %q of %q", got, met)
+		t.Errorf("got %q from %q", got, met)
 	}
 	if got := redact(access.View{}, met); got != error(met) {
 		t.Errorf("without rules: %v, want %v", got, met)

@@ -30,7 +30,7 @@ func (w *wire) free(limit string) (n int) {
 // becomesFree waits until want locks are free, because a lease may end asynchronously.
 func (w *wire) becomesFree(limit string, want int) {
 	w.T.Helper()
-	daemontest.Eventually(w.T, fmt.Sprintf("%d are free", want), func() bool { return w.free(limit) == want })
+	daemontest.Eventually(w.T, fmt.Sprintf("%d locks are free", want), func() bool { return w.free(limit) == want })
 }
 
 const limitOfFive = "leases_per_user = 5"

@@ -116,7 +116,7 @@ func TestGoingOnIsNoDeeper(t *testing.T) {
 	}
 	for left, before := all, ""; left > 2; left-- {
 		now := ""
-		daemontest.Eventually(t, "another one is first", func() bool { now = first(); return now != "" && now != before })
+		daemontest.Eventually(t, "another LOCK is first", func() bool { now = first(); return now != "" && now != before })
 		before = now
 		w.Send("CANCEL %s", before)
 		for _, want := range [...]string{`(?:@` + before + ` ERR CANCELLED .*|OK)`, `(?:@` + before + ` ERR CANCELLED .*|OK)`} {
@@ -127,7 +127,7 @@ func TestGoingOnIsNoDeeper(t *testing.T) {
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	for goroutine := range strings.SplitSeq(string(stacks), "\n\n") {
 		if n := strings.Count(goroutine, "(*further).Run("); n > 1 {
-			t.Errorf("a LOCK goes on within %d others:\n%s", n-1, goroutine)
+			t.Errorf("a LOCK continues inside the calls of %d others:\n%s", n-1, goroutine)
 		}
 	}
 }

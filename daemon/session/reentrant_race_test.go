@@ -26,7 +26,7 @@ func TestGrantedBeforeItIsGivenUp(t *testing.T) {
 	h := countedTwice(t)
 	h.on(wasGranted)
 	if h.withdrawCount("further") || h.count() != 2 {
-		t.Errorf("granted to %d, want 2: none gives up any more", h.count())
+		t.Errorf("%d LOCKs count after the grant, want 2", h.count())
 	}
 	if left, _ := h.countDown(); left != 1 {
 		t.Errorf("%d are left after the first UNLOCK, want 1", left)
@@ -37,7 +37,7 @@ func TestGrantedBeforeItIsGivenUp(t *testing.T) {
 func TestGivenUpBeforeItIsGranted(t *testing.T) {
 	h := countedTwice(t)
 	if !h.withdrawCount("further") || h.count() != 1 {
-		t.Errorf("it counts: %d, want the first alone", h.count())
+		t.Errorf("%d LOCKs count, want only the first", h.count())
 	}
 	h.on(wasGranted)
 	if left, _ := h.countDown(); left != 0 {
@@ -53,6 +53,6 @@ func TestLostBeforeItBegins(t *testing.T) {
 	h.clearCounts()
 	h.on(wasGranted)
 	if _, err := h.countUp(&h.waiter, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.count() != 1 {
-		t.Errorf("one that counts up then: %v, %d count; want that the lease is over", err, h.count())
+		t.Errorf("a LOCK after the loss: %v, and %d LOCKs count; want ErrReleased, and 1", err, h.count())
 	}
 }

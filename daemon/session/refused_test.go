@@ -94,7 +94,7 @@ func TestNothingStaysOfWhoIsGone(t *testing.T) {
 		t.Errorf("%d leases are known, want 3", n)
 	}
 	hangUp()
-	daemontest.Eventually(t, "no lease is known, no user, and nobody stands in a line", func() bool {
+	daemontest.Eventually(t, "no lease, no user and no waiter remains", func() bool {
 		return len(d.Leases.all()) == 0 && d.Limits.IsEmpty() && d.Queue.Len() == 0
 	})
 }

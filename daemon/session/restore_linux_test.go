@@ -19,7 +19,7 @@ func succeeding(t *testing.T, path string, do func(d *Host, p *state.Recovered))
 	defer d.Nodes.Close()
 	p := d.Journal.Open(d.journalOptions(path))
 	if !d.Journal.IsOpen() {
-		t.Fatal("there is no table")
+		t.Fatal("there is no state file")
 	}
 	defer d.Journal.Close()
 	r := restoration{d: d, past: p, conns: map[uint64]*restoredConn{}}
@@ -57,16 +57,16 @@ func TestAbandonedStaysNoted(t *testing.T) {
 		for number, l := range p.Leases {
 			noted[l.Record.Token] = l.Phase
 			if number == 2 || number == 3 {
-				t.Errorf("noted under the number of its LOCK, %d, which may begin anew", number)
+				t.Errorf("recorded under the number of its LOCK, %d, which may start again", number)
 			}
 		}
 		for _, name := range []string{"a", "b", "c"} {
 			if noted[target(name).Token] != state.PhaseReleased {
-				t.Errorf("of %s is noted %v, want that it is given back", name, noted[target(name).Token])
+				t.Errorf("%s is recorded in phase %v, want a release", name, noted[target(name).Token])
 			}
 		}
 		if len(p.Leases) != 3 || len(p.Requests) != 0 {
-			t.Errorf("noted are %d leases and %d requests, want 3 and none", len(p.Leases), len(p.Requests))
+			t.Errorf("%d leases and %d requests are recorded, want 3 and none", len(p.Leases), len(p.Requests))
 		}
 	})
 }

@@ -127,7 +127,7 @@ func TestGivenUpIsRememberedForAnHour(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lostAt == 0 {
-		t.Error("when it was lost is not known, so it is never too old")
+		t.Error("the instant of the loss is not set, so the lease is never forgotten")
 	}
 }
 
@@ -150,7 +150,7 @@ func TestGivenBackIsNotGivenUp(t *testing.T) {
 	s.end()
 	s.found = func(p *state.Recovered) {
 		if l := leaseOf(t, p, "a"); l == nil || l.Phase != state.PhaseReleased {
-			t.Errorf("noted is %+v, want that it is being given back", l)
+			t.Errorf("recorded is %+v, want a release", l)
 		}
 	}
 	s.start()

@@ -103,13 +103,13 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 	h := &heldLease{index: index, life: leaseLife{state: held}}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	if !h.onClientGone().has(beginRelease) {
-		t.Fatal("it cannot be given back")
+		t.Fatal("the lease cannot be released")
 	}
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, errNoLease) {
 		t.Errorf("RESUME: %v, want %v", err, errNoLease)
 	}
 	if h.attached() != nil || h.currentIndex() != index || len(s.leases.all()) != 0 {
-		t.Error("it goes by the connection")
+		t.Error("the lease has moved to the connection")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 		t.Errorf("RESUME: %v, want %v", err, server.ErrGone)
 	}
 	if h.attached() != w || w.leases.get(h.indexKey("a")) != h {
-		t.Error("the connection that has it does not have it any more")
+		t.Error("the lease has left its connection")
 	}
 }
 
@@ -136,7 +136,7 @@ func TestEndOfTheConnectionBefore(t *testing.T) {
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	h.index.add(h)
 	if _, _, ok := h.attach(next, &next.leases); !ok || h.detach(w) || h.attached() != next {
-		t.Error("it is nobody's, and would be given back")
+		t.Error("the lease has no session, and would be released")
 	}
 }
 
@@ -147,12 +147,12 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	w.addProcessLease(h)
 	if err := (&resumeWork{s: next, h: h}).take(); err != nil || len(w.leasesOfProcesses()) != 0 || len(next.leasesOfProcesses()) != 1 {
-		t.Errorf("%v; the one before knows %d, this one %d", err, len(w.leasesOfProcesses()), len(next.leasesOfProcesses()))
+		t.Errorf("%v; the previous connection has %d leases, the new one %d", err, len(w.leasesOfProcesses()), len(next.leasesOfProcesses()))
 	}
 	next.removeLease(h)
 	h.on(lastUnlock)
 	if err := (&resumeWork{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.leasesOfProcesses()) != 0 {
-		t.Errorf("RESUME of what is given back: %v, want %v; it knows %d", err, errNoLease, len(next.leasesOfProcesses()))
+		t.Errorf("RESUME of a lease that is being released: %v, want %v; the connection has %d leases", err, errNoLease, len(next.leasesOfProcesses()))
 	}
 }
 
@@ -176,11 +176,11 @@ func TestTwoResumeAtOnce(t *testing.T) {
 		}
 		wg.Wait()
 		if of := h.waiter.Owner.Client; of != h.attached() {
-			t.Fatalf("who waits for it waits for %p, and %p has it", of, h.attached())
+			t.Fatalf("waiters wait for %p, but %p has the lease", of, h.attached())
 		}
 		for i := range both {
 			if has := both[i].leases.get(h.indexKey("a")) == h; has != (h.attached() == &both[i]) {
-				t.Fatalf("connection %d finds it: %v", i, has)
+				t.Fatalf("connection %d finds the lease: %v", i, has)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestRefusedRepeatLeavesWhatIsResumed(t *testing.T) {
 	s, other := &session{}, &session{}
 	h := &heldLease{session: other, life: leaseLife{state: held}}
 	if (&resumeWork{s: s, h: h}).undo(); h.life.state != held {
-		t.Error("it counts no more")
+		t.Error("the LOCK no longer counts")
 	}
 }
 
@@ -234,7 +234,7 @@ func TestResumeBesideAnotherReader(t *testing.T) {
 	lease := w.Say("LOCK a mode=shared ttl=20s", granted5)[0]
 	next.Say("RESUME a lease="+lease, `ERR ALREADY lock=a .*`)
 	if got := next.Say("CHECK a", granted5)[0]; got != own {
-		t.Errorf("a is the lease %s there, want %s", got, own)
+		t.Errorf("the connection finds the lease %s, want %s", got, own)
 	}
 	w.Say("UNLOCK a", `OK lock=a`)
 }

@@ -59,7 +59,7 @@ func TestRetain(t *testing.T) {
 				}
 				grant := w.Say(verb+" retain=1s", grantedAs)
 				if fence := fenceOf(t, grant); fence <= last || ids[grant[0]] {
-					t.Fatalf("lease %s with fence %d after %d", grant[0], fence, last)
+					t.Fatalf("lease %s with fence %d after fence %d: want a new lease and a larger fence", grant[0], fence, last)
 				} else {
 					last, ids[grant[0]] = fence, true
 				}
@@ -139,7 +139,7 @@ func TestRetainEnds(t *testing.T) {
 	w.Say("UNLOCK a", "OK lock=a")
 	w.Until("WHO a", `OK n=0`)
 	if took := redlock.BootTime() - began; took < 200*time.Millisecond {
-		t.Errorf("released after %v", took)
+		t.Errorf("released after %v, want at least 200ms", took)
 	}
 	d.AwaitNoKeys()
 }
@@ -158,7 +158,7 @@ func TestRetainedForAnotherHost(t *testing.T) {
 		other.Say("UNLOCK a", "OK lock=a.*")
 	}
 	if best > 300*time.Millisecond {
-		t.Errorf("the other host gets the lock after %v at the soonest", best)
+		t.Errorf("the other host gets the lock after %v at best", best)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestTryOfRetained(t *testing.T) {
 	for _, request := range []string{"TRY a", "LOCK a wait=0", "TRY a mode=shared", "TRY a,b"} {
 		daemontest.Eventually(t, request+" gets the lock", func() bool { // a busy machine may be late
 			w.retains("a", "")
-			daemontest.Eventually(t, "the nodes say so, or it is over", func() bool { return here.marks("a") == 3 || len(here.Keys()) == 0 })
+			daemontest.Eventually(t, "the nodes show the retention, or it has ended", func() bool { return here.marks("a") == 3 || len(here.Keys()) == 0 })
 			lease, granted := strings.CutPrefix(other.Say(request, `OK lock=\S+ (lease=\S+) .*|(ERR) HELD .*`)[0], "lease=")
 			if granted {
 				other.Say("UNLOCK lease="+lease, `OK .*`)

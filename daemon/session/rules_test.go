@@ -49,6 +49,6 @@ func TestAccessDenialIsLogged(t *testing.T) {
 	w := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
 	w.Say("FORCE x", `ERR DENIED lock=x : .*`)
 	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
-		t.Errorf("the log is\n%s", log.String())
+		t.Errorf("the log lacks the denial:\n%s", log.String())
 	}
 }

@@ -23,9 +23,9 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.undoLock(h, &server.Call{Number: 2}); !errors.Is(err, redlock.ErrReleased) {
-		t.Errorf("the second: %v, want that it is released", err)
+		t.Errorf("the second UNLOCK: %v, want ErrReleased", err)
 	}
 	if h.life.state != releasing || h.on(dropped).has(deleteRecord) {
-		t.Errorf("the lease is in the state %d, want that it is being released", h.life.state)
+		t.Errorf("the lease is in state %d, want releasing, and its record kept", h.life.state)
 	}
 }

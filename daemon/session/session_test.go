@@ -105,7 +105,7 @@ func TestWrongLease(t *testing.T) {
 // The protocol allows as many slots as the nodes support.
 func TestMostSlots(t *testing.T) {
 	if ipc.MaxSlots != redlock.MaxSlots {
-		t.Errorf("slots=%d can be asked for, and %d be had", ipc.MaxSlots, redlock.MaxSlots)
+		t.Errorf("the protocol allows slots=%d, the nodes %d", ipc.MaxSlots, redlock.MaxSlots)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestHelpTellsBounds(t *testing.T) {
 		fmt.Sprintf(`(?m)^several names, at most %d \(3,000 bytes\)`, ipc.MaxNames),
 	} {
 		if !regexp.MustCompile(want).MatchString(help) {
-			t.Errorf("HELP LOCK has not %q:\n%s", want, help)
+			t.Errorf("HELP LOCK lacks %q:\n%s", want, help)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestExtendShortensNothing(t *testing.T) {
 	w.Say("LOCK a hold=ttl ttl=20s", granted5)
 	for _, request := range []string{"EXTEND a ttl=1s", "EXTEND a"} {
 		if left := duration(t, w.Say(request, granted5)[1]); left < 15*time.Second {
-			t.Errorf("%s: %v are left, want those of the 20 s", request, left)
+			t.Errorf("%s: %v are left, want the rest of 20s", request, left)
 		}
 	}
 	w.Say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
@@ -215,7 +215,7 @@ func TestExtendShortensNothing(t *testing.T) {
 	w.Want(`OK n=4`)
 	page := readTestFile(t, "../../packaging/docs/PROTOCOL.md")
 	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=] [mode=shared]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
-		t.Error("PROTOCOL.md says otherwise")
+		t.Error("PROTOCOL.md differs from HELP EXTEND")
 	}
 }
 

@@ -89,7 +89,7 @@ func TestDescriptorsKeptForNodes(t *testing.T) {
 		}
 	}
 	if served == 0 || refused == 0 {
-		t.Fatalf("of other clients %d were served and %d refused, want some of each", served, refused)
+		t.Fatalf("%d other clients were served and %d refused, want some of each", served, refused)
 	}
 	w.Say(fmt.Sprintf("LOCK b hold=pid pid=%d", c.pid), `ERR LIMIT lock=b : .*LimitNOFILE=.*`)
 	w.Say("CHECK a", granted5)

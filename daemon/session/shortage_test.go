@@ -50,7 +50,7 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 	heard := func(what string, n int) {
 		t.Helper()
 		if got := strings.Count(log.String(), what); got != n {
-			t.Fatalf("%q was said %d times, want %d:\n%s", what, got, n, log.String())
+			t.Fatalf("%q was logged %d times, want %d:\n%s", what, got, n, log.String())
 		}
 	}
 	d.accepts()

@@ -71,11 +71,11 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 	h := &heldLease{}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	if next.HoldsLeases() {
-		t.Error("a connection without a lease has something to lose")
+		t.Error("a connection without a lease holds leases")
 	}
 	next.leases.add(h)
 	if d.noteResumed(next, &server.Call{}, h); !next.HoldsLeases() {
-		t.Error("a connection that resumed a lease has nothing to lose")
+		t.Error("a connection that resumed a lease holds none")
 	}
 }
 
@@ -106,7 +106,7 @@ func TestTwoResumeAtOnceIsNoted(t *testing.T) {
 	}
 	for number, l := range d.noted(path).Leases {
 		if l.Conn != has[number] {
-			t.Errorf("lease %d is noted as that of connection %d, and %d has it", number, l.Conn, has[number])
+			t.Errorf("lease %d is recorded for connection %d, but %d has it", number, l.Conn, has[number])
 		}
 	}
 }

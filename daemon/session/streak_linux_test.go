@@ -18,6 +18,6 @@ func TestLongStreakEndsWithARelease(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 	next.Want(granted5)
 	if got := s.d.Queue.Streak(&s.d.Leases.all()[0].waiter); got != (waitqueue.Streak{Yields: true}) {
-		t.Errorf("the next one goes on with %+v, want that it yields", got)
+		t.Errorf("the next grant has the streak %+v, want Yields", got)
 	}
 }

@@ -45,7 +45,7 @@ func TestCutConnectionIsNotGone(t *testing.T) {
 	w.Want(`BYE resume=[1-9]\d* : .*`)
 	succeeding(t, s.path, func(_ *Host, p *state.Recovered) {
 		if known := p.Conns[s.ends[w].number]; known == nil || known.Stored {
-			t.Errorf("the connection is noted as %+v, want one that is not stored", known)
+			t.Errorf("the connection is recorded as %+v, want one that is not stored", known)
 		}
 	})
 }

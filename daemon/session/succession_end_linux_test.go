@@ -32,9 +32,9 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 	other.Say("LOCK b ttl=20s", granted5)
 	slow.Store(true)
 	w.Send("UNLOCK a")
-	daemontest.Eventually(t, "it is given back", func() bool { return s.d.Leases.Held() == 1 })
+	daemontest.Eventually(t, "a is released", func() bool { return s.d.Leases.Held() == 1 })
 	other.Send("UNLOCK b") // the daemon's stop waits for it
-	daemontest.Eventually(t, "so is the other", func() bool { return s.d.Leases.Held() == 0 })
+	daemontest.Eventually(t, "b is released", func() bool { return s.d.Leases.Held() == 0 })
 	s.end()
 	slow.Store(false)
 	s.start(w)
@@ -58,8 +58,8 @@ func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
 	w, _ := s.dialUnkept()
 	slow.Store(true)
 	w.Send("LOCK a ttl=20s")
-	daemontest.Eventually(t, "it asks the nodes", func() bool { return len(s.d.Queue.Waiting()) == 1 })
-	daemontest.Eventually(t, "they have it, but have not answered", func() bool { return had.Load() == 5 })
+	daemontest.Eventually(t, "the LOCK asks the nodes", func() bool { return len(s.d.Queue.Waiting()) == 1 })
+	daemontest.Eventually(t, "the nodes have granted it, but not answered", func() bool { return had.Load() == 5 })
 	s.d.Freeze(s.server)
 	ended.Store(true) // from here it can send nothing
 	w.Want(`ERR SHUTDOWN lock=a .*`)

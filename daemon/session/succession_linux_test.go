@@ -62,7 +62,7 @@ func TestUnknownConnectionEnds(t *testing.T) {
 	w.Ends()
 	known.Want(`BACK .*`)
 	if first, second := s.ends[s.dial()].number, s.ends[s.dial()].number; first <= s.ends[known].number || second <= first {
-		t.Errorf("new connections have the numbers %d and %d, want such as none has had", first, second)
+		t.Errorf("new connections have the numbers %d and %d, want unused ones", first, second)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 	s.start(w, other, bare)
 	left := duration(t, w.Want(`BYE resume=(\d+) : .*`)[0])
 	if left <= 5*time.Second || left > 15*time.Second {
-		t.Errorf("BYE says %v, want what is left of 15s", left)
+		t.Errorf("BYE says %v, want the rest of 15s", left)
 	}
 	bare.Want(`BYE resume=0 : .*`)
 }
@@ -164,12 +164,12 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 	w.Want(`BACK .*`)
 	w.Want(`LOST lock=a .*`)
 	if len(s.d.Processes.byPID) != 0 {
-		t.Error("the process is watched for nothing")
+		t.Error("the process is still watched")
 	}
 	s.end()
 	s.found = func(p *state.Recovered) {
 		if leaseOf(t, p, "a") != nil {
-			t.Error("the lease is noted still")
+			t.Error("the lease is still recorded")
 		}
 	}
 	s.start(w)
@@ -193,7 +193,7 @@ func TestGoneClientIsForgotten(t *testing.T) {
 	s.end()
 	s.found = func(p *state.Recovered) {
 		if len(p.Conns) != 1 || len(p.Requests) != 0 || len(p.Leases) != 2 {
-			t.Errorf("noted are %d connections, %d requests and %d leases, want 1, none and 2", len(p.Conns), len(p.Requests), len(p.Leases))
+			t.Errorf("%d connections, %d requests and %d leases are recorded, want 1, none and 2", len(p.Conns), len(p.Requests), len(p.Leases))
 		}
 	}
 	s.start(w)
@@ -204,11 +204,11 @@ func TestGoneClientIsForgotten(t *testing.T) {
 func TestNothingIsGivenBackInDoubt(t *testing.T) {
 	for name, doubt := range map[string]func(*succession) state.Inherited{
 		"no mark": func(s *succession) state.Inherited { return state.Inherited{} },
-		"a part of a held lease's notes": func(s *succession) state.Inherited {
+		"a part of a held lease's records": func(s *succession) state.Inherited {
 			s.part = true
 			return state.Inherited{Marked: true}
 		},
-		"a part of an attempt's notes": func(s *succession) state.Inherited {
+		"a part of an attempt's records": func(s *succession) state.Inherited {
 			s.part, s.found = true, func(p *state.Recovered) { leaseOf(t, p, "a").Phase = state.PhaseAcquiring }
 			return state.Inherited{Marked: true}
 		},
@@ -263,7 +263,7 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 	w.Want(`BACK .*`)
 	w.Want(`ERR HELD .*`)
 	if took := redlock.BootTime() - asked; took < 4*time.Second || took > 6900*time.Millisecond {
-		t.Errorf("it waited for %v, want 4s", took)
+		t.Errorf("the client waited for %v, want 4s", took)
 	}
 }
 
@@ -382,15 +382,15 @@ func TestWaitingConnIsStored(t *testing.T) {
 			}
 			w.Send("@1 LOCK a%s", options)
 			if got, want := <-manager.stored, state.ConnName(session.number); got != want {
-				t.Errorf("stored is %s, want %s", got, want)
+				t.Errorf("%s is stored, want %s", got, want)
 			}
 			w.Until("STATUS", `waiters=1\b`)
 			if !session.HoldsLeases() {
-				t.Error("it has nothing to lose while it waits")
+				t.Error("a waiting connection does not count as holding leases")
 			}
 			answers(w, "CANCEL 1", `@1 ERR .*`, `OK`)
 			if session.HoldsLeases() {
-				t.Error("it has something to lose when it is cancelled")
+				t.Error("the connection counts as holding leases after CANCEL")
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
 	s.found = func(p *state.Recovered) {
 		then := leaseOf(t, p, "same").Holder.ProcessStarted
 		if then == 0 {
-			t.Error("when the process was started is not noted")
+			t.Error("the start of the process is not recorded")
 		}
 		leaseOf(t, p, "other").Holder.ProcessStarted -= 10 * time.Millisecond
 		leaseOf(t, p, "later").Holder.ProcessStarted, leaseOf(t, p, "later").Record.Since = 0, then-1
@@ -101,7 +101,7 @@ func TestLossOfAProcessAfterARestart(t *testing.T) {
 	w.Want(`BACK .*`)
 	w.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
 	if s.d.Leases.get(lease).lostAt == 0 {
-		t.Error("it is remembered for longer than an hour")
+		t.Error("the instant of the loss is not set, so the lease is never forgotten")
 	}
 	s.end()
 	s.start() // the connection that took it is gone, but the process lives
@@ -111,6 +111,6 @@ func TestLossOfAProcessAfterARestart(t *testing.T) {
 	c.end()
 	s.start(look)
 	if len(s.d.Leases.all()) != 0 {
-		t.Error("a lost lease is remembered of which nobody can ask")
+		t.Error("a lost lease is remembered although no client can ask about it")
 	}
 }

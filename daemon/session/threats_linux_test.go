@@ -55,5 +55,5 @@ func TestNodesKnowLeaseIDs(t *testing.T) {
 			return // the other nodes may not have it yet
 		}
 	}
-	t.Error("no node stores the lease's id: SECURITY.md promises too little")
+	t.Error("no node stores the lease's id: SECURITY.md is out of date")
 }

@@ -37,7 +37,7 @@ func TestTrace(t *testing.T) {
 	}
 	for _, secret := range []string{lease, lease[:10]} {
 		if strings.Contains(log.String(), secret) {
-			t.Errorf("the log has the lease %s:\n%s", secret, log.String())
+			t.Errorf("the log contains the lease id %s:\n%s", secret, log.String())
 		}
 	}
 	first.dial().Say("LOCK other", granted5)

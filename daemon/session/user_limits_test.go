@@ -26,7 +26,7 @@ func TestLostLeasesAreBounded(t *testing.T) {
 	a.Say("CHECK a4", `ERR LOST .*`)
 	a.Say("QUIT", `OK`)
 	a.Ends()
-	daemontest.Eventually(t, "there is room again", func() bool {
+	daemontest.Eventually(t, "the limit has room again", func() bool {
 		lose(b, "b")
 		lose(b, "c") // b would be forgotten by now if there was no room
 		b.Send("CHECK b")
@@ -82,7 +82,7 @@ func TestDeskRemembers(t *testing.T) {
 			want = all[1+i-maxRemembered]
 		}
 		if got := k.remember(h, false); got != want {
-			t.Fatalf("with %d that are remembered: the wrong one is forgotten, or none", i)
+			t.Fatalf("lease %d: the wrong lease is forgotten, or none", i)
 		}
 	}
 }
