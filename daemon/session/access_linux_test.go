@@ -168,7 +168,7 @@ func TestAccessEveryVerb(t *testing.T) {
 }
 
 // LIST and STATUS show the locks that the client may inspect, and its own.
-func TestAccessLooking(t *testing.T) {
+func TestAccessOfListAndStatus(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b, c := d.dialAs(web), d.dialAs(batch), d.dialAs(batch)
 	a.Say("LOCK web/a,web/b", granted5)
@@ -212,7 +212,7 @@ func TestAccessForceHidesNames(t *testing.T) {
 
 // HELD and NOQUORUM hide names too, if the other client has several names and has asked the nodes
 // already.
-func TestAccessMetHidesNames(t *testing.T) {
+func TestAccessWaiterHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
 	d.another().dialAs(web).Say("LOCK web/shared", granted5)

@@ -10,7 +10,7 @@ import (
 
 // A client that sends no BEAT loses its lock, whatever else it requests. Other clients get the lock
 // at the deadline, not before.
-func TestBeat(t *testing.T) {
+func TestLostWithoutBeat(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
@@ -32,7 +32,7 @@ func TestBeat(t *testing.T) {
 }
 
 // Each BEAT starts the interval again when it arrives.
-func TestBeatKeeps(t *testing.T) {
+func TestBeatKeepsTheLease(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const beat = 500 * time.Millisecond
 	d := startDaemon(t, 3, nil)
@@ -53,7 +53,7 @@ func TestBeatKeeps(t *testing.T) {
 	}
 }
 
-func TestBeatWithoutBeat(t *testing.T) {
+func TestBeatNeedsItsOption(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
 	w.Say("LOCK a,b", `OK lock=a,b .*`)
@@ -65,7 +65,7 @@ func TestBeatWithoutBeat(t *testing.T) {
 }
 
 // The longest interval that a request can state does not overflow.
-func TestLongPulse(t *testing.T) {
+func TestLongestBeatInterval(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: math.MaxInt64, lastBeat: time.Hour}}
 	if h.isHeartbeatMissed(2*time.Hour) || h.noteBeat(3*time.Hour) || h.isHeartbeatMissed(4*time.Hour) {
 		t.Error("an interval of 292 years has ended")
@@ -74,7 +74,7 @@ func TestLongPulse(t *testing.T) {
 
 // A BEAT after the interval is too late, whether the timer has run or not. A timer that fires after
 // a newer BEAT keeps waiting.
-func TestPulse(t *testing.T) {
+func TestBeatInterval(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: time.Second, lastBeat: 10 * time.Second}}
 	if h.noteBeat(10900 * time.Millisecond) {
 		t.Error("a BEAT in time counts as late")

@@ -38,7 +38,7 @@ func TestClientEndAction(t *testing.T) {
 }
 
 // A lease is never released while its client may still work.
-func TestNoReleaseAtWork(t *testing.T) {
+func TestNoReleaseWhileClientMayWork(t *testing.T) {
 	for bits := range 32 {
 		e := clientEnd{lost: bits&1 != 0, lingers: bits&2 != 0, cut: bits&4 != 0, stopping: bits&8 != 0}
 		if bits&16 != 0 {

@@ -10,7 +10,7 @@ import (
 
 // An owner that holds a name by its connection cannot take it by a process as well, nor the
 // reverse: it would wait for itself. This ends when the first lease is lost.
-func TestHoldsOfOneOwnerCross(t *testing.T) {
+func TestOwnerHoldsByConnectionOrProcess(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w := d.dial()
 	w.Say("LOCK a owner=x", granted5)
@@ -25,7 +25,7 @@ func TestHoldsOfOneOwnerCross(t *testing.T) {
 }
 
 // The daemon does not watch the process of a LOCK that was refused.
-func TestRefusedLeavesNoWatch(t *testing.T) {
+func TestRefusedLockWatchesNoProcess(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	c, w, other := newChild(t, os.Getuid()), d.dial(), d.dial()
 	before := pidfds(t, c.pid)

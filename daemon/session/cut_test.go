@@ -33,7 +33,7 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 
 // If the daemon cuts a connection while it stops, the lease is not lost. The client may resume it
 // at the next daemon, as after a crash.
-func TestConnectionCutByTheEndCanResume(t *testing.T) {
+func TestConnectionCutByShutdownCanResume(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, impatient, cut := d.dialImpatient()
 	w.Say("LOCK a", granted5)
@@ -46,7 +46,7 @@ func TestConnectionCutByTheEndCanResume(t *testing.T) {
 
 // FORCE took one of several names, and the daemon cuts the connection. The other names stay taken,
 // because the client has neither confirmed that it stopped nor hung up.
-func TestCutConnectionKeepsTheRest(t *testing.T) {
+func TestCutConnectionKeepsOtherNames(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	w, _, cut := d.dialImpatient()

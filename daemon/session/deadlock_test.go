@@ -69,7 +69,7 @@ func TestDeadlockOfThree(t *testing.T) {
 
 // An earlier waiter gets the lock first, so the cycle can lead through a waiter as through a
 // holder.
-func TestDeadlockByTheQueue(t *testing.T) {
+func TestDeadlockThroughWaiter(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, x, y, look := d.dial(), d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
@@ -84,7 +84,7 @@ func TestDeadlockByTheQueue(t *testing.T) {
 }
 
 // A deadlock is between owners, not connections.
-func TestDeadlockGoesByOwner(t *testing.T) {
+func TestDeadlockIsBetweenOwners(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, look := d.dial(), d.dial()
 	w.Say("LOCK a owner=1", granted5)
@@ -182,7 +182,7 @@ func TestDeadlockAtTheSameMoment(t *testing.T) {
 }
 
 // A LOCK that was refused does not count towards the limits.
-func TestDeadlockLeavesNothing(t *testing.T) {
+func TestDeadlockedLockIsNotCounted(t *testing.T) {
 	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 2 })
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.Say("LOCK a", granted5)
@@ -248,7 +248,7 @@ func TestDeadlockOfSeveralNames(t *testing.T) {
 
 // A lease with hold=ttl ends by itself, because nobody extends it. A client that waits for it is in
 // no deadlock, whatever the lease's owner waits for.
-func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
+func TestNoDeadlockWithHoldTTL(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, patientNodes)
 	x, y, look := d.dial(), d.dial(), d.dial()
@@ -266,7 +266,7 @@ func TestNoDeadlockOfWhatEndsByItself(t *testing.T) {
 
 // The reported cycle contains only clients that can never continue. A client that waits for a slot
 // continues if any holder of a slot does.
-func TestDeadlockTellsOfTheStuck(t *testing.T) {
+func TestDeadlockNamesOnlyStuckClients(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, free, goesOn, stuck, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
 	m.Say("LOCK T slots=2", grantedSlot)
@@ -281,7 +281,7 @@ func TestDeadlockTellsOfTheStuck(t *testing.T) {
 
 // A client does not count as stuck if the search finds only later that the clients before it can
 // continue.
-func TestNoDeadlockBehindThoseWhoGoOn(t *testing.T) {
+func TestNoDeadlockBehindClientsThatContinue(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, free, first, second, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
 	for _, w := range []*wire{m, free, second} {
@@ -323,7 +323,7 @@ func TestDeadlockBehindSlots(t *testing.T) {
 }
 
 // A slot whose lease ends by itself becomes free, whatever its owner waits for.
-func TestNoDeadlockBehindASlotThatEndsByItself(t *testing.T) {
+func TestNoDeadlockBehindSlotWithHoldTTL(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	m, waits, one, other, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
 	m.Say("LOCK x", granted5)

@@ -50,7 +50,7 @@ func TestDowngrade(t *testing.T) {
 }
 
 // Several names become shared together. An impossible request is refused, and changes nothing.
-func TestDowngradeOfWhat(t *testing.T) {
+func TestDowngradeKinds(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, reader := d.dial(), d.dial()
 	w.Say("LOCK b,c", granted(`b,c`))

@@ -51,7 +51,7 @@ func TestNoQuorum(t *testing.T) {
 }
 
 // When a waiter gets NOQUORUM, the waiters behind it do not wait another ttl for the same answer.
-func TestWaitersMeetNoQuorumTogether(t *testing.T) {
+func TestWaitersGetNoQuorumTogether(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	for _, server := range d.Nodes.Servers {
@@ -118,7 +118,7 @@ func TestFlushedQuorumIsLost(t *testing.T) {
 
 // The nodes have lost the lease, but its holder may work until its deadline. No other client of
 // this host gets the lock before. If only the key is gone, no quarantine protects it.
-func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
+func TestNoGrantOnThisHostBeforeTheDeadline(t *testing.T) {
 	for name, forget := range map[string][]string{"all": {"FLUSHALL"}, "the key": {"DEL", "redlock:a"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
@@ -144,7 +144,7 @@ func TestNobodyOfThisHostBeforeTheDeadline(t *testing.T) {
 
 // A client of another host does not get a lost lock before its deadline. The holder got LOST, and
 // disconnected or sent UNLOCK, but may still be stopping its work.
-func TestNobodyOfAnotherHostBeforeTheDeadline(t *testing.T) {
+func TestNoGrantOnAnotherHostBeforeTheDeadline(t *testing.T) {
 	for name, end := range map[string]func(w *wire){
 		"hangs up": func(w *wire) { w.Conn.Close() },
 		"unlocks":  func(w *wire) { w.Say("UNLOCK a", `ERR LOST .*`) },
@@ -236,7 +236,7 @@ func TestLimits(t *testing.T) {
 }
 
 // If somebody truncates the state file, a restart loses the leases, but the daemon continues.
-func TestStateFileCutShort(t *testing.T) {
+func TestStateFileTruncated(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the state file needs Linux")
 	}
@@ -265,7 +265,7 @@ func TestStateFileCutShort(t *testing.T) {
 }
 
 // A CANCEL ends only its own request. The waiters behind it inherit only failures of the nodes.
-func TestNeighboursCancelIsTheirs(t *testing.T) {
+func TestCancelDoesNotEndOtherWaiters(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("SET", "redlock:a", "foreign"); err != nil {

@@ -8,7 +8,7 @@ import (
 
 // A name without pid= means the lease that is held, and not an earlier one of another process that
 // was lost. If several processes hold the lock, the client must say which one it means.
-func TestNameOfWhatSeveralProcessesHold(t *testing.T) {
+func TestNameHeldBySeveralProcesses(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()
 	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
@@ -33,7 +33,7 @@ func TestNameOfWhatSeveralProcessesHold(t *testing.T) {
 }
 
 // The same holds if the connection itself has lost the lock earlier.
-func TestNameOfWhatAProcessHoldsNow(t *testing.T) {
+func TestNameHeldByProcessAfterLoss(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()
 	c := newChild(t, os.Getuid())
@@ -50,7 +50,7 @@ func TestNameOfWhatAProcessHoldsNow(t *testing.T) {
 
 // A process's lease is found by its owner=, as a connection's is. An UNLOCK with another owner=, or
 // with none, does not match.
-func TestProcessesLeaseGoesByItsOwner(t *testing.T) {
+func TestProcessLeaseIsFoundByOwner(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, c := d.dial(), newChild(t, os.Getuid())
 	pid := fmt.Sprintf("pid=%d", c.pid)

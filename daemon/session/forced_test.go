@@ -16,7 +16,7 @@ import (
 // FORCE takes one of several names. The others stay taken until the deadline if nothing shows that
 // the holder has stopped. With hold=ttl, the end of the connection does not show it. If the daemon
 // ends the connection, the client may still work.
-func TestForcedAwayIsNotGone(t *testing.T) {
+func TestForceKeepsOtherNamesUntilTheDeadline(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))
@@ -44,7 +44,7 @@ func TestForcedAwayIsNotGone(t *testing.T) {
 
 // If another host's FORCE took a lock, this host does not list it as held, though the holder learns
 // of it only before its ttl ends. A FORCE here finds no holder on the nodes, and sends LOST.
-func TestForcedAwayElsewhere(t *testing.T) {
+func TestForceByAnotherHost(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, admin := d.dial(), d.dial()
 	lease := holder.Say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))[0]
@@ -70,7 +70,7 @@ func TestForceIsLogged(t *testing.T) {
 }
 
 // The answer lists the readers' other names once each, and no more of them than fit in a line.
-func TestForceSaysWhatReadersHeldBesides(t *testing.T) {
+func TestForceListsOtherNamesOfReaders(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	admin := d.dial()
 	for range 2 {

@@ -24,7 +24,7 @@ func (d *testDaemon) takeForeign(name string) {
 }
 
 // WHO shows the client for which the nodes reserve a lock that nobody holds.
-func TestWhoIsNext(t *testing.T) {
+func TestWhoShowsReservation(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	d.Nodes.KeepForCron(t, "redlock:a")
 	w := d.dial()
@@ -75,7 +75,7 @@ func TestWaitIncludesTheQueue(t *testing.T) {
 
 // A waiter for another host's lock leaves if it could not hold the lock any more: its input has
 // ended, or the process that was to hold it.
-func TestWaiterForOthersLeaves(t *testing.T) {
+func TestWaiterForAnotherHostLeaves(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	d.takeForeign("a")
 	d.takeForeign("b")

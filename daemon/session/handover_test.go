@@ -47,7 +47,7 @@ func TestHandOver(t *testing.T) {
 
 // Waiters leave in every way and at every moment. They leave nothing on the nodes, and the lock
 // goes on to the next waiter.
-func TestHandOverToWhoGivesUp(t *testing.T) {
+func TestHandOverToWaiterThatLeaves(t *testing.T) {
 	const clients, rounds = 8, 60
 	d := startDaemon(t, 3, patientNodes)
 	var inside atomic.Int32
@@ -143,7 +143,7 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 
 // A grant was begun for a client that has just left. The lock is free at once for the next attempt,
 // whether the grant was a hand-over, or a pass because a client waited when the lock was granted.
-func TestBegunIsAbandonedByWhoLeaves(t *testing.T) {
+func TestBegunGrantIsAbandoned(t *testing.T) {
 	for _, passed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("passed=%v", passed), func(t *testing.T) { abandonBegun(t, passed) })
 	}

@@ -68,7 +68,7 @@ func TestHoldTTLIsForgottenWithoutItsConnection(t *testing.T) {
 }
 
 // LOST reason=expired comes before the deadline.
-func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
+func TestHoldTTLGetsLostBeforeTheDeadline(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -85,7 +85,7 @@ func TestHoldTTLIsToldOfItsEnd(t *testing.T) {
 }
 
 // One LOCK can take several names at once whose leases were lost one by one.
-func TestSeveralThatWereLostAreLockedTogether(t *testing.T) {
+func TestLockSeveralLostNames(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
 	for _, name := range []string{"a", "b", "c"} {
@@ -243,7 +243,7 @@ func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 }
 
 // A LOCK with hold=ttl continues to wait after the end of the input, as long as the client reads.
-func TestHoldTTLWaitsOn(t *testing.T) {
+func TestHoldTTLWaitsAfterInputEnd(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, look := d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)

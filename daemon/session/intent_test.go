@@ -10,7 +10,7 @@ import (
 
 // Readers of another host do not overtake a writer that waits for the readers of its own host. The
 // nodes know its writer intent before it asks them. If it leaves, readers can lock at once.
-func TestWriterIsKnownBeforeItsTurn(t *testing.T) {
+func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	there := here.another()
 	first, second, writer, other := here.dial(), here.dial(), here.dial(), there.dial()
@@ -42,7 +42,7 @@ func TestWriterIsKnownBeforeItsTurn(t *testing.T) {
 }
 
 // The writer intent lasts for the writer's ttl, and is renewed as long as the writer waits.
-func TestWriterStaysKnown(t *testing.T) {
+func TestWriterIntentIsRenewed(t *testing.T) {
 	t.Parallel() // it mostly waits
 	here := startDaemon(t, 3, patientNodes)
 	there := here.another()

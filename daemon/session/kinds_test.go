@@ -326,7 +326,7 @@ func (w *wire) stillTaken(name, list string, n int) {
 }
 
 // If the holder is gone, the other names of a lease that was forced away are released too.
-func TestForcedAwayAndGone(t *testing.T) {
+func TestForceThenDisconnectReleasesOtherNames(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than Until waits
@@ -339,7 +339,7 @@ func TestForcedAwayAndGone(t *testing.T) {
 }
 
 // With hold=ttl, the end of the connection releases nothing: the holder may still work elsewhere.
-func TestForcedAwayAndHeldElsewhere(t *testing.T) {
+func TestForceThenDisconnectKeepsHoldTTL(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
@@ -350,7 +350,7 @@ func TestForcedAwayAndHeldElsewhere(t *testing.T) {
 }
 
 // A lease of any kind is found by its names and by its id, and can be extended.
-func TestEveryKindGoesByNameAndLease(t *testing.T) {
+func TestEveryKindIsFoundByNameAndLease(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
 			d := startDaemon(t, 3, patientNodes)
@@ -375,7 +375,7 @@ func TestEveryKindGoesByNameAndLease(t *testing.T) {
 }
 
 // slots=1 means the same as no slots=, and is allowed with several names.
-func TestOneSlotIsOneAlone(t *testing.T) {
+func TestOneSlotIsExclusive(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
 	w.Say("LOCK a slots=1 reentrant=yes", counted(1))

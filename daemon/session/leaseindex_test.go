@@ -38,7 +38,7 @@ func TestIndexKeepsTheLaterRequest(t *testing.T) {
 }
 
 // Two requests that count on a lease may take it over at the same time.
-func TestIndexTakesOverOnce(t *testing.T) {
+func TestIndexTakeOverIsIdempotent(t *testing.T) {
 	var k leaseIndex
 	h := askFor("a", "b").heldLease
 	for range 2 {
@@ -49,7 +49,7 @@ func TestIndexTakesOverOnce(t *testing.T) {
 }
 
 // A lease that is granted after the index was closed is not added to it.
-func TestClosedIndexTakesNothing(t *testing.T) {
+func TestClosedIndexAddsNothing(t *testing.T) {
 	var k leaseIndex
 	held, late := askFor("a", "b").heldLease, askFor("c").heldLease
 	if before, open := k.add(held); before != nil || !open {

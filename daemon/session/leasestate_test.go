@@ -115,7 +115,7 @@ func TestLossIsForgottenOnce(t *testing.T) {
 }
 
 // A lease that is lost before its client got the grant does not count as held.
-func TestHeldFromTheGrantOn(t *testing.T) {
+func TestUnansweredLeaseDoesNotCountAsHeld(t *testing.T) {
 	unheard, _ := leaseLife{}.after(wasLost)
 	if _, do := unheard.after(deadlinePassed); do != leaveQueue {
 		t.Errorf("a lease that was lost before its LOCK was answered: actions %b, want only leaveQueue", do)
@@ -161,7 +161,7 @@ func TestLeaseEndsOnce(t *testing.T) {
 
 // FORCE can take a lease away before its LOCK knows of the grant. Then nothing may read the lease:
 // see heldLease.lease.
-func TestForcedBeforeItsLockKnows(t *testing.T) {
+func TestForceBeforeLockSeesTheGrant(t *testing.T) {
 	d := settledDaemon(t)
 	h := &heldLease{}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)

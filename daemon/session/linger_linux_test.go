@@ -10,7 +10,7 @@ import (
 )
 
 // A restart does not start linger= again, neither after the end of a connection nor of a process.
-func TestLingerGoesOnAfterARestart(t *testing.T) {
+func TestLingerContinuesAfterRestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	c, look, holder := newChild(t, os.Getuid()), d.dial(), d.dial()

@@ -119,7 +119,7 @@ func TestLostWhileAnswered(t *testing.T) {
 
 // LOST also follows the OK of a LOCK that counts on the lease, or repeats the first LOCK, even if
 // the first LOCK is answered only afterwards.
-func TestLostBehindAnotherAnswer(t *testing.T) {
+func TestLostFollowsAnotherAnswer(t *testing.T) {
 	for _, again := range []string{"reentrant=yes", "reentrant=yes id=x"} {
 		lose := make(chan struct{})
 		w := dialSlowed(t, func(a *lockRequest) {

@@ -7,7 +7,7 @@ import (
 )
 
 // LOST is sent in time, even if other requests hold the queue's mutex.
-func TestLostWaitsForNoQueue(t *testing.T) {
+func TestLostDoesNotWaitForQueue(t *testing.T) {
 	d := settledDaemon(t)
 	w, _ := dialWithin(t, d.NewServer())
 	w.Say("LOCK a,b ttl=1s hold=ttl", granted(`a,b`))

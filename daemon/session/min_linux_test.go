@@ -120,7 +120,7 @@ func TestMinIsRefused(t *testing.T) {
 }
 
 // min= continues over a restart, whether the holder ended before it or while no daemon ran.
-func TestMinGoesOnAfterARestart(t *testing.T) {
+func TestMinContinuesAfterRestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	holder, look := d.dial(), d.dial()

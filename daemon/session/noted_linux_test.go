@@ -80,7 +80,7 @@ func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) 
 
 // When a client has its reply, the state file has the change. No answered request is recorded as
 // pending: the next daemon would answer it a second time.
-func TestAnsweredIsNoted(t *testing.T) {
+func TestAnsweredChangesAreRecorded(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, other := d.dial(), d.dial()
 	w.Say("LOCK held ttl=20s owner=o id=i note=n linger=3s beat=15s", granted5)
@@ -126,7 +126,7 @@ func TestAnsweredIsNoted(t *testing.T) {
 
 // If too few nodes confirmed a release, the next daemon releases the lock as well. The release
 // comes from UNLOCK or from the end of a client.
-func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
+func TestReleaseWithoutQuorumStaysRecorded(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w, gone := d.dial(), d.dial()
@@ -154,7 +154,7 @@ func TestReleaseWithoutQuorumStaysNoted(t *testing.T) {
 // The record of a release stays while a node that may have the lock has not confirmed it, even if a
 // quorum has. If another node fails then, no client can take the lock until it expires there. The
 // UNLOCK is answered.
-func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
+func TestUnconfirmedReleaseStaysRecorded(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w, gone := d.dial(), d.dial()
@@ -194,7 +194,7 @@ func TestReleaseThatANodeHasNotHeardStaysNoted(t *testing.T) {
 }
 
 // The number of these records is bounded: a node may answer each release with an error.
-func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
+func TestUnconfirmedReleasesAreBounded(t *testing.T) {
 	d, path := noting(t) // with five nodes
 	const more = 10
 	for number := uint64(1); number <= maxPendingReleases+more; number++ {
@@ -212,7 +212,7 @@ func TestReleasesThatANodeOwesAreBounded(t *testing.T) {
 
 // These records are deleted when the lock has expired. Otherwise the state file would grow with
 // every UNLOCK in an outage.
-func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
+func TestReleaseWithoutQuorumIsRecordedUntilExpiry(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.MaxTTL, c.Lease.TTL = 2*time.Second, 2*time.Second })
 	w, gone := d.dial(), d.dial()
@@ -230,7 +230,7 @@ func TestReleaseWithoutQuorumIsNotedUntilItHasExpired(t *testing.T) {
 }
 
 // The next daemon does not release a lease that was lost, although its client sent UNLOCK.
-func TestUnlockOfALostLeaseIsNotNoted(t *testing.T) {
+func TestUnlockOfLostLeaseIsNotRecorded(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a ttl=20s", granted5)
@@ -270,7 +270,7 @@ func TestStateFileRemoved(t *testing.T) {
 
 // A token is in the state file before it can be on a node, so that the next daemon releases an
 // unfinished attempt. This guards Request.BeforeAttempt.
-func TestAttemptIsNoted(t *testing.T) {
+func TestAttemptIsRecorded(t *testing.T) {
 	s := newSuccession(t)
 	down := s.nodesMayFail()
 	s.end()
@@ -296,7 +296,7 @@ func TestAttemptIsNoted(t *testing.T) {
 
 // The record of a lease that was released because its client is gone is removed. Otherwise the
 // state file would grow with each of them, and the next daemon would release all of them again.
-func TestGivenBackIsNotedNoMore(t *testing.T) {
+func TestRecordOfReleasedLeaseIsDeleted(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	w, look := d.dial(), d.dial()
 	w.Say("LOCK gone ttl=20s", granted5)
@@ -311,7 +311,7 @@ func TestGivenBackIsNotedNoMore(t *testing.T) {
 // After a restart, the daemon records the new deadline of each lease that it confirms, even before
 // it has restored the lease. Otherwise the daemon after that one would consider the lease lost too
 // early.
-func TestDeadlinesOfBeforeAreNoted(t *testing.T) {
+func TestRestoredDeadlinesAreRecorded(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
 	for _, name := range []string{"a", "b", "c"} {

@@ -53,7 +53,7 @@ func TestHoldPIDEndsWithALostLease(t *testing.T) {
 
 // While the process lives, the daemon reports the loss to each client that asks for the lease, even
 // if no connection was open to get LOST.
-func TestLossOfAProcessThatNobodyHears(t *testing.T) {
+func TestProcessLossWithoutConnection(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
 	w, look := d.dial(), d.dial()
@@ -66,7 +66,7 @@ func TestLossOfAProcessThatNobodyHears(t *testing.T) {
 }
 
 // A released lock no longer counts as a lock of its process.
-func TestProcessKeepsNothingOfWhatItGaveBack(t *testing.T) {
+func TestProcessForgetsReleasedLocks(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, w := newChild(t, os.Getuid()), d.dial()
 	pid := fmt.Sprintf("pid=%d", c.pid)
@@ -79,7 +79,7 @@ func TestProcessKeepsNothingOfWhatItGaveBack(t *testing.T) {
 }
 
 // The daemon stops watching the process after the last UNLOCK, however often its lease was counted.
-func TestProcessIsNotWatchedForWhatCounted(t *testing.T) {
+func TestProcessIsNotWatchedAfterLastUnlock(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c, w := newChild(t, os.Getuid()), d.dial()
 	pid := fmt.Sprintf(" hold=pid pid=%d", c.pid)
@@ -133,7 +133,7 @@ func TestHoldPIDEndsWhileManyWait(t *testing.T) {
 
 // If a LOCK waits with the first LOCK of another connection of its process, it continues to wait
 // when that connection ends.
-func TestHoldPIDWaitsOn(t *testing.T) {
+func TestHoldPIDContinuesToWait(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())
 	holder, a, b := d.dial(), d.dial(), d.dial()

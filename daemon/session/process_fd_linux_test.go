@@ -161,7 +161,7 @@ func becomesDead(fd int) bool {
 
 // If the daemon cannot see a client's process, the client's pids may mean other processes. The
 // client may not name a process for a lease, but may ask about what it holds.
-func TestClientThatCannotBeSeen(t *testing.T) {
+func TestInvisibleClient(t *testing.T) {
 	dead := newChild(t, os.Getuid())
 	dead.end()
 	for _, pid := range []int{0, dead.pid} {

@@ -11,7 +11,7 @@ import (
 
 // The error names the lock as the caller named it. The original error belongs to other waiters too,
 // so it stays unchanged.
-func TestViewOfWhatWasMet(t *testing.T) {
+func TestRenamedErrorHidesNames(t *testing.T) {
 	rules, p := loadRules(t, exampleRules), newTestWaiter("web/a")
 	held := &redlock.HeldError{Name: "web/a,batch/secret"}
 	if got := renamed(access.View{Rules: rules}, held, p).Error(); strings.Contains(got, "secret") || !strings.Contains(held.Error(), "secret") {
@@ -23,7 +23,7 @@ func TestViewOfWhatWasMet(t *testing.T) {
 }
 
 // The same applies to a deadlock: other clients of the cycle may know the names.
-func TestViewOfADeadlock(t *testing.T) {
+func TestRedactedDeadlockHidesNames(t *testing.T) {
 	met := &waitqueue.DeadlockError{Cycle: []waitqueue.WaitsFor{{Waiter: &waitqueue.Requester{}, Ahead: &waitqueue.Requester{}, Name: "secret"}}}
 	got := redact(access.View{Rules: loadRules(t, exampleRules)}, met)
 	if strings.Contains(got.Error(), "secret") || met.Cycle[0].Name != "secret" {
@@ -36,7 +36,7 @@ func TestViewOfADeadlock(t *testing.T) {
 
 // The daemon hides the name of the lock that blocks an earlier waiter if the client may not know
 // it.
-func TestWhyHidesNames(t *testing.T) {
+func TestWhyBlockedHidesNames(t *testing.T) {
 	s := &session{host: &Host{}, requester: access.Requester{UID: 4001}}
 	s.host.access.Store(loadRules(t, exampleRules))
 	for _, held := range []bool{true, false} {

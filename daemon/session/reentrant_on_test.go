@@ -10,7 +10,7 @@ import (
 )
 
 // A repeat of a further LOCK continues to wait with it.
-func TestReentrantRepeatWaitsOn(t *testing.T) {
+func TestReentrantRepeatContinuesToWait(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
@@ -25,7 +25,7 @@ func TestReentrantRepeatWaitsOn(t *testing.T) {
 }
 
 // A further LOCK waits exactly as long as it would have waited by itself.
-func TestReentrantWaitsOnForAQuorum(t *testing.T) {
+func TestReentrantWaitsForQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
@@ -58,7 +58,7 @@ func TestReentrantWaitsOnForAQuorum(t *testing.T) {
 }
 
 // A LOCK that is waiting already is not rejected when a limit shrinks.
-func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
+func TestReentrantWaitIgnoresSmallerLimit(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.WaitersPerUser = 2 })
 	holder, w, other, look := d.dial(), d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
@@ -78,7 +78,7 @@ func TestReentrantWaitsOnBeyondLimits(t *testing.T) {
 }
 
 // A further LOCK is not rejected when it continues to wait without the first.
-func TestReentrantCountsOnBeyondLimits(t *testing.T) {
+func TestReentrantCountIgnoresSmallerLimit(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Limits.LeasesPerUser = 4 })
 	holder, w, look := d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
@@ -98,7 +98,7 @@ func TestReentrantCountsOnBeyondLimits(t *testing.T) {
 
 // Each time the first of several LOCKs is cancelled, the others continue to wait, but not in nested
 // calls. With nested calls, the cost of many LOCKs was quadratic.
-func TestGoingOnIsNoDeeper(t *testing.T) {
+func TestContinuedWaitsDoNotNest(t *testing.T) {
 	d := settledDaemon(t)
 	server := d.NewServer()
 	holder, _ := dialWithin(t, server)

@@ -22,7 +22,7 @@ func countedTwice(t *testing.T) *heldLease {
 // If the wait= of a further LOCK ends just as the first is granted, the further LOCK counts. Its
 // client gets a grant and sends two UNLOCKs. If the count was withdrawn, the first UNLOCK would end
 // the lease.
-func TestGrantedBeforeItIsGivenUp(t *testing.T) {
+func TestGrantBeforeWithdrawal(t *testing.T) {
 	h := countedTwice(t)
 	h.on(wasGranted)
 	if h.withdrawCount("further") || h.count() != 2 {
@@ -34,7 +34,7 @@ func TestGrantedBeforeItIsGivenUp(t *testing.T) {
 }
 
 // A LOCK that was withdrawn before the grant does not count.
-func TestGivenUpBeforeItIsGranted(t *testing.T) {
+func TestWithdrawalBeforeGrant(t *testing.T) {
 	h := countedTwice(t)
 	if !h.withdrawCount("further") || h.count() != 1 {
 		t.Errorf("%d LOCKs count, want only the first", h.count())
@@ -46,7 +46,7 @@ func TestGivenUpBeforeItIsGranted(t *testing.T) {
 }
 
 // A LOCK cannot count on a lease that was lost before its first LOCK has finished.
-func TestLostBeforeItBegins(t *testing.T) {
+func TestNoCountOnLostLease(t *testing.T) {
 	h := countedTwice(t)
 	h.on(wasLost)
 	h.on(deadlinePassed)

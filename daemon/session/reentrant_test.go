@@ -83,7 +83,7 @@ func TestReentrantWaitsWithTheFirst(t *testing.T) {
 var oneOrTwo = `(?:` + counted(1) + `|` + counted(2) + `)`
 
 // The wait= of the first LOCK does not apply to the others.
-func TestReentrantWaitsOn(t *testing.T) {
+func TestReentrantContinuesToWait(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	holder, w := d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
@@ -105,7 +105,7 @@ func TestReentrantWaitsOn(t *testing.T) {
 
 // endsOneAlone is true for errors that end one LOCK, and false for those that end all LOCKs that
 // wait together.
-func TestReentrantSharesTheRest(t *testing.T) {
+func TestEndsOneAlone(t *testing.T) {
 	for err, want := range map[error]bool{
 		server.ErrCancelled: true, server.ErrGone: true, server.ErrLate: true,
 		&redlock.HeldError{}: true, &redlock.NoQuorumError{}: true,
@@ -214,7 +214,7 @@ func TestReentrantCountsToAThousand(t *testing.T) {
 
 // A further LOCK that stops waiting while the first asks the nodes gets the error that the nodes
 // gave to the first.
-func TestReentrantMeetsWhatTheFirstMet(t *testing.T) {
+func TestReentrantGetsErrorOfTheFirst(t *testing.T) {
 	here := startDaemon(t, 3, patientNodes)
 	w, other := here.dial(), here.another().dial()
 	other.Say("LOCK a", granted5)

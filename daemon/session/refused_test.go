@@ -66,7 +66,7 @@ func TestFurtherInputEnded(t *testing.T) {
 }
 
 // A lost lease is reported as lost for an hour, and then as not held.
-func TestLostLeasesGrowOld(t *testing.T) {
+func TestLostLeasesAreForgotten(t *testing.T) {
 	d := settledDaemon(t)
 	var later atomic.Int64
 	d.Clock = func() time.Duration { return redlock.BootTime() + time.Duration(later.Load()) }
@@ -83,7 +83,7 @@ func TestLostLeasesGrowOld(t *testing.T) {
 }
 
 // Nothing remains of leases that were released because the client is gone: there are many clients.
-func TestNothingStaysOfWhoIsGone(t *testing.T) {
+func TestGoneClientLeavesNothing(t *testing.T) {
 	d := settledDaemon(t)
 	w, hangUp := dialWithin(t, d.NewServer())
 	w.Say("LOCK a", granted5)

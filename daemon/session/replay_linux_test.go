@@ -10,7 +10,7 @@ import (
 // The daemon restarts requests while it still registers others of the same connection. The wait of
 // each first LOCK ended while no daemon ran, and a further LOCK waits with it. An error here ended
 // the process, or fails only with -race.
-func TestLocksGoOnWhileOthersBeginAgain(t *testing.T) {
+func TestLocksContinueDuringReplay(t *testing.T) {
 	s := newSuccession(t)
 	holder, w, look := s.dial(), s.dial(), s.dial()
 	holder.Say("LOCK a ttl=20s", granted5)

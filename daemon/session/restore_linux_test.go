@@ -30,7 +30,7 @@ func succeeding(t *testing.T, path string, do func(d *Host, p *state.Recovered))
 
 // The releases that a restart begins are recorded under their tokens for the daemon after it. They
 // include attempts whose LOCKs have no client any more. A further restart adds no records.
-func TestAbandonedStaysNoted(t *testing.T) {
+func TestAbandonedAttemptStaysRecorded(t *testing.T) {
 	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "s")
 	target := func(name string) redlock.Record {

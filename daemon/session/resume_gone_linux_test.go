@@ -77,7 +77,7 @@ func TestCutClientResumesNothing(t *testing.T) {
 
 // Two clients resume a lease while the nodes hang. One of them gets it. The other one gets no OK,
 // and no record that the lease ends with its connection.
-func TestOneOfTwoHasResumed(t *testing.T) {
+func TestOneOfTwoResumesWins(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) { c.Quorum.NodeTimeout = 5 * time.Second })
 	w, first, second := d.dial(), d.dial(), d.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
@@ -104,7 +104,7 @@ func TestOneOfTwoHasResumed(t *testing.T) {
 
 // A client that resumes a lease at the moment when the daemon gives it up, because the old
 // connection was cut, gets LOST.
-func TestResumedWhileItIsGivenUp(t *testing.T) {
+func TestResumeDuringLetExpire(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
@@ -116,7 +116,7 @@ func TestResumedWhileItIsGivenUp(t *testing.T) {
 
 // A lease that is given up at the moment of its RESUME is forgotten after an hour, like other lost
 // leases.
-func TestGivenUpIsRememberedForAnHour(t *testing.T) {
+func TestLetExpireSetsTheInstantOfLoss(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
@@ -133,7 +133,7 @@ func TestGivenUpIsRememberedForAnHour(t *testing.T) {
 
 // A lease that another connection has just released is not recorded as held when its own connection
 // is cut. Otherwise the next daemon would restore it.
-func TestGivenBackIsNotGivenUp(t *testing.T) {
+func TestLetExpireIgnoresReleasedLease(t *testing.T) {
 	s := newSuccession(t)
 	nodes := slices.Clone(s.nodes)
 	down := s.nodesMayFail()

@@ -111,7 +111,7 @@ func TestResumeOfAProcessAgain(t *testing.T) {
 
 // If the connection that took a process's lease has ended, the next connection that gets an OK for
 // the lease finds it by its name, and gets its LOST.
-func TestProcessIsHeardOnItsNextConnection(t *testing.T) {
+func TestProcessLossReachesNextConnection(t *testing.T) {
 	for lock, again := range map[string]string{"LOCK a hold=pid id=x": granted5 + ` again=yes`, "LOCK a hold=pid reentrant=yes": counted(2)} {
 		d := startDaemon(t, 3, nil)
 		first, next, look := d.dial(), d.dial(), d.dial()

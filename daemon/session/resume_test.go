@@ -82,7 +82,7 @@ func TestLingerAfterResume(t *testing.T) {
 
 // After a RESUME, waiters wait for the new holder, so it cannot wait for them. The previous holder
 // can.
-func TestResumeTakesTheWaitersAlong(t *testing.T) {
+func TestResumeMovesWaiters(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, other, look := d.dial(), d.dial(), d.dial(), d.dial()
 	lease := w.Say("LOCK a", granted5)[0]
@@ -98,7 +98,7 @@ func TestResumeTakesTheWaitersAlong(t *testing.T) {
 }
 
 // A RESUME does not move a lease that is being released.
-func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
+func TestNoResumeDuringRelease(t *testing.T) {
 	s, index := &session{}, &leaseIndex{}
 	h := &heldLease{index: index, life: leaseLife{state: held}}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
@@ -114,7 +114,7 @@ func TestNobodyResumesWhatIsGivenBack(t *testing.T) {
 }
 
 // A connection that has ended meanwhile does not get the lease: nothing would release it.
-func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
+func TestNoResumeOnEndedConnection(t *testing.T) {
 	s, w := &session{}, &session{}
 	h := &heldLease{index: &w.leases, session: w}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
@@ -130,7 +130,7 @@ func TestNobodyResumesOnAConnectionThatHasEnded(t *testing.T) {
 
 // The end of the previous connection does not take a resumed lease away, even while both
 // connections know the lease by its names.
-func TestEndOfTheConnectionBefore(t *testing.T) {
+func TestEndOfPreviousConnection(t *testing.T) {
 	w, next := &session{}, &session{}
 	h := &heldLease{index: &w.leases, session: w}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
@@ -158,7 +158,7 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 
 // If two clients resume a lease at once, only one connection knows it by its names, and waiters
 // wait for that one.
-func TestTwoResumeAtOnce(t *testing.T) {
+func TestConcurrentResume(t *testing.T) {
 	d := &Host{Queue: waitqueue.New()}
 	for range 3000 {
 		h := &heldLease{index: &leaseIndex{}, hold: ipc.HoldTTL}
@@ -187,7 +187,7 @@ func TestTwoResumeAtOnce(t *testing.T) {
 }
 
 // A repeated LOCK that is refused does not release a lease that another connection has resumed.
-func TestRefusedRepeatLeavesWhatIsResumed(t *testing.T) {
+func TestRefusedRepeatKeepsResumedLease(t *testing.T) {
 	s, other := &session{}, &session{}
 	h := &heldLease{session: other, life: leaseLife{state: held}}
 	if (&resumeWork{s: s, h: h}).undo(); h.life.state != held {
@@ -208,7 +208,7 @@ func TestResumeWithoutQuorum(t *testing.T) {
 
 // An owner has at most one lease or LOCK of a name on a connection. A lease is not resumed if it
 // would be the second one, unless the first is lost.
-func TestResumeWhereTheNameIsTaken(t *testing.T) {
+func TestResumeOfTakenName(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next, look := d.dial(), d.dial(), d.dial()
 	next.Say("LOCK a ttl=20s", granted5)

@@ -108,7 +108,7 @@ func TestRetainOfTheConfig(t *testing.T) {
 }
 
 // WHO and LIST show the host, and not the previous holder, whose lease has ended.
-func TestRetainedIsOfTheHost(t *testing.T) {
+func TestRetainedBelongsToHost(t *testing.T) {
 	d := startDaemon(t, 3, patientNodes)
 	holder, look := d.dial(), d.dial()
 	c := newChild(t, os.Getuid())
@@ -225,7 +225,7 @@ func TestForceOfRetained(t *testing.T) {
 }
 
 // Retained locks do not count against the limit of the user that held them.
-func TestRetainedCountsForNobody(t *testing.T) {
+func TestRetainedIsNotCounted(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) {
 		patientNodes(cfg)
 		cfg.Limits.LeasesPerUser = 1

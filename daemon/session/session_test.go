@@ -13,7 +13,7 @@ import (
 )
 
 // The session on the first page of the protocol works.
-func TestASession(t *testing.T) {
+func TestProtocolExample(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	a, b := d.dial(), d.dial()
 	a.Say("LOCK nightly-backup wait=5s", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+`)
@@ -54,7 +54,7 @@ func duration(t *testing.T, ms string) time.Duration {
 	return d
 }
 
-func TestWordsThatAreWrong(t *testing.T) {
+func TestWrongRequests(t *testing.T) {
 	d := startDaemon(t, 1, func(c *config.Config) { c.Lease.MaxHold = time.Minute })
 	w := d.dial()
 	for _, test := range []struct{ request, want string }{
@@ -110,7 +110,7 @@ func TestMostSlots(t *testing.T) {
 }
 
 // HELP LOCK, and so redlockd-protocol(7), states the bounds of the options.
-func TestHelpTellsBounds(t *testing.T) {
+func TestHelpStatesBounds(t *testing.T) {
 	help := strings.Join(helpLines[0].does, "\n")
 	for _, want := range []string{
 		fmt.Sprintf(`(?m)^slots=K: .*at most %d;`, ipc.MaxSlots),
@@ -220,7 +220,7 @@ func TestExtendShortensNothing(t *testing.T) {
 }
 
 // No answer to another client shows the lease id, with which it could release the lock.
-func TestSecretsStayIn(t *testing.T) {
+func TestLeaseIDStaysSecret(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	a, b := d.dial(), d.dial()
 	lease := a.Say("LOCK a note=two%20words", granted5)[0]

@@ -81,7 +81,7 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 
 // If two clients resume a lease at once, the winner is recorded, even if no quorum confirms either.
 // Otherwise the lease would end with the other connection.
-func TestTwoResumeAtOnceIsNoted(t *testing.T) {
+func TestConcurrentResumeIsRecorded(t *testing.T) {
 	d, path := noting(t)
 	d.Queue = waitqueue.New()
 	both := [2]*session{d.connection(t), d.connection(t)}

@@ -13,7 +13,7 @@ import (
 
 // If the next daemon cannot use a stored connection, that does not count as the client's end, nor
 // does it for the daemon after that one. The lease can be resumed until its deadline.
-func TestUselessConnectionIsNotGone(t *testing.T) {
+func TestUnusableConnectionIsNotClientEnd(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
@@ -28,7 +28,7 @@ func TestUselessConnectionIsNotGone(t *testing.T) {
 
 // A connection that the next daemon ends because its records are incomplete is not the client's end
 // either, whenever that daemon is killed.
-func TestCutConnectionIsNotGone(t *testing.T) {
+func TestCutConnectionIsNotClientEnd(t *testing.T) {
 	s := newSuccession(t)
 	w := s.dial()
 	w.Say("LOCK a ttl=20s", granted5)

@@ -44,7 +44,7 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 
 // When the daemon stops, it answers a waiting LOCK, and releases what the attempt took before it
 // exits. The next daemon knows nothing of the LOCK.
-func TestGivenUpAtTheEndIsGivenBack(t *testing.T) {
+func TestShutdownReleasesUnfinishedAttempt(t *testing.T) {
 	s := newSuccession(t)
 	var slow atomic.Bool
 	var had atomic.Int32

@@ -32,7 +32,7 @@ func TestLeaseOfACutConnectionStays(t *testing.T) {
 }
 
 // After a restart, all names of a lease still count for its user's limit.
-func TestNamesOfBeforeCount(t *testing.T) {
+func TestRestoredNamesCount(t *testing.T) {
 	s := newSuccession(t)
 	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
 	w := s.dial()
@@ -68,7 +68,7 @@ func TestUnknownConnectionEnds(t *testing.T) {
 
 // BYE of a connection that cannot continue states how long its own leases can be resumed: the
 // shortest time of those that can be.
-func TestByeOfBeforeSaysTheShortest(t *testing.T) {
+func TestByeStatesShortestResumeTime(t *testing.T) {
 	s := newSuccession(t)
 	w, other, bare := s.dial(), s.dial(), s.dial()
 	other.Say("LOCK other ttl=2s", granted5)
@@ -100,7 +100,7 @@ func TestByeOfBeforeSaysTheShortest(t *testing.T) {
 }
 
 // After a restart, a lease is still lost if no BEAT comes.
-func TestBeatIsWantedAfterARestart(t *testing.T) {
+func TestBeatIsNeededAfterRestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	w := s.dial()
@@ -133,7 +133,7 @@ func TestDeadlockAfterARestart(t *testing.T) {
 
 // A lease that no client resumes ends with its ttl, even with linger=. A lease that is resumed is
 // extended as before.
-func TestOnlyWhatIsResumedIsKept(t *testing.T) {
+func TestOnlyResumedLeaseIsExtended(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	w, _ := s.dialUnkept()
@@ -201,7 +201,7 @@ func TestGoneClientIsForgotten(t *testing.T) {
 
 // If the service manager has emptied its store, a missing connection does not prove that its client
 // is gone. If records are missing, an attempt may have been granted. Neither lease is released.
-func TestNothingIsGivenBackInDoubt(t *testing.T) {
+func TestNoReleaseInDoubt(t *testing.T) {
 	for name, doubt := range map[string]func(*succession) state.Inherited{
 		"no mark": func(s *succession) state.Inherited { return state.Inherited{} },
 		"a part of a held lease's records": func(s *succession) state.Inherited {
@@ -224,7 +224,7 @@ func TestNothingIsGivenBackInDoubt(t *testing.T) {
 }
 
 // Leases that expired while no daemon ran are lost. Each client gets one LOST for each.
-func TestLostWhileThereWasNoDaemon(t *testing.T) {
+func TestLostWhileNoDaemonRan(t *testing.T) {
 	const n = 30
 	s := newSuccession(t)
 	w := s.dial()
@@ -249,7 +249,7 @@ func TestLostWhileThereWasNoDaemon(t *testing.T) {
 }
 
 // wait= counts from the request, not from the restart.
-func TestWaitGoesOnAfterARestart(t *testing.T) {
+func TestWaitContinuesAfterRestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	holder, w := s.dial(), s.dial()
@@ -268,7 +268,7 @@ func TestWaitGoesOnAfterARestart(t *testing.T) {
 }
 
 // The record of a RESUME has all that the next daemon needs: the connection, and the owner.
-func TestResumedIsNoted(t *testing.T) {
+func TestResumeIsRecorded(t *testing.T) {
 	s := newSuccession(t)
 	w, next := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s owner=me", granted5)[0]
@@ -284,7 +284,7 @@ func TestResumedIsNoted(t *testing.T) {
 // This also holds if no quorum confirms the RESUME for now: from then on the lease belongs to the
 // new connection, where CHECK shows its deadline. The end of the previous connection does not end
 // it.
-func TestRefusedResumeIsNoted(t *testing.T) {
+func TestRefusedResumeIsRecorded(t *testing.T) {
 	s := newSuccession(t)
 	down := s.nodesMayFail()
 	s.end()
@@ -305,7 +305,7 @@ func TestRefusedResumeIsNoted(t *testing.T) {
 
 // The daemon does not restart requests that revoke something. Since the FORCE, another client may
 // have got the lock. Since the ADMIT, the node may have been quarantined again.
-func TestForceIsNotBegunAgain(t *testing.T) {
+func TestForceIsNotRepeated(t *testing.T) {
 	s := newSuccession(t)
 	w, holder := s.dial(), s.dial()
 	holder.Say("LOCK a ttl=20s", granted5)
@@ -326,7 +326,7 @@ func TestForceIsNotBegunAgain(t *testing.T) {
 
 // A daemon that stops does not release a lease that lingers: its client may be about to reconnect
 // to the next daemon.
-func TestNothingIsGivenBackByWhatStops(t *testing.T) {
+func TestStoppingDaemonReleasesNothing(t *testing.T) {
 	s := newSuccession(t)
 	lease := s.dial().Say("LOCK a ttl=20s", granted5)[0]
 	h := s.d.Leases.get(lease)
@@ -339,7 +339,7 @@ func TestNothingIsGivenBackByWhatStops(t *testing.T) {
 
 // Smaller limits after a restart do not end the wait of a request that was admitted before, even of
 // a LOCK that counts on a lease.
-func TestWaitGoesOnBeyondLimits(t *testing.T) {
+func TestWaitIgnoresSmallerLimits(t *testing.T) {
 	s := newSuccession(t)
 	holder, w := s.dial(), s.dial()
 	holder.Say("LOCK a ttl=20s", granted5)

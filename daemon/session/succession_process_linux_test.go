@@ -40,7 +40,7 @@ func TestLeaseOfAnUnknownProcessEnds(t *testing.T) {
 
 // The holder's process ended while no daemon ran, and another process got its pid. That process
 // does not hold the lease: it was started at another time, or after the lease was taken.
-func TestLeaseOfAProcessWithTheSameNumber(t *testing.T) {
+func TestLeaseOfProcessWithSamePID(t *testing.T) {
 	s := newSuccession(t)
 	c, w := newChild(t, os.Getuid()), s.dial()
 	for _, name := range []string{"same", "other", "later", "unknown", "thread"} {

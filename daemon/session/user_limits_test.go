@@ -34,7 +34,7 @@ func TestLostLeasesAreBounded(t *testing.T) {
 	})
 }
 
-func TestOnlyThePatientAreWaiters(t *testing.T) {
+func TestWaitZeroIsNoWaiter(t *testing.T) {
 	d := startDaemon(t, 1, func(c *config.Config) { c.Limits.LeasesPerUser, c.Limits.WaitersPerUser = 4, 1 })
 	a, b := d.dial(), d.dial()
 	a.Say("LOCK a", granted5)
@@ -69,7 +69,7 @@ func TestNamesCountAsLeases(t *testing.T) {
 }
 
 // An index remembers at most maxRemembered lost leases, and forgets the oldest one first.
-func TestDeskRemembers(t *testing.T) {
+func TestIndexForgetsOldestLoss(t *testing.T) {
 	k, all := &leaseIndex{}, make([]*heldLease, maxRemembered+3)
 	for i := range all {
 		all[i] = &heldLease{waiter: *newTestWaiter("a")}
