@@ -36,7 +36,7 @@ func startWithRules(t *testing.T, rules string) *testDaemon {
 		t.Skip("only root can connect as other users")
 	}
 	return startDaemon(t, 3, func(cfg *config.Config) {
-		patientNodes(cfg)
+		longNodeTimeout(cfg)
 		cfg.Access, cfg.Socket.Mode = loadRules(t, rules), 0o666
 		if err := os.Chmod(filepath.Dir(cfg.Socket.Path), 0o711); err != nil {
 			t.Fatal(err)
@@ -328,7 +328,7 @@ const socketOfChild = "REDLOCKD_TEST_ACCESS_SOCKET"
 // The daemon treats a process that was started as another user as that user.
 func TestAccessOfChildProcess(t *testing.T) {
 	if socket := os.Getenv(socketOfChild); socket != "" {
-		childAsks(socket)
+		childTries(socket)
 		return
 	}
 	d := startWithRules(t, exampleRules)
@@ -351,7 +351,7 @@ func TestAccessOfChildProcess(t *testing.T) {
 	}
 }
 
-func childAsks(socket string) {
+func childTries(socket string) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		fmt.Println(err)

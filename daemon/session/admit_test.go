@@ -14,7 +14,7 @@ import (
 func TestAdmitIsLogged(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log daemontest.Log
-	d := startDaemon(t, 3, patientNodes).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	d := startDaemon(t, 3, longNodeTimeout).anotherWithLog(logging.New(&log, hclog.Info, logging.Text))
 	w, c := d.dial(), d.Nodes.Servers[2]
 	logs := func(words string, want bool) {
 		t.Helper()

@@ -4,25 +4,26 @@ import (
 	"testing"
 )
 
-// behind1 is the answer to a client that is behind a waiter, which does not hold the lock either.
-func behind1(lock, why string) string {
+// heldBehindWaiter is the answer to a client that is behind a waiter, which does not hold the lock
+// either.
+func heldBehindWaiter(lock, why string) string {
 	return `ERR HELD lock=` + lock + ` waiting=yes ` + holderWords + ` : ` + lock + `: \S+ on \S+ \(pid \d+\) asked before, ` + why
 }
 
 // A client that is refused because of an earlier waiter learns this, and what that waiter waits
 // for, however short its own wait was.
 func TestHeldBehindAWaiter(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	holder, both, last, look := d.dial(), d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK n1", granted5)
-	both.waits(look, "LOCK n1,n2", 1)
-	held := behind1(`n2`, `and waits for n1, which \S+ \(pid \d+\) holds`)
+	both.sendWaiting(look, "LOCK n1,n2", 1)
+	held := heldBehindWaiter(`n2`, `and waits for n1, which \S+ \(pid \d+\) holds`)
 	look.Say("TRY n2", held)
 	look.Say("LOCK n2 wait=20ms", held)
 	look.Say("TRY n2 mode=shared", held)
 	look.Say("TRY n2 slots=3", held)
-	last.waits(look, "LOCK n2,n3", 2)
-	look.Say("TRY n3", behind1(`n3`, `and waits for n2, which \S+ \(pid \d+\) asked for earlier`))
+	last.sendWaiting(look, "LOCK n2,n3", 2)
+	look.Say("TRY n3", heldBehindWaiter(`n3`, `and waits for n2, which \S+ \(pid \d+\) asked for earlier`))
 	holder.Say("UNLOCK n1", `OK lock=n1`)
 	both.Want(granted(`n1,n2`))
 	look.Say("TRY n2", `ERR HELD lock=n2 ttl=\d+ `+holderWords+` : .*held by.*`)
@@ -30,9 +31,9 @@ func TestHeldBehindAWaiter(t *testing.T) {
 
 // If the holder has a slot, the answer does not say that the lock is shared.
 func TestHeldBehindAWaiterForSlots(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	holder, alone, look := d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK a slots=3", grantedSlot)
-	alone.waits(look, "LOCK a", 1)
-	look.Say("TRY a slots=3", behind1(`a`, `and waits for a, which \S+ \(pid \d+\) holds`))
+	alone.sendWaiting(look, "LOCK a", 1)
+	look.Say("TRY a slots=3", heldBehindWaiter(`a`, `and waits for a, which \S+ \(pid \d+\) holds`))
 }

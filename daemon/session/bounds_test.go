@@ -12,7 +12,7 @@ import (
 // refused.
 func TestBounds(t *testing.T) {
 	d := startDaemon(t, 3, func(c *config.Config) {
-		patientNodes(c)
+		longNodeTimeout(c)
 		c.Lease.MaxHold = time.Minute
 	})
 	for i, options := range []string{

@@ -11,7 +11,7 @@ import (
 // An owner that holds a name by its connection cannot take it by a process as well, nor the
 // reverse: it would wait for itself. This ends when the first lease is lost.
 func TestOwnerHoldsByConnectionOrProcess(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w := d.dial()
 	w.Say("LOCK a owner=x", granted5)
 	w.Say("TRY a owner=x hold=pid", `ERR ALREADY lock=a : .*another hold=.*`)
@@ -26,7 +26,7 @@ func TestOwnerHoldsByConnectionOrProcess(t *testing.T) {
 
 // The daemon does not watch the process of a LOCK that was refused.
 func TestRefusedLockWatchesNoProcess(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	c, w, other := newChild(t, os.Getuid()), d.dial(), d.dial()
 	before := pidfds(t, c.pid)
 	lock := fmt.Sprintf("LOCK a hold=pid pid=%d", c.pid)

@@ -17,29 +17,29 @@ import (
 // listed until the last deadline that the client was given.
 func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	d := startDaemon(t, 3, nil)
-	w, impatient, cut := d.dialImpatient()
+	w, host, cut := d.dialShortTimeout()
 	deadline := duration(t, w.Say("LOCK a ttl=700ms", granted5)[2])
 	cut()
-	if listed := impatient.Leases.all(); len(listed) != 1 || listed[0].lease.Left() <= 0 {
+	if listed := host.Leases.all(); len(listed) != 1 || listed[0].lease.Left() <= 0 {
 		t.Errorf("listed before the deadline: %v, want a lost lease", listed)
 	}
 	d.dial().Say("LOCK a", granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
 	}
-	daemontest.Eventually(t, "the lease is no longer listed", func() bool { return len(impatient.Leases.all()) == 0 })
-	daemontest.Eventually(t, "the wait queue is empty", func() bool { return impatient.Queue.Len() == 0 })
+	daemontest.Eventually(t, "the lease is no longer listed", func() bool { return len(host.Leases.all()) == 0 })
+	daemontest.Eventually(t, "the wait queue is empty", func() bool { return host.Queue.Len() == 0 })
 }
 
 // If the daemon cuts a connection while it stops, the lease is not lost. The client may resume it
 // at the next daemon, as after a crash.
 func TestConnectionCutByShutdownCanResume(t *testing.T) {
 	d := startDaemon(t, 3, nil)
-	w, impatient, cut := d.dialImpatient()
+	w, host, cut := d.dialShortTimeout()
 	w.Say("LOCK a", granted5)
-	impatient.Stopping.Store(true)
+	host.Stopping.Store(true)
 	cut()
-	if listed := impatient.Leases.all(); len(listed) != 1 || listed[0].lease.Err() != nil {
+	if listed := host.Leases.all(); len(listed) != 1 || listed[0].lease.Err() != nil {
 		t.Errorf("got %v, want a valid lease", listed)
 	}
 }
@@ -48,8 +48,8 @@ func TestConnectionCutByShutdownCanResume(t *testing.T) {
 // because the client has neither confirmed that it stopped nor hung up.
 func TestCutConnectionKeepsOtherNames(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
-	w, _, cut := d.dialImpatient()
+	d := startDaemon(t, 3, longNodeTimeout)
+	w, _, cut := d.dialShortTimeout()
 	admin := d.dial()
 	w.Say("LOCK a,b ttl=30s", granted(`a,b`))
 	admin.Say("FORCE a", `OK lock=a n=1 .*`)
@@ -58,18 +58,18 @@ func TestCutConnectionKeepsOtherNames(t *testing.T) {
 	admin.Say("LOCK b wait=500ms", `ERR HELD .*`)
 }
 
-// dialImpatient connects to another daemon over the same nodes, which soon cuts clients that do not
-// read. cut makes it cut this connection.
-func (d *testDaemon) dialImpatient() (w *wire, impatient *Host, cut func()) {
+// dialShortTimeout connects to another daemon over the same nodes, which soon cuts clients that do
+// not read. cut makes it cut this connection.
+func (d *testDaemon) dialShortTimeout() (w *wire, host *Host, cut func()) {
 	t := d.T
 	t.Helper()
-	impatient, err := newTestHost(d.Cfg, hclog.NewNullLogger(), testNodes(d.Cfg), false)
+	host, err := newTestHost(d.Cfg, hclog.NewNullLogger(), testNodes(d.Cfg), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(impatient.Nodes.Close)
-	impatient.Nodes.Settle(t.Context())
-	server := impatient.NewServer()
+	t.Cleanup(host.Nodes.Close)
+	host.Nodes.Settle(t.Context())
+	server := host.NewServer()
 	server.WriteTimeout = 50 * time.Millisecond
 	ours, theirs, err := devnodes.SocketPair()
 	if err != nil {
@@ -82,7 +82,7 @@ func (d *testDaemon) dialImpatient() (w *wire, impatient *Host, cut func()) {
 		server.ServeConn(theirs)
 	}()
 	w = &wire{daemontest.NewWire(t, ours.(*net.UnixConn))}
-	return w, impatient, func() {
+	return w, host, func() {
 		w.Send("%s", strings.Repeat("HELP\n", 2000)) // the test does not read the answers
 		<-served
 	}

@@ -13,8 +13,8 @@ import (
 
 const deadlock = `ERR DEADLOCK lock=(\S+) : (.*)`
 
-// waits sends a LOCK, and returns when n clients wait.
-func (w *wire) waits(look *wire, request string, n int) {
+// sendWaiting sends a LOCK, and returns when n clients wait.
+func (w *wire) sendWaiting(look *wire, request string, n int) {
 	w.T.Helper()
 	w.Send("%s", request)
 	look.Until("STATUS", fmt.Sprintf(`waiters=%d\b`, n))
@@ -27,7 +27,7 @@ func TestDeadlock(t *testing.T) {
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.Say("LOCK a owner=me", granted5)
 	y.Say("LOCK b", granted5)
-	x.waits(look, "LOCK b owner=me", 1)
+	x.sendWaiting(look, "LOCK b owner=me", 1)
 	text := y.Say("LOCK a wait=10s", deadlock)[1]
 	const who = `\S+ \(pid \d+\)`
 	const me = `\S+ \(pid \d+, owner me\)`
@@ -36,7 +36,7 @@ func TestDeadlock(t *testing.T) {
 	y.Say("CHECK b", granted5)
 	y.Say("UNLOCK b", `OK lock=b`)
 	x.Want(granted5)
-	y.waits(look, "LOCK a", 1)
+	y.sendWaiting(look, "LOCK a", 1)
 	x.Say("UNLOCK a owner=me", `OK lock=a`)
 	y.Want(granted5)
 }
@@ -50,8 +50,8 @@ func TestDeadlockOfThree(t *testing.T) {
 		ring = append(ring, d.dial())
 		ring[i].Say("LOCK "+name, granted5)
 	}
-	ring[0].waits(look, "LOCK b", 1)
-	ring[1].waits(look, "LOCK c", 2)
+	ring[0].sendWaiting(look, "LOCK b", 1)
+	ring[1].sendWaiting(look, "LOCK c", 2)
 	text := ring[2].Say("LOCK a", deadlock)[1]
 	for _, step := range []string{"waits for a", "waits for b", "waits for c"} {
 		if strings.Count(text, step) != 1 {
@@ -74,8 +74,8 @@ func TestDeadlockThroughWaiter(t *testing.T) {
 	holder, x, y, look := d.dial(), d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
 	y.Say("LOCK b", granted5)
-	x.waits(look, "@1 LOCK a", 1)
-	x.waits(look, "@2 LOCK b", 2)
+	x.sendWaiting(look, "@1 LOCK a", 1)
+	x.sendWaiting(look, "@2 LOCK b", 2)
 	daemontest.Matches(t, y.Say("LOCK a", deadlock)[1], `a: .* waits for a, which .* asked for earlier; .* waits for b, which .* holds: .*`)
 	holder.Say("UNLOCK a", `OK lock=a`)
 	x.Want(`@1 ` + granted5)
@@ -89,11 +89,11 @@ func TestDeadlockIsBetweenOwners(t *testing.T) {
 	w, look := d.dial(), d.dial()
 	w.Say("LOCK a owner=1", granted5)
 	w.Say("LOCK b owner=2", granted5)
-	w.waits(look, "@1 LOCK b owner=1", 1)
-	w.waits(look, "@3 LOCK a owner=3", 2) // holds nothing
+	w.sendWaiting(look, "@1 LOCK b owner=1", 1)
+	w.sendWaiting(look, "@3 LOCK a owner=3", 2) // holds nothing
 	w.Say("@2 LOCK a owner=2", `@2 `+deadlock)
 	answers(w, "UNLOCK b owner=2", `OK lock=b`, `@1 `+granted5)
-	w.waits(look, "@2 LOCK a owner=2", 2)
+	w.sendWaiting(look, "@2 LOCK a owner=2", 2)
 	answers(w, "UNLOCK a owner=1", `OK lock=a`, `@3 `+granted5)
 	answers(w, "UNLOCK a owner=3", `OK lock=a`, `@2 `+granted5)
 }
@@ -105,26 +105,26 @@ func TestNoDeadlock(t *testing.T) {
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.Say("LOCK a", granted5)
 	y.Say("LOCK b", granted5)
-	x.waits(look, "@1 LOCK b", 1)
+	x.sendWaiting(look, "@1 LOCK b", 1)
 	y.Say("TRY a", `ERR HELD .*`)
 	y.Say("LOCK a wait=0", `ERR HELD .*`)
 	answers(x, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
-	y.waits(look, "@1 LOCK a", 1) // x no longer waits
+	y.sendWaiting(look, "@1 LOCK a", 1) // x no longer waits
 	x.Say("TRY b", `ERR HELD .*`)
 	x.Say("UNLOCK a", `OK lock=a`)
 	y.Want(`@1 ` + granted5)
-	x.waits(look, "@1 LOCK b", 1) // and x no longer holds a
+	x.sendWaiting(look, "@1 LOCK b", 1) // and x no longer holds a
 	y.Say("UNLOCK a", `OK lock=a`)
 	y.Say("UNLOCK b", `OK lock=b`)
 	x.Want(`@1 ` + granted5)
 
 	z := d.dial()
 	z.Say("LOCK c hold=ttl ttl=2s", granted5)
-	y.waits(look, "@1 LOCK c", 1)
+	y.sendWaiting(look, "@1 LOCK c", 1)
 	z.Conn.Close() // its lease stays, but waits for nothing
 	look.Until("STATUS", `connections=3\b`)
 	y.Say("LOCK d", granted5)
-	x.waits(look, "@2 LOCK d", 2)
+	x.sendWaiting(look, "@2 LOCK d", 2)
 	y.Want(`@1 ` + granted5)
 }
 
@@ -136,10 +136,10 @@ func TestDeadlockWithALostLease(t *testing.T) {
 	x, y, look := d.dial(), d.dial(), d.dial()
 	y.Say("LOCK b", granted5)
 	deadline := duration(t, x.Say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
-	y.waits(look, "@1 LOCK a", 1)
+	y.sendWaiting(look, "@1 LOCK a", 1)
 	x.Want(`LOST lock=a .* reason=max : .*`)
-	x.waits(look, "@1 LOCK b", 2)
-	x.waits(look, "@2 LOCK a", 3)
+	x.sendWaiting(look, "@1 LOCK b", 2)
+	x.sendWaiting(look, "@2 LOCK a", 3)
 	y.Want(`@1 ` + granted5)
 	if now := redlock.BootTime(); now < deadline {
 		t.Errorf("granted at %v, before the deadline %v", now, deadline)
@@ -187,7 +187,7 @@ func TestDeadlockedLockIsNotCounted(t *testing.T) {
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.Say("LOCK a", granted5)
 	y.Say("LOCK b", granted5)
-	x.waits(look, "LOCK b", 1)
+	x.sendWaiting(look, "LOCK b", 1)
 	for range 3 {
 		y.Say("LOCK a", deadlock)
 	}
@@ -204,12 +204,12 @@ func TestDeadlockOfReaders(t *testing.T) {
 		w.Say("LOCK b mode=shared", granted5)
 	}
 	z.Say("LOCK c", granted5)
-	z.waits(look, "@1 LOCK a", 1)
+	z.sendWaiting(look, "@1 LOCK a", 1)
 	for _, w := range []*wire{x, y} {
 		daemontest.Matches(t, w.Say("LOCK c mode=shared", deadlock)[1], `c: .* waits for c, which .* holds; .* waits for a, which .* holds: .*`)
 	}
 	x.Say("UNLOCK a", `OK lock=a`)
-	x.waits(look, "LOCK c", 2)
+	x.sendWaiting(look, "LOCK c", 2)
 	y.Say("UNLOCK a", `OK lock=a`)
 	z.Want(`@1 ` + granted5)
 	z.Say("UNLOCK c", `OK lock=c`)
@@ -224,8 +224,8 @@ func TestDeadlockOfSlots(t *testing.T) {
 	x.Say("LOCK a slots=2", grantedSlot)
 	y.Say("LOCK a slots=2", grantedSlot)
 	z.Say("LOCK b", granted5)
-	z.waits(look, "@1 LOCK a slots=2", 1)
-	x.waits(look, "@1 LOCK b", 2)
+	z.sendWaiting(look, "@1 LOCK a slots=2", 1)
+	x.sendWaiting(look, "@1 LOCK b", 2)
 	daemontest.Matches(t, y.Say("LOCK b", deadlock)[1], `b: .* waits for b, which .*; .* waits for a, which .* holds: .*`)
 	y.Say("UNLOCK a", `OK lock=a`)
 	z.Want(`@1 ` + grantedSlot)
@@ -239,7 +239,7 @@ func TestDeadlockOfSeveralNames(t *testing.T) {
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.Say("LOCK a,b", granted(`a,b`))
 	y.Say("LOCK c", granted5)
-	y.waits(look, "@1 LOCK d,b", 1)
+	y.sendWaiting(look, "@1 LOCK d,b", 1)
 	daemontest.Matches(t, x.Say("LOCK e,c", `ERR DEADLOCK lock=e,c : (.*)`)[0], `c: .* waits for c, which .* holds; .* waits for b, which .* holds: .*`)
 	x.Say("TRY e", granted5)
 	x.Say("UNLOCK a,b", `OK lock=a,b`)
@@ -250,11 +250,11 @@ func TestDeadlockOfSeveralNames(t *testing.T) {
 // no deadlock, whatever the lease's owner waits for.
 func TestNoDeadlockWithHoldTTL(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	x, y, look := d.dial(), d.dial(), d.dial()
 	x.Say("LOCK a hold=ttl ttl=1s", granted5)
 	y.Say("LOCK b", granted5)
-	x.waits(look, "LOCK b", 1)
+	x.sendWaiting(look, "LOCK b", 1)
 	y.Say("LOCK a wait=10s", granted5) // it gets the lock when the lease expires
 	y.Say("UNLOCK b", `OK lock=b`)
 	for line := x.Line(); ; line = x.Line() { // LOST may come first
@@ -268,14 +268,14 @@ func TestNoDeadlockWithHoldTTL(t *testing.T) {
 // continues if any holder of a slot does.
 func TestDeadlockNamesOnlyStuckClients(t *testing.T) {
 	d := startDaemon(t, 3, nil)
-	m, free, goesOn, stuck, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
+	m, free, continues, stuck, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
 	m.Say("LOCK T slots=2", grantedSlot)
 	m.Say("LOCK x", granted5)
 	free.Say("LOCK T slots=2", grantedSlot)
-	goesOn.Say("LOCK l1", granted5)
+	continues.Say("LOCK l1", granted5)
 	stuck.Say("LOCK l2", granted5)
-	goesOn.waits(look, "LOCK T slots=2", 1)
-	stuck.waits(look, "LOCK x", 2)
+	continues.sendWaiting(look, "LOCK T slots=2", 1)
+	stuck.sendWaiting(look, "LOCK x", 2)
 	m.Say("LOCK l1,l2", `ERR DEADLOCK lock=l1,l2 : [^;]* waits for l2, which [^;]* holds; [^;]* waits for x, which [^;]* holds: .*`)
 }
 
@@ -292,10 +292,10 @@ func TestNoDeadlockBehindClientsThatContinue(t *testing.T) {
 	second.Say("LOCK l2", granted5)
 	m.Say("LOCK U slots=2", grantedSlot)
 	free.Say("LOCK U slots=2", grantedSlot)
-	first.waits(look, "LOCK T slots=3", 1)
-	second.waits(look, "@1 LOCK y", 2)
-	second.waits(look, "@2 LOCK U slots=2", 3)
-	m.waits(look, "LOCK l1,l2", 4)
+	first.sendWaiting(look, "LOCK T slots=3", 1)
+	second.sendWaiting(look, "@1 LOCK y", 2)
+	second.sendWaiting(look, "@2 LOCK U slots=2", 3)
+	m.sendWaiting(look, "LOCK l1,l2", 4)
 	free.Say("UNLOCK U", `OK lock=U`)
 	second.Want(`@2 ` + grantedSlot)
 	free.Say("UNLOCK T", `OK lock=T`)
@@ -316,9 +316,9 @@ func TestDeadlockBehindSlots(t *testing.T) {
 	for _, w := range []*wire{one, other} {
 		w.Say("LOCK S slots=2", grantedSlot)
 	}
-	waits.waits(look, "LOCK S slots=2", 1)
-	one.waits(look, "LOCK x", 2)
-	other.waits(look, "LOCK x", 3)
+	waits.sendWaiting(look, "LOCK S slots=2", 1)
+	one.sendWaiting(look, "LOCK x", 2)
+	other.sendWaiting(look, "LOCK x", 3)
 	daemontest.Matches(t, m.Say("LOCK l", deadlock)[1], `l: .* waits for l, which .* holds; .* waits for S, which .* holds; .* waits for x, which .* holds: .*`)
 }
 
@@ -330,10 +330,10 @@ func TestNoDeadlockBehindSlotWithHoldTTL(t *testing.T) {
 	waits.Say("LOCK l", granted5)
 	one.Say("LOCK S slots=2 hold=ttl ttl=30s", grantedSlot)
 	other.Say("LOCK S slots=2", grantedSlot)
-	waits.waits(look, "LOCK S slots=2", 1)
-	one.waits(look, "@1 LOCK x", 2)
-	other.waits(look, "LOCK x", 3)
-	m.waits(look, "LOCK l", 4)
+	waits.sendWaiting(look, "LOCK S slots=2", 1)
+	one.sendWaiting(look, "@1 LOCK x", 2)
+	other.sendWaiting(look, "LOCK x", 3)
+	m.sendWaiting(look, "LOCK l", 4)
 	one.Say("@2 UNLOCK S", `@2 OK lock=S`)
 	waits.Want(grantedSlot)
 	waits.Say("UNLOCK l", `OK lock=l`)

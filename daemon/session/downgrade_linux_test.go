@@ -9,13 +9,13 @@ import (
 // Readers of this host and of another one wait until the holder downgrades to shared. A writer
 // waits for all of them. The nodes may lose their scripts meanwhile.
 func TestDowngrade(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	other := d.another()
 	w, look, lookThere := d.dial(), d.dial(), other.dial()
 	lease := w.Say("LOCK a", granted5)[0]
 	here, there := d.dial(), other.dial()
-	here.waits(look, "LOCK a mode=shared", 1)
-	there.waits(lookThere, "LOCK a mode=shared", 1)
+	here.sendWaiting(look, "LOCK a mode=shared", 1)
+	there.sendWaiting(lookThere, "LOCK a mode=shared", 1)
 	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("SCRIPT", "FLUSH"); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestDowngrade(t *testing.T) {
 	look.Say("TRY a", `ERR HELD lock=a mode=shared ttl=.*`)
 	w.Say("EXTEND a mode=exclusive", `ERR OPTION lock=a : .*wait for each other.*`)
 	writer := other.dial()
-	writer.waits(lookThere, "LOCK a", 1)
+	writer.sendWaiting(lookThere, "LOCK a", 1)
 	w.Say("UNLOCK a", `OK lock=a`)
 	here.Say("UNLOCK a", `OK lock=a`)
 	lookThere.Until("STATUS", `waiters=1\b`)
@@ -51,7 +51,7 @@ func TestDowngrade(t *testing.T) {
 
 // Several names become shared together. An impossible request is refused, and changes nothing.
 func TestDowngradeKinds(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, reader := d.dial(), d.dial()
 	w.Say("LOCK b,c", granted(`b,c`))
 	w.Say("EXTEND b,c mode=shared", granted(`b,c`))

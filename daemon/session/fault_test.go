@@ -151,7 +151,7 @@ func TestNoGrantOnAnotherHostBeforeTheDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			here := startDaemon(t, 3, patientNodes)
+			here := startDaemon(t, 3, longNodeTimeout)
 			holder, other := here.dial(), here.another().dial()
 			deadline := duration(t, holder.Say("LOCK a max=700ms", granted5)[2])
 			holder.Want(`LOST lock=a lease=\S+ reason=max : .*`)
@@ -241,7 +241,7 @@ func TestStateFileTruncated(t *testing.T) {
 		t.Skip("the state file needs Linux")
 	}
 	var log daemontest.Log
-	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	d := startDaemon(t, 3, nil).anotherWithLog(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.Say("LOCK a", granted5)
 	file := statefile.PathFor(d.Cfg.Socket.Path) + ".1"

@@ -17,7 +17,7 @@ import (
 // the holder has stopped. With hold=ttl, the end of the connection does not show it. If the daemon
 // ends the connection, the client may still work.
 func TestForceKeepsOtherNamesUntilTheDeadline(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))
 	w.Say("LOCK c,d ttl=30s hold=ttl", granted(`c,d`))
@@ -45,7 +45,7 @@ func TestForceKeepsOtherNamesUntilTheDeadline(t *testing.T) {
 // If another host's FORCE took a lock, this host does not list it as held, though the holder learns
 // of it only before its ttl ends. A FORCE here finds no holder on the nodes, and sends LOST.
 func TestForceByAnotherHost(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	holder, admin := d.dial(), d.dial()
 	lease := holder.Say("LOCK a,b ttl=30s hold=ttl", granted(`a,b`))[0]
 	holder.Say("LOCK c ttl=30s hold=ttl", granted(`c`))
@@ -59,10 +59,10 @@ func TestForceByAnotherHost(t *testing.T) {
 
 // The log shows which client used FORCE, and which holder lost the lock.
 func TestForceIsLogged(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	var log daemontest.Log
 	d.dial().Say("LOCK a", granted5)
-	admin := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
+	admin := d.anotherWithLog(logging.New(&log, hclog.Info, logging.Text)).dial()
 	admin.Say("FORCE a", `OK lock=a n=1 .*`)
 	for _, want := range []string{`FORCE: lock=a pid=\d+ user=\S+ holders=1`, `taken away by FORCE: lock=a .* holder=\S+ host=\S+ holder_pid=\d+`} {
 		daemontest.Matches(t, strings.ReplaceAll(log.String(), "\n", " "), `.*`+want+`.*`)
@@ -71,7 +71,7 @@ func TestForceIsLogged(t *testing.T) {
 
 // The answer lists the readers' other names once each, and no more of them than fit in a line.
 func TestForceListsOtherNamesOfReaders(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	admin := d.dial()
 	for range 2 {
 		d.dial().Say("LOCK a,b mode=shared ttl=20s", granted(`a,b`))

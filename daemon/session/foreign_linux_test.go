@@ -25,7 +25,7 @@ func (d *testDaemon) takeForeign(name string) {
 
 // WHO shows the client for which the nodes reserve a lock that nobody holds.
 func TestWhoShowsReservation(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	d.Nodes.KeepForCron(t, "redlock:a")
 	w := d.dial()
 	w.Send("WHO a")
@@ -46,7 +46,7 @@ func TestWhoShowsReservation(t *testing.T) {
 // FORCE does not claim that a client of another library gets LOST.
 func TestForceForeign(t *testing.T) {
 	var log daemontest.Log
-	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	d := startDaemon(t, 3, nil).anotherWithLog(logging.New(&log, hclog.Info, logging.Text))
 	d.takeForeign("a")
 	w := d.dial()
 	w.Say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it; nobody tells it, .*`)
@@ -59,7 +59,7 @@ func TestForceForeign(t *testing.T) {
 // wait= bounds the wait in this host's queue and the wait for another host's holder together.
 func TestWaitIncludesTheQueue(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	d.takeForeign("a")
 	first, second, look := d.dial(), d.dial(), d.dial()
 	first.Send("LOCK a wait=2s")
@@ -76,7 +76,7 @@ func TestWaitIncludesTheQueue(t *testing.T) {
 // A waiter for another host's lock leaves if it could not hold the lock any more: its input has
 // ended, or the process that was to hold it.
 func TestWaiterForAnotherHostLeaves(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	d.takeForeign("a")
 	d.takeForeign("b")
 	c, w, byProcess, look := newChild(t, os.Getuid()), d.dial(), d.dial(), d.dial()
@@ -94,7 +94,7 @@ func TestWaiterForAnotherHostLeaves(t *testing.T) {
 // guard= states how long before the deadline LOST is sent, instead of a fifth of the ttl.
 func TestGuard(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w := d.dial()
 	deadline := duration(t, w.Say("LOCK a hold=ttl ttl=4s guard=2s", granted5)[2])
 	w.Want(`LOST lock=a .*`)

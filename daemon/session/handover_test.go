@@ -24,12 +24,12 @@ import (
 func TestHandOver(t *testing.T) {
 	for _, names := range []string{"a", "a,b"} {
 		t.Run(names, func(t *testing.T) {
-			d := startDaemon(t, 3, patientNodes)
+			d := startDaemon(t, 3, longNodeTimeout)
 			a, b, c, look := d.dial(), d.dial(), d.dial(), d.dial()
 			const grant = `OK lock=\S+ lease=\S+ fence=(\d+) ttl=\d+ deadline=\d+`
 			first := a.Say("LOCK "+names, grant)[0]
-			b.waits(look, "LOCK "+names, 1)
-			c.waits(look, "LOCK "+names+" hold=ttl", 2)
+			b.sendWaiting(look, "LOCK "+names, 1)
+			c.sendWaiting(look, "LOCK "+names+" hold=ttl", 2)
 			a.Say("UNLOCK "+names, `OK lock=`+names)
 			second := b.Want(grant)[0]
 			b.Conn.Close()
@@ -49,7 +49,7 @@ func TestHandOver(t *testing.T) {
 // goes on to the next waiter.
 func TestHandOverToWaiterThatLeaves(t *testing.T) {
 	const clients, rounds = 8, 60
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	var inside atomic.Int32
 	var grants atomic.Int64
 	var wg sync.WaitGroup
@@ -61,7 +61,7 @@ func TestHandOverToWaiterThatLeaves(t *testing.T) {
 				if w == nil {
 					w = d.dial()
 				}
-				w = givesUpOrHolds(w, random, &inside, &grants)
+				w = cancelOrHold(w, random, &inside, &grants)
 			}
 		})
 	}
@@ -77,9 +77,9 @@ func TestHandOverToWaiterThatLeaves(t *testing.T) {
 	d.AwaitNoKeys()
 }
 
-// givesUpOrHolds requests the lock with a ttl of 25 to 30 s, so that a lease that is left behind
+// cancelOrHold requests the lock with a ttl of 25 to 30 s, so that a lease that is left behind
 // lasts as long. It returns the connection, or nil if that is closed.
-func givesUpOrHolds(w *wire, random *rand.Rand, inside *atomic.Int32, grants *atomic.Int64) *wire {
+func cancelOrHold(w *wire, random *rand.Rand, inside *atomic.Int32, grants *atomic.Int64) *wire {
 	wait, pings := 1+random.IntN(8), random.IntN(3)
 	lock := fmt.Sprintf("@1 LOCK a ttl=%ds", 25+random.IntN(6)) // a ttl above the holder's needs a hand-over, others a pass
 	switch random.IntN(4) {
@@ -117,7 +117,7 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 	} {
 		t.Run(kind.name+kind.options+" and"+kind.other, func(t *testing.T) {
 			const turns = 10
-			here := startDaemon(t, 3, patientNodes)
+			here := startDaemon(t, 3, longNodeTimeout)
 			there := here.another()
 			var stop atomic.Bool
 			var wg sync.WaitGroup
@@ -145,11 +145,11 @@ func TestOtherHostsGetTheirTurn(t *testing.T) {
 // whether the grant was a hand-over, or a pass because a client waited when the lock was granted.
 func TestBegunGrantIsAbandoned(t *testing.T) {
 	for _, passed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("passed=%v", passed), func(t *testing.T) { abandonBegun(t, passed) })
+		t.Run(fmt.Sprintf("passed=%v", passed), func(t *testing.T) { testBegunGrantIsAbandoned(t, passed) })
 	}
 }
 
-func abandonBegun(t *testing.T, passed bool) {
+func testBegunGrantIsAbandoned(t *testing.T, passed bool) {
 	cfg := config.Dev()
 	e, nodes, err := devnodes.Start(&cfg.Quorum)
 	if err != nil {
@@ -163,17 +163,17 @@ func abandonBegun(t *testing.T, passed bool) {
 	defer d.Nodes.Close()
 	d.Nodes.Settle(t.Context())
 	s := &session{host: d, inputEnded: make(chan struct{})}
-	first := enter(t, s, "first")
+	first := queueLock(t, s, "first")
 	var second *lockRequest
 	if passed {
-		second = enter(t, s, "second")
+		second = queueLock(t, s, "second")
 	}
 	err = first.acquire(t.Context())
 	if first.settle(err); err != nil {
 		t.Fatal(err)
 	}
 	if !passed {
-		second = enter(t, s, "second")
+		second = queueLock(t, s, "second")
 	}
 	if _, err := d.undoLock(first.heldLease, nil); err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func abandonBegun(t *testing.T, passed bool) {
 // A waiter may time out between the moment when it was chosen for a hand-over and the attempt
 // for it. Then nothing of the attempt stays in the state file.
 func TestUndeliveredAttemptIsForgotten(t *testing.T) {
-	d, path := noting(t)
+	d, path := journalHost(t)
 	e, nodes, err := devnodes.Start(&d.Cfg.Quorum)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	defer d.Nodes.Close()
 	d.Nodes.Settle(t.Context())
 	s := &session{host: d, inputEnded: make(chan struct{})}
-	first, second := enter(t, s, "first"), enter(t, s, "second")
+	first, second := queueLock(t, s, "first"), queueLock(t, s, "second")
 	second.number = 2 // the first request is not recorded
 	err = first.acquire(t.Context())
 	if first.settle(err); err != nil {
@@ -224,7 +224,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	if d.handOver(first.heldLease, next) == nil {
 		t.Fatal("nothing was handed over")
 	}
-	if l := d.noted(path).Leases[second.number]; l != nil {
+	if l := d.recorded(path).Leases[second.number]; l != nil {
 		t.Errorf("the state file has %+v, want no record of an answered request", l)
 	}
 }
@@ -232,9 +232,9 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 // The lock is not handed over to a client that is gone, even if its LOCK has not noticed that yet:
 // it is released, and the next client gets it.
 func TestNoHandOverToAClientThatIsGone(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	s, gone := &session{host: d, inputEnded: make(chan struct{})}, &session{host: d, inputEnded: make(chan struct{})}
-	first, second, third := enter(t, s, "first"), enter(t, gone, "second"), enter(t, s, "third")
+	first, second, third := queueLock(t, s, "first"), queueLock(t, gone, "second"), queueLock(t, s, "third")
 	err := first.acquire(t.Context())
 	if first.settle(err); err != nil {
 		t.Fatal(err)
@@ -253,8 +253,8 @@ func TestNoHandOverToAClientThatIsGone(t *testing.T) {
 	}
 }
 
-// enter returns a LOCK that was read and has joined the wait queue.
-func enter(t *testing.T, s *session, owner string) *lockRequest {
+// queueLock returns a LOCK that was read and has joined the wait queue.
+func queueLock(t *testing.T, s *session, owner string) *lockRequest {
 	t.Helper()
 	call := &server.Call{Request: ipc.Request{Verb: ipc.VerbLock, Names: []string{"a"}, Options: ipc.Options{Owner: owner}}}
 	a, err := s.newLockRequest(call)
@@ -274,11 +274,11 @@ func enter(t *testing.T, s *session, owner string) *lockRequest {
 // the deadline, and the one behind it after that.
 func TestNextAfterALostLease(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, next, behind, look := d.dial(), d.dial(), d.dial(), d.dial()
 	deadline := duration(t, w.Say("LOCK a hold=ttl ttl=2s", granted5)[2])
-	next.waits(look, "LOCK a", 1)
-	behind.waits(look, "LOCK a", 2)
+	next.sendWaiting(look, "LOCK a", 1)
+	behind.sendWaiting(look, "LOCK a", 2)
 	w.Want(`LOST lock=a .*`)
 	w.Say("UNLOCK a", `ERR LOST .*`)
 	next.Want(granted5)

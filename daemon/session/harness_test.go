@@ -40,10 +40,10 @@ func startDaemon(t *testing.T, n int, change func(*config.Config)) *testDaemon {
 // another starts a daemon of another host, over the same nodes.
 func (d *testDaemon) another() *testDaemon {
 	d.T.Helper()
-	return d.anotherThatLogs(nil)
+	return d.anotherWithLog(nil)
 }
 
-func (d *testDaemon) anotherThatLogs(log hclog.Logger) *testDaemon {
+func (d *testDaemon) anotherWithLog(log hclog.Logger) *testDaemon {
 	d.T.Helper()
 	return &testDaemon{d.Another(log)}
 }

@@ -48,7 +48,7 @@ func TestHoldTTL(t *testing.T) {
 // A lease with hold=ttl that is lost before its ttl ends is logged as a warning.
 func TestHoldTTLIsLost(t *testing.T) {
 	var log daemontest.Log
-	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	d := startDaemon(t, 3, nil).anotherWithLog(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.Say("LOCK a hold=ttl ttl=20s", granted5)
 	d.dial().Say("FORCE a", `OK lock=a .*`)
@@ -86,7 +86,7 @@ func TestHoldTTLGetsLostBeforeTheDeadline(t *testing.T) {
 
 // One LOCK can take several names at once whose leases were lost one by one.
 func TestLockSeveralLostNames(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, admin := d.dial(), d.dial()
 	for _, name := range []string{"a", "b", "c"} {
 		w.Say("LOCK "+name+" ttl=20s", granted5)
@@ -229,7 +229,7 @@ func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	d.another().dial().Say("LOCK a", granted5)
 	w, look := d.dial(), d.dial()
-	w.waits(look, "@1 LOCK a wait=1h", 1)
+	w.sendWaiting(look, "@1 LOCK a wait=1h", 1)
 	w.Send("@2 TRY a owner=2")
 	w.Want(`@2 ERR HELD lock=a .*`)
 	w.Conn.CloseWrite()

@@ -11,7 +11,7 @@ import (
 // Readers of another host do not overtake a writer that waits for the readers of its own host. The
 // nodes know its writer intent before it asks them. If it leaves, readers can lock at once.
 func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
 	first, second, writer, other := here.dial(), here.dial(), here.dial(), there.dial()
 	first.Say("LOCK a mode=shared", `OK .*`)
@@ -20,7 +20,7 @@ func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
 	other.Say("UNLOCK a", `OK .*`)
 
 	writer.Send("@w LOCK a")
-	other.refused(t)
+	other.awaitReaderRefused(t)
 	other.Say("TRY a mode=shared", `ERR HELD lock=a .*waiting=yes.*`)
 	other.Send("@r LOCK a mode=shared")
 	first.Say("UNLOCK a", `OK .*`)
@@ -32,7 +32,7 @@ func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
 
 	first.Say("LOCK a mode=shared", `OK .*`)
 	writer.Send("@w LOCK a ttl=30s") // an intent that is not removed outlasts the test
-	other.refused(t)
+	other.awaitReaderRefused(t)
 	other.Send("@r LOCK a mode=shared")
 	writer.Send("CANCEL w")
 	answers := []string{writer.Line(), writer.Line()} // in either order
@@ -44,12 +44,12 @@ func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
 // The writer intent lasts for the writer's ttl, and is renewed as long as the writer waits.
 func TestWriterIntentIsRenewed(t *testing.T) {
 	t.Parallel() // it mostly waits
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
 	reader, writer, other := here.dial(), here.dial(), there.dial()
 	reader.Say("LOCK a mode=shared", `OK .*`)
 	writer.Send("@w LOCK a ttl=1500ms")
-	other.refused(t)
+	other.awaitReaderRefused(t)
 	other.Say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
 	other.Want(`LOST lock=clock .*`)
 	other.Say("TRY a mode=shared", `ERR HELD lock=a .*waiting=yes.*`)
@@ -57,8 +57,8 @@ func TestWriterIntentIsRenewed(t *testing.T) {
 	writer.Want(`@w OK .*`)
 }
 
-// refused locks and unlocks as a reader until it is refused.
-func (w *wire) refused(t *testing.T) {
+// awaitReaderRefused locks and unlocks as a reader until it is refused.
+func (w *wire) awaitReaderRefused(t *testing.T) {
 	t.Helper()
 	daemontest.Eventually(t, "the nodes have the writer intent", func() bool {
 		if strings.HasPrefix(w.Say("TRY a mode=shared", `(.*)`)[0], "ERR HELD") {

@@ -19,15 +19,14 @@ const (
 	holderWords = `host=\S+ pid=\d+ user=\S+ since=\d+`
 )
 
-// patientNodes sets a long node timeout, so that no node fails when many clients make the machine
-// busy.
-func patientNodes(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Second }
+// longNodeTimeout keeps nodes from failing while many clients make the machine busy.
+func longNodeTimeout(cfg *config.Config) { cfg.Quorum.NodeTimeout = time.Second }
 
 // 64 readers hold the lock at the same time. A writer gets it when they have gone, though more
 // readers ask.
 func TestReadersTogether(t *testing.T) {
 	const readers = 64
-	d := startDaemon(t, 5, patientNodes)
+	d := startDaemon(t, 5, longNodeTimeout)
 	look := d.dial()
 	var wires []*wire
 	for range readers {
@@ -42,10 +41,10 @@ func TestReadersTogether(t *testing.T) {
 	look.Want(`OK n=64`)
 	look.Say("TRY a", `ERR HELD lock=a mode=shared ttl=\d+ `+holderWords+` : a: shared by others, .*`)
 	writer := d.dial()
-	writer.waits(look, "LOCK a", 1)
+	writer.sendWaiting(look, "LOCK a", 1)
 	late := d.dial()
 	late.Say("TRY a mode=shared", `ERR HELD lock=a mode=shared waiting=yes `+holderWords+` : .*waits already`)
-	late.waits(look, "LOCK a mode=shared", 2)
+	late.sendWaiting(look, "LOCK a mode=shared", 2)
 	for _, w := range wires[1:] {
 		w.Say("UNLOCK a", `OK lock=a`)
 	}
@@ -61,7 +60,7 @@ func TestReadersTogether(t *testing.T) {
 
 // Readers come and go without end. A writer waits only for the readers that were there before it.
 func TestWriterIsNotStarved(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	var writing, reading atomic.Int32
@@ -97,7 +96,7 @@ func TestWriterIsNotStarved(t *testing.T) {
 // get one.
 func TestSlots(t *testing.T) {
 	const clients, slots, rounds = 10, 3, 10
-	d := startDaemon(t, 5, patientNodes)
+	d := startDaemon(t, 5, longNodeTimeout)
 	var taken [slots + 1]atomic.Int32
 	var inside, most atomic.Int32
 	var wg sync.WaitGroup
@@ -129,7 +128,7 @@ func TestSlots(t *testing.T) {
 
 // WHO and LIST show the slots. Another number of slots is refused, and so is another kind.
 func TestSlotsAreShown(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	a, b, look := d.dial(), d.dial(), d.dial()
 	one := a.Say("LOCK a slots=2", grantedSlot)[3]
 	two := b.Say("LOCK a slots=2", grantedSlot)[3]
@@ -157,7 +156,7 @@ func TestSlotsAreShown(t *testing.T) {
 
 // A LOCK of several names gets all or none, in one lease that is found by the whole list.
 func TestSeveralNames(t *testing.T) {
-	d := startDaemon(t, 5, patientNodes)
+	d := startDaemon(t, 5, longNodeTimeout)
 	a, b := d.dial(), d.dial()
 	lease := a.Say("LOCK x%2C,b,%C3%A4 ttl=20s", granted(`x%2C,b,ä`))[0]
 	daemontest.Eventually(t, "three names are on five nodes", func() bool { return len(d.Keys()) == 3*5 })
@@ -188,12 +187,12 @@ func TestSeveralNames(t *testing.T) {
 // A LOCK of several names waits for all of them, of any holder. Two LOCKs of the same names in
 // another order do not block each other.
 func TestSeveralNamesWait(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	a, b, ab, ba, look := d.dial(), d.dial(), d.dial(), d.dial(), d.dial()
 	a.Say("LOCK a", granted5)
 	b.Say("LOCK b mode=shared", granted5)
-	ab.waits(look, "LOCK a,b", 1)
-	ba.waits(look, "LOCK b,a", 2)
+	ab.sendWaiting(look, "LOCK a,b", 1)
+	ba.sendWaiting(look, "LOCK b,a", 2)
 	a.Say("UNLOCK a", `OK lock=a`)
 	look.Say("TRY a", `ERR HELD .*`)
 	b.Say("UNLOCK b", `OK lock=b`)
@@ -204,7 +203,7 @@ func TestSeveralNamesWait(t *testing.T) {
 
 // No two clients hold the same name at once.
 func TestSeveralNamesOfManyClients(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	var inside [3]atomic.Int32
 	var wg sync.WaitGroup
 	for i, names := range []string{"0,1", "1,2", "2,0", "2,1,0", "1", "0"} {
@@ -240,11 +239,11 @@ var kinds = []struct{ names, options, grant string }{
 func TestEveryKindEnds(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, patientNodes)
+			d := startDaemon(t, 3, longNodeTimeout)
 			w, next := d.dial(), d.dial()
 			w.Say("LOCK "+kind.names+kind.options, kind.grant)
 			next.Say("TRY a", `ERR HELD .*`)
-			next.waits(d.dial(), "LOCK a,c", 1)
+			next.sendWaiting(d.dial(), "LOCK a,c", 1)
 			w.Conn.Close()
 			next.Want(granted(`a,c`))
 			next.Conn.Close()
@@ -263,7 +262,7 @@ func TestEveryKindIsLost(t *testing.T) {
 			d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
 			w, next := d.dial(), d.dial()
 			w.Say("LOCK "+kind.names+kind.options, kind.grant)
-			next.waits(d.dial(), "LOCK a", 1)
+			next.sendWaiting(d.dial(), "LOCK a", 1)
 			for _, server := range d.Nodes.Servers {
 				if err := server.FlushAll(); err != nil {
 					t.Fatal(err)
@@ -285,7 +284,7 @@ func TestEveryKindIsLost(t *testing.T) {
 func TestEveryKindIsForced(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, patientNodes)
+			d := startDaemon(t, 3, longNodeTimeout)
 			var holders []*wire
 			for range 3 {
 				if w := d.dial(); len(holders) == 0 || kind.options != "" {
@@ -294,7 +293,7 @@ func TestEveryKindIsForced(t *testing.T) {
 				}
 			}
 			next, admin := d.dial(), d.dial()
-			next.waits(admin, "LOCK a", 1)
+			next.sendWaiting(admin, "LOCK a", 1)
 			also, rest := "", strings.TrimPrefix(kind.names, "a,")
 			if rest != kind.names {
 				also = ` also=` + rest + `\b`
@@ -304,7 +303,7 @@ func TestEveryKindIsForced(t *testing.T) {
 			for i, w := range holders {
 				w.Want(`LOST lock=` + kind.names + ` lease=\S+ reason=forced : .*`)
 				if also != "" {
-					admin.stillTaken(rest, kind.names, len(holders)-i)
+					admin.wantStillTaken(rest, kind.names, len(holders)-i)
 				}
 				w.Say("UNLOCK "+kind.names, `ERR LOST .*`)
 			}
@@ -316,9 +315,9 @@ func TestEveryKindIsForced(t *testing.T) {
 	}
 }
 
-// stillTaken checks that n leases lost by FORCE of a are shown as lost, and that their other name
+// wantStillTaken checks that n leases lost by FORCE of a are shown as lost, and that their other name
 // is still taken.
-func (w *wire) stillTaken(name, list string, n int) {
+func (w *wire) wantStillTaken(name, list string, n int) {
 	w.T.Helper()
 	w.Until("LIST", fmt.Sprintf(`^- lock=a state=held .*\n(- lock=%s state=lost .* ttl=\d+\n){%d}OK`, list, n))
 	w.Until("WHO "+name, fmt.Sprintf(`^(- lock=%s .* : it was lost \(forced\).*\n){%d}OK n=%d\n`, name, n, n))
@@ -327,7 +326,7 @@ func (w *wire) stillTaken(name, list string, n int) {
 
 // If the holder is gone, the other names of a lease that was forced away are released too.
 func TestForceThenDisconnectReleasesOtherNames(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a,b,c ttl=30s", granted(`a,b,c`)) // longer than Until waits
 	admin.Say("FORCE b", `OK lock=b n=1 also=a,c held=.*`)
@@ -340,7 +339,7 @@ func TestForceThenDisconnectReleasesOtherNames(t *testing.T) {
 
 // With hold=ttl, the end of the connection releases nothing: the holder may still work elsewhere.
 func TestForceThenDisconnectKeepsHoldTTL(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
 	admin.Say("FORCE a", `OK lock=a n=1 also=b held=.*`)
@@ -353,7 +352,7 @@ func TestForceThenDisconnectKeepsHoldTTL(t *testing.T) {
 func TestEveryKindIsFoundByNameAndLease(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, patientNodes)
+			d := startDaemon(t, 3, longNodeTimeout)
 			w, other := d.dial(), d.dial()
 			lease := w.Say("LOCK "+kind.names+kind.options+" ttl=2s id=x", kind.grant)[0]
 			w.Say("LOCK "+kind.names+kind.options+" id=x", kind.grant+` again=yes`)
@@ -399,7 +398,7 @@ func TestDevKinds(t *testing.T) {
 		other.Say("WHO a", `- lock=a mode=\w+ .* nodes=5`)
 		other.Want(`OK n=1`)
 		w.Say("EXTEND lease="+lease+" ttl=10s", kind.grant)
-		other.waits(w, "LOCK a,c", 1)
+		other.sendWaiting(w, "LOCK a,c", 1)
 		w.Say("UNLOCK "+kind.names, `OK lock=`+kind.names)
 		other.Want(granted(`a,c`))
 		other.Say("UNLOCK a,c", `OK lock=a,c`)

@@ -6,7 +6,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 )
 
-func askFor(names ...string) *lockRequest {
+func newTestRequest(names ...string) *lockRequest {
 	h := &heldLease{}
 	h.waiter.Init(names, waitqueue.Kind{}, false, &h.Requester, nil)
 	return &lockRequest{heldLease: h}
@@ -15,7 +15,7 @@ func askFor(names ...string) *lockRequest {
 // When a LOCK that has ended leaves the index, it does not remove a later LOCK of the same name.
 func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	var k leaseIndex
-	first, second, third := askFor("a", "b"), askFor("b", "c"), askFor("c")
+	first, second, third := newTestRequest("a", "b"), newTestRequest("b", "c"), newTestRequest("c")
 	k.addRequest(first, nil)
 	if firsts := k.addRequest(second, map[*heldLease]bool{first.heldLease: true}); firsts != nil {
 		t.Fatalf("a name of an ended lease counts as taken by %v", firsts)
@@ -24,7 +24,7 @@ func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	if k.requests[first.indexKey("a")] != nil {
 		t.Error("a name is still taken after its request left")
 	}
-	for _, later := range []*lockRequest{askFor("b"), third} {
+	for _, later := range []*lockRequest{newTestRequest("b"), third} {
 		if firsts := k.addRequest(later, nil); len(firsts) != 1 || firsts[0] != second {
 			t.Errorf("%v: taken by %v, want the LOCK under way", later.names(), firsts)
 		}
@@ -40,7 +40,7 @@ func TestIndexKeepsTheLaterRequest(t *testing.T) {
 // Two requests that count on a lease may take it over at the same time.
 func TestIndexTakeOverIsIdempotent(t *testing.T) {
 	var k leaseIndex
-	h := askFor("a", "b").heldLease
+	h := newTestRequest("a", "b").heldLease
 	for range 2 {
 		if before, err := k.takeOver(h); before != nil || err != nil || k.get(h.indexKey("b")) != h {
 			t.Errorf("takeOver: replaced %v, error %v", before, err)
@@ -51,7 +51,7 @@ func TestIndexTakeOverIsIdempotent(t *testing.T) {
 // A lease that is granted after the index was closed is not added to it.
 func TestClosedIndexAddsNothing(t *testing.T) {
 	var k leaseIndex
-	held, late := askFor("a", "b").heldLease, askFor("c").heldLease
+	held, late := newTestRequest("a", "b").heldLease, newTestRequest("c").heldLease
 	if before, open := k.add(held); before != nil || !open {
 		t.Fatalf("the first lease: replaced %v, open %v", before, open)
 	}

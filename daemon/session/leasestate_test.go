@@ -116,8 +116,8 @@ func TestLossIsForgottenOnce(t *testing.T) {
 
 // A lease that is lost before its client got the grant does not count as held.
 func TestUnansweredLeaseDoesNotCountAsHeld(t *testing.T) {
-	unheard, _ := leaseLife{}.after(wasLost)
-	if _, do := unheard.after(deadlinePassed); do != leaveQueue {
+	unanswered, _ := leaseLife{}.after(wasLost)
+	if _, do := unanswered.after(deadlinePassed); do != leaveQueue {
 		t.Errorf("a lease that was lost before its LOCK was answered: actions %b, want only leaveQueue", do)
 	}
 }
@@ -162,7 +162,7 @@ func TestLeaseEndsOnce(t *testing.T) {
 // FORCE can take a lease away before its LOCK knows of the grant. Then nothing may read the lease:
 // see heldLease.lease.
 func TestForceBeforeLockSeesTheGrant(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	h := &heldLease{}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	if err := d.Queue.Join(&h.waiter); err != nil {

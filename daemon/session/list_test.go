@@ -9,7 +9,7 @@ import (
 // A LIST that waits for another LIST of the same user delays no other request of its connection. It
 // ends when its client cancels it.
 func TestListDoesNotBlockTheConnection(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	srv := d.NewServer()
 	opened := make(chan *session, 1)
 	srv.Open = func(conn *server.Conn) (server.Session, error) {

@@ -12,48 +12,48 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// slowed is a session in which a test acts on a lease before its LOCK is answered.
-type slowed struct {
+// slowSession is a session in which a test acts on a lease before its LOCK is answered.
+type slowSession struct {
 	*session
 	granted func(a *lockRequest)
 }
 
-func (s *slowed) Begin(call *server.Call) server.Work {
+func (s *slowSession) Begin(call *server.Call) server.Work {
 	work := s.session.Begin(call)
 	if a, ok := work.(*lockRequest); ok {
-		return &slowAsk{a, s.granted}
+		return &slowLock{a, s.granted}
 	}
 	return work
 }
 
-// slowAsk does the same as lockRequest.Run, step by step.
-type slowAsk struct {
+// slowLock does the same as lockRequest.Run, step by step.
+type slowLock struct {
 	*lockRequest
 	granted func(a *lockRequest)
 }
 
-func (s *slowAsk) Run() {
+func (s *slowLock) Run() {
 	err := s.acquire(s.call.Context())
 	s.settle(err)
 	s.granted(s.lockRequest)
 	s.answer()
 }
 
-// dialSlowed connects to a daemon that calls granted before it answers a LOCK.
-func dialSlowed(t *testing.T, granted func(a *lockRequest)) *wire {
+// dialSlow connects to a daemon that calls granted before it answers a LOCK.
+func dialSlow(t *testing.T, granted func(a *lockRequest)) *wire {
 	t.Helper()
-	d := settledDaemon(t)
+	d := readyHost(t)
 	srv := d.NewServer()
 	srv.Open = func(conn *server.Conn) (server.Session, error) {
 		s, err := d.open(conn)
-		return &slowed{s.(*session), granted}, err
+		return &slowSession{s.(*session), granted}, err
 	}
 	w, _ := dialWithin(t, srv)
 	return w
 }
 
-// settledDaemon returns a Host with embedded nodes that are ready, whose fields the test can read.
-func settledDaemon(t *testing.T) *Host {
+// readyHost returns a Host with embedded nodes that are ready, whose fields the test can read.
+func readyHost(t *testing.T) *Host {
 	t.Helper()
 	d, closeNodes := embeddedHost(t, io.Discard)
 	t.Cleanup(closeNodes)
@@ -85,7 +85,7 @@ func dialWithin(t *testing.T, srv *server.Server) (w *wire, hangUp func()) {
 // A LOCK whose lease is lost before the answer is refused. After an OK, the client would work until
 // LOST arrives. CHECK gives the same answer.
 func TestLostBeforeTheAnswer(t *testing.T) {
-	w := dialSlowed(t, func(a *lockRequest) { a.lease.Lose(redlock.LostForced) })
+	w := dialSlow(t, func(a *lockRequest) { a.lease.Lose(redlock.LostForced) })
 	w.Say("LOCK a", `ERR LOST lock=a reason=forced : .*`)
 	w.Say("CHECK a", `ERR LOST lock=a reason=forced : .*`)
 }
@@ -93,7 +93,7 @@ func TestLostBeforeTheAnswer(t *testing.T) {
 // Leases that were lost before the answer are remembered, but only as many as other losses. If
 // nodes are slow and leases short, every lease is lost like this, and nothing else bounds them.
 func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
-	w := dialSlowed(t, func(a *lockRequest) {
+	w := dialSlow(t, func(a *lockRequest) {
 		a.session.host.Limits.Set(config.Limits{LeasesPerUser: 2})
 		a.lease.Lose(redlock.LostForced)
 	})
@@ -108,7 +108,7 @@ func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 // If a lease is lost while its LOCK is being answered, LOST follows the OK immediately. Before the
 // OK, the client would not know the lease.
 func TestLostWhileAnswered(t *testing.T) {
-	w := dialSlowed(t, func(a *lockRequest) {
+	w := dialSlow(t, func(a *lockRequest) {
 		if a.onLost(a.session.host.Clock()).has(sendLost) { // the first step of leaseLost
 			t.Error("LOST would be sent before the OK")
 		}
@@ -122,7 +122,7 @@ func TestLostWhileAnswered(t *testing.T) {
 func TestLostFollowsAnotherAnswer(t *testing.T) {
 	for _, again := range []string{"reentrant=yes", "reentrant=yes id=x"} {
 		lose := make(chan struct{})
-		w := dialSlowed(t, func(a *lockRequest) {
+		w := dialSlow(t, func(a *lockRequest) {
 			<-lose
 			a.lease.Lose(redlock.LostForced)
 		})

@@ -8,7 +8,7 @@ import (
 
 // LOST is sent in time, even if other requests hold the queue's mutex.
 func TestLostDoesNotWaitForQueue(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	w, _ := dialWithin(t, d.NewServer())
 	w.Say("LOCK a,b ttl=1s hold=ttl", granted(`a,b`))
 	defer lockQueue(d.Queue)()

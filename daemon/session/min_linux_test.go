@@ -12,23 +12,23 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// least is the min= of these tests. It is longer than the ttl, so that the daemon must extend the
+// minTime is the min= of these tests. It is longer than the ttl, so that the daemon must extend the
 // lease.
-const least = 2500 * time.Millisecond
+const minTime = 2500 * time.Millisecond
 
 // lockMin takes a lock with min=, and returns its lease and an instant before the grant.
 func (w *wire) lockMin(name, options string) (lease string, before time.Duration) {
 	w.T.Helper()
 	before = redlock.BootTime()
-	return w.Say(fmt.Sprintf("LOCK %s min=%dms ttl=%s", name, least.Milliseconds(), options), granted5)[0], before
+	return w.Say(fmt.Sprintf("LOCK %s min=%dms ttl=%s", name, minTime.Milliseconds(), options), granted5)[0], before
 }
 
 // wantMin checks that a LOCK of name is granted only after min= has passed from since.
 func (w *wire) wantMin(name string, since time.Duration) {
 	w.T.Helper()
 	w.Say("LOCK "+name, granted5)
-	if took := redlock.BootTime() - since; took < least {
-		w.T.Errorf("%s is taken by another client %v after the grant, want %v at least", name, took, least)
+	if took := redlock.BootTime() - since; took < minTime {
+		w.T.Errorf("%s is taken by another client %v after the grant, want %v at least", name, took, minTime)
 	}
 	w.Say("UNLOCK "+name, "OK .*")
 }
@@ -37,7 +37,7 @@ func (w *wire) wantMin(name string, since time.Duration) {
 // end of the process. This holds for the same connection and for another host too.
 func TestMin(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	other := d.another()
 	holder, leaves, look, next, there := d.dial(), d.dial(), d.dial(), d.dial(), other.dial()
 	c := newChild(t, os.Getuid())
@@ -68,8 +68,8 @@ func TestMin(t *testing.T) {
 	there.Send("LOCK left")
 	holder.wantMin("unlocked", unlocked)
 	there.Want(granted5)
-	if took := redlock.BootTime() - left; took < least {
-		t.Errorf("another host gets the lock %v after the grant, want %v at least", took, least)
+	if took := redlock.BootTime() - left; took < minTime {
+		t.Errorf("another host gets the lock %v after the grant, want %v at least", took, minTime)
 	}
 	next.wantMin("ended", ended)
 }
@@ -84,7 +84,7 @@ func matchesAny(line, pattern string) []string {
 
 // FORCE ends a kept lease at once, and no client gets LOST.
 func TestForceEndsMin(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	holder, admin := d.dial(), d.dial()
 	holder.Say("LOCK a,b min=1h", granted5)
 	holder.Say("UNLOCK a,b", `OK lock=a,b kept=\d+ : .*`)
@@ -141,8 +141,8 @@ func TestMinContinuesAfterRestart(t *testing.T) {
 	a.Want(granted5)
 	b.Want(granted5)
 	for name, since := range map[string]time.Duration{"meanwhile": meanwhile, "unclaimed": unclaimed} {
-		if took := redlock.BootTime() - since; took < least {
-			t.Errorf("%s is taken by another client %v after the grant, want %v at least", name, took, least)
+		if took := redlock.BootTime() - since; took < minTime {
+			t.Errorf("%s is taken by another client %v after the grant, want %v at least", name, took, minTime)
 		}
 	}
 }

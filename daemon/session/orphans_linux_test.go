@@ -13,7 +13,7 @@ import (
 // client may use one id= for several locks. A LOCK of another kind is another request.
 func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	names := []string{"a", "b", "c,d", "c%2Cd"}
 	leases := map[string]string{}
 	for _, name := range names {
@@ -24,7 +24,7 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 	s.end()
 	w.Want(`BYE .*`)
 	s.start()
-	again, _ := s.dialUnkept()
+	again, _ := s.dialUnstored()
 	for _, name := range names {
 		if got := again.Say("LOCK "+name+" wait=0 id=1", granted5+` again=yes`)[0]; got != leases[name] {
 			t.Errorf("%s: got the lease %s, want %s", name, got, leases[name])
@@ -37,11 +37,11 @@ func TestLockRepeatedWithOneIDForSeveral(t *testing.T) {
 // If the lease was lost meanwhile, the repeated LOCK gets a new lease.
 func TestLostLockIsNotRepeated(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	lost := w.Say("LOCK a ttl=20s id=1", granted5)[0]
 	s.end()
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	w.Say("FORCE a", `OK lock=a n=1 .*`)
 	if got := w.Say("LOCK a wait=10s id=1", granted5)[0]; got == lost {
 		t.Error("the LOCK got the lost lease")
@@ -52,11 +52,11 @@ func TestLostLockIsNotRepeated(t *testing.T) {
 // once.
 func TestRepeatedLockOfAGoneClient(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	w.Say("LOCK a ttl=20s id=1", granted5)
 	s.end()
 	s.start()
-	look, _ := s.dialUnkept()
+	look, _ := s.dialUnstored()
 	ours, theirs, err := devnodes.SocketPair()
 	if err != nil {
 		t.Fatal(err)
@@ -74,19 +74,19 @@ func TestRepeatedLockOfAGoneClient(t *testing.T) {
 // next daemon.
 func TestRepeatedLockIsLeftToTheNextDaemon(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	lease := w.Say("LOCK a ttl=20s id=1", granted5)[0]
 	s.end()
 	down := s.nodesMayFail()
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	down.Store(true)
 	w.Send("@1 LOCK a ttl=20s id=1")
 	w.Until("CHECK a", `OK lock=a .*`) // this connection has the lease now
 	s.end()
 	down.Store(false)
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	if got := w.Say("LOCK a ttl=20s id=1", granted5+` again=yes`)[0]; got != lease {
 		t.Errorf("got the lease %s, want %s", got, lease)
 	}
@@ -96,16 +96,16 @@ func TestRepeatedLockIsLeftToTheNextDaemon(t *testing.T) {
 // LOCK, even if the first has ended and the lease lingers (linger=).
 func TestRepeatedLockIsTakenOnce(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	for n := 1; n <= 2; n++ {
 		w.Say(fmt.Sprint("LOCK a reentrant=yes ttl=20s linger=20s id=", n), counted(n))
 	}
 	s.end()
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	w.Say("LOCK a reentrant=yes id=2", counted(2)+` again=yes`)
 	w.Conn.Close()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	w.Until("STATUS", `connections=1\b`)
 	w.Say("LOCK a reentrant=yes wait=0 id=1", `ERR HELD .*`)
 }
@@ -113,12 +113,12 @@ func TestRepeatedLockIsTakenOnce(t *testing.T) {
 // After a restart, each id= of a repeated LOCK still counts once.
 func TestRepeatedLockIsCounted(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	w.Say("LOCK a reentrant=yes ttl=20s id=1", counted(1))
 	w.Say("LOCK a reentrant=yes ttl=20s id=2", counted(2))
 	s.end()
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	w.Say("LOCK a reentrant=yes ttl=20s id=1", counted(2)+` again=yes`)
 }
 
@@ -127,7 +127,7 @@ func TestRepeatedLockIsCounted(t *testing.T) {
 func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 	s := newSuccession(t)
 	c := newChild(t, os.Getuid())
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	lease := w.Say("LOCK a ttl=20s id=1", granted5)[0]
 	s.end()
 	s.found = func(p *state.Recovered) {
@@ -136,7 +136,7 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 		}
 	}
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	w.Say("TRY a id=1", `ERR HELD .*`)
 	c.end()
 	if got := w.Say("TRY a id=1", granted5+` again=yes`)[0]; got != lease {
@@ -148,7 +148,7 @@ func TestLockOfAnotherProcessIsNotRepeated(t *testing.T) {
 func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	w.Say("LOCK a ttl=20s id=1", granted5)
 	refused := w.Say("LOCK b ttl=20s id=1", granted5)[0]
 	w.Say("LOCK c reentrant=yes ttl=20s id=1", counted(1))
@@ -157,9 +157,9 @@ func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	s.end()
 	down := s.nodesMayFail()
 	s.start()
-	w, _ = s.dialUnkept()
-	look, _ := s.dialUnkept()
-	brief, _ := s.dialUnkept()
+	w, _ = s.dialUnstored()
+	look, _ := s.dialUnstored()
+	brief, _ := s.dialUnstored()
 	down.Store(true)
 	brief.Send("LOCK d ttl=6s id=1")
 	w.Send("@a LOCK a ttl=20s id=1")
@@ -174,8 +174,8 @@ func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	}
 	s.end()
 	s.start()
-	w, _ = s.dialUnkept()
-	look, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
+	look, _ = s.dialUnstored()
 	w.Say("LOCK c reentrant=yes ttl=20s id=1", counted(1)+` again=yes`)
 	w.Say("UNLOCK c", `OK lock=c`)
 	look.Say("LOCK c wait=20s", granted5)
@@ -185,7 +185,7 @@ func TestRepeatedLockWithoutQuorum(t *testing.T) {
 // before the restart stays done.
 func TestFurtherLocksAreRepeated(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	for n := 1; n <= 4; n++ {
 		w.Say(fmt.Sprint("LOCK a,b reentrant=yes ttl=20s id=", n), granted(`a,b`)+fmt.Sprint(` count=`, n))
 	}
@@ -194,14 +194,14 @@ func TestFurtherLocksAreRepeated(t *testing.T) {
 	lock := granted(`a,b`) + ` count=3 again=yes`
 	s.end()
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	w.Send("@3 LOCK a,b reentrant=yes id=3")
 	w.Send("@1 LOCK a,b reentrant=yes id=1")
 	w.Send("@2 LOCK a,b reentrant=yes id=2")
 	answers(w, "@9 PING", `@9 OK`, `@1 `+lock, `@2 `+lock, `@3 `+lock)
 	s.end()
 	s.start()
-	w, _ = s.dialUnkept()
+	w, _ = s.dialUnstored()
 	w.Say("LOCK t wait=0 id=1", `ERR HELD .*`)
 	w.Say("LOCK a,b reentrant=yes id=3", lock)
 	w.Say("UNLOCK a,b", `OK lock=a,b count=2`)

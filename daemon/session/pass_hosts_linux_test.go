@@ -16,24 +16,24 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// contest checks the grants of one lock to clients of several hosts.
-type contest struct {
+// grantChecker checks the grants of one lock to clients of several hosts.
+type grantChecker struct {
 	t       *testing.T
 	inside  atomic.Int32
 	highest atomic.Uint64
 }
 
 // enter checks that no other client has the lock.
-func (c *contest) enter(who string) {
+func (c *grantChecker) enter(who string) {
 	if c.inside.Add(1) != 1 {
 		c.t.Errorf("%s has the lock beside another client", who)
 	}
 }
 
-func (c *contest) leave() { c.inside.Add(-1) }
+func (c *grantChecker) leave() { c.inside.Add(-1) }
 
-// takes takes and releases the lock over a connection.
-func (c *contest) takes(w *wire) {
+// lockOnce takes and releases the lock over a connection.
+func (c *grantChecker) lockOnce(w *wire) {
 	grant := w.Say("LOCK a ttl=20s", grantedAs)
 	fence, err := strconv.ParseUint(grant[1], 10, 64)
 	c.enter("a client of redlockd")
@@ -44,8 +44,8 @@ func (c *contest) takes(w *wire) {
 	w.Say("UNLOCK a", `OK .*`)
 }
 
-// takesAsForeign tries once to take the lock as other Redlock clients do, and releases it.
-func (c *contest) takesAsForeign(d *testDaemon, value string) (granted bool) {
+// tryAsForeign tries once to take the lock as other Redlock clients do, and releases it.
+func (c *grantChecker) tryAsForeign(d *testDaemon, value string) (granted bool) {
 	const ttl = 10 * time.Second
 	began, n := redlock.BootTime(), 0
 	for _, server := range d.Nodes.Servers {
@@ -73,11 +73,11 @@ func TestPassBetweenHosts(t *testing.T) {
 	if os.Getenv("REDLOCKD_LONG") == "1" {
 		grants = 100_000
 	}
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	c := &contest{t: t}
+	c := &grantChecker{t: t}
 	var left atomic.Int64
 	left.Store(int64(grants))
 	var clients, foreign sync.WaitGroup
@@ -88,7 +88,7 @@ func TestPassBetweenHosts(t *testing.T) {
 		}
 		clients.Go(func() {
 			for left.Add(-1) >= 0 && !t.Failed() {
-				c.takes(w)
+				c.lockOnce(w)
 			}
 		})
 	}
@@ -96,7 +96,7 @@ func TestPassBetweenHosts(t *testing.T) {
 	foreign.Go(func() {
 		random := rand.New(rand.NewPCG(1, 1))
 		for n := 0; ctx.Err() == nil; n++ {
-			if c.takesAsForeign(here, fmt.Sprint("foreign-", n)) {
+			if c.tryAsForeign(here, fmt.Sprint("foreign-", n)) {
 				byForeign.Add(1)
 			}
 			select { // as these clients wait between two attempts
@@ -120,16 +120,16 @@ func TestPassBetweenHosts(t *testing.T) {
 // A waiter on another host gets the lock after at most one streak of grants, although the clients
 // of this host could pass it on without end.
 func TestPassesEndForAnotherHost(t *testing.T) {
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
-	c := &contest{t: t}
+	c := &grantChecker{t: t}
 	var stop atomic.Bool
 	var clients sync.WaitGroup
 	for range 6 {
 		w := here.dial()
 		clients.Go(func() {
 			for !stop.Load() && !t.Failed() {
-				c.takes(w)
+				c.lockOnce(w)
 			}
 		})
 	}
@@ -138,6 +138,6 @@ func TestPassesEndForAnotherHost(t *testing.T) {
 	here.dial().Until("STATUS", `passes=[1-9]\d\d`)
 	other := there.dial()
 	for range 10 {
-		c.takes(other)
+		c.lockOnce(other)
 	}
 }

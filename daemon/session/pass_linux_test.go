@@ -34,8 +34,8 @@ func passedOn(t *testing.T, options string) *passing {
 	w, next := s.dial(), s.dial()
 	daemontest.Eventually(t, "the lock is passed on", func() bool {
 		w.Say("LOCK a ttl=20s", granted5)
-		next.waits(p.look, "LOCK a ttl=20s", 1)
-		p.last.waits(p.look, "LOCK a ttl=20s "+options, 2)
+		next.sendWaiting(p.look, "LOCK a ttl=20s", 1)
+		p.last.sendWaiting(p.look, "LOCK a ttl=20s "+options, 2)
 		w.Say("UNLOCK a", unlocked)
 		p.first = next.Want(grantedAs)
 		next.Say("UNLOCK a", unlocked)
@@ -92,7 +92,7 @@ func TestPassOutlastsTheDaemon(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		p := passedOn(t, "")
 		next := p.dial()
-		next.waits(p.look, "LOCK a", 1)
+		next.sendWaiting(p.look, "LOCK a", 1)
 		if killed {
 			p.found = func(found *state.Recovered) { keepReleased(t, found, p) }
 		}
@@ -131,8 +131,8 @@ func keepReleased(t *testing.T, found *state.Recovered, p *passing) {
 func TestNoPassToAClientThatIsGone(t *testing.T) {
 	p := passedOn(t, "")
 	gone, next := p.dial(), p.dial()
-	gone.waits(p.look, "LOCK a", 1)
-	next.waits(p.look, "LOCK a", 2)
+	gone.sendWaiting(p.look, "LOCK a", 1)
+	next.sendWaiting(p.look, "LOCK a", 2)
 	gone.Conn.CloseWrite()
 	gone.Want(`ERR CANCELLED .*`)
 	p.last.Say("UNLOCK a", unlocked)

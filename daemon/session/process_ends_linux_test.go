@@ -38,7 +38,7 @@ func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
 // When a process ends, the daemon forgets its lost leases, by process and by lease id. If FORCE
 // took one name of a lock, its other names become free at that moment, before the deadline.
 func TestHoldPIDEndsWithALostLease(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	c := newChild(t, os.Getuid())
 	w, admin := d.dial(), d.dial()
 	lease := w.Say(fmt.Sprintf("LOCK a,b ttl=30s hold=pid pid=%d", c.pid), granted(`a,b`))[0]
@@ -121,7 +121,7 @@ func TestHoldPIDEndsWhileManyWait(t *testing.T) {
 	c := newChild(t, os.Getuid())
 	holder, look, w := d.dial(), d.dial(), d.dial()
 	holder.Say("LOCK a", granted5)
-	w.waits(look, fmt.Sprintf("@1 LOCK a id=x reentrant=yes hold=pid pid=%d", c.pid), 1)
+	w.sendWaiting(look, fmt.Sprintf("@1 LOCK a id=x reentrant=yes hold=pid pid=%d", c.pid), 1)
 	w.Send("@2 LOCK a reentrant=yes hold=pid pid=%d", c.pid)
 	w.Send("@3 LOCK a id=x hold=pid pid=%d", c.pid)
 	w.Say("@4 TRY a hold=pid pid=1", `@4 ERR DENIED .*`) // the daemon has started the others
@@ -139,7 +139,7 @@ func TestHoldPIDContinuesToWait(t *testing.T) {
 	holder, a, b := d.dial(), d.dial(), d.dial()
 	mine := fmt.Sprintf(" hold=pid pid=%d", c.pid)
 	holder.Say("LOCK a", granted5)
-	a.waits(holder, "LOCK a reentrant=yes"+mine, 1)
+	a.sendWaiting(holder, "LOCK a reentrant=yes"+mine, 1)
 	b.Send("@1 LOCK a reentrant=yes" + mine)
 	b.Say("@2 TRY a reentrant=yes"+mine, `@2 ERR HELD .*`) // the daemon has started the other
 	a.Conn.Close()

@@ -20,7 +20,7 @@ import (
 func TestPIDReuse(t *testing.T) {
 	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
 	table := newProcesses(func(*heldLease) {}) // the watcher reports no end
-	table.watcher = &deafWatcher{}
+	table.watcher = &silentWatcher{}
 	const number = 4121 // a pid that both processes seem to have
 	before := use(t, table, first, number)
 	if again := use(t, table, first, number); again != before {
@@ -49,7 +49,7 @@ func TestPIDReuse(t *testing.T) {
 func TestPIDFDsAreClosed(t *testing.T) {
 	c, dead := newChild(t, os.Getuid()), newChild(t, os.Getuid())
 	table := newProcesses(func(*heldLease) {})
-	watcher := &deafWatcher{}
+	watcher := &silentWatcher{}
 	table.watcher = watcher
 	isOpen := func(fd int) bool {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
@@ -89,7 +89,7 @@ func TestPIDFDsAreClosed(t *testing.T) {
 func TestPIDFDIsClosedOnce(t *testing.T) {
 	c := newChild(t, os.Getuid())
 	table := newProcesses(func(*heldLease) {})
-	table.watcher = &deafWatcher{}
+	table.watcher = &silentWatcher{}
 	p := use(t, table, c, c.pid)
 	c.end()
 	table.end(p)
@@ -106,17 +106,17 @@ func TestPIDFDIsClosedOnce(t *testing.T) {
 	}
 }
 
-// deafWatcher reports no end of a process.
-type deafWatcher struct{ full bool }
+// silentWatcher reports no end of a process.
+type silentWatcher struct{ full bool }
 
-func (w *deafWatcher) Watch(int, func()) error {
+func (w *silentWatcher) Watch(int, func()) error {
 	if w.full {
 		return unix.ENOSPC
 	}
 	return nil
 }
 
-func (*deafWatcher) Unwatch(int) {}
+func (*silentWatcher) Unwatch(int) {}
 
 // use makes the table watch a child under a number.
 func use(t *testing.T, table *processes, c *child, number int) *heldProcess {
@@ -145,7 +145,7 @@ func TestPeerByStart(t *testing.T) {
 		t.Fatalf("a process that started before the connection: %v", err)
 	}
 	defer process.Close(fd)
-	if c.killed(); !becomesDead(fd) {
+	if c.killed(); !waitForEnd(fd) {
 		t.Error("the pidfd does not report the end of its process")
 	}
 	if _, err := process.OpenStartedBy(c.pid, redlock.BootTime()); !errors.Is(err, process.ErrNoProcess) {
@@ -153,7 +153,7 @@ func TestPeerByStart(t *testing.T) {
 	}
 }
 
-func becomesDead(fd int) bool {
+func waitForEnd(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	unix.Poll(fds, int(daemontest.Patience.Milliseconds()))
 	return !process.IsAlive(fd)

@@ -10,8 +10,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// free returns how many more locks the user can take before the limit.
-func (w *wire) free(limit string) (n int) {
+// countFree returns how many more locks the user can take before the limit.
+func (w *wire) countFree(limit string) (n int) {
 	w.T.Helper()
 	for ; ; n++ {
 		w.Send("TRY free%d", n)
@@ -27,10 +27,10 @@ func (w *wire) free(limit string) (n int) {
 	return n
 }
 
-// becomesFree waits until want locks are free, because a lease may end asynchronously.
-func (w *wire) becomesFree(limit string, want int) {
+// awaitFree waits until want locks are free, because a lease may end asynchronously.
+func (w *wire) awaitFree(limit string, want int) {
 	w.T.Helper()
-	daemontest.Eventually(w.T, fmt.Sprintf("%d locks are free", want), func() bool { return w.free(limit) == want })
+	daemontest.Eventually(w.T, fmt.Sprintf("%d locks are free", want), func() bool { return w.countFree(limit) == want })
 }
 
 const limitOfFive = "leases_per_user = 5"
@@ -63,7 +63,7 @@ func TestReentrantCountsAreLeases(t *testing.T) {
 		w.Say("UNLOCK a", fmt.Sprint(`OK lock=a count=`, left))
 	}
 	w.Say("UNLOCK a", `OK lock=a`)
-	w.becomesFree(limitOfFive, 5)
+	w.awaitFree(limitOfFive, 5)
 }
 
 // When a lease ends, all LOCKs that count on it end as well.
@@ -76,31 +76,31 @@ func TestReentrantCountsEndWithTheLease(t *testing.T) {
 		lease = w.Say("LOCK a reentrant=yes"+options, counted(1))[0]
 		w.Say("LOCK a reentrant=yes"+options, counted(2))
 		w.Say("LOCK a reentrant=yes"+options, counted(3))
-		look.becomesFree(limitOfFive, 2)
+		look.awaitFree(limitOfFive, 2)
 		return w, lease
 	}
 
 	w, _ := take("")
 	look.Say("FORCE a", `OK lock=a n=1 .*`)
 	w.Want(`LOST lock=a .*`)
-	look.becomesFree(limitOfFive, 5)
+	look.awaitFree(limitOfFive, 5)
 	w.Say("UNLOCK a", `ERR LOST .*`)
 	w.Conn.Close()
-	look.becomesFree(limitOfFive, 5)
+	look.awaitFree(limitOfFive, 5)
 
 	w, _ = take("")
 	w.Conn.Close()
-	look.becomesFree(limitOfFive, 5)
+	look.awaitFree(limitOfFive, 5)
 
 	w, lease := take(" hold=ttl")
 	w.Conn.Close()
-	look.becomesFree(limitOfFive, 2) // the client may resume the lease, with its counts
+	look.awaitFree(limitOfFive, 2) // the client may resume the lease, with its counts
 	look.Say("RESUME a lease="+lease, counted(3))
 	look.Say("LOCK a reentrant=yes", counted(4))
-	look.becomesFree(limitOfFive, 1)
+	look.awaitFree(limitOfFive, 1)
 	holder.Say("RESUME a lease="+lease, counted(4))
 	holder.Say("UNLOCK a", `OK lock=a count=3`)
-	look.becomesFree(limitOfFive, 2)
+	look.awaitFree(limitOfFive, 2)
 	for left := 2; left > 0; left-- {
 		holder.Say("UNLOCK a", fmt.Sprint(`OK lock=a count=`, left))
 	}
@@ -108,9 +108,9 @@ func TestReentrantCountsEndWithTheLease(t *testing.T) {
 
 	w, _ = take(fmt.Sprintf(" hold=pid pid=%d", c.pid))
 	w.Conn.Close()
-	look.becomesFree(limitOfFive, 2) // the process still lives
+	look.awaitFree(limitOfFive, 2) // the process still lives
 	c.end()
-	look.becomesFree(limitOfFive, 5)
+	look.awaitFree(limitOfFive, 5)
 }
 
 // Further LOCKs that wait with the first count as leases as well.
@@ -123,15 +123,15 @@ func TestReentrantCountsThatWait(t *testing.T) {
 	w.Send("@2 LOCK a reentrant=yes id=2")
 	w.Send("@3 LOCK a reentrant=yes id=3")
 	w.Say("@4 TRY a reentrant=yes", `@4 ERR HELD .*`)
-	look.becomesFree(limitOfFive, 1)
+	look.awaitFree(limitOfFive, 1)
 	answers(w, "CANCEL 2", `OK`, `@2 ERR CANCELLED .*`)
-	look.becomesFree(limitOfFive, 2)
+	look.awaitFree(limitOfFive, 2)
 	answers(w, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
-	look.becomesFree(limitOfFive, 3)
+	look.awaitFree(limitOfFive, 3)
 	answers(w, "CANCEL 3", `OK`, `@3 ERR CANCELLED .*`)
-	look.becomesFree(limitOfFive, 4)
+	look.awaitFree(limitOfFive, 4)
 	holder.Say("UNLOCK a", `OK lock=a`)
-	look.becomesFree(limitOfFive, 5)
+	look.awaitFree(limitOfFive, 5)
 }
 
 // Waiting repeats are bounded in the same way as queries.
@@ -165,13 +165,13 @@ func TestReentrantCountsOfRootOnAnothersLease(t *testing.T) {
 	root.Say("RESUME a lease="+lease, granted5)
 	root.Say("LOCK a reentrant=yes id=2", counted(2))
 	root.Say("LOCK a reentrant=yes id=3", counted(3))
-	user.becomesFree(limitOfFive, 2)
-	root.becomesFree(limitOfFive, 5)
+	user.awaitFree(limitOfFive, 2)
+	root.awaitFree(limitOfFive, 5)
 	root.Say("LOCK a reentrant=yes id=3", counted(3)+` again=yes`) // takes nothing
 	root.Say("UNLOCK a", `OK lock=a count=2`)
 	root.Say("UNLOCK a", `OK lock=a count=1`)
-	user.becomesFree(limitOfFive, 4)
+	user.awaitFree(limitOfFive, 4)
 	root.Say("UNLOCK a", `OK lock=a`)
-	user.becomesFree(limitOfFive, 5)
-	root.becomesFree(limitOfFive, 5)
+	user.awaitFree(limitOfFive, 5)
+	root.awaitFree(limitOfFive, 5)
 }

@@ -65,7 +65,7 @@ func TestReentrantWaitIgnoresSmallerLimit(t *testing.T) {
 	w.Send("@1 LOCK a reentrant=yes wait=500")
 	w.Send("@2 LOCK a reentrant=yes")
 	w.Say("@3 TRY a reentrant=yes", `@3 ERR HELD .*`) // the daemon has started the others
-	other.waits(look, "LOCK a", 2)
+	other.sendWaiting(look, "LOCK a", 2)
 	cfg := *d.Cfg
 	cfg.Limits.WaitersPerUser = 1
 	d.Reload <- &cfg
@@ -99,7 +99,7 @@ func TestReentrantCountIgnoresSmallerLimit(t *testing.T) {
 // Each time the first of several LOCKs is cancelled, the others continue to wait, but not in nested
 // calls. With nested calls, the cost of many LOCKs was quadratic.
 func TestContinuedWaitsDoNotNest(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	server := d.NewServer()
 	holder, _ := dialWithin(t, server)
 	w, _ := dialWithin(t, server)

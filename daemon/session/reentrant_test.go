@@ -215,7 +215,7 @@ func TestReentrantCountsToAThousand(t *testing.T) {
 // A further LOCK that stops waiting while the first asks the nodes gets the error that the nodes
 // gave to the first.
 func TestReentrantGetsErrorOfTheFirst(t *testing.T) {
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	w, other := here.dial(), here.another().dial()
 	other.Say("LOCK a", granted5)
 	w.Send("@1 LOCK a reentrant=yes")

@@ -55,7 +55,7 @@ func TestFurtherInputEnded(t *testing.T) {
 	holder.Say("LOCK a", granted5)
 	for range 20 {
 		w := d.dial()
-		w.waits(look, "@1 LOCK a reentrant=yes", 1)
+		w.sendWaiting(look, "@1 LOCK a reentrant=yes", 1)
 		w.Send("@2 LOCK a reentrant=yes\n@3 LOCK a reentrant=yes")
 		w.Conn.CloseWrite()
 		for range 3 {
@@ -67,7 +67,7 @@ func TestFurtherInputEnded(t *testing.T) {
 
 // A lost lease is reported as lost for an hour, and then as not held.
 func TestLostLeasesAreForgotten(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	var later atomic.Int64
 	d.Clock = func() time.Duration { return redlock.BootTime() + time.Duration(later.Load()) }
 	w, _ := dialWithin(t, d.NewServer())
@@ -84,7 +84,7 @@ func TestLostLeasesAreForgotten(t *testing.T) {
 
 // Nothing remains of leases that were released because the client is gone: there are many clients.
 func TestGoneClientLeavesNothing(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	w, hangUp := dialWithin(t, d.NewServer())
 	w.Say("LOCK a", granted5)
 	w.Say("LOCK b,c", granted(`b,c`))

@@ -11,8 +11,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// succeeding runs a daemon that restores the state file at path, and calls do.
-func succeeding(t *testing.T, path string, do func(d *Host, p *state.Recovered)) {
+// restoreFrom runs a daemon that restores the state file at path, and calls do.
+func restoreFrom(t *testing.T, path string, do func(d *Host, p *state.Recovered)) {
 	t.Helper()
 	d, closeNodes := embeddedHost(t, io.Discard)
 	defer closeNodes()
@@ -36,7 +36,7 @@ func TestAbandonedAttemptStaysRecorded(t *testing.T) {
 	target := func(name string) redlock.Record {
 		return redlock.Record{Names: []string{name}, TTL: 5 * time.Second, Token: strings.Repeat(name, 22)}
 	}
-	succeeding(t, path, func(d *Host, _ *state.Recovered) {
+	restoreFrom(t, path, func(d *Host, _ *state.Recovered) {
 		for d.Journal.NextNumber() < 4 {
 		}
 		d.Journal.ConnOpened(1, false)
@@ -50,9 +50,9 @@ func TestAbandonedAttemptStaysRecorded(t *testing.T) {
 		d.Journal.Granted(&state.Lease{Number: 4, Phase: state.PhaseReleased, Record: released})
 	})
 	for range 2 {
-		succeeding(t, path, func(*Host, *state.Recovered) {})
+		restoreFrom(t, path, func(*Host, *state.Recovered) {})
 	}
-	succeeding(t, path, func(_ *Host, p *state.Recovered) {
+	restoreFrom(t, path, func(_ *Host, p *state.Recovered) {
 		noted := map[string]state.Phase{}
 		for number, l := range p.Leases {
 			noted[l.Record.Token] = l.Phase

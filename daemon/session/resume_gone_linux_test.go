@@ -22,7 +22,7 @@ func TestGoneClientResumesNothing(t *testing.T) {
 	holder, before, next, look := s.dial(), s.dial(), s.dial(), s.dial()
 	holder.Say("LOCK busy", granted5)
 	lease := holder.Say("LOCK a", granted5)[0]
-	before.waits(look, "LOCK busy", 1)
+	before.sendWaiting(look, "LOCK busy", 1)
 	before.Send("RESUME a lease=%s", lease)
 	next.Say("RESUME a lease="+lease, granted5)
 	before.Conn.Close()
@@ -35,7 +35,7 @@ func TestGoneClientResumesNothing(t *testing.T) {
 // read from the connection since.
 func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	s := newSuccession(t)
-	holder, session := s.dialUnkept()
+	holder, session := s.dialUnstored()
 	lease := holder.Say("LOCK a", granted5)[0]
 	ours, theirs, err := devnodes.SocketPair()
 	if err != nil {
@@ -64,7 +64,7 @@ func TestCutClientResumesNothing(t *testing.T) {
 	holder, before, look := s.dial(), s.dial(), s.dial()
 	holder.Say("LOCK busy", granted5)
 	lease := holder.Say("LOCK a", granted5)[0]
-	before.waits(look, "LOCK busy", 1)
+	before.sendWaiting(look, "LOCK busy", 1)
 	if _, err := fmt.Fprintf(before.Conn, "RESUME a lease=%s\nPI", lease); err != nil {
 		t.Fatal(err)
 	}

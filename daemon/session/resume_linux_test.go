@@ -48,7 +48,7 @@ func TestResumeByRoot(t *testing.T) {
 
 // A shared lease stays shared when it is resumed, and a slot keeps its number.
 func TestResumeKinds(t *testing.T) {
-	d := startDaemon(t, 5, patientNodes)
+	d := startDaemon(t, 5, longNodeTimeout)
 	first, second, other, look := d.dial(), d.dial(), d.dial(), d.dial()
 	reader := first.Say("LOCK a mode=shared ttl=20s", granted5)[0]
 	other.Say("LOCK s slots=3 ttl=20s", grantedSlot)

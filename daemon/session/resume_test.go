@@ -49,7 +49,7 @@ func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
 // A client that resumes a lease during linger= keeps it after linger= has passed.
 func TestResumeEndsLinger(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, next, look := d.dial(), d.dial(), d.dial()
 	lease := w.Say("LOCK a ttl=20s linger=2s", granted5)[0]
 	w.Conn.Close()
@@ -65,7 +65,7 @@ func TestResumeEndsLinger(t *testing.T) {
 // If a client resumes a lease and disconnects again, linger= starts again in full.
 func TestLingerAfterResume(t *testing.T) {
 	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, next, look := d.dial(), d.dial(), d.dial()
 	lease := w.Say("LOCK a ttl=20s linger=4s", granted5)[0]
 	look.Say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
@@ -87,10 +87,10 @@ func TestResumeMovesWaiters(t *testing.T) {
 	w, next, other, look := d.dial(), d.dial(), d.dial(), d.dial()
 	lease := w.Say("LOCK a", granted5)[0]
 	other.Say("LOCK b", granted5)
-	other.waits(look, "LOCK a", 1)
+	other.sendWaiting(look, "LOCK a", 1)
 	next.Say("RESUME a lease="+lease, granted5)
 	next.Say("LOCK b", `ERR DEADLOCK lock=b : .*`)
-	w.waits(look, "LOCK b", 2)
+	w.sendWaiting(look, "LOCK b", 2)
 	next.Say("UNLOCK a", `OK lock=a`)
 	other.Want(granted5)
 	other.Say("UNLOCK b", `OK lock=b`)

@@ -34,8 +34,8 @@ func (d *testDaemon) commands() (n int) {
 	return n
 }
 
-// retains takes a lock with retain= and releases it, until this host retains it.
-func (w *wire) retains(name, options string) {
+// lockAndRetain takes a lock with retain= and releases it, until this host retains it.
+func (w *wire) lockAndRetain(name, options string) {
 	w.T.Helper()
 	w.Say("LOCK "+name+" retain=1s "+options, granted5)
 	w.Say("UNLOCK "+name, `OK lock=\S+`)
@@ -45,12 +45,12 @@ func (w *wire) retains(name, options string) {
 // confirmations. Every grant has its own lease id and a larger fencing token.
 func TestRetain(t *testing.T) {
 	const pairs = 50
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, next := d.dial(), d.dial()
 	for _, name := range []string{"a", "b,c"} {
 		last, ids, fewest := uint64(0), map[string]bool{}, math.MaxInt
 		for range 8 { // a busy machine may be late, and confirms the lock more often
-			w.retains(name, "")
+			w.lockAndRetain(name, "")
 			before := d.commands()
 			for i := range pairs {
 				verb := "LOCK " + name
@@ -77,7 +77,7 @@ func TestRetain(t *testing.T) {
 
 // Without retain=, no lock is retained. retain= is refused for a lock that cannot be passed.
 func TestRetainIsOff(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w := d.dial()
 	w.Say("LOCK a", granted5)
 	w.Say("LOCK b retain=0", granted5)
@@ -93,7 +93,7 @@ func TestRetainIsOff(t *testing.T) {
 // lease.retain of the config applies to all locks that can be retained.
 func TestRetainOfTheConfig(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) {
-		patientNodes(cfg)
+		longNodeTimeout(cfg)
 		cfg.Lease.Retain = time.Second
 	})
 	w := d.dial()
@@ -109,7 +109,7 @@ func TestRetainOfTheConfig(t *testing.T) {
 
 // WHO and LIST show the host, and not the previous holder, whose lease has ended.
 func TestRetainedBelongsToHost(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	holder, look := d.dial(), d.dial()
 	c := newChild(t, os.Getuid())
 	for _, end := range []func(lease string){
@@ -132,7 +132,7 @@ func TestRetainedBelongsToHost(t *testing.T) {
 
 // A retained lock is released when retain= has passed.
 func TestRetainEnds(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w := d.dial()
 	w.Say("LOCK a retain=200ms", granted5)
 	began := redlock.BootTime()
@@ -146,12 +146,12 @@ func TestRetainEnds(t *testing.T) {
 
 // A client of another host that waits gets a retained lock long before retain= has passed.
 func TestRetainedForAnotherHost(t *testing.T) {
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
 	w, other := here.dial(), there.dial()
 	best := time.Hour
 	for range 5 { // a busy machine may be late
-		w.retains("a", "")
+		w.lockAndRetain("a", "")
 		began := redlock.BootTime()
 		other.Say("LOCK a", granted5)
 		best = min(best, redlock.BootTime()-began)
@@ -162,8 +162,8 @@ func TestRetainedForAnotherHost(t *testing.T) {
 	}
 }
 
-// marks returns how many nodes show that a host retains the lock.
-func (d *testDaemon) marks(lock string) (n int) {
+// retainedOnNodes returns how many nodes show that a host retains the lock.
+func (d *testDaemon) retainedOnNodes(lock string) (n int) {
 	d.T.Helper()
 	for _, server := range d.Nodes.Servers {
 		reply, err := server.Do("MGET", "redlock:"+lock, "redlock:"+lock+"\x00r")
@@ -179,13 +179,13 @@ func (d *testDaemon) marks(lock string) (n int) {
 
 // A client of another host that does not wait gets it too, once the nodes show that it is retained.
 func TestTryOfRetained(t *testing.T) {
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
 	w, other := here.dial(), there.dial()
 	for _, request := range []string{"TRY a", "LOCK a wait=0", "TRY a mode=shared", "TRY a,b"} {
 		daemontest.Eventually(t, request+" gets the lock", func() bool { // a busy machine may be late
-			w.retains("a", "")
-			daemontest.Eventually(t, "the nodes show the retention, or it has ended", func() bool { return here.marks("a") == 3 || len(here.Keys()) == 0 })
+			w.lockAndRetain("a", "")
+			daemontest.Eventually(t, "the nodes show the retention, or it has ended", func() bool { return here.retainedOnNodes("a") == 3 || len(here.Keys()) == 0 })
 			lease, granted := strings.CutPrefix(other.Say(request, `OK lock=\S+ (lease=\S+) .*|(ERR) HELD .*`)[0], "lease=")
 			if granted {
 				other.Say("UNLOCK lease="+lease, `OK .*`)
@@ -199,15 +199,15 @@ func TestTryOfRetained(t *testing.T) {
 
 // Requests of this host that cannot use a pass get a retained lock as if it was free.
 func TestRetainedForOtherRequests(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, other := d.dial(), d.dial()
 	for _, request := range []string{"TRY a", "TRY a mode=shared", "TRY a slots=2", "TRY a hold=ttl", "TRY a,b", "LOCK a wait=0"} {
-		w.retains("a", "")
+		w.lockAndRetain("a", "")
 		lease := other.Say(request, `OK lock=\S+ lease=(\S+) .*`)[0]
 		other.Say("UNLOCK lease="+lease, `OK .*`)
 	}
-	w.retains("a", "")
-	w.retains("b", "")
+	w.lockAndRetain("a", "")
+	w.lockAndRetain("b", "")
 	lease := other.Say("TRY a,b", granted5)[0]
 	other.Say("UNLOCK lease="+lease, `OK .*`)
 	other.Say("LIST", "OK n=0")
@@ -215,9 +215,9 @@ func TestRetainedForOtherRequests(t *testing.T) {
 
 // FORCE takes a retained lock, and no client gets LOST.
 func TestForceOfRetained(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	holder, admin := d.dial(), d.dial()
-	holder.retains("a", "")
+	holder.lockAndRetain("a", "")
 	admin.Say("FORCE a", `OK lock=a n=1 held=\d host=\S+ since=\d+ : nobody held it: this host had retained it \(retain=\)`)
 	admin.Say("LIST", "OK n=0")
 	admin.Say("LOCK a wait=5s", granted5)
@@ -227,12 +227,12 @@ func TestForceOfRetained(t *testing.T) {
 // Retained locks do not count against the limit of the user that held them.
 func TestRetainedIsNotCounted(t *testing.T) {
 	d := startDaemon(t, 3, func(cfg *config.Config) {
-		patientNodes(cfg)
+		longNodeTimeout(cfg)
 		cfg.Limits.LeasesPerUser = 1
 	})
 	w := d.dial()
 	for i := range 5 {
-		w.retains(fmt.Sprint("n", i%2), "")
+		w.lockAndRetain(fmt.Sprint("n", i%2), "")
 	}
 	w.Until("LIST", "OK n=0")
 	w.Say("LOCK a", granted5)
@@ -241,10 +241,10 @@ func TestRetainedIsNotCounted(t *testing.T) {
 
 // A host retains at most maxRetained locks.
 func TestRetainedAreBounded(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, look := d.dial(), d.dial()
 	for i := range maxRetained + 20 {
-		w.retains(fmt.Sprint("n", i), "")
+		w.lockAndRetain(fmt.Sprint("n", i), "")
 	}
 	look.Until("LIST", fmt.Sprintf(`OK n=(\d{1,2}|%d)\n`, maxRetained))
 	look.Until("LIST", "OK n=0")
@@ -252,9 +252,9 @@ func TestRetainedAreBounded(t *testing.T) {
 
 // A daemon that stops releases what it retains.
 func TestRetainedEndsWithTheDaemon(t *testing.T) {
-	here := startDaemon(t, 3, patientNodes)
+	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
-	here.dial().retains("a", "ttl=20s")
+	here.dial().lockAndRetain("a", "ttl=20s")
 	if err := here.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestRetainedEndsWithTheDaemon(t *testing.T) {
 
 	s := newSuccession(t)
 	look := s.dial()
-	s.dial().retains("a", "ttl=20s")
+	s.dial().lockAndRetain("a", "ttl=20s")
 	s.found = func(found *state.Recovered) {
 		for _, l := range found.Leases {
 			if l.Phase == state.PhaseHeld {
@@ -279,7 +279,7 @@ func TestRetainedEndsWithTheDaemon(t *testing.T) {
 // A daemon that is killed leaves what it retains to the next one, which releases it.
 func TestRetainedAfterAKill(t *testing.T) {
 	s := newSuccession(t)
-	s.dial().retains("a", "ttl=20s")
+	s.dial().lockAndRetain("a", "ttl=20s")
 	s.d.Stopping.Store(true) // from here it acts as if it was killed
 	s.d.timers.Stop()
 	s.d.Journal.Freeze()

@@ -46,7 +46,7 @@ rule "web-ops" {
 func TestAccessDenialIsLogged(t *testing.T) {
 	d := startDaemon(t, 1, func(cfg *config.Config) { cfg.Access = loadRules(t, exampleRules) })
 	var log daemontest.Log
-	w := d.anotherThatLogs(logging.New(&log, hclog.Info, logging.Text)).dial()
+	w := d.anotherWithLog(logging.New(&log, hclog.Info, logging.Text)).dial()
 	w.Say("FORCE x", `ERR DENIED lock=x : .*`)
 	if !strings.Contains(log.String(), "[INFO]  denied: user=") {
 		t.Errorf("the log lacks the denial:\n%s", log.String())

@@ -12,7 +12,7 @@ import (
 // The second of two concurrent UNLOCKs of a lease changes no record of the first. Otherwise the
 // next daemon would not repeat the release.
 func TestSecondUnlockLeavesTheFirst(t *testing.T) {
-	d := settledDaemon(t)
+	d := readyHost(t)
 	h := &heldLease{life: leaseLife{state: held}}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	var err error

@@ -47,28 +47,28 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 		Clock:  func() time.Duration { return now },
 		Limits: access.NewLimits(config.Limits{}),
 	}
-	heard := func(what string, n int) {
+	logged := func(what string, n int) {
 		t.Helper()
 		if got := strings.Count(log.String(), what); got != n {
 			t.Fatalf("%q was logged %d times, want %d:\n%s", what, got, n, log.String())
 		}
 	}
 	d.accepts()
-	heard("", 1) // nothing
+	logged("", 1) // nothing
 	for range 100 {
 		d.acceptFailed(syscall.ENOMEM, time.Millisecond)
 		now += time.Millisecond
 	}
-	heard("no connection can be accepted for now", 1)
-	heard("MemoryMax=", 1)
+	logged("no connection can be accepted for now", 1)
+	logged("MemoryMax=", 1)
 	d.accepts()
 	d.accepts()
-	heard("connections are accepted again", 1)
+	logged("connections are accepted again", 1)
 	d.acceptFailed(syscall.EMFILE, time.Millisecond)
 	d.accepts()
-	heard("accepted", 2)
+	logged("accepted", 2)
 	now += time.Minute
 	d.acceptFailed(syscall.EMFILE, time.Millisecond)
-	heard("no connection can be accepted for now", 2)
-	heard("LimitNOFILE=", 1)
+	logged("no connection can be accepted for now", 2)
+	logged("LimitNOFILE=", 1)
 }

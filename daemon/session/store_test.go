@@ -19,8 +19,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// noting returns a Host that only has a journal, and the path of its state file.
-func noting(t *testing.T) (d *Host, path string) {
+// journalHost returns a Host that only has a journal, and the path of its state file.
+func journalHost(t *testing.T) (d *Host, path string) {
 	t.Helper()
 	path = filepath.Join(daemontest.ShortDir(t), "s")
 	d = &Host{Cfg: config.Dev(), Log: hclog.NewNullLogger(), Clock: redlock.BootTime, Limits: access.NewLimits(config.Limits{})}
@@ -56,8 +56,8 @@ func (d *Host) connection(t *testing.T) *session {
 	return restored.Session().(*session)
 }
 
-// noted closes the journal and returns what the next daemon would restore.
-func (d *Host) noted(path string) *state.Recovered {
+// recorded closes the journal and returns what the next daemon would restore.
+func (d *Host) recorded(path string) *state.Recovered {
 	d.Journal.Close()
 	next := state.NewJournal(d.Log)
 	defer next.Close()
@@ -66,7 +66,7 @@ func (d *Host) noted(path string) *state.Recovered {
 
 // After a RESUME, the connection holds a lease, which the connection store must know.
 func TestResumedConnHoldsLeases(t *testing.T) {
-	d, _ := noting(t)
+	d, _ := journalHost(t)
 	next := d.connection(t)
 	h := &heldLease{}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
@@ -82,7 +82,7 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 // If two clients resume a lease at once, the winner is recorded, even if no quorum confirms either.
 // Otherwise the lease would end with the other connection.
 func TestConcurrentResumeIsRecorded(t *testing.T) {
-	d, path := noting(t)
+	d, path := journalHost(t)
 	d.Queue = waitqueue.New()
 	both := [2]*session{d.connection(t), d.connection(t)}
 	has := map[uint64]uint64{}
@@ -104,7 +104,7 @@ func TestConcurrentResumeIsRecorded(t *testing.T) {
 		wg.Wait()
 		has[number] = h.attached().number
 	}
-	for number, l := range d.noted(path).Leases {
+	for number, l := range d.recorded(path).Leases {
 		if l.Conn != has[number] {
 			t.Errorf("lease %d is recorded for connection %d, but %d has it", number, l.Conn, has[number])
 		}

@@ -13,7 +13,7 @@ func TestLongStreakEndsWithARelease(t *testing.T) {
 	s := newSuccession(t)
 	w, next, look := s.dial(), s.dial(), s.dial()
 	w.Say("LOCK a", granted5)
-	next.waits(look, "LOCK a", 1)
+	next.sendWaiting(look, "LOCK a", 1)
 	s.d.Queue.SetStreak(&s.d.Leases.all()[0].waiter, waitqueue.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
 	w.Say("UNLOCK a", `OK lock=a`)
 	next.Want(granted5)

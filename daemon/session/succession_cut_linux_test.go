@@ -21,7 +21,7 @@ func TestUnusableConnectionIsNotClientEnd(t *testing.T) {
 	s.startWith(state.Inherited{Conns: []systemd.StoredConn{{Name: state.ConnName(s.ends[w].number), Err: errors.New("no room")}}, Marked: true})
 	s.end()
 	s.start()
-	again, _ := s.dialUnkept()
+	again, _ := s.dialUnstored()
 	again.Say("TRY a", `ERR HELD .*`)
 	again.Say("RESUME a lease="+lease, granted5)
 }
@@ -37,13 +37,13 @@ func TestCutConnectionIsNotClientEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	succeeding(t, s.path, func(d *Host, p *state.Recovered) {
+	restoreFrom(t, s.path, func(d *Host, p *state.Recovered) {
 		p.Complete = false
 		r := restoration{d: d, past: p}
 		r.takeConns([]systemd.StoredConn{{Name: state.ConnName(s.ends[w].number), Conn: nc.(*net.UnixConn)}})
 	})
 	w.Want(`BYE resume=[1-9]\d* : .*`)
-	succeeding(t, s.path, func(_ *Host, p *state.Recovered) {
+	restoreFrom(t, s.path, func(_ *Host, p *state.Recovered) {
 		if known := p.Conns[s.ends[w].number]; known == nil || known.Stored {
 			t.Errorf("the connection is recorded as %+v, want one that is not stored", known)
 		}
@@ -53,14 +53,14 @@ func TestCutConnectionIsNotClientEnd(t *testing.T) {
 // Nor is a connection that was cut, but that the service manager still hands over.
 func TestCutConnectionIsHandedOver(t *testing.T) {
 	s := newSuccession(t)
-	w, _ := s.dialUnkept() // the record says that it is not stored, as before a cut
+	w, _ := s.dialUnstored() // the record says that it is not stored, as before a cut
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	s.end()
 	if err := unix.Shutdown(int(s.ends[w].file.Fd()), unix.SHUT_RDWR); err != nil {
 		t.Fatal(err)
 	}
 	s.start(w)
-	again, _ := s.dialUnkept()
+	again, _ := s.dialUnstored()
 	again.Say("TRY a", `ERR HELD .*`)
 	again.Say("RESUME a lease="+lease, granted5)
 }

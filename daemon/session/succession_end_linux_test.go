@@ -22,12 +22,12 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 		if i > 2 { // these nodes are not in the first quorum
 			took += 50 * time.Millisecond
 		}
-		s.nodes[i] = tardy(s.nodes[i], &slow, took)
+		s.nodes[i] = slowNode(s.nodes[i], &slow, took)
 	}
 	s.end()
 	s.start()
 	w := s.dial()
-	other, _ := s.dialUnkept()
+	other, _ := s.dialUnstored()
 	w.Say("LOCK a ttl=20s", granted5)
 	other.Say("LOCK b ttl=20s", granted5)
 	slow.Store(true)
@@ -47,46 +47,46 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 func TestShutdownReleasesUnfinishedAttempt(t *testing.T) {
 	s := newSuccession(t)
 	var slow atomic.Bool
-	var had atomic.Int32
+	var executed atomic.Int32
 	nodes := slices.Clone(s.nodes)
 	for i := range s.nodes {
-		s.nodes[i] = tardy(telling(s.nodes[i], "redlock:a", &had), &slow, 100*time.Millisecond)
+		s.nodes[i] = slowNode(countingNode(s.nodes[i], "redlock:a", &executed), &slow, 100*time.Millisecond)
 	}
-	ended := s.nodesMayFail()
+	down := s.nodesMayFail()
 	s.end()
 	s.start()
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	slow.Store(true)
 	w.Send("LOCK a ttl=20s")
 	daemontest.Eventually(t, "the LOCK asks the nodes", func() bool { return len(s.d.Queue.Waiting()) == 1 })
-	daemontest.Eventually(t, "the nodes have granted it, but not answered", func() bool { return had.Load() == 5 })
+	daemontest.Eventually(t, "the nodes have granted it, but not answered", func() bool { return executed.Load() == 5 })
 	s.d.Freeze(s.server)
-	ended.Store(true) // from here it can send nothing
+	down.Store(true) // from here it can send nothing
 	w.Want(`ERR SHUTDOWN lock=a .*`)
 	s.end()
 	s.nodes = nodes
 	s.start()
-	next, _ := s.dialUnkept()
+	next, _ := s.dialUnstored()
 	next.Say("LOCK a wait=2s", granted5)
 }
 
-// tardy returns a node that answers each group after took while slow is set.
-func tardy(node redlock.Node, slow *atomic.Bool, took time.Duration) redlock.Node {
+// slowNode returns a node that answers each group after took while slow is set.
+func slowNode(node redlock.Node, slow *atomic.Bool, took time.Duration) redlock.Node {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
 		conn, err := dial(ctx)
-		return redlocktest.WithDo(conn, tardyConn{conn, slow, took}.Do), err
+		return redlocktest.WithDo(conn, slowConn{conn, slow, took}.Do), err
 	}
 	return node
 }
 
-type tardyConn struct {
+type slowConn struct {
 	redlock.Conn
 	slow *atomic.Bool
 	took time.Duration
 }
 
-func (c tardyConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+func (c slowConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
 	err := c.Conn.Do(ctx, group, replies)
 	if c.slow.Load() {
 		time.Sleep(c.took) // real time, as the daemon's timeouts are
@@ -94,27 +94,27 @@ func (c tardyConn) Do(ctx context.Context, group []redlock.Command, replies []re
 	return err
 }
 
-// telling returns a node that counts the groups about a key that it has executed.
-func telling(node redlock.Node, key string, had *atomic.Int32) redlock.Node {
+// countingNode returns a node that counts the groups about a key that it has executed.
+func countingNode(node redlock.Node, key string, executed *atomic.Int32) redlock.Node {
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
 		conn, err := dial(ctx)
-		return redlocktest.WithDo(conn, tellingConn{conn, key, had}.Do), err
+		return redlocktest.WithDo(conn, countingConn{conn, key, executed}.Do), err
 	}
 	return node
 }
 
-type tellingConn struct {
+type countingConn struct {
 	redlock.Conn
-	key string
-	had *atomic.Int32
+	key      string
+	executed *atomic.Int32
 }
 
-func (c tellingConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+func (c countingConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
 	isAbout := slices.ContainsFunc(group, func(command redlock.Command) bool { return slices.Contains(command, c.key) })
 	err := c.Conn.Do(ctx, group, replies)
 	if isAbout {
-		c.had.Add(1)
+		c.executed.Add(1)
 	}
 	return err
 }

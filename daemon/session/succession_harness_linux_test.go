@@ -31,12 +31,12 @@ type succession struct {
 	nodes []redlock.Node
 	log   daemontest.Log
 
-	d      *Host // the present daemon
-	server *server.Server
-	opened chan *session
-	ends   map[*wire]*end
-	part   bool                   // the next daemon finds only a part of the records
-	found  func(*state.Recovered) // called by the next daemon before it restores what it has found; may be nil
+	d       *Host // the present daemon
+	server  *server.Server
+	opened  chan *session
+	ends    map[*wire]*end
+	partial bool                   // the next daemon finds only a part of the records
+	found   func(*state.Recovered) // called by the next daemon before it restores what it has found; may be nil
 }
 
 // end is the daemon's end of a connection.
@@ -85,7 +85,7 @@ func (s *succession) startWith(stored state.Inherited) {
 	d.Nodes.Settle(s.t.Context())
 	s.d, s.server = d, d.NewServer()
 	p := d.Journal.Open(d.journalOptions(s.path))
-	p.Complete = p.Complete && !s.part
+	p.Complete = p.Complete && !s.partial
 	d.Store = d.storeOf(100)
 	if s.found != nil {
 		s.found(p)
@@ -144,14 +144,14 @@ func (s *succession) end() {
 // dial connects a client. The service manager stores the connection.
 func (s *succession) dial() *wire {
 	s.t.Helper()
-	w, session := s.dialUnkept()
+	w, session := s.dialUnstored()
 	s.d.Store.AddStored(&session.stored)
 	s.d.Journal.ConnOpened(session.number, true)
 	return w
 }
 
-// dialUnkept connects a client. The service manager does not store the connection.
-func (s *succession) dialUnkept() (*wire, *session) {
+// dialUnstored connects a client. The service manager does not store the connection.
+func (s *succession) dialUnstored() (*wire, *session) {
 	s.t.Helper()
 	ours, theirs, err := devnodes.SocketPair()
 	if err != nil {

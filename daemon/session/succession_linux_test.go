@@ -125,7 +125,7 @@ func TestDeadlockAfterARestart(t *testing.T) {
 			for _, w := range []*wire{w, other, look} {
 				w.Want(`BACK .*`)
 			}
-			other.waits(look, "LOCK a", 1)
+			other.sendWaiting(look, "LOCK a", 1)
 			w.Say("LOCK b"+hold, `ERR DEADLOCK lock=b .*`)
 		})
 	}
@@ -136,12 +136,12 @@ func TestDeadlockAfterARestart(t *testing.T) {
 func TestOnlyResumedLeaseIsExtended(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuccession(t)
-	w, _ := s.dialUnkept()
+	w, _ := s.dialUnstored()
 	w.Say("LOCK left ttl=2s linger=1s", granted5)
 	lease := w.Say("LOCK back ttl=4s", granted5)[0]
 	s.end()
 	s.start()
-	look, _ := s.dialUnkept()
+	look, _ := s.dialUnstored()
 	look.Say("RESUME back lease="+lease, granted5)
 	look.Say("LOCK left wait=15s", granted5)
 	look.Say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
@@ -184,7 +184,7 @@ func TestGoneClientIsForgotten(t *testing.T) {
 	w, gone := s.dial(), s.dial()
 	w.Say("LOCK a ttl=20s", granted5)
 	gone.Say("LOCK b ttl=20s", granted5)
-	gone.waits(w, "LOCK a", 1)
+	gone.sendWaiting(w, "LOCK a", 1)
 	s.end()
 	s.start(w)
 	w.Want(`BACK .*`)
@@ -205,11 +205,11 @@ func TestNoReleaseInDoubt(t *testing.T) {
 	for name, doubt := range map[string]func(*succession) state.Inherited{
 		"no mark": func(s *succession) state.Inherited { return state.Inherited{} },
 		"a part of a held lease's records": func(s *succession) state.Inherited {
-			s.part = true
+			s.partial = true
 			return state.Inherited{Marked: true}
 		},
 		"a part of an attempt's records": func(s *succession) state.Inherited {
-			s.part, s.found = true, func(p *state.Recovered) { leaseOf(t, p, "a").Phase = state.PhaseAcquiring }
+			s.partial, s.found = true, func(p *state.Recovered) { leaseOf(t, p, "a").Phase = state.PhaseAcquiring }
 			return state.Inherited{Marked: true}
 		},
 	} {
@@ -255,7 +255,7 @@ func TestWaitContinuesAfterRestart(t *testing.T) {
 	holder, w := s.dial(), s.dial()
 	holder.Say("LOCK a ttl=20s", granted5)
 	asked := redlock.BootTime()
-	w.waits(holder, "LOCK a wait=4s", 1)
+	w.sendWaiting(holder, "LOCK a wait=4s", 1)
 	holder.Say("LOCK clock hold=ttl ttl=3s guard=1", granted5)
 	holder.Want(`LOST lock=clock .*`)
 	s.end()
@@ -367,7 +367,7 @@ func TestWaitingConnIsStored(t *testing.T) {
 			s.d.Store = state.NewConnStore(state.ConnStoreOptions{Manager: manager, Journal: s.d.Journal, Log: s.d.Log, Clock: s.d.Clock, Marked: true, Failed: s.d.LogManagerError})
 			holder, _ := s.dial(), s.dial()
 			holder.Say("LOCK a ttl=20s", granted5)
-			w, session := s.dialUnkept()
+			w, session := s.dialUnstored()
 			done := make(chan struct{})
 			var running sync.WaitGroup
 			running.Go(func() { s.d.Store.Run(done) })

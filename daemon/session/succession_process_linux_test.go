@@ -55,7 +55,7 @@ func TestLeaseOfProcessWithSamePID(t *testing.T) {
 		leaseOf(t, p, "other").Holder.ProcessStarted -= 10 * time.Millisecond
 		leaseOf(t, p, "later").Holder.ProcessStarted, leaseOf(t, p, "later").Record.Since = 0, then-1
 		leaseOf(t, p, "unknown").Holder.ProcessStarted = 0
-		leaseOf(t, p, "thread").Holder.PID = aThread(t)
+		leaseOf(t, p, "thread").Holder.PID = otherThread(t)
 	}
 	s.start(w)
 	w.Want(`BACK .*`)
@@ -65,8 +65,8 @@ func TestLeaseOfProcessWithSamePID(t *testing.T) {
 	look.Say("TRY unknown", `ERR HELD .*`)
 }
 
-// aThread returns the number of a thread of this process other than its main thread.
-func aThread(t *testing.T) int {
+// otherThread returns the number of a thread of this process other than its main thread.
+func otherThread(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // The trace log has each request, attempt and answer, but no lease id.
 func TestTrace(t *testing.T) {
 	var log daemontest.Log
-	first := startDaemon(t, 3, patientNodes)
-	d := first.anotherThatLogs(logging.New(&log, hclog.Trace, logging.Text))
+	first := startDaemon(t, 3, longNodeTimeout)
+	d := first.anotherWithLog(logging.New(&log, hclog.Trace, logging.Text))
 	w := d.dial()
 	lease := w.Say("LOCK a%20b owner=x note=why", granted5)[0]
 	first.dial().Say("TRY a%20b", `ERR HELD .*`)

@@ -18,8 +18,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 )
 
-// noted stops the daemon and returns the state that the next daemon would read.
-func (d *testDaemon) noted() *state.Recovered {
+// recorded stops the daemon and returns the state that the next daemon would read.
+func (d *testDaemon) recorded() *state.Recovered {
 	d.T.Helper()
 	if err := d.Stop(); err != nil {
 		d.T.Fatal(err)
@@ -31,8 +31,8 @@ func (d *testDaemon) noted() *state.Recovered {
 	return p
 }
 
-// notedNow returns the state that the next daemon would read if this daemon was killed now.
-func (d *testDaemon) notedNow() (*state.Recovered, error) {
+// recordedNow returns the state that the next daemon would read if this daemon was killed now.
+func (d *testDaemon) recordedNow() (*state.Recovered, error) {
 	d.T.Helper()
 	files, err := filepath.Glob(statefile.PathFor(d.Cfg.Socket.Path) + ".*")
 	if err != nil {
@@ -81,7 +81,7 @@ func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) 
 // When a client has its reply, the state file has the change. No answered request is recorded as
 // pending: the next daemon would answer it a second time.
 func TestAnsweredChangesAreRecorded(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, other := d.dial(), d.dial()
 	w.Say("LOCK held ttl=20s owner=o id=i note=n linger=3s beat=15s", granted5)
 	w.Say("LOCK gone ttl=20s", granted5)
@@ -99,7 +99,7 @@ func TestAnsweredChangesAreRecorded(t *testing.T) {
 	w.Want(`LOST lock=again .*`)
 	w.Say("LOCK again ttl=20s", granted5)
 
-	p := d.noted()
+	p := d.recorded()
 	if len(p.Requests) != 0 {
 		t.Errorf("%d requests are recorded as unanswered", len(p.Requests))
 	}
@@ -140,7 +140,7 @@ func TestReleaseWithoutQuorumStaysRecorded(t *testing.T) {
 	w.Say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
 	gone.Conn.Close()
 	w.Until("STATUS", `leases=0\b`)
-	p := d.noted()
+	p := d.recorded()
 	for _, name := range []string{"unlocked", "left"} {
 		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
 			t.Errorf("%s: %+v, want the record of a release", name, l)
@@ -170,7 +170,7 @@ func TestUnconfirmedReleaseStaysRecorded(t *testing.T) {
 	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := d.notedNow()
+	p, err := d.recordedNow()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestUnconfirmedReleaseStaysRecorded(t *testing.T) {
 
 // The number of these records is bounded: a node may answer each release with an error.
 func TestUnconfirmedReleasesAreBounded(t *testing.T) {
-	d, path := noting(t) // with five nodes
+	d, path := journalHost(t) // with five nodes
 	const more = 10
 	for number := uint64(1); number <= maxPendingReleases+more; number++ {
 		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased})
@@ -205,7 +205,7 @@ func TestUnconfirmedReleasesAreBounded(t *testing.T) {
 		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased})
 		d.releasedExcept(number, 3) // no client can take such a lock
 	}
-	if n := len(d.noted(path).Leases); n != maxPendingReleases+more || d.pendingReleases.Load() != maxPendingReleases {
+	if n := len(d.recorded(path).Leases); n != maxPendingReleases+more || d.pendingReleases.Load() != maxPendingReleases {
 		t.Errorf("%d releases are recorded, %d counted; want %d counted, and %d more without a quorum", n, d.pendingReleases.Load(), maxPendingReleases, more)
 	}
 }
@@ -224,14 +224,14 @@ func TestReleaseWithoutQuorumIsRecordedUntilExpiry(t *testing.T) {
 	w.Say("UNLOCK unlocked", `OK lock=unlocked pending=1 : .*`)
 	gone.Conn.Close()
 	daemontest.Eventually(t, "neither is recorded", func() bool {
-		p, err := d.notedNow() // the daemon may be in the middle of writing a record
+		p, err := d.recordedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "unlocked") == nil && leaseOf(t, p, "left") == nil
 	})
 }
 
 // The next daemon does not release a lease that was lost, although its client sent UNLOCK.
 func TestUnlockOfLostLeaseIsNotRecorded(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, admin := d.dial(), d.dial()
 	w.Say("LOCK a ttl=20s", granted5)
 	admin.Say("FORCE a", `OK lock=a n=1 .*`)
@@ -240,7 +240,7 @@ func TestUnlockOfLostLeaseIsNotRecorded(t *testing.T) {
 	w.Say("LOCK a ttl=20s", granted5) // the daemon forgets the lost lease
 	w.Say("UNLOCK a", `OK lock=a`)
 	daemontest.Eventually(t, "nothing is recorded", func() bool { // when the last node has released it
-		p, err := d.notedNow() // the daemon may be in the middle of writing a record
+		p, err := d.recordedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "a") == nil
 	})
 }
@@ -249,7 +249,7 @@ func TestUnlockOfLostLeaseIsNotRecorded(t *testing.T) {
 func TestStateFileRemoved(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var log daemontest.Log
-	d := startDaemon(t, 3, nil).anotherThatLogs(logging.New(&log, hclog.Info, logging.Text))
+	d := startDaemon(t, 3, nil).anotherWithLog(logging.New(&log, hclog.Info, logging.Text))
 	w := d.dial()
 	w.Say("LOCK a", granted5)
 	path := statefile.PathFor(d.Cfg.Socket.Path)
@@ -263,7 +263,7 @@ func TestStateFileRemoved(t *testing.T) {
 	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "somebody removed files of it") {
 		t.Errorf("want one error about the removed state file:\n%s", got)
 	}
-	if leaseOf(t, d.noted(), "a") == nil {
+	if leaseOf(t, d.recorded(), "a") == nil {
 		t.Error("the held lease is not recorded")
 	}
 }
@@ -297,13 +297,13 @@ func TestAttemptIsRecorded(t *testing.T) {
 // The record of a lease that was released because its client is gone is removed. Otherwise the
 // state file would grow with each of them, and the next daemon would release all of them again.
 func TestRecordOfReleasedLeaseIsDeleted(t *testing.T) {
-	d := startDaemon(t, 3, patientNodes)
+	d := startDaemon(t, 3, longNodeTimeout)
 	w, look := d.dial(), d.dial()
 	w.Say("LOCK gone ttl=20s", granted5)
 	look.Say("LOCK stays ttl=20s", granted5)
 	w.Conn.Close()
 	daemontest.Eventually(t, "the lease is no longer recorded", func() bool {
-		p, err := d.notedNow() // the daemon may be in the middle of writing a record
+		p, err := d.recordedNow() // the daemon may be in the middle of writing a record
 		return err == nil && leaseOf(t, p, "stays") != nil && leaseOf(t, p, "gone") == nil
 	})
 }
