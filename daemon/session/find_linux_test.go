@@ -32,7 +32,8 @@ func TestNameHeldBySeveralProcesses(t *testing.T) {
 	admin.Say("TRY a", granted5)
 }
 
-// The same holds if the connection itself has lost the lock earlier.
+// If a connection lost a lock, and a process of it holds the lock now, the name means the process's
+// lease.
 func TestNameHeldByProcessAfterLoss(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, admin := d.dial(), d.dial()

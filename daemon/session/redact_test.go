@@ -22,7 +22,8 @@ func TestRenamedErrorHidesNames(t *testing.T) {
 	}
 }
 
-// The same applies to a deadlock: other clients of the cycle may know the names.
+// A deadlock error shows only names that the caller may know. The original error stays unchanged,
+// because other clients of the cycle may know the names.
 func TestRedactedDeadlockHidesNames(t *testing.T) {
 	met := &waitqueue.DeadlockError{Cycle: []waitqueue.WaitsFor{{Waiter: &waitqueue.Requester{}, Ahead: &waitqueue.Requester{}, Name: "secret"}}}
 	got := redact(access.View{Rules: loadRules(t, exampleRules)}, met)

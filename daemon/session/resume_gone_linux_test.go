@@ -31,8 +31,8 @@ func TestGoneClientResumesNothing(t *testing.T) {
 	look.Say("TRY a", `ERR HELD .*`)
 }
 
-// The same holds before the daemon has noticed: it has begun the client's requests, and has not
-// read from the connection since.
+// A gone client resumes nothing, even before the daemon has noticed: it has begun the client's
+// requests, and has not read from the connection since.
 func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	s := newSuccession(t)
 	holder, session := s.dialUnstored()
@@ -56,8 +56,8 @@ func TestGoneClientResumesNothingUnnoticed(t *testing.T) {
 	s.dial().Say("TRY a", `ERR HELD .*`)
 }
 
-// Nor does a client that the daemon cuts. Otherwise its RESUME would stop the extensions of another
-// client's lease.
+// A client that the daemon cuts resumes nothing. Otherwise its RESUME would stop the extensions of
+// another client's lease.
 func TestCutClientResumesNothing(t *testing.T) {
 	s := newSuccession(t)
 	s.server.LineTimeout = time.Millisecond

@@ -28,8 +28,8 @@ func TestResumeKeepsTheCount(t *testing.T) {
 	other.Say("TRY a", granted5)
 }
 
-// This also holds if the connection has ended and the lease continues. Without RESUME, one UNLOCK
-// releases the lease, because no client counts any more.
+// RESUME keeps the count even if the connection has ended and the lease continues. Without RESUME,
+// one UNLOCK releases the lease, because no client counts any more.
 func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next := d.dial(), d.dial()
@@ -225,8 +225,8 @@ func TestResumeOfTakenName(t *testing.T) {
 	next.Say("CHECK a", granted5)
 }
 
-// This also holds for readers, though both leases could be held: the name would mean only one of
-// them.
+// A second lease of a reader is not resumed on a connection either, although both could be held:
+// the name would mean only one of them.
 func TestResumeBesideAnotherReader(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, next := d.dial(), d.dial()

@@ -26,8 +26,8 @@ func TestHoldPIDWithoutFiles(t *testing.T) {
 	w.Say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a`)
 }
 
-// It also answers LIMIT if this is the client's first request with pid=. It does not blame the
-// client's pid namespace.
+// LOCK hold=pid answers LIMIT even if it is the client's first request with pid=. It does not blame
+// the client's pid namespace.
 func TestFirstPIDWithoutFiles(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	c := newChild(t, os.Getuid())

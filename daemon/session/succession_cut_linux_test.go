@@ -50,7 +50,8 @@ func TestCutConnectionIsNotClientEnd(t *testing.T) {
 	})
 }
 
-// Nor is a connection that was cut, but that the service manager still hands over.
+// A connection that was cut, but that the service manager still hands over, is not the client's
+// end.
 func TestCutConnectionIsHandedOver(t *testing.T) {
 	s := newSuccession(t)
 	w, _ := s.dialUnstored() // the record says that it is not stored, as before a cut

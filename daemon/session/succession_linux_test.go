@@ -281,7 +281,7 @@ func TestResumeIsRecorded(t *testing.T) {
 	next.Say("UNLOCK a owner=me", `OK lock=a`)
 }
 
-// This also holds if no quorum confirms the RESUME for now: from then on the lease belongs to the
+// A RESUME is recorded even if no quorum confirms it for now. From then on the lease belongs to the
 // new connection, where CHECK shows its deadline. The end of the previous connection does not end
 // it.
 func TestRefusedResumeIsRecorded(t *testing.T) {
