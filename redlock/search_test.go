@@ -37,11 +37,11 @@ func searchPlan(seed uint64) simulation.Plan {
 		Fresh:   seed%16 == 15,
 		Options: options,
 
-		Restarts: seed%4 == 1 || seed%32 == 4,
-		Moves:    seed%8 == 3 && seed%3 != 0,
-		Beside:   activities(seed),
-		Mins:     seed%8 == 5 || seed%32 == 26,
-		Retains:  seed%4 == 2 || seed%16 == 9,
+		Restarts:   seed%4 == 1 || seed%32 == 4,
+		Moves:      seed%8 == 3 && seed%3 != 0,
+		Activities: activities(seed),
+		Mins:       seed%8 == 5 || seed%32 == 26,
+		Retains:    seed%4 == 2 || seed%16 == 9,
 
 		Exchanges: exchanges,
 	}

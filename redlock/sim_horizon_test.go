@@ -41,7 +41,7 @@ func TestLyingTokenIsNoVote(t *testing.T) {
 	for kind, r := range allKinds {
 		t.Run(kind, func(t *testing.T) {
 			simTest(t, 5, func(t *testing.T, f *fleet) {
-				f.sims[0].Plant(simredis.LieAhead)
+				f.sims[0].Plant(simredis.TokensFarAhead)
 				f.delay(each(ms), each(0)) // this node answers first
 				for range 12 {
 					l := f.acquire(r)
@@ -65,7 +65,7 @@ func TestLyingTokenIsNoVote(t *testing.T) {
 func TestBelieverRaisesNoCounters(t *testing.T) {
 	for kind, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
-			f.sims[0].Plant(simredis.LieAhead)
+			f.sims[0].Plant(simredis.TokensFarAhead)
 			f.delay(each(ms), each(0)) // this node answers first
 			believer := f.another(believing)
 			defer believer.Close()

@@ -26,7 +26,7 @@ func (d *testDaemon) takeForeign(name string) {
 // WHO shows the client for which the nodes reserve a lock that nobody holds.
 func TestWhoShowsReservation(t *testing.T) {
 	d := startDaemon(t, 3, longNodeTimeout)
-	d.Nodes.KeepForCron(t, "redlock:a")
+	d.Nodes.ReserveForCron(t, "redlock:a")
 	w := d.dial()
 	w.Send("WHO a")
 	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; the nodes reserve it for .*`)

@@ -46,14 +46,14 @@ func (c *Cluster) end(tb testing.TB) {
 	}
 }
 
-// KeepForCron reserves a lock that nobody holds on all servers, for a minute. The reservation
+// ReserveForCron reserves a lock that nobody holds on all servers, for a minute. The reservation
 // belongs to a waiter on another host (pid 4121, cron on web3).
-func (c *Cluster) KeepForCron(tb testing.TB, key string) {
+func (c *Cluster) ReserveForCron(tb testing.TB, key string) {
 	tb.Helper()
-	const mark = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
+	const waiter = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
 	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
 	for _, s := range c.Servers {
-		for _, command := range [][]string{{"HSET", NodeKey, "keeps", until}, {"SET", key + simredis.ReservationKey, mark, "PX", minute}} {
+		for _, command := range [][]string{{"HSET", NodeKey, "keeps", until}, {"SET", key + simredis.ReservationKey, waiter, "PX", minute}} {
 			if reply, err := s.Do(command...); err != nil || reply.Err != nil {
 				tb.Fatal(err, reply.Err)
 			}

@@ -329,23 +329,23 @@ func checkDescribe(p *probe) {
 	p.expectVote(list(list(), number(0), text(""), text("")), p.ballot(opDescribe("k")))
 	p.vote(p.ballot(opAcquire("k", "mine", minute)))
 	describe("held", func(d []redlock.Reply) bool { return d[0].Array[0].Str == "mine" && d[1].Int == 0 })
-	p.wait(opAcquire("k", "theirs", minute), "mark")
+	p.wait(opAcquire("k", "theirs", minute), "waiter")
 	describe("waited for", func(d []redlock.Reply) bool { return d[0].Array[0].Str == "mine" && d[1].Int == 1 })
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 	for i := range 10 {
-		p.vote(p.ballot(opRead("k", fmt.Sprint("reader", i), minute)))
+		p.vote(p.ballot(opJoinShared("k", fmt.Sprint("reader", i), minute)))
 	}
-	p.wait(opAcquire("k", "theirs", minute), "mark")
+	p.wait(opAcquire("k", "theirs", minute), "waiter")
 	describe("shared by ten readers, and a writer waits", func(d []redlock.Reply) bool {
-		return len(d[0].Array) == 22 && d[1].Int == 1 && d[2].Str == "mark"
+		return len(d[0].Array) == 22 && d[1].Int == 1 && d[2].Str == "waiter"
 	})
-	p.expectVote(number(1), p.ballot(opDone("k", "mark")))
-	p.vote(p.ballot(opRead("k", "one more", minute)))
+	p.expectVote(number(1), p.ballot(opEndWait("k", "waiter")))
+	p.vote(p.ballot(opJoinShared("k", "one more", minute)))
 	describe("shared by more readers", func(d []redlock.Reply) bool { return len(d[0].Array) == 2 })
 	p.do("DEL", "k", "k\x00m", "k\x00b", "k\x00w")
-	p.keep("mark")
+	p.reserve("waiter")
 	describe("reserved", func(d []redlock.Reply) bool {
-		return len(d[0].Array) == 4 && d[0].Array[2].Str == "mark" && d[3].Str == "mark"
+		return len(d[0].Array) == 4 && d[0].Array[2].Str == "waiter" && d[3].Str == "waiter"
 	})
 	p.do("DEL", "k", "k\x00k")
 	p.expect(number(1), "LPUSH", "k", "v")

@@ -14,8 +14,8 @@ import (
 var connectionCases = []conformanceCase{
 	{"CLIENT KILL breaks the other connection", []Feature{ClientID, ClientKill}, checkKill},
 	{"groups in transit are answered in order", nil, checkPipeline},
-	{"a connection breaks with three groups in transit", []Feature{Hanging, ClientID, ClientKill}, checkBreakUnderWay},
-	{"hung: groups in transit are executed later, in order", []Feature{Hanging}, checkHungUnderWay},
+	{"a connection breaks with three groups in transit", []Feature{Hanging, ClientID, ClientKill}, checkBreakInTransit},
+	{"hung: groups in transit are executed later, in order", []Feature{Hanging}, checkHungInTransit},
 	{"a closed connection fails", nil, checkClosed},
 	{"an ended context fails", nil, checkEndedContext},
 	{"down", nil, checkDown},
@@ -41,8 +41,8 @@ func checkKill(p *probe) {
 	p.expect(text("PONG"), "PING")
 }
 
-// underWay is how many groups the cases below have in transit.
-const underWay = 3
+// inTransit is how many groups the cases below have in transit.
+const inTransit = 3
 
 // send sends a group without waiting for the replies.
 func (p *probe) send(group ...redlock.Command) {
@@ -92,18 +92,18 @@ func checkPipeline(p *probe) {
 	p.expect(text("PONG"), "PING")
 }
 
-// checkBreakUnderWay kills a connection with three groups in transit to a hung node. None of them
+// checkBreakInTransit kills a connection with three groups in transit to a hung node. None of them
 // is answered.
-func checkBreakUnderWay(p *probe) {
+func checkBreakInTransit(p *probe) {
 	lane := p.on(p.dial())
 	id := strconv.FormatInt(lane.do("CLIENT", "ID").Int, 10)
 	p.node.Hang()
 	p.send(redlock.Command{"CLIENT", "KILL", "ID", id}) // executed first, because this connection is older
-	for i := range underWay {
+	for i := range inTransit {
 		lane.send(redlock.Command{"SET", strconv.Itoa(i), "v"})
 	}
 	lane.conn.Close()
-	for range underWay {
+	for range inTransit {
 		if replies, err := lane.receive(patience, 1); err == nil {
 			p.Errorf("a group was answered after the connection was closed: %s", show(replies[0]))
 		}
@@ -120,10 +120,10 @@ func checkBreakUnderWay(p *probe) {
 	}
 }
 
-func checkHungUnderWay(p *probe) {
+func checkHungInTransit(p *probe) {
 	lane := p.on(p.dial())
 	p.node.Hang()
-	for i := range underWay {
+	for i := range inTransit {
 		lane.send(redlock.Command{"SET", "k", strconv.Itoa(i)}, redlock.Command{"SET", "last", strconv.Itoa(i)})
 	}
 	begin := time.Now()
@@ -136,9 +136,9 @@ func checkHungUnderWay(p *probe) {
 	}
 	p.node.Resume()
 	p.eventually("execution of the groups that were sent to the hung node", func() bool {
-		return p.do("GET", "last").Str == strconv.Itoa(underWay-1)
+		return p.do("GET", "last").Str == strconv.Itoa(inTransit-1)
 	})
-	p.expect(text(strconv.Itoa(underWay-1)), "GET", "k")
+	p.expect(text(strconv.Itoa(inTransit-1)), "GET", "k")
 }
 
 func checkClosed(p *probe) {
@@ -179,9 +179,9 @@ func checkDown(p *probe) {
 func checkHung(p *probe) {
 	givenUp, closed := p.on(p.dial()), p.on(p.dial())
 	p.node.Hang()
-	givenUp.expectSilence(redlock.Command{"SET", "given up", "v"})
+	givenUp.expectNoReply(redlock.Command{"SET", "given up", "v"})
 	givenUp.expectBroken()
-	closed.expectSilence(redlock.Command{"SET", "closed", "v"})
+	closed.expectNoReply(redlock.Command{"SET", "closed", "v"})
 	closed.conn.Close()
 	p.node.Resume()
 	p.eventually("execution of the groups that were sent to the hung node", func() bool {
@@ -189,8 +189,8 @@ func checkHung(p *probe) {
 	})
 }
 
-// expectSilence checks that Do fails at its deadline.
-func (p *probe) expectSilence(group ...redlock.Command) {
+// expectNoReply checks that Do fails at its deadline.
+func (p *probe) expectNoReply(group ...redlock.Command) {
 	p.Helper()
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(p.Context(), deadline)
@@ -252,7 +252,7 @@ func checkHungLate(p *probe) {
 	soon := strconv.FormatInt(p.micros()+deadline.Microseconds()/2, 10)
 	acquire := scriptCall(luaScript(p, "ballot").SHA, anEpoch, soon, opAcquire("k", "mine", minute))
 	p.node.Hang()
-	lane.expectSilence(acquire, redlock.Command{"SET", "after", "v"})
+	lane.expectNoReply(acquire, redlock.Command{"SET", "after", "v"})
 	p.node.Resume()
 	p.eventually("execution of the groups that were sent to the hung node", func() bool {
 		return p.do("EXISTS", "after").Int == 1

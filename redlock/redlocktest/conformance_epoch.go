@@ -33,7 +33,7 @@ func checkFencingTokens(p *probe) {
 	p.expect(list(number(now+2), number(now+3)), p.ballot(first, second)...)
 	p.expectCounter("aa", now+3)
 
-	read := opRead("r", "one", minute)
+	read := opJoinShared("r", "one", minute)
 	read.record = recordText("aa", now+500_000)
 	p.expectVote(number(now+500_000), p.ballot(read))
 	read.record = recordText("aa", now+3_600_000_000)
@@ -72,7 +72,7 @@ func checkFencingTokensFar(p *probe) {
 	p.expectVote(failed("FAR"), p.ballot(opFence("k", "mine", far)))
 	p.expectVote(failed("FAR"), p.ballot(opRepair("k", "mine", minute, far)))
 	p.expectVote(failed("FAR"), p.ballot(opRepair("free", "mine", minute, far)))
-	p.expectVote(failed("FAR"), p.ballot(opMend("free", "mine", minute, "redlockd:shared", far)))
+	p.expectVote(failed("FAR"), p.ballot(opRepairShared("free", "mine", minute, "redlockd:shared", far)))
 	p.expect(number(0), "EXISTS", "free")
 	p.expectCounter("aa", 0)
 	p.expectVote(number(1), p.ballot(opFence("k", "mine", near)))
@@ -196,7 +196,7 @@ func checkEpoch(p *probe) {
 	everything := []scriptOp{
 		opAcquire("new", "mine", minute), opRelease("k", "mine"), opExtend("mine", "mine", "120000"), opWho("k"),
 		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: NodeKey}, opForce("mine", "mine", minute),
-		opKeep("mine", "mark", minute), opDone("mine", "mark"), opRelease("k2", "mine"),
+		opReserve("mine", "waiter", minute), opEndWait("mine", "waiter"), opRelease("k2", "mine"),
 	}
 	refusals := func(word string) redlock.Reply {
 		no := failed("%s", word)
@@ -215,8 +215,8 @@ func checkEpoch(p *probe) {
 		p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "mine", "mine", "PX", minute)
-		p.do("SET", "mine\x00w", "mark")
-		p.do("SET", "mine\x00k", "mark")
+		p.do("SET", "mine\x00w", "waiter")
+		p.do("SET", "mine\x00k", "waiter")
 		p.do(strings.Fields(spoil)...)
 		p.expect(refusals(word), p.ballot(everything...)...)
 		p.expect(number(0), "EXISTS", "new", "k", "k2", "repaired", "mine\x00w", "mine\x00k")

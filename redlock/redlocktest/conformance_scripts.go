@@ -237,7 +237,7 @@ func checkExtend(p *probe) {
 // the lock is retained, unless another client waits already or another token holds the lock.
 func checkRetain(p *probe) {
 	p.admit()
-	refusals := []scriptOp{opAcquire("k", "theirs", minute), opRead("k", "theirs", minute), opHandOver("k", "old", "theirs", minute)}
+	refusals := []scriptOp{opAcquire("k", "theirs", minute), opJoinShared("k", "theirs", minute), opHandOver("k", "old", "theirs", minute)}
 	want := func(what, holder, kind string) {
 		p.Helper()
 		for _, o := range refusals {
@@ -290,7 +290,7 @@ func checkExchange(p *probe) {
 	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "120000")))
 	p.expect(text("new"), "GET", "k")
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectBell(true, "an exchange")
+	p.expectWakeupKey(true, "an exchange")
 	p.expectCounter("aa", 1)
 	p.expectVote(number(0), p.ballot(opRelease("k", "old")))
 
@@ -298,7 +298,7 @@ func checkExchange(p *probe) {
 	p.expectVote(failed("ERR"), p.ballot(opExchange("k", "old", "new", "soon")))
 	p.expect(text("new"), "GET", "k")
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectVote(number(2), p.ballot(opRead("r", "old", minute)))
+	p.expectVote(number(2), p.ballot(opJoinShared("r", "old", minute)))
 	p.expectVote(number(0), p.ballot(opExchange("r", "old", "new", minute)))
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "another", p.never(), opExchange("k", "old", "new", minute)))
 }
@@ -339,7 +339,7 @@ func checkConfirm(p *probe) {
 	p.wait(opAcquire("k", "theirs", minute), "waiter")
 	p.expectVote(number(2), p.ballot(opConfirm("k", "mine", "1000", 8))) // neither shortens the expiry nor lowers the counter
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectBell(true, "a confirmation")
+	p.expectWakeupKey(true, "a confirmation")
 	p.expectVote(number(0), p.ballot(opConfirm("k", "theirs", "240000", 10)))
 	p.expectVote(failed("ERR"), p.ballot(opConfirm("k", "mine", "soon", 10)))
 	p.expectVote(failed("FAR"), p.ballot(opConfirm("k", "mine", "240000", p.micros()+53*week)))
@@ -352,7 +352,7 @@ func checkConfirm(p *probe) {
 	p.expectVote(number(1), p.ballot(opForce("k", "mine", minute)))
 	p.expectVote(number(-1), p.ballot(opConfirm("k", "mine", minute, 12)))
 	p.expectCounter("aa", 11)
-	p.expectVote(number(-12), p.ballot(opRead("k", "one", minute))) // negative because a client waited a moment ago
+	p.expectVote(number(-12), p.ballot(opJoinShared("k", "one", minute))) // negative because a client waited a moment ago
 	p.expectVote(number(0), p.ballot(opConfirm("k", "one", minute, 13)))
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "another", p.never(), opConfirm("k", "one", minute, 13)))
 }
@@ -381,26 +381,26 @@ func checkWho(p *probe) {
 // waiter that has it.
 func checkWhoIsNext(p *probe) {
 	p.admit()
-	p.keep("mark")
-	p.expectKept("kept", p.vote(p.ballot(opWho("k"))))
-	got := p.do(p.ballot(opExtend("k", "nobody's", minute), opIntend("k", "mark", minute), opWho("k"))...)
+	p.reserve("waiter")
+	p.expectReserved("kept", p.vote(p.ballot(opWho("k"))))
+	got := p.do(p.ballot(opExtend("k", "nobody's", minute), opWait("k", "waiter", minute), opWho("k"))...)
 	if len(got.Array) != 3 {
 		p.Fatalf("got %s, want three answers", show(got))
 	}
-	p.expectKept("to the waiter with the reservation", got.Array[2])
-	p.vote(p.ballot(opDone("k", "mark")))
+	p.expectReserved("to the waiter with the reservation", got.Array[2])
+	p.vote(p.ballot(opEndWait("k", "waiter")))
 	p.expectVote(list(), p.ballot(opWho("k")))
-	p.expect(number(1), "LPUSH", "k\x00k", "no mark")
+	p.expect(number(1), "LPUSH", "k\x00k", "no waiter")
 	p.expectVote(list(), p.ballot(opWho("k")))
 
 	p.do("DEL", "k\x00k")
-	p.vote(p.ballot(opRead("k", "reads", minute)))
-	p.do(p.ballot(opAcquire("k", "waits", minute), opIntend("k", "mark", minute), opKeep("k", "mark", minute))...)
+	p.vote(p.ballot(opJoinShared("k", "reads", minute)))
+	p.do(p.ballot(opAcquire("k", "waits", minute), opWait("k", "waiter", minute), opReserve("k", "waiter", minute))...)
 	if held := p.vote(p.ballot(opWho("k"))); len(held.Array) != 4 || held.Array[2].Str != "reads" {
 		p.Errorf("reserved and held: got %s, want the reader", show(held))
 	}
 	p.expectVote(number(1), p.ballot(opRelease("k", "reads")))
-	p.expectKept("reserved and released", p.vote(p.ballot(opWho("k"))))
+	p.expectReserved("reserved and released", p.vote(p.ballot(opWho("k"))))
 }
 
 // checkMany checks that the operations of a call are executed in order, each with its own key and
@@ -450,12 +450,12 @@ func checkLargeValue(p *probe) {
 	part := list(text(large[:4096]), number(-1))
 	p.expect(text("OK"), "SET", "k", large)
 	for _, o := range []scriptOp{
-		opAcquire("k", "mine", minute), opRead("k", "mine", minute), opJoin("k", "1 mine", "redlockd:slots=3", minute), opWho("k"),
+		opAcquire("k", "mine", minute), opJoinShared("k", "mine", minute), opJoin("k", "1 mine", "redlockd:slots=3", minute), opWho("k"),
 		opHandOver("k", "old", "mine", minute),
 	} {
 		p.expectVote(part, p.ballot(o))
 	}
-	p.expect(list(part, part), p.ballot(opOther("j", "mine", "ab"), opAcquire("k", "mine", minute))...)
+	p.expect(list(part, part), p.ballot(opAcquireAlso("j", "mine", "ab"), opAcquire("k", "mine", minute))...)
 	p.expect(text(large), "GET", "k")
 }
 

@@ -40,14 +40,16 @@ func opJoin(key, token, kind, ttl string) scriptOp {
 	return scriptOp{"s", key, []string{token, kind, ttl}, recordText("aa", 1)}
 }
 
-func opRead(key, token, ttl string) scriptOp { return opJoin(key, token, simredis.KindShared, ttl) }
+func opJoinShared(key, token, ttl string) scriptOp {
+	return opJoin(key, token, simredis.KindShared, ttl)
+}
 
-func opMend(key, token, ttl, kind string, fence int64) scriptOp {
+func opRepairShared(key, token, ttl, kind string, fence int64) scriptOp {
 	return scriptOp{"q", key, []string{token, ttl, kind}, recordText("aa", fence)}
 }
 
-// opOther returns an operation for another name of the acquire that follows.
-func opOther(key, token, field string) scriptOp {
+// opAcquireAlso returns an operation for another name of the acquire that follows.
+func opAcquireAlso(key, token, field string) scriptOp {
 	return scriptOp{"n", key, []string{token}, recordText(field, 1)}
 }
 
@@ -84,10 +86,10 @@ func (p *probe) expectMembers(key, kind string, tokens ...string) {
 
 func checkReaders(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "one", "120000")))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", "120000")))
 	p.expect(text(simredis.KindShared), "GET", "k")
-	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
-	p.expectVote(number(3), p.ballot(opRead("k", "two", "1000"))) // again; this does not shorten the expiry
+	p.expectVote(number(2), p.ballot(opJoinShared("k", "two", minute)))
+	p.expectVote(number(3), p.ballot(opJoinShared("k", "two", "1000"))) // again; this does not shorten the expiry
 	p.expectMembers("k", simredis.KindShared, "two", "one")
 	for _, key := range []string{"k", "k\x00m"} {
 		p.expectTTL(key, 110*time.Second, 120*time.Second)
@@ -104,9 +106,9 @@ func checkReaders(p *probe) {
 
 func checkReadersExpire(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "long", minute)))
-	p.expectVote(number(2), p.ballot(opRead("k", "short", "40")))
-	p.expectVote(number(3), p.ballot(opRead("alone", "short", "40")))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "long", minute)))
+	p.expectVote(number(2), p.ballot(opJoinShared("k", "short", "40")))
+	p.expectVote(number(3), p.ballot(opJoinShared("alone", "short", "40")))
 	p.eventually("expiry of readers of 40 ms", func() bool {
 		return p.vote(p.ballot(opFence("k", "short", 2))).Int == 0 && len(p.vote(p.ballot(opWho("alone"))).Array) == 0
 	})
@@ -120,8 +122,8 @@ func checkReadersExpire(p *probe) {
 
 func checkReadersExtend(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
-	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
+	p.expectVote(number(2), p.ballot(opJoinShared("k", "two", minute)))
 	p.expectVote(number(1), p.ballot(opExtend("k", "one", "120000")))
 	p.expectVote(number(1), p.ballot(opExtend("k", "one", "1000"))) // never shortens
 	for _, key := range []string{"k", "k\x00m"} {
@@ -137,22 +139,22 @@ func checkReadersExtend(p *probe) {
 func checkReadersAndOthers(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
-	p.expectHeld("mine", p.vote(p.ballot(opRead("k", "one", minute))))
+	p.expectHeld("mine", p.vote(p.ballot(opJoinShared("k", "one", minute))))
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 
 	p.expect(text("OK"), "SET", "bare", "other client")
-	p.expectVote(list(text("other client"), number(-1)), p.ballot(opRead("bare", "one", minute)))
-	p.expectVote(number(2), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(list(text("other client"), number(-1)), p.ballot(opJoinShared("bare", "one", minute)))
+	p.expectVote(number(2), p.ballot(opJoinShared("k", "one", minute)))
 	p.expect(null(), "SET", "k", "other client", "NX", "PX", minute)
 	p.expect(number(0), "EXISTS", "bare\x00m")
 }
 
 func checkKinds(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
 	p.expectShared(simredis.KindShared, "one", nil, opJoin("k", "1 mine", slots3, minute), opAcquire("k", "mine", minute), opHandOver("k", "old", "new", minute))
 	p.expectVote(number(2), p.ballot(opJoin("s", "1 mine", slots3, minute)))
-	p.expectShared(slots3, "1 mine", nil, opJoin("s", "2 mine", slots5, minute), opRead("s", "one", minute), opAcquire("s", "mine", minute))
+	p.expectShared(slots3, "1 mine", nil, opJoin("s", "2 mine", slots5, minute), opJoinShared("s", "one", minute), opAcquire("s", "mine", minute))
 	p.expectMembers("s", slots3, "1 mine")
 	p.expectVote(number(1), p.ballot(opRelease("s", "1 mine")))
 	p.expectVote(number(3), p.ballot(opJoin("s", "2 mine", slots5, minute)))
@@ -177,26 +179,26 @@ func checkSemaphore(p *probe) {
 
 func checkRepairShared(p *probe) {
 	p.admit()
-	p.expectVote(failed("LATE"), p.late(opMend("k", "one", minute, simredis.KindShared, 7)))
+	p.expectVote(failed("LATE"), p.late(opRepairShared("k", "one", minute, simredis.KindShared, 7)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
-	p.expectVote(number(1), p.ballot(opMend("k", "one", minute, simredis.KindShared, 7)))
-	p.expectVote(number(1), p.ballot(opMend("k", "two", minute, simredis.KindShared, 6)))
+	p.expectVote(number(1), p.ballot(opRepairShared("k", "one", minute, simredis.KindShared, 7)))
+	p.expectVote(number(1), p.ballot(opRepairShared("k", "two", minute, simredis.KindShared, 6)))
 	p.expectMembers("k", simredis.KindShared, "one", "two")
 	p.expectCounter("aa", 7)
-	p.expectVote(number(0), p.ballot(opMend("k", "1 mine", minute, slots3, 9)))
+	p.expectVote(number(0), p.ballot(opRepairShared("k", "1 mine", minute, slots3, 9)))
 	p.expectVote(number(0), p.ballot(opRepair("k", "mine", minute, 9)))
 
 	p.expect(text("OK"), "SET", "held", "mine")
-	p.expectVote(number(0), p.ballot(opMend("held", "one", minute, simredis.KindShared, 9)))
+	p.expectVote(number(0), p.ballot(opRepairShared("held", "one", minute, simredis.KindShared, 9)))
 	p.expectVote(number(1), p.ballot(opForce("k", "one", minute)))
-	p.expectVote(number(0), p.ballot(opMend("k", "one", minute, simredis.KindShared, 9)))
+	p.expectVote(number(0), p.ballot(opRepairShared("k", "one", minute, simredis.KindShared, 9)))
 	p.expectMembers("k", simredis.KindShared, "two")
 	p.expectCounter("aa", 7)
 }
 
 func checkFenceShared(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
 	p.expectVote(number(0), p.ballot(opFence("k", "two", 7)))
 	p.expectCounter("aa", 1)
 	p.expectVote(number(1), p.ballot(opFence("k", "one", 7)))
@@ -205,8 +207,8 @@ func checkFenceShared(p *probe) {
 
 func checkForceShared(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
-	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
+	p.expectVote(number(2), p.ballot(opJoinShared("k", "two", minute)))
 	p.expectVote(number(0), p.ballot(opForce("k", "three", minute)))
 	p.expectVote(number(1), p.ballot(opForce("k", "one", minute)))
 	p.expectMembers("k", simredis.KindShared, "two")
@@ -216,13 +218,13 @@ func checkForceShared(p *probe) {
 
 func checkJoinRefused(p *probe) {
 	p.admit()
-	p.expectVote(failed("LATE"), p.late(opRead("k", "one", minute)))
-	p.expectVote(failed("ERR"), p.ballot(opRead("k", "one", "0")))
-	p.expectVote(failed("ERR"), p.ballot(opMend("k", "one", "0", simredis.KindShared, 7)))
+	p.expectVote(failed("LATE"), p.late(opJoinShared("k", "one", minute)))
+	p.expectVote(failed("ERR"), p.ballot(opJoinShared("k", "one", "0")))
+	p.expectVote(failed("ERR"), p.ballot(opRepairShared("k", "one", "0", simredis.KindShared, 7)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 	p.expectCounter("aa", 0)
 	p.expect(number(0), "HSET", NodeKey, "aa", "9006099743113216")
-	p.expectVote(failed("FULL"), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(failed("FULL"), p.ballot(opJoinShared("k", "one", minute)))
 	p.expect(number(0), "EXISTS", "k", "k\x00m")
 }
 
@@ -231,7 +233,7 @@ func checkJoinRefused(p *probe) {
 func checkManyReaders(p *probe) {
 	p.admit()
 	for i := range simredis.Few {
-		p.vote(p.ballot(opRead("k", fmt.Sprint("reader ", i), minute)))
+		p.vote(p.ballot(opJoinShared("k", fmt.Sprint("reader ", i), minute)))
 	}
 	shows := func(o scriptOp, n int) {
 		p.Helper()
@@ -241,7 +243,7 @@ func checkManyReaders(p *probe) {
 	}
 	shows(opWho("k"), 2+2*simredis.Few)
 	shows(opList("k"), 2+2*simredis.Few)
-	p.vote(p.ballot(opRead("k", "one more", minute)))
+	p.vote(p.ballot(opJoinShared("k", "one more", minute)))
 	shows(opWho("k"), 2)
 	shows(opList("k"), 2+2*(simredis.Few+1))
 }
@@ -249,21 +251,21 @@ func checkManyReaders(p *probe) {
 // checkDeletedShared checks that the holders of a shared lock lose it if its key is deleted.
 func checkDeletedShared(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
 	p.expect(number(1), "DEL", "k")
 	p.expectVote(number(0), p.ballot(opExtend("k", "one", minute)))
-	p.expectVote(number(2), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(number(2), p.ballot(opJoinShared("k", "two", minute)))
 	p.expectMembers("k", simredis.KindShared, "two")
 
 	p.expect(number(1), "DEL", "k\x00m") // without members, nobody holds the lock
 	p.expectVote(list(), p.ballot(opWho("k")))
-	p.expectVote(number(3), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(3), p.ballot(opJoinShared("k", "one", minute)))
 	p.expect(number(1), "DEL", "k\x00m")
 	p.expectVote(number(4), p.ballot(opAcquire("k", "mine", minute)))
 	p.expect(text("mine"), "GET", "k")
 
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
-	p.expectVote(number(5), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(5), p.ballot(opJoinShared("k", "one", minute)))
 	p.expect(number(1), "DEL", "k\x00m")
 	p.expectVote(number(6), p.ballot(opJoin("k", "1 mine", slots3, minute)))
 	p.expectMembers("k", slots3, "1 mine")
@@ -271,27 +273,27 @@ func checkDeletedShared(p *probe) {
 
 func checkSharedWrongType(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "one", minute)))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
 	p.expect(text("OK"), "SET", "k\x00m", "v")
-	p.expectVote(failed("WRONGTYPE"), p.ballot(opRead("k", "two", minute)))
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opJoinShared("k", "two", minute)))
 	p.expectVote(failed("WRONGTYPE"), p.ballot(opRelease("k", "one")))
 	p.expectVote(number(0), p.ballot(opExtend("k", "one", minute)))
 	p.expect(number(1), "LPUSH", "l", "v")
-	p.expectVote(failed("WRONGTYPE"), p.ballot(opRead("l", "one", minute)))
+	p.expectVote(failed("WRONGTYPE"), p.ballot(opJoinShared("l", "one", minute)))
 	p.expectVote(failed("WRONGTYPE"), p.ballot(opHandOver("l", "old", "new", minute)))
 }
 
 func checkSeveral(p *probe) {
 	p.admit()
 	p.expect(number(1), "HSET", NodeKey, "ab", "0")
-	all := p.ballot(opOther("a", "mine", "aa"), opOther("b", "mine", "ab"), opAcquire("c", "mine", minute))
+	all := p.ballot(opAcquireAlso("a", "mine", "aa"), opAcquireAlso("b", "mine", "ab"), opAcquire("c", "mine", minute))
 	p.expect(text("OK"), "SET", "b", "theirs")
 	held := list(text("theirs"), number(-1))
 	p.expect(list(held, held, held), all...)
 	p.expect(number(1), "EXISTS", "a", "b", "c")
 	p.expectCounter("aa", 0)
 	p.expectVote(number(1), p.ballot(opRelease("b", "theirs")))
-	p.expect(list(failed("LATE"), failed("LATE")), p.late(opOther("a", "mine", "aa"), opAcquire("c", "mine", minute))...)
+	p.expect(list(failed("LATE"), failed("LATE")), p.late(opAcquireAlso("a", "mine", "aa"), opAcquire("c", "mine", minute))...)
 	p.expect(number(0), "EXISTS", "a", "b", "c")
 	p.expect(list(number(2), number(2), number(2)), all...)
 	for _, key := range []string{"a", "b", "c"} {
@@ -299,9 +301,9 @@ func checkSeveral(p *probe) {
 		p.expectTTL(key, 50*time.Second, 60*time.Second)
 	}
 	p.expect(list(number(4), number(4), number(4)), all...) // again
-	p.expectVote(number(5), p.ballot(opRead("d", "one", minute)))
+	p.expectVote(number(5), p.ballot(opJoinShared("d", "one", minute)))
 	p.expect(number(1), "DEL", "c")
-	if got := p.do(p.ballot(opOther("c", "mine", "ab"), opAcquire("d", "mine", minute))...); len(got.Array) != 2 || len(got.Array[0].Array) != 4 {
+	if got := p.do(p.ballot(opAcquireAlso("c", "mine", "ab"), opAcquire("d", "mine", minute))...); len(got.Array) != 2 || len(got.Array[0].Array) != 4 {
 		p.Errorf("several names, one of which is shared: got %s, want its holder, twice", show(got))
 	}
 	p.expect(number(0), "EXISTS", "c")
@@ -312,18 +314,18 @@ func checkSeveral(p *probe) {
 func checkSeveralFence(p *probe) {
 	p.admit()
 	p.expect(number(1), "HSET", NodeKey, "ab", "41")
-	p.expect(list(number(42), number(42)), p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute))...)
+	p.expect(list(number(42), number(42)), p.ballot(opAcquireAlso("b", "mine", "ab"), opAcquire("a", "mine", minute))...)
 	p.expectCounter("aa", 42)
 	p.expectCounter("ab", 42)
 	p.expect(list(number(43), number(43), number(44)),
-		p.ballot(opOther("b", "mine", "ab"), opAcquire("a", "mine", minute), opAcquire("c", "mine", minute))...)
+		p.ballot(opAcquireAlso("b", "mine", "ab"), opAcquire("a", "mine", minute), opAcquire("c", "mine", minute))...)
 }
 
 // checkSeveralShared checks that a client acquires all of several shared names or none, and that
 // this does not affect a later operation of the call.
 func checkSeveralShared(p *probe) {
 	p.admit()
-	several := p.ballot(opOther("a", "one", "aa"), opRead("b", "one", minute), opAcquire("c", "mine", minute))
+	several := p.ballot(opAcquireAlso("a", "one", "aa"), opJoinShared("b", "one", minute), opAcquire("c", "mine", minute))
 	p.expect(text("OK"), "SET", "b", "theirs")
 	held := list(text("theirs"), number(-1))
 	p.expect(list(held, held, number(1)), several...)
@@ -341,8 +343,8 @@ func checkSeveralShared(p *probe) {
 func checkOwnTTL(p *probe) {
 	p.admit()
 	p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
-	p.expect(list(number(3), number(3), number(4), number(5)), p.ballot(opOther("a", "two", "aa"),
-		opAcquire("b", "two", "120000"), opRead("r", "one", "220000"), opHandOver("k", "old", "new", "320000"))...)
+	p.expect(list(number(3), number(3), number(4), number(5)), p.ballot(opAcquireAlso("a", "two", "aa"),
+		opAcquire("b", "two", "120000"), opJoinShared("r", "one", "220000"), opHandOver("k", "old", "new", "320000"))...)
 	for key, ttl := range map[string]time.Duration{"a": 120, "b": 120, "r": 220, "r\x00m": 220, "k": 320} {
 		p.expectTTL(key, (ttl-10)*time.Second, ttl*time.Second)
 	}
@@ -355,8 +357,8 @@ func checkNoVote(p *probe) {
 	p.expect(text("OK"), "SET", "k", "mine")
 	p.expect(number(0), "HSET", NodeKey, "epoch", "another")
 	ops := []scriptOp{
-		opOther("a", "new", "aa"), opAcquire("b", "new", minute), opRead("a", "new", minute), opHandOver("a", "old", "new", minute), opDowngrade("k", "mine", minute),
-		opMend("a", "new", minute, simredis.KindShared, 7), opIntend("a", "mark", minute), opKeep("a", "mark", minute), opDone("a", "mark"), opWho("a"), opRelease("k", "mine"),
+		opAcquireAlso("a", "new", "aa"), opAcquire("b", "new", minute), opJoinShared("a", "new", minute), opHandOver("a", "old", "new", minute), opDowngrade("k", "mine", minute),
+		opRepairShared("a", "new", minute, simredis.KindShared, 7), opWait("a", "waiter", minute), opReserve("a", "waiter", minute), opEndWait("a", "waiter"), opWho("a"), opRelease("k", "mine"),
 	}
 	for i, got := range p.do(p.ballot(ops...)...).Array {
 		if want := ops[i].letter == "r" || ops[i].letter == "d"; (got.Int == 1) != want || !want && !same(got, failed("EPOCH")) {
@@ -370,10 +372,10 @@ func checkNoVote(p *probe) {
 // can acquire it, the holder stays, and no expiry is shortened.
 func checkDowngrade(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opRead("k", "stale", "120000")))
+	p.expectVote(number(1), p.ballot(opJoinShared("k", "stale", "120000")))
 	p.expect(number(1), "DEL", "k") // an operator deleted the key: its reader does not come back
 	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", minute)))
-	p.expectHeld("mine", p.vote(p.ballot(opRead("k", "one", minute))))
+	p.expectHeld("mine", p.vote(p.ballot(opJoinShared("k", "one", minute))))
 	p.expect(text("OK"), "SET", "k\x00b", "1", "PX", minute)
 	p.expectVote(number(1), p.ballot(opDowngrade("k", "mine", "1000")))
 	p.expect(text(simredis.KindShared), "GET", "k")
@@ -384,7 +386,7 @@ func checkDowngrade(p *probe) {
 	p.expect(number(0), "EXISTS", "k\x00b") // readers are woken
 	p.expectCounter("aa", 2)
 	p.expectShared(simredis.KindShared, "mine", nil, opAcquire("k", "other", minute), opHandOver("k", "old", "other", minute))
-	p.expectVote(number(-3), p.ballot(opRead("k", "one", "120000"))) // negative because a client waited
+	p.expectVote(number(-3), p.ballot(opJoinShared("k", "one", "120000"))) // negative because a client waited
 	p.expectVote(number(1), p.ballot(opDowngrade("k", "mine", "180000")))
 	p.expectMembers("k", simredis.KindShared, "one", "mine")
 	p.expectTTL("k", 170*time.Second, 180*time.Second)
@@ -405,7 +407,7 @@ func checkDowngradeNotHeld(p *probe) {
 	p.expectVote(number(1), p.ballot(opAcquire("k", "theirs", minute)))
 	p.expectVote(number(0), p.ballot(opDowngrade("k", "mine", minute)))
 	p.expect(text("theirs"), "GET", "k")
-	p.expectVote(number(2), p.ballot(opRead("r", "one", minute)))
+	p.expectVote(number(2), p.ballot(opJoinShared("r", "one", minute)))
 	p.expectVote(number(0), p.ballot(opDowngrade("r", "mine", minute)))
 	p.expectMembers("r", simredis.KindShared, "one")
 	p.expectVote(number(3), p.ballot(opJoin("s", "1 mine", slots3, "30000")))

@@ -11,13 +11,13 @@ import (
 )
 
 var trackingCases = []conformanceCase{
-	{"a listener is notified of each kind of change", []Feature{Tracking}, checkTold},
-	{"a listener is notified of changes by scripts", []Feature{Tracking}, checkToldOfScripts},
-	{"a listener is notified once", []Feature{Tracking}, checkToldOnce},
-	{"a listener is notified of keys that were read after CLIENT CACHING YES", []Feature{Tracking}, checkToldOfCached},
+	{"a listener is notified of each kind of change", []Feature{Tracking}, checkNotified},
+	{"a listener is notified of changes by scripts", []Feature{Tracking}, checkNotifiedOfScripts},
+	{"a listener is notified once", []Feature{Tracking}, checkNotifiedOnce},
+	{"a listener is notified of keys that were read after CLIENT CACHING YES", []Feature{Tracking}, checkNotifiedOfCached},
 	{"NOLOOP", []Feature{Tracking}, checkNoLoop},
-	{"a listener is notified of an expiry", []Feature{Tracking}, checkToldOfExpiry},
-	{"a listener is notified of FLUSHALL", []Feature{Tracking}, checkToldOfFlush},
+	{"a listener is notified of an expiry", []Feature{Tracking}, checkNotifiedOfExpiry},
+	{"a listener is notified of FLUSHALL", []Feature{Tracking}, checkNotifiedOfFlush},
 	{"CLIENT TRACKING OFF", []Feature{Tracking}, checkTrackingOff},
 	{"a refused client is woken", []Feature{Tracking}, checkWoken},
 	{"a listener that is closed", []Feature{Tracking}, checkListenerClosed},
@@ -26,18 +26,18 @@ var trackingCases = []conformanceCase{
 	{"wrong requests for tracking", []Feature{Tracking, RedisWords}, checkTrackingErrors},
 }
 
-// ear is a listener and what it received: keys, or AllKeys.
-type ear struct {
+// keyListener is a listener and what it received: keys, or AllKeys.
+type keyListener struct {
 	redlock.Listener
 	keys chan string
 }
 
 // listen makes a listener. It is closed at the end of the case.
-func (p *probe) listen() *ear {
+func (p *probe) listen() *keyListener {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
-	e := &ear{keys: make(chan string, 1000)}
+	e := &keyListener{keys: make(chan string, 1000)}
 	listener, err := p.node.Node().Listen(ctx, func(keys []string) {
 		if keys == nil {
 			keys = []string{simredis.AllKeys}
@@ -55,7 +55,7 @@ func (p *probe) listen() *ear {
 }
 
 // track returns a connection whose tracking is redirected to the listener.
-func (p *probe) track(e *ear, options ...string) *probe {
+func (p *probe) track(e *keyListener, options ...string) *probe {
 	p.Helper()
 	reader := p.on(p.dial())
 	on := []string{"CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(e.ID(), 10), "OPTIN"}
@@ -72,34 +72,34 @@ func (p *probe) arm(keys ...string) {
 	}
 }
 
-// expectTold checks what the listener received since the previous check, in order.
-func (p *probe) expectTold(e *ear, reader *probe, want ...string) {
+// expectNotified checks what the listener received since the previous check, in order.
+func (p *probe) expectNotified(e *keyListener, reader *probe, want ...string) {
 	p.Helper()
-	if told := p.told(e, reader); !slices.Equal(told, want) {
-		p.Errorf("the listener was notified of %q, want %q", told, want)
+	if notified := p.notified(e, reader); !slices.Equal(notified, want) {
+		p.Errorf("the listener was notified of %q, want %q", notified, want)
 	}
 }
 
-// told returns what the listener received. It first changes one more key. When that arrives,
+// notified returns what the listener received. It first changes one more key. When that arrives,
 // nothing earlier is in transit.
-func (p *probe) told(e *ear, reader *probe) (told []string) {
+func (p *probe) notified(e *keyListener, reader *probe) (notified []string) {
 	p.Helper()
 	reader.arm("last")
 	p.do("SET", "last", "v")
 	giveUp := time.NewTimer(patience)
 	defer giveUp.Stop()
-	for !slices.Contains(told, "last") {
+	for !slices.Contains(notified, "last") {
 		select {
 		case key := <-e.keys:
-			told = append(told, key)
+			notified = append(notified, key)
 		case <-giveUp.C:
-			p.Fatalf("the listener was only notified of %q, want also %q", told, "last")
+			p.Fatalf("the listener was only notified of %q, want also %q", notified, "last")
 		}
 	}
-	return told[:len(told)-1]
+	return notified[:len(notified)-1]
 }
 
-func checkTold(p *probe) {
+func checkNotified(p *probe) {
 	e := p.listen()
 	reader := p.track(e)
 	for _, change := range [][]string{
@@ -108,75 +108,75 @@ func checkTold(p *probe) {
 	} {
 		reader.arm("k", "k2")
 		p.do(change...)
-		p.expectTold(e, reader, "k")
+		p.expectNotified(e, reader, "k")
 		p.expect(text("OK"), "SET", "k2", "v")
-		p.expectTold(e, reader, "k2")
+		p.expectNotified(e, reader, "k2")
 	}
 	for _, none := range [][]string{{"DEL", "none"}, {"SET", "k", "v", "NX"}, {"HDEL", "h", "f"}, {"GET", "k"}, {"SET", "k", "v", "PX", "0"}} {
 		reader.arm("k", "none", "h")
 		p.do(none...)
-		p.expectTold(e, reader)
+		p.expectNotified(e, reader)
 	}
 }
 
-func checkToldOfScripts(p *probe) {
+func checkNotifiedOfScripts(p *probe) {
 	p.admit()
 	e := p.listen()
 	reader := p.track(e)
 	expect := func(what string, command redlock.Command, keys ...string) {
 		p.Helper()
-		p.told(e, reader) // of the commands since the previous call
+		p.notified(e, reader) // of the commands since the previous call
 		reader.arm("k", "k\x00b", "k\x00w")
 		p.do(command...)
-		p.expectTold(e, reader, keys...)
+		p.expectNotified(e, reader, keys...)
 		if p.Failed() {
 			p.Fatalf("after %s", what)
 		}
 	}
 	expect("an acquire", p.ballot(opAcquire("k", "mine", minute)), "k")
 	expect("a refusal", p.ballot(opAcquire("k", "theirs", minute)))
-	expect("a waiter", p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)), "k\x00b")
-	expect("another", p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)))
+	expect("a waiter", p.ballot(opAcquire("k", "theirs", minute), opWait("k", "waiter", minute)), "k\x00b")
+	expect("another", p.ballot(opAcquire("k", "theirs", minute), opWait("k", "waiter", minute)))
 	expect("an extension", p.ballot(opExtend("k", "mine", "120000")), "k")
 	expect("an extension that changes nothing", p.ballot(opExtend("k", "mine", "1000")))
 	expect("a hand-over", p.ballot(opHandOver("k", "mine", "next", minute)), "k")
 	expect("a release", p.ballot(opRelease("k", "next")), "k", "k\x00b")
-	expect("a reader", p.ballot(opRead("k", "one", "1000000")), "k")
+	expect("a reader", p.ballot(opJoinShared("k", "one", "1000000")), "k")
 	p.do(p.ballot(opRelease("k", "one"))...)
-	p.do(p.ballot(opRead("k", "one", minute), opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
+	p.do(p.ballot(opJoinShared("k", "one", minute), opAcquire("k", "mine", minute), opWait("k", "waiter", minute))...)
 	expect("a reader's release", p.ballot(opRelease("k", "one")), "k", "k\x00b")
-	p.do(p.ballot(opDone("k", "mark"), opRead("k", "one", minute), opAcquire("k", "mine", minute), opIntend("k", "mark", minute))...)
-	expect("a writer's end", p.ballot(opDone("k", "mark")), "k\x00w", "k\x00b")
+	p.do(p.ballot(opEndWait("k", "waiter"), opJoinShared("k", "one", minute), opAcquire("k", "mine", minute), opWait("k", "waiter", minute))...)
+	expect("a writer's end", p.ballot(opEndWait("k", "waiter")), "k\x00w", "k\x00b")
 }
 
-func checkToldOnce(p *probe) {
+func checkNotifiedOnce(p *probe) {
 	e := p.listen()
 	reader, other := p.track(e), p.track(e)
 	reader.arm("k")
 	p.expect(text("OK"), "SET", "k", "v")
 	p.expect(text("OK"), "SET", "k", "w")
-	p.expectTold(e, reader, "k")
+	p.expectNotified(e, reader, "k")
 	reader.arm("k")
 	reader.arm("k")
 	p.expect(number(1), "DEL", "k")
-	p.expectTold(e, reader, "k")
+	p.expectNotified(e, reader, "k")
 	reader.arm("k")
 	other.arm("k")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader, "k", "k") // once for each connection
+	p.expectNotified(e, reader, "k", "k") // once for each connection
 }
 
-func checkToldOfCached(p *probe) {
+func checkNotifiedOfCached(p *probe) {
 	e := p.listen()
 	reader := p.track(e)
 	reader.expect(null(), "GET", "k")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader)
+	p.expectNotified(e, reader)
 
 	caching := redlock.Command{"CLIENT", "CACHING", "YES"}
 	for _, c := range []struct {
-		between redlock.Command
-		told    []string
+		between  redlock.Command
+		notified []string
 	}{
 		{redlock.Command{"CLIENT", "ID"}, []string{"k"}},
 		{redlock.Command{"PING"}, nil},
@@ -185,12 +185,12 @@ func checkToldOfCached(p *probe) {
 	} {
 		reader.group(caching, c.between, redlock.Command{"GET", "k"})
 		p.expect(text("OK"), "SET", "k", "v")
-		p.expectTold(e, reader, c.told...)
+		p.expectNotified(e, reader, c.notified...)
 	}
 	for _, read := range []redlock.Command{{"EXISTS", "x", "k"}, {"PTTL", "k"}, {"MGET", "x", "k"}, {"HGET", "k", "f"}} {
 		reader.group(caching, read)
 		p.expect(text("OK"), "SET", "k", "v")
-		p.expectTold(e, reader, "k")
+		p.expectNotified(e, reader, "k")
 	}
 }
 
@@ -198,20 +198,20 @@ func checkToldOfCached(p *probe) {
 // read the key again.
 func checkNoLoop(p *probe) {
 	e := p.listen()
-	reader, deaf := p.track(e), p.track(e, "NOLOOP")
+	reader, noLoop := p.track(e), p.track(e, "NOLOOP")
 	reader.arm("k")
 	reader.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader, "k")
-	deaf.arm("k")
+	p.expectNotified(e, reader, "k")
+	noLoop.arm("k")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader, "k")
-	deaf.arm("k")
-	deaf.expect(text("OK"), "SET", "k", "v")
+	p.expectNotified(e, reader, "k")
+	noLoop.arm("k")
+	noLoop.expect(text("OK"), "SET", "k", "v")
 	p.expect(text("OK"), "SET", "k", "w")
-	p.expectTold(e, reader)
+	p.expectNotified(e, reader)
 }
 
-func checkToldOfExpiry(p *probe) {
+func checkNotifiedOfExpiry(p *probe) {
 	e := p.listen()
 	reader := p.track(e, "NOLOOP")
 	p.expect(text("OK"), "SET", "later", "v", "PX", minute)
@@ -226,18 +226,18 @@ func checkToldOfExpiry(p *probe) {
 		p.Fatalf("the listener was not notified of the expiry after 40 ms within %v", patience)
 	}
 	p.expect(number(0), "EXISTS", "k")
-	p.expectTold(e, reader)
+	p.expectNotified(e, reader)
 }
 
-func checkToldOfFlush(p *probe) {
+func checkNotifiedOfFlush(p *probe) {
 	e := p.listen()
 	reader := p.track(e)
 	p.expect(text("OK"), "FLUSHALL") // no key was read
-	p.expectTold(e, reader, simredis.AllKeys)
+	p.expectNotified(e, reader, simredis.AllKeys)
 	reader.arm("k")
 	p.expect(text("OK"), "FLUSHALL")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader, simredis.AllKeys)
+	p.expectNotified(e, reader, simredis.AllKeys)
 }
 
 func checkTrackingOff(p *probe) {
@@ -247,11 +247,11 @@ func checkTrackingOff(p *probe) {
 	other.expect(text("OK"), "CLIENT", "TRACKING", "OFF")
 	other.expect(failed("ERR"), "CLIENT", "CACHING", "YES")
 	p.expect(text("OK"), "SET", "k", "v")
-	p.expectTold(e, reader)
+	p.expectNotified(e, reader)
 	other.expect(text("OK"), "CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(e.ID(), 10), "OPTIN")
 	other.arm("k")
 	p.expect(number(1), "DEL", "k")
-	p.expectTold(e, reader, "k")
+	p.expectNotified(e, reader, "k")
 }
 
 // checkWoken checks the wake-up that package redlock relies on, which takes one round trip.
@@ -262,7 +262,7 @@ func checkWoken(p *probe) {
 	attempt := func() redlock.Reply {
 		p.Helper()
 		got := reader.group(
-			p.ballot(opAcquire("k", "theirs", minute), opIntend("k", "mark", minute)),
+			p.ballot(opAcquire("k", "theirs", minute), opWait("k", "waiter", minute)),
 			redlock.Command{"CLIENT", "CACHING", "YES"}, redlock.Command{"MGET", "k\x00b"})
 		return got[2]
 	}
@@ -271,16 +271,16 @@ func checkWoken(p *probe) {
 		p.Errorf("the wake-up key after a refusal: got %s", show(got))
 	}
 	p.expectVote(number(1), p.ballot(opExtend("k", "mine", "120000")))
-	p.expectTold(e, reader)
+	p.expectNotified(e, reader)
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
-	p.expectTold(e, reader, "k\x00b")
+	p.expectNotified(e, reader, "k\x00b")
 	if got := attempt(); !same(got, list(null())) {
 		p.Errorf("the wake-up key after a grant: got %s, want none", show(got))
 	}
 }
 
-// expectOver checks that a listener ends at once.
-func (p *probe) expectOver(e *ear) {
+// expectDone checks that a listener ends at once.
+func (p *probe) expectDone(e *keyListener) {
 	p.Helper()
 	select {
 	case <-e.Done():
@@ -299,7 +299,7 @@ func checkListenerClosed(p *probe) {
 	default:
 	}
 	e.Close()
-	p.expectOver(e)
+	p.expectDone(e)
 	e.Close() // a second Close does no harm
 	p.expect(text("OK"), "SET", "k", "v")
 	reader.expect(text("PONG"), "PING") // no listener is notified
@@ -311,19 +311,19 @@ func checkListenerKilled(p *probe) {
 	reader.arm("k")
 	id := strconv.FormatInt(e.ID(), 10)
 	p.expect(number(1), "CLIENT", "KILL", "ID", id)
-	p.expectOver(e)
+	p.expectDone(e)
 	p.expect(text("OK"), "SET", "k", "v")
 	reader.expect(text("PONG"), "PING")
 	reader.expect(failed("ERR The client ID you want redirect to does not exist"), "CLIENT", "TRACKING", "ON", "REDIRECT", id, "OPTIN")
 	again := p.listen()
 	reader.expect(text("OK"), "CLIENT", "TRACKING", "ON", "REDIRECT", strconv.FormatInt(again.ID(), 10), "OPTIN")
-	p.expectTold(again, reader)
+	p.expectNotified(again, reader)
 }
 
 func checkListenerDown(p *probe) {
 	e := p.listen()
 	p.node.Down()
-	p.expectOver(e)
+	p.expectDone(e)
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
 	if listener, err := p.node.Node().Listen(ctx, func([]string) {}); err == nil {
@@ -333,7 +333,7 @@ func checkListenerDown(p *probe) {
 	p.node.Up()
 	again := p.listen()
 	up := p.on(p.dial())
-	up.expectTold(again, up.track(again))
+	up.expectNotified(again, up.track(again))
 }
 
 func checkTrackingErrors(p *probe) {

@@ -175,7 +175,7 @@ func (g generator) operations() []scriptOp {
 		return append(ops, scriptOp{"a", g.key(), []string{token, g.ttl(token)}, g.record()})
 	case 1: // if the operation is refused, the client waits
 		o := g.operation()
-		ops := []scriptOp{o, {letter: "i", key: o.key, args: []string{g.mark(), g.pick("400000", "900000")}}}
+		ops := []scriptOp{o, {letter: "i", key: o.key, args: []string{g.waiter(), g.pick("400000", "900000")}}}
 		if g.IntN(2) == 0 {
 			ops = append(ops, scriptOp{letter: "k", key: o.key, args: []string{ops[1].args[0], g.pick("400000", "900000")}})
 		}
@@ -200,9 +200,9 @@ func (g generator) operation() scriptOp {
 	case "f":
 		return scriptOp{letter, key, []string{token}, g.record()}
 	case "i", "k", "m":
-		return scriptOp{letter: letter, key: key, args: []string{g.mark(), g.pick("400000", "900000")}}
+		return scriptOp{letter: letter, key: key, args: []string{g.waiter(), g.pick("400000", "900000")}}
 	case "d":
-		return opDone(key, g.mark())
+		return opEndWait(key, g.waiter())
 	case "e":
 		return opExtend(key, token, g.ttl(token))
 	case "u":
@@ -237,7 +237,7 @@ func (g generator) record() string {
 }
 
 func (g generator) pick(words ...string) string { return words[g.IntN(len(words))] }
-func (g generator) mark() string                { return g.pick("w1", "w1", "w2") }
+func (g generator) waiter() string              { return g.pick("w1", "w1", "w2") }
 func (g generator) key() string                 { return g.pick("a", "a", "b", "c") }
 
 // value returns a token. Most are tokens of exclusive holders and of readers.

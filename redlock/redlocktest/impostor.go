@@ -18,7 +18,7 @@ import (
 type Impostor struct {
 	server *Server
 	path   string
-	say    Answer
+	answer Answer
 
 	listener net.Listener
 	serving  sync.WaitGroup
@@ -48,14 +48,14 @@ func PassOn(q *Question) bool {
 // StartImpostor starts an Impostor in front of the server for one test. It calls say for each
 // command; on one connection, one call at a time. say writes the answer to q.Conn, and must return
 // when a write fails. If it returns false, the connection ends.
-func StartImpostor(tb testing.TB, server *Server, say Answer) *Impostor {
+func StartImpostor(tb testing.TB, server *Server, answer Answer) *Impostor {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "rl")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { os.RemoveAll(dir) })
-	i := &Impostor{server: server, path: filepath.Join(dir, "i"), say: say, conns: map[net.Conn]bool{}}
+	i := &Impostor{server: server, path: filepath.Join(dir, "i"), answer: answer, conns: map[net.Conn]bool{}}
 	if i.listener, err = net.Listen("unix", i.path); err != nil {
 		tb.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func (i *Impostor) converse(conn, server net.Conn, answers <-chan []byte) {
 		}
 		reply, more := <-answers
 		listener = listener || len(words) > 1 && words[0] == "HELLO" && words[len(words)-1] == "redlockd-listener"
-		if !more || !i.say(&Question{Command: words, Reply: reply, Listener: listener, Conn: conn}) {
+		if !more || !i.answer(&Question{Command: words, Reply: reply, Listener: listener, Conn: conn}) {
 			return
 		}
 	}

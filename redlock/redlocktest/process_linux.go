@@ -28,7 +28,7 @@ func pause(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for give := time.Now().Add(stopTimeout); ; <-time.After(retryPause) {
+	for limit := time.Now().Add(stopTimeout); ; <-time.After(retryPause) {
 		stat, err := readStat(p.Pid)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func pause(p *os.Process) error {
 		if stat[0] == "T" {
 			return nil
 		}
-		if time.Now().After(give) {
+		if time.Now().After(limit) {
 			return fmt.Errorf("process %d is still in state %s after %v", p.Pid, stat[0], stopTimeout)
 		}
 	}

@@ -54,7 +54,7 @@ func TestServerRestartsEmptyAtItsAddress(t *testing.T) {
 	}
 }
 
-func TestServerStopsAndGoesOn(t *testing.T) {
+func TestServerStopsAndResumes(t *testing.T) {
 	s := StartRedis(t, 1).Servers[0]
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
@@ -108,14 +108,14 @@ func TestServerCounts(t *testing.T) {
 	}
 }
 
-func TestServerThatCannotStartSaysWhy(t *testing.T) {
+func TestServerStartErrorNamesCause(t *testing.T) {
 	_, err := LaunchRedis(filepath.Join(t.TempDir(), "x"), TCP(), Args("--maxmemory", "much"))
 	if err == nil || !strings.Contains(err.Error(), "maxmemory") {
 		t.Errorf("redis-server with a wrong argument: got error %v, want one that names it", err)
 	}
 }
 
-func TestServerIsNotInstalled(t *testing.T) {
+func TestServerMissingSaysWhatToInstall(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := LaunchRedis(t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "apt-get install redis-server") {

@@ -25,8 +25,8 @@ import (
 // goroutines call at the same instant, their order is undefined, so give each its own instants.
 // Without a delay, a command is executed in the caller's goroutine, without a timer.
 type Sim struct {
-	name       string
-	attendants sync.WaitGroup // see attend
+	name    string
+	runners sync.WaitGroup // see runEvents
 
 	mu    sync.Mutex // guards what follows; never held while waiting or while a function of the test runs
 	clock clock
@@ -37,9 +37,9 @@ type Sim struct {
 	pending []*flight // flights in the order in which they are due
 	running time.Time // the instant whose events are being run; zero if none is
 
-	alarm *time.Timer // wakes an attendant; nil before the first delay
-	rings time.Time   // when the alarm fires; zero if it is not set
-	spare int         // attendants that should end
+	alarm   *time.Timer // wakes a runner; nil before the first delay
+	alarmAt time.Time   // when the alarm fires; zero if it is not set
+	surplus int         // runners that should end
 
 	expiry *flight       // due when the first key that a client has read expires; nil if none does
 	lag    time.Duration // the delay of an invalidation: that of the reply to the command that caused it
@@ -67,7 +67,7 @@ type Counts struct {
 	RefusedDials int // dials that failed at once because the node was down
 	Groups       int // groups that were executed completely
 	Lost         int // groups that were sent but not executed completely
-	Unheard      int // groups that were executed completely, but whose replies did not reach a client
+	Unanswered   int // groups that were executed completely, but whose replies did not reach a client
 	Killed       int // connections ended by CLIENT KILL
 
 	// Commands counts the executed commands by name: "GET", "CLIENT KILL". An EVALSHA counts under
@@ -84,7 +84,7 @@ func NewSim(name string) *Sim {
 
 func (s *Sim) newState(name string) simredis.State {
 	state := simredis.NewState(name, s.clock.now())
-	state.Kill, state.Clients, state.Tell = s.killLocked, s.clients, s.tell
+	state.Kill, state.Clients, state.Notify = s.killLocked, s.clients, s.notify
 	return state
 }
 
@@ -96,10 +96,10 @@ func (s *Sim) Close() {
 	s.stalled = nil
 	s.breakAll()
 	if s.alarm != nil {
-		s.ring(time.Now())
+		s.setAlarm(time.Now())
 	}
 	s.mu.Unlock()
-	s.attendants.Wait()
+	s.runners.Wait()
 }
 
 // Node returns the node for package redlock.
@@ -241,7 +241,7 @@ func (s *Sim) countEnd(f *flight) {
 	switch {
 	case f.login || f.end:
 	case f.executed:
-		s.counts.Unheard++
+		s.counts.Unanswered++
 	default:
 		s.counts.Lost++
 	}

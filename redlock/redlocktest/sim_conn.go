@@ -28,10 +28,10 @@ type simConn struct {
 	replies time.Time // when the last reply arrives; no later one overtakes it
 
 	// The fields below belong to a listener. They are nil on other connections.
-	told     chan struct{} // something has arrived
-	ended    chan struct{} // closed when err is set
-	heard    []string      // keys that have arrived
-	lastTold time.Time     // when the last key arrives
+	notified    chan struct{} // something has arrived
+	ended       chan struct{} // closed when err is set
+	heard       []string      // keys that have arrived
+	lastArrives time.Time     // when the last key arrives
 }
 
 // fail ends the client's side. The caller holds sim.mu.
@@ -134,13 +134,13 @@ func (s *Sim) endReplies(c *simConn, err error) {
 		if f.executed {
 			s.disarm(f)
 			s.countEnd(f)
-			c.land(f)
+			c.remove(f)
 		}
 	}
 }
 
-// land forgets a flight that has ended.
-func (c *simConn) land(f *flight) {
+// remove forgets a flight that has ended.
+func (c *simConn) remove(f *flight) {
 	if i := slices.Index(c.flights, f); i >= 0 {
 		c.flights = slices.Delete(c.flights, i, i+1)
 	}
@@ -153,7 +153,7 @@ func (c *simConn) roundTrip(ctx context.Context, f *flight, replies []redlock.Re
 	if err := c.wait(ctx, f); err != nil {
 		return err
 	}
-	if f.done != nil { // park gave the flight its own memory
+	if f.done != nil { // detach gave the flight its own memory
 		copy(replies, f.replies)
 	}
 	return nil
@@ -161,7 +161,7 @@ func (c *simConn) roundTrip(ctx context.Context, f *flight, replies []redlock.Re
 
 // send starts a flight. Without a delay the flight has ended on return.
 func (c *simConn) send(ctx context.Context, f *flight) error {
-	if err := over(ctx); err != nil {
+	if err := contextError(ctx); err != nil {
 		return err
 	}
 	s := c.sim
@@ -186,9 +186,9 @@ func (c *simConn) send(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// over returns ctx's error. It also returns one exactly at the deadline, even if the timer of ctx
-// has not fired yet.
-func over(ctx context.Context) error {
+// contextError returns ctx's error. It also returns one exactly at the deadline, even if the timer
+// of ctx has not fired yet.
+func contextError(ctx context.Context) error {
 	deadline, ok := ctx.Deadline()
 	if ctx.Err() == nil && ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -243,9 +243,9 @@ func (f *flight) finish(err error) {
 	}
 }
 
-// park lets a flight outlive the call that sent it, because a lane reuses the memory of its
+// detach lets a flight outlive the call that sent it, because a lane reuses the memory of its
 // commands as soon as it stops waiting. The caller holds mu, here and below.
-func (f *flight) park() {
+func (f *flight) detach() {
 	if f.done != nil {
 		return
 	}
@@ -287,7 +287,7 @@ func (s *Sim) arrive(f *flight) {
 func (s *Sim) begin(f *flight) {
 	if !f.begun && f.conn.firstUnexecuted() != f {
 		f.waits = true
-		f.park()
+		f.detach()
 		return
 	}
 	f.begun, f.waits = true, false
@@ -319,7 +319,7 @@ func (s *Sim) execute(f *flight) {
 		if s.hook != nil && !f.announced {
 			f.announced = true
 			hook := s.hook
-			s.unattended(func() { hook(command) })
+			s.callUnlocked(func() { hook(command) })
 			continue
 		}
 		s.lag = f.reply
@@ -347,7 +347,7 @@ func (s *Sim) interrupted(f *flight) bool {
 		s.arm(f, late, s.begin)
 		return true
 	case s.hung:
-		f.park()
+		f.detach()
 		f.stalled = true
 		s.stalled = append(s.stalled, f)
 		return true
@@ -398,7 +398,7 @@ func (s *Sim) answer(f *flight) {
 }
 
 func (s *Sim) accept(c *simConn) {
-	if c.told == nil {
+	if c.notified == nil {
 		s.counts.Dials++
 	} else {
 		s.counts.Listens++
@@ -413,7 +413,7 @@ func (s *Sim) deliver(f *flight) {
 	if f.finished {
 		s.countEnd(f)
 	}
-	c.land(f)
+	c.remove(f)
 	f.finish(nil)
 	if c.fin && len(c.flights) == 0 {
 		s.forget(c)

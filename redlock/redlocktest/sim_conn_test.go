@@ -26,7 +26,7 @@ func TestSimCutLate(t *testing.T) {
 		want(t, "before", sim.Get("k"), "")
 		time.Sleep(2 * time.Nanosecond)
 		want(t, "after", sim.Get("k"), "late")
-		want(t, "unheard", sim.Counts().Unheard, 1)
+		want(t, "unanswered", sim.Counts().Unanswered, 1)
 	})
 }
 
@@ -60,7 +60,7 @@ func TestSimCutLateIsNoticed(t *testing.T) {
 	})
 }
 
-func TestSimCloseLeavesBytesUnderWay(t *testing.T) {
+func TestSimCloseDeliversGroupsInTransit(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
 		sim.SetDelay(delayed(5*ms, 5*ms))
@@ -72,13 +72,13 @@ func TestSimCloseLeavesBytesUnderWay(t *testing.T) {
 		want(t, "connection known", sim.Do("CLIENT", "KILL", "ID", "9").Int, 0)
 		time.Sleep(6 * ms)
 		want(t, "executed", sim.Get("k"), "v")
-		want(t, "unheard", sim.Counts().Unheard, 1)
+		want(t, "unanswered", sim.Counts().Unanswered, 1)
 		want(t, "connection forgotten", sim.Do("CLIENT", "KILL", "ID", "1").Int, 0)
 	})
 }
 
-// TestSimHangKeepsWhatWasSent: a lane reuses the memory of its commands after it gives up a group.
-func TestSimHangKeepsWhatWasSent(t *testing.T) {
+// TestSimHangKeepsSentGroups: a lane reuses the memory of its commands after it gives up a group.
+func TestSimHangKeepsSentGroups(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
 		sim.Hang()
@@ -129,7 +129,7 @@ func TestSimHungLogin(t *testing.T) {
 	})
 }
 
-func TestSimConnOfTwoGoroutines(t *testing.T) {
+func TestSimConnPanicsOnConcurrentDo(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
 		sim.SetDelay(delayed(5*ms, 0))

@@ -39,7 +39,7 @@ func (s *Sim) Hang() {
 	defer s.mu.Unlock()
 	if !s.hung {
 		s.hung = true
-		s.silence()
+		s.breakListeners()
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *Sim) Move() {
 	s.breakAll()
 	if s.other == nil {
 		other := s.newState(s.name + "'")
-		other.Durable, other.InfoLies, other.Variants = s.state.Durable, s.state.InfoLies, s.state.Variants
+		other.Durable, other.InfoOverrides, other.Variants = s.state.Durable, s.state.InfoOverrides, s.state.Variants
 		s.other = &other
 	}
 	s.state, *s.other = *s.other, s.state

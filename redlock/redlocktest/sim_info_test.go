@@ -10,8 +10,8 @@ import (
 
 func (s *Sim) infoLine(key string) string { return infoLine(s.Do("INFO").Str, key) }
 
-// TestSimInfoIsThatOfRedis: a redis-server and the simulated node report the same about themselves.
-func TestSimInfoIsThatOfRedis(t *testing.T) {
+// TestSimInfoMatchesRedis: a redis-server and the simulated node report the same about themselves.
+func TestSimInfoMatchesRedis(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("durable=%v", durable), func(t *testing.T) {
 			var options []Option

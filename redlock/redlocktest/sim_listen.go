@@ -32,25 +32,25 @@ func (l *simListener) Close()                { l.conn.Close() }
 
 // listen connects as dial does. It calls heard in a separate goroutine.
 func (s *Sim) listen(ctx context.Context, heard func(keys []string)) (redlock.Listener, error) {
-	c := &simConn{sim: s, ended: make(chan struct{}), told: make(chan struct{}, 1)}
+	c := &simConn{sim: s, ended: make(chan struct{}), notified: make(chan struct{}, 1)}
 	if err := s.login(ctx, c); err != nil {
 		return nil, fmt.Errorf("listen to sim:%s: %w", s.name, err)
 	}
 	s.lock()
 	defer s.mu.Unlock()
-	s.attendants.Go(func() { c.hear(heard) })
+	s.runners.Go(func() { c.deliverKeys(heard) })
 	return &simListener{c, c.client.Id}, nil
 }
 
-// hear calls heard with the keys that arrive, until the connection ends.
-func (c *simConn) hear(heard func(keys []string)) {
+// deliverKeys calls heard with the keys that arrive, until the connection ends.
+func (c *simConn) deliverKeys(heard func(keys []string)) {
 	for {
 		select {
-		case <-c.told:
+		case <-c.notified:
 		case <-c.ended:
 			return
 		}
-		for _, key := range c.takeHeard() {
+		for _, key := range c.takeKeys() {
 			if key == simredis.AllKeys {
 				heard(nil)
 			} else {
@@ -60,8 +60,8 @@ func (c *simConn) hear(heard func(keys []string)) {
 	}
 }
 
-// takeHeard returns the keys that have arrived, or none if the connection has ended.
-func (c *simConn) takeHeard() []string {
+// takeKeys returns the keys that have arrived, or none if the connection has ended.
+func (c *simConn) takeKeys() []string {
 	c.sim.lock()
 	defer c.sim.mu.Unlock()
 	keys := c.heard
@@ -72,19 +72,19 @@ func (c *simConn) takeHeard() []string {
 	return keys
 }
 
-// tell sends a key to a listener, after everything that was sent earlier. The caller holds mu, here
+// notify sends a key to a listener, after everything that was sent earlier. The caller holds mu, here
 // and below.
-func (s *Sim) tell(id int64, key string) {
-	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.Id == id && c.told != nil })
+func (s *Sim) notify(id int64, key string) {
+	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.Id == id && c.notified != nil })
 	if i < 0 {
 		return
 	}
 	c := s.conns[i]
-	wait := max(s.lag, time.Until(c.lastTold))
+	wait := max(s.lag, time.Until(c.lastArrives))
 	if s.lag > 0 { // an instant that no reply and no other listener uses
-		wait = max(s.lag+time.Duration(id%64+1)*977, time.Until(c.lastTold))
+		wait = max(s.lag+time.Duration(id%64+1)*977, time.Until(c.lastArrives))
 	}
-	c.lastTold = time.Now().Add(wait)
+	c.lastArrives = time.Now().Add(wait)
 	s.arm(&flight{conn: c, end: true, finished: true, key: key}, wait, s.arriveAtListener)
 }
 
@@ -95,21 +95,21 @@ func (s *Sim) arriveAtListener(f *flight) {
 	}
 	c.heard = append(c.heard, f.key)
 	select {
-	case c.told <- struct{}{}:
+	case c.notified <- struct{}{}:
 	default: // a signal is already waiting
 	}
 }
 
-// silence breaks the listeners if the node stays hung for listenerSilence.
-func (s *Sim) silence() {
-	if !slices.ContainsFunc(s.conns, func(c *simConn) bool { return c.told != nil }) {
+// breakListeners breaks the listeners if the node stays hung for listenerSilence.
+func (s *Sim) breakListeners() {
+	if !slices.ContainsFunc(s.conns, func(c *simConn) bool { return c.notified != nil }) {
 		return
 	}
 	s.hangs++
 	hang := s.hangs
 	s.arm(&flight{end: true, finished: true}, listenerSilence, func(*flight) {
 		for _, c := range s.conns {
-			if c.told != nil && s.hung && s.hangs == hang {
+			if c.notified != nil && s.hung && s.hangs == hang {
 				c.fail(errReset)
 				c.fin = true
 			}

@@ -12,13 +12,13 @@ import (
 // listening is a listener for the key k. It records the instants at which it was notified.
 type listening struct {
 	redlock.Listener
-	told []time.Time
+	notified []time.Time
 }
 
 func listenTo(t *testing.T, sim *Sim) *listening {
 	t.Helper()
 	l := &listening{}
-	listener, err := sim.Node().Listen(t.Context(), func([]string) { l.told = append(l.told, time.Now()) })
+	listener, err := sim.Node().Listen(t.Context(), func([]string) { l.notified = append(l.notified, time.Now()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func (l *listening) isDone() bool {
 	}
 }
 
-func TestSimListenerHearsLate(t *testing.T) {
+func TestSimListenerIsNotifiedAfterDelay(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		l, conn := listenTo(t, sim), dialSim(t, sim)
 		sim.SetDelay(delayed(3*ms, 4*ms))
@@ -53,13 +53,13 @@ func TestSimListenerHearsLate(t *testing.T) {
 		do(t, conn, "SET", "k", "v")
 		time.Sleep(ms)
 		synctest.Wait()
-		want(t, "notifications", len(l.told), 1)
-		late := l.told[0].Sub(begin) - 7*ms
+		want(t, "notifications", len(l.notified), 1)
+		late := l.notified[0].Sub(begin) - 7*ms
 		want(t, "later than a reply, by less than a millisecond", late > 0 && late < ms, true)
 	})
 }
 
-func TestSimListenerHearsOfExpiry(t *testing.T) {
+func TestSimListenerIsNotifiedOfExpiry(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		begin := time.Now()
 		sim.Do("SET", "k", "v", "PX", "400")
@@ -67,12 +67,12 @@ func TestSimListenerHearsOfExpiry(t *testing.T) {
 		sim.SetClockRate(2)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		want(t, "notifications", len(l.told), 1)
-		want(t, "notified by a clock that is twice as fast", l.told[0].Sub(begin).Round(ms), 200*ms+expiryLag+ms)
+		want(t, "notifications", len(l.notified), 1)
+		want(t, "notified by a clock that is twice as fast", l.notified[0].Sub(begin).Round(ms), 200*ms+expiryLag+ms)
 	})
 }
 
-func TestSimListenerOfHungNode(t *testing.T) {
+func TestSimListenerBreaksIfNodeHangs(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		l := listenTo(t, sim)
 		sim.Hang()
@@ -98,7 +98,7 @@ func TestSimListenerBreaks(t *testing.T) {
 				want(t, "done", l.isDone(), true)
 				sim.Do("SET", "k", "v")
 				synctest.Wait()
-				want(t, "notifications", len(l.told), 0)
+				want(t, "notifications", len(l.notified), 0)
 				want(t, "connections of listeners, and others", [2]int{sim.Counts().Listens, sim.Counts().Dials}, [2]int{1, 1})
 			})
 		})

@@ -107,9 +107,9 @@ func TestSimArrivalComesBeforeCrash(t *testing.T) {
 	})
 }
 
-// TestSimCutLateComesAfterNewConnection: the groups of an old connection are executed after those
+// TestSimCutLateExecutesAfterNewConnection: the groups of an old connection are executed after those
 // that a new connection has sent meanwhile, in their own order.
-func TestSimCutLateComesAfterNewConnection(t *testing.T) {
+func TestSimCutLateExecutesAfterNewConnection(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		var executed []string
 		sim.OnCommand(func(c redlock.Command) { executed = append(executed, strings.Join(c, " ")) })

@@ -59,8 +59,8 @@ func TestSimGroupsKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// TestSimGroupsShareARoundTrip: groups that are sent one after another without waiting overlap.
-func TestSimGroupsShareARoundTrip(t *testing.T) {
+// TestSimGroupsOverlap: groups that are sent one after another without waiting overlap.
+func TestSimGroupsOverlap(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
 		sim.SetDelay(delayed(5*ms, 5*ms))
@@ -78,10 +78,10 @@ func TestSimGroupsShareARoundTrip(t *testing.T) {
 	})
 }
 
-// TestSimCutWithGroupsUnderWay cuts a connection with three groups: one is executed, one has
+// TestSimCutWithGroupsInTransit cuts a connection with three groups: one is executed, one has
 // arrived at the node, one is in transit. None is answered. After CutLate, the remaining ones are
 // executed later.
-func TestSimCutWithGroupsUnderWay(t *testing.T) {
+func TestSimCutWithGroupsInTransit(t *testing.T) {
 	for name, late := range map[string]bool{"at once": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
 			simTest(t, func(t *testing.T, sim *Sim) {
@@ -106,15 +106,15 @@ func TestSimCutWithGroupsUnderWay(t *testing.T) {
 				all := map[bool]int{false: 2, true: 3}[late]
 				want(t, "keys later", len(sim.Keys()), all)
 				counts := sim.Counts()
-				want(t, "unheard and lost", [2]int{counts.Unheard, counts.Lost}, [2]int{all, 3 - all})
+				want(t, "unanswered and lost", [2]int{counts.Unanswered, counts.Lost}, [2]int{all, 3 - all})
 			})
 		})
 	}
 }
 
-// TestSimHangWithGroupsUnderWay: when a hung node resumes, it executes the groups in order, also if
+// TestSimHangWithGroupsInTransit: when a hung node resumes, it executes the groups in order, also if
 // the client no longer waits for the first one.
-func TestSimHangWithGroupsUnderWay(t *testing.T) {
+func TestSimHangWithGroupsInTransit(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		conn := dialSim(t, sim)
 		sim.Hang()

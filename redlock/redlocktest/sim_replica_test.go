@@ -136,8 +136,8 @@ func TestSimResync(t *testing.T) {
 	})
 }
 
-// TestSimDemotedVotesNot: a replica refuses the writes of a script, each in its own reply.
-func TestSimDemotedVotesNot(t *testing.T) {
+// TestSimReplicaDoesNotVote: a replica refuses the writes of a script, each in its own reply.
+func TestSimReplicaDoesNotVote(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		script := luaScript(t, "ballot")
 		sim.Do("SCRIPT", "LOAD", script.Source)
@@ -153,7 +153,7 @@ func TestSimDemotedVotesNot(t *testing.T) {
 	})
 }
 
-func TestSimCrashedIsNotDemoted(t *testing.T) {
+func TestSimCrashedIgnoresResync(t *testing.T) {
 	simTest(t, func(t *testing.T, sim *Sim) {
 		sim.Do("SET", "k", "v")
 		sim.Crash(true)

@@ -11,7 +11,7 @@ func (s *Sim) SetInfo(key, value string) {
 	if !s.state.HasInfo(key) {
 		panic("redlocktest: INFO of a simulated node has no field " + key)
 	}
-	s.state.InfoLies[key] = value
+	s.state.InfoOverrides[key] = value
 }
 
 // SetDurable makes the node say whether it writes an append-only file and syncs it with each

@@ -192,7 +192,7 @@ func TestSimDrops(t *testing.T) {
 		want(t, "error of the third", err, nil)
 		want(t, "keys", fmt.Sprint(sim.Keys()), "[good reply]")
 		counts := sim.Counts()
-		want(t, "groups, lost, unheard", [3]int{counts.Groups, counts.Lost, counts.Unheard}, [3]int{2, 1, 1})
+		want(t, "groups, lost, unanswered", [3]int{counts.Groups, counts.Lost, counts.Unanswered}, [3]int{2, 1, 1})
 	})
 }
 

@@ -33,7 +33,7 @@ func (s *Sim) runDue() {
 
 // arm schedules a call of then with mu held, after d. A flight waits for one event at a time.
 func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
-	f.park()
+	f.detach()
 	f.due, f.then = time.Now().Add(d), then
 	i, _ := slices.BinarySearchFunc(s.pending, f.due, func(other *flight, due time.Time) int {
 		if other.due.After(due) {
@@ -42,26 +42,26 @@ func (s *Sim) arm(f *flight, d time.Duration, then func(*flight)) {
 		return -1
 	})
 	s.pending = slices.Insert(s.pending, i, f)
-	s.ring(f.due)
+	s.setAlarm(f.due)
 }
 
-// ring makes an attendant come at an instant or earlier. It starts the first attendant.
-func (s *Sim) ring(at time.Time) {
+// setAlarm makes a runner come at an instant or earlier. It starts the first runner.
+func (s *Sim) setAlarm(at time.Time) {
 	switch {
 	case s.alarm == nil:
 		s.alarm = time.NewTimer(time.Until(at))
-		s.attendants.Go(s.attend)
-	case s.rings.IsZero() || at.Before(s.rings):
+		s.runners.Go(s.runEvents)
+	case s.alarmAt.IsZero() || at.Before(s.alarmAt):
 		s.alarm.Reset(time.Until(at))
 	default:
 		return
 	}
-	s.rings = at
+	s.alarmAt = at
 }
 
-// attend runs due events when the alarm fires, until the node is closed or has too many attendants.
+// runEvents runs due events when the alarm fires, until the node is closed or has too many runners.
 // (One goroutine stays, because a new one would have to grow its stack for each flight.)
-func (s *Sim) attend() {
+func (s *Sim) runEvents() {
 	for range s.alarm.C {
 		if !s.answerAlarm() {
 			return
@@ -72,28 +72,28 @@ func (s *Sim) attend() {
 func (s *Sim) answerAlarm() (stay bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rings = time.Time{}
+	s.alarmAt = time.Time{}
 	s.runDue()
 	now := time.Now()
-	stay = !s.closed && s.spare == 0
+	stay = !s.closed && s.surplus == 0
 	switch next := slices.IndexFunc(s.pending, func(f *flight) bool { return f.due.After(now) }); {
 	case s.closed:
-		s.ring(now) // for the next attendant
+		s.setAlarm(now) // for the next runner
 	case next >= 0:
-		s.ring(s.pending[next].due)
+		s.setAlarm(s.pending[next].due)
 	}
-	if s.spare > 0 {
-		s.spare--
+	if s.surplus > 0 {
+		s.surplus--
 	}
 	return stay
 }
 
-// unattended calls fn, a function of the test, without mu, which the caller holds. The caller may
-// be the attendant, and fn may sleep, so another attendant takes over meanwhile.
-func (s *Sim) unattended(fn func()) {
+// callUnlocked calls fn, a function of the test, without mu, which the caller holds. The caller may
+// be the runner, and fn may sleep, so another runner takes over meanwhile.
+func (s *Sim) callUnlocked(fn func()) {
 	if s.alarm != nil {
-		s.attendants.Go(s.attend)
-		defer func() { s.spare++ }()
+		s.runners.Go(s.runEvents)
+		defer func() { s.surplus++ }()
 	}
 	s.mu.Unlock()
 	defer s.mu.Lock()

@@ -40,7 +40,7 @@ func TestServerClockExpiresKeys(t *testing.T) {
 	wantKeys(t, s, "[]")
 }
 
-func TestServerWithoutAShimHasItsHostsClock(t *testing.T) {
+func TestServerClockNeedsSkewable(t *testing.T) {
 	if err := StartRedis(t, 1).Servers[0].SetClock(time.Second); err == nil {
 		t.Error("the clock of a server that is not Skewable was stepped")
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// TestTogetherAsOneByOne: a lane combines the operations of many callers in one call. Each
+// TestOneCallActsLikeSeveral: a lane combines the operations of many callers in one call. Each
 // operation has the same reply and effect as in a call of its own at that instant.
-func TestTogetherAsOneByOne(t *testing.T) {
+func TestOneCallActsLikeSeveral(t *testing.T) {
 	ballot := luaScript(t, "ballot")
 	for seed := range uint64(300) {
 		g := generator{Rand: rand.New(rand.NewPCG(seed, 1)), ballot: ballot}
@@ -25,11 +25,11 @@ func TestTogetherAsOneByOne(t *testing.T) {
 			var all []scriptOp
 			var wants []redlock.Reply
 			for range 1 + g.IntN(5) {
-				ops := g.asked()
+				ops := g.callerOperations()
 				all = append(all, ops...)
 				wants = append(wants, alone.Exec(&simredis.Client{}, now, scriptCall(ballot.SHA, "one", limit, ops...)).Array...)
 			}
-			command := scriptCall(ballot.SHA, "one", limit, saidOnce(all)...)
+			command := scriptCall(ballot.SHA, "one", limit, omitRepeatedTTLs(all)...)
 			got := together.Exec(&simredis.Client{}, now, command)
 			if want := (redlock.Reply{Array: wants}); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d: %q\ntogether   %s\none by one %s", seed, shorten(command), show(got), show(want))
@@ -41,8 +41,9 @@ func TestTogetherAsOneByOne(t *testing.T) {
 	}
 }
 
-// asked returns the operations of one caller. An operation of a waiter only follows an acquire.
-func (g generator) asked() []scriptOp {
+// callerOperations returns the operations of one caller. An operation of a waiter only follows an
+// acquire.
+func (g generator) callerOperations() []scriptOp {
 	for {
 		ops := g.operations()
 		waits := strings.Contains("ik", ops[len(ops)-1].letter)
@@ -52,15 +53,15 @@ func (g generator) asked() []scriptOp {
 	}
 }
 
-// saidOnce leaves out a ttl that is the same as the previous one, as lanes do.
-func saidOnce(ops []scriptOp) (all []scriptOp) {
-	said := ""
+// omitRepeatedTTLs leaves out a ttl that is the same as the previous one, as lanes do.
+func omitRepeatedTTLs(ops []scriptOp) (all []scriptOp) {
+	previous := ""
 	for _, o := range ops {
 		if last := len(o.args) - 1; strings.Contains("ASHE", o.letter) {
-			if o.args[last] == said {
+			if o.args[last] == previous {
 				o.letter, o.args = strings.ToLower(o.letter), o.args[:last]
 			} else {
-				said = o.args[last]
+				previous = o.args[last]
 			}
 		}
 		all = append(all, o)
@@ -72,7 +73,7 @@ func saidOnce(ops []scriptOp) (all []scriptOp) {
 func admittedState(script script.Script) simredis.State {
 	s := simredis.NewState("a", 0)
 	s.Scripts[script.SHA] = true
-	s.Clients, s.Tell = func() []*simredis.Client { return nil }, func(int64, string) {}
+	s.Clients, s.Notify = func() []*simredis.Client { return nil }, func(int64, string) {}
 	s.Exec(&simredis.Client{}, 0, redlock.Command{"HSET", NodeKey, "epoch", "one", "aa", "7", "ab", "7"})
 	return s
 }

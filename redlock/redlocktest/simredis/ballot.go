@@ -12,14 +12,14 @@ import (
 type ballotCall struct {
 	call
 	node          string // the key of the node's hash
-	why           error  // why the node does not vote; nil: it votes
+	noVote        error  // why the node does not vote; nil: it votes
 	late          bool
 	args          []string       // arguments that were not read yet
 	records       []record       // records that were not read yet
-	others        []operand      // other names of the next acquire
+	otherNames    []operand      // other names of the next acquire
 	refused       *redlock.Reply // what refused the last acquire; nil: it was granted
 	wanted        string         // the kind that it asked for; "": exclusive
-	ownWaiter     string         // the mark of the caller if it waits
+	ownWaiter     string         // the name of the caller if it waits
 	reservedUntil int64          // until when reservations may exist, in milliseconds
 	free          bool           // all names of the acquire that were reserved so far can be acquired
 	reserving     bool           // reservations may exist now
@@ -38,7 +38,7 @@ type operand struct {
 
 const (
 	proposalAhead = 1_000_000          // microseconds
-	farthest      = 31_449_600_000_000 // microseconds: 52 weeks
+	maxAhead      = 31_449_600_000_000 // microseconds: 52 weeks
 	maxCounter    = 1<<53 - 1<<40      // beyond this, a node fails
 )
 
@@ -98,7 +98,7 @@ func (b *ballotCall) begin(epoch, notAfter, records string) error {
 		return simError("ballot: %q is no not-after", notAfter)
 	}
 	b.late = b.now > limit && !b.Variant(IgnoreNotAfter)
-	b.why = b.admits(epoch)
+	b.noVote = b.admits(epoch)
 	return nil
 }
 
@@ -155,12 +155,12 @@ func (b *ballotCall) read(letter byte, key string) operand {
 
 // operate executes an operation.
 func (b *ballotCall) operate(o operand) redlock.Reply {
-	if b.why != nil && o.letter != 'r' && o.letter != 'd' {
-		return Refuse(b.why)
+	if b.noVote != nil && o.letter != 'r' && o.letter != 'd' {
+		return Refuse(b.noVote)
 	}
 	switch o.letter {
 	case 'n':
-		b.others = append(b.others, o)
+		b.otherNames = append(b.otherNames, o)
 		return redlock.Reply{} // replaced with the reply of the acquire
 	case 'a', 's', 'h':
 		b.wanted, b.free = o.kind, true
@@ -178,7 +178,7 @@ func (b *ballotCall) operate(o operand) redlock.Reply {
 	case 'r':
 		return b.release(o.key, o.token)
 	case 'w', 'l':
-		return b.who(o.key, map[byte]int{'w': Few, 'l': math.MaxInt}[o.letter])
+		return b.showHolders(o.key, map[byte]int{'w': Few, 'l': math.MaxInt}[o.letter])
 	case 'f':
 		return b.fence(o)
 	case 'p', 'q':
@@ -234,7 +234,7 @@ const errLate = redlock.ServerError("LATE the attempt was over when it reached t
 // count increments the counter, or takes the larger proposal, and returns the fencing token.
 func (b *ballotCall) count(r record) int64 {
 	count := b.counters[r.field] + 1
-	if b.Variant(LieAhead) {
+	if b.Variant(TokensFarAhead) {
 		return maxCounter - 8
 	}
 	if r.value > count && r.value <= b.now+proposalAhead {
@@ -251,9 +251,9 @@ func (b *ballotCall) raise(field string, count int64) {
 	}
 }
 
-// far returns why a counter cannot be raised to count, or nil.
-func (b *ballotCall) far(field string, count int64) *redlock.Reply {
-	if count <= b.counters[field] || count <= b.now+farthest || b.Variant(LieAhead) {
+// tooFarAhead returns why a counter cannot be raised to count, or nil.
+func (b *ballotCall) tooFarAhead(field string, count int64) *redlock.Reply {
+	if count <= b.counters[field] || count <= b.now+maxAhead || b.Variant(TokensFarAhead) {
 		return nil
 	}
 	refused := Failed("FAR a fencing token is more than a year ahead of this node's clock: set that clock, or find the node that gives such tokens")

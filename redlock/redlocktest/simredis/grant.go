@@ -13,7 +13,7 @@ import (
 func (b *ballotCall) grant(o operand) redlock.Reply {
 	lost := o.letter == 'h' && !b.holds(o.key, o.old)
 	switch {
-	case o.letter == 's' || len(b.others) > 0:
+	case o.letter == 's' || len(b.otherNames) > 0:
 		return b.grantAll(o)
 	case o.letter == 'h':
 		b.refused = b.handOver(o)
@@ -36,7 +36,7 @@ func (b *ballotCall) grant(o operand) redlock.Reply {
 // sign returns the sign of the fencing token: -1 if a client waits. A plain acquire does not report
 // that.
 func (b *ballotCall) sign(o operand) int64 {
-	if o.letter != 'a' && b.isThere(o.key+wakeupKey) {
+	if o.letter != 'a' && b.hasKey(o.key+wakeupKey) {
 		return -1
 	}
 	return 1
@@ -47,7 +47,7 @@ func (b *ballotCall) take(o operand) *redlock.Reply {
 	if refused := b.refusal(o.record); refused != nil {
 		return refused
 	}
-	if b.reserving && b.isThere(o.key+ReservationKey) {
+	if b.reserving && b.hasKey(o.key+ReservationKey) {
 		return b.takeReserved(o)
 	}
 	if stored := b.store(o.key, o.token, true, o.ttl); !stored.Nil {
@@ -83,20 +83,20 @@ func errorOf(reply redlock.Reply) *redlock.Reply {
 // grantAll acquires one shared name, or several names of any kind, with the token of the last one.
 // It acquires all or none.
 func (b *ballotCall) grantAll(last operand) redlock.Reply {
-	names := append(b.others, last)
-	b.others = nil
+	names := append(b.otherNames, last)
+	b.otherNames = nil
 	if b.refused = b.takeAll(names, last); b.refused != nil {
 		return *b.refused
 	}
 	most, sign := int64(0), int64(1)
 	for _, o := range names {
 		most = max(most, b.count(o.record))
-		if b.isThere(o.key+wakeupKey) || b.isThere(o.key+waitedKey) {
+		if b.hasKey(o.key+wakeupKey) || b.hasKey(o.key+waitedKey) {
 			sign = -1
 		}
 	}
 	for _, o := range names {
-		if refused := b.far(o.record.field, most); refused != nil {
+		if refused := b.tooFarAhead(o.record.field, most); refused != nil {
 			return *refused
 		}
 	}
@@ -134,7 +134,7 @@ func (b *ballotCall) takeAll(names []operand, last operand) (refused *redlock.Re
 // error.
 func (b *ballotCall) takeOne(key string, last operand) *redlock.Reply {
 	if last.letter == 's' {
-		return b.enter(key, last, last.ttl)
+		return b.addHolder(key, last, last.ttl)
 	}
 	return errorOf(b.store(key, last.token, false, last.ttl))
 }
@@ -166,13 +166,13 @@ func (b *ballotCall) handOver(o operand) *redlock.Reply {
 			return refused
 		}
 	case b.isForced(o.old):
-		return b.giveUpForced(o)
+		return b.releaseForced(o)
 	}
 	return errorOf(b.store(o.key, o.token, false, o.ttl))
 }
 
-// giveUpForced releases a token that FORCE has noted and not deleted yet. The new token is refused.
-func (b *ballotCall) giveUpForced(o operand) *redlock.Reply {
+// releaseForced releases a token that FORCE has noted and not deleted yet. The new token is refused.
+func (b *ballotCall) releaseForced(o operand) *redlock.Reply {
 	shown := List(shownText(o.old), b.left(o.key))
 	if released := b.release(o.key, o.old); released.Err != nil {
 		return &released
@@ -192,14 +192,14 @@ func (b *ballotCall) blocker(key, token string) *redlock.Reply {
 	case IsKind(value):
 		shown = b.holder(key, value)
 	default:
-		shown = b.holdsAlone(key, value)
+		shown = b.showHolder(key, value)
 	}
 	return &shown
 }
 
 // fence raises the counter if the attempt still holds the lock.
 func (b *ballotCall) fence(o operand) redlock.Reply {
-	if refused := b.far(o.record.field, o.record.value); refused != nil {
+	if refused := b.tooFarAhead(o.record.field, o.record.value); refused != nil {
 		return *refused
 	}
 	if !b.has(o.key, o.token) && !b.Variant(FenceBlindly) {
@@ -213,7 +213,7 @@ func (b *ballotCall) repair(o operand) redlock.Reply {
 	if b.late {
 		return Refuse(errLate)
 	}
-	if refused := b.far(o.record.field, o.record.value); refused != nil {
+	if refused := b.tooFarAhead(o.record.field, o.record.value); refused != nil {
 		return *refused
 	}
 	if !b.isForced(o.token) {
@@ -231,7 +231,7 @@ func (b *ballotCall) repair(o operand) redlock.Reply {
 // setMissing acquires the key again if it is missing.
 func (b *ballotCall) setMissing(o operand) *redlock.Reply {
 	if o.letter == 'q' {
-		return b.join(o, o.ttl)
+		return b.repairShared(o, o.ttl)
 	}
 	return errorOf(b.store(o.key, o.token, true, o.ttl))
 }
@@ -369,12 +369,12 @@ func (c call) holder(key, kind string) redlock.Reply {
 	return shown
 }
 
-// join adds a token to a shared lock, for a repair.
-func (b *ballotCall) join(o operand, ttl string) *redlock.Reply {
+// repairShared adds a token to a shared lock, for a repair.
+func (b *ballotCall) repairShared(o operand, ttl string) *redlock.Reply {
 	if refused := b.obstacle(o); refused != nil {
 		return refused
 	}
-	return b.enter(o.key, o, ttl)
+	return b.addHolder(o.key, o, ttl)
 }
 
 // obstacle returns what blocks a token from sharing the lock; nil if nothing does.
@@ -386,7 +386,7 @@ func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 		shown = Refuse(err)
 		return &shown
 	case ok && !IsKind(value):
-		shown = b.holdsAlone(o.key, value)
+		shown = b.showHolder(o.key, value)
 		return &shown
 	case !ok || !b.settle(o.key):
 		return nil
@@ -394,13 +394,13 @@ func (b *ballotCall) obstacle(o operand) *redlock.Reply {
 		shown = b.holder(o.key, value)
 		return &shown
 	case o.kind != KindShared:
-		return b.place(o)
+		return b.slotHolder(o)
 	}
 	return nil
 }
 
-// enter adds a token. If the lock's key was deleted, it drops the members from before.
-func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
+// addHolder adds a token. If the lock's key was deleted, it drops the members from before.
+func (b *ballotCall) addHolder(key string, o operand, ttl string) *redlock.Reply {
 	if _, ok, _ := b.value(key); !ok && b.mayWrite() == nil {
 		b.remove(key + MembersOf)
 	}
@@ -416,26 +416,26 @@ func (b *ballotCall) enter(key string, o operand, ttl string) *redlock.Reply {
 	return nil
 }
 
-// place returns nil if no other holder has the slot at the start of the token. Otherwise it returns
-// the holder of that slot, the first expiry of all members, and a free slot.
-func (b *ballotCall) place(o operand) *redlock.Reply {
-	wanted := placeOf(o.token)
+// slotHolder returns nil if no other holder has the slot at the start of the token. Otherwise it
+// returns the holder of that slot, the first expiry of all members, and a free slot.
+func (b *ballotCall) slotHolder(o operand) *redlock.Reply {
+	wanted := slotOf(o.token)
 	slots, err := strconv.Atoi(o.kind[strings.LastIndexByte(o.kind, '=')+1:])
 	if wanted == 0 || err != nil {
 		shown := Refuse(simError("ballot: %q has no slot of %q", o.token, o.kind))
 		return &shown
 	}
 	taken, refused := map[int]bool{}, (*redlock.Reply)(nil)
-	if b.Variant(CountPlaces) && len(b.sortedMembers(o.key)) < slots {
+	if b.Variant(CountHolders) && len(b.sortedMembers(o.key)) < slots {
 		return nil
 	}
 	sorted := b.sortedMembers(o.key)
 	for _, m := range sorted {
-		if placeOf(m.token) == wanted && m.token != o.token {
+		if slotOf(m.token) == wanted && m.token != o.token {
 			shown := List(Text(o.kind), Number(sorted[0].until-b.now/1000), shownText(m.token), Number(m.until-b.now/1000), Number(0))
 			refused = &shown
 		}
-		taken[placeOf(m.token)] = true
+		taken[slotOf(m.token)] = true
 	}
 	if refused != nil {
 		refused.Array[4] = Number(int64(freeAfter(wanted, slots, taken)))
@@ -446,22 +446,22 @@ func (b *ballotCall) place(o operand) *redlock.Reply {
 // freeAfter returns the first free slot after the wanted one, or 0.
 func freeAfter(wanted, slots int, taken map[int]bool) int {
 	for i := wanted; i < wanted+slots-1; i++ {
-		if place := i%slots + 1; !taken[place] {
-			return place
+		if slot := i%slots + 1; !taken[slot] {
+			return slot
 		}
 	}
 	return 0
 }
 
-// placeOf returns the slot at the start of a semaphore's token, or 0.
-func placeOf(token string) int {
+// slotOf returns the slot at the start of a semaphore's token, or 0.
+func slotOf(token string) int {
 	digits := token[:len(token)-len(strings.TrimLeft(token, "0123456789"))]
-	place, _ := strconv.Atoi(digits)
-	return place
+	slot, _ := strconv.Atoi(digits)
+	return slot
 }
 
-// leave releases a shared lock.
-func (b *ballotCall) leave(key, token string) redlock.Reply {
+// releaseShared releases a shared lock.
+func (b *ballotCall) releaseShared(key, token string) redlock.Reply {
 	if err := b.mayWrite(); err != nil {
 		return Refuse(err)
 	}
@@ -476,8 +476,8 @@ func (b *ballotCall) leave(key, token string) redlock.Reply {
 	return Number(left)
 }
 
-// stay extends a token of a shared lock.
-func (b *ballotCall) stay(key, token, ttl string) redlock.Reply {
+// extendShared extends a token of a shared lock.
+func (b *ballotCall) extendShared(key, token, ttl string) redlock.Reply {
 	ms, err := strconv.ParseInt(ttl, 10, 64)
 	if err != nil {
 		return Refuse(errNotNumber)

@@ -14,7 +14,7 @@ func (b *ballotCall) extend(key, token, ttl string) redlock.Reply {
 		return b.lengthen(key, ttl, !b.Variant(ExtendShortens))
 	}
 	if value, ok, _ := b.value(key); ok && IsKind(value) && b.isMember(key, token) {
-		return b.stay(key, token, ttl)
+		return b.extendShared(key, token, ttl)
 	}
 	if b.Variant(ExtendSets) {
 		b.store(key, token, true, ttl)
@@ -38,7 +38,7 @@ func (b *ballotCall) downgrade(key, token, ttl string) redlock.Reply {
 	}
 	rest := strconv.FormatInt(max(ms, b.left(key).Int), 10)
 	b.remove(key)
-	b.enter(key, operand{token: token, kind: KindShared}, rest)
+	b.addHolder(key, operand{token: token, kind: KindShared}, rest)
 	b.notifyWaiters(key)
 	return Number(1)
 }
@@ -65,7 +65,7 @@ func (b *ballotCall) exchange(o operand) redlock.Reply {
 // confirm extends a token that holds the lock exclusively, and raises the counter. It refuses a
 // token that FORCE has noted. It returns 2 if another client waits for the lock.
 func (b *ballotCall) confirm(o operand) redlock.Reply {
-	if refused := b.far(o.record.field, o.record.value); refused != nil {
+	if refused := b.tooFarAhead(o.record.field, o.record.value); refused != nil {
 		return *refused
 	}
 	if b.isForced(o.token) && !b.Variant(ConfirmForced) {
@@ -79,7 +79,7 @@ func (b *ballotCall) confirm(o operand) redlock.Reply {
 		return extended
 	}
 	b.raise(o.record.field, o.record.value)
-	return Number(1 + bool01(b.isThere(o.key+wakeupKey)))
+	return Number(1 + bool01(b.hasKey(o.key+wakeupKey)))
 }
 
 // retain confirms a token. Unless a client waits, it notes that the lock is retained, for clients
@@ -97,8 +97,8 @@ func (b *ballotCall) retain(o operand) redlock.Reply {
 // retainedFor is how long that note lasts, in milliseconds.
 const retainedFor = "75"
 
-// holdsAlone shows the holder of an exclusive lock to a refused client.
-func (b *ballotCall) holdsAlone(key, value string) redlock.Reply {
+// showHolder shows the holder of an exclusive lock to a refused client.
+func (b *ballotCall) showHolder(key, value string) redlock.Reply {
 	if token, ok, _ := b.value(key + retainedKey); ok && token == value {
 		return List(Text(KindRetained), b.left(key), Text(value), b.left(key))
 	}
@@ -126,8 +126,8 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 	value, ok, err := b.value(key)
 	switch {
 	case err == nil && ok && IsKind(value) && !b.Variant(ReleaseBlindly):
-		return b.leave(key, token)
-	case !b.isThere(key) || !b.holds(key, token) && !b.Variant(ReleaseBlindly):
+		return b.releaseShared(key, token)
+	case !b.hasKey(key) || !b.holds(key, token) && !b.Variant(ReleaseBlindly):
 		return Number(0)
 	}
 	if err := b.mayWrite(); err != nil {
@@ -141,13 +141,13 @@ func (b *ballotCall) release(key, token string) redlock.Reply {
 // Few is how many holders of a shared lock are shown to a client that does not ask for all.
 const Few = 100
 
-func (b *ballotCall) who(key string, most int) redlock.Reply {
+func (b *ballotCall) showHolders(key string, most int) redlock.Reply {
 	value, ok, err := b.value(key)
 	switch {
 	case err != nil:
 		return Refuse(err)
 	case !ok || IsKind(value) && !b.settle(key):
-		return b.whoIsNext(key)
+		return b.showReservation(key)
 	}
 	shown := List(shownText(value), b.left(key))
 	if IsKind(value) {
@@ -165,8 +165,8 @@ func (b *ballotCall) who(key string, most int) redlock.Reply {
 // shownText returns a value, cut to what the scripts show of it.
 func shownText(value string) redlock.Reply { return Text(value[:min(len(value), 4096)]) }
 
-// whoIsNext returns the reservation of a lock that nobody holds, or an empty list.
-func (b *ballotCall) whoIsNext(key string) redlock.Reply {
+// showReservation returns the reservation of a lock that nobody holds, or an empty list.
+func (b *ballotCall) showReservation(key string) redlock.Reply {
 	if next := b.otherWaiter(key+ReservationKey, KindReserved); next != nil {
 		return *next
 	}
@@ -192,7 +192,7 @@ func (b *ballotCall) force(key, token, ttl string) redlock.Reply {
 	return b.release(key, token)
 }
 
-func (b *ballotCall) isForced(token string) bool { return b.isThere(ForcedKey(token)) }
+func (b *ballotCall) isForced(token string) bool { return b.hasKey(ForcedKey(token)) }
 
 // ForcedKey is the key of the note of a FORCE.
 func ForcedKey(token string) string {
@@ -221,7 +221,7 @@ func (c call) holds(key, token string) bool {
 	return err == nil && ok && value == token
 }
 
-func (c call) isThere(key string) bool {
+func (c call) hasKey(key string) bool {
 	_, ok := c.Lookup(key, c.now)
 	return ok
 }
@@ -232,7 +232,7 @@ func (c call) left(key string) redlock.Reply { return pttl(c.with(key)) }
 // remove deletes keys, as DEL does, on a node that accepts writes.
 func (c call) remove(keys ...string) {
 	for _, key := range keys {
-		if c.isThere(key) {
+		if c.hasKey(key) {
 			c.drop(key)
 		}
 	}
@@ -281,11 +281,11 @@ func wakeupTTL(refused *redlock.Reply, ttl string) string {
 // endGrantedWait ends the wait of a client that acquired the lock. If the client shares the lock,
 // this wakes the waiters that may join.
 func (b *ballotCall) endGrantedWait(o operand) {
-	marks := []string{o.key + writerIntent}
+	keys := []string{o.key + writerIntent}
 	if b.reserving {
-		marks = append(marks, o.key+ReservationKey)
+		keys = append(keys, o.key+ReservationKey)
 	}
-	for _, where := range marks {
+	for _, where := range keys {
 		if b.clearWaiter(where, o.token) && b.wanted != "" {
 			b.remove(o.key + wakeupKey)
 		}
@@ -315,7 +315,7 @@ func (b *ballotCall) reserve(o operand) redlock.Reply {
 // notifyWaiters wakes the waiters of a released lock: it deletes the wake-up key. A short-lived key
 // then records that a client waited.
 func (b *ballotCall) notifyWaiters(key string) {
-	if b.isThere(key + wakeupKey) {
+	if b.hasKey(key + wakeupKey) {
 		b.remove(key + wakeupKey)
 		b.store(key+waitedKey, "1", false, "250")
 	}

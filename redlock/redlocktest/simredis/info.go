@@ -77,8 +77,8 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // infoValue returns what INFO shows for a field with this true value.
 func (s *State) infoValue(key, truth string) string {
-	if lie := s.InfoLies[key]; lie != "" {
-		return lie
+	if override := s.InfoOverrides[key]; override != "" {
+		return override
 	}
 	return truth
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// fewer is how many holders of each lock are shown when many locks are described.
-const fewer = 10
+// mostDescribed is how many holders of each lock are shown when many locks are described.
+const mostDescribed = 10
 
 // scan executes SCAN cursor MATCH pattern COUNT count. It returns keys in the order of their
 // hashes, so that a key that exists during the whole scan is returned.
@@ -44,11 +44,11 @@ func cursorOf(key string) uint64 {
 // describe shows the holders of a lock, whether a client waits for it, its writer intent and its
 // reservation.
 func (b *ballotCall) describe(key string) redlock.Reply {
-	shown := b.who(key, fewer)
+	shown := b.showHolders(key, mostDescribed)
 	if shown.Err != nil {
 		return shown
 	}
-	return List(shown, Number(bool01(b.isThere(key+wakeupKey))), b.textAt(key+writerIntent), b.textAt(key+ReservationKey))
+	return List(shown, Number(bool01(b.hasKey(key+wakeupKey))), b.textAt(key+writerIntent), b.textAt(key+ReservationKey))
 }
 
 // textAt returns the string at a key, or "".

@@ -104,7 +104,7 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if err != nil && len(records) > 0 {
 		return Refuse(errNotNumber)
 	}
-	if slices.ContainsFunc(records, func(r record) bool { return r.value > c.now+farthest }) {
+	if slices.ContainsFunc(records, func(r record) bool { return r.value > c.now+maxAhead }) {
 		return Failed("FAR the fencing counters of other nodes are more than a year ahead of this node's clock: set that clock")
 	}
 	if h, err = c.hashToWrite(keys[0]); err != nil {
@@ -114,7 +114,7 @@ func rewriteNode(c call, keys, argv []string) redlock.Reply {
 	if argv[4] != "" {
 		h.set("words", argv[4])
 	}
-	h.raise(records, c.now+ahead, c.now+farthest)
+	h.raise(records, c.now+ahead, c.now+maxAhead)
 	c.changed(keys[0])
 	return Number(1)
 }
@@ -156,9 +156,9 @@ const (
 	ExchangeForced Variant = "a token is exchanged although FORCE has noted it"
 	CompareNothing Variant = "an epoch is written without comparing the old one"
 	HandOverFence  Variant = "a hand-over keeps the fencing token"
-	CountPlaces    Variant = "a semaphore counts its holders, and ignores their slots"
+	CountHolders   Variant = "a semaphore counts its holders, and ignores their slots"
 	MixKinds       Variant = "clients of different kinds share a lock"
-	LieAhead       Variant = "fencing tokens are centuries ahead"
+	TokensFarAhead Variant = "fencing tokens are centuries ahead"
 	HideKind       Variant = "readers leave the lock's key free for other clients"
 )
 

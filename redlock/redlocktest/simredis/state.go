@@ -15,7 +15,7 @@ import (
 // at the same times return the same replies. Times are microseconds since 1970.
 type State struct {
 	name     string
-	lives    int // how often the server was started
+	starts   int // how often the server was started
 	RunID    string
 	started  int64
 	LastID   int64 // the last id of a connection
@@ -25,9 +25,9 @@ type State struct {
 	Variants map[Variant]bool           // planted mistakes
 	Kill     func(clientID int64) int64 // ends a connection; returns how many it ended
 	tracking
-	Durable  bool              // the node says that it is durable
-	Denied   string            // the command that the user default must not run
-	InfoLies map[string]string // what INFO shows instead of the true value
+	Durable       bool              // the node says that it is durable
+	Denied        string            // the command that the user default must not run
+	InfoOverrides map[string]string // what INFO shows instead of the true value
 
 	replIDs      int // number of replication ids so far
 	ReplID       string
@@ -56,15 +56,15 @@ type Client struct {
 }
 
 func NewState(name string, now int64) State {
-	s := State{name: name, Keys: map[string]entry{}, InfoLies: map[string]string{}}
+	s := State{name: name, Keys: map[string]entry{}, InfoOverrides: map[string]string{}}
 	s.Restart(now)
 	return s
 }
 
 // Restart starts the server again as a master. It keeps its keys.
 func (s *State) Restart(now int64) {
-	s.lives++
-	s.RunID = digest("%s %d", s.name, s.lives)
+	s.starts++
+	s.RunID = digest("%s %d", s.name, s.starts)
 	s.Replica, s.ReplID = false, s.newReplID()
 	s.started, s.LastID, s.commands = now, 0, 0
 	s.Scripts = map[string]bool{}

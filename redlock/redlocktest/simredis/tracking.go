@@ -13,7 +13,7 @@ type tracking struct {
 	Readers map[string][]int64               // by key: the ids of connections that have read it
 	current *Client                          // the client whose command runs; nil if none does
 	Clients func() []*Client                 // in the order of dialling
-	Tell    func(clientID int64, key string) // "" for all keys
+	Notify  func(clientID int64, key string) // "" for all keys
 }
 
 // trackingMode holds the options of CLIENT TRACKING ON REDIRECT id OPTIN.
@@ -115,7 +115,7 @@ func (s *State) changed(key string) {
 	for _, id := range ids {
 		c := s.byID(id)
 		if c != nil && c.tracks != nil && !(c.tracks.noLoop && c == s.current) {
-			s.Tell(c.tracks.redirect, key)
+			s.Notify(c.tracks.redirect, key)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (s *State) flushed() {
 	clear(s.Readers)
 	for _, c := range s.Clients() {
 		if c.tracks != nil {
-			s.Tell(c.tracks.redirect, AllKeys)
+			s.Notify(c.tracks.redirect, AllKeys)
 		}
 	}
 }

@@ -19,12 +19,12 @@ type simClient struct {
 	host   *host
 	name   string
 	random *rand.Rand
-	row    streak
+	streak streak
 	ctx    context.Context // outlives the work, so that the client releases its lock
 }
 
 func (w *world) startClients(ctx context.Context) {
-	for i := range w.crowd {
+	for i := range w.clientCount {
 		h := w.hosts[i%len(w.hosts)]
 		c := &simClient{w: w, host: h, ctx: ctx, random: w.plan.stream(streamClient + i)}
 		c.name = fmt.Sprintf("%s.%d", h.name, i/len(w.hosts)+1)
@@ -46,7 +46,7 @@ func (c *simClient) run() {
 // useLock acquires a lock, uses it and releases it. It returns false if it could not acquire one.
 func (c *simClient) useLock(q *redlock.Quorum, life int) bool {
 	r := c.newRequest()
-	c.row = streak{}
+	c.streak = streak{}
 	for next, record := &r, c.begin(&r, life); next != nil; {
 		lease, g := c.acquire(q, *next, record)
 		if g == nil {
@@ -69,12 +69,12 @@ func (c *simClient) useLock(q *redlock.Quorum, life int) bool {
 // begin records that the client is about to call Acquire.
 func (c *simClient) begin(r *redlock.Request, life int) *Request {
 	record := c.w.record.request(c.host, life, c.name, r)
-	record.Least = c.least(r)
+	record.MinHeld = c.minHeld(r)
 	r.Holder, r.Failed, r.OnLost = record.holder(), record.failed, record.lost
 	t := c.host.table
 	r.BeforeAttempt = func(token redlock.Record) {
 		if t != nil {
-			t.note(token)
+			t.recordAttempt(token)
 		}
 		if token.Grant != "" {
 			record.passed(token)
@@ -87,7 +87,7 @@ func (c *simClient) begin(r *redlock.Request, life int) *Request {
 }
 
 func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Request) (*redlock.Lease, *Grant) {
-	ctx, cancel := c.patience()
+	ctx, cancel := c.newContext()
 	defer cancel()
 	lease, err := q.Acquire(ctx, r)
 	if t := c.host.table; err == nil && t != nil && !t.granted(lease, record) {
@@ -99,7 +99,7 @@ func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Reques
 	}
 	g := record.granted(lease)
 	if t := c.host.table; t != nil {
-		t.told(g)
+		t.recordGrant(g)
 	}
 	c.w.lookAtGrant(g)
 	return lease, g
@@ -109,7 +109,7 @@ func (c *simClient) acquire(q *redlock.Quorum, r redlock.Request, record *Reques
 // as that client. It returns nil if it does not hand over, or if the lock is gone.
 func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *redlock.Request, record *Request) {
 	passes := g.block > 1 && !oneIn(c.random, 6)
-	if q, now := c.host.daemon(); g.Kind != "" || g.Shares != never || q == nil || now != life || !passes && !oneIn(c.random, 3) || c.row.next(c.host, lease) {
+	if q, now := c.host.daemon(); g.Kind != "" || g.Shares != never || q == nil || now != life || !passes && !oneIn(c.random, 3) || c.streak.next(c.host, lease) {
 		return nil, nil
 	}
 	r := c.newRequest()
@@ -140,7 +140,7 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 		c.forcePending(g)
 	case oneIn(c.random, 20):
 		c.w.record.count("pass abandoned")
-		record.left()
+		record.clientEnded()
 		close(gone)
 		time.Sleep(below(c.random, 20*time.Millisecond))
 	}
@@ -175,7 +175,7 @@ func (c *simClient) releasing(g *Grant) {
 	g.releasing()
 	if t := c.host.table; t != nil {
 		t.released(g)
-		if c.w.plan.Table == NotePassLate {
+		if c.w.plan.Table == RecordPassLate {
 			t.keep(g.lease, g)
 		}
 		if oneIn(c.random, 4) { // the daemon sends the release late, and may be killed first
@@ -228,17 +228,17 @@ func (c *simClient) newExclusive() redlock.Request {
 	return r
 }
 
-// patience returns a context that may end at any time, and that sometimes pauses the client.
-func (c *simClient) patience() (context.Context, context.CancelFunc) {
+// newContext returns a context that may end at any time, and that sometimes pauses the client.
+func (c *simClient) newContext() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	if oneIn(c.random, 4) {
 		timer := time.AfterFunc(below(c.random, pick[time.Duration](c.random, 5, 50, 500)*time.Millisecond), func() {
 			c.w.record.count("cancellation")
 			cancel()
 		})
-		return c.slow(ctx), func() { timer.Stop(); cancel() }
+		return c.pausing(ctx), func() { timer.Stop(); cancel() }
 	}
-	return c.slow(ctx), cancel
+	return c.pausing(ctx), cancel
 }
 
 // use holds the lock for a while, watches it, and extends it sometimes.
@@ -251,7 +251,7 @@ func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
 		time.Sleep(below(c.random, 30*time.Millisecond))
 		return
 	}
-	for end := c.w.record.now() + c.while(r.TTL); c.w.record.now() < end; {
+	for end := c.w.record.now() + c.useTime(r.TTL); c.w.record.now() < end; {
 		c.pause()
 		select {
 		case <-lease.Lost():
@@ -273,7 +273,7 @@ func (c *simClient) use(lease *redlock.Lease, g *Grant, r redlock.Request) {
 func (c *simClient) downgrade(lease *redlock.Lease, g *Grant) {
 	g.shares()
 	began := c.w.record.now()
-	ctx, cancel := c.patience()
+	ctx, cancel := c.newContext()
 	defer cancel()
 	err := lease.Downgrade(ctx, 0, func() error {
 		if q, now := c.host.daemon(); q == nil || now != g.life {
@@ -291,8 +291,8 @@ func (c *simClient) downgrade(lease *redlock.Lease, g *Grant) {
 	}
 }
 
-// while returns how long the client uses a lock: mostly shorter than its ttl.
-func (c *simClient) while(ttl time.Duration) time.Duration {
+// useTime returns how long the client uses a lock: mostly shorter than its ttl.
+func (c *simClient) useTime(ttl time.Duration) time.Duration {
 	if c.w.busy {
 		return below(c.random, 30*time.Millisecond)
 	}
@@ -304,7 +304,7 @@ func (c *simClient) extend(lease *redlock.Lease, g *Grant, r redlock.Request) {
 	if ttl < simulatedMaxTTL {
 		ttl = between(c.random, ttl, simulatedMaxTTL)
 	}
-	ctx, cancel := c.patience()
+	ctx, cancel := c.newContext()
 	defer cancel()
 	g.event("extend", fmt.Sprintf("ttl %v: %v", ttl, lease.Extend(ctx, ttl)))
 }
@@ -329,7 +329,7 @@ func (c *simClient) release(lease *redlock.Lease, g *Grant, life int) {
 		_, _ = lease.BeginRelease() // lookAtNodes checks what remains of it
 		return
 	}
-	err := lease.Release(c.slow(c.ctx))
+	err := lease.Release(c.pausing(c.ctx))
 	g.event("release", fmt.Sprint(err))
 }
 
@@ -341,16 +341,16 @@ func (c *simClient) pause() {
 	}
 }
 
-// slow returns a context that may pause its client. Code that waits for a context and something
+// pausing returns a context that may pause its client. Code that waits for a context and something
 // else calls Done first, so Done pauses.
-func (c *simClient) slow(ctx context.Context) context.Context { return slowContext{ctx, c} }
+func (c *simClient) pausing(ctx context.Context) context.Context { return pausingContext{ctx, c} }
 
-type slowContext struct {
+type pausingContext struct {
 	context.Context
 	client *simClient
 }
 
-func (c slowContext) Done() <-chan struct{} {
+func (c pausingContext) Done() <-chan struct{} {
 	c.client.pause()
 	return c.Context.Done()
 }
@@ -358,25 +358,25 @@ func (c slowContext) Done() <-chan struct{} {
 // foreignToken is the prefix of the values of other Redlock clients.
 const foreignToken = "foreign:"
 
-// foreigner is another implementation of Redlock, which knows only plain keys. It asks the nodes
+// foreignClient is another implementation of Redlock, which knows only plain keys. It asks the nodes
 // one after another, without a network. It shows that its locks and those of redlock exclude each
 // other.
-type foreigner struct {
+type foreignClient struct {
 	w      *world
 	random *rand.Rand
 }
 
-// startForeigner starts a foreigner if the nodes of the plan keep their data and no clock is
-// stepped. A foreigner does not know the quarantine.
-func (w *world) startForeigner() {
+// startForeignClient starts a foreign client if the nodes of the plan keep their data and no clock is
+// stepped. A foreign client does not know the quarantine.
+func (w *world) startForeignClient() {
 	if w.plan.Loss || w.plan.Steps || w.plan.Fresh {
 		return
 	}
-	f := &foreigner{w: w, random: w.plan.stream(streamForeigner)}
+	f := &foreignClient{w: w, random: w.plan.stream(streamForeignClient)}
 	w.clients.Go(f.run)
 }
 
-func (f *foreigner) run() {
+func (f *foreignClient) run() {
 	for n := 0; f.w.work.Err() == nil; n++ {
 		time.Sleep(below(f.random, 400*time.Millisecond))
 		f.useLock(pick(f.random, f.w.locks...), foreignToken+strconv.Itoa(n))
@@ -384,14 +384,14 @@ func (f *foreigner) run() {
 }
 
 // useLock tries to acquire a lock once, uses it and releases it.
-func (f *foreigner) useLock(lock, token string) {
+func (f *foreignClient) useLock(lock, token string) {
 	ttl := below(f.random, 500*time.Millisecond) + redlock.MinTTL
 	r := redlock.Request{Name: lock, TTL: ttl.Truncate(time.Millisecond)}
 	h := f.w.hosts[0]
 	q := f.w.record.request(h, 0, "foreign", &r)
 	votes := 0
 	for _, n := range f.w.nodes {
-		if n.grantsForeign(redlock.DefaultPrefix+lock, token, r.TTL) {
+		if n.grantToForeign(redlock.DefaultPrefix+lock, token, r.TTL) {
 			votes++
 		}
 	}
@@ -400,14 +400,14 @@ func (f *foreigner) useLock(lock, token string) {
 		q.ended(fmt.Errorf("%d votes", votes))
 		return
 	}
-	g := q.grantedElsewhere(token, r.TTL-r.TTL/50-2*time.Millisecond)
+	g := q.grantedToForeign(token, r.TTL-r.TTL/50-2*time.Millisecond)
 	f.w.record.count("foreign lock")
 	time.Sleep(below(f.random, r.TTL))
 	g.releasing()
 	f.release(lock, token)
 }
 
-func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
+func (n *simNode) grantToForeign(key, token string, ttl time.Duration) bool {
 	if n.Makes(simredis.HideKind) && simredis.IsKind(n.Get(key)) {
 		return true // this mistake leaves the key free, so SET would succeed
 	}
@@ -415,7 +415,7 @@ func (n *simNode) grantsForeign(key, token string, ttl time.Duration) bool {
 	return reply.Err == nil && !reply.Nil
 }
 
-func (f *foreigner) release(lock, token string) {
+func (f *foreignClient) release(lock, token string) {
 	for _, n := range f.w.nodes {
 		if n.Get(redlock.DefaultPrefix+lock) == token {
 			n.Do("DEL", redlock.DefaultPrefix+lock)
@@ -423,14 +423,14 @@ func (f *foreigner) release(lock, token string) {
 	}
 }
 
-// grantedElsewhere records that the foreign client holds the lock since it asked for it.
-func (q *Request) grantedElsewhere(id string, validity time.Duration) *Grant {
+// grantedToForeign records that the foreign client holds the lock since it asked for it.
+func (q *Request) grantedToForeign(id string, validity time.Duration) *Grant {
 	r := q.record
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := &Grant{
 		Request: q, ID: id, TokenID: id, Began: q.Began, At: r.now(), Nodes: 1, Held: 1,
-		Passed: never, Releasing: never, Kept: never, GaveUp: never, Untold: never,
+		Passed: never, Releasing: never, Kept: never, GaveUp: never, Unreported: never,
 		Claims: []Claim{{q.Began, r.now(), q.Began + validity}},
 	}
 	q.Grant = g

@@ -20,16 +20,16 @@ type faults struct {
 	done    sync.WaitGroup // faults that have not ended
 	foreign atomic.Bool    // a node got the tokens of another node
 
-	mu        sync.Mutex // guards what follows; not held during any call
-	troubles  map[any]*trouble
-	crashed   map[*simNode]bool
-	stepped   map[*simNode]time.Duration
-	restarted map[*simNode]time.Duration
-	forgot    map[*simNode]time.Duration // when a node lost its data
+	mu          sync.Mutex // guards what follows; not held during any call
+	faultCounts map[any]*faultCount
+	crashed     map[*simNode]bool
+	stepped     map[*simNode]time.Duration
+	restarted   map[*simNode]time.Duration
+	forgot      map[*simNode]time.Duration // when a node lost its data
 }
 
-// trouble counts the faults of one place: a node or a link.
-type trouble struct {
+// faultCount counts the faults of one place: a node or a link.
+type faultCount struct {
 	now   int           // active faults
 	ended time.Duration // when the last one ended
 }
@@ -39,11 +39,11 @@ type faultKind struct {
 	name   string
 	weight int
 	in     func(Plan) bool // nil: in all plans
-	begin  func(f *faults) (what mishap, ok bool)
+	begin  func(f *faults) (what activeFault, ok bool)
 }
 
-// mishap is one fault.
-type mishap struct {
+// activeFault is one fault.
+type activeFault struct {
 	where string
 	at    []any // the places that it affects
 	lasts time.Duration
@@ -95,7 +95,7 @@ func FaultKinds() []string {
 
 func newFaults(w *world) *faults {
 	f := &faults{
-		w: w, random: w.plan.stream(streamFaults), troubles: map[any]*trouble{}, crashed: map[*simNode]bool{},
+		w: w, random: w.plan.stream(streamFaults), faultCounts: map[any]*faultCount{}, crashed: map[*simNode]bool{},
 		stepped: map[*simNode]time.Duration{}, forgot: map[*simNode]time.Duration{}, restarted: map[*simNode]time.Duration{},
 	}
 	f.gap = pick[time.Duration](f.random, 100, 200, 300, 500, 1000) * time.Millisecond
@@ -123,25 +123,25 @@ func (f *faults) one(kind faultKind) {
 	}
 	f.w.record.count(kind.name)
 	f.w.record.event(Event{Actor: what.where, What: kind.name, Note: fmt.Sprintf("for %v", what.lasts)})
-	f.trouble(what.at, 1)
+	f.faultCount(what.at, 1)
 	f.done.Go(func() {
 		time.Sleep(what.lasts)
 		what.end()
-		f.trouble(what.at, -1)
+		f.faultCount(what.at, -1)
 		f.w.record.event(Event{Actor: what.where, What: "recovers", Note: "from " + kind.name})
 	})
 }
 
-// trouble adds n to the number of active faults of some places.
-func (f *faults) trouble(places []any, n int) {
+// faultCount adds n to the number of active faults of some places.
+func (f *faults) faultCount(places []any, n int) {
 	now := f.w.record.now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, place := range places {
-		if f.troubles[place] == nil {
-			f.troubles[place] = &trouble{}
+		if f.faultCounts[place] == nil {
+			f.faultCounts[place] = &faultCount{}
 		}
-		t := f.troubles[place]
+		t := f.faultCounts[place]
 		t.now, t.ended = t.now+n, now
 	}
 }
@@ -160,7 +160,7 @@ func (f *faults) wellSince(n *simNode) []time.Duration {
 
 // endOf returns when the last fault of a place ended: now, if one is active. The caller holds mu.
 func (f *faults) endOf(place any, now time.Duration) time.Duration {
-	switch t := f.troubles[place]; {
+	switch t := f.faultCounts[place]; {
 	case t == nil:
 		return 0
 	case t.now > 0:
@@ -182,18 +182,18 @@ func (f *faults) heal() {
 // The faults below affect more than one node, or no node.
 
 // partition makes what one host and one node send each other disappear, in one or both directions.
-func partition(f *faults) (mishap, bool) {
+func partition(f *faults) (activeFault, bool) {
 	h, n := pick(f.random, f.w.hosts...), pick(f.random, f.w.nodes...)
 	lasts := below(f.random, 900*time.Millisecond)
 	return f.cutLinks(h, []*simNode{n}, lasts), true
 }
 
 // slowLink delays the messages between one host and one node.
-func slowLink(f *faults) (mishap, bool) {
+func slowLink(f *faults) (activeFault, bool) {
 	h, n := pick(f.random, f.w.hosts...), pick(f.random, f.w.nodes...)
 	l := h.links[n.index]
 	l.slower.Store(int64(between(f.random, 20*time.Millisecond, 200*time.Millisecond)))
-	return mishap{
+	return activeFault{
 		where: h.name + "-" + n.Name(), at: []any{l}, lasts: below(f.random, 1500*time.Millisecond),
 		end: func() { l.slower.Store(0) },
 	}, true
@@ -201,13 +201,13 @@ func slowLink(f *faults) (mishap, bool) {
 
 // majorityPartition cuts a host off from so many nodes that it has no quorum, for longer than some
 // leases last.
-func majorityPartition(f *faults) (mishap, bool) {
+func majorityPartition(f *faults) (activeFault, bool) {
 	h := pick(f.random, f.w.hosts...)
 	return f.cutLinks(h, f.majority(), below(f.random, 2*time.Second)), true
 }
 
-func (f *faults) cutLinks(h *host, nodes []*simNode, lasts time.Duration) mishap {
-	what := mishap{where: h.name, lasts: lasts}
+func (f *faults) cutLinks(h *host, nodes []*simNode, lasts time.Duration) activeFault {
+	what := activeFault{where: h.name, lasts: lasts}
 	requests := oneIn(f.random, 2)
 	replies := !requests || oneIn(f.random, 2)
 	for _, n := range nodes {
@@ -227,8 +227,8 @@ func (f *faults) cutLinks(h *host, nodes []*simNode, lasts time.Duration) mishap
 }
 
 // majorityHang leaves all hosts without a quorum for a while.
-func majorityHang(f *faults) (mishap, bool) {
-	what := mishap{where: "nodes", lasts: below(f.random, 1500*time.Millisecond)}
+func majorityHang(f *faults) (activeFault, bool) {
+	what := activeFault{where: "nodes", lasts: below(f.random, 1500*time.Millisecond)}
 	nodes := f.majority()
 	for _, n := range nodes {
 		n.Hang()
@@ -253,20 +253,20 @@ func (f *faults) majority() []*simNode {
 }
 
 // daemonCrash ends a daemon without releasing its leases, and starts it again.
-func daemonCrash(f *faults) (mishap, bool) {
+func daemonCrash(f *faults) (activeFault, bool) {
 	h := pick(f.random, f.w.hosts...)
 	if q, _ := h.daemon(); q == nil {
-		return mishap{}, false
+		return activeFault{}, false
 	}
 	f.done.Go(func() { h.crash() })
-	return mishap{where: h.name, lasts: between(f.random, 500*time.Millisecond, 1500*time.Millisecond), end: h.start}, true
+	return activeFault{where: h.name, lasts: between(f.random, 500*time.Millisecond, 1500*time.Millisecond), end: h.start}, true
 }
 
 // stepWall makes the wall clock of a host wrong by up to an hour.
-func stepWall(f *faults) (mishap, bool) {
+func stepWall(f *faults) (activeFault, bool) {
 	h := pick(f.random, f.w.hosts...)
 	h.setWall(between(f.random, -time.Hour, time.Hour))
-	return mishap{where: h.name, lasts: time.Millisecond, end: nothing}, true
+	return activeFault{where: h.name, lasts: time.Millisecond, end: nothing}, true
 }
 
 // mayLose reports whether a node may lose its data now. At least a quorum must keep its data,
@@ -277,7 +277,7 @@ func (f *faults) mayLose(n *simNode) bool {
 		if !f.w.plan.losesQuorums() {
 			return false
 		}
-		f.w.record.blackout(f.w.record.now())
+		f.w.record.noteCounterLoss(f.w.record.now())
 	}
 	return true
 }
@@ -296,7 +296,7 @@ func (f *faults) alsoLost(n *simNode) (others int) {
 // it is false until a daemon has written a new epoch.
 func (n *simNode) isAdmitted() bool {
 	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
-	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.isFormer()
+	return strings.HasPrefix(epoch, "admitted:"+n.RunID()) && !n.wasMoved()
 }
 
 // word returns the random word in the epoch of an admitted node.
@@ -304,10 +304,10 @@ func (n *simNode) word() string {
 	return strings.Split(n.Do("HGET", redlocktest.NodeKey, "epoch").Str, ":")[2]
 }
 
-// isFormer reports whether the address was moved, and no daemon has written a new epoch since.
-func (n *simNode) isFormer() bool {
-	former, moved := n.former.Load().(string)
-	return moved && former != "" && former == n.Do("HGET", redlocktest.NodeKey, "epoch").Str
+// wasMoved reports whether the address was moved, and no daemon has written a new epoch since.
+func (n *simNode) wasMoved() bool {
+	epoch, moved := n.movedEpoch.Load().(string)
+	return moved && epoch != "" && epoch == n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 }
 
 // losesQuorums reports whether the plan lets a quorum of nodes lose its counters. Some plans do.

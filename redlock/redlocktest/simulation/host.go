@@ -25,7 +25,7 @@ type simNode struct {
 	onCommand     atomic.Pointer[func(redlock.Command)] // is called for each executed command; may be nil
 	copied        atomic.Bool                           // it got the keys of another node, whose clock differs
 	copies        copying
-	former        atomic.Value // string: the epoch of the Redis at the last move; a vote in it does not count
+	movedEpoch    atomic.Value // string: the epoch of the Redis at the last move; a vote in it does not count
 	durable       bool         // the daemons know this
 	latency       latency
 }
@@ -36,8 +36,8 @@ func (w *world) newNode(i int) *simNode {
 	n.latency.random, n.latency.usual = random, between(random, 200*time.Microsecond, 3*time.Millisecond)
 	n.latency.most = n.latency.usual
 	n.SetDelay(n.latency.draw)
-	n.SetClockRate(wrongRate(random, 0.005))
-	n.StepClock(wrongClock(random))
+	n.SetClockRate(clockRate(random, 0.005))
+	n.StepClock(clockError(random))
 	if n.durable = oneIn(random, 3); n.durable {
 		n.SetDurable(true)
 	}
@@ -48,19 +48,19 @@ func (w *world) newNode(i int) *simNode {
 	return n
 }
 
-// wrongRate returns the rate of a clock that is wrong by at most so much. The rates of nodes and
+// clockRate returns the rate of a clock that is wrong by at most so much. The rates of nodes and
 // hosts together stay within the drift allowance of 1 %.
-func wrongRate(random *rand.Rand, most float64) float64 {
+func clockRate(random *rand.Rand, most float64) float64 {
 	return 1 + most*pick(random, -1, 1, 2*random.Float64()-1)
 }
 
-// wrongClock returns the error of a clock that is not stepped.
-func wrongClock(random *rand.Rand) time.Duration {
-	most := pick(random, 10*time.Millisecond, 800*time.Millisecond, wrongestClock)
+// clockError returns the error of a clock that is not stepped.
+func clockError(random *rand.Rand) time.Duration {
+	most := pick(random, 10*time.Millisecond, 800*time.Millisecond, maxClockError)
 	return between(random, -most, most)
 }
 
-const wrongestClock = 3 * time.Second
+const maxClockError = 3 * time.Second
 
 // latency is how long requests and replies take.
 type latency struct {
@@ -118,14 +118,14 @@ type host struct {
 func (w *world) newHost(i int) *host {
 	random := w.plan.stream(streamHost + i)
 	h := &host{w: w, index: i, name: fmt.Sprintf("h%d", i+1), jitters: map[string]*rand.Rand{}}
-	h.rate, h.offset = wrongRate(random, 0.003), between(random, time.Minute, time.Hour)
-	h.setWall(wrongClock(random))
+	h.rate, h.offset = clockRate(random, 0.003), between(random, time.Minute, time.Hour)
+	h.setWall(clockError(random))
 	if w.plan.Restarts {
 		h.table = newTable(h)
 	}
 	for _, n := range w.nodes {
 		h.links = append(h.links, &link{
-			node: n, random: w.plan.stream(streamLink + i<<16 + n.index), hearer: w.plan.stream(streamHearer + i<<16 + n.index),
+			node: n, random: w.plan.stream(streamLink + i<<16 + n.index), listenerRandom: w.plan.stream(streamListener + i<<16 + n.index),
 		})
 	}
 	return h
@@ -190,7 +190,7 @@ func (h *host) start() {
 		panic(err) // a bug of the simulation
 	}
 	if h.table != nil {
-		h.table.goOn(q)
+		h.table.restore(q)
 	}
 	h.mu.Lock()
 	h.q = q
@@ -198,7 +198,7 @@ func (h *host) start() {
 	life := h.life
 	h.mu.Unlock()
 	if h.table != nil {
-		h.table.keepOn(life)
+		h.table.resumeKept(life)
 	}
 }
 
@@ -208,16 +208,16 @@ func (h *host) options() redlock.Options {
 		NodeTimeout:  nodeTimeout,
 		MaxTTL:       simulatedMaxTTL,
 		Clock:        h.clock,
-		NoQuarantine: !h.w.settled,
+		NoQuarantine: !h.w.quarantines,
 		Wall:         h.wallClock,
 		Notice:       func(n redlock.Notice) { h.w.record.notice(h, n) },
 		TokenChanges: h.tokenChanges,
 	}
 	if h.table != nil {
-		o.DeadlineChanged, o.DeadlinesMovedBack = h.table.moved, h.table.aged
+		o.DeadlineChanged, o.DeadlinesMovedBack = h.table.moved, h.table.movedBack
 	}
 	for _, l := range h.links {
-		o.Nodes = append(o.Nodes, l.asNode())
+		o.Nodes = append(o.Nodes, l.redlockNode())
 	}
 	if h.w.plan.Options != nil {
 		h.w.plan.Options(&o, h.jitter)
@@ -289,8 +289,8 @@ const (
 // exactDelay is how long requests and replies on a link take.
 type exactDelay struct{ request, reply time.Duration }
 
-// takes sets how long requests and replies of the host take from now on.
-func (h *host) takes(request, reply time.Duration) {
+// setDelays sets how long requests and replies of the host take from now on.
+func (h *host) setDelays(request, reply time.Duration) {
 	for _, l := range h.links {
 		l.exact.Store(&exactDelay{request, reply})
 	}
@@ -298,22 +298,22 @@ func (h *host) takes(request, reply time.Duration) {
 
 // link is the network between one host and one node. It may lose all messages in one direction.
 type link struct {
-	node   *simNode
-	random *rand.Rand // of the lane's goroutine
-	hearer *rand.Rand // of the listener's goroutine
+	node           *simNode
+	random         *rand.Rand // of the lane's goroutine
+	listenerRandom *rand.Rand // of the listener's goroutine
 
 	losesRequests, losesReplies atomic.Bool
 	slower                      atomic.Int64 // time.Duration
 	exact                       atomic.Pointer[exactDelay]
 }
 
-func (l *link) asNode() redlock.Node {
+func (l *link) redlockNode() redlock.Node {
 	node := l.node.Node()
 	node.Durable = l.node.durable
 	dial := node.Dial
 	node.Dial = func(ctx context.Context) (redlock.Conn, error) {
 		if l.losesRequests.Load() || l.losesReplies.Load() {
-			return nil, vanish(ctx)
+			return nil, loseMessage(ctx)
 		}
 		l.node.latency.from(l, l.random)
 		conn, err := dial(ctx)
@@ -325,9 +325,9 @@ func (l *link) asNode() redlock.Node {
 	listen := node.Listen
 	node.Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
 		if l.losesRequests.Load() || l.losesReplies.Load() {
-			return nil, vanish(ctx)
+			return nil, loseMessage(ctx)
 		}
-		l.node.latency.from(l, l.hearer)
+		l.node.latency.from(l, l.listenerRandom)
 		return listen(ctx, func(keys []string) {
 			if !l.losesReplies.Load() {
 				heard(keys)
@@ -337,8 +337,8 @@ func (l *link) asNode() redlock.Node {
 	return node
 }
 
-// vanish waits for the end of ctx, as the sender of a lost message does.
-func vanish(ctx context.Context) error {
+// loseMessage waits for the end of ctx, as the sender of a lost message does.
+func loseMessage(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -356,14 +356,14 @@ type linkConn struct {
 
 func (c *linkConn) Do(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
 	if c.link.losesRequests.Load() {
-		return vanish(ctx)
+		return loseMessage(ctx)
 	}
 	c.link.node.latency.from(c.link, c.link.random)
 	if err := c.Conn.Do(ctx, group, replies); err != nil {
 		return err
 	}
 	if c.link.losesReplies.Load() {
-		return vanish(ctx)
+		return loseMessage(ctx)
 	}
 	return nil
 }
@@ -390,13 +390,13 @@ func (c *linkConn) noteSent() (lost bool) {
 
 func (c *linkConn) Receive(ctx context.Context, replies []redlock.Reply) error {
 	if c.noteReceived() {
-		return vanish(ctx)
+		return loseMessage(ctx)
 	}
 	if err := c.Conn.Receive(ctx, replies); err != nil {
 		return err
 	}
 	if c.link.losesReplies.Load() {
-		return vanish(ctx)
+		return loseMessage(ctx)
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func (k *walk) mayHaveHad(t storedToken) (nodes int) {
 
 // checkMissing checks that the list contains each lock that a quorum of nodes had all the time,
 // with its holder.
-func (r *chronicle) checkMissing(k *walk, locks []redlock.StoredLock) {
+func (r *recorder) checkMissing(k *walk, locks []redlock.StoredLock) {
 	nodes := map[storedToken]int{}
 	for _, l := range k.nodes {
 		for _, t := range l.kept() {
@@ -175,7 +175,7 @@ func (r *chronicle) checkMissing(k *walk, locks []redlock.StoredLock) {
 }
 
 // checkListed checks that a quorum of nodes had, or may have had, each lock that is listed as held.
-func (r *chronicle) checkListed(k *walk, lock redlock.StoredLock) {
+func (r *recorder) checkListed(k *walk, lock redlock.StoredLock) {
 	for _, h := range lock.Holdings {
 		if h.Waiting || h.ID() == "" {
 			continue
@@ -189,7 +189,7 @@ func (r *chronicle) checkListed(k *walk, lock redlock.StoredLock) {
 }
 
 // violated records a promise that is broken now.
-func (r *chronicle) violated(check, format string, args ...any) {
+func (r *recorder) violated(check, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.violate(check, r.now(), format, args...)

@@ -12,12 +12,12 @@ import (
 // The faults below affect one node.
 
 // atNode returns a fault of a random node that lasts up to longest milliseconds.
-func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool)) func(*faults) (mishap, bool) {
-	return func(f *faults) (mishap, bool) {
+func atNode(longest time.Duration, begin func(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool)) func(*faults) (activeFault, bool) {
+	return func(f *faults) (activeFault, bool) {
 		n := pick(f.random, f.w.nodes...)
 		lasts := below(f.random, pick(f.random, longest, min(longest, 60))*time.Millisecond) // some end within an attempt
 		end, ok := begin(f, n, lasts)
-		return mishap{"node " + n.Name(), []any{n}, lasts, end}, ok
+		return activeFault{"node " + n.Name(), []any{n}, lasts, end}, ok
 	}
 }
 
@@ -52,7 +52,7 @@ func cutLate(f *faults, n *simNode, lasts time.Duration) (end func(), ok bool) {
 		time.Sleep(wait)
 		n.latency.set(n.latency.usual)
 		n.CutLate(lasts)
-		f.unsettle(n, lasts)
+		f.extendFault(n, lasts)
 	})
 	return nothing, true
 }
@@ -83,9 +83,9 @@ func flushScripts(f *faults, n *simNode, lasts time.Duration) (end func(), ok bo
 				n.Do("SCRIPT", "FLUSH")
 			}
 		}
-		f.unsettle(n, heartbeat)
+		f.extendFault(n, heartbeat)
 	})
-	f.unsettle(n, lasts+heartbeat)
+	f.extendFault(n, lasts+heartbeat)
 	return nothing, true
 }
 
@@ -96,12 +96,12 @@ func refuseAll(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 		redlock.ServerError("READONLY You can't write against a read only replica.")))
 	return func() {
 		n.Refuse("")
-		f.unsettle(n, heartbeat)
+		f.extendFault(n, heartbeat)
 	}, true
 }
 
 func changeRate(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
-	n.SetClockRate(wrongRate(f.random, 0.005))
+	n.SetClockRate(clockRate(f.random, 0.005))
 	return nothing, true
 }
 
@@ -215,19 +215,19 @@ func (f *faults) ambush(n *simNode, c redlock.Command) {
 // nodes must already store the epoch of the present Redis. Otherwise a daemon that has not seen
 // this epoch believes that the earlier Redis ran all the time.
 func moveAddress(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
-	if !f.isTold(n) || f.isCrashed(n) || !f.mayLose(n) {
+	if !f.isKnownToOthers(n) || f.isCrashed(n) || !f.mayLose(n) {
 		return nil, false
 	}
-	f.unsettle(n, tokensLast)
+	f.extendFault(n, oldTokensLast)
 	n.Move()
-	n.former.Store(n.Do("HGET", redlocktest.NodeKey, "epoch").Str)
+	n.movedEpoch.Store(n.Do("HGET", redlocktest.NodeKey, "epoch").Str)
 	n.releases.forget()
 	f.noteLoss(n)
 	return nothing, true
 }
 
-// isTold reports whether a node may vote, and all other nodes store the word of its epoch.
-func (f *faults) isTold(n *simNode) bool {
+// isKnownToOthers reports whether a node may vote, and all other nodes store the word of its epoch.
+func (f *faults) isKnownToOthers(n *simNode) bool {
 	return n.isAdmitted() && !slices.ContainsFunc(f.w.nodes, func(other *simNode) bool {
 		return other != n && !strings.Contains(other.Do("HGET", redlocktest.NodeKey, "words").Str, n.Name()+"="+n.word())
 	})
@@ -239,7 +239,7 @@ func resync(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	if from == n || from.wasReplicaOf(n) || f.isCrashed(n) || !f.mayLose(n) {
 		return nil, false
 	}
-	f.unsettle(n, copiesLast)
+	f.extendFault(n, copiesLast)
 	f.foreign.Store(true)
 	n.copied.Store(true)
 	n.releases.forget()
@@ -253,15 +253,15 @@ func resync(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 }
 
 const (
-	tokensLast = simulatedMaxTTL + simulatedMaxTTL/50 // until tokens that a node has from earlier expire
-	copiesLast = tokensLast + 2*wrongestClock         // until tokens that a node has from another node expire
-	heartbeat  = time.Second                          // after which a daemon repeats what a node refused
+	oldTokensLast = simulatedMaxTTL + simulatedMaxTTL/50 // until tokens that a node has from earlier expire
+	copiesLast    = oldTokensLast + 2*maxClockError      // until tokens that a node has from another node expire
+	heartbeat     = time.Second                          // after which a daemon repeats what a node refused
 )
 
-// unsettle counts a fault of a node while it has consequences.
-func (f *faults) unsettle(n *simNode, lasts time.Duration) {
-	f.trouble([]any{n}, 1)
-	time.AfterFunc(lasts, func() { f.trouble([]any{n}, -1) })
+// extendFault counts a fault of a node while it has consequences.
+func (f *faults) extendFault(n *simNode, lasts time.Duration) {
+	f.faultCount([]any{n}, 1)
+	time.AfterFunc(lasts, func() { f.faultCount([]any{n}, -1) })
 }
 
 // wasReplicaOf reports whether a node has the epoch of another one. If a node becomes a replica of
@@ -279,7 +279,7 @@ func restoreOlder(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) 
 	snapshot := n.Snapshot()
 	return func() {
 		if f.mayLose(n) && f.setCrashed(n, true) {
-			f.unsettle(n, tokensLast)
+			f.extendFault(n, oldTokensLast)
 			n.Restore(snapshot)
 			n.releases.forget()
 			f.noteLoss(n)
@@ -289,9 +289,9 @@ func restoreOlder(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) 
 }
 
 // stepClock steps the node's clock by more than most leases last. The sum of a node's steps stays
-// within longestStep.
+// within maxClockStep.
 func stepClock(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
-	to := between(f.random, -longestStep/2, longestStep/2)
+	to := between(f.random, -maxClockStep/2, maxClockStep/2)
 	f.mu.Lock()
 	step := to - f.stepped[n]
 	f.stepped[n] = to
@@ -300,4 +300,4 @@ func stepClock(f *faults, n *simNode, _ time.Duration) (end func(), ok bool) {
 	return nothing, true
 }
 
-const longestStep = 3 * time.Second
+const maxClockStep = 3 * time.Second

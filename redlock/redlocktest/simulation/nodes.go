@@ -13,22 +13,22 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// Stay is a token that was seen on a node although no client uses it.
-type Stay struct {
-	Node    string
-	Request *Request
-	Token   string
-	Attempt time.Duration // when its attempt began
-	Dead    time.Duration // since when no client holds it, and no attempt may still be granted with it
-	Last    time.Duration // when it was last seen
-	Copied  bool          // it may come from another node
-	Well    time.Duration // how long the node and its network were well while no client held it
+// StrayToken is a token that was seen on a node although no client uses it.
+type StrayToken struct {
+	Node        string
+	Request     *Request
+	Token       string
+	Attempt     time.Duration // when its attempt began
+	UnusedSince time.Duration // since when no client holds it, and no attempt may still be granted with it
+	Last        time.Duration // when it was last seen
+	Copied      bool          // it may come from another node
+	WellFor     time.Duration // how long the node and its network were well while no client held it
 }
 
-// stayAllowance is how long a released token may stay on a node after all faults have ended. The
+// strayAllowance is how long a released token may stay on a node after all faults have ended. The
 // daemon must give up an unresponsive connection (400 ms), or an attempt to connect (250 ms). Then
 // it connects again after a pause (250 ms).
-const stayAllowance = 950 * time.Millisecond
+const strayAllowance = 950 * time.Millisecond
 
 // lookAtNodes records the tokens that nodes hold for no client.
 func (w *world) lookAtNodes() {
@@ -44,7 +44,7 @@ func (w *world) lookAtNodes() {
 }
 
 // admitted checks that a node that lost its data at the instant loss does not vote too early.
-func (r *chronicle) admitted(n *simNode, loss time.Duration) {
+func (r *recorder) admitted(n *simNode, loss time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if after := r.now() - loss; after < shortestQuarantine {
@@ -94,7 +94,7 @@ const copyingLasts = 3 * nodeTimeout
 // at the instant loss. If a quorum has lost its counters since, the node may have started without
 // copies.
 func (w *world) copiedAt(n *simNode, loss time.Duration) time.Duration {
-	if w.record.anewSince(loss) {
+	if w.record.countersLostSince(loss) {
 		return loss
 	}
 	return max(loss, n.copies.atLeast)
@@ -118,17 +118,17 @@ func (n *simNode) counter(lock string, slot int) uint64 {
 	return counter
 }
 
-func (r *chronicle) anewSince(loss time.Duration) bool {
+func (r *recorder) countersLostSince(loss time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.report.blackoutSince(loss)
+	return r.report.countersLostSince(loss)
 }
 
-func (r *chronicle) counter(n *simNode, lock string, counter uint64, copied time.Duration) {
+func (r *recorder) counter(n *simNode, lock string, counter uint64, copied time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range r.report.Grants {
-		if slices.Contains(g.Locks, lock) && g.Slot == 0 && g.At < copied && g.Fence > counter && !r.report.blackoutSince(g.At) {
+		if slices.Contains(g.Locks, lock) && g.Slot == 0 && g.At < copied && g.Fence > counter && !r.report.countersLostSince(g.At) {
 			r.report.violate("counters", r.now(), "node %s may vote again with a counter of %d for %s, but lease %d had the token %d", n.Name(), counter, lock, g.N, g.Fence)
 			return
 		}
@@ -197,7 +197,7 @@ func (n *simNode) holds(lock, id string) (held bool) {
 	return held
 }
 
-func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
+func (r *recorder) see(n *simNode, key, token string, well []time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if strings.HasPrefix(token, foreignToken) {
@@ -212,45 +212,45 @@ func (r *chronicle) see(n *simNode, key, token string, well []time.Duration) {
 	now, id := r.now(), idOf(token)
 	attempt := q.attemptOf(token)
 	owner, granted := r.tokens[id]
-	if n.releases.has(key, id) && !q.isOfFormer() {
+	if n.releases.has(key, id) && !q.isOfKilledDaemon() {
 		r.report.violate("order", now, "node %s holds a token of %s (lease %d of %s) that it has already released", n.Name(), q.By, q.N, q.Lock)
 	}
-	dead, ok := q.deadSince(id, attempt)
+	unused, ok := q.unusedSince(id, attempt)
 	if passed := granted && owner.request != q; passed {
-		if dead, ok = owner.deadSince(id); ok {
-			attempt = dead // the lease may have been extended until then
+		if unused, ok = owner.unusedSince(id); ok {
+			attempt = unused // the lease may have been extended until then
 		}
 	}
 	if g := q.Grant; g != nil && g.has(id) && g.Kept != never {
-		attempt = dead // the lease was extended until then
+		attempt = unused // the lease was extended until then
 	}
-	if !ok || now < dead {
+	if !ok || now < unused {
 		return
 	}
-	stay := r.stay(n.Name(), id)
-	stay.Copied = stay.Copied || n.copied.Load()
-	stay.Request, stay.Attempt, stay.Dead, stay.Last = q, attempt, dead, now
-	if q.Gone == never { // a daemon forgets a token when it ends, or when the token should have expired
-		stay.Well = max(stay.Well, min(now, stay.latest())-max(dead, well[q.host.index]))
+	stray := r.stray(n.Name(), id)
+	stray.Copied = stray.Copied || n.copied.Load()
+	stray.Request, stray.Attempt, stray.UnusedSince, stray.Last = q, attempt, unused, now
+	if q.DaemonEnded == never { // a daemon forgets a token when it ends, or when the token should have expired
+		stray.WellFor = max(stray.WellFor, min(now, stray.latest())-max(unused, well[q.host.index]))
 	}
 }
 
-// isOfFormer reports whether the daemon of the request was killed. The next daemon releases, twice,
-// what the killed one was about to acquire. But the killed daemon's connections may still deliver
-// bytes later. The time that such a token stays on a node is checked nevertheless.
-func (q *Request) isOfFormer() bool {
+// isOfKilledDaemon reports whether the daemon of the request was killed. The next daemon releases,
+// twice, what the killed one was about to acquire. But the killed daemon's connections may still
+// deliver bytes later. The time that such a token stays on a node is checked nevertheless.
+func (q *Request) isOfKilledDaemon() bool {
 	_, life := q.host.daemon()
 	return life != q.life
 }
 
-// stay returns the Stay of a token on a node, and creates it if needed. The caller holds mu.
-func (r *chronicle) stay(node, token string) *Stay {
+// stray returns the StrayToken of a token on a node, and creates it if needed. The caller holds mu.
+func (r *recorder) stray(node, token string) *StrayToken {
 	key := node + token
-	if r.stays[key] == nil {
-		r.stays[key] = &Stay{Node: node, Token: token}
-		r.report.Stays = append(r.report.Stays, r.stays[key])
+	if r.strayTokens[key] == nil {
+		r.strayTokens[key] = &StrayToken{Node: node, Token: token}
+		r.report.StrayTokens = append(r.report.StrayTokens, r.strayTokens[key])
 	}
-	return r.stays[key]
+	return r.strayTokens[key]
 }
 
 // attemptOf returns when the attempt of a token began. The token contains that time in
@@ -270,11 +270,11 @@ func field(token, key string) string {
 	return ""
 }
 
-// deadSince returns when the token of an attempt of the request became useless. ok is false if the
+// unusedSince returns when the token of an attempt of the request became useless. ok is false if the
 // token may still be used. The caller holds the record's mu.
-func (q *Request) deadSince(id string, attempt time.Duration) (since time.Duration, ok bool) {
+func (q *Request) unusedSince(id string, attempt time.Duration) (since time.Duration, ok bool) {
 	if g := q.Grant; g != nil && g.has(id) {
-		return g.deadSince()
+		return g.unusedSince()
 	}
 	i := slices.IndexFunc(q.Failed, func(at time.Duration) bool { return at > attempt+time.Millisecond })
 	switch {
@@ -286,12 +286,12 @@ func (q *Request) deadSince(id string, attempt time.Duration) (since time.Durati
 	return q.Ended, q.Ended != never
 }
 
-// deadSince returns when a token that was passed on to the owner became useless. The caller holds
+// unusedSince returns when a token that was passed on to the owner became useless. The caller holds
 // the record's mu.
-func (o tokenOwner) deadSince(id string) (since time.Duration, ok bool) {
+func (o tokenOwner) unusedSince(id string) (since time.Duration, ok bool) {
 	q := o.request
 	if g := q.Grant; g != nil && g.TokenID == id {
-		return g.deadSince()
+		return g.unusedSince()
 	}
 	i := slices.IndexFunc(q.Failed, func(at time.Duration) bool { return at >= o.since })
 	switch {
@@ -303,10 +303,10 @@ func (o tokenOwner) deadSince(id string) (since time.Duration, ok bool) {
 	return q.Ended, q.Ended != never
 }
 
-// deadSince returns when the token of a lease becomes useless. A daemon releases a lost lease at
+// unusedSince returns when the token of a lease becomes useless. A daemon releases a lost lease at
 // its deadline, not earlier, whatever the holder does. If the host's clock stopped, the daemon
 // releases it only when it notices the loss.
-func (g *Grant) deadSince() (since time.Duration, ok bool) {
+func (g *Grant) unusedSince() (since time.Duration, ok bool) {
 	switch {
 	case g.Lost != never:
 		return max(g.Until(), g.Lost), true

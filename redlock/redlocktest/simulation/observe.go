@@ -235,20 +235,20 @@ func (w *world) ask(ctx context.Context, q *redlock.Quorum, h *host, life int, r
 }
 
 // woken records that a waiter was granted a lock after its holder released it.
-func (r *chronicle) woken(before, after *Grant) {
+func (r *recorder) woken(before, after *Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.report.Wakes = append(r.report.Wakes, Wake{Given: before, Taken: after})
+	r.report.Wakes = append(r.report.Wakes, Wake{Released: before, Acquired: after})
 }
 
 // Wake is a lock that was released while another host waited for it.
-type Wake struct{ Given, Taken *Grant }
+type Wake struct{ Released, Acquired *Grant }
 
 // checkWakes checks that waiters are woken.
 func (r *Report) checkWakes() {
 	for _, wake := range r.Wakes {
-		if took := wake.Taken.At - wake.Given.Releasing; took > wokenWithin {
-			r.violate("wake", wake.Taken.At, "%s was released (lease %d), and its waiter acquired it only %v later (lease %d)", wake.Taken.Lock, wake.Given.N, took, wake.Taken.N)
+		if took := wake.Acquired.At - wake.Released.Releasing; took > wokenWithin {
+			r.violate("wake", wake.Acquired.At, "%s was released (lease %d), and its waiter acquired it only %v later (lease %d)", wake.Acquired.Lock, wake.Released.N, took, wake.Acquired.N)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func (s *streak) next(h *host, lease *redlock.Lease) (yields bool) {
 	if s.grants == 0 {
 		s.began = h.w.record.now()
 	}
-	if !(lease.Passed() && h.w.plan.Table == CountNoPasses) {
+	if !(lease.Passed() && h.w.plan.Table == IgnorePasses) {
 		s.grants++
 	} else {
 		s.began = h.w.record.now()
@@ -278,9 +278,9 @@ func (s *streak) next(h *host, lease *redlock.Lease) (yields bool) {
 	return lease.Wanted() && (s.grants >= maxStreak || h.w.record.now()-s.began >= maxStreakTime)
 }
 
-// passOver checks, after all faults, that a host that keeps passing a lock on lets another host
+// passRepeatedly checks, after all faults, that a host that keeps passing a lock on lets another host
 // have it.
-func (w *world) passOver(ctx context.Context) {
+func (w *world) passRepeatedly(ctx context.Context) {
 	random := w.plan.stream(streamPasses)
 	for i, h := range w.hosts {
 		w.passAndWait(ctx, h, w.hosts[(i+1)%len(w.hosts)], w.locks[0], below(random, 50*time.Millisecond))
@@ -303,7 +303,7 @@ func (w *world) passAndWait(ctx context.Context, holder, waiter *host, lock stri
 		if l, taken := w.take(ctx, q, waiter, life, r); l != nil {
 			taken.releasing()
 			_ = l.Release(ctx)
-			w.record.letThrough(taken)
+			w.record.noteOvertaken(taken)
 		}
 	})
 	var row streak
@@ -351,21 +351,21 @@ func (w *world) passTo(ctx context.Context, h *host, life int, l *redlock.Lease,
 	return granted
 }
 
-// letThrough records that a host got a lock that another host was passing on.
-func (r *chronicle) letThrough(g *Grant) {
+// noteOvertaken records that a host got a lock that another host was passing on.
+func (r *recorder) noteOvertaken(g *Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.report.LetThrough = append(r.report.LetThrough, g)
+	r.report.Overtaken = append(r.report.Overtaken, g)
 }
 
-// passedOverFor is how long a host waits at most while another host passes the lock on: until a
+// longestPassedOver is how long a host waits at most while another host passes the lock on: until a
 // confirmation shows that it waits, and until it is woken.
-const passedOverFor = redlock.PassWindow + wokenWithin
+const longestPassedOver = redlock.PassWindow + wokenWithin
 
 // checkPassedOver checks that no host waits longer than the bound while another passes the lock on.
 func (r *Report) checkPassedOver() {
-	for _, g := range r.LetThrough {
-		if took := g.At - g.Request.Began; took > passedOverFor {
+	for _, g := range r.Overtaken {
+		if took := g.At - g.Request.Began; took > longestPassedOver {
 			r.violate("starvation", g.At, "%s waited for %s for %v (lease %d) while another host passed it on", g.host.name, g.Lock, took, g.N)
 		}
 	}
@@ -414,9 +414,9 @@ func (g *Grant) retains(most time.Duration) {
 	r.add(g.line(what, ""))
 }
 
-// retainOver checks, after all faults, that a host releases a lock that it retains when another
+// retainRepeatedly checks, after all faults, that a host releases a lock that it retains when another
 // host waits.
-func (w *world) retainOver(ctx context.Context) {
+func (w *world) retainRepeatedly(ctx context.Context) {
 	if !w.plan.Retains {
 		return
 	}
@@ -446,7 +446,7 @@ func (w *world) retainAndWait(ctx context.Context, holder, waiter *host, lock st
 		if l, taken := w.take(ctx, q, waiter, life, r); l != nil {
 			taken.releasing()
 			_ = l.Release(ctx)
-			w.record.letThrough(taken)
+			w.record.noteOvertaken(taken)
 		}
 	})
 	select {

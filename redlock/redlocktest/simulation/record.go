@@ -10,18 +10,18 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// chronicle records what happened in a world, seen from outside. Instants count from the beginning
+// recorder records what happened in a world, seen from outside. Instants count from the beginning
 // of the world, in the bubble's fake time.
-type chronicle struct {
+type recorder struct {
 	begin time.Time
 
-	mu      sync.Mutex // guards the report and what follows; not held during a call that may block
-	report  *Report
-	open    []*Grant // grants whose deadlines may still move
-	stays   map[string]*Stay
-	tokens  map[string]tokenOwner // by the id of the token
-	sampled time.Duration
-	onNodes exchanges
+	mu          sync.Mutex // guards the report and what follows; not held during a call that may block
+	report      *Report
+	open        []*Grant // grants whose deadlines may still move
+	strayTokens map[string]*StrayToken
+	tokens      map[string]tokenOwner // by the id of the token
+	sampled     time.Duration
+	onNodes     exchanges
 }
 
 // tokenOwner is the request that a token was granted to, or that got it by a pass, since an
@@ -36,27 +36,27 @@ const never time.Duration = -1
 
 // Request is one call of Acquire.
 type Request struct {
-	N      int
-	Lock   string   // one name, or several joined with commas
-	Locks  []string // these names
-	Kind   string   // "", "shared", or "slots=K"
-	By     string   // the client
-	TTL    time.Duration
-	Least  time.Duration // min=: how long the lock stays taken after the grant; 0: none
-	block  int
-	Began  time.Duration
-	Failed []time.Duration // when attempts failed
-	Ended  time.Duration   // when Acquire returned an error; never: it did not
-	Grant  *Grant          // nil if there is none
-	Gone   time.Duration   // when its daemon ended, or never
-	Left   time.Duration   // when the client ended, or never
+	N           int
+	Lock        string   // one name, or several joined with commas
+	Locks       []string // these names
+	Kind        string   // "", "shared", or "slots=K"
+	By          string   // the client
+	TTL         time.Duration
+	MinHeld     time.Duration // min=: how long the lock stays taken after the grant; 0: none
+	block       int
+	Began       time.Duration
+	Failed      []time.Duration // when attempts failed
+	Ended       time.Duration   // when Acquire returned an error; never: it did not
+	Grant       *Grant          // nil if there is none
+	DaemonEnded time.Duration   // when its daemon ended, or never
+	ClientEnded time.Duration   // when the client ended, or never
 
-	host   *host
-	life   int
-	record *chronicle
-	Lost   time.Duration // when LOST was reported, or never
-	Late   bool          // LOST was reported after the deadline
-	Away   bool          // the lease was lost before its daemon was restarted
+	host          *host
+	life          int
+	record        *recorder
+	Lost          time.Duration // when LOST was reported, or never
+	Late          bool          // LOST was reported after the deadline
+	LostWhileDown bool          // the lease was lost before its daemon was restarted
 }
 
 // Grant is a lease as its holder sees it.
@@ -84,10 +84,10 @@ type Grant struct {
 	Nodes      int           // nodes in total
 	Held       int           // nodes that could vote, and had the lock and its token, at the grant
 	Lapsed     int           // nodes that restarted or lost their data during the attempt
-	Untold     time.Duration // when the deadline had passed without a report, or never
+	Unreported time.Duration // when the deadline had passed without a report, or never
 
-	lease   *redlock.Lease
-	longest time.Duration // the longest ttl that it has had
+	lease      *redlock.Lease
+	longestTTL time.Duration // the longest ttl that it has had
 }
 
 // Claim is a stated deadline. It was first seen at At, and was not yet valid at After.
@@ -96,43 +96,43 @@ type Claim struct{ After, At, Until time.Duration }
 // Until returns the last stated deadline.
 func (g *Grant) Until() time.Duration { return g.Claims[len(g.Claims)-1].Until }
 
-func newChronicle(report *Report) *chronicle {
-	return &chronicle{begin: time.Now(), report: report, stays: map[string]*Stay{}, tokens: map[string]tokenOwner{}, onNodes: exchanges{map[string]bool{}}}
+func newRecorder(report *Report) *recorder {
+	return &recorder{begin: time.Now(), report: report, strayTokens: map[string]*StrayToken{}, tokens: map[string]tokenOwner{}, onNodes: exchanges{map[string]bool{}}}
 }
 
-func (r *chronicle) now() time.Duration { return time.Since(r.begin) }
+func (r *recorder) now() time.Duration { return time.Since(r.begin) }
 
 // event adds a line to the trace.
-func (r *chronicle) event(e Event) {
+func (r *recorder) event(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(e)
 }
 
 // add adds a line to the trace. The caller holds mu.
-func (r *chronicle) add(e Event) {
+func (r *recorder) add(e Event) {
 	e.At = r.now()
 	r.report.Trace = append(r.report.Trace, e)
 }
 
 // count counts a fault or another event that a simulation must reach.
-func (r *chronicle) count(kind string) {
+func (r *recorder) count(kind string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Faults[kind]++
 }
 
 // countNode adds what the network of a node really did.
-func (r *chronicle) countNode(c redlocktest.Counts) {
+func (r *recorder) countNode(c redlocktest.Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Faults["request lost"] += c.Lost
-	r.report.Faults["reply lost"] += c.Unheard
+	r.report.Faults["reply lost"] += c.Unanswered
 	r.report.Faults["connection killed"] += c.Killed
 	r.report.Faults["dial refused"] += c.RefusedDials
 }
 
-func (r *chronicle) command(node string, c redlock.Command) {
+func (r *recorder) command(node string, c redlock.Command) {
 	words := strings.Join(c, " ")
 	if c[0] == "SCRIPT" {
 		words = "SCRIPT LOAD"
@@ -141,12 +141,12 @@ func (r *chronicle) command(node string, c redlock.Command) {
 }
 
 // request records that a client is about to call Acquire.
-func (r *chronicle) request(h *host, life int, by string, wanted *redlock.Request) *Request {
+func (r *recorder) request(h *host, life int, by string, wanted *redlock.Request) *Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := &Request{
 		N: len(r.report.Requests), Locks: locksOf(wanted), Kind: kindOf(wanted), By: by, TTL: wanted.TTL, block: wanted.Block, Began: r.now(),
-		Ended: never, Lost: never, Gone: never, Left: never, host: h, life: life, record: r,
+		Ended: never, Lost: never, DaemonEnded: never, ClientEnded: never, host: h, life: life, record: r,
 	}
 	q.Lock = strings.Join(q.Locks, ",")
 	r.report.Requests = append(r.report.Requests, q)
@@ -200,7 +200,7 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	deadline := l.Deadline()
 	g := &Grant{
 		Request: q, ID: l.ID(), TokenID: l.TokenID(), Slot: l.Slot(), Began: q.Began, At: r.now(), Fence: l.Fence(), lease: l,
-		Expired: q.host.clock() >= deadline, Passed: never, Releasing: never, Retained: never, Kept: never, Shares: never, GaveUp: never, Untold: never,
+		Expired: q.host.clock() >= deadline, Passed: never, Releasing: never, Retained: never, Kept: never, Shares: never, GaveUp: never, Unreported: never,
 	}
 	g.Since = q.host.instant(l.Since())
 	r.tokens[g.TokenID] = tokenOwner{q, g.At}
@@ -253,11 +253,11 @@ func (q *Request) passed(token redlock.Record) {
 	r.add(Event{Actor: q.By, What: "passed on", Lock: q.Lock, Fence: token.Fence, Note: fmt.Sprintf("to request %d", q.N)})
 }
 
-// left records that the client has ended.
-func (q *Request) left() {
+// clientEnded records that the client has ended.
+func (q *Request) clientEnded() {
 	q.record.mu.Lock()
 	defer q.record.mu.Unlock()
-	q.Left = q.record.now()
+	q.ClientEnded = q.record.now()
 }
 
 // lost records that the daemon reports LOST. Acquire may not have returned the lease yet.
@@ -302,7 +302,7 @@ func (g *Grant) noted() {
 
 // downgraded checks, after a downgrade has succeeded, that a quorum of nodes has the lock as
 // shared.
-func (r *chronicle) downgraded(g *Grant, shared, lapsed, nodes int) {
+func (r *recorder) downgraded(g *Grant, shared, lapsed, nodes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.report.isForced(g) && shared+lapsed < nodes/2+1 {
@@ -313,7 +313,7 @@ func (r *chronicle) downgraded(g *Grant, shared, lapsed, nodes int) {
 // noteExclusive checks a call that extends or repairs a lease as exclusive. The lease must not have
 // become shared long before. The call may have been on its way at that time, and may come from a
 // daemon that was killed.
-func (r *chronicle) noteExclusive(n *simNode, id, what string) {
+func (r *recorder) noteExclusive(n *simNode, id, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	owner, known := r.tokens[id]
@@ -321,7 +321,7 @@ func (r *chronicle) noteExclusive(n *simNode, id, what string) {
 		return
 	}
 	g := owner.request.Grant
-	if g.Shares == never || g.isOfFormer() || r.now() < g.Shares+exclusiveFor {
+	if g.Shares == never || g.isOfKilledDaemon() || r.now() < g.Shares+exclusiveFor {
 		return
 	}
 	r.report.violate("downgrade", r.now(), "node %s was asked to %s lease %d of %s as exclusive, although it was downgraded at %s",
@@ -341,42 +341,42 @@ func (g *Grant) gaveUp() {
 }
 
 // crashed records that a daemon is about to end, with all of its leases.
-func (r *chronicle) crashed(h *host) {
+func (r *recorder) crashed(h *host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range r.report.Requests {
-		if q.host == h && q.Gone == never {
-			q.Gone = r.now()
+		if q.host == h && q.DaemonEnded == never {
+			q.DaemonEnded = r.now()
 		}
 	}
 }
 
 // notice records what a daemon reports to the operator.
-func (r *chronicle) notice(h *host, n redlock.Notice) {
+func (r *recorder) notice(h *host, n redlock.Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n.Kind == redlock.CountersLost || n.Kind == redlock.NewFleet {
-		r.report.Blackouts = append(r.report.Blackouts, r.now())
+		r.report.CounterLosses = append(r.report.CounterLosses, r.now())
 	}
 	r.add(Event{Actor: h.name, What: string(n.Kind), Note: strings.TrimSpace(n.Node + " " + n.Text)})
 }
 
-// blackout records that a quorum of nodes has lost its counters.
-func (r *chronicle) blackout(at time.Duration) {
+// noteCounterLoss records that a quorum of nodes has lost its counters.
+func (r *recorder) noteCounterLoss(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.report.Blackouts = append(r.report.Blackouts, at)
+	r.report.CounterLosses = append(r.report.CounterLosses, at)
 }
 
 // forceAnswered records that FORCE was answered, and deleted a token.
-func (r *chronicle) forceAnswered(id string) {
+func (r *recorder) forceAnswered(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.ForceAnswered[id] = r.now()
 }
 
 // forced records that a node executed FORCE for a token.
-func (r *chronicle) forced(id string) {
+func (r *recorder) forced(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.report.Forced[id]; !known {
@@ -385,20 +385,20 @@ func (r *chronicle) forced(id string) {
 }
 
 // stuck records that a client could not acquire a lock that was free.
-func (r *chronicle) stuck(q *Request, err error) {
+func (r *recorder) stuck(q *Request, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Stuck = append(r.report.Stuck, fmt.Sprintf("%s on %s after %v: %v", q.Lock, q.host.name, r.now()-q.Began, err))
 }
 
 // sample reads the deadlines of all leases.
-func (r *chronicle) sample() {
+func (r *recorder) sample() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sampleLocked()
 }
 
-func (r *chronicle) sampleLocked() {
+func (r *recorder) sampleLocked() {
 	now, kept := r.now(), r.open[:0]
 	for _, g := range r.open {
 		g.sample(now, r.sampled)
@@ -419,12 +419,12 @@ func (g *Grant) sample(now, before time.Duration) {
 	deadline := g.lease.Deadline()
 	if until := g.host.instant(deadline); until != g.Until() {
 		g.Claims = append(g.Claims, Claim{before, now, until})
-		g.longest = max(g.longest, g.lease.TTL())
+		g.longestTTL = max(g.longestTTL, g.lease.TTL())
 		g.record.add(g.line("extended", ""))
 	}
-	told := g.Away || g.host.isDown() || g.Lost != never || g.Releasing != never || g.GaveUp != never || g.Gone != never
-	if !told && g.Untold == never && g.host.clock() >= deadline {
-		g.Untold = now
+	reported := g.LostWhileDown || g.host.isDown() || g.Lost != never || g.Releasing != never || g.GaveUp != never || g.DaemonEnded != never
+	if !reported && g.Unreported == never && g.host.clock() >= deadline {
+		g.Unreported = now
 		g.record.add(g.line("no LOST", ""))
 	}
 }
@@ -436,7 +436,7 @@ type exchanges struct {
 
 // exchanges records that the nodes are about to get a new token for a lease. It returns false if
 // the client has not got the lease yet.
-func (r *chronicle) exchanges(l *redlock.Lease, to redlock.Record) bool {
+func (r *recorder) exchanges(l *redlock.Lease, to redlock.Record) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range r.open {
@@ -452,7 +452,7 @@ func (r *chronicle) exchanges(l *redlock.Lease, to redlock.Record) bool {
 }
 
 // exchanged records that a node has the new token of a lease.
-func (r *chronicle) exchanged(id string) {
+func (r *recorder) exchanged(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.onNodes.done[id] = true
@@ -462,7 +462,7 @@ func (r *chronicle) exchanged(id string) {
 func (g *Grant) has(id string) bool { return id == g.TokenID || id == g.NewTokenID }
 
 // misnamed records that a host sees the wrong holder of a lock that was passed on.
-func (r *chronicle) misnamed(g *Grant, shown []redlock.Holding, err error) {
+func (r *recorder) misnamed(g *Grant, shown []redlock.Holding, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.violate("holder", r.now(), "lease %d of %s was passed on, and another host sees %+v (%v)", g.N, g.Lock, shown, err)

@@ -20,16 +20,16 @@ type Report struct {
 	Violations []Violation
 	Faults     map[string]int // by kind: how often the fault happened
 
-	Requests   []*Request
-	Grants     []*Grant // in the order in which Acquire returned them
-	Stays      []*Stay
-	Stuck      []string                 // locks that a client could not acquire after all faults had ended
-	Wakes      []Wake                   // after all faults
-	LetThrough []*Grant                 // after all faults: to hosts that waited while another host passed the lock on
-	Forced     map[string]time.Duration // by token: when the first node deleted it for FORCE
+	Requests    []*Request
+	Grants      []*Grant // in the order in which Acquire returned them
+	StrayTokens []*StrayToken
+	Stuck       []string                 // locks that a client could not acquire after all faults had ended
+	Wakes       []Wake                   // after all faults
+	Overtaken   []*Grant                 // after all faults: to hosts that waited while another host passed the lock on
+	Forced      map[string]time.Duration // by token: when the first node deleted it for FORCE
 	// ForceAnswered is when FORCE was answered, by the token that it deleted.
 	ForceAnswered map[string]time.Duration
-	Blackouts     []time.Duration // when a quorum of nodes lost its counters
+	CounterLosses []time.Duration // when a quorum of nodes lost its counters
 }
 
 // Event is one line of a trace.
@@ -146,8 +146,8 @@ func (r *Report) check() {
 	r.checkForcedLeases()
 	r.checkGrants()
 	r.checkLosses()
-	r.checkStays()
-	r.checkBlackouts()
+	r.checkStrayTokens()
+	r.checkCounterLosses()
 	r.checkWakes()
 	r.checkPassedOver()
 	for _, stuck := range r.Stuck {
@@ -301,17 +301,17 @@ func (r *Report) checkPasses() {
 		if at, forced := r.ForceAnswered[g.TokenID]; forced && at < g.Passed {
 			r.violate("force", g.Passed, "%s was passed on (lease %d) after FORCE was answered (%s)", g.Lock, g.N, instant(at))
 		}
-		if former := r.former(g); former != nil && former.Lost != never && former.Lost < g.Passed {
-			r.violate("lost", g.Passed, "%s was passed on (lease %d) although lease %d had been lost (%s)", g.Lock, g.N, former.N, instant(former.Lost))
+		if previous := r.previousOwner(g); previous != nil && previous.Lost != never && previous.Lost < g.Passed {
+			r.violate("lost", g.Passed, "%s was passed on (lease %d) although lease %d had been lost (%s)", g.Lock, g.N, previous.N, instant(previous.Lost))
 		}
-		if g.Left != never && g.Left < g.Passed {
-			r.violate("gone", g.Passed, "%s was passed on (lease %d) to a client that had ended (%s)", g.Lock, g.N, instant(g.Left))
+		if g.ClientEnded != never && g.ClientEnded < g.Passed {
+			r.violate("gone", g.Passed, "%s was passed on (lease %d) to a client that had ended (%s)", g.Lock, g.N, instant(g.ClientEnded))
 		}
 	}
 }
 
-// former returns the earlier grant with the token of a passed grant, or nil.
-func (r *Report) former(g *Grant) *Grant {
+// previousOwner returns the earlier grant with the token of a passed grant, or nil.
+func (r *Report) previousOwner(g *Grant) *Grant {
 	for _, earlier := range slices.Backward(r.Grants[:slices.Index(r.Grants, g)]) {
 		if earlier.TokenID == g.TokenID {
 			return earlier
@@ -326,21 +326,21 @@ const window = redlock.PassWindow + redlock.PassWindow/250
 // countersLost reports whether a quorum of nodes lost its counters between two grants. Then the
 // order of their tokens is lost as well, and a daemon reported that.
 func (r *Report) countersLost(earlier, later *Grant) bool {
-	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= earlier.Began && at <= later.At })
+	return slices.ContainsFunc(r.CounterLosses, func(at time.Duration) bool { return at >= earlier.Began && at <= later.At })
 }
 
-// checkBlackouts checks that counters restart only if a quorum of nodes lost them.
-func (r *Report) checkBlackouts() {
-	for _, at := range r.Blackouts {
+// checkCounterLosses checks that counters restart only if a quorum of nodes lost them.
+func (r *Report) checkCounterLosses() {
+	for _, at := range r.CounterLosses {
 		if !r.Plan.losesQuorums() && !(r.Plan.Fresh && at < 2*simulatedMaxTTL) {
-			r.violate("blackout", at, "fencing counters restarted although a quorum of nodes has them")
+			r.violate("counter-loss", at, "fencing counters restarted although a quorum of nodes has them")
 		}
 	}
 }
 
-// blackoutSince reports whether a quorum of nodes lost its counters at since or later.
-func (r *Report) blackoutSince(since time.Duration) bool {
-	return slices.ContainsFunc(r.Blackouts, func(at time.Duration) bool { return at >= since })
+// countersLostSince reports whether a quorum of nodes lost its counters at since or later.
+func (r *Report) countersLostSince(since time.Duration) bool {
+	return slices.ContainsFunc(r.CounterLosses, func(at time.Duration) bool { return at >= since })
 }
 
 // checkGrants checks that a lease is granted before its deadline, and that an expired or lost lease
@@ -370,31 +370,31 @@ func (r *Report) checkLosses() {
 	}
 	for _, g := range r.Grants {
 		switch {
-		case g.Away: // no daemon ran that could report it
+		case g.LostWhileDown: // no daemon ran that could report it
 		case g.Lost != never && g.Late:
 			r.violate("loss", g.Lost, "LOST of lease %d of %s was reported after its deadline, %s", g.N, g.Lock, instant(g.Until()))
-		case g.Untold != never:
-			r.violate("loss", g.Untold, "lease %d of %s expired without LOST (%s)", g.N, g.Lock, instant(g.Until()))
+		case g.Unreported != never:
+			r.violate("loss", g.Unreported, "lease %d of %s expired without LOST (%s)", g.N, g.Lock, instant(g.Until()))
 		}
 	}
 }
 
 // checkLeftovers checks that a token of a failed attempt does not outlive its ttl.
 func (r *Report) checkLeftovers() {
-	for _, stay := range r.Stays {
-		q := stay.Request
-		if g := q.Grant; stay.Copied || g != nil && g.has(stay.Token) {
+	for _, stray := range r.StrayTokens {
+		q := stray.Request
+		if g := q.Grant; stray.Copied || g != nil && g.has(stray.Token) {
 			continue
 		}
-		if stay.Last > stay.latest() {
-			r.violate("leftover", stay.Last, "node %s still holds a token of an attempt by %s for %s that began at %s with a ttl of %v",
-				stay.Node, q.By, q.Lock, instant(stay.Attempt), q.TTL)
+		if stray.Last > stray.latest() {
+			r.violate("leftover", stray.Last, "node %s still holds a token of an attempt by %s for %s that began at %s with a ttl of %v",
+				stray.Node, q.By, q.Lock, instant(stray.Attempt), q.TTL)
 		}
 	}
 }
 
 // latest returns until when a node may hold the token, by the true clock.
-func (s *Stay) latest() time.Duration {
+func (s *StrayToken) latest() time.Duration {
 	return s.Attempt + nodeTimeout + s.Request.TTL + s.Request.TTL/100 + leftoverSlack
 }
 
@@ -406,7 +406,7 @@ const leftoverSlack = 20 * time.Millisecond
 // allowance, by the true clock. LOST, FORCE and the end of a daemon without a table end min= early.
 func (r *Report) checkMins() {
 	for _, g := range r.Grants {
-		if g.Least == 0 || g.Releasing == never {
+		if g.MinHeld == 0 || g.Releasing == never {
 			continue
 		}
 		until := r.takenUntil(g)
@@ -417,18 +417,18 @@ func (r *Report) checkMins() {
 		if i >= 0 {
 			other := r.Grants[i]
 			r.violate("min", other.At, "%s had to stay taken until %s (lease %d, min %v), but was granted to %s (lease %d)",
-				g.Lock, instant(until), g.N, g.Least, other.By, other.N)
+				g.Lock, instant(until), g.N, g.MinHeld, other.By, other.N)
 		}
 	}
 }
 
 // takenUntil returns until when a lock with min= must stay taken.
 func (r *Report) takenUntil(g *Grant) time.Duration {
-	until := g.Since + g.Least - g.Least/100
-	if g.Lost != never || g.Away {
+	until := g.Since + g.MinHeld - g.MinHeld/100
+	if g.Lost != never || g.LostWhileDown {
 		until = min(until, g.Until())
 	}
-	for _, end := range []time.Duration{g.Lost, g.Gone, g.GaveUp} {
+	for _, end := range []time.Duration{g.Lost, g.DaemonEnded, g.GaveUp} {
 		if end != never {
 			until = min(until, end)
 		}
@@ -436,12 +436,12 @@ func (r *Report) takenUntil(g *Grant) time.Duration {
 	return min(until, r.forcedAt(g))
 }
 
-// checkStays checks that a released token is gone soon after the daemon can reach the node.
-func (r *Report) checkStays() {
-	for _, stay := range r.Stays {
-		if q := stay.Request; stay.Well > stayAllowance {
-			r.violate("debris", stay.Last, "node %s, without faults for %v, still holds a token that %s (lease %d of %s) has not used since %s",
-				stay.Node, stay.Well, q.By, q.N, q.Lock, instant(stay.Dead))
+// checkStrayTokens checks that a released token is gone soon after the daemon can reach the node.
+func (r *Report) checkStrayTokens() {
+	for _, stray := range r.StrayTokens {
+		if q := stray.Request; stray.WellFor > strayAllowance {
+			r.violate("debris", stray.Last, "node %s, without faults for %v, still holds a token that %s (lease %d of %s) has not used since %s",
+				stray.Node, stray.WellFor, q.By, q.N, q.Lock, instant(stray.UnusedSince))
 		}
 	}
 }
@@ -461,7 +461,7 @@ func (r *Report) checkForcedLeases() {
 			continue
 		}
 		for _, claim := range g.Claims[1:] {
-			if asked := claim.Until - max(g.TTL, g.longest); asked > at+ratesDiffer {
+			if asked := claim.Until - max(g.TTL, g.longestTTL); asked > at+ratesDiffer {
 				r.violate("force", claim.At, "lease %d of %s was extended at %s or later, after FORCE was answered (%s)", g.N, g.Lock, instant(asked), instant(at))
 				return
 			}

@@ -11,16 +11,16 @@ import (
 // grantOf returns a lease that was granted at an instant, with one stated deadline.
 func grantOf(n int, at, until time.Duration) *Grant {
 	return &Grant{
-		Request: &Request{N: n, Lock: "x", Locks: []string{"x"}, By: "h1.1", TTL: until - at, Lost: never, Gone: never, Left: never, Ended: never},
+		Request: &Request{N: n, Lock: "x", Locks: []string{"x"}, By: "h1.1", TTL: until - at, Lost: never, DaemonEnded: never, ClientEnded: never, Ended: never},
 		ID:      "id", TokenID: "id", Passed: never, Began: at, At: at, Fence: uint64(n), Nodes: 3, Held: 2,
 		Claims:    []Claim{{at, at, until}},
-		Releasing: never, Shares: never, GaveUp: never, Untold: never,
+		Releasing: never, Shares: never, GaveUp: never, Unreported: never,
 	}
 }
 
 // TestChecks: each check accepts correct records and finds the wrong one.
 func TestChecks(t *testing.T) {
-	failed := &Request{Lock: "x", TTL: 100 * ms, Lost: never, Gone: never, Ended: 50 * ms}
+	failed := &Request{Lock: "x", TTL: 100 * ms, Lost: never, DaemonEnded: never, Ended: 50 * ms}
 	tests := []struct {
 		name   string
 		change func(r *Report, first, second *Grant)
@@ -80,13 +80,13 @@ func TestChecks(t *testing.T) {
 		{"a smaller token", func(_ *Report, first, _ *Grant) { first.Fence = 3 }, "fence"},
 		{"a smaller token, requested earlier", func(_ *Report, first, second *Grant) { first.Fence, second.Began = 3, 90*ms }, ""},
 		{"a smaller token, counters lost", func(r *Report, first, _ *Grant) {
-			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{250 * ms}
+			first.Fence, r.Plan.Loss, r.CounterLosses = 3, true, []time.Duration{250 * ms}
 		}, ""},
 		{"a smaller token, counters lost before", func(r *Report, first, _ *Grant) {
-			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{50 * ms}
+			first.Fence, r.Plan.Loss, r.CounterLosses = 3, true, []time.Duration{50 * ms}
 		}, "fence"},
 		{"a smaller token, counters lost later", func(r *Report, first, _ *Grant) {
-			first.Fence, r.Plan.Loss, r.Blackouts = 3, true, []time.Duration{350 * ms}
+			first.Fence, r.Plan.Loss, r.CounterLosses = 3, true, []time.Duration{350 * ms}
 		}, "fence"},
 		{"granted too late", func(_ *Report, first, _ *Grant) { first.Expired = true }, "validity"},
 		{"granted by a minority", func(_ *Report, first, _ *Grant) { first.Held = 1 }, "quorum"},
@@ -101,28 +101,28 @@ func TestChecks(t *testing.T) {
 			second.Claims = append(second.Claims, Claim{320 * ms, 330 * ms, 380 * ms})
 		}, "shortening"},
 		{"LOST too late", func(_ *Report, first, _ *Grant) { first.Lost, first.Late = 200*ms, true }, "loss"},
-		{"no LOST", func(_ *Report, first, _ *Grant) { first.Untold = 201 * ms }, "loss"},
+		{"no LOST", func(_ *Report, first, _ *Grant) { first.Unreported = 201 * ms }, "loss"},
 		{"a waiter that is not woken", func(r *Report, first, second *Grant) {
 			first.Releasing, second.At = second.At, second.At+wokenWithin+1
 			r.Wakes = []Wake{{first, second}}
 		}, "wake"},
 		{"a free lock that no client can acquire", func(r *Report, _, _ *Grant) { r.Stuck = []string{"x"} }, "liveness"},
-		{"counters restarted without a reason", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{time.Minute} }, "blackout"},
-		{"counters restarted without a reason, early", func(r *Report, _, _ *Grant) { r.Blackouts = []time.Duration{ms} }, "blackout"},
+		{"counters restarted without a reason", func(r *Report, _, _ *Grant) { r.CounterLosses = []time.Duration{time.Minute} }, "counter-loss"},
+		{"counters restarted without a reason, early", func(r *Report, _, _ *Grant) { r.CounterLosses = []time.Duration{ms} }, "counter-loss"},
 		{"counters of new nodes", func(r *Report, _, _ *Grant) {
-			r.Plan.Fresh, r.Blackouts = true, []time.Duration{ms}
+			r.Plan.Fresh, r.CounterLosses = true, []time.Duration{ms}
 		}, ""},
 		{"counters of new nodes restarted later", func(r *Report, _, _ *Grant) {
-			r.Plan.Fresh, r.Blackouts = true, []time.Duration{time.Minute}
-		}, "blackout"},
+			r.Plan.Fresh, r.CounterLosses = true, []time.Duration{time.Minute}
+		}, "counter-loss"},
 		{"a token of a failed attempt", func(r *Report, _, _ *Grant) {
-			r.Stays = []*Stay{{Request: failed, Token: "other", Attempt: 0, Last: 100 * ms}}
+			r.StrayTokens = []*StrayToken{{Request: failed, Token: "other", Attempt: 0, Last: 100 * ms}}
 		}, ""},
 		{"a token that outlives its attempt", func(r *Report, _, _ *Grant) {
-			r.Stays = []*Stay{{Request: failed, Token: "other", Attempt: 0, Last: 300 * ms}}
+			r.StrayTokens = []*StrayToken{{Request: failed, Token: "other", Attempt: 0, Last: 300 * ms}}
 		}, "leftover"},
 		{"a token that outlives an earlier attempt of the holder", func(r *Report, first, _ *Grant) {
-			r.Stays = []*Stay{{Request: first.Request, Token: "other", Attempt: 0, Last: time.Second}}
+			r.StrayTokens = []*StrayToken{{Request: first.Request, Token: "other", Attempt: 0, Last: time.Second}}
 			first.Request.Grant = first
 		}, "leftover"},
 		{"passed on", func(_ *Report, first, _ *Grant) { first.Passed, first.Confirmed = 100*ms, 2 }, ""},
@@ -134,7 +134,7 @@ func TestChecks(t *testing.T) {
 			first.Passed, first.Confirmed, r.ForceAnswered = 100*ms, 2, map[string]time.Duration{"id": 90 * ms}
 		}, "force"},
 		{"passed on to a client that had ended", func(_ *Report, first, _ *Grant) {
-			first.Passed, first.Confirmed, first.Left = 100*ms, 2, 90*ms
+			first.Passed, first.Confirmed, first.ClientEnded = 100*ms, 2, 90*ms
 		}, "gone"},
 		{"passed on, and lost later", func(_ *Report, first, second *Grant) {
 			second.TokenID, second.Passed, second.Confirmed, first.Lost = first.TokenID, 300*ms, 2, 310*ms
@@ -144,8 +144,8 @@ func TestChecks(t *testing.T) {
 		}, "lost"},
 		{"a token that its host retains", func(r *Report, first, _ *Grant) {
 			first.Releasing, first.Retained = 150*ms, time.Second
-			if dead, _ := first.deadSince(); dead != time.Second {
-				r.violate("retained", dead, "the token is unused since %v", dead)
+			if unused, _ := first.unusedSince(); unused != time.Second {
+				r.violate("retained", unused, "the token is unused since %v", unused)
 			}
 		}, ""},
 		{"passed on with a smaller token than another host's", func(_ *Report, first, second *Grant) {
@@ -158,13 +158,13 @@ func TestChecks(t *testing.T) {
 			r.Plan.Steps, second.Passed, second.Confirmed, first.Fence = true, 300*ms, 2, 7
 		}, "fence"},
 		{"waited while another host passed the lock on", func(r *Report, _, second *Grant) {
-			r.LetThrough, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-passedOverFor
+			r.Overtaken, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-longestPassedOver
 		}, ""},
 		{"waited too long while another host passed the lock on", func(r *Report, _, second *Grant) {
-			r.LetThrough, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-passedOverFor-1
+			r.Overtaken, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-longestPassedOver-1
 		}, "starvation"},
 		{"a token that is not released", func(r *Report, first, _ *Grant) {
-			r.Stays = []*Stay{{Request: first.Request, Token: "id", Last: 2 * time.Second, Well: stayAllowance + 1}}
+			r.StrayTokens = []*StrayToken{{Request: first.Request, Token: "id", Last: 2 * time.Second, WellFor: strayAllowance + 1}}
 			first.Request.Grant = first
 		}, "debris"},
 	}
@@ -186,29 +186,29 @@ func TestChecksNodes(t *testing.T) {
 	node := &simNode{Sim: redlocktest.NewSim("a")}
 	defer node.Close()
 	for what, c := range map[string]struct {
-		look func(r *chronicle)
+		look func(r *recorder)
 		want string // the check that fails; "": none
 	}{
-		"another client's token":         {func(r *chronicle) { r.see(node, "redlock:x", foreignToken+"1", nil) }, ""},
-		"a token that no client wrote":   {func(r *chronicle) { r.see(node, "redlock:x", "token", nil) }, "foreign"},
-		"a token of no request":          {func(r *chronicle) { r.see(node, "redlock:x", "token pid=7", nil) }, "foreign"},
-		"a quarantine":                   {func(r *chronicle) { r.admitted(node, -shortestQuarantine) }, ""},
-		"a quarantine that is too short": {func(r *chronicle) { r.admitted(node, 1-shortestQuarantine) }, "quarantine"},
-		"a counter":                      {func(r *chronicle) { r.counter(node, "x", 1, 150*ms) }, ""},
-		"a counter below a token":        {func(r *chronicle) { r.counter(node, "x", 0, 150*ms) }, "counters"},
-		"copied before the grant":        {func(r *chronicle) { r.counter(node, "x", 0, 100*ms) }, ""},
-		"the counter of another lock":    {func(r *chronicle) { r.counter(node, "y", 0, 150*ms) }, ""},
-		"restarted since": {func(r *chronicle) {
-			r.blackout(120 * ms)
+		"another client's token":         {func(r *recorder) { r.see(node, "redlock:x", foreignToken+"1", nil) }, ""},
+		"a token that no client wrote":   {func(r *recorder) { r.see(node, "redlock:x", "token", nil) }, "foreign"},
+		"a token of no request":          {func(r *recorder) { r.see(node, "redlock:x", "token pid=7", nil) }, "foreign"},
+		"a quarantine":                   {func(r *recorder) { r.admitted(node, -shortestQuarantine) }, ""},
+		"a quarantine that is too short": {func(r *recorder) { r.admitted(node, 1-shortestQuarantine) }, "quarantine"},
+		"a counter":                      {func(r *recorder) { r.counter(node, "x", 1, 150*ms) }, ""},
+		"a counter below a token":        {func(r *recorder) { r.counter(node, "x", 0, 150*ms) }, "counters"},
+		"copied before the grant":        {func(r *recorder) { r.counter(node, "x", 0, 100*ms) }, ""},
+		"the counter of another lock":    {func(r *recorder) { r.counter(node, "y", 0, 150*ms) }, ""},
+		"restarted since": {func(r *recorder) {
+			r.noteCounterLoss(120 * ms)
 			r.counter(node, "x", 0, 150*ms)
 		}, ""},
-		"restarted before": {func(r *chronicle) {
-			r.blackout(50 * ms)
+		"restarted before": {func(r *recorder) {
+			r.noteCounterLoss(50 * ms)
 			r.counter(node, "x", 0, 150*ms)
 		}, "counters"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newChronicle(&Report{Grants: []*Grant{grantOf(1, 100*ms, 200*ms)}})
+			r := newRecorder(&Report{Grants: []*Grant{grantOf(1, 100*ms, 200*ms)}})
 			c.look(r)
 			found := ""
 			for _, v := range r.report.Violations {

@@ -13,16 +13,16 @@ import (
 type TableBug string
 
 const (
-	AdoptReleased    TableBug = "a lease is adopted although its release was recorded"
-	NoteLate         TableBug = "an attempt is recorded after its first byte was sent"
-	NotePassLate     TableBug = "a pass is recorded after its grant"
-	CountNoPasses    TableBug = "passes do not count towards the bound while other hosts wait"
-	AdoptAsExclusive TableBug = "a downgraded lease is recorded as exclusive"
-	AbandonsPassed   TableBug = "a token that was passed on is abandoned"
-	NoteExchangeLate TableBug = "a new token of a lease is recorded after the nodes got it"
-	ReleaseAtEnd     TableBug = "a lease is released when its holder ends, although min= has not passed"
-	ForgetMin        TableBug = "min= is not recorded"
-	KeepForever      TableBug = "a kept lease is extended after min= has passed"
+	AdoptReleased      TableBug = "a lease is adopted although its release was recorded"
+	RecordAttemptLate  TableBug = "an attempt is recorded after its first byte was sent"
+	RecordPassLate     TableBug = "a pass is recorded after its grant"
+	IgnorePasses       TableBug = "passes do not count towards the bound while other hosts wait"
+	AdoptAsExclusive   TableBug = "a downgraded lease is recorded as exclusive"
+	AbandonPassed      TableBug = "a token that was passed on is abandoned"
+	RecordExchangeLate TableBug = "a new token of a lease is recorded after the nodes got it"
+	ReleaseAtEnd       TableBug = "a lease is released when its holder ends, although min= has not passed"
+	ForgetMin          TableBug = "min= is not recorded"
+	KeepForever        TableBug = "a kept lease is extended after min= has passed"
 )
 
 // table holds the leases and attempts that a daemon leaves for the next one. The daemon writes a
@@ -40,25 +40,25 @@ type table struct {
 // row is an attempt, or the lease that came of it.
 type row struct {
 	redlock.Record
-	at    time.Duration // when a daemon began or released it; if it is lost, when to release it
-	lost  bool
-	least time.Duration  // min=: how long the lock stays taken after the grant
-	kept  bool           // its holder has ended
-	lease *redlock.Lease // nil: an attempt, or a lease that has ended
-	grant *Grant
+	at      time.Duration // when a daemon began or released it; if it is lost, when to release it
+	lost    bool
+	minHeld time.Duration  // min=: how long the lock stays taken after the grant
+	kept    bool           // its holder has ended
+	lease   *redlock.Lease // nil: an attempt, or a lease that has ended
+	grant   *Grant
 }
 
 func newTable(h *host) *table {
 	return &table{h: h, begun: make(chan struct{}, 1), rows: map[string]*row{}}
 }
 
-// note implements Request.BeforeAttempt.
-func (t *table) note(r redlock.Record) {
-	if r.Grant != "" && t.h.w.plan.Table == NotePassLate {
+// recordAttempt implements Request.BeforeAttempt.
+func (t *table) recordAttempt(r redlock.Record) {
+	if r.Grant != "" && t.h.w.plan.Table == RecordPassLate {
 		return
 	}
 	t.signal()
-	if t.h.w.plan.Table == NoteLate {
+	if t.h.w.plan.Table == RecordAttemptLate {
 		_, life := t.h.daemon()
 		time.AfterFunc(nodeTimeout, func() {
 			if q, now := t.h.daemon(); q != nil && now == life {
@@ -87,20 +87,20 @@ func (t *table) granted(l *redlock.Lease, q *Request) bool {
 	if daemon, now := t.h.daemon(); daemon == nil || now != q.life {
 		return false
 	}
-	if l.Passed() && t.h.w.plan.Table == NotePassLate {
+	if l.Passed() && t.h.w.plan.Table == RecordPassLate {
 		return true
 	}
 	record := l.Record()
 	t.add(record)
 	t.change(l.ID(), func(e *row) { e.Record, e.lease = record, l })
 	if t.h.w.plan.Table != ForgetMin {
-		t.change(l.ID(), func(e *row) { e.least = q.Least })
+		t.change(l.ID(), func(e *row) { e.minHeld = q.MinHeld })
 	}
 	return true
 }
 
-// told records the grant, after the client got the lease.
-func (t *table) told(g *Grant) { t.change(g.ID, func(e *row) { e.grant = g }) }
+// recordGrant records the grant, after the client got the lease.
+func (t *table) recordGrant(g *Grant) { t.change(g.ID, func(e *row) { e.grant = g }) }
 
 // moved implements Options.DeadlineChanged.
 func (t *table) moved(l *redlock.Lease) {
@@ -115,8 +115,8 @@ func (t *table) moved(l *redlock.Lease) {
 	})
 }
 
-// aged implements Options.DeadlinesMovedBack.
-func (t *table) aged() {
+// movedBack implements Options.DeadlinesMovedBack.
+func (t *table) movedBack() {
 	t.mu.Lock()
 	var all []*redlock.Lease
 	for _, e := range t.order {
@@ -140,7 +140,7 @@ func (t *table) released(g *Grant) {
 	})
 }
 
-// keep undoes released, for the mistake NotePassLate.
+// keep undoes released, for the mistake RecordPassLate.
 func (t *table) keep(l *redlock.Lease, g *Grant) {
 	t.change(g.ID, func(e *row) { e.lease = l })
 }
@@ -158,8 +158,8 @@ func (t *table) change(id string, how func(*row)) {
 	}
 }
 
-// tableKeeps is how long a node may hold a token that a daemon sent or released.
-const tableKeeps = simulatedMaxTTL + simulatedMaxTTL/50 + 2*nodeTimeout
+// tableTTL is how long a node may hold a token that a daemon sent or released.
+const tableTTL = simulatedMaxTTL + simulatedMaxTTL/50 + 2*nodeTimeout
 
 // end records that the daemon is killed. Rows do not age until the next daemon starts, because only
 // a running daemon forgets them.
@@ -183,12 +183,12 @@ func (t *table) read() (held, under []*row) {
 			held = append(held, e)
 		}
 		if e.lease != nil || e.lost && now < e.at {
-			tokens[e.Token] = t.h.w.plan.Table != AbandonsPassed
+			tokens[e.Token] = t.h.w.plan.Table != AbandonPassed
 			tokens[cmp.Or(e.Former, e.Token)] = tokens[e.Token]
 		}
 	}
 	for _, e := range t.order {
-		if passed := tokens[e.Token] && !e.lost; e.lease == nil && !passed && t.ended < e.at+tableKeeps {
+		if passed := tokens[e.Token] && !e.lost; e.lease == nil && !passed && t.ended < e.at+tableTTL {
 			e.at = max(e.at, now)
 			under = append(under, e)
 		}
@@ -196,8 +196,8 @@ func (t *table) read() (held, under []*row) {
 	return held, under
 }
 
-// goOn makes a new daemon continue from the table.
-func (t *table) goOn(q *redlock.Quorum) {
+// restore makes a new daemon continue from the table.
+func (t *table) restore(q *redlock.Quorum) {
 	held, under := t.read()
 	records := make([]redlock.Record, len(held))
 	for i, e := range held {
@@ -244,7 +244,7 @@ func abandon(q *redlock.Quorum, e *row, now time.Duration) {
 }
 
 // refused records that a lease cannot be adopted, because another lease has its token.
-func (r *chronicle) refused(g *Grant, err error) {
+func (r *recorder) refused(g *Grant, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.violate("adoption", r.now(), "lease %d of %s cannot be adopted: %v", g.N, g.Lock, err)
@@ -252,7 +252,7 @@ func (r *chronicle) refused(g *Grant, err error) {
 
 // adopted records that a daemon continues a lease of the previous one. While no daemon ran, nothing
 // could report LOST.
-func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
+func (r *recorder) adopted(g *Grant, l *redlock.Lease) {
 	over := l.Err() != nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,7 +266,7 @@ func (r *chronicle) adopted(g *Grant, l *redlock.Lease) {
 		r.report.violate("adoption", r.now(), "lease %d of %s is adopted as exclusive although it was downgraded at %s", g.N, g.Lock, instant(g.Shares))
 	}
 	r.checkAdoptedToken(g, l)
-	g.lease, g.Away = l, g.Away || over
+	g.lease, g.LostWhileDown = l, g.LostWhileDown || over
 	r.add(g.line("adopted", ""))
 	r.report.Faults["adoption"]++
 }
@@ -286,11 +286,11 @@ func (h *host) afterRestart(l *redlock.Lease, g *Grant, life int) (*redlock.Leas
 			h.table.change(g.ID, func(e *row) { adopted = e.lease })
 			return adopted, q, now
 		}
-		time.Sleep(startLooks)
+		time.Sleep(restartPoll)
 	}
 }
 
-const startLooks = 7*time.Millisecond + 13
+const restartPoll = 7*time.Millisecond + 13
 
 // startRestarts kills daemons, and starts new ones that continue from their tables.
 func (w *world) startRestarts() {
@@ -339,14 +339,14 @@ func (h *host) restart(random *rand.Rand) {
 	for i, l := range h.links {
 		links[i] = l
 	}
-	h.w.faults.trouble(links, 1)
+	h.w.faults.faultCount(links, 1)
 	h.w.record.count("daemon restart")
 	h.w.record.event(Event{Actor: h.name, What: "killed"})
 	h.end()
 	time.Sleep(below(random, pick(random, 20*time.Millisecond, 400*time.Millisecond, 1500*time.Millisecond)))
 	h.start()
 	h.w.record.event(Event{Actor: h.name, What: "started"})
-	h.w.faults.trouble(links, -1)
+	h.w.faults.faultCount(links, -1)
 }
 
 // tokenChanges implements Options.TokenChanges. A daemon cannot record the token of a lease that
@@ -365,7 +365,7 @@ func (h *host) tokenChanges(l *redlock.Lease, to redlock.Record) bool {
 func (t *table) exchanges(id string, to redlock.Record) {
 	note := func(e *row) { e.Token, e.Former = to.Token, to.Former }
 	t.signal()
-	if t.h.w.plan.Table != NoteExchangeLate {
+	if t.h.w.plan.Table != RecordExchangeLate {
 		t.change(id, note)
 		return
 	}
@@ -379,66 +379,66 @@ func (t *table) exchanges(id string, to redlock.Record) {
 
 // checkAdoptedToken checks that a daemon adopts a lease with the token that the nodes have. The
 // caller holds mu.
-func (r *chronicle) checkAdoptedToken(g *Grant, l *redlock.Lease) {
+func (r *recorder) checkAdoptedToken(g *Grant, l *redlock.Lease) {
 	if now := l.Record().Token; r.onNodes.done[g.NewTokenID] && idOf(now) != g.NewTokenID {
 		r.report.violate("adoption", r.now(), "lease %d of %s is adopted with a token that nodes have exchanged", g.N, g.Lock)
 	}
 }
 
-// longestLeast is the longest min= of a client. After all faults, no lock is still kept for it.
-const longestLeast = 1200 * time.Millisecond
+// longestMin is the longest min= of a client. After all faults, no lock is still kept for it.
+const longestMin = 1200 * time.Millisecond
 
-// least returns the min= of a request, or 0. The daemon must extend a lease with min=.
-func (c *simClient) least(r *redlock.Request) time.Duration {
+// minHeld returns the min= of a request, or 0. The daemon must extend a lease with min=.
+func (c *simClient) minHeld(r *redlock.Request) time.Duration {
 	if !c.w.plan.Mins || !r.Keep || !oneIn(c.random, 3) {
 		return 0
 	}
-	least := between(c.random, 50*time.Millisecond, longestLeast)
+	minHeld := between(c.random, 50*time.Millisecond, longestMin)
 	if r.Max != 0 {
-		least = min(least, r.Max)
+		minHeld = min(minHeld, r.Max)
 	}
-	return least
+	return minHeld
 }
 
 // keepTaken ends the use of a lease whose min= has not passed. The daemon releases the lease after
 // that. It returns false if the lease must be released now.
 func (c *simClient) keepTaken(lease *redlock.Lease, g *Grant, life int) bool {
-	least := g.Least
+	minHeld := g.MinHeld
 	if t := c.host.table; t != nil && life != g.life {
-		least = t.leastOf(g)
+		minHeld = t.minOf(g)
 	}
-	if c.host.leastLeft(lease, least) <= 0 || c.w.plan.Table == ReleaseAtEnd || lease.Err() != nil {
+	if c.host.minLeft(lease, minHeld) <= 0 || c.w.plan.Table == ReleaseAtEnd || lease.Err() != nil {
 		return false
 	}
 	if t := c.host.table; t != nil {
 		t.change(g.ID, func(e *row) { e.kept = true })
 	}
 	g.keeps()
-	c.host.releaseKept(lease, g, least, life)
+	c.host.releaseKept(lease, g, minHeld, life)
 	return true
 }
 
-// leastOf returns the min= of a lease as the table has it.
-func (t *table) leastOf(g *Grant) (least time.Duration) {
-	t.change(g.ID, func(e *row) { least = e.least })
-	return least
+// minOf returns the min= of a lease as the table has it.
+func (t *table) minOf(g *Grant) (minHeld time.Duration) {
+	t.change(g.ID, func(e *row) { minHeld = e.minHeld })
+	return minHeld
 }
 
-// leastLeft returns how long a lease must still stay taken.
-func (h *host) leastLeft(l *redlock.Lease, least time.Duration) time.Duration {
-	return least - (h.clock() - l.Since())
+// minLeft returns how long a lease must still stay taken.
+func (h *host) minLeft(l *redlock.Lease, minHeld time.Duration) time.Duration {
+	return minHeld - (h.clock() - l.Since())
 }
 
 // releaseKept releases a kept lease when its min= has passed, if its daemon still runs.
-func (h *host) releaseKept(l *redlock.Lease, g *Grant, least time.Duration, life int) {
+func (h *host) releaseKept(l *redlock.Lease, g *Grant, minHeld time.Duration, life int) {
 	if h.w.plan.Table == KeepForever {
 		return
 	}
-	time.AfterFunc(max(h.leastLeft(l, least), 0), func() {
+	time.AfterFunc(max(h.minLeft(l, minHeld), 0), func() {
 		switch q, now := h.daemon(); {
 		case q == nil || now != life:
-		case h.leastLeft(l, least) > 0: // the host's clock is slow
-			h.releaseKept(l, g, least, life)
+		case h.minLeft(l, minHeld) > 0: // the host's clock is slow
+			h.releaseKept(l, g, minHeld, life)
 		case l.Err() == nil:
 			h.w.record.count("kept and released")
 			g.event("min passed", "")
@@ -450,8 +450,8 @@ func (h *host) releaseKept(l *redlock.Lease, g *Grant, least time.Duration, life
 	})
 }
 
-// keepOn makes a new daemon release the kept leases of the previous one in time.
-func (t *table) keepOn(life int) {
+// resumeKept makes a new daemon release the kept leases of the previous one in time.
+func (t *table) resumeKept(life int) {
 	t.mu.Lock()
 	var kept []row
 	for _, e := range t.order {
@@ -462,7 +462,7 @@ func (t *table) keepOn(life int) {
 	t.mu.Unlock()
 	for _, e := range kept {
 		t.h.w.record.count("kept across a restart")
-		t.h.releaseKept(e.lease, e.grant, e.least, life)
+		t.h.releaseKept(e.lease, e.grant, e.minHeld, life)
 	}
 }
 
@@ -472,7 +472,7 @@ func (g *Grant) keeps() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sampleLocked()
-	g.Releasing, g.Kept = r.now(), g.Since+g.Least
+	g.Releasing, g.Kept = r.now(), g.Since+g.MinHeld
 	r.report.Faults["kept"]++
 	r.add(g.line("kept", "until "+instant(g.Kept)))
 }

@@ -34,11 +34,11 @@ func (w *world) forceBeforeWriteBack(ctx context.Context) {
 	}
 	const acquired, written = time.Millisecond, 28 * time.Millisecond
 	first.links[2].losesRequests.Store(true)
-	first.takes(acquired, nodeTimeout-3*time.Millisecond)
+	first.setDelays(acquired, nodeTimeout-3*time.Millisecond)
 	var clients sync.WaitGroup
 	clients.Go(func() { w.useBriefly(ctx, first, lock) })
 	time.Sleep(2 * acquired)
-	first.takes(written, acquired)
+	first.setDelays(written, acquired)
 
 	q, _ := second.daemon()
 	(&operator{w: w}).force(ctx, second, q, lock)

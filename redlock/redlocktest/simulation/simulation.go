@@ -52,8 +52,8 @@ type Plan struct {
 	// Mins makes clients request that a lock stays taken after its holder has ended (min=).
 	Mins bool
 
-	// Beside are activities that run beside the clients and the faults.
-	Beside []*Activity
+	// Activities run beside the clients and the faults.
+	Activities []*Activity
 
 	// Table is a deliberate mistake in the daemons' tables; "" means none.
 	Table TableBug
@@ -115,17 +115,17 @@ func Simulate(t *testing.T, p Plan) *Report {
 type world struct {
 	plan   Plan
 	random *rand.Rand // first for making the world, then for its faults
-	record *chronicle
+	record *recorder
 	nodes  []*simNode
 	hosts  []*host
 	locks  []string
 	faults *faults
 
-	crowd int           // number of clients
-	idle  time.Duration // the longest pause of a client between two locks
-	busy  bool          // all clients want the same lock often, for a short time
+	clientCount int           // number of clients
+	idle        time.Duration // the longest pause of a client between two locks
+	busy        bool          // all clients want the same lock often, for a short time
 
-	settled bool // nodes without a vote must be quarantined from now on
+	quarantines bool // nodes without a vote must be quarantined from now on
 
 	work    context.Context // ends when the clients must end
 	clients sync.WaitGroup
@@ -136,24 +136,24 @@ const (
 	streamWorld = iota
 	streamFaults
 	streamOperator
-	streamForeigner
+	streamForeignClient
 	streamWake
 	streamPasses
 	streamRetained
 	streamLists
-	streamRestart = 50
-	streamNode    = 100
-	streamHost    = 200
-	streamClient  = 300
-	streamLink    = 1 << 32
-	streamHearer  = 1<<32 + 1<<31
-	streamJitter  = 1 << 33
+	streamRestart  = 50
+	streamNode     = 100
+	streamHost     = 200
+	streamClient   = 300
+	streamLink     = 1 << 32
+	streamListener = 1<<32 + 1<<31
+	streamJitter   = 1 << 33
 )
 
 func (p *Plan) stream(n int) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, uint64(n))) }
 
 func newWorld(p Plan, report *Report) *world {
-	w := &world{plan: p, random: p.stream(streamWorld), record: newChronicle(report)}
+	w := &world{plan: p, random: p.stream(streamWorld), record: newRecorder(report)}
 	w.locks, w.idle = []string{"x", "y"}[:1+w.random.IntN(2)], 130*time.Millisecond
 	for i := range w.nodeCount() {
 		w.nodes = append(w.nodes, w.newNode(i))
@@ -161,9 +161,9 @@ func newWorld(p Plan, report *Report) *world {
 	for i := range pick(w.random, 2, 3) {
 		w.hosts = append(w.hosts, w.newHost(i))
 	}
-	w.crowd = len(w.hosts) + 1 + w.random.IntN(2)
+	w.clientCount = len(w.hosts) + 1 + w.random.IntN(2)
 	if w.busy = oneIn(w.random, 4); w.busy {
-		w.locks, w.idle, w.crowd = w.locks[:1], 10*time.Millisecond, w.crowd+1
+		w.locks, w.idle, w.clientCount = w.locks[:1], 10*time.Millisecond, w.clientCount+1
 		w.plan.Span /= 2
 	}
 	w.faults = newFaults(w)
@@ -194,8 +194,8 @@ func (w *world) run(ctx context.Context) {
 	w.work = work
 	w.startClients(ctx)
 	w.startOperator(ctx)
-	w.startForeigner()
-	for _, a := range w.plan.Beside {
+	w.startForeignClient()
+	for _, a := range w.plan.Activities {
 		a.start(w, ctx)
 	}
 	w.startRestarts()
@@ -212,11 +212,11 @@ func (w *world) run(ctx context.Context) {
 // quarantine.
 func (w *world) open() {
 	if w.plan.Fresh {
-		w.settled = true
+		w.quarantines = true
 	}
 	w.hosts[0].startAndWait()
-	if !w.settled {
-		w.settled = true
+	if !w.quarantines {
+		w.quarantines = true
 		w.hosts[0].crash()
 		w.hosts[0].start()
 	}
@@ -228,28 +228,28 @@ func (w *world) open() {
 // calm waits until the faults have no consequences left, then checks every daemon. Each daemon must
 // get every lock, and must be woken when another host releases one.
 func (w *world) calm(ctx context.Context) {
-	time.Sleep(w.calmBefore())
+	time.Sleep(w.calmTime())
 	for _, h := range w.hosts {
 		for _, lock := range w.locks {
 			h.mustGet(ctx, lock)
 		}
 	}
 	w.wakeUps(ctx)
-	w.passOver(ctx)
-	w.retainOver(ctx)
+	w.passRepeatedly(ctx)
+	w.retainRepeatedly(ctx)
 	w.nameHolders(ctx)
-	time.Sleep(stayAllowance + 100*time.Millisecond) // then every daemon has forgotten what is left
+	time.Sleep(strayAllowance + 100*time.Millisecond) // then every daemon has forgotten what is left
 }
 
-// calmBefore returns the time of a quarantine, plus the time until a daemon notices its end, and
+// calmTime returns the time of a quarantine, plus the time until a daemon notices its end, and
 // more if clocks were stepped.
-func (w *world) calmBefore() time.Duration {
+func (w *world) calmTime() time.Duration {
 	calm := simulatedMaxTTL + 2*time.Second
 	if w.faults.foreign.Load() {
 		calm = max(calm, copiesLast)
 	}
 	if w.plan.Steps {
-		calm += longestStep
+		calm += maxClockStep
 	}
 	return calm
 }
