@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file that was the journal's for the process that started this one may be another file here.
+// JOURNAL_STREAM may describe the stderr of the parent process, which is another file here.
 func TestStderrIsJournal(t *testing.T) {
 	var stderr unix.Stat_t
 	if err := unix.Fstat(2, &stderr); err != nil {

@@ -20,18 +20,18 @@ import (
 type Manager struct {
 	notifier *notifier
 	watchdog time.Duration
-	storeMax int // how many descriptors the manager keeps
+	storeMax int // number of descriptors that the manager keeps
 
-	unreadMessages atomic.Int32 // messages of notifyWithin that the manager has still not read
+	unreadMessages atomic.Int32 // messages of notifyWithin that the manager has not read yet
 
-	mu        sync.Mutex // guards what follows; never held during I/O; no other mutex is taken inside it
-	passedFDs []*os.File // passed descriptors that nobody has taken, by name
-	status    string     // the last status that was sent
+	mu        sync.Mutex // guards the fields below; never held during I/O; no other mutex is taken inside it
+	passedFDs []*os.File // passed descriptors that were not taken yet, by name
+	status    string     // the status that was last sent
 }
 
-// FromEnvironment reads what the manager says in the environment, and takes the descriptors that it
-// passed. Call it once in a process. It returns an error if WATCHDOG_USEC or FDSTORE is not a
-// number.
+// FromEnvironment reads the manager's variables in the environment, and takes the descriptors that
+// it passed. Call it once per process. If WATCHDOG_USEC or FDSTORE is not a number, it returns an
+// error.
 func FromEnvironment() (*Manager, error) {
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -70,11 +70,11 @@ func (m *Manager) Watchdog() time.Duration {
 	return m.watchdog
 }
 
-// Ready says that the service is up, or that a reload has ended.
+// Ready tells the manager that the service is up, or that a reload has ended.
 func (m *Manager) Ready() error { return m.notifyWithin(daemon.SdNotifyReady) }
 
-// Reloading says that a reload has begun. Ready ends it. Type=notify-reload tells reloads apart by
-// the time in the message.
+// Reloading tells the manager that a reload has begun. Ready ends it. Type=notify-reload
+// distinguishes reloads by the time in the message.
 func (m *Manager) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -83,13 +83,13 @@ func (m *Manager) Reloading() error {
 	return m.notifyWithin(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/int64(time.Microsecond)))
 }
 
-// Stopping says that the shutdown has begun.
+// Stopping tells the manager that the shutdown has begun.
 func (m *Manager) Stopping() error { return m.notifyWithin(daemon.SdNotifyStopping) }
 
 // KeepAlive tells the watchdog that this process works.
 func (m *Manager) KeepAlive() error { return m.notifyUnlessBehind(daemon.SdNotifyWatchdog) }
 
-// Status sets the line that systemctl status shows. It sends nothing if the line has not changed.
+// Status sets the line that systemctl status shows. If it has not changed, nothing is sent.
 func (m *Manager) Status(line string) error {
 	if !m.Listens() {
 		return nil
@@ -105,14 +105,14 @@ func (m *Manager) Status(line string) error {
 	err := m.notifyUnlessBehind("STATUS=" + line)
 	if err != nil {
 		m.mu.Lock()
-		m.status = "" // it is not known what the manager has read
+		m.status = "" // unknown, because the manager may not have read it
 		m.mu.Unlock()
 	}
 	return err
 }
 
-// notifyUnlessBehind is notifyWithin for messages that come again and again. It sends nothing while
-// the manager has earlier messages to read.
+// notifyUnlessBehind is notifyWithin for repeated messages. While the manager has earlier messages
+// to read, it sends nothing.
 func (m *Manager) notifyUnlessBehind(state string) error {
 	if m.Listens() && m.unreadMessages.Load() > 0 {
 		return notifyError(state, errHangs)
@@ -123,23 +123,23 @@ func (m *Manager) notifyUnlessBehind(state string) error {
 // notifyTimeout is how long a caller waits for the manager to read a message.
 const notifyTimeout = time.Second
 
-// errHangs means that the manager will read the message once it reads again.
+// errHangs means that the manager does not read now. It will get the message when it reads again.
 var errHangs = errors.New("it reads no messages: it hangs")
 
-// notifyWithin is notify with a bounded wait. The process must be able to stop, and to handle
-// signals, even if the manager hangs.
+// notifyWithin is notify with a time limit. The process must be able to stop and to handle signals
+// even if the manager hangs.
 func (m *Manager) notifyWithin(state string) error {
 	if !m.Listens() {
 		return nil
 	}
 	said := make(chan error, 1)
-	go func() { said <- m.notify(state) }() // ends when the manager reads; nobody waits for it
+	go func() { said <- m.notify(state) }() // ends when the manager reads; nothing waits for it
 	select {
 	case err := <-said:
 		return err
 	case <-time.After(notifyTimeout):
 	}
-	m.unreadMessages.Add(1) // not earlier: a message that another goroutine is just sending does not mean that the manager hangs
+	m.unreadMessages.Add(1) // only now: a message that another goroutine is sending does not mean that the manager hangs
 	go func() {
 		<-said
 		m.unreadMessages.Add(-1)
@@ -155,7 +155,7 @@ func (m *Manager) notify(state string, fds ...int) error {
 	return notifyError(state, m.notifier.send(state, fds...))
 }
 
-// notifyError returns the error of a message, or nil for nil.
+// notifyError returns the error of a message, or nil if err is nil.
 func notifyError(state string, err error) error {
 	if err == nil {
 		return nil

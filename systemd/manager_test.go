@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeManager returns a socket that a service manager listens on.
+// fakeManager returns the socket on which a service manager listens.
 func fakeManager(t *testing.T) *net.UnixConn {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rls") // a short path
+	dir, err := os.MkdirTemp("", "rls") // a short path, for the socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// A reload is identified by its time: microseconds of the monotonic clock.
+// A reload message has its time, in microseconds of the monotonic clock.
 func TestReloadingTellsTheTime(t *testing.T) {
 	conn := fakeManager(t)
 	now := func() int64 {
@@ -93,7 +93,7 @@ func TestReloadingTellsTheTime(t *testing.T) {
 	}
 }
 
-// A status is sent once.
+// An unchanged status is sent once.
 func TestStatusOnce(t *testing.T) {
 	conn := fakeManager(t)
 	m, err := FromEnvironment()
@@ -146,7 +146,7 @@ func TestFaultyWatchdog(t *testing.T) {
 	}
 }
 
-// A manager that is gone is an error, which says what was not sent.
+// If the manager is gone, the error says which message was not sent.
 func TestManagerGone(t *testing.T) {
 	fakeManager(t).Close()
 	m, err := FromEnvironment()
@@ -158,14 +158,14 @@ func TestManagerGone(t *testing.T) {
 	}
 }
 
-// A manager that does not read does not prevent a stop, and reads the messages later. Of messages
-// that come again and again, at most one waits.
+// If the manager does not read, the service can still stop, and the manager reads the messages
+// later. At most one message of each repeated kind waits.
 func TestManagerThatDoesNotRead(t *testing.T) {
 	conn := fakeManager(t)
 	m := managed(t)
 	const hangs = "it reads no messages"
 	said := 0
-	for err := error(nil); err == nil; said++ { // until its queue is full, and one more
+	for err := error(nil); err == nil; said++ { // until its queue is full, plus one message
 		if err = m.Status(strconv.Itoa(said)); err != nil && !strings.Contains(err.Error(), "STATUS: "+hangs) {
 			t.Fatalf("got %v, want that it does not read", err)
 		}
@@ -194,8 +194,8 @@ func TestManagerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Messages that several goroutines send at once do not mean that the manager hangs: one may report
-// a reload while another keeps the watchdog alive.
+// Messages that several goroutines send at once do not mean that the manager hangs: one goroutine
+// may report a reload while another keeps the watchdog alive.
 func TestConcurrentMessages(t *testing.T) {
 	const speakers, words = 4, 100
 	conn := fakeManager(t)
@@ -219,7 +219,7 @@ func TestConcurrentMessages(t *testing.T) {
 	}
 }
 
-// handed returns a descriptor as a manager passes it.
+// handed returns a descriptor in the form in which a manager passes it.
 func handed(t *testing.T, name string, from interface{ File() (*os.File, error) }) *os.File {
 	t.Helper()
 	file, err := from.File()
@@ -285,7 +285,7 @@ func TestUnusableListeners(t *testing.T) {
 	}
 }
 
-// duplicate returns a descriptor that belongs to no os.File.
+// duplicate returns a descriptor without an os.File.
 func duplicate(t *testing.T, file *os.File) uintptr {
 	t.Helper()
 	fd, err := unix.Dup(int(file.Fd()))

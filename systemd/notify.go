@@ -10,8 +10,8 @@ import (
 )
 
 // notifier is the socket on which the manager reads this process's messages. It connects for the
-// first message, and again if the socket is gone. A nil notifier means that there is no manager: it
-// sends nothing.
+// first message, and reconnects if the socket is gone. A nil notifier means that there is no
+// manager, and sends nothing.
 type notifier struct {
 	address net.UnixAddr
 
@@ -40,7 +40,7 @@ func (n *notifier) send(message string, fds ...int) error {
 	if err = write(conn, message, fds); err == nil {
 		return nil
 	}
-	// Nothing was sent. The manager may listen on another socket of that name by now.
+	// Nothing was sent. The manager may listen on another socket with that name by now.
 	n.forget(conn)
 	if conn, err = n.connected(); err != nil {
 		return err

@@ -10,10 +10,9 @@ import (
 // ListenerName is the name of the socket in redlockd.socket (FileDescriptorName=).
 const ListenerName = "redlockd"
 
-// Listener returns the socket of that name that the manager listens on for this process, or nil if
-// there is none. Closing it neither ends the socket nor removes its file: the manager continues to
-// listen. It returns an error if something other than one Unix stream socket was passed under that
-// name.
+// Listener returns the passed socket of that name, or nil if there is none. Closing it neither ends
+// the socket nor removes its file, because the manager continues to listen. If something other than
+// one Unix stream socket was passed under that name, it returns an error.
 func (m *Manager) Listener(name string) (*net.UnixListener, error) {
 	files := m.takeNamed(name)
 	defer closeAll(files)
@@ -28,7 +27,7 @@ func (m *Manager) Listener(name string) (*net.UnixListener, error) {
 }
 
 func unixListener(name string, file *os.File) (*net.UnixListener, error) {
-	listener, err := net.FileListener(file) // uses a duplicate
+	listener, err := net.FileListener(file) // duplicates the descriptor
 	if err != nil {
 		return nil, fmt.Errorf("the descriptor %q of the service manager: %w", name, err)
 	}
@@ -42,13 +41,13 @@ func unixListener(name string, file *os.File) (*net.UnixListener, error) {
 	return socket, nil
 }
 
-// takeNamed removes the descriptors of that name from the passed ones.
+// takeNamed removes the descriptors with that name from the passed ones, and returns them.
 func (m *Manager) takeNamed(name string) []*os.File {
 	return m.takeFunc(func(other string) bool { return other == name })
 }
 
-// takeFunc removes the descriptors for whose names wanted returns true from the passed ones. They
-// come in any order.
+// takeFunc removes the descriptors for whose names wanted returns true from the passed ones, and
+// returns them in any order.
 func (m *Manager) takeFunc(wanted func(name string) bool) (taken []*os.File) {
 	if m == nil {
 		return nil
@@ -65,7 +64,7 @@ func (m *Manager) takeFunc(wanted func(name string) bool) (taken []*os.File) {
 	return taken
 }
 
-// CloseRest closes the passed descriptors that nobody took, and returns their names.
+// CloseRest closes the passed descriptors that were not taken, and returns their names.
 func (m *Manager) CloseRest() (names []string) {
 	if m == nil {
 		return nil

@@ -11,7 +11,8 @@ import (
 )
 
 // StoreMax returns how many descriptors the manager keeps for the next process of this service. It
-// is 0 if there is no manager, or it keeps none. The manager drops any more without saying so.
+// is 0 if there is no manager, or it keeps none. The manager silently drops descriptors beyond that
+// number.
 func (m *Manager) StoreMax() int {
 	if m == nil || m.notifier == nil {
 		return 0
@@ -20,13 +21,13 @@ func (m *Manager) StoreMax() int {
 }
 
 // Store gives a duplicate of a descriptor to the manager. The manager passes it under that name to
-// the next process of this service, no matter how this process ends; see Stored. If the other end
-// closes the connection, the manager drops it. Until then the manager keeps it open, even if this
-// process closes it: see Unstore.
+// the next process of this service, however this process ends; see Stored. If the peer closes the
+// connection, the manager drops it. Until then the manager keeps it open, even if this process
+// closes it: see Unstore.
 //
-// Store blocks while the manager's queue is full, for ever if the manager hangs. So call it from a
-// goroutine that nobody waits for. The connection may be closed meanwhile. A nil error does not
-// mean that the manager keeps it: see StoreMax.
+// Store blocks while the manager's queue is full, for ever if the manager hangs. So call it on a
+// goroutine that need not end. The connection may be closed meanwhile. A nil error does not mean
+// that the manager keeps the descriptor: see StoreMax.
 func (m *Manager) Store(name string, raw syscall.RawConn) error {
 	if m == nil || m.notifier == nil {
 		return nil
@@ -47,8 +48,8 @@ func (m *Manager) Unstore(name string) error {
 	return m.notify("FDSTOREREMOVE=1\nFDNAME=" + name)
 }
 
-// CloseStored closes what earlier processes have stored under that name, and reports whether there
-// was anything. The manager keeps its copy.
+// CloseStored closes the descriptors that earlier processes have stored under that name, and
+// reports whether there were any. The manager keeps its copies.
 func (m *Manager) CloseStored(name string) bool {
 	files := m.takeNamed(name)
 	closeAll(files)
@@ -62,16 +63,16 @@ type StoredConn struct {
 	Err  error
 }
 
-// Stored takes what earlier processes have stored under names with that prefix, in no order. A name
-// may occur several times. If a descriptor is not a Unix stream connection, it is closed and
-// returned with an error. It stays in the manager's store until Unstore.
+// Stored takes the connections that earlier processes have stored under names with that prefix, in
+// any order. Several may have the same name. If a descriptor is not a Unix stream connection, it is
+// closed and returned with an error. It stays in the manager's store until Unstore.
 func (m *Manager) Stored(prefix string) []StoredConn {
 	files := m.takeFunc(func(name string) bool { return strings.HasPrefix(name, prefix) })
 	stored := make([]StoredConn, len(files))
 	for i, file := range files {
 		conn, err := unixConn(file)
 		stored[i] = StoredConn{Name: file.Name(), Conn: conn, Err: err}
-		file.Close() // before the next one: two of each may be more files than are allowed
+		file.Close() // before the next one, because two descriptors for each could exceed the limit
 	}
 	return stored
 }
@@ -103,7 +104,7 @@ func listens(socket *net.UnixConn) (so bool) {
 	return so
 }
 
-// duplicateOf returns a descriptor that does not prevent raw from being closed.
+// duplicateOf returns a duplicate. It does not prevent raw from being closed.
 func duplicateOf(raw syscall.RawConn) (fd int, err error) {
 	closed := raw.Control(func(original uintptr) {
 		fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)

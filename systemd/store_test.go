@@ -93,8 +93,8 @@ func passes(t *testing.T, from, to *net.UnixConn) {
 	}
 }
 
-// The store keeps the connection itself: it stays open if this process closes it, and the next
-// process talks to the same client.
+// The store keeps the connection: it stays open if this process closes it, and the next process
+// talks to the same client.
 func TestStore(t *testing.T) {
 	listener := fakeManager(t)
 	m := managed(t)
@@ -117,7 +117,8 @@ func TestStore(t *testing.T) {
 	passes(t, stored[0].Conn, client)
 }
 
-// As many connections can be taken over as were served: no descriptor is needed twice meanwhile.
+// A process that could serve a number of connections can also take them over: none needs two
+// descriptors meanwhile.
 func TestStoredNeedsNoMoreFiles(t *testing.T) {
 	const many, spare = 40, 10
 	var files []*os.File
@@ -160,15 +161,15 @@ func TestUnstore(t *testing.T) {
 	}
 }
 
-// A manager that is slow to read delays Store and loses nothing, and the connection
-// can be closed meanwhile.
+// A manager that reads slowly delays Store and loses nothing. The connection can be closed
+// meanwhile.
 func TestStoreWhileTheManagerIsBusy(t *testing.T) {
 	listener := fakeManager(t)
 	m := managed(t)
-	const many = 3000 // more than fit into the queue
+	const many = 3000 // more than the queue holds
 	last, _ := pair(t, unix.SOCK_STREAM)
 	stored := make(chan error, 1)
-	go func() { // ends with the last Store, which is waited for below
+	go func() { // ends with the last Store, which is awaited below
 		for i := range many {
 			if err := m.Unstore(fmt.Sprint("conn-", i)); err != nil {
 				stored <- err
@@ -233,7 +234,7 @@ func TestStoreMax(t *testing.T) {
 	}
 }
 
-// The unit sets the number for a systemd that is too old to do it.
+// The unit sets FDSTORE if systemd is too old to set it.
 func TestStoreMaxOfTheUnit(t *testing.T) {
 	unit, err := os.ReadFile("redlockd.service")
 	if err != nil {
@@ -246,8 +247,8 @@ func TestStoreMaxOfTheUnit(t *testing.T) {
 	}
 }
 
-// Several connections may have one name. Unusable descriptors are reported, and those with another
-// name stay.
+// Several connections may have the same name. Unusable descriptors are reported. Descriptors with
+// another name stay.
 func TestStored(t *testing.T) {
 	stream, _ := pair(t, unix.SOCK_STREAM)
 	datagram, _ := pair(t, unix.SOCK_DGRAM)
@@ -292,8 +293,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// A stored connection ends when all have closed it: no duplicate is left, neither of what is stored
-// nor of what is passed.
+// A stored connection ends when every process has closed it: neither storing nor passing leaves a
+// duplicate.
 func TestNoDuplicateIsLeft(t *testing.T) {
 	listener := fakeManager(t)
 	keeper := managed(t)
@@ -303,7 +304,7 @@ func TestNoDuplicateIsLeft(t *testing.T) {
 			if err := store(t, keeper, "conn-7", conn); err != nil {
 				t.Error(err)
 			}
-			heard(t, listener) // which takes no descriptor
+			heard(t, listener) // heard reads the message without its descriptor
 		},
 		"Stored":    func(conn *net.UnixConn) { one(conn).Stored("conn-")[0].Conn.Close() },
 		"Take":      func(conn *net.UnixConn) { one(conn).CloseStored("conn-7") },
@@ -319,7 +320,7 @@ func TestNoDuplicateIsLeft(t *testing.T) {
 	}
 }
 
-// A manager that listens again gets messages again, and what is stored.
+// A manager that listens again gets messages again, with descriptors.
 func TestManagerListensAgain(t *testing.T) {
 	listener := fakeManager(t)
 	m := managed(t)
