@@ -13,8 +13,8 @@ var (
 	codeName     = regexp.MustCompile("`([^`]+)`")
 )
 
-// Each invariant of the algorithm names a function that keeps it, and these exist: methods, rules,
-// or functions of the scripts.
+// Each invariant of the algorithm names the functions that keep it. They exist: methods, rules, or
+// functions of the scripts.
 func TestInvariantsNameFunctions(t *testing.T) {
 	code := sources(t, "../../redlock", "../../daemon")
 	rows := invariantRow.FindAllStringSubmatch(read(t, "../docs/ALGORITHM.md"), -1)
@@ -34,7 +34,7 @@ func TestInvariantsNameFunctions(t *testing.T) {
 	}
 }
 
-// declaration matches what declares a name of the table.
+// declaration matches the declaration of a name in the table.
 func declaration(name string) *regexp.Regexp {
 	owner, method, isMethod := strings.Cut(name, ".")
 	switch {
@@ -46,7 +46,7 @@ func declaration(name string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^ *local function ` + name + `\(`)
 }
 
-// sources returns the code and the scripts below some folders, without tests.
+// sources returns the code and the scripts below some directories, without tests.
 func sources(t *testing.T, folders ...string) string {
 	t.Helper()
 	var all strings.Builder

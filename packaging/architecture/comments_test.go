@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The comment of a function, method or type begins with its name, so that a rename
-// which forgets the comment is noticed.
+// The comment of a function, method or type begins with its name, so that the test notices a rename
+// that forgets the comment.
 func TestCommentsBeginWithTheName(t *testing.T) {
 	for path, p := range tree(t) {
 		for _, name := range p.Files {
@@ -28,7 +28,7 @@ func TestCommentsBeginWithTheName(t *testing.T) {
 	}
 }
 
-// misnamed returns what is declared under a comment that begins with another name.
+// misnamed returns the declarations whose comment begins with another name.
 func misnamed(declaration ast.Decl) (found []*ast.Ident) {
 	check := func(doc *ast.CommentGroup, ident *ast.Ident) {
 		if doc == nil || strings.TrimSpace(doc.Text()) == "" {

@@ -21,7 +21,7 @@ var (
 	nemesisFlag  = regexp.MustCompile(`flags\.\w+\(&o\.\w+, "([^"]+)"`)
 )
 
-// Each command on the page names tests, flags and faults that exist.
+// Each command on the page names existing tests, flags and faults.
 func TestEvidenceCommands(t *testing.T) {
 	commands := 0
 	for _, span := range codeSpan.FindAllStringSubmatch(read(t, evidencePage), -1) {
@@ -61,8 +61,7 @@ func TestEvidenceOfEachRow(t *testing.T) {
 	}
 }
 
-// Each row of the page's figures is one of the model's test, and each of its large bounds
-// has figures.
+// Each row of the page's figures is a row of the model's test, and each large bound has figures.
 func TestEvidenceFigures(t *testing.T) {
 	_, rest, found := strings.Cut(read(t, evidencePage), "\n## The model in figures")
 	figures, _, _ := strings.Cut(rest, "\n## ")
@@ -90,8 +89,8 @@ func TestEvidenceFigures(t *testing.T) {
 	}
 }
 
-// checkTestCommand checks that -run matches a test of the packages that the command names,
-// and a row if it names one.
+// checkTestCommand checks that -run matches a test of the command's packages, and a row if it names
+// one.
 func checkTestCommand(t *testing.T, command string) {
 	t.Helper()
 	words := strings.Fields(command)
@@ -113,7 +112,7 @@ func checkTestCommand(t *testing.T, command string) {
 	}
 }
 
-// testFiles returns the files with tests of a package, or of all packages below a folder.
+// testFiles returns the test files of a package, or of all packages below a directory.
 func testFiles(t *testing.T, target string) (files []string) {
 	t.Helper()
 	root, isTree := strings.CutSuffix(filepath.Join("../..", target), "/...")
@@ -129,8 +128,7 @@ func testFiles(t *testing.T, target string) (files []string) {
 	return files
 }
 
-// matchesAny reports whether a pattern of go test matches a name that one of the files
-// declares.
+// matchesAny reports whether a pattern of go test matches a name that one of the files declares.
 func matchesAny(t *testing.T, command, pattern string, files []string, declares *regexp.Regexp) bool {
 	t.Helper()
 	matcher, err := regexp.Compile(pattern)
@@ -148,7 +146,7 @@ func matchesAny(t *testing.T, command, pattern string, files []string, declares 
 	return false
 }
 
-// checkNemesisCommand checks that the nemesis has the flags of a command, and the faults.
+// checkNemesisCommand checks that the nemesis has the flags and the faults of a command.
 func checkNemesisCommand(t *testing.T, command string) {
 	t.Helper()
 	var flags []string

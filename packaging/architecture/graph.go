@@ -21,15 +21,15 @@ import (
 // A Package is one package of the tree, without its tests.
 type Package struct {
 	Path    string   // import path
-	Dir     string   // absolute folder
-	Files   []string // names of the files that are built here, tests excluded
+	Dir     string   // absolute directory
+	Files   []string // names of the files that are built here, without tests
 	Imports []string // direct imports
 	Deps    []string // all imports, direct and indirect
 	export  string   // file with the compiler's export data
 }
 
-// Load lists the packages that match patterns, as the go command sees them from
-// folder dir. It builds what is not in Go's cache.
+// Load lists the packages that match patterns, as the go command sees them from dir. It builds
+// packages that are not in Go's cache.
 func Load(dir string, patterns ...string) (map[string]*Package, error) {
 	args := append([]string{"list", "-race", "-export", "-deps", "-json=ImportPath,Dir,GoFiles,CgoFiles,Imports,Deps,Export"}, patterns...)
 	cmd := exec.Command("go", args...)
@@ -58,10 +58,9 @@ func Load(dir string, patterns ...string) (map[string]*Package, error) {
 	}
 }
 
-// Circles returns the groups of files of p that depend on each other, largest
-// first. A file depends on another if it uses an identifier that the other
-// declares: a type, function, method, field, variable or constant. A group of
-// one file is no circle and is left out.
+// Circles returns the groups of files of p that depend on each other, largest first. A file depends
+// on another if it uses an identifier that the other declares: a type, function, method, field,
+// variable or constant. A single file is not a circle.
 func Circles(p *Package, all map[string]*Package) ([][]string, error) {
 	uses, err := fileUses(p, all)
 	if err != nil {
@@ -72,7 +71,7 @@ func Circles(p *Package, all map[string]*Package) ([][]string, error) {
 	return circles, nil
 }
 
-// fileUses returns which files each file of p uses an identifier of.
+// fileUses returns for each file of p the files whose identifiers it uses.
 func fileUses(p *Package, all map[string]*Package) (map[string][]string, error) {
 	fset := token.NewFileSet()
 	var parsed []*ast.File
@@ -118,8 +117,8 @@ func components(nodes []string, edges map[string][]string) [][]string {
 	var (
 		found   [][]string
 		stack   []string
-		index   = map[string]int{} // order of the first visit, from 1 on
-		lowest  = map[string]int{} // smallest index that is reachable
+		index   = map[string]int{} // order of the first visit, from 1
+		lowest  = map[string]int{} // smallest reachable index
 		onStack = map[string]bool{}
 		visit   func(string)
 	)
@@ -158,7 +157,7 @@ func components(nodes []string, edges map[string][]string) [][]string {
 	return found
 }
 
-// RelativePath is the import path of a package of this module without the module's own.
+// RelativePath returns the import path of a package of this module without the module's own path.
 func RelativePath(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }

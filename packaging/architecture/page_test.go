@@ -12,7 +12,7 @@ import (
 
 var functionLink = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(([^)]+\\.go)\\)")
 
-// Each function that the page links to is declared in the file that it names.
+// Each function that the page links to is declared in the file of the link.
 func TestPageLinksToFunctions(t *testing.T) {
 	const folder = "../docs"
 	text, err := os.ReadFile(filepath.Join(folder, "ARCHITECTURE.md"))

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	maxFiles  = 25 // of a package, tests excluded, for all systems together
+	maxFiles  = 25 // of a package, without tests, for all systems together
 	maxCircle = 10 // files of a package that depend on each other
 )
 
-// allowed says what each package may import: packages of this module by their path in
-// it, and modules of others by a short name. What is not listed may not be imported, and a
-// package that is not listed may not exist. The standard library is free to all.
+// allowed lists what each package may import: packages of this module by their path in it, and
+// other modules by a short name. Other imports are not allowed, and a package that is not listed
+// may not exist. The standard library is always allowed.
 var allowed = map[string]string{
 	"client":                           "ipc redlock/boottime x/sys",
 	"cmd/redlock":                      "client cmd/redlock/internal/bench cmd/redlock/internal/describe cmd/redlock/internal/doctor cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/holder cmd/redlock/internal/job cmd/redlock/internal/lockname cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term cmd/redlock/internal/top cobra ipc",
@@ -69,7 +69,7 @@ var allowed = map[string]string{
 	"systemd":                          "go-systemd x/sys",
 }
 
-// modules are the modules of others, by the name that they have in allowed.
+// modules are the other modules, by their names in allowed.
 var modules = map[string]string{
 	"rueidis":    "github.com/redis/rueidis",
 	"miniredis":  "github.com/alicebob/miniredis/v2",
@@ -103,7 +103,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// shortName is how allowed calls an import; empty for the standard library.
+// shortName returns the name of an import in allowed, or an empty text for the standard library.
 func shortName(imported string) string {
 	if inner, ok := RelativePath(imported); ok {
 		return inner
@@ -119,7 +119,7 @@ func shortName(imported string) string {
 	return ""
 }
 
-// The client is imported by other people's programs: nothing but x/sys comes with it.
+// Other people's programs import package client. With it comes only x/sys.
 func TestClientBringsNothing(t *testing.T) {
 	all := load(t)
 	for _, dep := range all[module+"/client"].Deps {
@@ -145,7 +145,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// The programs in packaging that are modules of their own are not too large, either.
+// The limits also hold for the programs in packaging that are modules of their own.
 func TestFilesOfPrograms(t *testing.T) {
 	const maxLines = 500
 	for _, dir := range []string{"../bench", "../nemesis"} {
@@ -187,7 +187,7 @@ func TestCircles(t *testing.T) {
 	}
 }
 
-// Every package says in doc.go what it owns, who calls it and what it never does.
+// Every package says in doc.go what it owns, what calls it and what it never does.
 func TestPackageDocs(t *testing.T) {
 	for path, p := range tree(t) {
 		text, err := os.ReadFile(filepath.Join(p.Dir, "doc.go"))
@@ -204,7 +204,7 @@ func TestPackageDocs(t *testing.T) {
 func TestComponents(t *testing.T) {
 	edges := map[string][]string{
 		"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, // a circle of three
-		"d": {"e"}, "e": {"d", "f"}, // which leads to one of two
+		"d": {"e"}, "e": {"d", "f"}, // which lead to a circle of two
 	}
 	got := components([]string{"a", "b", "c", "d", "e", "f"}, edges)
 	if len(got) != 2 || !slices.Equal(got[0], []string{"d", "e"}) || !slices.Equal(got[1], []string{"a", "b", "c"}) {
@@ -224,7 +224,7 @@ func TestCirclesOfThisPackage(t *testing.T) {
 
 var loaded map[string]*Package
 
-// load lists every package of this module and all that they import, once.
+// load lists every package of this module and all their imports, once.
 func load(t *testing.T) map[string]*Package {
 	t.Helper()
 	if loaded == nil {
@@ -237,7 +237,7 @@ func load(t *testing.T) map[string]*Package {
 	return loaded
 }
 
-// tree returns the packages of this module, by their path in it.
+// tree returns the packages of this module, by their paths in it.
 func tree(t *testing.T) map[string]*Package {
 	t.Helper()
 	found := map[string]*Package{}

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// testDir is where the daemon is built for all tests together.
+// testDir is the directory in which the daemon is built once for all tests.
 var testDir string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == queueCommand { // this is the bare queue of a test
+	if len(os.Args) > 1 && os.Args[1] == queueCommand { // this process is the bare queue of a test
 		os.Exit(runQueue(os.Args[2:], os.Stderr))
 	}
-	if len(os.Args) > 1 && os.Args[1] == delayCommand { // this is the network of a test
+	if len(os.Args) > 1 && os.Args[1] == delayCommand { // this process is the network of a test
 		os.Exit(runNetwork(os.Args[2:], os.Stdout, os.Stderr))
 	}
 	dir, err := os.MkdirTemp("", "rlbenchtest")
@@ -39,7 +39,7 @@ var testBinary = sync.OnceValues(func() (string, error) {
 	return buildDaemon(context.Background(), testDir, "")
 })
 
-// testEnvironment starts what the benchmark starts, for one test.
+// testEnvironment starts the nodes and the daemon for one test.
 func testEnvironment(t *testing.T) *environment {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -72,8 +72,8 @@ func testFleet(t *testing.T) *fleet {
 	return &fleet{nodes: env.nodes, daemon: d}
 }
 
-// TestContenders has every contender do some pairs, with all nodes well and with
-// one hung, and expects of every pair that it was alone.
+// TestContenders lets every contender do some pairs, without and with a hung node, and checks that
+// each pair was alone.
 func TestContenders(t *testing.T) {
 	f := testFleet(t)
 	entries, err := openAll(t.Context(), f, func(r recipe) bool { return !r.old })
@@ -86,7 +86,7 @@ func TestContenders(t *testing.T) {
 		for _, s := range []scenario{{title: "distinct", workers: 3}, {title: "same", workers: 3, shared: true}} {
 			t.Run(e.name+"/"+s.title, func(t *testing.T) { testSlice(t, b, e, s, nil) })
 		}
-		if !e.peer { // the peers hang along for seconds
+		if !e.peer { // the peers hang together with the node for seconds
 			t.Run(e.name+"/hung", func(t *testing.T) { testSlice(t, b, e, scenario{title: "hung", workers: 3}, f.nodes[0]) })
 		}
 	}
@@ -95,7 +95,7 @@ func TestContenders(t *testing.T) {
 func testSlice(t *testing.T, b *pairBench, e entry, s scenario, hung *node) {
 	length := 50 * time.Millisecond
 	if s.shared {
-		length = 3 * retryLessThan // a split vote may cost a retry or two
+		length = 3 * retryLessThan // a split vote may need some retries
 	}
 	got, err := b.slice(t.Context(), e, s, length, hung)
 	if err != nil {
@@ -105,16 +105,16 @@ func testSlice(t *testing.T, b *pairBench, e entry, s scenario, hung *node) {
 	if n == 0 || got.failed > 0 || got.clashes > 0 {
 		t.Fatalf("%d pairs, %d failures (%v), %d clashes; want pairs and nothing else", n, got.failed, got.failure, got.clashes)
 	}
-	// A lock and an unlock on a quorum of nodes, though in groups of several.
+	// A lock and an unlock on a quorum of nodes, even if several are grouped.
 	if least := int64(2 * quorum); got.commands < least {
 		t.Errorf("%d commands on the nodes for %d pairs, want at least %d", got.commands, n, least)
 	}
-	if got.left > 0 && !e.peer { // theirs stay where a release overtook, or was cut short
+	if got.left > 0 && !e.peer { // the peers leave keys if a release overtook its acquire, or was cut short
 		t.Errorf("%d keys left behind after %d pairs", got.left, n)
 	}
 }
 
-// TestHeldLeases holds a few leases of every contender that differs in holding them.
+// TestHeldLeases holds a few leases of every contender that has its own way of holding them.
 func TestHeldLeases(t *testing.T) {
 	env := testEnvironment(t)
 	for _, r := range recipes {
@@ -148,7 +148,7 @@ func testHolding(t *testing.T, env *environment, r recipe) {
 	}
 }
 
-// TestLossesAreSeen takes keys away behind the holder's back.
+// TestLossesAreSeen removes keys without the holder's knowledge.
 func TestLossesAreSeen(t *testing.T) {
 	nodes := testEnvironment(t).nodes
 	h := &holding{fleet: &fleet{nodes: nodes}, leases: 2, mark: "m:", known: make([]bool, 2),
@@ -170,7 +170,7 @@ func TestLossesAreSeen(t *testing.T) {
 	}
 }
 
-// lasting and expired are locks that are not on any node.
+// lasting and expired are locks that no node has.
 type lasting struct{ extender }
 type expired struct{ extender }
 
@@ -188,7 +188,7 @@ func TestIdleMemory(t *testing.T) {
 	}
 }
 
-// fakeLocker grants everything to everybody, after a while.
+// fakeLocker grants every lock after a while.
 type fakeLocker struct{ takes time.Duration }
 
 func (l fakeLocker) lock(ctx context.Context, _ string, _ time.Duration) (held, error) {
@@ -202,7 +202,7 @@ func TestClashIsSeen(t *testing.T) {
 	if err := w.pair(t.Context(), t.Context(), "m"); err != nil || w.clashes != 0 {
 		t.Fatalf("a free lock was granted: %d clashes, %v; want none", w.clashes, err)
 	}
-	w.place.inUse.Store(1) // somebody is inside
+	w.place.inUse.Store(1) // another worker is inside
 	if err := w.pair(t.Context(), t.Context(), "m"); err != nil || w.clashes != 1 {
 		t.Fatalf("a lock that is held was granted: %d clashes, %v; want 1", w.clashes, err)
 	}
@@ -222,7 +222,7 @@ func TestSliceCountsPairs(t *testing.T) {
 	})
 }
 
-// TestSliceCallsForRelief has calls hang until they are relieved.
+// TestSliceCallsForRelief has calls that hang until relief is called.
 func TestSliceCallsForRelief(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		relieved := make(chan struct{})
@@ -235,7 +235,7 @@ func TestSliceCallsForRelief(t *testing.T) {
 	})
 }
 
-// hangingLocker hangs in lock, deaf to its context.
+// hangingLocker hangs in lock and ignores its context.
 type hangingLocker struct{ relieved chan struct{} }
 
 func (l hangingLocker) lock(context.Context, string, time.Duration) (held, error) {
@@ -243,7 +243,7 @@ func (l hangingLocker) lock(context.Context, string, time.Duration) (held, error
 	return fakeLocker{}, nil
 }
 
-// TestStuckWorkerEndsTheRun has calls that never come back.
+// TestStuckWorkerEndsTheRun has calls that never return.
 func TestStuckWorkerEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// contender is one way of taking Redlock locks, set up against the nodes.
+// contender is one way of taking Redlock locks, connected to the nodes.
 type contender interface {
-	// locker returns what worker number w takes its locks with.
+	// locker returns the locker of worker number w.
 	locker(w int) locker
-	// settle waits until nothing of what was done is still under way, and
-	// every node that was hung is back in use.
+	// settle waits until no call is in progress any more, and every node that was hung is used
+	// again.
 	settle(ctx context.Context) error
 	close()
 }
 
 // locker takes locks for one worker.
 type locker interface {
-	// lock waits until name is granted for ttl, or fails; soon after ctx ends
-	// at the latest, unless the library under test does not heed it.
+	// lock waits until name is granted for ttl, or fails. It ends soon after ctx, unless the library
+	// ignores ctx.
 	lock(ctx context.Context, name string, ttl time.Duration) (held, error)
 }
 
-// held is a lock that was granted.
+// held is a granted lock.
 type held interface {
 	Unlock(ctx context.Context) error
 }
@@ -37,8 +37,7 @@ type extender interface {
 	until() time.Time
 }
 
-// The contenders, as the tables call them. The first is what all others are
-// compared with.
+// The contenders, as the tables name them. The first one is the baseline.
 const (
 	redsyncGoRedis  = "redsync, go-redis"
 	redsyncRueidis  = "redsync, rueidis"
@@ -49,17 +48,17 @@ const (
 	beforeConns     = "before, conn each"
 	baseline        = redsyncGoRedis
 	workersAtOnce   = 64
-	retryAtLeast    = 50 * time.Millisecond // redsync's defaults; the fan-out's too
+	retryAtLeast    = 50 * time.Millisecond // the defaults of redsync; the fan-out uses them too
 	retryLessThan   = 250 * time.Millisecond
 	connectionsEach = workersAtOnce + 8
 )
 
-// recipe is how a contender is set up.
+// recipe describes how to set a contender up.
 type recipe struct {
 	name string
 	peer bool // not redlockd: its user must extend its locks
-	many bool // no different from another contender where there is one worker
-	old  bool // wants the binary of -before
+	many bool // with one worker, the same as another contender
+	old  bool // needs the binary of -before
 	open func(ctx context.Context, f *fleet) (contender, error)
 }
 
@@ -73,16 +72,16 @@ var recipes = []recipe{
 	{name: beforeConns, many: true, old: true, open: openBeforeConns},
 }
 
-// fleet is everything that a contender may be set up against.
+// fleet is everything that a contender may need.
 type fleet struct {
 	nodes  []*node
 	daemon *daemon
-	before *daemon   // of the binary of -before; nil: none
-	hosts  []*daemon // where several daemons stand for as many hosts
-	delays *network  // between everybody and the nodes; nil: none
+	before *daemon   // a daemon of the binary of -before, or nil
+	hosts  []*daemon // several daemons that stand for several hosts
+	delays *network  // between the nodes and everything else, or nil
 }
 
-// start starts the daemon, and one of the binary before unless it is "".
+// start starts the daemon, and one of the binary before unless that is empty.
 func (f *fleet) start(ctx context.Context, env *environment, before string) (err error) {
 	if f.daemon, err = env.startDaemon(ctx, "pairs"); err != nil || before == "" {
 		return err
@@ -93,7 +92,7 @@ func (f *fleet) start(ctx context.Context, env *environment, before string) (err
 	return err
 }
 
-// daemons are those that run.
+// daemons returns the running daemons.
 func (f *fleet) daemons() []*daemon {
 	all := append([]*daemon{f.daemon, f.before}, f.hosts...)
 	return slices.DeleteFunc(all, func(d *daemon) bool { return d == nil })
@@ -108,7 +107,7 @@ func (f *fleet) stop() error {
 	return errors.Join(errs...)
 }
 
-// usage returns the CPU time that everything has used so far.
+// usage returns the CPU time that all processes have used so far.
 func (f *fleet) usage() (usage, error) {
 	var u usage
 	var err error
@@ -131,13 +130,13 @@ func (f *fleet) usage() (usage, error) {
 	return u, err
 }
 
-// entry is a contender that was set up, with its name.
+// entry is a contender with its name.
 type entry struct {
 	recipe
 	contender
 }
 
-// openAll sets up all contenders that want is true for.
+// openAll sets up all contenders for which want is true.
 func openAll(ctx context.Context, f *fleet, want func(recipe) bool) ([]entry, error) {
 	var opened []entry
 	for _, r := range recipes {
@@ -160,7 +159,7 @@ func closeAll(opened []entry) {
 	}
 }
 
-// retryDelay is how long a contender without a queue waits between two attempts.
+// retryDelay returns the pause of a contender without a queue between two attempts.
 func retryDelay() time.Duration {
 	return retryAtLeast + rand.N(retryLessThan-retryAtLeast)
 }

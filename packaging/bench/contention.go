@@ -12,8 +12,8 @@ import (
 const (
 	contendedHold  = time.Millisecond
 	contendedThink = 5 * time.Millisecond
-	// contendedSlices is how many times longer than others the slices with
-	// contention are: everybody has to be served often enough for fairness to show.
+	// contendedSlices is how many times longer the slices with contention are: every worker needs
+	// many grants for fairness to show.
 	contendedSlices = 3
 )
 
@@ -22,25 +22,25 @@ var (
 		part: "contended", workers: workersAtOnce, shared: true, hold: contendedHold, think: contendedThink,
 		title: fmt.Sprintf("%d waiters, one name, hold %v, think %v, one host", workersAtOnce, contendedHold, contendedThink),
 	}
-	// alone is what a hand-over is compared with. Its worker sleeps before each lock
-	// as long as a holder does before it unlocks: a worker that has just slept is slower.
+	// alone is the baseline of hand-overs. Its worker sleeps before each lock as long as a holder
+	// does before its unlock, because a worker that has just slept is slower.
 	alone = scenario{part: "alone", title: "1 worker", workers: 1, hold: contendedHold, think: contendedHold}
 )
 
-// contentionBench measures what becomes of waiters for one name.
+// contentionBench measures waiters for one name.
 type contentionBench struct {
 	*pairBench
 	all []*contention
 }
 
-// contention is what was measured of one contender.
+// contention has the measurements of one contender.
 type contention struct {
 	entry
 	among, alone *series
 	commands     float64 // to each node for a lock and its unlock
 }
 
-// contendedPart measures one daemon and redsync side by side.
+// contendedPart measures one daemon and redsync in alternation.
 func contendedPart(ctx context.Context, o options, env *environment, rep *report, logs io.Writer) (err error) {
 	if !o.wants(contended.part) {
 		return nil
@@ -75,8 +75,8 @@ func newSeries(s scenario, contender string) *series {
 	return &series{scenario: s, contender: contender, rounds: map[int]sample{}}
 }
 
-// measure counts the commands of every contender, which warms it up, and then
-// gives it a slice alone and one with waiters in each round.
+// measure counts the commands of every contender, which also warms it up. Then each round has a
+// slice with one worker and one with waiters.
 func (b *contentionBench) measure(ctx context.Context) (err error) {
 	fmt.Fprintf(b.logs, "%s: commands\n", contended.title)
 	for _, c := range b.all {
@@ -98,9 +98,8 @@ func (b *contentionBench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// commands has one contender work in a slice of its own, and returns how many
-// commands a node was sent for each time that somebody had the lock. It asks one
-// node; every contender sends the same to all of them.
+// commands runs one contender in a slice of its own, and returns how many commands a node gets for
+// each grant. It queries one node, because every contender sends the same to all of them.
 func (b *contentionBench) commands(ctx context.Context, e entry) (float64, error) {
 	watch, err := watchCommands(ctx, b.fleet.nodes[nodeCount-1])
 	if err != nil {
@@ -111,15 +110,15 @@ func (b *contentionBench) commands(ctx context.Context, e entry) (float64, error
 	return float64(n) / float64(max(1, len(got.latencies))), errors.Join(err, watchErr)
 }
 
-// foreign has half of the workers use redsync and half of them redlockd, on one
-// key. Its figures show workers that poll beside workers that are woken; what counts is
-// that no two of them ever have the lock.
+// foreign has half of its workers use redsync and half of them redlockd, on one key. The important
+// result is that no two of them ever hold the lock at once. Its figures show polling workers beside
+// woken ones.
 var foreign = scenario{
 	part: "foreign", workers: workersAtOnce, shared: true, hold: contendedHold, think: contendedThink,
 	title: fmt.Sprintf("%d workers of each, one key, hold %v, think %v", workersAtOnce/2, contendedHold, contendedThink),
 }
 
-// mixture is two contenders of whose workers every other is one's.
+// mixture is two contenders, to which the workers are assigned alternately.
 type mixture [2]entry
 
 func (m mixture) locker(w int) locker { return m[w%2].locker(w / 2) }
@@ -130,7 +129,7 @@ func (m mixture) settle(ctx context.Context) error {
 
 func (m mixture) close() { closeAll(m[:]) }
 
-// foreignPart has a daemon and nodes of its own, which share their keys with others.
+// foreignPart has its own daemon, and nodes whose keys other Redlock clients share.
 func foreignPart(ctx context.Context, o options, env *environment, rep *report, logs io.Writer) (err error) {
 	if !o.wants(foreign.part) {
 		return nil

@@ -7,57 +7,57 @@ import (
 	"time"
 )
 
-// contentionRow is what became of workers who waited for one name.
+// contentionRow has the results of workers that waited for one name.
 type contentionRow struct {
 	Scenario  string  `json:"scenario"`
 	Part      string  `json:"part"`
 	Contender string  `json:"contender"`
 	Rounds    int     `json:"rounds"`
 	Rate      float64 `json:"per_second"`       // acquisitions
-	P50       float64 `json:"hand_over_p50_ms"` // from the unlock of one to the grant of the next
+	P50       float64 `json:"hand_over_p50_ms"` // from one worker's unlock to the next grant
 	P99       float64 `json:"hand_over_p99_ms"`
 	Alone     float64 `json:"alone_p50_ms"` // a lock without contention; 0: not measured
-	Hold      float64 `json:"hold_ms"`      // p50 of how long it really was
-	Commands  float64 `json:"commands"`     // to each node for an acquisition, without those inside of scripts; 0: not counted
-	Least     float64 `json:"least_served"` // worker, in a slice
+	Hold      float64 `json:"hold_ms"`      // p50 of the real hold time
+	Commands  float64 `json:"commands"`     // to each node for an acquisition, without commands called by scripts; 0: not counted
+	Least     float64 `json:"least_served"` // grants to the worker with the fewest, in a slice
 	Most      float64 `json:"most_served"`
 	Fairness  float64 `json:"fairness"` // least / most
 	Apart     float64 `json:"apart"`    // most − least
-	CPU       float64 `json:"cpu_s"`    // of everything, for 10,000 acquisitions
+	CPU       float64 `json:"cpu_s"`    // of all processes, for 10,000 acquisitions
 
-	// Against the first row of the scenario.
+	// Relative to the first row of the scenario.
 	RateRatio     float64 `json:"rate_ratio"`
 	HandOverRatio float64 `json:"hand_over_ratio"`
 	AloneRatio    float64 `json:"hand_over_to_alone"`
 
 	Failed  int    `json:"failed"`
-	Failure string `json:"failure,omitempty"` // the first of them
-	Clashes int    `json:"clashes"`           // a lock held twice
+	Failure string `json:"failure,omitempty"` // the first failure
+	Clashes int    `json:"clashes"`           // number of times that a lock was held twice
 }
 
-// hostsRow is what else there is to say about several hosts.
+// hostsRow has more results of several hosts.
 type hostsRow struct {
-	Fairness float64 `json:"fairness"` // between hosts: least / most
-	// Counted by the daemons, for 1,000 acquisitions; 0 where they do not count it.
+	Fairness float64 `json:"fairness"` // between hosts: fewest / most grants
+	// Counted by the daemons, for 1,000 acquisitions; 0 if they do not count it.
 	Splits    float64 `json:"splits"`
 	HandOvers float64 `json:"hand_overs"`
 	WakeUps   float64 `json:"wake_ups"`
 
 	Deaths  int     `json:"deaths"`
 	TTL     float64 `json:"ttl_ms"`
-	Delay   float64 `json:"delay_ms"` // of the others, the longest, from the kill on
+	Delay   float64 `json:"delay_ms"` // of the other hosts after the kill, the longest
 	Gap     float64 `json:"gap_ms"`   // between two of their grants, the longest
-	After   int     `json:"after"`    // grants to them after the kill, the fewest
+	After   int     `json:"after"`    // their grants after the kill, the smallest number
 	Failed  int     `json:"failed"`
 	Failure string  `json:"failure,omitempty"`
 	Clashes int     `json:"clashes"`
 }
 
-// readersRow is what readers and writers of one name did.
+// readersRow has the results of readers and writers of one name.
 type readersRow struct {
-	Skipped  string  `json:"skipped,omitempty"` // why there is nothing else
-	Together int     `json:"together"`          // held at once
-	Gathered float64 `json:"gathered_ms"`       // until all of them did
+	Skipped  string  `json:"skipped,omitempty"` // why it was not measured
+	Together int     `json:"together"`          // readers that held the lock at once
+	Gathered float64 `json:"gathered_ms"`       // time until all readers held it
 	Hold     float64 `json:"hold_ms"`
 	Writers  int     `json:"writers"`
 	P50      float64 `json:"writer_p50_ms"`
@@ -77,7 +77,7 @@ func (r *report) addContention(all []*contention) {
 	}
 }
 
-// contendedRow takes medians over the rounds, and costs over all of them.
+// contendedRow takes medians over the rounds, and sums of the costs.
 func contendedRow(s, base *series) contentionRow {
 	sum := s.total()
 	one := contentionRow{
@@ -146,21 +146,21 @@ func (r *report) addReaders(all []readersSample) {
 	one.Reads = float64(reads) / elapsed.Seconds()
 }
 
-// addForeign makes a row for each of the two; both have the hand-overs of all, and
-// whose the costs are cannot be told.
+// addForeign makes a row for each of the two contenders. Both rows have the hand-overs of all
+// workers. The costs cannot be attributed to one of them.
 func (r *report) addForeign(m mixture, s *series) {
 	for i, e := range m {
 		one := contendedRow(s.only(e.name, func(w int) bool { return w%2 == i }), s)
 		one.RateRatio, one.HandOverRatio, one.CPU = 0, 0, 0
 		if i > 0 {
-			one.Failed, one.Failure, one.Clashes = 0, "", 0 // whose they are cannot be told: the first row has them
+			one.Failed, one.Failure, one.Clashes = 0, "", 0 // these cannot be attributed, so only the first row has them
 		}
 		r.Contention = append(r.Contention, one)
 	}
 }
 
-// only is the series with no other workers than those that want is true for, as
-// far as it is known of each worker: not the costs, faults and hand-overs.
+// only returns the series of the workers for which want is true. The costs, faults and hand-overs
+// are those of all workers.
 func (s *series) only(contender string, want func(w int) bool) *series {
 	part := newSeries(s.scenario, contender)
 	for round, got := range s.rounds {
@@ -173,7 +173,7 @@ func (s *series) only(contender string, want func(w int) bool) *series {
 				pairs += n
 			}
 		}
-		got.latencies = make([]time.Duration, pairs) // only their number counts
+		got.latencies = make([]time.Duration, pairs) // only their number matters
 		part.rounds[round] = got
 	}
 	return part
@@ -189,7 +189,7 @@ func (s sample) most() float64     { return float64(slices.Max(s.served)) }
 func (s sample) apart() float64    { return s.most() - s.least() }
 func (s sample) fairness() float64 { return share(s.served) }
 
-// hostFairness is the fairness between hosts whose workers are numbered in turn.
+// hostFairness returns the fairness between hosts. Workers are assigned to hosts in turn.
 func (s sample) hostFairness(hosts int) float64 {
 	grants := make([]int, hosts)
 	for w, n := range s.served {
@@ -198,13 +198,12 @@ func (s sample) hostFairness(hosts int) float64 {
 	return share(grants)
 }
 
-// share is the least of the counts as a part of the largest; 0 where all are 0.
+// share returns the smallest count divided by the largest, or 0 if all are 0.
 func share(counts []int) float64 {
 	return float64(slices.Min(counts)) / float64(max(1, slices.Max(counts)))
 }
 
-// ratio compares a figure with another figure of a second series, round by round;
-// see ratioTo.
+// ratio compares a figure with another figure of a second series, round by round; see ratioTo.
 func (s *series) ratio(base *series, figure, theirs func(sample) float64) float64 {
 	var values []float64
 	for round, got := range s.rounds {
@@ -217,7 +216,7 @@ func (s *series) ratio(base *series, figure, theirs func(sample) float64) float6
 
 func (r contentionRow) where() string { return fmt.Sprintf("%s, %s", r.Scenario, r.Contender) }
 
-// printContention writes the tables of waiters for one name.
+// printContention writes the tables about waiters for one name.
 func (r *report) printContention(w io.Writer) {
 	if len(r.Contention) > 0 {
 		fmt.Fprintf(w, "\n%s.\nOther processes kept %.2f CPUs busy meanwhile. Workers sleep by timerfd, which is precise: hold is what it came to.\n", r.Machine, r.Others)
@@ -298,7 +297,7 @@ func atMost(what string, got, want float64, unit string) target {
 	return target{What: what, Want: fmt.Sprintf("≤ %v%s", want, unit), Got: fmt.Sprintf("%.2f%s", got, unit), Pass: got <= want}
 }
 
-// contendedTargets judges redlockd on one host, with both kinds of connections.
+// contendedTargets evaluates redlockd on one host, with both kinds of connections.
 func (r *report) contendedTargets() []target {
 	var all []target
 	for _, contender := range []string{redlockdConns, redlockdTags} {
@@ -317,8 +316,8 @@ func (r *report) contendedTargets() []target {
 	return all
 }
 
-// fair judges the fairness between workers. A slice ends somewhere in a turn of
-// all of them: where they are one apart, it cannot be fairer.
+// fair evaluates the fairness between workers. A slice may end within a round of all workers, so a
+// difference of one grant is as fair as possible.
 func fair(what string, one contentionRow) target {
 	t := atLeast(what, one.Fairness, 0.95, " (or one apart)")
 	t.Got = fmt.Sprintf("%.2f (%.0f/%.0f)", one.Fairness, one.Least, one.Most)
@@ -326,8 +325,8 @@ func fair(what string, one contentionRow) target {
 	return t
 }
 
-// wakeUpAllowance is what a delay of one ttl may have on top: a node may tell of
-// an expired key late, and then there is a ballot.
+// wakeUpAllowance is the allowed delay relative to one ttl: a node may report an expired key late,
+// and then a ballot follows.
 const wakeUpAllowance = 1.05
 
 func (r *report) hostsTargets() []target {
@@ -350,9 +349,9 @@ func (r *report) hostsTargets() []target {
 	return all
 }
 
-// writerAllowance is what a writer's wait may have on top of one hold time, in
-// milliseconds: the round trips of its attempts and of the readers' unlocks, all
-// of them at once, on a machine that has everything on it.
+// writerAllowance is the allowed wait of a writer beyond one hold time, in milliseconds. It covers
+// the round trips of its attempts and of the readers' unlocks, all at once, on a machine that runs
+// everything.
 const writerAllowance = 10
 
 func (r *report) readersTargets() []target {
@@ -371,7 +370,7 @@ func (r *report) readersTargets() []target {
 	}
 }
 
-// foreignTargets judges that redsync and redlockd excluded each other.
+// foreignTargets checks that redsync and redlockd excluded each other.
 func (r *report) foreignTargets() []target {
 	theirs, ok := r.findContention(foreign.part, redsyncGoRedis)
 	ours, ok2 := r.findContention(foreign.part, redlockdConns)

@@ -12,10 +12,10 @@ import (
 
 func TestHandOversAreOfThoseWhoWaited(t *testing.T) {
 	w := &worker{place: new(place)}
-	w.granted(0, time.Millisecond) // the first one: nobody had it before
+	w.granted(0, time.Millisecond) // the first grant, without an earlier holder
 	w.place.leftAt.Store(int64(5 * time.Millisecond))
 	w.granted(3*time.Millisecond, 7*time.Millisecond)
-	w.granted(6*time.Millisecond, 8*time.Millisecond) // came after the unlock
+	w.granted(6*time.Millisecond, 8*time.Millisecond) // requested after the unlock
 	if want := []time.Duration{2 * time.Millisecond}; !slices.Equal(w.handOvers, want) {
 		t.Errorf("hand-overs %v, want %v", w.handOvers, want)
 	}
@@ -39,7 +39,7 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
-// TestMonitorCountsWhatClientsSend has a script make commands, which do not count.
+// TestMonitorCountsWhatClientsSend: commands that a script calls do not count.
 func TestMonitorCountsWhatClientsSend(t *testing.T) {
 	n := testEnvironment(t).nodes[0]
 	watch, err := watchCommands(t.Context(), n)
@@ -52,7 +52,7 @@ func TestMonitorCountsWhatClientsSend(t *testing.T) {
 		}
 	}
 	n.Do("GET", "a [0 lua] \r\n b")
-	if _, err := n.keys("x"); err != nil { // a look of ours
+	if _, err := n.keys("x"); err != nil { // a query of the benchmark itself
 		t.Fatal(err)
 	}
 	if got, err := watch.stop(); err != nil || got != 4 {
@@ -97,10 +97,10 @@ func TestContention(t *testing.T) {
 		if least := milliseconds(contendedHold); one.P50 <= 0 || one.Alone <= 0 || one.Hold < least {
 			t.Errorf("%s: hand-over %v ms, alone %v ms, hold %v ms; want figures, a hold of %v ms or more", one.Contender, one.P50, one.Alone, one.Hold, least)
 		}
-		// One ballot for a lock and its unlock at the very least, unless the daemon passes it on.
+		// At least one ballot for a lock and its unlock, unless the daemon passes the lock on.
 		least := 0.9
 		if strings.HasPrefix(one.Contender, "redlockd") {
-			least = 0.01 // confirmations
+			least = 0.01 // for confirmations
 		}
 		if one.Commands < least {
 			t.Errorf("%s: %v commands a node for each acquisition: that cannot be", one.Contender, one.Commands)
@@ -111,7 +111,7 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// everything grants everything to everybody at once.
+// everything grants every lock at once.
 type everything struct{}
 
 func (everything) locker(int) locker            { return fakeLocker{} }
@@ -175,7 +175,7 @@ func TestHosts(t *testing.T) {
 	if got := len(targetsOf(rep)); len(rep.Contention) != 2 || rep.Contention[1].Rate == 0 || got != 3 || rep.fault() != nil {
 		t.Errorf("rows %+v, %d targets, %v; want two with grants, three targets and no fault", rep.Contention, got, rep.fault())
 	}
-	// The dead host keeps the lock until its ttl, which began at the grant, has passed.
+	// The dead host holds the lock until its ttl, which began at the grant, has passed.
 	if d := b.deaths[0]; d.delay < ttl*9/10 || d.gap < d.delay || d.after == 0 || d.failed > 0 {
 		t.Errorf("a host died: %+v; want the others to wait for the ttl, and then to go on", d)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// nodeTimeout is the daemon's node_timeout: with a node hung, p99 must stay below it.
+	// nodeTimeout is the daemon's node_timeout: with a hung node, p99 must stay below it.
 	nodeTimeout = 50 * time.Millisecond
 	// pairTTL is the lease time of every contender's lock+unlock pairs.
 	pairTTL = 10 * time.Second
@@ -24,14 +24,14 @@ const (
 	maxConns  = 18_000    // what the usual limit of 20,000 open files allows
 )
 
-// daemon is a redlockd of its own process, and where its socket is.
+// daemon is a redlockd process and its socket.
 type daemon struct {
 	*child
 	socket string
 }
 
-// buildDaemon returns the path of a redlockd binary: the given one, or one
-// built into dir from the checkout that this module stands in.
+// buildDaemon returns the path of a redlockd binary: the given one, or one built into dir from the
+// checkout of this module.
 func buildDaemon(ctx context.Context, dir, given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
@@ -43,14 +43,14 @@ func buildDaemon(ctx context.Context, dir, given string) (string, error) {
 	binary := filepath.Join(dir, "redlockd")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/redlockd")
 	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the packages are built, which may be in the cache
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the packages are built, so it may be in the cache
 	if _, err := output(build); err != nil {
 		return "", fmt.Errorf("build redlockd: %w", err)
 	}
 	return binary, nil
 }
 
-// output runs cmd and returns what it printed; an error tells what it complained of.
+// output runs cmd and returns its stdout. The error has its stderr.
 func output(cmd *exec.Cmd) (string, error) {
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
@@ -61,16 +61,15 @@ func output(cmd *exec.Cmd) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// startDaemon starts a daemon for the nodes and returns once its socket answers
-// and it has all nodes ready. The lines are more of its config's block quorum.
+// startDaemon starts a daemon for the nodes. It returns when the socket answers and all nodes are
+// ready. lines are added to the quorum block of its config.
 func startDaemon(ctx context.Context, dir, binary, name string, nodes []*node, lines ...string) (*daemon, error) {
 	socket := filepath.Join(dir, name+".sock")
 	config := filepath.Join(dir, name+".hcl")
 	if err := os.WriteFile(config, []byte(daemonConfig(socket, nodes, lines)), 0o600); err != nil {
 		return nil, err
 	}
-	// The unit sets the same priority. If that is not allowed, nice reports it and
-	// continues.
+	// The unit sets the same priority. If that is not allowed, nice reports it and continues.
 	c, err := startChild(dir, name, "nice", "-n", "-10", binary, "-config", config)
 	if err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func startDaemon(ctx context.Context, dir, binary, name string, nodes []*node, l
 	return d, nil
 }
 
-// stop ends the daemon as its init system would.
+// stop ends the daemon as an init system does.
 func (d *daemon) stop() error { return d.terminate(10 * time.Second) }
 
 func (d *daemon) dial(ctx context.Context) (*client.Client, error) {
@@ -92,7 +91,7 @@ func (d *daemon) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, d.socket)
 }
 
-// allReady returns nil if the daemon says that it has every node in use.
+// allReady returns nil if the daemon reports every node as ready.
 func (d *daemon) allReady(ctx context.Context) error {
 	c, err := d.dial(ctx)
 	if err != nil {
@@ -102,8 +101,7 @@ func (d *daemon) allReady(ctx context.Context) error {
 	return nodesReady(ctx, c)
 }
 
-// daemonConfig is the file for these nodes: limits out of the way, the rest as
-// it is by default.
+// daemonConfig returns the config for these nodes: high limits, and defaults otherwise.
 func daemonConfig(socket string, nodes []*node, lines []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorum {\n  max_ttl      = %q\n  node_timeout = %q\n", heldTTL, nodeTimeout)

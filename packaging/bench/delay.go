@@ -15,31 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// delayCommand is the first argument of this program where it is the network.
+// delayCommand is the first argument of this program if it is the network process.
 const delayCommand = "network"
 
-// network is a process that forwards connections to the nodes. It holds back all bytes for
-// half a round trip in each direction, for all contenders alike.
+// network is a process that forwards connections to the nodes. It delays all bytes by half a round
+// trip in each direction, for all contenders alike.
 type network struct {
 	*child
 	networkFigures
 }
 
-// networkFigures are what the network was measured to do, with nobody else on it.
+// networkFigures are measurements of the idle network.
 type networkFigures struct {
 	Wanted float64 `json:"wanted_ms"`
-	P50    float64 `json:"round_trip_p50_ms"` // of a PING to a node and back
+	P50    float64 `json:"round_trip_p50_ms"` // of a PING to a node and its reply
 	P99    float64 `json:"round_trip_p99_ms"`
 	Direct float64 `json:"direct_p50_ms"` // of a PING without the network
-	CPU    float64 `json:"cpu_us"`        // of the process, for a PING and its reply
+	CPU    float64 `json:"cpu_us"`        // CPU time of the process for a PING and its reply
 }
 
-// pings is how many round trips the network is measured with.
+// pings is the number of round trips to measure the network with.
 const pings = 300
 
-// startNetwork puts a network between all contenders and the nodes. This program's own looks
-// at the nodes do not pass it. It measures first how long forwarding takes, and
-// makes the delay shorter by it.
+// startNetwork puts a network between all contenders and the nodes. This program's own queries do
+// not pass it. It first measures the time of forwarding, and shortens the delay by that.
 func startNetwork(ctx context.Context, dir string, rtt time.Duration, nodes []*node) (*network, error) {
 	rough, err := launchNetwork(dir, rtt/2, nodes)
 	if err != nil {
@@ -62,13 +61,13 @@ func startNetwork(ctx context.Context, dir string, rtt time.Duration, nodes []*n
 	return n, nil
 }
 
-// launchNetwork starts the process, and has the nodes known by its addresses.
+// launchNetwork starts the process, and sets its addresses as those of the nodes.
 func launchNetwork(dir string, oneWay time.Duration, nodes []*node) (*network, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	// It stands for the network, which is not slower where the CPUs are busy.
+	// Real networks are not slower if the CPUs are busy, so the process has a high priority.
 	argv := []string{"nice", "-n", "-15", self, delayCommand, oneWay.String()}
 	for _, n := range nodes {
 		argv = append(argv, n.Addr())
@@ -85,7 +84,7 @@ func launchNetwork(dir string, oneWay time.Duration, nodes []*node) (*network, e
 	return n, nil
 }
 
-// readAddresses takes the addresses that the process has printed, in the order of the nodes.
+// readAddresses reads the addresses that the process has printed, in the order of the nodes.
 func (n *network) readAddresses(nodes []*node) error {
 	text, err := os.ReadFile(n.log)
 	if err != nil {
@@ -106,7 +105,7 @@ func (n *network) readAddresses(nodes []*node) error {
 	return nil
 }
 
-// measure counts round trips to one node, through the network and without it.
+// measure measures round trips to one node, through the network and without it.
 func (n *network) measure(ctx context.Context, rtt time.Duration, node *node) error {
 	direct, err := pingTimes(ctx, node.Addr())
 	if err != nil {
@@ -129,8 +128,8 @@ func (n *network) measure(ctx context.Context, rtt time.Duration, node *node) er
 	return err
 }
 
-// pingTimes returns how long PINGs took, sorted. The thread that waits for the replies sleeps
-// in the kernel: Go's poller would add to the time.
+// pingTimes returns how long PINGs took, sorted. A thread waits for the replies in the kernel,
+// because Go's poller would add to the time.
 func pingTimes(ctx context.Context, address string) ([]time.Duration, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", address)
@@ -165,8 +164,8 @@ func pingTimes(ctx context.Context, address string) ([]time.Duration, error) {
 // addressMark precedes an address in the output of the process.
 const addressMark = "forwards at "
 
-// runNetwork is the process: arguments are the delay in one direction, and the addresses of
-// the nodes. It ends only by an error, or when it is killed.
+// runNetwork is the main function of the process. Its arguments are the delay in one direction, and
+// the addresses of the nodes. It ends only after an error, or when it is killed.
 func runNetwork(args []string, stdout, stderr io.Writer) int {
 	fail := func(err error) int {
 		fmt.Fprintln(stderr, "bench network:", err)
@@ -193,17 +192,17 @@ func runNetwork(args []string, stdout, stderr io.Writer) int {
 	return fail(d.run())
 }
 
-// delay forwards all connections in one thread, without Go's scheduler, which takes longer for
-// a message than everything else. All bytes are in one queue: as the delay is constant, what
-// came first is due first.
+// delay forwards all connections in one thread, without Go's scheduler, which takes longer for a
+// message than the rest. All bytes are in one queue, because with a constant delay they are due in
+// the order of arrival.
 type delay struct {
 	oneWay    time.Duration
 	poll      int                        // epoll
-	timer     int                        // rings when the head of queue is due
-	listeners map[int]unix.SockaddrInet4 // of which node
+	timer     int                        // fires when the head of queue is due
+	listeners map[int]unix.SockaddrInet4 // by descriptor, with the node's address
 	conns     map[int]*side
 	queue     []parcel
-	armed     int64 // the due of the timer; 0: it is not set
+	armed     int64 // due time for which the timer is set; 0: it is not set
 	buffer    []byte
 }
 
@@ -211,10 +210,10 @@ type delay struct {
 type side struct {
 	fd    int
 	other *side
-	ended bool // nothing more is written to it
+	ended bool // no more bytes are written to it
 }
 
-// parcel is bytes on their way to a side; without bytes, the end of what is sent.
+// parcel is data for a side. Without bytes, it is the end of the input.
 type parcel struct {
 	due  int64 // on CLOCK_MONOTONIC, ns
 	to   *side
@@ -237,7 +236,7 @@ func (d *delay) watch(fd int) error {
 	return unix.EpollCtl(d.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// listen returns the address at which clients find a node.
+// listen returns the address that clients use for a node.
 func (d *delay) listen(node string) (string, error) {
 	address, err := net.ResolveTCPAddr("tcp4", node)
 	if err != nil {
@@ -259,7 +258,7 @@ func (d *delay) listen(node string) (string, error) {
 	return fmt.Sprintf("127.0.0.1:%d", own.(*unix.SockaddrInet4).Port), nil
 }
 
-// run forwards until something fails that is not a connection's.
+// run forwards until an error that does not belong to a connection.
 func (d *delay) run() error {
 	runtime.LockOSThread()
 	events := make([]unix.EpollEvent, 256)
@@ -285,13 +284,13 @@ func (d *delay) handle(fd int) error {
 	}
 	if fd == d.timer {
 		var rung [8]byte
-		_, _ = unix.Read(fd, rung[:]) // that it rang is enough
+		_, _ = unix.Read(fd, rung[:]) // only the event matters
 		d.armed = 0
 		return nil
 	}
 	from, ok := d.conns[fd]
 	if !ok {
-		return nil // it was closed since the event
+		return nil // it was closed after the event
 	}
 	n, err := unix.Read(fd, d.buffer)
 	switch {
@@ -309,11 +308,11 @@ func (d *delay) handle(fd int) error {
 	return err
 }
 
-// accept connects a client with a node. A node that is not there ends the client's connection.
+// accept connects a client with a node. If the node is down, the client's connection ends.
 func (d *delay) accept(listener int, node unix.SockaddrInet4) error {
 	client, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	if err != nil {
-		return nil // the client is gone
+		return nil // the client has closed
 	}
 	server, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -334,7 +333,7 @@ func (d *delay) accept(listener int, node unix.SockaddrInet4) error {
 	return nil
 }
 
-// deliver passes on what is due, and sets the timer for the rest.
+// deliver forwards what is due, and sets the timer for the rest.
 func (d *delay) deliver() error {
 	now, err := monotonic()
 	done := 0
@@ -352,7 +351,7 @@ func (d *delay) deliver() error {
 	return unix.TimerfdSettime(d.timer, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(d.armed)}, nil)
 }
 
-// deliver writes the bytes. An error means that the receiver is gone: nobody misses them.
+// deliver writes the bytes. If the receiver has closed, they are dropped.
 func (p parcel) deliver() {
 	if len(p.data) == 0 {
 		p.to.end()
@@ -363,7 +362,7 @@ func (p parcel) deliver() {
 		switch {
 		case err == nil:
 			rest = rest[n:]
-		case err == unix.EAGAIN: // everybody waits for it, as for a link that is full
+		case err == unix.EAGAIN: // everything waits for it, as with a full link
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(p.to.fd), Events: unix.POLLOUT}}, 1000)
 		case err != unix.EINTR:
 			return
@@ -371,11 +370,10 @@ func (p parcel) deliver() {
 	}
 }
 
-// end forwards the end of input to the other side. After the second end it closes
-// both.
+// end forwards the end of input to the other side. After the second end it closes both sides.
 func (s *side) end() {
 	s.ended = true
-	_ = unix.Shutdown(s.fd, unix.SHUT_WR) // fails only if it is gone
+	_ = unix.Shutdown(s.fd, unix.SHUT_WR) // fails only if the connection has ended
 	if s.other.ended {
 		_, _ = unix.Close(s.fd), unix.Close(s.other.fd)
 	}

@@ -11,13 +11,12 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// fanOut is Redlock as one would write it by hand on a fast driver: a goroutine
-// and a Do for each node, on with the third answer. Only the driver groups
-// commands, by pipelining. A release can overtake the acquire that it cleans up after: see
-// the keys that it leaves behind.
+// fanOut is a hand-written Redlock on a fast driver: a goroutine and a Do for each node. It goes on
+// after the third answer. Only the driver groups commands, by pipelining. A release can overtake
+// the acquire that it undoes, and then keys are left.
 type fanOut struct {
 	nodes []rueidis.Client
-	late  sync.WaitGroup // calls whose answer nobody waits for any more
+	late  sync.WaitGroup // calls whose answers are no longer awaited
 }
 
 var (
@@ -35,9 +34,9 @@ func openFanOut(_ context.Context, f *fleet) (contender, error) {
 
 func (f *fanOut) locker(int) locker { return f }
 
-// settle waits for the answers that nobody waited for.
+// settle waits for the answers that were not awaited.
 func (f *fanOut) settle(context.Context) error {
-	f.late.Wait() // bounded: each call has a deadline
+	f.late.Wait() // each call has a deadline
 	return nil
 }
 
@@ -54,7 +53,7 @@ func (f *fanOut) lock(ctx context.Context, name string, ttl time.Duration) (held
 		if l.acquire(ctx) == nil {
 			return l, nil
 		}
-		l.Unlock(ctx) // whatever it did take
+		l.Unlock(ctx) // releases what the attempt took
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -63,7 +62,7 @@ func (f *fanOut) lock(ctx context.Context, name string, ttl time.Duration) (held
 	}
 }
 
-// fanOutLock is one attempt, and the lock where it was granted.
+// fanOutLock is one attempt and, if it was granted, the lock.
 type fanOutLock struct {
 	f           *fanOut
 	name, token string
@@ -74,7 +73,7 @@ type fanOutLock struct {
 func (l *fanOutLock) acquire(ctx context.Context) error {
 	return l.renew(ctx, func(ctx context.Context, db rueidis.Client) bool {
 		set := db.B().Set().Key(l.name).Value(l.token).Nx().Px(l.ttl).Build()
-		return db.Do(ctx, set).Error() == nil // not set: the null reply, an error here
+		return db.Do(ctx, set).Error() == nil // if it is not set, the answer is the null reply, an error here
 	})
 }
 
@@ -85,7 +84,7 @@ func (l *fanOutLock) extend(ctx context.Context) error {
 	})
 }
 
-// renew asks all nodes for another ttl, which counts from before it asked.
+// renew asks all nodes for another ttl, which counts from before the requests.
 func (l *fanOutLock) renew(ctx context.Context, ask func(context.Context, rueidis.Client) bool) error {
 	deadline := time.Now().Add(l.ttl - l.ttl/100 - 2*time.Millisecond)
 	if !l.f.majority(ctx, ask) || time.Now().After(deadline) {
@@ -108,8 +107,8 @@ func (l *fanOutLock) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// majority asks all nodes at once and returns as soon as a quorum said yes, or can no longer
-// do so. The others have nodeTimeout to finish.
+// majority asks all nodes at once and returns as soon as a quorum has agreed, or can no longer
+// agree. The other calls have nodeTimeout to finish.
 func (f *fanOut) majority(ctx context.Context, ask func(context.Context, rueidis.Client) bool) bool {
 	c := &fanOutCall{answers: make(chan bool, len(f.nodes))}
 	c.ctx, c.cancel = context.WithTimeout(context.WithoutCancel(ctx), nodeTimeout)
@@ -120,12 +119,12 @@ func (f *fanOut) majority(ctx context.Context, ask func(context.Context, rueidis
 	return c.decide(len(f.nodes))
 }
 
-// fanOutCall is one question to all nodes.
+// fanOutCall is one request to all nodes.
 type fanOutCall struct {
 	ctx     context.Context
 	cancel  context.CancelFunc // called after the last answer
 	waiting atomic.Int32
-	answers chan bool // as wide as the fan-out
+	answers chan bool // room for all answers
 }
 
 func (c *fanOutCall) answer(yes bool) {
@@ -135,7 +134,7 @@ func (c *fanOutCall) answer(yes bool) {
 	}
 }
 
-// decide counts the answers of n nodes until a quorum agrees, or can no longer do so.
+// decide counts the answers of n nodes until a quorum has agreed, or can no longer agree.
 func (c *fanOutCall) decide(n int) bool {
 	yes, no := 0, 0
 	for yes < quorum && no <= n-quorum {

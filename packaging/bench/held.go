@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// heldSample is what holding leases for a while took.
+// heldSample has the measurements of held leases.
 type heldSample struct {
 	contender string
 	hung      bool
 	leases    int
 	lasted    time.Duration
-	due       int             // extensions: each lease's, every ttl/3
-	latencies []time.Duration // of those that succeeded, sorted; none where the daemon makes them
-	failed    int             // unlocks at the end
+	due       int             // extensions: one for each lease every ttl/3
+	latencies []time.Duration // of the extensions that succeeded, sorted; none if the daemon makes them
+	failed    int             // failed unlocks at the end
 	failure   error
 	perLease  int64 // bytes of the daemon's memory
 	losses
@@ -30,19 +30,19 @@ type heldSample struct {
 	counters
 }
 
-// heldBench holds leases of one contender after the other.
+// heldBench holds leases of each contender in turn.
 type heldBench struct {
 	opts options
 	env  *environment
 	logs io.Writer
 }
 
-// measure returns two samples a contender: all nodes well, then one node hung.
+// measure returns two samples for each contender: without and with a hung node.
 func (b *heldBench) measure(ctx context.Context) ([]heldSample, error) {
 	var all []heldSample
 	for _, r := range recipes {
 		if r.many || r.old {
-			continue // held leases are the same, whatever connection they came by
+			continue // the kind of connection makes no difference for held leases
 		}
 		got, err := b.contender(ctx, r)
 		if err != nil {
@@ -53,8 +53,8 @@ func (b *heldBench) measure(ctx context.Context) ([]heldSample, error) {
 	return all, nil
 }
 
-// contender measures one contender, redlockd with a daemon of its own. The peers
-// hold a share of the leases for the time in which each is extended once.
+// contender measures one contender; redlockd gets a daemon of its own. The peers hold a share of
+// the leases, for the time in which each is extended once.
 func (b *heldBench) contender(ctx context.Context, r recipe) (_ []heldSample, err error) {
 	f := &fleet{nodes: b.env.nodes}
 	h := &holding{recipe: r, fleet: f, leases: b.opts.leases, well: b.opts.hold, hung: b.opts.hold / 2}
@@ -74,24 +74,24 @@ func (b *heldBench) contender(ctx context.Context, r recipe) (_ []heldSample, er
 	return h.run(ctx)
 }
 
-// holding is some leases of one contender, from first to last.
+// holding is a number of leases of one contender.
 type holding struct {
 	recipe
 	fleet      *fleet
 	leases     int
 	well, hung time.Duration // how long to measure
-	memory     int64         // of the daemon before the first lease
+	memory     int64         // memory of the daemon before the first lease
 
 	stats extensions
-	mark  string // in the name of every lock
+	mark  string // part of the name of every lock
 	taken []possession
-	known []bool // to be lost, by number
+	known []bool // by number: the lease is known to be lost
 
 	keepers     sync.WaitGroup
 	stopKeepers context.CancelFunc
 }
 
-// run takes the leases, measures while they are held, and gives them back.
+// run takes the leases, measures while they are held, and releases them.
 func (h *holding) run(ctx context.Context) (samples []heldSample, err error) {
 	c, err := h.open(ctx, h.fleet)
 	if err != nil {
@@ -120,8 +120,8 @@ func (h *holding) run(ctx context.Context) (samples []heldSample, err error) {
 	return samples, c.settle(ctx)
 }
 
-// inParallel calls do for each of 0..n-1 from as many workers as the pairs have.
-// It returns the first error, after which the rest is not begun.
+// inParallel calls do for each of 0..n-1 from as many workers as the pairs have. After an error it
+// starts no more calls, and returns the first error.
 func inParallel(n int, do func(i int) error) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -142,7 +142,7 @@ func inParallel(n int, do func(i int) error) error {
 	return <-errs
 }
 
-// takeAll takes the locks, which have distinct names that end in their numbers.
+// takeAll takes the locks. Their names are distinct and end in their numbers.
 func (h *holding) takeAll(ctx context.Context, c contender) error {
 	h.mark = "held" + strconv.FormatInt(time.Now().UnixNano(), 36) + ":"
 	h.taken, h.known = make([]possession, h.leases), make([]bool, h.leases)
@@ -154,7 +154,7 @@ func (h *holding) takeAll(ctx context.Context, c contender) error {
 		if e, ok := l.(extender); ok {
 			l = newKeeper(e)
 		}
-		h.taken[i] = l.(possession) // a lock is one, or else an extender
+		h.taken[i] = l.(possession) // every lock is a possession or an extender
 		return nil
 	})
 }
@@ -175,8 +175,8 @@ func (h *holding) endKeepers() {
 	h.keepers.Wait()
 }
 
-// watch lets the leases be held, with a node hung if hung is not nil, and counts
-// what that takes and how many are lost.
+// watch holds the leases for a while, with hung stopped if it is not nil, and counts costs and
+// losses.
 func (h *holding) watch(ctx context.Context, hung *node) (sample heldSample, err error) {
 	sample = heldSample{contender: h.name, hung: hung != nil, leases: h.leases, lasted: h.well}
 	if hung != nil {
@@ -208,13 +208,13 @@ func (h *holding) watch(ctx context.Context, hung *node) (sample heldSample, err
 	return sample, err
 }
 
-// count fills in what happens while the sample lasts.
+// count fills in the counts for the duration of the sample.
 func (h *holding) count(ctx context.Context, sample *heldSample, hung *node) error {
 	start, err := h.fleet.usage()
 	if err != nil {
 		return err
 	}
-	h.stats.take() // forget what was before
+	h.stats.take() // drop earlier values
 	memory, err := h.mostMemory(ctx, sample.lasted)
 	if err != nil {
 		return err
@@ -233,8 +233,8 @@ func (h *holding) count(ctx context.Context, sample *heldSample, hung *node) err
 	return err
 }
 
-// giveBack ends the keepers and releases all leases that are not lost. It
-// returns how many could not be released, and why one of them could not.
+// giveBack ends the keepers and releases all leases that are not lost. It returns how many releases
+// failed, and one of the errors.
 func (h *holding) giveBack(ctx context.Context) (failed int, failure error) {
 	h.endKeepers()
 	errs := make([]error, len(h.taken))
@@ -252,7 +252,7 @@ func (h *holding) giveBack(ctx context.Context) (failed int, failure error) {
 	return failed, failure
 }
 
-// mostMemory is the most that the daemon has resident within so long.
+// mostMemory returns the largest resident memory of the daemon within that time.
 func (h *holding) mostMemory(ctx context.Context, lasts time.Duration) (most int64, err error) {
 	const apart = 100 * time.Millisecond
 	for end := time.Now().Add(lasts); ; {
@@ -273,8 +273,8 @@ func (h *holding) mostMemory(ctx context.Context, lasts time.Duration) (most int
 	}
 }
 
-// daemonMemory is what the daemon has resident once it had time to settle; 0
-// where there is none.
+// daemonMemory returns the resident memory of the daemon after settleTime, or 0 if there is no
+// daemon.
 func (h *holding) daemonMemory(ctx context.Context) (int64, error) {
 	if h.fleet.daemon == nil {
 		return 0, nil
@@ -288,7 +288,7 @@ func (h *holding) daemonMemory(ctx context.Context) (int64, error) {
 // keeper extends one lease of a library that leaves this to its user.
 type keeper struct {
 	extender
-	deadline atomic.Int64 // Unix ns; read by others
+	deadline atomic.Int64 // Unix ns; other goroutines read it
 }
 
 func newKeeper(e extender) *keeper {
@@ -306,8 +306,8 @@ func (k *keeper) over() error {
 	return nil
 }
 
-// run extends the lease every ttl/3 until ctx ends or the lease is lost. The
-// first time comes early by chance, so that many keepers spread out.
+// run extends the lease every ttl/3 until ctx ends or the lease is lost. The first extension comes
+// earlier by a random time, so that many keepers spread out.
 func (k *keeper) run(ctx context.Context, stats *extensions) {
 	const every = heldTTL / 3
 	for next := rand.N(every); pause(ctx, next) == nil && k.over() == nil; {
@@ -322,7 +322,7 @@ func (k *keeper) run(ctx context.Context, stats *extensions) {
 	}
 }
 
-// extensions collects how long extensions took.
+// extensions collects the latencies of extensions.
 type extensions struct {
 	mu        sync.Mutex // guards latencies
 	latencies []time.Duration
@@ -334,7 +334,7 @@ func (e *extensions) add(d time.Duration) {
 	e.latencies = append(e.latencies, d)
 }
 
-// take returns what was collected since it was last called, sorted.
+// take returns the sorted values since its previous call.
 func (e *extensions) take() []time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -344,25 +344,24 @@ func (e *extensions) take() []time.Duration {
 	return taken
 }
 
-// possession is a lock that is held for long and kept extended, by the daemon or
-// by a keeper.
+// possession is a lock that is held for long. The daemon or a keeper extends it.
 type possession interface {
 	held
-	// over returns why its holder may no longer rely on it; nil: it may.
+	// over returns why the holder may no longer rely on it, or nil.
 	over() error
 }
 
 var errUncovered = errors.New("its holder relies on it, but too few nodes have its key")
 
-// losses is what became of leases that should have been held.
+// losses counts leases that should be held.
 type losses struct {
 	lost int
-	loss error // one of them
-	bare int   // not lost, but on no more than a quorum of nodes: one more node down, and they are
+	loss error // an example
+	bare int   // not lost, but stored on no more than a quorum of nodes, so that one more failure loses them
 }
 
-// losses counts the leases that were lost since it was last called. A node that
-// hangs cannot be asked and does not count.
+// losses counts the leases that were lost since its previous call. A node that hangs cannot be
+// queried and does not count.
 func (h *holding) losses(hung *node) (l losses, err error) {
 	copies, err := h.copies(hung)
 	if err != nil {
@@ -393,7 +392,7 @@ func (h *holding) loss(i, copies int) error {
 	return nil
 }
 
-// copies returns on how many nodes, hung left out, each lock has its key.
+// copies returns for each lock how many nodes have its key, without the hung node.
 func (h *holding) copies(hung *node) ([]int, error) {
 	copies := make([]int, h.leases)
 	for _, n := range h.fleet.nodes {

@@ -12,7 +12,7 @@ import (
 
 const (
 	hostCount   = 3
-	hostWorkers = 20 // on each
+	hostWorkers = 20 // on each host
 )
 
 var severalHosts = scenario{
@@ -26,19 +26,19 @@ const (
 	allHosts = "redlockd, three hosts"
 )
 
-// hostsBench measures several daemons that stand for as many hosts: each has a
-// socket of its own, and all have the same nodes.
+// hostsBench measures several daemons that stand for several hosts: each has its own socket, and
+// all have the same nodes.
 type hostsBench struct {
 	*pairBench
 	env     *environment
-	started int // daemons so far
+	started int // number of daemons so far
 
 	one, all *series
 	counts   daemonCounts // of the slices with all hosts
 	deaths   []death
 }
 
-// daemonCounts are counts of STATUS, which a daemon may not have.
+// daemonCounts are counts of STATUS. A daemon may not have them.
 type daemonCounts struct{ splits, handOvers, wakeUps int64 }
 
 func hostsPart(ctx context.Context, o options, env *environment, rep *report, logs io.Writer) (err error) {
@@ -78,8 +78,7 @@ func (b *hostsBench) startHost(ctx context.Context) (*daemon, error) {
 	return d, err
 }
 
-// measure gives a slice to one host that has all the workers, and one to all
-// hosts, in each round.
+// measure gives, in each round, a slice to one host with all workers and a slice to all hosts.
 func (b *hostsBench) measure(ctx context.Context) error {
 	h, err := openHosts(ctx, b.fleet.hosts)
 	if err != nil {
@@ -105,7 +104,7 @@ func (b *hostsBench) measure(ctx context.Context) error {
 	return nil
 }
 
-// counted is a slice of all hosts; what their daemons count meanwhile is added up.
+// counted runs a slice on all hosts, and adds up what their daemons count meanwhile.
 func (b *hostsBench) counted(ctx context.Context, h hosts, e entry) (sample, error) {
 	before, err := h.counts(ctx)
 	if err != nil {
@@ -122,8 +121,8 @@ func (b *hostsBench) counted(ctx context.Context, h hosts, e entry) (sample, err
 	return got, err
 }
 
-// hosts is the daemons of several hosts as one contender: its workers are on each
-// of them in turn, and have a connection each.
+// hosts is the daemons of several hosts as one contender. Workers are assigned to hosts in turn,
+// and have a connection each.
 type hosts []*redlockdContender
 
 func openHosts(ctx context.Context, daemons []*daemon) (hosts, error) {
@@ -139,7 +138,7 @@ func openHosts(ctx context.Context, daemons []*daemon) (hosts, error) {
 	return h, nil
 }
 
-// of is on which of the hosts a worker is.
+// of returns the host of a worker.
 func (h hosts) of(w int) int { return w % len(h) }
 
 func (h hosts) locker(w int) locker { return h[h.of(w)].locker(w / len(h)) }
@@ -158,7 +157,7 @@ func (h hosts) close() {
 	}
 }
 
-// counts adds up what the daemons count.
+// counts adds up the daemons' counts.
 func (h hosts) counts(ctx context.Context) (sum daemonCounts, err error) {
 	for _, c := range h {
 		status, err := c.clients[0].Status(ctx)
@@ -172,28 +171,28 @@ func (h hosts) counts(ctx context.Context) (sum daemonCounts, err error) {
 	return sum, nil
 }
 
-// deathTTL is the lease time of the locks that a host dies with.
+// deathTTL is the lease time of the locks when a host dies.
 const deathTTL = 2 * time.Second
 
-// death is what the other hosts measured when the holder's host died.
+// death has the measurements of the other hosts when the holder's host dies.
 type death struct {
 	ttl   time.Duration
 	delay time.Duration // from the kill -9 to the next grant
-	gap   time.Duration // the longest between two grants to them
-	after int           // grants to them after the kill
+	gap   time.Duration // the longest time between two grants to them
+	after int           // number of grants to them after the kill
 
-	failed  int // locks and unlocks of theirs
+	failed  int // their failed locks and unlocks
 	failure error
 	clashes int
 }
 
-// kill has all hosts contend, kills the daemon of the one whose worker has the
-// lock after a while, and puts another one in its place afterwards.
+// kill lets all hosts contend, kills the daemon of the host that holds the lock after a while, and
+// then starts another one in its place.
 func (b *hostsBench) kill(ctx context.Context, ttl time.Duration) error {
 	fmt.Fprintf(b.logs, "%d hosts: one dies\n", hostCount)
 	m := &mortal{daemons: b.fleet.hosts, ttl: ttl}
 	m.victim.Store(nobody)
-	b.fleet.hosts = nil // whose CPU time cannot be read to the end
+	b.fleet.hosts = nil // their CPU time cannot be read to the end
 	defer func() { b.fleet.hosts = append(b.fleet.hosts, m.alive()...) }()
 	var err error
 	if m.hosts, err = openHosts(ctx, m.daemons); err != nil {
@@ -215,21 +214,21 @@ func (b *hostsBench) kill(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// mortal is a group of hosts of which one dies: once doomed is set, the next host that
-// acquires the lock. After that, the workers of that host do nothing.
+// mortal is a group of hosts. Once doomed is set, the next host that acquires the lock dies. After
+// that, the workers of that host do nothing.
 type mortal struct {
 	hosts
-	daemons []*daemon // of the hosts
+	daemons []*daemon // one for each host
 	ttl     time.Duration
-	doomed  atomic.Bool  // the next one to have the lock dies
-	victim  atomic.Int32 // which one did
+	doomed  atomic.Bool  // the next host that acquires the lock dies
+	victim  atomic.Int32 // the host that died
 
-	mu     sync.Mutex // guards the rest
-	killed time.Time  // the zero time: not yet
+	mu     sync.Mutex // guards the fields below
+	killed time.Time  // zero: not yet
 	grants []grant    // in order
 }
 
-// nobody is the victim before there is one.
+// nobody is the victim until a host dies.
 const nobody = -1
 
 type grant struct {
@@ -263,7 +262,7 @@ func (m *mortal) alive() []*daemon {
 	return some
 }
 
-// granted is called with each grant, while nobody else can have the lock.
+// granted is called with each grant, while no other worker can hold the lock.
 func (m *mortal) granted(host int) {
 	now := time.Now()
 	dies := m.doomed.CompareAndSwap(true, false)
@@ -279,7 +278,7 @@ func (m *mortal) granted(host int) {
 	}
 }
 
-// death tells what became of the others until end.
+// death returns the measurements of the other hosts until end.
 func (m *mortal) death(end time.Time) (death, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -305,7 +304,7 @@ func (m *mortal) death(end time.Time) (death, error) {
 	return d, nil
 }
 
-// mortalLocker is a worker's on one of the hosts.
+// mortalLocker is the locker of a worker on one of the hosts.
 type mortalLocker struct {
 	*mortal
 	locker
@@ -323,7 +322,7 @@ func (l mortalLocker) lock(ctx context.Context, name string, _ time.Duration) (h
 			return nil, err
 		}
 	}
-	<-ctx.Done() // who is dead does nothing until the end of the slice
+	<-ctx.Done() // a dead worker does nothing until the end of the slice
 	return nil, ctx.Err()
 }
 

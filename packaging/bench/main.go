@@ -1,7 +1,6 @@
-// Bench measures redlockd side by side with the ways in which Go programs take
-// Redlock locks today. It starts five redis-servers and the daemon on this
-// machine, lets every contender work against the same five nodes in short
-// alternating slices, and prints one table, and what of it had to be reached.
+// Bench compares redlockd with other ways of taking Redlock locks in Go programs. It starts five
+// redis-servers and the daemon on this machine. Every contender uses the same five nodes, in short
+// alternating slices. It prints one table, and the targets with their results.
 //
 //	go run .            # everything, a quarter of an hour or so
 //	go run . -quick     # a look, about five minutes
@@ -9,8 +8,8 @@
 //	go run . -only contended,hosts,readers,foreign # what waits for a lock, five minutes
 //	go run . -rtt 2ms   # over a network of 2 ms, ten minutes
 //
-// It needs Linux (it reads /proc) and redis-server in the PATH. It stops by
-// itself, and stops its children when it is interrupted.
+// It needs Linux (it reads /proc) and redis-server in the PATH. It ends by itself, and ends its
+// children if it is interrupted.
 package main
 
 import (
@@ -29,8 +28,8 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run returns 0 when everything was measured, whether the targets were reached
-// or not; 1 when something went wrong or a lock was held twice; 64 for usage.
+// run returns 0 if everything was measured, whether the targets were reached or not; 1 after an
+// error or if a lock was held twice; 64 for usage.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == delayCommand {
 		return runNetwork(args[1:], stdout, stderr)
@@ -48,7 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once; the kernel then ends the children
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this process at once, and the kernel ends the children
 
 	rep, err := watchedRun(ctx, opts, stderr)
 	rep.print(stdout)
@@ -62,7 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// watchedRun is measureAll with a look at what else the machine has to do.
+// watchedRun is measureAll with a measurement of other load on the machine.
 func watchedRun(ctx context.Context, opts options, logs io.Writer) (*report, error) {
 	m, err := watchMachine()
 	if err != nil {
@@ -74,7 +73,7 @@ func watchedRun(ctx context.Context, opts options, logs io.Writer) (*report, err
 	return rep, errors.Join(err, watchErr)
 }
 
-// options is what the command line says.
+// options is the parsed command line.
 type options struct {
 	only     []string // parts to run; empty: all
 	rounds   int
@@ -82,10 +81,10 @@ type options struct {
 	hung     bool
 	leases   int
 	hold     time.Duration
-	share    float64 // of the leases that the peers hold
+	share    float64 // share of the leases that the peers hold
 	conns    int
-	daemon   string        // binary; "": build it
-	before   string        // another one to compare it with; "": none
+	daemon   string        // binary; empty: build it
+	before   string        // another binary to compare with; empty: none
 	rtt      time.Duration // of the network; 0: none
 	rows     []string      // of part network; empty: all
 	jsonFile string
@@ -120,7 +119,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	return o, o.check(only, rows, fs.Args())
 }
 
-// shorten gives -quick's values to all flags that were not given.
+// shorten sets the values of -quick for all flags that were not given.
 func (o *options) shorten(fs *flag.FlagSet) {
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })

@@ -20,12 +20,12 @@ import (
 // that Go runs on (sysconf(_SC_CLK_TCK)).
 const clockTick = 10 * time.Millisecond
 
-// usage is CPU time spent since the processes started.
+// usage is the CPU time that processes have used since their start.
 type usage struct {
 	bench  time.Duration // this process
 	daemon time.Duration
 	redis  time.Duration // all nodes together
-	delays time.Duration // the network, if there is one
+	delays time.Duration // the network, if any
 }
 
 func (u usage) since(start usage) usage {
@@ -52,7 +52,7 @@ func processCPU(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// From the third field of proc(5) on: the name before it may hold anything.
+	// From the third field of proc(5) on: the name before it may contain any character.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("%s: not understood: %q", path, text)
@@ -62,7 +62,7 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, errors.Join(err1, err2)
 }
 
-// threadsCPU returns the CPU time of all threads that a process has, to the nanosecond.
+// threadsCPU returns the CPU time of all threads of a process, to the nanosecond.
 func threadsCPU(pid int) (time.Duration, error) {
 	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
@@ -72,7 +72,7 @@ func threadsCPU(pid int) (time.Duration, error) {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // a thread that has ended
+			continue // the thread has ended
 		}
 		ns, err := strconv.ParseInt(strings.Fields(string(text) + " 0")[0], 10, 64)
 		if err != nil {
@@ -83,7 +83,7 @@ func threadsCPU(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// residentBytes returns how much memory a process has resident (VmRSS).
+// residentBytes returns the resident memory of a process (VmRSS).
 func residentBytes(pid int) (int64, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -98,7 +98,7 @@ func residentBytes(pid int) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/status has no VmRSS: has it ended?", pid)
 }
 
-// quantile returns the q-th quantile of sorted, 0 where it is empty.
+// quantile returns the q-th quantile of sorted values, or 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -106,8 +106,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 
-// median returns the middle of values, the mean of the two middle ones where
-// their number is even, and 0 of none.
+// median returns the median of values, or 0 if there are none.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -120,21 +119,21 @@ func median(values []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// machine watches what else runs here: figures from a busy machine are worth less.
+// machine measures other load: figures from a busy machine are worth less.
 type machine struct {
 	start      time.Time
-	busy, ours time.Duration // until start
+	busy, ours time.Duration // up to the start
 }
 
-// watchMachine begins to watch.
+// watchMachine starts the measurement.
 func watchMachine() (m machine, err error) {
 	m.start = time.Now()
 	m.busy, m.ours, err = cpuTimes()
 	return m, err
 }
 
-// others returns how many CPUs other processes have kept busy meanwhile. It must
-// be called when all children have ended and were waited for.
+// others returns how many CPUs other processes have kept busy meanwhile. Call it when all children
+// have ended and are reaped.
 func (m machine) others() (float64, error) {
 	busy, ours, err := cpuTimes()
 	if err != nil {
@@ -144,8 +143,8 @@ func (m machine) others() (float64, error) {
 	return max(0, theirs.Seconds()/time.Since(m.start).Seconds()), nil
 }
 
-// cpuTimes returns the time for which the CPUs of this machine have been busy,
-// and the part that this process and its ended children used.
+// cpuTimes returns the time for which the CPUs of this machine were busy, and the part of this
+// process and its ended children.
 func cpuTimes() (busy, ours time.Duration, err error) {
 	own, err1 := ownCPU()
 	var children syscall.Rusage
@@ -158,8 +157,8 @@ func cpuTimes() (busy, ours time.Duration, err error) {
 	return busy, own + time.Duration(children.Utime.Nano()+children.Stime.Nano()), err
 }
 
-// busyTime adds up user, nice, system, irq and softirq of the first line of
-// /proc/stat; see proc(5).
+// busyTime adds up user, nice, system, irq and softirq in the first line of /proc/stat; see
+// proc(5).
 func busyTime(stat string) (time.Duration, error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
@@ -177,17 +176,15 @@ func busyTime(stat string) (time.Duration, error) {
 	return sum, nil
 }
 
-// alarm is a sleep that is precise and costs no CPU. A Go timer is neither: in an
-// idle process one of 1 ms may ring at 2 ms, because epoll counts in milliseconds;
-// and a
-// goroutine that spins until then takes a CPU from what is measured.
-// A timerfd has the kernel end the wait at the right time.
+// alarm is a precise sleep that uses no CPU. A Go timer is not precise: in an idle process one of 1
+// ms may fire after 2 ms, because epoll counts in milliseconds. A goroutine that spins takes a CPU
+// from the measurement. With a timerfd the kernel ends the wait in time.
 type alarm struct {
-	fd   int // file's: to ask the file for it would make its reads block a thread
+	fd   int // the file's descriptor, because File.Fd would make its reads block a thread
 	file *os.File
 }
 
-// newAlarm needs a file descriptor until close.
+// newAlarm uses a file descriptor until close.
 func newAlarm() (*alarm, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -196,7 +193,7 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// sleep waits for d, from one goroutine at a time; a nil alarm can sleep for 0 only.
+// sleep waits for d. One goroutine may call it at a time. A nil alarm can only sleep for 0.
 func (a *alarm) sleep(d time.Duration) {
 	if d <= 0 {
 		return
@@ -207,9 +204,9 @@ func (a *alarm) sleep(d time.Duration) {
 		var rung [8]byte
 		_, err = a.file.Read(rung[:])
 	}
-	if err != nil { // of a timerfd that is open: cannot be, and figures would be wrong
+	if err != nil { // impossible for an open timerfd; figures would be wrong
 		panic(fmt.Sprintf("timerfd: %v", err))
 	}
 }
 
-func (a *alarm) close() { _ = a.file.Close() } // nothing to be written is in it
+func (a *alarm) close() { _ = a.file.Close() } // nothing is left to write

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// settleTime is how long a daemon is left alone before its memory is read.
+// settleTime is how long a daemon idles before its memory is read.
 const settleTime = 3 * time.Second
 
-// memory is what an idle daemon needs.
+// memory is the memory of an idle daemon.
 type memory struct {
 	Idle    int64 `json:"idle_bytes"`     // resident, with all nodes connected
-	Conns   int   `json:"connections"`    // idle ones that were added
-	PerConn int64 `json:"per_conn_bytes"` // resident, for each of them
+	Conns   int   `json:"connections"`    // idle connections that were added
+	PerConn int64 `json:"per_conn_bytes"` // resident, for each connection
 }
 
-// measureMemory looks at a daemon that does nothing, then at one with idle
-// connections, each of which was used once.
+// measureMemory measures an idle daemon, first without and then with idle connections that were
+// used once.
 func measureMemory(ctx context.Context, env *environment, conns int, logs io.Writer) (m *memory, err error) {
 	fmt.Fprintf(logs, "memory: an idle daemon, then one with %d connections\n", conns)
 	d, err := env.startDaemon(ctx, "memory")
@@ -51,7 +51,7 @@ func settledMemory(ctx context.Context, d *daemon) (int64, error) {
 	return residentBytes(d.pid())
 }
 
-// connectAll makes n connections; where it fails it returns those that it made.
+// connectAll makes n connections. After an error it returns those that it has made.
 func connectAll(ctx context.Context, socket string, n int) ([]net.Conn, error) {
 	var made []net.Conn
 	for range n {
@@ -64,7 +64,7 @@ func connectAll(ctx context.Context, socket string, n int) ([]net.Conn, error) {
 	return made, nil
 }
 
-// usedOnce returns a connection that the daemon has answered a PING on.
+// usedOnce returns a connection on which the daemon has answered a PING.
 func usedOnce(ctx context.Context, socket string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", socket)

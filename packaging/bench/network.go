@@ -11,7 +11,7 @@ import (
 
 const networkPart = "network"
 
-// The contenders that only a network shows.
+// The contenders that differ only over a network.
 const (
 	withoutWait = "redlockd, UNLOCK wait=0"
 	retaining   = "redlockd, retain=1s"
@@ -19,13 +19,13 @@ const (
 	bare        = "a bare queue, no nodes"
 )
 
-// networkTest is one row of the table for each contender. No row measures names that are new
-// each time together with names that a contender may have kept.
+// networkTest is one row of the table for each contender. A row has either names that are new each
+// time or names that a contender may have retained, never both.
 type networkTest struct {
 	scenario
 	key        string
 	contenders []string
-	long       bool // slices are longer, so that fairness shows
+	long       bool // longer slices, so that fairness shows
 }
 
 // forPairs are the contenders of most rows.
@@ -33,7 +33,8 @@ var forPairs = []string{redsyncGoRedis, redlockdConns, beforeConns}
 
 var networkTests = []networkTest{
 	{key: "fresh", contenders: forPairs, scenario: scenario{title: "64 workers, a fresh name each time", workers: workersAtOnce}},
-	// With fewer workers the network is what they wait for, also on a machine whose processors are busy with 64.
+	// With fewer workers the network is the bottleneck, also on a machine whose processors 64
+	// workers keep busy.
 	{key: "fresh-16", contenders: forPairs, scenario: scenario{title: "16 workers, a fresh name each time", workers: 16}},
 	{key: "repeated", contenders: forPairs, scenario: scenario{title: "64 workers, each its own name again", workers: workersAtOnce, repeat: true}},
 	{key: "one", contenders: append(slices.Clone(forPairs), withoutWait), scenario: scenario{title: "1 worker, a fresh name each time", workers: 1}},
@@ -52,7 +53,7 @@ func rowNames() (names []string) {
 
 func (o options) wantsRow(name string) bool { return len(o.rows) == 0 || slices.Contains(o.rows, name) }
 
-// networkRow is what one contender did in one test.
+// networkRow has the results of one contender in one test.
 type networkRow struct {
 	Test      string  `json:"test"`
 	Scenario  string  `json:"scenario"`
@@ -62,25 +63,25 @@ type networkRow struct {
 	P50       float64 `json:"pair_p50_ms"`
 	P99       float64 `json:"pair_p99_ms"`
 	Trips     float64 `json:"pair_p50_round_trips"`
-	HandOver  float64 `json:"hand_over_p50_ms"` // 0: nobody waited
-	RateRatio float64 `json:"rate_ratio"`       // against redsync
-	Network   float64 `json:"network_cores"`    // that the emulated network was busy
+	HandOver  float64 `json:"hand_over_p50_ms"` // 0: no worker waited
+	RateRatio float64 `json:"rate_ratio"`       // relative to redsync
+	Network   float64 `json:"network_cores"`    // cores that the emulated network kept busy
 
-	// Of two hosts.
-	HostRatio   float64 `json:"one_host_ratio,omitempty"` // locks/s against one host with all workers
-	Fairness    float64 `json:"host_fairness,omitempty"`  // least / most
+	// With two hosts.
+	HostRatio   float64 `json:"one_host_ratio,omitempty"` // locks/s relative to one host with all workers
+	Fairness    float64 `json:"host_fairness,omitempty"`  // fewest / most grants of a host
 	LongestWait float64 `json:"host_longest_wait_ms,omitempty"`
 
-	Skipped string `json:"skipped,omitempty"` // why there are no figures
+	Skipped string `json:"skipped,omitempty"` // why it was not measured
 	Failed  int    `json:"failed"`
-	Failure string `json:"failure,omitempty"` // the first of them
-	Clashes int    `json:"clashes"`           // a lock held twice
+	Failure string `json:"failure,omitempty"` // the first failure
+	Clashes int    `json:"clashes"`           // number of times that a lock was held twice
 }
 
-// networkBench measures all contenders over a network, side by side.
+// networkBench measures all contenders over a network, in alternation.
 type networkBench struct {
 	*pairBench
-	skipped map[string]string // contenders that this daemon does not serve, and why
+	skipped map[string]string // reasons why this daemon cannot serve a contender
 	series  map[string]*series
 }
 
@@ -120,7 +121,7 @@ func networkedPart(ctx context.Context, o options, env *environment, rep *report
 	return nil
 }
 
-// open sets up all contenders; it leaves out those that this daemon does not serve.
+// open sets up all contenders except those that this daemon cannot serve.
 func (b *networkBench) open(ctx context.Context, env *environment) (err error) {
 	b.entries, err = openAll(ctx, b.fleet, func(r recipe) bool {
 		return slices.Contains(forPairs, r.name) && (!r.old || b.fleet.before != nil)
@@ -191,14 +192,14 @@ func (b *networkBench) measure(ctx context.Context) error {
 	return nil
 }
 
-// rawContender speaks the protocol by hand, with options that the Go client may not have.
+// rawContender speaks the protocol itself, for options that the Go client may not have.
 type rawContender struct {
 	conn                 *rawConn
 	lockWords, unlockEnd string // options of LOCK and of UNLOCK, each after a space
 }
 
-// openRaw tries the options on a name of its own. The error is a refusal if the daemon does
-// not know them.
+// openRaw tries the options on a name of its own. If the daemon does not know them, the error is a
+// refusal.
 func openRaw(ctx context.Context, d *daemon, lockWords, unlockWords string) (contender, error) {
 	conn, err := dialRaw(ctx, d.socket)
 	if err != nil {
@@ -216,7 +217,7 @@ func openRaw(ctx context.Context, d *daemon, lockWords, unlockWords string) (con
 	return c, nil
 }
 
-func (c *rawContender) locker(int) locker            { return c } // of one worker
+func (c *rawContender) locker(int) locker            { return c } // for one worker only
 func (c *rawContender) settle(context.Context) error { return nil }
 func (c *rawContender) close()                       { c.conn.Close() }
 
@@ -234,8 +235,8 @@ type rawLock struct {
 
 func (l rawLock) Unlock(context.Context) error { return l.conn.ask("UNLOCK %s%s", l.name, l.unlockEnd) }
 
-// longestHostWait returns the longest time for which each of the hosts, whose workers are numbered
-// in turn, had no grant. At the end it is counted until the last grant to any of them.
+// longestHostWait returns the longest time without a grant to one of the hosts, to which workers
+// are assigned in turn. It ends with the last grant to any host.
 func (s sample) longestHostWait(hosts int) time.Duration {
 	byHost := make([][]time.Duration, hosts)
 	last := time.Duration(0)
@@ -268,7 +269,7 @@ func (r *report) addNetwork(b *networkBench) {
 					one.fillHosts(s, b.series[seriesKey(test.key, redlockdConns)])
 				}
 			} else if one.Skipped == "" || !b.opts.wantsRow(test.key) {
-				continue // it was not asked for
+				continue // it was not selected
 			}
 			r.NetworkRows = append(r.NetworkRows, one)
 		}
@@ -332,7 +333,7 @@ func (r *report) networkTable() *table {
 	return t
 }
 
-// findNetwork returns a row that has figures.
+// findNetwork returns a row that was measured.
 func (r *report) findNetwork(test, contender string) (networkRow, bool) {
 	for _, one := range r.NetworkRows {
 		if one.Test == test && one.Contender == contender && one.Skipped == "" {
@@ -342,7 +343,7 @@ func (r *report) findNetwork(test, contender string) (networkRow, bool) {
 	return networkRow{}, false
 }
 
-// accuracy is how far the p50 of the network's round trip may be from what is wanted.
+// accuracy is how much the p50 of the network's round trip may differ from the wanted one.
 const accuracy = 0.1 // ms
 
 func (r *report) networkTargets() []target {

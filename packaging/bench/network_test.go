@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Nothing passes the network earlier than its delay, bytes arrive whole and in order, and the
-// end of one side is the end of the other.
+// Nothing passes the network before its delay. Bytes arrive completely and in order, and the end of
+// one side is passed on to the other.
 func TestNetworkDelaysAndKeepsOrder(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestNetworkDelaysAndKeepsOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go d.run() // for as long as the tests last: it has no end but the process's
+	go d.run() // has no end, and ends with the process
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestNetworkDelaysAndKeepsOrder(t *testing.T) {
 	defer conn.Close()
 	sent := strings.Repeat("0123456789", 30_000)
 	start := time.Now()
-	go func() { // ends when all is written, which all is read after
+	go func() { // ends when everything is written; the test reads it
 		io.WriteString(conn, sent)
 		conn.(*net.TCPConn).CloseWrite()
 	}()
@@ -124,7 +124,7 @@ func TestNetworkTargets(t *testing.T) {
 	}
 }
 
-// A daemon that does not know an option is left out of the row, and the row says why.
+// If a daemon does not know an option, its row has the reason in place of figures.
 func TestUnknownOptionIsARefusal(t *testing.T) {
 	f := testFleet(t)
 	_, err := openRaw(context.Background(), f.daemon, " nonsense=1", "")

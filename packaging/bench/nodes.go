@@ -15,21 +15,20 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// nodeCount is how many redis-servers all contenders lock on; a quorum of them
-// must grant.
+// nodeCount is the number of redis-servers that all contenders use; a quorum of them must grant.
 const (
 	nodeCount = 5
 	quorum    = nodeCount/2 + 1
 )
 
-// node is one redis-server, on a TCP port as in real life.
+// node is one redis-server on a TCP port.
 type node struct {
 	*redlocktest.Server
-	looks int64  // commands of ours that the server has executed
-	via   string // its address on the network; "": no network, as at its own address
+	looks int64  // commands of the benchmark itself that the server has executed
+	via   string // its address on the emulated network; empty: its own address
 }
 
-// address returns where contenders find the node.
+// address returns the address that contenders use.
 func (n *node) address() string {
 	if n.via != "" {
 		return n.via
@@ -37,7 +36,7 @@ func (n *node) address() string {
 	return n.Addr()
 }
 
-// startNodes starts the redis-servers, for who has that key_prefix, and returns once all of
+// startNodes starts the redis-servers for clients with that key_prefix, and returns when all of
 // them answer.
 func startNodes(dir, prefix string) ([]*node, error) {
 	var nodes []*node
@@ -71,12 +70,12 @@ func killNodes(nodes []*node) {
 	}
 }
 
-// resume ends a hang, if there is one.
+// resume continues a stopped node.
 func (n *node) resume() {
-	_ = n.Cont() // fails only where the process is gone, as its next use will tell
+	_ = n.Cont() // fails only if the process has ended, which its next use reports
 }
 
-// wake ends a hang and waits until the node has worked off what piled up.
+// wake continues a node and waits until it has executed all pending requests.
 func (n *node) wake() error {
 	n.resume()
 	n.looks++
@@ -84,17 +83,17 @@ func (n *node) wake() error {
 	return err
 }
 
-// counters is what the nodes have done since they started, all of them together.
+// counters are sums over all nodes since their start.
 type counters struct {
-	commands int64 // that were sent to them, ours left out
-	reads    int64 // read calls on client connections: what grouping saves
+	commands int64 // commands that they got, without those of the benchmark itself
+	reads    int64 // read calls on client connections, which grouping saves
 }
 
 func (c counters) since(start counters) counters {
 	return counters{commands: c.commands - start.commands, reads: c.reads - start.reads}
 }
 
-// countersOf asks every node; none may hang.
+// countersOf queries every node; none may hang.
 func countersOf(nodes []*node) (counters, error) {
 	var sum counters
 	for _, n := range nodes {
@@ -103,27 +102,27 @@ func countersOf(nodes []*node) (counters, error) {
 			return sum, err
 		}
 		sum.commands += infoNumber(reply.Str, "total_commands_processed") - n.looks
-		sum.reads += infoNumber(reply.Str, "total_reads_processed") - 2*n.looks // each ends with the read of an end
+		sum.reads += infoNumber(reply.Str, "total_reads_processed") - 2*n.looks // each query also causes the read of the connection's end
 		n.looks++
 	}
 	return sum, nil
 }
 
-// infoNumber returns a number out of INFO's text, 0 where it is not there.
+// infoNumber returns a number from INFO's text, or 0 if it is missing.
 func infoNumber(info, name string) int64 {
 	_, rest, _ := strings.Cut(info, "\r\n"+name+":")
 	digits, _, _ := strings.Cut(rest, "\r\n")
-	n, _ := strconv.ParseInt(digits, 10, 64) // 0 when it fails, as promised
+	n, _ := strconv.ParseInt(digits, 10, 64) // 0 if it fails
 	return n
 }
 
-// keys returns the keys on the node that have mark in their name.
+// keys returns the node's keys with mark in their names.
 func (n *node) keys(mark string) ([]string, error) {
 	n.looks++
 	return n.Keys("*" + mark + "*")
 }
 
-// leftBehind counts the keys with mark in their name over all nodes.
+// leftBehind counts the keys with mark in their names on all nodes.
 func leftBehind(nodes []*node, mark string) (int, error) {
 	sum := 0
 	for _, n := range nodes {
@@ -136,7 +135,7 @@ func leftBehind(nodes []*node, mark string) (int, error) {
 	return sum, nil
 }
 
-// usedBy returns the CPU time that the nodes have spent so far.
+// usedBy returns the CPU time that the nodes have used so far.
 func usedBy(nodes []*node) (time.Duration, error) {
 	var sum time.Duration
 	for _, n := range nodes {
@@ -149,21 +148,21 @@ func usedBy(nodes []*node) (time.Duration, error) {
 	return sum, nil
 }
 
-// monitor counts the commands that clients send to a node. No counter of INFO
-// does: total_commands_processed has in it what scripts call, and so have the
-// calls of commandstats (Redis 7.0.15). MONITOR tells them apart. It makes the
-// node slower, so figures of time are not for a slice that is counted.
+// monitor counts the commands that clients send to a node. No counter of INFO does that:
+// total_commands_processed and the calls of commandstats include the commands that scripts call
+// (Redis 7.0.15). MONITOR distinguishes them. It slows the node down, so a counted slice gives no
+// times.
 type monitor struct {
 	node  *node
 	conn  net.Conn
 	looks int64
-	count chan int64 // one number, when it has seen its mark
+	count chan int64 // gets one number, after the mark
 }
 
 // monitorLimit is how long the node may take to answer.
 const monitorLimit = 10 * time.Second
 
-// watchCommands begins to count; stop ends it.
+// watchCommands starts to count; stop ends it.
 func watchCommands(ctx context.Context, n *node) (*monitor, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", n.Addr())
@@ -176,7 +175,7 @@ func watchCommands(ctx context.Context, n *node) (*monitor, error) {
 		conn.Close()
 		return nil, fmt.Errorf("%s: MONITOR: %w", n.Name(), err)
 	}
-	go func() { m.count <- countCommands(lines) }() // ends with the mark, or with the connection
+	go func() { m.count <- countCommands(lines) }() // ends with the mark or with the connection
 	return m, nil
 }
 
@@ -197,10 +196,10 @@ func (m *monitor) begin(lines *bufio.Reader) error {
 	return m.conn.SetDeadline(time.Time{})
 }
 
-// endOfWatch is what a monitor is told to stop by: a command that it sees.
+// endOfWatch is a command that ends the count when the monitor sees it.
 const endOfWatch = "bench-end-of-watch"
 
-// stop returns how many commands there were, this program's own looks left out.
+// stop returns the number of commands, without those of the benchmark itself.
 func (m *monitor) stop() (int64, error) {
 	defer m.conn.Close()
 	looks := m.node.looks - m.looks
@@ -219,8 +218,8 @@ func (m *monitor) stop() (int64, error) {
 	}
 }
 
-// countCommands counts the lines of MONITOR until endOfWatch, without commands
-// that scripts called; -1 if they end earlier.
+// countCommands counts the lines of MONITOR until endOfWatch, without commands that scripts called.
+// It returns -1 if the lines end before that.
 func countCommands(lines *bufio.Reader) int64 {
 	for n := int64(0); ; {
 		line, err := lines.ReadString('\n')
@@ -235,7 +234,8 @@ func countCommands(lines *bufio.Reader) int64 {
 	}
 }
 
-// calledByScript tells from a line of MONITOR, +1339518083.107412 [0 lua] "get" "x".
+// calledByScript reports whether a line of MONITOR is from a script: +1339518083.107412 [0 lua]
+// "get" "x".
 func calledByScript(line string) bool {
 	_, rest, _ := strings.Cut(line, " [")
 	client, _, _ := strings.Cut(rest, "] ")

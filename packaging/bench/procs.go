@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// child is a process that this benchmark started. It is ended by its pid, and by
-// the kernel should the benchmark itself be killed.
+// child is a process that this benchmark started. It is ended by its pid or, if the benchmark is
+// killed, by the kernel.
 type child struct {
 	name   string
 	cmd    *exec.Cmd
-	log    string        // the file that holds its output
-	exited chan struct{} // closed once it is gone and waited for
+	log    string        // the file with its output
+	exited chan struct{} // closed when it has ended and is reaped
 }
 
 // startChild starts argv with its output in dir/name.log.
@@ -29,13 +29,13 @@ func startChild(dir, name string, argv ...string) (*child, error) {
 	defer log.Close() // the child has its own descriptor
 	c := &child{name: name, cmd: exec.Command(argv[0], argv[1:]...), log: log.Name(), exited: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr, c.cmd.Dir = log, log, dir
-	// A group of its own: a Ctrl-C in the terminal is ours to handle.
+	// A group of its own, because this program handles a Ctrl-C in the terminal.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { // ends with the child, for which kill and terminate wait
-		_ = c.cmd.Wait() // how it ended is in its log
+	go func() { // ends with the child; kill and terminate wait for it
+		_ = c.cmd.Wait() // the log has the reason
 		close(c.exited)
 	}()
 	return c, nil
@@ -43,15 +43,15 @@ func startChild(dir, name string, argv ...string) (*child, error) {
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// kill ends the child and waits until it is gone.
+// kill kills the child and waits for its end.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // fails only where it is gone already
+	_ = c.cmd.Process.Kill() // fails only if it has already ended
 	<-c.exited
 }
 
-// terminate asks the child to end and waits for it; after limit it is killed.
+// terminate sends SIGTERM to the child and waits for its end; after limit it kills the child.
 func (c *child) terminate(limit time.Duration) error {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // fails only where it is gone already
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has already ended
 	select {
 	case <-c.exited:
 		return nil
@@ -61,7 +61,7 @@ func (c *child) terminate(limit time.Duration) error {
 	}
 }
 
-// failed returns an error that carries the end of the child's output.
+// failed returns err with the end of the child's output.
 func (c *child) failed(err error) error {
 	out, _ := os.ReadFile(c.log)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
@@ -69,10 +69,10 @@ func (c *child) failed(err error) error {
 	return fmt.Errorf("%s: %w; its last words:\n\t%s", c.name, err, last)
 }
 
-// errEnded ends a poll at once: the process that it waits for has ended.
+// errEnded ends a poll at once: the process has ended.
 var errEnded = errors.New("it ended")
 
-// ready polls until answers returns nil, and fails early where the child ends.
+// ready polls until answers returns nil, and fails early if the child ends.
 func (c *child) ready(limit time.Duration, answers func() error) error {
 	err := poll(limit, func() error {
 		select {
@@ -88,8 +88,8 @@ func (c *child) ready(limit time.Duration, answers func() error) error {
 	return nil
 }
 
-// poll calls ok every few milliseconds until it returns nil; after limit, or
-// after errEnded, it returns what ok returned last.
+// poll calls ok every few milliseconds until it returns nil. After limit, or after errEnded, it
+// returns ok's last error.
 func poll(limit time.Duration, ok func() error) error {
 	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
 		err := ok()

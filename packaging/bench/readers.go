@@ -14,38 +14,37 @@ import (
 
 const (
 	readersPartName = "readers"
-	readersHold     = 50 * time.Millisecond // at most; half of it at least
+	readersHold     = 50 * time.Millisecond // longest hold time of a reader; the shortest is half of it
 	writerHold      = time.Millisecond
-	// writerPause is how long no writer comes at least: time for the readers, who
-	// all come in when one leaves, to mix, so that somebody is always inside.
+	// writerPause is the shortest time between two writers. In it the readers, which all enter when
+	// a writer leaves, get out of step, so that there is always a reader inside.
 	writerPause = 2 * readersHold
 	readersTTL  = 10 * time.Second
-	// writerPatience is how long a writer waits at most: more than enough, unless readers
-	// starve it.
+	// writerPatience is how long a writer waits at most. It is only exceeded if readers starve the
+	// writer.
 	writerPatience = 5 * time.Second
-	// readersLimit is how long after its end a slice of readers may hang.
+	// readersLimit is how long a slice of readers may hang after its end.
 	readersLimit = 15 * time.Second
 )
 
-// readersSample is what readers and writers of one name did.
+// readersSample has the results of readers and writers of one name.
 type readersSample struct {
-	skipped  string          // why there is nothing else: what the daemon answered
-	together int             // readers that held at once
-	gathered time.Duration   // how long it took until all did
+	skipped  string          // why it was not measured: the daemon's answer
+	together int             // readers that held the lock at once
+	gathered time.Duration   // time until all readers held it
 	waits    []time.Duration // of the writers, sorted
-	reads    int             // grants to readers while writers came
+	reads    int             // grants to readers while there were writers
 	elapsed  time.Duration
-	clashes  int // a writer was not alone
+	clashes  int // times that a writer was not alone
 }
 
-// readersBench has readers on two hosts, and a writer that is now on one of them
-// and now on the other.
+// readersBench has readers on two hosts, and a writer that alternates between them.
 type readersBench struct {
 	readers []*rawConn
 	writers []*rawConn
 	name    string
 
-	inside  atomic.Int32 // readers
+	inside  atomic.Int32 // readers inside
 	writing atomic.Bool
 	clashes atomic.Int32
 	reads   atomic.Int32
@@ -81,8 +80,8 @@ func readersPart(ctx context.Context, o options, env *environment, rep *report, 
 	return nil
 }
 
-// measureReaders has all readers hold the name together, then come and go for so
-// long while writers want it too.
+// measureReaders first lets all readers hold the name together. Then readers come and go for
+// length, while writers want the name too.
 func measureReaders(ctx context.Context, daemons []*daemon, name string, length time.Duration) (s readersSample, err error) {
 	b := &readersBench{name: name}
 	defer b.close()
@@ -103,7 +102,7 @@ func measureReaders(ctx context.Context, daemons []*daemon, name string, length 
 	return s, b.mix(ctx, &s, length)
 }
 
-// dial makes the connections, which end by themselves if they hang.
+// dial makes the connections. They have a deadline in case they hang.
 func (b *readersBench) dial(ctx context.Context, daemons []*daemon, length time.Duration) error {
 	end := time.Now().Add(length + readersLimit)
 	for i := range workersAtOnce + len(daemons) {
@@ -129,14 +128,14 @@ func (b *readersBench) close() {
 	}
 }
 
-// gather has all readers take the lock and keep it.
+// gather lets all readers take the lock and keep it.
 func (b *readersBench) gather() (time.Duration, error) {
 	start := time.Now()
 	err := inParallel(len(b.readers), func(i int) error { return b.enter(b.readers[i]) })
 	return time.Since(start), err
 }
 
-// part has all of them give it back.
+// part lets all readers release the lock.
 func (b *readersBench) part() error {
 	return inParallel(len(b.readers), func(i int) error { return b.leave(b.readers[i]) })
 }
@@ -157,7 +156,7 @@ func (b *readersBench) leave(c *rawConn) error {
 	return c.ask("UNLOCK %s", b.name)
 }
 
-// mix has readers come and go without a pause, and a writer come now and then.
+// mix lets readers come and go without a pause, and a writer come now and then.
 func (b *readersBench) mix(ctx context.Context, s *readersSample, length time.Duration) error {
 	defer time.AfterFunc(length, func() { b.over.Store(true) }).Stop()
 	start := time.Now()
@@ -175,7 +174,7 @@ func (b *readersBench) mix(ctx context.Context, s *readersSample, length time.Du
 	return errors.Join(err, errors.Join(errs...))
 }
 
-// read is one reader's work.
+// read is the loop of one reader.
 func (b *readersBench) read(ctx context.Context, c *rawConn) error {
 	a, err := newAlarm()
 	if err != nil {
@@ -194,7 +193,7 @@ func (b *readersBench) read(ctx context.Context, c *rawConn) error {
 	return nil
 }
 
-// write returns how long the writers waited, one after the other.
+// write is the loop of the writer. It returns the waits, in order.
 func (b *readersBench) write(ctx context.Context) (waits []time.Duration, err error) {
 	a, err := newAlarm()
 	if err != nil {
@@ -219,7 +218,7 @@ func (b *readersBench) writeOnce(c *rawConn, a *alarm) (time.Duration, error) {
 	err := c.ask("LOCK %s ttl=%d wait=%d", b.name, readersTTL.Milliseconds(), writerPatience.Milliseconds())
 	waited := time.Since(start)
 	if refused, ok := errors.AsType[refusal](err); ok && refused.code() == "HELD" {
-		return waited, nil // which is long enough to be seen in the figures
+		return waited, nil // long enough to show in the figures
 	}
 	if err != nil {
 		return 0, err

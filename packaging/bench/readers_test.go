@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// fakeDaemon is a daemon that answers LOCK and UNLOCK only, from memory.
+// fakeDaemon answers LOCK and UNLOCK only, from memory.
 type fakeDaemon struct {
-	refuse string // what it answers to readers; "": nothing
-	lax    bool   // it grants everything to everybody
+	refuse string // its answer to readers; empty: it grants
+	lax    bool   // it grants every request
 	lock   sync.RWMutex
 }
 
@@ -27,7 +27,7 @@ func (f *fakeDaemon) listen(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	t.Cleanup(wg.Wait) // its clients have hung up
+	t.Cleanup(wg.Wait) // its clients have disconnected
 	t.Cleanup(func() { l.Close() })
 	wg.Go(func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
@@ -70,8 +70,8 @@ func TestReadersOfADaemonThatHasThem(t *testing.T) {
 		t.Errorf("%d readers together, %d writers, %d grants to readers, %d clashes; want %d, some, more and none",
 			s.together, len(s.waits), s.reads, s.clashes, workersAtOnce)
 	}
-	// With a sync.RWMutex, a writer waits for the readers that came before it. The last of
-	// 64 has not been there for long.
+	// With a sync.RWMutex, a writer waits for the readers that came before it. The last of 64 has
+	// begun only shortly before.
 	if longest := s.waits[len(s.waits)-1]; longest < readersHold/4 || longest > 10*readersHold {
 		t.Errorf("a writer waited for %v at most, among readers that hold for up to %v", longest, readersHold)
 	}
@@ -90,7 +90,8 @@ func TestClashOfReadersAndWritersIsSeen(t *testing.T) {
 	}
 }
 
-// TestEachSideSeesAClash has one who was there first, whatever the daemon says.
+// TestEachSideSeesAClash: if another client is inside, both readers and writers notice it, whatever
+// the daemon says.
 func TestEachSideSeesAClash(t *testing.T) {
 	a, err := newAlarm()
 	if err != nil {
@@ -133,7 +134,7 @@ func TestReadersAreSkipped(t *testing.T) {
 	}
 }
 
-// TestReaders is with real daemons.
+// TestReaders uses real daemons.
 func TestReaders(t *testing.T) {
 	env := testEnvironment(t)
 	rep := &report{}

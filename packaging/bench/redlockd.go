@@ -15,10 +15,10 @@ import (
 // redlockdContender talks to the daemon through its socket, from this process.
 type redlockdContender struct {
 	daemon  *daemon
-	clients []*client.Client // a worker's is the one at its number, modulo
+	clients []*client.Client // worker w uses the client with the number w modulo their count
 }
 
-// openRedlockdTags has one connection for all workers, who share it by tags.
+// openRedlockdTags opens one connection that all workers share by tags.
 func openRedlockdTags(ctx context.Context, f *fleet) (contender, error) {
 	return openRedlockd(ctx, f.daemon, 1)
 }
@@ -52,7 +52,7 @@ func (c *redlockdContender) locker(w int) locker {
 	return redlockdLocker{c.clients[w%len(c.clients)]}
 }
 
-// settle waits until the daemon has every node in use.
+// settle waits until the daemon uses every node.
 func (c *redlockdContender) settle(ctx context.Context) error {
 	return poll(5*time.Second, func() error { return nodesReady(ctx, c.clients[0]) })
 }
@@ -63,7 +63,7 @@ func (c *redlockdContender) close() {
 	}
 }
 
-// nodesReady returns nil if the daemon has every node in use.
+// nodesReady returns nil if the daemon uses every node.
 func nodesReady(ctx context.Context, c *client.Client) error {
 	status, err := c.Status(ctx)
 	if err != nil {
@@ -96,8 +96,8 @@ func (l redlockdLock) Unlock(ctx context.Context) error { return l.Lease.Unlock(
 
 func (l redlockdLock) over() error { return context.Cause(l.Context()) }
 
-// rawConn speaks the protocol by hand, one request at a time: for words that the
-// client package may not have yet.
+// rawConn speaks the protocol itself, one request at a time, for options that package client may
+// not have.
 type rawConn struct {
 	net.Conn
 	lines *bufio.Reader
@@ -112,12 +112,12 @@ func dialRaw(ctx context.Context, socket string) (*rawConn, error) {
 	return &rawConn{Conn: conn, lines: bufio.NewReader(conn)}, nil
 }
 
-// refusal is an answer that is not OK: "ERR HELD lock=…".
+// refusal is an answer other than OK: "ERR HELD lock=…".
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// code is the word after ERR.
+// code returns the word after ERR.
 func (r refusal) code() string {
 	fields := strings.Fields(string(r))
 	if len(fields) < 2 {
@@ -126,8 +126,8 @@ func (r refusal) code() string {
 	return fields[1]
 }
 
-// ask sends a request and waits for its answer, whatever events come before that.
-// The error is a refusal where the daemon gave one.
+// ask sends a request and waits for its answer. It skips events. If the daemon refuses, the error
+// is a refusal.
 func (c *rawConn) ask(format string, args ...any) error {
 	if _, err := io.WriteString(c, fmt.Sprintf(format, args...)+"\n"); err != nil {
 		return err

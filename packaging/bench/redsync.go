@@ -16,14 +16,14 @@ import (
 	"github.com/redis/rueidis/rueidiscompat"
 )
 
-// redsyncContender is redsync v4 as its README shows it, one pool a node.
+// redsyncContender is redsync v4 as its README shows it, with one pool for each node.
 type redsyncContender struct {
 	rs      *redsync.Redsync
 	closers []func()
 }
 
-// openRedsyncGoRedis uses go-redis pools that are large enough for a connection
-// a worker, and otherwise as they come.
+// openRedsyncGoRedis uses go-redis pools with room for a connection for each worker, and defaults
+// otherwise.
 func openRedsyncGoRedis(_ context.Context, f *fleet) (contender, error) {
 	c := &redsyncContender{}
 	var pools []redsyncredis.Pool
@@ -51,8 +51,8 @@ func openRedsyncRueidis(_ context.Context, f *fleet) (contender, error) {
 	return c, nil
 }
 
-// rueidisClients connects to every node with rueidis and its defaults, without the
-// client-side cache, which locks do not need.
+// rueidisClients connects to every node with rueidis and its defaults, but without the client-side
+// cache, which locks do not need.
 func rueidisClients(nodes []*node) ([]rueidis.Client, error) {
 	var clients []rueidis.Client
 	for _, n := range nodes {
@@ -69,7 +69,7 @@ func rueidisClients(nodes []*node) ([]rueidis.Client, error) {
 }
 
 func (c *redsyncContender) locker(int) locker            { return c }
-func (c *redsyncContender) settle(context.Context) error { return nil } // it waits for every answer itself
+func (c *redsyncContender) settle(context.Context) error { return nil } // redsync waits for every answer itself
 
 func (c *redsyncContender) close() {
 	for _, do := range c.closers {
@@ -77,7 +77,7 @@ func (c *redsyncContender) close() {
 	}
 }
 
-// lock tries until it is granted, with redsync's own delays.
+// lock retries until it is granted, with redsync's own delays.
 func (c *redsyncContender) lock(ctx context.Context, name string, ttl time.Duration) (held, error) {
 	m := c.rs.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt32))
 	if err := m.LockContext(ctx); err != nil {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// report is everything that was measured.
+// report has all measurements.
 type report struct {
 	Started time.Time `json:"started"`
 	Machine string    `json:"machine"`
-	Others  float64   `json:"others_cores"` // kept busy by other processes meanwhile
+	Others  float64   `json:"others_cores"` // cores that other processes kept busy meanwhile
 	Rows    []row     `json:"rows"`
 	Memory  *memory   `json:"memory,omitempty"`
 	Held    []heldRow `json:"held,omitempty"`
@@ -29,47 +29,47 @@ type report struct {
 	Targets []target `json:"targets"`
 }
 
-// row is one line of the table: one contender in one scenario.
+// row is one line of the table: a contender in a scenario.
 type row struct {
 	Scenario  string  `json:"scenario"`
 	Part      string  `json:"part"`
-	Hung      bool    `json:"hung"` // one node was
+	Hung      bool    `json:"hung"` // one node was hung
 	Contender string  `json:"contender"`
 	Rounds    int     `json:"rounds"`
 	Rate      float64 `json:"per_second"`
-	P50       float64 `json:"p50_ms"` // 0 where it cannot be seen
+	P50       float64 `json:"p50_ms"` // 0 if it cannot be measured
 	P99       float64 `json:"p99_ms"`
-	ClientCPU float64 `json:"client_cpu_s"` // for 10,000 operations; the daemon's included
-	DaemonCPU float64 `json:"daemon_cpu_s"` // its part of that
+	ClientCPU float64 `json:"client_cpu_s"` // for 10,000 operations, including the daemon's
+	DaemonCPU float64 `json:"daemon_cpu_s"` // part of that
 	RedisCPU  float64 `json:"redis_cpu_s"`
 	Commands  float64 `json:"commands"` // for one operation, on all nodes together
 	Reads     float64 `json:"reads"`
-	Left      float64 `json:"keys_left"` // behind, for 10,000 operations
+	Left      float64 `json:"keys_left"` // keys left on the nodes, for 10,000 operations
 
-	// Against the baseline; 0 where there is none to compare with.
+	// Relative to the baseline; 0 if there is none.
 	RateRatio float64 `json:"rate_ratio"`
 	P50Ratio  float64 `json:"p50_ratio"`
 	CPURatio  float64 `json:"cpu_ratio"` // of clients and Redis together
 
-	// Against the binary of -before; 0 if it was not measured.
+	// Relative to the binary of -before; 0 if it was not measured.
 	BeforeRateRatio float64 `json:"before_rate_ratio"`
 	BeforeP50Ratio  float64 `json:"before_p50_ratio"`
 
 	Failed  int    `json:"failed"`
-	Failure string `json:"failure,omitempty"` // the first of them
-	Clashes int    `json:"clashes"`           // a lock held twice
+	Failure string `json:"failure,omitempty"` // the first failure
+	Clashes int    `json:"clashes"`           // number of times that a lock was held twice
 }
 
-// heldRow is what else there is to say about leases that are held.
+// heldRow has more results of held leases.
 type heldRow struct {
 	Contender string  `json:"contender"`
 	Hung      bool    `json:"hung"`
 	Leases    int     `json:"leases"`
 	Seconds   float64 `json:"seconds"`
 	Lost      int     `json:"lost"`
-	Loss      string  `json:"loss,omitempty"` // one of them
+	Loss      string  `json:"loss,omitempty"` // an example
 	Bare      int     `json:"bare"`           // leases on no more than a quorum of the nodes that answer
-	Cores     float64 `json:"client_cores"`   // busy for all of the leases: scaled up from a share
+	Cores     float64 `json:"client_cores"`   // cores that all leases would keep busy, scaled up from a share
 	Redis     float64 `json:"redis_cores"`
 	Daemon    float64 `json:"daemon_cores"`
 	PerLease  int64   `json:"bytes_per_lease"`
@@ -83,10 +83,10 @@ func newReport(o options) *report {
 	}
 }
 
-// perTenThousand scales a cost of n operations to 10,000 of them.
+// perTenThousand scales the cost of n operations to 10,000 of them.
 func perTenThousand(cost float64, n int) float64 { return cost / float64(max(n, 1)) * 10_000 }
 
-// addPairs makes rows of one scenario's series.
+// addPairs makes rows from one scenario's series.
 func (r *report) addPairs(all []*series) {
 	for _, s := range all {
 		one := pairRow(s, baselineOf(all, s.hung))
@@ -97,7 +97,7 @@ func (r *report) addPairs(all []*series) {
 	}
 }
 
-// earlier returns what the binary of -before did in place of redlockd; nil if there is none.
+// earlier returns the series of the binary of -before for the same contender, or nil.
 func earlier(all []*series, s *series) *series {
 	name := map[string]string{redlockdTags: beforeTags, redlockdConns: beforeConns}[s.contender]
 	for _, one := range all {
@@ -117,7 +117,7 @@ func baselineOf(all []*series, hung bool) *series {
 	return &series{}
 }
 
-// pairRow takes medians over the rounds, and costs over all of them.
+// pairRow takes medians over the rounds, and sums of the costs.
 func pairRow(s, base *series) row {
 	r := row{Scenario: s.title, Part: s.part, Hung: s.hung, Contender: s.contender, Rounds: len(s.rounds)}
 	r.Rate, r.P50, r.P99 = s.medianOf(sample.rate), s.medianOf(sample.p50), s.medianOf(sample.p99)
@@ -159,8 +159,8 @@ func (s *series) medianOf(figure func(sample) float64) float64 {
 	return median(values)
 }
 
-// ratioTo compares round by round, so that what disturbed a whole round does
-// not count, and returns the median; 0 where there is nothing to compare.
+// ratioTo compares round by round, so that a disturbance of a whole round does not matter. It
+// returns the median of the ratios, or 0 if there is nothing to compare.
 func (s *series) ratioTo(base *series, figure func(sample) float64) float64 {
 	var values []float64
 	for round, got := range s.rounds {
@@ -171,7 +171,7 @@ func (s *series) ratioTo(base *series, figure func(sample) float64) float64 {
 	return median(values)
 }
 
-// total adds up the rounds; its latencies are in no order.
+// total adds up the rounds; its latencies are not sorted.
 func (s *series) total() sample {
 	var sum sample
 	for _, got := range s.rounds {
@@ -189,7 +189,7 @@ func (s *series) total() sample {
 	return sum
 }
 
-// addHeld makes rows of what the holding of leases took.
+// addHeld makes rows from the measurements of held leases.
 func (r *report) addHeld(samples []heldSample) {
 	slices.SortStableFunc(samples, func(a, b heldSample) int { return order(a.hung) - order(b.hung) })
 	base := map[bool]row{}
@@ -210,7 +210,7 @@ func (r *report) addHeld(samples []heldSample) {
 	}
 }
 
-// order puts what was measured with all nodes well first.
+// order sorts measurements without a hung node first.
 func order(hung bool) int {
 	if hung {
 		return 1
@@ -218,8 +218,8 @@ func order(hung bool) int {
 	return 0
 }
 
-// row is the line of an extension in the table of pairs. What the daemon extends
-// is not seen from here, but what is due is what it costs.
+// row returns the line of an extension in the table of pairs. The benchmark cannot see the daemon's
+// extensions, so it divides the cost by the number that is due.
 func (s heldSample) row() row {
 	r := row{Scenario: "held leases, an extension", Part: "held", Hung: s.hung, Contender: s.contender, Rounds: 1}
 	r.Rate = float64(len(s.latencies)) / s.lasted.Seconds()
@@ -232,7 +232,7 @@ func (s heldSample) row() row {
 	return r
 }
 
-// heldRow scales the CPU of a share of the leases up to all of them.
+// heldRow scales the CPU time of a share of the leases up to all of them.
 func (s heldSample) heldRow(all int) heldRow {
 	cores := func(d time.Duration) float64 {
 		return d.Seconds() / s.lasted.Seconds() * float64(all) / float64(s.leases)
@@ -247,7 +247,7 @@ func (s heldSample) heldRow(all int) heldRow {
 	return h
 }
 
-// fault returns an error if a lock was held twice: no figure counts then.
+// fault returns an error if a lock was held twice: then no figure is valid.
 func (r *report) fault() error {
 	var faults []error
 	fault := func(contender, scenario string, clashes int) {

@@ -28,8 +28,7 @@ func TestMedianAndQuantile(t *testing.T) {
 	}
 }
 
-// testSeries has a slice of one second a round, with so many pairs of one
-// millisecond in each.
+// testSeries has rounds of one second, with the given numbers of pairs of one millisecond.
 func testSeries(contender string, counts ...int) *series {
 	s := &series{scenario: scenario{part: "distinct", title: "many"}, contender: contender, rounds: map[int]sample{}}
 	for round, n := range counts {
@@ -45,8 +44,8 @@ func testSeries(contender string, counts ...int) *series {
 
 func TestRatiosAreOfRounds(t *testing.T) {
 	r := &report{}
-	// The second round was disturbed for all. Medians of rates: 20 and 100;
-	// of the ratios: 10.
+	// The second round was disturbed for all contenders. The medians of the rates are 20 and 100,
+	// the median of the ratios is 10.
 	r.addPairs([]*series{testSeries(baseline, 20, 1, 20), testSeries(redlockdTags, 200, 100, 100)})
 	got := r.Rows[1]
 	if got.Rate != 100 || got.RateRatio != 10 || got.Commands != 10 {

@@ -24,7 +24,7 @@ func (o options) wants(part string) bool {
 	return len(o.only) == 0 || slices.Contains(o.only, part)
 }
 
-// environment is what all parts run in: the nodes, and a daemon binary.
+// environment is shared by all parts: the nodes, and a daemon binary.
 type environment struct {
 	dir    string
 	binary string
@@ -56,8 +56,8 @@ func (env *environment) startDaemon(ctx context.Context, name string, lines ...s
 	return startDaemon(ctx, env.dir, env.binary, name, env.nodes, lines...)
 }
 
-// measureAll runs the parts that o wants and returns what was measured, also
-// where it fails: what was measured until then. It leaves no process behind.
+// measureAll runs the parts that o selects and returns the measurements, after an error also those
+// up to then. It leaves no process behind.
 func measureAll(ctx context.Context, o options, logs io.Writer) (*report, error) {
 	rep := newReport(o)
 	env, err := newEnvironment(ctx, o.daemon)
@@ -120,7 +120,7 @@ func heldPart(ctx context.Context, o options, env *environment, rep *report, log
 	return err
 }
 
-// pause waits for d; an error tells that ctx ended before.
+// pause waits for d. It returns an error if ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -16,27 +16,27 @@ var scenarios = []scenario{
 
 const (
 	warmUp = 300 * time.Millisecond
-	// hungLimit is how long after the end of its slice a contender may still
-	// hang with the hung node; then the node is woken.
+	// hungLimit is how long after the end of its slice a contender may still hang with the hung
+	// node. Then the node is continued.
 	hungLimit = 15 * time.Second
-	// wellLimit is the same where no node hangs and nothing can be woken.
+	// wellLimit is the same if no node hangs.
 	wellLimit = 15 * time.Second
 )
 
-// sample is what one slice gave.
+// sample has the results of one slice.
 type sample struct {
 	pairs
 	usage
 	counters
-	left int // keys on the nodes after it
+	left int // keys left on the nodes
 }
 
-// pairBench measures the scenarios, contender after contender, round after round.
+// pairBench measures the scenarios for all contenders, in rounds.
 type pairBench struct {
 	opts    options
 	fleet   *fleet
 	entries []entry
-	slices  int // so far: the mark of the next one
+	slices  int // so far; the number is the mark of the next one
 	logs    io.Writer
 }
 
@@ -48,8 +48,8 @@ type series struct {
 	rounds    map[int]sample
 }
 
-// measure returns the series of one scenario: of every contender with all nodes
-// well, then of every one with one node hung.
+// measure returns the series of one scenario for every contender: first without a hung node, then
+// with one.
 func (b *pairBench) measure(ctx context.Context, s scenario) ([]*series, error) {
 	well, hung := b.blank(s, false), b.blank(s, true)
 	for i, e := range b.entries {
@@ -75,8 +75,7 @@ func (b *pairBench) measure(ctx context.Context, s scenario) ([]*series, error) 
 	return append(present(well), present(hung)...), nil
 }
 
-// blank returns an empty series for each entry, nil for those that are not
-// measured in s.
+// blank returns an empty series for each entry, or nil if the entry is not measured in s.
 func (b *pairBench) blank(s scenario, hung bool) []*series {
 	all := make([]*series, len(b.entries))
 	for i, e := range b.entries {
@@ -97,8 +96,8 @@ func present(all []*series) []*series {
 	return some
 }
 
-// round gives every contender a slice. One that hangs along with a hung node is
-// measured once only: it takes its time, and will again.
+// round gives every contender a slice. If a contender hangs together with a hung node, it is
+// measured only once, because that takes long and would happen again.
 func (b *pairBench) round(ctx context.Context, all []*series, round int, hung *node) error {
 	for i, s := range all {
 		if s == nil || hung != nil && stalled(s, b.opts.slice) {
@@ -113,7 +112,7 @@ func (b *pairBench) round(ctx context.Context, all []*series, round int, hung *n
 	return nil
 }
 
-// stalled tells whether a slice that was measured took far longer than asked.
+// stalled reports whether a measured slice took far longer than its length.
 func stalled(s *series, length time.Duration) bool {
 	for _, got := range s.rounds {
 		if got.elapsed > length+2*time.Second {
@@ -123,8 +122,8 @@ func stalled(s *series, length time.Duration) bool {
 	return false
 }
 
-// slice lets one contender work, with a node hung if hung is not nil, and counts
-// what that cost and left behind. Every node is well before and after it.
+// slice lets one contender work, with hung stopped if it is not nil, and measures the costs and the
+// keys left. All nodes work before and after it.
 func (b *pairBench) slice(ctx context.Context, e entry, s scenario, length time.Duration, hung *node) (sample, error) {
 	fail := func(err error) (sample, error) {
 		return sample{}, fmt.Errorf("%s, %s: %w", e.name, s.title, err)
@@ -156,11 +155,11 @@ func (b *pairBench) slice(ctx context.Context, e entry, s scenario, length time.
 	return got, nil
 }
 
-// watched runs the slice between two looks at the CPU clocks. A hung node is
-// woken afterwards, and has done all that it was asked meanwhile on return.
+// watched runs the slice and measures the CPU time. Then it continues a hung node and waits until
+// that has executed all pending requests.
 func (b *pairBench) watched(ctx context.Context, run slice, hung *node) (sample, error) {
 	if hung != nil {
-		defer context.AfterFunc(ctx, hung.resume)() // so that an interrupted run comes back soon
+		defer context.AfterFunc(ctx, hung.resume)() // so that an interrupted run ends soon
 		defer hung.resume()
 		if err := hung.Stop(); err != nil {
 			return sample{}, err
@@ -184,8 +183,8 @@ func (b *pairBench) watched(ctx context.Context, run slice, hung *node) (sample,
 // tidyLimit is how long a contender has to finish its last releases.
 const tidyLimit = 500 * time.Millisecond
 
-// tidy waits until the contender is done with everything and returns how many of
-// the slice's keys are on the nodes all the same.
+// tidy waits until the contender has finished all its calls, and returns how many of the slice's
+// keys are still on the nodes.
 func (b *pairBench) tidy(ctx context.Context, e entry, mark string) (left int, err error) {
 	if err := e.settle(ctx); err != nil {
 		return 0, err

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// scenario is who locks what: workers that take a lock and give it back, at once
-// unless they hold it, and then take the next one, at once unless they think.
+// scenario describes the locks of workers. A worker takes a lock, holds it (hold), releases it,
+// pauses (think), and takes the next one.
 type scenario struct {
 	part    string
 	title   string
 	workers int
-	shared  bool // all of them want the same name
-	repeat  bool // each of them wants its own name, again and again; else a fresh one each time
+	shared  bool // all workers use the same name
+	repeat  bool // each worker always uses its own name; otherwise a new name each time
 	hold    time.Duration
 	think   time.Duration
 }
@@ -27,34 +27,33 @@ type scenario struct {
 type slice struct {
 	scenario
 	locker func(w int) locker
-	mark   string        // in the name of every lock of this slice, and of no other
-	length time.Duration // after it no pair is begun
-	limit  time.Duration // after it relief is called, to get workers out of a stuck call
+	mark   string        // part of the name of every lock of this slice, and of no other
+	length time.Duration // no pair begins after this time
+	limit  time.Duration // relief is called after this time, to end calls that hang
 	relief func()
 }
 
-// pairs is what the workers of a slice did.
+// pairs has the results of a slice's workers.
 type pairs struct {
 	latencies []time.Duration   // of each pair, sorted
-	elapsed   time.Duration     // until the last pair was over
-	failed    int               // locks or unlocks that the contender answered with an error
+	elapsed   time.Duration     // until the last pair ended
+	failed    int               // locks or unlocks for which the contender returned an error
 	failure   error             // one of them
-	clashes   int               // locks granted while somebody else had them
+	clashes   int               // locks granted while another worker held them
 	served    []int             // pairs of each worker
 	grants    [][]time.Duration // to each worker, since the slice's start
 
-	// All of these are sorted.
-	locks     []time.Duration // from asking for a lock to its grant
-	handOvers []time.Duration // from one worker's unlock to the grant of another who waited for it
-	holds     []time.Duration // how long locks were really held
+	// Sorted durations.
+	locks     []time.Duration // from the request for a lock to its grant
+	handOvers []time.Duration // from one worker's unlock to the grant of another that waited for it
+	holds     []time.Duration // real hold times
 }
 
-// stuckAfter is how long after relief workers may still be busy before the
-// contender is given up.
+// stuckAfter is how long after relief workers may still be busy. Then the contender is given up.
 const stuckAfter = 30 * time.Second
 
-// run returns once all workers are done, which is soon after the slice's length
-// unless calls take longer; an error if a worker never comes back or ctx ended.
+// run returns when all workers have ended, which is soon after the slice's length unless calls take
+// longer. It returns an error if a worker never ends or ctx has ended.
 func (s slice) run(ctx context.Context) (pairs, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.length+s.limit+stuckAfter)
 	defer cancel()
@@ -64,7 +63,7 @@ func (s slice) run(ctx context.Context) (pairs, error) {
 	defer time.AfterFunc(s.length, func() {
 		over.Store(true)
 		if s.shared {
-			giveUp() // a worker that waits for others waits for the end
+			giveUp() // otherwise a worker that waits for others goes on waiting
 		}
 	}).Stop()
 	defer time.AfterFunc(s.length+s.limit, s.relief).Stop()
@@ -87,7 +86,7 @@ func (s slice) run(ctx context.Context) (pairs, error) {
 	return collect(crew, time.Since(start)), nil
 }
 
-// waitFor waits for wg, and at most for a while longer than ctx lasts.
+// waitFor waits for wg, at most until a while after the end of ctx.
 func waitFor(ctx context.Context, wg *sync.WaitGroup) error {
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
@@ -127,13 +126,13 @@ func collect(crew []worker, elapsed time.Duration) pairs {
 	return p
 }
 
-// place is where the holder of one name works.
+// place is the critical section of one name.
 type place struct {
-	inUse  atomic.Int32 // 1 while somebody is inside
+	inUse  atomic.Int32 // 1 while a worker is inside
 	leftAt atomic.Int64 // when an unlock was last called, in ns since the slice's start
 }
 
-// worker acquires and releases locks, one after the other.
+// worker acquires and releases locks in a loop.
 type worker struct {
 	slice  *slice
 	number int
@@ -141,7 +140,7 @@ type worker struct {
 	over   *atomic.Bool
 	start  time.Time // of the slice
 	place  *place    // of the name that this worker takes
-	alarm  *alarm    // nil where the scenario has nobody sleep
+	alarm  *alarm    // nil if workers do not sleep in the scenario
 
 	latencies []time.Duration
 	locks     []time.Duration
@@ -169,7 +168,7 @@ func (w *worker) work(ctx, lockCtx context.Context) {
 	for n := 0; !w.over.Load() && ctx.Err() == nil; n++ {
 		start := time.Now()
 		if err := w.pair(ctx, lockCtx, w.name(n)); err != nil {
-			if lockCtx.Err() == nil { // otherwise that is why it failed
+			if lockCtx.Err() == nil { // otherwise the pair failed because of that
 				w.failed++
 				w.failure = err
 			}
@@ -180,8 +179,8 @@ func (w *worker) work(ctx, lockCtx context.Context) {
 	}
 }
 
-// name returns what to lock: a fresh name for each pair where names are
-// distinct, so that a key that an earlier pair left behind is in nobody's way.
+// name returns the name of the n-th lock. If names are distinct, each pair has a new one, so that
+// no key of an earlier pair matters.
 func (w *worker) name(n int) string {
 	switch {
 	case w.slice.shared:
@@ -207,8 +206,8 @@ func (w *worker) pair(ctx, lockCtx context.Context, name string) error {
 	return nil
 }
 
-// granted notes how long a grant took: since it was asked for, and since the
-// unlock that it came after, where it had been asked for before that.
+// granted records how long a grant took: since the request, and since the previous unlock if that
+// came after the request.
 func (w *worker) granted(asked, now time.Duration) {
 	w.locks = append(w.locks, now-asked)
 	w.grants = append(w.grants, now)
@@ -217,7 +216,7 @@ func (w *worker) granted(asked, now time.Duration) {
 	}
 }
 
-// criticalSection is what the lock protects: being alone in here.
+// criticalSection is the work under the lock. It checks that no other worker is inside.
 func (w *worker) criticalSection() {
 	if !w.place.inUse.CompareAndSwap(0, 1) {
 		w.clashes++

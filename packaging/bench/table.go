@@ -62,8 +62,7 @@ func (r *report) pairTable() *table {
 	return t
 }
 
-// daemonPart is nothing where the contender does not use the daemon: that it
-// idles is not worth a figure.
+// daemonPart returns the daemon's CPU time, or 0 if the contender does not use the daemon.
 func (r row) daemonPart() float64 {
 	if !strings.HasPrefix(r.Contender, "redlockd") {
 		return 0
@@ -103,8 +102,8 @@ func targetTable(targets []target) *table {
 	return t
 }
 
-// number formats with three digits that matter; nothing for 0, which here
-// means that there is no figure.
+// number formats a figure with three significant digits, and 0 as an empty text, because 0 means
+// that there is no figure.
 func number(v float64) string {
 	switch {
 	case v < 0:
@@ -123,10 +122,10 @@ func number(v float64) string {
 	return "<0.001"
 }
 
-// table is printed in Markdown, aligned for reading as it stands.
+// table is printed in Markdown, with aligned columns.
 type table struct {
 	header []string
-	texts  int // so many columns, at least two, are flush left
+	texts  int // number of left-aligned columns, at least two
 	rows   [][]string
 }
 

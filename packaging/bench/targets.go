@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// target is something that redlockd must reach.
+// target is a figure that redlockd must reach.
 type target struct {
 	What string `json:"what"`
 	Want string `json:"want"`
@@ -13,7 +13,7 @@ type target struct {
 	Pass bool   `json:"pass"`
 }
 
-// targetsOf judges those targets for which there are figures.
+// targetsOf evaluates the targets for which there are figures.
 func targetsOf(r *report) []target {
 	var all []target
 	add := func(t target, measured bool) {
@@ -50,7 +50,7 @@ func (r *report) find(part, contender string, hung bool) (row, bool) {
 	return row{}, false
 }
 
-// throughput judges redlockd against the binary of -before: it must not become slower.
+// throughput compares redlockd with the binary of -before: it must not be slower.
 func (r *report) throughput(contender, what string) (target, bool) {
 	one, ok := r.find("distinct", contender, false)
 	return atLeast(what, one.BeforeRateRatio, 0.97, " × before"), ok && one.BeforeRateRatio > 0
@@ -61,8 +61,7 @@ func (r *report) latency() (target, bool) {
 	return atMost("1 worker: p50 of a pair, the socket hop included", one.BeforeP50Ratio, 1.03, " × before"), ok && one.BeforeP50Ratio > 0
 }
 
-// eachHung calls do for redlockd's rows with a node hung, and with what was
-// measured when all were well.
+// eachHung calls do for redlockd's rows with a hung node, together with the row without one.
 func (r *report) eachHung(do func(hung, well row)) {
 	for _, hung := range r.Rows {
 		if !hung.Hung || hung.Part == "held" || !strings.HasPrefix(hung.Contender, "redlockd") {
@@ -74,7 +73,7 @@ func (r *report) eachHung(do func(hung, well row)) {
 	}
 }
 
-// hungMedian judges the worst of the scenarios.
+// hungMedian evaluates the worst scenario.
 func (r *report) hungMedian() (target, bool) {
 	worst, where := 0.0, ""
 	r.eachHung(func(hung, well row) {
@@ -90,8 +89,8 @@ func (r *report) hungMedian() (target, bool) {
 	}, where != ""
 }
 
-// hungTail judges the worst of the scenarios, with contention or without: a pair
-// on a name that all workers want includes the wait for the others.
+// hungTail evaluates the worst scenario, with contention or without. A pair on a name that all
+// workers want includes the wait for the others.
 func (r *report) hungTail(what string, contended bool) (target, bool) {
 	worst, where := 0.0, ""
 	r.eachHung(func(hung, _ row) {
@@ -110,7 +109,7 @@ func (r *report) hungTail(what string, contended bool) (target, bool) {
 
 func (r row) where() string { return r.Scenario + ", " + r.Contender }
 
-// heldTargets judges the leases that redlockd held, with all nodes well.
+// heldTargets evaluates the leases that redlockd held without a hung node.
 func (r *report) heldTargets() []target {
 	var all []target
 	for _, h := range r.Held {

@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// write writes all pages into a directory, which it makes if there is none.
+// write writes all pages into a directory, which it makes if it does not exist.
 func write(version, date, dir string) error {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
@@ -61,7 +61,7 @@ func verbs() string {
 	return list.String()
 }
 
-// escape protects the characters that have a meaning in mdoc(7).
+// escape escapes the characters that are special in mdoc(7).
 func escape(text string) string {
 	return `\&` + strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "'", `\(aq`, "|", `\(ba`).Replace(text)
 }

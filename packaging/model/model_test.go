@@ -13,7 +13,7 @@ import (
 // holds is the verdict of a model whose properties hold within its bounds.
 const holds = "holds"
 
-// The properties, each by what only its assertion contains, without spaces.
+// The properties, each with a part of its assertion that no other has, without spaces.
 const (
 	oneHolder     = "deadline[0]>0"
 	staleWrite    = "order[d]>=written"
@@ -29,13 +29,13 @@ const (
 	nothingStays  = "claimed"
 )
 
-// checks says what each model shows. A check is exhaustive within its bounds.
+// checks lists what each model shows. A check is exhaustive within its bounds.
 var checks = []struct {
 	name  string
 	model string
-	flags string // what spin defines
-	want  string // holds, or the property that fails
-	long  bool   // takes minutes and gigabytes: only with REDLOCKD_LONG
+	flags string // definitions for spin
+	want  string // holds, or the property that is violated
+	long  bool   // takes minutes and gigabytes, so only with REDLOCKD_LONG
 }{
 	{name: "single Redis", model: "single", want: holds},
 	{name: "single Redis restarts empty", model: "single", flags: "CRASHES=1", want: oneHolder},
@@ -94,7 +94,7 @@ var checks = []struct {
 	{name: "redlockd counters copied early", model: "redlockd", flags: "CRASHES=1 EARLY_COPY TTL=1 PATIENT", want: tokenOrder, long: true},
 	{name: "redlockd blind write-back after FORCE", model: "redlockd", flags: "ATTEMPTS=3 FORCES=1 BLIND_WRITE_BACK TTL=1 PATIENT", want: tokenUnique, long: true},
 	{name: "redlockd blind write-back after a jump", model: "redlockd", flags: "ATTEMPTS=3 JUMPS=1 BLIND_WRITE_BACK TTL=1 PATIENT", want: tokenUnique, long: true},
-	{name: "redlockd blind write-back alone", model: "redlockd", flags: "ATTEMPTS=3 BLIND_WRITE_BACK TTL=1", want: holds, long: true}, // it needs a key that goes away
+	{name: "redlockd blind write-back alone", model: "redlockd", flags: "ATTEMPTS=3 BLIND_WRITE_BACK TTL=1", want: holds, long: true}, // needs a key that disappears
 
 	{name: "Redlock, longer", model: "redlock", want: holds, long: true},
 	{name: "Redlock node stays away, longer", model: "redlock", flags: "CRASHES=1 NO_RESTART=1", want: holds, long: true},
@@ -131,7 +131,7 @@ func TestModels(t *testing.T) {
 		t.Run(check.name, func(t *testing.T) {
 			optimize := "-O2"
 			if check.want != holds && !check.long {
-				optimize = "-O0" // the compiler would take longer than the search
+				optimize = "-O0" // compiling with optimization takes longer than the search
 			}
 			found := search(t, check.model+".pml", optimize, strings.Fields(check.flags))
 			t.Logf("measured: %s", found)
@@ -144,7 +144,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// A result is what one exhaustive search found.
+// A result has the outcome of one exhaustive search.
 type result struct {
 	violated string // the assertion; empty: none
 	states   string
@@ -160,7 +160,7 @@ func (r result) String() string {
 	return fmt.Sprintf("%s; %s states, %s MB, %s s", verdict, r.states, r.memory, r.seconds)
 }
 
-// The lines that a verifier prints.
+// Lines that a verifier prints.
 var (
 	violatedLine = regexp.MustCompile(`pan:1: assertion violated (.*) \(at depth`)
 	statesLine   = regexp.MustCompile(`(\d+) states, stored`)
@@ -169,8 +169,8 @@ var (
 	truncated    = regexp.MustCompile(`max search depth too small|out of memory|reached -DMEMLIM|Search not completed`)
 )
 
-// search has spin make the verifier of a model, and runs it to its end, or to the first
-// violation. A search that did not visit everything fails.
+// search lets spin make the verifier of a model, and runs it to its end, or to the first violation.
+// A search that did not visit everything fails.
 func search(t *testing.T, model, optimize string, flags []string) result {
 	t.Helper()
 	source, err := filepath.Abs(model)
@@ -199,8 +199,8 @@ func first(pattern *regexp.Regexp, text string) string {
 	return ""
 }
 
-// command runs a program in dir and returns what it printed. A verifier's exit code says
-// nothing: it is 0 after a violation.
+// command runs a program in dir and returns its output. A verifier's exit code is meaningless: it
+// is 0 after a violation.
 func command(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	program := exec.CommandContext(t.Context(), name, args...)

@@ -9,7 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A violation is what no run may show.
+// A violation is a broken promise.
 type violation struct {
 	name  string
 	what  string
@@ -18,8 +18,8 @@ type violation struct {
 
 func (v violation) String() string { return fmt.Sprintf("lock %q: %s", v.name, v.what) }
 
-// check returns the violations in all holds of a lock: intervals that exclude each other
-// and overlap, and histories that no lock with fencing tokens can produce.
+// check returns the violations in all holds of a lock: overlapping intervals that exclude each
+// other, and histories that no lock with fencing tokens can produce.
 func check(name string, holds []*hold, excused []excuse) []violation {
 	found := checkFast(name, holds, excused)
 	if what := linearize(holds, excusesOf(name, holds, excused)); what != "" {
@@ -41,7 +41,7 @@ func checkFast(name string, holds []*hold, excused []excuse) []violation {
 	return found
 }
 
-// excuses are those of one lock.
+// excuses are the excuses for one lock.
 type excuses []excuse
 
 func excusesOf(name string, holds []*hold, all []excuse) (of excuses) {
@@ -53,16 +53,16 @@ func excusesOf(name string, holds []*hold, all []excuse) (of excuses) {
 	return of
 }
 
-// pass reports whether a clock jump excuses a hold with a smaller token than an earlier
-// grant. After the jump, the daemon may have passed a lock on that another host already had.
+// pass reports whether a clock jump excuses a hold whose token is smaller than an earlier grant's.
+// After the jump, the daemon may have passed on a lock that another host already had.
 func (e excuses) pass(one *hold) bool {
 	return slices.ContainsFunc(e, func(excuse excuse) bool { return excuse.name == "" && excuse.covers(one) })
 }
 
-// covers says whether the hold may have been taken away then.
+// covers reports whether the holder may have lost the lock in that interval.
 func (e excuse) covers(one *hold) bool { return one.Asked <= e.to && one.end() > e.from }
 
-// end is the instant up to which others must not have the lock of the hold.
+// end returns the instant up to which no other client may hold the lock.
 func (e excuses) end(one *hold) instant {
 	end := one.end()
 	for _, excuse := range e {
@@ -73,14 +73,14 @@ func (e excuses) end(one *hold) instant {
 	return end
 }
 
-// overlap finds two holds that exclude each other while both clients relied on them,
-// or more holders of a semaphore than it has slots. Holds are in the order of their grants.
+// overlap finds two holds that exclude each other while both clients relied on them, or more
+// holders of a semaphore than it has slots. Holds are in the order of their grants.
 func overlap(holds []*hold, excused excuses) string {
 	var open []*hold
 	for _, one := range holds {
 		open = slices.DeleteFunc(open, func(other *hold) bool { return excused.end(other) <= one.Granted })
 		if excused.end(one) <= one.Granted {
-			continue // over before the answer was read
+			continue // it had ended before the answer was read
 		}
 		for _, other := range open {
 			if excludes(one, other) {
@@ -105,8 +105,8 @@ func excludes(a, b *hold) bool {
 	return true
 }
 
-// tokens finds a fencing token that is given twice, or is not larger than that of an
-// earlier grant although it was requested later. Readers are ordered against writers only.
+// tokens finds a fencing token that was granted twice, or that is not larger than an earlier
+// grant's although it was requested later. Readers are ordered against writers only.
 func tokens(holds []*hold, excused excuses) string {
 	type key struct {
 		slot  string
@@ -136,7 +136,7 @@ func tokens(holds []*hold, excused excuses) string {
 	return ""
 }
 
-// A series is grants in their order, and up to each the one with the largest token.
+// A series is grants in order; for each it has the largest token up to there.
 type series struct {
 	byGrant, largest []*hold
 }
@@ -153,7 +153,7 @@ func (s *series) add(one *hold) *series {
 	return s
 }
 
-// largestBefore returns the grant with the largest token among those before the instant.
+// largestBefore returns the grant with the largest token before the instant.
 func (s *series) largestBefore(at instant) *hold {
 	if s == nil {
 		return nil
@@ -178,12 +178,12 @@ type lockState struct {
 
 type lockInput struct {
 	acquire bool
-	fence   uint64 // of the grant that is taken or ends
-	plain   bool   // it has no fencing tokens
+	fence   uint64 // of the grant that begins or ends
+	plain   bool   // without fencing tokens
 }
 
-// lockModel is the sequential specification of an exclusive lock: it is taken only if
-// it is free, with a larger token than the last one; and released by its holder.
+// lockModel is the sequential specification of an exclusive lock: it is taken only if it is free,
+// with a larger token than before, and released by its holder.
 var lockModel = porcupine.Model{
 	Init: func() any { return lockState{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -196,17 +196,17 @@ var lockModel = porcupine.Model{
 	Equal: func(a, b any) bool { return a == b },
 }
 
-// linearizeTimeout bounds the search for one lock. A lock whose search takes longer is
-// reported, as a check that did not finish must not count as one that passed.
+// linearizeTimeout bounds the search for one lock. A longer search is reported, because an
+// unfinished check must not count as passed.
 const linearizeTimeout = 2 * time.Minute
 
-// linearizeGrants is how many grants porcupine gets at a time, as its time and memory grow with
-// the square. A lock's history without some of its grants is a lock's history, too, so
-// this finds nothing that is not there. The next part begins in the middle of this one.
+// linearizeGrants is how many grants porcupine gets at a time: its time and memory grow with the
+// square. A lock's history without some of its grants is still a valid history, so this causes no
+// false violation. The next part begins in the middle of this one.
 const linearizeGrants = 200
 
-// linearize lets porcupine look for an order in which the lock could have been taken and
-// released. Only exclusive grants can be checked so. Holds are in the order of their grants.
+// linearize lets porcupine look for an order in which the lock could have been taken and released.
+// It checks exclusive grants only. Holds are in the order of their grants.
 func linearize(holds []*hold, excused excuses) string {
 	if slices.ContainsFunc(holds, func(one *hold) bool { return one.Mode != exclusive }) {
 		return ""
@@ -224,8 +224,8 @@ func linearizePart(holds []*hold, excused excuses) string {
 	for i, one := range holds {
 		free := excused.end(one)
 		if free <= one.Granted {
-			// It was over before the client knew of it: it took effect at some time, and
-			// nothing tells when it ended.
+			// It ended before the client knew of it: it took effect at some time, and its end is
+			// unknown.
 			continue
 		}
 		fence, plain := one.Fence, one.Fence == 0

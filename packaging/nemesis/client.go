@@ -19,35 +19,35 @@ import (
 const (
 	leaseTTL     = 2 * time.Second
 	shortTTL     = time.Second      // of most leases
-	answerWait   = 20 * time.Second // longer than any request may take: then the client redials
-	nameLifetime = 10 * time.Second // locks get new names after so long, which keeps each history short
+	answerWait   = 20 * time.Second // longer than any request may take; then the client reconnects
+	nameLifetime = 10 * time.Second // locks get new names after this time, which keeps each history short
 )
 
-// A worker acquires and releases locks, one after the other, until the run ends.
+// A worker acquires and releases locks in a loop until the run ends.
 type worker struct {
 	out    *output
 	random *rand.Rand
 	open   func() (locker, error)
-	names  int // how many locks of each mode there are
+	names  int // number of locks of each mode
 	host   int // the number of its daemon
-	hosts  int // how many daemons there are
+	hosts  int // number of daemons
 }
 
-// A locker is a connection to a lock service. Every method blocks until it is answered.
+// A locker is a connection to a lock service. Every method blocks until the answer.
 type locker interface {
-	// lock returns a hold, nil if the lock was not granted, or an error if the
-	// connection is of no use any more.
+	// lock returns a hold, or nil if the lock was not granted, or an error if the connection is of
+	// no use any more.
 	lock(names []string, m mode, wait, ttl time.Duration) (*hold, error)
-	// keep waits until the instant, confirms the hold meanwhile if it can, and returns
-	// early if the hold was lost.
+	// keep waits until the instant and confirms the hold meanwhile if it can. If the hold was lost,
+	// it returns early.
 	keep(h *hold, until instant) error
 	unlock(h *hold) error
 	close()
 }
 
-// output prints holds, a line each, and gives them their numbers.
+// output prints holds, one on each line, and numbers them.
 type output struct {
-	mu     sync.Mutex // guards writer: one line at a time
+	mu     sync.Mutex // guards writer; held during a line
 	writer io.Writer
 	last   atomic.Int64
 }
@@ -58,7 +58,7 @@ func (o *output) print(h *hold) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, _ = o.writer.Write(h.line()) // if the nemesis is gone, so is this process soon
+	_, _ = o.writer.Write(h.line()) // if the nemesis has ended, this process ends soon
 }
 
 func (w *worker) run(stop <-chan struct{}) {
@@ -104,15 +104,14 @@ func (w *worker) once(connection locker) error {
 	if released {
 		h.Ended, h.Reason = now(), "released" // before the first byte of the release
 	}
-	w.out.print(h) // before the release: this process may be killed in the middle of it
+	w.out.print(h) // before the release, because this process may be killed in the middle of it
 	if released && err == nil {
 		err = connection.unlock(h)
 	}
 	return err
 }
 
-// choose picks a lock. Their names change with time, those of different kinds at
-// different times.
+// choose picks a lock. The names of each kind change with time, at different times.
 func (w *worker) choose() ([]string, mode) {
 	at := now()
 	name := func(kind rune, number int) string {
@@ -120,7 +119,7 @@ func (w *worker) choose() ([]string, mode) {
 	}
 	one := func(kind rune) string { return name(kind, w.random.IntN(w.names)) }
 	switch n := w.random.IntN(100); {
-	case n < 60: // mostly clients of one daemon wait for it, which hands it over among them
+	case n < 60: // mostly clients of one daemon wait for it, and the daemon passes it on among them
 		host := w.host
 		if w.random.IntN(25) == 0 {
 			host = w.random.IntN(w.hosts)
@@ -144,8 +143,8 @@ func (w *worker) choose() ([]string, mode) {
 	}
 }
 
-// duration is how long a lock is held: mostly less than a millisecond, and sometimes
-// longer than its ttl.
+// duration returns how long to hold a lock: mostly less than a millisecond, and sometimes longer
+// than its ttl.
 func (w *worker) duration() time.Duration {
 	most := time.Millisecond
 	switch n := w.random.IntN(1000); {
@@ -174,7 +173,7 @@ func (w *worker) pause(most time.Duration) { <-time.After(time.Duration(w.random
 // A session is one connection to redlockd, in its own protocol.
 type session struct {
 	conn  net.Conn
-	lines chan string // what the daemon sent; closed at the end of the connection
+	lines chan string // lines of the daemon; closed at the end of the connection
 }
 
 func dialSession(socket string) (locker, error) {
@@ -196,13 +195,13 @@ func (s *session) read() {
 
 func (s *session) close() {
 	s.conn.Close()
-	for range s.lines { // read must not block on a full channel
+	for range s.lines { // so that read does not block on a full channel
 	}
 }
 
 var errConnection = errors.New("the connection to redlockd is of no use")
 
-// ask sends a request and returns its answer. A LOST that comes before is noted in lost.
+// ask sends a request and returns its answer. It passes LOST events before the answer to lost.
 func (s *session) ask(lost func(line string), format string, args ...any) (string, error) {
 	if _, err := fmt.Fprintf(s.conn, format+"\n", args...); err != nil {
 		return "", errConnection
@@ -245,7 +244,7 @@ func (s *session) lock(names []string, m mode, wait, ttl time.Duration) (*hold, 
 	return h, nil
 }
 
-// keep asks for the deadline every fifth of a ttl, as a client would that holds for long.
+// keep sends CHECK every fifth of a ttl, like a client that holds a lock for long.
 func (s *session) keep(h *hold, until instant) error {
 	end := time.After(until - now())
 	for {
@@ -258,7 +257,7 @@ func (s *session) keep(h *hold, until instant) error {
 			if err == nil && h.Ended == 0 && strings.HasPrefix(answer, "OK ") {
 				h.Until = max(h.Until, deadline(answer))
 			} else if err == nil && h.Ended == 0 {
-				lost(h) // CHECK was the one that told
+				lost(h) // the answer to CHECK reports the loss
 			}
 			if h.Ended != 0 || err != nil {
 				return s.outlast(h, until, err)
@@ -275,8 +274,7 @@ func (s *session) keep(h *hold, until instant) error {
 	}
 }
 
-// outlast is what a client does whose connection ended: it relies on its lock until the
-// deadline that it knows.
+// outlast relies on the lock until its known deadline after the connection has ended.
 func (s *session) outlast(h *hold, until instant, err error) error {
 	if err != nil && h.Ended == 0 {
 		<-time.After(min(until, h.Until) - now())
@@ -310,7 +308,8 @@ func deadline(answer string) instant {
 
 // --- the client process
 
-// clientMain is what a client process runs: workers, until its standard input ends.
+// clientMain is the main function of a client process: it runs workers until its standard input
+// ends.
 func clientMain(args clientArgs) int {
 	out := &output{writer: os.Stdout}
 	open := func() (locker, error) { return dialSession(args.Socket) }
@@ -323,7 +322,7 @@ func clientMain(args clientArgs) int {
 	var workers sync.WaitGroup
 	for i := range args.Workers {
 		w := &worker{out: out, open: open, names: args.Names, host: args.Host, hosts: args.Hosts, random: rand.New(rand.NewPCG(args.Seed, uint64(i)))}
-		workers.Go(func() { w.run(stop) }) // waited for below; ends with stop
+		workers.Go(func() { w.run(stop) }) // awaited below; ends with stop
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // the nemesis closes it at the end of the run
 	close(stop)
@@ -331,7 +330,7 @@ func clientMain(args clientArgs) int {
 	return 0
 }
 
-// clientArgs is what a client process is told, as JSON in its arguments.
+// clientArgs are the arguments of a client process, as JSON.
 type clientArgs struct {
 	Contender string
 	Socket    string
@@ -339,9 +338,9 @@ type clientArgs struct {
 	Workers   int
 	Names     int
 	Host      int // the number of its daemon
-	Hosts     int // how many daemons there are
+	Hosts     int // number of daemons
 	Seed      uint64
 }
 
-// lastLine cuts text after its last line feed: a process that is killed may end in a line.
+// lastLine cuts text after its last line feed: a killed process may end within a line.
 func lastLine(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }

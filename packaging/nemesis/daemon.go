@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// A daemon is one redlockd, which plays a host of its own.
+// A daemon is one redlockd that stands for a host.
 type daemon struct {
 	world   *world
 	number  int
-	dir     string // its socket and its state file; a file system of its own if that is allowed
+	dir     string // with its socket and its state file; a file system of its own if that is allowed
 	mounted bool
 	process *exec.Cmd
-	ending  atomic.Bool   // a fault, or the end of the run, ends process
-	exited  chan struct{} // closed when process is gone and reaped
+	ending  atomic.Bool   // a fault, or the end of the run, is ending the process
+	exited  chan struct{} // closed when the process has ended and is reaped
 }
 
 func (d *daemon) socket() string { return filepath.Join(d.dir, "s") }
 
-// fileSystem is how many bytes the directory of a daemon holds, if it is mounted.
+// fileSystem is the size of a daemon's directory if it is mounted, in bytes.
 const fileSystem = 64 << 20
 
 // prepare makes the daemon's directory and its config.
@@ -56,7 +56,7 @@ func (d *daemon) log() string { return filepath.Join(d.world.dir, fmt.Sprintf("d
 
 func (d *daemon) config() string { return filepath.Join(d.world.dir, fmt.Sprintf("d%d.hcl", d.number)) }
 
-// nodeHost is the address under which this daemon reaches the nodes.
+// nodeHost returns the address that this daemon uses for the nodes.
 func (d *daemon) nodeHost() string {
 	if d.world.network == nil {
 		return "127.0.0.1"
@@ -82,11 +82,11 @@ func (d *daemon) start() error {
 	}
 	d.exited = make(chan struct{})
 	d.ending.Store(false)
-	go d.reap(d.process, d.exited) // ends with the process, for which kill waits
+	go d.reap(d.process, d.exited) // ends with the process; kill waits for it
 	return d.waitReady()
 }
 
-// reap waits for the end of a process, and reports it if nothing here ended the process.
+// reap waits for the end of a process, and reports it if the nemesis did not end the process.
 func (d *daemon) reap(process *exec.Cmd, exited chan<- struct{}) {
 	err := process.Wait()
 	if !d.ending.Load() {
@@ -133,7 +133,7 @@ func (d *daemon) ask(request string) (string, error) {
 	return s.(*session).ask(nil, "%s", request)
 }
 
-// admitAll ends the quarantine of all nodes that this daemon knows to be in one.
+// admitAll ends the quarantine of all nodes that this daemon has in quarantine.
 func (d *daemon) admitAll() error {
 	deadline := time.After(startWait)
 	for {
@@ -189,7 +189,7 @@ func buildDaemon(ctx context.Context, dir, given string) (string, error) {
 	binary := filepath.Join(dir, "redlockd")
 	build := exec.CommandContext(ctx, "go", "build", "-race=false", "-trimpath", "-o", binary, "./cmd/redlockd")
 	build.Dir = strings.TrimSpace(root)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the packages are built, which may be in the cache
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the packages are built, so it may be in the cache
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build redlockd: %w: %s", err, text)
 	}

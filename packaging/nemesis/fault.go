@@ -13,19 +13,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A faultKind breaks something and mends it again. apply returns how much it changed:
-// 0 is no fault. It blocks until everything is as before.
+// A faultKind breaks something and repairs it. apply returns how much it changed; 0 means that
+// nothing was broken. It blocks until everything is repaired.
 type faultKind struct {
 	name   string
-	weight int // how often it is chosen
+	weight int // relative frequency
 	target target
-	// losesVotes: a node may have forgotten locks. Such faults are kept apart, so that
-	// nodes leave the quarantine now and then.
+	// losesVotes: a node may have lost locks. These faults are kept apart, so that nodes leave the
+	// quarantine now and then.
 	losesVotes bool
 	apply      func(*injector, int) (effect int, err error)
 }
 
-// A target is what a fault breaks: at any time a fault has it for itself.
+// A target is the thing that a fault breaks. At most one fault at a time has it.
 type target int
 
 const (
@@ -52,7 +52,7 @@ var faultKinds = []faultKind{
 	{name: "client stopped", weight: 60, target: aClient, apply: (*injector).stopClient},
 }
 
-// possible says whether the fault can be made in this world.
+// possible reports whether the fault can be made in this world.
 func (k *faultKind) possible(w *world) bool {
 	switch {
 	case strings.HasPrefix(k.name, "network cut"):
@@ -65,18 +65,18 @@ func (k *faultKind) possible(w *world) bool {
 	return true
 }
 
-// An injector makes one fault. Each has a random source of its own, so that the seed
-// decides what is broken, and for how long, whatever runs beside.
+// An injector makes one fault. Each has its own random source, so that the seed decides what is
+// broken and for how long, independently of concurrent faults.
 type injector struct {
 	world  *world
 	random *rand.Rand
-	done   <-chan struct{} // closed at the end of the run: faults are mended early
+	done   <-chan struct{} // closed at the end of the run, which ends faults early
 }
 
-// shortest is how long a fault lasts at least: a call to a node times out meanwhile.
+// shortest is the shortest duration of a fault: a call to a node times out meanwhile.
 const shortest = nodeTimeout * 3 / 2
 
-// last waits for a random time: mostly below 0.4 s, one time in eight up to most.
+// last waits for a random time: mostly below 0.4 s, in one case of eight up to most.
 func (f *injector) last(most time.Duration) {
 	if f.random.IntN(8) > 0 {
 		most = min(most, 400*time.Millisecond)
@@ -97,7 +97,7 @@ func (f *injector) redis(number int) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: f.world.nodes[number].Addr(), MaxRetries: -1})
 }
 
-// killNode counts the keys that the node had.
+// killNode kills a node, and counts the keys that it had.
 func (f *injector) killNode(number int) (int, error) {
 	n := f.world.nodes[number]
 	db := f.redis(number)
@@ -111,7 +111,7 @@ func (f *injector) killNode(number int) (int, error) {
 	return int(keys), n.Restart()
 }
 
-// flushNode counts the keys that were lost.
+// flushNode flushes a node, and counts the lost keys.
 func (f *injector) flushNode(number int) (int, error) {
 	db := f.redis(number)
 	defer db.Close()
@@ -144,9 +144,9 @@ func (f *injector) stopNode(number int) (int, error) {
 	return 1, n.Cont()
 }
 
-// stepClock steps the wall clock of a node by up to 90 s, and counts only if TIME shows it.
-// It stays so until the next step. A step forward makes the node's keys expire early, which
-// no promise covers: the locks that are held then are excused.
+// stepClock steps the wall clock of a node by up to 90 s, and counts only if TIME shows it. The
+// clock stays so until the next step. A step forward makes the node's keys expire early, which no
+// promise covers: locks that are held then are excused.
 func (f *injector) stepClock(number int) (int, error) {
 	n := f.world.nodes[number]
 	step := time.Duration(f.random.IntN(90_000)+500) * time.Millisecond
@@ -168,22 +168,22 @@ func (f *injector) stepClock(number int) (int, error) {
 		f.world.excuse(excuse{from: from, to: now() + passWindow})
 	}
 	n.ahead = step
-	f.wait(maxTTL + time.Second) // until it may vote again
+	f.wait(maxTTL + time.Second) // until the node may vote again
 	if off.Abs() > 400*time.Millisecond {
 		return 0, nil
 	}
 	return 1, nil
 }
 
-// passWindow is longer than a daemon may hand a lock over among its clients without a node
-// that confirms it.
+// passWindow is longer than a daemon may pass a lock on among its clients without a node that
+// confirms it.
 const passWindow = 100 * time.Millisecond
 
 func (f *injector) cutBoth(number int) (int, error)     { return f.cut(number, requests|replies) }
 func (f *injector) cutRequests(number int) (int, error) { return f.cut(number, requests) }
 func (f *injector) cutReplies(number int) (int, error)  { return f.cut(number, replies) }
 
-// cut separates one daemon from a node, and counts the packets that were dropped.
+// cut separates one daemon from a node, and counts the dropped packets.
 func (f *injector) cut(number int, d direction) (int, error) {
 	daemon := f.random.IntN(len(f.world.daemons))
 	heal, err := f.world.network.cut(daemon, f.world.nodes[number].port, d)
@@ -196,7 +196,7 @@ func (f *injector) cut(number int, d direction) (int, error) {
 
 // --- daemons
 
-// killDaemon counts the locks that the daemon's clients held, as do the next two.
+// killDaemon counts the locks that the daemon's clients held, as do the next two functions.
 func (f *injector) killDaemon(number int) (int, error) {
 	d := f.world.daemons[number]
 	held := f.world.heldThrough(d)
@@ -222,11 +222,11 @@ func (f *injector) stopDaemon(number int) (int, error) {
 	return held, d.process.Process.Signal(syscall.SIGCONT)
 }
 
-// lateForce is how long calls of a FORCE that was not confirmed may be under way.
+// lateForce is how long calls of an unconfirmed FORCE may be in progress.
 const lateForce = 10 * time.Second
 
-// forceLock takes away a lock that a client holds, and counts its holders. They may go on
-// until they are told: they are excused.
+// forceLock revokes a lock that a client holds, and counts its holders. They may go on until they
+// are told, so they are excused.
 func (f *injector) forceLock(number int) (int, error) {
 	name := f.world.heldName()
 	if name == "" {
@@ -240,13 +240,13 @@ func (f *injector) forceLock(number int) (int, error) {
 	}
 	f.world.excuse(excuse{name: name, from: from, to: now() + late})
 	if !done {
-		return 0, nil // without a quorum, for example
+		return 0, nil // for example without a quorum
 	}
 	holders, err := strconv.Atoi(field(answer, "n"))
 	return holders, err
 }
 
-// fillDisk leaves no byte for the state file for a while.
+// fillDisk fills the file system of the state file for a while.
 func (f *injector) fillDisk(number int) (int, error) {
 	d := f.world.daemons[number]
 	path := filepath.Join(d.dir, "fill")
@@ -261,7 +261,7 @@ func (f *injector) fillDisk(number int) (int, error) {
 		n, err := file.Write(block)
 		written += n
 		if err != nil {
-			block = block[:len(block)/2] // then the rest of a block
+			block = block[:len(block)/2] // then the rest of the last block
 		}
 	}
 	f.last(2 * time.Second)

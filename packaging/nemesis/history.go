@@ -13,13 +13,13 @@ import (
 // processes of the host, so the histories of several clients can be compared.
 type instant = time.Duration
 
-// never is the end of what did not end.
+// never is the end of a hold that has not ended.
 const never = instant(math.MaxInt64)
 
 func now() instant {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic(err) // every Linux has it
+		panic(err) // exists on every Linux
 	}
 	return instant(t.Nano())
 }
@@ -41,20 +41,20 @@ type hold struct {
 	Names []string `json:"names"`
 	Mode  mode     `json:"mode"`
 	Slot  string   `json:"slot,omitempty"`
-	Fence uint64   `json:"fence,omitempty"` // 0: the contender has none
+	Fence uint64   `json:"fence,omitempty"` // 0: the contender has no tokens
 
 	Asked   instant `json:"asked"`   // before the request was sent
 	Granted instant `json:"granted"` // after the answer was read
-	// Until is the deadline that the client knew last. It held the lock until then,
-	// or until Ended if that was earlier.
+	// Until is the last deadline that the client knew. It held the lock until then, or until Ended
+	// if that was earlier.
 	Until  instant `json:"until"`
 	Ended  instant `json:"ended"`            // before the release was sent, or the loss was read; 0: not yet
 	Reason string  `json:"reason,omitempty"` // why it ended
 
-	mutex *redsync.Mutex // of the contender redsync, in its own process
+	mutex *redsync.Mutex // of the contender redsync, within its process
 }
 
-// end is the instant up to which the client relied on the lock.
+// end returns the instant up to which the client relied on the lock.
 func (h *hold) end() instant {
 	if h.Ended == 0 {
 		return h.Until
@@ -62,31 +62,31 @@ func (h *hold) end() instant {
 	return min(h.Ended, h.Until)
 }
 
-// A line is what a client process prints: a hold at its grant, and again at its end.
+// line returns the line that a client process prints for a hold, at its grant and again at its end.
 func (h *hold) line() []byte {
 	text, err := json.Marshal(h)
 	if err != nil {
-		panic(err) // it has only strings and numbers
+		panic(err) // impossible: it has only strings and numbers
 	}
 	return append(text, '\n')
 }
 
-// idleNames is how long a lock is not mentioned before its history is complete: longer
-// than names live, and than a request, a hold and the faults of its client take together.
+// idleNames is how long a lock must not be mentioned before its history is complete: longer than
+// the life of a name, plus a request, a hold and the faults of its client.
 const idleNames = 60 * time.Second
 
-// A history is the holds of one run. It forgets a lock after its check, so that a run may
-// be of any length.
+// A history has the holds of one run. It forgets a lock after its check, so that a run may have any
+// length.
 type history struct {
 	holds map[holdKey]*hold
 	names map[string]*nameHistory
 	open  map[int]int // by client: its holds that have not ended
-	// excused are the times at which locks may have been taken from their holders.
+	// excused are the times at which holders may have lost locks outside the promises.
 	excused []excuse
 
 	grants  map[mode]int
 	reasons map[string]int // of the holds that have ended
-	tooLate int            // lines about locks that were forgotten before
+	tooLate int            // lines about locks that were already forgotten
 }
 
 type holdKey struct {
@@ -94,18 +94,18 @@ type holdKey struct {
 	id     int64
 }
 
-// A nameHistory is all holds of one lock.
+// A nameHistory has all holds of one lock.
 type nameHistory struct {
 	holds   []*hold
 	keys    []holdKey
 	changed instant // when the last line about it was read
-	live    instant // when checkLive has looked at it
+	live    instant // when checkLive last checked it
 }
 
-// An excuse is an interval in which a lock may have been taken from its holder outside the
-// promises: an operator's FORCE, or a clock that jumped. Grants that were requested before
-// its end exclude others only up to its start. After FORCE their fencing tokens must be in
-// order all the same; after a clock jumped they must at least be unique.
+// An excuse is an interval in which a holder may have lost a lock outside the promises: an
+// operator's FORCE, or a clock that jumped. Grants that were requested before its end exclude other
+// grants only up to its start. After FORCE their fencing tokens must still be in order; after a
+// clock jump they must at least be unique.
 type excuse struct {
 	name     string // empty: every lock
 	from, to instant
@@ -156,8 +156,8 @@ func (h *history) ended(client int, one *hold) {
 	h.reasons[one.Reason]++
 }
 
-// clientDied ends all holds of a client process that was killed at the instant, and
-// returns how many these were.
+// clientDied ends all holds of a client process that was killed at the instant, and returns their
+// number.
 func (h *history) clientDied(client int, at instant) (ended int) {
 	for key, one := range h.holds {
 		if key.client == client && one.Ended == 0 {
@@ -170,7 +170,7 @@ func (h *history) clientDied(client int, at instant) (ended int) {
 	return ended
 }
 
-// heldName returns a lock that a client holds now, or "". Which one is left to chance.
+// heldName returns a random lock that a client holds now, or an empty text.
 func (h *history) heldName() string {
 	for _, one := range h.holds {
 		if one.Ended == 0 && one.Mode == exclusive && one.Until > now() {
@@ -182,15 +182,15 @@ func (h *history) heldName() string {
 
 func (h *history) excuse(one excuse) { h.excused = append(h.excused, one) }
 
-// A completeHistory is all that is to be known of a lock.
+// A completeHistory has everything that is known about a lock.
 type completeHistory struct {
 	name    string
 	holds   []*hold
 	excused []excuse
 }
 
-// takeIdle forgets the locks that nobody uses any more at the instant, and returns them to
-// be checked.
+// takeIdle forgets the locks that are no longer used at the instant, and returns them for the
+// check.
 func (h *history) takeIdle(at instant) (idle []completeHistory) {
 	for name, of := range h.names {
 		if at-of.changed < idleNames {
@@ -213,7 +213,7 @@ func checkAll(histories []completeHistory) (found []violation) {
 	return found
 }
 
-// checkLive looks for violations of exclusion and of tokens that can be seen already.
+// checkLive looks for violations of exclusion and of tokens that are already visible.
 func (h *history) checkLive() []violation {
 	var found []violation
 	for name, of := range h.names {

@@ -41,13 +41,13 @@ type options struct {
 	admit     bool
 	until     bool
 	keep      bool
-	inside    bool // this process has its namespaces
+	inside    bool // this process runs in namespaces of its own
 }
 
-// isolated says whether the run has namespaces, and so can cut networks and fill disks.
+// isolated reports whether the run has namespaces, and so can cut networks and fill disks.
 func (o *options) isolated() bool { return o.inside }
 
-// quarantines says whether nodes that lost their data have no vote for a while.
+// quarantines reports whether nodes that lost their data have no vote for a while.
 func (o *options) quarantines() bool { return o.contender == "redlockd" && !o.admit }
 
 func main() { os.Exit(start(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -122,7 +122,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return &o, nil
 }
 
-// hasPrograms says whether networks can be cut here.
+// hasPrograms reports whether the programs for cutting networks are installed.
 func hasPrograms() bool {
 	return !slices.ContainsFunc([]string{"ip", "nft"}, func(name string) bool {
 		_, err := exec.LookPath(name)
@@ -130,7 +130,7 @@ func hasPrograms() bool {
 	})
 }
 
-// isolate runs the nemesis again, in a network and a mount namespace of its own.
+// isolate runs the nemesis again, in its own network and mount namespaces.
 func isolate(args []string, stdout, stderr io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -140,7 +140,7 @@ func isolate(args []string, stdout, stderr io.Writer) int {
 	again := exec.Command(self, append(slices.Clone(args), "-inside")...)
 	again.Stdout, again.Stderr = stdout, stderr
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
-	signals := make(chan os.Signal, 1) // the other one ends with them, and this one with it
+	signals := make(chan os.Signal, 1) // the other process gets the signals too, and this one ends with it
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if err := again.Run(); err != nil {
 		var exit *exec.ExitError
@@ -153,7 +153,7 @@ func isolate(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// runOnce makes one run and checks what came of it.
+// runOnce makes one run and checks its history.
 func runOnce(ctx context.Context, o options, stderr io.Writer) (*report, error) {
 	w, err := newWorld(ctx, o)
 	if w != nil {
@@ -207,7 +207,7 @@ func runOnce(ctx context.Context, o options, stderr io.Writer) (*report, error) 
 		history: w.history, locks: v.locks, violations: v.violations, dir: w.dir}, nil
 }
 
-// admitAlways is the operator who ends every quarantine at once.
+// admitAlways ends every quarantine at once.
 func admitAlways(d *daemon, stop <-chan struct{}) {
 	for {
 		_, _ = d.ask("ADMIT all") // the daemon may be down

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestMain makes this program what the nemesis starts itself as.
+// TestMain runs this program as a child of the nemesis if its arguments say so.
 func TestMain(m *testing.M) {
 	args := os.Args[1:]
 	if len(args) > 0 && (args[0] == clientFlag || args[len(args)-1] == "-inside") {
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nemesis makes a run and returns what it printed, and its exit code.
+// nemesis makes a run and returns its output and its exit code.
 func nemesis(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	if os.Geteuid() != 0 || !hasPrograms() {
@@ -33,7 +33,7 @@ func nemesis(t *testing.T, args ...string) (string, int) {
 	return stdout.String(), code
 }
 
-// duration is that of a run in the test suite, or of REDLOCKD_LONG.
+// duration returns the length of a run: short in the test suite, long with REDLOCKD_LONG.
 func duration() string {
 	if os.Getenv("REDLOCKD_LONG") != "" {
 		return "1h"
@@ -77,13 +77,13 @@ func lineWith(text, part string) string {
 	return ""
 }
 
-// a is a hold of a lock from one millisecond to another.
+// a returns a hold of a lock from one millisecond to another.
 func a(id int64, from, to, fence int) *hold {
 	ms := func(n int) instant { return instant(n) * time.Millisecond }
 	return &hold{ID: id, Names: []string{"x"}, Mode: exclusive, Fence: uint64(fence), Asked: ms(from - 1), Granted: ms(from), Until: ms(to + 100), Ended: ms(to)}
 }
 
-// force is a FORCE of the lock x from one millisecond to another.
+// force returns a FORCE of the lock x from one millisecond to another.
 func force(from, to int) excuse {
 	return excuse{name: "x", from: time.Duration(from) * time.Millisecond, to: time.Duration(to) * time.Millisecond}
 }
@@ -99,7 +99,7 @@ func TestCheck(t *testing.T) {
 		name    string
 		holds   []*hold
 		excused []excuse
-		want    string // part of a violation; empty: none
+		want    string // must be contained in a violation; empty: none
 	}{
 		{name: "one after the other", holds: []*hold{a(1, 10, 20, 1), a(2, 20, 30, 2)}},
 		{name: "two holders", holds: []*hold{a(1, 10, 20, 1), a(2, 19, 30, 2)}, want: "two holders for 1ms"},
@@ -134,7 +134,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Two grants that overlap with a request in flight have an order, and porcupine finds it
+// Two grants that overlap with a request in flight can be ordered, and porcupine finds the order
 // only if the second one was requested in time.
 func TestLinearize(t *testing.T) {
 	first, second := a(1, 10, 20, 1), a(2, 30, 40, 2)
@@ -152,7 +152,7 @@ func TestLinearize(t *testing.T) {
 	}
 }
 
-// A lock that nobody uses any more is checked once, and then forgotten.
+// A lock that is no longer used is checked once, and then forgotten.
 func TestIdleLocksAreForgotten(t *testing.T) {
 	h := newHistory()
 	add := func(client int, one *hold, at instant) {
@@ -191,7 +191,7 @@ func TestIdleLocksAreForgotten(t *testing.T) {
 	}
 }
 
-// A client that is killed held its locks until then, and no longer.
+// A killed client held its locks until the kill, and no longer.
 func TestKilledClientHoldsNothing(t *testing.T) {
 	h := newHistory()
 	one := a(1, 10, 20, 1)
@@ -213,13 +213,13 @@ func TestKilledClientHoldsNothing(t *testing.T) {
 	}
 }
 
-// A run of a million grants has locks of some thousand grants each: their check must not
-// take longer than the run.
+// A run of a million grants has locks with some thousand grants each. Their check must not take
+// longer than the run.
 func TestCheckOfManyGrants(t *testing.T) {
 	var holds []*hold
 	for i := range 4000 {
 		one := a(int64(i), 10*i, 10*i+10, i+1)
-		one.Asked = max(0, one.Granted-3*time.Second) // hundreds wait at a time
+		one.Asked = max(0, one.Granted-3*time.Second) // hundreds of requests wait at a time
 		holds = append(holds, one)
 	}
 	started := time.Now()

@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// A network gives each daemon a network namespace, with one link to the namespace of
-// this process, in which the nodes are.
+// A network gives each daemon a network namespace with one link to the namespace of this process,
+// in which the nodes are.
 type network struct {
 	count int
 	mu    sync.Mutex // one nft command at a time
 }
 
-// newNetwork needs a network and a mount namespace of this process's own.
+// newNetwork needs its own network and mount namespaces.
 func newNetwork(daemons int) (*network, error) {
 	n := &network{count: daemons}
-	// Names of namespaces are files: those made here are seen by this run alone.
+	// Names of namespaces are files: in this mount namespace only this run sees them.
 	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", err)
 	}
@@ -57,19 +57,19 @@ func (*network) name(daemon int) string    { return fmt.Sprintf("nemesis%d", dae
 func (*network) link(daemon int) string    { return fmt.Sprintf("nemesis%d", daemon) }
 func (*network) nodesOf(daemon int) string { return fmt.Sprintf("10.99.%d.1", daemon) }
 
-// inside is the command that runs another one in a daemon's namespace.
+// inside returns the command that runs another one in a daemon's namespace.
 func (n *network) inside(daemon int, command []string) []string {
 	return append([]string{"ip", "netns", "exec", n.name(daemon)}, command...)
 }
 
-// close removes the namespaces. The rules go with that of this process.
+// close removes the namespaces. The rules end with the namespace of this process.
 func (n *network) close() {
 	for i := range n.count {
 		_ = run("ip", "netns", "del", n.name(i))
 	}
 }
 
-// A direction is which packets between a daemon and a node are dropped.
+// A direction selects the packets between a daemon and a node that are dropped.
 type direction int
 
 const (
@@ -77,7 +77,7 @@ const (
 	replies
 )
 
-// cut drops packets between a daemon and a node until heal, which returns how many.
+// cut drops packets between a daemon and a node. heal ends that and returns their number.
 func (n *network) cut(daemon, port int, d direction) (heal func() (int, error), err error) {
 	type rule struct{ chain, handle string }
 	var rules []rule

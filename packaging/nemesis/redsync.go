@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsyncFleet is redsync over the nodes, as its README shows it: the contender that the
-// nemesis must find guilty.
+// redsyncFleet is redsync over the nodes, as its README shows it. The nemesis must find violations
+// of this contender.
 type redsyncFleet struct {
 	sync    *redsync.Redsync
 	closers []func() error
@@ -29,7 +29,7 @@ func newRedsyncFleet(nodes []string) *redsyncFleet {
 	return f
 }
 
-// open returns a worker's view of the fleet, whose close leaves the fleet open.
+// open returns a worker's view of the fleet. Its close leaves the fleet open.
 func (f *redsyncFleet) open() (locker, error) { return redsyncLocker{f}, nil }
 
 type redsyncLocker struct{ *redsyncFleet }
@@ -44,7 +44,7 @@ func (f *redsyncFleet) close() {
 
 func (f *redsyncFleet) lock(names []string, m mode, wait, ttl time.Duration) (*hold, error) {
 	if m != exclusive || len(names) > 1 {
-		names, m = names[:1], exclusive // it has neither
+		names, m = names[:1], exclusive // it supports neither several names nor modes
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), max(wait, time.Millisecond))
 	defer cancel()
@@ -67,6 +67,6 @@ func (f *redsyncFleet) keep(h *hold, until instant) error {
 func (f *redsyncFleet) unlock(h *hold) error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTTL)
 	defer cancel()
-	_, _ = h.mutex.UnlockContext(ctx) // what it left behind expires
+	_, _ = h.mutex.UnlockContext(ctx) // keys that it leaves expire
 	return nil
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A report is what one run found.
+// A report has the results of one run.
 type report struct {
 	options    options
-	server     string // its name and version
+	server     string // name and version
 	took       time.Duration
-	checking   time.Duration // after the run
+	checking   time.Duration // time of the checks after the run
 	faults     map[string]*faultCount
 	history    *history
 	locks      int
 	violations []violation
-	dir        string // where the files of a violation are
+	dir        string // directory with the files of a violation
 }
 
 func (r *report) effectiveFaults() (total int) {
@@ -33,7 +33,7 @@ func (r *report) effectiveFaults() (total int) {
 	return total
 }
 
-// mostViolations is how many are printed.
+// mostViolations is how many violations are printed.
 const mostViolations = 10
 
 func (r *report) print(out io.Writer) {
@@ -72,14 +72,14 @@ func (r *report) print(out io.Writer) {
 	}
 }
 
-// writePage writes the report to a file, to be shown on a page.
+// writePage writes the report as a page.
 func (r *report) writePage(path string) error {
 	var text strings.Builder
 	r.print(&text)
 	return os.WriteFile(path, []byte(text.String()), 0o666)
 }
 
-// serverVersion returns what a node says it is.
+// serverVersion returns the name and version that a node reports.
 func serverVersion(n *node) string {
 	db := redis.NewClient(&redis.Options{Addr: n.Addr()})
 	defer db.Close()

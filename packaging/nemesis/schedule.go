@@ -10,33 +10,32 @@ import (
 )
 
 const (
-	// brokenNodes of five may be broken at the same time: a quorum stays.
+	// brokenNodes of five nodes may be broken at the same time: a quorum remains.
 	brokenNodes = 2
-	// lossPause separates faults after which a node has no vote for maxTTL, so that
-	// quorums exist most of the time.
+	// lossPause is the time between faults after which a node has no vote for maxTTL, so that there
+	// is a quorum most of the time.
 	lossPause = 3 * time.Second
 )
 
-// A schedule makes faults until the run ends. The seed decides the faults and their
-// order.
+// A schedule makes faults until the run ends. The seed decides the faults and their order.
 type schedule struct {
 	world  *world
 	random *rand.Rand
-	kinds  []faultKind   // each as often as its weight says
-	first  []faultKind   // those that were not made yet
+	kinds  []faultKind   // each as often as its weight
+	first  []faultKind   // kinds that were not made yet
 	gap    time.Duration // mean time between two faults
 	done   chan struct{} // closed at the end of the run
 
-	faults sync.WaitGroup // those under way
-	mu     sync.Mutex     // guards what follows
+	faults sync.WaitGroup // the ones in progress
+	mu     sync.Mutex     // guards the fields below
 	busy   map[[2]int]bool
-	nodes  int // broken ones
+	nodes  int // number of broken nodes
 	lost   time.Time
 	counts map[string]*faultCount
-	failed error // the first fault that could not be made
+	failed error // error of the first fault that could not be made
 }
 
-// A faultCount says how often a kind of fault was made, and how often it changed something.
+// A faultCount is how often a kind of fault was made, and how often it changed something.
 type faultCount struct {
 	made, effective, effect int
 }
@@ -55,7 +54,7 @@ func newSchedule(w *world) *schedule {
 	return s
 }
 
-// run makes faults until stop is closed, and returns when all are mended.
+// run makes faults until stop is closed, and returns when all are repaired.
 func (s *schedule) run(stop <-chan struct{}) error {
 	for s.failure() == nil && s.world.ended() == nil {
 		select {
@@ -78,8 +77,8 @@ func (s *schedule) failure() error {
 	return s.failed
 }
 
-// next makes the next fault of the seed, unless all that it could break is broken already.
-// Kinds that were not made yet come first, so that no run is without one.
+// next makes the next fault of the seed, unless all its targets are already broken. Kinds that were
+// not made yet come first, so that every run has all kinds.
 func (s *schedule) next() {
 	seed := s.random.Uint64()
 	random := s.kinds[s.random.IntN(len(s.kinds))]
@@ -122,7 +121,7 @@ func (s *schedule) make(kind faultKind, number int, f *injector) {
 	}
 }
 
-// effective is how many faults changed something, so far.
+// effective returns how many faults have changed something so far.
 func (s *schedule) effective() (total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +131,8 @@ func (s *schedule) effective() (total int) {
 	return total
 }
 
-// choose reserves what a fault breaks: from first on, what holds locks or serves their
-// holders, or else anything that is not broken yet.
+// choose reserves a target for a fault. From first on, it prefers targets that hold locks or serve
+// their holders, and otherwise takes any that is not broken.
 func (s *schedule) choose(kind faultKind, first int) (number int, found bool) {
 	count := s.count(kind.target)
 	for i := range 2 * count {
@@ -155,7 +154,7 @@ func (s *schedule) matters(t target, number int) bool {
 	return true
 }
 
-// reserve marks what a fault breaks, and returns false if it must not be broken now.
+// reserve marks a target as broken. It returns false if the target must not be broken now.
 func (s *schedule) reserve(kind faultKind, number int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// A verdict checks the history while the run goes on, and says at once what it finds.
+// A verdict checks the history during the run, and reports violations at once.
 type verdict struct {
 	world    *world
 	schedule *schedule
 	out      io.Writer
 
-	locks      int // that were checked
+	locks      int // number of checked locks
 	violations []violation
 }
 
@@ -25,8 +25,8 @@ const (
 	reportPause = time.Minute
 )
 
-// watch checks locks that nobody uses any more, until stop is closed. With -until-violation
-// it looks at all locks, and ends the run.
+// watch checks locks that are no longer used, until stop is closed. With -until-violation it checks
+// all locks, and ends the run after a violation.
 func (v *verdict) watch(stop <-chan struct{}, end func()) {
 	check, report := time.NewTicker(checkPause), time.NewTicker(reportPause)
 	defer check.Stop()
@@ -54,7 +54,7 @@ func (v *verdict) watch(stop <-chan struct{}, end func()) {
 			}
 			v.world.mu.Unlock()
 			if err := v.judge(idle); err != nil {
-				fmt.Fprintln(v.out, "nemesis:", err) // finish will fail, too
+				fmt.Fprintln(v.out, "nemesis:", err) // finish will fail too
 			}
 			if len(found) > 0 || v.world.options.until && len(v.violations) > 0 {
 				end()
@@ -63,7 +63,7 @@ func (v *verdict) watch(stop <-chan struct{}, end func()) {
 	}
 }
 
-// hasEnough says whether there were as many grants and faults as were asked for.
+// hasEnough reports whether there were as many grants and faults as the flags require.
 func (v *verdict) hasEnough() bool {
 	o := &v.world.options
 	if o.grants == 0 {
@@ -75,10 +75,10 @@ func (v *verdict) hasEnough() bool {
 	return grants >= o.grants && v.schedule.effective() >= o.atLeast
 }
 
-// finish checks what is left at the end of the run.
+// finish checks the remaining locks at the end of the run.
 func (v *verdict) finish() error { return v.judge(v.world.history.takeIdle(never)) }
 
-// judge checks locks. It writes those that show a violation to a file, beside the logs.
+// judge checks locks. It writes those with a violation to a file beside the logs.
 func (v *verdict) judge(locks []completeHistory) error {
 	found := checkAll(locks)
 	v.locks += len(locks)
@@ -92,8 +92,8 @@ func (v *verdict) judge(locks []completeHistory) error {
 	return nil
 }
 
-// keep writes the history of a lock that shows a violation, and the run's options. They
-// stay, with the logs of this run.
+// keep writes the history of a lock with a violation, and the run's options. These files stay, with
+// the logs of the run.
 func (v *verdict) keep(found violation) error {
 	v.world.options.keep = true
 	var text bytes.Buffer

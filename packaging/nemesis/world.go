@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	maxTTL      = 2 * time.Second // of the daemons: the longest lease, and the quarantine
+	maxTTL      = 2 * time.Second // of the daemons: the longest lease, and the length of a quarantine
 	nodeTimeout = 100 * time.Millisecond
 	startWait   = 30 * time.Second
 )
@@ -28,24 +28,24 @@ const (
 type world struct {
 	options  options
 	dir      string
-	faultLog *os.File // one line a fault
-	network  *network // nil: everything on loopback, and no cuts
+	faultLog *os.File // one line for each fault
+	network  *network // nil: everything uses loopback, without cuts
 	binary   string   // redlockd
 
 	nodes   []*node
 	daemons []*daemon
 	clients []*clientProcess
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	history *history
-	died    error // the first daemon that ended although no fault ended it
+	died    error // why the first daemon ended that no fault had ended
 }
 
 // A node is one redis-server.
 type node struct {
 	*redlocktest.Server
 	port  int
-	ahead time.Duration // of its clock; of the fault that has the node
+	ahead time.Duration // offset of its clock; belongs to the fault that has the node
 }
 
 func newWorld(ctx context.Context, o options) (*world, error) {
@@ -81,7 +81,7 @@ func newWorld(ctx context.Context, o options) (*world, error) {
 				return w, err
 			}
 		}
-		if err := w.daemons[0].admitAll(); err != nil { // all nodes are new: nobody holds a lock
+		if err := w.daemons[0].admitAll(); err != nil { // all nodes are new, so no client holds a lock
 			return w, err
 		}
 	}
@@ -98,11 +98,11 @@ func newWorld(ctx context.Context, o options) (*world, error) {
 func (w *world) startNodes() error {
 	bind := "127.0.0.1"
 	if w.network != nil {
-		bind = "0.0.0.0" // of a network namespace that nothing else is in
+		bind = "0.0.0.0" // in a network namespace of its own
 	}
 	for i := range w.options.nodes {
 		args := []string{"--bind", bind}
-		if i >= 3 { // the others lose all with a restart
+		if i >= 3 { // the others lose everything in a restart
 			args = append(args, "--appendonly", "yes", "--appendfsync", "everysec")
 		}
 		server, err := redlocktest.LaunchRedis(filepath.Join(w.dir, string(rune('a'+i))), redlocktest.TCP(), redlocktest.Args(args...), redlocktest.Skewable())
@@ -122,7 +122,7 @@ func (w *world) startNodes() error {
 	return nil
 }
 
-// finishClients has the workers release what they hold, and waits for their processes.
+// finishClients lets the workers release their locks, and waits for their processes.
 func (w *world) finishClients() {
 	for _, c := range w.clients {
 		c.stop()
@@ -155,7 +155,7 @@ func (w *world) close() {
 	os.RemoveAll(w.dir)
 }
 
-// record takes the lines of a client.
+// record adds the lines of a client.
 func (w *world) record(client int, line []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,7 +187,7 @@ func (w *world) heldName() string {
 	return w.history.heldName()
 }
 
-// daemonDied records that a daemon ended although nothing ended it. Its files are kept.
+// daemonDied records that a daemon ended although no fault ended it. Its files are kept.
 func (w *world) daemonDied(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +196,7 @@ func (w *world) daemonDied(err error) {
 	}
 }
 
-// ended returns why a daemon ended by itself, if one did.
+// ended returns why a daemon ended by itself, or nil.
 func (w *world) ended() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,24 +211,24 @@ func (w *world) excuse(one excuse) {
 
 // --- clients
 
-// A clientProcess is a process of several workers. The nemesis reads what it prints.
+// A clientProcess is a process with several workers. The nemesis reads its output.
 type clientProcess struct {
 	world   *world
 	number  int
-	life    int // how often it was started; guarded by the world's mu
+	life    int // number of its starts; guarded by the world's mu
 	process *exec.Cmd
 	input   io.Closer
 	done    chan struct{} // closed when its output is read and it is reaped
-	fault   error         // what was wrong with its output; read after done
+	fault   error         // error of its output; read it after done
 }
 
-// clientFlag makes this program a client process.
+// clientFlag runs this program as a client process.
 const clientFlag = "-client-process"
 
 func (c *clientProcess) id() int { return c.number + c.life*c.world.options.clients }
 
 func (c *clientProcess) start() error {
-	c.world.mu.Lock() // heldBy reads it
+	c.world.mu.Lock() // because heldBy reads it
 	c.life++
 	c.world.mu.Unlock()
 	args := clientArgs{Contender: c.world.options.contender, Workers: c.world.options.workers, Names: c.world.options.names, Host: c.number % c.world.options.daemons, Hosts: c.world.options.daemons, Seed: c.world.options.seed + uint64(c.id())}
@@ -260,7 +260,7 @@ func (c *clientProcess) start() error {
 		return err
 	}
 	c.done = make(chan struct{})
-	go c.read(out, c.id()) // ends with the process, for which finish and kill wait
+	go c.read(out, c.id()) // ends with the process; finish and kill wait for it
 	return nil
 }
 
@@ -285,14 +285,14 @@ func (c *clientProcess) read(out io.Reader, id int) {
 	}
 }
 
-// stop has the workers end after what they do.
+// stop lets the workers end after their current lock.
 func (c *clientProcess) stop() {
 	if c.input != nil {
 		c.input.Close()
 	}
 }
 
-// finish waits for the process, for which stop was called.
+// finish waits for the process after stop.
 func (c *clientProcess) finish() {
 	if c.done == nil {
 		return
@@ -304,8 +304,8 @@ func (c *clientProcess) finish() {
 	}
 }
 
-// kill ends the process with SIGKILL, and returns how many locks it held. They were
-// certainly held until before that.
+// kill ends the process with SIGKILL, and returns how many locks it held. They were certainly held
+// until just before.
 func (c *clientProcess) kill() (held int) {
 	at := now()
 	_ = c.process.Process.Kill()

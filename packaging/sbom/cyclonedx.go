@@ -54,7 +54,7 @@ const (
 	mainLicence = "Apache-2.0"
 )
 
-// cycloneDX is the list of what is in the programs.
+// cycloneDX returns the list of the programs' modules.
 func cycloneDX(version, date string, programs []*program, modules []*module) ([]byte, error) {
 	whole := component{Type: "application", Name: "redlockd", Version: version, Licenses: licensed(mainLicence)}
 	whole.PURL = packageURL(mainModule, "v"+version)
@@ -78,8 +78,8 @@ func cycloneDX(version, date string, programs []*program, modules []*module) ([]
 	return append(text, '\n'), err
 }
 
-// component has the checksum as go.sum does: it is of the sources' list of
-// checksums, not of a file that CycloneDX' hashes would be of.
+// component has the checksum in the form of go.sum. That is a checksum of a list of checksums, not
+// of a file, so it does not fit CycloneDX's hashes.
 func (m *module) component() component {
 	c := component{Type: "library", Ref: m.url(), Name: m.path, Version: m.version, Licenses: licensed(m.expression()), PURL: m.url()}
 	if m.sum != "" {

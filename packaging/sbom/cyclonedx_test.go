@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// two are programs that have a module in common, with other licences of it in each.
+// two returns programs that share a module, with different licences of it in each.
 func two() []*program {
 	a := func(files ...string) *module {
 		m := &module{path: "example.com/a", version: "v1.0.0+incompatible", sum: "h1:aa="}
@@ -23,8 +23,7 @@ func two() []*program {
 	}
 }
 
-// A module in several programs is listed once, with all its licences there, unless its
-// content differs.
+// A module in several programs is listed once, with all its licences, unless its content differs.
 func TestUnion(t *testing.T) {
 	modules, err := union(two())
 	if err != nil || len(modules) != 2 || modules[0].path != "example.com/a" || modules[1].path != std {
@@ -49,7 +48,7 @@ func TestUnion(t *testing.T) {
 	}
 }
 
-// The list names the programs, what they have built in, and what each depends on.
+// The list names the programs, their modules, and the dependencies of each.
 func TestCycloneDX(t *testing.T) {
 	programs := two()
 	modules, err := union(programs)
@@ -97,8 +96,8 @@ func TestCycloneDX(t *testing.T) {
 	}
 }
 
-// Each text is there once, with all that it is of; Debian's packages do not repeat the
-// Apache License.
+// Each text is listed once, with all modules that it belongs to. Debian's packages do not repeat
+// the Apache License.
 func TestThirdParty(t *testing.T) {
 	const apache = "Apache License\nTERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION\n"
 	modules := []*module{

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// licence is a file that says under which conditions something may be passed on, or
-// (NOTICE, PATENTS) that has to be passed on with it.
+// licence is a file with the conditions of distribution, or a file that has to be distributed too
+// (NOTICE, PATENTS).
 type licence struct {
-	file string   // its path, seen from the module
+	file string   // path within the module
 	text string   // its lines end with LF
-	ids  []string // what it is, as SPDX calls it; none for what is no licence by itself
+	ids  []string // SPDX identifiers; none if it is not a licence by itself
 }
 
 var (
@@ -24,8 +24,7 @@ var (
 	blanks      = regexp.MustCompile(`\s+`)
 )
 
-// known are licences by words that each of them has and no other. A blank is any
-// number of them.
+// known lists licences with words that only they have. A blank matches any white space.
 var known = []struct {
 	id    string
 	words []string
@@ -39,7 +38,7 @@ var known = []struct {
 	{"Unlicense", []string{"This is free and unencumbered software released into the public domain."}},
 }
 
-// licencesIn are those in folders of the module at top, which has one itself.
+// licencesIn returns the licences in directories of the module at top, which must have one itself.
 func licencesIn(top string, folders []string) ([]licence, error) {
 	var all []licence
 	for _, folder := range folders {
@@ -86,7 +85,7 @@ func readLicence(top, file string) (licence, error) {
 	return l, nil
 }
 
-// identify tells which licences a text is, or refers to; none where it is unknown.
+// identify returns the licences that a text is, or refers to; none if it is unknown.
 func identify(text string) (ids []string) {
 	text = blanks.ReplaceAllString(text, " ")
 	for _, k := range known {
@@ -97,13 +96,13 @@ func identify(text string) (ids []string) {
 	return ids
 }
 
-// merge is all of both, each once, by file.
+// merge returns the licences of both, each once, by file.
 func merge(a, b []licence) []licence {
 	all := slices.SortedFunc(slices.Values(slices.Concat(a, b)), func(a, b licence) int { return strings.Compare(a.file, b.file) })
 	return slices.CompactFunc(all, func(a, b licence) bool { return a.file == b.file })
 }
 
-// expression says under which licences a module is, in SPDX' words: all of them.
+// expression returns the licences of a module as an SPDX expression: all of them apply.
 func (m *module) expression() string { return strings.Join(m.ids(), " AND ") }
 
 func (m *module) ids() []string {

@@ -26,7 +26,7 @@ func TestIdentify(t *testing.T) {
 		"GNU GENERAL PUBLIC LICENSE\nVersion 3, 29 June 2007\n":                            "",
 		"All rights reserved.\n": "",
 		"":                       "",
-		"Redistribution and use in source and binary forms, with or without modification, are permitted": "", // of two clauses: nobody has looked
+		"Redistribution and use in source and binary forms, with or without modification, are permitted": "", // a licence with two clauses that is not reviewed
 	} {
 		if got := strings.Join(identify(text), " "); got != want {
 			t.Errorf("%.60q: got %q, want %q", text, got, want)
@@ -34,7 +34,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// Licences count in the folders from which something is built in, and above them.
+// The licences that count are in the directories of the built packages, and above them.
 func TestLicencesIn(t *testing.T) {
 	top := tree(t, map[string]string{
 		"LICENSE.md": mit, "NOTICE": note, "licence.go": "package x", "in/copied/COPYING": bsd, "in/x.go": "package in", "out/LICENSE": "mine alone",
@@ -65,7 +65,7 @@ func TestLicencesIn(t *testing.T) {
 func TestLicencesUnknown(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"there is no licence":      {"x.go": "package x"},
-		"there is no licence in":   {"NOTICE": note, "in/LICENSE": mit}, // of a part only
+		"there is no licence in":   {"NOTICE": note, "in/LICENSE": mit}, // licence of a part only
 		"no licence that is known": {"LICENSE": "Give me a beer."},
 		"in/LICENSE is no licence": {"LICENSE": mit, "in/LICENSE": "Give me a beer."},
 	} {
@@ -80,8 +80,7 @@ func TestLicencesUnknown(t *testing.T) {
 	}
 }
 
-// A program that was not made of the sources here has no list: the licences would be
-// of something else.
+// If a program was not built from these sources, there is no list: the licences could be wrong.
 func TestOtherProgram(t *testing.T) {
 	info, err := buildinfo.ReadFile(os.Args[0])
 	if err != nil {

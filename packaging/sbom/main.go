@@ -21,7 +21,7 @@ func run(args []string) int {
 	return 0
 }
 
-// write writes both lists into dir. date is RFC 3339's.
+// write writes both lists into dir. date has the form of RFC 3339.
 func write(version, date, dir string, paths []string) error {
 	if _, err := time.Parse(time.RFC3339, date); err != nil {
 		return fmt.Errorf("DATE: %w", err)

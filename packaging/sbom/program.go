@@ -18,26 +18,26 @@ import (
 	"strings"
 )
 
-// program is an executable file, and what was built into it.
+// program is an executable file and the modules in it.
 type program struct {
 	name    string
 	sha256  string             // of the file, in hexadecimal
-	modules map[string]*module // by path, with std
+	modules map[string]*module // by path, including std
 }
 
-// module is a part of a program that others have written.
+// module is a third-party part of a program.
 type module struct {
 	path     string
 	version  string
-	sum      string // as go.sum has it; "" for std
+	sum      string // as in go.sum; empty for std
 	licences []licence
 }
 
-// std is the module of Go's own library and runtime.
+// std stands for Go's own library and runtime.
 const std = "std"
 
-// readProgram fails where what the file says of itself is not what the sources here
-// would make: the licences would be of something else.
+// readProgram reads a program. It fails if the build information in the file does not match the
+// sources here: the licences could be wrong.
 func readProgram(path string) (*program, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func modulesOf(info *debug.BuildInfo) (map[string]*module, error) {
 	return modules, nil
 }
 
-// builtIn is what the program says is in it.
+// builtIn returns the modules that the program reports.
 func builtIn(info *debug.BuildInfo) (map[string]*module, error) {
 	modules := map[string]*module{std: {path: std, version: info.GoVersion}}
 	for _, dep := range info.Deps {
@@ -106,7 +106,7 @@ func builtIn(info *debug.BuildInfo) (map[string]*module, error) {
 	return modules, nil
 }
 
-// goPackage is what go list says of one.
+// goPackage is a package in the output of go list.
 type goPackage struct {
 	Dir    string
 	Module *struct {
@@ -115,7 +115,7 @@ type goPackage struct {
 	}
 }
 
-// linked are the packages of which the sources here would make that program.
+// linked returns the packages that a build of that program from the sources here contains.
 func linked(info *debug.BuildInfo) ([]goPackage, error) {
 	list := exec.Command("go", "list", "-deps", "-json=Dir,Module", info.Path)
 	list.Env = os.Environ()
@@ -143,7 +143,7 @@ func linked(info *debug.BuildInfo) ([]goPackage, error) {
 	}
 }
 
-// goRoot is where Go's own licence is, of that version.
+// goRoot returns the directory of Go's own licence, for that version.
 func goRoot(version string) (string, error) {
 	output, err := exec.Command("go", "env", "GOVERSION", "GOROOT").Output()
 	if err != nil {
@@ -163,7 +163,7 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// upTo are the folders from one up to another that it is in, both with them.
+// upTo returns the directories from folder up to top, including both.
 func upTo(top, folder string) []string {
 	all := []string{folder}
 	for folder != top && len(folder) > len(top) {
@@ -173,8 +173,8 @@ func upTo(top, folder string) []string {
 	return all
 }
 
-// union is what is in any of the programs, in order. One that is in several has all
-// the licences that it has there.
+// union returns the modules of all programs, in order. A module in several programs has all its
+// licences.
 func union(programs []*program) ([]*module, error) {
 	all := map[string]*module{}
 	for _, p := range programs {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// thirdParty is for people: what is built in, under which licences, and their texts,
-// each once. On Debian that of the Apache License is only referred to: it is on every
-// such system, and packages must not have it.
+// thirdParty returns the list for people: the modules, their licences, and each licence text once.
+// For Debian it only refers to the Apache License: every Debian system has it, and packages must
+// not contain it.
 func thirdParty(version string, modules []*module, debian bool) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "The programs of redlockd %s have the following built in, which others have written.\n"+
@@ -26,13 +26,13 @@ func thirdParty(version string, modules []*module, debian bool) []byte {
 	return b.Bytes()
 }
 
-// text is what one or more files say.
+// text is a licence text that one or more files have.
 type text struct {
 	of   []string // modules and files
 	text string
 }
 
-// texts puts those together that differ in blanks only.
+// texts merges texts that differ only in white space.
 func texts(modules []*module) (all []*text) {
 	same := map[string]*text{}
 	for _, m := range modules {
