@@ -55,16 +55,16 @@
 // counts only if this client still holds the lock there.
 //
 // Tokens stay below 2^53. The client rejects a token that is 26 weeks ahead of what a quorum of
-// nodes' clocks say. It excludes the node that returned such a token from voting. A node rejects a token
-// that is 52 weeks ahead of its own clock.
+// nodes' clocks say. It excludes the node that returned such a token from voting. A node rejects
+// a token that is 52 weeks ahead of its own clock.
 //
 // # Incarnations and quarantine
 //
-// A node's hash also holds its epoch. The epoch holds the run_id of the Redis process, a
-// random word, and the largest max_ttl of all hosts. It also holds a digest of the node list and
-// the prefix, and the node's name. Every script compares the epoch with the admitted one, in the command that
-// votes. After a restart, FLUSHALL, a snapshot or a resynchronisation the two differ, and the
-// answer is not a vote.
+// A node's hash also holds its epoch. The epoch holds the run_id of the Redis process, a random
+// word, and the largest max_ttl of all hosts. It also holds a digest of the node list and the
+// prefix, and the node's name. Every script compares the epoch with the admitted one, in the
+// command that votes. After a restart, FLUSHALL, a snapshot or a resynchronisation the two
+// differ, and the answer is not a vote.
 //
 // The lane reads INFO and TIME on every new connection before anything else, and then every
 // second. It reports [NodeRefused], with the fix as the reason, for a replica, attached
@@ -221,10 +221,10 @@
 // A write that the holder sent before it noticed the loss cannot be recalled. So the resource must
 // check the fencing token.
 //
-// If a node's clock is set forward, the client notices within a second. The lock may be granted to
-// another client in between. A grant that is passed on within [PassWindow] may then have a smaller
-// fencing token than that one. If a virtual machine is paused and its CLOCK_BOOTTIME stops, the host
-// notices only afterwards.
+// If a node's clock is set forward, the client notices within a second. The lock may be granted
+// to another client in between. A grant that is passed on within [PassWindow] may then have a
+// smaller fencing token than that one. If a virtual machine is paused and its CLOCK_BOOTTIME
+// stops, the host notices only afterwards.
 //
 // A vote that a running Redis loses without a trace in INFO goes unnoticed. Examples are DEBUG
 // RELOAD NOSAVE, a key that is deleted by hand, and REPLICAOF there and back within a second. So the
