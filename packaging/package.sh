@@ -4,9 +4,9 @@
 #
 #   packaging/package.sh VERSION DIR [ARCH]    ARCH: amd64 or arm64; this machine's
 #
-# DIR then has redlock, redlockd and the packages; redlockd.cdx.json, which lists what is
-# built in (CycloneDX); THIRD-PARTY, with the licences of that; and SHA256SUMS of all
-# these. The same sources and VERSION give the same bytes on every machine.
+# DIR then has redlock, redlockd and the packages; redlockd.cdx.json, a list of the built-in
+# modules (CycloneDX); THIRD-PARTY, with their licences; and SHA256SUMS of all these files.
+# The same sources and VERSION give the same bytes on every machine.
 # SOURCE_DATE_EPOCH dates the files in the packages.
 set -euo pipefail
 
@@ -49,13 +49,13 @@ main() {
 	write_checksums
 }
 
-# build ARCH DIR builds the programs. They contain neither place nor time of the build.
+# build ARCH DIR builds the programs. They contain neither the directory nor the time of the build.
 build() {
 	GOOS=linux GOARCH=$1 GOFLAGS='' go build -trimpath -buildvcs=false -o "$2/" \
 		-ldflags "-s -w -buildid= -X $module/daemon.version=$version -X main.version=$version" ./cmd/redlock ./cmd/redlockd
 }
 
-# list_contents fails if something is built in whose licence is unknown.
+# list_contents lists the built-in modules. It fails if the licence of one is unknown.
 list_contents() {
 	go run ./packaging/sbom "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" "$stage" "$stage/redlock" "$stage/redlockd"
 }
@@ -76,8 +76,8 @@ write_manuals() {
 }
 
 # write_pages copies the pages. The packages have them all in one directory, so the links
-# between them lose their folders; links to what is not packaged lead to the repository. The
-# three pages about the source are of use beside it only, so they stay there.
+# between them lose their folders. Links to files that are not packaged lead to the repository.
+# Three pages about the source are not packaged.
 write_pages() {
 	local page
 	mkdir "$stage/pages"

@@ -12,9 +12,9 @@
 #   packaging/test.sh -v       with everything that go test prints
 #
 # It stops at the first step that fails, with that step's output and status 1. Steps that
-# need no real time run beside the tests, and are shown, and may fail, after them.
+# need no real time run at the same time as the tests. Their output and failures come after.
 # Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
-# if a program is missing, tests are skipped. The end lists them with the reason. In CI
+# if a program is missing, it skips tests, and lists them with the reason at the end. In CI
 # (CI=true) such a skip is a failure.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,7 +23,7 @@ readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 readonly laterdebian=trixie # whose servers are newer
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
 
-# skippable matches skips that are fine in CI: no machine can help it, or another step tests it.
+# skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test.
 readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector has Go.s scheduler |needs Linux$'
 
 # ignores_signal NAME tells whether a signal is ignored. Child processes inherit that.
@@ -79,7 +79,7 @@ main() {
 	printf '\nall passed, in %d s\n' "$SECONDS"
 }
 
-# compute runs the steps that need processors and no real time, on what the tests leave.
+# compute runs the steps that need processors and no real time, on the time that the tests leave.
 compute() {
 	simulate >"$tmp/simulated" 2>&1 & # uses one processor
 	local simulating=$! status=0
@@ -124,7 +124,7 @@ step() {
 start_beside() {
 	set -m
 	{
-		set +m # or the processes it starts would get groups of their own
+		set +m # otherwise the processes that it starts get groups of their own
 		renice -n 19 -p "$BASHPID" >/dev/null
 		compute
 	} </dev/null >"$tmp/beside" 2>&1 &
@@ -144,7 +144,7 @@ await_beside() {
 
 stop_beside() { [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true; }
 
-# tell_failures says at the very end which tests failed: the beginning of a long output may be lost.
+# tell_failures prints the failed tests at the very end: the beginning of a long output may be lost.
 tell_failures() {
 	[[ ! -s $failures ]] || { printf '== FAILED:\n' && cat "$failures"; }
 }
@@ -175,7 +175,7 @@ prerequisites() {
 		install_packages $missing
 		missing=$(missing_packages)
 	fi
-	# For examples in other languages and the status page; a machine can do without.
+	# For examples in other languages and the status page. They are optional.
 	local program
 	for program in node:nodejs javac:default-jdk-headless chromium:chromium; do
 		has_command "${program%:*}" || install_packages "${program#*:}" || echo "without ${program%:*}, what needs it is skipped"
@@ -276,8 +276,8 @@ check_modules() {
 	in_nemesis go mod tidy -diff
 }
 
-# vet runs with the race detector, because everything is in Go's cache in that form. Another
-# form would take minutes to build.
+# vet runs with the race detector, because Go's cache has everything built for it. Otherwise the
+# build would take minutes.
 vet() {
 	go vet -race ./...
 	in_bench go vet -race ./...
@@ -289,8 +289,8 @@ run_staticcheck() {
 	GOFLAGS="-race $GOFLAGS" "$tmp/staticcheck" ./...
 }
 
-# plain COMMAND... runs it without the race detector, in the form of the shipped programs, so
-# that this form, too, is built once.
+# plain COMMAND... runs it without the race detector, with the settings of the shipped programs,
+# so that they are built only once.
 plain() { CGO_ENABLED=0 GOFLAGS="-trimpath $GOFLAGS" "$@"; }
 
 # in_bench COMMAND... runs it in the module of the benchmark.
@@ -299,8 +299,8 @@ in_bench() { (cd packaging/bench && "$@"); }
 # in_nemesis COMMAND... runs it in the module of the nemesis.
 in_nemesis() { (cd packaging/nemesis && "$@"); }
 
-# build_ahead builds the packages, and fills Go's cache with things that tests would wait a
-# minute or two for. Its failures are ignored: the tests report them.
+# build_ahead builds the packages, and fills Go's cache with builds for which tests would wait a
+# minute or two. Its failures are ignored: the tests report them.
 build_ahead() {
 	SOURCE_DATE_EPOCH=1767225600 packaging/package.sh 1.0.0 "$REDLOCKD_PACKAGES" >/dev/null 2>&1 || true
 	in_bench go test -race -run '^$' ./... >/dev/null 2>&1 || true
@@ -330,10 +330,9 @@ build_darwin() {
 
 # go_test PACKAGES... shows a line for each package, skipped tests with the reason,
 # measurements, and all output of a package that failed. Packages run one after the other,
-# because many tests hold real programs to real time. Tests that mostly wait run together
-# (t.Parallel). The search for broken promises runs beside. -ldflags=-w
-# halves the time to link. (Without -o, go build of a single program would leave it in the
-# folder.)
+# because many tests check the timing of real programs. Tests that mostly wait run together
+# (t.Parallel). The search for broken promises runs at the same time. -ldflags=-w halves the
+# time to link. (Without -o, go build of a single program would leave it in the directory.)
 go_test() {
 	go build -race -o /dev/null "$@"
 	go test -p 1 -parallel 4 -race -ldflags=-w -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
@@ -418,15 +417,15 @@ filter() {
 		}'
 }
 
-# search runs the simulation, and whole crowds, of which go_test has a part. The race detector
-# makes it slow, and leaves the order of events to chance: with it there are few seeds. Its
-# duration depends on what else runs.
+# search runs the simulation, and whole crowds, of which go_test runs a part. The race detector
+# makes it slow, and the order of events random, so few seeds run with it. Its duration depends
+# on the load.
 search() {
 	plain go test -count=1 -v -timeout 2h -run '^Test(Search|Crowd|CrowdOfAnother|ExtensionsComeFirst|ShortLeasesComeFirst|Overdue)' ./redlock 2>&1 | filter
 	go test -race -count=1 -v -timeout 2h -run '^TestSearch$' ./redlock 2>&1 | filter
 }
 
-# models checks what spin can check exhaustively in about two minutes.
+# models runs the checks of spin that take about two minutes together.
 models() {
 	plain go test -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
 }
