@@ -105,11 +105,11 @@ func (p *probe) checkDone(what string, c deniedCase, counter int64) {
 				p.Errorf("%s: %q expires in %d ms, want at least %d", what, key, ttl, c.least)
 			}
 		}
-		who := p.vote(p.ballot(opWho(o.key))).Array
+		holders := p.vote(p.ballot(opWho(o.key))).Array
 		var left int64
-		for i := 0; i+1 < len(who); i += 2 {
-			if who[i].Str == c.token {
-				left = who[i+1].Int
+		for i := 0; i+1 < len(holders); i += 2 {
+			if holders[i].Str == c.token {
+				left = holders[i+1].Int
 			}
 		}
 		if left < c.least || c.least == 0 && left != 0 {

@@ -216,7 +216,7 @@ func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
 }
 
 var errReset = fmt.Errorf("the connection broke: %w", syscall.ECONNRESET)
-var errGivenUp = errors.New("a group on this connection was given up on: it can only be closed")
+var errTimedOut = errors.New("a call on this connection timed out: the connection can only be closed")
 
 // breakAll cuts every connection and loses what is in transit. The caller holds mu, here and below.
 func (s *Sim) breakAll() {

@@ -30,7 +30,7 @@ type simConn struct {
 	// The fields below belong to a listener. They are nil on other connections.
 	notified    chan struct{} // something has arrived
 	ended       chan struct{} // closed when err is set
-	heard       []string      // keys that have arrived
+	keys        []string      // keys that have arrived
 	lastArrives time.Time     // when the last key arrives
 }
 
@@ -57,7 +57,7 @@ type flight struct {
 
 	next      int // how many commands of the group have been executed
 	announced bool
-	begun     bool // the group has arrived, and earlier groups were executed
+	started   bool // the group has arrived, and earlier groups were executed
 	waits     bool // the group has arrived, but an earlier one was not executed yet
 	executed  bool
 	stalled   bool          // waits until a hung node resumes
@@ -228,7 +228,7 @@ func (c *simConn) giveUp(ctx context.Context, f *flight) error {
 	for _, other := range c.flights {
 		other.finish(ctx.Err())
 	}
-	c.fail(errGivenUp)
+	c.fail(errTimedOut)
 	return ctx.Err()
 }
 
@@ -285,12 +285,12 @@ func (s *Sim) arrive(f *flight) {
 // begin executes a flight that has arrived. If an earlier one was not executed yet, it waits for
 // that.
 func (s *Sim) begin(f *flight) {
-	if !f.begun && f.conn.firstUnexecuted() != f {
+	if !f.started && f.conn.firstUnexecuted() != f {
 		f.waits = true
 		f.detach()
 		return
 	}
-	f.begun, f.waits = true, false
+	f.started, f.waits = true, false
 	s.execute(f)
 }
 

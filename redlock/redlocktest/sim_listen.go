@@ -30,20 +30,20 @@ func (l *simListener) ID() int64             { return l.id }
 func (l *simListener) Done() <-chan struct{} { return l.conn.ended }
 func (l *simListener) Close()                { l.conn.Close() }
 
-// listen connects as dial does. It calls heard in a separate goroutine.
-func (s *Sim) listen(ctx context.Context, heard func(keys []string)) (redlock.Listener, error) {
+// listen connects as dial does. It calls receive in a separate goroutine.
+func (s *Sim) listen(ctx context.Context, receive func(keys []string)) (redlock.Listener, error) {
 	c := &simConn{sim: s, ended: make(chan struct{}), notified: make(chan struct{}, 1)}
 	if err := s.login(ctx, c); err != nil {
 		return nil, fmt.Errorf("listen to sim:%s: %w", s.name, err)
 	}
 	s.lock()
 	defer s.mu.Unlock()
-	s.runners.Go(func() { c.deliverKeys(heard) })
+	s.runners.Go(func() { c.deliverKeys(receive) })
 	return &simListener{c, c.client.Id}, nil
 }
 
-// deliverKeys calls heard with the keys that arrive, until the connection ends.
-func (c *simConn) deliverKeys(heard func(keys []string)) {
+// deliverKeys calls receive with the keys that arrive, until the connection ends.
+func (c *simConn) deliverKeys(receive func(keys []string)) {
 	for {
 		select {
 		case <-c.notified:
@@ -52,9 +52,9 @@ func (c *simConn) deliverKeys(heard func(keys []string)) {
 		}
 		for _, key := range c.takeKeys() {
 			if key == simredis.AllKeys {
-				heard(nil)
+				receive(nil)
 			} else {
-				heard([]string{key})
+				receive([]string{key})
 			}
 		}
 	}
@@ -64,8 +64,8 @@ func (c *simConn) deliverKeys(heard func(keys []string)) {
 func (c *simConn) takeKeys() []string {
 	c.sim.lock()
 	defer c.sim.mu.Unlock()
-	keys := c.heard
-	c.heard = nil
+	keys := c.keys
+	c.keys = nil
 	if c.err != nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s *Sim) arriveAtListener(f *flight) {
 	if c.err != nil {
 		return
 	}
-	c.heard = append(c.heard, f.key)
+	c.keys = append(c.keys, f.key)
 	select {
 	case c.notified <- struct{}{}:
 	default: // a signal is already waiting

@@ -155,16 +155,16 @@ func simJournal(t *testing.T, seed uint64) []string {
 	var journals [5][]string
 	simTest(t, func(t *testing.T, sim *Sim) {
 		begin := time.Now()
-		note := func(who int, what ...any) {
-			journals[who] = append(journals[who], fmt.Sprintf("%d: %v %q", who, time.Since(begin), what))
+		note := func(client int, what ...any) {
+			journals[client] = append(journals[client], fmt.Sprintf("%d: %v %q", client, time.Since(begin), what))
 		}
 		sim.OnReply(func(c redlock.Command, r redlock.Reply) { note(0, c, r) })
 		sim.SetDelay(delayed(2*step, 2*step))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		var wg sync.WaitGroup
-		for who := 1; who < len(journals); who++ {
-			wg.Go(func() { replayClient(ctx, sim, rand.New(rand.NewPCG(seed, uint64(who))), who, note) })
+		for client := 1; client < len(journals); client++ {
+			wg.Go(func() { replayClient(ctx, sim, rand.New(rand.NewPCG(seed, uint64(client))), client, note) })
 		}
 		for random := rand.New(rand.NewPCG(seed, 0)); ctx.Err() == nil; {
 			sleepSteps(random.IntN(20), len(journals))
@@ -178,24 +178,24 @@ func simJournal(t *testing.T, seed uint64) []string {
 
 const step = 250 * time.Microsecond
 
-// sleepSteps sleeps n whole steps, and then until an instant that only who uses.
-func sleepSteps(n, who int) {
+// sleepSteps sleeps n whole steps, and then until an instant that only this client uses.
+func sleepSteps(n, client int) {
 	now := time.Now()
-	next := now.Truncate(step).Add(time.Duration(1+n)*step + time.Duration(who))
+	next := now.Truncate(step).Add(time.Duration(1+n)*step + time.Duration(client))
 	time.Sleep(next.Sub(now))
 }
 
 // replayClient often has a deadline exactly when a reply is due.
-func replayClient(ctx context.Context, sim *Sim, random *rand.Rand, who int, note func(int, ...any)) {
+func replayClient(ctx context.Context, sim *Sim, random *rand.Rand, client int, note func(int, ...any)) {
 	for ctx.Err() == nil {
-		sleepSteps(random.IntN(4), who)
+		sleepSteps(random.IntN(4), client)
 		attempt, cancel := context.WithTimeout(ctx, time.Duration(8+random.IntN(5))*step)
 		if conn, err := sim.Node().Dial(attempt); err == nil {
-			sleepSteps(0, who)
+			sleepSteps(0, client)
 			replies := make([]redlock.Reply, 3)
-			group := []redlock.Command{{"SET", fmt.Sprint(random.IntN(9)), fmt.Sprint(who), "PX", "3"}, {"KEYS", "*"}, {"INFO"}}
+			group := []redlock.Command{{"SET", fmt.Sprint(random.IntN(9)), fmt.Sprint(client), "PX", "3"}, {"KEYS", "*"}, {"INFO"}}
 			err := conn.Do(attempt, group, replies)
-			note(who, err, replies)
+			note(client, err, replies)
 			conn.Close()
 		}
 		cancel()

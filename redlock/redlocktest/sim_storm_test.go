@@ -22,10 +22,10 @@ func TestSimRandomFaults(t *testing.T) {
 			defer cancel()
 			random := rand.New(rand.NewPCG(seed, 1))
 			sim.SetDelay(jitter(seed))
-			var heard atomic.Int64
+			var answered atomic.Int64
 			var wg sync.WaitGroup
 			for i := range 4 {
-				wg.Go(func() { keepSetting(ctx, sim, fmt.Sprint(i), &heard) })
+				wg.Go(func() { keepSetting(ctx, sim, fmt.Sprint(i), &answered) })
 			}
 			for ctx.Err() == nil {
 				fault(sim, random)
@@ -34,7 +34,7 @@ func TestSimRandomFaults(t *testing.T) {
 			wg.Wait()
 			sim.Close()
 			counts := sim.Counts()
-			want(t, fmt.Sprintf("seed %d: groups that were answered", seed), int64(counts.Groups-counts.Unanswered), heard.Load())
+			want(t, fmt.Sprintf("seed %d: groups that were answered", seed), int64(counts.Groups-counts.Unanswered), answered.Load())
 			all.Groups += counts.Groups
 			all.Lost += counts.Lost
 			all.Unanswered += counts.Unanswered
@@ -56,12 +56,12 @@ func jitter(seed uint64) func() (time.Duration, time.Duration) {
 	}
 }
 
-func keepSetting(ctx context.Context, sim *Sim, key string, heard *atomic.Int64) {
+func keepSetting(ctx context.Context, sim *Sim, key string, answered *atomic.Int64) {
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, 20*ms)
 		if conn, err := sim.Node().Dial(attempt); err == nil {
 			for setTwice(ctx, conn, key) {
-				heard.Add(1)
+				answered.Add(1)
 			}
 			conn.Close()
 		} else {

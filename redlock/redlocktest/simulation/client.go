@@ -125,7 +125,7 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 		record.ended(errWanted)
 		return nil, nil
 	}
-	_, begun, err := lease.HandOver(r)
+	_, pending, err := lease.HandOver(r)
 	g.event("hand over", fmt.Sprintf("to request %d: %v", record.N, err))
 	if err != nil {
 		record.ended(err)
@@ -145,11 +145,11 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 		time.Sleep(below(c.random, 20*time.Millisecond))
 	}
 	if oneIn(c.random, 8) {
-		begun.Abandon()
+		pending.Abandon()
 		record.ended(errAbandoned)
 		return &r, c.begin(&r, life)
 	}
-	r.Pending = begun
+	r.Pending = pending
 	return &r, record
 }
 

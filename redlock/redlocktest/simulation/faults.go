@@ -146,8 +146,8 @@ func (f *faults) faultCount(places []any, n int) {
 	}
 }
 
-// wellSince returns, for each host, since when it, the node and their link have had no fault.
-func (f *faults) wellSince(n *simNode) []time.Duration {
+// healthySince returns, for each host, since when it, the node and their link have had no fault.
+func (f *faults) healthySince(n *simNode) []time.Duration {
 	now := f.w.record.now()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -172,15 +172,15 @@ func (h *host) sinceBegin(shown time.Time) time.Duration {
 
 // jitter uses a random source for each caller, because timers of the same instant fire in any
 // order.
-func (h *host) jitter(who string, n time.Duration) time.Duration {
+func (h *host) jitter(caller string, n time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.jitters[who] == nil {
+	if h.jitters[caller] == nil {
 		hash := fnv.New32a()
-		hash.Write([]byte(who))
-		h.jitters[who] = h.w.plan.stream(streamJitter + h.index<<32 + int(hash.Sum32()))
+		hash.Write([]byte(caller))
+		h.jitters[caller] = h.w.plan.stream(streamJitter + h.index<<32 + int(hash.Sum32()))
 	}
-	return time.Duration(h.jitters[who].Int64N(int64(n)))
+	return time.Duration(h.jitters[caller].Int64N(int64(n)))
 }
 
 // start starts the daemon.

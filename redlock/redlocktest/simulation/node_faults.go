@@ -115,7 +115,7 @@ func crashWithData(f *faults, n *simNode, _ time.Duration) (end func(), ok bool)
 // isKnown reports whether each daemon has had time to see the epoch of a node that may vote. A
 // daemon that has not seen it takes the data of a restarted durable node for foreign data.
 func (f *faults) isKnown(n *simNode) bool {
-	since := max(time.Duration(n.copies.since.Load()), slices.Max(f.wellSince(n)))
+	since := max(time.Duration(n.copies.since.Load()), slices.Max(f.healthySince(n)))
 	return n.isAdmitted() && f.w.record.now()-since > 2*heartbeat
 }
 

@@ -22,7 +22,7 @@ type StrayToken struct {
 	UnusedSince time.Duration // since when no client holds it, and no attempt may still be granted with it
 	Last        time.Duration // when it was last seen
 	Copied      bool          // it may come from another node
-	WellFor     time.Duration // how long the node and its network were well while no client held it
+	HealthyFor  time.Duration // how long the node and its network had no fault while no client held it
 }
 
 // strayAllowance is how long a released token may stay on a node after all faults have ended. The
@@ -33,13 +33,13 @@ const strayAllowance = 950 * time.Millisecond
 // lookAtNodes records the tokens that nodes hold for no client.
 func (w *world) lookAtNodes() {
 	for _, n := range w.nodes {
-		well := w.faults.wellSince(n)
-		n.watchQuarantine(w.record.now(), slices.Max(well))
+		healthySince := w.faults.healthySince(n)
+		n.watchQuarantine(w.record.now(), slices.Max(healthySince))
 		if loss := w.faults.lossOf(n); loss != never && n.isAdmitted() {
 			w.record.admitted(n, loss)
 			w.checkCounters(n, w.copiedAt(n, loss))
 		}
-		n.Tokens(func(key, token string) { w.record.see(n, key, token, well) })
+		n.Tokens(func(key, token string) { w.record.see(n, key, token, healthySince) })
 	}
 }
 
@@ -63,8 +63,8 @@ type copying struct {
 	since atomic.Int64 // time.Duration
 }
 
-// watchQuarantine reads the epoch of a node that has been well since the given instant.
-func (n *simNode) watchQuarantine(now, well time.Duration) {
+// watchQuarantine reads the epoch of a node that has had no fault since the given instant.
+func (n *simNode) watchQuarantine(now, healthySince time.Duration) {
 	epoch := n.Do("HGET", redlocktest.NodeKey, "epoch").Str
 	words := strings.Split(epoch, ":")
 	if n.copies.epoch != epoch {
@@ -79,7 +79,7 @@ func (n *simNode) watchQuarantine(now, well time.Duration) {
 	case words[0] == "pending" && words[4] == "lost":
 		c.marker, c.seen = marker, now
 	case words[0] == "admitted" && c.marker == marker:
-		if at := c.seen - copyingLasts; at > well {
+		if at := c.seen - copyingLasts; at > healthySince {
 			c.atLeast = at
 		}
 		c.marker = ""
@@ -197,7 +197,7 @@ func (n *simNode) holds(lock, id string) (held bool) {
 	return held
 }
 
-func (r *recorder) see(n *simNode, key, token string, well []time.Duration) {
+func (r *recorder) see(n *simNode, key, token string, healthySince []time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if strings.HasPrefix(token, foreignToken) {
@@ -231,7 +231,7 @@ func (r *recorder) see(n *simNode, key, token string, well []time.Duration) {
 	stray.Copied = stray.Copied || n.copied.Load()
 	stray.Request, stray.Attempt, stray.UnusedSince, stray.Last = q, attempt, unused, now
 	if q.DaemonEnded == never { // a daemon forgets a token when it ends, or when the token should have expired
-		stray.WellFor = max(stray.WellFor, min(now, stray.latest())-max(unused, well[q.host.index]))
+		stray.HealthyFor = max(stray.HealthyFor, min(now, stray.latest())-max(unused, healthySince[q.host.index]))
 	}
 }
 

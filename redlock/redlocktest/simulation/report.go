@@ -439,9 +439,9 @@ func (r *Report) takenUntil(g *Grant) time.Duration {
 // checkStrayTokens checks that a released token is gone soon after the daemon can reach the node.
 func (r *Report) checkStrayTokens() {
 	for _, stray := range r.StrayTokens {
-		if q := stray.Request; stray.WellFor > strayAllowance {
+		if q := stray.Request; stray.HealthyFor > strayAllowance {
 			r.violate("debris", stray.Last, "node %s, without faults for %v, still holds a token that %s (lease %d of %s) has not used since %s",
-				stray.Node, stray.WellFor, q.By, q.N, q.Lock, instant(stray.UnusedSince))
+				stray.Node, stray.HealthyFor, q.By, q.N, q.Lock, instant(stray.UnusedSince))
 		}
 	}
 }

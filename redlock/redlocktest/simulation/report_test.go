@@ -164,7 +164,7 @@ func TestChecks(t *testing.T) {
 			r.Overtaken, second.host, second.Request.Began = []*Grant{second}, &host{}, 300*ms-longestPassedOver-1
 		}, "starvation"},
 		{"a token that is not released", func(r *Report, first, _ *Grant) {
-			r.StrayTokens = []*StrayToken{{Request: first.Request, Token: "id", Last: 2 * time.Second, WellFor: strayAllowance + 1}}
+			r.StrayTokens = []*StrayToken{{Request: first.Request, Token: "id", Last: 2 * time.Second, HealthyFor: strayAllowance + 1}}
 			first.Request.Grant = first
 		}, "debris"},
 	}

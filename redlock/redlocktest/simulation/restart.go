@@ -28,8 +28,8 @@ const (
 // table holds the leases and attempts that a daemon leaves for the next one. The daemon writes a
 // record before it sends anything to a node.
 type table struct {
-	h     *host
-	begun chan struct{} // capacity 1; gets a value when an attempt or an exchange is about to begin
+	h        *host
+	starting chan struct{} // capacity 1; gets a value when an attempt or an exchange is about to begin
 
 	mu    sync.Mutex // guards what follows; not held during any call
 	rows  map[string]*row
@@ -49,7 +49,7 @@ type row struct {
 }
 
 func newTable(h *host) *table {
-	return &table{h: h, begun: make(chan struct{}, 1), rows: map[string]*row{}}
+	return &table{h: h, starting: make(chan struct{}, 1), rows: map[string]*row{}}
 }
 
 // recordAttempt implements Request.BeforeAttempt.
@@ -315,7 +315,7 @@ func (w *world) startRestarts() {
 // signal tells awaitAttempt that an attempt or an exchange is about to begin.
 func (t *table) signal() {
 	select {
-	case t.begun <- struct{}{}:
+	case t.starting <- struct{}{}:
 	default: // an earlier signal is still there
 	}
 }
@@ -324,11 +324,11 @@ func (t *table) signal() {
 // killed in the middle of one.
 func (t *table) awaitAttempt() {
 	select {
-	case <-t.begun: // an earlier attempt
+	case <-t.starting: // an earlier attempt
 	default:
 	}
 	select {
-	case <-t.begun:
+	case <-t.starting:
 	case <-time.After(300*time.Millisecond + 3):
 	}
 }

@@ -60,7 +60,7 @@ type Plan struct {
 
 	// Options changes the options of a daemon after everything else has set them. jitter returns a
 	// random time in [0, n) that the seed determines. Options may be nil.
-	Options func(o *redlock.Options, jitter func(who string, n time.Duration) time.Duration)
+	Options func(o *redlock.Options, jitter func(caller string, n time.Duration) time.Duration)
 
 	// Sim changes a new node after everything else has. It may be nil.
 	Sim func(*redlocktest.Sim)
