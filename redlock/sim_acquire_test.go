@@ -268,7 +268,7 @@ func TestWaitForExpiry(t *testing.T) {
 }
 
 // StopRetrying ends the delay between attempts at once. An attempt in progress is finished, and
-// may be granted. Guards isEnough.
+// may be granted. Guards acquiring.pause.
 func TestStopRetrying(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)

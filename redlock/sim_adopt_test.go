@@ -145,7 +145,7 @@ func TestAdoptedLostInstant(t *testing.T) {
 
 // If LOST was due while no daemon was running, the adopted lease reports it at once. It is never
 // extended, and is released at its deadline, not before. Guards Adoption.begin: forgotten;
-// rules.adopted.
+// rules.adoptedDeadline.
 func TestAdoptLapsed(t *testing.T) {
 	for _, away := range []time.Duration{2368 * ms, 2500 * ms, 2967 * ms, 3000 * ms, 10 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -438,7 +438,7 @@ func TestAgedDeadlinesAreReported(t *testing.T) {
 
 // A lease that was lost before the restart stays lost, and the loss is not reported again. It is
 // released at its deadline, because its holder may still be stopping. If the deadline has passed,
-// it is released at once. Guards stayLost.
+// it is released at once. Guards Lease.adoptLost.
 func TestAdoptedLostLeaseStaysLost(t *testing.T) {
 	for _, away := range []time.Duration{500 * ms, 5 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

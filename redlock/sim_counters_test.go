@@ -13,7 +13,8 @@ import (
 )
 
 // A node that lost its counters copies them from enough other nodes to meet every quorum that it
-// was part of. Until so many are reachable, it has no vote. Guards vouch, copyCounters.
+// was part of. Until so many are reachable, it has no vote. Guards endQuarantine,
+// fleet.CopyCounters.
 func TestCountersAreCopied(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		ahead := strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)
@@ -79,7 +80,7 @@ func TestRetryWhileCountersAreMissing(t *testing.T) {
 }
 
 // If a quorum lost its counters, they restart from the nodes' clocks, and one notice says so.
-// Guards vouch, announceLoss.
+// Guards endQuarantine, announceLoss.
 func TestTotalLossIsReported(t *testing.T) {
 	var notices notices
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
@@ -222,7 +223,7 @@ func TestCountersRestartBeyondProposals(t *testing.T) {
 }
 
 // If a node loses its data again, alone, this does not belong to the earlier total loss: the node
-// waits for counters to copy. Guards noteLoss: total.
+// waits for counters to copy. Guards noteTotalLoss.
 func TestLaterLossIsNotTotal(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims, flush)

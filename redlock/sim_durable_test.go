@@ -95,7 +95,7 @@ func TestDurableNodeOfAnotherList(t *testing.T) {
 }
 
 // A durable node that starts with a file from before a quarantine lacks its later votes. This is
-// also noticed if the quarantine has not ended. Guards judge: isOutdated.
+// also noticed if the quarantine has not ended. Guards compareIncarnations.
 func TestDurableNodeWithAnOldFile(t *testing.T) {
 	durableTest(t, 3, func(t *testing.T, f *fleet) {
 		old := f.sims[0].Snapshot()

@@ -26,7 +26,7 @@ func setCounter(s *redlocktest.Sim, n uint64) {
 }
 
 // Each grant has a larger fencing token than all earlier ones, in one round trip. A quorum of
-// nodes has a counter of that value. Guards ballot.lua: acquire; agree.
+// nodes has a counter of that value. Guards ballot.lua: acquire; agreeOnToken.
 func TestFencesGrow(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		j := f.record()
@@ -49,7 +49,7 @@ func TestFencesGrow(t *testing.T) {
 }
 
 // If the nodes disagree, the largest token is written back to a quorum. That takes one more round
-// trip, once. Guards agree; ballot.lua: fence.
+// trip, once. Guards agreeOnToken; ballot.lua: fence.
 func TestFenceIsWrittenBack(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -80,7 +80,7 @@ func TestFenceIsWrittenBack(t *testing.T) {
 
 // Two readers whose requests overlap may get the same token, as they may work at the same time. A
 // grant after both has a larger token. So has a grant that a reader requests after one of the two
-// was granted. Guards agree.
+// was granted. Guards agreeOnToken.
 func TestReadersMayHaveOneToken(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		reader := redlock.Request{Name: "x", TTL: time.Second, Shared: true}
@@ -134,7 +134,7 @@ func TestWriteBackNeedsTheLock(t *testing.T) {
 	}
 }
 
-// The validity is checked again after the write-back. Guards attempt: wins.
+// The validity is checked again after the write-back. Guards attempt.isWon.
 func TestWriteBackTakesTooLong(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		setCounter(f.sims[0], uint64(time.Now().Add(time.Hour).UnixMicro()))
@@ -201,8 +201,8 @@ func TestWriteBacksAreRare(t *testing.T) {
 	})
 }
 
-// A node whose counter has reached its limit fails. A counter out of range is not believed.
-// Guards ballot.lua: LIMIT; isFencedGrant.
+// A node whose counter has reached its limit fails. A counter out of range is not believed. Guards
+// ballot.lua: LIMIT; IsFencedGrant.
 func TestCounterAtItsLimit(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })

@@ -76,7 +76,7 @@ func TestForceDuringExtension(t *testing.T) {
 }
 
 // FORCE also reports the loss at once if a quorum granted the lock but the client has not run
-// since. Guards keeper.grant: wasTaken.
+// since. Guards keeper.grant: wasForced.
 func TestForceBeforeClientKnowsOfGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -211,7 +211,7 @@ func TestForceDuringHandOver(t *testing.T) {
 }
 
 // A node remembers FORCE for as long as a lease of any host may last. So a holder that extends
-// less often than this host ever would still gets the true reason. Guards forceAway: longestTTL.
+// less often than this host ever would still gets the true reason. Guards forceAway: LongestTTL.
 func TestForceOfALongerLease(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		longer := f.another(func(o *redlock.Options) { o.MaxTTL = 10 * longest })

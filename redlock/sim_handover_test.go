@@ -65,7 +65,7 @@ func TestHandOver(t *testing.T) {
 }
 
 // A node that misses a hand-over still gets the release: when it is up again, stops hanging, or
-// may vote again. Guards call.gives.
+// may vote again. Guards Call.Release.
 func TestHandOverPastNodes(t *testing.T) {
 	for what, trouble := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"down":    {down, up},
@@ -246,7 +246,7 @@ func TestPendingAbandonedAfterGrant(t *testing.T) {
 
 // If several names are handed over, they have one fencing token: the largest that any of them has
 // on any node. The counters of all names get it, so each name alone is in order. Guards
-// attempt.agree; noteFences: even, max.
+// attempt.agreeOnToken; noteFences.
 func TestHandOverOfSeveralNames(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

@@ -36,7 +36,7 @@ func (f *fleet) wantHonest(sims ...*redlocktest.Sim) {
 
 // One node of five answers each grant with a counter that is centuries ahead. It has no vote and
 // its status says why. The other nodes work as before, for every kind of lock, even on a host
-// whose clock is not set. Guards lane.doubt; rules.believes.
+// whose clock is not set. Guards Lane.checkTokens; CheckToken.
 func TestLyingTokenIsNoVote(t *testing.T) {
 	for kind, r := range allKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -98,9 +98,9 @@ func TestFarTokenInRecordRaisesNoCounters(t *testing.T) {
 	})
 }
 
-// Counters are not copied from a node with a counter that is far ahead; other nodes serve
-// instead. If too few nodes are left, the node has no vote until an operator decides. Its own
-// counter restarts. Guards lane.doubtCounters; epoch.lua.
+// Counters are not copied from a node with a counter that is far ahead; other nodes serve instead.
+// If too few nodes are left, the node has no vote until an operator decides. Its own counter
+// restarts. Guards Lane.checkCounters; epoch.lua.
 func TestFarCounterIsNotCopied(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		far, near := strconv.FormatUint(aYear(), 10), strconv.FormatInt(time.Now().Add(100*24*time.Hour).UnixMicro(), 10)

@@ -85,7 +85,7 @@ func TestPausedWithANode(t *testing.T) {
 }
 
 // A host whose clock runs at a wrong rate may have no quorum itself, but the nodes stay ready for
-// other hosts. Guards clockWatch: steady.
+// other hosts. Guards keptTimeSince.
 func TestHostOfWrongRate(t *testing.T) {
 	for _, rate := range []float64{0.9895, 0.95, 1.011} {
 		for _, near := range []bool{true, false} {
@@ -114,7 +114,7 @@ func TestHostOfWrongRate(t *testing.T) {
 }
 
 // A second pause during the quarantine for the first one also ages the leases. Guards
-// judgeAdmitted: the clock is watched before localUntil.
+// judgeAdmitted: the clock is watched before noVoteHereUntil.
 func TestSecondPause(t *testing.T) {
 	long := func(o *redlock.Options) { o.MaxTTL = 20 * time.Second }
 	simTest(t, 5, func(t *testing.T, f *fleet) {
@@ -214,7 +214,7 @@ func TestBallotOverPause(t *testing.T) {
 }
 
 // A host that learns late of an earlier loss does not treat the next one as a total loss. Guards
-// noteLoss: asked.
+// noteCounterLoss.
 func TestLossHeardLate(t *testing.T) {
 	for phase := time.Duration(0); phase < beat; phase += 50 * ms {
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -247,7 +247,7 @@ func TestLossHeardLate(t *testing.T) {
 
 // If a host notices that it was paused, a lease is lost earlier by the pause, even if its timer
 // was set before and nobody extends it. (This lease was extended after the pause. It ages too,
-// which is harmless: the host does not know when the pause was.) Guards keeper.age: ring.
+// which is harmless: the host does not know when the pause was.) Guards keeper.age: onTimer.
 func TestLossAfterPause(t *testing.T) {
 	const ttl, guard, pauseFor = 20 * time.Second, time.Second, 5 * time.Second
 	long := func(o *redlock.Options) { o.MaxTTL = ttl }
@@ -289,7 +289,7 @@ func TestLossAfterPauseSaysWhy(t *testing.T) {
 }
 
 // If half of the other nodes were paused together with the host, these are no witnesses against a
-// node: a majority is required. Guards clockJumps.judge: most.
+// node: a majority is required. Guards clockJumps.judge: witnesses.
 func TestPausedWithTwoNodes(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		paused, pause := f.pausedHost()

@@ -266,9 +266,9 @@ func (f *fleet) until(what string, is func() bool) {
 	}
 }
 
-// If nodes do not report releases, only clients that want several names get reservations. A
-// single reserved name would be free for longer than other clients take to retry. Guards
-// waitsForTurn: most.
+// If nodes do not report releases, only clients that want several names get reservations. A single
+// reserved name would be free for longer than other clients take to retry. Guards
+// acquiring.countHolder.
 func TestReservationWithoutTracking(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
 		j := f.record()
@@ -298,7 +298,7 @@ func TestReservationWithoutTracking(t *testing.T) {
 
 // If a node does not answer when a waiter ends, the host removes the waiter's writer intent as
 // soon as the node answers again. Otherwise the node would exclude readers for nobody. Guards
-// gives, goesTo.
+// Call.IsRelease, markSent.
 func TestWriterIntentsAreRemoved(t *testing.T) {
 	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"hung": {hang, resume}, "down": {down, up}, "its scripts are flushed": {flushScripts, func(*redlocktest.Sim) {}},

@@ -122,7 +122,7 @@ func TestSlotsHaveOwnCounters(t *testing.T) {
 }
 
 // Several names get one token. It is larger than any earlier token of each name, and the counters
-// of all names get it. Guards rare.lua: all; ballot: even.
+// of all names get it. Guards rare.lua: fenceAll; areRaised.
 func TestSeveralNamesHaveOneFence(t *testing.T) {
 	for what, r := range map[string]redlock.Request{
 		"exclusive": {Names: []string{"x", "y"}, TTL: time.Second},

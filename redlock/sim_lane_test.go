@@ -16,8 +16,8 @@ import (
 var oneTry = redlock.Request{Name: "x", TTL: 10 * time.Second}
 
 // A connection breaks after the node has executed an acquire and before its answer arrives. The
-// attempt fails, and the key is released over the next connection. Guards lane.owe, connect:
-// repeatOwed.
+// attempt fails, and the key is released over the next connection. Guards Lane.keepRelease,
+// handshake: repeatPending.
 func TestLostAnswerIsReleased(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].DropReplies(1)
@@ -50,7 +50,7 @@ func TestLostAnswerToRelease(t *testing.T) {
 
 // Bytes that are in transit when a connection is cut could be executed later, after the release
 // that cleans up. So the first command on the next connection kills the previous one. Guards
-// introduce: succeed. (Without the kill, the acquire would be executed 22 ms after the start,
+// identify: succeed. (Without the kill, the acquire would be executed 22 ms after the start,
 // before its not-after time at 50 ms, and the key would stay for its ttl.)
 func TestOldConnectionIsKilled(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
@@ -130,7 +130,7 @@ func TestScriptFlushOfMinority(t *testing.T) {
 }
 
 // A node whose clock is set forward finds one request late. Its votes count again from the next
-// request on. Guards lane.refuse: LATE, and readTime.
+// request on. Guards Lane.fail: LATE; readTime.
 func TestClockForward(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		f.sims[0].StepClock(10 * time.Second)
@@ -194,7 +194,7 @@ func TestFullLane(t *testing.T) {
 }
 
 // Releases for a node that is down are stored, and sent within the longest reconnect delay after
-// it is up. Guards admit: owe; dropExpired.
+// it is up. Guards keepRelease, dropExpired.
 func TestReleaseWaitsForNode(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -209,8 +209,7 @@ func TestReleaseWaitsForNode(t *testing.T) {
 	})
 }
 
-// If a node refuses a release, the lane repeats it at the heartbeat. Guards serve: `owed` at the
-// tick.
+// If a node refuses a release, the lane repeats it at the heartbeat. Guards onHeartbeat.
 func TestRefusedReleaseIsRepeated(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)
@@ -242,8 +241,8 @@ func TestReleaseIsDropped(t *testing.T) {
 	})
 }
 
-// A host owes a node no release for an acquire that it never sent to that node. So releases do
-// not accumulate for a node that is down for long. Guards nodeSet.
+// A host owes a node no release for an acquire that it never sent to that node. So releases do not
+// accumulate for a node that is down for long. Guards NodeSet.
 func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].Down()
@@ -259,7 +258,7 @@ func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
 }
 
 // If all calls that waited for a node's answer are too late to be sent, the lane sends the next
-// call at once. Guards lane.take: the order of it.
+// call at once. Guards the order in Lane.nextCalls.
 func TestLaneIsIdleAfterStaleCalls(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		slow := 120 * ms

@@ -155,7 +155,7 @@ var faults = map[string]fault{
 }
 
 // LOST is reported exactly at the deadline less the guard, whatever the nodes do. Guards
-// Lease.lostAt, ring.
+// Lease.lostAt, onTimer.
 func TestLostInstant(t *testing.T) {
 	for what, fault := range faults {
 		for guard, before := range map[time.Duration]time.Duration{0: 600 * ms, ms: ms, 1500 * ms: 1500 * ms} {
@@ -197,7 +197,7 @@ func TestMinorityIsNotMissed(t *testing.T) {
 
 // LOST is final: if an extension was sent before LOST and is confirmed after it, the lease stays
 // lost. The keys that it extended are released at the stated deadline, not before. Guards
-// Lease.extended: errAt; ring.
+// Lease.extended: errAt; onTimer.
 func TestLostIsFinal(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second, Guard: time.Second})
@@ -337,7 +337,7 @@ func TestExtendFails(t *testing.T) {
 }
 
 // The total holding time is limited: LOST comes before granted + max, and the keys last no longer
-// than that, except for the time of the release. Guards capped, atEnd.
+// than that, except for the time of the release. Guards capped, extendable.
 func TestMax(t *testing.T) {
 	for _, c := range []struct{ ttl, max time.Duration }{
 		{3 * time.Second, 5 * time.Second}, {3 * time.Second, time.Minute}, {10 * time.Second, 2 * time.Second}, {time.Second, 100 * ms},

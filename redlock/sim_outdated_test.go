@@ -81,7 +81,7 @@ func TestFormerNodeReturnsForNewDaemon(t *testing.T) {
 }
 
 // A daemon that started after the former Redis returned has seen no other Redis. The nodes report
-// that there was one. Guards lane.compare and lane.tellWords.
+// that there was one. Guards compareIncarnations and Lane.writeReports.
 func TestNewDaemonMeetsFormerNode(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -101,7 +101,7 @@ func TestNewDaemonMeetsFormerNode(t *testing.T) {
 }
 
 // If a durable node starts with an older file of its own, without its later votes, a new daemon
-// notices in the same way. Guards judgeRestarted: compare.
+// notices in the same way. Guards compareIncarnations.
 func TestNewDaemonMeetsOlderFile(t *testing.T) {
 	durableTest(t, 5, func(t *testing.T, f *fleet) {
 		older := f.sims[0].Snapshot()
@@ -119,7 +119,7 @@ func TestNewDaemonMeetsOlderFile(t *testing.T) {
 }
 
 // Two hosts reach two Redises under one name, as when an address is changed host by host. Neither
-// Redis has a vote until only one is left. Then its quarantine begins. Guards lane.compare.
+// Redis has a vote until only one is left. Then its quarantine begins. Guards compareIncarnations.
 func TestTwoNodesUnderOneName(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		moved := redlocktest.NewSim("a")
@@ -146,7 +146,7 @@ func TestTwoNodesUnderOneName(t *testing.T) {
 }
 
 // If a later incarnation of a node is known when its vote arrives, the vote does not count. Its
-// release counts. Guards lane.answerCall.
+// release counts. Guards Lane.answerCall.
 func TestSupersededVoteDoesNotCount(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		held := f.acquire(redlock.Request{Name: "held", TTL: longest})

@@ -8,7 +8,7 @@ import (
 )
 
 // If an acquire was too late when its turn came, the host never sent it, so it owes that node no
-// release. Guards withoutStale: neverSent.
+// release. Guards withoutStale: markNotSent.
 func TestNoReleaseOwedForLateAcquire(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 120 * ms })
@@ -24,7 +24,7 @@ func TestNoReleaseOwedForLateAcquire(t *testing.T) {
 }
 
 // A call that waits when the connection breaks was never sent. The host then owes the node the
-// waiting release, but nothing for a waiting acquire. Guards down: neverSent, owe.
+// waiting release, but nothing for a waiting acquire. Guards down: markNotSent, keepRelease.
 func TestCallsWaitingWhenConnectionBreaks(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		before := f.acquire(redlock.Request{Name: "before", TTL: 10 * time.Second})

@@ -55,7 +55,7 @@ func (f *fleet) wantState(q *redlock.Quorum, node int, state redlock.NodeState, 
 
 // New nodes are quarantined once. No client gets a lock before max_ttl has passed. Then a waiter
 // is granted, and later clients need not wait. The errors give the remaining time. Guards judge:
-// mark, judgePending, vouch; patience.next.
+// beginQuarantine, judgePending, endQuarantine; retryPolicy.next.
 func TestNewNodesWaitOnce(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		begin := f.now()
@@ -128,7 +128,7 @@ func (f *fleet) acquireBy(r redlock.Request) *redlock.Lease {
 }
 
 // Each way to lose a vote is noticed by the command that would have voted. It costs a quarantine
-// of max_ttl from then on, and nothing else. Guards ballot.lua: the epoch; lane.fail;
+// of max_ttl from then on, and nothing else. Guards ballot.lua: the epoch; Lane.fail;
 // judgeRestarted; withdrawal.
 func TestNodesThatLoseVotes(t *testing.T) {
 	for what, forgets := range map[string]func(*fleet){
@@ -239,7 +239,7 @@ func TestAdmit(t *testing.T) {
 	}, withQuarantine)
 }
 
-// Releases are also sent to a node without a vote. Guards admit: isRelease.
+// Releases are also sent to a node without a vote. Guards Call.IsRelease.
 func TestQuarantinedNodeReleases(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(redlock.Request{Name: "x", TTL: longest})
@@ -253,8 +253,8 @@ func TestQuarantinedNodeReleases(t *testing.T) {
 	})
 }
 
-// A quarantine lasts as long as the largest max_ttl of all hosts. This also holds on a host with
-// a smaller one, which knows the larger one only from a marker. Guards judgePending: noteMaxTTL.
+// A quarantine lasts as long as the largest max_ttl of all hosts. This also holds on a host with a
+// smaller one, which knows the larger one only from a marker. Guards judgePending: raiseMaxTTL.
 func TestQuarantineOfLargestMaxTTL(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close() // its marker stays

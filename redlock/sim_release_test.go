@@ -86,7 +86,7 @@ func TestReleaseAfterSuspension(t *testing.T) {
 }
 
 // The loss is reported as soon as the host wakes, not when the timer would have fired. Guards
-// keeper.noticeSuspension: ring.
+// keeper.noticeSuspension: onTimer.
 func TestLossAfterSuspension(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, suspend := f.leaseOfSuspended(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -120,7 +120,7 @@ func isLost(l *redlock.Lease) bool {
 
 // The same holds if an extension is in progress, whether the nodes confirm it too late or not at
 // all. It holds even if a confirmation in time would have kept the lease valid. Guards
-// keeper.confirmed, keeper.retry: ring; Lease.extended: alive.
+// keeper.confirmed, keeper.retry: onTimer; Lease.extended: isAlive.
 func TestLossAfterSuspensionDuringExtension(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },

@@ -114,8 +114,7 @@ func TestReleaseAfterRepair(t *testing.T) {
 	}
 }
 
-// If a repair was never sent, the node may still have other keys of the lease. Guards neverSent:
-// takes.
+// If a repair was never sent, the node may still have other keys of the lease. Guards markNotSent.
 func TestReleaseAfterRepairNeverSent(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		var late atomic.Int64

@@ -17,15 +17,15 @@ import (
 
 // TestSearchTwoUnderOneName lets two hosts reach sometimes all nodes and sometimes only some. One
 // of them sometimes reaches another Redis under one node's name. Two clients never hold the lock
-// at the same time, and fencing tokens grow. Guards lane.compare, lane.tellWords and
-// lane.isKnown.
+// at the same time, and fencing tokens grow. Guards compareIncarnations, Lane.writeReports and
+// isKnownLongEnough.
 func TestSearchTwoUnderOneName(t *testing.T) {
 	searchSplit(t, budget()/25, (*fleet).strays)
 }
 
 // TestSearchReplacedNode checks the same while one host after the other starts to reach that
 // Redis, and one more fault happens: for example, another node loses its data. Guards
-// fleet.isAnew.
+// Fleet.areAllNew.
 func TestSearchReplacedNode(t *testing.T) {
 	searchSplit(t, budget()/25, (*fleet).replaces)
 }
@@ -156,9 +156,9 @@ func (c *crowd) again(ctx context.Context, q *redlock.Quorum, r redlock.Request)
 	}
 }
 
-// If a host does not yet know of a second Redis under a node's name, its leases expire before
-// that Redis votes. This holds if the host has just looked at the other nodes, and if those learn
-// of the second Redis late. Guards lane.quarantineEnd.
+// If a host does not yet know of a second Redis under a node's name, its leases expire before that
+// Redis votes. This holds if the host has just looked at the other nodes, and if those learn of
+// the second Redis late. Guards quarantineEnd.
 func TestTwinWaitsForUnawareHost(t *testing.T) {
 	for name, unaware := range map[string]func(f *fleet, there *reach){
 		"looked before": func(*fleet, *reach) { time.Sleep(beat * 8 / 10) },
@@ -185,8 +185,8 @@ func TestTwinWaitsForUnawareHost(t *testing.T) {
 	}
 }
 
-// If another node loses its counters too, a quorum has lost them. Still, the twin waits for a
-// host that votes with the former Redis and a third node. Guards fleet.isAnew.
+// If another node loses its counters too, a quorum has lost them. Still, the twin waits for a host
+// that votes with the former Redis and a third node. Guards Fleet.areAllNew.
 func TestTwinWaitsWhenAnotherNodeLostCounters(t *testing.T) {
 	here, there := &reach{}, &reach{}
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -309,7 +309,7 @@ func TestHungNodeShortensNoLease(t *testing.T) {
 }
 
 // A host that was suspended knows nothing of a twin that started meanwhile. It looks at the nodes
-// soon. Guards keeper.noticeSuspension: lookAll.
+// soon. Guards keeper.noticeSuspension: LookSoon.
 func TestSuspendedHostLooksSoon(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close() // it was not suspended, and would blame the nodes
@@ -331,7 +331,7 @@ func TestSuspendedHostLooksSoon(t *testing.T) {
 
 // A host is stopped before it writes the words of other nodes to a node. Meanwhile other hosts
 // report a twin there. When the host continues, it must not overwrite that report. Otherwise the
-// node's former incarnation would be accepted again. Guards lane.rewrite: the words that were
+// node's former incarnation would be accepted again. Guards Lane.rewrite: the words that were
 // seen.
 func TestStoppedHostOverwritesNoWords(t *testing.T) {
 	here, there := &reach{}, &reach{}
@@ -356,7 +356,7 @@ func TestStoppedHostOverwritesNoWords(t *testing.T) {
 }
 
 // A restarted node still has the words that hosts wrote to it. A host that sees it for the first
-// time reads them before it writes more. Guards lane.toTell.
+// time reads them before it writes more. Guards missingAt.
 func TestRestartedNodeKeepsWords(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()
@@ -374,7 +374,7 @@ func TestRestartedNodeKeepsWords(t *testing.T) {
 }
 
 // If another host has just written to a node, a report to it comes too late. The host then looks
-// again at once, because a quarantine lasts until other hosts know of it. Guards lane.verify.
+// again at once, because a quarantine lasts until other hosts know of it. Guards Lane.verify.
 func TestLateWordsAreWrittenAgainAtOnce(t *testing.T) {
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

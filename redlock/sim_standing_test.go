@@ -179,7 +179,7 @@ func TestDurableNodes(t *testing.T) {
 }
 
 // The fleet's max_ttl is the largest one of any host, and is written to the nodes before it is
-// used. Guards judgeAdmitted, judgePending: noteMaxTTL.
+// used. Guards judgeAdmitted, judgePending: raiseMaxTTL.
 func TestMaxTTLOfTheFleet(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		longer := f.another(withQuarantine, func(o *redlock.Options) { o.MaxTTL = 3 * longest })
@@ -207,7 +207,7 @@ func TestMaxTTLOfTheFleet(t *testing.T) {
 }
 
 // A file that was not written for a while lacks the votes of that time, whatever the process that
-// loads it reports. Guards judgeRestarted: durableFrom.
+// loads it reports. Guards judgeRestarted: durability.from.
 func TestNotDurableForAWhile(t *testing.T) {
 	durable := func(o *redlock.Options) { o.Nodes[0].Durable = true }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
@@ -287,7 +287,7 @@ func TestAcquireDuringLook(t *testing.T) {
 }
 
 // A node that refuses to store words about the other nodes still votes, and the host retries.
-// Guards tellWords.
+// Guards Lane.writeReports.
 func TestNodeThatRefusesWordsVotes(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		words := f.sims[0].Do("HGET", nodeKey, "words").Str

@@ -15,7 +15,7 @@ import (
 )
 
 // If nodes cannot grant (a counter at its limit, no memory), a waiter retries at growing
-// intervals. Guards arming.read: if no attempt was refused, a missing wake-up key has no meaning.
+// intervals. Guards wasReleased: if no attempt was refused, a missing wake-up key has no meaning.
 func TestFailingNodesAreNotStormed(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })
@@ -91,7 +91,7 @@ func TestSharedSeveralDoNotSpin(t *testing.T) {
 }
 
 // When the lease of a dead host expires, its slot is free. A client that waits for any slot takes
-// it then, whichever slot it requested first. Guards patience: held.TTL.
+// it then, whichever slot it requested first. Guards retryPolicy.next: held.TTL.
 func TestWokenByExpiryOfAnySlot(t *testing.T) {
 	for range 12 { // the requested slot is random
 		wakeTest(t, redlock.Request{Name: "s", TTL: keptLong, Slots: 2, Keep: true}, func(t *testing.T, f *fleet, _ *redlock.Lease, w *waiting) {
@@ -141,8 +141,8 @@ func TestExclusiveIsNotStarvedBySlots(t *testing.T) {
 	})
 }
 
-// A waiter first waits for a foreign client, and later this host gets the lock. Its hand-overs
-// and extensions do not wake that waiter. Guards waiters.alsoTo.
+// A waiter first waits for a foreign client, and later this host gets the lock. Its hand-overs and
+// extensions do not wake that waiter. Guards Waiters.WatchLocks.
 func TestNotWokenByOthersAfterForeign(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		foreign(f.sims, "x", time.Hour)
@@ -255,7 +255,7 @@ func TestForeignValueLikeAKind(t *testing.T) {
 }
 
 // If nodes have no tracking, readers do not starve a writer with a short ttl: its intent on the
-// nodes must last until it retries. Guards patience: lastRetry against the ttl of op i.
+// nodes must last until it retries. Guards retryPolicy: lastRetry against the ttl of op i.
 func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)

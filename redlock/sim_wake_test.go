@@ -93,7 +93,7 @@ const (
 var exclusive = redlock.Request{Name: "x", TTL: keptLong, Keep: true}
 
 // A release wakes the waiter. By then the waiter has made two attempts: one finds the lock held,
-// one starts to listen. Guards waiters, arming, op i.
+// one starts to listen. Guards Waiters, Subscription, op i.
 func TestWokenByRelease(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		time.Sleep(3 * time.Second)
@@ -187,7 +187,7 @@ func TestWokenByForeign(t *testing.T) {
 }
 
 // If a foreign client holds only a quorum, each attempt of a waiter takes the other nodes and
-// releases them. These releases do not wake the waiter itself. Guards ring.
+// releases them. These releases do not wake the waiter itself. Guards Waiter.notify.
 func TestNotWokenByItself(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims[:3], "x", time.Hour)

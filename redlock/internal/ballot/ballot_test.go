@@ -87,7 +87,7 @@ func stateOf(b *Ballot) ending {
 }
 
 // For 1 to 7 nodes and each order of answers, a ballot is decided by exactly the answer after
-// which no further answers could change the result. Guards isDecided, won and lacksQuorum.
+// which no further answers could change the result. Guards isDecided, Won and LacksQuorum.
 func TestBallotDecides(t *testing.T) {
 	for nodes := 1; nodes <= 7; nodes++ {
 		everyOrder(nodes, nil, func(votes []Verdict) { checkBallot(t, votes) })
@@ -136,7 +136,7 @@ func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
 	}
 }
 
-// Any two quorums share a node, and no smaller number has this property. Guards quorumOf.
+// Any two quorums share a node, and no smaller number has this property. Guards QuorumOf.
 func TestQuorumOf(t *testing.T) {
 	for n := 1; n <= 63; n++ {
 		if q := QuorumOf(n); 2*q <= n || 2*(q-1) > n || q > n {
