@@ -28,7 +28,7 @@ type attempt struct {
 	reservation time.Duration       // if refused, reserve the lock for the waiter for this time; 0: do not
 	b           *ballot.Ballot
 	pass        *pass  // passes the lock on instead, while that is possible; nil: no pass
-	left        uint64 // the next fencing token of a block that was lost; 0: no block was lost
+	lostFence   uint64 // the next fencing token of a block that was lost; 0: no block was lost
 	grant
 }
 
@@ -126,7 +126,7 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	a.age(q.admission.TotalMissed())
 	if a.isWon(ctx, b, now) {
 		q.counts.grants.Add(1)
-		a.fence = q.rules.afterLoss(a.fence, a.left)
+		a.fence = q.rules.afterLoss(a.fence, a.lostFence)
 		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
 	}
 	a.abandon()
@@ -384,7 +384,7 @@ func (q *Quorum) noQuorum(name string, b *ballot.Ballot) *NoQuorumError {
 	switch e.Quarantine, endless = q.quarantineLeft(e.Failed); {
 	case e.Quarantine > 0:
 		e.Retry = e.Quarantine
-		e.Sources = slices.ContainsFunc(q.Status().Nodes, NodeStatus.Wanting)
+		e.Sources = slices.ContainsFunc(q.Status().Nodes, NodeStatus.NeedsOthers)
 	case endless:
 		e.Retry = max(e.Retry, endlessRetry)
 	}

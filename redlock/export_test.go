@@ -89,7 +89,7 @@ var spoiled = map[string]func(*rules){
 	"retained although others wait":        func(r *rules) { r.endsRetention = func(bool) bool { return false } },
 	"write-back to the start of the block": func(r *rules) { r.writeBack = func(fence, _ uint64) uint64 { return fence } },
 	"block used after a loss": func(r *rules) {
-		r.afterLoss = func(granted, left uint64) uint64 { return cmp.Or(left, granted) }
+		r.afterLoss = func(granted, lost uint64) uint64 { return cmp.Or(lost, granted) }
 	},
 	"FORCE that does not wait":      func(r *rules) { r.forceWait = func() time.Duration { return 0 } },
 	"block handed out again":        func(r *rules) { r.adoptedBlock = func(fence uint64) uint64 { return fence + MaxBlock } },

@@ -280,7 +280,7 @@ func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 	now := a.q.clock()
 	*a = *a.q.newAttempt(a.r, &a.target, now)
 	if lost {
-		a.left = p.to.fence
+		a.lostFence = p.to.fence
 	}
 	a.handOver(p.to, p.release, now)
 	return nil, nil

@@ -115,8 +115,8 @@ type rules struct {
 	stillPasses func(fresh, gone bool) bool
 
 	// afterLoss returns the fencing token of a grant after the loss of a token that was being
-	// passed on. left is the token that the lost pass would have granted.
-	afterLoss func(granted, left uint64) uint64
+	// passed on. lost is the token that the lost pass would have granted.
+	afterLoss func(granted, lost uint64) uint64
 
 	// adoptedBlock returns the last fencing token that grants may use without asking the nodes
 	// after an adoption: the adopted lease's own.

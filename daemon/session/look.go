@@ -409,7 +409,7 @@ func wakeUps(node redlock.NodeStatus) string {
 func nodeText(node redlock.NodeStatus) string {
 	var texts []string
 	switch {
-	case node.Wanting():
+	case node.NeedsOthers():
 		texts = append(texts, wantingText(node))
 	case node.Reason != nil:
 		texts = append(texts, ReasonText(node.Reason))
@@ -467,7 +467,7 @@ func NoQuorumReason(status redlock.Status) string {
 	case slices.ContainsFunc(status.Nodes, isHere):
 		return "this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; " +
 			"LOCK waits for that; it ends by itself, and cannot be ended early"
-	case slices.ContainsFunc(status.Nodes, redlock.NodeStatus.Wanting):
+	case slices.ContainsFunc(status.Nodes, redlock.NodeStatus.NeedsOthers):
 		return "nodes that were restarted or flushed " + voteless + "; and then not before more nodes are up, " +
 			"because they copy fencing counters from others, of which too few may vote; LOCK waits for max_ttl only"
 	}

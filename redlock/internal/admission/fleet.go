@@ -144,7 +144,7 @@ func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
 	}
 	f.mu.Unlock()
 	if state == Refused {
-		return f.register.noVoter(m.index, at)
+		return f.register.noteNotVoting(m.index, at)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (m *Member) Disconnected(at time.Duration) (lookAt []int) {
 	m.fleet.mu.Lock()
 	m.fleet.connected[m.index] = false
 	m.fleet.mu.Unlock()
-	return m.fleet.register.noVoter(m.index, at)
+	return m.fleet.register.noteNotVoting(m.index, at)
 }
 
 // CounterLoss is when a node certainly had no fencing counters, in turns: from the answer that

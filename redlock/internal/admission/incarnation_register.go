@@ -150,8 +150,8 @@ func (r *incarnationRegister) isSilent(node int, at time.Duration) bool {
 	return at-r.lookedAt[node] > maxStaleness
 }
 
-// noVoter records that a node cannot be reached, or is refused, until it is looked at again.
-func (r *incarnationRegister) noVoter(node int, at time.Duration) (superseded []int) {
+// noteNotVoting records that a node cannot be reached, or is refused, until it is looked at again.
+func (r *incarnationRegister) noteNotVoting(node int, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.voting[node] {

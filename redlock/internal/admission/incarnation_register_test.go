@@ -28,7 +28,7 @@ func TestRegisterBelieves(t *testing.T) {
 	} {
 		r := registerOf(c.n)
 		for i := range c.down {
-			r.noVoter(c.n-1-i, 1)
+			r.noteNotVoting(c.n-1-i, 1)
 		}
 		if _, err := r.see(0, old, 1); err != nil {
 			t.Fatalf("%+v: %v", c, err)
@@ -55,12 +55,12 @@ func TestRegisterSettles(t *testing.T) {
 		}
 	}
 	see(old, 1, nil)
-	r.noVoter(2, 1)
+	r.noteNotVoting(2, 1)
 	r.note(1, "a="+next, 2)
 	see(old, 3, errMaybeSuperseded)
 	r.look(2, "", true, 4, 4)
 	see(old, 5, nil)
-	r.noVoter(2, 6)
+	r.noteNotVoting(2, 6)
 	see(old, 5+settleTime, errMaybeSuperseded)
 	see(old, 6+settleTime, ErrSuperseded)
 	last := newWord(0, r.newest(0))
@@ -134,7 +134,7 @@ func TestRegisterIgnoresForeignText(t *testing.T) {
 	if news, err := r.see(0, "b="+newWord(5, ""), 1); news || err != nil || r.newest(0) != "" {
 		t.Errorf("an epoch without a word: %v, believed %q, news %t", err, r.newest(0), news)
 	}
-	r.noVoter(1, 1)
+	r.noteNotVoting(1, 1)
 	if r.look(0, "a="+newWord(5, ""), true, 1, 1); r.newest(0) != "" {
 		t.Errorf("a node's words about itself: %q is believed", r.newest(0))
 	}

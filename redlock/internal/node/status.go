@@ -39,9 +39,9 @@ type Status struct {
 	Tracking bool
 }
 
-// Wanting reports whether too few other nodes vote now for this node to vote after its
+// NeedsOthers reports whether too few other nodes vote now for this node to vote after its
 // quarantine.
-func (s Status) Wanting() bool { return s.Left > 0 && s.Found < s.Needs }
+func (s Status) NeedsOthers() bool { return s.Left > 0 && s.Found < s.Needs }
 
 // Volatile reports whether the node keeps no data over a restart.
 func (s Status) Volatile() bool { return slices.ContainsFunc(s.Warning, admission.IsNoPersistence) }
