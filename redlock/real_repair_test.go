@@ -37,10 +37,10 @@ func TestRealLeaseOutlivesAllNodes(t *testing.T) {
 	}
 }
 
-// A lease that lapsed while a quorum of nodes was stopped never becomes valid again, neither by
+// A lease that expired while a quorum of nodes was stopped never becomes valid again, neither by
 // calls that these nodes still execute when they continue, nor by later calls. The next holder's
 // lease is the only one.
-func TestRealLapsedLeaseStaysGone(t *testing.T) {
+func TestRealExpiredLeaseStaysLost(t *testing.T) {
 	s := newSite(t, 5)
 	h, other := s.newHost(), s.newHost(maxTTL(steady))
 	l := h.take(redlock.Request{Name: "x", TTL: quarantine, Keep: true})

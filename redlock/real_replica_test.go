@@ -37,7 +37,7 @@ func TestRealReplicaOfAnotherAndBack(t *testing.T) {
 
 // The same with a master that cannot be reached: the data stays, but the hosts cannot know that.
 // The node becomes a master again after the hosts noticed, or within a heartbeat.
-func TestRealReplicaOfNobodyAndBack(t *testing.T) {
+func TestRealReplicaOfUnreachableMasterAndBack(t *testing.T) {
 	t.Parallel() // most of the time it waits
 	for _, noticed := range []bool{true, false} {
 		t.Run(name("noticed %v", noticed), func(t *testing.T) {

@@ -146,7 +146,7 @@ func TestAdoptedLostInstant(t *testing.T) {
 // If LOST was due while no daemon was running, the adopted lease reports it at once. It is never
 // extended, and is released at its deadline, not before. Guards Adoption.begin: forgotten;
 // rules.adoptedDeadline.
-func TestAdoptLapsed(t *testing.T) {
+func TestAdoptExpired(t *testing.T) {
 	for _, away := range []time.Duration{2368 * ms, 2500 * ms, 2967 * ms, 3000 * ms, 10 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			l := f.acquire(kept3s)
@@ -224,7 +224,7 @@ func TestAdoptGrantedLate(t *testing.T) {
 
 // If the nodes no longer hold the lock, the adopted lease is lost at once. Adopt does
 // not recreate it.
-func TestAdoptWhatNodesLost(t *testing.T) {
+func TestAdoptLeaseThatNodesLost(t *testing.T) {
 	for reason, trouble := range map[redlock.LostReason]func(*fleet){
 		redlock.LostQuorum: func(f *fleet) { every(f.sims[:3], forget) },
 		redlock.LostForced: func(f *fleet) { f.q.Force(f.Context(), "x") },

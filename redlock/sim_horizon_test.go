@@ -62,7 +62,7 @@ func TestLyingTokenIsNoVote(t *testing.T) {
 
 // A host that believes such a node cannot raise the counters of the other nodes. Its own requests
 // fail, and those of other hosts are granted. Guards rare.lua: far.
-func TestBelieverRaisesNoCounters(t *testing.T) {
+func TestMisledHostRaisesNoCounters(t *testing.T) {
 	for kind, r := range allKinds {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			f.sims[0].Plant(simredis.TokensFarAhead)

@@ -215,7 +215,7 @@ func TestBallotOverPause(t *testing.T) {
 
 // A host that learns late of an earlier loss does not treat the next one as a total loss. Guards
 // noteCounterLoss.
-func TestLossHeardLate(t *testing.T) {
+func TestLossIsNoticedLate(t *testing.T) {
 	for phase := time.Duration(0); phase < beat; phase += 50 * ms {
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {
 			var late atomic.Int64

@@ -243,7 +243,7 @@ func TestReleaseIsDropped(t *testing.T) {
 
 // A host owes a node no release for an acquire that it never sent to that node. So releases do not
 // accumulate for a node that is down for long. Guards NodeSet.
-func TestNoReleaseOwedForWhatWasNotSent(t *testing.T) {
+func TestNoReleaseForUnsentAcquire(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].Down()
 		time.Sleep(1100 * ms)

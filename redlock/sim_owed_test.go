@@ -9,7 +9,7 @@ import (
 
 // If an acquire was too late when its turn came, the host never sent it, so it owes that node no
 // release. Guards withoutStale: markNotSent.
-func TestNoReleaseOwedForLateAcquire(t *testing.T) {
+func TestNoReleaseForLateAcquire(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].SetDelay(func() (request, reply time.Duration) { return 0, 120 * ms })
 		f.acquire(oneTry)

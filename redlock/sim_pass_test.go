@@ -114,7 +114,7 @@ func TestPassAfterWindow(t *testing.T) {
 }
 
 // Besides the window, a pass depends on these properties of the requests.
-func TestPassOnlyIf(t *testing.T) {
+func TestPassConditions(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
 		"it is without Keep":        func(r *redlock.Request) { r.Keep = false },
 		"it asks for a larger ttl":  func(r *redlock.Request) { r.TTL = 4 * time.Second },

@@ -164,7 +164,7 @@ func TestRetainedUnconfirmed(t *testing.T) {
 }
 
 // A lease that cannot be passed cannot be retained.
-func TestRetainOnlyIf(t *testing.T) {
+func TestRetainConditions(t *testing.T) {
 	for what, change := range map[string]func(*redlock.Request){
 		"it is without Keep": func(r *redlock.Request) { r.Keep = false },
 		"it has no block":    func(r *redlock.Request) { r.Block = 0 },

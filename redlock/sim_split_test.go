@@ -375,7 +375,7 @@ func TestRestartedNodeKeepsWords(t *testing.T) {
 
 // If another host has just written to a node, a report to it comes too late. The host then looks
 // again at once, because a quarantine lasts until other hosts know of it. Guards Lane.verify.
-func TestLateWordsAreWrittenAgainAtOnce(t *testing.T) {
+func TestLateReportsAreRepeatedAtOnce(t *testing.T) {
 	var stop stop
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		stop.before(1, script.Scripts()[1].SHA)

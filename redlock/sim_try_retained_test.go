@@ -66,7 +66,7 @@ func TestTryOfHeld(t *testing.T) {
 
 // If a client of the holding host gets the lock again, or the retained lock is not released, the
 // request fails within about one node timeout.
-func TestTryOfRetainedInVain(t *testing.T) {
+func TestTryOfRetainedFails(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		l := f.acquire(passed)
 		want(t, "retained", l.Retain(time.Second, func() {}), true)

@@ -67,8 +67,9 @@ func TestReservationCountsOthers(t *testing.T) {
 	y.refused(16, nobody, true)
 }
 
-// After a reservation in vain, the next one requires twice as many others, up to maxReserveAfter.
-func TestReservationInVain(t *testing.T) {
+// After a reservation without a grant, the next one requires twice as many others, up to
+// maxReserveAfter.
+func TestReservationWithoutGrant(t *testing.T) {
 	x := newGuardTest(t)
 	for _, need := range []int{16, 32, 64, 128, 256, 256} {
 		x.refused(need, others, true)
