@@ -106,7 +106,7 @@
 //
 // After a quorum has confirmed an extension, the client sets the key again on nodes that may vote
 // and lack it. It does so only if no other client has the key there, and it includes the fencing
-// token. A repaired node counts from the next extension on. A lapsed lease is never repaired or
+// token. A repaired node counts from the next extension on. An expired lease is never repaired or
 // extended.
 //
 // # Kinds of locks

@@ -78,7 +78,7 @@ var spoiled = map[string]func(*rules){
 	"acquire without not-after":    func(r *rules) { r.notAfter = func(start, _ time.Duration) time.Duration { return start + time.Hour } },
 	"LOST at the deadline":         func(r *rules) { r.lossDue = func(deadline, _ time.Duration) time.Duration { return deadline } },
 	"release at LOST":              func(r *rules) { r.releaseAt = func(now, _ time.Duration) time.Duration { return now } },
-	"lapsed lease extended":        func(r *rules) { r.isAlive = func(error) bool { return true } },
+	"expired lease extended":       func(r *rules) { r.isAlive = func(error) bool { return true } },
 	"extension that shortens":      func(r *rules) { r.laterDeadline = func(_, extended time.Duration) time.Duration { return extended } },
 	"pass window from the answer":  func(r *rules) { r.confirmedAt = func(_, answered time.Duration) time.Duration { return answered } },
 	"pass window not read again":   func(r *rules) { r.stillPasses = func(_, gone bool) bool { return !gone } },
@@ -94,7 +94,7 @@ var spoiled = map[string]func(*rules){
 	"FORCE that does not wait":      func(r *rules) { r.forceWait = func() time.Duration { return 0 } },
 	"block handed out again":        func(r *rules) { r.adoptedBlock = func(fence uint64) uint64 { return fence + MaxBlock } },
 	"repaired node confirms a pass": func(r *rules) { r.countsForPass = func(bool) bool { return true } },
-	"lapsed lease adopted": func(r *rules) {
+	"expired lease adopted": func(r *rules) {
 		r.adoptedDeadline = func(_, now, ttl time.Duration) time.Duration { return now + ttl - drift(ttl) }
 	},
 	"release overtakes acquire": func(r *rules) { r.Order = releasesFirst },

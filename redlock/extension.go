@@ -409,7 +409,7 @@ func (e *extension) lostReason(i int) LostReason {
 
 // repair sets the key of a lease again on nodes (as bits) that do not hold it. A node refuses if
 // another client has the key. So a lease outlives the loss of nodes one after the other. repair
-// is only for a lease that a quorum has just confirmed and that is still held: a lapsed lease
+// is only for a lease that a quorum has just confirmed and that is still held: an expired lease
 // never becomes valid again. A repaired node counts from the next extension on, when it reports
 // itself that it holds the lock. The fencing token is sent with the key, so the next grant there
 // has a larger one.

@@ -65,10 +65,10 @@ func TestRealExpiredLeaseStaysLost(t *testing.T) {
 	other.eventually("the next lease is extended", func() bool { return next.Deadline() > now })
 	for _, server := range s.all {
 		if s.keyOn(server, "x") == token {
-			t.Errorf("node %s has a lapsed lease", server.Name())
+			t.Errorf("node %s has an expired lease", server.Name())
 		}
 	}
-	wantErr(t, "the lapsed lease", l.Err(), redlock.ErrLost)
+	wantErr(t, "the expired lease", l.Err(), redlock.ErrLost)
 	want(t, "the next lease", next.Err(), nil)
 	if next.Fence() <= l.Fence() {
 		t.Errorf("fencing token %d after %d", next.Fence(), l.Fence())

@@ -69,7 +69,7 @@ func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 }
 
 // Thousands of locks that are requested at once are granted as fast as the nodes can answer, with
-// few attempts in vain. Held leases are extended meanwhile. Guards attempts.Limiter;
+// few failed attempts. Held leases are extended meanwhile. Guards attempts.Limiter;
 // Lane.nextGroup.
 func TestCrowd(t *testing.T) {
 	oneThread(t)

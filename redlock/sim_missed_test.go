@@ -53,7 +53,7 @@ func TestGrantedWhileHostIsJudged(t *testing.T) {
 }
 
 // A lease that is confirmed while the host is judged also ages. If the missed time exceeds its
-// remaining time, it is lost: a lapsed lease never becomes valid again. Guards Lease.extended:
+// remaining time, it is lost: an expired lease never becomes valid again. Guards Lease.extended:
 // ageTo, and missed.
 func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	const ttl = 3 * time.Second

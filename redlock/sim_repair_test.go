@@ -72,7 +72,7 @@ func (f *fleet) wantNeverOn(sims []*redlocktest.Sim, span time.Duration) {
 	for end := f.now() + span; f.now() < end; time.Sleep(ms) {
 		for _, sim := range sims {
 			if sim.Get("redlock:x") != "" {
-				f.Fatal("a lapsed lease reappeared on a node")
+				f.Fatal("an expired lease reappeared on a node")
 			}
 		}
 	}

@@ -34,7 +34,7 @@
 //	acquire without not-after               leftover     48
 //	LOST at the deadline                    loss          1
 //	release at LOST                         exclusion     1
-//	lapsed lease extended                   finality     64
+//	expired lease extended                  finality     64
 //	extension that shortens a deadline      shortening    4
 //	extension that shortens an expiry       exclusion    37
 //	extension that re-acquires a lock       order        11
@@ -61,7 +61,7 @@
 //	wake-up lost between refusal and arming  wake          1
 //	foreign client beside readers           exclusion     1
 //	released lease adopted                  adoption      2
-//	lapsed lease adopted                    finality      2
+//	expired lease adopted                   finality      2
 //	attempt noted too late                  debris       51
 //	pass window from the answer             window       29
 //	pass window not read again              window        6
