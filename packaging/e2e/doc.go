@@ -3,5 +3,4 @@
 //
 // It owns the tests that need more than one program. packaging/test.sh runs them, and nothing
 // imports it. They use no port and no file of the host: everything is in temporary directories.
-// imports it. They use no port and no file of the host: everything is in temporary folders.
 package e2e
