@@ -24,7 +24,7 @@ readonly laterdebian=trixie # whose servers are newer
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
 
 # skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test.
-readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector has Go.s scheduler |needs Linux$'
+readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector makes Go.s scheduler |needs Linux$'
 
 # ignores_signal NAME tells whether a signal is ignored. Child processes inherit that.
 ignores_signal() {
