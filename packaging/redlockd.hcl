@@ -7,18 +7,18 @@
 
 quorum {
   # Every host that shares locks needs the same nodes under the same names, prefix and
-  # max_ttl. A host with others gets no vote. "" shares locks with clients that use bare
-  # names.
+  # max_ttl. A host with different ones gets no vote. "" shares locks with clients that
+  # use bare names.
   # key_prefix = "redlock:"
 
-  # The longest lease that anyone on these nodes may ask for. It is also how long a new or
-  # restarted node does not vote, because it may have forgotten locks. So the first start
-  # with new nodes waits for so long, once (ADMIT all ends that). A shorter max_ttl is a
+  # The longest lease time that a client may request. A new or restarted node does not
+  # vote for this time, either, because it may have forgotten locks. So the first start
+  # with new nodes waits max_ttl, once (ADMIT all ends the wait). A shorter max_ttl is a
   # shorter wait. Leases are extended, so they need not be as long as the work. The nodes
   # remember the largest that any host used.
   # max_ttl = "30s"
 
-  # A node that does not answer for so long has failed that request.
+  # If a node does not answer within this time, the request to it has failed.
   # node_timeout = "50ms"
 
   # The nodes: independent Redis masters, version 7 or later, on different machines,
@@ -36,20 +36,20 @@ quorum {
     address = "10.0.0.5:6379" # or "unix:/run/redis/redis.sock"
 
     # This Redis keeps every vote on disk: appendonly yes and appendfsync always in its
-    # redis.conf. Then it may vote at once after a restart. redlockd checks it: if it is
-    # not so, a restart costs max_ttl as with the others. The user default needs all
-    # rights, even if it is off: Redis loads the file with them (OPERATING.md, "The
+    # redis.conf. Then it may vote at once after a restart. redlockd checks that: if a
+    # setting differs, a restart costs max_ttl as with the others. The user default needs
+    # all rights, even if it is off: Redis loads the file with them (OPERATING.md, "The
     # nodes").
     # durable = false
 
     # Example. Relative file names start from $CREDENTIALS_DIRECTORY (systemd's
     # LoadCredential=), or from the directory of this file if that is not set.
     # Passwords and certificates are read again for every connection. Files of
-    # LoadCredential= are as they were when the service started.
+    # LoadCredential= do not change until the service is restarted.
     # username      = "redlockd"
     # password_file = "redis-password"
 
-    # Example. Without ca_file the system's roots count. cert_file and key_file are for
+    # Example. The default of ca_file: the system's roots. cert_file and key_file are for
     # nodes that ask for a certificate. server_name is the name in the node's certificate
     # if it is not the address.
     # tls {
@@ -63,7 +63,7 @@ quorum {
 
 # The defaults of a LOCK.
 # lease {
-#   ttl      = "10s" # how soon others get the lock if this host dies; kept extended until then
+#   ttl      = "10s" # how soon others get the lock if this host dies; extended until then
 #   max_hold = "0s"  # longest total holding time, which max= can only lower; "0s": no bound
 #   linger   = "0s"  # how long a lock stays taken after its client has died
 #   retain   = "0s"  # how long this host keeps a released lock for its next client; at most 1s
@@ -77,8 +77,8 @@ socket {
 }
 
 # Who may do what. Without this block, anyone who can open the socket may do everything
-# except FORCE and ADMIT, which are for root and the daemon's own user. With it, only what
-# some rule allows is allowed, for root too. In a lock's name * stands for any characters
+# except FORCE and ADMIT, which are for root and the daemon's own user. With it, users may
+# do only what some rule allows, root too. In a lock's name * stands for any characters
 # except /, ** for any characters. Users and groups: names of this host, or numbers. "lock"
 # takes locks, "inspect" shows who holds them, "admin" revokes them (FORCE), and
 # with locks = ["**"] ends quarantines (ADMIT). redlockd validate -as www-data -lock web/cache
@@ -100,15 +100,15 @@ socket {
 # limits {
 #   connections          = 10000
 #   connections_per_user = 1000
-#   leases_per_user      = 10000 # each name of a LOCK counts, and LOCKs that count up on them
-#   waiters_per_user     = 10000 # not TRY, and wait=0; each counts as a lease, too, from its LOCK on
+#   leases_per_user      = 10000 # each name of a LOCK, and each LOCK that counts up on a lease
+#   waiters_per_user     = 10000 # not TRY and wait=0; each waiter counts as a lease, too
 #   requests_per_second  = 0 # of one connection; UNLOCK, BEAT and EXTEND are never refused
 # }
 
 # Prometheus scrapes http://ADDRESS/metrics; off without this block. /healthz says that
 # the daemon lives, /readyz that a quorum may vote. There is no password: everyone who can
 # connect sees how many locks are held and waited for. page adds a status page at /, names
-# the locks' names and holders on it. Example; for another host to scrape: "0.0.0.0:9852",
+# adds the names and holders of locks to it. Example; for another host to scrape: "0.0.0.0:9852",
 # and a firewall.
 # metrics {
 #   address = "127.0.0.1:9852"
