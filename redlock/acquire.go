@@ -28,7 +28,7 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	}
 	if r.Pending != nil {
 		if !r.Pending.claim() {
-			return nil, fmt.Errorf("redlock: %w: what was begun for %s was used before", ErrRequest, r.lock())
+			return nil, fmt.Errorf("redlock: %w: the pending attempt for %s was already used", ErrRequest, r.lock())
 		}
 		a.pending = r.Pending.attempt
 	}
@@ -62,9 +62,9 @@ type acquiring struct {
 func (a *acquiring) checkPending(t *target) error {
 	switch {
 	case a.pending != nil && !a.pending.isAbout(t):
-		return fmt.Errorf("redlock: %w: what was begun is for %s, and not for %s", ErrRequest, a.pending.name(), t.name())
+		return fmt.Errorf("redlock: %w: the pending attempt is for %s, not for %s", ErrRequest, a.pending.name(), t.name())
 	case a.waiter != nil && !a.target.isAbout(t):
-		return fmt.Errorf("redlock: %w: the intent is for %s, and not for %s", ErrRequest, a.target.name(), t.name())
+		return fmt.Errorf("redlock: %w: the intent is for %s, not for %s", ErrRequest, a.target.name(), t.name())
 	}
 	return nil
 }

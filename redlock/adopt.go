@@ -80,7 +80,7 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		err = q.checkLease(r, now)
 	}
 	if err == nil && known[r.Token] {
-		err = r.bad("its token is that of another one")
+		err = r.bad("its token belongs to another lease")
 	}
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (a *Adoption) Wait(ctx context.Context) error {
 	case <-a.allConfirmed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("leases of before are not all confirmed: %w", context.Cause(ctx))
+		return fmt.Errorf("not all leases from before the restart are confirmed: %w", context.Cause(ctx))
 	}
 }
 
@@ -199,11 +199,11 @@ func (q *Quorum) targetOf(r *Record) (target, error) {
 	place, token := splitMember(r.Token)
 	switch {
 	case r.Slots == 1 || r.Slot < 0 || r.Slot > r.Slots || (r.Slot == 0) != (r.Slots == 0):
-		return target{}, r.bad("place %d of %d", r.Slot, r.Slots)
+		return target{}, r.bad("slot %d of %d", r.Slot, r.Slots)
 	case place != r.Slot:
-		return target{}, r.bad("its token is of place %d, and it of %d", place, r.Slot)
+		return target{}, r.bad("its token is for slot %d, not for %d", place, r.Slot)
 	case !isToken(token) || r.Former != "" && (r.Slots > 0 || !isToken(r.Former)):
-		return target{}, r.bad("its token is none of this program's")
+		return target{}, r.bad("its token was not made by this program")
 	}
 	t := q.target(&wish)
 	t.slot = int32(r.Slot)
@@ -216,21 +216,21 @@ func (q *Quorum) checkLease(r *Record, now time.Duration) error {
 	longest := q.options.MaxTTL
 	switch {
 	case r.TTL < MinTTL || r.TTL > longest:
-		return r.bad("ttl %v: must be between %v and the max_ttl of now, %v; its lock is free when it has expired on the nodes", r.TTL, MinTTL, longest)
+		return r.bad("ttl %v: must be between %v and the current max_ttl, %v; its lock is free when it has expired on the nodes", r.TTL, MinTTL, longest)
 	case r.TTL%time.Millisecond != 0:
 		return r.bad("ttl %v: not whole milliseconds", r.TTL)
 	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
 		return r.bad("guard %v: must be between 0 and half of the ttl, %v", r.Guard, r.TTL/maxGuardShare)
 	case r.Grant != "" && !isTokenID(r.Grant):
-		return r.bad("its grant %q is none of this program's", r.Grant)
+		return r.bad("its grant %q was not made by this program", r.Grant)
 	case !script.IsFence(r.Fence):
 		return r.bad("fencing token %d: must be between 1 and %d", r.Fence, uint64(script.MaxFence))
 	case r.Since <= 0 || r.Since > now:
-		return r.bad("granted at %v, and this host was booted %v ago: of another boot?", r.Since, now)
+		return r.bad("granted at %v, but this host was booted %v ago: was it granted before that boot?", r.Since, now)
 	case r.Deadline <= 0 || r.Deadline > now+longest: // a ttl that was shortened leaves the deadline unchanged
 		return r.bad("deadline %v from now: more than the max_ttl of %v", r.Deadline-now, longest)
 	case r.End != 0 && (r.End <= r.Since || r.Deadline > r.End):
-		return r.bad("to be held from %v until %v at most, and its deadline is %v", r.Since, r.End, r.Deadline)
+		return r.bad("to be held from %v until at most %v, but its deadline is %v", r.Since, r.End, r.Deadline)
 	}
 	return nil
 }

@@ -262,7 +262,7 @@ func (l *Lease) HandOver(r Request) (*PendingRelease, *PendingAttempt, error) {
 	}
 	t := q.target(&r)
 	if l.kind != "" || l.isDowngraded() || t.kind != "" || !l.isAbout(&t) {
-		return nil, nil, fmt.Errorf("redlock: %w: %s is not what a lease of %s can be handed over for", ErrRequest, r.lock(), l.name())
+		return nil, nil, fmt.Errorf("redlock: %w: a lease of %s cannot be handed over for %s", ErrRequest, l.name(), r.lock())
 	}
 	now := q.clock()
 	if p := l.passOn(&r, now); p != nil {
@@ -354,21 +354,21 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 // written back.
 func errLockGone(nodes int) *NodeError {
 	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
-		Err: fmt.Errorf("the lock was gone again on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
+		Err: fmt.Errorf("the lock was lost on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
 }
 
 // errOverloaded returns the error of an attempt that waited for others and was not sent.
 func (q *Quorum) errOverloaded(name string) error {
 	return &NoQuorumError{Name: name, Needed: q.quorum, Retry: q.options.NodeTimeout, Failed: []*NodeError{{
 		Node: "this host", Op: "acquire", Failure: FailedFull,
-		Err: errors.New("it was not sent to the nodes: too many attempts of this host are under way, and the nodes have answered none of them in time"),
+		Err: errors.New("it was not sent to the nodes: too many attempts of this host are in progress, and the nodes have answered none of them in time"),
 	}}}
 }
 
 // errTooLate is the error of a ballot that was won after its validity had ended.
 func errTooLate(op string) *NodeError {
 	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,
-		Err: errors.New("the answers came when the lease would have been over already")}
+		Err: errors.New("the answers came after the lease would have expired")}
 }
 
 func (q *Quorum) noQuorum(name string, b *ballot.Ballot) *NoQuorumError {

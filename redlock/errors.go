@@ -50,19 +50,19 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	switch {
 	case e.Waiting && !e.Holder.Known():
-		return fmt.Sprintf("%s: others have waited for it, and are next", e.Name)
+		return fmt.Sprintf("%s: reserved for clients that waited for it", e.Name)
 	case e.Waiting && !e.Shared:
-		return fmt.Sprintf("%s: kept for %v, who has waited for it and is next", e.Name, e.Holder)
+		return fmt.Sprintf("%s: reserved for %v, which waited for it and is next", e.Name, e.Holder)
 	case e.Waiting:
-		return fmt.Sprintf("%s: shared by others, for whose end %v waits already", e.Name, e.Holder)
+		return fmt.Sprintf("%s: shared by others; %v already waits until they end", e.Name, e.Holder)
 	case e.Shared && e.Holder.Known():
 		return fmt.Sprintf("%s: shared by others, one of them %v", e.Name, e.Holder)
 	case e.Slots > 0 && e.Holder.Known():
-		return fmt.Sprintf("%s: a semaphore of %d places, all taken, or another number was asked for; one is held by %v", e.Name, e.Slots, e.Holder)
+		return fmt.Sprintf("%s: a semaphore of %d slots: all are taken, or you asked for another number; one is held by %v", e.Name, e.Slots, e.Holder)
 	case e.TTL == 0 && !e.Holder.Known():
-		return fmt.Sprintf("%s: several contend for it and none has won yet", e.Name)
+		return fmt.Sprintf("%s: several clients ask for it, and none has a quorum yet", e.Name)
 	case !e.Holder.Known() && e.TTL == Endless:
-		return fmt.Sprintf("%s: its key was set without an expiry by no Redlock client: look at it on the nodes, and delete it there if nobody needs it", e.Name)
+		return fmt.Sprintf("%s: its key has no expiry, so no Redlock client set it: look at it on the nodes, and delete it there if nobody needs it", e.Name)
 	case !e.Holder.Known():
 		return fmt.Sprintf("%s: held by another Redlock client, for at most %v", e.Name, e.TTL)
 	}
@@ -89,17 +89,17 @@ type NoQuorumError struct {
 
 func (e *NoQuorumError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: no quorum: %d nodes failed, and %d granted of the %d that are needed", e.Name, len(e.Failed), e.Granted, e.Needed)
+	fmt.Fprintf(&b, "%s: no quorum: %d nodes failed, and %d of the %d needed nodes granted", e.Name, len(e.Failed), e.Granted, e.Needed)
 	waiting, others := e.split()
 	for _, failure := range others {
 		fmt.Fprintf(&b, "; %v", failure)
 	}
 	switch {
 	case e.Quarantine > 0 && e.Sources:
-		fmt.Fprintf(&b, "; no quorum can vote for another %v, and then not before more nodes are up: in quarantine are %s, which were restarted or flushed, may have forgotten locks that are still held, and copy fencing counters from others then, of which too few may vote",
+		fmt.Fprintf(&b, "; no quorum can vote for another %v, and after that not until more nodes are up; nodes in quarantine (restarted or flushed, they may have forgotten locks that are still held, and then must copy fencing counters from other nodes, of which too few may vote): %s",
 			node.Seconds(e.Quarantine), strings.Join(waiting, ", "))
 	case e.Quarantine > 0:
-		fmt.Fprintf(&b, "; a quorum can vote in %v: in quarantine are %s, which are new or were restarted, and may have forgotten locks that are still held",
+		fmt.Fprintf(&b, "; a quorum can vote in %v; nodes in quarantine (new or restarted, they may have forgotten locks that are still held): %s",
 			node.Seconds(e.Quarantine), strings.Join(waiting, ", "))
 	}
 	return b.String()
@@ -154,19 +154,19 @@ func (e *OverdueError) Error() string {
 	if e.Err == nil {
 		return e.text()
 	}
-	return fmt.Sprintf("%s; the last of %d tries: %v", e.text(), e.Tries, e.Err)
+	return fmt.Sprintf("%s; the last of %d attempts: %v", e.text(), e.Tries, e.Err)
 }
 
 func (e *OverdueError) text() string {
 	due, asked := e.Due.Round(time.Millisecond), e.Asked.Round(time.Millisecond)
 	switch {
 	case e.Took != 0:
-		return fmt.Sprintf("%s: it was granted %v after it was asked for, when its extension was overdue: its nodes are too slow for so short a ttl, or the host is overloaded, or was stopped",
+		return fmt.Sprintf("%s: it was granted %v after the request, when its extension was already overdue: the nodes are too slow for so short a ttl, or the host is overloaded, or was stopped",
 			e.Name, e.Took.Round(time.Millisecond))
 	case e.Asked == 0:
-		return fmt.Sprintf("%s: its extension was due %v before, and this process has not come to it: the host is overloaded, or was stopped, or no redlockd ran", e.Name, due)
+		return fmt.Sprintf("%s: its extension was due %v ago, and this process has not sent it: the host is overloaded, or was stopped, or no redlockd ran", e.Name, due)
 	}
-	return fmt.Sprintf("%s: its extension was due %v before, and this process came to it %v late: the host is overloaded, or was stopped, or no redlockd ran, or its nodes are too slow for what they are asked",
+	return fmt.Sprintf("%s: its extension was due %v ago, and this process sent it %v late: the host is overloaded, or was stopped, or no redlockd ran, or the nodes are too slow for their load",
 		e.Name, due, due-asked)
 }
 
@@ -179,7 +179,7 @@ type agedError struct {
 }
 
 func (e *agedError) Error() string {
-	return fmt.Sprintf("%s: nodes' clocks moved by %v against this host's, and not one node's alone for certain, so it counts as so much older: this host was paused (a virtual machine that was suspended or moved), or nodes' clocks were stepped",
+	return fmt.Sprintf("%s: nodes' clocks moved by %v against this host's clock, and probably not those of one node alone, so the lease was aged by that time: this host was paused (a virtual machine that was suspended or moved), or nodes' clocks were stepped",
 		e.name, e.by.Round(time.Millisecond))
 }
 

@@ -17,7 +17,7 @@ func TestNoQuorumErrorGroupsEqualFailures(t *testing.T) {
 	err := &redlock.NoQuorumError{Name: "x", Granted: 1, Needed: 3, Failed: []*redlock.NodeError{
 		failed("a", redlock.FailedError, full), failed("b", redlock.FailedTimeout, silent), failed("c", redlock.FailedError, full), failed("d", redlock.FailedDown, full),
 	}}
-	want(t, "the text", err.Error(), "x: no quorum: 4 nodes failed, and 1 granted of the 3 that are needed; "+
+	want(t, "the text", err.Error(), "x: no quorum: 4 nodes failed, and 1 of the 3 needed nodes granted; "+
 		"a, c: acquire: error: OOM; b: acquire: timeout: silent for 400ms; d: acquire: down: OOM")
 	want(t, "the node of the first failure", err.Failed[0].Node, "a")
 }
@@ -26,5 +26,5 @@ func TestNoQuorumErrorGroupsEqualFailures(t *testing.T) {
 // have to wait for other nodes.
 func TestQuarantineErrorPromisesNothing(t *testing.T) {
 	err := &redlock.QuarantineError{Left: 1900 * ms, Reason: errors.New("it is new")}
-	want(t, "the text", err.Error(), "no vote for another 1.9s at least: it is new")
+	want(t, "the text", err.Error(), "no vote for at least another 1.9s: it is new")
 }

@@ -73,9 +73,9 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 func (q *Quorum) undecided(name string, most *Holding) error {
 	held := &HeldError{Name: name, Holder: most.Holder, TTL: most.TTL, Shared: most.Shared, Slots: most.Slots}
 	if most.TTL == Endless {
-		return fmt.Errorf("%w; only what is the same on %d nodes can be taken away, and no more than %d of the %d that answered show one value", held, q.quorum, most.Held, most.Nodes)
+		return fmt.Errorf("%w; FORCE needs the same value on %d nodes, and at most %d of the %d that answered show one", held, q.quorum, most.Held, most.Nodes)
 	}
-	return fmt.Errorf("%w; no more than %d of the %d nodes that answered show that, and it takes %d to take it away: try again when more of them answer, or have it end by itself",
+	return fmt.Errorf("%w; only %d of the %d nodes that answered show that, and FORCE needs %d: retry when more nodes answer, or wait until it expires",
 		held, most.Held, most.Nodes, q.quorum)
 }
 

@@ -149,10 +149,10 @@ var hostileAnswers = []hostileRow{
 		}
 		send(q.Conn, string(noise))
 		return false
-	}), `does not talk as Redis does|EOF|reset by peer|broken pipe|a list of|Err|ERR|null`},
-	{"one answer more", ballots(instead(func(reply []byte) []byte { return append(reply, ":1\r\n"...) })), `an answer that nobody asked for`},
+	}), `does not speak the protocol of Redis|EOF|reset by peer|broken pipe|a list of|Err|ERR|null`},
+	{"one answer more", ballots(instead(func(reply []byte) []byte { return append(reply, ":1\r\n"...) })), `an answer without a request`},
 	{"all answers twice", when(func(q *question) bool { return q.Command[0] != "HELLO" },
-		instead(func(reply []byte) []byte { return append(reply, reply...) })), `nobody asked for|in answer to`},
+		instead(func(reply []byte) []byte { return append(reply, reply...) })), `without a request|nobody asked for|in answer to`},
 	{"large answers, many", ballots(perOp(text(strings.Repeat("x", 1<<20)))), `a string of 1048576 bytes in answer to|more than \d+ bytes`},
 }
 
@@ -163,10 +163,10 @@ var brokenConnections = []hostileRow{
 		send(q.Conn, string(q.Reply[:len(q.Reply)/2]))
 		return false
 	}), `it ended the connection`},
-	{"hangs up at once", func(*question) bool { return false }, `it ended the connection before it answered the log-in`},
+	{"hangs up at once", func(*question) bool { return false }, `it ended the connection before it answered the login`},
 	{"hangs up after the log-in", to("CLIENT TRACKING", func(*question) bool { return false }), `it ended the connection`},
 	{"never answers", ballots(func(q *question) bool { return true }), `silent for|no answer`},
-	{"never answers at all", func(q *question) bool { return true }, `no answer to the log-in in time|deadline|timeout`},
+	{"never answers at all", func(q *question) bool { return true }, `no answer to the login in time|deadline|timeout`},
 	{"drip", ballots(func(q *question) bool {
 		for i := range q.Reply {
 			if time.Sleep(50 * ms); !send(q.Conn, string(q.Reply[i:i+1])) {
@@ -283,7 +283,7 @@ var wrongLogins = []hostileRow{
 
 // wrongPushes are sent to a listener.
 var wrongPushes = []hostileRow{
-	{"listener hears an answer that nobody asked for", listening(says("+PONG\r\n")), ``},
+	{"listener hears an answer without a request", listening(says("+PONG\r\n")), ``},
 	{"listener hears of a subscription", listening(says(">3\r\n+subscribe\r\n+x\r\n:1\r\n")), ``},
 	{"listener hears of the end of one", listening(says(">3\r\n+sunsubscribe\r\n+x\r\n:1\r\n")), ``},
 	{"listener hears a message", listening(says(">3\r\n+message\r\n+x\r\n+y\r\n")), ``},

@@ -474,7 +474,7 @@ func (l *Lease) why(now time.Duration) error {
 	case !aged && l.next != 0 && asked-l.next >= l.ttl/overdueShare:
 		return &OverdueError{Name: l.name(), Took: l.tookTooLong(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
 	case l.cause == nil && l.askedAt != 0:
-		return fmt.Errorf("%s: %w: the nodes were asked to extend it %v before, and too few have answered yet: they hang, and node_timeout is long for its ttl, or this host is overloaded, or was stopped",
+		return fmt.Errorf("%s: %w: the extension was sent to the nodes %v ago, and too few have answered: they hang, and node_timeout is long for its ttl, or this host is overloaded, or was stopped",
 			l.name(), ErrNoQuorum, (now - l.askedAt).Round(time.Millisecond))
 	}
 	return l.cause

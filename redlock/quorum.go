@@ -181,7 +181,7 @@ func (o *Options) checkNames() error {
 	seen := map[string]bool{}
 	for _, node := range o.Nodes {
 		if seen[node.Name] {
-			return fmt.Errorf("redlock: two nodes are called %q: errors could not tell them apart", node.Name)
+			return fmt.Errorf("redlock: two nodes have the name %q: names must differ", node.Name)
 		}
 		seen[node.Name] = true
 	}

@@ -61,7 +61,7 @@ func TestRealNewNodesWaitOnce(t *testing.T) {
 	one.Settle(t.Context())
 	_, err := one.Acquire(t.Context(), redlock.Request{Name: "x", TTL: quarantine})
 	wantNoQuorum(t, err, redlock.FailedQuarantined, "a", "b", "c")
-	if err == nil || !strings.Contains(err.Error(), "in quarantine are a, b, c, which are new or were restarted") {
+	if err == nil || !strings.Contains(err.Error(), "nodes in quarantine (new or restarted, they may have forgotten locks that are still held): a, b, c") {
 		t.Errorf("got error %v, want it to name the new nodes", err)
 	}
 	wantWithin(t, "quarantine left", one.Status().Left, 1, steady)

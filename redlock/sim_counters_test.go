@@ -67,7 +67,7 @@ func TestRetryWhileCountersAreMissing(t *testing.T) {
 		time.Sleep(2 * beat)
 		left := f.nodeStatus(f.q, 1).Left
 		wantRetry("in quarantine", left, left)
-		if _, err := f.q.Acquire(t.Context(), oneTryFor(time.Second)); !strings.Contains(err.Error(), "and then not before more nodes are up") || strings.Contains(err.Error(), "a quorum can vote in") {
+		if _, err := f.q.Acquire(t.Context(), oneTryFor(time.Second)); !strings.Contains(err.Error(), "and after that not until more nodes are up") || strings.Contains(err.Error(), "a quorum can vote in") {
 			t.Errorf("got %v, want no promise that a quorum can vote when the quarantine is over", err)
 		}
 		if s := f.nodeStatus(f.q, 1); s.Needs != 2 || s.Found != 1 {
@@ -75,7 +75,7 @@ func TestRetryWhileCountersAreMissing(t *testing.T) {
 		}
 		time.Sleep(longest)
 		f.wantState(f.q, 1, redlock.NodeQuarantined, "copied from 2", "there are 1")
-		wantRetry("its quarantine is over", time.Second, 0)
+		wantRetry("its quarantine has passed", time.Second, 0)
 	})
 }
 

@@ -249,11 +249,11 @@ func wantOverdue(t *testing.T, leases []*redlock.Lease) {
 		case overdue.Asked == 0:
 			never++
 			wantWithin(t, "due before", overdue.Due, 400*ms, 500*ms)
-			want(t, "the cause says that none was sent", strings.Contains(overdue.Error(), "this process has not come to it"), true)
+			want(t, "the cause says that none was sent", strings.Contains(overdue.Error(), "this process has not sent it"), true)
 		default:
 			late++
 			wantWithin(t, "late", overdue.Due-overdue.Asked, 100*ms, 500*ms)
-			want(t, "the cause says that it was sent late", strings.Contains(overdue.Error(), "this process came to it"), true)
+			want(t, "the cause says that it was sent late", strings.Contains(overdue.Error(), "this process sent it"), true)
 		}
 	}
 	if never == 0 || late == 0 {
@@ -271,7 +271,7 @@ func TestGrantedTooLate(t *testing.T) {
 		overdue, is := errors.AsType[*redlock.OverdueError](l.Cause())
 		if want(t, "overdue", is, true); is {
 			want(t, "took", overdue.Took, 850*ms)
-			want(t, "cause", overdue.Error(), "x: it was granted 850ms after it was asked for, when its extension was overdue: its nodes are too slow for so short a ttl, or the host is overloaded, or was stopped")
+			want(t, "cause", overdue.Error(), "x: it was granted 850ms after the request, when its extension was already overdue: the nodes are too slow for so short a ttl, or the host is overloaded, or was stopped")
 		}
 	}, func(o *redlock.Options) { o.NodeTimeout = 900 * ms })
 }
@@ -284,7 +284,7 @@ func TestLostBeforeAnyAnswer(t *testing.T) {
 		every(f.sims, hang)
 		<-l.Lost()
 		wantErr(t, "cause", l.Cause(), redlock.ErrNoQuorum)
-		if cause := fmt.Sprint(l.Cause()); !strings.Contains(cause, "asked to extend it") {
+		if cause := fmt.Sprint(l.Cause()); !strings.Contains(cause, "the extension was sent to the nodes") {
 			t.Errorf("the cause is %s, want it to say that the nodes were asked", cause)
 		}
 	}, func(o *redlock.Options) { o.NodeTimeout = 700 * ms })

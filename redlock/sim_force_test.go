@@ -136,7 +136,7 @@ func TestForceNamesPossibleHolder(t *testing.T) {
 		forget(f.sims[0])
 		_, err = f.q.Force(t.Context(), "x")
 		wantErr(t, "on one of two, perhaps two of three", err, redlock.ErrHeld)
-		if text := err.Error(); !strings.Contains(text, "held by cron on web3 (pid 4121); no more than 1 of the 2 nodes") {
+		if text := err.Error(); !strings.Contains(text, "held by cron on web3 (pid 4121); only 1 of the 2 nodes") {
 			t.Errorf("got %s", text)
 		}
 		f.sims[2].Resume()

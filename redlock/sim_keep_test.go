@@ -127,7 +127,7 @@ func TestReservationOfDeadWaiterExpires(t *testing.T) {
 		if held == nil || !held.Waiting || held.Shared || held.Holder.Host != "elsewhere" {
 			t.Fatalf("got %v (%#v), want the error to name a waiter", err, held)
 		}
-		want(t, "the error", err.Error(), "x: kept for cron on elsewhere (pid 42), who has waited for it and is next")
+		want(t, "the error", err.Error(), "x: reserved for cron on elsewhere (pid 42), which waited for it and is next")
 		waits := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}
 		f.wait(f.q, waits).wantAfter("the reservation", start, 5*time.Second, 5*time.Second+soonAfter)
 	})

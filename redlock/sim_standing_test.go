@@ -347,7 +347,7 @@ func TestEpochWrittenByOthers(t *testing.T) {
 		}
 		synctest.Wait() // a look may be in progress at this instant
 		want(t, "epoch writes", writes.Load(), 5)
-		f.wantState(f.q, 0, redlock.NodeQuarantined, "written by others all the time")
+		f.wantState(f.q, 0, redlock.NodeQuarantined, "keep writing its epoch")
 		f.sims[0].OnCommand(nil)
 		time.Sleep(longest + 3*beat)
 		f.wantState(f.q, 0, redlock.NodeReady)
@@ -381,7 +381,7 @@ func TestWrongNodeLists(t *testing.T) {
 
 		f.sims[0].Do("HSET", nodeKey, "epoch", "version2:whatever")
 		time.Sleep(2 * beat)
-		f.wantState(f.q, 0, redlock.NodeRefused, "does not understand", "same version everywhere")
+		f.wantState(f.q, 0, redlock.NodeRefused, "cannot read", "same version everywhere")
 	})
 }
 

@@ -31,7 +31,7 @@ func TestWhoShowsReservation(t *testing.T) {
 	w.Send("WHO a")
 	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; the nodes reserve it for .*`)
 	w.Want(`OK n=1`)
-	w.Say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
+	w.Say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: reserved for cron on web3 .*`)
 	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("DEL", "redlock:a\x00k"); err != nil {
 			t.Fatal(err)

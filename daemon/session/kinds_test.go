@@ -147,7 +147,7 @@ func TestSlotsAreShown(t *testing.T) {
 	look.Want(`- lock=a state=held .* slot=` + two + ` .*`)
 	look.Want(`OK n=2`)
 	for _, request := range []string{"TRY a slots=2", "TRY a slots=3", "TRY a", "TRY a mode=shared"} {
-		look.Say(request, `ERR HELD lock=a slots=2 ttl=\d+ `+holderWords+` : a: a semaphore of 2 places, .*`)
+		look.Say(request, `ERR HELD lock=a slots=2 ttl=\d+ `+holderWords+` : a: a semaphore of 2 slots: .*`)
 	}
 	a.Say("UNLOCK a", `OK lock=a`)
 	look.Say("TRY a slots=3", `ERR HELD .*`)

@@ -121,7 +121,7 @@ func backAfter(t *testing.T, n *terminal, servers []*redlocktest.Server) time.Du
 	for _, server := range servers {
 		waitFor(t, "the daemon dials again", func() bool {
 			line := nodeLine(n, server.Name())
-			return field(line, "state") == "down" && strings.Contains(line, "log-in")
+			return field(line, "state") == "down" && strings.Contains(line, "login")
 		})
 	}
 	cont(t, servers)

@@ -64,9 +64,9 @@ func (f *AppendOnlyFile) ReadRights(commands [][]string, answers []DryRun, suffi
 func omitted(command []string, answer DryRun, suffix string) string {
 	switch {
 	case answer.Err != nil:
-		return "our ACL has no +acl|dryrun, which tells what its user default may do"
+		return "our ACL has no +acl|dryrun, which shows what its user default may do"
 	case answer.Text != "OK":
-		return fmt.Sprintf("its user default may not %s %s…, and Redis leaves that out when it loads the file", command[0], strings.TrimSuffix(command[1], suffix))
+		return fmt.Sprintf("its user default may not %s %s…, and Redis skips that when it loads the file", command[0], strings.TrimSuffix(command[1], suffix))
 	}
 	return ""
 }
@@ -86,7 +86,7 @@ func (f *AppendOnlyFile) lacks() string {
 		}
 	}
 	lack(!f.enabled, "appendonly is no")
-	lack(f.failed, "its file could not be written or rewritten the last time (a full disk?)")
+	lack(f.failed, "the last write or rewrite of its file failed (a full disk?)")
 	lack(f.fsync != "always", "appendfsync is %s", orUnreadable(f.fsync))
 	lack(f.noFsyncRewrite != "no", "no-appendfsync-on-rewrite is %s", orUnreadable(f.noFsyncRewrite))
 	lack(!f.loads, "%s", orUnreadable(f.omits))
@@ -95,7 +95,7 @@ func (f *AppendOnlyFile) lacks() string {
 
 func orUnreadable(s string) string {
 	if s == "" {
-		return "not to be read"
+		return "not readable"
 	}
 	return s
 }

@@ -164,8 +164,8 @@ func (j *judgement) judgeJump(by clockJump, before uint64) Verdict {
 	j.member.clock = clockWatch{}
 	j.member.noVoteHereUntil = s.At + fleet.LongestTTL()
 	if fleet.jumps.shouldTell(s.At) {
-		j.tell(HostClockJumped, fmt.Sprintf("nodes' clocks moved by %v against this host's, and not one node's alone for certain: this host was paused (a virtual machine that was suspended or moved), "+
-			"or its clock runs at a wrong rate, or nodes' clocks were stepped; its leases count as so much older, and these nodes have no vote here for %v", time.Duration(by).Round(time.Millisecond), fleet.LongestTTL()))
+		j.tell(HostClockJumped, fmt.Sprintf("nodes' clocks moved by %v against this host's clock, and probably not those of one node alone: this host was paused (a virtual machine that was suspended or moved), "+
+			"or its clock runs at a wrong rate, or nodes' clocks were stepped; its leases were aged by that time, and these nodes do not vote here for %v", time.Duration(by).Round(time.Millisecond), fleet.LongestTTL()))
 	}
 	j.hostMissed = missed > 0
 	return j.onlyHere()
@@ -177,4 +177,4 @@ func (j *judgement) onlyHere() Verdict {
 }
 
 // ErrHostJumped means that only this host quarantines the node.
-var ErrHostJumped = errors.New("its clock and this host's moved against each other, and it is not certain which of them jumped: it may have let locks go that are still held")
+var ErrHostJumped = errors.New("its clock and this host's moved against each other, and it is not certain which of them jumped: the node may have released locks that are still held")

@@ -87,8 +87,8 @@ func ParseEpoch(text string) (Epoch, error) {
 const LongestMaxTTL = 30 * 24 * time.Hour
 
 func errUnknownEpoch(text string) error {
-	return fmt.Errorf("its hash %s has an epoch that this version of redlockd does not understand (%.80q): use the same version everywhere; "+
-		"or, when nobody holds a lock any more: HDEL %s epoch", NodeKey, text, NodeKey)
+	return fmt.Errorf("its hash %s has an epoch that this version of redlockd cannot read (%.80q): use the same version everywhere; "+
+		"or, when nobody holds a lock: HDEL %s epoch", NodeKey, text, NodeKey)
 }
 
 // newWord returns the word of a new quarantine. Words are ordered: a word begins with the

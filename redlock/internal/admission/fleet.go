@@ -292,7 +292,7 @@ func (f *Fleet) Warnings() []string {
 		all = append(all, fmt.Sprintf("%d nodes tolerate no more failures than %d would: use an odd number", n, n-1))
 	}
 	if longest := f.LongestTTL(); longest > f.options.MaxTTL {
-		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts, or was so once: the nodes remember it, and quarantines last as long; use the same everywhere, and to go back, stop all daemons, wait that long, HDEL %s epoch on every node", f.options.MaxTTL, longest, NodeKey))
+		all = append(all, fmt.Sprintf("max_ttl is %v here and %v on other hosts, or was earlier: the nodes remember it, and quarantines last that long; use the same everywhere. To go back, stop all daemons, wait that long, HDEL %s epoch on every node", f.options.MaxTTL, longest, NodeKey))
 	}
 	return all
 }

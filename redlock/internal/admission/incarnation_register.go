@@ -52,7 +52,7 @@ func newIncarnationRegister(names []string, quorum int, rules *Rules) *incarnati
 }
 
 // ErrSuperseded means that a later incarnation of the node is known than the one that answers.
-var ErrSuperseded = errors.New("another Redis has come after this one under its name (a former one is back; or its address is not the same on every host, or leads to one of several), and this one may know nothing of the votes given there: have it lead to one, from every host")
+var ErrSuperseded = errors.New("another Redis has come after this one under its name (a former one is back; or its address is not the same on every host, or leads to one of several), and this one may not know the votes given there: make the address lead to the same Redis from every host")
 
 // errMaybeSuperseded means that a later incarnation is reported, but this is not certain until
 // all reachable nodes were looked at.

@@ -173,7 +173,7 @@ func (j *judgement) decide() Verdict {
 	case e.RunID != s.Info.RunID:
 		return j.judgeRestarted(e)
 	case e.Name != m.name:
-		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: two names for one server are one vote too many: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
+		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: one server with two names would have two votes: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
 	case !e.Pending && e.Digest != m.fleet.digest:
 		return refusedFor(errOtherList(e.Digest, m.fleet.digest))
 	}

@@ -81,13 +81,13 @@ func (i *NodeInfo) Refusal() error {
 	case err != nil || n < 7:
 		return fmt.Errorf("its INFO says redis_version %q: Redis 7 or later is needed (PEXPIRE … GT)", i.Version)
 	case i.RunID == "":
-		return errors.New("its INFO names no run_id, so a restart could not be told: connect to Redis itself, not to a proxy")
+		return errors.New("its INFO has no run_id, so a restart could not be noticed: connect to Redis itself, not to a proxy")
 	case i.Sentinel:
 		return ErrSentinel
 	case i.Role != "master":
 		return fmt.Errorf("it is a %s: locks need independent masters; REPLICAOF NO ONE makes it one (it is quarantined then)", roleName(i.Role))
 	case i.Replicas > 0:
-		return fmt.Errorf("%d replicas are attached: one that is promoted has lost votes; detach them (REPLICAOF NO ONE there)", i.Replicas)
+		return fmt.Errorf("%d replicas are attached: a promoted replica has lost votes; detach them (REPLICAOF NO ONE there)", i.Replicas)
 	case i.Cluster:
 		return errors.New("it runs in cluster mode, where slots move between nodes: set cluster-enabled no")
 	case i.Evicts != "":
@@ -97,7 +97,7 @@ func (i *NodeInfo) Refusal() error {
 }
 
 // ErrSentinel means that the address belongs to a Sentinel.
-var ErrSentinel = errors.New("it is a Sentinel, which keeps no locks: the address has to be that of a Redis of its own, which no Sentinel looks after")
+var ErrSentinel = errors.New("it is a Sentinel, which stores no locks: use the address of a separate Redis that no Sentinel watches")
 
 // roleName returns the role in the words of Redis's documentation: INFO says slave.
 func roleName(role string) string {

@@ -68,7 +68,7 @@ func (m *Member) whyPending(now time.Duration, e Epoch) error {
 	case m.supersededAt != 0 && now-m.supersededAt < e.MaxTTL:
 		return ErrSuperseded
 	case e.CountersKept:
-		return errors.New("its clock jumped, so it may have let locks go that are still held")
+		return errors.New("its clock jumped, so it may have released locks that are still held")
 	}
 	return errors.New("it is new, or was restarted, flushed or resynchronised, so it may have forgotten locks that are still held")
 }
@@ -100,7 +100,7 @@ func (j *judgement) tellCountersBegin() {
 	case fleet.isNew():
 		j.tell(FleetIsNew, fmt.Sprintf("none of the %d nodes had an epoch or fencing counters, so fencing tokens begin at the nodes' clocks", len(fleet.options.Nodes)))
 	default:
-		j.tell(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so these began anew from the nodes' clocks: "+
+		j.tell(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so they started again from the nodes' clocks: "+
 			"unless these nodes are new, an earlier fencing token may be larger than the next ones", len(fleet.options.Nodes)))
 	}
 }
@@ -113,8 +113,8 @@ func (j *judgement) isKnownLongEnough() bool {
 	return m.fleet.register.knownSince(m.index) != 0 && j.snapshot.At >= m.quarantineEnd(j.snapshot)
 }
 
-var errUnknown = errors.New("its quarantine is over, but too few other nodes know of it, or not long enough: others could reach another Redis under its name")
+var errUnknown = errors.New("its quarantine has passed, but too few other nodes know of it, or not for long enough: other hosts could reach another Redis under its name")
 
 func errTooFewSources(needed, sources int) error {
-	return fmt.Errorf("its quarantine is over, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up, or ADMIT it (redlock admit and its name) if fencing tokens may begin anew", needed, sources)
+	return fmt.Errorf("its quarantine has passed, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up, or ADMIT it (redlock admit and its name) if fencing tokens may start again", needed, sources)
 }

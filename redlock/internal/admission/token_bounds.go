@@ -104,7 +104,7 @@ type tokenBeyondBound struct {
 }
 
 func (e *tokenBeyondBound) Error() string {
-	return fmt.Sprintf("its fencing counter %s is at %d, more than %.0f days ahead of most nodes' clocks, which grants cannot have made of it: its vote does not count; "+
+	return fmt.Sprintf("its fencing counter %s is at %d, more than %.0f days ahead of most nodes' clocks, which grants cannot cause: its vote does not count; "+
 		"set the nodes' clocks if they are wrong; otherwise that node lies or somebody wrote to it: HDEL %s epoch there, and after max_ttl it has the counters of the others, or replace it",
 		e.counter, e.token, maxTokenLead.Hours()/24+float64(e.token-e.bound)/float64((24*time.Hour).Microseconds()), NodeKey)
 }

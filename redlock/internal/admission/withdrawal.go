@@ -25,11 +25,11 @@ func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
 	m.uptime = s.Info.Uptime
 	switch {
 	case restartedUnnoticed:
-		return errors.New("it was restarted, and another host, which did not see that it had not written every vote to its file, let it vote")
+		return errors.New("it was restarted, and another host let it vote, because it did not see that the file lacks votes")
 	case m.countersGone:
 		return errors.New("its fencing counters are gone: somebody deleted them")
 	case s.Info.ReplID != m.replID:
-		return errors.New("its master_replid changed: it was a replica in between, and may hold another's data (or had one attached)")
+		return errors.New("its master_replid changed: it was a replica meanwhile, and may have the data of another Redis (or had a replica)")
 	case evicted > 0:
 		return fmt.Errorf("it evicted %d keys, and some may have been locks: CONFIG SET maxmemory-policy noeviction, and more memory", evicted)
 	case jump != 0:
@@ -48,6 +48,6 @@ var errUptime = errors.New("its uptime ran backwards")
 type clockJump time.Duration
 
 func (j clockJump) Error() string {
-	return fmt.Sprintf("its clock jumped by %v against this host's: keys may have expired early; have clocks slewed by less than 1 %%, not stepped (chronyd with maxslewrate 5000, ntpd -x)",
+	return fmt.Sprintf("its clock jumped by %v against this host's: keys may have expired early; slew clocks by less than 1 %%, do not step them (chronyd with maxslewrate 5000, ntpd -x)",
 		time.Duration(j).Round(time.Millisecond))
 }

@@ -33,7 +33,7 @@ func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 
 func dialError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return errors.New("no answer to the log-in in time")
+		return errors.New("no answer to the login in time")
 	}
 	return err
 }

@@ -25,9 +25,9 @@ import (
 var denials = map[string]string{
 	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
 	"MISCONF":    "it cannot write to its disk: its own log says why",
-	"NOREPLICAS": "it wants replicas, and must have none: CONFIG SET min-replicas-to-write 0",
-	"NOPERM":     "its ACL does not let us: OPERATING.md has the rights that are needed (with another key_prefix, its keys are ~that* instead of ~redlock:*)",
-	renamed:      "it has no such command as one that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
+	"NOREPLICAS": "it requires replicas, but must have none: CONFIG SET min-replicas-to-write 0",
+	"NOPERM":     "its ACL does not allow it: OPERATING.md has the rights that are needed (with another key_prefix, its keys are ~that* instead of ~redlock:*)",
+	renamed:      "it lacks a command that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
 }
 
 // renamed is this package's own word: Redis answers ERR and unknownCommand.

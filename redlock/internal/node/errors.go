@@ -45,7 +45,7 @@ type QuarantineError struct {
 }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("no vote for another %v at least: %v", Seconds(e.Left), e.Reason)
+	return fmt.Sprintf("no vote for at least another %v: %v", Seconds(e.Left), e.Reason)
 }
 
 func (e *QuarantineError) Unwrap() error { return e.Reason }

@@ -36,7 +36,7 @@ const maxListenerBackoff = heartbeat
 // noteTracking records why the node does not report changes; nil: it does.
 func (l *Lane) noteTracking(what string, err error) {
 	if err != nil {
-		err = fmt.Errorf("it does not tell when a lock is given back, so who waits for one asks again and again: %s: %w", what, err)
+		err = fmt.Errorf("it does not notify waiters when a lock is released, so they ask at intervals: %s: %w", what, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

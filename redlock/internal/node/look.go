@@ -61,7 +61,7 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	ignoreExpectedErrors(replies)
 	for i := range min(len(replies), len(lookCommands)) {
 		if err := replies[i].Err; err != nil {
-			return nil, cmp.Or(sentinelError(replies), fmt.Errorf("%s, which tells whether it may vote: %w%s", lookCommands[i], err, helpWith(err)))
+			return nil, cmp.Or(sentinelError(replies), fmt.Errorf("%s, which shows whether it may vote: %w%s", lookCommands[i], err, helpWith(err)))
 		}
 	}
 	if err := checkLook(replies); err != nil {
@@ -166,7 +166,7 @@ func (l *Lane) verify(ctx context.Context, conn redis.Conn, s *admission.Snapsho
 	return nil
 }
 
-var errRestless = errors.New("its epoch is being written by others all the time; it is looked at again in a second")
+var errRestless = errors.New("other hosts keep writing its epoch; redlockd reads it again in a second")
 
 // judge returns what follows from a snapshot. It copies the other nodes' fencing counters if
 // necessary.

@@ -351,9 +351,9 @@ func (d *onceDialer) explain(err error) error {
 	case !hasHungUp(err) || conn == nil || conn.heard.Load():
 		return sayHungUp(withAdvice(err))
 	case d.options.TLS == nil && !strings.HasPrefix(d.options.Address, "unix:"):
-		return fmt.Errorf("it ended the connection before it answered the log-in: does it speak TLS there, which needs a tls block in the config? (%w)", err)
+		return fmt.Errorf("it ended the connection before it answered the login: does it speak TLS there? Then it needs a tls block in the config (%w)", err)
 	}
-	return fmt.Errorf("it ended the connection before it answered the log-in (%w)", err)
+	return fmt.Errorf("it ended the connection before it answered the login (%w)", err)
 }
 
 // withAdvice adds the fix to errors that mean the same for every node.

@@ -47,7 +47,7 @@ const (
 type AnswerError struct{ Err error }
 
 func (e *AnswerError) Error() string {
-	return fmt.Sprintf("it does not talk as Redis does: it sent %v; is that Redis 7 or later, and nothing between?", e.Err)
+	return fmt.Sprintf("it does not speak the protocol of Redis: it sent %v; is it Redis 7 or later, without a proxy between?", e.Err)
 }
 
 func (e *AnswerError) Unwrap() error { return e.Err }
@@ -216,7 +216,7 @@ func (c *guardedConn) check(b []byte) (taken int, err error) {
 	c.size += int64(taken)
 	switch {
 	case c.answers.begun > asked:
-		return 0, fmt.Errorf("an answer that nobody asked for")
+		return 0, fmt.Errorf("an answer without a request")
 	case c.size > tripMaxBytes:
 		return 0, fmt.Errorf("more than %d bytes at once", tripMaxBytes)
 	case c.answers.all-c.items > tripMaxItems:

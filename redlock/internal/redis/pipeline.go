@@ -95,7 +95,7 @@ func (c *redisConn) Send(ctx context.Context, group []Command) error {
 	return nil
 }
 
-var errNothingSent = errors.New("a defect in redlockd: no group is under way")
+var errNothingSent = errors.New("a defect in redlockd: no group is in progress")
 
 // Receive makes the driver read the replies to the oldest group.
 func (c *redisConn) Receive(ctx context.Context, replies []Reply) error {

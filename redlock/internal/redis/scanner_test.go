@@ -64,7 +64,7 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 func TestGuardedConnHungUp(t *testing.T) {
 	for sent, reason := range map[string]string{
 		"-ERR max number of clients reached\r\n": "ERR max number of clients reached: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)",
-		"":                                       "it ended the connection before it answered the log-in (EOF)",
+		"":                                       "it ended the connection before it answered the login (EOF)",
 	} {
 		_, err := dialRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
 			Dial: func(context.Context) (net.Conn, error) {
