@@ -24,7 +24,7 @@ func TestDowngrade(t *testing.T) {
 			t.Errorf("validity %v, fencing token %d; want %v, %d", l.Validity(), l.Fence(), ttl, fence)
 		}
 		refused := downgrade()
-		d.say(d.expectTagged("EXTEND mode=shared lease=abc") + " ERR NOQUORUM granted=2 needed=3 : it counts as shared from now on")
+		d.say(d.expectTagged("EXTEND mode=shared lease=abc") + " ERR NOQUORUM granted=2 needed=3 : it is shared from now on")
 		_, err := refused.wait()
 		want(t, "too few nodes", err, ErrNoQuorum)
 		if l.Validity() != ttl {

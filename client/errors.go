@@ -35,7 +35,7 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnknown means that the daemon stopped or restarted while Force or Admit was in progress.
 	// Call Who or Status before you repeat it: the lock may have another holder by now.
-	ErrUnknown = errors.New("whether it was done is not known")
+	ErrUnknown = errors.New("its result is unknown")
 	// ErrShutdown means that the daemon is stopping, and no other one has started.
 	ErrShutdown = errors.New("redlockd is stopping")
 	// ErrInternal means a defect in the daemon. See its log.

@@ -54,10 +54,10 @@ func TestSentOnceIsRefusedAfterBack(t *testing.T) {
 		l := d.lock(c, "held", "abc")
 		asked := async(ask)
 		d.expect("@0 " + line)
-		d.say("BACK", "@0 ERR UNKNOWN : whether it was done is not known")
+		d.say("BACK", "@0 ERR UNKNOWN : its result is unknown")
 		_, err := asked.wait()
 		want(t, line, err, ErrUnknown)
-		if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
+		if err == nil || !strings.Contains(err.Error(), "its result is unknown") {
 			t.Errorf("%s: %v, want the text of the daemon", line, err)
 		}
 		d.at("the refusal", 0)
@@ -120,7 +120,7 @@ func TestSentOnceIsNotAnsweredAfterBack(t *testing.T) {
 			d.say("@1" + sign)
 			_, err := asked.wait()
 			want(t, line, err, ErrUnknown)
-			if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
+			if err == nil || !strings.Contains(err.Error(), "its result is unknown") {
 				t.Errorf("%s: %v, want that it is not known", line, err)
 			}
 			d.say("@0 - node=a", "@0 OK n=1")
@@ -183,7 +183,7 @@ func TestSentOnceWhenTheConnectionEnds(t *testing.T) {
 			_, err := asked.wait()
 			want(t, line, err, wanted)
 			want(t, line, err, ErrUnknown)
-			if err == nil || !strings.Contains(err.Error(), "whether it was done is not known") {
+			if err == nil || !strings.Contains(err.Error(), "its result is unknown") {
 				t.Errorf("%s: %v, want that it is not known", line, err)
 			}
 			d.at("its end", 0)

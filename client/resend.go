@@ -255,13 +255,13 @@ func (cl *call) isProbeReply() bool { return cl.isSentOnce() && cl.reply.Tag != 
 
 // setOutcomeUnknown sets r to the answer of a daemon that knows that the request was in progress.
 func setOutcomeUnknown(r *ipc.Response) {
-	r.Err(r.Tag, ipc.CodeUnknown, "the daemon was restarted while it was under way, and whether it was done is not known: WHO and STATUS tell")
+	r.Err(r.Tag, ipc.CodeUnknown, "the daemon was restarted while it was in progress, and its result is unknown: ask WHO or STATUS")
 }
 
 // failSentOnce fails each FORCE and ADMIT that was in progress on a connection that has ended: no
 // answer comes any more.
 func (c *Client) failSentOnce(over error) {
-	why := fmt.Errorf("%w (WHO and STATUS tell): %w", ErrUnknown, over)
+	why := fmt.Errorf("%w (ask WHO or STATUS): %w", ErrUnknown, over)
 	c.failCalls(why, func(cl *call) bool { return cl.isSentOnce() && cl.sentOn.Load() != 0 })
 }
 
