@@ -47,14 +47,14 @@ func (c *claim) release() {
 // It closes other descriptors that the manager handed over.
 func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 	if rest := m.CloseRest(); len(rest) > 0 {
-		d.Log.Warn("the service manager handed over descriptors that are not understood: they are closed", "names", rest,
+		d.Log.Warn("the service manager handed over unknown descriptors: they are closed", "names", rest,
 			"wanted", systemd.ListenerName+" (FileDescriptorName= in redlockd.socket)")
 	}
 	if c.handed == nil {
 		return c.listen(&d.Cfg.Socket)
 	}
 	for _, difference := range d.Cfg.Socket.Differences(c.path) {
-		d.Log.Warn("the service manager made the socket, and made it differently: redlockd.socket is what counts", "config", difference)
+		d.Log.Warn("the socket of the service manager differs from the config: redlockd.socket decides", "config", difference)
 	}
 	return &socket{Listener: c.handed, path: c.path, lock: c.lock}, nil
 }

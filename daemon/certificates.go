@@ -114,7 +114,7 @@ func seeCertificate(ctx context.Context, node *config.Node) (seen certificate, o
 // firstToEnd returns until when a chain from the node's certificate to an authority is valid, and the
 // client certificates, which are in file.
 func firstToEnd(chains [][]*x509.Certificate, ours []tls.Certificate, file string) certificate {
-	seen := certificate{whose: "its certificate, or that of who signed it,"}
+	seen := certificate{whose: "its certificate, or one of its authority,"}
 	for _, chain := range chains {
 		if first := slices.MinFunc(chain, byEnd).NotAfter; first.After(seen.end) {
 			seen.end = first
@@ -132,7 +132,7 @@ func byEnd(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }
 
 // warning says what is wrong now or will be soon; "": nothing.
 func (c certificate) warning(now time.Time) string {
-	const lost = "its connection cannot be made anew once it ends: "
+	const lost = "redlockd cannot reconnect to it: "
 	left, end := c.end.Sub(now), c.end.UTC().Format("2006-01-02 15:04 UTC")
 	switch {
 	case c.fault != nil:
@@ -140,9 +140,9 @@ func (c certificate) warning(now time.Time) string {
 	case c.end.IsZero() || left > certificateSoon:
 		return ""
 	case left <= 0:
-		return fmt.Sprintf("%s%s was good until %s: renew it", lost, c.whose, end)
+		return fmt.Sprintf("%s%s was valid until %s: renew it", lost, c.whose, end)
 	}
-	return fmt.Sprintf("%s is good until %s: renew it, or no new connection can be made from then on", c.whose, end)
+	return fmt.Sprintf("%s is valid until %s: renew it, or redlockd cannot reconnect from then on", c.whose, end)
 }
 
 // warn adds the warnings about certificates to the nodes.

@@ -52,9 +52,9 @@ func TestCertificateWarning(t *testing.T) {
 	}{
 		{certificate{}, ""},
 		{certificate{end: noon.Add(certificateSoon + time.Second)}, ""},
-		{certificate{end: noon.Add(certificateSoon), whose: "client.pem"}, "client.pem is good until 2026-12-07 12:00 UTC: renew it"},
-		{certificate{end: noon, whose: "client.pem"}, "cannot be made anew once it ends: client.pem was good until 2026-11-23 12:00 UTC"},
-		{certificate{fault: errors.New("no such file")}, "cannot be made anew once it ends: no such file"},
+		{certificate{end: noon.Add(certificateSoon), whose: "client.pem"}, "client.pem is valid until 2026-12-07 12:00 UTC: renew it"},
+		{certificate{end: noon, whose: "client.pem"}, "redlockd cannot reconnect to it: client.pem was valid until 2026-11-23 12:00 UTC"},
+		{certificate{fault: errors.New("no such file")}, "redlockd cannot reconnect to it: no such file"},
 	} {
 		if got := c.seen.warning(noon); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%v: %q, want %q", c.seen, got, c.want)

@@ -49,7 +49,7 @@ func TestDevLeasesEndWithTheProcess(t *testing.T) {
 	if err := d.Stop(); err != nil {
 		t.Error(err)
 	}
-	w.Want(`BYE resume=0 : .* nothing is held that could be resumed: .*`)
+	w.Want(`BYE resume=0 : .* no lease of it can be resumed: .*`)
 }
 
 // A stopping daemon closes its connections to the nodes. The log does not say that they went down.

@@ -20,8 +20,8 @@ func TestStopReleasesNothing(t *testing.T) {
 	waiter.Want(`ERR SHUTDOWN lock=a : .*`)
 	for w, bye := range map[*wire]string{
 		holder: `BYE resume=[1-9]\d* : .*: RESUME them on a new connection`,
-		waiter: `BYE resume=0 : .* nothing is held that could be resumed: .*`,
-		idle:   `BYE resume=0 : .* nothing is held that could be resumed: .*`,
+		waiter: `BYE resume=0 : .* no lease of it can be resumed: .*`,
+		idle:   `BYE resume=0 : .* no lease of it can be resumed: .*`,
 	} {
 		w.Want(bye)
 		w.Ends()

@@ -61,7 +61,7 @@ func (a *attendant) look() {
 		a.told, a.still, a.warned = pulse, 0, false
 	case !a.warned && a.still > a.m.Watchdog()/2:
 		a.warned = true
-		a.d.Log.Error("leases are not extended any more: a defect in redlockd, please report it; the watchdog is about to end the process",
+		a.d.Log.Error("leases are no longer extended: a defect in redlockd, please report it; the watchdog is about to end the process",
 			"for", a.still, "extensions", pulse.Keeper != a.told.Keeper, "nodes", pulse.Lanes != a.told.Lanes)
 	}
 }

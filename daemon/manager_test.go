@@ -157,7 +157,7 @@ func TestWatchdog(t *testing.T) {
 	if received := m.await("STATUS=marked"); slices.Contains(received, "WATCHDOG=1") {
 		t.Errorf("received %q, want no WATCHDOG=1", received)
 	}
-	if got := strings.Count(log.String(), "leases are not extended any more"); got != 1 {
+	if got := strings.Count(log.String(), "leases are no longer extended"); got != 1 {
 		t.Errorf("logged %d times, want once:\n%s", got, log.String())
 	}
 }
@@ -170,7 +170,7 @@ func TestWatchdogAfterSuspension(t *testing.T) {
 	d, closeNodes := embeddedDaemon(t, &log)
 	defer closeNodes()
 	d.Nodes.Close() // no loop runs
-	const fault = "leases are not extended any more"
+	const fault = "leases are no longer extended"
 	a := &attendant{d: d, m: seen, told: d.Nodes.Pulse(), looked: d.Clock() - time.Hour}
 	a.look()
 	if strings.Contains(log.String(), fault) {

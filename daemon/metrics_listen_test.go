@@ -33,7 +33,7 @@ func TestMetricsPortInUse(t *testing.T) {
 	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(log.String(), "not served any more") {
+	if strings.Contains(log.String(), "no longer served") {
 		t.Errorf("the end of the server is logged as a fault:\n%s", log.String())
 	}
 }

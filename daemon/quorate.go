@@ -57,7 +57,7 @@ func (d *daemon) logQuorum(s redlock.NodeStatus) {
 	nodes, quorum := len(d.Cfg.Quorum.Nodes), d.Cfg.Quorum.Needed()
 	switch ready, lost, back, lasted := d.quorate.see(s, quorum, d.Clock()); {
 	case lost:
-		d.Log.Error("no quorum any more: no lock can be taken, and those that are held may be lost, unless nodes come back",
+		d.Log.Error("quorum lost: no lock can be taken, and held locks may be lost, unless nodes come back",
 			"ready", ready, "quorum", quorum, "nodes", nodes)
 	case back:
 		d.Log.Info("there is a quorum: locks can be taken", "ready", ready, "quorum", quorum, "nodes", nodes, "after", lasted.Round(time.Millisecond))

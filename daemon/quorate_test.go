@@ -63,7 +63,7 @@ func TestLogOfQuorum(t *testing.T) {
 	d.dial().Until("STATUS", `spare=1\b`)
 	d.Nodes.Servers[0].Kill()
 	d.Nodes.Servers[1].Kill()
-	log.Await(t, "[ERROR] no quorum any more: ")
+	log.Await(t, "[ERROR] quorum lost: ")
 	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Restart(); err != nil {
 			t.Fatal(err)
@@ -71,7 +71,7 @@ func TestLogOfQuorum(t *testing.T) {
 	}
 	d.Nodes.Admit(t)
 	log.AwaitThat(t, "a quorum again", regexp.MustCompile(`\[INFO\]  there is a quorum: .*quorum=2 nodes=3 after=\d`).MatchString)
-	for _, word := range []string{"no quorum any more", "there is a quorum"} {
+	for _, word := range []string{"quorum lost", "there is a quorum"} {
 		if n := strings.Count(log.String(), word); n != 1 {
 			t.Errorf("%q is logged %d times, want once:\n%s", word, n, log.String())
 		}

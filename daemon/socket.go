@@ -49,8 +49,8 @@ func lockSocket(path string) (*os.File, error) {
 	}
 	if used := statefile.InUse(statefile.PathFor(path)); used != "" {
 		file.Close()
-		return nil, fmt.Errorf("socket %s: another redlockd that served it lives, and appends to %s, though %s was removed, or is another one: "+
-			"end it first, as two that go on with the same leases can give away what is held", path, used, file.Name())
+		return nil, fmt.Errorf("socket %s: another redlockd that served it still runs, and appends to %s, although %s was removed or replaced: "+
+			"end it first: two daemons that continue the same leases can grant held locks to others", path, used, file.Name())
 	}
 	return file, nil
 }

@@ -46,7 +46,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 	if err := os.WriteFile(cfg.Path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "something else") {
+	if _, err := listenAt(&cfg); err == nil || !strings.Contains(err.Error(), "something other than a socket") {
 		t.Errorf("a file at the path: %v, want it refused", err)
 	}
 }

@@ -39,7 +39,7 @@ func permitWithoutRules(who Requester, verb ipc.Verb) error {
 	if verb != ipc.VerbForce && verb != ipc.VerbAdmit || who.runsDaemon() {
 		return nil
 	}
-	return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may, as the config has no access rules", verb, ErrDenied, who.User)
+	return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may, because the config has no access rules", verb, ErrDenied, who.User)
 }
 
 // runsDaemon reports whether the user can do on the nodes whatever the daemon can.

@@ -111,8 +111,8 @@ rule "roots" {
 		{cfg, "4003", "web/a", `-lock:by no access rule of 6 inspect:by rule "watch" -admin:by no access rule of 6`},
 		{cfg, "root", "root", `lock:by rule "roots" -inspect:by no access rule of 6 -admin:by no access rule of 6`},
 		{cfg, "0", "root", `lock:by rule "roots" -inspect:by no access rule of 6 -admin:by no access rule of 6`},
-		{open, "4001", "x", `lock:without access rules everybody may who can open the socket inspect:without access rules everybody may who can open the socket -admin:without access rules only root and the user that redlockd runs as may`},
-		{open, "root", "x", `lock:without access rules everybody may who can open the socket inspect:without access rules everybody may who can open the socket admin:without access rules only root and the user that redlockd runs as may`},
+		{open, "4001", "x", `lock:without access rules everybody who can open the socket may inspect:without access rules everybody who can open the socket may -admin:without access rules only root and the user that redlockd runs as may`},
+		{open, "root", "x", `lock:without access rules everybody who can open the socket may inspect:without access rules everybody who can open the socket may admin:without access rules only root and the user that redlockd runs as may`},
 	} {
 		verdicts, err := Verdicts(c.cfg, c.as, c.lock)
 		if err != nil {

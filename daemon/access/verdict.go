@@ -53,7 +53,7 @@ func verdictWithoutRules(who Requester, right string) Verdict {
 	if right == config.RightAdmin {
 		return Verdict{right, who.UID == 0, "without access rules only root and the user that redlockd runs as may"}
 	}
-	return Verdict{right, true, "without access rules everybody may who can open the socket"}
+	return Verdict{right, true, "without access rules everybody who can open the socket may"}
 }
 
 // requesterNamed returns the user with the groups that a login gives now. A number
@@ -68,7 +68,7 @@ func requesterNamed(account string) (Requester, error) {
 	}
 	found, err := user.Lookup(account)
 	if errors.As(err, new(user.UnknownUserError)) {
-		return Requester{}, fmt.Errorf("this host has no user %q (one that only LDAP or the like knows: by number)", account)
+		return Requester{}, fmt.Errorf("this host has no user %q (write one that only LDAP or the like knows as a number)", account)
 	}
 	if err != nil {
 		return Requester{}, err

@@ -75,7 +75,7 @@ func checkHostPort(address, wanted string) string {
 	host, port, err := net.SplitHostPort(address)
 	switch {
 	case err != nil && strings.Count(address, ":") > 1:
-		return wanted + " (an IPv6 address stands in brackets)"
+		return wanted + " (write an IPv6 address in brackets)"
 	case err != nil:
 		return wanted + " (the port is missing)"
 	case checkHost(host) != "":

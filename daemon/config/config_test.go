@@ -220,7 +220,7 @@ func TestConfigWarnsOfSocketPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	const elsewhere = ": there is something else than a socket at this path: move it away"
+	const elsewhere = ": something other than a socket is at this path: move it away"
 	for path, want := range map[string]string{
 		dir + "/new":    "",
 		socket:          "",

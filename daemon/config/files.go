@@ -98,7 +98,7 @@ func (t *TLS) certificates() ([]tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("%s, which is no pair with %s: %w", t.KeyFile, t.CertFile, err)
+		return nil, fmt.Errorf("%s, which does not match %s: %w", t.KeyFile, t.CertFile, err)
 	}
 	return []tls.Certificate{pair}, nil
 }

@@ -174,7 +174,7 @@ func TestTLSClientConfig(t *testing.T) {
 		t.Error("got no error after the authority changed")
 	}
 	writeFile(t, file("client.pem"), string(certificate))
-	if _, err := node.TLSClientConfig(); err == nil || !strings.Contains(err.Error(), "no pair") {
+	if _, err := node.TLSClientConfig(); err == nil || !strings.Contains(err.Error(), "does not match") {
 		t.Errorf("got %v for a certificate and the key of another", err)
 	}
 }

@@ -77,7 +77,7 @@ func (b *section) many(word string, read func(name string, body *section)) int {
 	for _, block := range found {
 		name := b.label(word, block)
 		if line, again := seen[name]; again && name != "" {
-			b.r.faultf(block.LabelRanges[0], "%s: wanted a name of its own, found %q, which line %d has already", word, name, line)
+			b.r.faultf(block.LabelRanges[0], "%s: wanted a name of its own, found %q, which line %d already has", word, name, line)
 		} else {
 			seen[name] = block.DefRange().Start.Line
 		}
@@ -166,7 +166,7 @@ func (b *section) unknown(kind, word string) string {
 	text := fmt.Sprintf("%s: wanted %s; found the unknown %s %s", place, strings.Join(known, ", "), kind, quote(word))
 	switch {
 	case strings.Contains(strings.ToLower(word), "pass"):
-		return text + `; a node's password stands in a file: password_file = "…"`
+		return text + `; a node's password is in a file: password_file = "…"`
 	case kind == "attribute" && slices.Contains(b.blocks, word):
 		return text + fmt.Sprintf("; %s is a block: %s { … }, without =", word, word)
 	case kind == "block" && slices.Contains(b.attrs, word):
@@ -228,7 +228,7 @@ func (r *reader) otherBlock(word string) string {
 	if len(homes) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s stands in the block %s", word, strings.Join(homes, " or "))
+	return fmt.Sprintf("; %s belongs in the block %s", word, strings.Join(homes, " or "))
 }
 
 // blocksOfWords returns, for each word that the reader reads, the blocks that may contain it. It has

@@ -18,7 +18,7 @@ func (c *Config) CheckReload(next *Config) error {
 		name     string
 		now, new any
 	}{
-		{"quorum.key_prefix (nothing that is held is seen under another one: " + redlock.ChangeForAll + ")", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
+		{"quorum.key_prefix (held locks are not found under another one: " + redlock.ChangeForAll + ")", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
 		{"quorum.max_ttl", c.Quorum.MaxTTL, next.Quorum.MaxTTL},
 		{"quorum.node_timeout", c.Quorum.NodeTimeout, next.Quorum.NodeTimeout},
 		{"lease", c.Lease, next.Lease},
@@ -30,7 +30,7 @@ func (c *Config) CheckReload(next *Config) error {
 		}
 	}
 	if nodes, others := sortedByName(c.Quorum.Nodes), sortedByName(next.Quorum.Nodes); !slices.EqualFunc(nodes, others, sameName) {
-		changed = append(changed, "the list of nodes (a quorum of the old one and one of the new need not meet: "+redlock.ChangeForAll+")")
+		changed = append(changed, "the list of nodes (a quorum of the old list and one of the new list may share no node: "+redlock.ChangeForAll+")")
 	} else {
 		changed = append(changed, changedNodes(nodes, others)...)
 	}
@@ -56,7 +56,7 @@ func changedNodes(now, next []Node) (changed []string) {
 		if !reflect.DeepEqual(a, b) {
 			what := fmt.Sprintf("node %q", a.Name)
 			if a.Address != b.Address {
-				what += " (host by host; if another Redis is there, of one node at a time: it has no vote before max_ttl after the last host)"
+				what += " (host by host; if another Redis is there, change one node at a time: it does not vote until max_ttl after the last host)"
 			}
 			changed = append(changed, what)
 		}

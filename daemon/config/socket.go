@@ -46,7 +46,7 @@ func (r *reader) warnOfGroup(group string) {
 }
 
 // ErrNoSocket is the error of [MayReplace] for a path that has a file other than a socket.
-var ErrNoSocket = errors.New("there is something else than a socket at this path: move it away")
+var ErrNoSocket = errors.New("something other than a socket is at this path: move it away")
 
 // MayReplace returns an error if there is a file other than a socket at the path.
 func MayReplace(path string) error {

@@ -84,7 +84,7 @@ func (r *reader) checkAddresses(nodes []Node) {
 		key := canonicalAddress(node.Address)
 		if other, again := seen[key]; again && key != "" {
 			name := `node "` + node.Name + `"`
-			r.faultf(r.rangeOf(name+".address", name), "%s.address: wanted an address of its own, found %s, which node %q has already", name, quote(node.Address), other.Name)
+			r.faultf(r.rangeOf(name+".address", name), "%s.address: wanted an address of its own, found %s, which node %q already has", name, quote(node.Address), other.Name)
 			continue
 		}
 		seen[key] = node

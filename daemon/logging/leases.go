@@ -86,7 +86,7 @@ func (l *LeaseLog) Lost(lease Lease, held time.Duration, reason string, cause er
 	}
 	rest := []any{"fence", lease.Fence, "host", l.host, "mode", lease.Mode, "held_ms", held.Milliseconds()}
 	if asked {
-		l.log.Info("lease over: its ttl ended, as hold=ttl asks",
+		l.log.Info("lease over: its ttl ended (hold=ttl)",
 			append([]any{"lock", lease.Lock, "user", lease.User, "pid", lease.PID}, rest...)...)
 		return
 	}

@@ -39,7 +39,7 @@ func TestLeaseLines(t *testing.T) {
 	l.Lost(testLease, time.Second, "expired", nil, true)
 	for _, want := range []string{
 		`[WARN]  lease lost: lock="a,b" reason=quorum user=eve pid=42 cause="too few nodes" fence=7 host=web1 mode=exclusive held_ms=1000`,
-		`[INFO]  lease over: its ttl ended, as hold=ttl asks: lock="a,b" user=eve pid=42 fence=7 host=web1 mode=exclusive held_ms=1000`,
+		`[INFO]  lease over: its ttl ended (hold=ttl): lock="a,b" user=eve pid=42 fence=7 host=web1 mode=exclusive held_ms=1000`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got\n%swant %s", out.String(), want)

@@ -68,7 +68,7 @@ func (s *Server) Start() (stop func()) {
 func (s *Server) serve(server *http.Server, listener net.Listener) {
 	s.Log.Info("serving metrics", "url", "http://"+listener.Addr().String()+"/metrics")
 	if err := server.Serve(&boundedListener{Listener: listener}); !errors.Is(err, http.ErrServerClosed) {
-		s.Log.Error("metrics are not served any more", "error", err)
+		s.Log.Error("metrics are no longer served", "error", err)
 	}
 }
 

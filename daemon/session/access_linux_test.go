@@ -207,7 +207,7 @@ func TestAccessForceHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	holder, admin := d.dialAs(batch), d.dialAs(userOf(4005, 4005))
 	holder.Say("LOCK batch/secret,web/shared", granted5)
-	admin.Say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is told, but may be at work until it notices`)
+	admin.Say("FORCE web/shared", `OK lock=web/shared n=1 held=\d host=\S+ pid=\d+ user=\S+ since=\d+ : the holder is notified, but may continue to work until it notices`)
 }
 
 // HELD and NOQUORUM hide names too, if the other client has several names and has asked the nodes
@@ -218,7 +218,7 @@ func TestAccessWaiterHidesNames(t *testing.T) {
 	d.another().dialAs(web).Say("LOCK web/shared", granted5)
 	b.Send("@1 LOCK batch/secret,web/shared ttl=30s") // NOQUORUM ends it after its ttl
 	b.Say("@2 PING", `@2 OK`)                         // now it is in the wait queue
-	a.Until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked before, and waits for web/shared, held by others at least in part\n`)
+	a.Until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked earlier, and waits for web/shared, which others hold, at least in part\n`)
 	d.Nodes.Servers[0].Kill()
 	d.Nodes.Servers[1].Kill()
 	a.Until("TRY web/shared", `ERR NOQUORUM lock=web/shared .* : web/shared: no quorum: .*`)
@@ -319,7 +319,7 @@ func TestAccessReload(t *testing.T) {
 
 	reload(nil)
 	w.Until("TRY what/ever", `OK .*`)
-	w.Say("FORCE web/a", `ERR DENIED lock=web/a : FORCE: not allowed for 4001: only root and the daemon's own user may, as the config has no access rules`)
+	w.Say("FORCE web/a", `ERR DENIED lock=web/a : FORCE: not allowed for 4001: only root and the daemon's own user may, because the config has no access rules`)
 }
 
 // socketOfChild is the environment variable that tells a test's child process where to connect.

@@ -7,7 +7,7 @@ import (
 // heldBehindWaiter is the answer to a client that is behind a waiter, which does not hold the lock
 // either.
 func heldBehindWaiter(lock, why string) string {
-	return `ERR HELD lock=` + lock + ` waiting=yes ` + holderWords + ` : ` + lock + `: \S+ on \S+ \(pid \d+\) asked before, ` + why
+	return `ERR HELD lock=` + lock + ` waiting=yes ` + holderWords + ` : ` + lock + `: \S+ on \S+ \(pid \d+\) asked earlier, ` + why
 }
 
 // A client that is refused because of an earlier waiter learns this, and what that waiter waits

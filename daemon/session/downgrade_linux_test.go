@@ -62,7 +62,7 @@ func TestDowngradeKinds(t *testing.T) {
 	w.Say("EXTEND s mode=shared", `ERR OPTION lock=s : .*semaphore.*`)
 	w.Say("LOCK t reentrant=yes", granted5+` count=1`)
 	w.Say("LOCK t reentrant=yes", granted5+` count=2`)
-	w.Say("EXTEND t mode=shared", `ERR OPTION lock=t : .*2 LOCKs count.*`)
+	w.Say("EXTEND t mode=shared", `ERR OPTION lock=t : .*counts 2 exclusive LOCKs.*`)
 	w.Say("EXTEND t ttl=5s guard=1s mode=shared", `ERR OPTION.*`)
 	reader.Say("TRY t mode=shared", `ERR HELD lock=t ttl=.*`)
 	w.Say("UNLOCK t", `OK lock=t count=1`)
@@ -84,7 +84,7 @@ func TestDowngradeOutlastsDaemon(t *testing.T) {
 	w := s.dial()
 	w.Say("LOCK a ttl=3s", granted5)
 	down.Store(true)
-	w.Say("EXTEND a mode=shared", `ERR NOQUORUM lock=a .*counts as shared from now on.*`)
+	w.Say("EXTEND a mode=shared", `ERR NOQUORUM lock=a .*the lease is shared from now on.*`)
 	s.end()
 	down.Store(false)
 	s.found = func(p *state.Recovered) {

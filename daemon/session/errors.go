@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	errAlready  = errors.New("held or asked for already")
+	errAlready  = errors.New("already held or requested")
 	errOwnerHas = fmt.Errorf("%w by this owner on this connection", errAlready)
 	errCounts   = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", maxCount)
 	errUnread   = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
@@ -26,10 +26,10 @@ var (
 	errOption   = errors.New("bad option")
 	errVerb     = errors.New("no such verb")
 
-	errUndone     = fmt.Errorf("%w: the LOCK that it repeats was given up, or unlocked since", server.ErrCancelled)
-	errInputEnded = fmt.Errorf("%w: the input ended while it waited", server.ErrCancelled)
+	errUndone     = fmt.Errorf("%w: the LOCK that it repeats has ended without a grant, or was unlocked since", server.ErrCancelled)
+	errInputEnded = fmt.Errorf("%w: the client's input ended while it waited", server.ErrCancelled)
 
-	errUnknown = errors.New("the daemon was restarted while it was under way, and whether it was done is not known")
+	errUnknown = errors.New("the daemon was restarted while it was in progress, and its result is unknown")
 )
 
 // codes maps errors to the codes of the protocol. The first match counts.
@@ -75,7 +75,7 @@ func codeOf(err error) ipc.Code {
 }
 
 func notHeld(names []string) error {
-	return fmt.Errorf("%s: %w by this owner on this connection: WHO tells who holds it", strings.Join(names, ","), errNotHeld)
+	return fmt.Errorf("%s: %w by this owner on this connection: WHO shows who holds it", strings.Join(names, ","), errNotHeld)
 }
 
 // notHeldByPID is the error if a process has no such lease of this user and owner.
@@ -245,8 +245,8 @@ func loginText(reason error) string {
 }
 
 var loginTexts = map[string]string{
-	"NOAUTH":    "it wants a password (NOAUTH), and got none: password_file of this node in redlockd.hcl names the file that has it",
-	"WRONGPASS": "it knows no such user, or the user has another password, or is off (WRONGPASS): see username and password_file of this node in redlockd.hcl, and ACL LIST on the node",
+	"NOAUTH":    "it requires a password (NOAUTH), and got none: set password_file of this node in redlockd.hcl",
+	"WRONGPASS": "the user does not exist there, has another password, or is off (WRONGPASS): see username and password_file of this node in redlockd.hcl, and ACL LIST on the node",
 }
 
 // minBeat is the shortest beat=. On a busy host, timers are not more precise.
@@ -269,7 +269,7 @@ type behindError struct {
 }
 
 func (e *behindError) Error() string {
-	return fmt.Sprintf("%s: %v asked before, %s", e.Name, e.Holder, e.why)
+	return fmt.Sprintf("%s: %v asked earlier, %s", e.Name, e.Holder, e.why)
 }
 
 func (e *behindError) Unwrap() error { return e.HeldError }

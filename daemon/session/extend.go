@@ -18,7 +18,7 @@ func (s *session) extend(call *server.Call) server.Work {
 		err = checkTTL(call.TTL, s.host.Cfg.Quorum.MaxTTL)
 	}
 	if err == nil && call.Has(ipc.OptMode) && call.Mode == ipc.Exclusive && h.mode() != (waitqueue.Kind{}) {
-		err = badOption("mode=exclusive: a shared lease cannot become exclusive, because two readers that both want that wait for each other: UNLOCK it, and LOCK it exclusively")
+		err = badOption("mode=exclusive: a shared lease cannot become exclusive, because two readers that both want that would wait for each other: UNLOCK it, and LOCK it exclusively")
 	}
 	if err != nil {
 		return s.refuse(call, err)
@@ -60,7 +60,7 @@ func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) e
 	}
 	d.Queue.Downgrade(&h.waiter)
 	if err != nil && h.lease.Err() == nil {
-		return fmt.Errorf("%w; the lease counts as shared from now on, and each extension asks the nodes again to let readers in", err)
+		return fmt.Errorf("%w; the lease is shared from now on, and each extension asks the nodes again to admit readers", err)
 	}
 	return err
 }

@@ -251,7 +251,7 @@ func TestStateFileTruncated(t *testing.T) {
 	w.Say("LOCK b", granted5)
 	w.Say("UNLOCK a", `OK lock=a`)
 	w.Say("CHECK b", granted5)
-	w.Until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose what is held and waited for, as its state file was removed or cut short: .*`)
+	w.Until("STATUS", `unnoted=yes table=removed .*; a restart of redlockd would lose leases and waiters, because its state file was removed or cut short: .*`)
 	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "cut short") {
 		t.Errorf("want one error about the truncated state file:\n%s", got)
 	}

@@ -20,7 +20,7 @@ type forceWork struct {
 // lock after the first attempt.
 func (s *session) force(call *server.Call) server.Work {
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: WHO tells who holds it now", call.Names[0], errUnknown))
+		return s.refuse(call, fmt.Errorf("%s: %w: WHO shows who holds it now", call.Names[0], errUnknown))
 	}
 	return &forceWork{s, call}
 }
@@ -66,7 +66,7 @@ func (f *forceWork) Run() {
 		}
 		r.Say(text + alsoText(also))
 	default:
-		r.Say("the holders are told, but may be at work until they notice" + alsoText(also))
+		r.Say("the holders are notified, but may continue to work until then" + alsoText(also))
 	}
 	f.call.Reply(r)
 }
@@ -108,7 +108,7 @@ func alsoText(also []string) string {
 	if also == nil {
 		return ""
 	}
-	return "; what else it held by the same LOCK (also=) is lost as well, and stays taken until it has given that back, at most until its deadline"
+	return "; other names of the same LOCK (also=) are lost as well, and stay taken until their holder has released them, at most until its deadline"
 }
 
 // of returns the leases of a lock.
@@ -132,11 +132,11 @@ func (r *leaseRegistry) lists(name string) map[string][]string {
 func (f *forceWork) forcedText(h redlock.Holder) string {
 	switch {
 	case !h.Known():
-		return "another Redlock client held it; nobody tells it, and it may be at work until it reads its key"
+		return "another Redlock client held it; it is not notified, and may continue to work until it reads its key"
 	case h.Host != f.s.host.hostname:
-		return "the holder is told when its host extends the lease next, or with hold=ttl at its deadline, and may be at work until it notices"
+		return "the holder is notified when its host next extends the lease, or with hold=ttl at its deadline, and may continue to work until then"
 	}
-	return "the holder is told, but may be at work until it notices"
+	return "the holder is notified, but may continue to work until it notices"
 }
 
 // log logs each holder that lost the lock.
@@ -145,7 +145,7 @@ func (f *forceWork) log(forced []redlock.Holding, err error) {
 	log.Warn("FORCE", "holders", len(forced), "error", orNone(err))
 	for _, h := range forced {
 		if !h.Holder.Known() {
-			log.Warn("taken away by FORCE", "holder", "another Redlock client, which is not told")
+			log.Warn("taken away by FORCE", "holder", "another Redlock client, which is not notified")
 			continue
 		}
 		log.Warn("taken away by FORCE", "holder", h.Holder.User, "host", h.Holder.Host, "holder_pid", h.Holder.PID)
@@ -169,7 +169,7 @@ type admitWork struct {
 // by now, which the user has not seen.
 func (s *session) admit(call *server.Call) server.Work {
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: STATUS tells which nodes are in quarantine", call.Words[0], errUnknown))
+		return s.refuse(call, fmt.Errorf("%s: %w: STATUS shows which nodes are in quarantine", call.Words[0], errUnknown))
 	}
 	return &admitWork{s, call}
 }

@@ -27,8 +27,8 @@ func TestForce(t *testing.T) {
 func TestForcedText(t *testing.T) {
 	f := &forceWork{s: &session{host: &Host{hostname: "web1"}}}
 	for host, want := range map[string]string{
-		"web1": "the holder is told, but",
-		"web2": "the holder is told when its host extends the lease next, or with hold=ttl at its deadline",
+		"web1": "the holder is notified, but",
+		"web2": "the holder is notified when its host next extends the lease, or with hold=ttl at its deadline",
 		"":     "another Redlock client",
 	} {
 		if got := f.forcedText(redlock.Holder{Host: host}); !strings.HasPrefix(got, want) {

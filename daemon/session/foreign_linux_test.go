@@ -49,7 +49,7 @@ func TestForceForeign(t *testing.T) {
 	d := startDaemon(t, 3, nil).anotherWithLog(logging.New(&log, hclog.Info, logging.Text))
 	d.takeForeign("a")
 	w := d.dial()
-	w.Say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it; nobody tells it, .*`)
+	w.Say("FORCE a", `OK lock=a n=1 held=3 : another Redlock client held it; it is not notified, .*`)
 	w.Say("TRY a", granted5)
 	if got := log.String(); !strings.Contains(got, `taken away by FORCE: lock=a `) || !strings.Contains(got, `holder="another Redlock client`) {
 		t.Errorf("the log does not name the previous holder:\n%s", got)

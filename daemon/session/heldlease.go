@@ -65,7 +65,7 @@ func (h *heldLease) becomeShared() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := len(h.reentrantIDs()); n > 0 {
-		return badOption("mode=shared: %d LOCKs count on the lease as exclusive (reentrant=yes): UNLOCK until one is left", 1+n)
+		return badOption("mode=shared: the lease counts %d exclusive LOCKs (reentrant=yes): UNLOCK until one is left", 1+n)
 	}
 	h.downgraded = true
 	return nil

@@ -233,7 +233,7 @@ func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 	w.Send("@2 TRY a owner=2")
 	w.Want(`@2 ERR HELD lock=a .*`)
 	w.Conn.CloseWrite()
-	w.Want(`@1 ERR CANCELLED lock=a : .*the input ended while it waited`)
+	w.Want(`@1 ERR CANCELLED lock=a : .*the client's input ended while it waited`)
 	for range 20 { // the answer may come before or after the end of the input
 		once := d.dial()
 		once.Send("TRY a")

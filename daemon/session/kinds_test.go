@@ -43,7 +43,7 @@ func TestReadersTogether(t *testing.T) {
 	writer := d.dial()
 	writer.sendWaiting(look, "LOCK a", 1)
 	late := d.dial()
-	late.Say("TRY a mode=shared", `ERR HELD lock=a mode=shared waiting=yes `+holderWords+` : .*waits already`)
+	late.Say("TRY a mode=shared", `ERR HELD lock=a mode=shared waiting=yes `+holderWords+` : .*already waits until they end`)
 	late.sendWaiting(look, "LOCK a mode=shared", 2)
 	for _, w := range wires[1:] {
 		w.Say("UNLOCK a", `OK lock=a`)

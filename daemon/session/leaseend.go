@@ -317,11 +317,11 @@ func (d *Host) lostLongAgo(h *heldLease) bool {
 }
 
 var LostText = map[redlock.LostReason]string{
-	redlock.LostForced:  "somebody took it away with FORCE: others may hold it already, stop at once",
+	redlock.LostForced:  "it was revoked with FORCE: others may already hold it, stop immediately",
 	redlock.LostQuorum:  "it could not be extended on a quorum of nodes, or this host was stopped for too long: stop what it protects",
-	redlock.LostBeat:    "no BEAT came for as long as beat= says: stop what it protects",
-	redlock.LostMax:     "its longest holding time (max) is over: stop what it protects",
-	redlock.LostExpired: "its ttl is over: stop what it protects",
+	redlock.LostBeat:    "no BEAT came in the time of beat=: stop what it protects",
+	redlock.LostMax:     "its longest holding time (max) has passed: stop what it protects",
+	redlock.LostExpired: "its ttl has passed: stop what it protects",
 }
 
 // clientEnd describes the end of a client's connection, for one of its leases.

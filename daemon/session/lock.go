@@ -164,7 +164,7 @@ func (a *lockRequest) checkMin() error {
 	case a.hold == ipc.HoldTTL:
 		return badOption("min= with hold=ttl: nothing extends such a lease; give it a longer ttl=")
 	case a.call.Has(ipc.OptBeat):
-		return badOption("min= with beat=: without a BEAT the lock is lost, also before min= has passed; leave one of the two out")
+		return badOption("min= with beat=: without a BEAT the lock is lost, even before min= has passed; use only one of the two")
 	case a.max != 0 && least > a.max:
 		return badOption("min=%d: at most %d ms (max=, or lease.max_hold of the config)", ms(least), ms(a.max))
 	}
@@ -501,9 +501,9 @@ func kindOf(call *server.Call) (waitqueue.Kind, error) {
 	}
 	switch {
 	case k.Slots > 0 && k.Shared:
-		return k, badOption("slots=%d with mode=shared: readers are as many as there are; leave one of the two out", k.Slots)
+		return k, badOption("slots=%d with mode=shared: the number of readers has no limit; use only one of the two", k.Slots)
 	case k.Slots > 0 && len(call.Names) > 1:
-		return k, badOption("slots=%d with %d names: a slot is one of one name; LOCK them one after the other", k.Slots, len(call.Names))
+		return k, badOption("slots=%d with %d names: a slot belongs to one name; LOCK the names one after the other", k.Slots, len(call.Names))
 	}
 	return k, nil
 }
@@ -568,7 +568,7 @@ func (s *session) whyBlocked(way waitqueue.Obstacle) string {
 	case by != nil:
 		return fmt.Sprintf("and waits for %s, which %v asked for earlier", view.Name(by.Name), by.Requester)
 	case way.Failure != nil:
-		return fmt.Sprintf("and waits for %s, held by others at least in part", view.Label(way.Waiter.Names))
+		return fmt.Sprintf("and waits for %s, which others hold, at least in part", view.Label(way.Waiter.Names))
 	}
 	return "and is asking the nodes for it"
 }

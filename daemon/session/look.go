@@ -70,13 +70,13 @@ func whoText(h *redlock.Holding, here *heldLease) string {
 	case h.Waiting:
 		return "nobody holds it; the nodes reserve it for this client, which waits and is next"
 	case !h.Holder.Known():
-		return "held by another Redlock client, which does not say who it is"
+		return "held by another Redlock client, which does not identify itself"
 	case here != nil && here.isKept():
 		return "its holder has ended; it stays taken for kept= (min=)"
 	case here != nil && here.isRetained():
-		return "nobody holds it; this host retains it for its next client, for retained= at most (retain=)"
+		return "nobody holds it; this host retains it for its next client, for at most retained= (retain=)"
 	case here != nil && here.lease.Left() > 0:
-		return fmt.Sprintf("it was lost (%s), and stays taken for ttl at most: its client may still be at work", here.lease.Reason())
+		return fmt.Sprintf("it was lost (%s), and stays taken for at most ttl=: its client may still be working", here.lease.Reason())
 	}
 	return ""
 }
@@ -350,7 +350,7 @@ func (s *session) status(call *server.Call) server.Work {
 	text := statusText(status)
 	if why := s.host.Journal.Health(); why != state.Healthy {
 		r.Str("unnoted", "yes").Str("table", why.String())
-		text += "; a restart of redlockd would lose what is held and waited for, as " + why.Text()
+		text += "; a restart of redlockd would lose leases and waiters, because " + why.Text()
 	}
 	if ignored := *s.host.doctorIgnore.Load(); ignored != nil {
 		r.Strs("doctor_ignore", ignored...)
@@ -418,7 +418,7 @@ func nodeText(node redlock.NodeStatus) string {
 }
 
 func wantingText(node redlock.NodeStatus) string {
-	text := fmt.Sprintf("when that is over its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.Needs, node.Found)
+	text := fmt.Sprintf("after that, its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.Needs, node.Found)
 	if e, ok := errors.AsType[*redlock.QuarantineError](node.Reason); ok {
 		return e.Reason.Error() + "; " + text
 	}
@@ -429,7 +429,7 @@ func wantingText(node redlock.NodeStatus) string {
 // does), and does not quote Redis if the login failed.
 func ReasonText(reason error) string {
 	if e, ok := errors.AsType[*redlock.QuarantineError](reason); ok {
-		return e.Reason.Error() + "; its votes count again when that is over"
+		return e.Reason.Error() + "; after that its votes count again"
 	}
 	return cmp.Or(loginText(reason), reason.Error())
 }
@@ -437,7 +437,7 @@ func ReasonText(reason error) string {
 func statusText(status redlock.Status) string {
 	text := strings.Join(append([]string{outlook(status)}, status.Warning...), "; ")
 	if n := status.Counts.CounterLosses; n > 0 {
-		text += "; a quorum of nodes began without fencing counters: where they were not new, tokens of before may be larger"
+		text += "; a quorum of nodes began without fencing counters: unless they were new, earlier tokens may be larger"
 	}
 	return text
 }
@@ -452,9 +452,9 @@ func outlook(status redlock.Status) string {
 	case spare == 0:
 		return "locks work, but no further node may fail"
 	case spare == 1:
-		return "locks work, and go on if 1 more node fails"
+		return "locks work, and 1 more node may fail"
 	default:
-		return "locks work, and go on if " + strconv.Itoa(spare) + " more nodes fail"
+		return "locks work, and " + strconv.Itoa(spare) + " more nodes may fail"
 	}
 }
 
@@ -465,11 +465,11 @@ func NoQuorumReason(status redlock.Status) string {
 	case status.Left == 0:
 		return "no lock can be taken until more nodes are ready"
 	case slices.ContainsFunc(status.Nodes, isHere):
-		return "this host stood still, or nodes' clocks were stepped, so nodes may have let locks go that are still held; " +
+		return "this host was stopped, or nodes' clocks were stepped, so nodes may have released locks that are still held; " +
 			"LOCK waits for that; it ends by itself, and cannot be ended early"
 	case slices.ContainsFunc(status.Nodes, redlock.NodeStatus.NeedsOthers):
-		return "nodes that were restarted or flushed " + voteless + "; and then not before more nodes are up, " +
-			"because they copy fencing counters from others, of which too few may vote; LOCK waits for max_ttl only"
+		return "nodes that were restarted or flushed " + voteless + "; and after that not until more nodes are up, " +
+			"because they must copy fencing counters from others, of which too few may vote; LOCK waits for max_ttl only"
 	}
 	return "nodes that are new or were restarted " + voteless + "; " +
 		"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all"

@@ -112,7 +112,7 @@ func TestMinIsRefused(t *testing.T) {
 	w.Say("LOCK a min=61s", `ERR OPTION .*: min=61000: at most 60000 ms \(max=, or lease.max_hold of the config\)`)
 	w.Say("LOCK a min=2s max=1s", `ERR OPTION .*: min=2000: at most 1000 ms .*`)
 	w.Say("LOCK a min=1m reentrant=yes id=1", granted5+" count=1")
-	w.Say("LOCK a min=1s reentrant=yes", `ERR OPTION .*: min= of a LOCK that counts up: the first LOCK of the lease says it`)
+	w.Say("LOCK a min=1s reentrant=yes", `ERR OPTION .*: min= of a LOCK that counts up: only the first LOCK of the lease can set it`)
 	w.Say("LOCK a min=1s reentrant=yes id=1", `OK .* again=yes`)
 	w.Say("LOCK a reentrant=yes", granted5+" count=2")
 	w.Say("UNLOCK a", "OK lock=a count=1")

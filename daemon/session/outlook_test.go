@@ -14,8 +14,8 @@ import (
 func TestNodeTextOfQuarantine(t *testing.T) {
 	node := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second, Needs: 2, Reason: &redlock.QuarantineError{Left: time.Second, Reason: errors.New("it is new")}}
 	for found, want := range map[int]string{
-		1: "it is new; when that is over its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up",
-		2: "it is new; its votes count again when that is over",
+		1: "it is new; after that, its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up",
+		2: "it is new; after that its votes count again",
 	} {
 		node.Found = found
 		if got := nodeText(node); got != want {
@@ -38,12 +38,12 @@ func TestOutlook(t *testing.T) {
 		admit  bool
 	}{
 		{"new nodes", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{quarantined}}, "new or were restarted", true},
-		{"a node needs other nodes", redlock.Status{Quorum: 2, Ready: 1, Left: time.Second, Nodes: []redlock.NodeStatus{wanting}}, "not before more nodes are up", false},
-		{"this host was suspended", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{here}}, "this host stood still", false},
+		{"a node needs other nodes", redlock.Status{Quorum: 2, Ready: 1, Left: time.Second, Nodes: []redlock.NodeStatus{wanting}}, "after that not until more nodes are up", false},
+		{"this host was suspended", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{here}}, "this host was stopped", false},
 		{"nodes are down", redlock.Status{Quorum: 1, Nodes: []redlock.NodeStatus{{State: redlock.NodeDown}}}, "until more nodes are ready", false},
 		{"no spare node", redlock.Status{Quorum: 1, Ready: 1}, "no further node may fail", false},
-		{"one spare node", redlock.Status{Quorum: 1, Ready: 2}, "if 1 more node fails", false},
-		{"two spare nodes", redlock.Status{Quorum: 1, Ready: 3}, "if 2 more nodes fail", false},
+		{"one spare node", redlock.Status{Quorum: 1, Ready: 2}, "and 1 more node may fail", false},
+		{"two spare nodes", redlock.Status{Quorum: 1, Ready: 3}, "and 2 more nodes may fail", false},
 	} {
 		got := outlook(c.status)
 		if !strings.Contains(got, c.want) || strings.Contains(got, "ADMIT") != c.admit {

@@ -55,7 +55,7 @@ func (p *heldProcess) endedError() error { return processEnded(p.pid) }
 type processEnded int
 
 func (pid processEnded) Error() string {
-	return fmt.Sprintf("process %d, which was to hold it, has ended", int(pid))
+	return fmt.Sprintf("process %d, which should hold it, has ended", int(pid))
 }
 
 func (processEnded) Is(target error) bool { return target == server.ErrCancelled }
@@ -189,7 +189,7 @@ func (d *Host) processEnded(h *heldLease) {
 
 // The errors for a process that cannot hold a lock, or that the client may not name.
 var (
-	errInit      = fmt.Errorf("%w: pid 1 lives for as long as the machine or container does: name a process that ends, or leave it to a connection (hold=conn, redlock run)", access.ErrDenied)
+	errInit      = fmt.Errorf("%w: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", access.ErrDenied)
 	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
 	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
 	errNoProcess = processError(process.ErrNoProcess)

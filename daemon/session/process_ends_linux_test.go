@@ -31,7 +31,7 @@ func TestHoldPIDEndsWhileItIsGranted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Want(fmt.Sprintf(`ERR CANCELLED lock=a : process %d, which was to hold it, has ended`, c.pid))
+	w.Want(fmt.Sprintf(`ERR CANCELLED lock=a : process %d, which should hold it, has ended`, c.pid))
 	look.Say("LOCK a wait=10s", granted5) // before the lease would expire
 }
 
@@ -127,7 +127,7 @@ func TestHoldPIDEndsWhileManyWait(t *testing.T) {
 	w.Say("@4 TRY a hold=pid pid=1", `@4 ERR DENIED .*`) // the daemon has started the others
 	c.killed()
 	for range 3 {
-		w.Want(fmt.Sprintf(`@[123] ERR CANCELLED lock=a : process %d, which was to hold it, has ended`, c.pid))
+		w.Want(fmt.Sprintf(`@[123] ERR CANCELLED lock=a : process %d, which should hold it, has ended`, c.pid))
 	}
 }
 

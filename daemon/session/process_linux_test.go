@@ -118,7 +118,7 @@ func TestHoldPIDIsOneOwner(t *testing.T) {
 	a, b, look := d.dial(), d.dial(), d.dial()
 	mine, theirs := fmt.Sprintf(" hold=pid pid=%d", c.pid), fmt.Sprintf(" hold=pid pid=%d", other.pid)
 	a.Say("LOCK a reentrant=yes id=1"+mine, granted5+` count=1`)
-	b.Say("LOCK a"+mine, fmt.Sprintf(`ERR ALREADY lock=a : a: held or asked for already by process %d`, c.pid))
+	b.Say("LOCK a"+mine, fmt.Sprintf(`ERR ALREADY lock=a : a: already held or requested by process %d`, c.pid))
 	b.Say("LOCK a id=1 reentrant=yes"+mine, granted5+` count=1 again=yes`)
 	b.Say("LOCK a reentrant=yes"+mine, granted5+` count=2`)
 	b.Say(fmt.Sprintf("UNLOCK a pid=%d", c.pid), `OK lock=a count=1`)
@@ -171,7 +171,7 @@ func TestHoldPIDWaits(t *testing.T) {
 	gone.Conn.Close()
 	look.Until("STATUS", `waiters=2\b`)
 	c.killed()
-	w.Want(fmt.Sprintf(`@1 ERR CANCELLED lock=a : process %d, which was to hold it, has ended`, c.pid))
+	w.Want(fmt.Sprintf(`@1 ERR CANCELLED lock=a : process %d, which should hold it, has ended`, c.pid))
 	holder.Say("UNLOCK a,b", `OK lock=a,b`)
 	w.Want(`@2 ` + granted5)
 	w.Ends()
@@ -254,7 +254,7 @@ func TestHoldPIDRefused(t *testing.T) {
 	})
 	thread := <-tids
 	for _, test := range []struct{ options, want string }{
-		{"hold=pid pid=1", `ERR DENIED lock=a : .*process 1: .*pid 1 lives for as long.*redlock run.*`},
+		{"hold=pid pid=1", `ERR DENIED lock=a : .*process 1: .*pid 1 lives as long.*redlock run.*`},
 		{fmt.Sprintf("hold=pid pid=%d", dead.pid), `ERR OPTION lock=a : .*: there is no such process, .*`},
 		{fmt.Sprintf("hold=pid pid=%d", thread), `ERR OPTION lock=a : .*it is a thread.*`},
 		{"pid=7", `ERR OPTION : .*pid= needs hold=pid`},

@@ -52,7 +52,7 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 		return nil, redlock.ErrReleased
 	}
 	if a.call.Reentrant && a.call.Min > 0 && !first.countsRequest(a.ID) {
-		return nil, badOption("min= of a LOCK that counts up: the first LOCK of the lease says it")
+		return nil, badOption("min= of a LOCK that counts up: only the first LOCK of the lease can set it")
 	}
 	d := a.session.host
 	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.earlierFailure != nil) // the lease's user, which is not a.UID if root has resumed it

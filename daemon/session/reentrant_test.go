@@ -63,7 +63,7 @@ func TestReentrantWaitsWithTheFirst(t *testing.T) {
 	w.Send("@7 LOCK a id=y") // a repeat
 	answers(w, "CANCEL 3", `OK`, `@3 ERR CANCELLED lock=a : .*`)
 	answers(holder, "UNLOCK a", `OK lock=a`)
-	answers(w, "PING", `OK`, `@1 `+counted(2), `@2 `+counted(2), `@7 ERR CANCELLED lock=a : .*given up.*`)
+	answers(w, "PING", `OK`, `@1 `+counted(2), `@2 `+counted(2), `@7 ERR CANCELLED lock=a : .*ended without a grant.*`)
 	w.Say("UNLOCK a", `OK lock=a count=1`)
 	w.Say("UNLOCK a", `OK lock=a`)
 	holder.Say("LOCK a", granted5)

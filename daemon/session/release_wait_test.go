@@ -18,8 +18,8 @@ func TestUnlockWaitIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Say("UNLOCK a wait=0", `OK lock=a pending=1 : the release goes on: .*`) // without wait=, it would take an hour
-	w.Say("UNLOCK b wait=20ms", `OK lock=b pending=1 : the release goes on: .*`)
+	w.Say("UNLOCK a wait=0", `OK lock=a pending=1 : the release continues: .*`) // without wait=, it would take an hour
+	w.Say("UNLOCK b wait=20ms", `OK lock=b pending=1 : the release continues: .*`)
 	w.Say("CHECK a", `ERR NOTHELD .*`)
 	for _, server := range d.Nodes.Servers[:2] {
 		if err := server.Cont(); err != nil {

@@ -68,7 +68,7 @@ func (r *restoration) run(stored []systemd.StoredConn) {
 	d := r.d
 	r.takeConns(stored)
 	for _, conn := range r.conns {
-		conn.Conn().Send(new(ipc.Response).Notice(ipc.EventBack).Say("the daemon was restarted; this connection and its leases go on"))
+		conn.Conn().Send(new(ipc.Response).Notice(ipc.EventBack).Say("the daemon was restarted; this connection and its leases continue"))
 	}
 	r.takeLeases()
 	r.forgetConns()
@@ -230,7 +230,7 @@ func (r *restoration) abandon(l *state.Lease) {
 	r.abandoned++
 	r.d.forgetAfterMaxTTL(r.noteAbandoned(l))
 	if err := r.d.Nodes.Abandon(l.Record); err != nil {
-		r.d.Log.Error("what was under way before the restart is not released", "error", err)
+		r.d.Log.Error("an attempt from before the restart is not released", "error", err)
 	}
 	r.noteReleased(l, false)
 }

@@ -42,7 +42,7 @@ func (s *session) resumable(call *server.Call) (*heldLease, error) {
 	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.names()):
 		return nil, errNoLease
 	case call.Owner != h.Owner:
-		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME has to say as well", call.Owner, h.waiter.Label())
+		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME needs, too", call.Owner, h.waiter.Label())
 	}
 	return h, h.lease.Err()
 }
@@ -195,7 +195,7 @@ func (r *resumeWork) take() error {
 // has ended, nobody holds the lease: it lingers, and is released.
 func (r *resumeWork) hear() error {
 	if r.h.process.hasEnded() {
-		return fmt.Errorf("%w: process %d, which it went by, has ended", errNoLease, r.h.process.pid)
+		return fmt.Errorf("%w: process %d, its holder, has ended", errNoLease, r.h.process.pid)
 	}
 	r.s.addProcessLease(r.h) // before the lease can be forgotten on this connection
 	before, _, ok := r.h.attach(r.s, nil)

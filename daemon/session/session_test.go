@@ -209,12 +209,12 @@ func TestExtendShortensNothing(t *testing.T) {
 		}
 	}
 	w.Say("HELP EXTEND", `- : EXTEND name\[,name...\] \[ttl=\] .*`)
-	w.Want(`- : .*default of ttl=: as before`)
+	w.Want(`- : .*default of ttl=: the ttl that it has`)
 	w.Want(`- : a smaller ttl= does not move the deadline back: .*`)
 	w.Want(`- : mode=shared: makes an exclusive lease a shared one.*`)
 	w.Want(`OK n=4`)
 	page := readTestFile(t, "../../packaging/docs/PROTOCOL.md")
-	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=] [mode=shared]`") || !strings.Contains(page, "A smaller one does not shorten the lease now") {
+	if !strings.Contains(page, "`EXTEND name[,name…] [ttl=] [mode=shared]`") || !strings.Contains(page, "A smaller ttl does not shorten the lease now") {
 		t.Error("PROTOCOL.md differs from HELP EXTEND")
 	}
 }

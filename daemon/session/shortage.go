@@ -39,7 +39,7 @@ const (
 	keptBesides = 16 // certificates, passwords, the next state file, /proc
 )
 
-var errKept = fmt.Errorf("%w: those that are left are kept for the nodes", unix.EMFILE)
+var errKept = fmt.Errorf("%w: the remaining ones are reserved for the nodes", unix.EMFILE)
 
 // DescriptorsLeft returns how many descriptors can still be opened at most: the limit less the
 // lowest free number. If the system does not report them, it returns a large number.

@@ -20,7 +20,7 @@ const freezeTimeout = 500 * time.Millisecond
 func (d *Host) Freeze(srv *server.Server) {
 	d.Stopping.Store(true)
 	d.releaseRetained()
-	d.Log.Info("stopping; the next daemon goes on with what is kept", "leases", d.Leases.Held())
+	d.Log.Info("stopping; the next daemon continues with what is kept", "leases", d.Leases.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	err := srv.Freeze(ctx, server.FreezeOptions{
@@ -64,14 +64,14 @@ func bye(s server.Session) *ipc.Response {
 func byeFor(left time.Duration) *ipc.Response {
 	bye := new(ipc.Response).Notice(ipc.EventBye).Ms("resume", max(left, 0))
 	if left <= 0 {
-		return bye.Say("the daemon stops, or could not keep this connection, over which nothing is held that could be resumed: ask again on a new one")
+		return bye.Say("the daemon stops, or could not keep this connection, and no lease of it can be resumed: ask again on a new one")
 	}
-	return bye.Say("the daemon stops; leases stay on the nodes for so long: RESUME them on a new connection")
+	return bye.Say("the daemon stops; leases stay on the nodes for this time: RESUME them on a new connection")
 }
 
 // byeLate returns the last line for a client that did not end a line in time. The daemon cuts the
 // connection, so its leases expire.
 func byeLate(server.Session) *ipc.Response {
 	return new(ipc.Response).Notice(ipc.EventBye).Ms("resume", 0).
-		Say("what this connection holds is extended no more, and others may have it from its deadline on")
+		Say("leases of this connection are no longer extended, and others may get the locks from the deadline on")
 }

@@ -147,7 +147,7 @@ func TestOnlyResumedLeaseIsExtended(t *testing.T) {
 	look.Say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
 	look.Want(`LOST lock=clock .*`)
 	look.Say("CHECK back", granted5)
-	for _, want := range []string{"[WARN]  lease lost: lock=left reason=expired ", "[INFO]  lease over: its ttl ended, as hold=ttl asks: lock=clock "} {
+	for _, want := range []string{"[WARN]  lease lost: lock=left reason=expired ", "[INFO]  lease over: its ttl ended (hold=ttl): lock=clock "} {
 		s.log.Await(t, want)
 	}
 }
@@ -318,8 +318,8 @@ func TestForceIsNotRepeated(t *testing.T) {
 	}
 	s.start(w, holder)
 	w.Want(`BACK .*`)
-	w.Want(`@1 ERR UNKNOWN lock=a : .*WHO tells.*`)
-	w.Want(`@2 ERR UNKNOWN : .*STATUS tells.*`)
+	w.Want(`@1 ERR UNKNOWN lock=a : .*WHO shows.*`)
+	w.Want(`@2 ERR UNKNOWN : .*STATUS shows.*`)
 	holder.Want(`BACK .*`)
 	holder.Say("CHECK a", granted5)
 }

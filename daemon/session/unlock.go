@@ -54,7 +54,7 @@ func (s *session) keptTaken(call *server.Call, h *heldLease, left time.Duration)
 		s.host.Journal.Kept(h.number, call.Number)
 	}
 	return reply(call, ok(call).Strs("lock", h.names()...).Ms("kept", left).
-		Say("it stays taken for kept= (min= of its LOCK); nobody holds it any more"))
+		Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
 }
 
 // countedDown answers if other LOCKs of the owner still count on the lease. If the lease was lost,
@@ -92,10 +92,10 @@ func (u *unlockWork) Run() {
 		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...))
 	case errors.Is(err, redlock.ErrNoQuorum) && ctx.Err() != nil:
 		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...).Int("pending", 1).
-			Say("the release goes on: it is repeated until the nodes answer or the lock has expired"))
+			Say("the release continues: it is repeated until the nodes answer or the lock has expired"))
 	case errors.Is(err, redlock.ErrNoQuorum):
 		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...).Int("pending", 1).
-			Say("too few nodes answered yet: the release is repeated until they do or the lock has expired"))
+			Say("too few nodes have answered yet: the release is repeated until they do or the lock has expired"))
 	default:
 		u.s.refuse(u.call, err)
 	}

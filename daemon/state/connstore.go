@@ -284,7 +284,7 @@ func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.D
 func (st *ConnStore) sayFull() {
 	if !st.saidFull {
 		st.saidFull = true
-		st.o.Log.Warn("the service manager keeps no more connections for a restart: idle ones are cut then, and told so",
+		st.o.Log.Warn("the service manager keeps no more connections for a restart: then idle ones are closed with BYE",
 			"kept", st.capacity, "wanted", "a larger FileDescriptorStoreMax= in redlockd.service, and the same FDSTORE= in its Environment=")
 	}
 }
@@ -309,7 +309,7 @@ func (st *ConnStore) store(e *ConnEntry) {
 		err = st.o.Manager.Store(ConnName(e.number), raw)
 	}
 	if err != nil {
-		st.o.Log.Debug("connection not stored: it is over, or the service manager is", "error", err)
+		st.o.Log.Debug("connection not stored: it has ended, or the service manager has", "error", err)
 		return
 	}
 	if !e.markStored() {

@@ -21,7 +21,7 @@ func (j *Journal) Open(o Options) *Recovered {
 	identity, err := o.identity()
 	if err != nil {
 		j.health.Store(int32(NoBootID))
-		j.log.Warn("no state file is kept: a restart would lose what is held and waited for", "error", err, "fix", "let redlockd read "+bootIDFile+" and restart it")
+		j.log.Warn("no state file is kept: a restart would lose leases and waiters", "error", err, "fix", "let redlockd read "+bootIDFile+" and restart it")
 		statefile.Remove(statefile.PathFor(o.Socket)) // it would soon be out of date
 		return &newReplay().Recovered
 	}
@@ -39,11 +39,11 @@ func (j *Journal) Open(o Options) *Recovered {
 	}
 	if err != nil {
 		j.health.Store(int32(Unopened))
-		j.log.Error("the state file cannot be opened: a restart would lose what is held and waited for", "error", err, "fix", "make room in the directory of the socket, or let redlockd write there, and restart it when little is held")
+		j.log.Error("the state file cannot be opened: a restart would lose leases and waiters", "error", err, "fix", "make room in the directory of the socket, or let redlockd write there, and restart it when few locks are held")
 		return recovered
 	}
 	if onDisk(o.Socket) {
-		j.log.Warn("the state file is on a disk: while that is slow redlockd hangs, and LOST may come after a deadline", "directory", filepath.Dir(o.Socket), "fix", "put the socket into a directory in memory (tmpfs), as /run is")
+		j.log.Warn("the state file is on a disk: while the disk is slow, redlockd hangs, and LOST may come after a deadline", "directory", filepath.Dir(o.Socket), "fix", "put the socket into a directory in memory (tmpfs), as /run is")
 	}
 	j.file = file
 	j.lastNumber.Store(recovered.lastNumber)
@@ -60,7 +60,7 @@ func (j *Journal) failed(err error) {
 		j.log.Info("the state file is written again: a restart loses nothing")
 		return
 	}
-	j.log.Error("the state file cannot be written: a restart would lose what is held and waited for", "error", err, "fix", fixOf(err))
+	j.log.Error("the state file cannot be written: a restart would lose leases and waiters", "error", err, "fix", fixOf(err))
 }
 
 // Health says whether, and why, a restart would lose leases and waiters. Each cause has its own fix.
@@ -92,8 +92,8 @@ func (h Health) Text() string {
 	return [...]string{
 		Healthy:   "",
 		Unwritten: "its state file cannot be written now: its log says why",
-		Removed:   "its state file was removed or cut short: only a restart begins a new one",
-		Unopened:  "its state file could not be opened at its start, which only a restart tries again: its log says why",
+		Removed:   "its state file was removed or cut short: only a restart creates a new one",
+		Unopened:  "its state file could not be opened at its start, and only a restart retries that: its log says why",
 		NoBootID:  "it cannot read which boot this is in " + bootIDFile,
 	}[h]
 }
@@ -101,9 +101,9 @@ func (h Health) Text() string {
 // fixOf returns what an operator can do about an error of the state file.
 func fixOf(err error) string {
 	if healthOf(err) == Removed {
-		return "restart redlockd when little is held"
+		return "restart redlockd when few locks are held"
 	}
-	return "make room in the directory of the socket: redlockd tries again at most once a second"
+	return "make room in the directory of the socket: redlockd retries at most once a second"
 }
 
 func healthOf(err error) Health {

@@ -28,7 +28,7 @@ func TestHealthOfAJournalThatIsNotOpen(t *testing.T) { // not in parallel: it ch
 		want         Health
 		text         string
 	}{
-		{"nowhere", "open_test.go", Unopened, "its state file could not be opened at its start, which only a restart tries again: its log says why"},
+		{"nowhere", "open_test.go", Unopened, "its state file could not be opened at its start, and only a restart retries that: its log says why"},
 		{"", "/nowhere/boot_id", NoBootID, "it cannot read which boot this is in /nowhere/boot_id"},
 	} {
 		bootIDFile = test.boot

@@ -262,7 +262,7 @@ func (f *File) leaveFiles(state State, why error) {
 func (f *File) stopForGood(err error) {
 	f.removeAll()
 	f.closed = true
-	f.tell(fmt.Errorf("%w: only a restart of redlockd begins a new one: %w", ErrRemoved, err))
+	f.tell(fmt.Errorf("%w: only a restart of redlockd creates a new one: %w", ErrRemoved, err))
 }
 
 // retryAfter is the least time between attempts to write files: each attempt copies the state.

@@ -129,7 +129,7 @@ func TestFreshStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(manual), "it is files of 2 MiB, one at first,") {
+	if !strings.Contains(string(manual), "In detail: files of 2 MiB, one at first,") {
 		t.Error("SIZING.md has another size")
 	}
 }
