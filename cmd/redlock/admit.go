@@ -26,17 +26,17 @@ func newAdmitCommand() *cobra.Command {
 		Long: `End the quarantine of a node early or, with "all", of all nodes.
 
 A node that is new, or was restarted without its data, does not vote until every lease
-that it may have forgotten has expired. Only you can know that there are none: because
-the nodes are new, and no lock was ever taken on them. Otherwise two processes may hold
-one lock. (If a node's time is over, and it waits for nodes that are down to copy fencing
-counters from, only the tokens may start again.) ADMIT is for root and redlockd's own
-user or, with access rules, for users with "admin" for every lock. redlockd logs it.
+that it may have forgotten has expired. Use this only if you know that there are none,
+because the nodes are new and no lock was ever taken on them. Otherwise two processes may
+hold one lock. (If a node has waited long enough, and still needs other nodes to copy
+fencing counters from, only the tokens may start again.) ADMIT is for root and redlockd's
+own user or, with access rules, for users with "admin" for every lock. redlockd logs it.
 
-With --json: {"admitted": ["a", …]}, the nodes that vote from now on and did not before.
+With --json: {"admitted": ["a", …]}, the nodes that could not vote before, and can now.
 
 Exit codes: 0 done, or the node was ready already; 64 usage, or there is no such node;
 69 the daemon or the node is not available; 70 internal; 76 redlockd was
-restarted meanwhile, and it is not known whether it was done; 77 denied.`,
+restarted meanwhile, and the result is unknown; 77 denied.`,
 		Example: `  redlock admit all
   redlock admit all --json`,
 		Args:              flags.ExactlyOne("the name of a NODE, or all,"),
@@ -80,7 +80,7 @@ func whyNotAdmitted(ctx context.Context, c *client.Client, node string, refused 
 		return nil
 	}
 	return exit.Reword(client.ErrUnavailable,
-		fmt.Sprintf("node %s cannot be admitted while it is %s (redlock status tells when it is in quarantine)", node, describe.NodeCondition(status.Nodes[i])))
+		fmt.Sprintf("node %s cannot be admitted while it is %s (redlock status shows when it is in quarantine)", node, describe.NodeCondition(status.Nodes[i])))
 }
 
 func nobodyAdmitted(wanted string) string {

@@ -10,9 +10,9 @@ import (
 
 func newBeatCommand() *cobra.Command {
 	cmd, which := newHeldCommand("beat")
-	cmd.Short = "Report that the work under a lock goes on"
-	cmd.Long = `Report that the work under a lock with --beat goes on. The lock is lost if no beat comes
-for that time, whatever else is requested: for work that may hang.
+	cmd.Short = "Report that the work under a lock continues"
+	cmd.Long = `Report that the work under a lock with --beat continues. The lock is lost if no beat comes
+for that time, even if other requests come. Use it for work that may hang.
 
 ` + whichHelp + `
 

@@ -16,8 +16,8 @@ func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the latency and throughput of daemon and nodes",
-		Long: `Measure the latency and throughput of this host's daemon and its nodes. Other clients of
-them are slower meanwhile. It takes locks of its own, under --prefix and a random word, on
+		Long: `Measure the latency and throughput of this host's daemon and its nodes. Meanwhile their
+other clients are slower. It takes locks of its own, under --prefix and a random word, on
 one connection, and leaves none.
 
 The rows, each for a quarter of --duration:
@@ -53,8 +53,8 @@ internal; 77 denied, or over a limit; 128+N signal N ended it.`,
 	}
 	flags.JSON(cmd, &b.AsJSON)
 	cmd.Flags().Var(flags.Duration(&b.Length), "duration", "how long to measure in all")
-	cmd.Flags().Var(flags.AnyNumber(&b.Workers, "MANY"), "workers", "how many workers there are where there are many")
-	cmd.Flags().Var(flags.Text(&b.Prefix, "NAMES"), "prefix", "what names begin with: where access rules allow only some")
+	cmd.Flags().Var(flags.AnyNumber(&b.Workers, "MANY"), "workers", "number of workers, in the rows with many")
+	cmd.Flags().Var(flags.Text(&b.Prefix, "NAMES"), "prefix", "prefix of the names of locks, if access rules allow only some")
 	noFlagCompletion(cmd, "duration", "workers", "prefix")
 	return cmd
 }

@@ -18,7 +18,7 @@ func newCheckCommand() *cobra.Command {
 	var print bool
 	cmd.Short = "Check whether a lock is still held"
 	cmd.Long = `Check whether a lock is still held. The exit code is the answer. redlockd answers from its
-memory, without the nodes. A lock that was lost is reported; one that is not held is not.
+memory, without the nodes. It prints a message if the lock was lost, but none if it is not held.
 
 ` + whichHelp + `
 

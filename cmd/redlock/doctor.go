@@ -23,16 +23,16 @@ what systemd keeps through a restart, and this host's clock. It takes no lock an
 nothing.
 
 A result is ok; warning: locks work, but could be safer, or tolerate more failures; or
-bad: no lock can be taken, or two processes might hold the same. What the daemon counts
-(clock jumps, lost fencing counters) stays a warning until it is restarted. New nodes
-have no fencing counters either, and look as if they had lost them.
+bad: no lock can be taken, or two processes might hold the same. Counts of the daemon
+(clock jumps, lost fencing counters) stay a warning until it is restarted. New nodes
+have no fencing counters either, and look like nodes that lost them.
 
 The checks: socket, daemon, version, table, quorum, node-count, node, persistence,
 same-host, latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing,
 restarts, clock. --ignore fencing,persistence shows the warnings of these checks as
 "ignored", and the exit code does not count them: for findings that you know and accept.
-The config of redlockd can do so for all users: doctor { ignore = ["persistence"] }. What
-is bad is never ignored.
+The config of redlockd can do so for all users: doctor { ignore = ["persistence"] }. A
+bad result is never ignored.
 
 With --json: {"result": the worst, "findings": [{"check", "result", "text", "fix"}]}. A
 check can find several things.

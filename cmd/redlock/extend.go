@@ -24,7 +24,7 @@ matters, or to hold the lock for longer if the nodes may be unreachable. It does
 for --beat: that is redlock beat.
 
 With -s an exclusive lock becomes a shared one. Other readers can get it then, and no writer
-can get it in between. Stop writing before. It does not become exclusive again.
+can get it in between. Stop writing first. The lock does not become exclusive again.
 
 ` + whichHelp + `
 
@@ -34,13 +34,13 @@ With --print it prints what redlock lock --print does, with current values.
 	cmd.Example = `  redlock lock deploy && redlock extend -t 30s deploy
   redlock lock import && redlock extend --print import
   redlock lock report && redlock extend -s report`
-	cmd.Flags().VarP(flags.Duration(&ttl), "ttl", "t", "lease time from now on (default: as it is)")
+	cmd.Flags().VarP(flags.Duration(&ttl), "ttl", "t", "lease time from now on (default: unchanged)")
 	cmd.Flags().BoolVarP(&shared, "shared", "s", false, "share the lock with other readers from now on")
 	flags.Print(cmd, &print)
 	withoutDefaults(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("ttl") && ttl == 0 {
-			return exit.Usagef("-t 0: a lease time is more than that; without -t it stays as it is")
+			return exit.Usagef("-t 0: a lease time must be more than 0; without -t it does not change")
 		}
 		if shared && ttl != 0 {
 			return exit.Usagef("-s with -t: use one command for each")

@@ -29,9 +29,9 @@ func newForceCommand() *cobra.Command {
 		Short: "Revoke a lock from its holders, on any host",
 		Long: `Revoke a lock from all of its holders, on any host: all readers, all slots.
 
-The holders are told, and stop. Until they have noticed, they may be at work while the
-next process already holds the lock. The storage is safe from that only if it checks
-fencing tokens. FORCE is for root and redlockd's own user or, with access rules, for
+The holders are notified, and stop. Until then they may work while the next process
+already holds the lock. The storage is safe from that only if it checks fencing tokens.
+ FORCE is for root and redlockd's own user or, with access rules, for
 users with "admin" for the lock. redlockd logs it.
 
 NAME is one lock; a comma in it is written %2C, and shown so.
@@ -40,18 +40,18 @@ On a terminal it shows the holders and asks; if nobody holds the lock, it does n
 Elsewhere --yes is required.
 
 If the lock was taken together with other locks, in one request, those are lost as well.
-But no process can get them before their holder has stopped, or until its deadline.
+But no process can get them until their holder has stopped, or its deadline passes.
 Their names are printed if this host's daemon held them.
 
 With --json: {"lock", "forced", "holder": {"host", "pid", "user", "since_ms", "held"},
 "also"}. forced is the number of holders that lost the lock; 0 if it was free. holder is
 the holder if it is known, else null: since_ms is how long it held the lock, in
-milliseconds, held on how many nodes. (redlock who shows more before.) also has the names
+milliseconds, held on how many nodes. (Before, redlock who shows more.) also has the names
 of other locks that are lost with it, if they are known.
 
 Exit codes: 0 no former holder holds the lock; 1 you did not say yes; 64 usage; 69 the
 daemon is not available, or too few nodes answered; 70 internal; 76 redlockd was restarted
-meanwhile, and it is not known whether it was done; 77 denied.`,
+meanwhile, and the result is unknown; 77 denied.`,
 		Example: `  redlock force nightly-backup
   redlock force --yes nightly-backup --json`,
 		Args:              flags.OneLock,
@@ -113,7 +113,7 @@ func (f *forcer) confirm(ctx context.Context) (isHeld bool, err error) {
 		return false, err
 	}
 	s := observation{holders: holders}
-	fmt.Fprintf(f.ask, "%q is %s\nRevoke it? Its holder may be at work until it notices. Type yes: ", lockname.Join(f.name), s.text())
+	fmt.Fprintf(f.ask, "%q is %s\nRevoke it? Its holder may continue to work until it notices. Type yes: ", lockname.Join(f.name), s.text())
 	answer, _ := bufio.NewReader(f.in).ReadString('\n') // the end of the input means no
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(f.ask)
@@ -129,18 +129,18 @@ func forcedText(forced client.Forced) string {
 	case forced.Holders == 0:
 		return "nobody held it"
 	case forced.Holder != nil:
-		return fmt.Sprintf("taken from %s, who may be at work until it notices", describe.HolderName(forced.Holder))
+		return fmt.Sprintf("taken from %s, which may continue to work until it notices", describe.HolderName(forced.Holder))
 	case forced.Holders == 1:
-		return "taken from another Redlock client, which does not say who it is and may be at work until it notices"
+		return "taken from another Redlock client, which does not identify itself and may continue to work until it notices"
 	}
-	return fmt.Sprintf("taken from %d holders, who may be at work until they notice", forced.Holders)
+	return fmt.Sprintf("taken from %d holders, which may continue to work until they notice", forced.Holders)
 }
 
 func alsoText(forced client.Forced) string {
 	if len(forced.Also) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\nlost with it, and taken until the holder has stopped: %s", output.Cell(strings.ReplaceAll(lockname.Join(forced.Also...), lockname.Separator, ", ")))
+	return fmt.Sprintf("\nlost with it, but still taken until the holder has stopped: %s", output.Cell(strings.ReplaceAll(lockname.Join(forced.Also...), lockname.Separator, ", ")))
 }
 
 // forcedJSON is the document that force prints. Its keys never change.

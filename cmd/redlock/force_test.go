@@ -21,12 +21,12 @@ func TestForce(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{forcedWeb3, []string{"--yes", "job"}, 0, "taken from cron on web3 (pid 12), who may be at work until it notices\n"},
+		{forcedWeb3, []string{"--yes", "job"}, 0, "taken from cron on web3 (pid 12), which may continue to work until it notices\n"},
 		{"OK lock=job n=0", []string{"--yes", "job"}, 0, "nobody held it\n"},
-		{"OK lock=job n=1 held=3", []string{"--yes", "job"}, 0, "taken from another Redlock client, which does not say who it is and may be at work until it notices\n"},
-		{"OK lock=job n=64", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\n"},
-		{"OK lock=job n=64 also=a,b", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\nlost with it, and taken until the holder has stopped: a, b\n"},
-		{"OK lock=job n=64 also=a%2Cb,c", []string{"--yes", "job"}, 0, "taken from 64 holders, who may be at work until they notice\nlost with it, and taken until the holder has stopped: a%2Cb, c\n"},
+		{"OK lock=job n=1 held=3", []string{"--yes", "job"}, 0, "taken from another Redlock client, which does not identify itself and may continue to work until it notices\n"},
+		{"OK lock=job n=64", []string{"--yes", "job"}, 0, "taken from 64 holders, which may continue to work until they notice\n"},
+		{"OK lock=job n=64 also=a,b", []string{"--yes", "job"}, 0, "taken from 64 holders, which may continue to work until they notice\nlost with it, but still taken until the holder has stopped: a, b\n"},
+		{"OK lock=job n=64 also=a%2Cb,c", []string{"--yes", "job"}, 0, "taken from 64 holders, which may continue to work until they notice\nlost with it, but still taken until the holder has stopped: a%2Cb, c\n"},
 		{"OK lock=job n=64 also=a,b", []string{"--yes", "job", "--json"}, 0, `{
   "lock": "job",
   "forced": 64,
@@ -134,7 +134,7 @@ func TestHolderWord(t *testing.T) {
 	if got, want := describe.HolderSentence(h), "alice on web3 (exclusive, for -)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := forcedText(client.Forced{Holders: 1, Holder: &h}), "taken from alice on web3, who may be at work until it notices"; got != want {
+	if got, want := forcedText(client.Forced{Holders: 1, Holder: &h}), "taken from alice on web3, which may continue to work until it notices"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

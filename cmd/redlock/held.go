@@ -8,9 +8,9 @@ import (
 )
 
 // whichHelp explains which lock a command is about.
-const whichHelp = `The lock is NAME of the process that calls redlock, such as a script that has run redlock
-lock, or of --pid. Under redlock run it is the lock of redlock run, if NAME is the same or
-left out. Once that redlock run has ended, NAME is the lock of the process again. Locks
+const whichHelp = `NAME is a lock of the process that calls redlock, such as a script that ran redlock lock,
+or of the process of --pid. Under redlock run it is the lock of redlock run, if NAME is
+the same or left out. After that redlock run has ended, NAME is the process's lock again. Locks
 that were taken together are named together, with commas between them, in the same
 order; a comma inside a name is written %2C.`
 

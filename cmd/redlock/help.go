@@ -68,7 +68,7 @@ func printHelp(out io.Writer, cmd *cobra.Command, about string, examples int) er
 	cmd.InheritedFlags() // adds the flags of redlock to those of the command
 	fmt.Fprintf(&text, "\nFlags:\n%s", cmd.Flags().FlagUsagesWrapped(helpWidth))
 	if cmd.HasSubCommands() {
-		text.WriteString("\nredlock COMMAND -h shows the flags of a command, redlock help COMMAND and redlock(1) all about it.\n")
+		text.WriteString("\nredlock COMMAND -h shows the flags of a command, redlock help COMMAND and redlock(1) the full text.\n")
 	}
 	_, err := io.WriteString(out, text.String())
 	return err

@@ -123,7 +123,7 @@ func TestHolderIsNotTheServiceManager(t *testing.T) {
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	p := startScript(t, "sh", f.Socket, manager+" 10 timeout 10 redlock lock job; exit $?")
 	p.ExpectExit(exit.Usage)
-	if said := p.Stderr(); !strings.Contains(said, "the process above redlock is systemd (pid ") || !strings.Contains(said, "--pid $$") {
+	if said := p.Stderr(); !strings.Contains(said, "the parent process of redlock is systemd (pid ") || !strings.Contains(said, "--pid $$") {
 		t.Errorf("stderr is %q", said)
 	}
 	if len(f.Requests) > 0 {

@@ -27,9 +27,9 @@ may see them. SINCE is how long the process has held or waited for the lock. Nam
 commas between them are held together, or waited for together. A comma inside a name is
 shown as %2C.
 
-STATE "lost": not held any more, but other processes cannot get all of it for TTL.
-STATE "kept": not held any more, but taken for TTL (--at-least of redlock run).
-STATE "retained": not held any more, and this host has it for its next client for a
+STATE "lost": no longer held, but other processes cannot get all of it for TTL.
+STATE "kept": no longer held, but taken for TTL (--at-least of redlock run).
+STATE "retained": no longer held, but this host keeps it for its next client for a
 moment (retain= of the protocol, or lease.retain of the config).
 
 With --json: [{"lock", "locks", "state": "held", "waiting", "lost", "kept" or
@@ -43,8 +43,8 @@ With --all: the locks of all hosts that you may inspect. redlockd reads them fro
 nodes, page by page, at the pace of other requests. It needs the right +scan there. Each
 lock that is held all the time is listed once; others may be missing. HELD is the number
 of nodes that hold the lock. MODE "next": nobody holds it, and it is reserved for this
-waiter. WAITING are the hosts of the clients that wait for it, as far as the nodes and
-this host's daemon know them; "?" for others. "many" share a lock: see redlock who.
+waiter. WAITING are the hosts of the clients that wait for it, if the nodes or this
+host's daemon know them; "?" for others. "many" share a lock: see redlock who.
 
 With --all --json, one line for each lock, as it is found: {"lock", "many", "wanted",
 "waiting_hosts", "holders": [as in redlock who]}.

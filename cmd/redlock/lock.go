@@ -15,7 +15,7 @@ import (
 )
 
 const lockHelp = `Take a lock for a shell script. The process that calls redlock lock, such as the shell of
-a script, holds the lock until it ends, however it ends, or runs redlock unlock.
+a script, holds the lock until it ends for any reason, or runs redlock unlock.
 Nothing is printed, and nothing needs to be evaluated.
 
   if redlock lock backup -w 10s; then
@@ -24,17 +24,17 @@ Nothing is printed, and nothing needs to be evaluated.
   fi
 
 HOLDER. The holder is the parent process, which normally is the shell of the script. A
-parent that ends at once does not count. Above $( ) it is the shell of the script, and
-above timeout, env, nice, sudo, xargs, stdbuf, setsid and the like the process that
-runs them. In parentheses it is the subshell: ( redlock lock job; … ) holds the lock
-until the closing one. If there is no such process, redlock lock is refused (exit code
-64). --pid names another one; $$ always is the shell of the script. The process must
+parent that ends immediately is skipped: in $( ) the holder is the shell of the script,
+and under timeout, env, nice, sudo, xargs, stdbuf, setsid and the like it is the process
+that runs them. In parentheses it is the subshell: ( redlock lock job; … ) holds the lock
+until the closing parenthesis. If there is no such process, redlock lock fails (exit code
+64). --pid names another process; $$ always is the shell of the script. The process must
 belong to the same user (root: any user). It is identified by more than its pid, so a
 later process with the same pid does not hold the lock. redlockd must see the process
-under the same pid. In a container with its own pids that is not so: redlock lock is
-refused there (exit code 64), and redlock run works.
+under the same pid. In a container with its own pids it does not: redlock lock fails
+there (exit code 64), and redlock run works.
 
-LOSS. A shell is not told that its lock was lost: run redlock check before a step that
+LOSS. A shell is not notified of a loss: run redlock check before a step that
 matters. The storage should refuse a smaller fencing token than the largest it has seen
 (REDLOCK_FENCE of --print). With --beat the lock is also lost if redlock beat was not
 run for that time: for scripts that may hang.
@@ -45,15 +45,15 @@ until the first one has ended.
 ` + namesHelp + `
 
 With --print: REDLOCK_NAME, REDLOCK_FENCE, REDLOCK_LEASE (a secret), REDLOCK_TTL (how
-long it is valid unless it is extended, in milliseconds), REDLOCK_DEADLINE (the same
-moment, in milliseconds of CLOCK_BOOTTIME) and REDLOCK_SLOT (with --slots; else empty)
+long it is valid unless it is extended, in milliseconds), REDLOCK_DEADLINE (the end of
+that time, in milliseconds of CLOCK_BOOTTIME) and REDLOCK_SLOT (with --slots; else empty)
 as assignments for a shell, quoted: eval "$(redlock lock --print --pid $$ NAME)".
 
 TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.
 
 EXIT CODES
    0  the lock is held
-   1  another process held it, or this process does already (-E changes it)
+   1  another process held it, or this process already holds it (-E changes it)
   64  the command line is wrong, or redlockd refused an option
   69  redlockd is not available, or too few nodes are
   70  internal error

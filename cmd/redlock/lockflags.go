@@ -99,7 +99,7 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 	case f.given("command"):
 		return name, job.Shell(f.shell), nil
 	case len(rest) == 0:
-		return "", nil, exit.Usagef("a command is missing after NAME (%q); if a script must hold the lock itself, as with flock NUMBER: redlock lock NAME", name)
+		return "", nil, exit.Usagef("a command is missing after NAME (%q); if a script must hold the lock itself, as with flock NUMBER, use redlock lock NAME", name)
 	case dashes || !strings.HasPrefix(rest[0], "-"):
 		return name, rest, nil
 	}
@@ -111,7 +111,7 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 func flockWords(name string, rest []string) (string, []string, error) {
 	switch {
 	case rest[0] != "-c" && rest[0] != "--command":
-		return "", nil, exit.Usagef("flags stand before NAME: %s comes after %q (a command that begins with a dash needs -- before it)", rest[0], name)
+		return "", nil, exit.Usagef("write flags before NAME: %s comes after %q (a command that begins with a dash needs -- before it)", rest[0], name)
 	case len(rest) != 2:
 		return "", nil, exit.Usagef("%s after NAME takes exactly one word, the string for the shell, not %d", rest[0], len(rest)-1)
 	}
@@ -182,13 +182,13 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	set.VarP(flags.Duration(&f.wait), "timeout", "w", "wait at most this time (default: without a limit)")
 	f.conflict = exit.Conflict
 	set.VarP(flags.Number(&f.conflict, "CODE", 0, math.MaxUint8), "conflict-exit-code", "E", "exit code CODE if another process held the lock")
-	set.BoolVarP(&f.shared, "shared", "s", false, "together with others that use -s (readers)")
-	set.BoolVarP(&f.exclusive, "exclusive", "x", false, "alone (the default)")
-	set.Var(flags.Number(&f.slots, "K", 1, ipc.MaxSlots), "slots", "at most K at a time, 1 to 1000, on all hosts together; all must say the same K")
+	set.BoolVarP(&f.shared, "shared", "s", false, "share the lock with others that use -s (readers)")
+	set.BoolVarP(&f.exclusive, "exclusive", "x", false, "hold it alone (the default)")
+	set.Var(flags.Number(&f.slots, "K", 1, ipc.MaxSlots), "slots", "at most K holders at a time, 1 to 1000, on all hosts together; all must use the same K")
 	set.VarP(flags.Duration(&f.ttl), "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl of redlockd's config (default: its lease.ttl)")
 	set.Var(flags.Text(&f.note, "TEXT"), "note", "TEXT to show in redlock list, at most 200 bytes")
 	set.Var(flags.Duration(&f.max), "max", "hold it at most this time, 100ms or more; then it is lost (default: redlockd's)")
-	set.Var(flags.Duration(&f.atLeast), "at-least", "keep it taken for this time from the grant on, however it is released")
+	set.Var(flags.Duration(&f.atLeast), "at-least", "keep it taken for this time from the grant on, even if it is released earlier")
 	set.Var(flags.Duration(&f.beat), "beat", "the lock is lost if redlock beat is not run for this time, 100ms or more (default: never)")
 	set.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
 	set.BoolVar(&f.nonblock, "nb", false, "as --nonblock")

@@ -108,7 +108,7 @@ e      many  -    -     shared     -      -      -     -
 {"lock":"e","many":true,"wanted":false,"waiting_hosts":[],"holders":[]}
 {"lock":"d","many":false,"wanted":false,"waiting_hosts":[],"holders":[{"mode":"exclusive","slots":0,"slot":0,"host":"web5","pid":43,"user":"cron","since_ms":2588,"ttl_ms":900,"held":5,"nodes":5,"next":true}]}
 `},
-		{"list, all hosts, none", cmdtest.NothingHeld, []string{"list", "--all"}, 0, "\nno lock is held on any host, as far as you may see\n"},
+		{"list, all hosts, none", cmdtest.NothingHeld, []string{"list", "--all"}, 0, "\nno host holds a lock that you may see\n"},
 		{"list, what was lost", noted, []string{"list"}, 0, `
 LOCK  STATE  MODE       PID  USER  SINCE  TTL    FENCE  NOTE
 a,b   lost   exclusive  41   cron  1s     900ms  77
@@ -188,7 +188,7 @@ job        waiting  exclusive     77    www   20ms   -     -
 a%2Cb,job  waiting  shared        78    www   20ms   -     -
 gpu        waiting  1 of 4 slots  79    www   20ms   -     -
 `},
-		{"list, nothing", cmdtest.NothingHeld, []string{"list"}, 0, "\nnothing is held or waited for, as far as you may see\n"},
+		{"list, nothing", cmdtest.NothingHeld, []string{"list"}, 0, "\nno lock that you may see is held or waited for\n"},
 		{"list, JSON", shown, []string{"list", "--json"}, 0, `
 [
   {
@@ -412,7 +412,7 @@ func TestLookAtDaemon(t *testing.T) {
 	}{
 		{[]string{"who", "job"}, []string{"HOST", "exclusive", "/5", "why\n"}},
 		{[]string{"list"}, []string{"LOCK", "job", "held", "why"}},
-		{[]string{"status"}, []string{"ready (a quorum is 3 of 5 nodes): locks work, and go on if 2 more nodes fail\n", "leases 1", "embedded"}},
+		{[]string{"status"}, []string{"ready (a quorum is 3 of 5 nodes): locks work, and 2 more nodes may fail\n", "leases 1", "embedded"}},
 	} {
 		code, stdout, stderr := cmdtest.Run(t, socket, test.args...)
 		cmdtest.CheckExit(t, code, 0, stderr, "")

@@ -161,7 +161,7 @@ func TestKilledLate(t *testing.T) {
 	p.Signal(syscall.SIGCONT)
 	p.ReadAll()
 	p.ExpectExit(exit.Lost)
-	if stderr := p.Stderr(); !strings.Contains(stderr, "after the last known deadline of the lock: others may have had it by then") {
+	if stderr := p.Stderr(); !strings.Contains(stderr, "after the last known deadline of the lock: others may have held it before that") {
 		t.Errorf("stderr is %q", stderr)
 	}
 }

@@ -47,7 +47,7 @@ func TestNamesThatCannotBe(t *testing.T) {
 	for _, command := range []string{"who", "watch", "force"} {
 		code, _, stderr := cmdtest.Run(t, f.Socket, command, "a,b")
 		cmdtest.CheckExit(t, code, exit.Usage, stderr, `is about one lock, and "a,b" names 2`)
-		cmdtest.CheckExit(t, code, exit.Usage, stderr, "written %2C")
+		cmdtest.CheckExit(t, code, exit.Usage, stderr, "inside a name as %2C")
 	}
 	if len(f.Requests)+len(f.Looks) > 0 {
 		t.Error("the daemon was asked")

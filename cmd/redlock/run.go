@@ -38,10 +38,10 @@ SIGPIPE, SIGURG and SIGCHLD are for redlock run itself. If SIGHUP or SIGINT is i
 when redlock run starts (trap '', nohup), the command ignores it too.
 While everything is stopped (Ctrl-Z), redlockd keeps the lock, and other processes wait.
 If redlock run was stopped for longer than the lock was known to be held, it asks
-redlockd first when it continues. If redlockd has kept the lock, the command goes on. If
-not, or if redlockd does not answer within 0.5 s, the lock is lost, see LOSS.
+redlockd first when it continues. If redlockd has kept the lock, the command continues.
+If not, or if redlockd does not answer within 0.5 s, the lock is lost, see LOSS.
 
-When the command exits, processes that it left running go on, without the lock.
+When the command exits, processes that it left running continue without the lock.
 If a signal ended the command, such as a shell with a running pipeline, they get
 SIGTERM, and redlock run keeps the lock and waits until they have ended.
 Processes in a session of their own, such as daemons, are left alone.
@@ -55,8 +55,8 @@ RESTARTS of redlockd. redlock run waits until redlockd is back. Under systemd, t
 connection and the position in the wait queue survive; elsewhere the position may
 change. While the command runs, the lock is kept if redlockd is back, and has resumed
 it, before the deadline; otherwise it is lost. --verbose reports restarts. The exit
-code is 69 if redlockd is not there at the start. It is also 69 if redlockd then stays
-away: for 5 s with -n; for 5 s or the time of -w, whichever is longer, with -w.
+code is 69 if redlockd is not there at the start. It is also 69 if redlockd later does
+not come back: for 5 s with -n; with -w, for 5 s or its time, whichever is longer.
 
 LOSS. If the lock cannot be extended (no quorum, or redlockd ended or hangs), the
 command gets SIGTERM before the deadline of the lease, the moment from which another
@@ -79,9 +79,9 @@ the meantime (redlockd was restarted, not under systemd), they hold the old one,
 the lock is released at once. Nothing stops these processes if the lock is lost; their
 REDLOCK_FENCE is then too old.
 
-AT LEAST. With --at-least DUR the lock stays taken for DUR from the grant on, however the
-command or redlock run ends. The exit code is returned at once. Use it for jobs that may
-end before a host whose clock is late starts them. max_hold of redlockd's config bounds
+AT LEAST. With --at-least DUR the lock stays taken for DUR from the grant on, even if the
+command or redlock run ends earlier. redlock run does not wait for DUR. Use it for jobs
+that may end before a host with a late clock starts them. max_hold of redlockd's config bounds
 DUR, max_ttl does not. redlock force ends it. It excludes --beat.
 
 TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.

@@ -209,7 +209,7 @@ func TestHolderHasEnded(t *testing.T) {
 	p.ExpectExit(1) // the exit code of read
 	f.Grant(lock)
 	f.ExpectRequest(ipc.VerbUnlock)
-	p.AwaitStderr(fmt.Sprintf("process %d, which was to hold the lock, has ended", p.Cmd.Process.Pid))
+	p.AwaitStderr(fmt.Sprintf("process %d, which should hold the lock, has ended", p.Cmd.Process.Pid))
 	if out := p.ReadAll(); out != "" {
 		t.Errorf("it prints %q", out)
 	}

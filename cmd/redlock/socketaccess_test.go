@@ -30,7 +30,7 @@ func TestShutOutOfSocket(t *testing.T) {
 	p = asStranger(t, f.Socket, f.Socket, "doctor")
 	stdout := p.ReadAll()
 	p.ExpectExit(int(doctor.Bad))
-	if !strings.HasPrefix(stdout, "bad      socket  "+text) || !strings.Contains(stdout, "redlockd cannot be asked, as this user may not open its socket; fix: see the finding about the socket\n") {
+	if !strings.HasPrefix(stdout, "bad      socket  "+text) || !strings.Contains(stdout, "redlockd cannot be asked, because this user may not open its socket; fix: see the finding about the socket\n") {
 		t.Errorf("doctor says %q, want %q, and that of the daemon", stdout, text)
 	}
 }

@@ -25,7 +25,7 @@ them.
 
 With --json: {"ready", "quorum", "spare", "left_ms", "max_ttl_ms", "text", "nodes":
 [{"node", "address", "state", "left_ms", "rtt_ms", "wakeups", "reason"}], "counts":
-{"leases", …}}. If a restart of redlockd would lose what is held, also "unnoted": true
+{"leases", …}}. If a restart of redlockd would lose leases, also "unnoted": true
 and "table", a word for the reason (redlockd-protocol(7)).
 spare is how many more nodes may fail; it is below 0 if there is no quorum. left_ms is
 the time left of a node's quarantine, or until enough quarantines end for a quorum: a

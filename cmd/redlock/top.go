@@ -15,7 +15,7 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show nodes, locks, waiters and rates, and refresh",
-		Long: `Show this host's daemon again and again, until it is stopped, as with Ctrl-C: its nodes,
+		Long: `Show this host's daemon repeatedly, until you stop it, as with Ctrl-C: its nodes,
 the locks that are held or waited for through it, its counts and their rates, and how
 long it and its nodes took to answer. On a terminal, each frame replaces the last one,
 as far as there is room.
@@ -40,8 +40,8 @@ start; 70 internal; 77 denied.`,
 		},
 	}
 	flags.JSON(cmd, &t.AsJSON)
-	cmd.Flags().Var(flags.Duration(&t.Every), "interval", "look so often")
-	cmd.Flags().VarP(flags.Number(&t.Count, "N", 0, math.MaxInt), "count", "n", "end after N pictures, or with 0 never (default: never)")
+	cmd.Flags().Var(flags.Duration(&t.Every), "interval", "refresh this often")
+	cmd.Flags().VarP(flags.Number(&t.Count, "N", 0, math.MaxInt), "count", "n", "end after N frames, or with 0 never (default: never)")
 	noFlagCompletion(cmd, "interval", "count")
 	return cmd
 }

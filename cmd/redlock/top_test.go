@@ -140,7 +140,7 @@ nothing has happened yet
 NODE  ADDRESS  STATE  RTT
 a     :1       ready  -
 
-nothing is held or waited for, as far as you may see
+no lock that you may see is held or waited for
 
 TIME  "status: INTERNAL: oops \u202e`
 	if got := timesOfTop.ReplaceAllString(stdout, "TIME"); !strings.HasPrefix(got, want) {

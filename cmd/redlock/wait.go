@@ -18,11 +18,11 @@ func newWaitCommand() *cobra.Command {
 		Use:   "wait NAME",
 		Short: "Wait until a lock is free, without taking it",
 		Long: `Wait until nobody holds a lock, on any host, without taking it. Another process may take it
-before you do: to work under the lock there is redlock run. Each --interval, redlockd
+before you do: to work under the lock, use redlock run. Each --interval, redlockd
 asks a quorum of the nodes. A lock that is reserved for a waiter is not free. NAME is
 one lock; a comma in it is written %2C.
 
-If a question fails (redlockd stops, too few nodes answer), redlock wait goes on. Only
+If a question fails (redlockd stops, too few nodes answer), redlock wait continues. Only
 the first one must succeed.
 
 Exit codes: 0 the lock was free; 1 it was held for the time of -w; 64 usage; 69 the daemon

@@ -89,11 +89,11 @@ func TestWaitForWhoIsNext(t *testing.T) {
 	})
 	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs([]string{"--verbose"}, "true")...)
 	lock := f.ExpectRequest(ipc.VerbLock)
-	p.AwaitStderr("waiting: kept for bob on web4 (pid 2), who has waited and is next\n")
+	p.AwaitStderr("waiting: reserved for bob on web4 (pid 2), which waited and is next\n")
 	keptFor(host, p.Cmd.Process.Pid)
-	p.AwaitStderr("waiting: nobody holds it just now\n")
+	p.AwaitStderr("waiting: nobody holds it at the moment\n")
 	keptFor(host, p.Cmd.Process.Pid+1)
-	p.AwaitStderr(fmt.Sprintf("waiting: kept for bob on %s (pid %d)", host, p.Cmd.Process.Pid+1))
+	p.AwaitStderr(fmt.Sprintf("waiting: reserved for bob on %s (pid %d)", host, p.Cmd.Process.Pid+1))
 	f.Grant(lock)
 	p.ExpectExit(0)
 }
@@ -106,7 +106,7 @@ func TestWaitForItself(t *testing.T) {
 		h := startHeld(t, cmdtest.StatusReady)
 		p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(append(flags, "-w", "60"), "true")...)
 		lock := h.ExpectRequest(ipc.VerbLock)
-		p.AwaitStderr("redlock: lock \"job\": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n")
+		p.AwaitStderr("redlock: lock \"job\": waiting for itself: this command already runs under the lock (REDLOCK_NAME)\n")
 		h.Grant(lock)
 		p.ExpectExit(0)
 	}

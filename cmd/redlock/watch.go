@@ -26,17 +26,17 @@ func newWatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Print a line whenever a lock gets another holder",
-		Long: `Print who holds a lock, on any host, and then a line for each change, until it is
-stopped, as with Ctrl-C. Each --interval, redlockd asks a quorum of the nodes. Holders
+		Long: `Print who holds a lock, on any host, and then a line for each change, until you stop
+it, as with Ctrl-C. Each --interval, redlockd asks a quorum of the nodes. Holders
 that come and go in between are not seen. NAME is one lock; a comma in it is written
 %2C.
 
 If the question fails (redlockd stops, too few nodes answer), the lock is "unknown", and
-redlock watch goes on. Only the first question must succeed.
+redlock watch continues. Only the first question must succeed.
 
 With --json, one line for each change: {"time", "lock", "state": "free", "held", "kept"
-(reserved for a waiter, as in redlock who), "retained" (nobody holds it, and this host has
-it for its next client) or "unknown", "holders": [as in redlock who], "error"}.
+(reserved for a waiter, as in redlock who), "retained" (nobody holds it, and this host
+keeps it for its next client) or "unknown", "holders": [as in redlock who], "error"}.
 
 Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes answered,
 at the start; 70 internal; 77 denied.`,
@@ -56,7 +56,7 @@ at the start; 70 internal; 77 denied.`,
 		},
 	}
 	flags.JSON(cmd, &w.asJSON)
-	cmd.Flags().Var(flags.Duration(&w.every), "interval", "ask so often")
+	cmd.Flags().Var(flags.Duration(&w.every), "interval", "ask this often")
 	noFlagCompletion(cmd, "interval")
 	return cmd
 }

@@ -61,7 +61,7 @@ func TestWatch(t *testing.T) {
 		line := held()
 		return []string{strings.Replace(line[0], "mode=exclusive", "mode=exclusive waiting=yes", 1), line[1]}
 	})
-	expect("kept for cron on web3 (pid 12), who has waited and is next")
+	expect("reserved for cron on web3 (pid 12), which waited and is next")
 	who.set(held) // the new holder has it now
 	expect("held by cron on web3 (pid 12, exclusive")
 	held = heldFromNowBy("cron")
@@ -71,7 +71,7 @@ func TestWatch(t *testing.T) {
 	})
 	expect("retained by web3 for its next client")
 	who.set(cmdtest.Reply("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
-	expect("held by another Redlock client, which does not say who it is (shared); www on web4 (pid 7, slot 2 of 3")
+	expect("held by another Redlock client, which does not identify itself (shared); www on web4 (pid 7, slot 2 of 3")
 }
 
 // If the state is unknown, redlock watch says so once and queries again.

@@ -21,8 +21,8 @@ func newWhoCommand() *cobra.Command {
 		Long: `Show who holds a lock, on any host.
 
 redlockd asks a quorum of the nodes. If nobody holds the lock, the output is "free". MODE
-"next" means that nobody holds it, and that the nodes reserve it for a waiter, for TTL at
-most. MODE "retained" means that nobody holds it, and that this host has it for its next
+"next" means that nobody holds it, and that the nodes reserve it for a waiter, for at
+most TTL. MODE "retained" means that nobody holds it, and that this host keeps it for its next
 client for a moment. HELD is the number of nodes that hold the lock. Locks of other
 Redlock clients have no host, user or pid. NOTE is shown for locks held through this
 host's daemon, if you may see it. NAME is one lock; a comma in it is written %2C, and

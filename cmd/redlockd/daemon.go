@@ -22,7 +22,7 @@ import (
 func (c *command) daemon(o options) int {
 	cfg, err := o.load()
 	if err != nil {
-		c.complain(c.missing(err, o.config, "-config FILE reads another one; -dev needs none, to try redlockd out"))
+		c.complain(c.missing(err, o.config, "-config FILE reads another one; to try redlockd without a config, use -dev"))
 		return exitFailed
 	}
 	lines := c.logWriter()
@@ -137,7 +137,7 @@ func (w *watcher) readAgain() {
 	w.tell(w.manager.Reloading())
 	next, err := w.changed()
 	if err != nil {
-		w.log.Error("config not reloaded: the old one stays in force", "error", err)
+		w.log.Error("config not reloaded: the old one stays in effect", "error", err)
 		w.tell(w.manager.Ready())
 		return
 	}
@@ -149,7 +149,7 @@ func (w *watcher) readAgain() {
 
 func (w *watcher) tell(err error) {
 	if err != nil {
-		w.log.Warn("the service manager does not know of the reload", "error", err)
+		w.log.Warn("the service manager was not told of the reload", "error", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func devGreeting(socket string) string {
 	if !filepath.IsAbs(socket) && filepath.Dir(socket) == "." {
 		socket = "." + string(os.PathSeparator) + filepath.Base(socket)
 	}
-	return fmt.Sprintf("\nredlockd -dev: locks mean nothing beyond this process. In another terminal:\n\n"+
+	return fmt.Sprintf("\nredlockd -dev: these locks exist only in this process. In another terminal:\n\n"+
 		"  export REDLOCK_SOCKET=%s\n"+
 		"  redlock run demo -- echo hello\n\n"+
 		"or:  nc -U %s   then type:  LOCK demo wait=5s\n\n", shellQuoted(path), socket)

@@ -93,8 +93,8 @@ func TestUsage(t *testing.T) {
 		{"validate it more", exitUsage, "", `unknown argument "more"`},
 		{"validate none.hcl", exitFailed, "", "none.hcl: no such file"},
 		{"validate -config a.hcl b.hcl", exitUsage, "", "-config names the config file already: leave out b.hcl"},
-		{"validate -as root", exitUsage, "", "-as USER and -lock NAME go together"},
-		{"validate -lock x", exitUsage, "", "-as USER and -lock NAME go together"},
+		{"validate -as root", exitUsage, "", "-as USER needs -lock NAME, and -lock NAME needs -as USER"},
+		{"validate -lock x", exitUsage, "", "-as USER needs -lock NAME, and -lock NAME needs -as USER"},
 		{"validate -dev", exitUsage, "", "-dev"},
 		{"-dev -config x.hcl", exitUsage, "", "-dev uses no config file"},
 		{"-dev -socket=", exitUsage, "", "-socket: wanted a path"},
@@ -117,7 +117,7 @@ func TestNoConfig(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "no such file or directory: -config FILE reads another one; -dev needs none, to try redlockd out\n"},
+		{nil, "no such file or directory: -config FILE reads another one; to try redlockd without a config, use -dev\n"},
 		{[]string{"validate"}, "no such file or directory: redlockd validate FILE checks another one\n"},
 		{[]string{"-config", none + "2"}, "no such file or directory\n"},
 		{[]string{"validate", "-config", none + "2"}, "no such file or directory\n"},

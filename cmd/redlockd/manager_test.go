@@ -73,5 +73,5 @@ func TestManagerIsGone(t *testing.T) {
 		<-o.Reload
 		return nil
 	})
-	f.check(t, f.run([]string{"-dev"}), exitOK, "", "does not know of the reload")
+	f.check(t, f.run([]string{"-dev"}), exitOK, "", "was not told of the reload")
 }

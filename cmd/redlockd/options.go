@@ -24,8 +24,8 @@ const usage = `Usage:
   redlockd validate -as USER -lock NAME [FILE]                say what USER may do with that lock, and by which access rule
   redlockd -version
 
-Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released: the next one
-goes on with them.
+Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released: the next redlockd
+continues with them.
 SIGHUP reads the config again: log, access, limits and doctor change, all else needs a
 restart.
 Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage;

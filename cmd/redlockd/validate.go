@@ -18,7 +18,7 @@ func (c *command) validate(args []string) int {
 	flags := c.flagSet("redlockd validate")
 	file := flags.String("config", c.config, "the config `FILE`")
 	as := flags.String("as", "", "with -lock: say what `USER` may do with that lock, and by which access rule")
-	lock := flags.String("lock", "", "the `NAME` of the lock, or of several with commas between (a comma in a name: %2C)")
+	lock := flags.String("lock", "", "the `NAME` of the lock, or of several, separated by commas (a comma in a name: %2C)")
 	if code, done := c.parseFlags(flags, args, 1); done {
 		return code
 	}
@@ -29,7 +29,7 @@ func (c *command) validate(args []string) int {
 		*file = flags.Arg(0)
 	}
 	if isSet(flags, "as") != isSet(flags, "lock") {
-		return c.usageError("-as USER and -lock NAME go together")
+		return c.usageError("-as USER needs -lock NAME, and -lock NAME needs -as USER")
 	}
 	cfg, err := config.Load(*file)
 	if err != nil {

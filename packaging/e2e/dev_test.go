@@ -19,7 +19,7 @@ func TestDevSaysWhatToType(t *testing.T) {
 	if found == nil {
 		t.Fatalf("it names no command and nothing to type: %s", greeting)
 	}
-	if !strings.HasPrefix(greeting, "\nredlockd -dev: locks mean nothing beyond this process") {
+	if !strings.HasPrefix(greeting, "\nredlockd -dev: these locks exist only in this process") {
 		t.Errorf("it does not say what these locks are worth, after a blank line: %s", greeting)
 	}
 	if !strings.Contains(greeting, "\n\n  export REDLOCK_SOCKET="+filepath.Join(d.cmd.Dir, "redlockd.sock")+"\n") {

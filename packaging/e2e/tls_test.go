@@ -126,7 +126,7 @@ func TestTLSFaults(t *testing.T) {
 func TestTLSCertificateEnds(t *testing.T) {
 	s := newTLSSite(t)
 	days := func(n int) time.Time { return time.Now().AddDate(0, 0, n) }
-	goodUntil := func(end time.Time) string { return end.UTC().Format("good until 2006-01-02 15:04 UTC") }
+	goodUntil := func(end time.Time) string { return end.UTC().Format("valid until 2006-01-02 15:04 UTC") }
 	soon, sooner, late := days(10), days(3), days(50)
 	s.client = s.ca.issue(s.dir, "client", "redlockd", days(60))
 	port, metrics := tlsPort(t), "127.0.0.1:"+tlsPort(t)
@@ -135,7 +135,7 @@ func TestTLSCertificateEnds(t *testing.T) {
 	daemon := s.serve()
 	n := s.nc()
 	waitFor(t, "node a is reached", func() bool { return reached(n) == 1 })
-	s.saysOf(n, "a", "its certificate, or that of who signed it, is "+goodUntil(soon))
+	s.saysOf(n, "a", "its certificate, or one of its authority, is "+goodUntil(soon))
 	waitFor(t, "the log says so", func() bool {
 		return hasLine(daemon.stderr.text(), "a certificate must be renewed", "node=a", goodUntil(soon))
 	})
@@ -148,12 +148,12 @@ func TestTLSCertificateEnds(t *testing.T) {
 	}
 	renewed := s.ca.issue(s.dir, "renewed", "redis-a", late)
 	show(renewed)
-	waitFor(t, "nothing is said of certificates", func() bool { return !strings.Contains(nodeLine(n, "a"), "good until") })
+	waitFor(t, "nothing is said of certificates", func() bool { return !strings.Contains(nodeLine(n, "a"), "valid until") })
 	if want := `redlockd_node_certificate_end_timestamp_seconds{node="a"} ` + strconv.FormatFloat(float64(late.Unix()), 'g', -1, 64); !strings.Contains(scrape(t, metrics), want) {
 		t.Errorf("the metrics lack %s", want)
 	}
 	show(s.ca.issue(s.dir, "over", "redis-a", days(-1)))
-	s.saysOf(n, "a", "cannot be made anew once it ends: tls: failed to verify certificate: x509: certificate has expired")
+	s.saysOf(n, "a", "redlockd cannot reconnect to it: tls: failed to verify certificate: x509: certificate has expired")
 	s.ca.issue(s.dir, "client", "redlockd", sooner)
 	show(renewed)
 	s.saysOf(n, "a", "cert_file "+s.client.cert+" is "+goodUntil(sooner))
@@ -240,7 +240,7 @@ func TestTLSFilesAreReplaced(t *testing.T) {
 	other := next.issue(s.dir, "other", "redlockd", inAnHour())
 	rename(t, other.key, s.client.key)
 	tell(t, servers[0], "CLIENT", "KILL", "USER", "redlockd")
-	s.saysOf(n, "a", s.client.key+", which is no pair with "+s.client.cert)
+	s.saysOf(n, "a", s.client.key+", which does not match "+s.client.cert)
 	n.expect("EXTEND job ttl=20s", "OK lock=job")
 	rename(t, other.cert, s.client.cert)
 	waitFor(t, "node a is ready", func() bool { return field(nodeLine(n, "a"), "state") == "ready" })

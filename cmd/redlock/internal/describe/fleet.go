@@ -14,7 +14,7 @@ import (
 // PrintFleet prints the locks of all hosts by name, a line for each holder.
 func PrintFleet(out io.Writer, locks []client.FleetLock) error {
 	if len(locks) == 0 {
-		_, err := fmt.Fprintln(out, "no lock is held on any host, as far as you may see")
+		_, err := fmt.Fprintln(out, "no host holds a lock that you may see")
 		return output.WriteError(err)
 	}
 	slices.SortStableFunc(locks, func(a, b client.FleetLock) int { return strings.Compare(a.Name, b.Name) })

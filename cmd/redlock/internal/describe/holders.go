@@ -11,7 +11,7 @@ import (
 
 // ReservedFor names the waiter that a free lock is reserved for.
 func ReservedFor(h client.Holder) string {
-	return fmt.Sprintf("kept for %s, who has waited and is next", HolderName(&h))
+	return fmt.Sprintf("reserved for %s, which waited and is next", HolderName(&h))
 }
 
 // HolderName names a holder, with the pid if its daemon sees the process.
@@ -30,7 +30,7 @@ func HolderName(h *client.Holder) string {
 func HolderSentence(h client.Holder) string {
 	mode := Mode(h.Mode, h.Slots, h.Slot)
 	if h.Host == "" {
-		return fmt.Sprintf("another Redlock client, which does not say who it is (%s)", mode)
+		return fmt.Sprintf("another Redlock client, which does not identify itself (%s)", mode)
 	}
 	if h.RetainedFor > 0 {
 		return fmt.Sprintf("%s, which retains it (%s, for %s)", output.Cell(h.Host), mode, output.OrDash(output.Duration(h.Since)))

@@ -12,7 +12,7 @@ import (
 
 func PrintLocks(out io.Writer, entries []client.Entry) error {
 	if len(entries) == 0 {
-		_, err := fmt.Fprintln(out, "nothing is held or waited for, as far as you may see")
+		_, err := fmt.Fprintln(out, "no lock that you may see is held or waited for")
 		return output.WriteError(err)
 	}
 	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}

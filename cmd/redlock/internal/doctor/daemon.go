@@ -38,7 +38,7 @@ func (p *snapshot) checkVersion() []Finding {
 		return []Finding{{"version", OK, fmt.Sprintf("redlockd is %s", daemon), ""}}
 	}
 	return []Finding{{"version", Warning, fmt.Sprintf("redlockd is %s, this command %s", daemon, own),
-		"systemctl restart redlockd, which keeps running the version that it was started with"}}
+		"systemctl restart redlockd, which still runs the version that it was started with"}}
 }
 
 // tableFaults explain why the state file is not written, by the daemon's word for the reason.
@@ -46,11 +46,11 @@ var tableFaults = map[string]struct{ text, fix string }{
 	"unwritten": {"its state file, beside its socket, cannot be written",
 		"make room there (df); its log says whether that is enough (journalctl -u redlockd); no restart while locks are held"},
 	"removed": {"its state file, beside its socket, was removed or truncated",
-		"a restart begins a new one, and loses what is held: when little is (systemctl restart redlockd)"},
+		"a restart creates a new one, and loses leases: do it when few locks are held (systemctl restart redlockd)"},
 	"unopened": {"at its start its state file, beside its socket, could not be opened",
-		"its log says why (journalctl -u redlockd): make room there (df), or let its user write there; and when little is held, systemctl restart redlockd"},
+		"its log says why (journalctl -u redlockd): make room there (df), or let its user write there; and when few locks are held, systemctl restart redlockd"},
 	"boot": {"it cannot read which boot this is (/proc/sys/kernel/random/boot_id)",
-		"have /proc where redlockd runs (a chroot, a container), and when little is held, start it again"},
+		"mount /proc where redlockd runs (a chroot, a container), and restart it when few locks are held"},
 }
 
 // checkTable reports a state file that is not written: if the process ends, the held locks are
@@ -63,7 +63,7 @@ func (p *snapshot) checkTable() []Finding {
 	if !isTold {
 		why = tableFaults["unwritten"]
 	}
-	return []Finding{{"table", Bad, "a restart of redlockd would lose what is held and waited for: " + why.text, why.fix}}
+	return []Finding{{"table", Bad, "a restart of redlockd would lose leases and waiters: " + why.text, why.fix}}
 }
 
 func (p *snapshot) checkMaxTTL() []Finding {
@@ -71,7 +71,7 @@ func (p *snapshot) checkMaxTTL() []Finding {
 	if fleet <= own {
 		return []Finding{{"max-ttl", OK, fmt.Sprintf("max_ttl is %v", own), ""}}
 	}
-	return []Finding{{"max-ttl", Warning, fmt.Sprintf("max_ttl is %v here, and %v on another host that uses these nodes (or was, lately): quarantines take that long", own, fleet),
+	return []Finding{{"max-ttl", Warning, fmt.Sprintf("max_ttl is %v here, and %v on another host that uses these nodes (or was, recently): quarantines take that long", own, fleet),
 		"the same max_ttl in the config of every host"}}
 }
 
@@ -96,11 +96,11 @@ func (p *snapshot) checkCounts() []Finding {
 	count := p.status.Counts
 	return []Finding{
 		countFinding("clock-jumps", count["clock_jumps"], "no clock has jumped", "clocks jumped %s, of nodes or of this host; locks may have expired early there",
-			"slew clocks instead of stepping them (chronyd with maxslewrate 5000, ntpd -x); redlockd's log says whose it was"),
+			"slew clocks instead of stepping them (chronyd with maxslewrate 5000, ntpd -x); redlockd's log says which clock it was"),
 		countFinding("withdrawals", count["withdrawals"], "no running node has lost its vote", "a node that was running lost its vote %s, because its data had changed",
 			"redlockd's log says which node and why; make sure that nobody flushes, restores or replicates over the nodes"),
 		countFinding("fencing", count["counter_losses"], "no fencing counters were lost", "a quorum of nodes began without fencing counters %s: unless the nodes were new, earlier tokens may be larger",
-			"if the nodes were new, nothing; else check that whatever compares tokens accepts the new ones. A restart of redlockd clears this"),
+			"if the nodes were new, nothing; else check that the stores that compare tokens accept the new ones. A restart of redlockd clears this"),
 	}
 }
 

@@ -96,7 +96,7 @@ func unreachable(err error) Finding {
 	f := Finding{"daemon", Bad, err.Error(), "start it (systemctl start redlockd), and see its log (journalctl -u redlockd)"}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		f.text, f.fix = "redlockd cannot be asked, as this user may not open its socket", "see the finding about the socket"
+		f.text, f.fix = "redlockd cannot be asked, because this user may not open its socket", "see the finding about the socket"
 	case errors.Is(err, fs.ErrNotExist):
 		f.text, f.fix = "redlockd cannot be asked", "see the finding about the socket"
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -104,9 +104,9 @@ func unreachable(err error) Finding {
 	case errors.Is(err, client.ErrDenied):
 		f.fix = "run redlock doctor as a user that has a right by a rule of the config's access block (root needs one, too)"
 	case errors.Is(err, client.ErrLimit):
-		f.fix = "end some connections of this user, or raise what the text names, in limits of the config (systemctl reload redlockd)"
+		f.fix = "end some connections of this user, or raise the limit that the text names, in limits of the config (systemctl reload redlockd)"
 	case errors.Is(err, context.DeadlineExceeded):
-		f.fix = "see whether it runs (systemctl status redlockd): where it does, restart it (systemctl restart redlockd); if it is started again and again, " +
+		f.fix = "see whether it runs (systemctl status redlockd): if it does, restart it (systemctl restart redlockd); if it is restarted repeatedly, " +
 			"fix its config (redlockd validate names the faults); its log is journalctl -u redlockd"
 	}
 	return f

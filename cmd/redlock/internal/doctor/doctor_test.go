@@ -37,7 +37,7 @@ func healthy(change func(*snapshot)) *snapshot {
 	return p
 }
 
-const lostByRestart = "bad table: a restart of redlockd would lose what is held and waited for: "
+const lostByRestart = "bad table: a restart of redlockd would lose leases and waiters: "
 
 // unnoted returns a change that sets the reason why the daemon's state file is not written.
 func unnoted(why string) func(*snapshot) {
@@ -70,13 +70,13 @@ func TestQuarantineThatNeedsOthers(t *testing.T) {
 		b := &p.status.Nodes[1]
 		p.status.Spare, p.status.Left = -1, 12*time.Second
 		b.State, b.Left = "quarantined", 12*time.Second
-		b.Reason = "it is new; when that is over its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up"
+		b.Reason = "it is new; after that, its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up"
 	})
 	if f := p.checkQuorum()[0]; strings.Contains(f.text, "12s") || strings.Contains(f.fix, "wait") {
 		t.Errorf("found is %+v, want nothing of waiting", f)
 	}
 	fix := nodeFix(p.status.Nodes[1])
-	if !strings.HasPrefix(fix, "time does not end it: ") || !strings.HasSuffix(fix, "redlock admit and its name, when its time is over and not before") {
+	if !strings.HasPrefix(fix, "time does not end it: ") || !strings.HasSuffix(fix, "redlock admit and its name, but only after its quarantine has passed") {
 		t.Errorf("fix %q", fix)
 	}
 }
@@ -119,16 +119,16 @@ func TestFindings(t *testing.T) {
 		}, []string{"warning same-host: d, e are all on d and fail together"}},
 		"on this host": {func(p *snapshot) {
 			p.status.Nodes[0].Address, p.status.Nodes[1].Address, p.status.Nodes[2].Address = "unix:/run/a.sock", "127.0.0.1:1", "localhost:2"
-		}, []string{"warning same-host: a, b, c can be reached from this host alone"}},
+		}, []string{"warning same-host: a, b, c can be reached only from this host"}},
 		"no host": {func(p *snapshot) { p.status.Nodes[1].Address = ":6379" },
-			[]string{"warning same-host: b can be reached from this host alone"}},
+			[]string{"warning same-host: b can be reached only from this host"}},
 		"-dev": {func(p *snapshot) {
 			for i := range p.status.Nodes {
 				p.status.Nodes[i].Address, p.status.Nodes[i].Wakeups = "embedded", "polling"
 			}
 		}, []string{"warning same-host: this is redlockd -dev"}},
 		"slow node": {func(p *snapshot) { p.status.Nodes[1].RTT = 26 * time.Millisecond },
-			[]string{"warning latency: b took 26ms to answer, and after 50ms (node_timeout) it has no vote"}},
+			[]string{"warning latency: b took 26ms to answer, and after 50ms (node_timeout) its vote does not count"}},
 		"half of its time":            {func(p *snapshot) { p.status.Nodes[1].RTT = 25 * time.Millisecond }, nil},
 		"slow node, no timeout known": {func(p *snapshot) { p.status.Nodes[1].RTT, p.hello.NodeTimeout = time.Second, 0 }, nil},
 		"polling": {func(p *snapshot) { p.status.Nodes[0].Wakeups, p.status.Nodes[2].Wakeups = "polling", "polling" },
@@ -202,11 +202,11 @@ func TestFixes(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{is("down", "connection refused"), "start Redis there"},
 		{is("down", "the name in its address cannot be resolved: correct it"), "correct the address in the config"},
-		{is("connecting", ""), "wait; if it stays so, see"},
+		{is("connecting", ""), "wait; if it stays so, check"},
 		{is("down", "NOPERM no permissions"), rights},
 		{is("down", "WRONGPASS invalid username-password pair"), rights},
 		{is("down", "NOAUTH Authentication required."), rights},
-		{at("embedded"), "a config with real nodes"},
+		{at("embedded"), "use a config with real nodes"},
 		{at("localhost:6379"), "addresses that every host can use"},
 		{at("10.0.0.2:6380"), "put each node on a machine of its own"},
 	} {
@@ -243,7 +243,7 @@ func TestAllChecksSpeak(t *testing.T) {
 	want := []string{
 		"daemon: redlockd answers in 1ms", "version: redlockd is devel",
 		"quorum: 3 of 3 nodes are ready, and 2 are needed: 1 more may fail", "node-count: 3 nodes tolerate the failure of 1", "node: a, b, c: ready",
-		"same-host: each node has a host of its own, going by its address", "latency: nodes take up to 2ms of 50ms (node_timeout) to answer",
+		"same-host: each node has a host of its own, by its address", "latency: nodes take up to 2ms of 50ms (node_timeout) to answer",
 		"max-ttl: max_ttl is 30s", "lease-time: the default ttl is 10s", "clock-jumps: no clock has jumped" + since, "withdrawals: no running node has lost its vote" + since, "fencing: no fencing counters were lost" + since,
 	}
 	if got := well(func(*snapshot) {}); !slices.Equal(got, want) {
@@ -256,7 +256,7 @@ func TestAllChecksSpeak(t *testing.T) {
 		"quorum: 2 of 2 nodes are ready, and 2 are needed: none may fail": func(p *snapshot) {
 			p.status.Nodes, p.status.Spare = p.status.Nodes[:2], 0
 		},
-		"latency: nodes take up to 2ms to answer; this redlockd does not tell its node_timeout": func(p *snapshot) { p.hello.NodeTimeout = 0 },
+		"latency: nodes take up to 2ms to answer; this redlockd does not report its node_timeout": func(p *snapshot) { p.hello.NodeTimeout = 0 },
 	} {
 		if got := well(change); !slices.Contains(got, want) {
 			t.Errorf("said is %q, want %q in it", got, want)
@@ -301,7 +301,7 @@ func TestCheckSocket(t *testing.T) {
 	look("for all", "warning socket: "+path+" is -rw-rw-rw-: every user")
 	rights(path, 0o660)
 	rights(folder, 0o777)
-	look("in a folder for all", "bad socket: "+folder+" is -rwxrwxrwx: any user may put another socket")
+	look("in a folder for all", "bad socket: "+folder+" is -rwxrwxrwx: any user may replace redlockd's socket")
 	rights(folder, 0o777|os.ModeSticky)
 	look("in a sticky folder")
 }

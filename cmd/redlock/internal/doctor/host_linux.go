@@ -11,7 +11,7 @@ func checkClock() []Finding {
 	var clock unix.Timex // Modes is 0, so nothing is changed
 	state, err := unix.Adjtimex(&clock)
 	if err != nil {
-		return []Finding{{"clock", Warning, "the kernel does not tell how this host's clock is kept: " + err.Error(), "run redlock doctor outside of this container"}}
+		return []Finding{{"clock", Warning, "the kernel does not say how this host's clock is kept: " + err.Error(), "run redlock doctor outside of this container"}}
 	}
 	return clockFindings(state, &clock)
 }
@@ -29,7 +29,7 @@ func clockFindings(state int, clock *unix.Timex) (findings []Finding) {
 			"run chronyd, or another NTP client that slews the clock by less than 1 % (chronyd with maxslewrate 5000, ntpd -x)"})
 	}
 	if rate := slewPercent(clock); rate > driftPercent || rate < -driftPercent {
-		findings = append(findings, Finding{"clock", Bad, fmt.Sprintf("this host's clock is slewed by %.1f %%, and leases allow for a drift of %.0f %%", rate, driftPercent),
+		findings = append(findings, Finding{"clock", Bad, fmt.Sprintf("this host's clock is slewed by %.1f %%, but leases allow for a drift of %.0f %%", rate, driftPercent),
 			"slew it by less (chronyd with maxslewrate 5000), and wait until it is right"})
 	}
 	if findings == nil {

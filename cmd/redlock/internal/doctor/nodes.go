@@ -18,7 +18,7 @@ func (p *snapshot) checkQuorum() []Finding {
 	text := readiness(s)
 	switch {
 	case s.Spare < 0 && s.Left > 0 && !slices.ContainsFunc(s.Nodes, needsOtherNodes):
-		return []Finding{{"quorum", Bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines are over", text, output.Duration(s.Left)),
+		return []Finding{{"quorum", Bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines end", text, output.Duration(s.Left)),
 			"wait; if all nodes are new: redlock admit all"}}
 	case s.Spare < 0:
 		return []Finding{{"quorum", Bad, text + ": no lock can be taken", "see the findings about the nodes"}}
@@ -81,7 +81,7 @@ func (p *snapshot) checkPersistence() []Finding {
 		return nil
 	}
 	return []Finding{{"persistence", Warning, strings.Join(names, ", ") + ": no persistence, so a restart forgets all votes and fencing counters, and costs a quarantine",
-		"appendonly yes and appendfsync always there, and durable = true in the config; or, if that is accepted, doctor { ignore = [\"persistence\"] } in the config, or redlock doctor --ignore persistence"}}
+		"appendonly yes and appendfsync always there, and durable = true in the config; or, if you accept that, doctor { ignore = [\"persistence\"] } in the config, or redlock doctor --ignore persistence"}}
 }
 
 // noPersistence is the beginning of the daemon's reason for a ready node that keeps no data. It is
@@ -111,7 +111,7 @@ func nodeFix(n client.Node) string {
 		return "correct the address in the config, or the DNS of this host"
 	}
 	if needsOtherNodes(n) {
-		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; where none can be, and fencing tokens may begin anew: redlock admit and its name" + afterQuarantine(n)
+		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; if that is impossible, and fencing tokens may start again: redlock admit and its name" + afterQuarantine(n)
 	}
 	return nodeFixes[n.State]
 }
@@ -126,16 +126,16 @@ func needsOtherNodes(n client.Node) bool {
 // are held.
 func afterQuarantine(n client.Node) string {
 	if n.Left > 0 {
-		return ", when its time is over and not before"
+		return ", but only after its quarantine has passed"
 	}
 	return ""
 }
 
 // nodeFixes are the fixes for states whose reason does not contain one.
 var nodeFixes = map[string]string{
-	"down":        "start Redis there, and see that nothing is in the way (address, firewall, password, certificate)",
-	"connecting":  "wait; if it stays so, see that Redis runs there and nothing is in the way",
-	"quarantined": "wait (redlock status tells how long); if it is new: redlock admit and its name",
+	"down":        "start Redis there, and check address, firewall, password and certificate",
+	"connecting":  "wait; if it stays so, check that Redis runs there, and the address and firewall",
+	"quarantined": "wait (redlock status shows how long); if it is new: redlock admit and its name",
 }
 
 // thisMachine stands for all addresses of this host.
@@ -152,7 +152,7 @@ func (p *snapshot) checkSameHost() (findings []Finding) {
 		}
 	}
 	if findings == nil {
-		return []Finding{{"same-host", OK, "each node has a host of its own, going by its address", ""}}
+		return []Finding{{"same-host", OK, "each node has a host of its own, by its address", ""}}
 	}
 	return findings
 }
@@ -164,10 +164,10 @@ func (p *snapshot) sameMachine(machine string, nodes []string) (f Finding, found
 	f = Finding{"same-host", Warning, "", "put each node on a machine of its own"}
 	switch {
 	case machine == embedded:
-		f.text = "this is redlockd -dev: its nodes are in the process itself, and locks mean nothing beyond it"
-		f.fix = "a config with real nodes, if locks must mean something"
+		f.text = "this is redlockd -dev: its nodes are in the process itself, and so are its locks"
+		f.fix = "use a config with real nodes for locks that other hosts share"
 	case machine == thisMachine:
-		f.text = who + " can be reached from this host alone: others cannot share locks through them, or have nodes of their own under these names"
+		f.text = who + " can be reached only from this host: other hosts cannot share locks through them, or have different nodes under these names"
 		f.fix = "addresses that every host can use"
 	case len(nodes) < 2:
 		return f, false
@@ -205,7 +205,7 @@ func (p *snapshot) checkLatency() (findings []Finding) {
 	for _, n := range p.status.Nodes {
 		if slowest = max(slowest, n.RTT); most > 0 && n.RTT > most/2 {
 			findings = append(findings, Finding{"latency", Warning,
-				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) it has no vote", n.Name, n.RTT, most),
+				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) its vote does not count", n.Name, n.RTT, most),
 				"find out what slows it down (redis-cli --latency, SLOWLOG GET), or raise node_timeout"})
 		}
 	}
@@ -213,7 +213,7 @@ func (p *snapshot) checkLatency() (findings []Finding) {
 	case findings != nil || slowest == 0:
 		return findings
 	case most == 0:
-		return []Finding{{"latency", OK, fmt.Sprintf("nodes take up to %v to answer; this redlockd does not tell its node_timeout", slowest), ""}}
+		return []Finding{{"latency", OK, fmt.Sprintf("nodes take up to %v to answer; this redlockd does not report its node_timeout", slowest), ""}}
 	}
 	return []Finding{{"latency", OK, fmt.Sprintf("nodes take up to %v of %v (node_timeout) to answer", slowest, most), ""}}
 }
@@ -227,5 +227,5 @@ func (p *snapshot) checkWakeups() []Finding {
 		return nil // reported by same-host
 	}
 	return []Finding{{"wake-ups", Warning, strings.Join(names, ", ") + ": CLIENT TRACKING does not work there, so waiters ask at random intervals",
-		"Redis 7 itself, not a proxy, and a user who may do CLIENT TRACKING and CLIENT CACHING"}}
+		"Redis 7 itself, not a proxy, and a Redis user with the rights for CLIENT TRACKING and CLIENT CACHING"}}
 }

@@ -83,13 +83,13 @@ func restartFindings(unit map[string]string, files int) []Finding {
 	const both = "systemctl edit redlockd: the same number for FileDescriptorStoreMax= and Environment=FDSTORE=, above limits.connections; and systemctl restart redlockd"
 	switch {
 	case is && told > kept:
-		return []Finding{{"restarts", Bad, fmt.Sprintf("redlockd is told that %d connections are kept through a restart (FDSTORE=), and systemd keeps %d (FileDescriptorStoreMax=): "+
-			"a restart releases the locks of more clients than that while they are at work", told, kept), both}}
+		return []Finding{{"restarts", Bad, fmt.Sprintf("redlockd expects %d connections to be kept through a restart (FDSTORE=), but systemd keeps %d (FileDescriptorStoreMax=): "+
+			"with more clients than that, a restart releases locks while they work", told, kept), both}}
 	case files > 0 && kept >= files:
-		return []Finding{{"restarts", Bad, fmt.Sprintf("systemd is to keep %d connections through a restart (FileDescriptorStoreMax=), and may have %d files open itself: "+
-			"a restart releases the locks of more clients than that while they are at work", kept, files), both + "; fewer than that"}}
+		return []Finding{{"restarts", Bad, fmt.Sprintf("systemd should keep %d connections through a restart (FileDescriptorStoreMax=), but may itself have only %d files open: "+
+			"with more clients than that, a restart releases locks while they work", kept, files), both + "; fewer than that"}}
 	case kept == 0 || is && told == 0:
-		return []Finding{{"restarts", Warning, "systemd keeps no connections through a restart of redlockd: all end, and clients have to resume what they hold", both}}
+		return []Finding{{"restarts", Warning, "systemd keeps no connections through a restart of redlockd: all end, and clients must resume their leases", both}}
 	case is && told < kept:
 		return []Finding{{"restarts", Warning, fmt.Sprintf("systemd keeps %d connections through a restart (FileDescriptorStoreMax=), and redlockd uses %d of these places (FDSTORE=)", kept, told), both}}
 	}

@@ -25,7 +25,7 @@ func checkSocket(path string) []Finding {
 	case err != nil:
 		return []Finding{unreachableSocket(path, err)}
 	case info.Mode().Type() != fs.ModeSocket:
-		return []Finding{{"socket", Bad, path + " is no socket", "remove it and restart redlockd, or set REDLOCK_SOCKET to the socket of one that runs"}}
+		return []Finding{{"socket", Bad, path + " is no socket", "remove it and restart redlockd, or set REDLOCK_SOCKET to the socket of a running one"}}
 	}
 	findings := append(checkSocketPermissions(path, info), checkFolder(filepath.Dir(path))...)
 	if findings == nil {
@@ -39,12 +39,12 @@ func unreachableSocket(path string, err error) Finding {
 	if folder, info := socket.ClosedFolder(path); info != nil && errors.Is(err, fs.ErrPermission) {
 		return Finding{"socket", Bad, "this user may not enter " + socket.Permissions(folder, info), socket.HowToEnter(info)}
 	}
-	return Finding{"socket", Bad, err.Error(), "rights to go there, for this user"}
+	return Finding{"socket", Bad, err.Error(), "give this user the right to enter it"}
 }
 
 // fixRemovedSocket restarts both units: a start would do nothing, and redlockd cannot create the
 // socket of systemd.
-const fixRemovedSocket = "systemctl restart redlockd.socket redlockd.service (all connections end; what they hold can be resumed for its validity)"
+const fixRemovedSocket = "systemctl restart redlockd.socket redlockd.service (all connections end; their leases can be resumed until their deadline)"
 
 // listening is a flag of sockets in /proc/net/unix (__SO_ACCEPTCON).
 const listening = 1 << 16
@@ -89,6 +89,6 @@ func checkFolder(folder string) []Finding {
 	if err != nil || info.Mode()&othersWrite == 0 || info.Mode()&fs.ModeSticky != 0 {
 		return nil
 	}
-	return []Finding{{"socket", Bad, fmt.Sprintf("%s is %v: any user may put another socket in the place of redlockd's", folder, info.Mode().Perm()),
+	return []Finding{{"socket", Bad, fmt.Sprintf("%s is %v: any user may replace redlockd's socket", folder, info.Mode().Perm()),
 		"chmod o-w " + folder}}
 }

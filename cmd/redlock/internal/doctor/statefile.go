@@ -16,7 +16,7 @@ func checkStateFile(socket string) []Finding {
 	if !hasStateFile(socket) || !onDisk(filepath.Dir(socket)) {
 		return nil
 	}
-	return []Finding{{"table", Warning, "redlockd's state file, beside its socket, is on a disk: while that is slow redlockd hangs, and LOST may come after a deadline",
+	return []Finding{{"table", Warning, "redlockd's state file, beside its socket, is on a disk: while the disk is slow, redlockd hangs, and LOST may come after a deadline",
 		"put the socket on a tmpfs, as /run is"}}
 }
 

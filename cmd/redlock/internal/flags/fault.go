@@ -21,9 +21,9 @@ type unknownFlag interface {
 func flockOnly(flag string) string {
 	switch flag {
 	case "u", "unlock":
-		return "the lock is released when the command ends; instead of flock -u NUMBER there is redlock unlock NAME"
+		return "the lock is released when the command ends; instead of flock -u NUMBER, use redlock unlock NAME"
 	case "o", "close":
-		return "what the command leaves running does not hold the lock anyway: leave it out"
+		return "processes that the command leaves running never hold the lock: leave it out"
 	case "F", "no-fork":
 		return "redlock run stays, to keep the lock while the command runs: leave it out"
 	}

@@ -108,7 +108,7 @@ func holderAbove(caller int) (pid int, text string) {
 			return pid, ""
 		}
 		if slices.Contains(serviceManagers, a.name) && !a.isShell() { // a script in a container may have that name
-			return 0, fmt.Sprintf("the process above redlock is %s (pid %d), which does not end with a script", a.name, pid)
+			return 0, fmt.Sprintf("the parent process of redlock is %s (pid %d), which does not end with a script", a.name, pid)
 		}
 		above, err := readAncestor(a.parent)
 		switch {
@@ -118,7 +118,7 @@ func holderAbove(caller int) (pid int, text string) {
 			return pid, ""
 		}
 		if err != nil {
-			return 0, fmt.Sprintf("%s (pid %d) ends at once, and the process above it is hidden", a.name, pid)
+			return 0, fmt.Sprintf("%s (pid %d) ends immediately, and its parent process is hidden", a.name, pid)
 		}
 		pid = a.parent
 	}

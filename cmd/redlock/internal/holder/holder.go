@@ -27,7 +27,7 @@ func (h *Flag) Process() (int, error) {
 	case h.given() && h.pid > 0:
 		return h.pid, nil
 	case h.given():
-		return 0, exit.Usagef("--pid %d is no process", h.pid)
+		return 0, exit.Usagef("--pid %d is not a process", h.pid)
 	case parent <= 0:
 		return 0, exit.Usagef("the process that calls redlock is outside of this container: name the holder, as with --pid $$")
 	default:
@@ -44,5 +44,5 @@ func (h *Flag) CheckParent(pid int) error {
 	if now, err := h.Process(); err == nil && now == pid {
 		return nil
 	}
-	return exit.Errorf(exit.Conflict, "process %d, which was to hold the lock, has ended", pid)
+	return exit.Errorf(exit.Conflict, "process %d, which should hold the lock, has ended", pid)
 }

@@ -196,7 +196,7 @@ func (c *child) finished() bool {
 // reportDescendants prints why redlock run does not end.
 func (c *child) reportDescendants() {
 	if term.Writable(c.stderr) {
-		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until the processes that the command left behind have ended; they got SIGTERM and still run: pid %s\n",
+		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until the processes that the command left running have ended; they got SIGTERM and still run: pid %s\n",
 			c.lease.Name(), c.descendantPIDs())
 	}
 }
@@ -395,7 +395,7 @@ func (c *child) isLate(killAt time.Duration) bool {
 // reportOtherUser prints at once what howStopped prints at the end, which may be much later.
 func (c *child) reportOtherUser() {
 	if term.Writable(c.stderr) {
-		fmt.Fprintf(c.stderr, "redlock: %v; the command (pid %d) cannot be stopped, as it runs as another user, and may be at work while others hold the lock\n", c.lost, c.pid)
+		fmt.Fprintf(c.stderr, "redlock: %v; the command (pid %d) cannot be stopped, because it runs as another user, and may continue to work while others hold the lock\n", c.lost, c.pid)
 	}
 }
 
@@ -414,11 +414,11 @@ func (c *child) outcome() error {
 func (c *child) howStopped() string {
 	switch {
 	case c.otherUser:
-		return fmt.Sprintf("the command (pid %d) could not be stopped, as it ran as another user, and may have been at work while others held the lock: write sudo redlock run, not redlock run sudo", c.pid)
+		return fmt.Sprintf("the command (pid %d) could not be stopped, because it ran as another user, and may have worked while others held the lock: write sudo redlock run, not redlock run sudo", c.pid)
 	case c.killed && c.killedEarlyBy > 0:
 		return fmt.Sprintf("the command (pid %d) got SIGKILL %v before the deadline of the lock", c.pid, c.killedEarlyBy.Round(time.Millisecond))
 	case c.killed:
-		return fmt.Sprintf("the command (pid %d) got SIGKILL only %v after the last known deadline of the lock: others may have had it by then", c.pid, -c.killedEarlyBy.Round(time.Millisecond))
+		return fmt.Sprintf("the command (pid %d) got SIGKILL only %v after the last known deadline of the lock: others may have held it before that", c.pid, -c.killedEarlyBy.Round(time.Millisecond))
 	case c.status.Signaled():
 		return fmt.Sprintf("the command (pid %d) got SIGTERM, and %s ended it", c.pid, unix.SignalName(c.status.Signal()))
 	}
@@ -432,5 +432,5 @@ func (c *child) survivors() string {
 	if !c.killed || pids == "" {
 		return ""
 	}
-	return fmt.Sprintf("; what it has started as another user could not be stopped, and may be at work while others hold the lock: pid %s", pids)
+	return fmt.Sprintf("; processes that it started as another user could not be stopped, and may continue to work while others hold the lock: pid %s", pids)
 }

@@ -42,7 +42,7 @@ func cannotRun(command string, err error) error {
 		code = exit.NotFound
 	}
 	if code == exit.NotFound && strings.ContainsAny(command, " ;|&<>\n") {
-		return exit.Errorf(code, "the command %q cannot be run: %w; a line for a shell stands after -c", command, err)
+		return exit.Errorf(code, "the command %q cannot be run: %w; write a line for a shell after -c", command, err)
 	}
 	return exit.Errorf(code, "the command %q cannot be run: %w", command, err)
 }

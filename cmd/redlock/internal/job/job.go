@@ -55,7 +55,7 @@ func (j *Job) CheckGrace(ttl time.Duration) error {
 	if j.Grace == 0 || j.Grace > killMargin(ttl) {
 		return nil
 	}
-	return exit.Usagef("--grace %v: the command gets SIGKILL %v before the deadline, and wants to be told before", j.Grace, killMargin(ttl).Round(time.Millisecond))
+	return exit.Usagef("--grace %v: the command gets SIGKILL %v before the deadline, and needs SIGTERM before that", j.Grace, killMargin(ttl).Round(time.Millisecond))
 }
 
 // Run takes the lock, runs the command, and releases the lock. Its error has the exit code of the
@@ -176,7 +176,7 @@ func (j *Job) requestLock(ctx context.Context, c *client.Client) (*client.Lease,
 func (j *Job) lockFailure(err error) error {
 	f := exit.FromClient(useFlagNames(socket.ExplainTimeout(lockname.AsTyped(err, "lock", j.Name))))
 	if f.Code == exit.Lost { // Lost is for a command that has run
-		return exit.Errorf(exit.Unavailable, "%w; that was before the command was begun, which did not run", f.Err)
+		return exit.Errorf(exit.Unavailable, "%w; that was before the command started, so it did not run", f.Err)
 	}
 	if f.Code != exit.Conflict {
 		return f

@@ -86,7 +86,7 @@ func (w *waiting) warnOfSelfWait(ctx context.Context) {
 		return
 	}
 	w.wipe()
-	w.print("redlock: lock %q: waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself\n", w.name)
+	w.print("redlock: lock %q: waiting for itself: this command already runs under the lock (REDLOCK_NAME)\n", w.name)
 }
 
 // hasEnded reports whether the redlock run of the environment is known to have ended. A
@@ -232,9 +232,9 @@ func (w *waiting) reason(ctx context.Context) reason {
 	case ctx.Err() != nil:
 		return reason{}
 	case errors.Is(err, context.DeadlineExceeded):
-		return reason{what: "redlockd does not answer who holds it"}
+		return reason{what: "redlockd does not say who holds it"}
 	case err != nil:
-		return reason{what: fmt.Sprintf("who holds it is not known: %v", err)}
+		return reason{what: fmt.Sprintf("the holder is unknown: %v", err)}
 	}
 	r := heldReason(holders)
 	if len(w.names) > 1 && len(holders) > 0 {
@@ -273,7 +273,7 @@ func (w *waiting) quarantine(ctx context.Context) (r reason) {
 // heldReason names the holders of a lock, and since when the first one holds it.
 func heldReason(holders []client.Holder) reason {
 	if len(holders) == 0 {
-		return reason{what: "nobody holds it just now"}
+		return reason{what: "nobody holds it at the moment"}
 	}
 	first, more := holders[0], ""
 	if n := len(holders) - 1; n > 0 {

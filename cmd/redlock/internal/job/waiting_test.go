@@ -60,7 +60,7 @@ func TestSaidOnce(t *testing.T) {
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:01"})
 	w.printOnce(reason{}) // the wait has ended
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:01", position: 1, queued: 2})
-	const want = "\r    \r" + `redlock: lock "job": waiting: this runs under it already, as REDLOCK_NAME says: it waits for itself
+	const want = "\r    \r" + `redlock: lock "job": waiting for itself: this command already runs under the lock (REDLOCK_NAME)
 redlock: lock "job": waiting: held by alice since 10:00:00
 redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the queue of this host
 `
@@ -84,10 +84,10 @@ func TestReasonOfTheWait(t *testing.T) {
 		{"held", t.Context(), []string{"- lock=b mode=exclusive host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by alice on web3 (pid 7)`},
 		{"held by two", t.Context(), []string{"- lock=b mode=shared host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "- lock=b mode=shared ttl=9 held=3 nodes=5", "OK n=2"}, `"a" is held by alice on web3 (pid 7) and 1 more`},
 		{"by a process that is not known", t.Context(), []string{"- lock=b mode=exclusive host=web3 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by alice on web3`},
-		{"kept", t.Context(), []string{"- lock=b waiting=yes host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is kept for alice on web3 (pid 7), who has waited and is next`},
-		{"free", t.Context(), []string{"OK n=0"}, "nobody holds it just now"},
+		{"kept", t.Context(), []string{"- lock=b waiting=yes host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is reserved for alice on web3 (pid 7), which waited and is next`},
+		{"free", t.Context(), []string{"OK n=0"}, "nobody holds it at the moment"},
 		{"another client's", t.Context(), []string{"- lock=a mode=exclusive ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by another Redlock client`},
-		{"not allowed", t.Context(), []string{"ERR DENIED : no rule allows it"}, "who holds it is not known: "},
+		{"not allowed", t.Context(), []string{"ERR DENIED : no rule allows it"}, "the holder is unknown: "},
 		{"over", over, []string{"OK n=0"}, ""},
 	} {
 		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusReady), ipc.VerbWho: cmdtest.Reply(test.who...), ipc.VerbList: cmdtest.Reply("OK n=0")})
@@ -130,7 +130,7 @@ func TestWarnOfItself(t *testing.T) {
 		w := &waiting{name: "job,b", names: []string{"job", "b"}, out: &out, shares: test.shares}
 		w.warnOfSelfWait(t.Context())
 		w.warnOfSelfWait(t.Context())
-		if got := strings.Count(out.String(), `redlock: lock "job,b": waiting: this runs under it already`); got != test.want || test.want == 0 && out.Len() > 0 {
+		if got := strings.Count(out.String(), `redlock: lock "job,b": waiting for itself: this command already runs under the lock`); got != test.want || test.want == 0 && out.Len() > 0 {
 			t.Errorf("under %q, shared %v: it says %q, want a warning %d times", test.above, test.shares, out.String(), test.want)
 		}
 	}

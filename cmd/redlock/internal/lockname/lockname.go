@@ -21,7 +21,7 @@ const (
 func Split(word string) (names []string, err error) {
 	for name := range strings.SplitSeq(word, Separator) {
 		if name == "" {
-			return nil, exit.Usagef("a NAME is empty in %q (commas stand between names; one that belongs to a name is written %s)", word, EscapedComma)
+			return nil, exit.Usagef("a NAME is empty in %q (commas separate names; write a comma inside a name as %s)", word, EscapedComma)
 		}
 		names = append(names, strings.ReplaceAll(name, EscapedComma, Separator))
 	}
@@ -44,7 +44,7 @@ func One(command, word string) (string, error) {
 		return "", err
 	}
 	if len(names) > 1 {
-		return "", exit.Usagef("redlock %s is about one lock, and %q names %d: ask for each of them (a comma that belongs to a name is written %s)",
+		return "", exit.Usagef("redlock %s is about one lock, and %q names %d: run it for each of them (write a comma inside a name as %s)",
 			command, word, len(names), EscapedComma)
 	}
 	return names[0], nil

@@ -50,8 +50,8 @@ func HowToOpen(info fs.FileInfo) string {
 	if _, gid := ownerIDs(info); info.Mode()&groupWrite != 0 && gid != rootGroup {
 		return joinGroup(info)
 	}
-	return "set socket.group and socket.mode in the config, and restart redlockd (where systemd listens: SocketGroup= and SocketMode=, with systemctl edit redlockd.socket); " +
-		"where it is redlockd -dev, run this as the user who runs that, " + owner(info)
+	return "set socket.group and socket.mode in the config, and restart redlockd (if systemd listens: SocketGroup= and SocketMode=, with systemctl edit redlockd.socket); " +
+		"with redlockd -dev, run this as its user, " + owner(info)
 }
 
 // groupEnter lets a directory's group enter it.
@@ -62,8 +62,8 @@ func HowToEnter(info fs.FileInfo) string {
 	if _, gid := ownerIDs(info); info.Mode()&groupEnter != 0 && gid != rootGroup {
 		return joinGroup(info)
 	}
-	return "let this user enter it (where it is that of the service: RuntimeDirectoryMode=, with systemctl edit redlockd); " +
-		"where it is redlockd -dev, run this as the user who runs that, " + owner(info)
+	return "let this user enter it (if it belongs to the service: RuntimeDirectoryMode=, with systemctl edit redlockd); " +
+		"with redlockd -dev, run this as its user, " + owner(info)
 }
 
 func joinGroup(info fs.FileInfo) string {

@@ -63,9 +63,9 @@ func HowToReach() string {
 	case byFlag:
 		return "start redlockd there (to try it out: redlockd -dev), or give --socket the socket of one that runs"
 	case os.Getenv(variable) != "":
-		return "start redlockd there (to try it out: redlockd -dev), or set REDLOCK_SOCKET, which names this path, to the socket of one that runs"
+		return "start redlockd there (to try it out: redlockd -dev), or set REDLOCK_SOCKET, which names this path, to the socket of a running one"
 	}
-	return "start redlockd (systemctl start redlockd; to try it out: redlockd -dev), or set REDLOCK_SOCKET to the socket of one that runs"
+	return "start redlockd (systemctl start redlockd; to try it out: redlockd -dev), or set REDLOCK_SOCKET to the socket of a running one"
 }
 
 // Flag returns the value of --socket. Setting it sets REDLOCK_SOCKET for this process and for the

@@ -91,7 +91,7 @@ func TestWayIn(t *testing.T) {
 			t.Errorf("for %v of group %d it says %q, want %q", test.info.mode, test.info.gid, got, test.want)
 		}
 	}
-	if got := HowToOpen(rights{mode: 0o600}); !strings.HasSuffix(got, "run this as the user who runs that, 4001") {
+	if got := HowToOpen(rights{mode: 0o600}); !strings.HasSuffix(got, "run this as its user, 4001") {
 		t.Errorf("of -dev it says %q", got)
 	}
 }
