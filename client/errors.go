@@ -173,7 +173,7 @@ func lostError(name, text string, err error) *Error {
 // lostReasons explains the reasons of LOST.
 var lostReasons = map[string]string{
 	"quorum":  "it could not be extended on a quorum of nodes",
-	"forced":  "it was taken away by force: others may hold it already",
+	"forced":  "it was revoked with FORCE: others may already hold it",
 	"max":     "its maximum holding time has passed",
 	"beat":    "no BEAT came in time",
 	"expired": "its ttl has passed",
@@ -208,7 +208,7 @@ func invalidError(op, name string, code ipc.Code, text string) *Error {
 
 // notHeldError returns the error of a request about a lease that was already unlocked.
 func notHeldError(verb ipc.Verb, name string) *Error {
-	return &Error{Op: op(verb), Name: name, Code: string(ipc.CodeNotHeld), Text: "it was unlocked before"}
+	return &Error{Op: op(verb), Name: name, Code: string(ipc.CodeNotHeld), Text: "it is already unlocked"}
 }
 
 // op returns the name of a verb in errors.

@@ -28,7 +28,7 @@ func TestTextsOfErrors(t *testing.T) {
 		{&Error{Op: "status", Text: "no code"}, `status: no code`},
 		{lostError("job", "", ErrClosed), `lease "job": LOST: client closed`},
 		{lostError("job", "it is gone", ErrClosed), `lease "job": LOST: it is gone`},
-		{notHeldError(ipc.VerbExtend, "job"), `extend "job": NOTHELD: it was unlocked before`},
+		{notHeldError(ipc.VerbExtend, "job"), `extend "job": NOTHELD: it is already unlocked`},
 		{contextError("lock", "job", cancelled), `lock "job": gave up waiting: context canceled`},
 		{contextError("lock", "job", because), `lock "job": gave up waiting: context canceled (the caller hung up)`},
 	} {
@@ -59,7 +59,7 @@ func TestSentinelsOfAllCodes(t *testing.T) {
 func TestTextsOfLosses(t *testing.T) {
 	for event, want := range map[string]string{
 		"LOST lock=job lease=abc reason=quorum":         "it could not be extended on a quorum of nodes",
-		"LOST lock=job lease=abc reason=forced":         "it was taken away by force: others may hold it already",
+		"LOST lock=job lease=abc reason=forced":         "it was revoked with FORCE: others may already hold it",
 		"LOST lock=job lease=abc reason=max":            "its maximum holding time has passed",
 		"LOST lock=job lease=abc reason=beat":           "no BEAT came in time",
 		"LOST lock=job lease=abc reason=expired":        "its ttl has passed",

@@ -162,7 +162,7 @@ func (cl *call) applyOptions(opts []Option) error {
 func checkNames(verb ipc.Verb, names []string) error {
 	label := strings.Join(names, ",")
 	if len(names) == 0 || len(names) > ipc.MaxNames {
-		return invalidError(op(verb), label, ipc.CodeName, fmt.Sprintf("%d names: 1 to %d can be locked at once", len(names), ipc.MaxNames))
+		return invalidError(op(verb), label, ipc.CodeName, fmt.Sprintf("%d names: 1 to %d can be locked together", len(names), ipc.MaxNames))
 	}
 	for i, name := range names {
 		if err := checkName(verb, name); err != nil {

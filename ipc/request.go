@@ -199,7 +199,7 @@ func (r *Request) complete() error {
 	case missing != 0:
 		return Errorf(CodeOption, "%s needs %s", r.Verb, missing)
 	case r.Has(OptLease | OptPID):
-		return Errorf(CodeOption, "lease= and pid= exclude each other: each says which lease is meant")
+		return Errorf(CodeOption, "lease= and pid= exclude each other: each names the lease")
 	case r.Has(OptFrom) && !r.All:
 		return Errorf(CodeOption, "from= needs all=yes")
 	case r.Has(OptPID) && g.options.Has(OptHold) && r.Hold != HoldPID:

@@ -35,8 +35,8 @@ own user or, with access rules, for users with "admin" for every lock. redlockd 
 With --json: {"admitted": ["a", …]}, the nodes that could not vote before, and can now.
 
 Exit codes: 0 done, or the node was ready already; 64 usage, or there is no such node;
-69 the daemon or the node is not available; 70 internal; 76 redlockd was
-restarted meanwhile, and the result is unknown; 77 denied.`,
+69 the daemon or the node is not available; 70 internal; 76 redlockd was restarted
+meanwhile, and the result is unknown; 77 denied.`,
 		Example: `  redlock admit all
   redlock admit all --json`,
 		Args:              flags.ExactlyOne("the name of a NODE, or all,"),

@@ -31,8 +31,8 @@ func newForceCommand() *cobra.Command {
 
 The holders are notified, and stop. Until then they may work while the next process
 already holds the lock. The storage is safe from that only if it checks fencing tokens.
- FORCE is for root and redlockd's own user or, with access rules, for
-users with "admin" for the lock. redlockd logs it.
+FORCE is for root and redlockd's own user or, with access rules, for users with "admin"
+for the lock. redlockd logs it.
 
 NAME is one lock; a comma in it is written %2C, and shown so.
 

@@ -33,11 +33,12 @@ STATE "retained": no longer held, but this host keeps it for its next client for
 moment (retain= of the protocol, or lease.retain of the config).
 
 With --json: [{"lock", "locks", "state": "held", "waiting", "lost", "kept" or
-"retained", "mode": "exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms", "fence",
-"note", "kept_ms" with --at-least, "retained_ms" if it is retained}]. locks has the names as they are; lock has all of them as other commands take
-them: with commas between them, and %2C for a comma inside a name. slots is how many may
-hold the lock at once (0: it is no semaphore), slot the number of the holder's slot.
-Times are in milliseconds; 0 is none.
+"retained", "mode": "exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms",
+"ttl_ms", "fence", "note", "kept_ms" with --at-least, "retained_ms" if it is retained}].
+locks has the names as they are; lock has all of them as other commands take them: with
+commas between them, and %2C for a comma inside a name. slots is how many may hold the
+lock together (0: it is not a semaphore), slot the number of the holder's slot. Times are
+in milliseconds; 0 is none.
 
 With --all: the locks of all hosts that you may inspect. redlockd reads them from the
 nodes, page by page, at the pace of other requests. It needs the right +scan there. Each

@@ -15,7 +15,7 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show nodes, locks, waiters and rates, and refresh",
-		Long: `Show this host's daemon repeatedly, until you stop it, as with Ctrl-C: its nodes,
+		Long: `Show this host's daemon repeatedly, until you stop this command, as with Ctrl-C: its nodes,
 the locks that are held or waited for through it, its counts and their rates, and how
 long it and its nodes took to answer. On a terminal, each frame replaces the last one,
 as far as there is room.

@@ -11,8 +11,8 @@ import (
 func newUnlockCommand() *cobra.Command {
 	cmd, which := newHeldCommand("unlock")
 	cmd.Short = "Release a lock of redlock lock"
-	cmd.Long = `Release a lock that redlock lock took, or the lock of the redlock run that runs this, whose
-command then continues without it. Other processes can get it at once.
+	cmd.Long = `Release a lock that redlock lock took, or the lock of the redlock run that runs this. Its
+command then continues without the lock. Other processes can get it at once.
 
 ` + whichHelp + `
 

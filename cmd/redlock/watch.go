@@ -27,7 +27,7 @@ func newWatchCommand() *cobra.Command {
 		Use:   "watch NAME",
 		Short: "Print a line whenever a lock gets another holder",
 		Long: `Print who holds a lock, on any host, and then a line for each change, until you stop
-it, as with Ctrl-C. Each --interval, redlockd asks a quorum of the nodes. Holders
+this command, as with Ctrl-C. Each --interval, redlockd asks a quorum of the nodes. Holders
 that come and go in between are not seen. NAME is one lock; a comma in it is written
 %2C.
 

@@ -40,7 +40,7 @@ func bounded(next http.HandlerFunc) http.HandlerFunc {
 			defer func() { <-free }()
 			next(w, r)
 		default:
-			answer(w, http.StatusServiceUnavailable, "too many requests at once\n")
+			answer(w, http.StatusServiceUnavailable, "too many requests at the same time\n")
 		}
 	}
 }

@@ -35,10 +35,10 @@ func (cs *inflight) add(call *Call, limit int) error {
 		return nil
 	}
 	if cs.tagged[call.Tag] != nil {
-		return ipc.Errorf(ipc.CodeSyntax, "the tag %s is still in flight: use another, or wait for its answer", call.Tag)
+		return ipc.Errorf(ipc.CodeSyntax, "the tag %s is still in use: use another, or wait for its answer", call.Tag)
 	}
 	if len(cs.tagged) >= limit {
-		return ipc.Errorf(ipc.CodeLimit, "%d requests are in flight on this connection, the maximum: wait for answers", limit)
+		return ipc.Errorf(ipc.CodeLimit, "%d requests are in progress on this connection, the maximum: wait for answers", limit)
 	}
 	if cs.tagged == nil {
 		cs.tagged = make(map[string]*Call)

@@ -126,7 +126,7 @@ func TestServerTagStillInFlight(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
 	say(t, nc, "@a LOCK x\n@a PING\n@b PING\n")
-	hear(t, nc, "@a ERR SYNTAX : the tag a is still in flight: use another, or wait for its answer\n@b OK\n")
+	hear(t, nc, "@a ERR SYNTAX : the tag a is still in use: use another, or wait for its answer\n@b OK\n")
 	d.waiting(t, "x")
 	say(t, nc, "@b CANCEL a\n")
 	r := bufio.NewReader(nc)
@@ -158,7 +158,7 @@ func TestServerAnswersOneOfManyTags(t *testing.T) {
 		d.waiting(t, name)
 	}
 	say(t, nc, "@b PING\n@x1 PING\n")
-	hear(t, nc, "@b OK\n@x1 ERR SYNTAX : the tag x1 is still in flight: use another, or wait for its answer\n")
+	hear(t, nc, "@b OK\n@x1 ERR SYNTAX : the tag x1 is still in use: use another, or wait for its answer\n")
 	for i := range n {
 		if !d.conns[0].Cancel(fmt.Sprintf("x%d", i)) {
 			t.Errorf("x%d is not known any more", i)
@@ -172,7 +172,7 @@ func TestServerBoundsTags(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) { d.MaxInFlight = 2 })
 	nc := d.dial(t)
 	say(t, nc, "@a LOCK -x\n@b LOCK -x\n@c LOCK -x\nPING\n")
-	hear(t, nc, "@c ERR LIMIT : 2 requests are in flight on this connection, the maximum: wait for answers\nOK\n")
+	hear(t, nc, "@c ERR LIMIT : 2 requests are in progress on this connection, the maximum: wait for answers\nOK\n")
 }
 
 // Ten thousand requests in one write are answered in order, with far fewer writes.

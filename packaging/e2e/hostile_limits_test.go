@@ -120,7 +120,7 @@ func TestTagsInFlight(t *testing.T) {
 	bad := a.as(t, badUser)
 	a.good.ask("LOCK held", "OK lock=held")
 	bad.write("@t LOCK held\n")
-	const inFlight = "@t ERR SYNTAX : the tag t is still in flight"
+	const inFlight = "@t ERR SYNTAX : the tag t is still in use"
 	for range 3 {
 		for _, request := range []string{"LOCK other", "PING", "UNLOCK held", "CANCEL t"} {
 			bad.ask("@t "+request, inFlight)

@@ -32,7 +32,7 @@ for pair in %=%25 ' =%20' ==%3D ,=%2C $'\t=%09' $'\n=%0A'; do
 done
 
 # The lock is held as long as nc runs. nc -N runs until its input is closed: until this
-# script and its work have ended, however they end.
+# script and its work have ended, for any reason.
 coproc REDLOCKD { exec nc -N -U "${REDLOCK_SOCKET:-/run/redlockd/redlockd.sock}"; }
 { exec {from}<&"${REDLOCKD[0]}" {to}>&"${REDLOCKD[1]}"; } 2>/dev/null || fail 69 "redlockd is not there"
 trap '' PIPE # a read notices the end of nc
