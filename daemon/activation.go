@@ -12,9 +12,9 @@ import (
 // claim is the exclusive right of a daemon to serve at a socket path. The daemon takes it before it
 // contacts any node, so that a daemon that cannot serve leaves nothing on the nodes.
 type claim struct {
-	path   string
-	lock   *os.File
-	handed *net.UnixListener // from the service manager; nil: the daemon creates its own
+	path      string
+	lock      *os.File
+	inherited *net.UnixListener // from the service manager; nil: the daemon creates its own
 }
 
 func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
@@ -22,7 +22,7 @@ func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &claim{path: cfg.Path, handed: handed}
+	c := &claim{path: cfg.Path, inherited: handed}
 	if handed != nil {
 		c.path = handed.Addr().String()
 	} else if err := cfg.CheckGroup(); err != nil {
@@ -37,8 +37,8 @@ func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
 
 // release ends the claim. It has no effect if the socket was released already.
 func (c *claim) release() {
-	if c.handed != nil {
-		c.handed.Close()
+	if c.inherited != nil {
+		c.inherited.Close()
 	}
 	c.lock.Close() // nil, and so without effect, if lockSocket failed
 }
@@ -50,11 +50,11 @@ func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 		d.Log.Warn("the service manager handed over unknown descriptors: they are closed", "names", rest,
 			"wanted", systemd.ListenerName+" (FileDescriptorName= in redlockd.socket)")
 	}
-	if c.handed == nil {
+	if c.inherited == nil {
 		return c.listen(&d.Cfg.Socket)
 	}
 	for _, difference := range d.Cfg.Socket.Differences(c.path) {
 		d.Log.Warn("the socket of the service manager differs from the config: redlockd.socket decides", "config", difference)
 	}
-	return &socket{Listener: c.handed, path: c.path, lock: c.lock}, nil
+	return &socket{Listener: c.inherited, path: c.path, lock: c.lock}, nil
 }

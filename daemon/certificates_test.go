@@ -38,9 +38,9 @@ func TestFirstToEnd(t *testing.T) {
 		{"the client certificate expires later", [][]*x509.Certificate{long}, own(8 * day), 7 * day, "its certificate"},
 		{"the client certificate expires first", [][]*x509.Certificate{long}, own(6 * day), 6 * day, "cert_file client.pem"},
 	} {
-		got := firstToEnd(c.chains, c.own, "client.pem")
-		if !got.end.Equal(noon.Add(c.want)) || !strings.Contains(got.whose, c.whose) {
-			t.Errorf("%s: got %v of %s, want %v of %s", c.name, got.end, got.whose, noon.Add(c.want), c.whose)
+		got := firstToExpire(c.chains, c.own, "client.pem")
+		if !got.expiry.Equal(noon.Add(c.want)) || !strings.Contains(got.subject, c.whose) {
+			t.Errorf("%s: got %v of %s, want %v of %s", c.name, got.expiry, got.subject, noon.Add(c.want), c.whose)
 		}
 	}
 }
@@ -51,9 +51,9 @@ func TestCertificateWarning(t *testing.T) {
 		want string // "": none
 	}{
 		{certificate{}, ""},
-		{certificate{end: noon.Add(certificateSoon + time.Second)}, ""},
-		{certificate{end: noon.Add(certificateSoon), whose: "client.pem"}, "client.pem is valid until 2026-12-07 12:00 UTC: renew it"},
-		{certificate{end: noon, whose: "client.pem"}, "redlockd cannot reconnect to it: client.pem was valid until 2026-11-23 12:00 UTC"},
+		{certificate{expiry: noon.Add(certificateWarnPeriod + time.Second)}, ""},
+		{certificate{expiry: noon.Add(certificateWarnPeriod), subject: "client.pem"}, "client.pem is valid until 2026-12-07 12:00 UTC: renew it"},
+		{certificate{expiry: noon, subject: "client.pem"}, "redlockd cannot reconnect to it: client.pem was valid until 2026-11-23 12:00 UTC"},
 		{certificate{fault: errors.New("no such file")}, "redlockd cannot reconnect to it: no such file"},
 	} {
 		if got := c.seen.warning(noon); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
@@ -62,10 +62,10 @@ func TestCertificateWarning(t *testing.T) {
 	}
 }
 
-// seeCertificate finds files that cannot be read without a connection.
+// checkCertificate finds files that cannot be read without a connection.
 func TestCertificateFilesAreGone(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "ca.pem")
-	seen, ok := seeCertificate(t.Context(), &config.Node{Name: "a", Address: "127.0.0.1:1", TLS: &config.TLS{CAFile: gone}})
+	seen, ok := checkCertificate(t.Context(), &config.Node{Name: "a", Address: "127.0.0.1:1", TLS: &config.TLS{CAFile: gone}})
 	if !ok || !errors.Is(seen.fault, os.ErrNotExist) {
 		t.Errorf("%v, %v; want that %s does not exist", seen, ok, gone)
 	}
@@ -75,14 +75,14 @@ func TestCertificateFilesAreGone(t *testing.T) {
 // read. It adds none to a node that is down, whose reason says what is wrong.
 func TestCertificateWarningOfNodes(t *testing.T) {
 	bad := certificate{fault: errors.New("gone")}
-	c := &certificates{found: map[string]certificate{"a": bad, "b": bad, "c": {}}}
+	c := &certificates{byNode: map[string]certificate{"a": bad, "b": bad, "c": {}}}
 	theirs := append(make([]string, 0, 4), "no persistence")
 	nodes := []redlock.NodeStatus{
 		{Name: "a", State: redlock.NodeReady, Warning: theirs},
 		{Name: "b", State: redlock.NodeDown},
 		{Name: "c", State: redlock.NodeReady},
 	}
-	c.warn(nodes)
+	c.addWarnings(nodes)
 	if got := nodes[0].Warning; len(got) != 2 || got[0] != "no persistence" || !strings.Contains(got[1], "gone") {
 		t.Errorf("warnings of a: %q", got)
 	}

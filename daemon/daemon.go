@@ -15,7 +15,7 @@ import (
 type daemon struct {
 	*session.Host
 	recorder     *metrics.Recorder // of events, for Prometheus; nil: metrics are off
-	quorate      quorate           // whether a quorum of nodes is ready, for the log
+	quorate      quorumState       // whether a quorum of nodes is ready, for the log
 	certificates *certificates     // of the nodes that have TLS
 	frozen       atomic.Bool       // set after Freeze: the daemon does nothing until its process exits
 }
@@ -33,8 +33,8 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		Prefix:      cfg.Quorum.KeyPrefix,
 		NodeTimeout: cfg.Quorum.NodeTimeout,
 		MaxTTL:      cfg.Quorum.MaxTTL,
-		Observe:     d.observe(),
-		Notice:      d.notice,
+		Observe:     d.nodeObserver(),
+		Notice:      d.logNotice,
 		RoundTrip:   d.recorder.RoundTrip,
 		Extended:    d.recorder.Extended,
 
@@ -45,12 +45,12 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 // nodesStatus returns the status of the nodes, with warnings about certificates.
 func (d *daemon) nodesStatus() redlock.Status {
 	status := d.Nodes.Status()
-	d.certificates.warn(status.Nodes)
+	d.certificates.addWarnings(status.Nodes)
 	return status
 }
 
-// notice logs an event that the operator of the nodes must know.
-func (d *daemon) notice(n redlock.Notice) {
+// logNotice logs an event that the operator of the nodes must know.
+func (d *daemon) logNotice(n redlock.Notice) {
 	switch n.Kind {
 	case redlock.HostClockJumped:
 		d.Log.Error("this host's clock stood still, or all nodes' clocks were stepped", "reason", n.Text)

@@ -10,36 +10,36 @@ import (
 	"github.com/redlockd/redlockd/systemd"
 )
 
-// attendant sends the service manager the status of the daemon, and keeps the watchdog alive. Its
-// steps need the mutexes and loops of all parts of the daemon. If one of them hangs, the watchdog gets
-// no message, and restarts the daemon.
-type attendant struct {
-	d      *daemon
-	m      *systemd.Manager
-	told   redlock.Pulse // at the last message to the watchdog
-	looked time.Duration // BootTime of the last look
-	still  time.Duration // how long a loop has hung since the last message
-	warned bool          // the log has the hanging loop
-	mute   bool          // a message to the manager failed, and later failures are not logged
+// statusReporter sends the service manager the status of the daemon, and keeps the watchdog alive.
+// Its steps need the mutexes and loops of all parts of the daemon. If one of them hangs, the
+// watchdog gets no message, and restarts the daemon.
+type statusReporter struct {
+	d             *daemon
+	m             *systemd.Manager
+	lastPulse     redlock.Pulse // at the last message to the watchdog
+	lastReport    time.Duration // BootTime of the last look
+	hungFor       time.Duration // how long a loop has hung since the last message
+	hangLogged    bool          // the log has the hanging loop
+	failureLogged bool          // a message to the manager failed, and later failures are not logged
 }
 
-// attention is the interval of the status reports to the service manager.
-const attention = time.Second
+// reportInterval is the interval of the status reports to the service manager.
+const reportInterval = time.Second
 
-// attend sends status reports to the manager, if there is one, until ctx ends.
-func (d *daemon) attend(ctx context.Context, m *systemd.Manager) {
+// reportStatus sends status reports to the manager, if there is one, until ctx ends.
+func (d *daemon) reportStatus(ctx context.Context, m *systemd.Manager) {
 	if !m.Listens() {
 		return
 	}
-	every := attention
+	every := reportInterval
 	if watchdog := m.Watchdog(); watchdog > 0 {
 		every = min(every, watchdog/4)
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	a := &attendant{d: d, m: m, looked: d.Clock()}
+	r := &statusReporter{d: d, m: m, lastReport: d.Clock()}
 	for {
-		a.look()
+		r.report()
 		select {
 		case <-ctx.Done():
 			return
@@ -48,37 +48,38 @@ func (d *daemon) attend(ctx context.Context, m *systemd.Manager) {
 	}
 }
 
-func (a *attendant) look() {
-	a.tell(a.m.Status(a.d.statusLine()))
-	if a.m.Watchdog() == 0 {
+func (r *statusReporter) report() {
+	r.logFailure(r.m.Status(r.d.statusLine()))
+	if r.m.Watchdog() == 0 {
 		return
 	}
-	a.wait()
-	pulse := a.d.Nodes.Pulse()
+	r.countTime()
+	pulse := r.d.Nodes.Pulse()
 	switch {
-	case pulse.Beats(a.told):
-		a.tell(a.m.KeepAlive())
-		a.told, a.still, a.warned = pulse, 0, false
-	case !a.warned && a.still > a.m.Watchdog()/2:
-		a.warned = true
-		a.d.Log.Error("leases are no longer extended: a defect in redlockd, please report it; the watchdog is about to end the process",
-			"for", a.still, "extensions", pulse.Keeper != a.told.Keeper, "nodes", pulse.Lanes != a.told.Lanes)
+	case pulse.Beats(r.lastPulse):
+		r.logFailure(r.m.KeepAlive())
+		r.lastPulse, r.hungFor, r.hangLogged = pulse, 0, false
+	case !r.hangLogged && r.hungFor > r.m.Watchdog()/2:
+		r.hangLogged = true
+		r.d.Log.Error("leases are no longer extended: a defect in redlockd, please report it; the watchdog is about to end the process",
+			"for", r.hungFor, "extensions", pulse.Keeper != r.lastPulse.Keeper, "nodes", pulse.Lanes != r.lastPulse.Lanes)
 	}
 }
 
-// wait adds the time since the last look, but at most a quarter of the watchdog's time. If a look is
-// late, the process was stopped or the host was suspended: no loop could run then, and none hangs.
-func (a *attendant) wait() {
-	now := a.d.Clock()
-	a.still += min(now-a.looked, a.m.Watchdog()/4)
-	a.looked = now
+// countTime adds the time since the last look, but at most a quarter of the watchdog's time. If a
+// look is late, the process was stopped or the host was suspended: no loop could run then, and none
+// hangs.
+func (r *statusReporter) countTime() {
+	now := r.d.Clock()
+	r.hungFor += min(now-r.lastReport, r.m.Watchdog()/4)
+	r.lastReport = now
 }
 
-// tell logs the error of the first message that did not reach the manager.
-func (a *attendant) tell(err error) {
-	if err != nil && !a.mute {
-		a.mute = true
-		a.d.LogManagerError(err)
+// logFailure logs the error of the first message that did not reach the manager.
+func (r *statusReporter) logFailure(err error) {
+	if err != nil && !r.failureLogged {
+		r.failureLogged = true
+		r.d.LogManagerError(err)
 	}
 }
 

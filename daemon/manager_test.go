@@ -27,7 +27,8 @@ type manager struct {
 	conn *net.UnixConn
 }
 
-// newManager starts a manager with a watchdog of 4 s. seen is what a daemon finds in the environment.
+// newManager starts a manager with a watchdog of 4 s. seen is what a daemon finds in the
+// environment.
 func newManager(t *testing.T) (m *manager, seen *systemd.Manager) {
 	t.Helper()
 	path := filepath.Join(daemontest.ShortDir(t), "n")
@@ -62,8 +63,8 @@ func (m *manager) await(want string) (received []string) {
 	}
 }
 
-// The daemon tells the manager that it is ready, its status, that it lives, that it has reloaded, and
-// that it stops.
+// The daemon tells the manager that it is ready, its status, that it lives, that it has reloaded,
+// and that it stops.
 func TestManagerIsTold(t *testing.T) {
 	m, seen := newManager(t)
 	cfg := config.Dev()
@@ -95,8 +96,8 @@ func TestManagerIsTold(t *testing.T) {
 	}
 }
 
-// After a daemon was frozen, another one in the same process can serve at its socket. No goroutine of
-// the first one still waits for its journal.
+// After a daemon was frozen, another one in the same process can serve at its socket. No goroutine
+// of the first one still waits for its journal.
 func TestRunAgainAfterAFreeze(t *testing.T) {
 	t.Setenv("FDSTORE", "10")
 	m, seen := newManager(t)
@@ -134,25 +135,25 @@ func TestRunAgainAfterAFreeze(t *testing.T) {
 	})
 }
 
-// If the loops that extend leases run, the watchdog gets messages. If they hang, it gets none, and the
-// log says why, once.
+// If the loops that extend leases run, the watchdog gets messages. If they hang, it gets none, and
+// the log says why, once.
 func TestWatchdog(t *testing.T) {
 	m, seen := newManager(t)
 	var log bytes.Buffer
 	d, closeNodes := embeddedDaemon(t, &log)
 	defer closeNodes()
-	a := &attendant{d: d, m: seen, looked: d.Clock()}
+	a := &statusReporter{d: d, m: seen, lastReport: d.Clock()}
 	d.Nodes.Settle(t.Context())
-	a.look()
+	a.report()
 	m.await("WATCHDOG=1")
 
 	d.Nodes.Close() // from now on no loop runs
 	d.LogManagerError(seen.Status("marked"))
 	m.await("STATUS=marked") // skips the messages before
-	a.told = d.Nodes.Pulse()
-	a.still = seen.Watchdog()
-	a.look()
-	a.look()
+	a.lastPulse = d.Nodes.Pulse()
+	a.hungFor = seen.Watchdog()
+	a.report()
+	a.report()
 	d.LogManagerError(seen.Status("marked"))
 	if received := m.await("STATUS=marked"); slices.Contains(received, "WATCHDOG=1") {
 		t.Errorf("received %q, want no WATCHDOG=1", received)
@@ -171,14 +172,14 @@ func TestWatchdogAfterSuspension(t *testing.T) {
 	defer closeNodes()
 	d.Nodes.Close() // no loop runs
 	const fault = "leases are no longer extended"
-	a := &attendant{d: d, m: seen, told: d.Nodes.Pulse(), looked: d.Clock() - time.Hour}
-	a.look()
+	a := &statusReporter{d: d, m: seen, lastPulse: d.Nodes.Pulse(), lastReport: d.Clock() - time.Hour}
+	a.report()
 	if strings.Contains(log.String(), fault) {
 		t.Errorf("a defect is logged after a suspension of an hour:\n%s", log.String())
 	}
 	for range 3 {
-		a.looked -= seen.Watchdog() / 4
-		a.look()
+		a.lastReport -= seen.Watchdog() / 4
+		a.report()
 	}
 	if !strings.Contains(log.String(), fault) {
 		t.Errorf("the hanging loops are not logged:\n%s", log.String())

@@ -10,19 +10,19 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// observe returns a function that logs changes of nodes. A problem is logged as a warning, once for
-// each change of state and for each reason.
-func (d *daemon) observe() func(redlock.NodeStatus) {
+// nodeObserver returns a function that logs changes of nodes. A problem is logged as a warning,
+// once for each change of state and for each reason.
+func (d *daemon) nodeObserver() func(redlock.NodeStatus) {
 	var mu sync.Mutex // guards seen
-	seen := map[string]*nodeSeen{}
+	seen := map[string]*loggedNode{}
 	return func(s redlock.NodeStatus) {
 		mu.Lock()
 		before := seen[s.Name]
 		if before == nil {
-			before = new(nodeSeen)
+			before = new(loggedNode)
 			seen[s.Name] = before
 		}
-		warnings, isNews := before.see(s)
+		warnings, isNews := before.update(s)
 		mu.Unlock()
 		if !d.Stopping.Load() { // a stopping daemon closes the connections itself
 			d.logNode(s, warnings, isNews)
@@ -34,16 +34,16 @@ func (d *daemon) observe() func(redlock.NodeStatus) {
 // maxReasons bounds how many reasons are logged as warnings while a node is in one state.
 const maxReasons = 4
 
-// nodeSeen is what the log has about a node.
-type nodeSeen struct {
+// loggedNode is what the log has about a node.
+type loggedNode struct {
 	state    redlock.NodeState
 	warnings []string
 	reasons  []string // of the state, without digits
 }
 
-// see records the status of the node. It returns new warnings, and whether the state or its reason is
-// new.
-func (n *nodeSeen) see(s redlock.NodeStatus) (warnings []string, isNews bool) {
+// update records the status of the node. It returns new warnings, and whether the state or its
+// reason is new.
+func (n *loggedNode) update(s redlock.NodeStatus) (warnings []string, isNews bool) {
 	if now := s.WarningsBesidesVolatile(); !slices.Equal(n.warnings, now) {
 		warnings, n.warnings = now, now
 	}

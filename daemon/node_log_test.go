@@ -19,14 +19,14 @@ import (
 func TestNodeStaysDownForAnotherReason(t *testing.T) {
 	var out daemontest.Log
 	d := &daemon{Host: session.NewHost(session.HostOptions{Config: config.Dev(), Log: logging.New(&out, hclog.Info, logging.Text)})}
-	var seen nodeSeen
+	var seen loggedNode
 	see := func(state redlock.NodeState, reason string) string {
 		before := len(out.String())
 		s := redlock.NodeStatus{Name: "c", Address: "c:1", State: state}
 		if reason != "" {
 			s.Reason = errors.New(reason)
 		}
-		warnings, isNews := seen.see(s)
+		warnings, isNews := seen.update(s)
 		d.logNode(s, warnings, isNews)
 		return out.String()[before:]
 	}

@@ -36,9 +36,9 @@ type RunOptions struct {
 
 // Run serves until ctx ends, and then shuts down. It accepts no new connections, answers running
 // requests, refuses waiting ones with SHUTDOWN, and ends every connection with BYE. It does not
-// release the leases of living clients: they stay on the nodes until their deadlines. (If the service
-// manager stores connections, see package daemon.) An error means that it could not start, or could
-// accept no more connections.
+// release the leases of living clients: they stay on the nodes until their deadlines. (If the
+// service manager stores connections, see package daemon.) An error means that it could not start,
+// or could accept no more connections.
 func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions) error {
 	nodes, closeNodes, err := nodesOf(cfg, o.Dev)
 	if err != nil {
@@ -54,8 +54,8 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 		claim.release()
 		return err
 	}
-	ends := endings{d: d, claim: claim}
-	defer ends.all()
+	ends := cleanups{d: d, claim: claim}
+	defer ends.run()
 	ends.add(claim.release)
 	ends.add(d.Close)
 	stopWatching, err := d.Processes.Watch()
@@ -64,7 +64,7 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	}
 	ends.add(stopWatching)
 	ends.add(d.serveMetrics())
-	d.settle(ctx)
+	d.waitForNodes(ctx)
 	stored := state.TakeInherited(o.Manager)
 	listener, err := d.openSocket(claim, o.Manager)
 	if err != nil {
@@ -74,30 +74,31 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 	return d.serve(ctx, listener, stored, o)
 }
 
-// endings are the functions that end the daemon. They are called in reverse order.
-type endings struct {
+// cleanups are the functions that end the daemon. They are called in reverse order.
+type cleanups struct {
 	d     *daemon
 	claim *claim
-	ends  []func()
+	funcs []func()
 }
 
-func (e *endings) add(end func()) { e.ends = append(e.ends, end) }
+func (e *cleanups) add(end func()) { e.funcs = append(e.funcs, end) }
 
-// all calls the functions. After a freeze the process exits, and nothing may delay that. So all calls
-// them in a goroutine for which nothing waits, and which changes nothing that the next daemon finds.
-// Before that, it frees what the next daemon needs: the state file, and the lock of the socket.
-func (e *endings) all() {
+// run calls the functions. After a freeze the process exits, and nothing may delay that. So run
+// calls them in a goroutine for which nothing waits, and which changes nothing that the next daemon
+// finds. Before that, it frees what the next daemon needs: the state file, and the lock of the
+// socket.
+func (e *cleanups) run() {
 	if e.d.frozen.Load() {
 		e.d.Journal.Close()
 		e.claim.lock.Close()
-		go e.callAll()
+		go e.runAll()
 		return
 	}
-	e.callAll()
+	e.runAll()
 }
 
-func (e *endings) callAll() {
-	for _, end := range slices.Backward(e.ends) {
+func (e *cleanups) runAll() {
+	for _, end := range slices.Backward(e.funcs) {
 		end()
 	}
 }
@@ -117,7 +118,8 @@ func nodesOf(cfg *config.Config, dev bool) (nodes []redlock.Node, closeNodes fun
 	return nodes, func() {}, nil
 }
 
-// nodeOptions returns the options of a node. Passwords and certificates are read at every connection.
+// nodeOptions returns the options of a node. Passwords and certificates are read at every
+// connection.
 func nodeOptions(node *config.Node) redlock.NodeOptions {
 	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Username: node.Username, Durable: node.Durable}
 	if node.PasswordFile != "" {
@@ -141,9 +143,9 @@ func nodeOptions(node *config.Node) redlock.NodeOptions {
 	return options
 }
 
-// settle waits up to a second for the connections to the nodes, so that the first request does not
-// fail because it was too early. If nodes are missing, the daemon starts all the same.
-func (d *daemon) settle(ctx context.Context) {
+// waitForNodes waits up to a second for the connections to the nodes, so that the first request
+// does not fail because it was too early. If nodes are missing, the daemon starts all the same.
+func (d *daemon) waitForNodes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	d.Nodes.Settle(ctx)
@@ -152,7 +154,7 @@ func (d *daemon) settle(ctx context.Context) {
 		d.Log.Warn("fleet could be safer", "warning", warning)
 	}
 	if status.Spare() < 0 {
-		d.quorate.lacks(d.Clock())
+		d.quorate.noteLossLogged(d.Clock())
 		values := []any{"reason", session.NoQuorumReason(status), "ready", status.Ready, "quorum", status.Quorum, "nodes", len(status.Nodes)}
 		if status.Left > 0 {
 			values = append(values, "left", session.Seconds(status.Left))
@@ -163,7 +165,7 @@ func (d *daemon) settle(ctx context.Context) {
 
 func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inherited, o RunOptions) error {
 	srv := d.NewServer()
-	stopStoring := d.goOn(srv, listener.path, stored, o)
+	stopStoring := d.restore(srv, listener.path, stored, o)
 	defer stopStoring()
 	accepting, stop := context.WithCancel(ctx)
 	defer stop()
@@ -176,11 +178,11 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	}
 	d.LogManagerError(o.Manager.Ready())
 	defer attending.Wait()
-	attending.Go(func() { d.attend(accepting, o.Manager) })
+	attending.Go(func() { d.reportStatus(accepting, o.Manager) })
 	attending.Go(func() { d.Journal.Watch(accepting) })
 	attending.Go(func() { d.LeaseLog.Run(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
-	err := d.untilStopped(ctx, served, o)
+	err := d.waitUntilStopped(ctx, served, o)
 	stop()
 	serving.Wait() // a connection that is accepted later would be closed without an answer
 	d.LogManagerError(o.Manager.Stopping())
@@ -193,9 +195,9 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	return err
 }
 
-// goOn restores the state that the earlier daemon left. With embedded nodes nothing outlasts the
+// restore restores the state that the earlier daemon left. With embedded nodes nothing outlasts the
 // process.
-func (d *daemon) goOn(srv *server.Server, path string, stored state.Inherited, o RunOptions) (stop func()) {
+func (d *daemon) restore(srv *server.Server, path string, stored state.Inherited, o RunOptions) (stop func()) {
 	if o.Dev {
 		return func() {}
 	}
@@ -203,8 +205,8 @@ func (d *daemon) goOn(srv *server.Server, path string, stored state.Inherited, o
 	return d.Store.Start()
 }
 
-// untilStopped applies new configs until ctx ends, or until no connection can be accepted.
-func (d *daemon) untilStopped(ctx context.Context, served <-chan error, o RunOptions) error {
+// waitUntilStopped applies new configs until ctx ends, or until no connection can be accepted.
+func (d *daemon) waitUntilStopped(ctx context.Context, served <-chan error, o RunOptions) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -228,7 +230,7 @@ func (d *daemon) reload(cfg *config.Config) {
 	d.Log.SetLevel(cfg.Log.Level)
 	logging.SetFormat(d.Log, cfg.Log.Format)
 	d.Reload(cfg)
-	d.certificates.lookAgain()
+	d.certificates.requestCheck()
 	d.Log.Info("config reloaded: log, access, limits and doctor are in force; passwords and certificates are read at the next connection to a node",
 		"access", cfg.Access.String())
 }

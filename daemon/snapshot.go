@@ -33,7 +33,7 @@ func (d *daemon) snapshot() metrics.Snapshot {
 		LongestQueue:    longestQueue(waiting),
 		Unwritten:       d.Journal.Health() != state.Healthy,
 		Quorum:          d.nodesStatus(),
-		CertificateEnds: d.certificates.ends(),
+		CertificateEnds: d.certificates.expiries(),
 	}
 }
 

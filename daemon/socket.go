@@ -18,20 +18,20 @@ import (
 // second daemon from replacing the socket.
 type socket struct {
 	net.Listener
-	path string
-	lock *os.File
-	ours bool // this daemon created it, not the service manager
+	path   string
+	lock   *os.File
+	isOurs bool // this daemon created it, not the service manager
 }
 
 // listen creates the socket in a private directory, sets its rights there, and then moves it into
 // place. So users that the config does not allow can never connect. It replaces the socket of a dead
 // daemon. claimSocket has refused the socket of a living one.
 func (c *claim) listen(cfg *config.Socket) (*socket, error) {
-	listener, err := listenAside(cfg)
+	listener, err := listenInPrivateDir(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", cfg.Path, err)
 	}
-	return &socket{Listener: listener, path: cfg.Path, lock: c.lock, ours: true}, nil
+	return &socket{Listener: listener, path: cfg.Path, lock: c.lock, isOurs: true}, nil
 }
 
 // lockSocket locks the lock file of a socket. The lock ends with the process, however that ends.
@@ -71,7 +71,8 @@ func takeLockFile(file *os.File) error {
 	return nil
 }
 
-// pidIn returns the pid of the process that locked the file, for an error text; "": the file has none.
+// pidIn returns the pid of the process that locked the file, for an error text; "": the file has
+// none.
 func pidIn(file *os.File) string {
 	text := make([]byte, 20)
 	n, _ := file.ReadAt(text, 0) // io.EOF after a short text
@@ -82,7 +83,7 @@ func pidIn(file *os.File) string {
 	return fmt.Sprintf(" (pid %d)", pid)
 }
 
-func listenAside(cfg *config.Socket) (net.Listener, error) {
+func listenInPrivateDir(cfg *config.Socket) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(cfg.Path), ".r") // 0700
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func listenAside(cfg *config.Socket) (net.Listener, error) {
 		return nil, err
 	}
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err = giveRights(aside, cfg); err == nil {
+	if err = setPermissions(aside, cfg); err == nil {
 		err = os.Rename(aside, cfg.Path)
 	}
 	if err != nil {
@@ -118,7 +119,7 @@ func listenIn(dir, path string) (net.Listener, error) {
 	return net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), filepath.Base(path)))
 }
 
-func giveRights(path string, cfg *config.Socket) error {
+func setPermissions(path string, cfg *config.Socket) error {
 	if cfg.Group != "" {
 		gid, err := config.GroupID(cfg.Group)
 		if err != nil {
@@ -140,14 +141,14 @@ func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	return listener.SyscallConn()
 }
 
-// remove removes the socket, and then ends the lock on it. A socket of the service manager stays: the
-// manager still listens there.
+// remove removes the socket, and then ends the lock on it. A socket of the service manager stays:
+// the manager still listens there.
 func (s *socket) remove() { s.release(true) }
 
 // release ends the lock on the socket. If remove is false, the socket stays, so that clients of the
 // next daemon find it.
 func (s *socket) release(remove bool) {
-	if remove && s.ours {
+	if remove && s.isOurs {
 		os.Remove(s.path)
 	}
 	s.lock.Close()

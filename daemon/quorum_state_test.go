@@ -13,14 +13,14 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// quorate reports a lost quorum once, and its return once. If there always was a quorum, it reports
-// nothing.
+// quorumState reports a lost quorum once, and its return once. If there always was a quorum, it
+// reports nothing.
 func TestQuorate(t *testing.T) {
 	const down, ready = redlock.NodeDown, redlock.NodeReady
 	type event struct {
 		node  string
 		state redlock.NodeState
-		lacks bool // call lacks after the event
+		lacks bool // call noteLossLogged after the event
 		want  string
 	}
 	for name, events := range map[string][]event{
@@ -30,15 +30,15 @@ func TestQuorate(t *testing.T) {
 		"recovered before lacks": {{"a", ready, false, ""}, {"b", ready, true, ""}, {"c", down, false, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var q quorate
+			var q quorumState
 			for i, e := range events {
 				now := time.Duration(i) * time.Second
-				_, lost, back, lasted := q.see(redlock.NodeStatus{Name: e.node, State: e.state}, 2, now)
+				_, lost, back, lasted := q.update(redlock.NodeStatus{Name: e.node, State: e.state}, 2, now)
 				if got := quorateWord(lost, back, lasted); got != e.want {
 					t.Errorf("event %d, %v: got %q, want %q", i, e, got, e.want)
 				}
 				if e.lacks {
-					q.lacks(now)
+					q.noteLossLogged(now)
 				}
 			}
 		})
