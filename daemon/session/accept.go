@@ -15,7 +15,7 @@ const (
 
 func (d *Host) NewServer() *server.Server {
 	return &server.Server{
-		Admit:     d.admits,
+		Admit:     d.admitConnection,
 		Dismissed: func(peer server.Peer) { d.Limits.DismissConnection(requesterOf(peer).UID) },
 		Open:      d.open,
 		MaxQueued: maxQueued,
@@ -26,7 +26,7 @@ func (d *Host) NewServer() *server.Server {
 		Refused:  d.recorder.Refused,
 		HeldBack: d.recorder.HeldBack,
 		Bye:      byeLate,
-		Answered: d.answered,
+		Answered: d.traceAnswer,
 		Dropped: func(c *server.Conn, why error) {
 			d.cut(c)
 			d.Log.Warn("connection cut", "reason", why, "pid", c.Peer().PID, "uid", c.Peer().UID)
@@ -43,12 +43,12 @@ func (d *Host) cut(c *server.Conn) {
 	}
 }
 
-// admits returns an error if a connection exceeds a limit.
-func (d *Host) admits(peer server.Peer) error {
+// admitConnection returns an error if a connection exceeds a limit.
+func (d *Host) admitConnection(peer server.Peer) error {
 	uid := requesterOf(peer).UID
 	err := d.Limits.AdmitConnection(uid)
 	if err == nil {
-		if err = d.hasDescriptor(); err != nil {
+		if err = d.checkDescriptor(); err != nil {
 			d.Limits.DismissConnection(uid)
 		}
 	}
@@ -58,15 +58,15 @@ func (d *Host) admits(peer server.Peer) error {
 	return nil
 }
 
-// hasDescriptor returns an error if the system has too few descriptors for a connection that
+// checkDescriptor returns an error if the system has too few descriptors for a connection that
 // the limits allow.
-func (d *Host) hasDescriptor() error {
-	err := d.mayTakeDescriptor()
+func (d *Host) checkDescriptor() error {
+	err := d.checkDescriptorsLeft()
 	if err != nil {
 		d.acceptFailed(err, 0)
-		return shortage(err)
+		return shortageError(err)
 	}
-	d.accepts()
+	d.noteAccepting()
 	return nil
 }
 
@@ -82,8 +82,8 @@ func (d *Host) open(conn *server.Conn) (server.Session, error) {
 	return s, nil
 }
 
-// answered implements server.Server's callback for answers to requests that sessions began.
-func (d *Host) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
+// traceAnswer implements server.Server's callback for answers to requests that sessions began.
+func (d *Host) traceAnswer(conn *server.Conn, call *server.Call, r *ipc.Response) {
 	if !d.Log.IsTrace() {
 		return
 	}
@@ -92,7 +92,7 @@ func (d *Host) answered(conn *server.Conn, call *server.Call, r *ipc.Response) {
 		result = string(r.Code)
 	}
 	if s, ok := conn.Session().(*session); ok {
-		d.Log.Trace("answer", append(s.about(call), "result", result)...)
+		d.Log.Trace("answer", append(s.requestFacts(call), "result", result)...)
 	}
 }
 
@@ -105,14 +105,14 @@ func (d *Host) acceptFailed(err error, pause time.Duration) {
 	if !d.acceptLogged.allow(d.Clock(), acceptPause) {
 		return
 	}
-	d.acceptFails.Store(true)
-	d.Log.Error("no connection can be accepted for now; those that there are go on", "error", err, "fix", shortage(err), "retry_in", pause,
+	d.isAcceptFailing.Store(true)
+	d.Log.Error("no connection can be accepted for now; those that there are go on", "error", err, "fix", shortageError(err), "retry_in", pause,
 		"connections", d.Limits.Connections())
 }
 
-// accepts logs that connections can be accepted again, if acceptFailed logged the opposite.
-func (d *Host) accepts() {
-	if d.acceptFails.Load() && d.acceptFails.Swap(false) {
+// noteAccepting logs that connections can be accepted again, if acceptFailed logged the opposite.
+func (d *Host) noteAccepting() {
+	if d.isAcceptFailing.Load() && d.isAcceptFailing.Swap(false) {
 		d.Log.Info("connections are accepted again", "connections", d.Limits.Connections())
 	}
 }

@@ -16,20 +16,20 @@ import (
 )
 
 var (
-	errAlready  = errors.New("already held or requested")
-	errOwnerHas = fmt.Errorf("%w by this owner on this connection", errAlready)
-	errCounts   = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", maxCount)
-	errUnread   = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
-	errNotHeld  = errors.New("not held")
-	errNoLease  = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
-	errShort    = errors.New("a limit of the system is reached")
-	errOption   = errors.New("bad option")
-	errVerb     = errors.New("no such verb")
+	errAlready       = errors.New("already held or requested")
+	errOwnerHolds    = fmt.Errorf("%w by this owner on this connection", errAlready)
+	errTooManyCounts = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", maxCount)
+	errUnread        = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
+	errNotHeld       = errors.New("not held")
+	errNoLease       = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
+	errShortage      = errors.New("a limit of the system is reached")
+	errOption        = errors.New("bad option")
+	errVerb          = errors.New("no such verb")
 
-	errUndone     = fmt.Errorf("%w: the LOCK that it repeats has ended without a grant, or was unlocked since", server.ErrCancelled)
+	errLockUndone = fmt.Errorf("%w: the LOCK that it repeats has ended without a grant, or was unlocked since", server.ErrCancelled)
 	errInputEnded = fmt.Errorf("%w: the client's input ended while it waited", server.ErrCancelled)
 
-	errUnknown = errors.New("the daemon was restarted while it was in progress, and its result is unknown")
+	errOutcomeUnknown = errors.New("the daemon was restarted while it was in progress, and its result is unknown")
 )
 
 // codes maps errors to the codes of the protocol. The first match counts.
@@ -44,15 +44,15 @@ var codes = []struct {
 	{server.ErrLate, ipc.CodeCancelled},
 	{server.ErrShutdown, ipc.CodeShutdown},
 	{redlock.ErrClosed, ipc.CodeShutdown},
-	{errUnknown, ipc.CodeUnknown},
+	{errOutcomeUnknown, ipc.CodeUnknown},
 	{redlock.ErrLost, ipc.CodeLost},
 	{redlock.ErrReleased, ipc.CodeNotHeld},
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
 	{waitqueue.ErrDeadlock, ipc.CodeDeadlock},
 	{access.ErrLimit, ipc.CodeLimit},
-	{errShort, ipc.CodeLimit},
-	{errCounts, ipc.CodeLimit},
+	{errShortage, ipc.CodeLimit},
+	{errTooManyCounts, ipc.CodeLimit},
 	{errUnread, ipc.CodeLimit},
 	{access.ErrDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
@@ -74,12 +74,12 @@ func codeOf(err error) ipc.Code {
 	return ipc.CodeInternal
 }
 
-func notHeld(names []string) error {
+func notHeldError(names []string) error {
 	return fmt.Errorf("%s: %w by this owner on this connection: WHO shows who holds it", strings.Join(names, ","), errNotHeld)
 }
 
-// notHeldByPID is the error if a process has no such lease of this user and owner.
-func notHeldByPID(call *server.Call) error {
+// notHeldByPIDError is the error if a process has no such lease of this user and owner.
+func notHeldByPIDError(call *server.Call) error {
 	who := "this user"
 	if call.Owner != "" {
 		who += " and owner"
@@ -90,8 +90,8 @@ func notHeldByPID(call *server.Call) error {
 	return fmt.Errorf("%s: %w by process %d for %s", strings.Join(call.Names, ","), errNotHeld, call.PID, who)
 }
 
-// noLeaseWithID is the error for an unknown lease=. It names no other lease: ids are secret.
-func noLeaseWithID(names []string) error {
+// unknownIDError is the error for an unknown lease=. It names no other lease: ids are secret.
+func unknownIDError(names []string) error {
 	if len(names) == 0 {
 		return errNoLease
 	}
@@ -99,8 +99,8 @@ func noLeaseWithID(names []string) error {
 		strings.Join(names, ","), errNotHeld)
 }
 
-// heldAsPartOf is the error if the names of the request and of the lease overlap, but differ.
-func heldAsPartOf(names, list []string) error {
+// otherNamesError is the error if the names of the request and of the lease overlap, but differ.
+func otherNamesError(names, list []string) error {
 	return fmt.Errorf("%s: %w under these names, but under %s: use exactly those",
 		strings.Join(names, ","), errNotHeld, strings.Join(list, ","))
 }
@@ -138,7 +138,7 @@ func responseOf(call *server.Call, err error) *ipc.Response {
 		heldFields(r, held)
 	case errors.As(err, &noQuorum):
 		noQuorumFields(r, noQuorum)
-		r.Text = strings.Replace(r.Text, noQuorum.Error(), asStatusTells(noQuorum), 1)
+		r.Text = strings.Replace(r.Text, noQuorum.Error(), noQuorumText(noQuorum), 1)
 	case errors.As(err, &lost):
 		r.Str("reason", string(lost.Reason))
 	}
@@ -214,9 +214,9 @@ func noQuorumFields(r *ipc.Response, e *redlock.NoQuorumError) {
 		Strs("failed", failed...).Ms("retry", e.Retry)
 }
 
-// asStatusTells returns the text of e. If a node rejects the daemon's login, the text says what to
+// noQuorumText returns the text of e. If a node rejects the daemon's login, the text says what to
 // do in redlockd.hcl, as STATUS does, instead of quoting Redis.
-func asStatusTells(e *redlock.NoQuorumError) string {
+func noQuorumText(e *redlock.NoQuorumError) string {
 	told := *e
 	told.Failed = slices.Clone(e.Failed)
 	for i, failure := range told.Failed {
@@ -252,9 +252,9 @@ var loginTexts = map[string]string{
 // minBeat is the shortest beat=. On a busy host, timers are not more precise.
 const minBeat = redlock.MinTTL
 
-// ofNodes returns err if the next waiter will get the same error from the nodes. It returns nil if
-// the request ended for a reason of its own.
-func ofNodes(err error) error {
+// nodesError returns err if the next waiter will get the same error from the nodes. It returns nil
+// if the request ended for a reason of its own.
+func nodesError(err error) error {
 	if errors.Is(err, redlock.ErrHeld) || errors.Is(err, redlock.ErrNoQuorum) {
 		return err
 	}
@@ -265,18 +265,18 @@ func ofNodes(err error) error {
 // client waits for.
 type behindError struct {
 	*redlock.HeldError        // its Holder is the earlier client
-	why                string // why that client does not have the lock yet
+	reason             string // why that client does not have the lock yet
 }
 
 func (e *behindError) Error() string {
-	return fmt.Sprintf("%s: %v asked earlier, %s", e.Name, e.Holder, e.why)
+	return fmt.Sprintf("%s: %v asked earlier, %s", e.Name, e.Holder, e.reason)
 }
 
 func (e *behindError) Unwrap() error { return e.HeldError }
 
-// renamed returns an error that another waiter of this host got from the nodes, with the names of
-// w. The client may not be allowed to see the names of the other request.
-func renamed(view access.View, err error, w *waitqueue.Waiter) error {
+// renameError returns an error that another waiter of this host got from the nodes, with the names
+// of w. The client may not be allowed to see the names of the other request.
+func renameError(view access.View, err error, w *waitqueue.Waiter) error {
 	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
 		own := *held
 		own.Name = w.Label()

@@ -25,9 +25,9 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 		return h, nil
 	case h != nil && call.Has(ipc.OptLease):
 	case h != nil:
-		return nil, heldAsPartOf(call.Names, h.names())
+		return nil, otherNamesError(call.Names, h.names())
 	}
-	return nil, notFound(call)
+	return nil, notFoundError(call)
 }
 
 // lookUp finds the lease by lease=, by pid= or by names: the first of these that the request has.
@@ -81,7 +81,7 @@ func heldElseLost(all []*heldLease) (held []*heldLease) {
 // heldByPID returns a lease that this user took for a process on any connection: the one
 // with the names, or the only one.
 func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
-	if err := s.mayAskAbout(call.PID); err != nil {
+	if err := s.checkPIDQuery(call.PID); err != nil {
 		return nil, err
 	}
 	p := s.host.Processes.find(call.PID)
@@ -91,8 +91,8 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 	case p != nil:
 		h = p.leases.get(indexKey{s.uid, call.Owner, call.Names[0]})
 	}
-	if h == nil && err == nil && s.isAnothers(call.PID) {
-		err = fmt.Errorf("pid=%d: %w", call.PID, errNotYours)
+	if h == nil && err == nil && s.isOfOtherUser(call.PID) {
+		err = fmt.Errorf("pid=%d: %w", call.PID, errOtherUser)
 	}
 	return h, err
 }
@@ -110,13 +110,13 @@ func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error)
 	return nil, badOption("pid=%d: it holds %d locks, so a name is needed, or lease=", p.pid, len(held))
 }
 
-// notFound returns an error that names what the request looked for.
-func notFound(call *server.Call) error {
+// notFoundError returns an error that names what the request looked for.
+func notFoundError(call *server.Call) error {
 	switch {
 	case call.Has(ipc.OptPID):
-		return notHeldByPID(call)
+		return notHeldByPIDError(call)
 	case call.Has(ipc.OptLease):
-		return noLeaseWithID(call.Names)
+		return unknownIDError(call.Names)
 	}
-	return notHeld(call.Names)
+	return notHeldError(call.Names)
 }

@@ -20,7 +20,7 @@ type forceWork struct {
 // lock after the first attempt.
 func (s *session) force(call *server.Call) server.Work {
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: WHO shows who holds it now", call.Names[0], errUnknown))
+		return s.refuse(call, fmt.Errorf("%s: %w: WHO shows who holds it now", call.Names[0], errOutcomeUnknown))
 	}
 	return &forceWork{s, call}
 }
@@ -29,8 +29,8 @@ func (s *session) force(call *server.Call) server.Work {
 // is lost entirely.
 func (f *forceWork) Run() {
 	name := f.call.Names[0]
-	lists := f.s.host.Leases.lists(name) // read before FORCE, which may make the daemon forget leases
-	ours := f.s.host.Leases.of(name)
+	lists := f.s.host.Leases.namesByID(name) // read before FORCE, which may make the daemon forget leases
+	ours := f.s.host.Leases.withName(name)
 	retained := f.s.host.retainedIDs(ours)
 	forced, err := f.s.host.Nodes.Force(f.call.Context(), name)
 	free := errors.Is(err, redlock.ErrNotHeld)
@@ -47,10 +47,10 @@ func (f *forceWork) Run() {
 		return
 	}
 	if free {
-		f.disprove(ours)
+		f.loseRevoked(ours)
 	}
 	f.s.host.recorder.Forced(len(forced))
-	also := f.also(forced, lists)
+	also := f.otherNames(forced, lists)
 	r := ok(f.call).Str("lock", name).Int("n", int64(len(forced)))
 	if also != nil {
 		r.Strs("also", also...)
@@ -71,10 +71,10 @@ func (f *forceWork) Run() {
 	f.call.Reply(r)
 }
 
-// disprove ends leases of this daemon that no quorum has any more. Another host took them away, or
-// an earlier daemon that was killed during its FORCE. Otherwise their holders would learn of it
+// loseRevoked ends leases of this daemon that no quorum has any more. Another host took them away,
+// or an earlier daemon that was killed during its FORCE. Otherwise their holders would learn of it
 // only at the next extension, and leases with hold=ttl are never extended.
-func (f *forceWork) disprove(ours []*heldLease) {
+func (f *forceWork) loseRevoked(ours []*heldLease) {
 	for _, h := range ours {
 		if err := h.lease.Extend(f.call.Context(), 0); errors.Is(err, redlock.ErrNoQuorum) {
 			return // the holders get LOST before their deadlines
@@ -82,9 +82,9 @@ func (f *forceWork) disprove(ours []*heldLease) {
 	}
 }
 
-// also returns the other names of the leases that FORCE ended, as far as this daemon knows them and
-// the client may see them.
-func (f *forceWork) also(forced []redlock.Holding, lists map[string][]string) (also []string) {
+// otherNames returns the other names of the leases that FORCE ended, as far as this daemon knows
+// them and the client may see them.
+func (f *forceWork) otherNames(forced []redlock.Holding, lists map[string][]string) (also []string) {
 	view := f.s.view()
 	for i := range forced {
 		for _, name := range lists[forced[i].ID()] {
@@ -111,14 +111,14 @@ func alsoText(also []string) string {
 	return "; other names of the same LOCK (also=) are lost as well, and stay taken until their holder has released them, at most until its deadline"
 }
 
-// of returns the leases of a lock.
-func (r *leaseRegistry) of(name string) []*heldLease {
+// withName returns the leases of a lock.
+func (r *leaseRegistry) withName(name string) []*heldLease {
 	return slices.DeleteFunc(r.all(), func(h *heldLease) bool { return !slices.Contains(h.names(), name) })
 }
 
-// lists returns the names of each lease of several names that has this one, by the ids that the
+// namesByID returns the names of each lease of several names that has this one, by the ids that the
 // nodes may show.
-func (r *leaseRegistry) lists(name string) map[string][]string {
+func (r *leaseRegistry) namesByID(name string) map[string][]string {
 	lists := map[string][]string{}
 	for _, h := range r.all() {
 		if names := h.names(); len(names) > 1 && slices.Contains(names, name) {
@@ -169,7 +169,7 @@ type admitWork struct {
 // by now, which the user has not seen.
 func (s *session) admit(call *server.Call) server.Work {
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: STATUS shows which nodes are in quarantine", call.Words[0], errUnknown))
+		return s.refuse(call, fmt.Errorf("%s: %w: STATUS shows which nodes are in quarantine", call.Words[0], errOutcomeUnknown))
 	}
 	return &admitWork{s, call}
 }

@@ -114,12 +114,12 @@ func (s *session) lock(call *server.Call) server.Work {
 
 func (s *session) traceRequest(call *server.Call) {
 	if s.host.Log.IsTrace() {
-		s.host.Log.Trace("request", s.about(call)...)
+		s.host.Log.Trace("request", s.requestFacts(call)...)
 	}
 }
 
-// about returns the facts of a request for the log.
-func (s *session) about(call *server.Call) []any {
+// requestFacts returns the facts of a request for the log.
+func (s *session) requestFacts(call *server.Call) []any {
 	facts := []any{"verb", call.Verb.String(), "user", s.user, "pid", s.pid, "connection", s.number}
 	if call.Tag != "" {
 		facts = append(facts, "tag", call.Tag)

@@ -50,10 +50,10 @@ type Host struct {
 
 	timers timers.Set // timers of leases; Close stops them
 
-	keptFDs      int         // HostOptions.KeptFDs
-	acceptLogged rateLimiter // bounds log lines that no connection could be accepted
-	acceptFails  atomic.Bool // a failure was logged, but not yet its end
-	deniedLogged rateLimiter // bounds log lines of a denied FORCE or ADMIT
+	keptFDs         int         // HostOptions.KeptFDs
+	acceptLogged    rateLimiter // bounds log lines that no connection could be accepted
+	isAcceptFailing atomic.Bool // a failure was logged, but not yet its end
+	deniedLogged    rateLimiter // bounds log lines of a denied FORCE or ADMIT
 
 	doctorIgnore atomic.Pointer[[]string] // checks of redlock doctor whose warnings are accepted
 
@@ -71,7 +71,8 @@ type HostOptions struct {
 	Status func() redlock.Status
 	// Version is the version that HELLO shows.
 	Version string
-	// KeptFDs is how many file descriptors clients do not get, in addition to the nodes' descriptors.
+	// KeptFDs is how many file descriptors clients do not get, in addition to the nodes'
+	// descriptors.
 	KeptFDs int
 }
 
@@ -179,10 +180,10 @@ func (d *Host) Reload(cfg *config.Config) {
 	d.LeaseLog.SetGrants(cfg.Log.Grants)
 }
 
-// mayTakeDescriptor returns an error if clients may use no more descriptors.
-func (d *Host) mayTakeDescriptor() error {
+// checkDescriptorsLeft returns an error if clients may use no more descriptors.
+func (d *Host) checkDescriptorsLeft() error {
 	if DescriptorsLeft() < d.KeptDescriptors() {
-		return errKept
+		return errFDsReserved
 	}
 	return nil
 }
@@ -190,7 +191,7 @@ func (d *Host) mayTakeDescriptor() error {
 // KeptDescriptors returns how many descriptors clients do not get. The nodes need some, and so do
 // the metrics listener, files and /proc.
 func (d *Host) KeptDescriptors() int {
-	return keptPerNode*len(d.Cfg.Quorum.Nodes) + keptBesides + d.keptFDs
+	return reservedFDsPerNode*len(d.Cfg.Quorum.Nodes) + reservedFDsBesides + d.keptFDs
 }
 
 // rateLimiter bounds how often something is logged. It is safe for concurrent use.

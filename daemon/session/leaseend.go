@@ -12,7 +12,7 @@ import (
 )
 
 // perform does the actions of an event of a lease. The caller of heldLease.on does these actions
-// itself: startHeartbeat, beginRelease, delayRelease, allowResume, keepLoss.
+// itself: startHeartbeat, beginRelease, delayRelease, allowResume, rememberLoss.
 func (d *Host) perform(h *heldLease, do leaseActions) {
 	if do.has(sendLost) {
 		d.reportLoss(h)
@@ -129,8 +129,8 @@ func (d *Host) removeFromIndex(h *heldLease) {
 	}
 }
 
-// undone is what undoLock has done.
-type undone struct {
+// undoResult is what undoLock has done.
+type undoResult struct {
 	left     int                     // how many LOCKs still count on the lease
 	kept     time.Duration           // if left is 0: how long the lease stays taken (min=)
 	retained bool                    // if left is 0: this host retains it, and the UNLOCK is recorded as answered
@@ -140,7 +140,7 @@ type undone struct {
 // undoLock undoes the latest LOCK that counts on a lease, for an UNLOCK or for none (nil). If no
 // LOCK is left, it begins the release, unless the lease is kept or retained. The caller records
 // that the lease is kept.
-func (d *Host) undoLock(h *heldLease, unlock *server.Call) (u undone, err error) {
+func (d *Host) undoLock(h *heldLease, unlock *server.Call) (u undoResult, err error) {
 	left, do := h.countDown()
 	d.settleReentrancy(h)
 	switch u.left = left; {
@@ -152,14 +152,14 @@ func (d *Host) undoLock(h *heldLease, unlock *server.Call) (u undone, err error)
 			break
 		}
 		if u.retained = d.retain(h, unlock); !u.retained {
-			u.release, err = d.release(h, numberOf(unlock))
+			u.release, err = d.release(h, requestNumber(unlock))
 		}
 	}
 	return u, err
 }
 
-// numberOf returns the number of a request in the journal; 0: there is none.
-func numberOf(call *server.Call) uint64 {
+// requestNumber returns the number of a request in the journal; 0: there is none.
+func requestNumber(call *server.Call) uint64 {
 	if call == nil {
 		return 0
 	}
@@ -170,7 +170,7 @@ func numberOf(call *server.Call) uint64 {
 // long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
 // extends it. The caller records this.
 func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
-	if left = h.minLeft(d.Clock()); left == 0 || !h.on(minLeft).has(delayRelease) {
+	if left = h.minLeft(d.Clock()); left == 0 || !h.on(minNotPassed).has(delayRelease) {
 		return 0
 	}
 	d.leaveHolder(h)
@@ -281,7 +281,7 @@ func (d *Host) leaveQueueAfter(h *heldLease, delay time.Duration) {
 func (d *Host) reportLoss(h *heldLease) {
 	s, lease := h.attached(), h.lease
 	if s != nil {
-		s.sayLost(h.names(), lease.ID(), lease.Reason(), LostText[lease.Reason()])
+		s.sendLostEvent(h.names(), lease.ID(), lease.Reason(), LostText[lease.Reason()])
 	}
 	d.Journal.LossReported(h.number)
 	switch {
@@ -292,7 +292,7 @@ func (d *Host) reportLoss(h *heldLease) {
 	}
 }
 
-func (s *session) sayLost(names []string, lease string, reason redlock.LostReason, text string) {
+func (s *session) sendLostEvent(names []string, lease string, reason redlock.LostReason, text string) {
 	s.conn.Send(new(ipc.Response).Notice(ipc.EventLost).
 		Strs("lock", names...).Str("lease", lease).Str("reason", string(reason)).Say(text))
 }
@@ -300,7 +300,7 @@ func (s *session) sayLost(names []string, lease string, reason redlock.LostReaso
 // rememberLoss keeps a lost lease so that its client can ask about it, and forgets the oldest one
 // if there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
-	if !h.on(lossKept).has(keepLoss) {
+	if !h.on(lossRemembered).has(rememberLoss) {
 		return // its connection has ended meanwhile
 	}
 	if oldest := h.currentIndex().remember(h, d.Limits.RememberLost(h.UID)); oldest != nil {
@@ -439,7 +439,7 @@ func (d *Host) letExpire(h *heldLease) {
 	}
 	d.Journal.Lost(h.number, h.lease.Reason())
 	d.logReleased(h, "connection cut")
-	h.on(letGo)
+	h.on(extensionsEnded)
 	if h.attached() != nil {
 		d.perform(h, h.onLost(d.Clock()))
 	} else {
@@ -496,18 +496,18 @@ func goneReason(h *heldLease) string {
 // logLost logs a lost lease: as a warning, unless it ended as its client requested.
 func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
 	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired
-	d.LeaseLog.Lost(leaseFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
+	d.LeaseLog.Lost(logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
 }
 
 // logReleased logs a release and its reason, if the config asks for that.
 func (d *Host) logReleased(h *heldLease, reason string) {
 	if d.LeaseLog.LogsGrants() {
-		d.LeaseLog.Released(leaseFacts(h, h.lease), d.Clock()-h.lease.Since(), reason)
+		d.LeaseLog.Released(logFacts(h, h.lease), d.Clock()-h.lease.Since(), reason)
 	}
 }
 
-// leaseFacts returns the facts of a lease for the log.
-func leaseFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
+// logFacts returns the facts of a lease for the log.
+func logFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
 	mode := modeOf(h.mode().Shared)
 	if h.waiter.Kind.Slots > 0 {
 		mode = "slots"

@@ -38,11 +38,11 @@ func (h *heldLease) indexKey(name string) indexKey {
 
 // addRequest adds a new LOCK, unless earlier LOCKs (firsts) have some of its names, which it
 // returns. Names of leases in over count as free: the caller knows that these have ended.
-func (k *leaseIndex) addRequest(a *lockRequest, over map[*heldLease]bool) (firsts []*lockRequest) {
+func (k *leaseIndex) addRequest(a *lockRequest, ended map[*heldLease]bool) (firsts []*lockRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, name := range a.names() {
-		if first := k.firstOf(a.indexKey(name)); first != nil && !over[first.heldLease] {
+		if first := k.firstOf(a.indexKey(name)); first != nil && !ended[first.heldLease] {
 			firsts = append(firsts, first)
 		}
 	}
@@ -68,7 +68,7 @@ func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 		return first
 	}
 	if h := k.leases[at]; h != nil {
-		return grantedBefore(h)
+		return completedRequest(h)
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
 			return nil, nil // another LOCK that counts on it was faster
 		}
 		if k.requests[at] != nil || other != nil && other.lease.Err() == nil {
-			return nil, fmt.Errorf("%s: %w", h.waiter.Label(), errOwnerHas)
+			return nil, fmt.Errorf("%s: %w", h.waiter.Label(), errOwnerHolds)
 		}
 	}
 	before, open := k.putLocked(h)

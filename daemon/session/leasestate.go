@@ -44,24 +44,24 @@ type leaseLife struct {
 type leaseEvent uint8
 
 const (
-	wasGranted     leaseEvent = iota // a quorum granted it
-	notGranted                       // its LOCK ended without it
-	grantReported                    // a client was answered with OK
-	wasLost                          // redlock reported its loss
-	letGo                            // its extensions ended, because the daemon cut its client's connection
-	deadlinePassed                   // it is lost, and the last deadline that its client was given has passed
-	lastUnlock                       // all LOCKs that counted on it were unlocked
-	clientIsGone                     // its client is gone, and linger= has passed
-	minLeft                          // its release is due, and min= has not passed
-	minPassed                        // min= has passed
-	retentionBegun                   // its release is due, and this host retains it instead
-	retentionOver                    // another client wants it, or retain= has passed
-	releaseBegun                     // its release is under way to the nodes
-	releaseRefused                   // its release could not begin, because it was lost
-	nodesReleased                    // its release need not be repeated after a restart, or only for a while
-	resumed                          // a client resumes it on another connection
-	lossKept                         // its client may ask about its loss
-	dropped                          // no client can ask about it any more
+	wasGranted      leaseEvent = iota // a quorum granted it
+	notGranted                        // its LOCK ended without it
+	grantReported                     // a client was answered with OK
+	wasLost                           // redlock reported its loss
+	extensionsEnded                   // its extensions ended, because the daemon cut its client's connection
+	deadlinePassed                    // it is lost, and the last deadline that its client was given has passed
+	lastUnlock                        // all LOCKs that counted on it were unlocked
+	clientIsGone                      // its client is gone, and linger= has passed
+	minNotPassed                      // its release is due, and min= has not passed
+	minPassed                         // min= has passed
+	retentionBegun                    // its release is due, and this host retains it instead
+	retentionEnded                    // another client wants it, or retain= has passed
+	releaseBegun                      // its release is under way to the nodes
+	releaseRefused                    // its release could not begin, because it was lost
+	nodesReleased                     // its release need not be repeated after a restart, or only for a while
+	resumed                           // a client resumes it on another connection
+	lossRemembered                    // its client may ask about its loss
+	dropped                           // no client can ask about it any more
 	leaseEventCount
 )
 
@@ -75,7 +75,7 @@ const (
 	leaveQueue                  // take it out of the queue, so that the next waiters continue
 	countHeldTime               // count in the metrics for how long its client held it
 	allowResume                 // move it to the other connection
-	keepLoss                    // remember it for questions, within the limit of its user
+	rememberLoss                // remember it for questions, within the limit of its user
 	unregister                  // remove it from the leases by id
 	uncountLoss                 // remove it from the user's limit of remembered losses
 	deleteRecord                // delete its record in the state file
@@ -103,7 +103,7 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 			return l, dropLoss
 		}
 		return l.losing().afterLossReported()
-	case letGo:
+	case extensionsEnded:
 		return l.losing(), 0
 	case deadlinePassed:
 		return l.change(lost, gone, leaveQueue|l.heldTime())
@@ -117,13 +117,13 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 		case lost, gone:
 			return l.afterDropped()
 		}
-	case minLeft:
+	case minNotPassed:
 		return l.change(releasing, kept, delayRelease)
 	case minPassed:
 		return l.change(kept, releasing, beginRelease)
 	case retentionBegun:
 		return l.change(releasing, retained, delayRelease)
-	case retentionOver:
+	case retentionEnded:
 		return l.change(retained, releasing, beginRelease)
 	case releaseBegun:
 		if l.state == releasing {
@@ -138,10 +138,10 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 		if !l.isUnheld() && l.state != releasing && l.memory != forgotten {
 			return l, allowResume
 		}
-	case lossKept:
+	case lossRemembered:
 		if l.memory == notRemembered {
 			l.memory = remembered
-			return l, keepLoss
+			return l, rememberLoss
 		}
 	case dropped:
 		return l.afterDropped()

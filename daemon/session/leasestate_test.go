@@ -21,24 +21,24 @@ type step struct {
 // the lease: it got OK, and LOST if the lease is lost.
 var lifeTable = [leaseEventCount][]step{
 	//               acquiring, held, lost, kept, retained, releasing, gone
-	wasGranted:     {{held, startHeartbeat}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	notGranted:     {{gone, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	grantReported:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	wasLost:        {{lost, 0}, {lost, sendLost}, {lost, 0}, {lost, dropLoss}, {lost, dropLoss}, {lost, sendLost}, {gone, 0}},
-	letGo:          {{lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {gone, 0}},
-	deadlinePassed: {{acquiring, 0}, {held, 0}, {gone, leaveQueue | countHeldTime}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	lastUnlock:     {{acquiring, 0}, {releasing, beginRelease}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	clientIsGone:   {{acquiring, 0}, {releasing, beginRelease}, {lost, unregister | deleteRecord}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, unregister | deleteRecord}},
-	minLeft:        {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {kept, delayRelease}, {gone, 0}},
-	minPassed:      {{acquiring, 0}, {held, 0}, {lost, 0}, {releasing, beginRelease}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	retentionBegun: {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {retained, delayRelease}, {gone, 0}},
-	retentionOver:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, beginRelease}, {releasing, 0}, {gone, 0}},
-	releaseBegun:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, leaveQueue | countHeldTime | unregister}, {gone, 0}},
-	releaseRefused: {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {lost, 0}, {gone, 0}},
-	nodesReleased:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {gone, 0}, {gone, 0}},
-	resumed:        {{acquiring, allowResume}, {held, allowResume}, {lost, allowResume}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, allowResume}},
-	lossKept:       {{acquiring, keepLoss}, {held, keepLoss}, {lost, keepLoss}, {kept, keepLoss}, {retained, keepLoss}, {releasing, keepLoss}, {gone, keepLoss}},
-	dropped:        {{acquiring, unregister | deleteRecord}, {held, unregister | deleteRecord}, {lost, unregister | deleteRecord}, {kept, unregister}, {retained, unregister}, {releasing, unregister}, {gone, unregister | deleteRecord}},
+	wasGranted:      {{held, startHeartbeat}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	notGranted:      {{gone, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	grantReported:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	wasLost:         {{lost, 0}, {lost, sendLost}, {lost, 0}, {lost, dropLoss}, {lost, dropLoss}, {lost, sendLost}, {gone, 0}},
+	extensionsEnded: {{lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {gone, 0}},
+	deadlinePassed:  {{acquiring, 0}, {held, 0}, {gone, leaveQueue | countHeldTime}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	lastUnlock:      {{acquiring, 0}, {releasing, beginRelease}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	clientIsGone:    {{acquiring, 0}, {releasing, beginRelease}, {lost, unregister | deleteRecord}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, unregister | deleteRecord}},
+	minNotPassed:    {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {kept, delayRelease}, {gone, 0}},
+	minPassed:       {{acquiring, 0}, {held, 0}, {lost, 0}, {releasing, beginRelease}, {retained, 0}, {releasing, 0}, {gone, 0}},
+	retentionBegun:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {retained, delayRelease}, {gone, 0}},
+	retentionEnded:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, beginRelease}, {releasing, 0}, {gone, 0}},
+	releaseBegun:    {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, leaveQueue | countHeldTime | unregister}, {gone, 0}},
+	releaseRefused:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {lost, 0}, {gone, 0}},
+	nodesReleased:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {gone, 0}, {gone, 0}},
+	resumed:         {{acquiring, allowResume}, {held, allowResume}, {lost, allowResume}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, allowResume}},
+	lossRemembered:  {{acquiring, rememberLoss}, {held, rememberLoss}, {lost, rememberLoss}, {kept, rememberLoss}, {retained, rememberLoss}, {releasing, rememberLoss}, {gone, rememberLoss}},
+	dropped:         {{acquiring, unregister | deleteRecord}, {held, unregister | deleteRecord}, {lost, unregister | deleteRecord}, {kept, unregister}, {retained, unregister}, {releasing, unregister}, {gone, unregister | deleteRecord}},
 }
 
 // lifeIn returns the life of a lease that a client knows.
@@ -71,8 +71,8 @@ func TestLostFollowsTheGrant(t *testing.T) {
 		{[]leaseEvent{wasGranted, grantReported, wasLost, wasLost}, 2},
 		{[]leaseEvent{wasGranted, wasLost, grantReported, grantReported}, 2},
 		{[]leaseEvent{wasLost, wasGranted, deadlinePassed, grantReported}, 3},
-		{[]leaseEvent{wasGranted, grantReported, letGo, wasLost}, 3},
-		{[]leaseEvent{wasGranted, grantReported, letGo, deadlinePassed}, -1},
+		{[]leaseEvent{wasGranted, grantReported, extensionsEnded, wasLost}, 3},
+		{[]leaseEvent{wasGranted, grantReported, extensionsEnded, deadlinePassed}, -1},
 		{[]leaseEvent{wasGranted, grantReported, lastUnlock, releaseRefused, wasLost}, 4},
 		{[]leaseEvent{wasLost, wasGranted, deadlinePassed}, -1},
 	} {
@@ -95,8 +95,8 @@ func TestLostFollowsTheGrant(t *testing.T) {
 // A remembered loss ends once: it no longer counts towards the user's limit, and its record is
 // deleted. The record of a release stays, unless the lease turns out to be lost.
 func TestLossIsForgottenOnce(t *testing.T) {
-	remembered, _ := leaseLife{state: lost, knows: knowsLoss}.after(lossKept)
-	if _, do := remembered.after(lossKept); do != 0 {
+	remembered, _ := leaseLife{state: lost, knows: knowsLoss}.after(lossRemembered)
+	if _, do := remembered.after(lossRemembered); do != 0 {
 		t.Errorf("lossKept again: actions %b", do)
 	}
 	over, do := remembered.after(dropped)
@@ -104,7 +104,7 @@ func TestLossIsForgottenOnce(t *testing.T) {
 		t.Errorf("dropped: actions %b", do)
 	}
 	for event := range leaseEventCount {
-		if _, do := over.after(event); do.has(unregister | uncountLoss | deleteRecord | keepLoss | allowResume) {
+		if _, do := over.after(event); do.has(unregister | uncountLoss | deleteRecord | rememberLoss | allowResume) {
 			t.Errorf("event %d after dropped: actions %b", event, do)
 		}
 	}
@@ -131,14 +131,14 @@ func TestLeaseEndsOnce(t *testing.T) {
 
 		released bool
 	}
-	const single = leaveQueue | countHeldTime | sendLost | unregister | uncountLoss | keepLoss
+	const single = leaveQueue | countHeldTime | sendLost | unregister | uncountLoss | rememberLoss
 	seen := map[path]bool{{}: true}
 	for todo := []path{{}}; len(todo) > 0; {
 		now := todo[0]
 		todo = todo[1:]
 		for event := range leaseEventCount {
 			next, do := now.life.after(event)
-			if now.released && slices.Contains([]leaseEvent{releaseBegun, releaseRefused, wasLost, letGo}, event) {
+			if now.released && slices.Contains([]leaseEvent{releaseBegun, releaseRefused, wasLost, extensionsEnded}, event) {
 				continue // a redlock.Lease ends once
 			}
 			if again := now.once & do & single; again != 0 {

@@ -28,8 +28,8 @@ type lockRequest struct {
 	intent         *redlock.Intent // its writer intent; nil: none
 	earlierFailure error           // the error of the LOCK that this one had joined; nil: none
 
-	done   chan struct{} // closed when the request has ended; nil while no other request waits for it; guarded by the mu of requests
-	failed error         // after the end: why there is no lease
+	done    chan struct{} // closed when the request has ended; nil while no other request waits for it; guarded by the mu of requests
+	failure error         // after the end: why there is no lease
 }
 
 // start begins a LOCK, or continues one. It checks the limits, then joins the wait queue, in the
@@ -37,7 +37,7 @@ type lockRequest struct {
 func (s *session) start(a *lockRequest) server.Work {
 	call := a.call
 	if h := s.host.unclaimed.take(a); h != nil {
-		return &resumeWork{s: s, call: call, h: h, again: a}
+		return &resumeWork{s: s, call: call, h: h, repeatedLock: a}
 	}
 	after, err := s.registerRequest(a)
 	if after != nil || err != nil {
@@ -81,16 +81,16 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 			hold:      call.Hold,
 			heartbeat: newHeartbeat(call.Beat),
 			index:     &s.leases,
-			delays:    newEndDelays(given(call, ipc.OptLinger, call.Linger, lease.Linger), call.Min, newRetention(call, lease)),
+			delays:    newEndDelays(optionOr(call, ipc.OptLinger, call.Linger, lease.Linger), call.Min, newRetention(call, lease)),
 			session:   s,
 		},
 		session:  s,
 		requests: &s.leases,
 		call:     call,
-		ttl:      given(call, ipc.OptTTL, call.TTL, lease.TTL),
-		wait:     given(call, ipc.OptWait, call.Wait, ipc.Forever),
+		ttl:      optionOr(call, ipc.OptTTL, call.TTL, lease.TTL),
+		wait:     optionOr(call, ipc.OptWait, call.Wait, ipc.Forever),
 		guard:    call.Guard,
-		max:      given(call, ipc.OptMax, call.Max, lease.MaxHold),
+		max:      optionOr(call, ipc.OptMax, call.Max, lease.MaxHold),
 	}
 	if call.Verb == ipc.VerbTry {
 		a.wait = 0
@@ -115,7 +115,7 @@ func (a *lockRequest) bindToProcess() error {
 	return nil
 }
 
-func given(call *server.Call, option ipc.OptionSet, value, otherwise time.Duration) time.Duration {
+func optionOr(call *server.Call, option ipc.OptionSet, value, otherwise time.Duration) time.Duration {
 	if call.Has(option) {
 		return value
 	}
@@ -175,20 +175,20 @@ func (a *lockRequest) checkMin() error {
 // name twice, unless the second LOCK joins the first one: it has the same id=, or reentrant=yes.
 // For such a LOCK, registerRequest returns the work that waits for the first one.
 func (s *session) registerRequest(a *lockRequest) (after server.Work, err error) {
-	if s.heldInOtherWay(a) {
+	if s.isHeldWithOtherHold(a) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
 	}
-	var over map[*heldLease]bool
-	for firsts := a.requests.addRequest(a, over); firsts != nil; firsts = a.requests.addRequest(a, over) {
+	var ended map[*heldLease]bool
+	for firsts := a.requests.addRequest(a, ended); firsts != nil; firsts = a.requests.addRequest(a, ended) {
 		for _, first := range firsts {
 			after, err = a.joinFirst(first)
 			if !errors.Is(err, redlock.ErrReleased) {
 				return after, err
 			}
-			if over == nil {
-				over = map[*heldLease]bool{}
+			if ended == nil {
+				ended = map[*heldLease]bool{}
 			}
-			over[first.heldLease] = true
+			ended[first.heldLease] = true
 		}
 	}
 	if err := s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.earlierFailure != nil); err != nil {
@@ -207,9 +207,9 @@ func (a *lockRequest) countForProcess(n int32) {
 	}
 }
 
-// heldInOtherWay reports whether the connection holds the name with hold=conn and wants it with
+// isHeldWithOtherHold reports whether the connection holds the name with hold=conn and wants it with
 // hold=pid, or the reverse: the request would wait for its own connection.
-func (s *session) heldInOtherWay(a *lockRequest) bool {
+func (s *session) isHeldWithOtherHold(a *lockRequest) bool {
 	others := s.leasesOfProcesses
 	if a.process != nil {
 		others = s.leases.all
@@ -222,8 +222,8 @@ func (s *session) heldInOtherWay(a *lockRequest) bool {
 	return false
 }
 
-// grantedBefore returns a request that has ended, with the lease h.
-func grantedBefore(h *heldLease) *lockRequest {
+// completedRequest returns a request that has ended, with the lease h.
+func completedRequest(h *heldLease) *lockRequest {
 	a := &lockRequest{heldLease: h, done: make(chan struct{})}
 	close(a.done)
 	return a
@@ -240,7 +240,7 @@ func (a *lockRequest) Run() {
 func (a *lockRequest) answer() {
 	if err := a.outcome(); err != nil {
 		a.session.refuse(a.call, err)
-		if a.failed == nil { // it was granted, and lost since: CHECK must report the loss
+		if a.failure == nil { // it was granted, and lost since: CHECK must report the loss
 			a.session.host.rememberLoss(a.heldLease)
 		}
 		return
@@ -253,7 +253,7 @@ func (a *lockRequest) answer() {
 // logGranted logs a grant, if the config asks for that.
 func (d *Host) logGranted(a *lockRequest) {
 	if d.LeaseLog.LogsGrants() {
-		d.LeaseLog.Granted(leaseFacts(a.heldLease, a.lease), a.waited())
+		d.LeaseLog.Granted(logFacts(a.heldLease, a.lease), a.waited())
 	}
 }
 
@@ -287,7 +287,7 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 		return nil
 	}
 	if a.wait == 0 {
-		return a.whyNotReady()
+		return a.notReadyError()
 	}
 	timer := time.NewTimer(a.timeLeft())
 	defer timer.Stop()
@@ -305,7 +305,7 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 		case <-renewal:
 			a.announceIntent()
 		case <-timer.C:
-			return a.whyNotReady()
+			return a.notReadyError()
 		case <-a.holderGone():
 			return errInputEnded // or the process, as outcome says
 		case <-ctx.Done():
@@ -369,12 +369,12 @@ func (a *lockRequest) Request() redlock.Request {
 		Slots:        int(a.waiter.Kind.Slots),
 		TTL:          a.ttl,
 		Wait:         a.waitLeft(),
-		NoQuorumFor:  a.withoutQuorum(),
+		NoQuorumFor:  a.waitWithoutQuorum(),
 		Held:         errors.Is(d.Queue.LastFailure(&h.waiter), redlock.ErrHeld),
 		StopRetrying: a.holderGone(),
 		Failed:       func(err error) { d.attemptFailed(h, err) },
 		Keep:         a.hold != ipc.HoldTTL,
-		Block:        a.block(),
+		Block:        a.blockSize(),
 		Guard:        a.guard,
 		Max:          a.max,
 		Holder:       redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
@@ -391,11 +391,11 @@ func (a *lockRequest) Request() redlock.Request {
 	return r
 }
 
-// block returns how many fencing tokens the nodes reserve for passes: MaxBlock or none. A block
+// blockSize returns how many fencing tokens the nodes reserve for passes: MaxBlock or none. A block
 // must last until the next confirmation, and the same clients can request the lock several times
 // until then. If the request had to wait on this host, other clients want the lock, and may want it
 // again soon.
-func (a *lockRequest) block() int {
+func (a *lockRequest) blockSize() int {
 	switch {
 	case a.hold == ipc.HoldTTL || !a.waiter.Kind.Exclusive():
 		return 0
@@ -409,9 +409,9 @@ func (a *lockRequest) block() int {
 // answered. Otherwise the next daemon would consider the attempt under way.
 func (a *lockRequest) Undelivered() { a.session.host.Journal.Forgotten(a.number, 0) }
 
-// withoutQuorum returns how long the request has waited without a quorum: behind or together with a
-// LOCK that got NOQUORUM. No LOCK waits for a quorum for longer than its ttl.
-func (a *lockRequest) withoutQuorum() time.Duration {
+// waitWithoutQuorum returns how long the request has waited without a quorum: behind or together
+// with a LOCK that got NOQUORUM. No LOCK waits for a quorum for longer than its ttl.
+func (a *lockRequest) waitWithoutQuorum() time.Duration {
 	if errors.Is(a.earlierFailure, redlock.ErrNoQuorum) || errors.Is(a.session.host.Queue.LastFailure(&a.waiter), redlock.ErrNoQuorum) {
 		return a.waited()
 	}
@@ -451,7 +451,7 @@ func (a *lockRequest) settle(err error) {
 		d.addToIndex(a.heldLease)
 		d.Store.Prefer(&a.session.stored)
 	} else {
-		d.Queue.Leave(&a.waiter, ofNodes(err))
+		d.Queue.Leave(&a.waiter, nodesError(err))
 	}
 	a.complete(err)
 }
@@ -483,7 +483,7 @@ func (a *lockRequest) complete(err error) {
 // unregisterRequest ends what registerRequest began. Requests that joined this one, or repeat it,
 // learn how it ended.
 func (a *lockRequest) unregisterRequest(err error) {
-	if a.failed = err; err != nil {
+	if a.failure = err; err != nil {
 		a.on(notGranted)
 		a.clearCounts()
 	}
@@ -533,48 +533,48 @@ func (d *Host) attemptFailed(h *heldLease, err error) {
 	d.Queue.NoteFailure(&h.waiter, err)
 }
 
-// whyNotReady returns why the request cannot have the lock, if a client of this host blocks it and
+// notReadyError returns why the request cannot have the lock, if a client of this host blocks it and
 // no node was asked.
-func (a *lockRequest) whyNotReady() error {
-	switch way := a.session.host.Queue.Obstacle(&a.waiter); {
-	case way.Holder != nil:
-		return a.session.heldHere(way.Holder, way.Kind, way.Lease)
-	case way.Waiter != nil:
-		return a.session.blockedByWaiter(&a.waiter, way)
-	case way.Failure != nil:
-		return renamed(a.session.view(), way.Failure, &a.waiter)
+func (a *lockRequest) notReadyError() error {
+	switch obstacle := a.session.host.Queue.Obstacle(&a.waiter); {
+	case obstacle.Holder != nil:
+		return a.session.heldHereError(obstacle.Holder, obstacle.Kind, obstacle.Lease)
+	case obstacle.Waiter != nil:
+		return a.session.blockedByWaiterError(&a.waiter, obstacle)
+	case obstacle.Failure != nil:
+		return renameError(a.session.view(), obstacle.Failure, &a.waiter)
 	}
 	return &redlock.HeldError{Name: a.waiter.Label()} // the obstacle has just gone, but the wait has ended
 }
 
-// blockedByWaiter returns the error for a waiter behind another waiter of this host, which waits
-// for readers, for another of its names, or for the nodes.
-func (s *session) blockedByWaiter(p *waitqueue.Waiter, way waitqueue.Obstacle) error {
-	held := &redlock.HeldError{Name: p.Label(), Holder: s.host.holderOf(way.Waiter.Requester, way.Waiter.Requester.Asked), Waiting: true}
-	if way.Blockage != nil && way.Blockage.Together {
+// blockedByWaiterError returns the error for a waiter behind another waiter of this host, which
+// waits for readers, for another of its names, or for the nodes.
+func (s *session) blockedByWaiterError(p *waitqueue.Waiter, obstacle waitqueue.Obstacle) error {
+	held := &redlock.HeldError{Name: p.Label(), Holder: s.host.holderOf(obstacle.Waiter.Requester, obstacle.Waiter.Requester.Asked), Waiting: true}
+	if obstacle.Blockage != nil && obstacle.Blockage.Together {
 		held.Shared = true
 		return held
 	}
-	return &behindError{held, s.whyBlocked(way)}
+	return &behindError{held, s.blockedText(obstacle)}
 }
 
-// whyBlocked returns what the earlier waiter waits for, without the names that the client may not
+// blockedText returns what the earlier waiter waits for, without the names that the client may not
 // see.
-func (s *session) whyBlocked(way waitqueue.Obstacle) string {
-	by, view := way.Blockage, s.view()
+func (s *session) blockedText(obstacle waitqueue.Obstacle) string {
+	by, view := obstacle.Blockage, s.view()
 	switch {
 	case by != nil && by.Held:
 		return fmt.Sprintf("and waits for %s, which %v holds", view.Name(by.Name), by.Requester)
 	case by != nil:
 		return fmt.Sprintf("and waits for %s, which %v asked for earlier", view.Name(by.Name), by.Requester)
-	case way.Failure != nil:
-		return fmt.Sprintf("and waits for %s, which others hold, at least in part", view.Label(way.Waiter.Names))
+	case obstacle.Failure != nil:
+		return fmt.Sprintf("and waits for %s, which others hold, at least in part", view.Label(obstacle.Waiter.Names))
 	}
 	return "and is asking the nodes for it"
 }
 
-// heldHere returns the error for a lock that a client of this daemon holds.
-func (s *session) heldHere(w *waitqueue.Waiter, kind waitqueue.Kind, lease waitqueue.Lease) error {
+// heldHereError returns the error for a lock that a client of this daemon holds.
+func (s *session) heldHereError(w *waitqueue.Waiter, kind waitqueue.Kind, lease waitqueue.Lease) error {
 	return &redlock.HeldError{
 		Name:   s.view().Label(w.Names),
 		Holder: s.host.holderOf(w.Requester, lease.Since()),
@@ -585,9 +585,9 @@ func (s *session) heldHere(w *waitqueue.Waiter, kind waitqueue.Kind, lease waitq
 }
 
 // holderOf describes a client that has held or wanted a lock since a BootTime.
-func (d *Host) holderOf(who *waitqueue.Requester, since time.Duration) redlock.Holder {
+func (d *Host) holderOf(requester *waitqueue.Requester, since time.Duration) redlock.Holder {
 	return redlock.Holder{
-		Host: d.hostname, PID: who.PID, UID: who.UID, User: who.User,
+		Host: d.hostname, PID: requester.PID, UID: requester.UID, User: requester.User,
 		Since: time.Now().Add(since - d.Clock()),
 	}
 }

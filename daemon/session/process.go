@@ -105,7 +105,7 @@ func (t *processes) use(fd, pid int) (*heldProcess, error) {
 		process.Close(fd)
 		return nil, errNoProcess
 	}
-	if p := t.living(pid); p != nil { // both are alive, so they are the same process
+	if p := t.findLocked(pid); p != nil { // both are alive, so they are the same process
 		process.Close(fd)
 		p.users++
 		return p, nil
@@ -142,11 +142,11 @@ func (t *processes) release(p *heldProcess) {
 func (t *processes) find(pid int) *heldProcess {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.living(pid)
+	return t.findLocked(pid)
 }
 
-// living is find for a caller that holds mu.
-func (t *processes) living(pid int) *heldProcess {
+// findLocked is find for a caller that holds mu.
+func (t *processes) findLocked(pid int) *heldProcess {
 	if p := t.byPID[pid]; p != nil && process.IsAlive(p.fd) {
 		return p
 	}
@@ -189,11 +189,11 @@ func (d *Host) processEnded(h *heldLease) {
 
 // The errors for a process that cannot hold a lock, or that the client may not name.
 var (
-	errInit      = fmt.Errorf("%w: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", access.ErrDenied)
-	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
-	errNotYours  = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
-	errNoProcess = processError(process.ErrNoProcess)
-	errForeign   = badOption("the client runs where processes have other numbers (in a container?), or has ended: " +
+	errInit           = fmt.Errorf("%w: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", access.ErrDenied)
+	errKernel         = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
+	errOtherUser      = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
+	errNoProcess      = processError(process.ErrNoProcess)
+	errOtherNamespace = badOption("the client runs where processes have other numbers (in a container?), or has ended: " +
 		"leave pid= out, use hold=conn (redlock run), or lease=")
 	errInvisible = badOption("the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)")
 )
@@ -205,7 +205,7 @@ func processError(err error) error {
 			return badOption("%w", err)
 		}
 	}
-	return shortage(err)
+	return shortageError(err)
 }
 
 // useProcess returns the process that will hold the lock of a LOCK with hold=pid: the process of
@@ -227,8 +227,8 @@ func (s *session) useProcess(call *server.Call) (*heldProcess, error) {
 
 // openProcess returns a pidfd of the process that call names, if the client may name it.
 func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
-	if err := s.host.mayTakeDescriptor(); err != nil {
-		return 0, shortage(err)
+	if err := s.host.checkDescriptorsLeft(); err != nil {
+		return 0, shortageError(err)
 	}
 	switch {
 	case pid == 1:
@@ -236,29 +236,29 @@ func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
 	case !call.Has(ipc.OptPID):
 		return s.openPeer()
 	}
-	if err := s.mayName(); err != nil {
+	if err := s.checkPIDOption(); err != nil {
 		return 0, err
 	}
-	return openIf(pid, func(f process.Facts) error {
+	return openProcessIf(pid, func(f process.Facts) error {
 		switch {
 		case f.Kernel:
 			return errKernel
 		case s.uid != 0 && f.UID != s.uid:
-			return errNotYours
+			return errOtherUser
 		}
 		return nil
 	})
 }
 
-// mayName returns an error if pid= may mean another process to the client than to the daemon. A
-// shortage of files proves nothing about pids, and is returned unchanged.
-func (s *session) mayName() error {
+// checkPIDOption returns an error if pid= may mean another process to the client than to the
+// daemon. A shortage of files proves nothing about pids, and is returned unchanged.
+func (s *session) checkPIDOption() error {
 	if s.pid == 0 {
-		return errForeign
+		return errOtherNamespace
 	}
-	same, err := s.countsAsWe()
+	same, err := s.isInOurPIDNamespace()
 	if err == nil && !same || errors.Is(err, process.ErrNoProcess) {
-		return errForeign
+		return errOtherNamespace
 	}
 	return err
 }
@@ -276,7 +276,7 @@ func (s *session) openPeer() (fd int, err error) {
 	case err == nil:
 		return fd, nil
 	case !errors.Is(err, errors.ErrUnsupported):
-		return 0, goneOrShort(err)
+		return 0, peerError(err)
 	}
 	fd, err = process.OpenStartedBy(s.pid, s.opened)
 	if err != nil {
@@ -285,16 +285,16 @@ func (s *session) openPeer() (fd int, err error) {
 	return fd, err
 }
 
-// goneOrShort returns the error for a peer whose pidfd the kernel does not give.
-func goneOrShort(err error) error {
-	if short := shortage(err); errors.Is(short, errShort) {
+// peerError returns the error for a peer whose pidfd the kernel does not give.
+func peerError(err error) error {
+	if short := shortageError(err); errors.Is(short, errShortage) {
 		return short
 	}
 	return errNoProcess
 }
 
-// openIf is process.OpenIf, with errors for the client.
-func openIf(pid int, check func(process.Facts) error) (fd int, err error) {
+// openProcessIf is process.OpenIf, with errors for the client.
+func openProcessIf(pid int, check func(process.Facts) error) (fd int, err error) {
 	fd, err = process.OpenIf(pid, check)
 	if err != nil && !errors.Is(err, access.ErrDenied) {
 		err = processError(err)
@@ -302,46 +302,47 @@ func openIf(pid int, check func(process.Facts) error) (fd int, err error) {
 	return fd, err
 }
 
-// countsAsWe reports whether the client is in the daemon's PID namespace, so that pids mean the
-// same to both. It returns an error if the client's process is not visible: it may have ended.
-func (s *session) countsAsWe() (bool, error) {
-	if s.numbering == unknownNumbering {
+// isInOurPIDNamespace reports whether the client is in the daemon's PID namespace, so that pids
+// mean the same to both. It returns an error if the client's process is not visible: it may have
+// ended.
+func (s *session) isInOurPIDNamespace() (bool, error) {
+	if s.pidNamespace == namespaceUnknown {
 		f, err := process.FactsOf(s.pid)
 		switch {
 		case err != nil:
 			return false, processError(err)
 		case f.Nested:
-			s.numbering = otherNumbering
+			s.pidNamespace = namespaceOther
 		default:
-			s.numbering = sameNumbering
+			s.pidNamespace = namespaceOurs
 		}
 	}
-	return s.numbering == sameNumbering, nil
+	return s.pidNamespace == namespaceOurs, nil
 }
 
-// numbering records whether a client is in another PID namespace.
-type numbering uint8
+// pidNamespace records whether a client is in another PID namespace.
+type pidNamespace uint8
 
 const (
-	unknownNumbering numbering = iota
-	sameNumbering
-	otherNumbering
+	namespaceUnknown pidNamespace = iota
+	namespaceOurs
+	namespaceOther
 )
 
-// mayAskAbout returns an error if no process with this pid can hold a lease of this user. A client
+// checkPIDQuery returns an error if no process with this pid can hold a lease of this user. A client
 // that is not visible may ask, because it sees only leases of its own user.
-func (s *session) mayAskAbout(pid int) error {
+func (s *session) checkPIDQuery(pid int) error {
 	if pid == 1 {
 		return fmt.Errorf("pid=1: %w", errInit)
 	}
-	if same, err := s.countsAsWe(); err == nil && !same {
-		return fmt.Errorf("pid=%d: %w", pid, errForeign)
+	if same, err := s.isInOurPIDNamespace(); err == nil && !same {
+		return fmt.Errorf("pid=%d: %w", pid, errOtherNamespace)
 	}
 	return nil
 }
 
-// isAnothers reports whether a process is visible and belongs to another user.
-func (s *session) isAnothers(pid int) bool {
+// isOfOtherUser reports whether a process is visible and belongs to another user.
+func (s *session) isOfOtherUser(pid int) bool {
 	f, err := process.FactsOf(pid)
 	return err == nil && s.uid != 0 && f.UID != s.uid
 }

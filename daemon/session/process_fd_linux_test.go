@@ -166,12 +166,12 @@ func TestInvisibleClient(t *testing.T) {
 	dead.end()
 	for _, pid := range []int{0, dead.pid} {
 		s := &session{pid: pid}
-		if err := s.mayName(); err != errForeign {
-			t.Errorf("a client with pid %d names a process: %v, want %v", pid, err, errForeign)
+		if err := s.checkPIDOption(); err != errOtherNamespace {
+			t.Errorf("a client with pid %d names a process: %v, want %v", pid, err, errOtherNamespace)
 		}
 	}
 	s := &session{pid: dead.pid}
-	if err := s.mayAskAbout(os.Getpid()); err != nil {
+	if err := s.checkPIDQuery(os.Getpid()); err != nil {
 		t.Errorf("the client may not ask about a process: %v", err)
 	}
 	if _, err := (&session{}).openPeer(); err != errInvisible {
@@ -183,7 +183,7 @@ func TestInvisibleClient(t *testing.T) {
 func TestRefusedPIDFDIsClosed(t *testing.T) {
 	c := newChild(t, os.Getuid())
 	before := pidfds(t, c.pid) // Go's own
-	if _, err := process.OpenIf(c.pid, func(process.Facts) error { return errNotYours }); err != errNotYours || pidfds(t, c.pid) != before {
+	if _, err := process.OpenIf(c.pid, func(process.Facts) error { return errOtherUser }); err != errOtherUser || pidfds(t, c.pid) != before {
 		t.Errorf("%v, and %d pidfds are open, want %d", err, pidfds(t, c.pid), before)
 	}
 }

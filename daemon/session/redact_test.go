@@ -14,10 +14,10 @@ import (
 func TestRenamedErrorHidesNames(t *testing.T) {
 	rules, p := loadRules(t, exampleRules), newTestWaiter("web/a")
 	held := &redlock.HeldError{Name: "web/a,batch/secret"}
-	if got := renamed(access.View{Rules: rules}, held, p).Error(); strings.Contains(got, "secret") || !strings.Contains(held.Error(), "secret") {
+	if got := renameError(access.View{Rules: rules}, held, p).Error(); strings.Contains(got, "secret") || !strings.Contains(held.Error(), "secret") {
 		t.Errorf("got %q from %q", got, held)
 	}
-	if got := renamed(access.View{}, held, p); got != held {
+	if got := renameError(access.View{}, held, p); got != held {
 		t.Errorf("without rules: %v, want %v", got, held)
 	}
 }
@@ -42,7 +42,7 @@ func TestWhyBlockedHidesNames(t *testing.T) {
 	s.host.access.Store(loadRules(t, exampleRules))
 	for _, held := range []bool{true, false} {
 		way := waitqueue.Obstacle{Waiter: newTestWaiter("web/a"), Blockage: &waitqueue.Blockage{Name: "batch/secret", Requester: &waitqueue.Requester{}, Held: held}}
-		if got := s.whyBlocked(way); !strings.Contains(got, access.HiddenLock) || strings.Contains(got, "secret") {
+		if got := s.blockedText(way); !strings.Contains(got, access.HiddenLock) || strings.Contains(got, "secret") {
 			t.Errorf("held %v: got %q, want no name", held, got)
 		}
 	}

@@ -91,15 +91,15 @@ func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full
 	case h.life.isUnheld(), h.life.state == releasing, h.life.state == gone:
 		return false, redlock.ErrReleased
 	case !slices.Equal(p.Names, h.names()):
-		return false, fmt.Errorf("%w, within %s", h.already(), h.waiter.Label())
+		return false, fmt.Errorf("%w, within %s", h.alreadyError(), h.waiter.Label())
 	case h.isCounted(id):
 		return true, nil
 	case !reentrant:
-		return false, h.already()
+		return false, h.alreadyError()
 	case p.Kind != h.modeLocked():
-		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.already())
+		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.alreadyError())
 	case 1+len(h.reentrantIDs()) >= maxCount:
-		return false, errCounts
+		return false, errTooManyCounts
 	case full != nil:
 		return false, full
 	}
@@ -138,12 +138,12 @@ func (h *heldLease) clearCounts() {
 	}
 }
 
-// already returns the error of a second LOCK, which names the owner of the first one.
-func (h *heldLease) already() error {
+// alreadyError returns the error of a second LOCK, which names the owner of the first one.
+func (h *heldLease) alreadyError() error {
 	if h.process != nil {
 		return fmt.Errorf("%w by process %d", errAlready, h.process.pid)
 	}
-	return errOwnerHas
+	return errOwnerHolds
 }
 
 // isCounted reports whether the LOCK with the id counts. The caller holds mu.
@@ -219,8 +219,8 @@ func (f *reentrantLock) answer() server.Work {
 		err = f.first.outcome()
 	}
 	switch {
-	case f.goesOn(err):
-		return f.goOn(err)
+	case f.continuesAfter(err):
+		return f.rejoinQueue(err)
 	case err != nil:
 		return f.session.refuse(f.call, err)
 	}
@@ -231,27 +231,27 @@ func (f *reentrantLock) answer() server.Work {
 	return nil
 }
 
-// goesOn reports whether a LOCK continues to wait after the LOCK that it had joined ended with err.
-// It does not if its own wait has ended too.
-func (a *lockRequest) goesOn(err error) bool {
-	return endsOneAlone(err) && a.waitLeft() != 0 && !isClosed(a.holderGone()) && a.call.Context().Err() == nil
+// continuesAfter reports whether a LOCK continues to wait after the LOCK that it had joined ended
+// with err. It does not if its own wait has ended too.
+func (a *lockRequest) continuesAfter(err error) bool {
+	return endsOnlyItself(err) && a.waitLeft() != 0 && !isClosed(a.holderGone()) && a.call.Context().Err() == nil
 }
 
-// endsOneAlone reports whether err ends only the LOCK itself, and not those that joined it: it was
+// endsOnlyItself reports whether err ends only the LOCK itself, and not those that joined it: it was
 // cancelled, or its wait ended.
-func endsOneAlone(err error) bool {
+func endsOnlyItself(err error) bool {
 	return slices.ContainsFunc([]error{server.ErrCancelled, server.ErrGone, server.ErrLate, redlock.ErrHeld, redlock.ErrNoQuorum},
 		func(reason error) bool { return errors.Is(err, reason) })
 }
 
-// goOn puts the request into the queue again, or joins another first LOCK. It returns the remaining
-// work, if any. The request has passed the limits already, and they do not refuse it now.
-func (a *lockRequest) goOn(past error) server.Work {
+// rejoinQueue puts the request into the queue again, or joins another first LOCK. It returns the
+// remaining work, if any. The request has passed the limits already, and they do not refuse it now.
+func (a *lockRequest) rejoinQueue(failure error) server.Work {
 	anew, err := a.session.newLockRequest(a.call)
 	if err != nil {
 		return a.session.refuse(a.call, err)
 	}
-	anew.Asked, anew.earlierFailure = a.Asked, past
+	anew.Asked, anew.earlierFailure = a.Asked, failure
 	return a.session.start(anew)
 }
 
@@ -278,7 +278,7 @@ func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	case <-f.first.done:
 		return nil
 	case <-timer.C:
-		err = f.first.whyNotReady()
+		err = f.first.notReadyError()
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -303,14 +303,14 @@ func (r *repeatedLock) Run() {
 		err = r.first.outcome()
 	}
 	switch {
-	case r.ID != r.first.ID && r.goesOn(err):
+	case r.ID != r.first.ID && r.continuesAfter(err):
 		r.call.Reentrant = true // either of the two may be first in the index
-		if work := r.goOn(err); work != nil {
+		if work := r.rejoinQueue(err); work != nil {
 			work.Run()
 		}
 		return
 	case err == nil && !r.first.countsRequest(r.ID):
-		err = errUndone
+		err = errLockUndone
 	}
 	if err != nil {
 		r.call.Reply(responseOf(r.call, err))
@@ -324,7 +324,7 @@ func (r *repeatedLock) Run() {
 // reportLossHere makes this connection report the loss of a process's lease, if the connection
 // that took the lease has ended and no other one reports it.
 func (s *session) reportLossHere(h *heldLease) {
-	if h.process == nil || h.attached() != nil || (&resumeWork{s: s, h: h}).hear() != nil {
+	if h.process == nil || h.attached() != nil || (&resumeWork{s: s, h: h}).moveLossReport() != nil {
 		return
 	}
 	s.host.noteConnection(s, h, 0)
@@ -343,7 +343,7 @@ func (a *lockRequest) await(ctx context.Context) error {
 // outcome returns nil if the ended LOCK got a lease that is still held. The lease may be lost
 // already, because a node was slow or the host was suspended.
 func (a *lockRequest) outcome() error {
-	err := a.failed
+	err := a.failure
 	if err == nil {
 		err = a.lease.Err()
 	}

@@ -103,7 +103,7 @@ func TestReentrantContinuesToWait(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 }
 
-// endsOneAlone is true for errors that end one LOCK, and false for those that end all LOCKs that
+// endsOnlyItself is true for errors that end one LOCK, and false for those that end all LOCKs that
 // wait together.
 func TestEndsOneAlone(t *testing.T) {
 	for err, want := range map[error]bool{
@@ -111,7 +111,7 @@ func TestEndsOneAlone(t *testing.T) {
 		&redlock.HeldError{}: true, &redlock.NoQuorumError{}: true,
 		&redlock.LostError{}: false, redlock.ErrReleased: false, server.ErrShutdown: false, errAlready: false, nil: false,
 	} {
-		if got := endsOneAlone(err); got != want {
+		if got := endsOnlyItself(err); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)
 		}
 	}

@@ -20,12 +20,12 @@ import (
 // restoration continues the work of an earlier daemon, from its records (package state). It ends
 // before the daemon accepts a connection.
 type restoration struct {
-	d       *Host
-	manager *systemd.Manager
-	server  *server.Server
-	past    *state.Recovered
-	marked  bool // the service manager kept its store: a stored connection that is missing was ended by its client
-	conns   map[uint64]*restoredConn
+	d         *Host
+	manager   *systemd.Manager
+	server    *server.Server
+	recovered *state.Recovered
+	marked    bool // the service manager kept its store: a stored connection that is missing was ended by its client
+	conns     map[uint64]*restoredConn
 
 	adopted   []*restoredLease
 	waiting   int // requests that are restarted
@@ -36,8 +36,8 @@ type restoration struct {
 // restoredConn is a connection that outlasted an earlier daemon.
 type restoredConn struct {
 	*server.Restored
-	s    *session
-	past *state.Conn
+	s      *session
+	record *state.Conn
 }
 
 // Restore opens the journal, and continues what an earlier process left there and with the service
@@ -45,7 +45,7 @@ type restoredConn struct {
 func (d *Host) Restore(srv *server.Server, manager *systemd.Manager, stored state.Inherited, socket string) {
 	recovered := d.Journal.Open(d.journalOptions(socket))
 	d.Store = state.NewConnStore(state.ConnStoreOptions{Manager: manager, Journal: d.Journal, Log: d.Log, Clock: d.Clock, Marked: stored.Marked, Failed: d.LogManagerError})
-	r := restoration{d: d, manager: manager, server: srv, past: recovered, marked: stored.Marked, conns: map[uint64]*restoredConn{}}
+	r := restoration{d: d, manager: manager, server: srv, recovered: recovered, marked: stored.Marked, conns: map[uint64]*restoredConn{}}
 	r.run(stored.Conns)
 }
 
@@ -77,7 +77,7 @@ func (r *restoration) run(stored []systemd.StoredConn) {
 	}
 	r.beginAgain()
 	for _, conn := range r.conns {
-		conn.Serve(conn.past.Unread, conn.past.Skipping)
+		conn.Serve(conn.record.Unread, conn.record.Skipping)
 	}
 	r.log()
 }
@@ -94,33 +94,33 @@ func (r *restoration) log() {
 func (r *restoration) takeConns(stored []systemd.StoredConn) {
 	for _, c := range stored {
 		number := state.ConnNumber(c.Name)
-		known := r.past.Conns[number]
+		known := r.recovered.Conns[number]
 		switch {
 		case c.Err != nil:
-			r.useless(c, known)
-		case !r.past.Complete || known == nil || r.conns[number] != nil:
+			r.discardDescriptor(c, known)
+		case !r.recovered.Complete || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
 		case !known.Stored && server.HungUp(c.Conn):
-			r.endConn(c.Conn, number) // an earlier daemon cut it, or could not use it: see unkept
+			r.endConn(c.Conn, number) // an earlier daemon cut it, or could not use it: see markNotStored
 		default:
 			r.takeConn(c.Conn, known)
 		}
 	}
 }
 
-// useless handles a descriptor that cannot be used, for example because too few are left. The
-// client may be alive, so its leases stay until their deadlines.
-func (r *restoration) useless(c systemd.StoredConn, known *state.Conn) {
+// discardDescriptor handles a descriptor that cannot be used, for example because too few are left.
+// The client may be alive, so its leases stay until their deadlines.
+func (r *restoration) discardDescriptor(c systemd.StoredConn, known *state.Conn) {
 	r.d.Log.Error("a connection from before the restart cannot be continued", "error", c.Err)
 	if known != nil {
-		r.unkept(known)
+		r.markNotStored(known)
 	}
 	r.d.LogManagerError(r.manager.Unstore(c.Name))
 }
 
-// unkept records that a connection is no longer stored, and that its client did not end it. The
-// client may resume its leases, even with a later daemon.
-func (r *restoration) unkept(known *state.Conn) {
+// markNotStored records that a connection is no longer stored, and that its client did not end it.
+// The client may resume its leases, even with a later daemon.
+func (r *restoration) markNotStored(known *state.Conn) {
 	known.Stored = false
 	r.d.Journal.ConnOpened(known.Number, false)
 }
@@ -132,31 +132,31 @@ func (r *restoration) takeConn(nc net.Conn, known *state.Conn) {
 	r.d.restoring = 0
 	if err != nil {
 		r.d.Log.Warn("a connection from before the restart is not kept", "error", err)
-		r.unkept(known)
+		r.markNotStored(known)
 		return
 	}
 	s := restored.Session().(*session)
 	s.replays = map[uint64]replayedRequest{}
-	r.conns[known.Number] = &restoredConn{Restored: restored, s: s, past: known}
+	r.conns[known.Number] = &restoredConn{Restored: restored, s: s, record: known}
 }
 
 // endConn ends a connection that cannot be continued, with BYE.
 func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
 	r.cut++
-	if known := r.past.Conns[number]; known != nil && r.conns[number] == nil {
-		r.unkept(known)
+	if known := r.recovered.Conns[number]; known != nil && r.conns[number] == nil {
+		r.markNotStored(known)
 	}
-	bye := byeFor(r.left(number)).AppendTo(nil)
+	bye := byeFor(r.resumableFor(number)).AppendTo(nil)
 	server.Farewell(nc, bye)
 	_, _ = nc.CloseRead(), nc.CloseWrite() // this also ends the duplicate that the manager has
 	nc.Close()
 	r.d.LogManagerError(r.manager.Unstore(state.ConnName(number)))
 }
 
-// left returns how long the leases of a connection may be resumed, as session.resumableFor does:
-// the shortest validity.
-func (r *restoration) left(conn uint64) (shortest time.Duration) {
-	for _, l := range r.past.Leases {
+// resumableFor returns how long the leases of a connection may be resumed, as session.resumableFor
+// does: the shortest validity.
+func (r *restoration) resumableFor(conn uint64) (shortest time.Duration) {
+	for _, l := range r.recovered.Leases {
 		if l.Conn != conn || l.Phase != state.PhaseHeld {
 			continue
 		}
@@ -170,21 +170,21 @@ func (r *restoration) left(conn uint64) (shortest time.Duration) {
 // restoredLease is a lease that the daemon continues.
 type restoredLease struct {
 	*heldLease
-	past *state.Lease
-	gone bool // nobody holds it
+	recorded    *state.Lease
+	hasNoHolder bool // nobody holds it
 }
 
 // takeLeases adopts the leases that were held, and releases the leases whose attempt or release was
 // under way. It waits until the nodes have confirmed the adopted ones.
 func (r *restoration) takeLeases() {
 	tokens := map[string]bool{}
-	for _, l := range r.past.Leases {
+	for _, l := range r.recovered.Leases {
 		if wasHeld(l) {
 			tokens[l.Record.Token], tokens[l.Record.Former] = true, true
 		}
 	}
-	for _, number := range slices.Sorted(maps.Keys(r.past.Leases)) {
-		switch l := r.past.Leases[number]; {
+	for _, number := range slices.Sorted(maps.Keys(r.recovered.Leases)) {
+		switch l := r.recovered.Leases[number]; {
 		case wasHeld(l):
 			r.take(l)
 		case tokens[l.Record.Token]:
@@ -224,7 +224,7 @@ func (r *restoration) passedOn(l *state.Lease) {
 // answer to the attempt, even if it was granted and lost. If the state file is incomplete, nothing
 // is released: the attempt may have been granted.
 func (r *restoration) abandon(l *state.Lease) {
-	if !r.past.Complete {
+	if !r.recovered.Complete {
 		return
 	}
 	r.abandoned++
@@ -238,7 +238,7 @@ func (r *restoration) abandon(l *state.Lease) {
 // noteReleased records in the replays that an unanswered UNLOCK released the lease. settled means
 // that no node needs to be asked any more.
 func (r *restoration) noteReleased(l *state.Lease, settled bool) {
-	if by := r.past.Requests[l.ReleasedBy]; by != nil && r.conns[by.Conn] != nil {
+	if by := r.recovered.Requests[l.ReleasedBy]; by != nil && r.conns[by.Conn] != nil {
 		r.conns[by.Conn].s.replays[by.Number] = replayedRequest{since: by.Since, released: l.Record.Names, settled: settled}
 	}
 }
@@ -261,26 +261,26 @@ func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 
 // take makes the heldLease of a recorded lease, and decides whether a client or a process holds it.
 func (r *restoration) take(l *state.Lease) {
-	h := newReturning(l)
+	h := newRestoredLease(l)
 	conn := r.conns[l.Conn]
 	if conn != nil {
 		h.session = conn.s
 	}
 	switch {
 	case l.Kept:
-		h.gone = true
+		h.hasNoHolder = true
 	case h.hold == ipc.HoldPID:
-		h.gone = r.takeProcess(h, l)
+		h.hasNoHolder = r.takeProcess(h, l)
 	case h.hold == ipc.HoldConn && conn == nil:
-		known := r.past.Conns[l.Conn]
-		h.gone = r.past.Complete && (known == nil || known.Stored && r.marked)
-		l.Record.Keep = h.gone && h.linger() > 0 // otherwise RESUME starts the extensions
+		known := r.recovered.Conns[l.Conn]
+		h.hasNoHolder = r.recovered.Complete && (known == nil || known.Stored && r.marked)
+		l.Record.Keep = h.hasNoHolder && h.linger() > 0 // otherwise RESUME starts the extensions
 	}
-	if unclaimed := h.hold == ipc.HoldConn && conn == nil; (h.gone || unclaimed) && l.Min > r.d.Clock()-l.Record.Since {
+	if unclaimed := h.hold == ipc.HoldConn && conn == nil; (h.hasNoHolder || unclaimed) && l.Min > r.d.Clock()-l.Record.Since {
 		l.Record.Keep = true // whether or not it is resumed
 	}
 	switch {
-	case h.gone:
+	case h.hasNoHolder:
 		h.session = nil
 	case conn != nil && h.process == nil:
 		h.index = &conn.s.leases
@@ -292,8 +292,8 @@ func (r *restoration) take(l *state.Lease) {
 	r.adopted = append(r.adopted, h)
 }
 
-// newReturning returns a recorded lease, without a holder.
-func newReturning(l *state.Lease) *restoredLease {
+// newRestoredLease returns a recorded lease, without a holder.
+func newRestoredLease(l *state.Lease) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
 		Requester:  waitqueue.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since},
@@ -309,7 +309,7 @@ func newReturning(l *state.Lease) *restoredLease {
 		h.life.state = kept
 	}
 	h.waiter.Init(l.Record.Names, waitqueue.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, &h.Requester, nil)
-	return &restoredLease{heldLease: h, past: l}
+	return &restoredLease{heldLease: h, recorded: l}
 }
 
 // takeProcess makes the lease belong to its process again, unless the process has ended. If that is
@@ -340,8 +340,8 @@ func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (gone bool) 
 func (r *restoration) leaseRecords() []redlock.Record {
 	records := make([]redlock.Record, len(r.adopted))
 	for i, l := range r.adopted {
-		if records[i] = l.past.Record; !l.gone {
-			records[i].Holder = r.d.holderOf(&l.Requester, l.past.Record.Since)
+		if records[i] = l.recorded.Record; !l.hasNoHolder {
+			records[i].Holder = r.d.holderOf(&l.Requester, l.recorded.Record.Since)
 		}
 	}
 	return records
@@ -352,26 +352,26 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 	var adopted []*restoredLease
 	for i, l := range r.adopted {
 		if l.lease = adoption.Leases[i]; l.lease == nil {
-			r.refused(l, adoption.Errs[i])
+			r.adoptionFailed(l, adoption.Errs[i])
 			continue
 		}
 		adopted = append(adopted, l)
 		l.register(r.d)
-		if l.session == nil && !l.gone {
+		if l.session == nil && !l.hasNoHolder {
 			r.d.unclaimed.add(l.heldLease)
 		}
 	}
 	r.adopted = adopted
 }
 
-// refused handles a lease that cannot be adopted. It expires with its ttl, and its client gets LOST
-// now.
-func (r *restoration) refused(l *restoredLease, err error) {
+// adoptionFailed handles a lease that cannot be adopted. It expires with its ttl, and its client
+// gets LOST now.
+func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 	r.d.Log.Error("a lease from before the restart is not kept", "lock", l.waiter.Label(), "error", err)
 	r.d.Journal.Forgotten(l.number, 0)
 	r.d.Processes.release(l.process)
 	if l.session != nil {
-		l.session.sayLost(l.names(), l.past.Record.ID(), redlock.LostQuorum, err.Error())
+		l.session.sendLostEvent(l.names(), l.recorded.Record.ID(), redlock.LostQuorum, err.Error())
 	}
 }
 
@@ -380,18 +380,18 @@ func (r *restoration) refused(l *restoredLease, err error) {
 func (l *restoredLease) register(d *Host) {
 	h := l.heldLease
 	d.Leases.add(h)
-	if h.lease.Deadline() != l.past.Record.Deadline { // it was confirmed before recordDeadline could find it
+	if h.lease.Deadline() != l.recorded.Record.Deadline { // it was confirmed before recordDeadline could find it
 		d.Journal.Deadline(h.number, h.lease)
 	}
 	before, open := h.index.add(h)
 	for _, old := range before { // the grant of this lease replaced the earlier one
 		d.forget(old)
 	}
-	l.gone = l.gone || !open
+	l.hasNoHolder = l.hasNoHolder || !open
 	if h.process != nil && h.session != nil {
 		h.session.addProcessLease(h)
 	}
-	if l.past.Phase == state.PhaseLost {
+	if l.recorded.Phase == state.PhaseLost {
 		h.clearCounts()
 		h.lostAt, h.life = d.Clock(), leaseLife{state: gone, knows: knowsLoss}
 		return
@@ -404,27 +404,28 @@ func (l *restoredLease) register(d *Host) {
 // settle does what became due for a lease while no daemon ran.
 func (l *restoredLease) settle(d *Host) {
 	switch {
-	case l.past.Phase == state.PhaseLost && !l.past.Reported:
+	case l.recorded.Phase == state.PhaseLost && !l.recorded.Reported:
 		d.reportLoss(l.heldLease)
-	case l.past.Phase == state.PhaseLost && (l.gone || l.session == nil && l.process == nil):
+	case l.recorded.Phase == state.PhaseLost && (l.hasNoHolder || l.session == nil && l.process == nil):
 		d.forget(l.heldLease)
-	case l.past.Phase == state.PhaseLost:
+	case l.recorded.Phase == state.PhaseLost:
 		d.rememberLoss(l.heldLease)
-	case l.past.Kept:
+	case l.recorded.Kept:
 		d.releaseWhenMinPassed(l.heldLease)
-	case l.gone && l.past.LingerSince != 0:
-		d.lingerFrom(l.heldLease, l.past.LingerSince)
-	case l.gone:
+	case l.hasNoHolder && l.recorded.LingerSince != 0:
+		d.lingerFrom(l.heldLease, l.recorded.LingerSince)
+	case l.hasNoHolder:
 		d.releaseAfterLinger(l.heldLease)
 	case l.session == nil && l.process == nil && l.minLeft(d.Clock()) > 0:
-		d.releaseUnclaimed(l.heldLease, l.past.Record.Deadline)
+		d.releaseUnclaimed(l.heldLease, l.recorded.Record.Deadline)
 	}
 }
 
-// releaseUnclaimed releases a lease with min= that no client resumes. It waits until min= and told,
-// the last deadline that the client was given, have passed. A lease without min= is not extended.
-func (d *Host) releaseUnclaimed(h *heldLease, told time.Duration) {
-	h.notBefore(told)
+// releaseUnclaimed releases a lease with min= that no client resumes. It waits until min= and
+// lastReported, the last deadline that the client was given, have passed. A lease without min= is
+// not extended.
+func (d *Host) releaseUnclaimed(h *heldLease, lastReported time.Duration) {
+	h.notBefore(lastReported)
 	nth := h.countDisconnect()
 	d.timers.After(h.minLeft(d.Clock()), func() {
 		if h.disconnectedAgain(nth) || h.attached() != nil {
@@ -440,11 +441,11 @@ func (d *Host) releaseUnclaimed(h *heldLease, told time.Duration) {
 func (r *restoration) forgetConns() {
 	resumable := map[uint64]bool{}
 	for _, l := range r.adopted {
-		if l.session == nil && !l.gone {
-			resumable[l.past.Conn] = true
+		if l.session == nil && !l.hasNoHolder {
+			resumable[l.recorded.Conn] = true
 		}
 	}
-	for number, known := range r.past.Conns {
+	for number, known := range r.recovered.Conns {
 		switch {
 		case r.conns[number] != nil:
 		case !resumable[number]:
@@ -458,12 +459,12 @@ func (r *restoration) forgetConns() {
 // beginAgain restarts the unanswered requests in their previous order. It first records the replays
 // of all of them, because a request that has begun reads them on another goroutine.
 func (r *restoration) beginAgain() {
-	numbers := slices.Sorted(maps.Keys(r.past.Requests))
+	numbers := slices.Sorted(maps.Keys(r.recovered.Requests))
 	for _, number := range numbers {
-		r.noteReplay(r.past.Requests[number])
+		r.noteReplay(r.recovered.Requests[number])
 	}
 	for _, number := range numbers {
-		ask := r.past.Requests[number]
+		ask := r.recovered.Requests[number]
 		conn := r.conns[ask.Conn]
 		if conn == nil {
 			r.d.Journal.Answered(number) // its client is gone

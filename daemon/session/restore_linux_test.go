@@ -22,7 +22,7 @@ func restoreFrom(t *testing.T, path string, do func(d *Host, p *state.Recovered)
 		t.Fatal("there is no state file")
 	}
 	defer d.Journal.Close()
-	r := restoration{d: d, past: p, conns: map[uint64]*restoredConn{}}
+	r := restoration{d: d, recovered: p, conns: map[uint64]*restoredConn{}}
 	r.takeLeases()
 	r.beginAgain()
 	do(d, p)

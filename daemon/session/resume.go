@@ -18,10 +18,10 @@ import (
 
 // resumeWork is a RESUME under way: a client continues its lease on another connection.
 type resumeWork struct {
-	s     *session
-	call  *server.Call
-	h     *heldLease
-	again *lockRequest // a repeated LOCK (same id=) that takes its lease over; nil: a RESUME
+	s            *session
+	call         *server.Call
+	h            *heldLease
+	repeatedLock *lockRequest // a repeated LOCK (same id=) that takes its lease over; nil: a RESUME
 }
 
 // resume takes a lease over from another connection: one that a restart did not keep, one whose end
@@ -66,7 +66,7 @@ func (r *resumeWork) Run() {
 	}
 	r.s.host.noteResumed(r.s, r.call, r.h)
 	answer := r.answer()
-	if r.again != nil {
+	if r.repeatedLock != nil {
 		answer.Str("again", "yes")
 	}
 	r.call.Reply(answer)
@@ -76,7 +76,7 @@ func (r *resumeWork) Run() {
 // that its client has closed, and run after the RESUME on the client's next connection. It would
 // take the lease from that connection and release it at once.
 func (r *resumeWork) isWanted() error {
-	if r.again != nil {
+	if r.repeatedLock != nil {
 		return nil
 	}
 	if r.s.conn.HungUp() {
@@ -101,10 +101,10 @@ const confirmRetryInterval = 100 * time.Millisecond
 // LOCK does. If it is refused, its lease is released.
 func (r *resumeWork) confirm() error {
 	err := r.h.lease.Extend(r.call.Context(), 0)
-	if r.again == nil {
+	if r.repeatedLock == nil {
 		return err
 	}
-	for errors.Is(err, redlock.ErrNoQuorum) && r.again.pause(confirmRetryInterval) {
+	for errors.Is(err, redlock.ErrNoQuorum) && r.repeatedLock.pause(confirmRetryInterval) {
 		next := r.h.lease.Extend(r.call.Context(), 0)
 		if errors.Is(next, redlock.ErrLost) {
 			break // there was no quorum for the whole ttl
@@ -118,8 +118,8 @@ func (r *resumeWork) confirm() error {
 }
 
 // pause waits for the duration, or less, and reports whether the request continues to wait.
-func (a *lockRequest) pause(most time.Duration) bool {
-	timer := time.NewTimer(min(most, a.timeLeft()))
+func (a *lockRequest) pause(duration time.Duration) bool {
+	timer := time.NewTimer(min(duration, a.timeLeft()))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -163,7 +163,7 @@ func (r *resumeWork) answer() *ipc.Response {
 func (r *resumeWork) take() error {
 	h, s := r.h, r.s
 	if h.process != nil {
-		return r.hear()
+		return r.moveLossReport()
 	}
 	if h.currentIndex() == &s.leases {
 		return nil // this connection has it already
@@ -191,9 +191,9 @@ func (r *resumeWork) take() error {
 	return nil
 }
 
-// hear makes this connection, and no other, report the loss of a process's lease. If the process
-// has ended, nobody holds the lease: it lingers, and is released.
-func (r *resumeWork) hear() error {
+// moveLossReport makes this connection, and no other, report the loss of a process's lease. If the
+// process has ended, nobody holds the lease: it lingers, and is released.
+func (r *resumeWork) moveLossReport() error {
 	if r.h.process.hasEnded() {
 		return fmt.Errorf("%w: process %d, its holder, has ended", errNoLease, r.h.process.pid)
 	}
@@ -309,7 +309,7 @@ func mayLive(pid int) bool {
 	}
 	fd, err := process.Open(pid)
 	if err != nil {
-		return errors.Is(shortage(err), errShort)
+		return errors.Is(shortageError(err), errShortage)
 	}
 	defer process.Close(fd)
 	return process.IsAlive(fd)

@@ -21,23 +21,23 @@ const maxRetained = 100
 
 // retention is retain= of a lease.
 type retention struct {
-	most time.Duration // does not change
+	limit time.Duration // does not change
 
 	// The lease's mu guards what follows.
-	since   time.Duration // BootTime of the last begin of the retention; 0: it was never retained
-	counted bool          // in Host.retained
-	early   bool          // the retention must end early
-	timer   *timers.Timer // ends the retention; may be nil
+	since     time.Duration // BootTime of the last begin of the retention; 0: it was never retained
+	counted   bool          // in Host.retained
+	endsEarly bool          // the retention must end early
+	timer     *timers.Timer // ends the retention; may be nil
 }
 
 // newRetention returns the retention of a LOCK with these options, or nil if its lock is not
 // retained. The default of the config applies to locks that can be retained.
 func newRetention(call *server.Call, cfg *config.Lease) *retention {
-	most := given(call, ipc.OptRetain, call.Retain, cfg.Retain)
+	most := optionOr(call, ipc.OptRetain, call.Retain, cfg.Retain)
 	if most == 0 || !mayRetain(call) {
 		return nil
 	}
-	return &retention{most: most}
+	return &retention{limit: most}
 }
 
 // mayRetain reports whether the lock can be retained: only a lock that can be passed on.
@@ -69,7 +69,7 @@ func (d *Host) retain(h *heldLease, unlock *server.Call) bool {
 	if d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), now).Yields || !d.beginRetention(h, now) {
 		return false
 	}
-	if !h.lease.Retain(r.most, func() { d.endRetentionEarly(h) }) {
+	if !h.lease.Retain(r.limit, func() { d.endRetentionEarly(h) }) {
 		d.uncountRetained(h)
 		return false
 	}
@@ -135,9 +135,9 @@ func (d *Host) leaveHolder(h *heldLease) {
 // once if a reason came up just before the lease was retained.
 func (d *Host) releaseWhenRetained(h *heldLease) {
 	h.mu.Lock()
-	early := h.retention().early
+	early := h.retention().endsEarly
 	if !early && h.life.state == retained {
-		h.retention().timer = d.timers.After(h.retention().most, func() { d.endRetention(h) })
+		h.retention().timer = d.timers.After(h.retention().limit, func() { d.endRetention(h) })
 	}
 	h.mu.Unlock()
 	if early || d.Stopping.Load() || d.Queue.HasOther(&h.waiter) {
@@ -150,7 +150,7 @@ func (d *Host) releaseWhenRetained(h *heldLease) {
 // goroutine.
 func (d *Host) endRetentionEarly(h *heldLease) {
 	h.mu.Lock()
-	h.retention().early = true
+	h.retention().endsEarly = true
 	h.mu.Unlock()
 	d.timers.After(0, func() { d.endRetention(h) })
 }
@@ -158,7 +158,7 @@ func (d *Host) endRetentionEarly(h *heldLease) {
 // endRetention releases a retained lease, or passes it on to the first waiter of this host. It
 // returns false if the lease is not retained.
 func (d *Host) endRetention(h *heldLease) bool {
-	if !h.on(retentionOver).has(beginRelease) {
+	if !h.on(retentionEnded).has(beginRelease) {
 		return false
 	}
 	d.uncountRetained(h)
@@ -227,7 +227,7 @@ func (h *heldLease) retentionLeft(now time.Duration) time.Duration {
 	if !h.isRetained() {
 		return 0
 	}
-	return max(h.heldUntil(now)+h.retention().most-now, time.Millisecond)
+	return max(h.heldUntil(now)+h.retention().limit-now, time.Millisecond)
 }
 
 // retainer returns this host as the holder of a retained lease.

@@ -25,7 +25,7 @@ type session struct {
 	rate   access.Rate
 	leases leaseIndex // leases and LOCKs of this connection
 
-	numbering numbering // whether the client is in another PID namespace
+	pidNamespace pidNamespace // whether the client is in another PID namespace
 
 	requester access.Requester // the client, for access rules
 	uid       int              // requester.UID

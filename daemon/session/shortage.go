@@ -10,15 +10,15 @@ import (
 
 // Shortages of the system. They are temporary, so only requests that need the resource now fail.
 var (
-	errNoMoreFDs   = fmt.Errorf("%w: redlockd may open no more files (LimitNOFILE= of its service must be more than limits.connections, and processes with hold=pid)", errShort)
-	errNoMoreFiles = fmt.Errorf("%w: too many files are open on this host (fs.file-max)", errShort)
-	errNoMemory    = fmt.Errorf("%w: the kernel has no memory for it (MemoryMax= of the service, memory of the host)", errShort)
-	errNoWatches   = fmt.Errorf("%w: the user of redlockd may watch no more (fs.epoll.max_user_watches)", errShort)
+	errNoMoreFDs   = fmt.Errorf("%w: redlockd may open no more files (LimitNOFILE= of its service must be more than limits.connections, and processes with hold=pid)", errShortage)
+	errNoMoreFiles = fmt.Errorf("%w: too many files are open on this host (fs.file-max)", errShortage)
+	errNoMemory    = fmt.Errorf("%w: the kernel has no memory for it (MemoryMax= of the service, memory of the host)", errShortage)
+	errNoWatches   = fmt.Errorf("%w: the user of redlockd may watch no more (fs.epoll.max_user_watches)", errShortage)
 )
 
-// shortage returns an error that names the resource that the system lacks. It returns other errors
-// unchanged.
-func shortage(err error) error {
+// shortageError returns an error that names the resource that the system lacks. It returns other
+// errors unchanged.
+func shortageError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
 		return errNoMoreFDs
@@ -35,11 +35,11 @@ func shortage(err error) error {
 // Each client takes a descriptor, and so does each process with hold=pid. The last ones are kept:
 // without a descriptor the daemon cannot reconnect to a node, and all locks would be lost.
 const (
-	keptPerNode = 4  // its two connections, while the previous two end
-	keptBesides = 16 // certificates, passwords, the next state file, /proc
+	reservedFDsPerNode = 4  // its two connections, while the previous two end
+	reservedFDsBesides = 16 // certificates, passwords, the next state file, /proc
 )
 
-var errKept = fmt.Errorf("%w: the remaining ones are reserved for the nodes", unix.EMFILE)
+var errFDsReserved = fmt.Errorf("%w: the remaining ones are reserved for the nodes", unix.EMFILE)
 
 // DescriptorsLeft returns how many descriptors can still be opened at most: the limit less the
 // lowest free number. If the system does not report them, it returns a large number.

@@ -76,7 +76,7 @@ func TestDescriptorsKeptForNodes(t *testing.T) {
 	w := d.dial()
 	w.Say("LOCK a", granted5)
 	const forClients, tooMany = 10, 6 // some more, as this process opens files briefly
-	kept := keptPerNode*3 + keptBesides
+	kept := reservedFDsPerNode*3 + reservedFDsBesides
 	restore := allowDescriptors(t, kept+forClients)
 	served, refused := 0, 0
 	for served < forClients && refused < tooMany { // this process has the clients' ends too

@@ -26,13 +26,13 @@ func TestShortage(t *testing.T) {
 		syscall.ENOBUFS: "MemoryMax=",
 		syscall.ENOSPC:  "max_user_watches",
 	} {
-		err := goneOrShort(fmt.Errorf("a pidfd of the peer: %w", errno))
+		err := peerError(fmt.Errorf("a pidfd of the peer: %w", errno))
 		if got := err.Error(); codeOf(err) != ipc.CodeLimit || !strings.Contains(got, want) {
 			t.Errorf("%v: %v %q, want LIMIT and %q", errno, codeOf(err), got, want)
 		}
 	}
 	for _, errno := range []syscall.Errno{syscall.ESRCH, syscall.EINVAL} {
-		if err := goneOrShort(errno); err != errNoProcess {
+		if err := peerError(errno); err != errNoProcess {
 			t.Errorf("%v: %v, want %v", errno, err, errNoProcess)
 		}
 	}
@@ -53,7 +53,7 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 			t.Fatalf("%q was logged %d times, want %d:\n%s", what, got, n, log.String())
 		}
 	}
-	d.accepts()
+	d.noteAccepting()
 	logged("", 1) // nothing
 	for range 100 {
 		d.acceptFailed(syscall.ENOMEM, time.Millisecond)
@@ -61,11 +61,11 @@ func TestAcceptFailedIsLogged(t *testing.T) {
 	}
 	logged("no connection can be accepted for now", 1)
 	logged("MemoryMax=", 1)
-	d.accepts()
-	d.accepts()
+	d.noteAccepting()
+	d.noteAccepting()
 	logged("connections are accepted again", 1)
 	d.acceptFailed(syscall.EMFILE, time.Millisecond)
-	d.accepts()
+	d.noteAccepting()
 	logged("accepted", 2)
 	now += time.Minute
 	d.acceptFailed(syscall.EMFILE, time.Millisecond)

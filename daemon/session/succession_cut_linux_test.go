@@ -39,7 +39,7 @@ func TestCutConnectionIsNotClientEnd(t *testing.T) {
 	}
 	restoreFrom(t, s.path, func(d *Host, p *state.Recovered) {
 		p.Complete = false
-		r := restoration{d: d, past: p}
+		r := restoration{d: d, recovered: p}
 		r.takeConns([]systemd.StoredConn{{Name: state.ConnName(s.ends[w].number), Conn: nc.(*net.UnixConn)}})
 	})
 	w.Want(`BYE resume=[1-9]\d* : .*`)

@@ -90,7 +90,7 @@ func (s *succession) startWith(stored state.Inherited) {
 	if s.found != nil {
 		s.found(p)
 	}
-	r := restoration{d: d, server: s.server, past: p, marked: stored.Marked, conns: map[uint64]*restoredConn{}}
+	r := restoration{d: d, server: s.server, recovered: p, marked: stored.Marked, conns: map[uint64]*restoredConn{}}
 	r.run(stored.Conns)
 	s.server.Open = func(conn *server.Conn) (server.Session, error) {
 		opened, err := d.open(conn)

@@ -55,7 +55,7 @@ func TestTraceIsCheap(t *testing.T) {
 	r := call.OK()
 	if n := testing.AllocsPerRun(100, func() {
 		s.traceRequest(call)
-		d.answered(nil, call, r)
+		d.traceAnswer(nil, call, r)
 		d.traceAttempt(h, nil, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations for a request, want none", n)

@@ -45,7 +45,7 @@ func TestOutlook(t *testing.T) {
 		{"one spare node", redlock.Status{Quorum: 1, Ready: 2}, "and 1 more node may fail", false},
 		{"two spare nodes", redlock.Status{Quorum: 1, Ready: 3}, "and 2 more nodes may fail", false},
 	} {
-		got := outlook(c.status)
+		got := availabilityText(c.status)
 		if !strings.Contains(got, c.want) || strings.Contains(got, "ADMIT") != c.admit {
 			t.Errorf("%s: %q, want %q, and that it mentions ADMIT: %v", c.what, got, c.want, c.admit)
 		}

@@ -34,13 +34,13 @@ func (w *whoWork) Run() {
 		return
 	}
 	if len(holdings) <= manyHolders {
-		w.tell(holdings)
+		w.answer(holdings)
 		return
 	}
-	w.s.oneAtATime(w.call, func() { w.tell(holdings) }) // the answer can be as long as a LIST
+	w.s.oneAtATime(w.call, func() { w.answer(holdings) }) // the answer can be as long as a LIST
 }
 
-func (w *whoWork) tell(holdings []redlock.Holding) {
+func (w *whoWork) answer(holdings []redlock.Holding) {
 	name := w.call.Names[0]
 	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
 	for _, h := range holdings {
@@ -175,8 +175,8 @@ func (s *session) listAll(call *server.Call) {
 // stateRetained is the state= of a retained lease in LIST.
 const stateRetained = "retained"
 
-// since returns the instant that LIST shows as since=: the end of the holder of a retained lease, the
-// grant of any other lease. It is a BootTime.
+// since returns the instant that LIST shows as since=: the end of the holder of a retained lease,
+// the grant of any other lease. It is a BootTime.
 func (h *heldLease) since(state string) time.Duration {
 	if state == stateRetained {
 		return h.heldUntil(h.lease.Since())
@@ -410,14 +410,14 @@ func nodeText(node redlock.NodeStatus) string {
 	var texts []string
 	switch {
 	case node.NeedsOthers():
-		texts = append(texts, wantingText(node))
+		texts = append(texts, missingNodesText(node))
 	case node.Reason != nil:
 		texts = append(texts, ReasonText(node.Reason))
 	}
 	return strings.Join(append(texts, node.WarningsBesidesVolatile()...), "; ")
 }
 
-func wantingText(node redlock.NodeStatus) string {
+func missingNodesText(node redlock.NodeStatus) string {
 	text := fmt.Sprintf("after that, its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.Needs, node.Found)
 	if e, ok := errors.AsType[*redlock.QuarantineError](node.Reason); ok {
 		return e.Reason.Error() + "; " + text
@@ -435,15 +435,15 @@ func ReasonText(reason error) string {
 }
 
 func statusText(status redlock.Status) string {
-	text := strings.Join(append([]string{outlook(status)}, status.Warning...), "; ")
+	text := strings.Join(append([]string{availabilityText(status)}, status.Warning...), "; ")
 	if n := status.Counts.CounterLosses; n > 0 {
 		text += "; a quorum of nodes began without fencing counters: unless they were new, earlier tokens may be larger"
 	}
 	return text
 }
 
-// outlook returns whether locks can be taken, and how many nodes may fail.
-func outlook(status redlock.Status) string {
+// availabilityText returns whether locks can be taken, and how many nodes may fail.
+func availabilityText(status redlock.Status) string {
 	switch spare := status.Spare(); {
 	case spare < 0 && status.Left > 0:
 		return fmt.Sprintf("no quorum for another %v: %s", Seconds(status.Left), NoQuorumReason(status))
@@ -464,7 +464,7 @@ func NoQuorumReason(status redlock.Status) string {
 	switch {
 	case status.Left == 0:
 		return "no lock can be taken until more nodes are ready"
-	case slices.ContainsFunc(status.Nodes, isHere):
+	case slices.ContainsFunc(status.Nodes, isQuarantinedHere):
 		return "this host was stopped, or nodes' clocks were stepped, so nodes may have released locks that are still held; " +
 			"LOCK waits for that; it ends by itself, and cannot be ended early"
 	case slices.ContainsFunc(status.Nodes, redlock.NodeStatus.NeedsOthers):
@@ -475,7 +475,7 @@ func NoQuorumReason(status redlock.Status) string {
 		"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all"
 }
 
-func isHere(n redlock.NodeStatus) bool { return n.Here }
+func isQuarantinedHere(n redlock.NodeStatus) bool { return n.Here }
 
 // Seconds rounds up to whole seconds.
 func Seconds(d time.Duration) time.Duration {
