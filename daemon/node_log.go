@@ -44,7 +44,7 @@ type loggedNode struct {
 // update records the status of the node. It returns new warnings, and whether the state or its
 // reason is new.
 func (n *loggedNode) update(s redlock.NodeStatus) (warnings []string, isNews bool) {
-	if now := s.WarningsBesidesVolatile(); !slices.Equal(n.warnings, now) {
+	if now := s.OtherWarnings(); !slices.Equal(n.warnings, now) {
 		warnings, n.warnings = now, now
 	}
 	if isNews = n.state != s.State; isNews {

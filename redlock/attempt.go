@@ -204,8 +204,8 @@ func (q *Quorum) propose(now time.Time) uint64 {
 	}
 }
 
-// leastWaiterTTL is the least time for which the nodes remember a waiter. It lasts until the waiter's
-// next attempt, which comes within twice the longest delay (lastRetry).
+// leastWaiterTTL is the least time for which the nodes remember a waiter. It lasts until the
+// waiter's next attempt, which comes within twice the longest delay (lastRetry).
 const leastWaiterTTL = 500 * time.Millisecond
 
 // record returns the record of what the attempt may take.
@@ -427,11 +427,11 @@ func heldBy(name string, b *ballot.Ballot) *HeldError {
 		e.token, e.retained = shown[0].token, kind == script.KindRetained
 	}
 	if e.Slots > 0 {
-		e.TTL = b.Soonest()
+		e.TTL = b.SoonestFreeSlot()
 	}
 	e.free = b.FreeSlot()
-	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.Unheard())
-	if kind == "" && e.token == "" && b.Barred() { // the nodes have different values
+	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.SilentNodes())
+	if kind == "" && e.token == "" && b.IsBlockedForever() { // the nodes have different values
 		e.Holder, e.TTL, e.split = Holder{}, Endless, false
 		e.foreign = !slices.ContainsFunc(shown, func(h Holding) bool { return !isForeign(&h) })
 	}

@@ -301,7 +301,7 @@ func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
 	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
-	b.All = true
+	b.WaitsForAll = true
 	f.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), Voter: b}, f.options.Clock())
 	f.await(ctx, b)
 	for i := range b.Answers {

@@ -70,8 +70,8 @@ func TestRetryWhileCountersAreMissing(t *testing.T) {
 		if _, err := f.q.Acquire(t.Context(), oneTryFor(time.Second)); !strings.Contains(err.Error(), "and after that not until more nodes are up") || strings.Contains(err.Error(), "a quorum can vote in") {
 			t.Errorf("got %v, want no promise that a quorum can vote when the quarantine is over", err)
 		}
-		if s := f.nodeStatus(f.q, 1); s.Needs != 2 || s.Found != 1 {
-			t.Errorf("in quarantine it needs %d others, and %d are found; want 2, 1", s.Needs, s.Found)
+		if s := f.nodeStatus(f.q, 1); s.SourcesNeeded != 2 || s.SourcesFound != 1 {
+			t.Errorf("in quarantine it needs %d others, and %d are found; want 2, 1", s.SourcesNeeded, s.SourcesFound)
 		}
 		time.Sleep(longest)
 		f.wantState(f.q, 1, redlock.NodeQuarantined, "copied from 2", "there are 1")
@@ -89,8 +89,8 @@ func TestTotalLossIsReported(t *testing.T) {
 		every(f.sims, flush)
 		time.Sleep(2 * beat)
 		for _, s := range f.q.Status().Nodes {
-			if s.State != redlock.NodeQuarantined || s.Found < s.Needs {
-				t.Errorf("%s is %s and needs %d others, of which %d are found; want quarantined, and enough found, because all have lost them", s.Name, s.State, s.Needs, s.Found)
+			if s.State != redlock.NodeQuarantined || s.SourcesFound < s.SourcesNeeded {
+				t.Errorf("%s is %s and needs %d others, of which %d are found; want quarantined, and enough found, because all have lost them", s.Name, s.State, s.SourcesNeeded, s.SourcesFound)
 			}
 		}
 		time.Sleep(longest)

@@ -80,7 +80,7 @@ func TestPausedWithANode(t *testing.T) {
 		time.Sleep(3 * beat)
 		want(t, "the pause was noticed", paused.Status().Counts.ClockJumps > 0, true)
 		f.wantState(f.q, 0, redlock.NodeReady) // other hosts still count its vote
-		want(t, "only the paused host quarantines it", f.nodeStatus(paused, 0).Here, true)
+		want(t, "only the paused host quarantines it", f.nodeStatus(paused, 0).OnlyHere, true)
 	})
 }
 
@@ -300,7 +300,7 @@ func TestPausedWithTwoNodes(t *testing.T) {
 		time.Sleep(3 * beat)
 		want(t, "the pause was noticed", paused.Status().Counts.ClockJumps > 0, true)
 		for i := range 3 {
-			want(t, name("only the paused host quarantines node %d", i), f.nodeStatus(paused, i).Here, true)
+			want(t, name("only the paused host quarantines node %d", i), f.nodeStatus(paused, i).OnlyHere, true)
 		}
 	})
 }

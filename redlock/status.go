@@ -70,7 +70,7 @@ func (q *Quorum) noteSources(status *Status) {
 		return // as with new nodes: the fleet will soon notice that none has counters
 	}
 	for _, node := range lost {
-		node.Needs, node.Found = q.admission.CopySources(), found
+		node.SourcesNeeded, node.SourcesFound = q.admission.CopySources(), found
 	}
 }
 
@@ -171,7 +171,7 @@ func (q *Quorum) Pulse() Pulse {
 	p := Pulse{Keeper: q.keeper.rounds.Load()}
 	q.keeper.wakeUp()
 	for _, l := range q.lanes {
-		p.Lanes += l.Loops()
+		p.Lanes += l.Rounds()
 		l.Wake()
 	}
 	return p

@@ -30,7 +30,7 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 
 // possible returns the possible holders according to the answers.
 func (q *Quorum) possible(b *ballot.Ballot) []Holding {
-	barred := b.Barred()
+	barred := b.IsBlockedForever()
 	return slices.DeleteFunc(tally(b.Answers), func(h Holding) bool {
 		return !q.rules.isPossible(h.Held, b.Failed, q.quorum) && !(barred && h.TTL == Endless)
 	})
@@ -39,7 +39,7 @@ func (q *Quorum) possible(b *ballot.Ballot) []Holding {
 // askHolders asks all nodes for the holders of a lock, with the operation Who or List.
 func (q *Quorum) askHolders(ctx context.Context, name string, op script.Opcode) (*ballot.Ballot, error) {
 	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
-	b.All = true
+	b.WaitsForAll = true
 	now := q.clock()
 	ops := append(b.Ask(1), script.Operation{Op: op, Key: q.options.Prefix + name})
 	q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, now)

@@ -139,7 +139,7 @@ func pageNodeOf(n *redlock.NodeStatus) pageNode {
 	if n.Reason != nil {
 		node.Notes = append(node.Notes, n.Reason.Error())
 	}
-	node.Notes = append(node.Notes, n.WarningsBesidesVolatile()...)
+	node.Notes = append(node.Notes, n.OtherWarnings()...)
 	return node
 }
 

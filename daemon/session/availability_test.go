@@ -12,12 +12,12 @@ import (
 // The text does not promise the end of a quarantine by time alone if the node also needs other
 // nodes.
 func TestNodeTextOfQuarantine(t *testing.T) {
-	node := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second, Needs: 2, Reason: &redlock.QuarantineError{Left: time.Second, Reason: errors.New("it is new")}}
+	node := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second, SourcesNeeded: 2, Reason: &redlock.QuarantineError{Left: time.Second, Reason: errors.New("it is new")}}
 	for found, want := range map[int]string{
 		1: "it is new; after that, its fencing counters are to be copied from 2 other nodes that may vote, and there are 1: bring those up",
 		2: "it is new; after that its votes count again",
 	} {
-		node.Found = found
+		node.SourcesFound = found
 		if got := nodeText(node); got != want {
 			t.Errorf("found %d: %q, want %q", found, got, want)
 		}
@@ -28,9 +28,9 @@ func TestNodeTextOfQuarantine(t *testing.T) {
 func TestOutlook(t *testing.T) {
 	quarantined := redlock.NodeStatus{State: redlock.NodeQuarantined, Left: time.Second}
 	here := quarantined
-	here.Here = true
+	here.OnlyHere = true
 	wanting := quarantined
-	wanting.Needs, wanting.Found = 2, 1
+	wanting.SourcesNeeded, wanting.SourcesFound = 2, 1
 	for _, c := range []struct {
 		what   string
 		status redlock.Status

@@ -388,10 +388,10 @@ func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
 	if node.RTT > 0 {
 		line.Ms("rtt", node.RTT+time.Millisecond-1) // rounded up
 	}
-	if n := len(node.WarningsBesidesVolatile()); n > 0 {
+	if n := len(node.OtherWarnings()); n > 0 {
 		line.Int("warnings", int64(n))
 	}
-	if node.Volatile() {
+	if node.IsVolatile() {
 		line.Str("persistence", "none")
 	}
 	return line.Say(nodeText(node))
@@ -414,11 +414,11 @@ func nodeText(node redlock.NodeStatus) string {
 	case node.Reason != nil:
 		texts = append(texts, ReasonText(node.Reason))
 	}
-	return strings.Join(append(texts, node.WarningsBesidesVolatile()...), "; ")
+	return strings.Join(append(texts, node.OtherWarnings()...), "; ")
 }
 
 func missingNodesText(node redlock.NodeStatus) string {
-	text := fmt.Sprintf("after that, its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.Needs, node.Found)
+	text := fmt.Sprintf("after that, its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up", node.SourcesNeeded, node.SourcesFound)
 	if e, ok := errors.AsType[*redlock.QuarantineError](node.Reason); ok {
 		return e.Reason.Error() + "; " + text
 	}
@@ -475,7 +475,7 @@ func NoQuorumReason(status redlock.Status) string {
 		"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all"
 }
 
-func isQuarantinedHere(n redlock.NodeStatus) bool { return n.Here }
+func isQuarantinedHere(n redlock.NodeStatus) bool { return n.OnlyHere }
 
 // Seconds rounds up to whole seconds.
 func Seconds(d time.Duration) time.Duration {

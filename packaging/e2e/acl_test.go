@@ -94,8 +94,8 @@ func missScan(t *testing.T, cluster *redlocktest.Cluster) {
 	}
 	useKinds(t, one, other, "scan")
 	for _, node := range one.Status().Nodes {
-		if node.State != redlock.NodeReady || node.Reason != nil || len(node.WarningsBesidesVolatile()) > 0 {
-			t.Errorf("without +scan, a node is shown as %s: %v %v", node.State, node.Reason, node.WarningsBesidesVolatile())
+		if node.State != redlock.NodeReady || node.Reason != nil || len(node.OtherWarnings()) > 0 {
+			t.Errorf("without +scan, a node is shown as %s: %v %v", node.State, node.Reason, node.OtherWarnings())
 		}
 	}
 }

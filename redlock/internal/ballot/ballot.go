@@ -14,25 +14,25 @@ import (
 // Ballot counts the answers to one script call that is sent to every node: an acquire, a release,
 // or a query of the holder. (Package redlock counts extensions itself, many leases in one call.)
 type Ballot struct {
-	Op     string
-	Quorum int
-	yes    func(*redis.Reply) bool // whether a reply is a vote for the ballot
-	Width  int                     // the number of a node's replies that must all be votes for it
-	All    bool                    // only the last answer decides
+	Op          string
+	Quorum      int
+	isVote      func(*redis.Reply) bool // whether a reply is a vote for the ballot
+	Width       int                     // the number of a node's replies that must all be votes for it
+	WaitsForAll bool                    // only the last answer decides
 	// RaiseTo is the value to which a node raises the counters after the acquire; 0: it does not.
 	// The call ends with as many operations for that as it has keys.
 	RaiseTo uint64
 
-	mu      sync.Mutex // guards the fields below; no other mutex is taken while it is held
-	Answers []Answer   // by node
-	Granted int
-	Refused int
-	Failed  int
-	over    bool          // decided or timed out: later answers are ignored
-	decided chan struct{} // closed when the ballot is decided
+	mu       sync.Mutex // guards the fields below; no other mutex is taken while it is held
+	Answers  []Answer   // by node
+	Granted  int
+	Refused  int
+	Failed   int
+	isClosed bool          // decided or timed out: later answers are ignored
+	decided  chan struct{} // closed when the ballot is decided
 
-	one [1]script.Operation // room for a single operation: saves an allocation
-	few [5]Answer           // room for the answers of few nodes: saves an allocation
+	oneOp      [1]script.Operation // room for a single operation: saves an allocation
+	fewAnswers [5]Answer           // room for the answers of few nodes: saves an allocation
 }
 
 // Answer is what one node answered.
@@ -57,9 +57,9 @@ const (
 
 // New makes a ballot of the given number of nodes. yes reports whether a reply is a vote for it.
 func New(op string, nodes, quorum int, yes func(*redis.Reply) bool) *Ballot {
-	b := &Ballot{Op: op, Quorum: quorum, yes: yes, Width: 1, decided: make(chan struct{})}
-	if nodes <= len(b.few) {
-		b.Answers = b.few[:nodes]
+	b := &Ballot{Op: op, Quorum: quorum, isVote: yes, Width: 1, decided: make(chan struct{})}
+	if nodes <= len(b.fewAnswers) {
+		b.Answers = b.fewAnswers[:nodes]
 	} else {
 		b.Answers = make([]Answer, nodes)
 	}
@@ -69,7 +69,7 @@ func New(op string, nodes, quorum int, yes func(*redis.Reply) bool) *Ballot {
 // Ask sets the number of keys, and returns the room for their operations.
 func (b *Ballot) Ask(width int) []script.Operation {
 	b.Width = width
-	return b.one[:0]
+	return b.oneOp[:0]
 }
 
 // QuorumOf returns ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.
@@ -79,12 +79,12 @@ func QuorumOf(nodes int) int { return nodes/2 + 1 }
 func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.isClosed {
 		return
 	}
 	b.count(voter, replies, failure)
 	if b.isDecided() {
-		b.over = true
+		b.isClosed = true
 		close(b.decided)
 	}
 }
@@ -100,7 +100,7 @@ func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	raised := b.RaiseTo > 0 && areRaised(replies[max(0, len(replies)-b.Width):])
 	replies = replies[:min(b.Width, len(replies))]
 	decisive := &replies[0]
-	if no := b.firstNo(replies); no != nil {
+	if no := b.firstRefusal(replies); no != nil {
 		a.Verdict, decisive = Refused, no
 		b.Refused++
 	} else {
@@ -117,11 +117,11 @@ func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	}
 }
 
-// firstNo returns the first reply that is no vote for the ballot; nil: all are votes. (It takes
+// firstRefusal returns the first reply that is no vote for the ballot; nil: all are votes. (It takes
 // addresses of the elements, because copies would escape, with an allocation each.)
-func (b *Ballot) firstNo(replies []redis.Reply) *redis.Reply {
+func (b *Ballot) firstRefusal(replies []redis.Reply) *redis.Reply {
 	for i := range replies {
-		if !b.yes(&replies[i]) {
+		if !b.isVote(&replies[i]) {
 			return &replies[i]
 		}
 	}
@@ -156,7 +156,7 @@ func areRaised(replies []redis.Reply) bool {
 func (b *Ballot) isDecided() bool {
 	spare := len(b.Answers) - b.Quorum
 	switch {
-	case b.All:
+	case b.WaitsForAll:
 		return b.Granted+b.Refused+b.Failed == len(b.Answers)
 	case b.Granted >= b.Quorum:
 		return true
@@ -177,17 +177,17 @@ func (b *Ballot) Wait(ctx context.Context, late <-chan time.Time, timeout time.D
 	case <-late:
 	case <-ctx.Done():
 	}
-	b.giveUp(timeout, l)
+	b.timeOut(timeout, l)
 }
 
-// giveUp ends the ballot: nodes that have not answered have failed.
-func (b *Ballot) giveUp(timeout time.Duration, lanes []*node.Lane) {
+// timeOut ends the ballot: nodes that have not answered have failed.
+func (b *Ballot) timeOut(timeout time.Duration, lanes []*node.Lane) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.isClosed {
 		return
 	}
-	b.over = true
+	b.isClosed = true
 	for i := range b.Answers {
 		if b.Answers[i].Verdict == unanswered {
 			b.count(i, nil, &node.Error{Node: lanes[i].Name(), Op: b.Op, Failure: node.FailedTimeout, Err: node.Silence(timeout)})

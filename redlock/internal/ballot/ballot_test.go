@@ -127,7 +127,7 @@ func checkBallot(t *testing.T, votes []Verdict) {
 func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
 	t.Helper()
 	before := [3]int{b.Granted, b.Refused, b.Failed}
-	b.giveUp(time.Second, namedLanes(make([]string, len(votes))...))
+	b.timeOut(time.Second, namedLanes(make([]string, len(votes))...))
 	for i := from; i < len(votes); i++ {
 		castVote(b, i, votes[i])
 	}
@@ -148,7 +148,7 @@ func TestQuorumOf(t *testing.T) {
 // A question to all nodes is decided only by the last answer.
 func TestBallotWantsAll(t *testing.T) {
 	b := New("who", 5, 3, IsGrant)
-	b.All = true
+	b.WaitsForAll = true
 	for i := range 5 {
 		if got := stateOf(b); got != open {
 			t.Errorf("after %d of 5 answers: got %s, want %s", i, got, open)
@@ -170,7 +170,7 @@ func namedLanes(names ...string) []*node.Lane {
 }
 
 // Nodes that are silent until the timeout have failed. Their later answers are ignored. Guards
-// wait and giveUp.
+// wait and timeOut.
 func TestBallotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New("acquire", 5, 3, IsGrant)

@@ -18,9 +18,10 @@ func (b *Ballot) ShowsMany() bool {
 	})
 }
 
-// Barred reports whether so many nodes have a key without expiry that no client can get the lock
-// until someone deletes these keys, whatever their values are. (A contest, in contrast, ends.)
-func (b *Ballot) Barred() bool {
+// IsBlockedForever reports whether so many nodes have a key without expiry that no client can get
+// the lock until someone deletes these keys, whatever their values are. (A contest, in contrast,
+// ends.)
+func (b *Ballot) IsBlockedForever() bool {
 	nodes := 0
 	for i := range b.Answers {
 		if slices.ContainsFunc(Shown(b.Answers[i].Shown), func(s Showing) bool { return s.Kind == "" && s.TTL == Endless }) {
@@ -72,40 +73,40 @@ func Shown(reply *redis.Reply) []Showing {
 	if kind := items[0].Str; script.IsSharing(kind) && len(items) > 2 {
 		all := []Showing{}
 		for i := 2; i+1 < len(items); i += 2 {
-			all = append(all, Showing{items[i].Str, kind, lasting(items[i+1].Int)})
+			all = append(all, Showing{items[i].Str, kind, keyTTL(items[i+1].Int)})
 		}
 		return all
 	}
-	return []Showing{{Token: items[0].Str, TTL: lasting(items[1].Int)}}
+	return []Showing{{Token: items[0].Str, TTL: keyTTL(items[1].Int)}}
 }
 
-// lasting returns how long a key lasts. For a key without expiry (a foreign SET), or one that
+// keyTTL returns how long a key lasts. For a key without expiry (a foreign SET), or one that
 // expires in centuries, it is Endless. For a key in its last millisecond it is a whole one,
 // because 0 would mean that no client holds it.
-func lasting(ms int64) time.Duration {
+func keyTTL(ms int64) time.Duration {
 	if ms < 0 || ms > int64(Endless/time.Millisecond) {
 		return Endless
 	}
 	return time.Duration(max(ms, 1)) * time.Millisecond
 }
 
-// Soonest returns when the first slot of a semaphore may be free, according to the nodes without
-// a free one.
-func (b *Ballot) Soonest() (ttl time.Duration) {
+// SoonestFreeSlot returns when the first slot of a semaphore may be free, according to the nodes
+// without a free one.
+func (b *Ballot) SoonestFreeSlot() (ttl time.Duration) {
 	answers := b.Answers
 	for i := range answers {
 		if answers[i].kind() == "" {
 			continue
 		}
-		if first := lasting(answers[i].Shown.Array[1].Int); ttl == 0 || first < ttl {
+		if first := keyTTL(answers[i].Shown.Array[1].Int); ttl == 0 || first < ttl {
 			ttl = first
 		}
 	}
 	return ttl
 }
 
-// Unheard returns how many nodes have not shown a holder.
-func (b *Ballot) Unheard() int { return len(b.Answers) - b.Granted - b.Refused }
+// SilentNodes returns how many nodes have not shown a holder.
+func (b *Ballot) SilentNodes() int { return len(b.Answers) - b.Granted - b.Refused }
 
 // FreeSlot returns the slot of a semaphore that most nodes report as free if the requested one
 // is not; 0: there is none.

@@ -19,7 +19,7 @@ type Survey struct {
 // NewSurvey makes a survey of the given number of nodes.
 func NewSurvey(op string, nodes, quorum int) *Survey {
 	s := &Survey{Ballot: New(op, nodes, quorum, func(*redis.Reply) bool { return true }), replies: make([][]redis.Reply, nodes)}
-	s.All = true
+	s.WaitsForAll = true
 	return s
 }
 
@@ -50,7 +50,7 @@ func (s *Survey) Replies(i int) []*redis.Reply {
 // ShowingBallot returns a finished ballot in which the nodes show these replies; nil stands for a
 // node that failed.
 func ShowingBallot(shown []*redis.Reply, quorum int) *Ballot {
-	b := &Ballot{Quorum: quorum, Answers: make([]Answer, len(shown)), over: true}
+	b := &Ballot{Quorum: quorum, Answers: make([]Answer, len(shown)), isClosed: true}
 	for n, reply := range shown {
 		if reply == nil {
 			b.Answers[n].Verdict = Failed

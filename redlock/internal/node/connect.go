@@ -60,7 +60,7 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 // identify reads which Redis process answers and what its clock shows, and ends the previous
 // connection.
 func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
-	l.session.epoch, l.session.listenerID, l.session.rights = "", 0, false
+	l.session.epoch, l.session.listenerID, l.session.needsRights = "", 0, false
 	l.trip.commands = l.trip.commands[:0]
 	l.appendLook()
 	looks := len(l.trip.commands)
@@ -81,16 +81,16 @@ func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapsh
 	if !id.IsNumber() || id.Int <= 0 {
 		return nil, l.noteMalformed(redis.UnexpectedAnswer("CLIENT ID", "a number", id))
 	}
-	return s, l.succeed(ctx, conn, id.Int, s.Info.RunID)
+	return s, l.endPreviousConnection(ctx, conn, id.Int, s.Info.RunID)
 }
 
 // NoConnection is an id that no connection has. An attempt to kill it shows early whether the
 // node allows CLIENT KILL.
 const NoConnection = 1 << 62
 
-// succeed ends the previous connection, and forgets it only once it is dead. The ids of another
-// Redis process have no meaning here: its connections ended with it.
-func (l *Lane) succeed(ctx context.Context, conn redis.Conn, id int64, runID string) error {
+// endPreviousConnection ends the previous connection, and forgets it only once it is dead. The ids
+// of another Redis process have no meaning here: its connections ended with it.
+func (l *Lane) endPreviousConnection(ctx context.Context, conn redis.Conn, id int64, runID string) error {
 	old := int64(NoConnection)
 	if l.session.clientID != 0 && runID == l.session.runID {
 		old = l.rules.Predecessor(l.session.clientID)
@@ -155,7 +155,7 @@ func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 			return l.noteMalformed(redis.UnexpectedAnswer("SCRIPT LOAD", "the script's SHA1", &l.trip.replies[i]))
 		}
 	}
-	l.session.scripts = false
+	l.session.needsScripts = false
 	return l.noteRights(l.trip.replies[len(script.Scripts()):])
 }
 
@@ -163,7 +163,7 @@ func (l *Lane) load(ctx context.Context, conn redis.Conn) error {
 // answered. If the node rejects one, the next heartbeat retries it. (The scripts were
 // flushed again, or the node is a replica or has a full disk.)
 func (l *Lane) repeatPending(ctx context.Context, conn redis.Conn) error {
-	l.session.repeat = false
+	l.session.mustRepeat = false
 	for refused := false; !refused; {
 		tokens := l.nextPending()
 		if len(tokens) == 0 {
@@ -211,7 +211,7 @@ func (l *Lane) settlePending(tokens []string) (refused bool) {
 			continue
 		}
 		refused = true
-		l.session.scripts = l.session.scripts || redis.IsKind(err, "NOSCRIPT")
+		l.session.needsScripts = l.session.needsScripts || redis.IsKind(err, "NOSCRIPT")
 	}
 	return refused
 }

@@ -107,7 +107,7 @@ func (l *Lane) withDenial(status Status) Status {
 // extends and releases each of them. (If it probed less, a node that allows only that would seem
 // ready until the next lock.)
 func (l *Lane) probe(ctx context.Context, conn redis.Conn) error {
-	l.session.probe = false
+	l.session.needsProbe = false
 	calls := []Call{{Op: "probe", Ops: l.probeOps(), NotAfter: l.clock() + l.timing.answer}}
 	l.trip.commands = l.trip.commands[:0]
 	l.appendCalls(calls)
@@ -148,7 +148,7 @@ func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	reply := &replies[0]
 	switch {
 	case reply.Err != nil && denialOf(reply.Err) == "":
-		l.session.scripts = l.session.scripts || redis.IsKind(reply.Err, "NOSCRIPT")
+		l.session.needsScripts = l.session.needsScripts || redis.IsKind(reply.Err, "NOSCRIPT")
 		return nil, nil
 	case reply.Err != nil:
 		return reply.Err, nil

@@ -28,7 +28,7 @@ func (l *Lane) sendAlone(conn redis.Conn) error {
 		}
 	}
 	group := l.nextCalls()
-	if len(group) > 0 || l.session.look {
+	if len(group) > 0 || l.session.needsLook {
 		if err := l.send(conn, group); err != nil {
 			return err
 		}
@@ -40,28 +40,28 @@ func (l *Lane) sendAlone(conn redis.Conn) error {
 // whether the node may still vote, and repeats unanswered releases. It also names a new listener
 // connection to the node.
 func (l *Lane) followUp(conn redis.Conn) error {
-	if !l.needsConnection() {
+	if !l.needsIdleConnection() {
 		return nil
 	}
 	ctx := &l.trip.deadline
 	ctx.start(l.timing.silence)
-	if l.session.scripts {
+	if l.session.needsScripts {
 		if err := l.load(ctx, conn); err != nil {
 			return err
 		}
-		l.session.repeat = true
+		l.session.mustRepeat = true
 	}
-	if l.session.look {
+	if l.session.needsLook {
 		if err := l.lookAgain(ctx, conn); err != nil {
 			return err
 		}
 	}
-	if l.session.repeat {
+	if l.session.mustRepeat {
 		if err := l.repeatPending(ctx, conn); err != nil {
 			return err
 		}
 	}
-	if l.session.probe {
+	if l.session.needsProbe {
 		if err := l.probe(ctx, conn); err != nil {
 			return err
 		}
@@ -90,20 +90,20 @@ func (l *Lane) nextCalls() []Call {
 		l.Wake()
 	}
 	group = l.withoutStale(group, now)
-	if len(group) > 0 || l.session.look {
-		l.noteAsked(now)
+	if len(group) > 0 || l.session.needsLook {
+		l.noteSent(now)
 	}
 	return l.rules.Order(group)
 }
 
-// noteAsked records that a group is in progress, until the node answers or the connection ends.
+// noteSent records that a group is in progress, until the node answers or the connection ends.
 // (The lane calls it only when it has a group. Otherwise a lane that has nothing to send would
 // seem to wait for its node.)
-func (l *Lane) noteAsked(now time.Duration) {
+func (l *Lane) noteSent(now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sentAt == 0 { // otherwise an older group is in progress
-		l.sentAt = now
+	if l.oldestSentAt == 0 { // otherwise an older group is in progress
+		l.oldestSentAt = now
 	}
 }
 
@@ -172,16 +172,16 @@ type span struct{ first, end int }
 // which all other requests wait.
 const MaxOps = 64
 
-// spread returns how much earlier than its own not-after time an operation may be refused because
-// it shares a command with others.
-func (l *Lane) spread() time.Duration { return l.timing.answer / 5 }
+// notAfterTolerance returns how much earlier than its own not-after time an operation may be
+// refused because it shares a command with others.
+func (l *Lane) notAfterTolerance() time.Duration { return l.timing.answer / 5 }
 
 // send sends a group and processes the answers, in one round trip. If a look at the node is due,
 // it is sent with the group. Calls that the node did not execute are resent.
 func (l *Lane) send(conn redis.Conn, group []Call) error {
 	ctx := &l.trip.deadline
 	ctx.start(l.timing.silence)
-	looks := l.session.look
+	looks := l.session.needsLook
 	l.appendGroup(group)
 	l.appendSubscriptions(group)
 	if looks {
@@ -241,7 +241,7 @@ func (l *Lane) noteMalformed(err error) error {
 	l.mu.Lock()
 	l.lastError = err
 	l.mu.Unlock()
-	l.session.refused = true
+	l.session.hasRefused = true
 	return err
 }
 
@@ -270,7 +270,7 @@ func (l *Lane) spanLength(group []Call) int {
 				first = at
 			}
 		}
-		if i > 0 && (ops > MaxOps || last-first > l.spread()) {
+		if i > 0 && (ops > MaxOps || last-first > l.notAfterTolerance()) {
 			return i
 		}
 	}
@@ -326,9 +326,9 @@ func (l *Lane) roundTrip(ctx context.Context, conn redis.Conn) error {
 func (l *Lane) noteAnswered(rtt time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sentAt = 0
+	l.oldestSentAt = 0
 	if !l.window.isEmpty() {
-		l.sentAt = l.window.underWay[0].sent
+		l.oldestSentAt = l.window.underWay[0].sent
 	}
 	if rtt > 0 {
 		l.rtt = rtt
@@ -403,16 +403,16 @@ func (l *Lane) fail(c *Call, err error) {
 	kind := FailedError
 	switch {
 	case redis.IsKind(err, "NOSCRIPT"):
-		l.session.scripts = true
+		l.session.needsScripts = true
 	case deniesVote(err):
 		kind = FailedQuarantined
-		l.session.look = true
+		l.session.needsLook = true
 		if redis.IsKind(err, "COUNTERS") {
 			l.member.NoteCountersGone()
 		}
 	case redis.IsKind(err, "LATE"):
 		kind = FailedLate
-		l.session.look = true // the call was sent in time, so the node's clock was stepped
+		l.session.needsLook = true // the call was sent in time, so the node's clock was stepped
 	case redis.IsKind(err, "WRONGTYPE"):
 		err = fmt.Errorf("%w%s", err, wrongTypeHelp)
 	}
@@ -421,11 +421,11 @@ func (l *Lane) fail(c *Call, err error) {
 	l.lastError = fmt.Errorf("%s: %w", c.Op, err)
 	l.mu.Unlock()
 	l.deny(c, err)
-	l.session.repeat = l.session.repeat || c.Release != nil
+	l.session.mustRepeat = l.session.mustRepeat || c.Release != nil
 	if c.Subscription != nil {
 		c.Subscription.failed.Add(l.index)
 	}
-	l.session.refused = true
+	l.session.hasRefused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
 }
 
@@ -440,8 +440,8 @@ func deniesVote(err error) bool {
 
 // forgetTrouble clears the last error once the node has answered without errors for a heartbeat.
 func (l *Lane) forgetTrouble() {
-	if l.session.refused {
-		l.session.refused = false
+	if l.session.hasRefused {
+		l.session.hasRefused = false
 		return
 	}
 	l.mu.Lock()

@@ -20,76 +20,76 @@ import (
 // connection, on which the node reports released locks. Package redlock starts both, ends them
 // with their contexts, and waits for them in Quorum.Close.
 type Lane struct {
-	node          redis.Node
-	index         int
-	prefix        string // of the keys of locks
-	noQuarantine  bool
-	fleet         Peers
-	admission     *admission.Fleet
-	waiters       *Waiters
-	timing        timing
-	clock         func() time.Duration
-	rules         *Rules
-	observe       func(Status)
-	timed         func(node string, took time.Duration)
-	signal        chan struct{}        // of capacity 1: a call waits
-	tracking      atomic.Bool          // the node reports releases of the locks that waiters listen to
-	listenerID    atomic.Int64         // CLIENT ID of the connection that gets these reports; 0: none
-	lookNow       atomic.Bool          // look at the node as soon as the lane wakes
-	admitRequests chan chan<- struct{} // requests to end the quarantine; the lane signals the channel in it after it tried
-	settled       chan struct{}        // closed when the first attempt to connect has ended
-	rounds        atomic.Uint64        // rounds of the loop
-	connections   atomic.Uint64        // connections that were made
+	node             redis.Node
+	index            int
+	prefix           string // of the keys of locks
+	noQuarantine     bool
+	fleet            Peers
+	admission        *admission.Fleet
+	waiters          *Waiters
+	timing           timing
+	clock            func() time.Duration
+	rules            *Rules
+	observe          func(Status)
+	onRoundTrip      func(node string, took time.Duration)
+	signal           chan struct{}        // of capacity 1: a call waits
+	tracking         atomic.Bool          // the node reports releases of the locks that waiters listen to
+	listenerID       atomic.Int64         // CLIENT ID of the connection that gets these reports; 0: none
+	lookNow          atomic.Bool          // look at the node as soon as the lane wakes
+	admitRequests    chan chan<- struct{} // requests to end the quarantine; the lane signals the channel in it after it tried
+	firstAttemptDone chan struct{}        // closed when the first attempt to connect has ended
+	rounds           atomic.Uint64        // rounds of the loop
+	connections      atomic.Uint64        // connections that were made
 
 	// mu guards the fields below, up to trackingErr. It is never held during I/O or a vote, and
 	// no other mutex is taken while it is held.
-	mu          sync.Mutex
-	state       State
-	reason      error                     // why state is not Ready
-	until       time.Duration             // BootTime at which a quarantine ends
-	needsNodes  bool                      // the quarantine lasts beyond until: see admission.VoteStatus
-	warning     []string                  // what makes locks less safe or available, from the node's INFO
-	queue       []Call                    // not sent yet
-	urgent      []Call                    // not sent yet, and sent before queue
-	sentAt      time.Duration             // when the oldest group in progress was sent; 0: none is
-	pending     map[string]pendingRelease // by token: releases that the node has not answered
-	rtt         time.Duration
-	lastError   error // the last error that it answered, although it is ready
-	denied      error // why it refuses what locks need, although it is ready
-	trackingErr error // why it does not report releases
+	mu            sync.Mutex
+	state         State
+	reason        error                     // why state is not Ready
+	quarantineEnd time.Duration             // BootTime at which a quarantine ends
+	needsNodes    bool                      // the quarantine lasts beyond quarantineEnd: see admission.VoteStatus
+	warnings      []string                  // what makes locks less safe or available, from the node's INFO
+	queue         []Call                    // not sent yet
+	urgent        []Call                    // not sent yet, and sent before queue
+	oldestSentAt  time.Duration             // when the oldest group in progress was sent; 0: none is
+	pending       map[string]pendingRelease // by token: releases that the node has not answered
+	rtt           time.Duration
+	lastError     error // the last error that it answered, although it is ready
+	denied        error // why it refuses what locks need, although it is ready
+	trackingErr   error // why it does not report releases
 
 	// Only the goroutine of Run uses the fields below.
-	spare        []Call     // swapped with queue
-	trip         *roundTrip // the group that is being sent or received
-	alone        roundTrip  // used while no other group is in progress
-	window       window
-	fastest      fastest
-	notExecuted  []Call          // calls of groups in progress that the node refused with NOSCRIPT: see takeInGroup
-	admitting    chan<- struct{} // a request to end the quarantine
-	lookTurn     uint64          // the turn in which the node was last looked at
-	rights       bool            // the last look also asked what its ACL lacks
-	encoder      script.Encoder
-	session      laneSession
-	member       *admission.Member // decides whether the node may vote
-	pendingSwept time.Duration     // when expired releases were last dropped
-	deniedAt     string            // the key of a call that it refused: see denial.go
-	untrackedKey string            // a key that it refused to track
+	spare         []Call     // swapped with queue
+	trip          *roundTrip // the group that is being sent or received
+	alone         roundTrip  // used while no other group is in progress
+	window        window
+	minRoundTrip  minRoundTrip
+	notExecuted   []Call          // calls of groups in progress that the node refused with NOSCRIPT: see processGroup
+	admitting     chan<- struct{} // a request to end the quarantine
+	lookTurn      uint64          // the turn in which the node was last looked at
+	lookHasRights bool            // the last look also asked what its ACL lacks
+	encoder       script.Encoder
+	session       laneSession
+	member        *admission.Member // decides whether the node may vote
+	pendingSwept  time.Duration     // when expired releases were last dropped
+	deniedAt      string            // the key of a call that it refused: see denial.go
+	untrackedKey  string            // a key that it refused to track
 }
 
 // laneSession is what the lane knows about its node over this connection.
 type laneSession struct {
-	clientID   int64 // CLIENT ID of the last connection, to kill it
-	runID      string
-	epoch      string        // the incarnation that was verified over this connection; "": it has no vote
-	offset     time.Duration // the node's TIME (since 1970) minus our BootTime
-	look       bool          // find out again whether it may vote
-	rights     bool          // also find out what its ACL lacks
-	scripts    bool          // SCRIPT LOAD is needed again
-	repeat     bool          // repeat the pending releases
-	probe      bool          // find out whether it still refuses what locks need
-	listenerID int64         // the connection to which the node reports changes; 0: none
-	refused    bool          // it has answered with an error since the last heartbeat
-	mustProbe  bool          // it was silent: it must answer a script before it is ready
+	clientID     int64 // CLIENT ID of the last connection, to kill it
+	runID        string
+	epoch        string        // the incarnation that was verified over this connection; "": it has no vote
+	offset       time.Duration // the node's TIME (since 1970) minus our BootTime
+	needsLook    bool          // find out again whether it may vote
+	needsRights  bool          // also find out what its ACL lacks
+	needsScripts bool          // SCRIPT LOAD is needed again
+	mustRepeat   bool          // repeat the pending releases
+	needsProbe   bool          // find out whether it still refuses what locks need
+	listenerID   int64         // the connection to which the node reports changes; 0: none
+	hasRefused   bool          // it has answered with an error since the last heartbeat
+	mustProbe    bool          // it was silent: it must answer a script before it is ready
 }
 
 // timing holds the limits that follow from node_timeout.
@@ -152,34 +152,34 @@ type Peers interface {
 // NewLane makes a lane, which does nothing until it runs.
 func NewLane(o Options) *Lane {
 	l := &Lane{
-		node:          o.Node,
-		index:         o.Index,
-		prefix:        o.Prefix,
-		noQuarantine:  o.NoQuarantine,
-		fleet:         o.Fleet,
-		admission:     o.Admission,
-		waiters:       o.Waiters,
-		timing:        newTiming(o.NodeTimeout),
-		clock:         o.Clock,
-		rules:         o.Rules,
-		observe:       o.Observe,
-		timed:         o.RoundTrip,
-		signal:        make(chan struct{}, 1),
-		admitRequests: make(chan chan<- struct{}),
-		settled:       make(chan struct{}),
-		state:         Connecting,
-		reason:        errNotYet,
-		pending:       map[string]pendingRelease{},
-		member:        o.Admission.Member(o.Index),
+		node:             o.Node,
+		index:            o.Index,
+		prefix:           o.Prefix,
+		noQuarantine:     o.NoQuarantine,
+		fleet:            o.Fleet,
+		admission:        o.Admission,
+		waiters:          o.Waiters,
+		timing:           newTiming(o.NodeTimeout),
+		clock:            o.Clock,
+		rules:            o.Rules,
+		observe:          o.Observe,
+		onRoundTrip:      o.RoundTrip,
+		signal:           make(chan struct{}, 1),
+		admitRequests:    make(chan chan<- struct{}),
+		firstAttemptDone: make(chan struct{}),
+		state:            Connecting,
+		reason:           errNotConnected,
+		pending:          map[string]pendingRelease{},
+		member:           o.Admission.Member(o.Index),
 	}
 	l.trip = &l.alone
 	return l
 }
 
 var (
-	errNotYet = errors.New("not connected yet")
-	errFull   = fmt.Errorf("%d calls wait for it already", maxQueue)
-	errStale  = errors.New("it could not be sent in time")
+	errNotConnected = errors.New("not connected yet")
+	errFull         = fmt.Errorf("%d calls wait for it already", maxQueue)
+	errStale        = errors.New("it could not be sent in time")
 )
 
 // Do passes a call to the lane. It never blocks. If the call cannot be sent, its voter gets the
@@ -230,8 +230,8 @@ func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 	case c.Urgent && len(l.urgent) < maxUrgent:
 		l.urgent = append(l.urgent, *c)
 		return nil
-	case l.sentAt != 0 && now-l.sentAt > l.timing.answer:
-		return l.failure(c, FailedTimeout, Silence(now-l.sentAt))
+	case l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer:
+		return l.failure(c, FailedTimeout, Silence(now-l.oldestSentAt))
 	case len(l.queue) >= maxQueue:
 		return l.failure(c, FailedFull, errFull)
 	}
@@ -270,13 +270,13 @@ func (c *Call) answer(node int, replies []redis.Reply, failure *Error) {
 // Run connects, serves and reconnects until ctx ends.
 func (l *Lane) Run(ctx context.Context) {
 	backoff, flaky := firstBackoff, firstBackoff
-	settle := sync.OnceFunc(func() { close(l.settled) })
+	settle := sync.OnceFunc(func() { close(l.firstAttemptDone) })
 	defer settle()
 	for ctx.Err() == nil {
 		conn, err := l.connect(ctx)
 		l.rounds.Add(1)
 		if err != nil {
-			l.down(err)
+			l.failWaiting(err)
 			settle()
 			pause(ctx, backoff/2+l.rules.Jitter(l.node.Name, backoff/2+1))
 			backoff = min(2*backoff, l.timing.backoff)
@@ -287,7 +287,7 @@ func (l *Lane) Run(ctx context.Context) {
 		since := l.clock()
 		err = l.serve(ctx, conn)
 		l.session.mustProbe = errors.As(err, new(Silence))
-		l.down(err)
+		l.failWaiting(err)
 		flaky = l.pauseAfterBreak(ctx, flaky, l.clock()-since)
 	}
 }
@@ -319,11 +319,11 @@ func pause(ctx context.Context, d time.Duration) {
 func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
 	l.window.conn = conn
 	defer func() { l.closeWindow(err) }()
-	until := l.until // only this goroutine writes l.until
+	until := l.quarantineEnd // only this goroutine writes l.quarantineEnd
 	heartbeatTimer := time.NewTimer(l.nextLook())
 	defer heartbeatTimer.Stop()
 	// Pending releases are sent before the calls that arrived since then.
-	l.session.repeat = true
+	l.session.mustRepeat = true
 	if err := l.followUp(conn); err != nil {
 		return err
 	}
@@ -334,8 +334,8 @@ func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
 		if ctx.Err() != nil {
 			return l.drain(conn)
 		}
-		if l.until != until { // reset only when l.until changes, or other traffic could delay the heartbeat for ever
-			until = l.until
+		if l.quarantineEnd != until { // reset only when l.quarantineEnd changes, or other traffic could delay the heartbeat for ever
+			until = l.quarantineEnd
 			heartbeatTimer.Reset(l.nextLook())
 		}
 		l.rounds.Add(1)
@@ -350,7 +350,7 @@ func (l *Lane) serve(ctx context.Context, conn redis.Conn) (err error) {
 func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 	select {
 	case trip := <-l.window.received:
-		return l.takeIn(trip)
+		return l.processReply(trip)
 	default:
 	}
 	select {
@@ -365,12 +365,12 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 	}
 	select {
 	case trip := <-l.window.received:
-		return l.takeIn(trip)
+		return l.processReply(trip)
 	case <-signal:
 		l.rules.Gather()
 		if l.lookNow.Load() {
 			l.lookNow.Store(false)
-			l.session.look = true
+			l.session.needsLook = true
 		}
 	case <-heartbeatTimer.C:
 		l.onHeartbeat(heartbeatTimer)
@@ -382,8 +382,8 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 
 // onHeartbeat requests a look at the node, and a retry of what the node refused before.
 func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
-	l.fastest.age()
-	l.session.look, l.session.rights, l.session.repeat, l.session.probe = true, true, true, l.isDenied()
+	l.minRoundTrip.age()
+	l.session.needsLook, l.session.needsRights, l.session.mustRepeat, l.session.needsProbe = true, true, true, l.isDenied()
 	if !l.tracking.Load() {
 		l.session.listenerID = 0
 	}
@@ -394,9 +394,9 @@ func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
 // of its quarantine. It is a quarter of a heartbeat if that end has passed and the node needs
 // something else.
 func (l *Lane) nextLook() time.Duration {
-	left := l.until - l.clock()
+	left := l.quarantineEnd - l.clock()
 	switch {
-	case l.until == 0:
+	case l.quarantineEnd == 0:
 		return heartbeat
 	case left <= 0:
 		return heartbeat / 4
@@ -423,9 +423,9 @@ func (l *Lane) drain(conn redis.Conn) error {
 	}
 }
 
-// down fails all waiting calls, because there is no connection. Calls that were not sent have
+// failWaiting fails all waiting calls, because there is no connection. Calls that were not sent have
 // left nothing on the node. Releases are kept.
-func (l *Lane) down(reason error) {
+func (l *Lane) failWaiting(reason error) {
 	l.setState(Down, reason, func() []int { return l.member.Disconnected(l.clock()) })
 	l.stopTracking()
 	l.mu.Lock()

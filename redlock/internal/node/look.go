@@ -16,7 +16,7 @@ import (
 // appendLook appends the commands that show whether the node may vote. TIME comes first, so that
 // nothing slow is between it and the calls before it.
 func (l *Lane) appendLook() {
-	l.session.look, l.session.rights, l.rights = false, false, l.session.rights && !l.node.Embedded
+	l.session.needsLook, l.session.needsRights, l.lookHasRights = false, false, l.session.needsRights && !l.node.Embedded
 	l.lookTurn = l.admission.NextTurn()
 	l.appendCommand("TIME")
 	l.appendCommand("HGET", script.NodeKey, "epoch")
@@ -34,7 +34,7 @@ func (l *Lane) appendLook() {
 			*right = append(*right, command...)
 		}
 	}
-	if l.rights {
+	if l.lookHasRights {
 		l.appendRights()
 	}
 }
@@ -51,7 +51,7 @@ const probeSuffix = script.Separator + "probe"
 // readLook reads the answers to appendLook. An error means that the node refused a command, or
 // gave an invalid answer.
 func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
-	if l.rights {
+	if l.lookHasRights {
 		last := len(replies) - 1
 		if err := l.noteRights(replies[last:]); err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	if len(replies) > 3 {
 		s.Info = admission.ReadInfo(replies[3].Str)
 	}
-	l.session.probe = l.session.probe || s.Info.MayDeny
+	l.session.needsProbe = l.session.needsProbe || s.Info.MayDeny
 	if len(replies) > 4 {
 		l.readFile(&s.Info.File, replies[4].Array, replies[5:])
 	}
@@ -161,12 +161,12 @@ func (l *Lane) verify(ctx context.Context, conn redis.Conn, s *admission.Snapsho
 		}
 	}
 	if v.Write != nil {
-		l.applyVote(admission.VoteStatus{State: admission.Quarantined, Reason: errRestless})
+		l.applyVote(admission.VoteStatus{State: admission.Quarantined, Reason: errEpochContested})
 	}
 	return nil
 }
 
-var errRestless = errors.New("other hosts keep writing its epoch; redlockd reads it again in a second")
+var errEpochContested = errors.New("other hosts keep writing its epoch; redlockd reads it again in a second")
 
 // judge returns what follows from a snapshot. It copies the other nodes' fencing counters if
 // necessary.
@@ -260,7 +260,7 @@ func (l *Lane) applyVote(v admission.VoteStatus) {
 		l.session.epoch = v.Epoch
 	}
 	l.mu.Lock()
-	l.until, l.needsNodes = v.Until, v.NeedsNodes
+	l.quarantineEnd, l.needsNodes = v.Until, v.NeedsNodes
 	l.mu.Unlock()
 	l.setState(state, v.Reason, func() []int { return l.member.Applied(v.State, l.clock()) })
 }
@@ -268,7 +268,7 @@ func (l *Lane) applyVote(v admission.VoteStatus) {
 func (l *Lane) noteWarnings(s *admission.Snapshot) {
 	warnings := l.member.NoteFile(&s.Info.File)
 	l.mu.Lock()
-	l.warning = warnings
+	l.warnings = warnings
 	l.mu.Unlock()
 }
 

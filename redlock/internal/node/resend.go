@@ -85,7 +85,7 @@ func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error 
 		return nil
 	}
 	now := l.clock()
-	l.noteAsked(now)
+	l.noteSent(now)
 	if err := l.load(ctx, conn); err != nil {
 		l.failGroup(calls, err)
 		return err
@@ -93,7 +93,7 @@ func (l *Lane) resend(ctx context.Context, conn redis.Conn, calls []Call) error 
 	if calls = l.withoutStale(calls, now); len(calls) == 0 {
 		return nil
 	}
-	l.noteAsked(now)
+	l.noteSent(now)
 	l.appendGroup(calls)
 	l.appendSubscriptions(calls)
 	if err := l.roundTrip(ctx, conn); err != nil {

@@ -24,16 +24,16 @@ const (
 
 // Status is what is known of a node.
 type Status struct {
-	Name    string
-	Address string
-	State   State
-	Reason  error         // why it is not ready; if it is ready, the last error that it answered
-	Left    time.Duration // of a quarantine; also 0 if the quarantine waits for something other than time
-	Needs   int           // number of other nodes that must vote at the end of a quarantine, to copy fencing counters from; 0: none
-	Found   int           // how many of these there will be, as of now
-	Here    bool          // only this host, whose clock may have stood still, quarantines the node: nobody can end that early
-	Warning []string      // what makes the locks less safe or available than they could be, with the fix
-	RTT     time.Duration // of the last round trip that was answered; 0 before the first
+	Name          string
+	Address       string
+	State         State
+	Reason        error         // why it is not ready; if it is ready, the last error that it answered
+	Left          time.Duration // of a quarantine; also 0 if the quarantine waits for something other than time
+	SourcesNeeded int           // number of other nodes that must vote at the end of a quarantine, to copy fencing counters from; 0: none
+	SourcesFound  int           // how many of these there will be, as of now
+	OnlyHere      bool          // only this host, whose clock may have stood still, quarantines the node: nobody can end that early
+	Warning       []string      // what makes the locks less safe or available than they could be, with the fix
+	RTT           time.Duration // of the last round trip that was answered; 0 before the first
 	// Tracking: it reports when a lock with waiters is released (CLIENT TRACKING). If fewer than
 	// a quorum do, waiters retry at random intervals.
 	Tracking bool
@@ -41,13 +41,13 @@ type Status struct {
 
 // NeedsOthers reports whether too few other nodes vote now for this node to vote after its
 // quarantine.
-func (s Status) NeedsOthers() bool { return s.Left > 0 && s.Found < s.Needs }
+func (s Status) NeedsOthers() bool { return s.Left > 0 && s.SourcesFound < s.SourcesNeeded }
 
-// Volatile reports whether the node keeps no data over a restart.
-func (s Status) Volatile() bool { return slices.ContainsFunc(s.Warning, admission.IsNoPersistence) }
+// IsVolatile reports whether the node keeps no data over a restart.
+func (s Status) IsVolatile() bool { return slices.ContainsFunc(s.Warning, admission.IsNoPersistence) }
 
-// WarningsBesidesVolatile returns the warnings without the one that Volatile reports.
-func (s Status) WarningsBesidesVolatile() []string {
+// OtherWarnings returns the warnings without the one that IsVolatile reports.
+func (s Status) OtherWarnings() []string {
 	return slices.DeleteFunc(slices.Clone(s.Warning), admission.IsNoPersistence)
 }
 
@@ -56,24 +56,24 @@ func (l *Lane) currentStatus() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.statusLocked()
-	if l.isConnected() && l.sentAt != 0 && now-l.sentAt > l.timing.answer {
-		status.State, status.Reason = Down, Silence(now-l.sentAt)
+	if l.isConnected() && l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer {
+		status.State, status.Reason = Down, Silence(now-l.oldestSentAt)
 	}
 	return status
 }
 
 // statusLocked returns the status. The caller holds mu.
 func (l *Lane) statusLocked() Status {
-	status := Status{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warning, Tracking: l.tracking.Load()}
+	status := Status{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warnings, Tracking: l.tracking.Load()}
 	if l.trackingErr != nil && l.isConnected() {
-		status.Warning = append(slices.Clone(l.warning), l.trackingErr.Error())
+		status.Warning = append(slices.Clone(l.warnings), l.trackingErr.Error())
 	}
 	switch l.state {
 	case Ready:
 		status.Reason = l.lastError
 	case Quarantined:
 		status.Left = l.quarantineLeft(l.clock())
-		status.Here = l.reason == admission.ErrHostJumped
+		status.OnlyHere = l.reason == admission.ErrHostJumped
 		status.Reason = l.whyNoVote(status.Left)
 	}
 	return status
@@ -84,8 +84,8 @@ func (l *Lane) statusLocked() Status {
 // round trips, for which node_timeout is an estimate. A waiter must not take these for an endless
 // quarantine. The caller holds mu.
 func (l *Lane) quarantineLeft(now time.Duration) time.Duration {
-	left := max(l.until-now, 0)
-	if left == 0 && l.until != 0 && !l.needsNodes {
+	left := max(l.quarantineEnd-now, 0)
+	if left == 0 && l.quarantineEnd != 0 && !l.needsNodes {
 		return l.timing.answer
 	}
 	return left
@@ -138,12 +138,12 @@ func (l *Lane) Listens() bool { return l.node.Listen != nil }
 // Status returns the node's status as other packages see it.
 func (l *Lane) Status() Status { return l.withDenial(l.currentStatus()) }
 
-// Loops returns how many rounds the lane's loop has made.
-func (l *Lane) Loops() uint64 { return l.rounds.Load() }
+// Rounds returns how many rounds the lane's loop has made.
+func (l *Lane) Rounds() uint64 { return l.rounds.Load() }
 
 // Connection returns the number of the present or last connection. What a node reported about its
 // keys over another connection may be of another process.
 func (l *Lane) Connection() uint64 { return l.connections.Load() }
 
 // Reached returns a channel that is closed when the first attempt to connect has ended.
-func (l *Lane) Reached() <-chan struct{} { return l.settled }
+func (l *Lane) Reached() <-chan struct{} { return l.firstAttemptDone }

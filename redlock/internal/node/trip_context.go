@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// bound is a context that ends at an instant. The lane needs one for every group, and reuses it
-// for each round trip. The driver reads only its deadline, so it makes a channel and a timer only
-// if Done is called.
-type bound struct {
+// tripContext is a context that ends at an instant. The lane needs one for every group, and reuses
+// it for each round trip. The driver reads only its deadline, so it makes a channel and a timer
+// only if Done is called.
+type tripContext struct {
 	mu       sync.Mutex // guards what follows; no other mutex is taken inside it
 	deadline time.Time
 	done     chan struct{}
@@ -17,7 +17,7 @@ type bound struct {
 }
 
 // start resets the context to end after d. The previous context must not be in use.
-func (b *bound) start(d time.Duration) {
+func (b *tripContext) start(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.timer != nil {
@@ -26,13 +26,13 @@ func (b *bound) start(d time.Duration) {
 	b.deadline, b.done, b.timer = time.Now().Add(d), nil, nil
 }
 
-func (b *bound) Deadline() (time.Time, bool) {
+func (b *tripContext) Deadline() (time.Time, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.deadline, true
 }
 
-func (b *bound) Done() <-chan struct{} {
+func (b *tripContext) Done() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.done == nil {
@@ -42,7 +42,7 @@ func (b *bound) Done() <-chan struct{} {
 	return b.done
 }
 
-func (b *bound) Err() error {
+func (b *tripContext) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if time.Now().Before(b.deadline) {
@@ -51,4 +51,4 @@ func (b *bound) Err() error {
 	return context.DeadlineExceeded
 }
 
-func (b *bound) Value(any) any { return nil }
+func (b *tripContext) Value(any) any { return nil }

@@ -62,7 +62,7 @@ func (b *Waiters) WatchLocks(w *Waiter, foreign bool) (more bool) {
 		return false
 	}
 	if !foreign {
-		b.forget(w, w.locks)
+		b.removeKeys(w, w.locks)
 		w.setKeys(w.currentKeys()[:len(w.locks)])
 		return false
 	}
@@ -78,9 +78,9 @@ func (w *Waiter) setKeys(keys []string) {
 }
 
 // Leave removes a waiter.
-func (b *Waiters) Leave(w *Waiter) { b.forget(w, w.currentKeys()) }
+func (b *Waiters) Leave(w *Waiter) { b.removeKeys(w, w.currentKeys()) }
 
-func (b *Waiters) forget(w *Waiter, keys []string) {
+func (b *Waiters) removeKeys(w *Waiter, keys []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, key := range keys {

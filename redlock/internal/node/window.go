@@ -46,7 +46,7 @@ type roundTrip struct {
 	replies       []redis.Reply
 	sent          time.Duration // BootTime before it was sent
 	received      time.Duration // BootTime after it was answered
-	deadline      bound         // the context in which it is sent and answered
+	deadline      tripContext   // the context in which it is sent and answered
 	err           error
 }
 
@@ -119,21 +119,21 @@ func countOps(calls []Call) (n int) {
 	return n
 }
 
-// fastest is the shortest round trip since the heartbeat before the last: the time of the
+// minRoundTrip is the shortest round trip since the heartbeat before the last: the time of the
 // network, without the time of the node and of earlier groups. 0: unknown.
-type fastest struct{ current, previous time.Duration }
+type minRoundTrip struct{ current, previous time.Duration }
 
-func (f *fastest) note(trip time.Duration) {
+func (f *minRoundTrip) note(trip time.Duration) {
 	if f.current == 0 || trip < f.current {
 		f.current = trip
 	}
 }
 
 // age forgets what was measured before the last heartbeat.
-func (f *fastest) age() { f.previous, f.current = f.current, 0 }
+func (f *minRoundTrip) age() { f.previous, f.current = f.current, 0 }
 
-// trip returns the shortest round trip; 0: unknown.
-func (f *fastest) trip() time.Duration {
+// shortest returns the shortest round trip; 0: unknown.
+func (f *minRoundTrip) shortest() time.Duration {
 	if f.current == 0 || f.previous != 0 && f.previous < f.current {
 		return f.previous
 	}
@@ -141,8 +141,8 @@ func (f *fastest) trip() time.Duration {
 }
 
 // limit returns how many groups may be in progress over such a network.
-func (f *fastest) limit() int {
-	trip := f.trip()
+func (f *minRoundTrip) limit() int {
+	trip := f.shortest()
 	if trip < pipelineFrom {
 		return 1
 	}
@@ -155,17 +155,17 @@ func (f *fastest) limit() int {
 func (l *Lane) limit() int { return l.rules.GroupsUnderWay(l.measuredLimit()) }
 
 func (l *Lane) measuredLimit() int {
-	late := l.fastest.trip() + l.timing.answer/5
+	late := l.minRoundTrip.shortest() + l.timing.answer/5
 	if l.rtt > late || !l.window.isEmpty() && l.clock()-l.window.underWay[0].sent > late {
 		return 1
 	}
-	return l.fastest.limit()
+	return l.minRoundTrip.limit()
 }
 
-// needsConnection reports whether something waits that must be sent alone.
-func (l *Lane) needsConnection() bool {
+// needsIdleConnection reports whether something waits that must be sent alone.
+func (l *Lane) needsIdleConnection() bool {
 	s := &l.session
-	return s.scripts || s.repeat || s.look || s.probe || len(l.notExecuted) > 0 || l.admitting != nil ||
+	return s.needsScripts || s.mustRepeat || s.needsLook || s.needsProbe || len(l.notExecuted) > 0 || l.admitting != nil ||
 		l.listenerID.Load() != s.listenerID
 }
 
@@ -174,7 +174,7 @@ func (l *Lane) canSend() bool {
 	if l.window.isEmpty() {
 		return true
 	}
-	return !l.needsConnection() && len(l.window.underWay) < l.limit() && l.window.ops < MaxGroup
+	return !l.needsIdleConnection() && len(l.window.underWay) < l.limit() && l.window.ops < MaxGroup
 }
 
 // sendWaiting sends waiting calls, after the groups in progress. If something needs the whole
@@ -182,22 +182,22 @@ func (l *Lane) canSend() bool {
 // waits for the answers. An error means that the connection is unusable.
 func (l *Lane) sendWaiting(conn redis.Conn) error {
 	for l.canSend() {
-		if l.window.isEmpty() && (l.needsConnection() || l.limit() == 1) {
+		if l.window.isEmpty() && (l.needsIdleConnection() || l.limit() == 1) {
 			return l.sendAlone(conn)
 		}
 		group := l.nextCalls()
 		if len(group) == 0 {
 			return nil // if more calls wait, nextCalls has woken the lane
 		}
-		if err := l.sendBehind(conn, group); err != nil {
+		if err := l.sendPipelined(conn, group); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sendBehind sends a group after those in progress.
-func (l *Lane) sendBehind(conn redis.Conn, group []Call) error {
+// sendPipelined sends a group after those in progress.
+func (l *Lane) sendPipelined(conn redis.Conn, group []Call) error {
 	w := &l.window
 	if w.toReceive == nil {
 		w.start(l.clock)
@@ -220,8 +220,8 @@ func (l *Lane) sendBehind(conn redis.Conn, group []Call) error {
 	return nil
 }
 
-// takeIn processes the answer to the oldest group in progress.
-func (l *Lane) takeIn(trip *roundTrip) error {
+// processReply processes the answer to the oldest group in progress.
+func (l *Lane) processReply(trip *roundTrip) error {
 	l.trip = trip
 	defer func() { l.trip = &l.alone }()
 	if trip.err != nil {
@@ -229,13 +229,13 @@ func (l *Lane) takeIn(trip *roundTrip) error {
 	}
 	l.window.pop()
 	l.noteTrip()
-	err := l.takeInGroup(trip.calls)
+	err := l.processGroup(trip.calls)
 	l.window.recycle(trip)
 	return err
 }
 
-// takeInGroup passes the answers to a group to its calls, and keeps the calls to resend.
-func (l *Lane) takeInGroup(calls []Call) error {
+// processGroup passes the answers to a group to its calls, and keeps the calls to resend.
+func (l *Lane) processGroup(calls []Call) error {
 	executed := l.executedSpans()
 	if executed > 0 {
 		l.failNotExecuted()
@@ -257,7 +257,7 @@ func (l *Lane) takeInGroup(calls []Call) error {
 }
 
 // receiveOldest waits for the answer to the oldest group in progress, and processes it.
-func (l *Lane) receiveOldest() error { return l.takeIn(<-l.window.received) }
+func (l *Lane) receiveOldest() error { return l.processReply(<-l.window.received) }
 
 // closeWindow ends the connection and the receiver, after cause. Groups that were answered before
 // that count as answered. All other groups may have been executed.
@@ -269,7 +269,7 @@ func (l *Lane) closeWindow(cause error) {
 		malformed := errors.As(cause, new(*redis.AnswerError))
 		for trip := range w.received {
 			if trip.err == nil && !malformed {
-				malformed = l.takeIn(trip) != nil
+				malformed = l.processReply(trip) != nil
 			}
 		}
 	}
@@ -312,8 +312,8 @@ func (l *Lane) connectionError(trip time.Duration, err error) error {
 func (l *Lane) noteTrip() {
 	took := l.trip.received - l.trip.sent
 	l.noteAnswered(took)
-	l.fastest.note(took)
-	if l.timed != nil {
-		l.timed(l.node.Name, took)
+	l.minRoundTrip.note(took)
+	if l.onRoundTrip != nil {
+		l.onRoundTrip(l.node.Name, took)
 	}
 }

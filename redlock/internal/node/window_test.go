@@ -74,7 +74,7 @@ func newWindowTest(t *testing.T) *windowTest {
 	})
 	w.lane.state = Ready
 	w.lane.window.conn = w.node
-	w.lane.fastest.note(2 * time.Millisecond)
+	w.lane.minRoundTrip.note(2 * time.Millisecond)
 	return w
 }
 
@@ -144,7 +144,7 @@ func TestGroupsAreUnderWayTogether(t *testing.T) {
 func TestWindowFollowsRoundTrip(t *testing.T) {
 	const us = time.Microsecond
 	for trip, want := range map[time.Duration]int{0: 1, 80 * us: 1, 299 * us: 1, 300 * us: 4, 1000 * us: 10, 2000 * us: 16, 100 * 1000 * us: 16} {
-		var f fastest
+		var f minRoundTrip
 		f.note(50 * time.Millisecond) // the node was slow once
 		f.note(trip)
 		f.current = trip
@@ -164,12 +164,12 @@ func TestWindowFollowsRoundTrip(t *testing.T) {
 }
 
 // A call that needs the whole connection waits until no group is in progress. No group is sent
-// meanwhile. Guards canSend: needsConnection.
+// meanwhile. Guards canSend: needsIdleConnection.
 func TestLookWaitsForGroupsUnderWay(t *testing.T) {
 	w := newWindowTest(t)
 	w.call(script.Acquire, "t")
 	w.call(script.Acquire, "u")
-	w.lane.session.scripts = true
+	w.lane.session.needsScripts = true
 	w.call(script.Acquire, "v")
 	w.receive()
 	w.wantEvents("send t", "send u")
@@ -178,7 +178,7 @@ func TestLookWaitsForGroupsUnderWay(t *testing.T) {
 }
 
 // If the node lost its scripts, the calls of several groups are resent in their order, after the
-// last of these groups was answered and before anything newer. Guards takeInGroup.
+// last of these groups was answered and before anything newer. Guards processGroup.
 func TestResendOfSeveralGroups(t *testing.T) {
 	w := newWindowTest(t)
 	w.node.answer = func(nth int) error {
@@ -241,7 +241,7 @@ func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 		if _, kept := w.lane.pending["u"]; !kept || len(w.lane.pending) != 1 {
 			t.Errorf("releases kept: %v, want that of u", w.lane.pending)
 		}
-		if w.lane.sentAt != 0 || !w.lane.window.isEmpty() {
+		if w.lane.oldestSentAt != 0 || !w.lane.window.isEmpty() {
 			t.Error("groups are in progress without a connection")
 		}
 	}
@@ -260,7 +260,7 @@ func TestAnswersBeforeABreakCount(t *testing.T) {
 
 // If a node does not answer, at most one window is in progress, and nothing is sent once the
 // oldest group is late. Calls wait for at most the node timeout, counted from the oldest group. A
-// full queue refuses calls. Guards enqueue, noteAsked, canSend and limit.
+// full queue refuses calls. Guards enqueue, noteSent, canSend and limit.
 func TestSlowNodeFillsItsWindow(t *testing.T) {
 	w := newWindowTest(t)
 	const inTime = 13 // groups, until the first one is late: 2 ms, and a fifth of 50 ms
@@ -271,7 +271,7 @@ func TestSlowNodeFillsItsWindow(t *testing.T) {
 	if n := len(w.lane.window.underWay); n != inTime || len(w.lane.queue) != 10 {
 		t.Errorf("%d groups under way and %d calls waiting, want %d and 10", n, len(w.lane.queue), inTime)
 	}
-	if w.lane.sentAt != time.Hour {
+	if w.lane.oldestSentAt != time.Hour {
 		t.Error("the silence does not count from the oldest group")
 	}
 	for i := range maxQueue - 10 {
@@ -312,7 +312,7 @@ func TestLateAnswerClosesTheWindow(t *testing.T) {
 	w.call(script.Acquire, "u")
 	w.wantEvents("send t", "do u")
 	w.node.events = nil
-	w.lane.rtt, w.lane.fastest = 3*time.Millisecond, fastest{current: 2 * time.Millisecond}
+	w.lane.rtt, w.lane.minRoundTrip = 3*time.Millisecond, minRoundTrip{current: 2 * time.Millisecond}
 	w.call(script.Acquire, "v")
 	w.call(script.Acquire, "w")
 	w.wantEvents("send v", "send w")

@@ -155,16 +155,16 @@ func (c *redisConn) doGroup(ctx context.Context, group []Command, replies []Repl
 	results := c.client.DoMulti(ctx, c.group...)
 	for i := range results {
 		if err := readResult(&results[i], &replies[i]); err != nil {
-			return sayHungUp(err)
+			return explainHangUp(err)
 		}
 	}
 	return nil
 }
 
-// sayHungUp explains an EOF, which alone would look like a fault of redlockd. If the driver met
+// explainHangUp explains an EOF, which alone would look like a fault of redlockd. If the driver met
 // the EOF before the question, its error is that it may not dial again.
-func sayHungUp(err error) error {
-	if !hasHungUp(err) && !errors.Is(err, errConnectionOver) {
+func explainHangUp(err error) error {
+	if !hasHungUp(err) && !errors.Is(err, errDialedBefore) {
 		return err
 	}
 	return fmt.Errorf("it ended the connection, or something between did (%w)", err)
@@ -287,11 +287,11 @@ type onceDialer struct {
 	conn   *guardedConn
 }
 
-var errConnectionOver = errors.New("the connection is over")
+var errDialedBefore = errors.New("the connection is over")
 
 func (d *onceDialer) dial(ctx context.Context, _ string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
 	if !d.claim() {
-		return nil, errConnectionOver
+		return nil, errDialedBefore
 	}
 	conn, err := d.connect(ctx, dialer)
 	if err != nil {
@@ -317,7 +317,7 @@ func (d *onceDialer) keep(plain net.Conn) (net.Conn, error) {
 	d.mu.Unlock()
 	if closed {
 		conn.Close()
-		return nil, errConnectionOver
+		return nil, errDialedBefore
 	}
 	return conn, nil
 }
@@ -348,8 +348,8 @@ func (d *onceDialer) explain(err error) error {
 	conn := d.conn
 	d.mu.Unlock()
 	switch {
-	case !hasHungUp(err) || conn == nil || conn.heard.Load():
-		return sayHungUp(withAdvice(err))
+	case !hasHungUp(err) || conn == nil || conn.hasReceived.Load():
+		return explainHangUp(withAdvice(err))
 	case d.options.TLS == nil && !strings.HasPrefix(d.options.Address, "unix:"):
 		return fmt.Errorf("it ended the connection before it answered the login: does it speak TLS there? Then it needs a tls block in the config (%w)", err)
 	}
@@ -397,11 +397,11 @@ func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn,
 	if err != nil {
 		return nil, err
 	}
-	return shakeHands(ctx, conn, config, dialer.Timeout)
+	return tlsHandshake(ctx, conn, config, dialer.Timeout)
 }
 
-// shakeHands makes the TLS handshake, and closes the connection if that fails.
-func shakeHands(ctx context.Context, conn net.Conn, config *tls.Config, timeout time.Duration) (net.Conn, error) {
+// tlsHandshake makes the TLS handshake, and closes the connection if that fails.
+func tlsHandshake(ctx context.Context, conn net.Conn, config *tls.Config, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	secure := tls.Client(conn, config)

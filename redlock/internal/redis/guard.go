@@ -16,13 +16,13 @@ import (
 // two questions than the memory of this process should hold.
 type guardedConn struct {
 	net.Conn
-	questions respScanner // of the writer, if it does not announce its questions
-	announced atomic.Bool // the writer announces its questions: see announce
-	asked     atomic.Int64
-	awaited   atomic.Int64 // the first of the questions asked: the driver has waited for their replies
-	allowed   atomic.Int64 // how often replies were awaited
-	heard     atomic.Bool  // the node has sent something
-	ended     atomic.Bool  // the driver gets nothing more: see end
+	questions   respScanner // of the writer, if it does not announce its questions
+	announced   atomic.Bool // the writer announces its questions: see announce
+	asked       atomic.Int64
+	awaited     atomic.Int64 // the first of the questions asked: the driver has waited for their replies
+	allowed     atomic.Int64 // how often replies were awaited
+	hasReceived atomic.Bool  // the node has sent something
+	ended       atomic.Bool  // the driver gets nothing more: see end
 
 	mu      sync.Mutex // guards what follows, up to written; no other mutex is taken inside it
 	ahead   bool       // the driver is about to write what was written already: see expectWritten
@@ -143,11 +143,11 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 	if err := c.questions.scan(b); err != nil {
 		return 0, fmt.Errorf("a defect in redlockd: it would have asked %w", err)
 	}
-	c.awaited.Store(c.questions.whole) // before asked: Read may run beside Write, and must not see a group in progress
-	c.asked.Store(c.questions.whole)
+	c.awaited.Store(c.questions.wholeAnswers) // before asked: Read may run beside Write, and must not see a group in progress
+	c.asked.Store(c.questions.wholeAnswers)
 	c.allowed.Add(1)
 	n, err := c.Conn.Write(b)
-	if !c.heard.Load() && hasHungUp(err) {
+	if !c.hasReceived.Load() && hasHungUp(err) {
 		return len(b), nil
 	}
 	return n, err
@@ -161,11 +161,11 @@ func (c *guardedConn) Read(b []byte) (int, error) {
 		return 0, c.failed
 	}
 	if c.ended.Load() || c.isAhead() {
-		return 0, errConnectionOver // only a driver that was closed reads now
+		return 0, errDialedBefore // only a driver that was closed reads now
 	}
 	n, err := c.readMore(b)
-	if n > 0 && !c.heard.Load() {
-		c.heard.Store(true)
+	if n > 0 && !c.hasReceived.Load() {
+		c.hasReceived.Store(true)
 	}
 	taken, fault := c.check(b[:n])
 	if fault != nil {
@@ -185,7 +185,7 @@ func (c *guardedConn) end() { c.ended.Store(true) }
 // for.
 func (c *guardedConn) isAhead() bool {
 	awaited := c.awaited.Load()
-	return c.answers.whole == awaited && c.asked.Load() > awaited
+	return c.answers.wholeAnswers == awaited && c.asked.Load() > awaited
 }
 
 // readMore reads what was held back, or else from the connection.
@@ -202,7 +202,7 @@ func (c *guardedConn) readMore(b []byte) (int, error) {
 func (c *guardedConn) check(b []byte) (taken int, err error) {
 	asked, awaited := c.asked.Load(), c.awaited.Load()
 	if allowed := c.allowed.Load(); allowed != c.allowance {
-		c.allowance, c.size, c.items = allowed, 0, c.answers.all
+		c.allowance, c.size, c.items = allowed, 0, c.answers.allItems
 	}
 	taken = len(b)
 	if asked > awaited {
@@ -219,7 +219,7 @@ func (c *guardedConn) check(b []byte) (taken int, err error) {
 		return 0, fmt.Errorf("an answer without a request")
 	case c.size > tripMaxBytes:
 		return 0, fmt.Errorf("more than %d bytes at once", tripMaxBytes)
-	case c.answers.all-c.items > tripMaxItems:
+	case c.answers.allItems-c.items > tripMaxItems:
 		return 0, fmt.Errorf("more than %d parts at once", tripMaxItems)
 	}
 	return taken, nil

@@ -90,7 +90,7 @@ func (c *redisConn) Send(ctx context.Context, group []Command) error {
 		return context.DeadlineExceeded
 	}
 	if err != nil {
-		return sayHungUp(err)
+		return explainHangUp(err)
 	}
 	return nil
 }

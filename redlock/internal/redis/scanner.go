@@ -29,9 +29,9 @@ type respScanner struct {
 	topical bool   // the next element is the first part of a push: its topic
 	topic   []byte // the part of the topic that was read
 
-	begun int64 // answers so far, complete or not
-	whole int64 // complete answers so far
-	all   int64 // elements so far
+	begun        int64 // answers so far, complete or not
+	wholeAnswers int64 // complete answers so far
+	allItems     int64 // elements so far
 }
 
 // These are the limits of one message, above any valid answer. The largest answer is about a lock
@@ -76,7 +76,7 @@ func (s *respScanner) scan(b []byte) error {
 // scanUntil is scan, up to the end of the answer with that number. It returns how many bytes it
 // parsed.
 func (s *respScanner) scanUntil(b []byte, answers int64) (scanned int, err error) {
-	for scanned < len(b) && s.whole < answers {
+	for scanned < len(b) && s.wholeAnswers < answers {
 		n, err := s.step(b[scanned:])
 		if err != nil {
 			return scanned, err
@@ -126,7 +126,7 @@ func (s *respScanner) beginMessage(kind byte) {
 	s.items, s.size, s.topic = 0, 0, s.topic[:0]
 	s.push = kind == '>'
 	s.topical = s.push
-	s.all++
+	s.allItems++
 	if !s.push {
 		s.begun++
 	}
@@ -245,7 +245,7 @@ func (s *respScanner) beginList() error {
 	if s.items += n; s.items > respMaxItems {
 		return errTooMany
 	}
-	s.all += int64(n)
+	s.allItems += int64(n)
 	s.open[s.depth] = n
 	s.depth++
 	s.phase = respBegin
@@ -273,7 +273,7 @@ func (s *respScanner) end() error {
 		s.depth--
 	}
 	if !s.push {
-		s.whole++
+		s.wholeAnswers++
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func scanPieces(text []byte, piece int) (whole int64, err error) {
 		err = s.scan(text[:n])
 		text = text[n:]
 	}
-	return s.whole, err
+	return s.wholeAnswers, err
 }
 
 // A node that sends too much between two questions is cut off, even if each answer is small
