@@ -56,7 +56,7 @@ func (r *statusReporter) report() {
 	r.countTime()
 	pulse := r.d.Nodes.Pulse()
 	switch {
-	case pulse.Beats(r.lastPulse):
+	case pulse.AdvancedSince(r.lastPulse):
 		r.logFailure(r.m.KeepAlive())
 		r.lastPulse, r.hungFor, r.hangLogged = pulse, 0, false
 	case !r.hangLogged && r.hungFor > r.m.Watchdog()/2:

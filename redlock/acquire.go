@@ -21,7 +21,7 @@ import (
 // together. It also retries about four times per ttl, and when the holder's lease may have
 // expired. If no quorum of nodes supports tracking, it retries at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquiring{q: q, r: &r, since: q.clock(), guard: starvationGuard{need: q.rules.reserveAfter}, policy: retryPolicy{until: -1}}
+	a := acquisition{q: q, r: &r, since: q.clock(), starvation: starvationGuard{holdersNeeded: q.rules.reserveAfter}, policy: retryPolicy{deadline: -1}}
 	defer a.end()
 	if r.Intent != nil {
 		a.waiter, a.target = r.Intent.waiter, r.Intent.target
@@ -43,23 +43,23 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return a.run(ctx)
 }
 
-// acquiring is the state of one Acquire.
-type acquiring struct {
-	q         *Quorum
-	r         *Request
-	target    target
-	pending   *attempt     // begun by HandOver, and not finished by an Acquire yet
-	policy    retryPolicy  // without a limit until run has set it
-	waiter    *node.Waiter // nil: this Acquire does not listen
-	slotTries int          // attempts for a slot that a node reported as free
-	splits    int          // attempts in a row that split the votes
-	guard     starvationGuard
-	since     time.Duration // when Acquire began
-	admitted  bool          // the limiter counts an attempt of it
+// acquisition is the state of one Acquire.
+type acquisition struct {
+	q          *Quorum
+	r          *Request
+	target     target
+	pending    *attempt     // begun by HandOver, and not finished by an Acquire yet
+	policy     retryPolicy  // without a limit until run has set it
+	waiter     *node.Waiter // nil: this Acquire does not listen
+	slotTries  int          // attempts for a slot that a node reported as free
+	splits     int          // attempts in a row that split the votes
+	starvation starvationGuard
+	since      time.Duration // when Acquire began
+	admitted   bool          // the limiter counts an attempt of it
 }
 
 // checkPending rejects a pending attempt or an intent for another lock than the request.
-func (a *acquiring) checkPending(t *target) error {
+func (a *acquisition) checkPending(t *target) error {
 	switch {
 	case a.pending != nil && !a.pending.isAbout(t):
 		return fmt.Errorf("redlock: %w: the pending attempt is for %s, not for %s", ErrRequest, a.pending.name(), t.name())
@@ -69,15 +69,15 @@ func (a *acquiring) checkPending(t *target) error {
 	return nil
 }
 
-func (a *acquiring) run(ctx context.Context) (*Lease, error) {
+func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	if (a.r.Held || a.r.Yield) && a.waiter == nil {
 		a.listen()
 	}
 	if a.r.Yield {
-		a.pause(ctx, a.q.yielding(a.r.lock()))
+		a.pause(ctx, a.q.yieldDelay(a.r.lock()))
 	}
 	a.policy = newRetryPolicy(a.q, a.r, a.since, a.q.clock())
-	if a.pending == nil && !a.enterFirst(ctx) {
+	if a.pending == nil && !a.enterLimiterFirst(ctx) {
 		return nil, a.q.errOverloaded(a.r.lock())
 	}
 	for ctx.Err() == nil {
@@ -95,34 +95,34 @@ func (a *acquiring) run(ctx context.Context) (*Lease, error) {
 		if a.r.Failed != nil {
 			a.r.Failed(err)
 		}
-		if !a.rest(ctx, err) {
+		if !a.waitToRetry(ctx, err) {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
 }
 
-// enterFirst waits until the limiter admits the first attempt, for at most Wait. Even if Wait has
-// passed, it waits for the node timeout, and as long as other attempts reach a quorum. It reports
-// whether to make the attempt.
-func (a *acquiring) enterFirst(ctx context.Context) bool {
+// enterLimiterFirst waits until the limiter admits the first attempt, for at most Wait. Even if
+// Wait has passed, it waits for the node timeout, and as long as other attempts reach a quorum. It
+// reports whether to make the attempt.
+func (a *acquisition) enterLimiterFirst(ctx context.Context) bool {
 	arrived := a.q.clock()
 	a.admitted = a.q.limiter.EnterFirst(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.left(arrived))
-	a.policy.notAsked(a.q.clock() - arrived)
+	a.policy.excludeWait(a.q.clock() - arrived)
 	return a.admitted || ctx.Err() != nil
 }
 
-// enter waits until the limiter admits another attempt, or Wait has passed. It reports whether to
-// make the attempt.
-func (a *acquiring) enter(ctx context.Context) (again bool) {
+// enterLimiter waits until the limiter admits another attempt, or Wait has passed. It reports
+// whether to make the attempt.
+func (a *acquisition) enterLimiter(ctx context.Context) (again bool) {
 	arrived := a.q.clock()
-	a.admitted = a.q.limiter.Enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.over(arrived))
-	a.policy.notAsked(a.q.clock() - arrived)
+	a.admitted = a.q.limiter.Enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.expired(arrived))
+	a.policy.excludeWait(a.q.clock() - arrived)
 	return a.admitted || ctx.Err() != nil
 }
 
-// leave tells the limiter that the attempt that began at start has ended.
-func (a *acquiring) leave(start time.Duration, err error) {
+// leaveLimiter tells the limiter that the attempt that began at start has ended.
+func (a *acquisition) leaveLimiter(start time.Duration, err error) {
 	switch {
 	case !a.admitted:
 	case errors.Is(err, ErrNoQuorum):
@@ -134,35 +134,35 @@ func (a *acquiring) leave(start time.Duration, err error) {
 }
 
 // attempt finishes the pending attempt, if there is one, or makes a new one.
-func (a *acquiring) attempt(ctx context.Context, start time.Duration) (_ *Lease, err error) {
-	defer func() { a.leave(start, err) }()
+func (a *acquisition) attempt(ctx context.Context, start time.Duration) (_ *Lease, err error) {
+	defer func() { a.leaveLimiter(start, err) }()
 	if begun := a.pending; begun != nil {
 		a.pending = nil
 		return begun.finish(ctx)
 	}
 	next := a.q.newAttempt(a.r, &a.target, start)
-	next.waiter, next.reservation = a.waiter, a.guard.left(start)
+	next.waiter, next.reservation = a.waiter, a.starvation.reservationLeft(start)
 	next.begin()
 	return next.finish(ctx)
 }
 
-// rest waits until another attempt makes sense, and reports whether to make one.
-func (a *acquiring) rest(ctx context.Context, err error) (again bool) {
+// waitToRetry waits until another attempt makes sense, and reports whether to make one.
+func (a *acquisition) waitToRetry(ctx context.Context, err error) (again bool) {
 	held, isHeld := errors.AsType[*HeldError](err)
-	if isHeld && a.nextSlot(held.free) {
-		return a.enter(ctx)
+	if isHeld && a.nextSlot(held.freeSlot) {
+		return a.enterLimiter(ctx)
 	}
 	begins := a.countHolder(held)
 	delay, again := a.policy.next(err, a.q.clock(), a.waiter.IsSubscribed())
 	if again && isHeld && (a.noteRefusal(held) || begins) {
 		delay = 0
 	}
-	return again && a.pause(ctx, delay) && a.enter(ctx)
+	return again && a.pause(ctx, delay) && a.enterLimiter(ctx)
 }
 
 // nextSlot makes the next attempt request a slot that the nodes report as free. Other
 // clients may be faster, so it stops after one try per slot, and the caller pauses.
-func (a *acquiring) nextSlot(free int) bool {
+func (a *acquisition) nextSlot(free int) bool {
 	if free == 0 {
 		return false
 	}
@@ -173,7 +173,7 @@ func (a *acquiring) nextSlot(free int) bool {
 
 // noteRefusal records a refusal. It returns true if the next attempt will listen to more keys
 // than the last one did. The caller then makes that attempt at once.
-func (a *acquiring) noteRefusal(held *HeldError) (listensToMore bool) {
+func (a *acquisition) noteRefusal(held *HeldError) (listensToMore bool) {
 	a.splits++
 	if !held.split {
 		a.splits = 0
@@ -186,14 +186,14 @@ func (a *acquiring) noteRefusal(held *HeldError) (listensToMore bool) {
 }
 
 // listen makes all later attempts listen for the release of the lock.
-func (a *acquiring) listen() {
+func (a *acquisition) listen() {
 	a.r.Holder.Since = a.q.options.Wall()
 	a.waiter = a.q.waiters.Join(a.target.keys(), newToken(a.r.Holder), a.q.quorum)
 }
 
 // pause waits for delay, or until the lock may be free. It returns false if the caller
 // closed Request.StopRetrying.
-func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool) {
+func (a *acquisition) pause(ctx context.Context, delay time.Duration) (again bool) {
 	if delay == 0 { // earlier notifications do not matter
 		return !isClosed(a.r.StopRetrying)
 	}
@@ -213,7 +213,7 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 			if a.waiter.FreeNodes() >= a.q.quorum {
 				woken = nil
 				a.q.counts.wakeups.Add(1)
-				if delay = a.policy.within(a.spread(), a.q.clock()); delay == 0 {
+				if delay = a.policy.limitDelay(a.wakeupDelay(), a.q.clock()); delay == 0 {
 					return true // a timer of 0 would fire together with others, in any order
 				}
 				timer.Reset(delay)
@@ -233,18 +233,18 @@ func (a *acquiring) pause(ctx context.Context, delay time.Duration) (again bool)
 	}
 }
 
-// spread returns the delay of a waiter that was woken together with others. A waiter with a
+// wakeupDelay returns the delay of a waiter that was woken together with others. A waiter with a
 // reservation does not wait.
-func (a *acquiring) spread() time.Duration {
-	if a.guard.left(a.q.clock()) > 0 {
+func (a *acquisition) wakeupDelay() time.Duration {
+	if a.starvation.reservationLeft(a.q.clock()) > 0 {
 		return 0
 	}
-	return a.q.spread(a.r.lock(), a.splits)
+	return a.q.spreadDelay(a.r.lock(), a.splits)
 }
 
 // end leaves the limiter, and releases a pending attempt and the waiter's keys on the nodes.
-func (a *acquiring) end() {
-	a.leave(0, nil)
+func (a *acquisition) end() {
+	a.leaveLimiter(0, nil)
 	if a.pending != nil {
 		a.pending.abandon()
 	}
@@ -258,10 +258,10 @@ func (a *acquiring) end() {
 // countHolder records the holder that refused an attempt, and reports whether a reservation
 // begins. A single name is reserved only for a waiter that the nodes notify. A waiter that polls
 // would be up to a quarter of a second late, and other polling waiters would be faster.
-func (a *acquiring) countHolder(held *HeldError) (begins bool) {
-	most := time.Duration(0)
+func (a *acquisition) countHolder(held *HeldError) (begins bool) {
+	longest := time.Duration(0)
 	if a.waiter.IsSubscribed() || a.target.width() > 1 {
-		most = a.r.TTL
+		longest = a.r.TTL
 	}
-	return a.guard.note(held, a.q.clock(), a.q.options.NodeTimeout+2*a.q.window(), most)
+	return a.starvation.countHolder(held, a.q.clock(), a.q.options.NodeTimeout+2*a.q.retryWindow(), longest)
 }

@@ -80,7 +80,7 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		err = q.checkLease(r, now)
 	}
 	if err == nil && known[r.Token] {
-		err = r.bad("its token belongs to another lease")
+		err = r.invalidError("its token belongs to another lease")
 	}
 	if err != nil {
 		return nil, err
@@ -88,19 +88,19 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 	known[r.Token] = true
 	q.slots.Hold(t.key, t.slot)
 	l := &Lease{
-		keeper:   q.keeper,
-		target:   t,
-		token:    cmp.Or(r.Former, r.Token),
-		fence:    r.Fence,
-		maybeOn:  q.anywhere(),
-		kept:     r.Keep,
-		since:    r.Since,
-		end:      r.End,
-		guard:    r.Guard,
-		ttl:      r.TTL,
-		next:     r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process would have extended it
-		deadline: q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
-		extra:    &leaseExtra{onConfirmed: func() {}, id: r.Grant}, // begin replaces onConfirmed if Wait waits for the lease
+		keeper:        q.keeper,
+		target:        t,
+		token:         cmp.Or(r.Former, r.Token),
+		fence:         r.Fence,
+		maybeOn:       q.allNodes(),
+		kept:          r.Keep,
+		since:         r.Since,
+		maxHoldEnd:    r.End,
+		guard:         r.Guard,
+		ttl:           r.TTL,
+		nextExtension: r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process would have extended it
+		deadline:      q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
+		extra:         &leaseExtra{onConfirmed: func() {}, id: r.Grant}, // begin replaces onConfirmed if Wait waits for the lease
 	}
 	l.adoptExchange(r, now)
 	l.downgraded = t.kind == script.KindShared // nodes may still have it as exclusive
@@ -169,14 +169,14 @@ func (q *Quorum) Abandon(r Record) error {
 		return err
 	}
 	t.slot = 0 // this process has reserved no slot for it
-	release := func() { q.abandon(&t, tokens{r.Token, r.Former}, q.anywhere()) }
+	release := func() { q.abandon(&t, tokens{r.Token, r.Former}, q.allNodes()) }
 	release()
 	time.AfterFunc(node.SilenceLimit(q.options.NodeTimeout), release)
 	return nil
 }
 
-// anywhere returns where an earlier process's token may be: on every node.
-func (q *Quorum) anywhere() *node.NodeSet {
+// allNodes returns where an earlier process's token may be: on every node.
+func (q *Quorum) allNodes() *node.NodeSet {
 	placed := &node.NodeSet{}
 	for i := range q.lanes {
 		placed.Add(i)
@@ -194,16 +194,16 @@ func (r *Record) request() Request {
 func (q *Quorum) targetOf(r *Record) (target, error) {
 	wish := r.request()
 	if err := q.checkLock(&wish); err != nil {
-		return target{}, r.bad("%v", err)
+		return target{}, r.invalidError("%v", err)
 	}
 	place, token := splitMember(r.Token)
 	switch {
 	case r.Slots == 1 || r.Slot < 0 || r.Slot > r.Slots || (r.Slot == 0) != (r.Slots == 0):
-		return target{}, r.bad("slot %d of %d", r.Slot, r.Slots)
+		return target{}, r.invalidError("slot %d of %d", r.Slot, r.Slots)
 	case place != r.Slot:
-		return target{}, r.bad("its token is for slot %d, not for %d", place, r.Slot)
+		return target{}, r.invalidError("its token is for slot %d, not for %d", place, r.Slot)
 	case !isToken(token) || r.Former != "" && (r.Slots > 0 || !isToken(r.Former)):
-		return target{}, r.bad("its token was not made by this program")
+		return target{}, r.invalidError("its token was not made by this program")
 	}
 	t := q.target(&wish)
 	t.slot = int32(r.Slot)
@@ -216,21 +216,21 @@ func (q *Quorum) checkLease(r *Record, now time.Duration) error {
 	longest := q.options.MaxTTL
 	switch {
 	case r.TTL < MinTTL || r.TTL > longest:
-		return r.bad("ttl %v: must be between %v and the current max_ttl, %v; its lock is free when it has expired on the nodes", r.TTL, MinTTL, longest)
+		return r.invalidError("ttl %v: must be between %v and the current max_ttl, %v; its lock is free when it has expired on the nodes", r.TTL, MinTTL, longest)
 	case r.TTL%time.Millisecond != 0:
-		return r.bad("ttl %v: not whole milliseconds", r.TTL)
+		return r.invalidError("ttl %v: not whole milliseconds", r.TTL)
 	case r.Guard < 0 || r.Guard > r.TTL/maxGuardShare:
-		return r.bad("guard %v: must be between 0 and half of the ttl, %v", r.Guard, r.TTL/maxGuardShare)
+		return r.invalidError("guard %v: must be between 0 and half of the ttl, %v", r.Guard, r.TTL/maxGuardShare)
 	case r.Grant != "" && !isTokenID(r.Grant):
-		return r.bad("its grant %q was not made by this program", r.Grant)
+		return r.invalidError("its grant %q was not made by this program", r.Grant)
 	case !script.IsFence(r.Fence):
-		return r.bad("fencing token %d: must be between 1 and %d", r.Fence, uint64(script.MaxFence))
+		return r.invalidError("fencing token %d: must be between 1 and %d", r.Fence, uint64(script.MaxFence))
 	case r.Since <= 0 || r.Since > now:
-		return r.bad("granted at %v, but this host was booted %v ago: was it granted before that boot?", r.Since, now)
+		return r.invalidError("granted at %v, but this host was booted %v ago: was it granted before that boot?", r.Since, now)
 	case r.Deadline <= 0 || r.Deadline > now+longest: // a ttl that was shortened leaves the deadline unchanged
-		return r.bad("deadline %v from now: more than the max_ttl of %v", r.Deadline-now, longest)
+		return r.invalidError("deadline %v from now: more than the max_ttl of %v", r.Deadline-now, longest)
 	case r.End != 0 && (r.End <= r.Since || r.Deadline > r.End):
-		return r.bad("to be held from %v until at most %v, but its deadline is %v", r.Since, r.End, r.Deadline)
+		return r.invalidError("to be held from %v until at most %v, but its deadline is %v", r.Since, r.End, r.Deadline)
 	}
 	return nil
 }

@@ -90,12 +90,12 @@ func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), t
 
 func checkBallots(t *testing.T, ballots []*ballot.Ballot) {
 	for _, b := range ballots {
-		e := heldBy("x", b)
+		e := heldError("x", b)
 		_ = e.Error()
 		if e.TTL < 0 {
 			t.Errorf("held for %v", e.TTL)
 		}
-		for _, h := range tally(b.Answers) {
+		for _, h := range countTokens(b.Answers) {
 			if h.TTL <= 0 {
 				t.Errorf("%s lasts %v", h.token, h.TTL)
 			}

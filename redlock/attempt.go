@@ -59,7 +59,7 @@ func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt
 func (a *attempt) begin() {
 	a.reserveBlock(0)
 	o := script.Operation{Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(node.Call{Ops: a.taking(a.b.Ask(a.width()), o), Voter: a.b})
+	a.send(node.Call{Ops: a.appendAcquire(a.b.Ask(a.width()), o), Voter: a.b})
 }
 
 func (a *attempt) send(c node.Call) {
@@ -69,29 +69,29 @@ func (a *attempt) send(c node.Call) {
 	c.Op, c.Placed = a.b.Op, a.maybeOn
 	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
 	if a.waiter != nil {
-		c.Ops = a.each(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.ID, TTL: max(a.r.TTL, leastWaiterTTL)})
+		c.Ops = a.appendForKeys(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.ID, TTL: max(a.r.TTL, minWaiterTTL)})
 		if a.reservation > 0 {
-			c.Ops = append(c.Ops, a.reserving()...)
+			c.Ops = append(c.Ops, a.reserveOps()...)
 		}
 		c.Subscription = a.waiter.Subscribe()
 	}
 	if a.b.RaiseTo > 0 {
-		c.Ops = a.each(c.Ops, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: a.q.rules.writeBack(a.fence, a.b.RaiseTo)})
+		c.Ops = a.appendForKeys(c.Ops, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: a.q.rules.writeBack(a.fence, a.b.RaiseTo)})
 	}
 	a.q.call(c, a.start)
 }
 
 // reserveBlock makes the nodes raise the counters to the end of the block of fencing tokens in
-// the same call, if the request wants a block. least is known to be above the counters of most
+// the same call, if the request wants a block. floor is known to be above the counters of most
 // nodes; 0: nothing is known. If this host's wall clock is ahead of the nodes' clocks, they do
 // not use the proposal, and must not count up to it either. Then the first confirmation reserves
 // the block.
-func (a *attempt) reserveBlock(least uint64) {
+func (a *attempt) reserveBlock(floor uint64) {
 	if a.r.Block <= 1 || a.kind != "" {
 		return
 	}
 	limit := a.q.admission.ReserveLimit(a.start)
-	first := least
+	first := floor
 	if a.fence <= limit {
 		first = max(first, a.fence)
 	}
@@ -100,9 +100,9 @@ func (a *attempt) reserveBlock(least uint64) {
 	}
 }
 
-// reserving returns the reservations of all names, in the same order for all clients.
-func (a *attempt) reserving() []script.Operation {
-	ops := a.each(nil, script.Operation{Op: script.Reserve, Token: a.waiter.ID, TTL: a.reservation})
+// reserveOps returns the reservations of all names, in the same order for all clients.
+func (a *attempt) reserveOps() []script.Operation {
+	ops := a.appendForKeys(nil, script.Operation{Op: script.Reserve, Token: a.waiter.ID, TTL: a.reservation})
 	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
 	return ops
 }
@@ -171,7 +171,7 @@ func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
 	back := q.newBallot("fence", ballot.IsGrant)
 	back.Width = a.width()
 	a.blockEnd = q.rules.reserve(fence, a.r.Block, q.admission.ReserveLimit(q.clock()))
-	ops := a.each(nil, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: q.rules.writeBack(fence, a.blockEnd)})
+	ops := a.appendForKeys(nil, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: q.rules.writeBack(fence, a.blockEnd)})
 	q.call(node.Call{Op: back.Op, Ops: ops, Voter: &writeBackVoter{granted: a.b, back: back}}, q.clock())
 	q.await(ctx, back)
 	return back
@@ -204,9 +204,9 @@ func (q *Quorum) propose(now time.Time) uint64 {
 	}
 }
 
-// leastWaiterTTL is the least time for which the nodes remember a waiter. It lasts until the
-// waiter's next attempt, which comes within twice the longest delay (lastRetry).
-const leastWaiterTTL = 500 * time.Millisecond
+// minWaiterTTL is the least time for which the nodes remember a waiter. It lasts until the
+// waiter's next attempt, which comes within twice the longest delay (maxRetryDelay).
+const minWaiterTTL = 500 * time.Millisecond
 
 // record returns the record of what the attempt may take.
 func (a *attempt) record() Record {
@@ -301,7 +301,7 @@ func (a *attempt) handOver(from *Lease, release *PendingRelease, now time.Durati
 	release.b.Width = 1 // handOverVoter passes it one reply per node
 	a.b.Width = a.width()
 	o := script.Operation{Op: script.HandOver, OldToken: old.current, Token: a.token, TTL: a.r.TTL, Fence: a.fence}
-	a.send(node.Call{Ops: a.each(nil, o), Release: &call, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
+	a.send(node.Call{Ops: a.appendForKeys(nil, o), Release: &call, Voter: &handOverVoter{acquired: a.b, released: (*releaseVotes)(release)}})
 }
 
 // handOverVoter counts the answers for both ballots of a hand-over.
@@ -333,17 +333,17 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 	q, name := a.q, a.name()
 	switch {
 	case b.LacksQuorum():
-		return q.noQuorum(name, b)
+		return q.noQuorumError(name, b)
 	case b.Won():
-		e := q.noQuorum(name, b)
+		e := q.noQuorumError(name, b)
 		e.Failed = append(e.Failed, errTooLate(b.Op))
 		return e
 	case b.Op == "fence":
-		e := q.noQuorum(name, b)
+		e := q.noQuorumError(name, b)
 		e.Failed = append(e.Failed, errLockGone(b.Refused))
 		return e
 	}
-	e := heldBy(name, b)
+	e := heldError(name, b)
 	if e.split {
 		q.counts.splits.Add(1)
 	}
@@ -371,7 +371,7 @@ func errTooLate(op string) *NodeError {
 		Err: errors.New("the answers came after the lease would have expired")}
 }
 
-func (q *Quorum) noQuorum(name string, b *ballot.Ballot) *NoQuorumError {
+func (q *Quorum) noQuorumError(name string, b *ballot.Ballot) *NoQuorumError {
 	b.NoteUnreachable(q.lanes)
 	e := &NoQuorumError{
 		Name:    name,
@@ -417,10 +417,10 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 	return untilQuorum(left, q.quorum-able), endless
 }
 
-// heldBy returns the error of a refused attempt. It names the holder that most nodes showed, and
+// heldError returns the error of a refused attempt. It names the holder that most nodes showed, and
 // the longest ttl of its lease on any of them.
-func heldBy(name string, b *ballot.Ballot) *HeldError {
-	shown, kind := tally(b.Answers), b.KindShown()
+func heldError(name string, b *ballot.Ballot) *HeldError {
+	shown, kind := countTokens(b.Answers), b.KindShown()
 	e := &HeldError{Name: name, Shared: kind == script.KindShared || kind == script.KindWriter, Waiting: script.IsWaiting(kind), Slots: script.SlotsOf(kind)}
 	if len(shown) > 0 && (2*shown[0].Held > b.Refused || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, isForeign(&shown[0])
@@ -429,7 +429,7 @@ func heldBy(name string, b *ballot.Ballot) *HeldError {
 	if e.Slots > 0 {
 		e.TTL = b.SoonestFreeSlot()
 	}
-	e.free = b.FreeSlot()
+	e.freeSlot = b.FreeSlot()
 	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.SilentNodes())
 	if kind == "" && e.token == "" && b.IsBlockedForever() { // the nodes have different values
 		e.Holder, e.TTL, e.split = Holder{}, Endless, false
@@ -438,13 +438,13 @@ func heldBy(name string, b *ballot.Ballot) *HeldError {
 	return e
 }
 
-// mostShown is the largest part of a foreign value that the nodes show: see SHOWN in ballot.lua.
-const mostShown = 4096
+// maxShownValue is the largest part of a foreign value that the nodes show: see SHOWN in ballot.lua.
+const maxShownValue = 4096
 
 // isForeign reports whether the lock's own key must be watched, because its holder is another
 // Redlock client, which deletes no wake-up key. To watch a key, the client must read it, so a
 // large value is not watched.
-func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < mostShown }
+func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < maxShownValue }
 
 func isClosed(c <-chan struct{}) bool {
 	select {

@@ -43,7 +43,7 @@ type HeldError struct {
 	retained bool   // the holder's host may not need the lock: it releases the lock if a client waits
 	foreign  bool   // another Redlock client's lock: its release deletes no wake-up key
 	split    bool   // no attempt can have won yet
-	free     int    // a free slot; 0: not known
+	freeSlot int    // a free slot; 0: not known
 	token    string // the holder's token; "": most nodes do not show the same token
 }
 

@@ -42,8 +42,8 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	k := l.keeper
 	now := k.clock()
 	e := newExtension(k, []*Lease{l}, now)
-	e.ttls[0], e.changes = l.bounded(ttl, now).Truncate(time.Millisecond), true
-	e.ask()
+	e.ttls[0], e.byClient = l.bounded(ttl, now).Truncate(time.Millisecond), true
+	e.send()
 	select {
 	case <-e.done:
 		if e.usedFormerToken(l) {
@@ -69,10 +69,10 @@ func (e *extension) usedFormerToken(l *Lease) bool {
 // bounded limits a new ttl to what Request.Max leaves, but not below the present ttl.
 // Otherwise a guard that is a share of a larger ttl could use up all that is left.
 func (l *Lease) bounded(ttl, now time.Duration) time.Duration {
-	if l.end == 0 {
+	if l.maxHoldEnd == 0 {
 		return ttl
 	}
-	return min(ttl, max(l.end-now, l.TTL()))
+	return min(ttl, max(l.maxHoldEnd-now, l.TTL()))
 }
 
 func (e *extension) isGranted(i int) bool {

@@ -23,26 +23,26 @@ type extension struct {
 	ttls      []time.Duration
 	done      chan struct{} // closed when every lease is decided
 
-	passed    []confirmation // by lease: set if it is passed on; nil: no lease is
-	exchanges uint64         // leases whose two tokens are sent to the nodes, as bits
-	first     int            // number of operations before those of the leases
-	changes   bool           // a client requested it: the lease gets the new ttl
-	decided   func()         // called when every lease is decided and enough nodes have answered; may be nil
+	passed      []confirmation // by lease: set if it is passed on; nil: no lease is
+	exchanges   uint64         // leases whose two tokens are sent to the nodes, as bits
+	exchangeOps int            // number of operations before those of the leases
+	byClient    bool           // a client requested it: the lease gets the new ttl
+	onDecided   func()         // called when every lease is decided and enough nodes have answered; may be nil
 
-	mu       sync.Mutex // guards what follows, and the counts of passed; released before a lease is notified; only a hostLease's mutex is taken inside it
-	granted  []uint8    // by lease
-	refused  []uint8
-	missing  []uint64 // by lease: nodes that did not hold it, as bits
-	notified uint64   // leases that have their new deadline, as bits
-	forced   []bool   // by lease: a node reported that FORCE revoked it
-	answered uint64   // nodes, as bits
-	voters   uint64   // nodes that answered for each lease, as bits
-	failures []*NodeError
-	refusal  *NodeError // an error that concerns a single lease
-	open     int        // leases that are not decided
-	timedOut bool       // the node timeout has passed
-	over     bool       // decided was called, or is about to be
-	timer    *time.Timer
+	mu        sync.Mutex // guards what follows, and the counts of passed; released before a lease is notified; only a hostLease's mutex is taken inside it
+	granted   []uint8    // by lease
+	refused   []uint8
+	missing   []uint64 // by lease: nodes that did not hold it, as bits
+	notified  uint64   // leases that have their new deadline, as bits
+	forced    []bool   // by lease: a node reported that FORCE revoked it
+	answered  uint64   // nodes, as bits
+	voters    uint64   // nodes that answered for each lease, as bits
+	failures  []*NodeError
+	refusal   *NodeError // an error that concerns a single lease
+	undecided int        // leases that are not decided
+	timedOut  bool       // the node timeout has passed
+	hasEnded  bool       // onDecided was called, or is about to be
+	timer     *time.Timer
 }
 
 func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
@@ -59,7 +59,7 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 		refused:   make([]uint8, n),
 		missing:   make([]uint64, n),
 		forced:    make([]bool, n),
-		open:      n,
+		undecided: n,
 	}
 	for i, l := range leases {
 		e.ttls[i] = l.TTL()
@@ -67,26 +67,26 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 	return e
 }
 
-// ask sends the calls to the nodes, and sets the timer that bounds their answers.
-func (e *extension) ask() {
+// send sends the calls to the nodes, and sets the timer that bounds their answers.
+func (e *extension) send() {
 	ops := make([]script.Operation, 0, len(e.leases))
 	var first []script.Operation
 	for i, l := range e.leases {
 		o := e.operation(i, l)
-		if ops = l.each(ops, o); o.Op == script.Downgrade && o.OldToken != "" {
+		if ops = l.appendForKeys(ops, o); o.Op == script.Downgrade && o.OldToken != "" {
 			o.Op = script.Exchange
-			first = l.each(first, o)
+			first = l.appendForKeys(first, o)
 		}
 	}
 	if first != nil { // a node exchanges the token before it makes the lease shared
-		e.first, ops = len(first), append(first, ops...)
+		e.exchangeOps, ops = len(first), append(first, ops...)
 	}
 	e.mu.Lock()
 	e.timer = time.AfterFunc(e.k.q.options.NodeTimeout, e.onTimeout)
 	e.mu.Unlock()
 	// The keeper bounds how many of its extensions are in progress. Extensions that clients
 	// request are not bounded. They need not be, because the keeper extends kept leases anyway.
-	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1 || e.first > 0, Urgent: e.decided != nil, Voter: e}, e.start)
+	e.k.q.call(node.Call{Op: "extend", Ops: ops, Several: len(e.leases) > 1 || e.exchangeOps > 0, Urgent: e.onDecided != nil, Voter: e}, e.start)
 }
 
 // operation returns the operation that extends the i-th lease.
@@ -99,7 +99,7 @@ func (e *extension) operation(i int, l *Lease) script.Operation {
 		if e.passed[i].showsRetained {
 			o.Op = script.Retain
 		}
-	case e.k.rules.asksToShare(l.isDowngraded(), e.changes):
+	case e.k.rules.asksToShare(l.isDowngraded(), e.byClient):
 		o.Op = script.Downgrade
 	case token.former != "":
 		o.Op = script.Exchange
@@ -125,12 +125,12 @@ type outcomes struct {
 	passable                   []int // a quorum of nodes confirmed that they may be passed on
 	repair                     []int // confirmed earlier, but not held by the node that answered
 	last                       bool  // every lease is decided now
-	over                       bool  // and enough nodes have answered
+	ended                      bool  // and enough nodes have answered
 }
 
 func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outcomes) {
 	if failure == nil {
-		replies = e.byLease(replies[e.first:])
+		replies = e.byLease(replies[e.exchangeOps:])
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,7 +139,7 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 		e.voters |= 1 << node
 		defer func() { o.passable = e.countPassed(node, replies) }()
 	}
-	if e.open == 0 {
+	if e.undecided == 0 {
 		return e.countLate(node, replies)
 	}
 	if failure != nil {
@@ -150,10 +150,10 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	if nodes := len(e.k.q.lanes); bits.OnesCount64(e.answered) == nodes || len(e.failures) > nodes-e.k.q.quorum {
 		o.undecided = e.close()
 	}
-	if o.last = e.open == 0; o.last {
+	if o.last = e.undecided == 0; o.last {
 		e.timer.Stop()
 	}
-	o.over = e.isOver()
+	o.ended = e.isOver()
 	return o
 }
 
@@ -161,10 +161,10 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 // that the extension no longer waits for answers later, or its connection breaks. More requests
 // meanwhile would make it even slower.) The caller holds mu.
 func (e *extension) isOver() bool {
-	if e.over || e.open > 0 || e.timedOut && bits.OnesCount64(e.answered) < e.k.q.quorum {
+	if e.hasEnded || e.undecided > 0 || e.timedOut && bits.OnesCount64(e.answered) < e.k.q.quorum {
 		return false
 	}
-	e.over = true
+	e.hasEnded = true
 	return true
 }
 
@@ -176,7 +176,7 @@ func (e *extension) byLease(replies []Reply) []Reply {
 	}
 	one := make([]Reply, len(e.leases))
 	for i, l := range e.leases {
-		one[i] = slices.MinFunc(replies[:l.width()], worse)
+		one[i] = slices.MinFunc(replies[:l.width()], compareReplies)
 		if one[i].Int == 1 && slices.ContainsFunc(replies[:l.width()], func(r Reply) bool { return r.Int == confirmedAndWanted }) {
 			one[i].Int = confirmedAndWanted
 		}
@@ -185,15 +185,15 @@ func (e *extension) byLease(replies []Reply) []Reply {
 	return one
 }
 
-// worse orders the answers to an extension: no vote, revoked, not held, held.
-func worse(a, b Reply) int {
+// compareReplies orders the answers to an extension: no vote, revoked, not held, held.
+func compareReplies(a, b Reply) int {
 	if (a.Err == nil) != (b.Err == nil) {
-		return cmp.Compare(noVote(a), noVote(b))
+		return cmp.Compare(voteRank(a), voteRank(b))
 	}
 	return cmp.Compare(a.Int, b.Int)
 }
 
-func noVote(r Reply) int {
+func voteRank(r Reply) int {
 	if r.Err != nil {
 		return 0
 	}
@@ -214,12 +214,12 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
 			if e.granted[i]++; int(e.granted[i]) == quorum {
 				o.confirmed = append(o.confirmed, i)
-				e.open--
+				e.undecided--
 			}
 		default:
 			if e.refused[i]++; int(e.refused[i]) > spare {
 				o.gone = append(o.gone, i)
-				e.open--
+				e.undecided--
 			}
 		}
 	}
@@ -242,9 +242,9 @@ func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
 // node timeout, and the leases would be lost. A late answer is as good as one in time if the old
 // deadline has not passed. The caller holds mu.
 func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
-	o.repair, o.over = e.toRepair(node, replies), e.isOver()
+	o.repair, o.ended = e.toRepair(node, replies), e.isOver()
 	for i := range replies {
-		if e.changes || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])) {
+		if e.byClient || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])) {
 			continue
 		}
 		if e.granted[i]++; int(e.granted[i]) == e.k.q.quorum {
@@ -307,17 +307,17 @@ func (e *extension) close() (undecided []int) {
 			undecided = append(undecided, i)
 		}
 	}
-	e.open = 0
+	e.undecided = 0
 	return undecided
 }
 
 // onTimeout ends the ballot when the node timeout has passed.
 func (e *extension) onTimeout() {
 	e.mu.Lock()
-	o := outcomes{last: e.open > 0}
+	o := outcomes{last: e.undecided > 0}
 	if o.last {
 		e.timedOut = true
-		o.undecided, o.over = e.close(), e.isOver()
+		o.undecided, o.ended = e.close(), e.isOver()
 		e.noteSilent()
 	}
 	e.mu.Unlock()
@@ -373,15 +373,15 @@ func (e *extension) notify(o outcomes) {
 	if o.last {
 		close(e.done)
 	}
-	if o.over && e.decided != nil {
-		e.decided()
+	if o.ended && e.onDecided != nil {
+		e.onDecided()
 	}
 }
 
 func (e *extension) notifyConfirmed(confirmed []int) {
-	latest := e.latest()
+	latest := e.latestDeadline()
 	for _, i := range confirmed {
-		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.changes)
+		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.byClient)
 		e.repair(i, e.missingOf(i))
 	}
 }
@@ -391,9 +391,9 @@ func (e *extension) repair(i int, nodes uint64) {
 	e.leases[i].current().repair(nodes, e.exchanges&(1<<i) != 0)
 }
 
-// latest returns the latest deadline that the leases may have: see
+// latestDeadline returns the latest deadline that the leases may have: see
 // admission.Fleet.LatestDeadline.
-func (e *extension) latest() time.Duration {
+func (e *extension) latestDeadline() time.Duration {
 	e.mu.Lock()
 	voters := e.voters
 	e.mu.Unlock()
@@ -439,7 +439,7 @@ func (l *Lease) repair(nodes uint64, exchanged bool) {
 	}
 	c := node.Call{
 		Op: "repair",
-		Ops: l.targetNow().repairing(script.Operation{
+		Ops: l.targetNow().repairOps(script.Operation{
 			Token: has.current, Fence: l.lastReserved(),
 			TTL: l.deadline - now + drift(l.ttl), // as on the other nodes
 		}),

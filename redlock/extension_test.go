@@ -19,7 +19,7 @@ func TestWorstAnswerCounts(t *testing.T) {
 		{[]Reply{{Int: 0}, {Int: -1}, {Int: 1}}, Reply{Int: -1}},
 		{[]Reply{{Int: 1}, {Int: 0}}, Reply{Int: 0}},
 	} {
-		if got := slices.MinFunc(c.replies, worse); got.Err != c.want.Err || got.Int != c.want.Int {
+		if got := slices.MinFunc(c.replies, compareReplies); got.Err != c.want.Err || got.Int != c.want.Int {
 			t.Errorf("the worst of %+v: got %+v, want %+v", c.replies, got, c.want)
 		}
 	}

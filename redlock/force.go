@@ -37,7 +37,7 @@ func (q *Quorum) Force(ctx context.Context, name string) ([]Holding, error) {
 		if holders, err = q.holders(ctx, name); err != nil {
 			return nil, err
 		}
-		if forced, err = q.forceAway(ctx, name, holders); err == nil {
+		if forced, err = q.forceHolders(ctx, name, holders); err == nil {
 			return forced, nil
 		}
 		if !errors.Is(err, ErrHeld) {
@@ -63,27 +63,27 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 	case len(shown) == 0:
 		return nil, fmt.Errorf("%s: %w by anybody", name, ErrNotHeld)
 	case len(holders) == 0:
-		return nil, q.undecided(name, &shown[0])
+		return nil, q.undecidedError(name, &shown[0])
 	}
 	return holders, nil
 }
 
-// undecided returns the error for a lock of which too few nodes show the same token. The other
+// undecidedError returns the error for a lock of which too few nodes show the same token. The other
 // nodes do not answer or show another token. An endless token does not expire.
-func (q *Quorum) undecided(name string, most *Holding) error {
-	held := &HeldError{Name: name, Holder: most.Holder, TTL: most.TTL, Shared: most.Shared, Slots: most.Slots}
-	if most.TTL == Endless {
-		return fmt.Errorf("%w; FORCE needs the same value on %d nodes, and at most %d of the %d that answered show one", held, q.quorum, most.Held, most.Nodes)
+func (q *Quorum) undecidedError(name string, holding *Holding) error {
+	held := &HeldError{Name: name, Holder: holding.Holder, TTL: holding.TTL, Shared: holding.Shared, Slots: holding.Slots}
+	if holding.TTL == Endless {
+		return fmt.Errorf("%w; FORCE needs the same value on %d nodes, and at most %d of the %d that answered show one", held, q.quorum, holding.Held, holding.Nodes)
 	}
 	return fmt.Errorf("%w; only %d of the %d nodes that answered show that, and FORCE needs %d: retry when more nodes answer, or wait until it expires",
-		held, most.Held, most.Nodes, q.quorum)
+		held, holding.Held, holding.Nodes, q.quorum)
 }
 
-// forceAway deletes the tokens, and returns those that a quorum had until then. If a quorum had
+// forceHolders deletes the tokens, and returns those that a quorum had until then. If a quorum had
 // none of them, the error matches ErrHeld.
-func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
-	for some := range slices.Chunk(holders, forceAtOnce) {
-		gone, err := q.forceSome(ctx, name, some)
+func (q *Quorum) forceHolders(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
+	for some := range slices.Chunk(holders, forceBatchSize) {
+		gone, err := q.forceBatch(ctx, name, some)
 		if err != nil {
 			return nil, err
 		}
@@ -95,17 +95,17 @@ func (q *Quorum) forceAway(ctx context.Context, name string, holders []Holding) 
 	return forced, nil
 }
 
-// forceAtOnce is how many tokens one round deletes. Thousands of clients can share a lock,
+// forceBatchSize is how many tokens one round deletes. Thousands of clients can share a lock,
 // and their tokens would fill a lane and leave no room for other calls.
-const forceAtOnce = node.MaxGroup
+const forceBatchSize = node.MaxGroup
 
-// forceSome deletes some tokens, and returns those that a quorum had until then.
+// forceBatch deletes some tokens, and returns those that a quorum had until then.
 //
 // A host may pass a lock on for a while after the nodes confirmed that it holds it
 // (Lease.HandOver). So the nodes first record the token, which makes each later confirmation
-// fail. Then forceSome waits until no earlier confirmation counts. Otherwise a pass could follow
+// fail. Then forceBatch waits until no earlier confirmation counts. Otherwise a pass could follow
 // the grant of another host, with a smaller fencing token.
-func (q *Quorum) forceSome(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
+func (q *Quorum) forceBatch(ctx context.Context, name string, holders []Holding) (forced []Holding, err error) {
 	noted, err := q.forceBallots(ctx, script.NoteForced, name, holders)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (q *Quorum) forceBallots(ctx context.Context, op script.Opcode, name string
 		case b.Won():
 			had = append(had, holders[i])
 		case b.LacksQuorum():
-			return nil, q.noQuorum(name, b)
+			return nil, q.noQuorumError(name, b)
 		}
 	}
 	return had, nil

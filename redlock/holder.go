@@ -135,8 +135,8 @@ func (h *Holding) ID() string {
 	return ""
 }
 
-// tally returns the tokens that the nodes show. The token that most nodes show is the first.
-func tally(answers []ballot.Answer) []Holding {
+// countTokens returns the tokens that the nodes show. The token that most nodes show is the first.
+func countTokens(answers []ballot.Answer) []Holding {
 	byToken := map[string]*Holding{}
 	voted := 0
 	for i := range answers {
@@ -154,10 +154,10 @@ func tally(answers []ballot.Answer) []Holding {
 			h.TTL = max(h.TTL, one.TTL)
 		}
 	}
-	return sorted(byToken, voted)
+	return sortedHoldings(byToken, voted)
 }
 
-func sorted(byToken map[string]*Holding, voted int) []Holding {
+func sortedHoldings(byToken map[string]*Holding, voted int) []Holding {
 	all := make([]Holding, 0, len(byToken))
 	for _, h := range byToken {
 		h.Nodes = voted

@@ -14,13 +14,13 @@ import (
 // keeper extends all leases of a Quorum. It has one queue and one goroutine, which
 // Quorum.Close waits for. It extends leases that are due together with one call per node.
 type keeper struct {
-	q      *Quorum
-	clock  func() time.Duration
-	rules  *rules
-	start  time.Time
-	ahead  time.Duration // how much the clock was ahead of the time since start; used by the keeper's goroutine only
-	wake   chan struct{} // of capacity 1: something is due earlier than expected
-	closed atomic.Bool   // no lease is extended and no loss is reported after that
+	q         *Quorum
+	clock     func() time.Duration
+	rules     *rules
+	start     time.Time
+	clockLead time.Duration // how much the clock was ahead of the time since start; used by the keeper's goroutine only
+	wake      chan struct{} // of capacity 1: something is due earlier than expected
+	closed    atomic.Bool   // no lease is extended and no loss is reported after that
 
 	inFlight atomic.Int32  // batches that are not decided yet
 	rounds   atomic.Uint64 // rounds of its loop
@@ -50,7 +50,7 @@ const (
 
 func newKeeper(q *Quorum) *keeper {
 	start := time.Now()
-	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, ahead: q.clock(), wake: make(chan struct{}, 1), queue: newExtensionQueue()}
+	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, clockLead: q.clock(), wake: make(chan struct{}, 1), queue: newExtensionQueue()}
 }
 
 // run extends leases until ctx ends.
@@ -80,8 +80,8 @@ func (k *keeper) run(ctx context.Context) {
 // noticeSuspension makes the lanes look at their nodes: see admission.Fleet.LatestDeadline.
 func (k *keeper) noticeSuspension() {
 	ahead := k.clock() - time.Since(k.start)
-	jumped := ahead-k.ahead > suspensionCheck/2
-	if k.ahead = ahead; !jumped {
+	jumped := ahead-k.clockLead > suspensionCheck/2
+	if k.clockLead = ahead; !jumped {
 		return
 	}
 	for _, l := range k.q.lanes {
@@ -185,13 +185,13 @@ func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 // send sends one extension of many leases to the nodes.
 func (k *keeper) send(batch []*Lease, now time.Duration) {
 	e := newExtension(k, batch, now)
-	e.decided = k.decided
+	e.onDecided = k.batchDecided
 	for _, l := range batch {
 		l.noteAsked(now)
 	}
 	e.confirmPassed()
 	k.inFlight.Add(1)
-	e.ask()
+	e.send()
 	for i := range e.passed { // the next confirmation does not wait for this one
 		if e.passed[i].host != nil {
 			k.watch(batch[i], now+confirmEvery)
@@ -199,8 +199,8 @@ func (k *keeper) send(batch []*Lease, now time.Duration) {
 	}
 }
 
-// decided makes room for the next batch.
-func (k *keeper) decided() {
+// batchDecided makes room for the next batch.
+func (k *keeper) batchDecided() {
 	k.inFlight.Add(-1)
 	k.wakeUp()
 }
@@ -272,7 +272,7 @@ func (k *keeper) schedule(l *Lease, due time.Duration) {
 // now, because Acquire and Adopt return a lease before its loss is reported.
 func (k *keeper) ageMissed(l *Lease) {
 	if l.age(k.q.admission.TotalMissed()) {
-		k.moved(l)
+		k.reportDeadline(l)
 		l.rearm(k.clock())
 	}
 }
@@ -315,8 +315,8 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 		l.onTimer() // too late: report LOST, unless that has been done
 		return
 	}
-	l.tries.Store(0)
-	k.moved(l)
+	l.failedTries.Store(0)
+	k.reportDeadline(l)
 	if h := l.host(); k.q.options.Extended != nil && !changes && (h == nil || !h.needsConfirmation(now)) {
 		k.q.options.Extended(left, ttl)
 	}
@@ -324,8 +324,8 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	k.watchAgain(l, next)
 }
 
-// moved reports that the deadline of a lease changed.
-func (k *keeper) moved(l *Lease) {
+// reportDeadline reports that the deadline of a lease changed.
+func (k *keeper) reportDeadline(l *Lease) {
 	if l.isPending() {
 		return // Acquire has not returned it yet
 	}
@@ -338,9 +338,9 @@ func (k *keeper) moved(l *Lease) {
 // keeper retries after a short random delay, until LOST is reported.
 func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l = l.current()
-	l.failed(cause)
+	l.setCause(cause)
 	l.onTimer()
-	doubled := retryExtend << min(l.tries.Add(1)-1, 10)
+	doubled := retryExtend << min(l.failedTries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
 	due := k.clock() + limit/2 + k.rules.Jitter(l.name(), limit/2)
 	l.retryExchange(due)

@@ -15,38 +15,38 @@ import (
 type Lease struct {
 	keeper *keeper
 	target
-	token   string
-	fence   uint64
-	maybeOn *node.NodeSet
-	onLost  func(*Lease)
-	since   time.Duration // BootTime of the grant
-	end     time.Duration // BootTime that no deadline exceeds (Request.Max); 0: no bound
-	guard   time.Duration // 0: ttl/5
+	token      string
+	fence      uint64
+	maybeOn    *node.NodeSet
+	onLost     func(*Lease)
+	since      time.Duration // BootTime of the grant
+	maxHoldEnd time.Duration // BootTime that no deadline exceeds (Request.Max); 0: no bound
+	guard      time.Duration // 0: ttl/5
 
 	extra *leaseExtra // fields that only few leases need; nil: this one needs none of them
 
 	// The small fields stand together, because there are tens of thousands of leases.
-	tries      atomic.Int32 // failed extensions in a row
-	index      int32        // in heap; guarded by the keeper's mu
-	kept       bool         // extended until released or lost
-	forgotten  bool         // never to be extended again; guarded by the keeper's mu
-	wanted     bool         // guarded by mu
-	downgraded bool         // see Downgrade; guarded by mu
-	state      leaseState   // guarded by mu
+	failedTries atomic.Int32 // failed extensions in a row
+	index       int32        // in heap; guarded by the keeper's mu
+	kept        bool         // extended until released or lost
+	forgotten   bool         // never to be extended again; guarded by the keeper's mu
+	wanted      bool         // guarded by mu
+	downgraded  bool         // see Downgrade; guarded by mu
+	state       leaseState   // guarded by mu
 
 	// mu guards wanted, downgraded, state and the fields below. It is never held across I/O or a
 	// callback. Only the mutexes of lanes (repair) and of a hostLease are taken inside it.
-	mu         sync.Mutex
-	reason     LostReason
-	ttl        time.Duration
-	deadline   time.Duration // BootTime
-	missed     time.Duration // how much time this host's clock had missed, as far as deadline takes it into account
-	releaseAt  time.Duration // BootTime at which a lost lease is released
-	cause      error         // why the last extension failed; nil: it succeeded
-	next       time.Duration // BootTime at which its extension is due; 0: never
-	askedAt    time.Duration // BootTime at which the nodes were first asked to extend it; 0: never
-	lostSignal chan struct{} // Lost returns it; nil before the first call
-	timer      *time.Timer   // reports LOST, even if the nodes and the keeper do nothing
+	mu            sync.Mutex
+	reason        LostReason
+	ttl           time.Duration
+	deadline      time.Duration // BootTime
+	missed        time.Duration // how much time this host's clock had missed, as far as deadline takes it into account
+	releaseAt     time.Duration // BootTime at which a lost lease is released
+	cause         error         // why the last extension failed; nil: it succeeded
+	nextExtension time.Duration // BootTime at which its extension is due; 0: never
+	askedAt       time.Duration // BootTime at which the nodes were first asked to extend it; 0: never
+	lostSignal    chan struct{} // Lost returns it; nil before the first call
+	timer         *time.Timer   // reports LOST, even if the nodes and the keeper do nothing
 
 	// The keeper's mu guards the fields below.
 	due    time.Duration // when the next extension is to be sent
@@ -67,37 +67,37 @@ const (
 // its first extension count from start.
 func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 	l := &Lease{
-		keeper:   k,
-		target:   g.target,
-		token:    g.token,
-		fence:    g.fence,
-		wanted:   g.wanted,
-		maybeOn:  g.maybeOn,
-		onLost:   r.OnLost,
-		kept:     r.Keep,
-		since:    now,
-		ttl:      r.TTL,
-		guard:    r.Guard,
-		deadline: g.deadline,
-		missed:   g.missed,
-		next:     start + r.TTL/extendShare,
+		keeper:        k,
+		target:        g.target,
+		token:         g.token,
+		fence:         g.fence,
+		wanted:        g.wanted,
+		maybeOn:       g.maybeOn,
+		onLost:        r.OnLost,
+		kept:          r.Keep,
+		since:         now,
+		ttl:           r.TTL,
+		guard:         r.Guard,
+		deadline:      g.deadline,
+		missed:        g.missed,
+		nextExtension: start + r.TTL/extendShare,
 	}
 	if r.Max > 0 {
-		l.end = endOf(r.Max, now)
+		l.maxHoldEnd = holdEnd(r.Max, now)
 	}
 	if r.Block > 1 && l.kind == "" {
 		l.extra = &leaseExtra{host: newHostLease(l, r.Block, g.blockEnd, k.rules.confirmedAt(start, now), now)}
 	}
 	l.arm(now)
-	if k.watch(l, l.next); k.wasForced(l) { // Force did not find it, because it was not in the queue yet
+	if k.watch(l, l.nextExtension); k.wasForced(l) { // Force did not find it, because it was not in the queue yet
 		time.AfterFunc(0, func() { l.lose(LostForced) }) // on another goroutine, as the timer does
 	}
 	return l
 }
 
-// endOf returns the instant that no deadline exceeds.
-func endOf(most, now time.Duration) time.Duration {
-	return now + min(most, math.MaxInt64-now) // the largest Duration may be sooner
+// holdEnd returns the instant that no deadline exceeds.
+func holdEnd(maxHold, now time.Duration) time.Duration {
+	return now + min(maxHold, math.MaxInt64-now) // the largest Duration may be sooner
 }
 
 // arm sets the timer that reports LOST.
@@ -251,7 +251,7 @@ func (l *Lease) lostAt() time.Duration {
 // reasonOf returns why a lease that was not extended is lost. The caller holds mu.
 func (l *Lease) reasonOf() LostReason {
 	switch {
-	case l.end != 0 && l.deadline >= l.end:
+	case l.maxHoldEnd != 0 && l.deadline >= l.maxHoldEnd:
 		return LostMax
 	case !l.kept:
 		return LostExpired
@@ -277,7 +277,7 @@ func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Durat
 		h.forgetRetention() // a confirmation in progress calls nothing
 	}
 	if reason == LostQuorum && l.kept {
-		l.cause = l.why(now)
+		l.cause = l.lossCause(now)
 	}
 	l.releaseAt = l.keeper.rules.releaseAt(now, l.deadline)
 	if l.timer.Stop(); state == lost {
@@ -295,7 +295,7 @@ func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Durat
 func (l *Lease) Keep() {
 	now := l.keeper.clock()
 	l.mu.Lock()
-	l.kept, l.next = true, now
+	l.kept, l.nextExtension = true, now
 	l.mu.Unlock()
 	l.keeper.watch(l, now)
 }
@@ -314,8 +314,8 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 	if changes {
 		l.ttl = ttl
 	}
-	l.cause, l.next, l.askedAt = nil, next, 0
-	l.deadline = l.keeper.rules.laterDeadline(l.deadline, l.capped(deadline))
+	l.cause, l.nextExtension, l.askedAt = nil, next, 0
+	l.deadline = l.keeper.rules.laterDeadline(l.deadline, l.capDeadline(deadline))
 	l.timer.Reset(l.lostAt() - now)
 	return true
 }
@@ -351,7 +351,7 @@ func (l *Lease) ageTo(missed time.Duration) bool {
 func (l *Lease) extendable() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.kept && (l.end == 0 || l.deadline < l.end)
+	return l.kept && (l.maxHoldEnd == 0 || l.deadline < l.maxHoldEnd)
 }
 
 // lossDue returns the BootTime at which LOST is reported unless the lease is extended.
@@ -361,17 +361,17 @@ func (l *Lease) lossDue() time.Duration {
 	return l.lostAt()
 }
 
-// failed records why an extension failed.
-func (l *Lease) failed(cause error) {
+// setCause records why an extension failed.
+func (l *Lease) setCause(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cause = cause
 }
 
-// capped limits a deadline to Request.Max.
-func (l *Lease) capped(deadline time.Duration) time.Duration {
-	if l.end != 0 {
-		return min(deadline, l.end)
+// capDeadline limits a deadline to Request.Max.
+func (l *Lease) capDeadline(deadline time.Duration) time.Duration {
+	if l.maxHoldEnd != 0 {
+		return min(deadline, l.maxHoldEnd)
 	}
 	return deadline
 }
@@ -388,7 +388,7 @@ func (l *Lease) Record() Record {
 	defer l.mu.Unlock()
 	token := l.tokens()
 	r.Token, r.Former, r.Shared = token.current, token.former, r.Shared || l.downgraded
-	r.TTL, r.Deadline, r.Keep, r.End, r.Since = l.ttl, l.deadline, l.kept, l.end, l.since
+	r.TTL, r.Deadline, r.Keep, r.End, r.Since = l.ttl, l.deadline, l.kept, l.maxHoldEnd, l.since
 	if l.state == lost {
 		r.Lost = l.reason
 	}
@@ -401,10 +401,10 @@ func (l *Lease) Record() Record {
 // a lease that was lost or released.
 func (l *Lease) Lose(reason LostReason) { l.lose(reason) }
 
-// GiveUp stops extending and marks the lease lost, without a call of OnLost. It is for a holder
-// that cannot be reached but may still be running. The lock is released at the stated deadline,
-// not earlier.
-func (l *Lease) GiveUp() {
+// LoseSilently stops extending and marks the lease lost, without a call of OnLost. It is for a
+// holder that cannot be reached but may still be running. The lock is released at the stated
+// deadline, not earlier.
+func (l *Lease) LoseSilently() {
 	if l.finish(lost, LostQuorum, l.keeper.clock()) == nil {
 		l.keeper.forget(l)
 	}
@@ -463,16 +463,16 @@ func (l *Lease) noteAsked(now time.Duration) {
 	}
 }
 
-// why returns the cause of a loss at the time now. The caller holds mu.
-func (l *Lease) why(now time.Duration) error {
+// lossCause returns the cause of a loss at the time now. The caller holds mu.
+func (l *Lease) lossCause(now time.Duration) error {
 	asked := l.askedAt
 	if asked == 0 {
 		asked = now
 	}
 	_, aged := l.cause.(*agedError)
 	switch {
-	case !aged && l.next != 0 && asked-l.next >= l.ttl/overdueShare:
-		return &OverdueError{Name: l.name(), Took: l.tookTooLong(), Due: now - l.next, Asked: now - asked, Tries: int(l.tries.Load()), Err: l.cause}
+	case !aged && l.nextExtension != 0 && asked-l.nextExtension >= l.ttl/overdueShare:
+		return &OverdueError{Name: l.name(), Took: l.lateGrantTime(), Due: now - l.nextExtension, Asked: now - asked, Tries: int(l.failedTries.Load()), Err: l.cause}
 	case l.cause == nil && l.askedAt != 0:
 		return fmt.Errorf("%s: %w: the extension was sent to the nodes %v ago, and too few have answered: they hang, and node_timeout is long for its ttl, or this host is overloaded, or was stopped",
 			l.name(), ErrNoQuorum, (now - l.askedAt).Round(time.Millisecond))
@@ -480,12 +480,12 @@ func (l *Lease) why(now time.Duration) error {
 	return l.cause
 }
 
-// tookTooLong returns how long the grant took, if the first extension was due before the grant;
+// lateGrantTime returns how long the grant took, if the first extension was due before the grant;
 // otherwise 0. It also returns 0 for an adopted lease, which was granted to an earlier process.
 // The caller holds mu.
-func (l *Lease) tookTooLong() time.Duration {
-	if l.isAdopted() || l.since < l.next {
+func (l *Lease) lateGrantTime() time.Duration {
+	if l.isAdopted() || l.since < l.nextExtension {
 		return 0
 	}
-	return l.since - (l.next - l.ttl/extendShare)
+	return l.since - (l.nextExtension - l.ttl/extendShare)
 }

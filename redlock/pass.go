@@ -186,21 +186,21 @@ func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 		return nil
 	}
 	next := &Lease{
-		keeper:   l.keeper,
-		target:   l.target,
-		token:    l.token,
-		fence:    l.fence + 1,
-		maybeOn:  l.maybeOn,
-		onLost:   r.OnLost,
-		wanted:   l.wanted,
-		kept:     true,
-		since:    now,
-		ttl:      r.TTL,
-		guard:    r.Guard,
-		deadline: l.deadline,
-		missed:   l.missed,
-		next:     l.next,
-		extra:    &leaseExtra{id: string(appendTokenID(make([]byte, 0, tokenID))), pending: true, host: h, exchange: exchange{holder: r.Holder}},
+		keeper:        l.keeper,
+		target:        l.target,
+		token:         l.token,
+		fence:         l.fence + 1,
+		maybeOn:       l.maybeOn,
+		onLost:        r.OnLost,
+		wanted:        l.wanted,
+		kept:          true,
+		since:         now,
+		ttl:           r.TTL,
+		guard:         r.Guard,
+		deadline:      l.deadline,
+		missed:        l.missed,
+		nextExtension: l.nextExtension,
+		extra:         &leaseExtra{id: string(appendTokenID(make([]byte, 0, tokenID))), pending: true, host: h, exchange: exchange{holder: r.Holder}},
 	}
 	next.extra.dueAt = next.exchangeAt(now)
 	l.state = released
@@ -226,7 +226,7 @@ func (l *Lease) mayPass(ttl time.Duration, fence uint64, now time.Duration) bool
 func (l *Lease) extensionDue() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.next
+	return l.nextExtension
 }
 
 // isPending reports whether the lease was passed on and not granted yet.
@@ -249,9 +249,9 @@ func (l *Lease) granted(r *Request, gone bool) bool {
 		return false
 	}
 	l.extra.pending, l.extra.dueAt = false, l.exchangeAt(now)
-	if l.since, l.next = now, max(l.next, now); r.Max > 0 {
-		l.end = endOf(r.Max, now)
-		l.deadline = l.capped(l.deadline)
+	if l.since, l.nextExtension = now, max(l.nextExtension, now); r.Max > 0 {
+		l.maxHoldEnd = holdEnd(r.Max, now)
+		l.deadline = l.capDeadline(l.deadline)
 		l.timer.Reset(l.lostAt() - now)
 	}
 	h := l.host()
@@ -434,9 +434,9 @@ func (e *extension) allowPass(i int) {
 //
 // Retain returns false, and changes nothing, if the lease has ended, if it can never be passed on
 // (Request.Block, [Options.TokenChanges]), or if another client is already waiting.
-func (l *Lease) Retain(most time.Duration, end func()) bool {
+func (l *Lease) Retain(duration time.Duration, end func()) bool {
 	h, now := l.host(), l.keeper.clock()
-	if h == nil || !l.retain(h, now+most, end, now) {
+	if h == nil || !l.retain(h, now+duration, end, now) {
 		return false
 	}
 	l.keeper.watch(l, l.extensionDue())

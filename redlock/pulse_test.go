@@ -28,7 +28,7 @@ func TestPulse(t *testing.T) {
 			for range 5 {
 				before := f.q.Pulse()
 				time.Sleep(pulseBound)
-				if after := f.q.Pulse(); !after.Beats(before) {
+				if after := f.q.Pulse(); !after.AdvancedSince(before) {
 					t.Errorf("%s: got %+v and %v later %+v, want both to increase", c.name, before, pulseBound, after)
 				}
 			}
@@ -46,13 +46,13 @@ func TestNoPulse(t *testing.T) {
 		synctest.Wait() // until every lane waits at the gate
 		before := f.q.Pulse()
 		time.Sleep(10 * pulseBound)
-		if after := f.q.Pulse(); after.Beats(before) || after.Keeper == before.Keeper {
+		if after := f.q.Pulse(); after.AdvancedSince(before) || after.Keeper == before.Keeper {
 			t.Errorf("got %+v and later %+v, want rounds of the keeper only", before, after)
 		}
 		gate.Store(nil)
 		close(shut)
 		time.Sleep(pulseBound)
-		if after := f.q.Pulse(); !after.Beats(before) {
+		if after := f.q.Pulse(); !after.AdvancedSince(before) {
 			t.Errorf("after the gate: got %+v after %+v, want a pulse", after, before)
 		}
 	}, func(o *redlock.Options) {
@@ -69,7 +69,7 @@ func TestPulseBeats(t *testing.T) {
 	for after, want := range map[redlock.Pulse]bool{
 		{Keeper: 7, Lanes: 9}: false, {Keeper: 8, Lanes: 9}: false, {Keeper: 7, Lanes: 10}: false, {Keeper: 8, Lanes: 10}: true,
 	} {
-		if got := after.Beats(before); got != want {
+		if got := after.AdvancedSince(before); got != want {
 			t.Errorf("%+v after %+v: got %v, want %v", after, before, got, want)
 		}
 	}

@@ -123,25 +123,25 @@ func New(o Options) (*Quorum, error) {
 	}
 	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: attempts.NewLimiter(o.NodeTimeout), listing: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
-	q.aged = q.keeper.age
+	q.onLeasesAged = q.keeper.age
 	q.start()
 	return q, nil
 }
 
 func (q *Quorum) start() {
 	for _, l := range q.lanes {
-		q.until(l.Run)
+		q.runUntilClose(l.Run)
 		if l.Listens() {
-			q.until(l.Listen)
+			q.runUntilClose(l.Listen)
 		}
 	}
-	q.closing = q.until(q.keeper.run)
+	q.closing = q.runUntilClose(q.keeper.run)
 }
 
-// until starts run on a goroutine that Close ends. Close ends these goroutines one after the
+// runUntilClose starts run on a goroutine that Close ends. Close ends these goroutines one after the
 // other, so that a simulation ends in the same way each time. If all of them shared one context,
 // the order would be random. The returned channel is closed when run must end.
-func (q *Quorum) until(run func(context.Context)) <-chan struct{} {
+func (q *Quorum) runUntilClose(run func(context.Context)) <-chan struct{} {
 	ctx, stop := context.WithCancel(context.Background())
 	q.stops = append(q.stops, stop)
 	q.done.Go(func() { run(ctx) })
@@ -235,14 +235,14 @@ type listResult struct {
 
 // fleet has the lanes of a Quorum, and what they share.
 type fleet struct {
-	options   *Options
-	quorum    int
-	lanes     []*node.Lane
-	counts    counts
-	admission *admission.Fleet
-	waiters   node.Waiters
-	timers    sync.Pool // of stopped *time.Timer: each ballot needs one for a moment
-	aged      func()    // called when all leases of this host are older than it assumed: see admission.Verdict
+	options      *Options
+	quorum       int
+	lanes        []*node.Lane
+	counts       counts
+	admission    *admission.Fleet
+	waiters      node.Waiters
+	timers       sync.Pool // of stopped *time.Timer: each ballot needs one for a moment
+	onLeasesAged func()    // called when all leases of this host are older than it assumed: see admission.Verdict
 }
 
 // newFleet makes the lanes. None of them runs yet.
@@ -336,7 +336,7 @@ func (f *fleet) Judged(node string, v *admission.Verdict) {
 		f.notice(node, n)
 	}
 	if v.HostMissed {
-		f.aged()
+		f.onLeasesAged()
 	}
 }
 

@@ -60,6 +60,6 @@ func (t *target) record() Record {
 	return Record{Names: t.names(), Shared: t.kind == script.KindShared, Slots: script.SlotsOf(t.kind), Slot: int(t.slot)}
 }
 
-func (r *Record) bad(format string, args ...any) error {
+func (r *Record) invalidError(format string, args ...any) error {
 	return fmt.Errorf("redlock: %w: of a lease of %s: %s", ErrRecord, strings.Join(r.Names, ","), fmt.Sprintf(format, args...))
 }

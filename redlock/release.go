@@ -67,7 +67,7 @@ func (r *PendingRelease) Wait(ctx context.Context) error {
 		return nil // this host still has the lock
 	}
 	r.q.await(ctx, r.b)
-	err := r.q.released(r.name, r.b)
+	err := r.q.releaseError(r.name, r.b)
 	if errors.Is(err, ErrNoQuorum) && ctx.Err() != nil { // the nodes may still answer in time
 		return fmt.Errorf("%s: %w has released it yet, and the release goes on: %w", r.name, ErrNoQuorum, context.Cause(ctx))
 	}
@@ -140,15 +140,15 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 	}
 }
 
-// released returns the result of a release. A node that did not hold the token has nothing to
+// releaseError returns the result of a release. A node that did not hold the token has nothing to
 // release. But if too many nodes did not hold it for a quorum to have had it, the lock was lost
 // earlier.
-func (q *Quorum) released(name string, b *ballot.Ballot) error {
+func (q *Quorum) releaseError(name string, b *ballot.Ballot) error {
 	switch {
 	case b.Refused > len(b.Answers)-b.Quorum:
 		return fmt.Errorf("%w: %d of %d nodes did not hold it any more", &LostError{Name: name, Reason: LostQuorum}, b.Refused, len(b.Answers))
 	case b.LacksQuorum():
-		return q.noQuorum(name, b)
+		return q.noQuorumError(name, b)
 	}
 	return nil
 }
@@ -198,9 +198,9 @@ func (q *Quorum) releaseCall(t *target, token tokens, placed *node.NodeSet, r *P
 // first.
 func (t tokens) releasing(ops []script.Operation, lock *target) []script.Operation {
 	if t.former != "" {
-		ops = lock.each(ops, script.Operation{Op: script.Release, Token: t.former})
+		ops = lock.appendForKeys(ops, script.Operation{Op: script.Release, Token: t.former})
 	}
-	return lock.each(ops, script.Operation{Op: script.Release, Token: t.current})
+	return lock.appendForKeys(ops, script.Operation{Op: script.Release, Token: t.current})
 }
 
 // eitherToken counts the answers to the release of two tokens as one answer for each key: a node
@@ -223,10 +223,10 @@ func (v eitherToken) Vote(node int, replies []Reply, failure *NodeError) {
 	v.votes.Vote(node, replies, failure)
 }
 
-// Stopped releases at once what the nodes still hold of a lost lease. Call it when the holder has
-// stopped or exited. Otherwise the lease is released at its stated deadline. Stopped does nothing
-// to a lease that is not lost, and does not wait for the nodes.
-func (l *Lease) Stopped() {
+// ReleaseLost releases at once what the nodes still hold of a lost lease. Call it when the holder
+// has stopped or exited. Otherwise the lease is released at its stated deadline. Stopped does
+// nothing to a lease that is not lost, and does not wait for the nodes.
+func (l *Lease) ReleaseLost() {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,9 +236,9 @@ func (l *Lease) Stopped() {
 	}
 }
 
-// Left returns the time until a lost lease is released: until then the nodes may still hold
+// TimeToRelease returns the time until a lost lease is released: until then the nodes may still hold
 // its keys. It returns 0 if the lease is not lost, or no keys are left.
-func (l *Lease) Left() time.Duration {
+func (l *Lease) TimeToRelease() time.Duration {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -179,7 +179,7 @@ func (q *Quorum) target(r *Request) target {
 	}
 	t.key = q.options.Prefix + r.Names[0]
 	for _, name := range r.Names[1:] {
-		t.also = append(t.also, q.options.Prefix+name)
+		t.otherKeys = append(t.otherKeys, q.options.Prefix+name)
 	}
 	return t
 }
@@ -211,7 +211,7 @@ func (q *Quorum) Intend(r Request) (*Intent, error) {
 
 // Renew makes the intent last for r.TTL from now on.
 func (i *Intent) Renew() {
-	ops := i.target.each(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.ID, TTL: i.lasts()})
+	ops := i.target.appendForKeys(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.ID, TTL: i.lasts()})
 	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Placed}, i.q.clock())
 }
 
@@ -220,9 +220,9 @@ func (i *Intent) Renew() {
 func (i *Intent) End() {
 	i.q.waiters.Leave(i.waiter)
 	now := i.q.clock()
-	ops := i.target.each(nil, script.Operation{Op: script.EndWait, Token: i.waiter.ID})
+	ops := i.target.appendForKeys(nil, script.Operation{Op: script.EndWait, Token: i.waiter.ID})
 	i.q.call(node.Call{Op: "done", Ops: ops, Placed: &i.waiter.Placed, Until: now + i.lasts() + drift(i.lasts())}, now)
 }
 
 // lasts returns how long the nodes remember the intent after each Renew.
-func (i *Intent) lasts() time.Duration { return max(i.r.TTL, leastWaiterTTL) }
+func (i *Intent) lasts() time.Duration { return max(i.r.TTL, minWaiterTTL) }

@@ -10,18 +10,18 @@ import (
 // that contenders do not collide repeatedly. They grow, so that a long wait costs little. They
 // never exceed the time until the lock may be free.
 type retryPolicy struct {
-	q       *Quorum
-	request *Request
-	until   time.Duration // no attempt begins later; negative: no limit
-	ttl     time.Duration
-	voted   time.Duration // when a quorum last voted, or when Acquire began
-	limit   time.Duration // of the next delay
-	longer  bool          // until was moved once, because the lock is retained
+	q           *Quorum
+	request     *Request
+	deadline    time.Duration // no attempt begins later; negative: no limit
+	ttl         time.Duration
+	lastVote    time.Duration // when a quorum last voted, or when Acquire began
+	maxDelay    time.Duration // of the next delay
+	isProlonged bool          // deadline was moved once, because the lock is retained
 }
 
 const (
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = 250 * time.Millisecond
+	minRetryDelay = 20 * time.Millisecond
+	maxRetryDelay = 250 * time.Millisecond
 	// notifiedShare is for a waiter that the nodes notify. It also retries after one to two such
 	// shares of its ttl. Its wake-up key and its writer intent on the nodes last for that ttl, so
 	// they do not expire before.
@@ -31,9 +31,9 @@ const (
 // newRetryPolicy returns the policy of a request. The request was made at since, and its first
 // attempt begins at start.
 func newRetryPolicy(q *Quorum, r *Request, since, start time.Duration) retryPolicy {
-	p := retryPolicy{q: q, request: r, until: since + r.Wait, ttl: r.TTL, voted: start - r.NoQuorumFor, limit: firstRetry}
+	p := retryPolicy{q: q, request: r, deadline: since + r.Wait, ttl: r.TTL, lastVote: start - r.NoQuorumFor, maxDelay: minRetryDelay}
 	if r.Wait < 0 {
-		p.until = -1
+		p.deadline = -1
 	}
 	return p
 }
@@ -54,89 +54,89 @@ func isQuarantine(err error) bool {
 // long for a waiter that the nodes notify.
 func (p *retryPolicy) next(err error, now time.Duration, notified bool) (delay time.Duration, again bool) {
 	if errors.Is(err, ErrHeld) || isQuarantine(err) {
-		p.voted = now
+		p.lastVote = now
 	}
 	held, isHeld := errors.AsType[*HeldError](err)
-	if isHeld && held.retained && p.request.Wait == 0 && !p.longer { // its host releases it for a client that waits
-		p.until, p.longer = now+p.q.options.NodeTimeout, true
+	if isHeld && held.retained && p.request.Wait == 0 && !p.isProlonged { // its host releases it for a client that waits
+		p.deadline, p.isProlonged = now+p.q.options.NodeTimeout, true
 	}
-	inUse := p.longer && !(isHeld && (held.retained || held.split))
-	if p.isOver(now) || inUse || now-p.voted >= p.ttl {
+	inUse := p.isProlonged && !(isHeld && (held.retained || held.split))
+	if p.isOver(now) || inUse || now-p.lastVote >= p.ttl {
 		return 0, false
 	}
-	delay = p.limit/4 + p.jitter(3*p.limit/4)
-	p.limit = min(2*p.limit, lastRetry)
+	delay = p.maxDelay/4 + p.jitter(3*p.maxDelay/4)
+	p.maxDelay = min(2*p.maxDelay, maxRetryDelay)
 	if isHeld {
 		if notified && !held.split {
 			delay = p.ttl/notifiedShare + p.jitter(p.ttl/notifiedShare)
 		}
 		if held.TTL > 0 && held.TTL != Endless {
-			delay = min(delay, held.TTL+time.Millisecond+p.q.spread(p.request.lock(), 0))
+			delay = min(delay, held.TTL+time.Millisecond+p.q.spreadDelay(p.request.lock(), 0))
 		}
 	}
-	return p.within(delay, now), true
+	return p.limitDelay(delay, now), true
 }
 
 // isOver reports whether no further attempt may begin.
-func (p *retryPolicy) isOver(now time.Duration) bool { return p.until >= 0 && now >= p.until }
+func (p *retryPolicy) isOver(now time.Duration) bool { return p.deadline >= 0 && now >= p.deadline }
 
 // left returns for how long attempts may still begin; negative: without limit.
 func (p *retryPolicy) left(now time.Duration) time.Duration {
-	if p.until < 0 {
+	if p.deadline < 0 {
 		return -1
 	}
-	return max(p.until-now, 0)
+	return max(p.deadline-now, 0)
 }
 
-// over returns a channel that fires when no further attempt may begin. Nil: there is no
+// expired returns a channel that fires when no further attempt may begin. Nil: there is no
 // limit.
-func (p *retryPolicy) over(now time.Duration) <-chan time.Time {
-	if p.until < 0 {
+func (p *retryPolicy) expired(now time.Duration) <-chan time.Time {
+	if p.deadline < 0 {
 		return nil
 	}
-	return time.After(p.until - now)
+	return time.After(p.deadline - now)
 }
 
-// notAsked records that no node was asked for d. That time does not count as a time without a
+// excludeWait records that no node was asked for d. That time does not count as a time without a
 // quorum.
-func (p *retryPolicy) notAsked(d time.Duration) { p.voted += d }
+func (p *retryPolicy) excludeWait(d time.Duration) { p.lastVote += d }
 
-// within limits a delay to the time that is left.
-func (p *retryPolicy) within(delay, now time.Duration) time.Duration {
-	if p.until < 0 {
+// limitDelay limits a delay to the time that is left.
+func (p *retryPolicy) limitDelay(delay, now time.Duration) time.Duration {
+	if p.deadline < 0 {
 		return delay
 	}
-	return max(min(delay, p.until-now), 0)
+	return max(min(delay, p.deadline-now), 0)
 }
 
-// Waiters that were woken together retry at a random time within a window of windowTrips round
+// Waiters that were woken together retry at a random time within a window of retryWindowTrips round
 // trips. That is usually long enough for one of them to reach all nodes before the next one
 // begins. After each attempt that nobody won, the window doubles.
 const (
-	windowTrips = 3
-	maxDoubled  = 4
-	leastWindow = 300 * time.Microsecond
+	retryWindowTrips = 3
+	maxDoublings     = 4
+	minRetryWindow   = 300 * time.Microsecond
 )
 
-// spread returns a random delay for a waiter that was woken together with others.
-func (q *Quorum) spread(name string, splits int) time.Duration {
-	return q.rules.Jitter(name, q.window()<<min(splits, maxDoubled))
+// spreadDelay returns a random delay for a waiter that was woken together with others.
+func (q *Quorum) spreadDelay(name string, splits int) time.Duration {
+	return q.rules.Jitter(name, q.retryWindow()<<min(splits, maxDoublings))
 }
 
-// yielding returns how long a client waits to let others go first. They may be farther from the
+// yieldDelay returns how long a client waits to let others go first. They may be farther from the
 // nodes, and how much farther is unknown. So the delay is random, and rarely long: a delay that
 // is twice as long is half as likely. Its limit is the node timeout, because the farthest client
 // has an answer by then.
-func (q *Quorum) yielding(name string) time.Duration {
+func (q *Quorum) yieldDelay(name string) time.Duration {
 	const parts = 1000
-	least := max(2*q.window(), leastYield)
-	return min(least*parts/(1+q.rules.Jitter(name, parts)), max(least, q.options.NodeTimeout))
+	shortest := max(2*q.retryWindow(), minYieldDelay)
+	return min(shortest*parts/(1+q.rules.Jitter(name, parts)), max(shortest, q.options.NodeTimeout))
 }
 
-const leastYield = 2 * time.Millisecond
+const minYieldDelay = 2 * time.Millisecond
 
-// window returns the duration of a few round trips to a quorum of nodes.
-func (q *Quorum) window() time.Duration {
+// retryWindow returns the duration of a few round trips to a quorum of nodes.
+func (q *Quorum) retryWindow() time.Duration {
 	trips := make([]time.Duration, 0, len(q.lanes))
 	for _, l := range q.lanes {
 		if trip := l.RoundTripTime(); trip > 0 {
@@ -145,9 +145,9 @@ func (q *Quorum) window() time.Duration {
 	}
 	slices.Sort(trips)
 	if len(trips) < q.quorum {
-		return leastWindow
+		return minRetryWindow
 	}
-	return min(max(windowTrips*trips[q.quorum-1], leastWindow), q.options.NodeTimeout)
+	return min(max(retryWindowTrips*trips[q.quorum-1], minRetryWindow), q.options.NodeTimeout)
 }
 
 // isTracked reports whether a quorum of nodes notifies waiters of a release.
@@ -171,11 +171,11 @@ func (q *Quorum) isTracked() bool {
 // holder may want the reserved one next. That cannot happen among clients that take nested names
 // in alphabetical order.) A client that holds the lock for long counts once.
 type starvationGuard struct {
-	need   int           // how many other holders the next reservation requires
-	others int           // how many were seen since the last reservation
-	last   string        // token of the last one; "": unknown
-	since  time.Duration // when the first one was seen
-	until  time.Duration // when the reservation ends; 0: there is none
+	holdersNeeded int           // how many other holders the next reservation requires
+	holdersSeen   int           // how many were seen since the last reservation
+	lastToken     string        // token of the last one; "": unknown
+	firstSeen     time.Duration // when the first one was seen
+	reservedUntil time.Duration // when the reservation ends; 0: there is none
 }
 
 const (
@@ -187,31 +187,31 @@ const (
 	reservationShare = 4
 )
 
-// left returns how much longer the reservation lasts.
-func (g *starvationGuard) left(now time.Duration) time.Duration {
-	return max(g.until-now, 0)
+// reservationLeft returns how much longer the reservation lasts.
+func (g *starvationGuard) reservationLeft(now time.Duration) time.Duration {
+	return max(g.reservedUntil-now, 0)
 }
 
-// note counts a holder, for which the waiter was refused; nil: no quorum voted. A reservation
-// lasts between least and most; if most is 0, there is none. note reports whether a reservation
-// begins. The next attempt carries it to the nodes.
-func (g *starvationGuard) note(held *HeldError, now, least, most time.Duration) (begins bool) {
-	if now < g.until {
+// countHolder counts a holder, for which the waiter was refused; nil: no quorum voted. A
+// reservation lasts between shortest and longest; if longest is 0, there is none. countHolder
+// reports whether a reservation begins. The next attempt carries it to the nodes.
+func (g *starvationGuard) countHolder(held *HeldError, now, shortest, longest time.Duration) (begins bool) {
+	if now < g.reservedUntil {
 		return false
 	}
-	if g.until > 0 { // the reservation brought no grant
-		g.need, g.others, g.until = min(2*g.need, maxReserveAfter), 0, 0
+	if g.reservedUntil > 0 { // the reservation brought no grant
+		g.holdersNeeded, g.holdersSeen, g.reservedUntil = min(2*g.holdersNeeded, maxReserveAfter), 0, 0
 	}
-	if held == nil || held.token != "" && held.token == g.last {
+	if held == nil || held.token != "" && held.token == g.lastToken {
 		return false
 	}
-	g.last = held.token
-	if g.others++; g.others == 1 {
-		g.since = now
+	g.lastToken = held.token
+	if g.holdersSeen++; g.holdersSeen == 1 {
+		g.firstSeen = now
 	}
-	if g.others < g.need || most == 0 {
+	if g.holdersSeen < g.holdersNeeded || longest == 0 {
 		return false
 	}
-	g.until = now + min(max((now-g.since)/reservationShare, least), most)
+	g.reservedUntil = now + min(max((now-g.firstSeen)/reservationShare, shortest), longest)
 	return true
 }

@@ -16,7 +16,7 @@ func policyWith(longest bool, until time.Duration) *retryPolicy {
 		return 0
 	}
 	r := rules{Rules: node.Rules{Jitter: jitter}}
-	return &retryPolicy{q: &Quorum{fleet: &fleet{quorum: 1}, rules: &r}, request: &Request{Name: "x"}, until: until, ttl: 6 * time.Second, voted: time.Hour, limit: firstRetry}
+	return &retryPolicy{q: &Quorum{fleet: &fleet{quorum: 1}, rules: &r}, request: &Request{Name: "x"}, deadline: until, ttl: 6 * time.Second, lastVote: time.Hour, maxDelay: minRetryDelay}
 }
 
 var (
@@ -48,14 +48,14 @@ func TestRetryDelayOfNotifiedWaiter(t *testing.T) {
 		notified bool
 		want     time.Duration
 	}{
-		"not notified":                 {heldFor(time.Minute), false, firstRetry / 4},
+		"not notified":                 {heldFor(time.Minute), false, minRetryDelay / 4},
 		"notified":                     {heldFor(time.Minute), true, time.Second},
 		"notified, soon free":          {heldFor(100 * time.Millisecond), true, 101 * time.Millisecond},
 		"soon free":                    {heldFor(time.Millisecond), false, 2 * time.Millisecond},
 		"notified, never free":         {heldFor(Endless), true, time.Second},
 		"notified, unknown ttl":        {heldFor(0), true, time.Second},
-		"notified, free on some nodes": {&HeldError{TTL: time.Minute, split: true}, true, firstRetry / 4},
-		"no quorum":                    {noVotes, true, firstRetry / 4},
+		"notified, free on some nodes": {&HeldError{TTL: time.Minute, split: true}, true, minRetryDelay / 4},
+		"no quorum":                    {noVotes, true, minRetryDelay / 4},
 	} {
 		if delay, again := policyWith(false, -1).next(c.err, time.Hour, c.notified); !again || delay != c.want {
 			t.Errorf("%s: delay %v (again: %v), want %v", what, delay, again, c.want)
@@ -91,7 +91,7 @@ func TestRetriesEnd(t *testing.T) {
 	if _, again := p.next(noVotes, start+2*ttl-1, false); !again {
 		t.Error("no further attempt, although a quorum has voted since")
 	}
-	p.notAsked(ttl)
+	p.excludeWait(ttl)
 	if _, again := p.next(noVotes, start+3*ttl-1, false); !again {
 		t.Error("no further attempt, although no node was asked since")
 	}

@@ -171,7 +171,7 @@ func (q *Quorum) chooseNode(w *walk) bool {
 // scanFailed returns the error for a scan that has too few nodes left to read.
 func (q *Quorum) scanFailed() error {
 	b := ballot.New("scan", len(q.lanes), q.quorum, ballot.IsGrant)
-	return q.noQuorum("all locks", b)
+	return q.noQuorumError("all locks", b)
 }
 
 // scanNode reads one page of keys.
@@ -264,7 +264,7 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case s.LacksQuorum():
-			err = q.noQuorum("all locks", s.Ballot)
+			err = q.noQuorumError("all locks", s.Ballot)
 			continue
 		}
 		for i, name := range names {
@@ -297,7 +297,7 @@ func (q *Quorum) storedLock(name string, replies []*redis.Reply) StoredLock {
 	lock.Wanted = lock.Wanted || len(lock.Waiters) > 0
 	b := ballot.ShowingBallot(shown, q.quorum)
 	if lock.Many = b.ShowsMany(); !lock.Many {
-		lock.Holdings = q.possible(b)
+		lock.Holdings = q.possibleHolders(b)
 	}
 	return lock
 }

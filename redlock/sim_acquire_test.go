@@ -128,7 +128,7 @@ func TestNoQuorumAtOnce(t *testing.T) {
 }
 
 // A waiter without a time limit fails if no quorum could vote for a whole ttl. Guards
-// retryPolicy.next: `now-p.voted >= p.ttl`.
+// retryPolicy.next: `now-p.lastVote >= p.ttl`.
 func TestForeverFailsWithoutQuorum(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:3], down)

@@ -203,7 +203,7 @@ func TestAdoptOverdue(t *testing.T) {
 }
 
 // If a lease was granted late to an earlier process, and no process extended it, it is lost too.
-// Guards Lease.tookTooLong.
+// Guards Lease.lateGrantTime.
 func TestAdoptGrantedLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.delay(each(0), func(int) time.Duration { return 1200 * ms })
@@ -266,8 +266,8 @@ func TestAdoptedIsALease(t *testing.T) {
 			want(t, "reason", l.Reason(), redlock.LostBeat)
 			f.at(l.Deadline(), ms)
 		},
-		"GiveUp": func(t *testing.T, f *fleet, l *redlock.Lease) {
-			l.GiveUp()
+		"LoseSilently": func(t *testing.T, f *fleet, l *redlock.Lease) {
+			l.LoseSilently()
 			f.at(l.Deadline(), ms)
 		},
 		"repair": func(t *testing.T, f *fleet, l *redlock.Lease) {
@@ -456,7 +456,7 @@ func TestAdoptedLostLeaseStaysLost(t *testing.T) {
 			want(t, "reason", next.Reason(), redlock.LostBeat)
 			next.Keep() // has no effect on a lost lease
 			due := max(record.Deadline, begin)
-			want(t, "left on the nodes", next.Left(), due-begin)
+			want(t, "left on the nodes", next.TimeToRelease(), due-begin)
 			f.at(due, 10*time.Second)
 			f.wantNoKeys("in the end")
 			want(t, "releases", len(j.of("r")), 5)

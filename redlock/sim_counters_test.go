@@ -48,7 +48,7 @@ func TestCountersRestartWithoutQuarantine(t *testing.T) {
 
 // If a node waits for counters of nodes that are down, the error suggests a retry after a second,
 // not after milliseconds. If nodes are only down, the retry is due soon. If a quarantine has an
-// end, the retry is due at that end. Guards noQuorum: endlessRetry.
+// end, the retry is due at that end. Guards noQuorumError: endlessRetry.
 func TestRetryWhileCountersAreMissing(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		wantRetry := func(what string, retry, quarantine time.Duration) {

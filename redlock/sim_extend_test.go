@@ -130,12 +130,13 @@ func TestNoExtensionAtMax(t *testing.T) {
 	})
 }
 
-// After GiveUp, a lease is not extended. It is released at its deadline. Guards GiveUp: forget.
-func TestGiveUp(t *testing.T) {
+// After LoseSilently, a lease is not extended. It is released at its deadline. Guards LoseSilently:
+// forget.
+func TestLoseSilently(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)
 		j := f.record()
-		l.GiveUp()
+		l.LoseSilently()
 		f.at(l.Deadline(), -1)
 		want(t, "keys before the deadline", len(f.keys()), 3)
 		f.at(l.Deadline(), ms)

@@ -211,7 +211,7 @@ func TestForceDuringHandOver(t *testing.T) {
 }
 
 // A node remembers FORCE for as long as a lease of any host may last. So a holder that extends
-// less often than this host ever would still gets the true reason. Guards forceAway: LongestTTL.
+// less often than this host ever would still gets the true reason. Guards forceHolders: LongestTTL.
 func TestForceOfALongerLease(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		longer := f.another(func(o *redlock.Options) { o.MaxTTL = 10 * longest })

@@ -317,16 +317,16 @@ func (j *journal) perNode() []int {
 	return slices.Clone(j.commands)
 }
 
-// acquiring is an Acquire in another goroutine, and its result.
-type acquiring struct {
+// acquisition is an Acquire in another goroutine, and its result.
+type acquisition struct {
 	lease *redlock.Lease
 	err   error
 	took  time.Duration
 	done  chan struct{}
 }
 
-func (f *fleet) start(ctx context.Context, r redlock.Request) *acquiring {
-	a := &acquiring{done: make(chan struct{})}
+func (f *fleet) start(ctx context.Context, r redlock.Request) *acquisition {
+	a := &acquisition{done: make(chan struct{})}
 	begin := f.now()
 	go func() {
 		defer close(a.done)
@@ -336,7 +336,7 @@ func (f *fleet) start(ctx context.Context, r redlock.Request) *acquiring {
 	return a
 }
 
-func (a *acquiring) wait() (*redlock.Lease, error) {
+func (a *acquisition) wait() (*redlock.Lease, error) {
 	<-a.done
 	return a.lease, a.err
 }

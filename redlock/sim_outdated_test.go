@@ -14,7 +14,7 @@ import (
 
 // A node's address moves to another Redis, which is admitted and votes. Then it moves back to the
 // former one, which kept running and knows nothing of these votes. The node is quarantined from
-// then on. Guards incarnationRegister.see.
+// then on. Guards incarnationRegister.noteSeen.
 func TestFormerNodeReturns(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -61,7 +61,7 @@ func TestFormerQuarantineReturns(t *testing.T) {
 }
 
 // A daemon that started while the other Redis was at the address has never seen the former one.
-// The last epoch that it saw is enough. Guards newWord and incarnationRegister.see.
+// The last epoch that it saw is enough. Guards newWord and incarnationRegister.noteSeen.
 func TestFormerNodeReturnsForNewDaemon(t *testing.T) {
 	admittedTest(t, 5, func(t *testing.T, f *fleet) {
 		f.sims[0].Move()
@@ -173,7 +173,7 @@ func TestSupersededVoteDoesNotCount(t *testing.T) {
 }
 
 // A host that did not see a node's quarantine accepts from other hosts that it has passed, or
-// that an operator ended it (ADMIT). Guards incarnationRegister.see; withdrawal:
+// that an operator ended it (ADMIT). Guards incarnationRegister.noteSeen; withdrawal:
 // restartedUnnoticed, by the word.
 func TestAdmittedUnseen(t *testing.T) {
 	for name, how := range map[string]struct{ restart, admit bool }{"passed": {}, "ended": {admit: true}, "restarted and ended": {true, true}} {
@@ -248,7 +248,7 @@ func TestLyingWordsSupersedeNoNode(t *testing.T) {
 }
 
 // If the third of three nodes has no vote, one node is enough to report that another was
-// replaced: the two are the only possible quorum. Guards incarnationRegister.look: voting.
+// replaced: the two are the only possible quorum. Guards incarnationRegister.noteLook: voting.
 func TestOneReportIsEnoughWithoutOtherVoters(t *testing.T) {
 	for name, end := range map[string]func(*redlocktest.Sim){
 		"down":    down,

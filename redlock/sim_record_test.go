@@ -147,7 +147,7 @@ func TestAbandonHandOver(t *testing.T) {
 }
 
 // A node that is down gets the release when it is up again. A late acquire of the earlier process
-// is released, too. Guards Abandon: anywhere; the second release.
+// is released, too. Guards Abandon: allNodes; the second release.
 func TestAbandonIsRepeated(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		recorded := &records{}

@@ -255,7 +255,7 @@ func TestForeignValueLikeAKind(t *testing.T) {
 }
 
 // If nodes have no tracking, readers do not starve a writer with a short ttl: its intent on the
-// nodes must last until it retries. Guards retryPolicy: lastRetry against the ttl of op i.
+// nodes must last until it retries. Guards retryPolicy: maxRetryDelay against the ttl of op i.
 func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)

@@ -15,7 +15,7 @@ type guardTest struct {
 }
 
 func newGuardTest(t *testing.T) *guardTest {
-	return &guardTest{TB: t, starvationGuard: starvationGuard{need: 16}, now: time.Hour, most: 10 * time.Second}
+	return &guardTest{TB: t, starvationGuard: starvationGuard{holdersNeeded: 16}, now: time.Hour, most: 10 * time.Second}
 }
 
 // refused records n refusals by the holders that next returns. It checks that a reservation
@@ -24,7 +24,7 @@ func (t *guardTest) refused(n int, next func(i int) *HeldError, begins bool) {
 	t.Helper()
 	for i := range n {
 		t.now += 10 * time.Millisecond
-		if got := t.note(next(i), t.now, 5*time.Millisecond, t.most); got != (begins && i == n-1) {
+		if got := t.countHolder(next(i), t.now, 5*time.Millisecond, t.most); got != (begins && i == n-1) {
 			t.Fatalf("refusal %d of %d: reservation begins: %v", i+1, n, got)
 		}
 	}
@@ -32,7 +32,7 @@ func (t *guardTest) refused(n int, next func(i int) *HeldError, begins bool) {
 
 func (t *guardTest) wantLeft(left time.Duration) {
 	t.Helper()
-	if got := t.left(t.now); got != left {
+	if got := t.reservationLeft(t.now); got != left {
 		t.Errorf("the reservation lasts for another %v, want %v", got, left)
 	}
 }
@@ -74,14 +74,14 @@ func TestReservationWithoutGrant(t *testing.T) {
 	for _, need := range []int{16, 32, 64, 128, 256, 256} {
 		x.refused(need, others, true)
 		x.wantLeft(time.Duration(need-1) * 10 * time.Millisecond / reservationShare)
-		x.now = x.until
+		x.now = x.reservedUntil
 	}
 }
 
 // A reservation lasts at least as long as the waiter needs to use it, and at most for a ttl.
 func TestReservationBounds(t *testing.T) {
 	x := newGuardTest(t)
-	x.need = 1
+	x.holdersNeeded = 1
 	x.refused(1, others, true)
 	x.wantLeft(5 * time.Millisecond)
 	y := newGuardTest(t)

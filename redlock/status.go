@@ -157,9 +157,9 @@ type Pulse struct {
 	Lanes  uint64 // the loops of all nodes' lanes together
 }
 
-// Beats reports whether, since an earlier Pulse, the keeper and at least one lane completed a
-// round. The lane of a node that is down or hangs completes rounds, too.
-func (p Pulse) Beats(earlier Pulse) bool {
+// AdvancedSince reports whether, since an earlier Pulse, the keeper and at least one lane completed
+// a round. The lane of a node that is down or hangs completes rounds, too.
+func (p Pulse) AdvancedSince(earlier Pulse) bool {
 	return p.Keeper != earlier.Keeper && p.Lanes != earlier.Lanes
 }
 

@@ -10,24 +10,24 @@ import (
 
 // target is the lock of a lease or an attempt: one key or several, and its kind.
 type target struct {
-	key    string
-	also   []string // more keys, which are taken together with key
-	kind   string   // the nodes' name for the kind of a shared lock; "": the lock is exclusive
-	slot   int32    // the slot of a semaphore, from 1 on; 0: the lock is not one, or no slot is chosen yet
-	prefix int32    // length of the prefix of each key
+	key       string
+	otherKeys []string // more keys, which are taken together with key
+	kind      string   // the nodes' name for the kind of a shared lock; "": the lock is exclusive
+	slot      int32    // the slot of a semaphore, from 1 on; 0: the lock is not one, or no slot is chosen yet
+	prefix    int32    // length of the prefix of each key
 }
 
 // isAbout reports whether both targets have the same keys, in the same order.
 func (t *target) isAbout(other *target) bool {
-	return t.key == other.key && slices.Equal(t.also, other.also)
+	return t.key == other.key && slices.Equal(t.otherKeys, other.otherKeys)
 }
 
 // width returns the number of keys.
-func (t *target) width() int { return 1 + len(t.also) }
+func (t *target) width() int { return 1 + len(t.otherKeys) }
 
 // name returns the name of the lock, or several separated by commas.
 func (t *target) name() string {
-	if len(t.also) == 0 {
+	if len(t.otherKeys) == 0 {
 		return t.key[t.prefix:]
 	}
 	return strings.Join(t.names(), ",")
@@ -36,17 +36,17 @@ func (t *target) name() string {
 func (t *target) names() []string {
 	names := make([]string, 0, t.width())
 	for i := range t.width() {
-		names = append(names, t.at(i)[t.prefix:])
+		names = append(names, t.keyAt(i)[t.prefix:])
 	}
 	return names
 }
 
-// at returns the i-th key.
-func (t *target) at(i int) string {
+// keyAt returns the i-th key.
+func (t *target) keyAt(i int) string {
 	if i == 0 {
 		return t.key
 	}
-	return t.also[i-1]
+	return t.otherKeys[i-1]
 }
 
 // counter returns the fencing counter of the i-th key. Each slot of a semaphore has its own.
@@ -54,7 +54,7 @@ func (t *target) counter(i int) script.CounterField {
 	if t.slot > 0 {
 		return script.CounterOf(t.key + script.Separator + strconv.Itoa(int(t.slot)))
 	}
-	return script.CounterOf(t.at(i))
+	return script.CounterOf(t.keyAt(i))
 }
 
 // member returns a token as the nodes store it: after a semaphore's slot, if there is one.
@@ -77,25 +77,25 @@ func splitMember(member string) (slot int, token string) {
 	return 0, member
 }
 
-// taking appends the operations that acquire the lock. o has their arguments, except for the
+// appendAcquire appends the operations that acquire the lock. o has their arguments, except for the
 // opcodes, the keys and the counters.
-func (t *target) taking(ops []script.Operation, o script.Operation) []script.Operation {
+func (t *target) appendAcquire(ops []script.Operation, o script.Operation) []script.Operation {
 	o.Op, o.Kind = script.Acquire, t.kind
 	if t.kind != "" {
 		o.Op = script.Join
 	}
 	first := len(ops)
-	ops = t.each(ops, o)
+	ops = t.appendForKeys(ops, o)
 	for i := first; i < len(ops)-1; i++ {
 		ops[i].Op = script.AcquireAlso
 	}
 	return ops
 }
 
-// each appends the operation o for each key.
-func (t *target) each(ops []script.Operation, o script.Operation) []script.Operation {
+// appendForKeys appends the operation o for each key.
+func (t *target) appendForKeys(ops []script.Operation, o script.Operation) []script.Operation {
 	for i := range t.width() {
-		o.Key = t.at(i)
+		o.Key = t.keyAt(i)
 		if o.Op.Counts() {
 			o.Counter = t.counter(i)
 		}
@@ -104,20 +104,20 @@ func (t *target) each(ops []script.Operation, o script.Operation) []script.Opera
 	return ops
 }
 
-// repairing returns the operations that set the keys again.
-func (t *target) repairing(o script.Operation) []script.Operation {
+// repairOps returns the operations that set the keys again.
+func (t *target) repairOps(o script.Operation) []script.Operation {
 	o.Op, o.Kind = script.Repair, t.kind
 	if t.kind != "" {
 		o.Op = script.RepairShared
 	}
-	return t.each(make([]script.Operation, 0, t.width()), o)
+	return t.appendForKeys(make([]script.Operation, 0, t.width()), o)
 }
 
 // keys returns all keys.
 func (t *target) keys() []string {
 	keys := make([]string, t.width())
 	for i := range keys {
-		keys[i] = t.at(i)
+		keys[i] = t.keyAt(i)
 	}
 	return keys
 }

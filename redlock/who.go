@@ -20,18 +20,18 @@ import (
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	b, err := q.askHolders(ctx, name, script.Who)
 	if err == nil && b.ShowsMany() {
-		b, err = q.list(ctx, name)
+		b, err = q.listHolders(ctx, name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return q.possible(b), nil
+	return q.possibleHolders(b), nil
 }
 
-// possible returns the possible holders according to the answers.
-func (q *Quorum) possible(b *ballot.Ballot) []Holding {
+// possibleHolders returns the possible holders according to the answers.
+func (q *Quorum) possibleHolders(b *ballot.Ballot) []Holding {
 	barred := b.IsBlockedForever()
-	return slices.DeleteFunc(tally(b.Answers), func(h Holding) bool {
+	return slices.DeleteFunc(countTokens(b.Answers), func(h Holding) bool {
 		return !q.rules.isPossible(h.Held, b.Failed, q.quorum) && !(barred && h.TTL == Endless)
 	})
 }
@@ -48,16 +48,16 @@ func (q *Quorum) askHolders(ctx context.Context, name string, op script.Opcode) 
 		return nil, context.Cause(ctx)
 	}
 	if b.LacksQuorum() {
-		return nil, q.noQuorum(name, b)
+		return nil, q.noQuorumError(name, b)
 	}
 	return b, nil
 }
 
-// list asks for all holders of a lock that many clients share. It serves one caller at a time:
-// the answers to a few such requests together exceed what a connection may receive (see the reply
-// scanner of internal/redis), and would end the connection. Callers that wait for the same lock
-// share the next result. So even with many callers, FORCE does not wait for long.
-func (q *Quorum) list(ctx context.Context, name string) (*ballot.Ballot, error) {
+// listHolders asks for all holders of a lock that many clients share. It serves one caller at a
+// time: the answers to a few such requests together exceed what a connection may receive (see the
+// reply scanner of internal/redis), and would end the connection. Callers that wait for the same
+// lock share the next result. So even with many callers, FORCE does not wait for long.
+func (q *Quorum) listHolders(ctx context.Context, name string) (*ballot.Ballot, error) {
 	asked := q.clock()
 	q.listWaiters.Add(1)
 	defer q.listWaiters.Add(-1)

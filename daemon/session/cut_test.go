@@ -20,7 +20,7 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 	w, host, cut := d.dialShortTimeout()
 	deadline := duration(t, w.Say("LOCK a ttl=700ms", granted5)[2])
 	cut()
-	if listed := host.Leases.all(); len(listed) != 1 || listed[0].lease.Left() <= 0 {
+	if listed := host.Leases.all(); len(listed) != 1 || listed[0].lease.TimeToRelease() <= 0 {
 		t.Errorf("listed before the deadline: %v, want a lost lease", listed)
 	}
 	d.dial().Say("LOCK a", granted5)

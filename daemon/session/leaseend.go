@@ -384,14 +384,14 @@ func (d *Host) clientGone(h *heldLease, cut bool) {
 // stopped or is gone. Otherwise they become free at the deadline.
 func (h *heldLease) clientStopped() {
 	if h.lease.Reason() == redlock.LostForced {
-		h.lease.Stopped()
+		h.lease.ReleaseLost()
 	}
 }
 
 // forgetLostLater forgets a lost lease whose client is gone. LIST shows it until other clients can
 // get the lock.
 func (d *Host) forgetLostLater(h *heldLease) {
-	if left := h.lease.Left(); left > 0 {
+	if left := h.lease.TimeToRelease(); left > 0 {
 		d.timers.After(left, func() { d.perform(h, h.on(dropped)) })
 		return
 	}
@@ -434,7 +434,7 @@ func (d *Host) endCut(h *heldLease) {
 // letExpire stops extending a lease. A client that resumes the lease at the same time gets LOST. If
 // the lease is released at the same time, it is not lost, and nothing is recorded.
 func (d *Host) letExpire(h *heldLease) {
-	if h.lease.GiveUp(); h.lease.Reason() == "" {
+	if h.lease.LoseSilently(); h.lease.Reason() == "" {
 		return
 	}
 	d.Journal.Lost(h.number, h.lease.Reason())

@@ -75,7 +75,7 @@ func whoText(h *redlock.Holding, here *heldLease) string {
 		return "its holder has ended; it stays taken for kept= (min=)"
 	case here != nil && here.isRetained():
 		return "nobody holds it; this host retains it for its next client, for at most retained= (retain=)"
-	case here != nil && here.lease.Left() > 0:
+	case here != nil && here.lease.TimeToRelease() > 0:
 		return fmt.Sprintf("it was lost (%s), and stays taken for at most ttl=: its client may still be working", here.lease.Reason())
 	}
 	return ""
@@ -151,7 +151,7 @@ func (s *session) listAll(call *server.Call) {
 		names, state, left := view.Shows(h.waiter.Requester.UID, h.names()), "held", h.lease.Validity()
 		switch {
 		case h.lease.Err() != nil:
-			state, left = "lost", h.lease.Left()
+			state, left = "lost", h.lease.TimeToRelease()
 		case h.isKept():
 			state = "kept"
 		case h.isRetained():
@@ -283,7 +283,7 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 			show(&h.waiter, h.mode(), stateRetained, h.since(stateRetained))
 		case h.lease.Err() == nil:
 			show(&h.waiter, h.mode(), "held", h.lease.Since())
-		case h.lease.Left() > 0:
+		case h.lease.TimeToRelease() > 0:
 			show(&h.waiter, h.mode(), "lost", h.lease.Since())
 		}
 	}

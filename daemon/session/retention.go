@@ -250,7 +250,7 @@ func (d *Host) retainedIDs(leases []*heldLease) map[string]redlock.Holder {
 // working.
 func (d *Host) lostRetained(h *heldLease) {
 	d.uncountRetained(h)
-	h.lease.Stopped()
+	h.lease.ReleaseLost()
 	d.perform(h, h.onLost(d.Clock()))
 	d.perform(h, h.on(deadlinePassed))
 }

@@ -15,8 +15,8 @@ type AppendOnlyFile struct {
 	// The following fields are read only from durable nodes.
 	fsync          string // appendfsync
 	noFsyncRewrite string // no-appendfsync-on-rewrite
-	loads          bool   // a restart would read the whole file
-	omits          string // why a restart would not; "" if that is not known
+	loadsAll       bool   // a restart would read the whole file
+	omitReason     string // why a restart would not; "" if that is not known
 }
 
 // FileSettings are the parameters of CONFIG GET that ReadSettings reads.
@@ -51,17 +51,17 @@ type DryRun struct {
 // ReadRights records whether the default user may run each of the commands. Messages show keys
 // without suffix.
 func (f *AppendOnlyFile) ReadRights(commands [][]string, answers []DryRun, suffix string) {
-	f.loads = len(answers) == len(commands)
+	f.loadsAll = len(answers) == len(commands)
 	for i := range min(len(answers), len(commands)) {
-		if f.omits = omitted(commands[i], answers[i], suffix); f.omits != "" {
-			f.loads = false
+		if f.omitReason = whyOmitted(commands[i], answers[i], suffix); f.omitReason != "" {
+			f.loadsAll = false
 			return
 		}
 	}
 }
 
-// omitted says why Redis may skip a command when it loads the file; "" if it does not.
-func omitted(command []string, answer DryRun, suffix string) string {
+// whyOmitted says why Redis may skip a command when it loads the file; "" if it does not.
+func whyOmitted(command []string, answer DryRun, suffix string) string {
 	switch {
 	case answer.Err != nil:
 		return "our ACL has no +acl|dryrun, which shows what its user default may do"
@@ -74,7 +74,7 @@ func omitted(command []string, answer DryRun, suffix string) string {
 // hasEachVote reports whether every vote is on disk before it is answered, and still there
 // after a restart.
 func (f *AppendOnlyFile) hasEachVote() bool {
-	return f.enabled && !f.failed && f.fsync == "always" && f.noFsyncRewrite == "no" && f.loads
+	return f.enabled && !f.failed && f.fsync == "always" && f.noFsyncRewrite == "no" && f.loadsAll
 }
 
 // lacks says why hasEachVote is false.
@@ -89,7 +89,7 @@ func (f *AppendOnlyFile) lacks() string {
 	lack(f.failed, "the last write or rewrite of its file failed (a full disk?)")
 	lack(f.fsync != "always", "appendfsync is %s", orUnreadable(f.fsync))
 	lack(f.noFsyncRewrite != "no", "no-appendfsync-on-rewrite is %s", orUnreadable(f.noFsyncRewrite))
-	lack(!f.loads, "%s", orUnreadable(f.omits))
+	lack(!f.loadsAll, "%s", orUnreadable(f.omitReason))
 	return strings.Join(all, ", ")
 }
 

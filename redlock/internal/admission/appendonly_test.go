@@ -18,8 +18,8 @@ func TestRightsOfTheFile(t *testing.T) {
 		}
 		var f AppendOnlyFile
 		f.ReadRights(commands, answers, "x")
-		if f.loads || !strings.Contains(f.omits, "may not "+commands[i][0]+" ") {
-			t.Errorf("from %v on all is denied: loads %v, omits %q", commands[i], f.loads, f.omits)
+		if f.loadsAll || !strings.Contains(f.omitReason, "may not "+commands[i][0]+" ") {
+			t.Errorf("from %v on all is denied: loads %v, omits %q", commands[i], f.loadsAll, f.omitReason)
 		}
 	}
 }

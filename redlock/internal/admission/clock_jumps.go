@@ -17,10 +17,10 @@ import (
 type clockJumps struct {
 	missed atomic.Int64 // nanoseconds that this host may have missed; written under mu
 
-	mu    sync.Mutex // guards what follows; no other mutex is taken inside it
-	nodes []nodeClock
-	turn  uint64        // the last turn that was assigned; it orders samples independent of any clock
-	told  time.Duration // BootTime when a jump of this host was last reported; 0: never
+	mu         sync.Mutex // guards what follows; no other mutex is taken inside it
+	nodes      []nodeClock
+	turn       uint64        // the last turn that was assigned; it orders samples independent of any clock
+	reportedAt time.Duration // BootTime when a jump of this host was last reported; 0: never
 }
 
 // nodeClock is what is known of one node's clock.
@@ -28,11 +28,11 @@ type nodeClock struct {
 	samples []ClockSample // the oldest first
 
 	// A jump that is not judged yet:
-	jumpAt     time.Duration // when it was first seen; 0: there is none
-	first      time.Duration // the jump as it was first seen
-	beforeTurn uint64        // turn of the last sample before the jump
-	turn       uint64        // turn of the sample that showed it first
-	by         time.Duration // the largest jump that was seen since
+	jumpAt      time.Duration // when it was first seen; 0: there is none
+	firstJump   time.Duration // the jump as it was first seen
+	beforeTurn  uint64        // turn of the last sample before the jump
+	turn        uint64        // turn of the sample that showed it first
+	largestJump time.Duration // the largest jump that was seen since
 
 	gained time.Duration // by jumps that may have been this host's own
 }
@@ -75,10 +75,10 @@ func (j *clockJumps) note(node int, by, now time.Duration, before, turn uint64) 
 	defer j.mu.Unlock()
 	n := &j.nodes[node]
 	if isNew = n.jumpAt == 0; isNew {
-		n.jumpAt, n.first, n.beforeTurn, n.turn, n.by = now, by, before, turn, 0
+		n.jumpAt, n.firstJump, n.beforeTurn, n.turn, n.largestJump = now, by, before, turn, 0
 	}
-	if by.Abs() > n.by.Abs() {
-		n.by = by
+	if by.Abs() > n.largestJump.Abs() {
+		n.largestJump = by
 	}
 	return n.jumpAt, isNew
 }
@@ -97,16 +97,16 @@ func (j *clockJumps) judge(node int) (isNodes bool, missed time.Duration) {
 		if i == node || !w.sampledSince(n.turn) {
 			continue
 		}
-		if others++; w.keptTimeSince(n.beforeTurn, n.first) {
+		if others++; w.keptTimeSince(n.beforeTurn, n.firstJump) {
 			witnesses++
 		}
 	}
-	most := n.by
-	n.jumpAt, n.by = 0, 0
+	largest := n.largestJump
+	n.jumpAt, n.largestJump = 0, 0
 	if witnesses >= 2 && 2*witnesses > others {
 		return true, 0
 	}
-	n.gained += max(most, 0)
+	n.gained += max(largest, 0)
 	missed = max(n.gained-j.totalMissed(), 0)
 	j.missed.Add(int64(missed))
 	return false, missed
@@ -131,14 +131,14 @@ func (n *nodeClock) keptTimeSince(turn uint64, jump time.Duration) bool {
 	return false
 }
 
-// shouldTell reports whether to report a jump that may be this host's. A clock that jumps all the
+// shouldReport reports whether to report a jump that may be this host's. A clock that jumps all the
 // time would fill the log.
-func (j *clockJumps) shouldTell(now time.Duration) bool {
+func (j *clockJumps) shouldReport(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	should := j.told == 0 || now-j.told > jumpSilence
+	should := j.reportedAt == 0 || now-j.reportedAt > jumpSilence
 	if should {
-		j.told = now
+		j.reportedAt = now
 	}
 	return should
 }
@@ -158,21 +158,21 @@ func (j *judgement) judgeJump(by clockJump, before uint64) Verdict {
 	}
 	isNodes, missed := fleet.jumps.judge(j.member.index)
 	if isNodes {
-		j.tellWithdrawn(by, true)
+		j.noticeWithdrawal(by, true)
 		return j.beginQuarantine(true)
 	}
 	j.member.clock = clockWatch{}
 	j.member.noVoteHereUntil = s.At + fleet.LongestTTL()
-	if fleet.jumps.shouldTell(s.At) {
-		j.tell(HostClockJumped, fmt.Sprintf("nodes' clocks moved by %v against this host's clock, and probably not those of one node alone: this host was paused (a virtual machine that was suspended or moved), "+
+	if fleet.jumps.shouldReport(s.At) {
+		j.addNotice(HostClockJumped, fmt.Sprintf("nodes' clocks moved by %v against this host's clock, and probably not those of one node alone: this host was paused (a virtual machine that was suspended or moved), "+
 			"or its clock runs at a wrong rate, or nodes' clocks were stepped; its leases were aged by that time, and these nodes do not vote here for %v", time.Duration(by).Round(time.Millisecond), fleet.LongestTTL()))
 	}
 	j.hostMissed = missed > 0
-	return j.onlyHere()
+	return j.quarantineHere()
 }
 
-// onlyHere returns the verdict on a node that other hosts may well admit.
-func (j *judgement) onlyHere() Verdict {
+// quarantineHere returns the verdict on a node that other hosts may well admit.
+func (j *judgement) quarantineHere() Verdict {
 	return Verdict{VoteStatus: VoteStatus{State: Quarantined, Reason: ErrHostJumped, Until: j.member.noVoteHereUntil}}
 }
 

@@ -26,24 +26,24 @@ type incarnationRegister struct {
 	quorum int
 	rules  *Rules
 
-	mu         sync.Mutex      // guards what follows; no other mutex is taken inside it
-	seen       []string        // by node: the latest word that its lane saw
-	last       []string        // by node: the latest word that is believed
-	reported   [][]string      // by reporting node, by node: the word that it reports
-	voting     []bool          // by node: it was admitted, and can be reached
-	voted      []bool          // by node: it once was
-	lookedAt   []time.Duration // BootTime when its reports were requested, see look
-	since      []time.Duration // by node: BootTime since when last is later than seen
-	known      []time.Duration // by node: BootTime since when enough other nodes report last; 0: not enough do
-	superseded []atomic.Bool   // by node: last is later than seen
+	mu              sync.Mutex      // guards what follows; no other mutex is taken inside it
+	seen            []string        // by node: the latest word that its lane saw
+	latest          []string        // by node: the latest word that is believed
+	reported        [][]string      // by reporting node, by node: the word that it reports
+	voting          []bool          // by node: it was admitted, and can be reached
+	voted           []bool          // by node: it once was
+	lookedAt        []time.Duration // BootTime when its reports were requested, see noteLook
+	supersededSince []time.Duration // by node: BootTime since when last is later than seen
+	knownFrom       []time.Duration // by node: BootTime since when enough other nodes report last; 0: not enough do
+	superseded      []atomic.Bool   // by node: last is later than seen
 }
 
 func newIncarnationRegister(names []string, quorum int, rules *Rules) *incarnationRegister {
 	n := len(names)
 	r := &incarnationRegister{
 		names: names, quorum: quorum, rules: rules,
-		seen: make([]string, n), last: make([]string, n), reported: make([][]string, n), voting: make([]bool, n), voted: make([]bool, n),
-		lookedAt: make([]time.Duration, n), since: make([]time.Duration, n), known: make([]time.Duration, n), superseded: make([]atomic.Bool, n),
+		seen: make([]string, n), latest: make([]string, n), reported: make([][]string, n), voting: make([]bool, n), voted: make([]bool, n),
+		lookedAt: make([]time.Duration, n), supersededSince: make([]time.Duration, n), knownFrom: make([]time.Duration, n), superseded: make([]atomic.Bool, n),
 	}
 	for i := range names {
 		r.reported[i] = make([]string, n)
@@ -65,10 +65,10 @@ const LookInterval = time.Second
 // process has just started, or has lost many connections, some nodes are looked at before others.
 const settleTime = LookInterval / 4
 
-// see records the word of the epoch that a node's lane sees. If isNew is true, the word must be
+// noteSeen records the word of the epoch that a node's lane sees. If isNew is true, the word must be
 // written to the other nodes. An error means that there is a later word, and with it votes that
 // this incarnation does not know.
-func (r *incarnationRegister) see(node int, word string, at time.Duration) (isNew bool, err error) {
+func (r *incarnationRegister) noteSeen(node int, word string, at time.Duration) (isNew bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if isLater(r.seen[node], word) {
@@ -84,26 +84,26 @@ func (r *incarnationRegister) see(node int, word string, at time.Duration) (isNe
 	switch {
 	case !r.superseded[node].Load():
 		return isNew, nil
-	case at-r.since[node] < settleTime:
+	case at-r.supersededSince[node] < settleTime:
 		return isNew, errMaybeSuperseded
 	}
 	return isNew, ErrSuperseded
 }
 
-// note records the reports of a node. It returns the nodes that these superseded: their votes no
-// longer count.
-func (r *incarnationRegister) note(from int, reports string, at time.Duration) (superseded []int) {
+// noteReports records the reports of a node. It returns the nodes that these superseded: their
+// votes no longer count.
+func (r *incarnationRegister) noteReports(from int, reports string, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read(from, reports)
+	r.parseReports(from, reports)
 	return r.review(at)
 }
 
-// look is note, and also records whether the node was admitted at the time of the question.
-func (r *incarnationRegister) look(from int, reports string, voting bool, asked, at time.Duration) (superseded []int) {
+// noteLook is note, and also records whether the node was admitted at the time of the question.
+func (r *incarnationRegister) noteLook(from int, reports string, voting bool, asked, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read(from, reports)
+	r.parseReports(from, reports)
 	r.voting[from], r.voted[from], r.lookedAt[from] = voting, voting || r.voted[from], asked
 	return r.review(at)
 }
@@ -168,8 +168,8 @@ func (r *incarnationRegister) votes(node int) bool {
 	return r.voting[node]
 }
 
-// read parses reports. The caller holds mu.
-func (r *incarnationRegister) read(from int, reports string) {
+// parseReports parses reports. The caller holds mu.
+func (r *incarnationRegister) parseReports(from int, reports string) {
 	clear(r.reported[from])
 	for entry := range strings.SplitSeq(reports, ",") {
 		name, word, _ := strings.Cut(entry, "=")
@@ -184,19 +184,19 @@ func (r *incarnationRegister) read(from int, reports string) {
 // The caller holds mu.
 func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 	for node, seen := range r.seen {
-		if last := r.believed(node, at); r.last[node] != last {
-			r.last[node], r.known[node] = last, 0
+		if last := r.believed(node, at); r.latest[node] != last {
+			r.latest[node], r.knownFrom[node] = last, 0
 		}
-		is := isLater(r.last[node], seen) && r.rules.Supersedes()
+		is := isLater(r.latest[node], seen) && r.rules.Supersedes()
 		if was := r.superseded[node].Swap(is); is && !was {
-			r.since[node] = at
+			r.supersededSince[node] = at
 			superseded = append(superseded, node)
 		}
-		switch enough := r.reporters(node, r.last[node]) > len(r.names)-r.quorum; { // each quorum has one of them
+		switch enough := r.reporters(node, r.latest[node]) > len(r.names)-r.quorum; { // each quorum has one of them
 		case !enough: // or no longer: another host wrote another word there at the same time
-			r.known[node] = 0
-		case r.known[node] == 0:
-			r.known[node] = at
+			r.knownFrom[node] = 0
+		case r.knownFrom[node] == 0:
+			r.knownFrom[node] = at
 		}
 	}
 	return superseded
@@ -239,7 +239,7 @@ func (r *incarnationRegister) reporters(node int, word string) (n int) {
 func (r *incarnationRegister) newest(node int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last[node]
+	return r.latest[node]
 }
 
 // knownSince returns since when enough other nodes report the last word of a node; 0: not enough
@@ -247,7 +247,7 @@ func (r *incarnationRegister) newest(node int) string {
 func (r *incarnationRegister) knownSince(node int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known[node]
+	return r.knownFrom[node]
 }
 
 // isCutOff reports whether other hosts reach a node that this process has not seen vote, and that
@@ -257,21 +257,21 @@ func (r *incarnationRegister) isCutOff(node int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for other := range r.reported {
-		if other != node && !r.voted[other] && r.isHeardOf(other) && isLater(r.last[node], r.reported[other][node]) {
+		if other != node && !r.voted[other] && r.isReachedByAny(other) && isLater(r.latest[node], r.reported[other][node]) {
 			return true
 		}
 	}
 	return false
 }
 
-// isHeardOf reports whether any host has reached a node. The caller holds mu.
-func (r *incarnationRegister) isHeardOf(node int) bool {
+// isReachedByAny reports whether any host has reached a node. The caller holds mu.
+func (r *incarnationRegister) isReachedByAny(node int) bool {
 	return r.seen[node] != "" || slices.ContainsFunc(r.reported, func(words []string) bool { return words[node] != "" })
 }
 
-// missingAt returns the reports to write to a node: words that were seen here, but not reports of
+// reportsFor returns the reports to write to a node: words that were seen here, but not reports of
 // other nodes, which may be lies. "": the node has them already.
-func (r *incarnationRegister) missingAt(to int) string {
+func (r *incarnationRegister) reportsFor(to int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lacks := false

@@ -14,7 +14,7 @@ func registerOf(n int) *incarnationRegister {
 	}
 	r := newIncarnationRegister(names, n/2+1, &SoundRules)
 	for i := range names {
-		r.look(i, "", true, 1, 1)
+		r.noteLook(i, "", true, 1, 1)
 	}
 	return r
 }
@@ -30,12 +30,12 @@ func TestRegisterBelieves(t *testing.T) {
 		for i := range c.down {
 			r.noteNotVoting(c.n-1-i, 1)
 		}
-		if _, err := r.see(0, old, 1); err != nil {
+		if _, err := r.noteSeen(0, old, 1); err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
-		r.note(0, "a="+next, 1) // its own words about itself are in its epoch
+		r.noteReports(0, "a="+next, 1) // its own words about itself are in its epoch
 		for from := 1; from < c.n-c.down; from++ {
-			r.note(from, "a="+next, 1)
+			r.noteReports(from, "a="+next, 1)
 			if superseded := r.superseded[0].Load(); superseded != (from >= c.reporters) {
 				t.Errorf("%+v: %d report it: superseded is %t", c, from, superseded)
 			}
@@ -50,22 +50,22 @@ func TestRegisterSettles(t *testing.T) {
 	old, next := newWord(1_000_000, ""), newWord(2_000_000, "")
 	see := func(word string, at time.Duration, want error) {
 		t.Helper()
-		if _, err := r.see(0, word, at); err != want {
+		if _, err := r.noteSeen(0, word, at); err != want {
 			t.Errorf("at %v: %v, want %v", at, err, want)
 		}
 	}
 	see(old, 1, nil)
 	r.noteNotVoting(2, 1)
-	r.note(1, "a="+next, 2)
+	r.noteReports(1, "a="+next, 2)
 	see(old, 3, errMaybeSuperseded)
-	r.look(2, "", true, 4, 4)
+	r.noteLook(2, "", true, 4, 4)
 	see(old, 5, nil)
 	r.noteNotVoting(2, 6)
 	see(old, 5+settleTime, errMaybeSuperseded)
 	see(old, 6+settleTime, ErrSuperseded)
 	last := newWord(0, r.newest(0))
 	see(last, 7+settleTime, nil)
-	r.note(1, "", 8+settleTime)
+	r.noteReports(1, "", 8+settleTime)
 	see(old, 9+settleTime, ErrSuperseded) // the later word was seen
 	see(last, 9+settleTime, nil)
 }
@@ -78,7 +78,7 @@ func TestRegisterTakesTheLaterOne(t *testing.T) {
 		if from == 0 {
 			continue
 		}
-		r.note(from, "a="+c.said, 1)
+		r.noteReports(from, "a="+c.said, 1)
 		if got := r.newest(0); got != c.want {
 			t.Errorf("after %d: %q is believed, want %q", from, got, c.want)
 		}
@@ -90,28 +90,28 @@ func TestRegisterTakesTheLaterOne(t *testing.T) {
 func TestRegisterReportsWhatNodeLacks(t *testing.T) {
 	r := registerOf(5)
 	word, far := newWord(1_000_000, ""), newWord(9_000_000, "")
-	if missing := r.missingAt(1); missing != "" {
+	if missing := r.reportsFor(1); missing != "" {
 		t.Errorf("when nothing is known: %q", missing)
 	}
-	r.see(0, word, 1)
-	r.see(1, word, 1)
-	r.note(1, "d="+far, 1)
+	r.noteSeen(0, word, 1)
+	r.noteSeen(1, word, 1)
+	r.noteReports(1, "d="+far, 1)
 	want := "a=" + word + ",d=" + far
-	if missing := r.missingAt(1); missing != want {
+	if missing := r.reportsFor(1); missing != want {
 		t.Errorf("missing %q, want %q", missing, want)
 	}
-	r.note(1, want, 1)
-	if missing := r.missingAt(1); missing != "" {
+	r.noteReports(1, want, 1)
+	if missing := r.reportsFor(1); missing != "" {
 		t.Errorf("when it has all words: %q", missing)
 	}
-	r.note(1, "", 1)
-	if missing := r.missingAt(1); missing != "a="+word {
+	r.noteReports(1, "", 1)
+	if missing := r.reportsFor(1); missing != "a="+word {
 		t.Errorf("after a FLUSHALL: missing %q, want the word that was seen", missing)
 	}
 	for from := 2; from < 5; from++ {
-		r.note(from, "b="+far, 1)
+		r.noteReports(from, "b="+far, 1)
 	}
-	if missing := r.missingAt(0); r.newest(1) != far || missing != "b="+word {
+	if missing := r.reportsFor(0); r.newest(1) != far || missing != "b="+word {
 		t.Errorf("%q is believed, and %q is missing; want %q, and the word that was seen", r.newest(1), missing, far)
 	}
 }
@@ -123,19 +123,19 @@ func TestRegisterIgnoresForeignText(t *testing.T) {
 	beyond := newWord(MaxNodeSeconds*1000, "")
 	for _, words := range []string{"", ",", "=", "a", "a=", "a=w", "x=" + newWord(5, ""), "a=" + beyond,
 		"a=" + strings.Repeat("A", longestWord) + newWord(5, ""), "a=not base 64 !"} {
-		r.note(1, words, 1)
+		r.noteReports(1, words, 1)
 		if word := r.newest(0); word != "" {
 			t.Errorf("%q: %q is believed", words, word)
 		}
-		if missing := r.missingAt(1); missing != "" {
+		if missing := r.reportsFor(1); missing != "" {
 			t.Errorf("%q: %q is missing", words, missing)
 		}
 	}
-	if news, err := r.see(0, "b="+newWord(5, ""), 1); news || err != nil || r.newest(0) != "" {
+	if news, err := r.noteSeen(0, "b="+newWord(5, ""), 1); news || err != nil || r.newest(0) != "" {
 		t.Errorf("an epoch without a word: %v, believed %q, news %t", err, r.newest(0), news)
 	}
 	r.noteNotVoting(1, 1)
-	if r.look(0, "a="+newWord(5, ""), true, 1, 1); r.newest(0) != "" {
+	if r.noteLook(0, "a="+newWord(5, ""), true, 1, 1); r.newest(0) != "" {
 		t.Errorf("a node's words about itself: %q is believed", r.newest(0))
 	}
 }
@@ -146,15 +146,15 @@ func TestRegisterNews(t *testing.T) {
 	r := registerOf(3)
 	see := func(what, word string, at time.Duration, want bool, wantErr error) {
 		t.Helper()
-		if news, err := r.see(0, word, at); news != want || err != wantErr {
+		if news, err := r.noteSeen(0, word, at); news != want || err != wantErr {
 			t.Errorf("%s: news %t, %v; want %t, %v", what, news, err, want, wantErr)
 		}
 	}
 	first, second, third := newWord(1_000_000, ""), newWord(2_000_000, ""), newWord(3_000_000, "")
 	see("the first word", first, 1, true, nil)
 	see("again", first, 2, false, nil)
-	r.note(1, "a="+third, 3)
-	r.note(2, "a="+third, 3)
+	r.noteReports(1, "a="+third, 3)
+	r.noteReports(2, "a="+third, 3)
 	see("superseded a moment ago", first, 4, false, errMaybeSuperseded)
 	see("another superseded word", second, 5, true, errMaybeSuperseded)
 	see("again", second, 3+settleTime, false, ErrSuperseded)
@@ -167,36 +167,36 @@ func TestRegisterNews(t *testing.T) {
 // report it without a break.
 func TestRegisterKnownSince(t *testing.T) {
 	r := registerOf(5)
-	r.see(0, newWord(1_000_000, ""), 1)
+	r.noteSeen(0, newWord(1_000_000, ""), 1)
 	for from := 1; from < 5; from++ {
-		r.note(from, "a="+r.newest(0), time.Duration(from))
+		r.noteReports(from, "a="+r.newest(0), time.Duration(from))
 		if got, want := r.knownSince(0), time.Duration(from/3*3); got != want {
 			t.Errorf("%d report it: since %v, want %v", from, got, want)
 		}
 	}
 	for from, said := range []string{1: "", 2: "", 3: "a=" + r.newest(0)} {
-		r.note(from, said, 6)
+		r.noteReports(from, said, 6)
 	}
 	if got := r.knownSince(0); got != 0 {
 		t.Errorf("two report it: since %v, want 0, because they are too few", got)
 	}
-	r.note(1, "a="+r.newest(0), 7)
+	r.noteReports(1, "a="+r.newest(0), 7)
 	if got := r.knownSince(0); got != 7 {
 		t.Errorf("three report it again: since %v, want 7", got)
 	}
-	r.see(0, newWord(0, r.newest(0)), 9)
+	r.noteSeen(0, newWord(0, r.newest(0)), 9)
 	if got := r.knownSince(0); got != 0 {
 		t.Errorf("the next word: since %v, want 0, because no node reports it", got)
 	}
 	for from := 1; from < 5; from++ {
-		r.note(from, "a="+r.newest(0), 10)
+		r.noteReports(from, "a="+r.newest(0), 10)
 	}
 	next := newWord(0, r.newest(0))
 	for from, want := range []time.Duration{1: 10, 2: 10, 3: 11} {
 		if from == 0 {
 			continue
 		}
-		r.note(from, "a="+next, 11)
+		r.noteReports(from, "a="+next, 11)
 		if got := r.knownSince(0); got != want {
 			t.Errorf("%d report a word that was not seen here: since %v, want %v", from, got, want)
 		}
@@ -214,11 +214,11 @@ func TestFreshness(t *testing.T) {
 		r := registerOf(3)
 		f.register = r
 		old, fresh := (silent+1)%3, (silent+2)%3
-		r.see(old, newWord(1_000_000, ""), 1)
+		r.noteSeen(old, newWord(1_000_000, ""), 1)
 		later := r.names[old] + "=" + newWord(2_000_000, "")
-		r.look(silent, "", true, 2, 3)
-		r.look(old, "", true, 1+maxStaleness, 2+maxStaleness)
-		r.look(fresh, later, true, 2+maxStaleness, 2+maxStaleness)
+		r.noteLook(silent, "", true, 2, 3)
+		r.noteLook(old, "", true, 1+maxStaleness, 2+maxStaleness)
+		r.noteLook(fresh, later, true, 2+maxStaleness, 2+maxStaleness)
 		if a, superseded := r.freshness(2 + maxStaleness); a.Since != 2 || a.Silent != 0 || superseded != nil || r.superseded[old].Load() {
 			t.Errorf("all nodes answer: %+v, superseded %v", a, superseded)
 		}
@@ -242,7 +242,7 @@ func TestFreshnessOfSeveralSilentNodes(t *testing.T) {
 	for first := range 3 {
 		r := registerOf(3)
 		for node := range 3 {
-			r.look(node, "", true, time.Duration(2+(node+first)%3), 9)
+			r.noteLook(node, "", true, time.Duration(2+(node+first)%3), 9)
 		}
 		if a, _ := r.freshness(5 + maxStaleness); a != (Freshness{Since: never, Silent: 0b111, SilentSince: 2}) {
 			t.Errorf("first %d: %+v, want since 2", first, a)

@@ -115,12 +115,12 @@ func (m *Member) IsSuperseded() bool { return m.fleet.register.superseded[m.inde
 
 // Reports returns what to write to the node about the other nodes' incarnations; "": the node has
 // all of it.
-func (m *Member) Reports() string { return m.fleet.register.missingAt(m.index) }
+func (m *Member) Reports() string { return m.fleet.register.reportsFor(m.index) }
 
 // NoteReports records what the node reports about the other nodes' incarnations. It returns the
 // nodes to look at now, because later incarnations of them became known.
 func (m *Member) NoteReports(reports string, at time.Duration) (lookAt []int) {
-	return m.fleet.register.note(m.index, reports, at)
+	return m.fleet.register.noteReports(m.index, reports, at)
 }
 
 // NoteFile records what the node reports about its append-only file, and returns warnings for the
@@ -133,14 +133,14 @@ func (m *Member) NoteFile(f *AppendOnlyFile) (warnings []string) {
 // Judge decides what follows from a snapshot.
 func (m *Member) Judge(s *Snapshot) Verdict {
 	j := judgement{member: m, snapshot: s}
-	return j.with(j.decide())
+	return j.withFindings(j.decide())
 }
 
 // EndQuarantine decides about a node whose quarantine has passed, after the other nodes' fencing
 // counters were copied. sources is the number of nodes that they come from.
 func (m *Member) EndQuarantine(s *Snapshot, counters *Counters, sources int) Verdict {
 	j := judgement{member: m, snapshot: s}
-	return j.with(j.endQuarantine(counters, sources))
+	return j.withFindings(j.endQuarantine(counters, sources))
 }
 
 // judgement is a snapshot that is being judged.
@@ -153,7 +153,7 @@ type judgement struct {
 	hostMissed bool
 }
 
-func (j *judgement) with(v Verdict) Verdict {
+func (j *judgement) withFindings(v Verdict) Verdict {
 	v.LookAt, v.Notices, v.HostMissed = j.lookAt, j.notices, j.hostMissed
 	return v
 }
@@ -161,7 +161,7 @@ func (j *judgement) with(v Verdict) Verdict {
 func (j *judgement) decide() Verdict {
 	m, s := j.member, j.snapshot
 	if err := s.Info.Refusal(); err != nil {
-		return refusedFor(err)
+		return refusedVerdict(err)
 	}
 	if s.Epoch == "" {
 		return j.beginQuarantine(false)
@@ -169,20 +169,20 @@ func (j *judgement) decide() Verdict {
 	e, err := ParseEpoch(s.Epoch)
 	switch {
 	case err != nil:
-		return refusedFor(err)
+		return refusedVerdict(err)
 	case e.RunID != s.Info.RunID:
 		return j.judgeRestarted(e)
 	case e.Name != m.name:
-		return refusedFor(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: one server with two names would have two votes: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
+		return refusedVerdict(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: one server with two names would have two votes: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
 	case !e.Pending && e.Digest != m.fleet.digest:
-		return refusedFor(errOtherList(e.Digest, m.fleet.digest))
+		return refusedVerdict(otherListError(e.Digest, m.fleet.digest))
 	}
 	switch err := j.compareIncarnations(e); {
 	case err == errMaybeSuperseded:
 		return Verdict{VoteStatus: VoteStatus{State: Quarantined, Epoch: s.Epoch, Reason: ErrSuperseded, Until: s.At + settleTime}}
 	case err != nil:
 		if !e.Pending {
-			j.tellWithdrawn(err, false)
+			j.noticeWithdrawal(err, false)
 		}
 		return j.beginQuarantine(false)
 	}
@@ -192,11 +192,11 @@ func (j *judgement) decide() Verdict {
 	return j.judgeAdmitted(e)
 }
 
-func refusedFor(err error) Verdict {
+func refusedVerdict(err error) Verdict {
 	return Verdict{VoteStatus: VoteStatus{State: Refused, Reason: err}}
 }
 
-func errOtherList(theirs, ours string) error {
+func otherListError(theirs, ours string) error {
 	what, why := "node list", "with two lists two quorums could hold one lock; use the same names everywhere"
 	if listOf(theirs) == listOf(ours) {
 		what, why = "key_prefix", "with two prefixes two hosts could hold one lock; use the same one everywhere"
@@ -215,8 +215,8 @@ func (j *judgement) compareIncarnations(e Epoch) error {
 	if m.fleet.options.NoQuarantine {
 		return nil
 	}
-	j.lookAt = append(j.lookAt, m.fleet.register.look(m.index, s.Incarnations, !e.Pending, s.Sent, s.At)...)
-	isNew, err := m.fleet.register.see(m.index, e.Word, s.At)
+	j.lookAt = append(j.lookAt, m.fleet.register.noteLook(m.index, s.Incarnations, !e.Pending, s.Sent, s.At)...)
+	isNew, err := m.fleet.register.noteSeen(m.index, e.Word, s.At)
 	if err == ErrSuperseded {
 		m.supersededAt = s.At
 	}
@@ -276,12 +276,12 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 	}
 	if why != nil {
 		countersKept := errors.Is(why, errUptime)
-		j.tellWithdrawn(why, countersKept)
+		j.noticeWithdrawal(why, countersKept)
 		return j.beginQuarantine(countersKept)
 	}
 	m.durability.noteTime(s.At, fleet.LongestTTL())
 	if s.At < m.noVoteHereUntil {
-		return j.onlyHere()
+		return j.quarantineHere()
 	}
 	if longest := fleet.LongestTTL(); e.MaxTTL < longest {
 		e.MaxTTL = longest // written to the nodes first, then used
@@ -291,15 +291,15 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 	return Verdict{VoteStatus: VoteStatus{State: Ready, Epoch: s.Epoch}}
 }
 
-// tellWithdrawn reports to the operator that the node's admission is withdrawn.
-func (j *judgement) tellWithdrawn(why error, countersKept bool) {
+// noticeWithdrawal reports to the operator that the node's admission is withdrawn.
+func (j *judgement) noticeWithdrawal(why error, countersKept bool) {
 	kind := Withdrawn
 	if countersKept {
 		kind = ClockJumped
 	}
-	j.tell(kind, why.Error())
+	j.addNotice(kind, why.Error())
 }
 
-func (j *judgement) tell(kind NoticeKind, text string) {
+func (j *judgement) addNotice(kind NoticeKind, text string) {
 	j.notices = append(j.notices, Notice{kind, text})
 }

@@ -87,20 +87,20 @@ func (j *judgement) endQuarantine(counters *Counters, sources int) Verdict {
 		waiting.Reason, waiting.NeedsNodes = errUnknown, true
 		return waiting
 	case sources < needed:
-		j.tellCountersBegin()
+		j.noticeNewCounters()
 	}
 	return admitted(m.marker, fleet.digest, counters)
 }
 
-// tellCountersBegin reports to the operator, once, that fencing counters restart.
-func (j *judgement) tellCountersBegin() {
+// noticeNewCounters reports to the operator, once, that fencing counters restart.
+func (j *judgement) noticeNewCounters() {
 	fleet := j.member.fleet
 	switch {
 	case !fleet.announceLoss():
 	case fleet.isNew():
-		j.tell(FleetIsNew, fmt.Sprintf("none of the %d nodes had an epoch or fencing counters, so fencing tokens begin at the nodes' clocks", len(fleet.options.Nodes)))
+		j.addNotice(FleetIsNew, fmt.Sprintf("none of the %d nodes had an epoch or fencing counters, so fencing tokens begin at the nodes' clocks", len(fleet.options.Nodes)))
 	default:
-		j.tell(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so they started again from the nodes' clocks: "+
+		j.addNotice(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so they started again from the nodes' clocks: "+
 			"unless these nodes are new, an earlier fencing token may be larger than the next ones", len(fleet.options.Nodes)))
 	}
 }

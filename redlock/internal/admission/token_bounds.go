@@ -29,12 +29,12 @@ type tokenBounds struct {
 	offsets []atomic.Int64 // by node: its TIME minus our BootTime; unread: not known yet
 }
 
-const unread = math.MinInt64
+const clockUnread = math.MinInt64
 
 func newTokenBounds(nodes int) tokenBounds {
 	b := tokenBounds{offsets: make([]atomic.Int64, nodes)}
 	for i := range b.offsets {
-		b.offsets[i].Store(unread)
+		b.offsets[i].Store(clockUnread)
 	}
 	return b
 }
@@ -51,7 +51,7 @@ func (f *Fleet) NoteClock(node int, s ClockSample) {
 // (This host's wall clock does not count: it may never have been set, and then be years behind,
 // or be ahead of what the nodes accept.)
 func (f *Fleet) TokenBound(now time.Duration) uint64 {
-	past, known := f.pastOfQuorum(now)
+	past, known := f.quorumTime(now)
 	if !known {
 		return 0
 	}
@@ -63,7 +63,7 @@ func (f *Fleet) TokenBound(now time.Duration) uint64 {
 // that is left for changes since the clocks were read. So the counters run no faster than the
 // clocks, however many tokens are reserved.
 func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
-	past, known := f.pastOfQuorum(now)
+	past, known := f.quorumTime(now)
 	if !known {
 		return 0
 	}
@@ -73,9 +73,9 @@ func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
 // proposalLead is how far a proposal may be ahead of a node's clock (AHEAD in ballot.lua).
 const proposalLead = time.Second
 
-// pastOfQuorum returns the time since 1970 that has passed according to a quorum of nodes. It is
+// quorumTime returns the time since 1970 that has passed according to a quorum of nodes. It is
 // not known if fewer clocks were read.
-func (f *Fleet) pastOfQuorum(now time.Duration) (past time.Duration, known bool) {
+func (f *Fleet) quorumTime(now time.Duration) (past time.Duration, known bool) {
 	var few [8]int64 // saves an allocation
 	offsets := few[:0]
 	for i := range f.bounds.offsets {
@@ -83,7 +83,7 @@ func (f *Fleet) pastOfQuorum(now time.Duration) (past time.Duration, known bool)
 	}
 	slices.Sort(offsets)
 	low := offsets[len(offsets)-f.options.Quorum]
-	if low == unread {
+	if low == clockUnread {
 		return 0, false
 	}
 	return now + time.Duration(low), true

@@ -45,8 +45,8 @@ const (
 
 // waitingAttempt is an attempt that waits for a place.
 type waitingAttempt struct {
-	admitted chan struct{} // closed when it has a place
-	gone     bool          // it stopped waiting
+	admitted    chan struct{} // closed when it has a place
+	isWithdrawn bool          // it stopped waiting
 }
 
 // NewLimiter returns a Limiter for nodes that must answer within nodeTimeout.
@@ -57,7 +57,7 @@ func NewLimiter(nodeTimeout time.Duration) *Limiter {
 // Enter waits for a place until ctx is done, stop is closed or until fires (nil: no bound). It
 // returns true if the attempt got one. Leave or LeaveWithoutQuorum returns the place.
 func (l *Limiter) Enter(ctx context.Context, user int, stop <-chan struct{}, until <-chan time.Time) bool {
-	w := l.queue(user)
+	w := l.takeOrQueue(user)
 	if w == nil {
 		return true
 	}
@@ -75,7 +75,7 @@ func (l *Limiter) Enter(ctx context.Context, user int, stop <-chan struct{}, unt
 // EnterFirst is Enter for a first attempt. It waits for wait (negative: no bound), and at least
 // as long as other attempts meet a quorum: until none did for node_timeout.
 func (l *Limiter) EnterFirst(ctx context.Context, user int, stop <-chan struct{}, wait time.Duration) bool {
-	w := l.queue(user)
+	w := l.takeOrQueue(user)
 	if w == nil {
 		return true
 	}
@@ -117,8 +117,8 @@ func (l *Limiter) untilStalled(arrived time.Time) time.Duration {
 	return time.Until(last.Add(l.timeout))
 }
 
-// queue returns nil if the attempt got a place at once.
-func (l *Limiter) queue(user int) *waitingAttempt {
+// takeOrQueue returns nil if the attempt got a place at once.
+func (l *Limiter) takeOrQueue(user int) *waitingAttempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.limit == 0 {
@@ -154,7 +154,7 @@ func (l *Limiter) withdraw(w *waitingAttempt) {
 func (l *Limiter) takeOrWithdraw(w *waitingAttempt) (admitted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.gone = true
+	w.isWithdrawn = true
 	return isClosed(w.admitted)
 }
 
@@ -238,7 +238,7 @@ func (l *Limiter) grow() {
 // admit gives free places to waiting attempts. The caller holds mu.
 func (l *Limiter) admit() {
 	for len(l.users) > 0 && l.underWay < l.limit {
-		if w := l.next(); !w.gone {
+		if w := l.next(); !w.isWithdrawn {
 			close(w.admitted)
 			l.underWay++
 		}

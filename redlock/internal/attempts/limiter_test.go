@@ -44,7 +44,7 @@ func TestLimiterWaitEnds(t *testing.T) {
 			t.Errorf("%s: it was admitted", what)
 		}
 	}
-	first, second := g.queue(0), g.queue(0)
+	first, second := g.takeOrQueue(0), g.takeOrQueue(0)
 	g.Leave()
 	wantAdmitted(t, "the first", first, true)
 	wantAdmitted(t, "the second", second, false)
@@ -59,7 +59,7 @@ func TestLimiterWaitEnds(t *testing.T) {
 // Users take turns, and the attempts of one user keep their order.
 func TestLimiterUsersTakeTurns(t *testing.T) {
 	g := fullLimiter(t)
-	waiting := []*waitingAttempt{g.queue(1), g.queue(1), g.queue(1), g.queue(2), g.queue(2)}
+	waiting := []*waitingAttempt{g.takeOrQueue(1), g.takeOrQueue(1), g.takeOrQueue(1), g.takeOrQueue(2), g.takeOrQueue(2)}
 	for _, next := range []int{0, 3, 1, 4, 2} {
 		wantAdmitted(t, "before its turn", waiting[next], false)
 		g.Leave()
@@ -121,14 +121,14 @@ func TestLimiterRestsAfterFailure(t *testing.T) {
 		g := fullLimiter(t)
 		start := time.Hour
 		g.shrunkAt = start // no other reduction in this test
-		next := g.queue(0)
+		next := g.takeOrQueue(0)
 		g.LeaveWithoutQuorum(start, start+g.timeout/restShare-1)
 		synctest.Wait()
 		wantAdmitted(t, "too soon", next, false)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		wantAdmitted(t, "after the rest", next, true)
-		next = g.queue(0)
+		next = g.takeOrQueue(0)
 		g.LeaveWithoutQuorum(start, start+g.timeout/restShare)
 		wantAdmitted(t, "at once", next, true)
 	})

@@ -321,7 +321,7 @@ func (c *simClient) release(lease *redlock.Lease, g *Grant, life int) {
 		if t := c.host.table; t != nil {
 			t.lost(g.ID)
 		}
-		lease.GiveUp()
+		lease.LoseSilently()
 		return
 	}
 	c.releasing(g)
@@ -366,8 +366,8 @@ type foreignClient struct {
 	random *rand.Rand
 }
 
-// startForeignClient starts a foreign client if the nodes of the plan keep their data and no clock is
-// stepped. A foreign client does not know the quarantine.
+// startForeignClient starts a foreign client if the nodes of the plan keep their data and no clock
+// is stepped. A foreign client does not know the quarantine.
 func (w *world) startForeignClient() {
 	if w.plan.Loss || w.plan.Steps || w.plan.Fresh {
 		return
