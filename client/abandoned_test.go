@@ -337,7 +337,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 			c.sendInBackground(cl)
 			cl.state.Store(stateWaiting) // its state before it is handed over
 			c.failAll(ErrDenied)
-			c.handOver(cl)
+			c.leaveToReader(cl)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -405,7 +405,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 			c.calls.release(cl)
 		}
 		cl := answer(ipc.VerbUnlock)
-		c.handOver(cl)
+		c.leaveToReader(cl)
 		if len(cl.ready) > 0 {
 			t.Error("the answer counts for the next call")
 		}

@@ -52,7 +52,7 @@ type call struct {
 	state     atomic.Int32
 	ready     chan struct{} // room for one: filled when the flight ends while the caller waits
 	sentOn    atomic.Uint64 // number of the last link that it was sent on; 0: none
-	waitUntil atomic.Int64  // how long it waits for a connection: time since Client.born, or as above
+	waitUntil atomic.Int64  // how long it waits for a connection: time since Client.createdAt, or as above
 
 	req              ipc.Request
 	lockName         string   // of the lock; "": none

@@ -60,7 +60,7 @@ func TestCancelCrossesWithTheGrant(t *testing.T) {
 
 // If nobody waits for a grant that would outlast the connection, Close unlocks it first: the
 // program may exit right after Close. (With HoldConn a grant outlasts the connection because of its
-// linger.) Close waits for lastWords at most if the daemon hangs, and not at all if there is none.
+// linger.) Close waits for byeTimeout at most if the daemon hangs, and not at all if there is none.
 func TestCloseAfterCancel(t *testing.T) {
 	for name, test := range map[string]struct {
 		daemon func(c *Client, d *scripted)
@@ -75,8 +75,8 @@ func TestCloseAfterCancel(t *testing.T) {
 			d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LIMIT")
 		}, 0},
 		"not granted": {func(c *Client, d *scripted) { d.say("@0 ERR CANCELLED", "OK") }, 0},
-		"no answer":   {func(c *Client, d *scripted) { time.Sleep(time.Minute) }, lastWords},
-		"no UNLOCK":   {func(c *Client, d *scripted) { d.say(grant("0", "job", "abc", 0, ttl)); time.Sleep(time.Minute) }, lastWords},
+		"no answer":   {func(c *Client, d *scripted) { time.Sleep(time.Minute) }, byeTimeout},
+		"no UNLOCK":   {func(c *Client, d *scripted) { d.say(grant("0", "job", "abc", 0, ttl)); time.Sleep(time.Minute) }, byeTimeout},
 		"no daemon":   {func(c *Client, d *scripted) { d.stop() }, 0},
 	} {
 		for _, hold := range []Hold{HoldConn, HoldPID, HoldTTL} {

@@ -27,15 +27,15 @@ const defaultPatience = 5 * time.Second
 // Client is a connection to redlockd, and reconnects when it ends. It is safe for concurrent use
 // and meant to be shared: a process needs one.
 type Client struct {
-	dial     func(context.Context) (net.Conn, error)
-	path     string               // for errors
-	clock    func() time.Duration // boottime.Exact, except in tests
-	patience time.Duration
-	born     time.Time // call.waitUntil counts from here
-	calls    *callTable
-	done     chan struct{} // closed at the end of Close
-	closing  chan struct{} // closed when Close begins: see grantOutlastsConn
-	shut     sync.Once     // closes closing
+	dial      func(context.Context) (net.Conn, error)
+	path      string               // for errors
+	clock     func() time.Duration // boottime.Exact, except in tests
+	patience  time.Duration
+	createdAt time.Time // call.waitUntil counts from here
+	calls     *callTable
+	done      chan struct{} // closed at the end of Close
+	closing   chan struct{} // closed when Close begins: see grantOutlastsConn
+	closeOnce sync.Once     // closes closing
 
 	link      atomic.Pointer[link] // nil: no connection now
 	lastEnded atomic.Uint64        // the number of the last link that has ended
@@ -51,15 +51,15 @@ type Client struct {
 
 	background sync.WaitGroup // goroutines that spawn started; Close waits for them
 
-	mu           sync.Mutex        // guards the fields below; no other mutex is taken inside it, and it is taken inside none
-	leases       map[string]*Lease // by id: held, or still to be released
-	connErr      error             // why there is no connection; nil while there is one
-	finished     bool              // run has ended
-	inherit      bool              // see Inherit
-	lostAt       time.Time         // when the last connection ended
-	patienceOver bool              // patience has passed since lostAt
-	expiryTimer  *time.Timer       // runs failExpired; nil: no connection has ended yet
-	releasing    int               // number of releases in progress that may outlast the connection: see Close
+	mu             sync.Mutex        // guards the fields below; no other mutex is taken inside it, and it is taken inside none
+	leases         map[string]*Lease // by id: held, or still to be released
+	connErr        error             // why there is no connection; nil while there is one
+	hasRunEnded    bool              // run has ended
+	inherit        bool              // see Inherit
+	lostAt         time.Time         // when the last connection ended
+	isPatienceOver bool              // patience has passed since lostAt
+	expiryTimer    *time.Timer       // runs failExpired; nil: no connection has ended yet
+	releasing      int               // number of releases in progress that may outlast the connection: see Close
 
 	releasingChanged chan struct{} // room for one: releasing has decreased, or no daemon can answer the releases
 }
@@ -103,7 +103,7 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
-		dial: dial, clock: clock, patience: defaultPatience, born: time.Now(),
+		dial: dial, clock: clock, patience: defaultPatience, createdAt: time.Now(),
 		calls: newCallTable(), done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1), releasingChanged: make(chan struct{}, 1),
 		idPrefix: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
@@ -167,7 +167,7 @@ func (c *Client) Resumed() uint64 { return c.resumed.Load() }
 // releases such a lock first, so that it does not stay with the process or for its linger. It waits
 // for the daemon's answer for at most a second.
 func (c *Client) Close() error {
-	c.shut.Do(func() { close(c.closing) })
+	c.closeOnce.Do(func() { close(c.closing) })
 	c.awaitReleases()
 	c.cancelCtx()
 	c.endLeases(ErrClosed) // before the daemon sees the end of the connection and releases them
@@ -181,7 +181,7 @@ func (c *Client) Close() error {
 // awaitReleases waits for releases that may outlast the connection, because of HoldPID, HoldTTL or
 // a linger.
 func (c *Client) awaitReleases() {
-	timer := time.NewTimer(lastWords)
+	timer := time.NewTimer(byeTimeout)
 	defer timer.Stop()
 	for c.isReleasing() {
 		select {
@@ -229,7 +229,7 @@ func (c *Client) closed() bool { return c.ctx.Err() != nil }
 func (c *Client) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.finished {
+	if !c.hasRunEnded {
 		c.background.Go(f) // run is still counted, so the counter does not rise from zero while Close waits
 	}
 }
@@ -255,7 +255,7 @@ func (c *Client) run(l *link) {
 		l = c.reconnect()
 	}
 	c.mu.Lock()
-	c.connErr, c.finished = ErrClosed, true
+	c.connErr, c.hasRunEnded = ErrClosed, true
 	if c.expiryTimer != nil {
 		c.expiryTimer.Stop()
 	}
@@ -272,14 +272,14 @@ func (c *Client) run(l *link) {
 // connectionEnded handles the end of a connection. Leases that the daemon keeps without it, or
 // until they are resumed, go on.
 func (c *Client) connectionEnded(l *link, err error) {
-	over := l.endError(err)
+	cause := l.endError(err)
 	if l.isEndedHere(err) && !c.closed() {
-		c.endLeases(over) // before the daemon sees that end and releases them
+		c.endLeases(cause) // before the daemon sees that end and releases them
 	}
 	l.hangUp()
-	l.out.stop(over)
+	l.out.stop(cause)
 	c.mu.Lock()
-	c.connErr, c.lostAt, c.patienceOver = over, time.Now(), false
+	c.connErr, c.lostAt, c.isPatienceOver = cause, time.Now(), false
 	c.mu.Unlock()
 	c.checkReleases()
 	c.detachLeases()
@@ -288,26 +288,26 @@ func (c *Client) connectionEnded(l *link, err error) {
 	l.end()
 	c.calls.dropResendTags()
 	c.dropAbandoned()
-	c.failSentOnce(over)
+	c.failSentOnce(cause)
 	switch {
 	case c.closed():
 	case errors.Is(err, errProtocol):
-		c.failAll(over)
+		c.failAll(cause)
 	default:
 		c.failExpired(false)
 	}
 }
 
 // endLeases ends the leases that the daemon releases when it sees the end of the connection.
-func (c *Client) endLeases(over error) {
+func (c *Client) endLeases(cause error) {
 	for _, l := range c.allLeases() {
-		l.endWithConnection(over)
+		l.endWithConnection(cause)
 	}
 }
 
-func (l *Lease) endWithConnection(over error) {
+func (l *Lease) endWithConnection(cause error) {
 	if l.hold == HoldConn {
-		l.endWithoutUnlock(lostError(l.name, "", over))
+		l.endWithoutUnlock(lostError(l.name, "", cause))
 	}
 }
 

@@ -289,9 +289,9 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 		asked.must(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
 		d.greet() // the lock goes to a new connection
-		d.at("the end of the connection", lastWords)
+		d.at("the end of the connection", byeTimeout)
 		d.expect("@0 LOCK job owner=1 id=t.1")
-		d.say(grant("0", "job", "abc", lastWords, ttl))
+		d.say(grant("0", "job", "abc", byeTimeout, ttl))
 		locked.must(t)
 	})
 }

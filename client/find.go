@@ -53,11 +53,11 @@ func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*
 	if cl.reply.Kind == ipc.KindErr {
 		return nil, cl.replyError()
 	}
-	return c.found(ctx, cl)
+	return c.leaseFromCheck(ctx, cl)
 }
 
-// found makes a lease of the answer to CHECK.
-func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
+// leaseFromCheck makes a lease of the answer to CHECK.
+func (c *Client) leaseFromCheck(ctx context.Context, cl *call) (*Lease, error) {
 	id := leaseOf(&cl.reply)
 	if id == "" {
 		return nil, invalidError(op(ipc.VerbCheck), cl.lockName, ipc.CodeInternal, errFields.Error())
@@ -70,7 +70,7 @@ func (c *Client) found(ctx context.Context, cl *call) (*Lease, error) {
 		}
 		return own, nil
 	}
-	l := &Lease{c: c, name: cl.lockName, id: id, base: ctx, hold: HoldPID, found: true}
+	l := &Lease{c: c, name: cl.lockName, id: id, base: ctx, hold: HoldPID, isTakenElsewhere: true}
 	l.setGrant(&cl.reply)
 	if len(cl.req.Names) > 1 {
 		l.names = slices.Clone(cl.req.Names)

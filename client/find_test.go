@@ -73,7 +73,7 @@ func TestLeaseIsFoundByManyAtOnce(t *testing.T) {
 			if err := ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply); err != nil {
 				return nil, err
 			}
-			l, err := c.found(t.Context(), cl)
+			l, err := c.leaseFromCheck(t.Context(), cl)
 			if err == nil && (l.Fence() != 77 || l.Validity() == 0) {
 				err = fmt.Errorf("found one with the fencing token %d, valid for %v", l.Fence(), l.Validity())
 			}
@@ -130,7 +130,7 @@ func TestFoundWhileClosing(t *testing.T) {
 		want(t, "begin", err, nil)
 		want(t, "answer", ipc.ParseResponse([]byte(grant("1", "a", "abc", 0, ttl)), &cl.reply), nil)
 		c.Close() // the answer has arrived, but found has not run yet
-		l, err := c.found(t.Context(), cl)
+		l, err := c.leaseFromCheck(t.Context(), cl)
 		want(t, "found", err, nil)
 		want(t, "cause", over(l.Context()), ErrClosed)
 		want(t, "cause", over(l.Context()), ErrLost)

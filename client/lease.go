@@ -34,17 +34,17 @@ const unlockTimeout = 5 * time.Second
 // Lease is a lock that is held. It ends by Unlock, by loss, or with the connection or process that
 // holds it (see WithHold). It is safe for concurrent use.
 type Lease struct {
-	c          *Client
-	name       string
-	names      []string // nil: only name
-	id         string
-	owner      string // owner= of the request; empty: the process is the owner
-	fence      uint64
-	slot       int
-	hold       Hold
-	guardGiven bool          // WithGuard was used, so the ttl does not set the guard
-	lateCheck  time.Duration // see WithLateCheck
-	found      bool          // another connection took it, so only Unlock releases it
+	c                *Client
+	name             string
+	names            []string // nil: only name
+	id               string
+	owner            string // owner= of the request; empty: the process is the owner
+	fence            uint64
+	slot             int
+	hold             Hold
+	hasOwnGuard      bool          // WithGuard was used, so the ttl does not set the guard
+	lateCheck        time.Duration // see WithLateCheck
+	isTakenElsewhere bool          // another connection took it, so only Unlock releases it
 
 	detached      atomic.Bool // its connection has ended, and no other one has resumed it yet
 	lossUnwatched atomic.Bool // a process holds it, and the connection that would report its loss has ended

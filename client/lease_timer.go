@@ -37,7 +37,7 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 		}
 		return err
 	}
-	if l.found {
+	if l.isTakenElsewhere {
 		l.endWithoutUnlock(l.expiredError())
 	} else {
 		l.unlockInBackground()
@@ -50,7 +50,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.guardGiven, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
+	l.hasOwnGuard, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
 	l.deadline = max(l.deadline, deadlineOf(r, now)) // a RESUME may have set it already
 	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
@@ -60,7 +60,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	if l.cause != nil {
 		return true
 	}
-	if l.loseAt() <= now {
+	if l.contextEnd() <= now {
 		return false
 	}
 	l.timer = time.AfterFunc(l.nextTick(now), l.onTimer) // end stops it; onTimer does not block
@@ -74,24 +74,24 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 //
 // If another program took the lease or changed its ttl (redlock extend), the guard is the one that
 // the daemon's answers report.
-func (l *Lease) setGuard(stands time.Duration) {
-	l.longestValidity = max(l.longestValidity, stands)
+func (l *Lease) setGuard(validity time.Duration) {
+	l.longestValidity = max(l.longestValidity, validity)
 	switch {
-	case l.found && l.daemonGuard > 0:
+	case l.isTakenElsewhere && l.daemonGuard > 0:
 		l.guard = l.daemonGuard
-	case !l.guardGiven:
+	case !l.hasOwnGuard:
 		l.guard = min(cmp.Or(l.daemonGuard, cmp.Or(l.ttl, l.longestValidity)/5), l.longestValidity/5)
 	}
 }
 
-func (l *Lease) loseAt() time.Duration { return l.deadline - l.guard }
+func (l *Lease) contextEnd() time.Duration { return l.deadline - l.guard }
 
 // nextTick returns when the timer fires next, and sets its purpose. The caller holds mu.
 //
 // The timer fires after half of the remaining time even if no CHECK is due (with HoldTTL, or when
 // one is in progress): it does not run while the host is suspended.
 func (l *Lease) nextTick(now time.Duration) time.Duration {
-	rest := l.loseAt() - now
+	rest := l.contextEnd() - now
 	half := rest/2 >= minCheck
 	l.checkNext = half && l.hold != HoldTTL && !l.checking
 	if half {
@@ -117,7 +117,7 @@ func (l *Lease) onTimer() {
 func (l *Lease) endIfDue() {
 	now := l.c.clock()
 	l.mu.Lock()
-	due := l.cause == nil && now >= l.loseAt()
+	due := l.cause == nil && now >= l.contextEnd()
 	first := due && l.lateUntil == 0
 	late := due && l.isLate(now)
 	l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *Lease) isLate(now time.Duration) bool {
 		return false
 	}
 	if l.lateUntil == 0 {
-		if now < l.loseAt()+lateTolerance {
+		if now < l.contextEnd()+lateTolerance {
 			return false
 		}
 		l.lateUntil = now + l.lateCheck
@@ -151,7 +151,7 @@ func (l *Lease) isLate(now time.Duration) bool {
 
 // expire ends a lease that the daemon has not reported as lost.
 func (l *Lease) expire() {
-	if l.end(l.expiredError(), !l.found); !l.hasPendingUnlock() {
+	if l.end(l.expiredError(), !l.isTakenElsewhere); !l.hasPendingUnlock() {
 		l.c.forget(l)
 	}
 }
@@ -176,7 +176,7 @@ func (l *Lease) nextAction(now time.Duration) timerAction {
 		return doUnlock
 	case l.cause != nil:
 		return doNothing
-	case now >= l.loseAt():
+	case now >= l.contextEnd():
 		if first := l.lateUntil == 0; !l.isLate(now) {
 			return doEnd
 		} else if first {
@@ -282,7 +282,7 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	}
 	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
-	if now < l.loseAt() {
+	if now < l.contextEnd() {
 		l.lateUntil = 0
 	}
 	if l.timer != nil && l.lateUntil == 0 { // nil: it was resumed before Lock returned
@@ -375,7 +375,7 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && l.sentBefore(cl):
 		l.c.forget(l)
 		return nil
-	case r.Code == ipc.CodeNotHeld && !l.found:
+	case r.Code == ipc.CodeNotHeld && !l.isTakenElsewhere:
 		l.c.forget(l)
 		return l.unknownError(cl.replyError())
 	case r.Code == ipc.CodeLost || r.Code == ipc.CodeNotHeld:

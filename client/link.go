@@ -202,12 +202,12 @@ func (l *link) isEndedHere(err error) bool {
 	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET)
 }
 
-// daemonStops is called when the daemon says that it stops and will close the connection. It bounds
-// the wait for that.
-func (l *link) daemonStops() {
+// noteDaemonStopping is called when the daemon says that it stops and will close the connection. It
+// bounds the wait for that.
+func (l *link) noteDaemonStopping() {
 	if !l.bye {
 		l.bye = true
-		l.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is already closed
+		l.conn.SetReadDeadline(time.Now().Add(byeTimeout)) // fails only if the connection is already closed
 	}
 }
 

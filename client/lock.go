@@ -121,7 +121,7 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 		defer c.releaseDone()
 	}
 	if err := c.roundTrip(ctx, cl); err != nil {
-		if bounded && atEnd(ctx) && ctx.Err() == nil {
+		if bounded && isDeadlineNear(ctx) && ctx.Err() == nil {
 			err = fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 		}
 		return nil, err
@@ -151,7 +151,7 @@ func (c *Client) setIdentity(cl *call) {
 
 // connDeadline returns how long a lock waits for a connection.
 func (c *Client) connDeadline(cl *call) int64 {
-	switch passed := time.Since(c.born); {
+	switch passed := time.Since(c.createdAt); {
 	case cl.req.Verb == ipc.VerbTry:
 		return waitPatience
 	case !cl.req.Has(ipc.OptWait), cl.req.Wait > math.MaxInt64-passed:
@@ -182,15 +182,15 @@ func (cl *call) limitWait(ctx context.Context) bool {
 // nearly come, the error has DeadlineExceeded as its cause.
 func (cl *call) lockError(ctx context.Context, bounded bool) error {
 	err := cl.replyError()
-	if bounded && atEnd(ctx) {
+	if bounded && isDeadlineNear(ctx) {
 		err.Err = context.DeadlineExceeded
 	}
 	return err
 }
 
-// atEnd reports whether the deadline of ctx has nearly come. (limitWait rounds to whole
+// isDeadlineNear reports whether the deadline of ctx has nearly come. (limitWait rounds to whole
 // milliseconds, and the daemon may round once more.)
-func atEnd(ctx context.Context) bool {
+func isDeadlineNear(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) <= replyMargin+2*time.Millisecond
 }

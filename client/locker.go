@@ -48,7 +48,7 @@ func (l *locker) Lock() {
 
 // Unlock releases the lock, or panics.
 func (l *locker) Unlock() {
-	lease := l.take()
+	lease := l.takeLease()
 	if lease == nil {
 		panic(fmt.Errorf("unlock %q: %w: this Locker is not locked", l.name, ErrNotHeld))
 	}
@@ -59,9 +59,9 @@ func (l *locker) Unlock() {
 	}
 }
 
-// take removes a lease, or returns nil if there is none. It prefers a lost lease: another goroutine
-// may have taken the lock since the loss, and its lease must stay until its own Unlock.
-func (l *locker) take() *Lease {
+// takeLease removes a lease, or returns nil if there is none. It prefers a lost lease: another
+// goroutine may have taken the lock since the loss, and its lease must stay until its own Unlock.
+func (l *locker) takeLease() *Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := len(l.leases) - 1

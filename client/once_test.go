@@ -61,7 +61,7 @@ func TestSentOnceIsRefusedAfterBack(t *testing.T) {
 			t.Errorf("%s: %v, want the text of the daemon", line, err)
 		}
 		d.at("the refusal", 0)
-		time.Sleep(lastWords + lastWords/2)
+		time.Sleep(byeTimeout + byeTimeout/2)
 		goesOn(t, c, d, l)
 	})
 }

@@ -8,12 +8,12 @@ import (
 
 // deliver ends the flight of a call. If a caller waits, it owns the call again; otherwise deliver
 // settles the call. If the call is not in flight, deliver does nothing.
-func (c *Client) deliver(cl *call, how int32) {
+func (c *Client) deliver(cl *call, endState int32) {
 	switch {
-	case cl.state.CompareAndSwap(stateWaiting, how):
+	case cl.state.CompareAndSwap(stateWaiting, endState):
 		cl.ready <- struct{}{}
-	case cl.state.CompareAndSwap(stateAbandoning, how): // its caller settles it
-	case cl.state.CompareAndSwap(stateAbandoned, how):
+	case cl.state.CompareAndSwap(stateAbandoning, endState): // its caller settles it
+	case cl.state.CompareAndSwap(stateAbandoned, endState):
 		c.settle(cl)
 	}
 }
@@ -53,9 +53,9 @@ func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeCancelled && l.c.closed():
 		return true
-	case r.Code == ipc.CodeShutdown && cl.worthResending() && cl.shutdownRefusals < maxShutdownRefusals:
+	case r.Code == ipc.CodeShutdown && cl.shouldResend() && cl.shutdownRefusals < maxShutdownRefusals:
 		cl.shutdownRefusals++
-		l.daemonStops() // the next connection resends it
+		l.noteDaemonStopping() // the next connection resends it
 		return true
 	case r.Code == ipc.CodeLimit:
 		return l.c.resendLater(cl, r.Tag)
@@ -140,7 +140,7 @@ func (l *link) handleEvent(r *ipc.Response) {
 			lease.endByDaemon(r, lostByEvent(lease.name, r))
 		}
 	case ipc.EventBye:
-		l.daemonStops()
+		l.noteDaemonStopping()
 	case ipc.EventBack:
 		l.c.afterRestart(l)
 	}

@@ -62,7 +62,7 @@ func (c *Client) awaitNeedOfConn(try *int) bool {
 
 func (c *Client) needsConn() bool {
 	needed := false
-	c.calls.eachInFlight(func(cl *call) { needed = needed || cl.worthResending() })
+	c.calls.eachInFlight(func(cl *call) { needed = needed || cl.shouldResend() })
 	if needed {
 		return true
 	}
@@ -108,7 +108,7 @@ func (c *Client) attemptFailed(err error) {
 // requestConn asks run to connect for a call, unless the Client is closed.
 func (c *Client) requestConn(cl *call) error {
 	c.mu.Lock()
-	ended := c.finished
+	ended := c.hasRunEnded
 	c.mu.Unlock()
 	if ended && cl.sentOn.CompareAndSwap(0, sentNever) {
 		return ErrClosed
@@ -128,15 +128,15 @@ func (c *Client) requestConn(cl *call) error {
 func (c *Client) failExpired(tried bool) {
 	c.mu.Lock()
 	now, end := time.Now(), c.lostAt.Add(c.patience)
-	over, before := c.connErr, c.patienceOver
-	c.patienceOver = !now.Before(end)
-	hopeless := c.patienceOver
+	cause, before := c.connErr, c.isPatienceOver
+	c.isPatienceOver = !now.Before(end)
+	hopeless := c.isPatienceOver
 	c.mu.Unlock()
-	if over == nil {
+	if cause == nil {
 		return // there is a connection
 	}
 	next := end
-	c.failCalls(over, func(cl *call) bool {
+	c.failCalls(cause, func(cl *call) bool {
 		until := cl.waitUntil.Load()
 		switch {
 		case until == waitForever, cl.outlivesCaller():
@@ -144,7 +144,7 @@ func (c *Client) failExpired(tried bool) {
 		case until == waitPatience:
 			return hopeless && (tried || !before)
 		}
-		at := laterOf(end, c.born.Add(time.Duration(until)))
+		at := laterOf(end, c.createdAt.Add(time.Duration(until)))
 		if now.Before(at) && (!next.After(now) || at.Before(next)) {
 			next = at
 		}
@@ -166,7 +166,7 @@ func (c *Client) scheduleExpiry(in time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.finished:
+	case c.hasRunEnded:
 	case c.expiryTimer == nil:
 		c.expiryTimer = time.AfterFunc(in, func() { c.failExpired(false) }) // run stops it; failExpired does not block
 	default:
@@ -182,7 +182,7 @@ func (c *Client) failAll(why error) {
 // dropAbandoned drops the calls that no caller waits for, unless they are in progress on the
 // connection or worth sending on another one.
 func (c *Client) dropAbandoned() {
-	c.failCalls(nil, func(cl *call) bool { return cl.state.Load() == stateAbandoned && !cl.worthResending() })
+	c.failCalls(nil, func(cl *call) bool { return cl.state.Load() == stateAbandoned && !cl.shouldResend() })
 }
 
 // failCalls ends the flight of calls with the error why. It selects the calls that are not in

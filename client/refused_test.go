@@ -23,7 +23,7 @@ func TestShutdownIsNoAnswer(t *testing.T) {
 		d.expect("@0 LOCK other owner=2 id=t.2")
 		d.say("@0 ERR SHUTDOWN")
 		d.accept() // the client waits only a short time for the daemon to close the connection
-		d.at("the end of the connection", again+lastWords)
+		d.at("the end of the connection", again+byeTimeout)
 		d.expect("@0 HELLO 1")
 		d.say("@0 OK")
 		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))
@@ -51,7 +51,7 @@ func TestShutdownOverAndOver(t *testing.T) {
 		d.say("@0 ERR SHUTDOWN")
 		_, err := tried.wait()
 		want(t, "try", err, ErrShutdown)
-		if d.elapsed() >= lastWords {
+		if d.elapsed() >= byeTimeout {
 			t.Errorf("that took %v, want the fourth answer to be one", d.elapsed())
 		}
 	})

@@ -153,10 +153,10 @@ func (t *callTable) eachInFlight(f func(cl *call)) {
 	}
 }
 
-// worthResending reports whether to send a call again: a caller waits for it, it releases
+// shouldResend reports whether to send a call again: a caller waits for it, it releases
 // something, or it asks for the deadline. A request that is sent once is worth it until it is sent.
 // The call must be in flight, and the caller holds mu.
-func (cl *call) worthResending() bool {
+func (cl *call) shouldResend() bool {
 	switch {
 	case cl.isSentOnce() && cl.sentOn.Load() != 0:
 		return false
@@ -204,7 +204,7 @@ func (c *Client) useConn(l *link) {
 	c.dropAbandoned()
 	c.resend(l, func(cl *call) (tag string) {
 		before := cl.sentOn.Load()
-		if cl.worthResending() && before < l.number && !cl.awaitsResume() && cl.sentOn.CompareAndSwap(before, l.number) {
+		if cl.shouldResend() && before < l.number && !cl.awaitsResume() && cl.sentOn.CompareAndSwap(before, l.number) {
 			cl.resent = cl.resent || before != 0
 			cl.lines = cl.lines[:0] // the whole answer will come again
 			return cl.tag
@@ -260,8 +260,8 @@ func setOutcomeUnknown(r *ipc.Response) {
 
 // failSentOnce fails each FORCE and ADMIT that was in progress on a connection that has ended: no
 // answer comes any more.
-func (c *Client) failSentOnce(over error) {
-	why := fmt.Errorf("%w (ask WHO or STATUS): %w", ErrUnknown, over)
+func (c *Client) failSentOnce(cause error) {
+	why := fmt.Errorf("%w (ask WHO or STATUS): %w", ErrUnknown, cause)
 	c.failCalls(why, func(cl *call) bool { return cl.isSentOnce() && cl.sentOn.Load() != 0 })
 }
 
@@ -276,7 +276,7 @@ func (t *callTable) addTag(cl *call) string {
 func (c *Client) resend(l *link, which func(cl *call) (tag string)) {
 	var lines []byte
 	var again []*call
-	now := time.Since(c.born)
+	now := time.Since(c.createdAt)
 	c.calls.eachInFlight(func(cl *call) {
 		if tag := which(cl); tag != "" {
 			lines = cl.appendResend(lines, tag, now)

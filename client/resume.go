@@ -21,7 +21,7 @@ func (c *Client) detachLeases() {
 	for _, l := range c.allLeases() {
 		if l.isHeld() {
 			l.detached.Store(l.hold == HoldConn)
-			l.lossUnwatched.Store(l.hold == HoldPID && !l.found) // otherwise the daemon tells another connection
+			l.lossUnwatched.Store(l.hold == HoldPID && !l.isTakenElsewhere) // otherwise the daemon tells another connection
 		}
 		if !l.isHeld() { // it ended at the same time
 			l.detached.Store(false)
@@ -80,7 +80,7 @@ func (l *Lease) sendResume(cl *call, on *link) {
 	cl.sentOn.Store(on.number)
 	cl.state.Store(stateWaiting)
 	_ = on.out.send(&cl.req, true) // fails if the connection has ended
-	l.c.handOver(cl)
+	l.c.leaveToReader(cl)
 	if on.ctx.Err() != nil {
 		l.c.dropAbandoned()
 	}
@@ -175,7 +175,7 @@ func (c *Client) sendAfterResume(l *Lease) {
 	}
 	c.resend(on, func(cl *call) (tag string) {
 		before := cl.sentOn.Load()
-		if cl.lease == l && cl.worthResending() && before < on.number && cl.sentOn.CompareAndSwap(before, on.number) {
+		if cl.lease == l && cl.shouldResend() && before < on.number && cl.sentOn.CompareAndSwap(before, on.number) {
 			cl.resent = cl.resent || before != 0
 			return cl.tag
 		}

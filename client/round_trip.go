@@ -56,7 +56,7 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 	case err != nil && !cl.state.CompareAndSwap(stateWaiting, stateFailed):
 		<-cl.ready // it was abandoned at the same time
 	case err == nil && !c.await(ctx, cl):
-		return c.gaveUpError(op(verb), name, ctx)
+		return c.abandonedError(op(verb), name, ctx)
 	case err == nil && cl.state.Load() == stateFailed:
 		err = cmp.Or(cl.failure, ErrClosed)
 	}
@@ -73,7 +73,7 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 // repeats Unlock.
 func (c *Client) failedWithoutReply(cl *call) {
 	switch {
-	case cl.forProcess() && (cl.maybeDone || !cl.mayBeGranted()):
+	case cl.isProcessGrant() && (cl.maybeDone || !cl.mayBeGranted()):
 		if cl.prepareBackground(); cl.mayBeGranted() {
 			cl.countedAsRelease = true
 			c.releaseStarted()
@@ -97,9 +97,9 @@ func (cl *call) prepareBackground() {
 	}
 }
 
-// gaveUpError returns the error of a call that was abandoned before the answer came, because its
+// abandonedError returns the error of a call that was abandoned before the answer came, because its
 // context was done or Close was called.
-func (c *Client) gaveUpError(op, name string, ctx context.Context) error {
+func (c *Client) abandonedError(op, name string, ctx context.Context) error {
 	if ctx.Err() == nil {
 		return callError(op, name, ErrClosed)
 	}
@@ -190,12 +190,12 @@ func (c *Client) sendInBackground(cl *call) {
 		c.settle(cl)
 		return
 	}
-	c.handOver(cl)
+	c.leaveToReader(cl)
 }
 
-// handOver leaves a sent call to the reader. If the reader has already ended its flight, handOver
-// settles it.
-func (c *Client) handOver(cl *call) {
+// leaveToReader leaves a sent call to the reader. If the reader has already ended its flight,
+// leaveToReader settles it.
+func (c *Client) leaveToReader(cl *call) {
 	if !cl.state.CompareAndSwap(stateWaiting, stateAbandoned) {
 		<-cl.ready
 		c.settle(cl)
@@ -206,8 +206,9 @@ func (c *Client) handOver(cl *call) {
 	}
 }
 
-// forProcess reports whether the grant that the call releases or gets lasts as long as a process.
-func (cl *call) forProcess() bool {
+// isProcessGrant reports whether the grant that the call releases or gets lasts as long as a
+// process.
+func (cl *call) isProcessGrant() bool {
 	if cl.req.Verb == ipc.VerbUnlock {
 		return cl.lease.hold == HoldPID
 	}
@@ -227,7 +228,7 @@ func (cl *call) outlivesCaller() bool {
 	if !cl.background && (cl.state.Load() == stateWaiting || cl.mayBeGranted() && cl.sentOn.Load() == 0) {
 		return false
 	}
-	return cl.forProcess()
+	return cl.isProcessGrant()
 }
 
 // settle handles the answer of a call that has no caller.

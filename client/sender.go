@@ -17,9 +17,9 @@ const (
 	maxPending = 1 << 20
 	// maxSpare is the largest buffer that is kept for the next write.
 	maxSpare = 64 << 10
-	// lastWords is how long answers are read after a write failed, or after the daemon said that it
+	// byeTimeout is how long answers are read after a write failed, or after the daemon said that it
 	// stops.
-	lastWords = time.Second
+	byeTimeout = time.Second
 )
 
 // errHangs means that the daemon does not read its input.
@@ -147,7 +147,7 @@ func (s *sender) take() []byte {
 // before: it may be the reason.
 func (s *sender) writeFailed(err error) {
 	s.stop(fmt.Errorf("%w: writing to it: %w", ErrUnavailable, err))
-	s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails only if the connection is already closed
+	s.conn.SetReadDeadline(time.Now().Add(byeTimeout)) // fails only if the connection is already closed
 }
 
 // stop rejects all further requests with err.
