@@ -24,7 +24,7 @@ var special = func() (t [256]bool) {
 // are not UTF-8.
 func appendEscaped(b []byte, s string) []byte {
 	for {
-		n := plain(s)
+		n := plainPrefix(s)
 		b = append(b, s[:n]...)
 		if n == len(s) {
 			return b
@@ -39,8 +39,8 @@ func appendEscaped(b []byte, s string) []byte {
 	}
 }
 
-// plain returns how many bytes at the beginning of s are not special.
-func plain(s string) int {
+// plainPrefix returns how many bytes at the beginning of s are not special.
+func plainPrefix(s string) int {
 	for i := range len(s) {
 		if special[s[i]] {
 			return i
@@ -62,7 +62,7 @@ func appendHex(b []byte, s string) []byte {
 
 // escapedLen returns how many bytes appendEscaped appends.
 func escapedLen(s string) int {
-	n := plain(s)
+	n := plainPrefix(s)
 	if n == len(s) {
 		return n
 	}

@@ -107,8 +107,8 @@ func isDigits(s string) bool {
 	return s != ""
 }
 
-// cut returns the beginning of s that has at most n bytes. It does not split a character.
-func cut(s string, n int) string {
+// truncate returns the beginning of s that has at most n bytes. It does not split a character.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

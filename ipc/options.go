@@ -283,17 +283,17 @@ func yesOrNo(yes bool) int {
 	return 0
 }
 
-func parseText(value string, least, most int) (string, error) {
-	if len(value) < least || len(value) > most {
-		return "", fmt.Errorf("it has %d bytes; %d to %d are allowed", len(value), least, most)
+func parseText(value string, minLen, maxLen int) (string, error) {
+	if len(value) < minLen || len(value) > maxLen {
+		return "", fmt.Errorf("it has %d bytes; %d to %d are allowed", len(value), minLen, maxLen)
 	}
 	return value, nil
 }
 
-func parseCount(value string, most uint64) (int, error) {
+func parseCount(value string, limit uint64) (int, error) {
 	n, err := strconv.ParseUint(value, 10, 31)
-	if err != nil || n == 0 || n > most {
-		return 0, fmt.Errorf("it must be a number from 1 to %d", most)
+	if err != nil || n == 0 || n > limit {
+		return 0, fmt.Errorf("it must be a number from 1 to %d", limit)
 	}
 	return int(n), nil
 }

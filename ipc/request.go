@@ -193,7 +193,7 @@ func (r *Request) complete() error {
 	g := &grammars[r.Verb]
 	missing := g.required &^ r.Set
 	switch {
-	case g.maxNames > 0 && len(r.Names) == 0 && r.Set&g.instead == 0,
+	case g.maxNames > 0 && len(r.Names) == 0 && r.Set&g.insteadOfName == 0,
 		len(r.Words) < g.minWords:
 		return Errorf(CodeSyntax, "%s needs %s: %s", r.Verb, g.needs(), r.Verb.Usage())
 	case missing != 0:

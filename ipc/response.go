@@ -190,7 +190,7 @@ func (r *Response) appendText(b []byte, limit int) []byte {
 		text = printable(text)
 	}
 	b = append(b, colon...)
-	return append(b, cut(text, room)...)
+	return append(b, truncate(text, room)...)
 }
 
 // printable replaces what the text of a line cannot contain: control characters by spaces, and

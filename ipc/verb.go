@@ -28,14 +28,14 @@ const (
 
 // grammar describes what may follow a verb.
 type grammar struct {
-	name     string
-	form     string // the positional words, for people
-	maxNames int
-	instead  OptionSet // without one of these options, a name is required
-	minWords int
-	maxWords int
-	options  OptionSet
-	required OptionSet
+	name          string
+	form          string // the positional words, for people
+	maxNames      int
+	insteadOfName OptionSet // without one of these options, a name is required
+	minWords      int
+	maxWords      int
+	options       OptionSet
+	required      OptionSet
 }
 
 // needs describes in an error what the verb requires.
@@ -44,8 +44,8 @@ func (g *grammar) needs() string {
 	if end := strings.IndexAny(what, "[|"); end >= 0 {
 		what = what[:end]
 	}
-	if g.instead != 0 {
-		what += ", or " + strings.ReplaceAll(g.instead.String(), " ", " or ")
+	if g.insteadOfName != 0 {
+		what += ", or " + strings.ReplaceAll(g.insteadOfName.String(), " ", " or ")
 	}
 	return what
 }
@@ -53,19 +53,19 @@ func (g *grammar) needs() string {
 const (
 	tryOptions = OptTTL | OptMode | OptSlots | OptHold | OptPID | OptMax | OptMin | OptLinger |
 		OptBeat | OptOwner | OptGuard | OptReentrant | OptNote | OptID | OptRetain
-	whichLease = OptLease | OptPID
+	leaseOptions = OptLease | OptPID
 )
 
 var grammars = [...]grammar{
 	VerbLock:   {name: "LOCK", form: " name[,name...]", maxNames: MaxNames, options: tryOptions | OptWait},
 	VerbTry:    {name: "TRY", form: " name[,name...]", maxNames: MaxNames, options: tryOptions},
-	VerbUnlock: {name: "UNLOCK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptWait},
+	VerbUnlock: {name: "UNLOCK", form: " name[,name...]", maxNames: MaxNames, insteadOfName: leaseOptions, options: leaseOptions | OptOwner | OptWait},
 	VerbCancel: {name: "CANCEL", form: " tag", minWords: 1, maxWords: 1},
 	VerbAdmit:  {name: "ADMIT", form: " node|all", minWords: 1, maxWords: 1},
-	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner | OptTTL | OptMode},
-	VerbCheck:  {name: "CHECK", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
+	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, insteadOfName: leaseOptions, options: leaseOptions | OptOwner | OptTTL | OptMode},
+	VerbCheck:  {name: "CHECK", form: " name[,name...]", maxNames: MaxNames, insteadOfName: leaseOptions, options: leaseOptions | OptOwner},
 	VerbResume: {name: "RESUME", form: " name[,name...]", maxNames: MaxNames, options: OptLease | OptOwner, required: OptLease},
-	VerbBeat:   {name: "BEAT", form: " name[,name...]", maxNames: MaxNames, instead: whichLease, options: whichLease | OptOwner},
+	VerbBeat:   {name: "BEAT", form: " name[,name...]", maxNames: MaxNames, insteadOfName: leaseOptions, options: leaseOptions | OptOwner},
 	VerbWho:    {name: "WHO", form: " name", maxNames: 1},
 	VerbList:   {name: "LIST", options: OptAll | OptFrom},
 	VerbStatus: {name: "STATUS"},

@@ -28,7 +28,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			retry = backoff{}
-			a.accepted(nc)
+			a.serveAdmitted(nc)
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		case !over():
@@ -44,7 +44,7 @@ type acceptor struct {
 	l   net.Listener
 	raw syscall.RawConn // nil: only l.Accept works
 
-	turnedAway time.Time // when a client was last refused
+	lastRefusal time.Time // when a client was last refused
 }
 
 // newAcceptor returns an acceptor for l.
@@ -59,7 +59,7 @@ func newAcceptor(s *Server, l net.Listener) *acceptor {
 // accept waits for a connection and returns it, or nil if Admit refused it. While clients are being
 // refused, it uses acceptRaw, which costs little for each.
 func (a *acceptor) accept() (net.Conn, error) {
-	if a.raw == nil || time.Since(a.turnedAway) > activityWindow {
+	if a.raw == nil || time.Since(a.lastRefusal) > activityWindow {
 		return a.acceptOne()
 	}
 	return a.acceptRaw()
@@ -72,14 +72,14 @@ func (a *acceptor) acceptOne() (net.Conn, error) {
 		return nil, err
 	}
 	if refusal := a.refusal(peerOf(rawOf(nc))); refusal != nil {
-		turnAway(nc, refusal)
+		refuseConn(nc, refusal)
 		return nil, nil
 	}
 	return nc, nil
 }
 
-// accepted serves a connection that was admitted.
-func (a *acceptor) accepted(nc net.Conn) {
+// serveAdmitted serves a connection that was admitted.
+func (a *acceptor) serveAdmitted(nc net.Conn) {
 	if nc == nil {
 		runtime.Gosched() // refused clients may keep coming
 		return
@@ -99,7 +99,7 @@ func (a *acceptor) refusal(peer Peer) []byte {
 	if err == nil {
 		return nil
 	}
-	a.turnedAway = time.Now()
+	a.lastRefusal = time.Now()
 	var r ipc.Response
 	code, text := refusalOf(err)
 	if a.s.Refused != nil {
@@ -108,8 +108,8 @@ func (a *acceptor) refusal(peer Peer) []byte {
 	return r.Err("", code, text).AppendTo(nil)
 }
 
-// turnAway sends the refusal to the client, and closes the connection.
-func turnAway(nc net.Conn, refusal []byte) {
+// refuseConn sends the refusal to the client, and closes the connection.
+func refuseConn(nc net.Conn, refusal []byte) {
 	defer nc.Close()
 	Farewell(nc, refusal) // fails if the client has closed
 }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTurnedAway is the number of clients to refuse before other goroutines may run.
-const maxTurnedAway = 32
+// maxRefusals is the number of clients to refuse before other goroutines may run.
+const maxRefusals = 32
 
 // acceptRaw accepts while many clients are refused. A refused client costs only a descriptor, for a
-// moment. After maxTurnedAway refusals it returns nil.
+// moment. After maxRefusals refusals it returns nil.
 func (a *acceptor) acceptRaw() (net.Conn, error) {
 	fd, peer, err := -1, Peer{}, error(nil)
-	cause := a.raw.Control(func(listener uintptr) { fd, peer, err = a.acceptFew(int(listener)) })
+	cause := a.raw.Control(func(listener uintptr) { fd, peer, err = a.acceptNextAdmitted(int(listener)) })
 	switch {
 	case cause != nil, err == unix.EAGAIN:
 		return a.acceptOne() // it waits, or reports the error
@@ -31,10 +31,10 @@ func (a *acceptor) acceptRaw() (net.Conn, error) {
 	return nc, err
 }
 
-// acceptFew refuses clients until one is admitted, and returns its descriptor. After maxTurnedAway
-// refusals it returns -1.
-func (a *acceptor) acceptFew(listener int) (int, Peer, error) {
-	for range maxTurnedAway {
+// acceptNextAdmitted refuses clients until one is admitted, and returns its descriptor. After
+// maxRefusals refusals it returns -1.
+func (a *acceptor) acceptNextAdmitted(listener int) (int, Peer, error) {
+	for range maxRefusals {
 		fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch {
 		case err == unix.EINTR, err == unix.ECONNABORTED:

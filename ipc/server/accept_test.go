@@ -227,7 +227,7 @@ func TestServeAdmitsOnce(t *testing.T) {
 
 // Every refused client gets the reason and the end of its connection, however many there are.
 func TestServeTurnsManyAway(t *testing.T) {
-	const n = 64 // more than maxTurnedAway
+	const n = 64 // more than maxRefusals
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	d := startFake(t, func(d *fakeDaemon) {
 		begin := sync.OnceFunc(func() { close(begun) })

@@ -23,13 +23,13 @@ type Conn struct {
 	inflight inflight
 	wg       sync.WaitGroup // counts Works and goroutines that write; finish waits for it
 
-	stopping     atomic.Bool // the server stops: refuse new requests, close when idle
-	freezing     atomic.Bool // the server freezes; if this connection is not kept, stopping is set too
-	lastAnswers  atomic.Bool // no request begins any more, and the last answers are being written
-	quitting     atomic.Bool // no more input is read
-	lineTimedOut atomic.Bool // a line was not ended in time: the connection ends
-	wantsNews    atomic.Bool // the reading goroutine waits for a call or for the output
-	wakeup       chan struct{}
+	stopping          atomic.Bool // the server stops: refuse new requests, close when idle
+	freezing          atomic.Bool // the server freezes; if this connection is not kept, stopping is set too
+	writesLastAnswers atomic.Bool // no request begins any more, and the last answers are being written
+	isInputClosed     atomic.Bool // no more input is read
+	lineTimedOut      atomic.Bool // a line was not ended in time: the connection ends
+	isWaiting         atomic.Bool // the reading goroutine waits for a call or for the output
+	wakeup            chan struct{}
 
 	// The fields below belong to the reading goroutine.
 	session        Session
@@ -40,9 +40,9 @@ type Conn struct {
 	replays        []replay // requests recorded before a restart; they come before the queue
 	queue          lineQueue
 	reading        bool
-	corked         bool
+	isCorked       bool
 	wasBlocked     bool // step found reading paused
-	clientGone     bool // the client reads no more answers
+	isClientGone   bool // the client reads no more answers
 }
 
 // newConn makes a connection. Its owner must call fairness.end.
@@ -66,8 +66,8 @@ func newConn(s *Server, nc net.Conn) *Conn {
 		timeout:      orDefault(s.WriteTimeout, DefaultWriteTimeout),
 		spawn:        c.wg.Go,
 		othersAnswer: c.inflight.severalWorksRun,
-		ended:        c.notify,
-		failed:       c.outputFailed,
+		onIdle:       c.notify,
+		onFailure:    c.outputFailed,
 	}
 	return c
 }
@@ -134,7 +134,7 @@ func (c *Conn) HungUp() bool { return c.raw != nil && c.in.closedByPeer() }
 // CloseAfterReplies ends the connection as if the client had closed its side. Requests that were
 // read before are answered; nothing after them is read. See Call.Quit.
 func (c *Conn) CloseAfterReplies() {
-	c.quitting.Store(true)
+	c.isInputClosed.Store(true)
 	c.wake()
 }
 
@@ -204,10 +204,10 @@ func (c *Conn) sayBye() {
 
 // drain waits until all output is written, or cannot be, and ends the output.
 func (c *Conn) drain() {
-	c.wantsNews.Store(true)
+	c.isWaiting.Store(true)
 	c.uncork()
 	for !c.out.close() {
-		c.waitForNews()
+		c.waitForWakeup()
 	}
 }
 

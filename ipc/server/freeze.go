@@ -22,10 +22,10 @@ type FreezeOptions struct {
 // freezeState is a Freeze in progress. Server.mu guards all fields except the channels.
 type freezeState struct {
 	FreezeOptions
-	running int           // connections that have not stopped
-	quiet   chan struct{} // closed when running is 0
-	done    chan struct{} // closed when Freeze returns
-	kept    []*Conn       // never closed, not even by the garbage collector
+	running    int           // connections that have not stopped
+	allStopped chan struct{} // closed when running is 0
+	done       chan struct{} // closed when Freeze returns
+	kept       []*Conn       // never closed, not even by the garbage collector
 }
 
 // Freeze ends serving so that another process can continue. A connection for which Keep returns
@@ -63,7 +63,7 @@ func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
 // await waits until no connection runs, or ctx is done.
 func (s *Server) await(ctx context.Context, f *freezeState) error {
 	select {
-	case <-f.quiet:
+	case <-f.allStopped:
 		return nil
 	case <-ctx.Done():
 	}
@@ -78,14 +78,14 @@ func (s *Server) startFreezing(how FreezeOptions) *freezeState {
 		s.mu.Unlock()
 		return nil
 	}
-	f := &freezeState{FreezeOptions: how, running: len(s.conns), quiet: make(chan struct{}), done: make(chan struct{})}
+	f := &freezeState{FreezeOptions: how, running: len(s.conns), allStopped: make(chan struct{}), done: make(chan struct{})}
 	if f.running == 0 {
-		close(f.quiet)
+		close(f.allStopped)
 	}
 	s.freezing = f
 	s.setStopping(how.Bye)
 	s.mu.Unlock()
-	for _, c := range s.all() {
+	for _, c := range s.allConns() {
 		c.freezing.Store(true)
 		c.wake()
 	}
@@ -95,11 +95,11 @@ func (s *Server) startFreezing(how FreezeOptions) *freezeState {
 // cutRemaining cuts the connections that did not stop in time. If a session does not return, its
 // connection stays as if the process had been killed.
 func (s *Server) cutRemaining() {
-	for _, c := range s.all() {
+	for _, c := range s.allConns() {
 		switch {
 		case c.stopping.Load():
 			c.cutOff(ErrShutdown)
-		case c.lastAnswers.Load() && !c.out.written():
+		case c.writesLastAnswers.Load() && !c.out.isDrained():
 			c.cutOff(ErrSlow)
 		}
 	}
@@ -111,14 +111,14 @@ func (s *Server) kept(f *freezeState) []*Conn {
 	return f.kept
 }
 
-// mutePause is how long endOutput waits for more events each time.
-const mutePause = time.Millisecond
+// moreEventsPause is how long endOutput waits for more events each time.
+const moreEventsPause = time.Millisecond
 
 // endOutput writes the events that are still being sent, and ends the output.
 func (c *Conn) endOutput(ctx context.Context) {
 	for !c.out.close() {
 		select {
-		case <-time.After(mutePause):
+		case <-time.After(moreEventsPause):
 		case <-ctx.Done():
 			c.out.stop(ErrShutdown)
 			return
@@ -131,24 +131,24 @@ func (c *Conn) endOutput(ctx context.Context) {
 // not read its answers in time.
 func (c *Conn) freezeHere() bool {
 	f := c.server.freezeUnderWay()
-	if c.quitting.Load() || !c.isKept(f) {
+	if c.isInputClosed.Load() || !c.isKept(f) {
 		c.stop()
 		return false
 	}
 	c.fairness.pause()
-	c.wantsNews.Store(true)
+	c.isWaiting.Store(true)
 	c.inflight.freeze()
 	c.recordUnread()
 	c.uncork()
-	c.lastAnswers.Store(true)
-	for !c.inflight.noAnswerUnderWay() || !c.out.written() {
-		c.waitForNews()
+	c.writesLastAnswers.Store(true)
+	for !c.inflight.noAnswerUnderWay() || !c.out.isDrained() {
+		c.waitForWakeup()
 	}
 	if c.WasCut() {
 		c.stop()
 		return false
 	}
-	c.server.park(c, f)
+	c.server.addKept(c, f)
 	<-f.done
 	return true
 }
@@ -164,17 +164,17 @@ func (s *Server) freezeUnderWay() *freezeState {
 	return s.freezing
 }
 
-// park adds c to the kept connections.
-func (s *Server) park(c *Conn, f *freezeState) {
+// addKept adds c to the kept connections.
+func (s *Server) addKept(c *Conn, f *freezeState) {
 	s.mu.Lock()
 	f.kept = append(f.kept, c)
 	s.mu.Unlock()
 	s.remove(c)
 }
 
-// ended counts a connection that has stopped. The caller holds Server.mu.
-func (f *freezeState) ended() {
+// connStopped counts a connection that has stopped. The caller holds Server.mu.
+func (f *freezeState) connStopped() {
 	if f.running--; f.running == 0 {
-		close(f.quiet)
+		close(f.allStopped)
 	}
 }

@@ -25,7 +25,7 @@ func TestFreezeCutsSlowReaders(t *testing.T) {
 		}
 	}()
 	c := d.newest()
-	for !c.out.full() {
+	for !c.out.isFull() {
 		say(t, s.nc, "PING\n")
 		hear(t, s.nc, "OK\n")
 	}

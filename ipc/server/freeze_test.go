@@ -309,7 +309,7 @@ func TestFreezeWaitsForRecordingAnswer(t *testing.T) {
 		defer close(frozen)
 		freeze(t, &d.Server, FreezeOptions{Keep: keepAll, Seal: tab.seal})
 	}()
-	for !c.lastAnswers.Load() {
+	for !c.writesLastAnswers.Load() {
 		runtime.Gosched()
 	}
 	late := make(chan struct{})

@@ -17,7 +17,7 @@ type inflight struct {
 
 	mu          sync.Mutex       // guards the fields below, and the last part of each Call; no other mutex is taken inside it
 	tagged      map[string]*Call // unanswered, by tag
-	mostTags    int              // most tags at once since tagged was made
+	peakTags    int              // most tags at once since tagged was made
 	untagged    *Call            // nil: none, or its answer is in the output
 	cancelCause error            // why all calls are cancelled, later ones too, or nil
 
@@ -44,7 +44,7 @@ func (cs *inflight) add(call *Call, limit int) error {
 		cs.tagged = make(map[string]*Call)
 	}
 	cs.tagged[call.Tag] = call
-	cs.mostTags = max(cs.mostTags, len(cs.tagged))
+	cs.peakTags = max(cs.peakTags, len(cs.tagged))
 	return nil
 }
 
@@ -85,8 +85,8 @@ func (cs *inflight) forget(call *Call) {
 		cs.untagged = nil
 	}
 	delete(cs.tagged, call.Tag)
-	if len(cs.tagged) == 0 && cs.mostTags > maxKeptTags {
-		cs.tagged, cs.mostTags = nil, 0
+	if len(cs.tagged) == 0 && cs.peakTags > maxKeptTags {
+		cs.tagged, cs.peakTags = nil, 0
 	}
 }
 

@@ -37,7 +37,7 @@ type input struct {
 	tryRead  func(fd uintptr) bool // in.read, kept so that reading allocates nothing
 	tryWatch func(fd uintptr) bool // isHungUp, likewise
 	isEnded  func(fd uintptr) bool // otherSideEnded, unless a test replaces it
-	most     int                   // number of bytes that tryRead takes at once; a longer line is taken whole
+	maxBytes int                   // number of bytes that tryRead takes at once; a longer line is taken whole
 	n        int                   // results of tryRead
 	err      error
 }
@@ -143,9 +143,9 @@ const partialLineWait = 20 * time.Millisecond
 
 // lineDeadline is the time until which the connection waits for the rest of a line.
 type lineDeadline struct {
-	due    time.Time // zero: not waiting yet
-	take   time.Time // when to take what was left in the socket
-	looked bool      // after due, bytes that had already come were taken
+	due               time.Time // zero: not waiting yet
+	take              time.Time // when to take what was left in the socket
+	recheckedAfterDue bool      // after due, bytes that had already come were taken
 }
 
 // nextDeadline returns the next instant at which a partial line needs attention.
@@ -158,13 +158,13 @@ func (in *input) nextDeadline() time.Time {
 
 // receive waits for input, and takes at most that many bytes, or one line. It returns io.EOF at the
 // end, and a timeout if the read deadline wakes it.
-func (in *input) receive(most int) error {
+func (in *input) receive(maxBytes int) error {
 	in.compact()
 	if len(in.earlier) > 0 {
 		in.receiveEarlier()
 		return nil
 	}
-	if in.most = most; in.raw == nil {
+	if in.maxBytes = maxBytes; in.raw == nil {
 		return in.receivePlain()
 	}
 	if in.tryRead == nil {
@@ -173,22 +173,22 @@ func (in *input) receive(most int) error {
 	if err := in.raw.Read(in.tryRead); err != nil {
 		return err
 	}
-	return in.received()
+	return in.readResult()
 }
 
 // receiveNow is receive without waiting. It returns false if there is no input.
-func (in *input) receiveNow() (err error, some bool) {
+func (in *input) receiveNow() (err error, hasInput bool) {
 	if in.raw == nil {
 		return nil, false
 	}
 	in.compact()
-	if err := in.raw.Control(func(fd uintptr) { some = in.read(fd) }); err != nil {
+	if err := in.raw.Control(func(fd uintptr) { hasInput = in.read(fd) }); err != nil {
 		return err, true
 	}
-	if !some {
+	if !hasInput {
 		return nil, false
 	}
-	return in.received(), true
+	return in.readResult(), true
 }
 
 // receiveEarlier takes what an earlier process received.
@@ -204,11 +204,11 @@ func (in *input) receiveEarlier() {
 // receivePlain reads from a connection that is not a socket, such as a net.Pipe.
 func (in *input) receivePlain() error {
 	in.borrowBuffer()
-	in.n, in.err = in.conn.Read(in.buf[in.to:min(in.to+in.most, readSize)])
-	return in.received()
+	in.n, in.err = in.conn.Read(in.buf[in.to:min(in.to+in.maxBytes, readSize)])
+	return in.readResult()
 }
 
-func (in *input) received() error {
+func (in *input) readResult() error {
 	in.to += in.n
 	in.returnBuffer()
 	if in.n > 0 {
@@ -221,8 +221,8 @@ func (in *input) received() error {
 func (in *input) read(fd uintptr) (news bool) {
 	in.borrowBuffer()
 	switch n, err := in.peek(fd); {
-	case n > 0 && peeks:
-		in.n, in.err, news = in.takeSeen(fd, in.buf[in.to:in.to+n])
+	case n > 0 && canPeek:
+		in.n, in.err, news = in.takePeeked(fd, in.buf[in.to:in.to+n])
 	case n > 0:
 		in.n, in.err, news = n, nil, true
 	case errors.Is(err, syscall.EAGAIN):
@@ -254,12 +254,12 @@ func (in *input) peek(fd uintptr) (n int, err error) {
 
 // room returns the space for the next peek. A line always fits.
 func (in *input) room() []byte {
-	return in.buf[in.to:min(in.to+max(in.most, ipc.MaxLine), readSize)]
+	return in.buf[in.to:min(in.to+max(in.maxBytes, ipc.MaxLine), readSize)]
 }
 
-// takeSeen takes whole lines of the seen bytes from the socket. It returns how many bytes it took,
+// takePeeked takes whole lines of the seen bytes from the socket. It returns how many bytes it took,
 // and whether anything is new.
-func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool) {
+func (in *input) takePeeked(fd uintptr, seen []byte) (n int, err error, news bool) {
 	if in.skipping {
 		return 0, in.takeSkipped(fd, seen), true
 	}
@@ -267,7 +267,7 @@ func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool)
 	switch {
 	case lines > 0:
 		in.partial = len(seen) - lines
-		return lines, discardSeen(fd, seen[:lines]), true
+		return lines, discardPeeked(fd, seen[:lines]), true
 	case in.to-in.from+len(seen) >= ipc.MaxLine: // the line is too long, so it is taken now and skipped later
 		in.partial = 0
 		return len(seen), nil, true
@@ -283,18 +283,18 @@ func (in *input) takeSeen(fd uintptr, seen []byte) (n int, err error, news bool)
 func (in *input) takeSkipped(fd uintptr, seen []byte) error {
 	switch end := bytes.IndexByte(seen, '\n'); {
 	case end < 0:
-		return discardSeen(fd, seen)
+		return discardPeeked(fd, seen)
 	case end > 0:
-		return discardSeen(fd, seen[:end])
+		return discardPeeked(fd, seen[:end])
 	}
 	in.skipIn(seen)
 	return nil
 }
 
-// linesIn returns the length of the whole lines, at most in.most. It includes the first line even
-// if that is longer.
+// linesIn returns the length of the whole lines, at most in.maxBytes. It includes the first line
+// even if that is longer.
 func (in *input) linesIn(seen []byte) int {
-	end := bytes.LastIndexByte(seen[:min(len(seen), in.most)], '\n')
+	end := bytes.LastIndexByte(seen[:min(len(seen), in.maxBytes)], '\n')
 	if end < 0 {
 		end = bytes.IndexByte(seen, '\n')
 	}
@@ -306,7 +306,7 @@ func (in *input) takePartial() {
 	in.compact()
 	in.borrowBuffer()
 	left := in.buf[in.to : in.to+in.partial]
-	in.raw.Control(func(fd uintptr) { discardSeen(fd, left) }) // fails only if the socket is closed; the next read reports that
+	in.raw.Control(func(fd uintptr) { discardPeeked(fd, left) }) // fails only if the socket is closed; the next read reports that
 	in.to += in.partial
 	in.partial = 0
 }

@@ -28,8 +28,8 @@ type output struct {
 	timeout      time.Duration   // of a write that blocks
 	spawn        func(func())    // starts a goroutine that the connection waits for
 	othersAnswer func() bool     // reports whether another goroutine may be about to append
-	ended        func()          // called whenever writing has ended for now
-	failed       func(error)     // called once, when nothing can be written any more
+	onIdle       func()          // called whenever writing has ended for now
+	onFailure    func(error)     // called once, when nothing can be written any more
 
 	size atomic.Int64 // bytes that are not written yet
 
@@ -50,7 +50,7 @@ func (o *output) append(lines []byte, r *ipc.Response) {
 	write, err := o.queue(lines, r)
 	switch {
 	case err != nil:
-		o.failed(err)
+		o.onFailure(err)
 	case write:
 		if o.othersAnswer() {
 			runtime.Gosched() // goroutines that are about to answer join this write
@@ -68,7 +68,7 @@ func (o *output) queue(lines []byte, r *ipc.Response) (write bool, err error) {
 	case o.err != nil:
 		return false, nil
 	case o.size.Load() >= int64(o.limit):
-		o.endWith(ErrSlow)
+		o.failWith(ErrSlow)
 		return false, ErrSlow
 	case o.pending == nil:
 		o.pending = newBuffer()
@@ -106,11 +106,11 @@ func (o *output) uncork() {
 	}
 }
 
-// full reports whether the client reads too slowly for more requests to begin.
-func (o *output) full() bool { return o.size.Load() > int64(o.pause) }
+// isFull reports whether the client reads too slowly for more requests to begin.
+func (o *output) isFull() bool { return o.size.Load() > int64(o.pause) }
 
-// written reports whether nothing is left to write, or nothing can be written.
-func (o *output) written() bool {
+// isDrained reports whether nothing is left to write, or nothing can be written.
+func (o *output) isDrained() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.writing && o.pending == nil
@@ -138,7 +138,7 @@ func (o *output) stop(err error) bool {
 	if o.err != nil {
 		return false
 	}
-	o.endWith(err)
+	o.failWith(err)
 	return true
 }
 
@@ -152,8 +152,8 @@ func (o *output) failure() error {
 	return o.err
 }
 
-// endWith ends the output. The caller holds mu.
-func (o *output) endWith(err error) {
+// failWith ends the output. The caller holds mu.
+func (o *output) failWith(err error) {
 	o.err = err
 	if o.pending != nil {
 		o.size.Add(-int64(len(o.pending.b)))
@@ -171,7 +171,7 @@ func (o *output) flush() {
 	for turn := 0; ; turn++ {
 		chunk := o.take()
 		if chunk == nil {
-			o.ended()
+			o.onIdle()
 			return
 		}
 		n, err := 0, error(nil)
@@ -182,7 +182,7 @@ func (o *output) flush() {
 			o.spawn(func() { o.flushSlowly(chunk, n) })
 			return
 		}
-		o.wrote(chunk, err)
+		o.finishChunk(chunk, err)
 	}
 }
 
@@ -210,9 +210,9 @@ func (o *output) flushSlowly(chunk *buffer, n int) {
 		o.conn.SetWriteDeadline(time.Now().Add(o.timeout)) // fails only if the write will
 		err := o.writeAll(chunk.b[n:])
 		o.conn.SetWriteDeadline(time.Time{})
-		o.wrote(chunk, err)
+		o.finishChunk(chunk, err)
 	}
-	o.ended()
+	o.onIdle()
 }
 
 func (o *output) writeAll(b []byte) (err error) {
@@ -232,8 +232,8 @@ func (o *output) take() *buffer {
 	return chunk
 }
 
-// wrote frees a chunk that was written, or whose write failed.
-func (o *output) wrote(chunk *buffer, err error) {
+// finishChunk frees a chunk that was written, or whose write failed.
+func (o *output) finishChunk(chunk *buffer, err error) {
 	o.size.Add(-int64(len(chunk.b)))
 	chunk.free()
 	if err == nil {
@@ -243,7 +243,7 @@ func (o *output) wrote(chunk *buffer, err error) {
 		err = ErrSlow
 	}
 	if o.stop(err) {
-		o.failed(err)
+		o.onFailure(err)
 	}
 }
 

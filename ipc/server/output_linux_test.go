@@ -107,8 +107,8 @@ func TestOutputGoesOnSlowly(t *testing.T) {
 	w := &dueWrites{Conn: server}
 	o := output{conn: w, raw: rawOf(server), limit: 16 << 20, timeout: patience, spawn: writing.Go,
 		othersAnswer: func() bool { return false },
-		ended:        func() { ended.Add(1) },
-		failed:       func(err error) { t.Error(err) },
+		onIdle:       func() { ended.Add(1) },
+		onFailure:    func(err error) { t.Error(err) },
 	}
 	var r ipc.Response
 	o.append(nil, r.OK(""))

@@ -19,12 +19,12 @@ func peerPIDFD(syscall.RawConn) (int, error) {
 	return -1, fmt.Errorf("a pidfd of the peer: %w", errors.ErrUnsupported)
 }
 
-// peeks reports whether rawPeek leaves the bytes in the socket. Only Linux needs that: there,
+// canPeek reports whether rawPeek leaves the bytes in the socket. Only Linux needs that: there,
 // connections outlast the process.
-const peeks = false
+const canPeek = false
 
 func rawPeek(fd uintptr, b []byte) (int, error) { return ipc.RawRead(fd, b) }
 
-func discardSeen(uintptr, []byte) error { return nil }
+func discardPeeked(uintptr, []byte) error { return nil }
 
 func otherSideEnded(uintptr) bool { return false }

@@ -41,7 +41,7 @@ func (c *Conn) loop() (isFrozen bool) {
 // isBlocked reports whether the next request has to wait for more than a moment. (A client may have
 // read an answer, and sent more, before the call has ended.)
 func (c *Conn) isBlocked() bool {
-	return c.queue.empty() || c.inflight.untaggedUnanswered() || c.out.full()
+	return c.queue.empty() || c.inflight.untaggedUnanswered() || c.out.isFull()
 }
 
 // allBegunAndDone reports whether all requests that were read have begun, and no Work runs.
@@ -53,9 +53,9 @@ func (c *Conn) hasQueued() bool { return len(c.replays) > 0 || !c.queue.empty() 
 // step does one thing without waiting. It returns false if there is nothing to do.
 func (c *Conn) step() bool {
 	switch {
-	case c.hasQueued() && !c.inflight.untaggedPending() && !c.out.full():
+	case c.hasQueued() && !c.inflight.untaggedPending() && !c.out.isFull():
 		c.nextQueued()
-	case c.reading && c.quitting.Load():
+	case c.reading && c.isInputClosed.Load():
 		c.endInput(false)
 	case !c.reading || c.readingPaused():
 		c.wasBlocked = true
@@ -69,7 +69,7 @@ func (c *Conn) step() bool {
 
 // mayStep reports whether step may find something to begin.
 func (c *Conn) mayStep() bool {
-	if c.out.full() {
+	if c.out.isFull() {
 		return false
 	}
 	return c.reading && c.in.unread() > 0 && !c.readingPaused() || c.hasQueued() && !c.inflight.untaggedPending()
@@ -112,7 +112,7 @@ func isBlank(line []byte) bool {
 // readingPaused reports whether reading is paused: too much is in the queue, or the client has too
 // much to read.
 func (c *Conn) readingPaused() bool {
-	return c.queue.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.full()
+	return c.queue.size() >= orDefault(c.server.MaxQueued, DefaultMaxQueued) || c.out.isFull()
 }
 
 // beginOrQueue begins the request in a line, or queues it if its turn has not come.
@@ -231,37 +231,37 @@ func (c *Conn) cork() {
 	if c.out.size.Load() >= flushSize {
 		c.uncork()
 	}
-	if !c.corked {
-		c.corked = true
+	if !c.isCorked {
+		c.isCorked = true
 		c.out.cork()
 	}
 }
 
 func (c *Conn) uncork() {
-	if c.corked {
-		c.corked = false
+	if c.isCorked {
+		c.isCorked = false
 		c.out.uncork()
 	}
 }
 
 // await waits until the reading goroutine has something to do.
 func (c *Conn) await() {
-	watchful := !c.reading || c.hasQueued() || c.stopping.Load() || c.out.full()
+	watchful := !c.reading || c.hasQueued() || c.stopping.Load() || c.out.isFull()
 	switch {
-	case c.wantsNews.Swap(watchful) != watchful: // look once more: earlier news did not wake this goroutine
+	case c.isWaiting.Swap(watchful) != watchful: // look once more: earlier news did not wake this goroutine
 	case c.reading && !c.readingPaused():
 		if !c.wasBlocked { // otherwise the block has just ended, and there may be lines
 			c.receive()
 		}
 	default:
 		c.in.deadline = lineDeadline{}
-		c.waitForNews()
+		c.waitForWakeup()
 	}
 }
 
 // notify wakes the reading goroutine if it waits for a call or for the output.
 func (c *Conn) notify() {
-	if c.wantsNews.Load() {
+	if c.isWaiting.Load() {
 		c.wake()
 	}
 }
@@ -272,7 +272,7 @@ func (c *Conn) wake() {
 	case c.wakeup <- struct{}{}:
 	default:
 	}
-	c.nc.SetReadDeadline(past) // fails only if closed, which wakes as well
+	c.nc.SetReadDeadline(longAgo) // fails only if closed, which wakes as well
 }
 
 // receive waits for input. If a line has begun, it waits only until the line times out.
@@ -294,9 +294,9 @@ func (c *Conn) received(err error) {
 	}
 }
 
-// waitForNews waits for notify or wake. It also notices if the client closes.
-func (c *Conn) waitForNews() {
-	if c.clientGone || !c.in.canWatch() {
+// waitForWakeup waits for notify or wake. It also notices if the client closes.
+func (c *Conn) waitForWakeup() {
+	if c.isClientGone || !c.in.canWatch() {
 		<-c.wakeup
 		return
 	}
@@ -314,7 +314,7 @@ func (c *Conn) clearWake() {
 
 // setClientGone cancels all calls of a client that has closed.
 func (c *Conn) setClientGone() {
-	c.clientGone = true
+	c.isClientGone = true
 	c.inflight.cancelAll(ErrGone)
 }
 
@@ -325,7 +325,7 @@ func (c *Conn) endInput(gone bool) {
 	if gone || c.out.failure() != nil {
 		c.setClientGone()
 	}
-	c.guard(func() { c.session.InputEnded(c.clientGone) })
+	c.guard(func() { c.session.InputEnded(c.isClientGone) })
 }
 
 // DefaultLineTimeout is the time between the first byte and the end of a line.
@@ -361,15 +361,15 @@ func (c *Conn) waitForLineEnd() bool {
 // So it first reads the bytes that have already come.
 func (c *Conn) onLineTimeout() {
 	c.clearWake()
-	if !c.in.deadline.looked {
-		c.in.deadline.looked = true
+	if !c.in.deadline.recheckedAfterDue {
+		c.in.deadline.recheckedAfterDue = true
 		if err, some := c.in.receiveNow(); some {
 			c.received(err)
 			return
 		}
 	}
 	c.lineTimedOut.Store(true)
-	c.quitting.Store(true)
+	c.isInputClosed.Store(true)
 	c.server.dropped(c, ErrLate)
 	c.endInput(false)
 	c.inflight.cancelAll(ErrLate)
@@ -388,7 +388,7 @@ func (c *Conn) waitForShare() {
 	if c.fairness.charge() {
 		return
 	}
-	c.wantsNews.Store(false) // no answer has to wake it
+	c.isWaiting.Store(false) // no answer has to wake it
 	c.recordUnread()
 	c.uncork()
 	c.fairness.charge()

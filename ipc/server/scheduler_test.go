@@ -233,7 +233,7 @@ func (c *costs) as(uid uint32) net.Conn {
 	here, there := net.Pipe()
 	conn := newConn(&c.Server, there)
 	conn.fairness = c.sharedScheduler.newFairness(user(uid)) // instead of the fairness of a pipe, which has no user
-	c.enter(conn)
+	c.register(conn)
 	go c.serve(conn)
 	return here
 }

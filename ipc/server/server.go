@@ -105,7 +105,7 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 		return nil
 	case <-ctx.Done():
 	}
-	for _, c := range s.all() {
+	for _, c := range s.allConns() {
 		c.cutOff(ErrShutdown)
 	}
 	return ctx.Err()
@@ -129,7 +129,7 @@ func (s *Server) stop(bye func(Session) *ipc.Response) <-chan struct{} {
 		s.setStopping(bye)
 	}
 	s.mu.Unlock()
-	for _, c := range s.all() {
+	for _, c := range s.allConns() {
 		c.stop()
 	}
 	return s.empty
@@ -146,7 +146,7 @@ func (s *Server) setStopping(bye func(Session) *ipc.Response) {
 	}
 }
 
-func (s *Server) all() []*Conn {
+func (s *Server) allConns() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]*Conn, 0, len(s.conns))
@@ -182,7 +182,7 @@ func (s *Server) unlisten(l net.Listener) {
 // instead and returns nil.
 func (s *Server) add(nc net.Conn) *Conn {
 	c := newConn(s, nc)
-	if s.enter(c) {
+	if s.register(c) {
 		return c
 	}
 	nc.Close() // nothing was sent on it
@@ -190,8 +190,8 @@ func (s *Server) add(nc net.Conn) *Conn {
 	return nil
 }
 
-// enter adds c. It returns false if stopping has begun.
-func (s *Server) enter(c *Conn) bool {
+// register adds c. It returns false if stopping has begun.
+func (s *Server) register(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
@@ -208,12 +208,12 @@ func (s *Server) enter(c *Conn) bool {
 // workers.
 func (s *Server) remove(c *Conn) {
 	c.fairness.end()
-	if s.wasLast(c) {
+	if s.unregister(c) {
 		s.workers.release()
 	}
 }
 
-func (s *Server) wasLast(c *Conn) bool {
+func (s *Server) unregister(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.conns[c]; !there {
@@ -221,7 +221,7 @@ func (s *Server) wasLast(c *Conn) bool {
 	}
 	delete(s.conns, c)
 	if s.freezing != nil {
-		s.freezing.ended()
+		s.freezing.connStopped()
 	}
 	if len(s.conns) > 0 {
 		return false
@@ -268,11 +268,11 @@ func (s *Server) scheduler() *scheduler {
 
 // interrupt ends a waiting Accept, and all later ones.
 func interrupt(l net.Listener) {
-	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(past) == nil {
+	if d, ok := l.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(longAgo) == nil {
 		return
 	}
 	l.Close() // its error does not matter: the listener is not used again
 }
 
-// past is a deadline in the past.
-var past = time.Unix(1, 0)
+// longAgo is a deadline in the past.
+var longAgo = time.Unix(1, 0)

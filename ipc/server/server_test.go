@@ -395,7 +395,7 @@ func (s *stubborn) Begin(call *Call) Work {
 
 func (d *fakeDaemon) firstConn(t *testing.T) *Conn {
 	t.Helper()
-	all := d.all()
+	all := d.allConns()
 	if len(all) != 1 {
 		t.Errorf("%d connections, want 1", len(all))
 		return nil

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peeks reports whether rawPeek leaves what it reads in the socket.
-const peeks = true
+// canPeek reports whether rawPeek leaves what it reads in the socket.
+const canPeek = true
 
 // rawPeek reads like ipc.RawRead, but leaves what it reads in the socket.
 func rawPeek(fd uintptr, b []byte) (int, error) {
@@ -27,8 +27,8 @@ func rawPeek(fd uintptr, b []byte) (int, error) {
 	}
 }
 
-// discardSeen removes the seen bytes from the socket.
-func discardSeen(fd uintptr, seen []byte) error {
+// discardPeeked removes the seen bytes from the socket.
+func discardPeeked(fd uintptr, seen []byte) error {
 	for len(seen) > 0 {
 		switch n, err := ipc.RawRead(fd, seen); {
 		case n > 0:
