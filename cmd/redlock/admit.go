@@ -47,7 +47,7 @@ meanwhile, and the result is unknown; 77 denied.`,
 				admitted, err := c.Admit(ctx, args[0])
 				nodes = append(nodes, admitted...)
 				if errors.Is(err, client.ErrInvalid) {
-					err = whyNotAdmitted(ctx, c, args[0], err)
+					err = notAdmittedError(ctx, c, args[0], err)
 				}
 				return err
 			})
@@ -57,7 +57,7 @@ meanwhile, and the result is unknown; 77 denied.`,
 			if asJSON {
 				return output.PrintJSON(cmd.OutOrStdout(), admittedJSON{nodes})
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(strings.Join(nodes, "\n"), nobodyAdmitted(args[0])))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(strings.Join(nodes, "\n"), noneAdmittedText(args[0])))
 			return output.WriteError(err)
 		},
 	}
@@ -65,9 +65,9 @@ meanwhile, and the result is unknown; 77 denied.`,
 	return cmd
 }
 
-// whyNotAdmitted distinguishes the cases that the daemon refuses with one code: an unknown node, a
+// notAdmittedError distinguishes the cases that the daemon refuses with one code: an unknown node, a
 // node that is down, and a node that is ready, which is not an error.
-func whyNotAdmitted(ctx context.Context, c *client.Client, node string, refused error) error {
+func notAdmittedError(ctx context.Context, c *client.Client, node string, refused error) error {
 	status, err := c.Status(ctx)
 	if err != nil {
 		return refused
@@ -83,7 +83,7 @@ func whyNotAdmitted(ctx context.Context, c *client.Client, node string, refused 
 		fmt.Sprintf("node %s cannot be admitted while it is %s (redlock status shows when it is in quarantine)", node, describe.NodeCondition(status.Nodes[i])))
 }
 
-func nobodyAdmitted(wanted string) string {
+func noneAdmittedText(wanted string) string {
 	if wanted == "all" {
 		return "no node is in quarantine"
 	}

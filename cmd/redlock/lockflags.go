@@ -57,7 +57,7 @@ func newJob(f *runFlags, args []string) (*job.Job, error) {
 	if j.Names, err = lockname.Split(j.Name); err != nil {
 		return nil, err
 	}
-	if f.given("ttl") {
+	if f.isSet("ttl") {
 		if err := j.CheckGrace(j.TTL); err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (f *runFlags) job() *job.Job {
 	return &job.Job{
 		Nonblock: f.nonblock,
 		Wait:     f.wait,
-		Bounded:  f.given("timeout"),
+		Bounded:  f.isSet("timeout"),
 		Conflict: f.conflict,
 		TTL:      f.ttl,
 		Grace:    f.grace,
@@ -94,9 +94,9 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 		rest = rest[1:]
 	}
 	switch {
-	case f.given("command") && len(rest) > 0:
+	case f.isSet("command") && len(rest) > 0:
 		return "", nil, exit.Usagef("with -c before NAME nothing may follow NAME, but %q does", rest[0])
-	case f.given("command"):
+	case f.isSet("command"):
 		return name, job.Shell(f.shell), nil
 	case len(rest) == 0:
 		return "", nil, exit.Usagef("a command is missing after NAME (%q); if a script must hold the lock itself, as with flock NUMBER, use redlock lock NAME", name)
@@ -122,7 +122,7 @@ func flockWords(name string, rest []string) (string, []string, error) {
 func (f *runFlags) lockOptions() []client.Option {
 	var options []client.Option
 	add := func(flag string, option client.Option) {
-		if f.given(flag) {
+		if f.isSet(flag) {
 			options = append(options, option)
 		}
 	}
@@ -137,7 +137,7 @@ func (f *runFlags) lockOptions() []client.Option {
 	add("linger", client.WithLinger(f.linger))
 	add("note", client.WithNote(f.note))
 	add("grace", client.WithGuard(f.grace))
-	if f.given("ttl") && !f.given("grace") {
+	if f.isSet("ttl") && !f.isSet("grace") {
 		options = append(options, job.ShortGuard(f.ttl)...)
 	}
 	return options
@@ -160,8 +160,8 @@ type runFlags struct {
 	conflict                      int
 	shell, note, onLost           string
 
-	// given returns a function that reports whether a flag was given, under any of its names.
-	given func(flag string) bool
+	// isSet reports whether a flag was given, under any of its names.
+	isSet func(flag string) bool
 }
 
 func (f *runFlags) define(cmd *cobra.Command) {
@@ -214,8 +214,8 @@ func withoutDefaults(cmd *cobra.Command) {
 // aliases are the other names of flags in flock(1).
 var aliases = map[string]string{"nonblock": "nb", "timeout": "wait", "exclusive": "alone"}
 
-// given reports whether a flag is on the command line, under any name.
-func given(cmd *cobra.Command) func(flag string) bool {
+// flagIsSet reports whether a flag is on the command line, under any name.
+func flagIsSet(cmd *cobra.Command) func(flag string) bool {
 	return func(flag string) bool {
 		alias, has := aliases[flag]
 		return cmd.Flags().Changed(flag) || has && cmd.Flags().Changed(alias)

@@ -16,7 +16,7 @@ func TestSharesOfFlags(t *testing.T) {
 		{runFlags{slots: 1}, false},
 		{runFlags{slots: 2}, true},
 	} {
-		test.flags.given = func(string) bool { return false }
+		test.flags.isSet = func(string) bool { return false }
 		if got := test.flags.job().Shares; got != test.want {
 			t.Errorf("%+v: shares %v, want %v", test.flags, got, test.want)
 		}

@@ -128,7 +128,7 @@ func newRunCommand() *cobra.Command {
 		},
 	}
 	f.define(cmd)
-	f.given = given(cmd)
+	f.isSet = flagIsSet(cmd)
 	cmd.SetFlagErrorFunc(flags.ExplainRunError)
 	return cmd
 }

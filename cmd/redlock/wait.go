@@ -13,7 +13,7 @@ import (
 )
 
 func newWaitCommand() *cobra.Command {
-	w := &waiter{every: time.Second, most: math.MaxInt64}
+	w := &waiter{interval: time.Second, limit: math.MaxInt64}
 	cmd := &cobra.Command{
 		Use:   "wait NAME",
 		Short: "Wait until a lock is free, without taking it",
@@ -35,14 +35,14 @@ is not available, or no quorum of nodes answered, at the start; 70 internal; 77 
 			if w.name, err = lockname.One("wait", args[0]); err != nil {
 				return err
 			}
-			if err := checkInterval(w.every); err != nil {
+			if err := checkInterval(w.interval); err != nil {
 				return err
 			}
 			return w.run(cmd.Context())
 		},
 	}
-	cmd.Flags().VarP(flags.Duration(&w.most), "timeout", "w", "wait at most this time (default: without a limit)")
-	cmd.Flags().Var(flags.Duration(&w.every), "interval", "ask this often")
+	cmd.Flags().VarP(flags.Duration(&w.limit), "timeout", "w", "wait at most this time (default: without a limit)")
+	cmd.Flags().Var(flags.Duration(&w.interval), "interval", "ask this often")
 	withoutDefaults(cmd)
 	noFlagCompletion(cmd, "timeout", "interval")
 	return cmd
@@ -50,15 +50,15 @@ is not available, or no quorum of nodes answered, at the start; 70 internal; 77 
 
 // waiter waits until a lock is free.
 type waiter struct {
-	name        string
-	most, every time.Duration
+	name            string
+	limit, interval time.Duration
 }
 
 // run returns when the lock is free, the time has passed, or the first query fails.
 func (w *waiter) run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, w.most)
+	ctx, cancel := context.WithTimeout(ctx, w.limit)
 	defer cancel()
-	ticker := time.NewTicker(w.every)
+	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for first := true; ; first = false {
 		holders, err := fetchHolders(context.WithoutCancel(ctx), w.name)

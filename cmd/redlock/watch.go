@@ -22,7 +22,7 @@ import (
 const minInterval = 100 * time.Millisecond
 
 func newWatchCommand() *cobra.Command {
-	w := &watcher{every: time.Second}
+	w := &watcher{interval: time.Second}
 	cmd := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Print a line whenever a lock gets another holder",
@@ -49,14 +49,14 @@ at the start; 70 internal; 77 denied.`,
 				return err
 			}
 			w.out = cmd.OutOrStdout()
-			if err := checkInterval(w.every); err != nil {
+			if err := checkInterval(w.interval); err != nil {
 				return err
 			}
 			return w.run(cmd.Context())
 		},
 	}
 	flags.JSON(cmd, &w.asJSON)
-	cmd.Flags().Var(flags.Duration(&w.every), "interval", "ask this often")
+	cmd.Flags().Var(flags.Duration(&w.interval), "interval", "ask this often")
 	noFlagCompletion(cmd, "interval")
 	return cmd
 }
@@ -70,10 +70,10 @@ func checkInterval(every time.Duration) error {
 
 // watcher prints the changes of a lock.
 type watcher struct {
-	name   string
-	every  time.Duration
-	asJSON bool
-	out    io.Writer
+	name     string
+	interval time.Duration
+	asJSON   bool
+	out      io.Writer
 }
 
 // run returns when the first query fails, or the output cannot be written.
@@ -85,7 +85,7 @@ func (w *watcher) run(ctx context.Context) error {
 	if err := w.print(before); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(w.every)
+	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for range ticker.C {
 		now := w.observe(ctx)

@@ -171,7 +171,7 @@ func TestWatchThatCannotBeWritten(t *testing.T) {
 	}})
 	t.Setenv(cmdtest.SocketVariable, f.Socket)
 	lines := 0
-	w := &watcher{name: "job", every: time.Millisecond, out: cmdtest.Writing(func() error {
+	w := &watcher{name: "job", interval: time.Millisecond, out: cmdtest.Writing(func() error {
 		if lines++; lines < 3 {
 			return nil
 		}

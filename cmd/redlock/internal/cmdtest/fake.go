@@ -23,14 +23,14 @@ var HealthyStatus = &client.Status{Quorum: 2, Spare: 1, MaxTTL: 30 * time.Second
 
 // Fake is a daemon whose replies the test chooses.
 type Fake struct {
-	t        *testing.T
-	Socket   string
-	answers  Replies
-	Requests chan ipc.Request // all requests except HELLO and those in Looks
-	Looks    chan ipc.Verb    // STATUS, WHO and LIST, which a long wait sends
-	gone     chan struct{}    // receives when a connection has ended
-	over     chan struct{}    // closed at the end of the test
-	wg       sync.WaitGroup
+	t            *testing.T
+	Socket       string
+	answers      Replies
+	Requests     chan ipc.Request // all requests except HELLO and those in Looks
+	Looks        chan ipc.Verb    // STATUS, WHO and LIST, which a long wait sends
+	disconnected chan struct{}    // receives when a connection has ended
+	testEnded    chan struct{}    // closed at the end of the test
+	wg           sync.WaitGroup
 
 	listener net.Listener
 
@@ -61,7 +61,7 @@ func GrantLine(deadline, ttl time.Duration) string {
 
 func StartFake(t *testing.T, a Replies) *Fake {
 	t.Helper()
-	f := &Fake{t: t, Socket: NewSocket(t), answers: a, Requests: make(chan ipc.Request, 100), Looks: make(chan ipc.Verb, 100), gone: make(chan struct{}, 100), over: make(chan struct{})}
+	f := &Fake{t: t, Socket: NewSocket(t), answers: a, Requests: make(chan ipc.Request, 100), Looks: make(chan ipc.Verb, 100), disconnected: make(chan struct{}, 100), testEnded: make(chan struct{})}
 	l, err := net.Listen("unix", f.Socket)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func StartFake(t *testing.T, a Replies) *Fake {
 	f.wg.Go(func() { f.accept(l) })
 	t.Cleanup(func() {
 		l.Close()
-		close(f.over)
+		close(f.testEnded)
 		f.HangUp()
 		f.wg.Wait()
 	})
@@ -109,7 +109,7 @@ func (f *Fake) Stop() {
 func (f *Fake) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
-		sendUntilOver(f, f.gone, struct{}{})
+		sendUntilTestEnd(f, f.disconnected, struct{}{})
 	}()
 	for in := bufio.NewScanner(conn); in.Scan(); {
 		var req ipc.Request
@@ -132,20 +132,20 @@ func (f *Fake) answer(conn net.Conn, req *ipc.Request) {
 	switch req.Verb {
 	case ipc.VerbHello:
 	case ipc.VerbStatus, ipc.VerbWho, ipc.VerbList:
-		sendUntilOver(f, f.Looks, req.Verb)
+		sendUntilTestEnd(f, f.Looks, req.Verb)
 	default:
-		sendUntilOver(f, f.Requests, *req)
+		sendUntilTestEnd(f, f.Requests, *req)
 	}
 	for _, line := range lines {
 		fmt.Fprintf(conn, "@%s %s\n", req.Tag, line) // the client may have disconnected
 	}
 }
 
-// sendUntilOver waits until there is room, or the test has ended.
-func sendUntilOver[T any](f *Fake, to chan<- T, what T) {
+// sendUntilTestEnd waits until there is room, or the test has ended.
+func sendUntilTestEnd[T any](f *Fake, to chan<- T, what T) {
 	select {
 	case to <- what:
-	case <-f.over:
+	case <-f.testEnded:
 	}
 }
 
@@ -201,7 +201,7 @@ func (f *Fake) ExpectRequest(want ipc.Verb) ipc.Request {
 func (f *Fake) AwaitDisconnect() (verbs []ipc.Verb) {
 	f.t.Helper()
 	select {
-	case <-f.gone:
+	case <-f.disconnected:
 	case <-time.After(Timeout):
 		f.t.Fatal("the connection does not end")
 	}

@@ -371,10 +371,10 @@ func WaitFor(t *testing.T, c *client.Client, what string, ok func([]client.Entry
 	t.Fatalf("there never was %s", what)
 }
 
-// Await waits until so returns true.
-func Await(t *testing.T, what string, so func() bool) {
+// Await waits until condition returns true.
+func Await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Timeout); !so(); {
+	for end := time.Now().Add(Timeout); !condition(); {
 		if time.Now().After(end) {
 			t.Fatalf("there never was %s", what)
 		}

@@ -64,7 +64,7 @@ func managerFileLimit(limits string) int {
 
 // fdstoreSetting returns FDSTORE= of the unit's Environment=, which redlockd obeys. Without it
 // redlockd uses the limit that systemd passes, from version 254 on.
-func fdstoreSetting(environment string) (n int, told bool) {
+func fdstoreSetting(environment string) (n int, isSet bool) {
 	for _, assignment := range strings.Fields(environment) {
 		if value, is := strings.CutPrefix(strings.Trim(assignment, `"`), "FDSTORE="); is {
 			n, err := strconv.Atoi(value)

@@ -64,7 +64,7 @@ func (h *Lookup) finder(args []string) (finder, error) {
 		return nil, err
 	}
 	ofProcess, err := h.ofProcess(names)
-	if id == "" || h.Name != above || h.Holder.given() {
+	if id == "" || h.Name != above || h.Holder.isSet() {
 		return ofProcess, err
 	}
 	var ofRun finder = func(ctx context.Context, c *client.Client) (*client.Lease, error) {
@@ -99,7 +99,7 @@ func (h *Lookup) ofProcess(names []string) (finder, error) {
 	}
 	return func(ctx context.Context, c *client.Client) (*client.Lease, error) {
 		lease, err := c.LeaseOf(ctx, pid, names...)
-		if h.Holder.given() || !errors.Is(err, client.ErrNotHeld) {
+		if h.Holder.isSet() || !errors.Is(err, client.ErrNotHeld) {
 			return lease, err
 		}
 		for _, other := range append(shellsAbove(pid), os.Getpid()) {

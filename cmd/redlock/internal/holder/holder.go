@@ -12,21 +12,21 @@ import (
 // Flag is --pid: the process that holds the lock. The default is the parent process.
 type Flag struct {
 	pid   int
-	given func() bool
+	isSet func() bool
 }
 
 func (h *Flag) Define(cmd *cobra.Command) {
 	cmd.Flags().Var(flags.AnyNumber(&h.pid, "PID"), "pid", "the process PID holds it (default: the shell that calls redlock)")
-	h.given = func() bool { return cmd.Flags().Changed("pid") }
+	h.isSet = func() bool { return cmd.Flags().Changed("pid") }
 }
 
 // Process returns the pid of the holder. Without --pid it is the parent or, if that ends at once,
 // the process above it. Process fails if the holder cannot be determined.
 func (h *Flag) Process() (int, error) {
 	switch parent := os.Getppid(); {
-	case h.given() && h.pid > 0:
+	case h.isSet() && h.pid > 0:
 		return h.pid, nil
-	case h.given():
+	case h.isSet():
 		return 0, exit.Usagef("--pid %d is not a process", h.pid)
 	case parent <= 0:
 		return 0, exit.Usagef("the process that calls redlock is outside of this container: name the holder, as with --pid $$")

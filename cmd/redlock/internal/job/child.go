@@ -80,11 +80,11 @@ func (j *Job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 	}
 	s.forwardAll()
 	adoptOrphans()
-	over, err := c.startOnThread(j.command(lease))
+	endThread, err := c.startOnThread(j.command(lease))
 	if err != nil {
 		return nil, cannotRun(j.Argv[0], err)
 	}
-	defer over()
+	defer endThread()
 	defer c.process.Release()
 	return c, c.watch()
 }
@@ -101,12 +101,12 @@ func (j *Job) command(lease *client.Lease) *exec.Cmd {
 	}
 }
 
-// startOnThread starts cmd on a thread that does nothing else until over is called: the kernel
-// kills the command when the thread that started it ends. over waits for the goroutine.
-func (c *child) startOnThread(cmd *exec.Cmd) (over func(), err error) {
+// startOnThread starts cmd on a thread that does nothing else until endThread is called: the kernel
+// kills the command when the thread that started it ends. endThread waits for the goroutine.
+func (c *child) startOnThread(cmd *exec.Cmd) (endThread func(), err error) {
 	started, done := make(chan error), make(chan struct{})
 	var wg sync.WaitGroup
-	over = func() {
+	endThread = func() {
 		close(done)
 		wg.Wait()
 	}
@@ -117,10 +117,10 @@ func (c *child) startOnThread(cmd *exec.Cmd) (over func(), err error) {
 		<-done
 	})
 	if err := <-started; err != nil {
-		over()
+		endThread()
 		return nil, err
 	}
-	return over, nil
+	return endThread, nil
 }
 
 // start starts cmd. Like execvp, it runs a script without a #! line with the shell.

@@ -151,8 +151,8 @@ func parseStat(pid int, text []byte) (k descendant, err error) {
 
 // signalProcesses sends sig to each process, and returns how many received it. Processes of other
 // users do not.
-func signalProcesses(kin []descendant, sig syscall.Signal) (reached int) {
-	for _, k := range kin {
+func signalProcesses(processes []descendant, sig syscall.Signal) (reached int) {
+	for _, k := range processes {
 		if k.signal(sig) == nil {
 			reached++
 		}

@@ -239,11 +239,11 @@ func leaseTime(asked time.Duration, lease *client.Lease) time.Duration {
 
 // The end of the time before the deadline is reserved for SIGKILL to take effect.
 const (
-	killShare = 20 // of the lease time: a fifth: a twentieth
-	leastKill = 50 * time.Millisecond
+	killShare     = 20 // of the lease time: a fifth: a twentieth
+	minKillMargin = 50 * time.Millisecond
 
 	guardShare = 5 // of the lease time: a fifth
 )
 
 // killMargin returns how long before the deadline the command gets SIGKILL.
-func killMargin(ttl time.Duration) time.Duration { return max(ttl/killShare, leastKill) }
+func killMargin(ttl time.Duration) time.Duration { return max(ttl/killShare, minKillMargin) }

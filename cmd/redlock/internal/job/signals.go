@@ -70,9 +70,9 @@ func (s *signals) pendingSignal() syscall.Signal {
 	}
 }
 
-// interrupt returns a context that a signal cancels. calm cancels the context and returns the
-// signal, or 0. Later signals are left for pendingSignal and the command.
-func (s *signals) interrupt() (ctx context.Context, calm func() syscall.Signal) {
+// interrupt returns a context that a signal cancels. endInterrupt cancels the context and returns
+// the signal, or 0. Later signals are left for pendingSignal and the command.
+func (s *signals) interrupt() (ctx context.Context, endInterrupt func() syscall.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	var came syscall.Signal

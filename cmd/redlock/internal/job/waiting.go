@@ -59,7 +59,7 @@ func (j *Job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 }
 
 func (w *waiting) run(ctx context.Context) {
-	defer w.wipe()
+	defer w.clearLine()
 	for pause := explainAfter; sleep(ctx, pause); {
 		w.warnOfSelfWait(ctx)
 		switch columns := term.Columns(w.out); {
@@ -85,7 +85,7 @@ func (w *waiting) warnOfSelfWait(ctx context.Context) {
 	if hasEnded(ctx, above) || ctx.Err() != nil {
 		return
 	}
-	w.wipe()
+	w.clearLine()
 	w.print("redlock: lock %q: waiting for itself: this command already runs under the lock (REDLOCK_NAME)\n", w.name)
 }
 
@@ -173,7 +173,7 @@ func (w *waiting) draw(r reason, columns int) {
 		return
 	}
 	if r.detail != "" && r.key() != w.printed {
-		w.wipe()
+		w.clearLine()
 		w.printOnce(r)
 	}
 	line := fit(r.lines(w.name, time.Since(w.begin)), columns-1) // a full line would wrap
@@ -203,8 +203,8 @@ func truncate(line []rune, room int) []rune {
 	return append(line[:kept:kept], []rune(cut)[:room-kept]...)
 }
 
-// wipe clears the terminal's line.
-func (w *waiting) wipe() {
+// clearLine clears the terminal's line.
+func (w *waiting) clearLine() {
 	if w.width > 0 {
 		w.print("\r%s\r", strings.Repeat(" ", w.width))
 	}
