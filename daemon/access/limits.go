@@ -77,8 +77,8 @@ func overLeases(bound, names, waiting int) error {
 	return err
 }
 
-// reached reports whether n is at the bound; 0 is no bound.
-func reached(n, bound int) bool { return bound != 0 && n >= bound }
+// isAtBound reports whether n is at the bound; 0 is no bound.
+func isAtBound(n, bound int) bool { return bound != 0 && n >= bound }
 
 // Connect counts a connection as open. AdmitConnection has counted it, unless a restart kept it. The
 // result is a semaphore that allows one long answer of the user at a time.
@@ -96,14 +96,14 @@ func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan str
 }
 
 // AddReentrant counts a LOCK with reentrant=yes of a lease that the client already holds. It is one
-// more lease of the user, because the daemon remembers its id= as long as the lease. before: the
+// more lease of the user, because the daemon remembers its id= as long as the lease. isRepeated: the
 // LOCK was allowed before a restart.
-func (l *Limits) AddReentrant(uid int, before bool) error {
+func (l *Limits) AddReentrant(uid int, isRepeated bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
-	if !before && reached(u.leases, l.bounds.LeasesPerUser) {
+	if !isRepeated && isAtBound(u.leases, l.bounds.LeasesPerUser) {
 		return overLimit("leases_per_user", l.bounds.LeasesPerUser)
 	}
 	u.leases++
@@ -129,7 +129,7 @@ func (l *Limits) AdmitConnection(uid int) error {
 	defer l.mu.Unlock()
 	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
-	if err := l.fits(u); err != nil {
+	if err := l.checkConnection(u); err != nil {
 		return err
 	}
 	l.open++
@@ -145,12 +145,12 @@ func (l *Limits) DismissConnection(uid int) {
 	})
 }
 
-// fits returns why the user may not have one more connection. The caller holds mu.
-func (l *Limits) fits(u *usage) error {
+// checkConnection returns why the user may not have one more connection. The caller holds mu.
+func (l *Limits) checkConnection(u *usage) error {
 	switch {
-	case reached(l.open, l.bounds.Connections):
+	case isAtBound(l.open, l.bounds.Connections):
 		return overLimit("connections", l.bounds.Connections)
-	case reached(len(u.connections)+u.admitted, l.bounds.ConnectionsPerUser):
+	case isAtBound(len(u.connections)+u.admitted, l.bounds.ConnectionsPerUser):
 		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
 	}
 	return nil
@@ -182,19 +182,19 @@ func (l *Limits) Unread(uid int) (bytes int) {
 	return bytes
 }
 
-// BeginLock counts a LOCK as one lease for each of its names, because each costs as much as a lease,
-// and as a waiter if it may wait. If it does not wait, only leases_per_user bounds it. before: the
-// LOCK was allowed before a restart. EndLock must follow.
-func (l *Limits) BeginLock(uid, names int, patient, before bool) error {
+// BeginLock counts a LOCK as one lease for each of its names, because each costs as much as a
+// lease, and as a waiter if it may wait. If it does not wait, only leases_per_user bounds it.
+// isRepeated: the LOCK was allowed before a restart. EndLock must follow.
+func (l *Limits) BeginLock(uid, names int, patient, isRepeated bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
 	switch {
-	case before:
-	case patient && reached(u.waiters, l.bounds.WaitersPerUser): // before leases, which also count waiters
+	case isRepeated:
+	case patient && isAtBound(u.waiters, l.bounds.WaitersPerUser): // before leases, which also count waiters
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
-	case reached(u.leases+names-1, l.bounds.LeasesPerUser):
+	case isAtBound(u.leases+names-1, l.bounds.LeasesPerUser):
 		return overLeases(l.bounds.LeasesPerUser, names, u.waiters)
 	}
 	u.leases += names
@@ -223,7 +223,7 @@ func (l *Limits) BeginQuery(uid int) error {
 	defer l.mu.Unlock()
 	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
-	if reached(u.queries, l.bounds.WaitersPerUser) {
+	if isAtBound(u.queries, l.bounds.WaitersPerUser) {
 		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	}
 	u.queries++

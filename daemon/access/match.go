@@ -2,8 +2,8 @@ package access
 
 import "strings"
 
-// matchPattern reports whether a lock's name matches a pattern. * matches any run of bytes without /,
-// and ** any run, both also an empty one. All other bytes match themselves. The time is at most
+// matchPattern reports whether a lock's name matches a pattern. * matches any run of bytes without
+// /, and ** any run, both also an empty one. All other bytes match themselves. The time is at most
 // proportional to the product of the two lengths.
 func matchPattern(pattern, name string) bool {
 	plain, rest := pattern, ""
@@ -29,10 +29,10 @@ func matchFrom(pattern, name string) bool {
 	for pattern != "" {
 		switch rest, stars := cutStars(pattern); stars {
 		case 0:
-			step(reached, name, pattern[0])
+			matchByte(reached, name, pattern[0])
 			pattern = pattern[1:]
 		default:
-			spread(reached, name, stars > 1)
+			matchStar(reached, name, stars > 1)
 			pattern = rest
 		}
 	}
@@ -45,16 +45,16 @@ func cutStars(pattern string) (rest string, n int) {
 	return rest, len(pattern) - len(rest)
 }
 
-// step reads one byte of the pattern.
-func step(reached []bool, name string, c byte) {
+// matchByte reads one byte of the pattern.
+func matchByte(reached []bool, name string, c byte) {
 	for i := len(name); i > 0; i-- {
 		reached[i] = reached[i-1] && name[i-1] == c
 	}
 	reached[0] = false
 }
 
-// spread reads a star: it matches any number of bytes, up to the next / unless across.
-func spread(reached []bool, name string, across bool) {
+// matchStar reads a star: it matches any number of bytes, up to the next / unless across.
+func matchStar(reached []bool, name string, across bool) {
 	for i := range len(name) {
 		if reached[i] && (across || name[i] != '/') {
 			reached[i+1] = true

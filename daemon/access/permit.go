@@ -15,69 +15,71 @@ var ErrDenied = errors.New("not allowed")
 
 // Permit returns why the rules do not allow a request, or nil. A lease that the
 // client holds needs no right: the client can always check, extend and release it.
-func Permit(rules *config.Access, who Requester, verb ipc.Verb, names []string) error {
+func Permit(rules *config.Access, requester Requester, verb ipc.Verb, names []string) error {
 	if rules == nil {
-		return permitWithoutRules(who, verb)
+		return permitWithoutRules(requester, verb)
 	}
 	switch verb {
 	case ipc.VerbLock, ipc.VerbTry:
-		return permitNames(rules, who, verb, names, config.RightLock)
+		return permitNames(rules, requester, verb, names, config.RightLock)
 	case ipc.VerbWho:
-		return permitNames(rules, who, verb, names, config.RightInspect)
+		return permitNames(rules, requester, verb, names, config.RightInspect)
 	case ipc.VerbForce:
-		return permitNames(rules, who, verb, names, config.RightAdmin)
+		return permitNames(rules, requester, verb, names, config.RightAdmin)
 	case ipc.VerbAdmit:
-		return permitAdmit(rules, who)
+		return permitAdmit(rules, requester)
 	case ipc.VerbStatus:
-		return permitStatus(rules, who)
+		return permitStatus(rules, requester)
 	}
 	return nil
 }
 
 // permitWithoutRules allows every client everything except FORCE and ADMIT.
-func permitWithoutRules(who Requester, verb ipc.Verb) error {
-	if verb != ipc.VerbForce && verb != ipc.VerbAdmit || who.runsDaemon() {
+func permitWithoutRules(requester Requester, verb ipc.Verb) error {
+	if verb != ipc.VerbForce && verb != ipc.VerbAdmit || requester.runsDaemon() {
 		return nil
 	}
-	return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may, because the config has no access rules", verb, ErrDenied, who.User)
+	return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may, because the config has no access rules", verb, ErrDenied, requester.User)
 }
 
 // runsDaemon reports whether the user can do on the nodes whatever the daemon can.
-func (who Requester) runsDaemon() bool { return who.UID == 0 || who.UID == os.Getuid() }
+func (requester Requester) runsDaemon() bool {
+	return requester.UID == 0 || requester.UID == os.Getuid()
+}
 
 // permitNames requires the right for each name. Different rules may give it.
-func permitNames(rules *config.Access, who Requester, verb ipc.Verb, names []string, right string) error {
+func permitNames(rules *config.Access, requester Requester, verb ipc.Verb, names []string, right string) error {
 	var refused []string
 	for _, name := range names {
-		if ruleFor(rules, who, right, name) == nil {
+		if ruleFor(rules, requester, right, name) == nil {
 			refused = append(refused, name)
 		}
 	}
 	if refused == nil {
 		return nil
 	}
-	return denied(rules, who, fmt.Sprintf("%v %s", verb, strings.Join(refused, ",")), right)
+	return denied(rules, requester, fmt.Sprintf("%v %s", verb, strings.Join(refused, ",")), right)
 }
 
 // permitAdmit requires a rule for every lock: a node that votes too early can lose
 // any of them.
-func permitAdmit(rules *config.Access, who Requester) error {
-	if ruleForAllLocks(rules, who, config.RightAdmin) != nil {
+func permitAdmit(rules *config.Access, requester Requester) error {
+	if ruleForAllLocks(rules, requester, config.RightAdmin) != nil {
 		return nil
 	}
-	return denied(rules, who, "ADMIT (it concerns every lock, so the rule must have locks = [\"**\"])", config.RightAdmin)
+	return denied(rules, requester, "ADMIT (it concerns every lock, so the rule must have locks = [\"**\"])", config.RightAdmin)
 }
 
 // permitStatus requires any right on any lock. A NOQUORUM error shows such a user as much.
-func permitStatus(rules *config.Access, who Requester) error {
+func permitStatus(rules *config.Access, requester Requester) error {
 	for _, right := range config.AllRights {
-		if ruleForAnyLock(rules, who, right) != nil {
+		if ruleForAnyLock(rules, requester, right) != nil {
 			return nil
 		}
 	}
-	return fmt.Errorf("STATUS: %w for %s: no access rule of %d is for this user", ErrDenied, who.User, len(rules.Rules))
+	return fmt.Errorf("STATUS: %w for %s: no access rule of %d is for this user", ErrDenied, requester.User, len(rules.Rules))
 }
 
-func denied(rules *config.Access, who Requester, what, right string) error {
-	return fmt.Errorf("%s: %w for %s: no access rule of %d allows %q", what, ErrDenied, who.User, len(rules.Rules), right)
+func denied(rules *config.Access, requester Requester, what, right string) error {
+	return fmt.Errorf("%s: %w for %s: no access rule of %d allows %q", what, ErrDenied, requester.User, len(rules.Rules), right)
 }

@@ -17,32 +17,32 @@ type Requester struct {
 }
 
 // ruleFor returns the first rule that gives a right on a lock, or nil.
-func ruleFor(rules *config.Access, who Requester, right, name string) *config.Rule {
-	return findRule(rules, who, right, func(r *config.Rule) bool { return coversLock(r, name) })
+func ruleFor(rules *config.Access, requester Requester, right, name string) *config.Rule {
+	return findRule(rules, requester, right, func(r *config.Rule) bool { return coversLock(r, name) })
 }
 
 // ruleForAllLocks returns the first rule that gives a right on every lock, or nil.
-func ruleForAllLocks(rules *config.Access, who Requester, right string) *config.Rule {
-	return findRule(rules, who, right, func(r *config.Rule) bool { return slices.Contains(r.Locks, everyLock) })
+func ruleForAllLocks(rules *config.Access, requester Requester, right string) *config.Rule {
+	return findRule(rules, requester, right, func(r *config.Rule) bool { return slices.Contains(r.Locks, everyLock) })
 }
 
 // ruleForAnyLock returns the first rule that gives a right on any lock, or nil.
-func ruleForAnyLock(rules *config.Access, who Requester, right string) *config.Rule {
-	return findRule(rules, who, right, func(*config.Rule) bool { return true })
+func ruleForAnyLock(rules *config.Access, requester Requester, right string) *config.Rule {
+	return findRule(rules, requester, right, func(*config.Rule) bool { return true })
 }
 
-func findRule(rules *config.Access, who Requester, right string, matches func(*config.Rule) bool) *config.Rule {
+func findRule(rules *config.Access, requester Requester, right string, matches func(*config.Rule) bool) *config.Rule {
 	for i := range rules.Rules {
-		if r := &rules.Rules[i]; appliesTo(r, who) && slices.Contains(r.Allow, right) && matches(r) {
+		if r := &rules.Rules[i]; appliesTo(r, requester) && slices.Contains(r.Allow, right) && matches(r) {
 			return r
 		}
 	}
 	return nil
 }
 
-func appliesTo(r *config.Rule, who Requester) bool {
-	return slices.Contains(r.UIDs, who.UID) ||
-		slices.ContainsFunc(who.Groups, func(gid uint32) bool { return slices.Contains(r.GIDs, int(gid)) })
+func appliesTo(r *config.Rule, requester Requester) bool {
+	return slices.Contains(r.UIDs, requester.UID) ||
+		slices.ContainsFunc(requester.Groups, func(gid uint32) bool { return slices.Contains(r.GIDs, int(gid)) })
 }
 
 func coversLock(r *config.Rule, name string) bool {

@@ -39,19 +39,19 @@ func Verdicts(cfg *config.Config, account, lock string) ([]Verdict, error) {
 	return verdicts, nil
 }
 
-func verdict(cfg *config.Config, who Requester, right, lock string) Verdict {
+func verdict(cfg *config.Config, requester Requester, right, lock string) Verdict {
 	if cfg.Access == nil {
-		return verdictWithoutRules(who, right)
+		return verdictWithoutRules(requester, right)
 	}
-	if rule := ruleFor(cfg.Access, who, right, lock); rule != nil {
+	if rule := ruleFor(cfg.Access, requester, right, lock); rule != nil {
 		return Verdict{right, true, fmt.Sprintf("by rule %q", rule.Name)}
 	}
 	return Verdict{right, false, fmt.Sprintf("by no access rule of %d", len(cfg.Access.Rules))}
 }
 
-func verdictWithoutRules(who Requester, right string) Verdict {
+func verdictWithoutRules(requester Requester, right string) Verdict {
 	if right == config.RightAdmin {
-		return Verdict{right, who.UID == 0, "without access rules only root and the user that redlockd runs as may"}
+		return Verdict{right, requester.UID == 0, "without access rules only root and the user that redlockd runs as may"}
 	}
 	return Verdict{right, true, "without access rules everybody who can open the socket may"}
 }
@@ -76,20 +76,20 @@ func requesterNamed(account string) (Requester, error) {
 	return requesterOf(found)
 }
 
-func requesterOf(found *user.User) (who Requester, err error) {
-	if who.UID, err = strconv.Atoi(found.Uid); err != nil {
-		return who, err
+func requesterOf(found *user.User) (requester Requester, err error) {
+	if requester.UID, err = strconv.Atoi(found.Uid); err != nil {
+		return requester, err
 	}
 	groups, err := found.GroupIds()
 	if err != nil {
-		return who, fmt.Errorf("the groups of %s: %w", found.Username, err)
+		return requester, fmt.Errorf("the groups of %s: %w", found.Username, err)
 	}
 	for _, group := range groups {
 		gid, err := strconv.ParseUint(group, 10, 32)
 		if err != nil {
-			return who, fmt.Errorf("the groups of %s: %w", found.Username, err)
+			return requester, fmt.Errorf("the groups of %s: %w", found.Username, err)
 		}
-		who.Groups = append(who.Groups, uint32(gid))
+		requester.Groups = append(requester.Groups, uint32(gid))
 	}
-	return who, nil
+	return requester, nil
 }

@@ -12,44 +12,45 @@ const HiddenLock = "another lock"
 
 // View is what one client may see of the locks of others.
 type View struct {
-	Rules *config.Access // nil: everything
-	Who   Requester
+	Rules     *config.Access // nil: everything
+	Requester Requester
 }
 
-// Shows returns the lock names of user uid that LIST shows to the client. If uid is the client's own
-// user, it shows all, otherwise the ones that the client may inspect. It is nil if there are none.
-func (v View) Shows(uid int, names []string) []string {
-	if v.Rules == nil || v.Who.UID != UnknownUser && v.Who.UID == uid {
+// VisibleNames returns the lock names of user uid that LIST shows to the client. If uid is the
+// client's own user, it shows all, otherwise the ones that the client may inspect. It is nil if
+// there are none.
+func (v View) VisibleNames(uid int, names []string) []string {
+	if v.Rules == nil || v.Requester.UID != UnknownUser && v.Requester.UID == uid {
 		return names
 	}
-	return filter(names, func(name string) bool { return ruleFor(v.Rules, v.Who, config.RightInspect, name) != nil })
+	return filter(names, func(name string) bool { return ruleFor(v.Rules, v.Requester, config.RightInspect, name) != nil })
 }
 
-// Inspects reports whether the client may see who holds a lock, on any host.
-func (v View) Inspects(name string) bool {
-	return v.Rules == nil || ruleFor(v.Rules, v.Who, config.RightInspect, name) != nil
+// MayInspect reports whether the client may see who holds a lock, on any host.
+func (v View) MayInspect(name string) bool {
+	return v.Rules == nil || ruleFor(v.Rules, v.Requester, config.RightInspect, name) != nil
 }
 
 // PermitListAll returns why the client may not list the locks of all hosts, or nil. The client needs
 // the right to inspect some lock, and sees only the locks that it may inspect.
 func (v View) PermitListAll() error {
-	if v.Rules == nil || ruleForAnyLock(v.Rules, v.Who, config.RightInspect) != nil {
+	if v.Rules == nil || ruleForAnyLock(v.Rules, v.Requester, config.RightInspect) != nil {
 		return nil
 	}
-	return denied(v.Rules, v.Who, "LIST all=yes", config.RightInspect)
+	return denied(v.Rules, v.Requester, "LIST all=yes", config.RightInspect)
 }
 
-// Knows reports whether the client has any right on a lock. Then it may learn the
+// KnowsName reports whether the client has any right on a lock. Then it may learn the
 // name and the holder.
-func (v View) Knows(name string) bool {
+func (v View) KnowsName(name string) bool {
 	return v.Rules == nil || slices.ContainsFunc(config.AllRights, func(right string) bool {
-		return ruleFor(v.Rules, v.Who, right, name) != nil
+		return ruleFor(v.Rules, v.Requester, right, name) != nil
 	})
 }
 
 // Label joins the names that the client knows, for an error.
 func (v View) Label(names []string) string {
-	known := filter(names, v.Knows)
+	known := filter(names, v.KnowsName)
 	if known == nil {
 		return HiddenLock
 	}
@@ -58,7 +59,7 @@ func (v View) Label(names []string) string {
 
 // Name returns the name if the client knows it, else [HiddenLock].
 func (v View) Name(name string) string {
-	if v.Knows(name) {
+	if v.KnowsName(name) {
 		return name
 	}
 	return HiddenLock

@@ -39,7 +39,7 @@ func TestViewShowsLocksOfTheOwnUser(t *testing.T) {
 		holder int
 		want   int // how many names
 	}{{rules, 4009, 4009, 1}, {rules, 4009, 4008, 0}, {rules, UnknownUser, UnknownUser, 0}, {nil, 4009, 4008, 1}} {
-		if got := (View{test.rules, Requester{UID: test.uid}}).Shows(test.holder, []string{"what/ever"}); len(got) != test.want {
+		if got := (View{test.rules, Requester{UID: test.uid}}).VisibleNames(test.holder, []string{"what/ever"}); len(got) != test.want {
 			t.Errorf("user %d sees %v of user %d, want %d names", test.uid, got, test.holder, test.want)
 		}
 	}

@@ -85,7 +85,7 @@ func TestLeaseDefaultsAreBounded(t *testing.T) {
 // The smallest ttl that fits node_timeout is accepted, and a ttl 1 ms shorter is refused.
 func TestSmallestTTLForNodeTimeout(t *testing.T) {
 	for _, less := range []time.Duration{0, time.Millisecond} {
-		ttl := leastTTL(50*time.Millisecond) - less
+		ttl := minDefaultTTL(50*time.Millisecond) - less
 		_, err := loadSource(t, fmt.Sprintf("%slease { ttl = %q }\n", nodesSource(3), formatDuration(ttl)))
 		if (err == nil) != (less == 0) {
 			t.Errorf("a ttl of %v: %v", ttl, err)

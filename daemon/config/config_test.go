@@ -241,10 +241,10 @@ func TestConfigWarnsOfSocketPath(t *testing.T) {
 	}
 }
 
-// TestLeastTTL checks both sides of the bound that the comment of leastTTL derives.
+// TestLeastTTL checks both sides of the bound that the comment of minDefaultTTL derives.
 func TestLeastTTL(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Millisecond, 21 * time.Millisecond, 50 * time.Millisecond, 5 * time.Second, time.Hour} {
-		least := leastTTL(timeout)
+		least := minDefaultTTL(timeout)
 		fits := func(ttl time.Duration) bool {
 			drift := ttl/100 + 2*time.Millisecond
 			return 2*timeout <= ttl-drift-ttl/5-ttl/3
@@ -252,8 +252,8 @@ func TestLeastTTL(t *testing.T) {
 		if !fits(least) || fits(least-2*time.Millisecond) {
 			t.Errorf("leastTTL(%s): got %s; fits: %t, 2 ms less fits: %t", timeout, least, fits(least), fits(least-2*time.Millisecond))
 		}
-		if most := mostTimeout(least); leastTTL(most) > least || most > timeout {
-			t.Errorf("mostTimeout(%s): got %s, which needs %s", least, most, leastTTL(most))
+		if most := maxNodeTimeout(least); minDefaultTTL(most) > least || most > timeout {
+			t.Errorf("mostTimeout(%s): got %s, which needs %s", least, most, minDefaultTTL(most))
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // parseDuration reads "250ms", "10s", "2m" or "1h30m": whole milliseconds
-// between least and most. It refuses a number without a unit, also "0": the
+// between shortest and longest. It refuses a number without a unit, also "0": the
 // command line would take it for seconds and the protocol for milliseconds.
-func parseDuration(value string, least, most time.Duration) (d time.Duration, wanted string) {
+func parseDuration(value string, shortest, longest time.Duration) (d time.Duration, wanted string) {
 	d, err := time.ParseDuration(value)
 	switch {
 	case value != "" && strings.Trim(value, "0123456789.") == "":
@@ -18,8 +18,8 @@ func parseDuration(value string, least, most time.Duration) (d time.Duration, wa
 		return 0, `a duration such as "250ms", "10s", "2m" or "1h30m"`
 	case d%time.Millisecond != 0:
 		return 0, "a duration in whole milliseconds"
-	case d < least || d > most:
-		return 0, fmt.Sprintf("a duration from %s to %s", formatDuration(least), formatDuration(most))
+	case d < shortest || d > longest:
+		return 0, fmt.Sprintf("a duration from %s to %s", formatDuration(shortest), formatDuration(longest))
 	}
 	return d, ""
 }

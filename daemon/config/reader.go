@@ -18,8 +18,8 @@ type reader struct {
 	syntax      []Fault // faults of the HCL syntax: a part of the file was not understood
 	faults      []Fault
 	warnings    []Fault
-	at          map[string]hcl.Range // the position of each value or block that was set, by path: "lease.ttl", "access"
-	bad         map[string]bool      // the values with a fault, which must not be compared with others
+	positions   map[string]hcl.Range // the position of each value or block that was set, by path: "lease.ttl", "access"
+	faulty      map[string]bool      // the values with a fault, which must not be compared with others
 	visited     func(*section)       // called for each block when all its words are known; may be nil
 	blocksOf    map[string][]string  // see otherBlock, which sets it
 }
@@ -36,11 +36,11 @@ type section struct {
 }
 
 func newReader(file string) *reader {
-	return &reader{file: file, credentials: credentialsDirectory(file), at: map[string]hcl.Range{}, bad: map[string]bool{}}
+	return &reader{file: file, credentials: credentialsDirectory(file), positions: map[string]hcl.Range{}, faulty: map[string]bool{}}
 }
 
 func (r *reader) body(path string, block *hclsyntax.Block) *section {
-	r.at[path] = block.DefRange()
+	r.positions[path] = block.DefRange()
 	return &section{r: r, path: path, header: block.DefRange(), body: block.Body}
 }
 

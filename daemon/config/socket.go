@@ -19,7 +19,7 @@ const WillNotStart = "redlockd will not start"
 
 // warnOfPath does not warn about a missing directory of the default path: the service creates it.
 func (r *reader) warnOfPath(path string) {
-	if r.bad["socket.path"] {
+	if r.faulty["socket.path"] {
 		return
 	}
 	at, dir := r.rangeOf("socket.path"), filepath.Dir(path)

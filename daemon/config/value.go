@@ -54,24 +54,24 @@ func (b *section) texts(word string, to *[]string, check check) {
 	}
 }
 
-// duration reads a duration between least and most into *to.
-func (b *section) duration(word string, to *time.Duration, least, most time.Duration) {
+// duration reads a duration between shortest and longest into *to.
+func (b *section) duration(word string, to *time.Duration, shortest, longest time.Duration) {
 	attr := b.attr(word)
 	if attr == nil {
 		return
 	}
-	b.r.bad[b.name(word)] = true
+	b.r.faulty[b.name(word)] = true
 	value, ok := b.r.valueOf(attr.Expr, b.name(word), `a duration in quotes and with a unit, such as "10s"`, cty.String)
 	if !ok {
 		return
 	}
-	parsed, wanted := parseDuration(value.AsString(), least, most)
+	parsed, wanted := parseDuration(value.AsString(), shortest, longest)
 	if wanted != "" {
 		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, quote(value.AsString()))
 		return
 	}
 	*to = parsed
-	delete(b.r.bad, b.name(word))
+	delete(b.r.faulty, b.name(word))
 }
 
 // count reads a whole number, at least 0, into *to.
@@ -109,7 +109,7 @@ func (b *section) attr(word string) *hclsyntax.Attribute {
 	b.attrs = append(b.attrs, word)
 	attr := b.body.Attributes[word]
 	if attr != nil {
-		b.r.at[b.name(word)] = attr.Expr.Range()
+		b.r.positions[b.name(word)] = attr.Expr.Range()
 	}
 	return attr
 }
@@ -198,7 +198,7 @@ func formatNumber(value cty.Value) string {
 // rangeOf returns the position of the first of these names that was set, or the start of the file.
 func (r *reader) rangeOf(names ...string) hcl.Range {
 	for _, name := range names {
-		if at, ok := r.at[name]; ok {
+		if at, ok := r.positions[name]; ok {
 			return at
 		}
 	}

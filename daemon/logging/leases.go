@@ -66,22 +66,22 @@ func (l *LeaseLog) LogsGrants() bool { return l.grants.Load() }
 
 // Granted logs a grant, if grants are logged.
 func (l *LeaseLog) Granted(lease Lease, waited time.Duration) {
-	if l.LogsGrants() && l.fits(lease, (*userLines).grantLines, maxGrantLines) {
+	if l.LogsGrants() && l.countLine(lease, (*userLines).grantLines, maxGrantLines) {
 		l.log.Info("lock granted", l.facts(lease, "waited_ms", waited.Milliseconds())...)
 	}
 }
 
 // Released logs a release and why it happened, if grants are logged.
 func (l *LeaseLog) Released(lease Lease, held time.Duration, reason string) {
-	if l.LogsGrants() && l.fits(lease, (*userLines).grantLines, maxGrantLines) {
+	if l.LogsGrants() && l.countLine(lease, (*userLines).grantLines, maxGrantLines) {
 		l.log.Info("lock released", l.facts(lease, "held_ms", held.Milliseconds(), "reason", reason)...)
 	}
 }
 
-// Lost logs a lost lease as a warning. If asked is set, the client wanted the lease to end by its ttl
-// (hold=ttl), and it logs no warning.
+// Lost logs a lost lease as a warning. If asked is set, the client wanted the lease to end by its
+// ttl (hold=ttl), and it logs no warning.
 func (l *LeaseLog) Lost(lease Lease, held time.Duration, reason string, cause error, asked bool) {
-	if !l.fits(lease, (*userLines).lossLines, maxLossLines) {
+	if !l.countLine(lease, (*userLines).lossLines, maxLossLines) {
 		return
 	}
 	rest := []any{"fence", lease.Fence, "host", l.host, "mode", lease.Mode, "held_ms", held.Milliseconds()}
@@ -108,8 +108,8 @@ func orNone(err error) any {
 	return err
 }
 
-// fits counts a line about the lease's user, and reports whether it is within the bound.
-func (l *LeaseLog) fits(lease Lease, kind func(*userLines) *lines, bound int) bool {
+// countLine counts a line about the lease's user, and reports whether it is within the bound.
+func (l *LeaseLog) countLine(lease Lease, kind func(*userLines) *lines, bound int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	user := l.users[lease.UID]

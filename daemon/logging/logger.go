@@ -79,13 +79,13 @@ func (l *formatLogger) write(level hclog.Level, msg string, args []any) {
 	case !l.isJSON.Load():
 		l.Logger.Log(level, msg, args...)
 	case level >= l.json.GetLevel():
-		l.json.Log(level, msg, inWords(args)...)
+		l.json.Log(level, msg, textArgs(args)...)
 	}
 }
 
-// inWords replaces durations, signals and other fmt.Stringers by their text, so that JSON
+// textArgs replaces durations, signals and other fmt.Stringers by their text, so that JSON
 // shows 3s and not 3000000000.
-func inWords(args []any) []any {
+func textArgs(args []any) []any {
 	words := slices.Clone(args)
 	for i, arg := range args {
 		_, isError := arg.(error) // hclog writes the text of an error anyway
@@ -109,7 +109,7 @@ func (l *formatLogger) SetLevel(level hclog.Level) {
 }
 
 func (l *formatLogger) With(args ...any) hclog.Logger {
-	return &formatLogger{l.Logger.With(args...), l.json.With(inWords(args)...), l.isJSON}
+	return &formatLogger{l.Logger.With(args...), l.json.With(textArgs(args)...), l.isJSON}
 }
 
 func (l *formatLogger) Named(name string) hclog.Logger {

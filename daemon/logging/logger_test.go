@@ -34,7 +34,7 @@ func TestLogJSON(t *testing.T) {
 	}
 }
 
-// JSON shows durations with their unit: see inWords.
+// JSON shows durations with their unit: see textArgs.
 func TestLogJSONValues(t *testing.T) {
 	var out bytes.Buffer
 	log := New(&out, hclog.Info, JSON).With("after", 1500*time.Millisecond)

@@ -47,15 +47,15 @@ func (w *Writer) Write(entry []byte) (int, error) { return w.LevelWrite(hclog.No
 // LevelWrite is Write with the level of the entry. It makes Writer an hclog.LevelWriter.
 func (w *Writer) LevelWrite(level hclog.Level, entry []byte) (int, error) {
 	select {
-	case w.lines <- w.marked(level, entry):
+	case w.lines <- w.withPriority(level, entry):
 	default:
 		w.dropped.Add(1)
 	}
 	return len(entry), nil
 }
 
-// marked copies the entry. For the journal it adds priorities.
-func (w *Writer) marked(level hclog.Level, entry []byte) []byte {
+// withPriority copies the entry. For the journal it adds priorities.
+func (w *Writer) withPriority(level hclog.Level, entry []byte) []byte {
 	if w.journal {
 		return JournalLines(level, entry)
 	}
@@ -120,6 +120,6 @@ func (w *Writer) drain() {
 func (w *Writer) write(line []byte) {
 	w.to.Write(line)
 	if n := w.dropped.Swap(0); n > 0 {
-		w.to.Write(w.marked(hclog.Warn, fmt.Appendf(nil, "%d log lines were dropped: they came faster than they could be written\n", n)))
+		w.to.Write(w.withPriority(hclog.Warn, fmt.Appendf(nil, "%d log lines were dropped: they came faster than they could be written\n", n)))
 	}
 }

@@ -35,16 +35,16 @@ var (
 	descUnwritten   = desc("redlockd_table_unwritten", "1: the state file cannot be written, and a restart would lose leases and waiters.")
 	descLongest     = desc("redlockd_queue_longest", "Waiters for the lock with the most waiters.")
 
-	descNodes     = desc("redlockd_nodes", "Nodes of the config.")
-	descQuorum    = desc("redlockd_quorum", "Nodes that a lock needs.")
-	descSpare     = desc("redlockd_quorum_spare", "How many more nodes may fail; below 0: no lock can be taken.")
-	descMaxTTL    = desc("redlockd_max_ttl_seconds", "The largest max_ttl of all hosts; also how long a quarantine lasts.")
-	descLeft      = desc("redlockd_quorum_left_seconds", "Time until the end of the quarantines that prevent a quorum; 0: none do.")
-	descState     = desc("redlockd_node_state", "1 for the current state of a node, 0 for the other states.", "node", "state")
-	descNodeLeft  = desc("redlockd_node_quarantine_left_seconds", "Time left of a node's quarantine; 0 also if it waits for something else.", "node")
-	descWarnings  = desc("redlockd_node_warnings", "Warnings about a node; redlock status shows them.", "node")
-	descEnds      = desc("redlockd_node_certificate_end_timestamp_seconds", "When the first certificate expires that the next connection to a node needs, in Unix time.", "node")
-	allNodeStates = []redlock.NodeState{redlock.NodeReady, redlock.NodeConnecting, redlock.NodeDown, redlock.NodeQuarantined, redlock.NodeRefused}
+	descNodes           = desc("redlockd_nodes", "Nodes of the config.")
+	descQuorum          = desc("redlockd_quorum", "Nodes that a lock needs.")
+	descSpare           = desc("redlockd_quorum_spare", "How many more nodes may fail; below 0: no lock can be taken.")
+	descMaxTTL          = desc("redlockd_max_ttl_seconds", "The largest max_ttl of all hosts; also how long a quarantine lasts.")
+	descLeft            = desc("redlockd_quorum_left_seconds", "Time until the end of the quarantines that prevent a quorum; 0: none do.")
+	descState           = desc("redlockd_node_state", "1 for the current state of a node, 0 for the other states.", "node", "state")
+	descNodeLeft        = desc("redlockd_node_quarantine_left_seconds", "Time left of a node's quarantine; 0 also if it waits for something else.", "node")
+	descWarnings        = desc("redlockd_node_warnings", "Warnings about a node; redlock status shows them.", "node")
+	descCertificateEnds = desc("redlockd_node_certificate_end_timestamp_seconds", "When the first certificate expires that the next connection to a node needs, in Unix time.", "node")
+	allNodeStates       = []redlock.NodeState{redlock.NodeReady, redlock.NodeConnecting, redlock.NodeDown, redlock.NodeQuarantined, redlock.NodeRefused}
 )
 
 // counters are the metrics of redlock.Counts.
@@ -73,7 +73,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		descBuild, descConnections, descLeases, descWaiters, descLongest, descUnwritten,
-		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings, descEnds,
+		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings, descCertificateEnds,
 	} {
 		to <- desc
 	}
@@ -93,7 +93,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	to.gauge(descUnwritten, oneIf(s.Unwritten))
 	to.collectNodes(&s.Quorum)
 	for node, end := range s.CertificateEnds {
-		to.gauge(descEnds, float64(end.Unix()), node)
+		to.gauge(descCertificateEnds, float64(end.Unix()), node)
 	}
 	to.collectCounts(&s.Quorum.Counts)
 }

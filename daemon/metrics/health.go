@@ -23,7 +23,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, "ready: "+text)
 }
 
-// answer writes plain text that no cache stores. It ignores errors: the client may have disconnected.
+// answer writes plain text that no cache stores. It ignores errors: the client may have
+// disconnected.
 func answer(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -31,8 +32,8 @@ func answer(w http.ResponseWriter, code int, text string) {
 	fmt.Fprint(w, text)
 }
 
-// bounded runs at most requestsAtOnce requests at once, and answers the others with 503.
-func bounded(next http.HandlerFunc) http.HandlerFunc {
+// limitRequests runs at most requestsAtOnce requests at once, and answers the others with 503.
+func limitRequests(next http.HandlerFunc) http.HandlerFunc {
 	free := make(chan struct{}, requestsAtOnce)
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {

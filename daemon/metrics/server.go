@@ -43,8 +43,8 @@ type Server struct {
 // NewServer makes a server. Start starts it.
 func NewServer(o Options) *Server { return &Server{Options: o} }
 
-// Start listens, and serves in a goroutine. If it cannot listen now, the goroutine retries. stop ends
-// the goroutine and waits for it.
+// Start listens, and serves in a goroutine. If it cannot listen now, the goroutine retries. stop
+// ends the goroutine and waits for it.
 func (s *Server) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	server, ended := s.httpServer(), make(chan struct{})
@@ -78,12 +78,12 @@ func (s *Server) httpServer() *http.Server {
 		MaxRequestsInFlight: requestsAtOnce,
 		Timeout:             requestTimeout,
 	}))
-	mux.HandleFunc("GET /healthz", bounded(s.healthz))
-	mux.HandleFunc("GET /readyz", bounded(s.readyz))
+	mux.HandleFunc("GET /healthz", limitRequests(s.healthz))
+	mux.HandleFunc("GET /readyz", limitRequests(s.readyz))
 	if s.Page {
-		mux.HandleFunc("GET /{$}", bounded(s.page))
+		mux.HandleFunc("GET /{$}", limitRequests(s.page))
 	} else {
-		mux.HandleFunc("GET /{$}", bounded(s.index))
+		mux.HandleFunc("GET /{$}", limitRequests(s.index))
 	}
 	return &http.Server{
 		Handler:           mux,

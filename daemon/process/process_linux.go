@@ -53,17 +53,17 @@ func FactsOf(pid int) (f Facts, err error) {
 		err = f.readStat(string(stat))
 	}
 	if err != nil {
-		return f, meaningOf(pid, err)
+		return f, processError(pid, err)
 	}
 	status, err := os.ReadFile(dir + "/status")
 	if err == nil {
 		err = f.readStatus(string(status))
 	}
-	return f, meaningOf(pid, err)
+	return f, processError(pid, err)
 }
 
-// meaningOf maps an error of /proc to an error of this package, or returns it unchanged.
-func meaningOf(pid int, err error) error {
+// processError maps an error of /proc to an error of this package, or returns it unchanged.
+func processError(pid int, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return ErrHidden

@@ -88,7 +88,7 @@ func (f *forceWork) otherNames(forced []redlock.Holding, lists map[string][]stri
 	view := f.s.view()
 	for i := range forced {
 		for _, name := range lists[forced[i].ID()] {
-			if name == f.call.Names[0] || slices.Contains(also, name) || !view.Knows(name) {
+			if name == f.call.Names[0] || slices.Contains(also, name) || !view.KnowsName(name) {
 				continue
 			}
 			if also = append(also, name); len(alsoField(also).AppendTo(nil)) > maxAlso {

@@ -148,7 +148,7 @@ func (s *session) listAll(call *server.Call) {
 	})
 	n, view := 0, s.view()
 	for _, h := range holdings {
-		names, state, left := view.Shows(h.waiter.Requester.UID, h.names()), "held", h.lease.Validity()
+		names, state, left := view.VisibleNames(h.waiter.Requester.UID, h.names()), "held", h.lease.Validity()
 		switch {
 		case h.lease.Err() != nil:
 			state, left = "lost", h.lease.TimeToRelease()
@@ -164,7 +164,7 @@ func (s *session) listAll(call *server.Call) {
 		}
 	}
 	for _, p := range s.host.Queue.Waiting() {
-		if names := view.Shows(p.Requester.UID, p.Names); names != nil {
+		if names := view.VisibleNames(p.Requester.UID, p.Names); names != nil {
 			call.Line(s.listLine(call, names, p, p.Kind, "waiting", p.Requester.Asked))
 			n++
 		}
@@ -199,7 +199,7 @@ func (s *session) listFleet(call *server.Call) {
 	}
 	waiting, n := s.host.waitingNames(), 0
 	for i := range page.Locks {
-		if lock := &page.Locks[i]; ipc.CheckName(lock.Name) == nil && view.Inspects(lock.Name) {
+		if lock := &page.Locks[i]; ipc.CheckName(lock.Name) == nil && view.MayInspect(lock.Name) {
 			n += s.fleetLines(call, lock, waiting[lock.Name])
 		}
 	}
@@ -296,12 +296,12 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 // counts returns how many leases and waiters of this daemon LIST would show the client.
 func (d *Host) counts(view access.View) (leases, waiters int) {
 	for _, h := range d.Leases.all() {
-		if h.lease.Err() == nil && view.Shows(h.waiter.Requester.UID, h.names()) != nil {
+		if h.lease.Err() == nil && view.VisibleNames(h.waiter.Requester.UID, h.names()) != nil {
 			leases++
 		}
 	}
 	for _, p := range d.Queue.Waiting() {
-		if view.Shows(p.Requester.UID, p.Names) != nil {
+		if view.VisibleNames(p.Requester.UID, p.Names) != nil {
 			waiters++
 		}
 	}

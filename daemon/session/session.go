@@ -51,7 +51,7 @@ func requesterOf(peer server.Peer) access.Requester {
 
 // view returns what the client may see of other users' locks, by the present rules.
 func (s *session) view() access.View {
-	return access.View{Rules: s.host.access.Load(), Who: s.requester}
+	return access.View{Rules: s.host.access.Load(), Requester: s.requester}
 }
 
 // InputEnded ends waiting LOCKs, because no client is left to hold the locks. A LOCK whose first

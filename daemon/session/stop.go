@@ -24,7 +24,7 @@ func (d *Host) Freeze(srv *server.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	err := srv.Freeze(ctx, server.FreezeOptions{
-		Keep: func(s server.Session) bool { return s.(*session).stored.Settle() },
+		Keep: func(s server.Session) bool { return s.(*session).stored.FixState() },
 		Bye:  bye,
 		Seal: d.seal,
 	})

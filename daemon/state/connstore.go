@@ -24,12 +24,12 @@ type ConnStore struct {
 
 	wake chan struct{} // of capacity 1
 
-	// mu guards the fields below, and queued of entries. StorableConn.HoldsLeases is called inside it,
-	// and takes the mutexes of a session.
-	mu       sync.Mutex
-	queue    list.List // of *ConnEntry that are not stored, in the order of arrival
-	stored   map[*ConnEntry]struct{}
-	saidFull bool
+	// mu guards the fields below, and queued of entries. StorableConn.HoldsLeases is called inside
+	// it, and takes the mutexes of a session.
+	mu           sync.Mutex
+	queue        list.List // of *ConnEntry that are not stored, in the order of arrival
+	stored       map[*ConnEntry]struct{}
+	isFullLogged bool
 }
 
 // ConnStoreOptions are the options of NewConnStore.
@@ -63,7 +63,8 @@ type ConnEntry struct {
 // StorableConn is a connection.
 type StorableConn interface {
 	SyscallConn() (syscall.RawConn, error)
-	// HoldsLeases reports whether it holds leases or waits for one, so that it should be stored first.
+	// HoldsLeases reports whether it holds leases or waits for one, so that it should be stored
+	// first.
 	HoldsLeases() bool
 }
 
@@ -259,7 +260,7 @@ func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.D
 			continue
 		}
 		if !room {
-			st.sayFull()
+			st.logFull()
 			if !waiting.conn.HoldsLeases() {
 				continue
 			}
@@ -275,15 +276,15 @@ func (st *ConnStore) next(now time.Duration) (e, evicted *ConnEntry, next time.D
 		return waiting, evicted, 0
 	}
 	if room {
-		st.saidFull = false
+		st.isFullLogged = false
 	}
 	return nil, nil, next
 }
 
-// sayFull requires mu.
-func (st *ConnStore) sayFull() {
-	if !st.saidFull {
-		st.saidFull = true
+// logFull requires mu.
+func (st *ConnStore) logFull() {
+	if !st.isFullLogged {
+		st.isFullLogged = true
 		st.o.Log.Warn("the service manager keeps no more connections for a restart: then idle ones are closed with BYE",
 			"kept", st.capacity, "wanted", "a larger FileDescriptorStoreMax= in redlockd.service, and the same FDSTORE= in its Environment=")
 	}
@@ -366,8 +367,8 @@ func (e *ConnEntry) NeverStore() (was bool) {
 	return state == stored || state == staysStored
 }
 
-// Settle reports whether the connection is stored. Its state cannot change from now on.
-func (e *ConnEntry) Settle() bool {
+// FixState reports whether the connection is stored. Its state cannot change from now on.
+func (e *ConnEntry) FixState() bool {
 	_ = e.state.CompareAndSwap(notStored, neverStored) || e.state.CompareAndSwap(stored, staysStored)
 	return e.IsStored()
 }

@@ -80,14 +80,14 @@ func TestConnEndsWhileItIsStored(t *testing.T) {
 		st.stored[e] = struct{}{}
 	}
 	st.close(over)
-	if ending.Settle() {
+	if ending.FixState() {
 		t.Error("Settle reports an unstored connection as stored")
 	}
 	cut.NeverStore()
 	for _, e := range []*ConnEntry{over, ending, cut, kept} {
 		st.store(e)
 	}
-	if !kept.Settle() {
+	if !kept.FixState() {
 		t.Error("Settle reports a stored connection as not stored")
 	}
 	if st.idle() != nil {
@@ -162,7 +162,7 @@ func TestRestoredConnsCount(t *testing.T) {
 	if e, _, _ := st.next(st.now + minAge); e != nil {
 		t.Fatalf("connection %d is to be stored, but there is no room", e.number)
 	}
-	if !before.Settle() {
+	if !before.FixState() {
 		t.Error("the restored connection does not stay stored")
 	}
 	st.close(before)

@@ -23,7 +23,7 @@ type Journal struct {
 	log        hclog.Logger
 	health     atomic.Int32
 	lastNumber atomic.Uint64 // the last number that NextNumber returned
-	later      timers.Set    // for ForgottenAfter
+	timers     timers.Set    // for ForgottenAfter
 }
 
 // NewJournal makes a Journal that is not open.
@@ -61,35 +61,35 @@ func (j *Journal) Watch(ctx context.Context) {
 // Freeze stops recording as if the process had been killed at this moment. It waits for functions
 // that ForgottenAfter has begun.
 func (j *Journal) Freeze() {
-	j.later.Stop()
+	j.timers.Stop()
 	j.file.Freeze()
 }
 
 // Close stops recording. The state file stays for the next process.
 func (j *Journal) Close() {
 	if j.IsOpen() {
-		j.later.Stop()
+		j.timers.Stop()
 		j.file.Close()
 	}
 }
 
 // ConnOpened records that a connection is open, and whether it outlasts the process.
 func (j *Journal) ConnOpened(number uint64, stored bool) {
-	if j.notes(number) {
+	if j.isRecorded(number) {
 		j.appendConn(recordConn, &connRecord{Conn: Conn{Number: number, Stored: stored}})
 	}
 }
 
 // ConnClosed records the end of a connection, and of its requests.
 func (j *Journal) ConnClosed(number uint64) {
-	if j.notes(number) {
+	if j.isRecorded(number) {
 		j.appendConn(recordConnClosed, &connRecord{Conn: Conn{Number: number}})
 	}
 }
 
 // Unread records a change of the bytes that were read from a connection and not begun as a request.
 func (j *Journal) Unread(number uint64, change UnreadChange) {
-	if j.notes(number) {
+	if j.isRecorded(number) {
 		j.appendConn(recordUnread, &connRecord{Conn: Conn{Number: number}, change: change})
 	}
 }
@@ -97,7 +97,7 @@ func (j *Journal) Unread(number uint64, change UnreadChange) {
 // RequestBegun records a request before it begins. If its line was in the recorded Unread of the
 // connection, unread is the change of that, otherwise nil.
 func (j *Journal) RequestBegun(r *Request, unread *UnreadChange) {
-	if !j.notes(r.Number) {
+	if !j.isRecorded(r.Number) {
 		return
 	}
 	record := requestRecord{Request: *r}
@@ -110,7 +110,7 @@ func (j *Journal) RequestBegun(r *Request, unread *UnreadChange) {
 // Answered records that a request is about to be answered, so it does not begin again after a
 // restart.
 func (j *Journal) Answered(number uint64) {
-	if j.notes(number) {
+	if j.isRecorded(number) {
 		j.appendRequest(recordAnswered, &requestRecord{Request: Request{Number: number}})
 	}
 }
@@ -132,7 +132,7 @@ type Deadlines interface {
 // Deadline records the deadline of a lease. The recorded deadline may be too early for a moment, but
 // in the end it is not too late: Deadline repeats the record if the deadline moved back meanwhile.
 func (j *Journal) Deadline(number uint64, lease Deadlines) {
-	if !j.notes(number) {
+	if !j.isRecorded(number) {
 		return
 	}
 	for {
@@ -207,18 +207,18 @@ func (j *Journal) Forgotten(number, by uint64) {
 // ForgottenAfter calls Forgotten after a delay, and then calls then, which may be nil. It does not
 // wait. If the journal ends before the delay, the lease stays recorded and then is not called.
 func (j *Journal) ForgottenAfter(number uint64, delay time.Duration, then func()) {
-	if !j.notes(number) {
+	if !j.isRecorded(number) {
 		return
 	}
-	j.later.After(delay, func() {
+	j.timers.After(delay, func() {
 		if j.Forgotten(number, 0); then != nil {
 			then()
 		}
 	})
 }
 
-// notes reports whether the journal records something with that number.
-func (j *Journal) notes(number uint64) bool { return j.IsOpen() && number != 0 }
+// isRecorded reports whether the journal records something with that number.
+func (j *Journal) isRecorded(number uint64) bool { return j.IsOpen() && number != 0 }
 
 // writers has codecs for writing, so that a record allocates nothing.
 var writers = sync.Pool{New: func() any { return &codec{b: make([]byte, 0, 512)} }}
@@ -247,7 +247,7 @@ func (j *Journal) appendRequest(kind recordKind, r *requestRecord) {
 }
 
 func (j *Journal) appendLease(kind recordKind, l *Lease) {
-	if !j.notes(l.Number) {
+	if !j.isRecorded(l.Number) {
 		return
 	}
 	c := beginRecord(kind)

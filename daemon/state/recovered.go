@@ -22,15 +22,15 @@ type Recovered struct {
 // replay builds a Recovered from records. It is the State of the state file.
 type replay struct {
 	Recovered
-	noted map[uint64]notedLease // the leases of a merge that are not in Leases; nil: it is not a merge
+	encoded map[uint64]encodedLease // the leases of a merge that are not in Leases; nil: it is not a merge
 }
 
 func newReplay() *replay {
 	return &replay{Recovered: Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
 }
 
-// Apply applies a record. Except in a merge, it does not keep the bytes of the record. A record about
-// an unknown number changes nothing: its end may have been recorded just before.
+// Apply applies a record. Except in a merge, it does not keep the bytes of the record. A record
+// about an unknown number changes nothing: its end may have been recorded just before.
 func (r *replay) Apply(record []byte) error {
 	if len(record) == 0 {
 		return errRecord
@@ -126,21 +126,21 @@ func (r *replay) answered(number uint64) {
 	if l := r.Leases[number]; l != nil && l.Phase == PhaseAcquiring {
 		delete(r.Leases, number)
 	}
-	if n, ok := r.noted[number]; ok && n.isAttempt() {
-		delete(r.noted, number)
+	if n, ok := r.encoded[number]; ok && n.isAttempt() {
+		delete(r.encoded, number)
 	}
 }
 
 func (r *replay) applyLease(kind recordKind, record []byte) error {
-	if r.noted != nil {
-		if done, err := r.note(kind, record); done || err != nil {
+	if r.encoded != nil {
+		if done, err := r.keepEncoded(kind, record); done || err != nil {
 			return err
 		}
 	}
 	return r.applyDecoded(kind, record)
 }
 
-// applyDecoded applies a record about a lease that is not in noted.
+// applyDecoded applies a record about a lease that is not in encoded.
 func (r *replay) applyDecoded(kind recordKind, record []byte) error {
 	var l Lease
 	c := codec{b: record[1:], reading: true}

@@ -66,7 +66,7 @@ func (s *shortLived) of(number uint64) *existence {
 
 // add follows a record.
 func (s *shortLived) add(record []byte) error {
-	g, err := s.glance(record)
+	g, err := s.summarize(record)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *shortLived) add(record []byte) error {
 }
 
 // update applies a record to the existence of its own number.
-func (e *existence) update(g *glance) {
+func (e *existence) update(g *recordSummary) {
 	switch g.kind {
 	case recordRequest:
 		if *e |= hasRequest; g.changesConn {
@@ -110,7 +110,7 @@ func (e *existence) update(g *glance) {
 
 // covers reports whether a record has no effect on the final state.
 func (s *shortLived) covers(record []byte) bool {
-	g, _ := s.glance(record)
+	g, _ := s.summarize(record)
 	switch g.kind {
 	case recordConn, recordConnClosed, recordUnread:
 		return false
@@ -123,16 +123,16 @@ func (s *shortLived) isOver(number uint64) bool {
 	return e != nil && *e == 0
 }
 
-// glance has the fields of a record that shortLived needs.
-type glance struct {
+// recordSummary has the fields of a record that shortLived needs.
+type recordSummary struct {
 	kind        recordKind
 	number      uint64
 	answered    uint64 // the request that the record answers; 0: none
 	changesConn bool   // it is a request that changes its connection's Unread
 }
 
-// glance decodes the fields that shortLived needs.
-func (s *shortLived) glance(record []byte) (g glance, err error) {
+// summarize decodes the fields that shortLived needs.
+func (s *shortLived) summarize(record []byte) (g recordSummary, err error) {
 	if len(record) == 0 {
 		return g, errRecord
 	}

@@ -20,7 +20,7 @@ func (r *replay) Dump(yield func([]byte)) {
 		}
 	}
 	for _, number := range r.leaseNumbers() {
-		if n, ok := r.noted[number]; ok {
+		if n, ok := r.encoded[number]; ok {
 			d.notedLease(&n)
 			continue
 		}
@@ -55,7 +55,7 @@ func (d *dump) lease(kind recordKind, l *Lease) {
 	d.end()
 }
 
-func (d *dump) notedLease(n *notedLease) {
+func (d *dump) notedLease(n *encodedLease) {
 	if d.yield(n.record); n.deadline != nil {
 		d.yield(n.deadline)
 	}

@@ -23,7 +23,7 @@ func (f *File) Check() {
 	used := f.displaced()
 	switch {
 	case used != "":
-		f.yield(used)
+		f.stopForOtherProcess(used)
 		return
 	case short != nil:
 		f.stopForGood(short)
@@ -36,7 +36,7 @@ func (f *File) Check() {
 		f.stopForGood(missing)
 		return
 	}
-	f.leaveFiles(state, fmt.Errorf("somebody removed files of it: %w", missing))
+	f.switchToMemory(state, fmt.Errorf("somebody removed files of it: %w", missing))
 	f.retryFiles()
 }
 
@@ -55,8 +55,8 @@ func (f *File) missing() (missing, short error) {
 	return missing, short
 }
 
-// stateOfMappings reads the state from the mappings. The error says that somebody truncated a file or
-// wrote into it. It requires mu.
+// stateOfMappings reads the state from the mappings. The error says that somebody truncated a file
+// or wrote into it. It requires mu.
 func (f *File) stateOfMappings() (state State, err error) {
 	state = f.o.New()
 	err = guarded(func() error {

@@ -76,15 +76,15 @@ func nextFrame(from []byte) (record, rest []byte, err error) {
 	return record, from[min(frameSize(int(n)), len(from)):], nil
 }
 
-// written is memory with records of this process. It does not check their checksums: no other
+// mappedRecords is memory with records of this process. It does not check their checksums: no other
 // process has written there.
-type written struct {
+type mappedRecords struct {
 	memory []byte
 	fault  error // set by all if some bytes are not a record
 }
 
 // all yields the records, which are slices of the memory.
-func (w *written) all(yield func(record []byte) bool) {
+func (w *mappedRecords) all(yield func(record []byte) bool) {
 	for rest := w.memory; len(rest) > 0; {
 		if len(rest) < frameHead {
 			w.fault = fmt.Errorf("%d bytes are left, which is no record", len(rest))
@@ -102,15 +102,15 @@ func (w *written) all(yield func(record []byte) bool) {
 	}
 }
 
-// checked is the content of a file. Its method all checks the checksums.
-type checked struct {
+// checkedRecords is the content of a file. Its method all checks the checksums.
+type checkedRecords struct {
 	content []byte
 	cut     error // errCut if records are missing at the end
 	fault   error // the error after the last record that was yielded
 }
 
 // all yields the records.
-func (c *checked) all(yield func(record []byte) bool) {
+func (c *checkedRecords) all(yield func(record []byte) bool) {
 	for rest := c.content; ; {
 		var record []byte
 		if record, rest, c.fault = nextFrame(rest); record == nil || c.fault != nil || !yield(record) {
@@ -120,7 +120,7 @@ func (c *checked) all(yield func(record []byte) bool) {
 }
 
 // end returns the error after the records that all yielded.
-func (c *checked) end() error { return errors.Join(c.fault, c.cut) }
+func (c *checkedRecords) end() error { return errors.Join(c.fault, c.cut) }
 
 func allZero(b []byte) error {
 	for _, c := range b {

@@ -13,14 +13,14 @@ import (
 
 // Exists reports whether there is a state file at the path, as far as this user can see.
 func Exists(path string) bool {
-	numbers, _ := numbered(path) // none if there is no such directory
+	numbers, _ := fileNumbers(path) // none if there is no such directory
 	return len(numbers) > 0
 }
 
 // InUse returns a file at the path to which a living process appends; "": there is none.
 func InUse(path string) (file string) {
 	f := File{o: Options{Path: path}}
-	numbers, _ := numbered(path) // none if there is no such directory
+	numbers, _ := fileNumbers(path) // none if there is no such directory
 	for _, number := range numbers {
 		if isLocked(f.path(number)) {
 			return f.path(number)
@@ -43,13 +43,13 @@ func (f *File) displaced() (file string) {
 	return ""
 }
 
-// yield stops appending for good. The files at the path belong to another process, and
+// stopForOtherProcess stops appending for good. The files at the path belong to another process, and
 // stay. It requires mu.
-func (f *File) yield(used string) {
+func (f *File) stopForOtherProcess(used string) {
 	f.sealed, f.active = f.files(), nil
 	f.unmapSealed()
 	f.sealed, f.closed = nil, true
-	f.tell(fmt.Errorf("%w: another process appends to %s: stop this daemon", ErrRemoved, used))
+	f.reportFailure(fmt.Errorf("%w: another process appends to %s: stop this daemon", ErrRemoved, used))
 }
 
 // isLocked reports whether a process has the file locked. It is false for a file of another user.

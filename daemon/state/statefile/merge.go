@@ -22,11 +22,11 @@ func (s sealed) length() int {
 	return len(s.segment.memory)
 }
 
-// lend marks the mapping as lent to the goroutine that merges the file, or ends that. That goroutine
-// unmaps it.
-func (s sealed) lend(lent bool) {
+// setLent marks the mapping as lent to the goroutine that merges the file, or ends that. That
+// goroutine unmaps it.
+func (s sealed) setLent(lent bool) {
 	if s.segment != nil {
-		s.segment.lent = lent
+		s.segment.isLent = lent
 	}
 }
 
@@ -46,7 +46,7 @@ func (f *File) startMerge() {
 	f.merging = true
 	files := slices.Clone(f.sealed)
 	for _, file := range files {
-		file.lend(true)
+		file.setLent(true)
 	}
 	f.merges.Go(func() {
 		merged, err := f.merge(files)
@@ -59,7 +59,7 @@ func (f *File) startMerge() {
 func (f *File) merge(files []sealed) (merged *segment, missing error) {
 	var state State
 	err := guarded(func() (err error) {
-		state, err = f.sum(files)
+		state, err = f.mergedState(files)
 		return err
 	})
 	switch {
@@ -84,17 +84,17 @@ func (f *File) merge(files []sealed) (merged *segment, missing error) {
 // writeMerged replaces the file at path by one with the state of files. If it fails, that file is
 // unchanged.
 func (f *File) writeMerged(path string, state State, files []sealed) (*segment, error) {
-	content, err := writeNew(path+halfMadeSuffix, func(w io.Writer) error {
+	content, err := writeNew(path+incompleteSuffix, func(w io.Writer) error {
 		return guarded(func() error { // the state may have slices of the mappings
 			f.write(w, state, files)
 			return nil
 		})
 	})
 	if err != nil {
-		os.Remove(path + halfMadeSuffix)
+		os.Remove(path + incompleteSuffix)
 		return nil, err
 	}
-	s := &segment{path: path + halfMadeSuffix, memory: content, merged: true}
+	s := &segment{path: path + incompleteSuffix, memory: content, merged: true}
 	if err := os.Rename(s.path, path); err != nil {
 		s.discard()
 		return nil, err
@@ -124,9 +124,9 @@ func releaseAll(files []sealed) {
 	}
 }
 
-// sum returns the state of all sealed files of this process. It reads their mappings, but fails if a
-// file was removed.
-func (f *File) sum(files []sealed) (State, error) {
+// mergedState returns the state of all sealed files of this process. It reads their mappings, but
+// fails if a file was removed.
+func (f *File) mergedState(files []sealed) (State, error) {
 	state := f.o.Merge()
 	for _, file := range files {
 		if _, err := os.Lstat(f.path(file.number)); err != nil {
@@ -168,7 +168,7 @@ func (f *File) replaceMerged(files []sealed, merged *segment, missing error) (do
 		f.size = f.sizeFor(len(merged.memory))
 	default:
 		for _, file := range files {
-			file.lend(false)
+			file.setLent(false)
 		}
 		return false
 	}

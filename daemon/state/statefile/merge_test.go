@@ -74,7 +74,7 @@ func TestRemovedFileStopsWriting(t *testing.T) {
 	if len(failed) != 1 || !strings.Contains(failed[0].Error(), "removed") {
 		t.Errorf("Failed was called with %v, want once with removed files", failed)
 	}
-	if files, _ := numbered(path); len(files) > 0 {
+	if files, _ := fileNumbers(path); len(files) > 0 {
 		t.Errorf("the files %v are left, want none", files)
 	}
 }
@@ -82,7 +82,7 @@ func TestRemovedFileStopsWriting(t *testing.T) {
 // blockFile blocks creating or merging the file with a number.
 func blockFile(t *testing.T, path string, number int) (free func()) {
 	t.Helper()
-	dir := fmt.Sprint(path, ".", number, halfMadeSuffix)
+	dir := fmt.Sprint(path, ".", number, incompleteSuffix)
 	if err := os.MkdirAll(filepath.Join(dir, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestFailedMergeIsRetried(t *testing.T) {
 	}
 	sf.merges.Wait()
 	sf.Freeze()
-	if files, err := numbered(o.Path); err != nil || len(files) > 2 {
+	if files, err := fileNumbers(o.Path); err != nil || len(files) > 2 {
 		t.Errorf("there are the files %v, %v; want at most 2", files, err)
 	}
 	_, got := open(t, o)
@@ -116,8 +116,8 @@ func TestNoNewFileWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
 	sf.mu.Lock()
-	sf.leaveFiles(want, errShort)
-	sf.merging, sf.retried = true, time.Time{}
+	sf.switchToMemory(want, errShort)
+	sf.merging, sf.lastRetry = true, time.Time{}
 	sf.mu.Unlock()
 	for _, busy := range []bool{true, false} {
 		sf.merging = busy
@@ -134,7 +134,7 @@ func TestLeftoverIsReplaced(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
 	for number := range 10 {
-		if err := os.WriteFile(sf.path(number)+halfMadeSuffix, []byte("left"), 0o600); err != nil {
+		if err := os.WriteFile(sf.path(number)+incompleteSuffix, []byte("left"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,8 +146,8 @@ func TestLeftoverIsReplaced(t *testing.T) {
 	wantState(t, "after the restart", got, want)
 }
 
-// If somebody writes into a merged file, the process does not end. The next merge fails, and the next
-// process finds the fault.
+// If somebody writes into a merged file, the process does not end. The next merge fails, and the
+// next process finds the fault.
 func TestFaultInAMergedFile(t *testing.T) {
 	for what, fault := range map[string]func(content []byte) []byte{
 		"another":  func([]byte) []byte { return []byte("not a state file") },
@@ -218,8 +218,8 @@ func fill(t *testing.T, sf *File, want words) {
 	}
 }
 
-// A full file with a fault is not merged. Later records are written nevertheless, and the next process
-// finds the fault.
+// A full file with a fault is not merged. Later records are written nevertheless, and the next
+// process finds the fault.
 func TestFaultWhileMerging(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	sf, want := open(t, o)
@@ -231,7 +231,7 @@ func TestFaultWhileMerging(t *testing.T) {
 		sf.merges.Wait()
 	}
 	sf.Freeze()
-	files, err := numbered(o.Path)
+	files, err := fileNumbers(o.Path)
 	if err != nil || len(files) != 4 {
 		t.Errorf("found the files %v, %v; want all four", files, err)
 	}

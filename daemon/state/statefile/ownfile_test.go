@@ -39,7 +39,7 @@ func TestPlantedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			for i := range 12 {
-				if err := plant(fmt.Sprintf("%s.%d%s", o.Path, i+1, []string{"", halfMadeSuffix}[min(i, 1)])); err != nil {
+				if err := plant(fmt.Sprintf("%s.%d%s", o.Path, i+1, []string{"", incompleteSuffix}[min(i, 1)])); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 // missing.
 func (f *File) recover(numbers []int) (State, error) {
 	state := f.o.New()
-	first := f.firstThatCounts(numbers)
+	first := f.firstRelevant(numbers)
 	for i, number := range numbers[first:] {
 		err := errGap
 		if i == 0 || number == numbers[first+i-1]+1 {
@@ -27,8 +27,8 @@ func (f *File) recover(numbers []int) (State, error) {
 	return state, nil
 }
 
-// firstThatCounts returns the index of the last file that begins anew, or 0.
-func (f *File) firstThatCounts(numbers []int) int {
+// firstRelevant returns the index of the last file that begins anew, or 0.
+func (f *File) firstRelevant(numbers []int) int {
 	for i, number := range slices.Backward(numbers) {
 		if beginsAnew(f.path(number)) {
 			return i
@@ -53,7 +53,7 @@ func (f *File) recoverFile(state State, number int, first bool) error {
 }
 
 // recordsOf returns the records of a file, if it has the right owner.
-func (f *File) recordsOf(content []byte, first bool) (*checked, error) {
+func (f *File) recordsOf(content []byte, first bool) (*checkedRecords, error) {
 	h, rest, err := splitHead(content)
 	if err != nil && !errors.Is(err, errCut) {
 		return nil, err
@@ -64,7 +64,7 @@ func (f *File) recordsOf(content []byte, first bool) (*checked, error) {
 	if first != h.begins {
 		return nil, errGap
 	}
-	return &checked{content: rest, cut: err}, nil
+	return &checkedRecords{content: rest, cut: err}, nil
 }
 
 var (

@@ -23,12 +23,12 @@ type segment struct {
 
 	file   *os.File // while it is the active file: see InUse
 	merged bool     // a merge wrote it: nothing is appended, and memory contains the head
-	lent   bool     // a merge reads it and later unmaps it; guarded by mu of the File
+	isLent bool     // a merge reads it and later unmaps it; guarded by mu of the File
 }
 
 // newSegment creates a file without a head. It has a temporary name until start.
 func newSegment(path string, size int) (*segment, error) {
-	path += halfMadeSuffix
+	path += incompleteSuffix
 	memory, file, err := mapFile(path, size)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *segment) start(path string, head, records []byte) error {
 }
 
 // records returns the records, which are slices of the mapping.
-func (s *segment) records() *written { return &written{memory: s.memory[s.begin:s.used]} }
+func (s *segment) records() *mappedRecords { return &mappedRecords{memory: s.memory[s.begin:s.used]} }
 
 // discard removes the file.
 func (s *segment) discard() {
@@ -66,8 +66,8 @@ func (s *segment) discard() {
 	}
 }
 
-// halfMadeSuffix ends the names of files that are not complete.
-const halfMadeSuffix = ".new"
+// incompleteSuffix ends the names of files that are not complete.
+const incompleteSuffix = ".new"
 
 // append appends a record. If it does not fit, it does nothing.
 func (s *segment) append(record []byte) (fits bool, err error) {
@@ -86,8 +86,8 @@ func (s *segment) append(record []byte) (fits bool, err error) {
 	return true, err
 }
 
-// releaseEvery bounds how many bytes of a file count as memory of the process. A file can be as large
-// as the records of all leases, and a merge reads two.
+// releaseEvery bounds how many bytes of a file count as memory of the process. A file can be as
+// large as the records of all leases, and a merge reads two.
 const releaseEvery = 1 << 20
 
 // releasing yields the records of the segment, and releases the pages that were read.
@@ -174,17 +174,17 @@ func beginsAnew(path string) bool {
 	return (err == nil || errors.Is(err, errCut)) && h.begins
 }
 
-// found returns the files that an earlier process left.
-func found(path string) (files []sealed, err error) {
-	numbers, err := numbered(path)
+// findFiles returns the files that an earlier process left.
+func findFiles(path string) (files []sealed, err error) {
+	numbers, err := fileNumbers(path)
 	for _, number := range numbers {
 		files = append(files, sealed{number: number})
 	}
 	return files, err
 }
 
-// numbered returns the numbers of the files at a path, in order.
-func numbered(path string) (numbers []int, err error) {
+// fileNumbers returns the numbers of the files at a path, in order.
+func fileNumbers(path string) (numbers []int, err error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 
 // The record for which no file can be created is kept, like the ones after it.
 func TestNoFileForARecord(t *testing.T) {
-	for what, suffix := range map[string]string{"it cannot be created": halfMadeSuffix, "it cannot be renamed": ""} {
+	for what, suffix := range map[string]string{"it cannot be created": incompleteSuffix, "it cannot be renamed": ""} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
 			o.SegmentSize = 1 << 10
@@ -83,7 +83,8 @@ func TestNoFileForARecord(t *testing.T) {
 	}
 }
 
-// wantNoFiles fails the test if there is a file at the path. It ignores the directories of blockNewFiles.
+// wantNoFiles fails the test if there is a file at the path. It ignores the directories of
+// blockNewFiles.
 func wantNoFiles(t *testing.T, path string) {
 	t.Helper()
 	all, err := filepath.Glob(path + ".*")
@@ -102,10 +103,10 @@ func wantNoFiles(t *testing.T, path string) {
 func TestOldFilesAreRemoved(t *testing.T) {
 	for what, how := range map[string]func(o Options){
 		"by Open": func(o Options) {
-			if err := os.Mkdir(o.Path+".2"+halfMadeSuffix, 0o700); err != nil { // blocks the name of a new file
+			if err := os.Mkdir(o.Path+".2"+incompleteSuffix, 0o700); err != nil { // blocks the name of a new file
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(o.Path+".2"+halfMadeSuffix+"/in", nil, 0o600); err != nil {
+			if err := os.WriteFile(o.Path+".2"+incompleteSuffix+"/in", nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if _, state, _, err := Open(o); err == nil || state.(words)["a"] != "1" {
@@ -116,11 +117,11 @@ func TestOldFilesAreRemoved(t *testing.T) {
 	} {
 		o := options(t, filepath.Join(t.TempDir(), "t"))
 		writeFile(t, o, 1, true, "a=1")
-		if err := os.WriteFile(o.Path+".3"+halfMadeSuffix, nil, 0o600); err != nil { // incomplete
+		if err := os.WriteFile(o.Path+".3"+incompleteSuffix, nil, 0o600); err != nil { // incomplete
 			t.Fatal(err)
 		}
 		how(o)
-		for _, suffix := range []string{".1", ".3" + halfMadeSuffix} {
+		for _, suffix := range []string{".1", ".3" + incompleteSuffix} {
 			if _, err := os.Stat(o.Path + suffix); err == nil {
 				t.Errorf("%s: the old file %s still exists", what, suffix)
 			}
@@ -133,7 +134,7 @@ func blockNewFiles(t *testing.T, path string) (free func()) {
 	t.Helper()
 	var all []string
 	for n := range 200 {
-		all = append(all, fmt.Sprint(path, ".", n, halfMadeSuffix))
+		all = append(all, fmt.Sprint(path, ".", n, incompleteSuffix))
 		if err := os.MkdirAll(filepath.Join(all[n], "full"), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -26,8 +26,8 @@ type State interface {
 // Options are the options of Open.
 type Options struct {
 	Path string
-	// Owner is written into every file. Check returns why a file with this Owner must not be used, or
-	// nil.
+	// Owner is written into every file. Check returns why a file with this Owner must not be used,
+	// or nil.
 	Owner []byte
 	Check func(owner []byte) error
 	// New makes an empty state.
@@ -55,27 +55,27 @@ type File struct {
 	unfrozen chan struct{}  // closed by Close
 
 	// mu guards the fields below. No other mutex is taken inside it.
-	mu       sync.Mutex
-	active   *segment // nil: the state is in inMemory, or the File is closed
-	number   int      // of the active file, or of the last one
-	sealed   []sealed // the files before active
-	size     int      // of the next file
-	merging  bool     // a goroutine merges sealed files
-	stopping bool     // no new merge begins
-	frozen   bool
-	closed   bool
-	inMemory State     // while no file can be written
-	retried  time.Time // of the last attempt to write a file
+	mu        sync.Mutex
+	active    *segment // nil: the state is in inMemory, or the File is closed
+	number    int      // of the active file, or of the last one
+	sealed    []sealed // the files before active
+	size      int      // of the next file
+	merging   bool     // a goroutine merges sealed files
+	stopping  bool     // no new merge begins
+	frozen    bool
+	closed    bool
+	inMemory  State     // while no file can be written
+	lastRetry time.Time // of the last attempt to write a file
 }
 
 // PathFor returns the path of the state file of a redlockd with that socket. Its directory should be
 // one that a reboot empties and that only the daemon's user can write to.
 func PathFor(socket string) string { return socket + ".table" }
 
-// Open reads the state that an earlier process left at the path, and begins a new file. If a part of
-// the old files could not be used, damage says why, and state is the state of the rest. If err is not
-// nil, no file can be written: the File is nil and the old files are removed, but state and damage
-// are valid.
+// Open reads the state that an earlier process left at the path, and begins a new file. If a part
+// of the old files could not be used, damage says why, and state is the state of the rest. If err
+// is not nil, no file can be written: the File is nil and the old files are removed, but state and
+// damage are valid.
 func Open(o Options) (f *File, state State, damage, err error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = segmentSize
@@ -84,8 +84,8 @@ func Open(o Options) (f *File, state State, damage, err error) {
 		o.Merge = o.New
 	}
 	f = &File{o: o, size: o.SegmentSize, unfrozen: make(chan struct{})}
-	f.removeHalfMade()
-	if f.sealed, err = found(o.Path); err != nil {
+	f.removeIncomplete()
+	if f.sealed, err = findFiles(o.Path); err != nil {
 		return nil, o.New(), nil, fmt.Errorf("finding the files of the last process: %w", err)
 	}
 	if n := len(f.sealed); n > 0 {
@@ -105,22 +105,22 @@ func Open(o Options) (f *File, state State, damage, err error) {
 // Remove removes the files of a state file that no process uses.
 func Remove(path string) {
 	f := &File{o: Options{Path: path}}
-	f.removeHalfMade()
-	f.sealed, _ = found(path) // none if there is no such directory
+	f.removeIncomplete()
+	f.sealed, _ = findFiles(path) // none if there is no such directory
 	f.removeSealed()
 }
 
-// removeHalfMade removes files that were incomplete when a process was killed.
-func (f *File) removeHalfMade() {
-	half, _ := filepath.Glob(f.o.Path + ".*" + halfMadeSuffix) // files at a path with special characters stay
+// removeIncomplete removes files that were incomplete when a process was killed.
+func (f *File) removeIncomplete() {
+	half, _ := filepath.Glob(f.o.Path + ".*" + incompleteSuffix) // files at a path with special characters stay
 	for _, path := range half {
 		os.Remove(path)
 	}
 }
 
 // Append appends a copy of a record. While no file can be written, it changes the state in memory
-// instead. After Freeze it does not return, so that its caller does nothing that was not recorded: it
-// blocks until Close, and then ends the goroutine. After Close without Freeze it does nothing.
+// instead. After Freeze it does not return, so that its caller does nothing that was not recorded:
+// it blocks until Close, and then ends the goroutine. After Close without Freeze it does nothing.
 func (f *File) Append(record []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -245,15 +245,15 @@ func (f *File) continueInMemory(why error) {
 		f.stopForGood(err)
 		return
 	}
-	f.leaveFiles(state, why)
+	f.switchToMemory(state, why)
 }
 
-// leaveFiles requires mu.
-func (f *File) leaveFiles(state State, why error) {
+// switchToMemory requires mu.
+func (f *File) switchToMemory(state State, why error) {
 	f.inMemory = state
-	f.retried = time.Now()
+	f.lastRetry = time.Now()
 	f.removeAll()
-	f.tell(why)
+	f.reportFailure(why)
 }
 
 // stopForGood ends appending: somebody removed or truncated files, and a part of the state is not
@@ -262,7 +262,7 @@ func (f *File) leaveFiles(state State, why error) {
 func (f *File) stopForGood(err error) {
 	f.removeAll()
 	f.closed = true
-	f.tell(fmt.Errorf("%w: only a restart of redlockd creates a new one: %w", ErrRemoved, err))
+	f.reportFailure(fmt.Errorf("%w: only a restart of redlockd creates a new one: %w", ErrRemoved, err))
 }
 
 // retryAfter is the least time between attempts to write files: each attempt copies the state.
@@ -271,16 +271,16 @@ const retryAfter = time.Second
 // applyInMemory requires mu.
 func (f *File) applyInMemory(record []byte) {
 	_ = f.inMemory.Apply(record) // it cannot fail: this process made the record
-	if !f.merging && time.Since(f.retried) >= retryAfter {
+	if !f.merging && time.Since(f.lastRetry) >= retryAfter {
 		f.retryFiles()
 	}
 }
 
 // retryFiles writes the state in memory into a file, if one can be created. It requires mu.
 func (f *File) retryFiles() {
-	f.retried = time.Now()
+	f.lastRetry = time.Now()
 	if f.beginAnew(f.inMemory) == nil {
-		f.tell(nil)
+		f.reportFailure(nil)
 	}
 }
 
@@ -298,7 +298,7 @@ func (f *File) removeAll() {
 // requires mu.
 func (f *File) unmapSealed() {
 	for _, file := range f.sealed {
-		if file.segment != nil && !file.segment.lent {
+		if file.segment != nil && !file.segment.isLent {
 			file.segment.close()
 		}
 	}
@@ -311,7 +311,7 @@ func (f *File) removeSealed() {
 	f.sealed = nil
 }
 
-func (f *File) tell(err error) {
+func (f *File) reportFailure(err error) {
 	if f.o.Failed != nil {
 		f.o.Failed(err)
 	}

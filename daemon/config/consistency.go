@@ -36,7 +36,7 @@ func (r *reader) checkConfig(cfg *Config) {
 
 // checkTTL compares ttl, max_ttl and node_timeout, unless one of them has a fault already.
 func (r *reader) checkTTL(cfg *Config) {
-	if r.bad["lease.ttl"] || r.bad["quorum.max_ttl"] || r.bad["quorum.node_timeout"] {
+	if r.faulty["lease.ttl"] || r.faulty["quorum.max_ttl"] || r.faulty["quorum.node_timeout"] {
 		return
 	}
 	at := r.rangeOf("lease.ttl", "quorum.node_timeout", "quorum.max_ttl", "quorum")
@@ -44,35 +44,35 @@ func (r *reader) checkTTL(cfg *Config) {
 	if ttl > longest {
 		r.faultf(at, "lease.ttl: wanted at most %s, which is quorum.max_ttl, found %s", formatDuration(longest), formatDuration(ttl))
 	}
-	if least := leastTTL(timeout); ttl < least {
+	if least := minDefaultTTL(timeout); ttl < least {
 		r.faultf(at, "lease.ttl: wanted at least %s with a node_timeout of %s (two node_timeouts must fit between the first extension at ttl/3 and the LOST at the deadline - ttl/5), or a node_timeout of at most %s, found %s",
-			formatDuration(least), formatDuration(timeout), formatDuration(mostTimeout(ttl)), formatDuration(ttl))
+			formatDuration(least), formatDuration(timeout), formatDuration(maxNodeTimeout(ttl)), formatDuration(ttl))
 	}
 }
 
 // checkHold checks that the defaults of linger= and max= are values that a LOCK may ask for.
 func (r *reader) checkHold(cfg *Config) {
-	if !r.bad["lease.linger"] && !r.bad["quorum.max_ttl"] && cfg.Lease.Linger > cfg.Quorum.MaxTTL {
+	if !r.faulty["lease.linger"] && !r.faulty["quorum.max_ttl"] && cfg.Lease.Linger > cfg.Quorum.MaxTTL {
 		r.faultf(r.rangeOf("lease.linger"), "lease.linger: wanted at most %s, which is quorum.max_ttl, found %s",
 			formatDuration(cfg.Quorum.MaxTTL), formatDuration(cfg.Lease.Linger))
 	}
-	if hold := cfg.Lease.MaxHold; !r.bad["lease.max_hold"] && hold != 0 && hold < redlock.MinTTL {
+	if hold := cfg.Lease.MaxHold; !r.faulty["lease.max_hold"] && hold != 0 && hold < redlock.MinTTL {
 		r.faultf(r.rangeOf("lease.max_hold"), "lease.max_hold: wanted 0s for no bound, or at least %s, found %s",
 			formatDuration(redlock.MinTTL), formatDuration(hold))
 	}
 }
 
-// leastTTL returns the shortest default ttl with which a lease survives one extension that timed
-// out. The first extension starts at ttl/3, and LOST is sent at ttl − drift − ttl/5. Two
+// minDefaultTTL returns the shortest default ttl with which a lease survives one extension that
+// timed out. The first extension starts at ttl/3, and LOST is sent at ttl − drift − ttl/5. Two
 // node_timeouts must fit between them, with drift = ttl/100 + 2 ms: 2·timeout + 2 ms ≤ ttl·137/300.
 // A client may still ask for a shorter ttl=. That lease is as safe, but is lost sooner.
-func leastTTL(timeout time.Duration) time.Duration {
+func minDefaultTTL(timeout time.Duration) time.Duration {
 	least := (2*timeout + 2*time.Millisecond) * 300 / 137
 	return least.Truncate(time.Millisecond) + time.Millisecond
 }
 
-// mostTimeout is the inverse of leastTTL, rounded down to milliseconds.
-func mostTimeout(ttl time.Duration) time.Duration {
+// maxNodeTimeout is the inverse of minDefaultTTL, rounded down to milliseconds.
+func maxNodeTimeout(ttl time.Duration) time.Duration {
 	return ((ttl*137/300 - 3*time.Millisecond) / 2).Truncate(time.Millisecond)
 }
 
