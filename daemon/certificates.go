@@ -94,7 +94,7 @@ func (c *certificates) note(node string, seen certificate) {
 
 // checkCertificate makes a test connection. If ok is false, the node did not answer, so nothing is
 // known about certificates.
-func checkCertificate(ctx context.Context, node *config.Node) (seen certificate, ok bool) {
+func checkCertificate(ctx context.Context, node *config.Node) (result certificate, ok bool) {
 	config, err := node.TLSClientConfig()
 	if err != nil {
 		return certificate{fault: err}, true
@@ -113,14 +113,14 @@ func checkCertificate(ctx context.Context, node *config.Node) (seen certificate,
 
 // firstToExpire returns until when a chain from the node's certificate to an authority is valid,
 // and the client certificates, which are in file.
-func firstToExpire(chains [][]*x509.Certificate, ours []tls.Certificate, file string) certificate {
+func firstToExpire(chains [][]*x509.Certificate, clientCerts []tls.Certificate, file string) certificate {
 	seen := certificate{subject: "its certificate, or one of its authority,"}
 	for _, chain := range chains {
 		if first := slices.MinFunc(chain, compareExpiry).NotAfter; first.After(seen.expiry) {
 			seen.expiry = first
 		}
 	}
-	for _, own := range ours {
+	for _, own := range clientCerts {
 		if own.Leaf != nil && own.Leaf.NotAfter.Before(seen.expiry) {
 			seen.expiry, seen.subject = own.Leaf.NotAfter, "cert_file "+file
 		}

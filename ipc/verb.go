@@ -100,7 +100,7 @@ func ParseVerb(word string) (Verb, bool) {
 	return v, ok
 }
 
-func (v Verb) known() bool { return v >= VerbLock && v <= VerbQuit }
+func (v Verb) isKnown() bool { return v >= VerbLock && v <= VerbQuit }
 
 // Waits reports whether a request with this verb may take time, because it asks the nodes or waits
 // for a holder. Other requests are answered from memory as soon as they begin.
@@ -114,7 +114,7 @@ func (v Verb) Waits() bool {
 
 // String returns the verb as requests spell it.
 func (v Verb) String() string {
-	if !v.known() {
+	if !v.isKnown() {
 		return "NONE"
 	}
 	return grammars[v].name
@@ -122,7 +122,7 @@ func (v Verb) String() string {
 
 // Usage returns the form of a request with this verb, in one line.
 func (v Verb) Usage() string {
-	if !v.known() {
+	if !v.isKnown() {
 		return ""
 	}
 	g := &grammars[v]

@@ -148,8 +148,8 @@ func (h *hostLease) wasRepaired(node int) bool {
 
 // pass is a lock that was passed on but not yet granted to the next client.
 type pass struct {
-	to      *Lease          // the next client's lease: pending, and extended until it is granted
-	release *PendingRelease // the release by the previous client
+	successor *Lease          // the next client's lease: pending, and extended until it is granted
+	release   *PendingRelease // the release by the previous client
 }
 
 // passOn ends the lease and makes the pending lease of the next client, with the same token. If
@@ -164,14 +164,14 @@ func (l *Lease) passOn(r *Request, now time.Duration) *pass {
 	if next == nil {
 		return nil
 	}
-	p := &pass{to: next, release: l.releasing()}
+	p := &pass{successor: next, release: l.releasing()}
 	p.release.passed = true
 	k.forget(l)
 	if k.watch(next, next.extensionDue()); k.wasForced(next) { // Force did not find it, because it was not in the queue yet
 		next.lose(LostForced)
 	}
 	if r.BeforeAttempt != nil {
-		r.BeforeAttempt(p.to.Record())
+		r.BeforeAttempt(p.successor.Record())
 	}
 	return p
 }
@@ -239,13 +239,13 @@ func (l *Lease) isPending() bool {
 	return l.extra.pending
 }
 
-// granted turns the pending lease into a grant, if the lock may still be passed on. gone is
+// granted turns the pending lease into a grant, if the lock may still be passed on. isClientGone is
 // whether the client has ended in the meantime.
-func (l *Lease) granted(r *Request, gone bool) bool {
+func (l *Lease) granted(r *Request, isClientGone bool) bool {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.keeper.rules.stillPasses(l.mayPass(l.ttl, l.fence, now), gone) || l.state != held {
+	if !l.keeper.rules.stillPasses(l.mayPass(l.ttl, l.fence, now), isClientGone) || l.state != held {
 		return false
 	}
 	l.extra.pending, l.extra.dueAt = false, l.exchangeAt(now)
@@ -266,11 +266,11 @@ func (l *Lease) granted(r *Request, gone bool) bool {
 func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 	p := a.pass
 	gone := ctx.Err() != nil || isClosed(a.r.StopRetrying)
-	if p.to.granted(a.r, gone) {
+	if p.successor.granted(a.r, gone) {
 		a.q.counts.grants.Add(1)
 		a.q.counts.passes.Add(1)
 		p.release.complete()
-		return p.to, nil
+		return p.successor, nil
 	}
 	if gone {
 		p.abandon()
@@ -280,16 +280,16 @@ func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 	now := a.q.clock()
 	*a = *a.q.newAttempt(a.r, &a.target, now)
 	if lost {
-		a.lostFence = p.to.fence
+		a.lostFence = p.successor.fence
 	}
-	a.handOver(p.to, p.release, now)
+	a.handOver(p.successor, p.release, now)
 	return nil, nil
 }
 
 // end ends the pending lease. The caller releases or exchanges its token. end reports whether the
 // lease was lost.
 func (p *pass) end() (wasLost bool) {
-	l := p.to
+	l := p.successor
 	l.mu.Lock()
 	wasLost = l.state == lost
 	l.state = released
@@ -302,9 +302,9 @@ func (p *pass) end() (wasLost bool) {
 // abandon releases the token. It does not wait for the nodes.
 func (p *pass) abandon() {
 	p.end()
-	q := p.to.keeper.q
+	q := p.successor.keeper.q
 	now := q.clock()
-	q.call(q.releaseCall(&p.to.target, p.to.tokens(), p.to.maybeOn, p.release, now), now)
+	q.call(q.releaseCall(&p.successor.target, p.successor.tokens(), p.successor.maybeOn, p.release, now), now)
 }
 
 // leaseExtra has the fields that few leases need: adopted leases, and leases that can be passed

@@ -52,8 +52,8 @@ func (b *section) name(word string) string {
 	return b.path + "." + word
 }
 
-// one reads the block word, which may occur once, and reports whether it is there.
-func (b *section) one(word string, read func(*section)) bool {
+// readBlock reads the block word, which may occur once, and reports whether it is there.
+func (b *section) readBlock(word string, read func(*section)) bool {
 	found := b.named(word)
 	for i, block := range found {
 		if len(block.Labels) > 0 {
@@ -69,9 +69,9 @@ func (b *section) one(word string, read func(*section)) bool {
 	return len(found) > 0
 }
 
-// many reads every block word "name" { … }, in order, and returns their number. The names must be
-// unique.
-func (b *section) many(word string, read func(name string, body *section)) int {
+// readNamedBlocks reads every block word "name" { … }, in order, and returns their number. The
+// names must be unique.
+func (b *section) readNamedBlocks(word string, read func(name string, body *section)) int {
 	found := b.named(word)
 	seen := map[string]int{}
 	for _, block := range found {

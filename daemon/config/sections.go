@@ -26,16 +26,16 @@ func (r *reader) readConfig(body *hclsyntax.Body) *Config {
 	cfg.Path = r.file
 	file := &section{r: r, body: body, header: r.rangeOf()}
 
-	if !file.one("quorum", func(b *section) { r.readQuorum(b, &cfg.Quorum) }) {
+	if !file.readBlock("quorum", func(b *section) { r.readQuorum(b, &cfg.Quorum) }) {
 		file.missing("quorum", "a block quorum { … } with the nodes")
 	}
-	file.one("lease", func(b *section) { readLease(b, &cfg.Lease) })
-	file.one("socket", func(b *section) { readSocket(b, &cfg.Socket) })
-	file.one("access", func(b *section) { cfg.Access = readAccess(b) })
-	file.one("limits", func(b *section) { readLimits(b, &cfg.Limits) })
-	file.one("log", func(b *section) { readLog(b, &cfg.Log) })
-	file.one("metrics", func(b *section) { cfg.Metrics = readMetrics(b) })
-	file.one("doctor", func(b *section) { b.texts("ignore", &cfg.Doctor.Ignore, checkDoctorCheck) })
+	file.readBlock("lease", func(b *section) { readLease(b, &cfg.Lease) })
+	file.readBlock("socket", func(b *section) { readSocket(b, &cfg.Socket) })
+	file.readBlock("access", func(b *section) { cfg.Access = readAccess(b) })
+	file.readBlock("limits", func(b *section) { readLimits(b, &cfg.Limits) })
+	file.readBlock("log", func(b *section) { readLog(b, &cfg.Log) })
+	file.readBlock("metrics", func(b *section) { cfg.Metrics = readMetrics(b) })
+	file.readBlock("doctor", func(b *section) { b.texts("ignore", &cfg.Doctor.Ignore, checkDoctorCheck) })
 	file.finish()
 	return cfg
 }
@@ -45,7 +45,7 @@ func (r *reader) readQuorum(b *section, quorum *Quorum) {
 	b.duration("max_ttl", &quorum.MaxTTL, minTTL, maxTTL)
 	b.duration("node_timeout", &quorum.NodeTimeout, time.Millisecond, maxTTL)
 	quorum.Nodes = nil
-	n := b.many("node", func(name string, b *section) {
+	n := b.readNamedBlocks("node", func(name string, b *section) {
 		quorum.Nodes = append(quorum.Nodes, r.readNode(name, b))
 	})
 	if n == 0 {
@@ -59,7 +59,7 @@ func (r *reader) readNode(name string, b *section) Node {
 	b.text("username", &node.Username, checkUsername)
 	b.fileName("password_file", &node.PasswordFile, func() error { _, err := node.Password(); return err })
 	b.flag("durable", &node.Durable)
-	b.one("tls", func(b *section) { node.TLS = readTLS(b) })
+	b.readBlock("tls", func(b *section) { node.TLS = readTLS(b) })
 
 	if !b.has("address") {
 		b.missing("address", addressForms)
@@ -110,7 +110,7 @@ func readSocket(b *section, socket *Socket) {
 
 func readAccess(b *section) *Access {
 	access := &Access{}
-	n := b.many("rule", func(name string, b *section) {
+	n := b.readNamedBlocks("rule", func(name string, b *section) {
 		access.Rules = append(access.Rules, readRule(name, b))
 	})
 	if n == 0 {

@@ -88,7 +88,7 @@ func (s *Server) pageData() pageData {
 		Host: s.Host, Version: snapshot.Version, At: now.Format(time.DateTime),
 		Refresh: int(pageRefresh / time.Second),
 		Ready:   quorum.Spare() >= 0, Verdict: verdict(quorum),
-		Gauges:   gauges(&snapshot, s.rates.at(now, quorum.Counts)),
+		Gauges:   gauges(&snapshot, s.rates.grantsPerSecond(now, quorum.Counts)),
 		Warnings: quorum.Warning, ShowsLocks: s.Locks != nil,
 	}
 	for i := range quorum.Nodes {
@@ -173,7 +173,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 // rates measures the grants per second between two pages.
 type rates struct {
 	mu     sync.Mutex // guards the fields below; nothing is locked inside it
-	then   time.Time  // of the last measurement; zero: no page was shown yet
+	lastAt time.Time  // of the last measurement; zero: no page was shown yet
 	grants uint64
 	latest string
 }
@@ -181,19 +181,19 @@ type rates struct {
 // rateWindow is the shortest time over which a rate is measured.
 const rateWindow = 2 * time.Second
 
-// at returns the grants per second since an earlier page, or "…" for the first page.
-func (r *rates) at(now time.Time, counts redlock.Counts) string {
+// grantsPerSecond returns the grants per second since an earlier page, or "…" for the first page.
+func (r *rates) grantsPerSecond(now time.Time, counts redlock.Counts) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	passed := now.Sub(r.then)
+	passed := now.Sub(r.lastAt)
 	switch {
-	case r.then.IsZero():
+	case r.lastAt.IsZero():
 		r.latest = "…"
 	case passed < rateWindow:
 		return r.latest
 	default:
 		r.latest = strconv.FormatFloat(float64(counts.Grants-r.grants)/passed.Seconds(), 'f', 1, 64)
 	}
-	r.then, r.grants = now, counts.Grants
+	r.lastAt, r.grants = now, counts.Grants
 	return r.latest
 }

@@ -143,7 +143,7 @@ func TestRateOfGrants(t *testing.T) {
 		grants uint64
 		want   string
 	}{{0, 10, "…"}, {time.Second, 90, "…"}, {4 * time.Second, 30, "5.0"}, {5 * time.Second, 99, "5.0"}, {9 * time.Second, 30, "0.0"}} {
-		if got := r.at(start.Add(step.after), redlock.Counts{Grants: step.grants}); got != step.want {
+		if got := r.grantsPerSecond(start.Add(step.after), redlock.Counts{Grants: step.grants}); got != step.want {
 			t.Errorf("after %v: got %q, want %q", step.after, got, step.want)
 		}
 	}

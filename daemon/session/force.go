@@ -74,8 +74,8 @@ func (f *forceWork) Run() {
 // loseRevoked ends leases of this daemon that no quorum has any more. Another host took them away,
 // or an earlier daemon that was killed during its FORCE. Otherwise their holders would learn of it
 // only at the next extension, and leases with hold=ttl are never extended.
-func (f *forceWork) loseRevoked(ours []*heldLease) {
-	for _, h := range ours {
+func (f *forceWork) loseRevoked(leases []*heldLease) {
+	for _, h := range leases {
 		if err := h.lease.Extend(f.call.Context(), 0); errors.Is(err, redlock.ErrNoQuorum) {
 			return // the holders get LOST before their deadlines
 		}

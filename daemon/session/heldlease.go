@@ -172,11 +172,11 @@ type endDelays struct {
 }
 
 // newEndDelays returns nil if there are no delays.
-func newEndDelays(linger, least time.Duration, r *retention) *endDelays {
-	if linger == 0 && least == 0 && r == nil {
+func newEndDelays(linger, minTaken time.Duration, r *retention) *endDelays {
+	if linger == 0 && minTaken == 0 && r == nil {
 		return nil
 	}
-	return &endDelays{linger: linger, min: least, retention: r}
+	return &endDelays{linger: linger, min: minTaken, retention: r}
 }
 
 // linger returns linger= of the lease.

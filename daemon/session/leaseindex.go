@@ -89,14 +89,14 @@ func (k *leaseIndex) removeRequest(a *lockRequest) {
 
 // add makes the index find h by its names. It returns the lost leases that it found by these names
 // before: the caller must forget them. open is false if the index is closed.
-func (k *leaseIndex) add(h *heldLease) (before []*heldLease, open bool) {
+func (k *leaseIndex) add(h *heldLease) (replaced []*heldLease, open bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.putLocked(h)
 }
 
 // putLocked is add for a caller that holds mu.
-func (k *leaseIndex) putLocked(h *heldLease) (before []*heldLease, open bool) {
+func (k *leaseIndex) putLocked(h *heldLease) (replaced []*heldLease, open bool) {
 	if k.closed {
 		return nil, false
 	}
@@ -106,11 +106,11 @@ func (k *leaseIndex) putLocked(h *heldLease) (before []*heldLease, open bool) {
 	for _, name := range h.names() {
 		at := h.indexKey(name)
 		if old := k.leases[at]; old != nil {
-			before = append(before, old)
+			replaced = append(replaced, old)
 		}
 		k.leases[at] = h
 	}
-	return before, true
+	return replaced, true
 }
 
 func (k *leaseIndex) get(at indexKey) *heldLease {
@@ -180,7 +180,7 @@ func (k *leaseIndex) inUse() bool {
 }
 
 // takeOver adds a lease that another index has, as add does.
-func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
+func (k *leaseIndex) takeOver(h *heldLease) (replaced []*heldLease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, name := range h.names() {
@@ -193,9 +193,9 @@ func (k *leaseIndex) takeOver(h *heldLease) (before []*heldLease, err error) {
 			return nil, fmt.Errorf("%s: %w", h.waiter.Label(), errOwnerHolds)
 		}
 	}
-	before, open := k.putLocked(h)
+	replaced, open := k.putLocked(h)
 	if !open {
 		return nil, server.ErrGone
 	}
-	return before, nil
+	return replaced, nil
 }

@@ -174,16 +174,16 @@ func (a *lockRequest) checkMin() error {
 // registerRequest registers the request until unregisterRequest. An owner cannot hold or want a
 // name twice, unless the second LOCK joins the first one: it has the same id=, or reentrant=yes.
 // For such a LOCK, registerRequest returns the work that waits for the first one.
-func (s *session) registerRequest(a *lockRequest) (after server.Work, err error) {
+func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) {
 	if s.isHeldWithOtherHold(a) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
 	}
 	var ended map[*heldLease]bool
 	for firsts := a.requests.addRequest(a, ended); firsts != nil; firsts = a.requests.addRequest(a, ended) {
 		for _, first := range firsts {
-			after, err = a.joinFirst(first)
+			work, err = a.joinFirst(first)
 			if !errors.Is(err, redlock.ErrReleased) {
-				return after, err
+				return work, err
 			}
 			if ended == nil {
 				ended = map[*heldLease]bool{}
@@ -325,7 +325,7 @@ func (a *lockRequest) holderGone() <-chan struct{} {
 	case ipc.HoldConn:
 		return a.session.inputEnded
 	case ipc.HoldPID:
-		return a.process.gone
+		return a.process.ended
 	}
 	return nil
 }

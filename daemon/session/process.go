@@ -33,7 +33,7 @@ type heldProcess struct {
 	pid     int
 	started time.Duration // BootTime, from process.Facts; 0: not known
 	leases  leaseIndex    // the leases that it holds
-	gone    chan struct{} // closed when it has ended
+	ended   chan struct{} // closed when it has ended
 
 	// Guarded by the mu of processes.
 	fd      int
@@ -46,7 +46,7 @@ func newProcesses(released func(*heldLease)) *processes {
 }
 
 // hasEnded reports whether the process has ended. It is false for nil.
-func (p *heldProcess) hasEnded() bool { return p != nil && isClosed(p.gone) }
+func (p *heldProcess) hasEnded() bool { return p != nil && isClosed(p.ended) }
 
 // endedError is the answer to a LOCK whose process has ended.
 func (p *heldProcess) endedError() error { return processEnded(p.pid) }
@@ -86,7 +86,7 @@ func (t *processes) end(p *heldProcess) {
 	if dropped {
 		return
 	}
-	close(p.gone)
+	close(p.ended)
 	for _, h := range p.leases.close() {
 		t.released(h)
 	}
@@ -110,7 +110,7 @@ func (t *processes) use(fd, pid int) (*heldProcess, error) {
 		p.users++
 		return p, nil
 	}
-	p := &heldProcess{pid: pid, started: started, gone: make(chan struct{}), fd: fd, users: 1}
+	p := &heldProcess{pid: pid, started: started, ended: make(chan struct{}), fd: fd, users: 1}
 	if err := t.watcher.Watch(fd, func() { t.end(p) }); err != nil {
 		process.Close(fd)
 		return nil, processError(err)

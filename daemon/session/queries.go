@@ -309,11 +309,11 @@ func (d *Host) counts(view access.View) (leases, waiters int) {
 }
 
 // holderIn returns the client of a lease or waiter, or an empty one if the lease is retained.
-func holderIn(state string, who *waitqueue.Requester) *waitqueue.Requester {
+func holderIn(state string, requester *waitqueue.Requester) *waitqueue.Requester {
 	if state == stateRetained {
 		return &waitqueue.Requester{}
 	}
-	return who
+	return requester
 }
 
 func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) *ipc.Response {

@@ -19,11 +19,11 @@ type reentrancy struct {
 }
 
 // newReentrancy returns nil if no further LOCKs count.
-func newReentrancy(further []string) *reentrancy {
-	if len(further) == 0 {
+func newReentrancy(ids []string) *reentrancy {
+	if len(ids) == 0 {
 		return nil
 	}
-	return &reentrancy{ids: further}
+	return &reentrancy{ids: ids}
 }
 
 // chargeAll makes the user's limit count all LOCKs of the lease, and returns their number. The
@@ -82,9 +82,9 @@ func (a *lockRequest) isOver() bool {
 	return isClosed(a.done) && a.outcome() != nil
 }
 
-// countUp counts a further LOCK of the same names and kind. again means that its id is counted
+// countUp counts a further LOCK of the same names and kind. isRepeated means that its id is counted
 // already. full is the error of the user's limit, or nil.
-func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full error) (again bool, err error) {
+func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full error) (isRepeated bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -119,14 +119,14 @@ func (d *Host) settleReentrancy(h *heldLease) {
 
 // takeUncharged returns how many LOCKs no longer count, but are still counted by the user's limit.
 // The caller must subtract them from the limit.
-func (h *heldLease) takeUncharged() (over int) {
+func (h *heldLease) takeUncharged() (uncharged int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c := h.reentrancy; c != nil {
-		over = c.charged - len(c.ids)
+		uncharged = c.charged - len(c.ids)
 		c.charged = len(c.ids)
 	}
-	return over
+	return uncharged
 }
 
 // clearCounts undoes all reentrant LOCKs: the lease has ended.

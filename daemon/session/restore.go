@@ -314,7 +314,7 @@ func newRestoredLease(l *state.Lease) *restoredLease {
 
 // takeProcess makes the lease belong to its process again, unless the process has ended. If that is
 // unknown, the lease is not extended, but stays until its deadline.
-func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (gone bool) {
+func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (hasEnded bool) {
 	fd, err := process.OpenIf(h.PID, func(f process.Facts) error {
 		if then := l.Holder.ProcessStarted; then != 0 && f.Started != then || f.Started > l.Record.Since {
 			return process.ErrNoProcess // another process got the pid

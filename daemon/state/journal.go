@@ -147,13 +147,13 @@ func (j *Journal) Deadline(number uint64, lease Deadlines) {
 // Counted records that one more reentrant LOCK counts on a lease, by its id=. If ids is empty, one
 // fewer counts. It also records that the request by is answered.
 func (j *Journal) Counted(number uint64, ids []string, by uint64) {
-	j.appendLease(recordCounted, &Lease{Number: number, Reentrants: ids, by: by})
+	j.appendLease(recordCounted, &Lease{Number: number, Reentrants: ids, answered: by})
 }
 
 // Resumed records which connection and owner= a lease has, and that the request by is
 // answered; 0: none.
 func (j *Journal) Resumed(number, conn uint64, owner string, by uint64) {
-	j.appendLease(recordResumed, &Lease{Number: number, Conn: conn, Holder: Holder{Owner: owner}, by: by})
+	j.appendLease(recordResumed, &Lease{Number: number, Conn: conn, Holder: Holder{Owner: owner}, answered: by})
 }
 
 // Lingering records since when nobody has held a lease with linger=.
@@ -163,8 +163,8 @@ func (j *Journal) Lingering(number uint64, since time.Duration) {
 
 // Min records how long a lease stays taken from the grant on. It is recorded before the grant, so
 // that no daemon knows of the lease without it.
-func (j *Journal) Min(number uint64, least time.Duration) {
-	j.appendLease(recordMin, &Lease{Number: number, Min: least})
+func (j *Journal) Min(number uint64, minTaken time.Duration) {
+	j.appendLease(recordMin, &Lease{Number: number, Min: minTaken})
 }
 
 // Exchanging records the new token of a lease, before it is sent to a node.
@@ -180,7 +180,7 @@ func (j *Journal) Shared(number uint64) {
 // Kept records that nobody holds a lease that stays taken (min=), and that the request by is
 // answered; 0: none.
 func (j *Journal) Kept(number, by uint64) {
-	j.appendLease(recordKept, &Lease{Number: number, by: by})
+	j.appendLease(recordKept, &Lease{Number: number, answered: by})
 }
 
 // Releasing records that the UNLOCK by releases a lease (0: no UNLOCK does), before a node is
@@ -201,7 +201,7 @@ func (j *Journal) LossReported(number uint64) {
 
 // Forgotten records that a lease has ended, and that the request by is answered; 0: none.
 func (j *Journal) Forgotten(number, by uint64) {
-	j.appendLease(recordForgotten, &Lease{Number: number, by: by})
+	j.appendLease(recordForgotten, &Lease{Number: number, answered: by})
 }
 
 // ForgottenAfter calls Forgotten after a delay, and then calls then, which may be nil. It does not

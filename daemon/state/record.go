@@ -36,12 +36,13 @@ type Lease struct {
 	undone int
 	// LingerSince is the BootTime since which nobody has held it, with linger=; 0: it is held.
 	LingerSince time.Duration
-	// Min is how long the lease stays taken from the grant on, even if its holder releases it (min=).
+	// Min is how long the lease stays taken from the grant on, even if its holder releases it
+	// (min=).
 	Min time.Duration
 	// Kept means that nobody holds the lease, and that it stays taken until Min has passed.
 	Kept bool
 
-	by uint64 // the request that the record answers; 0: none
+	answered uint64 // the request that the record answers; 0: none
 }
 
 // Holder has the facts of the holder of a lease, and its options.
@@ -165,11 +166,11 @@ func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
 		c.duration(&l.Record.TTL)
 	case recordCounted:
 		c.texts(&l.Reentrants)
-		c.uint(&l.by)
+		c.uint(&l.answered)
 	case recordResumed:
 		c.uint(&l.Conn)
 		c.text(&l.Holder.Owner)
-		c.uint(&l.by)
+		c.uint(&l.answered)
 	case recordLingering:
 		c.duration(&l.LingerSince)
 	case recordReleasing:
@@ -180,16 +181,16 @@ func (l *Lease) code(kind recordKind, c *codec) (answered uint64) {
 	case recordMin:
 		c.duration(&l.Min)
 	case recordKept:
-		c.uint(&l.by)
+		c.uint(&l.answered)
 	case recordForgotten:
-		c.uint(&l.by)
+		c.uint(&l.answered)
 	case recordLost:
 		c.text((*string)(&l.Reason))
 	case recordReported, recordShared:
 	default:
 		c.fail()
 	}
-	return l.by
+	return l.answered
 }
 
 // codeAll lists all fields of a lease that was granted.

@@ -40,12 +40,12 @@ func records() (all [][]byte) {
 		Holder: Holder{UID: -1, PID: 4, User: "u", Owner: "o", Note: "n", ID: "i", Since: 7, Hold: 1, Linger: 2, Beat: 3, ProcessStarted: 4}})
 	lease(recordDeadline, Lease{Number: 2, Record: redlock.Record{Deadline: 2000, TTL: 5}})
 	put(recordRequest, (&requestRecord{Request: Request{Number: 3, Conn: 1, Since: 8, Line: []byte("LOCK a,b reentrant=yes")}}).code)
-	lease(recordCounted, Lease{Number: 2, Reentrants: []string{"x"}, by: 3})
+	lease(recordCounted, Lease{Number: 2, Reentrants: []string{"x"}, answered: 3})
 	lease(recordCounted, Lease{Number: 2, Reentrants: []string{""}})
 	lease(recordCounted, Lease{Number: 2})
 	put(recordConn, (&connRecord{Conn: Conn{Number: 4}}).code)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 5, Conn: 4}}).code)
-	lease(recordResumed, Lease{Number: 2, Conn: 4, Holder: Holder{Owner: "p"}, by: 5})
+	lease(recordResumed, Lease{Number: 2, Conn: 4, Holder: Holder{Owner: "p"}, answered: 5})
 	put(recordRequest, (&requestRecord{Request: Request{Number: 6, Conn: 4}}).code)
 	lease(recordReleasing, Lease{Number: 2, ReleasedBy: 6})
 	put(recordAnswered, (&requestRecord{Request: Request{Number: 6}}).code)
@@ -63,7 +63,7 @@ func records() (all [][]byte) {
 	lease(recordMin, Lease{Number: 11, Min: 500})
 	lease(recordGranted, Lease{Number: 11, Phase: PhaseHeld, Record: token, Conn: 4})
 	put(recordRequest, (&requestRecord{Request: Request{Number: 12, Conn: 4}}).code)
-	lease(recordKept, Lease{Number: 11, by: 12})
+	lease(recordKept, Lease{Number: 11, answered: 12})
 	lease(recordAcquiring, Lease{Number: 7, Record: token})
 	lease(recordLost, Lease{Number: 7, Reason: redlock.LostMax})
 	lease(recordGranted, Lease{Number: 7, Phase: PhaseHeld, Record: token, Conn: 4})
@@ -82,7 +82,7 @@ func TestForgottenAnswersTheUnlock(t *testing.T) {
 	p.Requests[3] = &Request{Number: 3, Conn: 1}
 	p.Leases[2] = &Lease{Number: 2, Phase: PhaseReleased, ReleasedBy: 3}
 	c := &codec{b: []byte{byte(recordForgotten)}}
-	(&Lease{Number: 2, by: 3}).code(recordForgotten, c)
+	(&Lease{Number: 2, answered: 3}).code(recordForgotten, c)
 	if err := p.Apply(c.b); err != nil || len(p.Requests) != 0 || len(p.Leases) != 0 {
 		t.Errorf("got %v with the requests %v and the leases %v, want none", err, p.Requests, p.Leases)
 	}
@@ -103,8 +103,9 @@ func TestLingerRunsUntilResume(t *testing.T) {
 	}
 }
 
-// A reentrant LOCK and the UNLOCK that undoes it are recorded in any order. When the first of several
-// LOCKs that waited together is answered, its client may send UNLOCK before the others are recorded.
+// A reentrant LOCK and the UNLOCK that undoes it are recorded in any order. When the first of
+// several LOCKs that waited together is answered, its client may send UNLOCK before the others are
+// recorded.
 func TestUnlockRecordedBeforeItsLock(t *testing.T) {
 	more := func(id string) *Lease { return &Lease{Number: 1, Reentrants: []string{id}} }
 	less := &Lease{Number: 1}
@@ -263,8 +264,8 @@ func TestApplyAllInAnyOrder(t *testing.T) {
 	}
 }
 
-// anyRecord returns a record of any kind. Its numbers are from 1 to 9, so that records often have the
-// same number.
+// anyRecord returns a record of any kind. Its numbers are from 1 to 9, so that records often have
+// the same number.
 func anyRecord(random *rand.Rand) []byte {
 	number := func() uint64 { return 1 + random.Uint64N(9) }
 	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered,
@@ -280,7 +281,7 @@ func anyRecord(random *rand.Rand) []byte {
 	case recordRequest, recordAnswered:
 		(&requestRecord{Request: Request{Number: number(), Conn: number(), Line: change.Add}, changed: random.IntN(4) == 0, change: change}).code(kind, c)
 	default:
-		l := Lease{Number: number(), Phase: PhaseHeld + Phase(random.IntN(3)), Conn: number(), by: number(), Reason: redlock.LostMax,
+		l := Lease{Number: number(), Phase: PhaseHeld + Phase(random.IntN(3)), Conn: number(), answered: number(), Reason: redlock.LostMax,
 			Reentrants: []string{"f"}, LingerSince: time.Duration(random.IntN(9))}
 		l.Record.Fence, l.Record.Deadline, l.Record.TTL = random.Uint64N(99), time.Duration(random.IntN(99)), time.Duration(random.IntN(99))
 		l.Record.Names, l.Record.Token, l.Record.Former, l.Min = []string{"a", "b"}[:random.IntN(3)], string(change.Add), "former", time.Duration(random.IntN(9))
@@ -335,8 +336,8 @@ func TestApplyAllWithADistantNumber(t *testing.T) {
 	}
 }
 
-// The unread bytes of a connection stay the same when it is stored or evicted. A change of more bytes
-// than there are is refused.
+// The unread bytes of a connection stay the same when it is stored or evicted. A change of more
+// bytes than there are is refused.
 func TestUnread(t *testing.T) {
 	if got := apply(t, records()[:3]).Conns[1]; !got.Skipping || string(got.Unread) != "LOCKS" {
 		t.Errorf("got %+v, want LOCKS, and the rest of a line skipped", got)

@@ -6,7 +6,7 @@ import "iter"
 // records, and ApplyAll does not decode them. That saves the daemon 5 % of the CPU time of a LOCK
 // and its UNLOCK (packaging/bench, 64 workers).
 func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
-	s := shortLived{before: r.lastNumber, lastNumber: r.lastNumber}
+	s := shortLived{baseNumber: r.lastNumber, lastNumber: r.lastNumber}
 	for record := range records {
 		if s.add(record) != nil {
 			break // Apply returns the error below, after all records before it
@@ -27,9 +27,9 @@ func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
 // shortLived finds the requests and leases that begin and end within some records. It follows the
 // records as replay does, but for each number it knows only what exists under it.
 type shortLived struct {
-	before     uint64 // the largest number before these records
+	baseNumber uint64 // the largest number before these records
 	lastNumber uint64
-	exists     []existence // by number, from before+1 on
+	exists     []existence // by number, from baseNumber+1 on
 
 	lease Lease // glance decodes into it, to avoid an allocation
 }
@@ -48,13 +48,13 @@ const (
 // gaps: they are consecutive, and recorded soon.
 const maxGap = 1 << 16
 
-// of returns what exists under a number. If it returns nil, s does not follow the number, and all
-// its records must be applied.
-func (s *shortLived) of(number uint64) *existence {
-	if number <= s.before {
+// existenceOf returns what exists under a number. If it returns nil, s does not follow the number,
+// and all its records must be applied.
+func (s *shortLived) existenceOf(number uint64) *existence {
+	if number <= s.baseNumber {
 		return nil
 	}
-	i := number - s.before - 1
+	i := number - s.baseNumber - 1
 	if have := uint64(len(s.exists)); i >= have {
 		if i-have >= maxGap {
 			return nil
@@ -75,10 +75,10 @@ func (s *shortLived) add(record []byte) error {
 	case recordConn, recordConnClosed, recordUnread:
 		return nil // a connection has a number that no request and no lease has
 	}
-	if e := s.of(g.number); e != nil {
+	if e := s.existenceOf(g.number); e != nil {
 		e.update(&g)
 	}
-	if e := s.of(g.answered); e != nil {
+	if e := s.existenceOf(g.answered); e != nil {
 		*e &^= hasRequest | hasAttempt
 	}
 	return nil
@@ -119,7 +119,7 @@ func (s *shortLived) covers(record []byte) bool {
 }
 
 func (s *shortLived) isOver(number uint64) bool {
-	e := s.of(number)
+	e := s.existenceOf(number)
 	return e != nil && *e == 0
 }
 

@@ -107,7 +107,7 @@ func (q *Queue) findCycle(w *Waiter) []WaitsFor {
 	if own == nil {
 		return nil // nobody waits for it
 	}
-	path, found := q.newSearch(w, own).from(w)
+	path, found := q.newSearch(w, own).pathFrom(w)
 	if found && slices.ContainsFunc(path, func(step WaitsFor) bool { return step.reason == slotsFull }) {
 		path = q.findStuckCycle(w, own)
 	}
@@ -144,11 +144,11 @@ func (s *search) progressOf(name string) *progress {
 	return s.progress[name]
 }
 
-// from continues the search from a waiter. The path that it returns begins with its last step.
-func (s *search) from(w *Waiter) (path []WaitsFor, found bool) {
+// pathFrom continues the search from a waiter. The path that it returns begins with its last step.
+func (s *search) pathFrom(w *Waiter) (path []WaitsFor, found bool) {
 	for _, name := range w.Names {
 		for ahead, reason := range s.newBlockers(w, name) {
-			if path, found = s.through(w, ahead); found {
+			if path, found = s.pathThrough(w, ahead); found {
 				return append(path, WaitsFor{w.Requester, ahead.Requester, name, ahead.isGranted(), reason}), true
 			}
 		}
@@ -156,8 +156,8 @@ func (s *search) from(w *Waiter) (path []WaitsFor, found bool) {
 	return nil, false
 }
 
-// through continues the search from the owner of ahead, for which w waits.
-func (s *search) through(w, ahead *Waiter) (path []WaitsFor, found bool) {
+// pathThrough continues the search from the owner of ahead, for which w waits.
+func (s *search) pathThrough(w, ahead *Waiter) (path []WaitsFor, found bool) {
 	participant := ahead.participant
 	switch {
 	case s.endsByItself(ahead):
@@ -172,7 +172,7 @@ func (s *search) through(w, ahead *Waiter) (path []WaitsFor, found bool) {
 		if !other.isBlocked() || other == ahead && covers(w, ahead) {
 			continue
 		}
-		if path, found = s.from(other); found {
+		if path, found = s.pathFrom(other); found {
 			return path, true
 		}
 	}

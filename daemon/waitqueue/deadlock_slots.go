@@ -12,7 +12,7 @@ func (q *Queue) findStuckCycle(w *Waiter, own *participant) []WaitsFor {
 	}
 	s = q.newSearch(w, own)
 	s.only = stuck
-	path, _ := s.from(w)
+	path, _ := s.pathFrom(w)
 	return path
 }
 

@@ -13,25 +13,25 @@ const sharedReadSize = 2 << 10
 
 // fairness keeps one connection within its user's share. It belongs to the goroutine that reads.
 type fairness struct {
-	share     *userShare
-	slot      *slot         // nil: the user is within its allowance
-	chargedAt time.Duration // costs up to this time are charged
-	extraCost time.Duration // cost on other goroutines, not charged yet
-	begun     int           // lines since the last charge
-	ended     bool
+	share      *userShare
+	slot       *slot         // nil: the user is within its allowance
+	chargedAt  time.Duration // costs up to this time are charged
+	extraCost  time.Duration // cost on other goroutines, not charged yet
+	begunLines int           // lines since the last charge
+	ended      bool
 }
 
 // isDue reports whether it is time to charge costs.
-func (p *fairness) isDue() bool { return p.begun >= maxBegun }
+func (p *fairness) isDue() bool { return p.begunLines >= maxBegun }
 
 // setDue makes isDue true, so that costs are charged before another line begins.
-func (p *fairness) setDue() { p.begun = maxBegun }
+func (p *fairness) setDue() { p.begunLines = maxBegun }
 
 // charge charges the costs since the previous call. It reports whether the user may go on at once.
 func (p *fairness) charge() (more bool) {
 	now := p.share.scheduler.now()
 	cost := now - p.chargedAt + p.extraCost
-	p.chargedAt, p.extraCost, p.begun = now, 0, 0
+	p.chargedAt, p.extraCost, p.begunLines = now, 0, 0
 	if p.slot == nil {
 		return !p.share.charge(now, cost)
 	}

@@ -43,8 +43,8 @@ type freezeState struct {
 //
 // The Journal may block after Seal, as if the process had been killed. So call Freeze only in a
 // process that soon exits, or replaces itself.
-func (s *Server) Freeze(ctx context.Context, how FreezeOptions) error {
-	f := s.startFreezing(how)
+func (s *Server) Freeze(ctx context.Context, options FreezeOptions) error {
+	f := s.startFreezing(options)
 	if f == nil {
 		return ErrShutdown
 	}
@@ -72,18 +72,18 @@ func (s *Server) await(ctx context.Context, f *freezeState) error {
 }
 
 // startFreezing starts to freeze all connections. It returns nil if the server is already stopping.
-func (s *Server) startFreezing(how FreezeOptions) *freezeState {
+func (s *Server) startFreezing(options FreezeOptions) *freezeState {
 	s.mu.Lock()
 	if s.stopping {
 		s.mu.Unlock()
 		return nil
 	}
-	f := &freezeState{FreezeOptions: how, running: len(s.conns), allStopped: make(chan struct{}), done: make(chan struct{})}
+	f := &freezeState{FreezeOptions: options, running: len(s.conns), allStopped: make(chan struct{}), done: make(chan struct{})}
 	if f.running == 0 {
 		close(f.allStopped)
 	}
 	s.freezing = f
-	s.setStopping(how.Bye)
+	s.setStopping(options.Bye)
 	s.mu.Unlock()
 	for _, c := range s.allConns() {
 		c.freezing.Store(true)

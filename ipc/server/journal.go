@@ -39,11 +39,11 @@ func (r UnreadChange) Apply(before []byte) []byte {
 
 // recordedUnread is the state that the journal of a connection has.
 type recordedUnread struct {
-	queued   int  // bytes of lines in the queue; they come first
-	begun    int  // how many of these have begun
-	unread   int  // bytes after the queue
-	stale    bool // some of the recorded unread bytes were taken
-	skipping bool
+	queuedBytes int  // bytes of lines in the queue; they come first
+	begunBytes  int  // how many of these have begun
+	unread      int  // bytes after the queue
+	stale       bool // some of the recorded unread bytes were taken
+	skipping    bool
 }
 
 // tookLine is called for each line that is taken from the input.
@@ -55,13 +55,13 @@ func (n *recordedUnread) tookLine() {
 
 // tookQueued is called for each line that is taken from the queue.
 func (n *recordedUnread) tookQueued(line []byte) {
-	if n.begun < n.queued {
-		n.begun += len(line) + 1
+	if n.begunBytes < n.queuedBytes {
+		n.begunBytes += len(line) + 1
 	}
 }
 
 // droppedQueue is called before the queue is dropped.
-func (n *recordedUnread) droppedQueue() { n.begun = n.queued }
+func (n *recordedUnread) droppedQueue() { n.begunBytes = n.queuedBytes }
 
 // recordUnread records the lines that have not begun, if they have changed.
 func (c *Conn) recordUnread() {
@@ -70,11 +70,11 @@ func (c *Conn) recordUnread() {
 	}
 	c.in.skip()
 	n := &c.recordedUnread
-	kept, waiting, unread := n.queued-n.begun, c.queue.size(), c.in.unread()
-	if n.begun == 0 && !n.stale && waiting == kept && unread == n.unread && c.in.skipping == n.skipping {
+	kept, waiting, unread := n.queuedBytes-n.begunBytes, c.queue.size(), c.in.unread()
+	if n.begunBytes == 0 && !n.stale && waiting == kept && unread == n.unread && c.in.skipping == n.skipping {
 		return
 	}
-	rest := UnreadChange{Drop: n.begun, Keep: kept, Skipping: c.in.skipping}
+	rest := UnreadChange{Drop: n.begunBytes, Keep: kept, Skipping: c.in.skipping}
 	add := newBuffer()
 	defer add.free()
 	add.b = append(add.b, c.queue.rest()[kept:]...)
@@ -83,7 +83,7 @@ func (c *Conn) recordUnread() {
 		rest.Keep += n.unread
 		rest.Add = add.b[n.unread:]
 	}
-	*n = recordedUnread{queued: waiting, unread: unread, skipping: c.in.skipping}
+	*n = recordedUnread{queuedBytes: waiting, unread: unread, skipping: c.in.skipping}
 	c.guard(func() { c.journal.RecordUnread(rest) })
 }
 
@@ -93,9 +93,9 @@ func (c *Conn) recordUnread() {
 func (c *Conn) takePartialLine() {
 	if c.journal != nil {
 		n := &c.recordedUnread
-		kept := n.queued - n.begun
-		rest := UnreadChange{Drop: n.begun, Keep: kept, Add: c.queue.rest()[kept:], Skipping: true}
-		*n = recordedUnread{queued: c.queue.size(), skipping: true}
+		kept := n.queuedBytes - n.begunBytes
+		rest := UnreadChange{Drop: n.begunBytes, Keep: kept, Add: c.queue.rest()[kept:], Skipping: true}
+		*n = recordedUnread{queuedBytes: c.queue.size(), skipping: true}
 		c.guard(func() { c.journal.RecordUnread(rest) })
 	}
 	c.in.takePartial()
@@ -107,19 +107,19 @@ func (c *Conn) takePartialLine() {
 // begin too, and records of them would be frequent and long.
 func (c *Conn) unreadAfterNextLine() *UnreadChange {
 	n := &c.recordedUnread
-	if c.journal == nil || n.begun == 0 && !n.stale {
+	if c.journal == nil || n.begunBytes == 0 && !n.stale {
 		return nil
 	}
 	c.in.skip()
-	kept := n.queued - n.begun
-	rest := UnreadChange{Drop: n.begun, Keep: kept, Skipping: c.in.skipping}
-	n.queued, n.begun, n.skipping = kept, 0, c.in.skipping
+	kept := n.queuedBytes - n.begunBytes
+	rest := UnreadChange{Drop: n.begunBytes, Keep: kept, Skipping: c.in.skipping}
+	n.queuedBytes, n.begunBytes, n.skipping = kept, 0, c.in.skipping
 	if !n.stale {
 		rest.Keep += n.unread
 		return &rest
 	}
 	rest.Add = c.queue.rest()[kept:]
-	n.queued, n.unread, n.stale = c.queue.size(), 0, false
+	n.queuedBytes, n.unread, n.stale = c.queue.size(), 0, false
 	return &rest
 }
 

@@ -129,7 +129,7 @@ func (c *Conn) beginOrQueue(line []byte, waited bool) {
 
 // startRequest begins a request, or rejects it. err is the parser's error, or nil.
 func (c *Conn) startRequest(call *Call, line []byte, err error) {
-	c.fairness.begun++
+	c.fairness.begunLines++
 	c.cork()
 	if err == nil {
 		err = c.addInflight(call)
@@ -320,9 +320,9 @@ func (c *Conn) setClientGone() {
 
 // endInput ends reading. Requests that were read are still answered. If the connection was cut
 // meanwhile, the client counts as gone too: the reading goroutine may not have seen the end yet.
-func (c *Conn) endInput(gone bool) {
+func (c *Conn) endInput(isClientGone bool) {
 	c.reading = false
-	if gone || c.out.failure() != nil {
+	if isClientGone || c.out.failure() != nil {
 		c.setClientGone()
 	}
 	c.guard(func() { c.session.InputEnded(c.isClientGone) })

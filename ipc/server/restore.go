@@ -104,5 +104,5 @@ func (c *Conn) setUnread(rest []byte, skipping bool) {
 		c.in.earlier = rest
 	}
 	c.in.skipping = skipping
-	c.recordedUnread.queued, c.recordedUnread.unread, c.recordedUnread.skipping = c.queue.size(), len(c.in.earlier), skipping
+	c.recordedUnread.queuedBytes, c.recordedUnread.unread, c.recordedUnread.skipping = c.queue.size(), len(c.in.earlier), skipping
 }

@@ -132,7 +132,7 @@ func (u *userShare) noteActive(now time.Duration) {
 }
 
 // charge adds a cost to the user's account. It reports whether the user exceeds its allowance.
-func (u *userShare) charge(now, cost time.Duration) (over bool) {
+func (u *userShare) charge(now, cost time.Duration) (exceeds bool) {
 	u.noteActive(now)
 	if !u.scheduler.isShared(now) {
 		return false

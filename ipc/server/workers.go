@@ -55,7 +55,7 @@ func (ws *workers[J]) takeIdle() chan J {
 func (ws *workers[J]) serve(w chan J) {
 	for j := range w {
 		j.run()
-		kept := ws.keep(w)
+		kept := ws.makeIdle(w)
 		j.done()
 		if !kept {
 			return
@@ -63,8 +63,8 @@ func (ws *workers[J]) serve(w chan J) {
 	}
 }
 
-// keep makes w idle unless the pool has enough idle workers.
-func (ws *workers[J]) keep(w chan J) bool {
+// makeIdle makes w idle unless the pool has enough idle workers.
+func (ws *workers[J]) makeIdle(w chan J) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.ended || len(ws.idle) == maxIdleWorkers {

@@ -212,13 +212,13 @@ func (f *File) beginAnew(state State) error {
 	return nil
 }
 
-// beginFile creates a new active file. If anew is set, earlier files do not count. It
+// beginFile creates a new active file. If supersedes is set, earlier files do not count. It
 // requires mu, or that no other goroutine uses f.
-func (f *File) beginFile(anew bool, size int, content []byte) error {
+func (f *File) beginFile(supersedes bool, size int, content []byte) error {
 	path := f.path(f.number + 1)
 	s, err := newSegment(path, size)
 	if err == nil {
-		err = s.start(path, f.head(anew, size), content)
+		err = s.start(path, f.head(supersedes, size), content)
 	}
 	if err == nil {
 		f.number, f.active = f.number+1, s
@@ -227,8 +227,8 @@ func (f *File) beginFile(anew bool, size int, content []byte) error {
 }
 
 // head returns the first record of a file.
-func (f *File) head(anew bool, size int) []byte {
-	return appendFrame(nil, head{begins: anew, size: size, owner: f.o.Owner}.encode())
+func (f *File) head(supersedes bool, size int) []byte {
+	return appendFrame(nil, head{begins: supersedes, size: size, owner: f.o.Owner}.encode())
 }
 
 // encode returns the records of a state in a row.

@@ -75,7 +75,7 @@ const proposalLead = time.Second
 
 // quorumTime returns the time since 1970 that has passed according to a quorum of nodes. It is
 // not known if fewer clocks were read.
-func (f *Fleet) quorumTime(now time.Duration) (past time.Duration, known bool) {
+func (f *Fleet) quorumTime(now time.Duration) (sinceEpoch time.Duration, known bool) {
 	var few [8]int64 // saves an allocation
 	offsets := few[:0]
 	for i := range f.bounds.offsets {

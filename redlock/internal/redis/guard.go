@@ -215,7 +215,7 @@ func (c *guardedConn) check(b []byte) (taken int, err error) {
 	}
 	c.size += int64(taken)
 	switch {
-	case c.answers.begun > asked:
+	case c.answers.begunAnswers > asked:
 		return 0, fmt.Errorf("an answer without a request")
 	case c.size > tripMaxBytes:
 		return 0, fmt.Errorf("more than %d bytes at once", tripMaxBytes)

@@ -28,7 +28,7 @@ const maxFlushes = 20
 
 // listenRedis makes a connection to which invalidations can be redirected. A server without RESP3
 // or CLIENT ID does not support that.
-func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Listener, error) {
+func listenRedis(ctx context.Context, o Options, onInvalidation func(keys []string)) (Listener, error) {
 	option, dialer, err := clientOption(ctx, o)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Lis
 	watching, end := context.WithCancel(context.Background())
 	l.stop = end
 	option.ClientName = "redlockd-listener"
-	option.OnInvalidations = func(keys []rueidis.RedisMessage) { l.invalidated(keys, heard) }
+	option.OnInvalidations = func(keys []rueidis.RedisMessage) { l.invalidated(keys, onInvalidation) }
 	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in uses no context
 	l.client, err = rueidis.NewClient(option)
 	if err == nil {
@@ -59,13 +59,13 @@ func listenRedis(ctx context.Context, o Options, heard func(keys []string)) (Lis
 }
 
 // invalidated is called with nil if all keys were flushed, and also if the connection breaks.
-func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(keys []string)) {
+func (l *redisListener) invalidated(messages []rueidis.RedisMessage, onInvalidation func(keys []string)) {
 	if messages == nil {
 		if l.floods() {
 			l.dialer.close()
 			return
 		}
-		heard(nil)
+		onInvalidation(nil)
 		select {
 		case l.check <- struct{}{}:
 		default: // a check is due already
@@ -78,7 +78,7 @@ func (l *redisListener) invalidated(messages []rueidis.RedisMessage, heard func(
 			keys = append(keys, key)
 		}
 	}
-	heard(keys)
+	onInvalidation(keys)
 }
 
 // floods reports whether the node reports all the time that all keys may have changed.

@@ -29,7 +29,7 @@ type respScanner struct {
 	topical bool   // the next element is the first part of a push: its topic
 	topic   []byte // the part of the topic that was read
 
-	begun        int64 // answers so far, complete or not
+	begunAnswers int64 // answers so far, complete or not
 	wholeAnswers int64 // complete answers so far
 	allItems     int64 // elements so far
 }
@@ -128,7 +128,7 @@ func (s *respScanner) beginMessage(kind byte) {
 	s.topical = s.push
 	s.allItems++
 	if !s.push {
-		s.begun++
+		s.begunAnswers++
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 // histogram counts durations in buckets that are 2 % wide, so its size does not depend on the
 // number of measurements.
 type histogram struct {
-	n      uint64
-	most   time.Duration
-	counts [buckets]uint64
+	n       uint64
+	longest time.Duration
+	counts  [buckets]uint64
 }
 
 const (
@@ -30,7 +30,7 @@ func (h *histogram) time(f func() error) error {
 
 func (h *histogram) add(d time.Duration) {
 	h.n++
-	h.most = max(h.most, d)
+	h.longest = max(h.longest, d)
 	h.counts[bucketOf(d)]++
 }
 
@@ -43,7 +43,7 @@ func bucketOf(d time.Duration) int {
 
 func (h *histogram) merge(other *histogram) {
 	h.n += other.n
-	h.most = max(h.most, other.most)
+	h.longest = max(h.longest, other.longest)
 	for i, n := range other.counts {
 		h.counts[i] += n
 	}
@@ -56,7 +56,7 @@ func (h *histogram) quantile(share float64) time.Duration {
 	var below uint64
 	for i, n := range h.counts {
 		if below += n; n > 0 && below >= rank {
-			return min(h.most, time.Duration(1000*math.Pow(bucketWidth, float64(i))))
+			return min(h.longest, time.Duration(1000*math.Pow(bucketWidth, float64(i))))
 		}
 	}
 	return 0

@@ -25,11 +25,11 @@ func TestHistogram(t *testing.T) {
 		}
 	}
 	h.add(100 * time.Hour)
-	if h.n != 10_001 || h.most != 100*time.Hour || h.quantile(1) < time.Hour {
-		t.Errorf("with one of 100 h: %d, the longest %v, quantile 1 is %v", h.n, h.most, h.quantile(1))
+	if h.n != 10_001 || h.longest != 100*time.Hour || h.quantile(1) < time.Hour {
+		t.Errorf("with one of 100 h: %d, the longest %v, quantile 1 is %v", h.n, h.longest, h.quantile(1))
 	}
 	h.add(0) // a coarse clock measures 0
-	if h.n != 10_002 || h.most != 100*time.Hour || h.quantile(0.00001) > time.Microsecond {
-		t.Errorf("with one of 0: %d, the longest %v, the shortest %v", h.n, h.most, h.quantile(0.00001))
+	if h.n != 10_002 || h.longest != 100*time.Hour || h.quantile(0.00001) > time.Microsecond {
+		t.Errorf("with one of 0: %d, the longest %v, the shortest %v", h.n, h.longest, h.quantile(0.00001))
 	}
 }

@@ -40,7 +40,7 @@ func (b *Bench) Print(out io.Writer) error {
 	for i := range b.rows {
 		r := &b.rows[i]
 		rows = append(rows, []string{r.name, strconv.Itoa(r.workers), fmt.Sprintf("%.0f", r.perSecond()),
-			output.PreciseDuration(r.times.quantile(0.5)), output.PreciseDuration(r.times.quantile(0.9)), output.PreciseDuration(r.times.quantile(0.99)), output.PreciseDuration(r.times.most)})
+			output.PreciseDuration(r.times.quantile(0.5)), output.PreciseDuration(r.times.quantile(0.9)), output.PreciseDuration(r.times.quantile(0.99)), output.PreciseDuration(r.times.longest)})
 	}
 	return output.Table(out, rows)
 }
@@ -72,7 +72,7 @@ func (b *Bench) JSON() JSON {
 		value.Rows = append(value.Rows, RowJSON{
 			Row: r.name, Workers: r.workers, Done: r.times.n, PerSecond: r.perSecond(),
 			P50: r.times.quantile(0.5).Microseconds(), P90: r.times.quantile(0.9).Microseconds(),
-			P99: r.times.quantile(0.99).Microseconds(), Max: r.times.most.Microseconds(),
+			P99: r.times.quantile(0.99).Microseconds(), Max: r.times.longest.Microseconds(),
 		})
 	}
 	return value

@@ -82,22 +82,22 @@ func fromSeconds(seconds float64) (time.Duration, error) {
 	return time.Duration(math.Round(nanoseconds)), nil
 }
 
-// Number returns a value that takes a whole number from least to most.
-func Number(to *int, kind string, least, most int) *Value {
+// Number returns a value that takes a whole number from minimum to maximum.
+func Number(to *int, kind string, minimum, maximum int) *Value {
 	return &Value{
 		kind: kind,
 		set: func(word string) error {
 			n, err := strconv.ParseInt(word, 0, strconv.IntSize)
 			switch {
-			case err == nil && least <= int(n) && int(n) <= most:
+			case err == nil && minimum <= int(n) && int(n) <= maximum:
 				*to = int(n)
 				return nil
-			case least == math.MinInt:
+			case minimum == math.MinInt:
 				return fmt.Errorf("must be a number")
-			case most == math.MaxInt:
-				return fmt.Errorf("must be a number of at least %d", least)
+			case maximum == math.MaxInt:
+				return fmt.Errorf("must be a number of at least %d", minimum)
 			}
-			return fmt.Errorf("must be a number from %d to %d", least, most)
+			return fmt.Errorf("must be a number from %d to %d", minimum, maximum)
 		},
 		show: func() string { return strconv.Itoa(*to) },
 	}

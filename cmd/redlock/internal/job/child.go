@@ -37,16 +37,16 @@ type lease interface {
 // child is the running command. One goroutine handles all its events, and nothing else reaps
 // children, so its pid cannot be reused.
 type child struct {
-	pid        int
-	process    *os.Process
-	signals    *signals
-	lease      lease
-	sameDaemon func() bool   // reports whether the daemon is the process that granted the lease
-	margin     time.Duration // time between SIGKILL and the deadline
-	grace      time.Duration // --grace; 0: the guard is a fifth of the lease time
-	timer      *bootTimer    // for SIGKILL
-	before     []descendant  // children that existed before the command; they are left alone
-	stderr     io.Writer
+	pid         int
+	process     *os.Process
+	signals     *signals
+	lease       lease
+	sameDaemon  func() bool   // reports whether the daemon is the process that granted the lease
+	margin      time.Duration // time between SIGKILL and the deadline
+	grace       time.Duration // --grace; 0: the guard is a fifth of the lease time
+	timer       *bootTimer    // for SIGKILL
+	preexisting []descendant  // children that existed before the command; they are left alone
+	stderr      io.Writer
 
 	suspension suspension
 
@@ -73,7 +73,7 @@ func (j *Job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 	}
 	defer alarm.close()
 	reserveThreads(reservedThreads)
-	c := &child{signals: s, lease: lease, sameDaemon: same, margin: killMargin(leaseTime(j.TTL, lease)), grace: j.Grace, timer: alarm, before: descendants(nil), stderr: j.Stderr, recheck: time.NewTimer(0), onLost: j.onLost(lease)}
+	c := &child{signals: s, lease: lease, sameDaemon: same, margin: killMargin(leaseTime(j.TTL, lease)), grace: j.Grace, timer: alarm, preexisting: descendants(nil), stderr: j.Stderr, recheck: time.NewTimer(0), onLost: j.onLost(lease)}
 	defer c.recheck.Stop()
 	if sig := s.pendingSignal(); sig != 0 {
 		return nil, exit.WithCode(exit.SignalCode(sig))
@@ -283,7 +283,7 @@ func (c *child) signalDescendants(sig syscall.Signal) (reached int) {
 }
 
 // descendants returns the living processes among the command and its descendants.
-func (c *child) descendants() []descendant { return descendants(c.before) }
+func (c *child) descendants() []descendant { return descendants(c.preexisting) }
 
 // leaseEnded handles the end of the lease while the command runs.
 func (c *child) leaseEnded(cause error) {

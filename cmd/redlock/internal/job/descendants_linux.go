@@ -33,7 +33,7 @@ type descendant struct {
 
 // descendants returns the living descendants of this process in its session, except the processes
 // in before and their descendants. If /proc is not mounted, it returns none.
-func descendants(before []descendant) []descendant {
+func descendants(preexisting []descendant) []descendant {
 	self := os.Getpid()
 	us, err := readProcess(self)
 	if err != nil || hasNoChildren() {
@@ -43,7 +43,7 @@ func descendants(before []descendant) []descendant {
 	var all []descendant
 	for todo := children(self); len(todo) > 0; todo = todo[1:] {
 		k := todo[0]
-		if slices.ContainsFunc(before, k.sameAs) {
+		if slices.ContainsFunc(preexisting, k.sameAs) {
 			continue
 		}
 		if k.session == us.session && !k.dead {
