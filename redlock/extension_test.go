@@ -7,7 +7,7 @@ import (
 )
 
 // For a lease of several keys, the worst answer counts, wherever it is in the list. An error is
-// no vote, whatever the other answers are. Guards worse.
+// no vote, whatever the other answers are. Guards compareReplies.
 func TestWorstAnswerCounts(t *testing.T) {
 	broken := Reply{Err: errors.New("OOM")}
 	for _, c := range []struct {

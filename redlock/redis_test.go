@@ -31,7 +31,7 @@ func TestMemoryOfRepliesIsReused(t *testing.T) {
 	want(t, "the number", replies[0].Int, int64(5))
 }
 
-// If a node ended the connection, the error says so; EOF alone would not. Guards sayHungUp.
+// If a node ended the connection, the error says so; EOF alone would not. Guards explainHangUp.
 func TestErrorReportsHangUp(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)

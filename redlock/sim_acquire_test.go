@@ -220,7 +220,7 @@ func (f *fleet) afterMixture(mix string, taken int) {
 }
 
 // A waiter begins attempts until Wait ends, and none after that. Guards retryPolicy.next:
-// `min(delay, p.until-now)`.
+// `min(delay, p.deadline-now)`.
 func TestWaitBounds(t *testing.T) {
 	for _, wait := range []time.Duration{0, ms, 100 * ms, 2500 * ms} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -268,7 +268,7 @@ func TestWaitForExpiry(t *testing.T) {
 }
 
 // StopRetrying ends the delay between attempts at once. An attempt in progress is finished, and
-// may be granted. Guards acquiring.pause.
+// may be granted. Guards acquisition.pause.
 func TestStopRetrying(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", time.Hour)

@@ -171,8 +171,8 @@ func TestAdoptExpired(t *testing.T) {
 	}
 }
 
-// The cause of the loss is that no process is known to have extended the lease in time. This
-// cause is not given if an extension was still possible soon enough. Guards adoptable: next.
+// The cause of the loss is that no process is known to have extended the lease in time. This cause
+// is not given if an extension was still possible soon enough. Guards adoptable: nextExtension.
 func TestAdoptOverdue(t *testing.T) {
 	for _, c := range []struct {
 		away, due time.Duration // 0: the extension was not overdue

@@ -193,7 +193,7 @@ func TestCrowdIsCancelled(t *testing.T) {
 }
 
 // Without a quorum, thousands of requests fail soon. No request waits for longer than
-// its Wait. Guards Limiter.shrink, acquiring.enterLimiter.
+// its Wait. Guards Limiter.shrink, acquisition.enterLimiter.
 func TestCrowdWithoutQuorum(t *testing.T) {
 	oneThread(t)
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -291,7 +291,7 @@ func TestLostBeforeAnyAnswer(t *testing.T) {
 }
 
 // If the extension was sent in time, the cause is no OverdueError. The same holds if Keep was
-// called only after an extension would have been due. Guards Lease.lossCause, Keep: next.
+// called only after an extension would have been due. Guards Lease.lossCause, Keep: nextExtension.
 func TestNotOverdue(t *testing.T) {
 	oneThread(t)
 	for _, kept := range []bool{true, false} {

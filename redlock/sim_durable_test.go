@@ -30,7 +30,7 @@ func durableTest(t *testing.T, n int, body func(t *testing.T, f *fleet)) {
 }
 
 // If the default user of a durable node lacks rights, the node skips votes when it loads its
-// file. So it is quarantined after a restart. Guards readRights, hasEachVote: loads.
+// file. So it is quarantined after a restart. Guards readRights, hasEachVote: loadsAll.
 func TestDurableNodeSkipsVotesWithoutRights(t *testing.T) {
 	for _, denied := range []string{"SET", "DEL", "PEXPIREAT", "ZADD", "ZREM", "HSET"} {
 		durableTest(t, 3, func(t *testing.T, f *fleet) {

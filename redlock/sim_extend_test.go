@@ -9,7 +9,7 @@ import (
 )
 
 // An Extend that failed changes nothing, even if nodes answer later. The lease keeps its deadline
-// and its ttl. Guards countLate: changes.
+// and its ttl. Guards countLate: byClient.
 func TestExtendAnsweredLate(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(redlock.Request{Name: "x", TTL: 3 * time.Second})
@@ -147,7 +147,7 @@ func TestLoseSilently(t *testing.T) {
 }
 
 // If nodes fail a second time, the first retry comes as soon as it did the first time. Guards
-// keeper.confirmed: tries.
+// keeper.confirmed: failedTries.
 func TestRetryDelayRestarts(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l, seen := f.watch(kept3s)

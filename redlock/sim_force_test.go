@@ -125,7 +125,7 @@ func TestForceWithoutHolder(t *testing.T) {
 }
 
 // If too few of the nodes that answer show the holder, the error still names it. Guards
-// undecided.
+// undecidedError.
 func TestForceNamesPossibleHolder(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[2].Hang()

@@ -196,7 +196,7 @@ func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 
 // One client holds one name and wants a second. Another client wants both and waits for the first
 // name. Its reservation of the second name excludes the first client neither for long nor often.
-// Guards turn: until, need.
+// Guards starvationGuard: reservedUntil, holdersNeeded.
 func TestReservationIsNoDeadlock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
@@ -229,10 +229,10 @@ func TestReservationIsNoDeadlock(t *testing.T) {
 	})
 }
 
-// If a client holds x for long, y is still granted: a client that wants both gets no reservation
-// of y meanwhile. Without that client, y is granted 186 times. Guards the rule that names are
-// reserved up to the first held one. Without that rule, turn: last, need still make reservations
-// rare.
+// If a client holds x for long, y is still granted: a client that wants both gets no reservation of
+// y meanwhile. Without that client, y is granted 186 times. Guards the rule that names are reserved
+// up to the first held one. Without that rule, starvationGuard: lastToken, holdersNeeded still make
+// reservations rare.
 func TestNoReservationBehindLongHolder(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
@@ -268,7 +268,7 @@ func (f *fleet) until(what string, is func() bool) {
 
 // If nodes do not report releases, only clients that want several names get reservations. A single
 // reserved name would be free for longer than other clients take to retry. Guards
-// acquiring.countHolder.
+// acquisition.countHolder.
 func TestReservationWithoutTracking(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
 		j := f.record()

@@ -50,8 +50,8 @@ func TestLostAnswerToRelease(t *testing.T) {
 
 // Bytes that are in transit when a connection is cut could be executed later, after the release
 // that cleans up. So the first command on the next connection kills the previous one. Guards
-// identify: succeed. (Without the kill, the acquire would be executed 22 ms after the start,
-// before its not-after time at 50 ms, and the key would stay for its ttl.)
+// identify: endPreviousConnection. (Without the kill, the acquire would be executed 22 ms after the
+// start, before its not-after time at 50 ms, and the key would stay for its ttl.)
 func TestOldConnectionIsKilled(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		sim := f.sims[0]

@@ -69,7 +69,7 @@ var kept3s = redlock.Request{Name: "x", TTL: 3 * time.Second, Keep: true}
 const company = 4 * ms
 
 // A lease is extended at a third of its ttl after its request or its last extension was sent. Its
-// deadline counts from that instant too. Guards keeper.confirmed: `start+ttl`; grant: next.
+// deadline counts from that instant too. Guards keeper.confirmed: `start+ttl`; grant: nextExtension.
 func TestExtensionInstants(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms) // away from the heartbeats, whose round trip would add a delay
@@ -91,7 +91,8 @@ func TestExtensionInstants(t *testing.T) {
 }
 
 // If a lease is granted after more than a third of its ttl (the host was stopped, or busy), it is
-// extended at once. Otherwise it could be lost before its first extension. Guards grant: next.
+// extended at once. Otherwise it could be lost before its first extension. Guards grant:
+// nextExtension.
 func TestGrantedLateIsExtended(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		time.Sleep(300 * ms)
@@ -337,7 +338,7 @@ func TestExtendFails(t *testing.T) {
 }
 
 // The total holding time is limited: LOST comes before granted + max, and the keys last no longer
-// than that, except for the time of the release. Guards capped, extendable.
+// than that, except for the time of the release. Guards capDeadline, extendable.
 func TestMax(t *testing.T) {
 	for _, c := range []struct{ ttl, max time.Duration }{
 		{3 * time.Second, 5 * time.Second}, {3 * time.Second, time.Minute}, {10 * time.Second, 2 * time.Second}, {time.Second, 100 * ms},

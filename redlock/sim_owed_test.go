@@ -24,7 +24,7 @@ func TestNoReleaseForLateAcquire(t *testing.T) {
 }
 
 // A call that waits when the connection breaks was never sent. The host then owes the node the
-// waiting release, but nothing for a waiting acquire. Guards down: markNotSent, keepRelease.
+// waiting release, but nothing for a waiting acquire. Guards failWaiting: markNotSent, keepRelease.
 func TestCallsWaitingWhenConnectionBreaks(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		before := f.acquire(redlock.Request{Name: "before", TTL: 10 * time.Second})
@@ -47,7 +47,7 @@ func TestCallsWaitingWhenConnectionBreaks(t *testing.T) {
 }
 
 // A connection id has no meaning in another process. So after a restart of a node, the host kills
-// no connection, which could be another host's. Guards succeed: runID.
+// no connection, which could be another host's. Guards endPreviousConnection: runID.
 func TestNoConnectionIsKilledAfterRestart(t *testing.T) {
 	simTest(t, 1, func(t *testing.T, f *fleet) {
 		for range 3 {

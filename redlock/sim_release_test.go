@@ -61,7 +61,7 @@ func (f *fleet) wantOrder(j *journal, node int) {
 	}
 }
 
-// A release reports a loss if the lock cannot still have been held. Guards released.
+// A release reports a loss if the lock cannot still have been held. Guards releaseError.
 func TestReleaseReportsLoss(t *testing.T) {
 	for forgot, wantError := range map[int]error{1: nil, 2: nil, 3: redlock.ErrLost, 5: redlock.ErrLost} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

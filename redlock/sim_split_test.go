@@ -356,7 +356,7 @@ func TestStoppedHostOverwritesNoWords(t *testing.T) {
 }
 
 // A restarted node still has the words that hosts wrote to it. A host that sees it for the first
-// time reads them before it writes more. Guards missingAt.
+// time reads them before it writes more. Guards reportsFor.
 func TestRestartedNodeKeepsWords(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.q.Close()

@@ -332,7 +332,7 @@ func (f *fleet) refusesToWrite(does bool) {
 }
 
 // If others rewrite a node's epoch all the time, the host stops rewriting it, and the node has no
-// vote. Guards verify: maxRewrites, errRestless.
+// vote. Guards verify: maxRewrites, errEpochContested.
 func TestEpochWrittenByOthers(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		var writes atomic.Int32

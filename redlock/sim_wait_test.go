@@ -200,7 +200,7 @@ func far(way time.Duration) func(*redlock.Options) {
 }
 
 // A host near the nodes always has a waiter, but yields each time. It does not exclude a host far
-// from the nodes. Guards yielding.
+// from the nodes. Guards yieldDelay.
 func TestFarHostIsNotStarved(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		near := redlock.Request{Name: "x", TTL: 10 * time.Second, Keep: true, Wait: redlock.Forever}
