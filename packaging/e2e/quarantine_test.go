@@ -34,7 +34,7 @@ func TestFreshNodesAdmitted(t *testing.T) {
 	n, waiter := h.nc(), h.nc()
 	waiter.send("LOCK waited wait=forever")
 	refused := n.expect("LOCK job wait=0", "ERR NOQUORUM lock=job granted=0 needed=3 failed=a:quarantined,")
-	wants(t, refused, "new or were restarted")
+	wants(t, refused, "new or restarted")
 	retry := number(t, refused, "retry")
 	status := n.lines("STATUS")
 	whole := status[len(status)-1]
