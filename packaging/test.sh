@@ -71,8 +71,7 @@ main() {
 	step "go build -race ./..." go build -race ./...
 	start_beside
 	step "go vet" vet
-	step "go test -race, packages that need real time" go_test 1 ./redlock/... ./daemon/... ./ipc/... ./client/...
-	step "go test -race, packages that mostly wait" go_test 2 ./packaging/... ./cmd/... ./systemd/...
+	step "go test -race ./..." go_test ./...
 	step "packaging/bench and packaging/nemesis" bench_and_nemesis
 	await_beside
 	report_skips
@@ -328,24 +327,22 @@ build_darwin() {
 
 # --- tests
 
-# go_test N PACKAGES... tests N packages at once. It shows a line for each package, skipped tests
-# with the reason, measurements, and all output of a package that failed. Many tests check the
-# timing of real programs, so their packages run one after the other. Tests that mostly wait run
-# together (t.Parallel). The search for broken promises runs at the same time. -ldflags=-w halves
-# the time to link. (Without -o, go build of a single program would leave it in the directory.)
+# go_test PACKAGES... shows a line for each package, skipped tests with the reason, measurements,
+# and all output of a package that failed. Packages run one after the other, because many tests
+# check the timing of real programs. Tests that mostly wait run together (t.Parallel). The search
+# for broken promises runs at the same time. -ldflags=-w halves the time to link. (Without -o, go
+# build of a single program would leave it in the directory.)
 go_test() {
-	local at_once=$1
-	shift
 	go build -race -o /dev/null "$@"
-	go test -p "$at_once" -parallel 4 -race -ldflags=-w -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
+	go test -p 1 -parallel 4 -race -ldflags=-w -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
 }
 
 # bench_and_nemesis runs both at once: neither asserts a speed.
 bench_and_nemesis() {
 	local status=0
-	in_bench go_test 1 ./... >"$tmp/bench" 2>&1 &
+	in_bench go_test ./... >"$tmp/bench" 2>&1 &
 	local benching=$!
-	in_nemesis go_test 1 ./... || status=$?
+	in_nemesis go_test ./... || status=$?
 	wait "$benching" || status=$?
 	cat "$tmp/bench"
 	return "$status"
