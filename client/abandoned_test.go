@@ -46,7 +46,7 @@ func TestAbandonedQueriesUpdateLease(t *testing.T) {
 			d.say(tag + " ERR LOST lease=abc")
 			<-l.Context().Done()
 			d.at("the end of the lease", 0)
-			want(t, "cause", over(l.Context()), ErrLost)
+			want(t, "cause", endCause(l.Context()), ErrLost)
 			synctest.Wait()
 			nothingLeft(t, c)
 		})
@@ -106,7 +106,7 @@ func TestUnlockForAProcessGoesOn(t *testing.T) {
 			_, err := unlocked.wait()
 			want(t, "unlock", err, context.DeadlineExceeded)
 			d.outage(time.Hour)
-			d.givenBack(c)
+			d.answerUnlock(c)
 		})
 	}
 }
@@ -207,7 +207,7 @@ func TestNoPermitInTime(t *testing.T) {
 
 // A reused call keeps nothing of its previous request. Otherwise an answer about one lease would
 // reach another one.
-func TestCallsAreUsedAgain(t *testing.T) {
+func TestCallsAreReused(t *testing.T) {
 	table := newCallTable()
 	cl := table.tryAcquire(ipc.VerbLock)
 	tag := cl.tag
@@ -302,7 +302,7 @@ func TestLockForAProcessFailsWithoutADaemon(t *testing.T) {
 				tag := d.expectTagged(test.again)
 				d.expect("CANCEL " + tag[1:])
 				d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))
-				d.givenBack(c)
+				d.answerUnlock(c)
 			})
 		})
 	}
@@ -348,7 +348,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 				time.Sleep(time.Hour)
 				d.down.Store(false)
 				d.greet()
-				d.givenBack(c)
+				d.answerUnlock(c)
 				l = d.lock(c, "job", "def", WithHold(HoldPID)) // a caller waits for this one
 				d.stop()
 				before := d.elapsed()
@@ -375,7 +375,7 @@ func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 		c.failedWithoutReply(cl)
 		d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
 		d.say(grant("0", "job", "abc", 0, ttl))
-		d.givenBack(c)
+		d.answerUnlock(c)
 	})
 }
 

@@ -31,8 +31,8 @@ func TestBack(t *testing.T) {
 		if c.Restarts() != 1 {
 			t.Errorf("%d restarts of the daemon, want 1", c.Restarts())
 		}
-		if over(held.Context()) != nil || c.Reconnects() != 0 {
-			t.Errorf("the lease ended (%v), or there was another connection", over(held.Context()))
+		if endCause(held.Context()) != nil || c.Reconnects() != 0 {
+			t.Errorf("the lease ended (%v), or there was another connection", endCause(held.Context()))
 		}
 		d.say("@1 - lock=job host=c", "@1 OK n=1", grant("0", "job", "abc", 0, ttl)+" again=yes")
 		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
@@ -130,7 +130,7 @@ func TestBackBeforeHello(t *testing.T) {
 			d.expect("@0 HELLO 1")
 			d.say("BACK")
 			if _, err := d.in.ReadByte(); err != io.EOF {
-				t.Errorf("the client says more (%v), want the end", err)
+				t.Errorf("the client sent more (%v), want the end", err)
 			}
 		}
 		d.greet()
@@ -173,7 +173,7 @@ func TestCancelAndBack(t *testing.T) {
 }
 
 // The daemon restarts several times, then the connection is lost.
-func TestBackAgainAndAgain(t *testing.T) {
+func TestSeveralRestartsKeepTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -321,7 +321,7 @@ func TestStrayGrantThatOutlastsConnection(t *testing.T) {
 			closed := async(func() (int, error) { return 0, c.Close() })
 			synctest.Wait()
 			d.say(grant("1", "job", "abc", 0, ttl), "OK")
-			d.givenBack(c)
+			d.answerUnlock(c)
 			closed.must(t)
 			d.at("the end", 0)
 		})
@@ -342,7 +342,7 @@ func TestStrayGrantThatOutlastsConnection(t *testing.T) {
 			d.say(grant("1", "job", "abc", 0, ttl), "OK")
 			d.expectTagged("UNLOCK lease=abc")
 			d.outage(time.Hour)
-			d.givenBack(c)
+			d.answerUnlock(c)
 		})
 	})
 }

@@ -68,7 +68,7 @@ func TestCloseAfterCancel(t *testing.T) {
 	}{
 		"granted": {func(c *Client, d *scripted) {
 			d.say(grant("0", "job", "abc", 0, ttl), "ERR NOTHELD : no request 0")
-			d.givenBack(c)
+			d.answerUnlock(c)
 		}, 0},
 		"granted, but not to be given back yet": {func(c *Client, d *scripted) {
 			d.say(grant("0", "job", "abc", 0, ttl), "ERR NOTHELD : no request 0")
@@ -146,7 +146,7 @@ func TestCloseAsALockIsGranted(t *testing.T) {
 		closed := async(func() (int, error) { return 0, c.Close() })
 		if _, err := locked.wait(); err != nil { // without an error the process keeps the lock, as documented
 			d.expect("CANCEL 0")
-			d.givenBack(c)
+			d.answerUnlock(c)
 		}
 		closed.must(t)
 	})
@@ -160,7 +160,7 @@ func TestUnlockOfAbandonedGrantAcrossRestart(t *testing.T) {
 		d.expectTagged("UNLOCK lease=abc")
 		d.hangUp()
 		d.greet()
-		d.givenBack(c)
+		d.answerUnlock(c)
 		if n := c.Resumed(); n > 0 {
 			t.Errorf("%d leases were resumed", n)
 		}
@@ -444,7 +444,7 @@ func TestFullSocket(t *testing.T) {
 	m.mu.Unlock()
 	m.mustBecomeEmpty(c)
 	if n := c.Reconnects(); n > 0 {
-		t.Errorf("%d connections were made: one that is full is not over", n)
+		t.Errorf("%d new connections, want none: a full socket is no end", n)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-func TestDialWhereNobodyListens(t *testing.T) {
+func TestDialWithoutADaemon(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
@@ -222,7 +222,7 @@ func TestGarbage(t *testing.T) {
 				}
 				_, err := locked.wait()
 				want(t, "lock", err, ErrUnavailable)
-				want(t, "the lease", over(l.Context()), ErrLost)
+				want(t, "the lease", endCause(l.Context()), ErrLost)
 			})
 		})
 	}
@@ -266,7 +266,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("a waiting lock: %v, and it was not its deadline", err)
 		}
 		for _, l := range []*Lease{l, kept} {
-			cause := over(l.Context())
+			cause := endCause(l.Context())
 			want(t, "cause", cause, ErrLost)
 			want(t, "cause", cause, ErrClosed)
 		}
@@ -324,8 +324,8 @@ func TestGrantThatCrossesWithClose(t *testing.T) {
 		d.say(grant("0", "job", "abc", 0, ttl), grant("1", "kept", "def", 0, ttl))
 		_, err := lock.wait()
 		want(t, "the lock", err, ErrClosed)
-		if kept := keep.must(t); over(kept.Context()) != nil {
-			t.Errorf("the other, which the daemon keeps: %v", over(kept.Context()))
+		if kept := keep.must(t); endCause(kept.Context()) != nil {
+			t.Errorf("the lease with HoldTTL ended: %v", endCause(kept.Context()))
 		}
 		c.Close()
 		nothingLeft(t, c)

@@ -34,7 +34,7 @@ func TestAllLeasesAreResumed(t *testing.T) {
 
 // A lease with HoldTTL needs no connection. The client does not reconnect or resume for it, and
 // queries about it do not wait.
-func TestWhatTheTTLKeepsIsNotResumed(t *testing.T) {
+func TestHoldTTLIsNotResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "kept", "abc", WithHold(HoldTTL))
@@ -55,7 +55,7 @@ func TestWhatTheTTLKeepsIsNotResumed(t *testing.T) {
 }
 
 // Queries about a lease of a process do not wait for its RESUME.
-func TestQueriesAboutProcessWaitForNothing(t *testing.T) {
+func TestQueriesAboutProcessDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "kept", "abc", WithHold(HoldPID))
@@ -105,7 +105,7 @@ func TestQueriesWaitForTheirOwnLease(t *testing.T) {
 }
 
 // A RESUME that has to be repeated while there is no connection is sent on the next one.
-func TestResumeIsNotTriedAgainWithoutAConnection(t *testing.T) {
+func TestResumeIsRetriedOnTheNextConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -137,15 +137,15 @@ func TestCheckAfterReconnect(t *testing.T) {
 		tag := d.expectTagged("CHECK lease=abc")
 		d.say(grant(tag[1:], "job", "abc", d.elapsed(), long))
 		synctest.Wait()
-		if over(l.Context()) != nil || l.Validity() <= long-time.Millisecond {
-			t.Errorf("validity %v (%v), want 1m", l.Validity(), over(l.Context()))
+		if endCause(l.Context()) != nil || l.Validity() <= long-time.Millisecond {
+			t.Errorf("validity %v (%v), want 1m", l.Validity(), endCause(l.Context()))
 		}
 	})
 }
 
 // A lease of a process may be revoked (FORCE), and another client may hold the lock at once. So the
 // client sends RESUME on the next connection, and the daemon reports the loss there.
-func TestLossForAProcessIsToldOnTheNextConnection(t *testing.T) {
+func TestLossForAProcessIsReportedOnTheNextConnection(t *testing.T) {
 	for name, answer := range map[string]string{
 		"resumed":    "",
 		"no quorum":  " ERR NOQUORUM granted=1 needed=3", // the daemon reports a later loss nevertheless
@@ -164,11 +164,11 @@ func TestLossForAProcessIsToldOnTheNextConnection(t *testing.T) {
 					d.say(tag + answer)
 				}
 				time.Sleep(time.Second)
-				want(t, "cause", over(l.Context()), nil)
+				want(t, "cause", endCause(l.Context()), nil)
 				d.say("LOST lock=kept lease=abc reason=forced")
 				<-l.Context().Done()
 				d.at("the end of the lease", time.Second)
-				want(t, "cause", over(l.Context()), ErrLost)
+				want(t, "cause", endCause(l.Context()), ErrLost)
 				synctest.Wait()
 				nothingLeft(t, c)
 			})
@@ -195,7 +195,7 @@ func TestResumeForAProcessIsRefused(t *testing.T) {
 		}
 		<-l.Context().Done()
 		d.at("the end of the lease", 0)
-		want(t, "cause", over(l.Context()), ErrLost)
+		want(t, "cause", endCause(l.Context()), ErrLost)
 		tag := d.expectTagged("RESUME limited lease=def")
 		d.at("the next RESUME", retryResume)
 		d.say(grant(tag[1:], "limited", "def", d.elapsed(), ttl))

@@ -29,7 +29,7 @@ func TestDoWithoutTheLock(t *testing.T) {
 
 // If a goroutine found the lease before Do called fn, the context that it got ends together with
 // fn's.
-func TestDoOfALeaseThatWasFound(t *testing.T) {
+func TestDoWithAFoundLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc", WithHold(HoldPID))
@@ -37,7 +37,7 @@ func TestDoOfALeaseThatWasFound(t *testing.T) {
 		within := l.useContext(t.Context())
 		d.say("LOST lock=job lease=abc reason=forced")
 		synctest.Wait()
-		want(t, "cause", over(within), ErrLost)
-		want(t, "cause of who has found it", over(found), ErrLost)
+		want(t, "cause", endCause(within), ErrLost)
+		want(t, "cause of the found lease's context", endCause(found), ErrLost)
 	})
 }

@@ -134,8 +134,8 @@ func (d *scripted) expect(want string) {
 	}
 }
 
-// givenBack answers the next UNLOCK of the lease abc, and checks that nothing is left.
-func (d *scripted) givenBack(c *Client) {
+// answerUnlock answers the next UNLOCK of the lease abc, and checks that nothing is left.
+func (d *scripted) answerUnlock(c *Client) {
 	d.t.Helper()
 	d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 	synctest.Wait()

@@ -27,13 +27,13 @@ func TestHoldPID(t *testing.T) {
 		d.expectTagged("CHECK lease=abc")
 		d.at("CHECK", checkAfter)
 		d.stop()
-		want(t, "cause after the end of the connection", over(l.Context()), nil)
+		want(t, "cause after the end of the connection", endCause(l.Context()), nil)
 		<-l.Context().Done()
 		d.at("the end, as nobody confirms it", overAfter)
 	})
 }
 
-func TestPIDOptionsThatCannotBe(t *testing.T) {
+func TestInvalidPIDOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
 		for _, opts := range [][]Option{
@@ -54,7 +54,7 @@ func TestBeatTooLate(t *testing.T) {
 		d.say(d.expectTagged("BEAT lease=abc") + " ERR LOST lock=job : lost (beat)")
 		_, err := beaten.wait()
 		want(t, "beat", err, ErrLost)
-		want(t, "cause", over(l.Context()), ErrLost)
+		want(t, "cause", endCause(l.Context()), ErrLost)
 		nothingLeft(t, c)
 	})
 }
@@ -117,7 +117,7 @@ func TestOtherLeaseOfOneIDIsKept(t *testing.T) {
 		c.forget(before)
 		d.say("LOST lock=a lease=abc reason=forced : taken")
 		synctest.Wait()
-		want(t, "cause", over(now.Context()), ErrLost)
+		want(t, "cause", endCause(now.Context()), ErrLost)
 		nothingLeft(t, c)
 	})
 }
@@ -132,8 +132,8 @@ func TestFoundWhileClosing(t *testing.T) {
 		c.Close() // the answer has arrived, but found has not run yet
 		l, err := c.leaseFromCheck(t.Context(), cl)
 		want(t, "found", err, nil)
-		want(t, "cause", over(l.Context()), ErrClosed)
-		want(t, "cause", over(l.Context()), ErrLost)
+		want(t, "cause", endCause(l.Context()), ErrClosed)
+		want(t, "cause", endCause(l.Context()), ErrLost)
 		if n := len(c.allLeases()); n > 0 {
 			t.Errorf("%d leases are left", n)
 		}
@@ -141,7 +141,7 @@ func TestFoundWhileClosing(t *testing.T) {
 }
 
 // A search finds a lease of this Client with all its fields set, even if Lock has not returned yet.
-func TestOwnLeaseIsFoundBeforeItsGrantIsTaken(t *testing.T) {
+func TestOwnLeaseIsFoundBeforeLockReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")

@@ -64,7 +64,7 @@ func TestGuardOfAnotherTTL(t *testing.T) {
 
 // Another program may change the ttl. Then the client uses the daemon's guard, but at most a fifth
 // of the lease's remaining time.
-func TestGuardThatTheDaemonTells(t *testing.T) {
+func TestGuardReportedByTheDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -78,7 +78,7 @@ func TestGuardThatTheDaemonTells(t *testing.T) {
 			d.say(fmt.Sprint(grant(tag, "job", "abc", d.elapsed(), c.stands), " guard=", c.told.Milliseconds()))
 			checked.must(t)
 			if got := l.Guard(); got != c.guard {
-				t.Errorf("the daemon says %v, and that it stands for %v: a guard of %v, want %v", c.told, c.stands, got, c.guard)
+				t.Errorf("guard=%v for a validity of %v: the guard is %v, want %v", c.told, c.stands, got, c.guard)
 			}
 			beaten := async(func() (bool, error) { return true, l.Beat(t.Context()) })
 			d.say(d.expectTagged("BEAT lease=abc") + " OK lock=job") // BEAT is answered without guard=

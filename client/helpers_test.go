@@ -61,8 +61,8 @@ var questions = map[string]func(context.Context, *Lease) error{
 	"BEAT":   func(ctx context.Context, l *Lease) error { return l.Beat(ctx) },
 }
 
-// over returns the cause of a context's end, or nil.
-func over(ctx context.Context) error {
+// endCause returns the cause of a context's end, or nil.
+func endCause(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}

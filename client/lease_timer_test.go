@@ -28,7 +28,7 @@ func TestHungDaemonThatReads(t *testing.T) {
 		d.at("CHECK", checkAfter)
 		<-l.Context().Done()
 		d.at("the end of the lease", overAfter)
-		want(t, "cause", over(l.Context()), ErrLost)
+		want(t, "cause", endCause(l.Context()), ErrLost)
 		if l.Validity() != 0 {
 			t.Errorf("validity %v after the loss, want 0", l.Validity())
 		}
@@ -45,7 +45,7 @@ func TestHungDaemonThatReadsNothing(t *testing.T) {
 		l := d.lock(c, "job", "abc")
 		<-l.Context().Done()
 		d.at("the end of the lease", overAfter)
-		want(t, "cause", over(l.Context()), ErrLost)
+		want(t, "cause", endCause(l.Context()), ErrLost)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		want(t, "ping", c.Ping(ctx), context.DeadlineExceeded)
@@ -95,7 +95,7 @@ func TestDeadlineMovesOn(t *testing.T) {
 	})
 }
 
-func TestCheckTellsOfTheEnd(t *testing.T) {
+func TestCheckReportsTheEnd(t *testing.T) {
 	for reply, wanted := range map[string][]error{
 		"ERR LOST lease=abc reason=quorum : no quorum": {ErrLost},
 		"ERR NOTHELD": {ErrLost, ErrNotHeld},
@@ -107,7 +107,7 @@ func TestCheckTellsOfTheEnd(t *testing.T) {
 			<-l.Context().Done()
 			d.at("the end of the lease", checkAfter)
 			for _, sentinel := range wanted {
-				want(t, reply, over(l.Context()), sentinel)
+				want(t, reply, endCause(l.Context()), sentinel)
 			}
 			synctest.Wait()
 			nothingLeft(t, c)
@@ -146,7 +146,7 @@ func TestHoldTTLEndsByItself(t *testing.T) {
 		l := d.lock(c, "job", "abc", WithHold(HoldTTL))
 		<-l.Context().Done()
 		d.at("the end of the lease", overAfter)
-		want(t, "cause", over(l.Context()), ErrLost)
+		want(t, "cause", endCause(l.Context()), ErrLost)
 		d.expectTagged("UNLOCK lease=abc")
 		d.at("UNLOCK", ttl)
 	})
@@ -217,7 +217,7 @@ func TestLostEvent(t *testing.T) {
 			d.say("LOST lock=job lease=abc reason=" + reason) // the lease has one name, so no UNLOCK is needed for others
 			<-l.Context().Done()
 			d.at("the end of the lease", time.Second)
-			cause := over(l.Context())
+			cause := endCause(l.Context())
 			want(t, "cause", cause, ErrLost)
 			if got := cause.(*Error).Fields["reason"]; got != reason {
 				t.Errorf("reason %q, want %q", got, reason)
@@ -242,13 +242,13 @@ func TestContextKeepsValues(t *testing.T) {
 		d.say(grant("0", "job", "abc", 0, ttl))
 		l := locked.must(t)
 		cancel()
-		if err := over(l.Context()); err != nil || l.Context().Value(key{}) != "v" || l.Context() != l.Context() {
+		if err := endCause(l.Context()); err != nil || l.Context().Value(key{}) != "v" || l.Context() != l.Context() {
 			t.Errorf("cause %v, value %v, want a context that has the values of the one given, but not its end", err, l.Context().Value(key{}))
 		}
 	})
 }
 
-func TestUnlockThatIsRefusedCanBeTriedAgain(t *testing.T) {
+func TestRefusedUnlockCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -290,7 +290,7 @@ func TestUnlockWithContextThatIsDone(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		want(t, "unlock", l.Unlock(ctx), context.Canceled)
-		d.givenBack(c)
+		d.answerUnlock(c)
 	})
 }
 
@@ -311,7 +311,7 @@ func TestUnlockWithTheLeasesContext(t *testing.T) {
 }
 
 // If no caller waits for an UNLOCK, the client repeats it until it is answered.
-func TestUnlockInTheBackgroundIsTriedAgain(t *testing.T) {
+func TestBackgroundUnlockIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -392,7 +392,7 @@ func TestExtendForLong(t *testing.T) {
 }
 
 // If the deadline does not move, the client sends several CHECKs, but not without end.
-func TestChecksOfADeadlineThatStands(t *testing.T) {
+func TestChecksOfAnUnchangedDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -409,7 +409,7 @@ func TestChecksOfADeadlineThatStands(t *testing.T) {
 			d.say(grant(tag, "job", "abc", 0, ttl))
 		}
 		d.at("UNLOCK", ttl)
-		want(t, "the lease", over(l.Context()), ErrLost)
+		want(t, "the lease", endCause(l.Context()), ErrLost)
 		if checks != 9 { // the 8 s are halved until less than 2 * minCheck is left
 			t.Errorf("%d CHECKs, want 9", checks)
 		}
@@ -477,13 +477,13 @@ func TestLateCheck(t *testing.T) {
 				if test.kept {
 					time.Sleep(2 * time.Second)
 					if err := l.Context().Err(); err != nil {
-						t.Errorf("a lease that was kept ended: %v", over(l.Context()))
+						t.Errorf("a lease that was kept ended: %v", endCause(l.Context()))
 					}
 					return
 				}
 				<-l.Context().Done()
 				d.at("the end of the lease", checkAfter+2*time.Second+test.end)
-				want(t, "cause", over(l.Context()), ErrLost)
+				want(t, "cause", endCause(l.Context()), ErrLost)
 			})
 		})
 	}

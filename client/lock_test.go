@@ -231,7 +231,7 @@ func TestTwoLocksOfOneNameAreTwoOwners(t *testing.T) {
 	})
 }
 
-func TestHeldTellsTheHolder(t *testing.T) {
+func TestHeldNamesTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
@@ -378,7 +378,7 @@ func TestDoUnlocksAfterPanicAndEndOfContext(t *testing.T) {
 	})
 }
 
-func TestDoTellsFnAndCallerOfLoss(t *testing.T) {
+func TestDoReportsLossToFnAndCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		var within error
@@ -401,7 +401,7 @@ func TestDoTellsFnAndCallerOfLoss(t *testing.T) {
 }
 
 // LOST may come right after the grant, before Lock returns.
-func TestGrantThatIsLostOnArrival(t *testing.T) {
+func TestGrantLostOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -410,7 +410,7 @@ func TestGrantThatIsLostOnArrival(t *testing.T) {
 		l, err := locked.wait()
 		synctest.Wait() // otherwise the next line may be unread
 		if err == nil {
-			err = over(l.Context())
+			err = endCause(l.Context())
 		}
 		want(t, "the lease, or lock", err, ErrLost)
 		nothingLeft(t, c)
@@ -418,7 +418,7 @@ func TestGrantThatIsLostOnArrival(t *testing.T) {
 }
 
 // If a process was stopped between the grant and its arrival until the ttl passed, Lock fails.
-func TestGrantThatIsOverOnArrival(t *testing.T) {
+func TestGrantExpiredOnArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithTTL(10*time.Second)) })
@@ -427,7 +427,7 @@ func TestGrantThatIsOverOnArrival(t *testing.T) {
 		d.say("@0 OK lock=job lease=abc fence=1 ttl=10000 deadline=" + "1010000")
 		_, err := locked.wait()
 		want(t, "lock", err, ErrLost)
-		d.givenBack(c)
+		d.answerUnlock(c)
 	})
 }
 

@@ -39,7 +39,7 @@ func TestLocker(t *testing.T) {
 		for range 2 {
 			d.lockLocker(l, "abc")
 			unlocked := async(func() (int, error) { return 0, panicked(l.Unlock) })
-			d.givenBack(c)
+			d.answerUnlock(c)
 			unlocked.must(t)
 		}
 		want(t, "Unlock of a Locker that is not locked", panicked(l.Unlock), ErrNotHeld)
@@ -76,7 +76,7 @@ func TestLockerUnlockPanicsOnLoss(t *testing.T) {
 			t.Fatalf("after it the client holds %v, want the new lease", leases)
 		}
 		unlocked := async(func() (int, error) { return 0, panicked(l.Unlock) })
-		d.givenBack(c)
+		d.answerUnlock(c)
 		unlocked.must(t)
 	})
 }

@@ -33,7 +33,7 @@ func TestWho(t *testing.T) {
 		d.expect("@0 WHO free")
 		d.say("@0 OK n=0")
 		if got := again.must(t); len(got) != 0 {
-			t.Errorf("Who of a free lock: %+v, want nobody", got)
+			t.Errorf("Who of a free lock: %+v, want no holder", got)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestQueryIsRefused(t *testing.T) {
 			told, err := asked.wait()
 			want(t, line, err, ErrDenied)
 			if told {
-				t.Errorf("%s: something is told, with an error", line)
+				t.Errorf("%s: a result is returned with the error", line)
 			}
 		})
 	}

@@ -71,8 +71,8 @@ func hearAnything(t *testing.T, first, then []byte) {
 		if reply, _ := answer(all, tags[verb]); reply == nil || reply.Kind != ipc.KindOK || text(reply, "lease") != l.ID() || fenceOf(reply) != l.Fence() {
 			t.Errorf("the lease %q of %s with fence %d was granted; the answer to @%s in %q was %+v", l.ID(), l.Name(), l.Fence(), tags[verb], all, reply)
 		}
-		if over(l.Context()) == nil || l.Validity() != 0 {
-			t.Errorf("the lease %q of %s stands without a connection, for %v", l.ID(), l.Name(), l.Validity())
+		if endCause(l.Context()) == nil || l.Validity() != 0 {
+			t.Errorf("the lease %q of %s is held without a connection, valid for %v", l.ID(), l.Name(), l.Validity())
 		}
 	}
 	for l, u := range unlocked {

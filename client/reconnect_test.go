@@ -30,7 +30,7 @@ func TestReconnectPauseIsReset(t *testing.T) {
 			before := d.elapsed()
 			next()
 			if took := d.elapsed() - before; took > 0 {
-				t.Errorf("the next connection came after %v, want it at once", took)
+				t.Errorf("reconnected after %v, want at once", took)
 			}
 		}
 		d.say("@0 ERR HELD")
@@ -58,7 +58,7 @@ func TestWaitWithoutADaemon(t *testing.T) {
 			{10 * time.Millisecond, 10 * time.Millisecond},
 		} {
 			if got := lock(test.wait); got != test.want {
-				t.Errorf("wait=%v, %v after the end of the connection: given up after %v, want %v", test.wait, d.elapsed()-got-start, got, test.want)
+				t.Errorf("wait=%v, %v after the end of the connection: failed after %v, want %v", test.wait, d.elapsed()-got-start, got, test.want)
 			}
 		}
 	})
@@ -83,7 +83,7 @@ func TestWaitsWithoutADaemon(t *testing.T) {
 			got, err := took[i].wait()
 			want(t, "lock", err, ErrUnavailable)
 			if got != wait {
-				t.Errorf("wait=%v: given up after %v", wait, got)
+				t.Errorf("wait=%v: failed after %v", wait, got)
 			}
 		}
 	})
@@ -108,14 +108,14 @@ func TestDaemonThatDoesNotGreet(t *testing.T) {
 }
 
 // When garbage ends the connection, leases with HoldPID or HoldTTL go on.
-func TestGarbageEndsOnlyWhatGoesWithTheConnection(t *testing.T) {
+func TestGarbageEndsOnlyLeasesOfTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldPID))
 		d.say("ssh")
 		synctest.Wait()
-		want(t, "cause", over(l.Context()), ErrLost)
-		if err := over(kept.Context()); err != nil || kept.Validity() != ttl {
+		want(t, "cause", endCause(l.Context()), ErrLost)
+		if err := endCause(kept.Context()); err != nil || kept.Validity() != ttl {
 			t.Errorf("the other: validity %v (%v), want 10s", kept.Validity(), err)
 		}
 	})
@@ -148,8 +148,8 @@ func TestLeasesEndBeforeTheConnection(t *testing.T) {
 			c.dial = func(ctx context.Context) (net.Conn, error) {
 				conn, err := d.dial(ctx)
 				return closing{conn, func() {
-					if l != nil && over(l.Context()) == nil {
-						t.Errorf("%s: the lease stands when the daemon sees the end", what)
+					if l != nil && endCause(l.Context()) == nil {
+						t.Errorf("%s: the lease is held when the daemon sees the end", what)
 					}
 				}}, err
 			}
@@ -275,7 +275,7 @@ func TestClosedWhileConnecting(t *testing.T) {
 		c.Close()
 		c.useConn(l)
 		if _, err := d.in.ReadByte(); err != io.EOF {
-			t.Errorf("the client says more (%v), want the end", err)
+			t.Errorf("the client sent more (%v), want the end", err)
 		}
 	})
 }

@@ -30,14 +30,14 @@ func TestShutdownIsNoAnswer(t *testing.T) {
 		d.expect("@0 LOCK other owner=2 id=t.2")
 		d.say(grant("0", "other", "def", d.elapsed(), ttl))
 		locked.must(t)
-		if over(l.Context()) != nil {
-			t.Errorf("the lease: %v", over(l.Context()))
+		if endCause(l.Context()) != nil {
+			t.Errorf("the lease: %v", endCause(l.Context()))
 		}
 	})
 }
 
 // A daemon that always answers SHUTDOWN counts as no daemon.
-func TestShutdownOverAndOver(t *testing.T) {
+func TestRepeatedShutdownMeansNoDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		tried := async(func() (*Lease, error) { return c.TryLock(t.Context(), "job") })
@@ -85,7 +85,7 @@ func TestConnectionIsRefused(t *testing.T) {
 			_, err := locked.wait()
 			want(t, answer, err, wanted)
 			synctest.Wait()
-			want(t, "the lease", over(l.Context()), nil)
+			want(t, "the lease", endCause(l.Context()), nil)
 		})
 	}
 }
@@ -115,7 +115,7 @@ func TestConnectionIsRefusedWithUnlockPending(t *testing.T) {
 			d.expect("@0 LOCK job wait=0 hold=pid id=t.1")
 			d.expect("CANCEL 0")
 			d.say(grant("0", "job", "abc", d.elapsed(), ttl), "OK")
-			d.givenBack(c)
+			d.answerUnlock(c)
 		})
 	})
 	t.Run("an unlock that was given up", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestConnectionIsRefusedWithUnlockPending(t *testing.T) {
 			defer cancel()
 			want(t, "unlock", l.Unlock(ctx), context.DeadlineExceeded)
 			refuse(d)
-			d.givenBack(c)
+			d.answerUnlock(c)
 		})
 	})
 }

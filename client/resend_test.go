@@ -108,13 +108,13 @@ func TestTryUnderADeadline(t *testing.T) {
 		_, err := tried.wait()
 		want(t, "try", err, ErrHeld)
 		if strings.Contains(err.Error(), "deadline") {
-			t.Errorf("error %q, want nothing about the deadline: nobody waited", err)
+			t.Errorf("error %q mentions the deadline, but TRY does not wait", err)
 		}
 	})
 }
 
 // A LOCK whose wait has passed is resent with wait=0.
-func TestWaitThatIsOverAcrossRestart(t *testing.T) {
+func TestExpiredWaitAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job", WithWait(time.Second)) })

@@ -26,8 +26,8 @@ func TestRestart(t *testing.T) {
 		d.stop()
 		want(t, "Err", c.Err(), ErrUnavailable)
 		time.Sleep(2 * time.Second)
-		if d.tries.Load() < 3 || l.Validity() != 7*time.Second || over(l.Context()) != nil {
-			t.Errorf("after %d attempts the lease is valid for %v (%v), want 7s", d.tries.Load(), l.Validity(), over(l.Context()))
+		if d.tries.Load() < 3 || l.Validity() != 7*time.Second || endCause(l.Context()) != nil {
+			t.Errorf("after %d attempts the lease is valid for %v (%v), want 7s", d.tries.Load(), l.Validity(), endCause(l.Context()))
 		}
 		d.down.Store(false)
 		d.greet()
@@ -58,7 +58,7 @@ func TestRestart(t *testing.T) {
 
 // The daemon does not start again. Leases end by their timers. Waiting calls fail after the
 // Client's patience, later calls after one attempt to connect.
-func TestDaemonThatDoesNotComeBack(t *testing.T) {
+func TestDaemonDoesNotRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l, kept := d.lock(c, "job", "abc"), d.lock(c, "kept", "def", WithHold(HoldTTL))
@@ -91,9 +91,9 @@ func TestDaemonThatDoesNotComeBack(t *testing.T) {
 		for _, l := range []*Lease{l, kept} {
 			<-l.Context().Done()
 			d.at("the end of the lease", overAfter)
-			want(t, "cause", over(l.Context()), ErrLost)
+			want(t, "cause", endCause(l.Context()), ErrLost)
 		}
-		want(t, "cause", over(l.Context()), ErrUnavailable)
+		want(t, "cause", endCause(l.Context()), ErrUnavailable)
 		want(t, "unlock", l.Unlock(t.Context()), ErrLost)
 		before := d.elapsed()
 		want(t, "ping", c.Ping(t.Context()), ErrUnavailable)
@@ -225,7 +225,7 @@ func TestAbandonedForProcessAcrossRestart(t *testing.T) {
 			d.expect(test.again)
 			d.expect("CANCEL 0")
 			d.say(grant("0", "job", "abc", 0, ttl))
-			d.givenBack(c)
+			d.answerUnlock(c)
 		})
 	}
 }
@@ -244,7 +244,7 @@ func TestUnlockForProcessOutlastsReconnect(t *testing.T) {
 		time.Sleep(time.Hour)
 		d.down.Store(false)
 		d.greet()
-		d.givenBack(c)
+		d.answerUnlock(c)
 	})
 }
 
@@ -257,7 +257,7 @@ func TestLostWhileTheConnectionIsMade(t *testing.T) {
 		tag := d.expectTagged("RESUME job owner=1 lease=abc")
 		d.say("LOST lock=job lease=abc reason=forced")
 		<-l.Context().Done()
-		want(t, "cause", over(l.Context()), ErrLost)
+		want(t, "cause", endCause(l.Context()), ErrLost)
 		d.say(tag + " ERR LOST")
 		synctest.Wait()
 		nothingLeft(t, c)
@@ -286,7 +286,7 @@ func TestCloseWhileThereIsNoConnection(t *testing.T) {
 			c.Close()
 			_, err := locked.wait()
 			want(t, moment+": lock", err, ErrClosed)
-			want(t, moment+": cause", over(l.Context()), ErrClosed)
+			want(t, moment+": cause", endCause(l.Context()), ErrClosed)
 			want(t, moment+": Err", c.Err(), ErrClosed)
 			want(t, moment+": ping", c.Ping(t.Context()), ErrClosed)
 			<-c.Done()

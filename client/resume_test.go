@@ -28,7 +28,7 @@ func TestResumeIsRefused(t *testing.T) {
 			want(t, "check", err, ErrLost)
 			synctest.Wait()
 			for _, sentinel := range wanted {
-				want(t, reply, over(l.Context()), sentinel)
+				want(t, reply, endCause(l.Context()), sentinel)
 			}
 			d.at("the end of the lease", 0)
 			nothingLeft(t, c)
@@ -92,7 +92,7 @@ func TestResumeHasPermits(t *testing.T) {
 }
 
 // After a temporary refusal, RESUME is repeated until the lease ends.
-func TestResumeIsTriedAgain(t *testing.T) {
+func TestResumeIsRetried(t *testing.T) {
 	for _, succeeds := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)
@@ -116,7 +116,7 @@ func TestResumeIsTriedAgain(t *testing.T) {
 			d.at("the end of the lease", overAfter)
 			d.say(d.expectTagged("CHECK lease=abc") + " ERR LOST") // the timer's CHECK, which no longer waits for a RESUME
 			d.say(grant(tag[1:], "job", "abc", d.elapsed(), ttl))  // too late
-			d.givenBack(c)
+			d.answerUnlock(c)
 			d.at("UNLOCK", ttl)
 		})
 	}
@@ -145,7 +145,7 @@ func TestResumedTooLate(t *testing.T) {
 			if stops == "after" {
 				want(t, "unlock", l.Unlock(t.Context()), ErrLost)
 			}
-			d.givenBack(c)
+			d.answerUnlock(c)
 			if stops == "not" {
 				d.at("UNLOCK", ttl)
 			} else {
@@ -156,7 +156,7 @@ func TestResumedTooLate(t *testing.T) {
 }
 
 // A refused RESUME is repeated only on the same connection, and only while the lease is held.
-func TestResumeIsSaidAgainOnce(t *testing.T) {
+func TestRefusedResumeIsRepeatedOnce(t *testing.T) {
 	for what, end := range map[string]func(d *scripted){
 		"another connection": func(d *scripted) {
 			d.hangUp()
@@ -194,7 +194,7 @@ func TestResumeIsSaidAgainOnce(t *testing.T) {
 
 // A lease waits for a permit to RESUME when the connection ends. It is not resumed on that
 // connection, and takes no permit.
-func TestResumeOnAConnectionThatIsOver(t *testing.T) {
+func TestNoResumeOnAnEndedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
@@ -247,7 +247,7 @@ func TestResumeIsNotAnswered(t *testing.T) {
 }
 
 // The connection of a grant may end, and the lease may be resumed, before Lock returns.
-func TestResumedBeforeItsGrantIsTaken(t *testing.T) {
+func TestResumedBeforeLockReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		cl, err := c.begin(t.Context(), ipc.VerbLock, "job")

@@ -28,7 +28,7 @@ func TestAnswerAfterSilence(t *testing.T) {
 				d.say(tag + " OK")
 				synctest.Wait()
 				if l.DeadlineBoottime() != bootAt+ttl || l.Validity() != 0 {
-					t.Errorf("deadline %v, validity %v, want those of before", l.DeadlineBoottime()-bootAt, l.Validity())
+					t.Errorf("deadline %v, validity %v, want the earlier ones", l.DeadlineBoottime()-bootAt, l.Validity())
 				}
 				nothingLeft(t, c)
 			})
@@ -75,7 +75,7 @@ func TestCausesOfSilence(t *testing.T) {
 					d.stop()
 				}
 				<-l.Context().Done()
-				if got := over(l.Context()).Error(); !strings.HasSuffix(got, test.want) {
+				if got := endCause(l.Context()).Error(); !strings.HasSuffix(got, test.want) {
 					t.Errorf("cause %q, want %q", got, test.want)
 				}
 			})
@@ -85,7 +85,7 @@ func TestCausesOfSilence(t *testing.T) {
 
 // If a query is answered OK after the lease has ended here, it returns an error. The lease is
 // unlocked at the deadline.
-func TestOKOfALeaseThatHasEnded(t *testing.T) {
+func TestOKForAnEndedLease(t *testing.T) {
 	for verb, ask := range questions {
 		t.Run(verb, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestOKOfALeaseThatHasEnded(t *testing.T) {
 }
 
 // If the process was stopped and reads an OK too late, the query returns an error too.
-func TestOKThatIsReadTooLate(t *testing.T) {
+func TestOKReadTooLate(t *testing.T) {
 	for _, verb := range []string{"CHECK", "EXTEND"} { // not BEAT: its answer has no deadline
 		t.Run(verb, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestOKThatIsReadTooLate(t *testing.T) {
 				d.say(grant(tag[1:], "job", "abc", 0, ttl))
 				_, err := asked.wait()
 				want(t, verb, err, ErrLost)
-				want(t, "cause", over(l.Context()), ErrLost)
+				want(t, "cause", endCause(l.Context()), ErrLost)
 			})
 		})
 	}

@@ -49,7 +49,7 @@ func TestUnlockWaitsNoLongerThanItsContext(t *testing.T) {
 
 // An UNLOCK that waits for a connection is sent once. If the daemon then does not know the lease,
 // the lease was lost: no earlier UNLOCK can have released it.
-func TestUnlockOfALeaseThatIsUnknown(t *testing.T) {
+func TestUnlockOfAnUnknownLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
