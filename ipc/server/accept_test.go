@@ -17,7 +17,7 @@ import (
 
 // Each refused client gets the reason, however many come. If a client is admitted in between, it is
 // served, as its own user.
-func TestServeTurnsAway(t *testing.T) {
+func TestServeRefusesClients(t *testing.T) {
 	var full atomic.Bool
 	var refused atomic.Int64
 	d := startFake(t, func(d *fakeDaemon) {
@@ -26,7 +26,7 @@ func TestServeTurnsAway(t *testing.T) {
 				refused.Add(1)
 			}
 		}
-		d.Dismissed = func(Peer) { t.Error("somebody is said not to be served after all") }
+		d.Dismissed = func(Peer) { t.Error("Dismissed was called") }
 		d.Admit = func(p Peer) error {
 			if p.Known && p.UID != uint32(os.Getuid()) {
 				t.Errorf("user %d is asked for, want %d", p.UID, os.Getuid())
@@ -48,7 +48,7 @@ func TestServeTurnsAway(t *testing.T) {
 		hear(t, nc, "OK\n")
 	}
 	if got := refused.Load(); got != 3*2*32 {
-		t.Errorf("%d are said to be turned away, want %d", got, 3*2*32)
+		t.Errorf("%d refusals were reported, want %d", got, 3*2*32)
 	}
 	for _, c := range d.conns {
 		if p := c.Peer(); runtime.GOOS == "linux" && (!p.Known || p.UID != uint32(os.Getuid()) || p.PID != os.Getpid()) {
@@ -61,7 +61,7 @@ func TestServeTurnsAway(t *testing.T) {
 }
 
 // Closing the listener ends Serve while it refuses many clients.
-func TestServeEndsWhileTurningAway(t *testing.T) {
+func TestServeEndsWhileRefusing(t *testing.T) {
 	d := startFake(t, func(d *fakeDaemon) {
 		d.Admit = func(Peer) error { return errors.New("full") }
 	})
@@ -130,7 +130,7 @@ func TestServeEndsWhileWaiting(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		d := newFake()
-		d.AcceptFailed = func(err error, _ time.Duration) { t.Errorf("told of %v", err) }
+		d.AcceptFailed = func(err error, _ time.Duration) { t.Errorf("AcceptFailed was called with %v", err) }
 		end := cancel
 		if isShutdown {
 			end = func() { d.stop(nil) }
@@ -150,7 +150,7 @@ func TestServeEndsWithListener(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.AcceptFailed = func(err error, _ time.Duration) { t.Errorf("told of %v", err) }
+		d.AcceptFailed = func(err error, _ time.Duration) { t.Errorf("AcceptFailed was called with %v", err) }
 		d.Admit = func(Peer) error {
 			l.Close()
 			return errors.New("full")
@@ -226,7 +226,7 @@ func TestServeAdmitsOnce(t *testing.T) {
 }
 
 // Every refused client gets the reason and the end of its connection, however many there are.
-func TestServeTurnsManyAway(t *testing.T) {
+func TestServeRefusesManyClients(t *testing.T) {
 	const n = 64 // more than maxRefusals
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	d := startFake(t, func(d *fakeDaemon) {

@@ -69,20 +69,20 @@ func TestConnCutIsReportedFirst(t *testing.T) {
 	defer dup.Close()
 	c.cutOff(ErrSlow)
 	if <-over {
-		t.Error("the connection is over before it is told that it was cut")
+		t.Error("the connection ended before Dropped was called")
 	}
 	hearEnd(t, nc, "")
 	d.hearEnds(t, "input gone=true", "close")
 }
 
 // The server distinguishes a client that it cut for not reading from a client that has closed.
-func TestConnIsGone(t *testing.T) {
+func TestConnDistinguishesClosedFromCut(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.EPIPE: true, syscall.ECONNRESET: true, io.ErrClosedPipe: true,
 		syscall.ENOMEM: false, ErrSlow: false, ErrShutdown: false, os.ErrDeadlineExceeded: false,
 	} {
 		if got := isGone(&net.OpError{Op: "write", Err: err}); got != want {
-			t.Errorf("%v: the client is gone: %v, want %v", err, got, want)
+			t.Errorf("%v: isGone is %v, want %v", err, got, want)
 		}
 	}
 }
@@ -124,13 +124,13 @@ func TestConnHungUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.HungUp() {
-		t.Error("a client that is there counts as gone")
+		t.Error("HungUp is true for a connected client")
 	}
 	if err := unix.Shutdown(int(client.Fd()), unix.SHUT_WR); err != nil {
 		t.Fatal(err)
 	}
 	if c.HungUp() {
-		t.Error("a client that reads counts as gone")
+		t.Error("HungUp is true for a client that still reads")
 	}
 	client.Close()
 	if !c.HungUp() {

@@ -31,13 +31,13 @@ func TestFairnessReturnsSlot(t *testing.T) {
 		p.slot = <-s.slots
 		for i := range 10 {
 			if p.slot == nil {
-				t.Fatalf("it is given back after %d tenths of a quantum", i)
+				t.Fatalf("the slot is returned after %d tenths of a quantum", i)
 			}
 			p.extraCost = quantum / 10
 			p.charge()
 		}
 		if p.slot != nil || len(s.slots) != 1 {
-			t.Error("it is not given back")
+			t.Error("the slot is not returned")
 		}
 	})
 }
@@ -203,7 +203,7 @@ func TestServerSharesProcessors(t *testing.T) {
 	stop := make(chan struct{})
 	close(stop)
 	if s.join(user(1)).waitForSlot(stop); held != 1 {
-		t.Errorf("it is told %d times, want once", held)
+		t.Errorf("HeldBack is called %d times, want once", held)
 	}
 }
 

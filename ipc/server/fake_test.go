@@ -268,7 +268,7 @@ func (d *fakeDaemon) hearEnds(t testing.TB, want ...string) {
 	t.Helper()
 	for _, w := range want {
 		if got := await(t, d.ends, w); got != w {
-			t.Errorf("the session was told %q, want %q", got, w)
+			t.Errorf("the session got %q, want %q", got, w)
 		}
 	}
 }
@@ -281,7 +281,7 @@ func (d *fakeDaemon) hearEndsOf(t testing.TB, n int) {
 		heard[await(t, d.ends, "the end of a session")]++
 	}
 	if heard["input gone=false"] != n || heard["close"] != n {
-		t.Errorf("%d sessions were told %v", n, heard)
+		t.Errorf("%d sessions got %v", n, heard)
 	}
 }
 

@@ -122,7 +122,7 @@ func TestFreezeWithBlockedJournal(t *testing.T) {
 		<-over
 		nc.SetReadDeadline(time.Now())
 		if n, err := nc.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%d bytes were heard: %v", n, err)
+			t.Errorf("the client read %d bytes: %v", n, err)
 		}
 		close(d.channel(d.gates, "x"))
 	})

@@ -120,7 +120,7 @@ func TestFreezeAndRestore(t *testing.T) {
 	d2.hearEnds(t, "input gone=false", "close")
 	select {
 	case end := <-d.ends:
-		t.Errorf("the frozen session was told %q", end)
+		t.Errorf("the frozen session got %q", end)
 	default:
 	}
 	close(d.channel(d.gates, "x"))
@@ -163,7 +163,7 @@ func hearNothing(t *testing.T, nc net.Conn) {
 	got, n, err := make([]byte, 1000), 0, error(nil)
 	rawOf(nc).Control(func(fd uintptr) { n, err = ipc.RawRead(fd, got) })
 	if !errors.Is(err, syscall.EAGAIN) {
-		t.Errorf("%q was heard: %v", got[:max(n, 0)], err)
+		t.Errorf("the client read %q: %v", got[:max(n, 0)], err)
 	}
 }
 

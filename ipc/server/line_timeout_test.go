@@ -40,7 +40,7 @@ func (d *fakeDaemon) isLate(t *testing.T, over <-chan struct{}, start time.Time,
 		t.Errorf("ended because of %v, want %v", why, ErrLate)
 	}
 	if !d.newest().WasCut() {
-		t.Error("the session is not told that it was cut")
+		t.Error("WasCut is false for a cut connection")
 	}
 	d.hearEnds(t, "input gone=false", "close")
 }
@@ -224,7 +224,7 @@ func TestLineTimesOutAfterPause(t *testing.T) {
 		t.Fatal("what had come was not taken")
 	}
 	if receive("G"); !c.lineTimedOut.Load() {
-		t.Fatal("who goes on sending is waited for again")
+		t.Fatal("the server waits again for a client that goes on sending")
 	}
 	nc.Close()
 }

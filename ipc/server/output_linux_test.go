@@ -113,7 +113,7 @@ func TestOutputGoesOnSlowly(t *testing.T) {
 	var r ipc.Response
 	o.append(nil, r.OK(""))
 	if ended.Load() != 1 {
-		t.Errorf("writing has ended, and that was told %d times", ended.Load())
+		t.Errorf("ended was called %d times for one end of writing", ended.Load())
 	}
 	all := numberedLines(5000)
 	o.cork()
@@ -128,6 +128,6 @@ func TestOutputGoesOnSlowly(t *testing.T) {
 	once := string(all) + "OK\n"
 	compare(t, string(got), "OK\n"+once+once, err)
 	if ended.Load() != 2 || !w.due.IsZero() || o.size.Load() != 0 {
-		t.Errorf("told %d times, want 2; due %v; %d bytes are left", ended.Load(), w.due, o.size.Load())
+		t.Errorf("ended was called %d times, want 2; due %v; %d bytes are left", ended.Load(), w.due, o.size.Load())
 	}
 }

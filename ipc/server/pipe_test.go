@@ -213,7 +213,7 @@ func TestPipeSlowReaderInTime(t *testing.T) {
 	})
 }
 
-func TestPipeQuitWaitsForWhatRuns(t *testing.T) {
+func TestPipeQuitWaitsForRunningRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newFake()
 		nc, over := pipeFake(d)

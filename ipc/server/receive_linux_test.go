@@ -51,7 +51,7 @@ func TestReceiveAtMost(t *testing.T) {
 
 // A partial line at the end of the input is not returned as a line. receive returns the end at
 // once.
-func TestReceiveEndBehindABeginning(t *testing.T) {
+func TestReceiveEndAfterPartialLine(t *testing.T) {
 	in := inputOf(t, "PING\nLI", true)
 	in.receive(readSize)
 	in.wantLine(t, "PING")
@@ -64,7 +64,7 @@ func TestReceiveEndBehindABeginning(t *testing.T) {
 }
 
 // receive loses no bytes that arrive between its look at a partial line and its check for the end.
-func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
+func TestReceiveBytesBeforeTheEnd(t *testing.T) {
 	for rest, want := range map[string]string{"NG\n@a LIST\n": "PING", "NG": ""} {
 		file, server := socketPair(t)
 		defer server.Close()
@@ -79,7 +79,7 @@ func TestReceiveWhatComesBeforeTheEnd(t *testing.T) {
 		}
 		in.receive(readSize)
 		if err := in.receive(readSize); err != nil {
-			t.Errorf("behind PI comes %q, and then %v", rest, err)
+			t.Errorf("after PI: got %q, then %v", rest, err)
 		}
 		if want != "" {
 			in.wantLine(t, want)
@@ -128,7 +128,7 @@ func TestReceiveReset(t *testing.T) {
 
 // A partial line wakes receive once. Until more bytes come, receive waits; otherwise the goroutine
 // would spin.
-func TestReceiveHalfALineOnce(t *testing.T) {
+func TestPartialLineWakesReceiveOnce(t *testing.T) {
 	file, server := socketPair(t)
 	defer server.Close()
 	defer file.Close()

@@ -161,7 +161,7 @@ func TestRestoreLongRest(t *testing.T) {
 
 // If the client closed while no daemon was running, its requests are cancelled and its session
 // ends.
-func TestRestoreGone(t *testing.T) {
+func TestRestoreAfterClientClosed(t *testing.T) {
 	tab := newTable()
 	tab.open, tab.last = map[uint64]string{1: "LOCK x", 2: "@a LOCK y"}, 2
 	client, server := socketPair(t)

@@ -59,7 +59,7 @@ func user(uid uint32) Peer { return Peer{UID: uid, Known: true} }
 func wantTaken(t *testing.T, what string, u *userShare, cost time.Duration, over bool) {
 	t.Helper()
 	if got := u.charge(u.scheduler.now(), cost); got != over {
-		t.Errorf("%s: %v are more than the share: %v, want %v", what, cost, got, over)
+		t.Errorf("%s: %v exceed the allowance: %v, want %v", what, cost, got, over)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestSchedulerWaitIsStopped(t *testing.T) {
 			start := time.Now()
 			stop <- struct{}{}
 			if got := <-over; got != nil || time.Since(start) > 0 {
-				t.Errorf("got %v after %v; who waits no more has no place, at once", got, time.Since(start))
+				t.Errorf("a stopped wait returned %v after %v, want no slot at once", got, time.Since(start))
 			}
 		}
 		p.used = time.Second
@@ -123,17 +123,17 @@ func TestSchedulerWaitIsStopped(t *testing.T) {
 		synctest.Wait()
 		stops[0] <- struct{}{}
 		if got := <-over; got != nil {
-			t.Error("a place was given to who waits no more")
+			t.Error("a stopped wait got the slot")
 		}
 		if got := u.waitForSlot(nil); got != p {
-			t.Error("the place is gone")
+			t.Error("the slot is lost")
 		}
 	})
 }
 
 // The scheduler forgets a user without connections once its debt is paid. Reconnecting does not
 // clear a debt.
-func TestSchedulerIsForgotten(t *testing.T) {
+func TestSchedulerForgetsPaidUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
 		s.join(user(0)).noteActive(s.now())
@@ -168,7 +168,7 @@ func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 				<-s.slots
 			}
 			if got := u.waitForSlot(nil); got != nil {
-				t.Error("the place is given to who need not wait for it")
+				t.Error("a connection without debt got the slot")
 			}
 			if took := time.Since(start); took != time.Millisecond {
 				t.Errorf("it took %v, want 1ms", took)
@@ -178,7 +178,7 @@ func TestSchedulerWaitEndsWithDebt(t *testing.T) {
 }
 
 // A user that was alone and reconnects after a long time is not limited.
-func TestSchedulerAloneAgain(t *testing.T) {
+func TestSchedulerReturningLoneUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduler(2, nil)
 		for range 2 {

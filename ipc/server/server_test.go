@@ -223,7 +223,7 @@ func TestServerHalfClose(t *testing.T) {
 }
 
 // If a client has closed its reading side, its waiting requests end, even if it may send more.
-func TestServerClientReadsNoMore(t *testing.T) {
+func TestServerCancelsRequestsOfClosedReader(t *testing.T) {
 	causes := make(chan error, 1)
 	d := startFake(t, func(d *fakeDaemon) {
 		d.Open = func(c *Conn) (Session, error) { return &deaf{fakeSession{d, c}, causes}, nil }
@@ -260,7 +260,7 @@ func (s *deaf) Begin(call *Call) Work {
 }
 
 // Requests that a client sent before it closed are executed.
-func TestServerReadsWhatWasSentBeforeClosing(t *testing.T) {
+func TestServerExecutesRequestsSentBeforeClose(t *testing.T) {
 	d := startFake(t, nil)
 	nc := d.dial(t)
 	say(t, nc, strings.Repeat("LIST\n", 1000)+"UNLOCK x\n")
@@ -442,7 +442,7 @@ func testServeGoesOn(t *testing.T, shortage syscall.Errno) {
 	var pauses []time.Duration
 	d.AcceptFailed = func(err error, pause time.Duration) {
 		if !errors.Is(err, shortage) {
-			t.Errorf("told of %v", err)
+			t.Errorf("AcceptFailed was called with %v", err)
 		}
 		pauses = append(pauses, pause)
 	}

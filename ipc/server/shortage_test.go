@@ -71,7 +71,7 @@ func testNoMemoryToWrite(t *testing.T, why syscall.Errno, slowly bool) {
 		t.Errorf("cut because of %v, want %v", err, why)
 	}
 	if !c.WasCut() {
-		t.Error("the session is not told that it was cut")
+		t.Error("WasCut is false for a cut connection")
 	}
 	hearEnd(t, nc, "")
 	d.hearEnds(t, "input gone=true", "close")
