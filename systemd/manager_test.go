@@ -74,7 +74,7 @@ func TestNotify(t *testing.T) {
 }
 
 // A reload message has its time, in microseconds of the monotonic clock.
-func TestReloadingTellsTheTime(t *testing.T) {
+func TestReloadingHasTheTime(t *testing.T) {
 	conn := fakeManager(t)
 	now := func() int64 {
 		var now unix.Timespec
@@ -147,14 +147,14 @@ func TestFaultyWatchdog(t *testing.T) {
 }
 
 // If the manager is gone, the error says which message was not sent.
-func TestManagerGone(t *testing.T) {
+func TestManagerHasEnded(t *testing.T) {
 	fakeManager(t).Close()
 	m, err := FromEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Ready(); err == nil || !strings.Contains(err.Error(), "telling the service manager READY") {
-		t.Errorf("got %v, want an error that says what was not told", err)
+		t.Errorf("got %v, want an error that names the message", err)
 	}
 }
 
