@@ -11,7 +11,7 @@ import (
 )
 
 // If the command has already released the lock, redlock run does not report an error.
-func TestCommandGivesBack(t *testing.T) {
+func TestCommandReleases(t *testing.T) {
 	t.Parallel()
 	const gone = "ERR NOTHELD : there is no lease with this id here (any more)"
 	for _, verbose := range []bool{false, true} {

@@ -18,7 +18,7 @@ const withHeir = `(trap "echo heir ends; exit" TERM; echo up $$; while :; do rea
 
 // If a signal ends the command, redlock run ends its children, so that they do not run
 // while the next holder does.
-func TestLeftBehindIsToldToEnd(t *testing.T) {
+func TestLeftBehindIsTerminated(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, "sh", "-c", withHeir)...)
@@ -65,7 +65,7 @@ func TestLeftBehindKeepsTheLock(t *testing.T) {
 	p.ExpectExit(128 + int(syscall.SIGALRM))
 	f.ExpectRequest(ipc.VerbUnlock)
 	if n := strings.Count(p.Stderr(), "kept until the processes"); n != 1 {
-		t.Errorf("it is said %d times, want once: %q", n, p.Stderr())
+		t.Errorf("it is printed %d times, want once: %q", n, p.Stderr())
 	}
 }
 
@@ -79,7 +79,7 @@ func TestLeftBehindIsKilled(t *testing.T) {
 			p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, append([]string{"sh", "-c", script, "sh"}, cmdtest.Puppet()...)...)...)
 			p.AwaitPuppet()
 			if out := p.ReadAll(); !strings.Contains(out, "got terminated") {
-				t.Errorf("the heir said %q, want got terminated", out)
+				t.Errorf("the child printed %q, want got terminated", out)
 			}
 			p.ExpectExit(exit.Lost)
 		})
@@ -121,7 +121,7 @@ func TestLeftBehindAndRestless(t *testing.T) {
 	p.ExpectExit(exit.Lost)
 	p.Stdout.SetReadDeadline(time.Now().Add(3 * time.Second))
 	if out := p.ReadAll(); out != "" {
-		t.Errorf("they say %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestLeftBehindAndDead(t *testing.T) {
 }
 
 // If no process reads stderr, redlock run still ends.
-func TestLeftBehindIsToldToNobody(t *testing.T) {
+func TestLeftBehindWithClosedStderr(t *testing.T) {
 	t.Parallel()
 	_, full := cmdtest.PipeForTest(t)
 	defer full.Close()
@@ -177,7 +177,7 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 			p.ExpectExit(test.want)
 			syscall.Kill(heir, syscall.SIGUSR2)
 			if out := p.ReadAll(); out != "got user defined signal 2\n" {
-				t.Errorf("the heir said %q, want only the signal that ends it", out)
+				t.Errorf("the child printed %q, want only the signal that ends it", out)
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func TestLeftBehindOnPurpose(t *testing.T) {
 // A process that ran before the command was not started by it, even if it is a child of redlock
 // run. The shell that became redlock run can have started it, such as the tee in redlock run job
 // CMD > >(tee log), which ends only after redlock run.
-func TestWhoWasThereBefore(t *testing.T) {
+func TestEarlierProcessesAreNotLeftBehind(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
@@ -211,7 +211,7 @@ func TestWhoWasThereBefore(t *testing.T) {
 			p.ExpectExit(test.want)
 			syscall.Kill(before, syscall.SIGUSR2)
 			if out := p.ReadAll(); out != "got user defined signal 2\n" {
-				t.Errorf("who was there before said %q, want only the signal that ends it", out)
+				t.Errorf("the earlier process printed %q, want only the signal that ends it", out)
 			}
 		})
 	}
@@ -219,7 +219,7 @@ func TestWhoWasThereBefore(t *testing.T) {
 
 // If a command has released the lock and a signal then ends it, it may leave any process behind:
 // there is no lock to keep.
-func TestLeftBehindByWhoGaveBack(t *testing.T) {
+func TestLeftBehindAfterRelease(t *testing.T) {
 	t.Parallel()
 	const gone = "ERR NOTHELD : there is no lease with this id here (any more)"
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Second), ipc.VerbCheck: cmdtest.Reply(gone), ipc.VerbUnlock: cmdtest.Reply(gone)})
@@ -229,7 +229,7 @@ func TestLeftBehindByWhoGaveBack(t *testing.T) {
 	p.ExpectExit(128 + int(syscall.SIGUSR1)) // not 75: after 1.5 s redlock run knows that the lock was released
 	syscall.Kill(heir, syscall.SIGUSR2)
 	if out := p.ReadAll(); out != "got user defined signal 2\n" {
-		t.Errorf("the heir said %q, want only the signal that ends it", out)
+		t.Errorf("the child printed %q, want only the signal that ends it", out)
 	}
 	if said := p.Stderr(); said != "" {
 		t.Errorf("stderr is %q, want nothing", said)

@@ -93,7 +93,7 @@ func TestKilledBeforeTheDeadline(t *testing.T) {
 	p.ReadAll()
 	p.ExpectExit(exit.Lost)
 	left := at - boottime.Exact()
-	t.Logf("SIGTERM %v before the deadline, all over %v before it", told, left)
+	t.Logf("SIGTERM %v before the deadline, the end %v before it", told, left)
 	if told < ttl/10 || told > ttl*3/10 { // more if the answer took time
 		t.Errorf("SIGTERM came %v before the deadline, want a fifth of %v", told, ttl)
 	}
@@ -118,7 +118,7 @@ func TestHungDaemonWhileRunning(t *testing.T) {
 	p.ReadAll()
 	p.ExpectExit(exit.Lost)
 	left := end - boottime.Exact()
-	t.Logf("all over %v before the deadline", left)
+	t.Logf("the end came %v before the deadline", left)
 	if stderr := p.Stderr(); !regexp.MustCompile(`got SIGKILL (300|2\d\d)ms before the deadline`).MatchString(stderr) { // a twentieth of -t
 		t.Errorf("stderr is %q", stderr)
 	}
@@ -199,7 +199,7 @@ func TestGraceOfUnknownLeaseTime(t *testing.T) {
 	code, stdout, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{"--grace", "2s"}, "echo", "must not run")...)
 	cmdtest.CheckExit(t, code, exit.Usage, stderr, "--grace 2s")
 	if !regexp.MustCompile(`SIGKILL \d\.\d{1,3}s before`).MatchString(stderr) {
-		t.Errorf("it says %q, want whole milliseconds", stderr)
+		t.Errorf("stderr is %q, want whole milliseconds", stderr)
 	}
 	if stdout != "" {
 		t.Errorf("the command ran: %q", stdout)

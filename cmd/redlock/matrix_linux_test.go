@@ -24,7 +24,7 @@ func needPerl(t *testing.T) (path string) {
 	t.Helper()
 	path, err := exec.LookPath("perl")
 	if err != nil {
-		t.Skip("perl is needed, whose signals are those of the system: apt-get install perl-base")
+		t.Skip("needs perl: apt-get install perl-base")
 	}
 	return path
 }
@@ -298,7 +298,7 @@ func (c *trial) drain() {
 func (c *trial) line() (text string, more bool) {
 	text, err := c.lines.ReadString('\n')
 	if os.IsTimeout(err) {
-		c.t.Fatalf("nothing more is printed, and it does not end, after:\n%s%s", c.said.String(), text)
+		c.t.Fatalf("no more output and no end, after:\n%s%s", c.said.String(), text)
 	}
 	c.said.WriteString(text)
 	return strings.TrimSuffix(text, "\n"), err == nil

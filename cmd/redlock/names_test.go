@@ -31,7 +31,7 @@ func TestRequestOfSeveral(t *testing.T) {
 	}
 }
 
-func TestNamesThatCannotBe(t *testing.T) {
+func TestInvalidNames(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{})
 	for args, want := range map[string]string{

@@ -72,7 +72,7 @@ func TestRestartWhileWaiting(t *testing.T) {
 }
 
 // With -n, redlock run does not wait for a daemon either.
-func TestDaemonIsGoneForWhoDoesNotWait(t *testing.T) {
+func TestNoWaitForTheDaemonWithNonblock(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{})
 	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs([]string{"-n"}, "true")...)
@@ -80,6 +80,6 @@ func TestDaemonIsGoneForWhoDoesNotWait(t *testing.T) {
 	f.Stop()
 	p.ExpectExit(exit.Unavailable)
 	if stderr := p.Stderr(); !strings.Contains(stderr, "is redlockd running?") {
-		t.Errorf("stderr is %q, want that nobody listens", stderr)
+		t.Errorf("stderr is %q, want that no daemon listens", stderr)
 	}
 }

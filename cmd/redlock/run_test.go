@@ -403,7 +403,7 @@ func TestVerbose(t *testing.T) {
 	}
 }
 
-func TestGivesBackItsLock(t *testing.T) {
+func TestReleasesItsLock(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	c := cmdtest.Dial(t, socket)
@@ -428,7 +428,7 @@ func TestLostBeforeTheEnd(t *testing.T) {
 }
 
 // If the command cannot be run, redlock run releases the lock. Otherwise --linger would keep it.
-func TestCommandThatCannotBeRun(t *testing.T) {
+func TestUnrunnableCommand(t *testing.T) {
 	t.Parallel()
 	without := filepath.Join(t.TempDir(), "without")
 	cmdtest.WriteScript(t, without, "#!/no/such/interpreter", 0o755)
@@ -452,7 +452,7 @@ func TestCommandInWorkingDirectory(t *testing.T) {
 }
 
 // If a connected daemon stops answering requests that do not wait, redlock run soon gives up.
-func TestDaemonThatFallsSilent(t *testing.T) {
+func TestDaemonStopsAnswering(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		answers cmdtest.Replies

@@ -48,7 +48,7 @@ func TestForceAsks(t *testing.T) {
 }
 
 // If redlock force cannot find out the holder, it does not ask, and revokes nothing.
-func TestForceAsksNobody(t *testing.T) {
+func TestForceOfUnknownHolder(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: cmdtest.Reply("ERR NOQUORUM : 3 of 5 nodes are down"), ipc.VerbForce: cmdtest.Reply(forcedWeb3)})
 	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, f.Socket, "force", "job")

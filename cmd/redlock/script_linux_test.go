@@ -62,7 +62,7 @@ fi`)
 			}
 			p.ExpectExit(0)
 			if said := p.Stderr(); !strings.HasPrefix(said, `redlock: unlock "backup": not held by process `) || strings.Count(said, "\n") != 1 {
-				t.Errorf("stderr %q, want a word about the second unlock, and no other", said)
+				t.Errorf("stderr %q, want only an error about the second unlock", said)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ redlock lock job; echo "$?"`)
 	}
 	p.ExpectExit(0)
 	if said := p.Stderr(); strings.Count(said, "lost (beat)") != 3 {
-		t.Errorf("stderr %q, want that LOST is told three times", said)
+		t.Errorf("stderr %q, want LOST three times", said)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestHolderHasEnded(t *testing.T) {
 	}
 }
 
-func TestHolderThatCannotBe(t *testing.T) {
+func TestInvalidHolder(t *testing.T) {
 	t.Parallel()
 	_, socket := cmdtest.StartDaemon(t)
 	for args, want := range map[string]int{

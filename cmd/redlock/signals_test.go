@@ -119,7 +119,7 @@ func TestKilledTogether(t *testing.T) {
 	p, _ := cmdtest.RunPuppet(t, socket)
 	p.Signal(syscall.SIGKILL)
 	if out := p.ReadAll(); out != "" { // the puppet closes stdout at its end
-		t.Errorf("the puppet was not killed, but said %q", out)
+		t.Errorf("the puppet was not killed, but printed %q", out)
 	}
 	p.ExpectExit(-int(syscall.SIGKILL))
 	code, _, stderr := cmdtest.Run(t, socket, cmdtest.RunArgs([]string{"-w", "10"}, "true")...)

@@ -25,7 +25,7 @@ func hasPending(pid int, sig syscall.Signal) bool {
 
 // If the lock is lost, a stopped command gets SIGTERM and SIGCONT. Otherwise it would be killed
 // without a chance to end by itself.
-func TestStoppedCommandIsTold(t *testing.T) {
+func TestStoppedCommandGetsSIGTERM(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(2 * cmdtest.Timeout)})
 	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, cmdtest.Puppet("terminated")...)...)

@@ -88,7 +88,7 @@ func TestTerminalSignalsComeOnce(t *testing.T) {
 }
 
 // Processes that an ended command left behind also get such a signal only once.
-func TestTerminalSignalsComeOnceToWhoIsLeft(t *testing.T) {
+func TestTerminalSignalsReachLeftBehindOnce(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	command := append([]string{"sh", "-c", `"$@" & wait`, "sh"}, cmdtest.Puppet("user defined signal 2")...)
@@ -130,12 +130,12 @@ func TestJobControl(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			stopsAndGoesOn(t, words)
+			stopsAndContinues(t, words)
 		})
 	}
 }
 
-func stopsAndGoesOn(t *testing.T, command []string) {
+func stopsAndContinues(t *testing.T, command []string) {
 	f := cmdtest.StartFake(t, cmdtest.Granting())
 	tt, cmd := cmdtest.OnTerminal(t, roleShell, f.Socket, command...)
 	tt.AwaitPuppet()
@@ -178,7 +178,7 @@ func TestJobControlOfAnotherGroup(t *testing.T) {
 
 // Job control also works while redlock run waits for the processes that an ended command left
 // behind.
-func TestJobControlOfWhoIsLeft(t *testing.T) {
+func TestJobControlOfLeftBehind(t *testing.T) {
 	needPerl(t)
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())

@@ -150,7 +150,7 @@ TIME  "status: INTERNAL: oops \u202e`
 
 // If redlock cannot write its output, the exit code says so, and it does not query the daemon
 // again.
-func TestOutputThatCannotBeWritten(t *testing.T) {
+func TestUnwritableOutput(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)

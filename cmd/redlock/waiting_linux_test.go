@@ -76,7 +76,7 @@ func TestVerboseWait(t *testing.T) {
 
 // While no client holds the lock, redlock run names the waiter that the lock is reserved for. If
 // that is redlock run itself, it says that nobody holds the lock.
-func TestWaitForWhoIsNext(t *testing.T) {
+func TestWaitNamesTheNextWaiter(t *testing.T) {
 	t.Parallel()
 	host, _ := os.Hostname()
 	var who changing
@@ -117,7 +117,7 @@ func TestWaitForItself(t *testing.T) {
 		h.ExpectLook(ipc.VerbStatus)
 		h.Grant(lock)
 		if p.ExpectExit(0); strings.Contains(p.Stderr(), "itself") {
-			t.Errorf("%v: it says %q", flags, p.Stderr())
+			t.Errorf("%v: stderr is %q", flags, p.Stderr())
 		}
 	}
 }

@@ -19,6 +19,6 @@ func TestGrantWhileAsked(t *testing.T) {
 	f.Grant(lock)
 	p.ExpectExit(0)
 	if said := p.Stderr(); strings.Contains(said, "waiting") {
-		t.Errorf("it says %q", said)
+		t.Errorf("stderr is %q", said)
 	}
 }

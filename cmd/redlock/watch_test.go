@@ -44,7 +44,7 @@ func TestWatch(t *testing.T) {
 		t.Helper()
 		_, got, _ := strings.Cut(p.ReadLine(), "  ")
 		if got, _, _ = strings.Cut(got, ", for "); got != want {
-			t.Errorf("it says %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 		f.ForgetLooks()
 		for range 3 {
@@ -105,7 +105,7 @@ func TestWatchUnknown(t *testing.T) {
 	}
 	who.set(cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=1"))
 	if line := read(); line.State != "kept" || len(line.Holders) != 1 || !line.Holders[0].Next {
-		t.Errorf("kept for somebody: %+v, want kept", line)
+		t.Errorf("reserved for a waiter: %+v, want kept", line)
 	}
 	retained := "- lock=job mode=exclusive host=web3 since=10 held=3 nodes=5 retained=990"
 	who.set(cmdtest.Reply(retained, "OK n=1"))
@@ -156,12 +156,12 @@ func TestSameGrant(t *testing.T) {
 	}
 	unknown := client.Holder{Mode: "exclusive"}
 	if !sameGrant(unknown, unknown, time.Second) {
-		t.Error("a client that does not say who it is is another one each time")
+		t.Error("a holder without a name counts as another one each time")
 	}
 }
 
 // If redlock watch cannot write a change, it ends, as with the first line.
-func TestWatchThatCannotBeWritten(t *testing.T) {
+func TestWatchWithUnwritableOutput(t *testing.T) {
 	held := false
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbWho: func() []string {
 		if held = !held; held {

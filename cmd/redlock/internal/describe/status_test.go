@@ -9,7 +9,7 @@ import (
 )
 
 // The JSON says whether a restart would lose the held locks, and why.
-func TestStatusJSONTellsUnnoted(t *testing.T) {
+func TestStatusJSONReportsUnwrittenState(t *testing.T) {
 	for want, status := range map[string]client.Status{
 		`"counts":null}`:                                  {},
 		`"counts":null,"unnoted":true}`:                   {Unnoted: true},

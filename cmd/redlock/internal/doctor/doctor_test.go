@@ -247,7 +247,7 @@ func TestAllChecksSpeak(t *testing.T) {
 		"max-ttl: max_ttl is 30s", "lease-time: the default ttl is 10s", "clock-jumps: no clock has jumped" + since, "withdrawals: no running node has lost its vote" + since, "fencing: no fencing counters were lost" + since,
 	}
 	if got := well(func(*snapshot) {}); !slices.Equal(got, want) {
-		t.Errorf("said is %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	for want, change := range map[string]func(*snapshot){
 		"quorum: the only node is ready: none may fail": func(p *snapshot) {
@@ -259,7 +259,7 @@ func TestAllChecksSpeak(t *testing.T) {
 		"latency: nodes take up to 2ms to answer; this redlockd does not report its node_timeout": func(p *snapshot) { p.hello.NodeTimeout = 0 },
 	} {
 		if got := well(change); !slices.Contains(got, want) {
-			t.Errorf("said is %q, want %q in it", got, want)
+			t.Errorf("got %q, want %q in it", got, want)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func TestCheckSocket(t *testing.T) {
 // it already runs.
 func TestSocketRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells who listens where")
+		t.Skip("only Linux shows the listening sockets")
 	}
 	path := filepath.Join(t.TempDir(), "s o")
 	l, err := net.Listen("unix", path)
@@ -340,7 +340,7 @@ func TestSocketRemoved(t *testing.T) {
 	}
 	l.Close()
 	if got := checkSocket(path)[0]; !strings.HasPrefix(got.text, "there is no socket") {
-		t.Errorf("when nobody listens any more: found %+v", got)
+		t.Errorf("without a listener: found %+v", got)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestDoctorUnanswered(t *testing.T) {
 func TestUnansweredWithoutPermission(t *testing.T) {
 	f := exit.FromClient(exit.Reword(fmt.Errorf("%w: %w", client.ErrDenied, fs.ErrPermission), "this user may not open it"))
 	if got := unreachable(f); got.fix != "see the finding about the socket" {
-		t.Errorf("doctor says %+v, want no second advice", got)
+		t.Errorf("findings %+v, want no second advice", got)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestAlarm(t *testing.T) {
 }
 
 // A timer that fires does not wait for a reader. Otherwise close could block.
-func TestAlarmUnheard(t *testing.T) {
+func TestAlarmWithoutReader(t *testing.T) {
 	a, err := newBootTimer()
 	if err != nil {
 		t.Fatal(err)

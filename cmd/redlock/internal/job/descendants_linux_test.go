@@ -130,14 +130,14 @@ func TestChildEnded(t *testing.T) { // not parallel: other tests have children
 // A remaining process gets SIGTERM, or SIGKILL if other processes were already killed. redlock run
 // does not end before it has reaped the dead ones. Otherwise it would miss processes that they
 // started.
-func TestLeftBehindIsLookedForAgain(t *testing.T) { // not parallel: it would end other tests' processes
+func TestLeftBehindIsSearchedAgain(t *testing.T) { // not parallel: it would end other tests' processes
 	for want, killed := range map[syscall.Signal]bool{syscall.SIGTERM: false, syscall.SIGKILL: true} {
 		heir := cmdtest.Command(t, "sh", "-c", "echo up $$; read end")
 		p := cmdtest.StartCommand(t, heir, "", "")
 		p.AwaitPuppet()
 		c := &child{ended: true, lost: errors.New("lost"), killed: killed, recheck: time.NewTimer(0)}
 		if c.finished() {
-			t.Errorf("%v: it is over, and somebody ran", want)
+			t.Errorf("%v: finished, but a process still runs", want)
 		}
 		p.Stdin.Close() // a process that got no signal then ends by itself
 		var info unix.Siginfo
@@ -145,11 +145,11 @@ func TestLeftBehindIsLookedForAgain(t *testing.T) { // not parallel: it would en
 			t.Fatal(err)
 		}
 		if c.finished() {
-			t.Errorf("%v: it is over, and the dead are not reaped", want)
+			t.Errorf("%v: finished, but the dead are not reaped", want)
 		}
 		p.ExpectExit(-int(want))
 		if !c.finished() {
-			t.Errorf("%v: it is not over, and nobody is left", want)
+			t.Errorf("%v: not finished, but no process is left", want)
 		}
 	}
 }

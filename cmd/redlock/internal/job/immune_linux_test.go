@@ -17,7 +17,7 @@ import (
 // once and at the end. It does not say that the command got a signal.
 func TestCommandOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, whose command a stranger is to stop")
+		t.Skip("needs root, to run a command that another user cannot stop")
 	}
 	cmd := exec.Command("cat")
 	if _, err := cmd.StdinPipe(); err != nil { // Wait closes stdin, and cat ends

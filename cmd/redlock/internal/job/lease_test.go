@@ -9,7 +9,7 @@ import (
 
 // If the daemon answers CHECK or UNLOCK with NOTHELD, the lease was released. If it answers RESUME
 // so, after a restart, the lease was lost.
-func TestGivenBack(t *testing.T) {
+func TestReleasedByCommand(t *testing.T) {
 	notHeld := func(op string) error { return &client.Error{Op: op, Code: "NOTHELD"} }
 	over := func(err error) error { return &client.Error{Op: "lease", Code: "LOST", Err: err} }
 	for _, test := range []struct {
@@ -24,7 +24,7 @@ func TestGivenBack(t *testing.T) {
 		{context.DeadlineExceeded, false},
 	} {
 		if got := releasedByCommand(test.err); got != test.want {
-			t.Errorf("%v: given back is %v, want %v", test.err, got, test.want)
+			t.Errorf("%v: releasedByCommand is %v, want %v", test.err, got, test.want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func tooLateMain(argv []string) int {
 
 // After the deadline, the command gets no SIGTERM, and it is not continued if it has stopped.
 // The user sees the first reason for the loss.
-func TestLossThatIsToldTooLate(t *testing.T) {
+func TestLossReportedTooLate(t *testing.T) {
 	t.Parallel()
 	p := cmdtest.Start(t, roleTooLate, "", "/bin/cat")
 	p.ExpectLine("killed true")
@@ -101,6 +101,6 @@ func TestAlarmKillsByItself(t *testing.T) {
 	code := p.Wait()
 	cmdtest.CheckExit(t, code, exit.Lost, p.Stderr(), "its deadline passed")
 	if out != "extended true in time true\n" {
-		t.Errorf("it said %q", out)
+		t.Errorf("the output is %q", out)
 	}
 }

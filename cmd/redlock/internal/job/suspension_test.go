@@ -46,7 +46,7 @@ func TestSuspension(t *testing.T) {
 
 // If the command did not stop on Ctrl-Z and somebody stops it much later, this process does not
 // stop with it.
-func TestSuspensionIsNotThatOfBefore(t *testing.T) {
+func TestSuspensionForgetsAnOldCtrlZ(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s suspension
 		s.suspendTyped()

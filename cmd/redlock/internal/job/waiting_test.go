@@ -27,7 +27,7 @@ func TestClock(t *testing.T) {
 }
 
 // After the wait, redlock run writes nothing, so that it does not overwrite the command's output.
-func TestNothingIsSaidAfterTheWait(t *testing.T) {
+func TestNothingIsPrintedAfterTheWait(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusQuarantined)})
 	var written atomic.Bool
@@ -43,13 +43,13 @@ func TestNothingIsSaidAfterTheWait(t *testing.T) {
 	<-begun
 	close(over)
 	if end(); !written.Load() {
-		t.Error("the wait is over, and it is written yet")
+		t.Error("the wait has ended, but text is still written")
 	}
 }
 
 // redlock run does not repeat a message, however long ago the holder acquired the lock. It warns
 // once that it waits for itself, after the text on the terminal's line.
-func TestSaidOnce(t *testing.T) {
+func TestPrintedOnce(t *testing.T) {
 	t.Setenv("REDLOCK_NAME", "job")
 	var out strings.Builder
 	w := &waiting{name: "job", names: []string{"job"}, out: &out, width: 4}
@@ -65,7 +65,7 @@ redlock: lock "job": waiting: held by alice since 10:00:00
 redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the queue of this host
 `
 	if got := out.String(); got != want {
-		t.Errorf("it says %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestWarnOfItself(t *testing.T) {
 		w.warnOfSelfWait(t.Context())
 		w.warnOfSelfWait(t.Context())
 		if got := strings.Count(out.String(), `redlock: lock "job,b": waiting for itself: this command already runs under the lock`); got != test.want || test.want == 0 && out.Len() > 0 {
-			t.Errorf("under %q, shared %v: it says %q, want a warning %d times", test.above, test.shares, out.String(), test.want)
+			t.Errorf("under %q, shared %v: got %q, want a warning %d times", test.above, test.shares, out.String(), test.want)
 		}
 	}
 }

@@ -26,10 +26,10 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	if err := ExplainTimeout(context.DeadlineExceeded); !strings.Contains(err.Error(), "does not answer") || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the end of the time is said to be %v", err)
+		t.Errorf("the error of a timeout is %v", err)
 	}
 	if err := ExplainTimeout(context.Canceled); err != context.Canceled {
-		t.Errorf("the end by a signal is said to be %v", err)
+		t.Errorf("the error after a signal is %v", err)
 	}
 }
 
@@ -88,11 +88,11 @@ func TestWayIn(t *testing.T) {
 		{rights{mode: 0o600, gid: 0}, set},
 	} {
 		if got := HowToOpen(test.info); !strings.HasPrefix(got, test.want) {
-			t.Errorf("for %v of group %d it says %q, want %q", test.info.mode, test.info.gid, got, test.want)
+			t.Errorf("for %v of group %d got %q, want %q", test.info.mode, test.info.gid, got, test.want)
 		}
 	}
 	if got := HowToOpen(rights{mode: 0o600}); !strings.HasSuffix(got, "run this as its user, 4001") {
-		t.Errorf("of -dev it says %q", got)
+		t.Errorf("with -dev got %q", got)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestWayInto(t *testing.T) {
 		{rights{mode: 0o750, gid: 0}, "let this user enter it"},
 	} {
 		if got := HowToEnter(test.info); !strings.HasPrefix(got, test.want) {
-			t.Errorf("for %v of group %d it says %q, want %q", test.info.mode, test.info.gid, got, test.want)
+			t.Errorf("for %v of group %d got %q, want %q", test.info.mode, test.info.gid, got, test.want)
 		}
 	}
 	if folder, info := ClosedFolder("s"); folder != "." || info == nil {
@@ -174,7 +174,7 @@ func TestAbsentDaemonOfFlag(t *testing.T) {
 	}
 	got := explainAbsent(fmt.Errorf("dial: %w: %w", client.ErrUnavailable, syscall.ENOENT)).Error()
 	if want := "no redlockd listens on /elsewhere: start redlockd there"; !strings.HasPrefix(got, want) || !strings.Contains(got, "--socket") || strings.Contains(got, variable) {
-		t.Errorf("it says %q, want %q, and --socket in it", got, want)
+		t.Errorf("got %q, want %q and --socket in it", got, want)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestDevSocketIsSuggested(t *testing.T) {
 	t.Setenv(variable, "")
 	const want = "there is ./redlockd.sock, as of redlockd -dev: export REDLOCK_SOCKET=$PWD/redlockd.sock"
 	if got := HowToReach(); got == want {
-		t.Errorf("without a socket it says %q", got)
+		t.Errorf("without a socket got %q", got)
 	}
 	l, err := net.Listen("unix", devSocket)
 	if err != nil {
@@ -193,10 +193,10 @@ func TestDevSocketIsSuggested(t *testing.T) {
 	}
 	defer l.Close()
 	if got := HowToReach(); got != want {
-		t.Errorf("with one it says %q", got)
+		t.Errorf("with a socket got %q", got)
 	}
 	t.Setenv(variable, "/elsewhere")
 	if got := HowToReach(); got == want {
-		t.Errorf("with REDLOCK_SOCKET set it says %q", got)
+		t.Errorf("with REDLOCK_SOCKET set got %q", got)
 	}
 }
