@@ -196,7 +196,7 @@ func TestPackageDocs(t *testing.T) {
 			continue
 		}
 		if lines := strings.Count(string(text), "\n// ") + 1; lines < 4 {
-			t.Errorf("doc.go of package %s has %d lines of text, want what it owns, who calls it and what it never does", path, lines)
+			t.Errorf("doc.go of package %s has %d lines of text, want what it owns, what calls it and what it never does", path, lines)
 		}
 	}
 }

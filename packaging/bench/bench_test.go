@@ -144,7 +144,7 @@ func testHolding(t *testing.T, env *environment, r recipe) {
 		t.Fatalf("samples %+v; want one, no lease lost and no unlock failed", samples)
 	}
 	if left, err := leftBehind(env.nodes, h.mark); err != nil || left > 0 {
-		t.Errorf("%d keys are left after all were given back, %v", left, err)
+		t.Errorf("%d keys are left after all releases, %v", left, err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestHandOversAreOfThoseWhoWaited(t *testing.T) {
+func TestHandOversCountWaitersOnly(t *testing.T) {
 	w := &worker{place: new(place)}
 	w.granted(0, time.Millisecond) // the first grant, without an earlier holder
 	w.place.leftAt.Store(int64(5 * time.Millisecond))
@@ -128,7 +128,7 @@ func TestForeignClashesAreSeen(t *testing.T) {
 	rep := &report{}
 	rep.addForeign(m, s)
 	if err := rep.fault(); err == nil || !strings.Contains(err.Error(), "held twice") {
-		t.Errorf("64 workers of locks that exclude nobody: %v; want a lock that was held twice", err)
+		t.Errorf("64 workers of locks that do not exclude: %v; want a lock that was held twice", err)
 	}
 	if got := rep.foreignTargets(); len(got) != 1 || got[0].Pass {
 		t.Errorf("judged %+v; want a miss", got)
@@ -197,7 +197,7 @@ func TestDeathOfAHost(t *testing.T) {
 		t.Errorf("no grant after the kill: %+v; want them delayed until the end", got)
 	}
 	if _, err := new(mortal).death(start); err == nil {
-		t.Error("nobody was killed, and no error")
+		t.Error("no host was killed, but there is no error")
 	}
 }
 
@@ -236,6 +236,6 @@ func TestContentionTargets(t *testing.T) {
 	}
 	r.Hosts.Delay, r.Hosts.After = 1000, 0
 	if got := r.hostsTargets()[2]; got.Pass {
-		t.Errorf("nobody was granted anything after a death: %+v; want a miss", got)
+		t.Errorf("no grant after a death: %+v; want a missed target", got)
 	}
 }

@@ -106,11 +106,11 @@ func TestEachSideSeesAClash(t *testing.T) {
 	b := &readersBench{name: "x"}
 	b.inside.Store(1)
 	if _, err := b.writeOnce(c, a); err != nil || b.clashes.Load() != 1 {
-		t.Errorf("a writer came to a reader: %d clashes, %v; want 1", b.clashes.Load(), err)
+		t.Errorf("a writer entered beside a reader: %d clashes, %v; want 1", b.clashes.Load(), err)
 	}
 	b.writing.Store(true)
 	if err := b.enter(c); err != nil || b.clashes.Load() != 2 {
-		t.Errorf("a reader came to a writer: %d clashes, %v; want another one", b.clashes.Load(), err)
+		t.Errorf("a reader entered beside a writer: %d clashes, %v; want another one", b.clashes.Load(), err)
 	}
 }
 

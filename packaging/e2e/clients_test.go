@@ -49,9 +49,9 @@ func TestInterruptedWaiter(t *testing.T) {
 	waiter.signal(syscall.SIGINT)
 	waitFor(t, "nobody waits", func() bool { return watch.waiters() == 0 })
 	took := time.Since(interrupted)
-	t.Logf("measured: %v from Ctrl-C of a waiter until it is gone from the queue", took)
+	t.Logf("measured: %v from Ctrl-C of a waiter until it left the queue", took)
 	if took > 5*time.Second {
-		t.Errorf("it took %v until the waiter was gone, expected to be at once", took)
+		t.Errorf("it took %v until the waiter left the queue, expected at once", took)
 	}
 	for _, line := range watch.lines("LIST") {
 		if strings.Contains(line, "state=waiting") {
@@ -84,7 +84,7 @@ func TestHundredClientsOneLock(t *testing.T) {
 				return
 			}
 			if others := holders.Add(1); others != 1 {
-				t.Errorf("client %d is one of %d who hold the lock at once", i, others)
+				t.Errorf("client %d is one of %d holders at once", i, others)
 			}
 			mu.Lock()
 			order = append(order, i)

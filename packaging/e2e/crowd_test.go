@@ -33,7 +33,7 @@ var everybody = crowd{inside: map[string]bool{}, changed: make(chan struct{})}
 func together(t *testing.T) {
 	t.Parallel()
 	c := &everybody
-	c.enter(t, "what is measured has ended", func() bool { return c.alone == "" }, func() { c.inside[t.Name()] = true })
+	c.enter(t, "the measured test has ended", func() bool { return c.alone == "" }, func() { c.inside[t.Name()] = true })
 	t.Cleanup(func() { c.change(func() { delete(c.inside, t.Name()) }) })
 }
 
@@ -41,7 +41,7 @@ func together(t *testing.T) {
 func measuredAlone(t *testing.T, do func()) {
 	t.Helper()
 	c := &everybody
-	c.enter(t, "nothing else is measured", func() bool { return c.alone == "" }, func() { c.alone = t.Name() })
+	c.enter(t, "no other test is measured", func() bool { return c.alone == "" }, func() { c.alone = t.Name() })
 	defer c.change(func() { c.alone = "" })
 	c.enter(t, "the tests that run beside others have ended", func() bool { return len(c.inside) == 0 }, func() {})
 	do()
@@ -59,7 +59,7 @@ func (c *crowd) enter(t *testing.T, what string, isSo func() bool, do func()) {
 		select {
 		case <-changed:
 		case <-giveUp:
-			t.Fatalf("not so after minutes: %s; %s", what, state)
+			t.Fatalf("after minutes still not: %s; %s", what, state)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func (c *crowd) enter(t *testing.T, what string, isSo func() bool, do func()) {
 func (c *crowd) try(isSo func() bool, do func()) (entered bool, changed <-chan struct{}, state string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state = fmt.Sprintf("%q run beside others, and %q is measured or waits for that", slices.Sorted(maps.Keys(c.inside)), c.alone)
+	state = fmt.Sprintf("running in the crowd: %q; measured or waiting for that: %q", slices.Sorted(maps.Keys(c.inside)), c.alone)
 	changed = c.changed
 	if entered = isSo(); entered {
 		c.changeLocked(do)

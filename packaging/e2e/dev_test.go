@@ -45,7 +45,7 @@ func TestTypedSession(t *testing.T) {
 	}
 	checked := first.expect("check nightly-backup", "OK lock=nightly-backup")
 	if field(checked, "lease") != field(granted, "lease") || number(t, checked, "fence") != fence {
-		t.Errorf("CHECK tells of another lease:\n%s\n%s", granted, checked)
+		t.Errorf("CHECK shows another lease:\n%s\n%s", granted, checked)
 	}
 	deadline, now := number(t, checked, "deadline"), bootTime(t).Milliseconds()
 	if left := deadline - now; left <= 0 || left > 10_000 {
@@ -58,7 +58,7 @@ func TestTypedSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if field(held, "host") != host || number(t, held, "pid") != int64(first.cmd.Process.Pid) {
-		t.Errorf("HELD does not tell who: %s; expected host %s, pid %d", held, host, first.cmd.Process.Pid)
+		t.Errorf("HELD does not name the holder: %s; expected host %s, pid %d", held, host, first.cmd.Process.Pid)
 	}
 	if listed := second.lines("LIST"); len(listed) != 2 || field(listed[0], "note") != "by%20hand" || field(listed[0], "lease") != "" {
 		t.Errorf("LIST answers %q, expected one lease, with its note and without its secret", listed)

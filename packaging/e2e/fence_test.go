@@ -93,7 +93,7 @@ func TestPageFencedStore(t *testing.T) {
 	late := exec.Command("sh", "./store.sh", strings.TrimSpace(string(first)), "late")
 	late.Dir = h.dir
 	if output, err := combined(late); err == nil || !strings.Contains(string(output), "refused") {
-		t.Errorf("the token of before is not refused: %v: %s", err, output)
+		t.Errorf("the earlier token is not rejected: %v: %s", err, output)
 	}
 	if stored := readFile(t, filepath.Join(h.dir, "report")); stored != "two\n" {
 		t.Errorf("stored is %q, expected what the second holder wrote", stored)

@@ -25,7 +25,7 @@ func TestExtendToLessUnderRun(t *testing.T) {
 func TestLastCommandOfBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("no bash here, whose last command takes its place")
+		t.Skip("needs bash, which replaces itself with the last command")
 	}
 	h, _, _ := dev(t)
 	for verb, want := range map[string]string{"unlock": "", "check": "", "extend": "", "beat": ""} {

@@ -41,7 +41,7 @@ func TestHostileClients(t *testing.T) {
 	} {
 		t.Run(r.name, func(t *testing.T) { a.run(t, r) })
 	}
-	a.givesBack(t, 96*mib)
+	a.settles(t, 96*mib)
 }
 
 // longLine: the line is refused once, and the connection is usable afterwards.

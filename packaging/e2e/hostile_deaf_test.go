@@ -13,7 +13,7 @@ import (
 
 // A client that sends requests but reads no answers delays no other client, and the daemon cuts it.
 // That takes half a minute, in which other tests run.
-func TestWhoDoesNotReadIsCut(t *testing.T) {
+func TestClientThatDoesNotReadIsCut(t *testing.T) {
 	d := newDeaf(t)
 	t.Parallel() // only now, because measurements beside it run first
 	d.isCut()
@@ -62,7 +62,7 @@ func (d *deaf) wait() {
 func (d *deaf) isNoDelay() {
 	d.t.Helper()
 	now := d.probeBeside(d.before)
-	d.t.Logf("measured: beside one who does not read: before: %v; meanwhile: %v", d.before, now)
+	d.t.Logf("measured: beside a client that does not read: before: %v; meanwhile: %v", d.before, now)
 	for _, slower := range now.slower(d.before, "meanwhile") {
 		d.t.Error(slower)
 	}

@@ -13,7 +13,7 @@ const lineTimeout = 30 * time.Second
 
 // The daemon drops a client that does not end a line. That takes half a minute, in which other
 // tests run.
-func TestWhoEndsNoLineIsDropped(t *testing.T) {
+func TestUnendedLineIsDropped(t *testing.T) {
 	w := newSlowWriter(t)
 	t.Parallel()
 	w.isDropped()
@@ -59,11 +59,11 @@ func newSlowWriter(t *testing.T) *slowWriter {
 func (w *slowWriter) isDropped() {
 	w.t.Helper()
 	if err := await(w.t, lineTimeout+2*patience, w.told, "an answer to a line that does not end", nil); err != nil {
-		w.t.Fatalf("who writes a byte a second was told nothing: %v", err)
+		w.t.Fatalf("the client that writes a byte a second got nothing: %v", err)
 	}
 	w.bad.comes("ERR SYNTAX : a line was not ended within 30s")
 	if took := w.at.Sub(w.start); took < lineTimeout || took > lineTimeout+patience/2 {
-		w.t.Errorf("told after %v, want %v", took, lineTimeout)
+		w.t.Errorf("got the error after %v, want %v", took, lineTimeout)
 	}
 	w.bad.comes("BYE resume=0 ")
 	if line, more := w.bad.line(); more {
@@ -74,7 +74,7 @@ func (w *slowWriter) isDropped() {
 	}
 	next := await(w.t, 2*patience, w.next, "the lock of the client that was cut to be granted to the next one", w.daemon.stderr.text)
 	if kept := next.at.Sub(w.at); !strings.HasPrefix(next.line, "OK lock=kept") || kept < 3*time.Second {
-		w.t.Errorf("%v after he was told the next one got %s, want the lock, at its deadline: its holder may be at work", kept, next.line)
+		w.t.Errorf("%v after the error the waiter got %s, want the lock at its deadline, because the holder may still work", kept, next.line)
 	}
 	w.idle.ask("PING", "OK")
 }

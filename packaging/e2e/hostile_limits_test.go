@@ -42,7 +42,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	})
 	awaitLog(d, "connections are accepted again")
 	if n := strings.Count(d.stderr.text(), "no connection can be accepted"); n != 1 {
-		t.Errorf("it was said %d times, want once", n)
+		t.Errorf("it was logged %d times, want once", n)
 	}
 }
 

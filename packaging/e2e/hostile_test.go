@@ -274,11 +274,11 @@ func (a *arena) memory(what string) int {
 	return a.sizeOf(a.daemon, what)
 }
 
-// givesBack waits, while the good user continues, until the daemon has at most this memory, not
+// settles waits, while the good user continues, until the daemon has at most this memory, not
 // counting the program and the state file. Go finds and returns unused memory gradually. The daemon
 // keeps the buffers of the lanes at their largest size: some tens of MiB if nodes could not keep
 // up.
-func (a *arena) givesBack(t *testing.T, most int) {
+func (a *arena) settles(t *testing.T, most int) {
 	t.Helper()
 	start, before := time.Now(), a.anonymous()
 	for a.anonymous() > most {

@@ -217,7 +217,7 @@ func (i *installation) hang() {
 		i.t.Errorf("the process is %s, before it was %s", after, before)
 	}
 	if journal := i.journal("redlockd"); !strings.Contains(journal, "Watchdog timeout") {
-		i.t.Errorf("the journal tells of no watchdog:\n%s", journal)
+		i.t.Errorf("the journal does not mention the watchdog:\n%s", journal)
 	}
 }
 
@@ -250,7 +250,7 @@ func (i *installation) upgradeWithFaultyConfig(deb string) {
 		i.t.Errorf("the process is %s, before it was %s", after, before)
 	}
 	if !strings.Contains(output, config+":") || !strings.Contains(output, "systemctl restart redlockd") {
-		i.t.Errorf("dpkg does not tell the fault, and what to do:\n%s", output)
+		i.t.Errorf("dpkg shows neither the fault nor the fix:\n%s", output)
 	}
 	writeFile(i.t, i.path(config), good)
 	i.restart("dpkg", "-i", i.copy(deb))

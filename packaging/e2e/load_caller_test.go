@@ -95,7 +95,7 @@ func (c *caller) hear(line string) {
 	case word == "BACK":
 		c.back = append(c.back, time.Now())
 	case !tagged:
-		c.load.fault("%s heard %s", c.name, line)
+		c.load.fault("%s got %s", c.name, line)
 		if word == "LOST" {
 			c.load.book.lost(c.name, field(line, "lock"))
 		}

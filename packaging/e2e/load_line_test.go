@@ -65,7 +65,7 @@ func (n *line) pass() {
 		want = append(want, c.name)
 	}
 	if !slices.Equal(got, want) {
-		n.load.fault("the line lost its order: got %q, want %q", got, want)
+		n.load.fault("the waiters were served out of order: got %q, want %q", got, want)
 	}
 }
 

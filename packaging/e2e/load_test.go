@@ -92,7 +92,7 @@ func (l *load) through(what string, backs int, do func()) {
 	l.line.pass()
 	for _, c := range l.callers {
 		if got := c.backs() - before[c]; got != backs {
-			l.fault("%s: %s heard BACK %d times, want %d", what, c.name, got, backs)
+			l.fault("%s: %s got BACK %d times, want %d", what, c.name, got, backs)
 		}
 	}
 	l.tell()
@@ -182,7 +182,7 @@ func (l *load) pause(what string) time.Duration {
 		}
 	}
 	if len(pauses) == 0 {
-		l.t.Errorf("%s: nobody asked anything meanwhile", what)
+		l.t.Errorf("%s: no client sent a request meanwhile", what)
 		return 0
 	}
 	p99 := percentile(pauses, 99)

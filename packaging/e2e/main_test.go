@@ -86,7 +86,7 @@ func waitFor(t *testing.T, what string, isSo func() bool) {
 		select {
 		case <-tick.C:
 		case <-giveUp:
-			t.Fatalf("not so after %v: %s", patience, what)
+			t.Fatalf("after %v still not: %s", patience, what)
 		}
 	}
 }

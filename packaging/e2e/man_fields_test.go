@@ -47,7 +47,7 @@ func TestManualHasFields(t *testing.T) {
 			for word := range strings.FieldsSeq(line) {
 				key, _, isField := strings.Cut(word, "=")
 				if known := shown[q.titled]; isField && !known[key] {
-					t.Errorf("%s is answered %s=, of which the page says nothing (under %s)", q.request, key, q.titled)
+					t.Errorf("the answer to %s has %s=, which the page does not list (under %s)", q.request, key, q.titled)
 				} else if isField {
 					known[key+" was answered"] = true
 				}

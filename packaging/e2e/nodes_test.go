@@ -93,7 +93,7 @@ func TestNoQuorumOfHungNodes(t *testing.T) {
 
 // Nodes that kept their data are used again within a second, without ADMIT. Three of five were
 // stopped until the daemon had closed their connections.
-func TestHungNodesAreBackSoon(t *testing.T) {
+func TestHungNodesAreUsedAgainSoon(t *testing.T) {
 	needNC(t)
 	cluster := redlocktest.StartRedis(t, 5)
 	cluster.Admit(t)
@@ -181,7 +181,7 @@ func TestStartWithNodesDown(t *testing.T) {
 	n.expect("ADMIT c", "- node=c state=ready")
 	n.comes("OK n=1")
 	took := time.Since(returned)
-	t.Logf("measured: a node that came back is used after %v", took)
+	t.Logf("measured: a restarted node is used after %v", took)
 	if took > 3*time.Second { // the documents promise a second, on an idle machine
 		t.Errorf("it took %v until the node was used, expected about a second", took)
 	}
@@ -306,7 +306,7 @@ func hostileBesideOthers(t *testing.T, ballots func(*redlocktest.Question) strin
 	})
 	for _, name := range []string{"a", "b", "c", "d"} {
 		if line := nodeLine(other, name); field(line, "state") != "ready" {
-			t.Errorf("STATUS says %q of a good node", line)
+			t.Errorf("STATUS shows %q for a good node", line)
 		}
 	}
 }

@@ -288,7 +288,7 @@ func TestWhoOnAnotherHostAfterAPass(t *testing.T) {
 	}
 	fence, _ := fields(granted)
 	if checked := third.ask("CHECK job"); number(t, checked, "fence") != fence || field(checked, "lease") != field(granted, "lease") {
-		t.Errorf("granted was %s, and CHECK says %s", granted, checked)
+		t.Errorf("the grant was %s, but CHECK answers %s", granted, checked)
 	}
 	third.expect("UNLOCK job", "OK ")
 	awaitKeys(t, cluster.Servers)

@@ -40,7 +40,7 @@ func TestFreshNodesAdmitted(t *testing.T) {
 	whole := status[len(status)-1]
 	wants(t, whole, "spare=-3", "new or were restarted", "ADMIT all", "redlock admit all")
 	if left := number(t, whole, "left"); left <= 0 || left > retry || retry > 30_000 {
-		t.Errorf("LOCK says retry=%d, then STATUS left=%d: expected what is left of 30000", retry, left)
+		t.Errorf("LOCK has retry=%d, then STATUS left=%d: expected the rest of 30000", retry, left)
 	}
 	for _, line := range status[:5] {
 		wants(t, line, "state=quarantined", " left=", "may have forgotten locks")
@@ -69,7 +69,7 @@ func TestFreshNodesAdmitted(t *testing.T) {
 }
 
 // Only root and the daemon's own user may admit nodes.
-func TestAdmitByAnybody(t *testing.T) {
+func TestAdmitByOtherUsers(t *testing.T) {
 	needNC(t)
 	nobody := another(t)
 	h := newHost(t, redlocktest.StartRedis(t, 3))

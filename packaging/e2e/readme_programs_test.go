@@ -120,7 +120,7 @@ func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 	}
 	n.expect("LOCK foreign wait=20s", "OK lock=foreign")
 	if how := field(nodeLine(n, "a"), "wakeups"); how != "tracking" {
-		t.Errorf("node a tells those who wait by %s, expected tracking", how)
+		t.Errorf("node a wakes waiters by %s, expected tracking", how)
 	}
 }
 

@@ -242,7 +242,7 @@ func (i *installation) damagedTable(how string, readable bool, damage func([]byt
 	i.signal("KILL")
 	left := holder.comes("BYE resume=")
 	if _, open := holder.next(holder.stdout); open {
-		i.t.Errorf("%s: the connection goes on, though nobody knows what it was told last", how)
+		i.t.Errorf("%s: the connection goes on, although its last answers are unknown", how)
 	}
 	waitFor(i.t, how+": the journal says so", func() bool {
 		return strings.Count(i.journal("redlockd"), "the state file was damaged") > before

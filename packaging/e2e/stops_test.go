@@ -28,7 +28,7 @@ func TestTerminated(t *testing.T) {
 	waiter.comes("BYE resume=0")
 	idle.comes("BYE resume=0")
 	if resume := number(t, holder.comes("BYE resume="), "resume"); resume <= 0 || resume > 20_000 {
-		t.Errorf("BYE says resume=%d to who holds a lock, expected 1 to 20000", resume)
+		t.Errorf("a holder got BYE resume=%d, expected 1 to 20000", resume)
 	}
 	if code := d.wait(); code != 0 {
 		t.Errorf("exit code %d, expected 0; its log:\n%s", code, d.stderr.text())
@@ -60,7 +60,7 @@ func TestKilledDaemonLeavesSocket(t *testing.T) {
 	holder.expect("LOCK job ttl=1s", "OK lock=job")
 	d.kill()
 	if _, more := holder.next(holder.stdout); more {
-		t.Error("a killed daemon said something")
+		t.Error("a killed daemon sent something")
 	}
 	left, err := filepath.Glob(h.socket)
 	if err != nil || len(left) != 1 {

@@ -56,7 +56,7 @@ func TestSuccessorLingers(t *testing.T) {
 	idle.comes("BACK")
 	idle.expect("LOCK job wait=20s", "OK lock=job")
 	if took := time.Since(gone); took < 3*time.Second {
-		t.Errorf("another one had the lock after %v, want not before linger= is over: 3s", took)
+		t.Errorf("another client got the lock after %v, want not before the end of linger=: 3s", took)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestSuccessorWithUselessDescriptor(t *testing.T) {
 
 // Waiters keep their positions, also if daemons end while they still restore the previous daemon's
 // state.
-func TestSuccessorKeepsPlaces(t *testing.T) {
+func TestSuccessorKeepsPositions(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
 	holder, idle := s.nc(), s.nc()
@@ -192,7 +192,7 @@ func (n *terminal) answered(want string) string {
 }
 
 // A waiter would lose its position, so the manager stores it in place of an idle connection.
-func TestSuccessorStoresWhoWaits(t *testing.T) {
+func TestSuccessorStoresWaiters(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 3) // room for two, and for the daemon's own mark
 	holder, idle := s.nc(), s.nc()
@@ -250,7 +250,7 @@ func (s *succession) deaf() {
 
 // If too few nodes have executed a release of the first and the second daemon, the third daemon
 // sends it again.
-func TestSuccessorGivesBackOnceMore(t *testing.T) {
+func TestSuccessorReleasesAgain(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
 	gone, idle, asker := s.nc(), s.nc(), s.nc()
@@ -303,7 +303,7 @@ func TestSuccessorOfHalfAnAnswer(t *testing.T) {
 		answered = answered || strings.HasPrefix(lines.Text(), "OK")
 	}
 	if lines.Err() != nil || !answered {
-		t.Errorf("no BACK came behind %d lines: %v", len(whole), lines.Err())
+		t.Errorf("no BACK after %d lines: %v", len(whole), lines.Err())
 	}
 }
 

@@ -118,7 +118,7 @@ func (n *terminal) begin(words string) {
 
 // If a client ends while no daemon runs, the next daemon releases its locks, and grants nothing to
 // its waiting requests.
-func TestSuccessorOfAClientThatIsGone(t *testing.T) {
+func TestSuccessorOfAnEndedClient(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
 	holder, waiter, idle := s.nc(), s.nc(), s.nc()
@@ -186,7 +186,7 @@ func TestSuccessorOfOtherHolds(t *testing.T) {
 }
 
 // If a lease expires before the next daemon starts, that daemon reports it as lost.
-func TestSuccessorSaysLost(t *testing.T) {
+func TestSuccessorReportsLost(t *testing.T) {
 	together(t)
 	s := startSuccession(t, 100)
 	n := s.nc()
@@ -226,7 +226,7 @@ func TestSuccessorWithoutRoom(t *testing.T) {
 	second.comes("BACK")
 	idle.comes("BYE resume=0")
 	if left := number(t, third.comes("BYE resume="), "resume"); left <= 0 || left > 20_000 {
-		t.Errorf("BYE says resume=%d to who holds a lock, want 1 to 20000", left)
+		t.Errorf("a holder got BYE resume=%d, want 1 to 20000", left)
 	}
 	n := s.nc()
 	n.expect("CHECK c lease="+field(granted, "lease"), "OK lock=c")
@@ -343,7 +343,7 @@ func TestSuccessorWithFaultyStateFile(t *testing.T) {
 	damage(t, s.socket+".table.1")
 	s.daemon = s.manager.serve()
 	if log := s.daemon.stderr.text(); !strings.Contains(log, "the state file was damaged") {
-		t.Errorf("the log does not say so:\n%s", log)
+		t.Errorf("the log does not report it:\n%s", log)
 	}
 	n.comes("BYE resume=")
 	if line, more := n.next(n.stdout); more {

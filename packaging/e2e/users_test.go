@@ -128,7 +128,7 @@ func TestAccountsGuessLeases(t *testing.T) {
 		thief.write("LIST\n")
 		if name == byOther { // this user may inspect the lock, but gets no id
 			if line := thief.comes("- lock=team/shared "); strings.Contains(line, lease) {
-				t.Errorf("LIST tells the lease's id: %s", line)
+				t.Errorf("LIST shows the lease's id: %s", line)
 			}
 			thief.comes("OK n=1")
 		} else {
