@@ -23,7 +23,7 @@ func run(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteC()
-	return exit.Report(stderr, cmd.CommandPath(), err)
+	return exit.Report(stderr, cmd.CommandPath(), flags.ExplainUnknownCommand(root, err))
 }
 
 func newRoot() *cobra.Command {
@@ -37,9 +37,10 @@ socket is $REDLOCK_SOCKET or, by default, /run/redlockd/redlockd.sock.`,
 		Example: `  redlock run nightly-backup -- /usr/local/bin/backup --all
   redlock who nightly-backup
   redlock status`,
-		Version:       buildVersion(),
-		SilenceErrors: true, // exit.Report prints them
-		SilenceUsage:  true,
+		Version:            buildVersion(),
+		SilenceErrors:      true, // exit.Report prints them
+		SilenceUsage:       true,
+		DisableSuggestions: true, // flags.ExplainUnknownCommand makes better ones
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return exit.Usagef("a command is missing, such as run, who, list or status")
 		},
