@@ -47,7 +47,7 @@ With --print it prints what redlock lock --print does, with current values.
 		}
 		var text string
 		err := which.Ask(cmd, args, func(ctx context.Context, l *client.Lease) error {
-			err := extend(ctx, l, ttl, shared)
+			err := optionError(cmd)(extend(ctx, l, ttl, shared))
 			text = describe.Assignments(which.Name, l)
 			return err
 		})

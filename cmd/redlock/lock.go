@@ -97,7 +97,7 @@ func newLockCommand() *cobra.Command {
 	f.holder.Define(cmd)
 	flags.Print(cmd, &f.print)
 	withoutDefaults(cmd)
-	f.isSet = flagIsSet(cmd)
+	f.isSet, f.explainOption = flagIsSet(cmd), optionError(cmd)
 	return cmd
 }
 

@@ -80,6 +80,8 @@ func (f *runFlags) job() *job.Job {
 		Holder:   os.Getpid(),
 		Shares:   f.shared || f.slots > 1,
 		Verbose:  f.verbose,
+
+		ExplainOption: f.explainOption,
 	}
 }
 
@@ -162,6 +164,8 @@ type runFlags struct {
 
 	// isSet reports whether a flag was given, under any of its names.
 	isSet func(flag string) bool
+	// explainOption rewords an error about an option: see optionError.
+	explainOption func(error) error
 }
 
 func (f *runFlags) define(cmd *cobra.Command) {

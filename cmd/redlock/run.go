@@ -128,7 +128,7 @@ func newRunCommand() *cobra.Command {
 		},
 	}
 	f.define(cmd)
-	f.isSet = flagIsSet(cmd)
+	f.isSet, f.explainOption = flagIsSet(cmd), optionError(cmd)
 	cmd.SetFlagErrorFunc(flags.ExplainRunError)
 	return cmd
 }

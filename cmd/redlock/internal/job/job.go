@@ -35,6 +35,9 @@ type Job struct {
 	Shares   bool // the lock may have other holders
 	Verbose  bool
 
+	// ExplainOption rewords an error about an option of the lock. It may be nil.
+	ExplainOption func(error) error
+
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
@@ -174,7 +177,11 @@ func (j *Job) requestLock(ctx context.Context, c *client.Client) (*client.Lease,
 // lockFailure returns the failure to get the lock. With -n it has no text if the lock is held,
 // because the exit code tells that.
 func (j *Job) lockFailure(err error) error {
-	f := exit.FromClient(useFlagNames(socket.ExplainTimeout(lockname.AsTyped(err, "lock", j.Name))))
+	err = socket.ExplainTimeout(lockname.AsTyped(err, "lock", j.Name))
+	if j.ExplainOption != nil {
+		err = j.ExplainOption(err)
+	}
+	f := exit.FromClient(err)
 	if f.Code == exit.Lost { // Lost is for a command that has run
 		return exit.Errorf(exit.Unavailable, "%w; that was before the command started, so it did not run", f.Err)
 	}

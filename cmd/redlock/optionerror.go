@@ -1,0 +1,68 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/ipc"
+)
+
+// flagOf maps options of the protocol to the flags that set them.
+var flagOf = map[string]string{
+	"ttl": "ttl", "max": "max", "min": "at-least", "beat": "beat", "linger": "linger", "guard": "grace",
+}
+
+// The forms in which the daemon and the client name an option, and the daemon's durations.
+var (
+	optionWithValue = regexp.MustCompile(`\b(ttl|max|min|beat|linger|guard)=(\d+)|\ba (ttl|max|min|beat|linger|guard) of (\w+)`)
+	optionAlone     = regexp.MustCompile(`\b(ttl|max|min|beat|linger|guard)=`)
+	rangeInMS       = regexp.MustCompile(`\bbetween (\d+) and (\d+) ms\b`)
+	durationInMS    = regexp.MustCompile(`\b(\d+) ms\b`)
+)
+
+// optionError returns a function that rewords an error about an option: it names the flag as the
+// user typed it, and its value, in place of the protocol's words.
+func optionError(cmd *cobra.Command) func(error) error {
+	return func(err error) error {
+		refused, is := errors.AsType[*client.Error](err)
+		if !is || refused.Code != string(ipc.CodeOption) {
+			return err
+		}
+		text := optionWithValue.ReplaceAllStringFunc(strings.TrimPrefix(refused.Text, refused.Name+": "), func(words string) string {
+			found := optionWithValue.FindStringSubmatch(words)
+			value := found[4]
+			if found[2] != "" {
+				value = inMS(found[2])
+			}
+			flag := flagOf[cmp.Or(found[1], found[3])]
+			return cmp.Or(flags.Typed(cmd, os.Args[1:], flag), "--"+flag+" "+value)
+		})
+		text = optionAlone.ReplaceAllStringFunc(text, func(word string) string { return "--" + flagOf[word[:len(word)-1]] })
+		text = rangeInMS.ReplaceAllStringFunc(text, func(words string) string {
+			found := rangeInMS.FindStringSubmatch(words)
+			return "between " + inMS(found[1]) + " and " + inMS(found[2])
+		})
+		text = durationInMS.ReplaceAllStringFunc(text, func(words string) string { return inMS(words[:len(words)-len(" ms")]) })
+		return exit.Reword(err, fmt.Sprintf("%s %q: %s", refused.Op, refused.Name, text))
+	}
+}
+
+// inMS formats a number of milliseconds as flags have it.
+func inMS(number string) string {
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return number + "ms"
+	}
+	return (time.Duration(n) * time.Millisecond).String()
+}
