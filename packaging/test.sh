@@ -72,7 +72,8 @@ main() {
 	start_beside
 	step "go vet" vet
 	step "go test -race ./..." go_test ./...
-	step "packaging/bench and packaging/nemesis" bench_and_nemesis
+	step "packaging/bench" in_bench go_test ./...
+	step "packaging/nemesis" in_nemesis go_test ./...
 	await_beside
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
@@ -335,17 +336,6 @@ build_darwin() {
 go_test() {
 	go build -race -o /dev/null "$@"
 	go test -p 1 -parallel 4 -race -ldflags=-w -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
-}
-
-# bench_and_nemesis runs both at once: neither asserts a speed.
-bench_and_nemesis() {
-	local status=0
-	in_bench go_test ./... >"$tmp/bench" 2>&1 &
-	local benching=$!
-	in_nemesis go_test ./... || status=$?
-	wait "$benching" || status=$?
-	cat "$tmp/bench"
-	return "$status"
 }
 
 # filter shortens the output of go test -v, which is one package after the other. If a package
