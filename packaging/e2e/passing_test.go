@@ -127,7 +127,7 @@ func (c *passClient) ask(request string) string {
 			switch {
 			case !open:
 				return request + ": the connection has ended"
-			case isOurs && strings.Contains(answer, "is still in flight"): // the resend of a request that was not lost
+			case isOurs && strings.Contains(answer, "is still in use"): // the resend of a request that was not lost
 			case isOurs:
 				return answer
 			case strings.HasPrefix(line, "BACK"):
