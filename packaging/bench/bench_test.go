@@ -18,11 +18,8 @@ import (
 var testDir string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == queueCommand { // this process is the bare queue of a test
-		os.Exit(runQueue(os.Args[2:], os.Stderr))
-	}
-	if len(os.Args) > 1 && os.Args[1] == delayCommand { // this process is the network of a test
-		os.Exit(runNetwork(os.Args[2:], os.Stdout, os.Stderr))
+	if code, isPart := runPart(os.Args[1:], os.Stdout, os.Stderr); isPart { // of a test
+		os.Exit(code)
 	}
 	dir, err := os.MkdirTemp("", "rlbenchtest")
 	if err != nil {

@@ -31,11 +31,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // run returns 0 if everything was measured, whether the targets were reached or not; 1 after an
 // error or if a lock was held twice; 64 for usage.
 func run(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == delayCommand {
-		return runNetwork(args[1:], stdout, stderr)
-	}
-	if len(args) > 0 && args[0] == queueCommand {
-		return runQueue(args[1:], stderr)
+	if code, isPart := runPart(args, stdout, stderr); isPart {
+		return code
 	}
 	opts, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -59,6 +56,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// runPart runs the network or the bare queue, if this process was started as one of them.
+func runPart(args []string, stdout, stderr io.Writer) (code int, isPart bool) {
+	if len(args) == 0 {
+		return 0, false
+	}
+	switch args[0] {
+	case delayCommand:
+		return runNetwork(args[1:], stdout, stderr), true
+	case queueCommand:
+		return runQueue(args[1:], stderr), true
+	}
+	return 0, false
 }
 
 // watchedRun is measureAll with a measurement of other load on the machine.

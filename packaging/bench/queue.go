@@ -41,18 +41,16 @@ func openQueue(ctx context.Context, dir string) (_ *bareQueue, err error) {
 			q.close()
 		}
 	}()
-	err = q.ready(10*time.Second, func() error {
+	connect := func() error {
 		conn, err := dialRaw(ctx, socket)
 		if err == nil {
 			q.conns = append(q.conns, conn)
 		}
 		return err
-	})
+	}
+	err = q.ready(10*time.Second, connect)
 	for err == nil && len(q.conns) < workersAtOnce {
-		var conn *rawConn
-		if conn, err = dialRaw(ctx, socket); err == nil {
-			q.conns = append(q.conns, conn)
-		}
+		err = connect()
 	}
 	return q, err
 }
