@@ -23,10 +23,13 @@ var flagOf = map[string]string{
 	"ttl": "ttl", "max": "max", "min": "at-least", "beat": "beat", "linger": "linger", "guard": "grace",
 }
 
+// optionNames matches the keys of flagOf.
+const optionNames = `(ttl|max|min|beat|linger|guard)`
+
 // The forms in which the daemon and the client name an option, and the daemon's durations.
 var (
-	optionWithValue = regexp.MustCompile(`\b(ttl|max|min|beat|linger|guard)=(\d+)|\ba (ttl|max|min|beat|linger|guard) of (\w+)`)
-	optionAlone     = regexp.MustCompile(`\b(ttl|max|min|beat|linger|guard)=`)
+	optionWithValue = regexp.MustCompile(`\b` + optionNames + `=(\d+)|\ba ` + optionNames + ` of (\w+)`)
+	optionAlone     = regexp.MustCompile(`\b` + optionNames + `=`)
 	rangeInMS       = regexp.MustCompile(`\bbetween (\d+) and (\d+) ms\b`)
 	durationInMS    = regexp.MustCompile(`\b(\d+) ms\b`)
 )

@@ -81,8 +81,8 @@ REDLOCK_FENCE is then too old.
 
 AT LEAST. With --at-least DUR the lock stays taken for DUR from the grant on, even if the
 command or redlock run ends earlier. redlock run does not wait for DUR. Use it for jobs
-that may end before a host with a late clock starts them. max_hold of redlockd's config bounds
-DUR, max_ttl does not. redlock force ends it. It excludes --beat.
+that may end before a host with a late clock starts them. max_hold of redlockd's config
+bounds DUR, max_ttl does not. redlock force ends it. It excludes --beat.
 
 TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.
 
