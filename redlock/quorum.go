@@ -280,7 +280,7 @@ func (f *fleet) call(c node.Call, now time.Duration) {
 	}
 }
 
-// await waits until the ballot is decided or ctx is done, but for at most the node timeout.
+// await waits until the ballot is decided, ctx is done, or the node timeout has passed.
 func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 	timeout := f.options.NodeTimeout
 	timer, _ := f.timers.Get().(*time.Timer)

@@ -106,7 +106,7 @@ func TestOverlappingNamesMakeProgress(t *testing.T) {
 	})
 }
 
-// keptForSomebody makes nodes reserve a lock, for span, for a client that does nothing.
+// reserveForAnother makes nodes reserve a lock, for span, for a client that does nothing.
 func reserveForAnother(sims []*redlocktest.Sim, lock string, span time.Duration) {
 	waiter := redlock.TokenOf(redlock.Holder{Host: "elsewhere", PID: 42, User: "cron"})
 	for _, sim := range sims {

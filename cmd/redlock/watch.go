@@ -111,8 +111,8 @@ func (w *watcher) observe(ctx context.Context) observation {
 	return observation{time.Now(), holders, err}
 }
 
-// differs reports whether the lock has another state or holder than before. If the state is still
-// unknown, but for another reason, that is not a change.
+// differs reports whether the lock has another state or holder than before. A state that stays
+// unknown for another reason is not a change.
 func (s *observation) differs(before observation) bool {
 	if s.err != nil || before.err != nil {
 		return (s.err == nil) != (before.err == nil)

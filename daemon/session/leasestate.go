@@ -32,8 +32,8 @@ const (
 	forgotten                       // no client can ask any more; also after a release
 )
 
-// leaseLife is the state of a lease, with what must be remembered about its loss. The zero value is
-// that of a LOCK under way.
+// leaseLife is the state of a lease, with what must be remembered about its loss. The zero value
+// belongs to a LOCK under way.
 type leaseLife struct {
 	state  leaseState
 	knows  clientKnows

@@ -24,14 +24,14 @@ func (r *replay) ApplyAll(records iter.Seq[[]byte]) error {
 	return nil
 }
 
-// shortLived finds the requests and leases that begin and end within some records. It follows the
-// records as replay does, but for each number it knows only what exists under it.
+// shortLived finds the requests and leases that begin and end within some records. It reads the
+// records in order, as replay does, but keeps only which kinds of records exist for each number.
 type shortLived struct {
 	baseNumber uint64 // the largest number before these records
 	lastNumber uint64
 	exists     []existence // by number, from baseNumber+1 on
 
-	lease Lease // glance decodes into it, to avoid an allocation
+	lease Lease // summarize decodes into it, to avoid an allocation
 }
 
 // existence is what exists under a number.

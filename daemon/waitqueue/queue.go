@@ -16,7 +16,7 @@ import (
 type Queue struct {
 	userGates [64]sync.Mutex // taken before mu, never inside it: see lock
 
-	mu           sync.Mutex // guards the fields below, and the fields of a Waiter that say so; only EndsByItself takes another mutex inside: that of a lease
+	mu           sync.Mutex // guards the fields below, and the fields of a Waiter that say so; only EndsByItself takes another mutex inside, the mutex of a lease
 	names        map[string]*nameQueue
 	spare        *nameQueue             // empty, for the next name; nil: there is none
 	waiters      nameQueue              // waiters without a lease, of all names

@@ -42,7 +42,7 @@ type Sim struct {
 	surplus int         // runners that should end
 
 	expiry *flight       // due when the first key that a client has read expires; nil if none does
-	lag    time.Duration // the delay of an invalidation: that of the reply to the command that caused it
+	lag    time.Duration // the delay of an invalidation, equal to the delay of the reply to the command that caused it
 	hangs  int           // how often it was hung
 
 	stalled      []*flight // flights that arrived while the node was hung, in order

@@ -181,7 +181,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestChecksNodes: the chronicle checks the keys of a node when it sees them.
+// TestChecksNodes: the recorder checks the keys of a node when it sees them.
 func TestChecksNodes(t *testing.T) {
 	node := &simNode{Sim: redlocktest.NewSim("a")}
 	defer node.Close()

@@ -62,7 +62,7 @@ func (j *Job) CheckGrace(ttl time.Duration) error {
 }
 
 // Run takes the lock, runs the command, and releases the lock. Its error has the exit code of the
-// process: the command's, or that of a failure.
+// process: the command's code, or the code of a failure.
 func (j *Job) Run() error {
 	signals := catchSignals() // never undone: a late signal must not change the exit code
 	c, lease, err := j.acquire(signals)
