@@ -77,13 +77,12 @@ write_manuals() {
 
 # write_pages copies the pages. The packages have them all in one directory, so the links
 # between them lose their folders. Links to files that are not packaged lead to the repository.
-# Three pages about the source are not packaged.
+# The pages about the design are not packaged.
 write_pages() {
 	local page
 	mkdir "$stage/pages"
 	for page in README.md packaging/docs/*.md; do
-		case ${page##*/} in ALGORITHM.md | ARCHITECTURE.md | EVIDENCE.md) continue ;; esac
-		sed -E -e "s#\\]\\((packaging/docs/)?((ALGORITHM|ARCHITECTURE|EVIDENCE)\\.md)#](https://$module/blob/HEAD/packaging/docs/\\2#g" \
+		sed -E -e "s#\\]\\((packaging/docs/)?(design/)#](https://$module/blob/HEAD/packaging/docs/\\2#g" \
 			-e "s#\\]\\((\\.\\./\\.\\./)?(\\.github/|packaging/CHANGELOG)#](https://$module/blob/HEAD/\\2#g" \
 			-e 's#\]\((packaging/docs/|packaging/|docs/|\.\./\.\./|\.\./)#](#g' \
 			-e 's#\]\(LICENSE\)#](https://www.apache.org/licenses/LICENSE-2.0)#' "$page" >"$stage/pages/${page##*/}"

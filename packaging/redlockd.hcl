@@ -26,7 +26,7 @@ quorum {
   # To change names or number: stop redlockd on all hosts, wait max_ttl, run
   # redis-cli HDEL redlockd:node epoch on every node, and start again. To replace one
   # Redis: change its address host by host, for one node at a time, while all other
-  # nodes are up (OPERATING.md, "Changing the nodes").
+  # nodes are up (NODES.md, "Changing the nodes").
   node "a" { address = "10.0.0.1:6379" }
   node "b" { address = "10.0.0.2:6379" }
   node "c" { address = "10.0.0.3:6379" }
@@ -38,8 +38,8 @@ quorum {
     # This Redis keeps every vote on disk: appendonly yes and appendfsync always in its
     # redis.conf. Then it may vote at once after a restart. redlockd checks that: if a
     # setting differs, a restart costs max_ttl as with the others. The user default needs
-    # all rights, even if it is off: Redis loads the file with them (OPERATING.md, "The
-    # nodes").
+    # all rights, even if it is off: Redis loads the file with them (NODES.md,
+    # "Settings").
     # durable = false
 
     # Example. Relative file names start from $CREDENTIALS_DIRECTORY (systemd's

@@ -222,7 +222,7 @@ func TestRealDenialByACLAtRest(t *testing.T) {
 			a := s.server("a")
 			h.forget()
 			s.tell(a, "ACL", "SETUSER", "default", "-"+command)
-			wantRefused(h, "a", "refuses what locks need", "OPERATING.md")
+			wantRefused(h, "a", "refuses what locks need", "NODES.md")
 			before := s.looks(a)
 			h.eventually("the host looks at the node repeatedly", func() bool { return s.looks(a) >= before+4 })
 			want(t, "reported only as refused", slices.Equal(h.states("a"), []redlock.NodeState{redlock.NodeRefused}), true)

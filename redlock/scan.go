@@ -138,7 +138,7 @@ func (q *Quorum) scanNames(ctx context.Context, w *walk) (names []string, err er
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case node.IsDenied(failure):
-			return nil, fmt.Errorf("node %s: %w: its ACL needs +scan, else only the locks of each host can be listed (ACL SETUSER redlockd +scan; OPERATING.md has all rights)", q.lanes[w.node].Name(), ErrScanDenied)
+			return nil, fmt.Errorf("node %s: %w: its ACL needs +scan, else only the locks of each host can be listed (ACL SETUSER redlockd +scan; NODES.md has all rights)", q.lanes[w.node].Name(), ErrScanDenied)
 		case tries%scanTries == 0:
 			w.failed |= 1 << w.node
 			w.node = -1

@@ -18,13 +18,13 @@ func TestDoctor(t *testing.T) {
 		code    []int // the host's clock may be kept or not
 		want    string
 	}{
-		{withHello(cmdtest.NothingHeld), []int{1}, "warning  node-count   there is one node: without it no lock can be taken; fix: 3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in OPERATING.md\n"},
+		{withHello(cmdtest.NothingHeld), []int{1}, "warning  node-count   there is one node: without it no lock can be taken; fix: 3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in NODES.md\n"},
 		{withHello(shown), []int{2}, "bad      quorum       1 of 4 nodes are ready, and 3 are needed: no lock can be taken for 12s, until quarantines end; fix: wait; if all nodes are new: redlock admit all\n"},
 		{cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("ERR DENIED : rule web")}, []int{2}, "bad      daemon  status: DENIED: rule web; fix: run redlock doctor as a user that has a right by a rule of the config's access block (root needs one, too)\n"},
 		{withHello(cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("- node=a address=10.0.0.1:6379 state=ready rtt=2", "OK n=1 quorum=1 spare=0 max_ttl=30000 unnoted=yes : locks work")}), []int{2},
 			"bad      table        a restart of redlockd would lose leases and waiters: its state file, beside its socket, cannot be written; fix: make room there (df);"},
 		{cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("ERR LIMIT : 1000 connections of one user")}, []int{2}, "bad      daemon  status: LIMIT: 1000 connections of one user; fix: end some connections of this user, or raise the limit that the text names, in limits of the config (systemctl reload redlockd)\n"},
-		{cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("- node=a address=:1 state=down : NOPERM this user has no permissions", "OK n=1 nodes=1 quorum=1 spare=-1 leases=0 : no quorum")}, []int{2}, "down: NOPERM this user has no permissions; fix: give the user that redlockd logs in as the rights in OPERATING.md (ACL SETUSER)"},
+		{cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("- node=a address=:1 state=down : NOPERM this user has no permissions", "OK n=1 nodes=1 quorum=1 spare=-1 leases=0 : no quorum")}, []int{2}, "down: NOPERM this user has no permissions; fix: give the user that redlockd logs in as the rights in NODES.md (ACL SETUSER)"},
 		{withHello(cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("- node=a address=10.0.0.1:6379 state=ready rtt=2", "- node=b address=10.0.0.2:6379 state=ready rtt=2",
 			"- node=c address=10.0.0.3:6379 state=ready rtt=2", "OK n=3 quorum=2 spare=1 max_ttl=30000 : locks work")}), []int{0, 1},
 			"ok       quorum       3 of 3 nodes are ready, and 2 are needed: 1 more may fail\n"},

@@ -68,7 +68,7 @@ func fakeSudo(t *testing.T) (text string) {
 	return "PATH=" + bin + ":$PATH; "
 }
 
-// A subshell in parentheses with more than one command holds the lock until it ends, as FLOCK.md
+// A subshell in parentheses with more than one command holds the lock until it ends, as MOVING.md
 // says.
 func TestHolderIsTheSubshell(t *testing.T) {
 	t.Parallel()

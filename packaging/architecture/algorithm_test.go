@@ -17,7 +17,7 @@ var (
 // functions of the scripts.
 func TestInvariantsNameFunctions(t *testing.T) {
 	code := sources(t, "../../redlock", "../../daemon")
-	rows := invariantRow.FindAllStringSubmatch(read(t, "../docs/ALGORITHM.md"), -1)
+	rows := invariantRow.FindAllStringSubmatch(read(t, "../docs/design/ALGORITHM.md"), -1)
 	if len(rows) < 20 {
 		t.Errorf("%d invariants on the page, want at least 20", len(rows))
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const evidencePage = "../docs/EVIDENCE.md"
+const evidencePage = "../docs/design/EVIDENCE.md"
 
 var (
 	codeSpan     = regexp.MustCompile("`([^`\n]+)`|(?m)^(go .+)$")

@@ -14,7 +14,7 @@ var functionLink = regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(([^)]+\\.go)\\)")
 
 // Each function that the page links to is declared in the file of the link.
 func TestPageLinksToFunctions(t *testing.T) {
-	const folder = "../docs"
+	const folder = "../docs/design"
 	text, err := os.ReadFile(filepath.Join(folder, "ARCHITECTURE.md"))
 	if err != nil {
 		t.Fatal(err)

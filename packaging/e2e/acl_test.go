@@ -17,7 +17,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// The rights in OPERATING.md suffice for locks of each kind and for waiters, on two hosts. The test
+// The rights in NODES.md suffice for locks of each kind and for waiters, on two hosts. The test
 // begins with new nodes in quarantine and ends after a flushed node. It uses every listed right.
 func TestPageRedisUserForAllKinds(t *testing.T) {
 	t.Parallel() // mostly waits

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The tables in FLOCK.md that compare flock(1) and redlock run are true: with the same command
+// The tables in MOVING.md that compare flock(1) and redlock run are true: with the same command
 // lines, both exit with the stated codes and print in the stated order.
 func TestFlock(t *testing.T) {
 	t.Parallel() // mostly waits
@@ -18,12 +18,12 @@ func TestFlock(t *testing.T) {
 		t.Skip("flock is needed: apt-get install util-linux")
 	}
 	h, _, _ := dev(t)
-	for _, row := range tableUnder(t, "FLOCK.md", "| command line | exit code | prints |") {
+	for _, row := range tableUnder(t, "MOVING.md", "| command line | exit code | prints |") {
 		for _, program := range []string{"flock", "redlock run"} {
 			runRow(t, h, program, row[0], row[1], row[2])
 		}
 	}
-	for _, row := range tableUnder(t, "FLOCK.md", "| command line | flock | prints | `redlock run` | prints | |") {
+	for _, row := range tableUnder(t, "MOVING.md", "| command line | flock | prints | `redlock run` | prints | |") {
 		runRow(t, h, "flock", row[0], row[1], row[2])
 		runRow(t, h, "redlock run", row[0], row[3], row[4])
 	}

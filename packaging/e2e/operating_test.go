@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A redis-server starts with the redis.conf and the users.acl of OPERATING.md, unchanged except for
+// A redis-server starts with the redis.conf and the users.acl of NODES.md, unchanged except for
 // the path.
 func TestOperatingRedisConf(t *testing.T) {
 	operatingRedis(t, t.TempDir())
@@ -42,7 +42,7 @@ func TestOperatingUsersKeepVotes(t *testing.T) {
 // commands as the page's admin.
 func operatingRedis(t *testing.T, dir string, args ...string) (say func(command string, want ...string), stop func()) {
 	t.Helper()
-	page := readFile(t, pagePath("OPERATING.md"))
+	page := readFile(t, pagePath("NODES.md"))
 	users, conf, socket := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf"), filepath.Join(dir, "s")
 	writeFile(t, users, pageBlock(t, page, "user default off"))
 	writeFile(t, conf, strings.Replace(pageBlock(t, page, "aclfile "), "/etc/redis/users.acl", users, 1))
@@ -102,10 +102,10 @@ func pageBlock(t *testing.T, page, words string) string {
 func TestOperatingAlerts(t *testing.T) {
 	h, _, _ := dev(t)
 	status := h.nc().lines("STATUS")
-	page := readFile(t, pagePath("OPERATING.md"))
+	page := readFile(t, pagePath("INCIDENTS.md"))
 	for _, name := range []string{"spare", "lost", "clock_jumps", "withdrawals", "counter_losses"} {
 		if field(status[len(status)-1], name) == "" || !strings.Contains(page, "`"+name+"`") {
-			t.Errorf("%s: in STATUS %q, and wanted in OPERATING.md", name, status[len(status)-1])
+			t.Errorf("%s: in STATUS %q, and wanted in INCIDENTS.md", name, status[len(status)-1])
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestOperatingAlerts(t *testing.T) {
 // The page derives the units of a second fleet from the packaged ones. The two fleets share only
 // the program and its user.
 func TestOperatingSecondFleet(t *testing.T) {
-	page := readFile(t, pagePath("OPERATING.md"))
+	page := readFile(t, pagePath("INSTALL.md"))
 	script, _, found := strings.Cut(pageBlock(t, page, "for unit in socket service"), "\ndone\n")
 	if !found {
 		t.Fatal("the page has no loop that copies the units")
@@ -154,7 +154,7 @@ func TestOperatingLogTexts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, page, _ := strings.Cut(readFile(t, pagePath("OPERATING.md")), "\n## What to alert on\n")
+	_, page, _ := strings.Cut(readFile(t, pagePath("INCIDENTS.md")), "\n## What to alert on\n")
 	page, _, _ = strings.Cut(page, "\n## ")
 	found, code := 0, regexp.MustCompile("`[^`]*`")
 	for line := range strings.Lines(page) {

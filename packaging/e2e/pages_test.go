@@ -58,6 +58,9 @@ func checkLinks(t *testing.T, page string) {
 		if strings.Contains(file, "://") {
 			continue
 		}
+		if file == "" && anchor == "" {
+			t.Errorf("%s: a link is empty", page)
+		}
 		if file != "" {
 			target = filepath.Join(filepath.Dir(page), file)
 		}

@@ -59,7 +59,7 @@ func buildProgram(t *testing.T, page string) (binary string) {
 	return binary
 }
 
-// TestPageRedisUser: redlockd works with a Redis user that has the rights of OPERATING.md and a
+// TestPageRedisUser: redlockd works with a Redis user that has the rights of NODES.md and a
 // password from a file. The nodes are new and quarantined first. Later one loses its memory, and
 // gets the counters of the others.
 func TestPageRedisUser(t *testing.T) {
@@ -124,10 +124,10 @@ func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 	}
 }
 
-// redisUser returns the block of OPERATING.md's users.acl for the user of redlockd.
+// redisUser returns the block of NODES.md's users.acl for the user of redlockd.
 func redisUser(t *testing.T) block {
 	t.Helper()
-	b := only(t, "OPERATING.md", "", "user redlockd on ")
+	b := only(t, "NODES.md", "", "user redlockd on ")
 	for i, line := range b.lines {
 		if user, found := strings.CutPrefix(line, "user redlockd "); found {
 			b.first, b.lines = b.first+i, []string{"ACL SETUSER redlockd " + user}
@@ -141,7 +141,7 @@ func redisUser(t *testing.T) block {
 // durableUser returns the block for a node with durable = true.
 func durableUser(t *testing.T) block {
 	t.Helper()
-	return only(t, "OPERATING.md", "", "+acl|dryrun")
+	return only(t, "NODES.md", "", "+acl|dryrun")
 }
 
 // setUser sets the user as the page says.

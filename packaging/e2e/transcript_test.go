@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -53,12 +54,13 @@ func pagePath(name string) string {
 func pageNames(t *testing.T) []string {
 	t.Helper()
 	names := []string{readmeFile}
-	paths, err := filepath.Glob(pagePath("*.md"))
-	if err != nil || len(paths) < 5 {
-		t.Fatalf("only the pages %q: %v", paths, err)
-	}
-	for _, path := range paths {
-		names = append(names, filepath.Base(path))
+	docs := os.DirFS(pagePath("."))
+	for _, pattern := range []string{"*.md", "design/*.md"} {
+		found, err := fs.Glob(docs, pattern)
+		if err != nil || len(found) < 4 {
+			t.Fatalf("%s: only the pages %q: %v", pattern, found, err)
+		}
+		names = append(names, found...)
 	}
 	return names
 }

@@ -111,7 +111,7 @@ func TestKillLosesNothing(t *testing.T) {
 	}
 }
 
-// A new state file takes as much space as SIZING.md says.
+// A new state file takes as much space as INSTALL.md says.
 func TestFreshStateFile(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, filepath.Join(dir, "t"))
@@ -125,12 +125,12 @@ func TestFreshStateFile(t *testing.T) {
 	if info, err := entries[0].Info(); err != nil || info.Size() != 2<<20 {
 		t.Errorf("%v, %v; want 2 MiB", info, err)
 	}
-	manual, err := os.ReadFile("../../../packaging/docs/SIZING.md")
+	manual, err := os.ReadFile("../../../packaging/docs/INSTALL.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(manual), "In detail: files of 2 MiB, one at first,") {
-		t.Error("SIZING.md has another size")
+		t.Error("INSTALL.md has another size")
 	}
 }
 

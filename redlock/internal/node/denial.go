@@ -26,8 +26,8 @@ var denials = map[string]string{
 	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
 	"MISCONF":    "it cannot write to its disk: its own log says why",
 	"NOREPLICAS": "it requires replicas, but must have none: CONFIG SET min-replicas-to-write 0",
-	"NOPERM":     "its ACL does not allow it: OPERATING.md has the rights that are needed (with another key_prefix, its keys are ~that* instead of ~redlock:*)",
-	renamed:      "it lacks a command that locks need (rename-command in its redis.conf): OPERATING.md has those that are needed",
+	"NOPERM":     "its ACL does not allow it: NODES.md has the rights that are needed (with another key_prefix, its keys are ~that* instead of ~redlock:*)",
+	renamed:      "it lacks a command that locks need (rename-command in its redis.conf): NODES.md has those that are needed",
 }
 
 // renamed is this package's own word: Redis answers ERR and unknownCommand.

@@ -198,7 +198,7 @@ func TestFixes(t *testing.T) {
 		return healthy(func(p *snapshot) { p.status.Nodes[0].Address = address }).checkSameHost()[0].fix
 	}
 	is := func(state, reason string) string { return nodeFix(client.Node{State: state, Reason: reason}) }
-	const rights = "give the user that redlockd logs in as the rights in OPERATING.md"
+	const rights = "give the user that redlockd logs in as the rights in NODES.md"
 	for _, test := range []struct{ got, want string }{
 		{is("down", "connection refused"), "start Redis there"},
 		{is("down", "the name in its address cannot be resolved: correct it"), "correct the address in the config"},

@@ -44,9 +44,9 @@ func readiness(s *client.Status) string {
 func (p *snapshot) checkNodeCount() []Finding {
 	switch n := len(p.status.Nodes); {
 	case n == 1:
-		return []Finding{{"node-count", Warning, "there is one node: without it no lock can be taken", "3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in OPERATING.md"}}
+		return []Finding{{"node-count", Warning, "there is one node: without it no lock can be taken", "3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in NODES.md"}}
 	case n%2 == 0:
-		return []Finding{{"node-count", Warning, fmt.Sprintf("%d nodes tolerate no more failures than %d would", n, n-1), "one node more, or one less: see Changing the nodes in OPERATING.md"}}
+		return []Finding{{"node-count", Warning, fmt.Sprintf("%d nodes tolerate no more failures than %d would", n, n-1), "one node more, or one less: see Changing the nodes in NODES.md"}}
 	default:
 		return []Finding{{"node-count", OK, fmt.Sprintf("%d nodes tolerate the failure of %d", n, n/2), ""}}
 	}
@@ -104,7 +104,7 @@ func withoutPersistence(n client.Node) (reason string, lacks bool) {
 func nodeFix(n client.Node) string {
 	for _, word := range []string{"NOPERM", "WRONGPASS", "NOAUTH"} {
 		if strings.Contains(n.Reason, word) {
-			return "give the user that redlockd logs in as the rights in OPERATING.md (ACL SETUSER), and username and password_file in the config"
+			return "give the user that redlockd logs in as the rights in NODES.md (ACL SETUSER), and username and password_file in the config"
 		}
 	}
 	if strings.Contains(n.Reason, "cannot be resolved") {
