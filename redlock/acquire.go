@@ -11,9 +11,8 @@ import (
 
 // Acquire locks a name, or several at once, on a quorum of nodes. It retries until the lock is
 // granted, r.Wait has passed, or ctx is done. The error matches ErrHeld or ErrNoQuorum, depending
-// on the last attempt; ErrRequest; ErrClosed; or the cause of ctx's end. If no quorum could vote
-// for a whole ttl, Acquire stops with ErrNoQuorum. Quarantines that end by themselves do not
-// count towards that time. A failed Acquire leaves nothing on any node: in the background it
+// on the last attempt; ErrRequest; ErrClosed; or the cause of ctx's end. Acquire waits for a quorum
+// as it waits for a holder: only r.Wait and ctx bound the wait. A failed Acquire leaves nothing on any node: in the background it
 // releases what an attempt may have set, repeatedly if necessary.
 //
 // While another client holds the lock, Acquire listens for its release on the nodes (CLIENT
@@ -76,7 +75,7 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	if a.r.Yield {
 		a.pause(ctx, a.q.yieldDelay(a.r.lock()))
 	}
-	a.policy = newRetryPolicy(a.q, a.r, a.since, a.q.clock())
+	a.policy = newRetryPolicy(a.q, a.r, a.since)
 	if a.pending == nil && !a.enterLimiterFirst(ctx) {
 		return nil, a.q.errOverloaded(a.r.lock())
 	}
@@ -106,18 +105,14 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 // Wait has passed, it waits for the node timeout, and as long as other attempts reach a quorum. It
 // reports whether to make the attempt.
 func (a *acquisition) enterLimiterFirst(ctx context.Context) bool {
-	arrived := a.q.clock()
-	a.admitted = a.q.limiter.EnterFirst(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.left(arrived))
-	a.policy.excludeWait(a.q.clock() - arrived)
+	a.admitted = a.q.limiter.EnterFirst(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.left(a.q.clock()))
 	return a.admitted || ctx.Err() != nil
 }
 
 // enterLimiter waits until the limiter admits another attempt, or Wait has passed. It reports
 // whether to make the attempt.
 func (a *acquisition) enterLimiter(ctx context.Context) (again bool) {
-	arrived := a.q.clock()
-	a.admitted = a.q.limiter.Enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.expired(arrived))
-	a.policy.excludeWait(a.q.clock() - arrived)
+	a.admitted = a.q.limiter.Enter(ctx, a.r.Holder.UID, a.r.StopRetrying, a.policy.expired(a.q.clock()))
 	return a.admitted || ctx.Err() != nil
 }
 

@@ -33,10 +33,6 @@ type Request struct {
 	// granted or ctx is done.
 	Wait time.Duration
 
-	// NoQuorumFor is how long no quorum of nodes had answered before this call, as far as the
-	// caller knows. If there is still no quorum, Acquire fails that much sooner.
-	NoQuorumFor time.Duration
-
 	// Held means that another client holds the lock, as far as the caller knows. Then even the
 	// first attempt listens for its release.
 	Held bool

@@ -14,7 +14,6 @@ type retryPolicy struct {
 	request     *Request
 	deadline    time.Duration // no attempt begins later; negative: no limit
 	ttl         time.Duration
-	lastVote    time.Duration // when a quorum last voted, or when Acquire began
 	maxDelay    time.Duration // of the next delay
 	isProlonged bool          // deadline was moved once, because the lock is retained
 }
@@ -28,10 +27,9 @@ const (
 	notifiedShare = 6
 )
 
-// newRetryPolicy returns the policy of a request. The request was made at since, and its first
-// attempt begins at start.
-func newRetryPolicy(q *Quorum, r *Request, since, start time.Duration) retryPolicy {
-	p := retryPolicy{q: q, request: r, deadline: since + r.Wait, ttl: r.TTL, lastVote: start - r.NoQuorumFor, maxDelay: minRetryDelay}
+// newRetryPolicy returns the policy of a request that was made at since.
+func newRetryPolicy(q *Quorum, r *Request, since time.Duration) retryPolicy {
+	p := retryPolicy{q: q, request: r, deadline: since + r.Wait, ttl: r.TTL, maxDelay: minRetryDelay}
 	if r.Wait < 0 {
 		p.deadline = -1
 	}
@@ -43,25 +41,16 @@ func (p *retryPolicy) jitter(n time.Duration) time.Duration {
 	return p.q.rules.Jitter(p.request.lock(), n)
 }
 
-// isQuarantine reports whether the nodes that are missing are quarantined. That ends by itself,
-// so a waiter waits for it.
-func isQuarantine(err error) bool {
-	e, ok := errors.AsType[*NoQuorumError](err)
-	return ok && e.Quarantine > 0
-}
-
 // next returns the delay before the next attempt, and whether there is one. The delay is
-// long for a waiter that the nodes notify.
+// long for a waiter that the nodes notify. A waiter outlasts any time without a quorum: the holder
+// may outlast it, too, and only the client knows how long it can wait.
 func (p *retryPolicy) next(err error, now time.Duration, notified bool) (delay time.Duration, again bool) {
-	if errors.Is(err, ErrHeld) || isQuarantine(err) {
-		p.lastVote = now
-	}
 	held, isHeld := errors.AsType[*HeldError](err)
 	if isHeld && held.retained && p.request.Wait == 0 && !p.isProlonged { // its host releases it for a client that waits
 		p.deadline, p.isProlonged = now+p.q.options.NodeTimeout, true
 	}
 	inUse := p.isProlonged && !(isHeld && (held.retained || held.split))
-	if p.isOver(now) || inUse || now-p.lastVote >= p.ttl {
+	if p.isOver(now) || inUse {
 		return 0, false
 	}
 	delay = p.maxDelay/4 + p.jitter(3*p.maxDelay/4)
@@ -96,10 +85,6 @@ func (p *retryPolicy) expired(now time.Duration) <-chan time.Time {
 	}
 	return time.After(p.deadline - now)
 }
-
-// excludeWait records that no node was asked for d. That time does not count as a time without a
-// quorum.
-func (p *retryPolicy) excludeWait(d time.Duration) { p.lastVote += d }
 
 // limitDelay limits a delay to the time that is left.
 func (p *retryPolicy) limitDelay(delay, now time.Duration) time.Duration {

@@ -16,7 +16,7 @@ func policyWith(longest bool, until time.Duration) *retryPolicy {
 		return 0
 	}
 	r := rules{Rules: node.Rules{Jitter: jitter}}
-	return &retryPolicy{q: &Quorum{fleet: &fleet{quorum: 1}, rules: &r}, request: &Request{Name: "x"}, deadline: until, ttl: 6 * time.Second, lastVote: time.Hour, maxDelay: minRetryDelay}
+	return &retryPolicy{q: &Quorum{fleet: &fleet{quorum: 1}, rules: &r}, request: &Request{Name: "x"}, deadline: until, ttl: 6 * time.Second, maxDelay: minRetryDelay}
 }
 
 var (
@@ -63,8 +63,8 @@ func TestRetryDelayOfNotifiedWaiter(t *testing.T) {
 	}
 }
 
-// No attempt begins after the end of the wait, or when no quorum has voted for a ttl. A waiter
-// does wait for a holder, and for a quarantine, which ends by itself.
+// No attempt begins after the end of the wait. Nothing else ends it: a waiter waits for a holder,
+// for a quorum and for a quarantine.
 func TestRetriesEnd(t *testing.T) {
 	const start, ttl = time.Hour, 6 * time.Second
 	for what, c := range map[string]struct {
@@ -73,29 +73,18 @@ func TestRetriesEnd(t *testing.T) {
 		at    time.Duration
 		again bool
 	}{
-		"before the end":             {heldFor(time.Minute), start + time.Second, start + time.Second - 1, true},
-		"at the end":                 {heldFor(time.Minute), start + time.Second, start + time.Second, false},
-		"no end":                     {heldFor(time.Minute), -1, start + 100*ttl, true},
-		"no quorum for nearly a ttl": {noVotes, -1, start + ttl - 1, true},
-		"no quorum for a ttl":        {noVotes, -1, start + ttl, false},
-		"a quarantine":               {&NoQuorumError{Quarantine: time.Minute}, -1, start + 100*ttl, true},
+		"before the end":            {heldFor(time.Minute), start + time.Second, start + time.Second - 1, true},
+		"at the end":                {heldFor(time.Minute), start + time.Second, start + time.Second, false},
+		"no end":                    {heldFor(time.Minute), -1, start + 100*ttl, true},
+		"no quorum, before the end": {noVotes, start + 100*ttl, start + 100*ttl - 1, true},
+		"no quorum, at the end":     {noVotes, start + 100*ttl, start + 100*ttl, false},
+		"no quorum, no end":         {noVotes, -1, start + 100*ttl, true},
+		"a quarantine":              {&NoQuorumError{Quarantine: time.Minute}, -1, start + 100*ttl, true},
 	} {
 		p := policyWith(true, c.until)
 		delay, again := p.next(c.err, c.at, false)
 		if again != c.again || c.until > 0 && again && c.at+delay != c.until {
 			t.Errorf("%s: again %v, after %v; want %v", what, again, delay, c.again)
 		}
-	}
-	p := policyWith(true, -1)
-	p.next(heldFor(time.Minute), start+ttl, false) // a quorum has voted
-	if _, again := p.next(noVotes, start+2*ttl-1, false); !again {
-		t.Error("no further attempt, although a quorum has voted since")
-	}
-	p.excludeWait(ttl)
-	if _, again := p.next(noVotes, start+3*ttl-1, false); !again {
-		t.Error("no further attempt, although no node was asked since")
-	}
-	if _, again := p.next(noVotes, start+3*ttl, false); again {
-		t.Error("another attempt, although no quorum has voted for a ttl")
 	}
 }

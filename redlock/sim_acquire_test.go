@@ -1,13 +1,13 @@
 package redlock_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // TestDeadline: the deadline is start + ttl − drift, and start is before the first byte is sent.
@@ -127,22 +127,38 @@ func TestNoQuorumAtOnce(t *testing.T) {
 	})
 }
 
-// A waiter without a time limit fails if no quorum could vote for a whole ttl. Guards
-// retryPolicy.next: `now-p.lastVote >= p.ttl`.
-func TestForeverFailsWithoutQuorum(t *testing.T) {
-	simTest(t, 5, func(t *testing.T, f *fleet) {
-		every(f.sims[:3], down)
-		time.Sleep(ms)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		a := f.start(ctx, redlock.Request{Name: "x", TTL: 2 * time.Second, Wait: redlock.Forever})
-		_, err := a.wait()
-		wantErr(t, "three nodes down", err, redlock.ErrNoQuorum)
-		wantWithin(t, "failed after", a.took, 2*time.Second, 2*time.Second+250*ms)
-	})
+// No quorum can vote for many times the ttl, because the nodes are down or silent. A waiter whose
+// wait is longer is granted afterwards, and one whose wait is shorter fails at its end. Guards
+// retryPolicy.next.
+func TestOnlyWaitEndsAWaitForAQuorum(t *testing.T) {
+	const outage, ttl = time.Minute, 2 * time.Second
+	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Sim) }{"down": {down, up}, "silent": {hang, resume}} {
+		simTest(t, 5, func(t *testing.T, f *fleet) {
+			every(f.sims[:3], fault.begin)
+			time.Sleep(ms)
+			short := f.start(t.Context(), redlock.Request{Name: "x", TTL: ttl, Wait: outage / 2})
+			patient := []*acquisition{
+				f.start(t.Context(), redlock.Request{Name: "y", TTL: ttl, Wait: redlock.Forever}),
+				f.start(t.Context(), redlock.Request{Name: "z", TTL: ttl, Wait: outage + 10*time.Second}),
+			}
+			_, err := short.wait()
+			wantErr(t, what, err, redlock.ErrNoQuorum)
+			wantWithin(t, what+": failed after", short.took, outage/2, outage/2+250*ms)
+			time.Sleep(outage - short.took)
+			every(f.sims[:3], fault.end)
+			for _, a := range patient {
+				l, err := a.wait()
+				if err != nil {
+					t.Fatalf("%s: %v, want a grant after the outage", what, err)
+				}
+				wantWithin(t, what+": granted after", a.took, outage, outage+5*time.Second)
+				f.release(l)
+			}
+		})
+	}
 }
 
-// A vote of a quorum restarts that period, even if the quorum refuses.
+// A short ttl does not bound the wait for a holder.
 func TestForeverWaitsForHolder(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		foreign(f.sims, "x", 10*time.Second)

@@ -23,11 +23,11 @@ WAITING. Without -n or -w, redlock waits as long as another process holds the lo
 signal ends the wait. On a terminal, a line shows the position in the wait queue of
 this host, the holder and, after a while, since when it holds the lock. Elsewhere
 --verbose prints that.
-If no quorum of nodes answers, the exit code is 69: with -n at once, otherwise after
-the time of -w or the lease time, whichever is shorter. New or restarted nodes do not
-vote for a while (redlock status says how long). redlock waits for that too, at most
-the time of -w, and says so once. With -n, redlock prints nothing if another process
-holds the lock; --verbose prints the holder.
+redlock also waits while no quorum of nodes votes: nodes are down, or new or restarted
+(redlock status says how long that takes). It says so once, after a few seconds. If
+there is still no quorum at the end of -w, or at once with -n, the exit code is 69.
+With -n, redlock prints nothing if another process holds the lock; --verbose prints
+the holder.
 
 THE COMMAND gets stdin, stdout, stderr and the terminal as they are (/dev/null for a
 stream that is closed). It gets every signal once. The terminal sends its signals to

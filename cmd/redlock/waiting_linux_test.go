@@ -138,12 +138,13 @@ func TestWaitForAnotherAfterRun(t *testing.T) {
 	}
 }
 
-// Without --verbose and without a terminal, redlock run reports only a quarantine, once.
+// Without --verbose and without a terminal, redlock run reports only that no quorum votes, once.
 func TestQuietWait(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]string{
 		cmdtest.StatusQuarantined: "redlock: lock \"job\": waiting: no quorum for another 28s\n",
-		cmdtest.StatusReady:       "",
+		"OK n=0 nodes=5 quorum=3 spare=-1 : no quorum: 3 nodes are down": "redlock: lock \"job\": waiting: no quorum: 3 nodes are down\n",
+		cmdtest.StatusReady: "",
 	} {
 		h := startHeld(t, status)
 		p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs([]string{"-w", "60"}, "true")...)
@@ -156,6 +157,29 @@ func TestQuietWait(t *testing.T) {
 		p.ExpectExit(0)
 		if got := p.Stderr(); got != want {
 			t.Errorf("stderr is %q, want %q", got, want)
+		}
+	}
+}
+
+// An outage that begins later is reported, too, and so are nodes that refuse only this lock.
+func TestQuietWaitReportsALaterOutage(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []struct{ status, who, want string }{
+		{"OK n=0 nodes=5 quorum=3 spare=-1 : no quorum: 3 nodes are down", "OK n=0", `redlock: lock "job": waiting: no quorum: 3 nodes are down` + "\n"},
+		{cmdtest.StatusReady, "ERR NOQUORUM granted=0 needed=3 : the key is a hash", "the key is a hash\n"},
+	} {
+		var status, who changing
+		status.set(cmdtest.Reply(cmdtest.StatusReady))
+		who.set(cmdtest.Reply(fault.who))
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: status.answer, ipc.VerbWho: who.answer, ipc.VerbUnlock: cmdtest.Reply("OK")})
+		p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs(nil, "true")...)
+		lock := f.ExpectRequest(ipc.VerbLock)
+		f.ExpectLook(ipc.VerbStatus)
+		status.set(cmdtest.Reply(fault.status))
+		p.AwaitStderr(fault.want)
+		f.Grant(lock)
+		if p.ExpectExit(0); strings.Count(p.Stderr(), "\n") != 1 {
+			t.Errorf("stderr is %q, want one line", p.Stderr())
 		}
 	}
 }

@@ -33,9 +33,9 @@ func TestNoQuorum(t *testing.T) {
 		t.Errorf("wait=400ms: answered after %v", took)
 	}
 	start = redlock.BootTime()
-	w.Say("LOCK a ttl=500ms", refusal) // wait=forever: NOQUORUM ends it after a ttl
+	w.Say("LOCK a ttl=100ms wait=500ms", refusal) // the ttl does not end it
 	if took := redlock.BootTime() - start; took < 500*time.Millisecond || took > 10*time.Second {
-		t.Errorf("wait=forever ttl=500ms: answered after %v", took)
+		t.Errorf("ttl=100ms wait=500ms: answered after %v", took)
 	}
 	w.Say("WHO a", `ERR NOQUORUM lock=a granted=2 needed=3 failed=c:down,d:down,e:down .*`)
 	w.Until("STATUS", `spare=-1\b.*no quorum`)
@@ -50,26 +50,26 @@ func TestNoQuorum(t *testing.T) {
 	w.Say("LOCK a", granted5)
 }
 
-// When a waiter gets NOQUORUM, the waiters behind it do not wait another ttl for the same answer.
+// When a waiter gets NOQUORUM, the waiters behind it do not wait as long again for the same answer.
 func TestWaitersGetNoQuorumTogether(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
 	for _, server := range d.Nodes.Servers {
 		server.Kill()
 	}
-	const waiters, ttl = 10, time.Second
+	const waiters, wait = 10, time.Second
 	start := redlock.BootTime()
 	var wires []*wire
 	for range waiters {
 		w := d.dial()
-		w.Send("LOCK a ttl=1s")
+		w.Send("LOCK a wait=1s")
 		wires = append(wires, w)
 	}
 	for _, w := range wires {
 		w.Want(`ERR NOQUORUM lock=a .*`)
 	}
-	if took := redlock.BootTime() - start; took > waiters*ttl/2 {
-		t.Errorf("%d waiters with a ttl of %v got NOQUORUM after %v, one after the other", waiters, ttl, took)
+	if took := redlock.BootTime() - start; took > waiters*wait/2 {
+		t.Errorf("%d waiters with wait=%v got NOQUORUM after %v, one after the other", waiters, wait, took)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestCancelDoesNotEndOtherWaiters(t *testing.T) {
 	}
 }
 
-// An earlier outage does not shorten the wait for a lock that is held.
+// Neither an outage nor the NOQUORUM of an earlier waiter shortens the wait of a later one.
 func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := startDaemon(t, 3, nil)
@@ -302,9 +302,9 @@ func TestWaitForeverOutlastsAnOutage(t *testing.T) {
 		server.Kill()
 	}
 	a, b := d.dial(), d.dial()
-	a.Send("LOCK a ttl=500ms")
+	a.Send("LOCK a wait=500ms")
 	b.Until("LIST", `state=waiting`)
-	b.Send("LOCK a ttl=5s")
+	b.Send("LOCK a ttl=100ms")
 	a.Want(`ERR NOQUORUM lock=a .*`)
 	for _, server := range d.Nodes.Servers {
 		if err := server.Restart(); err != nil {

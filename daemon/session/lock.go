@@ -25,8 +25,8 @@ type lockRequest struct {
 	guard      time.Duration
 	max        time.Duration
 
-	intent         *redlock.Intent // its writer intent; nil: none
-	earlierFailure error           // the error of the LOCK that this one had joined; nil: none
+	intent   *redlock.Intent // its writer intent; nil: none
+	rejoined bool            // it had joined another LOCK, which got an error
 
 	done    chan struct{} // closed when the request has ended; nil while no other request waits for it; guarded by the mu of requests
 	failure error         // after the end: why there is no lease
@@ -191,7 +191,7 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 			ended[first.heldLease] = true
 		}
 	}
-	if err := s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.earlierFailure != nil); err != nil {
+	if err := s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.rejoined); err != nil {
 		a.unregisterRequest(err)
 		return nil, err
 	}
@@ -369,7 +369,6 @@ func (a *lockRequest) Request() redlock.Request {
 		Slots:        int(a.waiter.Kind.Slots),
 		TTL:          a.ttl,
 		Wait:         a.waitLeft(),
-		NoQuorumFor:  a.waitWithoutQuorum(),
 		Held:         errors.Is(d.Queue.LastFailure(&h.waiter), redlock.ErrHeld),
 		StopRetrying: a.holderGone(),
 		Failed:       func(err error) { d.attemptFailed(h, err) },
@@ -408,15 +407,6 @@ func (a *lockRequest) blockSize() int {
 // Undelivered removes from the journal an attempt that a hand-over recorded after this request was
 // answered. Otherwise the next daemon would consider the attempt under way.
 func (a *lockRequest) Undelivered() { a.session.host.Journal.Forgotten(a.number, 0) }
-
-// waitWithoutQuorum returns how long the request has waited without a quorum: behind or together
-// with a LOCK that got NOQUORUM. No LOCK waits for a quorum for longer than its ttl.
-func (a *lockRequest) waitWithoutQuorum() time.Duration {
-	if errors.Is(a.earlierFailure, redlock.ErrNoQuorum) || errors.Is(a.session.host.Queue.LastFailure(&a.waiter), redlock.ErrNoQuorum) {
-		return a.waited()
-	}
-	return 0
-}
 
 // waitLeft returns the rest of wait=.
 func (a *lockRequest) waitLeft() time.Duration {

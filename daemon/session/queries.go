@@ -469,7 +469,7 @@ func NoQuorumReason(status redlock.Status) string {
 			"LOCK waits for that; it ends by itself, and cannot be ended early"
 	case slices.ContainsFunc(status.Nodes, redlock.NodeStatus.NeedsOthers):
 		return "nodes that were restarted or flushed " + voteless + "; and after that not until more nodes are up, " +
-			"because they must copy fencing counters from others, of which too few may vote; LOCK waits for max_ttl only"
+			"because they must copy fencing counters from others, of which too few may vote; LOCK waits for that"
 	}
 	return "nodes that are new or were restarted " + voteless + "; " +
 		"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all"

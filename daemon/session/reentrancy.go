@@ -55,7 +55,7 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 		return nil, badOption("min= of a LOCK that counts up: only the first LOCK of the lease can set it")
 	}
 	d := a.session.host
-	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.earlierFailure != nil) // the lease's user, which is not a.UID if root has resumed it
+	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.rejoined) // the lease's user, which is not a.UID if root has resumed it
 	again, err := first.countUp(&a.waiter, a.ID, a.call.Reentrant, full)
 	if full == nil && (again || err != nil) {
 		d.Limits.RemoveReentrant(first.UID, 1)
@@ -220,7 +220,7 @@ func (f *reentrantLock) answer() server.Work {
 	}
 	switch {
 	case f.continuesAfter(err):
-		return f.rejoinQueue(err)
+		return f.rejoinQueue()
 	case err != nil:
 		return f.session.refuse(f.call, err)
 	}
@@ -246,12 +246,12 @@ func endsOnlyItself(err error) bool {
 
 // rejoinQueue puts the request into the queue again, or joins another first LOCK. It returns the
 // remaining work, if any. The request has passed the limits already, and they do not refuse it now.
-func (a *lockRequest) rejoinQueue(failure error) server.Work {
+func (a *lockRequest) rejoinQueue() server.Work {
 	anew, err := a.session.newLockRequest(a.call)
 	if err != nil {
 		return a.session.refuse(a.call, err)
 	}
-	anew.Asked, anew.earlierFailure = a.Asked, failure
+	anew.Asked, anew.rejoined = a.Asked, true
 	return a.session.start(anew)
 }
 
@@ -305,7 +305,7 @@ func (r *repeatedLock) Run() {
 	switch {
 	case r.ID != r.first.ID && r.continuesAfter(err):
 		r.call.Reentrant = true // either of the two may be first in the index
-		if work := r.rejoinQueue(err); work != nil {
+		if work := r.rejoinQueue(); work != nil {
 			work.Run()
 		}
 		return

@@ -37,11 +37,11 @@ func TestReentrantWaitsForQuorum(t *testing.T) {
 	}
 	const many = 30
 	for i := range many {
-		w.Send("@a%d LOCK a reentrant=yes ttl=1s", i)
+		w.Send("@a%d LOCK a reentrant=yes wait=1s", i)
 	}
 	w.Send("@b1 LOCK b reentrant=yes wait=1500")
-	w.Send("@b2 LOCK b reentrant=yes ttl=2s")
-	w.Send("@c1 LOCK c ttl=3s")
+	w.Send("@b2 LOCK b reentrant=yes wait=2s")
+	w.Send("@c1 LOCK c wait=3s")
 	w.Send("@d1 LOCK d reentrant=yes wait=1")
 	w.Send("@d2 LOCK d reentrant=yes ttl=30s")
 	w.Want(`@d1 ERR NOQUORUM .*`)

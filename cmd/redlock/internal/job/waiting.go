@@ -29,7 +29,7 @@ const (
 // waiting explains a long wait for a lock. On a terminal it redraws one line each second, and wipes
 // it at the end. It prints text that is too long for that line above it, once. Without a terminal
 // it prints a line for each new holder with --verbose. Otherwise it prints one line, only if
-// quarantined nodes are the reason.
+// no quorum of nodes votes.
 type waiting struct {
 	client  *client.Client
 	name    string   // as on the command line
@@ -40,6 +40,8 @@ type waiting struct {
 	verbose bool
 	shares  bool // the lock is shared, so it cannot wait for itself
 	warned  bool // warnOfSelfWait has run
+	looks   int  // how often quietReason looked
+	outage  bool // at the last look, no quorum voted
 
 	printed reason // the last reason printed as a line
 	width   int    // of the text on the terminal's line
@@ -69,8 +71,14 @@ func (w *waiting) run(ctx context.Context) {
 			w.printOnce(w.reason(ctx))
 			pause = min(2*pause, explainAtMost)
 		default:
-			w.printOnce(w.quarantine(ctx))
-			return
+			r := w.quietReason(ctx)
+			w.printOnce(r)
+			if r.what != "" {
+				return
+			}
+			if pause = min(2*pause, explainAtMost); w.outage {
+				pause = explainAfter
+			}
 		}
 	}
 }
@@ -224,7 +232,7 @@ func (w *waiting) print(format string, args ...any) (done bool) {
 func (w *waiting) reason(ctx context.Context) reason {
 	within, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
 	defer cancel()
-	if r := w.quarantine(within); r.what != "" {
+	if r, _ := w.noQuorum(within); r.what != "" {
 		return r
 	}
 	name, holders, err := w.holders(within)
@@ -262,12 +270,35 @@ func (w *waiting) isReservedForUs(h client.Holder) bool {
 	return h.Waits && h.PID == w.holder && h.Host == host
 }
 
-// quarantine returns the daemon's text if quarantined nodes prevent a quorum, otherwise no reason.
-func (w *waiting) quarantine(ctx context.Context) (r reason) {
-	if status, err := w.client.Status(ctx); err == nil && status.Left > 0 {
-		r.what, r.detail, _ = strings.Cut(status.Text, ": ")
+// noQuorum returns the daemon's text if no quorum of nodes votes, otherwise no reason. quarantined
+// means that only quarantined nodes are missing.
+func (w *waiting) noQuorum(ctx context.Context) (r reason, quarantined bool) {
+	status, err := w.client.Status(ctx)
+	if err != nil || status.Spare >= 0 {
+		return r, false
 	}
-	return r
+	r.what, r.detail, _ = strings.Cut(status.Text, ": ")
+	return r, status.Left > 0
+}
+
+// quietReason returns a reason that is worth a line without --verbose: nodes in quarantine, or no
+// quorum at two looks in a row, because a short outage does not matter. The second look also asks
+// the nodes for this lock: they may refuse this one alone, for example a key of another program.
+func (w *waiting) quietReason(ctx context.Context) reason {
+	within, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
+	defer cancel()
+	w.looks++
+	r, quarantined := w.noQuorum(within)
+	if r.what == "" && w.looks == 2 {
+		if _, _, err := w.holders(within); errors.Is(err, client.ErrNoQuorum) {
+			return reason{what: "no quorum", detail: err.Error()}
+		}
+	}
+	before := w.outage
+	if w.outage = r.what != ""; quarantined || before {
+		return r
+	}
+	return reason{}
 }
 
 // heldReason names the holders of a lock, and since when the first one holds it.
