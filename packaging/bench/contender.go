@@ -53,6 +53,9 @@ const (
 	connectionsEach = workersAtOnce + 8
 )
 
+// beforeOf has the contender of -before that does the same.
+var beforeOf = map[string]string{redlockdTags: beforeTags, redlockdConns: beforeConns}
+
 // recipe describes how to set a contender up.
 type recipe struct {
 	name string

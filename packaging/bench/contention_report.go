@@ -30,6 +30,9 @@ type contentionRow struct {
 	HandOverRatio float64 `json:"hand_over_ratio"`
 	AloneRatio    float64 `json:"hand_over_to_alone"`
 
+	// Relative to the binary of -before; 0 if it was not measured.
+	BeforeRateRatio float64 `json:"before_rate_ratio,omitempty"`
+
 	Failed  int    `json:"failed"`
 	Failure string `json:"failure,omitempty"` // the first failure
 	Clashes int    `json:"clashes"`           // number of times that a lock was held twice
@@ -73,6 +76,9 @@ func (r *report) addContention(all []*contention) {
 		one.Commands = c.commands
 		one.Alone = c.alone.medianOf(sample.lockP50)
 		one.AloneRatio = c.among.ratio(c.alone, sample.handOverP50, sample.lockP50)
+		if before := slices.IndexFunc(all, func(other *contention) bool { return other.name == beforeOf[c.name] }); before >= 0 {
+			one.BeforeRateRatio = c.among.ratioTo(all[before].among, sample.rate)
+		}
 		r.Contention = append(r.Contention, one)
 	}
 }
@@ -312,6 +318,9 @@ func (r *report) contendedTargets() []target {
 			atLeast(what+"acquisitions/s", one.RateRatio, 1.7, " × "+baseline),
 			atMost(what+"commands a node for each acquisition", one.Commands, 1.2, ""),
 			fair(what+"least served / most served", one))
+		if one.BeforeRateRatio > 0 {
+			all = append(all, atLeast(what+"acquisitions/s", one.BeforeRateRatio, 0.97, " × before"))
+		}
 	}
 	return all
 }

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -164,6 +167,14 @@ func pingTimes(ctx context.Context, address string) ([]time.Duration, error) {
 // addressMark precedes an address in the output of the process.
 const addressMark = "forwards at "
 
+// After SIGUSR1 the process drops all bytes to the daemons' listeners. It writes deafMark when that
+// begins, and droppedMark when it has dropped something.
+const (
+	deafMark     = "drops messages\n"
+	droppedMark  = "has dropped messages\n"
+	listenerName = "redlockd-listener" // CLIENT SETNAME of a listener
+)
+
 // runNetwork is the main function of the process. Its arguments are the delay in one direction, and
 // the addresses of the nodes. It ends only after an error, or when it is killed.
 func runNetwork(args []string, stdout, stderr io.Writer) int {
@@ -182,6 +193,14 @@ func runNetwork(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return fail(err)
 	}
+	d.output = stdout
+	deafen := make(chan os.Signal, 1)
+	signal.Notify(deafen, unix.SIGUSR1)
+	go func() { // ends with the process
+		<-deafen
+		d.deaf.Store(true)
+		fmt.Fprint(stdout, deafMark)
+	}()
 	for _, node := range args[1:] {
 		address, err := d.listen(node)
 		if err != nil {
@@ -204,13 +223,17 @@ type delay struct {
 	queue     []parcel
 	armed     int64 // due time for which the timer is set; 0: it is not set
 	buffer    []byte
+	deaf      atomic.Bool // drop all bytes to listeners
+	dropping  bool        // it has dropped some
+	output    io.Writer   // for deafMark and droppedMark
 }
 
 // side is one end of a forwarded connection.
 type side struct {
-	fd    int
-	other *side
-	ended bool // no more bytes are written to it
+	fd       int
+	other    *side
+	ended    bool // no more bytes are written to it
+	listener bool // a daemon's connection on which a node sends messages without a question
 }
 
 // parcel is data for a side. Without bytes, it is the end of the input.
@@ -302,6 +325,16 @@ func (d *delay) handle(fd int) error {
 			return err
 		}
 		n = 0
+	}
+	if bytes.Contains(d.buffer[:n], []byte(listenerName)) {
+		from.listener = true
+	}
+	if n > 0 && from.other.listener && d.deaf.Load() {
+		if !d.dropping {
+			fmt.Fprint(d.output, droppedMark)
+		}
+		d.dropping = true
+		return nil
 	}
 	now, err := monotonic()
 	d.queue = append(d.queue, parcel{due: now + int64(d.oneWay), to: from.other, data: slices.Clone(d.buffer[:n])})

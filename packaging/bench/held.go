@@ -120,13 +120,16 @@ func (h *holding) run(ctx context.Context) (samples []heldSample, err error) {
 	return samples, c.settle(ctx)
 }
 
-// inParallel calls do for each of 0..n-1 from as many workers as the pairs have. After an error it
-// starts no more calls, and returns the first error.
-func inParallel(n int, do func(i int) error) error {
+// inParallel calls do for each of 0..n-1 from as many workers as the pairs have; see atOnce.
+func inParallel(n int, do func(i int) error) error { return atOnce(workersAtOnce, n, do) }
+
+// atOnce calls do for each of 0..n-1 from that many workers. After an error it starts no more
+// calls, and returns the first error.
+func atOnce(workers, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	errs := make(chan error, workersAtOnce)
-	for range workersAtOnce {
+	errs := make(chan error, workers)
+	for range workers {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				if err := do(i); err != nil {

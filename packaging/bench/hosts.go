@@ -13,11 +13,12 @@ import (
 const (
 	hostCount   = 3
 	hostWorkers = 20 // on each host
+	allWorkers  = hostCount * hostWorkers
 )
 
 var severalHosts = scenario{
-	part: "hosts", workers: hostCount * hostWorkers, shared: true, hold: contendedHold, think: contendedThink,
-	title: fmt.Sprintf("%d workers, one name, hold %v, think %v", hostCount*hostWorkers, contendedHold, contendedThink),
+	part: "hosts", workers: allWorkers, shared: true, hold: contendedHold, think: contendedThink,
+	title: fmt.Sprintf("%d workers, one name, hold %v, think %v", allWorkers, contendedHold, contendedThink),
 }
 
 // The names of the rows.
@@ -80,7 +81,7 @@ func (b *hostsBench) startHost(ctx context.Context) (*daemon, error) {
 
 // measure gives, in each round, a slice to one host with all workers and a slice to all hosts.
 func (b *hostsBench) measure(ctx context.Context) error {
-	h, err := openHosts(ctx, b.fleet.hosts)
+	h, err := openHosts(ctx, b.fleet.hosts, allWorkers)
 	if err != nil {
 		return err
 	}
@@ -125,10 +126,11 @@ func (b *hostsBench) counted(ctx context.Context, h hosts, e entry) (sample, err
 // and have a connection each.
 type hosts []*redlockdContender
 
-func openHosts(ctx context.Context, daemons []*daemon) (hosts, error) {
+// openHosts connects to each daemon as often as conns says.
+func openHosts(ctx context.Context, daemons []*daemon, conns int) (hosts, error) {
 	var h hosts
 	for _, d := range daemons {
-		c, err := openRedlockd(ctx, d, hostCount*hostWorkers) // as many as one host may have alone
+		c, err := openRedlockd(ctx, d, conns)
 		if err != nil {
 			h.close()
 			return nil, err
@@ -195,7 +197,7 @@ func (b *hostsBench) kill(ctx context.Context, ttl time.Duration) error {
 	b.fleet.hosts = nil // their CPU time cannot be read to the end
 	defer func() { b.fleet.hosts = append(b.fleet.hosts, m.alive()...) }()
 	var err error
-	if m.hosts, err = openHosts(ctx, m.daemons); err != nil {
+	if m.hosts, err = openHosts(ctx, m.daemons, allWorkers); err != nil {
 		return err
 	}
 	defer m.hosts.close()

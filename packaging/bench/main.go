@@ -2,11 +2,12 @@
 // redis-servers and the daemon on this machine. Every contender uses the same five nodes, in short
 // alternating slices. It prints one table, and the targets with their results.
 //
-//	go run .            # everything, a quarter of an hour or so
+//	go run .            # everything but the last two, a quarter of an hour or so
 //	go run . -quick     # a look, about five minutes
 //	go run . -only distinct,one -rounds 9
 //	go run . -only contended,hosts,readers,foreign # what waits for a lock, five minutes
 //	go run . -rtt 2ms   # over a network of 2 ms, ten minutes
+//	go run . -only fleet # up to 50 hosts that want one lock, half an hour
 //
 // It needs Linux (it reads /proc) and redis-server in the PATH. It ends by itself, and ends its
 // children if it is interrupted.
@@ -21,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -97,18 +99,19 @@ type options struct {
 	daemon   string        // binary; empty: build it
 	before   string        // another binary to compare with; empty: none
 	rtt      time.Duration // of the network; 0: none
-	rows     []string      // of part network; empty: all
+	rows     []string      // of part network or fleet; empty: all
+	hosts    []int         // numbers of hosts in part fleet
 	jsonFile string
 }
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var only, rows string
+	var only, rows, hosts string
 	var quick bool
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.BoolVar(&quick, "quick", false, "short slices, two rounds, 20 s of held leases (other flags still count)")
-	fs.StringVar(&only, "only", "", "`parts` to run, comma-separated: "+strings.Join(partNames, ", "))
+	fs.StringVar(&only, "only", "", "`parts` to run, comma-separated: "+strings.Join(partNames, ", ")+" (default: all but the last two)")
 	fs.IntVar(&o.rounds, "rounds", 5, "rounds; in each one every contender has one slice")
 	fs.DurationVar(&o.slice, "slice", 2*time.Second, "length of a slice")
 	fs.BoolVar(&o.hung, "hung", true, "measure with one node hung, too")
@@ -117,9 +120,10 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs.Float64Var(&o.share, "share", 0.1, "share of these leases that the peers are measured with")
 	fs.IntVar(&o.conns, "conns", 10_000, "idle connections")
 	fs.StringVar(&o.daemon, "daemon", "", "redlockd `binary`; built from this checkout if not given")
-	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct, same and contended)")
+	fs.StringVar(&o.before, "before", "", "an earlier redlockd `binary`, measured side by side with the other (parts one, distinct, same, contended, fleet and network)")
 	fs.DurationVar(&o.rtt, "rtt", 0, "round `trip` of a network between everybody and the nodes: measures part network, and nothing else")
-	fs.StringVar(&rows, "rows", "", "rows of part network to measure, comma-`separated`: "+strings.Join(rowNames(), ", "))
+	fs.StringVar(&rows, "rows", "", "rows of a part to measure, comma-`separated`; of part network: "+strings.Join(networkRowNames(), ", ")+"; of part fleet: "+strings.Join(fleetRowNames, ", "))
+	fs.StringVar(&hosts, "hosts", "", "`numbers` of hosts in part fleet, comma-separated (default 1,2,5,10,20,30,50)")
 	fs.StringVar(&o.jsonFile, "json", "", "`file` to write the results to as JSON")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -127,7 +131,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	if quick {
 		o.shorten(fs)
 	}
-	return o, o.check(only, rows, fs.Args())
+	return o, o.check(only, rows, hosts, fs.Args())
 }
 
 // shorten sets the values of -quick for all flags that were not given.
@@ -145,7 +149,7 @@ func (o *options) shorten(fs *flag.FlagSet) {
 	set("share", func() { o.share = 0.02 })
 }
 
-func (o *options) check(only, rows string, rest []string) error {
+func (o *options) check(only, rows, hosts string, rest []string) error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	for part := range strings.SplitSeq(only, ",") {
@@ -157,17 +161,32 @@ func (o *options) check(only, rows string, rest []string) error {
 			o.only = append(o.only, part)
 		}
 	}
+	known := networkRowNames()
+	if slices.Equal(o.only, []string{fleetPart}) {
+		known = fleetRowNames
+	} else if rows != "" && o.rtt == 0 {
+		fault("-rows is of part network, which needs -rtt, or of -only %s", fleetPart)
+	}
 	for row := range strings.SplitSeq(rows, ",") {
 		switch {
 		case row == "":
-		case !slices.Contains(rowNames(), row):
-			fault("-rows %s: want some of %s", row, strings.Join(rowNames(), ", "))
+		case !slices.Contains(known, row):
+			fault("-rows %s: want some of %s", row, strings.Join(known, ", "))
 		default:
 			o.rows = append(o.rows, row)
 		}
 	}
-	if len(o.rows) > 0 && o.rtt == 0 {
-		fault("-rows is of part network, which needs -rtt")
+	o.hosts = fleetHosts
+	if hosts != "" {
+		o.hosts = nil
+		for text := range strings.SplitSeq(hosts, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > mostHosts || len(o.hosts) > 0 && n <= o.hosts[len(o.hosts)-1] {
+				fault("-hosts %s: want increasing numbers from 1 to %d", hosts, mostHosts)
+				break
+			}
+			o.hosts = append(o.hosts, n)
+		}
 	}
 	if o.rtt < 0 || o.rtt > 100*time.Millisecond {
 		fault("-rtt %v: want at most 100ms", o.rtt)

@@ -43,8 +43,8 @@ var networkTests = []networkTest{
 	{key: "no-work", contenders: append(slices.Clone(forPairs), bare), long: true, scenario: scenario{title: "64 waiters, one name, no work", workers: workersAtOnce, shared: true}},
 }
 
-// rowNames are the words of -rows.
-func rowNames() (names []string) {
+// networkRowNames are the words of -rows for part network.
+func networkRowNames() (names []string) {
 	for _, test := range networkTests {
 		names = append(names, test.key)
 	}
@@ -129,7 +129,7 @@ func (b *networkBench) open(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	h, err := openHosts(ctx, b.fleet.hosts)
+	h, err := openHosts(ctx, b.fleet.hosts, workersAtOnce)
 	if err != nil {
 		return err
 	}
@@ -236,10 +236,11 @@ type rawLock struct {
 func (l rawLock) Unlock(context.Context) error { return l.conn.ask("UNLOCK %s%s", l.name, l.unlockEnd) }
 
 // longestHostWait returns the longest time without a grant to one of the hosts, to which workers
-// are assigned in turn. It ends with the last grant to any host.
-func (s sample) longestHostWait(hosts int) time.Duration {
+// are assigned in turn. The time ends with the last grant to any host, or at the end of the slice
+// if that is given.
+func (s sample) longestHostWait(hosts int, end time.Duration) time.Duration {
 	byHost := make([][]time.Duration, hosts)
-	last := time.Duration(0)
+	last := end
 	for w, grants := range s.grants {
 		byHost[w%hosts] = append(byHost[w%hosts], grants...)
 		for _, at := range grants {
@@ -293,7 +294,7 @@ func (n *networkRow) fillHosts(s, oneHost *series) {
 	n.HostRatio = s.ratioTo(oneHost, sample.rate)
 	n.Fairness = s.medianOf(func(got sample) float64 { return got.hostFairness(2) })
 	for _, got := range s.rounds {
-		n.LongestWait = max(n.LongestWait, milliseconds(got.longestHostWait(2)))
+		n.LongestWait = max(n.LongestWait, milliseconds(got.longestHostWait(2, 0)))
 	}
 }
 

@@ -95,7 +95,7 @@ func TestLongestWaitOfAHost(t *testing.T) {
 		"at the start":  {[][]time.Duration{ms(1, 2), ms(30, 31), ms(3), ms()}, 30},
 		"at the end":    {[][]time.Duration{ms(1), ms(2, 90), ms(), ms()}, 89},
 	} {
-		got := sample{pairs: pairs{grants: c.grants}}.longestHostWait(2)
+		got := sample{pairs: pairs{grants: c.grants}}.longestHostWait(2, 0)
 		if got != time.Duration(c.want)*time.Millisecond {
 			t.Errorf("%s: %v, want %d ms", what, got, c.want)
 		}

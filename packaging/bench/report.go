@@ -26,6 +26,8 @@ type report struct {
 	Network     *networkFigures `json:"network,omitempty"`
 	NetworkRows []networkRow    `json:"network_rows,omitempty"`
 
+	Fleet *fleetReport `json:"fleet,omitempty"`
+
 	Targets []target `json:"targets"`
 }
 
@@ -99,9 +101,8 @@ func (r *report) addPairs(all []*series) {
 
 // earlier returns the series of the binary of -before for the same contender, or nil.
 func earlier(all []*series, s *series) *series {
-	name := map[string]string{redlockdTags: beforeTags, redlockdConns: beforeConns}[s.contender]
 	for _, one := range all {
-		if one.contender == name && one.hung == s.hung {
+		if one.contender == beforeOf[s.contender] && one.hung == s.hung {
 			return one
 		}
 	}
@@ -263,6 +264,11 @@ func (r *report) fault() error {
 	}
 	for _, row := range r.NetworkRows {
 		fault(row.Contender, row.Scenario, row.Clashes)
+	}
+	if r.Fleet != nil {
+		for _, row := range r.Fleet.Rates {
+			fault(row.Contender, fmt.Sprintf("%d hosts", row.Hosts), row.Clashes)
+		}
 	}
 	if r.Hosts != nil {
 		fault(allHosts, "one dies", r.Hosts.Clashes)

@@ -37,6 +37,7 @@ func targetsOf(r *report) []target {
 	all = append(all, r.readersTargets()...)
 	all = append(all, r.foreignTargets()...)
 	all = append(all, r.networkTargets()...)
+	all = append(all, r.fleetTargets()...)
 	return append(all, r.heldTargets()...)
 }
 
