@@ -118,7 +118,7 @@ socket {
 
 # Warnings of redlock doctor that you know and accept: names of its checks.
 # doctor {
-#   ignore = [] # such as ["persistence", "same-host"]
+#   ignore = [] # such as ["fencing", "same-host"]
 # }
 
 # grants writes a line for each grant and release: who held which lock, and for how long.

@@ -29,9 +29,9 @@ have no fencing counters either, and look like nodes that lost them.
 
 The checks: socket, daemon, version, table, quorum, node-count, node, persistence,
 same-host, latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing,
-restarts, clock. --ignore fencing,persistence shows the warnings of these checks as
+restarts, clock. --ignore fencing,same-host shows the warnings of these checks as
 "ignored", and the exit code does not count them: for findings that you know and accept.
-The config of redlockd can do so for all users: doctor { ignore = ["persistence"] }. A
+The config of redlockd can do so for all users: doctor { ignore = ["same-host"] }. A
 bad result is never ignored.
 
 With --json: {"result": the worst, "findings": [{"check", "result", "text", "fix"}]}. A
@@ -57,7 +57,7 @@ bad. 64 usage; 70 internal.`,
 		},
 	}
 	flags.JSON(cmd, &asJSON)
-	cmd.Flags().Var(flags.Text(&ignore, "CHECKS"), "ignore", "do not count warnings of these checks, such as fencing,persistence")
+	cmd.Flags().Var(flags.Text(&ignore, "CHECKS"), "ignore", "do not count warnings of these checks, such as fencing,same-host")
 	noFlagCompletion(cmd, "ignore")
 	return cmd
 }
