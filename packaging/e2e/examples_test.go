@@ -83,16 +83,13 @@ func TestExamplesAreAllRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, pagePath("CLIENTS.md"))
 	for _, file := range files {
 		if !slices.ContainsFunc(examples, func(e exampleFile) bool { return e.file == file.Name() }) {
 			t.Errorf("%s is run by no test", file.Name())
 		}
-		if !strings.Contains(string(readme), "(packaging/examples/"+file.Name()+")") {
-			t.Errorf("the README has no link to %s", file.Name())
+		if !strings.Contains(page, "(../examples/"+file.Name()+")") {
+			t.Errorf("CLIENTS.md has no link to %s", file.Name())
 		}
 	}
 	if len(files) != len(examples) {

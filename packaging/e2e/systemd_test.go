@@ -68,7 +68,7 @@ func TestSystemdSocket(t *testing.T) {
 // starts within 10 s it would give up while redlockd is stopped.
 func TestLeaderUnit(t *testing.T) {
 	analyze := needProgram(t, "systemd-analyze")
-	_, rest, _ := strings.Cut(readFile(t, pagePath("MOVING.md")), "## A leader\n")
+	_, rest, _ := strings.Cut(readFile(t, pagePath("COMMANDS.md")), "## A leader\n")
 	_, rest, _ = strings.Cut(rest, "```ini\n")
 	unit, _, found := strings.Cut(rest, "```\n")
 	for _, want := range []string{"[Unit]\nStartLimitIntervalSec=0\n", "\nRestart=always\n"} {
