@@ -40,7 +40,7 @@ matters. The storage should refuse a smaller fencing token than the largest it h
 run for that time: for scripts that may hang.
 
 A second redlock lock of the same NAME by the same process is refused (exit code 1)
-until the first one has ended.
+until the first one has ended. So is one under redlock run NAME, without --wait-for-self.
 
 ` + namesHelp + `
 

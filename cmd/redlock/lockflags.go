@@ -24,6 +24,8 @@ func contradiction(cmd *cobra.Command) error {
 	switch {
 	case (is("nonblock") || is("nb")) && (is("timeout") || is("wait")):
 		return exit.Usagef("-n (--nonblock, --nb) and -w (--timeout, --wait) exclude each other: -n does not wait at all")
+	case (is("nonblock") || is("nb")) && is("wait-for-self"):
+		return exit.Usagef("-n (--nonblock, --nb) and --wait-for-self exclude each other: -n does not wait at all")
 	case is("nonblock") && is("nb"):
 		return exit.Usagef("-n (--nonblock) and --nb are the same: one of them is enough")
 	case is("timeout") && is("wait"):
@@ -78,8 +80,11 @@ func (f *runFlags) job() *job.Job {
 		Options:  f.lockOptions(),
 		OnLost:   f.onLost,
 		Holder:   os.Getpid(),
-		Shares:   f.shared || f.slots > 1,
+		Shared:   f.shared,
+		Slots:    f.slots,
 		Verbose:  f.verbose,
+
+		WaitForSelf: f.waitForSelf,
 
 		ExplainOption: f.explainOption,
 	}
@@ -155,6 +160,7 @@ themselves, also a space and a percent sign, which the protocol writes %20 and %
 // runFlags are the values of the flags of redlock run.
 type runFlags struct {
 	nonblock, verbose             bool
+	waitForSelf                   bool
 	shared, exclusive             bool
 	slots                         int
 	wait, ttl, max, linger, grace time.Duration
@@ -195,6 +201,7 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	set.Var(flags.Duration(&f.atLeast), "at-least", "keep it taken for this time from the grant on, even if it is released earlier")
 	set.Var(flags.Duration(&f.beat), "beat", "the lock is lost if redlock beat is not run for this time, 100ms or more (default: never)")
 	set.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
+	set.BoolVar(&f.waitForSelf, "wait-for-self", false, "wait even if this command already runs under the lock, instead of failing at once")
 	set.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
 	set.BoolVarP(&f.exclusive, "alone", "e", false, "as --exclusive")
 	set.Var(flags.Duration(&f.wait), "wait", "as --timeout")
@@ -202,6 +209,7 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 		set.Lookup(alias).Hidden = true
 	}
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "wait-for-self")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
 	cmd.MarkFlagsMutuallyExclusive("shared", "alone", "slots")
 }

@@ -23,6 +23,9 @@ WAITING. Without -n or -w, redlock waits as long as another process holds the lo
 signal ends the wait. On a terminal, a line shows the position in the wait queue of
 this host, the holder and, after a while, since when it holds the lock. Elsewhere
 --verbose prints that.
+If redlock run itself runs under the lock, the wait would never end: it fails at once
+(exit code 1, -E changes it). --wait-for-self waits all the same: use it if another
+process runs redlock unlock meanwhile.
 redlock also waits while no quorum of nodes votes: nodes are down, or new or restarted
 (redlock status says how long that takes). It says so once, after a few seconds. If
 there is still no quorum at the end of -w, or at once with -n, the exit code is 69.
@@ -87,7 +90,7 @@ bounds DUR, max_ttl does not. redlock force ends it. It excludes --beat.
 TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.
 
 EXIT CODES. Those of the command, 128+N if signal N ended it, and
-   1  another process held the lock (-E changes it), or a deadlock
+   1  another process held the lock (-E changes it), a deadlock, or a wait for itself
   64  the command line is wrong, or redlockd refused an option
   69  redlockd is not available, or too few nodes are: the command was not run
   70  internal error

@@ -98,6 +98,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "-n", "--nb", "job", "true"}, "-n (--nonblock) and --nb are the same"},
 		{[]string{"lock", "-x", "--slots", "2", "job"}, "--slots excludes -s (--shared) and -x"},
 		{[]string{"lock", "-n", "-w", "2", "job"}, "exclude each other"},
+		{[]string{"lock", "-n", "--wait-for-self", "job"}, "-n (--nonblock, --nb) and --wait-for-self exclude each other"},
 		{[]string{"run", "-E", "256", "job", "true"}, `invalid argument "256" for "-E, --conflict-exit-code" flag: must be a number from 0 to 255` + "\n"},
 		{[]string{"run", "-E", "-1", "job", "true"}, "must be a number from 0 to 255\n"},
 		{[]string{"run", "--slots", "1001", "job", "true"}, "must be a number from 1 to 1000\n"},

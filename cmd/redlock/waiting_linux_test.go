@@ -10,13 +10,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/ipc"
-	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // heldForLong is a daemon whose lock alice holds, until the test grants it.
@@ -96,46 +94,6 @@ func TestWaitNamesTheNextWaiter(t *testing.T) {
 	p.AwaitStderr(fmt.Sprintf("waiting: reserved for bob on %s (pid %d)", host, p.Cmd.Process.Pid+1))
 	f.Grant(lock)
 	p.ExpectExit(0)
-}
-
-// A command that waits for a lock that it already runs under would wait for ever. redlock run warns
-// of this, unless the command can share the lock.
-func TestWaitForItself(t *testing.T) {
-	t.Setenv("REDLOCK_NAME", "other,job")
-	for _, flags := range [][]string{nil, {"--slots", "1"}} {
-		h := startHeld(t, cmdtest.StatusReady)
-		p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(append(flags, "-w", "60"), "true")...)
-		lock := h.ExpectRequest(ipc.VerbLock)
-		p.AwaitStderr("redlock: lock \"job\": waiting for itself: this command already runs under the lock (REDLOCK_NAME)\n")
-		h.Grant(lock)
-		p.ExpectExit(0)
-	}
-	for _, flags := range [][]string{{"-s"}, {"--slots", "2"}} {
-		h := startHeld(t, cmdtest.StatusReady)
-		p := cmdtest.Start(t, cmdtest.RoleRedlock, h.Socket, cmdtest.RunArgs(append(flags, "-w", "60"), "true")...)
-		lock := h.ExpectRequest(ipc.VerbLock)
-		h.ExpectLook(ipc.VerbStatus)
-		h.Grant(lock)
-		if p.ExpectExit(0); strings.Contains(p.Stderr(), "itself") {
-			t.Errorf("%v: stderr is %q", flags, p.Stderr())
-		}
-	}
-}
-
-// A command that outlived the lease under which it was started does not wait for itself.
-func TestWaitForAnotherAfterRun(t *testing.T) {
-	t.Setenv("REDLOCK_NAME", "job")
-	t.Setenv("REDLOCK_LEASE", "gone")
-	for answer, want := range map[string]bool{"ERR NOTHELD : no lease with this id": false, "ERR LOST : reason=max": false, cmdtest.GrantLine(boottime.Exact()+time.Hour, time.Hour): true} {
-		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusReady), ipc.VerbCheck: cmdtest.Reply(answer), ipc.VerbUnlock: cmdtest.Reply("OK")})
-		p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs([]string{"-w", "60"}, "true")...)
-		lock := f.ExpectRequest(ipc.VerbLock)
-		f.ExpectLook(ipc.VerbStatus)
-		f.Grant(lock)
-		if p.ExpectExit(0); strings.Contains(p.Stderr(), "itself") != want {
-			t.Errorf("%s: stderr is %q, want a warning: %v", answer, p.Stderr(), want)
-		}
-	}
 }
 
 // Without --verbose and without a terminal, redlock run reports only that no quorum votes, once.

@@ -32,8 +32,12 @@ type Job struct {
 	Grace    time.Duration // 0: the daemon's guard
 	Options  []client.Option
 	Holder   int  // the process that will hold the lock
-	Shares   bool // the lock may have other holders
+	Shared   bool // as a reader
+	Slots    int  // of a semaphore; 0: none
 	Verbose  bool
+
+	// WaitForSelf waits for the lock even if this process runs under it.
+	WaitForSelf bool
 
 	// ExplainOption rewords an error about an option of the lock. It may be nil.
 	ExplainOption func(error) error
@@ -148,6 +152,9 @@ func (j *Job) abandon(c *client.Client, lease *client.Lease) {
 
 // lock returns the lease, or a failure.
 func (j *Job) lock(ctx context.Context, c *client.Client) (*client.Lease, error) {
+	if err := j.checkNested(ctx, c); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	lease, err := j.requestLock(ctx, c)
 	if err != nil {

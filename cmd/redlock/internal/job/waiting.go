@@ -38,8 +38,6 @@ type waiting struct {
 	begin   time.Time
 	out     io.Writer
 	verbose bool
-	shares  bool // the lock is shared, so it cannot wait for itself
-	warned  bool // warnOfSelfWait has run
 	looks   int  // how often quietReason looked
 	outage  bool // at the last look, no quorum voted
 
@@ -51,7 +49,7 @@ type waiting struct {
 // end waits for the goroutine: nothing is printed after it returns.
 func (j *Job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &waiting{client: c, name: j.Name, names: j.Names, holder: j.Holder, begin: time.Now(), out: j.Stderr, verbose: j.Verbose, shares: j.Shares}
+	w := &waiting{client: c, name: j.Name, names: j.Names, holder: j.Holder, begin: time.Now(), out: j.Stderr, verbose: j.Verbose}
 	var done sync.WaitGroup
 	done.Go(func() { w.run(ctx) })
 	return func() {
@@ -63,7 +61,6 @@ func (j *Job) explainWait(ctx context.Context, c *client.Client) (end func()) {
 func (w *waiting) run(ctx context.Context) {
 	defer w.clearLine()
 	for pause := explainAfter; sleep(ctx, pause); {
-		w.warnOfSelfWait(ctx)
 		switch columns := term.Columns(w.out); {
 		case columns > 0:
 			w.draw(w.reason(ctx), columns)
@@ -81,34 +78,6 @@ func (w *waiting) run(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// warnOfSelfWait prints once that this process may wait for a lock that it runs under.
-func (w *waiting) warnOfSelfWait(ctx context.Context) {
-	above, err := lockname.Split(os.Getenv("REDLOCK_NAME"))
-	if w.warned || w.shares || err != nil || !slices.ContainsFunc(w.names, func(name string) bool { return slices.Contains(above, name) }) {
-		return
-	}
-	w.warned = true
-	if hasEnded(ctx, above) || ctx.Err() != nil {
-		return
-	}
-	w.clearLine()
-	w.print("redlock: lock %q: waiting for itself: this command already runs under the lock (REDLOCK_NAME)\n", w.name)
-}
-
-// hasEnded reports whether the redlock run of the environment is known to have ended. A
-// process that outlives redlock run keeps its environment.
-func hasEnded(ctx context.Context, above []string) bool {
-	id := os.Getenv("REDLOCK_LEASE")
-	if id == "" {
-		return false
-	}
-	err := socket.Ask(ctx, func(ctx context.Context, c *client.Client) error {
-		_, err := c.LeaseByID(ctx, id, above...)
-		return err
-	})
-	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrLost)
 }
 
 // reason says why the lock is not granted yet. Two equal reasons rarely have the same since,

@@ -47,21 +47,15 @@ func TestNothingIsPrintedAfterTheWait(t *testing.T) {
 	}
 }
 
-// redlock run does not repeat a message, however long ago the holder acquired the lock. It warns
-// once that it waits for itself, after the text on the terminal's line.
+// redlock run does not repeat a message, however long ago the holder acquired the lock.
 func TestPrintedOnce(t *testing.T) {
-	t.Setenv("REDLOCK_NAME", "job")
 	var out strings.Builder
-	w := &waiting{name: "job", names: []string{"job"}, out: &out, width: 4}
-	for range 2 {
-		w.warnOfSelfWait(t.Context())
-	}
+	w := &waiting{name: "job", names: []string{"job"}, out: &out}
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:00"})
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:01"})
 	w.printOnce(reason{}) // the wait has ended
 	w.printOnce(reason{what: "held by alice", since: " since 10:00:01", position: 1, queued: 2})
-	const want = "\r    \r" + `redlock: lock "job": waiting for itself: this command already runs under the lock (REDLOCK_NAME)
-redlock: lock "job": waiting: held by alice since 10:00:00
+	const want = `redlock: lock "job": waiting: held by alice since 10:00:00
 redlock: lock "job": waiting: held by alice since 10:00:01, place 1 of 2 in the queue of this host
 `
 	if got := out.String(); got != want {
@@ -112,26 +106,6 @@ func TestKeptForUs(t *testing.T) {
 	for h, want := range map[client.Holder]bool{us: true, holds: false, another: false, elsewhere: false} {
 		if got := w.isReservedForUs(h); got != want {
 			t.Errorf("%+v: kept for us is %v, want %v", h, got, want)
-		}
-	}
-}
-
-// redlock run warns once if it waits for a lock that it runs under, and not otherwise.
-func TestWarnOfItself(t *testing.T) {
-	for _, test := range []struct {
-		above  string // REDLOCK_NAME
-		shares bool
-		want   int
-	}{
-		{"", false, 0}, {"job", false, 1}, {"a,b", false, 1}, {"other", false, 0}, {"jo", false, 0}, {",", false, 0}, {"job", true, 0},
-	} {
-		t.Setenv("REDLOCK_NAME", test.above)
-		var out strings.Builder
-		w := &waiting{name: "job,b", names: []string{"job", "b"}, out: &out, shares: test.shares}
-		w.warnOfSelfWait(t.Context())
-		w.warnOfSelfWait(t.Context())
-		if got := strings.Count(out.String(), `redlock: lock "job,b": waiting for itself: this command already runs under the lock`); got != test.want || test.want == 0 && out.Len() > 0 {
-			t.Errorf("under %q, shared %v: got %q, want a warning %d times", test.above, test.shares, out.String(), test.want)
 		}
 	}
 }

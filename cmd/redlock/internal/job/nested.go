@@ -1,0 +1,65 @@
+package job
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
+)
+
+// checkNested returns a failure if this process runs under the lock that it would wait for: the
+// redlock run above waits for this process, so the wait would never end.
+func (j *Job) checkNested(ctx context.Context, c *client.Client) error {
+	if j.Nonblock || j.WaitForSelf {
+		return nil
+	}
+	above, err := lockname.Split(os.Getenv("REDLOCK_NAME"))
+	both := slices.DeleteFunc(slices.Clone(j.Names), func(name string) bool { return !slices.Contains(above, name) })
+	if err != nil || len(both) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
+	defer cancel()
+	if !isHeldAbove(ctx, c, above) || j.canShare(ctx, c, both) {
+		return nil
+	}
+	return exit.Errorf(j.Conflict, "lock %q: this command already runs under it (REDLOCK_NAME) and would wait for itself: leave this redlock out, or use --wait-for-self if the lock is released meanwhile", j.Name)
+}
+
+// isHeldAbove reports whether the redlock run of the environment still holds its lock. A process
+// that outlives redlock run keeps its environment.
+func isHeldAbove(ctx context.Context, c *client.Client, above []string) bool {
+	id := os.Getenv("REDLOCK_LEASE")
+	if id == "" {
+		return false
+	}
+	_, err := c.LeaseByID(ctx, id, above...)
+	return err == nil
+}
+
+// canShare reports whether this job's kind of lock fits that of the holders. All holders of a lock
+// have the same kind. If the holders are unknown, canShare assumes that it fits.
+func (j *Job) canShare(ctx context.Context, c *client.Client, names []string) bool {
+	if !j.Shared && j.Slots < 2 {
+		return false
+	}
+	for _, name := range names {
+		holders, err := c.Who(ctx, name)
+		if err == nil && slices.ContainsFunc(holders, func(h client.Holder) bool { return !h.Waits && !j.fits(h) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// fits reports whether the job can hold its lock together with a holder.
+func (j *Job) fits(h client.Holder) bool {
+	if j.Shared {
+		return h.Mode == "shared"
+	}
+	return h.Slots == j.Slots
+}
