@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,8 @@ type Client struct {
 	path      string               // for errors
 	clock     func() time.Duration // boottime.Exact, except in tests
 	patience  time.Duration
-	createdAt time.Time // call.waitUntil counts from here
+	dialWait  time.Duration // see WithDialWait; untilDeadline: not given
+	createdAt time.Time     // call.waitUntil counts from here
 	calls     *callTable
 	done      chan struct{} // closed at the end of Close
 	closing   chan struct{} // closed when Close begins: see grantOutlastsConn
@@ -73,10 +75,23 @@ func WithPatience(patience time.Duration) DialOption {
 	return func(c *Client) { c.patience = patience }
 }
 
+// untilDeadline is the default of WithDialWait.
+const untilDeadline = -1
+
+// WithDialWait bounds how long Dial waits for a daemon that is not there yet. 0 means that Dial
+// makes one attempt. Default: until the deadline of its context; if that has none, one attempt.
+func WithDialWait(wait time.Duration) DialOption {
+	return func(c *Client) { c.dialWait = max(wait, 0) }
+}
+
 // Dial connects to the daemon's socket at path, and checks that it speaks this protocol. If path is
 // empty, Dial uses $REDLOCK_SOCKET, or else DefaultSocket. It blocks until the daemon has answered
 // or ctx is done: a daemon that hangs accepts connections but does not answer. The error matches
-// ErrUnavailable if no daemon listens there, and ErrDenied if this user may not open the socket.
+// ErrUnavailable if no daemon listens there, ErrDenied if this user may not open the socket, and
+// ErrInvalid if path is a URL.
+//
+// If no daemon listens there yet, Dial waits for it until the deadline of ctx. If ctx has no
+// deadline, Dial fails at once. WithDialWait changes both.
 //
 // ctx bounds Dial only, not the Client.
 //
@@ -90,6 +105,9 @@ func WithPatience(patience time.Duration) DialOption {
 // connection.
 func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error) {
 	path = socketPath(path)
+	if strings.Contains(path, "://") {
+		return nil, fmt.Errorf("dial %s: %w: redlockd listens on a Unix socket of this host: give the path of the socket, not a URL", path, ErrInvalid)
+	}
 	c := newClient(func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, boottime.Exact)
 	c.path = path
 	for _, opt := range opts {
@@ -103,7 +121,7 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
-		dial: dial, clock: clock, patience: defaultPatience, createdAt: time.Now(),
+		dial: dial, clock: clock, patience: defaultPatience, dialWait: untilDeadline, createdAt: time.Now(),
 		calls: newCallTable(), done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1), releasingChanged: make(chan struct{}, 1),
 		idPrefix: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
@@ -113,7 +131,7 @@ func newClient(dial func(context.Context) (net.Conn, error), clock func() time.D
 
 // open makes the first connection.
 func (c *Client) open(ctx context.Context) error {
-	l, err := c.newLink(ctx, 1)
+	l, err := c.firstLink(ctx)
 	if err != nil {
 		c.cancelCtx()
 		return err

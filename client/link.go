@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -49,6 +51,52 @@ func (c *Client) newLink(ctx context.Context, number uint64) (*link, error) {
 	}
 }
 
+// maxFirstTry bounds the pause between two attempts of Dial to less than maxPause.
+const maxFirstTry = 5
+
+// firstLink is newLink for Dial: it repeats the attempt while a daemon may still come.
+func (c *Client) firstLink(ctx context.Context) (*link, error) {
+	waiting, cancel := c.dialContext(ctx)
+	defer cancel()
+	for try := 1; ; try++ {
+		l, err := c.newLink(ctx, 1)
+		if err == nil || ctx.Err() != nil || !mayComeLater(err) {
+			return l, err
+		}
+		if waiting == nil || !pause(waiting, min(try, maxFirstTry)) {
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// dialContext returns a context that ends when Dial has waited long enough for a daemon, or nil if
+// Dial does not wait.
+func (c *Client) dialContext(ctx context.Context) (waiting context.Context, cancel context.CancelFunc) {
+	_, bounded := ctx.Deadline()
+	switch {
+	case c.dialWait > 0:
+		return context.WithTimeout(ctx, c.dialWait)
+	case c.dialWait == untilDeadline && bounded:
+		return ctx, func() {}
+	}
+	return nil, func() {}
+}
+
+// mayComeLater reports whether a failed attempt means that there is no daemon yet, or that it is
+// being restarted. A refusal by the daemon or the system is final.
+func mayComeLater(err error) bool {
+	if refused, is := errors.AsType[*Error](err); is {
+		return refused.Code == string(ipc.CodeShutdown)
+	}
+	if errors.Is(err, errProtocol) || errors.Is(err, errNotSocket) {
+		return false
+	}
+	if number, is := errors.AsType[syscall.Errno](err); is {
+		return slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, syscall.EAGAIN}, number)
+	}
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrShutdown)
+}
+
 func (c *Client) tryLink(ctx context.Context, number uint64) (*link, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -81,12 +129,32 @@ func dialError(ctx context.Context, path string, err error) error {
 		return contextError("dial", path, ctx)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("dial %s: %w: this user is not in the group of the socket (%w)", path, ErrDenied, systemError(err))
+	case errors.Is(err, syscall.ECONNREFUSED) && fileKind(path) != "":
+		return fmt.Errorf("dial %s: %w: %w, but a %s", path, ErrUnavailable, errNotSocket, fileKind(path))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("dial %s: %w: nobody listens there, is redlockd running? (%w)", path, ErrUnavailable, systemError(err))
 	case errors.Is(err, syscall.EINVAL) && len(path) > ipc.MaxSocketPath:
 		return fmt.Errorf("dial %s: %w: the path has %d bytes; a socket's may have at most %d (%w)", path, ErrUnavailable, len(path), ipc.MaxSocketPath, systemError(err))
 	}
 	return fmt.Errorf("dial %s: %w: %w", path, ErrUnavailable, systemError(err))
+}
+
+// errNotSocket means that the path of the socket names another kind of file.
+var errNotSocket = errors.New("it is not a socket")
+
+// fileKind names the kind of a file that is not a socket. It returns "" for a socket, and if the
+// file cannot be examined.
+func fileKind(path string) string {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil || info.Mode().Type() == fs.ModeSocket:
+		return ""
+	case info.IsDir():
+		return "directory"
+	case info.Mode().IsRegular():
+		return "regular file"
+	}
+	return "file of another kind"
 }
 
 // systemError returns the system's error without the path: the caller names the path.

@@ -189,7 +189,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 func (f *runFlags) defineLock(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
-	set.VarP(flags.Duration(&f.wait), "timeout", "w", "wait at most this time (default: without a limit)")
+	set.VarP(flags.Duration(&f.wait), "timeout", "w", "wait at most this time, also for a redlockd that is not there yet (default: without a limit, but only for a redlockd that is there)")
 	f.conflict = exit.Conflict
 	set.VarP(flags.Number(&f.conflict, "CODE", 0, math.MaxUint8), "conflict-exit-code", "E", "exit code CODE if another process held the lock")
 	set.BoolVarP(&f.shared, "shared", "s", false, "share the lock with others that use -s (readers)")

@@ -57,8 +57,9 @@ its own tokens; else empty), REDLOCK_LEASE (a secret) and REDLOCK_SOCKET.
 RESTARTS of redlockd. redlock run waits until redlockd is back. Under systemd, the
 connection and the position in the wait queue survive; elsewhere the position may
 change. While the command runs, the lock is kept if redlockd is back, and has resumed
-it, before the deadline; otherwise it is lost. --verbose reports restarts. The exit
-code is 69 if redlockd is not there at the start. It is also 69 if redlockd later does
+it, before the deadline; otherwise it is lost. --verbose reports restarts. If redlockd
+is not there at the start, redlock run waits for it for the time of -w. After that,
+and without -w at once, the exit code is 69. It is also 69 if redlockd later does
 not come back: for 5 s with -n; with -w, for 5 s or its time, whichever is longer.
 
 LOSS. If the lock cannot be extended (no quorum, or redlockd ended or hangs), the

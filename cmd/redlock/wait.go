@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
 func newWaitCommand() *cobra.Command {
@@ -23,10 +26,11 @@ asks a quorum of the nodes. A lock that is reserved for a waiter is not free. NA
 one lock; a comma in it is written %2C.
 
 If a question fails (redlockd stops, too few nodes answer), redlock wait continues. Only
-the first one must succeed.
+the first one must succeed. With -w that one is repeated too, if there is no redlockd yet, or
+no quorum of nodes.
 
 Exit codes: 0 the lock was free; 1 it was held for the time of -w; 64 usage; 69 the daemon
-is not available, or no quorum of nodes answered, at the start; 70 internal; 77 denied.`,
+is not available, or no quorum of nodes answered, at the start (with -w: for its time); 70 internal; 77 denied.`,
 		Example: `  redlock wait nightly-backup
   redlock wait -w 90 nightly-backup && echo free`,
 		Args:              flags.OneLock,
@@ -38,7 +42,8 @@ is not available, or no quorum of nodes answered, at the start; 70 internal; 77 
 			if err := checkInterval(w.interval); err != nil {
 				return err
 			}
-			return w.run(cmd.Context())
+			w.bounded = cmd.Flags().Changed("timeout")
+			return w.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().VarP(flags.Duration(&w.limit), "timeout", "w", "wait at most this time (default: without a limit)")
@@ -52,26 +57,53 @@ is not available, or no quorum of nodes answered, at the start; 70 internal; 77 
 type waiter struct {
 	name            string
 	limit, interval time.Duration
+	bounded         bool // by -w
 }
 
 // run returns when the lock is free, the time has passed, or the first query fails.
-func (w *waiter) run(ctx context.Context) error {
+func (w *waiter) run(ctx context.Context, stderr io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, w.limit)
 	defer cancel()
+	if err := w.awaitDaemon(context.WithoutCancel(ctx), stderr); err != nil {
+		return err
+	}
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
-	for first := true; ; first = false {
+	for answered := false; ; {
 		holders, err := fetchHolders(context.WithoutCancel(ctx), w.name)
+		answered = answered || err == nil
 		switch {
 		case err == nil && len(holders) == 0:
 			return nil
-		case err != nil && first:
+		case !answered && !(w.bounded && isUnavailable(err)):
 			return err
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
+			if !answered {
+				return err
+			}
 			return exit.WithCode(exit.Conflict)
 		}
 	}
+}
+
+// isUnavailable reports whether redlockd or a quorum of its nodes was missing: a redlockd that has
+// just started has no connections to the nodes yet.
+func isUnavailable(err error) bool {
+	f, is := errors.AsType[*exit.Failure](err)
+	return is && f.Code == exit.Unavailable
+}
+
+// awaitDaemon waits for a daemon that is not there yet, if -w bounds the wait.
+func (w *waiter) awaitDaemon(ctx context.Context, stderr io.Writer) error {
+	if !w.bounded {
+		return nil
+	}
+	c, err := socket.ConnectWithin(ctx, w.limit, stderr)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }

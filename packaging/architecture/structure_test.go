@@ -30,7 +30,7 @@ var allowed = map[string]string{
 	"cmd/redlock/internal/job":         "client cmd/redlock/internal/describe cmd/redlock/internal/exit cmd/redlock/internal/lockname cmd/redlock/internal/socket cmd/redlock/internal/term redlock/boottime x/sys",
 	"cmd/redlock/internal/lockname":    "client cmd/redlock/internal/exit",
 	"cmd/redlock/internal/output":      "cmd/redlock/internal/exit",
-	"cmd/redlock/internal/socket":      "client cmd/redlock/internal/exit cmd/redlock/internal/flags ipc",
+	"cmd/redlock/internal/socket":      "client cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/term ipc",
 	"cmd/redlock/internal/term":        "x/sys",
 	"cmd/redlock/internal/top":         "client cmd/redlock/internal/describe cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term",
 	"cmd/redlockd":                     "daemon daemon/access daemon/config daemon/logging hclog systemd",

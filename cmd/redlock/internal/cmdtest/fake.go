@@ -61,7 +61,13 @@ func GrantLine(deadline, ttl time.Duration) string {
 
 func StartFake(t *testing.T, a Replies) *Fake {
 	t.Helper()
-	f := &Fake{t: t, Socket: NewSocket(t), answers: a, Requests: make(chan ipc.Request, 100), Looks: make(chan ipc.Verb, 100), disconnected: make(chan struct{}, 100), testEnded: make(chan struct{})}
+	return StartFakeAt(t, NewSocket(t), a)
+}
+
+// StartFakeAt is StartFake with a path for the socket.
+func StartFakeAt(t *testing.T, socket string, a Replies) *Fake {
+	t.Helper()
+	f := &Fake{t: t, Socket: socket, answers: a, Requests: make(chan ipc.Request, 100), Looks: make(chan ipc.Verb, 100), disconnected: make(chan struct{}, 100), testEnded: make(chan struct{})}
 	l, err := net.Listen("unix", f.Socket)
 	if err != nil {
 		t.Fatal(err)

@@ -121,7 +121,7 @@ func sameDaemon(c *client.Client) func() bool {
 // returned as a failure.
 func (j *Job) acquire(signals *signals) (*client.Client, *client.Lease, error) {
 	ctx, calm := signals.interrupt()
-	c, err := socket.Connect(ctx)
+	c, err := j.connect(ctx)
 	var lease *client.Lease
 	if err == nil {
 		lease, err = j.lock(ctx, c)
@@ -138,6 +138,18 @@ func (j *Job) acquire(signals *signals) (*client.Client, *client.Lease, error) {
 		return nil, nil, err
 	}
 	return c, lease, nil
+}
+
+// connect connects to the daemon. With -w it waits for a daemon that is not there yet: that is part
+// of the wait for the lock.
+func (j *Job) connect(ctx context.Context) (*client.Client, error) {
+	if !j.Bounded {
+		return socket.Connect(ctx)
+	}
+	start := time.Now()
+	c, err := socket.ConnectWithin(ctx, j.Wait, j.Stderr)
+	j.Wait = max(0, j.Wait-time.Since(start).Truncate(10*time.Millisecond)) // a connection that is made at once does not shorten the wait
+	return c, err
 }
 
 // abandon releases the lease and closes the connection. Both may be nil.

@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
 	"github.com/redlockd/redlockd/ipc"
 )
 
@@ -25,6 +29,9 @@ const AnswerTimeout = 5 * time.Second
 // run in another directory, unless an absolute path is too long for a socket.
 func Path() string {
 	path := cmp.Or(os.Getenv(variable), client.DefaultSocket)
+	if strings.Contains(path, "://") {
+		return path // client.Dial rejects a URL
+	}
 	if absolute, err := filepath.Abs(path); err == nil && len(absolute) <= ipc.MaxSocketPath {
 		return absolute
 	}
@@ -33,12 +40,36 @@ func Path() string {
 
 // Connect returns a connection to the daemon, or a failure. It waits at most AnswerTimeout, or
 // until ctx is done.
-func Connect(ctx context.Context) (*client.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+func Connect(ctx context.Context) (*client.Client, error) { return connect(ctx, 0) }
+
+// ConnectWithin is like Connect, but waits at most that long for a daemon that is not there yet, or
+// that does not answer yet. If that takes long, it says so once on stderr.
+func ConnectWithin(ctx context.Context, wait time.Duration, stderr io.Writer) (*client.Client, error) {
+	var printing sync.WaitGroup
+	printing.Add(1)
+	notice := time.AfterFunc(explainAfter, func() {
+		defer printing.Done()
+		if term.Writable(stderr) {
+			fmt.Fprintf(stderr, "redlock: waiting for redlockd, which does not answer on %s yet\n", Path())
+		}
+	})
+	c, err := connect(ctx, wait)
+	if notice.Stop() {
+		printing.Done()
+	}
+	printing.Wait() // so that nothing is printed later
+	return c, err
+}
+
+// explainAfter is how long a wait for redlockd takes before it is explained.
+const explainAfter = time.Second
+
+func connect(ctx context.Context, wait time.Duration) (*client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(wait, AnswerTimeout))
 	defer cancel()
-	c, err := client.Dial(ctx, Path())
+	c, err := client.Dial(ctx, Path(), client.WithDialWait(wait))
 	if err != nil {
-		return nil, exit.FromClient(explainAbsent(explainDenied(Path(), ExplainTimeout(err))))
+		return nil, exit.FromClient(explainAbsent(explainDenied(Path(), ExplainTimeout(err)), wait))
 	}
 	return c, nil
 }
@@ -46,12 +77,17 @@ func Connect(ctx context.Context) (*client.Client, error) {
 // devSocket is the socket of redlockd -dev, in its working directory.
 const devSocket = "redlockd.sock"
 
-// explainAbsent adds what to do, if err means that no daemon listens.
-func explainAbsent(err error) error {
+// explainAbsent adds what to do, if err means that no daemon listens, or has listened for the time
+// of the wait.
+func explainAbsent(err error, wait time.Duration) error {
 	if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
-	return exit.Reword(err, "no redlockd listens on "+Path()+": "+HowToReach())
+	waited := ""
+	if wait > 0 {
+		waited = fmt.Sprintf(" (waited %v)", wait)
+	}
+	return exit.Reword(err, "no redlockd listens on "+Path()+waited+": "+HowToReach())
 }
 
 // HowToReach says what to do if no daemon listens on the socket.

@@ -150,7 +150,7 @@ func TestAbsentDaemon(t *testing.T) {
 	} {
 		t.Setenv(variable, name)
 		for _, cause := range []error{syscall.ENOENT, syscall.ECONNREFUSED} {
-			got := explainAbsent(fmt.Errorf("dial: %w: %w", client.ErrUnavailable, cause))
+			got := explainAbsent(fmt.Errorf("dial: %w: %w", client.ErrUnavailable, cause), 0)
 			for _, want := range wants {
 				if !strings.Contains(got.Error(), want) || !errors.Is(got, client.ErrUnavailable) || !errors.Is(got, cause) {
 					t.Errorf("REDLOCK_SOCKET=%q: %v; want %q in it", name, got, want)
@@ -159,7 +159,7 @@ func TestAbsentDaemon(t *testing.T) {
 		}
 	}
 	for _, other := range []error{client.ErrDenied, fmt.Errorf("it ended: %w", client.ErrUnavailable)} {
-		if got := explainAbsent(other); got != other {
+		if got := explainAbsent(other, 0); got != other {
 			t.Errorf("of another error it makes %v", got)
 		}
 	}
@@ -172,7 +172,7 @@ func TestAbsentDaemonOfFlag(t *testing.T) {
 	if err := Flag().Set("/elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	got := explainAbsent(fmt.Errorf("dial: %w: %w", client.ErrUnavailable, syscall.ENOENT)).Error()
+	got := explainAbsent(fmt.Errorf("dial: %w: %w", client.ErrUnavailable, syscall.ENOENT), 0).Error()
 	if want := "no redlockd listens on /elsewhere: start redlockd there"; !strings.HasPrefix(got, want) || !strings.Contains(got, "--socket") || strings.Contains(got, variable) {
 		t.Errorf("got %q, want %q and --socket in it", got, want)
 	}
