@@ -94,7 +94,7 @@ builds() {
 	step "packages, and the tests of packaging/bench and packaging/nemesis: built before their time" build_ahead
 	step "staticcheck" run_staticcheck
 	step "static builds for linux" build_linux
-	step "builds for darwin" build_darwin
+	step "builds for darwin and freebsd" build_others
 }
 
 simulate() {
@@ -316,14 +316,16 @@ build_linux() {
 	done
 }
 
-# build_darwin builds for arm64; with -long, also for amd64.
-build_darwin() {
+# build_others builds what the README says: for darwin on arm64; with -long, also on
+# amd64.
+build_others() {
 	local arch archs=arm64
 	((!long)) || archs='arm64 amd64'
 	for arch in $archs; do
 		GOOS=darwin GOARCH=$arch plain go build -o /dev/null ./cmd/redlockd
 		GOOS=darwin GOARCH=$arch plain go vet ./client ./cmd/...
 	done
+	GOOS=freebsd GOARCH=amd64 plain go build ./...
 }
 
 # --- tests

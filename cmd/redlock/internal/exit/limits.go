@@ -17,9 +17,9 @@ const (
 
 // CheckLimits returns a failure if the limits of this process are too tight for redlock.
 func CheckLimits() error {
-	var limit unix.Rlimit
+	var limit unix.Rlimit // of int64 on FreeBSD
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err == nil {
-		if err := checkAddressSpace(limit.Cur); err != nil {
+		if err := checkAddressSpace(uint64(limit.Cur)); err != nil {
 			return err
 		}
 	}
