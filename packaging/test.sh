@@ -65,9 +65,11 @@ trap 'stop_beside; tell_failures; rm -rf "$tmp"' EXIT
 
 main() {
 	step "programs that the tests need" prerequisites
+	step "modules that the builds need" download
+	# From here on nothing is downloaded: a module that download does not get is missing in CI.
+	export GOPROXY="file://$(go env GOMODCACHE)/cache/download" GOSUMDB=off
 	step "top level of the tree" check_toplevel
 	step "gofmt" check_gofmt
-	step "go.mod and go.sum" check_modules
 	step "go build -race ./..." go build -race ./...
 	start_beside
 	step "go vet" vet
@@ -151,6 +153,7 @@ tell_failures() {
 
 # --- prerequisites
 
+# prerequisites and download run alone and first, because downloads beside the tests would be slow.
 prerequisites() {
 	if is_ci && ((EUID != 0)); then
 		echo "in CI this has to run as root: it tests with other users, and boots a container"
@@ -187,6 +190,33 @@ prerequisites() {
 	go version
 }
 
+# download gets all modules: those of the three modules here, and those of the tools.
+download() {
+	persist check_modules
+	persist load_tool "$staticcheck"
+	persist load_tool "$(sed -n 's/^readonly nfpm=//p' packaging/package.sh)"
+}
+
+# check_modules downloads what its checks need.
+check_modules() { check_module && in_bench check_module && in_nemesis check_module; }
+
+check_module() { go mod download && go mod verify && go mod tidy -diff; }
+
+# load_tool downloads the source of a program and of its modules. It builds nothing.
+load_tool() { plain go install -n "$1" >"$tmp/loaded" 2>&1 || { cat "$tmp/loaded" && return 1; }; }
+
+# persist COMMAND... runs a command up to three times, because a download may fail. In a function
+# that it runs, set -e has no effect.
+persist() {
+	local pause
+	for pause in 2 10; do
+		if "$@"; then return; fi
+		echo "this failed, and is tried again in $pause s: $*"
+		sleep "$pause"
+	done
+	"$@"
+}
+
 # missing_packages prints the Debian packages of missing programs.
 missing_packages() {
 	has_command redis-server || echo redis-server
@@ -208,7 +238,7 @@ missing_packages() {
 	has_command rpm || echo rpm
 	python3 -c 'import yaml' 2>/dev/null || echo python3-yaml
 	has_command systemd-nspawn || echo systemd-container
-	has_command mmdebstrap || echo mmdebstrap
+	has_command dbus-daemon || echo dbus
 	# for the model, and the network cuts of the nemesis
 	has_command spin || echo spin
 	has_command nft || echo nftables
@@ -233,12 +263,18 @@ install_packages() {
 		as_root=(sudo)
 	fi
 	echo "installing: $*"
-	local log=$tmp/apt apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get)
-	if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
-		cat "$log"
+	local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+	if ! { update_list "${apt[@]}" && persist "${apt[@]}" install -y --no-install-recommends "$@"; } >"$tmp/apt" 2>&1; then
+		cat "$tmp/apt"
 		echo "could not be installed: $*. As root: apt-get install $*"
 		return 1
 	fi
+}
+
+# update_list APT-GET... updates the list of packages once.
+update_list() {
+	[[ -e $tmp/updated ]] || persist "$@" update || return
+	touch "$tmp/updated"
 }
 
 # --- checks without tests
@@ -265,15 +301,6 @@ check_gofmt() {
 		printf 'to be formatted with gofmt -w:\n%s\n' "$unformatted"
 		return 1
 	fi
-}
-
-check_modules() {
-	go mod verify
-	go mod tidy -diff
-	in_bench go mod verify
-	in_bench go mod tidy -diff
-	in_nemesis go mod verify
-	in_nemesis go mod tidy -diff
 }
 
 # vet runs with the race detector, because Go's cache has everything built for it. Otherwise the
@@ -436,6 +463,7 @@ models() {
 # that release, with its libc; nothing is installed.
 other_servers() {
 	local root=$tmp/servers server loader libraries
+	has_command mmdebstrap || step "mmdebstrap" install_packages mmdebstrap
 	step "servers of Debian $laterdebian" mmdebstrap --quiet --variant=extract --include=redis-server,valkey-server "$laterdebian" "$root"
 	loader=$(ls "$root"/usr/lib*/ld-linux-*.so.* | head -n 1)
 	libraries=$(echo "$root"/usr/lib/*-linux-gnu)

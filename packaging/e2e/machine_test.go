@@ -4,14 +4,12 @@ package e2e
 
 import (
 	"bufio"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is a Debian container that its own systemd has booted, without a network.
+// machine is a container with a Debian of its own, which systemd has booted, without a network.
 type machine struct {
 	t      *testing.T
 	root   string
@@ -28,10 +26,6 @@ type machine struct {
 	leader int      // pid of its PID 1 on this host
 }
 
-// suite is the Debian release that is booted. Its file system is made once, and kept in the user's
-// cache directory.
-const suite = "bookworm"
-
 // boot starts a machine that sees directories of this host, each given as "from:to". It first looks
 // for all prerequisites, and skips the test if one is missing.
 func boot(t *testing.T, binds ...string) *machine {
@@ -39,7 +33,12 @@ func boot(t *testing.T, binds ...string) *machine {
 	cgroups := needContainers(t)
 	dir := t.TempDir()
 	m := &machine{t: t, root: filepath.Join(dir, "root"), group: filepath.Join(cgroups, "redlockd-e2e-"+strconv.Itoa(os.Getpid()))}
-	m.unpack(rootFileSystem(t))
+	if err := os.Mkdir(m.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeRoot(m.root); err != nil {
+		t.Fatalf("the root file system: %v", err)
+	}
 	for _, dir := range []string{m.group, filepath.Join(cgroups, "../systemd", filepath.Base(m.group))} {
 		_ = os.Mkdir(dir, 0o755) // exists only with the old kind of cgroups
 		t.Cleanup(func() { removeGroups(dir) })
@@ -64,9 +63,9 @@ func needContainers(t *testing.T) (cgroups string) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can boot a container")
 	}
-	for _, program := range []string{"systemd-nspawn", "mmdebstrap", "nsenter", "unshare"} {
+	for _, program := range []string{"systemd-nspawn", "nsenter", "unshare", "dpkg-query", "apt-cache"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed (Debian: apt-get install systemd-container mmdebstrap)", program)
+			t.Skipf("%s is not installed (Debian: apt-get install systemd-container dbus)", program)
 		}
 	}
 	if output, err := combined(exec.Command("unshare", "--pid", "--fork", "--mount", "--uts", "--ipc", "--net", "--cgroup", "true")); err != nil {
@@ -84,66 +83,6 @@ func needContainers(t *testing.T) (cgroups string) {
 	}
 	_ = os.Remove(probe)
 	return cgroups
-}
-
-// rootFileSystem returns the path of a tar file, and makes it if it does not exist.
-func rootFileSystem(t *testing.T) string {
-	t.Helper()
-	path, err := root()
-	if err != nil {
-		t.Skipf("no root file system: %v", err)
-	}
-	return path
-}
-
-// root is called early if all tests run: it takes half a minute, mostly for downloads.
-var root = sync.OnceValues(makeRoot)
-
-func makeRoot() (path string, err error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "redlockd-e2e")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	path = filepath.Join(dir, suite+".tar")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	aside := filepath.Join(dir, fmt.Sprintf("%s.%d.tar", suite, os.Getpid()))
-	defer os.Remove(aside)
-	make := exec.Command("nice", "-n", "19", "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd,systemd-sysv,dbus",
-		`--aptopt=APT::Install-Recommends "false"`, "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-		suite, aside)
-	if output, err := combined(make); err != nil {
-		return "", fmt.Errorf("%w (is Debian's mirror there?)\n%s", err, output)
-	}
-	return path, os.Rename(aside, path)
-}
-
-// makeRootAhead starts to make the root file system, and returns a function that waits for it. It
-// does nothing if no container can be booted, or only some tests run.
-func makeRootAhead() (wait func()) {
-	_, err := exec.LookPath("mmdebstrap")
-	if err != nil || os.Geteuid() != 0 || flag.Lookup("test.run").Value.String() != "" {
-		return func() {}
-	}
-	var making sync.WaitGroup
-	making.Go(func() { _, _ = root() }) // the tests report its error
-	return making.Wait
-}
-
-func (m *machine) unpack(tarball string) {
-	m.t.Helper()
-	if err := os.Mkdir(m.root, 0o755); err != nil {
-		m.t.Fatal(err)
-	}
-	if output, err := combined(exec.Command("tar", "-C", m.root, "-xf", tarball, "--exclude=./dev/*")); err != nil {
-		m.t.Fatalf("%s: %v\n%s", tarball, err, output)
-	}
-	writeFile(m.t, filepath.Join(m.root, "etc", "machine-id"), "")
 }
 
 // awaitSystemd waits until PID 1 runs and has started everything.
