@@ -64,7 +64,7 @@ var allowed = map[string]string{
 	"redlock/internal/redis/redistest": "",
 	"redlock/internal/script":          "redlock/internal/admission redlock/internal/redis",
 	"redlock/redlocktest":              "redlock redlock/internal/script redlock/redlocktest/simredis",
-	"redlock/redlocktest/simredis":     "redlock redlock/internal/script",
+	"redlock/redlocktest/simredis":     "gopher-lua redlock redlock/internal/script",
 	"redlock/redlocktest/simulation":   "redlock redlock/redlocktest redlock/redlocktest/simredis",
 	"systemd":                          "go-systemd x/sys",
 }
@@ -73,6 +73,7 @@ var allowed = map[string]string{
 var modules = map[string]string{
 	"rueidis":    "github.com/redis/rueidis",
 	"miniredis":  "github.com/alicebob/miniredis/v2",
+	"gopher-lua": "github.com/yuin/gopher-lua",
 	"hcl":        "github.com/hashicorp/hcl/v2",
 	"cty":        "github.com/zclconf/go-cty",
 	"hclog":      "github.com/hashicorp/go-hclog",

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSimAnswersLikeRedis: the simulated node and Redis get the same random commands, in groups,
-// and must give the same replies. It fails if a Lua script and its Go function differ.
+// and must give the same replies. It fails if a command, or Lua, differs.
 func TestSimAnswersLikeRedis(t *testing.T) {
 	server := StartRedis(t, 1).Servers[0]
 	conn, err := respNode("a", server.Addr()).Dial(t.Context())

@@ -85,6 +85,7 @@ func NewSim(name string) *Sim {
 func (s *Sim) newState(name string) simredis.State {
 	state := simredis.NewState(name, s.clock.now())
 	state.Kill, state.Clients, state.Notify = s.killLocked, s.clients, s.notify
+	state.Deliver = func(id int64, _, message string) { s.notify(id, message) }
 	return state
 }
 

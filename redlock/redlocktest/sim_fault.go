@@ -125,7 +125,8 @@ func (s *Sim) Move() {
 	s.breakAll()
 	if s.other == nil {
 		other := s.newState(s.name + "'")
-		other.Durable, other.InfoOverrides, other.Variants = s.state.Durable, s.state.InfoOverrides, s.state.Variants
+		other.Durable, other.InfoOverrides = s.state.Durable, s.state.InfoOverrides
+		other.PlantAs(&s.state)
 		s.other = &other
 	}
 	s.state, *s.other = *s.other, s.state

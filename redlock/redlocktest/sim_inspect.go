@@ -19,7 +19,7 @@ func (s *Sim) Makes(v simredis.Variant) bool { return s.state.Variant(v) }
 func (s *Sim) Executes(c redlock.Command) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refusal == nil && !s.state.Replica && len(c) > 1 && s.state.Scripts[c[1]]
+	return s.refusal == nil && !s.state.Replica && len(c) > 1 && s.state.Scripts[c[1]] != ""
 }
 
 // Tokens calls see with the key of each lock and each token that holds it. Writer intents and
@@ -34,8 +34,8 @@ func (s *Sim) Tokens(see func(key, token string)) {
 		switch {
 		case !ok || !strings.HasPrefix(key, redlock.DefaultPrefix):
 		case derived == "m":
-			for _, token := range slices.Sorted(maps.Keys(e.Set)) {
-				if kind, ok := s.state.Lookup(lock, now); ok && simredis.IsKind(kind.Text) && e.Set[token] > now/1000 {
+			for _, token := range slices.Sorted(maps.Keys(e.Set.Scores)) {
+				if kind, ok := s.state.Lookup(lock, now); ok && simredis.IsKind(kind.Text) && e.Set.Scores[token] > float64(now/1000) {
 					see(lock, token)
 				}
 			}

@@ -30,6 +30,16 @@ func (l *simListener) ID() int64             { return l.id }
 func (l *simListener) Done() <-chan struct{} { return l.conn.ended }
 func (l *simListener) Close()                { l.conn.Close() }
 
+// Subscribe sends SUBSCRIBE on this connection. From then on, the function of Listen gets the messages
+// of the channel.
+func (l *simListener) Subscribe(ctx context.Context, channel string) error {
+	var replies [1]redlock.Reply
+	if err := l.conn.Do(ctx, []redlock.Command{{"SUBSCRIBE", channel}}, replies[:]); err != nil {
+		return err
+	}
+	return replies[0].Err
+}
+
 // listen connects as dial does. It calls receive in a separate goroutine.
 func (s *Sim) listen(ctx context.Context, receive func(keys []string)) (redlock.Listener, error) {
 	c := &simConn{sim: s, ended: make(chan struct{}), notified: make(chan struct{}, 1)}

@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,29 @@ func (l *listening) isDone() bool {
 	default:
 		return false
 	}
+}
+
+// A published message reaches the listeners that subscribed, after the delay of a reply.
+func TestSimListenerGetsMessages(t *testing.T) {
+	simTest(t, func(t *testing.T, sim *Sim) {
+		var got []string
+		listener, err := sim.Node().Listen(t.Context(), func(messages []string) { got = append(got, messages...) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		conn := dialSim(t, sim)
+		do(t, conn, "PUBLISH", "c", "before")
+		if err := listener.(*simListener).Subscribe(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		sim.SetDelay(delayed(3*ms, 4*ms))
+		do(t, conn, "PUBLISH", "c", "message")
+		do(t, conn, "PUBLISH", "other", "message")
+		time.Sleep(ms)
+		synctest.Wait()
+		want(t, "messages", strings.Join(got, " "), "message")
+	})
 }
 
 func TestSimListenerIsNotifiedAfterDelay(t *testing.T) {

@@ -96,8 +96,5 @@ func (s *Sim) Promote() {
 func (s *Sim) Plant(variants ...simredis.Variant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.Variants = map[simredis.Variant]bool{}
-	for _, v := range variants {
-		s.state.Variants[v] = true
-	}
+	s.state.Plant(variants...)
 }

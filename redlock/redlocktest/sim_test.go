@@ -264,14 +264,6 @@ func TestSimCountsByName(t *testing.T) {
 	})
 }
 
-func TestSimKnowsAllScripts(t *testing.T) {
-	for _, script := range script.Scripts() {
-		if simredis.ScriptFuncs[script.Name] == nil {
-			t.Errorf("script %q has no Go function in scriptFuncs", script.Name)
-		}
-	}
-}
-
 func TestSimCloseEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := NewSim("a")

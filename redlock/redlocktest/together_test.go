@@ -56,8 +56,8 @@ func (g generator) callerOperations() []scriptOp {
 // admittedState returns a node that votes.
 func admittedState(script script.Script) simredis.State {
 	s := simredis.NewState("a", 0)
-	s.Scripts[script.SHA] = true
 	s.Clients, s.Notify = func() []*simredis.Client { return nil }, func(int64, string) {}
+	s.Exec(&simredis.Client{}, 0, redlock.Command{"SCRIPT", "LOAD", script.Source})
 	s.Exec(&simredis.Client{}, 0, redlock.Command{"HSET", NodeKey, "epoch", "one", "aa", "7", "ab", "7"})
 	return s
 }

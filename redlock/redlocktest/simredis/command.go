@@ -1,8 +1,6 @@
 package simredis
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"strconv"
@@ -16,7 +14,7 @@ type command struct {
 	name  string // "SET", "CLIENT KILL"
 	words int    // of the name
 	arity int    // number of words; negative: at least so many
-	write bool   // a replica refuses it
+	flags flags
 	run   func(call) redlock.Reply
 }
 
@@ -28,42 +26,67 @@ type call struct {
 	args   []string
 }
 
+// flags tells what a command is, and what it replies to a script. Without one, it only reads, and
+// replies strings.
+type flags int
+
 const (
-	reads  = false
-	writes = true
+	writes   flags = 1 << iota // a replica refuses it
+	number                     // it replies a number
+	status                     // it replies a status
+	noScript                   // scripts must not call it
+
+	reads flags = 0
 )
 
-var commands = index(
-	command{"PING", 1, -1, reads, ping},
-	command{"TIME", 1, 1, reads, timeOfDay},
-	command{"CLIENT ID", 2, 2, reads, clientID},
-	command{"CLIENT KILL", 2, -3, reads, clientKill},
-	command{"CLIENT SETNAME", 2, 3, reads, clientSetName},
-	command{"CLIENT GETNAME", 2, 2, reads, clientGetName},
-	command{"CLIENT TRACKING", 2, -3, reads, clientTracking},
-	command{"CLIENT CACHING", 2, 3, reads, clientCaching},
-	command{"INFO", 1, -1, reads, infoCommand},
-	command{"CONFIG GET", 2, -3, reads, configGet},
-	command{"CONFIG RESETSTAT", 2, 2, reads, configResetStat},
-	command{"ACL DRYRUN", 2, -4, reads, aclDryRun},
-	command{"SCRIPT LOAD", 2, 3, reads, scriptLoad},
-	command{"SCRIPT FLUSH", 2, -2, reads, scriptFlush},
-	command{"EVALSHA", 1, -3, reads, evalSHA},
-	command{"GET", 1, 2, reads, get},
-	command{"MGET", 1, -2, reads, mget},
-	command{"SET", 1, -3, writes, set},
-	command{"DEL", 1, -2, writes, del},
-	command{"PTTL", 1, 2, reads, pttl},
-	command{"EXISTS", 1, -2, reads, exists},
-	command{"KEYS", 1, 2, reads, keysCommand},
-	command{"HGET", 1, 3, reads, hgetCommand},
-	command{"HMGET", 1, -3, reads, hmgetCommand},
-	command{"HSET", 1, -4, writes, hsetCommand},
-	command{"HDEL", 1, -3, writes, hdelCommand},
-	command{"HGETALL", 1, 2, reads, hgetallCommand},
-	command{"LPUSH", 1, -3, writes, lpush},
-	command{"FLUSHALL", 1, -1, writes, flushAll},
-)
+var commands map[string]*command
+
+func init() { // because EVALSHA calls commands
+	commands = index(
+		command{"PING", 1, -1, status, ping},
+		command{"TIME", 1, 1, reads, timeOfDay},
+		command{"CLIENT ID", 2, 2, noScript, clientID},
+		command{"CLIENT KILL", 2, -3, noScript, clientKill},
+		command{"CLIENT SETNAME", 2, 3, noScript, clientSetName},
+		command{"CLIENT GETNAME", 2, 2, noScript, clientGetName},
+		command{"CLIENT TRACKING", 2, -3, noScript, clientTracking},
+		command{"CLIENT CACHING", 2, 3, noScript, clientCaching},
+		command{"INFO", 1, -1, reads, infoCommand},
+		command{"CONFIG GET", 2, -3, noScript, configGet},
+		command{"CONFIG RESETSTAT", 2, 2, noScript, configResetStat},
+		command{"ACL DRYRUN", 2, -4, noScript, aclDryRun},
+		command{"SCRIPT LOAD", 2, 3, noScript, scriptLoad},
+		command{"SCRIPT FLUSH", 2, -2, noScript, scriptFlush},
+		command{"EVALSHA", 1, -3, noScript, evalSHA},
+		command{"SUBSCRIBE", 1, -2, noScript, subscribe},
+		command{"PUBLISH", 1, 3, number, publish},
+		command{"GET", 1, 2, reads, get},
+		command{"MGET", 1, -2, reads, mget},
+		command{"SET", 1, -3, writes | status, set},
+		command{"DEL", 1, -2, writes | number, del},
+		command{"PTTL", 1, 2, number, pttl},
+		command{"PEXPIRE", 1, -3, writes | number, pexpire},
+		command{"PEXPIREAT", 1, -3, writes | number, pexpireAt},
+		command{"EXISTS", 1, -2, number, exists},
+		command{"KEYS", 1, 2, reads, keysCommand},
+		command{"SCAN", 1, -2, reads, scan},
+		command{"HGET", 1, 3, reads, hgetCommand},
+		command{"HMGET", 1, -3, reads, hmgetCommand},
+		command{"HSET", 1, -4, writes | number, hsetCommand},
+		command{"HDEL", 1, -3, writes | number, hdelCommand},
+		command{"HGETALL", 1, 2, reads, hgetallCommand},
+		command{"ZADD", 1, -4, writes | number, zadd},
+		command{"ZREM", 1, -3, writes | number, zrem},
+		command{"ZSCORE", 1, 3, reads, zscore},
+		command{"ZCARD", 1, 2, number, zcard},
+		command{"ZRANK", 1, 3, number, zrank},
+		command{"ZCOUNT", 1, 4, number, zcount},
+		command{"ZRANGE", 1, -4, reads, zrange},
+		command{"ZREMRANGEBYSCORE", 1, 4, writes | number, zremRangeByScore},
+		command{"LPUSH", 1, -3, writes | number, lpush},
+		command{"FLUSHALL", 1, -1, writes | status, flushAll},
+	)
+}
 
 func index(list ...command) map[string]*command {
 	byName := make(map[string]*command, len(list))
@@ -132,7 +155,6 @@ func Failed(format string, args ...any) redlock.Reply {
 const (
 	errSyntax    = redlock.ServerError("ERR syntax error")
 	errNotNumber = redlock.ServerError("ERR value is not an integer or out of range")
-	errExpire    = redlock.ServerError("ERR invalid expire time in 'set' command")
 	errWrongType = redlock.ServerError("WRONGTYPE Operation against a key holding the wrong kind of value")
 	ErrReadOnly  = redlock.ServerError("READONLY You can't write against a read only replica.")
 	ErrNoScript  = redlock.ServerError("NOSCRIPT No matching script. Please use EVAL.")
@@ -191,21 +213,6 @@ func clientGetName(c call) redlock.Reply {
 	return Text(c.client.name)
 }
 
-func scriptLoad(c call) redlock.Reply {
-	sum := sha1.Sum([]byte(c.args[0]))
-	sha := hex.EncodeToString(sum[:])
-	c.Scripts[sha] = true
-	return Text(sha)
-}
-
-func scriptFlush(c call) redlock.Reply {
-	if len(c.args) > 1 || len(c.args) == 1 && !isSyncWord(c.args[0]) {
-		return Failed("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
-	}
-	clear(c.Scripts)
-	return Text("OK")
-}
-
 func isSyncWord(word string) bool {
 	return strings.EqualFold(word, "SYNC") || strings.EqualFold(word, "ASYNC")
 }
@@ -232,44 +239,93 @@ func mget(c call) redlock.Reply {
 	return redlock.Reply{Array: replies}
 }
 
-// set executes SET key value [NX] [PX milliseconds].
+// set executes SET key value [NX] [PX milliseconds | PXAT milliseconds | KEEPTTL].
 func set(c call) redlock.Reply {
-	nx, px := false, ""
+	nx, expiry, at := false, "", ""
 	for options := c.args[2:]; len(options) > 0; options = options[1:] {
-		switch {
-		case strings.EqualFold(options[0], "NX"):
+		switch option := strings.ToUpper(options[0]); {
+		case option == "NX":
 			nx = true
-		case strings.EqualFold(options[0], "PX") && len(options) > 1 && px == "":
-			px = options[1]
+		case option == "KEEPTTL" && (expiry == "" || expiry == option):
+			expiry = option
+		case (option == "PX" || option == "PXAT") && len(options) > 1 && expiry == "":
+			expiry, at = option, options[1]
 			options = options[1:]
 		default:
 			return Refuse(errSyntax)
 		}
 	}
-	return c.store(c.args[0], c.args[1], nx, px)
-}
-
-// store sets key to value. px is the time to live in milliseconds, or "" for none.
-func (c call) store(key, value string, nx bool, px string) redlock.Reply {
-	if err := c.mayWrite(); err != nil {
-		return Refuse(err)
-	}
-	e := entry{Text: value}
-	if px != "" {
-		ms, err := strconv.ParseInt(px, 10, 64)
-		if err != nil {
+	key, e := c.args[0], entry{Text: c.args[1]}
+	if at != "" {
+		ms, ok := parseInt(at)
+		if !ok {
 			return Refuse(errNotNumber)
 		}
-		if ms <= 0 || ms > math.MaxInt64-c.now/1000 {
-			return Refuse(errExpire)
+		if ms <= 0 || expiry == "PX" && ms > math.MaxInt64-c.now/1000 {
+			return Failed("ERR invalid expire time in 'set' command")
 		}
-		e.expiry = c.now/1000 + ms
+		if e.expiry = ms; expiry == "PX" {
+			e.expiry += c.now / 1000
+		}
 	}
-	if _, taken := c.Lookup(key, c.now); taken && nx {
+	before, taken := c.Lookup(key, c.now)
+	if taken && nx {
 		return Null()
+	}
+	if expiry == "KEEPTTL" {
+		e.expiry = before.expiry
 	}
 	c.put(key, e)
 	return Text("OK")
+}
+
+// parseInt parses a number that is written as Redis writes it.
+func parseInt(text string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	var written [20]byte
+	return n, err == nil && string(strconv.AppendInt(written[:0], n, 10)) == text
+}
+
+// pexpire executes PEXPIRE key milliseconds [GT].
+func pexpire(c call) redlock.Reply { return c.expire("pexpire", c.now/1000) }
+
+// pexpireAt executes PEXPIREAT key milliseconds [GT].
+func pexpireAt(c call) redlock.Reply { return c.expire("pexpireat", 0) }
+
+// expire sets the expiry of a key that exists, counted from begin. With GT it only lengthens it; a
+// key that never expires stays so.
+func (c call) expire(name string, begin int64) redlock.Reply {
+	greater := false
+	for _, option := range c.args[2:] {
+		switch {
+		case strings.EqualFold(option, "GT"):
+			greater = true
+		case strings.EqualFold(option, "NX") || strings.EqualFold(option, "XX") || strings.EqualFold(option, "LT"):
+			return Refuse(simError("%s with %s", name, option))
+		default:
+			return Failed("ERR Unsupported option %s", option)
+		}
+	}
+	at, ok := parseInt(c.args[1])
+	switch {
+	case !ok:
+		return Refuse(errNotNumber)
+	case at > math.MaxInt64-begin:
+		return Failed("ERR invalid expire time in '%s' command", name)
+	}
+	at += begin
+	key := c.args[0]
+	e, ok := c.Lookup(key, c.now)
+	switch {
+	case !ok || greater && (e.expiry == 0 || at <= e.expiry):
+		return Number(0)
+	case at <= c.now/1000:
+		c.drop(key)
+	default:
+		e.expiry = at
+		c.put(key, e)
+	}
+	return Number(1)
 }
 
 func del(c call) redlock.Reply {
@@ -324,4 +380,9 @@ func flushAll(c call) redlock.Reply {
 	}
 	c.Flush()
 	return Text("OK")
+}
+
+func (c call) with(args ...string) call {
+	c.args = args
+	return c
 }

@@ -1,5 +1,5 @@
 // Package simredis simulates the memory of a redis-server: the keys, the commands that a lane
-// sends, and the scripts of package redlock, rewritten in Go.
+// sends, and the Lua scripts of package redlock, which it runs.
 //
 // It has no network and never waits. The same calls at the same times return the same replies.
 // Package redlocktest adds a network and a clock ([State] in redlocktest.Sim). Tests plant mistakes

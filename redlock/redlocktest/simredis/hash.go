@@ -74,26 +74,9 @@ func (c call) hget(key, field string) (value string, ok bool, err error) {
 	return value, ok, nil
 }
 
-// hset sets fields of the hash at key. pairs alternates fields and values. As in Redis, it fails if
-// the key has another type or the node is a replica.
-func (c call) hset(key string, pairs ...string) error {
-	h, err := c.hashToWrite(key)
-	if err != nil {
-		return err
-	}
-	for i := 0; i < len(pairs); i += 2 {
-		h.set(pairs[i], pairs[i+1])
-	}
-	c.changed(key)
-	return nil
-}
-
 // hashToWrite returns the hash at key, and creates it if needed. A caller that writes to it must
 // call changed.
 func (c call) hashToWrite(key string) (*hash, error) {
-	if err := c.mayWrite(); err != nil {
-		return nil, err
-	}
 	h, err := c.hash(key)
 	if err == nil && h == noHash {
 		h = &hash{Values: map[string]string{}}
@@ -136,7 +119,11 @@ func hsetCommand(c call) redlock.Reply {
 		return Refuse(err)
 	}
 	had := len(h.Values)
-	_ = c.hset(key, pairs...) // hashToWrite has checked the key
+	h.grow(len(pairs) / 2)
+	for i := 0; i < len(pairs); i += 2 {
+		h.set(pairs[i], pairs[i+1])
+	}
+	c.changed(key)
 	return Number(int64(len(h.Values) - had))
 }
 

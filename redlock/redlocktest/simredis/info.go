@@ -143,7 +143,7 @@ func (s *State) Load(snapshot Snapshot) {
 func cloneKeys(keys map[string]entry) map[string]entry {
 	keys = maps.Clone(keys)
 	for key, e := range keys {
-		e.list, e.Set, e.Hash = slices.Clone(e.list), maps.Clone(e.Set), e.Hash.clone()
+		e.list, e.Set, e.Hash = slices.Clone(e.list), e.Set.clone(), e.Hash.clone()
 		keys[key] = e
 	}
 	return keys
@@ -171,8 +171,7 @@ func (s *State) Promote() {
 	}
 }
 
-// mayWrite fails if the node is a replica. Script code must call it before it changes anything:
-// Redis refuses single commands in a script, not the script.
+// mayWrite fails if the node is a replica.
 func (s *State) mayWrite() error {
 	if s.Replica {
 		return ErrReadOnly

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	lua "github.com/yuin/gopher-lua"
+
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -21,10 +23,13 @@ type State struct {
 	LastID   int64 // the last id of a connection
 	commands int64 // executed since the start
 	Keys     map[string]entry
-	Scripts  map[string]bool            // loaded scripts, by SHA
-	Variants map[Variant]bool           // planted mistakes
-	Kill     func(clientID int64) int64 // ends a connection; returns how many it ended
+	Scripts  map[string]string             // the sources of loaded scripts, by SHA
+	protos   map[string]*lua.FunctionProto // what runs for a loaded script
+	variants map[Variant]bool              // planted mistakes
+	planted  plantedScripts                // with them; nil: there are none
+	Kill     func(clientID int64) int64    // ends a connection; returns how many it ended
 	tracking
+	subscriptions
 	Durable       bool              // the node says that it is durable
 	Denied        string            // the command that the user default must not run
 	InfoOverrides map[string]string // what INFO shows instead of the true value
@@ -39,10 +44,10 @@ type State struct {
 // cause WRONGTYPE.
 type entry struct {
 	Text   string
-	Hash   *hash            // nil: not a hash
-	Set    map[string]int64 // the score of each member; nil: not a sorted set
-	list   []string         // nil: not a list
-	expiry int64            // milliseconds since 1970; 0: never
+	Hash   *hash      // nil: not a hash
+	Set    *SortedSet // nil: not a sorted set
+	list   []string   // nil: not a list
+	expiry int64      // milliseconds since 1970; 0: never
 }
 
 func (e entry) isString() bool { return e.Hash == nil && e.Set == nil && e.list == nil }
@@ -67,7 +72,8 @@ func (s *State) Restart(now int64) {
 	s.RunID = digest("%s %d", s.name, s.starts)
 	s.Replica, s.ReplID = false, s.newReplID()
 	s.started, s.LastID, s.commands = now, 0, 0
-	s.Scripts = map[string]bool{}
+	s.Scripts, s.protos = map[string]string{}, map[string]*lua.FunctionProto{}
+	s.subscribers = map[string][]int64{}
 	s.Readers = map[string][]int64{}
 }
 
@@ -153,7 +159,7 @@ func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Repl
 	if !known.takes(len(command)) {
 		return Failed("ERR wrong number of arguments for '%s' command", known.errorName())
 	}
-	if err := s.mayWrite(); err != nil && known.write {
+	if err := s.mayWrite(); err != nil && known.flags&writes != 0 {
 		return Refuse(err)
 	}
 	s.current = c
@@ -178,4 +184,28 @@ func (s *State) Label(command redlock.Command) string {
 		}
 	}
 	return known.name
+}
+
+// Variant reports whether the mistake was planted.
+func (s *State) Variant(v Variant) bool { return s.variants[v] }
+
+// Plant makes the scripts make exactly these mistakes. It panics if the text that an edit replaces
+// is not in the scripts: then the edit must follow the scripts.
+func (s *State) Plant(variants ...Variant) {
+	planted := soundScripts()
+	s.variants = map[Variant]bool{}
+	for _, v := range variants {
+		if err := planted.plant(v); err != nil {
+			panic("simredis: " + err.Error())
+		}
+		s.variants[v] = true
+	}
+	s.planted = planted
+	clear(s.protos)
+}
+
+// PlantAs makes the same mistakes as another node.
+func (s *State) PlantAs(other *State) {
+	s.variants, s.planted = other.variants, other.planted
+	clear(s.protos)
 }

@@ -1,0 +1,121 @@
+package simredis
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
+
+// Variant is a deliberate mistake in a simulated node's scripts. A test plants it to show that the
+// search finds it.
+type Variant string
+
+const (
+	ReleaseBlindly Variant = "DEL without comparing the token"
+	ExtendSets     Variant = "an extension sets a missing key"
+	ExtendShortens Variant = "an extension may shorten the expiry"
+	IgnoreNotAfter Variant = "a late acquire is executed"
+	IgnoreEpoch    Variant = "the epoch is not compared before a vote"
+	FenceBlindly   Variant = "a fencing token is written back although another token holds the lock"
+	ForceBlindly   Variant = "FORCE deletes a lock that another token holds by now"
+	ConfirmForced  Variant = "a token is confirmed although FORCE has noted it"
+	ExchangeForced Variant = "a token is exchanged although FORCE has noted it"
+	CompareNothing Variant = "an epoch is written without comparing the old one"
+	HandOverFence  Variant = "a hand-over keeps the fencing token"
+	CountHolders   Variant = "a semaphore counts its holders, and ignores their slots"
+	MixKinds       Variant = "clients of different kinds share a lock"
+	TokensFarAhead Variant = "fencing tokens are centuries ahead"
+	HideKind       Variant = "readers leave the lock's key free for other clients"
+)
+
+// edit replaces text of a script that is there exactly so many times.
+type edit struct {
+	times    int
+	old, new string
+}
+
+// edits has the mistakes as changes of the Lua source. HideKind changes the foreign clients of the
+// simulation instead.
+var edits = map[Variant][]edit{
+	HideKind: nil,
+	ReleaseBlindly: {{1, `call('GET', key), 0
+    if value == token then`, `call('GET', key), 0
+    if value then`}},
+	ExtendSets: {{1, `tonumber(score) <= now then
+      return isForced(token) and -1 or 0`, `tonumber(score) <= now then
+      call('SET', key, token, 'NX', 'PX', ttl)
+      return call('GET', key) == token and 1 or 0`}},
+	ExtendShortens: {
+		{1, `call('PEXPIRE', key, args[arg + 1], 'GT')`, `call('PEXPIRE', key, args[arg + 1])`},
+		{1, `call('PEXPIRE', key, args[arg + 2], 'GT')`, `call('PEXPIRE', key, args[arg + 2])`},
+		{2, `call('PEXPIRE', key, ttl, 'GT')`, `call('PEXPIRE', key, ttl)`},
+		{1, `local done = call('ZADD', key .. '\0m', 'GT', after(ttl), token)`, `local done = call('ZADD', key .. '\0m', after(ttl), token)`},
+	},
+	IgnoreNotAfter: {{1, `if clock > tonumber(args[2]) then`, `if false then`}},
+	IgnoreEpoch: {
+		{2, `elseif known[1] ~= args[1] then`, `elseif false then`},
+		{1, `if not (count and count >= 0 and count <= LIMIT) then`, `count = count or 0
+      if false then`},
+	},
+	FenceBlindly: {{1, `return tooFar(record, tonumber(fenceOf(record))) or raiseIfHeld(key, args[arg], record)`,
+		`local text = fenceOf(record)
+    local refused = tooFar(record, tonumber(text))
+    if not refused then
+      raise(record, tonumber(text), text)
+    end
+    return refused or 1`}},
+	ForceBlindly: {{1, `local value = call('GET', key)
+    if value ~= token then
+      return value and leave(key, token, value) or 0
+    end
+    return delete(key) or 1`, `return call('DEL', key)`}},
+	ConfirmForced: {{1, `elseif forced == 1 then`, `elseif false then`}},
+	ExchangeForced: {{1, `local forced = call('EXISTS', FORCED .. redis.sha1hex(old), FORCED .. redis.sha1hex(token))`,
+		`local forced = 0`}},
+	CompareNothing: {{1, `if (seen[1] or '') ~= ARGV[1] or ARGV[5] ~= '' and (seen[2] or '') ~= ARGV[6] then`, `if false then`}},
+	HandOverFence: {{1, `elseif held then
+        granted = wakeup > 0 and -1 or 1`, `elseif held then
+        replies[i] = counters[fields[record + 2]]`}},
+	CountHolders: {{1, `local taken, refusal = {}, nil`, `if #members / 2 < slots then
+      return nil
+    end
+    local taken, refusal = {}, nil`}},
+	MixKinds: {{1, `if value and value ~= kind then`, `if false then`}},
+	TokensFarAhead: {
+		{1, `replies[i] = granted * count`, `replies[i] = granted * (LIMIT - 8)`},
+		{1, `setCounter(field, count, text)
+    return count`, `return LIMIT - 8`},
+		{1, `if count > counters[fieldOf(record)] and count > clock + FARTHEST then`, `if false then`},
+	},
+}
+
+// plantedScripts has the sources that run instead of the scripts, by the SHA of these.
+type plantedScripts map[string]string
+
+// soundScripts has no mistake yet.
+func soundScripts() plantedScripts {
+	sound := plantedScripts{}
+	for _, known := range script.Scripts() {
+		sound[known.SHA] = known.Source
+	}
+	return sound
+}
+
+func (p plantedScripts) plant(v Variant) error {
+	all, known := edits[v]
+	if !known {
+		return fmt.Errorf("the mistake %q has no edit of the scripts", v)
+	}
+	for _, e := range all {
+		times := 0
+		for sha, source := range p {
+			times += strings.Count(source, e.old)
+			p[sha] = strings.ReplaceAll(source, e.old, e.new)
+		}
+		if times != e.times {
+			return fmt.Errorf("the mistake %q: the scripts have this text %d times, want %d:\n%s", v, times, e.times, e.old)
+		}
+	}
+	return nil
+}
