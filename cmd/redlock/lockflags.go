@@ -24,6 +24,10 @@ func contradiction(cmd *cobra.Command) error {
 	switch {
 	case (is("nonblock") || is("nb")) && (is("timeout") || is("wait")):
 		return exit.Usagef("-n (--nonblock, --nb) and -w (--timeout, --wait) exclude each other: -n does not wait at all")
+	case is("exec") && is("on-lost"):
+		return exit.Usagef("--exec and --on-lost exclude each other: the command replaces redlock run, which could notice the loss")
+	case is("exec") && is("grace"):
+		return exit.Usagef("--exec and --grace exclude each other: the command replaces redlock run, which could send SIGTERM")
 	case (is("nonblock") || is("nb")) && is("wait-for-self"):
 		return exit.Usagef("-n (--nonblock, --nb) and --wait-for-self exclude each other: -n does not wait at all")
 	case is("nonblock") && is("nb"):
@@ -64,6 +68,9 @@ func newJob(f *runFlags, args []string) (*job.Job, error) {
 			return nil, err
 		}
 	}
+	if f.exec {
+		j.Options = append(j.Options, client.WithHold(client.HoldPID))
+	}
 	j.Path, err = job.LookUp(j.Argv[0])
 	return j, err
 }
@@ -84,6 +91,7 @@ func (f *runFlags) job() *job.Job {
 		Slots:    f.slots,
 		Verbose:  f.verbose,
 
+		WithParent:  f.withParent,
 		WaitForSelf: f.waitForSelf,
 
 		ExplainOption: f.explainOption,
@@ -160,7 +168,7 @@ themselves, also a space and a percent sign, which the protocol writes %20 and %
 // runFlags are the values of the flags of redlock run.
 type runFlags struct {
 	nonblock, verbose             bool
-	waitForSelf                   bool
+	waitForSelf, withParent, exec bool
 	shared, exclusive             bool
 	slots                         int
 	wait, ttl, max, linger, grace time.Duration
@@ -180,8 +188,12 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	set.SetInterspersed(false) // flags after NAME belong to the command
 	set.VarP(flags.Text(&f.shell, "STRING"), "command", "c", "run STRING by /bin/sh -c")
 	set.Var(flags.Text(&f.onLost, "STRING"), "on-lost", "if the lock is lost, also run STRING by /bin/sh -c")
+	set.BoolVar(&f.exec, "exec", false, "replace redlock run with the command: it keeps the process ID, and nothing stops it if the lock is lost")
+	set.BoolVar(&f.withParent, "with-parent", false, "if the parent process ends, end like after SIGTERM")
 	set.Var(flags.Duration(&f.linger), "linger", "keep it for this time if redlock run is killed (default: redlockd's)")
 	set.Var(flags.Duration(&f.grace), "grace", "on loss, send SIGTERM this time before the deadline, at most half of the lease time (default: a fifth of it)")
+	cmd.MarkFlagsMutuallyExclusive("exec", "on-lost")
+	cmd.MarkFlagsMutuallyExclusive("exec", "grace")
 	withoutDefaults(cmd)
 }
 

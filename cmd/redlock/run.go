@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/job"
 )
 
 const runHelp = `Run a command under a lock. redlock takes the lock before the command starts, redlockd
@@ -88,6 +89,24 @@ command or redlock run ends earlier. redlock run does not wait for DUR. Use it f
 that may end before a host with a late clock starts them. max_hold of redlockd's config
 bounds DUR, max_ttl does not. redlock force ends it. It excludes --beat.
 
+EXEC. With --exec, the command replaces redlock run, as exec of a shell does: it has the
+same process ID, and the lock is held until this process ends. Nothing stops the command
+if the lock is lost. So the storage must refuse a fencing token (REDLOCK_FENCE) smaller
+than the largest it has seen, or the command must run redlock check before each step that
+matters. redlock run says so on stderr, unless CMD or STRING names REDLOCK_FENCE. --exec
+excludes --on-lost and --grace.
+
+UNDER SYSTEMD, the main process of a service is redlock run. The unit needs
+NotifyAccess=all if the command sends READY=1 (sd_notify), and with Type=notify also
+TimeoutStartSec=infinity, because the start then includes the wait for the lock.
+LISTEN_PID and WATCHDOG_PID name the command, if they named redlock run. With --exec,
+the command is the main process.
+
+WITH PARENT. A redlock run that waits outlives its parent, such as the shell of a CI job
+that was cancelled, and runs the command later. With --with-parent it ends then, like
+after SIGTERM; so does a command that runs. The kernel also counts the end of the thread
+that started redlock run as the end of the parent. Linux only.
+
 TIMES are like 250ms, 10s, 2m, or a number of seconds, like 5 or 0.5.
 
 EXIT CODES. Those of the command, 128+N if signal N ended it, and
@@ -128,6 +147,9 @@ func newRunCommand() *cobra.Command {
 				return err
 			}
 			j.Stdin, j.Stdout, j.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if f.exec {
+				return j.Exec()
+			}
 			return j.Run()
 		},
 	}
@@ -143,4 +165,15 @@ func completeNamesThenFiles(cmd *cobra.Command, args []string, word string) ([]s
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	return completeSeveral(cmd, args, word)
+}
+
+// newExecForParentCommand is for redlock run only: see job.ExecForParent.
+func newExecForParentCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    job.ExecForParentCommand + " -- PATH ARG…",
+		Short:  "Run a command whose environment names redlock run as the main process",
+		Hidden: true,
+		Args:   cobra.MinimumNArgs(2),
+		RunE:   func(_ *cobra.Command, args []string) error { return job.ExecForParent(args[0], args[1:]) },
+	}
 }

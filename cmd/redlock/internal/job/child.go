@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,7 +91,7 @@ func (j *Job) runUnder(lease *client.Lease, s *signals, same func() bool) (*chil
 }
 
 func (j *Job) command(lease *client.Lease) *exec.Cmd {
-	return &exec.Cmd{
+	cmd := &exec.Cmd{
 		Path:        j.Path,
 		Args:        j.Argv,
 		Env:         environment(os.Environ(), j.Name, lease),
@@ -99,6 +100,11 @@ func (j *Job) command(lease *client.Lease) *exec.Cmd {
 		Stderr:      j.Stderr,
 		SysProcAttr: diesWithParent(),
 	}
+	if slices.ContainsFunc(cmd.Env, func(variable string) bool { return namesProcess(variable, os.Getpid()) }) {
+		cmd.Args = append([]string{"redlock", ExecForParentCommand, "--", cmd.Path}, cmd.Args...)
+		cmd.Path = "/proc/self/exe" // this program, even if its file was replaced
+	}
+	return cmd
 }
 
 // startOnThread starts cmd on a thread that does nothing else until endThread is called: the kernel

@@ -51,7 +51,7 @@ func cannotRun(command string, err error) error {
 func environment(environ []string, name string, l *client.Lease) []string {
 	return append(slices.Clip(environ),
 		"REDLOCK_NAME="+name,
-		"REDLOCK_FENCE="+strconv.FormatUint(l.Fence(), 10),
+		fenceVariable+"="+strconv.FormatUint(l.Fence(), 10),
 		"REDLOCK_LEASE="+l.ID(),
 		"REDLOCK_SLOT="+describe.SlotText(l), // set even if empty, because an outer redlock run may have set it
 		"REDLOCK_SOCKET="+socket.Path(),

@@ -36,6 +36,8 @@ type Job struct {
 	Slots    int  // of a semaphore; 0: none
 	Verbose  bool
 
+	// WithParent ends this process like SIGTERM when its parent ends.
+	WithParent bool
 	// WaitForSelf waits for the lock even if this process runs under it.
 	WaitForSelf bool
 
@@ -117,9 +119,14 @@ func sameDaemon(c *client.Client) func() bool {
 	return func() bool { return c.Reconnects()+c.Restarts() == before }
 }
 
-// acquire waits for the lock. A signal ends the wait and the place in the wait queue, and is
+// acquire waits for the lock. It must run on the main goroutine, see endWithParent. A signal ends the wait and the place in the wait queue, and is
 // returned as a failure.
 func (j *Job) acquire(signals *signals) (*client.Client, *client.Lease, error) {
+	if j.WithParent {
+		if err := endWithParent(); err != nil {
+			return nil, nil, err
+		}
+	}
 	ctx, calm := signals.interrupt()
 	c, err := j.connect(ctx)
 	var lease *client.Lease
