@@ -27,10 +27,7 @@ type Holder struct {
 	// KeptFor is how long the lock stays taken at least, even if its holder releases it (WithMin).
 	// It is known only to the daemon that granted the lock.
 	KeptFor time.Duration
-	// RetainedFor is how long at most this daemon retains the lock for the next client of its host,
-	// while no client holds it (WithRetain); 0: not retained.
-	RetainedFor time.Duration
-	Note        string // if a client of this daemon holds the lock, and this user may see the note
+	Note    string // if a client of this daemon holds the lock, and this user may see the note
 	// Waits means that no client holds the lock, but those nodes reserve it for this waiter, for at
 	// most TTL. No other client is granted it meanwhile.
 	Waits bool
@@ -51,8 +48,7 @@ func holderOf(r *ipc.Response) Holder {
 		Nodes: int(number(r, "nodes")),
 		Note:  text(r, "note"),
 
-		KeptFor:     duration(r, "kept"),
-		RetainedFor: duration(r, "retained"),
-		Waits:       text(r, "waiting") == "yes",
+		KeptFor: duration(r, "kept"),
+		Waits:   text(r, "waiting") == "yes",
 	}
 }

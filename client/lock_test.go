@@ -171,7 +171,6 @@ func TestRequestsOfOptions(t *testing.T) {
 		{[]Option{WithWait(time.Microsecond)}, "LOCK job wait=1 owner=1 id=t.1"},
 		{[]Option{WithWait(math.MaxInt64)}, "LOCK job wait=9223372036854 owner=1 id=t.1"},
 		{[]Option{WithMax(time.Hour), WithLinger(0), WithGuard(time.Second)}, "LOCK job max=3600000 linger=0 owner=1 guard=1000 id=t.1"},
-		{[]Option{WithRetain(time.Second)}, "LOCK job owner=1 id=t.1 retain=1000"},
 		{[]Option{WithNote("a = b, 5%")}, "LOCK job owner=1 note=a%20%3D%20b%2C%205%25 id=t.1"},
 		{[]Option{WithHold(HoldConn)}, "LOCK job hold=conn owner=1 id=t.1"},
 		{[]Option{WithHold(HoldTTL)}, "LOCK job hold=ttl owner=1 id=t.1"},

@@ -88,14 +88,6 @@ func WithLinger(linger time.Duration) Option {
 	return func(cl *call) { cl.duration(&cl.req.Linger, ipc.OptLinger, "linger", linger, 0) }
 }
 
-// WithRetain has this host keep the lock for that time, at most a second, after its release. The
-// next client of this host then gets it without a round trip to the nodes. If a client of another
-// host waits, the retention ends. If it only tries the lock, it is refused. WithRetain needs an
-// exclusive lock, and no HoldTTL. Default: the daemon's config.
-func WithRetain(retain time.Duration) Option {
-	return func(cl *call) { cl.duration(&cl.req.Retain, ipc.OptRetain, "retain", retain, 0) }
-}
-
 // WithNote adds a note that Who and List show, of at most 200 bytes.
 func WithNote(note string) Option {
 	return func(cl *call) {

@@ -25,10 +25,6 @@ type Entry struct {
 	// Kept means that no client holds it any more, but it stays taken for KeptFor (WithMin).
 	Kept    bool
 	KeptFor time.Duration // how long it stays taken at least, even if its holder releases it
-	// Retained means that no client holds it, but this host retains it for its next client for at
-	// most RetainedFor (WithRetain). PID and User are then empty.
-	Retained    bool
-	RetainedFor time.Duration
 }
 
 // Status is the state of this host's daemon.
@@ -148,9 +144,6 @@ func entryOf(r *ipc.Response) Entry {
 
 		Kept:    text(r, "state") == "kept",
 		KeptFor: duration(r, "kept"),
-
-		Retained:    text(r, "state") == "retained",
-		RetainedFor: duration(r, "retained"),
 	}
 }
 

@@ -27,17 +27,16 @@ const (
 // Options are the key=value words of a request. Set says which were given. The others are zero,
 // because this package does not know their defaults.
 type Options struct {
-	Set                                 OptionSet
-	TTL, Wait, Max, Guard, Linger, Beat time.Duration // whole milliseconds; Wait may be Forever
-	Min, Retain                         time.Duration // whole milliseconds
-	Mode                                Mode
-	Slots                               int
-	Hold                                Hold
-	PID                                 int
-	Owner, Note, ID, Lease              string
-	Reentrant                           bool
-	All                                 bool   // of LIST: list the locks of all hosts
-	From                                string // of LIST: start of the next page
+	Set                                      OptionSet
+	TTL, Wait, Max, Min, Guard, Linger, Beat time.Duration // whole milliseconds; Wait may be Forever
+	Mode                                     Mode
+	Slots                                    int
+	Hold                                     Hold
+	PID                                      int
+	Owner, Note, ID, Lease                   string
+	Reentrant                                bool
+	All                                      bool   // of LIST: list the locks of all hosts
+	From                                     string // of LIST: start of the next page
 }
 
 // OptionSet is a set of options.
@@ -63,7 +62,6 @@ const (
 	OptAll
 	OptFrom
 	OptMin
-	OptRetain
 )
 
 // Has reports whether all of options are in the set.
@@ -82,7 +80,7 @@ var optionWords = [...]optionWord{
 	{"ttl", OptTTL}, {"wait", OptWait}, {"mode", OptMode}, {"slots", OptSlots}, {"hold", OptHold},
 	{"pid", OptPID}, {"max", OptMax}, {"linger", OptLinger}, {"beat", OptBeat}, {"owner", OptOwner},
 	{"guard", OptGuard}, {"reentrant", OptReentrant}, {"note", OptNote}, {"id", OptID}, {"lease", OptLease}, {"all", OptAll}, {"from", OptFrom},
-	{"min", OptMin}, {"retain", OptRetain},
+	{"min", OptMin},
 }
 
 // words yields the options of the set, in order.
@@ -107,6 +105,9 @@ func (s OptionSet) String() string {
 	}
 	return b.String()[1:]
 }
+
+// removed has the options of earlier versions, and the version that removed each.
+var removed = map[string]string{"retain": "0.9.0"}
 
 // option returns the option with that key.
 func option(key string) (OptionSet, bool) {
@@ -192,8 +193,6 @@ func (o *Options) assign(which OptionSet, word string) error {
 		o.Max, err = parseDuration(value)
 	case OptMin:
 		o.Min, err = parseDuration(value)
-	case OptRetain:
-		o.Retain, err = parseDuration(value)
 	case OptLinger:
 		o.Linger, err = parseDuration(value)
 	case OptBeat:
@@ -251,8 +250,6 @@ func (o *Options) appendValue(b []byte, which OptionSet) []byte {
 		return appendDuration(b, o.Max)
 	case OptMin:
 		return appendDuration(b, o.Min)
-	case OptRetain:
-		return appendDuration(b, o.Retain)
 	case OptLinger:
 		return appendDuration(b, o.Linger)
 	case OptBeat:

@@ -52,7 +52,7 @@ func (g *grammar) needs() string {
 
 const (
 	tryOptions = OptTTL | OptMode | OptSlots | OptHold | OptPID | OptMax | OptMin | OptLinger |
-		OptBeat | OptOwner | OptGuard | OptReentrant | OptNote | OptID | OptRetain
+		OptBeat | OptOwner | OptGuard | OptReentrant | OptNote | OptID
 	leaseOptions = OptLease | OptPID
 )
 

@@ -66,7 +66,6 @@ quorum {
 #   ttl      = "10s" # how soon others get the lock if this host dies; extended until then
 #   max_hold = "0s"  # longest total holding time, which max= can only lower; "0s": no bound
 #   linger   = "0s"  # how long a lock stays taken after its client has died
-#   retain   = "0s"  # how long this host keeps a released lock for its next client; at most 1s
 # }
 
 # Who can connect. Without access rules, anyone who can open the socket may take any lock.

@@ -423,8 +423,7 @@ func heldError(name string, b *ballot.Ballot) *HeldError {
 	shown, kind := countTokens(b.Answers), b.KindShown()
 	e := &HeldError{Name: name, Shared: kind == script.KindShared || kind == script.KindWriter, Waiting: script.IsWaiting(kind), Slots: script.SlotsOf(kind)}
 	if len(shown) > 0 && (2*shown[0].Held > b.Refused || e.Shared || e.Slots > 0) {
-		e.Holder, e.TTL, e.foreign = shown[0].Holder, shown[0].TTL, isForeign(&shown[0])
-		e.token, e.retained = shown[0].token, kind == script.KindRetained
+		e.Holder, e.TTL, e.foreign, e.token = shown[0].Holder, shown[0].TTL, isForeign(&shown[0]), shown[0].token
 	}
 	if e.Slots > 0 {
 		e.TTL = b.SoonestFreeSlot()

@@ -40,7 +40,6 @@ type HeldError struct {
 	// slots.
 	Slots int
 
-	retained bool   // the holder's host may not need the lock: it releases the lock if a client waits
 	foreign  bool   // another Redlock client's lock: its release deletes no wake-up key
 	split    bool   // no attempt can have won yet
 	freeSlot int    // a free slot; 0: not known

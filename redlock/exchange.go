@@ -58,7 +58,7 @@ func (l *Lease) exchangeDue() time.Duration {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := l.extra.host; l.extra.dueAt == 0 || l.downgraded || l.state != held || h != nil && h.isRetained() {
+	if l.extra.dueAt == 0 || l.downgraded || l.state != held {
 		return never
 	}
 	return l.extra.dueAt

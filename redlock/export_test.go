@@ -86,7 +86,6 @@ var spoiled = map[string]func(*rules){
 		r.stillPasses = func(fresh, _ bool) bool { return fresh }
 	},
 	"lost lease passed on":                 func(r *rules) { r.mayBePassed = func(error) bool { return true } },
-	"retained although others wait":        func(r *rules) { r.endsRetention = func(bool) bool { return false } },
 	"write-back to the start of the block": func(r *rules) { r.writeBack = func(fence, _ uint64) uint64 { return fence } },
 	"block used after a loss": func(r *rules) {
 		r.afterLoss = func(granted, lost uint64) uint64 { return cmp.Or(lost, granted) }

@@ -96,9 +96,6 @@ func (e *extension) operation(i int, l *Lease) script.Operation {
 	switch {
 	case e.confirms(i):
 		o.Op, o.Fence = script.Confirm, e.k.rules.writeBack(l.fence, e.passed[i].raiseTo)
-		if e.passed[i].showsRetained {
-			o.Op = script.Retain
-		}
 	case e.k.rules.asksToShare(l.isDowngraded(), e.byClient):
 		o.Op = script.Downgrade
 	case token.former != "":

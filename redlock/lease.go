@@ -273,9 +273,6 @@ func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Durat
 		return l.errAt(now)
 	}
 	l.state, l.reason = state, reason
-	if h := l.host(); h != nil {
-		h.forgetRetention() // a confirmation in progress calls nothing
-	}
 	if reason == LostQuorum && l.kept {
 		l.cause = l.lossCause(now)
 	}

@@ -24,16 +24,13 @@ const confirmEvery = PassWindow / 3
 type hostLease struct {
 	block int // how many fencing tokens each confirmation reserves
 
-	mu           sync.Mutex    // guards the fields below; may be taken while a Lease's or an extension's mu is held; no other mutex is taken inside it
-	grant        *Lease        // the lease that has the token now
-	blockEnd     uint64        // the last fencing token that a quorum of nodes reserved
-	confirmed    time.Duration // BootTime from which the last confirmation counts; 0: none counts
-	askedAt      time.Duration // BootTime at which the last confirmation was sent
-	passedAt     time.Duration // BootTime of the last pass, or of the grant
-	repaired     uint64        // nodes (as bits) whose key a repair may have set again
-	wasRetained  bool          // it was retained, so its clients may retain it again
-	retainSentAt time.Duration // BootTime at which the last RETAIN was sent
-	retention
+	mu        sync.Mutex    // guards the fields below; may be taken while a Lease's or an extension's mu is held; no other mutex is taken inside it
+	grant     *Lease        // the lease that has the token now
+	blockEnd  uint64        // the last fencing token that a quorum of nodes reserved
+	confirmed time.Duration // BootTime from which the last confirmation counts; 0: none counts
+	askedAt   time.Duration // BootTime at which the last confirmation was sent
+	passedAt  time.Duration // BootTime of the last pass, or of the grant
+	repaired  uint64        // nodes (as bits) whose key a repair may have set again
 }
 
 func newHostLease(l *Lease, block int, blockEnd uint64, confirmed, now time.Duration) *hostLease {
@@ -71,7 +68,7 @@ func (l *Lease) lastReserved() uint64 {
 }
 
 // needsConfirmation reports whether the nodes must confirm the token at now. That is the case if
-// the lock was granted or passed on within the last PassWindow, or is retained.
+// the lock was granted or passed on within the last PassWindow.
 func (h *hostLease) needsConfirmation(now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,7 +77,7 @@ func (h *hostLease) needsConfirmation(now time.Duration) bool {
 
 // needsConfirmationLocked is needsConfirmation for a caller that holds mu.
 func (h *hostLease) needsConfirmationLocked(now time.Duration) bool {
-	return now-h.passedAt <= PassWindow || now < h.retainedUntil
+	return now-h.passedAt <= PassWindow
 }
 
 // confirmationDue returns when the next confirmation is due, but at most due.
@@ -93,18 +90,13 @@ func (h *hostLease) confirmationDue(due, now time.Duration) time.Duration {
 	return min(due, h.askedAt+confirmEvery)
 }
 
-// beginConfirmation records that a confirmation is sent at now, and returns it. While the lease
-// may be retained, some of the confirmations are RETAIN.
+// beginConfirmation records that a confirmation is sent at now, and returns it.
 func (h *hostLease) beginConfirmation(now time.Duration) confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.askedAt = now
 	q := h.grant.keeper.q
-	c := confirmation{host: h, raiseTo: q.rules.reserve(h.grant.fence, h.block, q.admission.ReserveLimit(now))}
-	if h.wasRetained && now-h.retainSentAt >= PassWindow-confirmEvery/2 { // RETAIN lasts longer on the nodes
-		h.retainSentAt, c.showsRetained = now, true
-	}
-	return c
+	return confirmation{host: h, raiseTo: q.rules.reserve(h.grant.fence, h.block, q.admission.ReserveLimit(now))}
 }
 
 // confirm records a confirmation that counts from the instant from. This host's clock has missed
@@ -116,13 +108,11 @@ func (h *hostLease) confirm(from, age time.Duration, blockEnd uint64) {
 	h.blockEnd = max(h.blockEnd, blockEnd)
 }
 
-// fail records that a confirmation failed. The lock is not passed on until one succeeds. It is
-// not retained any longer either, because other clients may be waiting.
+// fail records that a confirmation failed. The lock is not passed on until one succeeds.
 func (h *hostLease) fail() {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.confirmed = 0
-	h.mu.Unlock()
-	h.stopRetaining()
 }
 
 // age moves the last confirmation back, because this host's clock had stopped for the time by.
@@ -208,7 +198,7 @@ func (l *Lease) succeed(r *Request, now time.Duration) *Lease {
 	next.arm(now) // takes next's mu while this lease's is held; no other goroutine has next yet
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.grant, h.passedAt, h.retention = next, now, retention{}
+	h.grant, h.passedAt = next, now
 	return next
 }
 
@@ -366,15 +356,14 @@ func (l *Lease) noteWanted(wanted bool) {
 
 // confirmation is the part of an extension that lets a lease be passed on.
 type confirmation struct {
-	host          *hostLease // nil: the lease is not confirmed
-	showsRetained bool       // it is RETAIN: the nodes show other hosts that the lock is retained
-	raiseTo       uint64     // the last fencing token of the block to reserve
+	host    *hostLease // nil: the lease is not confirmed
+	raiseTo uint64     // the last fencing token of the block to reserve
 
 	nodes  int  // how many nodes confirmed it and count
 	wanted bool // a node reported that another client waits
 }
 
-// confirmPassed makes the extension confirm the leases that are passed on or retained.
+// confirmPassed makes the extension confirm the leases that are passed on.
 func (e *extension) confirmPassed() {
 	for i, l := range e.leases {
 		h := l.host()
@@ -418,69 +407,4 @@ func (e *extension) allowPass(i int) {
 	e.mu.Unlock()
 	c.host.confirm(e.k.rules.confirmedAt(e.start, e.k.clock()), e.k.q.admission.TotalMissed()-e.missed, c.raiseTo)
 	e.leases[i].current().noteWanted(wanted)
-	if e.k.rules.endsRetention(wanted) {
-		c.host.stopRetaining()
-	}
-}
-
-// Retain keeps a lease for the next client of this host, after its client has released it and
-// while no client of this host waits. For at most the given time, the nodes confirm the lease as
-// they do while it is passed on. So HandOver can pass it on at any time.
-//
-// Retain calls end once if a confirmation fails, or shows that another client waits. The caller
-// must then release the lease at once. end is called on a goroutine of the library, and must not
-// block. Retain does not call end when the time has passed: the caller measures the time. It does
-// not call end either if the lease is passed on, released or lost before.
-//
-// Retain returns false, and changes nothing, if the lease has ended, if it can never be passed on
-// (Request.Block, [Options.TokenChanges]), or if another client is already waiting.
-func (l *Lease) Retain(duration time.Duration, end func()) bool {
-	h, now := l.host(), l.keeper.clock()
-	if h == nil || !l.retain(h, now+duration, end, now) {
-		return false
-	}
-	l.keeper.watch(l, l.extensionDue())
-	return true
-}
-
-func (l *Lease) retain(h *hostLease, until time.Duration, end func(), now time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.kept || l.wanted || l.isExchanging() || l.errAt(now) != nil {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.retainedUntil, h.endRetention, h.wasRetained = until, end, true
-	return true
-}
-
-// retention has the end of the time for which a hostLease is retained, and a function to call if
-// it must end earlier.
-type retention struct {
-	retainedUntil time.Duration // BootTime; 0: the lease is not retained
-	endRetention  func()        // called once; nil: it was called, or the lease is not retained
-}
-
-// isRetained reports whether the lease is retained.
-func (h *hostLease) isRetained() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.retainedUntil != 0
-}
-
-// stopRetaining ends the retention, and calls the function that was passed to Retain.
-func (h *hostLease) stopRetaining() {
-	if end := h.forgetRetention(); end != nil {
-		end()
-	}
-}
-
-// forgetRetention ends the retention, and returns the function to call at its end.
-func (h *hostLease) forgetRetention() (end func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	end = h.endRetention
-	h.retention = retention{}
-	return end
 }

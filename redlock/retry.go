@@ -10,12 +10,11 @@ import (
 // that contenders do not collide repeatedly. They grow, so that a long wait costs little. They
 // never exceed the time until the lock may be free.
 type retryPolicy struct {
-	q           *Quorum
-	request     *Request
-	deadline    time.Duration // no attempt begins later; negative: no limit
-	ttl         time.Duration
-	maxDelay    time.Duration // of the next delay
-	isProlonged bool          // deadline was moved once, because the lock is retained
+	q        *Quorum
+	request  *Request
+	deadline time.Duration // no attempt begins later; negative: no limit
+	ttl      time.Duration
+	maxDelay time.Duration // of the next delay
 }
 
 const (
@@ -45,17 +44,12 @@ func (p *retryPolicy) jitter(n time.Duration) time.Duration {
 // long for a waiter that the nodes notify. A waiter outlasts any time without a quorum: the holder
 // may outlast it, too, and only the client knows how long it can wait.
 func (p *retryPolicy) next(err error, now time.Duration, notified bool) (delay time.Duration, again bool) {
-	held, isHeld := errors.AsType[*HeldError](err)
-	if isHeld && held.retained && p.request.Wait == 0 && !p.isProlonged { // its host releases it for a client that waits
-		p.deadline, p.isProlonged = now+p.q.options.NodeTimeout, true
-	}
-	inUse := p.isProlonged && !(isHeld && (held.retained || held.split))
-	if p.isOver(now) || inUse {
+	if p.isOver(now) {
 		return 0, false
 	}
 	delay = p.maxDelay/4 + p.jitter(3*p.maxDelay/4)
 	p.maxDelay = min(2*p.maxDelay, maxRetryDelay)
-	if isHeld {
+	if held, isHeld := errors.AsType[*HeldError](err); isHeld {
 		if notified && !held.split {
 			delay = p.ttl/notifiedShare + p.jitter(p.ttl/notifiedShare)
 		}

@@ -106,10 +106,6 @@ type rules struct {
 	// mayBePassed reports whether a lease whose [Lease.Err] is err may be passed on.
 	mayBePassed func(err error) bool
 
-	// endsRetention reports whether a retained lease must be released. wanted is whether a
-	// confirmation showed that another client waits.
-	endsRetention func(wanted bool) bool
-
 	// stillPasses reports whether a pass may become a grant. fresh is the result of the check
 	// right before the grant, and gone is whether the client has ended in the meantime.
 	stillPasses func(fresh, gone bool) bool
@@ -168,7 +164,6 @@ var soundRules = rules{
 	countsForPass:      func(repaired bool) bool { return !repaired },
 	isFresh:            func(now, confirmed time.Duration) bool { return now-confirmed <= PassWindow },
 	mayBePassed:        func(err error) bool { return err == nil },
-	endsRetention:      func(wanted bool) bool { return wanted },
 	stillPasses:        func(fresh, gone bool) bool { return fresh && !gone },
 	afterLoss:          func(granted, _ uint64) uint64 { return granted },
 	adoptedBlock:       func(fence uint64) uint64 { return fence },

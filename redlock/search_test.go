@@ -41,7 +41,6 @@ func searchPlan(seed uint64) simulation.Plan {
 		Moves:      seed%8 == 3 && seed%3 != 0,
 		Activities: activities(seed),
 		Mins:       seed%8 == 5 || seed%32 == 26,
-		Retains:    seed%4 == 2 || seed%16 == 9,
 
 		Exchanges: exchanges,
 	}

@@ -29,16 +29,13 @@ shown as %2C.
 
 STATE "lost": no longer held, but other processes cannot get all of it for TTL.
 STATE "kept": no longer held, but taken for TTL (--at-least of redlock run).
-STATE "retained": no longer held, but this host keeps it for its next client for a
-moment (retain= of the protocol, or lease.retain of the config).
 
-With --json: [{"lock", "locks", "state": "held", "waiting", "lost", "kept" or
-"retained", "mode": "exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms",
-"ttl_ms", "fence", "note", "kept_ms" with --at-least, "retained_ms" if it is retained}].
-locks has the names as they are; lock has all of them as other commands take them: with
-commas between them, and %2C for a comma inside a name. slots is how many may hold the
-lock together (0: it is not a semaphore), slot the number of the holder's slot. Times are
-in milliseconds; 0 is none.
+With --json: [{"lock", "locks", "state": "held", "waiting", "lost" or "kept", "mode":
+"exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms", "fence",
+"note", "kept_ms" with --at-least}]. locks has the names as they are; lock has all of
+them as other commands take them: with commas between them, and %2C for a comma inside a
+name. slots is how many may hold the lock together (0: it is not a semaphore), slot the
+number of the holder's slot. Times are in milliseconds; 0 is none.
 
 With --all: the locks of all hosts that you may inspect. redlockd reads them from the
 nodes, page by page, at the pace of other requests. It needs the right +scan there. Each

@@ -35,8 +35,8 @@ If the question fails (redlockd stops, too few nodes answer), the lock is "unkno
 redlock watch continues. Only the first question must succeed.
 
 With --json, one line for each change: {"time", "lock", "state": "free", "held", "kept"
-(reserved for a waiter, as in redlock who), "retained" (nobody holds it, and this host
-keeps it for its next client) or "unknown", "holders": [as in redlock who], "error"}.
+(reserved for a waiter, as in redlock who) or "unknown", "holders": [as in redlock who],
+"error"}.
 
 Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes answered,
 at the start; 70 internal; 77 denied.`,
@@ -125,7 +125,7 @@ func (s *observation) differs(before observation) bool {
 // about the time between the answers. A new grant to the same holder has a shorter time.
 func sameGrant(before, now client.Holder, passed time.Duration) bool {
 	return before.Host == now.Host && before.PID == now.PID && before.User == now.User &&
-		before.Mode == now.Mode && before.Slot == now.Slot && before.Waits == now.Waits && isRetained(before) == isRetained(now) &&
+		before.Mode == now.Mode && before.Slot == now.Slot && before.Waits == now.Waits &&
 		(now.Host == "" || now.Since >= before.Since+passed/2)
 }
 
@@ -145,14 +145,9 @@ func (s *observation) state() string {
 		return "free"
 	case s.isReserved():
 		return "kept"
-	case slices.ContainsFunc(s.holders, isRetained):
-		return "retained"
 	}
 	return "held"
 }
-
-// isRetained reports whether this host retains the lock and no client holds it.
-func isRetained(h client.Holder) bool { return h.RetainedFor > 0 }
 
 // isReserved reports whether no client holds the lock and it is reserved for a waiter.
 func (s *observation) isReserved() bool {
@@ -167,8 +162,6 @@ func (s *observation) text() string {
 		return "free"
 	case s.isReserved():
 		return describe.ReservedFor(s.holders[0])
-	case slices.ContainsFunc(s.holders, isRetained):
-		return "retained by " + output.Cell(s.holders[0].Host) + " for its next client"
 	}
 	var words []string
 	for _, h := range s.holders {

@@ -64,12 +64,6 @@ func TestWatch(t *testing.T) {
 	expect("reserved for cron on web3 (pid 12), which waited and is next")
 	who.set(held) // the new holder has it now
 	expect("held by cron on web3 (pid 12, exclusive")
-	held = heldFromNowBy("cron")
-	who.set(func() []string {
-		line := held()
-		return []string{strings.Replace(line[0], " pid=12 user=cron", "", 1) + " retained=990", line[1]}
-	})
-	expect("retained by web3 for its next client")
 	who.set(cmdtest.Reply("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
 	expect("held by another Redlock client, which does not identify itself (shared); www on web4 (pid 7, slot 2 of 3")
 }
@@ -106,11 +100,6 @@ func TestWatchUnknown(t *testing.T) {
 	who.set(cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=1"))
 	if line := read(); line.State != "kept" || len(line.Holders) != 1 || !line.Holders[0].Next {
 		t.Errorf("reserved for a waiter: %+v, want kept", line)
-	}
-	retained := "- lock=job mode=exclusive host=web3 since=10 held=3 nodes=5 retained=990"
-	who.set(cmdtest.Reply(retained, "OK n=1"))
-	if line := read(); line.State != "retained" || len(line.Holders) != 1 || line.Holders[0].Retained != 990 {
-		t.Errorf("retained: %+v, want retained", line)
 	}
 	who.set(heldFromNowBy("cron"))
 	if line := read(); line.State != "held" || line.Error != "" || len(line.Holders) != 1 || line.Holders[0].User != "cron" {

@@ -22,20 +22,18 @@ func newWhoCommand() *cobra.Command {
 
 redlockd asks a quorum of the nodes. If nobody holds the lock, the output is "free". MODE
 "next" means that nobody holds it, and that the nodes reserve it for a waiter, for at
-most TTL. MODE "retained" means that nobody holds it, and that this host keeps it for its
-next client for a moment. HELD is the number of nodes that hold the lock. Locks of other
-Redlock clients have no host, user or pid. NOTE is shown for locks held through this
-host's daemon, if you may see it. NAME is one lock; a comma in it is written %2C, and
-shown so.
+most TTL. HELD is the number of nodes that hold the lock. Locks of other Redlock clients
+have no host, user or pid. NOTE is shown for locks held through this host's daemon, if
+you may see it. NAME is one lock; a comma in it is written %2C, and shown so.
 
 If no process with this PID is left, redlock run was killed, and processes that its
 command started keep the lock until they end.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared", "slots",
 "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes", "note" if there is
-one, "kept_ms" if it was taken with --at-least on this host, "retained_ms" if this host
-retains it, "next" if it is reserved}]}. slots is how many may hold the lock together (0:
-it is not a semaphore), slot the number of the holder's slot. Times are in milliseconds.
+one, "kept_ms" if it was taken with --at-least on this host, "next" if it is reserved}]}.
+slots is how many may hold the lock together (0: it is not a semaphore), slot the number
+of the holder's slot. Times are in milliseconds.
 
 Exit codes: 0 the answer is printed, also for a free lock; 64 usage; 69 the daemon is
 not available, or no quorum of nodes answered; 70 internal; 77 denied.`,

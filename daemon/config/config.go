@@ -75,11 +75,7 @@ type Lease struct {
 	TTL     time.Duration // default of ttl=
 	MaxHold time.Duration // default and ceiling of max=; 0: no bound
 	Linger  time.Duration // default of linger=
-	Retain  time.Duration // default of retain=
 }
-
-// MaxRetain is the longest retain=.
-const MaxRetain = time.Second
 
 // Socket is where clients connect.
 type Socket struct {

@@ -95,7 +95,6 @@ func readLease(b *section, lease *Lease) {
 	b.duration("ttl", &lease.TTL, minTTL, maxTTL)
 	b.duration("max_hold", &lease.MaxHold, 0, longestHold)
 	b.duration("linger", &lease.Linger, 0, maxTTL)
-	b.duration("retain", &lease.Retain, 0, MaxRetain)
 }
 
 func readSocket(b *section, socket *Socket) {

@@ -8,9 +8,8 @@
 // A LOCK is read downward: session.Begin and session.lock (handle.go), session.start (lock.go),
 // waitqueue.Queue.Join, lockRequest.Run (lock.go), then redlock.Quorum.Acquire. The lease is a
 // heldLease (heldlease.go), and leasestate.go has its states. It ends in leaseend.go: by an UNLOCK
-// (unlock.go), with its client or process, or by a loss. retention.go keeps it for the next client
-// (retain=). The other verbs are in files of their names; queries.go has WHO, LIST and STATUS.
-// restore.go continues what an earlier process left.
+// (unlock.go), with its client or process, or by a loss. The other verbs are in files of their
+// names; queries.go has WHO, LIST and STATUS. restore.go continues what an earlier process left.
 //
 // It never listens, reads no config file, and talks to the nodes only through redlock.
 package session

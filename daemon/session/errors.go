@@ -191,10 +191,7 @@ func holderFields(r *ipc.Response, h redlock.Holder) {
 	if !h.Known() {
 		return
 	}
-	if pidField(r.Str("host", h.Host), h.PID); h.User != "" { // "": no user holds it, the host retains it
-		r.Str("user", h.User)
-	}
-	r.Ms("since", max(time.Since(h.Since), 0))
+	pidField(r.Str("host", h.Host), h.PID).Str("user", h.User).Ms("since", max(time.Since(h.Since), 0))
 }
 
 // pidField adds the pid, unless the daemon cannot see the process.

@@ -18,7 +18,7 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 		return nil, err
 	case h != nil && s.host.lostLongAgo(h):
 		s.host.forget(h)
-	case h != nil && h.isUnheld():
+	case h != nil && h.isKept():
 	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.Owner:
 		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= alone is enough", call.Owner)
 	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):

@@ -31,14 +31,9 @@ func (f *forceWork) Run() {
 	name := f.call.Names[0]
 	lists := f.s.host.Leases.namesByID(name) // read before FORCE, which may make the daemon forget leases
 	ours := f.s.host.Leases.withName(name)
-	retained := f.s.host.retainedIDs(ours)
 	forced, err := f.s.host.Nodes.Force(f.call.Context(), name)
 	free := errors.Is(err, redlock.ErrNotHeld)
 	for i := range forced {
-		if by, ok := retained[forced[i].ID()]; ok {
-			forced[i].Holder = by
-			continue
-		}
 		forced[i].Holder = f.s.host.currentHolder(&forced[i], f.s.host.Leases.onNodes(&forced[i]))
 	}
 	f.log(forced, err)
@@ -60,11 +55,7 @@ func (f *forceWork) Run() {
 		r.Say("nobody held it")
 	case 1:
 		holderFields(r.Int("held", int64(forced[0].Held)), forced[0].Holder)
-		text := f.forcedText(forced[0].Holder)
-		if _, ok := retained[forced[0].ID()]; ok {
-			text = "nobody held it: this host had retained it (retain=)"
-		}
-		r.Say(text + alsoText(also))
+		r.Say(f.forcedText(forced[0].Holder) + alsoText(also))
 	default:
 		r.Say("the holders are notified, but may continue to work until then" + alsoText(also))
 	}

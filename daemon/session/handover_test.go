@@ -175,7 +175,7 @@ func testBegunGrantIsAbandoned(t *testing.T, passed bool) {
 	if !passed {
 		second = queueLock(t, s, "second")
 	}
-	if _, err := d.undoLock(first.heldLease, nil); err != nil {
+	if _, err := d.undoLock(first.heldLease, 0); err != nil {
 		t.Fatal(err)
 	}
 	if !isClosed(second.waiter.Ready()) {
@@ -215,7 +215,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	if first.settle(err); err != nil {
 		t.Fatal(err)
 	}
-	next := d.Queue.ClaimNext(&first.waiter, waitqueue.Streak{}, false)
+	next := d.Queue.ClaimNext(&first.waiter, waitqueue.Streak{})
 	if next != &second.waiter {
 		t.Fatalf("the next waiter is %v, want the second", next)
 	}
@@ -240,7 +240,7 @@ func TestNoHandOverToAClientThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(gone.inputEnded)
-	if _, err := d.undoLock(first.heldLease, nil); err != nil {
+	if _, err := d.undoLock(first.heldLease, 0); err != nil {
 		t.Fatal(err)
 	}
 	if counts := d.Nodes.Status().Counts; counts.HandOvers+counts.Passes != 0 {

@@ -158,13 +158,12 @@ func (h *heldLease) Validity() time.Duration { return h.lease.Validity() }
 
 // EndsByItself reports that the lease ends without its client: nobody can release or extend it.
 func (h *heldLease) EndsByItself() bool {
-	return h.hold == ipc.HoldTTL || h.lease.Err() != nil || h.isUnheld()
+	return h.hold == ipc.HoldTTL || h.lease.Err() != nil || h.isKept()
 }
 
 // endDelays says how long a lease stays taken after nobody holds it any more.
 type endDelays struct {
-	linger    time.Duration // linger=: from the end of its client, unless the client resumes it
-	retention *retention    // retain=: for the next client of this host; nil: it is not retained
+	linger time.Duration // linger=: from the end of its client, unless the client resumes it
 
 	// The lease's mu guards what follows.
 	min       time.Duration // min=: from the grant on
@@ -172,11 +171,11 @@ type endDelays struct {
 }
 
 // newEndDelays returns nil if there are no delays.
-func newEndDelays(linger, minTaken time.Duration, r *retention) *endDelays {
-	if linger == 0 && minTaken == 0 && r == nil {
+func newEndDelays(linger, minTaken time.Duration) *endDelays {
+	if linger == 0 && minTaken == 0 {
 		return nil
 	}
-	return &endDelays{linger: linger, min: minTaken, retention: r}
+	return &endDelays{linger: linger, min: minTaken}
 }
 
 // linger returns linger= of the lease.
@@ -209,13 +208,10 @@ func (h *heldLease) notBefore(instant time.Duration) {
 }
 
 // isKept reports whether nobody holds the lease, and it stays taken until min= has passed.
-func (h *heldLease) isKept() bool { return h.isIn(kept) }
-
-// isUnheld reports whether nobody holds the lease, and its release has not begun.
-func (h *heldLease) isUnheld() bool {
+func (h *heldLease) isKept() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.life.isUnheld()
+	return h.life.state == kept
 }
 
 // leaseRegistry finds leases by their ids, from any connection.
@@ -438,7 +434,7 @@ func (h *heldLease) noteBeat(now time.Duration) (late bool) {
 
 // ownerNow returns the present owner of the lease, for the search for deadlocks.
 func (h *heldLease) ownerNow() waitqueue.Owner {
-	if h.isUnheld() {
+	if h.isKept() {
 		return waitqueue.Owner{Client: h}
 	}
 	if h.process != nil {

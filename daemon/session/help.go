@@ -32,7 +32,7 @@ type helpLine struct {
 }
 
 var helpLines = []helpLine{
-	{ipc.VerbLock, "LOCK name[,name...] [ttl=] [wait=forever] [mode=shared] [slots=K] [hold=conn|pid|ttl] [pid=] [max=] [min=] [guard=] [linger=] [retain=] [beat=] [note=] [owner=] [id=] [reentrant=yes]", []string{
+	{ipc.VerbLock, "LOCK name[,name...] [ttl=] [wait=forever] [mode=shared] [slots=K] [hold=conn|pid|ttl] [pid=] [max=] [min=] [guard=] [linger=] [beat=] [note=] [owner=] [id=] [reentrant=yes]", []string{
 		"takes the lock, or waits for it, and extends it while this connection is open",
 		"ttl=: lease time: how soon others get the lock if this host dies; from min_ttl= to max_ttl= of HELLO; default: lease.ttl of the config (ttl= of HELLO)",
 		"wait=: how long to wait: 0, a duration (250ms, 10s, 2m; a bare number is ms), or forever (the default)",
@@ -45,7 +45,6 @@ var helpLines = []helpLine{
 		"min=: how long the lock stays taken from the grant on, even if UNLOCK, or the end of the connection or process, comes earlier; at most max= and lease.max_hold; not with hold=ttl or beat=",
 		"guard=: how long before the deadline LOST is sent, at most half of ttl= and of max=; default: a fifth of the smaller one",
 		"linger=: how long the lock stays taken after its client died, at most max_ttl (UNLOCK releases immediately; no effect with hold=ttl); default: lease.linger of the config",
-		"retain=: how long this host keeps the lock for its next client after its holder has ended, unless another host waits; at most 1s; exclusive locks with hold=conn or hold=pid only; default: lease.retain of the config",
 		"note=: a text for people, at most 200 bytes: LIST shows it, and so does WHO if the lock is held through this daemon",
 		"fence= of the answer (fencing token) grows with every grant: the storage should refuse a smaller one than it has seen",
 		"owner=: the part of your program that asks, if several share this connection; id=: a random word: a repeated LOCK with the same id= gets the same grant, after a restart also on another connection; each 1 to 64 bytes",
@@ -80,12 +79,10 @@ var helpLines = []helpLine{
 		"waiting=yes: nobody holds it, and the nodes reserve it for this client, which waits and is next",
 		"note=: of a holder through this daemon, if you may see it",
 		"kept=: it was taken through this daemon with min=, and stays taken for at least this time",
-		"retained=: nobody holds it; this host retains it for its next client, for at most this time (retain=)",
 	}},
 	{ipc.VerbList, "LIST [all=yes] [from=]", []string{
 		"shows the leases and waiters of this daemon that you may see",
 		"state=kept: nobody holds it, but it stays taken for kept= (min=)",
-		"state=retained: nobody holds it, and this host keeps it for its next client, for at most retained= (retain=)",
 		"all=yes: the locks of all hosts that you may inspect, as the nodes store them, in pages; next= is the from= of the next page, and is missing from the last one",
 		"a lock that is held from the first page to the last is on at least one page, and usually on several: the same lock= is the same lock",
 		"wanted=yes: a client waits for it; waiting_hosts=: the hosts of these clients, if the nodes or this daemon know them",

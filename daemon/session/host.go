@@ -46,8 +46,6 @@ type Host struct {
 
 	restoring uint64 // the number of the connection that is being restored, while no other is opened; 0: none
 
-	retained atomic.Int32 // leases that are retained: see maxRetained
-
 	timers timers.Set // timers of leases; Close stops them
 
 	keptFDs         int         // HostOptions.KeptFDs

@@ -7,7 +7,6 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
-	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -21,7 +20,7 @@ func (d *Host) perform(h *heldLease, do leaseActions) {
 		d.leaveQueue(h)
 	}
 	if do.has(countHeldTime) {
-		d.recorder.Held(h.heldUntil(d.Clock()) - h.lease.Since())
+		d.recorder.Held(d.Clock() - h.lease.Since())
 	}
 	if do.has(unregister) {
 		d.Leases.remove(h)
@@ -43,9 +42,7 @@ func (d *Host) leaveQueue(h *heldLease) {
 	h.stopHeartbeat()
 	h.clearCounts()
 	d.Queue.Leave(&h.waiter, nil)
-	if !h.wasRetained() { // else its retention already did
-		d.Limits.EndLease(h.UID, len(h.names()))
-	}
+	d.Limits.EndLease(h.UID, len(h.names()))
 	d.settleReentrancy(h)
 }
 
@@ -131,16 +128,15 @@ func (d *Host) removeFromIndex(h *heldLease) {
 
 // undoResult is what undoLock has done.
 type undoResult struct {
-	left     int                     // how many LOCKs still count on the lease
-	kept     time.Duration           // if left is 0: how long the lease stays taken (min=)
-	retained bool                    // if left is 0: this host retains it, and the UNLOCK is recorded as answered
-	release  *redlock.PendingRelease // otherwise: the release that has begun
+	left    int                     // how many LOCKs still count on the lease
+	kept    time.Duration           // if left is 0: how long the lease stays taken (min=)
+	release *redlock.PendingRelease // otherwise: the release that has begun
 }
 
-// undoLock undoes the latest LOCK that counts on a lease, for an UNLOCK or for none (nil). If no
-// LOCK is left, it begins the release, unless the lease is kept or retained. The caller records
-// that the lease is kept.
-func (d *Host) undoLock(h *heldLease, unlock *server.Call) (u undoResult, err error) {
+// undoLock undoes the latest LOCK that counts on a lease. If no LOCK is left, it begins the release,
+// unless the lease is kept. by is the number of the UNLOCK in the journal; 0: there is none. The
+// caller records that the lease is kept.
+func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
 	left, do := h.countDown()
 	d.settleReentrancy(h)
 	switch u.left = left; {
@@ -148,22 +144,11 @@ func (d *Host) undoLock(h *heldLease, unlock *server.Call) (u undoResult, err er
 	case !do.has(beginRelease):
 		err = h.endError()
 	default:
-		if u.kept = d.keepTaken(h); u.kept > 0 {
-			break
-		}
-		if u.retained = d.retain(h, unlock); !u.retained {
-			u.release, err = d.release(h, requestNumber(unlock))
+		if u.kept = d.keepTaken(h); u.kept == 0 {
+			u.release, err = d.release(h, by)
 		}
 	}
 	return u, err
-}
-
-// requestNumber returns the number of a request in the journal; 0: there is none.
-func requestNumber(call *server.Call) uint64 {
-	if call == nil {
-		return 0
-	}
-	return call.Number
 }
 
 // keepTaken keeps a lease taken if its release is due and min= has not passed. It returns for how
@@ -176,6 +161,16 @@ func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
 	d.leaveHolder(h)
 	d.releaseWhenMinPassed(h)
 	return left
+}
+
+// leaveHolder takes a lease from its holder, which has ended.
+func (d *Host) leaveHolder(h *heldLease) {
+	d.removeFromIndex(h)
+	if s := h.attached(); s != nil {
+		h.detach(s)
+	}
+	h.stopHeartbeat()
+	d.Queue.ChangeOwner(&h.waiter, h.ownerNow)
 }
 
 // releaseWhenMinPassed releases a kept lease when min= has passed.
@@ -221,7 +216,7 @@ func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error)
 // first bytes leave before any goroutine wakes.
 func (d *Host) sendRelease(h *heldLease, streak waitqueue.Streak) (*redlock.PendingRelease, error) {
 	if !streak.Yields {
-		if next := d.Queue.ClaimNext(&h.waiter, streak, h.wasRetained()); next != nil {
+		if next := d.Queue.ClaimNext(&h.waiter, streak); next != nil {
 			if release := d.handOver(h, next); release != nil {
 				return release, nil
 			}
@@ -258,10 +253,6 @@ const rememberLossFor = time.Hour
 // may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	d.Journal.Lost(h.number, lease.Reason())
-	if h.isRetained() {
-		d.lostRetained(h)
-		return
-	}
 	d.perform(h, h.onLost(d.Clock()))
 	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
 		d.leaveQueueAfter(h, left)
@@ -459,10 +450,6 @@ func (d *Host) releaseAbandoned(h *heldLease) {
 	case do.has(beginRelease):
 		if d.keepTaken(h) > 0 {
 			d.Journal.Kept(h.number, 0)
-			return
-		}
-		if d.retain(h, nil) {
-			d.logReleased(h, goneReason(h))
 			return
 		}
 		d.releaseWithoutClient(h, goneReason(h))

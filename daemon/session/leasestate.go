@@ -8,7 +8,6 @@ const (
 	held                        // it was granted, and was neither lost nor released
 	lost                        // its client must not use it any more, but may still be stopping; it stays in the queue
 	kept                        // nobody holds it any more, and it stays taken until min= has passed
-	retained                    // nobody holds it any more, and this host retains it for its next client (retain=)
 	releasing                   // its release has begun; its record stays until the nodes have answered
 	gone                        // nothing more will happen to it
 )
@@ -54,8 +53,6 @@ const (
 	clientIsGone                      // its client is gone, and linger= has passed
 	minNotPassed                      // its release is due, and min= has not passed
 	minPassed                         // min= has passed
-	retentionBegun                    // its release is due, and this host retains it instead
-	retentionEnded                    // another client wants it, or retain= has passed
 	releaseBegun                      // its release is under way to the nodes
 	releaseRefused                    // its release could not begin, because it was lost
 	nodesReleased                     // its release need not be repeated after a restart, or only for a while
@@ -98,7 +95,7 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 	case grantReported:
 		return l.afterGrantReported()
 	case wasLost:
-		if l.isUnheld() {
+		if l.state == kept {
 			l.state, l.knows = lost, knowsLoss
 			return l, dropLoss
 		}
@@ -121,10 +118,6 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 		return l.change(releasing, kept, delayRelease)
 	case minPassed:
 		return l.change(kept, releasing, beginRelease)
-	case retentionBegun:
-		return l.change(releasing, retained, delayRelease)
-	case retentionEnded:
-		return l.change(retained, releasing, beginRelease)
 	case releaseBegun:
 		if l.state == releasing {
 			next, do := l.afterDropped()
@@ -135,7 +128,7 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 	case nodesReleased:
 		return l.change(releasing, gone, 0)
 	case resumed:
-		if !l.isUnheld() && l.state != releasing && l.memory != forgotten {
+		if l.state != kept && l.state != releasing && l.memory != forgotten {
 			return l, allowResume
 		}
 	case lossRemembered:
@@ -158,9 +151,6 @@ func (l leaseLife) change(from, to leaseState, do leaseActions) (leaseLife, leas
 	l.state = to
 	return l, do
 }
-
-// isUnheld reports whether nobody holds the lease, and its release has not begun.
-func (l leaseLife) isUnheld() bool { return l.state == kept || l.state == retained }
 
 // losing returns the life of a lease that its client must not use any more.
 func (l leaseLife) losing() leaseLife {
@@ -212,7 +202,7 @@ func (l leaseLife) afterDropped() (leaseLife, leaseActions) {
 	case remembered:
 		do |= uncountLoss
 	}
-	if l.state != releasing && !l.isUnheld() {
+	if l.state != releasing && l.state != kept {
 		do |= deleteRecord
 	}
 	l.memory = forgotten

@@ -9,7 +9,7 @@ import (
 )
 
 // leaseStates are all states, in the order of the columns of lifeTable.
-var leaseStates = []leaseState{acquiring, held, lost, kept, retained, releasing, gone}
+var leaseStates = []leaseState{acquiring, held, lost, kept, releasing, gone}
 
 // step is what one event does to a lease.
 type step struct {
@@ -20,30 +20,28 @@ type step struct {
 // lifeTable has a row for each event and a column for each state. In each column, the client knows
 // the lease: it got OK, and LOST if the lease is lost.
 var lifeTable = [leaseEventCount][]step{
-	//               acquiring, held, lost, kept, retained, releasing, gone
-	wasGranted:      {{held, startHeartbeat}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	notGranted:      {{gone, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	grantReported:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	wasLost:         {{lost, 0}, {lost, sendLost}, {lost, 0}, {lost, dropLoss}, {lost, dropLoss}, {lost, sendLost}, {gone, 0}},
-	extensionsEnded: {{lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {gone, 0}},
-	deadlinePassed:  {{acquiring, 0}, {held, 0}, {gone, leaveQueue | countHeldTime}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	lastUnlock:      {{acquiring, 0}, {releasing, beginRelease}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	clientIsGone:    {{acquiring, 0}, {releasing, beginRelease}, {lost, unregister | deleteRecord}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, unregister | deleteRecord}},
-	minNotPassed:    {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {kept, delayRelease}, {gone, 0}},
-	minPassed:       {{acquiring, 0}, {held, 0}, {lost, 0}, {releasing, beginRelease}, {retained, 0}, {releasing, 0}, {gone, 0}},
-	retentionBegun:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {retained, delayRelease}, {gone, 0}},
-	retentionEnded:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, beginRelease}, {releasing, 0}, {gone, 0}},
-	releaseBegun:    {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {releasing, leaveQueue | countHeldTime | unregister}, {gone, 0}},
-	releaseRefused:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {lost, 0}, {gone, 0}},
-	nodesReleased:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {retained, 0}, {gone, 0}, {gone, 0}},
-	resumed:         {{acquiring, allowResume}, {held, allowResume}, {lost, allowResume}, {kept, 0}, {retained, 0}, {releasing, 0}, {gone, allowResume}},
-	lossRemembered:  {{acquiring, rememberLoss}, {held, rememberLoss}, {lost, rememberLoss}, {kept, rememberLoss}, {retained, rememberLoss}, {releasing, rememberLoss}, {gone, rememberLoss}},
-	dropped:         {{acquiring, unregister | deleteRecord}, {held, unregister | deleteRecord}, {lost, unregister | deleteRecord}, {kept, unregister}, {retained, unregister}, {releasing, unregister}, {gone, unregister | deleteRecord}},
+	//               acquiring, held, lost, kept, releasing, gone
+	wasGranted:      {{held, startHeartbeat}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, 0}, {gone, 0}},
+	notGranted:      {{gone, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, 0}, {gone, 0}},
+	grantReported:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, 0}, {gone, 0}},
+	wasLost:         {{lost, 0}, {lost, sendLost}, {lost, 0}, {lost, dropLoss}, {lost, sendLost}, {gone, 0}},
+	extensionsEnded: {{lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {lost, 0}, {gone, 0}},
+	deadlinePassed:  {{acquiring, 0}, {held, 0}, {gone, leaveQueue | countHeldTime}, {kept, 0}, {releasing, 0}, {gone, 0}},
+	lastUnlock:      {{acquiring, 0}, {releasing, beginRelease}, {lost, 0}, {kept, 0}, {releasing, 0}, {gone, 0}},
+	clientIsGone:    {{acquiring, 0}, {releasing, beginRelease}, {lost, unregister | deleteRecord}, {kept, 0}, {releasing, 0}, {gone, unregister | deleteRecord}},
+	minNotPassed:    {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {kept, delayRelease}, {gone, 0}},
+	minPassed:       {{acquiring, 0}, {held, 0}, {lost, 0}, {releasing, beginRelease}, {releasing, 0}, {gone, 0}},
+	releaseBegun:    {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, leaveQueue | countHeldTime | unregister}, {gone, 0}},
+	releaseRefused:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {lost, 0}, {gone, 0}},
+	nodesReleased:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {gone, 0}, {gone, 0}},
+	resumed:         {{acquiring, allowResume}, {held, allowResume}, {lost, allowResume}, {kept, 0}, {releasing, 0}, {gone, allowResume}},
+	lossRemembered:  {{acquiring, rememberLoss}, {held, rememberLoss}, {lost, rememberLoss}, {kept, rememberLoss}, {releasing, rememberLoss}, {gone, rememberLoss}},
+	dropped:         {{acquiring, unregister | deleteRecord}, {held, unregister | deleteRecord}, {lost, unregister | deleteRecord}, {kept, unregister}, {releasing, unregister}, {gone, unregister | deleteRecord}},
 }
 
 // lifeIn returns the life of a lease that a client knows.
 func lifeIn(state leaseState) leaseLife {
-	knows := map[leaseState]clientKnows{acquiring: knowsNothing, held: knowsGrant, lost: knowsLoss, kept: knowsGrant, retained: knowsGrant, releasing: knowsGrant, gone: knowsLoss}
+	knows := map[leaseState]clientKnows{acquiring: knowsNothing, held: knowsGrant, lost: knowsLoss, kept: knowsGrant, releasing: knowsGrant, gone: knowsLoss}
 	return leaseLife{state: state, knows: knows[state]}
 }
 

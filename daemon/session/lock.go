@@ -53,7 +53,6 @@ func (s *session) start(a *lockRequest) server.Work {
 		a.complete(err)
 		return s.refuse(call, err)
 	}
-	s.host.endRetentionFor(a)
 	if a.waiter.Patient && a.waiter.Ready() != nil {
 		s.host.Store.Prefer(&s.stored) // the client would lose its position in the queue
 	}
@@ -81,7 +80,7 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 			hold:      call.Hold,
 			heartbeat: newHeartbeat(call.Beat),
 			index:     &s.leases,
-			delays:    newEndDelays(optionOr(call, ipc.OptLinger, call.Linger, lease.Linger), call.Min, newRetention(call, lease)),
+			delays:    newEndDelays(optionOr(call, ipc.OptLinger, call.Linger, lease.Linger), call.Min),
 			session:   s,
 		},
 		session:  s,
@@ -141,9 +140,6 @@ func (a *lockRequest) checkOptions(cfg *config.Config) error {
 		return badOption("beat=%d: at least %d ms; leave it out for none", ms(a.beatInterval()), ms(minBeat))
 	case a.linger() > longest:
 		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger()), ms(longest))
-	}
-	if err := a.checkRetain(); err != nil {
-		return err
 	}
 	return a.checkMin()
 }
@@ -398,7 +394,7 @@ func (a *lockRequest) blockSize() int {
 	switch {
 	case a.hold == ipc.HoldTTL || !a.waiter.Kind.Exclusive():
 		return 0
-	case a.retention() != nil, a.waiter.Ready() != nil, a.session.host.Queue.HasFollower(&a.waiter):
+	case a.waiter.Ready() != nil, a.session.host.Queue.HasFollower(&a.waiter):
 		return redlock.MaxBlock
 	}
 	return 0

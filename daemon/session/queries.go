@@ -56,9 +56,6 @@ func (w *whoWork) answer(holdings []redlock.Holding) {
 // currentHolder returns the present holder of a lock. After a pass, the nodes still show the
 // previous holder.
 func (d *Host) currentHolder(h *redlock.Holding, here *heldLease) redlock.Holder {
-	if here != nil && here.isRetained() {
-		return d.retainer(here)
-	}
 	if here == nil || !here.lease.Passed() {
 		return h.Holder
 	}
@@ -73,8 +70,6 @@ func whoText(h *redlock.Holding, here *heldLease) string {
 		return "held by another Redlock client, which does not identify itself"
 	case here != nil && here.isKept():
 		return "its holder has ended; it stays taken for kept= (min=)"
-	case here != nil && here.isRetained():
-		return "nobody holds it; this host retains it for its next client, for at most retained= (retain=)"
 	case here != nil && here.lease.TimeToRelease() > 0:
 		return fmt.Sprintf("it was lost (%s), and stays taken for at most ttl=: its client may still be working", here.lease.Reason())
 	}
@@ -89,15 +84,12 @@ func (d *Host) keptField(line *ipc.Response, here *heldLease) *ipc.Response {
 	if left := here.minLeft(d.Clock()); left > 0 {
 		line.Ms("kept", left)
 	}
-	if left := here.retentionLeft(d.Clock()); left > 0 {
-		line.Ms("retained", left)
-	}
 	return line
 }
 
 // noteField adds note= of a lease of this daemon, if it has one.
 func noteField(line *ipc.Response, here *heldLease) {
-	if here != nil && here.Note != "" && !here.isRetained() {
+	if here != nil && here.Note != "" {
 		line.Str("note", here.Note)
 	}
 }
@@ -154,11 +146,9 @@ func (s *session) listAll(call *server.Call) {
 			state, left = "lost", h.lease.TimeToRelease()
 		case h.isKept():
 			state = "kept"
-		case h.isRetained():
-			state = stateRetained
 		}
 		if names != nil && (state != "lost" || left > 0) {
-			line := slotField(s.listLine(call, names, &h.waiter, h.mode(), state, h.since(state)), h.lease.Slot())
+			line := slotField(s.listLine(call, names, &h.waiter, h.mode(), state, h.lease.Since()), h.lease.Slot())
 			call.Line(s.host.keptField(line.Int("fence", int64(h.lease.Fence())).Ms("ttl", left), h))
 			n++
 		}
@@ -170,18 +160,6 @@ func (s *session) listAll(call *server.Call) {
 		}
 	}
 	call.Reply(ok(call).Int("n", int64(n)))
-}
-
-// stateRetained is the state= of a retained lease in LIST.
-const stateRetained = "retained"
-
-// since returns the instant that LIST shows as since=: the end of the holder of a retained lease,
-// the grant of any other lease. It is a BootTime.
-func (h *heldLease) since(state string) time.Duration {
-	if state == stateRetained {
-		return h.heldUntil(h.lease.Since())
-	}
-	return h.lease.Since()
 }
 
 // listFleet answers LIST all=yes: one page of the locks of all hosts that the client may inspect.
@@ -257,9 +235,6 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitin
 			state = "reserved"
 		}
 		here := s.host.Leases.onNodes(h)
-		if here != nil && here.isRetained() {
-			state = stateRetained
-		}
 		r := slotField(slotsField(line(state).Str("mode", modeOf(h.Shared)), h.Slots), h.Slot)
 		holderFields(r, s.host.currentHolder(h, here))
 		noteField(ttlField(r, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
@@ -272,15 +247,12 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitin
 // notes.
 func (d *Host) Locks() (locks []metrics.Lock) {
 	show := func(w *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) {
-		r := holderIn(state, w.Requester)
-		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(kind.Shared), User: r.User, PID: r.PID, Since: d.Clock() - since})
+		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(kind.Shared), User: w.Requester.User, PID: w.Requester.PID, Since: d.Clock() - since})
 	}
 	for _, h := range d.Leases.all() {
 		switch {
 		case h.isKept():
 			show(&h.waiter, h.mode(), "kept", h.lease.Since())
-		case h.isRetained():
-			show(&h.waiter, h.mode(), stateRetained, h.since(stateRetained))
 		case h.lease.Err() == nil:
 			show(&h.waiter, h.mode(), "held", h.lease.Since())
 		case h.lease.TimeToRelease() > 0:
@@ -308,21 +280,10 @@ func (d *Host) counts(view access.View) (leases, waiters int) {
 	return leases, waiters
 }
 
-// holderIn returns the client of a lease or waiter, or an empty one if the lease is retained.
-func holderIn(state string, requester *waitqueue.Requester) *waitqueue.Requester {
-	if state == stateRetained {
-		return &waitqueue.Requester{}
-	}
-	return requester
-}
-
 func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) *ipc.Response {
-	who := holderIn(state, p.Requester)
+	who := p.Requester
 	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", modeOf(kind.Shared))
-	if pidField(slotsField(line, int(kind.Slots)), who.PID); who.User != "" {
-		line.Str("user", who.User)
-	}
-	line.Ms("since", s.host.Clock()-since)
+	pidField(slotsField(line, int(kind.Slots)), who.PID).Str("user", who.User).Ms("since", s.host.Clock()-since)
 	if who.Note != "" {
 		line.Str("note", who.Note)
 	}

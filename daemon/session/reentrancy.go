@@ -88,7 +88,7 @@ func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.life.isUnheld(), h.life.state == releasing, h.life.state == gone:
+	case h.life.state == kept, h.life.state == releasing, h.life.state == gone:
 		return false, redlock.ErrReleased
 	case !slices.Equal(p.Names, h.names()):
 		return false, fmt.Errorf("%w, within %s", h.alreadyError(), h.waiter.Label())

@@ -300,7 +300,7 @@ func newRestoredLease(l *state.Lease) *restoredLease {
 		number:     l.Number,
 		hold:       of.Hold,
 		index:      &leaseIndex{},
-		delays:     newEndDelays(of.Linger, l.Min, nil),
+		delays:     newEndDelays(of.Linger, l.Min),
 		life:       leaseLife{state: held, knows: knowsGrant},
 		reentrancy: newReentrancy(slices.Clone(l.Reentrants)),
 		heartbeat:  newHeartbeat(of.Beat),

@@ -136,14 +136,12 @@ func (r *resumeWork) undo() {
 	if h.attached() != r.s {
 		return // another client that knows the id has resumed it meanwhile
 	}
-	switch u, err := d.undoLock(h, nil); {
+	switch u, err := d.undoLock(h, 0); {
 	case err != nil: // it was lost, and LOST was sent or will be
 	case u.left > 0:
 		d.noteCount(r.call, h)
 	case u.kept > 0:
 		d.Journal.Kept(h.number, 0)
-	case u.retained:
-		d.logReleased(h, "request cancelled")
 	default:
 		d.forgetWhenReleased(h, u.release)
 		d.logReleased(h, "request cancelled")

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/waitqueue"
-	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -19,10 +18,10 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	if h.lease, err = d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: redlock.MinTTL}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.undoLock(h, &server.Call{Number: 1}); err != nil {
+	if _, err := d.undoLock(h, 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.undoLock(h, &server.Call{Number: 2}); !errors.Is(err, redlock.ErrReleased) {
+	if _, err := d.undoLock(h, 2); !errors.Is(err, redlock.ErrReleased) {
 		t.Errorf("the second UNLOCK: %v, want ErrReleased", err)
 	}
 	if h.life.state != releasing || h.on(dropped).has(deleteRecord) {

@@ -19,7 +19,6 @@ const freezeTimeout = 500 * time.Millisecond
 // connections that the service manager does not have, as Shutdown does.
 func (d *Host) Freeze(srv *server.Server) {
 	d.Stopping.Store(true)
-	d.releaseRetained()
 	d.Log.Info("stopping; the next daemon continues with what is kept", "leases", d.Leases.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
@@ -46,7 +45,6 @@ func (d *Host) seal() {
 // ends may still work.
 func (d *Host) Shutdown(srv *server.Server) {
 	d.Stopping.Store(true)
-	d.releaseRetained()
 	d.Log.Info("stopping", "leases_left", d.Leases.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()

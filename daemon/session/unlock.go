@@ -25,7 +25,7 @@ func (s *session) unlock(call *server.Call) server.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	u, err := s.host.undoLock(h, call)
+	u, err := s.host.undoLock(h, call.Number)
 	switch {
 	case err != nil:
 		h.clientStopped()
@@ -36,9 +36,6 @@ func (s *session) unlock(call *server.Call) server.Work {
 		return s.keptTaken(call, h, u.kept)
 	}
 	s.host.logReleased(h, "unlock")
-	if u.retained {
-		return reply(call, ok(call).Strs("lock", h.names()...))
-	}
 	work := &unlockWork{s, call, h, u.release}
 	if u.release.Passed() {
 		work.Run() // a pass waits for no node

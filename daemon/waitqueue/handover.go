@@ -52,29 +52,16 @@ func (q *Queue) SetStreak(w *Waiter, s Streak) {
 }
 
 // ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w, or nil.
-// The caller must then call Deliver or Unclaim. If impatient is set, it may return a waiter that does
-// not wait (wait=0).
-func (q *Queue) ClaimNext(w *Waiter, s Streak, impatient bool) *Waiter {
+// The caller must then call Deliver or Unclaim.
+func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
 	q.lock(w)
 	defer q.unlock(w)
 	next := q.onlyNext(w)
-	if next == nil || next.isReady || !next.Patient && !impatient || next.withdrawn || !slices.Equal(next.Names, w.Names) || !next.mode().Exclusive() {
+	if next == nil || next.isReady || !next.Patient || next.withdrawn || !slices.Equal(next.Names, w.Names) || !next.mode().Exclusive() {
 		return nil
 	}
 	next.isReady, next.streak = true, s
 	return next
-}
-
-// HasOther reports whether another waiter or holder of this host is in a queue of w.
-func (q *Queue) HasOther(w *Waiter) bool {
-	q.lock(w)
-	defer q.unlock(w)
-	for _, name := range w.Names {
-		if _, second := q.names[name].firstTwo(); second != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // HasFollower reports whether the waiter directly behind w, in the queue of its first name, wants

@@ -63,14 +63,14 @@ func TestClaimNext(t *testing.T) {
 				p.Patient, p.Owner = true, Owner{Name: fmt.Sprint(i)}
 				q.Join(p)
 			}
-			got := q.ClaimNext(test.holder, Streak{Grants: 7}, false)
+			got := q.ClaimNext(test.holder, Streak{Grants: 7})
 			if slices.Index(test.behind, got) != test.want {
 				t.Fatalf("claimed waiter %d, want %d", slices.Index(test.behind, got), test.want)
 			}
 			if got != nil && got.streak.Grants != 7 {
 				t.Errorf("the waiter continues the streak %+v, want 7 grants", got.streak)
 			}
-			if again := q.ClaimNext(test.holder, Streak{}, false); again != nil {
+			if again := q.ClaimNext(test.holder, Streak{}); again != nil {
 				t.Error("claimed twice")
 			}
 		})
@@ -136,7 +136,7 @@ func (h *testHandOver) owned(by string) {
 func (h *testHandOver) releaseSteps() []func() {
 	var claimed *Waiter
 	return []func(){
-		func() { claimed = h.q.ClaimNext(h.holder, Streak{}, false) },
+		func() { claimed = h.q.ClaimNext(h.holder, Streak{}) },
 		func() {
 			if claimed != nil && !h.q.Deliver(claimed, h.begun) {
 				h.owned("the releasing goroutine")
@@ -238,7 +238,7 @@ func TestBegunAttemptIsTakenOnce(t *testing.T) {
 func TestUnclaim(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		h := newTestHandOver()
-		q, next := h.q, h.q.ClaimNext(h.holder, Streak{}, false)
+		q, next := h.q, h.q.ClaimNext(h.holder, Streak{})
 		if gone {
 			q.Leave(h.holder, nil)
 		}

@@ -31,7 +31,7 @@ func TestServerScripts(t *testing.T) {
 				"ERR VERB : \"LICK\" is not a verb: HELP lists them\n" +
 				"ERR NAME : the name \"a\" is given twice\n" +
 				"ERR SYNTAX : byte 6 of the line is the control character U+0000: write it as %00\n" +
-				"ERR OPTION : \"b\" is not an option: LOCK takes ttl= wait= mode= slots= hold= pid= max= linger= beat= owner= guard= reentrant= note= id= min= retain= (write = in a name as %3D)\n"},
+				"ERR OPTION : \"b\" is not an option: LOCK takes ttl= wait= mode= slots= hold= pid= max= linger= beat= owner= guard= reentrant= note= id= min= (write = in a name as %3D)\n"},
 		{"too long", "@a PING" + strings.Repeat(" ", 9000) + "\nPING" + strings.Repeat(" ", 4091) + "\nPING" + strings.Repeat(" ", 4092) + "\nPING\n",
 			"@a ERR TOOLONG : a line is at most 4096 bytes, its LF included\nOK\n" +
 				"ERR TOOLONG : a line is at most 4096 bytes, its LF included\nOK\n"},

@@ -14,13 +14,11 @@ const networkPart = "network"
 // The contenders that differ only over a network.
 const (
 	withoutWait = "redlockd, UNLOCK wait=0"
-	retaining   = "redlockd, retain=1s"
 	twoHosts    = "redlockd, two hosts"
 	bare        = "a bare queue, no nodes"
 )
 
-// networkTest is one row of the table for each contender. A row has either names that are new each
-// time or names that a contender may have retained, never both.
+// networkTest is one row of the table for each contender.
 type networkTest struct {
 	scenario
 	key        string
@@ -38,7 +36,6 @@ var networkTests = []networkTest{
 	{key: "fresh-16", contenders: forPairs, scenario: scenario{title: "16 workers, a fresh name each time", workers: 16}},
 	{key: "repeated", contenders: forPairs, scenario: scenario{title: "64 workers, each its own name again", workers: workersAtOnce, repeat: true}},
 	{key: "one", contenders: append(slices.Clone(forPairs), withoutWait), scenario: scenario{title: "1 worker, a fresh name each time", workers: 1}},
-	{key: "one-again", contenders: append(slices.Clone(forPairs), retaining), scenario: scenario{title: "1 worker, its own name again", workers: 1, repeat: true}},
 	{key: "work", contenders: append(slices.Clone(forPairs), twoHosts, bare), long: true, scenario: scenario{title: "64 waiters, one name, 1 ms of work", workers: workersAtOnce, shared: true, hold: contendedHold}},
 	{key: "no-work", contenders: append(slices.Clone(forPairs), bare), long: true, scenario: scenario{title: "64 waiters, one name, no work", workers: workersAtOnce, shared: true}},
 }
@@ -139,18 +136,16 @@ func (b *networkBench) open(ctx context.Context, env *environment) (err error) {
 		return err
 	}
 	b.entries = append(b.entries, entry{recipe: recipe{name: bare}, contender: q})
-	for name, words := range map[string][2]string{withoutWait: {"", " wait=0"}, retaining: {" retain=1s", ""}} {
-		c, err := openRaw(ctx, b.fleet.daemon, words[0], words[1])
-		var no refusal
-		if errors.As(err, &no) {
-			b.skipped[name] = no.Error()
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		b.entries = append(b.entries, entry{recipe: recipe{name: name}, contender: c})
+	c, err := openRaw(ctx, b.fleet.daemon, " wait=0")
+	var no refusal
+	if errors.As(err, &no) {
+		b.skipped[withoutWait] = no.Error()
+		return nil
 	}
+	if err != nil {
+		return err
+	}
+	b.entries = append(b.entries, entry{recipe: recipe{name: withoutWait}, contender: c})
 	return nil
 }
 
@@ -194,18 +189,18 @@ func (b *networkBench) measure(ctx context.Context) error {
 
 // rawContender speaks the protocol itself, for options that the Go client may not have.
 type rawContender struct {
-	conn                 *rawConn
-	lockWords, unlockEnd string // options of LOCK and of UNLOCK, each after a space
+	conn      *rawConn
+	unlockEnd string // options of UNLOCK, each after a space
 }
 
 // openRaw tries the options on a name of its own. If the daemon does not know them, the error is a
 // refusal.
-func openRaw(ctx context.Context, d *daemon, lockWords, unlockWords string) (contender, error) {
+func openRaw(ctx context.Context, d *daemon, unlockEnd string) (contender, error) {
 	conn, err := dialRaw(ctx, d.socket)
 	if err != nil {
 		return nil, err
 	}
-	c := &rawContender{conn, lockWords, unlockWords}
+	c := &rawContender{conn, unlockEnd}
 	l, err := c.lock(ctx, "try"+fmt.Sprint(time.Now().UnixNano()), pairTTL)
 	if err == nil {
 		err = l.Unlock(ctx)
@@ -222,7 +217,7 @@ func (c *rawContender) settle(context.Context) error { return nil }
 func (c *rawContender) close()                       { c.conn.Close() }
 
 func (c *rawContender) lock(_ context.Context, name string, ttl time.Duration) (held, error) {
-	if err := c.conn.ask("LOCK %s ttl=%dms%s", name, ttl.Milliseconds(), c.lockWords); err != nil {
+	if err := c.conn.ask("LOCK %s ttl=%dms", name, ttl.Milliseconds()); err != nil {
 		return nil, err
 	}
 	return rawLock{c, name}, nil
@@ -386,9 +381,6 @@ func (r *report) networkTargets() []target {
 	})
 	judge("one", withoutWait, func(n networkRow) target {
 		return atMost("1 worker, UNLOCK wait=0: p50 of a pair", n.Trips, 1.1, " round trips")
-	})
-	judge("one-again", retaining, func(n networkRow) target {
-		return atMost("1 worker, a retained name: p50 of a pair", n.P50, 0.1, " ms")
 	})
 	return all
 }

@@ -18,7 +18,6 @@ var scriptCases = []conformanceCase{
 	{"acquire too late", nil, checkAcquireLate},
 	{"extend", nil, checkExtend},
 	{"confirm", nil, checkConfirm},
-	{"retain", nil, checkRetain},
 	{"exchange", nil, checkExchange},
 	{"exchange after a FORCE", nil, checkExchangeForced},
 	{"release", nil, checkRelease},
@@ -56,7 +55,7 @@ const (
 type scriptOp struct {
 	letter, key string
 	args        []string
-	record      string // of a, n, s, h, v, j, f, p and q
+	record      string // of a, n, s, h, v, f, p and q
 }
 
 func opAcquire(key, token, ttl string) scriptOp {
@@ -73,9 +72,6 @@ func opExchange(key, old, token, ttl string) scriptOp {
 }
 func opConfirm(key, token, ttl string, fence int64) scriptOp {
 	return scriptOp{"v", key, []string{token, ttl}, recordText("aa", fence)}
-}
-func opRetain(key, token, ttl string, fence int64) scriptOp {
-	return scriptOp{"j", key, []string{token, ttl}, recordText("aa", fence)}
 }
 func opRelease(key, token string) scriptOp {
 	return scriptOp{letter: "r", key: key, args: []string{token}}
@@ -231,48 +227,6 @@ func checkExtend(p *probe) {
 	p.expect(text("OK"), "SET", "k", "mine")
 	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
 	p.expect(number(-1), "PTTL", "k")
-}
-
-// checkRetain checks that RETAIN confirms the token. For a moment, refused clients are told that
-// the lock is retained, unless another client waits already or another token holds the lock.
-func checkRetain(p *probe) {
-	p.admit()
-	refusals := []scriptOp{opAcquire("k", "theirs", minute), opJoinShared("k", "theirs", minute), opHandOver("k", "old", "theirs", minute)}
-	want := func(what, holder, kind string) {
-		p.Helper()
-		for _, o := range refusals {
-			shown := p.vote(p.ballot(o)).Array
-			if len(shown) != 2 && len(shown) != 4 || (len(shown) == 4) != (kind != "") || shown[len(shown)-2].Str != holder || shown[len(shown)-1].Int <= 0 {
-				p.Errorf("%s: %s shows %s", what, o.letter, show(redlock.Reply{Array: shown}))
-			} else if kind != "" && shown[0].Str != kind {
-				p.Errorf("%s: %s shows the kind %q, want %q", what, o.letter, shown[0].Str, kind)
-			}
-		}
-	}
-	p.expectVote(number(0), p.ballot(opRetain("k", "mine", minute, 9)))
-	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
-	want("at first", "mine", "")
-	p.expectVote(number(1), p.ballot(opRetain("k", "mine", "120000", 9)))
-	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectCounter("aa", 9)
-	p.eventually("a short-lived note with the token", func() bool { // a busy machine may check too late
-		p.expectVote(number(1), p.ballot(opRetain("k", "mine", "120000", 9)))
-		p.expectTTL("k\x00r", -2*time.Millisecond, 75*time.Millisecond)
-		return p.do("GET", "k\x00r").Str == "mine"
-	})
-	p.expect(text("OK"), "SET", "k\x00r", "mine", "PX", minute) // else it may expire before the check
-	want("retained", "mine", simredis.KindRetained)
-	p.expectVote(number(0), p.ballot(opRetain("k", "theirs", "120000", 9)))
-	p.expectVote(number(1), p.ballot(opExchange("k", "mine", "new", minute)))
-	want("held by another token", "new", "")
-	p.expectVote(number(1), p.ballot(opExchange("k", "new", "mine", minute)))
-	want("held by the same token again", "mine", simredis.KindRetained)
-	p.expect(number(1), "DEL", "k\x00r")
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	p.expectVote(number(2), p.ballot(opRetain("k", "mine", minute, 9)))
-	p.expect(number(0), "EXISTS", "k\x00r")
-	p.expectVote(number(1), p.ballot(opNoteForced("k", "mine", minute)))
-	p.expectVote(number(-1), p.ballot(opRetain("k", "mine", minute, 9)))
 }
 
 // checkExchange checks that EXCHANGE extends an exclusive lock as EXTEND does, whichever of the two

@@ -186,7 +186,7 @@ func (g generator) operations() []scriptOp {
 
 func (g generator) operation() scriptOp {
 	key, token := g.key(), g.value()
-	switch letter := g.pick("a", "a", "e", "g", "u", "v", "j", "r", "r", "w", "l", "f", "p", "x", "z", "s", "s", "s", "q", "h", "i", "k", "m", "d"); letter {
+	switch letter := g.pick("a", "a", "e", "g", "u", "v", "r", "r", "w", "l", "f", "p", "x", "z", "s", "s", "s", "q", "h", "i", "k", "m", "d"); letter {
 	case "a", "p":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "s":
@@ -209,7 +209,7 @@ func (g generator) operation() scriptOp {
 		return opExchange(key, g.value(), token, g.ttl(token))
 	case "g":
 		return opDowngrade(key, token, g.ttl(token))
-	case "v", "j":
+	case "v":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "x":
 		return opForce(key, token, g.ttl(token))

@@ -23,7 +23,6 @@ lease {
   ttl      = "10s"
   max_hold = "0s"                         # no bound; the ceiling of max=
   linger   = "0s"
-  retain   = "0s"
 }
 
 socket {

@@ -90,7 +90,7 @@ func checkDone(o *Operation, op string, reply *redis.Reply) error {
 	switch o.Op {
 	case Extend, Downgrade, Exchange:
 		least = -1
-	case Confirm, Retain:
+	case Confirm:
 		least, most, want = -1, 2, "0, 1 or 2"
 	}
 	if reply.IsNumber() && reply.Int >= least && reply.Int <= most {

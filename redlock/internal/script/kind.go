@@ -20,14 +20,12 @@ const (
 	KindSlots  = kindPrefix + "slots="
 	KindWriter = kindPrefix + "writer" // shown for a waiting writer
 	kindKept   = kindPrefix + "kept"   // shown for a waiter with a reservation
-	// KindRetained is shown for a host that may no longer need the lock (RETAIN).
-	KindRetained = kindPrefix + "retained"
 )
 
 // IsSharing reports whether a value is a kind. Other values with the same beginning are a foreign
 // client's.
 func IsSharing(value string) bool {
-	return value == KindShared || value == KindRetained || IsWaiting(value) || SlotsOf(value) > 0
+	return value == KindShared || IsWaiting(value) || SlotsOf(value) > 0
 }
 
 // IsWaiting reports whether a kind is shown for a waiter that gets the lock next.

@@ -12,7 +12,7 @@ import (
 
 // opcodes has each opcode under its name in Lua.
 var opcodes = map[string]Opcode{
-	"ACQUIRE": Acquire, "ACQUIRE_ALSO": AcquireAlso, "JOIN": Join, "HAND_OVER": HandOver, "EXTEND": Extend, "DOWNGRADE": Downgrade, "EXCHANGE": Exchange, "CONFIRM": Confirm, "RETAIN": Retain, "RELEASE": Release,
+	"ACQUIRE": Acquire, "ACQUIRE_ALSO": AcquireAlso, "JOIN": Join, "HAND_OVER": HandOver, "EXTEND": Extend, "DOWNGRADE": Downgrade, "EXCHANGE": Exchange, "CONFIRM": Confirm, "RELEASE": Release,
 	"WHO": Who, "LIST": List, "RAISE_COUNTER": RaiseCounter, "REPAIR": Repair, "REPAIR_SHARED": RepairShared, "NOTE_FORCED": NoteForced, "FORCE": Force,
 	"WAIT": Wait, "RESERVE": Reserve, "INTEND_WRITE": IntendWrite, "END_WAIT": EndWait, "READ_COUNTERS": ReadCounters,
 	"SCAN": Scan, "DESCRIBE": Describe,

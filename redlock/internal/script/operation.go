@@ -38,7 +38,6 @@ const (
 	Downgrade    Opcode = 'g'
 	Exchange     Opcode = 'u'
 	Confirm      Opcode = 'v'
-	Retain       Opcode = 'j'
 	Release      Opcode = 'r'
 	Who          Opcode = 'w'
 	List         Opcode = 'l'
@@ -67,7 +66,7 @@ func (l Opcode) Releases() bool { return l == Release || l == EndWait }
 
 // Counts reports whether the operation has a fencing counter.
 func (l Opcode) Counts() bool {
-	return l.Takes() || l == Confirm || l == Retain || l == RaiseCounter || l == Repair || l == RepairShared
+	return l.Takes() || l == Confirm || l == RaiseCounter || l == Repair || l == RepairShared
 }
 
 // NodeKey is the hash in which each node keeps its own data: the field epoch, the fencing
@@ -139,7 +138,7 @@ func (e *Encoder) Append(command redis.Command, o *Operation) redis.Command {
 		e.records = appendRecord(e.records, o.Counter, o.Fence)
 	}
 	switch o.Op {
-	case Acquire, Extend, Downgrade, Confirm, Retain, Repair, NoteForced, Force, Wait, Reserve, IntendWrite:
+	case Acquire, Extend, Downgrade, Confirm, Repair, NoteForced, Force, Wait, Reserve, IntendWrite:
 		return append(command, o.Token, e.millis(o.TTL))
 	case Join:
 		return append(command, o.Token, o.Kind, e.millis(o.TTL))

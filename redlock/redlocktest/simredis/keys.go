@@ -14,7 +14,6 @@ const (
 	KindShared   = "redlockd:shared"
 	KindWriter   = "redlockd:writer"
 	KindReserved = "redlockd:kept"
-	KindRetained = "redlockd:retained"
 
 	// Few is how many holders of a shared lock are shown to a client that does not ask for all.
 	Few = 100

@@ -121,10 +121,6 @@ func (c *simClient) handOver(lease *redlock.Lease, g *Grant, life int) (next *re
 	}
 	record = c.begin(&r, life)
 	c.releasing(g)
-	if passes && c.w.plan.Retains && !c.retained(lease, g) {
-		record.ended(errWanted)
-		return nil, nil
-	}
 	_, pending, err := lease.HandOver(r)
 	g.event("hand over", fmt.Sprintf("to request %d: %v", record.N, err))
 	if err != nil {
@@ -166,7 +162,6 @@ func (c *simClient) forcePending(g *Grant) {
 
 var (
 	errAbandoned = errors.New("abandoned")
-	errWanted    = errors.New("another host waited for the retained lock")
 	errKilled    = errors.New("its daemon was killed before it could reply")
 )
 

@@ -10,7 +10,6 @@
 //   - passes that come late, go to a client that has ended, or race with a FORCE;
 //   - locks that stay taken after their holders have ended (min=);
 //   - listings of all locks (redlock list --all) while all this happens;
-//   - locks that a host retains for its next client, and releases if another host waits;
 //   - tokens that are exchanged after a pass, during a FORCE or a restart.
 //
 // The seed determines everything. Simulate checks what was granted, extended, lost and released
@@ -84,8 +83,7 @@
 //	token abandoned that was passed on      exclusion    64
 //	block handed out again by a restart     window      569
 //	exchange in spite of FORCE              force        53
-//	exchange noted too late                 adoption    159
-//	retained lease passed on after a loss   lost         77
-//	retained although another host waits    starvation    3
+//	exchange noted too late                 adoption    485
+//	lost lease passed on                    lost         77
 //	vouchers that compare nothing           quarantine   57
 package simulation

@@ -86,7 +86,7 @@ func stepping(p Plan) bool   { return p.Steps }
 
 // FaultKinds returns the names of all faults that Report.Faults can count.
 func FaultKinds() []string {
-	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "downgrade", "pass", "pass abandoned", "exchange", "retained", "retained and passed on", "retained and released", "list", "kept", "kept and released", "kept across a restart", "foreign lock", "daemon restart", "adoption"}
+	names := []string{"pause", "cancellation", "request lost", "reply lost", "connection killed", "dial refused", "force", "hand-over", "downgrade", "pass", "pass abandoned", "exchange", "list", "kept", "kept and released", "kept across a restart", "foreign lock", "daemon restart", "adoption"}
 	for _, kind := range faultKinds() {
 		names = append(names, kind.name)
 	}

@@ -313,7 +313,7 @@ func (g *Grant) unusedSince() (since time.Duration, ok bool) {
 	case g.GaveUp != never:
 		return g.Until(), true
 	case g.Releasing != never:
-		return max(g.Releasing, g.Retained, g.Kept), true
+		return max(g.Releasing, g.Kept), true
 	}
 	return g.Until(), true
 }

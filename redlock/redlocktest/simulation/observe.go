@@ -69,7 +69,7 @@ func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 	for i, op := range operations(c) {
 		switch answer := reply.Array; {
 		case i >= len(answer) || answer[i].Err != nil:
-		case op.letter == 'a' || op.letter == 'v' || op.letter == 'j':
+		case op.letter == 'a' || op.letter == 'v':
 			if answer[i].Int > 0 || op.letter == 'a' && answer[i].Int < 0 { // negative: another client waits
 				n.confirmations.add(idOf(op.token), w.record.now())
 			}
@@ -122,7 +122,7 @@ type operation struct {
 
 // observed lists the opcodes of the operations that acquire, confirm, extend, exchange, repair or
 // end a lock.
-const observed = "avjrxhegpu"
+const observed = "avrxhegpu"
 
 // operations returns the observed operations of a call of ballot.lua, with their positions.
 func operations(c redlock.Command) iter.Seq2[int, operation] {
@@ -148,7 +148,7 @@ func operations(c redlock.Command) iter.Seq2[int, operation] {
 
 // argumentsOf is the number of arguments of each operation; operations without any are missing.
 var argumentsOf = map[rune]int{
-	'a': 2, 'n': 1, 's': 3, 'h': 3, 'e': 2, 'g': 2, 'u': 3, 'v': 2, 'j': 2, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'z': 2, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1, 'y': 3,
+	'a': 2, 'n': 1, 's': 3, 'h': 3, 'e': 2, 'g': 2, 'u': 3, 'v': 2, 'r': 1, 'f': 1, 'p': 2, 'q': 3, 'z': 2, 'x': 2, 'i': 2, 'k': 2, 'm': 2, 'd': 1, 'y': 3,
 }
 
 // operationsOf returns the opcodes of a call of ballot.lua, and the arguments of its
@@ -369,92 +369,6 @@ func (r *Report) checkPassedOver() {
 			r.violate("starvation", g.At, "%s waited for %s for %v (lease %d) while another host passed it on", g.host.name, g.Lock, took, g.N)
 		}
 	}
-}
-
-// retainLongest is the longest time that a daemon retains a lock.
-const retainLongest = 400 * time.Millisecond
-
-// retained makes the daemon retain the released lock until its next client comes. It returns false
-// if the daemon released the lock instead, because another host waited.
-func (c *simClient) retained(lease *redlock.Lease, g *Grant) bool {
-	wanted := make(chan struct{})
-	if !lease.Retain(retainLongest, func() { close(wanted) }) {
-		return true
-	}
-	c.w.record.count("retained")
-	g.retains(retainLongest)
-	select {
-	case <-time.After(below(c.random, pick(c.random, 30*time.Millisecond, retainLongest))):
-		g.retains(0)
-		if t := c.host.table; t != nil {
-			t.released(g)
-		}
-		if lease.Err() == nil {
-			c.w.record.count("retained and passed on")
-		}
-		return true
-	case <-wanted:
-	}
-	c.w.record.count("retained and released")
-	g.retains(0)
-	_, _ = lease.BeginRelease() // lookAtNodes checks what remains of it
-	return false
-}
-
-// retains records that the host retains the lock for at most so long from now; 0 ends that.
-func (g *Grant) retains(most time.Duration) {
-	r := g.record
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g.Retained = r.now() + most
-	what := "retained"
-	if most == 0 {
-		what = "retention ends"
-	}
-	r.add(g.line(what, ""))
-}
-
-// retainRepeatedly checks, after all faults, that a host releases a lock that it retains when another
-// host waits.
-func (w *world) retainRepeatedly(ctx context.Context) {
-	if !w.plan.Retains {
-		return
-	}
-	random := w.plan.stream(streamRetained)
-	for i, h := range w.hosts {
-		w.retainAndWait(ctx, h, w.hosts[(i+1)%len(w.hosts)], w.locks[0], below(random, 200*time.Millisecond))
-	}
-}
-
-// retainAndWait makes one host retain a lock. Another host begins to wait for it later.
-func (w *world) retainAndWait(ctx context.Context, holder, waiter *host, lock string, after time.Duration) {
-	q, life := holder.daemon()
-	l, g := w.take(ctx, q, holder, life, redlock.Request{Name: lock, TTL: finalTTL, Wait: finalWait, Keep: true, Block: 64})
-	if l == nil {
-		return
-	}
-	g.releasing()
-	ended := make(chan struct{})
-	if !l.Retain(passesLast, func() { close(ended) }) {
-		close(ended)
-	}
-	var waits sync.WaitGroup
-	waits.Go(func() {
-		time.Sleep(after)
-		q, life := waiter.daemon()
-		r := redlock.Request{Name: lock, TTL: simulatedMaxTTL, Wait: 2 * passesLast}
-		if l, taken := w.take(ctx, q, waiter, life, r); l != nil {
-			taken.releasing()
-			_ = l.Release(ctx)
-			w.record.noteOvertaken(taken)
-		}
-	})
-	select {
-	case <-ended:
-	case <-time.After(passesLast):
-	}
-	_ = l.Release(ctx)
-	waits.Wait()
 }
 
 // nameHolders checks, after all faults, that the nodes soon name the client that got a lock by a

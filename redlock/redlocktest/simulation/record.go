@@ -75,7 +75,6 @@ type Grant struct {
 	Fence      uint64
 	Claims     []Claim       // the stated deadlines, in order
 	Releasing  time.Duration // when the holder began to release it, or never
-	Retained   time.Duration // until when its host retained it after that, or never
 	Since      time.Duration // the start of min=
 	Kept       time.Duration // until when the lock was to stay taken after its holder ended, or never
 	Shares     time.Duration // when the holder stopped writing and began to share the lock, or never
@@ -200,7 +199,7 @@ func (q *Request) granted(l *redlock.Lease) *Grant {
 	deadline := l.Deadline()
 	g := &Grant{
 		Request: q, ID: l.ID(), TokenID: l.TokenID(), Slot: l.Slot(), Began: q.Began, At: r.now(), Fence: l.Fence(), lease: l,
-		Expired: q.host.clock() >= deadline, Passed: never, Releasing: never, Retained: never, Kept: never, Shares: never, GaveUp: never, Unreported: never,
+		Expired: q.host.clock() >= deadline, Passed: never, Releasing: never, Kept: never, Shares: never, GaveUp: never, Unreported: never,
 	}
 	g.Since = q.host.instant(l.Since())
 	r.tokens[g.TokenID] = tokenOwner{q, g.At}

@@ -142,12 +142,6 @@ func TestChecks(t *testing.T) {
 		{"passed on after it was lost", func(_ *Report, first, second *Grant) {
 			second.TokenID, second.Passed, second.Confirmed, first.Lost = first.TokenID, 300*ms, 2, 190*ms
 		}, "lost"},
-		{"a token that its host retains", func(r *Report, first, _ *Grant) {
-			first.Releasing, first.Retained = 150*ms, time.Second
-			if unused, _ := first.unusedSince(); unused != time.Second {
-				r.violate("retained", unused, "the token is unused since %v", unused)
-			}
-		}, ""},
 		{"passed on with a smaller token than another host's", func(_ *Report, first, second *Grant) {
 			second.Passed, second.Confirmed, first.Fence = 300*ms, 2, 7
 		}, "fence"},

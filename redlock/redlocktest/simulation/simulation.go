@@ -40,9 +40,6 @@ type Plan struct {
 	// of a crashed daemon expire.)
 	Restarts bool
 
-	// Retains makes daemons retain locks that no client of their host waits for.
-	Retains bool
-
 	// Scene replaces the random faults with a fixed sequence. nil means none.
 	Scene *Scene
 
@@ -139,8 +136,7 @@ const (
 	streamForeignClient
 	streamWake
 	streamPasses
-	streamRetained
-	streamLists
+	streamLists    = 7
 	streamRestart  = 50
 	streamNode     = 100
 	streamHost     = 200
@@ -236,7 +232,6 @@ func (w *world) calm(ctx context.Context) {
 	}
 	w.wakeUps(ctx)
 	w.passRepeatedly(ctx)
-	w.retainRepeatedly(ctx)
 	w.nameHolders(ctx)
 	time.Sleep(strayAllowance + 100*time.Millisecond) // then every daemon has forgotten what is left
 }

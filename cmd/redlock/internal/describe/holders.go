@@ -16,9 +16,6 @@ func ReservedFor(h client.Holder) string {
 
 // HolderName names a holder, with the pid if its daemon sees the process.
 func HolderName(h *client.Holder) string {
-	if h.RetainedFor > 0 {
-		return output.Cell(h.Host) + ", which retains it"
-	}
 	who := output.Cell(output.OrDash(h.User)) + " on " + output.Cell(h.Host)
 	if h.PID == 0 {
 		return who
@@ -31,9 +28,6 @@ func HolderSentence(h client.Holder) string {
 	mode := Mode(h.Mode, h.Slots, h.Slot)
 	if h.Host == "" {
 		return fmt.Sprintf("another Redlock client, which does not identify itself (%s)", mode)
-	}
-	if h.RetainedFor > 0 {
-		return fmt.Sprintf("%s, which retains it (%s, for %s)", output.Cell(h.Host), mode, output.OrDash(output.Duration(h.Since)))
 	}
 	var process string
 	if h.PID != 0 { // 0: its daemon does not see the process
@@ -68,9 +62,6 @@ func holderMode(h client.Holder) string {
 	if h.Waits {
 		return "next"
 	}
-	if h.RetainedFor > 0 {
-		return "retained"
-	}
 	return Mode(h.Mode, h.Slots, h.Slot)
 }
 
@@ -99,8 +90,6 @@ type HolderJSON struct {
 	Note  string `json:"note,omitempty"`
 	Kept  int64  `json:"kept_ms,omitempty"`
 	Next  bool   `json:"next,omitempty"`
-
-	Retained int64 `json:"retained_ms,omitempty"`
 }
 
 func HoldersToJSON(holders []client.Holder) []HolderJSON {
@@ -109,7 +98,6 @@ func HoldersToJSON(holders []client.Holder) []HolderJSON {
 		list = append(list, HolderJSON{
 			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
 			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note, Kept: h.KeptFor.Milliseconds(), Next: h.Waits,
-			Retained: h.RetainedFor.Milliseconds(),
 		})
 	}
 	return list

@@ -41,8 +41,6 @@ func lockState(e client.Entry) string {
 		return "lost"
 	case e.Kept:
 		return "kept"
-	case e.Retained:
-		return "retained"
 	}
 	return "held"
 }
@@ -62,8 +60,6 @@ type LockJSON struct {
 	Fence uint64   `json:"fence"`
 	Note  string   `json:"note"`
 	Kept  int64    `json:"kept_ms,omitempty"`
-
-	Retained int64 `json:"retained_ms,omitempty"`
 }
 
 func LocksToJSON(entries []client.Entry) []LockJSON {
@@ -73,7 +69,6 @@ func LocksToJSON(entries []client.Entry) []LockJSON {
 			Lock: lockname.Join(e.Names...), Locks: e.Names, State: lockState(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot,
 			PID: e.PID, User: e.User, Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(),
 			Fence: e.Fence, Note: e.Note, Kept: e.KeptFor.Milliseconds(),
-			Retained: e.RetainedFor.Milliseconds(),
 		})
 	}
 	return list

@@ -24,8 +24,6 @@
 --                                     neither was forced away, exchange it for token
 --   v CONFIRM token ttl *             as EXTEND of an exclusive lock, and raise the counter;
 --                                     a token that was forced away does not hold the key
---   j RETAIN token ttl *              as CONFIRM; nobody of that host may need the lock just
---                                     now, and who is refused should wait for a moment
 --   r RELEASE token                   release the lock
 --   w WHO                             show who holds it, if these are not many
 --   l LIST                            show all who hold it
@@ -53,9 +51,8 @@
 --
 -- Reply: an array with one element for each operation:
 --   ACQUIRE  the fencing token of this node, if the key was set now or has this token already;
---      {value, pttl} if another value holds it, or {kind, pttl, value, pttl} if that was
---      confirmed by RETAIN a moment ago; {kind, pttl, waiter, pttl} if it is reserved for
---      another waiter; the error LATE past not-after: nothing is set then
+--      {value, pttl} if another value holds it; {kind, pttl, waiter, pttl} if it is reserved
+--      for another waiter; the error LATE past not-after: nothing is set then
 --   ACQUIRE_ALSO, JOIN, HAND_OVER  as ACQUIRE; negative if another client waits for the lock.
 --      If several share it or wait, {kind, pttl, token, pttl}, and a fifth element if another
 --      holder has the place: a place that is free, or 0 (the first pttl is then until one is
@@ -63,7 +60,7 @@
 --      releases an old token that was forced away, and shows it
 --   EXTEND, DOWNGRADE, EXCHANGE  1 extended (and shared or exchanged now), 0 the token does not
 --      hold the key, -1 it was forced away
---   CONFIRM, RETAIN  as EXTEND; 2 extended, and another client waits for the lock; FAR as
+--   CONFIRM  as EXTEND; 2 extended, and another client waits for the lock; FAR as
 --      RAISE_COUNTER
 --   NOTE_FORCED  1 the token holds the key, 0 it does not
 --   RELEASE, FORCE  1 deleted, 0 the token does not hold the key (FORCE notes it anyway)
@@ -93,7 +90,6 @@
 --           which CLIENT TRACKING reports to the client; EXTEND and HAND_OVER do not. If the
 --           client was refused for a reservation, it ends with that: nobody may delete it
 --   key\0a  a client waited when the lock was released, a moment ago
---   key\0r  the token that RETAIN confirmed a moment ago
 --   key\0w  the writer intent: a writer waits for readers; its value names the waiter
 --   key\0k  the reservation: its value names the waiter that gets the lock next
 --
@@ -112,9 +108,8 @@ local WAIT, RESERVE, END_WAIT = 105, 107, 100 -- i k d
 
 -- The prefix of the note that a token was forced away: see rare.lua.
 local FORCED = 'redlockd:forced:'
--- The prefix of all kinds, and what is shown of a waiter that gets the lock next, and of a lock
--- that a host retains.
-local KIND, WRITER, RESERVED, RETAINED = 'redlockd:', 'redlockd:writer', 'redlockd:kept', 'redlockd:retained'
+-- The prefix of all kinds, and what is shown of a waiter that gets the lock next.
+local KIND, WRITER, RESERVED = 'redlockd:', 'redlockd:writer', 'redlockd:kept'
 
 local AHEAD = 1000000          -- how far a proposal may be ahead of TIME, in microseconds:
                                -- one host's clock must not push all counters into the future
@@ -216,9 +211,7 @@ for i = 1, ops do
       else
         local value = not blocked and call('GET', key)
         if type(value) == 'string' and value ~= token and sub(value, 1, 9) ~= KIND then
-          local pttl = call('PTTL', key)
-          local retained = call('GET', key .. '\0r') == value
-          refused = retained and {RETAINED, pttl, value, pttl} or {sub(value, 1, SHOWN), pttl}
+          refused = {sub(value, 1, SHOWN), call('PTTL', key)}
         elseif value ~= token then
           rare = rare or rareOperations(state)
           refused = rare.acquire(i, token, ttl, record, args[arg])

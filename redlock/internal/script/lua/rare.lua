@@ -13,11 +13,8 @@ local function rareOperations(state)
   local counters, clock, late = state.counters, state.clock, state.late
   local reserving = clock and 1000 * state.reservedUntil > clock
 
-  -- The kind of readers, and what is shown of a waiter that gets the lock next, and of a lock
-  -- that a host retains.
-  local SHARED, WRITER, RESERVED, RETAINED = 'redlockd:shared', 'redlockd:writer', 'redlockd:kept', 'redlockd:retained'
-  -- For how many milliseconds a lock counts as retained after RETAIN: until the next one comes.
-  local RETAINED_FOR = 75
+  -- The kind of readers, and what is shown of a waiter that gets the lock next.
+  local SHARED, WRITER, RESERVED = 'redlockd:shared', 'redlockd:writer', 'redlockd:kept'
   -- As in ballot.lua.
   local AHEAD, LIMIT, SHOWN = 1000000, 9006099743113216, 4096
   -- The longest time to live that is shown. A foreign client may have set a longer one,
@@ -124,22 +121,13 @@ local function rareOperations(state)
     return refusal
   end
 
-  -- holdsAlone shows the value of a key that nobody shares, to one that is refused.
-  local function holdsAlone(key, value)
-    local pttl = call('PTTL', key)
-    if call('GET', key .. '\0r') == value then
-      return {RETAINED, pttl, value, pttl}
-    end
-    return {shown(value), pttl}
-  end
-
   -- joinBlocker returns what keeps the token from sharing the key; nil: nothing.
   local function joinBlocker(key, token, kind)
     local value = call('GET', key)
     if type(value) == 'table' then
       return value
     elseif value and not isKind(value) then
-      return holdsAlone(key, value)
+      return {shown(value), call('PTTL', key)}
     elseif value and not settle(key) then
       value = false
     end
@@ -290,7 +278,7 @@ local function rareOperations(state)
     if not value or value == token then
       return nil
     elseif not isKind(value) then
-      return type(value) == 'table' and value or holdsAlone(key, value)
+      return type(value) == 'table' and value or {shown(value), call('PTTL', key)}
     end
     return settle(key) and holder(key, value) or nil
   end
@@ -507,14 +495,6 @@ local function rareOperations(state)
     return 1 + waited
   end
 
-  -- retain confirms a token. Unless a client waits already, which the reply says, it notes that
-  -- one that is refused should wait.
-  local function retain(key, arg, record)
-    local reply = confirm(key, arg, record)
-    local set = reply == 1 and call('SET', key .. '\0r', args[arg], 'PX', RETAINED_FOR)
-    return set and set.err and set or reply
-  end
-
   -- holders shows up to a number of holders (-1: all), or that they are more; of a lock that
   -- nobody holds, its reservation.
   local function holders(key, most)
@@ -636,8 +616,8 @@ local function rareOperations(state)
   end
 
   -- How many arguments each operation has, and which of them have a record.
-  local arguments = {a = 2, n = 1, s = 3, h = 3, e = 2, g = 2, u = 3, v = 2, j = 2, r = 1, w = 0, l = 0, f = 1, p = 2, q = 3, z = 2, x = 2, i = 2, k = 2, m = 2, d = 1, c = 0, y = 3, o = 0}
-  local counted = {a = 1, n = 1, s = 1, h = 1, v = 1, j = 1, f = 1, p = 1, q = 1}
+  local arguments = {a = 2, n = 1, s = 3, h = 3, e = 2, g = 2, u = 3, v = 2, r = 1, w = 0, l = 0, f = 1, p = 2, q = 3, z = 2, x = 2, i = 2, k = 2, m = 2, d = 1, c = 0, y = 3, o = 0}
+  local counted = {a = 1, n = 1, s = 1, h = 1, v = 1, f = 1, p = 1, q = 1}
 
   -- withdrawVotes replaces by an error the replies that count on counters that were not
   -- written.
@@ -655,7 +635,7 @@ local function rareOperations(state)
     acquire = acquire, acquireAll = acquireAll, joinAll = joinAll, handOverBlocker = handOverBlocker, fence = fence,
     extend = extend, leave = leave, waitForSharers = waitForSharers, reserve = reserve,
     operations = {
-      g = downgrade, u = exchange, v = confirm, j = retain, w = who, l = list, f = raiseCounter, p = repair, q = repairShared,
+      g = downgrade, u = exchange, v = confirm, w = who, l = list, f = raiseCounter, p = repair, q = repairShared,
       z = noteForced, x = force,
       m = intendWrite, d = endWait, c = readCounters, y = scan, o = describe,
     },
