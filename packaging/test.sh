@@ -57,11 +57,11 @@ export GOFLAGS="-buildvcs=false ${GOFLAGS-}"
 # Without this, every process with the race detector takes a second to end.
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
 tmp=$(mktemp -d)
-readonly tmp skips=$tmp/skips failures=$tmp/failures
+readonly tmp skips=$tmp/skips failures=$tmp/failures durations=$tmp/durations
 beside= # the process group that runs beside the tests
 export REDLOCKD_PACKAGES=$tmp/packages # the packages that packaging/e2e tests
 trap 'stop_beside; tell_failures; rm -rf "$tmp"' EXIT
-: >"$skips" >"$failures"
+: >"$skips" >"$failures" >"$durations"
 
 main() {
 	step "programs that the tests need" prerequisites
@@ -77,6 +77,7 @@ main() {
 	step "packaging/bench" in_bench go_test ./...
 	step "packaging/nemesis" in_nemesis go_test ./...
 	await_beside
+	report_slowest
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
 }
@@ -371,12 +372,13 @@ go_test() {
 # fails, the last line about it names the tests that failed or still ran. A dump of goroutines is
 # cut to one of each kind, those in test code first.
 filter() {
-	awk -v verbose=$verbose -v skips="$skips" -v failures="$failures" '
+	awk -v verbose=$verbose -v skips="$skips" -v failures="$failures" -v durations="$durations" '
 		verbose { print; fflush() }
 		/^=== (RUN|CONT) / && $3 !~ /\// { runs[$3] = "" } # the results of subtests come late
 		/^=== PAUSE / { delete runs[$3] }
 		/^=== / { test = $3; next }
 		/^--- / { delete runs[$3] }
+		/^--- (PASS|FAIL): / { took[$3] = substr($4, 2) + 0 }
 		/^ *--- FAIL: / { failed[++fails] = $3 }
 		/^\trunning tests:$/ { listing = 1 }
 		listing && /^\t\t/ { runs[$1] = " " $2 }
@@ -394,9 +396,10 @@ filter() {
 			if (!verbose && $1 == "FAIL") printf "%s", package
 			if (!verbose && $1 == "ok") printf "%s\n%s", $0, notes
 			if ($1 == "FAIL") tell($2)
+			for (name in took) if (took[name] >= 1) printf "%8.2f s  %s %s\n", took[name], $2, name >> durations
 			fflush()
 			package = notes = ""; fails = 0
-			split("", said); split("", runs); split("", failed)
+			split("", said); split("", runs); split("", failed); split("", took)
 		}
 		END { if (!verbose) printf "%s", package }
 
@@ -505,6 +508,12 @@ fuzz_target() {
 	(cd "$1" && "$tmp/fuzz.test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$fuzztime" -test.fuzzminimizetime 10x -test.parallel 1 \
 		-test.fuzzcachedir "$tmp/fuzzing/$1" 2>&1) | tee "$tmp/fuzzed" ||
 		{ grep -q 'context deadline exceeded' "$tmp/fuzzed" && ! grep -q 'Failing input' "$tmp/fuzzed"; }
+}
+
+# report_slowest shows where the time went, without the time that a parallel test waits for its turn.
+report_slowest() {
+	printf '== the ten slowest tests\n'
+	sort -rn "$durations" | sed -n 1,10p # not head: sort would get SIGPIPE
 }
 
 is_ci() { [[ ${CI-} == true ]]; }
