@@ -23,7 +23,9 @@ type Daemon struct {
 	Log    hclog.Logger         // set it before Start; nil: only defects are logged
 	Stop   func() error         // stops the daemon as SIGTERM does, and returns the error of Serve
 	Reload chan *config.Config
-	serve  Serve
+	// Connect connects a client. Serve may set it before it calls ready; nil: through the socket.
+	Connect func() (net.Conn, error)
+	serve   Serve
 }
 
 // Serve serves until ctx ends. It calls ready when clients can connect.
@@ -120,12 +122,16 @@ func (to Defects) Write(line []byte) (int, error) {
 // Dial connects to the daemon. The end of the test closes the connection.
 func (d *Daemon) Dial() *Wire {
 	d.T.Helper()
-	conn, err := net.Dial("unix", d.Cfg.Socket.Path)
+	connect := d.Connect
+	if connect == nil {
+		connect = func() (net.Conn, error) { return net.Dial("unix", d.Cfg.Socket.Path) }
+	}
+	conn, err := connect()
 	if err != nil {
 		d.T.Fatal(err)
 	}
 	d.T.Cleanup(func() { conn.Close() })
-	return NewWire(d.T, conn.(*net.UnixConn))
+	return NewWire(d.T, conn)
 }
 
 // Keys returns the keys of locks on all nodes together.

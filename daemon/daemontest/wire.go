@@ -14,12 +14,12 @@ import (
 // Wire is a client connection, such as nc -U makes.
 type Wire struct {
 	T    *testing.T
-	Conn *net.UnixConn
+	Conn net.Conn
 	In   *bufio.Reader // reads from Conn
 }
 
 // NewWire returns the client's side of a connection.
-func NewWire(t *testing.T, conn *net.UnixConn) *Wire {
+func NewWire(t *testing.T, conn net.Conn) *Wire {
 	return &Wire{T: t, Conn: conn, In: bufio.NewReader(conn)}
 }
 
@@ -53,6 +53,14 @@ func (w *Wire) Say(request, pattern string) []string {
 	w.T.Helper()
 	w.Send("%s", request)
 	return w.Want(pattern)
+}
+
+// EndInput ends the client's side of a socket. The client still reads.
+func (w *Wire) EndInput() {
+	w.T.Helper()
+	if err := w.Conn.(*net.UnixConn).CloseWrite(); err != nil {
+		w.T.Fatal(err)
+	}
 }
 
 // Ends reads the end of the connection.

@@ -3,65 +3,68 @@ package session
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/redlockd/redlockd/redlock"
 )
 
 // A client that sends no BEAT loses its lock, whatever else it requests. Other clients get the lock
 // at the deadline, not before.
 func TestLostWithoutBeat(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	w, other := d.dial(), d.dial()
-	asked := redlock.BootTime()
-	w.Say("LOCK a beat=400ms ttl=3s", granted5)
-	w.Say("EXTEND a ttl=2s", granted5)
-	other.Send("LOCK a")
-	deadline := duration(t, w.Say("CHECK a", granted5)[2])
-	w.Want(`LOST lock=a lease=\S+ reason=beat : no BEAT came in the time of beat=: .*`)
-	if lost := redlock.BootTime() - asked; lost < 400*time.Millisecond {
-		t.Errorf("LOST %v after the request, want at least beat=400ms", lost)
-	}
-	w.Say("BEAT a", `ERR LOST lock=a reason=beat : .*\(beat\)`)
-	w.Say("UNLOCK a", `ERR LOST lock=a reason=beat : .*`)
-	other.Want(granted5)
-	if now := redlock.BootTime(); now < deadline {
-		t.Errorf("another client has the lock %v before the deadline of the lost lease", deadline-now)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w, other := d.dial(), d.dial()
+		asked := d.now()
+		w.Say("LOCK a beat=400ms ttl=3s", granted5)
+		w.Say("EXTEND a ttl=2s", granted5)
+		other.Send("LOCK a")
+		deadline := duration(t, w.Say("CHECK a", granted5)[2])
+		w.Want(`LOST lock=a lease=\S+ reason=beat : no BEAT came in the time of beat=: .*`)
+		if lost := d.now() - asked; lost != 400*time.Millisecond {
+			t.Errorf("LOST %v after the request, want beat=400ms", lost)
+		}
+		w.Say("BEAT a", `ERR LOST lock=a reason=beat : .*\(beat\)`)
+		w.Say("UNLOCK a", `ERR LOST lock=a reason=beat : .*`)
+		other.Want(granted5)
+		if now := d.now(); now < deadline {
+			t.Errorf("another client has the lock %v before the deadline of the lost lease", deadline-now)
+		}
+	})
 }
 
 // Each BEAT starts the interval again when it arrives.
 func TestBeatKeepsTheLease(t *testing.T) {
-	t.Parallel() // it mostly waits
-	const beat = 500 * time.Millisecond
-	d := startDaemon(t, 3, nil)
-	w := d.dial()
-	id := w.Say("LOCK a beat=500ms", granted5)[0]
-	begin := redlock.BootTime()
-	ticker := time.NewTicker(beat / 5)
-	defer ticker.Stop()
-	for redlock.BootTime() < begin+3*beat {
-		<-ticker.C
-		w.Say("BEAT a", `OK lock=a`)
-	}
-	last := redlock.BootTime()
-	d.dial().Say("BEAT lease="+id, `OK lock=a`)
-	w.Want(`LOST lock=a .* reason=beat : .*`)
-	if lost := redlock.BootTime() - last; lost < beat {
-		t.Errorf("LOST %v after the last BEAT, want at least %v", lost, beat)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const beat = 500 * time.Millisecond
+		d := startSims(t, 3, nil)
+		w := d.dial()
+		id := w.Say("LOCK a beat=500ms", granted5)[0]
+		begin := d.now()
+		ticker := time.NewTicker(beat / 5)
+		defer ticker.Stop()
+		for d.now() < begin+3*beat {
+			<-ticker.C
+			w.Say("BEAT a", `OK lock=a`)
+		}
+		last := d.now()
+		d.dial().Say("BEAT lease="+id, `OK lock=a`)
+		w.Want(`LOST lock=a .* reason=beat : .*`)
+		if lost := d.now() - last; lost != beat {
+			t.Errorf("LOST %v after the last BEAT, want %v", lost, beat)
+		}
+	})
 }
 
 func TestBeatNeedsItsOption(t *testing.T) {
-	d := startDaemon(t, 1, nil)
-	w := d.dial()
-	w.Say("LOCK a,b", `OK lock=a,b .*`)
-	w.Say("BEAT a,b", `ERR OPTION lock=a,b : a,b: BEAT for a lock that was taken without beat=`)
-	w.Say("BEAT a", `ERR NOTHELD lock=a : .*`)
-	w.Say("LOCK c beat=100ms", granted5)
-	w.Say("UNLOCK c", `OK lock=c`)
-	w.Say("BEAT c", `ERR NOTHELD lock=c : .*`)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 1, nil)
+		w := d.dial()
+		w.Say("LOCK a,b", `OK lock=a,b .*`)
+		w.Say("BEAT a,b", `ERR OPTION lock=a,b : a,b: BEAT for a lock that was taken without beat=`)
+		w.Say("BEAT a", `ERR NOTHELD lock=a : .*`)
+		w.Say("LOCK c beat=100ms", granted5)
+		w.Say("UNLOCK c", `OK lock=c`)
+		w.Say("BEAT c", `ERR NOTHELD lock=c : .*`)
+	})
 }
 
 // The longest interval that a request can state does not overflow.
@@ -96,28 +99,29 @@ func TestBeatInterval(t *testing.T) {
 // LIST and WHO show a lost lock as lost while no other client can have it, even after its client
 // has disconnected.
 func TestLostIsListed(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	w, look := d.dial(), d.dial()
-	w.Say("LOCK a beat=100ms ttl=3s note=job", granted5)
-	w.Want(`LOST lock=a .* reason=beat : .*`)
-	w.Conn.Close()
-	look.Until("STATUS", `connections=1\b`)
-	look.Send("LIST")
-	left := duration(t, look.Want(`- lock=a state=lost .*note=job .*ttl=(\S+)`)[0])
-	look.Want(`OK n=1`)
-	look.Send("WHO a")
-	look.Want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
-	look.Want(`OK n=1`)
-	look.Send("STATUS") // counts only leases that are held
-	for range 3 {
-		look.Want(`- node=.*`)
-	}
-	look.Want(`OK .* leases=0 .*`)
-	if left <= 0 || left > 3*time.Second {
-		t.Errorf("listed with ttl=%v, want the rest of 3s", left)
-	}
-	look.Say("LOCK a", granted5)
-	look.Say("UNLOCK a", `OK lock=a`)
-	look.Until("LIST", `^OK n=0`)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w, look := d.dial(), d.dial()
+		w.Say("LOCK a beat=100ms ttl=3s note=job", granted5)
+		w.Want(`LOST lock=a .* reason=beat : .*`)
+		w.Conn.Close()
+		look.Until("STATUS", `connections=1\b`)
+		look.Send("LIST")
+		left := duration(t, look.Want(`- lock=a state=lost .*note=job .*ttl=(\S+)`)[0])
+		look.Want(`OK n=1`)
+		look.Send("WHO a")
+		look.Want(`- lock=a .*note=job.* : it was lost \(beat\), and stays taken .*`)
+		look.Want(`OK n=1`)
+		look.Send("STATUS") // counts only leases that are held
+		for range 3 {
+			look.Want(`- node=.*`)
+		}
+		look.Want(`OK .* leases=0 .*`)
+		if left <= 0 || left > 3*time.Second {
+			t.Errorf("listed with ttl=%v, want the rest of 3s", left)
+		}
+		look.Say("LOCK a", granted5)
+		look.Say("UNLOCK a", `OK lock=a`)
+		look.Until("LIST", `^OK n=0`)
+	})
 }

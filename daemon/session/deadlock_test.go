@@ -5,10 +5,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
-	"github.com/redlockd/redlockd/redlock"
 )
 
 const deadlock = `ERR DEADLOCK lock=(\S+) : (.*)`
@@ -100,54 +100,56 @@ func TestDeadlockIsBetweenOwners(t *testing.T) {
 
 // There is no cycle if a client does not wait, no longer waits, or no longer holds the lock.
 func TestNoDeadlock(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	x, y, look := d.dial(), d.dial(), d.dial()
-	x.Say("LOCK a", granted5)
-	y.Say("LOCK b", granted5)
-	x.sendWaiting(look, "@1 LOCK b", 1)
-	y.Say("TRY a", `ERR HELD .*`)
-	y.Say("LOCK a wait=0", `ERR HELD .*`)
-	answers(x, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
-	y.sendWaiting(look, "@1 LOCK a", 1) // x no longer waits
-	x.Say("TRY b", `ERR HELD .*`)
-	x.Say("UNLOCK a", `OK lock=a`)
-	y.Want(`@1 ` + granted5)
-	x.sendWaiting(look, "@1 LOCK b", 1) // and x no longer holds a
-	y.Say("UNLOCK a", `OK lock=a`)
-	y.Say("UNLOCK b", `OK lock=b`)
-	x.Want(`@1 ` + granted5)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		x, y, look := d.dial(), d.dial(), d.dial()
+		x.Say("LOCK a", granted5)
+		y.Say("LOCK b", granted5)
+		x.sendWaiting(look, "@1 LOCK b", 1)
+		y.Say("TRY a", `ERR HELD .*`)
+		y.Say("LOCK a wait=0", `ERR HELD .*`)
+		answers(x, "CANCEL 1", `OK`, `@1 ERR CANCELLED .*`)
+		y.sendWaiting(look, "@1 LOCK a", 1) // x no longer waits
+		x.Say("TRY b", `ERR HELD .*`)
+		x.Say("UNLOCK a", `OK lock=a`)
+		y.Want(`@1 ` + granted5)
+		x.sendWaiting(look, "@1 LOCK b", 1) // and x no longer holds a
+		y.Say("UNLOCK a", `OK lock=a`)
+		y.Say("UNLOCK b", `OK lock=b`)
+		x.Want(`@1 ` + granted5)
 
-	z := d.dial()
-	z.Say("LOCK c hold=ttl ttl=2s", granted5)
-	y.sendWaiting(look, "@1 LOCK c", 1)
-	z.Conn.Close() // its lease stays, but waits for nothing
-	look.Until("STATUS", `connections=3\b`)
-	y.Say("LOCK d", granted5)
-	x.sendWaiting(look, "@2 LOCK d", 2)
-	y.Want(`@1 ` + granted5)
+		z := d.dial()
+		z.Say("LOCK c hold=ttl ttl=2s", granted5)
+		y.sendWaiting(look, "@1 LOCK c", 1)
+		z.Conn.Close() // its lease stays, but waits for nothing
+		look.Until("STATUS", `connections=3\b`)
+		y.Say("LOCK d", granted5)
+		x.sendWaiting(look, "@2 LOCK d", 2)
+		y.Want(`@1 ` + granted5)
+	})
 }
 
 // A lost lease stays in the wait queue until its deadline, and then leaves, whatever its owner
 // waits for. So its owner may wait for the same lock again, behind the other waiters.
 func TestDeadlockWithALostLease(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	x, y, look := d.dial(), d.dial(), d.dial()
-	y.Say("LOCK b", granted5)
-	deadline := duration(t, x.Say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
-	y.sendWaiting(look, "@1 LOCK a", 1)
-	x.Want(`LOST lock=a .* reason=max : .*`)
-	x.sendWaiting(look, "@1 LOCK b", 2)
-	x.sendWaiting(look, "@2 LOCK a", 3)
-	y.Want(`@1 ` + granted5)
-	if now := redlock.BootTime(); now < deadline {
-		t.Errorf("granted at %v, before the deadline %v", now, deadline)
-	}
-	y.Say("UNLOCK a", `OK lock=a`)
-	x.Want(`@2 ` + granted5)
-	y.Say("UNLOCK b", `OK lock=b`)
-	x.Want(`@1 ` + granted5)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		x, y, look := d.dial(), d.dial(), d.dial()
+		y.Say("LOCK b", granted5)
+		deadline := duration(t, x.Say("LOCK a ttl=4s max=4s guard=2s", granted5)[2])
+		y.sendWaiting(look, "@1 LOCK a", 1)
+		x.Want(`LOST lock=a .* reason=max : .*`)
+		x.sendWaiting(look, "@1 LOCK b", 2)
+		x.sendWaiting(look, "@2 LOCK a", 3)
+		y.Want(`@1 ` + granted5)
+		if now := d.now(); now < deadline {
+			t.Errorf("granted at %v, before the deadline %v", now, deadline)
+		}
+		y.Say("UNLOCK a", `OK lock=a`)
+		x.Want(`@2 ` + granted5)
+		y.Say("UNLOCK b", `OK lock=b`)
+		x.Want(`@1 ` + granted5)
+	})
 }
 
 // A ring of LOCKs is sent at once. Exactly one is refused. When that client releases its lock, all
@@ -249,19 +251,20 @@ func TestDeadlockOfSeveralNames(t *testing.T) {
 // A lease with hold=ttl ends by itself, because nobody extends it. A client that waits for it is in
 // no deadlock, whatever the lease's owner waits for.
 func TestNoDeadlockWithHoldTTL(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, longNodeTimeout)
-	x, y, look := d.dial(), d.dial(), d.dial()
-	x.Say("LOCK a hold=ttl ttl=1s", granted5)
-	y.Say("LOCK b", granted5)
-	x.sendWaiting(look, "LOCK b", 1)
-	y.Say("LOCK a wait=10s", granted5) // it gets the lock when the lease expires
-	y.Say("UNLOCK b", `OK lock=b`)
-	for line := x.Line(); ; line = x.Line() { // LOST may come first
-		if line[:2] == "OK" {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, longNodeTimeout)
+		x, y, look := d.dial(), d.dial(), d.dial()
+		x.Say("LOCK a hold=ttl ttl=1s", granted5)
+		y.Say("LOCK b", granted5)
+		x.sendWaiting(look, "LOCK b", 1)
+		y.Say("LOCK a wait=10s", granted5) // it gets the lock when the lease expires
+		y.Say("UNLOCK b", `OK lock=b`)
+		for line := x.Line(); ; line = x.Line() { // LOST may come first
+			if line[:2] == "OK" {
+				break
+			}
 		}
-	}
+	})
 }
 
 // The reported cycle contains only clients that can never continue. A client that waits for a slot

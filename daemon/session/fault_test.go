@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -14,106 +15,101 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
-	"github.com/redlockd/redlockd/redlock"
 )
 
 // Three of five nodes are down. The answer names them, comes in bounded time, and is never HELD.
 func TestNoQuorum(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 5, nil)
-	w := d.dial()
-	for _, server := range d.Nodes.Servers[2:] {
-		server.Kill()
-	}
-	const refusal = `ERR NOQUORUM lock=a granted=[0-2] needed=3 failed=c:\w+,d:\w+,e:\w+ retry=250 : a: no quorum: .*; c(, d)?(, e)?: acquire: .*`
-	w.Say("TRY a", refusal)
-	start := redlock.BootTime()
-	w.Say("LOCK a wait=400ms", refusal)
-	if took := redlock.BootTime() - start; took < 400*time.Millisecond || took > 10*time.Second {
-		t.Errorf("wait=400ms: answered after %v", took)
-	}
-	start = redlock.BootTime()
-	w.Say("LOCK a ttl=100ms wait=500ms", refusal) // the ttl does not end it
-	if took := redlock.BootTime() - start; took < 500*time.Millisecond || took > 10*time.Second {
-		t.Errorf("ttl=100ms wait=500ms: answered after %v", took)
-	}
-	w.Say("WHO a", `ERR NOQUORUM lock=a granted=2 needed=3 failed=c:down,d:down,e:down .*`)
-	w.Until("STATUS", `spare=-1\b.*no quorum`)
-	for _, server := range d.Nodes.Servers[2:] {
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 5, nil)
+		w := d.dial()
+		for _, sim := range d.sims[2:] {
+			sim.Crash(false)
 		}
-	}
-	d.Nodes.Admit(t)
-	w.Until("STATUS", `spare=2\b`)
-	d.AwaitNoKeys()
-	w.Say("LOCK a", granted5)
+		const refusal = `ERR NOQUORUM lock=a granted=[0-2] needed=3 failed=c:\w+,d:\w+,e:\w+ retry=250 : a: no quorum: .*; c(, d)?(, e)?: acquire: .*`
+		w.Say("TRY a", refusal)
+		start := d.now()
+		w.Say("LOCK a wait=400ms", refusal)
+		if took := d.now() - start; took != 400*time.Millisecond {
+			t.Errorf("wait=400ms: answered after %v", took)
+		}
+		start = d.now()
+		w.Say("LOCK a ttl=100ms wait=500ms", refusal) // the ttl does not end it
+		if took := d.now() - start; took != 500*time.Millisecond {
+			t.Errorf("ttl=100ms wait=500ms: answered after %v", took)
+		}
+		w.Say("WHO a", `ERR NOQUORUM lock=a granted=2 needed=3 failed=c:down,d:down,e:down .*`)
+		w.Until("STATUS", `spare=-1\b.*no quorum`)
+		for _, sim := range d.sims[2:] {
+			sim.Restart()
+		}
+		w.Until("STATUS", `spare=2\b`)
+		d.awaitNoKeys()
+		w.Say("LOCK a", granted5)
+	})
 }
 
 // When a waiter gets NOQUORUM, the waiters behind it do not wait as long again for the same answer.
 func TestWaitersGetNoQuorumTogether(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	for _, server := range d.Nodes.Servers {
-		server.Kill()
-	}
-	const waiters, wait = 10, time.Second
-	start := redlock.BootTime()
-	var wires []*wire
-	for range waiters {
-		w := d.dial()
-		w.Send("LOCK a wait=1s")
-		wires = append(wires, w)
-	}
-	for _, w := range wires {
-		w.Want(`ERR NOQUORUM lock=a .*`)
-	}
-	if took := redlock.BootTime() - start; took > waiters*wait/2 {
-		t.Errorf("%d waiters with wait=%v got NOQUORUM after %v, one after the other", waiters, wait, took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		for _, sim := range d.sims {
+			sim.Crash(false)
+		}
+		const waiters, wait = 10, time.Second
+		start := d.now()
+		var wires []*wire
+		for range waiters {
+			w := d.dial()
+			w.Send("LOCK a wait=1s")
+			wires = append(wires, w)
+		}
+		for _, w := range wires {
+			w.Want(`ERR NOQUORUM lock=a .*`)
+		}
+		if took := d.now() - start; took != wait {
+			t.Errorf("%d waiters with wait=%v got NOQUORUM after %v, one after the other", waiters, wait, took)
+		}
+	})
 }
 
 // A quorum hangs. LOST reaches the client before the last stated deadline, and is final.
 func TestLostBeforeTheDeadline(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 5, nil)
-	w := d.dial()
-	w.Say("LOCK a ttl=2s", granted5)
-	for _, server := range d.Nodes.Servers[:3] {
-		if err := server.Stop(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 5, nil)
+		w := d.dial()
+		w.Say("LOCK a ttl=2s", granted5)
+		for _, sim := range d.sims[:3] {
+			sim.Hang()
 		}
-	}
-	deadline := duration(t, w.Say("CHECK a", granted5)[2])
-	w.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
-	if now := redlock.BootTime(); now >= deadline {
-		t.Errorf("LOST at %v, after the stated deadline %v", now, deadline)
-	}
-	for _, server := range d.Nodes.Servers[:3] {
-		if err := server.Cont(); err != nil {
-			t.Fatal(err)
+		deadline := duration(t, w.Say("CHECK a", granted5)[2])
+		w.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+		if now := d.now(); now >= deadline {
+			t.Errorf("LOST at %v, after the stated deadline %v", now, deadline)
 		}
-	}
-	w.Until("STATUS", `spare=2\b`)
-	w.Say("CHECK a", `ERR LOST lock=a reason=quorum : .*`)
-	w.Say("UNLOCK a", `ERR LOST lock=a reason=quorum : .*`)
-	d.AwaitNoKeys()
-	w.Say("LOCK a", granted5)
+		for _, sim := range d.sims[:3] {
+			sim.Resume()
+		}
+		w.Until("STATUS", `spare=2\b`)
+		w.Say("CHECK a", `ERR LOST lock=a reason=quorum : .*`)
+		w.Say("UNLOCK a", `ERR LOST lock=a reason=quorum : .*`)
+		d.awaitNoKeys()
+		w.Say("LOCK a", granted5)
+	})
 }
 
 // A lease is lost if no quorum of nodes has its key any more.
 func TestFlushedQuorumIsLost(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	w := d.dial()
-	w.Say("LOCK a ttl=600ms", granted5)
-	w.Say("LOCK b ttl=30s", granted5)
-	for _, server := range d.Nodes.Servers[:2] {
-		if err := server.FlushAll(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w := d.dial()
+		w.Say("LOCK a ttl=600ms", granted5)
+		w.Say("LOCK b ttl=30s", granted5)
+		for _, sim := range d.sims[:2] {
+			sim.Flush()
 		}
-	}
-	w.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
-	w.Say("UNLOCK b", `ERR LOST lock=b reason=quorum : .*`)
+		w.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+		w.Say("UNLOCK b", `ERR LOST lock=b reason=quorum : .*`)
+	})
 }
 
 // The nodes have lost the lease, but its holder may work until its deadline. No other client of
@@ -121,23 +117,22 @@ func TestFlushedQuorumIsLost(t *testing.T) {
 func TestNoGrantOnThisHostBeforeTheDeadline(t *testing.T) {
 	for name, forget := range map[string][]string{"all": {"FLUSHALL"}, "the key": {"DEL", "redlock:a"}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it mostly waits
-			d := startDaemon(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
-			holder, waiter := d.dial(), d.dial()
-			holder.Say("LOCK a ttl=2s", granted5)
-			waiter.Send("LOCK a")
-			holder.Until("LIST", `state=waiting`)
-			for _, server := range d.Nodes.Servers {
-				if _, err := server.Do(forget...); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				d := startSims(t, 3, func(cfg *config.Config) { cfg.Quorum.MaxTTL, cfg.Lease.TTL = 2*time.Second, 2*time.Second })
+				holder, waiter := d.dial(), d.dial()
+				holder.Say("LOCK a ttl=2s", granted5)
+				waiter.Send("LOCK a")
+				holder.Until("LIST", `state=waiting`)
+				for _, sim := range d.sims {
+					sim.Do(forget...)
 				}
-			}
-			deadline := duration(t, holder.Say("CHECK a", granted5)[2])
-			holder.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
-			waiter.Want(granted5)
-			if now := redlock.BootTime(); now < deadline {
-				t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
-			}
+				deadline := duration(t, holder.Say("CHECK a", granted5)[2])
+				holder.Want(`LOST lock=a lease=\S+ reason=quorum : .*`)
+				waiter.Want(granted5)
+				if now := d.now(); now < deadline {
+					t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
+				}
+			})
 		})
 	}
 }
@@ -150,60 +145,57 @@ func TestNoGrantOnAnotherHostBeforeTheDeadline(t *testing.T) {
 		"unlocks":  func(w *wire) { w.Say("UNLOCK a", `ERR LOST .*`) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it mostly waits
-			here := startDaemon(t, 3, longNodeTimeout)
-			holder, other := here.dial(), here.another().dial()
-			deadline := duration(t, holder.Say("LOCK a max=700ms", granted5)[2])
-			holder.Want(`LOST lock=a lease=\S+ reason=max : .*`)
-			end(holder)
-			other.Say("LOCK a", granted5)
-			if now := redlock.BootTime(); now < deadline {
-				t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				here := startSims(t, 3, longNodeTimeout)
+				holder, other := here.dial(), here.another().dial()
+				deadline := duration(t, holder.Say("LOCK a max=700ms", granted5)[2])
+				holder.Want(`LOST lock=a lease=\S+ reason=max : .*`)
+				end(holder)
+				other.Say("LOCK a", granted5)
+				if now := here.now(); now < deadline {
+					t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
+				}
+			})
 		})
 	}
 }
 
 // The release is pending, and the daemon repeats it.
 func TestUnlockWithoutQuorum(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	w := d.dial()
-	w.Say("LOCK a ttl=30s", granted5)
-	for _, server := range d.Nodes.Servers[:2] {
-		if err := server.Stop(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w := d.dial()
+		w.Say("LOCK a ttl=30s", granted5)
+		for _, sim := range d.sims[:2] {
+			sim.Hang()
 		}
-	}
-	w.Say("UNLOCK a", `OK lock=a pending=1 : .*`)
-	for _, server := range d.Nodes.Servers[:2] {
-		if err := server.Cont(); err != nil {
-			t.Fatal(err)
+		w.Say("UNLOCK a", `OK lock=a pending=1 : .*`)
+		for _, sim := range d.sims[:2] {
+			sim.Resume()
 		}
-	}
-	d.AwaitNoKeys()
+		d.awaitNoKeys()
+	})
 }
 
 // The daemon serves, reports the missing nodes, and grants locks as soon as they are up.
 func TestStartsWithoutNodes(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	if err := d.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	for _, server := range d.Nodes.Servers {
-		server.Kill()
-	}
-	d.Start()
-	w := d.dial()
-	w.Say("TRY a", `ERR NOQUORUM lock=a granted=0 needed=2 failed=a:down,b:down,c:down .*`)
-	w.Send("LOCK a")
-	for _, server := range d.Nodes.Servers {
-		if err := server.Restart(); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		if err := d.Stop(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	d.Nodes.Admit(t)
-	w.Want(granted5)
+		for _, sim := range d.sims {
+			sim.Crash(false)
+		}
+		d.Start()
+		w := d.dial()
+		w.Say("TRY a", `ERR NOQUORUM lock=a granted=0 needed=2 failed=a:down,b:down,c:down .*`)
+		w.Send("LOCK a")
+		for _, sim := range d.sims {
+			sim.Restart()
+		}
+		w.Want(granted5)
+	})
 }
 
 func TestLimits(t *testing.T) {
@@ -296,24 +288,20 @@ func TestCancelDoesNotEndOtherWaiters(t *testing.T) {
 
 // Neither an outage nor the NOQUORUM of an earlier waiter shortens the wait of a later one.
 func TestWaitForeverOutlastsAnOutage(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	for _, server := range d.Nodes.Servers {
-		server.Kill()
-	}
-	a, b := d.dial(), d.dial()
-	a.Send("LOCK a wait=500ms")
-	b.Until("LIST", `state=waiting`)
-	b.Send("LOCK a ttl=100ms")
-	a.Want(`ERR NOQUORUM lock=a .*`)
-	for _, server := range d.Nodes.Servers {
-		if err := server.Restart(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		for _, sim := range d.sims {
+			sim.Crash(false)
 		}
-		if _, err := server.Do("SET", "redlock:a", "foreign", "PX", "6000"); err != nil {
-			t.Fatal(err)
+		a, b := d.dial(), d.dial()
+		a.Send("LOCK a wait=500ms")
+		b.Until("LIST", `state=waiting`)
+		b.Send("LOCK a ttl=100ms")
+		a.Want(`ERR NOQUORUM lock=a .*`)
+		for _, sim := range d.sims {
+			sim.Restart()
+			sim.Do("SET", "redlock:a", "foreign", "PX", "6000")
 		}
-	}
-	d.Nodes.Admit(t)
-	b.Want(granted5)
+		b.Want(granted5)
+	})
 }

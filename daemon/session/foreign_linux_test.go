@@ -4,13 +4,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
-	"github.com/redlockd/redlockd/redlock"
 )
 
 // takeForeign takes a lock as another Redlock client does, without information about the holder.
@@ -20,6 +20,13 @@ func (d *testDaemon) takeForeign(name string) {
 		if _, err := server.Do("SET", "redlock:"+name, "foreign", "PX", "60000"); err != nil {
 			d.T.Fatal(err)
 		}
+	}
+}
+
+// takeForeign takes a lock as another Redlock client does, without information about the holder.
+func (d *simDaemon) takeForeign(name string) {
+	for _, sim := range d.sims {
+		sim.Do("SET", "redlock:"+name, "foreign", "PX", "60000")
 	}
 }
 
@@ -58,19 +65,20 @@ func TestForceForeign(t *testing.T) {
 
 // wait= bounds the wait in this host's queue and the wait for another host's holder together.
 func TestWaitIncludesTheQueue(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, longNodeTimeout)
-	d.takeForeign("a")
-	first, second, look := d.dial(), d.dial(), d.dial()
-	first.Send("LOCK a wait=2s")
-	look.Until("STATUS", `waiters=1\b`)
-	asked := redlock.BootTime()
-	second.Send("LOCK a wait=2500ms")
-	first.Want(`ERR HELD .*`)
-	second.Want(`ERR HELD .*`)
-	if took := redlock.BootTime() - asked; took < 2500*time.Millisecond || took > 4*time.Second {
-		t.Errorf("the client waited for %v, want 2.5s", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, longNodeTimeout)
+		d.takeForeign("a")
+		first, second, look := d.dial(), d.dial(), d.dial()
+		first.Send("LOCK a wait=2s")
+		look.Until("STATUS", `waiters=1\b`)
+		asked := d.now()
+		second.Send("LOCK a wait=2500ms")
+		first.Want(`ERR HELD .*`)
+		second.Want(`ERR HELD .*`)
+		if took := d.now() - asked; took != 2500*time.Millisecond {
+			t.Errorf("the client waited for %v, want 2.5s", took)
+		}
+	})
 }
 
 // A waiter for another host's lock leaves if it could not hold the lock any more: its input has
@@ -83,7 +91,7 @@ func TestWaiterForAnotherHostLeaves(t *testing.T) {
 	w.Send("LOCK a")
 	byProcess.Send("LOCK b hold=pid pid=%d", c.pid)
 	look.Until("STATUS", `waiters=2\b`)
-	w.Conn.CloseWrite()
+	w.EndInput()
 	w.Want(`ERR (HELD|CANCELLED) lock=a .*`)
 	w.Ends()
 	c.killed()
@@ -93,12 +101,13 @@ func TestWaiterForAnotherHostLeaves(t *testing.T) {
 
 // guard= states how long before the deadline LOST is sent, instead of a fifth of the ttl.
 func TestGuard(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, longNodeTimeout)
-	w := d.dial()
-	deadline := duration(t, w.Say("LOCK a hold=ttl ttl=4s guard=2s", granted5)[2])
-	w.Want(`LOST lock=a .*`)
-	if left := deadline - redlock.BootTime(); left < time.Second || left > 2*time.Second {
-		t.Errorf("LOST %v before the deadline, want 2s", left)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, longNodeTimeout)
+		w := d.dial()
+		deadline := duration(t, w.Say("LOCK a hold=ttl ttl=4s guard=2s", granted5)[2])
+		w.Want(`LOST lock=a .*`)
+		if left := deadline - d.now(); left != 2*time.Second {
+			t.Errorf("LOST %v before the deadline, want 2s", left)
+		}
+	})
 }

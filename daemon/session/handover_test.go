@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -273,18 +274,19 @@ func queueLock(t *testing.T, s *session, owner string) *lockRequest {
 // A lease that was lost and then unlocked cannot be handed over. The next waiter gets the lock at
 // the deadline, and the one behind it after that.
 func TestNextAfterALostLease(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, longNodeTimeout)
-	w, next, behind, look := d.dial(), d.dial(), d.dial(), d.dial()
-	deadline := duration(t, w.Say("LOCK a hold=ttl ttl=2s", granted5)[2])
-	next.sendWaiting(look, "LOCK a", 1)
-	behind.sendWaiting(look, "LOCK a", 2)
-	w.Want(`LOST lock=a .*`)
-	w.Say("UNLOCK a", `ERR LOST .*`)
-	next.Want(granted5)
-	if now := redlock.BootTime(); now < deadline {
-		t.Errorf("granted at %v, before the deadline %v", now, deadline)
-	}
-	next.Say("UNLOCK a", `OK lock=a`)
-	behind.Want(granted5)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, longNodeTimeout)
+		w, next, behind, look := d.dial(), d.dial(), d.dial(), d.dial()
+		deadline := duration(t, w.Say("LOCK a hold=ttl ttl=2s", granted5)[2])
+		next.sendWaiting(look, "LOCK a", 1)
+		behind.sendWaiting(look, "LOCK a", 2)
+		w.Want(`LOST lock=a .*`)
+		w.Say("UNLOCK a", `ERR LOST .*`)
+		next.Want(granted5)
+		if now := d.now(); now < deadline {
+			t.Errorf("granted at %v, before the deadline %v", now, deadline)
+		}
+		next.Say("UNLOCK a", `OK lock=a`)
+		behind.Want(granted5)
+	})
 }

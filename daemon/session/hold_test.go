@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -31,18 +32,19 @@ func TestConnectionEndsLeaseEnds(t *testing.T) {
 
 // The lease outlives its connection, and ends with its ttl.
 func TestHoldTTL(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	a, b := d.dial(), d.dial()
-	got := a.Say("LOCK a hold=ttl ttl=700ms", granted5)
-	deadline := duration(t, got[2])
-	a.Conn.Close()
-	b.Say("TRY a", `ERR HELD .*`)
-	b.Say("CHECK lease="+got[0], granted5)
-	b.Say("LOCK a", granted5)
-	if now := redlock.BootTime(); now < deadline-700*time.Millisecond/5 {
-		t.Errorf("granted to another client at %v, before the first lease expired at %v", now, deadline)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		a, b := d.dial(), d.dial()
+		got := a.Say("LOCK a hold=ttl ttl=700ms", granted5)
+		deadline := duration(t, got[2])
+		a.Conn.Close()
+		b.Say("TRY a", `ERR HELD .*`)
+		b.Say("CHECK lease="+got[0], granted5)
+		b.Say("LOCK a", granted5)
+		if now := d.now(); now < deadline-700*time.Millisecond/5 {
+			t.Errorf("granted to another client at %v, before the first lease expired at %v", now, deadline)
+		}
+	})
 }
 
 // A lease with hold=ttl that is lost before its ttl ends is logged as a warning.
@@ -59,29 +61,32 @@ func TestHoldTTLIsLost(t *testing.T) {
 // If the connection has ended, no client gets LOST, and the daemon forgets the lease. Otherwise
 // each client would leave a record.
 func TestHoldTTLIsForgottenWithoutItsConnection(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	w, look := d.dial(), d.dial()
-	lease := w.Say("LOCK a hold=ttl ttl=300ms", granted5)[0]
-	w.Conn.Close()
-	look.Until("STATUS", `connections=1\b`)
-	look.Until("CHECK lease="+lease, `^ERR NOTHELD `)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w, look := d.dial(), d.dial()
+		lease := w.Say("LOCK a hold=ttl ttl=300ms", granted5)[0]
+		w.Conn.Close()
+		look.Until("STATUS", `connections=1\b`)
+		look.Until("CHECK lease="+lease, `^ERR NOTHELD `)
+	})
 }
 
 // LOST reason=expired comes before the deadline.
 func TestHoldTTLGetsLostBeforeTheDeadline(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	w := d.dial()
-	got := w.Say("LOCK a hold=ttl ttl=1s", granted5)
-	w.Want(`LOST lock=a lease=` + got[0] + ` reason=expired : .*`)
-	if now, deadline := redlock.BootTime(), duration(t, got[2]); now >= deadline {
-		t.Errorf("LOST came at %v, after the deadline %v", now, deadline)
-	}
-	w.Say("CHECK a", `ERR LOST lock=a reason=expired : .*`)
-	w.Say("UNLOCK a", `ERR LOST lock=a reason=expired : .*`)
-	w.Say("EXTEND a", `ERR LOST lock=a reason=expired : .*`)
-	w.Say("LOCK a", granted5) // a new LOCK replaces the lost lease
-	w.Say("CHECK a", granted5)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w := d.dial()
+		got := w.Say("LOCK a hold=ttl ttl=1s", granted5)
+		w.Want(`LOST lock=a lease=` + got[0] + ` reason=expired : .*`)
+		if now, deadline := d.now(), duration(t, got[2]); now >= deadline {
+			t.Errorf("LOST came at %v, after the deadline %v", now, deadline)
+		}
+		w.Say("CHECK a", `ERR LOST lock=a reason=expired : .*`)
+		w.Say("UNLOCK a", `ERR LOST lock=a reason=expired : .*`)
+		w.Say("EXTEND a", `ERR LOST lock=a reason=expired : .*`)
+		w.Say("LOCK a", granted5) // a new LOCK replaces the lost lease
+		w.Say("CHECK a", granted5)
+	})
 }
 
 // One LOCK can take several names at once whose leases were lost one by one.
@@ -98,33 +103,36 @@ func TestLockSeveralLostNames(t *testing.T) {
 
 // A lease is not extended past max=. LOST comes before that.
 func TestMax(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	w := d.dial()
-	before := redlock.BootTime()
-	w.Say("LOCK a ttl=1s max=1500ms", granted5)
-	granted := redlock.BootTime()
-	w.Want(`LOST lock=a lease=\S+ reason=max : .*`)
-	lost := redlock.BootTime()
-	if lost-before < 1300*time.Millisecond || lost-granted >= 1500*time.Millisecond {
-		t.Errorf("LOST %v after the request, %v after its answer: want 200ms before the 1500ms of max", lost-before, lost-granted)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w := d.dial()
+		before := d.now()
+		w.Say("LOCK a ttl=1s max=1500ms", granted5)
+		granted := d.now()
+		w.Want(`LOST lock=a lease=\S+ reason=max : .*`)
+		lost := d.now()
+		if lost-before != 1300*time.Millisecond || lost-granted != 1300*time.Millisecond {
+			t.Errorf("LOST %v after the request, %v after its answer: want 200ms before the 1500ms of max", lost-before, lost-granted)
+		}
+	})
 }
 
 // The lock stays taken for linger= after its client died. An UNLOCK releases it at once.
 func TestLinger(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	a, b := d.dial(), d.dial()
-	a.Say("LOCK a linger=300ms", granted5)
-	a.Say("LOCK b linger=10s", granted5)
-	a.Say("UNLOCK b", `OK lock=b`)
-	b.Say("TRY b", granted5)
-	closed := redlock.BootTime()
-	a.Conn.Close()
-	b.Say("LOCK a", granted5)
-	if lingered := redlock.BootTime() - closed; lingered < 300*time.Millisecond {
-		t.Errorf("released %v after its client died, want 300ms", lingered)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		a, b := d.dial(), d.dial()
+		a.Say("LOCK a linger=300ms", granted5)
+		a.Say("LOCK b linger=10s", granted5)
+		a.Say("UNLOCK b", `OK lock=b`)
+		b.Say("TRY b", granted5)
+		closed := d.now()
+		a.Conn.Close()
+		b.Say("LOCK a", granted5)
+		if lingered := d.now() - closed; lingered < 300*time.Millisecond {
+			t.Errorf("released %v after its client died, want 300ms", lingered)
+		}
+	})
 }
 
 // The clients hold the lock one at a time, in the order of arrival.
@@ -183,7 +191,7 @@ func TestWaiterLeaves(t *testing.T) {
 		w := d.dial()
 		w.Send("LOCK a\nPING")
 		look.Until("LIST", `state=waiting`)
-		w.Conn.CloseWrite()
+		w.EndInput()
 		w.Want(`ERR CANCELLED lock=a : .*input ended.*`)
 		w.Want(`OK`)
 		w.Ends()
@@ -214,7 +222,7 @@ func TestInputThatEndsAtOnce(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w := d.dial()
 	w.Send("LOCK a\nCHECK a\nUNLOCK a\nLOCK a")
-	w.Conn.CloseWrite()
+	w.EndInput()
 	w.Want(granted5)
 	w.Want(granted5)
 	w.Want(`OK lock=a`)
@@ -232,12 +240,12 @@ func TestInputEndsWhileAnotherHostHolds(t *testing.T) {
 	w.sendWaiting(look, "@1 LOCK a wait=1h", 1)
 	w.Send("@2 TRY a owner=2")
 	w.Want(`@2 ERR HELD lock=a .*`)
-	w.Conn.CloseWrite()
+	w.EndInput()
 	w.Want(`@1 ERR CANCELLED lock=a : .*the client's input ended while it waited`)
 	for range 20 { // the answer may come before or after the end of the input
 		once := d.dial()
 		once.Send("TRY a")
-		once.Conn.CloseWrite()
+		once.EndInput()
 		once.Want(`ERR HELD lock=a .*`)
 	}
 }
@@ -250,7 +258,7 @@ func TestHoldTTLWaitsAfterInputEnd(t *testing.T) {
 	w := d.dial()
 	w.Send("LOCK a hold=ttl")
 	look.Until("LIST", `state=waiting`)
-	w.Conn.CloseWrite()
+	w.EndInput()
 	gone := d.dial()
 	gone.Send("LOCK a hold=ttl note=gone")
 	look.Until("LIST", `note=gone`)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
@@ -43,18 +44,19 @@ func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
 
 // The writer intent lasts for the writer's ttl, and is renewed as long as the writer waits.
 func TestWriterIntentIsRenewed(t *testing.T) {
-	t.Parallel() // it mostly waits
-	here := startDaemon(t, 3, longNodeTimeout)
-	there := here.another()
-	reader, writer, other := here.dial(), here.dial(), there.dial()
-	reader.Say("LOCK a mode=shared", `OK .*`)
-	writer.Send("@w LOCK a ttl=1500ms")
-	other.awaitReaderRefused(t)
-	other.Say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
-	other.Want(`LOST lock=clock .*`)
-	other.Say("TRY a mode=shared", `ERR HELD lock=a .*waiting=yes.*`)
-	reader.Say("UNLOCK a", `OK .*`)
-	writer.Want(`@w OK .*`)
+	synctest.Test(t, func(t *testing.T) {
+		here := startSims(t, 3, longNodeTimeout)
+		there := here.another()
+		reader, writer, other := here.dial(), here.dial(), there.dial()
+		reader.Say("LOCK a mode=shared", `OK .*`)
+		writer.Send("@w LOCK a ttl=1500ms")
+		other.awaitReaderRefused(t)
+		other.Say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
+		other.Want(`LOST lock=clock .*`)
+		other.Say("TRY a mode=shared", `ERR HELD lock=a .*waiting=yes.*`)
+		reader.Say("UNLOCK a", `OK .*`)
+		writer.Want(`@w OK .*`)
+	})
 }
 
 // awaitReaderRefused locks and unlocks as a reader until it is refused.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
@@ -239,15 +240,17 @@ var kinds = []struct{ names, options, grant string }{
 func TestEveryKindEnds(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, longNodeTimeout)
-			w, next := d.dial(), d.dial()
-			w.Say("LOCK "+kind.names+kind.options, kind.grant)
-			next.Say("TRY a", `ERR HELD .*`)
-			next.sendWaiting(d.dial(), "LOCK a,c", 1)
-			w.Conn.Close()
-			next.Want(granted(`a,c`))
-			next.Conn.Close()
-			d.AwaitNoKeys()
+			synctest.Test(t, func(t *testing.T) {
+				d := startSims(t, 3, longNodeTimeout)
+				w, next := d.dial(), d.dial()
+				w.Say("LOCK "+kind.names+kind.options, kind.grant)
+				next.Say("TRY a", `ERR HELD .*`)
+				next.sendWaiting(d.dial(), "LOCK a,c", 1)
+				w.Conn.Close()
+				next.Want(granted(`a,c`))
+				next.Conn.Close()
+				d.awaitNoKeys()
+			})
 		})
 	}
 }
@@ -284,33 +287,35 @@ func TestEveryKindIsLost(t *testing.T) {
 func TestEveryKindIsForced(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, longNodeTimeout)
-			var holders []*wire
-			for range 3 {
-				if w := d.dial(); len(holders) == 0 || kind.options != "" {
-					w.Say("LOCK "+kind.names+kind.options+" ttl=30s", kind.grant)
-					holders = append(holders, w)
+			synctest.Test(t, func(t *testing.T) {
+				d := startSims(t, 3, longNodeTimeout)
+				var holders []*wire
+				for range 3 {
+					if w := d.dial(); len(holders) == 0 || kind.options != "" {
+						w.Say("LOCK "+kind.names+kind.options+" ttl=30s", kind.grant)
+						holders = append(holders, w)
+					}
 				}
-			}
-			next, admin := d.dial(), d.dial()
-			next.sendWaiting(admin, "LOCK a", 1)
-			also, rest := "", strings.TrimPrefix(kind.names, "a,")
-			if rest != kind.names {
-				also = ` also=` + rest + `\b`
-			}
-			admin.Say("FORCE a", fmt.Sprintf(`OK lock=a n=%d%s.*: .*`, len(holders), also))
-			next.Want(granted5)
-			for i, w := range holders {
-				w.Want(`LOST lock=` + kind.names + ` lease=\S+ reason=forced : .*`)
-				if also != "" {
-					admin.wantStillTaken(rest, kind.names, len(holders)-i)
+				next, admin := d.dial(), d.dial()
+				next.sendWaiting(admin, "LOCK a", 1)
+				also, rest := "", strings.TrimPrefix(kind.names, "a,")
+				if rest != kind.names {
+					also = ` also=` + rest + `\b`
 				}
-				w.Say("UNLOCK "+kind.names, `ERR LOST .*`)
-			}
-			if also != "" { // its other name is free, long before the ttl has passed
-				admin.Until("TRY "+rest, `^OK`)
-			}
-			admin.Say("FORCE c", `OK lock=c n=0 : .*`)
+				admin.Say("FORCE a", fmt.Sprintf(`OK lock=a n=%d%s.*: .*`, len(holders), also))
+				next.Want(granted5)
+				for i, w := range holders {
+					w.Want(`LOST lock=` + kind.names + ` lease=\S+ reason=forced : .*`)
+					if also != "" {
+						admin.wantStillTaken(rest, kind.names, len(holders)-i)
+					}
+					w.Say("UNLOCK "+kind.names, `ERR LOST .*`)
+				}
+				if also != "" { // its other name is free, long before the ttl has passed
+					admin.Until("TRY "+rest, `^OK`)
+				}
+				admin.Say("FORCE c", `OK lock=c n=0 : .*`)
+			})
 		})
 	}
 }
@@ -339,51 +344,57 @@ func TestForceThenDisconnectReleasesOtherNames(t *testing.T) {
 
 // With hold=ttl, the end of the connection releases nothing: the holder may still work elsewhere.
 func TestForceThenDisconnectKeepsHoldTTL(t *testing.T) {
-	d := startDaemon(t, 3, longNodeTimeout)
-	w, admin := d.dial(), d.dial()
-	w.Say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
-	admin.Say("FORCE a", `OK lock=a n=1 also=b held=.*`)
-	w.Want(`LOST lock=a,b .*`)
-	w.Conn.Close()
-	admin.Say("LOCK b wait=300ms", `ERR HELD .*`)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, longNodeTimeout)
+		w, admin := d.dial(), d.dial()
+		w.Say("LOCK a,b hold=ttl ttl=30s", granted(`a,b`))
+		admin.Say("FORCE a", `OK lock=a n=1 also=b held=.*`)
+		w.Want(`LOST lock=a,b .*`)
+		w.Conn.Close()
+		admin.Say("LOCK b wait=300ms", `ERR HELD .*`)
+	})
 }
 
 // A lease of any kind is found by its names and by its id, and can be extended.
 func TestEveryKindIsFoundByNameAndLease(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.names+kind.options, func(t *testing.T) {
-			d := startDaemon(t, 3, longNodeTimeout)
-			w, other := d.dial(), d.dial()
-			lease := w.Say("LOCK "+kind.names+kind.options+" ttl=2s id=x", kind.grant)[0]
-			w.Say("LOCK "+kind.names+kind.options+" id=x", kind.grant+` again=yes`)
-			w.Say("LOCK "+kind.names+kind.options, `ERR ALREADY .*`)
-			w.Say("LOCK "+kind.names+kind.options+" reentrant=yes", kind.grant+` count=2`)
-			if kind.options != "" {
-				w.Say("LOCK "+kind.names+" reentrant=yes", `ERR ALREADY .*another mode.*`)
-			}
-			if ttl := duration(t, other.Say("EXTEND lease="+lease+" ttl=20s", kind.grant+` count=2`)[1]); ttl < 15*time.Second {
-				t.Errorf("EXTEND ttl=20s: %v are left", ttl)
-			}
-			w.Say("EXTEND "+kind.names, kind.grant+` count=2`)
-			w.Say("UNLOCK "+kind.names, `OK lock=`+kind.names+` count=1`)
-			other.Say("UNLOCK lease="+lease, `OK lock=`+kind.names)
-			w.Say("CHECK "+kind.names, `ERR NOTHELD .*`)
-			other.Say("TRY a,b", granted(`a,b`))
+			synctest.Test(t, func(t *testing.T) {
+				d := startSims(t, 3, longNodeTimeout)
+				w, other := d.dial(), d.dial()
+				lease := w.Say("LOCK "+kind.names+kind.options+" ttl=2s id=x", kind.grant)[0]
+				w.Say("LOCK "+kind.names+kind.options+" id=x", kind.grant+` again=yes`)
+				w.Say("LOCK "+kind.names+kind.options, `ERR ALREADY .*`)
+				w.Say("LOCK "+kind.names+kind.options+" reentrant=yes", kind.grant+` count=2`)
+				if kind.options != "" {
+					w.Say("LOCK "+kind.names+" reentrant=yes", `ERR ALREADY .*another mode.*`)
+				}
+				if ttl := duration(t, other.Say("EXTEND lease="+lease+" ttl=20s", kind.grant+` count=2`)[1]); ttl < 15*time.Second {
+					t.Errorf("EXTEND ttl=20s: %v are left", ttl)
+				}
+				w.Say("EXTEND "+kind.names, kind.grant+` count=2`)
+				w.Say("UNLOCK "+kind.names, `OK lock=`+kind.names+` count=1`)
+				other.Say("UNLOCK lease="+lease, `OK lock=`+kind.names)
+				w.Say("CHECK "+kind.names, `ERR NOTHELD .*`)
+				other.Say("TRY a,b", granted(`a,b`))
+			})
 		})
 	}
 }
 
 // slots=1 means the same as no slots=, and is allowed with several names.
 func TestOneSlotIsExclusive(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	w, other := d.dial(), d.dial()
-	w.Say("LOCK a slots=1 reentrant=yes", counted(1))
-	w.Say("LOCK a reentrant=yes", counted(2))
-	other.Say("TRY a", `ERR HELD lock=a .*`)
-	other.Say("LOCK b,c slots=1", granted(`b,c`))
-	w.Say("UNLOCK a", `OK lock=a count=1`)
-	w.Say("UNLOCK a", `OK lock=a`)
-	other.Say("TRY a slots=1", granted5)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w, other := d.dial(), d.dial()
+		w.Say("LOCK a slots=1 reentrant=yes", counted(1))
+		w.Say("LOCK a reentrant=yes", counted(2))
+		other.Say("TRY a", `ERR HELD lock=a .*`)
+		other.Say("LOCK b,c slots=1", granted(`b,c`))
+		w.Say("UNLOCK a", `OK lock=a count=1`)
+		w.Say("UNLOCK a", `OK lock=a`)
+		other.Say("TRY a slots=1", granted5)
+	})
 }
 
 // Embedded nodes support every kind. A waiter asks them repeatedly.

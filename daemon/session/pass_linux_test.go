@@ -133,7 +133,7 @@ func TestNoPassToAClientThatIsGone(t *testing.T) {
 	gone, next := p.dial(), p.dial()
 	gone.sendWaiting(p.look, "LOCK a", 1)
 	next.sendWaiting(p.look, "LOCK a", 2)
-	gone.Conn.CloseWrite()
+	gone.EndInput()
 	gone.Want(`ERR CANCELLED .*`)
 	p.last.Say("UNLOCK a", unlocked)
 	next.Want(grantedAs)

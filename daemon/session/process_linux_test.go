@@ -164,7 +164,7 @@ func TestHoldPIDWaits(t *testing.T) {
 	holder.Say("LOCK a,b", `OK lock=a,b .*`)
 	w.Send("@1 LOCK a hold=pid pid=%d\n@2 LOCK b hold=pid", c.pid)
 	look.Until("STATUS", `waiters=2\b`)
-	w.Conn.CloseWrite()
+	w.EndInput()
 	gone := d.dial()
 	gone.Send("LOCK a hold=pid note=gone")
 	look.Until("LIST", `note=gone`)

@@ -4,26 +4,28 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // since= of a lease counts from its grant, and not from its request, in every answer that shows it.
 func TestSinceIsOfTheGrant(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	a, w, look := d.dial(), d.dial(), d.dial()
-	a.Say("LOCK a", granted5)
-	w.Send("LOCK a")
-	look.Until("LIST", `state=waiting .*since=\d{4,}\n`)
-	released := time.Now()
-	a.Say("UNLOCK a", `OK lock=a`)
-	w.Want(granted5)
-	for _, request := range []string{"LIST", "WHO a", "TRY a"} {
-		since := sinceOf(look, request)
-		if most := time.Since(released).Milliseconds() + 1; int64(since) > most {
-			t.Errorf("%s: since=%d, but the lock was granted at most %d ms ago", request, since, most)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		a, w, look := d.dial(), d.dial(), d.dial()
+		a.Say("LOCK a", granted5)
+		w.Send("LOCK a")
+		look.Until("LIST", `state=waiting .*since=\d{4,}\n`)
+		released := time.Now()
+		a.Say("UNLOCK a", `OK lock=a`)
+		w.Want(granted5)
+		for _, request := range []string{"LIST", "WHO a", "TRY a"} {
+			since := sinceOf(look, request)
+			if most := time.Since(released).Milliseconds() + 1; int64(since) > most {
+				t.Errorf("%s: since=%d, but the lock was granted at most %d ms ago", request, since, most)
+			}
 		}
-	}
+	})
 }
 
 // sinceOf returns since= of a request's answer, which shows one holder.

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
@@ -26,35 +27,32 @@ func TestReentrantRepeatContinuesToWait(t *testing.T) {
 
 // A further LOCK waits exactly as long as it would have waited by itself.
 func TestReentrantWaitsForQuorum(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, nil)
-	w := d.dial()
-	nodes := d.Nodes.Servers[:2]
-	for _, server := range nodes {
-		if err := server.Stop(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		w := d.dial()
+		nodes := d.sims[:2]
+		for _, sim := range nodes {
+			sim.Hang()
 		}
-	}
-	const many = 30
-	for i := range many {
-		w.Send("@a%d LOCK a reentrant=yes wait=1s", i)
-	}
-	w.Send("@b1 LOCK b reentrant=yes wait=1500")
-	w.Send("@b2 LOCK b reentrant=yes wait=2s")
-	w.Send("@c1 LOCK c wait=3s")
-	w.Send("@d1 LOCK d reentrant=yes wait=1")
-	w.Send("@d2 LOCK d reentrant=yes ttl=30s")
-	w.Want(`@d1 ERR NOQUORUM .*`)
-	for range many + 2 { // not one after the other; b2 after 2 s, 1.5 s of them with b1
-		w.Want(`@(?:a\d+|b1|b2) ERR NOQUORUM .*`)
-	}
-	w.Want(`@c1 ERR NOQUORUM .*`)
-	for _, server := range nodes {
-		if err := server.Cont(); err != nil {
-			t.Fatal(err)
+		const many = 30
+		for i := range many {
+			w.Send("@a%d LOCK a reentrant=yes wait=1s", i)
 		}
-	}
-	w.Want(`@d2 OK lock=d .* count=1`)
+		w.Send("@b1 LOCK b reentrant=yes wait=1500")
+		w.Send("@b2 LOCK b reentrant=yes wait=2s")
+		w.Send("@c1 LOCK c wait=3s")
+		w.Send("@d1 LOCK d reentrant=yes wait=1")
+		w.Send("@d2 LOCK d reentrant=yes ttl=30s")
+		w.Want(`@d1 ERR NOQUORUM .*`)
+		for range many + 2 { // not one after the other; b2 after 2 s, 1.5 s of them with b1
+			w.Want(`@(?:a\d+|b1|b2) ERR NOQUORUM .*`)
+		}
+		w.Want(`@c1 ERR NOQUORUM .*`)
+		for _, sim := range nodes {
+			sim.Resume()
+		}
+		w.Want(`@d2 OK lock=d .* count=1`)
+	})
 }
 
 // A LOCK that is waiting already is not rejected when a limit shrinks.

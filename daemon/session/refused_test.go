@@ -57,7 +57,7 @@ func TestFurtherInputEnded(t *testing.T) {
 		w := d.dial()
 		w.sendWaiting(look, "@1 LOCK a reentrant=yes", 1)
 		w.Send("@2 LOCK a reentrant=yes\n@3 LOCK a reentrant=yes")
-		w.Conn.CloseWrite()
+		w.EndInput()
 		for range 3 {
 			w.Want(`@\d ERR CANCELLED lock=a : .*input ended.*`)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
@@ -48,36 +49,38 @@ func TestResumeKeepsTheCountOfAnEndedConnection(t *testing.T) {
 
 // A client that resumes a lease during linger= keeps it after linger= has passed.
 func TestResumeEndsLinger(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, longNodeTimeout)
-	w, next, look := d.dial(), d.dial(), d.dial()
-	lease := w.Say("LOCK a ttl=20s linger=2s", granted5)[0]
-	w.Conn.Close()
-	look.Until("STATUS", `connections=2\b`)
-	next.Say("RESUME a lease="+lease, granted5)
-	look.Say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
-	look.Want(`LOST lock=clock .*`)
-	look.Say("TRY a", `ERR HELD .*`)
-	next.Say("CHECK a", granted5)
-	next.Say("UNLOCK a", `OK lock=a`)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, longNodeTimeout)
+		w, next, look := d.dial(), d.dial(), d.dial()
+		lease := w.Say("LOCK a ttl=20s linger=2s", granted5)[0]
+		w.Conn.Close()
+		look.Until("STATUS", `connections=2\b`)
+		next.Say("RESUME a lease="+lease, granted5)
+		look.Say("LOCK clock hold=ttl ttl=2500ms guard=1", granted5)
+		look.Want(`LOST lock=clock .*`)
+		look.Say("TRY a", `ERR HELD .*`)
+		next.Say("CHECK a", granted5)
+		next.Say("UNLOCK a", `OK lock=a`)
+	})
 }
 
 // If a client resumes a lease and disconnects again, linger= starts again in full.
 func TestLingerAfterResume(t *testing.T) {
-	t.Parallel() // it mostly waits
-	d := startDaemon(t, 3, longNodeTimeout)
-	w, next, look := d.dial(), d.dial(), d.dial()
-	lease := w.Say("LOCK a ttl=20s linger=4s", granted5)[0]
-	look.Say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
-	w.Conn.Close()
-	look.Until("STATUS", `connections=2\b`)
-	next.Say("RESUME a lease="+lease, granted5)
-	look.Say("LOCK half hold=ttl ttl=2500ms guard=1", granted5)
-	look.Want(`LOST lock=half .*`)
-	next.Conn.Close()
-	look.Want(`LOST lock=clock .*`) // the first linger= ended a second ago
-	look.Say("TRY a", `ERR HELD .*`)
-	look.Say("LOCK a wait=4s", granted5)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, longNodeTimeout)
+		w, next, look := d.dial(), d.dial(), d.dial()
+		lease := w.Say("LOCK a ttl=20s linger=4s", granted5)[0]
+		look.Say("LOCK clock hold=ttl ttl=5s guard=1", granted5)
+		w.Conn.Close()
+		look.Until("STATUS", `connections=2\b`)
+		next.Say("RESUME a lease="+lease, granted5)
+		look.Say("LOCK half hold=ttl ttl=2500ms guard=1", granted5)
+		look.Want(`LOST lock=half .*`)
+		next.Conn.Close()
+		look.Want(`LOST lock=clock .*`) // the first linger= ended a second ago
+		look.Say("TRY a", `ERR HELD .*`)
+		look.Say("LOCK a wait=4s", granted5)
+	})
 }
 
 // After a RESUME, waiters wait for the new holder, so it cannot wait for them. The previous holder

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -24,7 +25,7 @@ func TestAccessOfPassedConnection(t *testing.T) {
 		{nobody, root, "ERR DENIED lock=web/a : "},
 	} {
 		w := d.dialAs(c.opener)
-		file, err := w.Conn.File()
+		file, err := w.Conn.(*net.UnixConn).File()
 		if err != nil {
 			t.Fatal(err)
 		}
