@@ -240,6 +240,8 @@ missing_packages() {
 	python3 -c 'import yaml' 2>/dev/null || echo python3-yaml
 	has_command systemd-nspawn || echo systemd-container
 	has_command dbus-daemon || echo dbus
+	# for the test of packaging/release
+	has_command git || echo git
 	# for the model, and the network cuts of the nemesis
 	has_command spin || echo spin
 	has_command nft || echo nftables
