@@ -224,8 +224,11 @@ missing_packages() {
 	{ has_command nc && { nc -h 2>&1 || true; } | grep -q OpenBSD; } || echo netcat-openbsd
 	# for the race detector, and (cc) for the shim that steps a redis-server's clock
 	{ has_command cc && has_command gcc && echo 'int main(void){return 0;}' | gcc -x c -o /dev/null - 2>/dev/null; } || echo gcc libc6-dev
-	# for the examples in other languages
+	# for the clients and examples in other languages
 	has_command python3 || echo python3
+	[[ -e /usr/lib/python3/dist-packages/setuptools ]] || echo python3-setuptools
+	[[ -e /usr/lib/python3/dist-packages/wheel ]] || echo python3-wheel
+	has_command mypy || echo mypy
 	has_command perl || echo perl
 	# for commands on the pages, and accounts of other users
 	has_command jq || echo jq
