@@ -181,7 +181,7 @@ prerequisites() {
 	fi
 	# For examples in other languages and the status page. They are optional.
 	local program
-	for program in node:nodejs javac:default-jdk-headless chromium:chromium; do
+	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless chromium:chromium; do
 		has_command "${program%:*}" || install_packages "${program#*:}" || echo "without ${program%:*}, what needs it is skipped"
 	done
 	if [[ -n $missing ]]; then

@@ -1,0 +1,261 @@
+// Tests with a real redlockd -dev, whose socket is $REDLOCK_SOCKET.
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { afterEach, beforeEach, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { inspect } from 'node:util'
+
+import { Already, Client, Closed, Held, Invalid, Lost, NotHeld, Unavailable } from 'redlockd'
+
+const rounds = Number(process.env.REDLOCKD_ROUNDS ?? 300)
+let c, name
+let n = 0
+beforeEach(() => {
+  c = new Client()
+  name = `node-${process.pid}-${++n}`
+})
+afterEach(() => c.close())
+
+// isFree checks that another client gets the lock, after the release that may be in progress.
+async function isFree() {
+  const other = new Client()
+  await (await other.lock(name, { wait: 5000 })).release()
+  await other.close()
+}
+
+async function isHeld() {
+  const other = new Client()
+  await assert.rejects(other.lock(name, { wait: 0 }), Held)
+  await other.close()
+}
+
+const waits = async () => {
+  while (!(await c.list()).some((line) => line.lock === name && line.state === 'waiting')) await sleep(1)
+}
+
+test('using', async () => {
+  let seen
+  const result = await c.using(name, { wait: 5000 }, async (signal, lease) => {
+    seen = lease
+    assert.equal(signal, lease.signal)
+    assert.equal(signal.aborted, false)
+    assert.ok(lease.fence > 0 && lease.remaining() > 1000 && !lease.lost)
+    lease.check()
+    await assert.rejects(c.lock(name, { wait: 0 }), (error) => {
+      assert.ok(error instanceof Held)
+      assert.match(error.message, new RegExp(`^lock "${name}": .*held by`))
+      assert.equal(error.fields.pid, String(process.pid))
+      return true
+    })
+    return 42
+  })
+  assert.equal(result, 42)
+  await isFree()
+  assert.equal(seen.remaining(), 0)
+  assert.throws(() => seen.check(), NotHeld)
+  await assert.rejects(seen.release(), NotHeld)
+  assert.equal(seen.lost, false)
+})
+
+test('using as in node-redlock', async () => {
+  await c.using([name, `${name}-b`], 3000, async (signal, lease) => {
+    assert.ok(lease.remaining() <= 3000)
+    assert.deepEqual(lease.names, [name, `${name}-b`])
+    assert.equal(signal.error, undefined)
+  })
+  await c.using([name], 3000, { wait: 0 }, async (signal, lease) => lease.release())
+  await assert.rejects(c.using([name], 3000, { retryCount: 3 }, async () => {}), /retryCount is not known: use wait/)
+  await assert.rejects(
+    c.using([name], 3000, { max: 300 }, async (signal) => {
+      await once(signal, 'abort')
+      assert.ok(signal.error instanceof Lost)
+      throw signal.error
+    }),
+    Lost,
+  )
+})
+
+test('await using', async () => {
+  const lease = await c.lock(name, { wait: 0 })
+  await lease[Symbol.asyncDispose]()
+  await lease[Symbol.asyncDispose]()
+  await isFree()
+})
+
+test('loss', async () => {
+  await assert.rejects(
+    c.using(name, { max: 300 }, async (signal, lease) => {
+      await once(signal, 'abort')
+      assert.ok(lease.lost)
+      assert.throws(() => lease.check(), Lost)
+    }),
+    /holding time/,
+  )
+  await assert.rejects(
+    c.using(name, {}, async () => {
+      throw new RangeError('of the routine')
+    }),
+    RangeError,
+  )
+  await isFree()
+})
+
+test('blocked event loop', async () => {
+  const lease = await c.lock(name, { ttl: 1500 })
+  const end = performance.now() + 1600
+  while (performance.now() < end);
+  assert.throws(() => lease.check(), Lost)
+})
+
+test('options', async () => {
+  const lease = await c.lock(name, { note: 'a b', guard: 500, max: 60_000, linger: 0 })
+  assert.ok((await c.list()).some((line) => line.note === 'a b'))
+  await lease.release()
+  const readers = await Promise.all([c.lock(name, { mode: 'shared' }), c.lock(name, { mode: 'shared' })])
+  await Promise.all(readers.map((reader) => reader.release()))
+  const slots = await Promise.all([c.lock(name, { slots: 2 }), c.lock(name, { slots: 2 })])
+  assert.deepEqual(slots.map((lease) => lease.slot).sort(), [1, 2])
+  await Promise.all(slots.map((lease) => lease.release()))
+  const own = await c.lock(name, { hold: 'pid' })
+  await assert.rejects(c.lock(name, { hold: 'pid' }), Already)
+  await own.release()
+  const alone = await c.lock(name, { hold: 'ttl', ttl: 5000 })
+  await alone.extend(9000)
+  assert.ok(alone.remaining() > 6000)
+  await alone.release()
+  const beats = await c.lock(name, { beat: 30_000 })
+  await beats.beat()
+  await beats.downgrade()
+  await (await c.lock(name, { mode: 'shared', wait: 0 })).release()
+  await beats.release()
+})
+
+test('questions', async () => {
+  const lease = await c.lock(name)
+  const [holder] = await c.who(name)
+  assert.deepEqual([holder.lock, holder.pid], [name, String(process.pid)])
+  const status = await c.status()
+  assert.deepEqual([status.quorum, status.nodeStates.length], ['3', 5])
+  assert.match(status.text, /locks work/)
+  await lease.release()
+})
+
+test('an AbortSignal ends a wait', async () => {
+  const lease = await c.lock(name)
+  const stop = new AbortController()
+  const waiting = c.lock(name, { signal: stop.signal })
+  await waits()
+  stop.abort(new RangeError('enough'))
+  await assert.rejects(waiting, RangeError)
+  await assert.rejects(c.lock(name, { signal: stop.signal }), RangeError)
+  await assert.rejects(c.lock(name, { signal: AbortSignal.timeout(50) }), { name: 'TimeoutError' })
+  await lease.release()
+  await isFree()
+})
+
+test('close', async () => {
+  const lease = await c.lock(name)
+  const waiting = assert.rejects(c.lock(name), Closed)
+  await waits()
+  await c.close()
+  await waiting
+  assert.ok(lease.signal.aborted && lease.signal.reason instanceof Lost)
+  await isFree()
+  await assert.rejects(c.lock(name), Closed)
+})
+
+test('names and options that are wrong', async () => {
+  for (const [kind, hint, names, options] of [
+    [TypeError, /pass a string/, 5, {}],
+    [TypeError, /pass a string/, undefined, {}],
+    [Invalid, /not UTF-8/, '\ud800', {}],
+    [Invalid, /1 to 200/, '', {}],
+    [Invalid, /1 to 200/, 'é'.repeat(101), {}],
+    [Invalid, /1 to 100/, [], {}],
+    [Invalid, /3000/, Array.from({ length: 9 }, (_, i) => '%'.repeat(199) + i), {}],
+    [TypeError, /wait: 5000/, 'job', { wait: '5s' }],
+    [Invalid, /undefined waits without a bound/, 'job', { wait: -1 }],
+    [Invalid, /milliseconds/, 'job', { wait: NaN }],
+    [Invalid, /daemon's default/, 'job', { ttl: Infinity }],
+    [Invalid, /'exclusive', 'shared'/, 'job', { mode: 'read' }],
+    [Invalid, /'conn', 'ttl', 'pid'/, 'job', { hold: 'forever' }],
+    [Invalid, /hold: 'pid'/, 'job', { pid: 5 }],
+    [Invalid, /whole number/, 'job', { slots: 1.5 }],
+    [Invalid, /at most 200/, 'job', { note: 'x'.repeat(201) }],
+    [TypeError, /retain is not known/, 'job', { retain: 1 }],
+    [TypeError, /pass an AbortSignal/, 'job', { signal: new AbortController() }],
+    [TypeError, /pass an object/, 'job', 5000],
+    [Invalid, /NAME/, 'a\nb', {}],
+    [Invalid, /ttl/, 'job', { ttl: 10 }],
+  ]) {
+    await assert.rejects(c.lock(names, options), (error) => {
+      assert.ok(error instanceof kind, `${inspect(options)}: ${error}`)
+      assert.match(error.message, hint)
+      return true
+    })
+  }
+  await assert.rejects(c.using('job', {}), /needs an async function/)
+  assert.throws(() => new Client(5), TypeError)
+  assert.throws(() => new Client('redis://localhost:6379'), /a URL/)
+})
+
+test('sockets that are wrong', async () => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'rl'))
+  const text = path.join(folder, 'text')
+  fs.writeFileSync(text, '')
+  for (const [where, kind, hint] of [
+    [text, Invalid, /not a socket: set the path or REDLOCK_SOCKET/],
+    [folder, Invalid, /not a socket/],
+    ['x'.repeat(200), Invalid, /at most 107/],
+    [path.join(folder, 'none'), Unavailable, /is redlockd running/],
+  ]) {
+    const wrong = new Client(where)
+    await assert.rejects(wrong.lock('job', { wait: 50 }), (error) => {
+      assert.ok(error instanceof kind, `${where}: ${error}`)
+      assert.match(error.message, hint)
+      return true
+    })
+    await wrong.close()
+  }
+  const later = path.join(folder, 'later')
+  const waiting = new Client(later)
+  const locked = waiting.lock(name, { wait: 30_000 })
+  await sleep(200)
+  fs.symlinkSync(process.env.REDLOCK_SOCKET, later)
+  await (await locked).release()
+  await waiting.close()
+  fs.rmSync(folder, { recursive: true })
+})
+
+test('a hundred promises on one connection', async () => {
+  let inside = 0
+  let most = 0
+  await Promise.all(
+    Array.from({ length: 100 }, () =>
+      c.using(name, {}, async () => {
+        most = Math.max(most, ++inside)
+        await sleep(0)
+        inside--
+      }),
+    ),
+  )
+  assert.deepEqual([most, inside, c.reconnects], [1, 0, 0])
+})
+
+test('no leak', async () => {
+  await c.status()
+  const files = fs.readdirSync('/proc/self/fd').length
+  for (let i = 0; i < rounds; i++) await c.using(name, {}, async () => {})
+  assert.match(inspect(c), /0 leases, 0 calls, 0 tags, 0 timers/)
+  assert.equal(fs.readdirSync('/proc/self/fd').length, files)
+})
+
+test('an idle client lets the process end', async () => {
+  const code = `import { Client } from 'redlockd'; const c = new Client(); await (await c.lock(${JSON.stringify(name)})).release()`
+  const child = spawn(process.execPath, ['--input-type=module', '-e', code], { stdio: 'inherit', cwd: import.meta.dirname ?? path.dirname(new URL(import.meta.url).pathname) })
+  assert.deepEqual(await once(child, 'exit'), [0, null])
+})
