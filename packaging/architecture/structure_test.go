@@ -50,6 +50,7 @@ var allowed = map[string]string{
 	"ipc":                              "",
 	"ipc/server":                       "ipc x/sys",
 	"packaging/architecture":           "",
+	"packaging/conformance":            "",
 	"packaging/e2e":                    "",
 	"packaging/man":                    "daemon/session",
 	"packaging/model":                  "",

@@ -1,0 +1,156 @@
+package conformance
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// daemon is a fake daemon: it greets each connection, and then says what the script says.
+type daemon struct {
+	path     string
+	listener net.Listener
+	conns    chan *conn // greeted, and not yet used by the script
+
+	accepting, reading sync.WaitGroup
+
+	mu   sync.Mutex // guards open
+	open []*conn    // all connections
+}
+
+// conn is a connection to the fake daemon.
+type conn struct {
+	net.Conn
+	requests chan string // closed at the end of the connection
+}
+
+func startDaemon(t *testing.T) *daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rl") // shorter than t.TempDir: a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{path: filepath.Join(dir, "s"), conns: make(chan *conn, 100)}
+	if d.listener, err = net.Listen("unix", d.path); err != nil {
+		t.Fatal(err)
+	}
+	d.serve()
+	t.Cleanup(func() {
+		d.end()
+		os.RemoveAll(dir)
+	})
+	return d
+}
+
+// end closes everything. The program may still live, and want to reconnect.
+func (d *daemon) end() {
+	d.listener.Close()
+	d.accepting.Wait()
+	d.mu.Lock()
+	for _, c := range d.open {
+		c.Close()
+	}
+	d.mu.Unlock()
+	d.reading.Wait()
+}
+
+// serve accepts connections until the listener is closed.
+func (d *daemon) serve() {
+	listener := d.listener
+	d.accepting.Go(func() {
+		for {
+			accepted, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			c := &conn{Conn: accepted, requests: make(chan string, 10_000)}
+			d.mu.Lock()
+			d.open = append(d.open, c)
+			d.mu.Unlock()
+			d.reading.Go(func() { d.read(c) })
+		}
+	})
+}
+
+// read greets a connection, and reads its requests until its end.
+func (d *daemon) read(c *conn) {
+	defer close(c.requests)
+	defer c.Close()
+	in := bufio.NewReader(c)
+	hello, err := in.ReadString('\n')
+	if err != nil {
+		return
+	}
+	tag, _, isTagged := strings.Cut(hello, " HELLO 1")
+	if !isTagged {
+		c.requests <- strings.TrimSuffix(hello, "\n") // the script fails
+	}
+	if _, err := c.Write([]byte(tag + " OK version=1.0.0 ttl=10000 max_ttl=30000 new=1\n")); err != nil {
+		return
+	}
+	d.conns <- c
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		c.requests <- strings.TrimSuffix(line, "\n")
+	}
+}
+
+// next returns the next connection.
+func (d *daemon) next(p *player) *conn {
+	select {
+	case c := <-d.conns:
+		return c
+	case <-time.After(patience):
+		p.fatalf("no connection within %v", patience)
+		return nil
+	}
+}
+
+// stop refuses connections from now on.
+func (d *daemon) stop(*player) { d.listener.Close() }
+
+// listen accepts connections again.
+func (d *daemon) listen(p *player) {
+	var err error
+	if d.listener, err = net.Listen("unix", d.path); err != nil {
+		p.fatalf("%v", err)
+	}
+	d.serve()
+}
+
+// request returns the next request, or an empty text at the end of the connection.
+func (c *conn) request(p *player) string {
+	select {
+	case line := <-c.requests:
+		return line
+	case <-time.After(patience):
+		p.fatalf("no request within %v", patience)
+		return ""
+	}
+}
+
+func (c *conn) say(p *player, line string) {
+	if _, err := c.Write([]byte(line + "\n")); err != nil {
+		p.fatalf("the daemon says %.80q: %v", line, err)
+	}
+}
+
+// sayHalves sends a line in two writes.
+func (c *conn) sayHalves(p *player, line string) {
+	middle := len(line) / 2
+	if _, err := c.Write([]byte(line[:middle])); err != nil {
+		p.fatalf("%v", err)
+	}
+	time.Sleep(50 * time.Millisecond) // so that the client probably reads the first half alone; otherwise it passes anyway
+	c.say(p, line[middle:])
+}
+
+func (c *conn) hangUp() { c.Close() }
