@@ -51,7 +51,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hasOwnGuard, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
-	l.deadline = max(l.deadline, deadlineOf(r, now)) // a RESUME may have set it already
+	l.deadline = max(l.deadline, l.c.deadlineOf(r, now)) // a RESUME may have set it already
 	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
 	if o.Max > 0 && l.hold != HoldTTL {
@@ -208,7 +208,11 @@ func (l *Lease) expiredError() *Error {
 	if why := l.c.Err(); why != nil {
 		return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: there is no connection: %v", guard, why), why)
 	}
-	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)", guard), nil)
+	otherClock := ""
+	if !l.c.knowsItsClock.Load() {
+		otherClock = ", or it has another clock (in a time namespace), which this older redlockd cannot know"
+	}
+	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)%s", guard, otherClock), nil)
 }
 
 // postCheck sends CHECK. If no permit is free, the timer tries again.
@@ -276,7 +280,7 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	if l.cause != nil {
 		return
 	}
-	l.deadline = max(l.deadline, deadlineOf(r, now))
+	l.deadline = max(l.deadline, l.c.deadlineOf(r, now))
 	if ttl > 0 {
 		l.ttl, l.longestValidity = ttl, 0
 	}

@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -206,6 +208,71 @@ func TestDeadlineOfAnotherClock(t *testing.T) {
 			t.Errorf("validity %v, want the ttl of 10s, which may be rounded down by 1ms", got)
 		}
 	})
+}
+
+// A client in a time namespace, whose clock is ahead of the daemon's or behind it, holds a lease as
+// long as any other one. An older daemon does not tell its clock: then the error names that cause.
+func TestOtherClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-100 * time.Hour, -time.Second, 0, time.Second, 100 * time.Hour} {
+		for _, older := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				c, d := newScripted(t)
+				base := 200 * time.Hour
+				daemons := func() time.Duration { return base + d.boottime() }
+				c.clock = func() time.Duration { return daemons() + ahead }
+				opened := async(func() (int, error) { return 0, c.open(t.Context()) })
+				d.accept()
+				d.expect("@0 HELLO 1")
+				if older {
+					d.say("@0 OK version=1")
+				} else {
+					d.say(fmt.Sprintf("@0 OK version=1 clock=%d", daemons().Milliseconds()))
+				}
+				opened.must(t)
+				defer c.Close()
+				defer d.conn.Close()
+				locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
+				d.expect("@0 LOCK job owner=1 id=t.1")
+				time.Sleep(time.Minute) // the client waits
+				d.say(fmt.Sprintf("@0 OK lock=job lease=abc fence=1 ttl=10000 deadline=%d", (daemons() + ttl).Milliseconds()))
+				l, err := locked.wait()
+				switch {
+				case older && ahead > 0 && err == nil && l.Validity() < ttl:
+				case older && ahead >= ttl:
+					if err == nil || !strings.Contains(err.Error(), "or it has another clock (in a time namespace), which this older redlockd cannot know") {
+						t.Errorf("%v ahead of an older daemon: error %v, want one that names the clock", ahead, err)
+					}
+				case err != nil:
+					t.Errorf("%v ahead, older %v: %v", ahead, older, err)
+				case l.Validity() > ttl+time.Millisecond || l.Validity() < ttl-2*time.Millisecond:
+					t.Errorf("%v ahead, older %v: validity %v, want %v", ahead, older, l.Validity(), ttl)
+				}
+			})
+		}
+	}
+}
+
+// If the clocks differ and HELLO took long, the difference is known only roughly. The earliest
+// deadline counts.
+func TestOtherClockAfterSlowHello(t *testing.T) {
+	now := 100 * time.Hour
+	c := newClient(nil, func() time.Duration { return now })
+	defer c.cancelCtx()
+	var hello, grant ipc.Response
+	for line, r := range map[string]*ipc.Response{"@0 OK clock=3600000": &hello, "@0 OK ttl=10000 deadline=3610000": &grant} {
+		if err := ipc.ParseResponse([]byte(line), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.noteClock(&hello, now-3*time.Second) // written at most 3 s ago
+	if got := c.deadlineOf(&grant, now); got != now+7*time.Second-time.Millisecond {
+		t.Errorf("the deadline is in %v, want 6.999s", got-now)
+	}
+	now = time.Hour + time.Second
+	c.noteClock(&hello, now-3*time.Second) // the same clock
+	if got := c.deadlineOf(&grant, now); got != time.Hour+10*time.Second {
+		t.Errorf("the deadline is at %v, want the daemon's", got)
+	}
 }
 
 func TestLostEvent(t *testing.T) {

@@ -184,6 +184,7 @@ func (l *link) greet(ctx context.Context) error {
 // only one with a tag.
 func (l *link) hello() error {
 	req := ipc.Request{Tag: "0", Verb: ipc.VerbHello, Words: []string{protocolVersion}}
+	sent := l.c.clock()
 	_, failed := l.conn.Write(req.AppendTo(nil))
 	for {
 		var r ipc.Response
@@ -202,6 +203,7 @@ func (l *link) hello() error {
 		case r.Kind == ipc.KindErr:
 			return refusalError(op(req.Verb), "", &r)
 		case r.Kind == ipc.KindOK:
+			l.c.noteClock(&r, sent)
 			return nil
 		}
 	}

@@ -20,7 +20,7 @@ func (s *session) hello(call *server.Call) server.Work {
 	cfg := s.host.Cfg
 	return reply(call, ok(call).Str("protocol", protocolVersion).Str("version", s.host.version).
 		Ms("ttl", cfg.Lease.TTL).Ms("min_ttl", redlock.MinTTL).Ms("max_ttl", cfg.Quorum.MaxTTL).
-		Ms("node_timeout", cfg.Quorum.NodeTimeout).
+		Ms("node_timeout", cfg.Quorum.NodeTimeout).Ms("clock", s.host.Clock()).
 		Int("max_line", ipc.MaxLine).Int("max_name", ipc.MaxName))
 }
 

@@ -77,7 +77,7 @@ func TestWrongRequests(t *testing.T) {
 		{"HELLO 2", `ERR OPTION : .*version 1 of the protocol`},
 		{"UNLOCK lease=unknown", `ERR NOTHELD : .*no lease with this id.*`},
 		{"CANCEL x", `OK`}, // it may have been answered meanwhile
-		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=\d+ max_line=4096 max_name=200`},
+		{"HELLO 1", `OK protocol=1 version=\S+ ttl=10000 min_ttl=100 max_ttl=30000 node_timeout=\d+ clock=\d+ max_line=4096 max_name=200`},
 	} {
 		w.Say(test.request, test.want)
 	}
