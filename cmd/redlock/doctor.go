@@ -19,7 +19,8 @@ func newDoctorCommand() *cobra.Command {
 		Short: "Find what makes locks less safe or less available than they could be",
 		Long: `Find what makes locks less safe or less available than they could be, and say how to
 fix it. redlock doctor checks the socket, the daemon, its nodes as the daemon sees them,
-what systemd keeps through a restart, and this host's clock. It takes no lock and changes
+what systemd keeps through a restart, this host's clock, and the names of the locks that
+you may see here. It takes no lock and changes
 nothing.
 
 A result is ok; warning: locks work, but could be safer, or tolerate more failures; or
@@ -29,7 +30,7 @@ have no fencing counters either, and look like nodes that lost them.
 
 The checks: socket, daemon, version, table, quorum, node-count, node, persistence,
 same-host, latency, wake-ups, max-ttl, lease-time, clock-jumps, withdrawals, fencing,
-restarts, clock. --ignore fencing,same-host shows the warnings of these checks as
+restarts, clock, names. --ignore fencing,same-host shows the warnings of these checks as
 "ignored", and the exit code does not count them: for findings that you know and accept.
 The config of redlockd can do so for all users: doctor { ignore = ["same-host"] }. A
 bad result is never ignored.

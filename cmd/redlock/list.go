@@ -12,6 +12,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/term"
@@ -47,6 +48,9 @@ host's daemon know them; "?" for others. "many" share a lock: see redlock who.
 With --all --json, one line for each lock, as it is found: {"lock", "many", "wanted",
 "waiting_hosts", "holders": [as in redlock who]}.
 
+Names that look alike, but are different locks because their letters have different
+Unicode forms, are named on stderr.
+
 Exit codes: 0; 64 usage; 69 the daemon is not available, or too few nodes answered; 70
 internal; 77 denied.`,
 		Example: `  redlock list
@@ -63,9 +67,16 @@ internal; 77 denied.`,
 				return err
 			}
 			if asJSON {
-				return output.PrintJSON(cmd.OutOrStdout(), describe.LocksToJSON(entries))
+				err = output.PrintJSON(cmd.OutOrStdout(), describe.LocksToJSON(entries))
+			} else {
+				err = describe.PrintLocks(cmd.OutOrStdout(), entries)
 			}
-			return describe.PrintLocks(cmd.OutOrStdout(), entries)
+			var names []string
+			for _, e := range entries {
+				names = append(names, e.Names...)
+			}
+			noteLookAlikes(cmd.ErrOrStderr(), names)
+			return err
 		},
 	}
 	flags.JSON(cmd, &asJSON)
@@ -81,19 +92,34 @@ func fetchEntries(ctx context.Context) (entries []client.Entry, err error) {
 	return entries, err
 }
 
+// noteLookAlikes prints a line for each group of names that look alike.
+func noteLookAlikes(stderr io.Writer, names []string) {
+	for _, text := range lockname.LookAlikes(names) {
+		fmt.Fprintf(stderr, "redlock: %s: %s\n", text, lockname.FixLookAlikes)
+	}
+}
+
 // listAll prints the locks of all hosts: as a table at the end, or as JSON page by page.
 func listAll(cmd *cobra.Command, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	var locks []client.FleetLock
+	var names []string
 	use := func(some []client.FleetLock) error {
+		for i := range some {
+			names = append(names, some[i].Name)
+		}
+		if asJSON {
+			return describe.PrintFleetJSON(out, some)
+		}
 		locks = append(locks, some...)
 		return nil
 	}
-	if asJSON {
-		use = func(some []client.FleetLock) error { return describe.PrintFleetJSON(out, some) }
-	}
-	if err := readAll(cmd.Context(), progressOf(cmd.ErrOrStderr(), out, asJSON), use); err != nil || asJSON {
+	if err := readAll(cmd.Context(), progressOf(cmd.ErrOrStderr(), out, asJSON), use); err != nil {
 		return err
+	}
+	defer noteLookAlikes(cmd.ErrOrStderr(), names)
+	if asJSON {
+		return nil
 	}
 	return describe.PrintFleet(out, locks)
 }

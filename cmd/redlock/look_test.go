@@ -345,7 +345,7 @@ a     :1       ready  -
 		{"no flags that contradict", shown, []string{"__completeNoDesc", "run", "-n", "--t"}, 0, "\n--ttl\n:4\n"},
 		{"nor kinds", shown, []string{"__completeNoDesc", "lock", "--slots", "3", "--s"}, 0, "\n--socket\n:4\n"},
 		{"nor those of aliases", shown, []string{"__completeNoDesc", "run", "-e", "--s"}, 0, "\n--socket\n:4\n"},
-		{"nor those of readers", shown, []string{"__completeNoDesc", "run", "-s", "--ex"}, 0, "\n:4\n"},
+		{"nor those of readers", shown, []string{"__completeNoDesc", "run", "-s", "--ex"}, 0, "\n--exec\n:4\n"},
 		{"commands are completed", shown, []string{"__completeNoDesc", "do"}, 0, "\ndoctor\n:4\n"},
 		{"then files are", shown, []string{"__complete", "run", "job", ""}, 0, "\n:0\n"},
 	} {

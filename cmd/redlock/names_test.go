@@ -102,3 +102,24 @@ func TestCommaInName(t *testing.T) {
 	holder.WriteLine("exit 0")
 	holder.ExpectExit(0)
 }
+
+// redlock list names locks that look alike on stderr, also with --all and --json. redlock doctor
+// warns of them.
+func TestNamesThatLookAlike(t *testing.T) {
+	t.Parallel()
+	_, socket := cmdtest.StartDaemon(t)
+	c := cmdtest.Dial(t, socket)
+	for _, name := range []string{"caf\u00e9", "cafe\u0301"} {
+		if _, err := c.Lock(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const text = `"café": 2 locks have names that look alike, in different Unicode forms: "cafe\u0301", "caf\u00e9"`
+	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"list", "--all"}, {"list", "--all", "--json"}} {
+		code, _, stderr := cmdtest.Run(t, socket, args...)
+		cmdtest.CheckExit(t, code, 0, stderr, "redlock: "+text+": let all programs write the name in one form, best in NFC\n")
+	}
+	if _, stdout, _ := cmdtest.Run(t, socket, "doctor"); !strings.Contains(stdout, text) {
+		t.Errorf("doctor prints %q, want %q in it", stdout, text)
+	}
+}

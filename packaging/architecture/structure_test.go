@@ -23,12 +23,12 @@ var allowed = map[string]string{
 	"cmd/redlock/internal/bench":       "client cmd/redlock/internal/exit cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term",
 	"cmd/redlock/internal/cmdtest":     "client cmd/redlock/internal/exit daemon daemon/config hclog ipc redlock/boottime x/sys",
 	"cmd/redlock/internal/describe":    "client cmd/redlock/internal/lockname cmd/redlock/internal/output",
-	"cmd/redlock/internal/doctor":      "client cmd/redlock/internal/describe cmd/redlock/internal/output cmd/redlock/internal/socket x/sys",
+	"cmd/redlock/internal/doctor":      "client cmd/redlock/internal/describe cmd/redlock/internal/lockname cmd/redlock/internal/output cmd/redlock/internal/socket x/sys",
 	"cmd/redlock/internal/exit":        "client x/sys",
 	"cmd/redlock/internal/flags":       "cmd/redlock/internal/exit cobra",
 	"cmd/redlock/internal/holder":      "client cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/lockname cmd/redlock/internal/socket cobra",
 	"cmd/redlock/internal/job":         "client cmd/redlock/internal/describe cmd/redlock/internal/exit cmd/redlock/internal/lockname cmd/redlock/internal/socket cmd/redlock/internal/term redlock/boottime x/sys",
-	"cmd/redlock/internal/lockname":    "client cmd/redlock/internal/exit",
+	"cmd/redlock/internal/lockname":    "client cmd/redlock/internal/exit x/text",
 	"cmd/redlock/internal/output":      "cmd/redlock/internal/exit",
 	"cmd/redlock/internal/socket":      "client cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/term ipc",
 	"cmd/redlock/internal/term":        "x/sys",
@@ -83,6 +83,7 @@ var modules = map[string]string{
 	"cobra":      "github.com/spf13/cobra",
 	"pflag":      "github.com/spf13/pflag",
 	"x/sys":      "golang.org/x/sys",
+	"x/text":     "golang.org/x/text",
 }
 
 func TestImports(t *testing.T) {

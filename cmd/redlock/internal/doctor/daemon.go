@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
@@ -16,8 +17,20 @@ func (p *snapshot) findings() []Finding {
 		p.checkTable(), p.checkQuorum(), p.checkNodeCount(), p.checkNodes(), p.checkPersistence(), p.checkSameHost(),
 		p.checkLatency(), p.checkWakeups(),
 		p.checkMaxTTL(), p.checkLeaseTime(),
-		p.checkCounts(),
+		p.checkCounts(), p.checkNames(),
 	)
+}
+
+// checkNames finds locks of this host whose names look alike. It finds nothing if all is well.
+func (p *snapshot) checkNames() (findings []Finding) {
+	var names []string
+	for _, e := range p.entries {
+		names = append(names, e.Names...)
+	}
+	for _, text := range lockname.LookAlikes(names) {
+		findings = append(findings, Finding{"names", Warning, text, lockname.FixLookAlikes})
+	}
+	return findings
 }
 
 // slowAnswer is much longer than an answer from memory takes.

@@ -32,7 +32,7 @@ func (r Result) String() string { return [...]string{"ignored", "ok", "warning",
 // Checks are the names of all checks.
 var Checks = []string{
 	"socket", "daemon", "version", "table", "quorum", "node-count", "node", "persistence", "same-host", "latency", "wake-ups",
-	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock",
+	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock", "names",
 }
 
 // Ignore marks the findings of the checks as ignored, except bad ones: then no lock can be taken,
@@ -59,6 +59,7 @@ type snapshot struct {
 	answered time.Duration // how long the daemon took to answer
 	hello    client.Hello
 	status   *client.Status
+	entries  []client.Entry // what the user may see
 }
 
 // Examine runs all checks. It also returns the checks that the config of the daemon ignores.
@@ -86,8 +87,11 @@ func (p *snapshot) fetch(ctx context.Context) error {
 			return err
 		}
 		p.answered = time.Since(start)
-		p.status, err = c.Status(ctx)
-		return err
+		if p.status, err = c.Status(ctx); err != nil {
+			return err
+		}
+		p.entries, _ = c.List(ctx) // without them checkNames finds nothing
+		return nil
 	})
 }
 

@@ -282,7 +282,7 @@ func TestCheckSocket(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	look("a file", "bad socket: "+path+" is no socket")
+	look("a file", "bad socket: "+path+" is a regular file, not a socket")
 	os.Remove(path)
 	l, err := net.Listen("unix", path)
 	if err != nil {

@@ -18,6 +18,8 @@ import (
 func checkSocket(path string) []Finding {
 	info, err := os.Stat(path)
 	switch {
+	case strings.Contains(path, "://"):
+		return []Finding{{"socket", Bad, path + " is a URL, and redlockd listens on a Unix socket of this host", "set REDLOCK_SOCKET (or --socket) to the path of the socket"}}
 	case errors.Is(err, fs.ErrNotExist) && isListenedAt(path):
 		return []Finding{{"socket", Bad, "the socket " + path + " was removed while a process listens there: no client can connect", fixRemovedSocket}}
 	case errors.Is(err, fs.ErrNotExist):
@@ -25,7 +27,13 @@ func checkSocket(path string) []Finding {
 	case err != nil:
 		return []Finding{unreachableSocket(path, err)}
 	case info.Mode().Type() != fs.ModeSocket:
-		return []Finding{{"socket", Bad, path + " is no socket", "remove it and restart redlockd, or set REDLOCK_SOCKET to the socket of a running one"}}
+		kind := "file of another kind"
+		if info.Mode().IsRegular() {
+			kind = "regular file"
+		} else if info.IsDir() {
+			kind = "directory"
+		}
+		return []Finding{{"socket", Bad, path + " is a " + kind + ", not a socket", "set REDLOCK_SOCKET to the socket of a running redlockd; if a config of redlockd names this path, move the file away and restart redlockd"}}
 	}
 	findings := append(checkSocketPermissions(path, info), checkFolder(filepath.Dir(path))...)
 	if findings == nil {
