@@ -29,7 +29,12 @@ class Lost(Exception):
 
 
 class Lock:
-    """A lock, held in a with block: with Lock("name", "wait=5s") as lock."""
+    """A lock, held in a with block: with Lock("name", "wait=5s") as lock.
+
+    In a program that forks, use the option hold=pid: otherwise the lock stays taken
+    until the forked children have ended, too. A child must not work under the lock: it
+    does not learn of a loss.
+    """
 
     def __init__(self, name, *options):
         self.name = name
@@ -40,6 +45,7 @@ class Lock:
         self.unlocked = ""  # the answer to UNLOCK
 
     def __enter__(self):
+        self.holder = os.getpid()
         self.conn = socket.socket(socket.AF_UNIX)  # when it ends, redlockd releases the lock
         self.conn.connect(SOCKET)
         self.lines = self.conn.makefile(encoding="utf-8", newline="\n")
@@ -54,6 +60,8 @@ class Lock:
         return self
 
     def __exit__(self, failure, *_):
+        if os.getpid() != self.holder:  # a forked child: the lock is its parent's
+            return
         if not self.lost.is_set():
             with contextlib.suppress(OSError):  # the connection has ended
                 self.send("UNLOCK", self.quoted)
@@ -115,4 +123,5 @@ def main():
     return status
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
