@@ -16,8 +16,30 @@ type luaState struct {
 	args []string // of the command that runs, to be used again
 }
 
-// luaStates has states that are not in use: a new one costs more than most scripts.
-var luaStates = sync.Pool{New: func() any { return newLuaState() }}
+// luaStates has states that are not in use: a new one costs more than most scripts. (A sync.Pool
+// forgets a part of them, with the race detector at random.)
+var luaStates struct {
+	sync.Mutex
+	idle []*luaState
+}
+
+func takeLuaState() *luaState {
+	luaStates.Lock()
+	defer luaStates.Unlock()
+	last := len(luaStates.idle) - 1
+	if last < 0 {
+		return newLuaState()
+	}
+	l := luaStates.idle[last]
+	luaStates.idle = luaStates.idle[:last]
+	return l
+}
+
+func returnLuaState(l *luaState) {
+	luaStates.Lock()
+	defer luaStates.Unlock()
+	luaStates.idle = append(luaStates.idle, l)
+}
 
 func newLuaState() *luaState {
 	l := &luaState{LState: lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 16 << 10, RegistryMaxSize: 1 << 20})}
@@ -51,8 +73,8 @@ func newLuaState() *luaState {
 
 // runScript runs a script in the time of the EVALSHA.
 func runScript(c call, proto *lua.FunctionProto, keys, argv []string) redlock.Reply {
-	l := luaStates.Get().(*luaState)
-	defer luaStates.Put(l)
+	l := takeLuaState()
+	defer returnLuaState(l)
 	l.call = c
 	l.G.Global.RawSetString("KEYS", l.strings(keys))
 	l.G.Global.RawSetString("ARGV", l.strings(argv))
