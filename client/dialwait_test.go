@@ -155,6 +155,11 @@ func TestDialNamesOtherFiles(t *testing.T) {
 	if _, err := Dial(ctx, socket, WithDialWait(0)); !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errNotSocket) {
 		t.Errorf("a stale socket: %v", err)
 	}
+	denied := dialError(ctx, "/s", &os.PathError{Err: syscall.EACCES})
+	want(t, "a socket of others", denied, ErrDenied)
+	if wanted := "dial /s: not allowed: this user may not open it: join the group of the socket (usermod -aG), and log in again (permission denied)"; denied.Error() != wanted {
+		t.Errorf("error %q, want %q", denied, wanted)
+	}
 	for _, url := range []string{"tcp://127.0.0.1:6379", "unix:///run/redlockd/redlockd.sock"} {
 		_, err := Dial(ctx, url)
 		want(t, url, err, ErrInvalid)

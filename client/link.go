@@ -128,7 +128,7 @@ func dialError(ctx context.Context, path string, err error) error {
 	case ctx.Err() != nil:
 		return contextError("dial", path, ctx)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("dial %s: %w: this user is not in the group of the socket (%w)", path, ErrDenied, systemError(err))
+		return fmt.Errorf("dial %s: %w: this user may not open it: join the group of the socket (usermod -aG), and log in again (%w)", path, ErrDenied, systemError(err))
 	case errors.Is(err, syscall.ECONNREFUSED) && fileKind(path) != "":
 		return fmt.Errorf("dial %s: %w: %w, but a %s", path, ErrUnavailable, errNotSocket, fileKind(path))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):

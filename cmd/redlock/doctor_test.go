@@ -19,7 +19,7 @@ func TestDoctor(t *testing.T) {
 		want    string
 	}{
 		{withHello(cmdtest.NothingHeld), []int{1}, "warning  node-count   there is one node: without it no lock can be taken; fix: 3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in NODES.md\n"},
-		{withHello(shown), []int{2}, "bad      quorum       1 of 4 nodes are ready, and 3 are needed: no lock can be taken for 12s, until quarantines end; fix: wait; if all nodes are new: redlock admit all\n"},
+		{withHello(shown), []int{2}, "bad      quorum       1 of 4 nodes are ready, and 3 are needed: no lock can be taken for 12s, until quarantines end; fix: wait; see the findings about the nodes\n"},
 		{cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("ERR DENIED : rule web")}, []int{2}, "bad      daemon  status: DENIED: rule web; fix: run redlock doctor as a user that has a right by a rule of the config's access block (root needs one, too)\n"},
 		{withHello(cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply("- node=a address=10.0.0.1:6379 state=ready rtt=2", "OK n=1 quorum=1 spare=0 max_ttl=30000 unnoted=yes : locks work")}), []int{2},
 			"bad      table        a restart of redlockd would lose leases and waiters: its state file, beside its socket, cannot be written; fix: make room there (df);"},

@@ -29,7 +29,7 @@ func TestRestartWhileRunning(t *testing.T) {
 	p.WriteLine("exit 3")
 	f.ExpectRequest(ipc.VerbUnlock)
 	p.ExpectExit(3)
-	for _, want := range []string{"while the command ran, and made again (times: 2)", "released"} {
+	for _, want := range []string{"while the command ran, redlock lost its connection to redlockd 2 times, and connected again", "released"} {
 		if stderr := p.Stderr(); !strings.Contains(stderr, want) {
 			t.Errorf("stderr is %q, want %q in it", stderr, want)
 		}
@@ -66,7 +66,7 @@ func TestRestartWhileWaiting(t *testing.T) {
 	f.Grant(second)
 	f.ExpectRequest(ipc.VerbUnlock)
 	p.ExpectExit(0)
-	if stderr := p.Stderr(); !strings.Contains(stderr, "while it was waited for, and made again (times: 1)") || strings.Contains(stderr, "while the command ran") {
+	if stderr := p.Stderr(); !strings.Contains(stderr, "while it waited, redlock lost its connection to redlockd once, and connected again") || strings.Contains(stderr, "while the command ran") {
 		t.Errorf("stderr is %q, want a word about the restart, and one only", stderr)
 	}
 }

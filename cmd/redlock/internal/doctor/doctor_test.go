@@ -63,6 +63,27 @@ func TestQuarantineFix(t *testing.T) {
 	}
 }
 
+// redlock admit is offered only if no node votes: then all of them may be new. Otherwise the nodes in
+// quarantine have lost data, and may have forgotten locks that are held.
+func TestAdmitIsOfferedForNewNodesOnly(t *testing.T) {
+	for others, want := range map[string]string{
+		"quarantined": "wait; or, only if all nodes are new and no host holds a lock: redlock admit all",
+		"ready":       "wait; see the findings about the nodes",
+		"down":        "wait; see the findings about the nodes",
+	} {
+		p := healthy(func(p *snapshot) {
+			p.status.Spare, p.status.Left = -1, 12*time.Second
+			for i := range p.status.Nodes {
+				p.status.Nodes[i].State, p.status.Nodes[i].Left = "quarantined", 12*time.Second
+			}
+			p.status.Nodes[0].State = others
+		})
+		if f := p.checkQuorum()[0]; f.fix != want {
+			t.Errorf("with a node that is %s: the fix is %q, want %q", others, f.fix, want)
+		}
+	}
+}
+
 // While the quarantine has time left, the fix says neither that time ends it nor that the operator
 // should end it now.
 func TestQuarantineThatNeedsOthers(t *testing.T) {
@@ -201,6 +222,10 @@ func TestFixes(t *testing.T) {
 	const rights = "give the user that redlockd logs in as the rights in NODES.md"
 	for _, test := range []struct{ got, want string }{
 		{is("down", "connection refused"), "start Redis there"},
+		{is("down", "silent for 5s"), "it is reachable but does not answer: if Redis hangs there"},
+		{is("down", "no answer to the login in time"), "it is reachable but does not answer: if Redis hangs there"},
+		{is("quarantined", "it was restarted"), "time does not end it"},
+		{nodeFix(client.Node{State: "quarantined", Left: time.Second}), "wait (redlock status shows how long); redlock admit is unsafe"},
 		{is("down", "the name in its address cannot be resolved: correct it"), "correct the address in the config"},
 		{is("connecting", ""), "wait; if it stays so, check"},
 		{is("down", "NOPERM no permissions"), rights},
@@ -216,7 +241,7 @@ func TestFixes(t *testing.T) {
 	}
 	for want, f := range map[string]Finding{
 		"see the findings about the nodes": quorum(0),
-		"wait; if all nodes are new":       quorum(time.Second),
+		"wait; see the findings about":     quorum(time.Second),
 		"restart it (systemctl":            unreachable(context.DeadlineExceeded),
 		"end some connections":             unreachable(client.ErrLimit),
 		"a rule of the config":             unreachable(client.ErrDenied),

@@ -19,7 +19,7 @@ func (p *snapshot) checkQuorum() []Finding {
 	switch {
 	case s.Spare < 0 && s.Left > 0 && !slices.ContainsFunc(s.Nodes, needsOtherNodes):
 		return []Finding{{"quorum", Bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines end", text, output.Duration(s.Left)),
-			"wait; if all nodes are new: redlock admit all"}}
+			fixQuarantine(s.Nodes)}}
 	case s.Spare < 0:
 		return []Finding{{"quorum", Bad, text + ": no lock can be taken", "see the findings about the nodes"}}
 	case s.Spare == 0 && len(s.Nodes) > 2:
@@ -29,6 +29,19 @@ func (p *snapshot) checkQuorum() []Finding {
 	}
 	return []Finding{{"quorum", OK, fmt.Sprintf("%s: %d more may fail", text, s.Spare), ""}}
 }
+
+// fixQuarantine says what to do while quarantines prevent a quorum. It offers ADMIT only if no node
+// votes: new nodes are in quarantine all together. If others are ready, these nodes are not new, and
+// may have forgotten locks that are held.
+func fixQuarantine(nodes []client.Node) string {
+	if slices.ContainsFunc(nodes, func(n client.Node) bool { return n.State != "quarantined" }) {
+		return "wait; see the findings about the nodes"
+	}
+	return "wait; or, only if all nodes are new and no host holds a lock: redlock admit all"
+}
+
+// waitForQuarantine is the fix for a quarantine that ends by itself.
+const waitForQuarantine = "wait (redlock status shows how long); redlock admit is unsafe while locks are held that the node may have forgotten"
 
 func readiness(s *client.Status) string {
 	switch {
@@ -107,6 +120,9 @@ func nodeFix(n client.Node) string {
 			return "give the user that redlockd logs in as the rights in NODES.md (ACL SETUSER), and username and password_file in the config"
 		}
 	}
+	if n.State == "down" && (strings.Contains(n.Reason, "silent for") || strings.Contains(n.Reason, "no answer")) {
+		return "it is reachable but does not answer: if Redis hangs there (redis-cli --latency, SLOWLOG GET), restart it; otherwise check the network between"
+	}
 	if strings.Contains(n.Reason, "cannot be resolved") {
 		return "correct the address in the config, or the DNS of this host"
 	}
@@ -135,7 +151,7 @@ func afterQuarantine(n client.Node) string {
 var nodeFixes = map[string]string{
 	"down":        "start Redis there, and check address, firewall, password and certificate",
 	"connecting":  "wait; if it stays so, check that Redis runs there, and the address and firewall",
-	"quarantined": "wait (redlock status shows how long); if it is new: redlock admit and its name",
+	"quarantined": waitForQuarantine,
 }
 
 // thisMachine stands for all addresses of this host.

@@ -179,7 +179,7 @@ func (j *Job) lock(ctx context.Context, c *client.Client) (*client.Lease, error)
 	if err != nil {
 		return nil, j.lockFailure(err)
 	}
-	j.reportReconnects("while it was waited for", c.Reconnects())
+	j.reportReconnects("while it waited", c.Reconnects())
 	j.logf("lock %q: obtained after %v, fence %d", j.Name, time.Since(start).Round(time.Millisecond), lease.Fence())
 	return lease, nil
 }
@@ -244,7 +244,11 @@ func (j *Job) release(lease *client.Lease) (lost error) {
 // reportReconnects prints with --verbose that the client has reconnected to the daemon.
 func (j *Job) reportReconnects(when string, times uint64) {
 	if times > 0 {
-		j.logf("lock %q: the connection to redlockd was lost %s, and made again (times: %d)", j.Name, when, times)
+		often := "once"
+		if times > 1 {
+			often = fmt.Sprintf("%d times", times)
+		}
+		j.logf("lock %q: %s, redlock lost its connection to redlockd %s, and connected again", j.Name, when, often)
 	}
 }
 

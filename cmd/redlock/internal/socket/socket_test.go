@@ -131,7 +131,7 @@ func TestShutOut(t *testing.T) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused := fmt.Errorf("dial %s: %w: this user is not in the group of the socket: %w", path, client.ErrDenied, fs.ErrPermission)
+	refused := fmt.Errorf("dial %s: %w: this user may not open it: %w", path, client.ErrDenied, fs.ErrPermission)
 	f := exit.FromClient(explainDenied(path, refused))
 	if want := "this user may not open " + path + ", which is -rw-------, user "; f.Code != exit.Denied || !strings.HasPrefix(f.Error(), want) || !strings.Contains(f.Error(), ": set socket.group") {
 		t.Errorf("exit code %d, %q; want %d, %q, and to set socket.group", f.Code, f, exit.Denied, want)
