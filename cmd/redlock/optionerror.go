@@ -34,11 +34,49 @@ var (
 	durationInMS    = regexp.MustCompile(`\b(\d+) ms\b`)
 )
 
+// holderRefused matches the daemon's refusal of a process with hold=pid.
+var holderRefused = regexp.MustCompile(`^hold=pid, process (\d+): (.*)$`)
+
+// textOf returns the text of an error without the name, or "" for nil.
+func textOf(refused *client.Error) string {
+	if refused == nil {
+		return ""
+	}
+	return strings.TrimPrefix(refused.Text, refused.Name+": ")
+}
+
+// holderText says why a process cannot hold the lock, in words of the command line.
+func holderText(exec bool, pid, reason string) string {
+	what, instead := "process "+pid+" cannot hold the lock", "use redlock run, which works here"
+	if exec {
+		what, instead = "--exec does not work here", "leave --exec out"
+	}
+	switch {
+	case strings.Contains(reason, "other numbers"):
+		reason = "redlockd knows processes by other numbers than this one does (in a container?)"
+	case strings.Contains(reason, "cannot see the client's process"):
+		reason = "redlockd cannot see it (it runs in another container)"
+	case strings.Contains(reason, "pid 1 lives"):
+		reason = "pid 1 lives as long as the machine or container"
+		if !exec {
+			instead += ", or name another process with --pid"
+		}
+	case strings.Contains(reason, "no pidfd"):
+		reason = "redlockd needs Linux 5.3 or later for that"
+	default: // such as a process of another user, which has nothing to do with where this runs
+		return what + ": " + reason
+	}
+	return what + ": " + reason + ": " + instead
+}
+
 // optionError returns a function that rewords an error about an option: it names the flag as the
 // user typed it, and its value, in place of the protocol's words.
 func optionError(cmd *cobra.Command) func(error) error {
 	return func(err error) error {
 		refused, is := errors.AsType[*client.Error](err)
+		if found := holderRefused.FindStringSubmatch(textOf(refused)); is && found != nil {
+			return exit.Reword(err, fmt.Sprintf("%s %q: %s", refused.Op, refused.Name, holderText(cmd.Flags().Changed("exec"), found[1], found[2])))
+		}
 		if !is || refused.Code != string(ipc.CodeOption) {
 			return err
 		}

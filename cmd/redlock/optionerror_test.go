@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
@@ -36,5 +37,32 @@ func TestOptionErrorsNameTheFlag(t *testing.T) {
 			ipc.VerbCheck: cmdtest.Granting()[ipc.VerbLock], ipc.VerbExtend: cmdtest.Reply(test.answer)})
 		code, _, stderr := cmdtest.Run(t, f.Socket, test.args...)
 		cmdtest.CheckExit(t, code, exit.Usage, stderr, test.want+"\n")
+	}
+}
+
+// If a process cannot hold the lock, the error speaks of what the user typed, and says what works
+// instead. The texts are those of redlockd.
+func TestHolderRefused(t *testing.T) {
+	t.Parallel()
+	const numbers = "the client runs where processes have other numbers (in a container?), or has ended: leave pid= out, use hold=conn (redlock run), or lease="
+	for _, test := range []struct {
+		reason, args string
+		code         int
+		want         string
+	}{
+		{"OPTION : job: hold=pid, process 7: " + numbers, "lock --pid 7 job", exit.Usage,
+			`redlock: lock "job": process 7 cannot hold the lock: redlockd knows processes by other numbers than this one does (in a container?): use redlock run, which works here` + "\n"},
+		{"DENIED : job: hold=pid, process 1: not allowed: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", "lock --pid 1 job", exit.Denied,
+			`process 1 cannot hold the lock: pid 1 lives as long as the machine or container: use redlock run, which works here, or name another process with --pid` + "\n"},
+		{"OPTION : job: hold=pid, process 0: the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)", "run --exec job true", exit.Usage,
+			`redlock: lock "job": --exec does not work here: redlockd cannot see it (it runs in another container): leave --exec out` + "\n"},
+		{"OPTION : job: hold=pid, process 7: this system has no pidfd (Linux has, from 5.3 on): use hold=conn (redlock run)", "run --exec job true", exit.Usage,
+			`--exec does not work here: redlockd needs Linux 5.3 or later for that: leave --exec out` + "\n"},
+		{"DENIED : job: hold=pid, process 7: not allowed: it is a process of another user (root may)", "lock --pid 7 job", exit.Denied,
+			`process 7 cannot hold the lock: not allowed: it is a process of another user (root may)` + "\n"},
+	} {
+		f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.Reply("ERR " + test.reason)})
+		code, _, stderr := cmdtest.Run(t, f.Socket, strings.Fields(test.args)...)
+		cmdtest.CheckExit(t, code, test.code, stderr, test.want)
 	}
 }
