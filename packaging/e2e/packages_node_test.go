@@ -70,7 +70,7 @@ func nodeProject(t *testing.T) string {
 		if output, err := combined(pack); err != nil {
 			t.Fatalf("npm pack: %v\n%s", err, output)
 		}
-		unpack := exec.Command("tar", "-xzf", filepath.Join(dir, "redlockd-1.0.0.tgz"), "-C", installed, "--strip-components=1")
+		unpack := exec.Command("tar", "-xzf", filepath.Join(dir, "redlockd-0.9.0.tgz"), "-C", installed, "--strip-components=1")
 		if output, err := combined(unpack); err != nil {
 			t.Fatalf("tar: %v\n%s", err, output)
 		}

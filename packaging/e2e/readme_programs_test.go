@@ -37,10 +37,16 @@ func runProgram(t *testing.T, page string) {
 func buildProgram(t *testing.T, page string) (binary string) {
 	t.Helper()
 	const folder = "pageprogram"
-	b := only(t, page, "go", "package main")
+	b := only(t, page, "go", "client.Dial(")
+	text := b.text()
+	if page == readmeFile { // it shows the body of a function
+		text = "package main\n\nimport (\n\"context\"\n\"fmt\"\n\"log\"\n\n\"github.com/redlockd/redlockd/client\"\n)\n\n" +
+			"func main() {\nif err := run(context.Background()); err != nil {\nlog.Fatal(err)\n}\n}\n\n" +
+			"func run(ctx context.Context) error {\n" + text + "}\n"
+	}
 	dir := t.TempDir()
 	source, overlay, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "program")
-	writeFile(t, source, b.text())
+	writeFile(t, source, text)
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
