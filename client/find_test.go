@@ -160,6 +160,36 @@ func TestOwnLeaseIsFoundBeforeLockReturns(t *testing.T) {
 	})
 }
 
+// A search can come across a lease of this Client whose Lock has not returned yet. If the process is
+// stopped meanwhile until the lease has ended, both get ErrLost, and the lease is unlocked.
+func TestOwnLeaseEndsBeforeLockReturns(t *testing.T) {
+	for _, hold := range []Hold{HoldConn, HoldPID} {
+		synctest.Test(t, func(t *testing.T) {
+			c, d := dialScripted(t)
+			cl, err := c.begin(t.Context(), ipc.VerbLock, "job")
+			want(t, "begin", err, nil)
+			l := &Lease{c: c, name: "job", base: t.Context(), hold: hold}
+			cl.lease, cl.req.Names = l, append(cl.req.Names, "job")
+			asked := async(func() (int, error) { return 0, c.roundTrip(t.Context(), cl) })
+			d.expect("@0 LOCK job")
+			d.say(grant("0", "job", "abc", 0, ttl))
+			asked.must(t)
+			check, err := c.begin(t.Context(), ipc.VerbCheck, "job")
+			want(t, "begin", err, nil)
+			want(t, "answer", ipc.ParseResponse([]byte(grant("1", "job", "abc", 0, ttl)), &check.reply), nil)
+			time.Sleep(ttl - ttl/5) // both answers have arrived, but neither goroutine has run
+			_, err = c.leaseFromCheck(t.Context(), check)
+			want(t, "find", err, ErrLost)
+			want(t, "Lock", l.start(&cl.reply, &cl.req.Options), ErrLost)
+			c.calls.release(check)
+			c.calls.release(cl)
+			d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
+			synctest.Wait()
+			nothingLeft(t, c)
+		})
+	}
+}
+
 // A search does not find a lease of this Client that has ended here, although the daemon keeps it
 // until the UNLOCK.
 func TestOwnLeaseThatHasEndedIsNotFound(t *testing.T) {

@@ -306,7 +306,7 @@ func (l *Lease) end(cause error, pending bool) {
 	}
 	l.cause, l.unlockPending = cause, pending && (l.maybeKept || !l.detached.Load())
 	l.stopTimer()
-	if l.unlockPending {
+	if l.unlockPending && l.timer != nil { // nil: Lock has not returned yet, and start unlocks it
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 	cancel := l.cancel
