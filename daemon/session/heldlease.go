@@ -36,27 +36,6 @@ type heldLease struct {
 	disconnects uint16   // how often its connection ended, which begins linger=
 }
 
-// on applies an event, and returns what the caller must do, after mu is unlocked.
-func (h *heldLease) on(event leaseEvent) (do leaseActions) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.onLocked(event)
-}
-
-// onLocked is on for a caller that holds mu.
-func (h *heldLease) onLocked(event leaseEvent) (do leaseActions) {
-	h.life, do = h.life.after(event)
-	return do
-}
-
-// onLost is on(wasLost), and records the instant.
-func (h *heldLease) onLost(now time.Duration) (do leaseActions) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lostAt = now
-	return h.onLocked(wasLost)
-}
-
 // names returns the names of the lock, in the order of the request.
 func (h *heldLease) names() []string { return h.waiter.Names }
 
@@ -126,16 +105,6 @@ func (h *heldLease) currentIndex() *leaseIndex {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.index
-}
-
-// onClientGone is on(clientIsGone), unless the lease has a client again (RESUME).
-func (h *heldLease) onClientGone() (do leaseActions) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session != nil && h.process == nil {
-		return 0
-	}
-	return h.onLocked(clientIsGone)
 }
 
 // takeProcess returns the lease's process the first time, and nil afterwards. The caller releases
@@ -453,7 +422,7 @@ func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *le
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before, from = h.session, h.index
-	if !h.onLocked(resumed).has(allowResume) {
+	if !h.life.mayBeResumed() {
 		return before, from, false
 	}
 	h.session = s

@@ -10,33 +10,6 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// perform does the actions of an event of a lease. The caller of heldLease.on does these actions
-// itself: startHeartbeat, beginRelease, delayRelease, allowResume, rememberLoss.
-func (d *Host) perform(h *heldLease, do leaseActions) {
-	if do.has(sendLost) {
-		d.reportLoss(h)
-	}
-	if do.has(leaveQueue) {
-		d.leaveQueue(h)
-	}
-	if do.has(countHeldTime) {
-		d.recorder.Held(d.Clock() - h.lease.Since())
-	}
-	if do.has(unregister) {
-		d.Leases.remove(h)
-	}
-	if do.has(uncountLoss) {
-		d.Limits.ForgetLost(h.UID)
-	}
-	if do.has(dropLoss) {
-		h.clientStopped()
-		d.forgetLostLater(h)
-	}
-	if do.has(deleteRecord) {
-		d.Journal.Forgotten(h.number, 0)
-	}
-}
-
 // leaveQueue takes a lease that is no longer held out of the queue.
 func (d *Host) leaveQueue(h *heldLease) {
 	h.stopHeartbeat()
@@ -51,7 +24,7 @@ func (d *Host) leaveQueue(h *heldLease) {
 // nodes. It does not wait.
 func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
 	release.Then(func(unanswered int) {
-		h.on(nodesReleased)
+		d.apply(h, nodesReleased)
 		if h.number != 0 {
 			d.releasedExcept(h.number, unanswered)
 		}
@@ -110,7 +83,7 @@ func (d *Host) addToIndex(h *heldLease) {
 // forget ends everything that a client can ask about a lease.
 func (d *Host) forget(h *heldLease) {
 	if h.lease != nil {
-		d.perform(h, h.on(dropped))
+		d.apply(h, dropped)
 	}
 	d.removeFromIndex(h)
 }
@@ -137,29 +110,25 @@ type undoResult struct {
 // unless the lease is kept. by is the number of the UNLOCK in the journal; 0: there is none. The
 // caller records that the lease is kept.
 func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
-	left, do := h.countDown()
+	p := d.applyIf(h, lastUnlock, by, func() bool {
+		u.left = h.countDown()
+		return u.left == 0
+	})
 	d.settleReentrancy(h)
-	switch u.left = left; {
-	case left > 0:
-	case !do.has(beginRelease):
-		err = h.endError()
-	default:
-		if u.kept = d.keepTaken(h); u.kept == 0 {
-			u.release, err = d.release(h, by)
-		}
+	if u.left == 0 && !p.did.has(beginRelease) {
+		return u, h.endError()
 	}
-	return u, err
+	u.kept, u.release = p.kept, p.release
+	return u, p.err
 }
 
 // keepTaken keeps a lease taken if its release is due and min= has not passed. It returns for how
 // long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
 // extends it. The caller records this.
 func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
-	if left = h.minLeft(d.Clock()); left == 0 || !h.on(minNotPassed).has(delayRelease) {
+	if left = h.minLeft(d.Clock()); left == 0 || !d.apply(h, minNotPassed).did.has(delayRelease) {
 		return 0
 	}
-	d.leaveHolder(h)
-	d.releaseWhenMinPassed(h)
 	return left
 }
 
@@ -176,12 +145,11 @@ func (d *Host) leaveHolder(h *heldLease) {
 // releaseWhenMinPassed releases a kept lease when min= has passed.
 func (d *Host) releaseWhenMinPassed(h *heldLease) {
 	d.timers.After(h.minLeft(d.Clock()), func() {
-		switch {
-		case h.minLeft(d.Clock()) > 0: // the timer's clock stopped while the host was suspended, or is coarse
+		if h.minLeft(d.Clock()) > 0 { // the timer's clock stopped while the host was suspended, or is coarse
 			d.releaseWhenMinPassed(h)
-		case h.on(minPassed).has(beginRelease):
-			d.releaseWithoutClient(h, "min passed")
+			return
 		}
+		d.releasedWithoutClient(h, d.apply(h, minPassed), "min passed")
 	})
 }
 
@@ -202,11 +170,11 @@ func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error)
 	streak := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
 	release, err := d.sendRelease(h, streak)
 	if err != nil {
-		d.perform(h, h.on(releaseRefused))
+		d.apply(h, releaseRefused)
 		return nil, err
 	}
 	d.Queue.SetStreak(&h.waiter, streak)
-	d.perform(h, h.on(releaseBegun))
+	d.apply(h, releaseBegun)
 	d.removeFromIndex(h)
 	return release, nil
 }
@@ -253,19 +221,27 @@ const rememberLossFor = time.Hour
 // may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	d.Journal.Lost(h.number, lease.Reason())
-	d.perform(h, h.onLost(d.Clock()))
+	d.applyLoss(h)
 	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
 		d.leaveQueueAfter(h, left)
 	} else {
-		d.perform(h, h.on(deadlinePassed))
+		d.apply(h, deadlinePassed)
 	}
 	d.recorder.Lost(lease.Reason())
 	d.logLost(h, lease)
 }
 
+// applyLoss applies the loss of a lease, and records its instant.
+func (d *Host) applyLoss(h *heldLease) {
+	d.applyIf(h, wasLost, 0, func() bool {
+		h.lostAt = d.Clock()
+		return true
+	})
+}
+
 // leaveQueueAfter takes a lost lease out of the queue after a delay.
 func (d *Host) leaveQueueAfter(h *heldLease, delay time.Duration) {
-	d.timers.After(delay, func() { d.perform(h, h.on(deadlinePassed)) })
+	d.timers.After(delay, func() { d.apply(h, deadlinePassed) })
 }
 
 // reportLoss sends LOST, and remembers the loss for as long as the client may ask about it.
@@ -279,7 +255,7 @@ func (d *Host) reportLoss(h *heldLease) {
 	case s == nil && h.process == nil:
 		d.forgetLostLater(h)
 	default:
-		d.rememberLoss(h)
+		d.apply(h, lossRemembered)
 	}
 }
 
@@ -291,9 +267,6 @@ func (s *session) sendLostEvent(names []string, lease string, reason redlock.Los
 // rememberLoss keeps a lost lease so that its client can ask about it, and forgets the oldest one
 // if there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
-	if !h.on(lossRemembered).has(rememberLoss) {
-		return // its connection has ended meanwhile
-	}
 	if oldest := h.currentIndex().remember(h, d.Limits.RememberLost(h.UID)); oldest != nil {
 		d.forget(oldest)
 	}
@@ -383,10 +356,10 @@ func (h *heldLease) clientStopped() {
 // get the lock.
 func (d *Host) forgetLostLater(h *heldLease) {
 	if left := h.lease.TimeToRelease(); left > 0 {
-		d.timers.After(left, func() { d.perform(h, h.on(dropped)) })
+		d.timers.After(left, func() { d.apply(h, dropped) })
 		return
 	}
-	d.perform(h, h.on(dropped))
+	d.apply(h, dropped)
 }
 
 // releaseAfterLinger releases a lease without a client, at once or after linger=. It records the
@@ -430,9 +403,9 @@ func (d *Host) letExpire(h *heldLease) {
 	}
 	d.Journal.Lost(h.number, h.lease.Reason())
 	d.logReleased(h, "connection cut")
-	h.on(extensionsEnded)
+	d.apply(h, extensionsEnded)
 	if h.attached() != nil {
-		d.perform(h, h.onLost(d.Clock()))
+		d.applyLoss(h)
 	} else {
 		d.forgetLostLater(h)
 	}
@@ -446,30 +419,29 @@ func (d *Host) releaseAbandoned(h *heldLease) {
 	if d.Stopping.Load() {
 		return
 	}
-	switch do := h.onClientGone(); {
-	case do.has(beginRelease):
-		if d.keepTaken(h) > 0 {
-			d.Journal.Kept(h.number, 0)
-			return
-		}
-		d.releaseWithoutClient(h, goneReason(h))
-	case do != 0: // it was lost before
-		d.perform(h, do)
+	p := d.applyIf(h, clientIsGone, 0, func() bool {
+		return h.session == nil || h.process != nil // else the lease has a client again (RESUME)
+	})
+	if p.did != 0 && !p.did.has(beginRelease) { // it was lost before
 		d.removeFromIndex(h)
-	}
-}
-
-// releaseWithoutClient releases a lease whose state is releasing. If the lease turns out to be
-// lost, it is forgotten, because no client can ask about it.
-func (d *Host) releaseWithoutClient(h *heldLease, reason string) {
-	release, err := d.release(h, 0)
-	if err != nil {
-		d.forget(h)
 		return
 	}
-	d.forgetWhenReleased(h, release)
-	d.Log.Debug("lease released: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID, "reason", reason)
-	d.logReleased(h, reason)
+	d.releasedWithoutClient(h, p, goneReason(h))
+}
+
+// releasedWithoutClient records and logs how the release of a lease without a client began, if it
+// did. If the lease turned out to be lost, it is forgotten, because no client can ask about it.
+func (d *Host) releasedWithoutClient(h *heldLease, p performed, reason string) {
+	switch {
+	case p.kept > 0:
+		d.Journal.Kept(h.number, 0)
+	case p.err != nil:
+		d.forget(h)
+	case p.release != nil:
+		d.forgetWhenReleased(h, p.release)
+		d.Log.Debug("lease released: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID, "reason", reason)
+		d.logReleased(h, reason)
+	}
 }
 
 // goneReason returns what ended: the process, or the connection of the client.

@@ -56,13 +56,13 @@ const (
 	releaseBegun                      // its release is under way to the nodes
 	releaseRefused                    // its release could not begin, because it was lost
 	nodesReleased                     // its release need not be repeated after a restart, or only for a while
-	resumed                           // a client resumes it on another connection
 	lossRemembered                    // its client may ask about its loss
 	dropped                           // no client can ask about it any more
 	leaseEventCount
 )
 
-// leaseActions is what must be done after an event. More than one action can be due.
+// leaseActions is what must be done after an event. More than one action can be due. Host.perform does
+// them.
 type leaseActions uint16
 
 const (
@@ -71,7 +71,6 @@ const (
 	beginRelease                // record the release, and begin it
 	leaveQueue                  // take it out of the queue, so that the next waiters continue
 	countHeldTime               // count in the metrics for how long its client held it
-	allowResume                 // move it to the other connection
 	rememberLoss                // remember it for questions, within the limit of its user
 	unregister                  // remove it from the leases by id
 	uncountLoss                 // remove it from the user's limit of remembered losses
@@ -127,10 +126,6 @@ func (l leaseLife) after(event leaseEvent) (leaseLife, leaseActions) {
 		return l.afterReleaseRefused()
 	case nodesReleased:
 		return l.change(releasing, gone, 0)
-	case resumed:
-		if l.state != kept && l.state != releasing && l.memory != forgotten {
-			return l, allowResume
-		}
 	case lossRemembered:
 		if l.memory == notRemembered {
 			l.memory = remembered
@@ -150,6 +145,11 @@ func (l leaseLife) change(from, to leaseState, do leaseActions) (leaseLife, leas
 	}
 	l.state = to
 	return l, do
+}
+
+// mayBeResumed reports whether a client can resume the lease on another connection.
+func (l leaseLife) mayBeResumed() bool {
+	return l.state != kept && l.state != releasing && l.memory != forgotten
 }
 
 // losing returns the life of a lease that its client must not use any more.

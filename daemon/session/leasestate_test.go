@@ -1,8 +1,14 @@
 package session
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
@@ -34,7 +40,6 @@ var lifeTable = [leaseEventCount][]step{
 	releaseBegun:    {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {releasing, leaveQueue | countHeldTime | unregister}, {gone, 0}},
 	releaseRefused:  {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {lost, 0}, {gone, 0}},
 	nodesReleased:   {{acquiring, 0}, {held, 0}, {lost, 0}, {kept, 0}, {gone, 0}, {gone, 0}},
-	resumed:         {{acquiring, allowResume}, {held, allowResume}, {lost, allowResume}, {kept, 0}, {releasing, 0}, {gone, allowResume}},
 	lossRemembered:  {{acquiring, rememberLoss}, {held, rememberLoss}, {lost, rememberLoss}, {kept, rememberLoss}, {releasing, rememberLoss}, {gone, rememberLoss}},
 	dropped:         {{acquiring, unregister | deleteRecord}, {held, unregister | deleteRecord}, {lost, unregister | deleteRecord}, {kept, unregister}, {releasing, unregister}, {gone, unregister | deleteRecord}},
 }
@@ -58,6 +63,82 @@ func TestEveryEventInEveryState(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Host.perform has a case for each action, and no other code gets actions that it could forget: only
+// Host.applyIf calls heldLease.change, and only that calls leaseLife.after.
+func TestEveryActionIsPerformed(t *testing.T) {
+	var actions, cases []string
+	callers := map[string][]string{} // by method
+	for _, file := range sourceFiles(t) {
+		for _, decl := range file.Decls {
+			switch decl := decl.(type) {
+			case *ast.GenDecl:
+				actions = append(actions, constantsOf(decl, "leaseActions")...)
+			case *ast.FuncDecl:
+				ast.Inspect(decl, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.CaseClause:
+						for _, value := range n.List {
+							if name, ok := value.(*ast.Ident); ok && decl.Name.Name == "perform" {
+								cases = append(cases, name.Name)
+							}
+						}
+					case *ast.SelectorExpr:
+						if name := n.Sel.Name; name == "perform" || name == "change" && !isIdent(n.X, "l") || name == "after" {
+							callers[name] = append(callers[name], decl.Name.Name)
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+	if len(actions) == 0 || !slices.Equal(cases, actions) {
+		t.Errorf("perform has the cases %v, want one for each action, in their order: %v", cases, actions)
+	}
+	for method, want := range map[string]string{"perform": "applyIf", "change": "applyIf", "after": "change"} {
+		if got := callers[method]; !slices.Equal(got, []string{want}) {
+			t.Errorf("%s is called by %v, want only %s", method, got, want)
+		}
+	}
+}
+
+// sourceFiles returns the files of this package, except tests.
+func sourceFiles(t *testing.T) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+// constantsOf returns the names of the constants of a type, if decl declares them in one block.
+func constantsOf(decl *ast.GenDecl, typeName string) (names []string) {
+	first, ok := decl.Specs[0].(*ast.ValueSpec)
+	if !ok || decl.Tok != token.CONST || !isIdent(first.Type, typeName) {
+		return nil
+	}
+	for _, spec := range decl.Specs {
+		names = append(names, spec.(*ast.ValueSpec).Names[0].Name)
+	}
+	return names
+}
+
+func isIdent(x ast.Expr, name string) bool {
+	id, ok := x.(*ast.Ident)
+	return ok && id.Name == name
 }
 
 // LOST is sent once, and never before the OK of the LOCK.
@@ -102,7 +183,7 @@ func TestLossIsForgottenOnce(t *testing.T) {
 		t.Errorf("dropped: actions %b", do)
 	}
 	for event := range leaseEventCount {
-		if _, do := over.after(event); do.has(unregister | uncountLoss | deleteRecord | rememberLoss | allowResume) {
+		if _, do := over.after(event); do.has(unregister | uncountLoss | deleteRecord | rememberLoss) {
 			t.Errorf("event %d after dropped: actions %b", event, do)
 		}
 	}
@@ -166,7 +247,7 @@ func TestForceBeforeLockSeesTheGrant(t *testing.T) {
 	if err := d.Queue.Join(&h.waiter); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: redlock.MinTTL})
+	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

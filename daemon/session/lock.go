@@ -237,7 +237,7 @@ func (a *lockRequest) answer() {
 	if err := a.outcome(); err != nil {
 		a.session.refuse(a.call, err)
 		if a.failure == nil { // it was granted, and lost since: CHECK must report the loss
-			a.session.host.rememberLoss(a.heldLease)
+			a.session.host.apply(a.heldLease, lossRemembered)
 		}
 		return
 	}
@@ -255,7 +255,7 @@ func (d *Host) logGranted(a *lockRequest) {
 
 // reportGranted records that a client got OK. If the lease was lost meanwhile, LOST follows.
 func (d *Host) reportGranted(h *heldLease) {
-	d.perform(h, h.on(grantReported))
+	d.apply(h, grantReported)
 }
 
 func (a *lockRequest) acquire(ctx context.Context) error {
@@ -430,7 +430,7 @@ func (a *lockRequest) settle(err error) {
 		begun.Abandon() // before another waiter becomes ready
 	}
 	if err == nil {
-		a.grant(d)
+		d.apply(a.heldLease, wasGranted) // unless it was lost already
 		d.Leases.add(a.heldLease)
 		a.noteGranted()
 		d.Queue.Granted(&a.waiter, a.heldLease)
@@ -440,13 +440,6 @@ func (a *lockRequest) settle(err error) {
 		d.Queue.Leave(&a.waiter, nodesError(err))
 	}
 	a.complete(err)
-}
-
-// grant changes the state of the lease to held, unless it was lost already.
-func (h *heldLease) grant(d *Host) {
-	if h.on(wasGranted).has(startHeartbeat) {
-		h.startHeartbeat(d)
-	}
 }
 
 // noteGranted records the lease, together with the answer to its LOCK.
@@ -470,7 +463,7 @@ func (a *lockRequest) complete(err error) {
 // learn how it ended.
 func (a *lockRequest) unregisterRequest(err error) {
 	if a.failure = err; err != nil {
-		a.on(notGranted)
+		a.session.host.apply(a.heldLease, notGranted)
 		a.clearCounts()
 	}
 	a.requests.removeRequest(a)

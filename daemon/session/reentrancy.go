@@ -159,18 +159,15 @@ func (h *heldLease) countsRequest(id string) bool {
 	return h.isCounted(id)
 }
 
-// countDown undoes the last LOCK, for an UNLOCK, and returns how many are left. The lease ends
-// (lastUnlock) if none is left, or if the client that counted is gone and has not resumed the
-// lease.
-func (h *heldLease) countDown() (left int, do leaseActions) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// countDown undoes the last LOCK, for an UNLOCK, and returns how many are left. None is left if the
+// client that counted is gone and has not resumed the lease. The caller holds mu.
+func (h *heldLease) countDown() (left int) {
 	n := len(h.reentrantIDs())
 	if n == 0 || h.session == nil && h.process == nil {
-		return 0, h.onLocked(lastUnlock)
+		return 0
 	}
 	h.reentrancy.ids = h.reentrancy.ids[:n-1]
-	return n, 0
+	return n
 }
 
 // withdrawCount undoes a further LOCK that stops waiting. It returns false if the lock has been

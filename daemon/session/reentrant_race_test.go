@@ -24,11 +24,11 @@ func countedTwice(t *testing.T) *heldLease {
 // the lease.
 func TestGrantBeforeWithdrawal(t *testing.T) {
 	h := countedTwice(t)
-	h.on(wasGranted)
+	h.change(wasGranted, nil)
 	if h.withdrawCount("further") || h.count() != 2 {
 		t.Errorf("%d LOCKs count after the grant, want 2", h.count())
 	}
-	if left, _ := h.countDown(); left != 1 {
+	if left := h.countDown(); left != 1 {
 		t.Errorf("%d are left after the first UNLOCK, want 1", left)
 	}
 }
@@ -39,8 +39,8 @@ func TestWithdrawalBeforeGrant(t *testing.T) {
 	if !h.withdrawCount("further") || h.count() != 1 {
 		t.Errorf("%d LOCKs count, want only the first", h.count())
 	}
-	h.on(wasGranted)
-	if left, _ := h.countDown(); left != 0 {
+	h.change(wasGranted, nil)
+	if left := h.countDown(); left != 0 {
 		t.Errorf("%d are left after the first UNLOCK, want none", left)
 	}
 }
@@ -48,10 +48,10 @@ func TestWithdrawalBeforeGrant(t *testing.T) {
 // A LOCK cannot count on a lease that was lost before its first LOCK has finished.
 func TestNoCountOnLostLease(t *testing.T) {
 	h := countedTwice(t)
-	h.on(wasLost)
-	h.on(deadlinePassed)
+	h.change(wasLost, nil)
+	h.change(deadlinePassed, nil)
 	h.clearCounts()
-	h.on(wasGranted)
+	h.change(wasGranted, nil)
 	if _, err := h.countUp(&h.waiter, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.count() != 1 {
 		t.Errorf("a LOCK after the loss: %v, and %d LOCKs count; want ErrReleased, and 1", err, h.count())
 	}

@@ -409,7 +409,7 @@ func (l *restoredLease) settle(d *Host) {
 	case l.recorded.Phase == state.PhaseLost && (l.hasNoHolder || l.session == nil && l.process == nil):
 		d.forget(l.heldLease)
 	case l.recorded.Phase == state.PhaseLost:
-		d.rememberLoss(l.heldLease)
+		d.apply(l.heldLease, lossRemembered)
 	case l.recorded.Kept:
 		d.releaseWhenMinPassed(l.heldLease)
 	case l.hasNoHolder && l.recorded.LingerSince != 0:

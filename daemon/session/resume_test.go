@@ -105,7 +105,7 @@ func TestNoResumeDuringRelease(t *testing.T) {
 	s, index := &session{}, &leaseIndex{}
 	h := &heldLease{index: index, life: leaseLife{state: held}}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
-	if !h.onClientGone().has(beginRelease) {
+	if !h.change(clientIsGone, nil).has(beginRelease) {
 		t.Fatal("the lease cannot be released")
 	}
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, errNoLease) {
@@ -153,7 +153,7 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 		t.Errorf("%v; the previous connection has %d leases, the new one %d", err, len(w.leasesOfProcesses()), len(next.leasesOfProcesses()))
 	}
 	next.removeLease(h)
-	h.on(lastUnlock)
+	h.change(lastUnlock, nil)
 	if err := (&resumeWork{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.leasesOfProcesses()) != 0 {
 		t.Errorf("RESUME of a lease that is being released: %v, want %v; the connection has %d leases", err, errNoLease, len(next.leasesOfProcesses()))
 	}

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
@@ -15,7 +16,7 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	h := &heldLease{life: leaseLife{state: held}}
 	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
 	var err error
-	if h.lease, err = d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: redlock.MinTTL}); err != nil {
+	if h.lease, err = d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.undoLock(h, 1); err != nil {
@@ -24,7 +25,7 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	if _, err := d.undoLock(h, 2); !errors.Is(err, redlock.ErrReleased) {
 		t.Errorf("the second UNLOCK: %v, want ErrReleased", err)
 	}
-	if h.life.state != releasing || h.on(dropped).has(deleteRecord) {
+	if h.life.state != releasing || h.change(dropped, nil).has(deleteRecord) {
 		t.Errorf("the lease is in state %d, want releasing, and its record kept", h.life.state)
 	}
 }
