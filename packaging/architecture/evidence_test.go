@@ -39,28 +39,6 @@ func TestEvidenceCommands(t *testing.T) {
 	}
 }
 
-// Each criticism and each kind of fault has exactly one command.
-func TestEvidenceOfEachRow(t *testing.T) {
-	_, tables, found := strings.Cut(read(t, evidencePage), "\n## Published criticism")
-	if !found {
-		t.Fatal("the page has no heading \"Published criticism\"")
-	}
-	rows := 0
-	for line := range strings.Lines(tables) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(strings.TrimSpace(cells[len(cells)-1]), "the command") {
-			continue
-		}
-		rows++
-		if last := strings.TrimSpace(cells[len(cells)-1]); !regexp.MustCompile("^`go (test|run) [^`]+`$").MatchString(last) {
-			t.Errorf("the last cell of a row is %q, want one command: %s", last, line)
-		}
-	}
-	if rows < 20 {
-		t.Errorf("%d rows, want at least 20", rows)
-	}
-}
-
 // Each row of the page's figures is a row of the model's test, and each large bound has figures.
 func TestEvidenceFigures(t *testing.T) {
 	_, rest, found := strings.Cut(read(t, evidencePage), "\n## The model in figures")

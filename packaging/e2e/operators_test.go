@@ -19,28 +19,28 @@ import (
 
 // A redis-server starts with the redis.conf and the users.acl of NODES.md, unchanged except for
 // the path.
-func TestOperatingRedisConf(t *testing.T) {
-	operatingRedis(t, t.TempDir())
+func TestNodesRedisConf(t *testing.T) {
+	nodesRedis(t, t.TempDir())
 }
 
 // Redis loads its append-only file with the rights of the user default, and drops transactions that
 // it may not execute: a vote is one. With the users of the page, a node with durable = true keeps
 // its votes over a restart.
-func TestOperatingUsersKeepVotes(t *testing.T) {
+func TestNodesUsersKeepVotes(t *testing.T) {
 	dir := t.TempDir()
-	say, stop := operatingRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
+	say, stop := nodesRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
 	say("MULTI", "+OK")
 	say("SET a 1", "+QUEUED")
 	say("SET b 2", "+QUEUED")
 	say("EXEC", "*2", "+OK", "+OK")
 	stop()
-	say, _ = operatingRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
+	say, _ = nodesRedis(t, dir, "--appendonly", "yes", "--appendfsync", "always")
 	say("EXISTS a b", ":2")
 }
 
-// operatingRedis starts a redis-server with the page's config and its data in dir. say sends
+// nodesRedis starts a redis-server with the page's config and its data in dir. say sends
 // commands as the page's admin.
-func operatingRedis(t *testing.T, dir string, args ...string) (say func(command string, want ...string), stop func()) {
+func nodesRedis(t *testing.T, dir string, args ...string) (say func(command string, want ...string), stop func()) {
 	t.Helper()
 	page := readFile(t, pagePath("NODES.md"))
 	users, conf, socket := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf"), filepath.Join(dir, "s")
@@ -99,7 +99,7 @@ func pageBlock(t *testing.T, page, words string) string {
 }
 
 // STATUS has the fields that the operator's alerts use.
-func TestOperatingAlerts(t *testing.T) {
+func TestIncidentsAlerts(t *testing.T) {
 	h, _, _ := dev(t)
 	status := h.nc().lines("STATUS")
 	page := readFile(t, pagePath("INCIDENTS.md"))
@@ -112,7 +112,7 @@ func TestOperatingAlerts(t *testing.T) {
 
 // The page derives the units of a second fleet from the packaged ones. The two fleets share only
 // the program and its user.
-func TestOperatingSecondFleet(t *testing.T) {
+func TestInstallSecondFleet(t *testing.T) {
 	page := readFile(t, pagePath("INSTALL.md"))
 	script, _, found := strings.Cut(pageBlock(t, page, "for unit in socket service"), "\ndone\n")
 	if !found {
@@ -143,7 +143,7 @@ func TestOperatingSecondFleet(t *testing.T) {
 }
 
 // The log texts on the page are prefixes of texts that the daemon logs.
-func TestOperatingLogTexts(t *testing.T) {
+func TestIncidentsLogTexts(t *testing.T) {
 	var source strings.Builder
 	err := filepath.WalkDir("../../daemon", func(path string, entry os.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
