@@ -42,7 +42,11 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	} else {
 		l.unlockInBackground()
 	}
-	return l.expiredError()
+	expired := l.expiredError()
+	if !l.c.knowsItsClock.Load() { // then each grant looks expired if our clock is ahead
+		expired.Text += ", or it has another clock (in a time namespace), which this older redlockd cannot know"
+	}
+	return expired
 }
 
 // startTimer returns false if the lease has already ended.
@@ -208,11 +212,7 @@ func (l *Lease) expiredError() *Error {
 	if why := l.c.Err(); why != nil {
 		return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: there is no connection: %v", guard, why), why)
 	}
-	otherClock := ""
-	if !l.c.knowsItsClock.Load() {
-		otherClock = ", or it has another clock (in a time namespace), which this older redlockd cannot know"
-	}
-	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)%s", guard, otherClock), nil)
+	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)", guard), nil)
 }
 
 // postCheck sends CHECK. If no permit is free, the timer tries again.
