@@ -39,7 +39,8 @@ func ExpectNothingHeld(t *testing.T, socket string) {
 // Timeout is how long a test waits for an event. Only a failing test takes that long.
 const Timeout = 30 * time.Second
 
-// TestBinary is the program that runs in each role.
+// TestBinary is the program that runs in each role: this one or, with the race detector, the same
+// without it.
 var TestBinary = os.Args[0]
 
 // Process is a process that a test has started.

@@ -5,7 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"testing"
@@ -43,11 +46,49 @@ func Main(m *testing.M) int {
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // without this each process takes a second longer with -race
 	flag.Parse()
+	if Roles[RoleRedlock] != nil {
+		if err := StartReaper(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	if Roles[RoleRedlock] != nil && hasRaceDetector() {
+		dir, err := os.MkdirTemp("", "rl")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = buildPlain(dir)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	// Most tests mostly wait for processes. See daemonSlots for the others.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	return m.Run()
+}
+
+func hasRaceDetector() bool {
+	info, _ := debug.ReadBuildInfo() // not nil with Go modules
+	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// buildPlain builds TestBinary without the race detector, with which hundreds of processes take four
+// times as much of the processors. The tests themselves keep it. The settings are those of the
+// shipped programs, whose packages are in Go's cache.
+func buildPlain(dir string) error {
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run it, too
+		return err
+	}
+	TestBinary = filepath.Join(dir, filepath.Base(os.Args[0]))
+	build := exec.Command("go", "test", "-c", "-race=false", "-trimpath", "-ldflags=-w", "-o", TestBinary)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("the program under test does not build: %w\n%s", err, output)
+	}
+	return nil
 }
 
 // daemonMain is redlockd -dev with the socket of the environment.

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package cmdtest
+
+// StartReaper does nothing without /proc.
+func StartReaper() error { return nil }
