@@ -36,7 +36,8 @@ var (
 	// ErrUnknown means that the daemon stopped or restarted while Force or Admit was in progress.
 	// Call Who or Status before you repeat it: the lock may have another holder by now.
 	ErrUnknown = errors.New("its result is unknown")
-	// ErrShutdown means that the daemon is stopping, and no other one has started.
+	// ErrShutdown means that the daemon is stopping, and no other one has started. If it drains
+	// (drain in its config), it grants no new locks, and the client keeps the leases that it has.
 	ErrShutdown = errors.New("redlockd is stopping")
 	// ErrInternal means a defect in the daemon. See its log.
 	ErrInternal = errors.New("internal error of redlockd")

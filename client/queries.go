@@ -35,7 +35,10 @@ type Status struct {
 	// requests outlast quarantines.
 	Left   time.Duration
 	MaxTTL time.Duration // the longest max_ttl of any host: the length of a quarantine
-	Text   string        // whether locks can be taken, and what to improve, for people
+	// Draining is how long redlockd waits at most for held locks before it stops; 0: it does not stop.
+	// Meanwhile it grants no new locks. An older daemon does not report it.
+	Draining time.Duration
+	Text     string // whether locks can be taken, and what to improve, for people
 	// Unnoted means that a restart of redlockd would lose the leases and waiters, because its state
 	// file cannot be written. Table is one word for the reason: "unwritten" (redlockd retries),
 	// "removed" (the file was removed or truncated), "unopened" (when the daemon started) or "boot"
@@ -163,12 +166,13 @@ func nodeOf(r *ipc.Response) Node {
 
 func statusOf(r *ipc.Response) *Status {
 	s := &Status{
-		Quorum: int(number(r, "quorum")),
-		Spare:  int(number(r, "spare")),
-		Left:   duration(r, "left"),
-		MaxTTL: duration(r, "max_ttl"),
-		Text:   r.Text,
-		Counts: make(map[string]int64),
+		Quorum:   int(number(r, "quorum")),
+		Spare:    int(number(r, "spare")),
+		Left:     duration(r, "left"),
+		MaxTTL:   duration(r, "max_ttl"),
+		Draining: duration(r, "draining"),
+		Text:     r.Text,
+		Counts:   make(map[string]int64),
 
 		Unnoted: text(r, "unnoted") == "yes",
 		Table:   text(r, "table"),
@@ -177,7 +181,7 @@ func statusOf(r *ipc.Response) *Status {
 	}
 	for _, f := range r.Fields {
 		switch n, ok := r.Int64(f.Key); f.Key {
-		case "n", "nodes", "quorum", "spare", "left", "max_ttl":
+		case "n", "nodes", "quorum", "spare", "left", "max_ttl", "draining":
 		default:
 			if ok {
 				s.Counts[f.Key] = n

@@ -47,13 +47,14 @@ func (l *link) handleLine(r *ipc.Response) error {
 
 // ignoresRefusal reports whether the caller does not get a refusal, because the request will be
 // sent again. SHUTDOWN is such a refusal, except for FORCE and ADMIT: there it means that the
-// outcome is unknown, not that the daemon stops. After Close, waiting calls are refused with
+// outcome is unknown, not that the daemon stops. With drain= it is an answer: the daemon keeps the
+// connection, and no other daemon takes over soon. After Close, waiting calls are refused with
 // CANCELLED, because Close ends the input. They get their error from run.
 func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeCancelled && l.c.closed():
 		return true
-	case r.Code == ipc.CodeShutdown && cl.shouldResend() && cl.shutdownRefusals < maxShutdownRefusals:
+	case r.Code == ipc.CodeShutdown && text(r, "drain") == "" && cl.shouldResend() && cl.shutdownRefusals < maxShutdownRefusals:
 		cl.shutdownRefusals++
 		l.noteDaemonStopping() // the next connection resends it
 		return true

@@ -131,3 +131,20 @@ func TestConnectionIsRefusedWithUnlockPending(t *testing.T) {
 		})
 	})
 }
+
+// A daemon that drains refuses with drain=. That is an answer: no other daemon takes over soon, and the
+// connection and its leases continue.
+func TestDrainIsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "other") })
+		d.expect("@0 LOCK other owner=2 id=t.2")
+		d.say("@0 ERR SHUTDOWN lock=other drain=24000 : redlockd is stopping")
+		_, err := locked.wait()
+		want(t, "lock", err, ErrShutdown)
+		if d.elapsed() != 0 || endCause(l.Context()) != nil {
+			t.Errorf("answered after %v, want at once; the lease: %v", d.elapsed(), endCause(l.Context()))
+		}
+	})
+}

@@ -93,6 +93,9 @@ func (d *daemon) statusLine() string {
 	if missing := missingNodes(status.Nodes); missing != "" {
 		line += " (" + missing + ")"
 	}
+	if d.Drains() {
+		line = "DRAINING, no new locks: " + line
+	}
 	return fmt.Sprintf("%s; leases %d, waiters %d, connections %d",
 		line, d.Leases.Held(), len(d.Queue.Waiting()), d.Limits.Connections())
 }

@@ -167,7 +167,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	srv := d.NewServer()
 	stopStoring := d.restore(srv, listener.path, stored, o)
 	defer stopStoring()
-	accepting, stop := context.WithCancel(ctx)
+	accepting, stop := context.WithCancel(context.WithoutCancel(ctx)) // clients may connect during a drain
 	defer stop()
 	served := make(chan error, 1)
 	var serving, attending sync.WaitGroup // stop ends all of them
@@ -183,6 +183,9 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	attending.Go(func() { d.LeaseLog.Run(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
 	err := d.waitUntilStopped(ctx, served, o)
+	if err == nil && d.mustDrain(o.Manager) {
+		d.Drain(srv)
+	}
 	stop()
 	serving.Wait() // a connection that is accepted later would be closed without an answer
 	d.LogManagerError(o.Manager.Stopping())
@@ -193,6 +196,23 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 		d.Shutdown(srv)
 	}
 	return err
+}
+
+// mustDrain reports whether to wait for held locks before the daemon stops. If the service manager
+// stores the connections, a stop is usually a restart, which ends no lock and must not refuse any.
+// Then only the shutdown of the host is a reason.
+func (d *daemon) mustDrain(m *systemd.Manager) bool {
+	switch {
+	case d.Cfg.Drain == 0:
+		return false
+	case d.Store == nil:
+		return true
+	}
+	stops, err := m.SystemStops()
+	if err != nil {
+		d.Log.Warn("whether this host shuts down is unknown: not draining", "error", err)
+	}
+	return stops
 }
 
 // restore restores the state that the earlier daemon left. With embedded nodes nothing outlasts the

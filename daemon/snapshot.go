@@ -31,6 +31,7 @@ func (d *daemon) snapshot() metrics.Snapshot {
 		Leases:          d.Leases.Held(),
 		Waiters:         len(waiting),
 		LongestQueue:    longestQueue(waiting),
+		Draining:        d.Drains(),
 		Unwritten:       d.Journal.Health() != state.Healthy,
 		Quorum:          d.nodesStatus(),
 		CertificateEnds: d.certificates.expiries(),

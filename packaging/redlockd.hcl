@@ -68,6 +68,11 @@ quorum {
 #   linger   = "0s"  # how long a lock stays taken after its client has died
 # }
 
+# How long a stopping redlockd waits for held locks, while it grants no new ones. For
+# containers and hosts in which redlockd and its clients are told to end together. If
+# systemd keeps the connections, it waits only when the host shuts down.
+# drain = "0s"
+
 # Who can connect. Without access rules, anyone who can open the socket may take any lock.
 socket {
   # path = "/run/redlockd/redlockd.sock"

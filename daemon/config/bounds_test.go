@@ -52,6 +52,23 @@ func TestTooManyNodes(t *testing.T) {
 	}
 }
 
+// drain is a duration of at most a day.
+func TestDrainIsBounded(t *testing.T) {
+	for value, want := range map[string]string{
+		`"0s"`: "", `"24h"`: "",
+		`"25h"`:  `drain: wanted a duration from 0s to 24h, found "25h"`,
+		`"-1s"`:  `drain: wanted a duration`,
+		`"25"`:   `drain: wanted a duration`,
+		`25`:     `drain: wanted a duration in quotes`,
+		`"soon"`: `drain: wanted a duration`,
+	} {
+		_, err := loadSource(t, nodesSource(3)+"drain = "+value+"\n")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("drain = %s: got %v, want %q", value, err, want)
+		}
+	}
+}
+
 // The defaults of a LOCK are values that a LOCK may ask for. A value out of its range is one fault,
 // not two.
 func TestLeaseDefaultsAreBounded(t *testing.T) {

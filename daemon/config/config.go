@@ -29,6 +29,7 @@ type Config struct {
 	Path    string // the file it was read from; "" for Dev
 	Quorum  Quorum
 	Lease   Lease
+	Drain   time.Duration // how long a stopping daemon waits for held locks; 0: not at all
 	Socket  Socket
 	Access  *Access // nil: everyone who can open the socket may lock anything
 	Limits  Limits

@@ -106,6 +106,7 @@ lease {
   max_hold = "8h"
   linger   = "250ms"
 }
+drain = "25s"
 socket {
   path  = "/tmp/x.sock"
   mode  = "600"
@@ -139,6 +140,7 @@ doctor {
 			Nodes:       []Node{{Name: "n-1.x_Y", Address: "[fd00::1]:6379", Pos: cfg.Path + ":6"}},
 		},
 		Lease:    Lease{TTL: 100 * time.Millisecond, MaxHold: 8 * time.Hour, Linger: 250 * time.Millisecond},
+		Drain:    25 * time.Second,
 		Socket:   Socket{Path: "/tmp/x.sock", Mode: 0o600, Group: "4242"},
 		Limits:   Limits{1, 2, 3, 4, 5},
 		Doctor:   Doctor{Ignore: []string{"persistence", "fencing"}},
@@ -308,8 +310,8 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	source := readTestFile(t, packagedConfig)
 	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+(?: "[a-z]+")? \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 51 {
-		t.Errorf("got %d lines that are commented out, want 51:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 52 {
+		t.Errorf("got %d lines that are commented out, want 52:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)

@@ -22,6 +22,7 @@ func (c *Config) CheckReload(next *Config) error {
 		{"quorum.max_ttl", c.Quorum.MaxTTL, next.Quorum.MaxTTL},
 		{"quorum.node_timeout", c.Quorum.NodeTimeout, next.Quorum.NodeTimeout},
 		{"lease", c.Lease, next.Lease},
+		{"drain", c.Drain, next.Drain},
 		{"socket", c.Socket, next.Socket},
 		{"metrics", c.Metrics, next.Metrics},
 	} {

@@ -24,6 +24,7 @@ func TestCheckReload(t *testing.T) {
 		"max_ttl":     {func(c *Config) { c.Quorum.MaxTTL++ }, "quorum.max_ttl"},
 		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},
 		"lease":       {func(c *Config) { c.Lease.Linger++ }, "lease"},
+		"drain":       {func(c *Config) { c.Drain++ }, "drain"},
 		"socket":      {func(c *Config) { c.Socket.Mode = 0o600 }, "socket"},
 		"access":      {func(c *Config) { c.Access = &Access{} }, ""},
 		"metrics":     {func(c *Config) { c.Metrics = &Metrics{} }, "metrics"},

@@ -30,6 +30,7 @@ func (r *reader) readConfig(body *hclsyntax.Body) *Config {
 		file.missing("quorum", "a block quorum { … } with the nodes")
 	}
 	file.readBlock("lease", func(b *section) { readLease(b, &cfg.Lease) })
+	file.duration("drain", &cfg.Drain, 0, maxTTL)
 	file.readBlock("socket", func(b *section) { readSocket(b, &cfg.Socket) })
 	file.readBlock("access", func(b *section) { cfg.Access = readAccess(b) })
 	file.readBlock("limits", func(b *section) { readLimits(b, &cfg.Limits) })

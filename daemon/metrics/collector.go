@@ -16,6 +16,7 @@ type Snapshot struct {
 	Leases       int
 	Waiters      int
 	LongestQueue int  // waiters for the name with the most of them
+	Draining     bool // the daemon stops, and grants no new locks
 	Unwritten    bool // the state file cannot be written
 
 	Quorum          redlock.Status

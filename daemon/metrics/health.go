@@ -12,9 +12,15 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, "ok\n")
 }
 
-// readyz answers whether a quorum of nodes may vote, so that locks can be taken.
+// readyz answers whether locks can be taken: a quorum of nodes may vote, and the daemon does not
+// drain.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	quorum := s.Snapshot().Quorum
+	snapshot := s.Snapshot()
+	if snapshot.Draining {
+		answer(w, http.StatusServiceUnavailable, "draining: redlockd is stopping, and grants no new locks\n")
+		return
+	}
+	quorum := snapshot.Quorum
 	text := fmt.Sprintf("%d of %d nodes may vote, %d are needed\n", quorum.Ready, len(quorum.Nodes), quorum.Quorum)
 	if quorum.Spare() < 0 {
 		answer(w, http.StatusServiceUnavailable, "not ready: "+text)

@@ -130,6 +130,7 @@ func responseOf(call *server.Call, err error) *ipc.Response {
 	var held *redlock.HeldError
 	var noQuorum *redlock.NoQuorumError
 	var lost *redlock.LostError
+	var drain *drainError
 	if len(call.Names) > 0 { // else the client named the lock by lease= or pid=
 		r.Strs("lock", call.Names...)
 	}
@@ -139,6 +140,8 @@ func responseOf(call *server.Call, err error) *ipc.Response {
 	case errors.As(err, &noQuorum):
 		noQuorumFields(r, noQuorum)
 		r.Text = strings.Replace(r.Text, noQuorum.Error(), noQuorumText(noQuorum), 1)
+	case errors.As(err, &drain):
+		r.Ms("drain", drain.left)
 	case errors.As(err, &lost):
 		r.Str("reason", string(lost.Reason))
 	}
@@ -298,4 +301,20 @@ func redact(view access.View, err error) error {
 		cycle[i].Name = view.Name(cycle[i].Name)
 	}
 	return &waitqueue.DeadlockError{Cycle: cycle}
+}
+
+// drainError refuses a LOCK of a daemon that drains.
+type drainError struct {
+	left time.Duration // until the daemon stops at the latest
+}
+
+func (e *drainError) Error() string {
+	return fmt.Sprintf("redlockd is stopping: it waits up to %v for held locks, and grants no new ones", wholeSeconds(e.left))
+}
+
+func (e *drainError) Is(target error) bool { return target == server.ErrShutdown }
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
 }

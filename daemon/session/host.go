@@ -57,7 +57,8 @@ type Host struct {
 
 	LeaseLog *logging.LeaseLog // logs grants, releases and losses
 
-	Stopping atomic.Bool // nothing is released from now on
+	drainUntil atomic.Int64 // BootTime at which Drain stops waiting; 0: it has not begun
+	Stopping   atomic.Bool  // nothing is released from now on
 }
 
 // HostOptions are the inputs of a Host.
@@ -176,6 +177,23 @@ func (d *Host) Reload(cfg *config.Config) {
 	d.doctorIgnore.Store(&cfg.Doctor.Ignore)
 	d.Limits.Set(cfg.Limits)
 	d.LeaseLog.SetGrants(cfg.Log.Grants)
+}
+
+// drainLeft returns how long the daemon drains at most from now on, and whether it drains.
+func (d *Host) drainLeft() (left time.Duration, drains bool) {
+	until := time.Duration(d.drainUntil.Load())
+	return max(until-d.Clock(), time.Millisecond), until != 0 // a client reads 0 as no drain
+}
+
+// Drains reports whether the daemon drains.
+func (d *Host) Drains() bool { return d.drainUntil.Load() != 0 }
+
+// checkDrain refuses a new LOCK if the daemon drains.
+func (d *Host) checkDrain() error {
+	if left, drains := d.drainLeft(); drains {
+		return &drainError{left}
+	}
+	return nil
 }
 
 // checkDescriptorsLeft returns an error if clients may use no more descriptors.

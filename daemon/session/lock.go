@@ -187,6 +187,10 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 			ended[first.heldLease] = true
 		}
 	}
+	if err := s.host.checkDrain(); err != nil {
+		a.unregisterRequest(err)
+		return nil, err
+	}
 	if err := s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.rejoined); err != nil {
 		a.unregisterRequest(err)
 		return nil, err

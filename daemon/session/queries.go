@@ -309,6 +309,10 @@ func (s *session) status(call *server.Call) server.Work {
 		r.Ms("left", status.Left)
 	}
 	text := statusText(status)
+	if left, drains := s.host.drainLeft(); drains {
+		r.Ms("draining", left)
+		text = s.host.drainText(left) + "; " + text
+	}
 	if why := s.host.Journal.Health(); why != state.Healthy {
 		r.Str("unnoted", "yes").Str("table", why.String())
 		text += "; a restart of redlockd would lose leases and waiters, because " + why.Text()
@@ -439,6 +443,4 @@ func NoQuorumReason(status redlock.Status) string {
 func isQuarantinedHere(n redlock.NodeStatus) bool { return n.OnlyHere }
 
 // Seconds rounds up to whole seconds.
-func Seconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
-}
+func Seconds(d time.Duration) time.Duration { return wholeSeconds(d) }

@@ -125,7 +125,7 @@ func TestInstallSecondFleet(t *testing.T) {
 	}
 	for unit, want := range map[string][]string{
 		"socket": {"ListenStream=/run/redlockd-b/redlockd.sock", "FileDescriptorName=redlockd", "SocketGroup=redlock"},
-		"service": {"Requires=redlockd-b.socket", "After=redlockd-b.socket network-online.target nss-user-lookup.target", "Also=redlockd-b.socket",
+		"service": {"Requires=redlockd-b.socket", "After=redlockd-b.socket network-online.target nss-user-lookup.target dbus.service", "Also=redlockd-b.socket",
 			"ExecStart=/usr/sbin/redlockd -config /etc/redlockd-b/redlockd.hcl", "RuntimeDirectory=redlockd-b", "User=redlockd"},
 	} {
 		lines := strings.Split(readFile(t, filepath.Join(dir, "redlockd-b."+unit)), "\n")

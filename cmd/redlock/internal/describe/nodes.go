@@ -18,8 +18,8 @@ func NodeCondition(n client.Node) string {
 	return n.State + ": " + n.Reason
 }
 
-// Ready reports whether a quorum of nodes is ready.
-func Ready(s *client.Status) bool { return s.Spare >= 0 }
+// Ready reports whether locks can be taken: a quorum of nodes is ready, and redlockd does not drain.
+func Ready(s *client.Status) bool { return s.Spare >= 0 && s.Draining == 0 }
 
 func PrintNodes(out io.Writer, nodes []client.Node) error {
 	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT"}}

@@ -60,14 +60,15 @@ func CountsLine(s *client.Status) string {
 
 // StatusJSON is the document that status prints. Its keys never change.
 type StatusJSON struct {
-	Ready  bool             `json:"ready"`
-	Quorum int              `json:"quorum"`
-	Spare  int              `json:"spare"`
-	Left   int64            `json:"left_ms"`
-	MaxTTL int64            `json:"max_ttl_ms"`
-	Text   string           `json:"text"`
-	Nodes  []NodeJSON       `json:"nodes"`
-	Counts map[string]int64 `json:"counts"`
+	Ready    bool             `json:"ready"`
+	Quorum   int              `json:"quorum"`
+	Spare    int              `json:"spare"`
+	Left     int64            `json:"left_ms"`
+	Draining int64            `json:"draining_ms,omitempty"`
+	MaxTTL   int64            `json:"max_ttl_ms"`
+	Text     string           `json:"text"`
+	Nodes    []NodeJSON       `json:"nodes"`
+	Counts   map[string]int64 `json:"counts"`
 
 	Unnoted bool   `json:"unnoted,omitempty"`
 	Table   string `json:"table,omitempty"`
@@ -75,7 +76,7 @@ type StatusJSON struct {
 
 func StatusToJSON(s *client.Status) StatusJSON {
 	status := StatusJSON{
-		Ready: Ready(s), Quorum: s.Quorum, Spare: s.Spare, Left: s.Left.Milliseconds(), MaxTTL: s.MaxTTL.Milliseconds(),
+		Ready: Ready(s), Quorum: s.Quorum, Spare: s.Spare, Left: s.Left.Milliseconds(), Draining: s.Draining.Milliseconds(), MaxTTL: s.MaxTTL.Milliseconds(),
 		Text: s.Text, Nodes: []NodeJSON{}, Counts: s.Counts, Unnoted: s.Unnoted, Table: s.Table,
 	}
 	for _, n := range s.Nodes {
