@@ -87,7 +87,8 @@ REDLOCK_FENCE is then too old.
 AT LEAST. With --at-least DUR the lock stays taken for DUR from the grant on, even if the
 command or redlock run ends earlier. redlock run does not wait for DUR. Use it for jobs
 that may end before a host with a late clock starts them. max_hold of redlockd's config
-bounds DUR, max_ttl does not. redlock force ends it. It excludes --beat.
+bounds DUR, max_ttl does not. But if this host or its redlockd ends, the lock stays
+taken for at most max_ttl more. redlock force ends it. It excludes --beat.
 
 EXEC. With --exec, the command replaces redlock run, as exec of a shell does: it has the
 same process ID, and the lock is held until this process ends. Nothing stops the command

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -142,15 +143,44 @@ func (d *Host) leaveHolder(h *heldLease) {
 	d.Queue.ChangeOwner(&h.waiter, h.ownerNow)
 }
 
-// releaseWhenMinPassed releases a kept lease when min= has passed.
+// releaseWhenMinPassed releases a kept lease when min= has passed. Until then it extends the lease
+// so far ahead that it stays taken even if this process or host ends: until min= has passed, or for
+// most of max_ttl. It does not wait for the nodes.
 func (d *Host) releaseWhenMinPassed(h *heldLease) {
-	d.timers.After(h.minLeft(d.Clock()), func() {
-		if h.minLeft(d.Clock()) > 0 { // the timer's clock stopped while the host was suspended, or is coarse
+	if !d.Stopping.Load() { // else outlastMin does it for all leases
+		d.timers.After(0, func() { d.outlastMin([]*heldLease{h}, d.Cfg.Quorum.NodeTimeout) })
+	}
+	d.timers.After(min(h.minLeft(d.Clock()), d.Cfg.Quorum.MaxTTL/minExtendShare), func() {
+		if h.isKept() && h.minLeft(d.Clock()) > 0 {
 			d.releaseWhenMinPassed(h)
 			return
 		}
 		d.releasedWithoutClient(h, d.apply(h, minPassed), "min passed")
 	})
+}
+
+// minExtendShare: a kept lease is extended again after this share of max_ttl.
+const minExtendShare = 4
+
+// outlastMin extends leases with min= so that they stay taken until it has passed, at most for
+// max_ttl, even if this process ends.
+func (d *Host) outlastMin(held []*heldLease, timeout time.Duration) {
+	var leases []*redlock.Lease
+	var until []time.Duration
+	now := d.Clock()
+	for _, h := range held {
+		if left := h.minLeft(now); left > 0 {
+			leases, until = append(leases, h.lease), append(until, now+left)
+		}
+	}
+	if leases == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if n := d.Nodes.Outlast(ctx, leases, until); n < len(leases) {
+		d.Log.Warn("locks with min= may be free too early if redlockd or this host ends: no quorum extended them", "locks", len(leases)-n, "of", len(leases))
+	}
 }
 
 // endError returns why a lease cannot be released: it was lost, or another request releases it.

@@ -146,3 +146,49 @@ func TestMinContinuesAfterRestart(t *testing.T) {
 		}
 	}
 }
+
+// min= outlasts the daemon: the lock stays taken until it has passed, although no daemon of this host
+// runs, whether its holder unlocked it before, or still held it when the daemon stopped. max_ttl bounds
+// that.
+func TestMinOutlastsTheDaemon(t *testing.T) {
+	for _, stop := range []string{"it runs, and may be killed", "it was stopped"} {
+		d := startDaemon(t, 3, longNodeTimeout)
+		w := d.dial()
+		w.Say("LOCK kept min=20s ttl=2s", granted5)
+		w.Say("UNLOCK kept", `OK lock=kept kept=\d+ : .*`)
+		w.Say("LOCK long min=1h ttl=2s", granted5)
+		w.Say("UNLOCK long", `OK lock=long kept=\d+ : .*`)
+		w.Say("LOCK held min=20s ttl=2s", granted5)
+		w.Say("LOCK none ttl=2s", granted5)
+		longest := map[string]time.Duration{"kept": 20 * time.Second, "long": d.Cfg.Quorum.MaxTTL, "none": 2 * time.Second}
+		if stop == "it was stopped" {
+			longest["held"] = 20 * time.Second
+			if err := d.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, most := range longest {
+			left := func() time.Duration { return d.leastTTL(name) }
+			if most > 2*time.Second { // the extension may be on its way
+				daemontest.Eventually(t, name+" stays taken", func() bool { return left() > most/2 })
+			}
+			if got := left(); got > most {
+				t.Errorf("%s: %s stays taken for %v, want at most %v", stop, name, got, most)
+			}
+		}
+	}
+}
+
+// leastTTL returns the shortest time for which a node still has the key of a lock.
+func (d *testDaemon) leastTTL(name string) time.Duration {
+	d.T.Helper()
+	least := time.Hour
+	for _, server := range d.Nodes.Servers {
+		reply, err := server.Do("PTTL", d.Cfg.Quorum.KeyPrefix+name)
+		if err != nil {
+			d.T.Fatal(err)
+		}
+		least = min(least, time.Duration(reply.Int)*time.Millisecond)
+	}
+	return least
+}

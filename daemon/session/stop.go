@@ -33,11 +33,12 @@ func (d *Host) Freeze(srv *server.Server) {
 }
 
 // seal ends the journal. It first sends the nodes all releases that were answered, because a later
-// daemon does not know of them.
+// daemon does not know of them. It extends locks with min=, because there may be no later daemon.
 func (d *Host) seal() {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	d.Nodes.Flush(ctx)
+	d.outlastMin(d.Leases.all(), freezeTimeout)
 	d.Journal.Freeze()
 }
 
@@ -51,6 +52,7 @@ func (d *Host) Shutdown(srv *server.Server) {
 	if err := srv.Shutdown(ctx, bye); err != nil {
 		d.Log.Warn("some requests were not answered", "error", err)
 	}
+	d.outlastMin(d.Leases.all(), freezeTimeout)
 	d.Journal.Close()
 }
 
