@@ -80,7 +80,7 @@ func (s *session) check(call *server.Call) server.Work {
 // keptFields adds the fields of the answers to CHECK and EXTEND. They include ttl and guard,
 // because another process may have changed them.
 func keptFields(call *server.Call, h *heldLease) *ipc.Response {
-	return countField(slotField(validityFields(call, h).Ms("guard", h.lease.Guard()), h.lease.Slot()), h)
+	return countField(slotField(validityFields(call, h), h.lease.Slot()), h)
 }
 
 // beat answers from memory.

@@ -27,7 +27,7 @@ func TestHandOver(t *testing.T) {
 		t.Run(names, func(t *testing.T) {
 			d := startDaemon(t, 3, longNodeTimeout)
 			a, b, c, look := d.dial(), d.dial(), d.dial(), d.dial()
-			const grant = `OK lock=\S+ lease=\S+ fence=(\d+) ttl=\d+ deadline=\d+`
+			const grant = `OK lock=\S+ lease=\S+ fence=(\d+) ttl=\d+ deadline=\d+ guard=\d+`
 			first := a.Say("LOCK "+names, grant)[0]
 			b.sendWaiting(look, "LOCK "+names, 1)
 			c.sendWaiting(look, "LOCK "+names+" hold=ttl", 2)

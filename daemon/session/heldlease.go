@@ -297,8 +297,8 @@ func leaseFields(call *server.Call, h *heldLease) *ipc.Response {
 	return slotField(validityFields(call, h), h.lease.Slot())
 }
 
-// validityFields returns the fields of a lease. ttl is the remaining validity, and deadline the
-// same instant on CLOCK_BOOTTIME.
+// validityFields returns the fields of a lease. ttl is the remaining validity, deadline the same
+// instant on CLOCK_BOOTTIME, and guard how long before it LOST is sent.
 func validityFields(call *server.Call, h *heldLease) *ipc.Response {
 	deadline := h.lease.Deadline()
 	return ok(call).
@@ -306,7 +306,8 @@ func validityFields(call *server.Call, h *heldLease) *ipc.Response {
 		Str("lease", h.lease.ID()).
 		Int("fence", int64(h.lease.Fence())).
 		Ms("ttl", h.lease.Validity()).
-		Ms("deadline", deadline)
+		Ms("deadline", deadline).
+		Ms("guard", h.lease.Guard())
 }
 
 // grantFields returns the answer to LOCK.

@@ -16,7 +16,7 @@ import (
 func TestProtocolExample(t *testing.T) {
 	d := startDaemon(t, 5, nil)
 	a, b := d.dial(), d.dial()
-	a.Say("LOCK nightly-backup wait=5s", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+`)
+	a.Say("LOCK nightly-backup wait=5s", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+ guard=2000`)
 	a.Say("CHECK nightly-backup", `OK lock=nightly-backup lease=\S+ fence=\d+ ttl=9\d\d\d deadline=\d+ guard=2000`)
 	b.Say("LOCK nightly-backup wait=0", `ERR HELD lock=nightly-backup ttl=\d+ host=\S+ pid=\d+ user=\S+ since=\d+ : nightly-backup: held by \S+ on \S+ \(pid \d+\)`)
 	b.Say("TRY nightly-backup", `ERR HELD .*`)
@@ -166,7 +166,7 @@ func TestSameID(t *testing.T) {
 	d := startDaemon(t, 3, nil)
 	w, other := d.dial(), d.dial()
 	lease := w.Say("LOCK a id=x", granted5)[0]
-	w.Say("LOCK a id=x", `OK lock=a lease=`+lease+` fence=\d+ ttl=\d+ deadline=\d+ again=yes`)
+	w.Say("LOCK a id=x", `OK lock=a lease=`+lease+` fence=\d+ ttl=\d+ deadline=\d+ guard=\d+ again=yes`)
 	w.Say("LOCK a id=y", `ERR ALREADY .*`)
 	w.Say("LOCK a", `ERR ALREADY .*`)
 	other.Send("@1 LOCK a id=z")
