@@ -125,7 +125,8 @@ socket {
 #   ignore = [] # such as ["fencing", "same-host"]
 # }
 
-# grants writes a line for each grant and release: who held which lock, and for how long.
+# grants writes a line for each grant and release (who held which lock, and for how long),
+# and for each request that was refused because of another client or the nodes.
 # log {
 #   level  = "info" # trace, debug, info, warn or error
 #   format = "text" # or "json"

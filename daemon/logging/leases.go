@@ -27,7 +27,7 @@ type Lease struct {
 	PID   int
 }
 
-// LeaseLog logs lost leases and, with log { grants = true }, each grant and release.
+// LeaseLog logs lost leases and, with log { grants = true }, each grant, refusal and release.
 // A line beyond a user's bound is counted instead. Its methods are safe for
 // concurrent use and do not block.
 type LeaseLog struct {
@@ -58,10 +58,10 @@ func NewLeaseLog(log hclog.Logger, host string, grants bool) *LeaseLog {
 	return l
 }
 
-// SetGrants switches the lines of grants and releases.
+// SetGrants switches the lines of grants, refusals and releases.
 func (l *LeaseLog) SetGrants(on bool) { l.grants.Store(on) }
 
-// LogsGrants reports whether grants and releases are logged.
+// LogsGrants reports whether grants, refusals and releases are logged.
 func (l *LeaseLog) LogsGrants() bool { return l.grants.Load() }
 
 // Granted logs a grant, if grants are logged.
@@ -76,6 +76,26 @@ func (l *LeaseLog) Released(lease Lease, held time.Duration, reason string) {
 	if l.LogsGrants() && l.countLine(lease, (*userLines).grantLines, maxGrantLines) {
 		l.log.Info("lock released", l.facts(lease, "held_ms", held.Milliseconds(), "reason", reason)...)
 	}
+}
+
+// Holder is the client because of which a request was refused.
+type Holder struct {
+	Host string // "": unknown, as for clients of other libraries
+	User string
+	PID  int
+}
+
+// Refused logs a request that ended without a grant, if grants are logged. code is its code in the
+// protocol, and the lease has no fencing token.
+func (l *LeaseLog) Refused(lease Lease, waited time.Duration, code string, by Holder) {
+	if !l.LogsGrants() || !l.countLine(lease, (*userLines).grantLines, maxGrantLines) {
+		return
+	}
+	values := []any{"lock", lease.Lock, "code", code, "user", lease.User, "pid", lease.PID, "host", l.host, "mode", lease.Mode, "waited_ms", waited.Milliseconds()}
+	if by.Host != "" {
+		values = append(values, "by_host", by.Host, "by_user", by.User, "by_pid", by.PID)
+	}
+	l.log.Info("lock refused", values...)
 }
 
 // Lost logs a lost lease as a warning. If asked is set, the client wanted the lease to end by its
@@ -151,7 +171,7 @@ func (l *LeaseLog) nextWindow() {
 			l.log.Warn("lines of lost leases were left out", "user", user.user, "lines", left, "latest", user.losses.latest)
 		}
 		if left := user.grants.n - maxGrantLines; left > 0 {
-			l.log.Warn("lines of grants and releases were left out", "user", user.user, "lines", left, "latest", user.grants.latest)
+			l.log.Warn("lines of grants, refusals and releases were left out", "user", user.user, "lines", left, "latest", user.grants.latest)
 		}
 	}
 }

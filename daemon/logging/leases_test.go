@@ -24,6 +24,8 @@ func TestLeaseLines(t *testing.T) {
 		out.Reset()
 		l.Granted(testLease, 1500*time.Microsecond)
 		l.Released(testLease, 2*time.Second, "unlock")
+		l.Refused(testLease, time.Second, "NOQUORUM", Holder{})
+		l.Refused(testLease, time.Second, "HELD", Holder{Host: "web2", User: "bob", PID: 7})
 		return out.String()
 	}
 	if got := say(); got != "" {
@@ -32,6 +34,14 @@ func TestLeaseLines(t *testing.T) {
 	l.SetGrants(true)
 	if got, want := say(), []string{"lock granted: " + facts + "waited_ms=1\n", "lock released: " + facts + "held_ms=2000 reason=unlock\n"}; !strings.Contains(got, want[0]) || !strings.Contains(got, want[1]) {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	for _, want := range []string{
+		"lock refused: lock=\"a,b\" code=NOQUORUM user=eve pid=42 host=web1 mode=exclusive waited_ms=1000\n",
+		"lock refused: lock=\"a,b\" code=HELD user=eve pid=42 host=web1 mode=exclusive waited_ms=1000 by_host=web2 by_user=bob by_pid=7\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%swant\n%s", out.String(), want)
+		}
 	}
 	out.Reset()
 	l.SetGrants(false)
@@ -75,8 +85,9 @@ func TestLeaseLinesAreBounded(t *testing.T) {
 		bound int
 		want  string
 	}{
-		"losses": {func(l *LeaseLog, of Lease) { l.Lost(of, 0, "max", nil, false) }, maxLossLines, "lines of lost leases were left out: user=eve lines=3 latest=\"a,b\"\n"},
-		"grants": {func(l *LeaseLog, of Lease) { l.Granted(of, 0) }, maxGrantLines, "lines of grants and releases were left out: user=eve lines=3 latest=\"a,b\"\n"},
+		"losses":   {func(l *LeaseLog, of Lease) { l.Lost(of, 0, "max", nil, false) }, maxLossLines, "lines of lost leases were left out: user=eve lines=3 latest=\"a,b\"\n"},
+		"refusals": {func(l *LeaseLog, of Lease) { l.Refused(of, 0, "HELD", Holder{}) }, maxGrantLines, "lines of grants, refusals and releases were left out: user=eve lines=3 latest=\"a,b\"\n"},
+		"grants":   {func(l *LeaseLog, of Lease) { l.Granted(of, 0) }, maxGrantLines, "lines of grants, refusals and releases were left out: user=eve lines=3 latest=\"a,b\"\n"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var out lockedBuffer

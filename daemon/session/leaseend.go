@@ -495,11 +495,15 @@ func (d *Host) logReleased(h *heldLease, reason string) {
 	}
 }
 
-// logFacts returns the facts of a lease for the log.
+// logFacts returns the facts of a lease for the log, or of a request without one (nil).
 func logFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
 	mode := modeOf(h.mode().Shared)
 	if h.waiter.Kind.Slots > 0 {
 		mode = "slots"
 	}
-	return logging.Lease{Lock: h.waiter.Label(), Fence: lease.Fence(), Mode: mode, UID: h.UID, User: h.User, PID: h.PID}
+	facts := logging.Lease{Lock: h.waiter.Label(), Mode: mode, UID: h.UID, User: h.User, PID: h.PID}
+	if lease != nil {
+		facts.Fence = lease.Fence()
+	}
+	return facts
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -239,6 +240,7 @@ func (a *lockRequest) Run() {
 // answer answers the request, which has ended.
 func (a *lockRequest) answer() {
 	if err := a.outcome(); err != nil {
+		a.logRefused(err)
 		a.session.refuse(a.call, err)
 		if a.failure == nil { // it was granted, and lost since: CHECK must report the loss
 			a.session.host.apply(a.heldLease, lossRemembered)
@@ -248,6 +250,20 @@ func (a *lockRequest) answer() {
 	a.call.Reply(grantFields(a.call, a.heldLease))
 	a.session.host.reportGranted(a.heldLease)
 	a.session.host.logGranted(a)
+}
+
+// logRefused logs a request that did not get the lock because of another client or the nodes, if the
+// config asks for that. So an operator can see why a job was skipped.
+func (a *lockRequest) logRefused(err error) {
+	d, code := a.session.host, codeOf(err)
+	if code != ipc.CodeHeld && code != ipc.CodeNoQuorum || !d.LeaseLog.LogsGrants() {
+		return
+	}
+	var by logging.Holder
+	if held, ok := errors.AsType[*redlock.HeldError](err); ok {
+		by = logging.Holder{Host: held.Holder.Host, User: held.Holder.User, PID: held.Holder.PID}
+	}
+	d.LeaseLog.Refused(logFacts(a.heldLease, nil), a.waited(), string(code), by)
 }
 
 // logGranted logs a grant, if the config asks for that.

@@ -219,6 +219,7 @@ func (f *reentrantLock) answer() server.Work {
 	case f.continuesAfter(err):
 		return f.rejoinQueue()
 	case err != nil:
+		f.logRefused(err)
 		return f.session.refuse(f.call, err)
 	}
 	f.session.reportLossHere(f.first.heldLease)
