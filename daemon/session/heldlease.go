@@ -183,6 +183,13 @@ func (h *heldLease) isKept() bool {
 	return h.life.state == kept
 }
 
+// isForgotten reports whether no client can ask about the lease any more.
+func (h *heldLease) isForgotten() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.life.memory == forgotten
+}
+
 // leaseRegistry finds leases by their ids, from any connection.
 type leaseRegistry struct {
 	mu     sync.Mutex // guards what follows

@@ -297,7 +297,12 @@ func (s *session) sendLostEvent(names []string, lease string, reason redlock.Los
 // rememberLoss keeps a lost lease so that its client can ask about it, and forgets the oldest one
 // if there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
-	if oldest := h.currentIndex().remember(h, d.Limits.RememberLost(h.UID)); oldest != nil {
+	index := h.currentIndex()
+	oldest := index.remember(h, d.Limits.RememberLost(h.UID))
+	if h.isForgotten() { // its client ended meanwhile, and then forget did not find it in the index
+		index.remove(h)
+	}
+	if oldest != nil {
 		d.forget(oldest)
 	}
 }

@@ -193,6 +193,23 @@ func TestLossIsForgottenOnce(t *testing.T) {
 	}
 }
 
+// If the client ends while its lost lease is being remembered, nothing of the lease stays.
+func TestLossIsNotRememberedTooLate(t *testing.T) {
+	d, s := readyHost(t), &session{}
+	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &heldLease{session: s, index: &s.leases, life: lifeIn(lost), lease: lease}
+	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	do := h.change(lossRemembered, nil)
+	d.forget(h)
+	d.perform(h, do, 0)
+	if len(s.leases.lost) > 0 || !d.Limits.IsEmpty() {
+		t.Errorf("%d lost leases are left on the connection, and counted: %v", len(s.leases.lost), !d.Limits.IsEmpty())
+	}
+}
+
 // A lease that is lost before its client got the grant does not count as held.
 func TestUnansweredLeaseDoesNotCountAsHeld(t *testing.T) {
 	unanswered, _ := leaseLife{}.after(wasLost)
