@@ -41,6 +41,25 @@ func ExchangeSoon(o *Options, soon bool) {
 	}
 }
 
+// PassDuringForce passes a lease on. FORCE looks for its token between the two steps of the pass:
+// when the next lease has the token, but only the earlier one is in the keeper's queue.
+func PassDuringForce(l *Lease, r Request) (next *Lease) {
+	k := l.keeper
+	next = l.succeed(&r, k.clock())
+	k.loseForced(l.token)
+	k.forget(l)
+	k.watch(next, next.extensionDue())
+	return next
+}
+
+// ForceInBallot makes FORCE look for a token of a lease that is in a ballot. IsForced reports whether
+// the Quorum still remembers that, and ForcedFor is for how long it does.
+func ForceInBallot(q *Quorum, token string) { q.keeper.forceToken(token) }
+
+func IsForced(q *Quorum, token string) bool { return q.keeper.wasForced(&Lease{token: token}) }
+
+func ForcedFor(q *Quorum) time.Duration { return node.SilenceLimit(q.options.NodeTimeout) }
+
 // ownRules returns a copy of the rules that only this Quorum uses, so that it can be changed.
 func (o *Options) ownRules() *rules {
 	own := soundRules

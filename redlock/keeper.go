@@ -27,7 +27,7 @@ type keeper struct {
 
 	mu     sync.Mutex // guards the fields below, and the queue's fields of a lease; no other mutex is taken inside it
 	queue  extensionQueue
-	forced map[string]bool // recently revoked tokens of leases that were in a ballot
+	forced map[string]int // recently revoked tokens of leases that were in a ballot, and by how many FORCEs
 }
 
 const (
@@ -348,10 +348,11 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 }
 
 // loseForced reports LOST for a lease of this Quorum that was revoked. If the lease is in a
-// ballot, that happens when the ballot ends.
+// ballot, that happens when the ballot ends. If the token is just being passed on, the lease that
+// gets it is lost.
 func (k *keeper) loseForced(token string) {
 	if l := k.forceToken(token); l != nil {
-		l.lose(LostForced)
+		l.loseCurrent(LostForced)
 	}
 }
 
@@ -366,9 +367,9 @@ func (k *keeper) forceToken(token string) *Lease {
 		return all[at]
 	}
 	if k.forced == nil {
-		k.forced = map[string]bool{}
+		k.forced = map[string]int{}
 	}
-	k.forced[token] = true
+	k.forced[token]++
 	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() { k.forgetForced(token) })
 	return nil
 }
@@ -376,14 +377,16 @@ func (k *keeper) forceToken(token string) *Lease {
 func (k *keeper) forgetForced(token string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.forced, token)
+	if k.forced[token]--; k.forced[token] == 0 { // else a later FORCE has recorded it, too
+		delete(k.forced, token)
+	}
 }
 
 func (k *keeper) wasForced(l *Lease) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	token := l.tokens()
-	return k.forced[token.current] || k.forced[token.former]
+	return k.forced[token.current] > 0 || k.forced[token.former] > 0
 }
 
 // extensionQueue holds the leases that are in no ballot. Leases that are not due yet are ordered

@@ -107,6 +107,7 @@ type Quorum struct {
 	slots       attempts.Slots
 	limiter     *attempts.Limiter
 	listing     chan struct{} // of capacity 1: one caller at a time lists all holders of a lock
+	whoTurn     chan struct{} // of capacity 1: one Who at a time waits for listing, or has it
 	listWaiters atomic.Int32  // callers that wait for listing, and the one that has it
 	lastList    listResult    // the last result, which waiting callers may use; guarded by listing
 
@@ -121,7 +122,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: attempts.NewLimiter(o.NodeTimeout), listing: make(chan struct{}, 1)}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: attempts.NewLimiter(o.NodeTimeout), listing: make(chan struct{}, 1), whoTurn: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
 	q.onLeasesAged = q.keeper.age
 	q.start()

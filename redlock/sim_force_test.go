@@ -2,7 +2,9 @@ package redlock_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,4 +227,67 @@ func TestForceOfALongerLease(t *testing.T) {
 		<-l.Lost()
 		want(t, "reason", l.Reason(), redlock.LostForced)
 	}, func(o *redlock.Options) { o.MaxTTL = longest })
+}
+
+// FORCE can look for a token at the moment when it is passed on, before the next lease is in the
+// keeper's queue. The next lease is lost at once, and not only when the nodes refuse to confirm it.
+func TestForceMeetsPass(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		l := f.acquire(passed)
+		next := redlock.PassDuringForce(l, passed)
+		wantErr(t, "the next lease", next.Err(), redlock.ErrLost)
+		want(t, "reason", next.Reason(), redlock.LostForced)
+	})
+}
+
+// A second FORCE of a token is remembered for as long as the first one.
+func TestForceIsRememberedTwice(t *testing.T) {
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		within := redlock.ForcedFor(f.q)
+		redlock.ForceInBallot(f.q, "token")
+		time.Sleep(within / 2)
+		redlock.ForceInBallot(f.q, "token")
+		time.Sleep(within - ms)
+		want(t, "remembered", redlock.IsForced(f.q, "token"), true)
+		time.Sleep(2 * ms)
+		synctest.Wait()
+		want(t, "remembered after that", redlock.IsForced(f.q, "token"), false)
+	})
+}
+
+// FORCE of a lock with many holders waits for one WHO of another such lock, and not for all that
+// were asked earlier.
+func TestForceDoesNotWaitForManyLists(t *testing.T) {
+	const locks, holders, trip = 8, 101, 20 * ms
+	simTest(t, 3, func(t *testing.T, f *fleet) {
+		until := fmt.Sprint(f.sims[0].Now().Add(time.Minute).UnixMilli())
+		for i := range locks {
+			key := name("redlock:x%d", i)
+			members := []string{"ZADD", key + "\x00m"}
+			for j := range holders {
+				members = append(members, until, fmt.Sprintf("%022d host=h pid=1 uid=1 user=u since=1", j))
+			}
+			for _, sim := range f.sims {
+				sim.Do(members...)
+				sim.Do("SET", key, "redlockd:shared", "PX", "60000")
+			}
+		}
+		half := func(int) time.Duration { return trip / 2 }
+		f.delay(half, half)
+		var all sync.WaitGroup
+		for i := range locks - 1 {
+			all.Go(func() {
+				shown, err := f.q.Who(t.Context(), name("x%d", i))
+				want(t, "holders", len(shown), holders)
+				want(t, "WHO", err, nil)
+			})
+		}
+		time.Sleep(trip + trip/2) // the first list is under way, and the others wait for it
+		began := f.now()
+		forced, err := f.q.Force(t.Context(), name("x%d", locks-1))
+		want(t, "FORCE", err, nil)
+		want(t, "holders", len(forced), holders)
+		wantWithin(t, "FORCE took", f.now()-began, 0, 5*trip) // WHO, another's list, its own, two steps of FORCE
+		all.Wait()
+	})
 }

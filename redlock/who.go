@@ -18,9 +18,15 @@ import (
 // error matches ErrNoQuorum. For a lock with more than a hundred holders, Who serves one caller
 // after the other.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
+	return q.shownHolders(ctx, name, q.whoTurn)
+}
+
+// shownHolders does what Who says. To list many holders, a caller waits for its turn first. With a
+// nil turn, which is for Force, it waits for one other caller at most.
+func (q *Quorum) shownHolders(ctx context.Context, name string, turn chan struct{}) ([]Holding, error) {
 	b, err := q.askHolders(ctx, name, script.Who)
 	if err == nil && b.ShowsMany() {
-		b, err = q.listHolders(ctx, name)
+		b, err = q.listHolders(ctx, name, turn)
 	}
 	if err != nil {
 		return nil, err
@@ -56,11 +62,19 @@ func (q *Quorum) askHolders(ctx context.Context, name string, op script.Opcode) 
 // listHolders asks for all holders of a lock that many clients share. It serves one caller at a
 // time: the answers to a few such requests together exceed what a connection may receive (see the
 // reply scanner of internal/redis), and would end the connection. Callers that wait for the same
-// lock share the next result. So even with many callers, FORCE does not wait for long.
-func (q *Quorum) listHolders(ctx context.Context, name string) (*ballot.Ballot, error) {
+// lock share the next result.
+func (q *Quorum) listHolders(ctx context.Context, name string, turn chan struct{}) (*ballot.Ballot, error) {
 	asked := q.clock()
 	q.listWaiters.Add(1)
 	defer q.listWaiters.Add(-1)
+	if turn != nil {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	select {
 	case q.listing <- struct{}{}:
 	case <-ctx.Done():
