@@ -45,8 +45,7 @@ type Client struct {
 	ctx       context.Context      // ended by Close
 	cancelCtx context.CancelFunc
 
-	clockOffset   atomic.Int64 // nanoseconds by which the daemon's CLOCK_BOOTTIME is ahead of ours: see noteClock
-	knowsItsClock atomic.Bool  // the daemon said its clock; an older one does not
+	daemonClock daemonClock
 
 	connectedAt time.Time // of the connection; only run uses this and shortLived
 	shortLived  int       // how many connections in a row ended soon

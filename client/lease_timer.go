@@ -43,7 +43,7 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 		l.unlockInBackground()
 	}
 	expired := l.expiredError()
-	if !l.c.knowsItsClock.Load() { // then each grant looks expired if our clock is ahead
+	if !l.c.daemonClock.isKnown.Load() { // then each grant looks expired if our clock is ahead
 		expired.Text += ", or it has another clock (in a time namespace), which this older redlockd cannot know"
 	}
 	return expired
@@ -55,7 +55,7 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hasOwnGuard, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
-	l.deadline = max(l.deadline, l.c.deadlineOf(r, now)) // a RESUME may have set it already
+	l.deadline = max(l.deadline, l.c.daemonClock.deadlineOf(r, now)) // a RESUME may have set it already
 	l.daemonGuard = duration(r, "guard")
 	l.setGuard(duration(r, "ttl"))
 	if o.Max > 0 && l.hold != HoldTTL {
@@ -280,7 +280,7 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	if l.cause != nil {
 		return
 	}
-	l.deadline = max(l.deadline, l.c.deadlineOf(r, now))
+	l.deadline = max(l.deadline, l.c.daemonClock.deadlineOf(r, now))
 	if ttl > 0 {
 		l.ttl, l.longestValidity = ttl, 0
 	}

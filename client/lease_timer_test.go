@@ -256,21 +256,20 @@ func TestOtherClock(t *testing.T) {
 // deadline counts.
 func TestOtherClockAfterSlowHello(t *testing.T) {
 	now := 100 * time.Hour
-	c := newClient(nil, func() time.Duration { return now })
-	defer c.cancelCtx()
+	var clock daemonClock
 	var hello, grant ipc.Response
 	for line, r := range map[string]*ipc.Response{"@0 OK clock=3600000": &hello, "@0 OK ttl=10000 deadline=3610000": &grant} {
 		if err := ipc.ParseResponse([]byte(line), r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.noteClock(&hello, now-3*time.Second) // written at most 3 s ago
-	if got := c.deadlineOf(&grant, now); got != now+7*time.Second-time.Millisecond {
+	clock.note(&hello, now-3*time.Second, now) // written at most 3 s ago
+	if got := clock.deadlineOf(&grant, now); got != now+7*time.Second-time.Millisecond {
 		t.Errorf("the deadline is in %v, want 6.999s", got-now)
 	}
 	now = time.Hour + time.Second
-	c.noteClock(&hello, now-3*time.Second) // the same clock
-	if got := c.deadlineOf(&grant, now); got != time.Hour+10*time.Second {
+	clock.note(&hello, now-3*time.Second, now) // the same clock
+	if got := clock.deadlineOf(&grant, now); got != time.Hour+10*time.Second {
 		t.Errorf("the deadline is at %v, want the daemon's", got)
 	}
 }

@@ -203,7 +203,7 @@ func (l *link) hello() error {
 		case r.Kind == ipc.KindErr:
 			return refusalError(op(req.Verb), "", &r)
 		case r.Kind == ipc.KindOK:
-			l.c.noteClock(&r, sent)
+			l.c.daemonClock.note(&r, sent, l.c.clock())
 			return nil
 		}
 	}
