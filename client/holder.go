@@ -28,7 +28,7 @@ type Holder struct {
 	// It is known only to the daemon that granted the lock.
 	KeptFor time.Duration
 	Note    string // if a client of this daemon holds the lock, and this user may see the note
-	// Waits means that no client holds the lock, but those nodes reserve it for this waiter, for at
+	// Waits means that no client holds the lock, but those nodes keep it for this waiter, for at
 	// most TTL. No other client is granted it meanwhile.
 	Waits bool
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// FleetLock is a lock that a client of any host holds, or that is reserved for one.
+// FleetLock is a lock that a client of any host holds, or that is kept for one whose turn it is.
 type FleetLock struct {
 	Name string
 	// Holders are the holders, as Who returns them. It is nil with Many.
@@ -115,6 +115,6 @@ func (p *LockPage) add(r *ipc.Response) {
 		return
 	}
 	holder := holderOf(r)
-	holder.Waits = text(r, "state") == "reserved"
+	holder.Waits = text(r, "state") == "turn"
 	lock.Holders = append(lock.Holders, holder)
 }

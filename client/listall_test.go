@@ -42,7 +42,7 @@ func TestListAll(t *testing.T) {
 		}
 		expect("LIST all=yes", "- lock=a state=held mode=shared host=web1 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
 			"- lock=a state=held mode=shared host=web2 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
-			"- lock=b state=reserved mode=exclusive host=web2 held=3 nodes=5", "OK n=3 walked=0 walks=2 next=c1")
+			"- lock=b state=turn mode=exclusive host=web2 held=3 nodes=5", "OK n=3 walked=0 walks=2 next=c1")
 		before := time.Now()
 		expect("LIST all=yes from=c1", "ERR LIMIT : requests_per_second = 1")
 		expect("LIST all=yes from=c1", "- lock=b state=held mode=exclusive host=web2 held=3 nodes=5",

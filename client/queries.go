@@ -60,7 +60,7 @@ type Node struct {
 	State   string        // "ready", "connecting", "down", "quarantined" or "refused"
 	Left    time.Duration // until its quarantine ends
 	RTT     time.Duration // of recent requests
-	Wakeups string        // how waiters learn that a lock is free: "tracking" (the node tells) or "polling"; "": unknown
+	Wakeups string        // how waiters learn that a lock is free: "pubsub" (the node calls them) or "polling"; "": unknown
 	// Volatile means that it is ready, but does not keep its data over a restart.
 	Volatile bool
 	Reason   string // why it is not ready, or what to improve, for people

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redlockd/redlockd/redlock/internal/node"
 )
 
 // Acquire locks a name, or several at once, on a quorum of nodes. It retries until the lock is
@@ -15,16 +13,14 @@ import (
 // as it waits for a holder: only r.Wait and ctx bound the wait. A failed Acquire leaves nothing on any node: in the background it
 // releases what an attempt may have set, repeatedly if necessary.
 //
-// While another client holds the lock, Acquire listens for its release on the nodes (CLIENT
-// TRACKING). It retries after a random delay that separates waiters that were woken
-// together. It also retries about four times per ttl, and when the holder's lease may have
-// expired. If no quorum of nodes supports tracking, it retries at random intervals.
+// If another client holds the lock, the request stands in the nodes' wait queues until it is granted
+// or Acquire ends. The nodes call it when it is its turn, and Acquire asks again when a quorum of
+// nodes has called it. If calls are lost, it also asks when the holder's lease or the turn of another
+// waiter may have ended. If no quorum of nodes can call waiters, it asks at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquisition{q: q, r: &r, since: q.clock(), starvation: starvationGuard{holdersNeeded: q.rules.reserveAfter}, policy: retryPolicy{deadline: -1}}
+	a := acquisition{q: q, r: &r, since: q.clock(), policy: retryPolicy{deadline: -1}}
 	defer a.end()
-	if r.Intent != nil {
-		a.waiter, a.target = r.Intent.waiter, r.Intent.target
-	}
+	a.entry = r.Entry
 	if r.Pending != nil {
 		if !r.Pending.claim() {
 			return nil, fmt.Errorf("redlock: %w: the pending attempt for %s was already used", ErrRequest, r.lock())
@@ -44,33 +40,32 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 
 // acquisition is the state of one Acquire.
 type acquisition struct {
-	q          *Quorum
-	r          *Request
-	target     target
-	pending    *attempt     // begun by HandOver, and not finished by an Acquire yet
-	policy     retryPolicy  // without a limit until run has set it
-	waiter     *node.Waiter // nil: this Acquire does not listen
-	slotTries  int          // attempts for a slot that a node reported as free
-	splits     int          // attempts in a row that split the votes
-	starvation starvationGuard
-	since      time.Duration // when Acquire began
-	admitted   bool          // the limiter counts an attempt of it
+	q         *Quorum
+	r         *Request
+	target    target
+	pending   *attempt      // begun by HandOver, and not finished by an Acquire yet
+	policy    retryPolicy   // without a limit until run has set it
+	entry     *Entry        // its place in the nodes' queues; nil: it has none
+	entered   bool          // the last attempt had the entry
+	slotTries int           // attempts for a slot that a node reported as free
+	since     time.Duration // when Acquire began
+	admitted  bool          // the limiter counts an attempt of it
 }
 
-// checkPending rejects a pending attempt or an intent for another lock than the request.
+// checkPending rejects a pending attempt or an entry for another lock than the request.
 func (a *acquisition) checkPending(t *target) error {
 	switch {
 	case a.pending != nil && !a.pending.isAbout(t):
 		return fmt.Errorf("redlock: %w: the pending attempt is for %s, not for %s", ErrRequest, a.pending.name(), t.name())
-	case a.waiter != nil && !a.target.isAbout(t):
-		return fmt.Errorf("redlock: %w: the intent is for %s, not for %s", ErrRequest, a.target.name(), t.name())
+	case a.entry != nil && !a.entry.target.isAbout(t):
+		return fmt.Errorf("redlock: %w: the entry is for %s, not for %s", ErrRequest, a.entry.target.name(), t.name())
 	}
 	return nil
 }
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
-	if (a.r.Held || a.r.Yield) && a.waiter == nil {
-		a.listen()
+	if a.r.Held && a.r.Wait != 0 && a.pending == nil {
+		a.enter()
 	}
 	if a.r.Yield {
 		a.pause(ctx, a.q.yieldDelay(a.r.lock()))
@@ -128,17 +123,37 @@ func (a *acquisition) leaveLimiter(start time.Duration, err error) {
 	a.admitted = false
 }
 
-// attempt finishes the pending attempt, if there is one, or makes a new one.
-func (a *acquisition) attempt(ctx context.Context, start time.Duration) (_ *Lease, err error) {
+// attempt finishes the pending attempt, if there is one, or makes a new one. If it is refused, the
+// request gets a place in the nodes' queues before they release what the attempt has taken.
+func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *Lease, err error) {
 	defer func() { a.leaveLimiter(start, err) }()
-	if begun := a.pending; begun != nil {
-		a.pending = nil
-		return begun.finish(ctx)
+	at := a.pending
+	a.pending = nil
+	if at == nil {
+		at = a.q.newAttempt(a.r, &a.target, start)
+		at.entry = a.entry
+		at.begin()
 	}
-	next := a.q.newAttempt(a.r, &a.target, start)
-	next.waiter, next.reservation = a.waiter, a.starvation.reservationLeft(start)
-	next.begin()
-	return next.finish(ctx)
+	lease, err = at.finish(ctx)
+	a.entered = at.entry != nil
+	if err == nil {
+		return lease, nil
+	}
+	if errors.Is(err, ErrHeld) && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) {
+		a.enter()
+		at.reenter(a.entry)
+	} else {
+		at.abandon()
+	}
+	return nil, err
+}
+
+// enter makes all later attempts enter the nodes' queues.
+func (a *acquisition) enter() {
+	if a.entry == nil {
+		a.entry = &Entry{q: a.q, target: a.target, ticket: a.q.ticket(a.r.asked(a.since))}
+		a.entry.join(a.r)
+	}
 }
 
 // waitToRetry waits until another attempt makes sense, and reports whether to make one.
@@ -147,12 +162,20 @@ func (a *acquisition) waitToRetry(ctx context.Context, err error) (again bool) {
 	if isHeld && a.nextSlot(held.freeSlot) {
 		return a.enterLimiter(ctx)
 	}
-	begins := a.countHolder(held)
-	delay, again := a.policy.next(err, a.q.clock(), a.waiter.IsSubscribed())
-	if again && isHeld && (a.noteRefusal(held) || begins) {
+	delay, again := a.policy.next(err, a.q.clock(), a.position())
+	if again && isHeld && !a.entered { // it is in no queue yet
 		delay = 0
 	}
 	return again && a.pause(ctx, delay) && a.enterLimiter(ctx)
+}
+
+// position returns the position of the request in the nodes' queues; 0: a quorum of nodes does not
+// have it, or cannot call it.
+func (a *acquisition) position() int {
+	if a.entry == nil || !a.q.isCalled() {
+		return 0
+	}
+	return a.entry.waiter.Position()
 }
 
 // nextSlot makes the next attempt request a slot that the nodes report as free. Other
@@ -166,59 +189,43 @@ func (a *acquisition) nextSlot(free int) bool {
 	return a.slotTries%(a.r.Slots+1) != 0
 }
 
-// noteRefusal records a refusal. It returns true if the next attempt will listen to more keys
-// than the last one did. The caller then makes that attempt at once.
-func (a *acquisition) noteRefusal(held *HeldError) (listensToMore bool) {
-	a.splits++
-	if !held.split {
-		a.splits = 0
-	}
-	if a.waiter == nil { // even if no node notifies: other clients must see that this client waits
-		a.listen()
-		listensToMore = a.q.isTracked()
-	}
-	return a.waiter != nil && a.q.waiters.WatchLocks(a.waiter, held.foreign) || listensToMore
-}
-
-// listen makes all later attempts listen for the release of the lock.
-func (a *acquisition) listen() {
-	a.r.Holder.Since = a.q.options.Wall()
-	a.waiter = a.q.waiters.Join(a.target.keys(), newToken(a.r.Holder), a.q.quorum)
-}
-
-// pause waits for delay, or until the lock may be free. It returns false if the caller
+// pause waits for delay, or until it is the turn of the request. It returns false if the caller
 // closed Request.StopRetrying.
 func (a *acquisition) pause(ctx context.Context, delay time.Duration) (again bool) {
-	if delay == 0 { // earlier notifications do not matter
+	if delay == 0 { // earlier calls do not matter
 		return !isClosed(a.r.StopRetrying)
 	}
-	done := ctx.Done()
 	if ctx.Err() != nil {
 		return true
 	}
+	due := a.q.clock() + delay
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
-	woken, timeout := a.waiter.Woken(), a.q.options.NodeTimeout
+	var news <-chan struct{}
+	if a.entry != nil {
+		news = a.entry.waiter.News()
+	}
 	for {
 		select {
-		case <-woken:
-			if isClosed(a.q.closing) { // Close wakes the waiter as well
+		case <-news:
+			called, turn := a.entry.waiter.Called()
+			if called >= a.q.quorum {
+				a.q.counts.wakeups.Add(1)
 				return true
 			}
-			if a.waiter.FreeNodes() >= a.q.quorum {
-				woken = nil
-				a.q.counts.wakeups.Add(1)
-				if delay = a.policy.limitDelay(a.wakeupDelay(), a.q.clock()); delay == 0 {
-					return true // a timer of 0 would fire together with others, in any order
-				}
-				timer.Reset(delay)
-			} else if delay > timeout { // the other nodes may be down and send nothing
-				delay = timeout
-				timer.Reset(timeout + a.q.rules.Jitter(a.r.lock(), timeout/8)) // waiters that were notified together retry at different times
+			sooner := turn + turnMargin // those before it may not take the lock in their turn
+			if called > 0 {             // other nodes may be down and not call
+				sooner = minorityTimeouts * a.q.options.NodeTimeout
+			} else if turn == 0 {
+				continue
+			}
+			if now := a.q.clock(); now+sooner < due {
+				due = now + sooner
+				timer.Reset(sooner)
 			}
 		case <-timer.C:
 			return true
-		case <-done:
+		case <-ctx.Done():
 			return true
 		case <-a.r.StopRetrying:
 			return false
@@ -228,35 +235,21 @@ func (a *acquisition) pause(ctx context.Context, delay time.Duration) (again boo
 	}
 }
 
-// wakeupDelay returns the delay of a waiter that was woken together with others. A waiter with a
-// reservation does not wait.
-func (a *acquisition) wakeupDelay() time.Duration {
-	if a.starvation.reservationLeft(a.q.clock()) > 0 {
-		return 0
-	}
-	return a.q.spreadDelay(a.r.lock(), a.splits)
-}
+// minorityTimeouts is after how many node timeouts a request asks that fewer nodes than a quorum have
+// called: these may only be late with a release.
+const minorityTimeouts = 3
 
-// end leaves the limiter, and releases a pending attempt and the waiter's keys on the nodes.
+// turnMargin is how much later than the end of another waiter's turn a request asks: Redis expires
+// keys in steps of a millisecond.
+const turnMargin = 2 * time.Millisecond
+
+// end leaves the limiter, and releases a pending attempt and the place in the nodes' queues.
 func (a *acquisition) end() {
 	a.leaveLimiter(0, nil)
 	if a.pending != nil {
 		a.pending.abandon()
 	}
-	if a.waiter == nil {
-		return
+	if a.entry != nil {
+		a.entry.End() // also after a grant: nodes that did not grant it still have the entry
 	}
-	// A node may still have the waiter's keys, because some nodes answer late.
-	(&Intent{q: a.q, target: a.target, waiter: a.waiter, r: *a.r}).End()
-}
-
-// countHolder records the holder that refused an attempt, and reports whether a reservation
-// begins. A single name is reserved only for a waiter that the nodes notify. A waiter that polls
-// would be up to a quarter of a second late, and other polling waiters would be faster.
-func (a *acquisition) countHolder(held *HeldError) (begins bool) {
-	longest := time.Duration(0)
-	if a.waiter.IsSubscribed() || a.target.width() > 1 {
-		longest = a.r.TTL
-	}
-	return a.starvation.countHolder(held, a.q.clock(), a.q.options.NodeTimeout+2*a.q.retryWindow(), longest)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 		b.Width = width
 		calls, ballots = append(calls, node.Call{Op: op, Ops: ops, Voter: b, Placed: &node.NodeSet{}}), append(ballots, b)
 	}
-	add("acquire", 1, script.IsFencedGrant, script.Operation{Op: script.Acquire, Key: "x", Token: "t"}, script.Operation{Op: script.Wait, Key: "x", Token: "m"})
+	add("acquire", 1, script.IsFencedGrant, script.Operation{Op: script.Acquire, Key: "x", Token: "t"}, script.Operation{Op: script.Enter, Key: "x", Token: "m"})
 	add("acquire", 2, script.IsFencedGrant, script.Operation{Op: script.AcquireAlso, Key: "x", Token: "t"}, script.Operation{Op: script.Join, Key: "y", Token: "t"})
 	add("release", 1, ballot.IsGrant, script.Operation{Op: script.Release, Key: "x", Token: "t"})
 	add("who", 1, func(reply *Reply) bool { return len(reply.Array) == 0 }, script.Operation{Op: script.Who, Key: "x"})
@@ -39,7 +38,7 @@ func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 	return calls, append(ballots, released, acquired)
 }
 
-// FuzzAnswers makes a node answer a group of calls, a look and a query of wake-up keys with any
+// FuzzAnswers makes a node answer a group of calls, a look and a message with any
 // bytes. They go through the driver, the checks and the ballots, up to the error that names the
 // holder. What passes the checks is in range.
 func FuzzAnswers(f *testing.F) {
@@ -57,7 +56,7 @@ func FuzzAnswers(f *testing.F) {
 		held + ":1\r\n" + place + place + ":0\r\n*0\r\n:0\r\n" + fields + place,
 		"*2\r\n+t\r\n:-1\r\n:1\r\n-LATE x\r\n-LATE x\r\n-EPOCH x\r\n*2\r\n+t\r\n:9223372036854775807\r\n:0\r\n*0\r\n-OOM x\r\n",
 	} {
-		f.Add([]byte("*9\r\n" + ballots + looks + "*2\r\n$-1\r\n+1\r\n"))
+		f.Add([]byte("*9\r\n" + ballots + looks + "+turn\r\n"))
 	}
 	f.Fuzz(func(t *testing.T, answers []byte) {
 		f := newFleet(&Options{Nodes: make([]Node, 5), rules: &soundRules, Clock: func() time.Duration { return time.Hour }})
@@ -81,8 +80,8 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("the node's clock is between %v and %v", s.Clock.Low, s.Clock.High)
 			}
 		}
-		w := f.waiters.Join([]string{"x", "y"}, "mark", f.quorum)
-		_ = l.TakeWakeups(w, slices.Insert(replies[1+looks:], 0, Reply{Str: "OK"}))
+		f.waiters.Join([]string{"x", "y"}, "", time.Millisecond, "mark", f.quorum)
+		l.TakeMessage(replies[1+looks].Str)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,15 +19,14 @@ import (
 // agree on the fencing token yet. If it is not granted, it is released on every node,
 // including nodes that refused, failed or never answered.
 type attempt struct {
-	q           *Quorum
-	r           *Request
-	start       time.Duration       // before the first byte is sent
-	freshness   admission.Freshness // how recent this host's knowledge of the nodes was at start
-	waiter      *node.Waiter        // nil: the attempt does not listen
-	reservation time.Duration       // if refused, reserve the lock for the waiter for this time; 0: do not
-	b           *ballot.Ballot
-	pass        *pass  // passes the lock on instead, while that is possible; nil: no pass
-	lostFence   uint64 // the next fencing token of a block that was lost; 0: no block was lost
+	q         *Quorum
+	r         *Request
+	start     time.Duration       // before the first byte is sent
+	freshness admission.Freshness // how recent this host's knowledge of the nodes was at start
+	entry     *Entry              // if the attempt is refused, its place in the queues; nil: it has none
+	b         *ballot.Ballot
+	pass      *pass  // passes the lock on instead, while that is possible; nil: no pass
+	lostFence uint64 // the next fencing token of a block that was lost; 0: no block was lost
 	grant
 }
 
@@ -68,12 +66,9 @@ func (a *attempt) send(c node.Call) {
 	}
 	c.Op, c.Placed = a.b.Op, a.maybeOn
 	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
-	if a.waiter != nil {
-		c.Ops = a.appendForKeys(c.Ops, script.Operation{Op: script.Wait, Token: a.waiter.ID, TTL: max(a.r.TTL, minWaiterTTL)})
-		if a.reservation > 0 {
-			c.Ops = append(c.Ops, a.reserveOps()...)
-		}
-		c.Subscription = a.waiter.Subscribe()
+	if a.entry != nil {
+		a.entry.waiter.Begin()
+		c.Ops, c.Waiter = a.entry.ops(c.Ops, script.Enter), a.entry.waiter
 	}
 	if a.b.RaiseTo > 0 {
 		c.Ops = a.appendForKeys(c.Ops, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: a.q.rules.writeBack(a.fence, a.b.RaiseTo)})
@@ -100,14 +95,8 @@ func (a *attempt) reserveBlock(floor uint64) {
 	}
 }
 
-// reserveOps returns the reservations of all names, in the same order for all clients.
-func (a *attempt) reserveOps() []script.Operation {
-	ops := a.appendForKeys(nil, script.Operation{Op: script.Reserve, Token: a.waiter.ID, TTL: a.reservation})
-	slices.SortFunc(ops, func(a, b script.Operation) int { return strings.Compare(a.Key, b.Key) })
-	return ops
-}
-
-// finish waits for the result, and returns the lease or the refusal.
+// finish waits for the result, and returns the lease or the refusal. The caller must call abandon or
+// reenter after a refusal.
 func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	if a.pass != nil {
 		if l, err := a.finishPass(ctx); l != nil || err != nil {
@@ -129,7 +118,6 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 		a.fence = q.rules.afterLoss(a.fence, a.lostFence)
 		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
 	}
-	a.abandon()
 	return nil, a.refusal(b)
 }
 
@@ -146,6 +134,19 @@ func (a *attempt) abandon() {
 		return
 	}
 	a.q.abandon(&a.target, tokens{current: a.token}, a.maybeOn)
+}
+
+// reenter releases what the attempt may have taken, and puts the request into the queues before
+// that, so that all nodes call the same waiter. It does not wait for the nodes.
+func (a *attempt) reenter(e *Entry) {
+	if a.pass != nil {
+		a.pass.abandon()
+		return
+	}
+	now := a.q.clock()
+	c := a.q.releaseCall(&a.target, tokens{current: a.token}, a.maybeOn, nil, now)
+	c.Ops, c.Waiter = append(e.ops(nil, script.Reenter), c.Ops...), e.waiter
+	a.q.call(c, now)
 }
 
 // isWon reports whether the ballot was won in time and the caller still waits.
@@ -203,10 +204,6 @@ func (q *Quorum) propose(now time.Time) uint64 {
 		}
 	}
 }
-
-// minWaiterTTL is the least time for which the nodes remember a waiter. It lasts until the
-// waiter's next attempt, which comes within twice the longest delay (maxRetryDelay).
-const minWaiterTTL = 500 * time.Millisecond
 
 // record returns the record of what the attempt may take.
 func (a *attempt) record() Record {
@@ -440,9 +437,8 @@ func heldError(name string, b *ballot.Ballot) *HeldError {
 // maxShownValue is the largest part of a foreign value that the nodes show: see SHOWN in ballot.lua.
 const maxShownValue = 4096
 
-// isForeign reports whether the lock's own key must be watched, because its holder is another
-// Redlock client, which deletes no wake-up key. To watch a key, the client must read it, so a
-// large value is not watched.
+// isForeign reports whether the holder is another Redlock client, whose release calls no waiter. A
+// large value is no token of such a client.
 func isForeign(h *Holding) bool { return !h.Holder.Known() && len(h.token) < maxShownValue }
 
 func isClosed(c <-chan struct{}) bool {

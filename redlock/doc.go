@@ -130,32 +130,36 @@
 //
 // # Waiting
 //
-// A waiter that was refused leaves a wake-up key on the node. A release deletes the key, and
-// CLIENT TRACKING reports the deletion on a second connection, the listener. So no goroutine needs
-// to read the first connection while it is idle. The same round trip reads the wake-up key after
-// the ballot. If the key is missing by then, a release came in between.
+// Each node has a wait queue for each lock: see internal/script/lua/queue.lua. A request that was
+// refused enters it, in the call that releases the votes it got. Its ticket is the time at which
+// its client asked, on the nodes' clocks, so all queues have the same order. When the lock becomes
+// free, the node calls the first request whose process lives, with PUBLISH, on the channel of that
+// process. A second connection, the listener, receives the call. So no goroutine needs to read the
+// first connection while it is idle.
 //
-// When a quorum of nodes has reported a release, the waiter retries after a random delay of a few
-// round trips. The delay keeps waiters that were woken together from splitting the votes. It
-// doubles if they did split them. An extension and a hand-over wake no waiter. No node reports
-// that a lease has expired, so the waiter retries when the lease is due to expire. It also retries
-// about four times per ttl in any case.
+// While it is the turn of a request, the node refuses all other clients ([HeldError].Waiting). A
+// turn lasts for a few round trips of the waiter. If it passes unused, the next request has its
+// turn, and the entry goes to the end of the queue.
 //
-// The first attempt of an Acquire leaves no wake-up key, so a free lock costs nothing extra. For a
-// lock of another Redlock client, the waiter listens to the lock's own key.
+// A request asks again when a quorum of nodes has called it. Calls may be lost. So the first
+// request in the queue also asks when the holder's lease may have ended, the second one a little
+// later, and all others every [RenewEntry]. If fewer nodes than a quorum can call, requests ask at
+// random intervals.
 //
-// A writer that waits for readers leaves a writer intent, and nodes then refuse later readers.
-// [Quorum.Intend] leaves the intent before the first attempt.
+// The first attempt of an Acquire does not enter the queue, unless the caller knows that the lock is
+// held (Request.Held). So a free lock costs nothing extra. [Quorum.Enter] enters a request before its
+// first attempt. [Quorum.Waiters] returns the queue.
 //
-// After 16 other clients were served first, a waiter gets a reservation. It may be farther from
-// the nodes, or its names may never be free at the same time. Each node grants the first
-// reservation that it receives, and refuses all other clients ([HeldError].Waiting). A reservation
-// lasts for a quarter of the time that the 16 clients took, and then expires. If it was not enough,
-// the next one requires twice as many other clients.
+// A reader does not overtake a writer that waits. Readers that follow each other in the queue are
+// called together.
 //
-// Of several names, a reservation covers those up to the first held one, in the order of their
-// keys. So the holder of that name can still acquire a later name. A single name is not reserved
-// for a waiter that must poll, because other polling waiters would be faster.
+// A request for several names is in the queue of each. If it is called for one name while another
+// is held, the next request is called instead. After a name was passed over 16 times, the node keeps
+// it for the request for a longer time, if the first held name sorts after it. So the holder of
+// that name can still acquire a later name.
+//
+// Locks of other Redlock clients call nobody. The first request in the queue asks for them four
+// times a second.
 //
 // [Lease.HandOver] transfers a lock to the next waiter on the same host in one ballot: each node
 // exchanges the tokens. This is a new grant with its own fencing token. [Lease.Wanted] reports
@@ -199,22 +203,22 @@
 // and are excluded by them. They know neither quarantine nor fencing tokens.
 //
 // If several clients share a lock, their tokens are in a sorted set beside the key. The key then
-// holds the kind, and lives as long as the longest of them. Wake-up keys, writer intents,
-// reservations and sorted sets have keys that contain a zero byte, so no lock's name can be equal.
+// holds the kind, and lives as long as the longest of them. Wait queues and sorted
+// sets have keys that contain a zero byte, so no lock's name can be equal.
 //
 // The hash redlockd:node does not depend on the prefix. It holds the epoch, the words of the other
-// nodes' epochs, the counters, and the instant until which reservations may exist. The keys
+// nodes' epochs, the counters, and the instant until which wait queues may exist. The key
+// redlockd:host:ID exists while requests of the process ID wait and it lives. The keys
 // redlockd:forced:… record what [Quorum.Force] took away.
 //
 // To change the node list or the prefix: stop all processes, wait max_ttl, and run HDEL
 // redlockd:node epoch on every node.
 //
 // The Lua scripts (internal/script/lua) are loaded with SCRIPT LOAD and called with EVALSHA. A node
-// is Redis 7 or later. It must allow these commands for Prefix* and redlockd:*: SET GET MGET DEL
+// is Redis 7 or later. It must allow these commands for Prefix* and redlockd:*: SET GET DEL
 // PTTL EXISTS PEXPIRE PEXPIREAT HGET HMGET HSET HGETALL ZADD ZREM ZRANGE ZSCORE ZREMRANGEBYSCORE.
-// It must also allow TIME, INFO, PING, EVALSHA, SCRIPT LOAD, CLIENT ID, KILL, TRACKING and CACHING,
-// and HELLO. With a password it must allow AUTH. A durable node must allow CONFIG GET and ACL
-// DRYRUN. Without CLIENT TRACKING a waiter polls.
+// It must also allow TIME, INFO, PING, EVALSHA, SCRIPT LOAD, CLIENT ID and KILL, and HELLO. With a password it must allow AUTH. A durable node must allow CONFIG GET and ACL
+// DRYRUN. To be called, waiters need PUBLISH and SUBSCRIBE for the channels redlockd:*.
 //
 // # What it cannot do
 //

@@ -32,15 +32,14 @@ type HeldError struct {
 	// Shared means that Holder is one of several readers.
 	Shared bool
 	// Waiting means that Holder does not hold the lock, but must not be overtaken. If
-	// Shared, it waits for the readers. Otherwise it has a reservation, because it was
-	// overtaken again and again.
+	// Shared, it waits for the readers. Otherwise it is its turn to take a free lock.
 	Waiting bool
 	// Slots is the number of slots if Holder has one of them; 0: the lock is not a
 	// semaphore. Either all slots are taken, or the request was for another number of
 	// slots.
 	Slots int
 
-	foreign  bool   // another Redlock client's lock: its release deletes no wake-up key
+	foreign  bool   // another Redlock client's lock: its release calls no waiter
 	split    bool   // no attempt can have won yet
 	freeSlot int    // a free slot; 0: not known
 	token    string // the holder's token; "": most nodes do not show the same token
@@ -49,9 +48,9 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	switch {
 	case e.Waiting && !e.Holder.Known():
-		return fmt.Sprintf("%s: reserved for clients that waited for it", e.Name)
+		return fmt.Sprintf("%s: kept for a client that waited for it and is next", e.Name)
 	case e.Waiting && !e.Shared:
-		return fmt.Sprintf("%s: reserved for %v, which waited for it and is next", e.Name, e.Holder)
+		return fmt.Sprintf("%s: kept for %v, which waited for it and is next", e.Name, e.Holder)
 	case e.Waiting:
 		return fmt.Sprintf("%s: shared by others; %v already waits until they end", e.Name, e.Holder)
 	case e.Shared && e.Holder.Known():

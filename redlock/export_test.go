@@ -27,11 +27,8 @@ func FillWindows(o *Options) {
 	o.ownRules().GroupsUnderWay = func(int) int { return node.MaxUnderWay }
 }
 
-// TokenOf returns a new token of a holder, or the writer intent of a waiter.
+// TokenOf returns a new token of a holder, or of an entry.
 func TokenOf(h Holder) string { return newToken(h) }
-
-// ReserveSoon gives a waiter a reservation after one other holder.
-func ReserveSoon(o *Options) { o.ownRules().reserveAfter = 1 }
 
 // ExchangeSoon makes the exchange after a pass happen sooner, or never.
 func ExchangeSoon(o *Options, soon bool) {
@@ -128,7 +125,6 @@ var spoiled = map[string]func(*rules){
 		r.needsNoWriteBack = func(_, _ int) bool { return true }
 	},
 	"token from a minority":        func(r *rules) { r.needsNoWriteBack = func(_, _ int) bool { return true } },
-	"missing wake-up key ignored":  func(r *rules) { r.WasReleased = func([]Reply) bool { return false } },
 	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }

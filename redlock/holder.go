@@ -121,7 +121,7 @@ type Holding struct {
 	Shared bool          // other clients may share the lock
 	Slots  int           // number of slots of a semaphore; 0: the lock is not one
 	Slot   int           // the slot, from 1 on; 0: the lock is not a semaphore
-	// Waiting: no client holds the lock. Holder has a reservation on the nodes, for at most TTL.
+	// Waiting: no client holds the lock. It is Holder's turn to take it, for at most TTL.
 	Waiting bool
 
 	token string

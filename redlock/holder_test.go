@@ -34,7 +34,7 @@ func TestHolderText(t *testing.T) {
 		{HeldError{Name: "a", Holder: unseen}, "a: held by alice on web3"},
 		{HeldError{Name: "a", Holder: unseen, Shared: true}, "a: shared by others, one of them alice on web3"},
 		{HeldError{Name: "a", Holder: unseen, Shared: true, Waiting: true}, "a: shared by others; alice on web3 already waits until they end"},
-		{HeldError{Name: "a", Holder: unseen, Waiting: true}, "a: reserved for alice on web3, which waited for it and is next"},
+		{HeldError{Name: "a", Holder: unseen, Waiting: true}, "a: kept for alice on web3, which waited for it and is next"},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("%+v\n got %q\nwant %q", test.err, got, test.want)

@@ -164,7 +164,7 @@ var brokenConnections = []hostileRow{
 		return false
 	}), `it ended the connection`},
 	{"hangs up at once", func(*question) bool { return false }, `it ended the connection before it answered the login`},
-	{"hangs up after the log-in", to("CLIENT TRACKING", func(*question) bool { return false }), `it ended the connection`},
+	{"hangs up after the log-in", to("SCRIPT LOAD", func(*question) bool { return false }), `it ended the connection`},
 	{"never answers", ballots(func(q *question) bool { return true }), `silent for|no answer`},
 	{"never answers at all", func(q *question) bool { return true }, `no answer to the login in time|deadline|timeout`},
 	{"drip", ballots(func(q *question) bool {
@@ -293,7 +293,7 @@ var wrongPushes = []hostileRow{
 	{"listener hears an empty push", listening(says(">0\r\n")), `.`},
 	{"listener's id is a string", when(func(q *question) bool { return q.Listener && q.Command[0] == "CLIENT" }, says("+x\r\n")), ``},
 	{"flushes without end", listening(saysOn("", ">2\r\n+invalidate\r\n_\r\n")), ``},
-	{"pushes without end", ballots(saysOn("", ">2\r\n+invalidate\r\n_\r\n")), `more than \d+`},
-	{"pushes of another kind", ballots(says(">3\r\n+message\r\n+x\r\n+y\r\n")), `a push about "message"`},
-	{"push within an answer", ballots(says("*1\r\n>2\r\n+invalidate\r\n_\r\n")), `a push within an answer`},
+	{"pushes without end", ballots(saysOn("", ">3\r\n+message\r\n+x\r\n+y\r\n")), `more than \d+`},
+	{"pushes of another kind", ballots(says(">4\r\n+pmessage\r\n+x\r\n+x\r\n+y\r\n")), `a push about "pmessage"`},
+	{"push within an answer", ballots(says("*1\r\n>3\r\n+message\r\n+x\r\n+y\r\n")), `a push within an answer`},
 }

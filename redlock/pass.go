@@ -263,7 +263,6 @@ func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 		return p.successor, nil
 	}
 	if gone {
-		p.abandon()
 		return nil, &HeldError{Name: a.name()}
 	}
 	lost := p.end()

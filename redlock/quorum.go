@@ -250,6 +250,7 @@ type fleet struct {
 func newFleet(o *Options) *fleet {
 	f := &fleet{options: o, quorum: o.rules.quorum(len(o.Nodes))}
 	f.admission = admission.NewFleet(o.admission(f.quorum))
+	f.waiters.Host = string(appendTokenID(nil))
 	for i, master := range o.Nodes {
 		f.lanes = append(f.lanes, node.NewLane(node.Options{
 			Node: master, Index: i, Prefix: o.Prefix, NodeTimeout: o.NodeTimeout, NoQuarantine: o.NoQuarantine,

@@ -20,7 +20,7 @@ func threeHosts(t *testing.T) (*site, []*host) {
 	for _, h := range hosts {
 		h.eventually("the nodes report changes", func() bool {
 			for _, node := range h.Status().Nodes {
-				if !node.Tracking {
+				if !node.Calls {
 					return false
 				}
 			}

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,7 +11,7 @@ import (
 )
 
 // If a node ends a listener, the host notices it then, not at the next ping. The waiter retries,
-// and must not arm a wake-up that no listener would get. Guards redisListener.watch.
+// because it may have missed a call. Guards redisListener.watch.
 func TestRealListenersKilled(t *testing.T) {
 	s, hosts := threeHosts(t)
 	l, err := hosts[0].Acquire(t.Context(), redlock.Request{Name: "x", TTL: 29 * time.Second, Keep: true})
@@ -28,7 +29,9 @@ func TestRealListenersKilled(t *testing.T) {
 	killListeners(s)
 	before := tries.Load()
 	hosts[1].eventually("the client has retried", func() bool { return tries.Load() > before })
-	<-time.After(20 * ms) // until it has armed
+	for _, node := range hosts[1].Status().Nodes {
+		hosts[1].eventually("the node calls waiters again", func() bool { return nodeOf(hosts[1], node.Name).Calls })
+	}
 	at := time.Now()
 	must(t, l.Release(t.Context()))
 	if took := (<-granted).Sub(at); took > 250*ms {
@@ -44,4 +47,10 @@ func killListeners(s *site) {
 			}
 		}
 	}
+}
+
+// nodeOf returns what a host knows of a node.
+func nodeOf(h *host, name string) redlock.NodeStatus {
+	nodes := h.Status().Nodes
+	return nodes[slices.IndexFunc(nodes, func(n redlock.NodeStatus) bool { return n.Name == name })]
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -33,14 +32,19 @@ type Request struct {
 	// granted or ctx is done.
 	Wait time.Duration
 
+	// Asked is when the client asked for the lock, on BootTime. It decides the position in the
+	// nodes' wait queues. 0: when Acquire is called.
+	Asked time.Duration
+
 	// Held means that another client holds the lock, as far as the caller knows. Then even the
-	// first attempt listens for its release.
+	// first attempt enters the nodes' wait queues. Otherwise the second one does, at once.
 	Held bool
-	// Yield means that clients on other hosts wait for the lock, too, and it is their turn.
+	// Yield leaves the lock free for a moment before the first attempt: for clients of other
+	// libraries, which the nodes cannot call.
 	Yield bool
 
-	// Intent is the result of Intend for this request. May be nil.
-	Intent *Intent
+	// Entry is the result of Enter for this request. May be nil.
+	Entry *Entry
 
 	// Pending is the first attempt, if Lease.HandOver has begun it. May be nil.
 	Pending *PendingAttempt
@@ -180,45 +184,10 @@ func (q *Quorum) target(r *Request) target {
 	return t
 }
 
-// Intent keeps readers on other hosts from overtaking a writer. It is for a writer that waits for
-// readers on this host before it requests the lock.
-type Intent struct {
-	q      *Quorum
-	target target
-	waiter *node.Waiter
-	r      Request
-}
-
-// Intend makes the nodes refuse new readers while other clients share the lock that r names. It
-// lasts for r.TTL from now on (at least half a second), or until the lock is taken or End is
-// called. The nodes refuse all readers alike: use it only if no reader waits before the writer.
-// The caller must pass the intent to Acquire (Request.Intent), or call End. Intend does not wait
-// for the nodes.
-func (q *Quorum) Intend(r Request) (*Intent, error) {
-	if err := q.check(&r); err != nil {
-		return nil, err
+// asked returns when the client asked for the lock.
+func (r *Request) asked(now time.Duration) time.Duration {
+	if r.Asked == 0 {
+		return now
 	}
-	i := &Intent{q: q, target: q.target(&r), r: r}
-	i.r.Holder.Since = q.options.Wall()
-	i.waiter = q.waiters.Join(i.target.keys(), newToken(i.r.Holder), q.quorum)
-	i.Renew()
-	return i, nil
+	return min(r.Asked, now)
 }
-
-// Renew makes the intent last for r.TTL from now on.
-func (i *Intent) Renew() {
-	ops := i.target.appendForKeys(nil, script.Operation{Op: script.IntendWrite, Token: i.waiter.ID, TTL: i.lasts()})
-	i.q.call(node.Call{Op: "mark", Ops: ops, Placed: &i.waiter.Placed}, i.q.clock())
-}
-
-// End ends the intent. Like a release, it is repeated on the nodes until they have answered, or
-// the intent has expired.
-func (i *Intent) End() {
-	i.q.waiters.Leave(i.waiter)
-	now := i.q.clock()
-	ops := i.target.appendForKeys(nil, script.Operation{Op: script.EndWait, Token: i.waiter.ID})
-	i.q.call(node.Call{Op: "done", Ops: ops, Placed: &i.waiter.Placed, Until: now + i.lasts() + drift(i.lasts())}, now)
-}
-
-// lasts returns how long the nodes remember the intent after each Renew.
-func (i *Intent) lasts() time.Duration { return max(i.r.TTL, minWaiterTTL) }

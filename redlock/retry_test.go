@@ -33,31 +33,40 @@ func TestRetryDelaysGrow(t *testing.T) {
 	} {
 		p := policyWith(longest, -1)
 		for _, of := range []time.Duration{20, 40, 80, 160, 250, 250} {
-			if delay, again := p.next(noVotes, time.Hour, false); !again || delay != limit(of*time.Millisecond) {
+			if delay, again := p.next(noVotes, time.Hour, 0); !again || delay != limit(of*time.Millisecond) {
 				t.Errorf("delay %v (again: %v), want %v", delay, again, limit(of*time.Millisecond))
 			}
 		}
 	}
 }
 
-// A waiter that the nodes notify has long delays. A delay ends when the lock may become free
-// without notice. After a split vote, about which no node notifies, the delay is short.
-func TestRetryDelayOfNotifiedWaiter(t *testing.T) {
+// A waiter that the nodes call asks by itself only when a call may be lost: the first one when the
+// holder's lease ends, or at intervals if the holder is foreign; the second one a little later; the
+// others to renew their entries. After a split vote, which the next calls resolve, and without calls,
+// the delay is short.
+func TestRetryDelayByPosition(t *testing.T) {
+	foreign := func(ttl time.Duration) error { return &HeldError{TTL: ttl, foreign: true} }
 	for what, c := range map[string]struct {
 		err      error
-		notified bool
+		position int
 		want     time.Duration
 	}{
-		"not notified":                 {heldFor(time.Minute), false, minRetryDelay / 4},
-		"notified":                     {heldFor(time.Minute), true, time.Second},
-		"notified, soon free":          {heldFor(100 * time.Millisecond), true, 101 * time.Millisecond},
-		"soon free":                    {heldFor(time.Millisecond), false, 2 * time.Millisecond},
-		"notified, never free":         {heldFor(Endless), true, time.Second},
-		"notified, unknown ttl":        {heldFor(0), true, time.Second},
-		"notified, free on some nodes": {&HeldError{TTL: time.Minute, split: true}, true, minRetryDelay / 4},
-		"no quorum":                    {noVotes, true, minRetryDelay / 4},
+		"in no queue":                      {heldFor(time.Minute), 0, minRetryDelay / 4},
+		"in no queue, soon free":           {heldFor(time.Millisecond), 0, time.Millisecond + turnMargin},
+		"first":                            {heldFor(10 * time.Second), 1, 10*time.Second + turnMargin},
+		"first, long ttl":                  {heldFor(time.Minute), 1, RenewEntry},
+		"first, foreign":                   {foreign(10 * time.Second), 1, foreignInterval},
+		"first, foreign, soon free":        {foreign(100 * time.Millisecond), 1, 100*time.Millisecond + turnMargin},
+		"first, never free":                {heldFor(Endless), 1, RenewEntry},
+		"first, unknown ttl":               {heldFor(0), 1, RenewEntry},
+		"second":                           {heldFor(10 * time.Second), 2, 10*time.Second + turnMargin + secondLater},
+		"second, foreign":                  {foreign(10 * time.Second), 2, 10*time.Second + turnMargin + secondLater},
+		"second, during the first's turn":  {&HeldError{TTL: 50 * time.Millisecond, Waiting: true}, 2, 50*time.Millisecond + turnMargin},
+		"third":                            {heldFor(10 * time.Second), 3, RenewEntry},
+		"first, free on some of the nodes": {&HeldError{TTL: time.Minute, split: true}, 1, minRetryDelay / 4},
+		"no quorum":                        {noVotes, 1, minRetryDelay / 4},
 	} {
-		if delay, again := policyWith(false, -1).next(c.err, time.Hour, c.notified); !again || delay != c.want {
+		if delay, again := policyWith(false, -1).next(c.err, time.Hour, c.position); !again || delay != c.want {
 			t.Errorf("%s: delay %v (again: %v), want %v", what, delay, again, c.want)
 		}
 	}
@@ -82,7 +91,7 @@ func TestRetriesEnd(t *testing.T) {
 		"a quarantine":              {&NoQuorumError{Quarantine: time.Minute}, -1, start + 100*ttl, true},
 	} {
 		p := policyWith(true, c.until)
-		delay, again := p.next(c.err, c.at, false)
+		delay, again := p.next(c.err, c.at, 0)
 		if again != c.again || c.until > 0 && again && c.at+delay != c.until {
 			t.Errorf("%s: again %v, after %v; want %v", what, again, delay, c.again)
 		}

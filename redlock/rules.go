@@ -133,9 +133,6 @@ type rules struct {
 
 	// exchangeAfter is how long after a pass the nodes get a token that names the client.
 	exchangeAfter time.Duration
-
-	// reserveAfter is how many other holders a waiter sees before its first reservation.
-	reserveAfter int
 }
 
 var soundRules = rules{
@@ -171,12 +168,7 @@ var soundRules = rules{
 	walks:              func(nodes, quorum int) int { return nodes - quorum + 1 },
 	isPossible:         func(shown, silent, quorum int) bool { return shown+silent >= quorum },
 	exchangeAfter:      exchangeAfter,
-	reserveAfter:       reserveAfter,
 }
-
-// reserveAfter is how many other holders a waiter sees before it gets a reservation. Even if many
-// hosts contend for one lock, few waiters see that many by chance.
-const reserveAfter = 16
 
 // PassWindow is how long a lock may be passed on after its last confirmation began
 // ([Lease.HandOver]). Force waits for it.

@@ -30,13 +30,12 @@ type LockPage struct {
 	Walked, Walks int
 }
 
-// StoredLock is a lock that clients of any host hold, or that is reserved for one.
+// StoredLock is a lock that clients of any host hold or wait for.
 type StoredLock struct {
 	Name     string
 	Holdings []Holding // as Who returns them; nil with Many
 	Many     bool      // too many clients share it to list them here: see Who
-	Wanted   bool      // a client waits for it
-	Waiters  []Holder  // the waiting clients that the nodes can name: writers, and clients with a reservation
+	Waiters  []Waiting // in their order
 }
 
 // Scan returns one page of the locks that the nodes store. The first page has the cursor "".
@@ -232,20 +231,19 @@ func globPrefix(prefix string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(prefix) + "*"
 }
 
-// lockNames returns the names of locks that are held or reserved according to the keys.
+// lockNames returns the names of locks that are held or waited for according to the keys.
 func (q *Quorum) lockNames(keys []redis.Reply) (names []string) {
 	for i := range keys {
 		name, isLocks := strings.CutPrefix(keys[i].Str, q.options.Prefix)
 		name, suffix, hasSuffix := strings.Cut(name, script.Separator)
-		if isLocks && name != "" && (!hasSuffix || suffix == script.ReservationSuffix) && !slices.Contains(names, name) {
+		if isLocks && name != "" && (!hasSuffix || suffix == script.TurnSuffix) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// describe asks all nodes for the holders of the named locks, and returns those locks that are
-// held or reserved.
+// describe asks all nodes about the named locks, and returns those that are held or waited for.
 func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLock, err error) {
 	for try := range scanTries {
 		if try > 0 {
@@ -268,7 +266,7 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 			continue
 		}
 		for i, name := range names {
-			if lock := q.storedLock(name, s.Replies(i)); lock.Many || len(lock.Holdings) > 0 {
+			if lock := q.storedLock(name, s.Replies(i)); lock.Many || len(lock.Holdings)+len(lock.Waiters) > 0 {
 				locks = append(locks, lock)
 			}
 		}
@@ -280,21 +278,15 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 // storedLock evaluates the nodes' replies about a lock: see DESCRIBE in ballot.lua.
 func (q *Quorum) storedLock(name string, replies []*redis.Reply) StoredLock {
 	lock := StoredLock{Name: name}
-	shown, waiting := make([]*redis.Reply, len(replies)), map[string]bool{}
+	shown, queues := make([]*redis.Reply, len(replies)), make([]*redis.Reply, 0, len(replies))
 	for n, reply := range replies {
 		if reply == nil {
 			continue
 		}
 		shown[n] = &reply.Array[0]
-		lock.Wanted = lock.Wanted || reply.Array[1].Int > 0
-		for _, token := range reply.Array[2:] {
-			if token.Str != "" && !waiting[token.Str] {
-				waiting[token.Str] = true
-				lock.Waiters = append(lock.Waiters, holderOf(token.Str))
-			}
-		}
+		queues = append(queues, &reply.Array[1])
 	}
-	lock.Wanted = lock.Wanted || len(lock.Waiters) > 0
+	lock.Waiters = mergeQueues(queues, q.quorum)
 	b := ballot.ShowingBallot(shown, q.quorum)
 	if lock.Many = b.ShowsMany(); !lock.Many {
 		lock.Holdings = q.possibleHolders(b)

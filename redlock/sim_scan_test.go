@@ -154,7 +154,7 @@ func TestScanEndsWithClose(t *testing.T) {
 	}
 }
 
-// A page shows holders, readers, the next client and the waiting hosts of each lock.
+// A page shows holders, readers and waiting clients of each lock.
 func TestScanDescribesLocks(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		f.acquire(redlock.Request{Name: "one", TTL: 10 * time.Second, Holder: redlock.Holder{Host: "web3", PID: 41}})
@@ -169,16 +169,16 @@ func TestScanDescribesLocks(t *testing.T) {
 		wantErr(t, "scan", err, nil)
 		got := map[string]string{}
 		for _, l := range page.Locks {
-			got[l.Name] = fmt.Sprintf("many=%v wanted=%v", l.Many, l.Wanted)
+			got[l.Name] = fmt.Sprintf("many=%v", l.Many)
 			for _, h := range l.Holdings {
 				got[l.Name] += fmt.Sprintf(" %s %d/%d", h.Holder.Host, h.Held, h.Nodes)
 			}
 			for _, w := range l.Waiters {
-				got[l.Name] += " waits: " + w.Host
+				got[l.Name] += fmt.Sprintf(" waits: %s %d, for 0.1 s: %v", w.Holder.Host, w.Nodes, w.For > 50*ms && w.For < 150*ms)
 			}
 		}
-		want(t, "one", got["one"], "many=false wanted=true web3 3/3")
-		want(t, "many", got["many"], "many=true wanted=false")
-		want(t, "read", got["read"], "many=false wanted=true web4 3/3 waits: web5")
+		want(t, "one", got["one"], "many=false web3 3/3 waits: ? 3, for 0.1 s: true")
+		want(t, "many", got["many"], "many=true")
+		want(t, "read", got["read"], "many=false web4 3/3 waits: web5 3, for 0.1 s: true")
 	})
 }

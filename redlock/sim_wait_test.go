@@ -2,10 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"slices"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +11,7 @@ import (
 )
 
 // If nodes cannot grant (a counter at its limit, no memory), a waiter retries at growing
-// intervals. Guards wasReleased: if no attempt was refused, a missing wake-up key has no meaning.
+// intervals.
 func TestFailingNodesAreNotStormed(t *testing.T) {
 	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
 		every(f.sims, func(s *redlocktest.Sim) { setCounter(s, 1<<53-1<<40) })
@@ -43,7 +39,7 @@ func TestWokenAfterLanesBreak(t *testing.T) {
 		time.Sleep(time.Second) // until connected again
 		for _, node := range f.q.Status().Nodes {
 			want(t, "state", node.State, redlock.NodeReady)
-			want(t, "tracking", node.Tracking, true)
+			want(t, "it calls waiters", node.Calls, true)
 		}
 		tries := w.tries()
 		time.Sleep(time.Second)
@@ -112,7 +108,7 @@ func TestWokenByExpiryOfAnySlot(t *testing.T) {
 }
 
 // Clients of another host take slots in turn, each for 200 ms, so the lock is always held. They
-// must not exclude a client that wants it exclusively for ever. Guards op i: the writer intent.
+// must not exclude a client that wants it exclusively for ever. Guards the order of the wait queue.
 func TestExclusiveIsNotStarvedBySlots(t *testing.T) {
 	r := redlock.Request{Name: "x", TTL: keptLong, Slots: 2, Keep: true}
 	wakeTest(t, r, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
@@ -141,33 +137,6 @@ func TestExclusiveIsNotStarvedBySlots(t *testing.T) {
 	})
 }
 
-// A waiter first waits for a foreign client, and later this host gets the lock. Its hand-overs and
-// extensions do not wake that waiter. Guards Waiters.WatchLocks.
-func TestNotWokenByOthersAfterForeign(t *testing.T) {
-	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-		foreign(f.sims, "x", time.Hour)
-		w := f.wait(other, patient)
-		time.Sleep(100 * ms)
-		held := redlock.Request{Name: "x", TTL: 6 * time.Second, Keep: true}
-		for _, sim := range f.sims {
-			sim.Do("DEL", "redlock:x")
-		}
-		l, err := f.q.Acquire(t.Context(), held) // before the waiter learns of the deletion
-		want(t, "this host's Acquire", err, nil)
-		time.Sleep(100 * ms)
-		tries := w.tries()
-		for range 50 {
-			l = f.passOn(l, held)
-			time.Sleep(10 * ms)
-		}
-		if n := w.tries() - tries; n > 3 {
-			t.Errorf("%d attempts during 50 hand-overs, want at most 3", n)
-		}
-		f.release(l)
-		<-w.done
-	})
-}
-
 // farConn is a connection with a long delay each way.
 type farConn struct {
 	redlock.Conn
@@ -192,8 +161,8 @@ func far(way time.Duration) func(*redlock.Options) {
 				}
 				return redlocktest.WithDo(c, farConn{c, way}.Do), nil
 			}
-			o.Nodes[i].Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
-				return node.Listen(ctx, func(keys []string) { time.AfterFunc(way, func() { heard(keys) }) })
+			o.Nodes[i].Listen = func(ctx context.Context, channel string, heard func(string)) (redlock.Listener, error) {
+				return node.Listen(ctx, channel, func(message string) { time.AfterFunc(way, func() { heard(message) }) })
 			}
 		}
 	}
@@ -237,7 +206,7 @@ func isDone(c <-chan struct{}) bool {
 // If a foreign client's value looks like a kind of ours, the lock is still held. It may be a kind
 // of a later version.
 func TestForeignValueLikeAKind(t *testing.T) {
-	for _, value := range []string{"redlockd:backup-7", "redlockd:slots=x", "redlockd:sharedish", "redlockd:kept", "redlockd:writer"} {
+	for _, value := range []string{"redlockd:backup-7", "redlockd:slots=x", "redlockd:sharedish", "redlockd:turn", "redlockd:writer"} {
 		for what, r := range map[string]redlock.Request{
 			"exclusive": {Name: "x", TTL: time.Second}, "shared": {Name: "x", TTL: time.Second, Shared: true},
 			"several": {Names: []string{"y", "x"}, TTL: time.Second},
@@ -254,8 +223,8 @@ func TestForeignValueLikeAKind(t *testing.T) {
 	}
 }
 
-// If nodes have no tracking, readers do not starve a writer with a short ttl: its intent on the
-// nodes must last until it retries. Guards retryPolicy: maxRetryDelay against the ttl of op i.
+// If the nodes cannot call waiters, readers do not starve a writer with a short ttl: its entry on the
+// nodes lasts until it retries. Guards retryPolicy: maxRetryDelay.
 func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -343,35 +312,5 @@ func TestSlotGrantShowsWaiter(t *testing.T) {
 			first.BeginRelease()
 			<-second.done
 		})
-	}
-}
-
-// A waiter reads the value of a foreign client in order to listen to its key. It does not if the
-// value is large, because each retry would read megabytes. Guards isForeign.
-func TestLargeValueIsNotRead(t *testing.T) {
-	for _, value := range []string{"another client's", strings.Repeat("x", 5000)} {
-		for _, differs := range []bool{false, true} { // the values differ from node to node
-			twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
-				var read atomic.Bool
-				f.sims[0].OnCommand(func(c redlock.Command) {
-					if c[0] == "MGET" && slices.Contains(c, "redlock:x") {
-						read.Store(true)
-					}
-				})
-				for i, s := range f.sims {
-					if differs {
-						s.Do("SET", "redlock:x", strconv.Itoa(i)+value)
-					} else {
-						s.Do("SET", "redlock:x", value)
-					}
-				}
-				w := f.wait(other, patient)
-				time.Sleep(time.Second)
-				want(t, "the key is listened to", read.Load(), value == "another client's")
-				every(f.sims, func(s *redlocktest.Sim) { s.Do("DEL", "redlock:x") })
-				<-w.done
-				want(t, "the waiter's error", w.err, nil)
-			})
-		}
 	}
 }

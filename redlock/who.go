@@ -13,8 +13,8 @@ import (
 // timeout. A possible holder is a token that a quorum shows, or could show if the nodes that
 // failed had answered. A key without expiry that keeps every client from acquiring the lock
 // counts as a holder, too. If an exclusive lock has several possible holders, it is unknown which
-// of them holds it. No holder means that the lock is free. If the lock is free but reserved, Who
-// returns the client with the reservation as Waiting. If fewer nodes than a quorum answered, the
+// of them holds it. No holder means that the lock is free. If the lock is free, and it is the turn of a
+// waiter to take it, Who returns the waiter as Waiting. If fewer nodes than a quorum answered, the
 // error matches ErrNoQuorum. For a lock with more than a hundred holders, Who serves one caller
 // after the other.
 func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {

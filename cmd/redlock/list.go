@@ -41,9 +41,9 @@ number of the holder's slot. Times are in milliseconds; 0 is none.
 With --all: the locks of all hosts that you may inspect. redlockd reads them from the
 nodes, page by page, at the pace of other requests. It needs the right +scan there. Each
 lock that is held all the time is listed once; others may be missing. HELD is the number
-of nodes that hold the lock. MODE "next": nobody holds it, and it is reserved for this
-waiter. WAITING are the hosts of the clients that wait for it, if the nodes or this
-host's daemon know them; "?" for others. "many" share a lock: see redlock who.
+of nodes that hold the lock. MODE "next": nobody holds it, and it is kept for this
+waiter. WAITING are the hosts that wait for it, in the order in which they get the lock;
+"?" if they are not known. "many" share a lock: see redlock who.
 
 With --all --json, one line for each lock, as it is found: {"lock", "many", "wanted",
 "waiting_hosts", "holders": [as in redlock who]}.

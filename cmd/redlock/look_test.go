@@ -33,10 +33,10 @@ var fleet = cmdtest.Replies{
 	ipc.VerbList: cmdtest.Reply("- lock=a state=held mode=shared host=web1 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
 		"- lock=a state=held mode=shared host=web2 pid=42 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
 		"- lock=b%2Cc state=held mode=exclusive held=5 nodes=5 wanted=yes", "- lock=e state=held mode=shared many=yes nodes=5",
-		"- lock=d state=reserved mode=exclusive host=web5 pid=43 user=cron since=2588 ttl=900 held=5 nodes=5", "OK n=5 walked=3 walks=3"),
+		"- lock=d state=turn mode=exclusive host=web5 pid=43 user=cron since=2588 ttl=900 held=5 nodes=5", "OK n=5 walked=3 walks=3"),
 }
 
-// kept is a lock that is reserved for a waiter and has no holder.
+// kept is a lock that the nodes keep for a waiter, and that has no holder.
 var kept = cmdtest.Replies{
 	ipc.VerbWho: cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1"),
 }

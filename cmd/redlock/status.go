@@ -31,7 +31,7 @@ spare is how many more nodes may fail; it is below 0 if there is no quorum. left
 the time left of a node's quarantine, or until enough quarantines end for a quorum: a
 node that is new or was restarted may have forgotten locks, so it does not vote for
 max_ttl. While redlockd drains before it stops, "draining_ms" is the time left. wakeups
-says how a node reports free locks to waiters: "tracking", or "polling" if waiters have
+says how a node reports free locks to waiters: "pubsub", or "polling" if waiters have
 to ask at random intervals; "" is not known. Counts are since the start of redlockd.
 
 Exit codes: 0 a quorum of nodes is ready; 69 it is not, or the daemon is not available,

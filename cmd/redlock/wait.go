@@ -22,7 +22,7 @@ func newWaitCommand() *cobra.Command {
 		Short: "Wait until a lock is free, without taking it",
 		Long: `Wait until nobody holds a lock, on any host, without taking it. Another process may take it
 before you do: to work under the lock, use redlock run. Each --interval, redlockd
-asks a quorum of the nodes. A lock that is reserved for a waiter is not free. NAME is
+asks a quorum of the nodes. A lock that is kept for a waiter is not free. NAME is
 one lock; a comma in it is written %2C.
 
 If a question fails (redlockd stops, too few nodes answer), redlock wait continues. Only

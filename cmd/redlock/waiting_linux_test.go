@@ -72,7 +72,7 @@ func TestVerboseWait(t *testing.T) {
 	p.ExpectExit(0)
 }
 
-// While no client holds the lock, redlock run names the waiter that the lock is reserved for. If
+// While no client holds the lock, redlock run names the waiter that the nodes keep it for. If
 // that is redlock run itself, it says that nobody holds the lock.
 func TestWaitNamesTheNextWaiter(t *testing.T) {
 	t.Parallel()
@@ -87,11 +87,11 @@ func TestWaitNamesTheNextWaiter(t *testing.T) {
 	})
 	p := cmdtest.Start(t, cmdtest.RoleRedlock, f.Socket, cmdtest.RunArgs([]string{"--verbose"}, "true")...)
 	lock := f.ExpectRequest(ipc.VerbLock)
-	p.AwaitStderr("waiting: reserved for bob on web4 (pid 2), which waited and is next\n")
+	p.AwaitStderr("waiting: kept for bob on web4 (pid 2), which waited and is next\n")
 	keptFor(host, p.Cmd.Process.Pid)
 	p.AwaitStderr("waiting: nobody holds it at the moment\n")
 	keptFor(host, p.Cmd.Process.Pid+1)
-	p.AwaitStderr(fmt.Sprintf("waiting: reserved for bob on %s (pid %d)", host, p.Cmd.Process.Pid+1))
+	p.AwaitStderr(fmt.Sprintf("waiting: kept for bob on %s (pid %d)", host, p.Cmd.Process.Pid+1))
 	f.Grant(lock)
 	p.ExpectExit(0)
 }

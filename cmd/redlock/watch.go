@@ -35,7 +35,7 @@ If the question fails (redlockd stops, too few nodes answer), the lock is "unkno
 redlock watch continues. Only the first question must succeed.
 
 With --json, one line for each change: {"time", "lock", "state": "free", "held", "kept"
-(reserved for a waiter, as in redlock who) or "unknown", "holders": [as in redlock who],
+(for a waiter that is next, as in redlock who) or "unknown", "holders": [as in redlock who],
 "error"}.
 
 Exit codes: 64 usage; 69 the daemon is not available, or no quorum of nodes answered,
@@ -143,14 +143,14 @@ func (s *observation) state() string {
 		return "unknown"
 	case len(s.holders) == 0:
 		return "free"
-	case s.isReserved():
+	case s.isKept():
 		return "kept"
 	}
 	return "held"
 }
 
-// isReserved reports whether no client holds the lock and it is reserved for a waiter.
-func (s *observation) isReserved() bool {
+// isKept reports whether no client holds the lock and the nodes keep it for a waiter.
+func (s *observation) isKept() bool {
 	return !slices.ContainsFunc(s.holders, func(h client.Holder) bool { return !h.Waits })
 }
 
@@ -160,8 +160,8 @@ func (s *observation) text() string {
 		return "unknown: " + output.Cell(s.err.Error())
 	case len(s.holders) == 0:
 		return "free"
-	case s.isReserved():
-		return describe.ReservedFor(s.holders[0])
+	case s.isKept():
+		return describe.KeptFor(s.holders[0])
 	}
 	var words []string
 	for _, h := range s.holders {

@@ -61,7 +61,7 @@ func TestWatch(t *testing.T) {
 		line := held()
 		return []string{strings.Replace(line[0], "mode=exclusive", "mode=exclusive waiting=yes", 1), line[1]}
 	})
-	expect("reserved for cron on web3 (pid 12), which waited and is next")
+	expect("kept for cron on web3 (pid 12), which waited and is next")
 	who.set(held) // the new holder has it now
 	expect("held by cron on web3 (pid 12, exclusive")
 	who.set(cmdtest.Reply("- lock=job mode=shared held=3 nodes=5", "- lock=job mode=exclusive slots=3 slot=2 host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=2"))
@@ -99,7 +99,7 @@ func TestWatchUnknown(t *testing.T) {
 	}
 	who.set(cmdtest.Reply("- lock=job mode=exclusive waiting=yes host=web4 pid=7 user=www since=10 held=3 nodes=5", "OK n=1"))
 	if line := read(); line.State != "kept" || len(line.Holders) != 1 || !line.Holders[0].Next {
-		t.Errorf("reserved for a waiter: %+v, want kept", line)
+		t.Errorf("kept for a waiter: %+v, want kept", line)
 	}
 	who.set(heldFromNowBy("cron"))
 	if line := read(); line.State != "held" || line.Error != "" || len(line.Holders) != 1 || line.Holders[0].User != "cron" {

@@ -21,7 +21,7 @@ func newWhoCommand() *cobra.Command {
 		Long: `Show who holds a lock, on any host.
 
 redlockd asks a quorum of the nodes. If nobody holds the lock, the output is "free". MODE
-"next" means that nobody holds it, and that the nodes reserve it for a waiter, for at
+"next" means that nobody holds it, and that the nodes keep it for a waiter, for at
 most TTL. HELD is the number of nodes that hold the lock. Locks of other Redlock clients
 have no host, user or pid. NOTE is shown for locks held through this host's daemon, if
 you may see it. NAME is one lock; a comma in it is written %2C, and shown so.
@@ -31,7 +31,7 @@ command started keep the lock until they end.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared", "slots",
 "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes", "note" if there is
-one, "kept_ms" if it was taken with --at-least on this host, "next" if it is reserved}]}.
+one, "kept_ms" if it was taken with --at-least on this host, "next" if it waits}]}.
 slots is how many may hold the lock together (0: it is not a semaphore), slot the number
 of the holder's slot. Times are in milliseconds.
 

@@ -30,17 +30,17 @@ func (d *simDaemon) takeForeign(name string) {
 	}
 }
 
-// WHO shows the client for which the nodes reserve a lock that nobody holds.
-func TestWhoShowsReservation(t *testing.T) {
+// WHO shows the client whose turn it is to take a lock that nobody holds.
+func TestWhoShowsTurn(t *testing.T) {
 	d := startDaemon(t, 3, longNodeTimeout)
-	d.Nodes.ReserveForCron(t, "redlock:a")
+	d.Nodes.TurnOfCron(t, "redlock:a")
 	w := d.dial()
 	w.Send("WHO a")
-	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; the nodes reserve it for .*`)
+	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; the nodes keep it for .*`)
 	w.Want(`OK n=1`)
-	w.Say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: reserved for cron on web3 .*`)
+	w.Say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
 	for _, server := range d.Nodes.Servers {
-		if _, err := server.Do("DEL", "redlock:a\x00k"); err != nil {
+		if _, err := server.Do("DEL", "redlock:a\x00q", "redlock:a\x00t"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -76,7 +76,7 @@ var helpLines = []helpLine{
 	{ipc.VerbBeat, "BEAT name[,name...] [owner=] | BEAT lease=ID | BEAT [name] pid=N", []string{"reports that the work continues, for locks with beat="}},
 	{ipc.VerbWho, "WHO name", []string{
 		"asks the nodes who holds it: a line for each holder (mode=shared; slots= and slot=); n=0: nobody",
-		"waiting=yes: nobody holds it, and the nodes reserve it for this client, which waits and is next",
+		"waiting=yes: nobody holds it, and the nodes keep it for this client, which waits and is next",
 		"note=: of a holder through this daemon, if you may see it",
 		"kept=: it was taken through this daemon with min=, and stays taken for at least this time",
 	}},
@@ -85,7 +85,8 @@ var helpLines = []helpLine{
 		"state=kept: nobody holds it, but it stays taken for kept= (min=)",
 		"all=yes: the locks of all hosts that you may inspect, as the nodes store them, in pages; next= is the from= of the next page, and is missing from the last one",
 		"a lock that is held from the first page to the last is on at least one page, and usually on several: the same lock= is the same lock",
-		"wanted=yes: a client waits for it; waiting_hosts=: the hosts of these clients, if the nodes or this daemon know them",
+		"wanted=yes: a client waits for it; waiting_hosts=: the hosts that wait, in the order in which they get the lock",
+		"state=turn, with all=yes: nobody holds it, and the nodes keep it for this client, which waits and is next",
 		"state=lost: the lease is lost, but for at most ttl= others cannot get all of its names",
 	}},
 	{ipc.VerbStatus, "STATUS", []string{

@@ -420,5 +420,5 @@ func TestDevKinds(t *testing.T) {
 		other.Want(`LOST .*`)
 	}
 	other.Send("STATUS")
-	other.Want(`- node=a address=embedded state=ready wakeups=polling .*`)
+	other.Want(`- node=a address=embedded state=ready wakeups=pubsub .*`)
 }

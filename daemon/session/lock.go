@@ -26,8 +26,8 @@ type lockRequest struct {
 	guard      time.Duration
 	max        time.Duration
 
-	intent   *redlock.Intent // its writer intent; nil: none
-	rejoined bool            // it had joined another LOCK, which got an error
+	entry    *redlock.Entry // its place in the nodes' queues before it asks them for the lock; nil: none
+	rejoined bool           // it had joined another LOCK, which got an error
 
 	done    chan struct{} // closed when the request has ended; nil while no other request waits for it; guarded by the mu of requests
 	failure error         // after the end: why there is no lease
@@ -280,11 +280,11 @@ func (d *Host) reportGranted(h *heldLease) {
 
 func (a *lockRequest) acquire(ctx context.Context) error {
 	if err := a.waitUntilReady(ctx); err != nil {
-		a.endIntent()
+		a.endEntry()
 		return err
 	}
 	r := a.Request()
-	r.Intent = a.intent
+	r.Entry = a.entry
 	r.Pending, r.Yield = a.session.host.Queue.TakeAttempt(&a.waiter)
 	r.Yield = r.Yield && a.waiter.Patient
 	lease, err := a.session.host.Nodes.Acquire(ctx, r)
@@ -314,12 +314,12 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 			return nil
 		case <-nextInLine:
 			nextInLine = nil
-			a.announceIntent()
-			ticker := time.NewTicker(a.ttl / intentRenewals)
+			a.enter()
+			ticker := time.NewTicker(redlock.RenewEntry)
 			defer ticker.Stop()
 			renewal = ticker.C
 		case <-renewal:
-			a.announceIntent()
+			a.enter()
 		case <-timer.C:
 			return a.notReadyError()
 		case <-a.holderGone():
@@ -329,10 +329,6 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 		}
 	}
 }
-
-// intentRenewals is how often a writer intent is renewed in a ttl. It is as often as a lease is
-// extended.
-const intentRenewals = 3
 
 // holderGone returns a channel that is closed when a lease would end at once, because the client's
 // input or the process has ended. It is nil if the lease does not depend on these.
@@ -354,25 +350,25 @@ func (a *lockRequest) timeLeft() time.Duration {
 	return a.waitLeft()
 }
 
-// announceIntent sends the nodes the writer intent of the request, or renews it. An exclusive
-// request waits in the daemon for the readers of this host, and readers of other hosts must not
-// overtake it: see waitqueue.Waiter.NextInLine.
-func (a *lockRequest) announceIntent() {
-	if a.intent != nil {
-		a.intent.Renew()
+// enter puts the request into the nodes' queues, or makes sure that it is there. An exclusive request
+// waits in the daemon for the readers of this host, and readers of other hosts must not overtake it:
+// see waitqueue.Waiter.NextInLine.
+func (a *lockRequest) enter() {
+	if a.entry != nil {
+		a.entry.Renew()
 		return
 	}
-	intent, err := a.session.host.Nodes.Intend(a.Request())
+	entry, err := a.session.host.Nodes.Enter(a.Request())
 	if err != nil { // a bad request: Acquire returns the error
 		return
 	}
-	a.intent = intent
+	a.entry = entry
 }
 
-// endIntent ends the writer intent of a request that never asked the nodes for the lock.
-func (a *lockRequest) endIntent() {
-	if a.intent != nil {
-		a.intent.End()
+// endEntry ends the place of a request that never asked the nodes for the lock.
+func (a *lockRequest) endEntry() {
+	if a.entry != nil {
+		a.entry.End()
 	}
 }
 
@@ -385,6 +381,7 @@ func (a *lockRequest) Request() redlock.Request {
 		Slots:        int(a.waiter.Kind.Slots),
 		TTL:          a.ttl,
 		Wait:         a.waitLeft(),
+		Asked:        a.Asked,
 		Held:         errors.Is(d.Queue.LastFailure(&h.waiter), redlock.ErrHeld),
 		StopRetrying: a.holderGone(),
 		Failed:       func(err error) { d.attemptFailed(h, err) },

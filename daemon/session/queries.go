@@ -65,7 +65,7 @@ func (d *Host) currentHolder(h *redlock.Holding, here *heldLease) redlock.Holder
 func whoText(h *redlock.Holding, here *heldLease) string {
 	switch {
 	case h.Waiting:
-		return "nobody holds it; the nodes reserve it for this client, which waits and is next"
+		return "nobody holds it; the nodes keep it for this client, which waits and is next"
 	case !h.Holder.Known():
 		return "held by another Redlock client, which does not identify itself"
 	case here != nil && here.isKept():
@@ -203,23 +203,21 @@ func (d *Host) waitingNames() map[string]bool {
 // clients of this host wait for the lock.
 func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitingHere bool) int {
 	nodes := int64(len(s.host.Cfg.Quorum.Nodes))
-	var hosts []string
-	if waitingHere {
-		hosts = append(hosts, s.host.hostname)
-	}
+	var hosts []string // in the order in which they get the lock
 	for _, w := range lock.Waiters {
-		if w.Known() && !slices.Contains(hosts, w.Host) {
-			hosts = append(hosts, w.Host)
+		if !slices.Contains(hosts, w.Holder.Host) {
+			hosts = append(hosts, w.Holder.Host)
 		}
+	}
+	if waitingHere && !slices.Contains(hosts, s.host.hostname) {
+		hosts = append(hosts, s.host.hostname)
 	}
 	line := func(state string) *ipc.Response {
 		return new(ipc.Response).Line(call.Tag).Str("lock", lock.Name).Str("state", state)
 	}
 	waiters := func(r *ipc.Response) *ipc.Response {
-		if lock.Wanted || hosts != nil {
-			r.Str("wanted", "yes")
-		}
 		if hosts != nil {
+			r.Str("wanted", "yes")
 			r.Strs("waiting_hosts", hosts...)
 		}
 		return r
@@ -232,7 +230,7 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitin
 		h := &lock.Holdings[i]
 		state := "held"
 		if h.Waiting {
-			state = "reserved"
+			state = "turn"
 		}
 		here := s.host.Leases.onNodes(h)
 		r := slotField(slotsField(line(state).Str("mode", modeOf(h.Shared)), h.Slots), h.Slot)
@@ -364,8 +362,8 @@ func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
 
 // wakeUps returns how the node wakes waiters.
 func wakeUps(node redlock.NodeStatus) string {
-	if node.Tracking {
-		return "tracking"
+	if node.Calls {
+		return "pubsub"
 	}
 	return "polling"
 }

@@ -1,8 +1,8 @@
 package waitqueue
 
 // An exclusive waiter waits in the daemon for the readers of this host, and sends nothing to
-// the nodes meanwhile. As soon as only holders block it, the daemon tells the nodes (writer intent),
-// so that readers of other hosts do not overtake it. Earlier, the nodes would also refuse readers of
+// the nodes meanwhile. As soon as only holders block it, the daemon enters it into
+// the nodes' wait queues, so that readers of other hosts do not overtake it. Earlier, the nodes would also refuse readers of
 // this host that are before it.
 
 // notifyNextInLine closes nextInLine of the first waiter of each name if it is next in line now. It

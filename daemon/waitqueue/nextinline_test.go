@@ -3,7 +3,7 @@ package waitqueue
 import "testing"
 
 // A writer is next in line only when all waiters before it hold the lock, and share it. If the nodes
-// knew its intent earlier, they would also refuse readers of this host that are before it.
+// had its entry earlier, they would also refuse readers of this host that are before it.
 func TestNextInLine(t *testing.T) {
 	reader, writer := Kind{Shared: true}, Kind{}
 	q := New()

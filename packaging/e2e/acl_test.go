@@ -111,7 +111,7 @@ func missRight(t *testing.T, cluster *redlocktest.Cluster, right string) {
 	defer other.Close()
 	waitFor(t, "the other nodes are ready", func() bool {
 		return !slices.ContainsFunc(slices.Concat(one.Status().Nodes[:2], other.Status().Nodes[:2]), func(node redlock.NodeStatus) bool {
-			return node.State != redlock.NodeReady || !node.Tracking
+			return node.State != redlock.NodeReady || !node.Calls
 		})
 	})
 	if right == "hgetall" { // a node that lost its memory gets a copy of the counters
@@ -168,7 +168,7 @@ func awaitReady(t *testing.T, hosts ...*redlock.Quorum) {
 	waitFor(t, "all nodes are ready, and tell what changes", func() bool {
 		for _, q := range hosts {
 			for _, node := range q.Status().Nodes {
-				if node.State != redlock.NodeReady || !node.Tracking {
+				if node.State != redlock.NodeReady || !node.Calls {
 					return false
 				}
 			}

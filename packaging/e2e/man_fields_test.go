@@ -18,7 +18,7 @@ func TestManualHasFields(t *testing.T) {
 	cluster.Admit(t)
 	h := newHost(t, cluster)
 	h.serve()
-	cluster.ReserveForCron(t, "redlock:kept")
+	cluster.TurnOfCron(t, "redlock:kept")
 	page := readFile(t, manuals(t)["redlockd-protocol.7"])
 	n, other := h.nc(), h.nc()
 	const grant = "LOCK, TRY, EXTEND, CHECK and RESUME"

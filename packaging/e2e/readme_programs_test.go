@@ -125,8 +125,8 @@ func everyKind(t *testing.T, n *terminal, servers []*redlocktest.Server) {
 		}
 	}
 	n.expect("LOCK foreign wait=20s", "OK lock=foreign")
-	if how := field(nodeLine(n, "a"), "wakeups"); how != "tracking" {
-		t.Errorf("node a wakes waiters by %s, expected tracking", how)
+	if how := field(nodeLine(n, "a"), "wakeups"); how != "pubsub" {
+		t.Errorf("node a wakes waiters by %s, expected pubsub", how)
 	}
 }
 

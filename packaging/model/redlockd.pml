@@ -46,7 +46,7 @@
  *
  * Where the model is simpler than the code:
  *   - There is one lock: no slots, no several names. Readers wait for no writer, and no
- *     writer for readers: reservations and the writer intent are left out.
+ *     writer for readers: the wait queue is left out.
  *   - Without DOWNGRADES the lock is exclusive. With it, only daemon 0 downgrades, and only
  *     daemon 1 starts as a reader.
  *   - A downgrade begins when no extension of the lease is under way.

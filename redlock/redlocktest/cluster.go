@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
-	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 // Cluster is a group of independent redis-servers, named a, b, c and so on.
@@ -46,14 +45,17 @@ func (c *Cluster) end(tb testing.TB) {
 	}
 }
 
-// ReserveForCron reserves a lock that nobody holds on all servers, for a minute. The reservation
-// belongs to a waiter on another host (pid 4121, cron on web3).
-func (c *Cluster) ReserveForCron(tb testing.TB, key string) {
+// TurnOfCron makes it the turn of a waiter on another host (pid 4121, cron on web3) to take a lock
+// that nobody holds, on all servers, for a minute.
+func (c *Cluster) TurnOfCron(tb testing.TB, key string) {
 	tb.Helper()
-	const waiter = "Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
-	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
+	const entry = "web3 - 60000 Jc0bZrT6VfYh3oXw9u2LQg host=web3 pid=4121 uid=33 user=cron since=1795247588294"
+	until := time.Now().Add(time.Minute)
 	for _, s := range c.Servers {
-		for _, command := range [][]string{{"HSET", NodeKey, "keeps", until}, {"SET", key + simredis.ReservationKey, waiter, "PX", minute}} {
+		for _, command := range [][]string{
+			{"HSET", NodeKey, "queues", strconv.FormatInt(until.UnixMilli(), 10)}, {"SET", "redlockd:host:web3", "1", "PX", minute},
+			{"ZADD", key + "\x00q", "1", entry}, {"SET", key + "\x00t", strconv.FormatInt(until.UnixMicro(), 10) + " " + entry, "PX", minute},
+		} {
 			if reply, err := s.Do(command...); err != nil || reply.Err != nil {
 				tb.Fatal(err, reply.Err)
 			}

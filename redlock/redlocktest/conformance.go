@@ -41,13 +41,13 @@ const (
 	ServerInfo Feature = "INFO with run_id and role"
 	RedisWords Feature = "the error messages of Redis 7 for malformed commands and in scripts"
 	Hanging    Feature = "a process that hangs"
-	Tracking   Feature = "CLIENT TRACKING, and Listen"
+	Messages   Feature = "PUBLISH and SUBSCRIBE"
 )
 
 // Conformance checks the replies of a node that package redlock relies on, for each command and
 // script, and how the node fails.
 func Conformance(t *testing.T, target Target) {
-	for _, c := range slices.Concat(commandCases, scriptCases, scanCases, sharedCases, waitCases, trackingCases, connectionCases) {
+	for _, c := range slices.Concat(commandCases, scriptCases, scanCases, sharedCases, waitCases, connectionCases) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, feature := range c.needs {
 				if target.Lacks(feature) {

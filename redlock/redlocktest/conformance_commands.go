@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
 var commandCases = []conformanceCase{
@@ -315,39 +316,39 @@ func checkScan(p *probe) {
 	p.expectVote(failed("ERR"), p.ballot(opScan("x", "k:*")))
 }
 
-// checkDescribe checks what DESCRIBE shows of locks that are free, held, waited for, shared and
-// reserved.
+// checkDescribe checks what DESCRIBE shows of locks that are free, held, shared and waited for.
 func checkDescribe(p *probe) {
-	describe := func(what string, want func(d []redlock.Reply) bool) {
+	describe := func(what, holder string, waiters ...string) {
 		p.Helper()
 		got := p.vote(p.ballot(opDescribe("k")))
-		if len(got.Array) != 4 || !want(got.Array) {
-			p.Errorf("%s: got %s", what, show(got))
+		if len(got.Array) != 2 || len(got.Array[1].Array) != 2*len(waiters) {
+			p.Fatalf("%s: got %s, want a holder and %d waiters", what, show(got), len(waiters))
+		}
+		if shown := got.Array[0].Array; holder != "" && !slices.ContainsFunc(shown, func(r redlock.Reply) bool { return r.Str == holder }) || holder == "" && len(shown) > 0 {
+			p.Errorf("%s: got %s, want the holder %q", what, show(got), holder)
+		}
+		for i, waiter := range waiters {
+			if token, waited := got.Array[1].Array[2*i].Str, got.Array[1].Array[2*i+1].Int; token != "waiter-"+waiter || waited <= 0 {
+				p.Errorf("%s: got %s, want the waiter %q", what, show(got), waiter)
+			}
 		}
 	}
 	p.admit()
-	p.expectVote(list(list(), number(0), text(""), text("")), p.ballot(opDescribe("k")))
-	p.vote(p.ballot(opAcquire("k", "mine", minute)))
-	describe("held", func(d []redlock.Reply) bool { return d[0].Array[0].Str == "mine" && d[1].Int == 0 })
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	describe("waited for", func(d []redlock.Reply) bool { return d[0].Array[0].Str == "mine" && d[1].Int == 1 })
+	p.expectVote(list(list(), list()), p.ballot(opDescribe("k")))
+	p.hold("mine")
+	describe("held", "mine")
+	p.enters("a", "b")
+	describe("waited for", "mine", "a", "b")
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	describe("the turn of a waiter", "waiter-a", "a", "b")
+	p.do("DEL", "k\x00q", "k\x00t")
 	for i := range 10 {
 		p.vote(p.ballot(opJoinShared("k", fmt.Sprint("reader", i), minute)))
 	}
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	describe("shared by ten readers, and a writer waits", func(d []redlock.Reply) bool {
-		return len(d[0].Array) == 22 && d[1].Int == 1 && d[2].Str == "waiter"
-	})
-	p.expectVote(number(1), p.ballot(opEndWait("k", "waiter")))
+	describe("shared by ten readers", "reader9")
 	p.vote(p.ballot(opJoinShared("k", "one more", minute)))
-	describe("shared by more readers", func(d []redlock.Reply) bool { return len(d[0].Array) == 2 })
-	p.do("DEL", "k", "k\x00m", "k\x00b", "k\x00w")
-	p.reserve("waiter")
-	describe("reserved", func(d []redlock.Reply) bool {
-		return len(d[0].Array) == 4 && d[0].Array[2].Str == "waiter" && d[3].Str == "waiter"
-	})
-	p.do("DEL", "k", "k\x00k")
+	describe("shared by more readers", simredis.KindShared)
+	p.do("DEL", "k")
 	p.expect(number(1), "LPUSH", "k", "v")
 	p.expectVote(failed("WRONGTYPE"), p.ballot(opDescribe("k")))
 }

@@ -196,11 +196,11 @@ func checkEpoch(p *probe) {
 	everything := []scriptOp{
 		opAcquire("new", "mine", minute), opRelease("k", "mine"), opExtend("mine", "mine", "120000"), opWho("k"),
 		opFence("mine", "mine", 7), opRepair("repaired", "mine", minute, 7), {letter: "c", key: NodeKey}, opForce("mine", "mine", minute),
-		opReserve("mine", "waiter", minute), opEndWait("mine", "waiter"), opRelease("k2", "mine"),
+		opEnter("mine", exclusiveEntry("a"), 1), opReenter("k2", exclusiveEntry("a"), 1), opEndWait("mine", exclusiveEntry("b")), opRelease("k2", "mine"),
 	}
 	refusals := func(word string) redlock.Reply {
 		no := failed("%s", word)
-		return list(no, number(1), no, no, no, no, no, no, no, number(1), number(1))
+		return list(no, number(1), no, no, no, no, no, no, no, number(1), number(1), number(1))
 	}
 	p.admit()
 	for spoil, word := range map[string]string{
@@ -215,11 +215,13 @@ func checkEpoch(p *probe) {
 		p.expect(text("OK"), "SET", "k", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "k2", "mine", "PX", minute)
 		p.expect(text("OK"), "SET", "mine", "mine", "PX", minute)
-		p.do("SET", "mine\x00w", "waiter")
-		p.do("SET", "mine\x00k", "waiter")
+		p.do("ZADD", "mine\x00q", "1", exclusiveEntry("b"))
+		p.do("SET", "mine\x00t", "0")
+		p.do("DEL", "k2\x00q", "k2\x00t")
 		p.do(strings.Fields(spoil)...)
 		p.expect(refusals(word), p.ballot(everything...)...)
-		p.expect(number(0), "EXISTS", "new", "k", "k2", "repaired", "mine\x00w", "mine\x00k")
+		p.expect(number(0), "EXISTS", "new", "k", "k2", "repaired", "mine\x00q", "mine\x00t")
+		p.expectQueue("entered again", "k2", "a")
 		p.expectTTL("mine", 0, 60_000_000_000)
 		p.do("HSET", NodeKey, "epoch", anEpoch, "aa", "0")
 	}

@@ -22,7 +22,7 @@ var scriptCases = []conformanceCase{
 	{"exchange after a FORCE", nil, checkExchangeForced},
 	{"release", nil, checkRelease},
 	{"who", nil, checkWho},
-	{"who: reservation", nil, checkWhoIsNext},
+	{"who: a turn", nil, checkWhoIsNext},
 	{"fencing tokens", nil, checkFencingTokens},
 	{"fencing tokens end", nil, checkFencingTokensEnd},
 	{"fencing tokens far ahead", nil, checkFencingTokensFar},
@@ -236,7 +236,7 @@ func checkExchange(p *probe) {
 	p.expectVote(number(0), p.ballot(opExchange("k", "old", "new", minute)))
 	p.expect(number(0), "EXISTS", "k")
 	p.expectVote(number(1), p.ballot(opAcquire("k", "old", minute)))
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
+	p.enters("a")
 
 	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "1000"))) // never shortens
 	p.expect(text("new"), "GET", "k")
@@ -244,7 +244,7 @@ func checkExchange(p *probe) {
 	p.expectVote(number(1), p.ballot(opExchange("k", "old", "new", "120000")))
 	p.expect(text("new"), "GET", "k")
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectWakeupKey(true, "an exchange")
+	p.expectQueue("an exchange", "k", "a")
 	p.expectCounter("aa", 1)
 	p.expectVote(number(0), p.ballot(opRelease("k", "old")))
 
@@ -290,23 +290,24 @@ func checkConfirm(p *probe) {
 	p.expectVote(number(1), p.ballot(opConfirm("k", "mine", "120000", 9)))
 	p.expectCounter("aa", 9)
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
+	p.enters("a")
 	p.expectVote(number(2), p.ballot(opConfirm("k", "mine", "1000", 8))) // neither shortens the expiry nor lowers the counter
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
-	p.expectWakeupKey(true, "a confirmation")
+	p.expectQueue("a confirmation", "k", "a")
+	p.vote(p.ballot(opEndWait("k", exclusiveEntry("a"))))
 	p.expectVote(number(0), p.ballot(opConfirm("k", "theirs", "240000", 10)))
 	p.expectVote(failed("ERR"), p.ballot(opConfirm("k", "mine", "soon", 10)))
 	p.expectVote(failed("FAR"), p.ballot(opConfirm("k", "mine", "240000", p.micros()+53*week)))
 	p.expectTTL("k", 110*time.Second, 2*time.Minute)
 	p.expectCounter("aa", 9)
-	p.expectVote(number(2), p.late(opConfirm("k", "mine", minute, 11))) // CONFIRM has no not-after, as EXTEND
+	p.expectVote(number(1), p.late(opConfirm("k", "mine", minute, 11))) // CONFIRM has no not-after, as EXTEND
 
 	p.expect(text("OK"), "SET", simredis.ForcedKey("mine"), "1", "PX", minute) // noted, and the lock is not deleted yet
 	p.expectVote(number(-1), p.ballot(opConfirm("k", "mine", "240000", 12)))
 	p.expectVote(number(1), p.ballot(opForce("k", "mine", minute)))
 	p.expectVote(number(-1), p.ballot(opConfirm("k", "mine", minute, 12)))
 	p.expectCounter("aa", 11)
-	p.expectVote(number(-12), p.ballot(opJoinShared("k", "one", minute))) // negative because a client waited a moment ago
+	p.expectVote(number(12), p.ballot(opJoinShared("k", "one", minute))) // negative because a client waited a moment ago
 	p.expectVote(number(0), p.ballot(opConfirm("k", "one", minute, 13)))
 	p.expectVote(failed("EPOCH"), scriptCall(luaScript(p, "ballot").SHA, "another", p.never(), opConfirm("k", "one", minute, 13)))
 }
@@ -331,30 +332,19 @@ func checkWho(p *probe) {
 	p.expectVote(list(text("mine"), number(-1)), p.ballot(opWho("k")))
 }
 
-// checkWhoIsNext checks that WHO shows the reservation of a lock that nobody holds, also to the
-// waiter that has it.
+// checkWhoIsNext checks that WHO shows whose turn it is to take a lock that nobody holds.
 func checkWhoIsNext(p *probe) {
 	p.admit()
-	p.reserve("waiter")
-	p.expectReserved("kept", p.vote(p.ballot(opWho("k"))))
-	got := p.do(p.ballot(opExtend("k", "nobody's", minute), opWait("k", "waiter", minute), opWho("k"))...)
-	if len(got.Array) != 3 {
-		p.Fatalf("got %s, want three answers", show(got))
-	}
-	p.expectReserved("to the waiter with the reservation", got.Array[2])
-	p.vote(p.ballot(opEndWait("k", "waiter")))
+	p.hold("mine")
+	p.enters("a")
+	p.expectHeld("mine", p.vote(p.ballot(opWho("k"))))
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectOvertakes("released", simredis.KindTurn, "a", p.vote(p.ballot(opWho("k"))))
+	p.expectOvertakes("LIST", simredis.KindTurn, "a", p.vote(p.ballot(opList("k"))))
+	p.vote(p.ballot(opEndWait("k", exclusiveEntry("a"))))
 	p.expectVote(list(), p.ballot(opWho("k")))
-	p.expect(number(1), "LPUSH", "k\x00k", "no waiter")
+	p.expect(number(1), "LPUSH", "k\x00t", "no turn")
 	p.expectVote(list(), p.ballot(opWho("k")))
-
-	p.do("DEL", "k\x00k")
-	p.vote(p.ballot(opJoinShared("k", "reads", minute)))
-	p.do(p.ballot(opAcquire("k", "waits", minute), opWait("k", "waiter", minute), opReserve("k", "waiter", minute))...)
-	if held := p.vote(p.ballot(opWho("k"))); len(held.Array) != 4 || held.Array[2].Str != "reads" {
-		p.Errorf("reserved and held: got %s, want the reader", show(held))
-	}
-	p.expectVote(number(1), p.ballot(opRelease("k", "reads")))
-	p.expectReserved("reserved and released", p.vote(p.ballot(opWho("k"))))
 }
 
 // checkMany checks that the operations of a call are executed in order, each with its own key and

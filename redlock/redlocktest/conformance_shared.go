@@ -358,7 +358,7 @@ func checkNoVote(p *probe) {
 	p.expect(number(0), "HSET", NodeKey, "epoch", "another")
 	ops := []scriptOp{
 		opAcquireAlso("a", "new", "aa"), opAcquire("b", "new", minute), opJoinShared("a", "new", minute), opHandOver("a", "old", "new", minute), opDowngrade("k", "mine", minute),
-		opRepairShared("a", "new", minute, simredis.KindShared, 7), opWait("a", "waiter", minute), opReserve("a", "waiter", minute), opEndWait("a", "waiter"), opWho("a"), opRelease("k", "mine"),
+		opRepairShared("a", "new", minute, simredis.KindShared, 7), opEnter("a", exclusiveEntry("a"), 1), opEndWait("a", exclusiveEntry("a")), opWho("a"), opRelease("k", "mine"),
 	}
 	for i, got := range p.do(p.ballot(ops...)...).Array {
 		if want := ops[i].letter == "r" || ops[i].letter == "d"; (got.Int == 1) != want || !want && !same(got, failed("EPOCH")) {
@@ -376,17 +376,17 @@ func checkDowngrade(p *probe) {
 	p.expect(number(1), "DEL", "k") // an operator deleted the key: its reader does not come back
 	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", minute)))
 	p.expectHeld("mine", p.vote(p.ballot(opJoinShared("k", "one", minute))))
-	p.expect(text("OK"), "SET", "k\x00b", "1", "PX", minute)
+	p.wait(opJoinShared("k", "one", minute), sharedEntry("a"), 1, 1)
 	p.expectVote(number(1), p.ballot(opDowngrade("k", "mine", "1000")))
 	p.expect(text(simredis.KindShared), "GET", "k")
 	p.expectMembers("k", simredis.KindShared, "mine")
 	for _, key := range []string{"k", "k\x00m"} {
 		p.expectTTL(key, 50*time.Second, 60*time.Second) // not shortened
 	}
-	p.expect(number(0), "EXISTS", "k\x00b") // readers are woken
+	p.expectTurn("a downgrade", "k", "a")
 	p.expectCounter("aa", 2)
 	p.expectShared(simredis.KindShared, "mine", nil, opAcquire("k", "other", minute), opHandOver("k", "old", "other", minute))
-	p.expectVote(number(-3), p.ballot(opJoinShared("k", "one", "120000"))) // negative because a client waited
+	p.expectVote(number(-3), p.ballot(opJoinShared("k", "one", "120000"))) // negative because a client waits
 	p.expectVote(number(1), p.ballot(opDowngrade("k", "mine", "180000")))
 	p.expectMembers("k", simredis.KindShared, "one", "mine")
 	p.expectTTL("k", 170*time.Second, 180*time.Second)
@@ -395,6 +395,7 @@ func checkDowngrade(p *probe) {
 	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
 	p.expectShared(simredis.KindShared, "one", nil)
 	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
+	p.vote(p.ballot(opEndWait("k", sharedEntry("a"))))
 	p.expectVote(number(4), p.ballot(opAcquire("k", "other", minute)))
 }
 

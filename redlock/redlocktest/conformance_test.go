@@ -52,7 +52,7 @@ type serverTarget struct {
 }
 
 func (target serverTarget) Lacks(feature Feature) bool {
-	return feature == Tracking && target.node.Listen == nil
+	return feature == Messages && target.node.Listen == nil
 }
 
 func (target serverTarget) Run(t *testing.T, body func(*testing.T, Subject)) {

@@ -1,67 +1,152 @@
 package redlocktest
 
 import (
+	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// waitCases are the cases of clients that wait for a lock, and of hand-overs to waiters.
+// waitCases are the cases of hand-overs, of clients that wait for a lock, and of the messages to them.
 var waitCases = []conformanceCase{
 	{"hand over", nil, checkHandOver},
 	{"hand over as an acquire", nil, checkHandOverAcquires},
-	{"a waiter sets the wake-up key", nil, checkWait},
-	{"a release deletes the wake-up key", nil, checkWakeupKey},
-	{"the wake-up key expires with the reservation", nil, checkWakeupKeyOfReservation},
+	{"a refused client enters the queue", nil, checkEnter},
+	{"the queue is in the order of tickets", nil, checkOrder},
+	{"a ticket far ahead", nil, checkTicketAhead},
+	{"a release calls the first waiter", []Feature{Messages}, checkCalled},
+	{"each end of a lock calls the first waiter", []Feature{Messages}, checkCalledByEachEnd},
+	{"a lock is free for the waiter whose turn it is", nil, checkTurn},
+	{"a turn that is not used passes", nil, checkTurnPasses},
+	{"a turn ends in spite of a clock that is set back", nil, checkTurnAfterClockSetBack},
+	{"a waiter of a host that is gone gets no turn", nil, checkHostGone},
+	{"a free lock with a queue and no turn", []Feature{Messages}, checkNoTurn},
+	{"a client enters again before it gives up votes", nil, checkReenter},
+	{"a waiter leaves", []Feature{Messages}, checkEndWait},
 	{"a grant reports waiters", nil, checkWanted},
-	{"readers wait while a writer waits", nil, checkWriterWaits},
-	{"readers wait for a writer that will come", nil, checkWriterIntent},
-	{"the writer is granted the lock", nil, checkWriterGranted},
-	{"the writer stops waiting", nil, checkWriterEndsWait},
-	{"a lock is reserved for a waiter", nil, checkReserve},
-	{"a reserved lock is not granted to other clients", nil, checkReserved},
-	{"one of several names is reserved", nil, checkReservedOneOfSeveral},
-	{"several names are reserved in order", nil, checkReservedInOrder},
-	{"a reservation does not affect the holder", nil, checkReservationOfHeldLock},
-	{"a reservation ends", nil, checkReservationEnds},
-	{"a lock is reserved for a reader", nil, checkReservedForReader},
-	{"a writer waits for several names", nil, checkWriterOfSeveral},
+	{"readers do not overtake a writer", nil, checkWriterWaits},
+	{"readers are called together", []Feature{Messages}, checkReadersCalled},
+	{"more readers than one call names", []Feature{Messages}, checkManyReadersCalled},
+	{"a free slot calls one waiter", []Feature{Messages}, checkSlotCalls},
+	{"a waiter for several names", []Feature{Messages}, checkSeveralWait},
+	{"a waiter for several names is not passed over for ever", nil, checkSeveralAreServed},
+	{"keys of the queue with a wrong type", nil, checkQueueWrongType},
+	{"a node looks for waiters only if there are any", nil, checkQueues},
+	{"daemons of version 0.9 are woken", nil, checkWakeupKey},
+	{"a listener gets the messages of its channel", []Feature{Messages}, checkListener},
+	{"a listener that is closed", []Feature{Messages}, checkListenerClosed},
+	{"a listener of a node that goes down", []Feature{Messages}, checkListenerDown},
 }
 
 func opHandOver(key, old, token, ttl string) scriptOp {
 	return scriptOp{"h", key, []string{old, token, ttl}, recordText("aa", 1)}
 }
 
-func opWait(key, waiter, ttl string) scriptOp {
-	return scriptOp{letter: "i", key: key, args: []string{waiter, ttl}}
+func opEnter(key, entry string, ticket int64) scriptOp {
+	return scriptOp{letter: "i", key: key, args: []string{entry, strconv.FormatInt(ticket, 10)}}
 }
 
-func opReserve(key, waiter, ttl string) scriptOp {
-	return scriptOp{letter: "k", key: key, args: []string{waiter, ttl}}
+func opReenter(key, entry string, ticket int64) scriptOp {
+	return scriptOp{letter: "k", key: key, args: []string{entry, strconv.FormatInt(ticket, 10)}}
 }
 
-func opEndWait(key, waiter string) scriptOp {
-	return scriptOp{letter: "d", key: key, args: []string{waiter}}
+func opEndWait(key, entry string) scriptOp {
+	return scriptOp{letter: "d", key: key, args: []string{entry}}
 }
 
-// wait makes a client wait for the lock after o was refused.
-func (p *probe) wait(o scriptOp, waiter string) (refused redlock.Reply) {
+// longTurn is longer than a test takes.
+const longTurn = 60_000
+
+// entryOf returns the entry of a host. Its token is waiter-host.
+func entryOf(host, kind string, turn int, keys ...string) string {
+	entry := fmt.Sprintf("%s %s %d waiter-%s", host, kind, turn, host)
+	if len(keys) > 0 {
+		entry += "\x00" + strings.Join(keys, "\x00")
+	}
+	return entry
+}
+
+// exclusiveEntry returns the entry of a host that waits for an exclusive lock.
+func exclusiveEntry(host string) string { return entryOf(host, "-", longTurn) }
+
+// wait makes a client wait for the lock of the acquire o. It must be refused, and be at this position.
+func (p *probe) wait(o scriptOp, entry string, ticket int64, position int64) (refused redlock.Reply) {
 	p.Helper()
-	got := p.do(p.ballot(o, opWait(o.key, waiter, minute))...)
-	if len(got.Array) != 2 || got.Array[0].Array == nil || !same(got.Array[1], number(1)) {
-		p.Fatalf("%v: got %s, want a holder and 1", o, show(got))
+	got := p.do(p.ballot(o, opEnter(o.key, entry, ticket))...)
+	if len(got.Array) != 2 || got.Array[0].Array == nil || !same(got.Array[1], number(position)) {
+		p.Fatalf("%v: got %s, want a holder and %d", o, show(got), position)
 	}
 	return got.Array[0]
 }
 
-// expectWakeupKey checks whether k has a wake-up key.
-func (p *probe) expectWakeupKey(there bool, after string) {
+// enters makes hosts wait for an exclusive lock k that another client holds, in this order.
+func (p *probe) enters(hosts ...string) {
 	p.Helper()
-	if got := p.do("EXISTS", "k\x00b").Int == 1; got != there {
-		p.Errorf("the wake-up key after %s: exists is %v, want %v", after, got, there)
+	for i, host := range hosts {
+		p.wait(opAcquire("k", "token-"+host, minute), exclusiveEntry(host), int64(i+1), int64(i+1))
 	}
+}
+
+// takes makes a waiter ask for the exclusive lock k.
+func (p *probe) takes(host string) redlock.Reply {
+	p.Helper()
+	got := p.do(p.ballot(opAcquire("k", "token-"+host, minute), opEnter("k", exclusiveEntry(host), 9))...)
+	if len(got.Array) != 2 {
+		p.Fatalf("%s: got %s, want two replies", host, show(got))
+	}
+	return got.Array[0]
+}
+
+// expectGranted checks that a reply is a grant.
+func (p *probe) expectGranted(what string, got redlock.Reply) {
+	p.Helper()
+	if got.Err != nil || got.Array != nil || got.Int == 0 {
+		p.Errorf("%s: got %s, want a grant", what, show(got))
+	}
+}
+
+// expectOvertakes checks that a client was refused because it would overtake the waiter of a host.
+func (p *probe) expectOvertakes(what, kind, host string, got redlock.Reply) {
+	p.Helper()
+	if a := got.Array; len(a) != 4 || a[0].Str != kind || a[2].Str != "waiter-"+host || a[1].Int != a[3].Int || a[1].Int <= 0 {
+		p.Errorf("%s: got %s, want [%q, ms, %q, ms]", what, show(got), kind, "waiter-"+host)
+	}
+}
+
+// expectQueue checks the hosts in the queue of a key, in order.
+func (p *probe) expectQueue(what, key string, hosts ...string) {
+	p.Helper()
+	var got []string
+	for _, entry := range p.do("ZRANGE", key+"\x00q", "0", "-1").Array {
+		host, _, _ := strings.Cut(entry.Str, " ")
+		got = append(got, host)
+	}
+	if strings.Join(got, ",") != strings.Join(hosts, ",") {
+		p.Errorf("%s: the queue has %v, want %v", what, got, hosts)
+	}
+	turn := p.do("EXISTS", key+"\x00t").Int == 1
+	if turn != (len(hosts) > 0) {
+		p.Errorf("%s: the key that shows waiters exists is %v, with the queue %v", what, turn, hosts)
+	}
+}
+
+// expectTurn checks whose turn it is; "": nobody's.
+func (p *probe) expectTurn(what, key, host string) {
+	p.Helper()
+	_, entry, _ := strings.Cut(p.do("GET", key+"\x00t").Str, " ")
+	if got, _, _ := strings.Cut(entry, " "); got != host {
+		p.Errorf("%s: it is the turn of %q, want %q", what, got, host)
+	}
+}
+
+// hold takes k for another client.
+func (p *probe) hold(token string) {
+	p.Helper()
+	p.expectGranted(token, p.vote(p.ballot(opAcquire("k", token, minute))))
 }
 
 func checkHandOver(p *probe) {
@@ -89,368 +174,546 @@ func checkHandOverAcquires(p *probe) {
 	p.expectCounter("aa", 2)
 }
 
-func checkWait(p *probe) {
+func checkEnter(p *probe) {
 	p.admit()
-	p.expect(list(number(1), number(1)), p.ballot(opAcquire("k", "mine", minute), opWait("k", "waiter", minute))...)
-	p.expectWakeupKey(false, "a grant")
-	p.expect(list(failed("LATE"), number(1)), p.late(opAcquire("k", "theirs", minute), opWait("k", "waiter", minute))...)
-	p.expectWakeupKey(false, "an acquire that came too late")
-	p.expectHeld("mine", p.wait(opAcquire("k", "theirs", minute), "waiter"))
-	p.expectWakeupKey(true, "a refusal")
-	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
-	p.expect(number(0), "EXISTS", "k\x00w") // the lock is not shared
-	got := p.do(p.ballot(opAcquire("k", "theirs", minute), opWait("k", "waiter", "120000"))...)
-	p.expectTTL("k\x00b", 50*time.Second, time.Minute) // the key exists already
-	if len(got.Array) != 2 {
-		p.Errorf("got %s, want two replies", show(got))
+	p.expect(list(number(1), number(0)), p.ballot(opAcquire("k", "mine", minute), opEnter("k", exclusiveEntry("a"), 1))...)
+	p.expectQueue("a grant", "k")
+	p.expect(list(failed("LATE"), number(0)), p.late(opAcquire("k", "theirs", minute), opEnter("k", exclusiveEntry("a"), 1))...)
+	p.expectQueue("an acquire that came too late", "k")
+	p.expectHeld("mine", p.wait(opAcquire("k", "theirs", minute), exclusiveEntry("a"), 1, 1))
+	p.expectQueue("a refusal", "k", "a")
+	p.expectTTL("k\x00q", 50*time.Second, time.Minute)
+	p.expectTTL("k\x00t", 50*time.Second, time.Minute)
+	p.expectTTL("redlockd:host:a", 3*time.Second, 4*time.Second)
+	p.expectHeld("mine", p.wait(opAcquire("k", "again", minute), exclusiveEntry("a"), 5, 1))
+	p.expect(number(1), "ZCOUNT", "k\x00q", "1", "1") // it keeps its ticket
+	p.expect(list(failed("ERR"), number(0)), p.ballot(opAcquire("k", "mine", "x"), opEnter("k", exclusiveEntry("a"), 1))...)
+	got := p.do(p.ballot(opAcquire("k", "theirs", minute), opEnter("k", "no entry", 1))...)
+	if len(got.Array) != 2 || !same(got.Array[1], number(0)) {
+		p.Errorf("an entry that is none: got %s, want position 0", show(got))
+	}
+	p.expectQueue("an entry that is none", "k", "a")
+}
+
+func checkOrder(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("late"), 1795247588000002, 1)
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("early"), 1795247588000001, 1)
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("equal"), 1795247588000002, 2) // by its entry
+	p.expectQueue("three waiters", "k", "early", "equal", "late")
+}
+
+// checkTicketAhead checks that a ticket cannot be far ahead of the node's clock: it counts as now.
+func checkTicketAhead(p *probe) {
+	p.admit()
+	p.hold("mine")
+	now := p.micros()
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("ahead"), now+time.Hour.Microseconds(), 1)
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("nearly"), now+500_000, 2)
+	p.expect(number(2), "ZCOUNT", "k\x00q", strconv.FormatInt(now, 10), strconv.FormatInt(p.micros()+500_000, 10))
+}
+
+// inbox is a listener and the messages that it got, without keys and entries: "turn a", "next b".
+type inbox struct {
+	redlock.Listener
+	messages chan string
+}
+
+// listen makes a listener of a host. It is closed at the end of the case.
+func (p *probe) listen(host string) *inbox {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	e := &inbox{messages: make(chan string, 1000)}
+	listener, err := p.node.Node().Listen(ctx, "redlockd:host:"+host, func(message string) { e.messages <- message })
+	if err != nil {
+		p.Fatalf("listen: %v", err)
+	}
+	p.Cleanup(listener.Close)
+	e.Listener = listener
+	return e
+}
+
+// expectMessages checks the messages that a listener got, in order. A message to itself is the last.
+func (p *probe) expectMessages(what string, e *inbox, host string, want ...string) {
+	p.Helper()
+	p.expect(number(1), "PUBLISH", "redlockd:host:"+host, "end")
+	var got []string
+	for {
+		select {
+		case message := <-e.messages:
+			if message == "end" {
+				if strings.Join(got, ", ") != strings.Join(want, ", ") {
+					p.Errorf("%s: %s got the messages %q, want %q", what, host, got, want)
+				}
+				return
+			}
+			word, rest, _ := strings.Cut(message, "\x00")
+			key, entry, _ := strings.Cut(rest, "\x00")
+			word, _, _ = strings.Cut(word, " ")
+			if to, _, _ := strings.Cut(entry, " "); to != host {
+				p.Errorf("%s: %s got a message to %q", what, host, to)
+			}
+			got = append(got, word+" "+key)
+		case <-time.After(patience):
+			p.Fatalf("%s: %s got %q and no end within %v", what, host, got, patience)
+		}
 	}
 }
 
-// checkWakeupKey checks that a release or a FORCE deletes the wake-up key, and that nothing else
-// does.
-func checkWakeupKey(p *probe) {
+func checkCalled(p *probe) {
 	p.admit()
-	setAlarm := func(letter string, o scriptOp) {
-		p.Helper()
-		p.expectVote(number(1), p.ballot(o))
-		p.expectWakeupKey(false, letter)
-	}
-	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
+	a, b, c := p.listen("a"), p.listen("b"), p.listen("c")
+	p.hold("mine")
+	p.enters("a", "b", "c")
+	p.expectMessages("while it is held", a, "a")
 	p.expectVote(number(0), p.ballot(opRelease("k", "theirs")))
-	p.expectVote(number(0), p.ballot(opForce("k", "theirs", minute)))
-	p.expectVote(number(-2), p.ballot(opHandOver("k", "mine", "next", minute)))
-	p.expectWakeupKey(true, "operations that release no lock")
-	setAlarm("a release", opRelease("k", "next"))
-
-	p.expectVote(number(3), p.ballot(opAcquire("k", "mine", minute)))
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	p.do("DEL", "k\x00a")
-	setAlarm("a force", opForce("k", "mine", minute))
-
-	p.expect(number(1), "EXISTS", "k\x00a")
-	p.do("DEL", "k\x00a") // as if it had expired
-	p.expectVote(number(4), p.ballot(opJoinShared("k", "one", minute)))
-	p.expectVote(number(5), p.ballot(opJoinShared("k", "two", minute)))
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
-	p.expectWakeupKey(true, "a reader's extension")
-	released := p.group(p.ballot(opRelease("k", "one")), redlock.Command{"EXISTS", "k\x00a"})
-	if !same(released[0], list(number(1))) || released[1].Int != 1 {
-		p.Errorf("a reader's release while a client waits: got %s and %s, want 1 and a note that a client waited", show(released[0]), show(released[1]))
-	}
-	p.expectWakeupKey(false, "a reader's release")
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	setAlarm("the last reader's release", opRelease("k", "two"))
-
-	p.expectVote(number(1), p.ballot(opEndWait("k", "waiter")))
-	p.do("DEL", "k\x00a")
-	p.do("SET", "k\x00a", "1") // as if a client had waited at a recent release
-	p.expectVote(number(-6), p.ballot(opJoinShared("k", "one", minute)))
-	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
-	p.expect(number(1), "EXISTS", "k\x00a") // no client waited at this release
-	p.expectVote(number(7), p.ballot(opAcquire("k", "mine", minute)))
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
-	p.do("DEL", "k\x00a")
-	setAlarm("a release", opRelease("k", "mine"))
-	p.expect(number(1), "EXISTS", "k\x00a")
-	p.expectTTL("k\x00a", 0, 250*time.Millisecond)
+	p.expectMessages("a release of another token", a, "a")
+	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
+	p.expectMessages("an extension", a, "a")
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	p.expectMessages("a release", a, "a", "turn k")
+	p.expectMessages("a release", b, "b", "next k")
+	p.expectMessages("a release", c, "c")
+	p.expectTurn("a release", "k", "a")
+	p.expectGranted("the first waiter", p.takes("a"))
+	p.expectMessages("a grant", b, "b")
+	p.expectQueue("a grant", "k", "b", "c")
+	p.expectTurn("a grant", "k", "")
+	p.expectVote(number(1), p.ballot(opRelease("k", "token-a")))
+	p.expectMessages("the next release", b, "b", "turn k")
+	p.expectMessages("the next release", c, "c", "next k")
+	p.expectGranted("the second waiter", p.takes("b"))
+	p.expectGranted("the holder again", p.vote(p.ballot(opAcquire("k", "token-b", minute))))
+	p.expectVote(number(1), p.ballot(opRelease("k", "token-b")))
+	p.expectGranted("the last waiter", p.takes("c"))
+	p.expectQueue("nobody waits", "k")
+	p.expect(number(0), "EXISTS", "k\x00q", "k\x00t", "k\x00p")
 }
 
-// checkWakeupKeyOfReservation checks the wake-up key of a client that waits because of a
-// reservation. The waiter with the reservation may never come, and no other client deletes the key.
-func checkWakeupKeyOfReservation(p *probe) {
+func checkCalledByEachEnd(p *probe) {
 	p.admit()
-	p.reserve("waiter")
-	longer := func(o scriptOp) redlock.Reply {
-		return p.do(p.ballot(o, opWait("k", "another", "120000"))...).Array[0]
+	a := p.listen("a")
+	ends := func(what string, take, end func()) {
+		p.Helper()
+		take()
+		p.enters("a")
+		end()
+		p.expectMessages(what, a, "a", "turn k")
+		p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("a"))))
+		p.do("DEL", "k")
 	}
-	p.expectReserved("a client that waits longer", longer(opAcquire("k", "theirs", minute)))
-	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
-	p.do("SET", "k\x00k", "waiter")
-	p.do("DEL", "k\x00b")
-	longer(opAcquire("k", "theirs", minute))
-	p.expectTTL("k\x00b", 110*time.Second, 120*time.Second) // as the reservation never expires
-	p.expectVote(number(1), p.ballot(opEndWait("k", "waiter")))
+	exclusive := func() { p.hold("mine") }
+	shared := func() { p.vote(p.ballot(opJoinShared("k", "one", minute))) }
+	ends("FORCE", exclusive, func() { p.vote(p.ballot(opForce("k", "mine", minute))) })
+	ends("FORCE of a reader", shared, func() { p.vote(p.ballot(opForce("k", "one", minute))) })
+	ends("the release of a reader", shared, func() { p.vote(p.ballot(opRelease("k", "one"))) })
+	ends("a hand-over of a forced token", exclusive, func() {
+		p.vote(p.ballot(opNoteForced("k", "mine", minute)))
+		p.vote(p.ballot(opHandOver("k", "mine", "new", minute)))
+	})
+}
 
-	p.vote(p.ballot(opJoinShared("k", "one", minute)))
-	p.wait(opAcquire("k", "mine", minute), "waiter")
-	p.do("DEL", "k\x00b")
-	longer(opJoinShared("k", "two", minute))
-	p.expectTTL("k\x00b", 50*time.Second, time.Minute)
+func checkTurn(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.enters("a", "b")
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectOvertakes("a client that does not wait", simredis.KindTurn, "a", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+	p.expectOvertakes("the second waiter", simredis.KindTurn, "a", p.takes("b"))
+	p.expectOvertakes("a reader", simredis.KindTurn, "a", p.vote(p.ballot(opJoinShared("k", "theirs", minute))))
+	p.expectOvertakes("a slot", simredis.KindTurn, "a", p.vote(p.ballot(opJoin("k", "1 theirs", slots3, minute))))
+	p.expectOvertakes("a hand-over of an expired token", simredis.KindTurn, "a", p.vote(p.ballot(opHandOver("k", "old", "theirs", minute))))
+	p.expectOvertakes("WHO", simredis.KindTurn, "a", p.vote(p.ballot(opWho("k"))))
+	got := p.wait(opAcquire("k", "token-0", minute), exclusiveEntry("0"), 0, 1) // its ticket is smaller, and it came too late
+	p.expectOvertakes("an earlier ticket", simredis.KindTurn, "a", got)
+	p.expect(number(0), "EXISTS", "k")
+	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // a quorum confirmed this token, so it holds the lock
+	p.expectVote(number(1), p.ballot(opRelease("k", "confirmed")))
+	p.expectTurn("after that", "k", "0")
+}
+
+// passTurn waits until a turn of k has ended.
+func (p *probe) passTurn() {
+	p.Helper()
+	p.eventually("the end of a turn of 40 ms", func() bool {
+		till, _, _ := strings.Cut(p.do("GET", "k\x00t").Str, " ")
+		at, _ := strconv.ParseInt(till, 10, 64)
+		return at < p.micros()
+	})
+}
+
+func checkTurnPasses(p *probe) {
+	p.admit()
+	short := entryOf("a", "-", 40)
+	p.hold("mine")
+	p.wait(opAcquire("k", "t", minute), short, 1, 1)
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("b"), 2, 2)
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("c"), 3, 3)
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.passTurn()
+	p.expectOvertakes("the third waiter", simredis.KindTurn, "b", p.takes("c")) // it gives the turn to the second
+	p.expectQueue("the turn passed", "k", "b", "c", "a")
+	p.expectGranted("the second waiter", p.takes("b"))
+	p.vote(p.ballot(opRelease("k", "token-b")))
+	p.expectGranted("the third waiter", p.takes("c"))
+	p.vote(p.ballot(opRelease("k", "token-c")))
+	p.passTurn()
+	p.expect(list(number(4), number(0)), p.ballot(opAcquire("k", "t", minute), opEnter("k", short, 1))...) // nobody took it meanwhile
+	p.expectQueue("after all", "k")
+
+	p.wait(opAcquire("k", "token-a", minute), short, 1, 1)
+	p.vote(p.ballot(opRelease("k", "t")))
+	p.passTurn()
+	p.expectOvertakes("a client that does not wait, beside one waiter", simredis.KindTurn, "a", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+}
+
+// checkTurnAfterClockSetBack checks that a turn that would last for longer than any turn has ended.
+func checkTurnAfterClockSetBack(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.enters("a", "b")
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.do("SET", "k\x00t", fmt.Sprint(p.micros()+24*time.Hour.Microseconds(), " ", exclusiveEntry("a")), "PX", minute)
+	p.expectGranted("the second waiter", p.takes("b"))
+}
+
+func checkHostGone(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.enters("a", "b", "c")
+	p.do("DEL", "redlockd:host:a")
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectTurn("the first host is gone", "k", "b")
+	p.expectQueue("the first host is gone", "k", "b", "c")
+	p.do("DEL", "redlockd:host:b", "redlockd:host:c")
+	p.expectOvertakes("the turn stays until its end", simredis.KindTurn, "b", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+	p.do("SET", "k\x00t", "0", "PX", minute)
+	p.expectGranted("all hosts are gone", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+	p.expectQueue("all hosts are gone", "k")
+}
+
+func checkNoTurn(p *probe) {
+	p.admit()
+	a := p.listen("a")
+	p.hold("mine")
+	p.enters("a")
+	p.do("DEL", "k") // as if it had expired
+	p.expectOvertakes("a client that does not wait", simredis.KindTurn, "a", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+	p.expectMessages("a client that does not wait", a, "a", "turn k")
+	p.do("SET", "k\x00t", "0", "PX", minute)
+	p.expect(list(number(2), number(0)), p.ballot(opAcquire("k", "first", minute), opEnter("k", exclusiveEntry("0"), 0))...) // it enters first, and is the first
+	p.expectQueue("an earlier ticket", "k", "a")
+}
+
+// checkReenter checks that a client is in the queue before its votes are released.
+func checkReenter(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.enters("b")
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectGranted("the waiter", p.takes("b"))
+	p.wait(opAcquire("k", "t", minute), exclusiveEntry("c"), 3, 1)
+	releases := scriptCall(luaScript(p, "ballot").SHA, "", "0", opReenter("k", exclusiveEntry("a"), 1), opRelease("k", "token-b"))
+	p.expect(list(number(1), number(1)), releases...)
+	p.expectTurn("released and entered again", "k", "a")
+	p.expectQueue("released and entered again", "k", "a", "c")
+}
+
+func checkEndWait(p *probe) {
+	p.admit()
+	b := p.listen("b")
+	p.hold("mine")
+	p.enters("a", "b", "c")
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("c"))))
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("c")))) // again
+	p.expectQueue("the last waiter left", "k", "a", "b")
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("a release", b, "b", "next k")
+	releases := scriptCall(luaScript(p, "ballot").SHA, "", "0", opEndWait("k", exclusiveEntry("a")))
+	p.expect(list(number(1)), releases...)
+	p.expectMessages("the end of the first waiter, in its turn", b, "b", "turn k")
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("b"))))
+	p.expectQueue("nobody waits", "k")
+	p.hold("theirs")
 }
 
 func checkWanted(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
-	p.wait(opAcquire("k", "theirs", minute), "waiter")
+	p.hold("mine")
+	p.enters("a")
 	p.expectVote(number(-2), p.ballot(opHandOver("k", "mine", "next", minute)))
+	p.expectVote(number(2), p.ballot(opConfirm("k", "next", minute, 2)))
 	p.expect(list(number(-4), number(-4)), p.ballot(opAcquireAlso("k", "next", "aa"), opAcquire("free", "next", minute))...)
-	p.expect(list(number(-6), number(-6)), p.ballot(opAcquireAlso("free", "next", "aa"), opAcquire("k", "next", minute))...)
-	p.expectVote(number(7), p.ballot(opAcquire("k", "next", minute))) // an acquire of one name does not report waiters
+	p.expectVote(number(5), p.ballot(opAcquire("k", "next", minute))) // an acquire of one name does not report waiters
+	p.vote(p.ballot(opEndWait("k", exclusiveEntry("a"))))
+	p.expectVote(number(6), p.ballot(opHandOver("k", "next", "mine", minute)))
 
-	p.expectVote(number(8), p.ballot(opJoinShared("s", "one", minute)))
-	p.wait(opJoin("s", "1 mine", slots3, minute), "")
-	p.expectVote(number(-9), p.ballot(opJoinShared("s", "one", minute)))
-	p.expectCounter("aa", 9)
+	p.vote(p.ballot(opJoinShared("s", "one", minute)))
+	p.wait(opJoin("s", "1 mine", slots3, minute), entryOf("a", slots3, longTurn), 1, 1)
+	p.expectVote(number(-8), p.ballot(opJoinShared("s", "one", minute)))
 }
 
-// checkWriterWaits checks that readers keep a shared lock while a writer waits, and that no reader
-// joins.
+// sharedEntry returns the entry of a host that waits to share a lock.
+func sharedEntry(host string) string { return entryOf(host, simredis.KindShared, longTurn) }
+
 func checkWriterWaits(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
-	p.wait(opAcquire("k", "mine", minute), "waiter")
-	p.expect(text("waiter"), "GET", "k\x00w")
-	p.wait(opAcquire("k", "theirs", minute), "another")
-	p.expect(text("waiter"), "GET", "k\x00w") // the intent of the first writer stays
-
-	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
-	p.expectVote(number(-2), p.ballot(opJoinShared("k", "one", minute)))
-	refused := p.wait(opJoinShared("k", "two", minute), "")
-	if a := refused.Array; len(a) != 4 || a[0].Str != simredis.KindWriter || a[2].Str != "waiter" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
-		p.Errorf("a reader while a writer waits: got %s, want [%q, ms, %q, ms]", show(refused), simredis.KindWriter, "waiter")
-	}
-	p.expect(text("waiter"), "GET", "k\x00w")
-
-	longer := opWait("k", "waiter", "120000")
-	p.do(p.ballot(opAcquire("k", "mine", minute), longer)...)
-	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
-	p.do(p.ballot(opAcquire("k", "mine", minute), opWait("k", "waiter", "1000"))...)
-	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
-}
-
-func checkWriterIntent(p *probe) {
-	intend := func(ttl string) scriptOp { return scriptOp{letter: "m", key: "k", args: []string{"waiter", ttl}} }
-	p.admit()
-	p.expectVote(number(1), p.ballot(intend(minute)))
-	p.expect(number(0), "EXISTS", "k\x00w") // the lock is not shared
-	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
-	p.expectVote(number(1), p.ballot(intend(minute)))
-	p.expect(number(0), "EXISTS", "k\x00w")
-	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
-	p.expectVote(number(2), p.ballot(opJoinShared("k", "one", minute)))
-	p.expectVote(number(1), p.ballot(intend(minute)))
-	p.expect(text("waiter"), "GET", "k\x00w")
-	p.expectWakeupKey(false, "a writer that has not tried yet")
-	p.expectVote(number(1), p.ballot(intend("120000")))
-	p.expectTTL("k\x00w", 110*time.Second, 120*time.Second)
-	if got := p.wait(opJoinShared("k", "two", minute), ""); got.Array[0].Str != simredis.KindWriter {
-		p.Errorf("a reader while a writer will come: got %s, want the writer", show(got))
-	}
-}
-
-func checkWriterGranted(p *probe) {
-	p.admit()
-	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
-	p.wait(opAcquire("k", "mine", minute), "waiter")
-	p.expectVote(number(1), p.ballot(opRelease("k", "one")))
-	p.expect(text("waiter"), "GET", "k\x00w") // it stays, to keep readers out
-	if got := p.wait(opJoinShared("k", "two", minute), ""); got.Array[0].Str != simredis.KindWriter {
-		p.Errorf("a reader while a writer waits for a free lock: got %s, want the writer", show(got))
-	}
-	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "mine", minute), opWait("k", "another", minute))...)
-	p.expect(text("waiter"), "GET", "k\x00w") // it belongs to another waiter
-	p.expect(list(number(3), number(1)), p.ballot(opAcquire("k", "mine", minute), opWait("k", "waiter", minute))...)
-	p.expect(number(0), "EXISTS", "k\x00w")
-}
-
-func checkWriterEndsWait(p *probe) {
-	p.admit()
-	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
-	p.wait(opAcquire("k", "mine", minute), "waiter")
-	p.expectWaitEnds("k\x00w")
-	p.expectVote(number(2), p.ballot(opJoinShared("k", "two", minute)))
-}
-
-// expectWaitEnds checks that the reservation or intent at this key ends only with its own
-// waiter. The other waiters are woken then.
-func (p *probe) expectWaitEnds(at string) {
-	p.Helper()
-	p.expectVote(number(1), p.ballot(opEndWait("k", "another")))
-	p.expect(text("waiter"), "GET", at)
-	p.expectWakeupKey(true, "the end of another waiter")
-	p.expectVote(number(1), p.ballot(opEndWait("k", "waiter")))
-	p.expect(number(0), "EXISTS", at)
-	p.expectWakeupKey(false, "the end of the waiter that blocks the others")
-}
-
-// reserve reserves k for the waiter with this name while another client holds k, and then releases k.
-func (p *probe) reserve(waiter string) {
-	p.Helper()
-	p.vote(p.ballot(opAcquire("k", "holder", minute)))
-	got := p.do(p.ballot(opAcquire("k", "waits", minute), opWait("k", waiter, minute), opReserve("k", waiter, minute))...)
-	if len(got.Array) != 3 || got.Array[0].Array == nil || !same(got.Array[2], number(1)) {
-		p.Fatalf("got %s, want a holder and 1", show(got))
-	}
-	p.expectVote(number(1), p.ballot(opRelease("k", "holder")))
-}
-
-// expectReserved checks the reply to a client that is refused because of a reservation.
-func (p *probe) expectReserved(what string, got redlock.Reply) {
-	p.Helper()
-	if a := got.Array; len(a) != 4 || a[0].Str != simredis.KindReserved || a[2].Str != "waiter" || a[1].Int != a[3].Int || a[1].Int <= 50_000 || a[1].Int > 60_000 {
-		p.Errorf("%s: got %s, want [%q, ms, %q, ms]", what, show(got), simredis.KindReserved, "waiter")
-	}
-}
-
-func checkReserve(p *probe) {
-	p.admit()
-	p.expect(list(number(1), number(1)), p.ballot(opAcquire("k", "mine", minute), opReserve("k", "waiter", minute))...)
-	p.expect(number(0), "EXISTS", "k\x00k", "k\x00b") // the acquire was not refused
-	p.expect(list(failed("LATE"), number(1)), p.late(opAcquire("k", "theirs", minute), opReserve("k", "waiter", minute))...)
-	p.expect(number(0), "EXISTS", "k\x00k")
-	p.expect(null(), "HGET", NodeKey, "keeps")
-
-	waits := func(waiter, ttl string) {
-		p.do(p.ballot(opAcquire("k", "theirs", minute), opReserve("k", waiter, ttl))...)
-	}
-	waits("waiter", minute)
-	p.expect(text("waiter"), "GET", "k\x00k")
-	p.expectTTL("k\x00k", 50*time.Second, time.Minute)
-	p.expectReservedUntil(time.Minute)
-	waits("another", "120000")
-	p.expect(text("waiter"), "GET", "k\x00k") // the reservation of another waiter stays
-	p.expectReservedUntil(time.Minute)
-	waits("waiter", "120000")
-	p.expectTTL("k\x00k", 110*time.Second, 120*time.Second)
-	p.expectReservedUntil(2 * time.Minute)
-	waits("waiter", "1000")
-	p.expectTTL("k\x00k", 110*time.Second, 120*time.Second)
-	p.expectReservedUntil(2 * time.Minute)
-}
-
-// expectReservedUntil checks how long the node considers reservations.
-func (p *probe) expectReservedUntil(after time.Duration) {
-	p.Helper()
-	until, err := strconv.ParseInt(p.do("HGET", NodeKey, "keeps").Str, 10, 64)
-	if left := time.Duration(until*1000-p.micros()) * time.Microsecond; err != nil || left > after || left < after-10*time.Second {
-		p.Errorf("the node considers reservations for another %v (%v), want %v", left, err, after)
-	}
-}
-
-func checkReserved(p *probe) {
-	p.admit()
-	p.reserve("waiter")
-	p.expectReserved("exclusive", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
-	p.expectReserved("a waiter", p.wait(opAcquire("k", "theirs", minute), "another"))
-	p.expectReserved("a reader", p.vote(p.ballot(opJoinShared("k", "theirs", minute))))
-	p.expectReserved("a slot", p.vote(p.ballot(opJoin("k", "1 theirs", slots3, minute))))
-	p.expectReserved("a hand-over of an expired token", p.vote(p.ballot(opHandOver("k", "old", "theirs", minute))))
-	p.expect(number(0), "EXISTS", "k", "k\x00w")
-	p.expect(list(number(2), number(1)), p.ballot(opAcquire("k", "waits", minute), opWait("k", "waiter", minute))...)
-	p.expect(number(0), "EXISTS", "k\x00k")
-	p.expectVote(number(1), p.ballot(opRelease("k", "waits")))
-	p.expectWakeupKey(false, "the release by the client with the reservation")
-	p.expectVote(number(3), p.ballot(opAcquire("k", "theirs", minute)))
-
-	p.do("HDEL", NodeKey, "keeps")
-	got := p.do(p.ballot(opAcquire("k", "waits", minute), opWait("k", "waiter", minute), opReserve("k", "waiter", minute),
-		opRelease("k", "theirs"), opAcquire("k", "another", minute))...)
-	if len(got.Array) != 5 {
-		p.Fatalf("got %s, want five answers", show(got))
-	}
-	p.expectReserved("in the call that makes the reservation", got.Array[4])
-}
-
-func checkReservedOneOfSeveral(p *probe) {
-	p.admit()
-	p.reserve("waiter")
-	several := []scriptOp{opAcquireAlso("free", "theirs", "aa"), opAcquire("k", "theirs", minute)}
-	got := p.do(p.ballot(several...)...)
-	p.expectReserved("one of several", got.Array[0])
-	p.expectReserved("the other", got.Array[1])
-	p.expect(number(0), "EXISTS", "free", "k")
-	got = p.do(p.ballot(opAcquireAlso("free", "waits", "aa"), opAcquire("k", "waits", minute), opWait("free", "waiter", minute), opWait("k", "waiter", minute))...)
-	if got.Array[0].Int == 0 || !same(got.Array[0], got.Array[1]) {
-		p.Errorf("the waiter with the reservation: got %s, want a grant", show(got))
-	}
-	p.expect(number(0), "EXISTS", "k\x00k", "free\x00k")
-}
-
-// checkReservedInOrder checks that a reservation of several names covers the free ones, up to and
-// including the first held one. For a reader, a name that is held by readers counts as free.
-func checkReservedInOrder(p *probe) {
-	p.admit()
-	p.expectVote(number(1), p.ballot(opAcquire("k", "holder", minute)))
-	p.do(p.ballot(opAcquireAlso("before", "waits", "aa"), opAcquireAlso("k", "waits", "aa"), opAcquire("z", "waits", minute),
-		opReserve("before", "waiter", minute), opReserve("k", "waiter", minute), opReserve("z", "waiter", minute))...)
-	p.expect(text("waiter"), "GET", "before\x00k")
-	p.expect(text("waiter"), "GET", "k\x00k")
-	p.expect(number(0), "EXISTS", "z\x00k")
-	p.do(p.ballot(opAcquireAlso("k", "theirs", "aa"), opAcquire("y", "theirs", minute), opReserve("k", "another", minute), opReserve("y", "another", minute))...)
-	p.expect(text("waiter"), "GET", "k\x00k")
-	p.expect(number(0), "EXISTS", "y\x00k") // an earlier name is reserved for another waiter
-
-	p.vote(p.ballot(opJoinShared("r", "one", minute)))
-	p.do(p.ballot(opAcquireAlso("r", "two", "aa"), opJoinShared("k", "two", minute), opReserve("r", "reads", minute), opReserve("v", "reads", minute))...)
-	p.expect(text("reads"), "GET", "r\x00k")
-	p.expect(text("reads"), "GET", "v\x00k")
-
-	p.vote(p.ballot(opJoinShared("w", "one", minute)))
-	p.wait(opAcquire("w", "mine", minute), "writer")
-	p.do(p.ballot(opJoinShared("w", "late", minute), opWait("w", "reads", minute), opReserve("w", "reads", minute))...)
-	p.expect(number(0), "EXISTS", "w\x00k") // because of the writer's intent
-}
-
-// checkReservationOfHeldLock checks that a reservation does not affect the holder.
-func checkReservationOfHeldLock(p *probe) {
-	p.admit()
-	p.expectVote(number(1), p.ballot(opAcquire("k", "mine", minute)))
-	p.do(p.ballot(opAcquire("k", "waits", minute), opReserve("k", "waiter", minute))...)
-	p.expectVote(number(2), p.ballot(opAcquire("k", "mine", minute))) // the same attempt again
-	p.expectVote(number(1), p.ballot(opExtend("k", "mine", minute)))
-	p.expectVote(number(3), p.ballot(opHandOver("k", "mine", "next", minute)))
-	p.expectVote(number(1), p.ballot(opRelease("k", "next")))
-	p.expectVote(number(1), p.ballot(opRepair("k", "confirmed", minute, 3))) // a quorum confirmed this token, so it holds the lock
-	p.expectVote(number(1), p.ballot(opRelease("k", "confirmed")))
-
-	p.do(p.ballot(opEndWait("k", "waiter"))...)
 	p.vote(p.ballot(opJoinShared("k", "one", minute)))
-	p.do(p.ballot(opJoin("k", "1 waits", slots3, minute), opReserve("k", "waiter", minute))...)
-	p.expectVote(number(5), p.ballot(opJoinShared("k", "one", minute)))
-	p.expectReserved("another reader", p.vote(p.ballot(opJoinShared("k", "two", minute))))
+	p.wait(opAcquire("k", "token-w", minute), exclusiveEntry("w"), 2, 1)
+	p.expectVote(number(1), p.ballot(opExtend("k", "one", minute)))
+	p.expectGranted("a reader that shares the lock", p.vote(p.ballot(opJoinShared("k", "one", minute))))
+	refused := p.vote(p.ballot(opJoinShared("k", "two", minute)))
+	p.expectOvertakes("a reader that does not wait", simredis.KindWriter, "w", refused)
+	if left := refused.Array[1].Int; left <= 50_000 || left > 60_000 {
+		p.Errorf("a reader behind a writer: %d ms, want the ttl of the readers", left)
+	}
+	p.expectOvertakes("a reader behind the writer", simredis.KindWriter, "w", p.wait(opJoinShared("k", "two", minute), sharedEntry("r"), 3, 2))
+	p.expect(list(number(-3), number(0)), p.ballot(opJoinShared("k", "three", minute), opEnter("k", sharedEntry("before"), 1))...) // it asked before the writer
+	p.vote(p.ballot(opRelease("k", "three")))
+	p.vote(p.ballot(opRelease("k", "one")))
+	p.expectTurn("the last reader's release", "k", "w")
+	p.expectGranted("the writer", p.takes("w"))
+	p.vote(p.ballot(opRelease("k", "token-w")))
+	p.expectTurn("the writer's release", "k", "r")
+	p.expect(list(number(5), number(0)), p.ballot(opJoinShared("k", "two", minute), opEnter("k", sharedEntry("r"), 3))...)
+
+	p.wait(opAcquire("k", "token-w", minute), exclusiveEntry("w"), 4, 1)
+	p.wait(opJoinShared("k", "late", minute), sharedEntry("s"), 5, 2)
+	p.vote(p.ballot(opEndWait("k", exclusiveEntry("w"))))
+	p.expectTurn("the writer left", "k", "s")
 }
 
-// checkReservedForReader checks that other readers may join the reader that had the reservation, and
-// are woken.
-func checkReservedForReader(p *probe) {
+func checkReadersCalled(p *probe) {
 	p.admit()
-	p.reserve("waiter")
-	p.wait(opJoinShared("k", "theirs", minute), "another")
-	p.expectWakeupKey(true, "a refusal because of the reservation")
-	p.expect(list(number(-2), number(1)), p.ballot(opJoinShared("k", "waits", minute), opWait("k", "waiter", minute))...)
-	p.expect(number(0), "EXISTS", "k\x00k")
-	p.expectWakeupKey(false, "the grant to the reader with the reservation")
-	p.vote(p.ballot(opJoinShared("k", "theirs", minute)))
+	inboxes := map[string]*inbox{}
+	for _, host := range []string{"a", "b", "w", "c"} {
+		inboxes[host] = p.listen(host)
+	}
+	p.hold("mine")
+	p.wait(opJoinShared("k", "token-a", minute), sharedEntry("a"), 1, 1)
+	p.wait(opJoinShared("k", "token-b", minute), sharedEntry("b"), 2, 2)
+	p.wait(opAcquire("k", "token-w", minute), exclusiveEntry("w"), 3, 3)
+	p.wait(opJoinShared("k", "token-c", minute), sharedEntry("c"), 4, 4)
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("the first reader", inboxes["a"], "a", "turn k")
+	p.expectMessages("the second reader", inboxes["b"], "b", "turn k")
+	p.expectMessages("the writer", inboxes["w"], "w", "next k")
+	p.expectMessages("the reader behind it", inboxes["c"], "c")
+	take := func(host string) redlock.Reply {
+		return p.do(p.ballot(opJoinShared("k", "token-"+host, minute), opEnter("k", sharedEntry(host), 9))...).Array[0]
+	}
+	p.expectGranted("the second reader", take("b"))
+	p.expectOvertakes("the reader behind the writer", simredis.KindWriter, "a", take("c"))
+	p.expectGranted("the first reader", take("a"))
+	p.expectQueue("readers share the lock", "k", "w", "c")
 }
 
-// checkWriterOfSeveral checks that a writer of several names sets its intent on those that are
-// shared.
-func checkWriterOfSeveral(p *probe) {
+// checkManyReadersCalled checks that readers beyond those of one call are called when the first one
+// shares the lock.
+func checkManyReadersCalled(p *probe) {
 	p.admit()
-	p.expectVote(number(1), p.ballot(opJoinShared("k", "one", minute)))
-	p.do(p.ballot(opAcquireAlso("free", "mine", "aa"), opAcquire("k", "mine", minute), opWait("free", "waiter", minute), opWait("k", "waiter", minute))...)
-	p.expect(text("waiter"), "GET", "k\x00w")
-	p.expect(number(0), "EXISTS", "free\x00w")
-	p.vote(p.ballot(opJoinShared("free", "one", minute)))
-
-	p.expectVote(number(1), p.ballot(opEndWait("k", "waiter")))
-	p.do(p.ballot(opJoinShared("free", "two", minute), opHandOver("k", "gone", "mine", minute), opWait("k", "waiter", minute))...)
-	p.expect(text("waiter"), "GET", "k\x00w") // unlike the previous client in the call, this one does not share the lock
+	p.hold("mine")
+	last := p.listen("r69")
+	for i := range 70 {
+		host := fmt.Sprintf("r%02d", i)
+		p.wait(opJoinShared("k", "token-"+host, minute), sharedEntry(host), int64(i+1), int64(min(i+1, 65)))
+	}
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("a release", last, "r69")
+	for i := range 6 {
+		host := fmt.Sprintf("r%02d", i)
+		p.do(p.ballot(opJoinShared("k", "token-"+host, minute), opEnter("k", sharedEntry(host), 9))...)
+	}
+	p.expectMessages("six readers share the lock", last, "r69", "turn k")
 }
 
-func checkReservationEnds(p *probe) {
+func checkSlotCalls(p *probe) {
 	p.admit()
-	p.reserve("waiter")
-	p.wait(opAcquire("k", "theirs", minute), "another")
-	p.expectWaitEnds("k\x00k")
-	p.expectVote(number(2), p.ballot(opAcquire("k", "theirs", minute)))
+	const slots2 = "redlockd:slots=2"
+	entry := func(host string) string { return entryOf(host, slots2, longTurn) }
+	a, b, c := p.listen("a"), p.listen("b"), p.listen("c")
+	p.expectGranted("slot 1", p.vote(p.ballot(opJoin("k", "1 one", slots2, minute))))
+	p.expectGranted("slot 2", p.vote(p.ballot(opJoin("k", "2 two", slots2, minute))))
+	for i, host := range []string{"a", "b", "c"} {
+		p.wait(opJoin("k", "1 "+host, slots2, minute), entry(host), int64(i+1), int64(i+1))
+	}
+	p.vote(p.ballot(opRelease("k", "1 one")))
+	p.expectMessages("one slot is free", a, "a", "turn k")
+	p.expectMessages("one slot is free", b, "b", "next k")
+	p.expectOvertakes("a client that does not wait", simredis.KindTurn, "a", p.vote(p.ballot(opJoin("k", "1 x", slots2, minute))))
+	p.vote(p.ballot(opRelease("k", "2 two")))
+	p.expectMessages("two slots are free", b, "b", "turn k")
+	p.expectMessages("two slots are free", c, "c", "next k")
+	take := func(host, slot string) redlock.Reply {
+		return p.do(p.ballot(opJoin("k", slot+" "+host, slots2, minute), opEnter("k", entry(host), 9))...).Array[0]
+	}
+	p.expectOvertakes("the third waiter", simredis.KindTurn, "a", take("c", "1"))
+	p.expectGranted("the second waiter", take("b", "1"))
+	p.expectGranted("the first waiter", take("a", "2"))
+	p.expectQueue("both slots are taken", "k", "c")
+}
+
+// severalEntry returns the entry of a host that waits for j and k.
+func severalEntry(host string, turn int) string { return entryOf(host, "-", turn, "j", "k") }
+
+// askSeveral asks for j and k, and returns the reply.
+func (p *probe) askSeveral(host string, ticket int64, turn int) redlock.Reply {
+	p.Helper()
+	entry := severalEntry(host, turn)
+	got := p.do(p.ballot(opAcquireAlso("j", "token-"+host, "aa"), opAcquire("k", "token-"+host, minute), opEnter("j", entry, ticket), opEnter("k", entry, ticket))...)
+	if len(got.Array) != 4 {
+		p.Fatalf("%s: got %s, want four replies", host, show(got))
+	}
+	return got.Array[1]
+}
+
+func checkSeveralWait(p *probe) {
+	p.admit()
+	m, a := p.listen("m"), p.listen("a")
+	p.hold("mine")
+	p.expectGranted("j", p.vote(p.ballot(opAcquire("j", "other", minute))))
+	p.askSeveral("m", 1, longTurn)
+	p.expectQueue("several names", "j", "m")
+	p.wait(opAcquire("k", "token-a", minute), exclusiveEntry("a"), 2, 2)
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.expectMessages("j is held, so the other is called", a, "a", "turn k")
+	p.expectMessages("j is held", m, "m")
+	p.expectQueue("it keeps its place", "k", "m", "a")
+	p.expectGranted("the other", p.takes("a"))
+	p.vote(p.ballot(opRelease("j", "other")))
+	p.expectMessages("k is held", m, "m")
+	p.vote(p.ballot(opRelease("k", "token-a")))
+	p.expectMessages("both are free", m, "m", "turn k")
+	p.expectGranted("several names", p.askSeveral("m", 1, longTurn))
+	p.expectQueue("j", "j")
+	p.expectQueue("k", "k")
+	p.expect(text("token-m"), "GET", "j")
+	p.expect(text("token-m"), "GET", "k")
+}
+
+// checkSeveralAreServed checks that a name is kept for a waiter for several names after it was passed
+// over 16 times, if its first held name comes later: the holder of that one may not want this name.
+func checkSeveralAreServed(p *probe) {
+	p.admit()
+	for _, c := range []struct{ held, wanted string }{{"k", "j"}, {"j", "k"}} {
+		p.expectGranted(c.held, p.vote(p.ballot(opAcquire(c.held, "other", "3600000"))))
+		p.expectGranted(c.wanted, p.vote(p.ballot(opAcquire(c.wanted, "token", minute))))
+		p.askSeveral("m", 1, longTurn)
+		kept := 0
+		for i := range 20 {
+			entry, token := exclusiveEntry("a"), fmt.Sprint("token", i)
+			p.do(p.ballot(opAcquire(c.wanted, token, minute), opEnter(c.wanted, entry, int64(i+2)))...)
+			p.do(p.ballot(opRelease(c.wanted, "token"), opRelease(c.wanted, fmt.Sprint("token", i-1)))...)
+			got := p.do(p.ballot(opAcquire(c.wanted, token, minute), opEnter(c.wanted, entry, int64(i+2)))...)
+			if got.Array[0].Array != nil {
+				p.expectOvertakes("the name is kept", simredis.KindTurn, "m", got.Array[0])
+				kept++
+			}
+		}
+		if want := c.wanted < c.held; (kept > 0) != want {
+			p.Errorf("%s was refused %d times for a waiter that also wants %s, want that: %v", c.wanted, kept, c.held, want)
+		}
+		p.do("DEL", "j", "k", "j\x00q", "k\x00q", "j\x00t", "k\x00t", "j\x00p", "k\x00p")
+	}
+}
+
+// checkQueueWrongType checks that keys of another type, which only another program can write, keep
+// nobody from a free lock for longer than a turn.
+func checkQueueWrongType(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.enters("a")
+	for _, suffix := range []string{"q", "t", "p"} {
+		p.do("DEL", "k\x00"+suffix)
+		p.expect(number(1), "LPUSH", "k\x00"+suffix, "x")
+	}
+	got := p.do(p.ballot(opAcquire("k", "theirs", minute), opEnter("k", exclusiveEntry("b"), 1))...)
+	if len(got.Array) != 2 || !same(got.Array[1], number(0)) {
+		p.Errorf("entered: got %s, want position 0", show(got))
+	}
+	p.expectVote(number(1), p.ballot(opEndWait("k", exclusiveEntry("b"))))
+	p.expectVote(number(1), p.ballot(opRelease("k", "mine")))
+	p.expectGranted("a free lock", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
 	p.expectVote(number(1), p.ballot(opRelease("k", "theirs")))
+	p.do("DEL", "k\x00q")
+	p.expect(number(1), "ZADD", "k\x00q", "1", "no entry")
+	p.expect(text("OK"), "SET", "k\x00t", "not a number x")
+	p.expectGranted("a queue of nonsense", p.takes("a"))
+}
 
-	p.reserve("waiter")
-	p.do("HDEL", NodeKey, "keeps") // so the node does not look for reservations
-	p.vote(p.ballot(opAcquire("k", "theirs", minute)))
-	p.expect(text("theirs"), "GET", "k")
+// checkQueues checks the field that says until when clients may wait: without it, an acquire looks
+// for no waiters.
+func checkQueues(p *probe) {
+	p.admit()
+	p.hold("mine")
+	p.expect(null(), "HGET", NodeKey, "queues")
+	p.enters("a")
+	until, err := strconv.ParseInt(p.do("HGET", NodeKey, "queues").Str, 10, 64)
+	if left := time.Duration(until*1000-p.micros()) * time.Microsecond; err != nil || left > time.Minute+2*time.Millisecond || left < 50*time.Second {
+		p.Errorf("the node looks for waiters for another %v (%v), want a minute", left, err)
+	}
+	p.vote(p.ballot(opRelease("k", "mine")))
+	p.do("HDEL", NodeKey, "queues")
+	p.expectGranted("the node looks for no waiters", p.vote(p.ballot(opAcquire("k", "theirs", minute))))
+}
+
+// checkWakeupKey checks that the end of a lock deletes the key for which daemons of version 0.9 wait.
+func checkWakeupKey(p *probe) {
+	p.admit()
+	for _, end := range []string{"r", "x"} {
+		p.hold("mine")
+		p.do("SET", "k\x00b", "1", "PX", minute)
+		p.expectVote(number(1), p.ballot(map[string]scriptOp{"r": opRelease("k", "mine"), "x": opForce("k", "mine", minute)}[end]))
+		p.expect(number(0), "EXISTS", "k", "k\x00b", "k\x00t")
+	}
+}
+
+func checkListener(p *probe) {
+	e, other := p.listen("a"), p.listen("b")
+	p.expect(number(1), "PUBLISH", "redlockd:host:a", "turn\x00k\x00a - 1 x")
+	p.expect(number(0), "PUBLISH", "redlockd:host:c", "turn\x00k\x00a - 1 x")
+	p.expectMessages("a message", e, "a", "turn k")
+	p.expectMessages("a message to another", other, "b")
+	p.expect(text("OK"), "FLUSHALL")
+	p.expectMessages("FLUSHALL", e, "a")
+}
+
+// expectDone checks that a listener ends at once.
+func (p *probe) expectDone(e *inbox) {
+	p.Helper()
+	select {
+	case <-e.Done():
+	case <-time.After(patience):
+		p.Fatalf("the listener is not done within %v", patience)
+	}
+}
+
+func checkListenerClosed(p *probe) {
+	e := p.listen("a")
+	select {
+	case <-e.Done():
+		p.Error("a listener is done although it was not closed")
+	default:
+	}
+	e.Close()
+	p.expectDone(e)
+	e.Close() // a second Close does no harm
+	p.eventually("the end of the subscription", func() bool { return p.do("PUBLISH", "redlockd:host:a", "x").Int == 0 })
+}
+
+func checkListenerDown(p *probe) {
+	e := p.listen("a")
+	p.node.Down()
+	p.expectDone(e)
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	if listener, err := p.node.Node().Listen(ctx, "redlockd:host:a", func(string) {}); err == nil {
+		listener.Close()
+		p.Error("Listen to a node that is down succeeded")
+	}
+	p.node.Up()
+	again := p.listen("a")
+	p.on(p.dial()).expectMessages("the node is up again", again, "a")
 }

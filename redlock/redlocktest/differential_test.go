@@ -120,7 +120,7 @@ func (g generator) command() redlock.Command {
 
 // besideCommand reads or damages one of the other keys of a lock.
 func (g generator) besideCommand(key string) redlock.Command {
-	beside := key + g.pick("\x00m", "\x00m", "\x00b", "\x00w", "\x00k")
+	beside := key + g.pick("\x00m", "\x00m", "\x00q", "\x00t", "\x00p")
 	switch g.IntN(12) {
 	case 0:
 		return redlock.Command{"DEL", beside}
@@ -128,6 +128,9 @@ func (g generator) besideCommand(key string) redlock.Command {
 		return redlock.Command{"SET", beside, g.value(), "PX", "400000"}
 	case 2:
 		return redlock.Command{"LPUSH", beside, "v"}
+	}
+	if strings.HasSuffix(beside, "t") { // the end of a turn is an instant of the node's clock
+		return redlock.Command{g.pick("EXISTS", "PTTL"), beside}
 	}
 	return redlock.Command{g.pick("EXISTS", "GET", "PTTL"), beside}
 }
@@ -152,7 +155,7 @@ func (g generator) scriptCall() redlock.Command {
 	case 2:
 		return redlock.Command{"EVALSHA", g.node.SHA, "1", NodeKey, g.epoch(), g.epoch(), "", "0", g.epoch(), g.epoch()}
 	case 3:
-		return redlock.Command{"HSET", NodeKey, g.pick("epoch", "aa", "ab", "keeps"), g.pick("one", "7", "9006099743113216")}
+		return redlock.Command{"HSET", NodeKey, g.pick("epoch", "aa", "ab", "queues"), g.pick("one", "7", "9006099743113216")}
 	}
 	var ops []scriptOp
 	for range g.IntN(9) {
@@ -175,18 +178,14 @@ func (g generator) operations() []scriptOp {
 		return append(ops, scriptOp{"a", g.key(), []string{token, g.ttl(token)}, g.record()})
 	case 1: // if the operation is refused, the client waits
 		o := g.operation()
-		ops := []scriptOp{o, {letter: "i", key: o.key, args: []string{g.waiter(), g.pick("400000", "900000")}}}
-		if g.IntN(2) == 0 {
-			ops = append(ops, scriptOp{letter: "k", key: o.key, args: []string{ops[1].args[0], g.pick("400000", "900000")}})
-		}
-		return ops
+		return []scriptOp{o, {letter: "i", key: o.key, args: []string{g.waiter(), g.pick("4", "9")}}}
 	}
 	return []scriptOp{g.operation()}
 }
 
 func (g generator) operation() scriptOp {
 	key, token := g.key(), g.value()
-	switch letter := g.pick("a", "a", "e", "g", "u", "v", "r", "r", "w", "l", "f", "p", "x", "z", "s", "s", "s", "q", "h", "i", "k", "m", "d"); letter {
+	switch letter := g.pick("a", "a", "e", "g", "u", "v", "r", "r", "w", "l", "f", "p", "x", "z", "s", "s", "s", "q", "h", "i", "k", "d"); letter {
 	case "a", "p":
 		return scriptOp{letter, key, []string{token, g.ttl(token)}, g.record()}
 	case "s":
@@ -199,8 +198,8 @@ func (g generator) operation() scriptOp {
 		return scriptOp{letter, key, []string{g.value(), token, g.ttl(token)}, g.record()}
 	case "f":
 		return scriptOp{letter, key, []string{token}, g.record()}
-	case "i", "k", "m":
-		return scriptOp{letter: letter, key: key, args: []string{g.waiter(), g.pick("400000", "900000")}}
+	case "i", "k":
+		return scriptOp{letter: letter, key: key, args: []string{g.waiter(), g.pick("4", "9")}}
 	case "d":
 		return opEndWait(key, g.waiter())
 	case "e":
@@ -237,8 +236,13 @@ func (g generator) record() string {
 }
 
 func (g generator) pick(words ...string) string { return words[g.IntN(len(words))] }
-func (g generator) waiter() string              { return g.pick("w1", "w1", "w2") }
-func (g generator) key() string                 { return g.pick("a", "a", "b", "c") }
+
+// waiter returns an entry. Its turn lasts for about as long as a ttl.
+func (g generator) waiter() string {
+	return g.pick("h1 - 900000 w1", "h1 - 900000 w1", "h2 - 900000 w2", "h2 redlockd:shared 900000 w3", "h1 redlockd:slots=3 900000 w4", "h1 - 900000 w5\x00a\x00b", "none")
+}
+
+func (g generator) key() string { return g.pick("a", "a", "b", "c") }
 
 // value returns a token. Most are tokens of exclusive holders and of readers.
 func (g generator) value() string {

@@ -41,9 +41,8 @@ type Sim struct {
 	alarmAt time.Time   // when the alarm fires; zero if it is not set
 	surplus int         // runners that should end
 
-	expiry *flight       // due when the first key that a client has read expires; nil if none does
-	lag    time.Duration // the delay of an invalidation, equal to the delay of the reply to the command that caused it
-	hangs  int           // how often it was hung
+	lag   time.Duration // the delay of a message, equal to the delay of the reply to the command that caused it
+	hangs int           // how often it was hung
 
 	stalled      []*flight // flights that arrived while the node was hung, in order
 	hung         bool
@@ -57,6 +56,7 @@ type Sim struct {
 	trace        func(redlock.Command, redlock.Reply)
 	dropRequests int
 	dropReplies  int
+	dropMessages bool // messages to listeners are lost
 	counts       Counts
 }
 
@@ -84,8 +84,7 @@ func NewSim(name string) *Sim {
 
 func (s *Sim) newState(name string) simredis.State {
 	state := simredis.NewState(name, s.clock.now())
-	state.Kill, state.Clients, state.Notify = s.killLocked, s.clients, s.notify
-	state.Deliver = func(id int64, _, message string) { s.notify(id, message) }
+	state.Kill, state.Clients, state.Deliver = s.killLocked, s.clients, s.publish
 	return state
 }
 

@@ -30,8 +30,8 @@ type simConn struct {
 	// The fields below belong to a listener. They are nil on other connections.
 	notified    chan struct{} // something has arrived
 	ended       chan struct{} // closed when err is set
-	keys        []string      // keys that have arrived
-	lastArrives time.Time     // when the last key arrives
+	messages    []string      // messages that have arrived
+	lastArrives time.Time     // when the last message arrives
 }
 
 // fail ends the client's side. The caller holds sim.mu.
@@ -53,7 +53,7 @@ type flight struct {
 	alone   bool   // sent by Do: no other group may be in transit
 	login   bool   // the log-in, which takes the same way
 	end     bool   // the end of the client, which takes the same way, or a message that no client sent
-	key     string // the key that a listener is notified of
+	message string // for a listener
 
 	next      int // how many commands of the group have been executed
 	announced bool
@@ -360,11 +360,7 @@ func (s *Sim) executeCommand(c *simConn, command redlock.Command) redlock.Reply 
 		return redlock.Reply{Err: s.refusal}
 	}
 	s.counts.Commands[s.state.Label(command)]++
-	caches := c.client.Caching
 	reply := s.state.Exec(&c.client, s.clock.now(), command)
-	if caches {
-		s.watchExpiry()
-	}
 	return reply
 }
 

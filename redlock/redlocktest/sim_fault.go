@@ -56,7 +56,6 @@ func (s *Sim) Resume() {
 		f.stalled = false
 		s.begin(f)
 	}
-	s.watchExpiry()
 }
 
 // forgetClosed makes the node notice the clients that closed their connections while it hung, and
@@ -130,7 +129,6 @@ func (s *Sim) Move() {
 		s.other = &other
 	}
 	s.state, *s.other = *s.other, s.state
-	s.watchExpiry()
 }
 
 // Cut breaks all connections. Messages in transit are lost.
@@ -180,6 +178,13 @@ func (s *Sim) DropRequests(n int) {
 	s.dropRequests = n
 }
 
+// DropMessages makes the node lose all messages to listeners, or none.
+func (s *Sim) DropMessages(drops bool) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.dropMessages = drops
+}
+
 // DropReplies makes the next n groups cut their connection after their execution. The client gets
 // no reply.
 func (s *Sim) DropReplies(n int) {
@@ -204,7 +209,6 @@ func (s *Sim) StepClock(d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.clock.step(d)
-	s.watchExpiry()
 }
 
 // SetClockRate makes the node's clock run at rate seconds a second. 1 is right, 1.01 is fast, 0
@@ -213,7 +217,6 @@ func (s *Sim) SetClockRate(rate float64) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.clock.setRate(rate)
-	s.watchExpiry()
 }
 
 // clock is a node's clock: time.Now with an error.

@@ -22,8 +22,8 @@ func (s *Sim) Executes(c redlock.Command) bool {
 	return s.refusal == nil && !s.state.Replica && len(c) > 1 && s.state.Scripts[c[1]] != ""
 }
 
-// Tokens calls see with the key of each lock and each token that holds it. Writer intents and
-// reservations are not included.
+// Tokens calls see with the key of each lock and each token that holds it. Entries in wait queues
+// are not included.
 func (s *Sim) Tokens(see func(key, token string)) {
 	s.lock()
 	defer s.mu.Unlock()

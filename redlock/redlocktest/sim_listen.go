@@ -1,9 +1,9 @@
 package redlocktest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -11,82 +11,65 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-const (
-	// expiryLag is how long after the expiry of a key the clients that read it are notified. Redis
-	// looks for expired keys only now and then.
-	expiryLag = 100 * time.Millisecond
-	// listenerSilence is how long a node must hang until a listener breaks. A listener pings once a
-	// second, and waits three seconds for the answer.
-	listenerSilence = 4 * time.Second
-)
+// listenerSilence is how long a node must hang until a listener breaks. A listener pings once a
+// second, and waits three seconds for the answer.
+const listenerSilence = 4 * time.Second
 
 // simListener is the client's side of a connection on which only the node sends messages.
-type simListener struct {
-	conn *simConn
-	id   int64
-}
+type simListener struct{ conn *simConn }
 
-func (l *simListener) ID() int64             { return l.id }
 func (l *simListener) Done() <-chan struct{} { return l.conn.ended }
 func (l *simListener) Close()                { l.conn.Close() }
 
-// Subscribe sends SUBSCRIBE on this connection. From then on, the function of Listen gets the messages
-// of the channel.
-func (l *simListener) Subscribe(ctx context.Context, channel string) error {
-	var replies [1]redlock.Reply
-	if err := l.conn.Do(ctx, []redlock.Command{{"SUBSCRIBE", channel}}, replies[:]); err != nil {
-		return err
-	}
-	return replies[0].Err
-}
-
-// listen connects as dial does. It calls receive in a separate goroutine.
-func (s *Sim) listen(ctx context.Context, receive func(keys []string)) (redlock.Listener, error) {
+// listen connects as dial does, and subscribes to the channel. It calls heard in a separate
+// goroutine.
+func (s *Sim) listen(ctx context.Context, channel string, heard func(message string)) (redlock.Listener, error) {
 	c := &simConn{sim: s, ended: make(chan struct{}), notified: make(chan struct{}, 1)}
 	if err := s.login(ctx, c); err != nil {
 		return nil, fmt.Errorf("listen to sim:%s: %w", s.name, err)
 	}
+	reply := make([]redlock.Reply, 1)
+	if err := c.Do(ctx, []redlock.Command{{"SUBSCRIBE", channel}}, reply); err != nil || reply[0].Err != nil {
+		c.Close()
+		return nil, cmp.Or(err, reply[0].Err)
+	}
 	s.lock()
 	defer s.mu.Unlock()
-	s.runners.Go(func() { c.deliverKeys(receive) })
-	return &simListener{c, c.client.Id}, nil
+	s.runners.Go(func() { c.deliverMessages(heard) })
+	return &simListener{c}, nil
 }
 
-// deliverKeys calls receive with the keys that arrive, until the connection ends.
-func (c *simConn) deliverKeys(receive func(keys []string)) {
+// deliverMessages calls heard with the messages that arrive, until the connection ends.
+func (c *simConn) deliverMessages(heard func(message string)) {
 	for {
 		select {
 		case <-c.notified:
 		case <-c.ended:
 			return
 		}
-		for _, key := range c.takeKeys() {
-			if key == simredis.AllKeys {
-				receive(nil)
-			} else {
-				receive([]string{key})
-			}
+		for _, message := range c.takeMessages() {
+			heard(message)
 		}
 	}
 }
 
-// takeKeys returns the keys that have arrived, or none if the connection has ended.
-func (c *simConn) takeKeys() []string {
+// takeMessages returns the messages that have arrived, or none if the connection has ended.
+func (c *simConn) takeMessages() []string {
 	c.sim.lock()
 	defer c.sim.mu.Unlock()
-	keys := c.keys
-	c.keys = nil
+	messages := c.messages
+	c.messages = nil
 	if c.err != nil {
 		return nil
 	}
-	return keys
+	return messages
 }
 
-// notify sends a key to a listener, after everything that was sent earlier. The caller holds mu, here
-// and below.
-func (s *Sim) notify(id int64, key string) {
+// publish sends a message to a listener, after everything that was sent earlier. The caller holds mu,
+// here and below.
+func (s *Sim) publish(id int64, _, message string) {
 	i := slices.IndexFunc(s.conns, func(c *simConn) bool { return c.client.Id == id && c.notified != nil })
-	if i < 0 {
+	if i < 0 || s.dropMessages {
 		return
 	}
 	c := s.conns[i]
@@ -95,7 +78,7 @@ func (s *Sim) notify(id int64, key string) {
 		wait = max(s.lag+time.Duration(id%64+1)*977, time.Until(c.lastArrives))
 	}
 	c.lastArrives = time.Now().Add(wait)
-	s.arm(&flight{conn: c, end: true, finished: true, key: key}, wait, s.arriveAtListener)
+	s.arm(&flight{conn: c, end: true, finished: true, message: message}, wait, s.arriveAtListener)
 }
 
 func (s *Sim) arriveAtListener(f *flight) {
@@ -103,7 +86,7 @@ func (s *Sim) arriveAtListener(f *flight) {
 	if c.err != nil {
 		return
 	}
-	c.keys = append(c.keys, f.key)
+	c.messages = append(c.messages, f.message)
 	select {
 	case c.notified <- struct{}{}:
 	default: // a signal is already waiting
@@ -125,30 +108,6 @@ func (s *Sim) breakListeners() {
 			}
 		}
 	})
-}
-
-// watchExpiry schedules the notification of clients about the next key that expires.
-func (s *Sim) watchExpiry() {
-	if s.expiry != nil {
-		s.disarm(s.expiry)
-		s.expiry = nil
-	}
-	if at := s.state.NextExpiry(); at != 0 && !s.hung {
-		s.expiry = &flight{end: true, finished: true}
-		s.arm(s.expiry, max(s.clock.until(at), 0)+expiryLag, s.expire)
-	}
-}
-
-func (s *Sim) expire(*flight) {
-	s.expiry = nil
-	if s.hung {
-		return // Resume schedules it again
-	}
-	now := s.clock.now()
-	for _, key := range slices.Sorted(maps.Keys(s.state.Readers)) {
-		s.state.Lookup(key, now)
-	}
-	s.watchExpiry()
 }
 
 // clients returns the server's view of the connections.

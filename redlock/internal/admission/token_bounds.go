@@ -51,7 +51,7 @@ func (f *Fleet) NoteClock(node int, s ClockSample) {
 // (This host's wall clock does not count: it may never have been set, and then be years behind,
 // or be ahead of what the nodes accept.)
 func (f *Fleet) TokenBound(now time.Duration) uint64 {
-	past, known := f.quorumTime(now)
+	past, known := f.QuorumTime(now)
 	if !known {
 		return 0
 	}
@@ -63,7 +63,7 @@ func (f *Fleet) TokenBound(now time.Duration) uint64 {
 // that is left for changes since the clocks were read. So the counters run no faster than the
 // clocks, however many tokens are reserved.
 func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
-	past, known := f.quorumTime(now)
+	past, known := f.QuorumTime(now)
 	if !known {
 		return 0
 	}
@@ -73,9 +73,9 @@ func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
 // proposalLead is how far a proposal may be ahead of a node's clock (AHEAD in ballot.lua).
 const proposalLead = time.Second
 
-// quorumTime returns the time since 1970 that has passed according to a quorum of nodes. It is
+// QuorumTime returns the time since 1970 that has passed according to a quorum of nodes. It is
 // not known if fewer clocks were read.
-func (f *Fleet) quorumTime(now time.Duration) (sinceEpoch time.Duration, known bool) {
+func (f *Fleet) QuorumTime(now time.Duration) (sinceEpoch time.Duration, known bool) {
 	var few [8]int64 // saves an allocation
 	offsets := few[:0]
 	for i := range f.bounds.offsets {

@@ -2,7 +2,7 @@ package node
 
 import (
 	"fmt"
-	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,22 +31,22 @@ type Call struct {
 	Placed *NodeSet
 	// Release of a hand-over is the release that it contains. If the hand-over fails, the release
 	// is sent alone.
-	Release      *Call
-	Subscription *Subscription // what the node reports from now on; nil: nothing
-	Voter        Voter         // gets the answer; may be nil
+	Release *Call
+	Waiter  *Waiter // its entry is put into the queue if the call is refused; nil: none
+	Voter   Voter   // gets the answer; may be nil
 }
 
 // IsRelease reports whether the call removes a lock, or a waiter, from the node and needs no
 // vote. A lane never drops such a call.
-func (c *Call) IsRelease() bool { return c.Ops[0].Op.Releases() }
+func (c *Call) IsRelease() bool { return c.Ops[len(c.Ops)-1].Op.Releases() }
 
 // markSent records that the call will be sent to node.
 func (c *Call) markSent(node int) {
 	if c.Placed != nil && !c.IsRelease() {
 		c.Placed.Add(node)
 	}
-	if c.Subscription != nil {
-		c.Subscription.waiter.Placed.Add(node)
+	if c.Waiter != nil {
+		c.Waiter.noteSent(node)
 	}
 }
 
@@ -56,6 +56,29 @@ func (c *Call) markNotSent(node int) {
 	if c.Placed != nil && c.Ops[0].Op.Takes() {
 		c.Placed.remove(node)
 	}
+}
+
+// noteAnswer records what the node's answer says of the token of an acquire and of the entry of its
+// waiter. A node that refused an exclusive acquire does not have the token, and needs no release.
+func (c *Call) noteAnswer(node int, replies []redis.Reply) {
+	if op := c.Ops[0].Op; (op == script.Acquire || op == script.AcquireAlso && c.isExclusive()) && len(replies[0].Array) > 0 {
+		c.Placed.remove(node)
+	}
+	if c.Waiter == nil {
+		return
+	}
+	position := 0
+	for i := range replies {
+		if op := c.Ops[i].Op; op == script.Enter || op == script.Reenter {
+			position = max(position, int(replies[i].Int))
+		}
+	}
+	c.Waiter.notePosition(node, position)
+}
+
+// isExclusive reports whether an acquire of several names is exclusive.
+func (c *Call) isExclusive() bool {
+	return !slices.ContainsFunc(c.Ops, func(o script.Operation) bool { return o.Op == script.Join })
 }
 
 // Voter gets a node's answer to a call: a reply for each operation, or a failure. Vote is called
@@ -69,7 +92,6 @@ type NodeSet struct{ bits atomic.Uint64 }
 
 // Has reports whether node is in the set.
 func (s *NodeSet) Has(node int) bool { return s.bits.Load()&(1<<node) != 0 }
-func (s *NodeSet) count() int        { return bits.OnesCount64(s.bits.Load()) }
 
 // Add adds node.
 func (s *NodeSet) Add(node int)    { s.bits.Or(1 << node) }

@@ -155,7 +155,17 @@ func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	case !reply.IsList() || slices.ContainsFunc(reply.Array, func(name redis.Reply) bool { return !name.IsText() }):
 		return nil, l.noteMalformed(redis.UnexpectedAnswer("rights", "names of commands", reply))
 	}
-	return lacking(reply.Array), nil
+	return lacking(l.notePublish(reply.Array)), nil
+}
+
+// notePublish records whether the node can call waiters, and returns the other commands that
+// rights.lua names.
+func (l *Lane) notePublish(commands []redis.Reply) []redis.Reply {
+	isPublish := func(name redis.Reply) bool { return strings.HasPrefix(name.Str, "+") }
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.publishes = !slices.ContainsFunc(commands, isPublish)
+	return slices.DeleteFunc(commands, isPublish)
 }
 
 // lacking returns the error for the commands that rights.lua names.

@@ -27,9 +27,5 @@ func (l *Lane) TakeLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	return l.readLook(replies)
 }
 
-// TakeWakeups processes the answers about the keys that a waiter listens to.
-func (l *Lane) TakeWakeups(w *Waiter, replies []redis.Reply) error {
-	l.trip.subscriptions = []*Subscription{w.Subscribe()}
-	_, err := l.readSubscriptions(replies, 0)
-	return err
-}
+// TakeMessage processes a message on the channel of this process.
+func (l *Lane) TakeMessage(text string) { l.heard(text) }

@@ -37,8 +37,7 @@ func (l *Lane) sendAlone(conn redis.Conn) error {
 }
 
 // followUp does what the answers require. It loads the scripts if the node lost them, finds out
-// whether the node may still vote, and repeats unanswered releases. It also names a new listener
-// connection to the node.
+// whether the node may still vote, and repeats unanswered releases.
 func (l *Lane) followUp(conn redis.Conn) error {
 	if !l.needsIdleConnection() {
 		return nil
@@ -56,6 +55,14 @@ func (l *Lane) followUp(conn redis.Conn) error {
 			return err
 		}
 	}
+	if l.session.needsPing {
+		l.session.needsPing = false
+		l.trip.commands = l.trip.commands[:0]
+		l.appendCommand("PING")
+		if err := l.roundTrip(ctx, conn); err != nil {
+			return err
+		}
+	}
 	if l.session.mustRepeat {
 		if err := l.repeatPending(ctx, conn); err != nil {
 			return err
@@ -66,7 +73,7 @@ func (l *Lane) followUp(conn redis.Conn) error {
 			return err
 		}
 	}
-	return l.track(ctx, conn)
+	return nil
 }
 
 // lookAgain finds out at once whether the node may still vote, after an answer that denied it.
@@ -183,7 +190,6 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 	ctx.start(l.timing.silence)
 	looks := l.session.needsLook
 	l.appendGroup(group)
-	l.appendSubscriptions(group)
 	if looks {
 		l.appendLook()
 	}
@@ -199,11 +205,7 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 	if err := l.answerGroup(group, executed); err != nil {
 		return err
 	}
-	rest, err := l.readSubscriptions(l.trip.replies[len(l.trip.spans):], countSubscriptions(again))
-	if err != nil {
-		l.failGroup(again, err)
-		return l.noteMalformed(err)
-	}
+	rest := l.trip.replies[len(l.trip.spans):]
 	if !looks {
 		return l.resend(ctx, conn, again)
 	}
@@ -394,6 +396,7 @@ func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
 			return
 		}
 	}
+	c.noteAnswer(l.index, replies)
 	c.answer(l.index, replies, nil)
 }
 
@@ -422,9 +425,6 @@ func (l *Lane) fail(c *Call, err error) {
 	l.mu.Unlock()
 	l.deny(c, err)
 	l.session.mustRepeat = l.session.mustRepeat || c.Release != nil
-	if c.Subscription != nil {
-		c.Subscription.failed.Add(l.index)
-	}
 	l.session.hasRefused = true
 	c.answer(l.index, nil, l.failure(c, kind, err))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,7 @@ import (
 // calls as one group, like the group commit of a database, so the throughput grows with the load.
 // Calls are sent in the order in which Do got them, so a release never overtakes its acquire.
 // After a broken connection, connect restores that order. A second goroutine (Listen) has its own
-// connection, on which the node reports released locks. Package redlock starts both, ends them
+// connection, on which the node calls waiters. Package redlock starts both, ends them
 // with their contexts, and waits for them in Quorum.Close.
 type Lane struct {
 	node             redis.Node
@@ -33,15 +34,15 @@ type Lane struct {
 	observe          func(Status)
 	onRoundTrip      func(node string, took time.Duration)
 	signal           chan struct{}        // of capacity 1: a call waits
-	tracking         atomic.Bool          // the node reports releases of the locks that waiters listen to
-	listenerID       atomic.Int64         // CLIENT ID of the connection that gets these reports; 0: none
+	listening        atomic.Bool          // the node calls waiters
 	lookNow          atomic.Bool          // look at the node as soon as the lane wakes
+	pingNow          atomic.Bool          // find out as soon as the lane wakes whether the connection has broken
 	admitRequests    chan chan<- struct{} // requests to end the quarantine; the lane signals the channel in it after it tried
 	firstAttemptDone chan struct{}        // closed when the first attempt to connect has ended
 	rounds           atomic.Uint64        // rounds of the loop
 	connections      atomic.Uint64        // connections that were made
 
-	// mu guards the fields below, up to trackingErr. It is never held during I/O or a vote, and
+	// mu guards the fields below, up to listenErr. It is never held during I/O or a vote, and
 	// no other mutex is taken while it is held.
 	mu            sync.Mutex
 	state         State
@@ -56,7 +57,8 @@ type Lane struct {
 	rtt           time.Duration
 	lastError     error // the last error that it answered, although it is ready
 	denied        error // why it refuses what locks need, although it is ready
-	trackingErr   error // why it does not report releases
+	listenErr     error // why it does not call waiters
+	publishes     bool  // its ACL allows scripts to call waiters
 
 	// Only the goroutine of Run uses the fields below.
 	spare         []Call     // swapped with queue
@@ -68,12 +70,12 @@ type Lane struct {
 	admitting     chan<- struct{} // a request to end the quarantine
 	lookTurn      uint64          // the turn in which the node was last looked at
 	lookHasRights bool            // the last look also asked what its ACL lacks
+	lookShowsHost bool            // the last look also showed that this process lives
 	encoder       script.Encoder
 	session       laneSession
 	member        *admission.Member // decides whether the node may vote
 	pendingSwept  time.Duration     // when expired releases were last dropped
 	deniedAt      string            // the key of a call that it refused: see denial.go
-	untrackedKey  string            // a key that it refused to track
 }
 
 // laneSession is what the lane knows about its node over this connection.
@@ -83,11 +85,11 @@ type laneSession struct {
 	epoch        string        // the incarnation that was verified over this connection; "": it has no vote
 	offset       time.Duration // the node's TIME (since 1970) minus our BootTime
 	needsLook    bool          // find out again whether it may vote
+	needsPing    bool          // find out whether this connection has broken
 	needsRights  bool          // also find out what its ACL lacks
 	needsScripts bool          // SCRIPT LOAD is needed again
 	mustRepeat   bool          // repeat the pending releases
 	needsProbe   bool          // find out whether it still refuses what locks need
-	listenerID   int64         // the connection to which the node reports changes; 0: none
 	hasRefused   bool          // it has answered with an error since the last heartbeat
 	mustProbe    bool          // it was silent: it must answer a script before it is ready
 }
@@ -168,6 +170,7 @@ func NewLane(o Options) *Lane {
 		admitRequests:    make(chan chan<- struct{}),
 		firstAttemptDone: make(chan struct{}),
 		state:            Connecting,
+		publishes:        true,
 		reason:           errNotConnected,
 		pending:          map[string]pendingRelease{},
 		member:           o.Admission.Member(o.Index),
@@ -250,7 +253,8 @@ func (l *Lane) keepRelease(c *Call) {
 		c = c.Release
 	}
 	if c.IsRelease() && l.rules.Repeats(c.Placed.Has(l.index)) {
-		l.pending[c.Ops[0].Token] = pendingRelease{ops: c.Ops, until: c.Until}
+		ops := slices.DeleteFunc(slices.Clone(c.Ops), func(o script.Operation) bool { return o.Op == script.Reenter }) // its client may have left by then
+		l.pending[ops[0].Token] = pendingRelease{ops: ops, until: c.Until}
 	}
 }
 
@@ -372,6 +376,7 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 			l.lookNow.Store(false)
 			l.session.needsLook = true
 		}
+		l.session.needsPing = l.session.needsPing || l.pingNow.Swap(false)
 	case <-heartbeatTimer.C:
 		l.onHeartbeat(heartbeatTimer)
 	case l.admitting = <-l.admitRequests:
@@ -384,9 +389,6 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
 	l.minRoundTrip.age()
 	l.session.needsLook, l.session.needsRights, l.session.mustRepeat, l.session.needsProbe = true, true, true, l.isDenied()
-	if !l.tracking.Load() {
-		l.session.listenerID = 0
-	}
 	heartbeatTimer.Reset(l.nextLook())
 }
 
@@ -427,7 +429,6 @@ func (l *Lane) drain(conn redis.Conn) error {
 // left nothing on the node. Releases are kept.
 func (l *Lane) failWaiting(reason error) {
 	l.setState(Down, reason, func() []int { return l.member.Disconnected(l.clock()) })
-	l.stopTracking()
 	l.mu.Lock()
 	waiting := append(l.urgent, l.queue...)
 	l.urgent, l.queue = nil, nil
@@ -457,17 +458,19 @@ func (l *Lane) dropExpired() {
 }
 
 // setState sets and reports a state. record records it with the node's admission, and returns the
-// nodes to look at now.
-func (l *Lane) setState(state State, reason error, record func() []int) {
+// nodes to look at now. It reports whether the state has changed.
+func (l *Lane) setState(state State, reason error, record func() []int) (changed bool) {
 	l.mu.Lock()
-	changed := l.state != state || !sameText(l.reason, reason)
+	before := l.state
+	news := before != state || !sameText(l.reason, reason)
 	l.state, l.reason = state, reason
 	status := l.statusLocked()
 	l.mu.Unlock()
 	l.fleet.LookAt(record())
-	if changed && l.observe != nil {
+	if news && l.observe != nil {
 		l.observe(l.withDenial(status))
 	}
+	return before != state
 }
 
 // Silence is how long a node has not answered.

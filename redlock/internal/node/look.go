@@ -18,6 +18,8 @@ import (
 func (l *Lane) appendLook() {
 	l.session.needsLook, l.session.needsRights, l.lookHasRights = false, false, l.session.needsRights && !l.node.Embedded
 	l.lookTurn = l.admission.NextTurn()
+	l.lookShowsHost = !l.waiters.IsEmpty()
+	defer l.appendAlive()
 	l.appendCommand("TIME")
 	l.appendCommand("HGET", script.NodeKey, "epoch")
 	l.appendCommand("HGET", script.NodeKey, "words")
@@ -39,6 +41,16 @@ func (l *Lane) appendLook() {
 	}
 }
 
+// appendAlive shows that this process lives while its requests wait: see queue.lua.
+func (l *Lane) appendAlive() {
+	if l.lookShowsHost {
+		l.appendCommand("SET", hostChannel+l.waiters.Host, "1", "PX", hostAlive)
+	}
+}
+
+// hostAlive is for how many milliseconds a host counts as alive: HOST_TTL in queue.lua.
+const hostAlive = "3500"
+
 // fileCommands returns commands like those in the node's append-only file. Their key belongs to
 // no lock, but has the rights of locks' keys.
 func (l *Lane) fileCommands() [][]string {
@@ -51,6 +63,9 @@ const probeSuffix = script.Separator + "probe"
 // readLook reads the answers to appendLook. An error means that the node refused a command, or
 // gave an invalid answer.
 func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
+	if l.lookShowsHost { // an error there costs this host's waiters their turns, and no more
+		replies = replies[:len(replies)-1]
+	}
 	if l.lookHasRights {
 		last := len(replies) - 1
 		if err := l.noteRights(replies[last:]); err != nil {
@@ -262,7 +277,9 @@ func (l *Lane) applyVote(v admission.VoteStatus) {
 	l.mu.Lock()
 	l.quarantineEnd, l.needsNodes = v.Until, v.NeedsNodes
 	l.mu.Unlock()
-	l.setState(state, v.Reason, func() []int { return l.member.Applied(v.State, l.clock()) })
+	if l.setState(state, v.Reason, func() []int { return l.member.Applied(v.State, l.clock()) }) && state == Ready {
+		l.waiters.missed(l.rules.Jitter)
+	}
 }
 
 func (l *Lane) noteWarnings(s *admission.Snapshot) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
-	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // Rules are the decisions of a lane on which safety depends, one function each, so that a test
@@ -40,12 +39,7 @@ type Rules struct {
 	// executed when the connection broke: all.
 	InDoubt func(underWay int) int
 
-	// Safety does not depend on the rules below. The first wakes waiters, the others make a
-	// simulation repeatable.
-
-	// WasReleased reports, from the wake-up keys, whether a lock was released before the node
-	// began to report releases.
-	WasReleased func(wakeups []redis.Reply) bool
+	// Safety does not depend on the rules below, which make a simulation repeatable.
 
 	// Jitter returns a random time in [0, n), n > 0, for a node or a lock.
 	Jitter func(who string, n time.Duration) time.Duration
@@ -69,7 +63,6 @@ var SoundRules = Rules{
 	Predecessor:    func(id int64) int64 { return id },
 	Repeats:        func(maybePlaced bool) bool { return maybePlaced },
 	InDoubt:        func(underWay int) int { return underWay },
-	WasReleased:    wasReleased,
 	Jitter:         func(_ string, n time.Duration) time.Duration { return rand.N(n) },
 	GroupsUnderWay: func(measured int) int { return measured },
 	Gather:         runtime.Gosched,

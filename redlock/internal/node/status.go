@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -34,9 +35,9 @@ type Status struct {
 	OnlyHere      bool          // only this host, whose clock may have stood still, quarantines the node: nobody can end that early
 	Warning       []string      // what makes the locks less safe or available than they could be, with the fix
 	RTT           time.Duration // of the last round trip that was answered; 0 before the first
-	// Tracking: it reports when a lock with waiters is released (CLIENT TRACKING). If fewer than
-	// a quorum do, waiters retry at random intervals.
-	Tracking bool
+	// Calls: it calls waiters when a lock is released. If fewer than a quorum of nodes do, waiters
+	// ask at random intervals.
+	Calls bool
 }
 
 // NeedsOthers reports whether too few other nodes vote now for this node to vote after its
@@ -64,9 +65,9 @@ func (l *Lane) currentStatus() Status {
 
 // statusLocked returns the status. The caller holds mu.
 func (l *Lane) statusLocked() Status {
-	status := Status{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warnings, Tracking: l.tracking.Load()}
-	if l.trackingErr != nil && l.isConnected() {
-		status.Warning = append(slices.Clone(l.warnings), l.trackingErr.Error())
+	status := Status{Name: l.node.Name, Address: l.node.Address, State: l.state, Reason: l.reason, RTT: l.rtt, Warning: l.warnings, Calls: l.listening.Load() && l.publishes}
+	if err := l.whyNotCalled(); err != nil && l.isConnected() {
+		status.Warning = append(slices.Clone(l.warnings), err.Error())
 	}
 	switch l.state {
 	case Ready:
@@ -126,13 +127,34 @@ func (l *Lane) RoundTripTime() time.Duration {
 	return l.rtt
 }
 
-// IsTracking reports whether the node reports releases of locks.
-func (l *Lane) IsTracking() bool { return l.tracking.Load() }
+// CallsWaiters reports whether the node calls waiters.
+func (l *Lane) CallsWaiters() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.listening.Load() && l.publishes
+}
+
+// whyNotCalled returns why the node does not call waiters; nil: it does, or it is not known why not.
+// The caller holds mu.
+func (l *Lane) whyNotCalled() error {
+	switch {
+	case l.listenErr != nil:
+		return fmt.Errorf("%s: %w%s", notCalled, l.listenErr, callFix)
+	case !l.publishes:
+		return fmt.Errorf("%s: NOPERM this user has no permissions to run the 'publish' command, or to use its channel%s", notCalled, callFix)
+	}
+	return nil
+}
+
+const (
+	notCalled = "it does not call waiters when a lock is released, so they ask at intervals"
+	callFix   = "; fix: ACL SETUSER with +subscribe +publish &redlockd:* for this user"
+)
 
 // Name returns the node's name.
 func (l *Lane) Name() string { return l.node.Name }
 
-// Listens reports whether the node can report releases of locks.
+// Listens reports whether the node can call waiters.
 func (l *Lane) Listens() bool { return l.node.Listen != nil }
 
 // Status returns the node's status as other packages see it.

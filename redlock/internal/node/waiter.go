@@ -4,196 +4,228 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
-	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Waiters has the clients of this host that wait for locks held elsewhere, by the keys whose
-// changes wake them.
+// Waiters has the requests of this host that stand in the nodes' wait queues: see queue.lua.
 type Waiters struct {
+	Host string // the id of this process on the nodes
+
 	mu      sync.Mutex // guards waiting; no other mutex is taken while it is held
-	waiting map[string][]*Waiter
+	waiting map[string]*Waiter
 }
 
-// wakeupKey returns the key that a release of the lock deletes: see ballot.lua.
-func wakeupKey(key string) string { return key + script.Separator + "b" }
-
-// Waiter is one client that waits for a lock, or for several at once.
+// Waiter is one request that waits for a lock, or for several at once.
 type Waiter struct {
-	ID     string // its name on the nodes: a token that holds no lock
+	Entry  string  // its entry in the queues: see queue.lua
+	Placed NodeSet // nodes that may have the entry
+
 	quorum int
-	locks  []string // the keys of the locks
-	wakeup chan struct{}
-	Placed NodeSet // nodes that may know its ID
+	news   chan struct{} // of capacity 1
 
-	mu      sync.Mutex    // guards the fields below; no other mutex is taken while it is held
-	keys    []string      // replaced, never changed
-	current *Subscription // of the last attempt
-	free    uint64        // nodes on which the lock may be free, as bits
+	mu         sync.Mutex    // guards the fields below; no other mutex is taken while it is held
+	called     uint64        // nodes on which it is its turn, since the last attempt, as bits
+	positions  map[int]int   // in the queue of each node, from 1 on
+	unanswered map[int]int   // by node: calls with the entry without an answer
+	turnOf     time.Duration // how long the turn of the waiters before it lasts; 0: no node reported one since the last attempt
 }
 
-// Join adds a waiter that listens for the release of locks, given by their keys.
-func (b *Waiters) Join(locks []string, id string, quorum int) *Waiter {
-	w := &Waiter{ID: id, quorum: quorum, locks: locks, wakeup: make(chan struct{}, 1)}
-	for _, lock := range locks {
-		w.keys = append(w.keys, wakeupKey(lock))
-	}
-	b.add(w, w.keys)
-	return w
-}
-
-func (b *Waiters) add(w *Waiter, keys []string) {
+// Join adds a waiter for locks, given by their keys. kind is the kind of a shared lock. turn is how
+// long a node keeps the lock free for it. token is one that no lock has.
+func (b *Waiters) Join(keys []string, kind string, turn time.Duration, token string, quorum int) *Waiter {
+	w := &Waiter{Entry: entry(b.Host, keys, kind, turn, token), quorum: quorum, news: make(chan struct{}, 1), positions: map[int]int{}, unanswered: map[int]int{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting == nil {
-		b.waiting = map[string][]*Waiter{}
+		b.waiting = map[string]*Waiter{}
 	}
-	for _, key := range keys {
-		b.waiting[key] = append(b.waiting[key], w)
-	}
+	b.waiting[w.Entry] = w
+	return w
 }
 
-// WatchLocks makes w listen to the keys of the locks as well if a foreign client holds the lock:
-// such a client deletes no wake-up key. It returns true if w begins to listen to more keys.
-func (b *Waiters) WatchLocks(w *Waiter, foreign bool) (more bool) {
-	if does := len(w.currentKeys()) > len(w.locks); does == foreign {
-		return false
-	}
-	if !foreign {
-		b.removeKeys(w, w.locks)
-		w.setKeys(w.currentKeys()[:len(w.locks)])
-		return false
-	}
-	w.setKeys(slices.Concat(w.currentKeys(), w.locks))
-	b.add(w, w.locks)
-	return true
-}
+// exclusive is the kind of an exclusive lock in an entry.
+const exclusive = "-"
 
-func (w *Waiter) setKeys(keys []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.keys = keys
+func entry(host string, keys []string, kind string, turn time.Duration, token string) string {
+	if kind == "" {
+		kind = exclusive
+	}
+	text := host + " " + kind + " " + strconv.FormatInt(max(turn.Milliseconds(), 1), 10) + " " + token
+	if len(keys) == 1 {
+		return text
+	}
+	return text + script.Separator + strings.Join(slices.Sorted(slices.Values(keys)), script.Separator)
 }
 
 // Leave removes a waiter.
-func (b *Waiters) Leave(w *Waiter) { b.removeKeys(w, w.currentKeys()) }
-
-func (b *Waiters) removeKeys(w *Waiter, keys []string) {
+func (b *Waiters) Leave(w *Waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, key := range keys {
-		others := slices.DeleteFunc(b.waiting[key], func(other *Waiter) bool { return other == w })
-		if b.waiting[key] = others; len(others) == 0 {
-			delete(b.waiting, key)
-		}
-	}
+	delete(b.waiting, w.Entry)
 }
 
-// keysChanged wakes the waiters for keys that a node reports as changed; nil: any key may have
-// changed.
-func (b *Waiters) keysChanged(node int, keys []string) {
-	for _, w := range b.waitersFor(keys) {
-		w.notify(node, true)
-	}
-}
-
-func (b *Waiters) waitersFor(keys []string) (waiters []*Waiter) {
+// IsEmpty reports whether no request of this host waits.
+func (b *Waiters) IsEmpty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if keys == nil {
-		keys = slices.Sorted(maps.Keys(b.waiting)) // the same order in each simulation
-	}
-	for _, key := range keys {
-		waiters = append(waiters, b.waiting[key]...)
-	}
-	return waiters
+	return len(b.waiting) == 0
 }
 
-// notify records that the lock may be free on a node. It wakes the waiter if there is now a
-// quorum of such nodes. It also wakes the waiter if news is true and the lock was not free there
-// for the last attempt. news means that the node sent this report by itself. (That attempt
-// releases what it got, and would wake its own waiter.)
-func (w *Waiter) notify(node int, news bool) {
+func (b *Waiters) find(entry string) *Waiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting[entry]
+}
+
+// missed makes all waiters ask again soon, at different times: they may have missed a call of a node,
+// or it may have lost its queues.
+func (b *Waiters) missed(jitter func(who string, n time.Duration) time.Duration) {
+	b.mu.Lock()
+	all := make([]*Waiter, 0, len(b.waiting))
+	for _, w := range b.waiting {
+		all = append(all, w)
+	}
+	b.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Waiter) int { return strings.Compare(a.Entry, b.Entry) }) // the same order in each simulation
+	for _, w := range all {
+		w.next(1 + jitter(w.Entry, missedWithin))
+	}
+}
+
+// missedWithin is how soon all waiters ask again after a node could not call them.
+const missedWithin = 2 * time.Second
+
+// call notes that it is the waiter's turn on a node.
+func (w *Waiter) call(node int) {
 	w.mu.Lock()
-	known := w.free&(1<<node) != 0
-	w.free |= 1 << node
-	news = news && !known || bits.OnesCount64(w.free) >= w.quorum
+	w.called |= 1 << node
 	w.mu.Unlock()
-	if !news {
-		return
-	}
+	w.wake()
+}
+
+// next notes that the waiter is behind those whose turn it is on a node, for turn.
+func (w *Waiter) next(turn time.Duration) {
+	w.mu.Lock()
+	w.turnOf = turn
+	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *Waiter) wake() {
 	select {
-	case w.wakeup <- struct{}{}:
+	case w.news <- struct{}{}:
 	default: // it is awake
 	}
 }
 
-// Subscribe begins a new attempt: earlier reports of the nodes belong to the previous one.
-func (w *Waiter) Subscribe() *Subscription {
+// Begin begins a new attempt: earlier messages of the nodes belong to the previous one.
+func (w *Waiter) Begin() {
 	select {
-	case <-w.wakeup:
+	case <-w.news:
 	default:
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.free = 0
-	w.current = &Subscription{waiter: w, keys: w.keys}
-	return w.current
+	w.called, w.turnOf = 0, 0
 }
 
-// IsSubscribed reports whether the last attempt asked a quorum of nodes to report the release of
-// the lock.
-func (w *Waiter) IsSubscribed() bool {
+// Called returns how many nodes have called the waiter since its last attempt. turn is how long the
+// turn of the waiters before it lasts; 0: no node reported one.
+func (w *Waiter) Called() (nodes int, turn time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return bits.OnesCount64(w.called), w.turnOf
+}
+
+// notePosition records the position in a node's queue; 0: it is not in the queue.
+func (w *Waiter) notePosition(node, position int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unanswered[node]--
+	if position > 0 {
+		w.positions[node] = position
+		return
+	}
+	delete(w.positions, node)
+	if w.unanswered[node] == 0 { // otherwise a later call may have entered it again
+		w.Placed.remove(node)
+	}
+}
+
+// noteSent records that a call with the entry will be sent to a node.
+func (w *Waiter) noteSent(node int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Placed.Add(node)
+	w.unanswered[node]++
+}
+
+// Position returns the position in the queue of which a quorum of nodes reports that it is not
+// farther back, as of the last attempt. 0: fewer nodes have the waiter in their queues.
+func (w *Waiter) Position() int {
 	if w == nil {
-		return false
+		return 0
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.current != nil && w.current.asked.count() >= w.quorum
+	if len(w.positions) < w.quorum {
+		return 0
+	}
+	return slices.Sorted(maps.Values(w.positions))[w.quorum-1]
 }
 
-func (w *Waiter) currentKeys() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.keys
-}
-
-// FreeNodes returns on how many nodes the lock may be free.
-func (w *Waiter) FreeNodes() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return bits.OnesCount64(w.free)
-}
-
-// Woken returns the channel that is signalled when the lock may be free; nil for a nil
-// Waiter.
-func (w *Waiter) Woken() <-chan struct{} {
+// News returns the channel that is signalled when Called changes; nil for a nil Waiter.
+func (w *Waiter) News() <-chan struct{} {
 	if w == nil {
 		return nil
 	}
-	return w.wakeup
+	return w.news
 }
 
-// Subscription is what the nodes report to a waiter from one attempt on: changes of its keys. If
-// a wake-up key is missing when it is read, it was deleted earlier.
-type Subscription struct {
-	waiter *Waiter
-	keys   []string
-	asked  NodeSet // nodes that were asked to report
-	failed NodeSet // nodes that did not vote, and so set no wake-up key
+// message is what a node sends to the channel of this process: see queue.lua.
+type message struct {
+	key, entry string
+	next       time.Duration // how long the turn of the waiters before it lasts; 0: it is the turn of the entry
 }
 
-// note records whether the lock was released before the node began to report releases. A wake-up
-// key is also missing if the node refused no attempt.
-func (a *Subscription) note(node int, released bool) {
-	if released && !a.failed.Has(node) {
-		a.waiter.notify(node, false)
+// parseMessage reads a message. It is not ok if no script of a node sends such a message.
+func parseMessage(text string) (m message, ok bool) {
+	what, rest, ok1 := strings.Cut(text, script.Separator)
+	key, entry, ok2 := strings.Cut(rest, script.Separator)
+	if !ok1 || !ok2 || key == "" || entry == "" {
+		return message{}, false
 	}
+	m = message{key: key, entry: entry}
+	if what == "turn" {
+		return m, true
+	}
+	ms, isNext := strings.CutPrefix(what, "next ")
+	n, err := strconv.ParseInt(ms, 10, 32)
+	m.next = time.Duration(n) * time.Millisecond
+	return m, isNext && err == nil && n > 0
 }
 
-// wasReleased reports whether one of the wake-up keys is missing.
-func wasReleased(wakeups []redis.Reply) bool {
-	return slices.ContainsFunc(wakeups, func(key redis.Reply) bool { return key.Nil })
+// heard handles a message of the node. An entry of this process that waits no longer gives up its
+// turn. Other messages that no waiter expects are ignored.
+func (l *Lane) heard(text string) {
+	m, ok := parseMessage(text)
+	if !ok {
+		return
+	}
+	w := l.waiters.find(m.entry)
+	switch {
+	case w != nil && m.next > 0:
+		w.next(m.next)
+	case w != nil:
+		w.call(l.index)
+	case m.next == 0 && strings.HasPrefix(m.entry, l.waiters.Host+" ") && strings.HasPrefix(m.key, l.prefix):
+		now, placed := l.clock(), &NodeSet{}
+		placed.Add(l.index)
+		l.Do(Call{Op: "done", Ops: []script.Operation{{Op: script.EndWait, Key: m.key, Token: m.entry}}, Placed: placed, Until: now + l.timing.silence}, now)
+	}
 }

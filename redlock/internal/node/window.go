@@ -14,7 +14,7 @@ import (
 // node executes the groups in order, and the lane processes the answers in order.
 //
 // These need the whole connection and wait until no group is in progress: a look at the node,
-// loading scripts, resending calls, repeating releases, and CLIENT TRACKING. Then nothing is sent
+// loading scripts, resending calls, and repeating releases. Then nothing is sent
 // between TIME and the clock readings before and after it, and no answer is older than a change
 // of the epoch.
 
@@ -39,15 +39,14 @@ const (
 
 // roundTrip is a group of commands and the node's replies to them.
 type roundTrip struct {
-	calls         []Call
-	spans         []span // which calls are in which command
-	subscriptions []*Subscription
-	commands      []redis.Command
-	replies       []redis.Reply
-	sent          time.Duration // BootTime before it was sent
-	received      time.Duration // BootTime after it was answered
-	deadline      tripContext   // the context in which it is sent and answered
-	err           error
+	calls    []Call
+	spans    []span // which calls are in which command
+	commands []redis.Command
+	replies  []redis.Reply
+	sent     time.Duration // BootTime before it was sent
+	received time.Duration // BootTime after it was answered
+	deadline tripContext   // the context in which it is sent and answered
+	err      error
 }
 
 // window has the groups in progress on one connection. Only the lane's goroutine uses it, with
@@ -165,8 +164,7 @@ func (l *Lane) measuredLimit() int {
 // needsIdleConnection reports whether something waits that must be sent alone.
 func (l *Lane) needsIdleConnection() bool {
 	s := &l.session
-	return s.needsScripts || s.mustRepeat || s.needsLook || s.needsProbe || len(l.notExecuted) > 0 || l.admitting != nil ||
-		l.listenerID.Load() != s.listenerID
+	return s.needsScripts || s.mustRepeat || s.needsLook || s.needsPing || s.needsProbe || len(l.notExecuted) > 0 || l.admitting != nil
 }
 
 // canSend reports whether a waiting call can be sent now.
@@ -209,7 +207,6 @@ func (l *Lane) sendPipelined(conn redis.Conn, group []Call) error {
 	defer func() { l.trip = &l.alone }()
 	trip.deadline.start(l.timing.silence)
 	l.appendGroup(trip.calls)
-	l.appendSubscriptions(trip.calls)
 	trip.replies = slices.Grow(trip.replies[:0], len(trip.commands))[:len(trip.commands)]
 	trip.sent = l.clock()
 	w.push(trip)
@@ -246,10 +243,6 @@ func (l *Lane) processGroup(calls []Call) error {
 	}
 	if err := l.answerGroup(calls, executed); err != nil {
 		return err
-	}
-	if _, err := l.readSubscriptions(l.trip.replies[len(l.trip.spans):], countSubscriptions(again)); err != nil {
-		l.failGroup(again, err)
-		return l.noteMalformed(err)
 	}
 	l.notExecuted = append(l.notExecuted, again...)
 	clear(again)

@@ -66,16 +66,14 @@ type Node struct {
 	// ctx ends.
 	Dial func(ctx context.Context) (Conn, error)
 
-	// Listen makes a second connection (CLIENT TRACKING with REDIRECT). On it the node reports
-	// changes of keys that a Conn read while it was tracked. Listen calls heard with these keys,
-	// or with nil if all may have changed. heard must not block. Listen returns by the time ctx
-	// ends. Nil: the node cannot report changes.
-	Listen func(ctx context.Context, heard func(keys []string)) (Listener, error)
+	// Listen makes a second connection, and subscribes to a channel on it. Listen calls heard with
+	// each message. heard must not block. Listen returns by the time ctx ends. Nil: the node
+	// cannot send messages.
+	Listen func(ctx context.Context, channel string, heard func(message string)) (Listener, error)
 }
 
 // Listener is a connection on which no commands are sent.
 type Listener interface {
-	ID() int64             // CLIENT ID, to which a Conn redirects its tracking
 	Done() <-chan struct{} // closed when it has broken
 	Close()                // ends it without waiting for the node
 }

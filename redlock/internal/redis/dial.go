@@ -38,10 +38,8 @@ type Options struct {
 func NewNode(o Options) Node {
 	n := Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable}
 	n.Dial = func(ctx context.Context) (Conn, error) { return dialRedis(ctx, o) }
-	if !o.Embedded {
-		n.Listen = func(ctx context.Context, heard func(keys []string)) (Listener, error) {
-			return listenRedis(ctx, o, heard)
-		}
+	n.Listen = func(ctx context.Context, channel string, heard func(message string)) (Listener, error) {
+		return listenRedis(ctx, o, channel, heard)
 	}
 	return n
 }

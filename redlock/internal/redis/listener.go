@@ -1,34 +1,27 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// redisListener is a rueidis client that dialled once, and reads the messages that the node sends
-// without a question.
+// redisListener is a rueidis client that dialled once, and reads the messages of one channel.
 type redisListener struct {
 	client rueidis.Client
 	dialer *onceDialer
-	id     int64
 	check  chan struct{} // of capacity 1: the connection may have broken
 	broken chan struct{} // closed when watch has ended
 	stop   context.CancelFunc
-
-	flushes int       // since since; only the driver's reader uses these two fields
-	since   time.Time // at most listenerPing ago
+	done   sync.WaitGroup // the goroutine that receives
 }
 
-// maxFlushes is how often the node may report within a listenerPing that all keys may have
-// changed. Each time, all waiters ask all nodes.
-const maxFlushes = 20
-
-// listenRedis makes a connection to which invalidations can be redirected. A server without RESP3
-// or CLIENT ID does not support that.
-func listenRedis(ctx context.Context, o Options, onInvalidation func(keys []string)) (Listener, error) {
+// listenRedis makes a connection that is subscribed to a channel. It passes each message to heard.
+func listenRedis(ctx context.Context, o Options, channel string, heard func(message string)) (Listener, error) {
 	option, dialer, err := clientOption(ctx, o)
 	if err != nil {
 		return nil, err
@@ -37,11 +30,10 @@ func listenRedis(ctx context.Context, o Options, onInvalidation func(keys []stri
 	watching, end := context.WithCancel(context.Background())
 	l.stop = end
 	option.ClientName = "redlockd-listener"
-	option.OnInvalidations = func(keys []rueidis.RedisMessage) { l.invalidated(keys, onInvalidation) }
 	stop := context.AfterFunc(ctx, dialer.close) // the driver's log-in uses no context
 	l.client, err = rueidis.NewClient(option)
 	if err == nil {
-		l.id, err = l.client.Do(ctx, l.client.B().ClientId().Build()).AsInt64()
+		err = l.subscribe(ctx, watching, channel, heard)
 	}
 	if err == nil { // so that a missing right for watch shows now
 		err = l.client.Do(ctx, l.client.B().Ping().Build()).Error()
@@ -58,36 +50,31 @@ func listenRedis(ctx context.Context, o Options, onInvalidation func(keys []stri
 	return l, nil
 }
 
-// invalidated is called with nil if all keys were flushed, and also if the connection breaks.
-func (l *redisListener) invalidated(messages []rueidis.RedisMessage, onInvalidation func(keys []string)) {
-	if messages == nil {
-		if l.floods() {
-			l.dialer.close()
-			return
+// subscribe returns when the node has confirmed the subscription. Messages are received until
+// watching ends.
+func (l *redisListener) subscribe(ctx, watching context.Context, channel string, heard func(message string)) error {
+	confirmed, ended := make(chan struct{}, 1), make(chan error, 1)
+	watching = rueidis.WithOnSubscriptionHook(watching, func(rueidis.PubSubSubscription) {
+		select {
+		case confirmed <- struct{}{}:
+		default: // the end of the subscription
 		}
-		onInvalidation(nil)
+	})
+	l.done.Go(func() {
+		ended <- l.client.Receive(watching, l.client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) { heard(m.Message) })
 		select {
 		case l.check <- struct{}{}:
 		default: // a check is due already
 		}
-		return
+	})
+	select {
+	case <-confirmed:
+		return nil
+	case err := <-ended:
+		return cmp.Or(serverError(err), errors.New("the subscription ended"))
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	keys := make([]string, 0, len(messages))
-	for i := range messages {
-		if key, err := messages[i].ToString(); err == nil {
-			keys = append(keys, key)
-		}
-	}
-	onInvalidation(keys)
-}
-
-// floods reports whether the node reports all the time that all keys may have changed.
-func (l *redisListener) floods() bool {
-	if now := time.Now(); now.Sub(l.since) > listenerPing {
-		l.since, l.flushes = now, 0
-	}
-	l.flushes++
-	return l.flushes > maxFlushes
 }
 
 // listenerPing is the time between two pings of a listener, on which no other commands are sent.
@@ -111,7 +98,6 @@ func (l *redisListener) watch(ctx context.Context) {
 	}
 }
 
-func (l *redisListener) ID() int64             { return l.id }
 func (l *redisListener) Done() <-chan struct{} { return l.broken }
 
 // Close first closes the network connection. Otherwise the driver would wait for a hung node.
@@ -122,4 +108,5 @@ func (l *redisListener) Close() {
 		l.client.Close()
 	}
 	<-l.broken
+	l.done.Wait()
 }

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"math"
 	"slices"
 	"strconv"
 
@@ -41,7 +42,7 @@ func CheckReply(o *Operation, op string, reply *redis.Reply) error {
 		if isDescription(reply) {
 			return nil
 		}
-		return redis.UnexpectedAnswer(op, "a holder, a number and two tokens", reply)
+		return redis.UnexpectedAnswer(op, "a holder and waiters", reply)
 	case ReadCounters:
 		if IsFields(reply) {
 			return nil
@@ -65,15 +66,27 @@ func IsCursor(text string) bool {
 	return err == nil
 }
 
-// isDescription reports whether a reply describes a lock: its holders, whether a client waits,
-// and the tokens of a writer and of the next holder.
+// isDescription reports whether a reply describes a lock: its holders, and its waiters with the
+// time for which each has waited.
 func isDescription(reply *redis.Reply) bool {
-	if !reply.IsList() || len(reply.Array) != 4 {
+	if !reply.IsList() || len(reply.Array) != 2 {
 		return false
 	}
-	shown := &reply.Array[0]
-	return (len(shown.Array) == 0 && shown.IsList() || IsShown(shown)) &&
-		reply.Array[1].IsNumber() && reply.Array[2].IsText() && reply.Array[3].IsText()
+	shown, waiters := &reply.Array[0], &reply.Array[1]
+	return (len(shown.Array) == 0 && shown.IsList() || IsShown(shown)) && isPairs(waiters)
+}
+
+// isPairs reports whether a reply is a list of texts, each followed by a number.
+func isPairs(reply *redis.Reply) bool {
+	if !reply.IsList() || len(reply.Array)%2 == 1 {
+		return false
+	}
+	for i := range reply.Array {
+		if item := &reply.Array[i]; i%2 == 0 && !item.IsText() || i%2 == 1 && !item.IsNumber() {
+			return false
+		}
+	}
+	return true
 }
 
 // checkTaken checks for the fencing token of a grant, or the holder of the lock.
@@ -92,6 +105,8 @@ func checkDone(o *Operation, op string, reply *redis.Reply) error {
 		least = -1
 	case Confirm:
 		least, most, want = -1, 2, "0, 1 or 2"
+	case Enter, Reenter:
+		most, want = math.MaxInt32, "a position"
 	}
 	if reply.IsNumber() && reply.Int >= least && reply.Int <= most {
 		return nil

@@ -9,8 +9,9 @@ import (
 // waiters and slots.
 const Separator = "\x00"
 
-// ReservationSuffix follows the name and the separator in the key of a reservation.
-const ReservationSuffix = "k"
+// TurnSuffix follows the name and the separator in a key that exists while clients wait for the
+// lock.
+const TurnSuffix = "t"
 
 // These are the values on the nodes for kinds of locks that several clients hold at the same
 // time: see ballot.lua.
@@ -18,8 +19,8 @@ const (
 	kindPrefix = "redlockd:"
 	KindShared = kindPrefix + "shared"
 	KindSlots  = kindPrefix + "slots="
-	KindWriter = kindPrefix + "writer" // shown for a waiting writer
-	kindKept   = kindPrefix + "kept"   // shown for a waiter with a reservation
+	KindWriter = kindPrefix + "writer" // shown for a waiter that readers may not overtake
+	kindTurn   = kindPrefix + "turn"   // shown for a waiter whose turn it is
 )
 
 // IsSharing reports whether a value is a kind. Other values with the same beginning are a foreign
@@ -29,7 +30,7 @@ func IsSharing(value string) bool {
 }
 
 // IsWaiting reports whether a kind is shown for a waiter that gets the lock next.
-func IsWaiting(kind string) bool { return kind == KindWriter || kind == kindKept }
+func IsWaiting(kind string) bool { return kind == KindWriter || kind == kindTurn }
 
 // SlotsOf returns the number of slots of a semaphore of that kind; 0: it is no semaphore.
 func SlotsOf(kind string) int {

@@ -14,7 +14,7 @@ import (
 var opcodes = map[string]Opcode{
 	"ACQUIRE": Acquire, "ACQUIRE_ALSO": AcquireAlso, "JOIN": Join, "HAND_OVER": HandOver, "EXTEND": Extend, "DOWNGRADE": Downgrade, "EXCHANGE": Exchange, "CONFIRM": Confirm, "RELEASE": Release,
 	"WHO": Who, "LIST": List, "RAISE_COUNTER": RaiseCounter, "REPAIR": Repair, "REPAIR_SHARED": RepairShared, "NOTE_FORCED": NoteForced, "FORCE": Force,
-	"WAIT": Wait, "RESERVE": Reserve, "INTEND_WRITE": IntendWrite, "END_WAIT": EndWait, "READ_COUNTERS": ReadCounters,
+	"ENTER": Enter, "REENTER": Reenter, "END_WAIT": EndWait, "READ_COUNTERS": ReadCounters,
 	"SCAN": Scan, "DESCRIBE": Describe,
 }
 

@@ -14,11 +14,12 @@ import (
 type Operation struct {
 	Op       Opcode
 	Key      string
-	Token    string        // of a scan: the cursor
+	Token    string        // of waiters: the entry; of a scan: the cursor
 	OldToken string        // of a hand-over or an exchange: the token to replace
 	Kind     string        // of operations on shared locks; of a scan: the pattern of the keys
 	TTL      time.Duration // of the lock, if it takes, extends or repairs; otherwise of the key that it leaves
 	Counter  CounterField  // of operations that take the lock, raise a counter or repair
+	Ticket   time.Duration // of ENTER and REENTER: the position in the queue, as a time since 1970
 	Fence    uint64        // the new value of the counter; a proposal, if the operation takes the lock
 }
 
@@ -46,9 +47,8 @@ const (
 	RepairShared Opcode = 'q'
 	NoteForced   Opcode = 'z'
 	Force        Opcode = 'x'
-	Wait         Opcode = 'i'
-	Reserve      Opcode = 'k'
-	IntendWrite  Opcode = 'm'
+	Enter        Opcode = 'i'
+	Reenter      Opcode = 'k'
 	EndWait      Opcode = 'd'
 	ReadCounters Opcode = 'c'
 	Scan         Opcode = 'y'
@@ -70,7 +70,7 @@ func (l Opcode) Counts() bool {
 }
 
 // NodeKey is the hash in which each node keeps its own data: the field epoch, the fencing
-// counters, and keeps, the instant until which reservations may exist. No lock can have this key:
+// counters, and queues, the instant until which clients may wait for a lock. No lock can have this key:
 // locks have a prefix, or check refuses the name.
 const NodeKey = admission.NodeKey
 
@@ -138,8 +138,10 @@ func (e *Encoder) Append(command redis.Command, o *Operation) redis.Command {
 		e.records = appendRecord(e.records, o.Counter, o.Fence)
 	}
 	switch o.Op {
-	case Acquire, Extend, Downgrade, Confirm, Repair, NoteForced, Force, Wait, Reserve, IntendWrite:
+	case Acquire, Extend, Downgrade, Confirm, Repair, NoteForced, Force:
 		return append(command, o.Token, e.millis(o.TTL))
+	case Enter, Reenter:
+		return append(command, o.Token, strconv.FormatInt(o.Ticket.Microseconds(), 10))
 	case Join:
 		return append(command, o.Token, o.Kind, e.millis(o.TTL))
 	case HandOver, Exchange:

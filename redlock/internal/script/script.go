@@ -18,7 +18,7 @@ type Script struct {
 var luaFiles embed.FS
 
 var (
-	Ballot = mustScript("rare", "ballot")
+	Ballot = mustScript("queue", "rare", "ballot")
 	Epoch  = mustScript("epoch")
 	Rights = mustScript("rights")
 )

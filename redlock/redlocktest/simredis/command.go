@@ -49,8 +49,6 @@ func init() { // because EVALSHA calls commands
 		command{"CLIENT KILL", 2, -3, noScript, clientKill},
 		command{"CLIENT SETNAME", 2, 3, noScript, clientSetName},
 		command{"CLIENT GETNAME", 2, 2, noScript, clientGetName},
-		command{"CLIENT TRACKING", 2, -3, noScript, clientTracking},
-		command{"CLIENT CACHING", 2, 3, noScript, clientCaching},
 		command{"INFO", 1, -1, reads, infoCommand},
 		command{"CONFIG GET", 2, -3, noScript, configGet},
 		command{"CONFIG RESETSTAT", 2, 2, noScript, configResetStat},

@@ -123,7 +123,6 @@ func hsetCommand(c call) redlock.Reply {
 	for i := 0; i < len(pairs); i += 2 {
 		h.set(pairs[i], pairs[i+1])
 	}
-	c.changed(key)
 	return Number(int64(len(h.Values) - had))
 }
 
@@ -144,7 +143,6 @@ func hdelCommand(c call) redlock.Reply {
 	case had > 0 && len(h.Values) == 0:
 		c.drop(key)
 	case had > len(h.Values):
-		c.changed(key)
 	}
 	return Number(int64(had - len(h.Values)))
 }

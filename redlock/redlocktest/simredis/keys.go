@@ -8,12 +8,11 @@ import (
 
 // These are the names and values of the Lua scripts that tests use. ballot.lua explains them.
 const (
-	MembersOf      = "\x00m"
-	ReservationKey = "\x00k"
+	MembersOf = "\x00m"
 
-	KindShared   = "redlockd:shared"
-	KindWriter   = "redlockd:writer"
-	KindReserved = "redlockd:kept"
+	KindShared = "redlockd:shared"
+	KindWriter = "redlockd:writer"
+	KindTurn   = "redlockd:turn"
 
 	// Few is how many holders of a shared lock are shown to a client that does not ask for all.
 	Few = 100

@@ -45,3 +45,13 @@ func publish(c call) redlock.Reply {
 	}
 	return Number(int64(len(ids)))
 }
+
+// byID returns a connection that the server knows, or nil.
+func (s *State) byID(id int64) *Client {
+	all := s.Clients()
+	i := slices.IndexFunc(all, func(c *Client) bool { return c.Id == id })
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}

@@ -83,7 +83,6 @@ func (c call) shrunk(key string, s *SortedSet, removed int) redlock.Reply {
 	case len(s.members) == 0:
 		c.drop(key)
 	default:
-		c.changed(key)
 	}
 	return Number(int64(removed))
 }
@@ -154,7 +153,6 @@ options:
 		s.set(rest[1], score)
 	}
 	if added+changed > 0 {
-		c.changed(key)
 	}
 	if ch {
 		added += changed

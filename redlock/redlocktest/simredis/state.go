@@ -28,7 +28,7 @@ type State struct {
 	variants map[Variant]bool              // planted mistakes
 	planted  plantedScripts                // with them; nil: there are none
 	Kill     func(clientID int64) int64    // ends a connection; returns how many it ended
-	tracking
+	Clients  func() []*Client              // in the order of dialling
 	subscriptions
 	Durable       bool              // the node says that it is durable
 	Denied        string            // the command that the user default must not run
@@ -54,10 +54,8 @@ func (e entry) isString() bool { return e.Hash == nil && e.Set == nil && e.list 
 
 // Client is the server's view of a connection.
 type Client struct {
-	Id      int64
-	name    string
-	tracks  *trackingMode // nil: CLIENT TRACKING is off
-	Caching bool          // the previous command was CLIENT CACHING YES
+	Id   int64
+	name string
 }
 
 func NewState(name string, now int64) State {
@@ -74,7 +72,6 @@ func (s *State) Restart(now int64) {
 	s.started, s.LastID, s.commands = now, 0, 0
 	s.Scripts, s.protos = map[string]string{}, map[string]*lua.FunctionProto{}
 	s.subscribers = map[string][]int64{}
-	s.Readers = map[string][]int64{}
 }
 
 func (s *State) newReplID() string {
@@ -90,7 +87,6 @@ func digest(format string, args ...any) string {
 
 func (s *State) Flush() {
 	clear(s.Keys)
-	s.flushed()
 }
 
 // Lookup returns the present value at key. As in Redis, a key exists until the end of the
@@ -106,15 +102,13 @@ func (s *State) Lookup(key string, now int64) (entry, bool) {
 	return e, ok
 }
 
-// put sets the value of a key. Like drop, it notifies the clients that track the key.
+// put sets the value of a key.
 func (s *State) put(key string, e entry) {
 	s.Keys[key] = e
-	s.changed(key)
 }
 
 func (s *State) drop(key string) {
 	delete(s.Keys, key)
-	s.changed(key)
 }
 
 // SortedKeys returns the keys that match pattern.
@@ -152,7 +146,6 @@ func globMatch(pattern, text string) bool {
 // statistics.
 func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Reply {
 	known := find(command)
-	caches := c.caches(known)
 	if known == nil {
 		return unknownCommand(command)
 	}
@@ -162,13 +155,8 @@ func (s *State) Exec(c *Client, now int64, command redlock.Command) redlock.Repl
 	if err := s.mayWrite(); err != nil && known.flags&writes != 0 {
 		return Refuse(err)
 	}
-	s.current = c
 	reply := known.run(call{State: s, client: c, now: now, args: command[known.words:]})
-	s.current = nil
 	s.commands++
-	if caches {
-		return s.remember(c, known, command, reply)
-	}
 	return reply
 }
 

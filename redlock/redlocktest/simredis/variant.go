@@ -27,6 +27,9 @@ const (
 	MixKinds       Variant = "clients of different kinds share a lock"
 	TokensFarAhead Variant = "fencing tokens are centuries ahead"
 	HideKind       Variant = "readers leave the lock's key free for other clients"
+
+	// Mistakes in queue.lua, which make clients wait in vain.
+	ReleaseCallsNobody Variant = "a release does not call the next waiter"
 )
 
 // edit replaces text of a script that is there exactly so many times.
@@ -75,8 +78,10 @@ var edits = map[Variant][]edit{
 		`local forced = 0`}},
 	CompareNothing: {{1, `if (seen[1] or '') ~= ARGV[1] or ARGV[5] ~= '' and (seen[2] or '') ~= ARGV[6] then`, `if false then`}},
 	HandOverFence: {{1, `elseif held then
-        granted = wakeup > 0 and -1 or 1`, `elseif held then
+        granted = waits > 0 and -1 or 1`, `elseif held then
         replies[i] = counters[fields[record + 2]]`}},
+	ReleaseCallsNobody: {{1, `        rare.callNext(key)
+`, ``}},
 	CountHolders: {{1, `local taken, refusal = {}, nil`, `if #members / 2 < slots then
       return nil
     end

@@ -323,14 +323,14 @@ func (l *link) redlockNode() redlock.Node {
 		return &linkConn{Conn: conn, link: l}, nil
 	}
 	listen := node.Listen
-	node.Listen = func(ctx context.Context, heard func([]string)) (redlock.Listener, error) {
+	node.Listen = func(ctx context.Context, channel string, heard func(string)) (redlock.Listener, error) {
 		if l.losesRequests.Load() || l.losesReplies.Load() {
 			return nil, loseMessage(ctx)
 		}
 		l.node.latency.from(l, l.listenerRandom)
-		return listen(ctx, func(keys []string) {
+		return listen(ctx, channel, func(message string) {
 			if !l.losesReplies.Load() {
-				heard(keys)
+				heard(message)
 			}
 		})
 	}

@@ -16,9 +16,9 @@ import (
 
 // HealthyStatus is the status of a daemon without findings of redlock doctor.
 var HealthyStatus = &client.Status{Quorum: 2, Spare: 1, MaxTTL: 30 * time.Second, Text: "locks work", Nodes: []client.Node{
-	{Name: "a", Address: "10.0.0.1:6379", State: "ready", RTT: 2 * time.Millisecond, Wakeups: "tracking"},
-	{Name: "b", Address: "10.0.0.2:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
-	{Name: "c", Address: "[2001:db8::3]:6379", State: "ready", RTT: time.Millisecond, Wakeups: "tracking"},
+	{Name: "a", Address: "10.0.0.1:6379", State: "ready", RTT: 2 * time.Millisecond, Wakeups: "pubsub"},
+	{Name: "b", Address: "10.0.0.2:6379", State: "ready", RTT: time.Millisecond, Wakeups: "pubsub"},
+	{Name: "c", Address: "[2001:db8::3]:6379", State: "ready", RTT: time.Millisecond, Wakeups: "pubsub"},
 }}
 
 // Fake is a daemon whose replies the test chooses.

@@ -9,9 +9,9 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// ReservedFor names the waiter that a free lock is reserved for.
-func ReservedFor(h client.Holder) string {
-	return fmt.Sprintf("reserved for %s, which waited and is next", HolderName(&h))
+// KeptFor names the waiter that the nodes keep a free lock for.
+func KeptFor(h client.Holder) string {
+	return fmt.Sprintf("kept for %s, which waited and is next", HolderName(&h))
 }
 
 // HolderName names a holder, with the pid if its daemon sees the process.

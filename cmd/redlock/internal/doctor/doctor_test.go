@@ -153,7 +153,7 @@ func TestFindings(t *testing.T) {
 		"half of its time":            {func(p *snapshot) { p.status.Nodes[1].RTT = 25 * time.Millisecond }, nil},
 		"slow node, no timeout known": {func(p *snapshot) { p.status.Nodes[1].RTT, p.hello.NodeTimeout = time.Second, 0 }, nil},
 		"polling": {func(p *snapshot) { p.status.Nodes[0].Wakeups, p.status.Nodes[2].Wakeups = "polling", "polling" },
-			[]string{"warning wake-ups: a, c: CLIENT TRACKING does not work there"}},
+			[]string{"warning wake-ups: a, c: it does not call waiters"}},
 		"another max_ttl": {func(p *snapshot) { p.status.MaxTTL = time.Minute },
 			[]string{"warning max-ttl: max_ttl is 30s here, and 1m0s on another host"}},
 		"short leases": {func(p *snapshot) { p.hello.TTL = 449 * time.Millisecond },

@@ -242,6 +242,6 @@ func (p *snapshot) checkWakeups() []Finding {
 	case slices.ContainsFunc(p.status.Nodes, func(n client.Node) bool { return n.Address == embedded }):
 		return nil // reported by same-host
 	}
-	return []Finding{{"wake-ups", Warning, strings.Join(names, ", ") + ": CLIENT TRACKING does not work there, so waiters ask at random intervals",
-		"Redis 7 itself, not a proxy, and a Redis user with the rights for CLIENT TRACKING and CLIENT CACHING"}}
+	return []Finding{{"wake-ups", Warning, strings.Join(names, ", ") + ": it does not call waiters, so they ask at random intervals",
+		"Redis 7 itself, not a proxy, and a Redis user with the rights +publish +subscribe &redlockd:*"}}
 }

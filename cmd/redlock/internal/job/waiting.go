@@ -221,12 +221,12 @@ func (w *waiting) reason(ctx context.Context) reason {
 	return r
 }
 
-// holders returns the holders of the first lock that is held, or reserved for another waiter. If
+// holders returns the holders of the first lock that is held, or kept for another waiter. If
 // all are free, it returns none.
 func (w *waiting) holders(ctx context.Context) (name string, holders []client.Holder, err error) {
 	for _, name = range w.names {
 		holders, err = w.client.Who(ctx, name)
-		holders = slices.DeleteFunc(holders, w.isReservedForUs)
+		holders = slices.DeleteFunc(holders, w.isKeptForUs)
 		if err != nil || len(holders) > 0 {
 			break
 		}
@@ -234,7 +234,7 @@ func (w *waiting) holders(ctx context.Context) (name string, holders []client.Ho
 	return lockname.Join(name), holders, err
 }
 
-func (w *waiting) isReservedForUs(h client.Holder) bool {
+func (w *waiting) isKeptForUs(h client.Holder) bool {
 	host, _ := os.Hostname()
 	return h.Waits && h.PID == w.holder && h.Host == host
 }
@@ -280,7 +280,7 @@ func heldReason(holders []client.Holder) reason {
 		more = fmt.Sprintf(" and %d more", n)
 	}
 	if first.Waits {
-		return reason{what: describe.ReservedFor(first)}
+		return reason{what: describe.KeptFor(first)}
 	}
 	if first.Host == "" {
 		return reason{what: "held by another Redlock client" + more}

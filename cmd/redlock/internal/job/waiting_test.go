@@ -78,7 +78,7 @@ func TestReasonOfTheWait(t *testing.T) {
 		{"held", t.Context(), []string{"- lock=b mode=exclusive host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by alice on web3 (pid 7)`},
 		{"held by two", t.Context(), []string{"- lock=b mode=shared host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "- lock=b mode=shared ttl=9 held=3 nodes=5", "OK n=2"}, `"a" is held by alice on web3 (pid 7) and 1 more`},
 		{"by a process that is not known", t.Context(), []string{"- lock=b mode=exclusive host=web3 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by alice on web3`},
-		{"kept", t.Context(), []string{"- lock=b waiting=yes host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is reserved for alice on web3 (pid 7), which waited and is next`},
+		{"kept", t.Context(), []string{"- lock=b waiting=yes host=web3 pid=7 user=alice since=1 ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is kept for alice on web3 (pid 7), which waited and is next`},
 		{"free", t.Context(), []string{"OK n=0"}, "nobody holds it at the moment"},
 		{"another client's", t.Context(), []string{"- lock=a mode=exclusive ttl=9 held=3 nodes=5", "OK n=1"}, `"a" is held by another Redlock client`},
 		{"not allowed", t.Context(), []string{"ERR DENIED : no rule allows it"}, "the holder is unknown: "},
@@ -92,7 +92,7 @@ func TestReasonOfTheWait(t *testing.T) {
 	}
 }
 
-// A reservation is ours only if both the pid and the host match, because a pid identifies a process
+// A lock is kept for us only if both the pid and the host match, because a pid identifies a process
 // on one host only.
 func TestKeptForUs(t *testing.T) {
 	host, err := os.Hostname()
@@ -104,7 +104,7 @@ func TestKeptForUs(t *testing.T) {
 	holds, another, elsewhere := us, us, us
 	holds.Waits, another.PID, elsewhere.Host = false, us.PID+1, host+"2"
 	for h, want := range map[client.Holder]bool{us: true, holds: false, another: false, elsewhere: false} {
-		if got := w.isReservedForUs(h); got != want {
+		if got := w.isKeptForUs(h); got != want {
 			t.Errorf("%+v: kept for us is %v, want %v", h, got, want)
 		}
 	}

@@ -3,10 +3,10 @@
 -- epoch in the call that votes, and reads it together with the fencing counters.
 --
 -- KEYS[1]    the node's own hash: the field epoch; a counter for each 1,024th of all names;
---            and keeps, until when a lock may be reserved, in milliseconds of this node's
---            TIME
+--            and queues, until when clients may wait for a lock, in milliseconds of this
+--            node's TIME
 -- KEYS[i+1]  the lock's key of the i-th operation
--- ARGV[1]    the epoch that must vote; '' for none: only RELEASE and END_WAIT
+-- ARGV[1]    the epoch that must vote; '' for none: only RELEASE, REENTER and END_WAIT
 -- ARGV[2]    not-after, in microseconds of this node's TIME
 -- ARGV[3]    the opcodes, a letter each
 -- ARGV[4]    18 characters for each operation with a counter (*), in turn: the field of the
@@ -34,25 +34,22 @@
 --                                     confirmed, handed over or repaired any more
 --   x FORCE token ttl                 delete the lock if this token holds it, and note for
 --                                     ttl that it must not come back
---   i WAIT waiter ttl                 the client that the acquire before this one refused
---                                     waits. It sets the wake-up key, and if others share
---                                     the lock in another way, the writer intent
---   k RESERVE waiter ttl              if it was refused, reserve the lock for this waiter,
---                                     unless it is reserved for another. Of several names,
---                                     reserve those up to the first that is held: its
---                                     holder may want the names after it
---   m INTEND_WRITE waiter ttl         set the writer intent wherever readers share the lock
---   d END_WAIT waiter                 delete the writer intent and the reservation of this
---                                     waiter
+--   i ENTER entry ticket              the client of the acquire before this one waits: if it was
+--                                     refused, its entry is put into the wait queue; otherwise
+--                                     it is removed. After each name of an acquire of several
+--   k REENTER entry ticket            put an entry into the wait queue, before the RELEASE that
+--                                     follows: a client with too few votes gives them up
+--   d END_WAIT entry                  remove an entry, and call the next if it was its turn
 --   c READ_COUNTERS                   all fields of the node's hash
 --   y SCAN cursor pattern count       one page of the keys that match, as SCAN returns it. The
 --                                     key is the node's own
---   o DESCRIBE                        show who holds it, as WHO, and who waits for it
+--   o DESCRIBE                        show who holds it, as WHO, and who waits for it, in order
 --
 -- Reply: an array with one element for each operation:
 --   ACQUIRE  the fencing token of this node, if the key was set now or has this token already;
---      {value, pttl} if another value holds it; {kind, pttl, waiter, pttl} if it is reserved
---      for another waiter; the error LATE past not-after: nothing is set then
+--      {value, pttl} if another value holds it; {kind, ms, waiter, ms} if it is the turn of
+--      another waiter, for ms milliseconds, or readers may not overtake it; the error LATE past
+--      not-after: nothing is set then
 --   ACQUIRE_ALSO, JOIN, HAND_OVER  as ACQUIRE; negative if another client waits for the lock.
 --      If several share it or wait, {kind, pttl, token, pttl}, and a fifth element if another
 --      holder has the place: a place that is free, or 0 (the first pttl is then until one is
@@ -65,17 +62,18 @@
 --   NOTE_FORCED  1 the token holds the key, 0 it does not
 --   RELEASE, FORCE  1 deleted, 0 the token does not hold the key (FORCE notes it anyway)
 --   WHO, LIST  {value, pttl}; {kind, pttl, token, pttl, token, pttl…}; of a free key
---      {kind, pttl, waiter, pttl} if it is reserved, or {}. Of WHO {kind, pttl} if more than
+--      {kind, ms, waiter, ms} if it is the turn of a waiter, or {}. Of WHO {kind, pttl} if more than
 --      FEW share it
 --   RAISE_COUNTER  1 raised, 0 the token does not hold the key; the error FAR, and nothing
 --      is done, if the counter would be FARTHEST ahead of this node's TIME
 --   REPAIR, REPAIR_SHARED  1 the token holds the key now, 0 another does, or it was forced
 --      away; LATE as ACQUIRE, FAR as RAISE_COUNTER
---   WAIT, RESERVE, INTEND_WRITE, END_WAIT  1
+--   ENTER, REENTER  the position in the queue, from 1 on; 0: it is not in the queue
+--   END_WAIT  1
 --   READ_COUNTERS  {field, value, …}
 --   SCAN  {cursor, {key, …}}
---   DESCRIBE  {as WHO, but fewer holders, 1 if a client waits, writer intent, reservation}; ''
---      if there is none
+--   DESCRIBE  {as WHO, but fewer holders, {waiter, ms, waiter, ms…}}: the first waiters, and for
+--      how many milliseconds each has waited
 -- A value is shown up to the length SHOWN.
 -- An element can also be the error that Redis gave for this operation alone. (Of EXTEND,
 -- RELEASE and RAISE_COUNTER a key of another type is 0: no token holds it.) The errors EPOCH
@@ -86,17 +84,13 @@
 --           expires. The key itself then has the kind as its value, as long as the longest of
 --           them, so foreign clients stay out: redlockd:shared, or redlockd:slots=K, where
 --           each token begins with its place and a space
---   key\0b  the wake-up key: a client was refused and waits. A release or FORCE deletes it,
---           which CLIENT TRACKING reports to the client; EXTEND and HAND_OVER do not. If the
---           client was refused for a reservation, it ends with that: nobody may delete it
---   key\0a  a client waited when the lock was released, a moment ago
---   key\0w  the writer intent: a writer waits for readers; its value names the waiter
---   key\0k  the reservation: its value names the waiter that gets the lock next
+--   key\0q, key\0t, key\0p  the waiters: see queue.lua
+--   key\0b  daemons of version 0.9 wait for its deletion, and set it. It is deleted with the lock
 --
 -- Every group on every node runs this script. In a call with one operation, a function for
 -- each operation costs more time than the operation's own code: so the operations of every
--- lock are sections of the loop below. All others are functions in rare.lua, which precedes
--- this file in the same script, and are made when a call needs the first of them.
+-- lock are sections of the loop below. All others are functions in queue.lua and rare.lua, which
+-- precede this file in the same script, and are made when a call needs the first of them.
 local call, byte, sub = redis.pcall, string.byte, string.sub
 local keys, args = KEYS, ARGV
 local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
@@ -104,12 +98,12 @@ local node, letters, records, ops = keys[1], args[3], args[4], #keys - 1
 -- The opcodes of the operations below, as byte() returns them: the names in operation.go.
 local ACQUIRE, ACQUIRE_ALSO, JOIN, HAND_OVER = 97, 110, 115, 104 -- a n s h
 local EXTEND, RELEASE = 101, 114 -- e r
-local WAIT, RESERVE, END_WAIT = 105, 107, 100 -- i k d
+local ENTER, REENTER, END_WAIT = 105, 107, 100 -- i k d
 
 -- The prefix of the note that a token was forced away: see rare.lua.
 local FORCED = 'redlockd:forced:'
--- The prefix of all kinds, and what is shown of a waiter that gets the lock next.
-local KIND, WRITER, RESERVED = 'redlockd:', 'redlockd:writer', 'redlockd:kept'
+-- The prefix of all kinds.
+local KIND = 'redlockd:'
 
 local AHEAD = 1000000          -- how far a proposal may be ahead of TIME, in microseconds:
                                -- one host's clock must not push all counters into the future
@@ -119,10 +113,10 @@ local SHOWN = 4096             -- how much is shown of a foreign value, which ma
 
 -- Does this node vote?
 local noVote           -- the error of a node that does not: it only releases
-local fields           -- of the node's hash: epoch, keeps, and one for each record
+local fields           -- of the node's hash: epoch, queues, and one for each record
 local counters         -- by field; nil: no operation has a counter
 local clock, late      -- microseconds; the error past not-after
-local reserving        -- whether a lock may be reserved now
+local queuing          -- whether clients may wait for a lock now
 local state            -- what rare.lua needs of these, and will write; nil: no counters
 local EPOCH = 'EPOCH another incarnation than the one that was admitted'
 
@@ -136,7 +130,7 @@ elseif records == '' then
     noVote = EPOCH
   end
 else
-  fields = {'epoch', 'keeps'}
+  fields = {'epoch', 'queues'}
   for at = 1, #records, 18 do
     fields[#fields + 1] = sub(records, at, at + 1)
   end
@@ -160,20 +154,16 @@ else
     if clock > tonumber(args[2]) then
       late = redis.error_reply('LATE the attempt was over when it reached this node')
     end
-    local reservedUntil = tonumber(known[2]) or 0
-    reserving = 1000 * reservedUntil > clock
-    state = {counters = counters, clock = clock, late = late, reservedUntil = reservedUntil}
+    local queuesUntil = tonumber(known[2]) or 0
+    queuing = 1000 * queuesUntil > clock
+    state = {counters = counters, clock = clock, late = late, queuesUntil = queuesUntil}
   end
 end
 
 local replies = {}
 local arg, record = 5, 0 -- the next argument; the last record that was used
 
--- What the last acquire of any kind left for the WAIT and RESERVE after it.
-local refused -- a table: who blocked it, or the error. Otherwise it was granted
-local wanted  -- the kind that it wanted to share; nil: exclusive
-local free    -- whether all of its names that were reserved so far are free
-
+local refused    -- why the last acquire of any kind was refused: a table; otherwise it was granted
 local others = 0 -- the names before the next acquire, by ACQUIRE_ALSO
 local granted    -- the sign of a fencing token that is to be given: -1 if a client waits
 
@@ -182,7 +172,7 @@ local rare -- the functions of rare.lua, once they are needed
 for i = 1, ops do
   local op, key, token = byte(letters, i), keys[i + 1], args[arg]
 
-  if noVote and op ~= RELEASE and op ~= END_WAIT then
+  if noVote and op ~= RELEASE and op ~= REENTER and op ~= END_WAIT then
     rare = rare or rareOperations(state)
     replies[i] = redis.error_reply(noVote)
     arg = arg + rare.arguments[sub(letters, i, i)]
@@ -190,17 +180,17 @@ for i = 1, ops do
   elseif op == ACQUIRE then -- token ttl *
     local ttl = args[arg + 1]
     arg, record = arg + 2, record + 1
-    refused, wanted, free = nil, nil, true
+    refused = nil
     if others > 0 then
       rare = rare or rareOperations(state)
-      refused = rare.acquireAll(i - others, i, token, ttl, record, args[arg])
+      refused = rare.acquireAll(i - others, i, token, ttl, record, arg)
       for j = i - others, i do
         replies[j] = refused
       end
       others = 0
     else
       local set
-      local blocked = late or counters[fields[record + 2]] >= LIMIT or reserving and call('EXISTS', key .. '\0k') == 1
+      local blocked = late or counters[fields[record + 2]] >= LIMIT or queuing and call('EXISTS', key .. '\0t') == 1
       if not blocked then
         set = call('SET', key, token, 'NX', 'PX', ttl)
       end
@@ -214,7 +204,7 @@ for i = 1, ops do
           refused = {sub(value, 1, SHOWN), call('PTTL', key)}
         elseif value ~= token then
           rare = rare or rareOperations(state)
-          refused = rare.acquire(i, token, ttl, record, args[arg])
+          refused = rare.acquire(i, token, ttl, record, arg)
         end
       end
       if refused then
@@ -229,10 +219,10 @@ for i = 1, ops do
 
   elseif op == JOIN then -- token kind ttl *
     local ttl = args[arg + 2]
-    wanted, free = args[arg + 1], true
+    local kind = args[arg + 1]
     arg, record = arg + 3, record + 1
     rare = rare or rareOperations(state)
-    refused = rare.joinAll(i - others, i, token, wanted, ttl, record, args[arg])
+    refused = rare.joinAll(i - others, i, token, kind, ttl, record, arg)
     for j = i - others, i do
       replies[j] = refused
     end
@@ -241,21 +231,21 @@ for i = 1, ops do
   elseif op == HAND_OVER then -- old token ttl *
     local new, ttl = args[arg + 1], args[arg + 2]
     arg, record = arg + 3, record + 1
-    refused, wanted, free = nil, nil, true
+    refused = nil
     local held = call('GET', key) == token
     if not held or late or counters[fields[record + 2]] >= LIMIT or call('EXISTS', FORCED .. redis.sha1hex(token)) ~= 0 then
       rare = rare or rareOperations(state)
-      refused = rare.handOverBlocker(i, held and token, new, record, args[arg])
+      refused = rare.handOverBlocker(i, held and token, new, record, arg)
     end
     if not refused then
       local set = call('SET', key, new, 'PX', ttl)
-      local wakeup = set.err and set or call('EXISTS', key .. '\0b')
-      if type(wakeup) == 'table' then
-        refused = wakeup
+      local waits = set.err and set or call('EXISTS', key .. '\0t')
+      if type(waits) == 'table' then
+        refused = waits
       elseif held then
-        granted = wakeup > 0 and -1 or 1
+        granted = waits > 0 and -1 or 1
       else
-        replies[i] = {rare.fence(record) * (wakeup > 0 and -1 or 1)}
+        replies[i] = {rare.fence(record) * (waits > 0 and -1 or 1)}
       end
     end
     if refused then
@@ -279,9 +269,10 @@ for i = 1, ops do
   elseif op == RELEASE then -- token
     local value, reply = call('GET', key), 0
     if value == token then
-      reply = call('DEL', key, key .. '\0b')
-      if reply == 2 then
-        call('SET', key .. '\0a', '1', 'PX', 250) -- WAITED of rare.lua
+      reply = call('DEL', key, key .. '\0t', key .. '\0b')
+      if type(reply) == 'number' and reply > 1 then
+        rare = rare or rareOperations(state)
+        rare.callNext(key)
         reply = 1
       end
     elseif value then
@@ -291,44 +282,17 @@ for i = 1, ops do
     replies[i] = reply
     arg = arg + 1
 
-  elseif op == WAIT then -- waiter ttl
-    if type(refused) ~= 'table' then -- it was granted
-      local waited = false
-      if call('GET', key .. '\0w') == token then
-        waited = true
-        call('DEL', key .. '\0w')
-      end
-      if reserving and call('GET', key .. '\0k') == token then
-        waited = true
-        call('DEL', key .. '\0k')
-      end
-      if waited and wanted then -- others may join
-        call('DEL', key .. '\0b')
-      end
-    elseif not refused.err then
-      local by, ttl, next = refused[1], args[arg + 1], false
-      if by == RESERVED or by == WRITER then
-        next = true
-        if refused[2] >= 0 then
-          ttl = math.max(math.min(ttl, refused[2]), 1)
-        end
-      end
-      call('SET', key .. '\0b', '1', 'NX', 'PX', ttl)
-      if not next and by ~= wanted and sub(by, 1, 9) == KIND then
-        rare = rare or rareOperations(state)
-        rare.waitForSharers(key, token, args[arg + 1], wanted)
-      end
-    end
-    replies[i] = 1
-    arg = arg + 2
-
-  elseif op == RESERVE then -- waiter ttl
-    if free and type(refused) == 'table' and not refused.err and refused[1] ~= WRITER then
+  elseif op == ENTER then -- entry ticket
+    local position = 0
+    if type(refused) == 'table' and not refused.err then
       rare = rare or rareOperations(state)
-      free = rare.reserve(key, token, args[arg + 1], wanted)
-      reserving = true
+      position = rare.enter(key, token, args[arg + 1])
+      queuing = true
+    elseif type(refused) ~= 'table' and queuing and call('EXISTS', key .. '\0t') == 1 then
+      rare = rare or rareOperations(state)
+      rare.taken(key, token)
     end
-    replies[i] = 1
+    replies[i] = position
     arg = arg + 2
 
   else
@@ -337,6 +301,7 @@ for i = 1, ops do
     record = record + (rare.counted[letter] or 0)
     replies[i] = rare.operations[letter](key, arg, record)
     arg = arg + rare.arguments[letter]
+    queuing = queuing or op == REENTER
   end
 
   if granted then -- give it a fencing token: as fence of rare.lua, which is not loaded for it

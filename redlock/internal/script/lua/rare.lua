@@ -1,20 +1,20 @@
 -- The operations of ballot.lua that are rarely needed, and the rare cases of the others:
--- shared locks, several names, reservations, foreign values. This file precedes ballot.lua
--- in the same script. One function makes all others, and it captures nothing: so a call that
+-- shared locks, several names, waiters, foreign values. queue.lua precedes this file, and
+-- ballot.lua follows it, in the same script. One function makes all others, and it captures nothing: so a call that
 -- needs none of them pays for one closure only.
 --
 -- state is what ballot.lua read and will write: counters (by field), clock and late,
--- reservedUntil, and changed (fields of the node's hash and their values). It is nil in a call
+-- queuesUntil, and changed (fields of the node's hash and their values). It is nil in a call
 -- without a counter.
 local function rareOperations(state)
   local call, sub = redis.pcall, string.sub
   local keys, args, letters, records = KEYS, ARGV, ARGV[3], ARGV[4]
   state = state or {}
   local counters, clock, late = state.counters, state.clock, state.late
-  local reserving = clock and 1000 * state.reservedUntil > clock
 
-  -- The kind of readers, and what is shown of a waiter that gets the lock next.
-  local SHARED, WRITER, RESERVED = 'redlockd:shared', 'redlockd:writer', 'redlockd:kept'
+  -- The kind of readers, and of an exclusive waiter. What is shown of a waiter that others may
+  -- not overtake: while clients share the lock, and while it is free.
+  local SHARED, EXCLUSIVE, WRITER, TURN = 'redlockd:shared', '-', 'redlockd:writer', 'redlockd:turn'
   -- As in ballot.lua.
   local AHEAD, LIMIT, SHOWN = 1000000, 9006099743113216, 4096
   -- The longest time to live that is shown. A foreign client may have set a longer one,
@@ -27,9 +27,6 @@ local function rareOperations(state)
   -- How far a counter may be raised ahead of this node's TIME, in microseconds (52 weeks):
   -- the word of one other node must not bring it near to LIMIT.
   local FARTHEST = 31449600000000
-  -- For how many milliseconds the node remembers that a client waited when the lock was
-  -- released: until that client has tried again, and was refused again.
-  local WAITED = 250
   -- The note about a token that was forced away has this prefix and the token's SHA1 as key.
   local FORCED = 'redlockd:forced:'
 
@@ -214,11 +211,11 @@ local function rareOperations(state)
     local most, sign = 0, 1
     for i = from, to do
       most = math.max(most, fence(record - to + i))
-      local wakeup = call('EXISTS', keys[i + 1] .. '\0b', keys[i + 1] .. '\0a')
-      if type(wakeup) == 'table' then
-        return wakeup
+      local waits = call('EXISTS', keys[i + 1] .. '\0t')
+      if type(waits) == 'table' then
+        return waits
       end
-      sign = wakeup > 0 and -1 or sign
+      sign = waits > 0 and -1 or sign
     end
     for i = from, to do -- before any: a counter that is far ahead must not take the others along
       local refused = tooFar(record - to + i, most)
@@ -234,40 +231,42 @@ local function rareOperations(state)
 
   -- Waiters.
 
-  -- otherWaiter shows the waiter that a writer intent or a reservation names, if it is not
-  -- this one.
-  local function otherWaiter(where, waiter, kind)
-    local other = call('GET', where)
-    if type(other) == 'string' and other ~= waiter then
-      local ttl = call('PTTL', where)
-      return {kind, ttl, shown(other), ttl}
+  local queue -- the functions of queue.lua, once they are needed
+
+  local function waiters()
+    queue = queue or queueOperations(state, t[1] * 1000000 + t[2], settle, isKind)
+    return queue
+  end
+
+  local function haveWaiters(key) return call('EXISTS', key .. '\0t') == 1 end
+
+  -- entryOf returns the entry and the ticket of an ENTER after the i-th operation; next is the
+  -- number of the argument after those of the i-th operation.
+  local function entryOf(i, next)
+    if sub(letters, i + 1, i + 1) == 'i' then
+      return args[next], args[next + 1]
     end
   end
 
-  -- waiterOf returns the waiter that is named by a WAIT after the i-th operation; next is the
-  -- argument after those of the i-th operation.
-  local function waiterOf(i, next)
-    return sub(letters, i + 1, i + 1) == 'i' and next or nil
-  end
-
-  -- reservedFor shows the other waiter for which a key is reserved that the token does not
-  -- hold.
-  local function reservedFor(key, token, waiter)
-    return call('GET', key) ~= token and otherWaiter(key .. '\0k', waiter, RESERVED) or nil
-  end
-
-  -- setWaiter sets or extends a writer intent or a reservation. It returns true if it is this
-  -- waiter's now.
-  local function setWaiter(where, waiter, ttl)
-    local set = call('SET', where, waiter, 'NX', 'PX', ttl)
-    if set then
-      return not set.err
+  -- overtaken shows the waiter that a client would overtake if it took the key; nil: it would
+  -- overtake none. The client enters the queue first, so that this node calls the same waiter as
+  -- the others.
+  local function overtaken(key, kind, entry, ticket)
+    if not haveWaiters(key) then
+      return nil
     end
-    local own = call('GET', where) == waiter
-    if own then
-      call('PEXPIRE', where, ttl, 'GT')
+    if entry then
+      waiters().enter(key, entry, ticket)
     end
-    return own
+    local other, ms = waiters().before(key, entry, kind)
+    if not other then
+      return nil
+    end
+    local ttl = call('PTTL', key)
+    if ttl >= 0 and kind == SHARED then
+      return {WRITER, ttl, waiters().tokenOf(other), ttl}
+    end
+    return {TURN, ms, waiters().tokenOf(other), ms}
   end
 
   -- Exclusive locks.
@@ -283,10 +282,15 @@ local function rareOperations(state)
     return settle(key) and holder(key, value) or nil
   end
 
-  -- notifyWaiters deletes the wake-up key, and notes for a moment that a client waited.
+  -- callNext gives the turn to the next waiters.
+  local function callNext(key) waiters().callNext(key) end
+
+  -- notifyWaiters calls the next waiters, if there are any. It also wakes those of daemons of
+  -- version 0.9.
   local function notifyWaiters(key)
-    if call('DEL', key .. '\0b') == 1 then
-      call('SET', key .. '\0a', '1', 'PX', WAITED)
+    call('DEL', key .. '\0b')
+    if haveWaiters(key) then
+      callNext(key)
     end
   end
 
@@ -317,8 +321,9 @@ local function rareOperations(state)
 
   -- acquire acquires the key of the i-th operation.
   local function acquire(i, token, ttl, record, next)
-    local key = keys[i + 1]
-    local refused = exhausted(record) or blocker(key, token) or reserving and reservedFor(key, token, waiterOf(i, next))
+    local key, entry, ticket = keys[i + 1], entryOf(i, next)
+    local refused = exhausted(record) or blocker(key, token)
+      or call('GET', key) ~= token and overtaken(key, EXCLUSIVE, entry, ticket)
     if refused then
       return refused
     end
@@ -326,38 +331,48 @@ local function rareOperations(state)
     return set and set.err and set or nil
   end
 
+  -- leaveQueues removes the entry of a client that has several names now, so that it does not count
+  -- as another client that waits.
+  local function leaveQueues(from, to, entry)
+    for i = from, entry and to or 0 do
+      if haveWaiters(keys[i + 1]) then
+        waiters().taken(keys[i + 1], entry)
+      end
+    end
+  end
+
   -- acquireAll acquires several names, or none.
   local function acquireAll(from, to, token, ttl, record, next)
-    local refused, waiter = nil, waiterOf(to, next)
+    local refused, entry, ticket = nil, entryOf(to, next)
     for i = from, to do
       refused = refused or exhausted(record - to + i) or blocker(keys[i + 1], token)
     end
-    for i = from, reserving and to or 0 do
-      refused = refused or reservedFor(keys[i + 1], token, waiter)
+    for i = from, refused and 0 or to do
+      local key = keys[i + 1]
+      refused = refused or call('GET', key) ~= token and overtaken(key, EXCLUSIVE, entry, ticket) or nil
     end
     for i = from, refused and 0 or to do
       local set = call('SET', keys[i + 1], token, 'PX', ttl)
       refused = refused or set.err and set
     end
-    return refused or fenceAll(from, to, record)
+    return refused or leaveQueues(from, to, entry) or fenceAll(from, to, record)
   end
 
   -- joinAll makes the token share one name or several, or none.
   local function joinAll(from, to, token, kind, ttl, record, next)
-    local refused, waiter = nil, waiterOf(to, next)
+    local refused, entry, ticket = nil, entryOf(to, next)
     for i = from, to do
       local key = keys[i + 1]
-      refused = refused or exhausted(record - to + i)
-        or not isMember(key, token) and otherWaiter(key .. '\0w', waiter, WRITER) or joinBlocker(key, token, kind)
+      refused = refused or exhausted(record - to + i) or joinBlocker(key, token, kind)
     end
-    for i = from, reserving and to or 0 do
+    for i = from, refused and 0 or to do
       local key = keys[i + 1]
-      refused = refused or not isMember(key, token) and otherWaiter(key .. '\0k', waiter, RESERVED) or nil
+      refused = refused or not isMember(key, token) and overtaken(key, kind, entry, ticket) or nil
     end
     for i = from, refused and 0 or to do
       refused = refused or addMember(keys[i + 1], token, kind, ttl)
     end
-    return refused or fenceAll(from, to, record)
+    return refused or leaveQueues(from, to, entry) or fenceAll(from, to, record)
   end
 
   -- handOverBlocker returns what keeps a new token from the key. old holds it, or is false. It
@@ -365,7 +380,8 @@ local function rareOperations(state)
   local function handOverBlocker(i, old, new, record, next)
     local refused, key = exhausted(record), keys[i + 1]
     if not refused and not old then
-      refused = blocker(key, new) or reserving and reservedFor(key, new, waiterOf(i, next))
+      local entry, ticket = entryOf(i, next)
+      refused = blocker(key, new) or call('GET', key) ~= new and overtaken(key, EXCLUSIVE, entry, ticket)
     elseif not refused then
       local forced = call('EXISTS', FORCED .. redis.sha1hex(old))
       if type(forced) == 'table' then
@@ -375,6 +391,13 @@ local function rareOperations(state)
       refused = delete(key) or refused
     end
     return refused or nil
+  end
+
+  -- enter puts an entry into the wait queue.
+  local function enter(key, entry, ticket)
+    local position = waiters().enter(key, entry, ticket)
+    waiters().yield(key, entry)
+    return position
   end
 
   -- extend extends a token that does not hold the key alone: the key has this value.
@@ -435,32 +458,6 @@ local function rareOperations(state)
     return type(done) == 'table' and done or 1
   end
 
-  -- waitForSharers sets the writer intent if others share the key in another way.
-  local function waitForSharers(key, waiter, ttl, wanted)
-    local value = call('GET', key)
-    if isKind(value) and value ~= wanted then
-      setWaiter(key .. '\0w', waiter, ttl)
-    end
-  end
-
-  -- reserve reserves the key for a waiter, unless it is reserved for another. It returns
-  -- whether it did and the waiter could have the key now. Other calls look for reservations
-  -- until the instant in the field keeps.
-  local function reserve(key, waiter, ttl, wanted)
-    local value = call('GET', key)
-    local reserved = setWaiter(key .. '\0k', waiter, ttl)
-    if reserved then
-      local expiry = now + ttl
-      if reserving and state.reservedUntil > expiry then
-        expiry = state.reservedUntil
-      end
-      state.reservedUntil = expiry
-      setField('keeps', string.format('%.0f', expiry))
-    end
-    reserving = true
-    return reserved and (not value or value == wanted)
-  end
-
   -- raiseIfHeld raises the counter of a record if the token holds the key.
   local function raiseIfHeld(key, token, record)
     if not holds(key, token) then
@@ -487,7 +484,7 @@ local function rareOperations(state)
       return 0
     end
     local done = call('PEXPIRE', key, ttl, 'GT')
-    local waited = call('EXISTS', key .. '\0b')
+    local waited = call('EXISTS', key .. '\0t')
     if type(done) == 'table' or type(waited) == 'table' then
       return type(done) == 'table' and done or waited
     end
@@ -496,7 +493,7 @@ local function rareOperations(state)
   end
 
   -- holders shows up to a number of holders (-1: all), or that they are more; of a lock that
-  -- nobody holds, its reservation.
+  -- nobody holds, whose turn it is.
   local function holders(key, most)
     local value = call('GET', key)
     if type(value) == 'table' then
@@ -504,7 +501,8 @@ local function rareOperations(state)
     elseif value and not isKind(value) then
       return {shown(value), call('PTTL', key)}
     elseif not value or not settle(key) then
-      return otherWaiter(key .. '\0k', nil, RESERVED) or {}
+      local waiter, ms = waiters().turnLeft(key)
+      return waiter and {TURN, ms, waiters().tokenOf(waiter), ms} or {}
     end
     local reply, members = {value, call('PTTL', key)}, call('ZRANGE', key .. '\0m', 0, most, 'WITHSCORES')
     if most >= 0 and #members > 2 * most then
@@ -579,18 +577,11 @@ local function rareOperations(state)
     return delete(key) or 1
   end
 
-  local function intendWrite(key, arg)
-    if call('GET', key) == SHARED then
-      setWaiter(key .. '\0w', args[arg], args[arg + 1])
-    end
-    return 1
-  end
+  local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end
 
   local function endWait(key, arg)
-    for _, where in ipairs({key .. '\0w', key .. '\0k'}) do
-      if call('GET', where) == args[arg] then
-        call('DEL', where, key .. '\0b') -- clients that it kept out may try now
-      end
+    if waiters().leave(key, args[arg]) then
+      callNext(key)
     end
     return 1
   end
@@ -601,22 +592,16 @@ local function rareOperations(state)
     return call('SCAN', args[arg], 'MATCH', args[arg + 1], 'COUNT', args[arg + 2])
   end
 
-  -- waiterAt shows the waiter that a key names; '' if it names none.
-  local function waiterAt(where)
-    local waiter = call('GET', where)
-    return type(waiter) == 'string' and shown(waiter) or ''
-  end
-
   local function describe(key)
     local reply = holders(key, FEWER)
     if reply.err then
       return reply
     end
-    return {reply, call('EXISTS', key .. '\0b'), waiterAt(key .. '\0w'), waiterAt(key .. '\0k')}
+    return {reply, waiters().list(key)}
   end
 
   -- How many arguments each operation has, and which of them have a record.
-  local arguments = {a = 2, n = 1, s = 3, h = 3, e = 2, g = 2, u = 3, v = 2, r = 1, w = 0, l = 0, f = 1, p = 2, q = 3, z = 2, x = 2, i = 2, k = 2, m = 2, d = 1, c = 0, y = 3, o = 0}
+  local arguments = {a = 2, n = 1, s = 3, h = 3, e = 2, g = 2, u = 3, v = 2, r = 1, w = 0, l = 0, f = 1, p = 2, q = 3, z = 2, x = 2, i = 2, k = 2, d = 1, c = 0, y = 3, o = 0}
   local counted = {a = 1, n = 1, s = 1, h = 1, v = 1, f = 1, p = 1, q = 1}
 
   -- withdrawVotes replaces by an error the replies that count on counters that were not
@@ -633,11 +618,12 @@ local function rareOperations(state)
 
   return {
     acquire = acquire, acquireAll = acquireAll, joinAll = joinAll, handOverBlocker = handOverBlocker, fence = fence,
-    extend = extend, leave = leave, waitForSharers = waitForSharers, reserve = reserve,
+    extend = extend, leave = leave, callNext = callNext, enter = enter,
+    taken = function(key, entry) waiters().taken(key, entry) end,
     operations = {
       g = downgrade, u = exchange, v = confirm, w = who, l = list, f = raiseCounter, p = repair, q = repairShared,
       z = noteForced, x = force,
-      m = intendWrite, d = endWait, c = readCounters, y = scan, o = describe,
+      k = reenter, d = endWait, c = readCounters, y = scan, o = describe,
     },
     arguments = arguments, counted = counted, withdrawVotes = withdrawVotes,
   }

@@ -8,8 +8,8 @@
 -- ARGV[1]  a key beside those of locks
 -- ARGV[2]  the node's own hash
 --
--- Reply: the names of those that are denied; and with a ? before them, of those that are
--- not known. None where the node does not tell (redis.acl_check_cmd).
+-- Reply: the names of those that are denied; with a ? before them, of those that are not
+-- known; and with a + before it, PUBLISH, without which locks work, and waiters ask at intervals. None where the node does not tell (redis.acl_check_cmd).
 local check, lacks = redis.acl_check_cmd, {}
 local needed = { -- and what stands behind the key
   {'GET'}, {'SET', '1'}, {'DEL'}, {'EXISTS'}, {'PTTL'}, {'PEXPIRE', '1'}, {'PEXPIREAT', '1'}, {'HMGET', '1'}, {'HSET', '1', '1'},
@@ -25,5 +25,14 @@ for i = 1, check and #needed or 0 do
   if not (known and may) then
     lacks[#lacks + 1] = known and name or '?' .. name
   end
+end
+
+local notifying = {'PUBLISH', 'redlockd:host:', '1'} -- as queue.lua does
+local known, may = true, true
+if check then
+  known, may = pcall(check, unpack(notifying))
+end
+if not (known and may) then
+  lacks[#lacks + 1] = '+PUBLISH'
 end
 return lacks

@@ -9,9 +9,9 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// Readers of another host do not overtake a writer that waits for the readers of its own host. The
-// nodes know its writer intent before it asks them. If it leaves, readers can lock at once.
-func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
+// Readers of another host do not overtake a writer that waits for the readers of its own host. It
+// enters the nodes' queues before it asks for the lock. If it leaves, readers can lock at once.
+func TestWaitingWriterStopsReadersOfAnotherHost(t *testing.T) {
 	here := startDaemon(t, 3, longNodeTimeout)
 	there := here.another()
 	first, second, writer, other := here.dial(), here.dial(), here.dial(), there.dial()
@@ -32,7 +32,7 @@ func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
 	other.Say("UNLOCK a", `OK .*`)
 
 	first.Say("LOCK a mode=shared", `OK .*`)
-	writer.Send("@w LOCK a ttl=30s") // an intent that is not removed outlasts the test
+	writer.Send("@w LOCK a ttl=30s") // an entry that is not removed outlasts the test
 	other.awaitReaderRefused(t)
 	other.Send("@r LOCK a mode=shared")
 	writer.Send("CANCEL w")
@@ -42,8 +42,8 @@ func TestWriterIntentStopsReadersOfAnotherHost(t *testing.T) {
 	other.Want(`@r OK .*`)
 }
 
-// The writer intent lasts for the writer's ttl, and is renewed as long as the writer waits.
-func TestWriterIntentIsRenewed(t *testing.T) {
+// The entry of a waiting writer outlasts the writer's ttl.
+func TestWaitingWriterKeepsItsEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here := startSims(t, 3, longNodeTimeout)
 		there := here.another()
@@ -62,7 +62,7 @@ func TestWriterIntentIsRenewed(t *testing.T) {
 // awaitReaderRefused locks and unlocks as a reader until it is refused.
 func (w *wire) awaitReaderRefused(t *testing.T) {
 	t.Helper()
-	daemontest.Eventually(t, "the nodes have the writer intent", func() bool {
+	daemontest.Eventually(t, "the nodes have the entry of the writer", func() bool {
 		if strings.HasPrefix(w.Say("TRY a mode=shared", `(.*)`)[0], "ERR HELD") {
 			return true
 		}

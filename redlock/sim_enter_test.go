@@ -7,38 +7,38 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// While a writer waits for readers of its own host, its intent makes readers of other hosts wait,
-// until the writer ends it. Guards Intend, Renew, End.
-func TestIntend(t *testing.T) {
+// While a writer waits for readers of its own host, its entry makes readers of other hosts wait,
+// until the writer ends it. Guards Enter, Renew, End.
+func TestEnter(t *testing.T) {
 	reads := redlock.Request{Name: "x", TTL: keptLong, Shared: true}
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		first := f.acquire(reads)
-		i, err := other.Intend(redlock.Request{Name: "x", TTL: 2 * time.Second})
-		want(t, "Intend", err, nil)
+		e, err := other.Enter(redlock.Request{Name: "x", TTL: 2 * time.Second})
+		want(t, "Enter", err, nil)
 		time.Sleep(ms)
 		_, err = f.q.Acquire(t.Context(), reads)
-		wantErr(t, "a reader during the intent", err, redlock.ErrHeld)
+		wantErr(t, "a reader during the entry", err, redlock.ErrHeld)
 		time.Sleep(1500 * ms)
-		i.Renew()
+		e.Renew()
 		time.Sleep(1500 * ms)
 		_, err = f.q.Acquire(t.Context(), reads)
 		wantErr(t, "a reader after the renewal", err, redlock.ErrHeld)
-		i.End()
+		e.End()
 		time.Sleep(ms)
 		f.release(f.acquire(reads))
 		first.BeginRelease()
 	})
 }
 
-// Acquire refuses an intent for another lock, and ends it.
-func TestIntentForAnotherLock(t *testing.T) {
+// Acquire refuses an entry for another lock, and ends it.
+func TestEntryForAnotherLock(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		f.acquire(redlock.Request{Name: "x", TTL: keptLong, Shared: true})
-		i, err := other.Intend(redlock.Request{Name: "x", TTL: 20 * time.Second})
-		want(t, "Intend", err, nil)
+		e, err := other.Enter(redlock.Request{Name: "x", TTL: 20 * time.Second})
+		want(t, "Enter", err, nil)
 		time.Sleep(ms)
-		_, err = other.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second, Intent: i})
-		wantErr(t, "an intent for x in a request for y", err, redlock.ErrRequest)
+		_, err = other.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second, Entry: e})
+		wantErr(t, "an entry for x in a request for y", err, redlock.ErrRequest)
 		time.Sleep(ms)
 		f.acquire(redlock.Request{Name: "x", TTL: time.Second, Shared: true})
 	})

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
+
+// listeningLane returns a connected lane that is not running, and its waiters.
+func listeningLane() (*Lane, *Waiters) {
+	waiters := &Waiters{Host: "me"}
+	l := NewLane(Options{
+		Prefix: "redlock:", Rules: &SoundRules, Clock: func() time.Duration { return time.Hour }, Waiters: waiters,
+		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: 3}),
+	})
+	l.state = Ready
+	return l, waiters
+}
+
+// A message calls the waiter that it names, and no other. Guards Lane.heard.
+func TestMessageCallsWaiter(t *testing.T) {
+	l, waiters := listeningLane()
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
+	other := waiters.Join([]string{"redlock:x"}, script.KindShared, 50*time.Millisecond, "token", 3)
+	l.heard("next 70\x00redlock:x\x00" + w.Entry)
+	if called, turn := w.Called(); called != 0 || turn != 70*time.Millisecond {
+		t.Errorf("called by %d nodes, next after %v; want 0 and 70ms", called, turn)
+	}
+	for range 2 { // the same node again
+		l.heard("turn\x00redlock:x\x00" + w.Entry)
+		if called, _ := w.Called(); called != 1 {
+			t.Errorf("called by %d nodes, want 1", called)
+		}
+	}
+	select {
+	case <-w.News():
+	default:
+		t.Error("the waiter was not woken")
+	}
+	if called, turn := other.Called(); called != 0 || turn != 0 {
+		t.Errorf("another waiter: called by %d nodes, next after %v", called, turn)
+	}
+	w.Begin()
+	if called, turn := w.Called(); called != 0 || turn != 0 {
+		t.Errorf("after the next attempt has begun: called by %d nodes, next after %v", called, turn)
+	}
+}
+
+// An entry of this process that waits no longer gives up its turn at once. Guards Lane.heard.
+func TestTurnOfFormerWaiterIsGivenUp(t *testing.T) {
+	l, waiters := listeningLane()
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
+	waiters.Leave(w)
+	l.heard("next 70\x00redlock:x\x00" + w.Entry)
+	if len(l.queue) != 0 {
+		t.Errorf("sent %v for a turn that is not its own", l.queue)
+	}
+	l.heard("turn\x00redlock:x\x00" + w.Entry)
+	if len(l.queue) != 1 || l.queue[0].Ops[0].Op != script.EndWait || l.queue[0].Ops[0].Token != w.Entry || l.queue[0].Ops[0].Key != "redlock:x" {
+		t.Errorf("sent %v, want the end of the wait", l.queue)
+	}
+}
+
+// Messages that no script of a node sends are ignored. Guards parseMessage.
+func TestOtherMessagesAreIgnored(t *testing.T) {
+	l, waiters := listeningLane()
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
+	entry := "me - 50 former"
+	for _, text := range []string{
+		"", "turn", "\x00\x00", "turn\x00redlock:x", "turn\x00\x00" + entry, "turn\x00redlock:x\x00", "Turn\x00redlock:x\x00" + entry,
+		"turn\x00another:x\x00" + entry, "turn\x00redlock:x\x00another - 50 former", "turn\x00redlock:x\x00meme",
+		"next\x00redlock:x\x00" + w.Entry, "next 0\x00redlock:x\x00" + w.Entry, "next -5\x00redlock:x\x00" + w.Entry,
+		"next 99999999999\x00redlock:x\x00" + w.Entry, "next x\x00redlock:x\x00" + w.Entry, strings.Repeat("x", 1<<20),
+	} {
+		l.heard(text)
+		if called, turn := w.Called(); called != 0 || turn != 0 || len(l.queue) != 0 {
+			t.Errorf("%.50q: called by %d nodes, next after %v, sent %v", text, called, turn, l.queue)
+		}
+	}
+}
+
+// The position is one that a quorum of nodes confirms. Guards Waiter.Position.
+func TestPositionOfQuorum(t *testing.T) {
+	_, waiters := listeningLane()
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
+	for node, c := range []struct{ says, want int }{{4, 0}, {1, 0}, {2, 4}, {3, 3}, {1, 2}} {
+		w.noteSent(node)
+		w.notePosition(node, c.says)
+		if got := w.Position(); got != c.want {
+			t.Errorf("node %d says %d: position %d, want %d", node, c.says, got, c.want)
+		}
+	}
+	w.notePosition(4, 0)
+	w.notePosition(3, 0)
+	w.notePosition(2, 0)
+	if got := w.Position(); got != 0 {
+		t.Errorf("three nodes do not have it: position %d, want none", got)
+	}
+}
+
+// An entry for several names has all of them, sorted, so it is the same on all nodes.
+func TestEntryOfSeveralNames(t *testing.T) {
+	_, waiters := listeningLane()
+	w := waiters.Join([]string{"redlock:y", "redlock:x"}, "", 1500*time.Microsecond, "token", 3)
+	if want := "me - 1 token\x00redlock:x\x00redlock:y"; w.Entry != want {
+		t.Errorf("got %q, want %q", w.Entry, want)
+	}
+}

@@ -1,0 +1,171 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
+	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/redis"
+	"github.com/redlockd/redlockd/redlock/internal/script"
+)
+
+// Waiting is a request that stands in the nodes' wait queue of a lock. Each host stands there for
+// the first of its clients.
+type Waiting struct {
+	Holder Holder        // the client that waits
+	For    time.Duration // for how long it has waited
+	Nodes  int           // the number of nodes that have it in their queues
+}
+
+// Waiters returns the requests that wait for a lock on any host, in their order: at most the first
+// 64. It asks all nodes, and waits for at most the node timeout. If fewer nodes than a quorum
+// answered, the error matches ErrNoQuorum.
+func (q *Quorum) Waiters(ctx context.Context, name string) ([]Waiting, error) {
+	s := ballot.NewSurvey("waiters", len(q.lanes), q.quorum)
+	ops := []script.Operation{{Op: script.Describe, Key: q.options.Prefix + name}}
+	q.call(node.Call{Op: s.Op, Ops: ops, Voter: s}, q.clock())
+	q.await(ctx, s.Ballot)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case s.LacksQuorum():
+		return nil, q.noQuorumError(name, s.Ballot)
+	}
+	var queues []*redis.Reply
+	for _, reply := range s.Replies(0) {
+		if reply != nil {
+			queues = append(queues, &reply.Array[1])
+		}
+	}
+	return mergeQueues(queues, q.quorum), nil
+}
+
+// mergeQueues returns the waiters in the nodes' queues, in the order of their tickets. A ticket is
+// the same on all nodes, so the waiter that has waited for the longest time is the first. A waiter
+// that is missing on too many nodes may have left.
+func mergeQueues(queues []*redis.Reply, quorum int) []Waiting {
+	byToken, tokens := map[string]*Waiting{}, []string(nil)
+	for _, queue := range queues {
+		for i := 0; i+1 < len(queue.Array); i += 2 {
+			token, waited := queue.Array[i].Str, time.Duration(queue.Array[i+1].Int)*time.Millisecond
+			w := byToken[token]
+			if w == nil {
+				w = &Waiting{Holder: holderOf(token)}
+				byToken[token] = w
+				tokens = append(tokens, token)
+			}
+			w.For = max(w.For, waited)
+			w.Nodes++
+		}
+	}
+	all := make([]Waiting, 0, len(tokens))
+	for _, token := range tokens {
+		if w := byToken[token]; w.Holder.Known() && w.Nodes > len(queues)-quorum {
+			all = append(all, *w)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Waiting) int { return cmp.Compare(b.For, a.For) })
+	return all
+}
+
+// isCalled reports whether a quorum of nodes calls waiters when a lock is released.
+func (q *Quorum) isCalled() bool {
+	n := 0
+	for _, l := range q.lanes {
+		if l.CallsWaiters() {
+			n++
+		}
+	}
+	return n >= q.quorum
+}
+
+// turn returns for how long a node keeps a lock free for a waiter of this host: a few round trips,
+// so that a call and the attempt after it fit in, with a margin for a busy host.
+func (q *Quorum) turn() time.Duration {
+	return min(max(shortestTurn, turnTrips*q.roundTrip()), max(q.options.NodeTimeout, shortestTurn))
+}
+
+const (
+	shortestTurn = 50 * time.Millisecond
+	turnTrips    = 5
+)
+
+// roundTrip returns the duration of a round trip to a quorum of nodes; 0: it is not known.
+func (q *Quorum) roundTrip() time.Duration {
+	trips := make([]time.Duration, 0, len(q.lanes))
+	for _, l := range q.lanes {
+		if trip := l.RoundTripTime(); trip > 0 {
+			trips = append(trips, trip)
+		}
+	}
+	if len(trips) < q.quorum {
+		return 0
+	}
+	slices.Sort(trips)
+	return trips[q.quorum-1]
+}
+
+// ticket returns the position of a request in the queues: when its client asked, on the nodes'
+// clocks. The clocks of all hosts follow the same nodes, so an earlier request has a smaller
+// ticket, on every node.
+func (q *Quorum) ticket(asked time.Duration) time.Duration {
+	if sinceEpoch, known := q.admission.QuorumTime(asked); known {
+		return sinceEpoch
+	}
+	return time.Duration(q.options.Wall().UnixNano()) - (q.clock() - asked)
+}
+
+// Entry is a request in the nodes' wait queues before it asks for the lock: see Enter.
+type Entry struct {
+	q      *Quorum
+	target target
+	waiter *node.Waiter
+	ticket time.Duration
+}
+
+// Enter puts a request into the nodes' wait queues although it does not ask for the lock yet: it
+// waits for readers of this host. So readers of other hosts do not overtake it. Use it only if no
+// reader of this host waits before it. The caller must pass the Entry to Acquire (Request.Entry), or
+// call End. Enter does not wait for the nodes.
+func (q *Quorum) Enter(r Request) (*Entry, error) {
+	if err := q.check(&r); err != nil {
+		return nil, err
+	}
+	e := &Entry{q: q, target: q.target(&r), ticket: q.ticket(r.asked(q.clock()))}
+	e.join(&r)
+	e.Renew()
+	return e, nil
+}
+
+func (e *Entry) join(r *Request) {
+	r.Holder.Since = e.q.options.Wall()
+	e.waiter = e.q.waiters.Join(e.target.keys(), e.target.kind, e.q.turn(), newToken(r.Holder), e.q.quorum)
+}
+
+// ops returns an operation for each name.
+func (e *Entry) ops(ops []script.Operation, op script.Opcode) []script.Operation {
+	return e.target.appendForKeys(ops, script.Operation{Op: op, Token: e.waiter.Entry, Ticket: e.ticket})
+}
+
+// Renew enters the request again where it is missing. Call it at least every RenewEntry.
+func (e *Entry) Renew() {
+	e.q.call(node.Call{Op: "enter", Ops: e.ops(nil, script.Reenter), Waiter: e.waiter}, e.q.clock())
+}
+
+// RenewEntry is how often a waiter makes sure that it is in the queues. A node forgets a queue
+// after three times as long (QUEUE_TTL in queue.lua).
+const RenewEntry = 20 * time.Second
+
+// End removes the entry from the queues. Like a release, it is repeated on the nodes until they
+// have answered, or the queue has expired there. If it is lost, the entry gets a turn, and the host
+// then gives it up.
+func (e *Entry) End() {
+	e.q.waiters.Leave(e.waiter)
+	now := e.q.clock()
+	e.q.call(node.Call{Op: "done", Ops: e.ops(nil, script.EndWait), Placed: &e.waiter.Placed, Until: now + endWaitFor}, now)
+}
+
+const endWaitFor = 3 * RenewEntry
