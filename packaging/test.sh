@@ -40,11 +40,11 @@ if ignores_signal INT && env --default-signal=INT true 2>/dev/null; then
 	exec env --default-signal=INT bash packaging/test.sh "$@"
 fi
 
-verbose=0 long=0 fuzztime=2s testtimeout=8m main=main
+verbose=0 long=0 fuzztime=2s testtimeout=20m main=main
 for flag in "$@"; do
 	case $flag in
 	-v) verbose=1 ;;
-	-long) export REDLOCKD_LONG=1 && long=1 fuzztime=10m testtimeout=30m ;;
+	-long) export REDLOCKD_LONG=1 && long=1 fuzztime=10m testtimeout=60m ;;
 	-fuzz) long=1 fuzztime=10m main=fuzz ;;
 	-servers) main=other_servers ;;
 	*) echo "usage: packaging/test.sh [-long | -fuzz | -servers] [-v]" >&2 && exit 64 ;;

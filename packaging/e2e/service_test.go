@@ -27,6 +27,9 @@ func TestServiceUnderLock(t *testing.T) {
 	const socket = "/run/dev.sock"
 	m.run("systemd-run", "--unit=dev", "redlockd", "-dev", "-socket", socket)
 	waitFor(t, "redlockd listens", func() bool { _, err := os.Stat(m.path(socket)); return err == nil })
+	if err := os.MkdirAll(m.path("/usr/local/bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	writeFile(t, m.path("/usr/local/bin/lead"), `#!/bin/sh
 test "$LISTEN_PID" = $$ && test -S /proc/$$/fd/3 && echo "listens"
 test "$WATCHDOG_PID" = $$ && echo "is watched"

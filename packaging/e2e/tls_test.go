@@ -193,7 +193,7 @@ func TestTLSFilesAreReplaced(t *testing.T) {
 		node := s.node(string(rune('a'+i)), "127.0.0.1:"+port)
 		node.user, node.password = "redlockd", password
 		nodes, servers = append(nodes, node), append(servers, server)
-		tell(t, server, "ACL", "SETUSER", "redlockd", "on", ">first secret", "~*", "+@all")
+		tell(t, server, "ACL", "SETUSER", "redlockd", "on", ">first secret", "~*", "&*", "+@all")
 	}
 	s.configure("", nodes...)
 	daemon := s.serve()
