@@ -240,15 +240,6 @@ func (c *clock) now() int64 {
 	return c.base + elapsed.Microseconds()
 }
 
-// until returns the time until this clock is past ms, in milliseconds since 1970.
-func (c *clock) until(ms int64) time.Duration {
-	left := time.Duration((ms+1)*1000-c.now()) * time.Microsecond
-	if c.rate <= 0 {
-		return max(left, 24*time.Hour)
-	}
-	return time.Duration(float64(left) / c.rate)
-}
-
 func (c *clock) step(d time.Duration) { c.base += d.Microseconds() }
 
 func (c *clock) setRate(rate float64) {

@@ -19,8 +19,8 @@ const (
 
 func init() { Roles[roleReaper] = reap }
 
-// held keeps the pipe open whose end a reaper waits for.
-var held *os.File
+// held keeps the pipes open whose ends reapers wait for.
+var held []*os.File
 
 // StartReaper starts a process that kills all processes of this one when this one has ended, even
 // by SIGKILL: also those in other sessions, and children of children.
@@ -38,7 +38,7 @@ func StartReaper() error {
 	if err := reaper.Start(); err != nil {
 		return err
 	}
-	held = w
+	held = append(held, w)
 	return os.Setenv(runVariable, mark)
 }
 
