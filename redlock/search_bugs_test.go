@@ -93,8 +93,8 @@ var plantedBugs = []plantedBug{
 	{name: "token abandoned that was passed on", table: simulation.AbandonPassed, checks: "quorum exclusion finality order", from: 63},
 	{name: "block handed out again by a restart", rule: "block handed out again", restarts: true, checks: "quorum fence window", rare: true},
 	{name: "lost lease passed on", rule: "lost lease passed on", checks: "lost", from: 76},
-	{name: "exchange in spite of FORCE", variant: simredis.ExchangeForced, checks: "force", from: 52},
-	{name: "exchange noted too late", table: simulation.RecordExchangeLate, checks: "adoption", from: 484},
+	{name: "exchange in spite of FORCE", variant: simredis.ExchangeForced, checks: "force", rare: true},
+	{name: "exchange noted too late", table: simulation.RecordExchangeLate, checks: "adoption", rare: true},
 	{name: "vouchers that compare nothing", variant: simredis.CompareNothing, checks: "quarantine exclusion", from: 56},
 }
 

@@ -83,8 +83,8 @@
 //	minority taken for a holder             list          4
 //	token abandoned that was passed on      exclusion    64
 //	block handed out again by a restart     window   rare
-//	exchange in spite of FORCE              force        53
-//	exchange noted too late                 adoption    485
+//	exchange in spite of FORCE              force   rare
+//	exchange noted too late                 adoption   rare
 //	lost lease passed on                    lost         77
 //	vouchers that compare nothing           quarantine   57
 package simulation
