@@ -320,7 +320,11 @@ func (r *recorder) noteExclusive(n *simNode, id, what string) {
 		return
 	}
 	g := owner.request.Grant
-	if g.Shares == never || g.isOfKilledDaemon() || r.now() < g.Shares+exclusiveFor {
+	onItsWay := time.Duration(exclusiveFor)
+	if what == "extend" { // it has no not-after: the connection on which it waits may be silent for so long
+		onItsWay += silenceLimit
+	}
+	if g.Shares == never || g.isOfKilledDaemon() || r.now() < g.Shares+onItsWay {
 		return
 	}
 	r.report.violate("downgrade", r.now(), "node %s was asked to %s lease %d of %s as exclusive, although it was downgraded at %s",
@@ -330,6 +334,10 @@ func (r *recorder) noteExclusive(n *simNode, id, what string) {
 // exclusiveFor is how long after a downgrade such a call may come. A node does not execute a repair
 // after its not-after.
 const exclusiveFor = 2 * nodeTimeout
+
+// silenceLimit is how long a connection may be silent before it is replaced: timing.silence of
+// internal/node.
+const silenceLimit = 400 * time.Millisecond
 
 func (g *Grant) gaveUp() {
 	r := g.record
