@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"maps"
 	"math/bits"
 	"slices"
@@ -16,8 +17,9 @@ import (
 type Waiters struct {
 	Host string // the id of this process on the nodes
 
-	mu      sync.Mutex // guards waiting; no other mutex is taken while it is held
+	mu      sync.Mutex // guards the fields below; no other mutex is taken while it is held
 	waiting map[string]*Waiter
+	joined  uint64 // how many waiters have joined so far
 }
 
 // Waiter is one request that waits for a lock, or for several at once.
@@ -25,6 +27,8 @@ type Waiter struct {
 	Entry  string  // its entry in the queues: see queue.lua
 	Placed NodeSet // nodes that may have the entry
 
+	lock   string // the key of its first lock
+	number uint64 // in the order of joining
 	quorum int
 	news   chan struct{} // of capacity 1
 
@@ -38,12 +42,14 @@ type Waiter struct {
 // Join adds a waiter for locks, given by their keys. kind is the kind of a shared lock. turn is how
 // long a node keeps the lock free for it. token is one that no lock has.
 func (b *Waiters) Join(keys []string, kind string, turn time.Duration, token string, quorum int) *Waiter {
-	w := &Waiter{Entry: entry(b.Host, keys, kind, turn, token), quorum: quorum, news: make(chan struct{}, 1), positions: map[int]int{}, unanswered: map[int]int{}}
+	w := &Waiter{lock: keys[0], Entry: entry(b.Host, keys, kind, turn, token), quorum: quorum, news: make(chan struct{}, 1), positions: map[int]int{}, unanswered: map[int]int{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting == nil {
 		b.waiting = map[string]*Waiter{}
 	}
+	b.joined++
+	w.number = b.joined
 	b.waiting[w.Entry] = w
 	return w
 }
@@ -91,9 +97,9 @@ func (b *Waiters) missed(jitter func(who string, n time.Duration) time.Duration)
 		all = append(all, w)
 	}
 	b.mu.Unlock()
-	slices.SortFunc(all, func(a, b *Waiter) int { return strings.Compare(a.Entry, b.Entry) }) // the same order in each simulation
+	slices.SortFunc(all, func(a, b *Waiter) int { return cmp.Compare(a.number, b.number) }) // the same order in each simulation
 	for _, w := range all {
-		w.next(1 + jitter(w.Entry, missedWithin))
+		w.next(1 + jitter(w.lock, missedWithin))
 	}
 }
 
