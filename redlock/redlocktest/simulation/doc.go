@@ -74,7 +74,7 @@
 //	pass noted too late                     adoption      2
 //	downgraded lease adopted as exclusive   adoption     24
 //	downgrade confirmed by a minority       downgrade   rare
-//	downgrade asked for once                downgrade    44
+//	downgrade asked for once                downgrade   rare
 //	downgraded lease repaired as exclusive  downgrade    46
 //	kept lock released when its holder ends min   rare
 //	min forgotten by a restart              min   rare
