@@ -315,7 +315,7 @@ func (s *site) counters(server *redlocktest.Server) map[string]uint64 {
 	s.Helper()
 	all := map[string]uint64{}
 	for field := range slices.Chunk(s.tell(server, "HGETALL", nodeKey).Array, 2) {
-		if n, err := strconv.ParseUint(field[1].Str, 10, 64); err == nil && field[0].Str != "keeps" {
+		if n, err := strconv.ParseUint(field[1].Str, 10, 64); err == nil && !slices.Contains([]string{"keeps", "queues"}, field[0].Str) {
 			all[field[0].Str] = n
 		}
 	}

@@ -318,7 +318,7 @@ func TestSuspendedHostLooksSoon(t *testing.T) {
 			o.Clock = func() time.Duration { return f.now() + time.Duration(asleep.Load()) }
 		})
 		defer q.Close()
-		time.Sleep(beat + beat/10) // the host has just looked
+		time.Sleep(beat + 150*ms) // the host has just looked, and no timer of it ends at this instant
 		asleep.Add(int64(time.Hour))
 		every(f.sims, func(s *redlocktest.Sim) { s.StepClock(time.Hour) })
 		_, err := q.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
