@@ -243,7 +243,7 @@ func isToken(token string) bool {
 	return isTokenID(token[:tokenID]) && strings.IndexFunc(token, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// isTokenID reports whether newTokenID can have returned id.
+// isTokenID reports whether appendTokenID can have appended id.
 func isTokenID(id string) bool {
 	_, err := base64.RawURLEncoding.DecodeString(id)
 	return err == nil && len(id) == tokenID

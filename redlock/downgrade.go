@@ -11,11 +11,10 @@ import (
 // nodes has the lock as shared. The lease keeps its ID and its fencing token. Downgrade only
 // extends a lease that is already shared. A shared lease cannot become exclusive: two readers
 // that both tried would wait for each other.
-// Downgrade makes an exclusive lease a shared one, and extends it as [Lease.Extend] does. No
-// other client can get the lock exclusively in between. Readers can join once a quorum of nodes
-// has the lock as shared. The lease keeps its ID and its fencing token. Downgrade only extends a
-// lease that is already shared. A shared lease cannot become exclusive: two readers that both
-// tried would wait for each other.
+//
+// The holder must have stopped writing before the call, because readers may join before it
+// returns. So the lease is shared after the call even if it failed. Only after ErrRequest, or
+// an error of record, is the lease unchanged. After ErrNoQuorum the nodes may still keep
 // readers out. Each later extension makes the lock shared on the nodes that it reaches, and a
 // repair writes the lock as shared.
 //

@@ -224,8 +224,8 @@ func (v eitherToken) Vote(node int, replies []Reply, failure *NodeError) {
 }
 
 // ReleaseLost releases at once what the nodes still hold of a lost lease. Call it when the holder
-// has stopped or exited. Otherwise the lease is released at its stated deadline. Stopped does
-// nothing to a lease that is not lost, and does not wait for the nodes.
+// has stopped or exited. Otherwise the lease is released at its stated deadline. ReleaseLost
+// does nothing to a lease that is not lost, and does not wait for the nodes.
 func (l *Lease) ReleaseLost() {
 	now := l.keeper.clock()
 	l.mu.Lock()

@@ -94,7 +94,7 @@ func TestEvenSplit(t *testing.T) {
 }
 
 // If a quorum of nodes hangs, the attempt ends exactly at the node timeout and names these nodes.
-// Guards ballot.wait: the timer.
+// Guards Ballot.Wait: the timer.
 func TestNoQuorumAfterNodeTimeout(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[2:], hang)

@@ -280,7 +280,7 @@ func TestHandOverOfSeveralWantedNames(t *testing.T) {
 }
 
 // If one of several names is held, the refused client learns for how long, whichever name it is.
-// Guards ballot.count: decisive.
+// Guards Ballot.count: decisive.
 func TestHandOverOfSeveralNamesRefused(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

@@ -63,7 +63,7 @@ func TestSeveralAreNotStarved(t *testing.T) {
 }
 
 // If hosts want overlapping sets of names, and other clients want single names, all make
-// progress. Guards starvationGuard.
+// progress. Guards PASSES in queue.lua.
 func TestOverlappingNamesMakeProgress(t *testing.T) {
 	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 		third := f.another(longLeases)

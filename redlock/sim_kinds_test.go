@@ -146,7 +146,7 @@ func TestSeveralNamesHaveOneFence(t *testing.T) {
 }
 
 // Each node grants all of several names or none. If one name is lost, all are lost. Guards op n;
-// ballot.width; extension.byLease.
+// Ballot.Width; extension.byLease.
 func TestSeveralAllOrNone(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		r := redlock.Request{Names: []string{"x", "y", "z"}, TTL: 3 * time.Second, Keep: true}

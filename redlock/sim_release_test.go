@@ -249,7 +249,7 @@ func TestTwoHosts(t *testing.T) {
 
 // A release is complete when each node that may have had the lock has answered, not when a quorum
 // has. Otherwise Then reports how many nodes did not answer. The same holds for a hand-over.
-// Guards PendingRelease.Vote.
+// Guards releaseVotes.Vote.
 func TestReleaseEverywhere(t *testing.T) {
 	for what, c := range map[string]struct {
 		before, since func(sim *redlocktest.Sim) // before and after the lock is acquired

@@ -273,7 +273,7 @@ func TestShortWriterIsNotStarvedByPolling(t *testing.T) {
 // A client takes a slot that its own host has just released. As with a hand-over, it learns that
 // another host waits. Otherwise a series of grants on one host would not end. (With 6 clients on
 // one daemon and 1 on another, slots=2, held for 5 ms: 1,173 grants against 9, and waits of a
-// second, which is longestUnwanted.)
+// second.)
 func TestSlotGrantShowsWaiter(t *testing.T) {
 	for what, r := range map[string]redlock.Request{
 		"slots": {Name: "s", TTL: keptLong, Slots: 2, Keep: true},

@@ -37,7 +37,7 @@ func (h *heldLease) indexKey(name string) indexKey {
 }
 
 // addRequest adds a new LOCK, unless earlier LOCKs (firsts) have some of its names, which it
-// returns. Names of leases in over count as free: the caller knows that these have ended.
+// returns. Names of leases in ended count as free.
 func (k *leaseIndex) addRequest(a *lockRequest, ended map[*heldLease]bool) (firsts []*lockRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

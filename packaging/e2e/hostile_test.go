@@ -161,7 +161,6 @@ func become(uid int) error {
 }
 
 // write sends text and reports whether the daemon read it. A daemon that hangs stops reading.
-// reading.
 func (g *guest) write(text string) bool {
 	g.conn.SetWriteDeadline(time.Now().Add(2 * patience))
 	_, err := g.conn.Write([]byte(text))

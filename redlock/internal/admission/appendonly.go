@@ -19,7 +19,7 @@ type AppendOnlyFile struct {
 	omitReason     string // why a restart would not; "" if that is not known
 }
 
-// FileSettings are the parameters of CONFIG GET that ReadSettings reads.
+// FileSettings are the parameters of CONFIG GET that ReadSetting reads.
 var FileSettings = []string{"appendfsync", "no-appendfsync-on-rewrite"}
 
 // ReadSetting records the value of one of FileSettings.

@@ -21,7 +21,7 @@ type ClockSample struct {
 	Turn      uint64 // position among all nodes' samples, see Fleet.NextTurn
 }
 
-// ReadClock parses the answer to a TIME that was sent and received at these BootTimes.
+// ReadClock parses the answer to a TIME that was sent and received at these readings of BootTime.
 func ReadClock(seconds, micros string, sent, heard time.Duration) ClockSample {
 	s, err1 := strconv.ParseInt(seconds, 10, 64)
 	us, err2 := strconv.ParseInt(micros, 10, 64)

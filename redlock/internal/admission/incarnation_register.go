@@ -33,9 +33,9 @@ type incarnationRegister struct {
 	voting          []bool          // by node: it was admitted, and can be reached
 	voted           []bool          // by node: it once was
 	lookedAt        []time.Duration // BootTime when its reports were requested, see noteLook
-	supersededSince []time.Duration // by node: BootTime since when last is later than seen
-	knownFrom       []time.Duration // by node: BootTime since when enough other nodes report last; 0: not enough do
-	superseded      []atomic.Bool   // by node: last is later than seen
+	supersededSince []time.Duration // by node: BootTime since when latest is later than seen
+	knownFrom       []time.Duration // by node: BootTime since when enough other nodes report latest; 0: not enough do
+	superseded      []atomic.Bool   // by node: latest is later than seen
 }
 
 func newIncarnationRegister(names []string, quorum int, rules *Rules) *incarnationRegister {
@@ -99,7 +99,8 @@ func (r *incarnationRegister) noteReports(from int, reports string, at time.Dura
 	return r.review(at)
 }
 
-// noteLook is note, and also records whether the node was admitted at the time of the question.
+// noteLook does what noteReports does, and also records whether the node was admitted when it was
+// asked.
 func (r *incarnationRegister) noteLook(from int, reports string, voting bool, asked, at time.Duration) (superseded []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,7 +243,7 @@ func (r *incarnationRegister) newest(node int) string {
 	return r.latest[node]
 }
 
-// knownSince returns since when enough other nodes report the last word of a node; 0: not enough
+// knownSince returns since when enough other nodes report the latest word of a node; 0: not enough
 // do.
 func (r *incarnationRegister) knownSince(node int) time.Duration {
 	r.mu.Lock()

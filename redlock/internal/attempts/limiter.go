@@ -16,7 +16,6 @@ import (
 //
 // The attempts of one user are admitted in the order in which they came, and the users take
 // turns. So a user who wants thousands of locks delays no other user.
-// who wants thousands of locks delays nobody else.
 type Limiter struct {
 	timeout time.Duration // node_timeout
 

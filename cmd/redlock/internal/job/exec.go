@@ -52,7 +52,8 @@ const fenceVariable = "REDLOCK_FENCE"
 // mainProcessVariables name the main process of a systemd service in the environment.
 var mainProcessVariables = []string{"LISTEN_PID", "WATCHDOG_PID"}
 
-// namesProcess reports whether a mainProcessVariable has this value.
+// namesProcess reports whether variable is one of mainProcessVariables and has this process as its
+// value.
 func namesProcess(variable string, pid int) bool {
 	name, value, _ := strings.Cut(variable, "=")
 	return slices.Contains(mainProcessVariables, name) && value == strconv.Itoa(pid)
