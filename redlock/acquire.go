@@ -47,6 +47,7 @@ type acquisition struct {
 	policy    retryPolicy   // without a limit until run has set it
 	entry     *Entry        // its place in the nodes' queues; nil: it has none
 	entered   bool          // the last attempt had the entry
+	waited    bool          // an attempt was refused
 	slotTries int           // attempts for a slot that a node reported as free
 	since     time.Duration // when Acquire began
 	admitted  bool          // the limiter counts an attempt of it
@@ -64,7 +65,7 @@ func (a *acquisition) checkPending(t *target) error {
 }
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
-	if a.r.Held && a.r.Wait != 0 && a.pending == nil {
+	if a.r.Wait != 0 && a.pending == nil && (a.r.Held || a.q.contended.has(&a.target, a.since)) {
 		a.enter()
 	}
 	if a.r.Yield {
@@ -137,8 +138,12 @@ func (a *acquisition) attempt(ctx context.Context, start time.Duration) (lease *
 	lease, err = at.finish(ctx)
 	a.entered = at.entry != nil
 	if err == nil {
+		if a.waited {
+			a.q.contended.note(&a.target, start)
+		}
 		return lease, nil
 	}
+	a.waited = a.waited || errors.Is(err, ErrHeld)
 	if errors.Is(err, ErrHeld) && a.r.Wait != 0 && ctx.Err() == nil && !isClosed(a.r.StopRetrying) {
 		a.enter()
 		at.reenter(a.entry)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
@@ -116,6 +117,22 @@ func (q *Quorum) ticket(asked time.Duration) time.Duration {
 		return sinceEpoch
 	}
 	return time.Duration(q.options.Wall().UnixNano()) - (q.clock() - asked)
+}
+
+// contention remembers which locks were contended: a request had to wait for them. The next request
+// will probably wait, too, so its first attempt enters the nodes' wait queues. Locks with the same
+// counter count as one, which costs an operation, no call.
+type contention [script.MaxCounters]atomic.Int64 // until which instant of the clock
+
+// contendedFor is for how long a lock counts as contended after a grant.
+const contendedFor = time.Second
+
+func (c *contention) note(t *target, now time.Duration) {
+	c[script.Bucket(t.key)].Store(int64(now + contendedFor))
+}
+
+func (c *contention) has(t *target, now time.Duration) bool {
+	return int64(now) < c[script.Bucket(t.key)].Load()
 }
 
 // Entry is a request in the nodes' wait queues before it asks for the lock: see Enter.

@@ -105,6 +105,7 @@ type Quorum struct {
 
 	proposed    atomic.Uint64 // the last proposed fencing token
 	slots       attempts.Slots
+	contended   contention
 	limiter     *attempts.Limiter
 	listing     chan struct{} // of capacity 1: one caller at a time lists all holders of a lock
 	whoTurn     chan struct{} // of capacity 1: one Who at a time waits for listing, or has it

@@ -2,6 +2,8 @@ package redlock_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,4 +315,85 @@ func TestSlotGrantShowsWaiter(t *testing.T) {
 			<-second.done
 		})
 	}
+}
+
+// A host that had to wait for a lock asks for it once more. The first refusal enters the queue, and
+// not only the second one: a lock that many hosts want costs a call less for each grant. After a
+// second without a wait, the first attempt does not enter. Guards contention.
+func TestContendedLockIsEnteredAtOnce(t *testing.T) {
+	twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		waits := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}
+		for _, c := range []struct {
+			what     string
+			pause    time.Duration
+			refusals int
+		}{{"the first wait", 0, 2}, {"the next one", 100 * ms, 1}, {"a wait much later", 2 * time.Second, 2}} {
+			time.Sleep(c.pause)
+			held := f.acquire(exclusive)
+			w := f.wait(other, waits)
+			time.Sleep(100 * ms)
+			want(t, c.what+": refusals", w.tries(), c.refusals)
+			held.BeginRelease()
+			<-w.done
+			w.end()
+		}
+	})
+}
+
+// Ten hosts want one lock, over a network with a round trip of 2 ms. From the release on one host to
+// the grant on the next, two round trips pass: the release and the call to the waiter are one, the
+// waiter's attempt is the other.
+func TestHandOverBetweenHosts(t *testing.T) {
+	const trip, hosts, grants = 2 * ms, 10, 60
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.closeSims()
+		f.open(longLeases)
+		defer f.q.Close()
+		all := []*redlock.Quorum{f.q}
+		for range hosts - 1 {
+			other := f.another(longLeases)
+			defer other.Close()
+			all = append(all, other)
+		}
+		for _, q := range all {
+			q.Settle(t.Context())
+		}
+		way := func(int) time.Duration { return trip / 2 }
+		f.delay(way, way)
+		r := redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: redlock.Forever}
+		var mu sync.Mutex // guards released and took
+		var released time.Duration
+		var took []time.Duration
+		granted := func() (enough bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if released != 0 {
+				took = append(took, f.now()-released)
+			}
+			return len(took) >= grants
+		}
+		var work sync.WaitGroup
+		for _, q := range all {
+			work.Go(func() {
+				for enough := false; !enough; {
+					l, err := q.Acquire(f.Context(), r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					enough = granted()
+					time.Sleep(ms)
+					mu.Lock()
+					released = f.now()
+					mu.Unlock()
+					l.BeginRelease()
+				}
+			})
+		}
+		work.Wait()
+		slices.Sort(took)
+		wantWithin(t, "the median hand-over", took[len(took)/2], trip, 2*trip+trip/5)
+		wantWithin(t, "the 99th percentile", took[len(took)*99/100], trip, 3*trip)
+	})
 }

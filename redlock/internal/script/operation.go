@@ -98,10 +98,13 @@ func CounterIndex(field string) (index int, ok bool) {
 }
 
 // CounterOf returns the counter onto which a lock's key is hashed.
-func CounterOf(key string) CounterField {
+func CounterOf(key string) CounterField { return FieldOf(Bucket(key)) }
+
+// Bucket returns the number of the counter onto which a lock's key is hashed.
+func Bucket(key string) int {
 	h := fnv.New32a()
 	h.Write([]byte(key))
-	return FieldOf(int(h.Sum32() % MaxCounters))
+	return int(h.Sum32() % MaxCounters)
 }
 
 // Fencing tokens are approximately microseconds since 1970.
