@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 )
 
 // serveMetrics starts the listener of the config, if it has one. stop waits for it.
@@ -39,7 +39,7 @@ func (d *daemon) snapshot() metrics.Snapshot {
 }
 
 // longestQueue returns the largest number of waiters for one name.
-func longestQueue(waiting []*waitqueue.Waiter) (longest int) {
+func longestQueue(waiting []*locktable.Waiter) (longest int) {
 	waiters := map[string]int{}
 	for _, w := range waiting {
 		for _, name := range w.Names {

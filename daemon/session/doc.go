@@ -6,8 +6,8 @@
 // ipc/server calls a session with each request (Begin), each end of input and each end.
 //
 // A LOCK is read downward: session.Begin and session.lock (handle.go), session.start (lock.go),
-// waitqueue.Queue.Join, lockRequest.Run (lock.go), then redlock.Quorum.Acquire. The lease is a
-// heldLease (heldlease.go), and leasestate.go has its states. It ends in leaseend.go: by an UNLOCK
+// locktable.Queue.Join, lockRequest.Run (lock.go), then redlock.Quorum.Acquire. The lease is a
+// heldLease (heldlease.go), and locktable.Life has its states. It ends in leaseend.go: by an UNLOCK
 // (unlock.go), with its client or process, or by a loss. The other verbs are in files of their
 // names; queries.go has WHO, LIST and STATUS. restore.go continues what an earlier process left.
 //

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/access"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -49,7 +49,7 @@ var codes = []struct {
 	{redlock.ErrReleased, ipc.CodeNotHeld},
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
-	{waitqueue.ErrDeadlock, ipc.CodeDeadlock},
+	{locktable.ErrDeadlock, ipc.CodeDeadlock},
 	{access.ErrLimit, ipc.CodeLimit},
 	{errShortage, ipc.CodeLimit},
 	{errTooManyCounts, ipc.CodeLimit},
@@ -276,7 +276,7 @@ func (e *behindError) Unwrap() error { return e.HeldError }
 
 // renameError returns an error that another waiter of this host got from the nodes, with the names
 // of w. The client may not be allowed to see the names of the other request.
-func renameError(view access.View, err error, w *waitqueue.Waiter) error {
+func renameError(view access.View, err error, w *locktable.Waiter) error {
 	if held, ok := errors.AsType[*redlock.HeldError](err); ok && view.Rules != nil {
 		own := *held
 		own.Name = w.Label()
@@ -292,7 +292,7 @@ func renameError(view access.View, err error, w *waitqueue.Waiter) error {
 
 // redact replaces the names in a deadlock error that the client may not see.
 func redact(view access.View, err error) error {
-	deadlock, ok := errors.AsType[*waitqueue.DeadlockError](err)
+	deadlock, ok := errors.AsType[*locktable.DeadlockError](err)
 	if !ok || view.Rules == nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func redact(view access.View, err error) error {
 	for i := range cycle {
 		cycle[i].Name = view.Name(cycle[i].Name)
 	}
-	return &waitqueue.DeadlockError{Cycle: cycle}
+	return &locktable.DeadlockError{Cycle: cycle}
 }
 
 // drainError refuses a LOCK of a daemon that drains.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -17,7 +17,7 @@ func (s *session) extend(call *server.Call) server.Work {
 	if err == nil && call.Has(ipc.OptTTL) {
 		err = checkTTL(call.TTL, s.host.Cfg.Quorum.MaxTTL)
 	}
-	if err == nil && call.Has(ipc.OptMode) && call.Mode == ipc.Exclusive && h.mode() != (waitqueue.Kind{}) {
+	if err == nil && call.Has(ipc.OptMode) && call.Mode == ipc.Exclusive && h.mode() != (locktable.Kind{}) {
 		err = badOption("mode=exclusive: a shared lease cannot become exclusive, because two readers that both want that would wait for each other: UNLOCK it, and LOCK it exclusively")
 	}
 	if err != nil {

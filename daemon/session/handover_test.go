@@ -14,7 +14,7 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/devnodes"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -216,7 +216,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	if first.settle(err); err != nil {
 		t.Fatal(err)
 	}
-	next := d.Queue.ClaimNext(&first.waiter, waitqueue.Streak{})
+	next := d.Queue.ClaimNext(&first.waiter, locktable.Streak{})
 	if next != &second.waiter {
 		t.Fatalf("the next waiter is %v, want the second", next)
 	}

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/timers"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -16,12 +16,12 @@ import (
 // them. To save memory, rarely used fields are behind a pointer (delays, reentrancy, heartbeat),
 // and small fields stand together.
 type heldLease struct {
-	waitqueue.Requester
+	locktable.Requester
 	number  uint64           // the number of its LOCK in the journal; 0: not recorded
 	process *heldProcess     // the process that holds it (hold=pid), or nil
 	delays  *endDelays       // nil: it is released as soon as its client is gone
-	waiter  waitqueue.Waiter // has the names and the kind of the lock
-	lease   *redlock.Lease   // nil while the state is acquiring
+	waiter  locktable.Waiter // has the names and the kind of the lock
+	lease   *redlock.Lease   // nil while the state is Acquiring
 
 	mu          sync.Mutex    // guards what follows, except hold; only the mutex of timers is taken inside it
 	session     *session      // reports its loss; nil once its connection ended
@@ -29,7 +29,7 @@ type heldLease struct {
 	lostAt      time.Duration // BootTime; 0: it was not lost
 	reentrancy  *reentrancy   // nil: only the first LOCK counts
 	heartbeat   *heartbeat    // nil: it needs no BEAT
-	life        leaseLife
+	life        locktable.Life
 	hold        ipc.Hold // does not change
 	freed       bool     // process is already released
 	downgraded  bool     // it was taken exclusively, and is shared now
@@ -51,16 +51,16 @@ func (h *heldLease) becomeShared() error {
 }
 
 // mode returns how the lease is held.
-func (h *heldLease) mode() waitqueue.Kind {
+func (h *heldLease) mode() locktable.Kind {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.modeLocked()
 }
 
 // modeLocked is mode for a caller that holds mu.
-func (h *heldLease) modeLocked() waitqueue.Kind {
+func (h *heldLease) modeLocked() locktable.Kind {
 	if h.downgraded {
-		return waitqueue.Kind{Shared: true}
+		return locktable.Kind{Shared: true}
 	}
 	return h.waiter.Kind
 }
@@ -180,14 +180,14 @@ func (h *heldLease) notBefore(instant time.Duration) {
 func (h *heldLease) isKept() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.life.state == kept
+	return h.life.State == locktable.Kept
 }
 
 // isForgotten reports whether no client can ask about the lease any more.
 func (h *heldLease) isForgotten() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.life.memory == forgotten
+	return h.life.Memory == locktable.Forgotten
 }
 
 // leaseRegistry finds leases by their ids, from any connection.
@@ -356,7 +356,7 @@ func (h *heldLease) beatInterval() time.Duration {
 func (h *heldLease) startHeartbeat(d *Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.heartbeat != nil && h.life.state == held {
+	if h.heartbeat != nil && h.life.State == locktable.Held {
 		h.heartbeat.lastBeat = d.Clock()
 		h.heartbeat.timer = d.timers.After(h.heartbeat.interval, func() { d.checkHeartbeat(h) })
 	}
@@ -410,17 +410,17 @@ func (h *heldLease) noteBeat(now time.Duration) (late bool) {
 }
 
 // ownerNow returns the present owner of the lease, for the search for deadlocks.
-func (h *heldLease) ownerNow() waitqueue.Owner {
+func (h *heldLease) ownerNow() locktable.Owner {
 	if h.isKept() {
-		return waitqueue.Owner{Client: h}
+		return locktable.Owner{Client: h}
 	}
 	if h.process != nil {
-		return waitqueue.Owner{Client: h.process, Name: h.Owner}
+		return locktable.Owner{Client: h.process, Name: h.Owner}
 	}
 	if s := h.attached(); s != nil {
-		return waitqueue.Owner{Client: s, Name: h.Owner}
+		return locktable.Owner{Client: s, Name: h.Owner}
 	}
-	return waitqueue.Owner{Client: h, Name: h.Owner}
+	return locktable.Owner{Client: h, Name: h.Owner}
 }
 
 // attach moves the lease to the session s, which reports its loss from now on, and to the index k
@@ -430,7 +430,7 @@ func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *le
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before, from = h.session, h.index
-	if !h.life.mayBeResumed() {
+	if !h.life.MayBeResumed() {
 		return before, from, false
 	}
 	h.session = s

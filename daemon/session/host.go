@@ -9,11 +9,11 @@ import (
 
 	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/daemon/timers"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -30,7 +30,7 @@ type Host struct {
 	version  string
 	Nodes    *redlock.Quorum
 	status   func() redlock.Status
-	Queue    *waitqueue.Queue
+	Queue    *locktable.Queue
 	Leases   *leaseRegistry
 	Limits   *access.Limits
 	access   atomic.Pointer[config.Access] // nil: every client may lock anything
@@ -83,7 +83,7 @@ func NewHost(o HostOptions) *Host {
 		Clock:    redlock.BootTime,
 		version:  o.Version,
 		status:   o.Status,
-		Queue:    waitqueue.New(),
+		Queue:    locktable.New(),
 		Leases:   newLeaseRegistry(),
 		Limits:   access.NewLimits(o.Config.Limits),
 		recorder: o.Recorder,

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/logging"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -25,7 +25,7 @@ func (d *Host) leaveQueue(h *heldLease) {
 // nodes. It does not wait.
 func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
 	release.Then(func(unanswered int) {
-		d.apply(h, nodesReleased)
+		d.apply(h, locktable.NodesReleased)
 		if h.number != 0 {
 			d.releasedExcept(h.number, unanswered)
 		}
@@ -84,7 +84,7 @@ func (d *Host) addToIndex(h *heldLease) {
 // forget ends everything that a client can ask about a lease.
 func (d *Host) forget(h *heldLease) {
 	if h.lease != nil {
-		d.apply(h, dropped)
+		d.apply(h, locktable.Dropped)
 	}
 	d.removeFromIndex(h)
 }
@@ -111,12 +111,12 @@ type undoResult struct {
 // unless the lease is kept. by is the number of the UNLOCK in the journal; 0: there is none. The
 // caller records that the lease is kept.
 func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
-	p := d.applyIf(h, lastUnlock, by, func() bool {
+	p := d.applyIf(h, locktable.LastUnlock, by, func() bool {
 		u.left = h.countDown()
 		return u.left == 0
 	})
 	d.settleReentrancy(h)
-	if u.left == 0 && !p.did.has(beginRelease) {
+	if u.left == 0 && !p.did.Has(locktable.BeginRelease) {
 		return u, h.endError()
 	}
 	u.kept, u.release = p.kept, p.release
@@ -127,7 +127,7 @@ func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
 // long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
 // extends it. The caller records this.
 func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
-	if left = h.minLeft(d.Clock()); left == 0 || !d.apply(h, minNotPassed).did.has(delayRelease) {
+	if left = h.minLeft(d.Clock()); left == 0 || !d.apply(h, locktable.MinNotPassed).did.Has(locktable.DelayRelease) {
 		return 0
 	}
 	return left
@@ -155,7 +155,7 @@ func (d *Host) releaseWhenMinPassed(h *heldLease) {
 			d.releaseWhenMinPassed(h)
 			return
 		}
-		d.releasedWithoutClient(h, d.apply(h, minPassed), "min passed")
+		d.releasedWithoutClient(h, d.apply(h, locktable.MinPassed), "min passed")
 	})
 }
 
@@ -200,11 +200,11 @@ func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error)
 	streak := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
 	release, err := d.sendRelease(h, streak)
 	if err != nil {
-		d.apply(h, releaseRefused)
+		d.apply(h, locktable.ReleaseRefused)
 		return nil, err
 	}
 	d.Queue.SetStreak(&h.waiter, streak)
-	d.apply(h, releaseBegun)
+	d.apply(h, locktable.ReleaseBegun)
 	d.removeFromIndex(h)
 	return release, nil
 }
@@ -212,7 +212,7 @@ func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error)
 // sendRelease sends the release to the nodes. If the next waiter wants exactly the same names, it
 // passes the lock on without asking a node, or begins the waiter's attempt in the same call. The
 // first bytes leave before any goroutine wakes.
-func (d *Host) sendRelease(h *heldLease, streak waitqueue.Streak) (*redlock.PendingRelease, error) {
+func (d *Host) sendRelease(h *heldLease, streak locktable.Streak) (*redlock.PendingRelease, error) {
 	if !streak.Yields {
 		if next := d.Queue.ClaimNext(&h.waiter, streak); next != nil {
 			if release := d.handOver(h, next); release != nil {
@@ -225,7 +225,7 @@ func (d *Host) sendRelease(h *heldLease, streak waitqueue.Streak) (*redlock.Pend
 
 // handOver passes the lock on to the next waiter, or begins its attempt. If that is impossible, or
 // the waiter's client is gone, it returns nil, and the waiter is back in the queue.
-func (d *Host) handOver(h *heldLease, next *waitqueue.Waiter) *redlock.PendingRelease {
+func (d *Host) handOver(h *heldLease, next *locktable.Waiter) *redlock.PendingRelease {
 	request := next.Request()
 	if isClosed(request.StopRetrying) {
 		d.Queue.Unclaim(next)
@@ -255,7 +255,7 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
 		d.leaveQueueAfter(h, left)
 	} else {
-		d.apply(h, deadlinePassed)
+		d.apply(h, locktable.DeadlinePassed)
 	}
 	d.recorder.Lost(lease.Reason())
 	d.logLost(h, lease)
@@ -263,7 +263,7 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 
 // applyLoss applies the loss of a lease, and records its instant.
 func (d *Host) applyLoss(h *heldLease) {
-	d.applyIf(h, wasLost, 0, func() bool {
+	d.applyIf(h, locktable.WasLost, 0, func() bool {
 		h.lostAt = d.Clock()
 		return true
 	})
@@ -271,7 +271,7 @@ func (d *Host) applyLoss(h *heldLease) {
 
 // leaveQueueAfter takes a lost lease out of the queue after a delay.
 func (d *Host) leaveQueueAfter(h *heldLease, delay time.Duration) {
-	d.timers.After(delay, func() { d.apply(h, deadlinePassed) })
+	d.timers.After(delay, func() { d.apply(h, locktable.DeadlinePassed) })
 }
 
 // reportLoss sends LOST, and remembers the loss for as long as the client may ask about it.
@@ -285,7 +285,7 @@ func (d *Host) reportLoss(h *heldLease) {
 	case s == nil && h.process == nil:
 		d.forgetLostLater(h)
 	default:
-		d.apply(h, lossRemembered)
+		d.apply(h, locktable.LossRemembered)
 	}
 }
 
@@ -391,10 +391,10 @@ func (h *heldLease) clientStopped() {
 // get the lock.
 func (d *Host) forgetLostLater(h *heldLease) {
 	if left := h.lease.TimeToRelease(); left > 0 {
-		d.timers.After(left, func() { d.apply(h, dropped) })
+		d.timers.After(left, func() { d.apply(h, locktable.Dropped) })
 		return
 	}
-	d.apply(h, dropped)
+	d.apply(h, locktable.Dropped)
 }
 
 // releaseAfterLinger releases a lease without a client, at once or after linger=. It records the
@@ -438,7 +438,7 @@ func (d *Host) letExpire(h *heldLease) {
 	}
 	d.Journal.Lost(h.number, h.lease.Reason())
 	d.logReleased(h, "connection cut")
-	d.apply(h, extensionsEnded)
+	d.apply(h, locktable.ExtensionsEnded)
 	if h.attached() != nil {
 		d.applyLoss(h)
 	} else {
@@ -454,10 +454,10 @@ func (d *Host) releaseAbandoned(h *heldLease) {
 	if d.Stopping.Load() {
 		return
 	}
-	p := d.applyIf(h, clientIsGone, 0, func() bool {
+	p := d.applyIf(h, locktable.ClientIsGone, 0, func() bool {
 		return h.session == nil || h.process != nil // else the lease has a client again (RESUME)
 	})
-	if p.did != 0 && !p.did.has(beginRelease) { // it was lost before
+	if p.did != 0 && !p.did.Has(locktable.BeginRelease) { // it was lost before
 		d.removeFromIndex(h)
 		return
 	}

@@ -3,12 +3,12 @@ package session
 import (
 	"testing"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 )
 
 func newTestRequest(names ...string) *lockRequest {
 	h := &heldLease{}
-	h.waiter.Init(names, waitqueue.Kind{}, false, &h.Requester, nil)
+	h.waiter.Init(names, locktable.Kind{}, false, &h.Requester, nil)
 	return &lockRequest{heldLease: h}
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/logging"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -72,7 +72,7 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	lease := &s.host.Cfg.Lease
 	a := &lockRequest{
 		heldLease: &heldLease{
-			Requester: waitqueue.Requester{
+			Requester: locktable.Requester{
 				UID: s.uid, PID: s.pid, User: s.user,
 				Owner: call.Owner, Note: call.Note, ID: call.ID,
 				Asked: s.since(call),
@@ -96,7 +96,7 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 		a.wait = 0
 	}
 	a.waiter.Init(call.Names, k, a.wait != 0, &a.Requester, a)
-	a.waiter.Owner = waitqueue.Owner{Client: s, Name: a.Owner}
+	a.waiter.Owner = locktable.Owner{Client: s, Name: a.Owner}
 	if err := a.checkOptions(s.host.Cfg); err != nil || a.hold != ipc.HoldPID {
 		return a, err
 	}
@@ -111,7 +111,7 @@ func (a *lockRequest) bindToProcess() error {
 		return err
 	}
 	a.process, a.index, a.requests, a.PID = p, &p.leases, &p.leases, p.pid
-	a.waiter.Owner = waitqueue.Owner{Client: p, Name: a.Owner}
+	a.waiter.Owner = locktable.Owner{Client: p, Name: a.Owner}
 	return nil
 }
 
@@ -216,7 +216,7 @@ func (s *session) isHeldWithOtherHold(a *lockRequest) bool {
 		others = s.leases.all
 	}
 	for _, h := range others() {
-		if h.Owner == a.Owner && h.lease.Err() == nil && waitqueue.Overlap(&h.waiter, &a.waiter) {
+		if h.Owner == a.Owner && h.lease.Err() == nil && locktable.Overlap(&h.waiter, &a.waiter) {
 			return true
 		}
 	}
@@ -243,7 +243,7 @@ func (a *lockRequest) answer() {
 		a.logRefused(err)
 		a.session.refuse(a.call, err)
 		if a.failure == nil { // it was granted, and lost since: CHECK must report the loss
-			a.session.host.apply(a.heldLease, lossRemembered)
+			a.session.host.apply(a.heldLease, locktable.LossRemembered)
 		}
 		return
 	}
@@ -275,7 +275,7 @@ func (d *Host) logGranted(a *lockRequest) {
 
 // reportGranted records that a client got OK. If the lease was lost meanwhile, LOST follows.
 func (d *Host) reportGranted(h *heldLease) {
-	d.apply(h, grantReported)
+	d.apply(h, locktable.GrantReported)
 }
 
 func (a *lockRequest) acquire(ctx context.Context) error {
@@ -352,7 +352,7 @@ func (a *lockRequest) timeLeft() time.Duration {
 
 // enter puts the request into the nodes' queues, or makes sure that it is there. An exclusive request
 // waits in the daemon for the readers of this host, and readers of other hosts must not overtake it:
-// see waitqueue.Waiter.NextInLine.
+// see locktable.Waiter.NextInLine.
 func (a *lockRequest) enter() {
 	if a.entry != nil {
 		a.entry.Renew()
@@ -447,7 +447,7 @@ func (a *lockRequest) settle(err error) {
 		begun.Abandon() // before another waiter becomes ready
 	}
 	if err == nil {
-		d.apply(a.heldLease, wasGranted) // unless it was lost already
+		d.apply(a.heldLease, locktable.WasGranted) // unless it was lost already
 		d.Leases.add(a.heldLease)
 		a.noteGranted()
 		d.Queue.Granted(&a.waiter, a.heldLease)
@@ -480,7 +480,7 @@ func (a *lockRequest) complete(err error) {
 // learn how it ended.
 func (a *lockRequest) unregisterRequest(err error) {
 	if a.failure = err; err != nil {
-		a.session.host.apply(a.heldLease, notGranted)
+		a.session.host.apply(a.heldLease, locktable.NotGranted)
 		a.clearCounts()
 	}
 	a.requests.removeRequest(a)
@@ -490,8 +490,8 @@ func (a *lockRequest) unregisterRequest(err error) {
 }
 
 // kindOf reads the kind of the lock from the options. It refuses impossible combinations.
-func kindOf(call *server.Call) (waitqueue.Kind, error) {
-	k := waitqueue.Kind{Shared: call.Mode == ipc.Shared}
+func kindOf(call *server.Call) (locktable.Kind, error) {
+	k := locktable.Kind{Shared: call.Mode == ipc.Shared}
 	if call.Slots > 1 { // a single slot is an exclusive lock
 		k.Slots = int16(call.Slots) // at most ipc.MaxSlots
 	}
@@ -545,7 +545,7 @@ func (a *lockRequest) notReadyError() error {
 
 // blockedByWaiterError returns the error for a waiter behind another waiter of this host, which
 // waits for readers, for another of its names, or for the nodes.
-func (s *session) blockedByWaiterError(p *waitqueue.Waiter, obstacle waitqueue.Obstacle) error {
+func (s *session) blockedByWaiterError(p *locktable.Waiter, obstacle locktable.Obstacle) error {
 	held := &redlock.HeldError{Name: p.Label(), Holder: s.host.holderOf(obstacle.Waiter.Requester, obstacle.Waiter.Requester.Asked), Waiting: true}
 	if obstacle.Blockage != nil && obstacle.Blockage.Together {
 		held.Shared = true
@@ -556,7 +556,7 @@ func (s *session) blockedByWaiterError(p *waitqueue.Waiter, obstacle waitqueue.O
 
 // blockedText returns what the earlier waiter waits for, without the names that the client may not
 // see.
-func (s *session) blockedText(obstacle waitqueue.Obstacle) string {
+func (s *session) blockedText(obstacle locktable.Obstacle) string {
 	by, view := obstacle.Blockage, s.view()
 	switch {
 	case by != nil && by.Held:
@@ -570,7 +570,7 @@ func (s *session) blockedText(obstacle waitqueue.Obstacle) string {
 }
 
 // heldHereError returns the error for a lock that a client of this daemon holds.
-func (s *session) heldHereError(w *waitqueue.Waiter, kind waitqueue.Kind, lease waitqueue.Lease) error {
+func (s *session) heldHereError(w *locktable.Waiter, kind locktable.Kind, lease locktable.Lease) error {
 	return &redlock.HeldError{
 		Name:   s.view().Label(w.Names),
 		Holder: s.host.holderOf(w.Requester, lease.Since()),
@@ -581,7 +581,7 @@ func (s *session) heldHereError(w *waitqueue.Waiter, kind waitqueue.Kind, lease 
 }
 
 // holderOf describes a client that has held or wanted a lock since a BootTime.
-func (d *Host) holderOf(requester *waitqueue.Requester, since time.Duration) redlock.Holder {
+func (d *Host) holderOf(requester *locktable.Requester, since time.Duration) redlock.Holder {
 	return redlock.Holder{
 		Host: d.hostname, PID: requester.PID, UID: requester.UID, User: requester.User,
 		Since: time.Now().Add(since - d.Clock()),

@@ -8,6 +8,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/devnodes"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -109,7 +110,7 @@ func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 // OK, the client would not know the lease.
 func TestLostWhileAnswered(t *testing.T) {
 	w := dialSlow(t, func(a *lockRequest) {
-		if a.change(wasLost, nil).has(sendLost) { // the first step of leaseLost
+		if a.change(locktable.WasLost, nil).Has(locktable.SendLost) { // the first step of leaseLost
 			t.Error("LOST would be sent before the OK")
 		}
 	})

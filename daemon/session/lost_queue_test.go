@@ -3,7 +3,7 @@ package session
 import (
 	"testing"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 )
 
 // LOST is sent in time, even if other requests hold the queue's mutex.
@@ -16,14 +16,14 @@ func TestLostDoesNotWaitForQueue(t *testing.T) {
 }
 
 // lockQueue holds the queue's mutex until unlock is called.
-func lockQueue(q *waitqueue.Queue) (unlock func()) {
+func lockQueue(q *locktable.Queue) (unlock func()) {
 	locked, unlocked, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		q.ChangeOwner(&waitqueue.Waiter{}, func() waitqueue.Owner {
+		q.ChangeOwner(&locktable.Waiter{}, func() locktable.Owner {
 			close(locked)
 			<-unlocked
-			return waitqueue.Owner{}
+			return locktable.Owner{}
 		})
 	}()
 	<-locked

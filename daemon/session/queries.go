@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/state"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -244,7 +244,7 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitin
 // Locks returns the leases and waiters of this host for the status page, without ids, owners and
 // notes.
 func (d *Host) Locks() (locks []metrics.Lock) {
-	show := func(w *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) {
+	show := func(w *locktable.Waiter, kind locktable.Kind, state string, since time.Duration) {
 		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(kind.Shared), User: w.Requester.User, PID: w.Requester.PID, Since: d.Clock() - since})
 	}
 	for _, h := range d.Leases.all() {
@@ -278,7 +278,7 @@ func (d *Host) counts(view access.View) (leases, waiters int) {
 	return leases, waiters
 }
 
-func (s *session) listLine(call *server.Call, names []string, p *waitqueue.Waiter, kind waitqueue.Kind, state string, since time.Duration) *ipc.Response {
+func (s *session) listLine(call *server.Call, names []string, p *locktable.Waiter, kind locktable.Kind, state string, since time.Duration) *ipc.Response {
 	who := p.Requester
 	line := new(ipc.Response).Line(call.Tag).Strs("lock", names...).Str("state", state).Str("mode", modeOf(kind.Shared))
 	pidField(slotsField(line, int(kind.Slots)), who.PID).Str("user", who.User).Ms("since", s.host.Clock()-since)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/access"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -25,7 +25,7 @@ func TestRenamedErrorHidesNames(t *testing.T) {
 // A deadlock error shows only names that the caller may know. The original error stays unchanged,
 // because other clients of the cycle may know the names.
 func TestRedactedDeadlockHidesNames(t *testing.T) {
-	met := &waitqueue.DeadlockError{Cycle: []waitqueue.WaitsFor{{Waiter: &waitqueue.Requester{}, Ahead: &waitqueue.Requester{}, Name: "secret"}}}
+	met := &locktable.DeadlockError{Cycle: []locktable.WaitsFor{{Waiter: &locktable.Requester{}, Ahead: &locktable.Requester{}, Name: "secret"}}}
 	got := redact(access.View{Rules: loadRules(t, exampleRules)}, met)
 	if strings.Contains(got.Error(), "secret") || met.Cycle[0].Name != "secret" {
 		t.Errorf("got %q from %q", got, met)
@@ -41,13 +41,13 @@ func TestWhyBlockedHidesNames(t *testing.T) {
 	s := &session{host: &Host{}, requester: access.Requester{UID: 4001}}
 	s.host.access.Store(loadRules(t, exampleRules))
 	for _, held := range []bool{true, false} {
-		way := waitqueue.Obstacle{Waiter: newTestWaiter("web/a"), Blockage: &waitqueue.Blockage{Name: "batch/secret", Requester: &waitqueue.Requester{}, Held: held}}
+		way := locktable.Obstacle{Waiter: newTestWaiter("web/a"), Blockage: &locktable.Blockage{Name: "batch/secret", Requester: &locktable.Requester{}, Held: held}}
 		if got := s.blockedText(way); !strings.Contains(got, access.HiddenLock) || strings.Contains(got, "secret") {
 			t.Errorf("held %v: got %q, want no name", held, got)
 		}
 	}
 }
 
-func newTestWaiter(names ...string) *waitqueue.Waiter {
-	return &waitqueue.Waiter{Names: names, Requester: &waitqueue.Requester{}}
+func newTestWaiter(names ...string) *locktable.Waiter {
+	return &locktable.Waiter{Names: names, Requester: &locktable.Requester{}}
 }

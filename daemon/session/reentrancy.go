@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -84,11 +84,11 @@ func (a *lockRequest) isOver() bool {
 
 // countUp counts a further LOCK of the same names and kind. isRepeated means that its id is counted
 // already. full is the error of the user's limit, or nil.
-func (h *heldLease) countUp(p *waitqueue.Waiter, id string, reentrant bool, full error) (isRepeated bool, err error) {
+func (h *heldLease) countUp(p *locktable.Waiter, id string, reentrant bool, full error) (isRepeated bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.life.state == kept, h.life.state == releasing, h.life.state == gone:
+	case h.life.State == locktable.Kept, h.life.State == locktable.Releasing, h.life.State == locktable.Gone:
 		return false, redlock.ErrReleased
 	case !slices.Equal(p.Names, h.names()):
 		return false, fmt.Errorf("%w, within %s", h.alreadyError(), h.waiter.Label())
@@ -175,7 +175,7 @@ func (h *heldLease) countDown() (left int) {
 func (h *heldLease) withdrawCount(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.life.state != acquiring {
+	if h.life.State != locktable.Acquiring {
 		return false
 	}
 	if i := slices.Index(h.reentrantIDs(), id); i >= 0 {

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/daemon/state"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -296,19 +296,19 @@ func (r *restoration) take(l *state.Lease) {
 func newRestoredLease(l *state.Lease) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
-		Requester:  waitqueue.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since},
+		Requester:  locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since},
 		number:     l.Number,
 		hold:       of.Hold,
 		index:      &leaseIndex{},
 		delays:     newEndDelays(of.Linger, l.Min),
-		life:       leaseLife{state: held, knows: knowsGrant},
+		life:       locktable.Life{State: locktable.Held, Knows: locktable.KnowsGrant},
 		reentrancy: newReentrancy(slices.Clone(l.Reentrants)),
 		heartbeat:  newHeartbeat(of.Beat),
 	}
 	if l.Kept && l.Phase == state.PhaseHeld {
-		h.life.state = kept
+		h.life.State = locktable.Kept
 	}
-	h.waiter.Init(l.Record.Names, waitqueue.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, &h.Requester, nil)
+	h.waiter.Init(l.Record.Names, locktable.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, &h.Requester, nil)
 	return &restoredLease{heldLease: h, recorded: l}
 }
 
@@ -393,7 +393,7 @@ func (l *restoredLease) register(d *Host) {
 	}
 	if l.recorded.Phase == state.PhaseLost {
 		h.clearCounts()
-		h.lostAt, h.life = d.Clock(), leaseLife{state: gone, knows: knowsLoss}
+		h.lostAt, h.life = d.Clock(), locktable.Life{State: locktable.Gone, Knows: locktable.KnowsLoss}
 		return
 	}
 	d.Limits.Restore(h.UID, len(h.names())+h.chargeAll())
@@ -409,7 +409,7 @@ func (l *restoredLease) settle(d *Host) {
 	case l.recorded.Phase == state.PhaseLost && (l.hasNoHolder || l.session == nil && l.process == nil):
 		d.forget(l.heldLease)
 	case l.recorded.Phase == state.PhaseLost:
-		d.apply(l.heldLease, lossRemembered)
+		d.apply(l.heldLease, locktable.LossRemembered)
 	case l.recorded.Kept:
 		d.releaseWhenMinPassed(l.heldLease)
 	case l.hasNoHolder && l.recorded.LingerSince != 0:

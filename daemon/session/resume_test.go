@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 )
@@ -103,9 +103,9 @@ func TestResumeMovesWaiters(t *testing.T) {
 // A RESUME does not move a lease that is being released.
 func TestNoResumeDuringRelease(t *testing.T) {
 	s, index := &session{}, &leaseIndex{}
-	h := &heldLease{index: index, life: leaseLife{state: held}}
-	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
-	if !h.change(clientIsGone, nil).has(beginRelease) {
+	h := &heldLease{index: index, life: locktable.Life{State: locktable.Held}}
+	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
+	if !h.change(locktable.ClientIsGone, nil).Has(locktable.BeginRelease) {
 		t.Fatal("the lease cannot be released")
 	}
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, errNoLease) {
@@ -120,7 +120,7 @@ func TestNoResumeDuringRelease(t *testing.T) {
 func TestNoResumeOnEndedConnection(t *testing.T) {
 	s, w := &session{}, &session{}
 	h := &heldLease{index: &w.leases, session: w}
-	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 	h.index.add(h)
 	s.leases.close()
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, server.ErrGone) {
@@ -136,7 +136,7 @@ func TestNoResumeOnEndedConnection(t *testing.T) {
 func TestEndOfPreviousConnection(t *testing.T) {
 	w, next := &session{}, &session{}
 	h := &heldLease{index: &w.leases, session: w}
-	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 	h.index.add(h)
 	if _, _, ok := h.attach(next, &next.leases); !ok || h.detach(w) || h.attached() != next {
 		t.Error("the lease has no session, and would be released")
@@ -146,14 +146,14 @@ func TestEndOfPreviousConnection(t *testing.T) {
 // A process's lease is known to one connection only, and to none while it is being released.
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 	w, next := &session{}, &session{}
-	h := &heldLease{index: &leaseIndex{}, process: &heldProcess{}, session: w, life: leaseLife{state: held}}
-	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	h := &heldLease{index: &leaseIndex{}, process: &heldProcess{}, session: w, life: locktable.Life{State: locktable.Held}}
+	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 	w.addProcessLease(h)
 	if err := (&resumeWork{s: next, h: h}).take(); err != nil || len(w.leasesOfProcesses()) != 0 || len(next.leasesOfProcesses()) != 1 {
 		t.Errorf("%v; the previous connection has %d leases, the new one %d", err, len(w.leasesOfProcesses()), len(next.leasesOfProcesses()))
 	}
 	next.removeLease(h)
-	h.change(lastUnlock, nil)
+	h.change(locktable.LastUnlock, nil)
 	if err := (&resumeWork{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.leasesOfProcesses()) != 0 {
 		t.Errorf("RESUME of a lease that is being released: %v, want %v; the connection has %d leases", err, errNoLease, len(next.leasesOfProcesses()))
 	}
@@ -162,10 +162,10 @@ func TestResumeOfAProcessLeavesNothing(t *testing.T) {
 // If two clients resume a lease at once, only one connection knows it by its names, and waiters
 // wait for that one.
 func TestConcurrentResume(t *testing.T) {
-	d := &Host{Queue: waitqueue.New()}
+	d := &Host{Queue: locktable.New()}
 	for range 3000 {
 		h := &heldLease{index: &leaseIndex{}, hold: ipc.HoldTTL}
-		h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+		h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 		h.index.add(h)
 		var both [2]session
 		var wg sync.WaitGroup
@@ -192,8 +192,8 @@ func TestConcurrentResume(t *testing.T) {
 // A repeated LOCK that is refused does not release a lease that another connection has resumed.
 func TestRefusedRepeatKeepsResumedLease(t *testing.T) {
 	s, other := &session{}, &session{}
-	h := &heldLease{session: other, life: leaseLife{state: held}}
-	if (&resumeWork{s: s, h: h}).undo(); h.life.state != held {
+	h := &heldLease{session: other, life: locktable.Life{State: locktable.Held}}
+	if (&resumeWork{s: s, h: h}).undo(); h.life.State != locktable.Held {
 		t.Error("the LOCK no longer counts")
 	}
 }

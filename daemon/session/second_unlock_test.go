@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/redlock"
 )
 
@@ -13,8 +13,8 @@ import (
 // next daemon would not repeat the release.
 func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	d := readyHost(t)
-	h := &heldLease{life: leaseLife{state: held}}
-	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	h := &heldLease{life: locktable.Life{State: locktable.Held}}
+	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 	var err error
 	if h.lease, err = d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1}); err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	if _, err := d.undoLock(h, 2); !errors.Is(err, redlock.ErrReleased) {
 		t.Errorf("the second UNLOCK: %v, want ErrReleased", err)
 	}
-	if h.life.state != releasing || h.change(dropped, nil).has(deleteRecord) {
-		t.Errorf("the lease is in state %d, want releasing, and its record kept", h.life.state)
+	if h.life.State != locktable.Releasing || h.change(locktable.Dropped, nil).Has(locktable.DeleteRecord) {
+		t.Errorf("the lease is in state %d, want releasing, and its record kept", h.life.State)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/access"
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state"
-	"github.com/redlockd/redlockd/daemon/waitqueue"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -69,7 +69,7 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 	d, _ := journalHost(t)
 	next := d.connection(t)
 	h := &heldLease{}
-	h.waiter.Init([]string{"a"}, waitqueue.Kind{}, false, &h.Requester, nil)
+	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 	if next.HoldsLeases() {
 		t.Error("a connection without a lease holds leases")
 	}
@@ -83,12 +83,12 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 // Otherwise the lease would end with the other connection.
 func TestConcurrentResumeIsRecorded(t *testing.T) {
 	d, path := journalHost(t)
-	d.Queue = waitqueue.New()
+	d.Queue = locktable.New()
 	both := [2]*session{d.connection(t), d.connection(t)}
 	has := map[uint64]uint64{}
 	for number := uint64(10); number < 3000; number++ {
 		h := &heldLease{number: number, index: &leaseIndex{}, hold: ipc.HoldTTL}
-		h.waiter.Init([]string{strconv.FormatUint(number, 10)}, waitqueue.Kind{}, false, &h.Requester, nil)
+		h.waiter.Init([]string{strconv.FormatUint(number, 10)}, locktable.Kind{}, false, &h.Requester, nil)
 		h.index.add(h)
 		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseHeld})
 		var wg sync.WaitGroup

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 )
 
 // A waiter that gets its turn by a release, and not by a hand-over, continues this host's streak.
@@ -14,10 +14,10 @@ func TestLongStreakEndsWithARelease(t *testing.T) {
 	w, next, look := s.dial(), s.dial(), s.dial()
 	w.Say("LOCK a", granted5)
 	next.sendWaiting(look, "LOCK a", 1)
-	s.d.Queue.SetStreak(&s.d.Leases.all()[0].waiter, waitqueue.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
+	s.d.Queue.SetStreak(&s.d.Leases.all()[0].waiter, locktable.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
 	w.Say("UNLOCK a", `OK lock=a`)
 	next.Want(granted5)
-	if got := s.d.Queue.Streak(&s.d.Leases.all()[0].waiter); got != (waitqueue.Streak{Yields: true}) {
+	if got := s.d.Queue.Streak(&s.d.Leases.all()[0].waiter); got != (locktable.Streak{Yields: true}) {
 		t.Errorf("the next grant has the streak %+v, want Yields", got)
 	}
 }

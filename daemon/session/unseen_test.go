@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/waitqueue"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -17,7 +17,7 @@ func TestUnseenProcess(t *testing.T) {
 	for _, pid := range []int{0, 7} {
 		var held ipc.Response
 		holderFields(&held, redlock.Holder{Host: "web3", PID: pid, User: "alice"})
-		listed := s.listLine(new(server.Call), []string{"a"}, &waitqueue.Waiter{Requester: &waitqueue.Requester{PID: pid, User: "alice"}}, waitqueue.Kind{}, "held", 0)
+		listed := s.listLine(new(server.Call), []string{"a"}, &locktable.Waiter{Requester: &locktable.Requester{PID: pid, User: "alice"}}, locktable.Kind{}, "held", 0)
 		for what, r := range map[string]*ipc.Response{"HELD": &held, "LIST": listed} {
 			if got, is := r.Int64("pid"); is != (pid != 0) || got != int64(pid) {
 				t.Errorf("%s, process %d: %s", what, pid, r.AppendTo(nil))
@@ -27,7 +27,7 @@ func TestUnseenProcess(t *testing.T) {
 			}
 		}
 	}
-	for want, a := range map[string]*waitqueue.Requester{
+	for want, a := range map[string]*locktable.Requester{
 		"alice":                  {User: "alice"},
 		"alice (owner x)":        {User: "alice", Owner: "x"},
 		"alice (pid 7)":          {User: "alice", PID: 7},

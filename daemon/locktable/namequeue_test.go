@@ -1,4 +1,4 @@
-package waitqueue
+package locktable
 
 import (
 	"math/rand/v2"

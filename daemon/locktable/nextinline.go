@@ -1,4 +1,4 @@
-package waitqueue
+package locktable
 
 // An exclusive waiter waits in the daemon for the readers of this host, and sends nothing to
 // the nodes meanwhile. As soon as only holders block it, the daemon enters it into

@@ -1,0 +1,211 @@
+package locktable
+
+// State is the state of a lease.
+type State uint8
+
+const (
+	Acquiring State = iota // its LOCK is under way
+	Held                   // it was granted, and was neither lost nor released
+	Lost                   // its client must not use it any more, but may still be stopping; it stays in the queue
+	Kept                   // nobody holds it any more, and it stays taken until min= has passed
+	Releasing              // its release has begun; its record stays until the nodes have answered
+	Gone                   // nothing more will happen to it
+	stateCount
+)
+
+// ClientKnows is what the client knows about a lease.
+type ClientKnows uint8
+
+const (
+	KnowsNothing ClientKnows = iota // its LOCK is not answered yet
+	KnowsGrant                      // its LOCK was answered with OK
+	MissesLoss                      // the lease was lost before the answer: LOST must follow the OK
+	KnowsLoss                       // LOST was sent
+)
+
+// LossMemory is whether a client can ask about a lost lease.
+type LossMemory uint8
+
+const (
+	NotRemembered LossMemory = iota // it was not lost, or no client knows of it
+	Remembered                      // a client can ask, and a limit counts the lease
+	Forgotten                       // no client can ask any more; also after a release
+)
+
+// Life is the state of a lease, with what must be remembered about its loss. The zero value belongs
+// to a LOCK under way.
+type Life struct {
+	State  State
+	Knows  ClientKnows
+	Memory LossMemory
+}
+
+// Event is what happens to a lease.
+type Event uint8
+
+const (
+	WasGranted      Event = iota // a quorum granted it
+	NotGranted                   // its LOCK ended without it
+	GrantReported                // a client was answered with OK
+	WasLost                      // redlock reported its loss
+	ExtensionsEnded              // its extensions ended, because the daemon cut its client's connection
+	DeadlinePassed               // it is lost, and the last deadline that its client was given has passed
+	LastUnlock                   // all LOCKs that counted on it were unlocked
+	ClientIsGone                 // its client is gone, and linger= has passed
+	MinNotPassed                 // its release is due, and min= has not passed
+	MinPassed                    // min= has passed
+	ReleaseBegun                 // its release is under way to the nodes
+	ReleaseRefused               // its release could not begin, because it was lost
+	NodesReleased                // its release need not be repeated after a restart, or only for a while
+	LossRemembered               // its client may ask about its loss
+	Dropped                      // no client can ask about it any more
+	eventCount
+)
+
+// Effects is what must be done after an event. More than one effect can be due.
+type Effects uint16
+
+const (
+	StartHeartbeat Effects = 1 << iota
+	SendLost               // tell the client that the lease is lost
+	BeginRelease           // record the release, and begin it
+	LeaveQueue             // take it out of the queue, so that the next waiters continue
+	CountHeldTime          // count in the metrics for how long its client held it
+	RememberLoss           // remember it for questions, within the limit of its user
+	Unregister             // remove it from the leases by id
+	UncountLoss            // remove it from the user's limit of remembered losses
+	DeleteRecord           // delete its record in the state file
+	DelayRelease           // begin the release later
+	DropLoss               // forget its loss: no client can ask about it
+)
+
+// Has reports whether an effect is due.
+func (e Effects) Has(effect Effects) bool { return e&effect != 0 }
+
+// rule changes what the client knows, or whether it can ask about a loss. It may add effects: see
+// After.
+type rule uint8
+
+const (
+	tellGrant       rule = iota + 1 // the client was told of the grant: LOST follows if the lease was lost before
+	tellLoss                        // LOST is due, once, and not before the client knows of the grant
+	ignoreLoss                      // no client is to be told of the loss
+	countKnown                      // its time counts as held if the client knew of it
+	remember                        // its client may ask about its loss from now on, unless it was forgotten
+	forget                          // no client can ask about it any more
+	deleteForgotten                 // its record had stayed for the release: it goes if no client can ask
+)
+
+// step is what an event does to a lease in one state.
+type step struct {
+	to   State // Acquiring: the state stays; no event leads to Acquiring
+	do   Effects
+	rule rule
+}
+
+// steps has what each event does in each state. An event that is missing for a state comes too late,
+// and changes nothing: a released lease is not lost, a lost lease is not released, and both leave
+// the queue once.
+var steps = [eventCount][stateCount]step{
+	WasGranted:    {Acquiring: {to: Held, do: StartHeartbeat}}, // else it was lost at once
+	NotGranted:    {Acquiring: {to: Gone}},
+	GrantReported: inEachState(step{rule: tellGrant}),
+	WasLost: {
+		Acquiring: {to: Lost, rule: tellLoss},
+		Held:      {to: Lost, rule: tellLoss},
+		Lost:      {rule: tellLoss}, // its extensions had ended
+		Kept:      {to: Lost, rule: ignoreLoss, do: DropLoss},
+		Releasing: {to: Lost, rule: tellLoss},
+		Gone:      {rule: tellLoss},
+	},
+	ExtensionsEnded: {
+		Acquiring: {to: Lost},
+		Held:      {to: Lost},
+		Kept:      {to: Lost},
+		Releasing: {to: Lost},
+	},
+	DeadlinePassed: {Lost: {to: Gone, do: LeaveQueue, rule: countKnown}},
+	LastUnlock:     {Held: {to: Releasing, do: BeginRelease}},
+	ClientIsGone: {
+		Held: {to: Releasing, do: BeginRelease},
+		Lost: {rule: forget},
+		Gone: {rule: forget},
+	},
+	MinNotPassed:   {Releasing: {to: Kept, do: DelayRelease}},
+	MinPassed:      {Kept: {to: Releasing, do: BeginRelease}},
+	ReleaseBegun:   {Releasing: {do: LeaveQueue | CountHeldTime, rule: forget}},
+	ReleaseRefused: {Releasing: {to: Lost, rule: deleteForgotten}},
+	NodesReleased:  {Releasing: {to: Gone}},
+	LossRemembered: inEachState(step{rule: remember}),
+	Dropped:        inEachState(step{rule: forget}),
+}
+
+func inEachState(s step) (row [stateCount]step) {
+	for state := range row {
+		row[state] = s
+	}
+	return row
+}
+
+// After returns the life of a lease after an event, and what must be done. It is the only place
+// where a life changes.
+func (l Life) After(event Event) (Life, Effects) {
+	s := steps[event][l.State]
+	if s.to != Acquiring {
+		l.State = s.to
+	}
+	switch s.rule {
+	case tellGrant:
+		switch l.Knows {
+		case KnowsNothing:
+			l.Knows = KnowsGrant
+		case MissesLoss:
+			l.Knows, s.do = KnowsLoss, s.do|SendLost
+		}
+	case tellLoss:
+		switch l.Knows {
+		case KnowsNothing:
+			l.Knows = MissesLoss
+		case KnowsGrant:
+			l.Knows, s.do = KnowsLoss, s.do|SendLost
+		}
+	case ignoreLoss:
+		l.Knows = KnowsLoss
+	case countKnown:
+		if l.Knows == KnowsGrant || l.Knows == KnowsLoss {
+			s.do |= CountHeldTime
+		}
+	case remember:
+		if l.Memory == NotRemembered {
+			l.Memory, s.do = Remembered, s.do|RememberLoss
+		}
+	case forget:
+		return l.forget(s.do)
+	case deleteForgotten:
+		if l.Memory == Forgotten {
+			s.do |= DeleteRecord
+		}
+	}
+	return l, s.do
+}
+
+// forget ends once all that a client can ask about a lease. The record of a release stays, so that
+// the next daemon repeats the release.
+func (l Life) forget(do Effects) (Life, Effects) {
+	if l.Memory == Forgotten {
+		return l, do
+	}
+	if do |= Unregister; l.Memory == Remembered {
+		do |= UncountLoss
+	}
+	if l.State != Releasing && l.State != Kept {
+		do |= DeleteRecord
+	}
+	l.Memory = Forgotten
+	return l, do
+}
+
+// MayBeResumed reports whether a client can resume the lease on another connection.
+func (l Life) MayBeResumed() bool {
+	return l.State != Kept && l.State != Releasing && l.Memory != Forgotten
+}
