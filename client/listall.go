@@ -5,12 +5,13 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// FleetLock is a lock that a client of any host holds, or that is kept for one whose turn it is.
+// FleetLock is a lock that a client of any host holds or waits for, as ListAll and WhoWaits return it.
 type FleetLock struct {
 	Name string
 	// Holders are the holders, as Who returns them. It is nil with Many.
@@ -19,9 +20,32 @@ type FleetLock struct {
 	Many bool
 	// Wanted means that a client waits for the lock.
 	Wanted bool
-	// WaitingHosts lists the hosts of the clients that wait, as far as the nodes and this host's
-	// daemon know them.
+	// WaitingHosts lists the hosts of the clients that wait, in the order in which they get the lock,
+	// as far as the nodes and this host's daemon know them.
 	WaitingHosts []string
+	// Waiting is for how long each of these hosts has waited. It is nil with an older daemon.
+	Waiting []time.Duration
+	// Position is the position of this host among WaitingHosts, from 1; 0: it is not among them. Only
+	// WhoWaits sets it.
+	Position int
+}
+
+// setWaiters reads the hosts that wait.
+func (l *FleetLock) setWaiters(r *ipc.Response) {
+	l.WaitingHosts = r.Strings("waiting_hosts")
+	l.Wanted = l.WaitingHosts != nil || text(r, "wanted") == "yes"
+	l.Position = int(number(r, "position"))
+	for _, ms := range r.Strings("waiting_ms") {
+		n, err := strconv.ParseInt(ms, 10, 64)
+		if err != nil {
+			l.Waiting = nil
+			return
+		}
+		l.Waiting = append(l.Waiting, time.Duration(n)*time.Millisecond)
+	}
+	if len(l.Waiting) != len(l.WaitingHosts) {
+		l.Waiting = nil
+	}
 }
 
 // LockPage is a part of the locks of all hosts.
@@ -106,9 +130,8 @@ func (c *Client) askPage(ctx context.Context, from string) (page LockPage, next 
 func (p *LockPage) add(r *ipc.Response) {
 	name := text(r, "lock")
 	if n := len(p.Locks); n == 0 || p.Locks[n-1].Name != name {
-		p.Locks = append(p.Locks, FleetLock{
-			Name: name, Many: text(r, "many") == "yes", Wanted: text(r, "wanted") == "yes", WaitingHosts: r.Strings("waiting_hosts"),
-		})
+		p.Locks = append(p.Locks, FleetLock{Name: name, Many: text(r, "many") == "yes"})
+		p.Locks[n].setWaiters(r)
 	}
 	lock := &p.Locks[len(p.Locks)-1]
 	if lock.Many {

@@ -21,7 +21,7 @@ func TestListAll(t *testing.T) {
 					return all.String(), err
 				}
 				for _, l := range page.Locks {
-					fmt.Fprintf(&all, "%s many=%v wanted=%v %v", l.Name, l.Many, l.Wanted, l.WaitingHosts)
+					fmt.Fprintf(&all, "%s many=%v wanted=%v %v %v", l.Name, l.Many, l.Wanted, l.WaitingHosts, l.Waiting)
 					for _, h := range l.Holders {
 						fmt.Fprintf(&all, " %s %v", h.Host, h.Waits)
 					}
@@ -40,8 +40,8 @@ func TestListAll(t *testing.T) {
 				d.say("@" + tag + " " + line)
 			}
 		}
-		expect("LIST all=yes", "- lock=a state=held mode=shared host=web1 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
-			"- lock=a state=held mode=shared host=web2 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
+		expect("LIST all=yes", "- lock=a state=held mode=shared host=web1 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4 waiting_ms=3100,20",
+			"- lock=a state=held mode=shared host=web2 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4 waiting_ms=3100,20",
 			"- lock=b state=turn mode=exclusive host=web2 held=3 nodes=5", "OK n=3 walked=0 walks=2 next=c1")
 		before := time.Now()
 		expect("LIST all=yes from=c1", "ERR LIMIT : requests_per_second = 1")
@@ -50,8 +50,8 @@ func TestListAll(t *testing.T) {
 		if waited := time.Since(before); waited != time.Second {
 			t.Errorf("after LIMIT the client waited for %v, want a second", waited)
 		}
-		want := "a many=false wanted=true [web3 web4] web1 false web2 false\nb many=false wanted=false [] web2 true\nnode 0 of 2\n" +
-			"c many=true wanted=true []\nnode 2 of 2\n"
+		want := "a many=false wanted=true [web3 web4] [3.1s 20ms] web1 false web2 false\nb many=false wanted=false [] [] web2 true\nnode 0 of 2\n" +
+			"c many=true wanted=true [] []\nnode 2 of 2\n"
 		if got := result.must(t); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}

@@ -89,6 +89,22 @@ func (c *Client) Who(ctx context.Context, name string) (holders []Holder, err er
 	return holders, err
 }
 
+// WhoWaits asks a quorum of the nodes for the holders of the lock name, as Who does, and for the hosts
+// that wait for it. Many is never set. An older daemon does not report the hosts.
+func (c *Client) WhoWaits(ctx context.Context, name string) (lock *FleetLock, err error) {
+	if err := checkName(ipc.VerbWho, name); err != nil {
+		return nil, err
+	}
+	err = c.ask(ctx, ipc.VerbWho, name, "", func(cl *call) {
+		lock = &FleetLock{Name: name}
+		for i := range cl.lines {
+			lock.Holders = append(lock.Holders, holderOf(&cl.lines[i]))
+		}
+		lock.setWaiters(&cl.reply)
+	})
+	return lock, err
+}
+
 // List returns the leases and waiters of this host's daemon that this user may see.
 func (c *Client) List(ctx context.Context) (entries []Entry, err error) {
 	err = c.ask(ctx, ipc.VerbList, "", "", func(cl *call) {

@@ -38,6 +38,29 @@ func TestWho(t *testing.T) {
 	})
 }
 
+// WhoWaits returns the hosts that wait, with their waiting times if each has one.
+func TestWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		for answer, want := range map[string]FleetLock{
+			"OK n=0 waiting_hosts=web2,web%2C4 waiting_ms=3100,20 position=2": {
+				Name: "job", Wanted: true, WaitingHosts: []string{"web2", "web,4"}, Waiting: []time.Duration{3100 * time.Millisecond, 20 * time.Millisecond}, Position: 2,
+			},
+			"OK n=0 waiting_hosts=web2 waiting_ms=3100":   {Name: "job", Wanted: true, WaitingHosts: []string{"web2"}, Waiting: []time.Duration{3100 * time.Millisecond}},
+			"OK n=0 waiting_hosts=web2 waiting_ms=3100,1": {Name: "job", Wanted: true, WaitingHosts: []string{"web2"}},
+			"OK n=0 waiting_hosts=web2 waiting_ms=x":      {Name: "job", Wanted: true, WaitingHosts: []string{"web2"}},
+			"OK n=0":                                      {Name: "job"},
+		} {
+			asked := async(func() (*FleetLock, error) { return c.WhoWaits(t.Context(), "job") })
+			d.expect("@0 WHO job")
+			d.say("@0 " + answer)
+			if got := asked.must(t); !reflect.DeepEqual(*got, want) {
+				t.Errorf("%s:\n%+v, want\n%+v", answer, *got, want)
+			}
+		}
+	})
+}
+
 func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)

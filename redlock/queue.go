@@ -2,46 +2,32 @@ package redlock
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// Waiting is a request that stands in the nodes' wait queue of a lock. Each host stands there for
-// the first of its clients.
+// Waiting is a request that stands in the nodes' wait queue of a lock. Of a host's clients that want
+// a lock exclusively, only the first one stands there.
 type Waiting struct {
 	Holder Holder        // the client that waits
 	For    time.Duration // for how long it has waited
 	Nodes  int           // the number of nodes that have it in their queues
 }
 
-// Waiters returns the requests that wait for a lock on any host, in their order: at most the first
-// 64. It asks all nodes, and waits for at most the node timeout. If fewer nodes than a quorum
-// answered, the error matches ErrNoQuorum.
-func (q *Quorum) Waiters(ctx context.Context, name string) ([]Waiting, error) {
-	s := ballot.NewSurvey("waiters", len(q.lanes), q.quorum)
-	ops := []script.Operation{{Op: script.Describe, Key: q.options.Prefix + name}}
-	q.call(node.Call{Op: s.Op, Ops: ops, Voter: s}, q.clock())
-	q.await(ctx, s.Ballot)
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case s.LacksQuorum():
-		return nil, q.noQuorumError(name, s.Ballot)
-	}
-	var queues []*redis.Reply
-	for _, reply := range s.Replies(0) {
+// queuesOf returns the waiters in the nodes' descriptions of a lock: see DESCRIBE in ballot.lua. A
+// node that failed has none.
+func queuesOf(replies []*redis.Reply) (queues []*redis.Reply) {
+	for _, reply := range replies {
 		if reply != nil {
 			queues = append(queues, &reply.Array[1])
 		}
 	}
-	return mergeQueues(queues, q.quorum), nil
+	return queues
 }
 
 // mergeQueues returns the waiters in the nodes' queues, in the order of their tickets. A ticket is

@@ -278,15 +278,13 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 // storedLock evaluates the nodes' replies about a lock: see DESCRIBE in ballot.lua.
 func (q *Quorum) storedLock(name string, replies []*redis.Reply) StoredLock {
 	lock := StoredLock{Name: name}
-	shown, queues := make([]*redis.Reply, len(replies)), make([]*redis.Reply, 0, len(replies))
+	shown := make([]*redis.Reply, len(replies))
 	for n, reply := range replies {
-		if reply == nil {
-			continue
+		if reply != nil {
+			shown[n] = &reply.Array[0]
 		}
-		shown[n] = &reply.Array[0]
-		queues = append(queues, &reply.Array[1])
 	}
-	lock.Waiters = mergeQueues(queues, q.quorum)
+	lock.Waiters = mergeQueues(queuesOf(replies), q.quorum)
 	b := ballot.ShowingBallot(shown, q.quorum)
 	if lock.Many = b.ShowsMany(); !lock.Many {
 		lock.Holdings = q.possibleHolders(b)

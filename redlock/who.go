@@ -21,6 +21,31 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 	return q.shownHolders(ctx, name, q.whoTurn)
 }
 
+// WhoWaits does what Who does, and also returns the requests that wait for the lock on any host, in
+// their order: at most the first 64. Each node gets one call for both. A request that waits
+// asks no node for that.
+func (q *Quorum) WhoWaits(ctx context.Context, name string) ([]Holding, []Waiting, error) {
+	s := ballot.NewSurvey("who", len(q.lanes), q.quorum)
+	key := q.options.Prefix + name
+	ops := []script.Operation{{Op: script.Who, Key: key}, {Op: script.Describe, Key: key}}
+	q.call(node.Call{Op: s.Op, Ops: ops, Voter: s}, q.clock())
+	q.await(ctx, s.Ballot)
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, context.Cause(ctx)
+	case s.LacksQuorum():
+		return nil, nil, q.noQuorumError(name, s.Ballot)
+	}
+	b, waiters := ballot.ShowingBallot(s.Replies(0), q.quorum), mergeQueues(queuesOf(s.Replies(1)), q.quorum)
+	if b.ShowsMany() {
+		var err error
+		if b, err = q.listHolders(ctx, name, q.whoTurn); err != nil {
+			return nil, nil, err
+		}
+	}
+	return q.possibleHolders(b), waiters, nil
+}
+
 // shownHolders does what Who says. To list many holders, a caller waits for its turn first. With a
 // nil turn, which is for Force, it waits for one other caller at most.
 func (q *Quorum) shownHolders(ctx context.Context, name string, turn chan struct{}) ([]Holding, error) {

@@ -42,11 +42,12 @@ With --all: the locks of all hosts that you may inspect. redlockd reads them fro
 nodes, page by page, at the pace of other requests. It needs the right +scan there. Each
 lock that is held all the time is listed once; others may be missing. HELD is the number
 of nodes that hold the lock. MODE "next": nobody holds it, and it is kept for this
-waiter. WAITING are the hosts that wait for it, in the order in which they get the lock;
-"?" if they are not known. "many" share a lock: see redlock who.
+waiter. WAITING are the hosts that wait for it, in the order in which they get the lock,
+and for how long each has waited; "?" if they are not known. "many" share a lock: see
+redlock who.
 
 With --all --json, one line for each lock, as it is found: {"lock", "many", "wanted",
-"waiting_hosts", "holders": [as in redlock who]}.
+"waiting_hosts", "waiting_ms": [for each of these hosts], "holders": [as in redlock who]}.
 
 Names that look alike, but are different locks because their letters have different
 Unicode forms, are named on stderr.

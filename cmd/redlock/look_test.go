@@ -30,10 +30,17 @@ var noted = cmdtest.Replies{
 
 // fleet is a reply to LIST all=yes.
 var fleet = cmdtest.Replies{
-	ipc.VerbList: cmdtest.Reply("- lock=a state=held mode=shared host=web1 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
-		"- lock=a state=held mode=shared host=web2 pid=42 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4",
+	ipc.VerbList: cmdtest.Reply("- lock=a state=held mode=shared host=web1 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4 waiting_ms=3100,20",
+		"- lock=a state=held mode=shared host=web2 pid=42 user=cron since=2588 ttl=900 held=3 nodes=5 wanted=yes waiting_hosts=web3,web4 waiting_ms=3100,20",
 		"- lock=b%2Cc state=held mode=exclusive held=5 nodes=5 wanted=yes", "- lock=e state=held mode=shared many=yes nodes=5",
 		"- lock=d state=turn mode=exclusive host=web5 pid=43 user=cron since=2588 ttl=900 held=5 nodes=5", "OK n=5 walked=3 walks=3"),
+}
+
+// wanted is a lock that clients wait for, and one that is free for a moment.
+var wanted, free = cmdtest.Replies{
+	ipc.VerbWho: cmdtest.Reply("- lock=job mode=exclusive host=web3 pid=41 user=cron since=2588 ttl=900 held=3 nodes=5", "OK n=1 waiting_hosts=web2,web4 waiting_ms=3100,20 position=2"),
+}, cmdtest.Replies{
+	ipc.VerbWho: cmdtest.Reply("OK n=0 waiting_hosts=web2 waiting_ms=3100"),
 }
 
 // kept is a lock that the nodes keep for a waiter, and that has no holder.
@@ -91,22 +98,46 @@ web3  41   cron  next  2.6s   900ms  3/5
       "nodes": 5,
       "next": true
     }
+  ],
+  "waiting_hosts": [],
+  "waiting_ms": []
+}
+`},
+		{"who, hosts wait", wanted, []string{"who", "job"}, 0, `
+HOST  PID  USER  MODE       SINCE  TTL    HELD
+web3  41   cron  exclusive  2.6s   900ms  3/5
+waiting: web2 3.1s, web4 20ms
+`},
+		{"who, free, but a host waits", free, []string{"who", "job"}, 0, `
+free
+waiting: web2 3.1s
+`},
+		{"who, a host waits, JSON", free, []string{"who", "job", "--json"}, 0, `
+{
+  "lock": "job",
+  "free": true,
+  "holders": [],
+  "waiting_hosts": [
+    "web2"
+  ],
+  "waiting_ms": [
+    3100
   ]
 }
 `},
 		{"list, all hosts", fleet, []string{"list", "--all"}, 0, `
 LOCK   HOST  PID  USER  MODE       SINCE  TTL    HELD  WAITING
-a      web1  41   cron  shared     2.6s   900ms  3/5   web3,web4
-a      web2  42   cron  shared     2.6s   900ms  3/5   web3,web4
+a      web1  41   cron  shared     2.6s   900ms  3/5   web3 3.1s, web4 20ms
+a      web2  42   cron  shared     2.6s   900ms  3/5   web3 3.1s, web4 20ms
 b%2Cc  -     -    -     exclusive  -      -      5/5   ?
 d      web5  43   cron  next       2.6s   900ms  5/5   -
 e      many  -    -     shared     -      -      -     -
 `},
 		{"list, all hosts, JSON", fleet, []string{"list", "--all", "--json"}, 0, `
-{"lock":"a","many":false,"wanted":true,"waiting_hosts":["web3","web4"],"holders":[{"mode":"shared","slots":0,"slot":0,"host":"web1","pid":41,"user":"cron","since_ms":2588,"ttl_ms":900,"held":3,"nodes":5},{"mode":"shared","slots":0,"slot":0,"host":"web2","pid":42,"user":"cron","since_ms":2588,"ttl_ms":900,"held":3,"nodes":5}]}
-{"lock":"b%2Cc","many":false,"wanted":true,"waiting_hosts":[],"holders":[{"mode":"exclusive","slots":0,"slot":0,"host":"","pid":0,"user":"","since_ms":0,"ttl_ms":0,"held":5,"nodes":5}]}
-{"lock":"e","many":true,"wanted":false,"waiting_hosts":[],"holders":[]}
-{"lock":"d","many":false,"wanted":false,"waiting_hosts":[],"holders":[{"mode":"exclusive","slots":0,"slot":0,"host":"web5","pid":43,"user":"cron","since_ms":2588,"ttl_ms":900,"held":5,"nodes":5,"next":true}]}
+{"lock":"a","many":false,"wanted":true,"waiting_hosts":["web3","web4"],"waiting_ms":[3100,20],"holders":[{"mode":"shared","slots":0,"slot":0,"host":"web1","pid":41,"user":"cron","since_ms":2588,"ttl_ms":900,"held":3,"nodes":5},{"mode":"shared","slots":0,"slot":0,"host":"web2","pid":42,"user":"cron","since_ms":2588,"ttl_ms":900,"held":3,"nodes":5}]}
+{"lock":"b%2Cc","many":false,"wanted":true,"waiting_hosts":[],"waiting_ms":[],"holders":[{"mode":"exclusive","slots":0,"slot":0,"host":"","pid":0,"user":"","since_ms":0,"ttl_ms":0,"held":5,"nodes":5}]}
+{"lock":"e","many":true,"wanted":false,"waiting_hosts":[],"waiting_ms":[],"holders":[]}
+{"lock":"d","many":false,"wanted":false,"waiting_hosts":[],"waiting_ms":[],"holders":[{"mode":"exclusive","slots":0,"slot":0,"host":"web5","pid":43,"user":"cron","since_ms":2588,"ttl_ms":900,"held":5,"nodes":5,"next":true}]}
 `},
 		{"list, all hosts, none", cmdtest.NothingHeld, []string{"list", "--all"}, 0, "\nno host holds a lock that you may see\n"},
 		{"list, what was lost", noted, []string{"list"}, 0, `
@@ -171,14 +202,18 @@ a: "\u202e"
       "held": 3,
       "nodes": 5
     }
-  ]
+  ],
+  "waiting_hosts": [],
+  "waiting_ms": []
 }
 `},
 		{"who, free, JSON", cmdtest.NothingHeld, []string{"who", "--json", "job"}, 0, `
 {
   "lock": "job",
   "free": true,
-  "holders": []
+  "holders": [],
+  "waiting_hosts": [],
+  "waiting_ms": []
 }
 `},
 		{"list", shown, []string{"list"}, 0, `

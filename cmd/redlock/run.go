@@ -21,9 +21,10 @@ As with flock, a -c right after NAME takes exactly one word.
 ` + namesHelp + `
 
 WAITING. Without -n or -w, redlock waits as long as another process holds the lock. A
-signal ends the wait. On a terminal, a line shows the position in the wait queue of
-this host, the holder and, after a while, since when it holds the lock. Elsewhere
---verbose prints that.
+signal ends the wait. On a terminal, a line shows the holder, since when it holds the
+lock, the position in the wait queue of this host, and which hosts get the lock before.
+Elsewhere --verbose prints that after a second, and again if the holder or the position
+has changed (it looks after 1, 2, 4, ... and then every 30 s).
 If redlock run itself runs under the lock, the wait would never end: it fails at once
 (exit code 1, -E changes it). --wait-for-self waits all the same: use it if another
 process runs redlock unlock meanwhile.

@@ -20,18 +20,22 @@ func newWhoCommand() *cobra.Command {
 		Short: "Show who holds a lock, on any host",
 		Long: `Show who holds a lock, on any host.
 
-redlockd asks a quorum of the nodes. If nobody holds the lock, the output is "free". MODE
-"next" means that nobody holds it, and that the nodes keep it for a waiter, for at
+redlockd asks a quorum of the nodes. If nobody holds the lock, the first line is "free".
+MODE "next" means that nobody holds it, and that the nodes keep it for a waiter, for at
 most TTL. HELD is the number of nodes that hold the lock. Locks of other Redlock clients
 have no host, user or pid. NOTE is shown for locks held through this host's daemon, if
 you may see it. NAME is one lock; a comma in it is written %2C, and shown so.
+
+If clients wait for the lock, the last line has their hosts, in the order in which they
+get it, and for how long the first client of each has waited: "waiting: web2 3s, web4 1s".
 
 If no process with this PID is left, redlock run was killed, and processes that its
 command started keep the lock until they end.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared", "slots",
 "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes", "note" if there is
-one, "kept_ms" if it was taken with --at-least on this host, "next" if it waits}]}.
+one, "kept_ms" if it was taken with --at-least on this host, "next" if it waits}],
+"waiting_hosts", "waiting_ms": [for each of these hosts]}.
 slots is how many may hold the lock together (0: it is not a semaphore), slot the number
 of the holder's slot. Times are in milliseconds.
 
@@ -46,14 +50,17 @@ not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
 			if err != nil {
 				return err
 			}
-			holders, err := fetchHolders(cmd.Context(), name)
+			lock, err := fetchWaits(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return output.PrintJSON(cmd.OutOrStdout(), whoJSONOf(name, holders))
+				return output.PrintJSON(cmd.OutOrStdout(), whoJSONOf(lock))
 			}
-			return describe.PrintHolders(cmd.OutOrStdout(), holders)
+			if err := describe.PrintHolders(cmd.OutOrStdout(), lock.Holders); err != nil {
+				return err
+			}
+			return describe.PrintWaiting(cmd.OutOrStdout(), lock)
 		},
 	}
 	flags.JSON(cmd, &asJSON)
@@ -68,13 +75,26 @@ func fetchHolders(ctx context.Context, name string) (holders []client.Holder, er
 	return holders, err
 }
 
-// whoJSON is the document that who prints. Its keys never change.
-type whoJSON struct {
-	Lock    string                `json:"lock"`
-	Free    bool                  `json:"free"`
-	Holders []describe.HolderJSON `json:"holders"`
+func fetchWaits(ctx context.Context, name string) (lock *client.FleetLock, err error) {
+	err = socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		lock, err = c.WhoWaits(ctx, name)
+		return err
+	})
+	return lock, err
 }
 
-func whoJSONOf(name string, holders []client.Holder) whoJSON {
-	return whoJSON{Lock: lockname.Join(name), Free: len(holders) == 0, Holders: describe.HoldersToJSON(holders)}
+// whoJSON is the document that who prints. Its keys never change.
+type whoJSON struct {
+	Lock         string                `json:"lock"`
+	Free         bool                  `json:"free"`
+	Holders      []describe.HolderJSON `json:"holders"`
+	WaitingHosts []string              `json:"waiting_hosts"`
+	WaitingMS    []int64               `json:"waiting_ms"`
+}
+
+func whoJSONOf(lock *client.FleetLock) whoJSON {
+	return whoJSON{
+		Lock: lockname.Join(lock.Name), Free: len(lock.Holders) == 0, Holders: describe.HoldersToJSON(lock.Holders),
+		WaitingHosts: append([]string{}, lock.WaitingHosts...), WaitingMS: describe.WaitingToJSON(lock),
+	}
 }

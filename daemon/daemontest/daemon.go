@@ -25,7 +25,9 @@ type Daemon struct {
 	Reload chan *config.Config
 	// Connect connects a client. Serve may set it before it calls ready; nil: through the socket.
 	Connect func() (net.Conn, error)
-	serve   Serve
+	// Hostname replaces the name of this host, if Serve does so; "": it does not.
+	Hostname string
+	serve    Serve
 }
 
 // Serve serves until ctx ends. It calls ready when clients can connect.
@@ -70,9 +72,20 @@ func ShortDir(t *testing.T) string {
 // Another starts a second daemon over the same nodes, as on another host. log may be nil.
 func (d *Daemon) Another(log hclog.Logger) *Daemon {
 	d.T.Helper()
+	return d.another("2", &Daemon{Log: log})
+}
+
+// On starts another daemon over the same nodes, as on a host of that name.
+func (d *Daemon) On(hostname string) *Daemon {
+	d.T.Helper()
+	return d.another(hostname, &Daemon{Hostname: hostname})
+}
+
+func (d *Daemon) another(suffix string, other *Daemon) *Daemon {
+	d.T.Helper()
 	cfg := *d.Cfg
-	cfg.Socket.Path += "2"
-	other := &Daemon{T: d.T, Cfg: &cfg, Nodes: d.Nodes, Log: log, Reload: make(chan *config.Config), serve: d.serve}
+	cfg.Socket.Path += suffix
+	other.T, other.Cfg, other.Nodes, other.Reload, other.serve = d.T, &cfg, d.Nodes, make(chan *config.Config), d.serve
 	other.Start()
 	return other
 }

@@ -281,3 +281,15 @@ func (q *Queue) Waiting() []*Waiter {
 	defer q.mu.Unlock()
 	return slices.Collect(q.waiters.all())
 }
+
+// FirstWaiting returns the first waiter without a lease for a name; nil: there is none.
+func (q *Queue) FirstWaiting(name string) *Waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for w := range q.names[name].all() {
+		if !w.isGranted() {
+			return w
+		}
+	}
+	return nil
+}

@@ -68,6 +68,9 @@ func serve(ctx context.Context, td *daemontest.Daemon, ready func()) error {
 	if err != nil {
 		return err
 	}
+	if td.Hostname != "" {
+		d.hostname = td.Hostname
+	}
 	defer d.Nodes.Close()
 	stopWatching, err := d.Processes.Watch()
 	if err != nil {

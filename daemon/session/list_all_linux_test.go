@@ -19,7 +19,7 @@ func (w *wire) listAll() (lines []string) {
 		for ; strings.HasPrefix(line, "- "); line = w.Line() {
 			words := slices.DeleteFunc(strings.Fields(line[2:]), func(word string) bool {
 				key, _, _ := strings.Cut(word, "=")
-				return key == "since" || key == "ttl" || key == "pid" || key == "user"
+				return key == "since" || key == "ttl" || key == "pid" || key == "user" || key == "waiting_ms"
 			})
 			lines = append(lines, strings.Join(words, " "))
 		}

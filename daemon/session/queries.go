@@ -28,19 +28,19 @@ type whoWork struct {
 func (s *session) who(call *server.Call) server.Work { return &whoWork{s, call} }
 
 func (w *whoWork) Run() {
-	holdings, err := w.s.host.Nodes.Who(w.call.Context(), w.call.Names[0])
+	holdings, waiters, err := w.s.host.Nodes.WhoWaits(w.call.Context(), w.call.Names[0])
 	if err != nil {
 		w.s.refuse(w.call, err)
 		return
 	}
 	if len(holdings) <= manyHolders {
-		w.answer(holdings)
+		w.answer(holdings, waiters)
 		return
 	}
-	w.s.oneAtATime(w.call, func() { w.answer(holdings) }) // the answer can be as long as a LIST
+	w.s.oneAtATime(w.call, func() { w.answer(holdings, waiters) }) // the answer can be as long as a LIST
 }
 
-func (w *whoWork) answer(holdings []redlock.Holding) {
+func (w *whoWork) answer(holdings []redlock.Holding, waiters []redlock.Waiting) {
 	name := w.call.Names[0]
 	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
 	for _, h := range holdings {
@@ -50,7 +50,52 @@ func (w *whoWork) answer(holdings []redlock.Holding) {
 		noteField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here)
 		w.call.Line(line.Say(whoText(&h, here)))
 	}
-	w.call.Reply(ok(w.call).Int("n", int64(len(holdings))))
+	r := ok(w.call).Int("n", int64(len(holdings)))
+	var here time.Duration
+	if first := w.s.host.Queue.FirstWaiting(name); first != nil {
+		here = w.s.host.waitOf(first)
+	}
+	hosts := w.s.host.waitingHosts(waiters, here)
+	waitingFields(r, hosts)
+	if i := slices.IndexFunc(hosts, func(h waitingHost) bool { return h.name == w.s.host.hostname }); i >= 0 {
+		r.Int("position", int64(i+1))
+	}
+	w.call.Reply(r)
+}
+
+// waitingHost is a host with clients that wait for a lock.
+type waitingHost struct {
+	name   string
+	waited time.Duration // its first client
+}
+
+// waitingHosts returns the hosts that wait for a lock, in the order in which they get it. here is
+// for how long a client of this host has waited: it may not be in the nodes' queues.
+func (d *Host) waitingHosts(waiters []redlock.Waiting, here time.Duration) (hosts []waitingHost) {
+	add := func(name string, waited time.Duration) {
+		if !slices.ContainsFunc(hosts, func(h waitingHost) bool { return h.name == name }) {
+			hosts = append(hosts, waitingHost{name, waited})
+		}
+	}
+	for i := range waiters {
+		add(waiters[i].Holder.Host, waiters[i].For)
+	}
+	if here > 0 {
+		add(d.hostname, here)
+	}
+	return hosts
+}
+
+// waitingFields adds the hosts that wait, and for how many milliseconds each has waited.
+func waitingFields(r *ipc.Response, hosts []waitingHost) {
+	if hosts == nil {
+		return
+	}
+	names, waited := make([]string, len(hosts)), make([]string, len(hosts))
+	for i, h := range hosts {
+		names[i], waited[i] = h.name, strconv.FormatInt(h.waited.Milliseconds(), 10)
+	}
+	r.Strs("waiting_hosts", names...).Strs("waiting_ms", waited...)
 }
 
 // currentHolder returns the present holder of a lock. After a pass, the nodes still show the
@@ -175,7 +220,7 @@ func (s *session) listFleet(call *server.Call) {
 		s.refuse(call, err)
 		return
 	}
-	waiting, n := s.host.waitingNames(), 0
+	waiting, n := s.host.localWaits(), 0
 	for i := range page.Locks {
 		if lock := &page.Locks[i]; ipc.CheckName(lock.Name) == nil && view.MayInspect(lock.Name) {
 			n += s.fleetLines(call, lock, waiting[lock.Name])
@@ -188,37 +233,34 @@ func (s *session) listFleet(call *server.Call) {
 	call.Reply(r)
 }
 
-// waitingNames returns the names that clients of this host wait for.
-func (d *Host) waitingNames() map[string]bool {
-	names := map[string]bool{}
+// localWaits returns the names that clients of this host wait for, and for how long the first client
+// of each has waited.
+func (d *Host) localWaits() map[string]time.Duration {
+	names := map[string]time.Duration{}
 	for _, w := range d.Queue.Waiting() {
 		for _, name := range w.Names {
-			names[name] = true
+			names[name] = max(names[name], d.waitOf(w))
 		}
 	}
 	return names
 }
 
-// fleetLines adds a line for each holder of a lock, and returns how many. waitingHere means that
-// clients of this host wait for the lock.
-func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, waitingHere bool) int {
+// waitOf returns for how long a client has waited: more than 0.
+func (d *Host) waitOf(w *locktable.Waiter) time.Duration {
+	return max(d.Clock()-w.Requester.Asked, 1)
+}
+
+// fleetLines adds a line for each holder of a lock, and returns how many. here is for how long
+// clients of this host have waited for the lock; 0: none waits.
+func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, here time.Duration) int {
 	nodes := int64(len(s.host.Cfg.Quorum.Nodes))
-	var hosts []string // in the order in which they get the lock
-	for _, w := range lock.Waiters {
-		if !slices.Contains(hosts, w.Holder.Host) {
-			hosts = append(hosts, w.Holder.Host)
-		}
-	}
-	if waitingHere && !slices.Contains(hosts, s.host.hostname) {
-		hosts = append(hosts, s.host.hostname)
-	}
+	hosts := s.host.waitingHosts(lock.Waiters, here)
 	line := func(state string) *ipc.Response {
 		return new(ipc.Response).Line(call.Tag).Str("lock", lock.Name).Str("state", state)
 	}
 	waiters := func(r *ipc.Response) *ipc.Response {
 		if hosts != nil {
-			r.Str("wanted", "yes")
-			r.Strs("waiting_hosts", hosts...)
+			waitingFields(r.Str("wanted", "yes"), hosts)
 		}
 		return r
 	}

@@ -39,12 +39,16 @@ func fleetRows(lock *client.FleetLock) (rows [][]string) {
 	return rows
 }
 
-// waitingHosts names the hosts of the clients that wait: "?" if they are unknown, "-" if no client
-// waits.
+// waitingHosts names the hosts of the clients that wait, in their order and with their waiting times:
+// "?" if they are unknown, "-" if no client waits.
 func waitingHosts(lock *client.FleetLock) string {
 	switch {
 	case len(lock.WaitingHosts) > 0:
-		return strings.Join(lock.WaitingHosts, ",")
+		hosts := slices.Clone(lock.WaitingHosts)
+		for i, waited := range lock.Waiting {
+			hosts[i] += " " + output.Duration(waited)
+		}
+		return strings.Join(hosts, ", ")
 	case lock.Wanted:
 		return "?"
 	}
@@ -57,6 +61,7 @@ type FleetLockJSON struct {
 	Many         bool         `json:"many"`
 	Wanted       bool         `json:"wanted"`
 	WaitingHosts []string     `json:"waiting_hosts"`
+	WaitingMS    []int64      `json:"waiting_ms"`
 	Holders      []HolderJSON `json:"holders"`
 }
 
@@ -66,7 +71,7 @@ func PrintFleetJSON(out io.Writer, locks []client.FleetLock) error {
 		l := &locks[i]
 		line := FleetLockJSON{
 			Lock: lockname.Join(l.Name), Many: l.Many, Wanted: l.Wanted,
-			WaitingHosts: append([]string{}, l.WaitingHosts...), Holders: HoldersToJSON(l.Holders),
+			WaitingHosts: append([]string{}, l.WaitingHosts...), WaitingMS: WaitingToJSON(l), Holders: HoldersToJSON(l.Holders),
 		}
 		if err := output.PrintJSONLine(out, line); err != nil {
 			return err
@@ -74,3 +79,43 @@ func PrintFleetJSON(out io.Writer, locks []client.FleetLock) error {
 	}
 	return nil
 }
+
+// WaitingToJSON returns for how many milliseconds each of the waiting hosts has waited. It is empty
+// with an older daemon.
+func WaitingToJSON(lock *client.FleetLock) []int64 {
+	all := make([]int64, len(lock.Waiting))
+	for i, waited := range lock.Waiting {
+		all[i] = waited.Milliseconds()
+	}
+	return all
+}
+
+// PrintWaiting prints the hosts that wait for a lock, if there are any.
+func PrintWaiting(out io.Writer, lock *client.FleetLock) error {
+	if len(lock.WaitingHosts) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "waiting: %s\n", output.Cell(waitingHosts(lock)))
+	return output.WriteError(err)
+}
+
+// HostsBefore says which hosts get the lock before this one: at most the first five by name. It says
+// nothing if this host's position is unknown, as with an older daemon.
+func HostsBefore(lock *client.FleetLock) string {
+	n := lock.Position - 1
+	switch {
+	case n < 0 || n > len(lock.WaitingHosts):
+		return ""
+	case n == 0:
+		return "next in the wait queue"
+	}
+	named := min(n, maxNamed)
+	text := fmt.Sprintf("position %d in the wait queue, behind %s", n+1, output.Cell(strings.Join(lock.WaitingHosts[:named], ", ")))
+	if n > named {
+		text += fmt.Sprintf(" and %d more", n-named)
+	}
+	return text
+}
+
+// maxNamed is how many hosts are named that get the lock earlier.
+const maxNamed = 5

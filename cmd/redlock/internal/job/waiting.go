@@ -28,7 +28,7 @@ const (
 
 // waiting explains a long wait for a lock. On a terminal it redraws one line each second, and wipes
 // it at the end. It prints text that is too long for that line above it, once. Without a terminal
-// it prints a line for each new holder with --verbose. Otherwise it prints one line, only if
+// it prints a line for each new holder or position with --verbose. Otherwise it prints one line, only if
 // no quorum of nodes votes.
 type waiting struct {
 	client  *client.Client
@@ -85,7 +85,8 @@ func (w *waiting) run(ctx context.Context) {
 type reason struct {
 	what, since      string
 	detail           string // too long for the line of a terminal
-	position, queued int    // in the wait queue, and its length; 0: unknown
+	hosts            string // which hosts get the lock earlier; "": unknown
+	position, queued int    // in the wait queue of this host, and its length; 0: unknown
 }
 
 // key returns what two equal reasons have in common.
@@ -101,6 +102,9 @@ func (r reason) String() string {
 	if r.detail != "" {
 		text += ": " + r.detail
 	}
+	if r.hosts != "" {
+		text += ", " + r.hosts
+	}
 	if r.position > 0 {
 		text += fmt.Sprintf(", place %d of %d in the queue of this host", r.position, r.queued)
 	}
@@ -108,14 +112,18 @@ func (r reason) String() string {
 }
 
 // lines returns texts for the line of a terminal, the longest first. Each one omits the least
-// important part of the previous one: since when the lock is held, then the position, then the
-// lock, which the user has typed.
+// important part of the previous one: the hosts before this one, since when the lock is held, then the
+// position, then the lock, which the user has typed.
 func (r reason) lines(name string, waited time.Duration) []string {
-	wait, position := waited.Round(time.Second), ""
+	wait, hosts, position := waited.Round(time.Second), "", ""
+	if r.hosts != "" {
+		hosts = ", " + r.hosts
+	}
 	if r.position > 0 {
 		position = fmt.Sprintf(", place %d of %d here", r.position, r.queued)
 	}
 	return []string{
+		fmt.Sprintf("redlock: waiting for %q (%v%s): %s%s%s", name, wait, position, r.what, r.since, hosts),
 		fmt.Sprintf("redlock: waiting for %q (%v%s): %s%s", name, wait, position, r.what, r.since),
 		fmt.Sprintf("redlock: waiting for %q (%v%s): %s", name, wait, position, r.what),
 		fmt.Sprintf("redlock: waiting for %q (%v): %s", name, wait, r.what),
@@ -204,7 +212,7 @@ func (w *waiting) reason(ctx context.Context) reason {
 	if r, _ := w.noQuorum(within); r.what != "" {
 		return r
 	}
-	name, holders, err := w.holders(within)
+	name, lock, err := w.heldLock(within)
 	switch {
 	case ctx.Err() != nil:
 		return reason{}
@@ -213,25 +221,28 @@ func (w *waiting) reason(ctx context.Context) reason {
 	case err != nil:
 		return reason{what: fmt.Sprintf("the holder is unknown: %v", err)}
 	}
-	r := heldReason(holders)
-	if len(w.names) > 1 && len(holders) > 0 {
+	r := heldReason(lock.Holders)
+	if len(w.names) > 1 && len(lock.Holders) > 0 {
 		r.what = fmt.Sprintf("%q is %s", name, r.what)
 	}
+	r.hosts = describe.HostsBefore(lock)
 	r.position, r.queued = w.position(within)
 	return r
 }
 
-// holders returns the holders of the first lock that is held, or kept for another waiter. If
-// all are free, it returns none.
-func (w *waiting) holders(ctx context.Context) (name string, holders []client.Holder, err error) {
+// heldLock returns the first lock that is held, or kept for another waiter. If all are free, it
+// returns the last one.
+func (w *waiting) heldLock(ctx context.Context) (name string, lock *client.FleetLock, err error) {
 	for _, name = range w.names {
-		holders, err = w.client.Who(ctx, name)
-		holders = slices.DeleteFunc(holders, w.isKeptForUs)
-		if err != nil || len(holders) > 0 {
+		if lock, err = w.client.WhoWaits(ctx, name); err != nil {
+			break
+		}
+		lock.Holders = slices.DeleteFunc(lock.Holders, w.isKeptForUs)
+		if len(lock.Holders) > 0 {
 			break
 		}
 	}
-	return lockname.Join(name), holders, err
+	return lockname.Join(name), lock, err
 }
 
 func (w *waiting) isKeptForUs(h client.Holder) bool {
@@ -259,7 +270,7 @@ func (w *waiting) quietReason(ctx context.Context) reason {
 	w.looks++
 	r, quarantined := w.noQuorum(within)
 	if r.what == "" && w.looks == 2 {
-		if _, _, err := w.holders(within); errors.Is(err, client.ErrNoQuorum) {
+		if _, _, err := w.heldLock(within); errors.Is(err, client.ErrNoQuorum) {
 			return reason{what: "no quorum", detail: err.Error()}
 		}
 	}

@@ -119,6 +119,11 @@ func TestReason(t *testing.T) {
 	}{
 		{reason{what: "held", since: " since 9:00"}, "held since 9:00", `redlock: waiting for "a" (3s): held since 9:00`},
 		{reason{what: "held", position: 1, queued: 2}, "held, place 1 of 2 in the queue of this host", `redlock: waiting for "a" (3s, place 1 of 2 here): held`},
+		{
+			reason{what: "held", since: " since 9:00", hosts: "position 2 in the wait queue, behind web2", position: 1, queued: 2},
+			"held since 9:00, position 2 in the wait queue, behind web2, place 1 of 2 in the queue of this host",
+			`redlock: waiting for "a" (3s, place 1 of 2 here): held since 9:00, position 2 in the wait queue, behind web2`,
+		},
 		{reason{what: "no quorum", detail: "nodes are new"}, "no quorum: nodes are new", `redlock: waiting for "a" (3s): no quorum`},
 	} {
 		if line, wide := test.r.String(), test.r.lines("a", 3*time.Second)[0]; line != test.line || wide != test.wide {
