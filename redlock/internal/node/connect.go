@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
@@ -19,23 +20,69 @@ import (
 func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timing.handshake)
 	defer cancel()
+	l.minRoundTrip = minRoundTrip{}
 	conn, err := l.node.Dial(ctx)
 	if err != nil {
-		return nil, dialError(err)
+		return nil, l.dialError(err)
 	}
 	if err := l.handshake(ctx, conn); err != nil {
 		conn.Close()
-		return nil, err
+		return nil, l.handshakeError(err, conn)
 	}
 	l.connections.Add(1)
 	return conn, nil
 }
 
-func dialError(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return errors.New("no answer to the login in time")
+// dialError explains a failed log-in.
+func (l *Lane) dialError(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
 	}
-	return err
+	late := new(redis.LoginError)
+	switch errors.As(err, &late); {
+	case late.Connect > l.timing.answer:
+		return l.far(late.Connect)
+	case late.Connect > 0:
+		return errNoLogin
+	}
+	return errNoConnection
+}
+
+var (
+	errNoLogin      = errors.New("no answer to the login in time, although it accepts connections: Redis hangs there")
+	errNoConnection = errors.New("no answer to a connection in time: its host is down or hangs, or a firewall drops the packets")
+)
+
+// handshakeError explains a node that answered the log-in, but was silent later.
+func (l *Lane) handshakeError(err error, conn redis.Conn) error {
+	if !errors.As(err, new(Silence)) {
+		return err
+	}
+	trip := l.minRoundTrip.shortest()
+	if c, ok := conn.(interface{ ConnectTime() time.Duration }); ok && trip == 0 {
+		trip = c.ConnectTime()
+	}
+	if trip > l.timing.answer {
+		return l.far(trip)
+	}
+	return fmt.Errorf("%w after the login: Redis hangs there", Silence(l.timing.handshake))
+}
+
+// far returns the error of a node whose answers take longer than node_timeout because of the
+// network.
+func (l *Lane) far(trip time.Duration) error { return &FarError{Trip: trip, Timeout: l.timing.answer} }
+
+// noteDistance records whether even the fastest answers of the node come after node_timeout. Such a
+// node counts as down. It reports whether that has changed.
+func (l *Lane) noteDistance(trip time.Duration) (changed bool) {
+	if trip <= l.timing.answer {
+		trip = 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed = (l.farTrip == 0) != (trip == 0)
+	l.farTrip = trip
+	return changed
 }
 
 // handshake finds out which Redis process answers, ends the previous connection, and repeats
@@ -54,6 +101,7 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 			return err
 		}
 	}
+	l.noteDistance(l.minRoundTrip.shortest())
 	return l.verify(ctx, conn, s)
 }
 

@@ -50,6 +50,20 @@ func (e *QuarantineError) Error() string {
 
 func (e *QuarantineError) Unwrap() error { return e.Reason }
 
+// FarError means that the network takes so long that the node's answers come after node_timeout, when
+// its votes do not count any more.
+type FarError struct{ Trip, Timeout time.Duration }
+
+func (e *FarError) Error() string {
+	return fmt.Sprintf("answers after %v, but node_timeout is %v: raise node_timeout to at least %v on all hosts, or use nodes that are nearer", e.Trip.Round(time.Millisecond), e.Timeout, e.needed())
+}
+
+// needed returns a node_timeout in which the node can also log in, in steps of 50 ms.
+func (e *FarError) needed() time.Duration {
+	const step = 50 * time.Millisecond
+	return (3*e.Trip + step - 1).Truncate(step)
+}
+
 // Seconds rounds a duration up, for messages.
 func Seconds(d time.Duration) time.Duration {
 	if d < 10*time.Second {

@@ -55,10 +55,11 @@ type Lane struct {
 	oldestSentAt  time.Duration             // when the oldest group in progress was sent; 0: none is
 	pending       map[string]pendingRelease // by token: releases that the node has not answered
 	rtt           time.Duration
-	lastError     error // the last error that it answered, although it is ready
-	denied        error // why it refuses what locks need, although it is ready
-	listenErr     error // why it does not call waiters
-	publishes     bool  // its ACL allows scripts to call waiters
+	farTrip       time.Duration // the shortest round trip, if that is longer than node_timeout; otherwise 0
+	lastError     error         // the last error that it answered, although it is ready
+	denied        error         // why it refuses what locks need, although it is ready
+	listenErr     error         // why it does not call waiters
+	publishes     bool          // its ACL allows scripts to call waiters
 
 	// Only the goroutine of Run uses the fields below.
 	spare         []Call     // swapped with queue
@@ -387,6 +388,9 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 
 // onHeartbeat requests a look at the node, and a retry of what the node refused before.
 func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
+	if l.minRoundTrip.isSettled() && l.noteDistance(l.minRoundTrip.shortest()) && l.observe != nil {
+		l.observe(l.Status())
+	}
 	l.minRoundTrip.age()
 	l.session.needsLook, l.session.needsRights, l.session.mustRepeat, l.session.needsProbe = true, true, true, l.isDenied()
 	heartbeatTimer.Reset(l.nextLook())

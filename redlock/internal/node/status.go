@@ -57,7 +57,7 @@ func (l *Lane) currentStatus() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.statusLocked()
-	if l.isConnected() && l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer {
+	if l.isConnected() && l.farTrip == 0 && l.oldestSentAt != 0 && now-l.oldestSentAt > l.timing.answer {
 		status.State, status.Reason = Down, Silence(now-l.oldestSentAt)
 	}
 	return status
@@ -71,7 +71,9 @@ func (l *Lane) statusLocked() Status {
 	}
 	switch l.state {
 	case Ready:
-		status.Reason = l.lastError
+		if status.Reason = l.lastError; l.farTrip > 0 {
+			status.State, status.Reason = Down, l.far(l.farTrip)
+		}
 	case Quarantined:
 		status.Left = l.quarantineLeft(l.clock())
 		status.OnlyHere = l.reason == admission.ErrHostJumped

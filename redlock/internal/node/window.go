@@ -139,6 +139,9 @@ func (f *minRoundTrip) shortest() time.Duration {
 	return f.current
 }
 
+// isSettled reports whether the node has answered before and after the last heartbeat.
+func (f *minRoundTrip) isSettled() bool { return f.current != 0 && f.previous != 0 }
+
 // limit returns how many groups may be in progress over such a network.
 func (f *minRoundTrip) limit() int {
 	trip := f.shortest()

@@ -48,7 +48,7 @@ func NewNode(o Options) Node {
 // connection would end up, while there is an old one. It returns by the time ctx ends. The zero
 // state means that the node has no TLS.
 func (o Options) Handshake(ctx context.Context) (tls.ConnectionState, error) {
-	conn, err := (&onceDialer{options: o}).connect(ctx, &net.Dialer{Timeout: timeLeft(ctx)})
+	conn, err := (&onceDialer{options: o}).open(ctx, &net.Dialer{Timeout: timeLeft(ctx)})
 	if err != nil {
 		return tls.ConnectionState{}, err
 	}
@@ -82,13 +82,13 @@ func dialRedis(ctx context.Context, o Options) (Conn, error) {
 			client.Close()
 		}
 		if ctx.Err() != nil && !errors.Is(err, errNoHandshake) { // the other errors only report that we closed the connection
-			return nil, context.Cause(ctx)
+			return nil, &LoginError{Connect: dialer.connectTime(), Err: context.Cause(ctx)}
 		}
 		return nil, dialer.explain(loginError(err, option.Password))
 	}
 	if !stop() { // ctx ended at the same moment, and the connection with it
 		client.Close()
-		return nil, context.Cause(ctx)
+		return nil, &LoginError{Connect: dialer.connectTime(), Err: context.Cause(ctx)}
 	}
 	return &redisConn{client: client, dialer: dialer, guard: dialer.guard()}, nil
 }
@@ -130,6 +130,9 @@ func timeLeft(ctx context.Context) time.Duration {
 	}
 	return 5 * time.Second
 }
+
+// ConnectTime returns how long the network took to connect: about a round trip.
+func (c *redisConn) ConnectTime() time.Duration { return c.dialer.connectTime() }
 
 func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) error {
 	c.guard.announce(len(group)) // the driver writes nothing else once it is logged in
@@ -279,10 +282,34 @@ func IsServerError(err error) bool {
 type onceDialer struct {
 	options Options
 
-	mu     sync.Mutex // guards what follows; not held while dialling; no other mutex is taken inside it
-	used   bool
-	closed bool
-	conn   *guardedConn
+	mu      sync.Mutex // guards what follows; not held while dialling; no other mutex is taken inside it
+	used    bool
+	closed  bool
+	conn    *guardedConn
+	connect time.Duration // how long the network took to connect: about a round trip; 0: it did not
+}
+
+// LoginError means that the node did not answer the log-in in time.
+type LoginError struct {
+	Connect time.Duration // how long the network took to connect: about a round trip; 0: it did not
+	Err     error
+}
+
+func (e *LoginError) Error() string { return e.Err.Error() }
+func (e *LoginError) Unwrap() error { return e.Err }
+
+// noteConnect records that the network has connected.
+func (d *onceDialer) noteConnect(since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.connect = max(time.Since(since), 1)
+}
+
+// connectTime returns how long the network took to connect; 0: it did not.
+func (d *onceDialer) connectTime() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.connect
 }
 
 var errDialedBefore = errors.New("the connection is over")
@@ -291,7 +318,7 @@ func (d *onceDialer) dial(ctx context.Context, _ string, dialer *net.Dialer, _ *
 	if !d.claim() {
 		return nil, errDialedBefore
 	}
-	conn, err := d.connect(ctx, dialer)
+	conn, err := d.open(ctx, dialer)
 	if err != nil {
 		return nil, err
 	}
@@ -360,20 +387,35 @@ func withAdvice(err error) error {
 	case errors.As(err, &dns):
 		return fmt.Errorf("the name in its address cannot be resolved: correct it, or the DNS of this host (%w)", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("connection refused: start Redis there, or correct its address and port (%w)", err)
+		return &explained{"connection refused: start Redis there, or correct its address and port", err}
 	case IsServerError(err) && strings.Contains(err.Error(), "max number of clients reached"):
 		return fmt.Errorf("%w: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)", err)
 	}
 	return err
 }
 
+// explained is an error with another text, which is the same for all nodes: the error has an address.
+type explained struct {
+	text string
+	err  error
+}
+
+func (e *explained) Error() string { return e.text }
+func (e *explained) Unwrap() error { return e.err }
+
 func hasHungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {
+// open connects, with TLS if it is configured.
+func (d *onceDialer) open(ctx context.Context, dialer *net.Dialer) (net.Conn, error) {
+	began := time.Now()
 	if d.options.Dial != nil {
-		return d.options.Dial(ctx)
+		conn, err := d.options.Dial(ctx)
+		if err == nil {
+			d.noteConnect(began)
+		}
+		return conn, err
 	}
 	network, address := "tcp", d.options.Address
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
@@ -385,16 +427,19 @@ func (d *onceDialer) connect(ctx context.Context, dialer *net.Dialer) (net.Conn,
 		if err != nil {
 			return nil, err
 		}
+		d.noteConnect(began)
 		return withRawIO(conn), nil
 	}
 	config, err := d.options.TLS()
 	if err != nil {
 		return nil, err
 	}
+	began = time.Now() // the files may be read slowly
 	conn, err := plain.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
+	d.noteConnect(began)
 	return tlsHandshake(ctx, conn, config, dialer.Timeout)
 }
 
