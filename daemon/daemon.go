@@ -16,6 +16,7 @@ type daemon struct {
 	*session.Host
 	recorder     *metrics.Recorder // of events, for Prometheus; nil: metrics are off
 	quorate      quorumState       // whether a quorum of nodes is ready, for the log
+	nodeLog      nodeLog           // what the log has about the nodes
 	certificates *certificates     // of the nodes that have TLS
 	frozen       atomic.Bool       // set after Freeze: the daemon does nothing until its process exits
 }
@@ -33,7 +34,7 @@ func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev b
 		Prefix:      cfg.Quorum.KeyPrefix,
 		NodeTimeout: cfg.Quorum.NodeTimeout,
 		MaxTTL:      cfg.Quorum.MaxTTL,
-		Observe:     d.nodeObserver(),
+		Observe:     d.observeNode,
 		Notice:      d.logNotice,
 		RoundTrip:   d.recorder.RoundTrip,
 		Extended:    d.recorder.Extended,

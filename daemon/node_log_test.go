@@ -1,9 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -50,4 +55,58 @@ func TestNodeStaysDownForAnotherReason(t *testing.T) {
 			t.Errorf("step %d, %s, %q: logged %q, want %q", i, step.state, step.reason, got, step.want)
 		}
 	}
+}
+
+// A node that comes and goes several times a second is logged once with each reason in a minute, and
+// then with the number of lines that were left out, its state and the reason. Ports differ, but not
+// the line. Other nodes are logged as before, and so is the same node a minute later.
+func TestFlappingNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out daemontest.Log
+		d := &daemon{Host: session.NewHost(session.HostOptions{Config: config.Dev(), Log: logging.New(&out, hclog.Info, logging.Text)})}
+		ctx, stop := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { d.watchNodes(ctx) })
+		flap := func(times int) {
+			for i := range times {
+				d.observeNode(redlock.NodeStatus{Name: "c", Address: "c:1", State: redlock.NodeReady})
+				time.Sleep(time.Second / 2)
+				d.observeNode(redlock.NodeStatus{Name: "c", Address: "c:1", State: redlock.NodeDown, Reason: fmt.Errorf("read from port %d: reset", 40000+i)})
+				time.Sleep(time.Second / 2)
+			}
+		}
+		expect := func(what string, lines ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if len(got) != len(lines) {
+				t.Errorf("%s: %d lines, want %d:\n%s", what, len(got), len(lines), out.String())
+				return
+			}
+			for i, want := range lines {
+				if !strings.Contains(got[i], want) {
+					t.Errorf("%s, line %d: %s: want %q", what, i, got[i], want)
+				}
+			}
+		}
+		ready, reset := "node is ready: node=c", `node is down: node=c address=c:1 reason="read from port 40000: reset"`
+		flap(45)
+		first := []string{ready, reset}
+		expect("within a minute", first...)
+		d.observeNode(redlock.NodeStatus{Name: "d", State: redlock.NodeDown, Reason: errors.New("EOF")})
+		first = append(first, "node is down: node=d")
+		expect("another node", first...)
+		time.Sleep(16 * time.Second)
+		first = append(first, `node changes repeatedly: lines like the last ones were left out: node=c address=c:1 lines=88 state=down reason="read from port 40044: reset"`)
+		expect("after a minute", first...)
+		time.Sleep(10 * time.Minute)
+		expect("while nothing happens", first...)
+		flap(1)
+		first = append(first, ready, reset)
+		expect("later", first...)
+		flap(1)
+		stop()
+		watching.Wait()
+		expect("when the daemon stops", append(first, "lines=2 state=down")...)
+	})
 }

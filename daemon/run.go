@@ -182,6 +182,7 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	attending.Go(func() { d.Journal.Watch(accepting) })
 	attending.Go(func() { d.LeaseLog.Run(accepting) })
 	attending.Go(func() { d.certificates.watch(accepting) })
+	attending.Go(func() { d.watchNodes(accepting) })
 	err := d.waitUntilStopped(ctx, served, o)
 	if err == nil && d.mustDrain(o.Manager) {
 		d.Drain(srv)
