@@ -350,8 +350,12 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 // errLockGone is the error of an attempt whose lock disappeared while its fencing token was
 // written back.
 func errLockGone(nodes int) *NodeError {
+	on := fmt.Sprintf("%d nodes", nodes)
+	if nodes == 1 {
+		on = "1 node"
+	}
 	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
-		Err: fmt.Errorf("the lock was lost on %d nodes (expired, deleted or flushed) before its fencing token was written", nodes)}
+		Err: fmt.Errorf("the lock was lost on %s (expired, deleted or flushed) before its fencing token was written", on)}
 }
 
 // errOverloaded returns the error of an attempt that waited for others and was not sent.

@@ -87,8 +87,11 @@ type NoQuorumError struct {
 
 func (e *NoQuorumError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: no quorum: %d nodes failed, and %d of the %d needed nodes granted", e.Name, len(e.Failed), e.Granted, e.Needed)
+	fmt.Fprintf(&b, "%s: no quorum", e.Name)
 	waiting, others := e.split()
+	if len(others) > 0 {
+		b.WriteString(": " + e.failedText())
+	}
 	for _, failure := range others {
 		fmt.Fprintf(&b, "; %v", failure)
 	}
@@ -101,6 +104,18 @@ func (e *NoQuorumError) Error() string {
 			node.Seconds(e.Quarantine), strings.Join(waiting, ", "))
 	}
 	return b.String()
+}
+
+// failedText says how many nodes failed. Only a request for a grant gets grants.
+func (e *NoQuorumError) failedText() string {
+	nodes := fmt.Sprintf("%d nodes failed", len(e.Failed))
+	if len(e.Failed) == 1 {
+		nodes = "1 node failed"
+	}
+	if e.Granted == 0 || e.Failed[0].Op != "acquire" {
+		return fmt.Sprintf("%s, and %d are needed", nodes, e.Needed)
+	}
+	return fmt.Sprintf("%s, and %d of the %d needed nodes granted", nodes, e.Granted, e.Needed)
 }
 
 // split returns the nodes that only need time, and the failures of the other nodes. It merges

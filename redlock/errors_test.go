@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -20,6 +21,28 @@ func TestNoQuorumErrorGroupsEqualFailures(t *testing.T) {
 	want(t, "the text", err.Error(), "x: no quorum: 4 nodes failed, and 1 of the 3 needed nodes granted; "+
 		"a, c: acquire: error: OOM; b: acquire: timeout: silent for 400ms; d: acquire: down: OOM")
 	want(t, "the node of the first failure", err.Failed[0].Node, "a")
+}
+
+// The error counts grants only if the lock was requested, and not for a question. If all nodes are in
+// quarantine, it has nothing but that.
+func TestNoQuorumErrorCountsNoGrantsOfAQuestion(t *testing.T) {
+	down := func(op string) *redlock.NodeError {
+		return &redlock.NodeError{Node: "a", Op: op, Failure: redlock.FailedDown, Err: errors.New("EOF")}
+	}
+	for _, test := range []struct {
+		err  redlock.NoQuorumError
+		want string
+	}{
+		{redlock.NoQuorumError{Granted: 1, Needed: 2, Failed: []*redlock.NodeError{down("who")}}, "x: no quorum: 1 node failed, and 2 are needed; a: who: down: EOF"},
+		{redlock.NoQuorumError{Needed: 2, Failed: []*redlock.NodeError{down("acquire"), down("acquire")}}, "x: no quorum: 2 nodes failed, and 2 are needed; a, a: acquire: down: EOF"},
+		{
+			redlock.NoQuorumError{Needed: 1, Quarantine: time.Second, Failed: []*redlock.NodeError{{Node: "a", Op: "who", Failure: redlock.FailedQuarantined}}},
+			"x: no quorum; a quorum can vote in 1s; nodes in quarantine (new or restarted, they may have forgotten locks that are still held): a",
+		},
+	} {
+		test.err.Name = "x"
+		want(t, "the text", test.err.Error(), test.want)
+	}
 }
 
 // The error of a quarantined node does not promise a vote: after the quarantine, the node may

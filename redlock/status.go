@@ -15,6 +15,10 @@ type Status struct {
 	MaxTTL  time.Duration // of the fleet: the largest of any host
 	Warning []string      // of the fleet as a whole, with the fix
 	Counts  Counts
+	// AllNew means that none of the nodes had an epoch or fencing counters when this process first
+	// saw it, and no quorum has voted since. Only then can they be new nodes, which have forgotten no
+	// lock.
+	AllNew bool
 }
 
 // Spare returns how many more nodes may fail before there is no quorum; negative: there is
@@ -29,6 +33,7 @@ func (q *Quorum) Status() Status {
 		MaxTTL:  q.admission.LongestTTL(),
 		Warning: q.admission.Warnings(),
 		Counts:  q.counts.snapshot(),
+		AllNew:  q.admission.IsNew(),
 	}
 	var left []time.Duration
 	for i, l := range q.lanes {

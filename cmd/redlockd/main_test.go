@@ -159,6 +159,17 @@ func TestValidateOnAMachineWithoutThePackage(t *testing.T) {
 	}
 }
 
+// A config with which redlockd never starts here is not "ok", whatever the service creates.
+func TestValidateRefusesWhatNeverStarts(t *testing.T) {
+	f := newFixture(t, nil)
+	folder := t.TempDir()
+	code := f.run([]string{"validate", "-config", writeConfig(t, goodConfig+fmt.Sprintf("socket { path = %q }", folder))})
+	f.check(t, code, exitFailed, "", "redlockd does not start with this config on this host: see the warnings\n")
+	if out := f.out.String(); out != "" {
+		t.Errorf("stdout is %q", out)
+	}
+}
+
 // validate prints one line for each right. The exit code depends on the right to the lock.
 func TestValidateAs(t *testing.T) {
 	config := writeConfig(t, goodConfig+`

@@ -46,11 +46,20 @@ func (c *command) validate(args []string) int {
 	if isSet(flags, "as") {
 		return c.judge(cfg, *as, *lock)
 	}
-	fmt.Fprintf(c.stdout, "ok: %d nodes, %d needed for a lock, socket %s%s\n", len(cfg.Quorum.Nodes), cfg.Quorum.Needed(), cfg.Socket.Path, onThisHost(warnings))
+	if slices.ContainsFunc(warnings, func(warning string) bool { return strings.Contains(warning, config.NeverStarts) }) {
+		fmt.Fprintln(c.stderr, "redlockd does not start with this config on this host: see the warnings")
+		return exitFailed
+	}
+	nodes := fmt.Sprintf("%d nodes", len(cfg.Quorum.Nodes))
+	if len(cfg.Quorum.Nodes) == 1 {
+		nodes = "1 node"
+	}
+	fmt.Fprintf(c.stdout, "ok: %s, %d needed for a lock, socket %s%s\n", nodes, cfg.Quorum.Needed(), cfg.Socket.Path, onThisHost(warnings))
 	return exitOK
 }
 
-// onThisHost ends the verdict: a good config can be checked on a host that is not ready for it.
+// onThisHost ends the verdict if the warnings say what must still be created: a good config can be
+// checked on a host that is not ready for it, and the service creates directories.
 func onThisHost(warnings []string) string {
 	if slices.ContainsFunc(warnings, func(warning string) bool { return strings.Contains(warning, config.WillNotStart) }) {
 		return "; the config is good, but this host is not ready for it: see the warnings"

@@ -193,7 +193,8 @@ func Parse(source []byte, path string) (*Config, error) {
 
 	cfg := r.readConfig(file.Body.(*hclsyntax.Body))
 	if len(r.syntax) > 0 {
-		return nil, r.failure() // a missing value may be in the part that was not understood
+		r.compareWhatIsSet(cfg)
+		return nil, r.failure()
 	}
 	r.checkConfig(cfg)
 	if len(r.faults) > 0 {

@@ -225,9 +225,9 @@ func TestConfigWarnsOfSocketPath(t *testing.T) {
 	for path, want := range map[string]string{
 		dir + "/new":    "",
 		socket:          "",
-		dir:             "redlockd will not start: " + dir + elsewhere,
-		file:            "redlockd will not start: " + file + elsewhere,
-		file + "/s":     file + " is not a directory: redlockd will not start",
+		dir:             "redlockd will not start until that is changed: " + dir + elsewhere,
+		file:            "redlockd will not start until that is changed: " + file + elsewhere,
+		file + "/s":     file + " is not a directory: redlockd will not start until that is changed",
 		dir + "/no/s":   dir + "/no does not exist: redlockd will not start, unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)",
 		dir + "/no/x/s": dir + "/no/x does not exist: redlockd will not start, unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)",
 	} {

@@ -34,6 +34,18 @@ func (r *reader) checkConfig(cfg *Config) {
 	}
 }
 
+// compareWhatIsSet checks the rules for values that are all set, in a file with faults of its syntax.
+// Others may be in the part that was not understood.
+func (r *reader) compareWhatIsSet(cfg *Config) {
+	r.checkAddresses(cfg.Quorum.Nodes)
+	for _, name := range []string{"lease.ttl", "quorum.max_ttl", "quorum.node_timeout"} {
+		if _, isSet := r.positions[name]; !isSet {
+			return
+		}
+	}
+	r.checkTTL(cfg)
+}
+
 // checkTTL compares ttl, max_ttl and node_timeout, unless one of them has a fault already.
 func (r *reader) checkTTL(cfg *Config) {
 	if r.faulty["lease.ttl"] || r.faulty["quorum.max_ttl"] || r.faulty["quorum.node_timeout"] {

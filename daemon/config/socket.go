@@ -14,8 +14,12 @@ import (
 // This file warns about sockets that redlockd could not create on this host. These are not faults:
 // the file may be checked on another host, or before an operator creates what is missing.
 
-// WillNotStart is part of each of these warnings.
-const WillNotStart = "redlockd will not start"
+// WillNotStart is part of each of these warnings. NeverStarts is part of those that stay true whatever
+// the service creates at the start.
+const (
+	WillNotStart = "redlockd will not start"
+	NeverStarts  = WillNotStart + " until that is changed"
+)
 
 // warnOfPath does not warn about a missing directory of the default path: the service creates it.
 func (r *reader) warnOfPath(path string) {
@@ -28,9 +32,9 @@ func (r *reader) warnOfPath(path string) {
 	case errors.Is(err, fs.ErrNotExist) && path != DefaultSocketPath:
 		r.warnf(at, "socket.path: %s does not exist: "+WillNotStart+", unless somebody makes it first, as systemd does (RuntimeDirectory= of the service)", dir)
 	case err == nil && !info.IsDir():
-		r.warnf(at, "socket.path: %s is not a directory: "+WillNotStart, dir)
+		r.warnf(at, "socket.path: %s is not a directory: "+NeverStarts, dir)
 	case errors.Is(MayReplace(path), ErrNoSocket):
-		r.warnf(at, "socket.path: "+WillNotStart+": %s: %v", path, ErrNoSocket)
+		r.warnf(at, "socket.path: "+NeverStarts+": %s: %v", path, ErrNoSocket)
 	}
 }
 

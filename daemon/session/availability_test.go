@@ -37,7 +37,9 @@ func TestOutlook(t *testing.T) {
 		want   string
 		admit  bool
 	}{
-		{"new nodes", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{quarantined}}, "new or were restarted", true},
+		{"new nodes", redlock.Status{Quorum: 1, Left: time.Second, AllNew: true, Nodes: []redlock.NodeStatus{quarantined}}, "new or were restarted", true},
+		{"nodes that were used before", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{quarantined}}, "do not end it earlier (ADMIT) while any host may hold a lock", false},
+		{"one node is not seen yet", redlock.Status{Quorum: 2, Left: time.Second, AllNew: true, Nodes: []redlock.NodeStatus{quarantined, quarantined, {State: redlock.NodeDown}}}, "do not end it earlier", false},
 		{"a node needs other nodes", redlock.Status{Quorum: 2, Ready: 1, Left: time.Second, Nodes: []redlock.NodeStatus{wanting}}, "after that not until more nodes are up", false},
 		{"this host was suspended", redlock.Status{Quorum: 1, Left: time.Second, Nodes: []redlock.NodeStatus{here}}, "this host was stopped", false},
 		{"nodes are down", redlock.Status{Quorum: 1, Nodes: []redlock.NodeStatus{{State: redlock.NodeDown}}}, "until more nodes are ready", false},
@@ -46,7 +48,7 @@ func TestOutlook(t *testing.T) {
 		{"two spare nodes", redlock.Status{Quorum: 1, Ready: 3}, "and 2 more nodes may fail", false},
 	} {
 		got := availabilityText(c.status)
-		if !strings.Contains(got, c.want) || strings.Contains(got, "ADMIT") != c.admit {
+		if !strings.Contains(got, c.want) || strings.Contains(got, "ADMIT all") != c.admit {
 			t.Errorf("%s: %q, want %q, and that it mentions ADMIT: %v", c.what, got, c.want, c.admit)
 		}
 	}

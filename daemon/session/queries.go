@@ -442,7 +442,8 @@ func ReasonText(reason error) string {
 func statusText(status redlock.Status) string {
 	text := strings.Join(append([]string{availabilityText(status)}, status.Warning...), "; ")
 	if n := status.Counts.CounterLosses; n > 0 {
-		text += "; a quorum of nodes began without fencing counters: unless they were new, earlier tokens may be larger"
+		text += "; a quorum of nodes began without fencing counters: unless they were new, earlier tokens may be larger: " +
+			"check that the stores that compare tokens accept the next ones (a restart of redlockd ends this message)"
 	}
 	return text
 }
@@ -476,8 +477,11 @@ func NoQuorumReason(status redlock.Status) string {
 		return "nodes that were restarted or flushed " + voteless + "; and after that not until more nodes are up, " +
 			"because they must copy fencing counters from others, of which too few may vote; LOCK waits for that"
 	}
-	return "nodes that are new or were restarted " + voteless + "; " +
-		"LOCK waits for that; if all nodes are known to be new, end it: ADMIT all, or in a shell redlock admit all"
+	text := "nodes that are new or were restarted " + voteless + "; LOCK waits for that"
+	if status.AllNew && !slices.ContainsFunc(status.Nodes, func(n redlock.NodeStatus) bool { return n.State != redlock.NodeQuarantined }) {
+		return text + "; if all nodes are known to be new, and no host holds a lock, end it: ADMIT all, or in a shell redlock admit all"
+	}
+	return text + "; do not end it earlier (ADMIT) while any host may hold a lock: these nodes are not new, and two clients could hold it"
 }
 
 func isQuarantinedHere(n redlock.NodeStatus) bool { return n.OnlyHere }

@@ -268,9 +268,9 @@ func (f *Fleet) noteVoter(node int) {
 	f.isInUse = f.isInUse || f.lastLost[node] == 0 || voters >= f.options.Quorum
 }
 
-// isNew reports whether this process saw all nodes without counters, and none of them with a vote
+// IsNew reports whether this process saw all nodes without counters, and none of them with a vote
 // before. Nodes that cannot be reached may have counters.
-func (f *Fleet) isNew() bool {
+func (f *Fleet) IsNew() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.isInUse && !slices.Contains(f.lastLost, 0)

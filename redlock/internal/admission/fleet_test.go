@@ -84,7 +84,7 @@ func TestFleetIsNew(t *testing.T) {
 		for _, node := range c.voted {
 			f.Member(node).Applied(Ready, 0)
 		}
-		if got := f.isNew(); got != c.want {
+		if got := f.IsNew(); got != c.want {
 			t.Errorf("%s: is new %t, want %t", name, got, c.want)
 		}
 	}

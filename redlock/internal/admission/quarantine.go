@@ -97,7 +97,7 @@ func (j *judgement) noticeNewCounters() {
 	fleet := j.member.fleet
 	switch {
 	case !fleet.announceLoss():
-	case fleet.isNew():
+	case fleet.IsNew():
 		j.addNotice(FleetIsNew, fmt.Sprintf("none of the %d nodes had an epoch or fencing counters, so fencing tokens begin at the nodes' clocks", len(fleet.options.Nodes)))
 	default:
 		j.addNotice(CountersLost, fmt.Sprintf("a quorum of the %d nodes had no fencing counters, so they started again from the nodes' clocks: "+

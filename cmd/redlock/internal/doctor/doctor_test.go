@@ -72,7 +72,7 @@ func TestAdmitIsOfferedForNewNodesOnly(t *testing.T) {
 		"down":        "wait; see the findings about the nodes",
 	} {
 		p := healthy(func(p *snapshot) {
-			p.status.Spare, p.status.Left = -1, 12*time.Second
+			p.status.Spare, p.status.Left, p.status.Text = -1, 12*time.Second, "no quorum: …; end it: ADMIT all, or in a shell redlock admit all"
 			for i := range p.status.Nodes {
 				p.status.Nodes[i].State, p.status.Nodes[i].Left = "quarantined", 12*time.Second
 			}
@@ -80,6 +80,10 @@ func TestAdmitIsOfferedForNewNodesOnly(t *testing.T) {
 		})
 		if f := p.checkQuorum()[0]; f.fix != want {
 			t.Errorf("with a node that is %s: the fix is %q, want %q", others, f.fix, want)
+		}
+		p.status.Text = "no quorum: …; do not end it earlier (ADMIT) while any host may hold a lock"
+		if f := p.checkQuorum()[0]; f.fix != "wait; see the findings about the nodes" {
+			t.Errorf("with nodes that are not new: the fix is %q", f.fix)
 		}
 	}
 }
@@ -223,10 +227,14 @@ func TestFixes(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{is("down", "connection refused"), "start Redis there"},
 		{is("down", "silent for 5s"), "it is reachable but does not answer: if Redis hangs there"},
+		{is("down", "answers after 83ms, but node_timeout is 50ms: raise node_timeout to at least 250ms on all hosts, or use nodes that are nearer"), ""},
+		{is("down", "no answer to a connection in time: its host is down or hangs, or a firewall drops the packets"), "start its host, or let connections from this host through the firewall"},
 		{is("down", "no answer to the login in time"), "it is reachable but does not answer: if Redis hangs there"},
 		{is("quarantined", "it was restarted"), "time does not end it"},
 		{nodeFix(client.Node{State: "quarantined", Left: time.Second}), "wait (redlock status shows how long); redlock admit is unsafe"},
-		{is("down", "the name in its address cannot be resolved: correct it"), "correct the address in the config"},
+		{is("down", "the name in its address cannot be resolved: correct it, or the DNS of this host"), ""},
+		{is("down", "connection refused: start Redis there, or correct its address and port"), ""},
+		{is("ready", "it does not call waiters: NOPERM; fix: ACL SETUSER with +publish"), ""},
 		{is("connecting", ""), "wait; if it stays so, check"},
 		{is("down", "NOPERM no permissions"), rights},
 		{is("down", "WRONGPASS invalid username-password pair"), rights},

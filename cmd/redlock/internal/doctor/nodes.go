@@ -19,7 +19,7 @@ func (p *snapshot) checkQuorum() []Finding {
 	switch {
 	case s.Spare < 0 && s.Left > 0 && !slices.ContainsFunc(s.Nodes, needsOtherNodes):
 		return []Finding{{"quorum", Bad, fmt.Sprintf("%s: no lock can be taken for %s, until quarantines end", text, output.Duration(s.Left)),
-			fixQuarantine(s.Nodes)}}
+			fixQuarantine(s)}}
 	case s.Spare < 0:
 		return []Finding{{"quorum", Bad, text + ": no lock can be taken", "see the findings about the nodes"}}
 	case s.Spare == 0 && len(s.Nodes) > 2:
@@ -31,10 +31,10 @@ func (p *snapshot) checkQuorum() []Finding {
 }
 
 // fixQuarantine says what to do while quarantines prevent a quorum. It offers ADMIT only if no node
-// votes: new nodes are in quarantine all together. If others are ready, these nodes are not new, and
-// may have forgotten locks that are held.
-func fixQuarantine(nodes []client.Node) string {
-	if slices.ContainsFunc(nodes, func(n client.Node) bool { return n.State != "quarantined" }) {
+// votes, and the daemon offers it, too: then none of the nodes had an epoch. Otherwise they are not
+// new, and may have forgotten locks that are held.
+func fixQuarantine(s *client.Status) string {
+	if slices.ContainsFunc(s.Nodes, func(n client.Node) bool { return n.State != "quarantined" }) || !strings.Contains(s.Text, "ADMIT all") {
 		return "wait; see the findings about the nodes"
 	}
 	return "wait; or, only if all nodes are new and no host holds a lock: redlock admit all"
@@ -114,23 +114,30 @@ func withoutPersistence(n client.Node) (reason string, lacks bool) {
 	return strings.TrimSuffix(before, "; "), true
 }
 
+// nodeFix returns the fix, unless the daemon's reason contains one.
 func nodeFix(n client.Node) string {
+	if slices.ContainsFunc(ownFixes, func(words string) bool { return strings.Contains(n.Reason, words) }) {
+		return ""
+	}
 	for _, word := range []string{"NOPERM", "WRONGPASS", "NOAUTH"} {
 		if strings.Contains(n.Reason, word) {
 			return "give the user that redlockd logs in as the rights in NODES.md (ACL SETUSER), and username and password_file in the config"
 		}
 	}
+	if n.State == "down" && strings.Contains(n.Reason, "no answer to a connection") {
+		return "start its host, or let connections from this host through the firewall"
+	}
 	if n.State == "down" && (strings.Contains(n.Reason, "silent for") || strings.Contains(n.Reason, "no answer")) {
 		return "it is reachable but does not answer: if Redis hangs there (redis-cli --latency, SLOWLOG GET), restart it; otherwise check the network between"
-	}
-	if strings.Contains(n.Reason, "cannot be resolved") {
-		return "correct the address in the config, or the DNS of this host"
 	}
 	if needsOtherNodes(n) {
 		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; if that is impossible, and fencing tokens may start again: redlock admit and its name" + afterQuarantine(n)
 	}
 	return nodeFixes[n.State]
 }
+
+// ownFixes are words of reasons that say what to do.
+var ownFixes = []string{"; fix: ", "connection refused: start Redis there", "raise node_timeout", "cannot be resolved: correct it"}
 
 // needsOtherNodes reports whether a quarantine does not end by time alone. While time is left, only
 // the text of the reason tells.
@@ -219,7 +226,7 @@ func (p *snapshot) checkLatency() (findings []Finding) {
 	most := p.hello.NodeTimeout
 	var slowest time.Duration
 	for _, n := range p.status.Nodes {
-		if slowest = max(slowest, n.RTT); most > 0 && n.RTT > most/2 {
+		if slowest = max(slowest, n.RTT); most > 0 && n.RTT > most/2 && n.State != "down" {
 			findings = append(findings, Finding{"latency", Warning,
 				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) its vote does not count", n.Name, n.RTT, most),
 				"find out what slows it down (redis-cli --latency, SLOWLOG GET), or raise node_timeout"})
