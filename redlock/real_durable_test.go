@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
@@ -21,10 +22,11 @@ func appending(fsync string) redlocktest.Option {
 // it helped one side to get stays held for the other side.
 func TestRealDurableNodeRestarts(t *testing.T) {
 	s := newSite(t, 5, appending("always"))
-	left, right := s.newHostAt("abc", durable, maxTTL(steady)), s.newHostAt("cde", durable, maxTTL(steady))
+	// The ttl is longer than the test, so only the restart could cost the lease.
+	left, right := s.newHostAt("abc", durable, patientHost, maxTTL(time.Minute)), s.newHostAt("cde", durable, patientHost, maxTTL(time.Minute))
 	for round := range rounds(3) {
 		lock := name("x%d", round)
-		held := left.take(redlock.Request{Name: lock, TTL: steady, Keep: true})
+		held := left.take(redlock.Request{Name: lock, TTL: time.Minute, Keep: true})
 		left.forget()
 		right.forget()
 		must(t, s.server("c").Restart())
@@ -32,7 +34,7 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 		right.wentThrough("c", redlock.NodeReady)
 		left.wantNoQuarantine("durable nodes")
 		right.wantNoQuarantine("durable nodes")
-		_, err := right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: steady})
+		_, err := right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: time.Minute})
 		wantErr(t, "the lock is held by the other host", err, redlock.ErrHeld)
 		want(t, "the lease over the restart", held.Err(), nil)
 		left.release(held)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -36,15 +37,22 @@ func TestManyHoldersUnread(t *testing.T) {
 	d.dial().Until("LIST", `ERR LIMIT .*unread`)
 	refused := 0
 	for _, w := range all {
-		for answers := 0; answers < calls; {
-			switch line := w.Line(); {
-			case strings.Contains(line, " OK n=3000"):
-				answers++
-			case strings.Contains(line, " ERR LIMIT "):
-				answers++
-				refused++
-			case !strings.Contains(line, " - "):
-				t.Fatalf("WHO: %s", line)
+		for range calls {
+			// One deadline for all lines of an answer: there are 300,000 lines.
+			w.Conn.SetReadDeadline(time.Now().Add(daemontest.Patience))
+			for holders := true; holders; {
+				line, err := w.In.ReadSlice('\n')
+				switch {
+				case err != nil:
+					t.Fatal(err)
+				case bytes.Contains(line, []byte(" OK n=3000")):
+					holders = false
+				case bytes.Contains(line, []byte(" ERR LIMIT ")):
+					holders = false
+					refused++
+				case !bytes.Contains(line, []byte(" - ")):
+					t.Fatalf("WHO: %s", line)
+				}
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
@@ -31,12 +32,17 @@ func TestUnlockWaitIsBounded(t *testing.T) {
 
 // After UNLOCK wait=0, each node gets the release before a later request of this host.
 func TestLockAfterUnlockWithoutWait(t *testing.T) {
-	d := startDaemon(t, 3, nil)
-	w := d.dial()
-	for range 50 {
-		w.Say("TRY a", granted5)
-		w.Say("UNLOCK a wait=0", `OK lock=a( pending=1 : .*)?`)
-	}
-	w.Say("LOCK a", granted5)
-	w.Say("UNLOCK a", `OK lock=a`)
+	synctest.Test(t, func(t *testing.T) {
+		d := startSims(t, 3, nil)
+		for _, sim := range d.sims {
+			sim.SetDelay(func() (request, reply time.Duration) { return time.Millisecond, time.Millisecond })
+		}
+		w := d.dial()
+		for range 50 {
+			w.Say("TRY a", granted5)
+			w.Say("UNLOCK a wait=0", `OK lock=a pending=1 : .*`) // the answers take 2 ms
+		}
+		w.Say("LOCK a", granted5)
+		w.Say("UNLOCK a", `OK lock=a`)
+	})
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -31,10 +33,12 @@ type succession struct {
 	nodes []redlock.Node
 	log   daemontest.Log
 
-	d       *Host // the present daemon
-	server  *server.Server
-	opened  chan *session
-	ends    map[*wire]*end
+	d           *Host // the present daemon
+	server      *server.Server
+	opened      chan *session
+	ends        map[*wire]*end
+	nodeTimeout time.Duration // 0: the default
+
 	partial bool                   // the next daemon finds only a part of the records
 	found   func(*state.Recovered) // called by the next daemon before it restores what it has found; may be nil
 }
@@ -47,12 +51,18 @@ type end struct {
 
 func newSuccession(t *testing.T) *succession {
 	t.Helper()
+	return newSuccessionWith(t, 0)
+}
+
+// newSuccessionWith sets how long the daemons wait for a node's answer.
+func newSuccessionWith(t *testing.T, nodeTimeout time.Duration) *succession {
+	t.Helper()
 	cfg := config.Dev()
 	_, nodes, err := devnodes.Start(&cfg.Quorum) // not closed: a frozen daemon may still dial
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &succession{t: t, path: filepath.Join(daemontest.ShortDir(t), "s"), nodes: nodes, opened: make(chan *session, 1), ends: map[*wire]*end{}}
+	s := &succession{t: t, path: filepath.Join(daemontest.ShortDir(t), "s"), nodes: nodes, opened: make(chan *session, 1), ends: map[*wire]*end{}, nodeTimeout: nodeTimeout}
 	s.start()
 	t.Cleanup(s.end)
 	return s
@@ -75,6 +85,7 @@ func (s *succession) start(of ...*wire) {
 func (s *succession) startWith(stored state.Inherited) {
 	s.t.Helper()
 	cfg := config.Dev()
+	cfg.Quorum.NodeTimeout = cmp.Or(s.nodeTimeout, cfg.Quorum.NodeTimeout)
 	d, err := newTestHost(cfg, logging.New(io.MultiWriter(&s.log, daemontest.Defects{T: s.t}), hclog.Info, logging.Text), s.nodes, true)
 	if err != nil {
 		s.t.Fatal(err)
