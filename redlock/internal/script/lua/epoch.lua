@@ -1,24 +1,22 @@
--- Rewrites what the node's hash says of its incarnation, and of those of other nodes, if
--- it still says what the caller saw: so of two daemons that do it at once only one does,
--- nobody admits a node that lost its memory since the quarantine began, and nobody who
--- was stopped meanwhile takes back what others have said since.
+-- Writes what the node's hash says of the node's own incarnation and of those of other nodes, if
+-- the hash still says what the caller saw. So if two daemons do it at once, only one succeeds. A
+-- node that lost its memory since the quarantine began is not admitted. A daemon that was stopped
+-- meanwhile does not undo what others have written since.
 --
 -- KEYS[1]  the node's own hash
 -- ARGV[1]  the epoch that was seen; '' for none
 -- ARGV[2]  the epoch to write
--- ARGV[3]  '' : the counters stay as they are. Otherwise 18 characters for each
---          counter: its field (2) and the least that it is to be (16 digits).
---          Each becomes the largest of that, of what it is, and of this node's
---          TIME plus ARGV[4]: what a proposal could have made of it. Where it is
---          FARTHEST ahead of TIME, it is not what grants made of it: so it counts
---          for nothing.
+-- ARGV[3]  '': the counters stay as they are. Otherwise 18 characters for each counter: its
+--          field (2) and its minimum (16 digits). Each counter is set to the largest of this
+--          minimum, its present value, and this node's TIME plus ARGV[4]: no proposal can have
+--          made it larger. A present value that is FARTHEST ahead of TIME does not come from
+--          grants, and does not count.
 -- ARGV[4]  in microseconds
--- ARGV[5]  what is to stand in the field words; '': what does
--- ARGV[6]  and what was seen there; '' for nothing. Where nothing is to be written there it
---          does not matter
+-- ARGV[5]  the new value of the field words; '': it stays as it is
+-- ARGV[6]  its value that was seen; '' for none. Without ARGV[5] it does not matter
 --
--- Reply: 1 written, 0 where another epoch (or none), or other words are there; the error
--- FAR where a counter in ARGV[3] is FARTHEST ahead of TIME; or the error that Redis gave.
+-- Reply: 1 written, 0 if another epoch (or none) or other words are there; the error FAR if a
+-- counter in ARGV[3] is FARTHEST ahead of TIME; or the error that Redis gave.
 local call, sub = redis.pcall, string.sub
 local FARTHEST = 31449600000000 -- as in rare.lua
 local node, records = KEYS[1], ARGV[3]
@@ -39,12 +37,13 @@ if #fields > 0 then
   local t = call('TIME')
   local clock = t[1] * 1000000 + t[2]
   local least = clock + tonumber(ARGV[4])
+  local leastText = string.format('%.0f', least) -- of most counters: formatting takes longest
   local counters = call('HMGET', node, unpack(fields))
   for i = 1, #fields do
     local at = (i - 1) * 18
     local count = tonumber(counters[i])
     if not (count and count >= 0 and count <= clock + FARTHEST) then
-      count = 0 -- somebody wrote to it
+      count = 0 -- another program wrote to it
     end
     local others = tonumber(sub(records, at + 3, at + 18))
     if others > clock + FARTHEST then
@@ -52,7 +51,7 @@ if #fields > 0 then
     end
     local value = math.max(least, others, count)
     changed[#changed + 1] = fields[i]
-    changed[#changed + 1] = string.format('%.0f', value)
+    changed[#changed + 1] = value == least and leastText or string.format('%.0f', value)
   end
 end
 if ARGV[5] ~= '' then
