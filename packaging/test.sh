@@ -11,14 +11,20 @@
 #                              a later Debian (mmdebstrap fetches them)
 #   packaging/test.sh -v       with everything that go test prints
 #
-# It stops at the first step that fails, with that step's output and status 1. Steps that
-# need no real time run at the same time as the tests. Their output and failures come after.
+# It stops at the first step that fails, with that step's output and status 1. Three rows of steps
+# run at the same time: tests of whole programs, which check how fast these answer; other tests, at a
+# lower priority; and what needs no real time, at the lowest. The output and the failures of the
+# second and third row come after the first.
 # Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
 # if a program is missing, it skips tests, and lists them with the reason at the end. In CI
 # (CI=true) such a skip is a failure.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# What a build for tests has: the race detector, but not in the interpreter of the simulated and
+# embedded nodes. Their scripts would take three times as long, and the memory of an interpreter is
+# its own. All steps use the same flags, so that everything is built once.
+readonly race='-race -gcflags=github.com/yuin/gopher-lua/...=-race=false -gcflags=github.com/alicebob/miniredis/v2/...=-race=false'
 readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 readonly laterdebian=trixie # whose servers are newer
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
@@ -58,7 +64,7 @@ export GOFLAGS="-buildvcs=false ${GOFLAGS-}"
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
 tmp=$(mktemp -d)
 readonly tmp skips=$tmp/skips failures=$tmp/failures durations=$tmp/durations
-beside= # the process group that runs beside the tests
+declare -A beside=() # the process groups of the rows that run beside the first
 export REDLOCKD_PACKAGES=$tmp/packages # the packages that packaging/e2e tests
 trap 'stop_beside; tell_failures; rm -rf "$tmp"' EXIT
 : >"$skips" >"$failures" >"$durations"
@@ -70,16 +76,32 @@ main() {
 	export GOPROXY="file://$(go env GOMODCACHE)/cache/download" GOSUMDB=off
 	step "top level of the tree" check_toplevel
 	step "gofmt" check_gofmt
-	step "go build -race ./..." go build -race ./...
-	start_beside
-	step "go vet" vet
-	step "go test -race ./..." go_test ./...
-	step "packaging/bench" in_bench go_test ./...
-	step "packaging/nemesis" in_nemesis go_test ./...
-	await_beside
+	step "go build -race ./..." raced build ./...
+	start_beside "other tests" 5 test_parts
+	start_beside "what needs no real time" 19 compute
+	test_programs
+	await_beside "other tests"
+	await_beside "what needs no real time"
 	report_slowest
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
+}
+
+# test_programs runs the tests in which programs run as they do when they are installed.
+test_programs() {
+	step "packaging/conformance" go_test ./packaging/conformance
+	step "package redlock with real nodes" go_test -run '^TestReal' ./redlock
+	step "packaging/e2e" go_test ./packaging/e2e
+}
+
+# test_parts runs the tests of all other packages, except those that need no real time.
+test_parts() {
+	local packages
+	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|packaging/(conformance|e2e|model))")
+	# shellcheck disable=SC2086 # words
+	step "the other packages" go_test $packages
+	step "packaging/bench" in_bench go_test ./...
+	step "packaging/nemesis" in_nemesis go_test ./...
 }
 
 # compute runs the steps that need processors and no real time, on the time that the tests leave.
@@ -94,6 +116,7 @@ compute() {
 }
 
 builds() {
+	step "go vet" vet
 	step "packages, and the tests of packaging/bench and packaging/nemesis: built before their time" build_ahead
 	step "staticcheck" run_staticcheck
 	step "static builds for linux" build_linux
@@ -101,6 +124,7 @@ builds() {
 }
 
 simulate() {
+	step "package redlock on fake time" fake_time
 	step "the search for broken promises" search
 	step "the models" models
 	step "fuzzing, $fuzztime each" fuzz
@@ -123,29 +147,35 @@ step() {
 	printf '   %d s\n' $((SECONDS - start))
 }
 
-# start_beside starts compute at the lowest priority, as a process group of its own.
+# start_beside NAME NICE COMMAND starts a row of steps at a lower priority, as a process group of its
+# own.
 start_beside() {
 	set -m
 	{
 		set +m # otherwise the processes that it starts get groups of their own
-		renice -n 19 -p "$BASHPID" >/dev/null
-		compute
-	} </dev/null >"$tmp/beside" 2>&1 &
-	beside=$!
+		renice -n "$2" -p "$BASHPID" >/dev/null
+		"$3"
+	} </dev/null >"$tmp/$1" 2>&1 &
+	beside[$1]=$!
 	set +m
 }
 
-# await_beside shows the output of compute, and fails if it failed.
+# await_beside NAME shows the output of a row, and fails if it failed.
 await_beside() {
 	local status=0
-	wait "$beside" || status=$?
-	beside=
-	printf '== beside, at the lowest priority\n'
-	cat "$tmp/beside"
+	wait "${beside[$1]}" || status=$?
+	unset "beside[$1]"
+	printf '== beside: %s\n' "$1"
+	cat "$tmp/$1"
 	return "$status"
 }
 
-stop_beside() { [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true; }
+stop_beside() {
+	local group
+	for group in "${beside[@]}"; do
+		kill -- "-$group" 2>/dev/null || true
+	done
+}
 
 # tell_failures prints the failed tests at the very end: the beginning of a long output may be lost.
 tell_failures() {
@@ -312,14 +342,22 @@ check_gofmt() {
 # vet runs with the race detector, because Go's cache has everything built for it. Otherwise the
 # build would take minutes.
 vet() {
-	go vet -race ./...
-	in_bench go vet -race ./...
-	in_nemesis go vet -race ./...
+	raced vet ./...
+	in_bench raced vet ./...
+	in_nemesis raced vet ./...
 }
 
 run_staticcheck() {
 	GOBIN=$tmp plain go install "$staticcheck"
-	GOFLAGS="-race $GOFLAGS" "$tmp/staticcheck" ./...
+	GOFLAGS="$race $GOFLAGS" "$tmp/staticcheck" ./...
+}
+
+# raced COMMAND... runs a command of go with the race detector.
+raced() {
+	local command=$1
+	shift
+	# shellcheck disable=SC2086 # words
+	go "$command" $race "$@"
 }
 
 # plain COMMAND... runs it without the race detector, with the settings of the shipped programs,
@@ -336,8 +374,8 @@ in_nemesis() { (cd packaging/nemesis && "$@"); }
 # minute or two. Its failures are ignored: the tests report them.
 build_ahead() {
 	SOURCE_DATE_EPOCH=1767225600 packaging/package.sh 1.0.0 "$REDLOCKD_PACKAGES" >/dev/null 2>&1 || true
-	in_bench go test -race -run '^$' ./... >/dev/null 2>&1 || true
-	in_nemesis go test -race -run '^$' ./... >/dev/null 2>&1 || true
+	in_bench raced test -run '^$' ./... >/dev/null 2>&1 || true
+	in_nemesis raced test -run '^$' ./... >/dev/null 2>&1 || true
 }
 
 build_linux() {
@@ -365,13 +403,9 @@ build_others() {
 
 # go_test PACKAGES... shows a line for each package, skipped tests with the reason, measurements,
 # and all output of a package that failed. Packages run one after the other, because many tests
-# check the timing of real programs. Tests that mostly wait run together (t.Parallel). The search
-# for broken promises runs at the same time. -ldflags=-w halves the time to link. (Without -o, go
-# build of a single program would leave it in the directory.)
-go_test() {
-	go build -race -o /dev/null "$@"
-	go test -p 1 -parallel 4 -race -ldflags=-w -count=1 -skip '^(TestSearch|TestModels)$' -v -timeout "$testtimeout" "$@" 2>&1 | filter
-}
+# check the timing of real programs. Tests that mostly wait run together (t.Parallel). -ldflags=-w
+# halves the time to link.
+go_test() { raced test -p 1 -parallel 4 -ldflags=-w -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter; }
 
 # filter shortens the output of go test -v, which is one package after the other. If a package
 # fails, the last line about it names the tests that failed or still ran. A dump of goroutines is
@@ -454,15 +488,17 @@ filter() {
 		}'
 }
 
-# search runs the simulation, and whole crowds, of which go_test runs a part. The race detector
-# makes it slow, and the order of events random, so few seeds run with it. Its duration depends
+# fake_time runs the tests with simulated nodes. The race detector makes them slow, and the order of
+# events random, so few seeds and parts of crowds run with it.
+fake_time() { go_test -timeout 2h -skip '^TestReal' ./redlock; }
+
+# search runs the simulation, and whole crowds, of which fake_time runs a part. Its duration depends
 # on the load.
 search() {
 	plain go test -count=1 -v -timeout 2h -run '^Test(Search|Crowd|CrowdOfAnother|ExtensionsComeFirst|ShortLeasesComeFirst|Overdue)' ./redlock 2>&1 | filter
-	go test -race -count=1 -v -timeout 2h -run '^TestSearch$' ./redlock 2>&1 | filter
 }
 
-# models runs the checks of spin that take about two minutes together.
+# models runs the checks of spin, without those that take minutes or gigabytes.
 models() {
 	plain go test -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
 }
@@ -485,7 +521,7 @@ other_servers() {
 }
 
 real_nodes() {
-	go test -p 1 -race -count=1 -v -timeout "$testtimeout" -run '^TestReal|^TestConformance' ./redlock ./redlock/redlocktest 2>&1 | filter
+	raced test -p 1 -count=1 -v -timeout "$testtimeout" -run '^TestReal|^TestConformance' ./redlock ./redlock/redlocktest 2>&1 | filter
 }
 
 # fuzz runs all fuzz targets. They are instrumented only with -long or -fuzz: that takes a
