@@ -12,7 +12,7 @@ import (
 // A question about waiting hosts costs a node calls by the number of locks, not by that of the
 // waiters: one call for WHO, and less than one for five locks in a list of all locks.
 func TestRealCostOfWaitingHosts(t *testing.T) {
-	const locks, hosts = 1000, 50
+	const locks, hosts = 300, 50
 	s := newSite(t, 3)
 	h := s.newHost(func(o *redlock.Options) { o.NodeTimeout = 10 * time.Second })
 	const fill = `
