@@ -9,8 +9,10 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // If the config has no password for a node that requires one, or a wrong one, then the log, STATUS and
@@ -46,5 +48,13 @@ func testPassword(t *testing.T, file string) {
 	const want = "[WARN]  node is down: node=c address="
 	if got := log.String(); !strings.Contains(got, want) || !strings.Contains(got, "password_file") || strings.Contains(got, "HELLO") {
 		t.Errorf("want %q with password_file, and no Redis command:\n%s", want, got)
+	}
+}
+
+// The database of a node in the config is the one that its connections select.
+func TestNodeDatabase(t *testing.T) {
+	node := redlock.RedisNode(nodeOptions(&config.Node{Name: "a", Address: "10.0.0.1:6379", Database: 3}))
+	if node.Database != 3 || node.Address != "10.0.0.1:6379/3" {
+		t.Errorf("the node has the database %d, and is shown as %s", node.Database, node.Address)
 	}
 }

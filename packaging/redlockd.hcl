@@ -35,6 +35,10 @@ quorum {
   node "e" {
     address = "10.0.0.5:6379" # or "unix:/run/redis/redis.sock"
 
+    # The number of the database at that address. All hosts must use the same one. Two
+    # databases of one server cannot be two nodes: they fail together.
+    # database = 0
+
     # This Redis keeps every vote on disk: appendonly yes and appendfsync always in its
     # redis.conf. Then it may vote at once after a restart. redlockd checks that: if a
     # setting differs, a restart costs max_ttl as with the others. The user default needs

@@ -266,6 +266,7 @@ func newFleet(o *Options) *fleet {
 func (o *Options) admission(quorum int) admission.Options {
 	all := admission.Options{Prefix: o.Prefix, Quorum: quorum, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
 	for _, node := range o.Nodes {
+		all.Databases = all.Databases || node.Database != 0
 		all.Nodes = append(all.Nodes, admission.NodeOptions{Name: node.Name, Durable: node.Durable})
 	}
 	return all

@@ -60,10 +60,23 @@ func checkNodeAddress(address string) string {
 	switch {
 	case strings.Contains(address, "://"):
 		return addressForms + ", not a URL (TLS and passwords have options of their own)"
+	case hasDatabase(address):
+		return addressForms + " (a database has an option of its own: database = " + address[strings.LastIndex(address, "/")+1:] + ")"
 	case strings.Contains(address, "@"):
 		return addressForms + " (users and passwords have options of their own)"
 	}
 	return checkHostPort(address, addressForms)
+}
+
+// maxDatabase is the largest number of a database. Redis has 16 of them, if its config has no other
+// number.
+const maxDatabase = 1<<31 - 1
+
+// hasDatabase reports whether an address ends with the number of a database: "host:port/2".
+func hasDatabase(address string) bool {
+	before, number, found := strings.Cut(address, "/")
+	_, err := strconv.ParseUint(number, 10, 31)
+	return found && err == nil && strings.Contains(before, ":")
 }
 
 // checkListenAddress requires the host, so that nobody listens on all interfaces by accident.

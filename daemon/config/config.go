@@ -56,6 +56,7 @@ func (c *Quorum) Needed() int { return len(c.Nodes)/2 + 1 }
 type Node struct {
 	Name         string // unique, up to 32 of [A-Za-z0-9._-]
 	Address      string // "host:port", "[v6]:port" or "unix:/absolute/path", unique
+	Database     int    // number of the database at that address
 	Username     string // "": the default user
 	PasswordFile string // resolved path; "": no password is sent
 	Durable      bool   // its votes survive a restart (AOF, appendfsync always)

@@ -66,6 +66,7 @@ func TestWholeConfig(t *testing.T) {
 				{
 					Name:         "c",
 					Address:      "10.0.0.3:6379",
+					Database:     2,
 					Username:     "redlockd",
 					PasswordFile: filepath.Join(dir, "redis-password"),
 					TLS: &TLS{
@@ -310,8 +311,8 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	source := readTestFile(t, packagedConfig)
 	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+(?: "[a-z]+")? \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 52 {
-		t.Errorf("got %d lines that are commented out, want 52:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 53 {
+		t.Errorf("got %d lines that are commented out, want 53:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)

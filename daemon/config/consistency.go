@@ -96,7 +96,11 @@ func (r *reader) checkAddresses(nodes []Node) {
 		key := canonicalAddress(node.Address)
 		if other, again := seen[key]; again && key != "" {
 			name := `node "` + node.Name + `"`
-			r.faultf(r.rangeOf(name+".address", name), "%s.address: wanted an address of its own, found %s, which node %q already has", name, quote(node.Address), other.Name)
+			why := ""
+			if node.Database != other.Database {
+				why = ": two databases of one server fail together, so they are one node"
+			}
+			r.faultf(r.rangeOf(name+".address", name), "%s.address: wanted an address of its own, found %s, which node %q already has%s", name, quote(node.Address), other.Name, why)
 			continue
 		}
 		seen[key] = node

@@ -76,17 +76,26 @@ func (b *section) duration(word string, to *time.Duration, shortest, longest tim
 
 // count reads a whole number, at least 0, into *to.
 func (b *section) count(word string, to *int) {
-	attr := b.attr(word)
-	if attr == nil {
-		return
+	if attr := b.attr(word); attr != nil {
+		b.whole(attr, word, fmt.Sprintf("a whole number from 0 to %d (0: no bound)", maxCount), to, maxCount)
 	}
-	wanted := fmt.Sprintf("a whole number from 0 to %d (0: no bound)", maxCount)
+}
+
+// number reads a whole number from 0 to most into *to.
+func (b *section) number(word string, to *int, most int) {
+	if attr := b.attr(word); attr != nil {
+		b.whole(attr, word, fmt.Sprintf("a whole number from 0 to %d", most), to, most)
+	}
+}
+
+// whole reads a whole number from 0 to most into *to. wanted describes it.
+func (b *section) whole(attr *hclsyntax.Attribute, word, wanted string, to *int, most int) {
 	value, ok := b.r.valueOf(attr.Expr, b.name(word), wanted, cty.Number)
 	if !ok {
 		return
 	}
 	n, _ := value.AsBigFloat().Float64()
-	if n != math.Trunc(n) || n < 0 || n > maxCount {
+	if n != math.Trunc(n) || n < 0 || n > float64(most) {
 		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, describeValue(value))
 		return
 	}

@@ -7,6 +7,7 @@ quorum {
   node "b" { address = "unix:/run/redis/b.sock" }
   node "c" {
     address       = "10.0.0.3:6379"
+    database      = 2
     username      = "redlockd"
     password_file = "redis-password"      # relative names: in $CREDENTIALS_DIRECTORY
     durable       = false

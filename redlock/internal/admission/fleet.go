@@ -21,6 +21,7 @@ type Options struct {
 	Quorum       int
 	MaxTTL       time.Duration // of this host
 	NoQuarantine bool          // every node may vote at once
+	Databases    bool          // some nodes are databases of a server: two of them can be on the same one
 	Rules        Rules
 }
 
@@ -64,6 +65,7 @@ type Fleet struct {
 	mu        sync.Mutex    // guards what follows; no other mutex is taken inside it
 	losses    []CounterLoss // by node
 	connected []bool        // by node
+	runIDs    []string      // by node: of its Redis process, with Databases; "": not connected
 	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: never
 	voted     []bool        // by node: it was seen with a vote
 	isInUse   bool          // the nodes were used before this process, or a quorum has voted since
@@ -73,7 +75,7 @@ type Fleet struct {
 // NewFleet makes a fleet of nodes that are not connected yet.
 func NewFleet(o Options) *Fleet {
 	n := len(o.Nodes)
-	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), lastLost: make([]uint64, n), voted: make([]bool, n)}
+	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), runIDs: make([]string, n), lastLost: make([]uint64, n), voted: make([]bool, n)}
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, n)
 	f.bounds = newTokenBounds(n)
@@ -101,6 +103,21 @@ func (f *Fleet) raiseMaxTTL(ttl time.Duration) {
 			return
 		}
 	}
+}
+
+// onServerOf returns the name of an earlier node that is another database of the same server; "": there
+// is none. (Without databases, the epoch has the name.)
+func (f *Fleet) onServerOf(node int, runID string) string {
+	if !f.options.Databases {
+		return ""
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.runIDs[node] = runID
+	if i := slices.Index(f.runIDs[:node], runID); i >= 0 {
+		return f.members[i].name
+	}
+	return ""
 }
 
 // CopySources returns from how many other nodes fencing counters must be copied. That many nodes
@@ -152,7 +169,7 @@ func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
 // Disconnected records that the node cannot be reached. It returns the nodes to look at now.
 func (m *Member) Disconnected(at time.Duration) (lookAt []int) {
 	m.fleet.mu.Lock()
-	m.fleet.connected[m.index] = false
+	m.fleet.connected[m.index], m.fleet.runIDs[m.index] = false, ""
 	m.fleet.mu.Unlock()
 	return m.fleet.register.noteNotVoting(m.index, at)
 }

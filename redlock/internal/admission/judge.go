@@ -163,6 +163,9 @@ func (j *judgement) decide() Verdict {
 	if err := s.Info.Refusal(); err != nil {
 		return refusedVerdict(err)
 	}
+	if other := m.fleet.onServerOf(m.index, s.Info.RunID); other != "" {
+		return refusedVerdict(fmt.Errorf("it is a database of the server (run_id %.8s…) that is node %q already: they would fail together, with two votes: use a server of its own", s.Info.RunID, other))
+	}
 	if s.Epoch == "" {
 		return j.beginQuarantine(false)
 	}

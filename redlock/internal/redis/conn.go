@@ -54,6 +54,12 @@ type Node struct {
 	Name    string // "a"
 	Address string // for messages: "10.0.0.1:6379", "unix:/run/redis/b.sock"
 
+	// Database is the number of the database.
+	Database int
+
+	// User is the name with which Dial logs in; "": the user default.
+	User string
+
 	// Embedded: a node within this process, which has no CLIENT ID, CLIENT KILL and INFO, and no
 	// network on which bytes could be in transit.
 	Embedded bool

@@ -21,6 +21,9 @@ type Options struct {
 	Name    string // its name in errors and STATUS
 	Address string // "host:port" or "unix:/path"
 
+	// Database is the number of the database, which Dial selects.
+	Database int
+
 	Username string
 	// Password is called for each connection, so that the next one uses a changed file. Nil: no
 	// password.
@@ -36,12 +39,20 @@ type Options struct {
 
 // NewNode returns a Redis master as a Node. It dials nothing yet.
 func NewNode(o Options) Node {
-	n := Node{Name: o.Name, Address: o.Address, Embedded: o.Embedded, Durable: o.Durable}
+	n := Node{Name: o.Name, Address: o.shownAddress(), Database: o.Database, User: o.Username, Embedded: o.Embedded, Durable: o.Durable}
 	n.Dial = func(ctx context.Context) (Conn, error) { return dialRedis(ctx, o) }
 	n.Listen = func(ctx context.Context, channel string, heard func(message string)) (Listener, error) {
 		return listenRedis(ctx, o, channel, heard)
 	}
 	return n
+}
+
+// shownAddress returns the address as messages and STATUS show it: "host:port/2" with a database.
+func (o Options) shownAddress() string {
+	if o.Database == 0 {
+		return o.Address
+	}
+	return fmt.Sprintf("%s/%d", o.Address, o.Database)
 }
 
 // Handshake makes a TLS connection to the node as Dial does, and closes it. It shows how a new
@@ -101,6 +112,7 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 		InitAddress:         []string{o.Address},
 		DialCtxFn:           dialer.dial,
 		Dialer:              net.Dialer{Timeout: timeLeft(ctx), KeepAlive: -1}, // -1: no pings by the driver
+		SelectDB:            o.Database,
 		Username:            o.Username,
 		ClientName:          "redlockd",
 		ClientSetInfo:       rueidis.DisableClientSetInfo,
@@ -388,6 +400,10 @@ func withAdvice(err error) error {
 		return fmt.Errorf("the name in its address cannot be resolved: correct it, or the DNS of this host (%w)", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return &explained{"connection refused: start Redis there, or correct its address and port", err}
+	case IsServerError(err) && strings.Contains(err.Error(), "DB index is out of range"):
+		return fmt.Errorf("%w: it has no database of that number: correct database in the config, or raise databases in its redis.conf", err)
+	case IsServerError(err) && strings.Contains(err.Error(), "SELECT is not allowed in cluster mode"):
+		return fmt.Errorf("%w: a node of a cluster has no other databases, and no node of redlockd may be one", err)
 	case IsServerError(err) && strings.Contains(err.Error(), "max number of clients reached"):
 		return fmt.Errorf("%w: raise maxclients in its redis.conf, or end connections there (CLIENT LIST)", err)
 	}
