@@ -190,7 +190,11 @@ var refusals = func() (rows []hostileRow) {
 		"NOSCRIPT No matching script.", "EXECABORT Transaction discarded", "TRYAGAIN Multiple keys request during rehashing of slot", "UNKILLABLE Sorry", "NOREPLICAS Not enough good replicas to write.",
 	} {
 		kind, _, _ := strings.Cut(text, " ")
-		rows = append(rows, hostileRow{kind, ballots(says("-" + text + "\r\n")), kind + " "})
+		reason := kind + " "
+		if kind == "NOPERM" {
+			reason += `|lacks \+evalsha; fix: ACL SETUSER default \+evalsha`
+		}
+		rows = append(rows, hostileRow{kind, ballots(says("-" + text + "\r\n")), reason})
 	}
 	for _, text := range []string{"LOADING Redis is loading the dataset in memory", "NOAUTH Authentication required.", "MOVED 3999 127.0.0.1:6381"} {
 		rows = append(rows, hostileRow{text + " (HGET)", to("HGET", says("-"+text+"\r\n")), "HGET.*" + text})
@@ -257,10 +261,10 @@ var wrongLooks = []hostileRow{
 	}, `it is a Sentinel.*address`},
 	{"INFO without run_id", to("INFO", says(text("redis_version:7.0.15\r\nrole:master\r\n"))), `no run_id`},
 	{"INFO of a version with a MB", to("INFO", says(text("redis_version:"+strings.Repeat("x", 1<<20)+"\r\n"))), `redis_version "x`},
-	{"CLIENT ID is forbidden", to("CLIENT ID", says("-NOPERM no\r\n")), `CLIENT ID, which is needed.*NOPERM`},
+	{"CLIENT ID is forbidden", to("CLIENT ID", says("-NOPERM no\r\n")), `lacks \+client\|id; fix: ACL SETUSER default \+client\|id`},
 	{"CLIENT ID is a string", to("CLIENT ID", says("+x\r\n")), `in answer to CLIENT ID`},
 	{"CLIENT ID below 0", to("CLIENT ID", says(":-4\r\n")), `in answer to CLIENT ID`},
-	{"CLIENT KILL is forbidden", to("CLIENT KILL", says("-NOPERM no\r\n")), `CLIENT KILL ID.*NOPERM`},
+	{"CLIENT KILL is forbidden", to("CLIENT KILL", says("-NOPERM no\r\n")), `lacks \+client\|kill; fix: ACL SETUSER default \+client\|kill`},
 	{"SCRIPT LOAD of another script", to("SCRIPT LOAD", says(text(strings.Repeat("a", 40)))), `in answer to SCRIPT LOAD`},
 	{"SCRIPT LOAD is a number", to("SCRIPT LOAD", says(":1\r\n")), `in answer to SCRIPT LOAD`},
 }

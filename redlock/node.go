@@ -43,6 +43,7 @@ const (
 type (
 	NodeError       = node.Error
 	QuarantineError = node.QuarantineError
+	RightsError     = node.RightsError
 	Failure         = node.Failure
 )
 

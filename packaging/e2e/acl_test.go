@@ -131,10 +131,10 @@ func missRight(t *testing.T, cluster *redlocktest.Cluster, right string) {
 	}
 }
 
-// namesRight reports whether Redis's denial is shown. It names the command, unless that is within a
-// script.
+// namesRight reports whether the missing right is shown, or Redis's denial. That names the command,
+// unless that is within a script.
 func namesRight(said, right string) bool {
-	return strings.Contains(said, "NOPERM") && strings.Contains(said, "'"+right+"'") || strings.Contains(said, "can't run this command")
+	return strings.Contains(said, "lacks +"+right+"; fix: ACL SETUSER redlockd ") || strings.Contains(said, "NOPERM") && strings.Contains(said, "'"+right+"'") || strings.Contains(said, "can't run this command")
 }
 
 // useKinds uses all rights. One node lacks the right missing.

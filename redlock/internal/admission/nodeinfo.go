@@ -91,7 +91,7 @@ func (i *NodeInfo) Refusal() error {
 	case i.Cluster:
 		return errors.New("it runs in cluster mode, where slots move between nodes: set cluster-enabled no")
 	case i.Evicts != "":
-		return fmt.Errorf("maxmemory is set and its policy %s evicts locks: CONFIG SET maxmemory-policy noeviction", i.Evicts)
+		return fmt.Errorf("maxmemory is set and its policy %s evicts locks: CONFIG SET maxmemory-policy noeviction (on a managed server: in its parameter group)", i.Evicts)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (m *Member) withdrawal(s *Snapshot, e Epoch) error {
 	case s.Info.ReplID != m.replID:
 		return errors.New("its master_replid changed: it was a replica meanwhile, and may have the data of another Redis (or had a replica)")
 	case evicted > 0:
-		return fmt.Errorf("it evicted %d keys, and some may have been locks: CONFIG SET maxmemory-policy noeviction, and more memory", evicted)
+		return fmt.Errorf("it evicted %d keys, and some may have been locks: CONFIG SET maxmemory-policy noeviction (on a managed server: in its parameter group), and more memory", evicted)
 	case jump != 0:
 		return clockJump(jump)
 	case s.Info.Uptime < uptime-1:

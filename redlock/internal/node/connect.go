@@ -26,8 +26,9 @@ func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 		return nil, l.dialError(err)
 	}
 	if err := l.handshake(ctx, conn); err != nil {
+		err = l.handshakeError(l.explainRefusal(ctx, conn, err), conn)
 		conn.Close()
-		return nil, l.handshakeError(err, conn)
+		return nil, err
 	}
 	l.connections.Add(1)
 	return conn, nil
@@ -35,6 +36,9 @@ func (l *Lane) connect(ctx context.Context) (redis.Conn, error) {
 
 // dialError explains a failed log-in.
 func (l *Lane) dialError(err error) error {
+	if l.node.Database != 0 && refusalOf(err) == "command" { // every user may log in
+		return &RightsError{User: l.user(), Missing: []string{"+select"}, Fix: l.rightsFix([]string{"+select"})}
+	}
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -23,9 +23,9 @@ import (
 // denials are the kinds of such errors, with the fix. (READONLY is not among them, because the
 // look says more about a replica.)
 var denials = map[string]string{
-	"OOM":        "it has no memory left: CONFIG SET maxmemory to more, or find out what fills it",
+	"OOM":        "it has no memory left: CONFIG SET maxmemory to more (on a managed server: its parameter group or a larger size), or find out what fills it",
 	"MISCONF":    "it cannot write to its disk: its own log says why",
-	"NOREPLICAS": "it requires replicas, but must have none: CONFIG SET min-replicas-to-write 0",
+	"NOREPLICAS": "it requires replicas, but must have none: CONFIG SET min-replicas-to-write 0 (on a managed server: in its parameter group)",
 	"NOPERM":     "its ACL does not allow it: NODES.md has the rights that are needed (with another key_prefix, its keys are ~that* instead of ~redlock:*)",
 	renamed:      "it lacks a command that locks need (rename-command in its redis.conf): NODES.md has those that are needed",
 }
@@ -155,7 +155,7 @@ func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	case !reply.IsList() || slices.ContainsFunc(reply.Array, func(name redis.Reply) bool { return !name.IsText() }):
 		return nil, l.noteMalformed(redis.UnexpectedAnswer("rights", "names of commands", reply))
 	}
-	return lacking(l.notePublish(reply.Array)), nil
+	return l.lacking(l.notePublish(reply.Array)), nil
 }
 
 // notePublish records whether the node can call waiters, and returns the other commands that
@@ -169,19 +169,20 @@ func (l *Lane) notePublish(commands []redis.Reply) []redis.Reply {
 }
 
 // lacking returns the error for the commands that rights.lua names.
-func lacking(commands []redis.Reply) error {
-	var denied []string
+func (l *Lane) lacking(commands []redis.Reply) error {
+	var denied, rights []string
 	for i := range commands {
 		name, unknown := strings.CutPrefix(commands[i].Str, "?")
 		if unknown {
 			return redis.ServerError("ERR " + unknownCommand + ": " + name)
 		}
-		denied = append(denied, "'"+strings.ToLower(name)+"'")
+		name = strings.ToLower(name)
+		denied, rights = append(denied, "'"+name+"'"), append(rights, "+"+name)
 	}
 	if denied == nil {
 		return nil
 	}
-	return redis.ServerError("NOPERM this user has no permissions to run the command " + strings.Join(denied, ", "))
+	return redis.ServerError("NOPERM this user has no permissions to run the command " + strings.Join(denied, ", ") + "; fix: " + l.rightsFix(rights))
 }
 
 // noteRights records what the ACL lacks. The node is shown as refused before it refuses a lock

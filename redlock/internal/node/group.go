@@ -80,7 +80,7 @@ func (l *Lane) followUp(conn redis.Conn) error {
 func (l *Lane) lookAgain(ctx context.Context, conn redis.Conn) error {
 	s, err := l.look(ctx, conn)
 	if err != nil {
-		return l.refuse(err)
+		return l.refuse(l.explainRefusal(ctx, conn, err))
 	}
 	return l.verify(ctx, conn, s)
 }
@@ -215,7 +215,7 @@ func (l *Lane) send(conn redis.Conn, group []Call) error {
 		return err
 	}
 	if lookErr != nil {
-		return l.refuse(lookErr)
+		return l.refuse(l.explainRefusal(ctx, conn, lookErr))
 	}
 	return l.verify(ctx, conn, s)
 }

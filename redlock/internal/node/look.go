@@ -168,11 +168,11 @@ func (l *Lane) verify(ctx context.Context, conn redis.Conn, s *admission.Snapsho
 				return err
 			}
 		} else if err := l.writeVerdict(ctx, conn, s, &v); err != nil {
-			return l.refuse(err)
+			return l.refuse(l.explainRefusal(ctx, conn, err))
 		}
 		var err error
 		if s, err = l.look(ctx, conn); err != nil {
-			return l.refuse(err)
+			return l.refuse(l.explainRefusal(ctx, conn, err))
 		}
 	}
 	if v.Write != nil {
@@ -260,7 +260,7 @@ const proposalAhead = time.Second
 // refuse records a server's error as the reason why the node has no vote. It returns other
 // errors, which are about the connection.
 func (l *Lane) refuse(err error) error {
-	if !redis.IsServerError(err) {
+	if !redis.IsServerError(err) && !errors.As(err, new(*RightsError)) {
 		return err
 	}
 	l.applyVote(admission.VoteStatus{State: admission.Refused, Reason: err})

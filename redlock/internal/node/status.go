@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -73,6 +74,10 @@ func (l *Lane) statusLocked() Status {
 	case Ready:
 		if status.Reason = l.lastError; l.farTrip > 0 {
 			status.State, status.Reason = Down, l.far(l.farTrip)
+		}
+	case Down:
+		if errors.As(l.reason, new(*RightsError)) { // it answers, but there can be no connection
+			status.State = Refused
 		}
 	case Quarantined:
 		status.Left = l.quarantineLeft(l.clock())
