@@ -97,7 +97,7 @@ func (d *daemon) statusLine() string {
 		line = "DRAINING, no new locks: " + line
 	}
 	return fmt.Sprintf("%s; leases %d, waiters %d, connections %d",
-		line, d.Leases.Held(), len(d.Queue.Waiting()), d.Limits.Connections())
+		line, d.Held(), len(d.Waiting()), d.Limits.Connections())
 }
 
 // missingNodes lists the nodes that may not vote, with their states.

@@ -24,11 +24,11 @@ func (d *daemon) serveMetrics() (stop func()) {
 
 // snapshot returns the state of the daemon, for metrics. It contacts no node.
 func (d *daemon) snapshot() metrics.Snapshot {
-	waiting := d.Queue.Waiting()
+	waiting := d.Waiting()
 	return metrics.Snapshot{
 		Version:         Version(),
 		Connections:     d.Limits.Connections(),
-		Leases:          d.Leases.Held(),
+		Leases:          d.Held(),
 		Waiters:         len(waiting),
 		LongestQueue:    longestQueue(waiting),
 		Draining:        d.Drains(),

@@ -47,13 +47,12 @@ func (s WaitsFor) String() string {
 
 // participant is an owner that waits for another owner of this host, or that another owner waits
 // for. It lists the waiters and holders of the owner that wait or block others. Most owners need
-// none, because no other owner wants their locks. The queue's mu guards it.
+// none, because no other owner wants their locks.
 type participant struct {
 	waiters    []*Waiter
 	lastSearch int // the number of the last search that visited it
 }
 
-// addParticipant requires q.mu.
 func (q *Queue) addParticipant(w *Waiter) {
 	if w.participant != nil {
 		return
@@ -65,7 +64,6 @@ func (q *Queue) addParticipant(w *Waiter) {
 	w.participant.waiters = append(w.participant.waiters, w)
 }
 
-// removeParticipant requires q.mu.
 func (q *Queue) removeParticipant(w *Waiter) {
 	if w.participant == nil {
 		return
@@ -79,7 +77,7 @@ func (q *Queue) removeParticipant(w *Waiter) {
 
 // checkDeadlock fails if a waiter or holder before w, which is not in its queues yet, waits
 // for the owner of w. Only a waiter that joins adds a dependency, on those before it, so the
-// one that would close a cycle is always the one that joins. It requires q.mu.
+// one that would close a cycle is always the one that joins.
 //
 // A waiter for a slot waits until one of the owners before it releases a slot. That is a
 // deadlock if so many of them wait for the owner of w that no slot can become free. It cannot
@@ -101,7 +99,7 @@ func (q *Queue) checkDeadlock(w *Waiter) error {
 	return nil
 }
 
-// findCycle returns the cycle that w would close, or nil. It requires q.mu.
+// findCycle returns the cycle that w would close, or nil.
 func (q *Queue) findCycle(w *Waiter) []WaitsFor {
 	own := q.participants[w.Owner]
 	if own == nil {
@@ -131,7 +129,6 @@ type progress struct {
 	free, freeUnshared       int // by stuckBlockers; likewise
 }
 
-// newSearch requires q.mu.
 func (q *Queue) newSearch(joining *Waiter, own *participant) *search {
 	q.searches++
 	return &search{q: q, number: q.searches, joining: joining, own: own, progress: map[string]*progress{}}

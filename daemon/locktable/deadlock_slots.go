@@ -3,7 +3,7 @@ package locktable
 import "iter"
 
 // findStuckCycle is findCycle if a step of the cycle waits for a slot. Its cycle leads only through
-// participants that can never continue. It requires q.mu.
+// participants that can never continue.
 func (q *Queue) findStuckCycle(w *Waiter, own *participant) []WaitsFor {
 	s := q.newSearch(w, own)
 	stuck := s.stuck()

@@ -38,24 +38,26 @@ func (s Streak) Next(granted time.Duration, wanted bool, now time.Duration) Stre
 }
 
 // Streak returns the streak of w.
-func (q *Queue) Streak(w *Waiter) Streak {
-	q.lock(w)
-	defer q.unlock(w)
-	return w.streak
-}
+func (q *Queue) Streak(w *Waiter) Streak { return w.streak }
 
 // SetStreak sets the streak of w, which the next waiters continue when w leaves.
 func (q *Queue) SetStreak(w *Waiter, s Streak) {
-	q.lock(w)
-	defer q.unlock(w)
 	w.streak = s
+}
+
+// BeginRelease counts the lease of w, which was granted at an instant, in the streak of this host.
+// Unless other hosts go first now, it returns the waiter that ClaimNext chooses. wanted is whether
+// the nodes reported that other hosts wait.
+func (q *Queue) BeginRelease(w *Waiter, granted time.Duration, wanted bool, now time.Duration) *Waiter {
+	if w.streak = w.streak.Next(granted, wanted, now); w.streak.Yields {
+		return nil
+	}
+	return q.ClaimNext(w, w.streak)
 }
 
 // ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w, or nil.
 // The caller must then call Deliver or Unclaim.
 func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
-	q.lock(w)
-	defer q.unlock(w)
 	next := q.onlyNext(w)
 	if next == nil || next.isReady || !next.Patient || next.withdrawn || !slices.Equal(next.Names, w.Names) || !next.mode().Exclusive() {
 		return nil
@@ -67,14 +69,12 @@ func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
 // HasFollower reports whether the waiter directly behind w, in the queue of its first name, wants
 // exactly the same names, exclusively like w.
 func (q *Queue) HasFollower(w *Waiter) bool {
-	q.lock(w)
-	defer q.unlock(w)
 	next := q.names[w.Names[0]].following(w)
 	return next != nil && next.Patient && w.mode().Exclusive() && next.mode().Exclusive() && slices.Equal(next.Names, w.Names)
 }
 
 // onlyNext returns the waiter directly behind w in all of its queues, if w is exclusive and
-// the first in all of them. It requires q.mu.
+// the first in all of them.
 func (q *Queue) onlyNext(w *Waiter) (next *Waiter) {
 	if !w.mode().Exclusive() {
 		return nil
@@ -92,8 +92,6 @@ func (q *Queue) onlyNext(w *Waiter) (next *Waiter) {
 // Deliver makes a claimed waiter ready, with the attempt that was begun for it. It is false
 // if w has withdrawn: the caller must abandon the attempt then.
 func (q *Queue) Deliver(w *Waiter, attempt *redlock.PendingAttempt) bool {
-	q.lock(w)
-	defer q.unlock(w)
 	if w.withdrawn {
 		return false
 	}
@@ -104,8 +102,6 @@ func (q *Queue) Deliver(w *Waiter, attempt *redlock.PendingAttempt) bool {
 
 // Unclaim returns a claimed waiter to the queue: no attempt was begun for it.
 func (q *Queue) Unclaim(w *Waiter) {
-	q.lock(w)
-	defer q.unlock(w)
 	if w.isReady = false; !w.withdrawn {
 		q.makeReadyIfFree(w) // the one before it may have left in between
 	}
@@ -114,8 +110,6 @@ func (q *Queue) Unclaim(w *Waiter) {
 // TakeAttempt returns the attempt that was begun for w, which w owns from now on, or nil;
 // and whether w lets other hosts go first.
 func (q *Queue) TakeAttempt(w *Waiter) (attempt *redlock.PendingAttempt, yields bool) {
-	q.lock(w)
-	defer q.unlock(w)
 	attempt, w.attempt = w.attempt, nil
 	return attempt, w.streak.Yields
 }
@@ -123,8 +117,6 @@ func (q *Queue) TakeAttempt(w *Waiter) (attempt *redlock.PendingAttempt, yields 
 // Withdraw ends the wait of w: no attempt is delivered to it later. It returns an attempt
 // that was delivered and not taken, which the caller must abandon.
 func (q *Queue) Withdraw(w *Waiter) *redlock.PendingAttempt {
-	q.lock(w)
-	defer q.unlock(w)
 	w.withdrawn = true
 	attempt := w.attempt
 	w.attempt = nil

@@ -72,6 +72,7 @@ const (
 	LeaveQueue             // take it out of the queue, so that the next waiters continue
 	CountHeldTime          // count in the metrics for how long its client held it
 	RememberLoss           // remember it for questions, within the limit of its user
+	LeaveIndex             // no client finds it by its names any more
 	Unregister             // remove it from the leases by id
 	UncountLoss            // remove it from the user's limit of remembered losses
 	DeleteRecord           // delete its record in the state file
@@ -131,7 +132,7 @@ var steps = [eventCount][stateCount]step{
 		Lost: {rule: forget},
 		Gone: {rule: forget},
 	},
-	MinNotPassed:   {Releasing: {to: Kept, do: DelayRelease}},
+	MinNotPassed:   {Releasing: {to: Kept, do: LeaveIndex | DelayRelease}},
 	MinPassed:      {Kept: {to: Releasing, do: BeginRelease}},
 	ReleaseBegun:   {Releasing: {do: LeaveQueue | CountHeldTime, rule: forget}},
 	ReleaseRefused: {Releasing: {to: Lost, rule: deleteForgotten}},
@@ -195,7 +196,7 @@ func (l Life) forget(do Effects) (Life, Effects) {
 	if l.Memory == Forgotten {
 		return l, do
 	}
-	if do |= Unregister; l.Memory == Remembered {
+	if do |= LeaveIndex | Unregister; l.Memory == Remembered {
 		do |= UncountLoss
 	}
 	if l.State != Releasing && l.State != Kept {

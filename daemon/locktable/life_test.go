@@ -49,7 +49,7 @@ func TestLossIsForgottenOnce(t *testing.T) {
 		t.Errorf("lossKept again: effects %b", do)
 	}
 	over, do := remembered.After(Dropped)
-	if do != Unregister|UncountLoss|DeleteRecord {
+	if do != LeaveIndex|Unregister|UncountLoss|DeleteRecord {
 		t.Errorf("dropped: effects %b", do)
 	}
 	for event := range eventCount {

@@ -7,7 +7,7 @@ import (
 )
 
 // nameQueue holds the waiters and holders of one name. One user can have thousands of them in a
-// hundred queues each, and all clients wait for the mutex of the Queue. So no operation may be
+// hundred queues each, and all clients wait for the mutex that guards the Queue. So no operation may be
 // quadratic in their number. A nil nameQueue is empty.
 type nameQueue struct {
 	entries       []entry // by number, in ascending order; neither the first nor the last one is removed

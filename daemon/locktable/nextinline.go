@@ -5,8 +5,7 @@ package locktable
 // the nodes' wait queues, so that readers of other hosts do not overtake it. Earlier, the nodes would also refuse readers of
 // this host that are before it.
 
-// notifyNextInLine closes nextInLine of the first waiter of each name if it is next in line now. It
-// requires q.mu.
+// notifyNextInLine closes nextInLine of the first waiter of each name if it is next in line now.
 func (q *Queue) notifyNextInLine(names []string) {
 	visited := newVisited(names)
 	for _, name := range names {
@@ -23,7 +22,7 @@ func (q *Queue) notifyNextInLine(names []string) {
 }
 
 // isNextInLine reports whether all blockers of w hold their locks, and at least one of them shares
-// its lock. It requires q.mu.
+// its lock.
 func (q *Queue) isNextInLine(w *Waiter) bool {
 	shared := false
 	for _, name := range w.Names {

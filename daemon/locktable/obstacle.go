@@ -26,8 +26,6 @@ type Blockage struct {
 
 // Obstacle returns what w waits for.
 func (q *Queue) Obstacle(w *Waiter) Obstacle {
-	q.lock(w)
-	defer q.unlock(w)
 	first := q.firstBlocker(w)
 	switch {
 	case first == nil:
@@ -40,7 +38,7 @@ func (q *Queue) Obstacle(w *Waiter) Obstacle {
 	return Obstacle{Waiter: first, Failure: first.failure, Blockage: q.blockageOf(first, w)}
 }
 
-// blockageOf returns what blocks first, for which w waits. It requires q.mu.
+// blockageOf returns what blocks first, for which w waits.
 func (q *Queue) blockageOf(first, w *Waiter) *Blockage {
 	by, name := q.firstBlockerAndName(first)
 	if first.isReady || by == nil {

@@ -3,7 +3,6 @@ package locktable
 import (
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -14,9 +13,6 @@ import (
 // a reader stays behind a writer that waits. A request for several names joins the queues of
 // all of them at the same moment, so two such requests cannot wait for each other.
 type Queue struct {
-	userGates [64]sync.Mutex // taken before mu, never inside it: see lock
-
-	mu           sync.Mutex // guards the fields below, and the fields of a Waiter that say so; only EndsByItself takes another mutex inside, the mutex of a lease
 	names        map[string]*nameQueue
 	spare        *nameQueue             // empty, for the next name; nil: there is none
 	waiters      nameQueue              // waiters without a lease, of all names
@@ -30,38 +26,10 @@ func New() *Queue {
 	return &Queue{names: map[string]*nameQueue{}, participants: map[Owner]*participant{}}
 }
 
-// lock locks mu for a request. Requests for several names take long, so the gate of a user lets one
-// of them through at a time. When thousands of them end at once, another user waits for one of them,
-// not for all.
-func (q *Queue) lock(w *Waiter) {
-	if gate := q.gate(w); gate != nil {
-		gate.Lock()
-	}
-	q.mu.Lock()
-}
-
-func (q *Queue) unlock(w *Waiter) {
-	q.mu.Unlock()
-	if gate := q.gate(w); gate != nil {
-		gate.Unlock()
-	}
-}
-
-// gate returns the gate of the user, which a few other users may share. It is nil for a request for
-// one name.
-func (q *Queue) gate(w *Waiter) *sync.Mutex {
-	if len(w.Names) == 1 {
-		return nil
-	}
-	return &q.userGates[uint(w.Requester.UID)%uint(len(q.userGates))]
-}
-
 // Join appends w to the queues of its names. It is ready at once if nothing before it
 // conflicts. The error matches ErrDeadlock if w would wait for its own owner through
 // others; w is not in the queue then.
 func (q *Queue) Join(w *Waiter) error {
-	q.lock(w)
-	defer q.unlock(w)
 	q.number(w)
 	w.isReady = q.firstBlocker(w) == nil
 	if w.isBlocked() {
@@ -81,13 +49,12 @@ func (q *Queue) Join(w *Waiter) error {
 	return nil
 }
 
-// number requires q.mu.
 func (q *Queue) number(w *Waiter) {
 	q.lastNumber++
 	w.number = q.lastNumber
 }
 
-// append puts w, which has a number, at the end of the queues of its names. It requires q.mu.
+// append puts w, which has a number, at the end of the queues of its names.
 func (q *Queue) append(w *Waiter) {
 	for _, name := range w.Names {
 		queue := q.names[name]
@@ -111,8 +78,6 @@ func (q *Queue) newNameQueue() *nameQueue {
 // streak. failure is how the last attempt of w failed on the nodes, nil if it did not: the
 // next waiters need not find that out again. (A waiter that was never ready made no attempt.)
 func (q *Queue) Leave(w *Waiter, failure error) {
-	q.lock(w)
-	defer q.unlock(w)
 	q.removeParticipant(w)
 	q.waiters.remove(w)
 	q.remove(w)
@@ -140,8 +105,6 @@ func (q *Queue) Leave(w *Waiter, failure error) {
 // Downgrade records that w, which held its lock exclusively, shares it, and makes ready the
 // readers that it alone blocked.
 func (q *Queue) Downgrade(w *Waiter) {
-	q.lock(w)
-	defer q.unlock(w)
 	w.grant = isShared
 	for _, name := range w.Names {
 		q.names[name].noteShared(w)
@@ -157,7 +120,6 @@ func (q *Queue) Downgrade(w *Waiter) {
 	q.notifyNextInLine(w.Names)
 }
 
-// remove requires q.mu.
 func (q *Queue) remove(w *Waiter) {
 	for _, name := range w.Names {
 		queue := q.names[name]
@@ -192,7 +154,6 @@ func (v visited) first(w *Waiter) bool {
 	return !before
 }
 
-// makeReadyIfFree requires q.mu.
 func (q *Queue) makeReadyIfFree(w *Waiter) bool {
 	if q.firstBlocker(w) != nil {
 		return false
@@ -202,14 +163,13 @@ func (q *Queue) makeReadyIfFree(w *Waiter) bool {
 	return true
 }
 
-// firstBlocker returns the first waiter or holder that w waits for. It requires q.mu.
+// firstBlocker returns the first waiter or holder that w waits for.
 func (q *Queue) firstBlocker(w *Waiter) *Waiter {
 	first, _ := q.firstBlockerAndName(w)
 	return first
 }
 
-// firstBlockerAndName returns the first blocker of w, and the name that they have in common. It
-// requires q.mu.
+// firstBlockerAndName returns the first blocker of w, and the name that they have in common.
 func (q *Queue) firstBlockerAndName(w *Waiter) (first *Waiter, name string) {
 	for _, name := range w.Names {
 		if first := w.firstBlocker(q.names[name]); first != nil {
@@ -222,8 +182,6 @@ func (q *Queue) firstBlockerAndName(w *Waiter) (first *Waiter, name string) {
 // NoteFailure records how an attempt of w failed on the nodes. If another host held the
 // lock, the streak of this host ends.
 func (q *Queue) NoteFailure(w *Waiter, failure error) {
-	q.lock(w)
-	defer q.unlock(w)
 	if w.failure = failure; errors.Is(failure, redlock.ErrHeld) {
 		w.streak = Streak{}
 	}
@@ -231,15 +189,11 @@ func (q *Queue) NoteFailure(w *Waiter, failure error) {
 
 // LastFailure returns how the last attempt of w, or of the one before it, failed on the nodes.
 func (q *Queue) LastFailure(w *Waiter) error {
-	q.lock(w)
-	defer q.unlock(w)
 	return w.failure
 }
 
 // Granted records that w holds a lease. It stays in the queue until it leaves.
 func (q *Queue) Granted(w *Waiter, lease Lease) {
-	q.lock(w)
-	defer q.unlock(w)
 	w.client, w.grant, w.failure = lease, isGranted, nil
 	q.waiters.remove(w)
 	q.notifyNextInLine(w.Names)
@@ -247,22 +201,17 @@ func (q *Queue) Granted(w *Waiter, lease Lease) {
 
 // Restore adds w, which held a lease before a restart.
 func (q *Queue) Restore(w *Waiter, lease Lease) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	w.client, w.grant, w.isReady = lease, isGranted, true
 	q.number(w)
 	q.append(w)
 }
 
 // ChangeOwner records the current owner of a lease that was resumed, so that its waiters wait for
-// that owner. It calls current with q.mu held, so the later of two concurrent calls records the
-// later owner.
-func (q *Queue) ChangeOwner(w *Waiter, current func() Owner) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// that owner.
+func (q *Queue) ChangeOwner(w *Waiter, owner Owner) {
 	waitedFor := w.participant != nil
 	q.removeParticipant(w)
-	w.Owner = current()
+	w.Owner = owner
 	if waitedFor {
 		q.addParticipant(w)
 	}
@@ -270,22 +219,16 @@ func (q *Queue) ChangeOwner(w *Waiter, current func() Owner) {
 
 // Len returns the number of names that are held or waited for.
 func (q *Queue) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	return len(q.names)
 }
 
 // Waiting lists the waiters without a lease, in the order of arrival.
 func (q *Queue) Waiting() []*Waiter {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	return slices.Collect(q.waiters.all())
 }
 
 // FirstWaiting returns the first waiter without a lease for a name; nil: there is none.
 func (q *Queue) FirstWaiting(name string) *Waiter {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for w := range q.names[name].all() {
 		if !w.isGranted() {
 			return w

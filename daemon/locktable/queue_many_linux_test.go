@@ -98,24 +98,6 @@ func timeLeave(t *testing.T, n int, others ...string) time.Duration {
 	return processorTime(t, func() { q.Leave(writer, nil) })
 }
 
-// Only one request of a user at a time contends for the queue's mutex. Otherwise a request of another
-// user would wait for thousands of them when they end at once.
-func TestOneRequestOfAUserContends(t *testing.T) {
-	q := New()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for range 2 {
-		go q.Leave(&Waiter{Names: []string{"a", "b"}, Requester: &Requester{UID: 1}}, nil)
-	}
-	for q.userGates[1].TryLock() { // until the first user contends
-		q.userGates[1].Unlock()
-		runtime.Gosched()
-	}
-	if !q.userGates[2].TryLock() {
-		t.Error("a request of another user waits for them")
-	}
-}
-
 // timeJoin returns the processor time of a Join that searches for a deadlock and finds none. The
 // owner that joins already holds a lock, or one of two slots, that waiters before it wait for.
 func timeJoin(t *testing.T, n int, of Kind) time.Duration {

@@ -3,7 +3,6 @@ package locktable
 import (
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -75,22 +74,6 @@ func TestQueueSeveralNames(t *testing.T) {
 	q.Leave(ab, nil)
 	if !isReady(b) {
 		t.Error("after ab left: b is not ready")
-	}
-}
-
-// A request for one name needs no gate. A request for several names takes the gate of its user.
-func TestQueueGate(t *testing.T) {
-	q := New()
-	gate := func(uid int, names ...string) *sync.Mutex {
-		p := &Waiter{}
-		p.Init(names, Kind{}, false, &Requester{UID: uid}, nil)
-		return q.gate(p)
-	}
-	if gate(1, "a") != nil {
-		t.Error("a request for one name has a gate")
-	}
-	if gate(1, "a", "b") == nil || gate(1, "a", "b") != gate(1, "c", "d", "e") || gate(1, "a", "b") == gate(2, "a", "b") {
-		t.Error("want one gate for each user")
 	}
 }
 

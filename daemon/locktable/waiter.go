@@ -48,7 +48,7 @@ type Lease interface {
 	// Validity is how long the lease is still valid.
 	Validity() time.Duration
 	// EndsByItself reports that the lease ends without its owner: nobody extends it
-	// (hold=ttl), or it was lost. It is called with the queue's mutex held.
+	// (hold=ttl), or it was lost.
 	EndsByItself() bool
 }
 
@@ -67,13 +67,12 @@ type Waiter struct {
 	Names     []string
 	oneName   [1]string // the memory of names if there is one
 	Requester *Requester
-	Owner     Owner // after Join guarded by the queue's mu
+	Owner     Owner // ChangeOwner changes it
 
 	number uint64 // in the order of arrival
 
 	ready, nextInLine chan struct{} // see Ready and NextInLine
 
-	// Guarded by the queue's mu, except Kind and Patient.
 	client      any                     // Attempts, or a Lease once it is granted
 	attempt     *redlock.PendingAttempt // begun for it by a hand-over, and not taken yet
 	streak      Streak                  // its lease continues it
@@ -108,7 +107,7 @@ const (
 
 func (w *Waiter) isGranted() bool { return w.grant != notGranted }
 
-// mode returns how w holds its lock, or wants to. It requires q.mu.
+// mode returns how w holds its lock, or wants to.
 func (w *Waiter) mode() Kind {
 	if w.grant == isShared {
 		return Kind{Shared: true}
@@ -138,9 +137,8 @@ func (w *Waiter) Request() redlock.Request { return w.client.(Attempts).Request(
 // caller has abandoned.
 func (w *Waiter) Undelivered() { w.client.(Attempts).Undelivered() }
 
-// lease returns the lease of w, which is granted. It requires q.mu.
+// lease returns the lease of w, which is granted.
 func (w *Waiter) lease() Lease { return w.client.(Lease) }
 
-// isBlocked reports whether w waits for others of this host, and not only for the nodes. It requires
-// q.mu.
+// isBlocked reports whether w waits for others of this host, and not only for the nodes.
 func (w *Waiter) isBlocked() bool { return w.Patient && !w.isReady }

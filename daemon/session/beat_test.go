@@ -70,7 +70,7 @@ func TestBeatNeedsItsOption(t *testing.T) {
 // The longest interval that a request can state does not overflow.
 func TestLongestBeatInterval(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: math.MaxInt64, lastBeat: time.Hour}}
-	if h.isHeartbeatMissed(2*time.Hour) || h.noteBeat(3*time.Hour) || h.isHeartbeatMissed(4*time.Hour) {
+	if h.heartbeat.isMissedLocked(2*time.Hour) || h.heartbeat.noteBeatLocked(3*time.Hour) || h.heartbeat.isMissedLocked(4*time.Hour) {
 		t.Error("an interval of 292 years has ended")
 	}
 }
@@ -79,19 +79,19 @@ func TestLongestBeatInterval(t *testing.T) {
 // a newer BEAT keeps waiting.
 func TestBeatInterval(t *testing.T) {
 	h := &heldLease{heartbeat: &heartbeat{interval: time.Second, lastBeat: 10 * time.Second}}
-	if h.noteBeat(10900 * time.Millisecond) {
+	if h.heartbeat.noteBeatLocked(10900 * time.Millisecond) {
 		t.Error("a BEAT in time counts as late")
 	}
-	if h.isHeartbeatMissed(11 * time.Second) {
+	if h.heartbeat.isMissedLocked(11 * time.Second) {
 		t.Error("the timer ignores the newer BEAT")
 	}
-	if !h.noteBeat(11900 * time.Millisecond) {
+	if !h.heartbeat.noteBeatLocked(11900 * time.Millisecond) {
 		t.Error("a BEAT at the end of the interval counts as in time")
 	}
-	if !h.noteBeat(11901 * time.Millisecond) {
+	if !h.heartbeat.noteBeatLocked(11901 * time.Millisecond) {
 		t.Error("a BEAT after a late one counts as in time")
 	}
-	if !h.isHeartbeatMissed(11902 * time.Millisecond) {
+	if !h.heartbeat.isMissedLocked(11902 * time.Millisecond) {
 		t.Error("the timer keeps waiting after a late BEAT")
 	}
 }

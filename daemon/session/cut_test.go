@@ -19,15 +19,15 @@ func TestCutConnectionKeepsItsLocks(t *testing.T) {
 		w, host, cut := d.dialShortTimeout()
 		deadline := duration(t, w.Say("LOCK a ttl=700ms", granted5)[2])
 		cut()
-		if listed := host.Leases.all(); len(listed) != 1 || listed[0].lease.TimeToRelease() <= 0 {
+		if listed := host.allLeases(); len(listed) != 1 || listed[0].lease.TimeToRelease() <= 0 {
 			t.Errorf("listed before the deadline: %v, want a lost lease", listed)
 		}
 		d.dial().Say("LOCK a", granted5)
 		if now := d.now(); now < deadline {
 			t.Errorf("granted to another client at %v, before the deadline %v", now, deadline)
 		}
-		daemontest.Eventually(t, "the lease is no longer listed", func() bool { return len(host.Leases.all()) == 0 })
-		daemontest.Eventually(t, "the wait queue is empty", func() bool { return host.Queue.Len() == 0 })
+		daemontest.Eventually(t, "the lease is no longer listed", func() bool { return len(host.allLeases()) == 0 })
+		daemontest.Eventually(t, "the wait queue is empty", func() bool { return queued(host) == 0 })
 	})
 }
 
@@ -40,7 +40,7 @@ func TestConnectionCutByShutdownCanResume(t *testing.T) {
 		w.Say("LOCK a", granted5)
 		host.Stopping.Store(true)
 		cut()
-		if listed := host.Leases.all(); len(listed) != 1 || listed[0].lease.Err() != nil {
+		if listed := host.allLeases(); len(listed) != 1 || listed[0].lease.Err() != nil {
 			t.Errorf("got %v, want a valid lease", listed)
 		}
 	})

@@ -41,8 +41,8 @@ func (d *Host) Drain(srv *server.Server) {
 // heldByClients counts the leases that Drain waits for: without this daemon, they end before their
 // clients do. Others end by themselves, or their clients are gone.
 func (d *Host) heldByClients() (n int) {
-	for _, h := range d.Leases.all() {
-		lingers := h.linger() > 0 && h.process == nil && h.attached() == nil
+	for _, h := range d.allLeases() {
+		lingers := h.linger() > 0 && h.process == nil && d.reporter(h) == nil
 		if !h.EndsByItself() && !lingers {
 			n++
 		}

@@ -17,7 +17,7 @@ func (s *session) extend(call *server.Call) server.Work {
 	if err == nil && call.Has(ipc.OptTTL) {
 		err = checkTTL(call.TTL, s.host.Cfg.Quorum.MaxTTL)
 	}
-	if err == nil && call.Has(ipc.OptMode) && call.Mode == ipc.Exclusive && h.mode() != (locktable.Kind{}) {
+	if err == nil && call.Has(ipc.OptMode) && call.Mode == ipc.Exclusive && s.host.mode(h) != (locktable.Kind{}) {
 		err = badOption("mode=exclusive: a shared lease cannot become exclusive, because two readers that both want that would wait for each other: UNLOCK it, and LOCK it exclusively")
 	}
 	if err != nil {
@@ -42,14 +42,16 @@ func (e *extendWork) Run() {
 		e.s.refuse(e.call, err)
 		return
 	}
-	e.call.Reply(keptFields(e.call, e.h))
+	e.call.Reply(e.s.host.stillHeldFields(e.call, e.h))
 }
 
 // downgrade makes a lease shared and extends it. It records that before it asks a node: a later
 // daemon then tells the nodes.
 func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) error {
 	err := h.lease.Downgrade(ctx, ttl, func() error {
-		err := h.becomeShared()
+		d.mu.Lock()
+		err := h.becomeSharedLocked()
+		d.mu.Unlock()
 		if err == nil {
 			d.Journal.Shared(h.number)
 		}
@@ -58,7 +60,9 @@ func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) e
 	if !h.lease.Shared() {
 		return err
 	}
-	d.Queue.Downgrade(&h.waiter)
+	d.lockQueue(&h.waiter)
+	d.queue.Downgrade(&h.waiter)
+	d.unlockQueue(&h.waiter)
 	if err != nil && h.lease.Err() == nil {
 		return fmt.Errorf("%w; the lease is shared from now on, and each extension asks the nodes again to admit readers", err)
 	}
@@ -74,13 +78,13 @@ func (s *session) check(call *server.Call) server.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	return reply(call, keptFields(call, h))
+	return reply(call, s.host.stillHeldFields(call, h))
 }
 
-// keptFields adds the fields of the answers to CHECK and EXTEND. They include ttl and guard,
+// stillHeldFields returns the fields of the answers to CHECK and EXTEND. They include ttl and guard,
 // because another process may have changed them.
-func keptFields(call *server.Call, h *heldLease) *ipc.Response {
-	return countField(slotField(validityFields(call, h), h.lease.Slot()), h)
+func (d *Host) stillHeldFields(call *server.Call, h *heldLease) *ipc.Response {
+	return d.countField(slotField(validityFields(call, h), h.lease.Slot()), h)
 }
 
 // beat answers from memory.
@@ -102,7 +106,11 @@ func (d *Host) takeBeat(h *heldLease) error {
 	if h.heartbeat == nil {
 		return badOption("%s: BEAT for a lock that was taken without beat=", h.waiter.Label())
 	}
-	if h.noteBeat(d.Clock()) {
+	now := d.Clock()
+	d.mu.Lock()
+	late := h.heartbeat.noteBeatLocked(now)
+	d.mu.Unlock()
+	if late {
 		h.lease.Lose(redlock.LostBeat)
 	}
 	return h.lease.Err()

@@ -16,9 +16,9 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case h != nil && s.host.lostLongAgo(h):
+	case h != nil && s.host.wasLostLongAgo(h):
 		s.host.forget(h)
-	case h != nil && h.isKept():
+	case h != nil && call.Has(ipc.OptLease) && s.host.isKept(h): // it is not found by its names
 	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.Owner:
 		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= alone is enough", call.Owner)
 	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
@@ -35,26 +35,31 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	switch {
 	case call.Has(ipc.OptLease):
-		return s.host.Leases.get(call.Lease), nil
+		return s.host.leaseByID(call.Lease), nil
 	case call.Has(ipc.OptPID):
 		return s.heldByPID(call)
 	}
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
 	own := s.leases.get(indexKey{owner: call.Owner, name: call.Names[0]})
 	if own != nil && own.lease.Err() == nil {
 		return own, nil
 	}
-	h, err := s.processLeaseOf(call)
+	h, err := s.processLeaseLocked(call)
 	if err == nil && own != nil && (h == nil || h.lease.Err() != nil) {
 		return own, nil
 	}
 	return h, err
 }
 
-// processLeaseOf returns the lease of a process (hold=pid) whose loss this connection reports.
-func (s *session) processLeaseOf(call *server.Call) (*heldLease, error) {
-	all := slices.DeleteFunc(s.leasesOfProcesses(), func(h *heldLease) bool {
-		return h.Owner != call.Owner || !slices.Contains(h.names(), call.Names[0])
-	})
+// processLeaseLocked returns the lease of a process (hold=pid) whose loss this connection reports.
+func (s *session) processLeaseLocked(call *server.Call) (*heldLease, error) {
+	var all []*heldLease
+	for h := range s.processLeases {
+		if h.Owner == call.Owner && slices.Contains(h.names(), call.Names[0]) {
+			all = append(all, h)
+		}
+	}
 	held := heldElseLost(all)
 	switch {
 	case len(held) == 0:
@@ -89,7 +94,9 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 	case p != nil && len(call.Names) == 0:
 		h, err = s.onlyOne(p, call)
 	case p != nil:
+		s.host.mu.Lock()
 		h = p.leases.get(indexKey{s.uid, call.Owner, call.Names[0]})
+		s.host.mu.Unlock()
 	}
 	if h == nil && err == nil && s.isOfOtherUser(call.PID) {
 		err = fmt.Errorf("pid=%d: %w", call.PID, errOtherUser)
@@ -100,7 +107,10 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 // onlyOne returns the only lease of this user and owner that a process holds. If it holds
 // none, it returns the only one that it lost.
 func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error) {
-	held := heldElseLost(slices.DeleteFunc(p.leases.all(), func(h *heldLease) bool { return h.UID != s.uid || h.Owner != call.Owner }))
+	s.host.mu.Lock()
+	all := p.leases.all()
+	s.host.mu.Unlock()
+	held := heldElseLost(slices.DeleteFunc(all, func(h *heldLease) bool { return h.UID != s.uid || h.Owner != call.Owner }))
 	switch len(held) {
 	case 0:
 		return nil, nil

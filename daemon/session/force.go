@@ -29,12 +29,12 @@ func (s *session) force(call *server.Call) server.Work {
 // is lost entirely.
 func (f *forceWork) Run() {
 	name := f.call.Names[0]
-	lists := f.s.host.Leases.namesByID(name) // read before FORCE, which may make the daemon forget leases
-	ours := f.s.host.Leases.withName(name)
+	lists := f.s.host.namesByID(name) // read before FORCE, which may make the daemon forget leases
+	ours := f.s.host.leasesOf(name)
 	forced, err := f.s.host.Nodes.Force(f.call.Context(), name)
 	free := errors.Is(err, redlock.ErrNotHeld)
 	for i := range forced {
-		forced[i].Holder = f.s.host.currentHolder(&forced[i], f.s.host.Leases.onNodes(&forced[i]))
+		forced[i].Holder = f.s.host.currentHolder(&forced[i], f.s.host.onNodes(&forced[i]))
 	}
 	f.log(forced, err)
 	if err != nil && !free {
@@ -102,16 +102,16 @@ func alsoText(also []string) string {
 	return "; other names of the same LOCK (also=) are lost as well, and stay taken until their holder has released them, at most until its deadline"
 }
 
-// withName returns the leases of a lock.
-func (r *leaseRegistry) withName(name string) []*heldLease {
-	return slices.DeleteFunc(r.all(), func(h *heldLease) bool { return !slices.Contains(h.names(), name) })
+// leasesOf returns the leases of a lock.
+func (d *Host) leasesOf(name string) []*heldLease {
+	return slices.DeleteFunc(d.allLeases(), func(h *heldLease) bool { return !slices.Contains(h.names(), name) })
 }
 
 // namesByID returns the names of each lease of several names that has this one, by the ids that the
 // nodes may show.
-func (r *leaseRegistry) namesByID(name string) map[string][]string {
+func (d *Host) namesByID(name string) map[string][]string {
 	lists := map[string][]string{}
-	for _, h := range r.all() {
+	for _, h := range d.allLeases() {
 		if names := h.names(); len(names) > 1 && slices.Contains(names, name) {
 			lists[h.lease.TokenID()], lists[h.lease.ID()] = names, names // before an exchange of the token, and after it
 		}

@@ -216,7 +216,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	if first.settle(err); err != nil {
 		t.Fatal(err)
 	}
-	next := d.Queue.ClaimNext(&first.waiter, locktable.Streak{})
+	next := d.queue.ClaimNext(&first.waiter, locktable.Streak{})
 	if next != &second.waiter {
 		t.Fatalf("the next waiter is %v, want the second", next)
 	}
@@ -263,7 +263,9 @@ func queueLock(t *testing.T, s *session, owner string) *lockRequest {
 		_, err = s.registerRequest(a)
 	}
 	if err == nil {
-		err = s.host.Queue.Join(&a.waiter)
+		s.host.lockQueue(&a.waiter)
+		err = s.host.queue.Join(&a.waiter)
+		s.host.unlockQueue(&a.waiter)
 	}
 	if err != nil {
 		t.Fatal(err)

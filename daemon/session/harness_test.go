@@ -14,6 +14,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/daemontest"
 	"github.com/redlockd/redlockd/daemon/devnodes"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/logging"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/redlock"
@@ -129,6 +130,19 @@ func testNodes(cfg *config.Config) (nodes []redlock.Node) {
 		nodes = append(nodes, redlock.RedisNode(redlock.NodeOptions{Name: node.Name, Address: node.Address, Durable: node.Durable}))
 	}
 	return nodes
+}
+
+// queued returns how many names are held or waited for.
+func queued(d *Host) int {
+	d.queueMu.Lock()
+	defer d.queueMu.Unlock()
+	return d.queue.Len()
+}
+
+// change applies an event to the life of a lease that no other goroutine has.
+func change(h *heldLease, event locktable.Event) (do locktable.Effects) {
+	h.life, do = h.life.After(event)
+	return do
 }
 
 // embeddedHost returns a Host with embedded nodes, whose fields the test can read.

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
@@ -17,13 +16,14 @@ import (
 // and small fields stand together.
 type heldLease struct {
 	locktable.Requester
+	host    *Host
 	number  uint64           // the number of its LOCK in the journal; 0: not recorded
 	process *heldProcess     // the process that holds it (hold=pid), or nil
 	delays  *endDelays       // nil: it is released as soon as its client is gone
 	waiter  locktable.Waiter // has the names and the kind of the lock
 	lease   *redlock.Lease   // nil while the state is Acquiring
 
-	mu          sync.Mutex    // guards what follows, except hold; only the mutex of timers is taken inside it
+	// The Host's mu guards what follows, except hold.
 	session     *session      // reports its loss; nil once its connection ended
 	index       *leaseIndex   // finds the lease by its names; RESUME changes it
 	lostAt      time.Duration // BootTime; 0: it was not lost
@@ -39,25 +39,22 @@ type heldLease struct {
 // names returns the names of the lock, in the order of the request.
 func (h *heldLease) names() []string { return h.waiter.Names }
 
-// becomeShared makes the lease shared in this daemon, unless several LOCKs count on it.
-func (h *heldLease) becomeShared() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n := len(h.reentrantIDs()); n > 0 {
+// becomeSharedLocked makes the lease shared in this daemon, unless several LOCKs count on it.
+func (h *heldLease) becomeSharedLocked() error {
+	if n := len(h.reentrantIDsLocked()); n > 0 {
 		return badOption("mode=shared: the lease counts %d exclusive LOCKs (reentrant=yes): UNLOCK until one is left", 1+n)
 	}
 	h.downgraded = true
 	return nil
 }
 
-// mode returns how the lease is held.
-func (h *heldLease) mode() locktable.Kind {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// mode returns how a lease is held.
+func (d *Host) mode(h *heldLease) locktable.Kind {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return h.modeLocked()
 }
 
-// modeLocked is mode for a caller that holds mu.
 func (h *heldLease) modeLocked() locktable.Kind {
 	if h.downgraded {
 		return locktable.Kind{Shared: true}
@@ -65,58 +62,20 @@ func (h *heldLease) modeLocked() locktable.Kind {
 	return h.waiter.Kind
 }
 
-// attached returns the session that reports the loss of the lease, or nil.
-func (h *heldLease) attached() *session {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// reporter returns the session that reports the loss of a lease, or nil.
+func (d *Host) reporter(h *heldLease) *session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return h.session
-}
-
-// detach removes the lease from a session whose connection has ended. It returns false if another
-// connection has resumed the lease.
-func (h *heldLease) detach(s *session) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session != s {
-		return false
-	}
-	h.session = nil
-	return true
 }
 
 // countDisconnect counts the ends of the client's connection. If the client resumes the lease and
 // disconnects again, linger= starts again in full.
-func (h *heldLease) countDisconnect() (nth uint16) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (d *Host) countDisconnect(h *heldLease) (nth uint16) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	h.disconnects++
 	return h.disconnects
-}
-
-// disconnectedAgain reports whether the client's connection has ended again since.
-func (h *heldLease) disconnectedAgain(nth uint16) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.disconnects != nth
-}
-
-// currentIndex returns the index that has the lease by its names.
-func (h *heldLease) currentIndex() *leaseIndex {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.index
-}
-
-// takeProcess returns the lease's process the first time, and nil afterwards. The caller releases
-// it.
-func (h *heldLease) takeProcess() *heldProcess {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.freed {
-		return nil
-	}
-	h.freed = true
-	return h.process
 }
 
 // Since is the BootTime of the grant.
@@ -127,14 +86,14 @@ func (h *heldLease) Validity() time.Duration { return h.lease.Validity() }
 
 // EndsByItself reports that the lease ends without its client: nobody can release or extend it.
 func (h *heldLease) EndsByItself() bool {
-	return h.hold == ipc.HoldTTL || h.lease.Err() != nil || h.isKept()
+	return h.hold == ipc.HoldTTL || h.lease.Err() != nil || h.host.isKept(h)
 }
 
 // endDelays says how long a lease stays taken after nobody holds it any more.
 type endDelays struct {
 	linger time.Duration // linger=: from the end of its client, unless the client resumes it
 
-	// The lease's mu guards what follows.
+	// The Host's mu guards what follows.
 	min       time.Duration // min=: from the grant on
 	notBefore time.Duration // BootTime until which its client may still work; 0: it does not
 }
@@ -155,55 +114,50 @@ func (h *heldLease) linger() time.Duration {
 	return h.delays.linger
 }
 
-// minLeft returns how long the lease stays taken at least, whatever its holder does; 0: it has no
-// min=, or that has passed.
-func (h *heldLease) minLeft(now time.Duration) time.Duration {
+// minLeft returns how long a lease stays taken at least, whatever its holder does; 0: it has no min=,
+// or that has passed.
+func (d *Host) minLeft(h *heldLease) time.Duration {
 	if h.delays == nil {
 		return 0
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.delays.min == 0 {
+	now := d.Clock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return h.minLeftLocked(now)
+}
+
+func (h *heldLease) minLeftLocked(now time.Duration) time.Duration {
+	if h.delays == nil || h.delays.min == 0 {
 		return 0
 	}
 	return max(h.delays.min-(now-h.lease.Since()), h.delays.notBefore-now, 0)
 }
 
-// notBefore keeps the lease, which has min=, taken at least until an instant.
-func (h *heldLease) notBefore(instant time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// keepUntil keeps a lease, which has min=, taken at least until an instant.
+func (d *Host) keepUntil(h *heldLease, instant time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	h.delays.notBefore = instant
 }
 
-// isKept reports whether nobody holds the lease, and it stays taken until min= has passed.
-func (h *heldLease) isKept() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// isKept reports whether nobody holds a lease, and it stays taken until min= has passed.
+func (d *Host) isKept(h *heldLease) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return h.life.State == locktable.Kept
 }
 
-// isForgotten reports whether no client can ask about the lease any more.
-func (h *heldLease) isForgotten() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.life.Memory == locktable.Forgotten
-}
-
-// leaseRegistry finds leases by their ids, from any connection.
+// leaseRegistry finds leases by their ids, from any connection. The Host's mu guards it.
 type leaseRegistry struct {
-	mu     sync.Mutex // guards what follows
 	byID   map[string]*heldLease
 	passed map[string]*heldLease // leases that were granted by a pass, by the id that the nodes show
 }
 
-func newLeaseRegistry() *leaseRegistry {
-	return &leaseRegistry{byID: map[string]*heldLease{}, passed: map[string]*heldLease{}}
+func newLeaseRegistry() leaseRegistry {
+	return leaseRegistry{byID: map[string]*heldLease{}, passed: map[string]*heldLease{}}
 }
 
 func (r *leaseRegistry) add(h *heldLease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.byID[h.lease.ID()] = h
 	if h.lease.Passed() {
 		r.passed[h.lease.TokenID()] = h
@@ -211,8 +165,6 @@ func (r *leaseRegistry) add(h *heldLease) {
 }
 
 func (r *leaseRegistry) remove(h *heldLease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	delete(r.byID, h.lease.ID())
 	if id := h.lease.TokenID(); h.lease.Passed() && r.passed[id] == h {
 		delete(r.passed, id)
@@ -221,34 +173,35 @@ func (r *leaseRegistry) remove(h *heldLease) {
 
 // onNodes returns the lease of a holder that the nodes show, or nil. Do not use it for ids that a
 // client sent: after a pass, the nodes still show the id of the previous client, which knows it.
-func (r *leaseRegistry) onNodes(holding *redlock.Holding) *heldLease {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if h := r.passed[holding.ID()]; h != nil {
+func (d *Host) onNodes(holding *redlock.Holding) *heldLease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := d.leases.passed[holding.ID()]; h != nil {
 		return h
 	}
-	return r.byID[holding.ID()]
+	return d.leases.byID[holding.ID()]
 }
 
-func (r *leaseRegistry) get(id string) *heldLease {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.byID[id]
+// leaseByID returns a lease, or nil.
+func (d *Host) leaseByID(id string) *heldLease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.leases.byID[id]
 }
 
-func (r *leaseRegistry) all() []*heldLease {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]*heldLease, 0, len(r.byID))
-	for _, h := range r.byID {
+func (d *Host) allLeases() []*heldLease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*heldLease, 0, len(d.leases.byID))
+	for _, h := range d.leases.byID {
 		all = append(all, h)
 	}
 	return all
 }
 
 // Held counts the leases that are not lost.
-func (r *leaseRegistry) Held() (n int) {
-	for _, h := range r.all() {
+func (d *Host) Held() (n int) {
+	for _, h := range d.allLeases() {
 		if h.lease.Err() == nil {
 			n++
 		}
@@ -256,9 +209,9 @@ func (r *leaseRegistry) Held() (n int) {
 	return n
 }
 
-// record returns the journal's record of a granted lease. Further LOCKs that count on it are
+// recordLocked returns the journal's record of a granted lease. Further LOCKs that count on it are
 // recorded when they are answered.
-func (h *heldLease) record() state.Lease {
+func (h *heldLease) recordLocked() state.Lease {
 	r := state.Lease{
 		Number: h.number, Phase: state.PhaseHeld, Record: h.lease.Record(),
 		Holder: state.Holder{
@@ -269,22 +222,18 @@ func (h *heldLease) record() state.Lease {
 	if h.process != nil {
 		r.Holder.ProcessStarted = h.process.started
 	}
-	if s := h.attached(); s != nil {
-		r.Conn = s.number
+	if h.session != nil {
+		r.Conn = h.session.number
 	}
 	return r
 }
 
 // noteGranted records a lease that was granted, before its LOCK is answered.
-func (d *Host) noteGranted(h *heldLease) {
-	if h.number == 0 {
-		return
-	}
-	r := h.record()
+func (d *Host) noteGranted(h *heldLease, r *state.Lease) {
 	if h.delays != nil && h.delays.min != 0 {
 		d.Journal.Min(h.number, h.delays.min)
 	}
-	d.Journal.Granted(&r)
+	d.Journal.Granted(r)
 	if h.lease.Deadline() < r.Record.Deadline {
 		d.Journal.Deadline(h.number, h.lease) // the deadline moved back meanwhile: the recorded one must never be later
 	}
@@ -292,8 +241,8 @@ func (d *Host) noteGranted(h *heldLease) {
 
 // countField adds the number of UNLOCKs that end the lease, if it is more than one. It is for
 // answers to requests without reentrant=yes.
-func countField(r *ipc.Response, h *heldLease) *ipc.Response {
-	if n := h.count(); n > 1 {
+func (d *Host) countField(r *ipc.Response, h *heldLease) *ipc.Response {
+	if n := d.count(h); n > 1 {
 		r.Int("count", int64(n))
 	}
 	return r
@@ -318,17 +267,17 @@ func validityFields(call *server.Call, h *heldLease) *ipc.Response {
 }
 
 // grantFields returns the answer to LOCK.
-func grantFields(call *server.Call, h *heldLease) *ipc.Response {
+func (d *Host) grantFields(call *server.Call, h *heldLease) *ipc.Response {
 	r := leaseFields(call, h)
 	if call.Reentrant {
-		r.Int("count", int64(h.count()))
+		r.Int("count", int64(d.count(h)))
 	}
 	return r
 }
 
 // heartbeat is the state of beat=. A lease without a BEAT for the interval is lost. Its deadline
 // stays the one of its last extension, so that the client has at least the guard to stop before
-// others can get the lock. The lease's mu guards all fields except interval.
+// others can get the lock. The Host's mu guards all fields except interval.
 type heartbeat struct {
 	interval time.Duration // beat=; does not change
 	timer    *timers.Timer // nil: the lease was not granted yet, or has ended
@@ -352,10 +301,8 @@ func (h *heldLease) beatInterval() time.Duration {
 	return h.heartbeat.interval
 }
 
-// startHeartbeat starts the interval at the grant.
-func (h *heldLease) startHeartbeat(d *Host) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// startHeartbeatLocked starts the interval at the grant.
+func (d *Host) startHeartbeatLocked(h *heldLease) {
 	if h.heartbeat != nil && h.life.State == locktable.Held {
 		h.heartbeat.lastBeat = d.Clock()
 		h.heartbeat.timer = d.timers.After(h.heartbeat.interval, func() { d.checkHeartbeat(h) })
@@ -366,76 +313,54 @@ func (h *heldLease) startHeartbeat(d *Host) {
 // for the end of that BEAT's interval.
 func (d *Host) checkHeartbeat(h *heldLease) {
 	now := d.Clock()
-	if h.isHeartbeatMissed(now) {
-		h.lease.Lose(redlock.LostBeat)
-		return
+	d.mu.Lock()
+	missed := h.heartbeat.isMissedLocked(now)
+	if !missed && h.heartbeat.timer != nil {
+		h.heartbeat.timer = d.timers.After(h.heartbeat.leftLocked(now), func() { d.checkHeartbeat(h) })
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.heartbeat.timer != nil {
-		h.heartbeat.timer = d.timers.After(h.heartbeat.left(now), func() { d.checkHeartbeat(h) })
+	d.mu.Unlock()
+	if missed {
+		h.lease.Lose(redlock.LostBeat)
 	}
 }
 
-// stopHeartbeat stops the timer, because the lease has ended.
-func (h *heldLease) stopHeartbeat() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// stopHeartbeatLocked stops the timer, because the lease has ended.
+func (h *heldLease) stopHeartbeatLocked() {
 	if h.heartbeat != nil && h.heartbeat.timer != nil {
 		h.heartbeat.timer.Stop()
 		h.heartbeat.timer = nil
 	}
 }
 
-// left returns the time within which the next BEAT must come. It does not add interval to lastBeat,
-// which may overflow. The caller holds mu.
-func (p *heartbeat) left(now time.Duration) time.Duration { return p.interval - (now - p.lastBeat) }
-
-// isHeartbeatMissed reports whether a BEAT is or was too late.
-func (h *heldLease) isHeartbeatMissed(now time.Duration) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.heartbeat.missed = h.heartbeat.missed || h.heartbeat.left(now) <= 0
-	return h.heartbeat.missed
+// leftLocked returns the time within which the next BEAT must come. It does not add interval to
+// lastBeat, which may overflow.
+func (p *heartbeat) leftLocked(now time.Duration) time.Duration {
+	return p.interval - (now - p.lastBeat)
 }
 
-// noteBeat records a BEAT, and reports whether it came too late. It does not depend on whether the
-// timer has run: the host may be busy, or was suspended.
-func (h *heldLease) noteBeat(now time.Duration) (late bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.heartbeat.missed = h.heartbeat.missed || h.heartbeat.left(now) <= 0
-	h.heartbeat.lastBeat = now
-	return h.heartbeat.missed
+// isMissedLocked reports whether a BEAT is or was too late. It does not depend on whether the timer
+// has run: the host may be busy, or was suspended.
+func (p *heartbeat) isMissedLocked(now time.Duration) bool {
+	p.missed = p.missed || p.leftLocked(now) <= 0
+	return p.missed
 }
 
-// ownerNow returns the present owner of the lease, for the search for deadlocks.
-func (h *heldLease) ownerNow() locktable.Owner {
-	if h.isKept() {
+// noteBeatLocked records a BEAT, and reports whether it came too late.
+func (p *heartbeat) noteBeatLocked(now time.Duration) (late bool) {
+	late = p.isMissedLocked(now)
+	p.lastBeat = now
+	return late
+}
+
+// ownerLocked returns the present owner of the lease, for the search for deadlocks.
+func (h *heldLease) ownerLocked() locktable.Owner {
+	switch {
+	case h.life.State == locktable.Kept:
 		return locktable.Owner{Client: h}
-	}
-	if h.process != nil {
+	case h.process != nil:
 		return locktable.Owner{Client: h.process, Name: h.Owner}
-	}
-	if s := h.attached(); s != nil {
-		return locktable.Owner{Client: s, Name: h.Owner}
+	case h.session != nil:
+		return locktable.Owner{Client: h.session, Name: h.Owner}
 	}
 	return locktable.Owner{Client: h, Name: h.Owner}
-}
-
-// attach moves the lease to the session s, which reports its loss from now on, and to the index k
-// (nil: the index stays). It returns the previous session and index. ok is false if the release of
-// the lease has begun.
-func (h *heldLease) attach(s *session, k *leaseIndex) (before *session, from *leaseIndex, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	before, from = h.session, h.index
-	if !h.life.MayBeResumed() {
-		return before, from, false
-	}
-	h.session = s
-	if k != nil {
-		h.index = k // the LOCKs that count on the lease move too
-	}
-	return before, from, true
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,10 +20,20 @@ import (
 
 // Host is what all connections of this daemon share.
 //
-// Its mutexes are held briefly, around fields, and not together. The exceptions: the queue's mutex
-// is taken before a lease's, the connection store's before an index's or a session's, a lease's
-// before the one of timers, an index's and the queue's before a redlock.Lease's.
+// Its mutexes are held briefly, around fields, and not together. The exceptions: mu is taken inside
+// queueMu and inside the mutex of the connection store, and those of timers and of a redlock.Lease
+// inside mu.
 type Host struct {
+	// mu guards the leases: their registry, the indexes of connections and processes, and the fields
+	// of leases, LOCKs and sessions that say so. No operation under it takes long.
+	mu        sync.Mutex
+	leases    leaseRegistry
+	unclaimed unclaimedLeases
+
+	userGates [64]sync.Mutex   // taken before queueMu, never inside it: see lockQueue
+	queueMu   sync.Mutex       // guards queue; LOST never waits for it
+	queue     *locktable.Queue // and its Waiters
+
 	Cfg      *config.Config
 	Log      hclog.Logger
 	Clock    func() time.Duration
@@ -30,8 +41,6 @@ type Host struct {
 	version  string
 	Nodes    *redlock.Quorum
 	status   func() redlock.Status
-	Queue    *locktable.Queue
-	Leases   *leaseRegistry
 	Limits   *access.Limits
 	access   atomic.Pointer[config.Access] // nil: every client may lock anything
 	users    access.Users
@@ -39,7 +48,6 @@ type Host struct {
 
 	Processes *processes // processes that hold leases (hold=pid)
 
-	unclaimed       unclaimedLeases
 	Journal         *state.Journal   // records what outlasts the process; not open with embedded nodes
 	pendingReleases atomic.Int32     // recorded releases that a quorum has confirmed: see maxPendingReleases
 	Store           *state.ConnStore // connections that outlast the process; nil: none do
@@ -83,8 +91,8 @@ func NewHost(o HostOptions) *Host {
 		Clock:    redlock.BootTime,
 		version:  o.Version,
 		status:   o.Status,
-		Queue:    locktable.New(),
-		Leases:   newLeaseRegistry(),
+		queue:    locktable.New(),
+		leases:   newLeaseRegistry(),
 		Limits:   access.NewLimits(o.Config.Limits),
 		recorder: o.Recorder,
 		Journal:  state.NewJournal(o.Log),
@@ -92,7 +100,7 @@ func NewHost(o HostOptions) *Host {
 	}
 	d.access.Store(o.Config.Access)
 	d.doctorIgnore.Store(&o.Config.Doctor.Ignore)
-	d.Processes = newProcesses(d.processEnded)
+	d.Processes = newProcesses(d.endProcess)
 	var err error
 	if d.hostname, err = os.Hostname(); err != nil {
 		d.hostname = "?"
@@ -114,6 +122,39 @@ func (d *Host) Connect(o redlock.Options) (err error) {
 	return nil
 }
 
+// lockQueue locks queueMu for a request or its lease. Requests for several names take long, so the
+// gate of a user lets one of them through at a time. When thousands of them end at once, another
+// user waits for one of them, not for all.
+func (d *Host) lockQueue(w *locktable.Waiter) {
+	if gate := d.gate(w); gate != nil {
+		gate.Lock()
+	}
+	d.queueMu.Lock()
+}
+
+func (d *Host) unlockQueue(w *locktable.Waiter) {
+	d.queueMu.Unlock()
+	if gate := d.gate(w); gate != nil {
+		gate.Unlock()
+	}
+}
+
+// gate returns the gate of the user, which a few other users may share. It is nil for a request for
+// one name.
+func (d *Host) gate(w *locktable.Waiter) *sync.Mutex {
+	if len(w.Names) < 2 {
+		return nil
+	}
+	return &d.userGates[uint(w.Requester.UID)%uint(len(d.userGates))]
+}
+
+// Waiting lists the waiters without a lease, in the order of arrival.
+func (d *Host) Waiting() []*locktable.Waiter {
+	d.queueMu.Lock()
+	defer d.queueMu.Unlock()
+	return d.queue.Waiting()
+}
+
 // Hostname returns the name of this host, or "?".
 func (d *Host) Hostname() string { return d.hostname }
 
@@ -127,14 +168,14 @@ func (d *Host) Close() {
 // recordDeadline records the new deadline of a lease. Before the lease is registered, the record of
 // its grant contains the deadline.
 func (d *Host) recordDeadline(l *redlock.Lease) {
-	if h := d.Leases.get(l.ID()); h != nil {
+	if h := d.leaseByID(l.ID()); h != nil {
 		d.Journal.Deadline(h.number, h.lease)
 	}
 }
 
 // recordToken records the new token of a lease. It returns false if the lease is not registered yet.
 func (d *Host) recordToken(l *redlock.Lease, to redlock.Record) bool {
-	h := d.Leases.get(l.ID())
+	h := d.leaseByID(l.ID())
 	if h == nil {
 		return false
 	}
@@ -144,7 +185,7 @@ func (d *Host) recordToken(l *redlock.Lease, to redlock.Record) bool {
 
 // recordDeadlines records the deadlines of all leases after they have moved back.
 func (d *Host) recordDeadlines() {
-	for _, h := range d.Leases.all() {
+	for _, h := range d.allLeases() {
 		d.Journal.Deadline(h.number, h.lease)
 	}
 }

@@ -11,13 +11,23 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// leaveQueue takes a lease that is no longer held out of the queue.
-func (d *Host) leaveQueue(h *heldLease) {
-	h.stopHeartbeat()
-	h.clearCounts()
-	d.Queue.Leave(&h.waiter, nil)
-	d.Limits.EndLease(h.UID, len(h.names()))
-	d.settleReentrancy(h)
+// leaveQueue takes a lease, or a request, out of the queue. failure is how its last attempt failed
+// on the nodes; nil if it did not.
+func (d *Host) leaveQueue(w *locktable.Waiter, failure error) {
+	d.lockQueue(w)
+	defer d.unlockQueue(w)
+	d.queue.Leave(w, failure)
+}
+
+// updateOwner makes waiters wait for the present owner of a lease. The owner is read inside queueMu,
+// so the later of two concurrent calls records the later owner.
+func (d *Host) updateOwner(h *heldLease) {
+	d.lockQueue(&h.waiter)
+	defer d.unlockQueue(&h.waiter)
+	d.mu.Lock()
+	owner := h.ownerLocked()
+	d.mu.Unlock()
+	d.queue.ChangeOwner(&h.waiter, owner)
 }
 
 // forgetWhenReleased deletes the record of a released lease when all nodes have answered. Until
@@ -65,39 +75,31 @@ func (d *Host) forgetAfterMaxTTL(number uint64) {
 	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
 }
 
-// addToIndex adds a lease to its index, and forgets lost leases with the same names. If the lease's
-// process has ended meanwhile, the lease ends too.
-func (d *Host) addToIndex(h *heldLease) {
+// addToIndexLocked adds a lease to its index. The caller must forget the lost leases with the same
+// names (replaced). open is false if the lease's process has ended meanwhile: then the caller must
+// call processEnded.
+func (h *heldLease) addToIndexLocked() (replaced []*heldLease, open bool) {
 	if h.process != nil {
-		d.Processes.keep(h.process)
-		h.attached().addProcessLease(h)
+		h.session.addProcessLeaseLocked(h)
 	}
-	before, open := h.currentIndex().add(h)
-	for _, old := range before {
-		d.forget(old)
-	}
-	if !open {
-		d.processEnded(h)
-	}
+	return h.index.add(h)
 }
 
 // forget ends everything that a client can ask about a lease.
-func (d *Host) forget(h *heldLease) {
-	if h.lease != nil {
-		d.apply(h, locktable.Dropped)
-	}
-	d.removeFromIndex(h)
-}
+func (d *Host) forget(h *heldLease) { d.apply(h, locktable.Dropped) }
 
-// removeFromIndex removes a lease from its index and from its session.
-func (d *Host) removeFromIndex(h *heldLease) {
-	if s := h.attached(); s != nil {
-		s.removeLease(h)
+// leaveIndexLocked removes a lease from its index and from its session. It returns the process that
+// the lease no longer uses: the caller must release it.
+func (h *heldLease) leaveIndexLocked() (unused *heldProcess) {
+	if h.session != nil {
+		h.session.removeLeaseLocked(h)
 	}
-	if h.process != nil {
-		h.currentIndex().remove(h)
-		d.Processes.release(h.takeProcess())
+	if h.process == nil || h.freed {
+		return nil
 	}
+	h.freed = true
+	h.index.remove(h)
+	return h.process
 }
 
 // undoResult is what undoLock has done.
@@ -112,11 +114,13 @@ type undoResult struct {
 // caller records that the lease is kept.
 func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
 	p := d.applyIf(h, locktable.LastUnlock, by, func() bool {
-		u.left = h.countDown()
+		u.left = h.countDownLocked()
 		return u.left == 0
 	})
-	d.settleReentrancy(h)
-	if u.left == 0 && !p.did.Has(locktable.BeginRelease) {
+	switch {
+	case u.left > 0:
+		d.settleReentrancy(h)
+	case !p.did.Has(locktable.BeginRelease):
 		return u, h.endError()
 	}
 	u.kept, u.release = p.kept, p.release
@@ -127,20 +131,13 @@ func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
 // long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
 // extends it. The caller records this.
 func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
-	if left = h.minLeft(d.Clock()); left == 0 || !d.apply(h, locktable.MinNotPassed).did.Has(locktable.DelayRelease) {
+	if left = d.minLeft(h); left == 0 {
+		return 0
+	}
+	if !d.apply(h, locktable.MinNotPassed).did.Has(locktable.DelayRelease) {
 		return 0
 	}
 	return left
-}
-
-// leaveHolder takes a lease from its holder, which has ended.
-func (d *Host) leaveHolder(h *heldLease) {
-	d.removeFromIndex(h)
-	if s := h.attached(); s != nil {
-		h.detach(s)
-	}
-	h.stopHeartbeat()
-	d.Queue.ChangeOwner(&h.waiter, h.ownerNow)
 }
 
 // releaseWhenMinPassed releases a kept lease when min= has passed. Until then it extends the lease
@@ -150,8 +147,8 @@ func (d *Host) releaseWhenMinPassed(h *heldLease) {
 	if !d.Stopping.Load() { // else outlastMin does it for all leases
 		d.timers.After(0, func() { d.outlastMin([]*heldLease{h}, d.Cfg.Quorum.NodeTimeout) })
 	}
-	d.timers.After(min(h.minLeft(d.Clock()), d.Cfg.Quorum.MaxTTL/minExtendShare), func() {
-		if h.isKept() && h.minLeft(d.Clock()) > 0 {
+	d.timers.After(min(d.minLeft(h), d.Cfg.Quorum.MaxTTL/minExtendShare), func() {
+		if d.isKept(h) && d.minLeft(h) > 0 {
 			d.releaseWhenMinPassed(h)
 			return
 		}
@@ -169,7 +166,7 @@ func (d *Host) outlastMin(held []*heldLease, timeout time.Duration) {
 	var until []time.Duration
 	now := d.Clock()
 	for _, h := range held {
-		if left := h.minLeft(now); left > 0 {
+		if left := d.minLeft(h); left > 0 {
 			leases, until = append(leases, h.lease), append(until, now+left)
 		}
 	}
@@ -191,52 +188,50 @@ func (h *heldLease) endError() error {
 	return fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
 }
 
-// release begins the release of a lease whose state is releasing, and forgets the lease. It does
+// release begins the release of a lease whose state is Releasing, and forgets the lease. It does
 // not wait for the nodes. It records the release before it asks any node. by is the number of the
 // UNLOCK; 0 means that the client is gone. It returns an error, and does nothing, if the lease was
 // lost.
-func (d *Host) release(h *heldLease, by uint64) (*redlock.PendingRelease, error) {
+//
+// If the next waiter wants exactly the same names, it passes the lock on without asking a node, or
+// begins the waiter's attempt in the same call. The first bytes leave before any goroutine wakes.
+func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease, err error) {
 	d.Journal.Releasing(h.number, by)
-	streak := d.Queue.Streak(&h.waiter).Next(h.lease.Since(), h.lease.Wanted(), d.Clock())
-	release, err := d.sendRelease(h, streak)
-	if err != nil {
-		d.apply(h, locktable.ReleaseRefused)
-		return nil, err
+	now := d.Clock()
+	d.lockQueue(&h.waiter)
+	next := d.queue.BeginRelease(&h.waiter, h.lease.Since(), h.lease.Wanted(), now)
+	d.unlockQueue(&h.waiter)
+	if next != nil {
+		release = d.handOver(h, next)
 	}
-	d.Queue.SetStreak(&h.waiter, streak)
-	d.apply(h, locktable.ReleaseBegun)
-	d.removeFromIndex(h)
-	return release, nil
-}
-
-// sendRelease sends the release to the nodes. If the next waiter wants exactly the same names, it
-// passes the lock on without asking a node, or begins the waiter's attempt in the same call. The
-// first bytes leave before any goroutine wakes.
-func (d *Host) sendRelease(h *heldLease, streak locktable.Streak) (*redlock.PendingRelease, error) {
-	if !streak.Yields {
-		if next := d.Queue.ClaimNext(&h.waiter, streak); next != nil {
-			if release := d.handOver(h, next); release != nil {
-				return release, nil
-			}
+	if release == nil {
+		if release, err = h.lease.BeginRelease(); err != nil {
+			d.apply(h, locktable.ReleaseRefused)
+			return nil, err
 		}
 	}
-	return h.lease.BeginRelease()
+	d.apply(h, locktable.ReleaseBegun)
+	return release, nil
 }
 
 // handOver passes the lock on to the next waiter, or begins its attempt. If that is impossible, or
 // the waiter's client is gone, it returns nil, and the waiter is back in the queue.
 func (d *Host) handOver(h *heldLease, next *locktable.Waiter) *redlock.PendingRelease {
 	request := next.Request()
-	if isClosed(request.StopRetrying) {
-		d.Queue.Unclaim(next)
-		return nil
+	var release *redlock.PendingRelease
+	var begun *redlock.PendingAttempt
+	if !isClosed(request.StopRetrying) {
+		release, begun, _ = h.lease.HandOver(request) // an error: release is nil
 	}
-	release, begun, err := h.lease.HandOver(request)
-	if err != nil {
-		d.Queue.Unclaim(next)
-		return nil
+	delivered := false
+	d.lockQueue(next)
+	if release == nil {
+		d.queue.Unclaim(next)
+	} else {
+		delivered = d.queue.Deliver(next, begun)
 	}
-	if !d.Queue.Deliver(next, begun) {
+	d.unlockQueue(next)
+	if release != nil && !delivered {
 		begun.Abandon()
 		next.Undelivered()
 	}
@@ -263,8 +258,9 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 
 // applyLoss applies the loss of a lease, and records its instant.
 func (d *Host) applyLoss(h *heldLease) {
+	now := d.Clock()
 	d.applyIf(h, locktable.WasLost, 0, func() bool {
-		h.lostAt = d.Clock()
+		h.lostAt = now
 		return true
 	})
 }
@@ -276,7 +272,7 @@ func (d *Host) leaveQueueAfter(h *heldLease, delay time.Duration) {
 
 // reportLoss sends LOST, and remembers the loss for as long as the client may ask about it.
 func (d *Host) reportLoss(h *heldLease) {
-	s, lease := h.attached(), h.lease
+	s, lease := d.reporter(h), h.lease
 	if s != nil {
 		s.sendLostEvent(h.names(), lease.ID(), lease.Reason(), LostText[lease.Reason()])
 	}
@@ -297,22 +293,26 @@ func (s *session) sendLostEvent(names []string, lease string, reason redlock.Los
 // rememberLoss keeps a lost lease so that its client can ask about it, and forgets the oldest one
 // if there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
-	index := h.currentIndex()
-	oldest := index.remember(h, d.Limits.RememberLost(h.UID))
-	if h.isForgotten() { // its client ended meanwhile, and then forget did not find it in the index
-		index.remove(h)
+	tooMany := d.Limits.RememberLost(h.UID)
+	d.mu.Lock()
+	var oldest *heldLease
+	if h.life.Memory != locktable.Forgotten { // else its client ended meanwhile
+		oldest = h.index.remember(h, tooMany)
 	}
+	d.mu.Unlock()
 	if oldest != nil {
 		d.forget(oldest)
 	}
 }
 
-// lostLongAgo reports whether a lease was lost too long ago for a client to ask about it.
-func (d *Host) lostLongAgo(h *heldLease) bool {
-	h.mu.Lock()
-	lostAt := h.lostAt
-	h.mu.Unlock()
-	return lostAt != 0 && d.Clock()-lostAt > rememberLossFor
+// wasLostLongAgo reports whether a lease was lost too long ago for a client to ask about it.
+func (d *Host) wasLostLongAgo(h *heldLease) bool {
+	if h.lease.Err() == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return h.lostAt != 0 && d.Clock()-h.lostAt > rememberLossFor
 }
 
 var LostText = map[redlock.LostReason]string{
@@ -406,28 +406,26 @@ func (d *Host) releaseAfterLinger(h *heldLease) {
 		d.lingerFrom(h, now)
 		return
 	}
-	d.releaseAbandoned(h)
+	d.releaseAbandoned(h, nil)
 }
 
 // lingerFrom releases a lease when linger= has passed since then.
 func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
-	nth := h.countDisconnect()
+	nth := d.countDisconnect(h)
 	d.timers.After(then+h.linger()-d.Clock(), func() {
-		if !h.disconnectedAgain(nth) {
-			d.releaseAbandoned(h)
-		}
+		d.releaseAbandoned(h, func() bool { return h.disconnects == nth })
 	})
 }
 
 // endCut ends a lease of a connection that the daemon cut. Its client may work until the last
 // deadline that it was given.
 func (d *Host) endCut(h *heldLease) {
-	if h.minLeft(d.Clock()) == 0 {
+	if d.minLeft(h) == 0 {
 		d.letExpire(h)
 		return
 	}
-	h.notBefore(h.lease.Deadline())
-	d.releaseAbandoned(h)
+	d.keepUntil(h, h.lease.Deadline())
+	d.releaseAbandoned(h, nil)
 }
 
 // letExpire stops extending a lease. A client that resumes the lease at the same time gets LOST. If
@@ -439,7 +437,7 @@ func (d *Host) letExpire(h *heldLease) {
 	d.Journal.Lost(h.number, h.lease.Reason())
 	d.logReleased(h, "connection cut")
 	d.apply(h, locktable.ExtensionsEnded)
-	if h.attached() != nil {
+	if d.reporter(h) != nil {
 		d.applyLoss(h)
 	} else {
 		d.forgetLostLater(h)
@@ -447,20 +445,18 @@ func (d *Host) letExpire(h *heldLease) {
 	d.leaveQueueAfter(h, max(h.lease.Validity(), 0))
 }
 
-// releaseAbandoned releases a lease whose client is gone. It does not wait: the lanes repeat the
-// release until every node has answered or the lock has expired. While the daemon stops it does
-// nothing, because the client may still work.
-func (d *Host) releaseAbandoned(h *heldLease) {
+// releaseAbandoned releases a lease whose client is gone, if condition returns true; nil: always. It
+// calls condition while it holds mu. It does not wait: the lanes repeat the release until every node
+// has answered or the lock has expired. While the daemon stops it does nothing, because the client
+// may still work.
+func (d *Host) releaseAbandoned(h *heldLease, condition func() bool) {
 	if d.Stopping.Load() {
 		return
 	}
 	p := d.applyIf(h, locktable.ClientIsGone, 0, func() bool {
-		return h.session == nil || h.process != nil // else the lease has a client again (RESUME)
+		hasClient := h.session != nil && h.process == nil // again, by RESUME
+		return !hasClient && (condition == nil || condition())
 	})
-	if p.did != 0 && !p.did.Has(locktable.BeginRelease) { // it was lost before
-		d.removeFromIndex(h)
-		return
-	}
 	d.releasedWithoutClient(h, p, goneReason(h))
 }
 
@@ -490,19 +486,19 @@ func goneReason(h *heldLease) string {
 // logLost logs a lost lease: as a warning, unless it ended as its client requested.
 func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
 	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired
-	d.LeaseLog.Lost(logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
+	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
 }
 
 // logReleased logs a release and its reason, if the config asks for that.
 func (d *Host) logReleased(h *heldLease, reason string) {
 	if d.LeaseLog.LogsGrants() {
-		d.LeaseLog.Released(logFacts(h, h.lease), d.Clock()-h.lease.Since(), reason)
+		d.LeaseLog.Released(d.logFacts(h, h.lease), d.Clock()-h.lease.Since(), reason)
 	}
 }
 
 // logFacts returns the facts of a lease for the log, or of a request without one (nil).
-func logFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
-	mode := modeOf(h.mode().Shared)
+func (d *Host) logFacts(h *heldLease, lease *redlock.Lease) logging.Lease {
+	mode := modeOf(d.mode(h).Shared)
 	if h.waiter.Kind.Slots > 0 {
 		mode = "slots"
 	}

@@ -13,6 +13,9 @@ type performed struct {
 	kept    time.Duration           // with BeginRelease: how long the lease stays taken (min=); 0: it does not
 	release *redlock.PendingRelease // with BeginRelease: the release that has begun
 	err     error                   // with BeginRelease: the release cannot begin, because the lease was lost
+
+	uncharged int          // with LeaveQueue: how many LOCKs no longer count towards the user's limit
+	process   *heldProcess // with LeaveIndex: the process that the lease no longer uses
 }
 
 // apply applies an event to a lease, and does all that is due after it. No other code gets the
@@ -21,29 +24,45 @@ func (d *Host) apply(h *heldLease, event locktable.Event) performed {
 	return d.applyIf(h, event, 0, nil)
 }
 
-// applyIf is apply if condition returns true; nil: always. It calls condition while it holds the
-// lease's mu. by is the number of the UNLOCK that leads to the event; 0: there is none.
+// applyIf is apply if condition returns true; nil: always. It calls condition while it holds mu. by
+// is the number of the UNLOCK that leads to the event; 0: there is none.
 func (d *Host) applyIf(h *heldLease, event locktable.Event, by uint64, condition func() bool) performed {
-	return d.perform(h, h.change(event, condition), by)
-}
-
-// change changes the state of the lease, and returns what is due after that. Only applyIf calls it.
-func (h *heldLease) change(event locktable.Event, condition func() bool) (do locktable.Effects) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	var p performed
+	d.mu.Lock()
 	if condition == nil || condition() {
-		h.life, do = h.life.After(event)
+		d.changeLocked(h, event, &p)
 	}
-	return do
+	d.mu.Unlock()
+	d.perform(h, &p, by)
+	return p
 }
 
-// perform does the effects of an event, in their order. Each effect has a case here.
-func (d *Host) perform(h *heldLease, do locktable.Effects, by uint64) performed {
-	p := performed{did: do}
-	for ; do != 0; do &= do - 1 {
+// changeLocked changes the state of a lease, and what mu guards. The caller must call perform next.
+func (d *Host) changeLocked(h *heldLease, event locktable.Event, p *performed) {
+	h.life, p.did = h.life.After(event)
+	for do := p.did; do != 0; do &= do - 1 {
 		switch do & -do {
 		case locktable.StartHeartbeat:
-			h.startHeartbeat(d)
+			d.startHeartbeatLocked(h)
+		case locktable.LeaveQueue:
+			h.stopHeartbeatLocked()
+			h.clearCountsLocked()
+			p.uncharged = h.takeUnchargedLocked()
+		case locktable.LeaveIndex:
+			p.process = h.leaveIndexLocked()
+		case locktable.Unregister:
+			d.leases.remove(h)
+		case locktable.DelayRelease:
+			h.stopHeartbeatLocked()
+			h.session = nil
+		}
+	}
+}
+
+// perform does the effects of an event that mu does not guard, in their order.
+func (d *Host) perform(h *heldLease, p *performed, by uint64) {
+	for do := p.did; do != 0; do &= do - 1 {
+		switch do & -do {
 		case locktable.SendLost:
 			d.reportLoss(h)
 		case locktable.BeginRelease:
@@ -51,24 +70,24 @@ func (d *Host) perform(h *heldLease, do locktable.Effects, by uint64) performed 
 				p.release, p.err = d.release(h, by)
 			}
 		case locktable.LeaveQueue:
-			d.leaveQueue(h)
+			d.leaveQueue(&h.waiter, nil)
+			d.Limits.EndLease(h.UID, len(h.names())+p.uncharged)
 		case locktable.CountHeldTime:
 			d.recorder.Held(d.Clock() - h.lease.Since())
 		case locktable.RememberLoss:
 			d.rememberLoss(h)
-		case locktable.Unregister:
-			d.Leases.remove(h)
+		case locktable.LeaveIndex:
+			d.Processes.release(p.process)
 		case locktable.UncountLoss:
 			d.Limits.ForgetLost(h.UID)
 		case locktable.DeleteRecord:
 			d.Journal.Forgotten(h.number, 0)
 		case locktable.DelayRelease:
-			d.leaveHolder(h)
+			d.updateOwner(h)
 			d.releaseWhenMinPassed(h)
 		case locktable.DropLoss:
 			h.clientStopped()
 			d.forgetLostLater(h)
 		}
 	}
-	return p
 }

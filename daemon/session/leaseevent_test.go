@@ -14,10 +14,12 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Host.perform has a case for each effect, and no other code gets effects that it could forget: only
-// Host.applyIf calls heldLease.change, and only that calls locktable.Life.After.
+// Each effect has a case in Host.changeLocked or Host.perform, and no other code gets effects that it
+// could forget: the callers of Host.changeLocked call Host.perform, and only that calls
+// locktable.Life.After.
 func TestEveryEffectIsPerformed(t *testing.T) {
-	var effects, cases []string
+	var effects []string
+	cases := map[string]bool{}
 	for _, file := range sourceFiles(t, "../locktable") {
 		for _, decl := range file.Decls {
 			if decl, ok := decl.(*ast.GenDecl); ok {
@@ -36,12 +38,12 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 				switch n := n.(type) {
 				case *ast.CaseClause:
 					for _, value := range n.List {
-						if effect, ok := value.(*ast.SelectorExpr); ok && decl.Name.Name == "perform" {
-							cases = append(cases, effect.Sel.Name)
+						if effect, ok := value.(*ast.SelectorExpr); ok && (decl.Name.Name == "changeLocked" || decl.Name.Name == "perform") {
+							cases[effect.Sel.Name] = true
 						}
 					}
 				case *ast.SelectorExpr:
-					if name := n.Sel.Name; name == "perform" || name == "change" || name == "After" && !isTimers(n.X) {
+					if name := n.Sel.Name; name == "perform" || name == "changeLocked" || name == "After" && !isTimers(n.X) {
 						callers[name] = append(callers[name], decl.Name.Name)
 					}
 				}
@@ -49,12 +51,17 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 			})
 		}
 	}
-	if len(effects) == 0 || !slices.Equal(cases, effects) {
-		t.Errorf("perform has the cases %v, want one for each effect, in their order: %v", cases, effects)
+	for _, effect := range effects {
+		if !cases[effect] {
+			t.Errorf("neither changeLocked nor perform has a case for %s", effect)
+		}
 	}
-	for method, want := range map[string]string{"perform": "applyIf", "change": "applyIf", "After": "change"} {
-		if got := callers[method]; !slices.Equal(got, []string{want}) {
-			t.Errorf("%s is called by %v, want only %s", method, got, want)
+	if len(effects) == 0 || len(cases) != len(effects) {
+		t.Errorf("found the effects %v, and the cases %v", effects, cases)
+	}
+	for method, want := range map[string][]string{"perform": {"applyIf", "settleGranted"}, "changeLocked": {"applyIf", "settleGranted"}, "After": {"changeLocked"}} {
+		if got := callers[method]; !slices.Equal(got, want) {
+			t.Errorf("%s is called by %v, want %v", method, got, want)
 		}
 	}
 }
@@ -104,16 +111,17 @@ func isIdent(x ast.Expr, name string) bool {
 
 // If the client ends while its lost lease is being remembered, nothing of the lease stays.
 func TestLossIsNotRememberedTooLate(t *testing.T) {
-	d, s := readyHost(t), &session{}
+	d := readyHost(t)
+	s := &session{host: d}
 	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &heldLease{session: s, index: &s.leases, life: locktable.Life{State: locktable.Lost, Knows: locktable.KnowsLoss}, lease: lease}
 	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	do := h.change(locktable.LossRemembered, nil)
+	p := performed{did: change(h, locktable.LossRemembered)}
 	d.forget(h)
-	d.perform(h, do, 0)
+	d.perform(h, &p, 0)
 	if len(s.leases.lost) > 0 || !d.Limits.IsEmpty() {
 		t.Errorf("%d lost leases are left on the connection, and counted: %v", len(s.leases.lost), !d.Limits.IsEmpty())
 	}
@@ -125,7 +133,7 @@ func TestForceBeforeLockSeesTheGrant(t *testing.T) {
 	d := readyHost(t)
 	h := &heldLease{}
 	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	if err := d.Queue.Join(&h.waiter); err != nil {
+	if err := d.queue.Join(&h.waiter); err != nil {
 		t.Fatal(err)
 	}
 	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1})
@@ -134,7 +142,7 @@ func TestForceBeforeLockSeesTheGrant(t *testing.T) {
 	}
 	lease.Lose(redlock.LostForced)
 	d.leaseLost(h, lease)
-	if d.Queue.Len() != 0 {
+	if queued(d) != 0 {
 		t.Error("the lease is in the queue although other clients can get the lock")
 	}
 }

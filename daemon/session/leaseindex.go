@@ -3,16 +3,14 @@ package session
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/redlockd/redlockd/ipc/server"
 )
 
 // leaseIndex finds leases and LOCKs under way by their names. Each connection has one, and so has
-// each process that holds leases (hold=pid), for the LOCKs of all connections.
+// each process that holds leases (hold=pid), for the LOCKs of all connections. The Host's mu guards it.
 type leaseIndex struct {
-	mu       sync.Mutex // guards what follows
-	closed   bool       // it accepts no more leases
+	closed   bool // it accepts no more leases
 	leases   map[indexKey]*heldLease
 	lost     []*heldLease              // lost leases that are remembered, the oldest first
 	requests map[indexKey]*lockRequest // LOCKs under way
@@ -39,8 +37,6 @@ func (h *heldLease) indexKey(name string) indexKey {
 // addRequest adds a new LOCK, unless earlier LOCKs (firsts) have some of its names, which it
 // returns. Names of leases in ended count as free.
 func (k *leaseIndex) addRequest(a *lockRequest, ended map[*heldLease]bool) (firsts []*lockRequest) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, name := range a.names() {
 		if first := k.firstOf(a.indexKey(name)); first != nil && !ended[first.heldLease] {
 			firsts = append(firsts, first)
@@ -59,7 +55,7 @@ func (k *leaseIndex) addRequest(a *lockRequest, ended map[*heldLease]bool) (firs
 }
 
 // firstOf returns the LOCK that holds or wants the name: a request under way, with a done channel,
-// or one that was granted, even if its lease was lost since. The caller holds mu.
+// or one that was granted, even if its lease was lost since.
 func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 	if first := k.requests[at]; first != nil {
 		if first.done == nil {
@@ -75,8 +71,6 @@ func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 
 // removeRequest removes a LOCK that has ended.
 func (k *leaseIndex) removeRequest(a *lockRequest) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, name := range a.names() {
 		if at := a.indexKey(name); k.requests[at] == a {
 			delete(k.requests, at)
@@ -90,13 +84,6 @@ func (k *leaseIndex) removeRequest(a *lockRequest) {
 // add makes the index find h by its names. It returns the lost leases that it found by these names
 // before: the caller must forget them. open is false if the index is closed.
 func (k *leaseIndex) add(h *heldLease) (replaced []*heldLease, open bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.putLocked(h)
-}
-
-// putLocked is add for a caller that holds mu.
-func (k *leaseIndex) putLocked(h *heldLease) (replaced []*heldLease, open bool) {
 	if k.closed {
 		return nil, false
 	}
@@ -114,15 +101,11 @@ func (k *leaseIndex) putLocked(h *heldLease) (replaced []*heldLease, open bool) 
 }
 
 func (k *leaseIndex) get(at indexKey) *heldLease {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	return k.leases[at]
 }
 
 // remove removes a lease, except from names that find another lease by now.
 func (k *leaseIndex) remove(h *heldLease) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, name := range h.names() {
 		if at := h.indexKey(name); k.leases[at] == h {
 			delete(k.leases, at)
@@ -136,8 +119,6 @@ func (k *leaseIndex) remove(h *heldLease) {
 // remember keeps a lost lease, so that CHECK can report the loss. If this index or the user
 // has too many, it returns the oldest one, which the caller must forget.
 func (k *leaseIndex) remember(h *heldLease, tooMany bool) (oldest *heldLease) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.lost = append(k.lost, h)
 	if tooMany || len(k.lost) > maxRemembered {
 		oldest = k.lost[0]
@@ -148,22 +129,6 @@ func (k *leaseIndex) remember(h *heldLease, tooMany bool) (oldest *heldLease) {
 
 // all returns the leases, each once.
 func (k *leaseIndex) all() []*heldLease {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.allLocked()
-}
-
-// close closes the index, and returns the leases that it had.
-func (k *leaseIndex) close() []*heldLease {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := k.allLocked()
-	k.closed, k.leases, k.lost = true, nil, nil
-	return all
-}
-
-// allLocked is all for a caller that holds mu.
-func (k *leaseIndex) allLocked() []*heldLease {
 	all := make([]*heldLease, 0, len(k.leases))
 	for at, h := range k.leases {
 		if at.name == h.names()[0] { // a lease of several names counts once
@@ -173,16 +138,19 @@ func (k *leaseIndex) allLocked() []*heldLease {
 	return all
 }
 
+// close closes the index, and returns the leases that it had.
+func (k *leaseIndex) close() []*heldLease {
+	all := k.all()
+	k.closed, k.leases, k.lost = true, nil, nil
+	return all
+}
+
 func (k *leaseIndex) inUse() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	return len(k.leases) > 0 || len(k.requests) > 0
 }
 
 // takeOver adds a lease that another index has, as add does.
 func (k *leaseIndex) takeOver(h *heldLease) (replaced []*heldLease, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, name := range h.names() {
 		at := h.indexKey(name)
 		other := k.leases[at]
@@ -193,7 +161,7 @@ func (k *leaseIndex) takeOver(h *heldLease) (replaced []*heldLease, err error) {
 			return nil, fmt.Errorf("%s: %w", h.waiter.Label(), errOwnerHolds)
 		}
 	}
-	replaced, open := k.putLocked(h)
+	replaced, open := k.add(h)
 	if !open {
 		return nil, server.ErrGone
 	}

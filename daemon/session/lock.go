@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/config"
 	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/logging"
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -29,7 +31,7 @@ type lockRequest struct {
 	entry    *redlock.Entry // its place in the nodes' queues before it asks them for the lock; nil: none
 	rejoined bool           // it had joined another LOCK, which got an error
 
-	done    chan struct{} // closed when the request has ended; nil while no other request waits for it; guarded by the mu of requests
+	done    chan struct{} // closed when the request has ended; nil while no other request waits for it; guarded by the Host's mu
 	failure error         // after the end: why there is no lease
 }
 
@@ -37,7 +39,7 @@ type lockRequest struct {
 // order of arrival. The returned Work does the rest.
 func (s *session) start(a *lockRequest) server.Work {
 	call := a.call
-	if h := s.host.unclaimed.take(a); h != nil {
+	if h := s.host.takeUnclaimed(a); h != nil {
 		return &resumeWork{s: s, call: call, h: h, repeatedLock: a}
 	}
 	after, err := s.registerRequest(a)
@@ -50,9 +52,12 @@ func (s *session) start(a *lockRequest) server.Work {
 	case after != nil:
 		return after
 	}
-	if err := redact(s.view(), s.host.Queue.Join(&a.waiter)); err != nil {
-		a.complete(err)
-		return s.refuse(call, err)
+	s.host.lockQueue(&a.waiter)
+	err = s.host.queue.Join(&a.waiter)
+	s.host.unlockQueue(&a.waiter)
+	if err != nil {
+		a.endUngranted(err)
+		return s.refuse(call, redact(s.view(), err))
 	}
 	if a.waiter.Patient && a.waiter.Ready() != nil {
 		s.host.Store.Prefer(&s.stored) // the client would lose its position in the queue
@@ -77,6 +82,7 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 				Owner: call.Owner, Note: call.Note, ID: call.ID,
 				Asked: s.since(call),
 			},
+			host:      s.host,
 			number:    call.Number,
 			hold:      call.Hold,
 			heartbeat: newHeartbeat(call.Beat),
@@ -168,17 +174,21 @@ func (a *lockRequest) checkMin() error {
 	return nil
 }
 
-// registerRequest registers the request until unregisterRequest. An owner cannot hold or want a
-// name twice, unless the second LOCK joins the first one: it has the same id=, or reentrant=yes.
-// For such a LOCK, registerRequest returns the work that waits for the first one.
+// registerRequest registers the request until it ends. An owner cannot hold or want a name twice,
+// unless the second LOCK joins the first one: it has the same id=, or reentrant=yes. For such a LOCK,
+// registerRequest returns the work that waits for the first one.
 func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) {
-	if s.isHeldWithOtherHold(a) {
-		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
-	}
 	var ended map[*heldLease]bool
-	for firsts := a.requests.addRequest(a, ended); firsts != nil; firsts = a.requests.addRequest(a, ended) {
+	for {
+		firsts, err := s.addRequest(a, ended)
+		if err != nil {
+			return nil, err
+		}
+		if firsts == nil {
+			break
+		}
 		for _, first := range firsts {
-			work, err = a.joinFirst(first)
+			work, err := a.joinFirst(first)
 			if !errors.Is(err, redlock.ErrReleased) {
 				return work, err
 			}
@@ -188,16 +198,25 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 			ended[first.heldLease] = true
 		}
 	}
-	if err := s.host.checkDrain(); err != nil {
-		a.unregisterRequest(err)
-		return nil, err
+	if err = s.host.checkDrain(); err == nil {
+		err = s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.rejoined)
 	}
-	if err := s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.rejoined); err != nil {
-		a.unregisterRequest(err)
+	if err != nil {
+		a.unregister(err)
 		return nil, err
 	}
 	a.countForProcess(1)
 	return nil, nil
+}
+
+// addRequest is leaseIndex.addRequest, unless the connection holds the name with another hold=.
+func (s *session) addRequest(a *lockRequest, ended map[*heldLease]bool) (firsts []*lockRequest, err error) {
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	if s.isHeldWithOtherHoldLocked(a) {
+		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
+	}
+	return a.requests.addRequest(a, ended), nil
 }
 
 // countForProcess counts the connection's LOCKs under way with hold=pid. They end with the
@@ -208,14 +227,17 @@ func (a *lockRequest) countForProcess(n int32) {
 	}
 }
 
-// isHeldWithOtherHold reports whether the connection holds the name with hold=conn and wants it with
-// hold=pid, or the reverse: the request would wait for its own connection.
-func (s *session) isHeldWithOtherHold(a *lockRequest) bool {
-	others := s.leasesOfProcesses
-	if a.process != nil {
-		others = s.leases.all
+// isHeldWithOtherHoldLocked reports whether the connection holds the name with hold=conn and wants it
+// with hold=pid, or the reverse: the request would wait for its own connection.
+func (s *session) isHeldWithOtherHoldLocked(a *lockRequest) bool {
+	if a.process == nil && len(s.processLeases) == 0 {
+		return false
 	}
-	for _, h := range others() {
+	others := maps.Keys(s.processLeases)
+	if a.process != nil {
+		others = maps.Values(s.leases.leases)
+	}
+	for h := range others {
 		if h.Owner == a.Owner && h.lease.Err() == nil && locktable.Overlap(&h.waiter, &a.waiter) {
 			return true
 		}
@@ -247,7 +269,7 @@ func (a *lockRequest) answer() {
 		}
 		return
 	}
-	a.call.Reply(grantFields(a.call, a.heldLease))
+	a.call.Reply(a.session.host.grantFields(a.call, a.heldLease))
 	a.session.host.reportGranted(a.heldLease)
 	a.session.host.logGranted(a)
 }
@@ -263,13 +285,13 @@ func (a *lockRequest) logRefused(err error) {
 	if held, ok := errors.AsType[*redlock.HeldError](err); ok {
 		by = logging.Holder{Host: held.Holder.Host, User: held.Holder.User, PID: held.Holder.PID}
 	}
-	d.LeaseLog.Refused(logFacts(a.heldLease, nil), a.waited(), string(code), by)
+	d.LeaseLog.Refused(d.logFacts(a.heldLease, nil), a.waited(), string(code), by)
 }
 
 // logGranted logs a grant, if the config asks for that.
 func (d *Host) logGranted(a *lockRequest) {
 	if d.LeaseLog.LogsGrants() {
-		d.LeaseLog.Granted(logFacts(a.heldLease, a.lease), a.waited())
+		d.LeaseLog.Granted(d.logFacts(a.heldLease, a.lease), a.waited())
 	}
 }
 
@@ -283,13 +305,16 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 		a.endEntry()
 		return err
 	}
+	d := a.session.host
 	r := a.Request()
 	r.Entry = a.entry
-	r.Pending, r.Yield = a.session.host.Queue.TakeAttempt(&a.waiter)
+	d.lockQueue(&a.waiter)
+	r.Pending, r.Yield = d.queue.TakeAttempt(&a.waiter)
+	d.unlockQueue(&a.waiter)
 	r.Yield = r.Yield && a.waiter.Patient
-	lease, err := a.session.host.Nodes.Acquire(ctx, r)
+	lease, err := d.Nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
-		a.session.host.traceAttempt(a.heldLease, lease, nil)
+		d.traceAttempt(a.heldLease, lease, nil)
 	}
 	if errors.Is(err, redlock.ErrHeld) && a.waitLeft() != 0 && isClosed(a.holderGone()) {
 		return errInputEnded // or the process, as outcome says
@@ -376,17 +401,20 @@ func (a *lockRequest) endEntry() {
 // calls it, so it must not use a.call, which may have ended by then.
 func (a *lockRequest) Request() redlock.Request {
 	d, h := a.session.host, a.heldLease
+	d.lockQueue(&h.waiter)
+	isHeld, isFollowed := errors.Is(d.queue.LastFailure(&h.waiter), redlock.ErrHeld), d.queue.HasFollower(&h.waiter)
+	d.unlockQueue(&h.waiter)
 	r := redlock.Request{
 		Shared:       a.waiter.Kind.Shared,
 		Slots:        int(a.waiter.Kind.Slots),
 		TTL:          a.ttl,
 		Wait:         a.waitLeft(),
 		Asked:        a.Asked,
-		Held:         errors.Is(d.Queue.LastFailure(&h.waiter), redlock.ErrHeld),
+		Held:         isHeld,
 		StopRetrying: a.holderGone(),
 		Failed:       func(err error) { d.attemptFailed(h, err) },
 		Keep:         a.hold != ipc.HoldTTL,
-		Block:        a.blockSize(),
+		Block:        a.blockSize(isFollowed),
 		Guard:        a.guard,
 		Max:          a.max,
 		Holder:       redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
@@ -406,12 +434,12 @@ func (a *lockRequest) Request() redlock.Request {
 // blockSize returns how many fencing tokens the nodes reserve for passes: MaxBlock or none. A block
 // must last until the next confirmation, and the same clients can request the lock several times
 // until then. If the request had to wait on this host, other clients want the lock, and may want it
-// again soon.
-func (a *lockRequest) blockSize() int {
+// again soon. So they do if another waiter of this host wants exactly the same names (isFollowed).
+func (a *lockRequest) blockSize(isFollowed bool) int {
 	switch {
 	case a.hold == ipc.HoldTTL || !a.waiter.Kind.Exclusive():
 		return 0
-	case a.waiter.Ready() != nil, a.session.host.Queue.HasFollower(&a.waiter):
+	case a.waiter.Ready() != nil, isFollowed:
 		return redlock.MaxBlock
 	}
 	return 0
@@ -443,50 +471,84 @@ func isClosed(c <-chan struct{}) bool {
 // settle ends the request. If it was granted, it stays in the queue as a holder.
 func (a *lockRequest) settle(err error) {
 	d := a.session.host
-	if begun := d.Queue.Withdraw(&a.waiter); begun != nil {
+	if err == nil {
+		a.settleGranted()
+		return
+	}
+	d.lockQueue(&a.waiter)
+	begun := d.queue.Withdraw(&a.waiter)
+	d.unlockQueue(&a.waiter)
+	if begun != nil {
 		begun.Abandon() // before another waiter becomes ready
 	}
-	if err == nil {
-		d.apply(a.heldLease, locktable.WasGranted) // unless it was lost already
-		d.Leases.add(a.heldLease)
-		a.noteGranted()
-		d.Queue.Granted(&a.waiter, a.heldLease)
-		d.addToIndex(a.heldLease)
-		d.Store.Prefer(&a.session.stored)
-	} else {
-		d.Queue.Leave(&a.waiter, nodesError(err))
-	}
-	a.complete(err)
+	d.leaveQueue(&a.waiter, nodesError(err))
+	a.endUngranted(err)
 }
 
-// noteGranted records the lease, together with the answer to its LOCK.
-func (a *lockRequest) noteGranted() {
-	if a.number != 0 {
+// settleGranted makes the lease known by its id, records it together with the answer to its LOCK,
+// and only then makes it known by its names.
+func (a *lockRequest) settleGranted() {
+	d, h := a.session.host, a.heldLease
+	var p performed
+	d.mu.Lock()
+	d.changeLocked(h, locktable.WasGranted, &p) // unless it was lost already
+	d.leases.add(h)
+	var record state.Lease
+	if h.number != 0 {
+		record = h.recordLocked()
+	}
+	d.mu.Unlock()
+	d.perform(h, &p, 0)
+	if h.number != 0 {
 		a.call.RecordingAnswer()
-		a.session.host.noteGranted(a.heldLease)
+		d.noteGranted(h, &record)
 	}
+	if h.process != nil {
+		d.Processes.keep(h.process)
+	}
+	a.countEnd(true)
+	d.lockQueue(&a.waiter)
+	d.queue.Granted(&a.waiter, h)
+	d.unlockQueue(&a.waiter)
+	d.mu.Lock()
+	replaced, open := h.addToIndexLocked()
+	a.requests.removeRequest(a)
+	d.mu.Unlock()
+	for _, old := range replaced {
+		d.forget(old)
+	}
+	if !open {
+		d.processEnded(h)
+	}
+	d.Store.Prefer(&a.session.stored)
+	d.Processes.release(a.process)
 }
 
-// complete counts the end of the request, and ends it for the requests that wait for it.
-func (a *lockRequest) complete(err error) {
-	a.session.host.Limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, err == nil)
-	a.session.host.recorder.Answered(a.waited(), err == nil)
-	a.unregisterRequest(err)
-	a.countForProcess(-1)
+// endUngranted ends a request that start has begun, and that is not in the queue any more.
+func (a *lockRequest) endUngranted(err error) {
+	a.countEnd(false)
+	a.unregister(err)
 	a.session.host.Processes.release(a.process)
 }
 
-// unregisterRequest ends what registerRequest began. Requests that joined this one, or repeat it,
-// learn how it ended.
-func (a *lockRequest) unregisterRequest(err error) {
-	if a.failure = err; err != nil {
-		a.session.host.apply(a.heldLease, locktable.NotGranted)
-		a.clearCounts()
-	}
-	a.requests.removeRequest(a)
-	if err != nil {
-		a.session.host.settleReentrancy(a.heldLease)
-	}
+// countEnd counts the end of the request.
+func (a *lockRequest) countEnd(granted bool) {
+	a.session.host.Limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, granted)
+	a.session.host.recorder.Answered(a.waited(), granted)
+	a.countForProcess(-1)
+}
+
+// unregister ends a request that was not granted. Requests that joined this one, or repeat it, learn
+// why.
+func (a *lockRequest) unregister(err error) {
+	d, h := a.session.host, a.heldLease
+	d.applyIf(h, locktable.NotGranted, 0, func() bool {
+		a.failure = err
+		h.clearCountsLocked()
+		a.requests.removeRequest(a)
+		return true
+	})
+	d.settleReentrancy(h)
 }
 
 // kindOf reads the kind of the lock from the options. It refuses impossible combinations.
@@ -526,13 +588,19 @@ func (d *Host) traceAttempt(h *heldLease, lease *redlock.Lease, err error) {
 
 func (d *Host) attemptFailed(h *heldLease, err error) {
 	d.traceAttempt(h, nil, err)
-	d.Queue.NoteFailure(&h.waiter, err)
+	d.lockQueue(&h.waiter)
+	defer d.unlockQueue(&h.waiter)
+	d.queue.NoteFailure(&h.waiter, err)
 }
 
 // notReadyError returns why the request cannot have the lock, if a client of this host blocks it and
 // no node was asked.
 func (a *lockRequest) notReadyError() error {
-	switch obstacle := a.session.host.Queue.Obstacle(&a.waiter); {
+	d := a.session.host
+	d.lockQueue(&a.waiter)
+	obstacle := d.queue.Obstacle(&a.waiter)
+	d.unlockQueue(&a.waiter)
+	switch {
 	case obstacle.Holder != nil:
 		return a.session.heldHereError(obstacle.Holder, obstacle.Kind, obstacle.Lease)
 	case obstacle.Waiter != nil:

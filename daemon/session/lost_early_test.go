@@ -110,7 +110,10 @@ func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 // OK, the client would not know the lease.
 func TestLostWhileAnswered(t *testing.T) {
 	w := dialSlow(t, func(a *lockRequest) {
-		if a.change(locktable.WasLost, nil).Has(locktable.SendLost) { // the first step of leaseLost
+		d := a.session.host
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if change(a.heldLease, locktable.WasLost).Has(locktable.SendLost) { // the first step of leaseLost
 			t.Error("LOST would be sent before the OK")
 		}
 	})

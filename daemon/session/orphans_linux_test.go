@@ -169,7 +169,7 @@ func TestRepeatedLockWithoutQuorum(t *testing.T) {
 	down.Store(false)
 	w.Want(`@a ` + granted5 + ` again=yes`)
 	look.Say("LOCK b wait=20s", granted5)
-	if s.d.Leases.get(refused) != nil {
+	if s.d.leaseByID(refused) != nil {
 		t.Error("the refused lease is still registered")
 	}
 	s.end()

@@ -14,7 +14,7 @@ import (
 
 // processes watches the processes that hold leases (hold=pid), or will hold them.
 type processes struct {
-	released func(*heldLease) // called for each lease of a process that has ended
+	ended func(*heldProcess) // called for a process that has ended
 
 	mu      sync.Mutex // guards what follows, and some fields of heldProcess; the watcher's mutex is taken inside it
 	watcher processWatcher
@@ -32,7 +32,7 @@ type processWatcher interface {
 type heldProcess struct {
 	pid     int
 	started time.Duration // BootTime, from process.Facts; 0: not known
-	leases  leaseIndex    // the leases that it holds
+	leases  leaseIndex    // the leases that it holds; guarded by the Host's mu
 	ended   chan struct{} // closed when it has ended
 
 	// Guarded by the mu of processes.
@@ -41,8 +41,8 @@ type heldProcess struct {
 	dropped bool // it is no longer watched
 }
 
-func newProcesses(released func(*heldLease)) *processes {
-	return &processes{released: released, byPID: map[int]*heldProcess{}, all: map[*heldProcess]struct{}{}}
+func newProcesses(ended func(*heldProcess)) *processes {
+	return &processes{ended: ended, byPID: map[int]*heldProcess{}, all: map[*heldProcess]struct{}{}}
 }
 
 // hasEnded reports whether the process has ended. It is false for nil.
@@ -87,9 +87,7 @@ func (t *processes) end(p *heldProcess) {
 		return
 	}
 	close(p.ended)
-	for _, h := range p.leases.close() {
-		t.released(h)
-	}
+	t.ended(p)
 }
 
 // use watches a process until release was called once for each call of use and keep. fd is a pidfd
@@ -173,6 +171,16 @@ func (t *processes) dropAll() {
 	}
 }
 
+// endProcess ends the leases of a process that has ended.
+func (d *Host) endProcess(p *heldProcess) {
+	d.mu.Lock()
+	leases := p.leases.close()
+	d.mu.Unlock()
+	for _, h := range leases {
+		d.processEnded(h)
+	}
+}
+
 // processEnded ends a lease of a process that has ended. If the lease was lost before, LIST still
 // shows it until its deadline.
 func (d *Host) processEnded(h *heldLease) {
@@ -181,7 +189,10 @@ func (d *Host) processEnded(h *heldLease) {
 			h.clientStopped()
 		}
 		d.forgetLostLater(h)
-		d.removeFromIndex(h)
+		d.mu.Lock()
+		unused := h.leaveIndexLocked()
+		d.mu.Unlock()
+		d.Processes.release(unused)
 		return
 	}
 	d.releaseAfterLinger(h)

@@ -19,7 +19,7 @@ import (
 // leases.
 func TestPIDReuse(t *testing.T) {
 	first, second := newChild(t, os.Getuid()), newChild(t, os.Getuid())
-	table := newProcesses(func(*heldLease) {}) // the watcher reports no end
+	table := newProcesses(func(*heldProcess) {}) // the watcher reports no end
 	table.watcher = &silentWatcher{}
 	const number = 4121 // a pid that both processes seem to have
 	before := use(t, table, first, number)
@@ -48,7 +48,7 @@ func TestPIDReuse(t *testing.T) {
 // watched process, and one that the kernel can no longer watch.
 func TestPIDFDsAreClosed(t *testing.T) {
 	c, dead := newChild(t, os.Getuid()), newChild(t, os.Getuid())
-	table := newProcesses(func(*heldLease) {})
+	table := newProcesses(func(*heldProcess) {})
 	watcher := &silentWatcher{}
 	table.watcher = watcher
 	isOpen := func(fd int) bool {
@@ -88,7 +88,7 @@ func TestPIDFDsAreClosed(t *testing.T) {
 // when the number belongs to another descriptor.
 func TestPIDFDIsClosedOnce(t *testing.T) {
 	c := newChild(t, os.Getuid())
-	table := newProcesses(func(*heldLease) {})
+	table := newProcesses(func(*heldProcess) {})
 	table.watcher = &silentWatcher{}
 	p := use(t, table, c, c.pid)
 	c.end()

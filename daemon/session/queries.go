@@ -44,15 +44,18 @@ func (w *whoWork) answer(holdings []redlock.Holding, waiters []redlock.Waiting) 
 	name := w.call.Names[0]
 	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
 	for _, h := range holdings {
-		here := w.s.host.Leases.onNodes(&h) // a client that may send WHO also sees it in LIST
+		here := w.s.host.onNodes(&h) // a client that may send WHO also sees it in LIST
 		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
 		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), w.s.host.currentHolder(&h, here))
 		noteField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here)
-		w.call.Line(line.Say(whoText(&h, here)))
+		w.call.Line(line.Say(w.s.host.whoText(&h, here)))
 	}
 	r := ok(w.call).Int("n", int64(len(holdings)))
 	var here time.Duration
-	if first := w.s.host.Queue.FirstWaiting(name); first != nil {
+	w.s.host.queueMu.Lock()
+	first := w.s.host.queue.FirstWaiting(name)
+	w.s.host.queueMu.Unlock()
+	if first != nil {
 		here = w.s.host.waitOf(first)
 	}
 	hosts := w.s.host.waitingHosts(waiters, here)
@@ -107,13 +110,13 @@ func (d *Host) currentHolder(h *redlock.Holding, here *heldLease) redlock.Holder
 	return d.holderOf(&here.Requester, here.lease.Since())
 }
 
-func whoText(h *redlock.Holding, here *heldLease) string {
+func (d *Host) whoText(h *redlock.Holding, here *heldLease) string {
 	switch {
 	case h.Waiting:
 		return "nobody holds it; the nodes keep it for this client, which waits and is next"
 	case !h.Holder.Known():
 		return "held by another Redlock client, which does not identify itself"
-	case here != nil && here.isKept():
+	case here != nil && d.isKept(here):
 		return "its holder has ended; it stays taken for kept= (min=)"
 	case here != nil && here.lease.TimeToRelease() > 0:
 		return fmt.Sprintf("it was lost (%s), and stays taken for at most ttl=: its client may still be working", here.lease.Reason())
@@ -126,7 +129,7 @@ func (d *Host) keptField(line *ipc.Response, here *heldLease) *ipc.Response {
 	if here == nil || here.lease.Err() != nil {
 		return line
 	}
-	if left := here.minLeft(d.Clock()); left > 0 {
+	if left := d.minLeft(here); left > 0 {
 		line.Ms("kept", left)
 	}
 	return line
@@ -179,7 +182,8 @@ func (s *session) oneAtATime(call *server.Call, answer func()) {
 // listAll shows the leases and waiters of this daemon that the client may see, without their
 // secrets. It shows a lost lease while no other client can get the lock.
 func (s *session) listAll(call *server.Call) {
-	holdings := s.host.Leases.all()
+	d := s.host
+	holdings := d.allLeases()
 	slices.SortFunc(holdings, func(a, b *heldLease) int {
 		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.Asked, b.Asked))
 	})
@@ -189,16 +193,16 @@ func (s *session) listAll(call *server.Call) {
 		switch {
 		case h.lease.Err() != nil:
 			state, left = "lost", h.lease.TimeToRelease()
-		case h.isKept():
+		case d.isKept(h):
 			state = "kept"
 		}
 		if names != nil && (state != "lost" || left > 0) {
-			line := slotField(s.listLine(call, names, &h.waiter, h.mode(), state, h.lease.Since()), h.lease.Slot())
+			line := slotField(s.listLine(call, names, &h.waiter, d.mode(h), state, h.lease.Since()), h.lease.Slot())
 			call.Line(s.host.keptField(line.Int("fence", int64(h.lease.Fence())).Ms("ttl", left), h))
 			n++
 		}
 	}
-	for _, p := range s.host.Queue.Waiting() {
+	for _, p := range s.host.Waiting() {
 		if names := view.VisibleNames(p.Requester.UID, p.Names); names != nil {
 			call.Line(s.listLine(call, names, p, p.Kind, "waiting", p.Requester.Asked))
 			n++
@@ -237,7 +241,7 @@ func (s *session) listFleet(call *server.Call) {
 // of each has waited.
 func (d *Host) localWaits() map[string]time.Duration {
 	names := map[string]time.Duration{}
-	for _, w := range d.Queue.Waiting() {
+	for _, w := range d.Waiting() {
 		for _, name := range w.Names {
 			names[name] = max(names[name], d.waitOf(w))
 		}
@@ -274,7 +278,7 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, here t
 		if h.Waiting {
 			state = "turn"
 		}
-		here := s.host.Leases.onNodes(h)
+		here := s.host.onNodes(h)
 		r := slotField(slotsField(line(state).Str("mode", modeOf(h.Shared)), h.Slots), h.Slot)
 		holderFields(r, s.host.currentHolder(h, here))
 		noteField(ttlField(r, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
@@ -289,17 +293,17 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 	show := func(w *locktable.Waiter, kind locktable.Kind, state string, since time.Duration) {
 		locks = append(locks, metrics.Lock{Names: w.Names, State: state, Mode: modeOf(kind.Shared), User: w.Requester.User, PID: w.Requester.PID, Since: d.Clock() - since})
 	}
-	for _, h := range d.Leases.all() {
+	for _, h := range d.allLeases() {
 		switch {
-		case h.isKept():
-			show(&h.waiter, h.mode(), "kept", h.lease.Since())
+		case d.isKept(h):
+			show(&h.waiter, d.mode(h), "kept", h.lease.Since())
 		case h.lease.Err() == nil:
-			show(&h.waiter, h.mode(), "held", h.lease.Since())
+			show(&h.waiter, d.mode(h), "held", h.lease.Since())
 		case h.lease.TimeToRelease() > 0:
-			show(&h.waiter, h.mode(), "lost", h.lease.Since())
+			show(&h.waiter, d.mode(h), "lost", h.lease.Since())
 		}
 	}
-	for _, w := range d.Queue.Waiting() {
+	for _, w := range d.Waiting() {
 		show(w, w.Kind, "waiting", w.Requester.Asked)
 	}
 	return locks
@@ -307,12 +311,12 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 
 // counts returns how many leases and waiters of this daemon LIST would show the client.
 func (d *Host) counts(view access.View) (leases, waiters int) {
-	for _, h := range d.Leases.all() {
+	for _, h := range d.allLeases() {
 		if h.lease.Err() == nil && view.VisibleNames(h.waiter.Requester.UID, h.names()) != nil {
 			leases++
 		}
 	}
-	for _, p := range d.Queue.Waiting() {
+	for _, p := range d.Waiting() {
 		if view.VisibleNames(p.Requester.UID, p.Names) != nil {
 			waiters++
 		}

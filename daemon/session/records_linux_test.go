@@ -279,8 +279,10 @@ func TestAttemptIsRecorded(t *testing.T) {
 	down.Store(true)
 	w.Send("LOCK a ttl=20s")
 	daemontest.Eventually(t, "an attempt has failed", func() bool {
-		waiting := s.d.Queue.Waiting()
-		return len(waiting) == 1 && s.d.Queue.LastFailure(waiting[0]) != nil
+		s.d.queueMu.Lock()
+		defer s.d.queueMu.Unlock()
+		waiting := s.d.queue.Waiting()
+		return len(waiting) == 1 && s.d.queue.LastFailure(waiting[0]) != nil
 	})
 	s.end()
 	s.found = func(p *state.Recovered) {
@@ -319,11 +321,11 @@ func TestRestoredDeadlinesAreRecorded(t *testing.T) {
 	}
 	s.end()
 	s.found = func(*state.Recovered) {
-		time.AfterFunc(300*time.Millisecond, lockQueue(s.d.Queue)) // restoring the first lease takes long
+		time.AfterFunc(300*time.Millisecond, holdQueue(s.d)) // restoring the first lease takes long
 	}
 	s.start(w)
 	deadlines := map[string]time.Duration{}
-	for _, h := range s.d.Leases.all() {
+	for _, h := range s.d.allLeases() {
 		deadlines[h.lease.ID()] = h.lease.Deadline()
 	}
 	s.end()

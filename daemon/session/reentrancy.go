@@ -26,18 +26,17 @@ func newReentrancy(ids []string) *reentrancy {
 	return &reentrancy{ids: ids}
 }
 
-// chargeAll makes the user's limit count all LOCKs of the lease, and returns their number. The
-// caller holds mu, unless no other goroutine has the lease yet.
-func (h *heldLease) chargeAll() int {
-	n := len(h.reentrantIDs())
+// chargeAllLocked makes the user's limit count all LOCKs of the lease, and returns their number.
+func (h *heldLease) chargeAllLocked() int {
+	n := len(h.reentrantIDsLocked())
 	if n > 0 {
 		h.reentrancy.charged = n
 	}
 	return n
 }
 
-// reentrantIDs returns the ids of the LOCKs that count beside the first. The caller holds mu.
-func (h *heldLease) reentrantIDs() []string {
+// reentrantIDsLocked returns the ids of the LOCKs that count beside the first.
+func (h *heldLease) reentrantIDsLocked() []string {
 	if h.reentrancy == nil {
 		return nil
 	}
@@ -51,12 +50,14 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	if first.isOver() {
 		return nil, redlock.ErrReleased
 	}
-	if a.call.Reentrant && a.call.Min > 0 && !first.countsRequest(a.ID) {
+	d := a.session.host
+	if a.call.Reentrant && a.call.Min > 0 && !d.countsRequest(first.heldLease, a.ID) {
 		return nil, badOption("min= of a LOCK that counts up: only the first LOCK of the lease can set it")
 	}
-	d := a.session.host
 	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.rejoined) // the lease's user, which is not a.UID if root has resumed it
-	again, err := first.countUp(&a.waiter, a.ID, a.call.Reentrant, full)
+	d.mu.Lock()
+	again, err := first.countUpLocked(&a.waiter, a.ID, a.call.Reentrant, full)
+	d.mu.Unlock()
 	if full == nil && (again || err != nil) {
 		d.Limits.RemoveReentrant(first.UID, 1)
 	}
@@ -82,23 +83,21 @@ func (a *lockRequest) isOver() bool {
 	return isClosed(a.done) && a.outcome() != nil
 }
 
-// countUp counts a further LOCK of the same names and kind. isRepeated means that its id is counted
+// countUpLocked counts a further LOCK of the same names and kind. isRepeated means that its id is counted
 // already. full is the error of the user's limit, or nil.
-func (h *heldLease) countUp(p *locktable.Waiter, id string, reentrant bool, full error) (isRepeated bool, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *heldLease) countUpLocked(p *locktable.Waiter, id string, reentrant bool, full error) (isRepeated bool, err error) {
 	switch {
 	case h.life.State == locktable.Kept, h.life.State == locktable.Releasing, h.life.State == locktable.Gone:
 		return false, redlock.ErrReleased
 	case !slices.Equal(p.Names, h.names()):
 		return false, fmt.Errorf("%w, within %s", h.alreadyError(), h.waiter.Label())
-	case h.isCounted(id):
+	case h.isCountedLocked(id):
 		return true, nil
 	case !reentrant:
 		return false, h.alreadyError()
 	case p.Kind != h.modeLocked():
 		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.alreadyError())
-	case 1+len(h.reentrantIDs()) >= maxCount:
+	case 1+len(h.reentrantIDsLocked()) >= maxCount:
 		return false, errTooManyCounts
 	case full != nil:
 		return false, full
@@ -114,14 +113,15 @@ func (h *heldLease) countUp(p *locktable.Waiter, id string, reentrant bool, full
 // settleReentrancy makes the user's limit count only the LOCKs that still count on the lease. Every
 // caller that removes from reentrancy.ids calls it next.
 func (d *Host) settleReentrancy(h *heldLease) {
-	d.Limits.RemoveReentrant(h.UID, h.takeUncharged())
+	d.mu.Lock()
+	uncharged := h.takeUnchargedLocked()
+	d.mu.Unlock()
+	d.Limits.RemoveReentrant(h.UID, uncharged)
 }
 
-// takeUncharged returns how many LOCKs no longer count, but are still counted by the user's limit.
+// takeUnchargedLocked returns how many LOCKs no longer count, but are still counted by the user's limit.
 // The caller must subtract them from the limit.
-func (h *heldLease) takeUncharged() (uncharged int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *heldLease) takeUnchargedLocked() (uncharged int) {
 	if c := h.reentrancy; c != nil {
 		uncharged = c.charged - len(c.ids)
 		c.charged = len(c.ids)
@@ -129,10 +129,8 @@ func (h *heldLease) takeUncharged() (uncharged int) {
 	return uncharged
 }
 
-// clearCounts undoes all reentrant LOCKs: the lease has ended.
-func (h *heldLease) clearCounts() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// clearCountsLocked undoes all reentrant LOCKs: the lease has ended.
+func (h *heldLease) clearCountsLocked() {
 	if h.reentrancy != nil {
 		h.reentrancy.ids = nil
 	}
@@ -146,23 +144,23 @@ func (h *heldLease) alreadyError() error {
 	return errOwnerHolds
 }
 
-// isCounted reports whether the LOCK with the id counts. The caller holds mu.
-func (h *heldLease) isCounted(id string) bool {
-	return id != "" && (id == h.ID || slices.Contains(h.reentrantIDs(), id))
+// isCountedLocked reports whether the LOCK with the id counts.
+func (h *heldLease) isCountedLocked(id string) bool {
+	return id != "" && (id == h.ID || slices.Contains(h.reentrantIDsLocked(), id))
 }
 
-// countsRequest reports whether the LOCK with the id still counts: it was neither cancelled nor
-// undone by an UNLOCK.
-func (h *heldLease) countsRequest(id string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.isCounted(id)
+// countsRequest reports whether the LOCK with the id still counts on a lease: it was neither
+// cancelled nor undone by an UNLOCK.
+func (d *Host) countsRequest(h *heldLease, id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return h.isCountedLocked(id)
 }
 
-// countDown undoes the last LOCK, for an UNLOCK, and returns how many are left. None is left if the
-// client that counted is gone and has not resumed the lease. The caller holds mu.
-func (h *heldLease) countDown() (left int) {
-	n := len(h.reentrantIDs())
+// countDownLocked undoes the last LOCK, for an UNLOCK, and returns how many are left. None is left if the
+// client that counted is gone and has not resumed the lease.
+func (h *heldLease) countDownLocked() (left int) {
+	n := len(h.reentrantIDsLocked())
 	if n == 0 || h.session == nil && h.process == nil {
 		return 0
 	}
@@ -170,26 +168,26 @@ func (h *heldLease) countDown() (left int) {
 	return n
 }
 
-// withdrawCount undoes a further LOCK that stops waiting. It returns false if the lock has been
+// withdrawCountLocked undoes a further LOCK that stops waiting. It returns false if the lock has been
 // granted: then the LOCK counts.
-func (h *heldLease) withdrawCount(id string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *heldLease) withdrawCountLocked(id string) bool {
 	if h.life.State != locktable.Acquiring {
 		return false
 	}
-	if i := slices.Index(h.reentrantIDs(), id); i >= 0 {
+	if i := slices.Index(h.reentrantIDsLocked(), id); i >= 0 {
 		h.reentrancy.ids = slices.Delete(h.reentrancy.ids, i, i+1)
 	}
 	return true
 }
 
-// count returns how many UNLOCKs it takes to end the lease.
-func (h *heldLease) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return 1 + len(h.reentrantIDs())
+// count returns how many UNLOCKs it takes to end a lease.
+func (d *Host) count(h *heldLease) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return h.countLocked()
 }
+
+func (h *heldLease) countLocked() int { return 1 + len(h.reentrantIDsLocked()) }
 
 // reentrantLock is a LOCK that counts up. While the owner's first LOCK waits, it waits for that
 // LOCK and shares its outcome. If only the first LOCK stops waiting, it continues alone.
@@ -224,7 +222,7 @@ func (f *reentrantLock) answer() server.Work {
 	}
 	f.session.reportLossHere(f.first.heldLease)
 	f.session.host.noteCount(f.call, f.first.heldLease, f.ID)
-	f.call.Reply(grantFields(f.call, f.first.heldLease))
+	f.call.Reply(f.session.host.grantFields(f.call, f.first.heldLease))
 	f.session.host.reportGranted(f.first.heldLease)
 	return nil
 }
@@ -280,8 +278,12 @@ func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	if f.first.withdrawCount(f.ID) {
-		f.session.host.settleReentrancy(f.first.heldLease)
+	d := f.session.host
+	d.mu.Lock()
+	withdrawn := f.first.withdrawCountLocked(f.ID)
+	d.mu.Unlock()
+	if withdrawn {
+		d.settleReentrancy(f.first.heldLease)
 		return err
 	}
 	<-f.first.done // soon: the lock has been granted
@@ -307,7 +309,7 @@ func (r *repeatedLock) Run() {
 			work.Run()
 		}
 		return
-	case err == nil && !r.first.countsRequest(r.ID):
+	case err == nil && !r.session.host.countsRequest(r.first.heldLease, r.ID):
 		err = errLockUndone
 	}
 	if err != nil {
@@ -315,14 +317,14 @@ func (r *repeatedLock) Run() {
 		return
 	}
 	r.session.reportLossHere(r.first.heldLease)
-	r.call.Reply(grantFields(r.call, r.first.heldLease).Str("again", "yes"))
+	r.call.Reply(r.session.host.grantFields(r.call, r.first.heldLease).Str("again", "yes"))
 	r.session.host.reportGranted(r.first.heldLease)
 }
 
 // reportLossHere makes this connection report the loss of a process's lease, if the connection
 // that took the lease has ended and no other one reports it.
 func (s *session) reportLossHere(h *heldLease) {
-	if h.process == nil || h.attached() != nil || (&resumeWork{s: s, h: h}).moveLossReport() != nil {
+	if h.process == nil || s.host.reporter(h) != nil || (&resumeWork{s: s, h: h}).moveLossReport() != nil {
 		return
 	}
 	s.host.noteConnection(s, h, 0)

@@ -107,7 +107,7 @@ func TestContinuedWaitsDoNotNest(t *testing.T) {
 		w.Send("@%d LOCK a reentrant=yes note=%d", i, i)
 	}
 	first := func() string { // in the queue; the others wait with it
-		if waiting := d.Queue.Waiting(); len(waiting) > 0 {
+		if waiting := d.Waiting(); len(waiting) > 0 {
 			return waiting[0].Requester.Note
 		}
 		return ""

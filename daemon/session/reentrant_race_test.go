@@ -13,7 +13,7 @@ func countedTwice(t *testing.T) *heldLease {
 	t.Helper()
 	h := &heldLease{Requester: locktable.Requester{ID: "first"}, session: &session{}}
 	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	if again, err := h.countUp(&h.waiter, "further", true, nil); again || err != nil {
+	if again, err := h.countUpLocked(&h.waiter, "further", true, nil); again || err != nil {
 		t.Fatal(again, err)
 	}
 	return h
@@ -24,11 +24,11 @@ func countedTwice(t *testing.T) *heldLease {
 // the lease.
 func TestGrantBeforeWithdrawal(t *testing.T) {
 	h := countedTwice(t)
-	h.change(locktable.WasGranted, nil)
-	if h.withdrawCount("further") || h.count() != 2 {
-		t.Errorf("%d LOCKs count after the grant, want 2", h.count())
+	change(h, locktable.WasGranted)
+	if h.withdrawCountLocked("further") || h.countLocked() != 2 {
+		t.Errorf("%d LOCKs count after the grant, want 2", h.countLocked())
 	}
-	if left := h.countDown(); left != 1 {
+	if left := h.countDownLocked(); left != 1 {
 		t.Errorf("%d are left after the first UNLOCK, want 1", left)
 	}
 }
@@ -36,11 +36,11 @@ func TestGrantBeforeWithdrawal(t *testing.T) {
 // A LOCK that was withdrawn before the grant does not count.
 func TestWithdrawalBeforeGrant(t *testing.T) {
 	h := countedTwice(t)
-	if !h.withdrawCount("further") || h.count() != 1 {
-		t.Errorf("%d LOCKs count, want only the first", h.count())
+	if !h.withdrawCountLocked("further") || h.countLocked() != 1 {
+		t.Errorf("%d LOCKs count, want only the first", h.countLocked())
 	}
-	h.change(locktable.WasGranted, nil)
-	if left := h.countDown(); left != 0 {
+	change(h, locktable.WasGranted)
+	if left := h.countDownLocked(); left != 0 {
 		t.Errorf("%d are left after the first UNLOCK, want none", left)
 	}
 }
@@ -48,11 +48,11 @@ func TestWithdrawalBeforeGrant(t *testing.T) {
 // A LOCK cannot count on a lease that was lost before its first LOCK has finished.
 func TestNoCountOnLostLease(t *testing.T) {
 	h := countedTwice(t)
-	h.change(locktable.WasLost, nil)
-	h.change(locktable.DeadlinePassed, nil)
-	h.clearCounts()
-	h.change(locktable.WasGranted, nil)
-	if _, err := h.countUp(&h.waiter, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.count() != 1 {
-		t.Errorf("a LOCK after the loss: %v, and %d LOCKs count; want ErrReleased, and 1", err, h.count())
+	change(h, locktable.WasLost)
+	change(h, locktable.DeadlinePassed)
+	h.clearCountsLocked()
+	change(h, locktable.WasGranted)
+	if _, err := h.countUpLocked(&h.waiter, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.countLocked() != 1 {
+		t.Errorf("a LOCK after the loss: %v, and %d LOCKs count; want ErrReleased, and 1", err, h.countLocked())
 	}
 }

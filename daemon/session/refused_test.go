@@ -90,11 +90,11 @@ func TestGoneClientLeavesNothing(t *testing.T) {
 	w.Say("LOCK b,c", granted(`b,c`))
 	w.Say("LOCK d linger=1", granted5)
 	answers(w, "FORCE b", `OK lock=b n=1 .*`, `LOST lock=b,c .*`)
-	if n := len(d.Leases.all()); n != 3 {
+	if n := len(d.allLeases()); n != 3 {
 		t.Errorf("%d leases are known, want 3", n)
 	}
 	hangUp()
 	daemontest.Eventually(t, "no lease, no user and no waiter remains", func() bool {
-		return len(d.Leases.all()) == 0 && d.Limits.IsEmpty() && d.Queue.Len() == 0
+		return len(d.allLeases()) == 0 && d.Limits.IsEmpty() && queued(d) == 0
 	})
 }

@@ -261,7 +261,7 @@ func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 
 // take makes the heldLease of a recorded lease, and decides whether a client or a process holds it.
 func (r *restoration) take(l *state.Lease) {
-	h := newRestoredLease(l)
+	h := newRestoredLease(r.d, l)
 	conn := r.conns[l.Conn]
 	if conn != nil {
 		h.session = conn.s
@@ -288,15 +288,16 @@ func (r *restoration) take(l *state.Lease) {
 	if l.Phase == state.PhaseLost {
 		l.Record.Lost = l.Reason
 	}
-	h.waiter.Owner = h.ownerNow()
+	h.waiter.Owner = h.ownerLocked() // nobody else knows the lease yet
 	r.adopted = append(r.adopted, h)
 }
 
 // newRestoredLease returns a recorded lease, without a holder.
-func newRestoredLease(l *state.Lease) *restoredLease {
+func newRestoredLease(d *Host, l *state.Lease) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
 		Requester:  locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since},
+		host:       d,
 		number:     l.Number,
 		hold:       of.Hold,
 		index:      &leaseIndex{},
@@ -358,7 +359,9 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 		adopted = append(adopted, l)
 		l.register(r.d)
 		if l.session == nil && !l.hasNoHolder {
-			r.d.unclaimed.add(l.heldLease)
+			r.d.mu.Lock()
+			r.d.unclaimed.addLocked(l.heldLease)
+			r.d.mu.Unlock()
 		}
 	}
 	r.adopted = adopted
@@ -378,27 +381,34 @@ func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 // register makes a lease known, as a granted LOCK does. If its process has ended meanwhile, the
 // process's index is closed, and the lease has no holder.
 func (l *restoredLease) register(d *Host) {
-	h := l.heldLease
-	d.Leases.add(h)
+	h, isLost, charged := l.heldLease, l.recorded.Phase == state.PhaseLost, 0
+	d.mu.Lock()
+	d.leases.add(h)
+	replaced, open := h.index.add(h)
+	if h.process != nil && h.session != nil {
+		h.session.addProcessLeaseLocked(h)
+	}
+	if isLost {
+		h.clearCountsLocked()
+		h.lostAt, h.life = d.Clock(), locktable.Life{State: locktable.Gone, Knows: locktable.KnowsLoss}
+	} else {
+		charged = len(h.names()) + h.chargeAllLocked()
+		d.startHeartbeatLocked(h)
+	}
+	d.mu.Unlock()
 	if h.lease.Deadline() != l.recorded.Record.Deadline { // it was confirmed before recordDeadline could find it
 		d.Journal.Deadline(h.number, h.lease)
 	}
-	before, open := h.index.add(h)
-	for _, old := range before { // the grant of this lease replaced the earlier one
+	for _, old := range replaced { // the grant of this lease replaced the earlier one
 		d.forget(old)
 	}
 	l.hasNoHolder = l.hasNoHolder || !open
-	if h.process != nil && h.session != nil {
-		h.session.addProcessLease(h)
+	if !isLost {
+		d.Limits.Restore(h.UID, charged)
+		d.lockQueue(&h.waiter)
+		d.queue.Restore(&h.waiter, h)
+		d.unlockQueue(&h.waiter)
 	}
-	if l.recorded.Phase == state.PhaseLost {
-		h.clearCounts()
-		h.lostAt, h.life = d.Clock(), locktable.Life{State: locktable.Gone, Knows: locktable.KnowsLoss}
-		return
-	}
-	d.Limits.Restore(h.UID, len(h.names())+h.chargeAll())
-	d.Queue.Restore(&h.waiter, h)
-	h.startHeartbeat(d)
 }
 
 // settle does what became due for a lease while no daemon ran.
@@ -416,7 +426,7 @@ func (l *restoredLease) settle(d *Host) {
 		d.lingerFrom(l.heldLease, l.recorded.LingerSince)
 	case l.hasNoHolder:
 		d.releaseAfterLinger(l.heldLease)
-	case l.session == nil && l.process == nil && l.minLeft(d.Clock()) > 0:
+	case l.session == nil && l.process == nil && d.minLeft(l.heldLease) > 0:
 		d.releaseUnclaimed(l.heldLease, l.recorded.Record.Deadline)
 	}
 }
@@ -425,14 +435,16 @@ func (l *restoredLease) settle(d *Host) {
 // lastReported, the last deadline that the client was given, have passed. A lease without min= is
 // not extended.
 func (d *Host) releaseUnclaimed(h *heldLease, lastReported time.Duration) {
-	h.notBefore(lastReported)
-	nth := h.countDisconnect()
-	d.timers.After(h.minLeft(d.Clock()), func() {
-		if h.disconnectedAgain(nth) || h.attached() != nil {
-			return
-		}
-		d.unclaimed.forget(h)
-		d.releaseAbandoned(h)
+	d.keepUntil(h, lastReported)
+	nth := d.countDisconnect(h)
+	d.timers.After(d.minLeft(h), func() {
+		d.releaseAbandoned(h, func() bool {
+			isUnclaimed := h.disconnects == nth && h.session == nil
+			if isUnclaimed {
+				d.unclaimed.forgetLocked(h)
+			}
+			return isUnclaimed
+		})
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +36,7 @@ func (s *session) resume(call *server.Call) server.Work {
 // resumable returns the lease that the client asks for, if it knows the id and is the user
 // that took it.
 func (s *session) resumable(call *server.Call) (*heldLease, error) {
-	h := s.host.Leases.get(call.Lease)
+	h := s.host.leaseByID(call.Lease)
 	switch {
 	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.names()):
 		return nil, errNoLease
@@ -57,7 +56,7 @@ func (r *resumeWork) Run() {
 		r.noteTaken()
 		err = r.confirm()
 	}
-	if err == nil && r.h.process == nil && r.h.attached() != r.s {
+	if err == nil && r.h.process == nil && r.s.host.reporter(r.h) != r.s {
 		err = errNoLease // another RESUME was faster, and has the lease
 	}
 	if err != nil {
@@ -89,7 +88,7 @@ func (r *resumeWork) isWanted() error {
 // lease even if they do not confirm it, and the end of the earlier connection does not end the
 // client.
 func (r *resumeWork) noteTaken() {
-	if r.h.attached() == r.s { // else another RESUME was faster
+	if r.s.host.reporter(r.h) == r.s { // else another RESUME was faster
 		r.s.host.noteConnection(r.s, r.h, 0)
 	}
 }
@@ -133,7 +132,7 @@ func (a *lockRequest) pause(duration time.Duration) bool {
 // undo undoes the LOCK, and releases the lease if no other LOCK counts on it.
 func (r *resumeWork) undo() {
 	d, h := r.s.host, r.h
-	if h.attached() != r.s {
+	if d.reporter(h) != r.s {
 		return // another client that knows the id has resumed it meanwhile
 	}
 	switch u, err := d.undoLock(h, 0); {
@@ -150,10 +149,11 @@ func (r *resumeWork) undo() {
 
 // answer is the answer of LOCK.
 func (r *resumeWork) answer() *ipc.Response {
+	d := r.s.host
 	if r.call.Reentrant {
-		return grantFields(r.call, r.h)
+		return d.grantFields(r.call, r.h)
 	}
-	return countField(grantFields(r.call, r.h), r.h)
+	return d.countField(d.grantFields(r.call, r.h), r.h)
 }
 
 // take moves the lease to this connection. If the connection ends while the nodes are asked, the
@@ -163,47 +163,60 @@ func (r *resumeWork) take() error {
 	if h.process != nil {
 		return r.moveLossReport()
 	}
-	if h.currentIndex() == &s.leases {
-		return nil // this connection has it already
+	d := s.host
+	d.mu.Lock()
+	replaced, moved, err := r.takeLocked()
+	d.mu.Unlock()
+	for _, lost := range replaced {
+		d.forget(lost)
 	}
-	before, err := s.leases.takeOver(h)
-	if err != nil {
+	if !moved {
 		return err
 	}
-	for _, lost := range before {
-		s.host.forget(lost)
-	}
-	_, from, ok := h.attach(s, &s.leases)
-	if !ok {
-		s.leases.remove(h)
-		return errNoLease
-	}
-	if from != &s.leases { // else another RESUME here was faster
-		from.remove(h)
-	}
-	s.host.unclaimed.forget(h)
-	s.host.Queue.ChangeOwner(&h.waiter, h.ownerNow)
+	d.updateOwner(h)
 	if h.hold == ipc.HoldConn {
 		h.lease.Keep()
 	}
 	return nil
 }
 
+// takeLocked moves the lease to the index of this connection, unless it is there. The caller must
+// forget the lost leases with the same names (replaced).
+func (r *resumeWork) takeLocked() (replaced []*heldLease, moved bool, err error) {
+	d, h, s := r.s.host, r.h, r.s
+	if h.index == &s.leases {
+		return nil, false, nil
+	}
+	if replaced, err = s.leases.takeOver(h); err != nil {
+		return nil, false, err
+	}
+	if !h.life.MayBeResumed() {
+		s.leases.remove(h)
+		return replaced, false, errNoLease
+	}
+	h.index.remove(h)
+	h.session, h.index = s, &s.leases // the LOCKs that count on the lease move too
+	d.unclaimed.forgetLocked(h)
+	return replaced, true, nil
+}
+
 // moveLossReport makes this connection, and no other, report the loss of a process's lease. If the
 // process has ended, nobody holds the lease: it lingers, and is released.
 func (r *resumeWork) moveLossReport() error {
-	if r.h.process.hasEnded() {
-		return fmt.Errorf("%w: process %d, its holder, has ended", errNoLease, r.h.process.pid)
+	h, s := r.h, r.s
+	if h.process.hasEnded() {
+		return fmt.Errorf("%w: process %d, its holder, has ended", errNoLease, h.process.pid)
 	}
-	r.s.addProcessLease(r.h) // before the lease can be forgotten on this connection
-	before, _, ok := r.h.attach(r.s, nil)
-	switch {
-	case !ok:
-		r.s.removeLease(r.h)
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	if !h.life.MayBeResumed() {
 		return errNoLease
-	case before != nil && before != r.s:
-		before.removeLease(r.h)
 	}
+	if h.session != nil {
+		h.session.removeLeaseLocked(h)
+	}
+	h.session = s
+	s.addProcessLeaseLocked(h)
 	return nil
 }
 
@@ -221,7 +234,7 @@ func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
 func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	d.Store.Prefer(&s.stored)
 	d.Journal.Resumed(h.number, s.number, h.Owner, by)
-	if now := h.attached(); now != nil && now != s {
+	if now := d.reporter(h); now != nil && now != s {
 		d.noteConnection(now, h, 0)
 	}
 }
@@ -230,10 +243,8 @@ func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 // broke before its client read the OK, the client repeats the LOCK with the same id= on another
 // connection.
 type unclaimedLeases struct {
-	count atomic.Int64 // the number of leases; every LOCK checks it, and it is mostly 0
-
-	mu   sync.Mutex // guards byID
-	byID map[unclaimedKey]*heldLease
+	count atomic.Int64                // the number of leases; every LOCK checks it, and it is mostly 0
+	byID  map[unclaimedKey]*heldLease // guarded by the Host's mu
 }
 
 // unclaimedKey identifies a repeated LOCK: the same user sends the same LOCK. A user may send the
@@ -249,11 +260,9 @@ func unclaimedKeyOf(h *heldLease, id string) unclaimedKey {
 	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.names(), "\n")}
 }
 
-// unclaimedKeysOf returns the keys of all LOCKs that count on h.
-func unclaimedKeysOf(h *heldLease) (all []unclaimedKey) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, id := range append([]string{h.ID}, h.reentrantIDs()...) {
+// unclaimedKeysLocked returns the keys of all LOCKs that count on h.
+func unclaimedKeysLocked(h *heldLease) (all []unclaimedKey) {
+	for _, id := range append([]string{h.ID}, h.reentrantIDsLocked()...) {
 		if id != "" {
 			all = append(all, unclaimedKeyOf(h, id))
 		}
@@ -261,40 +270,41 @@ func unclaimedKeysOf(h *heldLease) (all []unclaimedKey) {
 	return all
 }
 
-// add adds a lease after a restart. It ignores leases with hold=ttl: they outlive their connection,
-// and may have been left on purpose, so a later LOCK is not a repeat.
-func (o *unclaimedLeases) add(h *heldLease) {
+// addLocked adds a lease after a restart. It ignores leases with hold=ttl: they outlive their
+// connection, and may have been left on purpose, so a later LOCK is not a repeat.
+func (o *unclaimedLeases) addLocked(h *heldLease) {
 	if h.hold != ipc.HoldConn {
 		return
 	}
-	known := unclaimedKeysOf(h)
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.byID == nil {
 		o.byID = map[unclaimedKey]*heldLease{}
 	}
-	for _, by := range known {
+	for _, by := range unclaimedKeysLocked(h) {
 		o.byID[by] = h
 	}
 	o.count.Store(int64(len(o.byID)))
 }
 
-// take returns the lease that a LOCK got before the restart. It returns nil if there is none, if the
-// lease has ended, if a connection has it, or if another living process uses the same id=. Several
-// LOCKs that count on the lease may be repeated at once.
-func (o *unclaimedLeases) take(a *lockRequest) *heldLease {
-	if a.ID == "" || a.hold != ipc.HoldConn || o.count.Load() == 0 {
+// takeUnclaimed returns the lease that a LOCK got before the restart. It returns nil if there is
+// none, if the lease has ended, if a connection has it, or if another living process uses the same
+// id=. Several LOCKs that count on the lease may be repeated at once.
+func (d *Host) takeUnclaimed(a *lockRequest) *heldLease {
+	if a.ID == "" || a.hold != ipc.HoldConn || d.unclaimed.count.Load() == 0 {
 		return nil
 	}
 	by := unclaimedKeyOf(a.heldLease, a.ID)
-	h := o.get(by)
+	d.mu.Lock()
+	h := d.unclaimed.byID[by]
+	d.mu.Unlock()
 	if h == nil || h.PID != a.PID && mayLive(h.PID) {
 		return nil
 	}
-	if o.remove(by) != h { // another repeat was faster
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unclaimed.removeLocked(by) != h { // another repeat was faster
 		return nil
 	}
-	if h.attached() != nil || h.lease.Err() != nil || h.mode() != a.waiter.Kind {
+	if h.session != nil || h.lease.Err() != nil || h.modeLocked() != a.waiter.Kind {
 		return nil
 	}
 	return h
@@ -313,25 +323,17 @@ func mayLive(pid int) bool {
 	return process.IsAlive(fd)
 }
 
-func (o *unclaimedLeases) get(by unclaimedKey) *heldLease {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.byID[by]
-}
-
-// forget removes a lease that a connection has again.
-func (o *unclaimedLeases) forget(h *heldLease) {
+// forgetLocked removes a lease that a connection has again.
+func (o *unclaimedLeases) forgetLocked(h *heldLease) {
 	if o.count.Load() == 0 {
 		return
 	}
-	for _, by := range unclaimedKeysOf(h) {
-		o.remove(by)
+	for _, by := range unclaimedKeysLocked(h) {
+		o.removeLocked(by)
 	}
 }
 
-func (o *unclaimedLeases) remove(by unclaimedKey) *heldLease {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (o *unclaimedLeases) removeLocked(by unclaimedKey) *heldLease {
 	h := o.byID[by]
 	delete(o.byID, by)
 	o.count.Store(int64(len(o.byID)))

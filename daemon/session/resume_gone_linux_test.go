@@ -109,7 +109,7 @@ func TestResumeDuringLetExpire(t *testing.T) {
 	w, next := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	next.Say("RESUME a lease="+lease, granted5)
-	s.d.letExpire(s.d.Leases.get(lease)) // as the end of the old connection would
+	s.d.letExpire(s.d.leaseByID(lease)) // as the end of the old connection would
 	next.Want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
 	next.Say("CHECK a", `ERR LOST lock=a reason=quorum .*`)
 }
@@ -121,11 +121,11 @@ func TestLetExpireSetsTheInstantOfLoss(t *testing.T) {
 	w, next := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
 	next.Say("RESUME a lease="+lease, granted5)
-	h := s.d.Leases.get(lease)
+	h := s.d.leaseByID(lease)
 	s.d.letExpire(h)
 	next.Want(`LOST lock=a lease=` + lease + ` reason=quorum .*`)
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
 	if h.lostAt == 0 {
 		t.Error("the instant of the loss is not set, so the lease is never forgotten")
 	}
@@ -142,7 +142,7 @@ func TestLetExpireIgnoresReleasedLease(t *testing.T) {
 	s.start()
 	w, look := s.dial(), s.dial()
 	lease := w.Say("LOCK a ttl=20s", granted5)[0]
-	h := s.d.Leases.get(lease)
+	h := s.d.leaseByID(lease)
 	down.Store(true) // it gets no release, so the record of the release stays
 	look.Say("UNLOCK lease="+lease, `OK lock=a`)
 	s.d.letExpire(h) // as the end of its connection would, if that was cut at the same time

@@ -102,23 +102,23 @@ func TestResumeMovesWaiters(t *testing.T) {
 
 // A RESUME does not move a lease that is being released.
 func TestNoResumeDuringRelease(t *testing.T) {
-	s, index := &session{}, &leaseIndex{}
+	s, index := &session{host: &Host{}}, &leaseIndex{}
 	h := &heldLease{index: index, life: locktable.Life{State: locktable.Held}}
 	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	if !h.change(locktable.ClientIsGone, nil).Has(locktable.BeginRelease) {
+	if !change(h, locktable.ClientIsGone).Has(locktable.BeginRelease) {
 		t.Fatal("the lease cannot be released")
 	}
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, errNoLease) {
 		t.Errorf("RESUME: %v, want %v", err, errNoLease)
 	}
-	if h.attached() != nil || h.currentIndex() != index || len(s.leases.all()) != 0 {
+	if h.session != nil || h.index != index || len(s.leases.all()) != 0 {
 		t.Error("the lease has moved to the connection")
 	}
 }
 
 // A connection that has ended meanwhile does not get the lease: nothing would release it.
 func TestNoResumeOnEndedConnection(t *testing.T) {
-	s, w := &session{}, &session{}
+	s, w := &session{host: &Host{}}, &session{}
 	h := &heldLease{index: &w.leases, session: w}
 	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 	h.index.add(h)
@@ -126,7 +126,7 @@ func TestNoResumeOnEndedConnection(t *testing.T) {
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, server.ErrGone) {
 		t.Errorf("RESUME: %v, want %v", err, server.ErrGone)
 	}
-	if h.attached() != w || w.leases.get(h.indexKey("a")) != h {
+	if h.session != w || w.leases.get(h.indexKey("a")) != h {
 		t.Error("the lease has left its connection")
 	}
 }
@@ -134,35 +134,39 @@ func TestNoResumeOnEndedConnection(t *testing.T) {
 // The end of the previous connection does not take a resumed lease away, even while both
 // connections know the lease by its names.
 func TestEndOfPreviousConnection(t *testing.T) {
-	w, next := &session{}, &session{}
-	h := &heldLease{index: &w.leases, session: w}
+	d := &Host{queue: locktable.New()}
+	w, next := &session{host: d}, &session{host: d}
+	h := &heldLease{index: &w.leases, session: w, hold: ipc.HoldTTL}
 	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
 	h.index.add(h)
-	if _, _, ok := h.attach(next, &next.leases); !ok || h.detach(w) || h.attached() != next {
+	err := (&resumeWork{s: next, h: h}).take()
+	w.leases.add(h)
+	if ended := w.detachAll(); err != nil || len(ended) > 0 || h.session != next {
 		t.Error("the lease has no session, and would be released")
 	}
 }
 
 // A process's lease is known to one connection only, and to none while it is being released.
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {
-	w, next := &session{}, &session{}
+	d := &Host{}
+	w, next := &session{host: d}, &session{host: d}
 	h := &heldLease{index: &leaseIndex{}, process: &heldProcess{}, session: w, life: locktable.Life{State: locktable.Held}}
 	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	w.addProcessLease(h)
-	if err := (&resumeWork{s: next, h: h}).take(); err != nil || len(w.leasesOfProcesses()) != 0 || len(next.leasesOfProcesses()) != 1 {
-		t.Errorf("%v; the previous connection has %d leases, the new one %d", err, len(w.leasesOfProcesses()), len(next.leasesOfProcesses()))
+	w.addProcessLeaseLocked(h)
+	if err := (&resumeWork{s: next, h: h}).take(); err != nil || len(w.processLeases) != 0 || len(next.processLeases) != 1 {
+		t.Errorf("%v; the previous connection has %d leases, the new one %d", err, len(w.processLeases), len(next.processLeases))
 	}
-	next.removeLease(h)
-	h.change(locktable.LastUnlock, nil)
-	if err := (&resumeWork{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.leasesOfProcesses()) != 0 {
-		t.Errorf("RESUME of a lease that is being released: %v, want %v; the connection has %d leases", err, errNoLease, len(next.leasesOfProcesses()))
+	next.removeLeaseLocked(h)
+	change(h, locktable.LastUnlock)
+	if err := (&resumeWork{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.processLeases) != 0 {
+		t.Errorf("RESUME of a lease that is being released: %v, want %v; the connection has %d leases", err, errNoLease, len(next.processLeases))
 	}
 }
 
 // If two clients resume a lease at once, only one connection knows it by its names, and waiters
 // wait for that one.
 func TestConcurrentResume(t *testing.T) {
-	d := &Host{Queue: locktable.New()}
+	d := &Host{queue: locktable.New()}
 	for range 3000 {
 		h := &heldLease{index: &leaseIndex{}, hold: ipc.HoldTTL}
 		h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
@@ -178,11 +182,11 @@ func TestConcurrentResume(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if of := h.waiter.Owner.Client; of != h.attached() {
-			t.Fatalf("waiters wait for %p, but %p has the lease", of, h.attached())
+		if of := h.waiter.Owner.Client; of != h.session {
+			t.Fatalf("waiters wait for %p, but %p has the lease", of, h.session)
 		}
 		for i := range both {
-			if has := both[i].leases.get(h.indexKey("a")) == h; has != (h.attached() == &both[i]) {
+			if has := both[i].leases.get(h.indexKey("a")) == h; has != (h.session == &both[i]) {
 				t.Fatalf("connection %d finds the lease: %v", i, has)
 			}
 		}
@@ -191,7 +195,7 @@ func TestConcurrentResume(t *testing.T) {
 
 // A repeated LOCK that is refused does not release a lease that another connection has resumed.
 func TestRefusedRepeatKeepsResumedLease(t *testing.T) {
-	s, other := &session{}, &session{}
+	s, other := &session{host: &Host{}}, &session{}
 	h := &heldLease{session: other, life: locktable.Life{State: locktable.Held}}
 	if (&resumeWork{s: s, h: h}).undo(); h.life.State != locktable.Held {
 		t.Error("the LOCK no longer counts")

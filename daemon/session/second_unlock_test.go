@@ -25,7 +25,7 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	if _, err := d.undoLock(h, 2); !errors.Is(err, redlock.ErrReleased) {
 		t.Errorf("the second UNLOCK: %v, want ErrReleased", err)
 	}
-	if h.life.State != locktable.Releasing || h.change(locktable.Dropped, nil).Has(locktable.DeleteRecord) {
+	if h.life.State != locktable.Releasing || change(h, locktable.Dropped).Has(locktable.DeleteRecord) {
 		t.Errorf("the lease is in state %d, want releasing, and its record kept", h.life.State)
 	}
 }

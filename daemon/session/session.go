@@ -3,7 +3,6 @@ package session
 import (
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,7 +22,7 @@ type session struct {
 	number uint64        // number in the journal
 	opened time.Duration // BootTime
 	rate   access.Rate
-	leases leaseIndex // leases and LOCKs of this connection
+	leases leaseIndex // leases and LOCKs of this connection; guarded by the Host's mu
 
 	pidNamespace pidNamespace // whether the client is in another PID namespace
 
@@ -37,8 +36,7 @@ type session struct {
 	replays map[uint64]replayedRequest // requests from before a restart, by number; written before any of them begins
 
 	processRequests atomic.Int32            // LOCKs under way with hold=pid
-	mu              sync.Mutex              // guards processLeases
-	processLeases   map[*heldLease]struct{} // leases with hold=pid whose loss this connection reports
+	processLeases   map[*heldLease]struct{} // leases with hold=pid whose loss this connection reports; guarded by the Host's mu
 }
 
 // requesterOf returns the client as the access rules see it.
@@ -65,45 +63,53 @@ func (s *session) Close() {
 	if !cut { // the next daemon must know that the client has ended
 		s.host.connectionEnded(s)
 	}
-	for _, h := range s.leases.close() {
-		if h.detach(s) {
-			s.host.clientGone(h, cut)
-		}
+	for _, h := range s.detachAll() {
+		s.host.clientGone(h, cut)
 	}
 	if cut {
 		s.host.connectionEnded(s)
 	}
-	for _, h := range s.leasesOfProcesses() {
-		h.detach(s) // its process still holds it
-	}
 	s.host.Limits.Disconnect(s.uid, s.conn)
 }
 
-// leasesOfProcesses returns the leases with hold=pid whose loss this connection reports.
-func (s *session) leasesOfProcesses() []*heldLease {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.processLeases) == 0 {
-		return nil
+// detachAll closes the connection's index, and makes its leases belong to no connection. It returns
+// the leases with hold=conn or hold=ttl, except those that another connection has resumed. The
+// others are still held by their processes.
+func (s *session) detachAll() (own []*heldLease) {
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	for _, h := range s.leases.close() {
+		if h.session == s {
+			h.session = nil
+			own = append(own, h)
+		}
 	}
-	return slices.Collect(maps.Keys(s.processLeases))
+	for h := range s.processLeases {
+		if h.session == s {
+			h.session = nil
+		}
+	}
+	return own
 }
 
-// addProcessLease adds a lease with hold=pid, whose loss this connection reports from now on.
-func (s *session) addProcessLease(h *heldLease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// allLeases returns the leases whose loss this connection reports.
+func (s *session) allLeases() []*heldLease {
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	return slices.AppendSeq(s.leases.all(), maps.Keys(s.processLeases))
+}
+
+// addProcessLeaseLocked adds a lease with hold=pid, whose loss this connection reports from now on.
+func (s *session) addProcessLeaseLocked(h *heldLease) {
 	if s.processLeases == nil {
 		s.processLeases = map[*heldLease]struct{}{}
 	}
 	s.processLeases[h] = struct{}{}
 }
 
-// removeLease removes a lease from the connection.
-func (s *session) removeLease(h *heldLease) {
+// removeLeaseLocked removes a lease from the connection.
+func (s *session) removeLeaseLocked(h *heldLease) {
 	s.leases.remove(h)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.processLeases, h)
 }
 
@@ -124,7 +130,7 @@ func (s *session) resumableFor() time.Duration {
 	if !s.host.Journal.OutlastsProcess() {
 		return shortest
 	}
-	for _, h := range append(s.leases.all(), s.leasesOfProcesses()...) {
+	for _, h := range s.allLeases() {
 		if left := h.lease.Validity(); h.lease.Err() == nil && (shortest == 0 || left < shortest) {
 			shortest = left
 		}
@@ -135,7 +141,9 @@ func (s *session) resumableFor() time.Duration {
 // HoldsLeases reports whether the connection holds leases or waits for some. The connection store
 // prefers such connections.
 func (s *session) HoldsLeases() bool {
-	return s.leases.inUse() || s.processRequests.Load() > 0 || len(s.leasesOfProcesses()) > 0
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	return s.leases.inUse() || s.processRequests.Load() > 0 || len(s.processLeases) > 0
 }
 
 // SyscallConn returns the socket, for the store of connections.

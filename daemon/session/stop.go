@@ -19,7 +19,7 @@ const freezeTimeout = 500 * time.Millisecond
 // connections that the service manager does not have, as Shutdown does.
 func (d *Host) Freeze(srv *server.Server) {
 	d.Stopping.Store(true)
-	d.Log.Info("stopping; the next daemon continues with what is kept", "leases", d.Leases.Held())
+	d.Log.Info("stopping; the next daemon continues with what is kept", "leases", d.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	err := srv.Freeze(ctx, server.FreezeOptions{
@@ -38,7 +38,7 @@ func (d *Host) seal() {
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	d.Nodes.Flush(ctx)
-	d.outlastMin(d.Leases.all(), freezeTimeout)
+	d.outlastMin(d.allLeases(), freezeTimeout)
 	d.Journal.Freeze()
 }
 
@@ -46,13 +46,13 @@ func (d *Host) seal() {
 // ends may still work.
 func (d *Host) Shutdown(srv *server.Server) {
 	d.Stopping.Store(true)
-	d.Log.Info("stopping", "leases_left", d.Leases.Held())
+	d.Log.Info("stopping", "leases_left", d.Held())
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if err := srv.Shutdown(ctx, bye); err != nil {
 		d.Log.Warn("some requests were not answered", "error", err)
 	}
-	d.outlastMin(d.Leases.all(), freezeTimeout)
+	d.outlastMin(d.allLeases(), freezeTimeout)
 	d.Journal.Close()
 }
 

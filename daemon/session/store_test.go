@@ -83,7 +83,7 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 // Otherwise the lease would end with the other connection.
 func TestConcurrentResumeIsRecorded(t *testing.T) {
 	d, path := journalHost(t)
-	d.Queue = locktable.New()
+	d.queue = locktable.New()
 	both := [2]*session{d.connection(t), d.connection(t)}
 	has := map[uint64]uint64{}
 	for number := uint64(10); number < 3000; number++ {
@@ -102,7 +102,7 @@ func TestConcurrentResumeIsRecorded(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		has[number] = h.attached().number
+		has[number] = h.session.number
 	}
 	for number, l := range d.recorded(path).Leases {
 		if l.Conn != has[number] {

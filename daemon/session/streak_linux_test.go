@@ -14,10 +14,16 @@ func TestLongStreakEndsWithARelease(t *testing.T) {
 	w, next, look := s.dial(), s.dial(), s.dial()
 	w.Say("LOCK a", granted5)
 	next.sendWaiting(look, "LOCK a", 1)
-	s.d.Queue.SetStreak(&s.d.Leases.all()[0].waiter, locktable.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
+	first := &s.d.allLeases()[0].waiter
+	s.d.lockQueue(first)
+	s.d.queue.SetStreak(first, locktable.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
+	s.d.unlockQueue(first)
 	w.Say("UNLOCK a", `OK lock=a`)
 	next.Want(granted5)
-	if got := s.d.Queue.Streak(&s.d.Leases.all()[0].waiter); got != (locktable.Streak{Yields: true}) {
+	second := &s.d.allLeases()[0].waiter
+	s.d.lockQueue(second)
+	defer s.d.unlockQueue(second)
+	if got := s.d.queue.Streak(second); got != (locktable.Streak{Yields: true}) {
 		t.Errorf("the next grant has the streak %+v, want Yields", got)
 	}
 }

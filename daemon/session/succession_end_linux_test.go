@@ -32,9 +32,9 @@ func TestUnlockIsAnsweredAfterARestart(t *testing.T) {
 	other.Say("LOCK b ttl=20s", granted5)
 	slow.Store(true)
 	w.Send("UNLOCK a")
-	daemontest.Eventually(t, "a is released", func() bool { return s.d.Leases.Held() == 1 })
+	daemontest.Eventually(t, "a is released", func() bool { return s.d.Held() == 1 })
 	other.Send("UNLOCK b") // the daemon's stop waits for it
-	daemontest.Eventually(t, "b is released", func() bool { return s.d.Leases.Held() == 0 })
+	daemontest.Eventually(t, "b is released", func() bool { return s.d.Held() == 0 })
 	s.end()
 	slow.Store(false)
 	s.start(w)
@@ -58,7 +58,7 @@ func TestShutdownReleasesUnfinishedAttempt(t *testing.T) {
 	w, _ := s.dialUnstored()
 	slow.Store(true)
 	w.Send("LOCK a ttl=20s")
-	daemontest.Eventually(t, "the LOCK asks the nodes", func() bool { return len(s.d.Queue.Waiting()) == 1 })
+	daemontest.Eventually(t, "the LOCK asks the nodes", func() bool { return len(s.d.Waiting()) == 1 })
 	daemontest.Eventually(t, "the nodes have granted it, but not answered", func() bool { return executed.Load() == 5 })
 	s.d.Freeze(s.server)
 	down.Store(true) // from here it can send nothing

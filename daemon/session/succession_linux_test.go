@@ -329,10 +329,12 @@ func TestForceIsNotRepeated(t *testing.T) {
 func TestStoppingDaemonReleasesNothing(t *testing.T) {
 	s := newSuccession(t)
 	lease := s.dial().Say("LOCK a ttl=20s", granted5)[0]
-	h := s.d.Leases.get(lease)
-	h.detach(h.session)
+	h := s.d.leaseByID(lease)
+	s.d.mu.Lock()
+	h.session = nil
+	s.d.mu.Unlock()
 	s.d.Stopping.Store(true)
-	if s.d.releaseAbandoned(h); h.lease.Err() != nil {
+	if s.d.releaseAbandoned(h, nil); h.lease.Err() != nil {
 		t.Error(h.lease.Err())
 	}
 }

@@ -100,7 +100,7 @@ func TestLossOfAProcessAfterARestart(t *testing.T) {
 	s.start(w, admin)
 	w.Want(`BACK .*`)
 	w.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
-	if s.d.Leases.get(lease).lostAt == 0 {
+	if s.d.leaseByID(lease).lostAt == 0 {
 		t.Error("the instant of the loss is not set, so the lease is never forgotten")
 	}
 	s.end()
@@ -110,7 +110,7 @@ func TestLossOfAProcessAfterARestart(t *testing.T) {
 	s.end()
 	c.end()
 	s.start(look)
-	if len(s.d.Leases.all()) != 0 {
+	if len(s.d.allLeases()) != 0 {
 		t.Error("a lost lease is remembered although no client can ask about it")
 	}
 }
