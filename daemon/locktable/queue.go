@@ -199,19 +199,20 @@ func (q *Queue) Granted(w *Waiter, lease Lease) {
 	q.notifyNextInLine(w.Names)
 }
 
-// Restore adds w, which held a lease before a restart.
-func (q *Queue) Restore(w *Waiter, lease Lease) {
+// Restore adds w, which held a lease before a restart. isKept: see ChangeOwner.
+func (q *Queue) Restore(w *Waiter, lease Lease, isKept bool) {
+	w.isKept = isKept
 	w.client, w.grant, w.isReady = lease, isGranted, true
 	q.number(w)
 	q.append(w)
 }
 
 // ChangeOwner records the current owner of a lease that was resumed, so that its waiters wait for
-// that owner.
-func (q *Queue) ChangeOwner(w *Waiter, owner Owner) {
+// that owner. isKept means that nobody holds the lease any more, and that it ends by itself (min=).
+func (q *Queue) ChangeOwner(w *Waiter, owner Owner, isKept bool) {
 	waitedFor := w.participant != nil
 	q.removeParticipant(w)
-	w.Owner = owner
+	w.Owner, w.isKept = owner, isKept
 	if waitedFor {
 		q.addParticipant(w)
 	}

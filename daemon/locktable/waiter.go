@@ -83,6 +83,7 @@ type Waiter struct {
 	isReady     bool
 	grant       grantState
 	withdrawn   bool // see Withdraw
+	isKept      bool // see ChangeOwner
 }
 
 // Init sets the fields that do not change. It copies names.

@@ -7,9 +7,11 @@
 //
 // A LOCK is read downward: session.Begin and session.lock (handle.go), session.start (lock.go),
 // locktable.Queue.Join, lockRequest.Run (lock.go), then redlock.Quorum.Acquire. The lease is a
-// heldLease (heldlease.go), and locktable.Life has its states. It ends in leaseend.go: by an UNLOCK
-// (unlock.go), with its client or process, or by a loss. The other verbs are in files of their
-// names; queries.go has WHO, LIST and STATUS. restore.go continues what an earlier process left.
+// heldLease (heldlease.go), and locktable.Life has its states. An UNLOCK is read downward in
+// unlock.go; leaseend.go has the other ends of a lease: with its client or process, or by a loss.
+// Each event of a lease goes through Host.apply (leaseevent.go). The other verbs are in files of
+// their names; queries.go has WHO, LIST and STATUS. restore.go continues what an earlier process
+// left.
 //
 // It never listens, reads no config file, and talks to the nodes only through redlock.
 package session

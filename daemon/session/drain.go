@@ -43,7 +43,7 @@ func (d *Host) Drain(srv *server.Server) {
 func (d *Host) heldByClients() (n int) {
 	for _, h := range d.allLeases() {
 		lingers := h.linger() > 0 && h.process == nil && d.reporter(h) == nil
-		if !h.EndsByItself() && !lingers {
+		if !h.EndsByItself() && !d.isKept(h) && !lingers {
 			n++
 		}
 	}

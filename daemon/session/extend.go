@@ -84,7 +84,7 @@ func (s *session) check(call *server.Call) server.Work {
 // stillHeldFields returns the fields of the answers to CHECK and EXTEND. They include ttl and guard,
 // because another process may have changed them.
 func (d *Host) stillHeldFields(call *server.Call, h *heldLease) *ipc.Response {
-	return d.countField(slotField(validityFields(call, h), h.lease.Slot()), h)
+	return d.countField(leaseFields(call, h), h)
 }
 
 // beat answers from memory.

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -28,6 +29,19 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 		return nil, otherNamesError(call.Names, h.names())
 	}
 	return nil, notFoundError(call)
+}
+
+// rememberLossFor is how long CHECK reports a lost lease on a connection that stays open.
+const rememberLossFor = time.Hour
+
+// wasLostLongAgo reports whether a lease was lost too long ago for a client to ask about it.
+func (d *Host) wasLostLongAgo(h *heldLease) bool {
+	if h.lease.Err() == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return h.lostAt != 0 && d.Clock()-h.lostAt > rememberLossFor
 }
 
 // lookUp finds the lease by lease=, by pid= or by names: the first of these that the request has.

@@ -16,7 +16,6 @@ import (
 // and small fields stand together.
 type heldLease struct {
 	locktable.Requester
-	host    *Host
 	number  uint64           // the number of its LOCK in the journal; 0: not recorded
 	process *heldProcess     // the process that holds it (hold=pid), or nil
 	delays  *endDelays       // nil: it is released as soon as its client is gone
@@ -84,9 +83,9 @@ func (h *heldLease) Since() time.Duration { return h.lease.Since() }
 // Validity is how long the lease is still valid.
 func (h *heldLease) Validity() time.Duration { return h.lease.Validity() }
 
-// EndsByItself reports that the lease ends without its client: nobody can release or extend it.
+// EndsByItself reports that the lease ends without its client, which cannot extend it.
 func (h *heldLease) EndsByItself() bool {
-	return h.hold == ipc.HoldTTL || h.lease.Err() != nil || h.host.isKept(h)
+	return h.hold == ipc.HoldTTL || h.lease.Err() != nil
 }
 
 // endDelays says how long a lease stays taken after nobody holds it any more.
@@ -147,68 +146,6 @@ func (d *Host) isKept(h *heldLease) bool {
 	return h.life.State == locktable.Kept
 }
 
-// leaseRegistry finds leases by their ids, from any connection. The Host's mu guards it.
-type leaseRegistry struct {
-	byID   map[string]*heldLease
-	passed map[string]*heldLease // leases that were granted by a pass, by the id that the nodes show
-}
-
-func newLeaseRegistry() leaseRegistry {
-	return leaseRegistry{byID: map[string]*heldLease{}, passed: map[string]*heldLease{}}
-}
-
-func (r *leaseRegistry) add(h *heldLease) {
-	r.byID[h.lease.ID()] = h
-	if h.lease.Passed() {
-		r.passed[h.lease.TokenID()] = h
-	}
-}
-
-func (r *leaseRegistry) remove(h *heldLease) {
-	delete(r.byID, h.lease.ID())
-	if id := h.lease.TokenID(); h.lease.Passed() && r.passed[id] == h {
-		delete(r.passed, id)
-	}
-}
-
-// onNodes returns the lease of a holder that the nodes show, or nil. Do not use it for ids that a
-// client sent: after a pass, the nodes still show the id of the previous client, which knows it.
-func (d *Host) onNodes(holding *redlock.Holding) *heldLease {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if h := d.leases.passed[holding.ID()]; h != nil {
-		return h
-	}
-	return d.leases.byID[holding.ID()]
-}
-
-// leaseByID returns a lease, or nil.
-func (d *Host) leaseByID(id string) *heldLease {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.leases.byID[id]
-}
-
-func (d *Host) allLeases() []*heldLease {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]*heldLease, 0, len(d.leases.byID))
-	for _, h := range d.leases.byID {
-		all = append(all, h)
-	}
-	return all
-}
-
-// Held counts the leases that are not lost.
-func (d *Host) Held() (n int) {
-	for _, h := range d.allLeases() {
-		if h.lease.Err() == nil {
-			n++
-		}
-	}
-	return n
-}
-
 // recordLocked returns the journal's record of a granted lease. Further LOCKs that count on it are
 // recorded when they are answered.
 func (h *heldLease) recordLocked() state.Lease {
@@ -248,22 +185,18 @@ func (d *Host) countField(r *ipc.Response, h *heldLease) *ipc.Response {
 	return r
 }
 
-// leaseFields returns the fields of the answers to LOCK and RESUME.
+// leaseFields returns the fields of a lease. ttl is the remaining validity, deadline the same instant
+// on CLOCK_BOOTTIME, and guard how long before it LOST is sent.
 func leaseFields(call *server.Call, h *heldLease) *ipc.Response {
-	return slotField(validityFields(call, h), h.lease.Slot())
-}
-
-// validityFields returns the fields of a lease. ttl is the remaining validity, deadline the same
-// instant on CLOCK_BOOTTIME, and guard how long before it LOST is sent.
-func validityFields(call *server.Call, h *heldLease) *ipc.Response {
 	deadline := h.lease.Deadline()
-	return ok(call).
+	r := ok(call).
 		Strs("lock", h.names()...).
 		Str("lease", h.lease.ID()).
 		Int("fence", int64(h.lease.Fence())).
 		Ms("ttl", h.lease.Validity()).
 		Ms("deadline", deadline).
 		Ms("guard", h.lease.Guard())
+	return slotField(r, h.lease.Slot())
 }
 
 // grantFields returns the answer to LOCK.

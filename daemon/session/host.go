@@ -229,14 +229,6 @@ func (d *Host) drainLeft() (left time.Duration, drains bool) {
 // Drains reports whether the daemon drains.
 func (d *Host) Drains() bool { return d.drainUntil.Load() != 0 }
 
-// checkDrain refuses a new LOCK if the daemon drains.
-func (d *Host) checkDrain() error {
-	if left, drains := d.drainLeft(); drains {
-		return &drainError{left}
-	}
-	return nil
-}
-
 // checkDescriptorsLeft returns an error if clients may use no more descriptors.
 func (d *Host) checkDescriptorsLeft() error {
 	if DescriptorsLeft() < d.KeptDescriptors() {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
@@ -11,62 +10,15 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// leaveQueue takes a lease, or a request, out of the queue. failure is how its last attempt failed
-// on the nodes; nil if it did not.
-func (d *Host) leaveQueue(w *locktable.Waiter, failure error) {
-	d.lockQueue(w)
-	defer d.unlockQueue(w)
-	d.queue.Leave(w, failure)
-}
-
 // updateOwner makes waiters wait for the present owner of a lease. The owner is read inside queueMu,
 // so the later of two concurrent calls records the later owner.
 func (d *Host) updateOwner(h *heldLease) {
 	d.lockQueue(&h.waiter)
 	defer d.unlockQueue(&h.waiter)
 	d.mu.Lock()
-	owner := h.ownerLocked()
+	owner, isKept := h.ownerLocked(), h.life.State == locktable.Kept
 	d.mu.Unlock()
-	d.queue.ChangeOwner(&h.waiter, owner)
-}
-
-// forgetWhenReleased deletes the record of a released lease when all nodes have answered. Until
-// then, and at most until the lock has expired, the next daemon repeats the release on the other
-// nodes. It does not wait.
-func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
-	release.Then(func(unanswered int) {
-		d.apply(h, locktable.NodesReleased)
-		if h.number != 0 {
-			d.releasedExcept(h.number, unanswered)
-		}
-	})
-}
-
-// maxPendingReleases bounds the records of releases that a quorum has confirmed. Otherwise, if a
-// node answers all releases with an error, each UNLOCK would make the state file longer. If a
-// quorum of nodes does so, no client gets a lock, and the file does not grow.
-const maxPendingReleases = 10000
-
-// releasedExcept decides how long the record of a release stays that unanswered nodes have not
-// confirmed.
-func (d *Host) releasedExcept(number uint64, unanswered int) {
-	switch nodes := &d.Cfg.Quorum; {
-	case unanswered > len(nodes.Nodes)-nodes.Needed():
-		d.forgetAfterMaxTTL(number)
-	case unanswered > 0 && d.countPendingRelease():
-		d.Journal.ForgottenAfter(number, nodes.MaxTTL, func() { d.pendingReleases.Add(-1) })
-	default:
-		d.Journal.Forgotten(number, 0)
-	}
-}
-
-// countPendingRelease counts one more pending release. It returns false if there are too many.
-func (d *Host) countPendingRelease() bool {
-	if d.pendingReleases.Add(1) <= maxPendingReleases {
-		return true
-	}
-	d.pendingReleases.Add(-1)
-	return false
+	d.queue.ChangeOwner(&h.waiter, owner, isKept)
 }
 
 // forgetAfterMaxTTL deletes the record of a release after max_ttl, when the lock has certainly
@@ -75,70 +27,8 @@ func (d *Host) forgetAfterMaxTTL(number uint64) {
 	d.Journal.ForgottenAfter(number, d.Cfg.Quorum.MaxTTL, nil)
 }
 
-// addToIndexLocked adds a lease to its index. The caller must forget the lost leases with the same
-// names (replaced). open is false if the lease's process has ended meanwhile: then the caller must
-// call processEnded.
-func (h *heldLease) addToIndexLocked() (replaced []*heldLease, open bool) {
-	if h.process != nil {
-		h.session.addProcessLeaseLocked(h)
-	}
-	return h.index.add(h)
-}
-
 // forget ends everything that a client can ask about a lease.
 func (d *Host) forget(h *heldLease) { d.apply(h, locktable.Dropped) }
-
-// leaveIndexLocked removes a lease from its index and from its session. It returns the process that
-// the lease no longer uses: the caller must release it.
-func (h *heldLease) leaveIndexLocked() (unused *heldProcess) {
-	if h.session != nil {
-		h.session.removeLeaseLocked(h)
-	}
-	if h.process == nil || h.freed {
-		return nil
-	}
-	h.freed = true
-	h.index.remove(h)
-	return h.process
-}
-
-// undoResult is what undoLock has done.
-type undoResult struct {
-	left    int                     // how many LOCKs still count on the lease
-	kept    time.Duration           // if left is 0: how long the lease stays taken (min=)
-	release *redlock.PendingRelease // otherwise: the release that has begun
-}
-
-// undoLock undoes the latest LOCK that counts on a lease. If no LOCK is left, it begins the release,
-// unless the lease is kept. by is the number of the UNLOCK in the journal; 0: there is none. The
-// caller records that the lease is kept.
-func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
-	p := d.applyIf(h, locktable.LastUnlock, by, func() bool {
-		u.left = h.countDownLocked()
-		return u.left == 0
-	})
-	switch {
-	case u.left > 0:
-		d.settleReentrancy(h)
-	case !p.did.Has(locktable.BeginRelease):
-		return u, h.endError()
-	}
-	u.kept, u.release = p.kept, p.release
-	return u, p.err
-}
-
-// keepTaken keeps a lease taken if its release is due and min= has not passed. It returns for how
-// long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
-// extends it. The caller records this.
-func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
-	if left = d.minLeft(h); left == 0 {
-		return 0
-	}
-	if !d.apply(h, locktable.MinNotPassed).did.Has(locktable.DelayRelease) {
-		return 0
-	}
-	return left
-}
 
 // releaseWhenMinPassed releases a kept lease when min= has passed. Until then it extends the lease
 // so far ahead that it stays taken even if this process or host ends: until min= has passed, or for
@@ -180,67 +70,6 @@ func (d *Host) outlastMin(held []*heldLease, timeout time.Duration) {
 	}
 }
 
-// endError returns why a lease cannot be released: it was lost, or another request releases it.
-func (h *heldLease) endError() error {
-	if err := h.lease.Err(); err != nil {
-		return err
-	}
-	return fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
-}
-
-// release begins the release of a lease whose state is Releasing, and forgets the lease. It does
-// not wait for the nodes. It records the release before it asks any node. by is the number of the
-// UNLOCK; 0 means that the client is gone. It returns an error, and does nothing, if the lease was
-// lost.
-//
-// If the next waiter wants exactly the same names, it passes the lock on without asking a node, or
-// begins the waiter's attempt in the same call. The first bytes leave before any goroutine wakes.
-func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease, err error) {
-	d.Journal.Releasing(h.number, by)
-	now := d.Clock()
-	d.lockQueue(&h.waiter)
-	next := d.queue.BeginRelease(&h.waiter, h.lease.Since(), h.lease.Wanted(), now)
-	d.unlockQueue(&h.waiter)
-	if next != nil {
-		release = d.handOver(h, next)
-	}
-	if release == nil {
-		if release, err = h.lease.BeginRelease(); err != nil {
-			d.apply(h, locktable.ReleaseRefused)
-			return nil, err
-		}
-	}
-	d.apply(h, locktable.ReleaseBegun)
-	return release, nil
-}
-
-// handOver passes the lock on to the next waiter, or begins its attempt. If that is impossible, or
-// the waiter's client is gone, it returns nil, and the waiter is back in the queue.
-func (d *Host) handOver(h *heldLease, next *locktable.Waiter) *redlock.PendingRelease {
-	request := next.Request()
-	var release *redlock.PendingRelease
-	var begun *redlock.PendingAttempt
-	if !isClosed(request.StopRetrying) {
-		release, begun, _ = h.lease.HandOver(request) // an error: release is nil
-	}
-	delivered := false
-	d.lockQueue(next)
-	if release == nil {
-		d.queue.Unclaim(next)
-	} else {
-		delivered = d.queue.Deliver(next, begun)
-	}
-	d.unlockQueue(next)
-	if release != nil && !delivered {
-		begun.Abandon()
-		next.Undelivered()
-	}
-	return release
-}
-
-// rememberLossFor is how long CHECK reports a lost lease on a connection that stays open.
-const rememberLossFor = time.Hour
-
 // leaseLost handles the loss of a lease. The client gets LOST before the deadline, and before
 // anything that could block. The lease stays in the queue until the deadline, because its client
 // may still be stopping.
@@ -253,7 +82,8 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 		d.apply(h, locktable.DeadlinePassed)
 	}
 	d.recorder.Lost(lease.Reason())
-	d.logLost(h, lease)
+	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired // it ended as its client requested
+	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
 }
 
 // applyLoss applies the loss of a lease, and records its instant.
@@ -303,16 +133,6 @@ func (d *Host) rememberLoss(h *heldLease) {
 	if oldest != nil {
 		d.forget(oldest)
 	}
-}
-
-// wasLostLongAgo reports whether a lease was lost too long ago for a client to ask about it.
-func (d *Host) wasLostLongAgo(h *heldLease) bool {
-	if h.lease.Err() == nil {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return h.lostAt != 0 && d.Clock()-h.lostAt > rememberLossFor
 }
 
 var LostText = map[redlock.LostReason]string{
@@ -370,7 +190,7 @@ func (d *Host) clientGone(h *heldLease, cut bool) {
 	case letExpire:
 		d.endCut(h)
 	case lingerFirst, releaseNow:
-		d.releaseAfterLinger(h)
+		d.releaseOrLinger(h)
 	case forgetForced:
 		h.clientStopped()
 		d.forgetLostLater(h)
@@ -397,9 +217,9 @@ func (d *Host) forgetLostLater(h *heldLease) {
 	d.apply(h, locktable.Dropped)
 }
 
-// releaseAfterLinger releases a lease without a client, at once or after linger=. It records the
+// releaseOrLinger releases a lease without a client, at once or after linger=. It records the
 // start of linger=, so that the next daemon continues it.
-func (d *Host) releaseAfterLinger(h *heldLease) {
+func (d *Host) releaseOrLinger(h *heldLease) {
 	if h.linger() > 0 {
 		now := d.Clock()
 		d.Journal.Lingering(h.number, now)
@@ -457,7 +277,11 @@ func (d *Host) releaseAbandoned(h *heldLease, condition func() bool) {
 		hasClient := h.session != nil && h.process == nil // again, by RESUME
 		return !hasClient && (condition == nil || condition())
 	})
-	d.releasedWithoutClient(h, p, goneReason(h))
+	reason := "connection ended"
+	if h.process != nil {
+		reason = "process ended"
+	}
+	d.releasedWithoutClient(h, p, reason)
 }
 
 // releasedWithoutClient records and logs how the release of a lease without a client began, if it
@@ -473,20 +297,6 @@ func (d *Host) releasedWithoutClient(h *heldLease, p performed, reason string) {
 		d.Log.Debug("lease released: its client is gone", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID, "reason", reason)
 		d.logReleased(h, reason)
 	}
-}
-
-// goneReason returns what ended: the process, or the connection of the client.
-func goneReason(h *heldLease) string {
-	if h.process != nil {
-		return "process ended"
-	}
-	return "connection ended"
-}
-
-// logLost logs a lost lease: as a warning, unless it ended as its client requested.
-func (d *Host) logLost(h *heldLease, lease *redlock.Lease) {
-	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired
-	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
 }
 
 // logReleased logs a release and its reason, if the config asks for that.

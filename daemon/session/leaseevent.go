@@ -46,8 +46,7 @@ func (d *Host) changeLocked(h *heldLease, event locktable.Event, p *performed) {
 			d.startHeartbeatLocked(h)
 		case locktable.LeaveQueue:
 			h.stopHeartbeatLocked()
-			h.clearCountsLocked()
-			p.uncharged = h.takeUnchargedLocked()
+			p.uncharged = h.clearCountsLocked()
 		case locktable.LeaveIndex:
 			p.process = h.leaveIndexLocked()
 		case locktable.Unregister:
@@ -77,7 +76,9 @@ func (d *Host) perform(h *heldLease, p *performed, by uint64) {
 		case locktable.RememberLoss:
 			d.rememberLoss(h)
 		case locktable.LeaveIndex:
-			d.Processes.release(p.process)
+			if p.process != nil {
+				d.Processes.release(p.process)
+			}
 		case locktable.UncountLoss:
 			d.Limits.ForgetLost(h.UID)
 		case locktable.DeleteRecord:

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // leaseIndex finds leases and LOCKs under way by their names. Each connection has one, and so has
@@ -166,4 +167,90 @@ func (k *leaseIndex) takeOver(h *heldLease) (replaced []*heldLease, err error) {
 		return nil, server.ErrGone
 	}
 	return replaced, nil
+}
+
+// addToIndexLocked adds a lease to its index. The caller must forget the lost leases with the same
+// names (replaced). open is false if the lease's process has ended meanwhile: then the caller must
+// call processEnded.
+func (h *heldLease) addToIndexLocked() (replaced []*heldLease, open bool) {
+	if h.process != nil {
+		h.session.addProcessLeaseLocked(h)
+	}
+	return h.index.add(h)
+}
+
+// leaveIndexLocked removes a lease from its index and from its session. It returns the process that
+// the lease no longer uses: the caller must release it.
+func (h *heldLease) leaveIndexLocked() (unused *heldProcess) {
+	if h.session != nil {
+		h.session.removeLeaseLocked(h)
+	}
+	if h.process == nil || h.freed {
+		return nil
+	}
+	h.freed = true
+	h.index.remove(h)
+	return h.process
+}
+
+// leaseRegistry finds leases by their ids, from any connection. The Host's mu guards it.
+type leaseRegistry struct {
+	byID   map[string]*heldLease
+	passed map[string]*heldLease // leases that were granted by a pass, by the id that the nodes show
+}
+
+func newLeaseRegistry() leaseRegistry {
+	return leaseRegistry{byID: map[string]*heldLease{}, passed: map[string]*heldLease{}}
+}
+
+func (r *leaseRegistry) add(h *heldLease) {
+	r.byID[h.lease.ID()] = h
+	if h.lease.Passed() {
+		r.passed[h.lease.TokenID()] = h
+	}
+}
+
+func (r *leaseRegistry) remove(h *heldLease) {
+	delete(r.byID, h.lease.ID())
+	if id := h.lease.TokenID(); h.lease.Passed() && r.passed[id] == h {
+		delete(r.passed, id)
+	}
+}
+
+// onNodes returns the lease of a holder that the nodes show, or nil. Do not use it for ids that a
+// client sent: after a pass, the nodes still show the id of the previous client, which knows it.
+func (d *Host) onNodes(holding *redlock.Holding) *heldLease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := d.leases.passed[holding.ID()]; h != nil {
+		return h
+	}
+	return d.leases.byID[holding.ID()]
+}
+
+// leaseByID returns a lease, or nil.
+func (d *Host) leaseByID(id string) *heldLease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.leases.byID[id]
+}
+
+func (d *Host) allLeases() []*heldLease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*heldLease, 0, len(d.leases.byID))
+	for _, h := range d.leases.byID {
+		all = append(all, h)
+	}
+	return all
+}
+
+// Held counts the leases that are not lost.
+func (d *Host) Held() (n int) {
+	for _, h := range d.allLeases() {
+		if h.lease.Err() == nil {
+			n++
+		}
+	}
+	return n
 }

@@ -82,7 +82,6 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 				Owner: call.Owner, Note: call.Note, ID: call.ID,
 				Asked: s.since(call),
 			},
-			host:      s.host,
 			number:    call.Number,
 			hold:      call.Hold,
 			heartbeat: newHeartbeat(call.Beat),
@@ -198,7 +197,9 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 			ended[first.heldLease] = true
 		}
 	}
-	if err = s.host.checkDrain(); err == nil {
+	if left, drains := s.host.drainLeft(); drains {
+		err = &drainError{left}
+	} else {
 		err = s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.rejoined)
 	}
 	if err != nil {
@@ -270,8 +271,10 @@ func (a *lockRequest) answer() {
 		return
 	}
 	a.call.Reply(a.session.host.grantFields(a.call, a.heldLease))
-	a.session.host.reportGranted(a.heldLease)
-	a.session.host.logGranted(a)
+	a.session.host.apply(a.heldLease, locktable.GrantReported) // if the lease was lost meanwhile, LOST follows
+	if d := a.session.host; d.LeaseLog.LogsGrants() {
+		d.LeaseLog.Granted(d.logFacts(a.heldLease, a.lease), a.waited())
+	}
 }
 
 // logRefused logs a request that did not get the lock because of another client or the nodes, if the
@@ -288,21 +291,11 @@ func (a *lockRequest) logRefused(err error) {
 	d.LeaseLog.Refused(d.logFacts(a.heldLease, nil), a.waited(), string(code), by)
 }
 
-// logGranted logs a grant, if the config asks for that.
-func (d *Host) logGranted(a *lockRequest) {
-	if d.LeaseLog.LogsGrants() {
-		d.LeaseLog.Granted(d.logFacts(a.heldLease, a.lease), a.waited())
-	}
-}
-
-// reportGranted records that a client got OK. If the lease was lost meanwhile, LOST follows.
-func (d *Host) reportGranted(h *heldLease) {
-	d.apply(h, locktable.GrantReported)
-}
-
 func (a *lockRequest) acquire(ctx context.Context) error {
 	if err := a.waitUntilReady(ctx); err != nil {
-		a.endEntry()
+		if a.entry != nil { // it never asked the nodes for the lock
+			a.entry.End()
+		}
 		return err
 	}
 	d := a.session.host
@@ -388,13 +381,6 @@ func (a *lockRequest) enter() {
 		return
 	}
 	a.entry = entry
-}
-
-// endEntry ends the place of a request that never asked the nodes for the lock.
-func (a *lockRequest) endEntry() {
-	if a.entry != nil {
-		a.entry.End()
-	}
 }
 
 // Request returns the request to the nodes. The client that hands the lock over to this one also
@@ -542,13 +528,13 @@ func (a *lockRequest) countEnd(granted bool) {
 // why.
 func (a *lockRequest) unregister(err error) {
 	d, h := a.session.host, a.heldLease
+	uncharged := 0
 	d.applyIf(h, locktable.NotGranted, 0, func() bool {
-		a.failure = err
-		h.clearCountsLocked()
+		a.failure, uncharged = err, h.clearCountsLocked()
 		a.requests.removeRequest(a)
 		return true
 	})
-	d.settleReentrancy(h)
+	d.Limits.RemoveReentrant(h.UID, uncharged)
 }
 
 // kindOf reads the kind of the lock from the options. It refuses impossible combinations.

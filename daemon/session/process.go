@@ -195,7 +195,7 @@ func (d *Host) processEnded(h *heldLease) {
 		d.Processes.release(unused)
 		return
 	}
-	d.releaseAfterLinger(h)
+	d.releaseOrLinger(h)
 }
 
 // The errors for a process that cannot hold a lock, or that the client may not name.

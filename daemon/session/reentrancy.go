@@ -129,11 +129,14 @@ func (h *heldLease) takeUnchargedLocked() (uncharged int) {
 	return uncharged
 }
 
-// clearCountsLocked undoes all reentrant LOCKs: the lease has ended.
-func (h *heldLease) clearCountsLocked() {
-	if h.reentrancy != nil {
-		h.reentrancy.ids = nil
+// clearCountsLocked undoes all reentrant LOCKs: the lease has ended. It returns what
+// takeUnchargedLocked does.
+func (h *heldLease) clearCountsLocked() (uncharged int) {
+	if h.reentrancy == nil {
+		return 0
 	}
+	h.reentrancy.ids = nil
+	return h.takeUnchargedLocked()
 }
 
 // alreadyError returns the error of a second LOCK, which names the owner of the first one.
@@ -223,7 +226,7 @@ func (f *reentrantLock) answer() server.Work {
 	f.session.reportLossHere(f.first.heldLease)
 	f.session.host.noteCount(f.call, f.first.heldLease, f.ID)
 	f.call.Reply(f.session.host.grantFields(f.call, f.first.heldLease))
-	f.session.host.reportGranted(f.first.heldLease)
+	f.session.host.apply(f.first.heldLease, locktable.GrantReported)
 	return nil
 }
 
@@ -318,7 +321,7 @@ func (r *repeatedLock) Run() {
 	}
 	r.session.reportLossHere(r.first.heldLease)
 	r.call.Reply(r.session.host.grantFields(r.call, r.first.heldLease).Str("again", "yes"))
-	r.session.host.reportGranted(r.first.heldLease)
+	r.session.host.apply(r.first.heldLease, locktable.GrantReported)
 }
 
 // reportLossHere makes this connection report the loss of a process's lease, if the connection

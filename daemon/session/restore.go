@@ -261,7 +261,7 @@ func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 
 // take makes the heldLease of a recorded lease, and decides whether a client or a process holds it.
 func (r *restoration) take(l *state.Lease) {
-	h := newRestoredLease(r.d, l)
+	h := newRestoredLease(l)
 	conn := r.conns[l.Conn]
 	if conn != nil {
 		h.session = conn.s
@@ -293,11 +293,10 @@ func (r *restoration) take(l *state.Lease) {
 }
 
 // newRestoredLease returns a recorded lease, without a holder.
-func newRestoredLease(d *Host, l *state.Lease) *restoredLease {
+func newRestoredLease(l *state.Lease) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
 		Requester:  locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since},
-		host:       d,
 		number:     l.Number,
 		hold:       of.Hold,
 		index:      &leaseIndex{},
@@ -406,7 +405,7 @@ func (l *restoredLease) register(d *Host) {
 	if !isLost {
 		d.Limits.Restore(h.UID, charged)
 		d.lockQueue(&h.waiter)
-		d.queue.Restore(&h.waiter, h)
+		d.queue.Restore(&h.waiter, h, l.recorded.Kept)
 		d.unlockQueue(&h.waiter)
 	}
 }
@@ -425,7 +424,7 @@ func (l *restoredLease) settle(d *Host) {
 	case l.hasNoHolder && l.recorded.LingerSince != 0:
 		d.lingerFrom(l.heldLease, l.recorded.LingerSince)
 	case l.hasNoHolder:
-		d.releaseAfterLinger(l.heldLease)
+		d.releaseOrLinger(l.heldLease)
 	case l.session == nil && l.process == nil && d.minLeft(l.heldLease) > 0:
 		d.releaseUnclaimed(l.heldLease, l.recorded.Record.Deadline)
 	}

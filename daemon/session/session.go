@@ -222,16 +222,6 @@ func (s *session) since(call *server.Call) time.Duration {
 	return s.host.Clock()
 }
 
-// releasedBefore returns the names that an UNLOCK released in an earlier process, which did not
-// answer it.
-func (s *session) releasedBefore(call *server.Call) (names []string, settled bool) {
-	if !call.Replayed {
-		return nil, false
-	}
-	replay := s.replays[call.Number]
-	return replay.released, replay.settled
-}
-
 // refuse answers a request with an error, before or after it has run.
 func (s *session) refuse(call *server.Call, err error) server.Work {
 	if codeOf(err) == ipc.CodeInternal {

@@ -3,8 +3,10 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
@@ -14,54 +16,46 @@ import (
 // request of this connection and the next waiter come after the release. The answer waits for a
 // quorum, unless the lock was passed on.
 func (s *session) unlock(call *server.Call) server.Work {
-	switch names, settled := s.releasedBefore(call); {
-	case settled:
-		return reply(call, ok(call).Strs("lock", names...))
-	case names != nil:
-		return reply(call, ok(call).Strs("lock", names...).Int("pending", 1).
+	// An earlier process may have begun the release, and not have answered.
+	switch before := s.replays[call.Number]; {
+	case !call.Replayed:
+	case before.settled:
+		return reply(call, ok(call).Strs("lock", before.released...))
+	case before.released != nil:
+		return reply(call, ok(call).Strs("lock", before.released...).Int("pending", 1).
 			Say("the daemon was restarted: the release is repeated until the nodes answer or the lock has expired"))
 	}
 	h, err := s.find(call)
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	u, err := s.host.undoLock(h, call.Number)
+	d := s.host
+	u, err := d.undoLock(h, call.Number)
 	switch {
 	case err != nil:
 		h.clientStopped()
 		return s.refuse(call, err)
 	case u.left > 0:
-		return s.countedDown(call, h, u.left)
+		if err := h.lease.Err(); err != nil { // it was lost, so no LOCK counts any more
+			return s.refuse(call, err)
+		}
+		d.noteCount(call, h)
+		return reply(call, ok(call).Strs("lock", h.names()...).Int("count", int64(u.left)))
 	case u.kept > 0:
-		return s.keptTaken(call, h, u.kept)
+		if h.number != 0 {
+			call.RecordingAnswer()
+			d.Journal.Kept(h.number, call.Number)
+		}
+		return reply(call, ok(call).Strs("lock", h.names()...).Ms("kept", u.kept).
+			Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
 	}
-	s.host.logReleased(h, "unlock")
+	d.logReleased(h, "unlock")
 	work := &unlockWork{s, call, h, u.release}
 	if u.release.Passed() {
 		work.Run() // a pass waits for no node
 		return nil
 	}
 	return work
-}
-
-// keptTaken answers at once. The lease stays taken until min= has passed.
-func (s *session) keptTaken(call *server.Call, h *heldLease, left time.Duration) server.Work {
-	if h.number != 0 {
-		call.RecordingAnswer()
-		s.host.Journal.Kept(h.number, call.Number)
-	}
-	return reply(call, ok(call).Strs("lock", h.names()...).Ms("kept", left).
-		Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
-}
-
-// countedDown answers if other LOCKs of the owner still count on the lease. If the lease was lost,
-// no LOCK counts any more.
-func (s *session) countedDown(call *server.Call, h *heldLease, left int) server.Work {
-	if err := h.lease.Err(); err != nil {
-		return s.refuse(call, err)
-	}
-	s.host.noteCount(call, h)
-	return reply(call, ok(call).Strs("lock", h.names()...).Int("count", int64(left)))
 }
 
 // unlockWork is an UNLOCK under way.
@@ -72,17 +66,29 @@ type unlockWork struct {
 	release *redlock.PendingRelease
 }
 
-// Run answers when the nodes have answered. It records the answer separately from the release: if
-// the daemon freezes before the answer, the record of the lease must stay for a later daemon.
+// Run answers when the nodes have answered, or when wait= has passed. Without wait=, only the node
+// timeout bounds it. The release is already in the state file and in the lanes, so wait=0 loses
+// nothing.
 func (u *unlockWork) Run() {
-	ctx, cancel := u.waitContext()
-	defer cancel()
+	ctx := context.Background()
+	if u.call.Has(ipc.OptWait) && u.call.Wait != ipc.Forever {
+		bounded, cancel := context.WithTimeout(ctx, u.call.Wait)
+		defer cancel()
+		ctx = bounded
+	}
 	err := u.release.Wait(ctx)
-	if d := u.s.host; u.release.Everywhere() {
-		d.forgetWithAnswer(u.call, u.h.number)
-	} else {
-		d.noteAnswered(u.call, u.h.number)
-		defer d.forgetWhenReleased(u.h, u.release)
+	d, h, number := u.s.host, u.h, u.call.Number
+	if h.number != 0 {
+		u.call.RecordingAnswer()
+	}
+	switch everywhere := u.release.Everywhere(); {
+	case everywhere && h.number != 0:
+		d.Journal.Forgotten(h.number, number) // and the UNLOCK: the next daemon would repeat it, and answer NOTHELD
+	case !everywhere:
+		if h.number != 0 {
+			d.Journal.Answered(number) // the record of the lease stays for a later daemon, even if this one freezes before the answer
+		}
+		defer d.forgetWhenReleased(h, u.release)
 	}
 	switch {
 	case err == nil:
@@ -98,32 +104,138 @@ func (u *unlockWork) Run() {
 	}
 }
 
-// waitContext returns a context that ends the wait for the nodes after wait=. Without wait=, only
-// the node timeout bounds it. The release is already in the state file and in the lanes, so wait=0
-// loses nothing.
-func (u *unlockWork) waitContext() (context.Context, context.CancelFunc) {
-	if !u.call.Has(ipc.OptWait) || u.call.Wait == ipc.Forever {
-		return context.Background(), func() {}
-	}
-	return context.WithTimeout(context.Background(), u.call.Wait)
+// undoResult is what undoLock has done.
+type undoResult struct {
+	left    int                     // how many LOCKs still count on the lease
+	kept    time.Duration           // if left is 0: how long the lease stays taken (min=)
+	release *redlock.PendingRelease // otherwise: the release that has begun
 }
 
-// forgetWithAnswer removes the record of a lease together with the record of its UNLOCK. The answer
-// follows at once. If only the lease were removed, the next daemon would repeat the UNLOCK and
-// answer NOTHELD.
-func (d *Host) forgetWithAnswer(call *server.Call, number uint64) {
-	if !d.Journal.IsOpen() || number == 0 {
-		return
+// undoLock undoes the latest LOCK that counts on a lease. If no LOCK is left, it begins the release,
+// unless the lease is kept. by is the number of the UNLOCK in the journal; 0: there is none. The
+// caller records that the lease is kept.
+func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
+	p := d.applyIf(h, locktable.LastUnlock, by, func() bool {
+		u.left = h.countDownLocked()
+		return u.left == 0
+	})
+	switch {
+	case u.left > 0:
+		d.settleReentrancy(h)
+	case !p.did.Has(locktable.BeginRelease) && h.lease.Err() != nil: // it was lost
+		return u, h.lease.Err()
+	case !p.did.Has(locktable.BeginRelease):
+		return u, fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
 	}
-	call.RecordingAnswer()
-	d.Journal.Forgotten(number, call.Number)
+	u.kept, u.release = p.kept, p.release
+	return u, p.err
 }
 
-// noteAnswered records only the answer. The record of the lease is removed later.
-func (d *Host) noteAnswered(call *server.Call, number uint64) {
-	if !d.Journal.IsOpen() || number == 0 {
-		return
+// keepTaken keeps a lease taken if its release is due and min= has not passed. It returns for how
+// long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
+// extends it. The caller records this.
+func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
+	if left = d.minLeft(h); left == 0 {
+		return 0
 	}
-	call.RecordingAnswer()
-	d.Journal.Answered(call.Number)
+	if !d.apply(h, locktable.MinNotPassed).did.Has(locktable.DelayRelease) {
+		return 0
+	}
+	return left
+}
+
+// release begins the release of a lease whose state is Releasing, and forgets the lease. It does
+// not wait for the nodes. It records the release before it asks any node. by is the number of the
+// UNLOCK; 0 means that the client is gone. It returns an error, and does nothing, if the lease was
+// lost.
+//
+// If the next waiter wants exactly the same names, it passes the lock on without asking a node, or
+// begins the waiter's attempt in the same call. The first bytes leave before any goroutine wakes.
+func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease, err error) {
+	d.Journal.Releasing(h.number, by)
+	now := d.Clock()
+	d.lockQueue(&h.waiter)
+	next := d.queue.BeginRelease(&h.waiter, h.lease.Since(), h.lease.Wanted(), now)
+	d.unlockQueue(&h.waiter)
+	if next != nil {
+		release = d.handOver(h, next)
+	}
+	if release == nil {
+		if release, err = h.lease.BeginRelease(); err != nil {
+			d.apply(h, locktable.ReleaseRefused)
+			return nil, err
+		}
+	}
+	d.apply(h, locktable.ReleaseBegun)
+	return release, nil
+}
+
+// handOver passes the lock on to the next waiter, or begins its attempt. If that is impossible, or
+// the waiter's client is gone, it returns nil, and the waiter is back in the queue.
+func (d *Host) handOver(h *heldLease, next *locktable.Waiter) *redlock.PendingRelease {
+	request := next.Request()
+	var release *redlock.PendingRelease
+	var begun *redlock.PendingAttempt
+	if !isClosed(request.StopRetrying) {
+		release, begun, _ = h.lease.HandOver(request) // an error: release is nil
+	}
+	delivered := false
+	d.lockQueue(next)
+	if release == nil {
+		d.queue.Unclaim(next)
+	} else {
+		delivered = d.queue.Deliver(next, begun)
+	}
+	d.unlockQueue(next)
+	if release != nil && !delivered {
+		begun.Abandon()
+		next.Undelivered()
+	}
+	return release
+}
+
+// leaveQueue takes a lease, or a request, out of the queue. failure is how its last attempt failed
+// on the nodes; nil if it did not.
+func (d *Host) leaveQueue(w *locktable.Waiter, failure error) {
+	d.lockQueue(w)
+	defer d.unlockQueue(w)
+	d.queue.Leave(w, failure)
+}
+
+// forgetWhenReleased deletes the record of a released lease when all nodes have answered. Until
+// then, and at most until the lock has expired, the next daemon repeats the release on the other
+// nodes. It does not wait.
+func (d *Host) forgetWhenReleased(h *heldLease, release *redlock.PendingRelease) {
+	release.Then(func(unanswered int) {
+		if d.apply(h, locktable.NodesReleased); h.number != 0 {
+			d.releasedExcept(h.number, unanswered)
+		}
+	})
+}
+
+// releasedExcept decides how long the record of a release stays that unanswered nodes have not
+// confirmed.
+func (d *Host) releasedExcept(number uint64, unanswered int) {
+	switch nodes := &d.Cfg.Quorum; {
+	case unanswered > len(nodes.Nodes)-nodes.Needed():
+		d.forgetAfterMaxTTL(number)
+	case unanswered > 0 && d.countPendingRelease():
+		d.Journal.ForgottenAfter(number, nodes.MaxTTL, func() { d.pendingReleases.Add(-1) })
+	default:
+		d.Journal.Forgotten(number, 0)
+	}
+}
+
+// maxPendingReleases bounds the records of releases that a quorum has confirmed. Otherwise, if a
+// node answers all releases with an error, each UNLOCK would make the state file longer. If a
+// quorum of nodes does so, no client gets a lock, and the file does not grow.
+const maxPendingReleases = 10000
+
+// countPendingRelease counts one more pending release. It returns false if there are too many.
+func (d *Host) countPendingRelease() bool {
+	if d.pendingReleases.Add(1) <= maxPendingReleases {
+		return true
+	}
+	d.pendingReleases.Add(-1)
+	return false
 }
