@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -52,6 +53,9 @@ func TestClockRateIsWatched(t *testing.T) {
 	}
 }
 
+// settingsSeen is how soon a host sees what an operator has set on a node that votes.
+const settingsSeen = 5*beat + 100*ms
+
 // A node whose role, replicas or settings forbid it has no vote. Its status says why and what to
 // do. If it lost nothing, it votes again at once. Guards refusal.
 func TestRefusedNodes(t *testing.T) {
@@ -63,7 +67,7 @@ func TestRefusedNodes(t *testing.T) {
 	} {
 		admittedTest(t, 3, func(t *testing.T, f *fleet) {
 			f.sims[0].SetInfo(c.key, c.value)
-			time.Sleep(beat + 100*ms)
+			time.Sleep(settingsSeen)
 			f.wantState(f.q, 0, redlock.NodeRefused, c.reason)
 			l := f.acquire(oneTryFor(time.Second))
 			want(t, "keys on the node", len(f.sims[0].Keys()), 1)
@@ -82,7 +86,7 @@ func TestEvictingPolicy(t *testing.T) {
 		time.Sleep(beat + 100*ms)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		f.sims[0].SetInfo("maxmemory", "1000000")
-		time.Sleep(beat)
+		time.Sleep(settingsSeen)
 		f.wantState(f.q, 0, redlock.NodeRefused, "allkeys-lru", "noeviction")
 	})
 }
@@ -92,7 +96,7 @@ func TestEvictedKeys(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetInfo("maxmemory", "1000000")
 		f.sims[0].SetInfo("maxmemory_policy", "volatile-ttl")
-		time.Sleep(beat + 100*ms)
+		time.Sleep(settingsSeen)
 		f.wantState(f.q, 0, redlock.NodeRefused, "volatile-ttl")
 		f.sims[0].SetInfo("evicted_keys", "1")
 		f.sims[0].SetInfo("maxmemory_policy", "")
@@ -131,14 +135,14 @@ func TestUptimeRunsBackwards(t *testing.T) {
 	var notices notices
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		f.sims[0].SetInfo("uptime_in_seconds", "3600")
-		time.Sleep(beat + 100*ms)
+		time.Sleep(settingsSeen)
 		f.wantState(f.q, 0, redlock.NodeReady)
 		notices.drop()
-		f.sims[0].SetInfo("uptime_in_seconds", "3599") // uptime is cut to whole seconds
-		time.Sleep(beat)
+		f.sims[0].SetInfo("uptime_in_seconds", "3603") // five seconds later: uptime is cut to whole seconds
+		time.Sleep(settingsSeen)
 		f.wantState(f.q, 0, redlock.NodeReady)
-		f.sims[0].SetInfo("uptime_in_seconds", "3597")
-		time.Sleep(beat)
+		f.sims[0].SetInfo("uptime_in_seconds", "3605")
+		time.Sleep(settingsSeen)
 		f.wantState(f.q, 0, redlock.NodeQuarantined)
 		notices.want(t, redlock.ClockJumped, "a")
 	}, notices.collect)
@@ -446,4 +450,61 @@ func TestPausedHost(t *testing.T) {
 		want(t, "ready for the paused host later", paused.Status().Ready, 5)
 		f.release(f.acquire(oneTryFor(time.Second)))
 	})
+}
+
+// A short look, which a host sends to a node that votes, still finds within a second what costs a
+// vote: evictions although nobody knew of a policy, another replication, another epoch. And it
+// is short: four looks of five ask for two sections of INFO. Guards mayLookShort.
+func TestShortLooks(t *testing.T) {
+	for what, change := range map[string]func(*redlocktest.Sim){
+		"evictions":   func(s *redlocktest.Sim) { s.SetInfo("evicted_keys", "1") },
+		"replication": func(s *redlocktest.Sim) { s.SetInfo("master_replid", "8371445ab2ee4e5a3b63ab2aa8d1a3dbcbd00000") },
+		"epoch":       func(s *redlocktest.Sim) { s.Do("HDEL", nodeKey, "epoch") },
+	} {
+		var short, long atomic.Int32
+		admittedTest(t, 3, func(t *testing.T, f *fleet) {
+			short.Store(0)
+			long.Store(0)
+			time.Sleep(20*beat - 100*ms)
+			want(t, "whole looks", int(long.Load()), 4)
+			if n := short.Load(); n < 15 || n > 16 {
+				t.Errorf("short looks: got %d, want 15 or 16", n)
+			}
+			for range 9 { // the next whole look is as far away as it can be
+				before := long.Load()
+				time.Sleep(beat)
+				if long.Load() != before {
+					break
+				}
+			}
+			change(f.sims[0])
+			time.Sleep(beat)
+			if s := f.nodeStatus(f.q, 0); s.State != redlock.NodeQuarantined {
+				t.Errorf("%s: node a is %s a second later, want quarantined", what, s.State)
+			}
+		}, countLooks(&short, &long))
+	}
+}
+
+// countLooks counts the looks at the first node.
+func countLooks(short, long *atomic.Int32) func(*redlock.Options) {
+	return func(o *redlock.Options) {
+		dial := o.Nodes[0].Dial
+		o.Nodes[0].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			c, err := dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return redlocktest.WithDo(c, func(ctx context.Context, commands []redlock.Command, replies []redlock.Reply) error {
+				for _, command := range commands {
+					if command[0] == "INFO" && len(command) == 3 {
+						short.Add(1)
+					} else if command[0] == "INFO" {
+						long.Add(1)
+					}
+				}
+				return c.Do(ctx, commands, replies)
+			}), nil
+		}
+	}
 }

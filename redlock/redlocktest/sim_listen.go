@@ -11,9 +11,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 )
 
-// listenerSilence is how long a node must hang until a listener breaks. A listener pings once a
-// second, and waits three seconds for the answer.
-const listenerSilence = 4 * time.Second
+// listenerSilence is how long a node must hang until a listener breaks. A listener pings every
+// five seconds, and waits three seconds for the answer.
+const listenerSilence = 8 * time.Second
 
 // simListener is the client's side of a connection on which only the node sends messages.
 type simListener struct{ conn *simConn }

@@ -28,8 +28,13 @@ type NodeInfo struct {
 	MayDeny bool
 }
 
-// InfoSections are the sections of INFO that ReadInfo needs.
-var InfoSections = []string{"server", "memory", "persistence", "stats", "replication", "cluster"}
+// InfoSections are the sections of INFO that ReadInfo needs. ShortSections are those that Update
+// needs: they show evictions and replication, which cost votes, and a node needs a third of the
+// processor time for them.
+var (
+	InfoSections  = []string{"server", "memory", "persistence", "stats", "replication", "cluster"}
+	ShortSections = []string{"stats", "replication"}
+)
 
 // ReadInfo parses the text of INFO.
 func ReadInfo(text string) NodeInfo {
@@ -66,6 +71,15 @@ func ReadInfo(text string) NodeInfo {
 		info.Evicts = policy
 	}
 	return info
+}
+
+// Update returns the info after a look with ShortSections, elapsed seconds of the node's wall clock
+// later. The rest is as it was.
+func (i NodeInfo) Update(text string, elapsed int64) NodeInfo {
+	now := ReadInfo(text)
+	i.Uptime += elapsed
+	i.Role, i.ReplID, i.Replicas, i.Evicted = now.Role, now.ReplID, now.Replicas, now.Evicted
+	return i
 }
 
 // EmbeddedInfo returns the info of an embedded node, which has no INFO.

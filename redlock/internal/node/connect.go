@@ -112,7 +112,7 @@ func (l *Lane) handshake(ctx context.Context, conn redis.Conn) error {
 // identify reads which Redis process answers and what its clock shows, and ends the previous
 // connection.
 func (l *Lane) identify(ctx context.Context, conn redis.Conn) (*admission.Snapshot, error) {
-	l.session.epoch, l.session.needsRights = "", false
+	l.session.epoch, l.session.needsRights, l.session.isShort, l.session.info = "", false, false, nil
 	l.trip.commands = l.trip.commands[:0]
 	l.appendLook()
 	looks := len(l.trip.commands)

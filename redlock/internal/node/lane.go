@@ -70,6 +70,7 @@ type Lane struct {
 	notExecuted   []Call          // calls of groups in progress that the node refused with NOSCRIPT: see processGroup
 	admitting     chan<- struct{} // a request to end the quarantine
 	lookTurn      uint64          // the turn in which the node was last looked at
+	lookIsShort   bool            // the last look was short
 	lookHasRights bool            // the last look also asked what its ACL lacks
 	lookShowsHost bool            // the last look also showed that this process lives
 	encoder       script.Encoder
@@ -88,11 +89,20 @@ type laneSession struct {
 	needsLook    bool          // find out again whether it may vote
 	needsPing    bool          // find out whether this connection has broken
 	needsRights  bool          // also find out what its ACL lacks
+	isShort      bool          // that look may be short: see appendLook
+	info         *fullInfo     // of the last look that was not short; nil: there was none over this connection
 	needsScripts bool          // SCRIPT LOAD is needed again
 	mustRepeat   bool          // repeat the pending releases
 	needsProbe   bool          // find out whether it still refuses what locks need
 	hasRefused   bool          // it has answered with an error since the last heartbeat
 	mustProbe    bool          // it was silent: it must answer a script before it is ready
+}
+
+// fullInfo is the whole INFO of a node.
+type fullInfo struct {
+	admission.NodeInfo
+	seconds int64         // the node's TIME then
+	at      time.Duration // BootTime
 }
 
 // timing holds the limits that follow from node_timeout.
@@ -392,8 +402,22 @@ func (l *Lane) onHeartbeat(heartbeatTimer *time.Timer) {
 		l.observe(l.Status())
 	}
 	l.minRoundTrip.age()
-	l.session.needsLook, l.session.needsRights, l.session.mustRepeat, l.session.needsProbe = true, true, true, l.isDenied()
+	l.session.isShort = !l.session.needsLook && l.mayLookShort()
+	l.session.needsLook, l.session.needsRights, l.session.mustRepeat, l.session.needsProbe = true, !l.session.isShort, true, l.isDenied()
 	heartbeatTimer.Reset(l.nextLook())
+}
+
+// fullLookInterval is how often a node in good order is asked for its whole INFO, and for what its
+// ACL lacks: settings that an operator changes. A thousand idle hosts look at a node every second, so
+// this is most of what they cost it.
+const fullLookInterval = 5 * heartbeat
+
+// mayLookShort reports whether the next look may be short: the node votes, it was asked for
+// everything recently, and what was seen then can change only by an operator.
+func (l *Lane) mayLookShort() bool {
+	info := l.session.info
+	return info != nil && l.session.epoch != "" && !l.node.Durable && !info.MayDeny && info.Evicts == "" && !l.isDenied() &&
+		l.clock()-info.at < fullLookInterval-heartbeat/2
 }
 
 // nextLook returns the time until the next look at the node: a heartbeat, or less until the end

@@ -14,9 +14,12 @@ import (
 )
 
 // appendLook appends the commands that show whether the node may vote. TIME comes first, so that
-// nothing slow is between it and the calls before it.
+// nothing slow is between it and the calls before it. A short look asks for less of INFO, and costs a
+// node a third. It finds out whatever may cost a vote: a restart breaks the connection; data that is
+// gone or comes from another Redis has another epoch or master_replid; evictions are counted.
 func (l *Lane) appendLook() {
 	l.session.needsLook, l.session.needsRights, l.lookHasRights = false, false, l.session.needsRights && !l.node.Embedded
+	l.lookIsShort, l.session.isShort = l.session.isShort, false
 	l.lookTurn = l.admission.NextTurn()
 	l.lookShowsHost = !l.waiters.IsEmpty()
 	defer l.appendAlive()
@@ -27,6 +30,10 @@ func (l *Lane) appendLook() {
 		return
 	}
 	info := l.appendCommand("INFO")
+	if l.lookIsShort {
+		*info = append(*info, admission.ShortSections...)
+		return
+	}
 	*info = append(*info, admission.InfoSections...)
 	if l.node.Durable {
 		config := l.appendCommand("CONFIG", "GET")
@@ -87,13 +94,23 @@ func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
 	s.Clock.Turn = s.Turn
 	l.admission.NoteClock(l.index, s.Clock)
 	if len(replies) > 3 {
-		s.Info = admission.ReadInfo(replies[3].Str)
+		s.Info = l.readInfo(replies[3].Str, &replies[0])
 	}
 	l.session.needsProbe = l.session.needsProbe || s.Info.MayDeny
 	if len(replies) > 4 {
 		l.readFile(&s.Info.File, replies[4].Array, replies[5:])
 	}
 	return s, nil
+}
+
+// readInfo reads the answer to INFO, whole or short.
+func (l *Lane) readInfo(text string, clock *redis.Reply) admission.NodeInfo {
+	seconds, _ := strconv.ParseInt(clock.Array[0].Str, 10, 64) // checkLook has checked it
+	if l.lookIsShort {
+		return l.session.info.Update(text, seconds-l.session.info.seconds)
+	}
+	l.session.info = &fullInfo{admission.ReadInfo(text), seconds, l.trip.received}
+	return l.session.info.NodeInfo
 }
 
 // readFile reads the settings of the append-only file, and whether a restart would load all of

@@ -77,8 +77,13 @@ func (l *redisListener) subscribe(ctx, watching context.Context, channel string,
 	}
 }
 
-// listenerPing is the time between two pings of a listener, on which no other commands are sent.
-const listenerPing = time.Second
+// A listener, on which no other commands are sent, pings at this interval, and the node must answer
+// in time. Both are long, because a lost listener costs waiters time, and no more. A node that went
+// down breaks the connection of its lane, too.
+const (
+	listenerPing   = 5 * time.Second
+	listenerAnswer = 3 * time.Second
+)
 
 // watch notices that the connection has broken, or that the node is silent for too long, until
 // ctx ends.
@@ -92,7 +97,7 @@ func (l *redisListener) watch(ctx context.Context) {
 		case <-l.check:
 		case <-ctx.Done():
 		}
-		answer, cancel := context.WithTimeout(ctx, 3*listenerPing)
+		answer, cancel := context.WithTimeout(ctx, listenerAnswer)
 		err = l.client.Do(answer, l.client.B().Ping().Build()).Error()
 		cancel()
 	}
