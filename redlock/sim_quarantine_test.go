@@ -117,6 +117,42 @@ func TestWaiterOutlastsQuarantine(t *testing.T) {
 
 func oneTryFor(ttl time.Duration) redlock.Request { return redlock.Request{Name: "x", TTL: ttl} }
 
+// A fleet of one node promises what NODES.md says. While the node is down, no lock can be taken,
+// and a held lock is lost before its deadline. After a restart without data, no client gets the
+// lock before the deadline of its former holder. The node needs no other node to vote again, and
+// the next fencing token is larger. Guards quarantineEnd, endQuarantine: isTotal.
+func TestOneNode(t *testing.T) {
+	admittedTest(t, 1, func(t *testing.T, f *fleet) {
+		first, lost := f.watch(redlock.Request{Name: "x", TTL: longest, Keep: true, Guard: 500 * ms})
+		second := f.another(withQuarantine)
+		defer second.Close()
+		second.Settle(t.Context())
+		_, err := second.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest})
+		wantErr(t, "held by the first host", err, redlock.ErrHeld)
+
+		deadline, fence := first.Deadline(), first.Fence()
+		f.sims[0].Down()
+		_, err = second.Acquire(t.Context(), redlock.Request{Name: "y", TTL: longest})
+		wantNoQuorum(t, err, redlock.FailedDown, "a")
+		time.Sleep(600 * ms)
+		f.sims[0].Flush()
+		f.sims[0].Restart()
+		f.sims[0].Up()
+		l, err := second.Acquire(t.Context(), redlock.Request{Name: "x", TTL: longest, Wait: redlock.Forever})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.wantLost(first, lost, deadline-500*ms, redlock.LostQuorum)
+		if early := deadline - l.Since(); early > 0 {
+			t.Errorf("granted to another host %v before the deadline", early)
+		}
+		if l.Fence() <= fence {
+			t.Errorf("fencing token %d after %d, want a larger one", l.Fence(), fence)
+		}
+		want(t, "release", l.Release(t.Context()), nil)
+	})
+}
+
 // acquireBy acquires a lock and returns at the instant of the grant.
 func (f *fleet) acquireBy(r redlock.Request) *redlock.Lease {
 	f.Helper()
