@@ -96,6 +96,22 @@ var checks = []struct {
 	{name: "redlockd blind write-back after a jump", model: "redlockd", flags: "ATTEMPTS=3 JUMPS=1 BLIND_WRITE_BACK TTL=1 PATIENT", want: tokenUnique, long: true},
 	{name: "redlockd blind write-back alone", model: "redlockd", flags: "ATTEMPTS=3 BLIND_WRITE_BACK TTL=1", want: holds, long: true}, // needs a key that disappears
 
+	{name: "nodes one to three", model: "nodes", want: holds},
+	{name: "nodes one to another", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 EXTENDS=2", want: holds},
+	{name: "nodes three to three others", model: "nodes", flags: "NODES=6 OLD_LIST=7 NEW_LIST=56 ROLES", want: holds, long: true},
+	{name: "nodes fencing", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1", want: holds},
+	{name: "nodes old node loses its data", model: "nodes", flags: "NODES=4 OLD_LIST=7 NEW_LIST=8 CRASHES=1 ROLES", want: holds},
+	{name: "nodes new node loses its data", model: "nodes", flags: "LATER=1 ROLES", want: holds},
+	{name: "nodes only old node loses its data", model: "nodes", flags: "CRASHES=1 ROLES", want: oneHolder}, // the limit: a daemon that slept sees an empty node
+	{name: "nodes joint majority of the union", model: "nodes", flags: "NEW_LIST=6 UNION", want: oneHolder, long: true},
+	{name: "nodes new without the wait", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 NO_WAIT", want: oneHolder},
+	{name: "nodes old to new at once", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 SKIPS", want: oneHolder},
+	{name: "nodes evidence from a restarted node", model: "nodes", flags: "NODES=4 OLD_LIST=7 NEW_LIST=8 CRASHES=1 ROLES RESTARTED_EVIDENCE", want: oneHolder},
+	{name: "nodes evidence from different times", model: "nodes", flags: "NODES=4 OLD_LIST=7 NEW_LIST=8 CRASHES=1 ROLES SCATTERED", want: oneHolder},
+	{name: "nodes stage not copied", model: "nodes", flags: "NODES=4 OLD_LIST=7 NEW_LIST=8 CRASHES=1 ROLES NO_STAGE_COPY", want: oneHolder},
+	{name: "nodes counters not copied", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 NO_COUNTERS", want: tokenOrder},
+	{name: "nodes counters copied early", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1 EARLY_COUNTERS", want: tokenOrder},
+
 	{name: "Redlock, longer", model: "redlock", want: holds, long: true},
 	{name: "Redlock node stays away, longer", model: "redlock", flags: "CRASHES=1 NO_RESTART=1", want: holds, long: true},
 	{name: "redlockd, longer", model: "redlockd", flags: "ATTEMPTS=2", want: holds, long: true},
