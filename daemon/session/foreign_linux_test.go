@@ -37,7 +37,7 @@ func TestWhoShowsTurn(t *testing.T) {
 	w := d.dial()
 	w.Send("WHO a")
 	w.Want(`- lock=a mode=exclusive waiting=yes host=web3 pid=4121 user=cron since=\d+ ttl=\d+ held=3 nodes=3 : nobody holds it; the nodes keep it for .*`)
-	w.Want(`OK n=1`)
+	w.Want(`OK n=1 waiting_hosts=web3 waiting_ms=\d+`)
 	w.Say("TRY a", `ERR HELD lock=a waiting=yes ttl=\d+ host=web3 pid=4121 user=cron since=\d+ : a: kept for cron on web3 .*`)
 	for _, server := range d.Nodes.Servers {
 		if _, err := server.Do("DEL", "redlock:a\x00q", "redlock:a\x00t"); err != nil {
