@@ -54,7 +54,7 @@ func (c *Cluster) TurnOfCron(tb testing.TB, key string) {
 	for _, s := range c.Servers {
 		for _, command := range [][]string{
 			{"HSET", NodeKey, "queues", strconv.FormatInt(until.UnixMilli(), 10)}, {"SET", "redlockd:host:web3", "1", "PX", minute},
-			{"ZADD", key + "\x00q", "1", entry}, {"SET", key + "\x00t", strconv.FormatInt(until.UnixMicro(), 10) + " " + entry, "PX", minute},
+			{"ZADD", key + "\x00q", strconv.FormatInt(time.Now().UnixMicro(), 10), entry}, {"SET", key + "\x00t", strconv.FormatInt(until.UnixMicro(), 10) + " " + entry, "PX", minute},
 		} {
 			if reply, err := s.Do(command...); err != nil || reply.Err != nil {
 				tb.Fatal(err, reply.Err)
