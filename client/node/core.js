@@ -18,6 +18,7 @@ const maxLimits = 20 // such refusals of a call
 const maxShutdowns = 3 // connections on which a call is refused with SHUTDOWN
 const byeTimeout = 1000 // how long answers are read after the daemon said that it stops
 const greetingTimeout = 5000 // for the answer to HELLO
+const clockTolerance = 10 // by which two readings of one clock may seem to differ
 const minPause = 10 // between two attempts to connect
 const maxPause = 1000
 const maxUnwritten = 1 << 20 // bytes that stay unwritten if the daemon does not read
@@ -79,6 +80,8 @@ export class Core {
     this.link = 0 // the number of the connection; 0: none that may be used
     this.links = 0
     this.greeting = false // a new connection was not greeted yet
+    this.ahead = 0 // by how much the daemon's clock is ahead of this one, at most
+    this.greetedAt = 0 // when HELLO was sent
     this.restarts = 0
     this.resumed = 0
     this.closed = false
@@ -346,6 +349,7 @@ export class Core {
     socket.on('connect', () => {
       isConnected = true
       this.links++
+      this.greetedAt = clock()
       socket.write('@0 HELLO 1\n')
     })
     socket.on('data', (text) => this.socket === socket && this.data(text))
@@ -390,8 +394,17 @@ export class Core {
         this.ended(this.refused)
       }
     } else if (kind === 'OK' && tag === '0') {
+      this.noteClock(number(fields, 'clock'))
       this.use()
     }
+  }
+
+  // noteClock compares the clocks: they differ if the two processes are in different time namespaces.
+  // Unless one clock can have made the daemon's reading after HELLO was sent, the earliest deadlines count.
+  noteClock(daemons) {
+    const ahead = daemons + 1 - this.greetedAt // daemons is in whole milliseconds
+    const isSame = -clockTolerance <= ahead && daemons <= clock() + clockLag + clockTolerance
+    this.ahead = isSame || !daemons ? 0 : ahead
   }
 
   // use makes a new connection the current one, and sends on it what is in flight.
@@ -547,8 +560,9 @@ export class Core {
   }
 
   // sendsAgain tells whether the caller does not get a refusal, because the request will be sent again.
-  sendsAgain(call, { tag, code }) {
-    const isShutdown = code === 'SHUTDOWN' && this.shouldSend(call) && call.shutdowns++ < maxShutdowns
+  // SHUTDOWN with drain= is an answer: the daemon keeps the connection and extends its leases.
+  sendsAgain(call, { tag, code, fields }) {
+    const isShutdown = code === 'SHUTDOWN' && !('drain' in fields) && this.shouldSend(call) && call.shutdowns++ < maxShutdowns
     const isLimit = code === 'LIMIT' && call.resent && call.verb !== 'RESUME' && call.limits++ < maxLimits
     if (!isShutdown && !isLimit) return false
     call.tags = call.tags.filter((other) => other !== tag)
@@ -607,7 +621,7 @@ export class Core {
   extend(lease, fields, now) {
     const left = number(fields, 'ttl')
     const at = number(fields, 'deadline')
-    if (at) lease._deadline = Math.max(lease._deadline, wire.hasBoottime ? Math.min(at, now + left + 1) : now + left)
+    if (at) lease._deadline = Math.max(lease._deadline, wire.hasBoottime ? Math.min(at - this.ahead, now + left + 1) : now + left)
     lease._longest = Math.max(lease._longest, left)
     lease._guard = lease._ownGuard || Math.min(number(fields, 'guard') || (lease._ttl || lease._longest) / 5, lease._longest / 5)
   }

@@ -2,20 +2,25 @@ package conformance
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/boottime"
 )
 
 // daemon is a fake daemon: it greets each connection, and then says what the script says.
 type daemon struct {
 	path     string
 	listener net.Listener
-	conns    chan *conn // greeted, and not yet used by the script
+	conns    chan *conn   // greeted, and not yet used by the script
+	ahead    atomic.Int64 // nanoseconds by which its clock is ahead of the client's
 
 	accepting, reading sync.WaitGroup
 
@@ -90,7 +95,7 @@ func (d *daemon) read(c *conn) {
 	if !isTagged {
 		c.requests <- strings.TrimSuffix(hello, "\n") // the script fails
 	}
-	if _, err := c.Write([]byte(tag + " OK version=1.0.0 ttl=10000 max_ttl=30000 new=1\n")); err != nil {
+	if _, err := fmt.Fprintf(c, "%s OK version=1.0.0 ttl=10000 max_ttl=30000 clock=%d new=1\n", tag, d.clock().Milliseconds()); err != nil {
 		return
 	}
 	d.conns <- c
@@ -102,6 +107,8 @@ func (d *daemon) read(c *conn) {
 		c.requests <- strings.TrimSuffix(line, "\n")
 	}
 }
+
+func (d *daemon) clock() time.Duration { return boottime.Exact() + time.Duration(d.ahead.Load()) }
 
 // next returns the next connection.
 func (d *daemon) next(p *player) *conn {

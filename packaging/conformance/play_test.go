@@ -66,6 +66,8 @@ func (p *player) do(s step) {
 		p.connection().hangUp()
 	case "closed":
 		p.closed()
+	case "clock":
+		p.daemon.ahead.Store(int64(p.milliseconds(s.words[0])))
 	case "ignore":
 		p.ignored[s.words[0]] = true
 	case "early":
@@ -221,25 +223,35 @@ func (p *player) isIgnored(line string) bool {
 }
 
 // expand returns a line of the daemon. "valid=600" is the ttl and the deadline of a lease that is
-// valid for so many milliseconds from now on. ?NAME is a variable.
+// valid for so many milliseconds from now on. In "valid=600/9000" the ttl is another one. ?NAME is a
+// variable.
 func (p *player) expand(words []string) string {
 	line := make([]string, 0, len(words))
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
 		switch {
 		case key == "valid":
-			ms, err := strconv.Atoi(value)
-			if err != nil {
-				p.fatalf("%q: %v", word, err)
+			valid, ttl, differ := strings.Cut(value, "/")
+			if !differ {
+				ttl = valid
 			}
-			p.deadline = boottime.Exact().Truncate(time.Millisecond) + time.Duration(ms)*time.Millisecond
-			word = fmt.Sprintf("ttl=%d deadline=%d", ms, p.deadline.Milliseconds())
+			p.deadline = boottime.Exact().Truncate(time.Millisecond) + p.milliseconds(valid)
+			said := p.deadline + time.Duration(p.daemon.ahead.Load())
+			word = fmt.Sprintf("ttl=%s deadline=%d", ttl, said.Milliseconds())
 		case strings.HasPrefix(value, "?"):
 			word = key + "=" + p.variable(value[1:])
 		}
 		line = append(line, word)
 	}
 	return strings.Join(line, " ")
+}
+
+func (p *player) milliseconds(text string) time.Duration {
+	ms, err := strconv.Atoi(text)
+	if err != nil {
+		p.fatalf("%q: %v", text, err)
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // many answers with many lines, about 64 KB: "many a 700 lock=job-N state=held".

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // otherClients are the programs of packaging/conformance for the clients that are not in Go.
@@ -80,6 +82,33 @@ func TestOtherClientsOfHangingDaemon(t *testing.T) {
 		p.prints("granted b fence=")
 		p.send("release b")
 		p.prints("released b")
+		p.send("end")
+		p.prints("ended")
+	})
+}
+
+// The daemon drains: it refuses new locks, and extends the lease of a program in another language until
+// the program releases it. Then the daemon ends.
+func TestOtherClientsOfDrainingDaemon(t *testing.T) {
+	eachOtherClient(t, func(t *testing.T, p *process) {
+		needNC(t)
+		cluster := redlocktest.StartRedis(t, 3)
+		cluster.Admit(t)
+		h := newHost(t, cluster)
+		writeFile(t, h.config, "drain = \"10m\"\n"+readFile(t, h.config))
+		d := h.serve()
+		p.send("begin " + h.socket)
+		p.send("lock a job ttl=1000")
+		p.prints("granted a fence=")
+		d.signal(syscall.SIGTERM)
+		awaitLog(d, "draining")
+		p.send("lock b other wait=60000")
+		p.prints("refused b SHUTDOWN") // and neither lost nor sent again
+		p.send("release a")
+		p.prints("released a")
+		if code := d.wait(); code != 0 {
+			t.Errorf("the daemon ends with %d, want 0", code)
+		}
 		p.send("end")
 		p.prints("ended")
 	})

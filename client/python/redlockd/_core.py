@@ -26,6 +26,7 @@ MAX_LIMITS = 20  # such refusals of a call
 MAX_SHUTDOWNS = 3  # connections on which a call is refused with SHUTDOWN
 BYE_TIMEOUT = 1.0  # how long answers are read after the daemon said that it stops
 GREETING_TIMEOUT = 5.0  # for the answer to HELLO
+CLOCK_TOLERANCE = 0.01  # by which two readings of one clock may seem to differ
 MIN_PAUSE, MAX_PAUSE = 0.01, 1.0  # between two attempts to connect
 MAX_UNWRITTEN = 1 << 20  # bytes that stay unwritten if the daemon does not read
 
@@ -110,8 +111,7 @@ class Lease:
         left = wire.number(reply, "ttl") / 1000
         at = wire.number(reply, "deadline") / 1000
         if at:
-            if not wire.HAS_BOOTTIME:
-                at = now + left
+            at = at - self._core.ahead if wire.HAS_BOOTTIME else now + left
             self._deadline = max(self._deadline, min(at, now + left + 0.001))
         self._longest = max(self._longest, left)
         fifth = self._longest / 5
@@ -155,6 +155,8 @@ class Core:
         self.link = 0  # the number of the connection; 0: none that may be used
         self.links = 0
         self.greeting = False  # HELLO was sent on a new connection
+        self.greeted_at = 0.0  # when it was sent
+        self.ahead = 0.0  # by how much the daemon's clock is ahead of this one, at most
         self.restarts = self.resumed = 0
         self.closed = False
         self.leases: Dict[str, Lease] = {}  # by id: held, or still to be unlocked
@@ -372,6 +374,7 @@ class Core:
         self._input = b""
         self._tags.clear()
         self.out[:] = b"@0 HELLO 1\n"
+        self.greeted_at = clock()
         self._greeting_timer = self.at(clock() + GREETING_TIMEOUT, self._greeting_hangs)
 
     def _greeting_hangs(self) -> None:
@@ -391,9 +394,17 @@ class Core:
             self._refused = wire.refusal("", parsed.code, parsed.line)
             self.ended(self._refused)
         elif parsed.kind == "OK" and parsed.tag == "0":
+            self._note_clock(wire.number(parsed.line, "clock") / 1000)
             self._use()
         elif parsed.kind == "BYE":
             self._bye = True
+
+    def _note_clock(self, daemons: float) -> None:
+        """Compares the clocks: they differ if the two processes are in different time namespaces. Unless
+        one clock can have made the daemon's reading after HELLO was sent, the earliest deadlines count."""
+        ahead = daemons + 0.001 - self.greeted_at  # daemons is in whole milliseconds
+        is_same = -CLOCK_TOLERANCE <= ahead and daemons <= clock() + CLOCK_TOLERANCE
+        self.ahead = 0.0 if is_same or not daemons else ahead
 
     def _use(self) -> None:
         """Makes a new connection the current one, and sends on it what is in flight."""
@@ -552,8 +563,9 @@ class Core:
         self._end(call)
 
     def _sends_again(self, call: Call, parsed: wire.Parsed) -> bool:
-        """Reports whether the caller does not get a refusal, because the request will be sent again."""
-        if parsed.code == "SHUTDOWN" and self._should_send(call) and call.shutdowns < MAX_SHUTDOWNS:
+        """Reports whether the caller does not get a refusal, because the request will be sent again.
+        SHUTDOWN with drain= is an answer: the daemon keeps the connection and extends its leases."""
+        if parsed.code == "SHUTDOWN" and "drain" not in parsed.line and self._should_send(call) and call.shutdowns < MAX_SHUTDOWNS:
             call.shutdowns += 1
             self._drop_tag(call, parsed.tag)
             self._stopping()  # the next connection sends it
