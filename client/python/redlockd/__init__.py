@@ -26,7 +26,7 @@ import threading
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
-from . import _core, _forks, _wire
+from . import _client, _core, _forks, _wire
 from ._core import Call, Core
 from ._wire import (
     DEFAULT_SOCKET,
@@ -37,13 +37,11 @@ from ._wire import (
     Denied,
     Error,
     Held,
-    Hold,
     Internal,
     Invalid,
     Limit,
     Line,
     Lost,
-    Mode,
     NoQuorum,
     NotHeld,
     Seconds,
@@ -157,17 +155,11 @@ class Lock(contextlib.ContextDecorator):
             lease.release()
 
 
-class Client:
+class Client(_client.Client[Lease, Lock]):
     """A connection to redlockd, made when it is first used. It is safe for threads and for fork.
 
     patience: how long calls wait for a redlockd that restarts or hangs, in addition to their wait.
     """
-
-    def __init__(self, path: Optional[str] = None, *, patience: Seconds = 5):
-        self._path = _wire.socket_path(path)
-        self._patience = _wire.milliseconds("patience", patience) / 1000
-        self._reset()
-        _forks.clients.add(self)
 
     def _reset(self) -> None:
         self._mu = threading.Lock()  # guards everything below; never held while something blocks
@@ -178,32 +170,8 @@ class Client:
         self._closing = False
         self._settled = threading.Condition(self._mu)  # a release may have ended, while closing
 
-    def lock(
-        self,
-        *names: str,
-        wait: Optional[Seconds] = None,
-        ttl: Optional[Seconds] = None,
-        mode: Mode = "exclusive",
-        slots: Optional[int] = None,
-        hold: Hold = "conn",
-        pid: Optional[int] = None,
-        max: Optional[Seconds] = None,
-        min: Optional[Seconds] = None,
-        guard: Optional[Seconds] = None,
-        linger: Optional[Seconds] = None,
-        beat: Optional[Seconds] = None,
-        note: Optional[str] = None,
-        on_lost: Optional[Callable[[Lease], object]] = None,
-    ) -> Lock:
-        """Returns a lock to be taken. Several names are taken together, all or none.
-
-        wait: how long to wait for it, 0 for not at all; None: without a bound. on_lost is called with
-        the lease, in a thread of its own, if the lease is lost. The other options are LOCK's in
-        PROTOCOL; durations are in seconds. Two locks of the same name exclude each other, also in
-        the same thread.
-        """
-        durations = {"ttl": ttl, "max": max, "min": min, "guard": guard, "linger": linger, "beat": beat}
-        return Lock(self, _wire.Request(names, wait, mode, hold, slots, pid, note, durations), on_lost)
+    def _make_lock(self, request: _wire.Request, on_lost: Optional[Callable[[Lease], object]]) -> Lock:
+        return Lock(self, request, on_lost)
 
     def who(self, name: str) -> List[Line]:
         """Returns the holders of a lock, on all hosts, as PROTOCOL describes WHO."""
@@ -219,16 +187,6 @@ class Client:
         call = self._ask(lambda core: Call("STATUS"))
         assert call.reply is not None
         return call.reply, call.lines
-
-    @property
-    def reconnects(self) -> int:
-        """How many connections were made after the first one."""
-        return self._core.links - 1 if self._core.links else 0
-
-    @property
-    def resumed(self) -> int:
-        """How many leases a later connection has resumed."""
-        return self._core.resumed
 
     def close(self) -> None:
         """Ends all leases, and the connection. Calls that wait raise Closed."""

@@ -20,9 +20,9 @@ import sys
 from types import TracebackType
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Tuple, Type, TypeVar
 
-from . import _core, _forks, _wire
+from . import _client, _core, _forks, _wire
 from ._core import Call, Core
-from ._wire import Error, Hold, Invalid, Line, Lost, Mode, Seconds, Unavailable
+from ._wire import Error, Line, Seconds, Unavailable
 
 __all__ = ["Client", "Lease", "Lock"]
 
@@ -165,17 +165,11 @@ class Lock:
         return locked
 
 
-class Client:
+class Client(_client.Client[Lease, Lock]):
     """A connection to redlockd, made when it is first used, in one event loop.
 
     patience: how long calls wait for a redlockd that restarts or hangs, in addition to their wait.
     """
-
-    def __init__(self, path: Optional[str] = None, *, patience: Seconds = 5):
-        self._path = _wire.socket_path(path)
-        self._patience = _wire.milliseconds("patience", patience) / 1000
-        self._reset()
-        _forks.clients.add(self)
 
     def _reset(self) -> None:
         self._core = Core(self._path, self._patience, self._wake, self._hang_up, Lease)
@@ -187,26 +181,8 @@ class Client:
         self._writes = False
         self._settled: Optional["asyncio.Future[None]"] = None  # close waits for it
 
-    def lock(
-        self,
-        *names: str,
-        wait: Optional[Seconds] = None,
-        ttl: Optional[Seconds] = None,
-        mode: Mode = "exclusive",
-        slots: Optional[int] = None,
-        hold: Hold = "conn",
-        pid: Optional[int] = None,
-        max: Optional[Seconds] = None,
-        min: Optional[Seconds] = None,
-        guard: Optional[Seconds] = None,
-        linger: Optional[Seconds] = None,
-        beat: Optional[Seconds] = None,
-        note: Optional[str] = None,
-        on_lost: Optional[Callable[[Lease], object]] = None,
-    ) -> Lock:
-        """Returns a lock to be taken, as redlockd.Client.lock does. on_lost is called in the loop."""
-        durations = {"ttl": ttl, "max": max, "min": min, "guard": guard, "linger": linger, "beat": beat}
-        return Lock(self, _wire.Request(names, wait, mode, hold, slots, pid, note, durations), on_lost)
+    def _make_lock(self, request: _wire.Request, on_lost: Optional[Callable[[Lease], object]]) -> Lock:
+        return Lock(self, request, on_lost)
 
     async def who(self, name: str) -> List[Line]:
         """Returns the holders of a lock, on all hosts, as PROTOCOL describes WHO."""
@@ -222,16 +198,6 @@ class Client:
         call = await self._ask(lambda core: Call("STATUS"))
         assert call.reply is not None
         return call.reply, call.lines
-
-    @property
-    def reconnects(self) -> int:
-        """How many connections were made after the first one."""
-        return max(0, self._core.links - 1)
-
-    @property
-    def resumed(self) -> int:
-        """How many leases a later connection has resumed."""
-        return self._core.resumed
 
     async def close(self) -> None:
         """Ends all leases, and the connection. Calls that wait raise Closed."""
