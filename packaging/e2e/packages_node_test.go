@@ -18,13 +18,13 @@ func TestNodePackage(t *testing.T) {
 	together(t)
 	needNode(t)
 	project := nodeProject(t)
-	h, _, _ := dev(t)
+	_, h, _ := five(t)
 	if err := os.CopyFS(filepath.Join(project, "test"), os.DirFS(filepath.Join(nodeClient, "test"))); err != nil {
 		t.Fatal(err)
 	}
 	tests := exec.Command("node", "--test", "test/redlockd.test.js")
 	tests.Dir = project
-	tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(300, 10_000)))
+	tests.Env = append(os.Environ(), "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
 	if output, err := combined(tests); err != nil {
 		t.Errorf("the tests of the Node client: %v\n%s", err, output)
 	}

@@ -28,9 +28,9 @@ func TestPythonPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	wheel := buildWheel(t, source, dir)
-	h, _, _ := dev(t)
+	_, h, _ := five(t)
 	tests := exec.Command(debianPython, "-W", "error", filepath.Join(source, "tests/test_redlockd.py"), "-v")
-	tests.Env = append(os.Environ(), "PYTHONPATH="+wheel, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(300, 10_000)))
+	tests.Env = append(os.Environ(), "PYTHONPATH="+wheel, "REDLOCK_SOCKET="+h.socket, "REDLOCKD_ROUNDS="+strconv.Itoa(rounds(500, 10_000)))
 	if output, err := combined(tests); err != nil {
 		t.Errorf("the tests of the Python client: %v\n%s", err, output)
 	}

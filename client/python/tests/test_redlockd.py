@@ -494,7 +494,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_no_leak(self) -> None:
         await self.c.status()
         files = len(os.listdir("/proc/self/fd"))
-        for _ in range(ROUNDS // 2):
+        for _ in range(ROUNDS):
             async with self.c.lock(self.name):
                 pass
         core = self.c._core
