@@ -79,6 +79,22 @@ func TestRefusedNodes(t *testing.T) {
 	}
 }
 
+// A node that lets scripts use only the keys that their call declares could grant a lock, but neither
+// release it nor put a waiter into its queue. Guards refusal.
+func TestStrictKeys(t *testing.T) {
+	admittedTest(t, 3, func(t *testing.T, f *fleet) {
+		f.sims[0].SetStrictKeys(true)
+		time.Sleep(settingsSeen)
+		f.wantState(f.q, 0, redlock.NodeRefused, "only the keys that they declare", "allow-undeclared-keys")
+		l := f.acquire(oneTryFor(time.Second))
+		want(t, "keys on the node", len(f.sims[0].Keys()), 1)
+		f.release(l)
+		f.sims[0].SetStrictKeys(false)
+		time.Sleep(beat + 100*ms)
+		f.wantState(f.q, 0, redlock.NodeReady)
+	})
+}
+
 // Eviction deletes locks only if memory is limited. Guards refusal.
 func TestEvictingPolicy(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

@@ -31,6 +31,14 @@ func (s *Sim) SetDefaultUser(denied string) {
 	s.state.Denied = denied
 }
 
+// SetStrictKeys makes the node let scripts use only the keys that their call declares, as Dragonfly
+// does by default.
+func (s *Sim) SetStrictKeys(strict bool) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.state.StrictKeys = strict
+}
+
 // Snapshot returns the node's present data, as an RDB file would have it.
 func (s *Sim) Snapshot() simredis.Snapshot {
 	s.lock()

@@ -23,6 +23,9 @@ type NodeInfo struct {
 	Evicted  int64  // keys that it evicted since its start, or since CONFIG RESETSTAT
 	File     AppendOnlyFile
 
+	// StrictKeys: it lets scripts use only the keys that their call declares. INFO does not say so.
+	StrictKeys bool
+
 	// MayDeny: it uses more memory than maxmemory, could not write to its disk, or requires
 	// replicas. A probe finds out whether it therefore refuses locks.
 	MayDeny bool
@@ -104,6 +107,8 @@ func (i *NodeInfo) Refusal() error {
 		return fmt.Errorf("%d replicas are attached: a promoted replica has lost votes; detach them (REPLICAOF NO ONE there)", i.Replicas)
 	case i.Cluster:
 		return errors.New("it runs in cluster mode, where slots move between nodes: set cluster-enabled no")
+	case i.StrictKeys:
+		return errors.New("it lets scripts use only the keys that they declare, and redlockd's scripts find keys as they run: if it is Dragonfly, start it with --default_lua_flags=allow-undeclared-keys")
 	case i.Evicts != "":
 		return fmt.Errorf("maxmemory is set and its policy %s evicts locks: CONFIG SET maxmemory-policy noeviction (on a managed server: in its parameter group)", i.Evicts)
 	}

@@ -146,6 +146,7 @@ func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 		return nil, nil
 	}
 	reply := &replies[0]
+	l.session.strictKeys = reply.Err != nil && strings.Contains(reply.Err.Error(), undeclared)
 	switch {
 	case reply.Err != nil && denialOf(reply.Err) == "":
 		l.session.needsScripts = l.session.needsScripts || redis.IsKind(reply.Err, "NOSCRIPT")
@@ -155,8 +156,13 @@ func (l *Lane) readRights(replies []redis.Reply) (lacks, err error) {
 	case !reply.IsList() || slices.ContainsFunc(reply.Array, func(name redis.Reply) bool { return !name.IsText() }):
 		return nil, l.noteMalformed(redis.UnexpectedAnswer("rights", "names of commands", reply))
 	}
-	return l.lacking(l.notePublish(reply.Array)), nil
+	isStrict := func(name redis.Reply) bool { return strings.HasPrefix(name.Str, "!") }
+	l.session.strictKeys = slices.ContainsFunc(reply.Array, isStrict)
+	return l.lacking(l.notePublish(slices.DeleteFunc(reply.Array, isStrict))), nil
 }
+
+// undeclared is in the error of a server that lets scripts use only the keys that they declare.
+const undeclared = "undeclared key"
 
 // notePublish records whether the node can call waiters, and returns the other commands that
 // rights.lua names.

@@ -91,6 +91,7 @@ type laneSession struct {
 	needsRights  bool          // also find out what its ACL lacks
 	isShort      bool          // that look may be short: see appendLook
 	info         *fullInfo     // of the last look that was not short; nil: there was none over this connection
+	strictKeys   bool          // it lets scripts use only the keys that they declare
 	needsScripts bool          // SCRIPT LOAD is needed again
 	mustRepeat   bool          // repeat the pending releases
 	needsProbe   bool          // find out whether it still refuses what locks need

@@ -203,6 +203,7 @@ var errEpochContested = errors.New("other hosts keep writing its epoch; redlockd
 // judge returns what follows from a snapshot. It copies the other nodes' fencing counters if
 // necessary.
 func (l *Lane) judge(ctx context.Context, s *admission.Snapshot) admission.Verdict {
+	s.Info.StrictKeys = l.session.strictKeys
 	v := l.member.Judge(s)
 	l.fleet.Judged(l.node.Name, &v)
 	if !v.NeedsCounters {

@@ -1,6 +1,7 @@
 package simredis
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,6 +14,7 @@ import (
 type luaState struct {
 	*lua.LState
 	call call     // the EVALSHA that runs
+	keys []string // that the EVALSHA declares
 	args []string // of the command that runs, to be used again
 }
 
@@ -75,12 +77,12 @@ func newLuaState() *luaState {
 func runScript(c call, proto *lua.FunctionProto, keys, argv []string) redlock.Reply {
 	l := takeLuaState()
 	defer returnLuaState(l)
-	l.call = c
+	l.call, l.keys = c, keys
 	l.G.Global.RawSetString("KEYS", l.strings(keys))
 	l.G.Global.RawSetString("ARGV", l.strings(argv))
 	l.Push(l.NewFunctionFromProto(proto))
 	err := l.PCall(0, 1, nil)
-	l.call = call{}
+	l.call, l.keys = call{}, nil
 	if err != nil {
 		return scriptError(err)
 	}
@@ -143,7 +145,21 @@ func (l *luaState) execute() (*command, redlock.Reply) {
 		return nil, Refuse(err)
 	}
 	c.args = words[known.words:]
+	if c.StrictKeys && !l.declares(known, c.args) {
+		return nil, Failed("ERR script tried accessing undeclared key")
+	}
 	return known, known.run(c)
+}
+
+// declares reports whether the EVALSHA that runs has declared all keys of a command.
+func (l *luaState) declares(known *command, args []string) bool {
+	switch known.name {
+	case "TIME", "PUBLISH", "PING", "INFO":
+		return true
+	case "DEL", "EXISTS", "MGET":
+		return !slices.ContainsFunc(args, func(key string) bool { return !slices.Contains(l.keys, key) })
+	}
+	return slices.Contains(l.keys, args[0])
 }
 
 // errorReply executes redis.error_reply. As in Redis 7, a single word is not the kind of the error.

@@ -31,6 +31,7 @@ type State struct {
 	Clients  func() []*Client              // in the order of dialling
 	subscriptions
 	Durable       bool              // the node says that it is durable
+	StrictKeys    bool              // scripts may use only the keys that their call declares, as in Dragonfly
 	Denied        string            // the command that the user default must not run
 	InfoOverrides map[string]string // what INFO shows instead of the true value
 
