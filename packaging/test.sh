@@ -11,10 +11,8 @@
 #                              a later Debian (mmdebstrap fetches them)
 #   packaging/test.sh -v       with everything that go test prints
 #
-# It stops at the first step that fails, with that step's output and status 1. Three rows of steps
-# run at the same time: tests of whole programs, which check how fast these answer; other tests, at a
-# lower priority; and what needs no real time, at the lowest. The output and the failures of the
-# second and third row come after the first.
+# It stops at the first step that fails, with that step's output and status 1. Steps that need no
+# real time run beside the others, at the lowest priority. Their output and failures come after.
 # Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
 # if a program is missing, it skips tests, and lists them with the reason at the end. In CI
 # (CI=true) such a skip is a failure.
@@ -64,7 +62,7 @@ export GOFLAGS="-buildvcs=false ${GOFLAGS-}"
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
 tmp=$(mktemp -d)
 readonly tmp skips=$tmp/skips failures=$tmp/failures durations=$tmp/durations
-declare -A beside=() # the process groups of the rows that run beside the first
+beside= # the process group that runs beside the tests
 export REDLOCKD_PACKAGES=$tmp/packages # the packages that packaging/e2e tests
 trap 'stop_beside; tell_failures; rm -rf "$tmp"' EXIT
 : >"$skips" >"$failures" >"$durations"
@@ -77,11 +75,10 @@ main() {
 	step "top level of the tree" check_toplevel
 	step "gofmt" check_gofmt
 	step "go build -race ./..." raced build ./...
-	start_beside "other tests" 5 test_parts
-	start_beside "what needs no real time" 19 compute
+	start_beside
 	test_programs
-	await_beside "other tests"
-	await_beside "what needs no real time"
+	test_parts
+	await_beside
 	report_slowest
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
@@ -147,35 +144,29 @@ step() {
 	printf '   %d s\n' $((SECONDS - start))
 }
 
-# start_beside NAME NICE COMMAND starts a row of steps at a lower priority, as a process group of its
-# own.
+# start_beside starts compute at the lowest priority, as a process group of its own.
 start_beside() {
 	set -m
 	{
 		set +m # otherwise the processes that it starts get groups of their own
-		renice -n "$2" -p "$BASHPID" >/dev/null
-		"$3"
-	} </dev/null >"$tmp/$1" 2>&1 &
-	beside[$1]=$!
+		renice -n 19 -p "$BASHPID" >/dev/null
+		compute
+	} </dev/null >"$tmp/beside" 2>&1 &
+	beside=$!
 	set +m
 }
 
-# await_beside NAME shows the output of a row, and fails if it failed.
+# await_beside shows the output of compute, and fails if it failed.
 await_beside() {
 	local status=0
-	wait "${beside[$1]}" || status=$?
-	unset "beside[$1]"
-	printf '== beside: %s\n' "$1"
-	cat "$tmp/$1"
+	wait "$beside" || status=$?
+	beside=
+	printf '== beside, at the lowest priority\n'
+	cat "$tmp/beside"
 	return "$status"
 }
 
-stop_beside() {
-	local group
-	for group in "${beside[@]}"; do
-		kill -- "-$group" 2>/dev/null || true
-	done
-}
+stop_beside() { [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true; }
 
 # tell_failures prints the failed tests at the very end: the beginning of a long output may be lost.
 tell_failures() {
