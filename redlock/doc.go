@@ -139,7 +139,8 @@
 //
 // While it is the turn of a request, the node refuses all other clients ([HeldError].Waiting). A
 // turn lasts for a few round trips of the waiter. If it passes unused, the next request has its
-// turn, and the entry goes to the end of the queue.
+// turn, and the entry goes to the end of the queue. When the request asks again, it has its place
+// again: otherwise the nodes would have different orders, and each would call another request.
 //
 // A request asks again when a quorum of nodes has called it. Calls may be lost. So the first
 // request in the queue also asks when the holder's lease may have ended, the second one a little

@@ -144,6 +144,38 @@ func TestSearchScenes(t *testing.T) {
 	}
 }
 
+// TestSearchCrowd looks for a lock that stays free while many hosts wait for it, for waiters that are
+// overtaken, and for entries that stay in the queues.
+func TestSearchCrowd(t *testing.T) {
+	if raceEnabled {
+		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestSearchCrowd")
+	}
+	makeRepeatable(t)
+	faults, seeds := map[string]int{}, (budget()+99)/100
+	for seed := range uint64(seeds) {
+		if *oneSeed >= 0 {
+			seed = uint64(*oneSeed)
+		}
+		plan := scenePlan(simulation.Crowd, seed)
+		plan.Commands = *oneSeed >= 0
+		report := simulation.Simulate(t, plan)
+		judge(t, report)
+		if *oneSeed >= 0 {
+			t.Logf("the whole trace is in %s", keepTrace(t, report))
+			return
+		}
+		for kind, times := range report.Faults {
+			faults[kind] += times
+		}
+	}
+	for _, kind := range simulation.CrowdFaults() {
+		t.Logf("%9d  %s", faults[kind], kind)
+		if budget() >= 10*fullSearch && faults[kind] == 0 {
+			t.Errorf("the fault %s never happened", kind)
+		}
+	}
+}
+
 // judge fails the test if a promise was broken.
 func judge(t *testing.T, report *simulation.Report) {
 	t.Helper()
@@ -151,8 +183,8 @@ func judge(t *testing.T, report *simulation.Report) {
 		return
 	}
 	path := keepTrace(t, report)
-	t.Errorf("%v\n%s\n%d promises broken; the whole trace is in %s; again with\n  go test ./redlock -run TestSearch -seed %d -v -artifacts",
-		report.Violations[0], report.Until(60), len(report.Violations), path, report.Plan.Seed)
+	t.Errorf("%v\n%s\n%d promises broken; the whole trace is in %s; again with\n  go test ./redlock -run '^%s$' -seed %d -v -artifacts",
+		report.Violations[0], report.Until(60), len(report.Violations), path, t.Name(), report.Plan.Seed)
 }
 
 // keepTrace writes the whole trace to a file.

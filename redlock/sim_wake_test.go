@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"sync"
@@ -61,11 +62,15 @@ type waiting struct {
 }
 
 func (f *fleet) wait(q *redlock.Quorum, r redlock.Request) *waiting {
+	return f.waitIn(f.Context(), q, r)
+}
+
+func (f *fleet) waitIn(ctx context.Context, q *redlock.Quorum, r redlock.Request) *waiting {
 	w := &waiting{f: f, done: make(chan struct{})}
 	r.Failed = func(error) { w.failed.Add(1) }
 	go func() {
 		defer close(w.done)
-		w.lease, w.err = q.Acquire(f.Context(), r)
+		w.lease, w.err = q.Acquire(ctx, r)
 		w.granted = f.now()
 	}()
 	return w

@@ -54,6 +54,7 @@ type Sim struct {
 	hook         func(redlock.Command)
 	between      func(next redlock.Command) time.Duration // how long to serve other clients before the next command of a group; may be nil
 	trace        func(redlock.Command, redlock.Reply)
+	published    func(channel, message string)
 	dropRequests int
 	dropReplies  int
 	dropMessages bool // messages to listeners are lost
@@ -85,6 +86,11 @@ func NewSim(name string) *Sim {
 func (s *Sim) newState(name string) simredis.State {
 	state := simredis.NewState(name, s.clock.now())
 	state.Kill, state.Clients, state.Deliver = s.killLocked, s.clients, s.publish
+	state.Published = func(channel, message string) {
+		if s.published != nil {
+			s.published(channel, message)
+		}
+	}
 	return state
 }
 
@@ -213,6 +219,14 @@ func (s *Sim) OnReply(fn func(redlock.Command, redlock.Reply)) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.trace = fn
+}
+
+// OnPublish makes the node call fn with each message that it publishes, whether anybody gets it or
+// not. fn must not call the node. Nil removes the function.
+func (s *Sim) OnPublish(fn func(channel, message string)) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.published = fn
 }
 
 var errReset = fmt.Errorf("the connection broke: %w", syscall.ECONNRESET)

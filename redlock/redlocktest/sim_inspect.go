@@ -45,6 +45,23 @@ func (s *Sim) Tokens(see func(key, token string)) {
 	}
 }
 
+// Waiting calls see with the key of each lock and each entry in its wait queue.
+func (s *Sim) Waiting(see func(key, entry string)) {
+	s.lock()
+	defer s.mu.Unlock()
+	now := s.clock.now()
+	for _, key := range slices.Sorted(maps.Keys(s.state.Keys)) {
+		lock, derived, _ := strings.Cut(key, "\x00")
+		e, ok := s.state.Lookup(key, now)
+		if !ok || derived != "q" || e.Set == nil {
+			continue
+		}
+		for _, entry := range slices.Sorted(maps.Keys(e.Set.Scores)) {
+			see(lock, entry)
+		}
+	}
+}
+
 // ScriptName returns the name of the script that c calls; "" if it calls none.
 func ScriptName(c redlock.Command) string {
 	if c[0] != "EVALSHA" {

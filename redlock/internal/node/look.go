@@ -48,10 +48,20 @@ func (l *Lane) appendLook() {
 	}
 }
 
-// appendAlive shows that this process lives while its requests wait: see queue.lua.
+// appendAlive shows that this process lives while its requests wait: see queue.lua. The reply is the
+// old value.
 func (l *Lane) appendAlive() {
 	if l.lookShowsHost {
-		l.appendCommand("SET", hostChannel+l.waiters.Host, "1", "PX", hostAlive)
+		l.appendCommand("SET", hostChannel+l.waiters.Host, "1", "PX", hostAlive, "GET")
+	}
+}
+
+// readAlive makes all waiters ask again if the node took this process for dead: it was stopped or too
+// slow, and the node may have removed them from its queues. An error costs waiters their turns there,
+// and no more.
+func (l *Lane) readAlive(reply *redis.Reply) {
+	if reply.Nil {
+		l.waiters.missed(l.rules.Jitter)
 	}
 }
 
@@ -70,8 +80,10 @@ const probeSuffix = script.Separator + "probe"
 // readLook reads the answers to appendLook. An error means that the node refused a command, or
 // gave an invalid answer.
 func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
-	if l.lookShowsHost { // an error there costs this host's waiters their turns, and no more
-		replies = replies[:len(replies)-1]
+	if l.lookShowsHost {
+		last := len(replies) - 1
+		l.readAlive(&replies[last])
+		replies = replies[:last]
 	}
 	if l.lookHasRights {
 		last := len(replies) - 1

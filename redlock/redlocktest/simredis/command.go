@@ -237,13 +237,15 @@ func mget(c call) redlock.Reply {
 	return redlock.Reply{Array: replies}
 }
 
-// set executes SET key value [NX] [PX milliseconds | PXAT milliseconds | KEEPTTL].
+// set executes SET key value [NX] [GET] [PX milliseconds | PXAT milliseconds | KEEPTTL].
 func set(c call) redlock.Reply {
-	nx, expiry, at := false, "", ""
+	nx, get, expiry, at := false, false, "", ""
 	for options := c.args[2:]; len(options) > 0; options = options[1:] {
 		switch option := strings.ToUpper(options[0]); {
 		case option == "NX":
 			nx = true
+		case option == "GET":
+			get = true
 		case option == "KEEPTTL" && (expiry == "" || expiry == option):
 			expiry = option
 		case (option == "PX" || option == "PXAT") && len(options) > 1 && expiry == "":
@@ -267,14 +269,24 @@ func set(c call) redlock.Reply {
 		}
 	}
 	before, taken := c.Lookup(key, c.now)
+	if get && !before.isString() {
+		return Refuse(errWrongType)
+	}
+	reply := Text("OK")
+	switch {
+	case get && taken:
+		reply = Text(before.Text)
+	case get, taken && nx:
+		reply = Null()
+	}
 	if taken && nx {
-		return Null()
+		return reply
 	}
 	if expiry == "KEEPTTL" {
 		e.expiry = before.expiry
 	}
 	c.put(key, e)
-	return Text("OK")
+	return reply
 }
 
 // parseInt parses a number that is written as Redis writes it.

@@ -10,6 +10,7 @@ import (
 type subscriptions struct {
 	subscribers map[string][]int64 // by channel: the ids of connections, in the order of subscribing
 	Deliver     func(clientID int64, channel, message string)
+	Published   func(channel, message string)
 }
 
 // subscribe executes SUBSCRIBE channel. (The reply to several channels is several replies.)
@@ -34,6 +35,9 @@ func subscribe(c call) redlock.Reply {
 // forgets subscribers that are gone.
 func publish(c call) redlock.Reply {
 	channel, message := c.args[0], c.args[1]
+	if c.Published != nil {
+		c.Published(channel, message)
+	}
 	ids := slices.DeleteFunc(c.subscribers[channel], func(id int64) bool { return c.byID(id) == nil })
 	if len(ids) == 0 {
 		delete(c.subscribers, channel)

@@ -30,6 +30,15 @@ const (
 
 	// Mistakes in queue.lua, which make clients wait in vain.
 	ReleaseCallsNobody Variant = "a release does not call the next waiter"
+	TurnNeverPasses    Variant = "a turn does not end"
+	PlaceLost          Variant = "a waiter that was passed over stays at the end of the queue"
+	EntryStays         Variant = "a grant leaves the entry in the queue"
+	EndWaitIgnored     Variant = "an entry stays when its client waits no longer"
+	TicketsIgnored     Variant = "each node orders waiters by their arrival"
+	DeadHostCalled     Variant = "hosts that are gone are called"
+	ReenterIgnored     Variant = "a client that gives up its votes loses its place"
+	NextNotTold        Variant = "the next waiter is not told when a turn ends"
+	CalledTwice        Variant = "a waiter is called again during its turn"
 )
 
 // edit replaces text of a script that is there exactly so many times.
@@ -82,6 +91,23 @@ var edits = map[Variant][]edit{
         replies[i] = counters[fields[record + 2]]`}},
 	ReleaseCallsNobody: {{1, `        rare.callNext(key)
 `, ``}},
+	TurnNeverPasses: {{1, `if who and (till <= now or not call('ZSCORE', key .. '\0q', who)) then`, `if who and not call('ZSCORE', key .. '\0q', who) then`}},
+	PlaceLost:       {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', ticket, entry)`}},
+	EntryStays: {
+		{1, `local first, _, kind = turnOf(key) == entry, parse(entry)
+    leave(key, entry)`, `local first, _, kind = turnOf(key) == entry, parse(entry)`},
+	},
+	EndWaitIgnored: {{1, `if waiters().leave(key, args[arg]) then
+      callNext(key)
+    end
+    return 1`, `return 1`}},
+	TicketsIgnored: {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', string.format('%.0f', now), entry)`}},
+	DeadHostCalled: {{1, `if not host or call('EXISTS', HOST .. host) ~= 1 then`, `if not host then`}},
+	ReenterIgnored: {{1, `local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end`, `local function reenter() return 0 end`}},
+	NextNotTold: {{1, `    if next then
+      notify(key, next,`, `    if false then
+      notify(key, next,`}},
+	CalledTwice: {{1, `if given or i > 1 then`, `if true then`}},
 	CountHolders: {{1, `local taken, refusal = {}, nil`, `if #members / 2 < slots then
       return nil
     end

@@ -19,7 +19,9 @@
 // -seed N repeats one. The simulated node is [redlocktest.Sim].
 //
 // A [Scene] has no random faults. It makes certain calls in a certain order that a random search
-// does not reach.
+// does not reach. [Crowd] is the scene of TestSearchCrowd: many hosts want one lock, and messages are
+// late or lost. It checks the wait queues: how long a free lock stays free while clients wait (idle), how
+// often a waiter is overtaken, which entries stay (entry), and whom the nodes call (called, twice).
 //
 // The table lists mistakes that were planted on purpose, one at a time. The columns are the check
 // that found the mistake, and how many seeds that took, counted from the first one. (In a normal
@@ -59,6 +61,12 @@
 //	reader admitted by a minority           exclusion     2
 //	slots=3 beside slots=5                  exclusion     1
 //	a release calls nobody                   wake          1
+//	a turn does not end                     idle          1
+//	an entry stays after a grant            called        2
+//	END_WAIT is ignored                     entry         1
+//	tickets are ignored                     overtaken     3
+//	dead hosts are called                   called        1
+//	called twice for one turn               twice         1
 //	foreign client beside readers           exclusion     1
 //	released lease adopted                  adoption      2
 //	expired lease adopted                   finality      2

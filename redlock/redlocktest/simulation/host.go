@@ -41,6 +41,9 @@ func (w *world) newNode(i int) *simNode {
 	if n.durable = oneIn(random, 3); n.durable {
 		n.SetDurable(true)
 	}
+	if w.turns != nil {
+		n.OnPublish(func(_, message string) { w.turns.published(n, message) })
+	}
 	n.OnReply(func(c redlock.Command, reply redlock.Reply) { w.executed(n, c, reply) })
 	if w.plan.Sim != nil {
 		w.plan.Sim(n.Sim)
@@ -303,6 +306,7 @@ type link struct {
 	listenerRandom *rand.Rand // of the listener's goroutine
 
 	losesRequests, losesReplies atomic.Bool
+	losesCalls                  atomic.Bool  // of waiters
 	slower                      atomic.Int64 // time.Duration
 	exact                       atomic.Pointer[exactDelay]
 }
@@ -329,7 +333,7 @@ func (l *link) redlockNode() redlock.Node {
 		}
 		l.node.latency.from(l, l.listenerRandom)
 		return listen(ctx, channel, func(message string) {
-			if !l.losesReplies.Load() {
+			if !l.losesReplies.Load() && !l.losesCalls.Load() {
 				heard(message)
 			}
 		})

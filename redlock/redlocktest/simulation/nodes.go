@@ -39,6 +39,7 @@ func (w *world) lookAtNodes() {
 			w.record.admitted(n, loss)
 			w.checkCounters(n, w.copiedAt(n, loss))
 		}
+		w.turns.lookAtQueues(n, healthySince)
 		n.Tokens(func(key, token string) { w.record.see(n, key, token, healthySince) })
 	}
 }

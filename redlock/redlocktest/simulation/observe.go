@@ -66,6 +66,7 @@ func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 	if see := n.onCommand.Load(); see != nil {
 		(*see)(c)
 	}
+	w.turns.executed(n, c)
 	for i, op := range operations(c) {
 		switch answer := reply.Array; {
 		case i >= len(answer) || answer[i].Err != nil:

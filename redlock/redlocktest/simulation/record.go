@@ -51,6 +51,7 @@ type Request struct {
 	DaemonEnded time.Duration   // when its daemon ended, or never
 	ClientEnded time.Duration   // when the client ended, or never
 
+	inCrowd       bool // its client is a member of a crowd
 	host          *host
 	life          int
 	record        *recorder

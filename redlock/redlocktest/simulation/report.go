@@ -25,6 +25,7 @@ type Report struct {
 	StrayTokens []*StrayToken
 	Stuck       []string                 // locks that a client could not acquire after all faults had ended
 	Wakes       []Wake                   // after all faults
+	Quiet       []Quiet                  // of a crowd
 	Overtaken   []*Grant                 // after all faults: to hosts that waited while another host passed the lock on
 	Forced      map[string]time.Duration // by token: when the first node deleted it for FORCE
 	// ForceAnswered is when FORCE was answered, by the token that it deleted.
@@ -150,6 +151,7 @@ func (r *Report) check() {
 	r.checkCounterLosses()
 	r.checkWakes()
 	r.checkPassedOver()
+	r.checkCrowd()
 	for _, stuck := range r.Stuck {
 		r.violate("liveness", r.last(), "%s", stuck)
 	}

@@ -12,9 +12,9 @@ import (
 
 // ForcedWriteBack is a FORCE between an acquire and the write-back of its fencing token. Between
 // the two, another host acquires the lock and gets the same token from other nodes.
-var ForcedWriteBack = &Scene{"FORCE before a write-back", (*world).forceBeforeWriteBack}
+var ForcedWriteBack = &Scene{Name: "FORCE before a write-back", play: (*world).forceBeforeWriteBack}
 
-// Scenes returns all scenes.
+// Scenes returns the scenes in which an attempt fails because its lock disappears.
 func Scenes() []*Scene { return []*Scene{ForcedWriteBack} }
 
 // forceBeforeWriteBack is ForcedWriteBack. The first host cannot reach node c. Soon the second host

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -69,8 +70,11 @@ type Plan struct {
 // Scene is a simulation without random faults: certain calls in a certain order, at about certain
 // instants, that a random search does not reach.
 type Scene struct {
-	Name string
-	play func(*world, context.Context)
+	Name     string
+	hosts    int  // 0: two or three
+	nodes    int  // 0: three
+	observed bool // the wait queues are checked
+	play     func(*world, context.Context)
 }
 
 // Activity runs in a simulation while clients work and faults happen.
@@ -117,6 +121,7 @@ type world struct {
 	hosts  []*host
 	locks  []string
 	faults *faults
+	turns  *turns // nil: nobody observes the wait queues
 
 	clientCount int           // number of clients
 	idle        time.Duration // the longest pause of a client between two locks
@@ -137,6 +142,7 @@ const (
 	streamWake
 	streamPasses
 	streamLists    = 7
+	streamCrowd    = 8
 	streamRestart  = 50
 	streamNode     = 100
 	streamHost     = 200
@@ -151,10 +157,17 @@ func (p *Plan) stream(n int) *rand.Rand { return rand.New(rand.NewPCG(p.Seed, ui
 func newWorld(p Plan, report *Report) *world {
 	w := &world{plan: p, random: p.stream(streamWorld), record: newRecorder(report)}
 	w.locks, w.idle = []string{"x", "y"}[:1+w.random.IntN(2)], 130*time.Millisecond
+	if p.Scene != nil && p.Scene.observed {
+		w.turns = newTurns(w)
+	}
 	for i := range w.nodeCount() {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
-	for i := range pick(w.random, 2, 3) {
+	hosts := pick(w.random, 2, 3)
+	if w.plan.Scene != nil && w.plan.Scene.hosts > 0 {
+		hosts = w.plan.Scene.hosts
+	}
+	for i := range hosts {
 		w.hosts = append(w.hosts, w.newHost(i))
 	}
 	w.clientCount = len(w.hosts) + 1 + w.random.IntN(2)
@@ -166,11 +179,11 @@ func newWorld(p Plan, report *Report) *world {
 	return w
 }
 
-// nodeCount returns the number of nodes: three in most worlds, and in every scene.
+// nodeCount returns the number of nodes: three in most worlds. A scene has as many as it says.
 func (w *world) nodeCount() int {
 	count := pick(w.random, 3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 6, 7)
 	if w.plan.Scene != nil {
-		return 3
+		return cmp.Or(w.plan.Scene.nodes, 3)
 	}
 	return count
 }

@@ -138,7 +138,7 @@ local function queueOperations(state, now, settle, isKind)
   end
 
   -- callNext gives the turn to the entries that can have the lock now, and notifies them and the
-  -- next one.
+  -- next one. If it is the first one's turn already, that one was notified.
   local function callNext(key)
     local list, next, passed = callees(key)
     if #list == 0 then
@@ -146,15 +146,18 @@ local function queueOperations(state, now, settle, isKind)
     end
     local first, till = turnOf(key)
     local _, kind, lasts = parse(list[1])
-    if first ~= list[1] or till <= now then
+    local given = first ~= list[1] or till <= now
+    if given then
       if heldElsewhere(key, list[1], kind) then -- it was passed over often enough
         lasts = RESERVED * lasts
       end
       till = now + 1000 * lasts
       call('SET', key .. '\0t', string.format('%.0f ', till) .. list[1], 'PX', QUEUE_TTL)
     end
-    for _, entry in ipairs(list) do
-      notify(key, entry, 'turn')
+    for i, entry in ipairs(list) do
+      if given or i > 1 then
+        notify(key, entry, 'turn')
+      end
     end
     if next then
       notify(key, next, string.format('next %.0f', math.max((till - now) / 1000, 1)))
@@ -165,14 +168,15 @@ local function queueOperations(state, now, settle, isKind)
     end
   end
 
-  -- passOver ends a turn that was not used. The entry goes to the end of the queue, unless it
-  -- waits for another of its names.
+  -- passOver ends a turn that was not used. The entry goes to the end of the queue until its client
+  -- asks again, unless it waits for another of its names. Other tickets may be ahead of TIME.
   local function passOver(key, entry)
     local _, kind = parse(entry)
     if heldElsewhere(key, entry, kind) then
       call('ZREM', key .. '\0p', entry)
     else
-      call('ZADD', key .. '\0q', 'XX', string.format('%.0f', now), entry)
+      local last = call('ZRANGE', key .. '\0q', -1, -1, 'WITHSCORES')
+      call('ZADD', key .. '\0q', 'XX', string.format('%.0f', math.max(now, tonumber(last[2]) or 0) + 1), entry)
     end
     endTurn(key)
   end
@@ -215,16 +219,20 @@ local function queueOperations(state, now, settle, isKind)
     return shown, math.max(math.ceil(who and (till - now) / 1000 or lasts), 1)
   end
 
-  -- enter puts an entry into the queue. It returns its position, from 1 on; 0: it has none.
+  -- enter puts an entry into the queue, or an entry that was passed over back to its place: its client
+  -- lives, and has the same place on all nodes. Otherwise the nodes would call different clients, again
+  -- and again. enter returns its position, from 1 on; 0: it has none.
   local function enter(key, entry, ticket)
     local queue, host = key .. '\0q', parse(entry)
     if not host then
       return 0
     end
-    if tonumber(ticket) > now + AHEAD then
-      ticket = string.format('%.0f', now)
+    local done
+    if tonumber(ticket) <= now + AHEAD then
+      done = call('ZADD', queue, ticket, entry)
+    else -- the clients that asked before it stay before it
+      done = call('ZADD', queue, 'NX', string.format('%.0f', now + AHEAD), entry)
     end
-    local done = call('ZADD', queue, 'NX', ticket, entry)
     if type(done) == 'table' then
       return 0
     end

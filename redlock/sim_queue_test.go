@@ -1,0 +1,302 @@
+package redlock_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
+)
+
+// wire is the network of one host.
+type wire struct {
+	isCut  atomic.Bool // nothing arrives, as if the host was dead or stopped
+	isDeaf atomic.Bool // calls of waiters do not arrive
+}
+
+// through makes a host reach its nodes through w.
+func (w *wire) through(o *redlock.Options) {
+	for i := range o.Nodes {
+		node := o.Nodes[i]
+		o.Nodes[i].Dial = func(ctx context.Context) (redlock.Conn, error) {
+			if w.isCut.Load() {
+				return nil, lost(ctx)
+			}
+			c, err := node.Dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return redlocktest.WithDo(c, func(ctx context.Context, group []redlock.Command, replies []redlock.Reply) error {
+				if w.isCut.Load() {
+					return lost(ctx)
+				}
+				return c.Do(ctx, group, replies)
+			}), nil
+		}
+		o.Nodes[i].Listen = func(ctx context.Context, channel string, heard func(string)) (redlock.Listener, error) {
+			if w.isCut.Load() {
+				return nil, lost(ctx)
+			}
+			return node.Listen(ctx, channel, func(message string) {
+				if !w.isCut.Load() && !w.isDeaf.Load() {
+					heard(message)
+				}
+			})
+		}
+	}
+}
+
+func lost(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// queueTest makes one host hold x while two others wait for it: the first over its own wire. before is
+// called first.
+func queueTest(t *testing.T, n int, held redlock.Request, body func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting), before ...func(*fleet)) {
+	t.Helper()
+	w := &wire{}
+	twoHosts(t, n, func(t *testing.T, f *fleet, other *redlock.Quorum) {
+		defer w.isCut.Store(false)
+		third := f.another(longLeases)
+		defer third.Close()
+		third.Settle(t.Context())
+		for _, do := range before {
+			do(f)
+			time.Sleep(3 * beat)
+		}
+		l := f.acquire(held)
+		time.Sleep(10 * ms)
+		ctx, stop := context.WithCancel(t.Context())
+		first := f.waitIn(ctx, other, patient)
+		time.Sleep(10 * ms)
+		second := f.waitIn(ctx, third, patient)
+		time.Sleep(100 * ms)
+		body(t, f, l, w, first, second)
+		stop()
+		<-first.done
+		<-second.done
+	}, w.through)
+}
+
+// nextHost is how soon the next host has the lock if the first one in the queue does not take it: its
+// turn has ended, and the next one has asked.
+const nextHost = 300 * ms
+
+// The first in the queue is gone when the lock is released: the next host has the lock soon, and the
+// first one has it after that, if it lives. Guards the hint in callNext, and passOver.
+func TestFirstWaiterIsGone(t *testing.T) {
+	for what, gone := range map[string]func(*wire){
+		"its daemon was just killed": func(w *wire) { w.isCut.Store(true) },
+		"its daemon was killed long ago": func(w *wire) {
+			w.isCut.Store(true)
+			time.Sleep(5 * time.Second)
+		},
+		"its calls are lost": func(w *wire) { w.isDeaf.Store(true) },
+	} {
+		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			queueTest(t, 5, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+				gone(w)
+				at := f.now()
+				f.release(l)
+				second.wantAfter("release", at, 0, nextHost)
+			})
+		})
+	}
+}
+
+// A stopped host that continues has its turn after the others. Its daemon connects again, and asks.
+func TestFirstWaiterContinues(t *testing.T) {
+	for _, stopped := range []time.Duration{200 * ms, 2 * time.Second, 6 * time.Second} {
+		queueTest(t, 5, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+			w.isCut.Store(true)
+			time.Sleep(stopped / 2)
+			at := f.now()
+			f.release(l)
+			second.wantAfter("release", at, 0, nextHost)
+			time.Sleep(stopped / 2)
+			w.isCut.Store(false)
+			time.Sleep(3 * time.Second)
+			at = f.now()
+			f.release(second.lease)
+			first.wantAfter("release after it was stopped", at, 0, soonAfter)
+		})
+	}
+}
+
+// The host of the holder and that of the first waiter die at the same time.
+func TestHolderAndFirstWaiterDie(t *testing.T) {
+	held := redlock.Request{Name: "x", TTL: 3 * time.Second} // nobody extends it
+	queueTest(t, 5, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+		w.isCut.Store(true)
+		second.wantAfter("deadline", l.Deadline(), 0, nextHost+50*ms)
+	})
+}
+
+// The nodes take a host for dead that lives: it was stopped, or too slow. They remove its waiter when
+// the lock is released, and call nobody. Its next look shows that, and the waiter asks again. Guards
+// Lane.readAlive.
+func TestWaiterIsTakenForDead(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		for _, sim := range f.sims {
+			for _, key := range sim.Keys() {
+				if strings.HasPrefix(key, "redlockd:host:") {
+					sim.Do("DEL", key)
+				}
+			}
+		}
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, beat+2*time.Second+soonAfter)
+	})
+}
+
+// A node that lost its queue has the waiters again within two seconds. Guards applyVote and
+// serveListener: missed.
+func TestWaitersEnterAgain(t *testing.T) {
+	wakeTest(t, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *waiting) {
+		for _, sim := range f.sims[:2] {
+			sim.Crash(false)
+			sim.Restart()
+			want(t, "waiters after the restart", len(queueOn(sim)), 0)
+			time.Sleep(beat + 2*time.Second)
+			want(t, "waiters that entered again", len(queueOn(sim)), 1)
+		}
+		at := f.now()
+		f.release(l)
+		w.wantAfter("release", at, 0, soonAfter)
+	})
+}
+
+// queueOn returns the entries in the queue of x on a node, in order.
+func queueOn(sim *redlocktest.Sim) (entries []string) {
+	for _, e := range sim.Do("ZRANGE", "redlock:x\x00q", "0", "-1").Array {
+		entries = append(entries, e.Str)
+	}
+	return entries
+}
+
+// A waiter that was passed over on some nodes only has its place on all of them again when it asks.
+// Otherwise these nodes would call other waiters than the rest, and none of them would get a quorum.
+// Guards enter in queue.lua.
+func TestWaiterGetsItsPlaceAgain(t *testing.T) {
+	queueTest(t, 5, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+		order := queueOn(f.sims[4])
+		want(t, "waiters", len(order), 2)
+		for _, sim := range f.sims[:2] {
+			sim.Do("ZADD", "redlock:x\x00q", "XX", "9000000000000000", order[0])
+			want(t, "passed over", queueOn(sim)[0], order[1])
+		}
+		time.Sleep(redlock.RenewEntry * 5 / 4)
+		for i, sim := range f.sims {
+			want(t, name("order on node %d", i), slices.Equal(queueOn(sim), order), true)
+		}
+	})
+}
+
+// Tickets may be ahead of a node's clock. A turn passes there nevertheless, and the order stays that of
+// the tickets. Guards passOver, and AHEAD in queue.lua.
+func TestTicketsAheadOfANode(t *testing.T) {
+	queueTest(t, 3, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+		f.sims[2].Hang()
+		w.isCut.Store(true)
+		at := f.now()
+		f.release(l)
+		second.wantAfter("release", at, 0, nextHost)
+		f.sims[2].Resume()
+	}, func(f *fleet) { f.sims[0].StepClock(-900 * ms) })
+	for _, behind := range []time.Duration{-995 * ms, -5 * time.Second} {
+		queueTest(t, 3, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+			f.sims[0].StepClock(-10 * ms)
+			late := f.wait(f.q, patient)
+			time.Sleep(100 * ms)
+			want(t, name("order on a node %v behind", behind), slices.Equal(queueOn(f.sims[0]), queueOn(f.sims[1])), true)
+			f.release(l)
+			for _, w := range []*waiting{first, second, late} {
+				<-w.done
+				w.lease.BeginRelease()
+			}
+		}, func(f *fleet) { f.sims[0].StepClock(behind) })
+	}
+}
+
+// distant makes messages between a host and node i take way[i] each way.
+func distant(way ...time.Duration) func(*redlock.Options) {
+	return func(o *redlock.Options) {
+		for i := range o.Nodes {
+			one := redlock.Options{Nodes: o.Nodes[i : i+1]}
+			far(way[i])(&one)
+		}
+	}
+}
+
+// Two hosts ask at the same time, and each gets the votes of the nodes near to it. Both enter on all
+// nodes in the calls that release these votes, so all nodes call the same host. Guards attempt.reenter.
+func TestSplitEndsSoon(t *testing.T) {
+	granted := func(t *testing.T, plant ...func(*redlocktest.Sim)) (after time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 4)
+			defer f.closeSims()
+			for _, do := range plant {
+				every(f.sims, do)
+			}
+			first, second := f.another(distant(ms, ms, 4*ms, 4*ms)), f.another(distant(4*ms, 4*ms, ms, ms))
+			defer first.Close()
+			defer second.Close()
+			first.Settle(t.Context())
+			second.Settle(t.Context())
+			time.Sleep(3 * beat / 2)
+			at := f.now()
+			r := redlock.Request{Name: "x", TTL: time.Second, Wait: redlock.Forever, Held: true}
+			a, b := f.wait(first, r), f.wait(second, r)
+			winner := a
+			select {
+			case <-a.done:
+			case <-b.done:
+				winner = b
+			}
+			after = winner.granted - at
+			winner.lease.BeginRelease()
+			<-a.done
+			<-b.done
+			want(t, "votes were split", first.Status().Counts.Splits+second.Status().Counts.Splits > 0, true)
+		})
+		return after
+	}
+	const soon = 30 * ms // four round trips of at most 8 ms
+	wantWithin(t, "granted", granted(t), 0, soon)
+	if after := granted(t, planted(simredis.ReenterIgnored)); after <= soon {
+		t.Errorf("without a place in the queues it was granted after %v, too", after)
+	}
+}
+
+func planted(v simredis.Variant) func(*redlocktest.Sim) {
+	return func(s *redlocktest.Sim) { s.Plant(v) }
+}
+
+// mistaken plants a mistake in the scripts of all nodes.
+func mistaken(v simredis.Variant) func(*fleet) {
+	return func(f *fleet) { every(f.sims, planted(v)) }
+}
+
+// The tests above fail with these mistakes in the scripts.
+func TestQueueMistakesAreFound(t *testing.T) {
+	queueTest(t, 5, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+		w.isCut.Store(true)
+		f.release(l)
+		time.Sleep(nextHost)
+		want(t, "the next host has the lock although it was not told that it is next", isDone(second.done), false)
+	}, mistaken(simredis.NextNotTold))
+	queueTest(t, 5, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
+		order := queueOn(f.sims[4])
+		f.sims[0].Do("ZADD", "redlock:x\x00q", "XX", "9000000000000000", order[0])
+		time.Sleep(redlock.RenewEntry * 5 / 4)
+		want(t, "the order although a waiter that was passed over stays behind", slices.Equal(queueOn(f.sims[0]), order), false)
+	}, mistaken(simredis.PlaceLost))
+}
