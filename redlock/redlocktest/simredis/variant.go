@@ -104,10 +104,8 @@ var edits = map[Variant][]edit{
 	TicketsIgnored: {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', string.format('%.0f', now), entry)`}},
 	DeadHostCalled: {{1, `if not host or call('EXISTS', HOST .. host) ~= 1 then`, `if not host then`}},
 	ReenterIgnored: {{1, `local function reenter(key, arg) return waiters().enter(key, args[arg], args[arg + 1]) end`, `local function reenter() return 0 end`}},
-	NextNotTold: {{1, `    if next then
-      notify(key, next,`, `    if false then
-      notify(key, next,`}},
-	CalledTwice: {{1, `if given or i > 1 then`, `if true then`}},
+	NextNotTold:    {{1, `in ipairs({next or passed[1], next and passed[1]}) do`, `in ipairs({}) do`}},
+	CalledTwice:    {{1, `if given or i > 1 then`, `if true then`}},
 	CountHolders: {{1, `local taken, refusal = {}, nil`, `if #members / 2 < slots then
       return nil
     end

@@ -60,7 +60,7 @@ var kindsOfCrowd = [][]redlock.Request{
 	{{Name: "x"}},
 	{{Name: "x"}, {Name: "x"}, {Name: "x", Shared: true}},
 	{{Name: "x"}, {Name: "x", Slots: 2}, {Name: "x", Slots: 2}},
-	{{Name: "x", Slots: 2}},
+	{{Name: "x"}, {Name: "y"}, {Names: []string{"x", "y"}}},
 }
 
 // member is a client of a crowd. It waits again as soon as it has released the lock.

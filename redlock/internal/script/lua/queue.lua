@@ -142,7 +142,12 @@ local function queueOperations(state, now, settle, isKind)
   local function callNext(key)
     local list, next, passed = callees(key)
     if #list == 0 then
-      return endTurn(key)
+      endTurn(key)
+      if passed[1] then -- it may be the turn of a client for another of its names that does not take it
+        local _, _, lasts = parse(passed[1])
+        notify(key, passed[1], string.format('next %.0f', 3 * lasts))
+      end
+      return
     end
     local first, till = turnOf(key)
     local _, kind, lasts = parse(list[1])
@@ -159,8 +164,8 @@ local function queueOperations(state, now, settle, isKind)
         notify(key, entry, 'turn')
       end
     end
-    if next then
-      notify(key, next, string.format('next %.0f', math.max((till - now) / 1000, 1)))
+    for _, entry in ipairs({next or passed[1], next and passed[1]}) do
+      notify(key, entry, string.format('next %.0f', math.max((till - now) / 1000, 1)))
     end
     for _, entry in ipairs(passed) do
       call('ZADD', key .. '\0p', passes(key, entry) + 1, entry)
