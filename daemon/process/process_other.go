@@ -2,11 +2,6 @@
 
 package process
 
-import (
-	"syscall"
-	"time"
-)
-
 // Without pidfds a later process with the same id could be taken for the one that is watched. So
 // hold=pid is refused.
 
@@ -36,9 +31,3 @@ func (*Watcher) Unwatch(int) {}
 
 // Stop has nothing to end.
 func (*Watcher) Stop() {}
-
-// ClientOf returns the zero Client: this system does not show the processes of sockets.
-func ClientOf(syscall.RawConn, int, time.Duration) Client { return Client{} }
-
-// HasEnded returns false: it is not known.
-func (Client) HasEnded() bool { return false }

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
@@ -75,10 +74,6 @@ func (d *Host) outlastMin(held []*heldLease, timeout time.Duration) {
 // anything that could block. The lease stays in the queue until the deadline, because its client
 // may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
-	cause := lease.Cause()
-	if cause == nil && h.hold == ipc.HoldConn && d.reporter(h) == nil {
-		cause = errNotResumed
-	}
 	d.Journal.Lost(h.number, lease.Reason())
 	d.applyLoss(h)
 	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
@@ -88,11 +83,8 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	}
 	d.recorder.Lost(lease.Reason())
 	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired // it ended as its client requested
-	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), cause, asked)
+	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
 }
-
-// errNotResumed is why a lease expires that redlockd does not extend.
-var errNotResumed = errors.New("its connection ended, and its client did not resume it")
 
 // applyLoss applies the loss of a lease, and records its instant.
 func (d *Host) applyLoss(h *heldLease) {

@@ -39,9 +39,6 @@ type lockRequest struct {
 // order of arrival. The returned Work does the rest.
 func (s *session) start(a *lockRequest) server.Work {
 	call := a.call
-	if a.hold == ipc.HoldConn {
-		s.recordClient()
-	}
 	if h := s.host.takeUnclaimed(a); h != nil {
 		return &resumeWork{s: s, call: call, h: h, repeatedLock: a}
 	}

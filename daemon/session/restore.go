@@ -273,7 +273,7 @@ func (r *restoration) take(l *state.Lease) {
 		h.hasNoHolder = r.takeProcess(h, l)
 	case h.hold == ipc.HoldConn && conn == nil:
 		known := r.recovered.Conns[l.Conn]
-		h.hasNoHolder = r.recovered.Complete && (known == nil || known.Stored && r.marked || known.Client.HasEnded())
+		h.hasNoHolder = r.recovered.Complete && (known == nil || known.Stored && r.marked)
 		l.Record.Keep = h.hasNoHolder && h.linger() > 0 // otherwise RESUME starts the extensions
 	}
 	if unclaimed := h.hold == ipc.HoldConn && conn == nil; (h.hasNoHolder || unclaimed) && l.Min > r.d.Clock()-l.Record.Since {

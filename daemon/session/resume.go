@@ -233,9 +233,6 @@ func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
 // recorded last.
 func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	d.Store.Prefer(&s.stored)
-	if h.hold == ipc.HoldConn {
-		s.recordClient()
-	}
 	d.Journal.Resumed(h.number, s.number, h.Owner, by)
 	if now := d.reporter(h); now != nil && now != s {
 		d.noteConnection(now, h, 0)

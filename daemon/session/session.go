@@ -3,13 +3,11 @@ package session
 import (
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/access"
-	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -35,7 +33,6 @@ type session struct {
 	inputEnded chan struct{} // closed when the client will send nothing more
 
 	stored  state.ConnEntry            // whether the service manager has the connection, so that it outlasts the daemon
-	client  sync.Once                  // recordClient
 	replays map[uint64]replayedRequest // requests from before a restart, by number; written before any of them begins
 
 	processRequests atomic.Int32            // LOCKs under way with hold=pid
@@ -123,24 +120,6 @@ func (d *Host) connectionEnded(s *session) {
 	}
 	d.Store.Remove(&s.stored)
 	d.Journal.ConnClosed(s.number)
-}
-
-// recordClient records the client of a connection that may get a lease with hold=conn. If the service
-// manager keeps no connections, the next daemon learns from it whether the client has ended.
-func (s *session) recordClient() {
-	d := s.host
-	if d.Store != nil || !d.Journal.IsOpen() {
-		return
-	}
-	s.client.Do(func() {
-		raw, err := s.conn.SyscallConn()
-		if err != nil {
-			return // it is not a socket
-		}
-		if c := process.ClientOf(raw, s.pid, s.opened); c != (process.Client{}) {
-			d.Journal.ConnClient(s.number, c)
-		}
-	})
 }
 
 // resumableFor returns how long all leases of this connection can be resumed if no daemon extends

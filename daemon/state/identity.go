@@ -10,10 +10,11 @@ import (
 )
 
 // formatVersion is the version of the records that this daemon writes. It also reads records of
-// readVersions. An older daemon reads neither the new records nor a file that has them.
-const formatVersion = "redlockd table 3"
-
-var readVersions = []string{"redlockd table 1", "redlockd table 2"}
+// readVersion. An older daemon reads neither the new records nor a file that has them.
+const (
+	formatVersion = "redlockd table 2"
+	readVersion   = "redlockd table 1"
+)
 
 // bootIDFile is a variable for tests.
 var bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -56,7 +57,7 @@ func sameIdentity(found, wanted []byte) error {
 	switch {
 	case bytes.Equal(found, wanted):
 		return nil
-	case len(then) < 3 || !bytes.Equal(then[0], now[0]) && !slices.Contains(readVersions, string(then[0])):
+	case len(then) < 3 || !bytes.Equal(then[0], now[0]) && string(then[0]) != readVersion:
 		return errors.New("it was written by another version of redlockd")
 	case !bytes.Equal(bootOf(then[1]), bootOf(now[1])):
 		return errors.New("the host was rebooted after it was written")

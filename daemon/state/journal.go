@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/daemon/state/statefile"
 	"github.com/redlockd/redlockd/daemon/timers"
 	"github.com/redlockd/redlockd/redlock"
@@ -78,13 +77,6 @@ func (j *Journal) Close() {
 func (j *Journal) ConnOpened(number uint64, stored bool) {
 	if j.isRecorded(number) {
 		j.appendConn(recordConn, &connRecord{Conn: Conn{Number: number, Stored: stored}})
-	}
-}
-
-// ConnClient records the client of a connection that is open.
-func (j *Journal) ConnClient(number uint64, client process.Client) {
-	if j.isRecorded(number) {
-		j.appendConn(recordClient, &connRecord{Conn: Conn{Number: number, Client: client}})
 	}
 }
 

@@ -68,9 +68,8 @@ func TestSameIdentity(t *testing.T) {
 		formatVersion + "\nthis boot + 1000 0\nredlock:\na\nb\nc": "another time namespace",
 		"another format\nthis boot\nredlock:\na\nb\nc":            "another version",
 		formatVersion: "another version",
-		readVersions[0] + "\nthis boot\nredlock:\nc\na\nb":    "",
-		readVersions[1] + "\nthis boot\nredlock:\nc\na\nb":    "",
-		readVersions[0] + "\nanother boot\nredlock:\na\nb\nc": "rebooted",
+		readVersion + "\nthis boot\nredlock:\nc\na\nb":    "",
+		readVersion + "\nanother boot\nredlock:\na\nb\nc": "rebooted",
 	} {
 		err := sameIdentity([]byte(found), []byte(ours))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -64,8 +63,6 @@ type Conn struct {
 	Stored   bool   // the service manager keeps it, unless its client ended it
 	Unread   []byte // was read, but not begun as a request
 	Skipping bool   // the next bytes are the rest of a line that was too long
-
-	Client process.Client // the client, if the service manager keeps no connections and the client asked for a lease
 }
 
 // UnreadChange is a change of Conn.Unread: the first Drop bytes are removed, the next Keep bytes
@@ -90,7 +87,6 @@ const (
 	recordConn       recordKind = 'C' // a connection is open, stored or not
 	recordConnClosed recordKind = 'c'
 	recordUnread     recordKind = 'R'
-	recordClient     recordKind = 'P' // what is known about the client of a connection
 	recordRequest    recordKind = 'A'
 	recordAnswered   recordKind = 'a'
 	recordAcquiring  recordKind = 'T'
@@ -126,17 +122,7 @@ func (r *connRecord) code(kind recordKind, c *codec) {
 		c.flag(&r.Stored)
 	case recordUnread:
 		r.change.code(c)
-	case recordClient:
-		codeClient(&r.Client, c)
 	}
-}
-
-func codeClient(client *process.Client, c *codec) {
-	c.number(&client.PID)
-	c.duration(&client.Started)
-	c.uint(&client.Socket)
-	c.uint(&client.PIDNamespace)
-	c.uint(&client.NetNamespace)
 }
 
 type requestRecord struct {

@@ -39,7 +39,7 @@ func (r *replay) Apply(record []byte) error {
 	kind := recordKind(record[0])
 	var err error
 	switch kind {
-	case recordConn, recordConnClosed, recordUnread, recordClient:
+	case recordConn, recordConnClosed, recordUnread:
 		err = r.applyConn(kind, c)
 	case recordRequest, recordAnswered:
 		err = r.applyRequest(kind, c)
@@ -68,8 +68,6 @@ func (r *replay) applyConn(kind recordKind, c *codec) error {
 	case known == nil:
 	case kind == recordConn:
 		known.Stored = conn.Stored
-	case kind == recordClient:
-		known.Client = conn.Client
 	default:
 		return known.apply(conn.change)
 	}

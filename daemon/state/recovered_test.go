@@ -14,12 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/redlock"
 )
-
-var someClient = process.Client{PID: 4, Started: 5, Socket: 6, PIDNamespace: 7, NetNamespace: 8}
 
 // records returns records of all kinds, in an order that can occur.
 func records() (all [][]byte) {
@@ -72,7 +69,6 @@ func records() (all [][]byte) {
 	lease(recordGranted, Lease{Number: 7, Phase: PhaseHeld, Record: token, Conn: 4})
 	lease(recordReported, Lease{Number: 7})
 	put(recordConnClosed, (&connRecord{Conn: Conn{Number: 1}}).code)
-	put(recordClient, (&connRecord{Conn: Conn{Number: 4, Client: someClient}}).code)
 	put(recordRequest, (&requestRecord{Request: Request{Number: 8, Conn: 4}}).code)
 	lease(recordAcquiring, Lease{Number: 8, Record: token})
 	return all
@@ -200,7 +196,7 @@ func TestRecords(t *testing.T) {
 	p := apply(t, all)
 	want := newReplay()
 	want.lastNumber = 12
-	want.Conns[4] = &Conn{Number: 4, Client: someClient}
+	want.Conns[4] = &Conn{Number: 4}
 	want.Requests[8] = &Request{Number: 8, Conn: 4}
 	if got := p.Leases[11]; got == nil || got.Min != 500 || !got.Kept || p.Requests[12] != nil {
 		t.Errorf("kept, and its UNLOCK answered: got %+v", got)
@@ -272,7 +268,7 @@ func TestApplyAllInAnyOrder(t *testing.T) {
 // the same number.
 func anyRecord(random *rand.Rand) []byte {
 	number := func() uint64 { return 1 + random.Uint64N(9) }
-	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordClient, recordRequest, recordRequest, recordAnswered,
+	kinds := []recordKind{recordConn, recordConnClosed, recordUnread, recordRequest, recordRequest, recordAnswered,
 		recordAcquiring, recordAcquiring, recordGranted, recordGranted1, recordDeadline, recordCounted, recordResumed, recordLingering,
 		recordLingering, recordReleasing, recordLost, recordReported, recordForgotten, recordForgotten,
 		recordExchanging, recordMin, recordShared, recordKept}
@@ -280,9 +276,8 @@ func anyRecord(random *rand.Rand) []byte {
 	c := &codec{b: []byte{byte(kind)}}
 	change := UnreadChange{Add: []byte{byte('a' + random.IntN(9))}}
 	switch kind {
-	case recordConn, recordConnClosed, recordUnread, recordClient:
-		client := process.Client{PID: random.IntN(9), Started: 1, Socket: number(), PIDNamespace: 2, NetNamespace: 3}
-		(&connRecord{Conn: Conn{Number: number(), Client: client}, change: change}).code(kind, c)
+	case recordConn, recordConnClosed, recordUnread:
+		(&connRecord{Conn: Conn{Number: number()}, change: change}).code(kind, c)
 	case recordRequest, recordAnswered:
 		(&requestRecord{Request: Request{Number: number(), Conn: number(), Line: change.Add}, changed: random.IntN(4) == 0, change: change}).code(kind, c)
 	default:
@@ -310,7 +305,7 @@ func TestShortLived(t *testing.T) {
 			left = append(left, recordKind(record[0]))
 		}
 	}
-	if got, want := string(left), "CCRRCHLGLxsMTmGkTlGtcP"; got != want {
+	if got, want := string(left), "CCRRCHLGLxsMTmGkTlGtc"; got != want {
 		t.Errorf("applied are %q, want %q", got, want)
 	}
 }
@@ -396,10 +391,10 @@ func TestConnClosed(t *testing.T) {
 }
 
 // The next version of the daemon reads what this one writes. If the records change, formatVersion
-// must change as well: see readVersions.
+// must change as well: see readVersion.
 func TestRecordFormat(t *testing.T) {
 	sum := sha256.Sum256(bytes.Join(records(), nil))
-	if got, want := hex.EncodeToString(sum[:]), "e3aaa9e6b376f712ad9a401452a2695ec7a3cd3b4eb8ea6a379dab3080f54a18"; formatVersion != "redlockd table 3" || got != want {
+	if got, want := hex.EncodeToString(sum[:]), "3dc51ed33b7ad5fdbf77e9dbc3228af0a55250fdf3571c6765ecacb93244bb84"; formatVersion != "redlockd table 2" || got != want {
 		t.Errorf("%s: the records have the checksum %s, want %s", formatVersion, got, want)
 	}
 }

@@ -72,7 +72,7 @@ func (s *shortLived) add(record []byte) error {
 	}
 	s.lastNumber = max(s.lastNumber, g.number)
 	switch g.kind {
-	case recordConn, recordConnClosed, recordUnread, recordClient:
+	case recordConn, recordConnClosed, recordUnread:
 		return nil // a connection has a number that no request and no lease has
 	}
 	if e := s.existenceOf(g.number); e != nil {
@@ -112,7 +112,7 @@ func (e *existence) update(g *recordSummary) {
 func (s *shortLived) covers(record []byte) bool {
 	g, _ := s.summarize(record)
 	switch g.kind {
-	case recordConn, recordConnClosed, recordUnread, recordClient:
+	case recordConn, recordConnClosed, recordUnread:
 		return false
 	}
 	return s.isOver(g.number) && (g.answered == 0 || s.isOver(g.answered))

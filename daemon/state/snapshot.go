@@ -3,8 +3,6 @@ package state
 import (
 	"maps"
 	"slices"
-
-	"github.com/redlockd/redlockd/daemon/process"
 )
 
 // Dump yields records that build the same state from nothing, in the order of their numbers.
@@ -19,9 +17,6 @@ func (r *replay) Dump(yield func([]byte)) {
 		d.conn(recordConn, &connRecord{Conn: *conn})
 		if len(conn.Unread) > 0 || conn.Skipping {
 			d.conn(recordUnread, &connRecord{Conn: Conn{Number: number}, change: UnreadChange{Add: conn.Unread, Skipping: conn.Skipping}})
-		}
-		if conn.Client != (process.Client{}) {
-			d.conn(recordClient, &connRecord{Conn: *conn})
 		}
 	}
 	for _, number := range r.leaseNumbers() {
