@@ -22,9 +22,12 @@ const (
 	// foreignInterval is how often the first waiter asks for a lock of another Redlock client, which
 	// makes no node call it.
 	foreignInterval = 250 * time.Millisecond
-	// secondLater is how much later than the first waiter the second one asks when the holder's
-	// lease may have ended: the first one may have ended, too.
-	secondLater = 300 * time.Millisecond
+	// nextLater is how much later than the waiter before it each of the next waiters asks when the
+	// holder's lease may have ended: the waiters before it may have ended, too.
+	nextLater = 300 * time.Millisecond
+	// askingWaiters is how many waiters ask then. Four, because nobody tells a waiter that those
+	// before it have left.
+	askingWaiters = 4
 )
 
 // newRetryPolicy returns the policy of a request that was made at since.
@@ -61,22 +64,22 @@ func (p *retryPolicy) next(err error, now time.Duration, position int) (delay ti
 // the nodes do not call it.
 func (p *retryPolicy) untilFree(held *HeldError, polling time.Duration, position int) time.Duration {
 	left := RenewEntry + p.jitter(RenewEntry/8)
-	if held.TTL > 0 && held.TTL != Endless {
+	switch held.TTL {
+	case 0: // the nodes that answered show different holders
+		left = polling
+	case Endless:
+	default:
 		left = min(left, held.TTL+turnMargin)
 	}
-	switch position {
-	case 0:
+	switch {
+	case position == 0:
 		return min(polling, left+p.jitter(minRetryDelay/8)) // waiters that were refused together ask at different times
-	case 1:
-		if held.foreign {
-			left = min(left, foreignInterval)
-		}
+	case position == 1 && held.foreign:
+		return min(left, foreignInterval)
+	case position == 2 && held.Waiting:
 		return left
-	case 2:
-		if !held.Waiting {
-			left += secondLater
-		}
-		return left
+	case position <= askingWaiters:
+		return left + time.Duration(position-1)*nextLater
 	}
 	return RenewEntry + p.jitter(RenewEntry/8)
 }
