@@ -3,7 +3,7 @@
 # apt-get. It neither stops nor uses anything that runs on the machine: the tests start
 # their own redis-servers, on sockets in temporary directories.
 #
-#   packaging/test.sh          all tests, in less than 10 minutes on 2 cores
+#   packaging/test.sh          all tests, in about 15 minutes on 2 cores
 #   packaging/test.sh -long    with more rounds, and ten minutes for each fuzz target: hours
 #   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
 #   packaging/test.sh -servers only the tests with real nodes, the conformance, and a minute
