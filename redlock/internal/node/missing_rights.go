@@ -38,10 +38,13 @@ func (e *RightsError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
+// neededRight is a command as an ACL names it, and how it is tried.
+type neededRight struct{ right, try string }
+
 // neededRights are the commands that locks need, with arguments that change nothing. KEY and NODE
 // stand for a key beside those of locks and for the node's own hash. Those without arguments are not
 // tried: every user may log in, and SUBSCRIBE would end the use of the connection.
-var neededRights = []struct{ right, try string }{
+var neededRights = []neededRight{
 	{"hello", ""}, {"auth", ""}, {"ping", "PING"}, {"info", "INFO server"}, {"time", "TIME"},
 	{"client|id", "CLIENT ID"}, {"client|kill", "CLIENT KILL ID " + strconv.FormatInt(NoConnection, 10)},
 	{"script|load", "SCRIPT LOAD return"}, {"evalsha", "EVALSHA 0000000000000000000000000000000000000000 0"},
@@ -87,7 +90,7 @@ const ownKeys = "redlockd:"
 // tryRights tries all commands that the lane needs. It returns a *RightsError if the node refuses some
 // of them to this user, or does not know them; nil: there is no such command.
 func (l *Lane) tryRights(ctx context.Context, conn redis.Conn) (*RightsError, error) {
-	var tried []string
+	var tried []neededRight
 	keys := strings.NewReplacer("KEY", l.prefix+probeSuffix, "NODE", script.NodeKey)
 	l.trip.commands = l.trip.commands[:0]
 	for _, needed := range neededRights {
@@ -99,15 +102,15 @@ func (l *Lane) tryRights(ctx context.Context, conn redis.Conn) (*RightsError, er
 			words[1+i] = keys.Replace(words[1+i])
 		}
 		l.appendCommand(words...)
-		tried = append(tried, needed.right)
+		tried = append(tried, needed)
 	}
 	if err := l.roundTrip(ctx, conn); err != nil {
 		return nil, err
 	}
 	e, mayUseKeys := &RightsError{User: l.user()}, false
-	for i, right := range tried {
-		refused := refusalOf(l.trip.replies[i].Err)
-		mayUseKeys = mayUseKeys || refused == "" && l.usesKeys(right)
+	for i, needed := range tried {
+		right, refused := needed.right, refusalOf(l.trip.replies[i].Err)
+		mayUseKeys = mayUseKeys || refused == "" && needed.usesKeys()
 		switch refused {
 		case "command":
 			e.Missing = append(e.Missing, "+"+right)
@@ -130,10 +133,9 @@ func (l *Lane) tryRights(ctx context.Context, conn redis.Conn) (*RightsError, er
 	return e, nil
 }
 
-// usesKeys reports whether a command is tried with a key.
-func (l *Lane) usesKeys(right string) bool {
-	i := slices.IndexFunc(neededRights, func(needed struct{ right, try string }) bool { return needed.right == right })
-	return strings.Contains(neededRights[i].try, "KEY") || strings.Contains(neededRights[i].try, "NODE")
+// usesKeys reports whether the command is tried with a key.
+func (r neededRight) usesKeys() bool {
+	return strings.Contains(r.try, "KEY") || strings.Contains(r.try, "NODE")
 }
 
 // patternOf returns the pattern of the keys or channels with which a command is tried.
