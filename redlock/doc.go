@@ -143,13 +143,14 @@
 // again: otherwise the nodes would have different orders, and each would call another request.
 //
 // A request asks again when a quorum of nodes has called it. Calls may be lost. So the first
-// request in the queue also asks when the holder's lease may have ended, the second one a little
-// later, and all others every [RenewEntry]. If fewer nodes than a quorum can call, requests ask at
-// random intervals.
+// request in the queue also asks when the holder's lease may have ended, the next three a little
+// after one another, and all others every [RenewEntry]. If fewer nodes than a quorum can call,
+// requests ask at random intervals.
 //
 // The first attempt of an Acquire does not enter the queue, unless the caller knows that the lock is
-// held (Request.Held). So a free lock costs nothing extra. [Quorum.Enter] enters a request before its
-// first attempt. [Quorum.Waiters] returns the queue.
+// held (Request.Held), or a request here had to wait for it within the last second. So a free lock
+// costs nothing extra. [Quorum.Enter] enters a request before its first attempt. [Quorum.Waiters]
+// returns the queue.
 //
 // A reader does not overtake a writer that waits. Readers that follow each other in the queue are
 // called together.

@@ -13,8 +13,8 @@ func database(name string, server *redlocktest.Server, number int) redlock.Node 
 	return redlock.RedisNode(redlock.NodeOptions{Name: name, Address: server.Addr(), Database: number})
 }
 
-// A node can be a database of a server: its locks, epoch and counters are there, and FLUSHDB of that
-// one is noticed, but that of another one is not. Its address shows the number.
+// A node can be a database of a server: its locks, epoch and counters are there, and a FLUSHDB of this
+// database is noticed. A FLUSHDB of another database is not. Its address shows the number.
 func TestRealDatabase(t *testing.T) {
 	s := newSite(t, 1)
 	server := s.all[0]

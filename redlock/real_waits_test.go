@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// A question about waiting hosts costs a node calls by the number of locks, not by that of the
-// waiters: one call for WHO, and less than one for five locks in a list of all locks.
+// A question about waiting hosts costs a node calls for each lock, not for each
+// waiter: one call for WHO, and less than one for five locks in a list of all locks.
 func TestRealCostOfWaitingHosts(t *testing.T) {
 	const locks, hosts = 300, 50
 	s := newSite(t, 3)

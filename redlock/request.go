@@ -37,7 +37,8 @@ type Request struct {
 	Asked time.Duration
 
 	// Held means that another client holds the lock, as far as the caller knows. Then even the
-	// first attempt enters the nodes' wait queues. Otherwise the second one does, at once.
+	// first attempt enters the nodes' wait queues, as it does if a request of this Quorum had to wait
+	// for the lock within the last second. Otherwise the second one does, at once.
 	Held bool
 	// Yield leaves the lock free for a moment before the first attempt: for clients of other
 	// libraries, which the nodes cannot call.

@@ -44,8 +44,8 @@ func (p *retryPolicy) jitter(n time.Duration) time.Duration {
 	return p.q.rules.Jitter(p.request.lock(), n)
 }
 
-// next returns the delay before the next attempt, and whether there is one. position is that of the
-// request in the nodes' queues, from 1 on. The nodes call it when it is its turn, so a later attempt
+// next returns the delay before the next attempt, and whether there is one. position is the place of
+// the request in the nodes' queues, from 1 on. The nodes call it when it is its turn, so a later attempt
 // is for lost calls. 0: the nodes do not call it. A waiter outlasts any time without a quorum: the
 // holder may outlast it, too, and only the client knows how long it can wait.
 func (p *retryPolicy) next(err error, now time.Duration, position int) (delay time.Duration, again bool) {

@@ -130,7 +130,7 @@ func TestFirstWaiterContinues(t *testing.T) {
 	}
 }
 
-// The host of the holder and that of the first waiter die at the same time.
+// The hosts of the holder and of the first waiter die at the same time.
 func TestHolderAndFirstWaiterDie(t *testing.T) {
 	held := redlock.Request{Name: "x", TTL: 3 * time.Second} // nobody extends it
 	queueTest(t, 5, held, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
@@ -200,8 +200,8 @@ func TestWaiterGetsItsPlaceAgain(t *testing.T) {
 	})
 }
 
-// Tickets may be ahead of a node's clock. A turn passes there nevertheless, and the order stays that of
-// the tickets. Guards passOver, and AHEAD in queue.lua.
+// Tickets may be ahead of a node's clock. A turn passes there nevertheless, and the order of the
+// tickets stays. Guards passOver, and AHEAD in queue.lua.
 func TestTicketsAheadOfANode(t *testing.T) {
 	queueTest(t, 3, exclusive, func(t *testing.T, f *fleet, l *redlock.Lease, w *wire, first, second *waiting) {
 		f.sims[2].Hang()

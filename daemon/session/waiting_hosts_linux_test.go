@@ -18,7 +18,7 @@ func TestWaitingHosts(t *testing.T) {
 	d.dial().Say("LOCK job", granted("job"))
 	asked := time.Now()
 	for i := range hosts {
-		host := d.On(fmt.Sprintf("web%d", 4-i)) // the order is not that of the names
+		host := d.On(fmt.Sprintf("web%d", 4-i)) // not in the order of the names
 		waiter := host.Dial()
 		looks[i] = &wire{host.Dial()}
 		waiter.Send("LOCK job")

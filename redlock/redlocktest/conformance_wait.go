@@ -186,7 +186,7 @@ func checkEnter(p *probe) {
 	p.expectTTL("k\x00t", 50*time.Second, time.Minute)
 	p.expectTTL("redlockd:host:a", 3*time.Second, 4*time.Second)
 	p.expectHeld("mine", p.wait(opAcquire("k", "again", minute), exclusiveEntry("a"), 5, 1))
-	p.expect(number(1), "ZCOUNT", "k\x00q", "5", "5") // its place is that of its ticket
+	p.expect(number(1), "ZCOUNT", "k\x00q", "5", "5") // its place follows from its ticket
 	p.expect(list(failed("ERR"), number(0)), p.ballot(opAcquire("k", "mine", "x"), opEnter("k", exclusiveEntry("a"), 1))...)
 	got := p.do(p.ballot(opAcquire("k", "theirs", minute), opEnter("k", "no entry", 1))...)
 	if len(got.Array) != 2 || !same(got.Array[1], number(0)) {
