@@ -16,6 +16,7 @@ import (
 func TestRequestOfLock(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Granting())
+	start := time.Now()
 	code, stdout, stderr := cmdtest.Run(t, f.Socket, "lock", "--pid", strconv.Itoa(os.Getpid()), "-w", "90", "-t", "30s", "--max", "1h",
 		"--linger", "0.25", "--beat", "10m", "--slots", "3", "--note", "why", "job")
 	cmdtest.CheckExit(t, code, 0, stderr, "")
@@ -23,9 +24,10 @@ func TestRequestOfLock(t *testing.T) {
 		t.Fatalf("stdout is %q, want nothing without --print", stdout)
 	}
 	got := f.ExpectRequest(ipc.VerbLock).Options
+	checkWait(t, got.Wait, 90*time.Second, start)
 	want := got
 	want.Hold, want.PID = ipc.HoldPID, os.Getpid()
-	want.Wait, want.TTL, want.Max, want.Slots = 90*time.Second, 30*time.Second, time.Hour, 3
+	want.TTL, want.Max, want.Slots = 30*time.Second, time.Hour, 3
 	want.Linger, want.Beat, want.Note = 250*time.Millisecond, 10*time.Minute, "why"
 	want.Set = ipc.OptHold | ipc.OptPID | ipc.OptWait | ipc.OptTTL | ipc.OptMax | ipc.OptSlots | ipc.OptLinger | ipc.OptBeat | ipc.OptNote | got.Set&(ipc.OptOwner|ipc.OptID)
 	if got != want {

@@ -191,18 +191,30 @@ func TestNotObtained(t *testing.T) {
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbLock: cmdtest.GrantFor(time.Minute), ipc.VerbUnlock: cmdtest.Reply("OK")})
+	start := time.Now()
 	code, _, stderr := cmdtest.Run(t, f.Socket, cmdtest.RunArgs([]string{
 		"-w", "90", "-t", "30s", "--max", "1h", "--linger", "0.25", "--grace", "8s", "--note", "why, because"}, "true")...)
 	cmdtest.CheckExit(t, code, 0, stderr, "")
 	got := f.ExpectRequest(ipc.VerbLock).Options
+	checkWait(t, got.Wait, 90*time.Second, start)
 	want := got
-	want.Wait, want.TTL, want.Max = 90*time.Second, 30*time.Second, time.Hour
+	want.TTL, want.Max = 30*time.Second, time.Hour
 	want.Linger, want.Guard, want.Note = 250*time.Millisecond, 8*time.Second, "why, because"
 	want.Set = ipc.OptWait | ipc.OptTTL | ipc.OptMax | ipc.OptLinger | ipc.OptGuard | ipc.OptNote | ipc.OptOwner | ipc.OptID
 	if got != want {
 		t.Errorf("LOCK had %+v, want %+v", got, want)
 	}
 	f.ExpectRequest(ipc.VerbUnlock)
+}
+
+// checkWait checks the wait= of a request: -w is the time for the connection and the lock together,
+// so the request has what the connection left of it.
+func checkWait(t *testing.T, got, asked time.Duration, start time.Time) {
+	t.Helper()
+	// wait= is in milliseconds, rounded down.
+	if least := asked - time.Since(start) - time.Millisecond; got > asked || got < least {
+		t.Errorf("LOCK had wait=%v, want between %v and %v", got, least, asked)
+	}
 }
 
 // The longest possible -w does not overflow into a time that has already passed.
