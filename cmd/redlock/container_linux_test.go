@@ -9,8 +9,8 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/exit"
 )
 
-// In a PID namespace of its own, redlock run and redlock run --exec work. redlock lock says that
-// redlock run does.
+// In a PID namespace of its own, redlock run and redlock lock work, also for the script that is process
+// 1. A process that is not above redlock cannot hold the lock there: the error says what works.
 func TestOtherPIDNamespace(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -18,14 +18,19 @@ func TestOtherPIDNamespace(t *testing.T) {
 	}
 	_, socket := cmdtest.StartDaemon(t)
 	const inside = "unshare --pid --fork --mount-proc sh -c '%; exit $?'"
+	const held = "(redlock run -n job true || echo taken)"
+	const free = "redlock run -w 60 job echo free"
 	for script, test := range map[string]struct {
 		code           int
 		stdout, stderr string
 	}{
 		"redlock run job echo in":                                   {0, "in\n", ""},
 		"redlock run --exec job sh -c \"echo in # $REDLOCK_FENCE\"": {0, "in\n", ""},
-		"redlock lock job":                                          {exit.Denied, "", "process 1 cannot hold the lock: pid 1 lives as long as the machine or container: use redlock run, which works here"},
-		"(redlock lock job; exit $?)":                               {exit.Usage, "", "redlockd knows processes by other numbers than this one does (in a container?): use redlock run, which works here\n"},
+		"redlock lock job && redlock check job && " + held + " && redlock extend job && redlock unlock job && " + free: {0, "taken\nfree\n", ""},
+		"(redlock lock job && redlock check job && " + held + ") && " + free:                                           {0, "taken\nfree\n", ""},
+		"(redlock lock --pid $$ job) && " + held + " && redlock unlock job && " + free:                                 {0, "taken\nfree\n", ""},
+		"sh -c \"redlock lock job && " + held + "; true\" && " + free:                                                  {0, "taken\nfree\n", ""},
+		"sleep 1000 & redlock lock --pid $! job":                                                                       {exit.Usage, "", ": redlockd runs in another PID namespace, and there accepts only the process that calls redlock and those above it: use redlock run, which works here\n"},
 	} {
 		p := startScript(t, "sh", socket, strings.Replace(inside, "%", script, 1))
 		if out := p.ReadAll(); out != test.stdout {

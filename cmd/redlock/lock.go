@@ -30,9 +30,10 @@ that runs them. In parentheses it is the subshell: ( redlock lock job; … ) hol
 until the closing parenthesis. If there is no such process, redlock lock fails (exit code
 64). --pid names another process; $$ always is the shell of the script. The process must
 belong to the same user (root: any user). It is identified by more than its pid, so a
-later process with the same pid does not hold the lock. redlockd must see the process
-under the same pid. In a container with its own pids it does not: redlock lock fails
-there (exit code 64), and redlock run works.
+later process with the same pid does not hold the lock. In a container with its own
+pids, --pid can name only a process above redlock, such as the script or the entrypoint,
+and redlockd must see it: on the host, or with the host's pids. If it does not, redlock
+lock fails (exit code 64), and redlock run works.
 
 LOSS. A shell is not notified of a loss: run redlock check before a step that
 matters. The storage should refuse a smaller fencing token than the largest it has seen

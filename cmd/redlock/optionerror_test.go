@@ -41,9 +41,10 @@ func TestOptionErrorsNameTheFlag(t *testing.T) {
 }
 
 // If a process cannot hold the lock, the error speaks of what the user typed, and says what works
-// instead. The texts are those of redlockd.
+// instead. The texts are those of redlockd, the first one of a version before 0.9.0.
 func TestHolderRefused(t *testing.T) {
 	t.Parallel()
+	const above = "the client has a PID namespace of its own (a container?), and can name only itself and its parent processes there: use hold=conn (redlock run), or lease="
 	const numbers = "the client runs where processes have other numbers (in a container?), or has ended: leave pid= out, use hold=conn (redlock run), or lease="
 	for _, test := range []struct {
 		reason, args string
@@ -52,9 +53,11 @@ func TestHolderRefused(t *testing.T) {
 	}{
 		{"OPTION : job: hold=pid, process 7: " + numbers, "lock --pid 7 job", exit.Usage,
 			`redlock: lock "job": process 7 cannot hold the lock: redlockd knows processes by other numbers than this one does (in a container?): use redlock run, which works here` + "\n"},
+		{"OPTION : job: hold=pid, process 7: " + above, "lock --pid 7 job", exit.Usage,
+			`process 7 cannot hold the lock: redlockd runs in another PID namespace, and there accepts only the process that calls redlock and those above it: use redlock run, which works here` + "\n"},
 		{"DENIED : job: hold=pid, process 1: not allowed: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", "lock --pid 1 job", exit.Denied,
 			`process 1 cannot hold the lock: pid 1 lives as long as the machine or container: use redlock run, which works here, or name another process with --pid` + "\n"},
-		{"OPTION : job: hold=pid, process 0: the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)", "run --exec job true", exit.Usage,
+		{"OPTION : job: hold=pid, process 0: the daemon cannot see the client's process: it is in another container, or has ended: use hold=conn (redlock run), or lease=", "run --exec job true", exit.Usage,
 			`redlock: lock "job": --exec does not work here: redlockd cannot see it (it runs in another container): leave --exec out` + "\n"},
 		{"OPTION : job: hold=pid, process 7: this system has no pidfd (Linux has, from 5.3 on): use hold=conn (redlock run)", "run --exec job true", exit.Usage,
 			`--exec does not work here: redlockd needs Linux 5.3 or later for that: leave --exec out` + "\n"},

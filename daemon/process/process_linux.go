@@ -47,15 +47,19 @@ func Close(fd int) { unix.Close(fd) }
 
 // FactsOf reads the facts of a process from /proc.
 func FactsOf(pid int) (f Facts, err error) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	stat, err := os.ReadFile(dir + "/stat")
+	if f, err = statusOf(pid); err != nil {
+		return f, err
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err == nil {
 		err = f.readStat(string(stat))
 	}
-	if err != nil {
-		return f, processError(pid, err)
-	}
-	status, err := os.ReadFile(dir + "/status")
+	return f, processError(pid, err)
+}
+
+// statusOf reads the user, the parent and the ids.
+func statusOf(pid int) (f Facts, err error) {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err == nil {
 		err = f.readStatus(string(status))
 	}
@@ -103,21 +107,34 @@ func (f *Facts) readStat(stat string) error {
 	return nil
 }
 
-// readStatus reads the real user, and whether the process has several ids: one for each PID
-// namespace, from the daemon's inward.
-func (f *Facts) readStatus(status string) (err error) {
+// readStatus reads the real user, the parent and the ids.
+func (f *Facts) readStatus(status string) error {
 	f.UID = UnknownUser
 	for line := range strings.Lines(status) {
 		key, values, _ := strings.Cut(line, ":")
-		switch fields := strings.Fields(values); {
-		case key == "Uid" && len(fields) > 0:
-			f.UID, err = strconv.Atoi(fields[0])
+		if key != "Uid" && key != "PPid" && key != "NSpid" {
+			continue
+		}
+		var numbers []int
+		for _, field := range strings.Fields(values) {
+			n, err := strconv.Atoi(field)
+			if err != nil {
+				return fmt.Errorf("/proc/PID/status: %s: %w", key, err)
+			}
+			numbers = append(numbers, n)
+		}
+		switch {
 		case key == "NSpid":
-			f.Nested = len(fields) > 1
+			f.IDs = numbers
+		case len(numbers) == 0:
+		case key == "Uid":
+			f.UID = numbers[0]
+		default:
+			f.Parent = numbers[0]
 		}
 	}
-	if err != nil || f.UID == UnknownUser {
-		return fmt.Errorf("/proc/PID/status: no user: %w", err)
+	if f.UID == UnknownUser {
+		return errors.New("/proc/PID/status: no user")
 	}
 	return nil
 }

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -23,17 +27,20 @@ func TestFacts(t *testing.T) {
 	if err := f.readStat("7 (cat) S 1"); err == nil {
 		t.Error("a truncated stat is accepted")
 	}
-	if err := f.readStatus("Name:\tcat\nUid:\t7\t0\t0\t0\nNSpid:\t77\t3\n"); err != nil || f.UID != 7 || !f.Nested {
-		t.Errorf("got %+v, %v; want the real user 7, in an inner namespace", f, err)
+	if err := f.readStatus("Name:\tcat\nPPid:\t8\nUid:\t7\t0\t0\t0\nNSpid:\t77\t3\n"); err != nil || f.UID != 7 || f.Parent != 8 || !slices.Equal(f.IDs, []int{77, 3}) || !f.Nested() {
+		t.Errorf("got %+v, %v; want the real user 7, the parent 8, in an inner namespace", f, err)
 	}
-	if err := f.readStatus("Uid:\t0\t0\t0\t0\nNSpid:\t77\n"); err != nil || f.UID != 0 || f.Nested {
+	if err := f.readStatus("Uid:\t0\t0\t0\t0\nNSpid:\t77\n"); err != nil || f.UID != 0 || f.Nested() {
 		t.Errorf("got %+v, %v; want root, in this namespace", f, err)
+	}
+	if err := f.readStatus("Uid:\tx\n"); err == nil {
+		t.Error("a status with a malformed user is accepted")
 	}
 	if err := f.readStatus("Name:\tcat\n"); err == nil {
 		t.Error("a status without a user is accepted")
 	}
 	own, err := FactsOf(os.Getpid())
-	if err != nil || own.UID != os.Getuid() || own.Kernel || own.Started > redlock.BootTime() {
+	if err != nil || own.UID != os.Getuid() || own.Kernel || own.Parent != os.Getppid() || own.Started > redlock.BootTime() {
 		t.Errorf("facts of this process: %+v, %v", own, err)
 	}
 }
@@ -106,4 +113,96 @@ func TestStoppedWatcher(t *testing.T) {
 	if err := w.Watch(fd, func() {}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("got %v, want that the watcher is closed", err)
 	}
+}
+
+// Ancestors are found by the ids that they have in the process's own PID namespace, and only there. In
+// the test, sh is process 1 of a namespace, its child sh has a child sleep, and the parent of process 1 is
+// this process.
+func TestOpenAbove(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can make a PID namespace")
+	}
+	cmd := exec.Command("sh", "-c", "sh -c 'sleep 1000 & echo; wait'; exit $?") // the commands after the first keep both shells
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }() // process 1 takes the others with it
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	first := cmd.Process.Pid
+	second := childOf(t, first)
+	sleep := childOf(t, second)
+	for _, test := range []struct {
+		of, named, want int // 0: none
+	}{
+		{sleep, 3, sleep}, {sleep, 2, second}, {sleep, 1, first},
+		{second, 2, second}, {second, 1, first}, {first, 1, first},
+		{second, 3, 0},                                                // its child
+		{sleep, 4, 0},                                                 // there is none
+		{sleep, sleep, 0}, {sleep, first, 0}, {sleep, os.Getpid(), 0}, // numbers of other namespaces
+		{os.Getpid(), os.Getpid(), os.Getpid()}, {os.Getpid(), os.Getppid(), os.Getppid()}, {os.Getpid(), first, 0},
+	} {
+		fd, err := Open(test.of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, id, err := OpenAbove(fd, test.of, test.named)
+		if test.want == 0 {
+			if !errors.Is(err, ErrNotAbove) {
+				t.Errorf("process %d finds %d: %v, %v; want ErrNotAbove", test.of, test.named, id, err)
+			}
+			continue
+		}
+		if err != nil || id != test.want {
+			t.Errorf("process %d finds %d, %v as %d, want %d", test.of, id, err, test.named, test.want)
+			continue
+		}
+		if alive := IsAlive(fd); !alive {
+			t.Errorf("process %d is ended, as its pidfd says", id)
+		}
+		Close(fd)
+	}
+	fd, err := Open(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, _, err = OpenAbove(fd, sleep, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Close(fd)
+	if err := syscall.Kill(second, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+	if IsAlive(fd) {
+		t.Error("the pidfd does not belong to the process that it was opened for")
+	}
+	if fd, err = Open(sleep); err == nil { // process 1, which has waited for its child, may have ended meanwhile, and so sleep
+		fd, id, err := OpenAbove(fd, sleep, 2)
+		if err == nil {
+			Close(fd)
+			t.Errorf("process %d is found as 2, although that has ended", id)
+		}
+	}
+}
+
+// childOf returns the only child of a process.
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	all, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	if _, err := fmt.Sscan(string(all), &child); err != nil {
+		t.Fatal(err)
+	}
+	return child
 }

@@ -17,6 +17,8 @@ func Close(int) {}
 // FactsOf always fails.
 func FactsOf(int) (f Facts, err error) { return f, ErrNoPIDFD }
 
+func statusOf(int) (f Facts, err error) { return f, ErrNoPIDFD }
+
 // Watcher has nothing to watch.
 type Watcher struct{}
 

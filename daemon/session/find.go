@@ -100,10 +100,11 @@ func heldElseLost(all []*heldLease) (held []*heldLease) {
 // heldByPID returns a lease that this user took for a process on any connection: the one
 // with the names, or the only one.
 func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
-	if err := s.checkPIDQuery(call.PID); err != nil {
+	pid, err := s.pidOf(call.PID)
+	if err != nil {
 		return nil, err
 	}
-	p := s.host.Processes.find(call.PID)
+	p := s.host.Processes.find(pid)
 	switch {
 	case p != nil && len(call.Names) == 0:
 		h, err = s.onlyOne(p, call)
@@ -112,7 +113,7 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 		h = p.leases.get(indexKey{s.uid, call.Owner, call.Names[0]})
 		s.host.mu.Unlock()
 	}
-	if h == nil && err == nil && s.isOfOtherUser(call.PID) {
+	if h == nil && err == nil && s.isOfOtherUser(pid) {
 		err = fmt.Errorf("pid=%d: %w", call.PID, errOtherUser)
 	}
 	return h, err
@@ -131,7 +132,7 @@ func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error)
 	case 1:
 		return held[0], nil
 	}
-	return nil, badOption("pid=%d: it holds %d locks, so a name is needed, or lease=", p.pid, len(held))
+	return nil, badOption("pid=%d: it holds %d locks, so a name is needed, or lease=", call.PID, len(held))
 }
 
 // notFoundError returns an error that names what the request looked for.

@@ -200,17 +200,24 @@ func (d *Host) processEnded(h *heldLease) {
 
 // The errors for a process that cannot hold a lock, or that the client may not name.
 var (
-	errInit           = fmt.Errorf("%w: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", access.ErrDenied)
-	errKernel         = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
-	errOtherUser      = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
-	errNoProcess      = processError(process.ErrNoProcess)
-	errOtherNamespace = badOption("the client runs where processes have other numbers (in a container?), or has ended: " +
-		"leave pid= out, use hold=conn (redlock run), or lease=")
-	errInvisible = badOption("the daemon cannot see the client's process (is the daemon in a container?): use hold=conn (redlock run)")
+	errInit      = fmt.Errorf("%w: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", access.ErrDenied)
+	errKernel    = fmt.Errorf("%w: it is a thread of the kernel", access.ErrDenied)
+	errOtherUser = fmt.Errorf("%w: it is a process of another user (root may)", access.ErrDenied)
+	errNoProcess = processError(process.ErrNoProcess)
+	errNotAbove  = badOption("the client has a PID namespace of its own (a container?), and can name only itself and its parent processes there: " +
+		"use hold=conn (redlock run), or lease=")
+	errInvisible = badOption("the daemon cannot see the client's process: it is in another container, or has ended: use hold=conn (redlock run), or lease=")
 )
 
-// processError returns the client's error for an error of package process.
+// processError returns the client's error for an error of package process. Errors for clients, and nil,
+// stay as they are.
 func processError(err error) error {
+	if err == nil || errors.Is(err, access.ErrDenied) || errors.Is(err, errOption) {
+		return err
+	}
+	if errors.Is(err, process.ErrNotAbove) {
+		return errNotAbove
+	}
 	for _, known := range []error{process.ErrNoProcess, process.ErrThread, process.ErrHidden, process.ErrNoPIDFD} {
 		if errors.Is(err, known) {
 			return badOption("%w", err)
@@ -222,56 +229,72 @@ func processError(err error) error {
 // useProcess returns the process that will hold the lock of a LOCK with hold=pid: the process of
 // pid=, or the client itself. See processes.use.
 func (s *session) useProcess(call *server.Call) (*heldProcess, error) {
-	pid := s.pid
-	if call.Has(ipc.OptPID) {
-		pid = call.PID
-	}
-	fd, err := s.openProcess(call, pid)
+	fd, pid, err := s.openProcess(call)
 	if err == nil {
 		var p *heldProcess
 		if p, err = s.host.Processes.use(fd, pid); err == nil {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("hold=pid, process %d: %w", pid, err)
+	named := s.pid
+	if call.Has(ipc.OptPID) {
+		named = call.PID
+	}
+	return nil, fmt.Errorf("hold=pid, process %d: %w", named, err)
 }
 
-// openProcess returns a pidfd of the process that call names, if the client may name it.
-func (s *session) openProcess(call *server.Call, pid int) (fd int, err error) {
+// openProcess returns a pidfd and the pid of the process that call names, if the client may name it.
+func (s *session) openProcess(call *server.Call) (fd, pid int, err error) {
 	if err := s.host.checkDescriptorsLeft(); err != nil {
-		return 0, shortageError(err)
+		return 0, 0, shortageError(err)
 	}
-	switch {
-	case pid == 1:
-		return 0, errInit
-	case !call.Has(ipc.OptPID):
-		return s.openPeer()
-	}
-	if err := s.checkPIDOption(); err != nil {
-		return 0, err
-	}
-	return openProcessIf(pid, func(f process.Facts) error {
-		switch {
-		case f.Kernel:
-			return errKernel
-		case s.uid != 0 && f.UID != s.uid:
-			return errOtherUser
+	if !call.Has(ipc.OptPID) {
+		if s.pid == 1 {
+			return 0, 0, errInit
 		}
-		return nil
-	})
+		fd, err := s.openPeer()
+		return fd, s.pid, err
+	}
+	if fd, pid, err = s.openNamed(call.PID); err != nil {
+		return 0, 0, err
+	}
+	if err = errInit; pid != 1 {
+		err = process.Check(fd, pid, s.mayName)
+	}
+	if err != nil {
+		process.Close(fd)
+		return 0, 0, processError(err)
+	}
+	return fd, pid, nil
 }
 
-// checkPIDOption returns an error if pid= may mean another process to the client than to the
-// daemon. A shortage of files proves nothing about pids, and is returned unchanged.
-func (s *session) checkPIDOption() error {
-	if s.pid == 0 {
-		return errOtherNamespace
+// mayName returns an error if the client may not name a process with these facts.
+func (s *session) mayName(f process.Facts) error {
+	switch {
+	case f.Kernel:
+		return errKernel
+	case s.uid != 0 && f.UID != s.uid:
+		return errOtherUser
 	}
+	return nil
+}
+
+// openNamed returns a pidfd and the pid of the process that the client calls by the number named. In
+// the daemon's PID namespace these are the same. From a namespace within it, a client can name itself
+// and its ancestors: the daemon finds these without knowing the other processes of that namespace.
+func (s *session) openNamed(named int) (fd, pid int, err error) {
 	same, err := s.isInOurPIDNamespace()
-	if err == nil && !same || errors.Is(err, process.ErrNoProcess) {
-		return errOtherNamespace
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case same:
+		fd, err = process.Open(named)
+		return fd, named, processError(err)
 	}
-	return err
+	if fd, err = s.openPeer(); err == nil {
+		fd, pid, err = process.OpenAbove(fd, s.pid, named)
+	}
+	return fd, pid, processError(err)
 }
 
 // openPeer returns a pidfd of the process that connected. If the kernel gives none for a socket,
@@ -304,25 +327,21 @@ func peerError(err error) error {
 	return errNoProcess
 }
 
-// openProcessIf is process.OpenIf, with errors for the client.
-func openProcessIf(pid int, check func(process.Facts) error) (fd int, err error) {
-	fd, err = process.OpenIf(pid, check)
-	if err != nil && !errors.Is(err, access.ErrDenied) {
-		err = processError(err)
-	}
-	return fd, err
-}
-
 // isInOurPIDNamespace reports whether the client is in the daemon's PID namespace, so that pids
 // mean the same to both. It returns an error if the client's process is not visible: it may have
 // ended.
 func (s *session) isInOurPIDNamespace() (bool, error) {
 	if s.pidNamespace == namespaceUnknown {
+		if s.pid == 0 {
+			return false, errInvisible
+		}
 		f, err := process.FactsOf(s.pid)
 		switch {
-		case err != nil:
+		case errors.Is(err, process.ErrNoProcess):
+			return false, errInvisible
+		case err != nil: // a shortage of files proves nothing about pids
 			return false, processError(err)
-		case f.Nested:
+		case f.Nested():
 			s.pidNamespace = namespaceOther
 		default:
 			s.pidNamespace = namespaceOurs
@@ -340,16 +359,22 @@ const (
 	namespaceOther
 )
 
-// checkPIDQuery returns an error if no process with this pid can hold a lease of this user. A client
-// that is not visible may ask, because it sees only leases of its own user.
-func (s *session) checkPIDQuery(pid int) error {
-	if pid == 1 {
-		return fmt.Errorf("pid=1: %w", errInit)
+// pidOf returns the pid of the process that the client calls by the number named. A client that is
+// not visible may ask for any number, because it sees only leases of its own user.
+func (s *session) pidOf(named int) (pid int, err error) {
+	same, err := s.isInOurPIDNamespace()
+	switch {
+	case (same || err != nil) && named == 1:
+		return 0, fmt.Errorf("pid=1: %w", errInit)
+	case same || err != nil:
+		return named, nil
 	}
-	if same, err := s.isInOurPIDNamespace(); err == nil && !same {
-		return fmt.Errorf("pid=%d: %w", pid, errOtherNamespace)
+	fd, pid, err := s.openNamed(named)
+	if err != nil {
+		return 0, fmt.Errorf("pid=%d: %w", named, err)
 	}
-	return nil
+	process.Close(fd)
+	return pid, nil
 }
 
 // isOfOtherUser reports whether a process is visible and belongs to another user.

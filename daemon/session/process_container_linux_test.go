@@ -14,8 +14,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
 
-// The pids of another PID namespace mean nothing to the daemon. A client there can still hold
-// locks.
+// A client in a PID namespace within the daemon's can name itself and its ancestors there by their pids,
+// and no other process.
 func TestHoldPIDOfAContainer(t *testing.T) {
 	nc, err := exec.LookPath("nc")
 	if err != nil || os.Getuid() != 0 {
@@ -47,9 +47,15 @@ func TestHoldPIDOfAContainer(t *testing.T) {
 		}
 		daemontest.Matches(t, strings.TrimSuffix(line, "\n"), pattern)
 	}
-	foreign := `ERR OPTION lock=a : .*where processes have other numbers.* use hold=conn \(redlock run\), or lease=`
-	say(fmt.Sprintf("LOCK a hold=pid pid=%d", os.Getpid()), foreign)
-	say(fmt.Sprintf("UNLOCK a pid=%d", os.Getpid()), foreign)
+	foreign := `ERR OPTION lock=a : .*can name only itself and its parent processes there: use hold=conn \(redlock run\), or lease=`
+	for _, pid := range []int{os.Getpid(), cmd.Process.Pid, 2} { // the first two are the parent and the client, for the daemon
+		say(fmt.Sprintf("LOCK a hold=pid pid=%d", pid), foreign)
+		say(fmt.Sprintf("UNLOCK a pid=%d", pid), foreign)
+	}
+	say("LOCK a hold=pid pid=1", granted5) // the client is process 1 of its namespace
+	say("CHECK a pid=1", granted5)
+	say("UNLOCK a pid=1", `OK lock=a`)
+	say("UNLOCK pid=1", `ERR NOTHELD : .*process 1 has no lock.*`)
 	say("LOCK a hold=pid", granted5)
 	w := d.dial()
 	w.Say(fmt.Sprintf("CHECK a pid=%d", cmd.Process.Pid), granted5)

@@ -166,13 +166,13 @@ func TestInvisibleClient(t *testing.T) {
 	dead.end()
 	for _, pid := range []int{0, dead.pid} {
 		s := &session{pid: pid}
-		if err := s.checkPIDOption(); err != errOtherNamespace {
-			t.Errorf("a client with pid %d names a process: %v, want %v", pid, err, errOtherNamespace)
+		if _, _, err := s.openNamed(os.Getpid()); err != errInvisible {
+			t.Errorf("a client with pid %d names a process: %v, want %v", pid, err, errInvisible)
 		}
 	}
 	s := &session{pid: dead.pid}
-	if err := s.checkPIDQuery(os.Getpid()); err != nil {
-		t.Errorf("the client may not ask about a process: %v", err)
+	if pid, err := s.pidOf(os.Getpid()); err != nil || pid != os.Getpid() {
+		t.Errorf("the client asks about process %d (%v), want %d", pid, err, os.Getpid())
 	}
 	if _, err := (&session{}).openPeer(); err != errInvisible {
 		t.Errorf("openPeer for a client that is not visible: %v, want %v", err, errInvisible)

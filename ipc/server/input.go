@@ -240,13 +240,14 @@ func (in *input) read(fd uintptr) (news bool) {
 
 // peek looks at the bytes in the socket. It returns 0 at the end, also if only a partial line is
 // left that was seen before and is not too long. It checks for the end first: all bytes before the
-// end are visible then.
+// end have come then. (If the client sent a descriptor with these, the bytes after them are seen only
+// when they were taken.)
 func (in *input) peek(fd uintptr) (n int, err error) {
 	n, err = rawPeek(fd, in.room())
 	if n <= 0 || n != in.partial || n >= ipc.MaxLine || !in.isEnded(fd) {
 		return n, err
 	}
-	if n, err = rawPeek(fd, in.room()); n == in.partial {
+	if n, err = rawPeek(fd, in.room()); n == in.partial && unreadIn(fd) <= n {
 		return 0, nil
 	}
 	return n, err

@@ -27,6 +27,15 @@ func rawPeek(fd uintptr, b []byte) (int, error) {
 	}
 }
 
+// unreadIn returns the number of bytes in the socket, or 0 if that is unknown.
+func unreadIn(fd uintptr) int {
+	n, err := unix.IoctlGetInt(int(fd), unix.SIOCINQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // discardPeeked removes the seen bytes from the socket.
 func discardPeeked(fd uintptr, seen []byte) error {
 	for len(seen) > 0 {

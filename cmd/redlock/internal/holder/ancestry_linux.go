@@ -17,8 +17,8 @@ var wrappers = []string{
 	"time", "strace", "find", "parallel", "chroot", "runuser", "setpriv", "unshare", "nsenter",
 }
 
-// serviceManagers adopt and start processes. Their lifetime is unrelated to a lock.
-var serviceManagers = []string{"systemd", "init"}
+// serviceManagers adopt and start processes, on a host or in a container. Their lifetime is unrelated to a lock.
+var serviceManagers = []string{"systemd", "init", "tini", "docker-init", "dumb-init", "catatonit"}
 
 // shells are programs that run scripts.
 var shells = []string{"sh", "dash", "bash", "ash", "ksh", "mksh", "zsh", "busybox"}
