@@ -21,9 +21,10 @@ const (
 	fleetLoads     = "load"
 	fleetHandOvers = "hand-over"
 	fleetFaults    = "faults"
+	fleetForeign   = "foreign"
 )
 
-var fleetRowNames = []string{fleetGrants, fleetLoads, fleetHandOvers, fleetFaults}
+var fleetRowNames = []string{fleetGrants, fleetLoads, fleetHandOvers, fleetFaults, fleetForeign}
 
 // The contenders of part fleet.
 const (
@@ -53,7 +54,8 @@ type fleetBench struct {
 	*pairBench
 	env     *environment
 	builds  []build
-	started int // groups of hosts so far
+	started int      // groups of hosts so far
+	config  []string // more lines for the daemons' configs
 	report  *fleetReport
 	rates   map[string]*series // see fleetKey
 }
@@ -74,7 +76,7 @@ func measureFleet(ctx context.Context, o options, env *environment, rep *report,
 	for _, row := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{fleetGrants, b.grants}, {fleetLoads, b.loads}, {fleetHandOvers, b.handOvers}, {fleetFaults, b.faults}} {
+	}{{fleetGrants, b.grants}, {fleetLoads, b.loads}, {fleetHandOvers, b.handOvers}, {fleetFaults, b.faults}, {fleetForeign, b.foreigners}} {
 		if !o.wantsRow(row.name) {
 			continue
 		}
@@ -96,7 +98,7 @@ func (b *fleetBench) startHosts(ctx context.Context, by build, n int) (*hostGrou
 	g := &hostGroup{daemons: make([]*daemon, n)}
 	b.started++
 	err := atOnce(startsAtOnce, n, func(i int) (err error) {
-		g.daemons[i], err = startDaemon(ctx, b.env.dir, by.binary, fmt.Sprintf("%s%d-%d", by.name, b.started, i+1), b.env.nodes)
+		g.daemons[i], err = startDaemon(ctx, b.env.dir, by.binary, fmt.Sprintf("%s%d-%d", by.name, b.started, i+1), b.env.nodes, b.config...)
 		return err
 	})
 	g.daemons = slices.DeleteFunc(g.daemons, func(d *daemon) bool { return d == nil })

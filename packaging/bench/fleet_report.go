@@ -13,6 +13,7 @@ type fleetReport struct {
 	HandOvers []handOverRow   `json:"hand_overs,omitempty"`
 	Network   *networkFigures `json:"network,omitempty"` // between the hosts of HandOvers and the nodes
 	Faults    []faultRow      `json:"faults,omitempty"`
+	Foreign   []foreignRow    `json:"foreign,omitempty"`
 }
 
 // fleetRow has the results of one contender with one waiter on each of a number of hosts.
@@ -185,6 +186,15 @@ func (r *report) printFleet(w io.Writer) {
 		fmt.Fprintf(w, "\nThree hosts: one holds a lock, two wait. The first waiting host has a fault, then the lock is released: time from calling unlock to the next grant.\n\n")
 		f.faultTable().print(w)
 	}
+	if len(f.Foreign) > 0 {
+		fmt.Fprintf(w, "\nHosts with one waiter each, and one redsync client, all for one lock, %v of work.\n\n", contendedHold)
+		f.foreignTable().print(w)
+		for _, one := range f.Foreign {
+			if one.Failed > 0 {
+				fmt.Fprintf(w, "\n%s: %d locks or unlocks failed, the first: %s\n", one.Contender, one.Failed, one.Failure)
+			}
+		}
+	}
 }
 
 func (f *fleetReport) rateTable() *table {
@@ -234,6 +244,7 @@ const (
 	mostCalled   = 0.1  // by each waiting host and second, more than by an idle one, which makes one
 	mostTrips    = 2.2  // of a hand-over
 	mostDelayed  = 300  // ms, after a fault
+	leastForeign = 0.5  // grants/s of a redsync client beside hosts that wait
 	thousandCost = 0.08 // cores of a node
 	daemonCost   = 0.002
 )
@@ -265,6 +276,11 @@ func (r *report) fleetTargets() (all []target) {
 	for _, one := range r.Fleet.HandOvers {
 		if one.Contender == fleetNow {
 			all = append(all, atMost(fmt.Sprintf("%d hosts: p50 of a hand-over", one.Hosts), one.Trips, mostTrips, " round trips"))
+		}
+	}
+	for _, one := range r.Fleet.Foreign {
+		if one.Contender == fleetNow {
+			all = append(all, atLeast(fmt.Sprintf("%d hosts and a redsync client: grants/s of redsync", one.Hosts), one.Redsync, leastForeign, ""))
 		}
 	}
 	for _, one := range r.Fleet.Faults {

@@ -81,6 +81,19 @@ func TestFleetFaults(t *testing.T) {
 	}
 }
 
+// Ten hosts with a queue, and a redsync client that stands in none: both get the lock in turn.
+func TestFleetForeign(t *testing.T) {
+	b := testFleetBench(t)
+	b.opts.slice = time.Second
+	if err := b.foreigners(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one := b.report.Foreign[0]
+	if one.Hosts != 10 || one.Least <= 0 || one.Redsync <= 0 || one.Clashes > 0 || one.Failed > 0 {
+		t.Errorf("%+v; want grants to each of ten hosts and to redsync, and never to two at once", one)
+	}
+}
+
 // A host that still waits at the end of the slice has waited until then.
 func TestLongestWaitIncludesUnfinishedOnes(t *testing.T) {
 	s := sample{pairs: pairs{grants: [][]time.Duration{{time.Second, 2 * time.Second}, nil}}}
@@ -121,17 +134,19 @@ func TestFleetTargets(t *testing.T) {
 		Loads:     []loadRow{{Contender: fleetNow, Hosts: 50, Held: load{Scripts: 10}, Waiting: load{Scripts: 15}, Idle: load{Daemon: 0.002}}},
 		HandOvers: []handOverRow{{Contender: fleetNow, Hosts: 10, Trips: 2.2}},
 		Faults:    []faultRow{{Contender: fleetNow, Fault: faultKilled, Longest: 300}},
+		Foreign:   []foreignRow{{Contender: fleetNow, Hosts: 10, Redsync: 0.5}},
 	}
 	bad := &fleetReport{
 		Rates:     []fleetRow{{Hosts: 50, Contender: fleetNow, ToTwo: 0.4, Calls: 7, Fairness: 0.8, Longest: 160, Fair: 100}},
 		Loads:     []loadRow{{Contender: fleetNow, Hosts: 50, Held: load{Scripts: 10}, Waiting: load{Scripts: 16}, Idle: load{CPU: 0.01, Daemon: 0.003}}},
 		HandOvers: []handOverRow{{Contender: fleetNow, Hosts: 10, Trips: 2.3}},
 		Faults:    []faultRow{{Contender: fleetNow, Fault: faultKilled, Longest: 301}},
+		Foreign:   []foreignRow{{Contender: fleetNow, Hosts: 10, Redsync: 0.4}},
 	}
 	for fleet, want := range map[*fleetReport]bool{good: true, bad: false} {
 		all := (&report{Fleet: fleet}).fleetTargets()
-		if len(all) != 9 {
-			t.Errorf("%d targets, want 9", len(all))
+		if len(all) != 10 {
+			t.Errorf("%d targets, want 10", len(all))
 		}
 		for _, one := range all {
 			if one.Pass != want {

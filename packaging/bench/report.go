@@ -269,6 +269,9 @@ func (r *report) fault() error {
 		for _, row := range r.Fleet.Rates {
 			fault(row.Contender, fmt.Sprintf("%d hosts", row.Hosts), row.Clashes)
 		}
+		for _, row := range r.Fleet.Foreign {
+			fault(row.Contender, fmt.Sprintf("%d hosts and a redsync client", row.Hosts), row.Clashes)
+		}
 	}
 	if r.Hosts != nil {
 		fault(allHosts, "one dies", r.Hosts.Clashes)
