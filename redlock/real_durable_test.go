@@ -42,6 +42,28 @@ func TestRealDurableNodeRestarts(t *testing.T) {
 	want(t, "warnings", len(left.of("c").Warning), 0)
 }
 
+// A durable node that loses its power has what it answered for: it had synced it before. A kill
+// would not show that, because it leaves the page cache.
+func TestRealDurableNodeLosesPower(t *testing.T) {
+	s := newSite(t, 5, appending("always"), redlocktest.Unplugged())
+	left, right := s.newHostAt("abc", durable, patientHost, maxTTL(time.Minute)), s.newHostAt("cde", durable, patientHost, maxTTL(time.Minute))
+	for round := range rounds(3) {
+		lock := name("x%d", round)
+		held := left.take(redlock.Request{Name: lock, TTL: time.Minute, Keep: true})
+		left.forget()
+		right.forget()
+		lost, err := s.server("c").LosePower()
+		must(t, err)
+		want(t, "bytes that were answered for and lost", lost, 0)
+		must(t, s.server("c").Restart())
+		left.wentThrough("c", redlock.NodeReady)
+		right.wentThrough("c", redlock.NodeReady)
+		_, err = right.Acquire(t.Context(), redlock.Request{Name: lock, TTL: time.Minute})
+		wantErr(t, "the lock is held by the other host", err, redlock.ErrHeld)
+		left.release(held)
+	}
+}
+
 // If a node is configured as durable but is not, the host warns, and quarantines it like any
 // other node after a restart.
 func TestRealNodeIsNotDurable(t *testing.T) {

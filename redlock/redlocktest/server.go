@@ -32,8 +32,8 @@ type Server struct {
 	port    int // 0: it listens on a unix socket in dir
 	useTCP  bool
 	extra   []string
-	prepare func(*Server, *exec.Cmd) error // changes each process before it starts; may be nil
-	run     *process                       // the last process
+	prepare []func(*Server, *exec.Cmd) error // change each process before it starts
+	run     *process                         // the last process
 }
 
 // process is one run of a Server.
@@ -110,8 +110,8 @@ func (s *Server) start() error {
 	cmd := exec.Command(binary, s.arguments()...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	dieWithParent(cmd)
-	if s.prepare != nil {
-		if err := s.prepare(s, cmd); err != nil {
+	for _, prepare := range s.prepare {
+		if err := prepare(s, cmd); err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,27 @@ func TestServerClockIsStepped(t *testing.T) {
 	}
 }
 
+// A clock that runs fast gains: ten seconds a second here. TIME is asked between two instants of this
+// host's clock, so the exact bounds are known.
+func TestServerClockRate(t *testing.T) {
+	s := StartRedis(t, 1, Skewable()).Servers[0]
+	before := time.Now()
+	if err := s.SetClockRate(11); err != nil {
+		t.Fatal(err)
+	}
+	after := time.Now()
+	if err := s.Restart(); err != nil { // the rate outlasts restarts
+		t.Fatal(err)
+	}
+	asked := time.Now()
+	got := clockOf(t, s)
+	answered := time.Now()
+	least, most := asked.Add(10*asked.Sub(after)), answered.Add(10*answered.Sub(before))
+	if got.Before(least.Add(-time.Millisecond)) || got.After(most.Add(time.Millisecond)) {
+		t.Errorf("TIME is %v, want between %v and %v", got, least, most)
+	}
+}
+
 // TestServerClockExpiresKeys: a step forward expires keys early.
 func TestServerClockExpiresKeys(t *testing.T) {
 	s := StartRedis(t, 1, Skewable()).Servers[0]

@@ -1,10 +1,10 @@
-// A clock that can be stepped: an LD_PRELOAD shim under which a program's wall
-// clock is the real one plus an offset, in nanoseconds, that is read each time
-// from the file that SKEW_FILE names (8 bytes, a native int64). The other clocks
-// are left alone.
+// A clock that can be stepped and can run fast or slow: an LD_PRELOAD shim that changes a program's
+// wall clock. It reads three native int64 each time from the file that SKEW_FILE names: an offset in
+// nanoseconds, an instant of the real clock in nanoseconds since 1970, and how many nanoseconds a
+// second the clock gains from that instant on. The other clocks are left alone.
 //
 //	cc -shared -fPIC -O2 -o skew.so clock-skew.c
-//	SKEW_FILE=offset LD_PRELOAD=./skew.so redis-server …
+//	SKEW_FILE=skew LD_PRELOAD=./skew.so redis-server …
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,24 +15,32 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int64_t none;
-static volatile int64_t *offset = &none; // the file, mapped
+struct skew {
+	int64_t offset, anchor, rate;
+};
 
-__attribute__((constructor)) static void map_offset(void) {
+static volatile struct skew none;
+static volatile struct skew *skew = &none; // the file, mapped
+
+__attribute__((constructor)) static void map_skew(void) {
 	const char *path = getenv("SKEW_FILE");
 	int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (fd < 0)
 		return;
-	void *mapped = mmap(0, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
+	void *mapped = mmap(0, sizeof *skew, PROT_READ, MAP_SHARED, fd, 0);
 	if (mapped != MAP_FAILED)
-		offset = mapped;
+		skew = mapped;
 	close(fd);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *t) {
 	int failed = syscall(SYS_clock_gettime, clock, t);
 	if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-		int64_t ns = t->tv_sec * INT64_C(1000000000) + t->tv_nsec + *offset;
+		int64_t ns = t->tv_sec * INT64_C(1000000000) + t->tv_nsec;
+		int64_t rate = skew->rate;
+		if (rate)
+			ns += (int64_t)((double)(ns - skew->anchor) * (double)rate / 1e9);
+		ns += skew->offset;
 		t->tv_sec = ns / 1000000000;
 		t->tv_nsec = ns % 1000000000;
 	}
