@@ -18,7 +18,7 @@ var (
 	testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	rowName      = regexp.MustCompile(`(?m)^\t+\{name: "([^"]+)"`)
 	rowOfModel   = regexp.MustCompile(`(?m)^\t\{name: "([^"]+)".*?(long: true)?\}`)
-	nemesisFlag  = regexp.MustCompile(`flags\.\w+\(&o\.\w+, "([^"]+)"`)
+	nemesisFlag  = regexp.MustCompile(`flags\.\w+\((?:&o\.\w+, )?"([^"]+)"`)
 )
 
 // Each command on the page names existing tests, flags and faults.

@@ -46,7 +46,7 @@ type excuses []excuse
 
 func excusesOf(name string, holds []*hold, all []excuse) (of excuses) {
 	for _, one := range all {
-		if (one.name == "" || one.name == name) && slices.ContainsFunc(holds, one.covers) {
+		if (one.Name == "" || one.Name == name) && slices.ContainsFunc(holds, one.covers) {
 			of = append(of, one)
 		}
 	}
@@ -56,18 +56,18 @@ func excusesOf(name string, holds []*hold, all []excuse) (of excuses) {
 // pass reports whether a clock jump excuses a hold whose token is smaller than an earlier grant's.
 // After the jump, the daemon may have passed on a lock that another host already had.
 func (e excuses) pass(one *hold) bool {
-	return slices.ContainsFunc(e, func(excuse excuse) bool { return excuse.name == "" && excuse.covers(one) })
+	return slices.ContainsFunc(e, func(excuse excuse) bool { return excuse.Name == "" && excuse.covers(one) })
 }
 
 // covers reports whether the holder may have lost the lock in that interval.
-func (e excuse) covers(one *hold) bool { return one.Asked <= e.to && one.end() > e.from }
+func (e excuse) covers(one *hold) bool { return one.Asked <= e.To && one.end() > e.From }
 
 // end returns the instant up to which no other client may hold the lock.
 func (e excuses) end(one *hold) instant {
 	end := one.end()
 	for _, excuse := range e {
 		if excuse.covers(one) {
-			end = min(end, excuse.from)
+			end = min(end, excuse.From)
 		}
 	}
 	return end
@@ -172,14 +172,14 @@ func (h *hold) String() string {
 // --- a lock with a fencing token, for porcupine
 
 type lockState struct {
-	held  bool
-	fence uint64 // of the last grant
+	holder int    // number of its grant, from 1; 0: it is free
+	fence  uint64 // of the last grant that has one
 }
 
 type lockInput struct {
 	acquire bool
-	fence   uint64 // of the grant that begins or ends
-	plain   bool   // without fencing tokens
+	grant   int    // the number of the grant that begins or ends
+	fence   uint64 // of that grant; 0: its client has no fencing tokens
 }
 
 // lockModel is the sequential specification of an exclusive lock: it is taken only if it is free,
@@ -188,10 +188,10 @@ var lockModel = porcupine.Model{
 	Init: func() any { return lockState{} },
 	Step: func(state, input, _ any) (bool, any) {
 		s, in := state.(lockState), input.(lockInput)
-		if in.acquire {
-			return !s.held && (in.plain || in.fence > s.fence), lockState{held: true, fence: in.fence}
+		if !in.acquire {
+			return s.holder == in.grant, lockState{fence: s.fence}
 		}
-		return s.held && s.fence == in.fence, lockState{fence: in.fence}
+		return s.holder == 0 && (in.fence == 0 || in.fence > s.fence), lockState{holder: in.grant, fence: max(s.fence, in.fence)}
 	},
 	Equal: func(a, b any) bool { return a == b },
 }
@@ -228,13 +228,9 @@ func linearizePart(holds []*hold, excused excuses) string {
 			// unknown.
 			continue
 		}
-		fence, plain := one.Fence, one.Fence == 0
-		if plain {
-			fence = uint64(i + 1)
-		}
 		operations = append(operations,
-			porcupine.Operation{ClientId: i, Input: lockInput{acquire: true, fence: fence, plain: plain}, Call: int64(one.Asked), Return: int64(one.Granted)},
-			porcupine.Operation{ClientId: i, Input: lockInput{fence: fence, plain: plain}, Call: int64(free), Return: int64(never)})
+			porcupine.Operation{ClientId: i, Input: lockInput{acquire: true, grant: i + 1, fence: one.Fence}, Call: int64(one.Asked), Return: int64(one.Granted)},
+			porcupine.Operation{ClientId: i, Input: lockInput{grant: i + 1}, Call: int64(free), Return: int64(never)})
 	}
 	if len(operations) == 0 {
 		return ""

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,11 @@ const (
 
 // A worker acquires and releases locks in a loop until the run ends.
 type worker struct {
+	number int
 	out    *output
+	store  *store // nil: no work under the lock
+	rival  bool   // it uses redsync, and other clients redlockd
+	isCalm bool   // it has reported its grant after the last fault
 	random *rand.Rand
 	open   func() (locker, error)
 	names  int // number of locks of each mode
@@ -58,18 +63,45 @@ func (o *output) print(h *hold) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, _ = o.writer.Write(h.line()) // if the nemesis has ended, this process ends soon
+	o.write(clientLine{Hold: h.json()})
 }
 
-func (w *worker) run(stop <-chan struct{}) {
+// write prints a line. mu is held.
+func (o *output) write(line clientLine) {
+	text, err := json.Marshal(line)
+	if err != nil {
+		panic(err) // impossible: it has only strings and numbers
+	}
+	_, _ = o.writer.Write(append(text, '\n')) // if the nemesis has ended, this process ends soon
+}
+
+func (o *output) printLine(line clientLine) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.write(line)
+}
+
+// A clientLine is a line of a client process: exactly one of its fields.
+type clientLine struct {
+	Hold  json.RawMessage `json:"hold,omitempty"`
+	Calm  *calmReport     `json:"calm,omitempty"`
+	Late  string          `json:"late,omitempty"`  // a request without an answer in time
+	Fault string          `json:"fault,omitempty"` // the run is of no use
+}
+
+// run works until stop is closed. After calm is closed, it takes one lock that all workers want.
+func (w *worker) run(calm, stop <-chan struct{}) {
 	var connection locker
 	for {
+		once := w.once
 		select {
 		case <-stop:
 			if connection != nil {
 				connection.close()
 			}
 			return
+		case <-calm:
+			once = w.calm
 		default:
 		}
 		if connection == nil {
@@ -80,7 +112,14 @@ func (w *worker) run(stop <-chan struct{}) {
 				continue
 			}
 		}
-		if err := w.once(connection); err != nil {
+		err := once(connection)
+		if w.isCalm {
+			calm = nil
+		}
+		if errors.Is(err, errLate) {
+			w.out.printLine(clientLine{Late: err.Error()})
+		}
+		if err != nil {
 			connection.close()
 			connection = nil
 		}
@@ -99,8 +138,20 @@ func (w *worker) once(connection locker) error {
 		return nil
 	}
 	w.out.print(h)
+	var did *work
+	if w.store != nil && m == exclusive && len(h.Names) == 1 && h.Fence > 0 {
+		if did, err = w.store.begin(h); err != nil {
+			w.out.printLine(clientLine{Fault: err.Error()})
+		}
+	}
 	err = connection.keep(h, now()+w.duration())
 	released := h.Ended == 0
+	if did != nil && released {
+		// It does not look at the deadline again: a program may be paused after it has looked.
+		if err := w.store.end(did); err != nil {
+			w.out.printLine(clientLine{Fault: err.Error()})
+		}
+	}
 	if released {
 		h.Ended, h.Reason = now(), "released" // before the first byte of the release
 	}
@@ -118,7 +169,11 @@ func (w *worker) choose() ([]string, mode) {
 		return fmt.Sprintf("%c%d-%d", kind, number, (at+instant(kind)*nameLifetime/7)/nameLifetime)
 	}
 	one := func(kind rune) string { return name(kind, w.random.IntN(w.names)) }
-	switch n := w.random.IntN(100); {
+	n := w.random.IntN(100)
+	if w.rival {
+		n = w.random.IntN(80) // redsync has neither modes nor several names
+	}
+	switch {
 	case n < 60: // mostly clients of one daemon wait for it, and the daemon passes it on among them
 		host := w.host
 		if w.random.IntN(25) == 0 {
@@ -201,12 +256,19 @@ func (s *session) close() {
 
 var errConnection = errors.New("the connection to redlockd is of no use")
 
-// ask sends a request and returns its answer. It passes LOST events before the answer to lost.
+// errLate is the error of a request that was answered later than lateBound after its wait=, or never.
+var errLate = fmt.Errorf("no answer within %v after the end of the wait", lateBound)
+
 func (s *session) ask(lost func(line string), format string, args ...any) (string, error) {
+	return s.askWithin(answerWait, lost, format, args...)
+}
+
+// askWithin sends a request and returns its answer. It passes LOST events before the answer to lost.
+func (s *session) askWithin(limit time.Duration, lost func(line string), format string, args ...any) (string, error) {
 	if _, err := fmt.Fprintf(s.conn, format+"\n", args...); err != nil {
 		return "", errConnection
 	}
-	timeout := time.After(answerWait)
+	timeout := time.After(limit)
 	for {
 		select {
 		case line, open := <-s.lines:
@@ -219,7 +281,7 @@ func (s *session) ask(lost func(line string), format string, args ...any) (strin
 				lost(line)
 			}
 		case <-timeout:
-			return "", errConnection
+			return "", fmt.Errorf("%w: "+format, append([]any{errLate}, args...)...)
 		}
 	}
 }
@@ -233,7 +295,7 @@ func (s *session) lock(names []string, m mode, wait, ttl time.Duration) (*hold, 
 		options = fmt.Sprintf(" slots=%d", slotCount)
 	}
 	h := &hold{Names: names, Mode: m, Asked: now()}
-	answer, err := s.ask(nil, "LOCK %s wait=%d ttl=%d%s", strings.Join(names, ","), wait.Milliseconds(), ttl.Milliseconds(), options)
+	answer, err := s.askWithin(wait+lateBound, nil, "LOCK %s wait=%d ttl=%d%s", strings.Join(names, ","), wait.Milliseconds(), ttl.Milliseconds(), options)
 	if err != nil || !strings.HasPrefix(answer, "OK ") {
 		return nil, err
 	}
@@ -318,13 +380,24 @@ func clientMain(args clientArgs) int {
 		defer fleet.close()
 		open = fleet.open
 	}
-	stop := make(chan struct{})
+	var db *store
+	if args.Store != "" {
+		db = newStore(args.Store)
+		defer db.db.Close()
+	}
+	calm, stop := make(chan struct{}), make(chan struct{})
 	var workers sync.WaitGroup
 	for i := range args.Workers {
-		w := &worker{out: out, open: open, names: args.Names, host: args.Host, hosts: args.Hosts, random: rand.New(rand.NewPCG(args.Seed, uint64(i)))}
-		workers.Go(func() { w.run(stop) }) // awaited below; ends with stop
+		w := &worker{number: i, out: out, store: db, rival: args.Rival, open: open, names: args.Names, host: args.Host, hosts: args.Hosts, random: rand.New(rand.NewPCG(args.Seed, uint64(i)))}
+		workers.Go(func() { w.run(calm, stop) }) // awaited below; ends with stop
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin) // the nemesis closes it at the end of the run
+	in := bufio.NewReader(os.Stdin) // the nemesis closes it at the end of the run
+	if line, _ := in.ReadString('\n'); line == calmLine {
+		if !args.Rival {
+			close(calm)
+		}
+		_, _ = in.ReadString('\n')
+	}
 	close(stop)
 	workers.Wait()
 	return 0
@@ -335,6 +408,8 @@ type clientArgs struct {
 	Contender string
 	Socket    string
 	Nodes     []string // addresses, for a contender without a daemon
+	Store     string   // address; empty: no work under the lock
+	Rival     bool     // it uses redsync, and other clients redlockd
 	Workers   int
 	Names     int
 	Host      int // the number of its daemon

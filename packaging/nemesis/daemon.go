@@ -45,7 +45,10 @@ func (d *daemon) prepare() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorum {\n  max_ttl = %q\n  node_timeout = %q\n", maxTTL, nodeTimeout)
 	for _, n := range d.world.nodes {
-		fmt.Fprintf(&b, "  node %q { address = %q }\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.port)))
+		fmt.Fprintf(&b, "  node %q {\n    address = %q\n    durable = %v\n  }\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.port)), d.world.options.durable)
+	}
+	if d.world.options.rivals > 0 {
+		b.WriteString("  key_prefix = \"\"\n") // the names of redsync
 	}
 	fmt.Fprintf(&b, "}\nsocket { path = %q }\n", d.socket())
 	b.WriteString("limits {\n  connections_per_user = 1000\n  waiters_per_user = 10000\n}\n")

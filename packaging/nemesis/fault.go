@@ -36,6 +36,7 @@ const (
 
 var faultKinds = []faultKind{
 	{name: "node killed, restarted empty or with its data", weight: 12, target: aNode, losesVotes: true, apply: (*injector).killNode},
+	{name: "node loses power", weight: 12, target: aNode, apply: (*injector).losePower},
 	{name: "node flushed", weight: 12, target: aNode, losesVotes: true, apply: (*injector).flushNode},
 	{name: "node's clock stepped", weight: 3, target: aNode, losesVotes: true, apply: (*injector).stepClock},
 	{name: "node stopped", weight: 40, target: aNode, apply: (*injector).stopNode},
@@ -59,6 +60,8 @@ func (k *faultKind) possible(w *world) bool {
 		return w.network != nil && len(w.daemons) > 0
 	case strings.HasPrefix(k.name, "disk"):
 		return len(w.daemons) > 0 && w.daemons[0].mounted
+	case k.name == "node loses power":
+		return w.options.durable
 	case k.target == aDaemon:
 		return len(w.daemons) > 0
 	}
@@ -107,6 +110,22 @@ func (f *injector) killNode(number int) (int, error) {
 		return 0, err
 	}
 	n.Kill()
+	f.last(time.Second)
+	return int(keys), n.Restart()
+}
+
+// losePower takes from a node all that it has not synced, and counts the keys that it had.
+func (f *injector) losePower(number int) (int, error) {
+	n := f.world.nodes[number]
+	db := f.redis(number)
+	defer db.Close()
+	keys, err := db.DBSize(context.Background()).Result()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := n.LosePower(); err != nil {
+		return 0, err
+	}
 	f.last(time.Second)
 	return int(keys), n.Restart()
 }
@@ -165,7 +184,7 @@ func (f *injector) stepClock(number int) (int, error) {
 	}
 	off := time.Until(shown) - step
 	if step > n.ahead {
-		f.world.excuse(excuse{from: from, to: now() + passWindow})
+		f.world.excuse(excuse{From: from, To: now() + passWindow})
 	}
 	n.ahead = step
 	f.wait(maxTTL + time.Second) // until the node may vote again
@@ -238,7 +257,7 @@ func (f *injector) forceLock(number int) (int, error) {
 	if err != nil || !done {
 		late = lateForce
 	}
-	f.world.excuse(excuse{name: name, from: from, to: now() + late})
+	f.world.excuse(excuse{Name: name, From: from, To: now() + late})
 	if !done {
 		return 0, nil // for example without a quorum
 	}

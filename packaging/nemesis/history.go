@@ -62,13 +62,13 @@ func (h *hold) end() instant {
 	return min(h.Ended, h.Until)
 }
 
-// line returns the line that a client process prints for a hold, at its grant and again at its end.
-func (h *hold) line() []byte {
+// json returns the text of a hold. It has only strings and numbers, so there is no error.
+func (h *hold) json() json.RawMessage {
 	text, err := json.Marshal(h)
 	if err != nil {
-		panic(err) // impossible: it has only strings and numbers
+		panic(err)
 	}
-	return append(text, '\n')
+	return text
 }
 
 // idleNames is how long a lock must not be mentioned before its history is complete: longer than
@@ -107,16 +107,17 @@ type nameHistory struct {
 // grants only up to its start. After FORCE their fencing tokens must still be in order; after a
 // clock jump they must at least be unique.
 type excuse struct {
-	name     string // empty: every lock
-	from, to instant
+	Name string  `json:"name,omitempty"` // empty: every lock
+	From instant `json:"from"`
+	To   instant `json:"to"`
 }
 
 func newHistory() *history {
 	return &history{holds: map[holdKey]*hold{}, names: map[string]*nameHistory{}, open: map[int]int{}, grants: map[mode]int{}, reasons: map[string]int{}}
 }
 
-// add records a line of a client. A later line of the same hold replaces it.
-func (h *history) add(client int, line []byte, at instant) error {
+// add records a hold of a client. A later text of the same hold replaces it.
+func (h *history) add(client int, line json.RawMessage, at instant) error {
 	one := &hold{}
 	if err := json.Unmarshal(line, one); err != nil {
 		return err

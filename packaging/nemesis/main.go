@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -38,6 +40,10 @@ type options struct {
 	binary    string
 	only      string
 	page      string
+	record    string
+	rivals    int       // client processes that use redsync beside redlockd
+	rates     []float64 // of the nodes' clocks, in turn; empty: right
+	durable   bool
 	admit     bool
 	until     bool
 	keep      bool
@@ -60,6 +66,9 @@ func start(args []string, stdout, stderr io.Writer) int {
 			return exitUsage
 		}
 		return clientMain(client)
+	}
+	if len(args) == 2 && args[0] == "-check" {
+		return checkFile(args[1], stdout, stderr)
 	}
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -108,6 +117,20 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.binary, "redlockd", "", "the daemon's program (default: built from this checkout)")
 	flags.StringVar(&o.only, "only", "", "make only faults whose name contains this")
 	flags.StringVar(&o.page, "page", "", "also write the figures to this file, as Markdown")
+	flags.StringVar(&o.record, "record", "", "also write the history to this `file`, compressed if its name ends in .gz")
+	flags.String("check", "", "only check the history in this `file`, and make no run; no other flag is allowed")
+	flags.IntVar(&o.rivals, "rivals", 0, "so many of the client processes use redsync on the same names, and faults that lose data are left out")
+	flags.Func("rates", "the nodes' clocks run at these rates in turn, comma-`separated`: 1.009,0.991 is 0.9 % fast and slow", func(text string) error {
+		for one := range strings.SplitSeq(text, ",") {
+			rate, err := strconv.ParseFloat(one, 64)
+			if err != nil || rate < 0.5 || rate > 2 {
+				return fmt.Errorf("%q is no rate between 0.5 and 2", one)
+			}
+			o.rates = append(o.rates, rate)
+		}
+		return nil
+	})
+	flags.BoolVar(&o.durable, "durable", false, "all nodes are durable: they sync before they answer, vote at once after a restart, and lose power")
 	flags.BoolVar(&o.admit, "admit", false, "an operator ADMITs every node at once, which redlockd warns of: no quarantine")
 	flags.BoolVar(&o.until, "until-violation", false, "end the run with the first violation")
 	flags.BoolVar(&o.keep, "keep", false, "keep the logs of nodes, daemons and faults (after a violation they are kept in any case)")
@@ -115,7 +138,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	if flags.NArg() > 0 || o.contender != "redlockd" && o.contender != "redsync" || min(o.nodes, o.daemons, o.clients, o.workers, o.names) < 1 || o.gap <= 0 {
+	if flags.NArg() > 0 || o.contender != "redlockd" && o.contender != "redsync" || min(o.nodes, o.daemons, o.clients, o.workers, o.names) < 1 || o.gap <= 0 ||
+		o.rivals < 0 || o.rivals > 0 && (o.rivals >= o.clients || o.contender != "redlockd") || flags.Lookup("check").Value.String() != "" {
 		flags.Usage()
 		return nil, errors.New("usage")
 	}
@@ -193,6 +217,10 @@ func runOnce(ctx context.Context, o options, stderr io.Writer) (*report, error) 
 		return nil, fmt.Errorf("after %v: %w", time.Since(started).Round(time.Second), err)
 	}
 	beside.Wait()
+	var found []violation
+	if o.contender == "redlockd" && !o.until && !o.admit {
+		found = w.awaitCalm(ctx)
+	}
 	w.finishClients()
 	for _, c := range w.clients {
 		if c.fault != nil {
@@ -200,11 +228,22 @@ func runOnce(ctx context.Context, o options, stderr io.Writer) (*report, error) 
 		}
 	}
 	took := time.Since(started)
-	if err := v.finish(); err != nil {
+	if err := errors.Join(v.finish(), w.record.finish()); err != nil {
+		return nil, err
+	}
+	var did workCount
+	if w.store != nil {
+		s := newStore(w.store.Addr())
+		defer s.db.Close()
+		if did, err = s.count(context.WithoutCancel(ctx)); err != nil {
+			return nil, fmt.Errorf("read the store: %w", err)
+		}
+	}
+	if err := v.add(append(append(found, w.late...), did.violations()...)); err != nil {
 		return nil, err
 	}
 	return &report{options: o, server: serverVersion(w.nodes[0]), took: took, checking: time.Since(started) - took, faults: s.counts,
-		history: w.history, locks: v.locks, violations: v.violations, dir: w.dir}, nil
+		history: w.history, did: did, calmest: w.calmest, locks: v.locks, violations: v.violations, dir: w.dir}, nil
 }
 
 // admitAlways ends every quarantine at once.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,19 +39,70 @@ func duration() string {
 	if os.Getenv("REDLOCKD_LONG") != "" {
 		return "1h"
 	}
-	return "1m"
+	return "30s"
 }
 
 func TestNoViolationOfRedlockd(t *testing.T) {
-	out, code := nemesis(t, "-for", duration())
+	record := filepath.Join(t.TempDir(), "history.jsonl.gz")
+	out, code := nemesis(t, "-for", duration(), "-record", record)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	for _, kind := range faultKinds {
+		if !kind.possible(&world{options: options{durable: false}, network: &network{}, daemons: []*daemon{{mounted: true}}}) {
+			continue
+		}
 		line := lineWith(out, "| "+kind.name+" |")
 		if line == "" || strings.HasSuffix(strings.TrimSpace(line), "| 0 |") {
 			t.Errorf("no fault %q changed anything: %q", kind.name, line)
 		}
+	}
+	if line := lineWith(out, "| the store compares tokens |"); line == "" || strings.HasPrefix(line, "| the store compares tokens | 0 |") {
+		t.Errorf("no work under the locks: %q", line)
+	}
+	if lineWith(out, "after the last fault, all") == "" {
+		t.Error("nothing is said of the time after the last fault")
+	}
+	if again, code := checked(t, record); code != 0 || !strings.Contains(again, "0 violations") {
+		t.Errorf("the recorded history: exit code %d, %s", code, again)
+	}
+}
+
+// Durable nodes vote at once after a power loss: they have all votes that they answered.
+func TestNoViolationOfDurableNodes(t *testing.T) {
+	out, code := nemesis(t, "-for", "5s", "-durable", "-only", "power")
+	if line := lineWith(out, "| node loses power |"); code != 0 || line == "" || strings.HasSuffix(strings.TrimSpace(line), "| 0 |") {
+		t.Errorf("exit code %d, %q; want 0, and nodes that lost power", code, line)
+	}
+}
+
+// Clocks that run 0.9 % fast or slow are within the promise.
+func TestNoViolationWithClockRates(t *testing.T) {
+	for _, rates := range []string{"1.009", "0.991", "1.009,0.991"} {
+		if out, code := nemesis(t, "-for", "3s", "-rates", rates); code != 0 {
+			t.Errorf("rates %s: exit code %d, want 0: %s", rates, code, out)
+		}
+	}
+}
+
+// Clients of redsync want the same locks. They have no tokens, and exclude redlockd's clients.
+func TestNoViolationBesideRedsync(t *testing.T) {
+	record := filepath.Join(t.TempDir(), "history.jsonl.gz")
+	if out, code := nemesis(t, "-for", "10s", "-rivals", "3", "-record", record); code != 0 {
+		t.Errorf("exit code %d, want 0: %s", code, out)
+	}
+	_, h, err := replay(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := 0
+	for _, of := range h.names {
+		if slices.ContainsFunc(of.holds, func(one *hold) bool { return one.Fence == 0 }) && slices.ContainsFunc(of.holds, func(one *hold) bool { return one.Fence > 0 }) {
+			both++
+		}
+	}
+	if both == 0 {
+		t.Errorf("redlockd and redsync held none of %d locks in turn", len(h.names))
 	}
 }
 
@@ -85,7 +137,7 @@ func a(id int64, from, to, fence int) *hold {
 
 // force returns a FORCE of the lock x from one millisecond to another.
 func force(from, to int) excuse {
-	return excuse{name: "x", from: time.Duration(from) * time.Millisecond, to: time.Duration(to) * time.Millisecond}
+	return excuse{Name: "x", From: time.Duration(from) * time.Millisecond, To: time.Duration(to) * time.Millisecond}
 }
 
 func with(h *hold, change func(*hold)) *hold {
@@ -116,11 +168,11 @@ func TestCheck(t *testing.T) {
 		{name: "two holders after FORCE", holds: []*hold{a(1, 10, 30, 1), a(2, 21, 40, 2)}, excused: []excuse{force(20, 22)}},
 		{name: "two holders before FORCE", holds: []*hold{a(1, 10, 30, 1), a(2, 15, 40, 2)}, excused: []excuse{force(20, 22)}, want: "two holders"},
 		{name: "two holders requested after FORCE", holds: []*hold{a(1, 30, 40, 1), a(2, 35, 45, 2)}, excused: []excuse{force(20, 22)}, want: "two holders"},
-		{name: "two holders after FORCE of another lock", holds: []*hold{a(1, 10, 30, 1), a(2, 21, 40, 2)}, excused: []excuse{{name: "y", to: never}}, want: "two holders"},
+		{name: "two holders after FORCE of another lock", holds: []*hold{a(1, 10, 30, 1), a(2, 21, 40, 2)}, excused: []excuse{{Name: "y", To: never}}, want: "two holders"},
 		{name: "a token that shrinks after FORCE", holds: []*hold{a(1, 10, 30, 2), a(2, 21, 40, 1)}, excused: []excuse{force(20, 22)}, want: "does not grow"},
-		{name: "two holders after a clock stepped", holds: []*hold{a(1, 10, 30, 1), a(2, 21, 40, 2)}, excused: []excuse{{to: 22 * time.Millisecond}}},
-		{name: "a token that shrinks after a clock stepped", holds: []*hold{a(1, 10, 30, 2), a(2, 21, 40, 1)}, excused: []excuse{{to: 22 * time.Millisecond}}},
-		{name: "a token twice after a clock stepped", holds: []*hold{a(1, 10, 30, 2), a(2, 21, 40, 2)}, excused: []excuse{{to: 22 * time.Millisecond}}, want: "same token twice"},
+		{name: "two holders after a clock stepped", holds: []*hold{a(1, 10, 30, 1), a(2, 21, 40, 2)}, excused: []excuse{{To: 22 * time.Millisecond}}},
+		{name: "a token that shrinks after a clock stepped", holds: []*hold{a(1, 10, 30, 2), a(2, 21, 40, 1)}, excused: []excuse{{To: 22 * time.Millisecond}}},
+		{name: "a token twice after a clock stepped", holds: []*hold{a(1, 10, 30, 2), a(2, 21, 40, 2)}, excused: []excuse{{To: 22 * time.Millisecond}}, want: "same token twice"},
 		{name: "no tokens", holds: []*hold{a(1, 10, 20, 0), a(2, 20, 30, 0)}},
 	}
 	for _, test := range tests {
@@ -145,6 +197,10 @@ func TestLinearize(t *testing.T) {
 	if linearize([]*hold{first, second}, nil) == "" {
 		t.Error("the same token twice is no lock with fencing tokens")
 	}
+	second.Fence = 0
+	if what := linearize([]*hold{first, second, a(3, 50, 60, 2)}, nil); what != "" {
+		t.Errorf("a client without tokens between two with them: %s", what)
+	}
 	second.Fence = 2
 	second.Asked, second.Granted = 12*time.Millisecond, 15*time.Millisecond
 	if linearize([]*hold{first, second}, nil) == "" {
@@ -157,7 +213,7 @@ func TestIdleLocksAreForgotten(t *testing.T) {
 	h := newHistory()
 	add := func(client int, one *hold, at instant) {
 		t.Helper()
-		if err := h.add(client, one.line(), at); err != nil {
+		if err := h.add(client, one.json(), at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,7 +253,7 @@ func TestKilledClientHoldsNothing(t *testing.T) {
 	one := a(1, 10, 20, 1)
 	one.Ended = 0
 	for client := range 2 {
-		if err := h.add(client, one.line(), one.Granted); err != nil {
+		if err := h.add(client, one.json(), one.Granted); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,6 +21,8 @@ type report struct {
 	checking   time.Duration // time of the checks after the run
 	faults     map[string]*faultCount
 	history    *history
+	did        workCount
+	calmest    time.Duration // the longest wait after the last fault
 	locks      int
 	violations []violation
 	dir        string // directory with the files of a violation
@@ -57,6 +59,14 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(out, "| ended: %s | %d |\n", reason, r.history.reasons[reason])
 	}
 	fmt.Fprintf(out, "| held at the end of the run | %d |\n", grants-ended)
+	if r.did.writes > 0 {
+		fmt.Fprintln(out, "\n| work under the locks: read, work, write | updates | lost | refused |\n|---|---:|---:|---:|")
+		fmt.Fprintf(out, "| without fencing | %d | %d | |\n", r.did.writes, r.did.lost)
+		fmt.Fprintf(out, "| the store compares tokens | %d | %d | %d |\n", r.did.fencedWrites, r.did.fencedLost, r.did.refused)
+	}
+	if r.calmest > 0 {
+		fmt.Fprintf(out, "\nafter the last fault, all %d workers had a grant of one lock within %v\n", (r.options.clients-r.options.rivals)*r.options.workers, r.calmest.Round(time.Millisecond))
+	}
 	if r.history.tooLate > 0 {
 		fmt.Fprintf(out, "\n%d lines came after their lock was checked\n", r.history.tooLate)
 	}

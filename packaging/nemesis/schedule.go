@@ -44,6 +44,9 @@ func newSchedule(w *world) *schedule {
 	s := &schedule{world: w, gap: w.options.gap, done: make(chan struct{}), busy: map[[2]int]bool{}, counts: map[string]*faultCount{},
 		random: rand.New(rand.NewPCG(w.options.seed, 0))}
 	for _, kind := range faultKinds {
+		if w.options.rivals > 0 && kind.losesVotes {
+			continue // a node that loses a lock of redsync does not sit out
+		}
 		if kind.possible(w) && strings.Contains(kind.name, w.options.only) {
 			s.first = append(s.first, kind)
 			for range kind.weight {

@@ -78,10 +78,14 @@ func (v *verdict) hasEnough() bool {
 // finish checks the remaining locks at the end of the run.
 func (v *verdict) finish() error { return v.judge(v.world.history.takeIdle(never)) }
 
-// judge checks locks. It writes those with a violation to a file beside the logs.
+// judge checks locks.
 func (v *verdict) judge(locks []completeHistory) error {
-	found := checkAll(locks)
 	v.locks += len(locks)
+	return v.add(checkAll(locks))
+}
+
+// add reports violations. It writes the histories of their locks to files beside the logs.
+func (v *verdict) add(found []violation) error {
 	v.violations = append(v.violations, found...)
 	for _, one := range found {
 		fmt.Fprintf(v.out, "VIOLATION: %s\n", one)
@@ -98,7 +102,7 @@ func (v *verdict) keep(found violation) error {
 	v.world.options.keep = true
 	var text bytes.Buffer
 	for _, one := range found.holds {
-		text.Write(one.line())
+		text.Write(append(one.json(), '\n'))
 	}
 	path := filepath.Join(v.world.dir, "violation-"+strings.ReplaceAll(found.name, "/", "_")+".jsonl")
 	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {

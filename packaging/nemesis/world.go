@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -35,10 +37,15 @@ type world struct {
 	nodes   []*node
 	daemons []*daemon
 	clients []*clientProcess
+	store   *redlocktest.Server // for the work under the locks; nil: none
+	calm    chan calmReport     // of the workers, after the last fault
+	calmest time.Duration       // the longest wait after the last fault
 
 	mu      sync.Mutex // guards the fields below
 	history *history
-	died    error // why the first daemon ended that no fault had ended
+	record  *recorder   // nil without -record
+	late    []violation // requests without an answer in time
+	died    error       // why the first daemon ended that no fault had ended
 }
 
 // A node is one redis-server.
@@ -49,7 +56,7 @@ type node struct {
 }
 
 func newWorld(ctx context.Context, o options) (*world, error) {
-	w := &world{options: o, history: newHistory()}
+	w := &world{options: o, history: newHistory(), calm: make(chan calmReport, o.clients*o.workers)}
 	var err error
 	if w.dir, err = os.MkdirTemp("", "nemesis"); err != nil {
 		return nil, err
@@ -85,6 +92,19 @@ func newWorld(ctx context.Context, o options) (*world, error) {
 			return w, err
 		}
 	}
+	if o.contender == "redlockd" {
+		server, err := redlocktest.LaunchRedis(filepath.Join(w.dir, "store"), redlocktest.TCP())
+		if err != nil {
+			return w, err
+		}
+		w.store = server
+	}
+	if o.record != "" {
+		if w.record, err = newRecorder(o.record); err != nil {
+			return w, err
+		}
+		w.record.write(recordLine{At: now(), Header: &recordHeader{Format: formatVersion, Command: slices.DeleteFunc(slices.Clone(os.Args[1:]), func(one string) bool { return one == "-inside" }), Server: serverVersion(w.nodes[0])}})
+	}
 	for i := range o.clients {
 		c := &clientProcess{world: w, number: i}
 		w.clients = append(w.clients, c)
@@ -102,12 +122,21 @@ func (w *world) startNodes() error {
 	}
 	for i := range w.options.nodes {
 		args := []string{"--bind", bind}
-		if i >= 3 { // the others lose everything in a restart
+		options := []redlocktest.Option{redlocktest.TCP(), redlocktest.Skewable()}
+		if w.options.durable {
+			args = append(args, "--appendonly", "yes", "--appendfsync", "always")
+			options = append(options, redlocktest.Unplugged())
+		} else if i >= 3 { // the others lose everything in a restart
 			args = append(args, "--appendonly", "yes", "--appendfsync", "everysec")
 		}
-		server, err := redlocktest.LaunchRedis(filepath.Join(w.dir, string(rune('a'+i))), redlocktest.TCP(), redlocktest.Args(args...), redlocktest.Skewable())
+		server, err := redlocktest.LaunchRedis(filepath.Join(w.dir, string(rune('a'+i))), append(options, redlocktest.Args(args...))...)
 		if err != nil {
 			return err
+		}
+		if rates := w.options.rates; len(rates) > 0 {
+			if err := server.SetClockRate(rates[i%len(rates)]); err != nil {
+				return err
+			}
 		}
 		_, port, err := net.SplitHostPort(server.Addr())
 		if err != nil {
@@ -142,6 +171,9 @@ func (w *world) close() {
 	for _, n := range w.nodes {
 		n.Kill()
 	}
+	if w.store != nil {
+		w.store.Kill()
+	}
 	if w.network != nil {
 		w.network.close()
 	}
@@ -155,11 +187,29 @@ func (w *world) close() {
 	os.RemoveAll(w.dir)
 }
 
-// record adds the lines of a client.
-func (w *world) record(client int, line []byte) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.history.add(client, line, now())
+// hear takes a line of a client.
+func (w *world) hear(client int, text []byte) error {
+	var line clientLine
+	if err := json.Unmarshal(text, &line); err != nil {
+		return err
+	}
+	switch {
+	case line.Hold != nil:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		at := now()
+		w.record.write(recordLine{At: at, Client: client, Hold: line.Hold})
+		return w.history.add(client, line.Hold, at)
+	case line.Calm != nil:
+		w.calm <- *line.Calm
+	case line.Late != "":
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.late = append(w.late, violation{name: fmt.Sprint("client ", client), what: line.Late})
+	default:
+		return errors.New(line.Fault)
+	}
+	return nil
 }
 
 // heldBy returns how many locks a client process holds now.
@@ -174,7 +224,8 @@ func (w *world) heldThrough(d *daemon) (held int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for client, open := range w.history.open {
-		if client%w.options.clients%w.options.daemons == d.number {
+		number := client % w.options.clients
+		if number%w.options.daemons == d.number && !w.clients[number].isRival() {
 			held += open
 		}
 	}
@@ -206,6 +257,7 @@ func (w *world) ended() error {
 func (w *world) excuse(one excuse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.record.write(recordLine{At: now(), Excuse: &one})
 	w.history.excuse(one)
 }
 
@@ -217,7 +269,7 @@ type clientProcess struct {
 	number  int
 	life    int // number of its starts; guarded by the world's mu
 	process *exec.Cmd
-	input   io.Closer
+	input   io.WriteCloser
 	done    chan struct{} // closed when its output is read and it is reaped
 	fault   error         // error of its output; read it after done
 }
@@ -225,13 +277,28 @@ type clientProcess struct {
 // clientFlag runs this program as a client process.
 const clientFlag = "-client-process"
 
+// isRival reports whether the client uses redsync, and others redlockd. The last ones do.
+func (c *clientProcess) isRival() bool {
+	return c.number >= c.world.options.clients-c.world.options.rivals
+}
+
+func (c *clientProcess) contender() string {
+	if c.isRival() {
+		return "redsync"
+	}
+	return c.world.options.contender
+}
+
 func (c *clientProcess) id() int { return c.number + c.life*c.world.options.clients }
 
 func (c *clientProcess) start() error {
 	c.world.mu.Lock() // because heldBy reads it
 	c.life++
 	c.world.mu.Unlock()
-	args := clientArgs{Contender: c.world.options.contender, Workers: c.world.options.workers, Names: c.world.options.names, Host: c.number % c.world.options.daemons, Hosts: c.world.options.daemons, Seed: c.world.options.seed + uint64(c.id())}
+	args := clientArgs{Contender: c.contender(), Rival: c.isRival(), Workers: c.world.options.workers, Names: c.world.options.names, Host: c.number % c.world.options.daemons, Hosts: c.world.options.daemons, Seed: c.world.options.seed + uint64(c.id())}
+	if c.world.store != nil && !c.isRival() {
+		args.Store = c.world.store.Addr()
+	}
 	if len(c.world.daemons) > 0 {
 		args.Socket = c.world.daemons[c.number%len(c.world.daemons)].socket()
 	}
@@ -273,7 +340,7 @@ func (c *clientProcess) read(out io.Reader, id int) {
 		rest = append(rest, buffer[:n]...)
 		whole := lastLine(rest)
 		for line := range bytes.Lines(whole) {
-			if fault := c.world.record(id, line); fault != nil && c.fault == nil {
+			if fault := c.world.hear(id, line); fault != nil && c.fault == nil {
 				c.fault = fmt.Errorf("client %d printed %q: %w", id, line, fault)
 			}
 		}
@@ -312,5 +379,6 @@ func (c *clientProcess) kill() (held int) {
 	<-c.done
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
+	c.world.record.write(recordLine{At: at, Client: c.id(), Died: true})
 	return c.world.history.clientDied(c.id(), at)
 }
