@@ -10,8 +10,8 @@ import (
 // is the next holder.
 //
 // A lock that a foreign Redlock client took has no host, user or pid. Only Who fills in all fields.
-// The Holder of an *Error has no Held, Nodes, Slot, KeptFor or Note. The Holder of Forced has no
-// Mode, TTL, Nodes, KeptFor or Note.
+// The Holder of an *Error has no Held, Nodes, Slot, KeptFor, Gone or Note. The Holder of Forced has no
+// Mode, TTL, Nodes, KeptFor, Gone or Note.
 type Holder struct {
 	Name  string // the lock
 	Mode  string // "exclusive" or "shared"
@@ -27,7 +27,10 @@ type Holder struct {
 	// KeptFor is how long the lock stays taken at least, even if its holder releases it (WithMin).
 	// It is known only to the daemon that granted the lock.
 	KeptFor time.Duration
-	Note    string // if a client of this daemon holds the lock, and this user may see the note
+	// Gone means that the process PID ended while its redlockd, this daemon, was down. The lock stays
+	// taken for at most TTL, because another process may resume the lease.
+	Gone bool
+	Note string // if a client of this daemon holds the lock, and this user may see the note
 	// Waits means that no client holds the lock, but those nodes keep it for this waiter, for at
 	// most TTL. No other client is granted it meanwhile.
 	Waits bool
@@ -49,6 +52,7 @@ func holderOf(r *ipc.Response) Holder {
 		Note:  text(r, "note"),
 
 		KeptFor: duration(r, "kept"),
+		Gone:    text(r, "gone") == "yes",
 		Waits:   text(r, "waiting") == "yes",
 	}
 }

@@ -25,6 +25,9 @@ type Entry struct {
 	// Kept means that no client holds it any more, but it stays taken for KeptFor (WithMin).
 	Kept    bool
 	KeptFor time.Duration // how long it stays taken at least, even if its holder releases it
+	// Gone means that the process PID ended while redlockd was down. The lock stays taken for at most
+	// TTL, because another process may resume the lease.
+	Gone bool
 }
 
 // Status is the state of this host's daemon.
@@ -163,6 +166,7 @@ func entryOf(r *ipc.Response) Entry {
 
 		Kept:    text(r, "state") == "kept",
 		KeptFor: duration(r, "kept"),
+		Gone:    text(r, "gone") == "yes",
 	}
 }
 

@@ -30,13 +30,14 @@ shown as %2C.
 
 STATE "lost": no longer held, but other processes cannot get all of it for TTL.
 STATE "kept": no longer held, but taken for TTL (--at-least of redlock run).
+PID "(gone)": the process ended while redlockd was down. Another one may resume the lease.
 
 With --json: [{"lock", "locks", "state": "held", "waiting", "lost" or "kept", "mode":
 "exclusive" or "shared", "slots", "slot", "pid", "user", "since_ms", "ttl_ms", "fence",
-"note", "kept_ms" with --at-least}]. locks has the names as they are; lock has all of
-them as other commands take them: with commas between them, and %2C for a comma inside a
-name. slots is how many may hold the lock together (0: it is not a semaphore), slot the
-number of the holder's slot. Times are in milliseconds; 0 is none.
+"note", "kept_ms" with --at-least, "gone": true with "(gone)"}]. locks has the names as
+they are; lock has all of them as other commands take them: with commas between them, and
+%2C for a comma inside a name. slots is how many may hold the lock together (0: it is not
+a semaphore), slot the number of the holder's slot. Times are in milliseconds; 0 is none.
 
 With --all: the locks of all hosts that you may inspect. redlockd reads them from the
 nodes, page by page, at the pace of other requests. It needs the right +scan there. Each

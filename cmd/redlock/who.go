@@ -34,7 +34,8 @@ command started keep the lock until they end.
 
 With --json: {"lock", "free", "holders": [{"mode": "exclusive" or "shared", "slots",
 "slot", "host", "pid", "user", "since_ms", "ttl_ms", "held", "nodes", "note" if there is
-one, "kept_ms" if it was taken with --at-least on this host, "next" if it waits}],
+one, "kept_ms" if it was taken with --at-least on this host, "gone" if its process ended
+while the redlockd of this host was down, "next" if it waits}],
 "waiting_hosts", "waiting_ms": [for each of these hosts]}.
 slots is how many may hold the lock together (0: it is not a semaphore), slot the number
 of the holder's slot. Times are in milliseconds.

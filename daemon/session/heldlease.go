@@ -32,6 +32,7 @@ type heldLease struct {
 	hold        ipc.Hold // does not change
 	freed       bool     // process is already released
 	downgraded  bool     // it was taken exclusively, and is shared now
+	holderGone  bool     // the process of its connection had ended when this daemon started, and nobody has resumed it
 	disconnects uint16   // how often its connection ended, which begins linger=
 }
 
@@ -144,6 +145,14 @@ func (d *Host) isKept(h *heldLease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return h.life.State == locktable.Kept
+}
+
+// isHolderGone reports whether the process of a lease's connection had ended when this daemon started,
+// and nobody has resumed the lease.
+func (d *Host) isHolderGone(h *heldLease) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return h.holderGone
 }
 
 // recordLocked returns the journal's record of a granted lease. Further LOCKs that count on it are

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
@@ -83,7 +85,24 @@ func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	}
 	d.recorder.Lost(lease.Reason())
 	asked := h.hold == ipc.HoldTTL && lease.Reason() == redlock.LostExpired // it ended as its client requested
-	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), lease.Cause(), asked)
+	d.LeaseLog.Lost(d.logFacts(h, lease), d.Clock()-lease.Since(), string(lease.Reason()), cmp.Or(lease.Cause(), d.expiryCause(h, lease.Reason())), asked)
+}
+
+// The causes of the expiry of a lease whose connection a restart did not keep.
+var (
+	errHolderGone = errors.New("its process had ended when redlockd started again, and no client resumed it")
+	errNotResumed = errors.New("its connection ended with the previous redlockd, and no client resumed it")
+)
+
+// expiryCause says why a lease with hold=conn expired, or returns nil.
+func (d *Host) expiryCause(h *heldLease, reason redlock.LostReason) error {
+	if h.hold != ipc.HoldConn || reason != redlock.LostExpired || d.reporter(h) != nil {
+		return nil
+	}
+	if d.isHolderGone(h) {
+		return errHolderGone
+	}
+	return errNotResumed
 }
 
 // applyLoss applies the loss of a lease, and records its instant.

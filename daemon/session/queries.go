@@ -47,7 +47,7 @@ func (w *whoWork) answer(holdings []redlock.Holding, waiters []redlock.Waiting) 
 		here := w.s.host.onNodes(&h) // a client that may send WHO also sees it in LIST
 		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
 		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), w.s.host.currentHolder(&h, here))
-		noteField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here)
+		noteField(w.s.host.goneField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here), here)
 		w.call.Line(line.Say(w.s.host.whoText(&h, here)))
 	}
 	r := ok(w.call).Int("n", int64(len(holdings)))
@@ -120,6 +120,8 @@ func (d *Host) whoText(h *redlock.Holding, here *heldLease) string {
 		return "its holder has ended; it stays taken for kept= (min=)"
 	case here != nil && here.lease.TimeToRelease() > 0:
 		return fmt.Sprintf("it was lost (%s), and stays taken for at most ttl=: its client may still be working", here.lease.Reason())
+	case here != nil && d.isHolderGone(here):
+		return "its process ended while redlockd was down; it stays taken for at most ttl=, because another process may resume it"
 	}
 	return ""
 }
@@ -131,6 +133,14 @@ func (d *Host) keptField(line *ipc.Response, here *heldLease) *ipc.Response {
 	}
 	if left := d.minLeft(here); left > 0 {
 		line.Ms("kept", left)
+	}
+	return line
+}
+
+// goneField says that the process of a lease of this daemon has ended, if that is known.
+func (d *Host) goneField(line *ipc.Response, here *heldLease) *ipc.Response {
+	if here != nil && d.isHolderGone(here) {
+		line.Str("gone", "yes")
 	}
 	return line
 }
@@ -198,7 +208,7 @@ func (s *session) listAll(call *server.Call) {
 		}
 		if names != nil && (state != "lost" || left > 0) {
 			line := slotField(s.listLine(call, names, &h.waiter, d.mode(h), state, h.lease.Since()), h.lease.Slot())
-			call.Line(s.host.keptField(line.Int("fence", int64(h.lease.Fence())).Ms("ttl", left), h))
+			call.Line(s.host.goneField(s.host.keptField(line.Int("fence", int64(h.lease.Fence())).Ms("ttl", left), h), h))
 			n++
 		}
 	}
@@ -281,7 +291,7 @@ func (s *session) fleetLines(call *server.Call, lock *redlock.StoredLock, here t
 		here := s.host.onNodes(h)
 		r := slotField(slotsField(line(state).Str("mode", modeOf(h.Shared)), h.Slots), h.Slot)
 		holderFields(r, s.host.currentHolder(h, here))
-		noteField(ttlField(r, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here)
+		noteField(s.host.goneField(ttlField(r, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here)
 		call.Line(waiters(r))
 	}
 	return len(lock.Holdings)

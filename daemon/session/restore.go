@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"time"
@@ -31,6 +32,9 @@ type restoration struct {
 	waiting   int // requests that are restarted
 	cut       int // connections that were cut
 	abandoned int // attempts and releases that were under way
+	gone      int // leases whose holder ended, and which a client could resume
+
+	startOf map[int]time.Duration // when the living process with a pid was started: see hasEnded
 }
 
 // restoredConn is a connection that outlasted an earlier daemon.
@@ -86,7 +90,7 @@ func (r *restoration) run(stored []systemd.StoredConn) {
 func (r *restoration) log() {
 	if len(r.conns)+len(r.adopted)+r.cut+r.abandoned > 0 {
 		r.d.Log.Info("continued after a restart", "connections", len(r.conns), "leases", len(r.adopted),
-			"requests_resumed", r.waiting, "connections_cut", r.cut, "releases_repeated", r.abandoned)
+			"requests_resumed", r.waiting, "connections_cut", r.cut, "releases_repeated", r.abandoned, "holders_gone", r.gone)
 	}
 }
 
@@ -275,6 +279,9 @@ func (r *restoration) take(l *state.Lease) {
 		known := r.recovered.Conns[l.Conn]
 		h.hasNoHolder = r.recovered.Complete && (known == nil || known.Stored && r.marked)
 		l.Record.Keep = h.hasNoHolder && h.linger() > 0 // otherwise RESUME starts the extensions
+		if h.holderGone = !h.hasNoHolder && l.Conn < l.Number && r.hasEnded(h.PID, h.Asked); h.holderGone {
+			r.gone++
+		}
 	}
 	if unclaimed := h.hold == ipc.HoldConn && conn == nil; (h.hasNoHolder || unclaimed) && l.Min > r.d.Clock()-l.Record.Since {
 		l.Record.Keep = true // whether or not it is resumed
@@ -290,6 +297,35 @@ func (r *restoration) take(l *state.Lease) {
 	}
 	h.waiter.Owner = h.ownerLocked() // nobody else knows the lease yet
 	r.adopted = append(r.adopted, h)
+}
+
+// hasEnded reports whether the process that had a pid at an instant has certainly ended. It needs no
+// record of the process: another process that has the pid now was started later.
+//
+// Callers compare the numbers of connection and LOCK first: a connection with the larger one has resumed
+// the lease, perhaps for another process.
+func (r *restoration) hasEnded(pid int, then time.Duration) bool {
+	if pid == 0 {
+		return false // the earlier daemon did not see it
+	}
+	started, known := r.startOf[pid]
+	if !known {
+		fd, err := process.OpenIf(pid, func(f process.Facts) error {
+			started = f.Started
+			return nil
+		})
+		switch {
+		case err == nil:
+			process.Close(fd)
+		case errors.Is(err, process.ErrNoProcess), errors.Is(err, process.ErrThread):
+			started = math.MaxInt64
+		}
+		if r.startOf == nil {
+			r.startOf = map[int]time.Duration{}
+		}
+		r.startOf[pid] = started
+	}
+	return started > then
 }
 
 // newRestoredLease returns a recorded lease, without a holder.

@@ -195,7 +195,7 @@ func (r *resumeWork) takeLocked() (replaced []*heldLease, moved bool, err error)
 		return replaced, false, errNoLease
 	}
 	h.index.remove(h)
-	h.session, h.index = s, &s.leases // the LOCKs that count on the lease move too
+	h.session, h.index, h.holderGone = s, &s.leases, false // the LOCKs that count on the lease move too
 	d.unclaimed.forgetLocked(h)
 	return replaced, true, nil
 }

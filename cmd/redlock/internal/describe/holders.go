@@ -45,7 +45,7 @@ func PrintHolders(out io.Writer, holders []client.Holder) error {
 	rows := [][]string{{"HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD"}}
 	for _, h := range holders {
 		rows = append(rows, []string{
-			output.OrDash(h.Host), output.Count(uint64(h.PID)), output.OrDash(h.User), holderMode(h), output.Duration(h.Since), output.Duration(h.TTL),
+			output.OrDash(h.Host), processCell(h.PID, h.Gone), output.OrDash(h.User), holderMode(h), output.Duration(h.Since), output.Duration(h.TTL),
 			fmt.Sprintf("%d/%d", h.Held, h.Nodes),
 		})
 		if noted {
@@ -56,6 +56,15 @@ func PrintHolders(out io.Writer, holders []client.Holder) error {
 		rows[0] = append(rows[0], "NOTE")
 	}
 	return output.Table(out, rows)
+}
+
+// processCell is a pid. gone means that the process is known to have ended.
+func processCell(pid int, gone bool) string {
+	cell := output.Count(uint64(pid))
+	if gone {
+		cell += " (gone)"
+	}
+	return cell
 }
 
 func holderMode(h client.Holder) string {
@@ -89,6 +98,7 @@ type HolderJSON struct {
 	Nodes int    `json:"nodes"`
 	Note  string `json:"note,omitempty"`
 	Kept  int64  `json:"kept_ms,omitempty"`
+	Gone  bool   `json:"gone,omitempty"`
 	Next  bool   `json:"next,omitempty"`
 }
 
@@ -97,7 +107,7 @@ func HoldersToJSON(holders []client.Holder) []HolderJSON {
 	for _, h := range holders {
 		list = append(list, HolderJSON{
 			Mode: h.Mode, Slots: h.Slots, Slot: h.Slot, Host: h.Host, PID: h.PID, User: h.User,
-			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note, Kept: h.KeptFor.Milliseconds(), Next: h.Waits,
+			Since: h.Since.Milliseconds(), TTL: h.TTL.Milliseconds(), Held: h.Held, Nodes: h.Nodes, Note: h.Note, Kept: h.KeptFor.Milliseconds(), Gone: h.Gone, Next: h.Waits,
 		})
 	}
 	return list

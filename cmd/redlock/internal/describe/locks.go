@@ -18,7 +18,7 @@ func PrintLocks(out io.Writer, entries []client.Entry) error {
 	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}
 	for _, e := range entries {
 		rows = append(rows, []string{
-			lockname.Join(e.Names...), lockState(e), Mode(e.Mode, e.Slots, e.Slot), output.Count(uint64(e.PID)), output.OrDash(e.User),
+			lockname.Join(e.Names...), lockState(e), Mode(e.Mode, e.Slots, e.Slot), processCell(e.PID, e.Gone), output.OrDash(e.User),
 			output.Duration(e.Since), output.Duration(takenFor(e)), output.Count(e.Fence), e.Note,
 		})
 	}
@@ -60,6 +60,7 @@ type LockJSON struct {
 	Fence uint64   `json:"fence"`
 	Note  string   `json:"note"`
 	Kept  int64    `json:"kept_ms,omitempty"`
+	Gone  bool     `json:"gone,omitempty"`
 }
 
 func LocksToJSON(entries []client.Entry) []LockJSON {
@@ -68,7 +69,7 @@ func LocksToJSON(entries []client.Entry) []LockJSON {
 		list = append(list, LockJSON{
 			Lock: lockname.Join(e.Names...), Locks: e.Names, State: lockState(e), Mode: e.Mode, Slots: e.Slots, Slot: e.Slot,
 			PID: e.PID, User: e.User, Since: e.Since.Milliseconds(), TTL: e.TTL.Milliseconds(),
-			Fence: e.Fence, Note: e.Note, Kept: e.KeptFor.Milliseconds(),
+			Fence: e.Fence, Note: e.Note, Kept: e.KeptFor.Milliseconds(), Gone: e.Gone,
 		})
 	}
 	return list
