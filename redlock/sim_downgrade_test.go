@@ -141,12 +141,12 @@ func TestDowngradeIsAdopted(t *testing.T) {
 // If a confirmation is in progress during the downgrade, the lease is not lost, whichever reaches
 // a node first.
 func TestDowngradeDuringConfirmation(t *testing.T) {
-	for after := range 40 * time.Millisecond / (time.Millisecond / 4) {
+	for after := time.Duration(0); after < 40*ms; after += spaced(ms / 4) {
 		simTest(t, 3, func(t *testing.T, f *fleet) {
 			f.delay(each(ms), each(ms))
 			l, seen := f.watch(passed)
-			time.Sleep(after * (ms / 4))
-			want(t, name("Downgrade after %v", after*(ms/4)), l.Downgrade(t.Context(), 0, nil), nil)
+			time.Sleep(after)
+			want(t, name("Downgrade after %v", after), l.Downgrade(t.Context(), 0, nil), nil)
 			time.Sleep(time.Second)
 			f.wantHeld(l, seen)
 		})

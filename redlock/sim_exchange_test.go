@@ -225,7 +225,7 @@ func TestReleaseDuringAnExchange(t *testing.T) {
 
 // FORCE revokes the lock under whichever token the nodes have. Nothing restores it.
 func TestForceDuringAnExchange(t *testing.T) {
-	for after := 380 * ms; after < 560*ms; after += 5 * ms {
+	for after := 380 * ms; after < 560*ms; after += spaced(5 * ms) {
 		for _, here := range []bool{true, false} {
 			twoHosts(t, 5, func(t *testing.T, f *fleet, other *redlock.Quorum) {
 				q := other
@@ -293,7 +293,7 @@ func TestForceOfFormerToken(t *testing.T) {
 // A client that extends or downgrades its lease during an exchange does not lose it, whichever
 // reaches a node first.
 func TestExtendDuringAnExchange(t *testing.T) {
-	for after := 480 * ms; after < 520*ms; after += ms / 2 {
+	for after := 480 * ms; after < 520*ms; after += spaced(ms / 2) {
 		for what, change := range map[string]func(f *fleet, l *redlock.Lease) error{
 			"Extend":    func(f *fleet, l *redlock.Lease) error { return l.Extend(f.Context(), 0) },
 			"Downgrade": func(f *fleet, l *redlock.Lease) error { return l.Downgrade(f.Context(), 0, nil) },

@@ -20,14 +20,14 @@ import (
 // at the same time, and fencing tokens grow. Guards compareIncarnations, Lane.writeReports and
 // isKnownLongEnough.
 func TestSearchTwoUnderOneName(t *testing.T) {
-	searchSplit(t, budget()/25, (*fleet).strays)
+	searchSplit(t, (budget()+24)/25, (*fleet).strays)
 }
 
 // TestSearchReplacedNode checks the same while one host after the other starts to reach that
 // Redis, and one more fault happens: for example, another node loses its data. Guards
 // Fleet.areAllNew.
 func TestSearchReplacedNode(t *testing.T) {
-	searchSplit(t, budget()/25, (*fleet).replaces)
+	searchSplit(t, (budget()+24)/25, (*fleet).replaces)
 }
 
 // searchSplit lets two hosts contend for one lock while change alters which nodes they reach.

@@ -27,7 +27,8 @@ type storm struct {
 // released lock is left.
 func TestStorm(t *testing.T) {
 	grants, losses := int32(0), int32(0)
-	for seed := range uint64(fewer(6)) {
+	seeds, _ := thinned(6, 0, 6)
+	for seed := range uint64(seeds) {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
 			s := &storm{fleet: f, random: rand.New(rand.NewPCG(seed, 3)), holder: map[string]*redlock.Lease{}}
 			s.run()
@@ -38,8 +39,8 @@ func TestStorm(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if grants < 50 || losses < 3 { // usually many more; the number is random
-		t.Errorf("%d grants and %d losses, want at least 50 and 3", grants, losses)
+	if grants < int32(10*seeds) || losses == 0 { // usually many more; the number is random
+		t.Errorf("%d grants and %d losses in %d storms, want at least 10 grants for each storm, and a loss", grants, losses, seeds)
 	}
 }
 
