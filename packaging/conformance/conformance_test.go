@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -52,14 +53,31 @@ func TestProgram(t *testing.T) {
 	playAll(t, strings.Fields(*other)...)
 }
 
-// playAll plays all scripts to one process. If a script fails, the next one gets a new process.
+// playAll plays all scripts to a few processes, which run at the same time because most scripts wait.
 func playAll(t *testing.T, command ...string) {
-	var p *program
+	next := make(chan string)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { playSome(t, command, next) })
+	}
 	for _, path := range scripts(t) {
-		if p == nil {
-			p = startProgram(t, command)
-		}
-		if !t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { play(t, path, p) }) {
+		next <- path
+	}
+	close(next)
+	all.Wait()
+}
+
+// playSome plays scripts to one process. If a script fails, the next one gets a new process.
+func playSome(t *testing.T, command []string, next <-chan string) {
+	var p *program
+	for path := range next {
+		if !t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(one *testing.T) {
+			if p == nil {
+				p = startProgram(one, command)
+				t.Cleanup(p.kill)
+			}
+			play(one, path, p)
+		}) && p != nil {
 			p.kill()
 			p = nil
 		}

@@ -20,6 +20,7 @@ type program struct {
 	reader  sync.WaitGroup
 }
 
+// startProgram starts a process. The caller must call kill.
 func startProgram(t *testing.T, command []string) *program {
 	t.Helper()
 	p := &program{command: exec.Command(command[0], command[1:]...), lines: make(chan string, 10_000), errors: &lockedBuffer{}}
@@ -40,7 +41,6 @@ func startProgram(t *testing.T, command []string) *program {
 			p.lines <- in.Text()
 		}
 	})
-	t.Cleanup(p.kill)
 	return p
 }
 
