@@ -37,7 +37,7 @@ export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false ${GOFLAGS-}"
 
 main() {
 	go mod verify >/dev/null # the sources are those of go.sum
-	build "$arch" "$stage"
+	build "$arch" "$stage" ./cmd/redlock ./cmd/redlockd
 	list_contents
 	write_manuals
 	write_pages
@@ -49,10 +49,12 @@ main() {
 	write_checksums
 }
 
-# build ARCH DIR builds the programs. They contain neither the directory nor the time of the build.
+# build PROCESSOR INTO PROGRAMS... builds programs. They contain neither the directory nor the time of the build.
 build() {
-	GOOS=linux GOARCH=$1 GOFLAGS='' go build -trimpath -buildvcs=false -o "$2/" \
-		-ldflags "-s -w -buildid= -X $module/daemon.version=$version -X main.version=$version" ./cmd/redlock ./cmd/redlockd
+	local processor=$1 into=$2
+	shift 2
+	GOOS=linux GOARCH=$processor GOFLAGS='' go build -trimpath -buildvcs=false -o "$into/" \
+		-ldflags "-s -w -buildid= -X $module/daemon.version=$version -X main.version=$version" "$@"
 }
 
 # list_contents lists the built-in modules. It fails if the licence of one is unknown.
@@ -62,7 +64,13 @@ list_contents() {
 
 # redlock ARGS... runs this version of redlock on this machine.
 redlock() {
-	[[ -x $stage/native/redlock ]] || build "$(go env GOHOSTARCH)" "$stage/native"
+	local native
+	native=$(go env GOHOSTARCH)
+	if [[ $arch == "$native" ]]; then
+		"$stage/redlock" "$@"
+		return
+	fi
+	[[ -x $stage/native/redlock ]] || build "$native" "$stage/native" ./cmd/redlock
 	"$stage/native/redlock" "$@"
 }
 

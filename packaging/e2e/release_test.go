@@ -17,14 +17,15 @@ import (
 
 // checkout is a git repository with a copy of this tree.
 type checkout struct {
-	t   *testing.T
-	dir string
+	t       *testing.T
+	dir     string
+	through []string // the command that runs packaging/release; empty: none
 }
 
 func newCheckout(t *testing.T) *checkout {
 	t.Helper()
 	needProgram(t, "git")
-	c := &checkout{t, filepath.Join(t.TempDir(), "checkout")}
+	c := &checkout{t: t, dir: filepath.Join(t.TempDir(), "checkout")}
 	copyTree(t, filepath.Join("..", ".."), c.dir)
 	c.git("init", "--quiet")
 	c.commit()
@@ -69,7 +70,8 @@ func (c *checkout) edit(file, old, text string) {
 // release runs packaging/release, which builds everything for two kinds of processors.
 func (c *checkout) release(version, dir string) (string, error) {
 	var all bytes.Buffer
-	err := finish(c.command(filepath.Join(c.dir, "packaging", "release"), version, dir), &all, &all, time.After(5*commandBound))
+	argv := append(slices.Clone(c.through), filepath.Join(c.dir, "packaging", "release"), version, dir)
+	err := finish(c.command(argv[0], argv[1:]...), &all, &all, time.After(5*commandBound))
 	return all.String(), err
 }
 
@@ -131,44 +133,72 @@ func TestReleaseRefuses(t *testing.T) {
 }
 
 // A release is built from the commit that is tagged. It contains what is committed and nothing else,
-// and its programs know their version.
+// and its programs know their version. It has the same bytes as the packages of this tree, although
+// it is built in another directory, and on a host with another name.
 func TestRelease(t *testing.T) {
 	together(t)
-	if why := noNFPM(); why != "" {
-		t.Skipf("nfpm cannot be built, which takes the Go module proxy: %s", why)
-	}
+	first := needPackages(t)
 	c := newCheckout(t)
-	version, heading := newestVersion(t)
-	if !strings.Contains(heading, "(2") {
-		c.edit(changes, heading, "## "+version+" (2026-01-01)")
-		c.commit()
+	_, heading := newestVersion(t)
+	c.edit(changes, heading, "## "+packagedVersion+" (2026-01-01)")
+	c.commit()
+	renamed := []string{"unshare", "--map-root-user", "--uts", "sh", "-c", `hostname another-host && exec "$@"`, "sh"}
+	if _, err := combined(exec.Command(renamed[0], append(renamed[1:], "true")...)); err == nil {
+		c.through = renamed
+	} else {
+		t.Log("under the same host name: this kernel or container allows no other one")
 	}
 	out := filepath.Join(t.TempDir(), "out")
-	if output, err := c.release(version, out); err != nil {
+	if output, err := c.release(packagedVersion, out); err != nil {
 		t.Fatalf("packaging/release: %v\n%s", err, output)
 	}
-	if head, tagged := c.git("rev-parse", "HEAD"), c.git("rev-parse", "v"+version+"^{commit}"); head != tagged {
-		t.Errorf("v%s is %s, want %s", version, tagged, head)
+	if head, tagged := c.git("rev-parse", "HEAD"), c.git("rev-parse", "v"+packagedVersion+"^{commit}"); head != tagged {
+		t.Errorf("v%s is %s, want %s", packagedVersion, tagged, head)
 	}
-	checkReleaseSums(t, out, version)
-	source := strings.Split(inArchive(t, out, "redlockd-"+version+".tar.gz", "--list"), "\n")
+	checkReleaseSums(t, out, packagedVersion)
+	source := strings.Split(inArchive(t, out, "redlockd-"+packagedVersion+".tar.gz", "--list"), "\n")
 	for file := range strings.SplitSeq(c.git("ls-files"), "\n") {
-		if !slices.Contains(source, "redlockd-"+version+"/"+file) {
+		if !slices.Contains(source, "redlockd-"+packagedVersion+"/"+file) {
 			t.Errorf("the archive of the source lacks %s", file)
 		}
 	}
-	name := "redlockd-" + version + "-linux-" + runtime.GOARCH
+	name := "redlockd-" + packagedVersion + "-linux-" + runtime.GOARCH
 	into := t.TempDir()
 	inArchive(t, out, name+".tar.gz", "--extract", "--directory", into)
 	for program, flag := range map[string]string{"redlock": "--version", "redlockd": "-version"} {
 		output, err := printed(exec.Command(filepath.Join(into, name, program), flag))
-		if want := program + " " + version + "\n"; err != nil || string(output) != want {
+		if want := program + " " + packagedVersion + "\n"; err != nil || string(output) != want {
 			t.Errorf("%s %s prints %q, %v; want %q", program, flag, output, err, want)
 		}
 	}
+	first.checkReproduced(t, out, filepath.Join(into, name))
 	notes := readFile(t, filepath.Join(out, "NOTES.md"))
-	if !strings.HasPrefix(notes, "## "+version+" (") || strings.Count("\n"+notes, "\n## ") != 1 {
+	if !strings.HasPrefix(notes, "## "+packagedVersion+" (") || strings.Count("\n"+notes, "\n## ") != 1 {
 		t.Errorf("NOTES.md is not the section of this version:\n%.200s", notes)
+	}
+}
+
+// checkReproduced checks that the files of package.sh have the same bytes in one of the directories.
+func (p packaged) checkReproduced(t *testing.T, dirs ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 7 {
+		t.Errorf("got %v, want two programs, two packages, what is in them, the licences, and the checksums", entries)
+	}
+	for _, entry := range entries {
+		if entry.Name() == "SHA256SUMS" {
+			continue // that of a release has other files
+		}
+		first := readBytes(t, filepath.Join(p.dir, entry.Name()))
+		if !slices.ContainsFunc(dirs, func(dir string) bool {
+			second, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+			return err == nil && bytes.Equal(first, second)
+		}) {
+			t.Errorf("%s: other bytes where it is made for the second time, or none", entry.Name())
+		}
 	}
 }
 
