@@ -113,6 +113,7 @@ func testSlice(t *testing.T, b *pairBench, e entry, s scenario, hung *node) {
 
 // TestHeldLeases holds a few leases of every contender that has its own way of holding them.
 func TestHeldLeases(t *testing.T) {
+	t.Parallel() // mostly waits
 	env := testEnvironment(t)
 	for _, r := range recipes {
 		if r.many || r.old {
@@ -175,6 +176,7 @@ func (lasting) until() time.Time { return time.Now().Add(time.Hour) }
 func (expired) until() time.Time { return time.Now().Add(-time.Second) }
 
 func TestIdleMemory(t *testing.T) {
+	t.Parallel() // mostly waits
 	env := testEnvironment(t)
 	m, err := measureMemory(t.Context(), env, 200, io.Discard)
 	if err != nil {

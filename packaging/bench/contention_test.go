@@ -79,7 +79,7 @@ func TestContention(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(entries)
-	b := newContentionBench(&pairBench{opts: options{rounds: 1, slice: 150 * time.Millisecond}, fleet: f, entries: entries, logs: io.Discard})
+	b := newContentionBench(&pairBench{opts: options{rounds: 1, slice: 400 * time.Millisecond}, fleet: f, entries: entries, logs: io.Discard})
 	if err := b.measure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +151,7 @@ func TestForeign(t *testing.T) {
 }
 
 func TestHosts(t *testing.T) {
+	t.Parallel() // mostly waits
 	b := newHostsBench(&pairBench{opts: options{rounds: 1, slice: 100 * time.Millisecond}, fleet: &fleet{}, logs: io.Discard}, testEnvironment(t))
 	b.fleet.nodes = b.env.nodes
 	defer func() {

@@ -79,7 +79,7 @@ func TestReadersOfADaemonThatHasThem(t *testing.T) {
 
 func TestClashOfReadersAndWritersIsSeen(t *testing.T) {
 	d := (&fakeDaemon{lax: true}).listen(t)
-	s, err := measureReaders(t.Context(), []*daemon{d}, "x", 200*time.Millisecond)
+	s, err := measureReaders(t.Context(), []*daemon{d}, "x", time.Second)
 	if err != nil || s.clashes == 0 {
 		t.Fatalf("a writer was let in beside readers: %d clashes, %v; want some", s.clashes, err)
 	}
