@@ -220,7 +220,7 @@ func TestAccessForceHidesNames(t *testing.T) {
 func TestAccessWaiterHidesNames(t *testing.T) {
 	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
-	d.another().dialAs(web).Say("LOCK web/shared", granted5)
+	d.another().dialAs(web).Say("LOCK web/shared ttl=2s", granted5)
 	b.Send("@1 LOCK batch/secret,web/shared")
 	b.Say("@2 PING", `@2 OK`) // now it is in the wait queue
 	a.Until("TRY web/shared", `ERR HELD lock=web/shared waiting=yes host=.* : web/shared: 4002 on \S+ \(pid \d+\) asked earlier, and waits for web/shared, which others hold, at least in part\n`)

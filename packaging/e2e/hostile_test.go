@@ -232,8 +232,8 @@ func (f figures) String() string {
 func (a *arena) probe() figures {
 	a.t.Helper()
 	return figures{
-		pairs:    a.prober.measure(a.t, probePairs, 5),
-		connects: a.prober.measure(a.t, probeConnects, 5),
+		pairs:    a.prober.measure(a.t, probePairs, rounds(3, 5)),
+		connects: a.prober.measure(a.t, probeConnects, rounds(3, 5)),
 		rss:      a.rss(),
 	}
 }
@@ -330,13 +330,13 @@ func (a *arena) run(t *testing.T, r row) {
 	}
 }
 
-// lower gives all threads of this process, the bad user, the lowest priority until the test ends.
+// lower gives all threads of this process, the bad user, a low priority until the test ends.
 // Its children, which are all other processes, get the priority that the unit gives redlockd. So
 // the test measures what the bad user does to the daemon, and not how it occupies the processors,
 // which needs no daemon.
 func lower(t *testing.T) {
 	t.Helper()
-	prioritize(t, os.Getpid(), 19)
+	prioritize(t, os.Getpid(), 10)
 	t.Cleanup(func() { prioritize(t, os.Getpid(), 0) })
 	for _, child := range children(t) {
 		prioritize(t, child, -10)

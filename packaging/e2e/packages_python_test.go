@@ -67,7 +67,7 @@ func TestPythonTypes(t *testing.T) {
 	if _, err := exec.LookPath("mypy"); err != nil {
 		t.Skip("mypy is needed: apt-get install mypy")
 	}
-	for _, version := range []string{"3.9", "3.11"} {
+	for _, version := range []string{"3.9", "3.11"}[:rounds(1, 2)] {
 		check := exec.Command("mypy", "--strict", "--python-version", version, "--cache-dir", t.TempDir(), "redlockd", "tests")
 		check.Dir = "../../client/python"
 		if output, err := combined(check); err != nil {

@@ -9,6 +9,7 @@ import (
 // TestRestarts checks restarts under load like TestInstalled, on machines that cannot boot a
 // systemd. The test keeps the connections instead.
 func TestRestarts(t *testing.T) {
+	together(t)
 	s := startSuccession(t, 16384)
 	l := startLoad(t, s.socket)
 	for range rounds(3, 30) {
