@@ -11,8 +11,9 @@
 #                              a later Debian (mmdebstrap fetches them)
 #   packaging/test.sh -v       with everything that go test prints
 #
-# It stops at the first step that fails, with that step's output and status 1. Steps that need no
-# real time run beside the others, at the lowest priority. Their output and failures come after.
+# It stops at the first step that fails, with that step's output and status 1. Two rows of steps run
+# at the same time, and steps that need no real time beside them, at the lowest priority. Their output
+# and failures come after those of the first row.
 # Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
 # if a program is missing, it skips tests, and lists them with the reason at the end. In CI
 # (CI=true) such a skip is a failure.
@@ -44,7 +45,7 @@ if ignores_signal INT && env --default-signal=INT true 2>/dev/null; then
 	exec env --default-signal=INT bash packaging/test.sh "$@"
 fi
 
-verbose=0 long=0 fuzztime=2s testtimeout=20m main=main
+verbose=0 long=0 fuzztime=1s testtimeout=20m main=main
 for flag in "$@"; do
 	case $flag in
 	-v) verbose=1 ;;
@@ -62,7 +63,7 @@ export GOFLAGS="-buildvcs=false ${GOFLAGS-}"
 export GORACE="atexit_sleep_ms=0 ${GORACE-}"
 tmp=$(mktemp -d)
 readonly tmp skips=$tmp/skips failures=$tmp/failures durations=$tmp/durations
-beside= # the process group that runs beside the tests
+declare -A beside=() # process groups that run beside the tests, by the function that they call
 export REDLOCKD_PACKAGES=$tmp/packages # the packages that packaging/e2e tests
 trap 'stop_beside; tell_failures; rm -rf "$tmp"' EXIT
 : >"$skips" >"$failures" >"$durations"
@@ -74,11 +75,12 @@ main() {
 	export GOPROXY="file://$(go env GOMODCACHE)/cache/download" GOSUMDB=off
 	step "top level of the tree" check_toplevel
 	step "gofmt" check_gofmt
-	step "go build -race ./..." raced build ./...
-	start_beside
+	step "go build -race, without the programs" build_packages
+	start_beside test_parts
+	start_beside compute
 	test_programs
-	test_parts
-	await_beside
+	await_beside test_parts
+	await_beside compute
 	report_slowest
 	report_skips
 	printf '\nall passed, in %d s\n' "$SECONDS"
@@ -87,7 +89,7 @@ main() {
 # test_programs runs the tests in which programs run as they do when they are installed.
 test_programs() {
 	step "packaging/conformance" go_test ./packaging/conformance
-	step "package redlock with real nodes" go_test -run '^TestReal' ./redlock
+	step "package redlock with real nodes" go_test -parallel 8 -run '^TestReal' ./redlock
 	step "packaging/e2e" go_test ./packaging/e2e
 }
 
@@ -96,13 +98,14 @@ test_parts() {
 	local packages
 	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|packaging/(conformance|e2e|model))")
 	# shellcheck disable=SC2086 # words
-	step "the other packages" go_test $packages
+	step "the other packages" go_test -p 2 $packages
 	step "packaging/bench" in_bench go_test ./...
 	step "packaging/nemesis" in_nemesis go_test ./...
 }
 
 # compute runs the steps that need processors and no real time, on the time that the tests leave.
 compute() {
+	renice -n 19 -p "$BASHPID" >/dev/null
 	simulate >"$tmp/simulated" 2>&1 & # uses one processor
 	local simulating=$! status=0
 	builds &
@@ -113,60 +116,62 @@ compute() {
 }
 
 builds() {
-	step "go vet" vet
 	step "packages, and the tests of packaging/bench and packaging/nemesis: built before their time" build_ahead
+	step "go vet" vet
 	step "staticcheck" run_staticcheck
-	step "static builds for linux" build_linux
 	step "builds for darwin and freebsd" build_others
 }
 
 simulate() {
 	step "package redlock on fake time" fake_time
-	step "the search for broken promises" search
+	step "the same without the race detector, and the search for broken promises" search
 	step "the models" models
 	step "fuzzing, $fuzztime each" fuzz
 }
 
-# step HEADING COMMAND... runs one step. Its output is shown as it comes.
+# step HEADING COMMAND... runs one step. Its output is shown as it comes, and in the end its time and
+# that of the processors.
 step() {
-	local heading=$1 start=$SECONDS
+	local heading=$1 start=$SECONDS TIMEFORMAT='   %0R s, and %0U s + %0S s of the processors'
 	shift
 	printf '== %s\n' "$heading"
 	# Not "if !": it would switch off set -e inside the step.
 	set +e
-	(set -e; "$@") 2>&1
+	{ time (set -e; "$@"); } 2>&1
 	local status=$?
 	set -e
 	if ((status != 0)); then
 		printf '== FAILED: %s (%d s, status %d)\n' "$heading" $((SECONDS - start)) "$status"
 		exit 1
 	fi
-	printf '   %d s\n' $((SECONDS - start))
 }
 
-# start_beside starts compute at the lowest priority, as a process group of its own.
+# start_beside FUNCTION starts a function as a process group of its own.
 start_beside() {
 	set -m
 	{
 		set +m # otherwise the processes that it starts get groups of their own
-		renice -n 19 -p "$BASHPID" >/dev/null
-		compute
-	} </dev/null >"$tmp/beside" 2>&1 &
-	beside=$!
+		"$1"
+	} </dev/null >"$tmp/$1" 2>&1 &
+	beside[$1]=$!
 	set +m
 }
 
-# await_beside shows the output of compute, and fails if it failed.
+# await_beside FUNCTION shows its output, and fails if it failed.
 await_beside() {
 	local status=0
-	wait "$beside" || status=$?
-	beside=
-	printf '== beside, at the lowest priority\n'
-	cat "$tmp/beside"
+	wait "${beside[$1]}" || status=$?
+	unset "beside[$1]"
+	cat "$tmp/$1"
 	return "$status"
 }
 
-stop_beside() { [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true; }
+stop_beside() {
+	local group
+	for group in "${beside[@]}"; do
+		kill -- "-$group" 2>/dev/null || true
+	done
+}
 
 # tell_failures prints the failed tests at the very end: the beginning of a long output may be lost.
 tell_failures() {
@@ -361,6 +366,14 @@ in_bench() { (cd packaging/bench && "$@"); }
 # in_nemesis COMMAND... runs it in the module of the nemesis.
 in_nemesis() { (cd packaging/nemesis && "$@"); }
 
+# build_packages builds what all tests need. The tests link what they run.
+build_packages() {
+	local packages
+	packages=$(go list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' ./...)
+	# shellcheck disable=SC2086 # words
+	raced build $packages
+}
+
 # build_ahead builds the packages, and fills Go's cache with builds for which tests would wait a
 # minute or two. Its failures are ignored: the tests report them.
 build_ahead() {
@@ -369,17 +382,8 @@ build_ahead() {
 	in_nemesis raced test -run '^$' ./... >/dev/null 2>&1 || true
 }
 
-build_linux() {
-	local arch
-	for arch in amd64 arm64; do
-		mkdir -p "$tmp/$arch"
-		GOOS=linux GOARCH=$arch plain go build -o "$tmp/$arch/" ./cmd/...
-		(cd "$tmp" && wc -c $arch/redlock $arch/redlockd | sed -n 1,2p) # not head: wc would get SIGPIPE
-	done
-}
-
 # build_others builds what the README says: for darwin on arm64; with -long, also on
-# amd64.
+# amd64. Test packaging/e2e builds the static programs for linux, for both kinds of processors.
 build_others() {
 	local arch archs=arm64
 	((!long)) || archs='arm64 amd64'
@@ -393,9 +397,8 @@ build_others() {
 # --- tests
 
 # go_test PACKAGES... shows a line for each package, skipped tests with the reason, measurements,
-# and all output of a package that failed. Packages run one after the other, because many tests
-# check the timing of real programs. Tests that mostly wait run together (t.Parallel). -ldflags=-w
-# halves the time to link.
+# and all output of a package that failed. Packages run one after the other, unless -p 2 is given.
+# Tests that mostly wait run together (t.Parallel). -ldflags=-w halves the time to link.
 go_test() { raced test -p 1 -parallel 4 -ldflags=-w -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter; }
 
 # filter shortens the output of go test -v, which is one package after the other. If a package
@@ -483,11 +486,8 @@ filter() {
 # events random, so few seeds and parts of crowds run with it.
 fake_time() { go_test -timeout 2h -skip '^TestReal' ./redlock; }
 
-# search runs the simulation, and whole crowds, of which fake_time runs a part. Its duration depends
-# on the load.
-search() {
-	plain go test -count=1 -v -timeout 2h -run '^Test(Search|Crowd|CrowdOfAnother|ExtensionsComeFirst|ShortLeasesComeFirst|Overdue)' ./redlock 2>&1 | filter
-}
+# search runs the same tests without the race detector: all seeds, rounds and whole crowds.
+search() { plain go test -count=1 -v -timeout 2h -skip '^TestReal' ./redlock 2>&1 | filter; }
 
 # models runs the checks of spin, without those that take minutes or gigabytes.
 models() {

@@ -237,7 +237,7 @@ func Puppet(args ...string) []string {
 
 // daemonSlots bounds the daemons that run at a time, because their nodes time out on a busy
 // machine.
-var daemonSlots = make(chan struct{}, 2)
+var daemonSlots = make(chan struct{}, 4)
 
 // StartDaemon runs a daemon with embedded nodes as a process, until the end of the test.
 func StartDaemon(t *testing.T) (p *Process, socket string) {
