@@ -89,7 +89,7 @@ main() {
 # test_programs runs the tests in which programs run as they do when they are installed.
 test_programs() {
 	step "packaging/conformance" go_test ./packaging/conformance
-	step "package redlock with real nodes" go_test -parallel 8 -run '^TestReal' ./redlock
+	step "package redlock with real nodes" go_test -run '^TestReal' ./redlock
 	step "packaging/e2e" go_test ./packaging/e2e
 }
 

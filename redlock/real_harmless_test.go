@@ -16,7 +16,7 @@ import (
 // node loses its vote, and tokens stay in order.
 func TestRealScriptFlushIsHarmless(t *testing.T) {
 	s := newSite(t, 5)
-	one, two := s.newHost(maxTTL(steady)), s.newHost(maxTTL(steady))
+	one, two := s.newHost(maxTTL(steady), patientHost), s.newHost(maxTTL(steady), patientHost)
 	kept := one.take(redlock.Request{Name: "kept", TTL: steady, Keep: true})
 	h := s.work(one, two)
 	var tries []int
