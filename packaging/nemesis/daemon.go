@@ -73,7 +73,7 @@ func (d *daemon) start() error {
 		return err
 	}
 	defer log.Close()
-	command := []string{d.world.binary, "-config", d.config()}
+	command := []string{d.world.binaries[d.number%len(d.world.binaries)], "-config", d.config()}
 	if d.world.network != nil {
 		command = d.world.network.inside(d.number, command)
 	}

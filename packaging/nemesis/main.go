@@ -38,6 +38,7 @@ type options struct {
 	atLeast   int // faults that changed something
 	contender string
 	binary    string
+	other     string // the program of every second daemon; empty: binary
 	only      string
 	page      string
 	record    string
@@ -115,6 +116,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.atLeast, "faults", 0, "faults that changed something, for -grants")
 	flags.StringVar(&o.contender, "contender", "redlockd", "what is tested: redlockd, or redsync over the same nodes")
 	flags.StringVar(&o.binary, "redlockd", "", "the daemon's program (default: built from this checkout)")
+	flags.StringVar(&o.other, "other", "", "the program of every second daemon, such as an earlier release (default: as -redlockd)")
 	flags.StringVar(&o.only, "only", "", "make only faults whose name contains this")
 	flags.StringVar(&o.page, "page", "", "also write the figures to this file, as Markdown")
 	flags.StringVar(&o.record, "record", "", "also write the history to this `file`, compressed if its name ends in .gz")

@@ -32,7 +32,7 @@ type world struct {
 	dir      string
 	faultLog *os.File // one line for each fault
 	network  *network // nil: everything uses loopback, without cuts
-	binary   string   // redlockd
+	binaries []string // of redlockd, for the daemons in turn
 
 	nodes   []*node
 	daemons []*daemon
@@ -70,8 +70,17 @@ func newWorld(ctx context.Context, o options) (*world, error) {
 		}
 	}
 	if o.contender == "redlockd" {
-		if w.binary, err = buildDaemon(ctx, w.dir, o.binary); err != nil {
+		binary, err := buildDaemon(ctx, w.dir, o.binary)
+		if err != nil {
 			return w, err
+		}
+		w.binaries = []string{binary}
+		if o.other != "" {
+			other, err := filepath.Abs(o.other)
+			if err != nil {
+				return w, err
+			}
+			w.binaries = append(w.binaries, other)
 		}
 	}
 	if err := w.startNodes(); err != nil {
