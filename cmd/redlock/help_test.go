@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlockd/redlockd/client"
-	"github.com/redlockd/redlockd/cmd/redlock/internal/bench"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/cmdtest"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/describe"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/doctor"
@@ -213,7 +212,6 @@ func TestJSONIsDocumented(t *testing.T) {
 		"force":  {forcedJSON{}, forcedHolderJSON{}},
 		"admit":  {admittedJSON{}},
 		"doctor": {doctor.JSON{}, doctor.FindingJSON{}},
-		"bench":  {bench.JSON{}, bench.RowJSON{}},
 	} {
 		for _, value := range values {
 			fields := reflect.TypeOf(value)

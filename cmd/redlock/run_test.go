@@ -109,7 +109,6 @@ func TestUsage(t *testing.T) {
 		{[]string{"lock", "--pid", "abc", "job"}, `invalid argument "abc" for "--pid" flag: must be a number` + "\n"},
 		{[]string{"top", "--count", "x"}, "must be a number of at least 0\n"},
 		{[]string{"top", "-n", "-1"}, "must be a number of at least 0\n"},
-		{[]string{"bench", "--workers", "many"}, "must be a number\n"},
 		{[]string{"run", "job", "-w", "5", "true"}, "write flags before NAME: -w"},
 		{[]string{"run", "job", "-c", "echo", "hello"}, "exactly one word"},
 		{[]string{"run", "job", "-c"}, "exactly one word, the string for the shell, not 0\n"},
@@ -318,7 +317,7 @@ func TestHelpCommand(t *testing.T) {
 func TestNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
-		"run job true", "lock job", "check job", "who job", "list", "status", "watch job", "top", "bench", "force --yes job", "admit all",
+		"run job true", "lock job", "check job", "who job", "list", "status", "watch job", "top", "force --yes job", "admit all",
 	} {
 		code, _, stderr := cmdtest.Run(t, cmdtest.NewSocket(t), strings.Fields(args)...)
 		cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "no redlockd listens on /")

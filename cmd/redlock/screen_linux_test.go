@@ -102,20 +102,3 @@ func TestTopOnTerminal(t *testing.T) {
 		t.Errorf("it ended with %v, want that Ctrl-C ends it", err)
 	}
 }
-
-// redlock bench shows its progress. Each phase must last for two redraws at least; otherwise a busy
-// machine shows none of it.
-func TestBenchShowsProgress(t *testing.T) {
-	_, socket := cmdtest.StartDaemon(t)
-	const length = 4 * 3 * term.ProgressEvery
-	tt, cmd := cmdtest.OnTerminal(t, cmdtest.RoleRedlock, socket, "bench", "--duration", length.String(), "--workers", "2")
-	tt.ReadUntil("%")
-	if shown := tt.ReadUntil(term.ClearLine); !strings.HasPrefix(shown, " 1/4 ping") {
-		t.Errorf("it shows %q, want the first part", shown)
-	}
-	tt.ReadUntil("4/4 hand-over" + term.ClearLine)
-	tt.ReadUntil("\r" + term.ClearLine + "redlockd ")
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-}

@@ -14,8 +14,7 @@ import (
 // may not exist. The standard library is always allowed.
 var allowed = map[string]string{
 	"client":                           "ipc redlock/boottime x/sys",
-	"cmd/redlock":                      "client cmd/redlock/internal/bench cmd/redlock/internal/describe cmd/redlock/internal/doctor cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/holder cmd/redlock/internal/job cmd/redlock/internal/lockname cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term cmd/redlock/internal/top cobra ipc",
-	"cmd/redlock/internal/bench":       "client cmd/redlock/internal/exit cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term",
+	"cmd/redlock":                      "client cmd/redlock/internal/describe cmd/redlock/internal/doctor cmd/redlock/internal/exit cmd/redlock/internal/flags cmd/redlock/internal/holder cmd/redlock/internal/job cmd/redlock/internal/lockname cmd/redlock/internal/output cmd/redlock/internal/socket cmd/redlock/internal/term cmd/redlock/internal/top cobra ipc",
 	"cmd/redlock/internal/cmdtest":     "client cmd/redlock/internal/exit daemon daemon/config hclog ipc redlock/boottime x/sys",
 	"cmd/redlock/internal/describe":    "client cmd/redlock/internal/lockname cmd/redlock/internal/output",
 	"cmd/redlock/internal/doctor":      "client cmd/redlock/internal/describe cmd/redlock/internal/lockname cmd/redlock/internal/output cmd/redlock/internal/socket x/sys",
