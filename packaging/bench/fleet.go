@@ -22,9 +22,10 @@ const (
 	fleetHandOvers = "hand-over"
 	fleetFaults    = "faults"
 	fleetForeign   = "foreign"
+	fleetIdle      = "idle"
 )
 
-var fleetRowNames = []string{fleetGrants, fleetLoads, fleetHandOvers, fleetFaults, fleetForeign}
+var fleetRowNames = []string{fleetGrants, fleetLoads, fleetHandOvers, fleetFaults, fleetForeign, fleetIdle}
 
 // The contenders of part fleet.
 const (
@@ -54,6 +55,7 @@ type fleetBench struct {
 	*pairBench
 	env     *environment
 	builds  []build
+	many    int      // hosts of the idle fleet
 	started int      // groups of hosts so far
 	config  []string // more lines for the daemons' configs
 	report  *fleetReport
@@ -67,7 +69,7 @@ func measureFleet(ctx context.Context, o options, env *environment, rep *report,
 	}
 	b := &fleetBench{
 		pairBench: &pairBench{opts: o, fleet: &fleet{nodes: env.nodes}, logs: logs}, env: env,
-		builds: []build{{fleetNow, env.binary}}, report: &fleetReport{}, rates: map[string]*series{},
+		builds: []build{{fleetNow, env.binary}}, many: manyIdle, report: &fleetReport{}, rates: map[string]*series{},
 	}
 	if o.before != "" {
 		b.builds = append(b.builds, build{fleetBefore, o.before})
@@ -76,7 +78,7 @@ func measureFleet(ctx context.Context, o options, env *environment, rep *report,
 	for _, row := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{fleetGrants, b.grants}, {fleetLoads, b.loads}, {fleetHandOvers, b.handOvers}, {fleetFaults, b.faults}, {fleetForeign, b.foreigners}} {
+	}{{fleetGrants, b.grants}, {fleetLoads, b.loads}, {fleetHandOvers, b.handOvers}, {fleetFaults, b.faults}, {fleetForeign, b.foreigners}, {fleetIdle, b.idle}} {
 		if !o.wantsRow(row.name) {
 			continue
 		}

@@ -14,6 +14,7 @@ type fleetReport struct {
 	Network   *networkFigures `json:"network,omitempty"` // between the hosts of HandOvers and the nodes
 	Faults    []faultRow      `json:"faults,omitempty"`
 	Foreign   []foreignRow    `json:"foreign,omitempty"`
+	Idle      *idleRow        `json:"idle,omitempty"`
 }
 
 // fleetRow has the results of one contender with one waiter on each of a number of hosts.
@@ -130,15 +131,6 @@ func medianLoad[T any](all []T, of func(T) load) load {
 	}
 }
 
-// extrapolated is the number of idle hosts whose cost is extrapolated.
-const extrapolated = 1000
-
-// thousand returns which share of a core as many idle hosts would take on a node: what each host
-// adds to the bare node, times their number.
-func (l loadRow) thousand() float64 {
-	return l.Bare + (l.Idle.CPU-l.Bare)/float64(l.Hosts+1)*extrapolated
-}
-
 func (f *fleetReport) addHandOver(s *series) {
 	f.HandOvers = append(f.HandOvers, handOverRow{
 		Contender: s.contender, Hosts: s.workers, P50: s.medianOf(sample.handOverP50), P99: s.medianOf(sample.handOverP99),
@@ -175,7 +167,7 @@ func (r *report) printFleet(w io.Writer) {
 		}
 	}
 	if len(f.Loads) > 0 {
-		fmt.Fprintf(w, "\nA fleet that takes no lock: idle; one more host holds a lock; all others wait for it. Commands are those that a node got, without those that scripts call. The CPU of a node and of a daemon are shares of one processor.\nThe last column is extrapolated to %d idle hosts: the cost of each host, times %[1]d, and the bare node.\n\n", extrapolated)
+		fmt.Fprintf(w, "\nA fleet that takes no lock: idle; one more host holds a lock; all others wait for it. Commands are those that a node got, without those that scripts call. The CPU of a node and of a daemon are shares of one processor.\n\n")
 		f.loadTable().print(w)
 	}
 	if len(f.HandOvers) > 0 {
@@ -185,6 +177,9 @@ func (r *report) printFleet(w io.Writer) {
 	if len(f.Faults) > 0 {
 		fmt.Fprintf(w, "\nThree hosts: one holds a lock, two wait. The first waiting host has a fault, then the lock is released: time from calling unlock to the next grant.\n\n")
 		f.faultTable().print(w)
+	}
+	if one := f.Idle; one != nil {
+		fmt.Fprintf(w, "\n%d idle hosts and one node: %s commands/s, %s %% of a processor (without hosts %s %%).\n", one.Hosts, number(one.Commands), number(100*one.CPU), number(100*one.Bare))
 	}
 	if len(f.Foreign) > 0 {
 		fmt.Fprintf(w, "\nHosts with one waiter each, and one redsync client, all for one lock, %v of work.\n\n", contendedHold)
@@ -207,17 +202,17 @@ func (f *fleetReport) rateTable() *table {
 }
 
 func (f *fleetReport) loadTable() *table {
-	t := &table{header: []string{"hosts", "contender", "script calls/s on a node", "commands/s on a node", "node CPU %", "daemon CPU %", fmt.Sprintf("%d hosts: node CPU %%", extrapolated)}}
-	add := func(hosts, contender string, l load, thousand float64) {
-		t.add(hosts, contender, number(l.Scripts), number(l.Commands), number(100*l.CPU), number(100*l.Daemon), number(100*thousand))
+	t := &table{header: []string{"hosts", "contender", "script calls/s on a node", "commands/s on a node", "node CPU %", "daemon CPU %"}}
+	add := func(hosts, contender string, l load) {
+		t.add(hosts, contender, number(l.Scripts), number(l.Commands), number(100*l.CPU), number(100*l.Daemon))
 	}
 	for i, one := range f.Loads {
 		if i == 0 {
-			add("none", "", load{CPU: one.Bare}, 0)
+			add("none", "", load{CPU: one.Bare})
 		}
-		add(fmt.Sprint(one.Hosts+1, " idle"), one.Contender, one.Idle, one.thousand())
-		add(fmt.Sprint("1 holds, ", one.Hosts, " idle"), "", one.Held, 0)
-		add(fmt.Sprint("1 holds, ", one.Hosts, " wait"), "", one.Waiting, 0)
+		add(fmt.Sprint(one.Hosts+1, " idle"), one.Contender, one.Idle)
+		add(fmt.Sprint("1 holds, ", one.Hosts, " idle"), "", one.Held)
+		add(fmt.Sprint("1 holds, ", one.Hosts, " wait"), "", one.Waiting)
 	}
 	return t
 }
@@ -245,7 +240,7 @@ const (
 	mostTrips    = 2.2  // of a hand-over
 	mostDelayed  = 300  // ms, after a fault
 	leastForeign = 0.5  // grants/s of a redsync client beside hosts that wait
-	thousandCost = 0.08 // cores of a node
+	idleCost     = 0.08 // cores of a node, for manyIdle hosts
 	daemonCost   = 0.002
 )
 
@@ -269,9 +264,11 @@ func (r *report) fleetTargets() (all []target) {
 		if one.Contender == fleetNow {
 			all = append(all,
 				atMost(fmt.Sprintf("%d hosts wait for a held lock: script calls on a node for each", one.Hosts), (one.Waiting.Scripts-one.Held.Scripts)/float64(one.Hosts), mostCalled, "/s more than idle"),
-				atMost(fmt.Sprintf("%d idle hosts, extrapolated: CPU of a node", extrapolated), 100*one.thousand(), 100*thousandCost, " % of a core"),
 				atMost("an idle daemon: CPU", 100*one.Idle.Daemon, 100*daemonCost, " % of a core"))
 		}
+	}
+	if one := r.Fleet.Idle; one != nil {
+		all = append(all, atMost(fmt.Sprintf("%d idle hosts: CPU of a node", one.Hosts), 100*one.CPU, 100*idleCost, " % of a core"))
 	}
 	for _, one := range r.Fleet.HandOvers {
 		if one.Contender == fleetNow {

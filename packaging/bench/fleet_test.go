@@ -123,10 +123,15 @@ func TestCommandCalls(t *testing.T) {
 	}
 }
 
-func TestThousandHosts(t *testing.T) {
-	one := loadRow{Hosts: 49, Bare: 0.01, Idle: load{CPU: 0.02}}
-	if got := one.thousand(); math.Abs(got-0.21) > 1e-9 {
-		t.Errorf("1,000 hosts take %v of a core, want 0.21", got)
+func TestFleetIdle(t *testing.T) {
+	b := testFleetBench(t)
+	b.many, b.opts.slice = 20, 500*time.Millisecond
+	if err := b.idle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Each host looks at the node once a second: at its clock, its epoch, its INFO.
+	if one := b.report.Idle; one.Hosts != 20 || one.Commands < 20 {
+		t.Errorf("%+v; want twenty hosts, and more than a command a second of each", one)
 	}
 }
 
@@ -137,13 +142,15 @@ func TestFleetTargets(t *testing.T) {
 		HandOvers: []handOverRow{{Contender: fleetNow, Hosts: 10, Trips: 2.2}},
 		Faults:    []faultRow{{Contender: fleetNow, Fault: faultKilled, Longest: 300}},
 		Foreign:   []foreignRow{{Contender: fleetNow, Hosts: 10, Redsync: 0.5}},
+		Idle:      &idleRow{Hosts: 1000, CPU: 0.08},
 	}
 	bad := &fleetReport{
 		Rates:     []fleetRow{{Hosts: 50, Contender: fleetNow, ToTwo: 0.4, Calls: 7, Fairness: 0.8, Longest: 160, Fair: 100}},
-		Loads:     []loadRow{{Contender: fleetNow, Hosts: 50, Held: load{Scripts: 10}, Waiting: load{Scripts: 16}, Idle: load{CPU: 0.01, Daemon: 0.003}}},
+		Loads:     []loadRow{{Contender: fleetNow, Hosts: 50, Held: load{Scripts: 10}, Waiting: load{Scripts: 16}, Idle: load{Daemon: 0.003}}},
 		HandOvers: []handOverRow{{Contender: fleetNow, Hosts: 10, Trips: 2.3}},
 		Faults:    []faultRow{{Contender: fleetNow, Fault: faultKilled, Longest: 301}},
 		Foreign:   []foreignRow{{Contender: fleetNow, Hosts: 10, Redsync: 0.4}},
+		Idle:      &idleRow{Hosts: 1000, CPU: 0.09},
 	}
 	for fleet, want := range map[*fleetReport]bool{good: true, bad: false} {
 		all := (&report{Fleet: fleet}).fleetTargets()
