@@ -21,6 +21,7 @@ type daemon struct {
 	number  int
 	dir     string // with its socket and its state file; a file system of its own if that is allowed
 	mounted bool
+	nodes   []*node // of its config
 	process *exec.Cmd
 	ending  atomic.Bool   // a fault, or the end of the run, is ending the process
 	exited  chan struct{} // closed when the process has ended and is reaped
@@ -44,7 +45,7 @@ func (d *daemon) prepare() error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorum {\n  max_ttl = %q\n  node_timeout = %q\n", maxTTL, nodeTimeout)
-	for _, n := range d.world.nodes {
+	for _, n := range d.nodes {
 		fmt.Fprintf(&b, "  node %q {\n    address = %q\n    durable = %v\n  }\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.port)), d.world.options.durable)
 	}
 	if d.world.options.rivals > 0 {
@@ -55,9 +56,9 @@ func (d *daemon) prepare() error {
 	return os.WriteFile(d.config(), []byte(b.String()), 0o600)
 }
 
-func (d *daemon) log() string { return filepath.Join(d.world.dir, fmt.Sprintf("d%d.log", d.number)) }
+func (d *daemon) log() string { return d.dir + ".log" }
 
-func (d *daemon) config() string { return filepath.Join(d.world.dir, fmt.Sprintf("d%d.hcl", d.number)) }
+func (d *daemon) config() string { return d.dir + ".hcl" }
 
 // nodeHost returns the address that this daemon uses for the nodes.
 func (d *daemon) nodeHost() string {

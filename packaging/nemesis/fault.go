@@ -49,6 +49,7 @@ var faultKinds = []faultKind{
 	{name: "daemon stopped", weight: 20, target: aDaemon, apply: (*injector).stopDaemon},
 	{name: "disk of the daemon's state file full", weight: 10, target: aDaemon, apply: (*injector).fillDisk},
 	{name: "lock taken by FORCE", weight: 15, target: aDaemon, apply: (*injector).forceLock},
+	{name: "another daemon with a wrong list of nodes", weight: 5, target: aDaemon, apply: (*injector).startStranger},
 	{name: "client killed", weight: 60, target: aClient, apply: (*injector).killClient},
 	{name: "client stopped", weight: 60, target: aClient, apply: (*injector).stopClient},
 }
@@ -60,6 +61,8 @@ func (k *faultKind) possible(w *world) bool {
 		return w.network != nil && len(w.daemons) > 0
 	case strings.HasPrefix(k.name, "disk"):
 		return len(w.daemons) > 0 && w.daemons[0].mounted
+	case strings.HasPrefix(k.name, "another daemon"):
+		return len(w.daemons) > 0 && len(w.nodes) > 2 && !w.options.admit
 	case k.name == "node loses power":
 		return w.options.durable
 	case k.target == aDaemon:
@@ -263,6 +266,36 @@ func (f *injector) forceLock(number int) (int, error) {
 	}
 	holders, err := strconv.Atoi(field(answer, "n"))
 	return holders, err
+}
+
+// startStranger starts a daemon on the host whose config lacks two nodes. Its quorums need not meet
+// those of the others, so it must get no lock, not even one that nobody wants. It counts the refusals.
+func (f *injector) startStranger(number int) (int, error) {
+	w := f.world
+	d := &daemon{world: w, number: number, nodes: w.nodes[:len(w.nodes)-2], dir: filepath.Join(w.dir, "stranger"+strconv.Itoa(number))}
+	if err := d.prepare(); err != nil {
+		return 0, err
+	}
+	defer d.unmount()
+	defer d.kill()
+	if err := d.start(); err != nil {
+		return 0, err
+	}
+	refused := 0
+	for range 10 {
+		f.wait(shortest)
+		const name = "stranger"
+		answer, err := d.ask("TRY " + name)
+		switch {
+		case err != nil:
+			return refused, err
+		case strings.HasPrefix(answer, "OK "):
+			w.fail(violation{name: name, what: "a daemon with a wrong list of nodes got it: " + answer})
+		default:
+			refused++
+		}
+	}
+	return refused, nil
 }
 
 // fillDisk fills the file system of the state file for a while.

@@ -241,7 +241,7 @@ func runOnce(ctx context.Context, o options, stderr io.Writer) (*report, error) 
 			return nil, fmt.Errorf("read the store: %w", err)
 		}
 	}
-	if err := v.add(append(append(found, w.late...), did.violations()...)); err != nil {
+	if err := v.add(append(append(found, w.failed...), did.violations()...)); err != nil {
 		return nil, err
 	}
 	return &report{options: o, server: serverVersion(w.nodes[0]), took: took, checking: time.Since(started) - took, faults: s.counts,

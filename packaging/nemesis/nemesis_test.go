@@ -49,7 +49,7 @@ func TestNoViolationOfRedlockd(t *testing.T) {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	for _, kind := range faultKinds {
-		if !kind.possible(&world{options: options{durable: false}, network: &network{}, daemons: []*daemon{{mounted: true}}}) {
+		if !kind.possible(&world{options: options{durable: false}, network: &network{}, nodes: make([]*node, 5), daemons: []*daemon{{mounted: true}}}) {
 			continue
 		}
 		line := lineWith(out, "| "+kind.name+" |")

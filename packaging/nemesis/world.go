@@ -44,7 +44,7 @@ type world struct {
 	mu      sync.Mutex // guards the fields below
 	history *history
 	record  *recorder   // nil without -record
-	late    []violation // requests without an answer in time
+	failed  []violation // seen during the run
 	died    error       // why the first daemon ended that no fault had ended
 }
 
@@ -88,7 +88,7 @@ func newWorld(ctx context.Context, o options) (*world, error) {
 	}
 	if o.contender == "redlockd" {
 		for i := range o.daemons {
-			d := &daemon{world: w, number: i, dir: filepath.Join(w.dir, fmt.Sprintf("d%d", i))}
+			d := &daemon{world: w, number: i, nodes: w.nodes, dir: filepath.Join(w.dir, fmt.Sprintf("d%d", i))}
 			if err := d.prepare(); err != nil {
 				return w, err
 			}
@@ -212,9 +212,7 @@ func (w *world) hear(client int, text []byte) error {
 	case line.Calm != nil:
 		w.calm <- *line.Calm
 	case line.Late != "":
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.late = append(w.late, violation{name: fmt.Sprint("client ", client), what: line.Late})
+		w.fail(violation{name: fmt.Sprint("client ", client), what: line.Late})
 	default:
 		return errors.New(line.Fault)
 	}
@@ -268,6 +266,12 @@ func (w *world) excuse(one excuse) {
 	defer w.mu.Unlock()
 	w.record.write(recordLine{At: now(), Excuse: &one})
 	w.history.excuse(one)
+}
+
+func (w *world) fail(one violation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = append(w.failed, one)
 }
 
 // --- clients
