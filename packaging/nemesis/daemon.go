@@ -46,7 +46,11 @@ func (d *daemon) prepare() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorum {\n  max_ttl = %q\n  node_timeout = %q\n", maxTTL, nodeTimeout)
 	for _, n := range d.nodes {
-		fmt.Fprintf(&b, "  node %q {\n    address = %q\n    durable = %v\n  }\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.port)), d.world.options.durable)
+		fmt.Fprintf(&b, "  node %q {\n    address = %q\n    durable = %v\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.daemonPort())), d.world.options.durable)
+		if n.tls > 0 {
+			b.WriteString(d.world.certificates.block())
+		}
+		b.WriteString("  }\n")
 	}
 	if d.world.options.rivals > 0 {
 		b.WriteString("  key_prefix = \"\"\n") // the names of redsync

@@ -37,6 +37,7 @@ const (
 var faultKinds = []faultKind{
 	{name: "node killed, restarted empty or with its data", weight: 12, target: aNode, losesVotes: true, apply: (*injector).killNode},
 	{name: "node loses power", weight: 12, target: aNode, apply: (*injector).losePower},
+	{name: "node's certificate expired", weight: 12, target: aNode, apply: (*injector).expireCertificate},
 	{name: "node flushed", weight: 12, target: aNode, losesVotes: true, apply: (*injector).flushNode},
 	{name: "node's clock stepped", weight: 3, target: aNode, losesVotes: true, apply: (*injector).stepClock},
 	{name: "node stopped", weight: 40, target: aNode, apply: (*injector).stopNode},
@@ -63,6 +64,8 @@ func (k *faultKind) possible(w *world) bool {
 		return len(w.daemons) > 0 && w.daemons[0].mounted
 	case strings.HasPrefix(k.name, "another daemon"):
 		return len(w.daemons) > 0 && len(w.nodes) > 2 && !w.options.admit
+	case k.name == "node's certificate expired":
+		return w.options.tls
 	case k.name == "node loses power":
 		return w.options.durable
 	case k.target == aDaemon:
@@ -208,7 +211,7 @@ func (f *injector) cutReplies(number int) (int, error)  { return f.cut(number, r
 // cut separates one daemon from a node, and counts the dropped packets.
 func (f *injector) cut(number int, d direction) (int, error) {
 	daemon := f.random.IntN(len(f.world.daemons))
-	heal, err := f.world.network.cut(daemon, f.world.nodes[number].port, d)
+	heal, err := f.world.network.cut(daemon, f.world.nodes[number].daemonPort(), d)
 	if err != nil {
 		return 0, err
 	}

@@ -45,6 +45,7 @@ type options struct {
 	rivals    int       // client processes that use redsync beside redlockd
 	rates     []float64 // of the nodes' clocks, in turn; empty: right
 	durable   bool
+	tls       bool
 	admit     bool
 	until     bool
 	keep      bool
@@ -133,6 +134,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil
 	})
 	flags.BoolVar(&o.durable, "durable", false, "all nodes are durable: they sync before they answer, vote at once after a restart, and lose power")
+	flags.BoolVar(&o.tls, "tls", false, "the daemons use TLS, and certificates expire")
 	flags.BoolVar(&o.admit, "admit", false, "an operator ADMITs every node at once, which redlockd warns of: no quarantine")
 	flags.BoolVar(&o.until, "until-violation", false, "end the run with the first violation")
 	flags.BoolVar(&o.keep, "keep", false, "keep the logs of nodes, daemons and faults (after a violation they are kept in any case)")

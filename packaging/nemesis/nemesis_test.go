@@ -44,12 +44,12 @@ func duration() string {
 
 func TestNoViolationOfRedlockd(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "history.jsonl.gz")
-	out, code := nemesis(t, "-for", duration(), "-record", record)
+	out, code := nemesis(t, "-for", duration(), "-tls", "-record", record)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	for _, kind := range faultKinds {
-		if !kind.possible(&world{options: options{durable: false}, network: &network{}, nodes: make([]*node, 5), daemons: []*daemon{{mounted: true}}}) {
+		if !kind.possible(&world{options: options{tls: true}, network: &network{}, nodes: make([]*node, 5), daemons: []*daemon{{mounted: true}}}) {
 			continue
 		}
 		line := lineWith(out, "| "+kind.name+" |")

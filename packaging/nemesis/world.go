@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,12 +35,13 @@ type world struct {
 	network  *network // nil: everything uses loopback, without cuts
 	binaries []string // of redlockd, for the daemons in turn
 
-	nodes   []*node
-	daemons []*daemon
-	clients []*clientProcess
-	store   *redlocktest.Server // for the work under the locks; nil: none
-	calm    chan calmReport     // of the workers, after the last fault
-	calmest time.Duration       // the longest wait after the last fault
+	nodes        []*node
+	daemons      []*daemon
+	clients      []*clientProcess
+	certificates *certificates       // nil without -tls
+	store        *redlocktest.Server // for the work under the locks; nil: none
+	calm         chan calmReport     // of the workers, after the last fault
+	calmest      time.Duration       // the longest wait after the last fault
 
 	mu      sync.Mutex // guards the fields below
 	history *history
@@ -52,8 +54,12 @@ type world struct {
 type node struct {
 	*redlocktest.Server
 	port  int
+	tls   int           // the port for the daemons; 0: port
 	ahead time.Duration // offset of its clock; belongs to the fault that has the node
 }
+
+// daemonPort is the port that the daemons use.
+func (n *node) daemonPort() int { return cmp.Or(n.tls, n.port) }
 
 func newWorld(ctx context.Context, o options) (*world, error) {
 	w := &world{options: o, history: newHistory(), calm: make(chan calmReport, o.clients*o.workers)}
@@ -129,8 +135,22 @@ func (w *world) startNodes() error {
 	if w.network != nil {
 		bind = "0.0.0.0" // in a network namespace of its own
 	}
+	if w.options.tls {
+		var err error
+		if w.certificates, err = newCertificates(w.dir); err != nil {
+			return err
+		}
+	}
 	for i := range w.options.nodes {
 		args := []string{"--bind", bind}
+		secure := 0
+		if w.certificates != nil {
+			var err error
+			if secure, err = freePort(bind); err != nil {
+				return err
+			}
+			args = append(args, w.certificates.arguments(secure)...)
+		}
 		options := []redlocktest.Option{redlocktest.TCP(), redlocktest.Skewable()}
 		if w.options.durable {
 			args = append(args, "--appendonly", "yes", "--appendfsync", "always")
@@ -155,7 +175,7 @@ func (w *world) startNodes() error {
 		if err != nil {
 			return err
 		}
-		w.nodes = append(w.nodes, &node{Server: server, port: number})
+		w.nodes = append(w.nodes, &node{Server: server, port: number, tls: secure})
 	}
 	return nil
 }
