@@ -68,7 +68,10 @@ func (h *hostile) endure(row, reason string) {
 	defer h.close()
 	wanted := regexp.MustCompile(reason)
 	said := map[string]bool{}
+	poll := time.NewTicker(10 * ms) // without a pause, many hosts would occupy the processors
+	defer poll.Stop()
 	for n, after, end := 0, 0, time.Now().Add(patience); after < 5; n++ {
+		<-poll.C
 		if took, err := h.pair(name("%s %d", row, n)); err != nil {
 			h.t.Errorf("%s: %v", row, err)
 			return

@@ -77,12 +77,13 @@ func TestDowngradeKinds(t *testing.T) {
 // The next daemon restores the lease as shared, whether the nodes got the downgrade or not. If they
 // did not, they get it with the next extension.
 func TestDowngradeOutlastsDaemon(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := newSuccession(t)
 	down := s.nodesMayFail()
 	s.end()
 	s.start()
 	w := s.dial()
-	w.Say("LOCK a ttl=3s", granted5)
+	w.Say("LOCK a ttl=9s", granted5)
 	down.Store(true)
 	w.Say("EXTEND a mode=shared", `ERR NOQUORUM lock=a .*the lease is shared from now on.*`)
 	s.end()
