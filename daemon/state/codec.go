@@ -10,10 +10,9 @@ import (
 // codec writes or reads the fields of a record, so that one list of fields serves both. After an
 // error it reads nothing more.
 type codec struct {
-	b        []byte // written so far, or left to read
-	reading  bool
-	skimming bool // reads without keeping texts
-	err      error
+	b       []byte // written so far, or left to read
+	reading bool
+	err     error
 }
 
 var errRecord = errors.New("a record that makes no sense")
@@ -93,9 +92,7 @@ func (c *codec) text(v *string) {
 		c.b = append(binary.AppendUvarint(c.b, uint64(len(*v))), *v...)
 		return
 	}
-	if part := c.part(); !c.skimming {
-		*v = string(part)
-	}
+	*v = string(c.part())
 }
 
 // part reads a length, and then so many bytes.
@@ -118,9 +115,6 @@ func (c *codec) texts(v *[]string) {
 			return
 		}
 		*v = nil
-		for ; c.skimming && n > 0; n-- {
-			c.part()
-		}
 		if n > 0 {
 			*v = make([]string, n)
 		}

@@ -30,7 +30,6 @@ func (j *Journal) Open(o Options) *Recovered {
 		Owner:  identity,
 		Check:  func(found []byte) error { return sameIdentity(found, identity) },
 		New:    func() statefile.State { return newReplay() },
-		Merge:  func() statefile.State { return newMerge() },
 		Failed: j.failed,
 	})
 	recovered := &state.(*replay).Recovered

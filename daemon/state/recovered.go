@@ -20,17 +20,14 @@ type Recovered struct {
 }
 
 // replay builds a Recovered from records. It is the State of the state file.
-type replay struct {
-	Recovered
-	encoded map[uint64]encodedLease // the leases of a merge that are not in Leases; nil: it is not a merge
-}
+type replay struct{ Recovered }
 
 func newReplay() *replay {
-	return &replay{Recovered: Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
+	return &replay{Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
 }
 
-// Apply applies a record. Except in a merge, it does not keep the bytes of the record. A record
-// about an unknown number changes nothing: its end may have been recorded just before.
+// Apply applies a record, and does not keep its bytes. A record about an unknown number changes
+// nothing: its end may have been recorded just before.
 func (r *replay) Apply(record []byte) error {
 	if len(record) == 0 {
 		return errRecord
@@ -44,7 +41,7 @@ func (r *replay) Apply(record []byte) error {
 	case recordRequest, recordAnswered:
 		err = r.applyRequest(kind, c)
 	default:
-		err = r.applyLease(kind, record)
+		err = r.applyLease(kind, c)
 	}
 	if err != nil {
 		return fmt.Errorf("%w (kind %q)", err, kind)
@@ -126,25 +123,11 @@ func (r *replay) answered(number uint64) {
 	if l := r.Leases[number]; l != nil && l.Phase == PhaseAcquiring {
 		delete(r.Leases, number)
 	}
-	if n, ok := r.encoded[number]; ok && n.isAttempt() {
-		delete(r.encoded, number)
-	}
 }
 
-func (r *replay) applyLease(kind recordKind, record []byte) error {
-	if r.encoded != nil {
-		if done, err := r.keepEncoded(kind, record); done || err != nil {
-			return err
-		}
-	}
-	return r.applyDecoded(kind, record)
-}
-
-// applyDecoded applies a record about a lease that is not in encoded.
-func (r *replay) applyDecoded(kind recordKind, record []byte) error {
+func (r *replay) applyLease(kind recordKind, c *codec) error {
 	var l Lease
-	c := codec{b: record[1:], reading: true}
-	answered := l.code(kind, &c)
+	answered := l.code(kind, c)
 	if err := c.end(); err != nil {
 		return err
 	}

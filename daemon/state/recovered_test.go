@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -123,7 +119,7 @@ func TestUnlockRecordedBeforeItsLock(t *testing.T) {
 		p.Leases[1] = &Lease{Number: 1, Phase: PhaseHeld}
 		for _, change := range tt.changes {
 			p.Leases[1].update(recordCounted, change)
-			p = apply(t, dumped(p)) // as when files are merged in between
+			p = apply(t, dumped(p)) // as when the file is rewritten in between
 		}
 		if l := p.Leases[1]; !slices.Equal(l.Reentrants, tt.want) || l.undone != 0 {
 			t.Errorf("the reentrant LOCKs are %q, and %d are undone; want %q", l.Reentrants, l.undone, tt.want)
@@ -236,12 +232,12 @@ func TestApplyAll(t *testing.T) {
 	}
 }
 
-// The same is true for records in any order, also orders that cannot occur, and for a merge.
+// The same is true for records in any order, also orders that cannot occur.
 func TestApplyAllInAnyOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		var all [][]byte
-		want, got, merge := newReplay(), newReplay(), newMerge()
+		want, got := newReplay(), newReplay()
 		for range 40 {
 			record := anyRecord(random)
 			if err := applyCopy(want, record); err != nil {
@@ -251,15 +247,12 @@ func TestApplyAllInAnyOrder(t *testing.T) {
 		}
 		n := random.IntN(len(all) + 1)
 		for _, part := range [][][]byte{all[:n], all[n:]} {
-			if err := errors.Join(got.ApplyAll(slices.Values(part)), merge.ApplyAll(slices.Values(part))); err != nil {
+			if err := got.ApplyAll(slices.Values(part)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if !got.sameAs(want) || got.lastNumber != want.lastNumber {
 			t.Fatalf("%q, in two parts from %d on: got %+v, want %+v", all, n, got, want)
-		}
-		if merged := apply(t, dumped(merge)); !merged.sameAs(want) {
-			t.Fatalf("%q, merged from %d on: got %+v, want %+v", all, n, merged, want)
 		}
 	}
 }
@@ -290,27 +283,23 @@ func anyRecord(random *rand.Rand) []byte {
 	return c.b
 }
 
-// shortLived skips exactly the records of requests and leases that have ended.
-func TestShortLived(t *testing.T) {
-	all := append(records(), []byte{byte(recordAnswered), 8})
-	s := shortLived{}
-	for _, record := range all {
-		if err := s.add(record); err != nil {
-			t.Fatal(err)
+// ApplyAll does not decode the long records of a lease that ends.
+func TestApplyAllSkipsEndedLeases(t *testing.T) {
+	whole, cut := records()[:7], bytes.Clone(records()[6])
+	forgotten := []byte{byte(recordForgotten), 2, 0}
+	whole[6] = cut[:len(cut)-1] // the grant of lease 2
+	for _, test := range []struct {
+		all  [][]byte
+		ends bool
+	}{{whole, false}, {append(whole, forgotten), true}, {append(whole[:5:5], forgotten, whole[6]), false}} {
+		r := newReplay()
+		if err := r.ApplyAll(slices.Values(test.all)); (err == nil) != test.ends || test.ends && len(r.Requests) > 0 {
+			t.Errorf("the lease ends: %v; error %v; requests %v", test.ends, err, r.Requests)
 		}
-	}
-	var left []recordKind
-	for _, record := range all {
-		if !s.covers(record) {
-			left = append(left, recordKind(record[0]))
-		}
-	}
-	if got, want := string(left), "CCRRCHLGLxsMTmGkTlGtc"; got != want {
-		t.Errorf("applied are %q, want %q", got, want)
 	}
 }
 
-// ApplyAll returns the error of a faulty record: otherwise a merge would replace the files that have
+// ApplyAll returns the error of a faulty record: otherwise a rewrite would replace the file that has
 // it. It applies the records before it.
 func TestApplyAllFaulty(t *testing.T) {
 	for _, faulty := range [][]byte{{}, []byte("?"), {byte(recordAnswered)}, {byte(recordAcquiring), 2}, {byte(recordConn), 1}} {
@@ -320,18 +309,6 @@ func TestApplyAllFaulty(t *testing.T) {
 		}
 		if want := apply(t, records()[:5]); !p.sameAs(want) {
 			t.Errorf("before %q: got %+v, want %+v", faulty, p, want)
-		}
-	}
-}
-
-// ApplyAll allocates no memory for the gap to a number that is far from all others.
-func TestApplyAllWithADistantNumber(t *testing.T) {
-	for _, number := range []uint64{1 << 40, math.MaxUint64} {
-		c := &codec{b: []byte{byte(recordRequest)}}
-		(&requestRecord{Request: Request{Number: number}}).code(recordRequest, c)
-		p := newReplay()
-		if err := p.ApplyAll(slices.Values([][]byte{c.b})); err != nil || p.Requests[number] == nil || p.lastNumber != number {
-			t.Errorf("request %d: error %v, requests %v", number, err, p.Requests)
 		}
 	}
 }
@@ -454,40 +431,4 @@ func FuzzReplay(f *testing.F) {
 			t.Errorf("got %+v, want %+v", again, p)
 		}
 	})
-}
-
-// A merge takes little memory for each lease, because it has all of them in memory, and many hosts
-// have tens of thousands. A decoded lease takes about 700 bytes, and so does each new deadline.
-func TestMergeTakesLittleMemory(t *testing.T) {
-	const leases, extensions, bound = 5000, 8, 250
-	var taken, extended [][]byte
-	put := func(to *[][]byte, kind recordKind, l *Lease) {
-		c := &codec{b: []byte{byte(kind)}}
-		l.code(kind, c)
-		*to = append(*to, c.b)
-	}
-	for i := range uint64(leases) {
-		record := redlock.Record{Names: []string{fmt.Sprint("name-", i)}, Token: "k3Ud9PqzRw5nXyTg host 4711 0 root 1795247588294", TTL: 30 * time.Second}
-		put(&taken, recordAcquiring, &Lease{Number: i + 1, Record: record})
-		record.Fence, record.Deadline, record.Since = 1<<50, time.Hour, time.Hour
-		put(&taken, recordGranted, &Lease{Number: i + 1, Phase: PhaseHeld, Record: record, Holder: Holder{PID: 4711, User: "root"}})
-	}
-	for n := range extensions {
-		for i := range uint64(leases) {
-			put(&extended, recordDeadline, &Lease{Number: i + 1, Record: redlock.Record{Deadline: time.Hour + time.Duration(n), TTL: 30 * time.Second}})
-		}
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	merge, written := newMerge(), 0
-	for _, file := range [][][]byte{taken, extended} {
-		if err := merge.ApplyAll(slices.Values(file)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	merge.Dump(func([]byte) { written++ })
-	runtime.ReadMemStats(&after)
-	if got := (after.TotalAlloc - before.TotalAlloc) / leases; got > bound || written < leases {
-		t.Errorf("a merge of %d leases allocates %d bytes for each and writes %d records, want at most %d bytes", leases, got, written, bound)
-	}
 }

@@ -19,11 +19,7 @@ func (r *replay) Dump(yield func([]byte)) {
 			d.conn(recordUnread, &connRecord{Conn: Conn{Number: number}, change: UnreadChange{Add: conn.Unread, Skipping: conn.Skipping}})
 		}
 	}
-	for _, number := range r.leaseNumbers() {
-		if n, ok := r.encoded[number]; ok {
-			d.notedLease(&n)
-			continue
-		}
+	for _, number := range slices.Sorted(maps.Keys(r.Leases)) {
 		d.wholeLease(r.Leases[number])
 	}
 	for _, number := range slices.Sorted(maps.Keys(r.Requests)) {
@@ -53,12 +49,6 @@ func (d *dump) conn(kind recordKind, conn *connRecord) {
 func (d *dump) lease(kind recordKind, l *Lease) {
 	l.code(kind, d.begin(kind))
 	d.end()
-}
-
-func (d *dump) notedLease(n *encodedLease) {
-	if d.yield(n.record); n.deadline != nil {
-		d.yield(n.deadline)
-	}
 }
 
 func (d *dump) wholeLease(l *Lease) {

@@ -117,8 +117,8 @@ func TestKubernetes(t *testing.T) {
 	p.hasRoom(t)
 }
 
-// hasRoom checks the volume's size: the state file is beside the socket, with files of 2 MiB, up to
-// four for a moment.
+// hasRoom checks the volume's size: the state file is beside the socket, of 2 MiB, and briefly there are
+// two.
 func (p pod) hasRoom(t *testing.T) {
 	t.Helper()
 	limit, _ := strings.CutSuffix(p.Volumes[0].EmptyDir.SizeLimit, "Mi")

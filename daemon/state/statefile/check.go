@@ -4,76 +4,79 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
+	"syscall"
 )
 
-// Check checks whether the files exist under their names and are whole, because an append notices
-// only if a whole page was cut off. If files were removed, it begins a new file with the state of
-// the mappings. If a file was truncated, or another process has begun a state file, it stops writing
-// for good. It does not wait for other goroutines that use the File.
-func (f *File) Check() {
-	if !f.mu.TryLock() {
-		return
+// A living process has its file locked, from before the file gets its name until the next one has it. So
+// no other process takes over its leases, which it still extends, or writes into its file.
+
+// InUse returns a file at the path to which a living process appends; "": there is none.
+func InUse(path string) (file string) {
+	f := File{o: Options{Path: path}}
+	numbers, _ := fileNumbers(path) // none if there is no such directory
+	for _, number := range numbers {
+		if isLocked(f.path(number)) {
+			return f.path(number)
+		}
 	}
-	defer f.mu.Unlock()
-	if f.closed || f.frozen || f.active == nil || f.merging {
-		return
-	}
-	missing, short := f.missing()
-	used := f.displaced()
-	switch {
-	case used != "":
-		f.stopForOtherProcess(used)
-		return
-	case short != nil:
-		f.stopForGood(short)
-		return
-	case missing == nil:
-		return
-	}
-	state, err := f.stateOfMappings()
+	return ""
+}
+
+// isLocked reports whether a process has the file locked. It is false for a file of another user.
+func isLocked(path string) bool {
+	file, _, err := openOwn(path)
 	if err != nil {
-		f.stopForGood(missing)
+		return false
+	}
+	defer file.Close()
+	return errors.Is(lock(file, syscall.LOCK_SH), syscall.EWOULDBLOCK)
+}
+
+func lock(file *os.File, how int) error {
+	for {
+		err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
+		if err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+// Check checks whether the file exists under its name and is whole, because an append does not notice
+// that. If the file was removed, it begins a new one with the same state. If it was truncated, or
+// another process has begun a state file, it stops writing for good.
+func (f *File) Check() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen || f.active == nil || f.rewriting != nil {
 		return
 	}
-	f.switchToMemory(state, fmt.Errorf("somebody removed files of it: %w", missing))
-	f.retryFiles()
-}
-
-// missing returns an error for a file that does not exist, and one for a file that was truncated. It
-// requires mu.
-func (f *File) missing() (missing, short error) {
-	for _, file := range f.files() {
-		info, err := os.Lstat(f.path(file.number))
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			missing = err
-		case err == nil && info.Size() < int64(file.length()):
-			short = fmt.Errorf("%s: %w: %d bytes of %d are left", f.path(file.number), errShort, info.Size(), file.length())
-		}
+	if used := f.displacedLocked(); used != "" {
+		f.active.close()
+		f.active, f.closed = nil, true
+		f.report(fmt.Errorf("%w: another process appends to %s: stop this daemon", ErrRemoved, used))
+		return
 	}
-	return missing, short
-}
-
-// stateOfMappings reads the state from the mappings. The error says that somebody truncated a file
-// or wrote into it. It requires mu.
-func (f *File) stateOfMappings() (state State, err error) {
-	state = f.o.New()
-	err = guarded(func() error {
-		for _, file := range f.files() {
-			if err := f.applyTo(state, file.segment); err != nil {
-				return err
-			}
+	info, err := os.Lstat(f.path(f.active.number))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if f.continueInMemoryLocked(fmt.Errorf("somebody removed files of it: %w", err)); !f.closed {
+			f.retryLocked()
 		}
-		return nil
-	})
-	return state, err
+	case err == nil && info.Size() < f.active.size:
+		f.stopForGoodLocked(cut(info.Size(), f.active.size))
+	}
 }
 
-// files returns the sealed files and the active one. It requires mu.
-func (f *File) files() []sealed {
-	if f.active == nil {
-		return f.sealed
+// displacedLocked returns a file of another process that has the name of the active file. If no file has
+// that name, it returns any file in use at the path; "": there is none.
+func (f *File) displacedLocked() (file string) {
+	path := f.path(f.active.number)
+	there, err := os.Lstat(path)
+	if err != nil {
+		return InUse(f.o.Path)
 	}
-	return append(slices.Clip(f.sealed), sealed{number: f.number, segment: f.active})
+	if ours, err := f.active.Stat(); err == nil && !os.SameFile(ours, there) && isLocked(path) {
+		return path
+	}
+	return ""
 }

@@ -1,6 +1,7 @@
 package statefile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,95 +25,97 @@ func recordFailures(o *Options) *string {
 	return all
 }
 
-// If files were removed, Check writes the whole state again, and reports that.
+// fill appends until the file was replaced.
+func fill(t *testing.T, sf *File, want words) {
+	t.Helper()
+	number := sf.number
+	for i := 0; sf.number == number; i++ {
+		if i == 1000 {
+			t.Fatal("the file was not replaced")
+		}
+		record := fmt.Appendf(nil, "k%d=%d", len(want)%3, sf.number)
+		sf.Append(record)
+		_ = want.Apply(record)
+		settle(sf)
+	}
+}
+
+// stages are moments in the life of a state file.
+var stages = map[string]func(t *testing.T, sf *File, want words){
+	"the first file": func(*testing.T, *File, words) {},
+	"the second":     fill,
+	"one with appended records": func(t *testing.T, sf *File, want words) {
+		fill(t, sf, want)
+		sf.Append([]byte("more=1"))
+		_ = want.Apply([]byte("more=1"))
+	},
+}
+
+// If the file was removed, Check writes the whole state again, and reports that.
 func TestCheckFindsRemovedFiles(t *testing.T) {
-	for name, removed := range map[string]func(sf *File) []int{
-		"nothing":                   func(*File) []int { return nil },
-		"the last":                  func(sf *File) []int { return []int{sf.number} },
-		"the one before the last":   func(sf *File) []int { return []int{sf.sealed[len(sf.sealed)-1].number} },
-		"all except the merged one": func(sf *File) []int { return append(sf.numbers()[1:], sf.number) },
-		"the merged":                func(sf *File) []int { return sf.numbers()[:1] },
-		"all":                       func(sf *File) []int { return append(sf.numbers(), sf.number) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := options(t, filepath.Join(t.TempDir(), "t"))
-			reported := recordFailures(&o)
-			sf, want := open(t, o)
-			fill(t, sf, want)
-			sf.merges.Wait() // the sealed files are merged into one
-			sf.merging = true
-			for i := 0; len(sf.sealed) < 3; i++ { // these are not merged
-				record := fmt.Appendf(nil, "more%d=1", i%5)
-				sf.Append(record)
-				_ = want.Apply(record)
-				sf.merges.Wait()
-			}
-			sf.merging = false
-			for _, number := range removed(sf) {
-				if err := os.Remove(sf.path(number)); err != nil {
+	for name, reach := range stages {
+		for _, removed := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", removed), func(t *testing.T) {
+				o := options(t, filepath.Join(t.TempDir(), "t"))
+				reported := recordFailures(&o)
+				sf, want := open(t, o)
+				reach(t, sf, want)
+				wantSaid := ""
+				if removed {
+					wantSaid = "removed over "
+					if err := os.Remove(sf.path(sf.number)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				sf.Check()
+				sf.Check()
+				if *reported != wantSaid {
+					t.Errorf("Failed was called with %q, want %q", *reported, wantSaid)
+				}
+				sf.Append([]byte("late=1"))
+				_ = want.Apply([]byte("late=1"))
+				sf.Close()
+				_, got := open(t, o)
+				wantState(t, "after the restart", got, want)
+			})
+		}
+	}
+}
+
+// Appends do not notice that the file is truncated. Check does: it reports that, and removes the file,
+// because the next process would take a part of the state for all of it.
+func TestCheckFindsTruncatedFiles(t *testing.T) {
+	for name, reach := range stages {
+		for _, left := range []int64{0, 100, 255, -1} {
+			t.Run(fmt.Sprint(name, " ", left), func(t *testing.T) {
+				o := options(t, filepath.Join(t.TempDir(), "t"))
+				reported := recordFailures(&o)
+				sf, want := open(t, o)
+				reach(t, sf, want)
+				sf.Check()
+				if *reported != "" {
+					t.Fatalf("Failed was called with %q for a whole file", *reported)
+				}
+				if left < 0 {
+					left = sf.active.size - 1
+				}
+				if err := os.Truncate(sf.path(sf.number), left); err != nil {
 					t.Fatal(err)
 				}
-			}
-			sf.Check()
-			sf.Check()
-			wantSaid := "removed over "
-			if name == "nothing" {
-				wantSaid = ""
-			}
-			if *reported != wantSaid {
-				t.Errorf("Failed was called with %q, want %q", *reported, wantSaid)
-			}
-			sf.Append([]byte("late=1"))
-			_ = want.Apply([]byte("late=1"))
-			sf.Close()
-			_, got := open(t, o)
-			wantState(t, "after the restart", got, want)
-		})
+				sf.Append([]byte("a=1")) // the file becomes longer
+				sf.Check()
+				sf.Check()
+				if *reported != "lost " {
+					t.Errorf("Failed was called with %q, want %q", *reported, "lost ")
+				}
+				wantNoFiles(t, o.Path)
+				sf.Close()
+			})
+		}
 	}
 }
 
-// If a file is truncated within a page, appends do not notice it. Check does: it reports that, and
-// removes all files, because the next process would take a part of the state for all of it.
-func TestCheckFindsTruncatedFiles(t *testing.T) {
-	for name, which := range map[string]func(sf *File) int{
-		"the last":   func(sf *File) int { return sf.number },
-		"a full one": func(sf *File) int { return sf.sealed[len(sf.sealed)-1].number },
-		"the merged": func(sf *File) int { return sf.numbers()[0] },
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := options(t, filepath.Join(t.TempDir(), "t"))
-			reported := recordFailures(&o)
-			sf, want := open(t, o)
-			fill(t, sf, want)
-			sf.merges.Wait()
-			sf.merging = true
-			for number := sf.number; sf.number == number; {
-				sf.Append([]byte("more=1"))
-			}
-			sf.merging = false
-			sf.Check()
-			if *reported != "" {
-				t.Fatalf("Failed was called with %q for whole files", *reported)
-			}
-			file := sf.path(which(sf))
-			info, err := os.Stat(file)
-			if err == nil {
-				err = os.Truncate(file, info.Size()-1)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			sf.Check()
-			sf.Check()
-			if *reported != "lost " {
-				t.Errorf("Failed was called with %q, want %q", *reported, "lost ")
-			}
-			wantNoFiles(t, o.Path)
-		})
-	}
-}
-
-// Check returns at once, and reports nothing, if the state file is frozen.
+// Check reports nothing if the state file is frozen.
 func TestCheckWhenFrozen(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	reported := recordFailures(&o)
@@ -127,7 +130,7 @@ func TestCheckWhenFrozen(t *testing.T) {
 	}
 }
 
-// After Close, Check does not report files that somebody removes.
+// After Close, Check does not report a file that somebody removes.
 func TestCheckAfterClose(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	reported := recordFailures(&o)
@@ -141,15 +144,13 @@ func TestCheckAfterClose(t *testing.T) {
 	}
 }
 
-// If files were removed, and somebody wrote into a mapping, Check begins no new file: the state is not
+// If the file was removed, and somebody wrote into it, Check begins no new file: the state is not
 // known.
-func TestCheckWithADamagedMapping(t *testing.T) {
+func TestCheckOfADamagedFile(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	reported := recordFailures(&o)
 	sf, _ := open(t, o)
-	damaged := sf.active.used
-	sf.Append([]byte("a=1"))
-	sf.active.memory[damaged+2] = 1 // changes the length of the record to 64 KiB
+	damageNext(t, sf)
 	if err := os.Remove(sf.path(sf.number)); err != nil {
 		t.Fatal(err)
 	}
@@ -161,23 +162,95 @@ func TestCheckWithADamagedMapping(t *testing.T) {
 	wantNoFiles(t, o.Path)
 }
 
-// Check does nothing during a merge, which removes files itself.
-func TestCheckWhileMerging(t *testing.T) {
+// damageNext appends a record, and changes its length in the file to more than 64 KiB.
+func damageNext(t *testing.T, sf *File) {
+	t.Helper()
+	at := sf.active.used
+	sf.Append([]byte("a=1"))
+	if _, err := sf.active.WriteAt([]byte{1}, at+2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Check does nothing during a rewrite, which replaces the file itself.
+func TestCheckWhileRewriting(t *testing.T) {
 	o := options(t, filepath.Join(t.TempDir(), "t"))
 	reported := recordFailures(&o)
 	sf, _ := open(t, o)
 	if err := os.Remove(sf.path(sf.number)); err != nil {
 		t.Fatal(err)
 	}
-	sf.merging = true
+	sf.rewriting = make(chan struct{})
 	sf.Check()
 	if *reported != "" {
-		t.Errorf("during the merge Failed was called with %q", *reported)
+		t.Errorf("during the rewrite Failed was called with %q", *reported)
 	}
-	sf.merging = false
+	sf.rewriting = nil
 	sf.Check()
 	if *reported != "removed over " {
 		t.Errorf("Failed was called with %q", *reported)
 	}
 	sf.Close()
+}
+
+// InUse finds the file of a living process, also after rewrites. It finds none after Close, and after
+// the end of the process.
+func TestInUse(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	wantInUse(t, o, "before the first file", "")
+	sf, want := open(t, o)
+	wantInUse(t, o, "the first file", sf.path(1))
+	fill(t, sf, want)
+	fill(t, sf, want)
+	wantInUse(t, o, "later", sf.path(3))
+	sf.Close()
+	wantInUse(t, o, "after Close", "")
+	next, _ := open(t, o)
+	wantInUse(t, o, "in the next process", next.path(next.number))
+	next.active.close() // as the end of the process does
+	wantInUse(t, o, "after its end", "")
+	wantInUse(t, Options{Path: "/nowhere/t"}, "no directory", "")
+}
+
+func wantInUse(t *testing.T, o Options, when, want string) {
+	t.Helper()
+	if got := InUse(o.Path); got != want {
+		t.Errorf("%s: %q is in use, want %q", when, got, want)
+	}
+}
+
+// If somebody removes the file of a living process, and another process begins a state file at the
+// same path, the first process leaves that file alone, whatever its number is, and also if it would
+// replace its own file now.
+func TestFilesOfAnotherProcessStay(t *testing.T) {
+	for before := range 3 { // number of files before
+		for _, replaces := range []bool{false, true} {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			var why error
+			o.Failed = func(err error) { why = err }
+			first, want := open(t, o)
+			for range before {
+				fill(t, first, want)
+			}
+			Remove(o.Path)
+			o.Failed = nil
+			second, _ := open(t, o)
+			second.Append([]byte("k=second"))
+			if replaces {
+				first.startRewriteLocked(0)
+				settle(first)
+			}
+			first.Check()
+			if !errors.Is(why, ErrRemoved) {
+				t.Errorf("after %d files: Failed was called with %v, want ErrRemoved", before, why)
+			}
+			first.Append([]byte("k=first"))
+			first.Close()
+			wantInUse(t, o, "later", second.path(second.number))
+			second.Close()
+			if _, state := open(t, o); state["k"] != "second" {
+				t.Errorf("after %d files: the second process left %v", before, state)
+			}
+		}
+	}
 }

@@ -1,10 +1,13 @@
 package statefile
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 )
@@ -30,8 +33,18 @@ func checksum(record []byte) uint32 {
 	return crc32.Update(^sum, castagnoli, record)
 }
 
-// putFrame writes a record to the beginning of to, which is zeros. A kill at any moment
-// leaves a whole record or none, because the length is written last.
+func appendFrame(to, record []byte) []byte {
+	to = binary.LittleEndian.AppendUint32(to, uint32(len(record)))
+	to = binary.LittleEndian.AppendUint32(to, checksum(record))
+	to = append(to, record...)
+	for len(to)%frameAlign != 0 {
+		to = append(to, 0)
+	}
+	return to
+}
+
+// putFrame is appendFrame for the beginning of a mapping that is zeros. A kill at any moment leaves a
+// whole record or none, because the length is written last.
 func putFrame(to, record []byte) {
 	copy(to[frameHead:], record)
 	binary.LittleEndian.PutUint32(to[4:], checksum(record))
@@ -45,82 +58,46 @@ func littleEndian(n uint32) uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// appendFrame is putFrame for memory that no other process can see yet.
-func appendFrame(to, record []byte) []byte {
-	to = binary.LittleEndian.AppendUint32(to, uint32(len(record)))
-	to = binary.LittleEndian.AppendUint32(to, checksum(record))
-	to = append(to, record...)
-	for len(to)%frameAlign != 0 {
-		to = append(to, 0)
-	}
-	return to
+// frames reads the frames of a file.
+type frames struct {
+	from   *bufio.Reader
+	left   int64 // bytes of the file
+	record []byte
 }
 
-// nextFrame returns the record at the beginning of from, and the rest. A nil record without an error
-// is the end.
-func nextFrame(from []byte) (record, rest []byte, err error) {
-	if len(from) < frameHead {
-		return nil, nil, allZero(from)
+// framesOf returns the frames in the first length bytes of a file.
+func framesOf(file io.ReaderAt, length int64) *frames {
+	return &frames{from: bufio.NewReaderSize(io.NewSectionReader(file, 0, length), 64<<10), left: length}
+}
+
+// next returns the next record, which is valid until the next call. A nil record without an error is
+// the end.
+func (f *frames) next() (record []byte, err error) {
+	head, err := f.from.Peek(int(min(f.left, frameHead)))
+	if err != nil {
+		return nil, err
 	}
-	n := binary.LittleEndian.Uint32(from)
+	if len(head) < frameHead {
+		return nil, allZero(head)
+	}
+	n, sum := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
 	switch {
 	case n == 0:
-		return nil, nil, nil
-	case uint64(n) > uint64(len(from)-frameHead):
-		return nil, nil, fmt.Errorf("a record of %d bytes where %d are left", n, len(from)-frameHead)
+		return nil, nil
+	case int64(n) > f.left-frameHead:
+		return nil, fmt.Errorf("a record of %d bytes where %d are left", n, f.left-frameHead)
 	}
-	record = from[frameHead : frameHead+n]
-	if binary.LittleEndian.Uint32(from[4:]) != checksum(record) {
-		return nil, nil, fmt.Errorf("a record of %d bytes does not match its checksum", n)
+	size := int(min(int64(frameSize(int(n))), f.left))
+	f.record = slices.Grow(f.record[:0], size)[:size]
+	if _, err := io.ReadFull(f.from, f.record); err != nil {
+		return nil, err
 	}
-	return record, from[min(frameSize(int(n)), len(from)):], nil
-}
-
-// mappedRecords is memory with records of this process. It does not check their checksums: no other
-// process has written there.
-type mappedRecords struct {
-	memory []byte
-	fault  error // set by all if some bytes are not a record
-}
-
-// all yields the records, which are slices of the memory.
-func (w *mappedRecords) all(yield func(record []byte) bool) {
-	for rest := w.memory; len(rest) > 0; {
-		if len(rest) < frameHead {
-			w.fault = fmt.Errorf("%d bytes are left, which is no record", len(rest))
-			return
-		}
-		n := int(binary.LittleEndian.Uint32(rest))
-		if n == 0 || n > len(rest)-frameHead {
-			w.fault = fmt.Errorf("a record of %d bytes where %d are left", n, len(rest)-frameHead)
-			return
-		}
-		if !yield(rest[frameHead : frameHead+n]) {
-			return
-		}
-		rest = rest[frameSize(n):]
+	f.left -= int64(size)
+	if record = f.record[frameHead : frameHead+n]; sum != checksum(record) {
+		return nil, fmt.Errorf("a record of %d bytes does not match its checksum", n)
 	}
+	return record, nil
 }
-
-// checkedRecords is the content of a file. Its method all checks the checksums.
-type checkedRecords struct {
-	content []byte
-	cut     error // errCut if records are missing at the end
-	fault   error // the error after the last record that was yielded
-}
-
-// all yields the records.
-func (c *checkedRecords) all(yield func(record []byte) bool) {
-	for rest := c.content; ; {
-		var record []byte
-		if record, rest, c.fault = nextFrame(rest); record == nil || c.fault != nil || !yield(record) {
-			return
-		}
-	}
-}
-
-// end returns the error after the records that all yielded.
-func (c *checkedRecords) end() error { return errors.Join(c.fault, c.cut) }
 
 func allZero(b []byte) error {
 	for _, c := range b {
@@ -129,4 +106,32 @@ func allZero(b []byte) error {
 		}
 	}
 	return nil
+}
+
+// head is the first record of every file.
+type head struct {
+	begins bool   // earlier files do not count. It is false only in files of earlier versions
+	size   int64  // the minimum size of the file: a shorter one was truncated
+	owner  []byte // see Options.Owner
+}
+
+func (h head) encode() []byte {
+	b := []byte{0}
+	if h.begins {
+		b[0] = 1
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.size))
+	return append(b, h.owner...)
+}
+
+// head reads the head, which is the first record.
+func (f *frames) head() (head, error) {
+	b, err := f.next()
+	switch {
+	case err != nil:
+		return head{}, err
+	case len(b) < 9 || b[0] > 1:
+		return head{}, errors.New("it is not a state file")
+	}
+	return head{begins: b[0] == 1, size: int64(binary.LittleEndian.Uint64(b[1:])), owner: slices.Clone(b[9:])}, nil
 }

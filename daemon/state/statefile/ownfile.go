@@ -1,10 +1,8 @@
 package statefile
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"syscall"
 )
@@ -12,21 +10,12 @@ import (
 // Other users may be able to write to the directory. The functions below neither read files of other
 // users nor follow their links.
 
-// readOwn reads a file that belongs to this user and that no other user can write to. It
-// does not follow a link, and does not block on a pipe.
-func readOwn(path string) ([]byte, error) {
-	file, err := openOwn(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(file)
-}
-
-func openOwn(path string) (*os.File, error) {
+// openOwn opens a file that belongs to this user and that no other user can write to. It does not
+// follow a link, and does not block on a pipe.
+func openOwn(path string) (*os.File, os.FileInfo, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	info, err := file.Stat()
 	if err == nil {
@@ -34,9 +23,9 @@ func openOwn(path string) (*os.File, error) {
 	}
 	if err != nil {
 		file.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return file, nil
+	return file, info, nil
 }
 
 func isOwn(info os.FileInfo) error {
@@ -56,19 +45,4 @@ func isOwn(info os.FileInfo) error {
 func createNew(path string) (*os.File, error) {
 	os.Remove(path) // if it fails, OpenFile reports an error
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}
-
-// writeNew calls write with a new file, and then maps the file, so that it can be read even if the
-// process cannot open more files.
-func writeNew(path string, write func(io.Writer) error) (content []byte, err error) {
-	file, err := createNew(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() // the mapping stays
-	w := bufio.NewWriterSize(file, 64<<10)
-	if err := errors.Join(write(w), w.Flush()); err != nil {
-		return nil, err
-	}
-	return mapToRead(file)
 }

@@ -50,7 +50,7 @@ func TestPlantedFiles(t *testing.T) {
 			if err != nil || len(state.(words)) != 0 || damage == nil {
 				t.Fatalf("Open: state %v, damage %v, error %v; want an empty state, damage and no error", state, damage, err)
 			}
-			for i := range 200 { // enough for many files, which are merged
+			for i := range 200 { // enough for many rewrites
 				sf.Append(fmt.Appendf(nil, "k%d=%d", i%10, i))
 			}
 			sf.Close()

@@ -58,14 +58,19 @@ func TestFaultyRecord(t *testing.T) {
 // A frame whose length exceeds the bytes that are left is an error.
 func TestFrameBeyondTheEnd(t *testing.T) {
 	whole := appendFrame(nil, []byte("12345678"))
-	if record, _, err := nextFrame(whole); err != nil || string(record) != "12345678" {
+	if record, err := firstOf(whole); err != nil || string(record) != "12345678" {
 		t.Fatalf("got %q, %v", record, err)
 	}
 	for n := frameHead; n < len(whole); n++ {
-		if record, _, err := nextFrame(slices.Clip(whole[:n])); err == nil {
+		if record, err := firstOf(whole[:n]); err == nil {
 			t.Errorf("%d bytes of %d: got %q", n, len(whole), record)
 		}
 	}
+}
+
+// firstOf returns the first record.
+func firstOf(content []byte) ([]byte, error) {
+	return framesOf(bytes.NewReader(content), int64(len(content))).next()
 }
 
 // The next version of the daemon reads what this one writes. If this format changes, the formatVersion
@@ -83,7 +88,7 @@ func TestFrameFormat(t *testing.T) {
 func TestFaults(t *testing.T) {
 	var states []words
 	o := options(t, filepath.Join(t.TempDir(), "t"))
-	o.SegmentSize = 4096
+	o.MinSize = 4096
 	sf, now := open(t, o)
 	states = append(states, maps.Clone(now))
 	for i := range 10 {
@@ -152,7 +157,7 @@ func FuzzFile(f *testing.F) {
 		}
 		sf.Append([]byte("z=9"))
 		state.(words)["z"] = "9"
-		sf.Close() // Freeze would leave the mappings
+		sf.Close()
 		sf, got := open(t, o)
 		wantState(t, "the next start", got, state.(words))
 		sf.Close()

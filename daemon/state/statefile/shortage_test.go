@@ -31,7 +31,7 @@ func testShortage(t *testing.T, why error, shortage func(t *testing.T, path stri
 			}
 		}
 		fill(100)
-		synctest.Wait() // until no merge is in progress
+		synctest.Wait() // until no rewrite is in progress
 		over := shortage(t, o.Path)
 		fillInVain := func(n int) {
 			fill(n)
@@ -67,7 +67,7 @@ func TestNoFileForARecord(t *testing.T) {
 	for what, suffix := range map[string]string{"it cannot be created": incompleteSuffix, "it cannot be renamed": ""} {
 		t.Run(what, func(t *testing.T) {
 			o := options(t, filepath.Join(t.TempDir(), "t"))
-			o.SegmentSize = 1 << 10
+			o.MinSize = 1 << 10
 			sf, want := open(t, o)
 			if err := os.MkdirAll(filepath.Join(sf.path(2)+suffix, "full"), 0o700); err != nil {
 				t.Fatal(err)
@@ -77,7 +77,6 @@ func TestNoFileForARecord(t *testing.T) {
 				sf.Append(record)
 				_ = want.Apply(record)
 			}
-			sf.merges.Wait()
 			wantState(t, "in memory", sf.inMemory.(words), want)
 		})
 	}

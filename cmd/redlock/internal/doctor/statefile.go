@@ -20,8 +20,8 @@ func checkStateFile(socket string) []Finding {
 		"put the socket on a tmpfs, as /run is"}}
 }
 
-// hasStateFile reports whether redlockd has a state file for the socket. Its segments have names
-// like redlockd.sock.table.1.
+// hasStateFile reports whether redlockd has a state file for the socket. Its name ends with
+// a number, as in redlockd.sock.table.N.
 func hasStateFile(socket string) bool {
 	entries, _ := os.ReadDir(filepath.Dir(socket)) // none if the directory cannot be read
 	for _, entry := range entries {
