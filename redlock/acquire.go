@@ -214,12 +214,12 @@ func (a *acquisition) pause(ctx context.Context, delay time.Duration) (again boo
 		select {
 		case <-news:
 			called, turn := a.entry.waiter.Called()
-			if called >= a.q.quorum {
+			if a.q.system.Decides(called) {
 				a.q.counts.wakeups.Add(1)
 				return true
 			}
 			sooner := turn + turnMargin // those before it may not take the lock in their turn
-			if called > 0 {             // other nodes may be down and not call
+			if called != 0 {            // other nodes may be down and not call
 				sooner = minorityTimeouts * a.q.options.NodeTimeout
 			} else if turn == 0 {
 				continue

@@ -14,14 +14,15 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
 // fuzzedCalls returns one call of each kind that a group may have, and the ballots of all.
-func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
+func fuzzedCalls(system quorum.System) (calls []node.Call, ballots []*ballot.Ballot) {
 	add := func(op string, width int, yes func(*Reply) bool, ops ...script.Operation) {
-		b := ballot.New(op, 5, quorum, yes)
+		b := ballot.New(op, 5, system, yes)
 		b.Width = width
 		calls, ballots = append(calls, node.Call{Op: op, Ops: ops, Voter: b, Placed: &node.NodeSet{}}), append(ballots, b)
 	}
@@ -31,8 +32,8 @@ func fuzzedCalls(quorum int) (calls []node.Call, ballots []*ballot.Ballot) {
 	add("who", 1, func(reply *Reply) bool { return len(reply.Array) == 0 }, script.Operation{Op: script.Who, Key: "x"})
 	add("fence", 1, ballot.IsGrant, script.Operation{Op: script.RaiseCounter, Key: "x", Token: "t"})
 	add("counters", 1, func(reply *Reply) bool { return len(reply.Array) > 0 }, script.Operation{Op: script.ReadCounters, Key: script.NodeKey})
-	released := ballot.New("release", 5, quorum, ballot.IsGrant)
-	acquired := ballot.New("acquire", 5, quorum, script.IsFencedGrant)
+	released := ballot.New("release", 5, system, ballot.IsGrant)
+	acquired := ballot.New("acquire", 5, system, script.IsFencedGrant)
 	calls = append(calls, node.Call{Op: "acquire", Ops: []script.Operation{{Op: script.HandOver, Key: "x", OldToken: "o", Token: "t"}},
 		Voter: &handOverVoter{acquired: acquired, released: released}, Placed: &node.NodeSet{}})
 	return calls, append(ballots, released, acquired)
@@ -64,7 +65,7 @@ func FuzzAnswers(f *testing.F) {
 		for i := range f.lanes {
 			f.admission.NoteClock(i, admission.ClockSample{Low: 1795247588 * time.Second, Known: true})
 		}
-		calls, ballots := fuzzedCalls(f.quorum)
+		calls, ballots := fuzzedCalls(f.system)
 		const looks = 4
 		replies, err := answered(t, answers, 1+looks+1)
 		if err != nil {
@@ -80,7 +81,7 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("the node's clock is between %v and %v", s.Clock.Low, s.Clock.High)
 			}
 		}
-		f.waiters.Join([]string{"x", "y"}, "", time.Millisecond, "mark", f.quorum)
+		f.waiters.Join([]string{"x", "y"}, "", time.Millisecond, "mark", f.system)
 		l.TakeMessage(replies[1+looks].Str)
 	})
 }

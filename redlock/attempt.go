@@ -45,7 +45,7 @@ type grant struct {
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
 	a := &attempt{q: q, r: r, start: start, freshness: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
-	a.b.Quorum = q.rules.needed(q.quorum, r.Shared)
+	a.b.Quorum = q.rules.needed(q.system, r.Shared)
 	if r.Slots > 1 {
 		t.slot = q.slots.Reserve(t.key, t.slot, r.Slots, q.rules.Jitter)
 	}
@@ -106,7 +106,7 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
 	q.await(ctx, b)
 	now := q.clock()
-	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.freshness, b.Voters()))
+	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.freshness, b.Granted))
 	if a.isWon(ctx, b, now) {
 		a.wanted = b.IsWanted()
 		b = a.agreeOnToken(ctx)
@@ -164,7 +164,7 @@ func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
 	q := a.q
 	fence, nodes := a.b.Fence()
 	a.fence = fence
-	if q.rules.needsNoWriteBack(nodes, q.quorum) {
+	if q.rules.needsNoWriteBack(nodes, q.system) {
 		a.blockEnd = max(a.b.Reserved(), fence)
 		return a.b
 	}
@@ -337,7 +337,7 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 		return e
 	case b.Op == "fence":
 		e := q.noQuorumError(name, b)
-		e.Failed = append(e.Failed, errLockGone(b.Refused))
+		e.Failed = append(e.Failed, errLockGone(b.Refused.Len()))
 		return e
 	}
 	e := heldError(name, b)
@@ -360,7 +360,7 @@ func errLockGone(nodes int) *NodeError {
 
 // errOverloaded returns the error of an attempt that waited for others and was not sent.
 func (q *Quorum) errOverloaded(name string) error {
-	return &NoQuorumError{Name: name, Needed: q.quorum, Retry: q.options.NodeTimeout, Failed: []*NodeError{{
+	return &NoQuorumError{Name: name, Needed: q.system.Needed(), Retry: q.options.NodeTimeout, Failed: []*NodeError{{
 		Node: "this host", Op: "acquire", Failure: FailedFull,
 		Err: errors.New("it was not sent to the nodes: too many attempts of this host are in progress, and the nodes have answered none of them in time"),
 	}}}
@@ -376,13 +376,13 @@ func (q *Quorum) noQuorumError(name string, b *ballot.Ballot) *NoQuorumError {
 	b.NoteUnreachable(q.lanes)
 	e := &NoQuorumError{
 		Name:    name,
-		Granted: b.Granted,
-		Needed:  b.Quorum,
+		Granted: b.Granted.Len(),
+		Needed:  b.Quorum.Needed(),
 		Failed:  b.Failures(),
 		Retry:   q.options.NodeTimeout,
 	}
 	var endless bool
-	switch e.Quarantine, endless = q.quarantineLeft(e.Failed); {
+	switch e.Quarantine, endless = q.quarantineLeft(b); {
 	case e.Quarantine > 0:
 		e.Retry = e.Quarantine
 		e.Sources = slices.ContainsFunc(q.Status().Nodes, NodeStatus.NeedsOthers)
@@ -398,24 +398,28 @@ const endlessRetry = time.Second
 
 // quarantineLeft returns the time until a quorum can vote, if only quarantines prevent that; else
 // 0. endless reports whether a quarantine does not end by itself.
-func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, endless bool) {
-	var left []time.Duration
-	for _, failure := range failures {
+func (q *Quorum) quarantineLeft(b *ballot.Ballot) (until time.Duration, endless bool) {
+	left := make([]time.Duration, len(b.Answers))
+	for i := range b.Answers {
+		failure := b.Answers[i].Failure
+		if failure == nil {
+			continue
+		}
+		left[i] = never
 		if failure.Failure != FailedQuarantined {
 			continue
 		}
 		e := (*QuarantineError)(nil)
 		switch {
 		case errors.As(failure.Err, &e):
-			left = append(left, max(e.Left, time.Millisecond))
+			left[i] = max(e.Left, time.Millisecond)
 		case redis.IsServerError(failure.Err): // the node has just reported it, so the remaining time is unknown
-			left = append(left, q.admission.LongestTTL())
+			left[i] = q.admission.LongestTTL()
 		default:
 			endless = true
 		}
 	}
-	able := len(q.lanes) - len(failures)
-	return untilQuorum(left, q.quorum-able), endless
+	return q.untilQuorum(left), endless
 }
 
 // heldError returns the error of a refused attempt. It names the holder that most nodes showed, and
@@ -423,14 +427,14 @@ func (q *Quorum) quarantineLeft(failures []*NodeError) (until time.Duration, end
 func heldError(name string, b *ballot.Ballot) *HeldError {
 	shown, kind := countTokens(b.Answers), b.KindShown()
 	e := &HeldError{Name: name, Shared: kind == script.KindShared || kind == script.KindWriter, Waiting: script.IsWaiting(kind), Slots: script.SlotsOf(kind)}
-	if len(shown) > 0 && (2*shown[0].Held > b.Refused || e.Shared || e.Slots > 0) {
+	if len(shown) > 0 && (2*shown[0].Held > b.Refused.Len() || e.Shared || e.Slots > 0) {
 		e.Holder, e.TTL, e.foreign, e.token = shown[0].Holder, shown[0].TTL, isForeign(&shown[0]), shown[0].token
 	}
 	if e.Slots > 0 {
 		e.TTL = b.SoonestFreeSlot()
 	}
 	e.freeSlot = b.FreeSlot()
-	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || shown[0].Held <= b.Quorum-1-b.SilentNodes())
+	e.split = e.Slots == 0 && !e.Shared && (len(shown) == 0 || !b.Quorum.Decides(shown[0].nodes|b.SilentNodes()))
 	if kind == "" && e.token == "" && b.IsBlockedForever() { // the nodes have different values
 		e.Holder, e.TTL, e.split = Holder{}, Endless, false
 		e.foreign = !slices.ContainsFunc(shown, func(h Holding) bool { return !isForeign(&h) })

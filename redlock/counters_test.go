@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -53,12 +54,15 @@ func TestFenceRange(t *testing.T) {
 	}
 }
 
-// untilQuorum returns the time after which the missing number of quarantines has passed.
+// untilQuorum returns the time after which enough quarantines have passed for a quorum of seven
+// nodes. Three quarantines end, and some of the other nodes can vote now.
 func TestUntilQuorum(t *testing.T) {
-	left := func() []time.Duration { return []time.Duration{5, 1, 3} }
-	for missing, want := range map[int]time.Duration{-1: 0, 0: 0, 1: 1, 2: 3, 3: 5, 4: 0} {
-		if got := untilQuorum(left(), missing); got != want {
-			t.Errorf("%d missing: %v, want %v", missing, got, want)
+	q := &Quorum{fleet: &fleet{system: quorum.Majority(7)}}
+	for able, want := range map[int]time.Duration{4: 0, 3: 1, 2: 3, 1: 5, 0: 0} {
+		left := []time.Duration{5, 1, 3, never, never, never, never}
+		clear(left[3 : 3+able])
+		if got := q.untilQuorum(left); got != want {
+			t.Errorf("%d of 7 nodes can vote: %v, want %v", able, got, want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -78,7 +79,9 @@ func Without(o *Options, rule string) {
 
 // spoiled breaks each rule as a mistaken change of the code would.
 var spoiled = map[string]func(*rules){
-	"quorum of half the nodes": func(r *rules) { r.quorum = func(nodes int) int { return max(1, nodes/2) } },
+	"quorum of half the nodes": func(r *rules) {
+		r.quorum = func(nodes int) quorum.System { return quorum.Majority(nodes).Weakened() }
+	},
 	"one token for all attempts": func(r *rules) {
 		tokens := map[int]string{}
 		r.token = func(h Holder) string { // each Acquire in a simulation has its own pid
@@ -116,22 +119,24 @@ var spoiled = map[string]func(*rules){
 	"old connection not killed": func(r *rules) { r.Predecessor = func(int64) int64 { return node.NoConnection } },
 	"releases not repeated":     func(r *rules) { r.Repeats = func(bool) bool { return false } },
 	"reader admitted by a minority": func(r *rules) {
-		r.needed = func(quorum int, shared bool) int {
+		r.needed = func(s quorum.System, shared bool) quorum.System {
 			if shared {
-				return max(1, quorum-1)
+				return s.Weakened()
 			}
-			return quorum
+			return s
 		}
-		r.needsNoWriteBack = func(_, _ int) bool { return true }
+		r.needsNoWriteBack = func(quorum.Set, quorum.System) bool { return true }
 	},
-	"token from a minority":        func(r *rules) { r.needsNoWriteBack = func(_, _ int) bool { return true } },
+	"token from a minority": func(r *rules) {
+		r.needsNoWriteBack = func(quorum.Set, quorum.System) bool { return true }
+	},
 	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},
 	"counters not copied": func(r *rules) {
-		r.CopyCounters = func(_ context.Context, nodes node.Peers, _ *admission.Member) (*admission.Counters, int) {
-			return new(admission.Counters), len(nodes.(*fleet).lanes)
+		r.CopyCounters = func(_ context.Context, nodes node.Peers, _ *admission.Member) (*admission.Counters, quorum.Set) {
+			return new(admission.Counters), quorum.First(len(nodes.(*fleet).lanes))
 		}
 	},
 	"counters copied too early": copyEarly,
@@ -141,12 +146,16 @@ var spoiled = map[string]func(*rules){
 	"later groups counted as not sent": func(r *rules) {
 		r.InDoubt = func(underWay int) int { return min(underWay, 1) }
 	},
-	"downgrade by a minority":     func(r *rules) { r.isExtended = func(granted, _ int) bool { return granted > 0 } },
-	"downgrade asked for once":    func(r *rules) { r.asksToShare = func(downgraded, first bool) bool { return downgraded && first } },
-	"repaired as exclusive":       func(r *rules) { r.repairsAsShared = func(bool) bool { return false } },
-	"list of a node too few":      func(r *rules) { r.walks = func(nodes, quorum int) int { return nodes - quorum } },
-	"minority taken for a holder": func(r *rules) { r.isPossible = func(shown, _, _ int) bool { return shown > 0 } },
-	"repair counts at once":       func(r *rules) { r.countsForExtension = func(bool) bool { return true } },
+	"downgrade by a minority": func(r *rules) {
+		r.isExtended = func(granted quorum.Set, _ quorum.System) bool { return granted != 0 }
+	},
+	"downgrade asked for once": func(r *rules) { r.asksToShare = func(downgraded, first bool) bool { return downgraded && first } },
+	"repaired as exclusive":    func(r *rules) { r.repairsAsShared = func(bool) bool { return false } },
+	"list of a node too few":   func(r *rules) { r.walks = func(s quorum.System) int { return s.Blocking() - 1 } },
+	"minority taken for a holder": func(r *rules) {
+		r.isPossible = func(shown, _ quorum.Set, _ quorum.System) bool { return shown != 0 }
+	},
+	"repair counts at once": func(r *rules) { r.countsForExtension = func(bool) bool { return true } },
 	"quarantine by uptime": func(r *rules) {
 		r.admission.QuarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
 	},
@@ -156,7 +165,7 @@ var spoiled = map[string]func(*rules){
 func copyEarly(r *rules) {
 	type copied struct {
 		counters *admission.Counters
-		sources  int
+		sources  quorum.Set
 	}
 	var copies sync.Map // by the marker's word and the node
 	key := func(m *admission.Member) any { return fmt.Sprintf("%s %p", m.MarkerWord(), m) }
@@ -164,11 +173,11 @@ func copyEarly(r *rules) {
 		if _, ok := copies.Load(key(m)); ok {
 			return
 		}
-		if counters, sources := nodes.CopyCounters(ctx); sources >= nodes.(*fleet).admission.CopySources() {
+		if counters, sources := nodes.CopyCounters(ctx); nodes.(*fleet).admission.AreEnough(sources) {
 			copies.Store(key(m), copied{counters, sources})
 		}
 	}
-	r.CopyCounters = func(ctx context.Context, nodes node.Peers, m *admission.Member) (*admission.Counters, int) {
+	r.CopyCounters = func(ctx context.Context, nodes node.Peers, m *admission.Member) (*admission.Counters, quorum.Set) {
 		if early, ok := copies.Load(key(m)); ok {
 			return early.(copied).counters, early.(copied).sources
 		}

@@ -78,7 +78,7 @@ func (l *Lease) bounded(ttl, now time.Duration) time.Duration {
 func (e *extension) isGranted(i int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.k.rules.isExtended(int(e.granted[i]), e.k.q.quorum)
+	return e.k.rules.isExtended(e.granted[i], e.k.q.system)
 }
 
 // result returns the result of an extension of one lease.

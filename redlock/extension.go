@@ -2,13 +2,13 @@ package redlock
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -29,14 +29,15 @@ type extension struct {
 	byClient    bool           // a client requested it: the lease gets the new ttl
 	onDecided   func()         // called when every lease is decided and enough nodes have answered; may be nil
 
-	mu        sync.Mutex // guards what follows, and the counts of passed; released before a lease is notified; only a hostLease's mutex is taken inside it
-	granted   []uint8    // by lease
-	refused   []uint8
-	missing   []uint64 // by lease: nodes that did not hold it, as bits
-	notified  uint64   // leases that have their new deadline, as bits
-	forced    []bool   // by lease: a node reported that FORCE revoked it
-	answered  uint64   // nodes, as bits
-	voters    uint64   // nodes that answered for each lease, as bits
+	mu        sync.Mutex   // guards what follows, and the counts of passed; released before a lease is notified; only a hostLease's mutex is taken inside it
+	granted   []quorum.Set // by lease
+	refused   []quorum.Set
+	missing   []quorum.Set // by lease: nodes that did not hold it
+	notified  uint64       // leases that have their new deadline, as bits
+	forced    []bool       // by lease: a node reported that FORCE revoked it
+	answered  quorum.Set
+	voters    quorum.Set // nodes that answered for each lease
+	failed    quorum.Set // nodes that failed until every lease was decided
 	failures  []*NodeError
 	refusal   *NodeError // an error that concerns a single lease
 	undecided int        // leases that are not decided
@@ -55,9 +56,9 @@ func newExtension(k *keeper, leases []*Lease, now time.Duration) *extension {
 		leases:    leases,
 		ttls:      make([]time.Duration, n),
 		done:      make(chan struct{}),
-		granted:   make([]uint8, n),
-		refused:   make([]uint8, n),
-		missing:   make([]uint64, n),
+		granted:   make([]quorum.Set, n),
+		refused:   make([]quorum.Set, n),
+		missing:   make([]quorum.Set, n),
 		forced:    make([]bool, n),
 		undecided: n,
 	}
@@ -112,7 +113,7 @@ func (e *extension) Vote(node int, replies []Reply, failure *NodeError) {
 	o := e.count(node, replies, failure)
 	e.notify(o)
 	for _, i := range o.repair {
-		e.repair(i, 1<<node)
+		e.repair(i, quorum.Of(node))
 	}
 }
 
@@ -131,20 +132,20 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.answered |= 1 << node
+	e.answered |= quorum.Of(node)
 	if failure == nil {
-		e.voters |= 1 << node
+		e.voters |= quorum.Of(node)
 		defer func() { o.passable = e.countPassed(node, replies) }()
 	}
 	if e.undecided == 0 {
 		return e.countLate(node, replies)
 	}
 	if failure != nil {
-		e.failures = append(e.failures, failure)
+		e.failures, e.failed = append(e.failures, failure), e.failed|quorum.Of(node)
 	} else {
 		o = e.countReplies(node, replies)
 	}
-	if nodes := len(e.k.q.lanes); bits.OnesCount64(e.answered) == nodes || len(e.failures) > nodes-e.k.q.quorum {
+	if e.answered == quorum.First(len(e.k.q.lanes)) || e.k.q.system.Blocks(e.failed) {
 		o.undecided = e.close()
 	}
 	if o.last = e.undecided == 0; o.last {
@@ -158,7 +159,7 @@ func (e *extension) count(node int, replies []Reply, failure *NodeError) (o outc
 // that the extension no longer waits for answers later, or its connection breaks. More requests
 // meanwhile would make it even slower.) The caller holds mu.
 func (e *extension) isOver() bool {
-	if e.hasEnded || e.undecided > 0 || e.timedOut && bits.OnesCount64(e.answered) < e.k.q.quorum {
+	if e.hasEnded || e.undecided > 0 || e.timedOut && !e.k.q.system.Decides(e.answered) {
 		return false
 	}
 	e.hasEnded = true
@@ -199,8 +200,6 @@ func voteRank(r Reply) int {
 
 // countReplies counts a node's reply for each lease. The caller holds mu.
 func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
-	quorum := e.k.q.quorum
-	spare := len(e.k.q.lanes) - quorum
 	o.repair = e.toRepair(node, replies)
 	for i := range replies {
 		switch {
@@ -209,12 +208,12 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
 		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
-			if e.granted[i]++; int(e.granted[i]) == quorum {
+			if e.granted[i] |= quorum.Of(node); e.isConfirmed(i) {
 				o.confirmed = append(o.confirmed, i)
 				e.undecided--
 			}
 		default:
-			if e.refused[i]++; int(e.refused[i]) > spare {
+			if e.refused[i] |= quorum.Of(node); e.isGone(i) {
 				o.gone = append(o.gone, i)
 				e.undecided--
 			}
@@ -244,7 +243,7 @@ func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 		if e.byClient || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])) {
 			continue
 		}
-		if e.granted[i]++; int(e.granted[i]) == e.k.q.quorum {
+		if e.granted[i] |= quorum.Of(node); e.isConfirmed(i) {
 			o.confirmed = append(o.confirmed, i)
 		}
 	}
@@ -261,7 +260,7 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	case reply.Int < 0:
 		e.forced[lease] = true
 	default:
-		e.missing[lease] |= 1 << node
+		e.missing[lease] |= quorum.Of(node)
 	}
 	return false
 }
@@ -272,9 +271,9 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	for i := range replies {
 		switch {
-		case replies[i].Err != nil || replies[i].Int != 0 || int(e.granted[i]) < e.k.q.quorum:
+		case replies[i].Err != nil || replies[i].Int != 0 || !e.isConfirmed(i):
 		case e.notified&(1<<i) == 0:
-			e.missing[i] |= 1 << node
+			e.missing[i] |= quorum.Of(node)
 		default:
 			repair = append(repair, i)
 		}
@@ -284,7 +283,7 @@ func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 
 // missingOf returns the nodes on which a lease is missing, and records that the new deadline of
 // the lease is set.
-func (e *extension) missingOf(i int) (nodes uint64) {
+func (e *extension) missingOf(i int) (nodes quorum.Set) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.notified |= 1 << i
@@ -292,10 +291,13 @@ func (e *extension) missingOf(i int) (nodes uint64) {
 }
 
 // isDecided reports whether a lease is decided. The caller holds mu.
-func (e *extension) isDecided(i int) bool {
-	quorum := e.k.q.quorum
-	return int(e.granted[i]) >= quorum || int(e.refused[i]) > len(e.k.q.lanes)-quorum
-}
+func (e *extension) isDecided(i int) bool { return e.isConfirmed(i) || e.isGone(i) }
+
+// isConfirmed reports whether a quorum holds a lease. The caller holds mu.
+func (e *extension) isConfirmed(i int) bool { return e.k.q.system.Decides(e.granted[i]) }
+
+// isGone reports whether no quorum can hold a lease. The caller holds mu.
+func (e *extension) isGone(i int) bool { return e.k.q.system.Blocks(e.refused[i]) }
 
 // close ends the ballot, and returns the undecided leases. The caller holds mu.
 func (e *extension) close() (undecided []int) {
@@ -324,7 +326,7 @@ func (e *extension) onTimeout() {
 // noteSilent counts the nodes that have not answered as failed. The caller holds mu.
 func (e *extension) noteSilent() {
 	for i := range e.k.q.lanes {
-		if e.answered&(1<<i) == 0 {
+		if !e.answered.Has(i) {
 			e.failures = append(e.failures, e.failure(i, FailedTimeout, node.Silence(e.k.q.options.NodeTimeout)))
 		}
 	}
@@ -344,8 +346,8 @@ func (e *extension) cause(i int) error {
 	}
 	return &NoQuorumError{
 		Name:    e.leases[i].name(),
-		Granted: int(e.granted[i]),
-		Needed:  e.k.q.quorum,
+		Granted: e.granted[i].Len(),
+		Needed:  e.k.q.system.Needed(),
 		Failed:  failures,
 		Retry:   e.k.q.options.NodeTimeout,
 	}
@@ -384,7 +386,7 @@ func (e *extension) notifyConfirmed(confirmed []int) {
 }
 
 // repair repairs a lease that the extension confirmed.
-func (e *extension) repair(i int, nodes uint64) {
+func (e *extension) repair(i int, nodes quorum.Set) {
 	e.leases[i].current().repair(nodes, e.exchanges&(1<<i) != 0)
 }
 
@@ -404,7 +406,7 @@ func (e *extension) lostReason(i int) LostReason {
 	return LostQuorum
 }
 
-// repair sets the key of a lease again on nodes (as bits) that do not hold it. A node refuses if
+// repair sets the key of a lease again on nodes that do not hold it. A node refuses if
 // another client has the key. So a lease outlives the loss of nodes one after the other. repair
 // is only for a lease that a quorum has just confirmed and that is still held: an expired lease
 // never becomes valid again. A repaired node counts from the next extension on, when it reports
@@ -419,7 +421,7 @@ func (e *extension) lostReason(i int) LostReason {
 //
 // repair passes the calls to the lanes while it holds l.mu, and takes each lane's mutex inside
 // it. So a later release follows the repairs on every lane.
-func (l *Lease) repair(nodes uint64, exchanged bool) {
+func (l *Lease) repair(nodes quorum.Set, exchanged bool) {
 	if nodes == 0 {
 		return
 	}
@@ -443,9 +445,11 @@ func (l *Lease) repair(nodes uint64, exchanged bool) {
 		NotAfter: min(now+q.options.NodeTimeout, l.deadline),
 		Placed:   l.maybeOn,
 	}
-	for ; nodes != 0; nodes &= nodes - 1 {
-		q.counts.repairs.Add(1)
-		q.lanes[bits.TrailingZeros64(nodes)].Do(c, now)
+	for i, lane := range q.lanes {
+		if nodes.Has(i) {
+			q.counts.repairs.Add(1)
+			lane.Do(c, now)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 		return nil, err
 	}
 	shown = slices.DeleteFunc(shown, func(h Holding) bool { return h.Waiting })
-	holders := slices.DeleteFunc(slices.Clone(shown), func(h Holding) bool { return h.Held < q.quorum })
+	holders := slices.DeleteFunc(slices.Clone(shown), func(h Holding) bool { return !q.system.Decides(h.nodes) })
 	switch {
 	case len(shown) == 0:
 		return nil, fmt.Errorf("%s: %w by anybody", name, ErrNotHeld)
@@ -73,10 +73,10 @@ func (q *Quorum) holders(ctx context.Context, name string) ([]Holding, error) {
 func (q *Quorum) undecidedError(name string, holding *Holding) error {
 	held := &HeldError{Name: name, Holder: holding.Holder, TTL: holding.TTL, Shared: holding.Shared, Slots: holding.Slots}
 	if holding.TTL == Endless {
-		return fmt.Errorf("%w; FORCE needs the same value on %d nodes, and at most %d of the %d that answered show one", held, q.quorum, holding.Held, holding.Nodes)
+		return fmt.Errorf("%w; FORCE needs the same value on %d nodes, and at most %d of the %d that answered show one", held, q.system.Needed(), holding.Held, holding.Nodes)
 	}
 	return fmt.Errorf("%w; only %d of the %d nodes that answered show that, and FORCE needs %d: retry when more nodes answer, or wait until it expires",
-		held, holding.Held, holding.Nodes, q.quorum)
+		held, holding.Held, holding.Nodes, q.system.Needed())
 }
 
 // forceHolders deletes the tokens, and returns those that a quorum had until then. If a quorum had

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -125,6 +126,7 @@ type Holding struct {
 	Waiting bool
 
 	token string
+	nodes quorum.Set // that show it
 }
 
 // ID returns the holder's Lease.ID, which is secret; "": another program made the token.
@@ -150,6 +152,7 @@ func countTokens(answers []ballot.Answer) []Holding {
 				byToken[one.Token] = h
 			}
 			h.Held++
+			h.nodes |= quorum.Of(i)
 			h.Shared = h.Shared || one.Kind == script.KindShared // some nodes may have missed a downgrade
 			h.TTL = max(h.TTL, one.TTL)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // MaxBlock is the largest Request.Block.
@@ -30,7 +32,7 @@ type hostLease struct {
 	confirmed time.Duration // BootTime from which the last confirmation counts; 0: none counts
 	askedAt   time.Duration // BootTime at which the last confirmation was sent
 	passedAt  time.Duration // BootTime of the last pass, or of the grant
-	repaired  uint64        // nodes (as bits) whose key a repair may have set again
+	repaired  quorum.Set    // nodes whose key a repair may have set again
 }
 
 func newHostLease(l *Lease, block int, blockEnd uint64, confirmed, now time.Duration) *hostLease {
@@ -122,8 +124,8 @@ func (h *hostLease) age(by time.Duration) {
 	h.confirmed -= by
 }
 
-// noteRepair records that a repair is sent to some nodes (as bits).
-func (h *hostLease) noteRepair(nodes uint64) {
+// noteRepair records that a repair is sent to some nodes.
+func (h *hostLease) noteRepair(nodes quorum.Set) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.repaired |= nodes
@@ -133,7 +135,7 @@ func (h *hostLease) noteRepair(nodes uint64) {
 func (h *hostLease) wasRepaired(node int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.repaired&(1<<node) != 0
+	return h.repaired.Has(node)
 }
 
 // pass is a lock that was passed on but not yet granted to the next client.
@@ -358,8 +360,8 @@ type confirmation struct {
 	host    *hostLease // nil: the lease is not confirmed
 	raiseTo uint64     // the last fencing token of the block to reserve
 
-	nodes  int  // how many nodes confirmed it and count
-	wanted bool // a node reported that another client waits
+	nodes  quorum.Set // nodes that confirmed it and count
+	wanted bool       // a node reported that another client waits
 }
 
 // confirmPassed makes the extension confirm the leases that are passed on.
@@ -388,7 +390,8 @@ func (e *extension) countPassed(node int, replies []Reply) (passable []int) {
 			continue
 		}
 		c.wanted = c.wanted || replies[i].Int == confirmedAndWanted
-		if c.nodes++; c.nodes == e.k.q.quorum {
+		before := c.nodes
+		if c.nodes |= quorum.Of(node); e.k.q.system.Decides(c.nodes) && !e.k.q.system.Decides(before) {
 			passable = append(passable, i)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -19,23 +20,29 @@ type Waiting struct {
 	Nodes  int           // the number of nodes that have it in their queues
 }
 
-// queuesOf returns the waiters in the nodes' descriptions of a lock: see DESCRIBE in ballot.lua. A
-// node that failed has none.
-func queuesOf(replies []*redis.Reply) (queues []*redis.Reply) {
-	for _, reply := range replies {
+// queuesOf returns the waiters in the nodes' descriptions of a lock, by node: see DESCRIBE in
+// ballot.lua. A node that failed has nil.
+func queuesOf(replies []*redis.Reply) []*redis.Reply {
+	queues := make([]*redis.Reply, len(replies))
+	for node, reply := range replies {
 		if reply != nil {
-			queues = append(queues, &reply.Array[1])
+			queues[node] = &reply.Array[1]
 		}
 	}
 	return queues
 }
 
-// mergeQueues returns the waiters in the nodes' queues, in the order of their tickets. A ticket is
-// the same on all nodes, so the waiter that has waited for the longest time is the first. A waiter
-// that is missing on too many nodes may have left.
-func mergeQueues(queues []*redis.Reply, quorum int) []Waiting {
+// mergeQueues returns the waiters in the nodes' queues, in the order of their tickets. The queue of
+// a node that did not answer is nil. A ticket is the same on all nodes, so the waiter that has
+// waited for the longest time is the first. A waiter that is missing on a quorum may have left.
+func mergeQueues(queues []*redis.Reply, system quorum.System) []Waiting {
 	byToken, tokens := map[string]*Waiting{}, []string(nil)
-	for _, queue := range queues {
+	answered, on := quorum.Set(0), map[string]quorum.Set{}
+	for node, queue := range queues {
+		if queue == nil {
+			continue
+		}
+		answered |= quorum.Of(node)
 		for i := 0; i+1 < len(queue.Array); i += 2 {
 			token, waited := queue.Array[i].Str, time.Duration(queue.Array[i+1].Int)*time.Millisecond
 			w := byToken[token]
@@ -46,11 +53,12 @@ func mergeQueues(queues []*redis.Reply, quorum int) []Waiting {
 			}
 			w.For = max(w.For, waited)
 			w.Nodes++
+			on[token] |= quorum.Of(node)
 		}
 	}
 	all := make([]Waiting, 0, len(tokens))
 	for _, token := range tokens {
-		if w := byToken[token]; w.Holder.Known() && w.Nodes > len(queues)-quorum {
+		if w := byToken[token]; w.Holder.Known() && !system.Decides(answered&^on[token]) {
 			all = append(all, *w)
 		}
 	}
@@ -60,13 +68,13 @@ func mergeQueues(queues []*redis.Reply, quorum int) []Waiting {
 
 // isCalled reports whether a quorum of nodes calls waiters when a lock is released.
 func (q *Quorum) isCalled() bool {
-	n := 0
-	for _, l := range q.lanes {
+	var callers quorum.Set
+	for i, l := range q.lanes {
 		if l.CallsWaiters() {
-			n++
+			callers |= quorum.Of(i)
 		}
 	}
-	return n >= q.quorum
+	return q.system.Decides(callers)
 }
 
 // turn returns for how long a node keeps a lock free for a waiter of this host: a few round trips,
@@ -82,17 +90,11 @@ const (
 
 // roundTrip returns the duration of a round trip to a quorum of nodes; 0: it is not known.
 func (q *Quorum) roundTrip() time.Duration {
-	trips := make([]time.Duration, 0, len(q.lanes))
-	for _, l := range q.lanes {
-		if trip := l.RoundTripTime(); trip > 0 {
-			trips = append(trips, trip)
-		}
-	}
-	if len(trips) < q.quorum {
+	trip := quorum.AtMost(q.system, func(node int) time.Duration { return cmp.Or(q.lanes[node].RoundTripTime(), never) })
+	if trip == never {
 		return 0
 	}
-	slices.Sort(trips)
-	return trips[q.quorum-1]
+	return trip
 }
 
 // ticket returns the position of a request in the queues: when its client asked, on the nodes'
@@ -145,7 +147,7 @@ func (q *Quorum) Enter(r Request) (*Entry, error) {
 
 func (e *Entry) join(r *Request) {
 	r.Holder.Since = e.q.options.Wall()
-	e.waiter = e.q.waiters.Join(e.target.keys(), e.target.kind, e.q.turn(), newToken(r.Holder), e.q.quorum)
+	e.waiter = e.q.waiters.Join(e.target.keys(), e.target.kind, e.q.turn(), newToken(r.Holder), e.q.system)
 }
 
 // ops returns an operation for each name.

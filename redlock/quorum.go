@@ -12,6 +12,7 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/attempts"
 	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -238,7 +239,7 @@ type listResult struct {
 // fleet has the lanes of a Quorum, and what they share.
 type fleet struct {
 	options      *Options
-	quorum       int
+	system       quorum.System
 	lanes        []*node.Lane
 	counts       counts
 	admission    *admission.Fleet
@@ -249,8 +250,8 @@ type fleet struct {
 
 // newFleet makes the lanes. None of them runs yet.
 func newFleet(o *Options) *fleet {
-	f := &fleet{options: o, quorum: o.rules.quorum(len(o.Nodes))}
-	f.admission = admission.NewFleet(o.admission(f.quorum))
+	f := &fleet{options: o, system: o.rules.quorum(len(o.Nodes))}
+	f.admission = admission.NewFleet(o.admission(f.system))
 	f.waiters.Host = string(appendTokenID(nil))
 	for i, master := range o.Nodes {
 		f.lanes = append(f.lanes, node.NewLane(node.Options{
@@ -263,8 +264,8 @@ func newFleet(o *Options) *fleet {
 }
 
 // admission returns the options of package admission, which decides which nodes may vote.
-func (o *Options) admission(quorum int) admission.Options {
-	all := admission.Options{Prefix: o.Prefix, Quorum: quorum, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
+func (o *Options) admission(system quorum.System) admission.Options {
+	all := admission.Options{Prefix: o.Prefix, Quorum: system, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
 	for _, node := range o.Nodes {
 		all.Databases = all.Databases || node.Database != 0
 		all.Nodes = append(all.Nodes, admission.NodeOptions{Name: node.Name, Durable: node.Durable})
@@ -274,7 +275,7 @@ func (o *Options) admission(quorum int) admission.Options {
 
 // newBallot returns a ballot of all nodes.
 func (f *fleet) newBallot(op string, yes func(*Reply) bool) *ballot.Ballot {
-	return ballot.New(op, len(f.lanes), f.quorum, yes)
+	return ballot.New(op, len(f.lanes), f.system, yes)
 }
 
 // call passes the same script call to the lane of every node.
@@ -302,7 +303,7 @@ func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 // It ignores nodes that are excluded from voting, because they may have lost their counters as
 // well. It also ignores a node with an implausible counter (admission.Fleet.CheckToken). It waits
 // for at most the node timeout.
-func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources int) {
+func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources quorum.Set) {
 	counters = new(admission.Counters)
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
 	b.WaitsForAll = true
@@ -310,11 +311,10 @@ func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters,
 	f.await(ctx, b)
 	for i := range b.Answers {
 		if b.Answers[i].Verdict == ballot.Granted {
-			sources++
 			raiseCounters(counters, b.Answers[i].Shown.Array)
 		}
 	}
-	return counters, sources
+	return counters, b.Granted
 }
 
 // raiseCounters raises each counter to the value in a node's hash, if that is larger.

@@ -145,8 +145,8 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 // earlier.
 func (q *Quorum) releaseError(name string, b *ballot.Ballot) error {
 	switch {
-	case b.Refused > len(b.Answers)-b.Quorum:
-		return fmt.Errorf("%w: %d of %d nodes did not hold it any more", &LostError{Name: name, Reason: LostQuorum}, b.Refused, len(b.Answers))
+	case b.Quorum.Blocks(b.Refused):
+		return fmt.Errorf("%w: %d of %d nodes did not hold it any more", &LostError{Name: name, Reason: LostQuorum}, b.Refused.Len(), len(b.Answers))
 	case b.LacksQuorum():
 		return q.noQuorumError(name, b)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // policyWith returns a policy with the longest or the shortest possible delays.
@@ -16,7 +17,7 @@ func policyWith(longest bool, until time.Duration) *retryPolicy {
 		return 0
 	}
 	r := rules{Rules: node.Rules{Jitter: jitter}}
-	return &retryPolicy{q: &Quorum{fleet: &fleet{quorum: 1}, rules: &r}, request: &Request{Name: "x"}, deadline: until, ttl: 6 * time.Second, maxDelay: minRetryDelay}
+	return &retryPolicy{q: &Quorum{fleet: &fleet{system: quorum.Majority(1)}, rules: &r}, request: &Request{Name: "x"}, deadline: until, ttl: 6 * time.Second, maxDelay: minRetryDelay}
 }
 
 var (

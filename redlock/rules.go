@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
-	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // rules are the decisions that safety depends on, one function each. Only tests replace one, to
@@ -13,12 +13,12 @@ import (
 type rules struct {
 	node.Rules
 
-	// quorum returns how many of the nodes decide: any two quorums must share a node.
-	quorum func(nodes int) int
+	// quorum returns which of the nodes decide: any two quorums must share a node.
+	quorum func(nodes int) quorum.System
 
-	// needed returns how many nodes must grant an attempt. Readers need a full quorum, too.
+	// needed returns which nodes must grant an attempt. Readers need a full quorum, too.
 	// Otherwise a writer's quorum might share no node with theirs.
-	needed func(quorum int, shared bool) int
+	needed func(s quorum.System, shared bool) quorum.System
 
 	// token returns an attempt's token. Each attempt needs its own, or the cleanup release of one
 	// would release the lock of the other.
@@ -31,9 +31,9 @@ type rules struct {
 	// drift returns how much sooner a lease ends here than on the nodes.
 	drift func(ttl time.Duration) time.Duration
 
-	// needsNoWriteBack reports whether no write-back is needed, if this number of nodes returned
-	// the fencing token.
-	needsNoWriteBack func(nodes, quorum int) bool
+	// needsNoWriteBack reports whether no write-back is needed, if these nodes returned the
+	// fencing token.
+	needsNoWriteBack func(nodes quorum.Set, s quorum.System) bool
 
 	// admission has the rules that decide which nodes may vote.
 	admission admission.Rules
@@ -57,9 +57,9 @@ type rules struct {
 	// on.
 	countsForExtension func(held bool) bool
 
-	// isExtended reports whether an extension or a downgrade succeeded. granted is how many nodes
+	// isExtended reports whether an extension or a downgrade succeeded. granted are the nodes that
 	// confirmed it.
-	isExtended func(granted, quorum int) bool
+	isExtended func(granted quorum.Set, s quorum.System) bool
 
 	// asksToShare reports whether an extension makes the lease shared on the nodes, because a
 	// node may have missed the downgrade. downgraded is whether the lease is shared, and first is
@@ -123,11 +123,11 @@ type rules struct {
 
 	// walks returns how many nodes a scan reads. Every lock that a quorum has must be on at least
 	// one of them.
-	walks func(nodes, quorum int) int
+	walks func(s quorum.System) int
 
-	// isPossible reports whether a holder can have a token. shown is how many nodes show it, and
-	// silent is how many did not answer.
-	isPossible func(shown, silent, quorum int) bool
+	// isPossible reports whether a holder can have a token. shown are the nodes that show it, and
+	// silent those that did not answer.
+	isPossible func(shown, silent quorum.Set, s quorum.System) bool
 
 	// Safety does not depend on the fields below.
 
@@ -137,19 +137,19 @@ type rules struct {
 
 var soundRules = rules{
 	Rules:              node.SoundRules,
-	quorum:             ballot.QuorumOf,
-	needed:             func(quorum int, _ bool) int { return quorum },
+	quorum:             quorum.Majority,
+	needed:             func(s quorum.System, _ bool) quorum.System { return s },
 	token:              newToken,
 	start:              func(asked, _ time.Duration) time.Duration { return asked },
 	drift:              drift,
-	needsNoWriteBack:   func(nodes, quorum int) bool { return nodes >= quorum },
+	needsNoWriteBack:   func(nodes quorum.Set, s quorum.System) bool { return s.Decides(nodes) },
 	admission:          admission.SoundRules,
 	inTime:             func(now, deadline time.Duration) bool { return now < deadline },
 	notAfter:           func(start, nodeTimeout time.Duration) time.Duration { return start + nodeTimeout },
 	lossDue:            func(deadline, guard time.Duration) time.Duration { return deadline - guard },
 	releaseAt:          func(_, deadline time.Duration) time.Duration { return deadline },
 	countsForExtension: func(held bool) bool { return held },
-	isExtended:         func(granted, quorum int) bool { return granted >= quorum },
+	isExtended:         func(granted quorum.Set, s quorum.System) bool { return s.Decides(granted) },
 	asksToShare:        func(downgraded, _ bool) bool { return downgraded },
 	repairsAsShared:    func(downgraded bool) bool { return downgraded },
 	isAlive:            func(err error) bool { return err == nil },
@@ -165,8 +165,8 @@ var soundRules = rules{
 	afterLoss:          func(granted, _ uint64) uint64 { return granted },
 	adoptedBlock:       func(fence uint64) uint64 { return fence },
 	forceWait:          func() time.Duration { return PassWindow + drift(PassWindow) },
-	walks:              func(nodes, quorum int) int { return nodes - quorum + 1 },
-	isPossible:         func(shown, silent, quorum int) bool { return shown+silent >= quorum },
+	walks:              quorum.System.Blocking,
+	isPossible:         func(shown, silent quorum.Set, s quorum.System) bool { return s.Decides(shown | silent) },
 	exchangeAfter:      exchangeAfter,
 }
 

@@ -71,7 +71,7 @@ func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 
 // walks returns how many nodes a scan must read: any set of that size has every lock that a
 // quorum has.
-func (q *Quorum) walks() int { return q.rules.walks(len(q.lanes), q.quorum) }
+func (q *Quorum) walks() int { return q.rules.walks(q.system) }
 
 // walk is the progress of a scan.
 type walk struct {
@@ -169,7 +169,7 @@ func (q *Quorum) chooseNode(w *walk) bool {
 
 // scanFailed returns the error for a scan that has too few nodes left to read.
 func (q *Quorum) scanFailed() error {
-	b := ballot.New("scan", len(q.lanes), q.quorum, ballot.IsGrant)
+	b := ballot.New("scan", len(q.lanes), q.system, ballot.IsGrant)
 	return q.noQuorumError("all locks", b)
 }
 
@@ -251,7 +251,7 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 				return nil, err
 			}
 		}
-		s := ballot.NewSurvey("scan", len(q.lanes), q.quorum)
+		s := ballot.NewSurvey("scan", len(q.lanes), q.system)
 		ops := make([]script.Operation, len(names))
 		for i, name := range names {
 			ops[i] = script.Operation{Op: script.Describe, Key: q.options.Prefix + name}
@@ -284,8 +284,8 @@ func (q *Quorum) storedLock(name string, replies []*redis.Reply) StoredLock {
 			shown[n] = &reply.Array[0]
 		}
 	}
-	lock.Waiters = mergeQueues(queuesOf(replies), q.quorum)
-	b := ballot.ShowingBallot(shown, q.quorum)
+	lock.Waiters = mergeQueues(queuesOf(replies), q.system)
+	b := ballot.ShowingBallot(shown, q.system)
 	if lock.Many = b.ShowsMany(); !lock.Many {
 		lock.Holdings = q.possibleHolders(b)
 	}

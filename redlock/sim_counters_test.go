@@ -122,7 +122,7 @@ func TestNewNodesWithSomeDown(t *testing.T) {
 }
 
 // Nodes that lose their counters one after the other never add up to a total loss, even if
-// another daemon admits them. Guards noteTotalLoss: countAt.
+// another daemon admits them. Guards noteTotalLoss: lostAt.
 func TestLossesDoNotAddUp(t *testing.T) {
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {
 		last := f.acquire(redlock.Request{Name: "x", TTL: time.Second}).Fence()

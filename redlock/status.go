@@ -1,9 +1,10 @@
 package redlock
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // Status is what the Quorum knows about all nodes, without asking them.
@@ -28,27 +29,27 @@ func (s Status) Spare() int { return s.Ready - s.Quorum }
 // Status returns what the Quorum knows about the nodes. It does not ask them.
 func (q *Quorum) Status() Status {
 	status := Status{
-		Quorum:  q.quorum,
+		Quorum:  q.system.Needed(),
 		Nodes:   make([]NodeStatus, len(q.lanes)),
 		MaxTTL:  q.admission.LongestTTL(),
 		Warning: q.admission.Warnings(),
 		Counts:  q.counts.snapshot(),
 		AllNew:  q.admission.IsNew(),
 	}
-	var left []time.Duration
+	left := make([]time.Duration, len(q.lanes))
 	for i, l := range q.lanes {
 		node := l.Status()
 		status.Nodes[i] = node
-		switch node.State {
-		case NodeReady:
+		left[i] = never
+		switch {
+		case node.State == NodeReady:
 			status.Ready++
-		case NodeQuarantined:
-			if node.Left > 0 { // otherwise it also waits for something else
-				left = append(left, node.Left)
-			}
+			left[i] = 0
+		case node.State == NodeQuarantined && node.Left > 0: // otherwise it also waits for something else
+			left[i] = node.Left
 		}
 	}
-	status.Left = untilQuorum(left, q.quorum-status.Ready)
+	status.Left = q.untilQuorum(left)
 	q.noteSources(&status)
 	return status
 }
@@ -60,7 +61,7 @@ func (q *Quorum) noteSources(status *Status) {
 		return
 	}
 	found := status.Ready
-	var lost []*NodeStatus
+	var lost quorum.Set
 	for i := range q.lanes {
 		node, loss := &status.Nodes[i], q.admission.CounterLoss(i)
 		switch {
@@ -68,25 +69,27 @@ func (q *Quorum) noteSources(status *Status) {
 		case !loss.Lost, loss.Total:
 			found++ // it has its counters, or starts new ones: it only waits for its time to pass
 		default:
-			lost = append(lost, node)
+			lost |= quorum.Of(i)
 		}
 	}
-	if len(lost) >= q.quorum {
+	if q.system.Decides(lost) {
 		return // as with new nodes: the fleet will soon notice that none has counters
 	}
-	for _, node := range lost {
-		node.SourcesNeeded, node.SourcesFound = q.admission.CopySources(), found
+	for i := range status.Nodes {
+		if lost.Has(i) {
+			status.Nodes[i].SourcesNeeded, status.Nodes[i].SourcesFound = q.admission.CopySources(), found
+		}
 	}
 }
 
-// untilQuorum returns when enough quarantines will have ended for a quorum. missing is how many
-// nodes it lacks. 0: none, or there are too few quarantines.
-func untilQuorum(left []time.Duration, missing int) time.Duration {
-	if missing <= 0 || missing > len(left) {
+// untilQuorum returns when enough quarantines will have ended for a quorum. left is, by node, when
+// it can vote: 0 if it can now, or never. The result is 0 if there is a quorum now, or never.
+func (q *Quorum) untilQuorum(left []time.Duration) time.Duration {
+	until := quorum.AtMost(q.system, func(node int) time.Duration { return left[node] })
+	if until == never {
 		return 0
 	}
-	slices.Sort(left)
-	return left[missing-1]
+	return until
 }
 
 // Counts has how often each event happened since the Quorum was made. The values only grow.

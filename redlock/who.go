@@ -25,7 +25,7 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 // their order: at most the first 64. Each node gets one call for both. A request that waits
 // asks no node for that.
 func (q *Quorum) WhoWaits(ctx context.Context, name string) ([]Holding, []Waiting, error) {
-	s := ballot.NewSurvey("who", len(q.lanes), q.quorum)
+	s := ballot.NewSurvey("who", len(q.lanes), q.system)
 	key := q.options.Prefix + name
 	ops := []script.Operation{{Op: script.Who, Key: key}, {Op: script.Describe, Key: key}}
 	q.call(node.Call{Op: s.Op, Ops: ops, Voter: s}, q.clock())
@@ -36,7 +36,7 @@ func (q *Quorum) WhoWaits(ctx context.Context, name string) ([]Holding, []Waitin
 	case s.LacksQuorum():
 		return nil, nil, q.noQuorumError(name, s.Ballot)
 	}
-	b, waiters := ballot.ShowingBallot(s.Replies(0), q.quorum), mergeQueues(queuesOf(s.Replies(1)), q.quorum)
+	b, waiters := ballot.ShowingBallot(s.Replies(0), q.system), mergeQueues(queuesOf(s.Replies(1)), q.system)
 	if b.ShowsMany() {
 		var err error
 		if b, err = q.listHolders(ctx, name, q.whoTurn); err != nil {
@@ -63,7 +63,7 @@ func (q *Quorum) shownHolders(ctx context.Context, name string, turn chan struct
 func (q *Quorum) possibleHolders(b *ballot.Ballot) []Holding {
 	barred := b.IsBlockedForever()
 	return slices.DeleteFunc(countTokens(b.Answers), func(h Holding) bool {
-		return !q.rules.isPossible(h.Held, b.Failed, q.quorum) && !(barred && h.TTL == Endless)
+		return !q.rules.isPossible(h.nodes, b.Failed, q.system) && !(barred && h.TTL == Endless)
 	})
 }
 

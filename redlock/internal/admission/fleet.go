@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // NodeOptions describe one node.
@@ -18,7 +20,7 @@ type NodeOptions struct {
 type Options struct {
 	Nodes        []NodeOptions
 	Prefix       string // of the locks' keys
-	Quorum       int
+	Quorum       quorum.System
 	MaxTTL       time.Duration // of this host
 	NoQuarantine bool          // every node may vote at once
 	Databases    bool          // some nodes are databases of a server: two of them can be on the same one
@@ -67,7 +69,7 @@ type Fleet struct {
 	connected []bool        // by node
 	runIDs    []string      // by node: of its Redis process, with Databases; "": not connected
 	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: never
-	voted     []bool        // by node: it was seen with a vote
+	voted     quorum.Set    // nodes that were seen with a vote
 	isInUse   bool          // the nodes were used before this process, or a quorum has voted since
 	announced bool          // the loss of a quorum's counters was reported
 }
@@ -75,7 +77,7 @@ type Fleet struct {
 // NewFleet makes a fleet of nodes that are not connected yet.
 func NewFleet(o Options) *Fleet {
 	n := len(o.Nodes)
-	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), runIDs: make([]string, n), lastLost: make([]uint64, n), voted: make([]bool, n)}
+	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), runIDs: make([]string, n), lastLost: make([]uint64, n)}
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, n)
 	f.bounds = newTokenBounds(n)
@@ -120,9 +122,12 @@ func (f *Fleet) onServerOf(node int, runID string) string {
 	return ""
 }
 
-// CopySources returns from how many other nodes fencing counters must be copied. That many nodes
-// include, for each quorum that the node was ever part of, another member of it.
-func (f *Fleet) CopySources() int { return len(f.options.Nodes) - f.options.Quorum + 1 }
+// CopySources returns from how many other nodes fencing counters must be copied.
+func (f *Fleet) CopySources() int { return f.options.Quorum.Blocking() }
+
+// AreEnough reports whether fencing counters may be copied from these other nodes: they include,
+// for each quorum that the node was ever part of, another member of it.
+func (f *Fleet) AreEnough(sources quorum.Set) bool { return f.options.Quorum.Blocks(sources) }
 
 // Freshness returns how recent the knowledge of the nodes' reports is, and which nodes to look at
 // now.
@@ -130,13 +135,13 @@ func (f *Fleet) Freshness(now time.Duration) (fresh Freshness, lookAt []int) {
 	return f.register.freshness(now)
 }
 
-// LatestDeadline returns a deadline that no lease may exceed that nodes (bits) have granted or
+// LatestDeadline returns a deadline that no lease may exceed that nodes have granted or
 // extended, if fresh was known when the calls were sent. Until then, no other host has a vote of
 // another Redis under the name of one of them: such a vote waits for max_ttl and maxStaleness
 // from when enough nodes report that Redis. (If nodes are looked at once per LookInterval, it is
 // beyond all other deadlines. It may not be if a granting node hung, or this process or host was
 // stopped.)
-func (f *Fleet) LatestDeadline(fresh Freshness, nodes uint64) time.Duration {
+func (f *Fleet) LatestDeadline(fresh Freshness, nodes quorum.Set) time.Duration {
 	since := fresh.Since
 	if nodes&fresh.Silent != 0 {
 		since = min(since, fresh.SilentSince)
@@ -227,7 +232,7 @@ func (f *Fleet) noteTotalLoss() {
 		losses[i] = f.counterLoss(i)
 	}
 	for _, loss := range losses {
-		if !loss.Lost || countAt(losses, loss.first) < f.options.Quorum {
+		if !loss.Lost || !f.options.Quorum.Decides(lostAt(losses, loss.first)) {
 			continue
 		}
 		for i := range losses {
@@ -238,13 +243,14 @@ func (f *Fleet) noteTotalLoss() {
 	}
 }
 
-func countAt(losses []CounterLoss, turn uint64) (n int) {
+// lostAt returns the nodes that had no counters at that turn.
+func lostAt(losses []CounterLoss, turn uint64) (nodes quorum.Set) {
 	for i := range losses {
 		if losses[i].contains(turn) {
-			n++
+			nodes |= quorum.Of(i)
 		}
 	}
-	return n
+	return nodes
 }
 
 // areAllNew reports whether a quorum lost its counters together with the node, and every node
@@ -275,14 +281,8 @@ func (f *Fleet) forgetAnnouncedLoss() {
 
 // noteVoter records that a node has a vote. The caller holds mu.
 func (f *Fleet) noteVoter(node int) {
-	f.voted[node] = true
-	voters := 0
-	for _, voted := range f.voted {
-		if voted {
-			voters++
-		}
-	}
-	f.isInUse = f.isInUse || f.lastLost[node] == 0 || voters >= f.options.Quorum
+	f.voted |= quorum.Of(node)
+	f.isInUse = f.isInUse || f.lastLost[node] == 0 || f.options.Quorum.Decides(f.voted)
 }
 
 // IsNew reports whether this process saw all nodes without counters, and none of them with a vote

@@ -5,11 +5,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // fleetOf makes a fleet with the given number of nodes.
 func fleetOf(nodes int, maxTTL time.Duration) *Fleet {
-	return NewFleet(Options{Nodes: make([]NodeOptions, nodes), Quorum: nodes/2 + 1, MaxTTL: maxTTL, Rules: SoundRules})
+	return NewFleet(Options{Nodes: make([]NodeOptions, nodes), Quorum: quorum.Majority(nodes), MaxTTL: maxTTL, Rules: SoundRules})
 }
 
 // A quorum lost its counters if all its nodes were without counters at one instant. Only nodes

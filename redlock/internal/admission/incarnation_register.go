@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // incarnationRegister knows the last incarnation of each node: the last one that this process has
@@ -23,7 +25,7 @@ import (
 // cannot exclude another from voting.
 type incarnationRegister struct {
 	names  []string // of the nodes, by index
-	quorum int
+	system quorum.System
 	rules  *Rules
 
 	mu              sync.Mutex      // guards what follows; no other mutex is taken inside it
@@ -38,10 +40,10 @@ type incarnationRegister struct {
 	superseded      []atomic.Bool   // by node: latest is later than seen
 }
 
-func newIncarnationRegister(names []string, quorum int, rules *Rules) *incarnationRegister {
+func newIncarnationRegister(names []string, system quorum.System, rules *Rules) *incarnationRegister {
 	n := len(names)
 	r := &incarnationRegister{
-		names: names, quorum: quorum, rules: rules,
+		names: names, system: system, rules: rules,
 		seen: make([]string, n), latest: make([]string, n), reported: make([][]string, n), voting: make([]bool, n), voted: make([]bool, n),
 		lookedAt: make([]time.Duration, n), supersededSince: make([]time.Duration, n), knownFrom: make([]time.Duration, n), superseded: make([]atomic.Bool, n),
 	}
@@ -113,7 +115,7 @@ func (r *incarnationRegister) noteLook(from int, reports string, voting bool, as
 // ballot.
 type Freshness struct {
 	Since       time.Duration // BootTime since when the reports of the voting nodes that answer are known; never: no such node
-	Silent      uint64        // voting nodes that do not answer, as bits
+	Silent      quorum.Set    // voting nodes that do not answer
 	SilentSince time.Duration // the same for the reports of these nodes
 }
 
@@ -133,7 +135,7 @@ func (r *incarnationRegister) freshness(at time.Duration) (f Freshness, supersed
 		switch {
 		case !voting:
 		case r.isSilent(node, at):
-			f.Silent |= 1 << node
+			f.Silent |= quorum.Of(node)
 			f.SilentSince = min(f.SilentSince, r.lookedAt[node])
 		default:
 			f.Since = min(f.Since, r.lookedAt[node])
@@ -193,7 +195,7 @@ func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 			r.supersededSince[node] = at
 			superseded = append(superseded, node)
 		}
-		switch enough := r.reporters(node, r.latest[node]) > len(r.names)-r.quorum; { // each quorum has one of them
+		switch enough := r.system.Blocks(r.reporters(node, r.latest[node])); { // each quorum has one of them
 		case !enough: // or no longer: another host wrote another word there at the same time
 			r.knownFrom[node] = 0
 		case r.knownFrom[node] == 0:
@@ -208,32 +210,32 @@ func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 func (r *incarnationRegister) believed(node int, at time.Duration) string {
 	word := r.seen[node]
 	for from := range r.reported {
-		if other := r.reported[from][node]; isLater(other, word) && r.dissenters(node, other, at) < r.quorum-1 {
+		if other := r.reported[from][node]; isLater(other, word) && !r.system.Decides(r.dissenters(node, other, at)|quorum.Of(node)) {
 			word = other
 		}
 	}
 	return word
 }
 
-// dissenters counts the other nodes that may vote, answer, and do not report the word. The caller
+// dissenters returns the other nodes that may vote, answer, and do not report the word. The caller
 // holds mu.
-func (r *incarnationRegister) dissenters(node int, word string, at time.Duration) (n int) {
+func (r *incarnationRegister) dissenters(node int, word string, at time.Duration) (nodes quorum.Set) {
 	for from, voting := range r.voting {
 		if from != node && voting && !r.isSilent(from, at) && isLater(word, r.reported[from][node]) {
-			n++
+			nodes |= quorum.Of(from)
 		}
 	}
-	return n
+	return nodes
 }
 
-// reporters counts the other nodes that report the word or a later one. The caller holds mu.
-func (r *incarnationRegister) reporters(node int, word string) (n int) {
+// reporters returns the other nodes that report the word or a later one. The caller holds mu.
+func (r *incarnationRegister) reporters(node int, word string) (nodes quorum.Set) {
 	for from := range r.reported {
 		if from != node && !isLater(word, r.reported[from][node]) {
-			n++
+			nodes |= quorum.Of(from)
 		}
 	}
-	return n
+	return nodes
 }
 
 // newest returns the latest believed word of a node.

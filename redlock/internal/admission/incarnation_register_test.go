@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // registerOf returns a register of nodes named a, b, c and so on, which all may vote.
@@ -12,7 +14,7 @@ func registerOf(n int) *incarnationRegister {
 	for i := range names {
 		names[i] = string(rune('a' + i))
 	}
-	r := newIncarnationRegister(names, n/2+1, &SoundRules)
+	r := newIncarnationRegister(names, quorum.Majority(n), &SoundRules)
 	for i := range names {
 		r.noteLook(i, "", true, 1, 1)
 	}
@@ -229,7 +231,7 @@ func TestFreshness(t *testing.T) {
 		if len(superseded) != 1 || superseded[0] != old || !r.superseded[old].Load() {
 			t.Errorf("node %d is silent: superseded are %v, want only %d", silent, superseded, old)
 		}
-		for nodes, since := range map[uint64]time.Duration{1<<old | 1<<fresh: a.Since, 1<<silent | 1<<fresh: a.SilentSince} {
+		for nodes, since := range map[quorum.Set]time.Duration{1<<old | 1<<fresh: a.Since, 1<<silent | 1<<fresh: a.SilentSince} {
 			if got := f.LatestDeadline(a, nodes); got != latest(since) {
 				t.Errorf("granted by %b: latest deadline %v, want %v", nodes, got, latest(since))
 			}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // State is whether a node may vote, in one word.
@@ -137,8 +139,8 @@ func (m *Member) Judge(s *Snapshot) Verdict {
 }
 
 // EndQuarantine decides about a node whose quarantine has passed, after the other nodes' fencing
-// counters were copied. sources is the number of nodes that they come from.
-func (m *Member) EndQuarantine(s *Snapshot, counters *Counters, sources int) Verdict {
+// counters were copied. sources are the nodes that they come from.
+func (m *Member) EndQuarantine(s *Snapshot, counters *Counters, sources quorum.Set) Verdict {
 	j := judgement{member: m, snapshot: s}
 	return j.withFindings(j.endQuarantine(counters, sources))
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // judgePending judges a quarantined node. Every daemon measures the quarantine with its own
@@ -75,18 +77,18 @@ func (m *Member) whyPending(now time.Duration, e Epoch) error {
 
 // endQuarantine admits the node with counters that no earlier fencing token exceeds, or returns
 // what is missing for that.
-func (j *judgement) endQuarantine(counters *Counters, sources int) Verdict {
+func (j *judgement) endQuarantine(counters *Counters, sources quorum.Set) Verdict {
 	m, fleet := j.member, j.member.fleet
-	needed, isTotal := fleet.CopySources(), fleet.CounterLoss(m.index).Total
+	enough, isTotal := fleet.AreEnough(sources), fleet.CounterLoss(m.index).Total
 	waiting := j.waiting(m.marker)
 	switch {
-	case sources < needed && !m.endNow && !isTotal:
-		waiting.Reason, waiting.NeedsNodes = errTooFewSources(needed, sources), true
+	case !enough && !m.endNow && !isTotal:
+		waiting.Reason, waiting.NeedsNodes = errTooFewSources(fleet.CopySources(), sources.Len()), true
 		return waiting
 	case !m.endNow && !j.isKnownLongEnough() && (!isTotal || fleet.register.isCutOff(m.index)):
 		waiting.Reason, waiting.NeedsNodes = errUnknown, true
 		return waiting
-	case sources < needed:
+	case !enough:
 		j.noticeNewCounters()
 	}
 	return admitted(m.marker, fleet.digest, counters)

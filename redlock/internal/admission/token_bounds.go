@@ -3,9 +3,10 @@ package admission
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // Fencing tokens are a wall clock's microseconds, or one more than the last token, so counters
@@ -76,13 +77,7 @@ const proposalLead = time.Second
 // QuorumTime returns the time since 1970 that has passed according to a quorum of nodes. It is
 // not known if fewer clocks were read.
 func (f *Fleet) QuorumTime(now time.Duration) (sinceEpoch time.Duration, known bool) {
-	var few [8]int64 // saves an allocation
-	offsets := few[:0]
-	for i := range f.bounds.offsets {
-		offsets = append(offsets, f.bounds.offsets[i].Load())
-	}
-	slices.Sort(offsets)
-	low := offsets[len(offsets)-f.options.Quorum]
+	low := quorum.AtLeast(f.options.Quorum, func(node int) int64 { return f.bounds.offsets[node].Load() })
 	if low == clockUnread {
 		return 0, false
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -15,7 +16,7 @@ import (
 // or a query of the holder. (Package redlock counts extensions itself, many leases in one call.)
 type Ballot struct {
 	Op          string
-	Quorum      int
+	Quorum      quorum.System
 	isVote      func(*redis.Reply) bool // whether a reply is a vote for the ballot
 	Width       int                     // the number of a node's replies that must all be votes for it
 	WaitsForAll bool                    // only the last answer decides
@@ -25,9 +26,9 @@ type Ballot struct {
 
 	mu       sync.Mutex // guards the fields below; no other mutex is taken while it is held
 	Answers  []Answer   // by node
-	Granted  int
-	Refused  int
-	Failed   int
+	Granted  quorum.Set
+	Refused  quorum.Set
+	Failed   quorum.Set
 	isClosed bool          // decided or timed out: later answers are ignored
 	decided  chan struct{} // closed when the ballot is decided
 
@@ -40,9 +41,9 @@ type Answer struct {
 	Verdict Verdict
 	Shown   *redis.Reply // the array that shows the holder
 	Fence   uint64       // of a granted acquire: the fencing token
-	counter uint64       // of a granted acquire: the least counter of its keys
+	counter uint64       // of a granted acquire: the least counter of its keys; otherwise 0
 	wanted  bool         // another client waits for one of its locks
-	failure *node.Error
+	Failure *node.Error  // nil: it has not failed
 }
 
 // Verdict is what a node's answer counts as.
@@ -56,8 +57,8 @@ const (
 )
 
 // New makes a ballot of the given number of nodes. yes reports whether a reply is a vote for it.
-func New(op string, nodes, quorum int, yes func(*redis.Reply) bool) *Ballot {
-	b := &Ballot{Op: op, Quorum: quorum, isVote: yes, Width: 1, decided: make(chan struct{})}
+func New(op string, nodes int, system quorum.System, yes func(*redis.Reply) bool) *Ballot {
+	b := &Ballot{Op: op, Quorum: system, isVote: yes, Width: 1, decided: make(chan struct{})}
 	if nodes <= len(b.fewAnswers) {
 		b.Answers = b.fewAnswers[:nodes]
 	} else {
@@ -71,9 +72,6 @@ func (b *Ballot) Ask(width int) []script.Operation {
 	b.Width = width
 	return b.oneOp[:0]
 }
-
-// QuorumOf returns ⌊n/2⌋+1: any two quorums of the same nodes have a node in common.
-func QuorumOf(nodes int) int { return nodes/2 + 1 }
 
 // Vote counts one node's answer. Answers after the deciding one are ignored.
 func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.Error) {
@@ -93,8 +91,8 @@ func (b *Ballot) Vote(voter int, replies []redis.Reply, failure *node.Error) {
 func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	a := &b.Answers[voter]
 	if failure != nil {
-		a.Verdict, a.failure = Failed, failure
-		b.Failed++
+		a.Verdict, a.Failure = Failed, failure
+		b.Failed |= quorum.Of(voter)
 		return
 	}
 	raised := b.RaiseTo > 0 && areRaised(replies[max(0, len(replies)-b.Width):])
@@ -102,14 +100,14 @@ func (b *Ballot) count(voter int, replies []redis.Reply, failure *node.Error) {
 	decisive := &replies[0]
 	if no := b.firstRefusal(replies); no != nil {
 		a.Verdict, decisive = Refused, no
-		b.Refused++
+		b.Refused |= quorum.Of(voter)
 	} else {
 		a.Verdict = Granted
 		a.noteFences(replies)
 		if raised {
 			a.counter = max(a.counter, b.RaiseTo)
 		}
-		b.Granted++
+		b.Granted |= quorum.Of(voter)
 	}
 	if len(decisive.Array) > 0 {
 		shown := *decisive
@@ -154,16 +152,13 @@ func areRaised(replies []redis.Reply) bool {
 // cannot be won means "held" once a quorum has voted, and "no quorum" once no quorum can vote. So
 // it never waits for the timeout if every node that is up has voted. The caller holds mu.
 func (b *Ballot) isDecided() bool {
-	spare := len(b.Answers) - b.Quorum
 	switch {
 	case b.WaitsForAll:
-		return b.Granted+b.Refused+b.Failed == len(b.Answers)
-	case b.Granted >= b.Quorum:
+		return b.Granted|b.Refused|b.Failed == quorum.First(len(b.Answers))
+	case b.Won(), b.LacksQuorum():
 		return true
-	case b.Failed > spare:
-		return true
-	case b.Refused+b.Failed > spare:
-		return b.Granted+b.Refused >= b.Quorum
+	case b.Quorum.Blocks(b.Refused | b.Failed):
+		return b.Quorum.Decides(b.Granted | b.Refused)
 	}
 	return false
 }
@@ -198,25 +193,15 @@ func (b *Ballot) timeOut(timeout time.Duration, lanes []*node.Lane) {
 // Call the methods below after Wait, when nothing changes any more.
 
 // Won reports whether a quorum granted it.
-func (b *Ballot) Won() bool { return b.Granted >= b.Quorum }
+func (b *Ballot) Won() bool { return b.Quorum.Decides(b.Granted) }
 
 // LacksQuorum reports whether too few nodes could vote. (Otherwise enough voted, and too few of
 // them for it.)
-func (b *Ballot) LacksQuorum() bool { return b.Failed > len(b.Answers)-b.Quorum }
-
-// Voters returns the nodes that granted it, as bits.
-func (b *Ballot) Voters() (nodes uint64) {
-	for i := range b.Answers {
-		if b.Answers[i].Verdict == Granted {
-			nodes |= 1 << i
-		}
-	}
-	return nodes
-}
+func (b *Ballot) LacksQuorum() bool { return b.Quorum.Blocks(b.Failed) }
 
 // Fence returns the fencing token of a won acquire, which is the largest that a granting node
-// returned. It also returns how many of the granting nodes have counters not below it.
-func (b *Ballot) Fence() (fence uint64, nodes int) {
+// returned. It also returns which of the granting nodes have counters not below it.
+func (b *Ballot) Fence() (fence uint64, nodes quorum.Set) {
 	for i := range b.Answers {
 		if a := &b.Answers[i]; a.Verdict == Granted {
 			fence = max(fence, a.Fence)
@@ -224,7 +209,7 @@ func (b *Ballot) Fence() (fence uint64, nodes int) {
 	}
 	for i := range b.Answers {
 		if a := &b.Answers[i]; a.Verdict == Granted && a.counter >= fence {
-			nodes++
+			nodes |= quorum.Of(i)
 		}
 	}
 	return fence, nodes
@@ -233,19 +218,11 @@ func (b *Ballot) Fence() (fence uint64, nodes int) {
 // Reserved returns the largest fencing token that the counters of a quorum of granting nodes have
 // reached.
 func (b *Ballot) Reserved() uint64 {
-	var few [8]uint64 // saves an allocation
-	counters := few[:0]
-	for i := range b.Answers {
-		if a := &b.Answers[i]; a.Verdict == Granted {
-			counters = append(counters, a.counter)
-		}
-	}
-	slices.Sort(counters)
-	return counters[len(counters)-b.Quorum]
+	return quorum.AtLeast(b.Quorum, func(node int) uint64 { return b.Answers[node].counter })
 }
 
 // HasGranted reports whether the node's vote counts for a won ballot.
-func (b *Ballot) HasGranted(node int) bool { return b.Answers[node].Verdict == Granted }
+func (b *Ballot) HasGranted(node int) bool { return b.Granted.Has(node) }
 
 // IsWanted reports whether a granting node reported that another client waits.
 func (b *Ballot) IsWanted() bool {
@@ -269,7 +246,7 @@ func (b *Ballot) NoteUnreachable(lanes []*node.Lane) {
 func (b *Ballot) Failures() []*node.Error {
 	var all []*node.Error
 	for i := range b.Answers {
-		if failure := b.Answers[i].failure; failure != nil {
+		if failure := b.Answers[i].Failure; failure != nil {
 			all = append(all, failure)
 		}
 	}

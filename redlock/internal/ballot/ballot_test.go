@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
@@ -24,36 +25,40 @@ const (
 )
 
 // endingOf returns the result of a ballot when all nodes have answered.
-func endingOf(votes []Verdict, quorum int) ending {
-	switch grants, failures := countOf(votes, Granted), countOf(votes, Failed); {
-	case grants >= quorum:
+func endingOf(votes []Verdict, s quorum.System) ending {
+	switch {
+	case s.Decides(nodesThat(votes, Granted)):
 		return won
-	case len(votes)-failures < quorum:
+	case !s.Decides(nodesThat(votes, Granted) | nodesThat(votes, Refused)):
 		return hasNoVote
 	}
 	return isHeld
 }
 
-func countOf(votes []Verdict, v Verdict) int {
-	n := 0
-	for _, vote := range votes {
+func nodesThat(votes []Verdict, v Verdict) (nodes quorum.Set) {
+	for i, vote := range votes {
 		if vote == v {
-			n++
+			nodes |= quorum.Of(i)
 		}
 	}
-	return n
+	return nodes
 }
 
-// certain tries each way in which the other nodes could still answer. It returns the ending to
-// which all of them lead, or open.
-func certain(votes []Verdict, nodes, quorum int) ending {
-	if len(votes) == nodes {
-		return endingOf(votes, quorum)
+// certain tries each way in which the other nodes could still answer. votes has the verdict of each
+// node, by index. It returns the ending to which all of them lead, or open.
+func certain(votes []Verdict, s quorum.System) ending {
+	next := slices.Index(votes, unanswered)
+	if next < 0 {
+		return endingOf(votes, s)
 	}
-	votes = slices.Clip(votes)
-	first := certain(append(votes, Granted), nodes, quorum)
-	for _, v := range []Verdict{Refused, Failed} {
-		if certain(append(votes, v), nodes, quorum) != first {
+	var first ending
+	for _, v := range []Verdict{Granted, Refused, Failed} {
+		after := slices.Clone(votes)
+		after[next] = v
+		switch e := certain(after, s); {
+		case first == "":
+			first = e
+		case e != first:
 			return open
 		}
 	}
@@ -86,68 +91,89 @@ func stateOf(b *Ballot) ending {
 	return isHeld
 }
 
-// For 1 to 7 nodes and each order of answers, a ballot is decided by exactly the answer after
-// which no further answers could change the result. Guards isDecided, Won and LacksQuorum.
+// For each order of answers, a ballot is decided by exactly the answer after which no further
+// answers could change the result: of 1 to 7 nodes, and of two lists of nodes. Guards isDecided, Won
+// and LacksQuorum.
 func TestBallotDecides(t *testing.T) {
 	for nodes := 1; nodes <= 7; nodes++ {
-		everyOrder(nodes, nil, func(votes []Verdict) { checkBallot(t, votes) })
+		inOrder := make([]int, nodes) // nodes are alike
+		for i := range inOrder {
+			inOrder[i] = i
+		}
+		everyMixture(nodes, nil, func(votes []Verdict) { checkBallot(t, quorum.Majority(nodes), inOrder, votes) })
+	}
+	for _, lists := range [][]quorum.Set{
+		{quorum.Of(0), quorum.Of(1)},
+		{quorum.Of(0), quorum.Of(0, 1, 2)},
+		{quorum.Of(0, 1, 2), quorum.Of(0, 1, 3)},
+		{quorum.Of(0, 1, 2), quorum.Of(3)},
+	} {
+		nodes := (lists[0] | lists[1]).Len()
+		everyOrder(nodes, nil, func(order []int) {
+			everyMixture(nodes, nil, func(votes []Verdict) { checkBallot(t, quorum.Joint(lists...), order, votes) })
+		})
 	}
 }
 
-func everyOrder(nodes int, votes []Verdict, check func([]Verdict)) {
+func everyMixture(nodes int, votes []Verdict, check func([]Verdict)) {
 	if len(votes) == nodes {
 		check(votes)
 		return
 	}
 	for _, v := range []Verdict{Granted, Refused, Failed} {
-		everyOrder(nodes, append(slices.Clip(votes), v), check)
+		everyMixture(nodes, append(slices.Clip(votes), v), check)
 	}
 }
 
-func checkBallot(t *testing.T, votes []Verdict) {
+func everyOrder(nodes int, order []int, check func([]int)) {
+	if len(order) == nodes {
+		check(order)
+		return
+	}
+	for node := range nodes {
+		if !slices.Contains(order, node) {
+			everyOrder(nodes, append(slices.Clip(order), node), check)
+		}
+	}
+}
+
+// checkBallot makes the nodes answer in the given order, each with its vote.
+func checkBallot(t *testing.T, s quorum.System, order []int, votes []Verdict) {
 	t.Helper()
-	nodes := len(votes)
-	b := New("acquire", nodes, QuorumOf(nodes), IsGrant)
-	for i := range nodes {
-		castVote(b, i, votes[i])
-		want := certain(votes[:i+1], nodes, nodes/2+1)
+	b := New("acquire", len(votes), s, IsGrant)
+	known := make([]Verdict, len(votes))
+	for i, node := range order {
+		castVote(b, node, votes[node])
+		known[node] = votes[node]
+		want := certain(known, s)
 		if got := stateOf(b); got != want {
-			t.Fatalf("after %v of %d nodes: got %s, want %s", votes[:i+1], nodes, got, want)
+			t.Fatalf("%+v: after %v in the order %v: got %s, want %s", s, known, order, got, want)
 		}
 		if want != open {
-			checkLateVotes(t, b, votes, i+1)
+			checkLateVotes(t, b, votes, order[i+1:])
 			return
 		}
 	}
-	t.Fatalf("%v: all nodes answered, but the ballot is not decided", votes)
+	t.Fatalf("%+v: %v: all nodes answered, but the ballot is not decided", s, votes)
 }
 
 // checkLateVotes checks that neither answers after the deciding one nor the timeout change
 // anything.
-func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, from int) {
+func checkLateVotes(t *testing.T, b *Ballot, votes []Verdict, late []int) {
 	t.Helper()
-	before := [3]int{b.Granted, b.Refused, b.Failed}
+	before := [3]quorum.Set{b.Granted, b.Refused, b.Failed}
 	b.timeOut(time.Second, namedLanes(make([]string, len(votes))...))
-	for i := from; i < len(votes); i++ {
-		castVote(b, i, votes[i])
+	for _, node := range late {
+		castVote(b, node, votes[node])
 	}
-	if after := [3]int{b.Granted, b.Refused, b.Failed}; after != before || len(b.Failures()) != b.Failed {
-		t.Fatalf("%v: decided by %d answers with %v, but %v after the rest", votes, from, before, after)
-	}
-}
-
-// Any two quorums share a node, and no smaller number has this property. Guards QuorumOf.
-func TestQuorumOf(t *testing.T) {
-	for n := 1; n <= 63; n++ {
-		if q := QuorumOf(n); 2*q <= n || 2*(q-1) > n || q > n {
-			t.Errorf("quorumOf(%d) = %d, want the smallest number of which any two sets overlap", n, q)
-		}
+	if after := [3]quorum.Set{b.Granted, b.Refused, b.Failed}; after != before || len(b.Failures()) != b.Failed.Len() {
+		t.Fatalf("%v: decided with %v, but %v after the answers of %v", votes, before, after, late)
 	}
 }
 
 // A question to all nodes is decided only by the last answer.
 func TestBallotWantsAll(t *testing.T) {
-	b := New("who", 5, 3, IsGrant)
+	b := New("who", 5, quorum.Majority(5), IsGrant)
 	b.WaitsForAll = true
 	for i := range 5 {
 		if got := stateOf(b); got != open {
@@ -173,7 +199,7 @@ func namedLanes(names ...string) []*node.Lane {
 // wait and timeOut.
 func TestBallotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New("acquire", 5, 3, IsGrant)
+		b := New("acquire", 5, quorum.Majority(5), IsGrant)
 		castVote(b, 1, Granted)
 		castVote(b, 3, Granted)
 		start := time.Now()
@@ -209,12 +235,12 @@ func TestBallotWaitEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("the caller is gone"))
 		start := time.Now()
-		b := New("acquire", 3, 2, IsGrant)
+		b := New("acquire", 3, quorum.Majority(3), IsGrant)
 		b.Wait(ctx, nil, time.Hour, namedLanes("a", "b", "c"))
 		if !b.LacksQuorum() {
 			t.Error("the wait ended without an answer, want no quorum")
 		}
-		b = New("acquire", 1, 1, IsGrant)
+		b = New("acquire", 1, quorum.Majority(1), IsGrant)
 		castVote(b, 0, Granted)
 		b.Wait(t.Context(), nil, time.Hour, namedLanes("a"))
 		if took := time.Since(start); took != 0 {

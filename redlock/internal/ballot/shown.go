@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -22,13 +23,13 @@ func (b *Ballot) ShowsMany() bool {
 // the lock until someone deletes these keys, whatever their values are. (A contest, in contrast,
 // ends.)
 func (b *Ballot) IsBlockedForever() bool {
-	nodes := 0
+	nodes := quorum.Set(0)
 	for i := range b.Answers {
 		if slices.ContainsFunc(Shown(b.Answers[i].Shown), func(s Showing) bool { return s.Kind == "" && s.TTL == Endless }) {
-			nodes++
+			nodes |= quorum.Of(i)
 		}
 	}
-	return nodes > len(b.Answers)-b.Quorum
+	return b.Quorum.Blocks(nodes)
 }
 
 // KindShown returns the kind of a shared lock that more than half of the refusing nodes show; "":
@@ -40,7 +41,7 @@ func (b *Ballot) KindShown() string {
 		if kind == "" {
 			continue
 		}
-		if nodes[kind]++; 2*nodes[kind] > b.Refused {
+		if nodes[kind]++; 2*nodes[kind] > b.Refused.Len() {
 			return kind
 		}
 	}
@@ -105,8 +106,10 @@ func (b *Ballot) SoonestFreeSlot() (ttl time.Duration) {
 	return ttl
 }
 
-// SilentNodes returns how many nodes have not shown a holder.
-func (b *Ballot) SilentNodes() int { return len(b.Answers) - b.Granted - b.Refused }
+// SilentNodes returns the nodes that have not shown a holder.
+func (b *Ballot) SilentNodes() quorum.Set {
+	return quorum.First(len(b.Answers)) &^ (b.Granted | b.Refused)
+}
 
 // FreeSlot returns the slot of a semaphore that most nodes report as free if the requested one
 // is not; 0: there is none.

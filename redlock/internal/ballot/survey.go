@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/redlockd/redlockd/redlock/internal/node"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
@@ -17,8 +18,8 @@ type Survey struct {
 }
 
 // NewSurvey makes a survey of the given number of nodes.
-func NewSurvey(op string, nodes, quorum int) *Survey {
-	s := &Survey{Ballot: New(op, nodes, quorum, func(*redis.Reply) bool { return true }), replies: make([][]redis.Reply, nodes)}
+func NewSurvey(op string, nodes int, system quorum.System) *Survey {
+	s := &Survey{Ballot: New(op, nodes, system, func(*redis.Reply) bool { return true }), replies: make([][]redis.Reply, nodes)}
 	s.WaitsForAll = true
 	return s
 }
@@ -49,16 +50,16 @@ func (s *Survey) Replies(i int) []*redis.Reply {
 
 // ShowingBallot returns a finished ballot in which the nodes show these replies; nil stands for a
 // node that failed.
-func ShowingBallot(shown []*redis.Reply, quorum int) *Ballot {
-	b := &Ballot{Quorum: quorum, Answers: make([]Answer, len(shown)), isClosed: true}
+func ShowingBallot(shown []*redis.Reply, system quorum.System) *Ballot {
+	b := &Ballot{Quorum: system, Answers: make([]Answer, len(shown)), isClosed: true}
 	for n, reply := range shown {
 		if reply == nil {
 			b.Answers[n].Verdict = Failed
-			b.Failed++
+			b.Failed |= quorum.Of(n)
 			continue
 		}
 		b.Answers[n] = Answer{Verdict: Refused, Shown: reply}
-		b.Refused++
+		b.Refused |= quorum.Of(n)
 	}
 	return b
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -160,7 +161,7 @@ type Peers interface {
 	Judged(node string, v *admission.Verdict)
 	// CopyCounters returns the largest value of each fencing counter of the nodes that may vote,
 	// and the number of these nodes.
-	CopyCounters(ctx context.Context) (counters *admission.Counters, sources int)
+	CopyCounters(ctx context.Context) (counters *admission.Counters, sources quorum.Set)
 }
 
 // NewLane makes a lane, which does nothing until it runs.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -99,7 +100,7 @@ func sendTwo(t *testing.T, conn redis.Conn) (got outcomes) {
 	now := time.Hour
 	l := NewLane(Options{
 		Rules: &SoundRules, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return now }, Waiters: &Waiters{},
-		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: 3}),
+		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5)}),
 	})
 	operation := func(op script.Opcode, token string) []script.Operation {
 		return []script.Operation{{Op: op, Key: "x", Token: token, TTL: time.Second}}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // Rules are the decisions of a lane on which safety depends, one function each, so that a test
@@ -17,7 +18,7 @@ type Rules struct {
 
 	// CopyCounters returns the fencing counters for a node that lost its own: the largest value
 	// of each, and the number of other nodes that they come from.
-	CopyCounters func(ctx context.Context, nodes Peers, member *admission.Member) (counters *admission.Counters, sources int)
+	CopyCounters func(ctx context.Context, nodes Peers, member *admission.Member) (counters *admission.Counters, sources quorum.Set)
 
 	// Meanwhile is called for a node during its quarantine, and does nothing. Counters that were
 	// copied then could be smaller than at the end of the quarantine.
@@ -55,7 +56,7 @@ type Rules struct {
 // SoundRules are the rules that a lane has outside of tests.
 var SoundRules = Rules{
 	Votes: func(state State) bool { return state == Ready },
-	CopyCounters: func(ctx context.Context, nodes Peers, _ *admission.Member) (*admission.Counters, int) {
+	CopyCounters: func(ctx context.Context, nodes Peers, _ *admission.Member) (*admission.Counters, quorum.Set) {
 		return nodes.CopyCounters(ctx)
 	},
 	Meanwhile:      func(context.Context, Peers, *admission.Member) {},

@@ -2,14 +2,14 @@ package node
 
 import (
 	"cmp"
-	"maps"
-	"math/bits"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -29,11 +29,11 @@ type Waiter struct {
 
 	lock   string // the key of its first lock
 	number uint64 // in the order of joining
-	quorum int
+	system quorum.System
 	news   chan struct{} // of capacity 1
 
 	mu         sync.Mutex    // guards the fields below; no other mutex is taken while it is held
-	called     uint64        // nodes on which it is its turn, since the last attempt, as bits
+	called     quorum.Set    // nodes on which it is its turn, since the last attempt
 	positions  map[int]int   // in the queue of each node, from 1 on
 	unanswered map[int]int   // by node: calls with the entry without an answer
 	turnOf     time.Duration // how long the turn of the waiters before it lasts; 0: no node reported one since the last attempt
@@ -41,8 +41,8 @@ type Waiter struct {
 
 // Join adds a waiter for locks, given by their keys. kind is the kind of a shared lock. turn is how
 // long a node keeps the lock free for it. token is one that no lock has.
-func (b *Waiters) Join(keys []string, kind string, turn time.Duration, token string, quorum int) *Waiter {
-	w := &Waiter{lock: keys[0], Entry: entry(b.Host, keys, kind, turn, token), quorum: quorum, news: make(chan struct{}, 1), positions: map[int]int{}, unanswered: map[int]int{}}
+func (b *Waiters) Join(keys []string, kind string, turn time.Duration, token string, system quorum.System) *Waiter {
+	w := &Waiter{lock: keys[0], Entry: entry(b.Host, keys, kind, turn, token), system: system, news: make(chan struct{}, 1), positions: map[int]int{}, unanswered: map[int]int{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting == nil {
@@ -109,7 +109,7 @@ const missedWithin = 2 * time.Second
 // call notes that it is the waiter's turn on a node.
 func (w *Waiter) call(node int) {
 	w.mu.Lock()
-	w.called |= 1 << node
+	w.called |= quorum.Of(node)
 	w.mu.Unlock()
 	w.wake()
 }
@@ -140,12 +140,12 @@ func (w *Waiter) Begin() {
 	w.called, w.turnOf = 0, 0
 }
 
-// Called returns how many nodes have called the waiter since its last attempt. turn is how long the
+// Called returns the nodes that have called the waiter since its last attempt. turn is how long the
 // turn of the waiters before it lasts; 0: no node reported one.
-func (w *Waiter) Called() (nodes int, turn time.Duration) {
+func (w *Waiter) Called() (nodes quorum.Set, turn time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return bits.OnesCount64(w.called), w.turnOf
+	return w.called, w.turnOf
 }
 
 // notePosition records the position in a node's queue; 0: it is not in the queue.
@@ -179,10 +179,11 @@ func (w *Waiter) Position() int {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.positions) < w.quorum {
+	position := quorum.AtMost(w.system, func(node int) int { return cmp.Or(w.positions[node], math.MaxInt) })
+	if position == math.MaxInt {
 		return 0
 	}
-	return slices.Sorted(maps.Values(w.positions))[w.quorum-1]
+	return position
 }
 
 // News returns the channel that is signalled when Called changes; nil for a nil Waiter.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
@@ -14,7 +15,7 @@ func listeningLane() (*Lane, *Waiters) {
 	waiters := &Waiters{Host: "me"}
 	l := NewLane(Options{
 		Prefix: "redlock:", Rules: &SoundRules, Clock: func() time.Duration { return time.Hour }, Waiters: waiters,
-		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: 3}),
+		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5)}),
 	})
 	l.state = Ready
 	return l, waiters
@@ -23,16 +24,16 @@ func listeningLane() (*Lane, *Waiters) {
 // A message calls the waiter that it names, and no other. Guards Lane.heard.
 func TestMessageCallsWaiter(t *testing.T) {
 	l, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
-	other := waiters.Join([]string{"redlock:x"}, script.KindShared, 50*time.Millisecond, "token", 3)
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
+	other := waiters.Join([]string{"redlock:x"}, script.KindShared, 50*time.Millisecond, "token", quorum.Majority(5))
 	l.heard("next 70\x00redlock:x\x00" + w.Entry)
 	if called, turn := w.Called(); called != 0 || turn != 70*time.Millisecond {
-		t.Errorf("called by %d nodes, next after %v; want 0 and 70ms", called, turn)
+		t.Errorf("called by the nodes %b, next after %v; want 0 and 70ms", called, turn)
 	}
 	for range 2 { // the same node again
 		l.heard("turn\x00redlock:x\x00" + w.Entry)
 		if called, _ := w.Called(); called != 1 {
-			t.Errorf("called by %d nodes, want 1", called)
+			t.Errorf("called by the nodes %b, want 1", called)
 		}
 	}
 	select {
@@ -41,18 +42,18 @@ func TestMessageCallsWaiter(t *testing.T) {
 		t.Error("the waiter was not woken")
 	}
 	if called, turn := other.Called(); called != 0 || turn != 0 {
-		t.Errorf("another waiter: called by %d nodes, next after %v", called, turn)
+		t.Errorf("another waiter: called by the nodes %b, next after %v", called, turn)
 	}
 	w.Begin()
 	if called, turn := w.Called(); called != 0 || turn != 0 {
-		t.Errorf("after the next attempt has begun: called by %d nodes, next after %v", called, turn)
+		t.Errorf("after the next attempt has begun: called by the nodes %b, next after %v", called, turn)
 	}
 }
 
 // An entry of this process that waits no longer gives up its turn at once. Guards Lane.heard.
 func TestTurnOfFormerWaiterIsGivenUp(t *testing.T) {
 	l, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
 	waiters.Leave(w)
 	l.heard("next 70\x00redlock:x\x00" + w.Entry)
 	if len(l.queue) != 0 {
@@ -67,7 +68,7 @@ func TestTurnOfFormerWaiterIsGivenUp(t *testing.T) {
 // Messages that no script of a node sends are ignored. Guards parseMessage.
 func TestOtherMessagesAreIgnored(t *testing.T) {
 	l, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
 	entry := "me - 50 former"
 	for _, text := range []string{
 		"", "turn", "\x00\x00", "turn\x00redlock:x", "turn\x00\x00" + entry, "turn\x00redlock:x\x00", "Turn\x00redlock:x\x00" + entry,
@@ -77,7 +78,7 @@ func TestOtherMessagesAreIgnored(t *testing.T) {
 	} {
 		l.heard(text)
 		if called, turn := w.Called(); called != 0 || turn != 0 || len(l.queue) != 0 {
-			t.Errorf("%.50q: called by %d nodes, next after %v, sent %v", text, called, turn, l.queue)
+			t.Errorf("%.50q: called by the nodes %b, next after %v, sent %v", text, called, turn, l.queue)
 		}
 	}
 }
@@ -85,7 +86,7 @@ func TestOtherMessagesAreIgnored(t *testing.T) {
 // The position is one that a quorum of nodes confirms. Guards Waiter.Position.
 func TestPositionOfQuorum(t *testing.T) {
 	_, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", 3)
+	w := waiters.Join([]string{"redlock:x"}, "", 50*time.Millisecond, "token", quorum.Majority(5))
 	for node, c := range []struct{ says, want int }{{4, 0}, {1, 0}, {2, 4}, {3, 3}, {1, 2}} {
 		w.noteSent(node)
 		w.notePosition(node, c.says)
@@ -104,7 +105,7 @@ func TestPositionOfQuorum(t *testing.T) {
 // An entry for several names has all of them, sorted, so it is the same on all nodes.
 func TestEntryOfSeveralNames(t *testing.T) {
 	_, waiters := listeningLane()
-	w := waiters.Join([]string{"redlock:y", "redlock:x"}, "", 1500*time.Microsecond, "token", 3)
+	w := waiters.Join([]string{"redlock:y", "redlock:x"}, "", 1500*time.Microsecond, "token", quorum.Majority(5))
 	if want := "me - 1 token\x00redlock:x\x00redlock:y"; w.Entry != want {
 		t.Errorf("got %q, want %q", w.Entry, want)
 	}

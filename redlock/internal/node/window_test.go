@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -70,7 +71,7 @@ func newWindowTest(t *testing.T) *windowTest {
 	rules.BelievesToken = func(uint64, uint64) bool { return true }
 	w.lane = NewLane(Options{
 		Rules: &SoundRules, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return w.now }, Waiters: &Waiters{},
-		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: 3, Rules: rules}),
+		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5), Rules: rules}),
 	})
 	w.lane.state = Ready
 	w.lane.window.conn = w.node
