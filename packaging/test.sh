@@ -3,7 +3,7 @@
 # apt-get. It neither stops nor uses anything that runs on the machine: the tests start
 # their own redis-servers, on sockets in temporary directories.
 #
-#   packaging/test.sh          all tests, in about 15 minutes on 2 cores
+#   packaging/test.sh          all tests, in about nine minutes on 2 cores
 #   packaging/test.sh -long    with more rounds, and ten minutes for each fuzz target: hours
 #   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
 #   packaging/test.sh -servers only the tests with real nodes, the conformance, and a minute
@@ -26,6 +26,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly race='-race -gcflags=github.com/yuin/gopher-lua/...=-race=false -gcflags=github.com/alicebob/miniredis/v2/...=-race=false'
 readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 readonly laterdebian=trixie # whose servers are newer
+readonly fuzztime=10m
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
 
 # skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test.
@@ -45,12 +46,12 @@ if ignores_signal INT && env --default-signal=INT true 2>/dev/null; then
 	exec env --default-signal=INT bash packaging/test.sh "$@"
 fi
 
-verbose=0 long=0 fuzztime=1s testtimeout=20m main=main
+verbose=0 long=0 testtimeout=20m main=main
 for flag in "$@"; do
 	case $flag in
 	-v) verbose=1 ;;
-	-long) export REDLOCKD_LONG=1 && long=1 fuzztime=10m testtimeout=60m ;;
-	-fuzz) long=1 fuzztime=10m main=fuzz ;;
+	-long) export REDLOCKD_LONG=1 && long=1 testtimeout=60m ;;
+	-fuzz) main=fuzz ;;
 	-servers) main=other_servers ;;
 	*) echo "usage: packaging/test.sh [-long | -fuzz | -servers] [-v]" >&2 && exit 64 ;;
 	esac
@@ -126,7 +127,7 @@ simulate() {
 	step "package redlock on fake time" fake_time
 	step "the same without the race detector, and the search for broken promises" search
 	step "the models" models
-	step "fuzzing, $fuzztime each" fuzz
+	((!long)) || step "fuzzing, $fuzztime each" fuzz
 }
 
 # step HEADING COMMAND... runs one step. Its output is shown as it comes, and in the end its time and
@@ -515,14 +516,13 @@ real_nodes() {
 	raced test -p 1 -count=1 -v -timeout "$testtimeout" -run '^TestReal|^TestConformance' ./redlock ./redlock/redlocktest 2>&1 | filter
 }
 
-# fuzz runs all fuzz targets. They are instrumented only with -long or -fuzz: that takes a
-# minute or two, because everything is built again.
+# fuzz runs all fuzz targets. To build them takes a minute or two, because they are instrumented.
+# Without it, the tests of a package run the inputs of its targets that are in the tree.
 fuzz() {
-	local package packages target targets instrumented=()
-	((!long)) || instrumented=(-fuzz .)
+	local package packages target targets
 	packages=$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n 1 dirname | sort -u) # at least one
 	for package in ${packages:?without fuzz targets}; do
-		plain go test -c "${instrumented[@]}" -o "$tmp/fuzz.test" "$package"
+		plain go test -c -fuzz . -o "$tmp/fuzz.test" "$package"
 		targets=$("$tmp/fuzz.test" -test.list '^Fuzz') # at least one
 		for target in ${targets:?none in $package}; do
 			printf '%s %s: ' "$package" "$target"

@@ -6,7 +6,7 @@
 // properties that hold for all runs within the bounds, and planted mistakes that violate one of
 // them.
 //
-//	go test -v ./packaging/model                     small bounds, about a minute
+//	go test -v ./packaging/model                     small bounds, half a minute
 //	REDLOCKD_LONG=1 go test -v -timeout 12h ./packaging/model     large bounds
 //
 // Nothing imports it, and it runs no code of the project.

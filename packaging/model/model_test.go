@@ -45,8 +45,8 @@ var checks = []struct {
 
 	{name: "Redlock", model: "redlock", flags: "TTL=1", want: holds},
 	{name: "Redlock node stays away", model: "redlock", flags: "CRASHES=1 NO_RESTART=1 TTL=1", want: holds, long: true},
-	{name: "Redlock node restarts empty", model: "redlock", flags: "CRASHES=1 TTL=1", want: oneHolder},
-	{name: "Redlock clock jumps", model: "redlock", flags: "JUMPS=1 TTL=1", want: oneHolder},
+	{name: "Redlock node restarts empty", model: "redlock", flags: "CRASHES=1 TTL=1", want: oneHolder, long: true},
+	{name: "Redlock clock jumps", model: "redlock", flags: "JUMPS=1 TTL=1", want: oneHolder, long: true},
 	{name: "Redlock holder pauses", model: "redlock", flags: "PAUSES=1 TTL=1", want: staleWrite},
 
 	{name: "redlockd", model: "redlockd", flags: "ATTEMPTS=2 TTL=1", want: holds},
@@ -83,9 +83,9 @@ var checks = []struct {
 	{name: "redlockd exchange in spite of FORCE", model: "redlockd", flags: "ATTEMPTS=1 EXCHANGES=1 EXTENDS=2 FORCES=1 EXCHANGE_FORCED", want: lateExtension, long: true},
 	{name: "redlockd early repair in an exchange", model: "redlockd", flags: "ATTEMPTS=1 EXCHANGES=1 EXTENDS=2 FORCES=1 REPAIRS_EARLY", want: lateExtension, long: true},
 	{name: "redlockd reader on a minority", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES PATIENT READER_MINORITY", want: apart},
-	{name: "redlockd writer beside readers", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 WRITER_JOINS", want: apart},
-	{name: "redlockd holder writes on", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES WRITES_ON", want: apart},
-	{name: "redlockd failed downgrade is exclusive", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES WRITES_AGAIN", want: apart},
+	{name: "redlockd writer beside readers", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 WRITER_JOINS", want: apart, long: true},
+	{name: "redlockd holder writes on", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES WRITES_ON", want: apart, long: true},
+	{name: "redlockd failed downgrade is exclusive", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 ROLES WRITES_AGAIN", want: apart, long: true},
 	{name: "redlockd downgrade by a minority", model: "redlockd", flags: "DOWNGRADES=1 TTL=1 DOWNGRADE_MINORITY", want: countedShared},
 	{name: "redlockd downgrade asked for once", model: "redlockd", flags: "DOWNGRADES=1 EXTENDS=1 TTL=1 ASKS_ONCE", want: countedShared},
 	{name: "redlockd repaired as exclusive", model: "redlockd", flags: "DOWNGRADES=1 EXTENDS=1 JUMPS=1 TTL=1 REPAIR_EXCLUSIVE", want: staysShared},
@@ -98,9 +98,9 @@ var checks = []struct {
 	{name: "redlockd blind write-back alone", model: "redlockd", flags: "ATTEMPTS=3 BLIND_WRITE_BACK TTL=1", want: holds, long: true}, // needs a key that disappears
 
 	{name: "nodes one to three", model: "nodes", want: holds, long: true},
-	{name: "nodes one to another", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 EXTENDS=2", want: holds},
+	{name: "nodes one to another", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 EXTENDS=2", want: holds, long: true},
 	{name: "nodes three to three others", model: "nodes", flags: "NODES=6 OLD_LIST=7 NEW_LIST=56 ROLES", want: holds, long: true},
-	{name: "nodes fencing", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1", want: holds},
+	{name: "nodes fencing", model: "nodes", flags: "NODES=2 OLD_LIST=1 NEW_LIST=2 FENCES=1", want: holds, long: true},
 	{name: "nodes old node loses its data", model: "nodes", flags: "NODES=4 OLD_LIST=7 NEW_LIST=8 CRASHES=1 ROLES", want: holds, long: true},
 	{name: "nodes new node loses its data", model: "nodes", flags: "LATER=1 ROLES", want: holds},
 	{name: "nodes only old node loses its data", model: "nodes", flags: "CRASHES=1 ROLES", want: oneHolder}, // the limit: a daemon that slept sees an empty node
