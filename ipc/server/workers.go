@@ -9,7 +9,8 @@ const maxIdleWorkers = 128
 //
 // A go statement for each job would be simpler. But a new goroutine starts with a small stack, and
 // copies it when the job needs more. Measured with 64 jobs that need 6 KiB of stack, medians of 15
-// runs: 162 µs of processor time with the pool, 345 µs with go statements.
+// runs: 162 µs of processor time with the pool, 345 µs with go statements. For a LOCK and its UNLOCK
+// (BenchmarkPair of package daemon, 64 workers on one connection, eight runs each): 93 and 105 µs.
 type workers[J workerJob] struct {
 	// mu guards the fields below. No other mutex is taken inside it.
 	mu    sync.Mutex
