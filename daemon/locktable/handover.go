@@ -55,38 +55,34 @@ func (q *Queue) BeginRelease(w *Waiter, granted time.Duration, wanted bool, now 
 	return q.ClaimNext(w, w.streak)
 }
 
-// ClaimNext returns the next waiter if it wants exactly the names of w, exclusively like w, or nil.
-// The caller must then call Deliver or Unclaim.
+// ClaimNext returns the follower of w if both are the first in all of their queues, or nil. The caller
+// must then call Deliver or Unclaim.
 func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
-	next := q.onlyNext(w)
-	if next == nil || next.isReady || !next.Patient || next.withdrawn || !slices.Equal(next.Names, w.Names) || !next.mode().Exclusive() {
+	next := q.follower(w)
+	if next == nil || next.isReady || next.withdrawn {
 		return nil
+	}
+	for _, name := range w.Names {
+		if queue := q.names[name]; queue.entries[0].waiter != w || queue.following(w) != next {
+			return nil
+		}
 	}
 	next.isReady, next.streak = true, s
 	return next
 }
 
-// HasFollower reports whether the waiter directly behind w, in the queue of its first name, wants
-// exactly the same names, exclusively like w.
-func (q *Queue) HasFollower(w *Waiter) bool {
-	next := q.names[w.Names[0]].following(w)
-	return next != nil && next.Patient && w.mode().Exclusive() && next.mode().Exclusive() && slices.Equal(next.Names, w.Names)
-}
+// HasFollower reports whether the waiter directly behind w wants exactly the same names, exclusively like
+// w.
+func (q *Queue) HasFollower(w *Waiter) bool { return q.follower(w) != nil }
 
-// onlyNext returns the waiter directly behind w in all of its queues, if w is exclusive and
-// the first in all of them.
-func (q *Queue) onlyNext(w *Waiter) (next *Waiter) {
-	if !w.mode().Exclusive() {
-		return nil
+// follower returns the waiter directly behind w, in the queue of its first name, if it wants exactly the
+// same names, exclusively like w, or nil.
+func (q *Queue) follower(w *Waiter) *Waiter {
+	next := q.names[w.Names[0]].following(w)
+	if next != nil && next.Patient && w.mode().Exclusive() && next.mode().Exclusive() && slices.Equal(next.Names, w.Names) {
+		return next
 	}
-	for _, name := range w.Names {
-		first, second := q.names[name].firstTwo()
-		if first != w || second == nil || next != nil && second != next {
-			return nil
-		}
-		next = second
-	}
-	return next
+	return nil
 }
 
 // Deliver makes a claimed waiter ready, with the attempt that was begun for it. It is false

@@ -180,30 +180,23 @@ func (l Life) After(event Event) (Life, Effects) {
 		if l.Memory == NotRemembered {
 			l.Memory, s.do = Remembered, s.do|RememberLoss
 		}
-	case forget:
-		return l.forget(s.do)
+	case forget: // once; the record of a release stays, so that the next daemon repeats the release
+		if l.Memory == Forgotten {
+			break
+		}
+		if s.do |= LeaveIndex | Unregister; l.Memory == Remembered {
+			s.do |= UncountLoss
+		}
+		if l.State != Releasing && l.State != Kept {
+			s.do |= DeleteRecord
+		}
+		l.Memory = Forgotten
 	case deleteForgotten:
 		if l.Memory == Forgotten {
 			s.do |= DeleteRecord
 		}
 	}
 	return l, s.do
-}
-
-// forget ends once all that a client can ask about a lease. The record of a release stays, so that
-// the next daemon repeats the release.
-func (l Life) forget(do Effects) (Life, Effects) {
-	if l.Memory == Forgotten {
-		return l, do
-	}
-	if do |= LeaveIndex | Unregister; l.Memory == Remembered {
-		do |= UncountLoss
-	}
-	if l.State != Releasing && l.State != Kept {
-		do |= DeleteRecord
-	}
-	l.Memory = Forgotten
-	return l, do
 }
 
 // MayBeResumed reports whether a client can resume the lease on another connection.

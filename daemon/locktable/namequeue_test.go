@@ -30,7 +30,7 @@ func TestNameQueue(t *testing.T) {
 		for _, p := range in {
 			queue.remove(p)
 		}
-		if !queue.isEmpty() {
+		if len(queue.entries) > 0 {
 			t.Fatalf("seed %d: after all were removed, there are %d entries", seed, len(queue.entries))
 		}
 	}

@@ -1,7 +1,9 @@
 package locktable
 
 import (
+	"cmp"
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/redlockd/redlockd/redlock"
@@ -59,19 +61,13 @@ func (q *Queue) append(w *Waiter) {
 	for _, name := range w.Names {
 		queue := q.names[name]
 		if queue == nil {
-			queue = q.newNameQueue()
+			if queue, q.spare = q.spare, nil; queue == nil {
+				queue = &nameQueue{}
+			}
 			q.names[name] = queue
 		}
 		queue.append(w)
 	}
-}
-
-func (q *Queue) newNameQueue() *nameQueue {
-	queue := q.spare
-	if q.spare = nil; queue == nil {
-		queue = &nameQueue{}
-	}
-	return queue
 }
 
 // Leave removes w and makes ready the waiters that it alone blocked, which continue its
@@ -107,7 +103,9 @@ func (q *Queue) Leave(w *Waiter, failure error) {
 func (q *Queue) Downgrade(w *Waiter) {
 	w.grant = isShared
 	for _, name := range w.Names {
-		q.names[name].noteShared(w)
+		if queue := q.names[name]; queue != nil && queue.firstUnshared == w {
+			queue.firstUnshared = queue.firstUnsharedFrom(0)
+		}
 	}
 	visited := newVisited(w.Names)
 	for _, name := range w.Names {
@@ -123,10 +121,10 @@ func (q *Queue) Downgrade(w *Waiter) {
 func (q *Queue) remove(w *Waiter) {
 	for _, name := range w.Names {
 		queue := q.names[name]
-		if queue.isEmpty() {
+		if queue == nil {
 			continue
 		}
-		if queue.remove(w); queue.isEmpty() {
+		if queue.remove(w); len(queue.entries) == 0 {
 			delete(q.names, name)
 			q.spare = queue
 		}
@@ -236,4 +234,165 @@ func (q *Queue) FirstWaiting(name string) *Waiter {
 		}
 	}
 	return nil
+}
+
+// nameQueue holds the waiters and holders of one name. One user can have thousands of them in a
+// hundred queues each, and all clients wait for the mutex that guards the Queue. So no operation may be
+// quadratic in their number. A nil nameQueue is empty.
+type nameQueue struct {
+	entries       []entry // by number, in ascending order; neither the first nor the last one is removed
+	removed       int     // of the entries
+	firstUnshared *Waiter // the first that is not a reader; nil: there is none
+}
+
+// entry is a waiter in one of its queues.
+type entry struct {
+	number uint64
+	waiter *Waiter // nil: removed
+}
+
+func (q *nameQueue) append(w *Waiter) {
+	q.entries = append(q.entries, entry{w.number, w})
+	if q.firstUnshared == nil && !w.mode().Shared {
+		q.firstUnshared = w
+	}
+}
+
+// remove has no effect if w is not in the queue.
+func (q *nameQueue) remove(w *Waiter) {
+	i, found := slices.BinarySearchFunc(q.entries, w.number, byNumber)
+	if !found || q.entries[i].waiter != w {
+		return
+	}
+	q.entries[i].waiter = nil
+	q.removed++
+	if q.firstUnshared == w {
+		q.firstUnshared = q.firstUnsharedFrom(i)
+	}
+	for len(q.entries) > 0 && q.entries[len(q.entries)-1].waiter == nil {
+		q.entries = q.entries[:len(q.entries)-1]
+		q.removed--
+	}
+	for len(q.entries) > 0 && q.entries[0].waiter == nil {
+		q.entries = q.entries[1:]
+		q.removed--
+	}
+	if q.removed > len(q.entries)/2 { // so the mean cost of a remove is constant
+		q.entries = slices.DeleteFunc(q.entries, func(e entry) bool { return e.waiter == nil })
+		q.removed = 0
+	}
+}
+
+// firstUnsharedFrom returns the first waiter from index i on that is not a reader, or nil.
+func (q *nameQueue) firstUnsharedFrom(i int) *Waiter {
+	for _, e := range q.entries[i:] {
+		if e.waiter != nil && !e.waiter.mode().Shared {
+			return e.waiter
+		}
+	}
+	return nil
+}
+
+// all yields the waiters in order.
+func (q *nameQueue) all() iter.Seq[*Waiter] {
+	return func(yield func(*Waiter) bool) {
+		if q == nil {
+			return
+		}
+		for _, e := range q.entries {
+			if e.waiter != nil && !yield(e.waiter) {
+				return
+			}
+		}
+	}
+}
+
+// backward yields the waiters, the last one first.
+func (q *nameQueue) backward() iter.Seq[*Waiter] {
+	return func(yield func(*Waiter) bool) {
+		if q == nil {
+			return
+		}
+		for _, e := range slices.Backward(q.entries) {
+			if e.waiter != nil && !yield(e.waiter) {
+				return
+			}
+		}
+	}
+}
+
+// next returns the first waiter at index i or later that is before another one, and its
+// index; nil: there is none.
+func (q *nameQueue) next(i int, before *Waiter) (int, *Waiter) {
+	for q != nil && i < len(q.entries) && q.entries[i].number < before.number {
+		if w := q.entries[i].waiter; w != nil {
+			return i, w
+		}
+		i++
+	}
+	return i, nil
+}
+
+// following returns the waiter directly behind w, or nil.
+func (q *nameQueue) following(w *Waiter) *Waiter {
+	if q == nil {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(q.entries, w.number, byNumber)
+	if found {
+		i++
+	}
+	for _, e := range q.entries[i:] {
+		if e.waiter != nil {
+			return e.waiter
+		}
+	}
+	return nil
+}
+
+func byNumber(e entry, number uint64) int { return cmp.Compare(e.number, number) }
+
+// An exclusive waiter waits in the daemon for the readers of this host, and sends nothing to
+// the nodes meanwhile. As soon as only holders block it, the daemon enters it into
+// the nodes' wait queues, so that readers of other hosts do not overtake it. Earlier, the nodes would also refuse readers of
+// this host that are before it.
+
+// notifyNextInLine closes nextInLine of the first waiter of each name if it is next in line now.
+func (q *Queue) notifyNextInLine(names []string) {
+	visited := newVisited(names)
+	for _, name := range names {
+		for w := range q.names[name].all() {
+			if w.isReady {
+				continue
+			}
+			if w.nextInLine != nil && !isClosed(w.nextInLine) && visited.first(w) && q.isNextInLine(w) {
+				close(w.nextInLine)
+			}
+			break
+		}
+	}
+}
+
+// isNextInLine reports whether all blockers of w hold their locks, and at least one of them shares
+// its lock.
+func (q *Queue) isNextInLine(w *Waiter) bool {
+	shared := false
+	for _, name := range w.Names {
+		for ahead := range w.blockers(q.names[name]) {
+			if !ahead.isGranted() {
+				return false
+			}
+			shared = shared || ahead.mode().Shared
+		}
+	}
+	return shared
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

@@ -121,8 +121,6 @@ func reply(call *server.Call, response *ipc.Response) server.Work {
 	return nil
 }
 
-func ok(call *server.Call) *ipc.Response { return call.OK() }
-
 // responseOf returns the answer for an error: the code and fields for programs, the text for
 // people.
 func responseOf(call *server.Call, err error) *ipc.Response {

@@ -96,7 +96,7 @@ func (s *session) beat(call *server.Call) server.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	return reply(call, ok(call).Strs("lock", h.names()...))
+	return reply(call, call.OK().Strs("lock", h.waiter.Names...))
 }
 
 func (d *Host) takeBeat(h *heldLease) error {

@@ -22,11 +22,11 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 	case h != nil && call.Has(ipc.OptLease) && s.host.isKept(h): // it is not found by its names
 	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.Owner:
 		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= alone is enough", call.Owner)
-	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.names())):
+	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.waiter.Names)):
 		return h, nil
 	case h != nil && call.Has(ipc.OptLease):
 	case h != nil:
-		return nil, otherNamesError(call.Names, h.names())
+		return nil, otherNamesError(call.Names, h.waiter.Names)
 	}
 	return nil, notFoundError(call)
 }
@@ -55,7 +55,7 @@ func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	own := s.leases.get(indexKey{owner: call.Owner, name: call.Names[0]})
+	own := s.leases.leases[indexKey{owner: call.Owner, name: call.Names[0]}]
 	if own != nil && own.lease.Err() == nil {
 		return own, nil
 	}
@@ -70,7 +70,7 @@ func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 func (s *session) processLeaseLocked(call *server.Call) (*heldLease, error) {
 	var all []*heldLease
 	for h := range s.processLeases {
-		if h.Owner == call.Owner && slices.Contains(h.names(), call.Names[0]) {
+		if h.Owner == call.Owner && slices.Contains(h.waiter.Names, call.Names[0]) {
 			all = append(all, h)
 		}
 	}
@@ -110,7 +110,7 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 		h, err = s.onlyOne(p, call)
 	case p != nil:
 		s.host.mu.Lock()
-		h = p.leases.get(indexKey{s.uid, call.Owner, call.Names[0]})
+		h = p.leases.leases[indexKey{s.uid, call.Owner, call.Names[0]}]
 		s.host.mu.Unlock()
 	}
 	if h == nil && err == nil && s.isOfOtherUser(pid) {

@@ -46,7 +46,7 @@ func (f *forceWork) Run() {
 	}
 	f.s.host.recorder.Forced(len(forced))
 	also := f.otherNames(forced, lists)
-	r := ok(f.call).Str("lock", name).Int("n", int64(len(forced)))
+	r := f.call.OK().Str("lock", name).Int("n", int64(len(forced)))
 	if also != nil {
 		r.Strs("also", also...)
 	}
@@ -104,7 +104,7 @@ func alsoText(also []string) string {
 
 // leasesOf returns the leases of a lock.
 func (d *Host) leasesOf(name string) []*heldLease {
-	return slices.DeleteFunc(d.allLeases(), func(h *heldLease) bool { return !slices.Contains(h.names(), name) })
+	return slices.DeleteFunc(d.allLeases(), func(h *heldLease) bool { return !slices.Contains(h.waiter.Names, name) })
 }
 
 // namesByID returns the names of each lease of several names that has this one, by the ids that the
@@ -112,7 +112,7 @@ func (d *Host) leasesOf(name string) []*heldLease {
 func (d *Host) namesByID(name string) map[string][]string {
 	lists := map[string][]string{}
 	for _, h := range d.allLeases() {
-		if names := h.names(); len(names) > 1 && slices.Contains(names, name) {
+		if names := h.waiter.Names; len(names) > 1 && slices.Contains(names, name) {
 			lists[h.lease.TokenID()], lists[h.lease.ID()] = names, names // before an exchange of the token, and after it
 		}
 	}
@@ -176,7 +176,7 @@ func (a *admitWork) Run() {
 		a.s.refuse(a.call, err)
 		return
 	}
-	a.call.Reply(ok(a.call).Int("n", int64(len(nodes))))
+	a.call.Reply(a.call.OK().Int("n", int64(len(nodes))))
 }
 
 // nodes returns the nodes that the request names: all means all nodes in quarantine.

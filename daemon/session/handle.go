@@ -51,7 +51,7 @@ func (s *session) Begin(call *server.Call) server.Work {
 	case ipc.VerbForce:
 		return s.force(call)
 	case ipc.VerbPing:
-		return reply(call, ok(call))
+		return reply(call, call.OK())
 	case ipc.VerbHello:
 		return s.hello(call)
 	case ipc.VerbHelp:
@@ -95,12 +95,12 @@ func endsWithClient(call *server.Call) bool {
 
 func (s *session) cancel(call *server.Call) server.Work {
 	s.conn.Cancel(call.Words[0])
-	return reply(call, ok(call))
+	return reply(call, call.OK())
 }
 
 func (s *session) quit(call *server.Call) server.Work {
 	call.Quit()
-	return reply(call, ok(call))
+	return reply(call, call.OK())
 }
 
 // lock handles a LOCK that Begin allowed: it reads the options, then calls start.

@@ -36,9 +36,6 @@ type heldLease struct {
 	disconnects uint16   // how often its connection ended, which begins linger=
 }
 
-// names returns the names of the lock, in the order of the request.
-func (h *heldLease) names() []string { return h.waiter.Names }
-
 // becomeSharedLocked makes the lease shared in this daemon, unless several LOCKs count on it.
 func (h *heldLease) becomeSharedLocked() error {
 	if n := len(h.reentrantIDsLocked()); n > 0 {
@@ -198,8 +195,8 @@ func (d *Host) countField(r *ipc.Response, h *heldLease) *ipc.Response {
 // on CLOCK_BOOTTIME, and guard how long before it LOST is sent.
 func leaseFields(call *server.Call, h *heldLease) *ipc.Response {
 	deadline := h.lease.Deadline()
-	r := ok(call).
-		Strs("lock", h.names()...).
+	r := call.OK().
+		Strs("lock", h.waiter.Names...).
 		Str("lease", h.lease.ID()).
 		Int("fence", int64(h.lease.Fence())).
 		Ms("ttl", h.lease.Validity()).

@@ -18,7 +18,7 @@ func (s *session) hello(call *server.Call) server.Work {
 		return s.refuse(call, badOption("HELLO %s: this daemon speaks version %s of the protocol", call.Words[0], protocolVersion))
 	}
 	cfg := s.host.Cfg
-	return reply(call, ok(call).Str("protocol", protocolVersion).Str("version", s.host.version).
+	return reply(call, call.OK().Str("protocol", protocolVersion).Str("version", s.host.version).
 		Ms("ttl", cfg.Lease.TTL).Ms("min_ttl", redlock.MinTTL).Ms("max_ttl", cfg.Quorum.MaxTTL).
 		Ms("node_timeout", cfg.Quorum.NodeTimeout).Ms("clock", s.host.Clock()).
 		Int("max_line", ipc.MaxLine).Int("max_name", ipc.MaxName))
@@ -126,7 +126,7 @@ func (s *session) help(call *server.Call) server.Work {
 	if n == 0 {
 		return s.refuse(call, fmt.Errorf("HELP %s: %w; HELP alone lists the verbs", call.Words[0], errVerb))
 	}
-	return reply(call, ok(call).Int("n", int64(n)))
+	return reply(call, call.OK().Int("n", int64(n)))
 }
 
 // VerbHelp is the help text of a verb.

@@ -123,7 +123,7 @@ func (d *Host) leaveQueueAfter(h *heldLease, delay time.Duration) {
 func (d *Host) reportLoss(h *heldLease) {
 	s, lease := d.reporter(h), h.lease
 	if s != nil {
-		s.sendLostEvent(h.names(), lease.ID(), lease.Reason(), LostText[lease.Reason()])
+		s.sendLostEvent(h.waiter.Names, lease.ID(), lease.Reason(), LostText[lease.Reason()])
 	}
 	d.Journal.LossReported(h.number)
 	switch {

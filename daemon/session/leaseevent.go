@@ -50,7 +50,10 @@ func (d *Host) changeLocked(h *heldLease, event locktable.Event, p *performed) {
 		case locktable.LeaveIndex:
 			p.process = h.leaveIndexLocked()
 		case locktable.Unregister:
-			d.leases.remove(h)
+			delete(d.leases.byID, h.lease.ID())
+			if id := h.lease.TokenID(); h.lease.Passed() && d.leases.passed[id] == h {
+				delete(d.leases.passed, id)
+			}
 		case locktable.DelayRelease:
 			h.stopHeartbeatLocked()
 			h.session = nil
@@ -65,12 +68,14 @@ func (d *Host) perform(h *heldLease, p *performed, by uint64) {
 		case locktable.SendLost:
 			d.reportLoss(h)
 		case locktable.BeginRelease:
-			if p.kept = d.keepTaken(h); p.kept == 0 {
+			// With min= nobody holds the lease any more, and the keeper still extends it.
+			if p.kept = d.minLeft(h); p.kept == 0 || !d.apply(h, locktable.MinNotPassed).did.Has(locktable.DelayRelease) {
+				p.kept = 0
 				p.release, p.err = d.release(h, by)
 			}
 		case locktable.LeaveQueue:
 			d.leaveQueue(&h.waiter, nil)
-			d.Limits.EndLease(h.UID, len(h.names())+p.uncharged)
+			d.Limits.EndLease(h.UID, len(h.waiter.Names)+p.uncharged)
 		case locktable.CountHeldTime:
 			d.recorder.Held(d.Clock() - h.lease.Since())
 		case locktable.RememberLoss:

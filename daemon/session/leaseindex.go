@@ -38,7 +38,7 @@ func (h *heldLease) indexKey(name string) indexKey {
 // addRequest adds a new LOCK, unless earlier LOCKs (firsts) have some of its names, which it
 // returns. Names of leases in ended count as free.
 func (k *leaseIndex) addRequest(a *lockRequest, ended map[*heldLease]bool) (firsts []*lockRequest) {
-	for _, name := range a.names() {
+	for _, name := range a.waiter.Names {
 		if first := k.firstOf(a.indexKey(name)); first != nil && !ended[first.heldLease] {
 			firsts = append(firsts, first)
 		}
@@ -49,7 +49,7 @@ func (k *leaseIndex) addRequest(a *lockRequest, ended map[*heldLease]bool) (firs
 	if k.requests == nil {
 		k.requests = map[indexKey]*lockRequest{}
 	}
-	for _, name := range a.names() {
+	for _, name := range a.waiter.Names {
 		k.requests[a.indexKey(name)] = a
 	}
 	return nil
@@ -65,14 +65,16 @@ func (k *leaseIndex) firstOf(at indexKey) *lockRequest {
 		return first
 	}
 	if h := k.leases[at]; h != nil {
-		return completedRequest(h)
+		completed := &lockRequest{heldLease: h, done: make(chan struct{})}
+		close(completed.done)
+		return completed
 	}
 	return nil
 }
 
 // removeRequest removes a LOCK that has ended.
 func (k *leaseIndex) removeRequest(a *lockRequest) {
-	for _, name := range a.names() {
+	for _, name := range a.waiter.Names {
 		if at := a.indexKey(name); k.requests[at] == a {
 			delete(k.requests, at)
 		}
@@ -91,7 +93,7 @@ func (k *leaseIndex) add(h *heldLease) (replaced []*heldLease, open bool) {
 	if k.leases == nil {
 		k.leases = map[indexKey]*heldLease{}
 	}
-	for _, name := range h.names() {
+	for _, name := range h.waiter.Names {
 		at := h.indexKey(name)
 		if old := k.leases[at]; old != nil {
 			replaced = append(replaced, old)
@@ -101,13 +103,9 @@ func (k *leaseIndex) add(h *heldLease) (replaced []*heldLease, open bool) {
 	return replaced, true
 }
 
-func (k *leaseIndex) get(at indexKey) *heldLease {
-	return k.leases[at]
-}
-
 // remove removes a lease, except from names that find another lease by now.
 func (k *leaseIndex) remove(h *heldLease) {
-	for _, name := range h.names() {
+	for _, name := range h.waiter.Names {
 		if at := h.indexKey(name); k.leases[at] == h {
 			delete(k.leases, at)
 		}
@@ -132,7 +130,7 @@ func (k *leaseIndex) remember(h *heldLease, tooMany bool) (oldest *heldLease) {
 func (k *leaseIndex) all() []*heldLease {
 	all := make([]*heldLease, 0, len(k.leases))
 	for at, h := range k.leases {
-		if at.name == h.names()[0] { // a lease of several names counts once
+		if at.name == h.waiter.Names[0] { // a lease of several names counts once
 			all = append(all, h)
 		}
 	}
@@ -152,7 +150,7 @@ func (k *leaseIndex) inUse() bool {
 
 // takeOver adds a lease that another index has, as add does.
 func (k *leaseIndex) takeOver(h *heldLease) (replaced []*heldLease, err error) {
-	for _, name := range h.names() {
+	for _, name := range h.waiter.Names {
 		at := h.indexKey(name)
 		other := k.leases[at]
 		if other == h {
@@ -207,13 +205,6 @@ func (r *leaseRegistry) add(h *heldLease) {
 	r.byID[h.lease.ID()] = h
 	if h.lease.Passed() {
 		r.passed[h.lease.TokenID()] = h
-	}
-}
-
-func (r *leaseRegistry) remove(h *heldLease) {
-	delete(r.byID, h.lease.ID())
-	if id := h.lease.TokenID(); h.lease.Passed() && r.passed[id] == h {
-		delete(r.passed, id)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestIndexKeepsTheLaterRequest(t *testing.T) {
 	}
 	for _, later := range []*lockRequest{newTestRequest("b"), third} {
 		if firsts := k.addRequest(later, nil); len(firsts) != 1 || firsts[0] != second {
-			t.Errorf("%v: taken by %v, want the LOCK under way", later.names(), firsts)
+			t.Errorf("%v: taken by %v, want the LOCK under way", later.waiter.Names, firsts)
 		}
 	}
 	if k.removeRequest(second); !isClosed(second.done) {
@@ -42,7 +42,7 @@ func TestIndexTakeOverIsIdempotent(t *testing.T) {
 	var k leaseIndex
 	h := newTestRequest("a", "b").heldLease
 	for range 2 {
-		if before, err := k.takeOver(h); before != nil || err != nil || k.get(h.indexKey("b")) != h {
+		if before, err := k.takeOver(h); before != nil || err != nil || k.leases[h.indexKey("b")] != h {
 			t.Errorf("takeOver: replaced %v, error %v", before, err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestClosedIndexAddsNothing(t *testing.T) {
 	if all := k.close(); len(all) != 1 || all[0] != held {
 		t.Errorf("close returned %v, want one lease of two names", all)
 	}
-	if _, open := k.add(late); open || k.get(late.indexKey("c")) != nil || k.get(held.indexKey("a")) != nil {
+	if _, open := k.add(late); open || k.leases[late.indexKey("c")] != nil || k.leases[held.indexKey("a")] != nil {
 		t.Errorf("a lease after close: open %v, the index has %v", open, k.all())
 	}
 	if again := k.close(); len(again) != 0 {

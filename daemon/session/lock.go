@@ -200,7 +200,7 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 	if left, drains := s.host.drainLeft(); drains {
 		err = &drainError{left}
 	} else {
-		err = s.host.Limits.BeginLock(a.UID, len(a.names()), a.waiter.Patient, a.call.Replayed || a.rejoined)
+		err = s.host.Limits.BeginLock(a.UID, len(a.waiter.Names), a.waiter.Patient, a.call.Replayed || a.rejoined)
 	}
 	if err != nil {
 		a.unregister(err)
@@ -244,13 +244,6 @@ func (s *session) isHeldWithOtherHoldLocked(a *lockRequest) bool {
 		}
 	}
 	return false
-}
-
-// completedRequest returns a request that has ended, with the lease h.
-func completedRequest(h *heldLease) *lockRequest {
-	a := &lockRequest{heldLease: h, done: make(chan struct{})}
-	close(a.done)
-	return a
 }
 
 // Run waits until the request is next on this host, takes the lock on the nodes, and answers.
@@ -409,7 +402,7 @@ func (a *lockRequest) Request() redlock.Request {
 	if h.number != 0 {
 		r.BeforeAttempt = func(taken redlock.Record) { d.Journal.Acquiring(h.number, taken) }
 	}
-	if names := a.names(); len(names) > 1 {
+	if names := a.waiter.Names; len(names) > 1 {
 		r.Names = names
 	} else {
 		r.Name = names[0]
@@ -519,7 +512,7 @@ func (a *lockRequest) endUngranted(err error) {
 
 // countEnd counts the end of the request.
 func (a *lockRequest) countEnd(granted bool) {
-	a.session.host.Limits.EndLock(a.UID, len(a.names()), a.waiter.Patient, granted)
+	a.session.host.Limits.EndLock(a.UID, len(a.waiter.Names), a.waiter.Patient, granted)
 	a.session.host.recorder.Answered(a.waited(), granted)
 	a.countForProcess(-1)
 }

@@ -50,7 +50,7 @@ func (w *whoWork) answer(holdings []redlock.Holding, waiters []redlock.Waiting) 
 		noteField(w.s.host.goneField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here), here)
 		w.call.Line(line.Say(w.s.host.whoText(&h, here)))
 	}
-	r := ok(w.call).Int("n", int64(len(holdings)))
+	r := w.call.OK().Int("n", int64(len(holdings)))
 	var here time.Duration
 	w.s.host.queueMu.Lock()
 	first := w.s.host.queue.FirstWaiting(name)
@@ -195,11 +195,11 @@ func (s *session) listAll(call *server.Call) {
 	d := s.host
 	holdings := d.allLeases()
 	slices.SortFunc(holdings, func(a, b *heldLease) int {
-		return cmp.Or(slices.Compare(a.names(), b.names()), cmp.Compare(a.Asked, b.Asked))
+		return cmp.Or(slices.Compare(a.waiter.Names, b.waiter.Names), cmp.Compare(a.Asked, b.Asked))
 	})
 	n, view := 0, s.view()
 	for _, h := range holdings {
-		names, state, left := view.VisibleNames(h.waiter.Requester.UID, h.names()), "held", h.lease.Validity()
+		names, state, left := view.VisibleNames(h.waiter.Requester.UID, h.waiter.Names), "held", h.lease.Validity()
 		switch {
 		case h.lease.Err() != nil:
 			state, left = "lost", h.lease.TimeToRelease()
@@ -218,7 +218,7 @@ func (s *session) listAll(call *server.Call) {
 			n++
 		}
 	}
-	call.Reply(ok(call).Int("n", int64(n)))
+	call.Reply(call.OK().Int("n", int64(n)))
 }
 
 // listFleet answers LIST all=yes: one page of the locks of all hosts that the client may inspect.
@@ -240,7 +240,7 @@ func (s *session) listFleet(call *server.Call) {
 			n += s.fleetLines(call, lock, waiting[lock.Name])
 		}
 	}
-	r := ok(call).Int("n", int64(n)).Int("walked", int64(page.Walked)).Int("walks", int64(page.Walks))
+	r := call.OK().Int("n", int64(n)).Int("walked", int64(page.Walked)).Int("walks", int64(page.Walks))
 	if page.Next != "" {
 		r.Str("next", page.Next)
 	}
@@ -322,7 +322,7 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 // counts returns how many leases and waiters of this daemon LIST would show the client.
 func (d *Host) counts(view access.View) (leases, waiters int) {
 	for _, h := range d.allLeases() {
-		if h.lease.Err() == nil && view.VisibleNames(h.waiter.Requester.UID, h.names()) != nil {
+		if h.lease.Err() == nil && view.VisibleNames(h.waiter.Requester.UID, h.waiter.Names) != nil {
 			leases++
 		}
 	}
@@ -353,7 +353,7 @@ func (s *session) status(call *server.Call) server.Work {
 	}
 	leases, waiters := s.host.counts(s.view())
 	n := int64(len(status.Nodes))
-	r := ok(call).Int("n", n).Int("nodes", n).
+	r := call.OK().Int("n", n).Int("nodes", n).
 		Int("quorum", int64(status.Quorum)).
 		Int("spare", int64(status.Spare())).
 		Int("leases", int64(leases)).

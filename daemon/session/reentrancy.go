@@ -89,7 +89,7 @@ func (h *heldLease) countUpLocked(p *locktable.Waiter, id string, reentrant bool
 	switch {
 	case h.life.State == locktable.Kept, h.life.State == locktable.Releasing, h.life.State == locktable.Gone:
 		return false, redlock.ErrReleased
-	case !slices.Equal(p.Names, h.names()):
+	case !slices.Equal(p.Names, h.waiter.Names):
 		return false, fmt.Errorf("%w, within %s", h.alreadyError(), h.waiter.Label())
 	case h.isCountedLocked(id):
 		return true, nil

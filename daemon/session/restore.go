@@ -409,7 +409,7 @@ func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 	r.d.Journal.Forgotten(l.number, 0)
 	r.d.Processes.release(l.process)
 	if l.session != nil {
-		l.session.sendLostEvent(l.names(), l.recorded.Record.ID(), redlock.LostQuorum, err.Error())
+		l.session.sendLostEvent(l.waiter.Names, l.recorded.Record.ID(), redlock.LostQuorum, err.Error())
 	}
 }
 
@@ -427,7 +427,7 @@ func (l *restoredLease) register(d *Host) {
 		h.clearCountsLocked()
 		h.lostAt, h.life = d.Clock(), locktable.Life{State: locktable.Gone, Knows: locktable.KnowsLoss}
 	} else {
-		charged = len(h.names()) + h.chargeAllLocked()
+		charged = len(h.waiter.Names) + h.chargeAllLocked()
 		d.startHeartbeatLocked(h)
 	}
 	d.mu.Unlock()

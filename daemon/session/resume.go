@@ -38,7 +38,7 @@ func (s *session) resume(call *server.Call) server.Work {
 func (s *session) resumable(call *server.Call) (*heldLease, error) {
 	h := s.host.leaseByID(call.Lease)
 	switch {
-	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.names()):
+	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.waiter.Names):
 		return nil, errNoLease
 	case call.Owner != h.Owner:
 		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME needs, too", call.Owner, h.waiter.Label())
@@ -135,14 +135,14 @@ func (r *resumeWork) undo() {
 	if d.reporter(h) != r.s {
 		return // another client that knows the id has resumed it meanwhile
 	}
-	switch u, err := d.undoLock(h, 0); {
+	switch left, p, err := d.undoLock(h, 0); {
 	case err != nil: // it was lost, and LOST was sent or will be
-	case u.left > 0:
+	case left > 0:
 		d.noteCount(r.call, h)
-	case u.kept > 0:
+	case p.kept > 0:
 		d.Journal.Kept(h.number, 0)
 	default:
-		d.forgetWhenReleased(h, u.release)
+		d.forgetWhenReleased(h, p.release)
 		d.logReleased(h, "request cancelled")
 	}
 }
@@ -257,7 +257,7 @@ type unclaimedKey struct {
 // unclaimedKeyOf returns the key of one id=. Its names are joined by newlines, because they may
 // contain commas.
 func unclaimedKeyOf(h *heldLease, id string) unclaimedKey {
-	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.names(), "\n")}
+	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.waiter.Names, "\n")}
 }
 
 // unclaimedKeysLocked returns the keys of all LOCKs that count on h.

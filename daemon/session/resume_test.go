@@ -126,7 +126,7 @@ func TestNoResumeOnEndedConnection(t *testing.T) {
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, server.ErrGone) {
 		t.Errorf("RESUME: %v, want %v", err, server.ErrGone)
 	}
-	if h.session != w || w.leases.get(h.indexKey("a")) != h {
+	if h.session != w || w.leases.leases[h.indexKey("a")] != h {
 		t.Error("the lease has left its connection")
 	}
 }
@@ -186,7 +186,7 @@ func TestConcurrentResume(t *testing.T) {
 			t.Fatalf("waiters wait for %p, but %p has the lease", of, h.session)
 		}
 		for i := range both {
-			if has := both[i].leases.get(h.indexKey("a")) == h; has != (h.session == &both[i]) {
+			if has := both[i].leases.leases[h.indexKey("a")] == h; has != (h.session == &both[i]) {
 				t.Fatalf("connection %d finds the lease: %v", i, has)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc"
@@ -20,9 +19,9 @@ func (s *session) unlock(call *server.Call) server.Work {
 	switch before := s.replays[call.Number]; {
 	case !call.Replayed:
 	case before.settled:
-		return reply(call, ok(call).Strs("lock", before.released...))
+		return reply(call, call.OK().Strs("lock", before.released...))
 	case before.released != nil:
-		return reply(call, ok(call).Strs("lock", before.released...).Int("pending", 1).
+		return reply(call, call.OK().Strs("lock", before.released...).Int("pending", 1).
 			Say("the daemon was restarted: the release is repeated until the nodes answer or the lock has expired"))
 	}
 	h, err := s.find(call)
@@ -30,28 +29,28 @@ func (s *session) unlock(call *server.Call) server.Work {
 		return s.refuse(call, err)
 	}
 	d := s.host
-	u, err := d.undoLock(h, call.Number)
+	left, p, err := d.undoLock(h, call.Number)
 	switch {
 	case err != nil:
 		h.clientStopped()
 		return s.refuse(call, err)
-	case u.left > 0:
+	case left > 0:
 		if err := h.lease.Err(); err != nil { // it was lost, so no LOCK counts any more
 			return s.refuse(call, err)
 		}
 		d.noteCount(call, h)
-		return reply(call, ok(call).Strs("lock", h.names()...).Int("count", int64(u.left)))
-	case u.kept > 0:
+		return reply(call, call.OK().Strs("lock", h.waiter.Names...).Int("count", int64(left)))
+	case p.kept > 0:
 		if h.number != 0 {
 			call.RecordingAnswer()
 			d.Journal.Kept(h.number, call.Number)
 		}
-		return reply(call, ok(call).Strs("lock", h.names()...).Ms("kept", u.kept).
+		return reply(call, call.OK().Strs("lock", h.waiter.Names...).Ms("kept", p.kept).
 			Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
 	}
 	d.logReleased(h, "unlock")
-	work := &unlockWork{s, call, h, u.release}
-	if u.release.Passed() {
+	work := &unlockWork{s, call, h, p.release}
+	if p.release.Passed() {
 		work.Run() // a pass waits for no node
 		return nil
 	}
@@ -92,56 +91,36 @@ func (u *unlockWork) Run() {
 	}
 	switch {
 	case err == nil:
-		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...))
+		u.call.Reply(u.call.OK().Strs("lock", u.h.waiter.Names...))
 	case errors.Is(err, redlock.ErrNoQuorum) && ctx.Err() != nil:
-		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...).Int("pending", 1).
+		u.call.Reply(u.call.OK().Strs("lock", u.h.waiter.Names...).Int("pending", 1).
 			Say("the release continues: it is repeated until the nodes answer or the lock has expired"))
 	case errors.Is(err, redlock.ErrNoQuorum):
-		u.call.Reply(ok(u.call).Strs("lock", u.h.names()...).Int("pending", 1).
+		u.call.Reply(u.call.OK().Strs("lock", u.h.waiter.Names...).Int("pending", 1).
 			Say("too few nodes have answered yet: the release is repeated until they do or the lock has expired"))
 	default:
 		u.s.refuse(u.call, err)
 	}
 }
 
-// undoResult is what undoLock has done.
-type undoResult struct {
-	left    int                     // how many LOCKs still count on the lease
-	kept    time.Duration           // if left is 0: how long the lease stays taken (min=)
-	release *redlock.PendingRelease // otherwise: the release that has begun
-}
-
-// undoLock undoes the latest LOCK that counts on a lease. If no LOCK is left, it begins the release,
-// unless the lease is kept. by is the number of the UNLOCK in the journal; 0: there is none. The
-// caller records that the lease is kept.
-func (d *Host) undoLock(h *heldLease, by uint64) (u undoResult, err error) {
-	p := d.applyIf(h, locktable.LastUnlock, by, func() bool {
-		u.left = h.countDownLocked()
-		return u.left == 0
+// undoLock undoes the latest LOCK that counts on a lease. left is how many still count. If none does, it
+// begins the release, or keeps the lease taken (min=): p says which. by is the number of the UNLOCK in
+// the journal; 0: there is none. The caller records that the lease is kept.
+func (d *Host) undoLock(h *heldLease, by uint64) (left int, p performed, err error) {
+	p = d.applyIf(h, locktable.LastUnlock, by, func() bool {
+		left = h.countDownLocked()
+		return left == 0
 	})
 	switch {
-	case u.left > 0:
+	case left > 0:
 		d.settleReentrancy(h)
-	case !p.did.Has(locktable.BeginRelease) && h.lease.Err() != nil: // it was lost
-		return u, h.lease.Err()
-	case !p.did.Has(locktable.BeginRelease):
-		return u, fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
+		return left, p, nil
+	case p.did.Has(locktable.BeginRelease):
+		return 0, p, p.err
+	case h.lease.Err() != nil: // it was lost
+		return 0, p, h.lease.Err()
 	}
-	u.kept, u.release = p.kept, p.release
-	return u, p.err
-}
-
-// keepTaken keeps a lease taken if its release is due and min= has not passed. It returns for how
-// long; 0 means that the release is not delayed. Nobody holds the lease then, and the keeper still
-// extends it. The caller records this.
-func (d *Host) keepTaken(h *heldLease) (left time.Duration) {
-	if left = d.minLeft(h); left == 0 {
-		return 0
-	}
-	if !d.apply(h, locktable.MinNotPassed).did.Has(locktable.DelayRelease) {
-		return 0
-	}
-	return left
+	return 0, p, fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
 }
 
 // release begins the release of a lease whose state is Releasing, and forgets the lease. It does
