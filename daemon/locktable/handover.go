@@ -59,7 +59,7 @@ func (q *Queue) BeginRelease(w *Waiter, granted time.Duration, wanted bool, now 
 // must then call Deliver or Unclaim.
 func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
 	next := q.follower(w)
-	if next == nil || next.isReady || next.withdrawn {
+	if next == nil || next.isReady || next.grant == isWithdrawn {
 		return nil
 	}
 	for _, name := range w.Names {
@@ -88,7 +88,7 @@ func (q *Queue) follower(w *Waiter) *Waiter {
 // Deliver makes a claimed waiter ready, with the attempt that was begun for it. It is false
 // if w has withdrawn: the caller must abandon the attempt then.
 func (q *Queue) Deliver(w *Waiter, attempt *redlock.PendingAttempt) bool {
-	if w.withdrawn {
+	if w.grant == isWithdrawn {
 		return false
 	}
 	w.attempt = attempt
@@ -98,7 +98,7 @@ func (q *Queue) Deliver(w *Waiter, attempt *redlock.PendingAttempt) bool {
 
 // Unclaim returns a claimed waiter to the queue: no attempt was begun for it.
 func (q *Queue) Unclaim(w *Waiter) {
-	if w.isReady = false; !w.withdrawn {
+	if w.isReady = false; w.grant != isWithdrawn {
 		q.makeReadyIfFree(w) // the one before it may have left in between
 	}
 }
@@ -113,7 +113,7 @@ func (q *Queue) TakeAttempt(w *Waiter) (attempt *redlock.PendingAttempt, yields 
 // Withdraw ends the wait of w: no attempt is delivered to it later. It returns an attempt
 // that was delivered and not taken, which the caller must abandon.
 func (q *Queue) Withdraw(w *Waiter) *redlock.PendingAttempt {
-	w.withdrawn = true
+	w.grant = isWithdrawn
 	attempt := w.attempt
 	w.attempt = nil
 	return attempt

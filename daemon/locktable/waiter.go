@@ -82,7 +82,6 @@ type Waiter struct {
 	Patient     bool                    // it waits if it is not ready at once; does not change
 	isReady     bool
 	grant       grantState
-	withdrawn   bool // see Withdraw
 	isKept      bool // see ChangeOwner
 }
 
@@ -103,10 +102,11 @@ type grantState uint8
 const (
 	notGranted grantState = iota
 	isGranted
-	isShared // it was granted exclusively, and the holder made it shared
+	isShared    // it was granted exclusively, and the holder made it shared
+	isWithdrawn // see Withdraw
 )
 
-func (w *Waiter) isGranted() bool { return w.grant != notGranted }
+func (w *Waiter) isGranted() bool { return w.grant == isGranted || w.grant == isShared }
 
 // mode returns how w holds its lock, or wants to.
 func (w *Waiter) mode() Kind {
