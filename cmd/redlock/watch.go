@@ -101,14 +101,16 @@ func (w *watcher) run(ctx context.Context) error {
 
 // observation is the answer to one query.
 type observation struct {
-	at      time.Time
+	asked   time.Time // before the query
+	at      time.Time // of the answer
 	holders []client.Holder
 	err     error
 }
 
 func (w *watcher) observe(ctx context.Context) observation {
+	asked := time.Now()
 	holders, err := fetchHolders(ctx, w.name)
-	return observation{time.Now(), holders, err}
+	return observation{asked, time.Now(), holders, err}
 }
 
 // differs reports whether the lock has another state or holder than before. A state that stays
@@ -117,12 +119,13 @@ func (s *observation) differs(before observation) bool {
 	if s.err != nil || before.err != nil {
 		return (s.err == nil) != (before.err == nil)
 	}
-	passed := s.at.Sub(before.at)
+	passed := s.asked.Sub(before.at) // at least: this answer was made later, and the one before earlier
 	return !slices.EqualFunc(before.holders, s.holders, func(a, b client.Holder) bool { return sameGrant(a, b, passed) })
 }
 
 // sameGrant reports whether both holders are one grant: the second has held the lock for longer, by
-// about the time between the answers. A new grant to the same holder has a shorter time.
+// the time between the answers, of which at least passed is known. A new grant to the same holder has
+// a shorter time.
 func sameGrant(before, now client.Holder, passed time.Duration) bool {
 	return before.Host == now.Host && before.PID == now.PID && before.User == now.User &&
 		before.Mode == now.Mode && before.Slot == now.Slot && before.Waits == now.Waits &&

@@ -68,6 +68,24 @@ func TestWatch(t *testing.T) {
 	expect("held by another Redlock client, which does not identify itself (shared); www on web4 (pid 7, slot 2 of 3")
 }
 
+// An answer that arrives late is not taken for a new grant to the same holder.
+func TestWatchLateAnswer(t *testing.T) {
+	start := time.Now()
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	heldFor := func(ms int) []client.Holder {
+		return []client.Holder{{Host: "web3", PID: 12, Since: time.Duration(ms) * time.Millisecond}}
+	}
+	before := observation{asked: at(0), at: at(1), holders: heldFor(1)}
+	late := observation{asked: at(101), at: at(900), holders: heldFor(102)}
+	if late.differs(before) {
+		t.Error("a holder for 101 ms longer, which was queried 100 ms later, is a new grant, want the same one")
+	}
+	again := observation{asked: at(101), at: at(102), holders: heldFor(30)}
+	if !again.differs(before) {
+		t.Error("a holder for 30 ms, which was queried 100 ms later, is the same grant, want a new one")
+	}
+}
+
 // If the state is unknown, redlock watch says so once and queries again.
 func TestWatchUnknown(t *testing.T) {
 	t.Parallel()
