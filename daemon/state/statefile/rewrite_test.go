@@ -382,30 +382,35 @@ func TestFreezeWaitsForARewrite(t *testing.T) {
 	})
 }
 
-// An append that waits for a full file to be rewritten does not return after Freeze.
+// An append that waits for a full file to be rewritten does not return after Freeze, and the file stays.
 func TestFreezeWhileAppendsWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := options(t, filepath.Join(t.TempDir(), "t"))
-		sf, _ := open(t, o)
-		proceed := make(chan struct{})
-		sf.o.New = func() State { return hooked{words: words{}, apply: func() { <-proceed }} }
-		var appended words = words{}
-		go func() {
-			for i := range 100 {
-				record := fmt.Appendf(nil, "k%d=%d", i%5, i)
-				sf.Append(record)
-				_ = appended.Apply(record)
-			}
-		}()
-		synctest.Wait()
-		go sf.Freeze()
-		synctest.Wait()
-		close(proceed)
-		synctest.Wait()
-		_, got := open(t, options(t, o.Path))
-		wantState(t, "in the next process", got, appended)
-		sf.Close()
-	})
+	for _, length := range []int{1, 1000} { // a rewrite is under way when the file is full, or begins then
+		synctest.Test(t, func(t *testing.T) {
+			o := options(t, filepath.Join(t.TempDir(), "t"))
+			sf, _ := open(t, o)
+			proceed := make(chan struct{})
+			sf.o.New = func() State { return hooked{words: words{}, apply: func() { <-proceed }} }
+			appended := words{}
+			go func() {
+				put := func(record string) {
+					sf.Append([]byte(record))
+					_ = appended.Apply([]byte(record))
+				}
+				put("first=1")
+				for i := range 100 {
+					put(fmt.Sprintf("k%d=%s", i%5, strings.Repeat("x", length)))
+				}
+			}()
+			synctest.Wait()
+			go sf.Freeze()
+			synctest.Wait()
+			close(proceed)
+			synctest.Wait()
+			_, got := open(t, options(t, o.Path))
+			wantState(t, "in the next process", got, appended)
+			sf.Close()
+		})
+	}
 }
 
 // The file is closed after a rewrite, so that the process does not run out of descriptors.
