@@ -175,8 +175,12 @@ func TestFailedRewriteIsRetried(t *testing.T) {
 		put(i)
 	}
 	free()
+	old := sf.active
 	for ; sf.number == 1; i++ {
 		put(i)
+	}
+	if old.used > old.size-100 {
+		t.Errorf("it was rewritten when %d of %d bytes were used, want earlier", old.used, old.size)
 	}
 	if *reported != "" || sf.rewriteErr != nil {
 		t.Errorf("Failed was called with %q; the last rewrite: %v", *reported, sf.rewriteErr)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -130,4 +131,40 @@ func TestTruncatedFileStopsWriting(t *testing.T) {
 	}
 	sf.Close()
 	wantNoFiles(t, o.Path)
+}
+
+// A mapping keeps the memory of a removed file. So it ends when the file is replaced, when no file can
+// be written, when a new file cannot be used, and at Close.
+func TestMappingsEnd(t *testing.T) {
+	o := options(t, filepath.Join(t.TempDir(), "t"))
+	mapped := func() int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(maps), o.Path+".")
+	}
+	sf, want := open(t, o)
+	for range 5 {
+		fill(t, sf, want)
+	}
+	if n := mapped(); n != 1 {
+		t.Errorf("after rewrites %d files are mapped, want one", n)
+	}
+	if err := os.MkdirAll(filepath.Join(sf.path(sf.number+1), "full"), 0o700); err != nil { // a new file is not renamed
+		t.Fatal(err)
+	}
+	for i := 0; sf.active != nil; i++ {
+		sf.Append(fmt.Appendf(nil, "a=%d", i))
+	}
+	if n := mapped(); n != 0 {
+		t.Errorf("with the state in memory %d files are mapped, want none", n)
+	}
+	sf.Close()
+	o = options(t, filepath.Join(t.TempDir(), "t"))
+	sf, _ = open(t, o)
+	sf.Close()
+	if n := mapped(); n != 0 {
+		t.Errorf("after Close %d files are mapped, want none", n)
+	}
 }
