@@ -70,6 +70,7 @@ type Fleet struct {
 	runIDs    []string      // by node: of its Redis process, with Databases; "": not connected
 	lastLost  []uint64      // by node: the last turn in which it was seen without counters; 0: never
 	voted     quorum.Set    // nodes that were seen with a vote
+	elsewhere quorum.Set    // nodes that were admitted with another list when they were last seen
 	isInUse   bool          // the nodes were used before this process, or a quorum has voted since
 	announced bool          // the loss of a quorum's counters was reported
 }
@@ -158,6 +159,9 @@ func (m *Member) Applied(state State, at time.Duration) (lookAt []int) {
 	f := m.fleet
 	f.mu.Lock()
 	f.connected[m.index] = true
+	if state != Refused {
+		f.elsewhere &^= quorum.Of(m.index)
+	}
 	if state != Quarantined {
 		f.losses[m.index] = CounterLoss{}
 	}
@@ -251,6 +255,26 @@ func lostAt(losses []CounterLoss, turn uint64) (nodes quorum.Set) {
 		}
 	}
 	return nodes
+}
+
+// noteElsewhere records that a node was admitted with another list.
+func (f *Fleet) noteElsewhere(node int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.elsewhere |= quorum.Of(node)
+}
+
+// elsewhereNames returns the names of nodes that were admitted with another list. Hosts with that list
+// may hold locks, so the other nodes of this host's list cannot all be new.
+func (f *Fleet) elsewhereNames() (names []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, m := range f.members {
+		if f.elsewhere.Has(i) {
+			names = append(names, m.name)
+		}
+	}
+	return names
 }
 
 // areAllNew reports whether a quorum lost its counters together with the node, and every node

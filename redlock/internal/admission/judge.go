@@ -180,6 +180,7 @@ func (j *judgement) decide() Verdict {
 	case e.Name != m.name:
 		return refusedVerdict(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: one server with two names would have two votes: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
 	case !e.Pending && e.Digest != m.fleet.digest:
+		m.fleet.noteElsewhere(m.index)
 		return refusedVerdict(otherListError(e.Digest, m.fleet.digest))
 	}
 	switch err := j.compareIncarnations(e); {

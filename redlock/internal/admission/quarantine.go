@@ -3,6 +3,7 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
@@ -85,6 +86,9 @@ func (j *judgement) endQuarantine(counters *Counters, sources quorum.Set) Verdic
 	case !enough && !m.endNow && !isTotal:
 		waiting.Reason, waiting.NeedsNodes = errTooFewSources(fleet.CopySources(), sources.Len()), true
 		return waiting
+	case !enough && fleet.elsewhereNames() != nil:
+		waiting.Reason, waiting.NeedsNodes = errOtherList(fleet.elsewhereNames()), true
+		return waiting
 	case !m.endNow && !j.isKnownLongEnough() && (!isTotal || fleet.register.isCutOff(m.index)):
 		waiting.Reason, waiting.NeedsNodes = errUnknown, true
 		return waiting
@@ -116,6 +120,11 @@ func (j *judgement) isKnownLongEnough() bool {
 }
 
 var errUnknown = errors.New("its quarantine has passed, but too few other nodes know of it, or not for long enough: other hosts could reach another Redis under its name")
+
+// errOtherList refuses to take nodes for new ones, also after an ADMIT.
+func errOtherList(names []string) error {
+	return fmt.Errorf("its quarantine has passed, but another list of nodes is in use on %s: hosts with that list may hold locks, and the nodes that are new here could give them away: use the same list on every host; or, to change it: %s", strings.Join(names, ", "), ChangeForAll)
+}
 
 func errTooFewSources(needed, sources int) error {
 	return fmt.Errorf("its quarantine has passed, but its fencing counters are to be copied from %d other nodes that may vote, and there are %d: bring those up, or ADMIT it (redlock admit and its name) if fencing tokens may start again", needed, sources)
