@@ -399,8 +399,9 @@ build_others() {
 
 # go_test PACKAGES... shows a line for each package, skipped tests with the reason, measurements,
 # and all output of a package that failed. Packages run one after the other, unless -p 2 is given.
-# Tests that mostly wait run together (t.Parallel). -ldflags=-w halves the time to link.
-go_test() { raced test -p 1 -parallel 4 -ldflags=-w -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter; }
+# Tests that mostly wait run together (t.Parallel). -ldflags=-w halves the time to link. A step of its
+# own runs go vet.
+go_test() { raced test -vet=off -p 1 -parallel 4 -ldflags=-w -count=1 -v -timeout "$testtimeout" "$@" 2>&1 | filter; }
 
 # filter shortens the output of go test -v, which is one package after the other. If a package
 # fails, the last line about it names the tests that failed or still ran. A dump of goroutines is
@@ -488,11 +489,11 @@ filter() {
 fake_time() { go_test -timeout 2h -skip '^TestReal' ./redlock; }
 
 # search runs the same tests without the race detector: all seeds, rounds and whole crowds.
-search() { plain go test -count=1 -v -timeout 2h -skip '^TestReal' ./redlock 2>&1 | filter; }
+search() { plain go test -vet=off -count=1 -v -timeout 2h -skip '^TestReal' ./redlock 2>&1 | filter; }
 
 # models runs the checks of spin, without those that take minutes or gigabytes.
 models() {
-	plain go test -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
+	plain go test -vet=off -count=1 -v -timeout 12h ./packaging/model 2>&1 | filter
 }
 
 # other_servers tests with servers of a later release of Debian. They run through the loader of
