@@ -3,7 +3,7 @@
 # apt-get. It neither stops nor uses anything that runs on the machine: the tests start
 # their own redis-servers, on sockets in temporary directories.
 #
-#   packaging/test.sh          all tests, in about nine minutes on 2 cores
+#   packaging/test.sh          all tests, in about 15 minutes on 2 cores
 #   packaging/test.sh -long    with more rounds, and ten minutes for each fuzz target: hours
 #   packaging/test.sh -fuzz    only the fuzz targets: ten minutes and one line each
 #   packaging/test.sh -servers only the tests with real nodes, the conformance, and a minute
@@ -11,9 +11,9 @@
 #                              a later Debian (mmdebstrap fetches them)
 #   packaging/test.sh -v       with everything that go test prints
 #
-# It stops at the first step that fails, with that step's output and status 1. Two rows of steps run
-# at the same time, and steps that need no real time beside them, at the lowest priority. Their output
-# and failures come after those of the first row.
+# It stops at the first step that fails, with that step's output and status 1. Steps with real time run
+# one after the other. Steps that need no real time run beside them, at the lowest priority. Their
+# output and failures come after the others.
 # Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
 # if a program is missing, it skips tests, and lists them with the reason at the end. In CI
 # (CI=true) such a skip is a failure.
@@ -77,10 +77,9 @@ main() {
 	step "top level of the tree" check_toplevel
 	step "gofmt" check_gofmt
 	step "go build -race, without the programs" build_packages
-	start_beside test_parts
 	start_beside compute
 	test_programs
-	await_beside test_parts
+	test_parts
 	await_beside compute
 	report_slowest
 	report_skips
@@ -99,7 +98,7 @@ test_parts() {
 	local packages
 	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|packaging/(conformance|e2e|model))")
 	# shellcheck disable=SC2086 # words
-	step "the other packages" go_test -p 2 $packages
+	step "the other packages" go_test $packages
 	step "packaging/bench" in_bench go_test ./...
 	step "packaging/nemesis" in_nemesis go_test ./...
 }

@@ -231,7 +231,11 @@ func (i *installation) damagedTable(how string, readable bool, damage func([]byt
 	i.t.Helper()
 	lock := "table-" + how
 	holder, other := i.host.nc(), i.host.nc()
-	granted := holder.expect("LOCK "+lock+" ttl=5s", "OK lock="+lock)
+	ttl := "5s"
+	if readable {
+		ttl = "30s" // longer than this takes
+	}
+	granted := holder.expect("LOCK "+lock+" ttl="+ttl, "OK lock="+lock)
 	for _, n := range []*terminal{other, holder} { // more records after the lease's
 		n.expect("LOCK behind", "OK lock=behind")
 		n.expect("UNLOCK behind", "OK lock=behind")
