@@ -10,7 +10,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
-	"net"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -102,12 +101,11 @@ func writePEM(t *testing.T, file, kind string, der []byte) {
 // use.
 func tlsPort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := redlocktest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	return strconv.Itoa(port)
 }
 
 // withTLS lets a server speak TLS on the port. Clients need a certificate of the authority.

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -63,16 +62,6 @@ func newCertificates(dir string) (*certificates, error) {
 		return nil, err
 	}
 	return c, writePEM(c.key, "PRIVATE KEY", der)
-}
-
-// freePort returns a port that was free a moment ago.
-func freePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func writePEM(path, kind string, der []byte) error {

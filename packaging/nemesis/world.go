@@ -146,7 +146,7 @@ func (w *world) startNodes() error {
 		secure := 0
 		if w.certificates != nil {
 			var err error
-			if secure, err = freePort(bind); err != nil {
+			if secure, err = redlocktest.FreePort(); err != nil {
 				return err
 			}
 			args = append(args, w.certificates.arguments(secure)...)

@@ -75,7 +75,7 @@ func LaunchRedis(dir string, options ...Option) (*Server, error) {
 // launch starts the process for the first time, on a new port if it uses TCP.
 func (s *Server) launch() error {
 	if s.useTCP {
-		port, err := freePort()
+		port, err := FreePort()
 		if err != nil {
 			return err
 		}
@@ -84,13 +84,23 @@ func (s *Server) launch() error {
 	return s.start()
 }
 
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// chosenPorts has every port that FreePort has returned.
+var chosenPorts sync.Map
+
+// FreePort returns a TCP port that is free on 127.0.0.1 now. It never returns a port twice, so two
+// servers of one process do not get the same one before either listens.
+func FreePort() (int, error) {
+	for {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := listener.Addr().(*net.TCPAddr).Port
+		listener.Close()
+		if _, known := chosenPorts.LoadOrStore(port, true); !known {
+			return port, nil
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // serverProgram returns $REDIS_SERVER, for example valkey-server. The default is redis-server.

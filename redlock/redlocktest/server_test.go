@@ -137,3 +137,17 @@ func wantKeys(t *testing.T, s *Server, want string) {
 		t.Errorf("keys of server %s: got %v and error %v, want %s", s.Name(), keys, err, want)
 	}
 }
+
+func TestFreePortNeverReturnsPortTwice(t *testing.T) {
+	seen := map[int]bool{}
+	for range 3000 { // of some 28,000 that the kernel chooses from: some would come twice
+		port, err := FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[port] {
+			t.Fatalf("port %d came twice", port)
+		}
+		seen[port] = true
+	}
+}
