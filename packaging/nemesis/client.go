@@ -256,9 +256,11 @@ func (s *session) close() {
 
 var errConnection = errors.New("the connection to redlockd is of no use")
 
-// errLate is the error of a request that was answered later than lateBound after its wait=, or never.
-var errLate = fmt.Errorf("no answer within %v after the end of the wait", lateBound)
+// errLate is the error of a request without an answer in time: for LOCK, within lateBound after the
+// end of its wait=, and for others, within answerWait.
+var errLate = errors.New("no answer in time")
 
+// ask is askWithin with the limit of requests that do not wait.
 func (s *session) ask(lost func(line string), format string, args ...any) (string, error) {
 	return s.askWithin(answerWait, lost, format, args...)
 }

@@ -106,26 +106,30 @@ func (f *injector) redis(number int) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: f.world.nodes[number].Addr(), MaxRetries: -1})
 }
 
+// keys returns how many keys a node has.
+func (f *injector) keys(number int) (int, error) {
+	db := f.redis(number)
+	defer db.Close()
+	n, err := db.DBSize(context.Background()).Result()
+	return int(n), err
+}
+
 // killNode kills a node, and counts the keys that it had.
 func (f *injector) killNode(number int) (int, error) {
 	n := f.world.nodes[number]
-	db := f.redis(number)
-	defer db.Close()
-	keys, err := db.DBSize(context.Background()).Result()
+	keys, err := f.keys(number)
 	if err != nil {
 		return 0, err
 	}
 	n.Kill()
 	f.last(time.Second)
-	return int(keys), n.Restart()
+	return keys, n.Restart()
 }
 
 // losePower takes from a node all that it has not synced, and counts the keys that it had.
 func (f *injector) losePower(number int) (int, error) {
 	n := f.world.nodes[number]
-	db := f.redis(number)
-	defer db.Close()
-	keys, err := db.DBSize(context.Background()).Result()
+	keys, err := f.keys(number)
 	if err != nil {
 		return 0, err
 	}
@@ -133,18 +137,18 @@ func (f *injector) losePower(number int) (int, error) {
 		return 0, err
 	}
 	f.last(time.Second)
-	return int(keys), n.Restart()
+	return keys, n.Restart()
 }
 
 // flushNode flushes a node, and counts the lost keys.
 func (f *injector) flushNode(number int) (int, error) {
-	db := f.redis(number)
-	defer db.Close()
-	keys, err := db.DBSize(context.Background()).Result()
+	keys, err := f.keys(number)
 	if err != nil {
 		return 0, err
 	}
-	return int(keys), db.FlushAll(context.Background()).Err()
+	db := f.redis(number)
+	defer db.Close()
+	return keys, db.FlushAll(context.Background()).Err()
 }
 
 func (f *injector) flushScripts(number int) (int, error) {
