@@ -302,7 +302,7 @@ func (c *Client) connectionEnded(l *link, err error) {
 	c.connErr, c.lostAt, c.isPatienceOver = cause, time.Now(), false
 	c.mu.Unlock()
 	c.checkReleases()
-	c.detachLeases()
+	c.detachLeases(l.number)
 	c.link.Store(nil)
 	c.lastEnded.Store(l.number)
 	l.end()

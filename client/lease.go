@@ -46,8 +46,7 @@ type Lease struct {
 	lateCheck        time.Duration // see WithLateCheck
 	isTakenElsewhere bool          // another connection took it, so only Unlock releases it
 
-	detached      atomic.Bool // its connection has ended, and no other one has resumed it yet
-	lossUnwatched atomic.Bool // a process holds it, and the connection that would report its loss has ended
+	endedConn atomic.Uint64 // number of its connection, which has ended, until another one resumes it; 0: none
 
 	mu              sync.Mutex    // guards the fields below; no other mutex is taken inside it
 	deadline        time.Duration // on the client's clock; never moves back

@@ -304,7 +304,7 @@ func (l *Lease) end(cause error, pending bool) {
 		l.mu.Unlock()
 		return
 	}
-	l.cause, l.unlockPending = cause, pending && (l.maybeKept || !l.detached.Load())
+	l.cause, l.unlockPending = cause, pending && (l.maybeKept || !l.isDetached())
 	l.stopTimer()
 	if l.unlockPending && l.timer != nil { // nil: Lock has not returned yet, and start unlocks it
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
@@ -314,8 +314,7 @@ func (l *Lease) end(cause error, pending bool) {
 	if cancel != nil {
 		cancel(cause)
 	}
-	l.lossUnwatched.Store(false)
-	l.c.sendAfterResume(l)
+	l.c.sendAfterResume(l, everyConn)
 }
 
 // hasPendingUnlock reports whether the lease must still be unlocked.

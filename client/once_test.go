@@ -41,9 +41,9 @@ func goesOn(t *testing.T, c *Client, d *scripted, l *Lease) {
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 	d.say(d.expectTagged("PING") + " OK")
 	pinged.must(t)
-	if endCause(l.Context()) != nil || l.detached.Load() || c.Reconnects() != 0 {
+	if endCause(l.Context()) != nil || l.isDetached() || c.Reconnects() != 0 {
 		t.Errorf("the lease: %v, adrift %v, %d reconnects, want the connection to go on",
-			endCause(l.Context()), l.detached.Load(), c.Reconnects())
+			endCause(l.Context()), l.isDetached(), c.Reconnects())
 	}
 }
 

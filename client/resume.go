@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -13,25 +14,29 @@ import (
 // connection would report its loss. So each new connection sends RESUME for it as well. (After
 // FORCE another client holds the lock at once.)
 
+// everyConn is above the number of every connection.
+const everyConn = math.MaxUint64
+
 // retryResume is the time between a temporary refusal (such as NOQUORUM) and the next RESUME.
 const retryResume = 250 * time.Millisecond
 
-// detachLeases is called at the end of a connection.
-func (c *Client) detachLeases() {
+// detachLeases is called at the end of the connection with that number.
+func (c *Client) detachLeases(number uint64) {
 	for _, l := range c.allLeases() {
-		if l.isHeld() {
-			l.detached.Store(l.hold == HoldConn)
-			l.lossUnwatched.Store(l.hold == HoldPID && !l.isTakenElsewhere) // otherwise the daemon tells another connection
+		// If another program took a lease with HoldPID, the daemon reports its loss to that one.
+		if l.isHeld() && (l.hold == HoldConn || l.hold == HoldPID && !l.isTakenElsewhere) {
+			l.endedConn.Store(number)
 		}
 		if !l.isHeld() { // it ended at the same time
-			l.detached.Store(false)
-			l.lossUnwatched.Store(false)
+			l.endedConn.Store(0)
 		}
 	}
 }
 
 // needsResume reports whether a connection has to send RESUME for the lease.
-func (l *Lease) needsResume() bool { return l.detached.Load() || l.lossUnwatched.Load() }
+func (l *Lease) needsResume() bool { return l.endedConn.Load() != 0 }
+
+func (l *Lease) isDetached() bool { return l.hold == HoldConn && l.needsResume() }
 
 func (l *Lease) isHeld() bool {
 	l.mu.Lock()
@@ -93,9 +98,9 @@ func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 	case r == nil:
 		return
 	case r.Kind == ipc.KindOK:
-		l.resumeGranted(r)
+		l.resumeGranted(r, cl.sentOn.Load())
 	case l.hold == HoldPID && r.Code != ipc.CodeLimit && r.Code != ipc.CodeNotHeld && r.Code != ipc.CodeLost:
-		l.lossUnwatched.Store(false) // after NOQUORUM the daemon reports a loss; otherwise CHECK does
+		l.setResumed(cl.sentOn.Load()) // after NOQUORUM the daemon reports a loss; otherwise CHECK does
 	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
 		err := cl.replyError()
 		l.endByDaemon(r, lostError(l.name, fmt.Sprintf("the connection ended, and a new one could not resume it: %v", err), err))
@@ -116,17 +121,16 @@ func (l *Lease) noteMaybeKept() (lives bool) {
 	return l.cause == nil
 }
 
-// resumeGranted is called when the connection has the lease. If the lease has ended meanwhile, it
-// is released.
-func (l *Lease) resumeGranted(r *ipc.Response) {
+// resumeGranted is called when the connection with that number has the lease. If the lease has
+// ended meanwhile, it is released.
+func (l *Lease) resumeGranted(r *ipc.Response, number uint64) {
 	if duration(r, "deadline") > 0 {
 		l.extendDeadline(r, 0)
 	}
 	if l.isHeld() && l.needsResume() { // otherwise this answers a resend
 		l.c.resumed.Add(1)
 	}
-	l.lossUnwatched.Store(false)
-	l.c.sendAfterResume(l)
+	l.c.sendAfterResume(l, number)
 	if l.hold == HoldConn && !l.isHeld() { // checked last: a lease that ends from here on is not detached, so end unlocks it
 		l.unlockAtDeadline()
 	}
@@ -134,15 +138,16 @@ func (l *Lease) resumeGranted(r *ipc.Response) {
 
 // unlockAtDeadline unlocks a lease that has ended here but that the daemon keeps. It waits until
 // the deadline that the holder knew, because the holder may still be stopping. If the holder has
-// called Unlock, it has stopped, and the lease is unlocked at once.
+// called Unlock, it has stopped, and the lease is unlocked at once: by the UNLOCK of that call, if
+// the call ended the lease. A second UNLOCK could overtake that one, which would report a loss.
 func (l *Lease) unlockAtDeadline() {
 	l.mu.Lock()
-	stopped := l.unlocking || l.cause == ErrUnlocked
+	stopped, sent := l.unlocking || l.cause == ErrUnlocked, l.unlocking && l.cause == ErrUnlocked
 	if l.unlockPending = !stopped; l.unlockPending && l.timer != nil { // nil: the goroutine that takes the grant releases it
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 	l.mu.Unlock()
-	if stopped {
+	if stopped && !sent {
 		l.c.spawn(l.postUnlock)
 	}
 }
@@ -158,15 +163,23 @@ func (l *Lease) resumeAgain(number uint64) {
 // awaitsResume reports whether the call must wait until its lease is resumed. Before that the
 // daemon may not know the lease, and would answer so.
 func (cl *call) awaitsResume() bool {
-	if cl.lease == nil || !cl.lease.detached.Load() {
+	if cl.lease == nil || !cl.lease.isDetached() {
 		return false
 	}
 	return cl.req.Verb == ipc.VerbCheck || cl.req.Verb == ipc.VerbExtend || cl.req.Verb == ipc.VerbBeat
 }
 
-// sendAfterResume sends the calls that waited, once the lease is resumed or has ended.
-func (c *Client) sendAfterResume(l *Lease) {
-	if !l.detached.CompareAndSwap(true, false) {
+// setResumed records that the connection with that number has the lease, and reports whether that
+// changed. An answer that is handled late, after the end of that connection, changes nothing.
+func (l *Lease) setResumed(number uint64) bool {
+	ended := l.endedConn.Load()
+	return ended != 0 && ended < number && l.endedConn.CompareAndSwap(ended, 0)
+}
+
+// sendAfterResume sends the calls that waited, once the lease is resumed on the connection with that
+// number or, with everyConn, has ended.
+func (c *Client) sendAfterResume(l *Lease, number uint64) {
+	if !l.setResumed(number) || l.hold == HoldPID {
 		return
 	}
 	on := c.link.Load()

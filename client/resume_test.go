@@ -155,6 +155,49 @@ func TestResumedTooLate(t *testing.T) {
 	}
 }
 
+// Unlock is called while RESUME is in progress. The answer to RESUME causes no second UNLOCK: if the
+// daemon executed that one first, Unlock would report a loss.
+func TestUnlockDuringResumeIsSentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		d.hangUp()
+		d.greet()
+		resume := d.expectTagged("RESUME job owner=1 lease=abc")
+		unlocked := async(func() (int, error) { return 0, l.Unlock(t.Context()) })
+		unlock := d.expectTagged("UNLOCK lease=abc")
+		d.say(grant(resume[1:], "job", "abc", d.elapsed(), ttl))
+		synctest.Wait()
+		pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
+		d.say(d.expectTagged("PING")+" OK", unlock+" OK")
+		pinged.must(t)
+		unlocked.must(t)
+		nothingLeft(t, c)
+	})
+}
+
+// The answer to RESUME may be handled after the end of its connection. The next connection sends
+// RESUME as well.
+func TestLateResumeReplyCountsForItsConnectionOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := dialScripted(t)
+		l := d.lock(c, "job", "abc")
+		for range 2 {
+			d.hangUp()
+			d.greet()
+			d.expectTagged("RESUME job owner=1 lease=abc")
+		}
+		l.resumeGranted(&ipc.Response{}, l.endedConn.Load())
+		if !l.isDetached() {
+			t.Error("the lease counts as resumed by a connection that has ended")
+		}
+		l.resumeGranted(&ipc.Response{}, l.endedConn.Load()+1)
+		if l.isDetached() {
+			t.Error("the lease does not count as resumed")
+		}
+	})
+}
+
 // A refused RESUME is repeated only on the same connection, and only while the lease is held.
 func TestRefusedResumeIsRepeatedOnce(t *testing.T) {
 	for what, end := range map[string]func(d *scripted){
