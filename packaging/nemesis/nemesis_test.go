@@ -2,22 +2,49 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// TestMain runs this program as a child of the nemesis if its arguments say so.
-func TestMain(m *testing.M) {
-	args := os.Args[1:]
-	if len(args) > 0 && (args[0] == clientFlag || args[len(args)-1] == "-inside") {
-		os.Exit(start(args, os.Stdout, os.Stderr))
+// programs is the directory with the nemesis and redlockd, which are built once for all runs.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "nemesis")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	os.Exit(m.Run())
+	defer os.RemoveAll(dir)
+	programs = dir
+	return m.Run()
 }
+
+// built builds both programs without the race detector. With it, the clients of a run would take
+// half of the processors from the nodes and daemons. The tests themselves keep it.
+var built = sync.OnceValue(func() error {
+	if _, err := buildDaemon(context.Background(), programs, ""); err != nil {
+		return err
+	}
+	build := exec.Command("go", "build", "-race=false", "-trimpath", "-o", filepath.Join(programs, "nemesis"), ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the nemesis: %w: %s", err, text)
+	}
+	return nil
+})
 
 // nemesis makes a run and returns its output and its exit code.
 func nemesis(t *testing.T, args ...string) (string, int) {
@@ -25,10 +52,20 @@ func nemesis(t *testing.T, args ...string) (string, int) {
 	if os.Geteuid() != 0 || !hasPrograms() {
 		t.Skip("needs root, ip and nft (Debian: apt-get install iproute2 nftables): it cuts networks and fills disks")
 	}
+	if err := built(); err != nil {
+		t.Fatal(err)
+	}
 	var stdout, stderr bytes.Buffer
-	code := start(args, &stdout, &stderr)
-	if code == exitUnavailable {
-		t.Fatalf("the run could not be made: %s", stderr.String())
+	again := exec.Command(filepath.Join(programs, "nemesis"), append(args, "-redlockd", filepath.Join(programs, "redlockd"))...)
+	again.Stdout, again.Stderr = &stdout, &stderr
+	again.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	var exit *exec.ExitError
+	if err := again.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	code := again.ProcessState.ExitCode()
+	if code != 0 && code != exitViolation {
+		t.Fatalf("the run could not be made: exit code %d: %s", code, stderr.String())
 	}
 	t.Logf("%s", &stdout)
 	return stdout.String(), code
