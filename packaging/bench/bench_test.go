@@ -72,6 +72,7 @@ func testFleet(t *testing.T) *fleet {
 // TestContenders lets every contender do some pairs, without and with a hung node, and checks that
 // each pair was alone.
 func TestContenders(t *testing.T) {
+	t.Parallel() // nodes and daemons of its own, and no figure is compared with a time
 	f := testFleet(t)
 	entries, err := openAll(t.Context(), f, func(r recipe) bool { return !r.old })
 	if err != nil {

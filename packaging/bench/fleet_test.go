@@ -18,6 +18,7 @@ func testFleetBench(t *testing.T) *fleetBench {
 }
 
 func TestFleetGrants(t *testing.T) {
+	t.Parallel() // nodes and daemons of its own, and no figure is compared with a time
 	b := testFleetBench(t)
 	if err := b.grants(t.Context()); err != nil {
 		t.Fatal(err)
@@ -50,6 +51,7 @@ func TestFleetLoads(t *testing.T) {
 }
 
 func TestFleetHandOvers(t *testing.T) {
+	t.Parallel() // nodes and daemons of its own, and no figure is compared with a time
 	b := testFleetBench(t)
 	if err := b.handOvers(t.Context()); err != nil {
 		t.Fatal(err)
@@ -85,6 +87,7 @@ func TestFleetFaults(t *testing.T) {
 
 // Ten hosts with a queue, and a redsync client that stands in none: both get the lock in turn.
 func TestFleetForeign(t *testing.T) {
+	t.Parallel() // nodes and daemons of its own, and no figure is compared with a time
 	b := testFleetBench(t)
 	b.opts.slice = time.Second
 	if err := b.foreigners(t.Context()); err != nil {
@@ -124,6 +127,7 @@ func TestCommandCalls(t *testing.T) {
 }
 
 func TestFleetIdle(t *testing.T) {
+	t.Parallel() // nodes and daemons of its own, and no figure is compared with a time
 	b := testFleetBench(t)
 	b.many, b.opts.slice = 20, 500*time.Millisecond
 	if err := b.idle(t.Context()); err != nil {
