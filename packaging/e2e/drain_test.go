@@ -7,26 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
-
-	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
-// TestDrainAtShutdown shuts down a host with its own systemd. With drain in the config, a job that
-// needs longer than its ttl to end keeps its lock until then, although systemd tells redlockd and the
-// job to end together. A restart of redlockd with the same config refuses nobody.
-func TestDrainAtShutdown(t *testing.T) {
-	t.Parallel() // beside other tests of packages, because it mostly waits
-	needNC(t)
-	p := needPackages(t)
-	cluster := redlocktest.StartRedis(t, 3)
-	cluster.Admit(t)
-	out := t.TempDir()
-	m := boot(t, append(openToAll(t, cluster), out+":/srv/out")...)
-	i := &installation{machine: m, host: &host{t: t, dir: t.TempDir(), socket: m.path(installedSocket)}}
-	i.install(p.deb())
-	i.configure(cluster)
+// drainAtShutdown shuts down the host. With drain in the config, a job that needs longer than its ttl
+// to end keeps its lock until then, although systemd tells redlockd and the job to end together. A
+// restart of redlockd with the same config refuses nobody. out is /srv/out.
+func (i *installation) drainAtShutdown(out string) {
+	t := i.t
+	t.Helper()
 	config := i.path("/etc/redlockd/redlockd.hcl")
 	writeFile(t, config, "drain = \"60s\"\n"+readFile(t, config))
 	i.dropIn("[Service]", "TimeoutStopSec=90")
@@ -41,18 +30,19 @@ func TestDrainAtShutdown(t *testing.T) {
 	n.send("LOCK job wait=90s")
 	other := i.host.nc()
 	waitFor(t, "it waits", func() bool { return other.waiters() == 1 })
+	earlier := i.journal("redlockd")
 	i.run("systemctl", "restart", "redlockd")
 	n.comes("BACK") // and not SHUTDOWN: its connection was kept
-	if log := i.journal("redlockd"); strings.Contains(log, "drain") {
+	if log := strings.TrimPrefix(i.journal("redlockd"), earlier); strings.Contains(log, "drain") {
 		t.Errorf("a restart drained:\n%s", log)
 	}
 
-	if err := syscall.Kill(m.leader, sigPowerOff); err != nil {
+	if err := syscall.Kill(i.leader, sigPowerOff); err != nil {
 		t.Fatal(err)
 	}
 	n.comes("ERR SHUTDOWN lock=job drain=")
 	select {
-	case <-m.nspawn.exited:
+	case <-i.nspawn.exited:
 	case <-time.After(2 * patience):
 		t.Fatal("the host still runs")
 	}

@@ -20,21 +20,23 @@ import (
 const installedSocket = "/run/redlockd/redlockd.sock"
 
 // TestInstalled tests the package on a Debian with its own systemd: installation, start by the
-// first client, reload, restart, kill, watchdog, upgrade and purge. 200 clients notice nothing but
-// pauses.
+// first client, reload, restart, kill, watchdog, upgrade, purge, and the shutdown of the host. 200
+// clients notice nothing but pauses. It is one test, because a machine takes long to make and to boot.
 func TestInstalled(t *testing.T) {
 	t.Parallel() // beside other tests of packages, because it mostly waits
 	needNC(t)
 	p := needPackages(t)
 	cluster := redlocktest.StartRedis(t, 5)
 	cluster.Admit(t)
-	m := boot(t, openToAll(t, cluster)...)
+	out := t.TempDir()
+	m := boot(t, append(openToAll(t, cluster), out+":/srv/out")...)
 	before := m.files()
 	i := &installation{machine: m, host: &host{t: t, dir: t.TempDir(), socket: m.path(installedSocket)}}
 
 	t.Cleanup(func() {
 		if t.Failed() && m.leader != 0 {
-			t.Logf("the journal:\n%s", i.run("sh", "-c", `journalctl -b --no-pager -o short-precise -u redlockd | grep '\[INFO\]\|\[WARN\]\|\[ERROR\]\|redlockd.service' | tail -n 200`))
+			journal, err := i.try("sh", "-c", `journalctl -b --no-pager -o short-precise -u redlockd | grep '\[INFO\]\|\[WARN\]\|\[ERROR\]\|redlockd.service' | tail -n 200`)
+			t.Logf("the journal (%v):\n%s", err, journal)
 		}
 	})
 
@@ -50,7 +52,13 @@ func TestInstalled(t *testing.T) {
 	i.step("full store", i.fullStore)
 	i.step("damaged tables", i.damagedTables)
 	i.step("other boot", i.otherBoot)
+	i.step("service under a lock", i.serviceUnderLock)
 	i.step("purge", func() { i.purge(before) })
+	i.step("installed again", func() {
+		i.install(p.deb())
+		i.configure(cluster)
+	})
+	i.step("drain at shutdown", func() { i.drainAtShutdown(out) })
 }
 
 // step logs how long a step took.
