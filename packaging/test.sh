@@ -12,8 +12,8 @@
 #   packaging/test.sh -v       with everything that go test prints
 #
 # It stops at the first step that fails, with that step's output and status 1. Steps with real time run
-# one after the other. Steps that need no real time run beside them, at the lowest priority. Their
-# output and failures come after the others.
+# one after the other. Steps that need no real time run beside them, while no other step wants the
+# processor. Their output and failures come after the others.
 # Run it as root to test everything: users of the host, containers, mounts. Otherwise, or
 # if a program is missing, it skips tests, and lists them with the reason at the end. In CI
 # (CI=true) such a skip is a failure.
@@ -22,12 +22,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What a build for tests has: the race detector, but not in the interpreter of the simulated and
 # embedded nodes. Their scripts would take three times as long, and the memory of an interpreter is
-# its own. All steps use the same flags, so that everything is built once.
-readonly race='-race -gcflags=github.com/yuin/gopher-lua/...=-race=false -gcflags=github.com/alicebob/miniredis/v2/...=-race=false'
+# its own. All steps use the same flags, so that everything is built once; with -trimpath, also once
+# for all checkouts on this machine.
+readonly race='-race -trimpath -gcflags=github.com/yuin/gopher-lua/...=-race=false -gcflags=github.com/alicebob/miniredis/v2/...=-race=false'
 readonly staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 readonly laterdebian=trixie # whose servers are newer
 readonly fuzztime=10m
 readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packaging redlock systemd"
+
+# timeless matches tests of packaging/e2e that build, or check what was built. They need no real time.
+# booted matches the one that boots a machine: it takes a minute or two, and mostly waits.
+readonly timeless='^Test(Release|ReleaseRefuses|Lintian|PythonTypes|NodeTypes)$' booted='^TestInstalled$'
 
 # skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test.
 readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector makes Go.s scheduler |needs Linux$'
@@ -76,7 +81,7 @@ main() {
 	export GOPROXY="file://$(go env GOMODCACHE)/cache/download" GOSUMDB=off
 	step "top level of the tree" check_toplevel
 	step "gofmt" check_gofmt
-	step "go build -race, without the programs" build_packages
+	step "builds that the tests share" build_all
 	start_beside compute
 	test_programs
 	test_parts
@@ -88,24 +93,28 @@ main() {
 
 # test_programs runs the tests in which programs run as they do when they are installed.
 test_programs() {
+	start_beside machine
 	step "packaging/conformance" go_test ./packaging/conformance
-	step "package redlock with real nodes" go_test -run '^TestReal' ./redlock
-	step "packaging/e2e" go_test ./packaging/e2e
+	step "package redlock with real nodes" go_test -parallel 6 -run '^TestReal' ./redlock
+	await_beside machine # because packaging/e2e measures
+	step "packaging/e2e" go_test -skip "$booted|$timeless" ./packaging/e2e
 }
+
+machine() { step "packaging/e2e: the packages in a machine" go_test -run "$booted" ./packaging/e2e; }
 
 # test_parts runs the tests of all other packages, except those that need no real time.
 test_parts() {
 	local packages
 	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|packaging/(conformance|e2e|model))")
 	# shellcheck disable=SC2086 # words
-	step "the other packages" go_test $packages
-	step "packaging/bench" in_bench go_test ./...
+	step "the other packages" go_test -p 2 $packages
+	step "packaging/bench" in_bench go_test -parallel 3 ./...
 	step "packaging/nemesis" in_nemesis go_test ./...
 }
 
 # compute runs the steps that need processors and no real time, on the time that the tests leave.
 compute() {
-	renice -n 19 -p "$BASHPID" >/dev/null
+	chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 -p "$BASHPID" >/dev/null
 	simulate >"$tmp/simulated" 2>&1 & # uses one processor
 	local simulating=$! status=0
 	builds &
@@ -116,10 +125,11 @@ compute() {
 }
 
 builds() {
-	step "packages, and the tests of packaging/bench and packaging/nemesis: built before their time" build_ahead
+	step "packaging/bench and packaging/nemesis: built before their time" build_ahead
 	step "go vet" vet
 	step "staticcheck" run_staticcheck
 	step "builds for darwin and freebsd" build_others
+	step "packaging/e2e: releases, lintian, types" go_test -run "$timeless" ./packaging/e2e
 }
 
 simulate() {
@@ -198,18 +208,16 @@ prerequisites() {
 		echo "go is not installed, or not in PATH: get it from https://go.dev/dl (go.mod says which version)"
 		return 1
 	fi
-	local missing
-	missing=$(missing_packages)
-	if [[ -n $missing ]]; then
-		# shellcheck disable=SC2086 # words
-		install_packages $missing
-		missing=$(missing_packages)
+	local missing optional package
+	missing=$(missing_packages) optional=$(missing_options)
+	# shellcheck disable=SC2086 # words
+	if [[ -n $missing$optional ]] && ! install_packages $missing $optional; then
+		[[ -z $missing ]] || install_packages $missing
+		for package in $optional; do
+			install_packages "$package" || echo "without $package, what needs it is skipped"
+		done
 	fi
-	# For examples in other languages and the status page. They are optional.
-	local program
-	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless chromium:chromium; do
-		has_command "${program%:*}" || install_packages "${program#*:}" || echo "without ${program%:*}, what needs it is skipped"
-	done
+	missing=$(missing_packages)
 	if [[ -n $missing ]]; then
 		echo "installed, but something else still takes their place in PATH:" "${missing//$'\n'/ }"
 		return 1
@@ -277,6 +285,14 @@ missing_packages() {
 	has_command ip || echo iproute2
 	# for the Go module proxy
 	[[ -e /etc/ssl/certs/ca-certificates.crt || ! -e /etc/debian_version ]] || echo ca-certificates
+}
+
+# missing_options prints packages for examples in other languages and the status page.
+missing_options() {
+	local program
+	for program in node:nodejs tsc:node-typescript javac:default-jdk-headless chromium:chromium; do
+		has_command "${program%:*}" || echo "${program#*:}"
+	done
 }
 
 has_command() { command -v "$1" >/dev/null; }
@@ -366,7 +382,14 @@ in_bench() { (cd packaging/bench && "$@"); }
 # in_nemesis COMMAND... runs it in the module of the nemesis.
 in_nemesis() { (cd packaging/nemesis && "$@"); }
 
-# build_packages builds what all tests need. The tests link what they run.
+# build_all builds what all tests need, with the race detector, and the .deb and .rpm.
+build_all() {
+	make_packages &
+	build_packages
+	wait
+}
+
+# build_packages leaves out the programs: the tests link what they run.
 build_packages() {
 	local packages
 	packages=$(go list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' ./...)
@@ -374,12 +397,16 @@ build_packages() {
 	raced build $packages
 }
 
-# build_ahead builds the packages, and fills Go's cache with builds for which tests would wait a
-# minute or two. Its failures are ignored: the tests report them.
+# make_packages builds the packages once for all tests of packaging/e2e. Its failure is ignored: the
+# tests report it.
+make_packages() { SOURCE_DATE_EPOCH=1767225600 packaging/package.sh 1.0.0 "$REDLOCKD_PACKAGES" >/dev/null 2>&1 || true; }
+
+# build_ahead fills Go's cache with builds for which tests would wait a minute or two. Its failures
+# are ignored: the tests report them.
 build_ahead() {
-	SOURCE_DATE_EPOCH=1767225600 packaging/package.sh 1.0.0 "$REDLOCKD_PACKAGES" >/dev/null 2>&1 || true
 	in_bench raced test -run '^$' ./... >/dev/null 2>&1 || true
 	in_nemesis raced test -run '^$' ./... >/dev/null 2>&1 || true
+	in_nemesis plain go build -o /dev/null . >/dev/null 2>&1 || true
 }
 
 # build_others builds what the README says: for darwin on arm64; with -long, also on
