@@ -62,7 +62,7 @@ func awaitEnd(t *testing.T, ended chan struct{}) {
 func TestDrainWaitsForHeldLocks(t *testing.T) {
 	d, log := startToDrain(t, nil)
 	holder, waiter := d.dial(), d.dial()
-	lease := holder.Say("LOCK a ttl=300ms reentrant=yes", granted5+` count=1`)[0]
+	lease := holder.Say("LOCK a ttl=3s reentrant=yes", granted5+` count=1`)[0]
 	holder.Say("LOCK b hold=pid", granted(`b`))
 	holder.Say("LOCK c hold=ttl ttl=30s", granted(`c`)) // it ends by itself
 	waiter.Send("@1 LOCK a")
@@ -81,10 +81,8 @@ func TestDrainWaitsForHeldLocks(t *testing.T) {
 	later.Until("STATUS", `draining=\d+.* : draining: redlockd is stopping and grants no new locks; it ends when 2 held locks have ended, in at most \S+; locks work`)
 	holder.Say("LOCK a reentrant=yes", granted5+` count=2`) // the owner has it already
 	holder.Say("UNLOCK a", `OK lock=a count=1`)
-	for begin := time.Now(); time.Since(begin) < 600*time.Millisecond; { // twice its ttl: somebody extends it
-		holder.Say("CHECK a", granted5+`.*`)
-		time.Sleep(50 * time.Millisecond)
-	}
+	deadline := holder.Say("CHECK a", granted5+`.*`)[2]
+	daemontest.Eventually(t, "the lease is extended", func() bool { return holder.Say("CHECK a", granted5+`.*`)[2] != deadline })
 	select {
 	case <-ended:
 		t.Fatal("the daemon ended, although locks are held")

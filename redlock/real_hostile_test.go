@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -70,13 +71,11 @@ func (h *hostile) endure(row, reason string) {
 	said := map[string]bool{}
 	poll := time.NewTicker(10 * ms) // without a pause, many hosts would occupy the processors
 	defer poll.Stop()
-	for n, after, end := 0, 0, time.Now().Add(patience); after < 5; n++ {
+	for n, after, end := 0, 0, time.Now().Add(hostilePatience); after < 5; n++ {
 		<-poll.C
-		if took, err := h.pair(name("%s %d", row, n)); err != nil {
+		if _, err := h.pair(name("%s %d", row, n)); err != nil {
 			h.t.Errorf("%s: %v", row, err)
 			return
-		} else if took > patience/2 {
-			h.t.Errorf("%s: a lock and an unlock took %v", row, took)
 		}
 		why := fmt.Sprint(h.q.Status().Nodes[4].Reason)
 		said[why] = true
@@ -90,16 +89,38 @@ func (h *hostile) endure(row, reason string) {
 	}
 }
 
+// pair acquires a lock and releases it. If an attempt has no quorum, at least two good nodes were too
+// slow (on a busy machine): the hostile one alone changes nothing.
 func (h *hostile) pair(lock string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), hostilePatience)
 	defer cancel()
 	start := time.Now()
-	l, err := h.q.Acquire(ctx, redlock.Request{Name: lock, TTL: realTTL, Wait: patience})
+	l, err := h.q.Acquire(ctx, redlock.Request{Name: lock, TTL: realTTL, Wait: hostilePatience, Failed: h.checkFailure})
 	if err != nil {
 		return 0, err
 	}
 	return time.Since(start), l.Release(ctx)
 }
+
+func (h *hostile) checkFailure(err error) {
+	e, isQuorum := errors.AsType[*redlock.NoQuorumError](err)
+	if !isQuorum {
+		return
+	}
+	good := 0
+	for _, node := range e.Failed {
+		if node.Node != "e" {
+			good++
+		}
+	}
+	if good < 2 {
+		h.t.Errorf("an attempt failed, although at most one of four good nodes did not answer in time: %v", err)
+	}
+}
+
+// hostilePatience bounds what a hostile node could hinder: it is far more than any of that takes on a
+// busy machine.
+const hostilePatience = 2 * time.Minute
 
 // measurement records the memory and goroutines of this process.
 type measurement struct {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/redlockd/redlockd/redlock/boottime"
 )
@@ -150,14 +153,33 @@ func (c *conn) say(p *player, line string) {
 	}
 }
 
-// sayHalves sends a line in two writes.
+// sayHalves sends a line in two writes. The client reads the first half alone.
 func (c *conn) sayHalves(p *player, line string) {
 	middle := len(line) / 2
 	if _, err := c.Write([]byte(line[:middle])); err != nil {
 		p.fatalf("%v", err)
 	}
-	time.Sleep(50 * time.Millisecond) // so that the client probably reads the first half alone; otherwise it passes anyway
+	c.awaitRead(p)
 	c.say(p, line[middle:])
+}
+
+// awaitRead waits until the client has read everything. It polls: no event reports that.
+func (c *conn) awaitRead(p *player) {
+	raw, err := c.Conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		p.fatalf("%v", err)
+	}
+	for giveUp := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		var unread int
+		var failed error
+		err := raw.Control(func(fd uintptr) { unread, failed = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) })
+		if err = errors.Join(err, failed); err != nil || time.Now().After(giveUp) {
+			p.fatalf("%d bytes of the first half are unread: %v", unread, err)
+		}
+		if unread == 0 {
+			return
+		}
+	}
 }
 
 func (c *conn) hangUp() { c.Close() }

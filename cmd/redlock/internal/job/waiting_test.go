@@ -3,6 +3,8 @@ package job
 import (
 	"context"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,20 +33,43 @@ func TestNothingIsPrintedAfterTheWait(t *testing.T) {
 	t.Parallel()
 	f := cmdtest.StartFake(t, cmdtest.Replies{ipc.VerbStatus: cmdtest.Reply(cmdtest.StatusQuarantined)})
 	var written atomic.Bool
-	begun, over := make(chan struct{}), make(chan struct{})
+	begun, over, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	j := &Job{Name: "job", Names: []string{"job"}, Stderr: cmdtest.Writing(func() error {
 		close(begun)
 		<-over
-		time.Sleep(20 * time.Millisecond) // real time: end must not return before that
 		written.Store(true)
 		return nil
 	})}
 	end := j.explainWait(t.Context(), cmdtest.Dial(t, f.Socket))
 	<-begun
+	go func() { // awaited below
+		defer close(ended)
+		end()
+	}()
+	for !isGoroutineIn("sync.(*WaitGroup).Wait", "explainWait") { // end waits
+		select {
+		case <-ended:
+			t.Fatal("the wait has ended, but text is still written")
+		default:
+			runtime.Gosched()
+		}
+	}
 	close(over)
-	if end(); !written.Load() {
+	if <-ended; !written.Load() {
 		t.Error("the wait has ended, but text is still written")
 	}
+}
+
+// isGoroutineIn reports whether the stack of a goroutine has all of these functions.
+func isGoroutineIn(functions ...string) bool {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for one := range strings.SplitSeq(string(stacks), "\n\n") {
+		if !slices.ContainsFunc(functions, func(function string) bool { return !strings.Contains(one, function) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // redlock run does not repeat a message, however long ago the holder acquired the lock.
