@@ -202,5 +202,5 @@ func (s *search) newBlockers(w *Waiter, name string) iter.Seq2[*Waiter, blockRea
 // endsByItself reports whether ahead holds a lease that ends by time alone. If the joining owner
 // already holds one of the names that it wants, it lost that lease, so the lease ends likewise.
 func (s *search) endsByItself(ahead *Waiter) bool {
-	return ahead.isGranted() && (ahead.isKept || ahead.lease().EndsByItself()) || ahead.participant == s.own && Overlap(ahead, s.joining)
+	return ahead.isGranted() && (ahead.isKept || ahead.backing.EndsByItself()) || ahead.participant == s.own && Overlap(ahead, s.joining)
 }

@@ -52,6 +52,7 @@ const (
 	DeadlinePassed               // it is lost, and the last deadline that its client was given has passed
 	LastUnlock                   // all LOCKs that counted on it were unlocked
 	ClientIsGone                 // its client is gone, and linger= has passed
+	ProcessEnded                 // the process that held it has ended, after its loss
 	MinNotPassed                 // its release is due, and min= has not passed
 	MinPassed                    // min= has passed
 	ReleaseBegun                 // its release is under way to the nodes
@@ -62,22 +63,33 @@ const (
 	eventCount
 )
 
-// Effects is what must be done after an event. More than one effect can be due.
-type Effects uint16
+// Effects is what must be done after an event. More than one effect can be due: they are in the order
+// in which they are done.
+type Effects uint32
 
 const (
-	StartHeartbeat Effects = 1 << iota
-	SendLost               // tell the client that the lease is lost
-	BeginRelease           // record the release, and begin it
-	LeaveQueue             // take it out of the queue, so that the next waiters continue
-	CountHeldTime          // count in the metrics for how long its client held it
-	RememberLoss           // remember it for questions, within the limit of its user
-	LeaveIndex             // no client finds it by its names any more
-	Unregister             // remove it from the leases by id
-	UncountLoss            // remove it from the user's limit of remembered losses
-	DeleteRecord           // delete its record in the state file
-	DelayRelease           // begin the release later
-	DropLoss               // forget its loss: no client can ask about it
+	StartHeartbeat  Effects = 1 << iota
+	RecordLoss              // record the loss, so that the next daemon knows of it
+	SendLost                // tell the client that the lease is lost
+	LogCut                  // log that the lease ended with a connection that the daemon cut
+	ReleaseRevoked          // release the names that FORCE did not take
+	ForgetLoss              // forget the loss as soon as other clients can get the lock: no client can ask about it
+	LetExpire               // stop extending it, so that it ends with the last deadline that its client was given
+	Linger                  // release it after linger=, unless a client resumes it
+	Release                 // release it, unless a client has resumed it
+	BeginRelease            // record the release, and begin it
+	LeaveAtDeadline         // let it leave the queue when other clients can get the lock
+	CountLoss               // count and log the loss
+	LeaveQueue              // take it out of the queue, so that the next waiters continue
+	CountHeldTime           // count in the metrics for how long its client held it
+	RememberLoss            // remember it for questions, within the limit of its user
+	LeaveProcess            // its process no longer holds it
+	UncountLoss             // remove it from the user's limit of remembered losses
+	DeleteRecord            // delete its record in the state file
+	DelayRelease            // begin the release later
+
+	leaveClient // no client finds it by its names any more: Table.Apply does it
+	unregister  // remove it from the leases by id: Table.Apply does it
 )
 
 // Has reports whether an effect is due.
@@ -91,6 +103,7 @@ const (
 	tellGrant       rule = iota + 1 // the client was told of the grant: LOST follows if the lease was lost before
 	tellLoss                        // LOST is due, once, and not before the client knows of the grant
 	ignoreLoss                      // no client is to be told of the loss
+	tellOrForget                    // tellLoss if a connection has it; else no client can ask about it
 	countKnown                      // its time counts as held if the client knew of it
 	remember                        // its client may ask about its loss from now on, unless it was forgotten
 	forget                          // no client can ask about it any more
@@ -104,6 +117,12 @@ type step struct {
 	rule rule
 }
 
+// What is due after each loss.
+const (
+	lost = RecordLoss | LeaveAtDeadline | CountLoss
+	cut  = RecordLoss | LeaveAtDeadline | LogCut
+)
+
 // steps has what each event does in each state. An event that is missing for a state comes too late,
 // and changes nothing: a released lease is not lost, a lost lease is not released, and both leave
 // the queue once.
@@ -112,18 +131,20 @@ var steps = [eventCount][stateCount]step{
 	NotGranted:    {Acquiring: {to: Gone}},
 	GrantReported: inEachState(step{rule: tellGrant}),
 	WasLost: {
-		Acquiring: {to: Lost, rule: tellLoss},
-		Held:      {to: Lost, rule: tellLoss},
-		Lost:      {rule: tellLoss}, // its extensions had ended
-		Kept:      {to: Lost, rule: ignoreLoss, do: DropLoss},
-		Releasing: {to: Lost, rule: tellLoss},
-		Gone:      {rule: tellLoss},
+		Acquiring: {to: Lost, rule: tellLoss, do: lost},
+		Held:      {to: Lost, rule: tellLoss, do: lost},
+		Lost:      {rule: tellLoss, do: lost}, // its extensions had ended
+		Kept:      {to: Lost, rule: ignoreLoss, do: lost | ReleaseRevoked | ForgetLoss},
+		Releasing: {to: Lost, rule: tellLoss, do: lost},
+		Gone:      {rule: tellLoss, do: lost},
 	},
 	ExtensionsEnded: {
-		Acquiring: {to: Lost},
-		Held:      {to: Lost},
-		Kept:      {to: Lost},
-		Releasing: {to: Lost},
+		Acquiring: {to: Lost, rule: tellOrForget, do: cut},
+		Held:      {to: Lost, rule: tellOrForget, do: cut},
+		Lost:      {rule: tellOrForget, do: cut}, // it was lost at the same time
+		Kept:      {to: Lost, rule: tellOrForget, do: cut},
+		Releasing: {to: Lost, rule: tellOrForget, do: cut},
+		Gone:      {rule: tellOrForget, do: cut},
 	},
 	DeadlinePassed: {Lost: {to: Gone, do: LeaveQueue, rule: countKnown}},
 	LastUnlock:     {Held: {to: Releasing, do: BeginRelease}},
@@ -132,7 +153,8 @@ var steps = [eventCount][stateCount]step{
 		Lost: {rule: forget},
 		Gone: {rule: forget},
 	},
-	MinNotPassed:   {Releasing: {to: Kept, do: LeaveIndex | DelayRelease}},
+	ProcessEnded:   inEachState(step{do: leaveClient}),
+	MinNotPassed:   {Releasing: {to: Kept, do: leaveClient | DelayRelease}},
 	MinPassed:      {Kept: {to: Releasing, do: BeginRelease}},
 	ReleaseBegun:   {Releasing: {do: LeaveQueue | CountHeldTime, rule: forget}},
 	ReleaseRefused: {Releasing: {to: Lost, rule: deleteForgotten}},
@@ -149,9 +171,14 @@ func inEachState(s step) (row [stateCount]step) {
 }
 
 // After returns the life of a lease after an event, and what must be done. It is the only place
-// where a life changes.
-func (l Life) After(event Event) (Life, Effects) {
+// where a life changes. hasConnection is whether a connection reports its loss.
+func (l Life) After(event Event, hasConnection bool) (Life, Effects) {
 	s := steps[event][l.State]
+	if s.rule == tellOrForget {
+		if s.rule = tellLoss; !hasConnection {
+			s.rule, s.do = 0, s.do|ForgetLoss
+		}
+	}
 	if s.to != Acquiring {
 		l.State = s.to
 	}
@@ -184,7 +211,7 @@ func (l Life) After(event Event) (Life, Effects) {
 		if l.Memory == Forgotten {
 			break
 		}
-		if s.do |= LeaveIndex | Unregister; l.Memory == Remembered {
+		if s.do |= leaveClient | unregister; l.Memory == Remembered {
 			s.do |= UncountLoss
 		}
 		if l.State != Releasing && l.State != Kept {
@@ -202,4 +229,33 @@ func (l Life) After(event Event) (Life, Effects) {
 // MayBeResumed reports whether a client can resume the lease on another connection.
 func (l Life) MayBeResumed() bool {
 	return l.State != Kept && l.State != Releasing && l.Memory != Forgotten
+}
+
+// ClientEnd describes the end of a connection, or of a process, for one of its leases.
+type ClientEnd struct {
+	Process  bool // it is the process that holds the lease
+	Outlives bool // the lease outlives its connection: its ttl or its process decides
+	Lost     bool // the lease was lost before
+	Lingers  bool // it has linger=
+	Cut      bool // the daemon cut the connection: the client may still work, and not know of the cut
+	Stopping bool // the daemon stops: the client can resume the lease with the next one
+}
+
+// Effects returns what must be done. It never releases the lease of a client that may still work.
+func (e ClientEnd) Effects() (do Effects) {
+	switch {
+	case e.Lost:
+		if do = ForgetLoss; !e.Outlives && !e.Cut && !e.Stopping {
+			do |= ReleaseRevoked // because the client has stopped
+		}
+	case !e.Process && (e.Outlives || e.Stopping):
+		return 0 // its ttl, its process, or the next daemon decides
+	case e.Cut:
+		return LetExpire
+	case e.Lingers:
+		return Linger
+	default:
+		return Release
+	}
+	return do
 }

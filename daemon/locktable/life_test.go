@@ -27,7 +27,7 @@ func TestLostFollowsTheGrant(t *testing.T) {
 	} {
 		life, sent := Life{}, -1
 		for i, event := range test.events {
-			next, do := life.After(event)
+			next, do := life.After(event, false)
 			if life = next; do.Has(SendLost) {
 				if sent >= 0 {
 					t.Errorf("%v: LOST is sent twice", test.events)
@@ -44,29 +44,29 @@ func TestLostFollowsTheGrant(t *testing.T) {
 // A remembered loss ends once: it no longer counts towards the user's limit, and its record is
 // deleted. The record of a release stays, unless the lease turns out to be lost.
 func TestLossIsForgottenOnce(t *testing.T) {
-	remembered, _ := Life{State: Lost, Knows: KnowsLoss}.After(LossRemembered)
-	if _, do := remembered.After(LossRemembered); do != 0 {
+	remembered, _ := Life{State: Lost, Knows: KnowsLoss}.After(LossRemembered, false)
+	if _, do := remembered.After(LossRemembered, false); do != 0 {
 		t.Errorf("lossKept again: effects %b", do)
 	}
-	over, do := remembered.After(Dropped)
-	if do != LeaveIndex|Unregister|UncountLoss|DeleteRecord {
+	over, do := remembered.After(Dropped, false)
+	if do != leaveClient|unregister|UncountLoss|DeleteRecord {
 		t.Errorf("dropped: effects %b", do)
 	}
 	for event := range eventCount {
-		if _, do := over.After(event); do.Has(Unregister | UncountLoss | DeleteRecord | RememberLoss) {
+		if _, do := over.After(event, false); do.Has(unregister | UncountLoss | DeleteRecord | RememberLoss) {
 			t.Errorf("event %d after dropped: effects %b", event, do)
 		}
 	}
-	refused, _ := lifeIn(Releasing).After(Dropped)
-	if next, do := refused.After(ReleaseRefused); next.State != Lost || do != DeleteRecord {
+	refused, _ := lifeIn(Releasing).After(Dropped, false)
+	if next, do := refused.After(ReleaseRefused, false); next.State != Lost || do != DeleteRecord {
 		t.Errorf("releaseRefused after dropped: state %d, effects %b; want lost, and the record deleted", next.State, do)
 	}
 }
 
 // A lease that is lost before its client got the grant does not count as held.
 func TestUnansweredLeaseDoesNotCountAsHeld(t *testing.T) {
-	unanswered, _ := Life{}.After(WasLost)
-	if _, do := unanswered.After(DeadlinePassed); do != LeaveQueue {
+	unanswered, _ := Life{}.After(WasLost, false)
+	if _, do := unanswered.After(DeadlinePassed, false); do != LeaveQueue {
 		t.Errorf("a lease that was lost before its LOCK was answered: effects %b, want only leaveQueue", do)
 	}
 }
@@ -80,13 +80,13 @@ func TestLeaseEndsOnce(t *testing.T) {
 
 		released bool
 	}
-	const single = LeaveQueue | CountHeldTime | SendLost | Unregister | UncountLoss | RememberLoss
+	const single = LeaveQueue | CountHeldTime | SendLost | unregister | UncountLoss | RememberLoss
 	seen := map[path]bool{{}: true}
 	for todo := []path{{}}; len(todo) > 0; {
 		now := todo[0]
 		todo = todo[1:]
 		for event := range eventCount {
-			next, do := now.life.After(event)
+			next, do := now.life.After(event, false)
 			if now.released && slices.Contains([]Event{ReleaseBegun, ReleaseRefused, WasLost, ExtensionsEnded}, event) {
 				continue // a redlock.Lease ends once
 			}

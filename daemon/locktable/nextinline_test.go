@@ -9,7 +9,7 @@ func TestNextInLine(t *testing.T) {
 	q := New()
 	join := func(k Kind) *Waiter {
 		p := &Waiter{Patient: true}
-		p.Init([]string{"a"}, k, true, &Requester{}, nil)
+		p.init([]string{"a"}, k, true, &Requester{}, testLease{})
 		p.Owner.Name = "owner" + string(rune('a'+q.searches))
 		q.searches++
 		if err := q.Join(p); err != nil {
@@ -26,8 +26,8 @@ func TestNextInLine(t *testing.T) {
 		want bool
 	}{
 		{"two readers wait", func() {}, false},
-		{"one holds", func() { q.Granted(first, testLease{}) }, false},
-		{"both hold", func() { q.Granted(second, testLease{}) }, true},
+		{"one holds", func() { q.Granted(first) }, false},
+		{"both hold", func() { q.Granted(second) }, true},
 	} {
 		if step.do(); isNext(w) != step.want {
 			t.Errorf("%s: the writer is next: %v, want %v", step.what, isNext(w), step.want)
@@ -38,7 +38,7 @@ func TestNextInLine(t *testing.T) {
 	}
 	q.Leave(first, nil)
 	q.Leave(second, nil)
-	q.Granted(w, testLease{})
+	q.Granted(w)
 	if isNext(last) {
 		t.Error("a writer is next behind an exclusive holder")
 	}
@@ -49,7 +49,7 @@ func TestNextInLineWhenAReaderGivesUp(t *testing.T) {
 	q := New()
 	all := joinAll(q, reader, reader, Kind{})
 	holds, asks, writer := all[0], all[1], all[2]
-	q.Granted(holds, testLease{})
+	q.Granted(holds)
 	if isClosed(writer.nextInLine) {
 		t.Error("the writer is next while a reader before it does not hold the lock")
 	}
@@ -62,7 +62,7 @@ func TestNextInLineWhenAReaderGivesUp(t *testing.T) {
 func TestOnlyExclusiveWaitersAreNextInLine(t *testing.T) {
 	q := New()
 	all := joinAll(q, reader, three)
-	if q.Granted(all[0], testLease{}); all[1].nextInLine != nil {
+	if q.Granted(all[0]); all[1].nextInLine != nil {
 		t.Error("a waiter for a slot is next")
 	}
 }
@@ -72,7 +72,7 @@ func TestOnlyExclusiveWaitersAreNextInLine(t *testing.T) {
 func TestNextInLineNeedsASharedHolder(t *testing.T) {
 	q := New()
 	all := joinAll(q, Kind{}, Kind{})
-	if q.Granted(all[0], testLease{}); isClosed(all[1].nextInLine) {
+	if q.Granted(all[0]); isClosed(all[1].nextInLine) {
 		t.Error("a writer is next behind an exclusive holder")
 	}
 	q = New()
@@ -80,8 +80,8 @@ func TestNextInLineNeedsASharedHolder(t *testing.T) {
 	for _, p := range []*Waiter{shares, alone, both} {
 		q.Join(p)
 	}
-	q.Granted(shares, testLease{})
-	if q.Granted(alone, testLease{}); !isClosed(both.nextInLine) {
+	q.Granted(shares)
+	if q.Granted(alone); !isClosed(both.nextInLine) {
 		t.Error("a writer is not next though readers share one of its names")
 	}
 }

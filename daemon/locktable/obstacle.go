@@ -9,7 +9,7 @@ import (
 // Obstacle is what a waiter waits for. It is zero if nothing blocks the waiter.
 type Obstacle struct {
 	Holder   *Waiter   // a holder of this host; or nil
-	Lease    Lease     // of the Holder
+	Grant    Grant     // of the Holder
 	Kind     Kind      // how it holds the lock now
 	Failure  error     // how the attempt of the first blocker failed on the nodes; or nil
 	Waiter   *Waiter   // the first blocker, if it does not hold the lock either; or nil
@@ -31,7 +31,7 @@ func (q *Queue) Obstacle(w *Waiter) Obstacle {
 	case first == nil:
 		return Obstacle{Failure: w.failure}
 	case first.isGranted():
-		return Obstacle{Holder: first, Lease: first.lease(), Kind: first.mode()}
+		return Obstacle{Holder: first, Grant: first.backing.Grant(), Kind: first.mode()}
 	case first.failure != nil && (covers(w, first) || !errors.Is(first.failure, redlock.ErrHeld)): // w would fail likewise
 		return Obstacle{Failure: first.failure}
 	}

@@ -191,16 +191,15 @@ func (q *Queue) LastFailure(w *Waiter) error {
 }
 
 // Granted records that w holds a lease. It stays in the queue until it leaves.
-func (q *Queue) Granted(w *Waiter, lease Lease) {
-	w.client, w.grant, w.failure = lease, isGranted, nil
+func (q *Queue) Granted(w *Waiter) {
+	w.grant, w.failure = isGranted, nil
 	q.waiters.remove(w)
 	q.notifyNextInLine(w.Names)
 }
 
 // Restore adds w, which held a lease before a restart. isKept: see ChangeOwner.
-func (q *Queue) Restore(w *Waiter, lease Lease, isKept bool) {
-	w.isKept = isKept
-	w.client, w.grant, w.isReady = lease, isGranted, true
+func (q *Queue) Restore(w *Waiter, isKept bool) {
+	w.isKept, w.grant, w.isReady = isKept, isGranted, true
 	q.number(w)
 	q.append(w)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func newWaiterOf(k Kind, names ...string) *Waiter {
-	return &Waiter{Names: names, Kind: k, Requester: &Requester{}}
+	return &Waiter{Names: names, Kind: k, Requester: &Requester{}, backing: testLease{}}
 }
 
 var (
@@ -203,7 +203,7 @@ func TestQueueDowngrade(t *testing.T) {
 	} {
 		q := New()
 		all := joinAll(q, test.kinds...)
-		q.Granted(all[0], nil)
+		q.Granted(all[0])
 		q.Downgrade(all[0])
 		if got := readyOf(all); got != test.want {
 			t.Errorf("%v: ready: %s, want %s", test.kinds, got, test.want)

@@ -17,7 +17,7 @@ func manyWaiters(k Kind, n int) (all []*Waiter) {
 	}
 	for i := range n {
 		p := &Waiter{Patient: true, Kind: k, Owner: Owner{Name: fmt.Sprint("owner ", i)}}
-		p.Init(append(common, fmt.Sprint("own ", i)), k, true, &Requester{}, nil)
+		p.init(append(common, fmt.Sprint("own ", i)), k, true, &Requester{}, testLease{})
 		all = append(all, p)
 	}
 	return all

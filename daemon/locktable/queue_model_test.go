@@ -96,7 +96,7 @@ func randomWaiter(random *rand.Rand) *Waiter {
 func BenchmarkQueue(b *testing.B) {
 	newWaiter := func(i int, name string) *Waiter {
 		p := &Waiter{Patient: true, Owner: Owner{Name: fmt.Sprint("owner ", i)}}
-		p.Init([]string{name}, Kind{}, true, &Requester{}, nil)
+		p.init([]string{name}, Kind{}, true, &Requester{}, testLease{})
 		return p
 	}
 	b.Run("an uncontended lock", func(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-func newWaiter(names ...string) *Waiter { return &Waiter{Names: names, Requester: &Requester{}} }
+func newWaiter(names ...string) *Waiter { return newWaiterOf(Kind{}, names...) }
 
 func isReady(p *Waiter) bool {
 	if p.ready == nil {
@@ -94,9 +94,8 @@ func TestQueuePassesOnFailures(t *testing.T) {
 	if got := q.LastFailure(second); got != failure {
 		t.Errorf("LastFailure(second) = %v, want %v", got, failure)
 	}
-	h := testLease{}
-	q.Granted(second, h)
-	if got := q.Obstacle(third); got.Holder != second || got.Lease != h || got.Failure != nil {
+	q.Granted(second)
+	if got := q.Obstacle(third); got.Holder != second || got.Grant != (testLease{}) || got.Failure != nil {
 		t.Errorf("Obstacle(third) = %v, want the lease of the second", got)
 	}
 	if waiting := q.Waiting(); len(waiting) != 1 || waiting[0] != third {
@@ -144,6 +143,13 @@ func TestStreakContinues(t *testing.T) {
 // testLease is a lease that lasts.
 type testLease struct{}
 
-func (testLease) Since() time.Duration    { return 0 }
-func (testLease) Validity() time.Duration { return time.Second }
-func (testLease) EndsByItself() bool      { return false }
+func (testLease) ID() string               { return "" }
+func (testLease) TokenID() string          { return "" }
+func (testLease) Passed() bool             { return false }
+func (testLease) Err() error               { return nil }
+func (testLease) Since() time.Duration     { return 0 }
+func (testLease) Validity() time.Duration  { return time.Second }
+func (testLease) EndsByItself() bool       { return false }
+func (t testLease) Grant() Grant           { return t }
+func (testLease) Request() redlock.Request { return redlock.Request{} }
+func (testLease) Undelivered()             {}

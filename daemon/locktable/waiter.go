@@ -41,26 +41,6 @@ type Owner struct {
 	Name   string
 }
 
-// Lease is what the queue must know of a lease that was granted.
-type Lease interface {
-	// Since is the BootTime of the grant.
-	Since() time.Duration
-	// Validity is how long the lease is still valid.
-	Validity() time.Duration
-	// EndsByItself reports that the lease ends without its owner: nobody extends it
-	// (hold=ttl), or it was lost.
-	EndsByItself() bool
-}
-
-// Attempts makes the request of a waiter to the nodes.
-type Attempts interface {
-	// Request may be called after the waiter has left, by the goroutine that hands a lock over.
-	Request() redlock.Request
-	// Undelivered is called after Request, by the same goroutine, if the waiter had left when
-	// the attempt was begun.
-	Undelivered()
-}
-
 // A Waiter is one request in the queues of its names, from its arrival until it failed or
 // its lease ended.
 type Waiter struct {
@@ -73,7 +53,7 @@ type Waiter struct {
 
 	ready, nextInLine chan struct{} // see Ready and NextInLine
 
-	client      any                     // Attempts, or a Lease once it is granted
+	backing     Backing                 // does not change
 	attempt     *redlock.PendingAttempt // begun for it by a hand-over, and not taken yet
 	streak      Streak                  // its lease continues it
 	participant *participant            // nil while it neither waits nor is waited for
@@ -85,15 +65,15 @@ type Waiter struct {
 	isKept      bool // see ChangeOwner
 }
 
-// Init sets the fields that do not change. It copies names.
-func (w *Waiter) Init(names []string, kind Kind, patient bool, requester *Requester, attempts Attempts) {
+// init sets the fields that do not change. It copies names.
+func (w *Waiter) init(names []string, kind Kind, patient bool, requester *Requester, backing Backing) {
 	if len(names) == 1 {
 		w.oneName[0] = names[0]
 		w.Names = w.oneName[:]
 	} else {
 		w.Names = slices.Clone(names)
 	}
-	w.Kind, w.Patient, w.Requester, w.client = kind, patient, requester, attempts
+	w.Kind, w.Patient, w.Requester, w.backing = kind, patient, requester, backing
 }
 
 // grantState is whether a Waiter was granted its lock.
@@ -132,14 +112,11 @@ func (w *Waiter) Ready() <-chan struct{} { return w.ready }
 func (w *Waiter) NextInLine() <-chan struct{} { return w.nextInLine }
 
 // Request makes the request of w to the nodes; w must have been claimed.
-func (w *Waiter) Request() redlock.Request { return w.client.(Attempts).Request() }
+func (w *Waiter) Request() redlock.Request { return w.backing.Request() }
 
 // Undelivered tells a claimed waiter that it had left when its attempt was begun, which the
 // caller has abandoned.
-func (w *Waiter) Undelivered() { w.client.(Attempts).Undelivered() }
-
-// lease returns the lease of w, which is granted.
-func (w *Waiter) lease() Lease { return w.client.(Lease) }
+func (w *Waiter) Undelivered() { w.backing.Undelivered() }
 
 // isBlocked reports whether w waits for others of this host, and not only for the nodes.
 func (w *Waiter) isBlocked() bool { return w.Patient && !w.isReady }

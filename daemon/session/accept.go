@@ -74,7 +74,7 @@ func (d *Host) checkDescriptor() error {
 func (d *Host) open(conn *server.Conn) (server.Session, error) {
 	peer := conn.Peer()
 	s := &session{host: d, conn: conn, requester: requesterOf(peer), pid: peer.PID, opened: d.Clock(), inputEnded: make(chan struct{})}
-	s.uid = s.requester.UID
+	s.uid, s.client.Of = s.requester.UID, s
 	s.listing = d.Limits.Connect(s.uid, conn, d.restoring != 0)
 	s.user = d.users.Name(s.uid)
 	s.requester.User = s.user

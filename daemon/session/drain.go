@@ -42,7 +42,7 @@ func (d *Host) Drain(srv *server.Server) {
 // clients do. Others end by themselves, or their clients are gone.
 func (d *Host) heldByClients() (n int) {
 	for _, h := range d.allLeases() {
-		lingers := h.linger() > 0 && h.process == nil && d.reporter(h) == nil
+		lingers := h.linger() > 0 && !h.OfProcess && d.reporter(h) == nil
 		if !h.EndsByItself() && !d.isKept(h) && !lingers {
 			n++
 		}

@@ -16,15 +16,14 @@ import (
 )
 
 var (
-	errAlready       = errors.New("already held or requested")
-	errOwnerHolds    = fmt.Errorf("%w by this owner on this connection", errAlready)
-	errTooManyCounts = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", maxCount)
-	errUnread        = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
-	errNotHeld       = errors.New("not held")
-	errNoLease       = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
-	errShortage      = errors.New("a limit of the system is reached")
-	errOption        = errors.New("bad option")
-	errVerb          = errors.New("no such verb")
+	errAlready    = errors.New("already held or requested")
+	errOwnerHolds = fmt.Errorf("%w by this owner on this connection", errAlready)
+	errUnread     = fmt.Errorf("more than %d MiB of answers to this user's clients are unread, the maximum: read them, or close the connections", maxUnread>>20)
+	errNotHeld    = errors.New("not held")
+	errNoLease    = fmt.Errorf("%w: there is no lease with this id here (any more)", errNotHeld)
+	errShortage   = errors.New("a limit of the system is reached")
+	errOption     = errors.New("bad option")
+	errVerb       = errors.New("no such verb")
 
 	errLockUndone = fmt.Errorf("%w: the LOCK that it repeats has ended without a grant, or was unlocked since", server.ErrCancelled)
 	errInputEnded = fmt.Errorf("%w: the client's input ended while it waited", server.ErrCancelled)
@@ -52,7 +51,7 @@ var codes = []struct {
 	{locktable.ErrDeadlock, ipc.CodeDeadlock},
 	{access.ErrLimit, ipc.CodeLimit},
 	{errShortage, ipc.CodeLimit},
-	{errTooManyCounts, ipc.CodeLimit},
+	{locktable.ErrTooManyCounts, ipc.CodeLimit},
 	{errUnread, ipc.CodeLimit},
 	{access.ErrDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
@@ -226,10 +225,6 @@ func noQuorumText(e *redlock.NoQuorumError) string {
 }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
-
-// maxCount is how many LOCKs of one owner can count on one lease (reentrant=yes). No sound program
-// nests deeper.
-const maxCount = 1000
 
 // maxUnread is how many bytes of answers the clients of one user may leave unread before
 // another long answer is refused.

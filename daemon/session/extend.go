@@ -60,9 +60,9 @@ func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) e
 	if !h.lease.Shared() {
 		return err
 	}
-	d.lockQueue(&h.waiter)
-	d.queue.Downgrade(&h.waiter)
-	d.unlockQueue(&h.waiter)
+	d.lockQueue(&h.Waiter)
+	d.queue.Downgrade(&h.Waiter)
+	d.unlockQueue(&h.Waiter)
 	if err != nil && h.lease.Err() == nil {
 		return fmt.Errorf("%w; the lease is shared from now on, and each extension asks the nodes again to admit readers", err)
 	}
@@ -96,7 +96,7 @@ func (s *session) beat(call *server.Call) server.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	return reply(call, call.OK().Strs("lock", h.waiter.Names...))
+	return reply(call, call.OK().Strs("lock", h.Waiter.Names...))
 }
 
 func (d *Host) takeBeat(h *heldLease) error {
@@ -104,7 +104,7 @@ func (d *Host) takeBeat(h *heldLease) error {
 		return err
 	}
 	if h.heartbeat == nil {
-		return badOption("%s: BEAT for a lock that was taken without beat=", h.waiter.Label())
+		return badOption("%s: BEAT for a lock that was taken without beat=", h.Waiter.Label())
 	}
 	now := d.Clock()
 	d.mu.Lock()

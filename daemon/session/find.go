@@ -22,11 +22,11 @@ func (s *session) find(call *server.Call) (*heldLease, error) {
 	case h != nil && call.Has(ipc.OptLease) && s.host.isKept(h): // it is not found by its names
 	case h != nil && call.Has(ipc.OptLease|ipc.OptOwner) && call.Owner != h.Owner:
 		return nil, badOption("owner=%s: the lease was taken with another owner=; lease= alone is enough", call.Owner)
-	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.waiter.Names)):
+	case h != nil && (len(call.Names) == 0 || slices.Equal(call.Names, h.Waiter.Names)):
 		return h, nil
 	case h != nil && call.Has(ipc.OptLease):
 	case h != nil:
-		return nil, otherNamesError(call.Names, h.waiter.Names)
+		return nil, otherNamesError(call.Names, h.Waiter.Names)
 	}
 	return nil, notFoundError(call)
 }
@@ -55,7 +55,7 @@ func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	own := s.leases.leases[indexKey{owner: call.Owner, name: call.Names[0]}]
+	own := leaseOf(s.client.Find(0, call.Owner, call.Names[0]))
 	if own != nil && own.lease.Err() == nil {
 		return own, nil
 	}
@@ -69,9 +69,9 @@ func (s *session) lookUp(call *server.Call) (*heldLease, error) {
 // processLeaseLocked returns the lease of a process (hold=pid) whose loss this connection reports.
 func (s *session) processLeaseLocked(call *server.Call) (*heldLease, error) {
 	var all []*heldLease
-	for h := range s.processLeases {
-		if h.Owner == call.Owner && slices.Contains(h.waiter.Names, call.Names[0]) {
-			all = append(all, h)
+	for l := range s.client.Reports() {
+		if l.Owner == call.Owner && slices.Contains(l.Waiter.Names, call.Names[0]) {
+			all = append(all, leaseOf(l))
 		}
 	}
 	held := heldElseLost(all)
@@ -110,7 +110,7 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 		h, err = s.onlyOne(p, call)
 	case p != nil:
 		s.host.mu.Lock()
-		h = p.leases.leases[indexKey{s.uid, call.Owner, call.Names[0]}]
+		h = leaseOf(p.client.Find(s.uid, call.Owner, call.Names[0]))
 		s.host.mu.Unlock()
 	}
 	if h == nil && err == nil && s.isOfOtherUser(pid) {
@@ -122,10 +122,15 @@ func (s *session) heldByPID(call *server.Call) (h *heldLease, err error) {
 // onlyOne returns the only lease of this user and owner that a process holds. If it holds
 // none, it returns the only one that it lost.
 func (s *session) onlyOne(p *heldProcess, call *server.Call) (*heldLease, error) {
+	var all []*heldLease
 	s.host.mu.Lock()
-	all := p.leases.all()
+	for l := range p.client.All() {
+		if l.UID == s.uid && l.Owner == call.Owner {
+			all = append(all, leaseOf(l))
+		}
+	}
 	s.host.mu.Unlock()
-	held := heldElseLost(slices.DeleteFunc(all, func(h *heldLease) bool { return h.UID != s.uid || h.Owner != call.Owner }))
+	held := heldElseLost(all)
 	switch len(held) {
 	case 0:
 		return nil, nil

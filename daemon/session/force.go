@@ -104,7 +104,7 @@ func alsoText(also []string) string {
 
 // leasesOf returns the leases of a lock.
 func (d *Host) leasesOf(name string) []*heldLease {
-	return slices.DeleteFunc(d.allLeases(), func(h *heldLease) bool { return !slices.Contains(h.waiter.Names, name) })
+	return slices.DeleteFunc(d.allLeases(), func(h *heldLease) bool { return !slices.Contains(h.Waiter.Names, name) })
 }
 
 // namesByID returns the names of each lease of several names that has this one, by the ids that the
@@ -112,7 +112,7 @@ func (d *Host) leasesOf(name string) []*heldLease {
 func (d *Host) namesByID(name string) map[string][]string {
 	lists := map[string][]string{}
 	for _, h := range d.allLeases() {
-		if names := h.waiter.Names; len(names) > 1 && slices.Contains(names, name) {
+		if names := h.Waiter.Names; len(names) > 1 && slices.Contains(names, name) {
 			lists[h.lease.TokenID()], lists[h.lease.ID()] = names, names // before an exchange of the token, and after it
 		}
 	}

@@ -12,9 +12,7 @@ import (
 func TestQueueGate(t *testing.T) {
 	d := &Host{}
 	gate := func(uid int, names ...string) *sync.Mutex {
-		p := &locktable.Waiter{}
-		p.Init(names, locktable.Kind{}, false, &locktable.Requester{UID: uid}, nil)
-		return d.gate(p)
+		return d.gate(&locktable.Waiter{Names: names, Requester: &locktable.Requester{UID: uid}})
 	}
 	if gate(1, "a") != nil {
 		t.Error("a request for one name has a gate")

@@ -179,7 +179,7 @@ func testBegunGrantIsAbandoned(t *testing.T, passed bool) {
 	if _, _, err := d.undoLock(first.heldLease, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !isClosed(second.waiter.Ready()) {
+	if !isClosed(second.Waiter.Ready()) {
 		t.Fatal("no grant was begun for the next waiter")
 	}
 	if n := d.Nodes.Status().Counts.HandOvers; !passed && n != 1 {
@@ -216,8 +216,8 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	if first.settle(err); err != nil {
 		t.Fatal(err)
 	}
-	next := d.queue.ClaimNext(&first.waiter, locktable.Streak{})
-	if next != &second.waiter {
+	next := d.queue.ClaimNext(&first.Waiter, locktable.Streak{})
+	if next != &second.Waiter {
 		t.Fatalf("the next waiter is %v, want the second", next)
 	}
 	second.settle(redlock.ErrHeld)
@@ -263,9 +263,9 @@ func queueLock(t *testing.T, s *session, owner string) *lockRequest {
 		_, err = s.registerRequest(a)
 	}
 	if err == nil {
-		s.host.lockQueue(&a.waiter)
-		err = s.host.queue.Join(&a.waiter)
-		s.host.unlockQueue(&a.waiter)
+		s.host.lockQueue(&a.Waiter)
+		err = s.host.queue.Join(&a.Waiter)
+		s.host.unlockQueue(&a.Waiter)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -141,7 +141,7 @@ func queued(d *Host) int {
 
 // change applies an event to the life of a lease that no other goroutine has.
 func change(h *heldLease, event locktable.Event) (do locktable.Effects) {
-	h.life, do = h.life.After(event)
+	h.Life, do = h.Life.After(event, h.Reporter() != nil)
 	return do
 }
 
@@ -166,4 +166,19 @@ func startDev(t *testing.T) *testDaemon {
 	d := &testDaemon{daemontest.NewDev(t, serve)}
 	d.Start()
 	return d
+}
+
+// newTestLease returns a lease of names that nobody else knows, on a connection.
+func newTestLease(on *session, names ...string) *heldLease {
+	h := &heldLease{}
+	h.Init(names, locktable.Kind{}, false, h)
+	h.SetHolder(&on.client, &on.client)
+	return h
+}
+
+// newTestSession returns a session without a connection.
+func newTestSession(d *Host) *session {
+	s := &session{host: d}
+	s.client.Of = s
+	return s
 }

@@ -12,36 +12,56 @@ import (
 )
 
 // heldLease is a lease in the daemon, with the client that holds it. There are tens of thousands of
-// them. To save memory, rarely used fields are behind a pointer (delays, reentrancy, heartbeat),
-// and small fields stand together.
+// them. To save memory, rarely used fields are behind a pointer (delays, heartbeat), and small fields
+// stand together. The Host's mu guards the Lease, except its Waiter.
 type heldLease struct {
-	locktable.Requester
-	number  uint64           // the number of its LOCK in the journal; 0: not recorded
-	process *heldProcess     // the process that holds it (hold=pid), or nil
-	delays  *endDelays       // nil: it is released as soon as its client is gone
-	waiter  locktable.Waiter // has the names and the kind of the lock
-	lease   *redlock.Lease   // nil while the state is Acquiring
+	locktable.Lease
+	number    uint64         // the number of its LOCK in the journal; 0: not recorded
+	delays    *endDelays     // nil: it is released as soon as its client is gone
+	heartbeat *heartbeat     // nil: it needs no BEAT
+	lease     *redlock.Lease // nil before the grant
+	request   *lockRequest   // its LOCK while that is under way; nil after the grant; guarded by the Host's mu
 
-	// The Host's mu guards what follows, except hold.
-	session     *session      // reports its loss; nil once its connection ended
-	index       *leaseIndex   // finds the lease by its names; RESUME changes it
+	hold ipc.Hold // does not change
+
+	// The Host's mu guards what follows.
+	holderGone  bool          // the process of its connection had ended when this daemon started, and nobody has resumed it
+	disconnects uint16        // how often its connection ended, which begins linger=
 	lostAt      time.Duration // BootTime; 0: it was not lost
-	reentrancy  *reentrancy   // nil: only the first LOCK counts
-	heartbeat   *heartbeat    // nil: it needs no BEAT
-	life        locktable.Life
-	hold        ipc.Hold // does not change
-	freed       bool     // process is already released
-	downgraded  bool     // it was taken exclusively, and is shared now
-	holderGone  bool     // the process of its connection had ended when this daemon started, and nobody has resumed it
-	disconnects uint16   // how often its connection ended, which begins linger=
+}
+
+// leaseOf returns the lease of a locktable.Lease, or nil.
+func leaseOf(l *locktable.Lease) *heldLease {
+	if l == nil {
+		return nil
+	}
+	return l.Backing().(*heldLease)
+}
+
+// Request and Undelivered are for locktable.Queue: see lockRequest.
+func (h *heldLease) Request() redlock.Request { return h.request.Request() }
+
+// Undelivered removes from the journal an attempt that a hand-over recorded after this request was
+// answered. Otherwise the next daemon would consider the attempt under way.
+func (h *heldLease) Undelivered() { h.request.session.host.Journal.Forgotten(h.number, 0) }
+
+// Grant returns what the nodes granted.
+func (h *heldLease) Grant() locktable.Grant { return h.lease }
+
+// process returns the process that holds the lease (hold=pid), or nil.
+func (h *heldLease) process() *heldProcess {
+	if !h.OfProcess {
+		return nil // Holder may change
+	}
+	return processOf(h.Holder())
 }
 
 // becomeSharedLocked makes the lease shared in this daemon, unless several LOCKs count on it.
 func (h *heldLease) becomeSharedLocked() error {
-	if n := len(h.reentrantIDsLocked()); n > 0 {
-		return badOption("mode=shared: the lease counts %d exclusive LOCKs (reentrant=yes): UNLOCK until one is left", 1+n)
+	if n := h.Count(); n > 1 {
+		return badOption("mode=shared: the lease counts %d exclusive LOCKs (reentrant=yes): UNLOCK until one is left", n)
 	}
-	h.downgraded = true
+	h.IsShared = true
 	return nil
 }
 
@@ -49,21 +69,14 @@ func (h *heldLease) becomeSharedLocked() error {
 func (d *Host) mode(h *heldLease) locktable.Kind {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return h.modeLocked()
-}
-
-func (h *heldLease) modeLocked() locktable.Kind {
-	if h.downgraded {
-		return locktable.Kind{Shared: true}
-	}
-	return h.waiter.Kind
+	return h.Mode()
 }
 
 // reporter returns the session that reports the loss of a lease, or nil.
 func (d *Host) reporter(h *heldLease) *session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return h.session
+	return sessionOf(h.Reporter())
 }
 
 // countDisconnect counts the ends of the client's connection. If the client resumes the lease and
@@ -74,12 +87,6 @@ func (d *Host) countDisconnect(h *heldLease) (nth uint16) {
 	h.disconnects++
 	return h.disconnects
 }
-
-// Since is the BootTime of the grant.
-func (h *heldLease) Since() time.Duration { return h.lease.Since() }
-
-// Validity is how long the lease is still valid.
-func (h *heldLease) Validity() time.Duration { return h.lease.Validity() }
 
 // EndsByItself reports that the lease ends without its client, which cannot extend it.
 func (h *heldLease) EndsByItself() bool {
@@ -141,7 +148,7 @@ func (d *Host) keepUntil(h *heldLease, instant time.Duration) {
 func (d *Host) isKept(h *heldLease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return h.life.State == locktable.Kept
+	return h.Life.State == locktable.Kept
 }
 
 // isHolderGone reports whether the process of a lease's connection had ended when this daemon started,
@@ -162,11 +169,11 @@ func (h *heldLease) recordLocked() state.Lease {
 			Hold: h.hold, Linger: h.linger(), Beat: h.beatInterval(),
 		},
 	}
-	if h.process != nil {
-		r.Holder.ProcessStarted = h.process.started
+	if p := h.process(); p != nil {
+		r.Holder.ProcessStarted = p.started
 	}
-	if h.session != nil {
-		r.Conn = h.session.number
+	if s := sessionOf(h.Reporter()); s != nil {
+		r.Conn = s.number
 	}
 	return r
 }
@@ -196,7 +203,7 @@ func (d *Host) countField(r *ipc.Response, h *heldLease) *ipc.Response {
 func leaseFields(call *server.Call, h *heldLease) *ipc.Response {
 	deadline := h.lease.Deadline()
 	r := call.OK().
-		Strs("lock", h.waiter.Names...).
+		Strs("lock", h.Waiter.Names...).
 		Str("lease", h.lease.ID()).
 		Int("fence", int64(h.lease.Fence())).
 		Ms("ttl", h.lease.Validity()).
@@ -240,9 +247,14 @@ func (h *heldLease) beatInterval() time.Duration {
 	return h.heartbeat.interval
 }
 
-// startHeartbeatLocked starts the interval at the grant.
-func (d *Host) startHeartbeatLocked(h *heldLease) {
-	if h.heartbeat != nil && h.life.State == locktable.Held {
+// startHeartbeat starts the interval at the grant.
+func (d *Host) startHeartbeat(h *heldLease) {
+	if h.heartbeat == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h.Life.State == locktable.Held {
 		h.heartbeat.lastBeat = d.Clock()
 		h.heartbeat.timer = d.timers.After(h.heartbeat.interval, func() { d.checkHeartbeat(h) })
 	}
@@ -263,9 +275,14 @@ func (d *Host) checkHeartbeat(h *heldLease) {
 	}
 }
 
-// stopHeartbeatLocked stops the timer, because the lease has ended.
-func (h *heldLease) stopHeartbeatLocked() {
-	if h.heartbeat != nil && h.heartbeat.timer != nil {
+// stopHeartbeat stops the timer, because the lease has ended.
+func (d *Host) stopHeartbeat(h *heldLease) {
+	if h.heartbeat == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h.heartbeat.timer != nil {
 		h.heartbeat.timer.Stop()
 		h.heartbeat.timer = nil
 	}
@@ -289,17 +306,4 @@ func (p *heartbeat) noteBeatLocked(now time.Duration) (late bool) {
 	late = p.isMissedLocked(now)
 	p.lastBeat = now
 	return late
-}
-
-// ownerLocked returns the present owner of the lease, for the search for deadlocks.
-func (h *heldLease) ownerLocked() locktable.Owner {
-	switch {
-	case h.life.State == locktable.Kept:
-		return locktable.Owner{Client: h}
-	case h.process != nil:
-		return locktable.Owner{Client: h.process, Name: h.Owner}
-	case h.session != nil:
-		return locktable.Owner{Client: h.session, Name: h.Owner}
-	}
-	return locktable.Owner{Client: h, Name: h.Owner}
 }

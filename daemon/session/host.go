@@ -24,11 +24,10 @@ import (
 // queueMu and inside the mutex of the connection store, and those of timers and of a redlock.Lease
 // inside mu.
 type Host struct {
-	// mu guards the leases: their registry, the indexes of connections and processes, and the fields
-	// of leases, LOCKs and sessions that say so. No operation under it takes long.
-	mu        sync.Mutex
-	leases    leaseRegistry
-	unclaimed unclaimedLeases
+	// mu guards the leases: the table, its clients, and the fields of leases and LOCKs that say so. No
+	// operation under it takes long.
+	mu    sync.Mutex
+	table *locktable.Table
 
 	userGates [64]sync.Mutex   // taken before queueMu, never inside it: see lockQueue
 	queueMu   sync.Mutex       // guards queue; LOST never waits for it
@@ -92,7 +91,7 @@ func NewHost(o HostOptions) *Host {
 		version:  o.Version,
 		status:   o.Status,
 		queue:    locktable.New(),
-		leases:   newLeaseRegistry(),
+		table:    locktable.NewTable(),
 		Limits:   access.NewLimits(o.Config.Limits),
 		recorder: o.Recorder,
 		Journal:  state.NewJournal(o.Log),

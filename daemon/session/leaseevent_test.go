@@ -14,9 +14,8 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// Each effect has a case in Host.changeLocked or Host.perform, and no other code gets effects that it
-// could forget: the callers of Host.changeLocked call Host.perform, and only that calls
-// locktable.Life.After.
+// Each effect has a case in Host.perform, and no other code gets effects that it could forget: each
+// caller of locktable.Table.Apply calls Host.perform.
 func TestEveryEffectIsPerformed(t *testing.T) {
 	var effects []string
 	cases := map[string]bool{}
@@ -27,7 +26,8 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 			}
 		}
 	}
-	callers := map[string][]string{} // by method
+	effects = slices.DeleteFunc(effects, func(name string) bool { return !ast.IsExported(name) }) // Table.Apply does them
+	callers := map[string][]string{}                                                              // by method
 	for _, file := range sourceFiles(t, ".") {
 		for _, decl := range file.Decls {
 			decl, ok := decl.(*ast.FuncDecl)
@@ -38,13 +38,18 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 				switch n := n.(type) {
 				case *ast.CaseClause:
 					for _, value := range n.List {
-						if effect, ok := value.(*ast.SelectorExpr); ok && (decl.Name.Name == "changeLocked" || decl.Name.Name == "perform") {
+						if effect, ok := value.(*ast.SelectorExpr); ok && decl.Name.Name == "perform" {
 							cases[effect.Sel.Name] = true
 						}
 					}
 				case *ast.SelectorExpr:
-					if name := n.Sel.Name; name == "perform" || name == "changeLocked" || name == "After" && !isTimers(n.X) {
+					switch name := n.Sel.Name; {
+					case name == "Apply", name == "Grant" && isIdentSelector(n.X, "table"), name == "Effects" && isIdent(n.X, "end"):
+						callers["effects"] = append(callers["effects"], decl.Name.Name)
+					case name == "perform":
 						callers[name] = append(callers[name], decl.Name.Name)
+					case name == "After" && !isIdentSelector(n.X, "timers"):
+						t.Errorf("%s calls After: only locktable.Table does", decl.Name.Name)
 					}
 				}
 				return true
@@ -53,23 +58,26 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 	}
 	for _, effect := range effects {
 		if !cases[effect] {
-			t.Errorf("neither changeLocked nor perform has a case for %s", effect)
+			t.Errorf("perform has no case for %s", effect)
 		}
 	}
 	if len(effects) == 0 || len(cases) != len(effects) {
 		t.Errorf("found the effects %v, and the cases %v", effects, cases)
 	}
-	for method, want := range map[string][]string{"perform": {"applyIf", "settleGranted"}, "changeLocked": {"applyIf", "settleGranted"}, "After": {"changeLocked"}} {
-		if got := callers[method]; !slices.Equal(got, want) {
-			t.Errorf("%s is called by %v, want %v", method, got, want)
-		}
+	if want := []string{"applyIf", "clientEnded", "leaseLost", "settleGranted"}; !slices.Equal(sorted(callers["perform"]), want) || !slices.Equal(sorted(callers["effects"]), want) {
+		t.Errorf("perform is called by %v, and %v get effects, want %v", callers["perform"], callers["effects"], want)
 	}
 }
 
-// isTimers reports whether x is a timers.Set of a Host.
-func isTimers(x ast.Expr) bool {
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return names
+}
+
+// isIdentSelector reports whether x selects a field with the name.
+func isIdentSelector(x ast.Expr, name string) bool {
 	selector, ok := x.(*ast.SelectorExpr)
-	return ok && selector.Sel.Name == "timers"
+	return ok && selector.Sel.Name == name
 }
 
 // sourceFiles returns the files of a package, except tests.
@@ -112,18 +120,18 @@ func isIdent(x ast.Expr, name string) bool {
 // If the client ends while its lost lease is being remembered, nothing of the lease stays.
 func TestLossIsNotRememberedTooLate(t *testing.T) {
 	d := readyHost(t)
-	s := &session{host: d}
+	s := newTestSession(d)
 	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &heldLease{session: s, index: &s.leases, life: locktable.Life{State: locktable.Lost, Knows: locktable.KnowsLoss}, lease: lease}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	p := performed{did: change(h, locktable.LossRemembered)}
+	h := newTestLease(s, "a")
+	h.lease, h.Life = lease, locktable.Life{State: locktable.Lost, Knows: locktable.KnowsLoss}
+	p := performed{Due: d.table.Apply(&h.Lease, locktable.LossRemembered)}
 	d.forget(h)
-	d.perform(h, &p, 0)
-	if len(s.leases.lost) > 0 || !d.Limits.IsEmpty() {
-		t.Errorf("%d lost leases are left on the connection, and counted: %v", len(s.leases.lost), !d.Limits.IsEmpty())
+	d.perform(h, &p)
+	if s.client.Remembers() > 0 || !d.Limits.IsEmpty() {
+		t.Errorf("%d lost leases are left on the connection, and counted: %v", s.client.Remembers(), !d.Limits.IsEmpty())
 	}
 }
 
@@ -131,9 +139,8 @@ func TestLossIsNotRememberedTooLate(t *testing.T) {
 // see heldLease.lease.
 func TestForceBeforeLockSeesTheGrant(t *testing.T) {
 	d := readyHost(t)
-	h := &heldLease{}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	if err := d.queue.Join(&h.waiter); err != nil {
+	h := newTestLease(newTestSession(d), "a")
+	if err := d.queue.Join(&h.Waiter); err != nil {
 		t.Fatal(err)
 	}
 	lease, err := d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 type lockRequest struct {
 	*heldLease // becomes a lease when it is granted
 	session    *session
-	requests   *leaseIndex // the index that has the request while it is under way, for other LOCKs of its owner
 	call       *server.Call
 	ttl        time.Duration
 	wait       time.Duration // ipc.Forever: no end
@@ -44,7 +42,7 @@ func (s *session) start(a *lockRequest) server.Work {
 	}
 	after, err := s.registerRequest(a)
 	if after != nil || err != nil {
-		s.host.Processes.release(a.process)
+		s.host.Processes.release(a.process())
 	}
 	switch {
 	case err != nil:
@@ -52,14 +50,14 @@ func (s *session) start(a *lockRequest) server.Work {
 	case after != nil:
 		return after
 	}
-	s.host.lockQueue(&a.waiter)
-	err = s.host.queue.Join(&a.waiter)
-	s.host.unlockQueue(&a.waiter)
+	s.host.lockQueue(&a.Waiter)
+	err = s.host.queue.Join(&a.Waiter)
+	s.host.unlockQueue(&a.Waiter)
 	if err != nil {
 		a.endUngranted(err)
 		return s.refuse(call, redact(s.view(), err))
 	}
-	if a.waiter.Patient && a.waiter.Ready() != nil {
+	if a.Waiter.Patient && a.Waiter.Ready() != nil {
 		s.host.Store.Prefer(&s.stored) // the client would lose its position in the queue
 	}
 	return a
@@ -77,31 +75,29 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	lease := &s.host.Cfg.Lease
 	a := &lockRequest{
 		heldLease: &heldLease{
-			Requester: locktable.Requester{
-				UID: s.uid, PID: s.pid, User: s.user,
-				Owner: call.Owner, Note: call.Note, ID: call.ID,
-				Asked: s.since(call),
-			},
 			number:    call.Number,
 			hold:      call.Hold,
 			heartbeat: newHeartbeat(call.Beat),
-			index:     &s.leases,
 			delays:    newEndDelays(optionOr(call, ipc.OptLinger, call.Linger, lease.Linger), call.Min),
-			session:   s,
 		},
-		session:  s,
-		requests: &s.leases,
-		call:     call,
-		ttl:      optionOr(call, ipc.OptTTL, call.TTL, lease.TTL),
-		wait:     optionOr(call, ipc.OptWait, call.Wait, ipc.Forever),
-		guard:    call.Guard,
-		max:      optionOr(call, ipc.OptMax, call.Max, lease.MaxHold),
+		session: s,
+		call:    call,
+		ttl:     optionOr(call, ipc.OptTTL, call.TTL, lease.TTL),
+		wait:    optionOr(call, ipc.OptWait, call.Wait, ipc.Forever),
+		guard:   call.Guard,
+		max:     optionOr(call, ipc.OptMax, call.Max, lease.MaxHold),
 	}
 	if call.Verb == ipc.VerbTry {
 		a.wait = 0
 	}
-	a.waiter.Init(call.Names, k, a.wait != 0, &a.Requester, a)
-	a.waiter.Owner = locktable.Owner{Client: s, Name: a.Owner}
+	a.Requester = locktable.Requester{
+		UID: s.uid, PID: s.pid, User: s.user,
+		Owner: call.Owner, Note: call.Note, ID: call.ID,
+		Asked: s.since(call),
+	}
+	a.request = a
+	a.Init(call.Names, k, a.wait != 0, a.heldLease)
+	a.SetHolder(&s.client, &s.client)
 	if err := a.checkOptions(s.host.Cfg); err != nil || a.hold != ipc.HoldPID {
 		return a, err
 	}
@@ -115,8 +111,8 @@ func (a *lockRequest) bindToProcess() error {
 	if err != nil {
 		return err
 	}
-	a.process, a.index, a.requests, a.PID = p, &p.leases, &p.leases, p.pid
-	a.waiter.Owner = locktable.Owner{Client: p, Name: a.Owner}
+	a.PID = p.pid
+	a.SetHolder(&p.client, &a.session.client)
 	return nil
 }
 
@@ -177,7 +173,7 @@ func (a *lockRequest) checkMin() error {
 // unless the second LOCK joins the first one: it has the same id=, or reentrant=yes. For such a LOCK,
 // registerRequest returns the work that waits for the first one.
 func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) {
-	var ended map[*heldLease]bool
+	var ended map[*locktable.Lease]bool
 	for {
 		firsts, err := s.addRequest(a, ended)
 		if err != nil {
@@ -192,15 +188,15 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 				return work, err
 			}
 			if ended == nil {
-				ended = map[*heldLease]bool{}
+				ended = map[*locktable.Lease]bool{}
 			}
-			ended[first.heldLease] = true
+			ended[&first.Lease] = true
 		}
 	}
 	if left, drains := s.host.drainLeft(); drains {
 		err = &drainError{left}
 	} else {
-		err = s.host.Limits.BeginLock(a.UID, len(a.waiter.Names), a.waiter.Patient, a.call.Replayed || a.rejoined)
+		err = s.host.Limits.BeginLock(a.UID, len(a.Waiter.Names), a.Waiter.Patient, a.call.Replayed || a.rejoined)
 	}
 	if err != nil {
 		a.unregister(err)
@@ -210,40 +206,47 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 	return nil, nil
 }
 
-// addRequest is leaseIndex.addRequest, unless the connection holds the name with another hold=.
-func (s *session) addRequest(a *lockRequest, ended map[*heldLease]bool) (firsts []*lockRequest, err error) {
+// addRequest is locktable.Client.Begin, unless the connection holds the name with another hold=.
+func (s *session) addRequest(a *lockRequest, ended map[*locktable.Lease]bool) (firsts []*lockRequest, err error) {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	if s.isHeldWithOtherHoldLocked(a) {
-		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.waiter.Label(), errAlready)
+	if s.client.HoldsOtherwise(&a.Lease) {
+		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.Waiter.Label(), errAlready)
 	}
-	return a.requests.addRequest(a, ended), nil
+	for _, l := range a.Holder().Begin(&a.Lease, ended) {
+		firsts = append(firsts, leaseOf(l).lockLocked())
+	}
+	return firsts, nil
+}
+
+// lockLocked returns the LOCK of a lease, with a done channel, so that another LOCK can wait for it. It
+// may have ended.
+func (h *heldLease) lockLocked() *lockRequest {
+	a := h.request
+	switch {
+	case a == nil:
+		a = &lockRequest{heldLease: h, done: make(chan struct{})}
+		close(a.done)
+	case a.done == nil:
+		a.done = make(chan struct{})
+	}
+	return a
+}
+
+// endLocked ends the request for other LOCKs of its owner.
+func (a *lockRequest) endLocked() {
+	a.Holder().End(&a.Lease)
+	if a.done != nil {
+		close(a.done)
+	}
 }
 
 // countForProcess counts the connection's LOCKs under way with hold=pid. They end with the
 // connection, although they are in the index of the process.
 func (a *lockRequest) countForProcess(n int32) {
-	if a.process != nil {
+	if a.OfProcess {
 		a.session.processRequests.Add(n)
 	}
-}
-
-// isHeldWithOtherHoldLocked reports whether the connection holds the name with hold=conn and wants it
-// with hold=pid, or the reverse: the request would wait for its own connection.
-func (s *session) isHeldWithOtherHoldLocked(a *lockRequest) bool {
-	if a.process == nil && len(s.processLeases) == 0 {
-		return false
-	}
-	others := maps.Keys(s.processLeases)
-	if a.process != nil {
-		others = maps.Values(s.leases.leases)
-	}
-	for h := range others {
-		if h.Owner == a.Owner && h.lease.Err() == nil && locktable.Overlap(&h.waiter, &a.waiter) {
-			return true
-		}
-	}
-	return false
 }
 
 // Run waits until the request is next on this host, takes the lock on the nodes, and answers.
@@ -294,10 +297,10 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 	d := a.session.host
 	r := a.Request()
 	r.Entry = a.entry
-	d.lockQueue(&a.waiter)
-	r.Pending, r.Yield = d.queue.TakeAttempt(&a.waiter)
-	d.unlockQueue(&a.waiter)
-	r.Yield = r.Yield && a.waiter.Patient
+	d.lockQueue(&a.Waiter)
+	r.Pending, r.Yield = d.queue.TakeAttempt(&a.Waiter)
+	d.unlockQueue(&a.Waiter)
+	r.Yield = r.Yield && a.Waiter.Patient
 	lease, err := d.Nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
 		d.traceAttempt(a.heldLease, lease, nil)
@@ -310,7 +313,7 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 
 // waitUntilReady waits until nothing in the wait queue blocks the request.
 func (a *lockRequest) waitUntilReady(ctx context.Context) error {
-	if a.waiter.Ready() == nil || isClosed(a.waiter.Ready()) {
+	if a.Waiter.Ready() == nil || isClosed(a.Waiter.Ready()) {
 		return nil
 	}
 	if a.wait == 0 {
@@ -318,10 +321,10 @@ func (a *lockRequest) waitUntilReady(ctx context.Context) error {
 	}
 	timer := time.NewTimer(a.timeLeft())
 	defer timer.Stop()
-	nextInLine, renewal := a.waiter.NextInLine(), (<-chan time.Time)(nil)
+	nextInLine, renewal := a.Waiter.NextInLine(), (<-chan time.Time)(nil)
 	for {
 		select {
-		case <-a.waiter.Ready():
+		case <-a.Waiter.Ready():
 			return nil
 		case <-nextInLine:
 			nextInLine = nil
@@ -348,7 +351,7 @@ func (a *lockRequest) holderGone() <-chan struct{} {
 	case ipc.HoldConn:
 		return a.session.inputEnded
 	case ipc.HoldPID:
-		return a.process.ended
+		return a.process().ended
 	}
 	return nil
 }
@@ -380,12 +383,12 @@ func (a *lockRequest) enter() {
 // calls it, so it must not use a.call, which may have ended by then.
 func (a *lockRequest) Request() redlock.Request {
 	d, h := a.session.host, a.heldLease
-	d.lockQueue(&h.waiter)
-	isHeld, isFollowed := errors.Is(d.queue.LastFailure(&h.waiter), redlock.ErrHeld), d.queue.HasFollower(&h.waiter)
-	d.unlockQueue(&h.waiter)
+	d.lockQueue(&h.Waiter)
+	isHeld, isFollowed := errors.Is(d.queue.LastFailure(&h.Waiter), redlock.ErrHeld), d.queue.HasFollower(&h.Waiter)
+	d.unlockQueue(&h.Waiter)
 	r := redlock.Request{
-		Shared:       a.waiter.Kind.Shared,
-		Slots:        int(a.waiter.Kind.Slots),
+		Shared:       a.Waiter.Kind.Shared,
+		Slots:        int(a.Waiter.Kind.Slots),
 		TTL:          a.ttl,
 		Wait:         a.waitLeft(),
 		Asked:        a.Asked,
@@ -402,7 +405,7 @@ func (a *lockRequest) Request() redlock.Request {
 	if h.number != 0 {
 		r.BeforeAttempt = func(taken redlock.Record) { d.Journal.Acquiring(h.number, taken) }
 	}
-	if names := a.waiter.Names; len(names) > 1 {
+	if names := a.Waiter.Names; len(names) > 1 {
 		r.Names = names
 	} else {
 		r.Name = names[0]
@@ -416,17 +419,13 @@ func (a *lockRequest) Request() redlock.Request {
 // again soon. So they do if another waiter of this host wants exactly the same names (isFollowed).
 func (a *lockRequest) blockSize(isFollowed bool) int {
 	switch {
-	case a.hold == ipc.HoldTTL || !a.waiter.Kind.Exclusive():
+	case a.hold == ipc.HoldTTL || !a.Waiter.Kind.Exclusive():
 		return 0
-	case a.waiter.Ready() != nil, isFollowed:
+	case a.Waiter.Ready() != nil, isFollowed:
 		return redlock.MaxBlock
 	}
 	return 0
 }
-
-// Undelivered removes from the journal an attempt that a hand-over recorded after this request was
-// answered. Otherwise the next daemon would consider the attempt under way.
-func (a *lockRequest) Undelivered() { a.session.host.Journal.Forgotten(a.number, 0) }
 
 // waitLeft returns the rest of wait=.
 func (a *lockRequest) waitLeft() time.Duration {
@@ -454,13 +453,13 @@ func (a *lockRequest) settle(err error) {
 		a.settleGranted()
 		return
 	}
-	d.lockQueue(&a.waiter)
-	begun := d.queue.Withdraw(&a.waiter)
-	d.unlockQueue(&a.waiter)
+	d.lockQueue(&a.Waiter)
+	begun := d.queue.Withdraw(&a.Waiter)
+	d.unlockQueue(&a.Waiter)
 	if begun != nil {
 		begun.Abandon() // before another waiter becomes ready
 	}
-	d.leaveQueue(&a.waiter, nodesError(err))
+	d.leaveQueue(&a.Waiter, nodesError(err))
 	a.endUngranted(err)
 }
 
@@ -470,49 +469,47 @@ func (a *lockRequest) settleGranted() {
 	d, h := a.session.host, a.heldLease
 	var p performed
 	d.mu.Lock()
-	d.changeLocked(h, locktable.WasGranted, &p) // unless it was lost already
-	d.leases.add(h)
+	p.Due = d.table.Grant(&h.Lease)
 	var record state.Lease
 	if h.number != 0 {
 		record = h.recordLocked()
 	}
 	d.mu.Unlock()
-	d.perform(h, &p, 0)
+	d.perform(h, &p)
 	if h.number != 0 {
 		a.call.RecordingAnswer()
 		d.noteGranted(h, &record)
 	}
-	if h.process != nil {
-		d.Processes.keep(h.process)
+	if h.OfProcess {
+		d.Processes.keep(h.process())
 	}
 	a.countEnd(true)
-	d.lockQueue(&a.waiter)
-	d.queue.Granted(&a.waiter, h)
-	d.unlockQueue(&a.waiter)
+	d.lockQueue(&a.Waiter)
+	d.queue.Granted(&a.Waiter)
+	d.unlockQueue(&a.Waiter)
 	d.mu.Lock()
-	replaced, open := h.addToIndexLocked()
-	a.requests.removeRequest(a)
+	replaced, open := d.table.Name(&h.Lease)
+	a.endLocked()
+	h.request = nil
 	d.mu.Unlock()
-	for _, old := range replaced {
-		d.forget(old)
-	}
+	d.forgetReplaced(replaced)
 	if !open {
 		d.processEnded(h)
 	}
 	d.Store.Prefer(&a.session.stored)
-	d.Processes.release(a.process)
+	d.Processes.release(h.process())
 }
 
 // endUngranted ends a request that start has begun, and that is not in the queue any more.
 func (a *lockRequest) endUngranted(err error) {
 	a.countEnd(false)
 	a.unregister(err)
-	a.session.host.Processes.release(a.process)
+	a.session.host.Processes.release(a.process())
 }
 
 // countEnd counts the end of the request.
 func (a *lockRequest) countEnd(granted bool) {
-	a.session.host.Limits.EndLock(a.UID, len(a.waiter.Names), a.waiter.Patient, granted)
+	a.session.host.Limits.EndLock(a.UID, len(a.Waiter.Names), a.Waiter.Patient, granted)
 	a.session.host.recorder.Answered(a.waited(), granted)
 	a.countForProcess(-1)
 }
@@ -523,8 +520,8 @@ func (a *lockRequest) unregister(err error) {
 	d, h := a.session.host, a.heldLease
 	uncharged := 0
 	d.applyIf(h, locktable.NotGranted, 0, func() bool {
-		a.failure, uncharged = err, h.clearCountsLocked()
-		a.requests.removeRequest(a)
+		a.failure, uncharged = err, h.ClearCounts()
+		a.endLocked()
 		return true
 	})
 	d.Limits.RemoveReentrant(h.UID, uncharged)
@@ -558,36 +555,36 @@ func (d *Host) traceAttempt(h *heldLease, lease *redlock.Lease, err error) {
 	switch {
 	case !d.Log.IsTrace():
 	case err != nil:
-		d.Log.Trace("attempt failed", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID, "error", err)
+		d.Log.Trace("attempt failed", "lock", h.Waiter.Label(), "user", h.User, "pid", h.PID, "error", err)
 	default:
-		d.Log.Trace("attempt granted", "lock", h.waiter.Label(), "user", h.User, "pid", h.PID,
+		d.Log.Trace("attempt granted", "lock", h.Waiter.Label(), "user", h.User, "pid", h.PID,
 			"fence", lease.Fence(), "validity", lease.Validity())
 	}
 }
 
 func (d *Host) attemptFailed(h *heldLease, err error) {
 	d.traceAttempt(h, nil, err)
-	d.lockQueue(&h.waiter)
-	defer d.unlockQueue(&h.waiter)
-	d.queue.NoteFailure(&h.waiter, err)
+	d.lockQueue(&h.Waiter)
+	defer d.unlockQueue(&h.Waiter)
+	d.queue.NoteFailure(&h.Waiter, err)
 }
 
 // notReadyError returns why the request cannot have the lock, if a client of this host blocks it and
 // no node was asked.
 func (a *lockRequest) notReadyError() error {
 	d := a.session.host
-	d.lockQueue(&a.waiter)
-	obstacle := d.queue.Obstacle(&a.waiter)
-	d.unlockQueue(&a.waiter)
+	d.lockQueue(&a.Waiter)
+	obstacle := d.queue.Obstacle(&a.Waiter)
+	d.unlockQueue(&a.Waiter)
 	switch {
 	case obstacle.Holder != nil:
-		return a.session.heldHereError(obstacle.Holder, obstacle.Kind, obstacle.Lease)
+		return a.session.heldHereError(obstacle.Holder, obstacle.Kind, obstacle.Grant)
 	case obstacle.Waiter != nil:
-		return a.session.blockedByWaiterError(&a.waiter, obstacle)
+		return a.session.blockedByWaiterError(&a.Waiter, obstacle)
 	case obstacle.Failure != nil:
-		return renameError(a.session.view(), obstacle.Failure, &a.waiter)
+		return renameError(a.session.view(), obstacle.Failure, &a.Waiter)
 	}
-	return &redlock.HeldError{Name: a.waiter.Label()} // the obstacle has just gone, but the wait has ended
+	return &redlock.HeldError{Name: a.Waiter.Label()} // the obstacle has just gone, but the wait has ended
 }
 
 // blockedByWaiterError returns the error for a waiter behind another waiter of this host, which
@@ -617,7 +614,7 @@ func (s *session) blockedText(obstacle locktable.Obstacle) string {
 }
 
 // heldHereError returns the error for a lock that a client of this daemon holds.
-func (s *session) heldHereError(w *locktable.Waiter, kind locktable.Kind, lease locktable.Lease) error {
+func (s *session) heldHereError(w *locktable.Waiter, kind locktable.Kind, lease locktable.Grant) error {
 	return &redlock.HeldError{
 		Name:   s.view().Label(w.Names),
 		Holder: s.host.holderOf(w.Requester, lease.Since()),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -31,14 +32,29 @@ type processWatcher interface {
 // heldProcess is a process that is watched.
 type heldProcess struct {
 	pid     int
-	started time.Duration // BootTime, from process.Facts; 0: not known
-	leases  leaseIndex    // the leases that it holds; guarded by the Host's mu
-	ended   chan struct{} // closed when it has ended
+	started time.Duration    // BootTime, from process.Facts; 0: not known
+	client  locktable.Client // the leases that it holds; guarded by the Host's mu
+	ended   chan struct{}    // closed when it has ended
 
 	// Guarded by the mu of processes.
 	fd      int
 	users   int  // number of LOCKs under way and leases; the watch ends at 0
 	dropped bool // it is no longer watched
+}
+
+// newHeldProcess returns a process with one user.
+func newHeldProcess(pid int, started time.Duration, fd int) *heldProcess {
+	p := &heldProcess{pid: pid, started: started, ended: make(chan struct{}), fd: fd, users: 1}
+	p.client.Of, p.client.IsProcess = p, true
+	return p
+}
+
+// processOf returns the process behind a client, or nil.
+func processOf(c *locktable.Client) *heldProcess {
+	if c == nil || !c.IsProcess {
+		return nil
+	}
+	return c.Of.(*heldProcess)
 }
 
 func newProcesses(ended func(*heldProcess)) *processes {
@@ -108,7 +124,7 @@ func (t *processes) use(fd, pid int) (*heldProcess, error) {
 		p.users++
 		return p, nil
 	}
-	p := &heldProcess{pid: pid, started: started, ended: make(chan struct{}), fd: fd, users: 1}
+	p := newHeldProcess(pid, started, fd)
 	if err := t.watcher.Watch(fd, func() { t.end(p) }); err != nil {
 		process.Close(fd)
 		return nil, processError(err)
@@ -174,28 +190,11 @@ func (t *processes) dropAll() {
 // endProcess ends the leases of a process that has ended.
 func (d *Host) endProcess(p *heldProcess) {
 	d.mu.Lock()
-	leases := p.leases.close()
+	leases := d.table.EndProcess(&p.client)
 	d.mu.Unlock()
-	for _, h := range leases {
-		d.processEnded(h)
+	for _, l := range leases {
+		d.processEnded(leaseOf(l))
 	}
-}
-
-// processEnded ends a lease of a process that has ended. If the lease was lost before, LIST still
-// shows it until its deadline.
-func (d *Host) processEnded(h *heldLease) {
-	if h.lease.Err() != nil {
-		if !d.Stopping.Load() {
-			h.clientStopped()
-		}
-		d.forgetLostLater(h)
-		d.mu.Lock()
-		unused := h.leaveIndexLocked()
-		d.mu.Unlock()
-		d.Processes.release(unused)
-		return
-	}
-	d.releaseOrLinger(h)
 }
 
 // The errors for a process that cannot hold a lock, or that the client may not name.

@@ -195,11 +195,11 @@ func (s *session) listAll(call *server.Call) {
 	d := s.host
 	holdings := d.allLeases()
 	slices.SortFunc(holdings, func(a, b *heldLease) int {
-		return cmp.Or(slices.Compare(a.waiter.Names, b.waiter.Names), cmp.Compare(a.Asked, b.Asked))
+		return cmp.Or(slices.Compare(a.Waiter.Names, b.Waiter.Names), cmp.Compare(a.Asked, b.Asked))
 	})
 	n, view := 0, s.view()
 	for _, h := range holdings {
-		names, state, left := view.VisibleNames(h.waiter.Requester.UID, h.waiter.Names), "held", h.lease.Validity()
+		names, state, left := view.VisibleNames(h.Waiter.Requester.UID, h.Waiter.Names), "held", h.lease.Validity()
 		switch {
 		case h.lease.Err() != nil:
 			state, left = "lost", h.lease.TimeToRelease()
@@ -207,7 +207,7 @@ func (s *session) listAll(call *server.Call) {
 			state = "kept"
 		}
 		if names != nil && (state != "lost" || left > 0) {
-			line := slotField(s.listLine(call, names, &h.waiter, d.mode(h), state, h.lease.Since()), h.lease.Slot())
+			line := slotField(s.listLine(call, names, &h.Waiter, d.mode(h), state, h.lease.Since()), h.lease.Slot())
 			call.Line(s.host.goneField(s.host.keptField(line.Int("fence", int64(h.lease.Fence())).Ms("ttl", left), h), h))
 			n++
 		}
@@ -306,11 +306,11 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 	for _, h := range d.allLeases() {
 		switch {
 		case d.isKept(h):
-			show(&h.waiter, d.mode(h), "kept", h.lease.Since())
+			show(&h.Waiter, d.mode(h), "kept", h.lease.Since())
 		case h.lease.Err() == nil:
-			show(&h.waiter, d.mode(h), "held", h.lease.Since())
+			show(&h.Waiter, d.mode(h), "held", h.lease.Since())
 		case h.lease.TimeToRelease() > 0:
-			show(&h.waiter, d.mode(h), "lost", h.lease.Since())
+			show(&h.Waiter, d.mode(h), "lost", h.lease.Since())
 		}
 	}
 	for _, w := range d.Waiting() {
@@ -322,7 +322,7 @@ func (d *Host) Locks() (locks []metrics.Lock) {
 // counts returns how many leases and waiters of this daemon LIST would show the client.
 func (d *Host) counts(view access.View) (leases, waiters int) {
 	for _, h := range d.allLeases() {
-		if h.lease.Err() == nil && view.VisibleNames(h.waiter.Requester.UID, h.waiter.Names) != nil {
+		if h.lease.Err() == nil && view.VisibleNames(h.Waiter.Requester.UID, h.Waiter.Names) != nil {
 			leases++
 		}
 	}

@@ -63,8 +63,8 @@ func (d *testDaemon) readState(socket string) (*state.Recovered, error) {
 	return recovered, nil
 }
 
-// leaseOf returns the only lease of a lock in the state file, or nil if there is none.
-func leaseOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) {
+// recordOf returns the only lease of a lock in the state file, or nil if there is none.
+func recordOf(t *testing.T, p *state.Recovered, name string) (only *state.Lease) {
 	t.Helper()
 	t.Helper()
 	for _, l := range p.Leases {
@@ -103,23 +103,23 @@ func TestAnsweredChangesAreRecorded(t *testing.T) {
 	if len(p.Requests) != 0 {
 		t.Errorf("%d requests are recorded as unanswered", len(p.Requests))
 	}
-	if l := leaseOf(t, p, "held"); l == nil || l.Phase != state.PhaseHeld || l.Conn == 0 || l.Record.TTL != 20*time.Second || !l.Record.Keep ||
+	if l := recordOf(t, p, "held"); l == nil || l.Phase != state.PhaseHeld || l.Conn == 0 || l.Record.TTL != 20*time.Second || !l.Record.Keep ||
 		l.Holder.Owner != "o" || l.Holder.ID != "i" || l.Holder.Note != "n" || l.Holder.Linger != 3*time.Second || l.Holder.Beat != 15*time.Second {
 		t.Errorf("held: %+v", l)
 	}
-	if l := leaseOf(t, p, "gone"); l != nil {
+	if l := recordOf(t, p, "gone"); l != nil {
 		t.Errorf("gone: %+v", l)
 	}
-	if l := leaseOf(t, p, "counted"); l == nil || !slices.Equal(l.Reentrants, []string{"second"}) {
+	if l := recordOf(t, p, "counted"); l == nil || !slices.Equal(l.Reentrants, []string{"second"}) {
 		t.Errorf("counted: %+v, want one more id beside the first", l)
 	}
-	if l, its := leaseOf(t, p, "moved"), leaseOf(t, p, "others"); l == nil || its == nil || l.Conn != its.Conn || l.Conn == leaseOf(t, p, "held").Conn {
+	if l, its := recordOf(t, p, "moved"), recordOf(t, p, "others"); l == nil || its == nil || l.Conn != its.Conn || l.Conn == recordOf(t, p, "held").Conn {
 		t.Errorf("moved: %+v, want it on the connection of %+v", l, its)
 	}
-	if l := leaseOf(t, p, "extended"); l == nil || l.Record.TTL != 20*time.Second || l.Record.Deadline.Truncate(time.Millisecond) != duration(t, extended[2]) {
+	if l := recordOf(t, p, "extended"); l == nil || l.Record.TTL != 20*time.Second || l.Record.Deadline.Truncate(time.Millisecond) != duration(t, extended[2]) {
 		t.Errorf("extended: %+v, want the deadline %s", l, extended[2])
 	}
-	if l := leaseOf(t, p, "again"); l == nil || l.Phase != state.PhaseHeld {
+	if l := recordOf(t, p, "again"); l == nil || l.Phase != state.PhaseHeld {
 		t.Errorf("again: %+v, want only the new lease", l)
 	}
 }
@@ -142,7 +142,7 @@ func TestReleaseWithoutQuorumStaysRecorded(t *testing.T) {
 	w.Until("STATUS", `leases=0\b`)
 	p := d.recorded()
 	for _, name := range []string{"unlocked", "left"} {
-		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
+		if l := recordOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
 			t.Errorf("%s: %+v, want the record of a release", name, l)
 		}
 	}
@@ -175,7 +175,7 @@ func TestUnconfirmedReleaseStaysRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"unlocked", "left"} {
-		if l := leaseOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
+		if l := recordOf(t, p, name); l == nil || l.Phase != state.PhaseReleased {
 			t.Errorf("%s: %+v, want the record of a release", name, l)
 		}
 	}
@@ -225,7 +225,7 @@ func TestReleaseWithoutQuorumIsRecordedUntilExpiry(t *testing.T) {
 	gone.Conn.Close()
 	daemontest.Eventually(t, "neither is recorded", func() bool {
 		p, err := d.recordedNow() // the daemon may be in the middle of writing a record
-		return err == nil && leaseOf(t, p, "unlocked") == nil && leaseOf(t, p, "left") == nil
+		return err == nil && recordOf(t, p, "unlocked") == nil && recordOf(t, p, "left") == nil
 	})
 }
 
@@ -241,7 +241,7 @@ func TestUnlockOfLostLeaseIsNotRecorded(t *testing.T) {
 	w.Say("UNLOCK a", `OK lock=a`)
 	daemontest.Eventually(t, "nothing is recorded", func() bool { // when the last node has released it
 		p, err := d.recordedNow() // the daemon may be in the middle of writing a record
-		return err == nil && leaseOf(t, p, "a") == nil
+		return err == nil && recordOf(t, p, "a") == nil
 	})
 }
 
@@ -263,7 +263,7 @@ func TestStateFileRemoved(t *testing.T) {
 	if got := log.String(); strings.Count(got, "[ERROR] the state file cannot be written: ") != 1 || !strings.Contains(got, "somebody removed files of it") {
 		t.Errorf("want one error about the removed state file:\n%s", got)
 	}
-	if leaseOf(t, d.recorded(), "a") == nil {
+	if recordOf(t, d.recorded(), "a") == nil {
 		t.Error("the held lease is not recorded")
 	}
 }
@@ -286,7 +286,7 @@ func TestAttemptIsRecorded(t *testing.T) {
 	})
 	s.end()
 	s.found = func(p *state.Recovered) {
-		if l := leaseOf(t, p, "a"); l == nil || l.Phase != state.PhaseAcquiring || l.Record.Token == "" {
+		if l := recordOf(t, p, "a"); l == nil || l.Phase != state.PhaseAcquiring || l.Record.Token == "" {
 			t.Errorf("recorded is %+v, want the attempt", l)
 		}
 	}
@@ -306,7 +306,7 @@ func TestRecordOfReleasedLeaseIsDeleted(t *testing.T) {
 	w.Conn.Close()
 	daemontest.Eventually(t, "the lease is no longer recorded", func() bool {
 		p, err := d.recordedNow() // the daemon may be in the middle of writing a record
-		return err == nil && leaseOf(t, p, "stays") != nil && leaseOf(t, p, "gone") == nil
+		return err == nil && recordOf(t, p, "stays") != nil && recordOf(t, p, "gone") == nil
 	})
 }
 

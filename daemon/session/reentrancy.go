@@ -12,37 +12,6 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// reentrancy holds the LOCKs that count on a lease besides the first one (reentrant=yes).
-type reentrancy struct {
-	ids     []string // their ids, in the order of arrival
-	charged int      // how many the user's limit counts
-}
-
-// newReentrancy returns nil if no further LOCKs count.
-func newReentrancy(ids []string) *reentrancy {
-	if len(ids) == 0 {
-		return nil
-	}
-	return &reentrancy{ids: ids}
-}
-
-// chargeAllLocked makes the user's limit count all LOCKs of the lease, and returns their number.
-func (h *heldLease) chargeAllLocked() int {
-	n := len(h.reentrantIDsLocked())
-	if n > 0 {
-		h.reentrancy.charged = n
-	}
-	return n
-}
-
-// reentrantIDsLocked returns the ids of the LOCKs that count beside the first.
-func (h *heldLease) reentrantIDsLocked() []string {
-	if h.reentrancy == nil {
-		return nil
-	}
-	return h.reentrancy.ids
-}
-
 // joinFirst handles a LOCK whose owner already holds or wants the name by an earlier LOCK, first.
 // The new LOCK repeats first (same id=), or counts up. The error matches ErrReleased if first has
 // ended: its lease was just released or lost.
@@ -56,13 +25,13 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	}
 	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.rejoined) // the lease's user, which is not a.UID if root has resumed it
 	d.mu.Lock()
-	again, err := first.countUpLocked(&a.waiter, a.ID, a.call.Reentrant, full)
+	again, err := first.CountUp(&a.Waiter, a.ID, a.call.Reentrant, first.alreadyError(), full)
 	d.mu.Unlock()
 	if full == nil && (again || err != nil) {
 		d.Limits.RemoveReentrant(first.UID, 1)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.waiter.Label(), err)
+		return nil, fmt.Errorf("%s: %w", a.Waiter.Label(), err)
 	}
 	if again {
 		return a.repeat(first)
@@ -83,73 +52,21 @@ func (a *lockRequest) isOver() bool {
 	return isClosed(a.done) && a.outcome() != nil
 }
 
-// countUpLocked counts a further LOCK of the same names and kind. isRepeated means that its id is counted
-// already. full is the error of the user's limit, or nil.
-func (h *heldLease) countUpLocked(p *locktable.Waiter, id string, reentrant bool, full error) (isRepeated bool, err error) {
-	switch {
-	case h.life.State == locktable.Kept, h.life.State == locktable.Releasing, h.life.State == locktable.Gone:
-		return false, redlock.ErrReleased
-	case !slices.Equal(p.Names, h.waiter.Names):
-		return false, fmt.Errorf("%w, within %s", h.alreadyError(), h.waiter.Label())
-	case h.isCountedLocked(id):
-		return true, nil
-	case !reentrant:
-		return false, h.alreadyError()
-	case p.Kind != h.modeLocked():
-		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", h.alreadyError())
-	case 1+len(h.reentrantIDsLocked()) >= maxCount:
-		return false, errTooManyCounts
-	case full != nil:
-		return false, full
-	}
-	if h.reentrancy == nil {
-		h.reentrancy = &reentrancy{}
-	}
-	h.reentrancy.ids = append(h.reentrancy.ids, id)
-	h.reentrancy.charged++
-	return false, nil
-}
-
 // settleReentrancy makes the user's limit count only the LOCKs that still count on the lease. Every
-// caller that removes from reentrancy.ids calls it next.
+// caller that removes from the LOCKs that count calls it next.
 func (d *Host) settleReentrancy(h *heldLease) {
 	d.mu.Lock()
-	uncharged := h.takeUnchargedLocked()
+	uncharged := h.TakeUncharged()
 	d.mu.Unlock()
 	d.Limits.RemoveReentrant(h.UID, uncharged)
 }
 
-// takeUnchargedLocked returns how many LOCKs no longer count, but are still counted by the user's limit.
-// The caller must subtract them from the limit.
-func (h *heldLease) takeUnchargedLocked() (uncharged int) {
-	if c := h.reentrancy; c != nil {
-		uncharged = c.charged - len(c.ids)
-		c.charged = len(c.ids)
-	}
-	return uncharged
-}
-
-// clearCountsLocked undoes all reentrant LOCKs: the lease has ended. It returns what
-// takeUnchargedLocked does.
-func (h *heldLease) clearCountsLocked() (uncharged int) {
-	if h.reentrancy == nil {
-		return 0
-	}
-	h.reentrancy.ids = nil
-	return h.takeUnchargedLocked()
-}
-
 // alreadyError returns the error of a second LOCK, which names the owner of the first one.
 func (h *heldLease) alreadyError() error {
-	if h.process != nil {
-		return fmt.Errorf("%w by process %d", errAlready, h.process.pid)
+	if p := h.process(); p != nil {
+		return fmt.Errorf("%w by process %d", errAlready, p.pid)
 	}
 	return errOwnerHolds
-}
-
-// isCountedLocked reports whether the LOCK with the id counts.
-func (h *heldLease) isCountedLocked(id string) bool {
-	return id != "" && (id == h.ID || slices.Contains(h.reentrantIDsLocked(), id))
 }
 
 // countsRequest reports whether the LOCK with the id still counts on a lease: it was neither
@@ -157,40 +74,15 @@ func (h *heldLease) isCountedLocked(id string) bool {
 func (d *Host) countsRequest(h *heldLease, id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return h.isCountedLocked(id)
-}
-
-// countDownLocked undoes the last LOCK, for an UNLOCK, and returns how many are left. None is left if the
-// client that counted is gone and has not resumed the lease.
-func (h *heldLease) countDownLocked() (left int) {
-	n := len(h.reentrantIDsLocked())
-	if n == 0 || h.session == nil && h.process == nil {
-		return 0
-	}
-	h.reentrancy.ids = h.reentrancy.ids[:n-1]
-	return n
-}
-
-// withdrawCountLocked undoes a further LOCK that stops waiting. It returns false if the lock has been
-// granted: then the LOCK counts.
-func (h *heldLease) withdrawCountLocked(id string) bool {
-	if h.life.State != locktable.Acquiring {
-		return false
-	}
-	if i := slices.Index(h.reentrantIDsLocked(), id); i >= 0 {
-		h.reentrancy.ids = slices.Delete(h.reentrancy.ids, i, i+1)
-	}
-	return true
+	return h.Counts(id)
 }
 
 // count returns how many UNLOCKs it takes to end a lease.
 func (d *Host) count(h *heldLease) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return h.countLocked()
+	return h.Count()
 }
-
-func (h *heldLease) countLocked() int { return 1 + len(h.reentrantIDsLocked()) }
 
 // reentrantLock is a LOCK that counts up. While the owner's first LOCK waits, it waits for that
 // LOCK and shares its outcome. If only the first LOCK stops waiting, it continues alone.
@@ -283,7 +175,7 @@ func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	}
 	d := f.session.host
 	d.mu.Lock()
-	withdrawn := f.first.withdrawCountLocked(f.ID)
+	withdrawn := f.first.WithdrawCount(f.ID)
 	d.mu.Unlock()
 	if withdrawn {
 		d.settleReentrancy(f.first.heldLease)
@@ -327,7 +219,7 @@ func (r *repeatedLock) Run() {
 // reportLossHere makes this connection report the loss of a process's lease, if the connection
 // that took the lease has ended and no other one reports it.
 func (s *session) reportLossHere(h *heldLease) {
-	if h.process == nil || s.host.reporter(h) != nil || (&resumeWork{s: s, h: h}).moveLossReport() != nil {
+	if !h.OfProcess || s.host.reporter(h) != nil || (&resumeWork{s: s, h: h}).moveLossReport() != nil {
 		return
 	}
 	s.host.noteConnection(s, h, 0)
@@ -350,8 +242,8 @@ func (a *lockRequest) outcome() error {
 	if err == nil {
 		err = a.lease.Err()
 	}
-	if err != nil && a.process.hasEnded() {
-		return a.process.endedError()
+	if p := a.process(); err != nil && p.hasEnded() {
+		return p.endedError()
 	}
 	return err
 }

@@ -11,9 +11,9 @@ import (
 // countedTwice returns a lease that is not granted yet, with a further LOCK that counts on it.
 func countedTwice(t *testing.T) *heldLease {
 	t.Helper()
-	h := &heldLease{Requester: locktable.Requester{ID: "first"}, session: &session{}}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	if again, err := h.countUpLocked(&h.waiter, "further", true, nil); again || err != nil {
+	h := newTestLease(newTestSession(nil), "a")
+	h.ID = "first"
+	if again, err := h.CountUp(&h.Waiter, "further", true, nil, nil); again || err != nil {
 		t.Fatal(again, err)
 	}
 	return h
@@ -25,10 +25,10 @@ func countedTwice(t *testing.T) *heldLease {
 func TestGrantBeforeWithdrawal(t *testing.T) {
 	h := countedTwice(t)
 	change(h, locktable.WasGranted)
-	if h.withdrawCountLocked("further") || h.countLocked() != 2 {
-		t.Errorf("%d LOCKs count after the grant, want 2", h.countLocked())
+	if h.WithdrawCount("further") || h.Count() != 2 {
+		t.Errorf("%d LOCKs count after the grant, want 2", h.Count())
 	}
-	if left := h.countDownLocked(); left != 1 {
+	if left := h.CountDown(); left != 1 {
 		t.Errorf("%d are left after the first UNLOCK, want 1", left)
 	}
 }
@@ -36,11 +36,11 @@ func TestGrantBeforeWithdrawal(t *testing.T) {
 // A LOCK that was withdrawn before the grant does not count.
 func TestWithdrawalBeforeGrant(t *testing.T) {
 	h := countedTwice(t)
-	if !h.withdrawCountLocked("further") || h.countLocked() != 1 {
-		t.Errorf("%d LOCKs count, want only the first", h.countLocked())
+	if !h.WithdrawCount("further") || h.Count() != 1 {
+		t.Errorf("%d LOCKs count, want only the first", h.Count())
 	}
 	change(h, locktable.WasGranted)
-	if left := h.countDownLocked(); left != 0 {
+	if left := h.CountDown(); left != 0 {
 		t.Errorf("%d are left after the first UNLOCK, want none", left)
 	}
 }
@@ -50,9 +50,9 @@ func TestNoCountOnLostLease(t *testing.T) {
 	h := countedTwice(t)
 	change(h, locktable.WasLost)
 	change(h, locktable.DeadlinePassed)
-	h.clearCountsLocked()
+	h.ClearCounts()
 	change(h, locktable.WasGranted)
-	if _, err := h.countUpLocked(&h.waiter, "third", true, nil); !errors.Is(err, redlock.ErrReleased) || h.countLocked() != 1 {
-		t.Errorf("a LOCK after the loss: %v, and %d LOCKs count; want ErrReleased, and 1", err, h.countLocked())
+	if _, err := h.CountUp(&h.Waiter, "third", true, nil, nil); !errors.Is(err, redlock.ErrReleased) || h.Count() != 1 {
+		t.Errorf("a LOCK after the loss: %v, and %d LOCKs count; want ErrReleased, and 1", err, h.Count())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/daemontest"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/ipc/server"
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -204,12 +205,12 @@ func TestReentrantIDs(t *testing.T) {
 func TestReentrantCountsToAThousand(t *testing.T) {
 	d := startDaemon(t, 1, nil)
 	w := d.dial()
-	for n := range maxCount {
+	for n := range locktable.MaxCount {
 		w.Say("LOCK a reentrant=yes", counted(n+1))
 	}
 	w.Say("LOCK a reentrant=yes", `ERR LIMIT lock=a : .*1000 times.*UNLOCK missing.*`)
-	w.Say("UNLOCK a", fmt.Sprint(`OK lock=a count=`, maxCount-1))
-	w.Say("LOCK a reentrant=yes", counted(maxCount))
+	w.Say("UNLOCK a", fmt.Sprint(`OK lock=a count=`, locktable.MaxCount-1))
+	w.Say("LOCK a reentrant=yes", counted(locktable.MaxCount))
 }
 
 // A further LOCK that stops waiting while the first asks the nodes gets the error that the nodes

@@ -267,14 +267,18 @@ func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
 func (r *restoration) take(l *state.Lease) {
 	h := newRestoredLease(l)
 	conn := r.conns[l.Conn]
+	holder, reporter := &locktable.Client{}, (*locktable.Client)(nil)
 	if conn != nil {
-		h.session = conn.s
+		reporter = &conn.s.client
 	}
 	switch {
 	case l.Kept:
 		h.hasNoHolder = true
 	case h.hold == ipc.HoldPID:
-		h.hasNoHolder = r.takeProcess(h, l)
+		var p *heldProcess
+		if p, h.hasNoHolder = r.takeProcess(h, l); p != nil {
+			holder = &p.client
+		}
 	case h.hold == ipc.HoldConn && conn == nil:
 		known := r.recovered.Conns[l.Conn]
 		h.hasNoHolder = r.recovered.Complete && (known == nil || known.Stored && r.marked)
@@ -288,14 +292,14 @@ func (r *restoration) take(l *state.Lease) {
 	}
 	switch {
 	case h.hasNoHolder:
-		h.session = nil
-	case conn != nil && h.process == nil:
-		h.index = &conn.s.leases
+		reporter = nil
+	case conn != nil && !holder.IsProcess:
+		holder = reporter
 	}
+	h.SetHolder(holder, reporter)
 	if l.Phase == state.PhaseLost {
 		l.Record.Lost = l.Reason
 	}
-	h.waiter.Owner = h.ownerLocked() // nobody else knows the lease yet
 	r.adopted = append(r.adopted, h)
 }
 
@@ -332,25 +336,24 @@ func (r *restoration) hasEnded(pid int, then time.Duration) bool {
 func newRestoredLease(l *state.Lease) *restoredLease {
 	of := &l.Holder
 	h := &heldLease{
-		Requester:  locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since},
-		number:     l.Number,
-		hold:       of.Hold,
-		index:      &leaseIndex{},
-		delays:     newEndDelays(of.Linger, l.Min),
-		life:       locktable.Life{State: locktable.Held, Knows: locktable.KnowsGrant},
-		reentrancy: newReentrancy(slices.Clone(l.Reentrants)),
-		heartbeat:  newHeartbeat(of.Beat),
+		number:    l.Number,
+		hold:      of.Hold,
+		delays:    newEndDelays(of.Linger, l.Min),
+		heartbeat: newHeartbeat(of.Beat),
 	}
+	h.Requester = locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since}
+	h.Life = locktable.Life{State: locktable.Held, Knows: locktable.KnowsGrant}
+	h.SetFurthers(slices.Clone(l.Reentrants))
 	if l.Kept && l.Phase == state.PhaseHeld {
-		h.life.State = locktable.Kept
+		h.Life.State = locktable.Kept
 	}
-	h.waiter.Init(l.Record.Names, locktable.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, &h.Requester, nil)
+	h.Init(l.Record.Names, locktable.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, h)
 	return &restoredLease{heldLease: h, recorded: l}
 }
 
 // takeProcess makes the lease belong to its process again, unless the process has ended. If that is
 // unknown, the lease is not extended, but stays until its deadline.
-func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (hasEnded bool) {
+func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (p *heldProcess, hasEnded bool) {
 	fd, err := process.OpenIf(h.PID, func(f process.Facts) error {
 		if then := l.Holder.ProcessStarted; then != 0 && f.Started != then || f.Started > l.Record.Since {
 			return process.ErrNoProcess // another process got the pid
@@ -358,19 +361,19 @@ func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (hasEnded bo
 		return nil
 	})
 	if err == nil {
-		h.process, err = r.d.Processes.use(fd, h.PID)
+		p, err = r.d.Processes.use(fd, h.PID)
 	}
 	switch {
 	case err == nil:
-		h.index = &h.process.leases
+		return p, false
 	case !errors.Is(err, process.ErrNoProcess) && !errors.Is(err, process.ErrThread):
 		l.Record.Keep = false
 		r.d.Log.Error("a lease from before the restart is not extended: its process may have ended",
-			"lock", h.waiter.Label(), "pid", h.PID, "error", err)
+			"lock", h.Waiter.Label(), "pid", h.PID, "error", err)
 	default:
-		return true
+		return nil, true
 	}
-	return false
+	return nil, false
 }
 
 func (r *restoration) leaseRecords() []redlock.Record {
@@ -393,9 +396,9 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 		}
 		adopted = append(adopted, l)
 		l.register(r.d)
-		if l.session == nil && !l.hasNoHolder {
+		if l.Reporter() == nil && !l.hasNoHolder && l.hold == ipc.HoldConn { // with hold=ttl a later LOCK is not a repeat
 			r.d.mu.Lock()
-			r.d.unclaimed.addLocked(l.heldLease)
+			r.d.table.AddUnclaimed(&l.Lease)
 			r.d.mu.Unlock()
 		}
 	}
@@ -405,11 +408,11 @@ func (r *restoration) register(adoption *redlock.Adoption) {
 // adoptionFailed handles a lease that cannot be adopted. It expires with its ttl, and its client
 // gets LOST now.
 func (r *restoration) adoptionFailed(l *restoredLease, err error) {
-	r.d.Log.Error("a lease from before the restart is not kept", "lock", l.waiter.Label(), "error", err)
+	r.d.Log.Error("a lease from before the restart is not kept", "lock", l.Waiter.Label(), "error", err)
 	r.d.Journal.Forgotten(l.number, 0)
-	r.d.Processes.release(l.process)
-	if l.session != nil {
-		l.session.sendLostEvent(l.waiter.Names, l.recorded.Record.ID(), redlock.LostQuorum, err.Error())
+	r.d.Processes.release(l.process())
+	if s := sessionOf(l.Reporter()); s != nil {
+		s.sendLostEvent(l.Waiter.Names, l.recorded.Record.ID(), redlock.LostQuorum, err.Error())
 	}
 }
 
@@ -418,31 +421,26 @@ func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 func (l *restoredLease) register(d *Host) {
 	h, isLost, charged := l.heldLease, l.recorded.Phase == state.PhaseLost, 0
 	d.mu.Lock()
-	d.leases.add(h)
-	replaced, open := h.index.add(h)
-	if h.process != nil && h.session != nil {
-		h.session.addProcessLeaseLocked(h)
-	}
+	d.table.Register(&h.Lease)
+	replaced, open := d.table.Name(&h.Lease)
 	if isLost {
-		h.clearCountsLocked()
-		h.lostAt, h.life = d.Clock(), locktable.Life{State: locktable.Gone, Knows: locktable.KnowsLoss}
+		h.ClearCounts()
+		h.lostAt, h.Life = d.Clock(), locktable.Life{State: locktable.Gone, Knows: locktable.KnowsLoss}
 	} else {
-		charged = len(h.waiter.Names) + h.chargeAllLocked()
-		d.startHeartbeatLocked(h)
+		charged = len(h.Waiter.Names) + h.ChargeAll()
 	}
 	d.mu.Unlock()
+	d.startHeartbeat(h)                                   // unless it was lost
 	if h.lease.Deadline() != l.recorded.Record.Deadline { // it was confirmed before recordDeadline could find it
 		d.Journal.Deadline(h.number, h.lease)
 	}
-	for _, old := range replaced { // the grant of this lease replaced the earlier one
-		d.forget(old)
-	}
+	d.forgetReplaced(replaced)
 	l.hasNoHolder = l.hasNoHolder || !open
 	if !isLost {
 		d.Limits.Restore(h.UID, charged)
-		d.lockQueue(&h.waiter)
-		d.queue.Restore(&h.waiter, h, l.recorded.Kept)
-		d.unlockQueue(&h.waiter)
+		d.lockQueue(&h.Waiter)
+		d.queue.Restore(&h.Waiter, l.recorded.Kept)
+		d.unlockQueue(&h.Waiter)
 	}
 }
 
@@ -451,7 +449,7 @@ func (l *restoredLease) settle(d *Host) {
 	switch {
 	case l.recorded.Phase == state.PhaseLost && !l.recorded.Reported:
 		d.reportLoss(l.heldLease)
-	case l.recorded.Phase == state.PhaseLost && (l.hasNoHolder || l.session == nil && l.process == nil):
+	case l.recorded.Phase == state.PhaseLost && (l.hasNoHolder || l.Reporter() == nil && !l.OfProcess):
 		d.forget(l.heldLease)
 	case l.recorded.Phase == state.PhaseLost:
 		d.apply(l.heldLease, locktable.LossRemembered)
@@ -460,8 +458,8 @@ func (l *restoredLease) settle(d *Host) {
 	case l.hasNoHolder && l.recorded.LingerSince != 0:
 		d.lingerFrom(l.heldLease, l.recorded.LingerSince)
 	case l.hasNoHolder:
-		d.releaseOrLinger(l.heldLease)
-	case l.session == nil && l.process == nil && d.minLeft(l.heldLease) > 0:
+		d.clientEnded(l.heldLease, locktable.ClientEnd{Process: true})
+	case l.Reporter() == nil && !l.OfProcess && d.minLeft(l.heldLease) > 0:
 		d.releaseUnclaimed(l.heldLease, l.recorded.Record.Deadline)
 	}
 }
@@ -474,9 +472,9 @@ func (d *Host) releaseUnclaimed(h *heldLease, lastReported time.Duration) {
 	nth := d.countDisconnect(h)
 	d.timers.After(d.minLeft(h), func() {
 		d.releaseAbandoned(h, func() bool {
-			isUnclaimed := h.disconnects == nth && h.session == nil
+			isUnclaimed := h.disconnects == nth && h.Reporter() == nil
 			if isUnclaimed {
-				d.unclaimed.forgetLocked(h)
+				d.table.ForgetUnclaimed(&h.Lease)
 			}
 			return isUnclaimed
 		})
@@ -488,7 +486,7 @@ func (d *Host) releaseUnclaimed(h *heldLease, lastReported time.Duration) {
 func (r *restoration) forgetConns() {
 	resumable := map[uint64]bool{}
 	for _, l := range r.adopted {
-		if l.session == nil && !l.hasNoHolder {
+		if l.Reporter() == nil && !l.hasNoHolder {
 			resumable[l.recorded.Conn] = true
 		}
 	}

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/process"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -38,10 +37,10 @@ func (s *session) resume(call *server.Call) server.Work {
 func (s *session) resumable(call *server.Call) (*heldLease, error) {
 	h := s.host.leaseByID(call.Lease)
 	switch {
-	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.waiter.Names):
+	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.Waiter.Names):
 		return nil, errNoLease
 	case call.Owner != h.Owner:
-		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME needs, too", call.Owner, h.waiter.Label())
+		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME needs, too", call.Owner, h.Waiter.Label())
 	}
 	return h, h.lease.Err()
 }
@@ -56,7 +55,7 @@ func (r *resumeWork) Run() {
 		r.noteTaken()
 		err = r.confirm()
 	}
-	if err == nil && r.h.process == nil && r.s.host.reporter(r.h) != r.s {
+	if err == nil && !r.h.OfProcess && r.s.host.reporter(r.h) != r.s {
 		err = errNoLease // another RESUME was faster, and has the lease
 	}
 	if err != nil {
@@ -160,18 +159,19 @@ func (r *resumeWork) answer() *ipc.Response {
 // lease is released.
 func (r *resumeWork) take() error {
 	h, s := r.h, r.s
-	if h.process != nil {
+	if h.OfProcess {
 		return r.moveLossReport()
 	}
 	d := s.host
 	d.mu.Lock()
-	replaced, moved, err := r.takeLocked()
-	d.mu.Unlock()
-	for _, lost := range replaced {
-		d.forget(lost)
+	replaced, moved, err := d.table.Resume(&h.Lease, &s.client)
+	if moved {
+		h.holderGone = false
 	}
+	d.mu.Unlock()
+	d.forgetReplaced(replaced)
 	if !moved {
-		return err
+		return r.refusal(err)
 	}
 	d.updateOwner(h)
 	if h.hold == ipc.HoldConn {
@@ -180,44 +180,29 @@ func (r *resumeWork) take() error {
 	return nil
 }
 
-// takeLocked moves the lease to the index of this connection, unless it is there. The caller must
-// forget the lost leases with the same names (replaced).
-func (r *resumeWork) takeLocked() (replaced []*heldLease, moved bool, err error) {
-	d, h, s := r.s.host, r.h, r.s
-	if h.index == &s.leases {
-		return nil, false, nil
+// refusal returns the client's error for an error of locktable.Table, or nil.
+func (r *resumeWork) refusal(err error) error {
+	switch err {
+	case locktable.ErrTaken:
+		return fmt.Errorf("%s: %w", r.h.Waiter.Label(), errOwnerHolds)
+	case locktable.ErrClosed:
+		return server.ErrGone
+	case locktable.ErrEnded:
+		return errNoLease
 	}
-	if replaced, err = s.leases.takeOver(h); err != nil {
-		return nil, false, err
-	}
-	if !h.life.MayBeResumed() {
-		s.leases.remove(h)
-		return replaced, false, errNoLease
-	}
-	h.index.remove(h)
-	h.session, h.index, h.holderGone = s, &s.leases, false // the LOCKs that count on the lease move too
-	d.unclaimed.forgetLocked(h)
-	return replaced, true, nil
+	return err
 }
 
 // moveLossReport makes this connection, and no other, report the loss of a process's lease. If the
 // process has ended, nobody holds the lease: it lingers, and is released.
 func (r *resumeWork) moveLossReport() error {
 	h, s := r.h, r.s
-	if h.process.hasEnded() {
-		return fmt.Errorf("%w: process %d, its holder, has ended", errNoLease, h.process.pid)
+	if p := h.process(); p.hasEnded() {
+		return fmt.Errorf("%w: process %d, its holder, has ended", errNoLease, p.pid)
 	}
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	if !h.life.MayBeResumed() {
-		return errNoLease
-	}
-	if h.session != nil {
-		h.session.removeLeaseLocked(h)
-	}
-	h.session = s
-	s.addProcessLeaseLocked(h)
-	return nil
+	return r.refusal(s.host.table.MoveReport(&h.Lease, &s.client))
 }
 
 // noteResumed records the new connection of the lease, with the answer.
@@ -239,72 +224,22 @@ func (d *Host) noteConnection(s *session, h *heldLease, by uint64) {
 	}
 }
 
-// unclaimedLeases are the leases that a restart left without their connections. If a connection
-// broke before its client read the OK, the client repeats the LOCK with the same id= on another
-// connection.
-type unclaimedLeases struct {
-	count atomic.Int64                // the number of leases; every LOCK checks it, and it is mostly 0
-	byID  map[unclaimedKey]*heldLease // guarded by the Host's mu
-}
-
-// unclaimedKey identifies a repeated LOCK: the same user sends the same LOCK. A user may send the
-// same id= for other names.
-type unclaimedKey struct {
-	uid              int
-	owner, id, names string
-}
-
-// unclaimedKeyOf returns the key of one id=. Its names are joined by newlines, because they may
-// contain commas.
-func unclaimedKeyOf(h *heldLease, id string) unclaimedKey {
-	return unclaimedKey{h.UID, h.Owner, id, strings.Join(h.waiter.Names, "\n")}
-}
-
-// unclaimedKeysLocked returns the keys of all LOCKs that count on h.
-func unclaimedKeysLocked(h *heldLease) (all []unclaimedKey) {
-	for _, id := range append([]string{h.ID}, h.reentrantIDsLocked()...) {
-		if id != "" {
-			all = append(all, unclaimedKeyOf(h, id))
-		}
-	}
-	return all
-}
-
-// addLocked adds a lease after a restart. It ignores leases with hold=ttl: they outlive their
-// connection, and may have been left on purpose, so a later LOCK is not a repeat.
-func (o *unclaimedLeases) addLocked(h *heldLease) {
-	if h.hold != ipc.HoldConn {
-		return
-	}
-	if o.byID == nil {
-		o.byID = map[unclaimedKey]*heldLease{}
-	}
-	for _, by := range unclaimedKeysLocked(h) {
-		o.byID[by] = h
-	}
-	o.count.Store(int64(len(o.byID)))
-}
-
 // takeUnclaimed returns the lease that a LOCK got before the restart. It returns nil if there is
 // none, if the lease has ended, if a connection has it, or if another living process uses the same
 // id=. Several LOCKs that count on the lease may be repeated at once.
 func (d *Host) takeUnclaimed(a *lockRequest) *heldLease {
-	if a.ID == "" || a.hold != ipc.HoldConn || d.unclaimed.count.Load() == 0 {
+	if a.ID == "" || a.hold != ipc.HoldConn || d.table.Unclaimed.Load() == 0 {
 		return nil
 	}
-	by := unclaimedKeyOf(a.heldLease, a.ID)
 	d.mu.Lock()
-	h := d.unclaimed.byID[by]
+	h := leaseOf(d.table.FindUnclaimed(&a.Lease))
 	d.mu.Unlock()
 	if h == nil || h.PID != a.PID && mayLive(h.PID) {
 		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.unclaimed.removeLocked(by) != h { // another repeat was faster
-		return nil
-	}
-	if h.session != nil || h.lease.Err() != nil || h.modeLocked() != a.waiter.Kind {
+	if !d.table.TakeUnclaimed(&a.Lease, &h.Lease) {
 		return nil
 	}
 	return h
@@ -321,21 +256,4 @@ func mayLive(pid int) bool {
 	}
 	defer process.Close(fd)
 	return process.IsAlive(fd)
-}
-
-// forgetLocked removes a lease that a connection has again.
-func (o *unclaimedLeases) forgetLocked(h *heldLease) {
-	if o.count.Load() == 0 {
-		return
-	}
-	for _, by := range unclaimedKeysLocked(h) {
-		o.removeLocked(by)
-	}
-}
-
-func (o *unclaimedLeases) removeLocked(by unclaimedKey) *heldLease {
-	h := o.byID[by]
-	delete(o.byID, by)
-	o.count.Store(int64(len(o.byID)))
-	return h
 }

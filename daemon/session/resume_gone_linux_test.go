@@ -149,7 +149,7 @@ func TestLetExpireIgnoresReleasedLease(t *testing.T) {
 	w.Say("PING", `OK`)
 	s.end()
 	s.found = func(p *state.Recovered) {
-		if l := leaseOf(t, p, "a"); l == nil || l.Phase != state.PhaseReleased {
+		if l := recordOf(t, p, "a"); l == nil || l.Phase != state.PhaseReleased {
 			t.Errorf("recorded is %+v, want a release", l)
 		}
 	}

@@ -102,91 +102,81 @@ func TestResumeMovesWaiters(t *testing.T) {
 
 // A RESUME does not move a lease that is being released.
 func TestNoResumeDuringRelease(t *testing.T) {
-	s, index := &session{host: &Host{}}, &leaseIndex{}
-	h := &heldLease{index: index, life: locktable.Life{State: locktable.Held}}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
+	d := &Host{table: locktable.NewTable()}
+	s, before := newTestSession(d), newTestSession(d)
+	h := newTestLease(before, "a")
+	h.SetHolder(&before.client, nil)
+	h.Life.State = locktable.Held
 	if !change(h, locktable.ClientIsGone).Has(locktable.BeginRelease) {
 		t.Fatal("the lease cannot be released")
 	}
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, errNoLease) {
 		t.Errorf("RESUME: %v, want %v", err, errNoLease)
 	}
-	if h.session != nil || h.index != index || len(s.leases.all()) != 0 {
+	if h.Reporter() != nil || h.Holder() != &before.client || s.client.HoldsLeases() {
 		t.Error("the lease has moved to the connection")
 	}
 }
 
 // A connection that has ended meanwhile does not get the lease: nothing would release it.
 func TestNoResumeOnEndedConnection(t *testing.T) {
-	s, w := &session{host: &Host{}}, &session{}
-	h := &heldLease{index: &w.leases, session: w}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	h.index.add(h)
-	s.leases.close()
+	d := &Host{table: locktable.NewTable()}
+	s, w := newTestSession(d), newTestSession(d)
+	h := newTestLease(w, "a")
+	d.table.Name(&h.Lease)
+	d.table.Disconnect(&s.client)
 	if err := (&resumeWork{s: s, h: h}).take(); !errors.Is(err, server.ErrGone) {
 		t.Errorf("RESUME: %v, want %v", err, server.ErrGone)
 	}
-	if h.session != w || w.leases.leases[h.indexKey("a")] != h {
+	if h.Reporter() != &w.client || w.client.Find(0, "", "a") != &h.Lease {
 		t.Error("the lease has left its connection")
-	}
-}
-
-// The end of the previous connection does not take a resumed lease away, even while both
-// connections know the lease by its names.
-func TestEndOfPreviousConnection(t *testing.T) {
-	d := &Host{queue: locktable.New()}
-	w, next := &session{host: d}, &session{host: d}
-	h := &heldLease{index: &w.leases, session: w, hold: ipc.HoldTTL}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	h.index.add(h)
-	err := (&resumeWork{s: next, h: h}).take()
-	w.leases.add(h)
-	if ended := w.detachAll(); err != nil || len(ended) > 0 || h.session != next {
-		t.Error("the lease has no session, and would be released")
 	}
 }
 
 // A process's lease is known to one connection only, and to none while it is being released.
 func TestResumeOfAProcessLeavesNothing(t *testing.T) {
-	d := &Host{}
-	w, next := &session{host: d}, &session{host: d}
-	h := &heldLease{index: &leaseIndex{}, process: &heldProcess{}, session: w, life: locktable.Life{State: locktable.Held}}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-	w.addProcessLeaseLocked(h)
-	if err := (&resumeWork{s: next, h: h}).take(); err != nil || len(w.processLeases) != 0 || len(next.processLeases) != 1 {
-		t.Errorf("%v; the previous connection has %d leases, the new one %d", err, len(w.processLeases), len(next.processLeases))
+	d := &Host{table: locktable.NewTable()}
+	w, next := newTestSession(d), newTestSession(d)
+	h := newTestLease(w, "a")
+	h.SetHolder(&newHeldProcess(1, 0, 0).client, &w.client)
+	h.Life.State = locktable.Held
+	d.table.Name(&h.Lease)
+	if err := (&resumeWork{s: next, h: h}).take(); err != nil || w.client.HoldsLeases() || !next.client.HoldsLeases() {
+		t.Errorf("%v; the previous connection has the lease: %v, the new one: %v", err, w.client.HoldsLeases(), next.client.HoldsLeases())
 	}
-	next.removeLeaseLocked(h)
 	change(h, locktable.LastUnlock)
-	if err := (&resumeWork{s: next, h: h}).take(); !errors.Is(err, errNoLease) || len(next.processLeases) != 0 {
-		t.Errorf("RESUME of a lease that is being released: %v, want %v; the connection has %d leases", err, errNoLease, len(next.processLeases))
+	d.table.Disconnect(&next.client)
+	last := newTestSession(d)
+	if err := (&resumeWork{s: last, h: h}).take(); !errors.Is(err, errNoLease) || last.client.HoldsLeases() {
+		t.Errorf("RESUME of a lease that is being released: %v, want %v; the connection has it: %v", err, errNoLease, last.client.HoldsLeases())
 	}
 }
 
 // If two clients resume a lease at once, only one connection knows it by its names, and waiters
 // wait for that one.
 func TestConcurrentResume(t *testing.T) {
-	d := &Host{queue: locktable.New()}
+	d := &Host{queue: locktable.New(), table: locktable.NewTable()}
 	for range 3000 {
-		h := &heldLease{index: &leaseIndex{}, hold: ipc.HoldTTL}
-		h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
-		h.index.add(h)
-		var both [2]session
+		before := newTestSession(d)
+		h := newTestLease(before, "a")
+		h.hold = ipc.HoldTTL
+		d.table.Name(&h.Lease)
+		d.table.Disconnect(&before.client)
+		both := [2]*session{newTestSession(d), newTestSession(d)}
 		var wg sync.WaitGroup
 		for i := range both {
-			both[i].host = d
 			wg.Go(func() {
-				if err := (&resumeWork{s: &both[i], h: h}).take(); err != nil {
+				if err := (&resumeWork{s: both[i], h: h}).take(); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		if of := h.waiter.Owner.Client; of != h.session {
-			t.Fatalf("waiters wait for %p, but %p has the lease", of, h.session)
+		if of := h.Waiter.Owner.Client; of != h.Reporter() {
+			t.Fatalf("waiters wait for %p, but %p has the lease", of, h.Reporter())
 		}
 		for i := range both {
-			if has := both[i].leases.leases[h.indexKey("a")] == h; has != (h.session == &both[i]) {
+			if has := both[i].client.Find(0, "", "a") == &h.Lease; has != (h.Reporter() == &both[i].client) {
 				t.Fatalf("connection %d finds the lease: %v", i, has)
 			}
 		}
@@ -195,9 +185,10 @@ func TestConcurrentResume(t *testing.T) {
 
 // A repeated LOCK that is refused does not release a lease that another connection has resumed.
 func TestRefusedRepeatKeepsResumedLease(t *testing.T) {
-	s, other := &session{host: &Host{}}, &session{}
-	h := &heldLease{session: other, life: locktable.Life{State: locktable.Held}}
-	if (&resumeWork{s: s, h: h}).undo(); h.life.State != locktable.Held {
+	s, other := newTestSession(&Host{table: locktable.NewTable()}), newTestSession(nil)
+	h := newTestLease(other, "a")
+	h.Life.State = locktable.Held
+	if (&resumeWork{s: s, h: h}).undo(); h.Life.State != locktable.Held {
 		t.Error("the LOCK no longer counts")
 	}
 }

@@ -13,8 +13,8 @@ import (
 // next daemon would not repeat the release.
 func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	d := readyHost(t)
-	h := &heldLease{life: locktable.Life{State: locktable.Held}}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
+	h := newTestLease(newTestSession(d), "a")
+	h.Life.State = locktable.Held
 	var err error
 	if h.lease, err = d.Nodes.Acquire(t.Context(), redlock.Request{Name: "a", TTL: 10 * time.Second, Wait: -1}); err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestSecondUnlockLeavesTheFirst(t *testing.T) {
 	if _, _, err := d.undoLock(h, 2); !errors.Is(err, redlock.ErrReleased) {
 		t.Errorf("the second UNLOCK: %v, want ErrReleased", err)
 	}
-	if h.life.State != locktable.Releasing || change(h, locktable.Dropped).Has(locktable.DeleteRecord) {
-		t.Errorf("the lease is in state %d, want releasing, and its record kept", h.life.State)
+	if h.Life.State != locktable.Releasing || change(h, locktable.Dropped).Has(locktable.DeleteRecord) {
+		t.Errorf("the lease is in state %d, want releasing, and its record kept", h.Life.State)
 	}
 }

@@ -1,13 +1,12 @@
 package session
 
 import (
-	"maps"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/access"
+	"github.com/redlockd/redlockd/daemon/locktable"
 	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
@@ -22,7 +21,7 @@ type session struct {
 	number uint64        // number in the journal
 	opened time.Duration // BootTime
 	rate   access.Rate
-	leases leaseIndex // leases and LOCKs of this connection; guarded by the Host's mu
+	client locktable.Client // its leases and LOCKs; guarded by the Host's mu
 
 	pidNamespace pidNamespace // whether the client is in another PID namespace
 
@@ -35,8 +34,7 @@ type session struct {
 	stored  state.ConnEntry            // whether the service manager has the connection, so that it outlasts the daemon
 	replays map[uint64]replayedRequest // requests from before a restart, by number; written before any of them begins
 
-	processRequests atomic.Int32            // LOCKs under way with hold=pid
-	processLeases   map[*heldLease]struct{} // leases with hold=pid whose loss this connection reports; guarded by the Host's mu
+	processRequests atomic.Int32 // LOCKs under way with hold=pid
 }
 
 // requesterOf returns the client as the access rules see it.
@@ -63,8 +61,11 @@ func (s *session) Close() {
 	if !cut { // the next daemon must know that the client has ended
 		s.host.connectionEnded(s)
 	}
-	for _, h := range s.detachAll() {
-		s.host.clientGone(h, cut)
+	s.host.mu.Lock()
+	own := s.host.table.Disconnect(&s.client)
+	s.host.mu.Unlock()
+	for _, l := range own {
+		s.host.clientGone(leaseOf(l), cut)
 	}
 	if cut {
 		s.host.connectionEnded(s)
@@ -72,45 +73,25 @@ func (s *session) Close() {
 	s.host.Limits.Disconnect(s.uid, s.conn)
 }
 
-// detachAll closes the connection's index, and makes its leases belong to no connection. It returns
-// the leases with hold=conn or hold=ttl, except those that another connection has resumed. The
-// others are still held by their processes.
-func (s *session) detachAll() (own []*heldLease) {
-	s.host.mu.Lock()
-	defer s.host.mu.Unlock()
-	for _, h := range s.leases.close() {
-		if h.session == s {
-			h.session = nil
-			own = append(own, h)
-		}
-	}
-	for h := range s.processLeases {
-		if h.session == s {
-			h.session = nil
-		}
-	}
-	return own
-}
-
 // allLeases returns the leases whose loss this connection reports.
-func (s *session) allLeases() []*heldLease {
+func (s *session) allLeases() (all []*heldLease) {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return slices.AppendSeq(s.leases.all(), maps.Keys(s.processLeases))
-}
-
-// addProcessLeaseLocked adds a lease with hold=pid, whose loss this connection reports from now on.
-func (s *session) addProcessLeaseLocked(h *heldLease) {
-	if s.processLeases == nil {
-		s.processLeases = map[*heldLease]struct{}{}
+	for l := range s.client.All() {
+		all = append(all, leaseOf(l))
 	}
-	s.processLeases[h] = struct{}{}
+	for l := range s.client.Reports() {
+		all = append(all, leaseOf(l))
+	}
+	return all
 }
 
-// removeLeaseLocked removes a lease from the connection.
-func (s *session) removeLeaseLocked(h *heldLease) {
-	s.leases.remove(h)
-	delete(s.processLeases, h)
+// sessionOf returns the session behind a client, or nil.
+func sessionOf(c *locktable.Client) *session {
+	if c == nil {
+		return nil
+	}
+	return c.Of.(*session)
 }
 
 // connectionEnded records the end of a connection, unless the daemon stops.
@@ -143,7 +124,7 @@ func (s *session) resumableFor() time.Duration {
 func (s *session) HoldsLeases() bool {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	return s.leases.inUse() || s.processRequests.Load() > 0 || len(s.processLeases) > 0
+	return s.client.HoldsLeases() || s.processRequests.Load() > 0
 }
 
 // SyscallConn returns the socket, for the store of connections.

@@ -23,7 +23,7 @@ import (
 func journalHost(t *testing.T) (d *Host, path string) {
 	t.Helper()
 	path = filepath.Join(daemontest.ShortDir(t), "s")
-	d = &Host{Cfg: config.Dev(), Log: hclog.NewNullLogger(), Clock: redlock.BootTime, Limits: access.NewLimits(config.Limits{})}
+	d = &Host{Cfg: config.Dev(), Log: hclog.NewNullLogger(), table: locktable.NewTable(), Clock: redlock.BootTime, Limits: access.NewLimits(config.Limits{})}
 	d.Journal = state.NewJournal(d.Log)
 	if d.Journal.Open(d.journalOptions(path)); !d.Journal.IsOpen() {
 		t.Skip("the state file needs Linux")
@@ -68,12 +68,11 @@ func (d *Host) recorded(path string) *state.Recovered {
 func TestResumedConnHoldsLeases(t *testing.T) {
 	d, _ := journalHost(t)
 	next := d.connection(t)
-	h := &heldLease{}
-	h.waiter.Init([]string{"a"}, locktable.Kind{}, false, &h.Requester, nil)
+	h := newTestLease(next, "a")
 	if next.HoldsLeases() {
 		t.Error("a connection without a lease holds leases")
 	}
-	next.leases.add(h)
+	d.table.Name(&h.Lease)
 	if d.noteResumed(next, &server.Call{}, h); !next.HoldsLeases() {
 		t.Error("a connection that resumed a lease holds none")
 	}
@@ -87,9 +86,11 @@ func TestConcurrentResumeIsRecorded(t *testing.T) {
 	both := [2]*session{d.connection(t), d.connection(t)}
 	has := map[uint64]uint64{}
 	for number := uint64(10); number < 3000; number++ {
-		h := &heldLease{number: number, index: &leaseIndex{}, hold: ipc.HoldTTL}
-		h.waiter.Init([]string{strconv.FormatUint(number, 10)}, locktable.Kind{}, false, &h.Requester, nil)
-		h.index.add(h)
+		before := newTestSession(d)
+		h := newTestLease(before, strconv.FormatUint(number, 10))
+		h.number, h.hold = number, ipc.HoldTTL
+		d.table.Name(&h.Lease)
+		d.table.Disconnect(&before.client)
 		d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseHeld})
 		var wg sync.WaitGroup
 		for _, s := range both {
@@ -102,7 +103,7 @@ func TestConcurrentResumeIsRecorded(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		has[number] = h.session.number
+		has[number] = sessionOf(h.Reporter()).number
 	}
 	for number, l := range d.recorded(path).Leases {
 		if l.Conn != has[number] {

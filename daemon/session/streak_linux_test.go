@@ -14,13 +14,13 @@ func TestLongStreakEndsWithARelease(t *testing.T) {
 	w, next, look := s.dial(), s.dial(), s.dial()
 	w.Say("LOCK a", granted5)
 	next.sendWaiting(look, "LOCK a", 1)
-	first := &s.d.allLeases()[0].waiter
+	first := &s.d.allLeases()[0].Waiter
 	s.d.lockQueue(first)
 	s.d.queue.SetStreak(first, locktable.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
 	s.d.unlockQueue(first)
 	w.Say("UNLOCK a", `OK lock=a`)
 	next.Want(granted5)
-	second := &s.d.allLeases()[0].waiter
+	second := &s.d.allLeases()[0].Waiter
 	s.d.lockQueue(second)
 	defer s.d.unlockQueue(second)
 	if got := s.d.queue.Streak(second); got != (locktable.Streak{Yields: true}) {

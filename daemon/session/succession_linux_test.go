@@ -159,7 +159,7 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 	c, w := newChild(t, os.Getuid()), s.dial()
 	w.Say(fmt.Sprintf("LOCK a ttl=20s hold=pid pid=%d", c.pid), granted5)
 	s.end()
-	s.found = func(p *state.Recovered) { leaseOf(t, p, "a").Record.TTL = time.Hour } // more than max_ttl
+	s.found = func(p *state.Recovered) { recordOf(t, p, "a").Record.TTL = time.Hour } // more than max_ttl
 	s.start(w)
 	w.Want(`BACK .*`)
 	w.Want(`LOST lock=a .*`)
@@ -168,7 +168,7 @@ func TestRefusedLeaseIsForgotten(t *testing.T) {
 	}
 	s.end()
 	s.found = func(p *state.Recovered) {
-		if leaseOf(t, p, "a") != nil {
+		if recordOf(t, p, "a") != nil {
 			t.Error("the lease is still recorded")
 		}
 	}
@@ -209,7 +209,7 @@ func TestNoReleaseInDoubt(t *testing.T) {
 			return state.Inherited{Marked: true}
 		},
 		"a part of an attempt's records": func(s *succession) state.Inherited {
-			s.partial, s.found = true, func(p *state.Recovered) { leaseOf(t, p, "a").Phase = state.PhaseAcquiring }
+			s.partial, s.found = true, func(p *state.Recovered) { recordOf(t, p, "a").Phase = state.PhaseAcquiring }
 			return state.Inherited{Marked: true}
 		},
 	} {
@@ -331,7 +331,7 @@ func TestStoppingDaemonReleasesNothing(t *testing.T) {
 	lease := s.dial().Say("LOCK a ttl=20s", granted5)[0]
 	h := s.d.leaseByID(lease)
 	s.d.mu.Lock()
-	h.session = nil
+	s.d.table.Disconnect(h.Reporter())
 	s.d.mu.Unlock()
 	s.d.Stopping.Store(true)
 	if s.d.releaseAbandoned(h, nil); h.lease.Err() != nil {

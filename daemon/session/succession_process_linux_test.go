@@ -48,14 +48,14 @@ func TestLeaseOfProcessWithSamePID(t *testing.T) {
 	}
 	s.end()
 	s.found = func(p *state.Recovered) {
-		then := leaseOf(t, p, "same").Holder.ProcessStarted
+		then := recordOf(t, p, "same").Holder.ProcessStarted
 		if then == 0 {
 			t.Error("the start of the process is not recorded")
 		}
-		leaseOf(t, p, "other").Holder.ProcessStarted -= 10 * time.Millisecond
-		leaseOf(t, p, "later").Holder.ProcessStarted, leaseOf(t, p, "later").Record.Since = 0, then-1
-		leaseOf(t, p, "unknown").Holder.ProcessStarted = 0
-		leaseOf(t, p, "thread").Holder.PID = otherThread(t)
+		recordOf(t, p, "other").Holder.ProcessStarted -= 10 * time.Millisecond
+		recordOf(t, p, "later").Holder.ProcessStarted, recordOf(t, p, "later").Record.Since = 0, then-1
+		recordOf(t, p, "unknown").Holder.ProcessStarted = 0
+		recordOf(t, p, "thread").Holder.PID = otherThread(t)
 	}
 	s.start(w)
 	w.Want(`BACK .*`)

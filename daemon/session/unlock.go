@@ -32,20 +32,20 @@ func (s *session) unlock(call *server.Call) server.Work {
 	left, p, err := d.undoLock(h, call.Number)
 	switch {
 	case err != nil:
-		h.clientStopped()
+		h.releaseRevoked()
 		return s.refuse(call, err)
 	case left > 0:
 		if err := h.lease.Err(); err != nil { // it was lost, so no LOCK counts any more
 			return s.refuse(call, err)
 		}
 		d.noteCount(call, h)
-		return reply(call, call.OK().Strs("lock", h.waiter.Names...).Int("count", int64(left)))
+		return reply(call, call.OK().Strs("lock", h.Waiter.Names...).Int("count", int64(left)))
 	case p.kept > 0:
 		if h.number != 0 {
 			call.RecordingAnswer()
 			d.Journal.Kept(h.number, call.Number)
 		}
-		return reply(call, call.OK().Strs("lock", h.waiter.Names...).Ms("kept", p.kept).
+		return reply(call, call.OK().Strs("lock", h.Waiter.Names...).Ms("kept", p.kept).
 			Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
 	}
 	d.logReleased(h, "unlock")
@@ -91,12 +91,12 @@ func (u *unlockWork) Run() {
 	}
 	switch {
 	case err == nil:
-		u.call.Reply(u.call.OK().Strs("lock", u.h.waiter.Names...))
+		u.call.Reply(u.call.OK().Strs("lock", u.h.Waiter.Names...))
 	case errors.Is(err, redlock.ErrNoQuorum) && ctx.Err() != nil:
-		u.call.Reply(u.call.OK().Strs("lock", u.h.waiter.Names...).Int("pending", 1).
+		u.call.Reply(u.call.OK().Strs("lock", u.h.Waiter.Names...).Int("pending", 1).
 			Say("the release continues: it is repeated until the nodes answer or the lock has expired"))
 	case errors.Is(err, redlock.ErrNoQuorum):
-		u.call.Reply(u.call.OK().Strs("lock", u.h.waiter.Names...).Int("pending", 1).
+		u.call.Reply(u.call.OK().Strs("lock", u.h.Waiter.Names...).Int("pending", 1).
 			Say("too few nodes have answered yet: the release is repeated until they do or the lock has expired"))
 	default:
 		u.s.refuse(u.call, err)
@@ -108,19 +108,19 @@ func (u *unlockWork) Run() {
 // the journal; 0: there is none. The caller records that the lease is kept.
 func (d *Host) undoLock(h *heldLease, by uint64) (left int, p performed, err error) {
 	p = d.applyIf(h, locktable.LastUnlock, by, func() bool {
-		left = h.countDownLocked()
+		left = h.CountDown()
 		return left == 0
 	})
 	switch {
 	case left > 0:
 		d.settleReentrancy(h)
 		return left, p, nil
-	case p.did.Has(locktable.BeginRelease):
+	case p.Has(locktable.BeginRelease):
 		return 0, p, p.err
 	case h.lease.Err() != nil: // it was lost
 		return 0, p, h.lease.Err()
 	}
-	return 0, p, fmt.Errorf("%s: %w", h.waiter.Label(), redlock.ErrReleased)
+	return 0, p, fmt.Errorf("%s: %w", h.Waiter.Label(), redlock.ErrReleased)
 }
 
 // release begins the release of a lease whose state is Releasing, and forgets the lease. It does
@@ -133,9 +133,9 @@ func (d *Host) undoLock(h *heldLease, by uint64) (left int, p performed, err err
 func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease, err error) {
 	d.Journal.Releasing(h.number, by)
 	now := d.Clock()
-	d.lockQueue(&h.waiter)
-	next := d.queue.BeginRelease(&h.waiter, h.lease.Since(), h.lease.Wanted(), now)
-	d.unlockQueue(&h.waiter)
+	d.lockQueue(&h.Waiter)
+	next := d.queue.BeginRelease(&h.Waiter, h.lease.Since(), h.lease.Wanted(), now)
+	d.unlockQueue(&h.Waiter)
 	if next != nil {
 		release = d.handOver(h, next)
 	}

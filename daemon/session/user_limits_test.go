@@ -67,22 +67,3 @@ func TestNamesCountAsLeases(t *testing.T) {
 		other.Say("UNLOCK c", `OK lock=c`)
 	}
 }
-
-// An index remembers at most maxRemembered lost leases, and forgets the oldest one first.
-func TestIndexForgetsOldestLoss(t *testing.T) {
-	k, all := &leaseIndex{}, make([]*heldLease, maxRemembered+3)
-	for i := range all {
-		all[i] = &heldLease{waiter: *newTestWaiter("a")}
-	}
-	k.remember(all[0], false)
-	k.remove(all[0])
-	for i, h := range all[1:] {
-		var want *heldLease
-		if i >= maxRemembered {
-			want = all[1+i-maxRemembered]
-		}
-		if got := k.remember(h, false); got != want {
-			t.Fatalf("lease %d: the wrong lease is forgotten, or none", i)
-		}
-	}
-}

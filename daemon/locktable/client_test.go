@@ -1,0 +1,97 @@
+package locktable
+
+import (
+	"slices"
+	"testing"
+)
+
+func newTestLease(on *Client, names ...string) *Lease {
+	l := &Lease{}
+	l.Init(names, Kind{}, false, testLease{})
+	l.SetHolder(on, on)
+	return l
+}
+
+// When a LOCK that has ended leaves the client, it does not remove a later LOCK of the same name.
+func TestClientKeepsTheLaterRequest(t *testing.T) {
+	var k Client
+	first, second, third := newTestLease(&k, "a", "b"), newTestLease(&k, "b", "c"), newTestLease(&k, "c")
+	k.Begin(first, nil)
+	if firsts := k.Begin(second, map[*Lease]bool{first: true}); firsts != nil {
+		t.Fatalf("a name of an ended lease counts as taken by %v", firsts)
+	}
+	k.End(first)
+	if k.requests[first.nameKey("a")] != nil {
+		t.Error("a name is still taken after its request left")
+	}
+	for _, later := range []*Lease{newTestLease(&k, "b"), third} {
+		if firsts := k.Begin(later, nil); len(firsts) != 1 || firsts[0] != second {
+			t.Errorf("%v: taken by %v, want the LOCK under way", later.Waiter.Names, firsts)
+		}
+	}
+	k.End(second)
+	if firsts := k.Begin(third, nil); firsts != nil {
+		t.Errorf("after that the name is taken by %v", firsts)
+	}
+}
+
+// Two requests that count on a lease may take it over at the same time.
+func TestClientTakeOverIsIdempotent(t *testing.T) {
+	var k Client
+	h := newTestLease(&k, "a", "b")
+	for range 2 {
+		if before, err := k.takeOver(h); before != nil || err != nil || k.leases[h.nameKey("b")] != h {
+			t.Errorf("takeOver: replaced %v, error %v", before, err)
+		}
+	}
+}
+
+// A lease that is granted after the client has ended is not added to it.
+func TestClosedClientAddsNothing(t *testing.T) {
+	var k Client
+	held, late := newTestLease(&k, "a", "b"), newTestLease(&k, "c")
+	if before, open := k.add(held); before != nil || !open {
+		t.Fatalf("the first lease: replaced %v, open %v", before, open)
+	}
+	if all := k.close(); len(all) != 1 || all[0] != held {
+		t.Errorf("close returned %v, want one lease of two names", all)
+	}
+	if _, open := k.add(late); open || k.leases[late.nameKey("c")] != nil || k.leases[held.nameKey("a")] != nil {
+		t.Errorf("a lease after close: open %v, the index has %v", open, slices.Collect(k.All()))
+	}
+	if again := k.close(); len(again) != 0 {
+		t.Errorf("a second close returned %v", again)
+	}
+}
+
+// A client remembers at most maxRemembered lost leases, and forgets the oldest one first.
+func TestClientForgetsOldestLoss(t *testing.T) {
+	k, all := &Client{}, make([]*Lease, maxRemembered+3)
+	for i := range all {
+		all[i] = newTestLease(k, "a")
+	}
+	k.remember(all[0], false)
+	k.remove(all[0])
+	for i, l := range all[1:] {
+		var want *Lease
+		if i >= maxRemembered {
+			want = all[1+i-maxRemembered]
+		}
+		if got := k.remember(l, false); got != want {
+			t.Fatalf("lease %d: the wrong lease is forgotten, or none", i)
+		}
+	}
+}
+
+// The end of the previous connection does not take a resumed lease away, even while both
+// connections know the lease by its names.
+func TestEndOfPreviousConnection(t *testing.T) {
+	var before, next Client
+	table, l := NewTable(), newTestLease(&before, "a")
+	table.Name(l)
+	_, moved, err := table.Resume(l, &next)
+	before.add(l)
+	if ended := table.Disconnect(&before); !moved || err != nil || len(ended) > 0 || l.Reporter() != &next {
+		t.Error("the lease has no connection, and would be released")
+	}
+}

@@ -1,0 +1,219 @@
+package locktable
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// Grant is what the nodes granted: a redlock.Lease.
+type Grant interface {
+	ID() string      // what its client knows
+	TokenID() string // what the nodes show; after a pass, it is the ID of an earlier client
+	Passed() bool    // it was granted by a pass
+	Err() error      // nil while it is held
+	Since() time.Duration
+	Validity() time.Duration
+}
+
+// Backing is what the caller has behind a Lease: its request to the nodes, and then what they granted.
+type Backing interface {
+	// Request may be called after the waiter has left, by the goroutine that hands a lock over.
+	Request() redlock.Request
+	// Undelivered is called after Request, by the same goroutine, if the waiter had left when
+	// the attempt was begun.
+	Undelivered()
+	// Grant is called only after the grant.
+	Grant() Grant
+	// EndsByItself reports that the lease ends without its owner: nobody extends it
+	// (hold=ttl), or it was lost. It is called only after the grant.
+	EndsByItself() bool
+}
+
+// Lease is a lease of this host, from the arrival of its LOCK on. The Waiter is guarded by what guards
+// the Queue, the rest by what guards the Table.
+type Lease struct {
+	Requester
+	Waiter Waiter
+
+	holder    *Client   // finds it by its names; RESUME changes it, unless it is a process
+	reporter  *Client   // the connection that reports its loss; nil once that has ended
+	furthers  *furthers // nil: only the first LOCK counts
+	Life      Life      // Apply changes it
+	OfProcess bool      // holder is a process (hold=pid); does not change
+	IsShared  bool      // it was taken exclusively, and is shared now (EXTEND mode=shared)
+	hasLeft   bool      // a process no longer holds it
+}
+
+// Init sets the fields that do not change. It copies names. The Requester must be set.
+func (l *Lease) Init(names []string, kind Kind, patient bool, backing Backing) {
+	l.Waiter.init(names, kind, patient, &l.Requester, backing)
+}
+
+// SetHolder sets the client that finds a lease by its names, and the connection that reports its loss
+// (nil: none does), for a Lease that nobody else knows yet.
+func (l *Lease) SetHolder(holder, reporter *Client) {
+	l.holder, l.reporter, l.OfProcess = holder, reporter, holder.IsProcess
+	l.Waiter.Owner = l.Owns()
+}
+
+// Holder returns the client that finds the lease by its names.
+func (l *Lease) Holder() *Client { return l.holder }
+
+// Reporter returns the connection that reports its loss, or nil.
+func (l *Lease) Reporter() *Client { return l.reporter }
+
+// Backing returns what Init got.
+func (l *Lease) Backing() Backing { return l.Waiter.backing }
+
+// HasClient reports whether a connection or a process has the lease.
+func (l *Lease) HasClient() bool { return l.reporter != nil || l.OfProcess }
+
+// isLost reports whether the lease, which was granted, was lost or released.
+func (l *Lease) isLost() bool { return l.Waiter.backing.Grant().Err() != nil }
+
+// Mode returns how the lease is held.
+func (l *Lease) Mode() Kind {
+	if l.IsShared {
+		return Kind{Shared: true}
+	}
+	return l.Waiter.Kind
+}
+
+// Owns returns the present owner, for the search for deadlocks.
+func (l *Lease) Owns() Owner {
+	switch {
+	case l.Life.State == Kept:
+		return Owner{Client: l}
+	case l.OfProcess:
+		return Owner{Client: l.holder, Name: l.Owner}
+	case l.reporter != nil:
+		return Owner{Client: l.reporter, Name: l.Owner}
+	}
+	return Owner{Client: l, Name: l.Owner}
+}
+
+// furthers has the LOCKs that count on a lease besides the first one (reentrant=yes).
+type furthers struct {
+	ids     []string // their ids, in the order of arrival
+	charged int      // how many the user's limit counts
+}
+
+// MaxCount is how many LOCKs of one owner can count on one lease (reentrant=yes). No sound program
+// needs so many.
+const MaxCount = 1000
+
+// ErrTooManyCounts refuses a LOCK beyond MaxCount.
+var ErrTooManyCounts = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", MaxCount)
+
+// SetFurthers sets the ids of the LOCKs that count beside the first, after a restart.
+func (l *Lease) SetFurthers(ids []string) {
+	if len(ids) > 0 {
+		l.furthers = &furthers{ids: ids}
+	}
+}
+
+// Furthers returns the ids of the LOCKs that count beside the first.
+func (l *Lease) Furthers() []string {
+	if l.furthers == nil {
+		return nil
+	}
+	return l.furthers.ids
+}
+
+// Count returns how many UNLOCKs it takes to end the lease.
+func (l *Lease) Count() int { return 1 + len(l.Furthers()) }
+
+// Counts reports whether the LOCK with the id counts: it was neither cancelled nor undone by an UNLOCK.
+func (l *Lease) Counts(id string) bool {
+	return id != "" && (id == l.ID || slices.Contains(l.Furthers(), id))
+}
+
+// CountUp counts a further LOCK of the same names and kind. isRepeated means that its id is counted
+// already. already is the error for a LOCK that does not count. full is the error of the user's limit,
+// or nil.
+func (l *Lease) CountUp(w *Waiter, id string, reentrant bool, already, full error) (isRepeated bool, err error) {
+	switch {
+	case l.Life.State == Kept, l.Life.State == Releasing, l.Life.State == Gone:
+		return false, redlock.ErrReleased
+	case !slices.Equal(w.Names, l.Waiter.Names):
+		return false, fmt.Errorf("%w, within %s", already, l.Waiter.Label())
+	case l.Counts(id):
+		return true, nil
+	case !reentrant:
+		return false, already
+	case w.Kind != l.Mode():
+		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", already)
+	case l.Count() >= MaxCount:
+		return false, ErrTooManyCounts
+	case full != nil:
+		return false, full
+	}
+	if l.furthers == nil {
+		l.furthers = &furthers{}
+	}
+	l.furthers.ids = append(l.furthers.ids, id)
+	l.furthers.charged++
+	return false, nil
+}
+
+// CountDown undoes the last LOCK, for an UNLOCK, and returns how many are left. None is left if the
+// client that counted is gone and has not resumed the lease.
+func (l *Lease) CountDown() (left int) {
+	n := len(l.Furthers())
+	if n == 0 || !l.HasClient() {
+		return 0
+	}
+	l.furthers.ids = l.furthers.ids[:n-1]
+	return n
+}
+
+// WithdrawCount undoes a further LOCK that stops waiting. It returns false if the lock has been
+// granted: then the LOCK counts.
+func (l *Lease) WithdrawCount(id string) bool {
+	if l.Life.State != Acquiring {
+		return false
+	}
+	if i := slices.Index(l.Furthers(), id); i >= 0 {
+		l.furthers.ids = slices.Delete(l.furthers.ids, i, i+1)
+	}
+	return true
+}
+
+// ChargeAll makes the user's limit count all further LOCKs, and returns their number.
+func (l *Lease) ChargeAll() int {
+	n := len(l.Furthers())
+	if n > 0 {
+		l.furthers.charged = n
+	}
+	return n
+}
+
+// TakeUncharged returns how many LOCKs no longer count, but are still counted by the user's limit.
+// The caller must subtract them from the limit.
+func (l *Lease) TakeUncharged() (uncharged int) {
+	if c := l.furthers; c != nil {
+		uncharged = c.charged - len(c.ids)
+		c.charged = len(c.ids)
+	}
+	return uncharged
+}
+
+// ClearCounts undoes all further LOCKs: the lease has ended. It returns what TakeUncharged does.
+func (l *Lease) ClearCounts() (uncharged int) {
+	if l.furthers == nil {
+		return 0
+	}
+	l.furthers.ids = nil
+	return l.TakeUncharged()
+}
+
+// Errors of a lease that a client cannot have.
+var (
+	ErrTaken  = errors.New("the client holds or wants one of the names")
+	ErrClosed = errors.New("the client has ended")
+	ErrEnded  = errors.New("the lease has ended")
+)
