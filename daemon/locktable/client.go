@@ -94,13 +94,20 @@ func (c *Client) HoldsOtherwise(l *Lease) bool {
 }
 
 // add makes the client find l by its names. It returns the lost leases that it found by these names
-// before: the caller must forget them. open is false if the client has ended.
+// before: the caller must forget them. If a name finds a held lease, l was lost before its LOCK was
+// answered, and a later LOCK has the name: add does nothing, and returns l. open is false if the client
+// has ended.
 func (c *Client) add(l *Lease) (replaced []*Lease, open bool) {
 	if c.isClosed {
 		return nil, false
 	}
 	if c.leases == nil {
 		c.leases = map[nameKey]*Lease{}
+	}
+	for _, name := range l.Waiter.Names {
+		if other := c.leases[l.nameKey(name)]; other != nil && !other.isLost() {
+			return []*Lease{l}, true
+		}
 	}
 	for _, name := range l.Waiter.Names {
 		at := l.nameKey(name)

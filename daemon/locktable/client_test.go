@@ -95,3 +95,14 @@ func TestEndOfPreviousConnection(t *testing.T) {
 		t.Error("the lease has no connection, and would be released")
 	}
 }
+
+// A lease can be lost before its LOCK has made the client find it. If a later LOCK of the same names was
+// granted meanwhile, the client finds that one, and the lost one is forgotten.
+func TestLateGrantKeepsTheLaterLease(t *testing.T) {
+	var c Client
+	table, late, later := NewTable(), newTestLease(&c, "a"), newTestLease(&c, "a")
+	table.Name(later)
+	if forget, _ := table.Name(late); !slices.Equal(forget, []*Lease{late}) || c.Find(0, "", "a") != later {
+		t.Errorf("the later lease is found: %v, and %d leases are forgotten", c.Find(0, "", "a") == later, len(forget))
+	}
+}
