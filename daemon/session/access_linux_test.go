@@ -218,6 +218,7 @@ func TestAccessForceHidesNames(t *testing.T) {
 // HELD and NOQUORUM hide names too, if the other client has several names and has asked the nodes
 // already.
 func TestAccessWaiterHidesNames(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := startWithRules(t, exampleRules)
 	a, b := d.dialAs(web), d.dialAs(batch)
 	d.another().dialAs(web).Say("LOCK web/shared ttl=2s", granted5)

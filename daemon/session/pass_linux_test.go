@@ -157,6 +157,7 @@ func (p *passing) pidOnNodes() int {
 // Half a second after a pass, the nodes have a token that names the client, so another host's WHO
 // shows it. The lease stays the same, for the next daemon too.
 func TestWhoOfAnotherHostAfterAPass(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, killed := range []bool{false, true} {
 		c := newChild(t, os.Getuid())
 		p := passedOn(t, fmt.Sprintf("note=passed hold=pid pid=%d", c.pid))

@@ -202,6 +202,7 @@ func TestGoneClientIsForgotten(t *testing.T) {
 // If the service manager has emptied its store, a missing connection does not prove that its client
 // is gone. If records are missing, an attempt may have been granted. Neither lease is released.
 func TestNoReleaseInDoubt(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, doubt := range map[string]func(*succession) state.Inherited{
 		"no mark": func(s *succession) state.Inherited { return state.Inherited{} },
 		"a part of a held lease's records": func(s *succession) state.Inherited {
