@@ -88,7 +88,8 @@ func needContainers(t *testing.T) (cgroups string) {
 // awaitSystemd waits until PID 1 runs and has started everything.
 func (m *machine) awaitSystemd() {
 	m.t.Helper()
-	waitFor(m.t, "the container has a systemd", func() bool {
+	const bound = 4 * patience // the boot of a whole machine, beside other tests
+	waitWithin(m.t, bound, "the container has a systemd", func() bool {
 		select {
 		case <-m.nspawn.exited:
 			m.t.Fatalf("systemd-nspawn ended with %d:\n%s\n%s", m.nspawn.code, m.nspawn.stdout.text(), m.nspawn.stderr.text())
@@ -97,7 +98,7 @@ func (m *machine) awaitSystemd() {
 		m.leader = childCalled(m.nspawn.cmd.Process.Pid, "systemd")
 		return m.leader != 0
 	})
-	waitFor(m.t, "the container's systemd is up", func() bool {
+	waitWithin(m.t, bound, "the container's systemd is up", func() bool {
 		state, _ := m.try("systemctl", "is-system-running")
 		return state == "running" || state == "degraded"
 	})

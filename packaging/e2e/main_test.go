@@ -78,14 +78,20 @@ func needNC(t *testing.T) {
 // waitFor polls until isSo returns true.
 func waitFor(t *testing.T, what string, isSo func() bool) {
 	t.Helper()
+	waitWithin(t, patience, what, isSo)
+}
+
+// waitWithin is waitFor with another bound.
+func waitWithin(t *testing.T, bound time.Duration, what string, isSo func() bool) {
+	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	giveUp := time.After(patience)
+	giveUp := time.After(bound)
 	for !isSo() {
 		select {
 		case <-tick.C:
 		case <-giveUp:
-			t.Fatalf("after %v still not: %s", patience, what)
+			t.Fatalf("after %v still not: %s", bound, what)
 		}
 	}
 }
