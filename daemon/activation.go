@@ -15,6 +15,7 @@ type claim struct {
 	path      string
 	lock      *os.File
 	inherited *net.UnixListener // from the service manager; nil: the daemon creates its own
+	earlier   *net.UnixListener // the daemon's own, from the process that has replaced itself by this one; or nil
 }
 
 func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
@@ -22,11 +23,18 @@ func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &claim{path: cfg.Path, inherited: handed}
+	earlier, err := m.Listener(ownSocketName)
+	if err != nil {
+		return nil, err
+	}
+	c := &claim{path: cfg.Path, inherited: handed, earlier: earlier}
 	if handed != nil {
 		c.path = handed.Addr().String()
 	} else if err := cfg.CheckGroup(); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", c.path, err)
+	}
+	if c.lock = m.File(lockFileName); c.lock != nil {
+		return c, nil
 	}
 	if c.lock, err = lockSocket(c.path); err != nil {
 		c.release()
@@ -37,8 +45,10 @@ func claimSocket(cfg *config.Socket, m *systemd.Manager) (*claim, error) {
 
 // release ends the claim. It has no effect if the socket was released already.
 func (c *claim) release() {
-	if c.inherited != nil {
-		c.inherited.Close()
+	for _, listener := range []*net.UnixListener{c.inherited, c.earlier} {
+		if listener != nil {
+			listener.Close()
+		}
 	}
 	c.lock.Close() // nil, and so without effect, if lockSocket failed
 }
@@ -50,7 +60,10 @@ func (d *daemon) openSocket(c *claim, m *systemd.Manager) (*socket, error) {
 		d.Log.Warn("the service manager handed over unknown descriptors: they are closed", "names", rest,
 			"wanted", systemd.ListenerName+" (FileDescriptorName= in redlockd.socket)")
 	}
-	if c.inherited == nil {
+	switch {
+	case c.earlier != nil && setPermissions(c.path, &d.Cfg.Socket) == nil:
+		return &socket{Listener: c.earlier, path: c.path, lock: c.lock, isOurs: true}, nil
+	case c.inherited == nil:
 		return c.listen(&d.Cfg.Socket)
 	}
 	for _, difference := range d.Cfg.Socket.Differences(c.path) {

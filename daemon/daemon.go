@@ -9,6 +9,7 @@ import (
 	"github.com/redlockd/redlockd/daemon/metrics"
 	"github.com/redlockd/redlockd/daemon/session"
 	"github.com/redlockd/redlockd/redlock"
+	"github.com/redlockd/redlockd/systemd"
 )
 
 // daemon is a Host with the parts that start, stop and observe it.
@@ -18,7 +19,11 @@ type daemon struct {
 	quorate      quorumState       // whether a quorum of nodes is ready, for the log
 	nodeLog      nodeLog           // what the log has about the nodes
 	certificates *certificates     // of the nodes that have TLS
+	listener     *socket           // set when the daemon serves
 	frozen       atomic.Bool       // set after Freeze: the daemon does nothing until its process exits
+
+	replacing bool             // the process replaces itself
+	passed    []systemd.Passed // descriptors for the next process
 }
 
 func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*daemon, error) {

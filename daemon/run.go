@@ -24,9 +24,11 @@ import (
 type RunOptions struct {
 	// Dev embeds the nodes in the process.
 	Dev bool
-	// Reload receives new configs. The daemon applies their log, access, limits and doctor. Nothing
-	// else may have changed (Config.CheckReload).
+	// Reload receives new configs. If more than log, access, limits and doctor has changed, the
+	// process replaces itself.
 	Reload <-chan *config.Config
+	// Replace replaces the process by systemd.Replace, and returns only if that fails. Nil: it cannot.
+	Replace func([]systemd.Passed) error
 	// Ready is called when clients can connect. It may be nil.
 	Ready func()
 	// Manager is the service manager that started the process. It may have created the socket. The
@@ -71,7 +73,11 @@ func Run(ctx context.Context, cfg *config.Config, log hclog.Logger, o RunOptions
 		return err
 	}
 	ends.add(func() { listener.release(!d.frozen.Load()) })
-	return d.serve(ctx, listener, stored, o)
+	d.listener = listener
+	if err := d.serve(ctx, stored, o); err != nil || !d.replacing || ctx.Err() != nil {
+		return err
+	}
+	return d.replace(o)
 }
 
 // cleanups are the functions that end the daemon. They are called in reverse order.
@@ -163,8 +169,8 @@ func (d *daemon) waitForNodes(ctx context.Context) {
 	}
 }
 
-func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inherited, o RunOptions) error {
-	srv := d.NewServer()
+func (d *daemon) serve(ctx context.Context, stored state.Inherited, o RunOptions) error {
+	srv, listener := d.NewServer(), d.listener
 	stopStoring := d.restore(srv, listener.path, stored, o)
 	defer stopStoring()
 	accepting, stop := context.WithCancel(context.WithoutCancel(ctx)) // clients may connect during a drain
@@ -184,11 +190,15 @@ func (d *daemon) serve(ctx context.Context, listener *socket, stored state.Inher
 	attending.Go(func() { d.certificates.watch(accepting) })
 	attending.Go(func() { d.watchNodes(accepting) })
 	err := d.waitUntilStopped(ctx, served, o)
-	if err == nil && d.mustDrain(o.Manager) {
+	if err == nil && !d.replacing && d.mustDrain(o.Manager) {
 		d.Drain(srv)
 	}
 	stop()
 	serving.Wait() // a connection that is accepted later would be closed without an answer
+	if d.replacing {
+		d.freezeToReplace(srv)
+		return nil
+	}
 	d.LogManagerError(o.Manager.Stopping())
 	if d.Store != nil {
 		d.Freeze(srv)
@@ -226,7 +236,8 @@ func (d *daemon) restore(srv *server.Server, path string, stored state.Inherited
 	return d.Store.Start()
 }
 
-// waitUntilStopped applies new configs until ctx ends, or until no connection can be accepted.
+// waitUntilStopped applies new configs until ctx ends, no connection can be accepted, or a config
+// needs another process.
 func (d *daemon) waitUntilStopped(ctx context.Context, served <-chan error, o RunOptions) error {
 	for {
 		select {
@@ -238,15 +249,15 @@ func (d *daemon) waitUntilStopped(ctx context.Context, served <-chan error, o Ru
 			}
 			return fmt.Errorf("accepting connections: %w", err)
 		case cfg := <-o.Reload:
-			d.reload(cfg)
-			d.LogManagerError(o.Manager.Ready())
+			if d.applyNew(cfg, o) {
+				return nil
+			}
 		}
 	}
 }
 
-// reload applies the parts of a config that may change while leases are held. The sender has
-// checked that nothing else changed (Config.CheckReload). LOCKs that wait were allowed, and
-// continue.
+// reload applies the parts of a config that this process can change: nothing else has changed
+// (Config.Changes). LOCKs that wait were allowed, and continue.
 func (d *daemon) reload(cfg *config.Config) {
 	d.Log.SetLevel(cfg.Log.Level)
 	logging.SetFormat(d.Log, cfg.Log.Format)

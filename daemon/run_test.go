@@ -152,7 +152,8 @@ func TestStopWaitsForTheLastAccept(t *testing.T) {
 		<-late.asked
 		stop()
 	}
-	if err := d.serve(ctx, &socket{Listener: late}, state.Inherited{}, RunOptions{Dev: true, Ready: ready}); err != nil {
+	d.listener = &socket{Listener: late}
+	if err := d.serve(ctx, state.Inherited{}, RunOptions{Dev: true, Ready: ready}); err != nil {
 		t.Fatal(err)
 	}
 	client.SetReadDeadline(time.Now().Add(daemontest.Patience))

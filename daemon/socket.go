@@ -141,6 +141,15 @@ func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	return listener.SyscallConn()
 }
 
+// duplicate returns a duplicate that stays open when the server closes the socket.
+func (s *socket) duplicate() (*os.File, error) {
+	listener, ok := s.Listener.(*net.UnixListener)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return listener.File()
+}
+
 // remove removes the socket, and then ends the lock on it. A socket of the service manager stays:
 // the manager still listens there.
 func (s *socket) remove() { s.release(true) }

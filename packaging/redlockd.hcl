@@ -1,7 +1,6 @@
 # /etc/redlockd/redlockd.hcl: the configuration of redlockd, see redlockd.hcl(5).
-# Check it with:                     redlockd validate
-# After a change:                    systemctl restart redlockd
-# log, access, limits, doctor only:  systemctl reload redlockd
+# Check it with:   redlockd validate
+# After a change:  systemctl reload redlockd
 #
 # What is commented out shows the default, unless it says "example".
 

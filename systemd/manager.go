@@ -30,7 +30,8 @@ type Manager struct {
 }
 
 // FromEnvironment reads the manager's variables in the environment, and takes the descriptors that
-// it passed. Call it once per process. If WATCHDOG_USEC or FDSTORE is not a number, it returns an
+// it passed, or the earlier process that has replaced itself by this one (Replace). Call it once per
+// process. If WATCHDOG_USEC or FDSTORE is not a number, it returns an
 // error.
 func FromEnvironment() (*Manager, error) {
 	watchdog, err := daemon.SdWatchdogEnabled(false)
@@ -41,7 +42,11 @@ func FromEnvironment() (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{notifier: notifierFromEnvironment(), watchdog: watchdog, storeMax: storeMax, passedFDs: activation.Files(true)}, nil
+	replaced, err := passedByReplace()
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{notifier: notifierFromEnvironment(), watchdog: watchdog, storeMax: storeMax, passedFDs: append(activation.Files(true), replaced...)}, nil
 }
 
 // storeMaxFromEnvironment reads FDSTORE. systemd sets it from version 254 on; for earlier versions

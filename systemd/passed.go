@@ -5,10 +5,32 @@ import (
 	"net"
 	"os"
 	"slices"
+	"syscall"
 )
 
 // ListenerName is the name of the socket in redlockd.socket (FileDescriptorName=).
 const ListenerName = "redlockd"
+
+// Passed is a descriptor that Replace passes to the next process.
+type Passed struct {
+	Name string
+	FD   syscall.RawConn
+}
+
+const (
+	passedVariable = "REDLOCKD_PASSED" // the descriptor of the list of descriptors, for the next process
+	passedName     = "redlockd-passed" // the name of the list, in /proc
+)
+
+// File returns the passed descriptor of that name, or nil if there is none.
+func (m *Manager) File(name string) *os.File {
+	files := m.takeNamed(name)
+	if len(files) == 0 {
+		return nil
+	}
+	closeAll(files[1:])
+	return files[0]
+}
 
 // Listener returns the passed socket of that name, or nil if there is none. Closing it neither ends
 // the socket nor removes its file, because the manager continues to listen. If something other than

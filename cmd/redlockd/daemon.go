@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -20,7 +21,17 @@ import (
 
 // daemon serves until a signal ends it.
 func (c *command) daemon(o options) int {
-	cfg, err := o.load()
+	manager, err := systemd.FromEnvironment()
+	if err != nil {
+		c.complain(err)
+		return exitFailed
+	}
+	passed, err := daemon.PassedConfig(manager)
+	if err != nil {
+		c.complain(err)
+		return exitFailed
+	}
+	cfg, err := o.loadPassed(passed)
 	if err != nil {
 		c.complain(c.missing(err, o.config, "-config FILE reads another one; to try redlockd without a config, use -dev"))
 		return exitFailed
@@ -33,7 +44,10 @@ func (c *command) daemon(o options) int {
 	}
 	saveMemory()
 	leaveProcessors()
-	if err := c.serveUntilSignal(o, cfg, log, lines); err != nil {
+	if passed != nil {
+		nameProcess()
+	}
+	if err := c.serveUntilSignal(o, cfg, log, lines, manager, passed != nil); err != nil {
 		log.Error("redlockd ends", "error", err)
 		return exitFailed
 	}
@@ -56,11 +70,9 @@ func (c *command) logWriter() *logging.Writer {
 	return logging.NewWriter(c.stderr)
 }
 
-func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logger, lines *logging.Writer) error {
-	manager, err := systemd.FromEnvironment()
-	if err != nil {
-		return err
-	}
+// serveUntilSignal serves with cfg. If continues is true, an earlier process has replaced itself by
+// this one.
+func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logger, lines *logging.Writer, manager *systemd.Manager, continues bool) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	served := make(chan struct{})
@@ -70,9 +82,15 @@ func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logg
 
 	reload := make(chan *config.Config)
 	w := &watcher{c: c, o: o, cfg: cfg, log: log, cancel: cancel, served: served, reload: reload, manager: manager}
+	if continues {
+		w.readIfChanged()
+	}
 	watching.Go(w.watch)
 
-	run := daemon.RunOptions{Dev: o.dev, Reload: reload, Manager: manager}
+	run := daemon.RunOptions{Dev: o.dev, Reload: reload, Manager: manager, Replace: func(passed []systemd.Passed) error {
+		lines.Flush()
+		return c.replace(passed)
+	}}
 	if o.dev {
 		run.Ready = func() {
 			lines.Flush() // so that earlier log lines are above the greeting
@@ -131,11 +149,11 @@ func (w *watcher) taker() chan<- *config.Config {
 	return w.reload
 }
 
-// readAgain reads the config again for taker, or logs why the old one stays.
-// The goroutine that ended the reload tells the service manager.
+// readAgain reads the config again for taker, or logs why the old one stays. The goroutine that ended
+// the reload tells the service manager. The daemon may still refuse the config.
 func (w *watcher) readAgain() {
 	w.tell(w.manager.Reloading())
-	next, err := w.changed()
+	next, err := w.o.load()
 	if err != nil {
 		w.log.Error("config not reloaded: the old one stays in effect", "error", err)
 		w.tell(w.manager.Ready())
@@ -153,13 +171,18 @@ func (w *watcher) tell(err error) {
 	}
 }
 
-func (w *watcher) changed() (*config.Config, error) {
-	next, err := w.o.load()
-	if err != nil {
-		return nil, err
+// readIfChanged reads the config again if the file is no longer the one that the earlier process
+// checked: SIGHUP is ignored while a process replaces itself.
+func (w *watcher) readIfChanged() {
+	now, err := config.ReadFile(w.o.config)
+	if err != nil || !bytes.Equal(now, w.cfg.Source) {
+		w.readAgain()
 	}
-	return next, w.cfg.CheckReload(next)
 }
+
+// nameProcess sets the name of a process that was executed as /proc/self/exe, for ps and pgrep. It is
+// no loss if that fails.
+func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) }
 
 // devGreeting returns the text that -dev prints to stdout: commands that work in any directory. Blank
 // lines separate it from the log, which goes to stderr.

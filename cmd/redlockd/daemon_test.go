@@ -48,15 +48,15 @@ func TestSecondSignalKills(t *testing.T) {
 	f.check(t, f.run([]string{"-dev"}), exitOK, "", "asked to stop")
 }
 
-// A good config reaches the daemon, and flags still override it. A faulty config, or a config
-// with other nodes, does not reach the daemon.
+// A good config reaches the daemon, and flags still override it. A faulty config does not reach the
+// daemon.
 func TestReload(t *testing.T) {
 	name := writeConfig(t, goodConfig)
-	otherNodes := strings.Replace(goodConfig, "10.0.0.3", "10.0.0.4", 1)
+	unreadable := strings.Replace(goodConfig, "\n", "\n  node \"d\" {\n    address = \"10.0.0.4:6379\"\n    password_file = \"none\"\n  }\n", 1)
 	refused := make(notifier, 8)
 	var f *fixture
 	f = newFixture(t, func(_ context.Context, _ *config.Config, _ hclog.Logger, o daemon.RunOptions) error {
-		for i, c := range []struct{ source, want string }{{faultyConfig, name + ":2:13: quorum.max_ttl"}, {otherNodes, "host by host"}} {
+		for i, c := range []struct{ source, want string }{{faultyConfig, name + ":2:13: quorum.max_ttl"}, {unreadable, name + `:4:21: node \"d\".password_file`}} {
 			replaceConfig(t, name, c.source)
 			f.signals <- syscall.SIGHUP
 			if got := <-refused; !strings.Contains(got, "config not reloaded") || !strings.Contains(got, c.want) {

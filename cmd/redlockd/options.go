@@ -26,8 +26,8 @@ const usage = `Usage:
 
 Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released: the next redlockd
 continues with them.
-SIGHUP reads the config again: log, access, limits and doctor change, all else needs a
-restart.
+SIGHUP reads the config again. If log, access, limits and doctor are not all that changed, redlockd restarts in
+place: leases, waiters and connections continue. It refuses another key_prefix, and another list of nodes.
 Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage;
 77 USER may not lock NAME.
 
@@ -116,8 +116,11 @@ func (c *command) missing(err error, config, instead string) error {
 }
 
 // load returns the config with the flags applied.
-func (o *options) load() (*config.Config, error) {
-	cfg, err := o.source()
+func (o *options) load() (*config.Config, error) { return o.loadPassed(nil) }
+
+// loadPassed is load for the text of a config that an earlier process has read; nil: there is none.
+func (o *options) loadPassed(text []byte) (*config.Config, error) {
+	cfg, err := o.source(text)
 	if err != nil {
 		return nil, err
 	}
@@ -130,9 +133,12 @@ func (o *options) load() (*config.Config, error) {
 	return cfg, nil
 }
 
-func (o *options) source() (*config.Config, error) {
-	if o.dev {
+func (o *options) source(text []byte) (*config.Config, error) {
+	switch {
+	case o.dev:
 		return config.Dev(), nil
+	case text != nil:
+		return config.Parse(text, o.config)
 	}
 	return config.Load(o.config)
 }

@@ -27,6 +27,7 @@ const readTimeout = 10 * time.Second
 // It holds no secrets: passwords and keys stay in their files until they are needed.
 type Config struct {
 	Path    string // the file it was read from; "" for Dev
+	Source  []byte // the content of the file
 	Quorum  Quorum
 	Lease   Lease
 	Drain   time.Duration // how long a stopping daemon waits for held locks; 0: not at all
@@ -159,25 +160,30 @@ type Metrics struct {
 // *Error with all faults, in file order. Relative names of password and TLS files start in
 // $CREDENTIALS_DIRECTORY, or in the directory of the config file if that is not set.
 func Load(path string) (*Config, error) {
-	source, err := readConfigFile(path)
+	source, err := ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	return Parse(source, path)
 }
 
-// readConfigFile never waits for the writer of a pipe. A pipe that can be read at the start
+// ReadFile reads a config file. It never waits for the writer of a pipe. A pipe that can be read at the start
 // (-config <(…)) is empty at SIGHUP. If the daemon waited for it, it would not react to signals.
-func readConfigFile(path string) ([]byte, error) {
+func ReadFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	file.SetReadDeadline(time.Now().Add(readTimeout)) // fails if it is not a pipe: then it needs no deadline
+	return ReadAll(file)
+}
+
+// ReadAll reads a config file that is open.
+func ReadAll(file *os.File) ([]byte, error) {
 	source, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	if err == nil && len(source) > maxFileSize {
-		err = fmt.Errorf("%s: larger than %d bytes: not a config file", path, maxFileSize)
+		err = fmt.Errorf("%s: larger than %d bytes: not a config file", file.Name(), maxFileSize)
 	}
 	return source, err
 }
@@ -201,6 +207,7 @@ func Parse(source []byte, path string) (*Config, error) {
 	if len(r.faults) > 0 {
 		return nil, r.failure()
 	}
+	cfg.Source = source
 	return cfg, nil
 }
 

@@ -9,16 +9,21 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// CheckReload returns an error that lists the changes in next that need a restart, or nil if next
-// can be used from now on. Only log, access, limits and doctor can change. The content of password
-// and certificate files needs no reload: they are read at every connection.
-func (c *Config) CheckReload(next *Config) error {
-	var changed []string
+// Changes returns what next changes that needs another process: a process can change only log,
+// access, limits and doctor. The content of password and certificate files is read at every
+// connection. If next cannot be used while locks are held, it returns an error that says why.
+func (c *Config) Changes(next *Config) (changed []string, err error) {
+	if c.Quorum.KeyPrefix != next.Quorum.KeyPrefix {
+		return nil, fmt.Errorf("quorum.key_prefix cannot change while locks are held, because they are not found under another one: %s", redlock.ChangeForAll)
+	}
+	nodes, others := sortedByName(c.Quorum.Nodes), sortedByName(next.Quorum.Nodes)
+	if !slices.EqualFunc(nodes, others, sameName) {
+		return nil, fmt.Errorf("the list of nodes cannot change while locks are held, because a quorum of the old list and one of the new list may share no node: %s", redlock.ChangeForAll)
+	}
 	for _, fixed := range []struct {
 		name     string
 		now, new any
 	}{
-		{"quorum.key_prefix (held locks are not found under another one: " + redlock.ChangeForAll + ")", c.Quorum.KeyPrefix, next.Quorum.KeyPrefix},
 		{"quorum.max_ttl", c.Quorum.MaxTTL, next.Quorum.MaxTTL},
 		{"quorum.node_timeout", c.Quorum.NodeTimeout, next.Quorum.NodeTimeout},
 		{"lease", c.Lease, next.Lease},
@@ -30,15 +35,7 @@ func (c *Config) CheckReload(next *Config) error {
 			changed = append(changed, fixed.name)
 		}
 	}
-	if nodes, others := sortedByName(c.Quorum.Nodes), sortedByName(next.Quorum.Nodes); !slices.EqualFunc(nodes, others, sameName) {
-		changed = append(changed, "the list of nodes (a quorum of the old list and one of the new list may share no node: "+redlock.ChangeForAll+")")
-	} else {
-		changed = append(changed, changedNodes(nodes, others)...)
-	}
-	if changed == nil {
-		return nil
-	}
-	return fmt.Errorf("a restart is needed to change %s; nothing was changed", strings.Join(changed, ", "))
+	return append(changed, changedNodes(nodes, others)...), nil
 }
 
 // sortedByName sorts the nodes, because their order in the file does not matter.

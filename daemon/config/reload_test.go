@@ -10,40 +10,42 @@ import (
 	"github.com/redlockd/redlockd/daemon/logging"
 )
 
-func TestCheckReload(t *testing.T) {
+// A change needs no other process, needs one, or is refused.
+func TestChanges(t *testing.T) {
 	now := mustLoad(t, nodesSource(3))
 	for name, c := range map[string]struct {
 		change func(*Config)
-		want   string // "": allowed
+		want   []string // changes that need another process
+		refuse string   // "": allowed
 	}{
-		"nothing":     {func(*Config) {}, ""},
-		"log.level":   {func(c *Config) { c.Log.Level = hclog.Trace }, ""},
-		"limits":      {func(c *Config) { c.Limits.Connections = 1 }, ""},
-		"log.format":  {func(c *Config) { c.Log.Format = logging.JSON }, ""},
-		"key_prefix":  {func(c *Config) { c.Quorum.KeyPrefix = "x:" }, "quorum.key_prefix (held locks are not found"},
-		"max_ttl":     {func(c *Config) { c.Quorum.MaxTTL++ }, "quorum.max_ttl"},
-		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, "quorum.node_timeout"},
-		"lease":       {func(c *Config) { c.Lease.Linger++ }, "lease"},
-		"drain":       {func(c *Config) { c.Drain++ }, "drain"},
-		"socket":      {func(c *Config) { c.Socket.Mode = 0o600 }, "socket"},
-		"access":      {func(c *Config) { c.Access = &Access{} }, ""},
-		"metrics":     {func(c *Config) { c.Metrics = &Metrics{} }, "metrics"},
-		"fewer nodes": {func(c *Config) { c.Quorum.Nodes = c.Quorum.Nodes[:2] }, "may share no node"},
-		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, `to change node "n1" (host by host`},
-		"other names": {func(c *Config) { c.Quorum.Nodes[1].Name = "x" }, "may share no node"},
-		"order":       {func(c *Config) { slices.Reverse(c.Quorum.Nodes) }, ""},
-		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLS{} }, `to change node "n1";`},
-		"user":        {func(c *Config) { c.Quorum.Nodes[1].Username = "x"; c.Quorum.Nodes[2].Durable = true }, `to change node "n1", node "n2";`},
-		"two things":  {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, "lease, socket"},
+		"nothing":     {func(*Config) {}, nil, ""},
+		"log.level":   {func(c *Config) { c.Log.Level = hclog.Trace }, nil, ""},
+		"limits":      {func(c *Config) { c.Limits.Connections = 1 }, nil, ""},
+		"log.format":  {func(c *Config) { c.Log.Format = logging.JSON }, nil, ""},
+		"key_prefix":  {func(c *Config) { c.Quorum.KeyPrefix = "x:" }, nil, "quorum.key_prefix cannot change while locks are held"},
+		"max_ttl":     {func(c *Config) { c.Quorum.MaxTTL++ }, []string{"quorum.max_ttl"}, ""},
+		"timeout":     {func(c *Config) { c.Quorum.NodeTimeout++ }, []string{"quorum.node_timeout"}, ""},
+		"lease":       {func(c *Config) { c.Lease.Linger++ }, []string{"lease"}, ""},
+		"drain":       {func(c *Config) { c.Drain++ }, []string{"drain"}, ""},
+		"socket":      {func(c *Config) { c.Socket.Mode = 0o600 }, []string{"socket"}, ""},
+		"access":      {func(c *Config) { c.Access = &Access{} }, nil, ""},
+		"metrics":     {func(c *Config) { c.Metrics = &Metrics{} }, []string{"metrics"}, ""},
+		"fewer nodes": {func(c *Config) { c.Quorum.Nodes = c.Quorum.Nodes[:2] }, nil, "may share no node"},
+		"other node":  {func(c *Config) { c.Quorum.Nodes[1].Address = "10.9.9.9:6379" }, []string{`node "n1" (host by host`}, ""},
+		"other names": {func(c *Config) { c.Quorum.Nodes[1].Name = "x" }, nil, "may share no node"},
+		"order":       {func(c *Config) { slices.Reverse(c.Quorum.Nodes) }, nil, ""},
+		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLS{} }, []string{`node "n1"`}, ""},
+		"user":        {func(c *Config) { c.Quorum.Nodes[1].Username = "x"; c.Quorum.Nodes[2].Durable = true }, []string{`node "n1"`, `node "n2"`}, ""},
+		"two things":  {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, []string{"lease", "socket"}, ""},
 	} {
 		next := mustLoad(t, "\n"+nodesSource(3)) // every line number differs
 		c.change(next)
-		err := now.CheckReload(next)
-		if c.want == "" && err != nil {
-			t.Errorf("%s: got %v, want none", name, err)
+		changed, err := now.Changes(next)
+		if c.refuse == "" && err != nil || c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse)) {
+			t.Errorf("%s: got %v, want one with %q", name, err, c.refuse)
 		}
-		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: got %v, want one with %q", name, err, c.want)
+		if !slices.EqualFunc(changed, c.want, strings.HasPrefix) {
+			t.Errorf("%s: got the changes %q, want %q", name, changed, c.want)
 		}
 	}
 }

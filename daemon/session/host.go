@@ -51,7 +51,9 @@ type Host struct {
 	pendingReleases atomic.Int32     // recorded releases that a quorum has confirmed: see maxPendingReleases
 	Store           *state.ConnStore // connections that outlast the process; nil: none do
 
-	restoring uint64 // the number of the connection that is being restored, while no other is opened; 0: none
+	// The connection that is being restored, while no other is opened.
+	restoring         uint64 // its number; 0: none
+	restoringUnstored bool   // the service manager does not have it
 
 	timers timers.Set // timers of leases; Close stops them
 
@@ -66,6 +68,7 @@ type Host struct {
 
 	drainUntil atomic.Int64 // BootTime at which Drain stops waiting; 0: it has not begun
 	Stopping   atomic.Bool  // nothing is released from now on
+	replacing  atomic.Bool  // the process replaces itself: it passes all connections that clients have not ended
 }
 
 // HostOptions are the inputs of a Host.
@@ -194,7 +197,11 @@ func (d *Host) recordConnection(s *session) {
 	if d.restoring != 0 {
 		s.number = d.restoring
 		s.stored.Init(s, s.number, s.opened)
-		d.Store.AddStored(&s.stored)
+		if d.restoringUnstored {
+			d.Store.Add(&s.stored)
+		} else {
+			d.Store.AddStored(&s.stored)
+		}
 		return
 	}
 	s.number = d.Journal.NextNumber()

@@ -104,10 +104,10 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 			r.discardDescriptor(c, known)
 		case !r.recovered.Complete || known == nil || r.conns[number] != nil:
 			r.endConn(c.Conn, number)
-		case !known.Stored && server.HungUp(c.Conn):
+		case !known.Stored && !state.IsUnstored(c.Name) && server.HungUp(c.Conn):
 			r.endConn(c.Conn, number) // an earlier daemon cut it, or could not use it: see markNotStored
 		default:
-			r.takeConn(c.Conn, known)
+			r.takeConn(c, known)
 		}
 	}
 }
@@ -130,9 +130,9 @@ func (r *restoration) markNotStored(known *state.Conn) {
 }
 
 // takeConn opens the session of a connection, under its previous number.
-func (r *restoration) takeConn(nc net.Conn, known *state.Conn) {
-	r.d.restoring = known.Number
-	restored, err := r.server.Restore(nc)
+func (r *restoration) takeConn(c systemd.StoredConn, known *state.Conn) {
+	r.d.restoring, r.d.restoringUnstored = known.Number, state.IsUnstored(c.Name)
+	restored, err := r.server.Restore(c.Conn)
 	r.d.restoring = 0
 	if err != nil {
 		r.d.Log.Warn("a connection from before the restart is not kept", "error", err)

@@ -59,7 +59,7 @@ func (s *session) InputEnded(bool) { close(s.inputEnded) }
 func (s *session) Close() {
 	cut := s.conn.WasCut()
 	if !cut { // the next daemon must know that the client has ended
-		s.host.connectionEnded(s)
+		s.host.connectionEnded(s, s.conn.HungUp())
 	}
 	s.host.mu.Lock()
 	own := s.host.table.Disconnect(&s.client)
@@ -68,7 +68,7 @@ func (s *session) Close() {
 		s.host.clientGone(leaseOf(l), cut)
 	}
 	if cut {
-		s.host.connectionEnded(s)
+		s.host.connectionEnded(s, false)
 	}
 	s.host.Limits.Disconnect(s.uid, s.conn)
 }
@@ -94,9 +94,10 @@ func sessionOf(c *locktable.Client) *session {
 	return c.Of.(*session)
 }
 
-// connectionEnded records the end of a connection, unless the daemon stops.
-func (d *Host) connectionEnded(s *session) {
-	if d.Stopping.Load() {
+// connectionEnded records the end of a connection. It records nothing if the daemon stops, because a
+// client whose connection the daemon ends may still work.
+func (d *Host) connectionEnded(s *session, byClient bool) {
+	if d.Stopping.Load() && !(byClient && d.replacing.Load()) {
 		return
 	}
 	d.Store.Remove(&s.stored)

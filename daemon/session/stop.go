@@ -4,8 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/redlockd/redlockd/daemon/state"
 	"github.com/redlockd/redlockd/ipc"
 	"github.com/redlockd/redlockd/ipc/server"
+	"github.com/redlockd/redlockd/systemd"
 )
 
 // shutdownTimeout bounds how long a stopping daemon answers running requests.
@@ -18,12 +20,33 @@ const freezeTimeout = 500 * time.Millisecond
 // Freeze ends the daemon, and leaves its leases and waiting requests to the next one. It ends
 // connections that the service manager does not have, as Shutdown does.
 func (d *Host) Freeze(srv *server.Server) {
-	d.Stopping.Store(true)
 	d.Log.Info("stopping; the next daemon continues with what is kept", "leases", d.Held())
+	d.freeze(srv, (*state.ConnEntry).FixState)
+}
+
+// FreezeToReplace is Freeze for a process that replaces itself. It returns the connections, all of
+// which outlast that.
+func (d *Host) FreezeToReplace(srv *server.Server) (conns []systemd.Passed) {
+	d.replacing.Store(true)
+	d.freeze(srv, (*state.ConnEntry).FixPassed)
+	for _, s := range srv.Kept() {
+		conn, err := s.(*session).stored.Passed()
+		if err != nil {
+			d.Log.Error("a connection cannot be passed to the next process", "error", err)
+			continue
+		}
+		conns = append(conns, conn)
+	}
+	return conns
+}
+
+// freeze keeps the connections for which keep returns true.
+func (d *Host) freeze(srv *server.Server, keep func(*state.ConnEntry) bool) {
+	d.Stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), freezeTimeout)
 	defer cancel()
 	err := srv.Freeze(ctx, server.FreezeOptions{
-		Keep: func(s server.Session) bool { return s.(*session).stored.FixState() },
+		Keep: func(s server.Session) bool { return keep(&s.(*session).stored) },
 		Bye:  bye,
 		Seal: d.seal,
 	})

@@ -76,19 +76,29 @@ func (e *ConnEntry) Init(conn StorableConn, number uint64, opened time.Duration)
 // connPrefix and the number of a connection are its name in the manager's store.
 const connPrefix = "conn-"
 
+// unstoredPrefix and the number of a connection are its name for a process that replaces this one,
+// if the manager does not have it.
+const unstoredPrefix = "unstored-"
+
 // ConnName is the name of a connection in the manager's store.
 func ConnName(number uint64) string { return connPrefix + strconv.FormatUint(number, 10) }
 
-// ConnNumber is the inverse of ConnName. For other names it returns 0, which no connection has.
+// ConnNumber returns the number of a connection that was passed under that name. For other names it
+// returns 0, which no connection has.
 func ConnNumber(name string) uint64 {
+	name, _ = strings.CutPrefix(name, unstoredPrefix)
 	number, _ := strconv.ParseUint(strings.TrimPrefix(name, connPrefix), 10, 64)
 	return number
 }
 
-// markName names a descriptor of /dev/null, which is stored before any connection. If the manager
+// IsUnstored reports whether a connection that was passed under that name is not in the manager's
+// store: the earlier process has replaced itself by this one.
+func IsUnstored(name string) bool { return strings.HasPrefix(name, unstoredPrefix) }
+
+// MarkName names a descriptor of /dev/null, which is stored before any connection. If the manager
 // does not hand it over, it has emptied its store, as it does when the service stops. Then a missing
 // connection does not mean that its client ended it.
-const markName = "mark"
+const MarkName = "mark"
 
 // Inherited has the connections that the manager hands over from earlier processes.
 type Inherited struct {
@@ -96,10 +106,15 @@ type Inherited struct {
 	Marked bool // the mark is there: if a connection is missing, its client ended it
 }
 
-// TakeInherited takes the connections that the manager hands over.
+// TakeInherited takes the connections that the manager hands over, or the earlier process that has
+// replaced itself by this one.
 func TakeInherited(m *systemd.Manager) Inherited {
-	return Inherited{Conns: m.Stored(connPrefix), Marked: m.CloseStored(markName)}
+	conns := append(m.Stored(connPrefix), m.Stored(unstoredPrefix)...)
+	return Inherited{Conns: conns, Marked: m.CloseStored(MarkName)}
 }
+
+// OpenMark opens the file that has MarkName.
+func OpenMark() (*os.File, error) { return os.Open(os.DevNull) }
 
 // minAge is the age at which a connection that holds nothing is stored. It keeps users from loading
 // the manager with many short connections.
@@ -220,7 +235,7 @@ func (st *ConnStore) Run(done <-chan struct{}) {
 // storeMark stores the mark. Without it, the lease of a client that ends while no daemon runs stays
 // until its deadline.
 func (st *ConnStore) storeMark() error {
-	null, err := os.Open(os.DevNull)
+	null, err := OpenMark()
 	if err != nil {
 		return err
 	}
@@ -229,7 +244,7 @@ func (st *ConnStore) storeMark() error {
 	if err != nil {
 		return err
 	}
-	return st.o.Manager.Store(markName, raw)
+	return st.o.Manager.Store(MarkName, raw)
 }
 
 // storeDue stores the connections that are due, and returns the time until the next one is.
@@ -340,13 +355,14 @@ func (st *ConnStore) evict(e *ConnEntry) {
 	st.o.Failed(st.o.Manager.Unstore(ConnName(e.number)))
 }
 
-// The states of a ConnEntry. The last two are final: the daemon ended the connection, or
-// leaves it for the next process.
+// The states of a ConnEntry. The last three are final: the daemon ended the connection, or leaves it
+// for the next process, by way of the manager or only as a descriptor (Replace).
 const (
 	notStored int32 = iota
 	stored
 	neverStored
 	staysStored
+	passedOnly
 )
 
 // IsStored reports whether the manager has the connection.
@@ -371,4 +387,33 @@ func (e *ConnEntry) NeverStore() (was bool) {
 func (e *ConnEntry) FixState() bool {
 	_ = e.state.CompareAndSwap(notStored, neverStored) || e.state.CompareAndSwap(stored, staysStored)
 	return e.IsStored()
+}
+
+// FixPassed is FixState for a process that replaces itself: it also keeps a connection that is not
+// stored, unless the daemon has cut it.
+func (e *ConnEntry) FixPassed() (kept bool) {
+	for {
+		switch state := e.state.Load(); state {
+		case neverStored:
+			return false
+		case notStored:
+			if e.state.CompareAndSwap(notStored, passedOnly) {
+				return true
+			}
+		default:
+			if e.state.CompareAndSwap(state, staysStored) {
+				return true
+			}
+		}
+	}
+}
+
+// Passed returns the connection for the process that replaces this one. FixPassed has kept it.
+func (e *ConnEntry) Passed() (systemd.Passed, error) {
+	name := ConnName(e.number)
+	if !e.IsStored() {
+		name = unstoredPrefix + strconv.FormatUint(e.number, 10)
+	}
+	raw, err := e.conn.SyscallConn()
+	return systemd.Passed{Name: name, FD: raw}, err
 }

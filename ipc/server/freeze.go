@@ -60,6 +60,15 @@ func (s *Server) Freeze(ctx context.Context, options FreezeOptions) error {
 	return err
 }
 
+// Kept returns the sessions of the connections that Freeze has kept. The sockets stay open, also for a
+// process that replaces this one. Call it after Freeze.
+func (s *Server) Kept() (sessions []Session) {
+	for _, c := range s.kept(s.freezeUnderWay()) {
+		sessions = append(sessions, c.session)
+	}
+	return sessions
+}
+
 // await waits until no connection runs, or ctx is done.
 func (s *Server) await(ctx context.Context, f *freezeState) error {
 	select {
@@ -105,7 +114,11 @@ func (s *Server) cutRemaining() {
 	}
 }
 
+// kept returns nothing if f is nil, because Freeze did nothing.
 func (s *Server) kept(f *freezeState) []*Conn {
+	if f == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return f.kept

@@ -44,6 +44,7 @@ func TestInstalled(t *testing.T) {
 	i.configure(cluster)
 	i.step("first client", i.firstClient)
 	i.step("reload", i.reload)
+	i.step("reload in place", i.reloadInPlace)
 	i.step("stop", i.stopped)
 	newer := newerPackage(t, p.deb())
 	i.step("faulty config", func() { i.upgradeWithFaultyConfig(p.deb()) })
