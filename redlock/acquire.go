@@ -68,10 +68,10 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 	if a.r.Wait != 0 && a.pending == nil && (a.r.Held || a.q.contended.has(&a.target, a.since)) {
 		a.enter()
 	}
-	if a.r.Yield {
-		a.pause(ctx, a.q.yieldDelay(a.r.lock()))
-	}
 	a.policy = newRetryPolicy(a.q, a.r, a.since)
+	if a.r.Yield {
+		a.pause(ctx, a.policy.limitDelay(a.q.yieldDelay(a.r.lock()), a.q.clock()))
+	}
 	if a.pending == nil && !a.enterLimiterFirst(ctx) {
 		return nil, a.q.errOverloaded(a.r.lock())
 	}

@@ -115,11 +115,12 @@ func (p *retryPolicy) limitDelay(delay, now time.Duration) time.Duration {
 // yieldDelay returns how long a client waits to let clients of other libraries go first. They may be
 // farther from the nodes, and how much farther is unknown. So the delay is random, and rarely long: a
 // delay that is twice as long is half as likely. Its limit is the node timeout, because the farthest
-// client has an answer by then.
+// client has an answer by then. (The last round trip may have been longer: the node hung, or this
+// process was stopped.)
 func (q *Quorum) yieldDelay(name string) time.Duration {
 	const parts = 1000
-	shortest := max(yieldTrips*q.roundTrip(), minYieldDelay)
-	return min(shortest*parts/(1+q.rules.Jitter(name, parts)), max(shortest, q.options.NodeTimeout))
+	shortest := min(max(yieldTrips*q.roundTrip(), minYieldDelay), q.options.NodeTimeout)
+	return min(shortest*parts/(1+q.rules.Jitter(name, parts)), q.options.NodeTimeout)
 }
 
 const (

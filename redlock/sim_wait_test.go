@@ -196,6 +196,31 @@ func TestFarHostIsNotStarved(t *testing.T) {
 	}, far(5*ms))
 }
 
+// A request that yields does not outlast its wait, nor the node timeout, even if the last round trip
+// was long. (A daemon that was stopped for 1.7 s answered ten seconds late.)
+func TestYieldIsShort(t *testing.T) {
+	for _, wait := range []time.Duration{3 * ms, redlock.Forever} {
+		simTest(t, 3, func(t *testing.T, f *fleet) {
+			for _, sim := range f.sims {
+				sim.Hang()
+			}
+			if _, err := f.q.Acquire(t.Context(), redlock.Request{Name: "y", TTL: time.Second}); err == nil {
+				t.Error("granted by nodes that hang")
+			}
+			time.Sleep(200 * ms)
+			for _, sim := range f.sims {
+				sim.Resume()
+			}
+			synctest.Wait()
+			began := time.Now()
+			f.acquire(redlock.Request{Name: "x", TTL: 10 * time.Second, Wait: wait, Yield: true}).BeginRelease()
+			if took := time.Since(began); wait > 0 && took > wait || took > 50*ms {
+				t.Errorf("wait %v: it took %v", wait, took)
+			}
+		})
+	}
+}
+
 func isDone(c <-chan struct{}) bool {
 	select {
 	case <-c:
