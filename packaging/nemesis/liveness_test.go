@@ -37,14 +37,14 @@ func TestLateAnswerIsReported(t *testing.T) {
 	})
 }
 
-// A worker prints a late answer, and the nemesis keeps it for its report.
-func TestLateAnswerIsKept(t *testing.T) {
+// A worker prints a late answer, and the nemesis counts it as a violation.
+func TestLateAnswerIsViolation(t *testing.T) {
 	var text bytes.Buffer
 	o := &output{writer: &text}
 	o.printLine(clientLine{Late: "LOCK x"})
 	w := &world{}
-	if err := w.hear(3, text.Bytes()); err != nil || len(w.late) != 1 || w.late[0] != "LOCK x" {
-		t.Errorf("heard %v, %v; want the request", w.late, err)
+	if err := w.hear(3, text.Bytes()); err != nil || len(w.failed) != 1 || w.failed[0].what != "LOCK x" {
+		t.Errorf("heard %v, %v; want the request", w.failed, err)
 	}
 	if err := w.hear(3, []byte(`{"fault":"the store is gone"}`)); err == nil || !strings.Contains(err.Error(), "the store is gone") {
 		t.Errorf("a fault: %v, want an error", err)

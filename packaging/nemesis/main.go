@@ -247,7 +247,7 @@ func runOnce(ctx context.Context, o options, stderr io.Writer) (*report, error) 
 		return nil, err
 	}
 	return &report{options: o, server: serverVersion(w.nodes[0]), took: took, checking: time.Since(started) - took, faults: s.counts,
-		history: w.history, did: did, calmest: w.calmest, late: w.late, locks: v.locks, violations: v.violations, dir: w.dir}, nil
+		history: w.history, did: did, calmest: w.calmest, locks: v.locks, violations: v.violations, dir: w.dir}, nil
 }
 
 // admitAlways ends every quarantine at once.

@@ -23,7 +23,6 @@ type report struct {
 	history    *history
 	did        workCount
 	calmest    time.Duration // the longest wait after the last fault
-	late       []string      // requests without an answer in time
 	locks      int
 	violations []violation
 	dir        string // directory with the files of a violation
@@ -67,9 +66,6 @@ func (r *report) print(out io.Writer) {
 	}
 	if r.calmest > 0 {
 		fmt.Fprintf(out, "\nafter the last fault, all %d workers had a grant of one lock within %v\n", (r.options.clients-r.options.rivals)*r.options.workers, r.calmest.Round(time.Millisecond))
-	}
-	for _, one := range r.late {
-		fmt.Fprintf(out, "\nlate: %s\n", one)
 	}
 	if r.history.tooLate > 0 {
 		fmt.Fprintf(out, "\n%d lines came after their lock was checked\n", r.history.tooLate)

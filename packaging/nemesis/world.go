@@ -47,7 +47,6 @@ type world struct {
 	history *history
 	record  *recorder   // nil without -record
 	failed  []violation // seen during the run
-	late    []string    // requests without an answer in time
 	died    error       // why the first daemon ended that no fault had ended
 }
 
@@ -233,9 +232,7 @@ func (w *world) hear(client int, text []byte) error {
 	case line.Calm != nil:
 		w.calm <- *line.Calm
 	case line.Late != "":
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.late = append(w.late, line.Late)
+		w.fail(violation{name: fmt.Sprint("client ", client), what: line.Late})
 	default:
 		return errors.New(line.Fault)
 	}
