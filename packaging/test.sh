@@ -515,7 +515,11 @@ filter() {
 fake_time() { go_test -timeout 2h -skip '^TestReal' ./redlock; }
 
 # search runs the same tests without the race detector: all seeds, rounds and whole crowds.
-search() { plain go test -vet=off -count=1 -v -timeout 2h -skip '^TestReal' ./redlock 2>&1 | filter; }
+# The search with whole daemons needs only a few seeds, because each has hundreds of faults.
+search() {
+	plain go test -vet=off -count=1 -v -timeout 2h -skip '^TestReal' ./redlock 2>&1 | filter &&
+		plain go test -vet=off -count=1 -v -timeout 2h -run '^TestSearchDaemons$' ./daemon/session -args -daemonseeds 8 2>&1 | filter
+}
 
 # models runs the checks of spin, without those that take minutes or gigabytes.
 models() {
