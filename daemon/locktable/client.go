@@ -94,9 +94,9 @@ func (c *Client) HoldsOtherwise(l *Lease) bool {
 }
 
 // add makes the client find l by its names. It returns the lost leases that it found by these names
-// before: the caller must forget them. If a name finds a held lease, l was lost before its LOCK was
-// answered, and a later LOCK has the name: add does nothing, and returns l. open is false if the client
-// has ended.
+// before, or that are being released: the caller must forget them. If l was lost before its LOCK was
+// answered, and a later LOCK has one of the names, add does nothing, and returns l. open is false if the
+// client has ended.
 func (c *Client) add(l *Lease) (replaced []*Lease, open bool) {
 	if c.isClosed {
 		return nil, false
@@ -105,7 +105,7 @@ func (c *Client) add(l *Lease) (replaced []*Lease, open bool) {
 		c.leases = map[nameKey]*Lease{}
 	}
 	for _, name := range l.Waiter.Names {
-		if other := c.leases[l.nameKey(name)]; other != nil && !other.isLost() {
+		if other := c.leases[l.nameKey(name)]; other != nil && l.isLost() && !other.isLost() {
 			return []*Lease{l}, true
 		}
 	}

@@ -1,6 +1,7 @@
 package locktable
 
 import (
+	"errors"
 	"slices"
 	"testing"
 )
@@ -101,8 +102,39 @@ func TestEndOfPreviousConnection(t *testing.T) {
 func TestLateGrantKeepsTheLaterLease(t *testing.T) {
 	var c Client
 	table, late, later := NewTable(), newTestLease(&c, "a"), newTestLease(&c, "a")
+	late.Waiter.backing = lostTestLease{}
 	table.Name(later)
 	if forget, _ := table.Name(late); !slices.Equal(forget, []*Lease{late}) || c.Find(0, "", "a") != later {
 		t.Errorf("the later lease is found: %v, and %d leases are forgotten", c.Find(0, "", "a") == later, len(forget))
+	}
+}
+
+// A lease that no client has claimed after a restart is not found any more when it has ended, by none of
+// the LOCKs that count on it.
+func TestEndedLeaseIsNotUnclaimed(t *testing.T) {
+	table, l := NewTable(), newTestLease(&Client{}, "a")
+	l.ID, l.Life = "first", Life{State: Held, Knows: KnowsGrant}
+	l.SetFurthers([]string{"further"})
+	table.AddUnclaimed(l)
+	table.Apply(l, WasLost)
+	if table.Apply(l, DeadlinePassed); table.Unclaimed.Load() != 0 {
+		t.Errorf("%d LOCKs are unclaimed, want none", table.Unclaimed.Load())
+	}
+}
+
+// lostTestLease is a testLease that was lost.
+type lostTestLease struct{ testLease }
+
+func (l lostTestLease) Grant() Grant { return l }
+func (lostTestLease) Err() error     { return errors.New("lost") }
+
+// A client can share a lock again while its first lease is being released. It finds the second one then.
+func TestGrantDuringRelease(t *testing.T) {
+	var c Client
+	table, first, second := NewTable(), newTestLease(&c, "a"), newTestLease(&c, "a")
+	table.Name(first)
+	first.Life.State = Releasing
+	if forget, _ := table.Name(second); !slices.Equal(forget, []*Lease{first}) || c.Find(0, "", "a") != second {
+		t.Errorf("the second lease is found: %v, and %d leases are forgotten", c.Find(0, "", "a") == second, len(forget))
 	}
 }

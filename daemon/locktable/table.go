@@ -36,6 +36,9 @@ type Due struct {
 func (t *Table) Apply(l *Lease, event Event) Due {
 	var due Due
 	l.Life, due.Effects = l.Life.After(event, l.reporter != nil)
+	if due.Has(LeaveQueue | unregister) {
+		t.ForgetUnclaimed(l) // while it knows all LOCKs that count on it
+	}
 	if due.Has(LeaveQueue) {
 		due.Uncharged = l.ClearCounts()
 	}
