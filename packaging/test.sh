@@ -105,7 +105,7 @@ machine() { step "packaging/e2e: the packages in a machine" go_test -run "$boote
 # test_parts runs the tests of all other packages, except those that need no real time.
 test_parts() {
 	local packages
-	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|packaging/(conformance|e2e|model))")
+	packages=$(go list ./... | grep -vxE "$(go list -m)/(redlock|packaging/(architecture|conformance|e2e|model|sbom))")
 	# shellcheck disable=SC2086 # words
 	step "the other packages" go_test -p 2 $packages
 	step "packaging/bench" in_bench go_test -parallel 3 ./...
@@ -127,6 +127,7 @@ compute() {
 builds() {
 	step "packaging/bench and packaging/nemesis: built before their time" build_ahead
 	step "go vet" vet
+	step "packaging/architecture and packaging/sbom" check_tree
 	step "staticcheck" run_staticcheck
 	step "builds for darwin and freebsd" build_others
 	step "packaging/e2e: releases, lintian, types" go_test -run "$timeless" ./packaging/e2e
@@ -520,6 +521,9 @@ search() {
 	plain go test -vet=off -count=1 -v -timeout 2h -skip '^TestReal' ./redlock 2>&1 | filter &&
 		plain go test -vet=off -count=1 -v -timeout 2h -run '^TestSearchDaemons$' ./daemon/session -args -daemonseeds 8 2>&1 | filter
 }
+
+# check_tree runs tests that read the tree, in one goroutine: the race detector would find nothing.
+check_tree() { plain go test -vet=off -count=1 -v ./packaging/architecture ./packaging/sbom 2>&1 | filter; }
 
 # models runs the checks of spin, without those that take minutes or gigabytes.
 models() {

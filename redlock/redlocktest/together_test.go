@@ -2,6 +2,7 @@ package redlocktest
 
 import (
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,7 +16,11 @@ import (
 // operation has the same reply and effect as in a call of its own at that instant.
 func TestOneCallActsLikeSeveral(t *testing.T) {
 	ballot := luaScript(t, "ballot")
-	for seed := range uint64(300) {
+	seeds := uint64(60)
+	if os.Getenv("REDLOCKD_LONG") == "1" {
+		seeds = 3000
+	}
+	for seed := range seeds {
 		g := generator{Rand: rand.New(rand.NewPCG(seed, 1)), ballot: ballot}
 		alone, together := admittedState(ballot), admittedState(ballot)
 		now := int64(1_800_000_000_000_000)
