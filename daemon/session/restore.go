@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"net"
 	"slices"
 	"time"
 
@@ -103,9 +102,9 @@ func (r *restoration) takeConns(stored []systemd.StoredConn) {
 		case c.Err != nil:
 			r.discardDescriptor(c, known)
 		case !r.recovered.Complete || known == nil || r.conns[number] != nil:
-			r.endConn(c.Conn, number)
+			r.endConn(c, number)
 		case !known.Stored && !state.IsUnstored(c.Name) && server.HungUp(c.Conn):
-			r.endConn(c.Conn, number) // an earlier daemon cut it, or could not use it: see markNotStored
+			r.endConn(c, number) // an earlier daemon cut it, or could not use it: see markNotStored
 		default:
 			r.takeConn(c, known)
 		}
@@ -145,16 +144,16 @@ func (r *restoration) takeConn(c systemd.StoredConn, known *state.Conn) {
 }
 
 // endConn ends a connection that cannot be continued, with BYE.
-func (r *restoration) endConn(nc *net.UnixConn, number uint64) {
+func (r *restoration) endConn(c systemd.StoredConn, number uint64) {
 	r.cut++
 	if known := r.recovered.Conns[number]; known != nil && r.conns[number] == nil {
 		r.markNotStored(known)
 	}
 	bye := byeFor(r.resumableFor(number)).AppendTo(nil)
-	server.Farewell(nc, bye)
-	_, _ = nc.CloseRead(), nc.CloseWrite() // this also ends the duplicate that the manager has
-	nc.Close()
-	r.d.LogManagerError(r.manager.Unstore(state.ConnName(number)))
+	server.Farewell(c.Conn, bye)
+	_, _ = c.Conn.CloseRead(), c.Conn.CloseWrite() // this also ends the duplicate that the manager has
+	c.Conn.Close()
+	r.d.LogManagerError(r.manager.Unstore(c.Name))
 }
 
 // resumableFor returns how long the leases of a connection may be resumed, as session.resumableFor

@@ -3,6 +3,7 @@ package state
 import (
 	"container/list"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,22 +74,36 @@ func (e *ConnEntry) Init(conn StorableConn, number uint64, opened time.Duration)
 	e.conn, e.number, e.opened = conn, number, opened
 }
 
-// connPrefix and the number of a connection are its name in the manager's store.
-const connPrefix = "conn-"
+// connPrefix and the number of a connection, in base nameBase, are its name in the manager's store.
+// The earlier prefix had decimal numbers.
+const (
+	connPrefix    = "c-"
+	earlierPrefix = "conn-"
+	nameBase      = 36
+)
+
+// maxStored bounds how many connections are stored. systemd passes all their names in one variable,
+// and no process starts with a variable of 128 KiB. These names are shorter for all numbers up to 36¹⁰:
+// a thousand years at 100,000 requests a second.
+const maxStored = 10_000
 
 // unstoredPrefix and the number of a connection are its name for a process that replaces this one,
 // if the manager does not have it.
 const unstoredPrefix = "unstored-"
 
 // ConnName is the name of a connection in the manager's store.
-func ConnName(number uint64) string { return connPrefix + strconv.FormatUint(number, 10) }
+func ConnName(number uint64) string { return connPrefix + strconv.FormatUint(number, nameBase) }
 
 // ConnNumber returns the number of a connection that was passed under that name. For other names it
 // returns 0, which no connection has.
 func ConnNumber(name string) uint64 {
-	name, _ = strings.CutPrefix(name, unstoredPrefix)
-	number, _ := strconv.ParseUint(strings.TrimPrefix(name, connPrefix), 10, 64)
-	return number
+	for prefix, base := range map[string]int{connPrefix: nameBase, unstoredPrefix: nameBase, earlierPrefix: 10} {
+		text, has := strings.CutPrefix(name, prefix)
+		if number, err := strconv.ParseUint(text, base, 64); has && err == nil {
+			return number
+		}
+	}
+	return 0
 }
 
 // IsUnstored reports whether a connection that was passed under that name is not in the manager's
@@ -109,7 +124,7 @@ type Inherited struct {
 // TakeInherited takes the connections that the manager hands over, or the earlier process that has
 // replaced itself by this one.
 func TakeInherited(m *systemd.Manager) Inherited {
-	conns := append(m.Stored(connPrefix), m.Stored(unstoredPrefix)...)
+	conns := slices.Concat(m.Stored(connPrefix), m.Stored(unstoredPrefix), m.Stored(earlierPrefix))
 	return Inherited{Conns: conns, Marked: m.CloseStored(MarkName)}
 }
 
@@ -123,7 +138,7 @@ const minAge = 20 * time.Millisecond
 // NewConnStore returns nil if the manager stores nothing, or if the journal is not open: without its
 // records a stored connection could not continue.
 func NewConnStore(o ConnStoreOptions) *ConnStore {
-	capacity := o.Manager.StoreMax() - 1 // the mark
+	capacity := min(o.Manager.StoreMax()-1, maxStored) // one place is the mark's
 	if !o.Journal.IsOpen() || capacity < 1 {
 		return nil
 	}
@@ -301,8 +316,16 @@ func (st *ConnStore) logFull() {
 	if !st.isFullLogged {
 		st.isFullLogged = true
 		st.o.Log.Warn("the service manager keeps no more connections for a restart: then idle ones are closed with BYE",
-			"kept", st.capacity, "wanted", "a larger FileDescriptorStoreMax= in redlockd.service, and the same FDSTORE= in its Environment=")
+			"kept", st.capacity, "wanted", st.wanted())
 	}
+}
+
+// wanted says how to keep more connections.
+func (st *ConnStore) wanted() string {
+	if st.capacity == maxStored {
+		return "at most this many connections in limits.connections: no more can be kept"
+	}
+	return "a larger FileDescriptorStoreMax= in redlockd.service, and the same FDSTORE= in its Environment="
 }
 
 // idle returns a stored connection that holds nothing, and marks it as not stored. It skips
@@ -412,7 +435,7 @@ func (e *ConnEntry) FixPassed() (kept bool) {
 func (e *ConnEntry) Passed() (systemd.Passed, error) {
 	name := ConnName(e.number)
 	if !e.IsStored() {
-		name = unstoredPrefix + strconv.FormatUint(e.number, 10)
+		name = unstoredPrefix + strconv.FormatUint(e.number, nameBase)
 	}
 	raw, err := e.conn.SyscallConn()
 	return systemd.Passed{Name: name, FD: raw}, err

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -9,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/redlockd/redlockd/systemd"
 )
 
 // storeTest is a ConnStore with fake connections.
@@ -225,5 +229,37 @@ func TestStopWaitsForTheManager(t *testing.T) {
 				close(m.released)
 			}
 		})
+	}
+}
+
+// A process starts with the names of all stored connections in one variable, also after very many
+// requests.
+func TestNamesFitIntoAVariable(t *testing.T) {
+	st := newStoreTest(t, 1_000_000)
+	var names strings.Builder
+	names.WriteString("LISTEN_FDNAMES=" + systemd.ListenerName + ":" + MarkName)
+	for i := range uint64(st.capacity) {
+		number := 3_000_000_000_000_000 + i // 100,000 requests a second, for thousand years
+		name := ConnName(number)
+		if names.WriteString(":" + name); ConnNumber(name) != number || IsUnstored(name) {
+			t.Fatalf("got the number %d for %s, want %d", ConnNumber(name), name, number)
+		}
+	}
+	cmd := exec.Command("true")
+	cmd.Env = []string{names.String()}
+	if err := cmd.Run(); err != nil {
+		t.Errorf("with %d bytes: %v", names.Len(), err)
+	}
+	if st.capacity < 10_000 {
+		t.Errorf("the store has room for %d connections, want the default of limits.connections", st.capacity)
+	}
+}
+
+// Names of an earlier version, and of connections that only a process passes, have their numbers.
+func TestConnNumber(t *testing.T) {
+	for name, want := range map[string]uint64{"conn-10": 10, "c-10": 36, "unstored-10": 36, "mark": 0, "c-": 0, "conn-x": 0, "c--1": 0} {
+		if got := ConnNumber(name); got != want {
+			t.Errorf("%s: got %d, want %d", name, got, want)
+		}
 	}
 }
