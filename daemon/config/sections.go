@@ -57,7 +57,7 @@ func (r *reader) readQuorum(b *section, quorum *Quorum) {
 func (r *reader) readNode(name string, b *section) Node {
 	node := Node{Name: name, Pos: fmt.Sprintf("%s:%d", r.file, b.header.Start.Line)}
 	b.text("address", &node.Address, checkNodeAddress)
-	b.number("database", &node.Database, maxDatabase)
+	b.number("database", &node.Database, maxDatabase, "")
 	b.text("username", &node.Username, checkUsername)
 	b.fileName("password_file", &node.PasswordFile, func() error { _, err := node.Password(); return err })
 	b.flag("durable", &node.Durable)

@@ -56,47 +56,33 @@ func (b *section) texts(word string, to *[]string, check check) {
 
 // duration reads a duration between shortest and longest into *to.
 func (b *section) duration(word string, to *time.Duration, shortest, longest time.Duration) {
-	attr := b.attr(word)
-	if attr == nil {
-		return
-	}
-	b.r.faulty[b.name(word)] = true
-	value, ok := b.r.valueOf(attr.Expr, b.name(word), `a duration in quotes and with a unit, such as "10s"`, cty.String)
+	b.r.faulty[b.name(word)] = b.has(word) // until it is read
+	value, at, ok := b.value(word, `a duration in quotes and with a unit, such as "10s"`, cty.String)
 	if !ok {
 		return
 	}
 	parsed, wanted := parseDuration(value.AsString(), shortest, longest)
 	if wanted != "" {
-		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, quote(value.AsString()))
+		b.r.faultf(at, "%s: wanted %s, found %s", b.name(word), wanted, quote(value.AsString()))
 		return
 	}
 	*to = parsed
-	delete(b.r.faulty, b.name(word))
+	b.r.faulty[b.name(word)] = false
 }
 
 // count reads a whole number, at least 0, into *to.
-func (b *section) count(word string, to *int) {
-	if attr := b.attr(word); attr != nil {
-		b.whole(attr, word, fmt.Sprintf("a whole number from 0 to %d (0: no bound)", maxCount), to, maxCount)
-	}
-}
+func (b *section) count(word string, to *int) { b.number(word, to, maxCount, " (0: no bound)") }
 
-// number reads a whole number from 0 to most into *to.
-func (b *section) number(word string, to *int, most int) {
-	if attr := b.attr(word); attr != nil {
-		b.whole(attr, word, fmt.Sprintf("a whole number from 0 to %d", most), to, most)
-	}
-}
-
-// whole reads a whole number from 0 to most into *to. wanted describes it.
-func (b *section) whole(attr *hclsyntax.Attribute, word, wanted string, to *int, most int) {
-	value, ok := b.r.valueOf(attr.Expr, b.name(word), wanted, cty.Number)
+// number reads a whole number from 0 to most into *to. note is for the fault.
+func (b *section) number(word string, to *int, most int, note string) {
+	wanted := fmt.Sprintf("a whole number from 0 to %d%s", most, note)
+	value, at, ok := b.value(word, wanted, cty.Number)
 	if !ok {
 		return
 	}
 	n, _ := value.AsBigFloat().Float64()
 	if n != math.Trunc(n) || n < 0 || n > float64(most) {
-		b.r.faultf(attr.Expr.Range(), "%s: wanted %s, found %s", b.name(word), wanted, describeValue(value))
+		b.r.faultf(at, "%s: wanted %s, found %s", b.name(word), wanted, describeValue(value))
 		return
 	}
 	*to = int(n)
@@ -104,13 +90,19 @@ func (b *section) whole(attr *hclsyntax.Attribute, word, wanted string, to *int,
 
 // flag reads true or false into *to.
 func (b *section) flag(word string, to *bool) {
-	attr := b.attr(word)
-	if attr == nil {
-		return
-	}
-	if value, ok := b.r.valueOf(attr.Expr, b.name(word), "true or false, without quotes", cty.Bool); ok {
+	if value, _, ok := b.value(word, "true or false, without quotes", cty.Bool); ok {
 		*to = value.True()
 	}
+}
+
+// value returns the value of the attribute word, and its position. ok means that the attribute is there,
+// and of that type.
+func (b *section) value(word, wanted string, want cty.Type) (value cty.Value, at hcl.Range, ok bool) {
+	if attr := b.attr(word); attr != nil {
+		value, ok = b.r.valueOf(attr.Expr, b.name(word), wanted, want)
+		return value, attr.Expr.Range(), ok
+	}
+	return value, at, false
 }
 
 // attr returns the attribute word, or nil. finish accepts the word from now on.
