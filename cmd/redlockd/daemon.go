@@ -89,7 +89,7 @@ func (c *command) serveUntilSignal(o options, cfg *config.Config, log hclog.Logg
 
 	run := daemon.RunOptions{Dev: o.dev, Reload: reload, Manager: manager, Replace: func(passed []systemd.Passed) error {
 		lines.Flush()
-		return c.replace(passed)
+		return systemd.Replace(passed)
 	}}
 	if o.dev {
 		run.Ready = func() {
@@ -130,7 +130,7 @@ func (w *watcher) watch() {
 				w.readAgain()
 			case sig == syscall.SIGHUP: // too late for a new config
 			case stopping:
-				w.c.die(sig)
+				dieOf(sig)
 			default:
 				stopping, w.next = true, nil
 				w.log.Info("asked to stop", "signal", sig)

@@ -27,25 +27,7 @@ func TestSignalStops(t *testing.T) {
 			return nil
 		})
 		f.check(t, f.run([]string{"-dev"}), exitOK, "", "asked to stop")
-		if len(f.died) != 0 {
-			t.Errorf("%v: the process ended at once, want a normal stop", sig)
-		}
 	}
-}
-
-func TestSecondSignalKills(t *testing.T) {
-	var f *fixture
-	f = newFixture(t, func(ctx context.Context, _ *config.Config, _ hclog.Logger, _ daemon.RunOptions) error {
-		f.signals <- syscall.SIGTERM
-		<-ctx.Done()
-		f.signals <- syscall.SIGHUP // has no effect while the daemon stops
-		f.signals <- syscall.SIGINT
-		if got := <-f.died; got != syscall.SIGINT { // a shutdown that hangs
-			t.Errorf("the process ended by %v, want %v", got, syscall.SIGINT)
-		}
-		return nil
-	})
-	f.check(t, f.run([]string{"-dev"}), exitOK, "", "asked to stop")
 }
 
 // A good config reaches the daemon, and flags still override it. A faulty config does not reach the
@@ -98,8 +80,8 @@ func TestConfigWarns(t *testing.T) {
 	}
 }
 
-// A starting daemon that has not taken a new config yet still stops on a signal. A second
-// signal ends it. The config is the one of the last SIGHUP.
+// A starting daemon that has not taken a new config yet still stops on a signal. The config is the
+// one of the last SIGHUP.
 func TestStopBeforeReload(t *testing.T) {
 	name := writeConfig(t, goodConfig)
 	awaitMessage := listenAsManager(t)
@@ -119,8 +101,6 @@ func TestStopBeforeReload(t *testing.T) {
 		awaitMessage("RELOADING=1")
 		f.signals <- syscall.SIGTERM
 		<-ctx.Done()
-		f.signals <- syscall.SIGINT
-		<-f.died
 		return nil
 	})
 	f.check(t, f.run([]string{"-config", name}), exitOK, "", "asked to stop")

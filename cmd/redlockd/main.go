@@ -32,7 +32,7 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	c := &command{stdout: stdout, stderr: stderr, journal: systemd.StderrIsJournal(), signals: signals, config: defaultConfig, expected: creators, serve: daemon.Run, replace: systemd.Replace, die: dieOf}
+	c := &command{stdout: stdout, stderr: stderr, journal: systemd.StderrIsJournal(), signals: signals, config: defaultConfig, expected: creators, serve: daemon.Run}
 	return c.run(args)
 }
 
@@ -58,8 +58,6 @@ type command struct {
 	config         string   // where the config is unless -config says otherwise
 	expected       []string // the default socket's directory, and what creates it at the start
 	serve          func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error
-	replace        func([]systemd.Passed) error
-	die            func(os.Signal)
 }
 
 func (c *command) run(args []string) int {

@@ -50,18 +50,17 @@ type fixture struct {
 	*command
 	out, err bytes.Buffer
 	signals  chan os.Signal
-	died     chan os.Signal
 }
 
 func newFixture(t *testing.T, serve serveFunc) *fixture {
-	f := &fixture{signals: make(chan os.Signal, 8), died: make(chan os.Signal, 8)}
+	f := &fixture{signals: make(chan os.Signal, 8)}
 	if serve == nil {
 		serve = func(context.Context, *config.Config, hclog.Logger, daemon.RunOptions) error {
 			t.Error("the daemon was started")
 			return nil
 		}
 	}
-	f.command = &command{stdout: &f.out, stderr: &f.err, signals: f.signals, config: defaultConfig, expected: []string{"."}, serve: serve, die: func(sig os.Signal) { f.died <- sig }}
+	f.command = &command{stdout: &f.out, stderr: &f.err, signals: f.signals, config: defaultConfig, expected: []string{"."}, serve: serve}
 	return f
 }
 

@@ -46,7 +46,7 @@ func stuck() int {
 		fmt.Println("stopping")
 		select {}
 	}
-	c := &command{stdout: os.Stdout, stderr: os.Stderr, signals: signals, serve: serve, die: dieOf}
+	c := &command{stdout: os.Stdout, stderr: os.Stderr, signals: signals, serve: serve}
 	return c.run([]string{"-dev"})
 }
 
@@ -134,13 +134,17 @@ func TestLogWithoutAReader(t *testing.T) {
 	}
 }
 
-// If the shutdown hangs, the second signal has its default effect and ends the process.
+// If the shutdown hangs, the second signal has its default effect and ends the process, also if no
+// daemon has taken the config of a SIGHUP yet. SIGHUP itself has no effect while the daemon stops.
 func TestSecondSignalEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, roleStuck)
 	p.await(p.stdout, "serving")
+	p.signal(syscall.SIGHUP)
 	p.signal(syscall.SIGTERM)
+	p.await(p.stderr, "asked to stop")
 	p.await(p.stdout, "stopping")
+	p.signal(syscall.SIGHUP)
 	p.signal(syscall.SIGINT)
 	p.cmd.Wait()
 	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
