@@ -12,7 +12,7 @@ import (
 )
 
 // patience is how long a step waits for an event. Only a failing test takes that long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // player plays a script to a program.
 type player struct {
