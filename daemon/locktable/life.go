@@ -69,7 +69,6 @@ type Effects uint32
 
 const (
 	StartHeartbeat  Effects = 1 << iota
-	RecordLoss              // record the loss, so that the next daemon knows of it
 	SendLost                // tell the client that the lease is lost
 	LogCut                  // log that the lease ended with a connection that the daemon cut
 	ReleaseRevoked          // release the names that FORCE did not take
@@ -119,8 +118,8 @@ type step struct {
 
 // What is due after each loss.
 const (
-	lost = RecordLoss | LeaveAtDeadline | CountLoss
-	cut  = RecordLoss | LeaveAtDeadline | LogCut
+	lost = LeaveAtDeadline | CountLoss
+	cut  = LeaveAtDeadline | LogCut
 )
 
 // steps has what each event does in each state. An event that is missing for a state comes too late,

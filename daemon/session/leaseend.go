@@ -109,6 +109,7 @@ func (d *Host) endCut(h *heldLease) {
 // the lease is released at the same time, it is not lost, and nothing is recorded.
 func (d *Host) letExpire(h *heldLease) {
 	if h.lease.LoseSilently(); h.lease.Reason() != "" {
+		d.recordLoss(h, h.lease)
 		d.apply(h, locktable.ExtensionsEnded)
 	}
 }

@@ -44,6 +44,7 @@ func (d *Host) applyIf(h *heldLease, event locktable.Event, by uint64, condition
 // may still be stopping.
 func (d *Host) leaseLost(h *heldLease, lease *redlock.Lease) {
 	p := performed{lost: lease}
+	d.recordLoss(h, lease)
 	d.mu.Lock()
 	p.Due = d.table.Apply(&h.Lease, locktable.WasLost)
 	d.mu.Unlock()
@@ -56,8 +57,6 @@ func (d *Host) perform(h *heldLease, p *performed) {
 		switch do & -do {
 		case locktable.StartHeartbeat:
 			d.startHeartbeat(h)
-		case locktable.RecordLoss:
-			d.recordLoss(h, p.lostLease(h))
 		case locktable.SendLost:
 			d.reportLoss(h)
 		case locktable.LogCut:
@@ -113,6 +112,8 @@ func (p *performed) lostLease(h *heldLease) *redlock.Lease {
 	return h.lease
 }
 
+// recordLoss records a loss before its event is applied, and so before a client is told: otherwise a
+// daemon that starts again could tell it twice.
 func (d *Host) recordLoss(h *heldLease, lease *redlock.Lease) {
 	now := d.Clock()
 	d.mu.Lock()
