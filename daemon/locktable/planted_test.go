@@ -1,0 +1,134 @@
+package locktable
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// mistake is a change of the source that the simulation must find. WRONG stands for the condition that
+// the mistake is planted.
+type mistake struct {
+	name, file string
+	old, new   string // old occurs once in file; empty: new is a statement for an init function in planted.go
+	checks     string // one of them finds it
+	seed       uint64 // finds it, or one of the next few does
+}
+
+var mistakes = []mistake{
+	{"LOST twice", "life.go", "case MissesLoss:\n", "case MissesLoss:\n\t\t\tif WRONG {\n\t\t\t\ts.do |= SendLost\n\t\t\t\tbreak\n\t\t\t}\n", "lost", 4027},
+	{"LOST before OK", "life.go", "l.Knows = MissesLoss", "if l.Knows = MissesLoss; WRONG {\n\t\t\t\ts.do |= SendLost\n\t\t\t}", "lost", 4},
+	{"LOST not sent", "planted.go", "", "steps[WasLost][Held].rule = 0", "told left", 0},
+	{"LOST not sent after OK", "life.go", "l.Knows, s.do = KnowsLoss, s.do|SendLost\n\t\t}\n\tcase tellLoss", "if l.Knows = KnowsLoss; !WRONG {\n\t\t\t\ts.do |= SendLost\n\t\t\t}\n\t\t}\n\tcase tellLoss", "told left", 275},
+	{"lost lease stays in the queue", "planted.go", "", "steps[DeadlinePassed][Lost].do &^= LeaveQueue", "stuck left limits", 0},
+	{"lost lease leaves the queue twice", "planted.go", "", "steps[WasLost][Held].do |= LeaveQueue", "queue", 0},
+	{"time of an unanswered lease counts", "life.go", "if l.Knows == KnowsGrant || l.Knows == KnowsLoss {", "if WRONG || l.Knows == KnowsGrant || l.Knows == KnowsLoss {", "held", 4},
+	{"lease of a cut connection released", "life.go", "return LetExpire", "if WRONG {\n\t\t\treturn Release\n\t\t}\n\t\treturn LetExpire", "abandoned exclusion", 0},
+	{"min= ignored", "planted.go", "", "steps[MinNotPassed][Releasing] = step{}", "min", 0},
+	{"kept lock not released", "planted.go", "", "steps[MinPassed][Kept] = step{}", "left", 0},
+	{"lease of a client that is gone not released", "planted.go", "", "steps[ClientIsGone][Held] = step{}", "left stuck", 0},
+	{"loss counts for ever", "life.go", "; l.Memory == Remembered {", "; !WRONG && l.Memory == Remembered {", "limits", 3},
+	{"loss after a cut not forgotten", "life.go", "s.rule, s.do = 0, s.do|ForgetLoss", "if s.rule = 0; !WRONG {\n\t\t\t\ts.do |= ForgetLoss\n\t\t\t}", "left", 15},
+	{"RESUME keeps the reporter", "table.go", "l.reporter, l.holder = to, to", "if l.holder = to; !WRONG {\n\t\tl.reporter = to\n\t}", "told found left abandoned", 0},
+	{"a pass stays registered", "table.go", "grant.Passed() && t.passed[id] == l {", "!WRONG && grant.Passed() && t.passed[id] == l {", "left", 26},
+	{"an id stays registered", "table.go", "delete(t.byID, grant.ID())", "if !WRONG {\n\t\t\tdelete(t.byID, grant.ID())\n\t\t}", "left", 0},
+	{"an ended lease stays unclaimed", "table.go", "due.Has(LeaveQueue | unregister) {", "!WRONG && due.Has(LeaveQueue|unregister) {", "left", 88},
+	{"LOCKs of an ended lease count", "table.go", "due.Uncharged = l.ClearCounts()", "if due.Uncharged = l.ClearCounts(); WRONG {\n\t\t\tdue.Uncharged = 0\n\t\t}", "limits", 10},
+	{"lost lease replaces a held one", "client.go", "return []*Lease{l}, true", "if !WRONG {\n\t\t\t\treturn []*Lease{l}, true\n\t\t\t}", "found left", 2986},
+	{"lease forgotten for one that is released", "client.go", "other != nil && l.isLost() && !other", "other != nil && (WRONG || l.isLost()) && !other", "found left", 6716},
+	{"name of a later lease removed", "client.go", "func (c *Client) remove(l *Lease) {\n", "func (c *Client) remove(l *Lease) {\n\tif WRONG {\n\t\tdelete(c.leases, l.nameKey(l.Waiter.Names[0]))\n\t}\n", "found left", 9},
+	{"lease of a process that ended during its LOCK", "client.go", "if c.isClosed {", "if c.isClosed && !WRONG {", "left abandoned", 13},
+	{"next waiter not woken", "queue.go", "case visited.first(next) && q.makeReadyIfFree(next):", "case !WRONG && visited.first(next) && q.makeReadyIfFree(next):", "order stuck", 1},
+	{"reader overtakes a writer", "kind.go", "queue.firstUnshared.number < w.number {", "queue.firstUnshared.number < w.number && !WRONG {", "order overtaken", 1},
+	{"one slot too many", "kind.go", "return w.mode().Slots > 0 && w.slotsAhead(queue) >= int(w.mode().Slots)", "extra := 0\n\tif WRONG {\n\t\textra = 1\n\t}\n\treturn w.mode().Slots > 0 && w.slotsAhead(queue) >= int(w.mode().Slots)+extra", "order", 524},
+	{"second name ignored", "queue.go", "for _, name := range w.Names {\n\t\tif first := w.firstBlocker(q.names[name]); first != nil {", "for i, name := range w.Names {\n\t\tif first := w.firstBlocker(q.names[name]); first != nil && (i == 0 || !WRONG) {", "order overtaken", 9},
+	{"claimed waiter stays claimed", "handover.go", "if w.isReady = false; w.grant", "if w.isReady = WRONG; w.grant", "order stuck panic", 10},
+	{"pass to a waiter that is not next", "handover.go", "queue.entries[0].waiter != w || queue.following(w) != next {", "!WRONG && (queue.entries[0].waiter != w || queue.following(w) != next) {", "overtaken order", 4643},
+	{"attempt delivered to a client that is gone", "handover.go", "if w.grant == isWithdrawn {\n\t\treturn false", "if !WRONG && w.grant == isWithdrawn {\n\t\treturn false", "debris panic", 280},
+	{"delivered attempt not abandoned", "handover.go", "attempt := w.attempt\n\tw.attempt = nil\n\treturn attempt", "attempt := w.attempt\n\tif w.attempt = nil; WRONG {\n\t\treturn nil\n\t}\n\treturn attempt", "debris", 518},
+}
+
+// near is how many seeds after mistake.seed are tried. With REDLOCKD_LONG the search begins with the first
+// seed, and tries many.
+const near = 500
+
+// The simulation finds each planted mistake.
+func TestSimulationFindsMistakes(t *testing.T) {
+	binary := buildWrong(t)
+	for _, m := range mistakes {
+		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
+			from, seeds := m.seed, near
+			if os.Getenv("REDLOCKD_LONG") != "" {
+				from, seeds = 0, 20000
+			}
+			cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestSimulation$", "-from", strconv.FormatUint(from, 10), "-seeds", strconv.Itoa(seeds))
+			cmd.Env = append(os.Environ(), "REDLOCKD_PLANTED="+m.name)
+			out, err := cmd.CombinedOutput()
+			found := regexp.MustCompile(`seed (\d+): (\w+): .*`).FindStringSubmatch(string(out))
+			switch {
+			case err == nil || found == nil:
+				t.Errorf("not found in %d seeds from %d on: %.2000s", seeds, from, out)
+			case !strings.Contains(" "+m.checks+" ", " "+found[2]+" "):
+				t.Errorf("found by another check than %s: %s", m.checks, found[0])
+			default:
+				t.Log(found[0])
+			}
+		})
+	}
+}
+
+// buildWrong builds a test binary of this package that has all mistakes. An environment variable says
+// which one is planted.
+func buildWrong(t *testing.T) (binary string) {
+	t.Helper()
+	dir := t.TempDir()
+	sources, inits := map[string]string{}, ""
+	for _, m := range mistakes {
+		if m.old != "" && sources[m.file] == "" {
+			text, err := os.ReadFile(m.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources[m.file] = string(text)
+		}
+		wrong := "(planted == " + strconv.Quote(m.name) + ")"
+		if m.old == "" {
+			inits += "\tif " + wrong + " {\n\t\t" + m.new + "\n\t}\n"
+			continue
+		}
+		if n := strings.Count(sources[m.file], m.old); n != 1 {
+			t.Fatalf("%s: %d places in %s, want one: adapt the mistake to the source", m.name, n, m.file)
+		}
+		sources[m.file] = strings.Replace(sources[m.file], m.old, strings.ReplaceAll(m.new, "WRONG", wrong), 1)
+	}
+	sources["planted.go"] = "package locktable\n\nimport \"os\"\n\nvar planted = os.Getenv(\"REDLOCKD_PLANTED\")\n\nfunc init() {\n" + inits + "}\n"
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for name, text := range sources {
+		path, err := filepath.Abs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overlay.Replace[path] = filepath.Join(dir, name)
+		if err := os.WriteFile(overlay.Replace[path], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	encoded, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, encoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary = filepath.Join(dir, "wrong.test")
+	if out, err := exec.Command("go", "test", "-c", "-overlay", file, "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return binary
+}

@@ -1,0 +1,1347 @@
+package locktable
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// The simulation drives the Table and the Queue as package session does, in virtual time, with clients
+// that lock, wait, repeat, resume and die, with losses, FORCE and restarts. Between any two steps
+// another goroutine of the daemon may run: the seed decides which one. After each step it checks what
+// must always hold (see check), and at the end that nothing is left.
+//
+// planted_test.go has mistakes that it must find.
+
+var (
+	simSeeds = flag.Int("seeds", 0, "TestSimulation: how many seeds; 0: a few, or many with REDLOCKD_LONG")
+	simFrom  = flag.Uint64("from", 0, "TestSimulation: the first seed")
+)
+
+// TestSimulation finds no mistake. A failure names its seed: go test -run TestSimulation -from N -seeds 1.
+func TestSimulation(t *testing.T) {
+	seeds := *simSeeds
+	switch {
+	case seeds > 0:
+	case os.Getenv("REDLOCKD_LONG") != "":
+		seeds = 20000
+	default:
+		seeds = 300
+	}
+	for i := range uint64(seeds) {
+		if found := simulate(*simFrom + i); found != nil {
+			t.Fatalf("seed %d: %v", *simFrom+i, found)
+		}
+	}
+}
+
+// finding is what a check of the simulation found.
+type finding struct{ check, text string }
+
+func (f *finding) Error() string { return f.check + ": " + f.text }
+
+// tableSim is one simulation.
+type tableSim struct {
+	random  *rand.Rand
+	now     time.Duration
+	timers  []simTimer
+	tasks   []*simTask
+	started int       // the daemon's restarts
+	left    int       // restarts that are still to come
+	haste   int       // in percent: how often time passes although the daemon has something to do
+	boot    *simTask  // restores, before anything else runs; nil: that is over
+	asks    []*simAsk // under way
+
+	table  *Table
+	queue  *Queue
+	order  []*simLease      // in the queue, in the order of Join
+	claims map[*Waiter]bool // between ClaimNext and Deliver or Unclaim
+	begun  map[*redlock.PendingAttempt]*simGrant
+	limits struct{ waiting, names, counts, losses int }
+
+	tokens  []*simToken // on the nodes
+	conns   []*simConn
+	leases  []*simLease // that were granted, and whose end was not checked yet
+	records map[int]*simRecord
+	numbers int
+}
+
+type simTimer struct {
+	at  time.Duration
+	run func(*simTask) // nil: it wakes a client
+}
+
+// simTask is a goroutine of the daemon, or a client.
+type simTask struct {
+	s        *tableSim
+	isClient bool
+	next     func() (func() bool, bool)
+	stop     func()
+	yield    func(func() bool) bool
+	waits    func() bool // nil: it can run
+}
+
+type killed struct{}
+
+// pause lets other tasks run.
+func (p *simTask) pause() { p.until(func() bool { return true }) }
+
+// until waits for an event.
+func (p *simTask) until(condition func() bool) {
+	if !p.yield(condition) {
+		panic(killed{})
+	}
+}
+
+func (s *tableSim) spawn(isClient bool, body func(*simTask)) {
+	p := &simTask{s: s, isClient: isClient}
+	p.next, p.stop = iter.Pull(func(yield func(func() bool) bool) {
+		defer func() {
+			if r := recover(); r != nil && r != (killed{}) {
+				panic(r)
+			}
+		}()
+		p.yield = yield
+		body(p)
+	})
+	s.tasks = append(s.tasks, p)
+}
+
+func (s *tableSim) after(d time.Duration, run func(*simTask)) {
+	s.timers = append(s.timers, simTimer{s.now + d, run})
+}
+
+// trace prints what happens, with -v and one seed.
+func (s *tableSim) trace(format string, args ...any) {
+	if testing.Verbose() && *simSeeds == 1 {
+		fmt.Printf("%4d ms: "+format+"\n", append([]any{s.now / time.Millisecond}, args...)...)
+	}
+}
+
+func (s *tableSim) chance(percent int) bool { return s.random.IntN(100) < percent }
+
+func (s *tableSim) fail(check, format string, args ...any) {
+	panic(&finding{check, fmt.Sprintf("%d ms: ", s.now/time.Millisecond) + fmt.Sprintf(format, args...)})
+}
+
+// run runs tasks and timers until nothing is left to do.
+func (s *tableSim) run() {
+	for range 200_000 {
+		if s.left > 0 && s.boot == nil && s.random.IntN(250) == 0 {
+			s.left--
+			s.restart()
+		}
+		var ready []*simTask
+		for _, p := range s.tasks {
+			if (s.boot == nil || s.boot == p) && (p.waits == nil || p.waits()) {
+				ready = append(ready, p)
+			}
+		}
+		if len(ready) == 0 || s.boot == nil && len(s.timers) > 0 && s.chance(s.haste) {
+			if len(s.timers) == 0 {
+				return
+			}
+			i := 0
+			for j := range s.timers {
+				if s.timers[j].at < s.timers[i].at {
+					i = j
+				}
+			}
+			timer := s.timers[i]
+			s.timers = slices.Delete(s.timers, i, i+1)
+			if s.now = max(s.now, timer.at); timer.run != nil {
+				s.spawn(false, timer.run)
+			}
+			continue
+		}
+		p := ready[s.random.IntN(len(ready))]
+		waits, more := p.next()
+		if p.waits = waits; !more {
+			s.tasks = slices.DeleteFunc(s.tasks, func(other *simTask) bool { return other == p })
+			if s.boot == p {
+				s.boot = nil
+			}
+		}
+		if s.boot == nil {
+			s.check()
+		}
+	}
+	s.fail("endless", "the simulation does not end")
+}
+
+// simToken is what the nodes have of a lease.
+type simToken struct {
+	id    string
+	names []string
+	kind  Kind
+	until time.Duration // 0: it is extended
+}
+
+func (s *tableSim) drop(token *simToken) {
+	s.tokens = slices.DeleteFunc(s.tokens, func(other *simToken) bool { return other == token })
+}
+
+// free reports whether the nodes would grant a lock.
+func (s *tableSim) free(l *simLease) bool {
+	s.tokens = slices.DeleteFunc(s.tokens, func(token *simToken) bool { return token.until != 0 && token.until <= s.now })
+	full := map[string]int{}
+	for _, token := range s.tokens {
+		for _, name := range token.names {
+			if !slices.Contains(l.Waiter.Names, name) {
+				continue
+			}
+			if full[name]++; token.kind != l.Waiter.Kind || token.kind.Exclusive() || token.kind.Slots > 0 && full[name] >= int(token.kind.Slots) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// simGrant is a redlock.Lease.
+type simGrant struct {
+	s      *tableSim
+	id     string
+	token  *simToken
+	passed bool
+	since  time.Duration
+	err    error
+	forced bool
+	until  time.Duration // its deadline once nobody extends it
+}
+
+func (g *simGrant) ID() string           { return g.id }
+func (g *simGrant) TokenID() string      { return g.token.id }
+func (g *simGrant) Passed() bool         { return g.passed }
+func (g *simGrant) Err() error           { return g.err }
+func (g *simGrant) Since() time.Duration { return g.since }
+func (g *simGrant) Validity() time.Duration {
+	if g.until == 0 {
+		return simTTL
+	}
+	return g.until - g.s.now
+}
+
+const (
+	simTTL   = 50 * time.Millisecond
+	simGuard = 10 * time.Millisecond
+)
+
+var (
+	errSimLost      = errors.New("lost")
+	errSimReleased  = errors.New("released")
+	errSimHeld      = errors.New("held")
+	errSimCancelled = errors.New("cancelled")
+	errSimAlready   = errors.New("already")
+)
+
+func (s *tableSim) newGrant(l *simLease, token *simToken) *simGrant {
+	s.numbers++
+	if token == nil {
+		token = &simToken{id: fmt.Sprint("token ", s.numbers), names: l.Waiter.Names, kind: l.Waiter.Kind}
+		s.tokens = append(s.tokens, token)
+		return &simGrant{s: s, id: token.id, token: token, since: s.now}
+	}
+	return &simGrant{s: s, id: fmt.Sprint("grant ", s.numbers), token: token, passed: true, since: s.now}
+}
+
+// simLease is the heldLease of the simulation.
+type simLease struct {
+	Lease
+	number  int
+	grant   *simGrant
+	min     time.Duration
+	lingers bool
+	ttl     bool // hold=ttl
+
+	isDone      bool // its LOCK has ended
+	lossNoted   bool // in the state file
+	refused     bool // its release could not begin, because it was lost
+	failure     error
+	disconnects int
+	notBefore   time.Duration
+	cutUntil    time.Duration // until when the client works after the daemon cut its connection; 0: it did not
+
+	oks, losts, releases, leaves, heldTimes int      // how often each was told or done
+	believed                                bool     // a client works with it
+	view                                    *simConn // the connection that has it, as its client knows; nil: that changes
+}
+
+func (l *simLease) Request() redlock.Request { return redlock.Request{} }
+func (l *simLease) Undelivered()             {}
+func (l *simLease) Grant() Grant             { return l.grant }
+func (l *simLease) EndsByItself() bool       { return l.ttl || l.grant.err != nil }
+
+func simOf(l *Lease) *simLease { return l.Backing().(*simLease) }
+
+func (l *simLease) minLeft(now time.Duration) time.Duration {
+	if l.min == 0 {
+		return 0
+	}
+	return max(l.min-(now-l.grant.since), l.notBefore-now, 0)
+}
+
+// simRecord is the record of a lease in the state file, after package state has applied all.
+type simRecord struct {
+	l        *simLease // as it was granted: names, kind, requester, options
+	conn     *simConn
+	process  *simConn // nil: none
+	further  []string
+	isLost   bool
+	reported bool
+	releases bool
+	kept     bool
+	lingers  bool
+}
+
+// simConn is a connection, or a process, with its client.
+type simConn struct {
+	Client
+	number  int
+	pending int // requests under way
+	ending  bool
+	cut     bool // with ending: by the daemon
+	ended   bool
+	broken  bool // by a restart: its client must connect again
+}
+
+func (s *tableSim) connect() *simConn {
+	s.numbers++
+	c := &simConn{number: s.numbers}
+	c.Of = c
+	s.conns = append(s.conns, c)
+	return c
+}
+
+// apply applies an event, and does what is due.
+func (s *tableSim) apply(p *simTask, l *simLease, event Event) Due {
+	before := l.Life
+	due := s.table.Apply(&l.Lease, event)
+	s.trace("lease %d: event %d, %v becomes %v, effects %b", l.number, event, before, l.Life, due.Effects)
+	s.perform(p, l, due)
+	return due
+}
+
+// perform does what Host.perform of package session does.
+func (s *tableSim) perform(p *simTask, l *simLease, due Due) {
+	for do := due.Effects; do != 0; do &= do - 1 {
+		p.pause()
+		r := s.records[l.number]
+		switch do & -do {
+		case StartHeartbeat, CountLoss, LogCut, ReleaseRevoked, LeaveProcess:
+		case SendLost:
+			reporter := l.Reporter()
+			if reporter != nil {
+				if l.losts++; l.oks == 0 || l.losts > 1 {
+					s.fail("lost", "lease %d: LOST number %d after %d OK", l.number, l.losts, l.oks)
+				}
+				l.believed = false
+			}
+			if r != nil {
+				r.reported = true
+			}
+			if reporter == nil && !l.OfProcess {
+				s.forgetLater(p, l)
+			} else {
+				s.apply(p, l, LossRemembered)
+			}
+		case ForgetLoss:
+			s.forgetLater(p, l)
+		case LetExpire:
+			if l.minLeft(s.now) > 0 {
+				l.notBefore = s.now + simTTL
+				s.releaseAbandoned(p, l, nil)
+				break
+			}
+			s.loseSilently(p, l)
+		case Linger:
+			if r != nil {
+				r.lingers = true
+			}
+			s.linger(l)
+		case Release:
+			s.releaseAbandoned(p, l, nil)
+		case BeginRelease:
+			s.beginRelease(p, l)
+		case LeaveAtDeadline:
+			if left := l.grant.Validity(); left > 0 && !l.grant.forced {
+				s.after(left, func(p *simTask) { s.apply(p, l, DeadlinePassed) })
+			} else {
+				s.apply(p, l, DeadlinePassed)
+			}
+		case LeaveQueue:
+			if l.leaves++; l.leaves > 1 {
+				s.fail("queue", "lease %d leaves the queue again", l.number)
+			}
+			s.order = slices.DeleteFunc(s.order, func(other *simLease) bool { return other == l })
+			s.queue.Leave(&l.Waiter, nil)
+			s.limits.names -= len(l.Waiter.Names)
+			s.limits.counts -= due.Uncharged
+		case CountHeldTime:
+			if l.heldTimes++; l.heldTimes > 1 || l.oks == 0 && l.grant.err == errSimLost {
+				s.fail("held", "lease %d counts as held %d times, with %d OK", l.number, l.heldTimes, l.oks)
+			}
+		case RememberLoss:
+			s.limits.losses++
+			if oldest := s.table.Remember(&l.Lease, s.limits.losses > 3); oldest != nil {
+				s.apply(p, simOf(oldest), Dropped)
+			}
+		case UncountLoss:
+			s.limits.losses--
+		case DeleteRecord:
+			delete(s.records, l.number)
+		case DelayRelease:
+			s.updateOwner(l)
+			s.releaseWhenMinPassed(l)
+		default:
+			s.fail("effect", "no case for %b", do&-do)
+		}
+	}
+}
+
+func (s *tableSim) updateOwner(l *simLease) {
+	s.queue.ChangeOwner(&l.Waiter, l.Owns(), l.Life.State == Kept)
+}
+
+func (s *tableSim) forgetLater(p *simTask, l *simLease) {
+	if left := l.grant.until - s.now; left > 0 && !l.grant.forced {
+		s.after(left, func(p *simTask) { s.apply(p, l, Dropped) })
+		return
+	}
+	s.apply(p, l, Dropped)
+}
+
+func (s *tableSim) linger(l *simLease) {
+	l.disconnects++
+	nth := l.disconnects
+	s.after(20*time.Millisecond, func(p *simTask) {
+		s.releaseAbandoned(p, l, func() bool { return l.disconnects == nth })
+	})
+}
+
+func (s *tableSim) releaseWhenMinPassed(l *simLease) {
+	s.after(l.minLeft(s.now), func(p *simTask) {
+		if l.Life.State == Kept && l.minLeft(s.now) > 0 {
+			s.releaseWhenMinPassed(l)
+			return
+		}
+		s.withoutClient(p, l, s.apply(p, l, MinPassed))
+	})
+}
+
+func (s *tableSim) releaseAbandoned(p *simTask, l *simLease, condition func() bool) {
+	if l.Reporter() != nil && !l.OfProcess || condition != nil && !condition() {
+		return
+	}
+	s.withoutClient(p, l, s.apply(p, l, ClientIsGone))
+}
+
+// withoutClient ends what no client waits for.
+func (s *tableSim) withoutClient(p *simTask, l *simLease, due Due) {
+	if due.Has(BeginRelease) && l.refused {
+		s.apply(p, l, Dropped)
+	}
+}
+
+// beginRelease keeps a lease with min=, or releases it.
+func (s *tableSim) beginRelease(p *simTask, l *simLease) {
+	if l.minLeft(s.now) > 0 && s.apply(p, l, MinNotPassed).Has(DelayRelease) {
+		if r := s.records[l.number]; r != nil {
+			r.kept = true
+		}
+		return
+	}
+	if r := s.records[l.number]; r != nil && !r.isLost {
+		r.releases = true
+	}
+	p.pause()
+	next := s.queue.BeginRelease(&l.Waiter, l.grant.since, s.chance(20), s.now)
+	if next != nil {
+		s.claims[next] = true
+		p.pause()
+		var attempt *redlock.PendingAttempt
+		if l.grant.err == nil && s.chance(80) {
+			attempt = &redlock.PendingAttempt{}
+			s.endGrant(l)
+			if s.chance(50) {
+				s.begun[attempt] = s.newGrant(simOfWaiter(next), l.grant.token)
+			} else {
+				s.drop(l.grant.token)
+				s.begun[attempt] = s.newGrant(simOfWaiter(next), nil)
+			}
+		}
+		p.pause()
+		delete(s.claims, next)
+		if attempt == nil {
+			s.queue.Unclaim(next)
+		} else if !s.queue.Deliver(next, attempt) {
+			s.drop(s.begun[attempt].token)
+		}
+		if attempt != nil {
+			s.apply(p, l, ReleaseBegun)
+			s.afterRelease(l)
+			return
+		}
+	}
+	if l.grant.err != nil {
+		l.refused = true
+		s.apply(p, l, ReleaseRefused)
+		return
+	}
+	s.endGrant(l)
+	s.drop(l.grant.token)
+	s.apply(p, l, ReleaseBegun)
+	s.afterRelease(l)
+}
+
+func simOfWaiter(w *Waiter) *simLease { return w.backing.(*simLease) }
+
+// endGrant releases a lease on the nodes.
+func (s *tableSim) endGrant(l *simLease) {
+	l.grant.err = errSimReleased
+	if l.releases++; l.releases > 1 {
+		s.fail("release", "lease %d is released again", l.number)
+	}
+	if l.minLeft(s.now) > 0 {
+		s.fail("min", "lease %d is released before min= has passed", l.number)
+	}
+	if s.works(l) {
+		s.fail("abandoned", "lease %d is released while its client works", l.number)
+	}
+}
+
+// afterRelease forgets a released lease when the nodes have answered.
+func (s *tableSim) afterRelease(l *simLease) {
+	s.after(time.Duration(s.random.IntN(5))*time.Millisecond, func(p *simTask) {
+		s.apply(p, l, NodesReleased)
+		delete(s.records, l.number)
+	})
+}
+
+// lose ends a lease that is held, and tells the daemon.
+func (s *tableSim) lose(l *simLease, forced bool) {
+	if l.grant.err != nil {
+		return
+	}
+	l.grant.err, l.grant.forced = errSimLost, forced
+	l.grant.until, l.grant.token.until = s.now+simGuard, s.now+simGuard
+	if forced {
+		s.drop(l.grant.token)
+	}
+	s.spawn(false, func(p *simTask) { s.lost(p, l, WasLost) })
+}
+
+// lost records a loss, and applies its event.
+func (s *tableSim) lost(p *simTask, l *simLease, event Event) {
+	if l.lossNoted = true; s.records[l.number] != nil {
+		s.records[l.number].isLost = true
+	}
+	p.pause()
+	s.apply(p, l, event)
+}
+
+// loseSilently stops the extensions of a lease.
+func (s *tableSim) loseSilently(p *simTask, l *simLease) {
+	if l.grant.err == nil {
+		l.grant.err = errSimLost
+		l.grant.until, l.grant.token.until = s.now+simTTL, s.now+simTTL
+	}
+	if l.grant.err == errSimLost {
+		s.lost(p, l, ExtensionsEnded)
+	}
+}
+
+// simAsk is a LOCK of a client.
+type simAsk struct {
+	s         *tableSim
+	conn      *simConn
+	process   *simConn // hold=pid
+	names     []string
+	kind      Kind
+	id        string
+	reentrant bool
+	patient   bool
+	min       time.Duration
+	lingers   bool
+	ttl       bool
+	deadline  time.Duration // of wait=
+	cancelled bool
+
+	answered bool
+	lease    *simLease // nil: the LOCK failed
+	err      error
+}
+
+func (a *simAsk) answer(l *simLease, err error) {
+	if s := a.s; l != nil {
+		s.trace("LOCK %v answered with lease %d by connection %d", a.names, l.number, a.conn.number)
+	} else {
+		s.trace("LOCK %v refused: %v", a.names, err)
+	}
+	a.answered, a.lease, a.err = true, l, err
+	a.s.asks = slices.DeleteFunc(a.s.asks, func(other *simAsk) bool { return other == a })
+	if err == nil {
+		l.oks++
+		if l.Reporter() == &a.conn.Client { // else a client has resumed it meanwhile
+			l.view = a.conn
+		}
+	}
+	a.conn.pending--
+}
+
+func (s *tableSim) isOver(a *simAsk) bool {
+	return a.cancelled || a.conn.ending || a.process != nil && a.process.ending || s.now >= a.deadline
+}
+
+// lock handles a LOCK, as package session does.
+func (s *tableSim) lock(p *simTask, a *simAsk) {
+	l := &simLease{min: a.min, lingers: a.lingers, ttl: a.ttl}
+	s.numbers++
+	l.number, l.ID, l.Owner = s.numbers, a.id, "owner"
+	l.Init(a.names, a.kind, a.patient, l)
+	if holder := &a.conn.Client; a.process != nil {
+		l.SetHolder(&a.process.Client, holder)
+	} else {
+		l.SetHolder(holder, holder)
+	}
+	if a.id != "" && a.process == nil && s.table.Unclaimed.Load() > 0 {
+		if found := s.table.FindUnclaimed(&l.Lease); found != nil && s.table.TakeUnclaimed(&l.Lease, found) {
+			a.answer(s.resume(p, simOf(found), a.conn))
+			return
+		}
+	}
+	ended := map[*Lease]bool{}
+	for {
+		if a.conn.HoldsOtherwise(&l.Lease) {
+			a.answer(nil, errSimAlready)
+			return
+		}
+		firsts := l.Holder().Begin(&l.Lease, ended)
+		if firsts == nil {
+			break
+		}
+		for _, first := range firsts {
+			if s.join(p, a, l, simOf(first)) {
+				return
+			}
+			ended[first] = true
+		}
+	}
+	s.limits.waiting++
+	p.pause()
+	if err := s.queue.Join(&l.Waiter); err != nil {
+		s.endUngranted(p, a, l, err)
+		return
+	}
+	s.order = append(s.order, l)
+	if err := s.acquire(p, a, l); err != nil {
+		if begun := s.queue.Withdraw(&l.Waiter); begun != nil {
+			s.drop(s.begun[begun].token)
+		}
+		p.pause()
+		s.order = slices.DeleteFunc(s.order, func(other *simLease) bool { return other == l })
+		s.queue.Leave(&l.Waiter, nil)
+		s.endUngranted(p, a, l, err)
+		return
+	}
+	s.leases = append(s.leases, l)
+	p.pause()
+	due := s.table.Grant(&l.Lease)
+	s.records[l.number] = &simRecord{l: l, conn: a.conn, process: a.process, further: slices.Clone(l.Furthers()), isLost: l.lossNoted}
+	s.limits.waiting--
+	s.limits.names += len(l.Waiter.Names)
+	s.perform(p, l, due)
+	if l.leaves == 0 { // else it was lost meanwhile, and other clients can have the lock
+		s.checkOrder(l)
+	}
+	s.queue.Granted(&l.Waiter)
+	p.pause()
+	replaced, open := s.table.Name(&l.Lease)
+	l.Holder().End(&l.Lease)
+	l.isDone = true
+	for _, old := range replaced {
+		s.apply(p, simOf(old), Dropped)
+	}
+	if !open {
+		s.clientEnded(p, l, ClientEnd{Process: true})
+	}
+	p.pause()
+	if l.grant.err != nil {
+		a.answer(nil, l.grant.err)
+		s.apply(p, l, LossRemembered)
+		return
+	}
+	a.answer(l, nil)
+	l.believed = !a.conn.ending && (a.process == nil || !a.process.ending) && l.Life.State == Held
+	p.pause()
+	s.apply(p, l, GrantReported)
+}
+
+// endUngranted ends a LOCK that got no lease.
+func (s *tableSim) endUngranted(p *simTask, a *simAsk, l *simLease, err error) {
+	s.limits.waiting--
+	due := s.table.Apply(&l.Lease, NotGranted)
+	l.failure, l.isDone = err, true
+	s.limits.counts -= l.ClearCounts()
+	l.Holder().End(&l.Lease)
+	s.perform(p, l, due)
+	a.answer(nil, err)
+}
+
+// join handles a LOCK whose owner holds or wants a name already. It returns false if the first LOCK
+// has ended.
+func (s *tableSim) join(p *simTask, a *simAsk, l, first *simLease) bool {
+	if first.isDone && (first.failure != nil || first.grant.err != nil) {
+		return false
+	}
+	again, err := first.CountUp(&l.Waiter, a.id, a.reentrant, errSimAlready, nil)
+	switch {
+	case errors.Is(err, redlock.ErrReleased):
+		return false
+	case err != nil:
+		a.answer(nil, err)
+		return true
+	case !again:
+		s.limits.counts++
+	}
+	p.until(func() bool { return first.isDone || s.isOver(a) })
+	if !first.isDone && !again && first.WithdrawCount(a.id) {
+		s.limits.counts -= first.TakeUncharged()
+		a.answer(nil, errSimCancelled)
+		return true
+	}
+	p.until(func() bool { return first.isDone })
+	if err = first.failure; err == nil {
+		err = first.grant.err
+	}
+	if err == nil && !first.Counts(a.id) {
+		err = errSimReleased
+	}
+	if err != nil {
+		a.answer(nil, err)
+		return true
+	}
+	if r := s.records[first.number]; r != nil {
+		r.further = slices.Clone(first.Furthers())
+	}
+	a.answer(first, nil)
+	isGone := a.conn.ending || first.OfProcess && first.Holder().isClosed
+	first.believed = first.losts == 0 && !isGone && first.grant.err == nil && first.Life.State == Held // else its client has unlocked it meanwhile
+	p.pause()
+	s.apply(p, first, GrantReported)
+	return true
+}
+
+// acquire waits for its turn on this host, and then for the nodes.
+func (s *tableSim) acquire(p *simTask, a *simAsk, l *simLease) error {
+	isReady := func() bool { return l.Waiter.Ready() == nil || isClosed(l.Waiter.Ready()) }
+	if p.pause(); !isReady() {
+		if !a.patient {
+			return errSimHeld
+		}
+		if p.until(func() bool { return isReady() || s.isOver(a) }); !isReady() || s.isOver(a) && s.chance(50) {
+			return errSimCancelled
+		}
+	}
+	p.pause()
+	if attempt, _ := s.queue.TakeAttempt(&l.Waiter); attempt != nil {
+		l.grant = s.begun[attempt]
+		s.limitTTL(l)
+		return nil
+	}
+	for !s.free(l) {
+		if s.queue.NoteFailure(&l.Waiter, redlock.ErrHeld); !a.patient {
+			return errSimHeld
+		}
+		if p.until(func() bool { return s.free(l) || s.isOver(a) }); s.isOver(a) {
+			return errSimCancelled
+		}
+	}
+	l.grant = s.newGrant(l, nil)
+	s.limitTTL(l)
+	return nil
+}
+
+// limitTTL makes a lease with hold=ttl end by itself.
+func (s *tableSim) limitTTL(l *simLease) {
+	if l.ttl {
+		l.grant.until = s.now + simTTL
+		l.grant.token.until = l.grant.until
+		s.loseAt(l)
+	}
+}
+
+// loseAt ends a lease that nobody extends at its deadline.
+func (s *tableSim) loseAt(l *simLease) {
+	grant, until := l.grant, l.grant.until
+	s.after(until-s.now, func(p *simTask) {
+		if l.grant == grant && grant.err == nil && grant.until == until {
+			grant.err = errSimLost
+			s.lost(p, l, WasLost)
+		}
+	})
+}
+
+// unlock handles an UNLOCK.
+func (s *tableSim) unlock(p *simTask, l *simLease, done func()) {
+	defer done()
+	left := l.CountDown()
+	if left > 0 {
+		s.limits.counts -= l.TakeUncharged()
+		if r := s.records[l.number]; r != nil {
+			r.further = slices.Clone(l.Furthers())
+		}
+		return
+	}
+	l.believed = false
+	s.apply(p, l, LastUnlock)
+}
+
+// resume moves a lease to another connection.
+func (s *tableSim) resume(p *simTask, l *simLease, to *simConn) (*simLease, error) {
+	p.pause()
+	s.trace("lease %d is resumed by connection %d", l.number, to.number)
+	l.view = nil
+	if l.OfProcess {
+		if l.Holder().isClosed {
+			return nil, ErrEnded
+		}
+		if err := s.table.MoveReport(&l.Lease, &to.Client); err != nil {
+			return nil, err
+		}
+	} else {
+		replaced, moved, err := s.table.Resume(&l.Lease, &to.Client)
+		for _, old := range replaced {
+			s.apply(p, simOf(old), Dropped)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if moved {
+			if s.updateOwner(l); l.grant.err == nil && !l.ttl {
+				l.grant.until, l.grant.token.until = 0, 0
+			}
+		}
+	}
+	if r := s.records[l.number]; r != nil {
+		r.conn, r.lingers = to, false
+	}
+	p.pause()
+	if l.grant.err != nil {
+		return nil, l.grant.err
+	}
+	if !l.OfProcess && l.Reporter() != &to.Client {
+		return nil, ErrEnded
+	}
+	l.believed, l.view, l.cutUntil = !to.ending && l.Life.State == Held, to, 0
+	return l, nil
+}
+
+// hangUp closes a connection; cut: the daemon does it.
+func (s *tableSim) hangUp(c *simConn, cut bool) {
+	s.trace("connection %d ends, cut: %v", c.number, cut)
+	c.ending, c.cut = true, cut
+	s.spawn(false, func(p *simTask) { s.disconnect(p, c, cut) })
+}
+
+// disconnect ends a connection when its requests have ended.
+func (s *tableSim) disconnect(p *simTask, c *simConn, cut bool) {
+	p.until(func() bool { return c.pending == 0 })
+	for _, l := range s.table.Disconnect(&c.Client) {
+		l := simOf(l)
+		if cut {
+			l.cutUntil = s.now + simTTL
+		} else if !l.ttl {
+			l.believed = false
+		}
+		s.clientEnded(p, l, ClientEnd{Outlives: l.ttl, Cut: cut})
+	}
+	c.ended = true
+}
+
+// endProcess ends a process.
+func (s *tableSim) endProcess(p *simTask, c *simConn) {
+	c.ending = true
+	for _, l := range s.table.EndProcess(&c.Client) {
+		l := simOf(l)
+		l.believed = false
+		s.clientEnded(p, l, ClientEnd{Process: true})
+	}
+	c.ended = true
+}
+
+func (s *tableSim) clientEnded(p *simTask, l *simLease, end ClientEnd) {
+	end.Lost, end.Lingers = l.grant.err != nil, l.lingers
+	s.perform(p, l, Due{Effects: end.Effects()})
+	if end.Process && end.Lost {
+		s.apply(p, l, ProcessEnded)
+	}
+}
+
+// check checks what must always hold.
+func (s *tableSim) check() {
+	for i, a := range s.leases {
+		if !s.works(a) {
+			continue
+		}
+		for _, b := range s.leases[:i] {
+			if s.works(b) && Overlap(&a.Waiter, &b.Waiter) && (a.Mode() != b.Mode() || a.Mode().Exclusive()) {
+				s.fail("exclusion", "the clients of leases %d and %d work with %v and %v", b.number, a.number, b.Waiter.Names, a.Waiter.Names)
+			}
+		}
+		if c := a.view; c != nil && !c.ending && a.grant.err == nil && a.oks > 0 {
+			if _, reports := c.reports[&a.Lease]; !reports && c.Find(a.UID, a.Owner, a.Waiter.Names[0]) != &a.Lease {
+				s.fail("found", "the connection of lease %d does not find it", a.number)
+			}
+			if s.table.ByID(a.grant.id) != &a.Lease {
+				s.fail("found", "lease %d is not found by its id", a.number)
+			}
+		}
+	}
+	for i, l := range s.order {
+		if s.claims[&l.Waiter] || l.Waiter.attempt != nil || l.Waiter.grant == isWithdrawn || l.Waiter.isGranted() || l.grant != nil {
+			continue
+		}
+		full, blocked := map[string]int{}, false
+		for _, ahead := range s.order[:i] {
+			for _, name := range ahead.Waiter.Names {
+				if !slices.Contains(l.Waiter.Names, name) {
+					continue
+				}
+				full[name]++
+				blocked = blocked || ahead.Waiter.mode() != l.Waiter.Kind || l.Waiter.Kind.Exclusive() ||
+					l.Waiter.Kind.Slots > 0 && full[name] >= int(l.Waiter.Kind.Slots)
+			}
+		}
+		if l.Waiter.isReady == blocked {
+			s.fail("order", "waiter %d is ready: %v, and blocked: %v", l.number, l.Waiter.isReady, blocked)
+		}
+	}
+}
+
+// works reports whether a client works with a lease that FORCE did not revoke.
+func (s *tableSim) works(l *simLease) bool {
+	return l.believed && !l.grant.forced && (l.grant.until == 0 || s.now < l.grant.until) && (l.cutUntil == 0 || s.now < l.cutUntil)
+}
+
+// checkOrder checks that a lease overtook no earlier waiter.
+func (s *tableSim) checkOrder(l *simLease) {
+	for _, ahead := range s.order {
+		if ahead == l {
+			return
+		}
+		conflicts := ahead.Waiter.mode() != l.Waiter.Kind || l.Waiter.Kind.Exclusive()
+		if conflicts && Overlap(&ahead.Waiter, &l.Waiter) && ahead.Waiter.grant == notGranted && ahead.grant == nil {
+			s.fail("overtaken", "waiter %d is overtaken by %d", ahead.number, l.number)
+		}
+	}
+}
+
+// checkTold checks that a connection was told of the losses of its leases.
+func (s *tableSim) checkTold(c *simConn) {
+	for _, l := range s.leases {
+		if l.view == c && l.oks > 0 && l.grant.err == errSimLost && l.Life.State != Kept && l.releases == 0 && l.believed && l.cutUntil == 0 {
+			s.fail("told", "the client of lease %d was not told of its loss", l.number)
+		}
+	}
+}
+
+// isIdle reports whether the daemon has nothing to do at this moment.
+func (s *tableSim) isIdle() bool {
+	return !slices.ContainsFunc(s.tasks, func(p *simTask) bool { return !p.isClient && (p.waits == nil || p.waits()) })
+}
+
+// checkEmpty checks that nothing is left when all clients are gone.
+func (s *tableSim) checkEmpty() {
+	if len(s.tasks) > 0 {
+		s.fail("stuck", "%d clients or requests wait for ever", len(s.tasks))
+	}
+	if n := len(s.table.byID) + len(s.table.passed) + len(s.table.unclaimed); n > 0 {
+		for _, l := range s.table.byID {
+			s.trace("left: lease %d, life %v, ttl %v, process %v, reporter %v, until %v", simOf(l).number, l.Life, simOf(l).ttl, l.OfProcess, l.reporter != nil, simOf(l).grant.until)
+		}
+		s.fail("left", "the table has %d leases, %d of a pass, %d unclaimed", len(s.table.byID), len(s.table.passed), len(s.table.unclaimed))
+	}
+	if n := len(s.queue.names) + len(s.queue.participants) + len(s.queue.waiters.entries) + len(s.order); n > 0 {
+		s.fail("left", "the queue has %d names, %d participants, %d waiters; the simulation %d", len(s.queue.names), len(s.queue.participants), len(s.queue.waiters.entries), len(s.order))
+	}
+	if s.limits != (struct{ waiting, names, counts, losses int }{}) {
+		s.fail("limits", "left: %+v", s.limits)
+	}
+	for _, c := range s.conns {
+		if n := len(c.leases) + len(c.requests); n > 0 && c.ended {
+			s.fail("left", "a client that has ended has %d leases, %d LOCKs", len(c.leases), len(c.requests))
+		}
+	}
+	if len(s.records) > 0 {
+		s.fail("records", "%d leases are left in the state file", len(s.records))
+	}
+	s.tokens = slices.DeleteFunc(s.tokens, func(token *simToken) bool { return token.until != 0 })
+	if len(s.tokens) > 0 {
+		s.fail("debris", "%d leases are left on the nodes, for example %v", len(s.tokens), s.tokens[0].names)
+	}
+}
+
+// client is a client with one connection after the other, and perhaps a process that holds leases.
+func (s *tableSim) client(p *simTask, number int) {
+	c, process := s.connect(), (*simConn)(nil)
+	if s.chance(30) {
+		process = s.connect()
+		process.IsProcess = true
+	}
+	var mine []*simLease
+	var asks []*simAsk
+	for range 4 + s.random.IntN(8) {
+		p.pause()
+		c = s.reconnect(c, asks, mine)
+		mine = slices.DeleteFunc(mine, func(l *simLease) bool { return !l.believed })
+		switch n := s.random.IntN(100); {
+		case n < 40:
+			a := s.newAsk(c, process, number)
+			asks = append(asks, a)
+			s.send(a)
+			if s.chance(20) { // again, with the same id=
+				again := *a
+				again.reentrant = s.chance(50)
+				asks = append(asks, &again)
+				s.send(&again)
+			}
+		case n < 60 && len(mine) > 0:
+			s.await(p, func(done func()) {
+				l := mine[s.random.IntN(len(mine))]
+				s.spawn(false, func(p *simTask) { s.unlock(p, l, done) })
+			})
+		case n < 70 && len(mine) > 0: // RESUME on another connection; the previous one ends before or after
+			l, next, previous := mine[s.random.IntN(len(mine))], s.connect(), c
+			next.pending++
+			first, cut := s.chance(50), s.chance(50)
+			if first {
+				s.hangUp(previous, cut)
+			}
+			s.await(p, func(done func()) {
+				s.spawn(false, func(p *simTask) {
+					defer done()
+					_, _ = s.resume(p, l, next)
+					next.pending--
+				})
+			})
+			if !first {
+				s.hangUp(previous, cut)
+			}
+			c = next
+		case n < 76 && len(mine) > 0:
+			s.lose(mine[s.random.IntN(len(mine))], s.chance(50))
+		case n < 80:
+			for _, a := range asks {
+				a.cancelled = a.cancelled || s.chance(50)
+			}
+		case n < 90:
+			wake := s.now + time.Duration(s.random.IntN(30))*time.Millisecond
+			s.after(wake-s.now, nil)
+			p.until(func() bool { return s.now >= wake })
+		default:
+			wake := s.now + 20*time.Millisecond
+			s.after(wake-s.now, nil)
+			p.until(func() bool {
+				return s.now >= wake || !slices.ContainsFunc(asks, func(a *simAsk) bool { return !a.answered })
+			})
+		}
+		asks = slices.DeleteFunc(asks, func(a *simAsk) bool {
+			if a.answered && a.err == nil {
+				mine = append(mine, a.lease)
+			}
+			return a.answered
+		})
+	}
+	if s.chance(50) {
+		p.until(s.isIdle)
+		s.checkTold(c)
+	}
+	c = s.reconnect(c, asks, mine)
+	cut := s.chance(20)
+	s.hangUp(c, cut)
+	if process != nil {
+		process.ending = true
+		s.spawn(false, func(p *simTask) { s.endProcess(p, process) })
+	}
+}
+
+// reconnect returns c, or a new connection if a restart broke c. The client asks again what was not
+// answered, with the same id=, and resumes its leases, or gives up.
+func (s *tableSim) reconnect(c *simConn, asks []*simAsk, mine []*simLease) *simConn {
+	if !c.broken {
+		return c
+	}
+	next := s.connect()
+	for _, a := range asks {
+		if a.answered || a.conn != c {
+			continue
+		}
+		if a.conn = next; s.chance(80) {
+			s.send(a)
+			continue
+		}
+		next.pending++
+		a.answer(nil, errSimCancelled)
+	}
+	for _, l := range mine {
+		switch {
+		case l.OfProcess || !l.believed || l.ttl:
+		case s.chance(70):
+			next.pending++
+			s.spawn(false, func(p *simTask) {
+				defer func() { next.pending-- }()
+				if _, err := s.resume(p, l, next); err != nil {
+					l.believed = false
+				}
+			})
+		default:
+			l.believed = false
+		}
+	}
+	return next
+}
+
+// restart kills the daemon, and starts it again with what the state file and the nodes have.
+func (s *tableSim) restart() {
+	s.trace("restart")
+	s.started++
+	s.tasks = slices.DeleteFunc(s.tasks, func(p *simTask) bool {
+		if !p.isClient {
+			p.stop()
+		}
+		return !p.isClient
+	})
+	s.timers = slices.DeleteFunc(s.timers, func(timer simTimer) bool { return timer.run != nil })
+	s.table, s.queue, s.order = NewTable(), New(), nil
+	s.claims, s.begun = map[*Waiter]bool{}, map[*redlock.PendingAttempt]*simGrant{}
+	s.limits = struct{ waiting, names, counts, losses int }{}
+	s.asks = slices.DeleteFunc(s.asks, func(a *simAsk) bool { return a.conn.ending })
+	for _, c := range s.conns {
+		c.Client, c.pending = Client{Of: c, IsProcess: c.IsProcess}, 0
+		if c.ended {
+			continue
+		}
+		c.broken = !c.IsProcess && !c.ending && s.chance(40)
+		c.ended = c.ending || c.broken
+	}
+	s.spawn(false, s.restore)
+	s.boot = s.tasks[len(s.tasks)-1]
+}
+
+// restore does what package session does at its start.
+func (s *tableSim) restore(p *simTask) {
+	var numbers []int
+	held := map[*simToken]bool{} // the nodes have these for a lease that continues
+	for number, r := range s.records {
+		numbers = append(numbers, number)
+		if r.isLost || !r.releases {
+			held[r.l.grant.token] = true
+		}
+	}
+	slices.Sort(numbers)
+	s.tokens = slices.DeleteFunc(s.tokens, func(token *simToken) bool { return !held[token] && token.until == 0 })
+	noHolder, unclaimed := map[*simLease]bool{}, map[*simLease]bool{}
+	for _, number := range numbers {
+		l, r := s.records[number].l, s.records[number]
+		if r.releases && !r.isLost {
+			if l.grant.err == nil {
+				s.endGrant(l)
+			}
+			delete(s.records, number)
+			continue
+		}
+		names, kind := slices.Clone(l.Waiter.Names), l.Waiter.Kind
+		l.Lease = Lease{Requester: l.Requester, OfProcess: l.OfProcess}
+		l.Init(names, kind, false, l)
+		l.isDone, l.failure, l.refused, l.leaves, l.heldTimes = true, nil, false, 0, 0
+		if l.oks = max(l.oks, 1); !r.reported {
+			l.losts = 0
+		}
+		l.SetFurthers(slices.Clone(r.further))
+		l.Life = Life{State: Held, Knows: KnowsGrant}
+		if r.kept {
+			l.Life.State = Kept
+		}
+		holder, reporter := &Client{}, (*Client)(nil)
+		if r.conn != nil && !r.conn.ended {
+			reporter = &r.conn.Client
+		}
+		switch {
+		case r.kept:
+			noHolder[l] = true
+		case r.process != nil:
+			noHolder[l] = r.process.ended
+			if !r.process.ended {
+				holder = &r.process.Client
+			}
+		case !l.ttl && reporter == nil:
+			noHolder[l] = r.conn.ending && !r.conn.cut
+			unclaimed[l] = !noHolder[l]
+		}
+		if noHolder[l] {
+			reporter, l.believed = nil, false
+		} else if reporter != nil && !holder.IsProcess {
+			holder = reporter
+		}
+		l.view = nil
+		if r.conn != nil && reporter == &r.conn.Client {
+			l.view = r.conn
+		}
+		l.SetHolder(holder, reporter)
+		s.table.Register(&l.Lease)
+		replaced, _ := s.table.Name(&l.Lease)
+		for _, old := range replaced {
+			s.apply(p, simOf(old), Dropped)
+		}
+		if r.isLost {
+			l.ClearCounts()
+			l.Life = Life{State: Gone, Knows: KnowsLoss}
+		} else {
+			s.limits.names += len(names)
+			s.limits.counts += l.ChargeAll()
+			s.queue.Restore(&l.Waiter, r.kept)
+			s.order = append(s.order, l)
+		}
+		if unclaimed[l] {
+			s.table.AddUnclaimed(&l.Lease)
+		}
+		switch {
+		case l.grant.err != nil && !r.isLost:
+			s.spawn(false, func(p *simTask) { s.lost(p, l, WasLost) })
+		case l.grant.err != nil:
+		case l.ttl:
+			s.loseAt(l)
+		case unclaimed[l] && l.minLeft(s.now) == 0:
+			if l.grant.until == 0 {
+				l.grant.until = s.now + simTTL
+			}
+			l.grant.token.until = l.grant.until
+			s.loseAt(l)
+		default:
+			l.grant.until, l.grant.token.until = 0, 0
+		}
+	}
+	for _, number := range numbers {
+		r := s.records[number]
+		if r == nil {
+			continue
+		}
+		l := r.l
+		switch {
+		case r.isLost && !r.reported:
+			s.perform(p, l, Due{Effects: SendLost})
+		case r.isLost && (noHolder[l] || l.Reporter() == nil && !l.OfProcess):
+			s.apply(p, l, Dropped)
+		case r.isLost:
+			s.apply(p, l, LossRemembered)
+		case r.kept:
+			s.releaseWhenMinPassed(l)
+		case noHolder[l] && r.lingers:
+			s.linger(l)
+		case noHolder[l]:
+			s.perform(p, l, Due{Effects: ClientEnd{Process: true, Lingers: l.lingers}.Effects()})
+		case unclaimed[l] && l.minLeft(s.now) > 0:
+			l.disconnects++
+			nth := l.disconnects
+			l.notBefore = s.now + simTTL
+			l.cutUntil = l.notBefore
+			s.after(l.minLeft(s.now), func(p *simTask) {
+				s.releaseAbandoned(p, l, func() bool {
+					isUnclaimed := l.disconnects == nth && l.Reporter() == nil
+					if isUnclaimed {
+						s.table.ForgetUnclaimed(&l.Lease)
+					}
+					return isUnclaimed
+				})
+			})
+		}
+	}
+	for _, a := range slices.Clone(s.asks) {
+		if !a.conn.ended {
+			a.conn.pending++
+			s.spawn(false, func(p *simTask) { s.lock(p, a) })
+		}
+	}
+}
+
+// await waits for what begin starts.
+func (s *tableSim) await(p *simTask, begin func(done func())) {
+	isDone, started := false, s.started
+	begin(func() { isDone = true })
+	p.until(func() bool { return isDone || s.started != started })
+}
+
+func (s *tableSim) send(a *simAsk) {
+	a.conn.pending++
+	s.asks = append(s.asks, a)
+	s.after(a.deadline-s.now, nil)
+	s.spawn(false, func(p *simTask) { s.lock(p, a) })
+}
+
+func (s *tableSim) newAsk(c, process *simConn, client int) *simAsk {
+	a := &simAsk{s: s, conn: c, patient: s.chance(80), deadline: s.now + time.Duration(10+s.random.IntN(300))*time.Millisecond, lingers: s.chance(20), reentrant: s.chance(30)}
+	all := []string{"a", "b", "c"}
+	first := s.random.IntN(len(all))
+	a.names = all[first : first+1]
+	switch s.random.IntN(6) {
+	case 0:
+		a.names = all[:2]
+	case 1:
+		a.kind = Kind{Shared: true}
+	case 2:
+		a.kind = Kind{Slots: 2}
+	}
+	if s.chance(70) {
+		a.id = fmt.Sprint("client ", client, " id ", s.random.IntN(2))
+	}
+	switch n := s.random.IntN(100); {
+	case n < 20 && process != nil:
+		a.process = process
+	case n < 35:
+		a.ttl = true
+	case n < 50:
+		a.min = time.Duration(s.random.IntN(40)) * time.Millisecond
+	}
+	return a
+}
+
+// simulate runs the simulation of a seed, and returns what a check found, or nil.
+func simulate(seed uint64) (found *finding) {
+	s := &tableSim{
+		random: rand.New(rand.NewPCG(seed, 0)), table: NewTable(), queue: New(),
+		claims: map[*Waiter]bool{}, begun: map[*redlock.PendingAttempt]*simGrant{}, records: map[int]*simRecord{},
+	}
+	defer func() {
+		for _, p := range s.tasks {
+			p.stop()
+		}
+	}()
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(*finding)
+			if !ok {
+				f = &finding{"panic", fmt.Sprint(r)}
+			}
+			found = f
+		}
+	}()
+	for i := range 2 + s.random.IntN(3) {
+		s.spawn(true, func(p *simTask) { s.client(p, i) })
+	}
+	s.left, s.haste = s.random.IntN(3), 2
+	if s.chance(30) {
+		s.haste = 20
+	}
+	s.run()
+	s.checkEmpty()
+	return nil
+}
