@@ -32,12 +32,12 @@ func (s *Server) firstListener(ctx context.Context) net.Listener {
 
 // listenAdvice says what to do about an address that the daemon cannot listen at.
 func listenAdvice(err error) string {
-	const another = ", or restart redlockd with another metrics.address"
+	const another = ", or set another metrics.address and reload redlockd"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "ss -ltnp shows the process that listens there, maybe a second redlockd: end it" + another
 	case errors.Is(err, syscall.EACCES):
-		return "only root can use ports below 1024: restart redlockd with another one in metrics.address"
+		return "only root can use ports below 1024: set another one in metrics.address and reload redlockd"
 	}
 	return "check that this host has that address (ip address)" + another
 }

@@ -31,7 +31,10 @@ func (d *Host) FreezeToReplace(srv *server.Server) (conns []systemd.Passed) {
 	d.freeze(srv, (*state.ConnEntry).FixPassed)
 	for _, s := range srv.Kept() {
 		conn, err := s.(*session).stored.Passed()
-		if err != nil {
+		if err == nil {
+			err = conn.FD.Control(func(uintptr) {})
+		}
+		if err != nil { // the others must not end with it
 			d.Log.Error("a connection cannot be passed to the next process", "error", err)
 			continue
 		}
