@@ -80,7 +80,7 @@ func Without(o *Options, rule string) {
 // spoiled breaks each rule as a mistaken change of the code would.
 var spoiled = map[string]func(*rules){
 	"quorum of half the nodes": func(r *rules) {
-		r.quorum = func(nodes int) quorum.System { return quorum.Majority(nodes).Weakened() }
+		r.quorum = quorum.System.Weakened
 	},
 	"one token for all attempts": func(r *rules) {
 		tokens := map[int]string{}
@@ -135,8 +135,9 @@ var spoiled = map[string]func(*rules){
 		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},
 	"counters not copied": func(r *rules) {
-		r.CopyCounters = func(_ context.Context, nodes node.Peers, _ *admission.Member) (*admission.Counters, quorum.Set) {
-			return new(admission.Counters), quorum.First(len(nodes.(*fleet).lanes))
+		r.CopyCounters = func(_ context.Context, nodes node.Peers, _ *admission.Member) *admission.Sources {
+			n := len(nodes.(*fleet).lanes)
+			return &admission.Sources{Nodes: quorum.First(n), Counters: new(admission.Counters), Epochs: make([]string, n)}
 		}
 	},
 	"counters copied too early": copyEarly,
@@ -156,6 +157,14 @@ var spoiled = map[string]func(*rules){
 		r.isPossible = func(shown, _ quorum.Set, _ quorum.System) bool { return shown != 0 }
 	},
 	"repair counts at once": func(r *rules) { r.countsForExtension = func(bool) bool { return true } },
+	"new without the wait": func(r *rules) {
+		r.admission.OldLocksLast = func(time.Duration) time.Duration { return 0 }
+	},
+	"evidence from a node that lost its data": func(r *rules) {
+		r.admission.KeptData = func(string, string) bool { return true }
+	},
+	"stage not copied":         func(r *rules) { r.admission.TakesStage = func() bool { return false } },
+	"new without the counters": func(r *rules) { r.admission.CopiesCounters = func() bool { return false } },
 	"quarantine by uptime": func(r *rules) {
 		r.admission.QuarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
 	},
@@ -163,25 +172,21 @@ var spoiled = map[string]func(*rules){
 
 // copyEarly copies counters when a quarantine begins, and uses them when it ends.
 func copyEarly(r *rules) {
-	type copied struct {
-		counters *admission.Counters
-		sources  quorum.Set
-	}
 	var copies sync.Map // by the marker's word and the node
 	key := func(m *admission.Member) any { return fmt.Sprintf("%s %p", m.MarkerWord(), m) }
 	r.Meanwhile = func(ctx context.Context, nodes node.Peers, m *admission.Member) {
 		if _, ok := copies.Load(key(m)); ok {
 			return
 		}
-		if counters, sources := nodes.CopyCounters(ctx); nodes.(*fleet).admission.AreEnough(sources) {
-			copies.Store(key(m), copied{counters, sources})
+		if sources := nodes.CopyCounters(ctx, m.Index()); nodes.(*fleet).admission.AreEnough(sources.Nodes) {
+			copies.Store(key(m), sources)
 		}
 	}
-	r.CopyCounters = func(ctx context.Context, nodes node.Peers, m *admission.Member) (*admission.Counters, quorum.Set) {
+	r.CopyCounters = func(ctx context.Context, nodes node.Peers, m *admission.Member) *admission.Sources {
 		if early, ok := copies.Load(key(m)); ok {
-			return early.(copied).counters, early.(copied).sources
+			return early.(*admission.Sources)
 		}
-		return nodes.CopyCounters(ctx)
+		return nodes.CopyCounters(ctx, m.Index())
 	}
 }
 

@@ -34,6 +34,7 @@ type extension struct {
 	refused   []quorum.Set
 	missing   []quorum.Set // by lease: nodes that did not hold it
 	notified  uint64       // leases that have their new deadline, as bits
+	decided   uint64       // leases that a quorum has confirmed, or that no quorum can hold, as bits; a lease stays decided if nodes refuse hosts with the old list meanwhile
 	forced    []bool       // by lease: a node reported that FORCE revoked it
 	answered  quorum.Set
 	voters    quorum.Set // nodes that answered for each lease
@@ -208,13 +209,15 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
 		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
-			if e.granted[i] |= quorum.Of(node); e.isConfirmed(i) {
+			if e.granted[i] |= quorum.Of(node); e.k.q.system.Decides(e.granted[i]) {
 				o.confirmed = append(o.confirmed, i)
+				e.decided |= 1 << i
 				e.undecided--
 			}
 		default:
-			if e.refused[i] |= quorum.Of(node); e.isGone(i) {
+			if e.refused[i] |= quorum.Of(node); e.k.q.system.CannotRecover(e.refused[i]) {
 				o.gone = append(o.gone, i)
+				e.decided |= 1 << i
 				e.undecided--
 			}
 		}
@@ -243,8 +246,9 @@ func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 		if e.byClient || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])) {
 			continue
 		}
-		if e.granted[i] |= quorum.Of(node); e.isConfirmed(i) {
+		if e.granted[i] |= quorum.Of(node); e.k.q.system.Decides(e.granted[i]) {
 			o.confirmed = append(o.confirmed, i)
+			e.decided |= 1 << i
 		}
 	}
 	return o
@@ -265,13 +269,13 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 	return false
 }
 
-// toRepair returns the leases that a quorum has confirmed and that the answering node does not
-// hold. A lease whose new deadline is not set yet is repaired when it is set. Otherwise its key
+// toRepair returns the leases that a quorum has confirmed (in a change of the nodes, a majority of the
+// old list) and that the answering node does not hold. A lease whose new deadline is not set yet is repaired when it is set. Otherwise its key
 // would expire on that node at the old deadline. The caller holds mu.
 func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	for i := range replies {
 		switch {
-		case replies[i].Err != nil || replies[i].Int != 0 || !e.isConfirmed(i):
+		case replies[i].Err != nil || replies[i].Int != 0 || !e.k.q.system.MayRepair(e.granted[i]):
 		case e.notified&(1<<i) == 0:
 			e.missing[i] |= quorum.Of(node)
 		default:
@@ -290,14 +294,20 @@ func (e *extension) missingOf(i int) (nodes quorum.Set) {
 	return e.missing[i]
 }
 
+// missingOfUndecided returns the nodes that can get the key of a lease that no quorum confirmed. In a
+// change of the nodes, these are nodes of the new list: the lease is still on a majority of the old
+// one.
+func (e *extension) missingOfUndecided(i int) quorum.Set {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.k.q.system.MayRepair(e.granted[i]) {
+		return 0
+	}
+	return e.missing[i]
+}
+
 // isDecided reports whether a lease is decided. The caller holds mu.
-func (e *extension) isDecided(i int) bool { return e.isConfirmed(i) || e.isGone(i) }
-
-// isConfirmed reports whether a quorum holds a lease. The caller holds mu.
-func (e *extension) isConfirmed(i int) bool { return e.k.q.system.Decides(e.granted[i]) }
-
-// isGone reports whether no quorum can hold a lease. The caller holds mu.
-func (e *extension) isGone(i int) bool { return e.k.q.system.Blocks(e.refused[i]) }
+func (e *extension) isDecided(i int) bool { return e.decided&(1<<i) != 0 }
 
 // close ends the ballot, and returns the undecided leases. The caller holds mu.
 func (e *extension) close() (undecided []int) {
@@ -368,6 +378,7 @@ func (e *extension) notify(o outcomes) {
 			e.passed[i].host.fail()
 		}
 		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
+		e.repair(i, e.missingOfUndecided(i))
 	}
 	if o.last {
 		close(e.done)

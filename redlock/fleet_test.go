@@ -9,9 +9,9 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
 
-// raiseCounters takes only valid counters from a node's hash, and the largest value of
+// readHash takes only valid counters from a node's hash, and the largest value of
 // each. It reads a truncated hash as far as it goes.
-func TestRaiseCounters(t *testing.T) {
+func TestReadHash(t *testing.T) {
 	field := func(index int) string { f := script.FieldOf(index); return string(f[:]) }
 	var fields []Reply
 	for _, text := range []string{
@@ -21,9 +21,12 @@ func TestRaiseCounters(t *testing.T) {
 		fields = append(fields, Reply{Str: text})
 	}
 	counters := admission.Counters{2: 6, 3: 3}
-	raiseCounters(&counters, fields)
+	epoch := readHash(&counters, fields)
 	if want := (admission.Counters{1: 5, 2: 7, 3: 3, script.MaxCounters - 1: 1}); counters != want {
 		t.Errorf("got %v, want %v", counters, want)
+	}
+	if epoch != "admitted" {
+		t.Errorf("the epoch is %q", epoch)
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 type Options struct {
 	// Nodes are the N independent Redis masters, 1 to 63. Every process that takes the same locks
 	// must have the same nodes. An even number tolerates no more failures than the odd number
-	// below it.
+	// below it. While some are joining or leaving, processes may have the old list, both or the new
+	// one: see Change.
 	Nodes []Node
 
 	// Prefix stands before a lock's name in its key, usually DefaultPrefix. Nodes that were
@@ -177,7 +178,7 @@ func (o *Options) complete() error {
 	case o.MaxTTL < MinTTL || o.MaxTTL > admission.LongestMaxTTL:
 		return fmt.Errorf("redlock: max ttl %v: between %v and %v", o.MaxTTL, MinTTL, admission.LongestMaxTTL)
 	}
-	return o.checkNames()
+	return errors.Join(o.checkNames(), o.checkChange())
 }
 
 func (o *Options) checkNames() error {
@@ -189,6 +190,44 @@ func (o *Options) checkNames() error {
 		seen[node.Name] = true
 	}
 	return nil
+}
+
+// checkChange checks that both lists of a change of the nodes have nodes.
+func (o *Options) checkChange() error {
+	var before, after int
+	for _, node := range o.Nodes {
+		switch {
+		case node.Joining && node.Leaving:
+			return fmt.Errorf("redlock: node %q is joining and leaving: only one of both", node.Name)
+		case node.Joining:
+			after++
+		case node.Leaving:
+			before++
+		default:
+			before, after = before+1, after+1
+		}
+	}
+	if before == 0 || after == 0 {
+		return errors.New("redlock: all nodes are joining, or all are leaving: both the old and the new list need a node")
+	}
+	return nil
+}
+
+// system returns which nodes are a quorum.
+func (o *Options) system(refusing *quorum.Refusing) quorum.System {
+	var before, after quorum.Set
+	for i, node := range o.Nodes {
+		if !node.Joining {
+			before |= quorum.Of(i)
+		}
+		if !node.Leaving {
+			after |= quorum.Of(i)
+		}
+	}
+	if before == after {
+		return quorum.Majority(len(o.Nodes))
+	}
+	return quorum.Changing(before, after, refusing)
 }
 
 // Settle waits until each node was reached or failed to be reached once, or until ctx is done.
@@ -250,8 +289,10 @@ type fleet struct {
 
 // newFleet makes the lanes. None of them runs yet.
 func newFleet(o *Options) *fleet {
-	f := &fleet{options: o, system: o.rules.quorum(len(o.Nodes))}
-	f.admission = admission.NewFleet(o.admission(f.system))
+	f := &fleet{options: o}
+	var refusing quorum.Refusing
+	f.system = o.rules.quorum(o.system(&refusing))
+	f.admission = admission.NewFleet(o.admission(f.system, &refusing))
 	f.waiters.Host = string(appendTokenID(nil))
 	for i, master := range o.Nodes {
 		f.lanes = append(f.lanes, node.NewLane(node.Options{
@@ -264,11 +305,11 @@ func newFleet(o *Options) *fleet {
 }
 
 // admission returns the options of package admission, which decides which nodes may vote.
-func (o *Options) admission(system quorum.System) admission.Options {
-	all := admission.Options{Prefix: o.Prefix, Quorum: system, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
+func (o *Options) admission(system quorum.System, refusing *quorum.Refusing) admission.Options {
+	all := admission.Options{Prefix: o.Prefix, Quorum: system, Refusing: refusing, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
 	for _, node := range o.Nodes {
 		all.Databases = all.Databases || node.Database != 0
-		all.Nodes = append(all.Nodes, admission.NodeOptions{Name: node.Name, Durable: node.Durable})
+		all.Nodes = append(all.Nodes, admission.NodeOptions{Name: node.Name, Durable: node.Durable, Joining: node.Joining, Leaving: node.Leaving})
 	}
 	return all
 }
@@ -299,27 +340,39 @@ func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 	f.timers.Put(timer)
 }
 
-// CopyCounters asks the other nodes for their fencing counters and returns the maximum of each.
+// CopyCounters asks the other nodes for their hashes and returns the maximum of each fencing counter.
 // It ignores nodes that are excluded from voting, because they may have lost their counters as
 // well. It also ignores a node with an implausible counter (admission.Fleet.CheckToken). It waits
 // for at most the node timeout.
-func (f *fleet) CopyCounters(ctx context.Context) (counters *admission.Counters, sources quorum.Set) {
-	counters = new(admission.Counters)
+func (f *fleet) CopyCounters(ctx context.Context, to int) *admission.Sources {
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })
 	b.WaitsForAll = true
-	f.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), Voter: b}, f.options.Clock())
+	call, now := node.Call{Op: b.Op, Ops: append(b.Ask(1), script.Operation{Op: script.ReadCounters, Key: script.NodeKey}), Voter: b}, f.options.Clock()
+	for i, l := range f.lanes {
+		if i == to {
+			b.Vote(i, nil, &NodeError{Node: l.Name(), Op: b.Op, Failure: FailedQuarantined, Err: errCopies})
+			continue
+		}
+		l.Do(call, now)
+	}
 	f.await(ctx, b)
+	sources := &admission.Sources{Nodes: b.Granted, Counters: new(admission.Counters), Epochs: make([]string, len(f.lanes))}
 	for i := range b.Answers {
 		if b.Answers[i].Verdict == ballot.Granted {
-			raiseCounters(counters, b.Answers[i].Shown.Array)
+			sources.Epochs[i] = readHash(sources.Counters, b.Answers[i].Shown.Array)
 		}
 	}
-	return counters, b.Granted
+	return sources
 }
 
-// raiseCounters raises each counter to the value in a node's hash, if that is larger.
-func raiseCounters(counters *admission.Counters, fields []Reply) {
+var errCopies = errors.New("it copies the counters of the others")
+
+// readHash raises each counter to the value in a node's hash, if that is larger. It returns the epoch.
+func readHash(counters *admission.Counters, fields []Reply) (epoch string) {
 	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i].Str == script.EpochField {
+			epoch = fields[i+1].Str
+		}
 		index, ok := script.CounterIndex(fields[i].Str)
 		if !ok {
 			continue
@@ -328,6 +381,7 @@ func raiseCounters(counters *admission.Counters, fields []Reply) {
 			counters[index] = max(counters[index], value)
 		}
 	}
+	return epoch
 }
 
 // Judged passes the results of a verdict on to the other nodes, the operator and the leases.

@@ -14,7 +14,7 @@ type rules struct {
 	node.Rules
 
 	// quorum returns which of the nodes decide: any two quorums must share a node.
-	quorum func(nodes int) quorum.System
+	quorum func(quorum.System) quorum.System
 
 	// needed returns which nodes must grant an attempt. Readers need a full quorum, too.
 	// Otherwise a writer's quorum might share no node with theirs.
@@ -137,7 +137,7 @@ type rules struct {
 
 var soundRules = rules{
 	Rules:              node.SoundRules,
-	quorum:             quorum.Majority,
+	quorum:             func(s quorum.System) quorum.System { return s },
 	needed:             func(s quorum.System, _ bool) quorum.System { return s },
 	token:              newToken,
 	start:              func(asked, _ time.Duration) time.Duration { return asked },

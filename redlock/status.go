@@ -16,6 +16,8 @@ type Status struct {
 	MaxTTL  time.Duration // of the fleet: the largest of any host
 	Warning []string      // of the fleet as a whole, with the fix
 	Counts  Counts
+	// Change is the change of the nodes in this process's Options; nil: they have none.
+	Change *Change
 	// AllNew means that none of the nodes had an epoch or fencing counters when this process first
 	// saw it, and no quorum has voted since. Only then can they be new nodes, which have forgotten no
 	// lock.
@@ -24,7 +26,12 @@ type Status struct {
 
 // Spare returns how many more nodes may fail before there is no quorum; negative: there is
 // none now.
-func (s Status) Spare() int { return s.Ready - s.Quorum }
+func (s Status) Spare() int {
+	if s.Change != nil {
+		return s.Change.spare
+	}
+	return s.Ready - s.Quorum
+}
 
 // Status returns what the Quorum knows about the nodes. It does not ask them.
 func (q *Quorum) Status() Status {
@@ -35,21 +42,28 @@ func (q *Quorum) Status() Status {
 		Warning: q.admission.Warnings(),
 		Counts:  q.counts.snapshot(),
 		AllNew:  q.admission.IsNew(),
+		Change:  q.change(),
 	}
 	left := make([]time.Duration, len(q.lanes))
+	var ready quorum.Set
 	for i, l := range q.lanes {
 		node := l.Status()
+		node.Step = string(q.stepOf(i))
 		status.Nodes[i] = node
 		left[i] = never
 		switch {
 		case node.State == NodeReady:
 			status.Ready++
+			ready |= quorum.Of(i)
 			left[i] = 0
 		case node.State == NodeQuarantined && node.Left > 0: // otherwise it also waits for something else
 			left[i] = node.Left
 		}
 	}
 	status.Left = q.untilQuorum(left)
+	if status.Change != nil {
+		status.Change.spare = q.system.Spare(ready)
+	}
 	q.noteSources(&status)
 	return status
 }
@@ -66,7 +80,7 @@ func (q *Quorum) noteSources(status *Status) {
 		node, loss := &status.Nodes[i], q.admission.CounterLoss(i)
 		switch {
 		case node.State != NodeQuarantined:
-		case !loss.Lost, loss.Total:
+		case !loss.Lost, loss.Total():
 			found++ // it has its counters, or starts new ones: it only waits for its time to pass
 		default:
 			lost |= quorum.Of(i)

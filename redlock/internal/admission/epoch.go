@@ -23,8 +23,9 @@ const DefaultPrefix = "redlock:"
 
 // Epoch describes a node's incarnation. The node's hash holds it as one string:
 //
-//	admitted:RUN_ID:WORD:MAX_TTL:DIGEST:NAME
-//	pending:RUN_ID:WORD:MAX_TTL:kept|lost:NAME
+//	admitted:RUN_ID:WORD:MAX_TTL:STAGE:NAME
+//	pending:RUN_ID:WORD:MAX_TTL:lost:NAME
+//	pending:RUN_ID:WORD:MAX_TTL:kept=STAGE:NAME
 //
 // A restart changes the run_id. FLUSHALL removes the epoch. A resynchronisation from another
 // master or a restored snapshot brings an epoch with another run_id. So each of them shows up in
@@ -35,7 +36,7 @@ type Epoch struct {
 	Word         string        // different in each quarantine, see newWord
 	MaxTTL       time.Duration // the longest lease that any host may take here
 	CountersKept bool          // in a pending epoch: the fencing counters were not lost
-	Digest       string        // in an admitted epoch: node list and prefix, see listDigest
+	Stage        string        // unless counters were lost: node lists and prefix, see Stage
 	Name         string        // the node's name
 }
 
@@ -47,11 +48,11 @@ const (
 )
 
 func (e *Epoch) String() string {
-	kind, detail := epochAdmitted, e.Digest
+	kind, detail := epochAdmitted, e.Stage
 	if e.Pending {
 		kind, detail = epochPending, countersLost
 		if e.CountersKept {
-			detail = countersKept
+			detail = countersKept + e.Stage
 		}
 	}
 	return strings.Join([]string{kind, e.RunID, e.Word, strconv.FormatInt(e.MaxTTL.Milliseconds(), 10), detail, e.Name}, ":")
@@ -74,10 +75,9 @@ func ParseEpoch(text string) (Epoch, error) {
 		MaxTTL:  time.Duration(ms) * time.Millisecond,
 		Name:    words[5],
 	}
-	if e.Pending {
-		e.CountersKept = words[4] == countersKept
-	} else {
-		e.Digest = words[4]
+	stage, kept := strings.CutPrefix(words[4], countersKept)
+	if e.CountersKept = e.Pending && kept; e.CountersKept || !e.Pending {
+		e.Stage = stage
 	}
 	return e, nil
 }

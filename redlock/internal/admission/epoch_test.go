@@ -12,7 +12,7 @@ func TestEpochIsReadAsWritten(t *testing.T) {
 	for _, e := range []Epoch{
 		{Pending: true, RunID: "1234", Word: "w", MaxTTL: time.Second, CountersKept: true, Name: "a"},
 		{Pending: true, RunID: "1234", Word: "w", MaxTTL: time.Second, Name: "a:b c"},
-		{RunID: "1234", Word: "w", MaxTTL: 30 * time.Second, Digest: "5-abc", Name: ""},
+		{RunID: "1234", Word: "w", MaxTTL: 30 * time.Second, Stage: "5-abc", Name: ""},
 	} {
 		got, err := ParseEpoch(e.String())
 		if err != nil || got != e {

@@ -14,6 +14,8 @@ import (
 type NodeOptions struct {
 	Name    string
 	Durable bool // the operator declares that no restart loses a write
+	Joining bool // it is not in the old list of a change of the nodes
+	Leaving bool // it is not in the new list
 }
 
 // Options describe the nodes whose votes count together.
@@ -21,9 +23,10 @@ type Options struct {
 	Nodes        []NodeOptions
 	Prefix       string // of the locks' keys
 	Quorum       quorum.System
-	MaxTTL       time.Duration // of this host
-	NoQuarantine bool          // every node may vote at once
-	Databases    bool          // some nodes are databases of a server: two of them can be on the same one
+	Refusing     *quorum.Refusing // of a changing Quorum
+	MaxTTL       time.Duration    // of this host
+	NoQuarantine bool             // every node may vote at once
+	Databases    bool             // some nodes are databases of a server: two of them can be on the same one
 	Rules        Rules
 }
 
@@ -38,6 +41,22 @@ type Rules struct {
 	// Supersedes reports whether a later incarnation ends the votes of an earlier one.
 	Supersedes func() bool
 
+	// OldLocksLast returns for how long a majority of the old list must have refused old hosts
+	// before a node serves new ones, given the max_ttl of the fleet.
+	OldLocksLast func(maxTTL time.Duration) time.Duration
+
+	// KeptData reports whether a node has kept its data if its epoch has this word now and had that
+	// one before.
+	KeptData func(word, before string) bool
+
+	// TakesStage reports whether a node whose quarantine ends has at least the stage of the nodes
+	// from which its counters are copied.
+	TakesStage func() bool
+
+	// CopiesCounters reports whether a node needs the counters of the old list before it serves new
+	// hosts.
+	CopiesCounters func() bool
+
 	// BelievesToken reports whether a node may have reached a fencing token by granting. bound is
 	// the largest possible one according to the nodes' clocks.
 	BelievesToken func(token, bound uint64) bool
@@ -45,16 +64,21 @@ type Rules struct {
 
 // SoundRules are the correct rules.
 var SoundRules = Rules{
-	QuarantineEnd: func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
-	Supersedes:    func() bool { return true },
-	BelievesToken: func(token, bound uint64) bool { return token <= bound },
+	QuarantineEnd:  func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
+	Supersedes:     func() bool { return true },
+	OldLocksLast:   func(maxTTL time.Duration) time.Duration { return maxTTL },
+	KeptData:       func(word, before string) bool { return word == before },
+	TakesStage:     func() bool { return true },
+	CopiesCounters: func() bool { return true },
+	BelievesToken:  func(token, bound uint64) bool { return token <= bound },
 }
 
 // Fleet is what a process knows about its nodes together: the reasons why the admission of one
 // depends on the others. It is safe for concurrent use.
 type Fleet struct {
 	options  Options
-	digest   string // of the node list and the prefix
+	lists    []quorum.System // the old list and the new one; or the only one
+	change   *change
 	members  []*Member
 	register *incarnationRegister
 	jumps    clockJumps
@@ -82,13 +106,23 @@ func NewFleet(o Options) *Fleet {
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, n)
 	f.bounds = newTokenBounds(n)
+	if f.lists = o.Quorum.Lists(); f.lists == nil {
+		f.lists = []quorum.System{{}} // for tests without quorums
+	}
 	var names []string
+	var before, after quorum.Set
 	for i, node := range o.Nodes {
 		names = append(names, node.Name)
 		f.members = append(f.members, &Member{fleet: f, index: i, name: node.Name, durable: node.Durable})
+		if !node.Joining {
+			before |= quorum.Of(i)
+		}
+		if !node.Leaving {
+			after |= quorum.Of(i)
+		}
 	}
-	f.digest = listDigest(names, o.Prefix)
-	f.register = newIncarnationRegister(names, o.Quorum, &f.options.Rules)
+	f.change = newChange(&f.options, f.lists[0], before, after, names)
+	f.register = newIncarnationRegister(names, f.lists, &f.options.Rules)
 	return f
 }
 
@@ -127,8 +161,11 @@ func (f *Fleet) onServerOf(node int, runID string) string {
 func (f *Fleet) CopySources() int { return f.options.Quorum.Blocking() }
 
 // AreEnough reports whether fencing counters may be copied from these other nodes: they include,
-// for each quorum that the node was ever part of, another member of it.
-func (f *Fleet) AreEnough(sources quorum.Set) bool { return f.options.Quorum.Blocks(sources) }
+// for each quorum that the node was ever part of, another member of it. In a change of the nodes,
+// that is so for the quorums of each list.
+func (f *Fleet) AreEnough(sources quorum.Set) bool {
+	return !slices.ContainsFunc(f.lists, func(list quorum.System) bool { return !list.Blocks(sources) })
+}
 
 // Freshness returns how recent the knowledge of the nodes' reports is, and which nodes to look at
 // now.
@@ -188,9 +225,13 @@ func (m *Member) Disconnected(at time.Duration) (lookAt []int) {
 // about the time after its question.)
 type CounterLoss struct {
 	Lost        bool
-	Total       bool // a quorum had none at one instant of it
+	totalOf     quorum.Set // the lists of which a majority had none at one instant of it, by index
+	all         quorum.Set // all lists
 	first, last uint64
 }
+
+// Total reports whether a quorum had no counters at one instant of the loss.
+func (l *CounterLoss) Total() bool { return l.totalOf != 0 && l.totalOf == l.all }
 
 func (l *CounterLoss) contains(turn uint64) bool {
 	return l.Lost && l.first <= turn && turn <= l.last
@@ -215,8 +256,11 @@ func (f *Fleet) counterLoss(node int) CounterLoss {
 func (f *Fleet) noteCounterLoss(node int, lost bool, first, last uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	total := f.losses[node].Total && f.losses[node].first == first
-	f.losses[node] = CounterLoss{Lost: lost, first: first, last: last, Total: total}
+	loss := CounterLoss{Lost: lost, first: first, last: last}
+	if was := f.losses[node]; was.first == first {
+		loss.totalOf, loss.all = was.totalOf, was.all
+	}
+	f.losses[node] = loss
 	if lost {
 		f.lastLost[node] = last
 	}
@@ -236,12 +280,18 @@ func (f *Fleet) noteTotalLoss() {
 		losses[i] = f.counterLoss(i)
 	}
 	for _, loss := range losses {
-		if !loss.Lost || !f.options.Quorum.Decides(lostAt(losses, loss.first)) {
+		if !loss.Lost {
 			continue
 		}
-		for i := range losses {
-			if losses[i].contains(loss.first) {
-				f.losses[i].Total = true
+		for l, list := range f.lists {
+			if !list.Decides(lostAt(losses, loss.first)) {
+				continue
+			}
+			for i := range losses {
+				if losses[i].contains(loss.first) {
+					f.losses[i].totalOf |= quorum.Of(l)
+					f.losses[i].all = quorum.First(len(f.lists))
+				}
 			}
 		}
 	}
@@ -288,7 +338,7 @@ func (f *Fleet) areAllNew(node int) bool {
 			return false
 		}
 	}
-	return loss.Total
+	return loss.Total()
 }
 
 // forgetAnnouncedLoss allows the next loss to be announced, once all nodes have counters.
@@ -306,7 +356,7 @@ func (f *Fleet) forgetAnnouncedLoss() {
 // noteVoter records that a node has a vote. The caller holds mu.
 func (f *Fleet) noteVoter(node int) {
 	f.voted |= quorum.Of(node)
-	f.isInUse = f.isInUse || f.lastLost[node] == 0 || f.options.Quorum.Decides(f.voted)
+	f.isInUse = f.isInUse || f.lastLost[node] == 0 || f.lists[0].Decides(f.voted)
 }
 
 // IsNew reports whether this process saw all nodes without counters, and none of them with a vote
@@ -329,7 +379,7 @@ func (f *Fleet) announceLoss() bool {
 // Warnings returns what could be better about the fleet as a whole, with the fix.
 func (f *Fleet) Warnings() []string {
 	var all []string
-	if n := len(f.members); n%2 == 0 {
+	if n := f.change.after.Len(); n%2 == 0 {
 		all = append(all, fmt.Sprintf("%d nodes tolerate no more failures than %d would: use an odd number", n, n-1))
 	}
 	if longest := f.LongestTTL(); longest > f.options.MaxTTL {

@@ -37,7 +37,7 @@ func TestTotalLoss(t *testing.T) {
 		f.noteTotalLoss()
 		var total []bool
 		for _, loss := range f.losses {
-			total = append(total, loss.Total)
+			total = append(total, loss.Total())
 		}
 		if !slices.Equal(total, c.want) {
 			t.Errorf("%s: total are %v, want %v", name, total, c.want)

@@ -24,28 +24,31 @@ import (
 // incarnation can vote yet (see isKnownLongEnough), and the report may be a lie. So a single node
 // cannot exclude another from voting.
 type incarnationRegister struct {
-	names  []string // of the nodes, by index
-	system quorum.System
-	rules  *Rules
+	names []string        // of the nodes, by index
+	lists []quorum.System // both lists of a change of the nodes; or the only one
+	rules *Rules
 
-	mu              sync.Mutex      // guards what follows; no other mutex is taken inside it
-	seen            []string        // by node: the latest word that its lane saw
-	latest          []string        // by node: the latest word that is believed
-	reported        [][]string      // by reporting node, by node: the word that it reports
-	voting          []bool          // by node: it was admitted, and can be reached
-	voted           []bool          // by node: it once was
-	lookedAt        []time.Duration // BootTime when its reports were requested, see noteLook
-	supersededSince []time.Duration // by node: BootTime since when latest is later than seen
-	knownFrom       []time.Duration // by node: BootTime since when enough other nodes report latest; 0: not enough do
-	superseded      []atomic.Bool   // by node: latest is later than seen
+	mu              sync.Mutex        // guards what follows; no other mutex is taken inside it
+	seen            []string          // by node: the latest word that its lane saw
+	latest          []string          // by node: the latest word that is believed
+	reported        [][]string        // by reporting node, by node: the word that it reports
+	voting          []bool            // by node: it was admitted, and can be reached
+	voted           []bool            // by node: it once was
+	lookedAt        []time.Duration   // BootTime when its reports were requested, see noteLook
+	supersededSince []time.Duration   // by node: BootTime since when latest is later than seen
+	knownFrom       [][]time.Duration // by list, by node: BootTime since when enough other nodes of the list report latest; 0: not enough do
+	superseded      []atomic.Bool     // by node: latest is later than seen
 }
 
-func newIncarnationRegister(names []string, system quorum.System, rules *Rules) *incarnationRegister {
+func newIncarnationRegister(names []string, lists []quorum.System, rules *Rules) *incarnationRegister {
 	n := len(names)
 	r := &incarnationRegister{
-		names: names, system: system, rules: rules,
+		names: names, lists: lists, rules: rules,
 		seen: make([]string, n), latest: make([]string, n), reported: make([][]string, n), voting: make([]bool, n), voted: make([]bool, n),
-		lookedAt: make([]time.Duration, n), supersededSince: make([]time.Duration, n), knownFrom: make([]time.Duration, n), superseded: make([]atomic.Bool, n),
+		lookedAt: make([]time.Duration, n), supersededSince: make([]time.Duration, n), superseded: make([]atomic.Bool, n),
+	}
+	for range lists {
+		r.knownFrom = append(r.knownFrom, make([]time.Duration, n))
 	}
 	for i := range names {
 		r.reported[i] = make([]string, n)
@@ -188,18 +191,23 @@ func (r *incarnationRegister) parseReports(from int, reports string) {
 func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 	for node, seen := range r.seen {
 		if last := r.believed(node, at); r.latest[node] != last {
-			r.latest[node], r.knownFrom[node] = last, 0
+			r.latest[node] = last
+			for l := range r.lists {
+				r.knownFrom[l][node] = 0
+			}
 		}
 		is := isLater(r.latest[node], seen) && r.rules.Supersedes()
 		if was := r.superseded[node].Swap(is); is && !was {
 			r.supersededSince[node] = at
 			superseded = append(superseded, node)
 		}
-		switch enough := r.system.Blocks(r.reporters(node, r.latest[node])); { // each quorum has one of them
-		case !enough: // or no longer: another host wrote another word there at the same time
-			r.knownFrom[node] = 0
-		case r.knownFrom[node] == 0:
-			r.knownFrom[node] = at
+		for l, list := range r.lists {
+			switch enough := list.Blocks(r.reporters(node, r.latest[node])); { // each quorum has one of them
+			case !enough: // or no longer: another host wrote another word there at the same time
+				r.knownFrom[l][node] = 0
+			case r.knownFrom[l][node] == 0:
+				r.knownFrom[l][node] = at
+			}
 		}
 	}
 	return superseded
@@ -210,11 +218,16 @@ func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 func (r *incarnationRegister) believed(node int, at time.Duration) string {
 	word := r.seen[node]
 	for from := range r.reported {
-		if other := r.reported[from][node]; isLater(other, word) && !r.system.Decides(r.dissenters(node, other, at)|quorum.Of(node)) {
+		if other := r.reported[from][node]; isLater(other, word) && !r.decide(r.dissenters(node, other, at)|quorum.Of(node)) {
 			word = other
 		}
 	}
 	return word
+}
+
+// decide reports whether the nodes have a majority of each list.
+func (r *incarnationRegister) decide(nodes quorum.Set) bool {
+	return !slices.ContainsFunc(r.lists, func(list quorum.System) bool { return !list.Decides(nodes) })
 }
 
 // dissenters returns the other nodes that may vote, answer, and do not report the word. The caller
@@ -245,12 +258,12 @@ func (r *incarnationRegister) newest(node int) string {
 	return r.latest[node]
 }
 
-// knownSince returns since when enough other nodes report the latest word of a node; 0: not enough
-// do.
-func (r *incarnationRegister) knownSince(node int) time.Duration {
+// knownSince returns since when enough other nodes of a list report the latest word of a node; 0:
+// not enough do.
+func (r *incarnationRegister) knownSince(list, node int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.knownFrom[node]
+	return r.knownFrom[list][node]
 }
 
 // isCutOff reports whether other hosts reach a node that this process has not seen vote, and that

@@ -14,7 +14,7 @@ func registerOf(n int) *incarnationRegister {
 	for i := range names {
 		names[i] = string(rune('a' + i))
 	}
-	r := newIncarnationRegister(names, quorum.Majority(n), &SoundRules)
+	r := newIncarnationRegister(names, quorum.Majority(n).Lists(), &SoundRules)
 	for i := range names {
 		r.noteLook(i, "", true, 1, 1)
 	}
@@ -172,22 +172,22 @@ func TestRegisterKnownSince(t *testing.T) {
 	r.noteSeen(0, newWord(1_000_000, ""), 1)
 	for from := 1; from < 5; from++ {
 		r.noteReports(from, "a="+r.newest(0), time.Duration(from))
-		if got, want := r.knownSince(0), time.Duration(from/3*3); got != want {
+		if got, want := r.knownSince(0, 0), time.Duration(from/3*3); got != want {
 			t.Errorf("%d report it: since %v, want %v", from, got, want)
 		}
 	}
 	for from, said := range []string{1: "", 2: "", 3: "a=" + r.newest(0)} {
 		r.noteReports(from, said, 6)
 	}
-	if got := r.knownSince(0); got != 0 {
+	if got := r.knownSince(0, 0); got != 0 {
 		t.Errorf("two report it: since %v, want 0, because they are too few", got)
 	}
 	r.noteReports(1, "a="+r.newest(0), 7)
-	if got := r.knownSince(0); got != 7 {
+	if got := r.knownSince(0, 0); got != 7 {
 		t.Errorf("three report it again: since %v, want 7", got)
 	}
 	r.noteSeen(0, newWord(0, r.newest(0)), 9)
-	if got := r.knownSince(0); got != 0 {
+	if got := r.knownSince(0, 0); got != 0 {
 		t.Errorf("the next word: since %v, want 0, because no node reports it", got)
 	}
 	for from := 1; from < 5; from++ {
@@ -199,7 +199,7 @@ func TestRegisterKnownSince(t *testing.T) {
 			continue
 		}
 		r.noteReports(from, "a="+next, 11)
-		if got := r.knownSince(0); got != want {
+		if got := r.knownSince(0, 0); got != want {
 			t.Errorf("%d report a word that was not seen here: since %v, want %v", from, got, want)
 		}
 	}

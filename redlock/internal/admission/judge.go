@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // State is whether a node may vote, in one word.
@@ -41,6 +39,10 @@ type Verdict struct {
 	// NeedsCounters: the time of the quarantine has passed. The caller copies the other nodes'
 	// fencing counters and calls Member.EndQuarantine.
 	NeedsCounters bool
+
+	// Completes: the node can serve hosts with the new list of a change of the nodes. The caller
+	// copies the other nodes' fencing counters and calls Member.Complete.
+	Completes bool
 
 	QuarantineBegun bool     // Write is the marker of a new quarantine
 	LookAt          []int    // nodes of which a snapshot must be taken now
@@ -102,6 +104,9 @@ type Member struct {
 	noVoteHereUntil time.Duration // until then, only this host does not trust the node: see judgeJump
 }
 
+// Index returns the index of the node.
+func (m *Member) Index() int { return m.index }
+
 // NoteCountersGone records that the node reported that its fencing counters are gone.
 func (m *Member) NoteCountersGone() { m.countersGone = true }
 
@@ -139,10 +144,27 @@ func (m *Member) Judge(s *Snapshot) Verdict {
 }
 
 // EndQuarantine decides about a node whose quarantine has passed, after the other nodes' fencing
-// counters were copied. sources are the nodes that they come from.
-func (m *Member) EndQuarantine(s *Snapshot, counters *Counters, sources quorum.Set) Verdict {
+// counters were copied.
+func (m *Member) EndQuarantine(s *Snapshot, sources *Sources) Verdict {
 	j := judgement{member: m, snapshot: s}
-	return j.withFindings(j.endQuarantine(counters, sources))
+	return j.withFindings(j.endQuarantine(sources))
+}
+
+// Complete decides whether a node serves hosts with the new list, after the other nodes' fencing
+// counters were copied. without is the verdict if it does not.
+func (m *Member) Complete(s *Snapshot, sources *Sources, without Verdict) Verdict {
+	e, _ := ParseEpoch(s.Epoch) // Judge has read it, and the stage
+	stage, _ := parseStage(e.Stage)
+	to, ok := m.fleet.change.complete(m.index, stage, e.Word, s.At, m.fleet.LongestTTL(), sources)
+	if !ok {
+		without.Completes = false
+		return without
+	}
+	e.Stage = to.String()
+	if !m.fleet.options.Rules.CopiesCounters() {
+		return Verdict{Write: &e}
+	}
+	return Verdict{Write: &e, Counters: sources.Counters}
 }
 
 // judgement is a snapshot that is being judged.
@@ -150,6 +172,7 @@ type judgement struct {
 	member   *Member
 	snapshot *Snapshot
 
+	stage      Stage // in an admitted epoch
 	lookAt     []int
 	notices    []Notice
 	hostMissed bool
@@ -179,9 +202,14 @@ func (j *judgement) decide() Verdict {
 		return j.judgeRestarted(e)
 	case e.Name != m.name:
 		return refusedVerdict(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: one server with two names would have two votes: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
-	case !e.Pending && e.Digest != m.fleet.digest:
-		m.fleet.noteElsewhere(m.index)
-		return refusedVerdict(otherListError(e.Digest, m.fleet.digest))
+	}
+	if !e.Pending || e.CountersKept {
+		if j.stage, err = parseStage(e.Stage); err != nil {
+			return refusedVerdict(err)
+		}
+		if !m.fleet.change.serves(m.index, j.stage) {
+			return j.judgeUnserved(e.Pending)
+		}
 	}
 	switch err := j.compareIncarnations(e); {
 	case err == errMaybeSuperseded:
@@ -202,12 +230,15 @@ func refusedVerdict(err error) Verdict {
 	return Verdict{VoteStatus: VoteStatus{State: Refused, Reason: err}}
 }
 
-func otherListError(theirs, ours string) error {
-	what, why := "node list", "with two lists two quorums could hold one lock; use the same names everywhere"
-	if listOf(theirs) == listOf(ours) {
-		what, why = "key_prefix", "with two prefixes two hosts could hold one lock; use the same one everywhere"
-	}
-	return fmt.Errorf("it was admitted with another %s (%s, here %s): %s; or, to change it: %s", what, theirs, ours, why, ChangeForAll)
+// judgeUnserved judges a node that does not serve this host: it has another list of nodes. A node that
+// missed the end of a change to this host's list can still get it.
+func (j *judgement) judgeUnserved(pending bool) Verdict {
+	m, c := j.member, j.member.fleet.change
+	c.noteRefused(m.index, j.stage)
+	m.fleet.noteElsewhere(m.index)
+	v := refusedVerdict(c.refusal(j.stage))
+	v.Completes = !pending && j.stage.Step != Settled && j.stage.New == c.old && c.before.Has(m.index)
+	return v
 }
 
 // ChangeForAll says how to change what all hosts must have in common: the node list, the
@@ -250,6 +281,7 @@ func (j *judgement) beginQuarantine(countersKept bool) Verdict {
 		Word:         newWord(s.Clock.milliseconds(), m.fleet.register.newest(m.index)),
 		MaxTTL:       m.fleet.LongestTTL(),
 		CountersKept: countersKept,
+		Stage:        j.stage.String(),
 		Name:         m.name,
 	}}
 }
@@ -259,11 +291,15 @@ func (j *judgement) beginQuarantine(countersKept bool) Verdict {
 func (j *judgement) judgeRestarted(e Epoch) Verdict {
 	m, s := j.member, j.snapshot
 	own := e.Name == m.name && (m.word == "" || e.Word == m.word || e.Word == m.marker.Word)
-	if m.durable && s.Info.File.hasEachVote() && s.At >= m.durability.from && own && !e.Pending && e.Digest == m.fleet.digest {
-		e.RunID = s.Info.RunID
-		return Verdict{Write: &e}
+	if !m.durable || !s.Info.File.hasEachVote() || s.At < m.durability.from || !own || e.Pending {
+		return j.beginQuarantine(false)
 	}
-	return j.beginQuarantine(false)
+	stage, err := parseStage(e.Stage)
+	if err != nil || !m.fleet.change.serves(m.index, stage) {
+		return j.beginQuarantine(false)
+	}
+	e.RunID = s.Info.RunID
+	return Verdict{Write: &e}
 }
 
 // judgeAdmitted judges an admitted epoch of this Redis process. What the epoch cannot show is
@@ -294,7 +330,22 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 		return Verdict{Write: &e}
 	}
 	fleet.forgetAnnouncedLoss()
-	return Verdict{VoteStatus: VoteStatus{State: Ready, Epoch: s.Epoch}}
+	return j.advance(e, Verdict{VoteStatus: VoteStatus{State: Ready, Epoch: s.Epoch}})
+}
+
+// advance returns what a change of the nodes requires of a node that is ready.
+func (j *judgement) advance(e Epoch, ready Verdict) Verdict {
+	m, s, fleet := j.member, j.snapshot, j.member.fleet
+	fleet.change.note(m.index, e.Word, j.stage, s.Sent, s.At)
+	next, isDone := fleet.change.next(m.index, j.stage, s.At, fleet.LongestTTL(), fleet.register.votes)
+	switch {
+	case isDone:
+		ready.Completes = true
+	case next != j.stage:
+		e.Stage = next.String()
+		return Verdict{Write: &e}
+	}
+	return ready
 }
 
 // noticeWithdrawal reports to the operator that the node's admission is withdrawn.

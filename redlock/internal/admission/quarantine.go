@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // judgePending judges a quarantined node. Every daemon measures the quarantine with its own
@@ -30,9 +28,9 @@ func (j *judgement) judgePending(e Epoch) Verdict {
 	case s.At < waiting.Until:
 		return waiting
 	case e.CountersKept:
-		return admitted(e, fleet.digest, nil)
+		return admitted(e, e.Stage, nil)
 	case fleet.options.NoQuarantine:
-		return admitted(e, fleet.digest, new(Counters))
+		return admitted(e, fleet.change.stage().String(), new(Counters))
 	}
 	waiting.NeedsCounters = true
 	return waiting
@@ -44,8 +42,8 @@ func (j *judgement) waiting(e Epoch) Verdict {
 }
 
 // admitted returns the verdict that ends a quarantine: the epoch and the counters to write.
-func admitted(e Epoch, digest string, counters *Counters) Verdict {
-	e.Pending, e.Digest = false, digest
+func admitted(e Epoch, stage string, counters *Counters) Verdict {
+	e.Pending, e.Stage = false, stage
 	return Verdict{Write: &e, Counters: counters}
 }
 
@@ -59,8 +57,10 @@ func (m *Member) quarantineEnd(s *Snapshot) time.Duration {
 		return m.markedAt
 	}
 	from := m.markedAt // from then on, no vote of another Redis under this name counts
-	if known := m.fleet.register.knownSince(m.index); known != 0 && !m.marker.CountersKept && !m.fleet.areAllNew(m.index) {
-		from = max(from, known+maxStaleness)
+	for list := range m.fleet.lists {
+		if known := m.fleet.register.knownSince(list, m.index); known != 0 && !m.marker.CountersKept && !m.fleet.areAllNew(m.index) {
+			from = max(from, known+maxStaleness)
+		}
 	}
 	started := s.At - time.Duration(s.Info.Uptime)*time.Second
 	return m.fleet.options.Rules.QuarantineEnd(from, m.fleet.LongestTTL(), started)
@@ -77,25 +77,32 @@ func (m *Member) whyPending(now time.Duration, e Epoch) error {
 }
 
 // endQuarantine admits the node with counters that no earlier fencing token exceeds, or returns
-// what is missing for that.
-func (j *judgement) endQuarantine(counters *Counters, sources quorum.Set) Verdict {
+// what is missing for that. It takes the node's stage from the same sources: a node that refused
+// old hosts still does.
+func (j *judgement) endQuarantine(sources *Sources) Verdict {
 	m, fleet := j.member, j.member.fleet
-	enough, isTotal := fleet.AreEnough(sources), fleet.CounterLoss(m.index).Total
 	waiting := j.waiting(m.marker)
-	switch {
-	case !enough && !m.endNow && !isTotal:
-		waiting.Reason, waiting.NeedsNodes = errTooFewSources(fleet.CopySources(), sources.Len()), true
-		return waiting
-	case !enough && fleet.elsewhereNames() != nil:
-		waiting.Reason, waiting.NeedsNodes = errOtherList(fleet.elsewhereNames()), true
-		return waiting
-	case !m.endNow && !j.isKnownLongEnough() && (!isTotal || fleet.register.isCutOff(m.index)):
-		waiting.Reason, waiting.NeedsNodes = errUnknown, true
-		return waiting
-	case !enough:
+	for list, system := range fleet.lists {
+		enough, isTotal := system.Blocks(sources.Nodes), fleet.CounterLoss(m.index).totalOf.Has(list)
+		switch {
+		case !enough && !m.endNow && !isTotal:
+			waiting.Reason, waiting.NeedsNodes = errTooFewSources(system.Blocking(), sources.Nodes.Len()), true
+			return waiting
+		case !enough && !isTotal && fleet.change.isSeen():
+			waiting.Reason, waiting.NeedsNodes = errStageUnknown, true
+			return waiting
+		case !enough && fleet.elsewhereNames() != nil:
+			waiting.Reason, waiting.NeedsNodes = errOtherList(fleet.elsewhereNames()), true
+			return waiting
+		case !m.endNow && !j.isKnownLongEnough(list) && (!isTotal || fleet.register.isCutOff(m.index)):
+			waiting.Reason, waiting.NeedsNodes = errUnknown, true
+			return waiting
+		}
+	}
+	if !fleet.lists[0].Blocks(sources.Nodes) {
 		j.noticeNewCounters()
 	}
-	return admitted(m.marker, fleet.digest, counters)
+	return admitted(m.marker, fleet.change.admits(sources).String(), sources.Counters)
 }
 
 // noticeNewCounters reports to the operator, once, that fencing counters restart.
@@ -111,13 +118,16 @@ func (j *judgement) noticeNewCounters() {
 	}
 }
 
-// isKnownLongEnough reports whether the other nodes have reported for long enough that this
-// quarantine is the node's last. By then, every host that reaches another Redis under the node's
-// name has begun a later quarantine there, and this host would know it.
-func (j *judgement) isKnownLongEnough() bool {
+// isKnownLongEnough reports whether the other nodes of a list have reported for long enough that
+// this quarantine is the node's last. By then, every host that reaches another Redis under the
+// node's name has begun a later quarantine there, and this host would know it.
+func (j *judgement) isKnownLongEnough(list int) bool {
 	m := j.member
-	return m.fleet.register.knownSince(m.index) != 0 && j.snapshot.At >= m.quarantineEnd(j.snapshot)
+	return m.fleet.register.knownSince(list, m.index) != 0 && j.snapshot.At >= m.quarantineEnd(j.snapshot)
 }
+
+// errStageUnknown refuses an ADMIT. Otherwise a host with the old list could get a vote again.
+var errStageUnknown = errors.New("the nodes are being changed, and too few other nodes may vote to know how far that is: bring those up")
 
 var errUnknown = errors.New("its quarantine has passed, but too few other nodes know of it, or not for long enough: other hosts could reach another Redis under its name")
 

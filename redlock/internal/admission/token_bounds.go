@@ -77,7 +77,7 @@ const proposalLead = time.Second
 // QuorumTime returns the time since 1970 that has passed according to a quorum of nodes. It is
 // not known if fewer clocks were read.
 func (f *Fleet) QuorumTime(now time.Duration) (sinceEpoch time.Duration, known bool) {
-	low := quorum.AtLeast(f.options.Quorum, func(node int) int64 { return f.bounds.offsets[node].Load() })
+	low := quorum.AtLeast(f.lists[0], func(node int) int64 { return f.bounds.offsets[node].Load() })
 	if low == clockUnread {
 		return 0, false
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
-	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -160,8 +159,8 @@ type Peers interface {
 	// Judged applies what a verdict means for other nodes, the operator and leases.
 	Judged(node string, v *admission.Verdict)
 	// CopyCounters returns the largest value of each fencing counter of the nodes that may vote,
-	// and the number of these nodes.
-	CopyCounters(ctx context.Context) (counters *admission.Counters, sources quorum.Set)
+	// and what these nodes say of themselves. It does not ask the given node, which waits for it.
+	CopyCounters(ctx context.Context, to int) *admission.Sources
 }
 
 // NewLane makes a lane, which does nothing until it runs.

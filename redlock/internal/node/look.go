@@ -218,14 +218,17 @@ func (l *Lane) judge(ctx context.Context, s *admission.Snapshot) admission.Verdi
 	s.Info.StrictKeys = l.session.strictKeys
 	v := l.member.Judge(s)
 	l.fleet.Judged(l.node.Name, &v)
-	if !v.NeedsCounters {
+	if !v.NeedsCounters && !v.Completes {
 		if v.State == admission.Quarantined {
 			l.rules.Meanwhile(ctx, l.fleet, l.member)
 		}
 		return v
 	}
-	counters, sources := l.rules.CopyCounters(ctx, l.fleet, l.member)
-	v = l.member.EndQuarantine(s, counters, sources)
+	sources := l.rules.CopyCounters(ctx, l.fleet, l.member)
+	if v.Completes {
+		return l.member.Complete(s, sources, v)
+	}
+	v = l.member.EndQuarantine(s, sources)
 	l.fleet.Judged(l.node.Name, &v)
 	return v
 }

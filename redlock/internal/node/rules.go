@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
-	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
 // Rules are the decisions of a lane on which safety depends, one function each, so that a test
@@ -17,8 +16,8 @@ type Rules struct {
 	Votes func(State) bool
 
 	// CopyCounters returns the fencing counters for a node that lost its own: the largest value
-	// of each, and the number of other nodes that they come from.
-	CopyCounters func(ctx context.Context, nodes Peers, member *admission.Member) (counters *admission.Counters, sources quorum.Set)
+	// of each, and the other nodes that they come from.
+	CopyCounters func(ctx context.Context, nodes Peers, member *admission.Member) *admission.Sources
 
 	// Meanwhile is called for a node during its quarantine, and does nothing. Counters that were
 	// copied then could be smaller than at the end of the quarantine.
@@ -56,8 +55,8 @@ type Rules struct {
 // SoundRules are the rules that a lane has outside of tests.
 var SoundRules = Rules{
 	Votes: func(state State) bool { return state == Ready },
-	CopyCounters: func(ctx context.Context, nodes Peers, _ *admission.Member) (*admission.Counters, quorum.Set) {
-		return nodes.CopyCounters(ctx)
+	CopyCounters: func(ctx context.Context, nodes Peers, m *admission.Member) *admission.Sources {
+		return nodes.CopyCounters(ctx, m.Index())
 	},
 	Meanwhile:      func(context.Context, Peers, *admission.Member) {},
 	Order:          func(waiting []Call) []Call { return waiting },

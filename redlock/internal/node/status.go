@@ -36,6 +36,8 @@ type Status struct {
 	OnlyHere      bool          // only this host, whose clock may have stood still, quarantines the node: nobody can end that early
 	Warning       []string      // what makes the locks less safe or available than they could be, with the fix
 	RTT           time.Duration // of the last round trip that was answered; 0 before the first
+	// Step is the step of a change of the nodes on this node; "": it is not being changed.
+	Step string
 	// Calls: it calls waiters when a lock is released. If fewer than a quorum of nodes do, waiters
 	// ask at random intervals.
 	Calls bool

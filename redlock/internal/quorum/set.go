@@ -5,6 +5,9 @@ import "math/bits"
 // Set is a set of nodes: bit i stands for the node with the index i.
 type Set uint64
 
+// Max is the largest number of nodes.
+const Max = 63
+
 // Of returns the set of the given nodes.
 func Of(nodes ...int) (s Set) {
 	for _, node := range nodes {

@@ -67,6 +67,55 @@ func TestQuorumsOverlap(t *testing.T) {
 	}
 }
 
+// In a change of the nodes, for each set of nodes that refuse hosts with the old list: the quorums of
+// a host with both lists overlap with those of each other host that may hold a lock: of hosts with
+// both lists in each list; of hosts with the old list, which count no node that refuses them, in that
+// list; and of hosts with the new list, which there are only if a majority of the old list refuses, in
+// the new list. Guards Changing.
+func TestQuorumsOfChangeOverlap(t *testing.T) {
+	for name, s := range systems() {
+		if len(s.lists) < 2 {
+			continue
+		}
+		everything := First(s.nodes)
+		for refusing := range everything + 1 {
+			var r Refusing
+			for node := range s.nodes {
+				r.Note(node, refusing.Has(node))
+			}
+			c := Changing(s.lists[0], s.lists[1], &r)
+			old, after := Joint(s.lists[0]), Joint(s.lists[1])
+			for a := range everything + 1 {
+				if got := c.Blocks(a); got == c.Decides(everything&^a) {
+					t.Errorf("%s, %b refuse: Blocks(%b) = %v", name, refusing, a, got)
+				}
+				if c.Decides(a) && (!c.MayHold(a) || !c.MayRepair(a) || c.CannotRecover(everything&^a)) {
+					t.Errorf("%s, %b refuse: the quorum %b cannot hold a lock", name, refusing, a)
+				}
+				if got := c.Spare(a); (got >= 0) != c.Decides(a) {
+					t.Errorf("%s, %b refuse: Spare(%b) = %d", name, refusing, a, got)
+				}
+				if !c.Decides(a) {
+					continue
+				}
+				if a.Len() < c.Needed() {
+					t.Errorf("%s, %b refuse: %b is a quorum, and Needed is %d", name, refusing, a, c.Needed())
+				}
+				for b := range everything + 1 {
+					switch {
+					case c.Decides(b) && a&b&s.lists[0] == 0:
+						t.Errorf("%s, %b refuse: %b and %b share no old node", name, refusing, a, b)
+					case old.Decides(b&^refusing) && a&b&s.lists[0] == 0:
+						t.Errorf("%s, %b refuse: %b and %b of an old host share no old node", name, refusing, a, b)
+					case old.Decides(refusing) && after.Decides(b) && a&b&s.lists[1] == 0:
+						t.Errorf("%s, %b refuse: %b and %b of a new host share no new node", name, refusing, a, b)
+					}
+				}
+			}
+		}
+	}
+}
+
 // A quorum has at least Needed nodes, and any Blocking nodes block. With one list, both are exact.
 // Guards Needed, Blocking.
 func TestSizes(t *testing.T) {

@@ -68,6 +68,10 @@ type Node struct {
 	// appendfsync always, which is verified). Then a restart alone is no reason for a quarantine.
 	Durable bool
 
+	// Joining and Leaving are for a change of the nodes: a joining node is not in the old list, and a
+	// leaving node is not in the new one.
+	Joining, Leaving bool
+
 	// Dial makes a connection that is ready for commands (authenticated). It returns by the time
 	// ctx ends.
 	Dial func(ctx context.Context) (Conn, error)

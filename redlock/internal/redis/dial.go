@@ -30,16 +30,18 @@ type Options struct {
 	Password func() (string, error)
 	// TLS is called for each connection, for the same reason. Nil: no TLS.
 	TLS func() (*tls.Config, error)
-	// Embedded, Durable: see Node.
+	// Embedded, Durable, Joining, Leaving: see Node.
 	Embedded bool
 	Durable  bool
+	Joining  bool
+	Leaving  bool
 	// Dial replaces the network, for an embedded node or a test. Nil: Address is dialled.
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
 // NewNode returns a Redis master as a Node. It dials nothing yet.
 func NewNode(o Options) Node {
-	n := Node{Name: o.Name, Address: o.shownAddress(), Database: o.Database, User: o.Username, Embedded: o.Embedded, Durable: o.Durable}
+	n := Node{Name: o.Name, Address: o.shownAddress(), Database: o.Database, User: o.Username, Embedded: o.Embedded, Durable: o.Durable, Joining: o.Joining, Leaving: o.Leaving}
 	n.Dial = func(ctx context.Context) (Conn, error) { return dialRedis(ctx, o) }
 	n.Listen = func(ctx context.Context, channel string, heard func(message string)) (Listener, error) {
 		return listenRedis(ctx, o, channel, heard)

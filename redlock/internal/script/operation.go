@@ -74,6 +74,9 @@ func (l Opcode) Counts() bool {
 // locks have a prefix, or check refuses the name.
 const NodeKey = admission.NodeKey
 
+// EpochField is the field of the epoch.
+const EpochField = "epoch"
+
 // MaxCounters is the number of a node's fencing counters.
 const MaxCounters = admission.MaxCounters
 

@@ -1,0 +1,133 @@
+package admission
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/quorum"
+)
+
+// Progress is how far a change of the nodes is, as this host sees it.
+type Progress struct {
+	Step Step // the least of a majority of each list; Settled: not all of them have begun
+
+	// Behind are the nodes that may vote and do not have the next step yet. Missing are those that
+	// may not vote.
+	Behind, Missing quorum.Set
+
+	Left     time.Duration // until every lock of an old host has expired, if nodes refuse them
+	Conflict bool          // nodes are in another change
+}
+
+// IsChanging reports whether this host's config has a change of the nodes.
+func (f *Fleet) IsChanging() bool { return f.change.isJoint() }
+
+// Progress returns how far the change in this host's config is.
+func (f *Fleet) Progress(now time.Duration) (p Progress) {
+	var votes quorum.Set
+	for node := range f.members {
+		if f.register.votes(node) {
+			votes |= quorum.Of(node)
+		}
+	}
+	c := f.change
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	atLeast := func(step Step) (nodes quorum.Set) {
+		for node, seen := range c.seen {
+			if seen.stage.isOf(c.old, c.new) && seen.stage.Step >= step || c.isDone(seen.stage) {
+				nodes |= quorum.Of(node)
+			}
+		}
+		return nodes & votes
+	}
+	begun, committed, done := atLeast(Begun), atLeast(Committed), atLeast(Done)
+	old, next := f.lists[0], f.lists[len(f.lists)-1]
+	p.Missing = (c.before | c.after) &^ votes
+	p.Conflict = slices.ContainsFunc(c.seen, func(s sighting) bool {
+		return s.stage.Step == Begun && s.stage.Old == c.old && s.stage.New != c.new
+	})
+	switch {
+	case next.Decides(done) && c.after&votes&^done == 0:
+		p.Step = Done
+	case c.isCommitting():
+		p.Step, p.Behind = Committed, c.after&votes&^done
+		if !old.Decides(committed) {
+			p.Behind = c.before & votes &^ committed
+		}
+		p.Left = c.left(now, f.LongestTTL())
+	case old.Decides(begun) && next.Decides(begun) && votes&^begun == 0:
+		p.Step = Begun
+	default:
+		p.Behind = votes &^ begun
+	}
+	return p
+}
+
+// left returns the time until the evidence can be complete, if no node fails. The caller holds mu.
+func (c *change) left(now, maxTTL time.Duration) time.Duration {
+	var refusing quorum.Set
+	var from time.Duration
+	for node, seen := range c.seen {
+		if c.refusesOld(seen.stage) {
+			refusing |= quorum.Of(node)
+			from = max(from, seen.first)
+		}
+	}
+	if !c.majority.Decides(refusing) {
+		return maxTTL
+	}
+	return max(from+maxTTL-now, 0)
+}
+
+// Reasons why the operator cannot change the nodes' stage.
+var (
+	ErrNoChange     = errors.New("this host's config has no joining or leaving nodes")
+	ErrIsJoint      = errors.New("this host's config still has joining or leaving nodes: give it the old list first")
+	ErrNotBegun     = errors.New("not all nodes that can vote have begun the change, or too few of the old or of the new list can vote")
+	ErrNothingBegun = errors.New("no node has begun a change of this host's list")
+	ErrConflicting  = errors.New("another change of the nodes is in progress")
+)
+
+// Commit makes this host commit the change in its config. Old hosts get no vote from then on, and the
+// change cannot be undone.
+func (f *Fleet) Commit(now time.Duration) error {
+	switch p := f.Progress(now); {
+	case !f.change.isJoint():
+		return ErrNoChange
+	case p.Conflict:
+		return ErrConflicting
+	case p.Step == Settled:
+		return ErrNotBegun
+	}
+	f.change.mu.Lock()
+	defer f.change.mu.Unlock()
+	f.change.commits = true
+	return nil
+}
+
+// Undo makes this host undo, on all nodes, a change that has begun and is not committed. Its config
+// must have the old list. If another host still has the change in its config, it begins again.
+func (f *Fleet) Undo(now time.Duration) error {
+	if f.change.isJoint() {
+		return ErrIsJoint
+	}
+	c := f.change
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.seen, func(s sighting) bool { return s.stage.Step == Begun && s.stage.Old == c.old })
+	if i < 0 {
+		return ErrNothingBegun
+	}
+	c.undoes, c.undoneBy = c.seen[i].stage, now+time.Duration(2+len(f.members))*2*stepInterval
+	return nil
+}
+
+// StepOf returns the step of a change on a node, and whether it is a change to or from this host's
+// list.
+func (f *Fleet) StepOf(node int) Step {
+	f.change.mu.Lock()
+	defer f.change.mu.Unlock()
+	return f.change.seen[node].stage.Step
+}
