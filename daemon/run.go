@@ -127,7 +127,7 @@ func nodesOf(cfg *config.Config, dev bool) (nodes []redlock.Node, closeNodes fun
 // nodeOptions returns the options of a node. Passwords and certificates are read at every
 // connection.
 func nodeOptions(node *config.Node) redlock.NodeOptions {
-	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Database: node.Database, Username: node.Username, Durable: node.Durable}
+	options := redlock.NodeOptions{Name: node.Name, Address: node.Address, Database: node.Database, Username: node.Username, Durable: node.Durable, Joining: node.Joining, Leaving: node.Leaving}
 	if node.PasswordFile != "" {
 		options.Password = func() (string, error) {
 			password, err := node.Password()

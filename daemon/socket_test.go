@@ -56,7 +56,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 func TestSecondDaemonIsRefusedWithoutALockFile(t *testing.T) {
 	path := filepath.Join(daemontest.ShortDir(t), "s")
 	first := state.NewJournal(hclog.NewNullLogger())
-	if first.Open(state.Options{Socket: path, KeyPrefix: "redlock:", Nodes: []string{"a"}}); !first.IsOpen() {
+	if first.Open(state.Options{Socket: path, KeyPrefix: "redlock:", Nodes: []state.Node{{Name: "a"}}}); !first.IsOpen() {
 		t.Skip("the state file needs Linux")
 	}
 	cfg := config.Socket{Path: path, Mode: 0o600}

@@ -52,6 +52,33 @@ func TestTooManyNodes(t *testing.T) {
 	}
 }
 
+// Nodes can be joining or leaving, but not both, and each list needs a node.
+func TestChangeOfNodes(t *testing.T) {
+	source := func(a, b string) string {
+		return "quorum {\n  node \"a\" {\n    address = \"a:1\"\n    " + a + "\n  }\n  node \"b\" {\n    address = \"b:1\"\n    " + b + "\n  }\n}\n"
+	}
+	for _, c := range []struct{ a, b, want string }{
+		{"", "joining = true", ""},
+		{"leaving = true", "joining = true", ""},
+		{"leaving = true", "", ""},
+		{"leaving = false", "joining = false", ""},
+		{"joining = true", "joining = true", "x.hcl:1:1: quorum: wanted at least one node that is not joining: the nodes that the other hosts use now; found none"},
+		{"leaving = true", "leaving = true", "x.hcl:1:1: quorum: wanted at least one node that is not leaving: the nodes that remain; found none"},
+		{"joining = true\n    leaving = true", "", `x.hcl:5:15: node "a".leaving: wanted joining or leaving, found both: a new node is joining, and a node that others replace is leaving`},
+	} {
+		cfg, err := Parse([]byte(source(c.a, c.b)), "x.hcl")
+		switch {
+		case err == nil && c.want == "":
+			want := strings.Contains(c.a+c.b, "true")
+			if got := cfg.Quorum.IsChanging(); got != want || cfg.Quorum.Nodes[0].Leaving != (c.a == "leaving = true") || cfg.Quorum.Nodes[1].Joining != (c.b == "joining = true") {
+				t.Errorf("%q, %q: read as %+v", c.a, c.b, cfg.Quorum.Nodes)
+			}
+		case err == nil || err.Error() != c.want:
+			t.Errorf("%q, %q: got %v, want %s", c.a, c.b, err, c.want)
+		}
+	}
+}
+
 // drain is a duration of at most a day.
 func TestDrainIsBounded(t *testing.T) {
 	for value, want := range map[string]string{

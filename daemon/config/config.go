@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -53,6 +54,11 @@ type Quorum struct {
 // Needed returns how many nodes are a quorum.
 func (c *Quorum) Needed() int { return len(c.Nodes)/2 + 1 }
 
+// IsChanging reports whether nodes are joining or leaving.
+func (c *Quorum) IsChanging() bool {
+	return slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Joining || n.Leaving })
+}
+
 // Node is one Redis master.
 type Node struct {
 	Name         string // unique, up to 32 of [A-Za-z0-9._-]
@@ -61,6 +67,8 @@ type Node struct {
 	Username     string // "": the default user
 	PasswordFile string // resolved path; "": no password is sent
 	Durable      bool   // its votes survive a restart (AOF, appendfsync always)
+	Joining      bool   // it is not in the old list of a change of the nodes
+	Leaving      bool   // it is not in the new list
 	TLS          *TLS
 	Pos          string // "file:line" of the node's block; "" if no file was read
 }

@@ -23,7 +23,7 @@ func (r *reader) checkConfig(cfg *Config) {
 	r.checkTTL(cfg)
 	r.checkHold(cfg)
 	r.checkAddresses(cfg.Quorum.Nodes)
-	r.checkCount(len(cfg.Quorum.Nodes))
+	r.checkCounts(cfg.Quorum.Nodes)
 	r.warnOfPath(cfg.Socket.Path)
 	r.warnOfGroup(cfg.Socket.Group)
 	r.warnOfNobody(cfg.Access)
@@ -124,15 +124,29 @@ func canonicalAddress(address string) string {
 
 func isUnixAddress(address string) bool { return strings.HasPrefix(address, "unix:") }
 
-func (r *reader) checkCount(n int) {
+// checkCounts checks the number of nodes: of the new list, if nodes are joining or leaving.
+func (r *reader) checkCounts(nodes []Node) {
 	at := r.rangeOf("quorum")
-	switch {
-	case n == 1:
-		r.warnf(at, "quorum: 1 node: no failure is tolerated (three nodes tolerate one, five tolerate two)")
-	case n > 0 && n%2 == 0:
-		r.warnf(at, "quorum: %d nodes tolerate no more failures than %d would", n, n-1)
+	var before, after int
+	for _, node := range nodes {
+		if !node.Joining {
+			before++
+		}
+		if !node.Leaving {
+			after++
+		}
 	}
-	switch {
+	switch n := len(nodes); {
+	case n > 0 && before == 0:
+		r.faultf(at, "quorum: wanted at least one node that is not joining: the nodes that the other hosts use now; found none")
+	case n > 0 && after == 0:
+		r.faultf(at, "quorum: wanted at least one node that is not leaving: the nodes that remain; found none")
+	case after == 1:
+		r.warnf(at, "quorum: 1 node: no failure is tolerated (three nodes tolerate one, five tolerate two)")
+	case after%2 == 0 && n > 0:
+		r.warnf(at, "quorum: %d nodes tolerate no more failures than %d would", after, after-1)
+	}
+	switch n := len(nodes); {
 	case n > redlock.MaxNodes:
 		r.faultf(at, "quorum: wanted at most %d nodes, found %d", redlock.MaxNodes, n)
 	case n > manyNodes:

@@ -1,10 +1,10 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/redlockd/redlockd/redlock"
 )
@@ -16,9 +16,8 @@ func (c *Config) Changes(next *Config) (changed []string, err error) {
 	if c.Quorum.KeyPrefix != next.Quorum.KeyPrefix {
 		return nil, fmt.Errorf("quorum.key_prefix cannot change while locks are held, because they are not found under another one: %s", redlock.ChangeForAll)
 	}
-	nodes, others := sortedByName(c.Quorum.Nodes), sortedByName(next.Quorum.Nodes)
-	if !slices.EqualFunc(nodes, others, sameName) {
-		return nil, fmt.Errorf("the list of nodes cannot change while locks are held, because a quorum of the old list and one of the new list may share no node: %s", redlock.ChangeForAll)
+	if !shareList(c.Quorum.Nodes, next.Quorum.Nodes) {
+		return nil, errors.New("the list of nodes cannot change at once while locks are held, because a quorum of the old list and one of the new list may share no node: first mark nodes as joining or leaving on all hosts (NODES.md, Changing the nodes)")
 	}
 	for _, fixed := range []struct {
 		name     string
@@ -35,21 +34,46 @@ func (c *Config) Changes(next *Config) (changed []string, err error) {
 			changed = append(changed, fixed.name)
 		}
 	}
-	return append(changed, changedNodes(nodes, others)...), nil
+	return append(changed, changedNodes(c.Quorum.Nodes, next.Quorum.Nodes)...), nil
 }
 
-// sortedByName sorts the nodes, because their order in the file does not matter.
-func sortedByName(nodes []Node) []Node {
-	return slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+// shareList reports whether two configs have a list of nodes in common: with joining or leaving nodes,
+// a config has the old list and the new one. Then the leases of the one continue with the other.
+func shareList(now, next []Node) bool {
+	for _, without := range []func(Node) bool{isJoining, isLeaving} {
+		for _, nextWithout := range []func(Node) bool{isJoining, isLeaving} {
+			if slices.Equal(namesWithout(now, without), namesWithout(next, nextWithout)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-func sameName(now, next Node) bool { return now.Name == next.Name }
+func isJoining(n Node) bool { return n.Joining }
+func isLeaving(n Node) bool { return n.Leaving }
 
-// changedNodes returns the nodes with another address or other settings. Such a change can be made
-// host by host.
+// namesWithout returns the names of the other nodes, sorted: their order in the file does not matter.
+func namesWithout(nodes []Node, is func(Node) bool) (names []string) {
+	for _, n := range nodes {
+		if !is(n) {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// changedNodes returns the nodes with another address or other settings, and the ones that are in one
+// config only. Such a change can be made host by host.
 func changedNodes(now, next []Node) (changed []string) {
-	for i := range now {
-		a, b := now[i], next[i]
+	for _, a := range now {
+		i := slices.IndexFunc(next, func(b Node) bool { return b.Name == a.Name })
+		if i < 0 {
+			changed = append(changed, fmt.Sprintf("node %q (removed)", a.Name))
+			continue
+		}
+		b := next[i]
 		a.Pos, b.Pos = "", ""
 		if !reflect.DeepEqual(a, b) {
 			what := fmt.Sprintf("node %q", a.Name)
@@ -59,5 +83,11 @@ func changedNodes(now, next []Node) (changed []string) {
 			changed = append(changed, what)
 		}
 	}
+	for _, b := range next {
+		if !slices.ContainsFunc(now, func(a Node) bool { return a.Name == b.Name }) {
+			changed = append(changed, fmt.Sprintf("node %q (added)", b.Name))
+		}
+	}
+	slices.Sort(changed)
 	return changed
 }

@@ -36,7 +36,14 @@ func TestChanges(t *testing.T) {
 		"order":       {func(c *Config) { slices.Reverse(c.Quorum.Nodes) }, nil, ""},
 		"tls":         {func(c *Config) { c.Quorum.Nodes[1].TLS = &TLS{} }, []string{`node "n1"`}, ""},
 		"user":        {func(c *Config) { c.Quorum.Nodes[1].Username = "x"; c.Quorum.Nodes[2].Durable = true }, []string{`node "n1"`, `node "n2"`}, ""},
-		"two things":  {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, []string{"lease", "socket"}, ""},
+		"joining": {func(c *Config) {
+			c.Quorum.Nodes = append(c.Quorum.Nodes, Node{Name: "x", Address: "10.9.9.9:6379", Joining: true})
+			c.Quorum.Nodes[1].Leaving = true
+		}, []string{`node "n1"`, `node "x" (added)`}, ""},
+		"joining and other": {func(c *Config) {
+			c.Quorum.Nodes = append(c.Quorum.Nodes, Node{Name: "x", Address: "10.9.9.9:6379", Joining: true}, Node{Name: "y", Address: "10.9.9.9:6379"})
+		}, nil, "first mark nodes as joining or leaving"},
+		"two things": {func(c *Config) { c.Lease.TTL++; c.Socket.Path = "/x" }, []string{"lease", "socket"}, ""},
 	} {
 		next := mustLoad(t, "\n"+nodesSource(3)) // every line number differs
 		c.change(next)

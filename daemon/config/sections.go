@@ -61,6 +61,8 @@ func (r *reader) readNode(name string, b *section) Node {
 	b.text("username", &node.Username, checkUsername)
 	b.fileName("password_file", &node.PasswordFile, func() error { _, err := node.Password(); return err })
 	b.flag("durable", &node.Durable)
+	b.flag("joining", &node.Joining)
+	b.flag("leaving", &node.Leaving)
 	b.readBlock("tls", func(b *section) { node.TLS = readTLS(b) })
 
 	if !b.has("address") {
@@ -68,6 +70,9 @@ func (r *reader) readNode(name string, b *section) Node {
 	}
 	if b.has("username") && !b.has("password_file") {
 		b.missing("password_file", "a file with the password of "+quote(node.Username))
+	}
+	if node.Joining && node.Leaving {
+		r.faultf(r.rangeOf(b.path+".leaving", b.path), "%s.leaving: wanted joining or leaving, found both: a new node is joining, and a node that others replace is leaving", b.path)
 	}
 	if isUnixAddress(node.Address) && node.TLS != nil {
 		r.faultf(r.rangeOf(b.path+".tls", b.path), "%s.tls: wanted no TLS to %s, found some: Redis speaks TLS over TCP only", b.path, node.Address)

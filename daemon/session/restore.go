@@ -54,11 +54,11 @@ func (d *Host) Restore(srv *server.Server, manager *systemd.Manager, stored stat
 
 // journalOptions returns the journal's options for a daemon that listens at path.
 func (d *Host) journalOptions(path string) state.Options {
-	names := make([]string, len(d.Cfg.Quorum.Nodes))
+	nodes := make([]state.Node, len(d.Cfg.Quorum.Nodes))
 	for i, node := range d.Cfg.Quorum.Nodes {
-		names[i] = node.Name
+		nodes[i] = state.Node{Name: node.Name, Joining: node.Joining, Leaving: node.Leaving}
 	}
-	return state.Options{Socket: path, KeyPrefix: d.Cfg.Quorum.KeyPrefix, Nodes: names}
+	return state.Options{Socket: path, KeyPrefix: d.Cfg.Quorum.KeyPrefix, Nodes: nodes}
 }
 
 // restoreTimeout bounds how long the daemon waits for the confirmation of leases before it serves.

@@ -27,9 +27,25 @@ func (o *Options) identity() ([]byte, error) {
 		return nil, fmt.Errorf("the boot id cannot be read: %w", err)
 	}
 	clock := strings.TrimSpace(string(boot)) + clockOffset()
-	lines := append([]string{formatVersion, clock, o.KeyPrefix}, o.Nodes...) // names, because the address of a node may change
+	lines := []string{formatVersion, clock, o.KeyPrefix}
+	for _, node := range o.Nodes {
+		line := node.Name
+		switch {
+		case node.Joining:
+			line += joiningMark
+		case node.Leaving:
+			line += leavingMark
+		}
+		lines = append(lines, line)
+	}
 	return []byte(strings.Join(lines, "\n")), nil
 }
+
+// Marks behind the name of a node, which has no space.
+const (
+	joiningMark = " joining"
+	leavingMark = " leaving"
+)
 
 // offsetMark separates the boot id from clockOffset.
 const offsetMark = " + "
@@ -63,7 +79,7 @@ func sameIdentity(found, wanted []byte) error {
 		return errors.New("the host was rebooted after it was written")
 	case !bytes.Equal(then[1], now[1]):
 		return errors.New("its clock is the one of another time namespace")
-	case slices.Equal(prefixAndNodes(then[2]), prefixAndNodes(now[2])):
+	case shareList(then[2], now[2]):
 		return nil
 	}
 	return errors.New("the config has other nodes or another key_prefix now")
@@ -75,9 +91,37 @@ func bootOf(clock []byte) []byte {
 	return boot
 }
 
-// prefixAndNodes sorts the nodes: their order in the config does not matter.
-func prefixAndNodes(text []byte) []string {
-	lines := strings.Split(string(text), "\n")
-	slices.Sort(lines[1:])
-	return lines
+// shareList reports whether two configs have the same key_prefix, and a list of nodes in common. In a
+// change of the nodes, a config has the old list and the new one. Leases continue then: the quorums
+// of the two configs overlap.
+func shareList(then, now []byte) bool {
+	for _, a := range prefixAndLists(then) {
+		for _, b := range prefixAndLists(now) {
+			if slices.Equal(a, b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// prefixAndLists returns the key_prefix with the nodes of the old list, and with those of the new one.
+// It sorts the nodes: their order in the config does not matter.
+func prefixAndLists(text []byte) (lists [2][]string) {
+	prefix, rest, _ := strings.Cut(string(text), "\n")
+	lists = [2][]string{{prefix}, {prefix}}
+	for line := range strings.SplitSeq(rest, "\n") {
+		name, isJoining := strings.CutSuffix(line, joiningMark)
+		name, isLeaving := strings.CutSuffix(name, leavingMark)
+		if !isJoining {
+			lists[0] = append(lists[0], name)
+		}
+		if !isLeaving {
+			lists[1] = append(lists[1], name)
+		}
+	}
+	for _, list := range lists {
+		slices.Sort(list[1:])
+	}
+	return lists
 }

@@ -14,7 +14,7 @@ import (
 func openJournal(t testing.TB, socket string) (*Journal, *Recovered) {
 	t.Helper()
 	j := NewJournal(hclog.NewNullLogger())
-	recovered := j.Open(Options{Socket: socket, KeyPrefix: "redlock:", Nodes: []string{"a", "b", "c"}})
+	recovered := j.Open(Options{Socket: socket, KeyPrefix: "redlock:", Nodes: []Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}})
 	if !j.IsOpen() {
 		t.Skip("the state file needs Linux")
 	}

@@ -9,9 +9,15 @@ import (
 
 // Options are the options of Open.
 type Options struct {
-	Socket    string   // of the daemon: the state file is in its directory
-	KeyPrefix string   // of the keys on the nodes
-	Nodes     []string // by name
+	Socket    string // of the daemon: the state file is in its directory
+	KeyPrefix string // of the keys on the nodes
+	Nodes     []Node
+}
+
+// Node is a node of the config: by its name, because its address may change.
+type Node struct {
+	Name             string
+	Joining, Leaving bool // in a change of the nodes
 }
 
 // Open opens the state file, and returns the state that an earlier process left there. The daemon

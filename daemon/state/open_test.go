@@ -16,7 +16,7 @@ import (
 func openLogged(socket string) (j *Journal, complete bool, log *strings.Builder) {
 	log = new(strings.Builder)
 	j = NewJournal(hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Info}))
-	recovered := j.Open(Options{Socket: socket, KeyPrefix: "redlock:", Nodes: []string{"a", "b", "c"}})
+	recovered := j.Open(Options{Socket: socket, KeyPrefix: "redlock:", Nodes: []Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}})
 	return j, recovered.Complete, log
 }
 
@@ -75,6 +75,36 @@ func TestSameIdentity(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("identity %q: %v, want %q", found, err, want)
 		}
+	}
+}
+
+// While nodes are joining or leaving, a config has two lists. A state file is valid for a config that
+// has one of them.
+func TestIdentityInAChange(t *testing.T) {
+	identity := func(nodes ...string) []byte {
+		o := Options{KeyPrefix: "redlock:"}
+		for _, name := range nodes {
+			o.Nodes = append(o.Nodes, Node{Name: name[:1], Joining: strings.HasSuffix(name, "+"), Leaving: strings.HasSuffix(name, "-")})
+		}
+		id, err := o.identity()
+		if err != nil {
+			t.Skip(err)
+		}
+		return id
+	}
+	old, joint, after := identity("a", "b"), identity("b", "a-", "c+"), identity("c", "b")
+	for what, pair := range map[string][2][]byte{"begins": {old, joint}, "is undone": {joint, old}, "ends": {joint, after}, "ends too early": {after, joint}, "goes on": {joint, joint}} {
+		if err := sameIdentity(pair[0], pair[1]); err != nil {
+			t.Errorf("the change %s: %v", what, err)
+		}
+	}
+	for what, pair := range map[string][2][]byte{"skips": {old, after}, "another": {identity("a", "b-"), joint}} {
+		if err := sameIdentity(pair[0], pair[1]); (err != nil) != (what == "skips") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := sameIdentity(identity("a", "x-"), identity("b", "y+")); err == nil {
+		t.Error("a state file of two other lists is valid")
 	}
 }
 

@@ -25,7 +25,7 @@ func TestStateFileOfTheEarlierVersion(t *testing.T) { // not in parallel: it cha
 	if err := os.WriteFile(bootIDFile, []byte("an old boot\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Socket: filepath.Join(dir, "s"), KeyPrefix: "redlock:", Nodes: []string{"a", "b", "c"}}
+	o := Options{Socket: filepath.Join(dir, "s"), KeyPrefix: "redlock:", Nodes: []Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
 	unpack(t, "testdata/table-1.gz", statefile.PathFor(o.Socket)+".1")
 
 	record := redlock.Record{Names: []string{"a", "b"}, Token: "token", Fence: 5, TTL: time.Second, Guard: 200 * time.Millisecond, Deadline: 1000, End: 5000, Since: 10, Keep: true}
