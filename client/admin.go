@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -64,4 +65,59 @@ func (c *Client) Admit(ctx context.Context, node string) (nodes []string, err er
 		}
 	})
 	return nodes, err
+}
+
+// NodeChange is a change of the nodes while locks are held, as this host's daemon sees it.
+type NodeChange struct {
+	// Step is how far the change in this host's config is: "begins", "begun" (it can be committed, or
+	// undone), "committed" or "done"; "": the config has no joining or leaving nodes.
+	Step    string
+	Nodes   []Node
+	Hosts   []ChangeHost
+	Unseen  bool          // too few nodes said which hosts use them, so Hosts may lack some
+	Behind  []string      // nodes that vote and do not have the next step yet
+	Missing []string      // nodes that do not vote
+	Left    time.Duration // until locks of hosts with the old list have expired
+	// Conflict means that nodes are in another change.
+	Conflict bool
+	Next     string // what to do next, for people
+}
+
+// ChangeHost is a host that uses nodes which are being changed.
+type ChangeHost struct {
+	Name string
+	List string        // "old", "joint" (both lists), "new" or "other"
+	Seen time.Duration // how long ago a node last heard of it
+}
+
+// Nodes returns how far a change of the nodes is. Only the users that may call Admit for all nodes may
+// call it. For other users the error matches ErrDenied.
+func (c *Client) Nodes(ctx context.Context) (*NodeChange, error) { return c.nodes(ctx, "") }
+
+// CommitNodes commits the change of the nodes in the config of this host: from then on, hosts with the
+// old list get no vote. The error matches ErrInvalid if that cannot be done now, and says why: most
+// often, because hosts with the old list are at work, which it names. To call it again changes nothing.
+func (c *Client) CommitNodes(ctx context.Context) (*NodeChange, error) { return c.nodes(ctx, "commit") }
+
+// UndoNodes undoes a change of the nodes that is not committed. The config of this host must have the
+// old list. The error matches ErrInvalid if that cannot be done now.
+func (c *Client) UndoNodes(ctx context.Context) (*NodeChange, error) { return c.nodes(ctx, "undo") }
+
+func (c *Client) nodes(ctx context.Context, verb string) (change *NodeChange, err error) {
+	err = c.ask(ctx, ipc.VerbNodes, "", verb, func(cl *call) {
+		r := &cl.reply
+		change = &NodeChange{
+			Step: text(r, "change"), Unseen: text(r, "unseen") == "yes", Behind: r.Strings("behind"), Missing: r.Strings("missing"),
+			Left: duration(r, "left"), Conflict: text(r, "conflict") == "yes", Next: r.Text,
+		}
+		for i := range cl.lines {
+			line := &cl.lines[i]
+			if name := text(line, "host"); name != "" {
+				change.Hosts = append(change.Hosts, ChangeHost{Name: name, List: text(line, "list"), Seen: duration(line, "seen")})
+			} else {
+				change.Nodes = append(change.Nodes, nodeOf(line))
+			}
+		}
+	})
+	return change, err
 }

@@ -41,7 +41,9 @@ type Status struct {
 	// Draining is how long redlockd waits at most for held locks before it stops; 0: it does not stop.
 	// Meanwhile it grants no new locks. An older daemon does not report it.
 	Draining time.Duration
-	Text     string // whether locks can be taken, and what to improve, for people
+	// Change is how far the change of the nodes in this host's config is: see NodeChange; "": it has none.
+	Change string
+	Text   string // whether locks can be taken, and what to improve, for people
 	// Unnoted means that a restart of redlockd would lose the leases and waiters, because its state
 	// file cannot be written. Table is one word for the reason: "unwritten" (redlockd retries),
 	// "removed" (the file was removed or truncated), "unopened" (when the daemon started) or "boot"
@@ -64,6 +66,9 @@ type Node struct {
 	Left    time.Duration // until its quarantine ends
 	RTT     time.Duration // of recent requests
 	Wakeups string        // how waiters learn that a lock is free: "pubsub" (the node calls them) or "polling"; "": unknown
+	// Step is how far a change of the nodes is on it: "begun", "committed" or "done"; "": it is not
+	// being changed. List is "joining" or "leaving" if the config says so.
+	Step, List string
 	// Volatile means that it is ready, but does not keep its data over a restart.
 	Volatile bool
 	Reason   string // why it is not ready, or what to improve, for people
@@ -178,6 +183,8 @@ func nodeOf(r *ipc.Response) Node {
 		Left:    duration(r, "left"),
 		RTT:     duration(r, "rtt"),
 		Wakeups: text(r, "wakeups"),
+		Step:    text(r, "step"),
+		List:    text(r, "list"),
 		Reason:  r.Text,
 
 		Volatile: text(r, "persistence") == "none",
@@ -191,6 +198,7 @@ func statusOf(r *ipc.Response) *Status {
 		Left:     duration(r, "left"),
 		MaxTTL:   duration(r, "max_ttl"),
 		Draining: duration(r, "draining"),
+		Change:   text(r, "change"),
 		Text:     r.Text,
 		Counts:   make(map[string]int64),
 

@@ -12,6 +12,7 @@ const (
 	VerbUnlock
 	VerbCancel
 	VerbAdmit
+	VerbNodes
 	VerbExtend
 	VerbCheck
 	VerbResume
@@ -62,6 +63,7 @@ var grammars = [...]grammar{
 	VerbUnlock: {name: "UNLOCK", form: " name[,name...]", maxNames: MaxNames, insteadOfName: leaseOptions, options: leaseOptions | OptOwner | OptWait},
 	VerbCancel: {name: "CANCEL", form: " tag", minWords: 1, maxWords: 1},
 	VerbAdmit:  {name: "ADMIT", form: " node|all", minWords: 1, maxWords: 1},
+	VerbNodes:  {name: "NODES", form: " [commit|undo]", maxWords: 1},
 	VerbExtend: {name: "EXTEND", form: " name[,name...]", maxNames: MaxNames, insteadOfName: leaseOptions, options: leaseOptions | OptOwner | OptTTL | OptMode},
 	VerbCheck:  {name: "CHECK", form: " name[,name...]", maxNames: MaxNames, insteadOfName: leaseOptions, options: leaseOptions | OptOwner},
 	VerbResume: {name: "RESUME", form: " name[,name...]", maxNames: MaxNames, options: OptLease | OptOwner, required: OptLease},
@@ -106,7 +108,7 @@ func (v Verb) isKnown() bool { return v >= VerbLock && v <= VerbQuit }
 // for a holder. Other requests are answered from memory as soon as they begin.
 func (v Verb) Waits() bool {
 	switch v {
-	case VerbLock, VerbTry, VerbUnlock, VerbAdmit, VerbExtend, VerbResume, VerbWho, VerbForce:
+	case VerbLock, VerbTry, VerbUnlock, VerbAdmit, VerbNodes, VerbExtend, VerbResume, VerbWho, VerbForce:
 		return true
 	}
 	return false

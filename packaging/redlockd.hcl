@@ -22,10 +22,9 @@ quorum {
 
   # The nodes: independent Redis masters, version 7 or later, on different machines,
   # no replicas, no cluster, no eviction. Three tolerate one failure, five tolerate two.
-  # To change names or number: stop redlockd on all hosts, wait max_ttl, run
-  # redis-cli HDEL redlockd:node epoch on every node, and start again. To replace one
-  # Redis: change its address host by host, for one node at a time, while all other
-  # nodes are up (NODES.md, "Changing the nodes").
+  # To change names or number while locks are held: joining and leaving, below. To
+  # replace one Redis: change its address host by host, for one node at a time, while all
+  # other nodes are up (NODES.md, "Changing the nodes").
   node "a" { address = "10.0.0.1:6379" }
   node "b" { address = "10.0.0.2:6379" }
   node "c" { address = "10.0.0.3:6379" }
@@ -44,6 +43,11 @@ quorum {
     # all rights, even if it is off: Redis loads the file with them (NODES.md,
     # "Settings").
     # durable = false
+
+    # For a change of the nodes: joining is for a node that is not in the old list, leaving
+    # for one that is not in the new list (NODES.md, "Changing the nodes").
+    # joining = false
+    # leaving = false
 
     # Example. Relative file names start from $CREDENTIALS_DIRECTORY (systemd's
     # LoadCredential=), or from the directory of this file if that is not set.

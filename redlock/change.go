@@ -1,13 +1,18 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
@@ -50,12 +55,12 @@ func (q *Quorum) change() *Change {
 	p := q.admission.Progress(q.clock())
 	c := &Change{Behind: q.namesOf(p.Behind), Missing: q.namesOf(p.Missing), Left: p.Left, Conflict: p.Conflict}
 	c.Step = [...]ChangeStep{ChangeBegins, ChangeBegun, ChangeCommitted, ChangeDone}[p.Step]
-	for _, node := range q.options.Nodes {
+	for _, n := range q.options.Nodes {
 		switch {
-		case node.Joining:
-			c.Joining = append(c.Joining, node.Name)
-		case node.Leaving:
-			c.Leaving = append(c.Leaving, node.Name)
+		case n.Joining:
+			c.Joining = append(c.Joining, n.Name)
+		case n.Leaving:
+			c.Leaving = append(c.Leaving, n.Name)
 		}
 	}
 	return c
@@ -70,49 +75,189 @@ func (q *Quorum) namesOf(nodes quorum.Set) (names []string) {
 	return names
 }
 
-// Next returns what the change waits for, or what the operator must do next.
-func (c *Change) Next() string {
+// Next returns what the change waits for, or what the operator must do next. hosts are those of
+// ChangeHosts; nil: they are not known.
+func (c *Change) Next(hosts []ChangeHost) string {
 	joining := slices.ContainsFunc(c.Missing, func(name string) bool { return slices.Contains(c.Joining, name) })
 	switch {
 	case c.Conflict:
 		return "another change of the nodes is in progress: use the same config on all hosts, or undo that change (redlock nodes undo, on a host with the old list)"
 	case c.Step == ChangeBegins && joining:
 		return "wait until the joining nodes may vote: " + strings.Join(c.Missing, ", ") + " (redlock status says why not)"
+	case c.Step == ChangeBegins && c.Behind == nil:
+		return "too few nodes of the old or of the new list may vote: bring these up: " + strings.Join(c.Missing, ", ")
 	case c.Step == ChangeBegins:
-		return "wait until these nodes have begun: " + strings.Join(c.Behind, ", ")
+		return "wait until these nodes have begun, a few seconds each: " + strings.Join(c.Behind, ", ")
 	case c.Step == ChangeBegun:
-		return "give all other hosts this config, restart redlockd there, then: redlock nodes commit"
+		return nextOfBegun(hosts)
 	case c.Step == ChangeCommitted && c.Left > 0:
-		return fmt.Sprintf("wait for %v: until then hosts with the old list may hold locks", c.Left.Round(time.Second))
+		return fmt.Sprintf("wait for %v: until then hosts with the old list may hold locks", node.Seconds(c.Left))
 	case c.Step == ChangeCommitted:
 		return "wait until these nodes serve the new list: " + strings.Join(append(slices.Clone(c.Behind), c.Missing...), ", ")
 	}
-	return "remove the leaving nodes and the word joining from the config of all hosts, restart redlockd there, then stop the old Redis servers"
+	return "remove the leaving nodes and the word joining from the config, and restart redlockd, on " + cmp.Or(strings.Join(namesOfHosts(hosts, HostJoint), ", "), "each host") +
+		"; when no host is left, stop the old Redis servers"
+}
+
+func nextOfBegun(hosts []ChangeHost) string {
+	behind := namesOfHosts(hosts, HostOld, HostNew, HostOther)
+	switch joint := namesOfHosts(hosts, HostJoint); {
+	case behind != nil:
+		return "give this config to these hosts, and restart redlockd there: " + strings.Join(behind, ", ")
+	case joint != nil:
+		return fmt.Sprintf("all hosts at work have this config (%d): redlock nodes commit", len(joint))
+	}
+	return "give all other hosts this config, restart redlockd there, then: redlock nodes commit"
+}
+
+// NextStep returns what the operator must do next about a change of the nodes, also on a host whose
+// config has none. hosts are those of ChangeHosts.
+func (q *Quorum) NextStep(hosts []ChangeHost) string {
+	if c := q.change(); c != nil {
+		return c.Next(hosts)
+	}
+	joint := strings.Join(namesOfHosts(hosts, HostJoint), ", ")
+	switch q.admission.ChangeElsewhere() {
+	case admission.NoneElsewhere:
+		return "no change of the nodes is in progress"
+	case admission.BegunElsewhere:
+		return "the nodes are being changed by " + cmp.Or(joint, "a host that is not at work now") + ": give this host the same config, and restart redlockd; or, to go back, give these hosts the old config, then: redlock nodes undo"
+	case admission.RefusesHere:
+		return "the nodes serve another list than the one in this host's config, which gets no vote there (redlock status says why, and what to do)"
+	}
+	if joint != "" {
+		return "the nodes were changed to this host's list. Hosts that still have both: " + joint + ". When none is left, stop the old Redis servers"
+	}
+	return "the nodes were changed to this host's list, and no host at work has the old one: the old Redis servers are not needed any more"
 }
 
 // ErrChange means that the nodes cannot be changed now. The error says why.
-var ErrChange = fmt.Errorf("the nodes cannot be changed now")
+var ErrChange = errors.New("the nodes cannot be changed now")
 
 // CommitChange commits the change of the nodes in this process's Options. From then on, hosts with
-// the old list get no vote, and the change cannot be undone. The caller knows that no such host
-// holds locks. CommitChange does not wait for the nodes: Status says how far the change is. The error
-// matches ErrChange.
-func (q *Quorum) CommitChange(context.Context) error {
+// the old list get no vote, and the change cannot be undone. It is refused while such a host is at
+// work. CommitChange does not wait for the nodes: Status says how far the change is. It is repeated
+// without effect. The error matches ErrChange.
+func (q *Quorum) CommitChange(ctx context.Context) error {
+	if err := q.admission.CanCommit(q.clock()); err != nil {
+		return q.errChange(err)
+	}
+	if q.change().Step != ChangeBegun {
+		return nil // it is committed
+	}
+	hosts, err := q.ChangeHosts(ctx)
+	if err != nil {
+		return err
+	}
+	if behind := namesOfHosts(hosts, HostOld, HostOther); behind != nil {
+		return fmt.Errorf("%w: hosts without this change in their config: %s: give them this config, and restart redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
+	}
 	if err := q.admission.Commit(q.clock()); err != nil {
-		return fmt.Errorf("%w: %w", ErrChange, err)
+		return q.errChange(err)
 	}
 	q.lookAtAll()
 	return nil
 }
 
 // UndoChange undoes a change of the nodes that has begun and is not committed. This process's Options
-// must have the old list. The error matches ErrChange.
-func (q *Quorum) UndoChange(context.Context) error {
+// must have the old list. It is refused while a host with both lists is at work, which would begin the
+// change again. The error matches ErrChange.
+func (q *Quorum) UndoChange(ctx context.Context) error {
+	if err := q.admission.CanUndo(); err != nil {
+		return q.errChange(err)
+	}
+	hosts, err := q.ChangeHosts(ctx)
+	if err != nil {
+		return err
+	}
+	if behind := namesOfHosts(hosts, HostJoint); behind != nil {
+		return fmt.Errorf("%w: hosts that have the change in their config, and would begin it again: %s: give them the old config, and restart redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
+	}
 	if err := q.admission.Undo(q.clock()); err != nil {
-		return fmt.Errorf("%w: %w", ErrChange, err)
+		return q.errChange(err)
 	}
 	q.lookAtAll()
 	return nil
+}
+
+// errChange returns the error of a change that the nodes do not allow now.
+func (q *Quorum) errChange(err error) error {
+	if c := q.change(); c != nil && errors.Is(err, admission.ErrNotBegun) {
+		return fmt.Errorf("%w: %w: %s", ErrChange, err, c.Next(nil))
+	}
+	return fmt.Errorf("%w: %w", ErrChange, err)
+}
+
+// HostList says which list of nodes the config of a host has.
+type HostList = admission.HostList
+
+// The lists of a change of the nodes.
+const (
+	HostOld   = admission.OldList
+	HostJoint = admission.BothLists
+	HostNew   = admission.NewList
+	HostOther = admission.OtherList // another change, or none of the lists
+)
+
+// ChangeHost is a host that uses nodes which are being changed. It tells them so once a second. A host
+// with the new list does that only while nodes refuse it.
+type ChangeHost struct {
+	Name string
+	List HostList
+	Seen time.Duration // how long ago a node last heard of it
+}
+
+// IsAtWork reports whether the host was seen in the last seconds.
+func (h *ChangeHost) IsAtWork() bool { return h.Seen < hostAtWork }
+
+// hostAtWork is after how long without a report a host is at work no longer. A host that was only
+// stopped for that long loses no promise: it gets no vote when it continues.
+const hostAtWork = 10 * time.Second
+
+// ChangeHosts asks the nodes which hosts use them, and returns these in the order of their names. If
+// too few nodes of the old list answer to show every host, the error matches ErrChange.
+func (q *Quorum) ChangeHosts(ctx context.Context) ([]ChangeHost, error) {
+	var mu sync.Mutex // guards what follows
+	var read quorum.Set
+	var failed []error
+	seen := map[string]admission.HostReport{}
+	var all sync.WaitGroup
+	for i, l := range q.lanes {
+		all.Go(func() {
+			reports, err := l.Hosts(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = append(failed, err)
+				return
+			}
+			read |= quorum.Of(i)
+			for _, r := range reports {
+				if other, isSeen := seen[r.Name]; !isSeen || r.Age < other.Age {
+					seen[r.Name] = r
+				}
+			}
+		})
+	}
+	all.Wait()
+	if !q.admission.ShowAllHosts(read) {
+		return nil, fmt.Errorf("%w: too few nodes of the old list say which hosts use them: %w", ErrChange, errors.Join(failed...))
+	}
+	var hosts []ChangeHost
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		hosts = append(hosts, ChangeHost{Name: name, List: q.admission.ListOf(seen[name]), Seen: seen[name].Age})
+	}
+	return hosts, nil
+}
+
+// namesOfHosts returns the names of the hosts at work that have one of the lists.
+func namesOfHosts(hosts []ChangeHost, lists ...HostList) (names []string) {
+	for i := range hosts {
+		if hosts[i].IsAtWork() && slices.Contains(lists, hosts[i].List) {
+			names = append(names, hosts[i].Name)
+		}
+	}
+	return names
 }
 
 func (q *Quorum) lookAtAll() {
@@ -122,8 +267,8 @@ func (q *Quorum) lookAtAll() {
 }
 
 // stepOf returns the step of a change on a node; "": the node is not being changed.
-func (q *Quorum) stepOf(node int) ChangeStep {
-	if step := q.admission.StepOf(node); step != admission.Settled {
+func (q *Quorum) stepOf(i int) ChangeStep {
+	if step := q.admission.StepOf(i); step != admission.Settled {
 		return ChangeStep(step.String())
 	}
 	return ""

@@ -28,6 +28,16 @@ func FillWindows(o *Options) {
 	o.ownRules().GroupsUnderWay = func(int) int { return node.MaxUnderWay }
 }
 
+// CommitUnchecked commits a change of the nodes although hosts with the old list may be at work: as if
+// these were stopped for the moment.
+func CommitUnchecked(q *Quorum) error {
+	if err := q.admission.Commit(q.clock()); err != nil {
+		return err
+	}
+	q.lookAtAll()
+	return nil
+}
+
 // TokenOf returns a new token of a holder, or of an entry.
 func TokenOf(h Holder) string { return newToken(h) }
 

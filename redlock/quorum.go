@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,10 @@ type Options struct {
 	// below it. While some are joining or leaving, processes may have the old list, both or the new
 	// one: see Change.
 	Nodes []Node
+
+	// Host is the name of this process for the operator, while nodes are being changed; "": the name of
+	// the host.
+	Host string
 
 	// Prefix stands before a lock's name in its key, usually DefaultPrefix. Nodes that were
 	// admitted with another prefix are refused.
@@ -168,6 +173,9 @@ func (o *Options) complete() error {
 	if o.rules == nil {
 		o.rules = &soundRules
 	}
+	if o.Host == "" {
+		o.Host, _ = os.Hostname()
+	}
 	switch {
 	case len(o.Nodes) == 0:
 		return errors.New("redlock: no nodes: at least one Redis master is needed")
@@ -296,7 +304,7 @@ func newFleet(o *Options) *fleet {
 	f.waiters.Host = string(appendTokenID(nil))
 	for i, master := range o.Nodes {
 		f.lanes = append(f.lanes, node.NewLane(node.Options{
-			Node: master, Index: i, Prefix: o.Prefix, NodeTimeout: o.NodeTimeout, NoQuarantine: o.NoQuarantine,
+			Node: master, Index: i, Host: o.Host, Prefix: o.Prefix, NodeTimeout: o.NodeTimeout, NoQuarantine: o.NoQuarantine,
 			Admission: f.admission, Fleet: f, Waiters: &f.waiters, Rules: &o.rules.Rules,
 			Clock: o.Clock, Observe: o.Observe, RoundTrip: o.RoundTrip,
 		}))

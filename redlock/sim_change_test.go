@@ -108,7 +108,7 @@ func (s *rolledHost) start(config func(*redlock.Options)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.config = config
-	s.q = s.f.another(config, s.rules)
+	s.q = s.f.another(config, s.rules, named(s.name))
 }
 
 // restart ends the daemon, and starts one with another config, which continues the lease of the
@@ -124,7 +124,7 @@ func (s *rolledHost) restart(config func(*redlock.Options)) {
 	}
 	s.q.Close()
 	s.config = config
-	s.q = s.f.another(config, s.rules)
+	s.q = s.f.another(config, s.rules, named(s.name))
 	s.q.Settle(s.f.Context())
 	life := s.life
 	adoption := s.q.Adopt(records, func(_ int, l *redlock.Lease) { s.lost(l, life) })
@@ -190,6 +190,9 @@ func (s *rolledHost) work(ctx context.Context, random *rand.Rand) {
 		time.Sleep(time.Duration(random.IntN(50)+1) * ms)
 	}
 }
+
+// named gives a host its name.
+func named(name string) func(*redlock.Options) { return func(o *redlock.Options) { o.Host = name } }
 
 func (s *rolledHost) quorum() *redlock.Quorum {
 	s.mu.Lock()
@@ -379,8 +382,8 @@ func searchChange(t *testing.T, l lists, seed uint64, rules func(*redlock.Option
 			roll(l.before, l.after)
 		}
 		first := hosts[(late+1)%3]
-		first.tries(ctx, "commits", func(q *redlock.Quorum) error { return q.CommitChange(ctx) })
-		if random.IntN(3) == 0 { // the host that commits is killed
+		first.tries(ctx, "commits", redlock.CommitUnchecked) // one host may have the old list
+		if random.IntN(3) == 0 {                             // the host that commits is killed
 			time.Sleep(time.Duration(random.IntN(2000)) * ms)
 			first.restart(f.config(l.before, l.after))
 		}
@@ -459,7 +462,7 @@ func TestLateHostAndNewHost(t *testing.T) {
 				r := redlock.Request{Name: "x", TTL: longest, Keep: true, Wait: time.Minute}
 				held, err := old.Acquire(t.Context(), r)
 				if err == nil {
-					err = joint.CommitChange(t.Context())
+					err = redlock.CommitUnchecked(joint)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -497,27 +500,31 @@ func TestSkippedAndUndoneChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 4)
 		defer f.closeSims()
-		old := f.another(f.config("abc", "abc"))
+		old := f.another(f.config("abc", "abc"), named("web1"))
 		defer old.Close()
 		for ; old.Status().Ready < 3; time.Sleep(100 * ms) {
 		}
-		skips := f.another(f.config("abd", "abd"))
+		skips := f.another(f.config("abd", "abd"), named("web2"))
 		defer skips.Close()
 		time.Sleep(3 * longest)
 		f.wantState(skips, 0, redlock.NodeRefused, "mark nodes as joining or leaving")
 		if err := old.CommitChange(t.Context()); !errors.Is(err, redlock.ErrChange) {
 			t.Errorf("a host without a change commits: %v", err)
 		}
-		joint := f.another(f.config("abc", "abd"))
+		joint := f.another(f.config("abc", "abd"), named("web3"))
 		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
 		}
-		other := f.another(f.config("abc", "ab"))
+		other := f.another(f.config("abc", "ab"), named("web4"))
 		defer other.Close()
 		time.Sleep(longest)
 		want(t, "conflict", other.Status().Change.Conflict, true)
 		wantErr(t, "commit of another change", other.CommitChange(t.Context()), redlock.ErrChange)
 		want(t, "locks of the host with another change", other.Status().Spare() >= 0, true)
+		err := old.UndoChange(t.Context())
+		wantErr(t, "undo while a host has the change", err, redlock.ErrChange)
+		wantText(t, err.Error(), "would begin it again: web3:")
 		joint.Close()
+		time.Sleep(11 * time.Second)
 		if err := old.UndoChange(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -540,7 +547,7 @@ func TestClockJumpKeepsStage(t *testing.T) {
 		joint := f.another(f.config("abc", "def"))
 		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
 		}
-		if err := joint.CommitChange(t.Context()); err != nil {
+		if err := redlock.CommitUnchecked(joint); err != nil {
 			t.Fatal(err)
 		}
 		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
@@ -577,7 +584,7 @@ func TestAdmitInAChange(t *testing.T) {
 		joint := f.another(f.config("abc", "a"))
 		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
 		}
-		if err := joint.CommitChange(t.Context()); err != nil {
+		if err := redlock.CommitUnchecked(joint); err != nil {
 			t.Fatal(err)
 		}
 		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
@@ -591,4 +598,146 @@ func TestAdmitInAChange(t *testing.T) {
 		time.Sleep(3 * longest)
 		f.wantState(old, 1, redlock.NodeQuarantined)
 	})
+}
+
+// Hosts tell the nodes that are being changed which list they have. A commit is refused while a host with
+// the old list is at work, and names it. Guards change.justBegun, change.reports, Quorum.CommitChange.
+func TestHostsOfChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		defer f.closeSims()
+		start := func(name, before, after string) *redlock.Quorum {
+			return f.another(f.config(before, after), named(name))
+		}
+		wantHosts := func(q *redlock.Quorum, wanted ...string) {
+			t.Helper()
+			hosts, err := q.ChangeHosts(t.Context())
+			var got []string
+			for _, h := range hosts {
+				text := h.Name + " " + string(h.List)
+				if !h.IsAtWork() {
+					text += " gone"
+				}
+				got = append(got, text)
+			}
+			if err != nil || !slices.Equal(got, wanted) {
+				t.Errorf("hosts: %q, %v, want %q", got, err, wanted)
+			}
+		}
+		reports := func() (n int) {
+			for _, sim := range f.sims {
+				n += sim.Counts().Commands["HSET"]
+			}
+			return n
+		}
+		web1, web2 := start("web1", "abc", "abc"), start("web2", "abc", "abc")
+		defer func() { web1.Close(); web2.Close() }()
+		time.Sleep(2 * longest)
+		want(t, "reports without a change", reports(), 0)
+		wantHosts(web1)
+		web1.Close()
+		web1 = start("web1", "abc", "abd")
+		for ; web1.Status().Change.Step != redlock.ChangeBegun; time.Sleep(10 * ms) {
+			if err := web1.CommitChange(t.Context()); err == nil {
+				t.Fatal("committed before it has begun")
+			}
+		}
+		err := web1.CommitChange(t.Context())
+		wantErr(t, "commit", err, redlock.ErrChange)
+		wantText(t, err.Error(), "hosts without this change in their config: web2: give them")
+		wantHosts(web1, "web1 joint", "web2 old")
+		wantHosts(web2, "web1 joint", "web2 old")
+		every(f.sims[:2], (*redlocktest.Sim).Down)
+		time.Sleep(2 * time.Second)
+		err = web1.CommitChange(t.Context())
+		wantErr(t, "commit while nodes are down", err, redlock.ErrChange)
+		if _, err := web1.ChangeHosts(t.Context()); !errors.Is(err, redlock.ErrChange) {
+			t.Errorf("hosts while most nodes are down: %v", err)
+		}
+		every(f.sims[:2], (*redlocktest.Sim).Up)
+		web2.Close()
+		time.Sleep(11 * time.Second)
+		wantHosts(web1, "web1 joint", "web2 old gone")
+		for i := 0; web1.CommitChange(t.Context()) != nil; i++ {
+			if time.Sleep(100 * ms); i == 600 {
+				t.Fatal(web1.CommitChange(t.Context()))
+			}
+		}
+		for ; web1.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
+		}
+		web2 = start("web2", "abc", "abc")
+		time.Sleep(3 * time.Second)
+		wantHosts(web1, "web1 joint", "web2 old")
+		f.wantState(web2, 0, redlock.NodeRefused, "has the old list")
+		web2.Close()
+		web2 = start("web2", "abd", "abd")
+		time.Sleep(3 * time.Second)
+		if err := web1.CommitChange(t.Context()); err != nil {
+			t.Errorf("commit again: %v", err)
+		}
+		web1.Close()
+		web1 = start("web1", "abd", "abd")
+		time.Sleep(3 * time.Second)
+		before := reports()
+		time.Sleep(longest)
+		want(t, "reports after the change", reports()-before, 0)
+	})
+}
+
+// A client that does not wait is not refused because nodes get new epochs. Guards acquisition.isOutdated.
+func TestTriesDuringAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.closeSims()
+		every(f.sims, func(s *redlocktest.Sim) {
+			s.SetDelay(func() (time.Duration, time.Duration) { return 2 * ms, 2 * ms })
+		})
+		old := f.another(f.config("a", "a"), named("web1"))
+		defer old.Close()
+		for ; old.Status().Ready < 1; time.Sleep(100 * ms) {
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		tries := func(q *redlock.Quorum, name string) {
+			for ctx.Err() == nil {
+				l, err := q.Acquire(t.Context(), redlock.Request{Name: name, TTL: longest, Keep: true})
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				} else {
+					l.BeginRelease()
+				}
+				time.Sleep(ms)
+			}
+		}
+		for i := range 4 {
+			all.Go(func() { tries(old, fmt.Sprint("old", i)) })
+		}
+		time.Sleep(2 * time.Second)
+		joint := f.another(f.config("a", "abc"), named("web2"))
+		defer joint.Close()
+		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(100 * ms) {
+		}
+		stop()
+		all.Wait()
+		ctx, stop = context.WithCancel(t.Context())
+		for i := range 4 {
+			all.Go(func() { tries(joint, fmt.Sprint("joint", i)) })
+		}
+		time.Sleep(2 * time.Second)
+		if err := redlock.CommitUnchecked(joint); err != nil {
+			t.Error(err)
+		}
+		for ; joint.Status().Change.Step != redlock.ChangeDone; time.Sleep(100 * ms) {
+		}
+		stop()
+		all.Wait()
+	})
+}
+
+// wantText checks that a text has a part.
+func wantText(t testing.TB, text, part string) {
+	t.Helper()
+	if !strings.Contains(text, part) {
+		t.Errorf("%q: want %q in it", text, part)
+	}
 }

@@ -54,7 +54,7 @@ socket is $REDLOCK_SOCKET or, by default, /run/redlockd/redlockd.sock.`,
 	cobra.EnableCommandSorting = false // help lists the common commands first
 	addGroup(root, "Common commands", newRunCommand(), newLockCommand(), newUnlockCommand(), newWaitCommand(), newWhoCommand(), newListCommand(), newStatusCommand())
 	addGroup(root, "While a lock is held", newCheckCommand(), newExtendCommand(), newBeatCommand())
-	addGroup(root, "Operations", newWatchCommand(), newTopCommand(), newDoctorCommand(), newForceCommand(), newAdmitCommand())
+	addGroup(root, "Operations", newWatchCommand(), newTopCommand(), newDoctorCommand(), newForceCommand(), newAdmitCommand(), newNodesCommand())
 	addGroup(root, "Other commands", newCompletionCommand(), newManCommand(), newVersionCommand(), newExecForParentCommand())
 	return root
 }

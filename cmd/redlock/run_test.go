@@ -317,7 +317,7 @@ func TestHelpCommand(t *testing.T) {
 func TestNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
-		"run job true", "lock job", "check job", "who job", "list", "status", "watch job", "top", "force --yes job", "admit all",
+		"run job true", "lock job", "check job", "who job", "list", "status", "watch job", "top", "force --yes job", "admit all", "nodes",
 	} {
 		code, _, stderr := cmdtest.Run(t, cmdtest.NewSocket(t), strings.Fields(args)...)
 		cmdtest.CheckExit(t, code, exit.Unavailable, stderr, "no redlockd listens on /")

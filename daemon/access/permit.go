@@ -27,16 +27,19 @@ func Permit(rules *config.Access, requester Requester, verb ipc.Verb, names []st
 	case ipc.VerbForce:
 		return permitNames(rules, requester, verb, names, config.RightAdmin)
 	case ipc.VerbAdmit:
-		return permitAdmit(rules, requester)
+		return permitForAll(rules, requester, verb)
+	case ipc.VerbNodes:
+		return permitForAll(rules, requester, verb)
 	case ipc.VerbStatus:
 		return permitStatus(rules, requester)
 	}
 	return nil
 }
 
-// permitWithoutRules allows every client everything except FORCE and ADMIT.
+// permitWithoutRules allows every client everything except FORCE, ADMIT and NODES.
 func permitWithoutRules(requester Requester, verb ipc.Verb) error {
-	if verb != ipc.VerbForce && verb != ipc.VerbAdmit || requester.runsDaemon() {
+	isOperators := verb == ipc.VerbForce || verb == ipc.VerbAdmit || verb == ipc.VerbNodes
+	if !isOperators || requester.runsDaemon() {
 		return nil
 	}
 	return fmt.Errorf("%v: %w for %s: only root and the daemon's own user may, because the config has no access rules", verb, ErrDenied, requester.User)
@@ -61,13 +64,13 @@ func permitNames(rules *config.Access, requester Requester, verb ipc.Verb, names
 	return denied(rules, requester, fmt.Sprintf("%v %s", verb, strings.Join(refused, ",")), right)
 }
 
-// permitAdmit requires a rule for every lock: a node that votes too early can lose
-// any of them.
-func permitAdmit(rules *config.Access, requester Requester) error {
+// permitForAll requires a rule for every lock: a node that votes too early can lose any of them, and
+// hosts without the new list of nodes get none.
+func permitForAll(rules *config.Access, requester Requester, verb ipc.Verb) error {
 	if ruleForAllLocks(rules, requester, config.RightAdmin) != nil {
 		return nil
 	}
-	return denied(rules, requester, "ADMIT (it concerns every lock, so the rule must have locks = [\"**\"])", config.RightAdmin)
+	return denied(rules, requester, verb.String()+" (it concerns every lock, so the rule must have locks = [\"**\"])", config.RightAdmin)
 }
 
 // permitStatus requires any right on any lock. A NOQUORUM error shows such a user as much.

@@ -145,7 +145,7 @@ func TestRuleForAllLocks(t *testing.T) {
 
 // Without rules only root and the daemon's user may use FORCE and ADMIT.
 func TestAccessWithoutRules(t *testing.T) {
-	for verb, want := range map[ipc.Verb]bool{ipc.VerbForce: false, ipc.VerbAdmit: false, ipc.VerbLock: true, ipc.VerbStatus: true} {
+	for verb, want := range map[ipc.Verb]bool{ipc.VerbForce: false, ipc.VerbAdmit: false, ipc.VerbNodes: false, ipc.VerbLock: true, ipc.VerbStatus: true} {
 		if err := Permit(nil, Requester{UID: 4001}, verb, nil); (err == nil) != want {
 			t.Errorf("%v: %v, want it allowed: %v", verb, err, want)
 		}

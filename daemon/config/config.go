@@ -123,7 +123,7 @@ type Rule struct {
 const (
 	RightLock    = "lock"    // LOCK and TRY
 	RightInspect = "inspect" // WHO, and the locks that LIST shows and STATUS counts
-	RightAdmin   = "admin"   // FORCE; with locks = ["**"] also ADMIT
+	RightAdmin   = "admin"   // FORCE; with locks = ["**"] also ADMIT and NODES
 )
 
 // AllRights lists the values of allow.

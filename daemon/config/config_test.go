@@ -314,8 +314,8 @@ func TestPackagedConfigShowsDefaults(t *testing.T) {
 	source := readTestFile(t, packagedConfig)
 	option := regexp.MustCompile(`(?m)^( *)# ((?:  )*(?:[a-z_]+ += .*|[a-z]+(?: "[a-z]+")? \{|\}))$`)
 	all := option.ReplaceAllString(source, "$1$2")
-	if n := len(option.FindAllString(source, -1)); n != 53 {
-		t.Errorf("got %d lines that are commented out, want 53:\n%s", n, all)
+	if n := len(option.FindAllString(source, -1)); n != 55 {
+		t.Errorf("got %d lines that are commented out, want 55:\n%s", n, all)
 	}
 
 	got, want := mustLoad(t, all), mustLoad(t, source)

@@ -56,6 +56,7 @@ var codes = []struct {
 	{access.ErrDenied, ipc.CodeDenied},
 	{redlock.ErrNotQuarantined, ipc.CodeOption},
 	{redlock.ErrNotAdmitted, ipc.CodeNoQuorum},
+	{redlock.ErrChange, ipc.CodeOption},
 	{context.DeadlineExceeded, ipc.CodeNoQuorum},
 	{errOption, ipc.CodeOption},
 	{redlock.ErrRequest, ipc.CodeOption},

@@ -34,6 +34,8 @@ func (s *session) Begin(call *server.Call) server.Work {
 		return s.cancel(call)
 	case ipc.VerbAdmit:
 		return s.admit(call)
+	case ipc.VerbNodes:
+		return s.nodes(call)
 	case ipc.VerbExtend:
 		return s.bounded(call, s.extend)
 	case ipc.VerbCheck:
@@ -137,7 +139,7 @@ func (s *session) requestFacts(call *server.Call) []any {
 // info it logs at most once a second, so that a client cannot fill the log.
 func (d *Host) logDenied(s *session, verb ipc.Verb, err error) {
 	level := hclog.Debug
-	if (verb == ipc.VerbForce || verb == ipc.VerbAdmit) && d.deniedLogged.allow(d.Clock(), time.Second) {
+	if (verb == ipc.VerbForce || verb == ipc.VerbAdmit || verb == ipc.VerbNodes) && d.deniedLogged.allow(d.Clock(), time.Second) {
 		level = hclog.Info
 	}
 	d.Log.Log(level, "denied", "user", s.user, "pid", s.pid, "uid", s.uid, "error", err)

@@ -59,6 +59,11 @@ var helpLines = []helpLine{
 	}},
 	{ipc.VerbCancel, "CANCEL tag", []string{"cancels the request with that tag, which is answered ERR CANCELLED, or OK if it was already done; CANCEL is answered OK even if there is no such request"}},
 	{ipc.VerbAdmit, "ADMIT node|all", []string{"ends a quarantine early: for new nodes, on which no lock can be held (for root and the daemon's user or, with access rules, users with admin for every lock)"}},
+	{ipc.VerbNodes, "NODES [commit|undo]", []string{
+		"shows how far a change of the nodes is, which hosts use them, and what to do next (for the users that may ADMIT all)",
+		"commit: from now on, hosts with the old list get no vote; refused while such a host is at work. undo: ends a change that is not committed, on a host with the old list",
+		"step= of a node: begun, committed or done; list= of a host: old, joint, new or other; seen=: how long ago it was seen",
+	}},
 	{ipc.VerbExtend, "EXTEND name[,name...] [ttl=] [mode=shared] [owner=] | EXTEND lease=ID [ttl=] [mode=shared] | EXTEND [name] pid=N [ttl=] [mode=shared]", []string{
 		"extends the lease now: for leases with hold=ttl, or to change the ttl; default of ttl=: the ttl that it has",
 		"a smaller ttl= does not move the deadline back: it applies from the next extension on",

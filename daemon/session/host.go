@@ -111,10 +111,10 @@ func NewHost(o HostOptions) *Host {
 	return d
 }
 
-// Connect begins to connect to the nodes. It sets DeadlineChanged, DeadlinesMovedBack
+// Connect begins to connect to the nodes. It sets Host, DeadlineChanged, DeadlinesMovedBack
 // and TokenChanges of the options.
 func (d *Host) Connect(o redlock.Options) (err error) {
-	o.DeadlineChanged, o.DeadlinesMovedBack, o.TokenChanges = d.recordDeadline, d.recordDeadlines, d.recordToken
+	o.Host, o.DeadlineChanged, o.DeadlinesMovedBack, o.TokenChanges = d.nameForNodes(), d.recordDeadline, d.recordDeadlines, d.recordToken
 	if d.Nodes, err = redlock.New(o); err != nil {
 		return err
 	}
@@ -155,6 +155,15 @@ func (d *Host) Waiting() []*locktable.Waiter {
 	d.queueMu.Lock()
 	defer d.queueMu.Unlock()
 	return d.queue.Waiting()
+}
+
+// nameForNodes returns the name of this daemon for the operator of the nodes: the host and, unless it
+// is the usual one, its socket, because several daemons can run on a host.
+func (d *Host) nameForNodes() string {
+	if path := d.Cfg.Socket.Path; path != config.DefaultSocketPath {
+		return d.hostname + ":" + path
+	}
+	return d.hostname
 }
 
 // Hostname returns the name of this host, or "?".

@@ -349,7 +349,7 @@ func (s *session) listLine(call *server.Call, names []string, p *locktable.Waite
 func (s *session) status(call *server.Call) server.Work {
 	status := s.host.status()
 	for _, node := range status.Nodes {
-		call.Line(nodeLine(call, node))
+		call.Line(nodeLine(call, node, status.Change))
 	}
 	leases, waiters := s.host.counts(s.view())
 	n := int64(len(status.Nodes))
@@ -366,6 +366,10 @@ func (s *session) status(call *server.Call) server.Work {
 	if left, drains := s.host.drainLeft(); drains {
 		r.Ms("draining", left)
 		text = s.host.drainText(left) + "; " + text
+	}
+	if c := status.Change; c != nil {
+		r.Str("change", string(c.Step))
+		text += "; change of the nodes (" + string(c.Step) + "): " + c.Next(nil)
 	}
 	if why := s.host.Journal.Health(); why != state.Healthy {
 		r.Str("unnoted", "yes").Str("table", why.String())
@@ -395,7 +399,7 @@ func countFields(r *ipc.Response, status redlock.Status) *ipc.Response {
 		Int("counter_losses", int64(c.CounterLosses))
 }
 
-func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
+func nodeLine(call *server.Call, node redlock.NodeStatus, change *redlock.Change) *ipc.Response {
 	line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).
 		Str("address", node.Address).Str("state", string(node.State))
 	if node.State == redlock.NodeReady {
@@ -413,7 +417,7 @@ func nodeLine(call *server.Call, node redlock.NodeStatus) *ipc.Response {
 	if node.IsVolatile() {
 		line.Str("persistence", "none")
 	}
-	return line.Say(nodeText(node))
+	return stepFields(line, node, change).Say(nodeText(node))
 }
 
 // wakeUps returns how the node wakes waiters.

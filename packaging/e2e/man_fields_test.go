@@ -43,7 +43,7 @@ func TestManualHasFields(t *testing.T) {
 		{n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job id=1 note=why reentrant=yes", grant}, {n, "LOCK job reentrant=yes", grant},
 		{n, "EXTEND job", grant}, {n, "CHECK job", grant}, {n, "LOCK gpu slots=3", grant}, {n, "LOCK a,b ttl=20s", grant}, {n, "LOCK r mode=shared" + hold, grant},
 		{other, "TRY job", "HELD"}, {other, "TRY gpu", "HELD"}, {other, "TRY r", "HELD"}, {other, "WHO job", "WHO"}, {other, "WHO gpu", "WHO"}, {other, "WHO kept", "WHO"}, {other, "WHO least", "WHO"}, {other, "WHO wanted", "WHO"}, {other, "WHO gone", "WHO"}, {other, "TRY kept", "HELD"}, {other, "LIST", "LIST"}, {other, "LIST all=yes", "LIST"},
-		{other, "STATUS", "STATUS"}, {other, "HELLO", "HELLO"}, {other, "ADMIT a", "ADMIT"},
+		{other, "STATUS", "STATUS"}, {other, "HELLO", "HELLO"}, {other, "ADMIT a", "ADMIT"}, {other, "NODES", "NODES"},
 		{n, "UNLOCK job", "UNLOCK"}, {n, "UNLOCK job", "UNLOCK"}, {n, "UNLOCK least", "UNLOCK"}, {other, "FORCE a", "FORCE"}, {other, "LIST", "LIST"}, // LOST comes last
 	} {
 		if shown[q.titled] == nil {

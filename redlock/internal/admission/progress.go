@@ -57,12 +57,23 @@ func (f *Fleet) Progress(now time.Duration) (p Progress) {
 			p.Behind = c.before & votes &^ committed
 		}
 		p.Left = c.left(now, f.LongestTTL())
-	case old.Decides(begun) && next.Decides(begun) && votes&^begun == 0:
-		p.Step = Begun
 	default:
-		p.Behind = votes &^ begun
+		if p.Behind = votes&^begun | c.justBegun(now); p.Behind == 0 && old.Decides(begun) && next.Decides(begun) {
+			p.Step = Begun
+		}
 	}
 	return p
+}
+
+// justBegun returns the nodes that hosts with the old list may not have seen in this change yet: see
+// HostReport. The caller holds mu.
+func (c *change) justBegun(now time.Duration) (nodes quorum.Set) {
+	for node, seen := range c.seen {
+		if c.before.Has(node) && seen.stage.isOf(c.old, c.new) && now-seen.since < reportTime {
+			nodes |= quorum.Of(node)
+		}
+	}
+	return nodes
 }
 
 // left returns the time until the evidence can be complete, if no node fails. The caller holds mu.
@@ -87,12 +98,12 @@ var (
 	ErrIsJoint      = errors.New("this host's config still has joining or leaving nodes: give it the old list first")
 	ErrNotBegun     = errors.New("not all nodes that can vote have begun the change, or too few of the old or of the new list can vote")
 	ErrNothingBegun = errors.New("no node has begun a change of this host's list")
+	ErrCommitted    = errors.New("the change is committed: go on, then change the nodes back")
 	ErrConflicting  = errors.New("another change of the nodes is in progress")
 )
 
-// Commit makes this host commit the change in its config. Old hosts get no vote from then on, and the
-// change cannot be undone.
-func (f *Fleet) Commit(now time.Duration) error {
+// CanCommit returns why this host cannot commit the change in its config now.
+func (f *Fleet) CanCommit(now time.Duration) error {
 	switch p := f.Progress(now); {
 	case !f.change.isJoint():
 		return ErrNoChange
@@ -101,27 +112,89 @@ func (f *Fleet) Commit(now time.Duration) error {
 	case p.Step == Settled:
 		return ErrNotBegun
 	}
+	return nil
+}
+
+// Commit makes this host commit the change in its config. Old hosts get no vote from then on, and the
+// change cannot be undone.
+func (f *Fleet) Commit(now time.Duration) error {
+	if err := f.CanCommit(now); err != nil {
+		return err
+	}
 	f.change.mu.Lock()
 	defer f.change.mu.Unlock()
 	f.change.commits = true
 	return nil
 }
 
+// CanUndo returns why this host cannot undo a change.
+func (f *Fleet) CanUndo() error {
+	if f.change.isJoint() {
+		return ErrIsJoint
+	}
+	f.change.mu.Lock()
+	defer f.change.mu.Unlock()
+	_, ok := f.change.begunByOthers()
+	switch {
+	case slices.ContainsFunc(f.change.seen, func(seen sighting) bool { return seen.stage.Old == f.change.old && seen.stage.Step >= Committed }):
+		return ErrCommitted
+	case !ok:
+		return ErrNothingBegun
+	}
+	return nil
+}
+
+// begunByOthers returns a change of this host's list that has begun. The caller holds mu.
+func (c *change) begunByOthers() (Stage, bool) {
+	i := slices.IndexFunc(c.seen, func(s sighting) bool { return s.stage.Step == Begun && s.stage.Old == c.old })
+	if i < 0 {
+		return Stage{}, false
+	}
+	return c.seen[i].stage, true
+}
+
 // Undo makes this host undo, on all nodes, a change that has begun and is not committed. Its config
 // must have the old list. If another host still has the change in its config, it begins again.
 func (f *Fleet) Undo(now time.Duration) error {
-	if f.change.isJoint() {
-		return ErrIsJoint
+	if err := f.CanUndo(); err != nil {
+		return err
 	}
 	c := f.change
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.seen, func(s sighting) bool { return s.stage.Step == Begun && s.stage.Old == c.old })
-	if i < 0 {
-		return ErrNothingBegun
-	}
-	c.undoes, c.undoneBy = c.seen[i].stage, now+time.Duration(2+len(f.members))*2*stepInterval
+	c.undoes, _ = c.begunByOthers()
+	c.undoneBy = now + time.Duration(2+len(f.members))*2*stepInterval
 	return nil
+}
+
+// Elsewhere is what a host without a change in its config knows about one.
+type Elsewhere int
+
+// What is known of changes.
+const (
+	NoneElsewhere  Elsewhere = iota
+	BegunElsewhere           // a change of this host's list has begun
+	RefusesHere              // nodes serve other lists
+	DoneElsewhere            // a change to this host's list is done
+)
+
+// ChangeElsewhere returns what is known of a change that is not in this host's config.
+func (f *Fleet) ChangeElsewhere() (found Elsewhere) {
+	c := f.change
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, seen := range c.seen {
+		switch s := seen.stage; {
+		case s == Stage{}:
+		case !s.serves(c.old):
+			return RefusesHere
+		case s.Step == Begun:
+			found = BegunElsewhere
+		case s.Step == Done && found == NoneElsewhere:
+			found = DoneElsewhere
+		}
+	}
+	return found
 }
 
 // StepOf returns the step of a change on a node, and whether it is a change to or from this host's

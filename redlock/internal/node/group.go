@@ -27,6 +27,11 @@ func (l *Lane) sendAlone(conn redis.Conn) error {
 			return err
 		}
 	}
+	if l.asksHosts != nil {
+		if err := l.readHosts(conn); err != nil {
+			return err
+		}
+	}
 	group := l.nextCalls()
 	if len(group) > 0 || l.session.needsLook {
 		if err := l.send(conn, group); err != nil {

@@ -23,6 +23,7 @@ import (
 type Lane struct {
 	node             redis.Node
 	index            int
+	host             string // the name of this host
 	prefix           string // of the keys of locks
 	noQuarantine     bool
 	fleet            Peers
@@ -38,6 +39,7 @@ type Lane struct {
 	lookNow          atomic.Bool          // look at the node as soon as the lane wakes
 	pingNow          atomic.Bool          // find out as soon as the lane wakes whether the connection has broken
 	admitRequests    chan chan<- struct{} // requests to end the quarantine; the lane signals the channel in it after it tried
+	hostRequests     chan chan<- hosts    // requests for the hosts that use the node; the lane sends them to the channel in it
 	firstAttemptDone chan struct{}        // closed when the first attempt to connect has ended
 	rounds           atomic.Uint64        // rounds of the loop
 	connections      atomic.Uint64        // connections that were made
@@ -69,10 +71,12 @@ type Lane struct {
 	minRoundTrip  minRoundTrip
 	notExecuted   []Call          // calls of groups in progress that the node refused with NOSCRIPT: see processGroup
 	admitting     chan<- struct{} // a request to end the quarantine
+	asksHosts     chan<- hosts    // a request for the hosts
 	lookTurn      uint64          // the turn in which the node was last looked at
 	lookIsShort   bool            // the last look was short
 	lookHasRights bool            // the last look also asked what its ACL lacks
 	lookShowsHost bool            // the last look also showed that this process lives
+	lookReports   bool            // the last look also said which list this host has
 	encoder       script.Encoder
 	session       laneSession
 	member        *admission.Member // decides whether the node may vote
@@ -140,6 +144,7 @@ const (
 type Options struct {
 	Node         redis.Node
 	Index        int    // of the node
+	Host         string // the name of this host
 	Prefix       string // of the keys of locks
 	NodeTimeout  time.Duration
 	NoQuarantine bool
@@ -168,6 +173,7 @@ func NewLane(o Options) *Lane {
 	l := &Lane{
 		node:             o.Node,
 		index:            o.Index,
+		host:             o.Host,
 		prefix:           o.Prefix,
 		noQuarantine:     o.NoQuarantine,
 		fleet:            o.Fleet,
@@ -180,6 +186,7 @@ func NewLane(o Options) *Lane {
 		onRoundTrip:      o.RoundTrip,
 		signal:           make(chan struct{}, 1),
 		admitRequests:    make(chan chan<- struct{}),
+		hostRequests:     make(chan chan<- hosts),
 		firstAttemptDone: make(chan struct{}),
 		state:            Connecting,
 		publishes:        true,
@@ -392,6 +399,7 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 	case <-heartbeatTimer.C:
 		l.onHeartbeat(heartbeatTimer)
 	case l.admitting = <-l.admitRequests:
+	case l.asksHosts = <-l.hostRequests:
 	case <-ctx.Done():
 	}
 	return nil

@@ -22,6 +22,7 @@ func (l *Lane) appendLook() {
 	l.lookIsShort, l.session.isShort = l.session.isShort, false
 	l.lookTurn = l.admission.NextTurn()
 	l.lookShowsHost = !l.waiters.IsEmpty()
+	defer l.appendReport()
 	defer l.appendAlive()
 	l.appendCommand("TIME")
 	l.appendCommand("HGET", script.NodeKey, "epoch")
@@ -80,6 +81,9 @@ const probeSuffix = script.Separator + "probe"
 // readLook reads the answers to appendLook. An error means that the node refused a command, or
 // gave an invalid answer.
 func (l *Lane) readLook(replies []redis.Reply) (*admission.Snapshot, error) {
+	if l.lookReports {
+		replies = replies[:len(replies)-2] // an error only hides this host from the operator
+	}
 	if l.lookShowsHost {
 		last := len(replies) - 1
 		l.readAlive(&replies[last])

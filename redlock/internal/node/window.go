@@ -167,7 +167,7 @@ func (l *Lane) measuredLimit() int {
 // needsIdleConnection reports whether something waits that must be sent alone.
 func (l *Lane) needsIdleConnection() bool {
 	s := &l.session
-	return s.needsScripts || s.mustRepeat || s.needsLook || s.needsPing || s.needsProbe || len(l.notExecuted) > 0 || l.admitting != nil
+	return s.needsScripts || s.mustRepeat || s.needsLook || s.needsPing || s.needsProbe || len(l.notExecuted) > 0 || l.admitting != nil || l.asksHosts != nil
 }
 
 // canSend reports whether a waiting call can be sent now.
@@ -284,6 +284,7 @@ func (l *Lane) closeWindow(cause error) {
 		l.admitting <- struct{}{}
 		l.admitting = nil
 	}
+	l.answerHosts(hosts{err: cause})
 }
 
 // forgetSent records that the node has not executed calls that were sent.

@@ -1,0 +1,337 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redlockd/redlockd/client"
+	"github.com/redlockd/redlockd/redlock/redlocktest"
+)
+
+// fleet is daemons of several hosts, which are restarted one after the other with the configs of a
+// change of the nodes, and clients of each host that hold locks and want a common one.
+type fleet struct {
+	t       *testing.T
+	cluster *redlocktest.Cluster
+	hosts   []*host
+	daemons []*process
+	all     sync.WaitGroup
+	over    chan struct{} // closed when the clients must end
+	end     sync.Once
+
+	mu     sync.Mutex // guards the fields below
+	holder string     // of the common lock; "": none is inside
+	fence  uint64     // the largest fencing token so far
+	grants map[string]int
+	faults []string
+}
+
+// changeTTL is max_ttl and the lease time of these tests. A change waits for it twice.
+const changeTTL = 30 * time.Second
+
+// startFleet starts n daemons on nodes of which the list names those in use, and their clients.
+func startFleet(t *testing.T, n, nodes int, list string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, cluster: redlocktest.StartRedis(t, nodes), over: make(chan struct{}), grants: map[string]int{}}
+	if err := redlocktest.Admit(t.Context(), f.cluster.Nodes()[:len(list)], "redlock:"); err != nil { // lists begin with a, b, c
+		t.Fatal(err)
+	}
+	for i := range n {
+		h := newHost(t, f.cluster)
+		f.hosts = append(f.hosts, h)
+		f.configure(h, list, list)
+		f.daemons = append(f.daemons, h.serve())
+		f.all.Go(func() { f.holds(h, fmt.Sprint("host", i)) })
+		f.all.Go(func() { f.contends(h, fmt.Sprint("host", i)) })
+	}
+	t.Cleanup(f.leave)
+	return f
+}
+
+// configure writes a config with both lists of nodes, which may be equal.
+func (f *fleet) configure(h *host, before, after string) {
+	f.t.Helper()
+	lines := []string{`quorum {`, `node_timeout = "1s"`, fmt.Sprintf(`max_ttl = "%v"`, changeTTL)}
+	for _, server := range f.cluster.Servers {
+		name := server.Name()
+		isOld, isNew := strings.Contains(before, name), strings.Contains(after, name)
+		if isOld || isNew {
+			lines = append(lines, fmt.Sprintf("node %q {\n address = %q\n joining = %v\n leaving = %v\n}", name, server.Addr(), !isOld, !isNew))
+		}
+	}
+	lines = append(lines, `}`, `lease {`, fmt.Sprintf(`ttl = "%v"`, changeTTL), `}`, `socket {`, fmt.Sprintf("path = %q", h.socket), `}`, ``)
+	writeFile(f.t, h.config, strings.Join(lines, "\n"))
+}
+
+// restart restarts the daemon of a host with another config.
+func (f *fleet) restart(i int, before, after string, end func(*process)) {
+	f.t.Helper()
+	f.configure(f.hosts[i], before, after)
+	end(f.daemons[i])
+	f.daemons[i] = f.hosts[i].serve()
+}
+
+// terminate ends a daemon as an operator does.
+func terminate(d *process) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
+		d.t.Fatal(err)
+	}
+	d.wait()
+}
+
+func (f *fleet) fault(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = append(f.faults, fmt.Sprintf(format, args...))
+}
+
+// holds holds a lock of its own until the clients end. It must not be lost.
+func (f *fleet) holds(h *host, name string) {
+	c, err := client.Dial(f.t.Context(), h.socket)
+	if err != nil {
+		f.fault("%s: %v", name, err)
+		return
+	}
+	defer c.Close()
+	l, err := c.Lock(f.t.Context(), "own-"+name)
+	if err != nil {
+		f.fault("%s: its own lock: %v", name, err)
+		return
+	}
+	select {
+	case <-f.over:
+	case <-l.Context().Done():
+		f.fault("%s lost its own lock: %v", name, context.Cause(l.Context()))
+	}
+}
+
+// contends takes the common lock, holds it for a moment, and releases it, until the clients end. It
+// must not be refused, and nobody else may be inside.
+func (f *fleet) contends(h *host, name string) {
+	c, err := client.Dial(f.t.Context(), h.socket)
+	if err != nil {
+		f.fault("%s: %v", name, err)
+		return
+	}
+	defer c.Close()
+	pause := time.NewTicker(5 * time.Millisecond)
+	defer pause.Stop()
+	for !isOver(f.over) {
+		l, err := c.Lock(f.t.Context(), "common")
+		if err != nil {
+			f.fault("%s is refused: %v", name, err)
+			return
+		}
+		f.enter(name, l.Fence())
+		<-pause.C
+		f.exit(name)
+		if err := l.Unlock(f.t.Context()); err != nil {
+			f.fault("%s, UNLOCK: %v (%v)", name, err, context.Cause(l.Context()))
+		}
+	}
+}
+
+func (f *fleet) enter(name string, fence uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.holder != "":
+		f.faults = append(f.faults, fmt.Sprintf("%s gets the lock while %s has it", name, f.holder))
+	case fence <= f.fence:
+		f.faults = append(f.faults, fmt.Sprintf("%s gets the fencing token %d after %d", name, fence, f.fence))
+	}
+	f.holder, f.fence = name, fence
+	f.grants[name]++
+}
+
+func (f *fleet) exit(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.holder == name {
+		f.holder = ""
+	}
+}
+
+// awaitGrants waits until each host has been granted the common lock again.
+func (f *fleet) awaitGrants() {
+	f.t.Helper()
+	f.mu.Lock()
+	clear(f.grants)
+	f.mu.Unlock()
+	waitFor(f.t, "each host gets the common lock", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.grants) == len(f.hosts) || len(f.faults) > 0
+	})
+	f.tell()
+}
+
+// tell fails the test if there was a fault.
+func (f *fleet) tell() {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.faults) > 0 {
+		for i, d := range f.daemons {
+			f.t.Logf("daemon %d:\n%s", i, d.stderr.text())
+		}
+		f.t.Fatalf("faults:\n%s", strings.Join(f.faults, "\n"))
+	}
+}
+
+// leave ends the clients.
+func (f *fleet) leave() {
+	f.end.Do(func() { close(f.over) })
+	f.all.Wait()
+}
+
+// nodes asks the daemon of a host about the change.
+func (f *fleet) nodes(i int, ask func(*client.Client, context.Context) (*client.NodeChange, error)) (*client.NodeChange, error) {
+	f.t.Helper()
+	c, err := client.Dial(within(f.t), f.hosts[i].socket)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer c.Close()
+	return ask(c, within(f.t))
+}
+
+// until waits for a step of a change, which may take as long as a quarantine.
+func (f *fleet) until(what string, isSo func() bool) {
+	f.t.Helper()
+	for end := time.Now().Add(changeTTL + 4*patience); !isSo(); time.Sleep(50 * time.Millisecond) {
+		if f.tell(); time.Now().After(end) {
+			change, err := f.nodes(0, (*client.Client).Nodes)
+			f.t.Fatalf("still not: %s: %+v, %v", what, change, err)
+		}
+	}
+}
+
+// awaitStep waits until a host sees the step of the change.
+func (f *fleet) awaitStep(i int, step string) {
+	f.t.Helper()
+	f.until(fmt.Sprintf("the change is %s on host %d", step, i), func() bool {
+		change, err := f.nodes(i, (*client.Client).Nodes)
+		return err == nil && change.Step == step
+	})
+}
+
+// awaitStepOnANode waits until a node has a step.
+func (f *fleet) awaitStepOnANode(i int, step string) {
+	f.t.Helper()
+	f.until("a node is "+step, func() bool {
+		change, err := f.nodes(i, (*client.Client).Nodes)
+		return err == nil && slices.ContainsFunc(change.Nodes, func(n client.Node) bool { return n.Step == step })
+	})
+}
+
+// commit commits the change, which the last host that was rolled allows.
+func (f *fleet) commit(i int) {
+	f.t.Helper()
+	if _, err := f.nodes(i, (*client.Client).CommitNodes); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// stopOld stops the servers that are not in a list.
+func (f *fleet) stopOld(list string) {
+	for _, server := range f.cluster.Servers {
+		if !strings.Contains(list, server.Name()) {
+			server.Kill()
+		}
+	}
+}
+
+// The nodes are changed under load, and the daemons of all hosts restarted one after the other. No
+// lease is lost, nobody is refused, and fencing tokens grow. While a host has the old list, a commit
+// is refused and names it. At the end, the old servers are not needed.
+func TestChangeOfNodes(t *testing.T) {
+	changes := [][2]string{{"a", "abc"}}
+	if rounds(0, 1) == 1 {
+		changes = append(changes, [][2]string{{"abc", "abcde"}, {"abcde", "abc"}, {"abc", "def"}, {"abc", "abd"}, {"a", "b"}}...)
+	}
+	for _, change := range changes {
+		before, after := change[0], change[1]
+		t.Run(before+" to "+after, func(t *testing.T) {
+			together(t)
+			f := startFleet(t, rounds(3, 5), 6, before)
+			f.awaitGrants()
+			last := len(f.hosts) - 1
+			for i := range last {
+				f.restart(i, before, after, terminate)
+			}
+			f.until("the nodes have begun, and a commit is refused because of the last host", func() bool {
+				_, err := f.nodes(0, (*client.Client).CommitNodes)
+				if !errors.Is(err, client.ErrInvalid) {
+					t.Fatalf("commit: %v", err)
+				}
+				return strings.Contains(err.Error(), "without this change in their config: ") && strings.Contains(err.Error(), f.hosts[last].socket)
+			})
+			f.restart(last, before, after, terminate)
+			f.awaitStep(last, "begun")
+			f.awaitGrants()
+			f.commit(last)
+			f.awaitStep(0, "done")
+			f.awaitGrants()
+			for i := range f.hosts {
+				f.restart(i, after, after, terminate)
+			}
+			f.awaitGrants()
+			late := newHost(t, f.cluster)
+			f.configure(late, before, before)
+			d := late.serve()
+			waitFor(t, "a host with the old list is refused", func() bool { return strings.Contains(d.stderr.text(), "this host's config has the old list") })
+			f.stopOld(after)
+			f.awaitGrants()
+			f.leave()
+			f.tell()
+		})
+	}
+}
+
+// The daemon that commits a change is killed at once, and after the first nodes have the next step.
+// The change continues, or can be committed again.
+func TestKilledCommitter(t *testing.T) {
+	together(t)
+	const before, after = "abc", "abd"
+	f := startFleet(t, 3, 4, before)
+	for i := range f.hosts {
+		f.restart(i, before, after, terminate)
+	}
+	f.awaitStep(0, "begun")
+	kill := func(d *process) { d.kill() }
+	for _, step := range []string{"", "committed", "done"} {
+		if step == "" {
+			f.commit(0)
+		} else {
+			f.awaitStepOnANode(1, step)
+		}
+		f.restart(0, before, after, kill)
+		if step == "" {
+			f.until("the change is committed, if necessary again", func() bool {
+				change, err := f.nodes(0, (*client.Client).CommitNodes)
+				return err == nil && change.Step != "begun"
+			})
+		}
+	}
+	f.awaitStep(1, "done")
+	f.awaitStep(0, "done")
+	f.awaitGrants()
+	for i := range f.hosts {
+		f.restart(i, after, after, kill)
+	}
+	f.stopOld(after)
+	f.awaitGrants()
+	f.leave()
+	f.tell()
+}
