@@ -18,6 +18,8 @@ type daemon struct {
 	recorder     *metrics.Recorder // of events, for Prometheus; nil: metrics are off
 	quorate      quorumState       // whether a quorum of nodes is ready, for the log
 	nodeLog      nodeLog           // what the log has about the nodes
+	changeLog    changeLog         // and about a change of them
+	isChanging   bool              // the config has joining or leaving nodes
 	certificates *certificates     // of the nodes that have TLS
 	listener     *socket           // set when the daemon serves
 	frozen       atomic.Bool       // set after Freeze: the daemon does nothing until its process exits
@@ -27,7 +29,7 @@ type daemon struct {
 }
 
 func newDaemon(cfg *config.Config, log hclog.Logger, nodes []redlock.Node, dev bool) (*daemon, error) {
-	d := &daemon{certificates: newCertificates(cfg, log)}
+	d := &daemon{certificates: newCertificates(cfg, log), isChanging: cfg.Quorum.IsChanging()}
 	kept := 0
 	if cfg.Metrics != nil {
 		d.recorder = metrics.NewRecorder(nodeNames(cfg))

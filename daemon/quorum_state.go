@@ -39,21 +39,30 @@ func (q *quorumState) update(s redlock.NodeStatus, quorum int, now time.Duration
 			ready++
 		}
 	}
+	lost, back, lasted = q.changeLocked(ready >= quorum, now)
+	return ready, lost, back, lasted
+}
+
+// changeLocked records whether there is a quorum.
+func (q *quorumState) changeLocked(hasQuorum bool, now time.Duration) (lost, back bool, lasted time.Duration) {
 	before := q.hasQuorum
-	q.hasQuorum = ready >= quorum
+	q.hasQuorum = hasQuorum
 	switch {
-	case before && !q.hasQuorum:
+	case before && !hasQuorum:
 		q.isLossLogged, q.lossLoggedAt = true, now
-		return ready, true, false, 0
-	case !before && q.hasQuorum && q.isLossLogged:
+		return true, false, 0
+	case !before && hasQuorum && q.isLossLogged:
 		q.isLossLogged = false
-		return ready, false, true, now - q.lossLoggedAt
+		return false, true, now - q.lossLoggedAt
 	}
-	return ready, false, false, 0
+	return false, false, 0
 }
 
 // logQuorum logs the loss of the quorum and its return, once each.
 func (d *daemon) logQuorum(s redlock.NodeStatus) {
+	if d.isChanging {
+		return // logChange does
+	}
 	nodes, quorum := len(d.Cfg.Quorum.Nodes), d.Cfg.Quorum.Needed()
 	switch ready, lost, back, lasted := d.quorate.update(s, quorum, d.Clock()); {
 	case lost:

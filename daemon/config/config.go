@@ -145,7 +145,7 @@ type Doctor struct {
 
 // DoctorChecks are the checks of redlock doctor.
 var DoctorChecks = []string{
-	"socket", "daemon", "version", "table", "quorum", "node-count", "node", "persistence", "same-host", "latency", "wake-ups",
+	"socket", "daemon", "version", "table", "quorum", "node-change", "node-count", "node", "persistence", "same-host", "latency", "wake-ups",
 	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock", "names",
 }
 

@@ -45,6 +45,8 @@ var (
 	descNodeLeft        = desc("redlockd_node_quarantine_left_seconds", "Time left of a node's quarantine; 0 also if it waits for something else.", "node")
 	descWarnings        = desc("redlockd_node_warnings", "Warnings about a node; redlock status shows them.", "node")
 	descCertificateEnds = desc("redlockd_node_certificate_end_timestamp_seconds", "When the first certificate expires that the next connection to a node needs, in Unix time.", "node")
+	descChange          = desc("redlockd_nodes_change", "1 for the current step of the change of the nodes in the config, 0 for the other steps.", "step")
+	allSteps            = []redlock.ChangeStep{redlock.ChangeBegins, redlock.ChangeBegun, redlock.ChangeCommitted, redlock.ChangeDone}
 	allNodeStates       = []redlock.NodeState{redlock.NodeReady, redlock.NodeConnecting, redlock.NodeDown, redlock.NodeQuarantined, redlock.NodeRefused}
 )
 
@@ -74,7 +76,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		descBuild, descConnections, descLeases, descWaiters, descLongest, descUnwritten,
-		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings, descCertificateEnds,
+		descNodes, descQuorum, descSpare, descMaxTTL, descLeft, descState, descNodeLeft, descWarnings, descCertificateEnds, descChange,
 	} {
 		to <- desc
 	}
@@ -112,6 +114,9 @@ func (c collection) collectNodes(status *redlock.Status) {
 	c.gauge(descSpare, float64(status.Spare()))
 	c.gauge(descMaxTTL, status.MaxTTL.Seconds())
 	c.gauge(descLeft, status.Left.Seconds())
+	for _, step := range allSteps {
+		c.gauge(descChange, oneIf(status.Change != nil && status.Change.Step == step), string(step))
+	}
 	for i := range status.Nodes {
 		node := &status.Nodes[i]
 		c.gauge(descNodeLeft, node.Left.Seconds(), node.Name)

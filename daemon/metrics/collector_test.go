@@ -28,6 +28,7 @@ func TestCollectorOfStatus(t *testing.T) {
 		`redlockd_max_ttl_seconds`:                          30,
 		`redlockd_node_warnings{node="a"}`:                  2,
 		`redlockd_node_warnings{node="b"}`:                  0,
+		`redlockd_nodes_change{step="begun"}`:               0,
 		`redlockd_node_quarantine_left_seconds{node="b"}`:   2.5,
 		`redlockd_node_quarantine_left_seconds{node="c"}`:   0,
 		`redlockd_node_state{node="a",state="ready"}`:       1,
@@ -48,5 +49,14 @@ func TestCollectorOfStatus(t *testing.T) {
 		`redlockd_clock_jumps_total`:    8,
 		`redlockd_withdrawals_total`:    9,
 		`redlockd_fencing_resets_total`: 10,
+	})
+}
+
+// The step of a change of the nodes is exported.
+func TestCollectorOfChange(t *testing.T) {
+	status := redlock.Status{Change: &redlock.Change{Step: redlock.ChangeCommitted}}
+	scrapeOf(t, collector{func() Snapshot { return Snapshot{Quorum: status} }}).want(t, scraped{
+		`redlockd_nodes_change{step="begun"}`:     0,
+		`redlockd_nodes_change{step="committed"}`: 1,
 	})
 }

@@ -91,6 +91,9 @@ func (s *Server) pageData() pageData {
 		Gauges:   gauges(&snapshot, s.rates.grantsPerSecond(now, quorum.Counts)),
 		Warnings: quorum.Warning, ShowsLocks: s.Locks != nil,
 	}
+	if c := quorum.Change; c != nil {
+		data.Warnings = append(slices.Clone(data.Warnings), fmt.Sprintf("change of the nodes (%s): %s", c.Step, c.Next(nil)))
+	}
 	for i := range quorum.Nodes {
 		data.Nodes = append(data.Nodes, pageNodeOf(&quorum.Nodes[i]))
 	}
@@ -135,6 +138,9 @@ func pageNodeOf(n *redlock.NodeStatus) pageNode {
 	}
 	if n.Left > 0 {
 		node.State += fmt.Sprintf(" for %v", wholeSeconds(n.Left))
+	}
+	if n.Step != "" {
+		node.Notes = append(node.Notes, "step of the change of the nodes: "+n.Step)
 	}
 	if n.Reason != nil {
 		node.Notes = append(node.Notes, n.Reason.Error())

@@ -218,3 +218,18 @@ func TestPageInABrowser(t *testing.T) {
 		}
 	}
 }
+
+// The page says how far a change of the nodes is, and what to do next.
+func TestPageOfChange(t *testing.T) {
+	quorum := redlock.Status{
+		Change: &redlock.Change{Step: redlock.ChangeBegun, Joining: []string{"b"}},
+		Nodes:  []redlock.NodeStatus{{Name: "a", State: redlock.NodeReady, Step: "begun"}},
+	}
+	s := startServer(t, Options{Page: true, Snapshot: func() Snapshot { return Snapshot{Quorum: quorum} }})
+	_, _, body := get(t, s.URL+"/")
+	for _, part := range []string{"change of the nodes (begun): give all other hosts this config", "step of the change of the nodes: begun"} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the page lacks %q:\n%s", part, body)
+		}
+	}
+}

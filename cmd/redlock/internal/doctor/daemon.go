@@ -14,7 +14,7 @@ import (
 func (p *snapshot) findings() []Finding {
 	return slices.Concat(
 		p.checkDaemon(), p.checkVersion(),
-		p.checkTable(), p.checkQuorum(), p.checkNodeCount(), p.checkNodes(), p.checkPersistence(), p.checkSameHost(),
+		p.checkTable(), p.checkQuorum(), p.checkChange(), p.checkNodeCount(), p.checkNodes(), p.checkPersistence(), p.checkSameHost(),
 		p.checkLatency(), p.checkWakeups(),
 		p.checkMaxTTL(), p.checkLeaseTime(),
 		p.checkCounts(), p.checkNames(),

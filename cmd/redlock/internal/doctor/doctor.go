@@ -31,7 +31,7 @@ func (r Result) String() string { return [...]string{"ignored", "ok", "warning",
 
 // Checks are the names of all checks.
 var Checks = []string{
-	"socket", "daemon", "version", "table", "quorum", "node-count", "node", "persistence", "same-host", "latency", "wake-ups",
+	"socket", "daemon", "version", "table", "quorum", "node-change", "node-count", "node", "persistence", "same-host", "latency", "wake-ups",
 	"max-ttl", "lease-time", "clock-jumps", "withdrawals", "fencing", "restarts", "clock", "names",
 }
 

@@ -474,3 +474,23 @@ func TestChecksAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// A change of the nodes that is not finished is a warning. Nodes that are leaving do not count as nodes.
+func TestChangeOfNodes(t *testing.T) {
+	if got := healthy(func(*snapshot) {}).checkChange(); got != nil {
+		t.Errorf("without a change: %+v", got)
+	}
+	p := healthy(func(p *snapshot) {
+		p.status.Change = "committed"
+		p.status.Nodes = []client.Node{{Name: "a", State: "ready", List: "leaving"}, {Name: "b", State: "ready"}, {Name: "c", State: "down", List: "joining"}, {Name: "d", State: "ready"}}
+	})
+	if got := p.checkChange(); len(got) != 1 || got[0].result != Warning || !strings.Contains(got[0].text, "(committed)") || !strings.Contains(got[0].fix, "redlock nodes") {
+		t.Errorf("found %+v", got)
+	}
+	if got := p.checkNodeCount()[0]; got.result != OK || !strings.HasPrefix(got.text, "3 nodes tolerate") {
+		t.Errorf("found %+v", got)
+	}
+	if got := p.checkQuorum()[0]; !strings.Contains(got.text, "3 of both lists are ready") {
+		t.Errorf("found %+v", got)
+	}
+}

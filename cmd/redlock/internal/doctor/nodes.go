@@ -45,6 +45,8 @@ const waitForQuarantine = "wait (redlock status shows how long); redlock admit i
 
 func readiness(s *client.Status) string {
 	switch {
+	case s.Change != "":
+		return fmt.Sprintf("the nodes are being changed, and %d of both lists are ready", countNodes(s.Nodes, func(n client.Node) bool { return n.State == "ready" }))
 	case len(s.Nodes) != 1:
 		return fmt.Sprintf("%d of %d nodes are ready, and %d are needed", s.Quorum+s.Spare, len(s.Nodes), s.Quorum)
 	case describe.Ready(s):
@@ -53,9 +55,26 @@ func readiness(s *client.Status) string {
 	return "the only node is not ready"
 }
 
+func countNodes(nodes []client.Node, is func(client.Node) bool) (n int) {
+	for _, node := range nodes {
+		if is(node) {
+			n++
+		}
+	}
+	return n
+}
+
+// checkChange warns of a change of the nodes that is not finished.
+func (p *snapshot) checkChange() []Finding {
+	if p.status.Change == "" {
+		return nil
+	}
+	return []Finding{{"node-change", Warning, "a change of the nodes is in progress (" + p.status.Change + ")", "redlock nodes says what it waits for, and what to do next"}}
+}
+
 // checkNodeCount warns of an even number of nodes: it tolerates as many failures as one node fewer.
 func (p *snapshot) checkNodeCount() []Finding {
-	switch n := len(p.status.Nodes); {
+	switch n := countNodes(p.status.Nodes, func(n client.Node) bool { return n.List != "leaving" }); {
 	case n == 1:
 		return []Finding{{"node-count", Warning, "there is one node: without it no lock can be taken", "3 nodes tolerate the loss of one, 5 of two: see Changing the nodes in NODES.md"}}
 	case n%2 == 0:

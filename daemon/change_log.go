@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"strings"
+	"time"
+
+	"github.com/redlockd/redlockd/redlock"
+)
+
+// changeLog is what the log has about a change of the nodes. Only watchNodes uses it.
+type changeLog struct {
+	step  redlock.ChangeStep
+	since time.Duration // BootTime at which the step began, or was last said to be stuck
+}
+
+// stuckAfter is how long a step that needs no operator takes at most, beyond the quarantine or the wait
+// in it. Then the log says what it waits for, and again after each such time.
+const stuckAfter = 2 * time.Minute
+
+// logChange logs each step of the change of the nodes, a step that is stuck, and the loss of the quorum
+// and its return.
+func (d *daemon) logChange(status redlock.Status) {
+	d.quorate.mu.Lock()
+	lost, back, lasted := d.quorate.changeLocked(status.Spare() >= 0, d.Clock())
+	d.quorate.mu.Unlock()
+	switch {
+	case lost:
+		d.Log.Error("quorum lost: no lock can be taken, and held locks may be lost, unless nodes come back", "ready", status.Ready, "nodes", len(status.Nodes))
+	case back:
+		d.Log.Info("there is a quorum: locks can be taken", "ready", status.Ready, "nodes", len(status.Nodes), "after", lasted.Round(time.Millisecond))
+	}
+	c := status.Change
+	if c == nil {
+		return
+	}
+	facts := []any{"step", c.Step, "behind", strings.Join(c.Behind, ","), "missing", strings.Join(c.Missing, ","), "next", c.Next(nil)}
+	switch news := d.changeLog.update(c.Step, status.MaxTTL, d.Clock()); news {
+	case newStep:
+		d.Log.Info("change of the nodes", facts...)
+	case stuckStep:
+		d.Log.Warn("change of the nodes is stuck", facts...)
+	}
+}
+
+type changeNews int
+
+const (
+	noNews changeNews = iota
+	newStep
+	stuckStep
+)
+
+// update records the step of the change, and returns what to log.
+func (l *changeLog) update(step redlock.ChangeStep, maxTTL, now time.Duration) changeNews {
+	waits := step == redlock.ChangeBegun || step == redlock.ChangeDone // for an operator
+	switch {
+	case l.step != step:
+		l.step, l.since = step, now
+		return newStep
+	case !waits && now-l.since >= maxTTL+stuckAfter:
+		l.since = now
+		return stuckStep
+	}
+	return noNews
+}
