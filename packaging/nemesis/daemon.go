@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,9 +24,13 @@ type daemon struct {
 	dir     string // with its socket and its state file; a file system of its own if that is allowed
 	mounted bool
 	nodes   []*node // of its config
+	leaving []*node // of these, the ones that are not in the new list
+	joining []*node // and the ones that are not in the old list
 	process *exec.Cmd
 	ending  atomic.Bool   // a fault, or the end of the run, is ending the process
 	exited  chan struct{} // closed when the process has ended and is reaped
+
+	restarts sync.Mutex // held by a fault that restarts or stops the process
 }
 
 func (d *daemon) socket() string { return filepath.Join(d.dir, "s") }
@@ -43,10 +49,15 @@ func (d *daemon) prepare() error {
 		}
 		d.mounted = true
 	}
+	return d.configure()
+}
+
+// configure writes the daemon's config.
+func (d *daemon) configure() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorum {\n  max_ttl = %q\n  node_timeout = %q\n", maxTTL, nodeTimeout)
 	for _, n := range d.nodes {
-		fmt.Fprintf(&b, "  node %q {\n    address = %q\n    durable = %v\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.daemonPort())), d.world.options.durable)
+		fmt.Fprintf(&b, "  node %q {\n    address = %q\n    durable = %v\n    joining = %v\n    leaving = %v\n", n.Name(), net.JoinHostPort(d.nodeHost(), strconv.Itoa(n.daemonPort())), d.world.options.durable, slices.Contains(d.joining, n), slices.Contains(d.leaving, n))
 		if n.tls > 0 {
 			b.WriteString(d.world.certificates.block())
 		}
@@ -139,6 +150,18 @@ func (d *daemon) ask(request string) (string, error) {
 	}
 	defer s.close()
 	return s.(*session).ask(nil, "%s", request)
+}
+
+// setNodes restarts the daemon with other nodes in its config.
+func (d *daemon) setNodes(nodes, joining, leaving []*node) error {
+	d.restarts.Lock()
+	defer d.restarts.Unlock()
+	d.nodes, d.joining, d.leaving = nodes, joining, leaving
+	if err := d.configure(); err != nil {
+		return err
+	}
+	d.terminate()
+	return d.start()
 }
 
 // admitAll ends the quarantine of all nodes that this daemon has in quarantine.

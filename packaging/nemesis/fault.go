@@ -32,6 +32,7 @@ const (
 	aNode target = iota
 	aDaemon
 	aClient
+	allDaemons
 )
 
 var faultKinds = []faultKind{
@@ -51,6 +52,7 @@ var faultKinds = []faultKind{
 	{name: "disk of the daemon's state file full", weight: 10, target: aDaemon, apply: (*injector).fillDisk},
 	{name: "lock taken by FORCE", weight: 15, target: aDaemon, apply: (*injector).forceLock},
 	{name: "another daemon with a wrong list of nodes", weight: 5, target: aDaemon, apply: (*injector).startStranger},
+	{name: "set of nodes changed", weight: 10, target: allDaemons, apply: (*injector).changeNodes},
 	{name: "client killed", weight: 60, target: aClient, apply: (*injector).killClient},
 	{name: "client stopped", weight: 60, target: aClient, apply: (*injector).stopClient},
 }
@@ -64,6 +66,8 @@ func (k *faultKind) possible(w *world) bool {
 		return len(w.daemons) > 0 && w.daemons[0].mounted
 	case strings.HasPrefix(k.name, "another daemon"):
 		return len(w.daemons) > 0 && len(w.nodes) > 2 && !w.options.admit
+	case k.target == allDaemons:
+		return len(w.daemons) > 0 && len(w.nodes) == 5 && w.options.quarantines() && w.options.other == "" && w.options.rivals == 0
 	case k.name == "node's certificate expired":
 		return w.options.tls
 	case k.name == "node loses power":
@@ -228,6 +232,8 @@ func (f *injector) cut(number int, d direction) (int, error) {
 // killDaemon counts the locks that the daemon's clients held, as do the next two functions.
 func (f *injector) killDaemon(number int) (int, error) {
 	d := f.world.daemons[number]
+	d.restarts.Lock()
+	defer d.restarts.Unlock()
 	held := f.world.heldThrough(d)
 	d.kill()
 	f.last(500 * time.Millisecond)
@@ -236,6 +242,8 @@ func (f *injector) killDaemon(number int) (int, error) {
 
 func (f *injector) restartDaemon(number int) (int, error) {
 	d := f.world.daemons[number]
+	d.restarts.Lock()
+	defer d.restarts.Unlock()
 	held := f.world.heldThrough(d)
 	d.terminate()
 	return held, d.start()
@@ -243,6 +251,8 @@ func (f *injector) restartDaemon(number int) (int, error) {
 
 func (f *injector) stopDaemon(number int) (int, error) {
 	d := f.world.daemons[number]
+	d.restarts.Lock()
+	defer d.restarts.Unlock()
 	held := f.world.heldThrough(d)
 	if err := d.process.Process.Signal(syscall.SIGSTOP); err != nil {
 		return 0, err

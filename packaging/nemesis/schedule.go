@@ -184,6 +184,8 @@ func (s *schedule) count(t target) int {
 		return len(s.world.nodes)
 	case aDaemon:
 		return len(s.world.daemons)
+	case allDaemons:
+		return 1
 	default:
 		return len(s.world.clients)
 	}

@@ -42,6 +42,7 @@ type world struct {
 	store        *redlocktest.Server // for the work under the locks; nil: none
 	calm         chan calmReport     // of the workers, after the last fault
 	calmest      time.Duration       // the longest wait after the last fault
+	change       nodeChange          // belongs to the fault that has all daemons
 
 	mu      sync.Mutex // guards the fields below
 	history *history
