@@ -95,7 +95,7 @@ func (c *Change) Next(hosts []ChangeHost) string {
 	case c.Step == ChangeCommitted:
 		return "wait until these nodes serve the new list: " + strings.Join(append(slices.Clone(c.Behind), c.Missing...), ", ")
 	}
-	return "remove the leaving nodes and the word joining from the config, and restart redlockd, on " + cmp.Or(strings.Join(namesOfHosts(hosts, HostJoint), ", "), "each host") +
+	return "remove the leaving nodes and the word joining from the config, and reload redlockd, on " + cmp.Or(strings.Join(namesOfHosts(hosts, HostJoint), ", "), "each host") +
 		"; when no host is left, stop the old Redis servers"
 }
 
@@ -103,11 +103,11 @@ func nextOfBegun(hosts []ChangeHost) string {
 	behind := namesOfHosts(hosts, HostOld, HostNew, HostOther)
 	switch joint := namesOfHosts(hosts, HostJoint); {
 	case behind != nil:
-		return "give this config to these hosts, and restart redlockd there: " + strings.Join(behind, ", ")
+		return "give this config to these hosts, and reload redlockd there: " + strings.Join(behind, ", ")
 	case joint != nil:
 		return fmt.Sprintf("all hosts at work have this config (%d): redlock nodes commit", len(joint))
 	}
-	return "give all other hosts this config, restart redlockd there, then: redlock nodes commit"
+	return "give all other hosts this config, reload redlockd there, then: redlock nodes commit"
 }
 
 // NextStep returns what the operator must do next about a change of the nodes, also on a host whose
@@ -121,7 +121,7 @@ func (q *Quorum) NextStep(hosts []ChangeHost) string {
 	case admission.NoneElsewhere:
 		return "no change of the nodes is in progress"
 	case admission.BegunElsewhere:
-		return "the nodes are being changed by " + cmp.Or(joint, "a host that is not at work now") + ": give this host the same config, and restart redlockd; or, to go back, give these hosts the old config, then: redlock nodes undo"
+		return "the nodes are being changed by " + cmp.Or(joint, "a host that is not at work now") + ": give this host the same config, and reload redlockd; or, to go back, give these hosts the old config, then: redlock nodes undo"
 	case admission.RefusesHere:
 		return "the nodes serve another list than the one in this host's config, which gets no vote there (redlock status says why, and what to do)"
 	}
@@ -150,7 +150,7 @@ func (q *Quorum) CommitChange(ctx context.Context) error {
 		return err
 	}
 	if behind := namesOfHosts(hosts, HostOld, HostOther); behind != nil {
-		return fmt.Errorf("%w: hosts without this change in their config: %s: give them this config, and restart redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
+		return fmt.Errorf("%w: hosts without this change in their config: %s: give them this config, and reload redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
 	}
 	if err := q.admission.Commit(q.clock()); err != nil {
 		return q.errChange(err)
@@ -171,7 +171,7 @@ func (q *Quorum) UndoChange(ctx context.Context) error {
 		return err
 	}
 	if behind := namesOfHosts(hosts, HostJoint); behind != nil {
-		return fmt.Errorf("%w: hosts that have the change in their config, and would begin it again: %s: give them the old config, and restart redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
+		return fmt.Errorf("%w: hosts that have the change in their config, and would begin it again: %s: give them the old config, and reload redlockd there, or stop it", ErrChange, strings.Join(behind, ", "))
 	}
 	if err := q.admission.Undo(q.clock()); err != nil {
 		return q.errChange(err)

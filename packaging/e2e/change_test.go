@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,6 +79,28 @@ func (f *fleet) restart(i int, before, after string, end func(*process)) {
 	f.configure(f.hosts[i], before, after)
 	end(f.daemons[i])
 	f.daemons[i] = f.hosts[i].serve()
+}
+
+// reload gives the daemon of a host another config with SIGHUP.
+func (f *fleet) reload(i int, before, after string) {
+	f.t.Helper()
+	f.configure(f.hosts[i], before, after)
+	if err := f.daemons[i].cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		f.t.Fatal(err)
+	}
+	var wanted []string
+	for _, server := range f.cluster.Servers {
+		if strings.Contains(before+after, server.Name()) {
+			wanted = append(wanted, server.Name())
+		}
+	}
+	waitFor(f.t, "the daemon has its new config", func() bool {
+		change, err := f.nodes(i, (*client.Client).Nodes)
+		if f.tell(); err != nil || (change.Step != "") != (before != after) {
+			return false
+		}
+		return slices.EqualFunc(change.Nodes, wanted, func(n client.Node, name string) bool { return n.Name == name })
+	})
 }
 
 // terminate ends a daemon as an operator does.
@@ -267,7 +290,8 @@ func TestChangeOfNodes(t *testing.T) {
 			f := startFleet(t, rounds(3, 5), 6, before)
 			f.awaitGrants()
 			last := len(f.hosts) - 1
-			for i := range last {
+			f.reload(0, before, after)
+			for i := 1; i < last; i++ {
 				f.restart(i, before, after, terminate)
 			}
 			f.until("the nodes have begun, and a commit is refused because of the last host", func() bool {
@@ -283,8 +307,9 @@ func TestChangeOfNodes(t *testing.T) {
 			f.commit(last)
 			f.awaitStep(0, "done")
 			f.awaitGrants()
-			for i := range f.hosts {
-				f.restart(i, after, after, terminate)
+			f.reload(0, after, after)
+			for i := range last {
+				f.restart(i+1, after, after, terminate)
 			}
 			f.awaitGrants()
 			late := newHost(t, f.cluster)

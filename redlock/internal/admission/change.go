@@ -284,9 +284,9 @@ func (c *change) refusal(s Stage) error {
 	case s.Step == Settled && listOf(s.Old) == listOf(c.old) && !c.isJoint():
 		return fmt.Errorf("it was admitted with another key_prefix (%s, here %s): with two prefixes two hosts could hold one lock; use the same one everywhere; or, to change it: %s", s.Old, c.old, ChangeForAll)
 	case c.isJoint() && s.serves(c.new):
-		return errors.New("the change of the nodes is complete there: remove the leaving nodes and the word joining from this host's config, and restart redlockd here")
+		return errors.New("the change of the nodes is complete there: remove the leaving nodes and the word joining from this host's config, and reload redlockd here")
 	case s.Step >= Committed && s.Old == c.old:
-		return errors.New("the nodes were changed, and this host's config has the old list: it gets no vote until it has the new one (the config of the other hosts) and redlockd was restarted here")
+		return errors.New("the nodes were changed, and this host's config has the old list: it gets no vote until it has the new one (the config of the other hosts) and redlockd was reloaded here")
 	case s.Step != Settled && s.New == c.old && !c.isJoint():
 		return errors.New("the nodes are being changed to this host's list, and that is not complete on this node (redlock nodes on a host with both lists says what it waits for): until then this host needs the config with joining and leaving nodes")
 	case s.Step != Settled:
