@@ -50,7 +50,7 @@ func (h *hash) clone() *hash {
 	return &hash{maps.Clone(h.Values), h.names}
 }
 
-var noHash = &hash{} // must not be changed
+var noHash = &hash{names: []string{}} // must not be changed; fields would set nil names, for all simulations at once
 
 // hash returns the hash at key, or noHash.
 func (c call) hash(key string) (*hash, error) {
