@@ -31,7 +31,7 @@ func (c *command) daemon(o options) int {
 		c.complain(err)
 		return exitFailed
 	}
-	cfg, err := o.loadPassed(passed)
+	cfg, err := o.load(passed)
 	if err != nil {
 		c.complain(c.missing(err, o.config, "-config FILE reads another one; to try redlockd without a config, use -dev"))
 		return exitFailed
@@ -153,7 +153,7 @@ func (w *watcher) taker() chan<- *config.Config {
 // the reload tells the service manager. The daemon may still refuse the config.
 func (w *watcher) readAgain() {
 	w.tell(w.manager.Reloading())
-	next, err := w.o.load()
+	next, err := w.o.load(nil)
 	if err != nil {
 		w.log.Error("config not reloaded: the old one stays in effect", "error", err)
 		w.tell(w.manager.Ready())

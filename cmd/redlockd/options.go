@@ -115,11 +115,9 @@ func (c *command) missing(err error, config, instead string) error {
 	return err
 }
 
-// load returns the config with the flags applied.
-func (o *options) load() (*config.Config, error) { return o.loadPassed(nil) }
-
-// loadPassed is load for the text of a config that an earlier process has read; nil: there is none.
-func (o *options) loadPassed(text []byte) (*config.Config, error) {
+// load returns the config with the flags applied. text is what an earlier process has read; nil: the
+// file is read.
+func (o *options) load(text []byte) (*config.Config, error) {
 	cfg, err := o.source(text)
 	if err != nil {
 		return nil, err
