@@ -81,6 +81,9 @@ func (c *Client) End(l *Lease) {
 // HoldsOtherwise reports whether the connection holds a name of a new LOCK by itself and the LOCK is
 // for a process, or the reverse: the LOCK would wait for its own connection.
 func (c *Client) HoldsOtherwise(l *Lease) bool {
+	if !l.OfProcess && len(c.reports) == 0 {
+		return false
+	}
 	others := maps.Keys(c.reports)
 	if l.OfProcess {
 		others = maps.Values(c.leases)
