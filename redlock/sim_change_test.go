@@ -684,6 +684,35 @@ func TestHostsOfChange(t *testing.T) {
 	})
 }
 
+// A change has begun for its host only when old hosts have reported to the nodes: also if it is begun
+// again after an undo, when the joining node may vote already. Guards change.justBegun.
+func TestOldHostIsSeenBeforeCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		defer f.closeSims()
+		old := f.another(f.config("a", "a"), named("web2"))
+		defer old.Close()
+		joint := f.another(f.config("a", "ab"), named("web1"))
+		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(10 * ms) {
+		}
+		joint.Close()
+		time.Sleep(11 * time.Second)
+		if err := old.UndoChange(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second) // the earlier reports are old then
+		joint = f.another(f.config("a", "ab"), named("web1"))
+		defer joint.Close()
+		for ; joint.Status().Change.Step != redlock.ChangeBegun; time.Sleep(10 * ms) {
+		}
+		err := joint.CommitChange(t.Context())
+		wantErr(t, "commit", err, redlock.ErrChange)
+		if err != nil {
+			wantText(t, err.Error(), "web2")
+		}
+	})
+}
+
 // A client that does not wait is not refused because nodes get new epochs. Guards acquisition.isOutdated.
 func TestTriesDuringAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
