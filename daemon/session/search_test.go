@@ -119,7 +119,16 @@ func (s *daemonSearch) run() {
 	s.makeFaults()
 	close(s.calm)
 	calm := time.Now()
-	s.clients.Wait()
+	granted := make(chan struct{})
+	go func() { // ends when the last client was granted a lock
+		s.clients.Wait()
+		close(granted)
+	}()
+	select {
+	case <-granted:
+	case <-time.After(10 * calmWithin):
+		s.t.Fatalf("a client was granted no lock in %v after the last fault", 10*calmWithin)
+	}
 	if took := time.Since(calm); took > calmWithin {
 		s.t.Errorf("the last client was granted a lock %v after the last fault, want at most %v", took, calmWithin)
 	}
