@@ -50,7 +50,7 @@ os._exit(0)
 
 		p = run(hold, `
 with Lock("job", sys.argv[1]) as lock:
-    print(os.fork() or "child", flush=True)
+    os.write(1, f"{os.fork() or 'child'}\n".encode())  # print writes the line in two parts
     signal.pause()
 `)
 		waitFor(t, "parent and child run", func() bool { return len(strings.Fields(p.stdout.text())) == 2 })
