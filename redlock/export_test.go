@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
+	"github.com/redlockd/redlockd/redlock/internal/ballot"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
 	"github.com/redlockd/redlockd/redlock/internal/script"
@@ -256,3 +257,23 @@ func Gate(o *Options, pass func()) { o.ownRules().Gather = pass }
 
 // LaterWord returns a word that is later than the one in the given epoch.
 func LaterWord(text string) string { return admission.LaterWord(text) }
+
+// ReleaseError returns the error of a release of x that these nodes refused and that all others
+// confirmed, in a change of the nodes from before to after in which the nodes of refusing refuse hosts
+// with the old list. Each text has the letters of nodes.
+func ReleaseError(before, after, refusing, refused string) error {
+	set := func(letters string) (nodes quorum.Set) {
+		for _, letter := range letters {
+			nodes |= quorum.Of(int(letter - 'a'))
+		}
+		return nodes
+	}
+	var r quorum.Refusing
+	for _, letter := range refusing {
+		r.Note(int(letter-'a'), true)
+	}
+	all := set(before) | set(after)
+	b := ballot.New("release", all.Len(), quorum.Changing(set(before), set(after), &r), ballot.IsGrant)
+	b.Refused, b.Granted = set(refused), all&^set(refused)
+	return new(Quorum).releaseError("x", b)
+}

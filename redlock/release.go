@@ -142,10 +142,11 @@ func (v *releaseVotes) Vote(node int, replies []Reply, failure *NodeError) {
 
 // releaseError returns the result of a release. A node that did not hold the token has nothing to
 // release. But if too many nodes did not hold it for a quorum to have had it, the lock was lost
-// earlier.
+// earlier. (In a change of the nodes, a majority of the old list had it if it was granted before the
+// commit.)
 func (q *Quorum) releaseError(name string, b *ballot.Ballot) error {
 	switch {
-	case b.Quorum.Blocks(b.Refused):
+	case b.Quorum.CannotRecover(b.Refused):
 		return fmt.Errorf("%w: %d of %d nodes did not hold it any more", &LostError{Name: name, Reason: LostQuorum}, b.Refused.Len(), len(b.Answers))
 	case b.LacksQuorum():
 		return q.noQuorumError(name, b)

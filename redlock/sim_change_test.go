@@ -770,3 +770,15 @@ func wantText(t testing.TB, text, part string) {
 		t.Errorf("%q: want %q in it", text, part)
 	}
 }
+
+// A lock was granted by a and c before node a refused hosts with the old list. Its release after that
+// reports no loss, although the nodes with the lock are no quorum any more. If a majority of the old
+// list does not have it, it does.
+func TestReleaseDuringCommit(t *testing.T) {
+	if err := redlock.ReleaseError("abc", "abd", "a", "bd"); err != nil {
+		t.Errorf("released on a and c: %v", err)
+	}
+	if err := redlock.ReleaseError("abc", "abd", "a", "abd"); !errors.Is(err, redlock.ErrLost) {
+		t.Errorf("released on c: %v, want a loss", err)
+	}
+}
