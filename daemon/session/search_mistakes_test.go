@@ -67,7 +67,7 @@ func firstFault(out string) string {
 	var fault, seed string
 	for line := range strings.Lines(out) {
 		switch text := strings.TrimSpace(line); {
-		case strings.Contains(text, "search_test.go:"):
+		case strings.Contains(text, "_test.go:"):
 			if _, after, found := strings.Cut(text, ": seed "); found {
 				seed = after
 			} else if fault == "" {
