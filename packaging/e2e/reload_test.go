@@ -53,13 +53,7 @@ func TestReloadInPlace(t *testing.T) {
 		worker := start(t, "", "sleep", "1000")
 		idle.expect("LOCK kept hold=pid pid="+strconv.Itoa(worker.cmd.Process.Pid), "OK lock=kept")
 		idle.expect("LOCK long ttl=40s", "ERR OPTION lock=long")
-		var waiters []*terminal
-		for i, request := range []string{"LOCK job", "@a LOCK job", "LOCK job wait=1m"} {
-			w := r.nc()
-			w.send(request)
-			waitFor(t, "it waits", func() bool { return idle.waiters() == int64(i+1) })
-			waiters = append(waiters, w)
-		}
+		waiters := waitInOrder(t, idle, r.nc)
 		typist.expect("PING", "OK")
 		typist.begin("LOCK typed wai")
 
@@ -79,16 +73,8 @@ func TestReloadInPlace(t *testing.T) {
 		typist.expect("t=0", "OK lock=typed")
 		idle.expect("LOCK long ttl=40s", "OK lock=long") // the new max_ttl
 		young.expect("LOCK kept wait=0", "ERR HELD lock=kept")
-		fence := number(t, granted, "fence")
 		holder.expect("UNLOCK job", "OK lock=job")
-		for i, w := range waiters {
-			line := w.line()
-			if got := number(t, line, "fence"); field(line, "lock") != "job" || got <= fence {
-				t.Errorf("waiter %d: got %s, want a fencing token beyond %d", i, line, fence)
-			}
-			fence = number(t, line, "fence")
-			w.expect("UNLOCK job", "OK lock=job")
-		}
+		grantInOrder(t, granted, waiters)
 		worker.kill()
 		young.expect("LOCK kept wait=5s", "OK lock=kept")
 		typist.kill() // its end releases its lock, as without the restart

@@ -70,13 +70,7 @@ func TestSuccessor(t *testing.T) {
 			holder, idle, typist := s.nc(), s.nc(), s.nc()
 			granted := holder.expect("LOCK job ttl=5s note=mine", "OK lock=job")
 			idle.expect("PING", "OK")
-			var waiters []*terminal
-			for i, request := range []string{"LOCK job", "@a LOCK job", "LOCK job wait=1m"} {
-				w := s.nc()
-				w.send(request)
-				waitFor(t, "it waits", func() bool { return idle.waiters() == int64(i+1) })
-				waiters = append(waiters, w)
-			}
+			waiters := waitInOrder(t, idle, s.nc)
 			holder.expect("@tag LOCK second,third mode=shared", "@tag OK lock=second,third")
 			holder.begin("CHE")
 			typist.expect("PING", "OK")
@@ -94,17 +88,36 @@ func TestSuccessor(t *testing.T) {
 			typist.comes("- lock=job state=held")
 			for typist.line() != "OK n=6" {
 			}
-			fence := number(t, granted, "fence")
 			holder.expect("UNLOCK job", "OK lock=job")
-			for i, w := range waiters {
-				line := w.line()
-				if got := number(t, line, "fence"); field(line, "lock") != "job" || got <= fence {
-					t.Errorf("waiter %d: got %s, want a fencing token beyond %d", i, line, fence)
-				}
-				fence = number(t, line, "fence")
-				w.expect("UNLOCK job", "OK lock=job")
-			}
+			grantInOrder(t, granted, waiters)
 		})
+	}
+}
+
+// waitInOrder makes three new clients wait for the lock job, which another holds.
+func waitInOrder(t *testing.T, observer *terminal, connect func() *terminal) (waiters []*terminal) {
+	t.Helper()
+	for i, request := range []string{"LOCK job", "@a LOCK job", "LOCK job wait=1m"} {
+		w := connect()
+		w.send(request)
+		waitFor(t, "it waits", func() bool { return observer.waiters() == int64(i+1) })
+		waiters = append(waiters, w)
+	}
+	return waiters
+}
+
+// grantInOrder checks that the waiters get the lock job in their order, after a grant that was
+// released. Each releases it.
+func grantInOrder(t *testing.T, granted string, waiters []*terminal) {
+	t.Helper()
+	fence := number(t, granted, "fence")
+	for i, w := range waiters {
+		line := w.line()
+		if got := number(t, line, "fence"); field(line, "lock") != "job" || got <= fence {
+			t.Errorf("waiter %d: got %s, want a fencing token beyond %d", i, line, fence)
+		}
+		fence = number(t, line, "fence")
+		w.expect("UNLOCK job", "OK lock=job")
 	}
 }
 
