@@ -23,12 +23,7 @@ func (d *daemon) logChange(status redlock.Status) {
 	d.quorate.mu.Lock()
 	lost, back, lasted := d.quorate.changeLocked(status.Spare() >= 0, d.Clock())
 	d.quorate.mu.Unlock()
-	switch {
-	case lost:
-		d.Log.Error("quorum lost: no lock can be taken, and held locks may be lost, unless nodes come back", "ready", status.Ready, "nodes", len(status.Nodes))
-	case back:
-		d.Log.Info("there is a quorum: locks can be taken", "ready", status.Ready, "nodes", len(status.Nodes), "after", lasted.Round(time.Millisecond))
-	}
+	d.logQuorumNews(lost, back, lasted, "ready", status.Ready, "nodes", len(status.Nodes))
 	c := status.Change
 	if c == nil {
 		return

@@ -64,11 +64,15 @@ func (d *daemon) logQuorum(s redlock.NodeStatus) {
 		return // logChange does
 	}
 	nodes, quorum := len(d.Cfg.Quorum.Nodes), d.Cfg.Quorum.Needed()
-	switch ready, lost, back, lasted := d.quorate.update(s, quorum, d.Clock()); {
+	ready, lost, back, lasted := d.quorate.update(s, quorum, d.Clock())
+	d.logQuorumNews(lost, back, lasted, "ready", ready, "quorum", quorum, "nodes", nodes)
+}
+
+func (d *daemon) logQuorumNews(lost, back bool, lasted time.Duration, facts ...any) {
+	switch {
 	case lost:
-		d.Log.Error("quorum lost: no lock can be taken, and held locks may be lost, unless nodes come back",
-			"ready", ready, "quorum", quorum, "nodes", nodes)
+		d.Log.Error("quorum lost: no lock can be taken, and held locks may be lost, unless nodes come back", facts...)
 	case back:
-		d.Log.Info("there is a quorum: locks can be taken", "ready", ready, "quorum", quorum, "nodes", nodes, "after", lasted.Round(time.Millisecond))
+		d.Log.Info("there is a quorum: locks can be taken", append(facts, "after", lasted.Round(time.Millisecond))...)
 	}
 }

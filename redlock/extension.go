@@ -270,8 +270,9 @@ func (e *extension) noteHeld(lease, node int, reply *Reply) bool {
 }
 
 // toRepair returns the leases that a quorum has confirmed (in a change of the nodes, a majority of the
-// old list) and that the answering node does not hold. A lease whose new deadline is not set yet is repaired when it is set. Otherwise its key
-// would expire on that node at the old deadline. The caller holds mu.
+// old list) and that the answering node does not hold. A lease whose new deadline is not set yet is
+// repaired when it is set. Otherwise its key would expire on that node at the old deadline. The caller
+// holds mu.
 func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	for i := range replies {
 		switch {

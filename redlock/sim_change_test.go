@@ -331,8 +331,8 @@ func TestChangeNodes(t *testing.T) {
 	}
 }
 
-// chaos breaks and mends nodes until ctx is done: each loses its connections, hangs, is down for a
-// while, or loses its data. A node loses its data only if a majority of both lists has had it for long:
+// chaos makes nodes fail and recover until ctx is done: each loses its connections, hangs, is down for
+// a while, or loses its data. A node loses its data only if a majority of both lists has had it for long:
 // a loss of a majority of the old list is beyond what a change promises.
 func (f *fleet) chaos(ctx context.Context, l lists, random *rand.Rand) {
 	for ctx.Err() == nil {

@@ -65,9 +65,9 @@ func MayReplace() error {
 
 const self = "/proc/self/exe"
 
-// ownProgram returns a path of the program that runs in this process. It is never that of another
-// version, which may not read the state of this one: after an upgrade, the path of this program has
-// another file.
+// ownProgram returns a path of the program that runs in this process. After an upgrade, its own path
+// leads to another version, which may not read the state of this one. Then ownProgram returns
+// /proc/self/exe.
 func ownProgram() string {
 	if !ProgramReplaced() {
 		if path, err := os.Executable(); err == nil {

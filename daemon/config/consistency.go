@@ -127,15 +127,7 @@ func isUnixAddress(address string) bool { return strings.HasPrefix(address, "uni
 // checkCounts checks the number of nodes: of the new list, if nodes are joining or leaving.
 func (r *reader) checkCounts(nodes []Node) {
 	at := r.rangeOf("quorum")
-	var before, after int
-	for _, node := range nodes {
-		if !node.Joining {
-			before++
-		}
-		if !node.Leaving {
-			after++
-		}
-	}
+	before, after := len(namesWithout(nodes, isJoining)), len(namesWithout(nodes, isLeaving))
 	switch n := len(nodes); {
 	case n > 0 && before == 0:
 		r.faultf(at, "quorum: wanted at least one node that is not joining: the nodes that the other hosts use now; found none")
