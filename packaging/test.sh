@@ -34,6 +34,9 @@ readonly toplevel="LICENSE README.md client cmd daemon go.mod go.sum ipc packagi
 # booted matches the one that boots a machine: it takes a minute or two, and mostly waits.
 readonly timeless='^Test(Release|ReleaseRefuses|Lintian|PythonTypes|NodeTypes)$' booted='^TestInstalled$'
 
+# realtime matches the tests of package redlock that need real time. An example has no fake time.
+readonly realtime='^TestReal|^Example'
+
 # skippable matches skips that are allowed in CI: they are unavoidable, or another step has the test.
 readonly skippable='this kind of node lacks |takes minutes with the race detector: |race detector makes Go.s scheduler |needs Linux$'
 
@@ -95,7 +98,7 @@ main() {
 test_programs() {
 	start_beside machine
 	step "packaging/conformance" go_test ./packaging/conformance
-	step "package redlock with real nodes" go_test -parallel 6 -run '^TestReal' ./redlock
+	step "package redlock with real nodes" go_test -parallel 6 -run "$realtime" ./redlock
 	await_beside machine # because packaging/e2e measures
 	step "packaging/e2e" go_test -skip "$booted|$timeless" ./packaging/e2e
 }
@@ -513,12 +516,12 @@ filter() {
 
 # fake_time runs the tests with simulated nodes. The race detector makes them slow, and the order of
 # events random, so few seeds and parts of crowds run with it.
-fake_time() { go_test -timeout 2h -skip '^TestReal' ./redlock; }
+fake_time() { go_test -timeout 2h -skip "$realtime" ./redlock; }
 
 # search runs the same tests without the race detector: all seeds, rounds and whole crowds.
 # The search with whole daemons needs only a few seeds, because each has hundreds of faults.
 search() {
-	plain go test -vet=off -count=1 -v -timeout 2h -skip '^TestReal' ./redlock 2>&1 | filter &&
+	plain go test -vet=off -count=1 -v -timeout 2h -skip "$realtime" ./redlock 2>&1 | filter &&
 		plain go test -vet=off -count=1 -v -timeout 2h -run '^TestSearchDaemons$' ./daemon/session -args -daemonseeds 8 2>&1 | filter
 }
 
