@@ -7,7 +7,8 @@
 --   key\0t  'until entry' while it is the turn of this entry, until an instant in microseconds of
 --           TIME. Otherwise 0. It exists as long as there are entries, so a RELEASE that deletes it
 --           together with the lock knows that clients wait
---   key\0p  how often an entry for several names was passed over: a sorted set
+--   key\0p  how often an entry for several names was passed over: a sorted set. It lasts HOST_TTL
+--           longer than the queue
 --   redlockd:host:ID  exists while the daemon ID waits for any lock and lives. It is also the
 --           name of the channel on which this daemon is notified
 --
@@ -58,17 +59,13 @@ local function queueOperations(state, now, settle, isKind)
     if call('EXISTS', key .. '\0q') == 1 then
       call('SET', key .. '\0t', '0', 'PX', QUEUE_TTL)
     else
-      call('DEL', key .. '\0t', key .. '\0p')
+      call('DEL', key .. '\0t')
+      call('PEXPIRE', key .. '\0p', HOST_TTL)
     end
   end
 
   -- passes returns how often an entry was passed over.
   local function passes(key, entry) return tonumber(call('ZSCORE', key .. '\0p', entry) or 0) or 0 end
-
-  local function remove(key, entry)
-    call('ZREM', key .. '\0p', entry)
-    return call('ZREM', key .. '\0q', entry)
-  end
 
   -- room returns how many more clients can hold a lock of this kind now.
   local function room(key, kind)
@@ -113,7 +110,8 @@ local function queueOperations(state, now, settle, isKind)
     for _, entry in ipairs(call('ZRANGE', key .. '\0q', 0, LOOK - 1)) do
       local host, its = parse(entry)
       if not host or call('EXISTS', HOST .. host) ~= 1 then
-        remove(key, entry)
+        call('ZREM', key .. '\0q', entry)
+        call('ZREM', key .. '\0p', entry)
       else
         local held, before = heldElsewhere(key, entry, its)
         if held and (before or passes(key, entry) < PASSES) then
@@ -170,6 +168,13 @@ local function queueOperations(state, now, settle, isKind)
     for _, entry in ipairs(passed) do
       call('ZADD', key .. '\0p', passes(key, entry) + 1, entry)
       call('PEXPIRE', key .. '\0p', QUEUE_TTL)
+    end
+    if passed[1] then
+      for _, entry in ipairs(call('ZRANGE', key .. '\0p', 0, -1)) do
+        if not call('ZSCORE', key .. '\0q', entry) then -- its client has the lock, or asks no more: see taken
+          call('ZREM', key .. '\0p', entry)
+        end
+      end
     end
   end
 
@@ -290,18 +295,23 @@ local function queueOperations(state, now, settle, isKind)
 
   -- leave removes an entry whose client waits no longer. It returns whether the entry was there.
   local function leave(key, entry)
-    local removed = remove(key, entry)
-    if turnOf(key) == entry or removed == 1 and call('EXISTS', key .. '\0q') == 0 then
+    call('ZREM', key .. '\0p', entry)
+    local removed = call('ZREM', key .. '\0q', entry) == 1
+    if turnOf(key) == entry or removed and call('EXISTS', key .. '\0q') == 0 then
       endTurn(key)
     end
-    return removed == 1
+    return removed
   end
 
-  -- taken removes an entry whose client has the lock now. Readers that were too many for one call
-  -- are called when the first one has the lock.
+  -- taken removes an entry whose client has this node's vote now. It keeps the passes: without a
+  -- quorum, the client gives the vote back and enters again. Otherwise the nodes would count from
+  -- different instants, and would never reserve the key at the same time. Readers that were too many
+  -- for one call are called when the first one has the lock.
   local function taken(key, entry)
     local first, _, kind = turnOf(key) == entry, parse(entry)
-    leave(key, entry)
+    if call('ZREM', key .. '\0q', entry) == 1 and call('EXISTS', key .. '\0q') == 0 or first then
+      endTurn(key)
+    end
     if first and kind == SHARED and #call('ZRANGE', key .. '\0q', LOOK - 1, LOOK - 1) > 0 then
       callNext(key)
     end
