@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,7 +196,7 @@ func TestNoPermitInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := dialScripted(t)
 		for range maxOthers {
-			c.calls.tryAcquire(ipc.VerbPing).state.Store(stateWaiting)
+			c.calls.tryAcquire(ipc.VerbPing).state = stateWaiting
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -208,24 +209,24 @@ func TestNoPermitInTime(t *testing.T) {
 // A reused call keeps nothing of its previous request. Otherwise an answer about one lease would
 // reach another one.
 func TestCallsAreReused(t *testing.T) {
-	table := newCallTable()
+	table := newCallTable(new(sync.Mutex))
 	cl := table.tryAcquire(ipc.VerbLock)
 	tag := cl.tag
 	cl.setLease(&Lease{id: "abc", name: "job"})
 	cl.addBadOption("a wish that cannot be")
 	cl.failure, cl.lines = ErrClosed, append(cl.lines, ipc.Response{})
-	cl.resent, cl.resendPaused, cl.limitRefusals, cl.shutdownRefusals, cl.restart = true, true, 1, 1, 1
-	cl.sentOn.Store(sentNever)
-	cl.waitUntil.Store(waitForever)
-	cl.state.Store(stateAnswered)
+	cl.sent, cl.maybeDone, cl.countedAsRelease = true, true, true
+	cl.resendPaused, cl.limitRefusals, cl.shutdownRefusals, cl.restart = true, 1, 1, 1
+	cl.waitUntil = waitForever
+	cl.state = stateAnswered
 	table.release(cl)
 	again := table.tryAcquire(ipc.VerbPing)
 	if again != cl || again.tag != tag || again.req.Tag != tag || again.req.Verb != ipc.VerbPing || again.req.Set != 0 || again.req.Lease != "" {
 		t.Errorf("the request is %+v, want PING with the tag %s and no more", &again.req, tag)
 	}
 	if again.lockName != "" || again.lease != nil || again.badOptions != nil || again.failure != nil || len(again.lines) != 0 ||
-		again.resent || again.resendPaused || again.limitRefusals != 0 || again.shutdownRefusals != 0 || again.restart != 0 ||
-		again.sentOn.Load() != 0 || again.waitUntil.Load() != waitPatience || again.state.Load() != stateIdle {
+		again.sent || again.maybeDone || again.countedAsRelease || again.resendPaused || again.limitRefusals != 0 || again.shutdownRefusals != 0 || again.restart != 0 ||
+		again.waitUntil != waitPatience || again.state != stateIdle {
 		t.Errorf("left of the request before: %+v", again)
 	}
 }
@@ -317,12 +318,9 @@ func TestUnlockForAProcessFails(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			unlocked := async(func() (int, error) { return 0, l.Unlock(ctx) })
 			synctest.Wait()
-			c.calls.eachInFlight(func(cl *call) { // as if two goroutines failed it and abandoned it at the same time
-				cl.sentOn.Store(sentNever)
-				cl.failure = errNobody
-				cl.state.Store(stateFailed)
+			c.failCalls(errNobody, func(*call) bool { // two goroutines fail it and abandon it at the same time
 				cancel()
-				cl.ready <- struct{}{}
+				return true
 			})
 			_, err := unlocked.wait()
 			want(t, "unlock", err, ErrUnavailable)
@@ -335,9 +333,7 @@ func TestUnlockForAProcessFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.sendInBackground(cl)
-			cl.state.Store(stateWaiting) // its state before it is handed over
 			c.failAll(ErrDenied)
-			c.leaveToReader(cl)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -379,8 +375,8 @@ func TestLockForAProcessFailsAsTheConnectionIsMade(t *testing.T) {
 	})
 }
 
-// An answer counts if it comes at the moment its call is abandoned. An answer that comes before the
-// call is handed over settles the call. Neither leaves anything for the next call.
+// An answer counts if it comes at the moment its call is abandoned. It leaves nothing for the next
+// call.
 func TestAnsweredInTheSameMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
@@ -390,7 +386,7 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cl.state.Store(stateAnswered)
+			cl.state = stateAnswered
 			cl.reply.OK(cl.tag)
 			cl.ready <- struct{}{}
 			return cl
@@ -405,10 +401,8 @@ func TestAnsweredInTheSameMoment(t *testing.T) {
 			c.calls.release(cl)
 		}
 		cl := answer(ipc.VerbUnlock)
-		c.leaveToReader(cl)
-		if len(cl.ready) > 0 {
-			t.Error("the answer counts for the next call")
-		}
+		<-cl.ready
+		c.settle(cl)
 		nothingLeft(t, c)
 	})
 }

@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
+	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -21,16 +22,13 @@ const (
 	maxResumes = 256
 )
 
-// The states of a call. Its caller moves it from idle to waiting, and perhaps to abandoning and
-// abandoned. Another goroutine, mostly the reader, moves it to answered or failed, which ends its
-// flight. The state before that end decides which goroutine owns the call then.
+// The states of a call. In the states waiting and abandoned it is in flight.
 const (
-	stateIdle       = iota // owned by its caller, or in the table
-	stateWaiting           // sent; its caller waits
-	stateAbandoning        // its caller abandons it, and is about to send CANCEL
-	stateAbandoned         // its caller has left; the goroutine that ends its flight settles it
-	stateAnswered          // the reply has come
-	stateFailed            // no reply will come: there was no connection for too long
+	stateIdle      = iota // owned by its caller, or in the table
+	stateWaiting          // in flight; its caller waits
+	stateAbandoned        // in flight; no caller waits: the goroutine that ends its flight settles it
+	stateAnswered         // the reply has come
+	stateFailed           // no reply will come: there was no connection for too long
 )
 
 // Values of call.waitUntil that are not times.
@@ -39,38 +37,30 @@ const (
 	waitForever  = -1 // without a bound
 )
 
-// sentNever in call.sentOn is no link's number: no goroutine sends the call any more.
-const sentNever = math.MaxUint64
-
-// call is a request and its answer. Calls are kept in a table and reused.
-//
-// A call outlasts the connection. Before a goroutine sends it on a connection, it sets sentOn, so
-// that no other goroutine sends it too. A goroutine that fails a call because there is no
-// connection does the same. While a call is in flight its request does not change, and callTable.mu
-// keeps it from being reused.
+// call is a request and its answer. Calls are kept in a table and reused. A call outlasts the
+// connection. While it is in flight, its request does not change, and the reader owns its lines and
+// its reply.
 type call struct {
-	state     atomic.Int32
-	ready     chan struct{} // room for one: filled when the flight ends while the caller waits
-	sentOn    atomic.Uint64 // number of the last link that it was sent on; 0: none
-	waitUntil atomic.Int64  // how long it waits for a connection: time since Client.createdAt, or as above
+	ready chan struct{} // room for one: filled when the flight ends while the caller waits
 
 	req              ipc.Request
+	waitUntil        int64    // how long it waits for a connection: time since Client.createdAt, or as above
 	lockName         string   // of the lock; "": none
 	lease            *Lease   // its lease; nil: none
 	badOptions       []string // options that are not valid
-	failure          error    // if failed: why there is no answer; nil: Close
-	maybeDone        bool     // if failed: it was sent, and the daemon may have executed it
-	background       bool     // no caller waits for it, even in stateWaiting
+	failure          error    // if failed: why there is no answer
 	countedAsRelease bool     // no caller waits for it, and Client.releasing counts it
 
 	lines []ipc.Response // the answer's lines before the last one
 	reply ipc.Response   // its last line
 
-	// callTable.mu guards the fields below while the call is in flight.
+	// Client.mu guards the fields below while the call is in flight.
+	state            int
 	tag              string   // the tag of the answer, unless that has one of resendTags
 	resendTags       []string // tags under which it was sent again on the same connection
-	resent           bool     // it was sent more than once, and the daemon may have executed the first one
-	shutdownRefusals int      // how often a stopping daemon refused it; the reader owns this
+	sent             bool     // it was sent on the present connection
+	maybeDone        bool     // it was sent before, and the daemon may have executed it
+	shutdownRefusals int      // how often a stopping daemon refused it
 	limitRefusals    int      // how often a resend was refused with LIMIT
 	resendPaused     bool     // it was refused with LIMIT, and will be sent again
 	restart          uint64   // if sent once: the last restart during its flight; 0: none
@@ -84,17 +74,16 @@ func (cl *call) mayBeGranted() bool {
 // isGranted reports whether its reply is a grant.
 func (cl *call) isGranted() bool { return cl.mayBeGranted() && cl.reply.Kind == ipc.KindOK }
 
-func (cl *call) inFlight() bool {
-	state := cl.state.Load()
-	return state == stateWaiting || state == stateAbandoning || state == stateAbandoned
-}
+func (cl *call) inFlight() bool { return cl.state == stateWaiting || cl.state == stateAbandoned }
 
-// replyOrNil returns the reply, or nil if there is none.
-func (cl *call) replyOrNil() *ipc.Response {
-	if cl.state.Load() == stateFailed {
-		return nil
+// end ends the flight. It reports whether the call must be settled because no caller waits for it.
+// The caller holds Client.mu.
+func (cl *call) end(state int) (abandoned bool) {
+	abandoned = cl.state == stateAbandoned
+	if cl.state = state; !abandoned {
+		cl.ready <- struct{}{}
 	}
-	return &cl.reply
+	return abandoned
 }
 
 // setLease makes it a request about a known lease.
@@ -111,11 +100,11 @@ func (cl *call) replyError() *Error { return refusalError(op(cl.req.Verb), cl.lo
 type callTable struct {
 	lockPermits, otherPermits, resumePermits chan struct{} // one element for each permit in use
 
-	mu              sync.Mutex // guards the fields below, and the last part of each call; no other mutex is taken inside it, and it is taken inside none
-	calls           []*call    // by the number in the tag; a stray or nil if the tag has no call
-	tags            []string   // by number
-	free            []int      // numbers of nil entries
-	strayOutlasting int        // how many entries are strayOutlasts
+	mu              *sync.Mutex // Client.mu; guards the fields below. The caller of a method that uses it without taking it holds it
+	calls           []*call     // by the number in the tag; a stray or nil if the tag has no call
+	tags            []string    // by number
+	free            []int       // numbers of nil entries
+	strayOutlasting int         // how many entries are strayOutlasts
 	idle            []*call
 }
 
@@ -124,14 +113,23 @@ type callTable struct {
 // outlasts the connection.
 var strayLock, strayOutlasts, strayOther = new(call), new(call), new(call)
 
-func isStray(cl *call) bool { return cl == strayLock || cl == strayOutlasts || cl == strayOther }
-
-func newCallTable() *callTable {
+func newCallTable(mu *sync.Mutex) *callTable {
 	return &callTable{
+		mu:            mu,
 		lockPermits:   make(chan struct{}, maxLocks),
 		otherPermits:  make(chan struct{}, maxOthers),
 		resumePermits: make(chan struct{}, maxResumes),
 	}
+}
+
+func (t *callTable) permits(verb ipc.Verb) chan struct{} {
+	switch verb {
+	case ipc.VerbLock, ipc.VerbTry:
+		return t.lockPermits
+	case ipc.VerbResume:
+		return t.resumePermits
+	}
+	return t.otherPermits
 }
 
 // acquire returns an idle call for a request with verb. It waits for a permit, and fails only if
@@ -158,93 +156,130 @@ func (t *callTable) tryAcquire(verb ipc.Verb) *call {
 	}
 }
 
-func (t *callTable) permits(verb ipc.Verb) chan struct{} {
-	switch verb {
-	case ipc.VerbLock, ipc.VerbTry:
-		return t.lockPermits
-	case ipc.VerbResume:
-		return t.resumePermits
-	}
-	return t.otherPermits
-}
-
-// takeIdle takes the call that was released last. So few tags are in use, they are short, and their
-// calls are in the CPU's cache.
 func (t *callTable) takeIdle(verb ipc.Verb) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	cl := t.lastIdle()
+	return t.takeIdleLocked(verb)
+}
+
+// takeIdleLocked takes the call that was released last. So few tags are in use, they are short, and
+// their calls are in the CPU's cache.
+func (t *callTable) takeIdleLocked(verb ipc.Verb) (cl *call) {
+	if last := len(t.idle) - 1; last >= 0 {
+		cl, t.idle = t.idle[last], t.idle[:last]
+	} else {
+		cl = &call{ready: make(chan struct{}, 1)}
+		cl.tag = t.newTag(cl)
+		cl.req.Tag = cl.tag
+	}
 	cl.req.Verb = verb
 	return cl
 }
 
-// lastIdle removes the last idle call. The caller holds mu.
-func (t *callTable) lastIdle() *call {
-	if n := len(t.idle); n > 0 {
-		cl := t.idle[n-1]
-		t.idle = t.idle[:n-1]
-		return cl
-	}
-	cl := &call{ready: make(chan struct{}, 1)}
-	cl.tag = t.newTag(cl)
-	cl.req.Tag = cl.tag
-	return cl
-}
-
-// release puts a call back. The caller must own it.
+// release puts a call back, and keeps its tag and its memory. The caller must own the call.
 func (t *callTable) release(cl *call) {
 	places := t.permits(cl.req.Verb)
 	t.mu.Lock()
 	t.makeStrays(cl, false)
-	cl.reset()
+	clear(cl.lines)
+	req := ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
+	*cl = call{ready: cl.ready, req: req, lines: cl.lines[:0], reply: cl.reply, tag: cl.tag}
 	t.idle = append(t.idle, cl)
 	t.mu.Unlock()
 	<-places
 }
 
-// reset keeps the tag and the memory. The caller holds callTable.mu.
-func (cl *call) reset() {
-	clear(cl.lines)
-	cl.req = ipc.Request{Tag: cl.tag, Names: cl.req.Names[:0], Words: cl.req.Words[:0]}
-	cl.lockName, cl.lease, cl.badOptions, cl.failure, cl.lines = "", nil, nil, nil, cl.lines[:0]
-	cl.maybeDone, cl.background, cl.countedAsRelease = false, false, false
-	cl.resent, cl.resendPaused, cl.limitRefusals, cl.shutdownRefusals, cl.restart = false, false, 0, 0, 0
-	cl.sentOn.Store(0)
-	cl.waitUntil.Store(waitPatience)
-	cl.state.Store(stateIdle)
-}
-
-// severalInUse reports whether more than one call is in use.
-func (t *callTable) severalInUse() bool {
-	return len(t.lockPermits)+len(t.otherPermits)+len(t.resumePermits) > 1
-}
-
-// find returns the call with a tag, a stray if the call was already answered, or nil. more reports
-// whether the call is also in flight under other tags.
-func (t *callTable) find(tag string) (cl *call, more bool) {
+// find returns the call with a tag, a stray if the call was already answered, or nil.
+func (t *callTable) find(tag string) *call {
 	n, err := strconv.ParseUint(tag, 36, 31)
-	if err != nil {
-		return nil, false
+	if err != nil || n >= uint64(len(t.calls)) || t.tags[n] != tag {
+		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n >= uint64(len(t.calls)) || t.tags[n] != tag || t.calls[n] == nil {
-		return nil, false
-	}
-	cl = t.calls[n]
-	return cl, len(cl.resendTags) > 0
+	return t.calls[n]
 }
 
-func (t *callTable) all() []*call {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var all []*call
-	for n, cl := range t.calls {
-		if cl != nil && cl.tag == t.tags[n] { // neither a stray nor a resend
-			all = append(all, cl)
+// inFlight returns the calls that are in flight.
+func (t *callTable) inFlight() iter.Seq[*call] {
+	return func(yield func(*call) bool) {
+		for n, cl := range t.calls {
+			if cl != nil && cl.tag == t.tags[n] && cl.inFlight() && !yield(cl) {
+				return
+			}
 		}
 	}
-	return all
+}
+
+// newTag returns a free tag for cl.
+func (t *callTable) newTag(cl *call) string {
+	if last := len(t.free) - 1; last >= 0 {
+		n := t.free[last]
+		t.free = t.free[:last]
+		t.calls[n] = cl
+		return t.tags[n]
+	}
+	tag := strconv.FormatInt(int64(len(t.calls)), 36)
+	t.calls, t.tags = append(t.calls, cl), append(t.tags, tag)
+	return tag
+}
+
+// addTag gives the call another tag.
+func (t *callTable) addTag(cl *call) string {
+	tag := t.newTag(cl)
+	cl.resendTags = append(cl.resendTags, tag)
+	return tag
+}
+
+func (t *callTable) dropTag(tag string) {
+	n := tagNumber(tag)
+	if t.calls[n] == strayOutlasts {
+		t.strayOutlasting--
+	}
+	t.calls[n] = nil
+	t.free = append(t.free, n)
+}
+
+func tagNumber(tag string) int {
+	n, _ := strconv.ParseUint(tag, 36, 31) // always valid: newTag made it
+	return int(n)
+}
+
+// makeStrays marks all tags of a call but its own as strays. granted says that one of them was
+// granted: the others get the same grant, so the client need not wait for them.
+func (t *callTable) makeStrays(cl *call, granted bool) {
+	stray := strayOther
+	switch {
+	case cl.grantOutlastsConn() && !granted:
+		stray = strayOutlasts
+		t.strayOutlasting += len(cl.resendTags)
+	case cl.mayBeGranted():
+		stray = strayLock
+	}
+	for _, tag := range cl.resendTags {
+		t.calls[tagNumber(tag)] = stray
+	}
+	cl.resendTags = nil
+}
+
+// swapTag makes tag the call's own.
+func (t *callTable) swapTag(cl *call, tag string) {
+	if i := slices.Index(cl.resendTags, tag); i >= 0 {
+		cl.resendTags[i], cl.tag = cl.tag, tag
+	}
+}
+
+// connectionEnded is called when no more answers come on the connection.
+func (t *callTable) connectionEnded() {
+	for n, cl := range t.calls {
+		if cl != nil && cl.tag != t.tags[n] { // a stray, or a resend
+			t.dropTag(t.tags[n])
+		}
+	}
+	for _, cl := range t.calls {
+		if cl != nil {
+			cl.resendTags, cl.resendPaused = nil, false
+			cl.sent, cl.maybeDone = false, cl.maybeDone || cl.sent
+		}
+	}
 }
 
 // maxDuration is the longest duration that the protocol can express.

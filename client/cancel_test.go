@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -167,27 +166,24 @@ func TestUnlockOfAbandonedGrantAcrossRestart(t *testing.T) {
 	})
 }
 
-// The grant arrives while the caller is about to send CANCEL.
+// The grant arrives at the moment the caller gives up. Whichever is first, the lock is released.
 func TestGrantBeforeTheCancel(t *testing.T) {
 	c, d := dialScripted(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	locked := async(func() (*Lease, error) { return c.Lock(ctx, "job") })
 	d.expect("@0 LOCK job owner=1 id=t.1")
-	cl, _ := c.calls.find("0")
-	c.link.Load().out.mu.Lock() // delays the CANCEL
+	c.mu.Lock() // the caller and the reader wait for it
 	cancel()
-	for cl.state.Load() != stateAbandoning {
-		runtime.Gosched()
-	}
 	d.say(grant("0", "job", "abc", 0, ttl))
-	for cl.state.Load() != stateAnswered {
-		runtime.Gosched()
+	c.mu.Unlock()
+	l, err := locked.wait()
+	if err == nil {
+		defer async(func() (int, error) { return 0, l.Unlock(t.Context()) }).must(t)
+	} else {
+		want(t, "lock", err, context.Canceled)
+		d.expect("CANCEL 0")
+		d.say("ERR NOTHELD")
 	}
-	c.link.Load().out.mu.Unlock()
-	_, err := locked.wait()
-	want(t, "lock", err, context.Canceled)
-	d.expect("CANCEL 0")
-	d.say("ERR NOTHELD")
 	d.say(d.expectTagged("UNLOCK lease=abc") + " OK")
 	pinged := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 	d.say(d.expectTagged("PING") + " OK") // by now the answer to UNLOCK has been read
@@ -252,8 +248,8 @@ func TestAnswerBeforeTheEndOfTheContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cl.state.Store(stateWaiting)
-		c.deliver(cl, stateAnswered)
+		cl.state = stateWaiting
+		cl.end(stateAnswered)
 		if !c.await(ctx, cl) {
 			t.Error("the answer was there, and was not taken")
 		}

@@ -39,10 +39,8 @@ type Client struct {
 	closing   chan struct{} // closed when Close begins: see grantOutlastsConn
 	closeOnce sync.Once     // closes closing
 
-	link      atomic.Pointer[link] // nil: no connection now
-	lastEnded atomic.Uint64        // the number of the last link that has ended
-	needConn  chan struct{}        // room for one: something needs a connection
-	ctx       context.Context      // ended by Close
+	needConn  chan struct{}   // room for one: something needs a connection
+	ctx       context.Context // ended by Close
 	cancelCtx context.CancelFunc
 
 	daemonClock daemonClock
@@ -55,7 +53,8 @@ type Client struct {
 
 	background sync.WaitGroup // goroutines that spawn started; Close waits for them
 
-	mu             sync.Mutex        // guards the fields below; no other mutex is taken inside it, and it is taken inside none
+	mu             sync.Mutex        // guards the fields below, calls in flight, leases, and what is to be sent; no other mutex is taken inside it. See unlock
+	link           *link             // nil: no connection now
 	leases         map[string]*Lease // by id: held, or still to be released
 	connErr        error             // why there is no connection; nil while there is one
 	hasRunEnded    bool              // run has ended
@@ -124,9 +123,10 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
 		dial: dial, clock: clock, patience: defaultPatience, dialWait: untilDeadline, createdAt: time.Now(),
-		calls: newCallTable(), done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1), releasingChanged: make(chan struct{}, 1),
+		done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1), releasingChanged: make(chan struct{}, 1),
 		idPrefix: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
+	c.calls = newCallTable(&c.mu)
 	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
 	return c
 }
@@ -139,7 +139,7 @@ func (c *Client) open(ctx context.Context) error {
 		return err
 	}
 	c.connectedAt = time.Now()
-	c.link.Store(l)
+	c.link = l
 	c.background.Go(func() { c.run(l) })
 	return nil
 }
@@ -191,7 +191,10 @@ func (c *Client) Close() error {
 	c.awaitReleases()
 	c.cancelCtx()
 	c.endLeases(ErrClosed) // before the daemon sees the end of the connection and releases them
-	if l := c.link.Load(); l != nil {
+	c.mu.Lock()
+	l := c.link
+	c.mu.Unlock()
+	if l != nil {
 		l.hangUp() // ends the reader, which ends the rest
 	}
 	c.background.Wait()
@@ -214,10 +217,9 @@ func (c *Client) awaitReleases() {
 
 // isReleasing reports whether a release is in progress that a daemon can answer.
 func (c *Client) isReleasing() bool {
-	stays := c.calls.mayOutlast()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (stays || c.releasing > 0) && c.connErr == nil
+	return (c.calls.strayOutlasting > 0 || c.releasing > 0) && c.connErr == nil
 }
 
 // releaseStarted counts a release in progress, or a call that may need one.
@@ -249,14 +251,19 @@ func (c *Client) closed() bool { return c.ctx.Err() != nil }
 func (c *Client) spawn(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.spawnLocked(f)
+}
+
+func (c *Client) spawnLocked(f func()) {
 	if !c.hasRunEnded {
 		c.background.Go(f) // run is still counted, so the counter does not rise from zero while Close waits
 	}
 }
 
-// after runs f after d, unless Close comes first. f must not block, because Close waits for it.
+// after runs f after d, unless Close comes first. f must not block, because Close waits for it. The
+// caller holds mu.
 func (c *Client) after(d time.Duration, f func()) {
-	c.spawn(func() {
+	c.spawnLocked(func() {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
@@ -280,9 +287,7 @@ func (c *Client) run(l *link) {
 		c.expiryTimer.Stop()
 	}
 	c.mu.Unlock()
-	for _, cl := range c.calls.all() {
-		c.deliver(cl, stateFailed)
-	}
+	c.failCalls(ErrClosed, func(*call) bool { return true })
 	for _, l := range c.allLeases() {
 		l.endWithoutUnlock(lostError(l.name, "", ErrClosed))
 	}
@@ -299,16 +304,18 @@ func (c *Client) connectionEnded(l *link, err error) {
 	l.hangUp()
 	l.out.stop(cause)
 	c.mu.Lock()
-	c.connErr, c.lostAt, c.isPatienceOver = cause, time.Now(), false
+	c.connErr, c.lostAt, c.isPatienceOver, c.link = cause, time.Now(), false, nil
+	for _, lease := range c.leases {
+		// If another program took a lease with HoldPID, the daemon reports its loss to that one.
+		lease.detached = lease.cause == nil && (lease.hold == HoldConn || lease.hold == HoldPID && !lease.isTakenElsewhere)
+	}
+	c.calls.connectionEnded()
 	c.mu.Unlock()
 	c.checkReleases()
-	c.detachLeases(l.number)
-	c.link.Store(nil)
-	c.lastEnded.Store(l.number)
 	l.end()
-	c.calls.dropResendTags()
 	c.dropAbandoned()
-	c.failSentOnce(cause)
+	unknown := fmt.Errorf("%w (ask WHO or STATUS): %w", ErrUnknown, cause) // no answer comes any more
+	c.failCalls(unknown, func(cl *call) bool { return cl.isSentOnce() && cl.maybeDone })
 	switch {
 	case c.closed():
 	case errors.Is(err, errProtocol):

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -284,7 +285,7 @@ func TestLastWordsAfterFailedWrite(t *testing.T) {
 		c, d := dialScripted(t)
 		asked := async(func() (int, error) { return 0, c.Ping(t.Context()) })
 		d.expect("@0 PING")
-		c.link.Load().out.writeFailed(errors.New("broken pipe"))
+		c.current().out.writeFailed(errors.New("broken pipe"))
 		d.say("@0 OK")
 		asked.must(t)
 		locked := async(func() (*Lease, error) { return c.Lock(t.Context(), "job") })
@@ -348,13 +349,25 @@ func TestWriteToClosedSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") }, newCallTable().severalInUse)
+	s := newSender(ours, func(func()) { t.Error("a goroutine was started for a socket that is closed") }, new(sync.Mutex))
 	ping := &ipc.Request{Verb: ipc.VerbPing}
-	if err := s.send(ping, false); err != nil {
+	if err := send(s, ping, false); err != nil {
 		t.Errorf("the first request is refused: %v", err)
 	}
-	want(t, "the second request", s.send(ping, true), ErrUnavailable)
-	want(t, "the second request", s.send(ping, true), syscall.EPIPE)
+	want(t, "the second request", send(s, ping, true), ErrUnavailable)
+	want(t, "the second request", send(s, ping, true), syscall.EPIPE)
+}
+
+// send queues a request and writes it, as Client.unlock does.
+func send(s *sender, r *ipc.Request, urgent bool) error {
+	s.mu.Lock()
+	err := s.queue(r, urgent)
+	write := s.beginWrite()
+	s.mu.Unlock()
+	if write {
+		s.flush()
+	}
+	return err
 }
 
 // If a socket is full when its peer closes it, the next write fails.
@@ -367,12 +380,12 @@ func TestWriteToFullSocketThatIsClosed(t *testing.T) {
 			finish()
 			close(finished)
 		}()
-	}, newCallTable().severalInUse)
+	}, new(sync.Mutex))
 	ping := &ipc.Request{Verb: ipc.VerbPing}
-	if err := s.send(ping, false); err != nil {
+	if err := send(s, ping, false); err != nil {
 		t.Errorf("the first request is refused: %v", err)
 	}
 	theirs.Close()
 	<-finished
-	want(t, "the second request", s.send(ping, true), ErrUnavailable)
+	want(t, "the second request", send(s, ping, true), ErrUnavailable)
 }

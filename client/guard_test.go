@@ -53,11 +53,11 @@ func TestGuardOfAnotherTTL(t *testing.T) {
 			tag, _ := d.tagged()
 			d.say(grant(tag, "job", "abc", d.elapsed(), c.granted))
 			extended.must(t)
-			l.mu.Lock()
+			l.c.mu.Lock()
 			if l.guard != c.guard {
 				t.Errorf("a ttl of %v, granted %v: a guard of %v, want %v", c.ttl, c.granted, l.guard, c.guard)
 			}
-			l.mu.Unlock()
+			l.c.mu.Unlock()
 		}
 	})
 }

@@ -78,11 +78,20 @@ func nothingLeft(t testing.TB, c *Client) {
 	if n, m, o := len(c.calls.lockPermits), len(c.calls.resumePermits), len(c.calls.otherPermits); n+m+o > 0 {
 		t.Errorf("%d locks, %d RESUMEs and %d other requests are left in flight", n, m, o)
 	}
-	for _, cl := range c.calls.all() {
-		if cl.state.Load() != stateIdle {
-			t.Errorf("request %s is left in state %d", cl.tag, cl.state.Load())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n, cl := range c.calls.calls {
+		if cl != nil && cl.tag == c.calls.tags[n] && cl.state != stateIdle {
+			t.Errorf("request %s is left in state %d", cl.tag, cl.state)
 		}
 	}
+}
+
+// current returns the connection that is in use, or nil.
+func (c *Client) current() *link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link
 }
 
 // greet accepts a connection and answers HELLO.

@@ -1,5 +1,7 @@
 package client
 
+import "fmt"
+
 // Inherit lets processes that this one starts from now on, and their descendants, hold the
 // connection too. If this process is killed, the daemon sees the end of the connection, and
 // releases the leases, only after the last of these processes has ended or closed it. Until then
@@ -10,11 +12,13 @@ package client
 // this one.
 func (c *Client) Inherit() error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.inherit = true
-	c.mu.Unlock()
-	l := c.link.Load()
-	if l == nil {
+	if c.link == nil {
 		return nil // the next connection will be inherited
 	}
-	return c.inheritIfWanted(l)
+	if err := inheritable(c.link.conn); err != nil {
+		return fmt.Errorf("inherit: %w", err)
+	}
+	return nil
 }

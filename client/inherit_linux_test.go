@@ -58,7 +58,7 @@ func TestInheritWhileAConnectionIsMade(t *testing.T) {
 		}
 	}
 	pinged.must(t)
-	raw, err := c.link.Load().conn.(*net.UnixConn).SyscallConn()
+	raw, err := c.current().conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -46,9 +44,8 @@ type Lease struct {
 	lateCheck        time.Duration // see WithLateCheck
 	isTakenElsewhere bool          // another connection took it, so only Unlock releases it
 
-	endedConn atomic.Uint64 // number of its connection, which has ended, until another one resumes it; 0: none
-
-	mu              sync.Mutex    // guards the fields below; no other mutex is taken inside it
+	// Client.mu guards the fields below.
+	detached        bool          // its connection has ended, and no other one has resumed it
 	deadline        time.Duration // on the client's clock; never moves back
 	guard           time.Duration // how long before the deadline the context ends
 	daemonGuard     time.Duration // the guard that the daemon reported; 0: none
@@ -96,24 +93,24 @@ func (l *Lease) Deadline() time.Time { return time.Now().Add(l.DeadlineBoottime(
 // DeadlineBoottime returns the deadline as time since the boot of this host, on CLOCK_BOOTTIME.
 // Other processes of this host can read that clock too.
 func (l *Lease) DeadlineBoottime() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	return l.deadline
 }
 
 // Guard returns how long before its deadline the lease's Context ends, unless the deadline moves:
 // the time of WithGuard, or a fifth of the ttl.
 func (l *Lease) Guard() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	return l.guard
 }
 
 // Validity returns how long the lease is still held, as far as this process knows. It is 0 after
 // the end. It uses CLOCK_BOOTTIME, so a suspension of the host counts.
 func (l *Lease) Validity() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	if l.cause != nil {
 		return 0
 	}
@@ -128,8 +125,8 @@ func (l *Lease) Validity() time.Duration {
 // A timer does not run while the host is suspended. After a suspension the context ends when the
 // daemon reports the loss, or at the latest after half of the remaining validity.
 func (l *Lease) Context() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	if l.ctx == nil {
 		l.makeContext(context.WithoutCancel(l.base))
 	}
@@ -285,8 +282,8 @@ func (l *Lease) begin(ctx context.Context, verb ipc.Verb) (*call, error) {
 
 // endedError returns nil, or the error of a request about a lease that has ended.
 func (l *Lease) endedError(verb ipc.Verb) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	if l.cause == ErrUnlocked {
 		return notHeldError(verb, l.name)
 	}

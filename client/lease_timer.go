@@ -52,8 +52,8 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 // startTimer returns false if the lease has already ended.
 func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	l.hasOwnGuard, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
 	l.deadline = max(l.deadline, l.c.daemonClock.deadlineOf(r, now)) // a RESUME may have set it already
 	l.daemonGuard = duration(r, "guard")
@@ -120,11 +120,11 @@ func (l *Lease) onTimer() {
 // run.
 func (l *Lease) endIfDue() {
 	now := l.c.clock()
-	l.mu.Lock()
+	l.c.mu.Lock()
 	due := l.cause == nil && now >= l.contextEnd()
 	first := due && l.lateUntil == 0
 	late := due && l.isLate(now)
-	l.mu.Unlock()
+	l.c.mu.Unlock()
 	switch {
 	case late && first:
 		l.postCheck()
@@ -172,8 +172,8 @@ const (
 
 // nextAction returns the action that is due, and sets the timer for the next one.
 func (l *Lease) nextAction(now time.Duration) timerAction {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	switch {
 	case l.unlockPending:
 		l.unlockPending, l.unlocking = false, true
@@ -200,9 +200,9 @@ func (l *Lease) nextAction(now time.Duration) timerAction {
 
 // expiredError returns the cause if the lease ended without a report of the daemon.
 func (l *Lease) expiredError() *Error {
-	l.mu.Lock()
+	l.c.mu.Lock()
 	guard, atBound := l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd
-	l.mu.Unlock()
+	l.c.mu.Unlock()
 	switch {
 	case l.hold == HoldTTL:
 		return lostError(l.name, fmt.Sprintf("its ttl ends in less than the guard of %v, and Extend was not called", guard), nil)
@@ -228,8 +228,8 @@ func (l *Lease) postCheck() {
 
 func (l *Lease) retryCheck() {
 	now := l.c.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	l.checking = false
 	if l.cause == nil && l.timer != nil && l.lateUntil == 0 {
 		l.timer.Reset(max(0, l.nextTick(now)))
@@ -274,8 +274,8 @@ func (l *Lease) unknownError(err error) error {
 // it at its deadline at the latest.
 func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 	now := l.c.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	l.checking = false
 	if l.cause != nil {
 		return
@@ -297,11 +297,11 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 // end ends the lease with cause. Only the first call counts. With pending, the daemon may still
 // extend the lease. It is then unlocked at the deadline, and not before, because its holder may
 // still be stopping. (The daemon does not extend a detached lease, unless it refused RESUME: see
-// resumeGranted and noteMaybeKept.)
+// resumeGranted and maybeKept.)
 func (l *Lease) end(cause error, pending bool) {
-	l.mu.Lock()
+	l.c.mu.Lock()
 	if l.cause != nil {
-		l.mu.Unlock()
+		l.c.mu.Unlock()
 		return
 	}
 	l.cause, l.unlockPending = cause, pending && (l.maybeKept || !l.isDetached())
@@ -310,17 +310,17 @@ func (l *Lease) end(cause error, pending bool) {
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 	cancel := l.cancel
-	l.mu.Unlock()
+	l.c.sendAfterResume(l)
+	l.c.unlock()
 	if cancel != nil {
 		cancel(cause)
 	}
-	l.c.sendAfterResume(l, everyConn)
 }
 
 // hasPendingUnlock reports whether the lease must still be unlocked.
 func (l *Lease) hasPendingUnlock() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	return l.unlockPending
 }
 
@@ -333,29 +333,29 @@ func (l *Lease) stopTimer() {
 
 // endByDaemon ends a lease that the daemon reports as lost.
 func (l *Lease) endByDaemon(r *ipc.Response, cause error) {
-	l.mu.Lock()
+	l.c.mu.Lock()
 	l.restForced = len(l.names) > 1 && text(r, "reason") == "forced"
-	l.mu.Unlock()
+	l.c.mu.Unlock()
 	l.endWithoutUnlock(cause)
 }
 
 // endWithoutUnlock ends a lease that the daemon no longer keeps: there is nothing to unlock.
 func (l *Lease) endWithoutUnlock(cause error) {
 	l.end(cause, false)
-	l.mu.Lock()
+	l.c.mu.Lock()
 	l.unlockPending = false
 	l.stopTimer()
-	l.mu.Unlock()
+	l.c.mu.Unlock()
 	l.c.forget(l)
 }
 
 // beginUnlock ends the lease. It returns an error if there is nothing to unlock.
 func (l *Lease) beginUnlock() error {
-	l.mu.Lock()
+	l.c.mu.Lock()
 	again, owed, rest := l.unlocking, l.unlockPending, l.restForced
 	cause := l.cause
 	l.unlocking, l.unlockPending, l.restForced = true, false, false
-	l.mu.Unlock()
+	l.c.mu.Unlock()
 	switch {
 	case cause != nil && cause != ErrUnlocked:
 		if owed {
@@ -385,24 +385,24 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 		l.c.forget(l)
 		return cl.replyError()
 	}
-	l.mayUnlockAgain(cl.resent)
+	l.mayUnlockAgain(cl.maybeDone)
 	return cl.replyError()
 }
 
 // mayUnlockAgain lets Unlock be called again after a failure. maybeDone says that the daemon may
 // have executed the failed UNLOCK.
 func (l *Lease) mayUnlockAgain(maybeDone bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	l.unlocking = false
 	l.unlockMaybeDone = l.unlockMaybeDone || maybeDone
 }
 
 // sentBefore reports whether the daemon may have executed an earlier UNLOCK.
 func (l *Lease) sentBefore(cl *call) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return cl.resent || l.unlockMaybeDone
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return cl.maybeDone || l.unlockMaybeDone
 }
 
 // handleUnlockReply handles the answer to an UNLOCK that has no caller. After a refusal (such as
@@ -412,8 +412,8 @@ func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 	if l.setReleasing(false) {
 		l.c.releaseDone()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	if l.unlocking {
 		return
 	}
@@ -427,9 +427,9 @@ func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 
 // unlockInBackground unlocks a lease that is no longer used.
 func (l *Lease) unlockInBackground() {
-	l.mu.Lock()
+	l.c.mu.Lock()
 	l.unlocking = true
-	l.mu.Unlock()
+	l.c.mu.Unlock()
 	if l.setReleasing(true) {
 		l.c.releaseStarted()
 	}
@@ -439,8 +439,8 @@ func (l *Lease) unlockInBackground() {
 
 // setReleasing sets the field, and reports whether its value has changed.
 func (l *Lease) setReleasing(is bool) (news bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	news = l.releasing != is
 	l.releasing = is
 	return news

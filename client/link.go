@@ -24,13 +24,12 @@ var errProtocol = errors.New("it does not speak the protocol")
 
 // link is one connection of a Client. One goroutine reads it, and owns bye and hangUpReason.
 type link struct {
-	c      *Client
-	number uint64 // from 1
-	conn   net.Conn
-	in     *bufio.Reader
-	out    *sender
-	ctx    context.Context // ends with the connection
-	end    context.CancelFunc
+	c    *Client
+	conn net.Conn
+	in   *bufio.Reader
+	out  *sender
+	ctx  context.Context // ends with the connection
+	end  context.CancelFunc
 
 	bye          bool   // the daemon said BYE
 	hangUpReason *Error // the reason with which the daemon closed a new connection
@@ -42,9 +41,9 @@ var errRestarted = errors.New("it was restarted meanwhile")
 
 // newLink dials until ctx is done, and checks that the daemon speaks version 1. If it fails, it
 // leaves no connection open.
-func (c *Client) newLink(ctx context.Context, number uint64) (*link, error) {
+func (c *Client) newLink(ctx context.Context) (*link, error) {
 	for {
-		l, err := c.tryLink(ctx, number)
+		l, err := c.tryLink(ctx)
 		if !errors.Is(err, errRestarted) || ctx.Err() != nil {
 			return l, err
 		}
@@ -59,7 +58,7 @@ func (c *Client) firstLink(ctx context.Context) (*link, error) {
 	waiting, cancel := c.dialContext(ctx)
 	defer cancel()
 	for try := 1; ; try++ {
-		l, err := c.newLink(ctx, 1)
+		l, err := c.newLink(ctx)
 		if err == nil || ctx.Err() != nil || !mayComeLater(err) {
 			return l, err
 		}
@@ -97,15 +96,15 @@ func mayComeLater(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrShutdown)
 }
 
-func (c *Client) tryLink(ctx context.Context, number uint64) (*link, error) {
+func (c *Client) tryLink(ctx context.Context) (*link, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := &link{c: c, number: number, conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer)}
-	l.out = newSender(conn, c.spawn, c.calls.severalInUse)
+	l := &link{c: c, conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer)}
+	l.out = newSender(conn, c.spawn, &c.mu)
 	l.ctx, l.end = context.WithCancel(c.ctx)
-	if err := errors.Join(c.inheritIfWanted(l), l.greet(ctx)); err != nil {
+	if err := l.greet(ctx); err != nil {
 		l.end()
 		l.hangUp()
 		return nil, fmt.Errorf("dial %s: %w", c.path, err)
@@ -288,18 +287,4 @@ func (l *link) hangUp() {
 		_ = socket.CloseWrite() // fails if the connection has ended
 	}
 	l.conn.Close()
-}
-
-// inheritIfWanted makes a connection inheritable if Inherit was called.
-func (c *Client) inheritIfWanted(l *link) error {
-	c.mu.Lock()
-	wanted := c.inherit
-	c.mu.Unlock()
-	if !wanted {
-		return nil
-	}
-	if err := inheritable(l.conn); err != nil {
-		return fmt.Errorf("inherit: %w", err)
-	}
-	return nil
 }

@@ -68,8 +68,8 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // useContext derives the lease's context from ctx. It must be called before any other use of the
 // lease, except by goroutines that have found it (LeaseOf).
 func (l *Lease) useContext(ctx context.Context) context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	l.makeContext(ctx)
 	return l.ctx
 }
@@ -115,7 +115,7 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	}
 	bounded := cl.limitWait(ctx)
 	c.setIdentity(cl)
-	cl.waitUntil.Store(c.connDeadline(cl))
+	cl.waitUntil = c.connDeadline(cl)
 	if cl.grantOutlastsConn() {
 		c.releaseStarted() // until it is a lease, or is abandoned
 		defer c.releaseDone()

@@ -136,9 +136,9 @@ func TestRestOfForcedLeaseIsUnlockedBeforeGrant(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := &Lease{c: c, name: "a,b", names: []string{"a", "b"}, base: t.Context()}
-		if !c.register(&call{lease: l, reply: r}) {
-			t.Fatal("the grant is none")
-		}
+		l.id = leaseOf(&r)
+		l.setGrant(&r)
+		c.leaseByID(l.id, l)
 		l.endByDaemon(&r, lostByEvent(l.name, &r))
 		want(t, "the lease", l.start(&r, &ipc.Options{}), ErrLost)
 		d.say(d.expectTagged("UNLOCK lease=abc") + " ERR LOST lock=a,b reason=forced")

@@ -229,7 +229,7 @@ func TestSentOnceWaitsForConnection(t *testing.T) {
 // If the connection takes no more requests but has not ended, the request is not sent.
 func TestSentOnceIsNotSent(t *testing.T) {
 	eachOnce(t, func(t *testing.T, c *Client, d *scripted, line string, ask func() (int, error)) {
-		c.link.Load().out.stop(errNobody)
+		c.current().out.stop(errNobody)
 		asked := async(ask)
 		synctest.Wait()
 		d.hangUp()

@@ -2,21 +2,10 @@ package client
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/redlockd/redlockd/ipc"
 )
-
-// deliver ends the flight of a call. If a caller waits, it owns the call again; otherwise deliver
-// settles the call. If the call is not in flight, deliver does nothing.
-func (c *Client) deliver(cl *call, endState int32) {
-	switch {
-	case cl.state.CompareAndSwap(stateWaiting, endState):
-		cl.ready <- struct{}{}
-	case cl.state.CompareAndSwap(stateAbandoning, endState): // its caller settles it
-	case cl.state.CompareAndSwap(stateAbandoned, endState):
-		c.settle(cl)
-	}
-}
 
 // handleLine handles a line from the daemon, and may overwrite r. An error means that the peer does
 // not speak the protocol.
@@ -28,28 +17,35 @@ func (l *link) handleLine(r *ipc.Response) error {
 	case r.Tag == "":
 		return nil // the answer to CANCEL has no information
 	}
-	cl, more := l.c.calls.find(r.Tag)
+	c := l.c
+	c.mu.Lock()
+	cl := c.calls.find(r.Tag)
 	switch {
-	case isStray(cl):
-		l.c.handleStray(cl, r)
+	case cl == strayLock || cl == strayOutlasts || cl == strayOther:
+		c.mu.Unlock()
+		if r.Kind != ipc.KindLine {
+			c.handleStray(cl, r)
+		}
 		return nil
 	case cl == nil || !cl.inFlight():
+		c.mu.Unlock()
 		return errNoCall
 	case r.Kind == ipc.KindLine:
 		cl.lines = append(cl.lines, *r)
 		*r = ipc.Response{}
-		return nil
 	case r.Kind == ipc.KindErr && l.ignoresRefusal(cl, r):
-		return nil
+	default:
+		return l.handleReply(cl, r)
 	}
-	return l.handleReply(cl, r, more)
+	c.unlock()
+	return nil
 }
 
 // ignoresRefusal reports whether the caller does not get a refusal, because the request will be
 // sent again. SHUTDOWN is such a refusal, except for FORCE and ADMIT: there it means that the
 // outcome is unknown, not that the daemon stops. With drain= it is an answer: the daemon keeps the
 // connection, and no other daemon takes over soon. After Close, waiting calls are refused with
-// CANCELLED, because Close ends the input. They get their error from run.
+// CANCELLED, because Close ends the input. They get their error from run. The caller holds mu.
 func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	switch {
 	case r.Code == ipc.CodeCancelled && l.c.closed():
@@ -64,24 +60,43 @@ func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 	return false
 }
 
-// handleReply handles the last line of an answer. more says that the call is also in flight under
-// other tags.
-func (l *link) handleReply(cl *call, r *ipc.Response, more bool) error {
-	var others []string
-	if more {
-		others = l.c.calls.setAnsweredTag(cl, r.Tag, r.Kind == ipc.KindOK)
+// handleReply handles the last line of an answer. It adds a granted lease before the next line is
+// read, which may report its loss. The caller holds mu, and handleReply releases it.
+func (l *link) handleReply(cl *call, r *ipc.Response) error {
+	c := l.c
+	if len(cl.resendTags) > 0 {
+		before := cl.tag
+		c.calls.swapTag(cl, r.Tag)
+		if cl.resendPaused && before != r.Tag { // the tag before is not in flight
+			cl.resendTags = slices.DeleteFunc(cl.resendTags, func(other string) bool { return other == before })
+			c.calls.dropTag(before)
+		}
+		if cl.mayBeGranted() && r.Kind == ipc.KindErr {
+			c.cancelTags(cl.resendTags) // so that none of them goes on waiting
+		}
+		c.calls.makeStrays(cl, r.Kind == ipc.KindOK)
 	}
-	refused := cl.mayBeGranted() && r.Kind == ipc.KindErr
-	cl.reply, *r = *r, cl.reply // reuse the memory of the fields
-	if cl.isProbeReply() {
-		setOutcomeUnknown(&cl.reply)
+	cl.reply, *r = *r, cl.reply                        // reuse the memory of the fields
+	if cl.isSentOnce() && cl.reply.Tag != cl.req.Tag { // the answer to the PING of afterRestart
+		cl.reply.Err(cl.reply.Tag, ipc.CodeUnknown, "the daemon was restarted while it was in progress, and its result is unknown: ask WHO or STATUS")
 	}
-	if cl.isGranted() && !l.c.register(cl) {
-		return errFields
+	var granted *Lease
+	if cl.isGranted() {
+		granted = cl.lease
+		if granted.id = leaseOf(&cl.reply); granted.id == "" {
+			c.mu.Unlock()
+			return errFields
+		}
+		granted.setGrant(&cl.reply) // from here on other goroutines can find it
+		c.leases[granted.id] = granted
 	}
-	l.c.deliver(cl, stateAnswered)
-	if refused {
-		l.c.cancel(l, others...) // so that none of them goes on waiting
+	abandoned := cl.end(stateAnswered)
+	c.unlock()
+	if granted != nil && c.closed() { // Close may have run before it was added
+		granted.endWithConnection(ErrClosed)
+	}
+	if abandoned {
+		c.settle(cl)
 	}
 	return nil
 }
@@ -89,9 +104,6 @@ func (l *link) handleReply(cl *call, r *ipc.Response, more bool) error {
 // handleStray handles the answer to a request that was already answered under another tag. If it
 // grants an unknown lease, the client releases the lease, perhaps for the second time.
 func (c *Client) handleStray(which *call, r *ipc.Response) {
-	if r.Kind == ipc.KindLine {
-		return
-	}
 	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" && c.leaseByID(id, nil) == nil {
 		l := &Lease{c: c, name: text(r, "lock"), id: id}
 		if which == strayOutlasts {
@@ -99,25 +111,10 @@ func (c *Client) handleStray(which *call, r *ipc.Response) {
 		}
 		l.unlockInBackground()
 	}
-	c.calls.endStray(r.Tag)
-	c.checkReleases()
-}
-
-// register adds a granted lease before the next line is read, which may report its loss.
-func (c *Client) register(cl *call) bool {
-	id := leaseOf(&cl.reply)
-	if id == "" {
-		return false
-	}
-	cl.lease.id = id
-	cl.lease.setGrant(&cl.reply) // from here on other goroutines can find it
 	c.mu.Lock()
-	c.leases[id] = cl.lease
+	c.calls.dropTag(r.Tag)
 	c.mu.Unlock()
-	if c.closed() { // Close may have run before it was added
-		cl.lease.endWithConnection(ErrClosed)
-	}
-	return true
+	c.checkReleases()
 }
 
 // forget removes a lease that has ended. It does not remove another Lease with the same ID, which
@@ -134,10 +131,7 @@ func (c *Client) forget(l *Lease) {
 func (l *link) handleEvent(r *ipc.Response) {
 	switch r.Event {
 	case ipc.EventLost:
-		l.c.mu.Lock()
-		lease := l.c.leases[text(r, "lease")]
-		l.c.mu.Unlock()
-		if lease != nil {
+		if lease := l.c.leaseByID(text(r, "lease"), nil); lease != nil {
 			lease.endByDaemon(r, lostByEvent(lease.name, r))
 		}
 	case ipc.EventBye:

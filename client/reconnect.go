@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -25,14 +26,43 @@ const (
 func (c *Client) reconnect() *link {
 	for try := c.firstTry(); pause(c.ctx, try) && c.awaitNeedOfConn(&try); try++ {
 		ctx, cancel := context.WithTimeout(c.ctx, attemptTimeout)
-		l, err := c.newLink(ctx, c.lastEnded.Load()+1)
+		l, err := c.newLink(ctx)
 		cancel()
 		if err == nil {
-			c.useConn(l)
+			err = c.useConn(l)
+		}
+		if err == nil {
 			return l
 		}
 		c.attemptFailed(err)
 	}
+	return nil
+}
+
+// useConn makes a new connection the current one, and sends on it what is in flight.
+func (c *Client) useConn(l *link) (err error) {
+	c.connectedAt = time.Now()
+	c.reconnects.Add(1)
+	c.mu.Lock()
+	if err = c.ctx.Err(); err == nil && c.inherit {
+		err = inheritable(l.conn)
+	}
+	if err != nil {
+		c.mu.Unlock()
+		l.end()
+		l.hangUp()
+		return fmt.Errorf("dial %s: %w", c.path, err)
+	}
+	c.connErr, c.link = nil, l
+	c.resumeAll(l)
+	for cl := range c.calls.inFlight() {
+		if cl.shouldResend() && !cl.sent && !cl.awaitsResume() {
+			cl.lines = cl.lines[:0] // the whole answer will come again
+			c.resend(cl, cl.tag)
+		}
+	}
+	c.unlock()
+	c.dropAbandoned()
 	return nil
 }
 
@@ -61,13 +91,15 @@ func (c *Client) awaitNeedOfConn(try *int) bool {
 }
 
 func (c *Client) needsConn() bool {
-	needed := false
-	c.calls.eachInFlight(func(cl *call) { needed = needed || cl.shouldResend() })
-	if needed {
-		return true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for cl := range c.calls.inFlight() {
+		if cl.shouldResend() {
+			return true
+		}
 	}
-	for _, l := range c.allLeases() {
-		if l.needsResume() {
+	for _, l := range c.leases {
+		if l.detached {
 			return true
 		}
 	}
@@ -105,24 +137,6 @@ func (c *Client) attemptFailed(err error) {
 	c.failExpired(true)
 }
 
-// requestConn asks run to connect for a call, unless the Client is closed.
-func (c *Client) requestConn(cl *call) error {
-	c.mu.Lock()
-	ended := c.hasRunEnded
-	c.mu.Unlock()
-	if ended && cl.sentOn.CompareAndSwap(0, sentNever) {
-		return ErrClosed
-	}
-	select {
-	case c.needConn <- struct{}{}:
-	default: // it is already awake
-	}
-	if cl.waitUntil.Load() > 0 {
-		c.failExpired(false) // sets the timer
-	}
-	return nil
-}
-
 // failExpired fails the calls that have waited long enough for a connection, and sets a timer for
 // the next one. tried says that an attempt has just failed.
 func (c *Client) failExpired(tried bool) {
@@ -137,34 +151,30 @@ func (c *Client) failExpired(tried bool) {
 	}
 	next := end
 	c.failCalls(cause, func(cl *call) bool {
-		until := cl.waitUntil.Load()
 		switch {
-		case until == waitForever, cl.outlivesCaller():
+		case cl.waitUntil == waitForever, cl.outlivesCaller():
 			return false
-		case until == waitPatience:
+		case cl.waitUntil == waitPatience:
 			return hopeless && (tried || !before)
 		}
-		at := laterOf(end, c.createdAt.Add(time.Duration(until)))
+		at := c.createdAt.Add(time.Duration(cl.waitUntil))
+		if at.Before(end) {
+			at = end
+		}
 		if now.Before(at) && (!next.After(now) || at.Before(next)) {
 			next = at
 		}
 		return !now.Before(at)
 	})
 	if next.After(now) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.scheduleExpiry(next.Sub(now))
 	}
 }
 
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
+// scheduleExpiry sets the timer that runs failExpired. The caller holds mu.
 func (c *Client) scheduleExpiry(in time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
 	case c.hasRunEnded:
 	case c.expiryTimer == nil:
@@ -174,49 +184,32 @@ func (c *Client) scheduleExpiry(in time.Duration) {
 	}
 }
 
-// failAll fails all calls except those that release something.
+// failAll fails all calls except those that have no caller.
 func (c *Client) failAll(why error) {
-	c.failCalls(why, func(cl *call) bool { return cl.state.Load() == stateWaiting && !cl.background })
+	c.failCalls(why, func(cl *call) bool { return cl.state == stateWaiting })
 }
 
 // dropAbandoned drops the calls that no caller waits for, unless they are in progress on the
 // connection or worth sending on another one.
 func (c *Client) dropAbandoned() {
-	c.failCalls(nil, func(cl *call) bool { return cl.state.Load() == stateAbandoned && !cl.shouldResend() })
+	c.failCalls(nil, func(cl *call) bool { return cl.state == stateAbandoned && !cl.shouldResend() })
 }
 
 // failCalls ends the flight of calls with the error why. It selects the calls that are not in
-// progress on a connection and for which which returns true.
+// progress on a connection and for which which, called with mu held, returns true.
 func (c *Client) failCalls(why error, which func(cl *call) bool) {
-	var toSettle []*call
-	c.calls.eachInFlight(func(cl *call) {
-		sent := cl.sentOn.Load()
-		if sent > c.lastEnded.Load() || !which(cl) || !cl.sentOn.CompareAndSwap(sent, sentNever) {
-			return
+	var abandoned []*call
+	c.mu.Lock()
+	for cl := range c.calls.inFlight() {
+		if !cl.sent && which(cl) {
+			cl.failure = why
+			if cl.end(stateFailed) {
+				abandoned = append(abandoned, cl)
+			}
 		}
-		cl.maybeDone = sent != 0
-		if cl.failWith(why) {
-			toSettle = append(toSettle, cl)
-		}
-	})
-	for _, cl := range toSettle {
-		c.settle(cl)
 	}
-}
-
-// failWith ends the flight without an answer. It reports whether the call must be settled because
-// no caller waits for it. A caller that is abandoning the call settles it itself.
-func (cl *call) failWith(why error) (settle bool) {
-	cl.failure = why
-	for {
-		switch {
-		case cl.state.CompareAndSwap(stateWaiting, stateFailed):
-			cl.ready <- struct{}{}
-			return false
-		case cl.state.CompareAndSwap(stateAbandoning, stateFailed):
-			return false
-		case cl.state.CompareAndSwap(stateAbandoned, stateFailed):
-			return true
-		}
+	c.mu.Unlock()
+	for _, cl := range abandoned {
+		c.settle(cl)
 	}
 }

@@ -137,8 +137,8 @@ func (c closing) Close() error {
 func TestLeasesEndBeforeTheConnection(t *testing.T) {
 	for what, end := range map[string]func(*Client, *scripted){
 		"garbage":            func(_ *Client, d *scripted) { d.say("ssh") },
-		"a write that fails": func(c *Client, _ *scripted) { c.link.Load().out.writeFailed(syscall.ENOBUFS) },
-		"a read that fails":  func(c *Client, _ *scripted) { c.link.Load().conn.SetReadDeadline(time.Now()) },
+		"a write that fails": func(c *Client, _ *scripted) { c.current().out.writeFailed(syscall.ENOBUFS) },
+		"a read that fails":  func(c *Client, _ *scripted) { c.current().conn.SetReadDeadline(time.Now()) },
 		"garbage after BYE":  func(_ *Client, d *scripted) { d.say("BYE resume=10", "ssh") },
 		"Close":              func(c *Client, _ *scripted) { c.Close() },
 	} {
@@ -269,11 +269,11 @@ func TestOneAttemptOutlastsTheWaitOfOthers(t *testing.T) {
 func TestClosedWhileConnecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := newScripted(t)
-		made := async(func() (*link, error) { return c.newLink(t.Context(), 1) })
+		made := async(func() (*link, error) { return c.newLink(t.Context()) })
 		d.greet()
 		l := made.must(t)
 		c.Close()
-		c.useConn(l)
+		want(t, "using it", c.useConn(l), context.Canceled)
 		if _, err := d.in.ReadByte(); err != io.EOF {
 			t.Errorf("the client sent more (%v), want the end", err)
 		}

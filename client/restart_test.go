@@ -3,12 +3,9 @@ package client
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redlockd/redlockd/ipc"
 )
 
 // The daemon is killed and starts again after a second. Leases are resumed, and waiters go on
@@ -377,35 +374,6 @@ func TestConnectionThatEndsAtOnce(t *testing.T) {
 			t.Errorf("lock: %v", err)
 		}
 	})
-}
-
-// A call chose a connection, but before it sent anything that connection ended and the next one
-// came into use. The call itself sends its request on the next one, because no other goroutine
-// does.
-func TestSentOnTheNextConnection(t *testing.T) {
-	for line, verb := range map[string]ipc.Verb{"PING": ipc.VerbPing, "ADMIT all": ipc.VerbAdmit} {
-		synctest.Test(t, func(t *testing.T) {
-			c, d := dialScripted(t)
-			d.lock(c, "held", "abc")
-			before := c.link.Load()
-			d.hangUp()
-			d.greet()
-			d.say(grant(d.expectTagged("RESUME held owner=1 lease=abc")[1:], "held", "abc", d.elapsed(), ttl))
-			cl, err := c.begin(t.Context(), verb, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			cl.req.Words = append(cl.req.Words, strings.Fields(line)[1:]...)
-			cl.state.Store(stateWaiting)
-			want(t, "sending it", c.transmitOn(before, cl), nil)
-			if cl.sentOn.Load() != c.link.Load().number {
-				t.Fatalf("%s was not sent on the connection that there is", line)
-			}
-			d.say(d.expectTagged(line) + " OK")
-			<-cl.ready
-			c.calls.release(cl)
-		})
-	}
 }
 
 // If the connection ended within an answer, the client drops the part that it had read.

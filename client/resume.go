@@ -2,7 +2,6 @@ package client
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -14,67 +13,59 @@ import (
 // connection would report its loss. So each new connection sends RESUME for it as well. (After
 // FORCE another client holds the lock at once.)
 
-// everyConn is above the number of every connection.
-const everyConn = math.MaxUint64
-
 // retryResume is the time between a temporary refusal (such as NOQUORUM) and the next RESUME.
 const retryResume = 250 * time.Millisecond
 
-// detachLeases is called at the end of the connection with that number.
-func (c *Client) detachLeases(number uint64) {
-	for _, l := range c.allLeases() {
-		// If another program took a lease with HoldPID, the daemon reports its loss to that one.
-		if l.isHeld() && (l.hold == HoldConn || l.hold == HoldPID && !l.isTakenElsewhere) {
-			l.endedConn.Store(number)
-		}
-		if !l.isHeld() { // it ended at the same time
-			l.endedConn.Store(0)
-		}
-	}
-}
-
-// needsResume reports whether a connection has to send RESUME for the lease.
-func (l *Lease) needsResume() bool { return l.endedConn.Load() != 0 }
-
-func (l *Lease) isDetached() bool { return l.hold == HoldConn && l.needsResume() }
+func (l *Lease) isDetached() bool { return l.hold == HoldConn && l.detached }
 
 func (l *Lease) isHeld() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
 	return l.cause == nil
 }
 
 // resumeAll sends RESUME for all leases that need it, before anything else is sent. It sends as
-// many as there are permits, and the rest as permits become free.
+// many as there are permits, and the rest as permits become free. The caller holds mu.
 func (c *Client) resumeAll(on *link) {
 	var later []*Lease
-	for _, l := range c.allLeases() {
-		if !l.needsResume() {
+	for _, l := range c.leases {
+		if !l.detached {
 			continue
 		}
-		if cl := c.calls.tryAcquire(ipc.VerbResume); cl != nil {
-			l.sendResume(cl, on)
-		} else {
+		select {
+		case c.calls.resumePermits <- struct{}{}:
+			l.sendResume(c.calls.takeIdleLocked(ipc.VerbResume), on)
+		default:
 			later = append(later, l)
 		}
 	}
-	if later == nil {
-		return
+	if later != nil {
+		c.spawnLocked(func() {
+			for _, l := range later {
+				l.askResume(on)
+			}
+		})
 	}
-	c.spawn(func() {
-		for _, l := range later {
-			l.askResume(on)
-		}
-	})
 }
 
 // askResume waits for a permit until the connection ends, and sends RESUME.
 func (l *Lease) askResume(on *link) {
-	if cl, err := l.c.calls.acquire(on.ctx, ipc.VerbResume); err == nil {
+	cl, err := l.c.calls.acquire(on.ctx, ipc.VerbResume)
+	if err != nil {
+		return
+	}
+	l.c.mu.Lock()
+	ended := l.c.link != on
+	if !ended {
 		l.sendResume(cl, on)
+	}
+	l.c.unlock()
+	if ended {
+		l.c.calls.release(cl)
 	}
 }
 
+// sendResume sends RESUME without a caller. The caller holds mu.
 func (l *Lease) sendResume(cl *call, on *link) {
 	cl.setLease(l)
 	cl.req.Names = append(append(cl.req.Names, l.names...), l.name)[:max(1, len(l.names))]
@@ -82,56 +73,54 @@ func (l *Lease) sendResume(cl *call, on *link) {
 		cl.req.Owner = l.owner
 		cl.req.Set |= ipc.OptOwner
 	}
-	cl.sentOn.Store(on.number)
-	cl.state.Store(stateWaiting)
-	_ = on.out.send(&cl.req, true) // fails if the connection has ended
-	l.c.leaveToReader(cl)
-	if on.ctx.Err() != nil {
-		l.c.dropAbandoned()
-	}
+	cl.state, cl.sent = stateAbandoned, true
+	_ = on.out.queue(&cl.req, true) // fails if the connection has ended
 }
 
 // handleResumeReply handles the answer to RESUME. r is nil if the connection ended before the
 // answer: the next connection sends RESUME.
 func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
+	c := l.c
 	switch {
 	case r == nil:
-		return
 	case r.Kind == ipc.KindOK:
-		l.resumeGranted(r, cl.sentOn.Load())
-	case l.hold == HoldPID && r.Code != ipc.CodeLimit && r.Code != ipc.CodeNotHeld && r.Code != ipc.CodeLost:
-		l.setResumed(cl.sentOn.Load()) // after NOQUORUM the daemon reports a loss; otherwise CHECK does
-	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb:
+		l.resumeGranted(r)
+	case r.Code == ipc.CodeNotHeld || r.Code == ipc.CodeLost || r.Code == ipc.CodeVerb && l.hold != HoldPID:
 		err := cl.replyError()
 		l.endByDaemon(r, lostError(l.name, fmt.Sprintf("the connection ended, and a new one could not resume it: %v", err), err))
-	case l.hold == HoldConn && !l.noteMaybeKept():
-		l.unlockAtDeadline()
+	case l.hold == HoldPID && r.Code != ipc.CodeLimit:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l.detached = false // after NOQUORUM the daemon reports a loss; otherwise CHECK does
 	default:
-		number := cl.sentOn.Load()
-		l.c.after(retryResume, func() { l.resumeAgain(number) })
+		c.mu.Lock()
+		l.maybeKept = true // after NOQUORUM, for example, the daemon may still extend the lease for this connection
+		ended := l.hold == HoldConn && l.cause != nil
+		if on := c.link; !ended {
+			c.after(retryResume, func() { l.resumeAgain(on) })
+		}
+		c.mu.Unlock()
+		if ended {
+			l.unlockAtDeadline()
+		}
 	}
 }
 
-// noteMaybeKept is called after a refusal (such as NOQUORUM) after which the daemon may still
-// extend the lease for this connection. It reports whether the lease is held.
-func (l *Lease) noteMaybeKept() (lives bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.maybeKept = true
-	return l.cause == nil
-}
-
-// resumeGranted is called when the connection with that number has the lease. If the lease has
-// ended meanwhile, it is released.
-func (l *Lease) resumeGranted(r *ipc.Response, number uint64) {
+// resumeGranted is called when the connection has the lease. If the lease has ended meanwhile, it is
+// released.
+func (l *Lease) resumeGranted(r *ipc.Response) {
 	if duration(r, "deadline") > 0 {
 		l.extendDeadline(r, 0)
 	}
-	if l.isHeld() && l.needsResume() { // otherwise this answers a resend
-		l.c.resumed.Add(1)
+	c := l.c
+	c.mu.Lock()
+	held := l.cause == nil
+	if held && l.detached { // otherwise this answers a resend
+		c.resumed.Add(1)
 	}
-	l.c.sendAfterResume(l, number)
-	if l.hold == HoldConn && !l.isHeld() { // checked last: a lease that ends from here on is not detached, so end unlocks it
+	c.sendAfterResume(l)
+	c.unlock()
+	if l.hold == HoldConn && !held { // a lease that ends from here on is not detached, so end unlocks it
 		l.unlockAtDeadline()
 	}
 }
@@ -141,22 +130,23 @@ func (l *Lease) resumeGranted(r *ipc.Response, number uint64) {
 // called Unlock, it has stopped, and the lease is unlocked at once: by the UNLOCK of that call, if
 // the call ended the lease. A second UNLOCK could overtake that one, which would report a loss.
 func (l *Lease) unlockAtDeadline() {
-	l.mu.Lock()
+	l.c.mu.Lock()
 	stopped, sent := l.unlocking || l.cause == ErrUnlocked, l.unlocking && l.cause == ErrUnlocked
 	if l.unlockPending = !stopped; l.unlockPending && l.timer != nil { // nil: the goroutine that takes the grant releases it
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
-	l.mu.Unlock()
+	l.c.mu.Unlock()
 	if stopped && !sent {
 		l.c.spawn(l.postUnlock)
 	}
 }
 
-// resumeAgain sends RESUME once more, if the connection with that number is still in use.
-func (l *Lease) resumeAgain(number uint64) {
-	on := l.c.link.Load()
-	if on != nil && on.number == number && l.needsResume() {
-		l.c.spawn(func() { l.askResume(on) })
+// resumeAgain sends RESUME once more, if the connection is still in use.
+func (l *Lease) resumeAgain(on *link) {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	if l.c.link == on && l.detached {
+		l.c.spawnLocked(func() { l.askResume(on) })
 	}
 }
 
@@ -169,29 +159,19 @@ func (cl *call) awaitsResume() bool {
 	return cl.req.Verb == ipc.VerbCheck || cl.req.Verb == ipc.VerbExtend || cl.req.Verb == ipc.VerbBeat
 }
 
-// setResumed records that the connection with that number has the lease, and reports whether that
-// changed. An answer that is handled late, after the end of that connection, changes nothing.
-func (l *Lease) setResumed(number uint64) bool {
-	ended := l.endedConn.Load()
-	return ended != 0 && ended < number && l.endedConn.CompareAndSwap(ended, 0)
-}
-
-// sendAfterResume sends the calls that waited, once the lease is resumed on the connection with that
-// number or, with everyConn, has ended.
-func (c *Client) sendAfterResume(l *Lease, number uint64) {
-	if !l.setResumed(number) || l.hold == HoldPID {
+// sendAfterResume sends the calls that waited, once the lease is resumed or has ended. Without a
+// connection, useConn sends them. The caller holds mu.
+func (c *Client) sendAfterResume(l *Lease) {
+	if !l.detached {
 		return
 	}
-	on := c.link.Load()
-	if on == nil {
-		return // useConn sends them
+	l.detached = false
+	if l.hold == HoldPID || c.link == nil {
+		return
 	}
-	c.resend(on, func(cl *call) (tag string) {
-		before := cl.sentOn.Load()
-		if cl.lease == l && cl.shouldResend() && before < on.number && cl.sentOn.CompareAndSwap(before, on.number) {
-			cl.resent = cl.resent || before != 0
-			return cl.tag
+	for cl := range c.calls.inFlight() {
+		if cl.lease == l && cl.shouldResend() && !cl.sent {
+			c.resend(cl, cl.tag)
 		}
-		return ""
-	})
+	}
 }

@@ -176,28 +176,6 @@ func TestUnlockDuringResumeIsSentOnce(t *testing.T) {
 	})
 }
 
-// The answer to RESUME may be handled after the end of its connection. The next connection sends
-// RESUME as well.
-func TestLateResumeReplyCountsForItsConnectionOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, d := dialScripted(t)
-		l := d.lock(c, "job", "abc")
-		for range 2 {
-			d.hangUp()
-			d.greet()
-			d.expectTagged("RESUME job owner=1 lease=abc")
-		}
-		l.resumeGranted(&ipc.Response{}, l.endedConn.Load())
-		if !l.isDetached() {
-			t.Error("the lease counts as resumed by a connection that has ended")
-		}
-		l.resumeGranted(&ipc.Response{}, l.endedConn.Load()+1)
-		if l.isDetached() {
-			t.Error("the lease does not count as resumed")
-		}
-	})
-}
-
 // A refused RESUME is repeated only on the same connection, and only while the lease is held.
 func TestRefusedResumeIsRepeatedOnce(t *testing.T) {
 	for what, end := range map[string]func(d *scripted){
@@ -241,7 +219,7 @@ func TestNoResumeOnAnEndedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, d := dialScripted(t)
 		l := d.lock(c, "job", "abc")
-		before := c.link.Load()
+		before := c.current()
 		d.hangUp()
 		d.greet()
 		d.say(grant(d.expectTagged("RESUME job owner=1 lease=abc")[1:], "job", "abc", d.elapsed(), ttl))

@@ -1,10 +1,11 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"time"
 
 	"github.com/redlockd/redlockd/ipc"
 )
@@ -22,6 +23,11 @@ func (c *Client) ask(ctx context.Context, verb ipc.Verb, name, word string, use 
 	if word != "" {
 		cl.req.Words = append(cl.req.Words, word)
 	}
+	return c.finish(ctx, cl, use)
+}
+
+// finish sends a call's request, waits for the answer, and passes an OK to use.
+func (c *Client) finish(ctx context.Context, cl *call, use func(*call)) error {
 	if err := c.roundTrip(ctx, cl); err != nil {
 		return err
 	}
@@ -49,32 +55,37 @@ func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, 
 // must not use the call: ctx was done first, and the reader settles the answer when it comes, or
 // there was no connection for too long.
 func (c *Client) roundTrip(ctx context.Context, cl *call) error {
-	verb, name := cl.req.Verb, cl.lockName
-	cl.state.Store(stateWaiting)
-	err := c.transmit(cl)
-	switch {
-	case err != nil && !cl.state.CompareAndSwap(stateWaiting, stateFailed):
-		<-cl.ready // it was abandoned at the same time
-	case err == nil && !c.await(ctx, cl):
-		return c.abandonedError(op(verb), name, ctx)
-	case err == nil && cl.state.Load() == stateFailed:
-		err = cmp.Or(cl.failure, ErrClosed)
+	op, name := op(cl.req.Verb), cl.lockName
+	if c.send(cl, stateWaiting) && !c.await(ctx, cl) {
+		if ctx.Err() == nil {
+			return callError(op, name, ErrClosed)
+		}
+		err := contextError(op, name, ctx)
+		if why := c.Err(); why != nil {
+			return fmt.Errorf("%w; there is no connection: %w", err, why)
+		}
+		return err
 	}
-	if err != nil {
+	if cl.state == stateFailed {
+		err := callError(op, name, cl.failure)
 		c.failedWithoutReply(cl)
-		return callError(op(verb), name, err)
+		return err
 	}
 	return nil
 }
 
 // failedWithoutReply is called for a call that fails because there is no daemon. With HoldPID, what
 // the call releases or may have been granted does not expire. So the client sends the call in the
-// background when there is a daemon. Any other lease ends with its validity, unless the caller
-// repeats Unlock.
+// background when there is a daemon. A LOCK then does not wait: it only finds out what to release.
+// Any other lease ends with its validity, unless the caller repeats Unlock.
 func (c *Client) failedWithoutReply(cl *call) {
 	switch {
 	case cl.isProcessGrant() && (cl.maybeDone || !cl.mayBeGranted()):
-		if cl.prepareBackground(); cl.mayBeGranted() {
+		if cl.mayBeGranted() {
+			if cl.req.Verb == ipc.VerbLock {
+				cl.req.Wait = 0
+				cl.req.Set |= ipc.OptWait
+			}
 			cl.countedAsRelease = true
 			c.releaseStarted()
 		}
@@ -87,55 +98,63 @@ func (c *Client) failedWithoutReply(cl *call) {
 	c.calls.release(cl)
 }
 
-// prepareBackground lets a failed call be sent in the background. A LOCK then does not wait: it
-// only finds out what to release.
-func (cl *call) prepareBackground() {
-	cl.sentOn.Store(0)
-	if cl.req.Verb == ipc.VerbLock {
-		cl.req.Wait = 0
-		cl.req.Set |= ipc.OptWait
+// send begins the flight of a call. It returns false if the call has failed at once.
+func (c *Client) send(cl *call, state int) bool {
+	c.mu.Lock()
+	defer c.unlock()
+	cl.state = state
+	if cl.failure = c.transmit(cl); cl.failure != nil {
+		cl.state = stateFailed
+		return false
+	}
+	return true
+}
+
+// sendInBackground sends a request that has no caller. The reader settles its answer.
+func (c *Client) sendInBackground(cl *call) {
+	if !c.send(cl, stateAbandoned) {
+		c.settle(cl)
 	}
 }
 
-// abandonedError returns the error of a call that was abandoned before the answer came, because its
-// context was done or Close was called.
-func (c *Client) abandonedError(op, name string, ctx context.Context) error {
-	if ctx.Err() == nil {
-		return callError(op, name, ErrClosed)
-	}
-	err := contextError(op, name, ctx)
-	if why := c.Err(); why != nil {
-		return fmt.Errorf("%w; there is no connection: %w", err, why)
-	}
-	return err
-}
-
-// transmit sends a call, unless another goroutine will: useConn when there is a connection, or
-// sendAfterResume if its lease must be resumed first. After an error, the call was not sent and
-// will not be.
+// transmit sends a call. It does not send the call if that must wait: useConn sends it when there
+// is a connection, and sendAfterResume once its lease is resumed. After an error, the call will not
+// be sent. The caller holds mu.
 func (c *Client) transmit(cl *call) error {
-	l := c.link.Load()
-	if l == nil {
-		return c.requestConn(cl)
-	}
-	return c.transmitOn(l, cl)
-}
-
-// transmitOn sends a call on a connection that may have ended by now. If it was not sent,
-// transmitOn clears sentOn: the next connection may already be in use, and useConn would not send
-// FORCE or ADMIT on it again.
-func (c *Client) transmitOn(l *link, cl *call) error {
-	if cl.awaitsResume() || !cl.sentOn.CompareAndSwap(0, l.number) {
+	switch {
+	case c.hasRunEnded:
+		return ErrClosed
+	case c.link == nil:
+		select {
+		case c.needConn <- struct{}{}:
+		default: // run is already awake
+		}
+		if cl.waitUntil > 0 {
+			c.scheduleExpiry(0) // sets the timer for this call
+		}
+		return nil
+	case cl.awaitsResume():
 		return nil
 	}
-	err := l.out.send(&cl.req, cl.req.Verb == ipc.VerbUnlock)
-	switch {
-	case errors.Is(err, errHangs) && cl.sentOn.CompareAndSwap(l.number, sentNever):
+	err := c.link.out.queue(&cl.req, cl.req.Verb == ipc.VerbUnlock)
+	if errors.Is(err, errHangs) {
 		return err
-	case err != nil && cl.sentOn.CompareAndSwap(l.number, 0) && c.lastEnded.Load() >= l.number:
-		return c.transmit(cl) // the next connection may already be in use
 	}
-	return nil // if the connection has ended, the next one sends it
+	cl.sent = err == nil // otherwise the connection has ended, and the next one sends it
+	return nil
+}
+
+// unlock unlocks mu, and writes what was queued meanwhile.
+func (c *Client) unlock() {
+	l := c.link
+	write := l != nil && l.out.beginWrite()
+	c.mu.Unlock()
+	if write {
+		if len(c.calls.lockPermits)+len(c.calls.otherPermits)+len(c.calls.resumePermits) > 1 {
+			runtime.Gosched() // goroutines that are about to send join this write
+		}
+		l.out.flush()
+	}
 }
 
 // await reports whether the call was answered before ctx was done (or before Close began, if its
@@ -151,58 +170,35 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	case <-ctx.Done():
 	case <-closing:
 	}
-	if !cl.state.CompareAndSwap(stateWaiting, stateAbandoning) {
+	c.mu.Lock()
+	if cl.state != stateWaiting {
+		c.mu.Unlock()
 		<-cl.ready
 		return true
 	}
+	cl.state = stateAbandoned
 	if cl.mayBeGranted() {
-		c.cancel(c.link.Load(), c.calls.tagsOf(cl)...) // before another call can have the tag
 		cl.countedAsRelease = true
-		c.releaseStarted()
+		c.releasing++
+		c.cancel(cl)
 	}
-	if !cl.state.CompareAndSwap(stateAbandoning, stateAbandoned) {
-		c.settle(cl) // it was answered meanwhile
-	} else if l := c.link.Load(); l == nil || cl.sentOn.Load() != l.number {
+	drop := !cl.sent
+	c.unlock()
+	if drop {
 		c.dropAbandoned()
 	}
 	return false
 }
 
-// cancel cancels requests. CANCEL has no tag: the request's own answer tells the outcome. Without a
-// connection, no request is in progress.
-func (c *Client) cancel(l *link, tags ...string) {
-	if l == nil || len(tags) == 0 {
-		return
-	}
-	var lines []byte
+// cancel cancels a call. CANCEL has no tag: the request's own answer tells the outcome. Without a
+// connection, no request is in progress. The caller holds mu.
+func (c *Client) cancel(cl *call) { c.cancelTags(append([]string{cl.tag}, cl.resendTags...)) }
+
+func (c *Client) cancelTags(tags []string) {
 	for _, tag := range tags {
-		lines = (&ipc.Request{Verb: ipc.VerbCancel, Words: []string{tag}}).AppendTo(lines)
-	}
-	l.out.sendLines(lines)
-}
-
-// sendInBackground sends a request that has no caller. The reader settles its answer.
-func (c *Client) sendInBackground(cl *call) {
-	cl.background = true
-	cl.state.Store(stateWaiting) // while this goroutine still owns it
-	err := c.transmit(cl)
-	if err != nil && cl.state.CompareAndSwap(stateWaiting, stateFailed) {
-		c.settle(cl)
-		return
-	}
-	c.leaveToReader(cl)
-}
-
-// leaveToReader leaves a sent call to the reader. If the reader has already ended its flight,
-// leaveToReader settles it.
-func (c *Client) leaveToReader(cl *call) {
-	if !cl.state.CompareAndSwap(stateWaiting, stateAbandoned) {
-		<-cl.ready
-		c.settle(cl)
-		return
-	}
-	if c.link.Load() == nil {
-		c.dropAbandoned()
+		if c.link != nil {
+			_ = c.link.out.queue(&ipc.Request{Verb: ipc.VerbCancel, Words: []string{tag}}, true) // fails if the connection has ended
+		}
 	}
 }
 
@@ -225,16 +221,17 @@ func (cl *call) grantOutlastsConn() bool {
 // long there is no connection. If it was not sent when its caller left, it was granted nothing. The
 // call must be in flight.
 func (cl *call) outlivesCaller() bool {
-	if !cl.background && (cl.state.Load() == stateWaiting || cl.mayBeGranted() && cl.sentOn.Load() == 0) {
-		return false
-	}
-	return cl.isProcessGrant()
+	return cl.state == stateAbandoned && cl.isProcessGrant() && (!cl.mayBeGranted() || cl.sent || cl.maybeDone)
 }
 
 // settle handles the answer of a call that has no caller.
 func (c *Client) settle(cl *call) {
 	defer c.calls.release(cl)
-	switch answer := cl.replyOrNil(); cl.req.Verb {
+	answer := &cl.reply
+	if cl.state == stateFailed {
+		answer = nil
+	}
+	switch cl.req.Verb {
 	case ipc.VerbLock, ipc.VerbTry:
 		if answer != nil && cl.isGranted() {
 			cl.lease.unlockInBackground()
@@ -250,5 +247,127 @@ func (c *Client) settle(cl *call) {
 		}
 	case ipc.VerbResume:
 		cl.lease.handleResumeReply(cl, answer)
+	}
+}
+
+// A request may be sent more than once. On a new connection it keeps its tag. If the daemon
+// restarts and keeps the connection (BACK), the first answer may be lost or may still come. So the
+// request gets another tag there, and the first answer counts. A later answer under the other tag
+// is a stray. The client ignores it, unless it grants an unknown lease: then the client releases
+// the lease. A LOCK has an id=, so a second one gets the grant of the first. FORCE and ADMIT are
+// sent only once.
+
+const (
+	// resendPause is the time between LIMIT and the next resend. After a restart many clients resend
+	// at once.
+	resendPause = 250 * time.Millisecond
+	// maxLimitRefusals bounds these resends of a request.
+	maxLimitRefusals = 20
+	// maxShutdownRefusals bounds the connections on which a request is refused with SHUTDOWN. A
+	// stopping daemon refuses it on one, and closes it.
+	maxShutdownRefusals = 3
+	// lostReplyTimeout is how long after BACK to wait for the answer to FORCE or ADMIT. The daemon
+	// may read the request only after the restart, and may have to ask the nodes.
+	lostReplyTimeout = 5 * time.Second
+)
+
+// isSentOnce reports whether the request must not be executed twice. A second FORCE would revoke
+// the next holder's lock; a second ADMIT would end another quarantine. The user has to check first.
+func (cl *call) isSentOnce() bool {
+	return cl.req.Verb == ipc.VerbForce || cl.req.Verb == ipc.VerbAdmit
+}
+
+// shouldResend reports whether to send a call again: a caller waits for it, it releases
+// something, or it asks for the deadline. A request that is sent once is worth it until it is sent.
+// The call must be in flight.
+func (cl *call) shouldResend() bool {
+	switch {
+	case cl.isSentOnce() && (cl.sent || cl.maybeDone):
+		return false
+	case cl.state == stateWaiting, cl.req.Verb == ipc.VerbUnlock, cl.req.Verb == ipc.VerbCheck:
+		return true
+	}
+	return cl.mayBeGranted() && cl.outlivesCaller() // otherwise its grant ends with the connection, or expires
+}
+
+// resend sends a call in flight, mostly again, with a tag. A LOCK waits for the rest of its time
+// or, if no caller waits for it, not at all: it only finds out what to release. Its CANCEL may have
+// been sent earlier, so it is sent again. The caller holds mu, and there is a connection.
+func (c *Client) resend(cl *call, tag string) {
+	req := cl.req
+	req.Tag = tag
+	switch left := time.Duration(cl.waitUntil) - time.Since(c.createdAt); {
+	case req.Verb != ipc.VerbLock:
+	case cl.state != stateWaiting:
+		req.Wait = 0
+		req.Set |= ipc.OptWait
+	case req.Has(ipc.OptWait) && cl.waitUntil > 0:
+		req.Wait = max(0, left)
+	}
+	if c.link.out.queue(&req, true) != nil {
+		return // the next connection sends it
+	}
+	if cl.sent = true; cl.state == stateAbandoned && cl.mayBeGranted() {
+		c.cancel(cl)
+	}
+}
+
+// afterRestart handles BACK: answers may be lost. It resends what was sent before, under another
+// tag, except FORCE and ADMIT. If the daemon knows that such a request was in progress, it refuses
+// it. If the daemon had not read the request, it executes it now. If the answer was lost, the
+// daemon does not know the request. Then PING, which is sent later under another tag, ends the
+// request. So a daemon that hangs gets the time it needs.
+func (c *Client) afterRestart(l *link) {
+	restart := c.restarts.Add(1)
+	doubt := false
+	c.mu.Lock()
+	defer c.unlock()
+	for cl := range c.calls.inFlight() {
+		switch {
+		case !cl.sent:
+		case cl.isSentOnce():
+			cl.restart, doubt = restart, true
+		default:
+			cl.maybeDone = true
+			cl.lines = cl.lines[:0] // the whole answer will come again
+			c.resend(cl, c.calls.addTag(cl))
+		}
+	}
+	if doubt {
+		c.after(lostReplyTimeout, func() {
+			c.mu.Lock()
+			defer c.unlock()
+			for cl := range c.calls.inFlight() {
+				if c.link == l && cl.sent && cl.restart == restart {
+					_ = l.out.queue(&ipc.Request{Tag: c.calls.addTag(cl), Verb: ipc.VerbPing}, true) // fails if the connection has ended
+				}
+			}
+		})
+	}
+}
+
+// resendLater handles LIMIT as the answer to a resend. The call stays in flight and is sent again
+// under the same tag, at most maxLimitRefusals times. The caller holds mu.
+func (c *Client) resendLater(cl *call, tag string) bool {
+	if !cl.maybeDone || cl.limitRefusals == maxLimitRefusals || cl.req.Verb == ipc.VerbResume {
+		return false
+	}
+	cl.limitRefusals++
+	cl.resendPaused = true
+	c.calls.swapTag(cl, tag)
+	c.after(resendPause, c.resendLimited)
+	return true
+}
+
+// resendLimited resends the calls that were refused with LIMIT. Without a connection, the next one
+// resends all calls.
+func (c *Client) resendLimited() {
+	c.mu.Lock()
+	defer c.unlock()
+	for cl := range c.calls.inFlight() {
+		if cl.resendPaused && c.link != nil {
+			cl.resendPaused = false
+			c.resend(cl, cl.tag)
+		}
 	}
 }

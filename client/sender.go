@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -29,22 +28,21 @@ var errHangs = errors.New("it hangs")
 // and the first one writes for all. No goroutine blocks in a write: if the socket is full, because
 // the daemon is slow or hangs, a separate goroutine writes the rest. The Client waits for it.
 type sender struct {
-	conn       net.Conn
-	raw        syscall.RawConn // writes without blocking; nil if conn is no socket
-	spawn      func(func())    // starts a goroutine that the Client waits for
-	othersSend func() bool     // reports whether another goroutine may be about to send
+	conn  net.Conn
+	raw   syscall.RawConn // writes without blocking; nil if conn is no socket
+	spawn func(func())    // starts a goroutine that the Client waits for
 
-	mu      sync.Mutex // guards the fields below; not held during I/O; no other mutex is taken inside it
-	pending []byte     // lines to be written
-	spare   []byte     // the buffer of the last write
-	writing bool       // a goroutine writes, and will write what is pending too
-	err     error      // why nothing is sent any more, or nil
+	mu      *sync.Mutex // Client.mu; guards the fields below; not held during I/O
+	pending []byte      // lines to be written
+	spare   []byte      // the buffer of the last write
+	writing bool        // a goroutine writes, and will write what is pending too
+	err     error       // why nothing is sent any more, or nil
 
 	attempt writeAttempt // belongs to the goroutine that writes
 }
 
-func newSender(conn net.Conn, spawn func(func()), others func() bool) *sender {
-	s := &sender{conn: conn, spawn: spawn, othersSend: others}
+func newSender(conn net.Conn, spawn func(func()), mu *sync.Mutex) *sender {
+	s := &sender{conn: conn, spawn: spawn, mu: mu}
 	if socket, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn() // an error leaves it nil, which is slower
 	}
@@ -52,56 +50,27 @@ func newSender(conn net.Conn, spawn func(func()), others func() bool) *sender {
 	return s
 }
 
-// send queues a request. It writes unless another goroutine does, and it does not block. If too
-// much is unwritten, it accepts only urgent requests, which release something. The number of leases
-// bounds them.
-func (s *sender) send(r *ipc.Request, urgent bool) error {
-	s.mu.Lock()
-	if err := s.rejection(urgent); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	s.pending = r.AppendTo(s.pending)
-	first := !s.writing
-	s.writing = true
-	s.mu.Unlock()
-	if first {
-		if s.othersSend() {
-			runtime.Gosched() // goroutines that are about to send join this write
-		}
-		s.flush()
-	}
-	return nil
-}
-
-// sendLines sends encoded lines as urgent. It drops them if nothing is sent any more.
-func (s *sender) sendLines(lines []byte) {
-	if len(lines) == 0 {
-		return
-	}
-	s.mu.Lock()
-	if s.err != nil {
-		s.mu.Unlock()
-		return
-	}
-	s.pending = append(s.pending, lines...)
-	first := !s.writing
-	s.writing = true
-	s.mu.Unlock()
-	if first {
-		s.flush()
-	}
-}
-
-// rejection returns why a request is not accepted, or nil. The caller holds mu.
-func (s *sender) rejection(urgent bool) error {
+// queue queues a request. If too much is unwritten, it accepts only urgent requests, which release
+// something. The number of leases bounds them. The caller holds mu, and calls beginWrite before it
+// releases mu.
+func (s *sender) queue(r *ipc.Request, urgent bool) error {
 	switch {
 	case s.err != nil:
 		return s.err
 	case len(s.pending) >= maxPending && !urgent:
 		return fmt.Errorf("%w: %w: %d bytes of requests are waiting for it to read", ErrUnavailable, errHangs, len(s.pending))
 	}
+	s.pending = r.AppendTo(s.pending)
 	return nil
+}
+
+// beginWrite reports whether the caller has to call flush, without mu. The caller holds mu.
+func (s *sender) beginWrite() bool {
+	if s.writing || len(s.pending) == 0 {
+		return false
+	}
+	s.writing = true
+	return true
 }
 
 // flush writes until nothing is pending or the socket is full.
