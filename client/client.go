@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,15 +145,7 @@ func (c *Client) open(ctx context.Context) error {
 	return nil
 }
 
-func socketPath(path string) string {
-	if path == "" {
-		path = os.Getenv("REDLOCK_SOCKET")
-	}
-	if path == "" {
-		path = DefaultSocket
-	}
-	return path
-}
+func socketPath(path string) string { return cmp.Or(path, os.Getenv("REDLOCK_SOCKET"), DefaultSocket) }
 
 // Done returns a channel that is closed by Close only. The end of a connection does not close it.
 // See Err.

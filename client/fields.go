@@ -29,8 +29,3 @@ func leaseOf(r *ipc.Response) string {
 	}
 	return text(r, "lease")
 }
-
-// fenceOf returns the fencing token of a grant, or 0 if there is none.
-func fenceOf(r *ipc.Response) uint64 {
-	return uint64(number(r, "fence"))
-}

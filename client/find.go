@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -36,7 +37,7 @@ func (c *Client) LeaseByID(ctx context.Context, id string, names ...string) (*Le
 
 // find asks for a lease that was granted to another connection. It returns a lease of this Client
 // unchanged.
-func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*Lease, error) {
+func (c *Client) find(ctx context.Context, names []string, which func(*call)) (l *Lease, err error) {
 	if err := checkNames(ipc.VerbCheck, names); err != nil {
 		return nil, err
 	}
@@ -46,14 +47,8 @@ func (c *Client) find(ctx context.Context, names []string, which func(*call)) (*
 	}
 	cl.req.Names = append(cl.req.Names, names...)
 	which(cl)
-	if err := c.roundTrip(ctx, cl); err != nil {
-		return nil, err
-	}
-	defer c.calls.release(cl)
-	if cl.reply.Kind == ipc.KindErr {
-		return nil, cl.replyError()
-	}
-	return c.leaseFromCheck(ctx, cl)
+	failed := c.finish(ctx, cl, func(cl *call) { l, err = c.leaseFromCheck(ctx, cl) })
+	return l, cmp.Or(failed, err)
 }
 
 // leaseFromCheck makes a lease of the answer to CHECK.

@@ -25,6 +25,16 @@ const (
 	HoldPID
 )
 
+// releaseState says what is left to be released of a lease.
+type releaseState int
+
+const (
+	releaseNone       releaseState = iota // nothing before Unlock: it is held, or the daemon has ended it
+	releaseOnUnlock                       // it was revoked (FORCE); the daemon keeps its other names until the holder has stopped
+	releaseAtDeadline                     // it was lost here, but the daemon may keep it
+	releaseSent                           // UNLOCK was sent, or is not needed
+)
+
 // unlockTimeout bounds the Unlock of Do. It also bounds an Unlock whose context has no deadline and
 // has just ended with the lease.
 const unlockTimeout = 5 * time.Second
@@ -55,12 +65,9 @@ type Lease struct {
 	lateUntil       time.Duration // until then, a process that was stopped waits for the daemon's answer; 0: it does not
 	cause           error         // why it ended: ErrUnlocked or a loss; nil while it is held
 	timer           *time.Timer
-	checkNext       bool            // the timer is set for a CHECK
 	checking        bool            // a CHECK of the timer is under way
-	unlockPending   bool            // lost here, but the daemon may keep it: unlock it at the deadline
 	maybeKept       bool            // RESUME was refused, but the daemon may keep it for the connection
-	restForced      bool            // revoked (FORCE); the daemon keeps its other names until the holder has stopped
-	unlocking       bool            // UNLOCK was sent, or is not needed
+	release         releaseState    // what is left to be released
 	unlockMaybeDone bool            // an UNLOCK failed, but the daemon may have executed it
 	releasing       bool            // Client.releasing counts an UNLOCK of it in the background
 	base            context.Context // the context whose values ctx has

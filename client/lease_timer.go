@@ -25,35 +25,15 @@ const (
 )
 
 // setGrant sets the fields of a grant that never change.
-func (l *Lease) setGrant(r *ipc.Response) { l.fence, l.slot = fenceOf(r), int(number(r, "slot")) }
+func (l *Lease) setGrant(r *ipc.Response) {
+	l.fence, l.slot = uint64(number(r, "fence")), int(number(r, "slot"))
+}
 
 // start makes a lease of a grant. It fails if the lease has already ended, because the process was
 // stopped for long.
 func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
-	if l.startTimer(r, o) {
-		err := l.endedError(ipc.VerbLock)
-		if err != nil { // LOST came with the grant
-			_ = l.beginUnlock() // returns err again; no caller works under the lease
-		}
-		return err
-	}
-	if l.isTakenElsewhere {
-		l.endWithoutUnlock(l.expiredError())
-	} else {
-		l.unlockInBackground()
-	}
-	expired := l.expiredError()
-	if !l.c.daemonClock.isKnown.Load() { // then each grant looks expired if our clock is ahead
-		expired.Text += ", or it has another clock (in a time namespace), which this older redlockd cannot know"
-	}
-	return expired
-}
-
-// startTimer returns false if the lease has already ended.
-func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	now := l.c.clock()
 	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
 	l.hasOwnGuard, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
 	l.deadline = max(l.deadline, l.c.daemonClock.deadlineOf(r, now)) // a RESUME may have set it already
 	l.daemonGuard = duration(r, "guard")
@@ -61,14 +41,28 @@ func (l *Lease) startTimer(r *ipc.Response, o *ipc.Options) bool {
 	if o.Max > 0 && l.hold != HoldTTL {
 		l.maxHoldEnd = now + o.Max - o.Max/100 - maxHoldTolerance
 	}
-	if l.cause != nil {
-		return true
+	expired := l.cause == nil && l.contextEnd() <= now
+	if l.cause == nil && !expired {
+		l.timer = time.AfterFunc(l.nextTick(now), l.onTimer) // end stops it; onTimer does not block
 	}
-	if l.contextEnd() <= now {
-		return false
+	l.c.mu.Unlock()
+	if err := l.endedError(ipc.VerbLock); err != nil { // LOST came with the grant
+		_ = l.beginUnlock() // returns err again; no caller works under the lease
+		return err
 	}
-	l.timer = time.AfterFunc(l.nextTick(now), l.onTimer) // end stops it; onTimer does not block
-	return true
+	if !expired {
+		return nil
+	}
+	if l.isTakenElsewhere {
+		l.endWithoutUnlock(l.expiredError())
+	} else {
+		l.unlockInBackground()
+	}
+	err := l.expiredError()
+	if !l.c.daemonClock.isKnown.Load() { // then each grant looks expired if our clock is ahead
+		err.Text += ", or it has another clock (in a time namespace), which this older redlockd cannot know"
+	}
+	return err
 }
 
 // setGuard sets the guard to a fifth of the ttl, unless WithGuard set it. If no answer has given
@@ -90,30 +84,43 @@ func (l *Lease) setGuard(validity time.Duration) {
 
 func (l *Lease) contextEnd() time.Duration { return l.deadline - l.guard }
 
-// nextTick returns when the timer fires next, and sets its purpose. The caller holds mu.
+// nextTick returns when the timer fires next. The caller holds mu.
 //
 // The timer fires after half of the remaining time even if no CHECK is due (with HoldTTL, or when
 // one is in progress): it does not run while the host is suspended.
 func (l *Lease) nextTick(now time.Duration) time.Duration {
 	rest := l.contextEnd() - now
-	half := rest/2 >= minCheck
-	l.checkNext = half && l.hold != HoldTTL && !l.checking
-	if half {
+	if rest/2 >= minCheck {
 		return rest / 2
 	}
 	return rest
 }
 
-// onTimer is called by the timer.
+// onTimer does what is due when the timer fires, and sets it for the next time.
 func (l *Lease) onTimer() {
-	switch l.nextAction(l.c.clock()) {
-	case doCheck:
-		l.postCheck()
-	case doEnd:
-		l.expire()
-	case doUnlock:
-		l.c.spawn(l.postUnlock)
+	c, now := l.c, l.c.clock()
+	do := func() {}
+	c.mu.Lock()
+	switch first := l.lateUntil == 0; {
+	case l.release == releaseAtDeadline:
+		l.release = releaseSent
+		do = func() { c.spawn(l.postUnlock) }
+	case l.cause != nil:
+	case now < l.contextEnd():
+		if l.hold != HoldTTL && !l.checking {
+			l.checking = true
+			do = l.postCheck
+		}
+		l.timer.Reset(l.nextTick(now))
+	case !l.isLate(now):
+		do = l.expire
+	case first:
+		do = l.postCheck
+	default:
+		l.timer.Reset(l.lateUntil - now)
 	}
+	c.mu.Unlock()
+	do()
 }
 
 // endIfDue ends the lease if its time has passed. An answer may be read late, before the timer has
@@ -121,8 +128,7 @@ func (l *Lease) onTimer() {
 func (l *Lease) endIfDue() {
 	now := l.c.clock()
 	l.c.mu.Lock()
-	due := l.cause == nil && now >= l.contextEnd()
-	first := due && l.lateUntil == 0
+	due, first := l.cause == nil && now >= l.contextEnd(), l.lateUntil == 0
 	late := due && l.isLate(now)
 	l.c.mu.Unlock()
 	switch {
@@ -155,64 +161,29 @@ func (l *Lease) isLate(now time.Duration) bool {
 
 // expire ends a lease that the daemon has not reported as lost.
 func (l *Lease) expire() {
-	if l.end(l.expiredError(), !l.isTakenElsewhere); !l.hasPendingUnlock() {
-		l.c.forget(l)
-	}
-}
-
-// timerAction is what the lease does when its timer fires.
-type timerAction int
-
-const (
-	doNothing timerAction = iota
-	doCheck
-	doEnd
-	doUnlock
-)
-
-// nextAction returns the action that is due, and sets the timer for the next one.
-func (l *Lease) nextAction(now time.Duration) timerAction {
+	l.end(l.expiredError(), !l.isTakenElsewhere)
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	switch {
-	case l.unlockPending:
-		l.unlockPending, l.unlocking = false, true
-		return doUnlock
-	case l.cause != nil:
-		return doNothing
-	case now >= l.contextEnd():
-		if first := l.lateUntil == 0; !l.isLate(now) {
-			return doEnd
-		} else if first {
-			return doCheck
-		}
-		l.timer.Reset(l.lateUntil - now)
-		return doNothing
+	if l.release != releaseAtDeadline {
+		l.c.forgetLocked(l)
 	}
-	check := l.checkNext
-	l.checking = l.checking || check
-	l.timer.Reset(l.nextTick(now))
-	if check {
-		return doCheck
-	}
-	return doNothing
 }
 
 // expiredError returns the cause if the lease ended without a report of the daemon.
 func (l *Lease) expiredError() *Error {
 	l.c.mu.Lock()
-	guard, atBound := l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd
+	guard, atBound, why := l.guard, l.maxHoldEnd > 0 && l.deadline >= l.maxHoldEnd, l.c.connErr
 	l.c.mu.Unlock()
+	text := "redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)"
 	switch {
 	case l.hold == HoldTTL:
 		return lostError(l.name, fmt.Sprintf("its ttl ends in less than the guard of %v, and Extend was not called", guard), nil)
 	case atBound:
 		return lostError(l.name, fmt.Sprintf("its maximum holding time ends in less than the guard of %v", guard), nil)
+	case why != nil:
+		text = fmt.Sprintf("there is no connection: %v", why)
 	}
-	if why := l.c.Err(); why != nil {
-		return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: there is no connection: %v", guard, why), why)
-	}
-	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: redlockd hangs, or could not extend it, or this process was stopped (Ctrl-Z, SIGSTOP)", guard), nil)
+	return lostError(l.name, fmt.Sprintf("not confirmed %v before its deadline: %s", guard, text), why)
 }
 
 // postCheck sends CHECK. If no permit is free, the timer tries again.
@@ -304,10 +275,12 @@ func (l *Lease) end(cause error, pending bool) {
 		l.c.mu.Unlock()
 		return
 	}
-	l.cause, l.unlockPending = cause, pending && (l.maybeKept || !l.isDetached())
-	l.stopTimer()
-	if l.unlockPending && l.timer != nil { // nil: Lock has not returned yet, and start unlocks it
-		l.timer.Reset(max(0, l.deadline-l.c.clock()))
+	l.cause = cause
+	if l.timer != nil { // nil: LOST came with the grant
+		l.timer.Stop()
+	}
+	if pending && (l.maybeKept || !l.isDetached()) {
+		l.releaseAtDeadline()
 	}
 	cancel := l.cancel
 	l.c.sendAfterResume(l)
@@ -317,24 +290,20 @@ func (l *Lease) end(cause error, pending bool) {
 	}
 }
 
-// hasPendingUnlock reports whether the lease must still be unlocked.
-func (l *Lease) hasPendingUnlock() bool {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	return l.unlockPending
-}
-
-// stopTimer stops the timer. The caller holds mu.
-func (l *Lease) stopTimer() {
-	if l.timer != nil { // nil: LOST came with the grant
-		l.timer.Stop()
+// releaseAtDeadline has the timer unlock the lease at its deadline. The caller holds mu.
+func (l *Lease) releaseAtDeadline() {
+	l.release = releaseAtDeadline
+	if l.timer != nil { // nil: Lock has not returned yet, and start unlocks it
+		l.timer.Reset(max(0, l.deadline-l.c.clock()))
 	}
 }
 
 // endByDaemon ends a lease that the daemon reports as lost.
 func (l *Lease) endByDaemon(r *ipc.Response, cause error) {
 	l.c.mu.Lock()
-	l.restForced = len(l.names) > 1 && text(r, "reason") == "forced"
+	if len(l.names) > 1 && text(r, "reason") == "forced" && l.release != releaseSent {
+		l.release = releaseOnUnlock
+	}
 	l.c.mu.Unlock()
 	l.endWithoutUnlock(cause)
 }
@@ -343,28 +312,28 @@ func (l *Lease) endByDaemon(r *ipc.Response, cause error) {
 func (l *Lease) endWithoutUnlock(cause error) {
 	l.end(cause, false)
 	l.c.mu.Lock()
-	l.unlockPending = false
-	l.stopTimer()
-	l.c.mu.Unlock()
-	l.c.forget(l)
+	defer l.c.mu.Unlock()
+	if l.release == releaseAtDeadline {
+		l.release = releaseNone // the timer then does nothing
+	}
+	l.c.forgetLocked(l)
 }
 
 // beginUnlock ends the lease. It returns an error if there is nothing to unlock.
 func (l *Lease) beginUnlock() error {
 	l.c.mu.Lock()
-	again, owed, rest := l.unlocking, l.unlockPending, l.restForced
-	cause := l.cause
-	l.unlocking, l.unlockPending, l.restForced = true, false, false
+	before, cause := l.release, l.cause
+	l.release = releaseSent
 	l.c.mu.Unlock()
 	switch {
 	case cause != nil && cause != ErrUnlocked:
-		if owed {
+		if before == releaseAtDeadline {
 			l.unlockInBackground() // the holder has stopped, so do not wait for the deadline
-		} else if rest {
+		} else if before == releaseOnUnlock {
 			l.c.spawn(l.postUnlock) // the same
 		}
 		return cause
-	case again:
+	case before == releaseSent:
 		return notHeldError(ipc.VerbUnlock, l.name)
 	}
 	l.end(ErrUnlocked, false)
@@ -374,76 +343,56 @@ func (l *Lease) beginUnlock() error {
 // unlocked handles the answer to UNLOCK, or nil if there is none. It returns the caller's error. If
 // UNLOCK was sent twice and the daemon does not know the lease, the first one released it.
 func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	sentBefore := cl.maybeDone || l.unlockMaybeDone
 	switch {
-	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && l.sentBefore(cl):
-		l.c.forget(l)
+	case r == nil || r.Kind == ipc.KindOK, r.Code == ipc.CodeNotHeld && sentBefore:
+		l.c.forgetLocked(l)
 		return nil
 	case r.Code == ipc.CodeNotHeld && !l.isTakenElsewhere:
-		l.c.forget(l)
+		l.c.forgetLocked(l)
 		return l.unknownError(cl.replyError())
 	case r.Code == ipc.CodeLost || r.Code == ipc.CodeNotHeld:
-		l.c.forget(l)
-		return cl.replyError()
+		l.c.forgetLocked(l)
+	default: // Unlock can be called again
+		l.release, l.unlockMaybeDone = releaseNone, sentBefore
 	}
-	l.mayUnlockAgain(cl.maybeDone)
 	return cl.replyError()
-}
-
-// mayUnlockAgain lets Unlock be called again after a failure. maybeDone says that the daemon may
-// have executed the failed UNLOCK.
-func (l *Lease) mayUnlockAgain(maybeDone bool) {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	l.unlocking = false
-	l.unlockMaybeDone = l.unlockMaybeDone || maybeDone
-}
-
-// sentBefore reports whether the daemon may have executed an earlier UNLOCK.
-func (l *Lease) sentBefore(cl *call) bool {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	return cl.maybeDone || l.unlockMaybeDone
 }
 
 // handleUnlockReply handles the answer to an UNLOCK that has no caller. After a refusal (such as
 // ErrLimit) the timer tries again.
 func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 	_ = l.unlocked(cl, r) // no caller gets the error
-	if l.setReleasing(false) {
-		l.c.releaseDone()
-	}
 	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	if l.unlocking {
-		return
+	if l.releasing {
+		l.releasing = false
+		l.c.releasing--
 	}
-	l.unlockPending = true
-	if l.timer == nil { // a grant that came too late to be used
-		l.timer = time.AfterFunc(retryUnlock, l.onTimer)
-		return
+	if l.release != releaseSent {
+		l.release = releaseAtDeadline
+		if l.timer == nil { // a grant that came too late to be used
+			l.timer = time.AfterFunc(retryUnlock, l.onTimer)
+		} else {
+			l.timer.Reset(retryUnlock)
+		}
 	}
-	l.timer.Reset(retryUnlock)
+	l.c.mu.Unlock()
+	l.c.checkReleases()
 }
 
 // unlockInBackground unlocks a lease that is no longer used.
 func (l *Lease) unlockInBackground() {
 	l.c.mu.Lock()
-	l.unlocking = true
-	l.c.mu.Unlock()
-	if l.setReleasing(true) {
-		l.c.releaseStarted()
+	l.release = releaseSent
+	if !l.releasing {
+		l.releasing = true
+		l.c.releasing++
 	}
+	l.c.mu.Unlock()
 	l.end(ErrUnlocked, false)
 	l.c.spawn(l.postUnlock)
-}
-
-// setReleasing sets the field, and reports whether its value has changed.
-func (l *Lease) setReleasing(is bool) (news bool) {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	news = l.releasing != is
-	l.releasing = is
-	return news
 }
 
 // postUnlock waits for a permit, and sends UNLOCK. The end of the connection frees a permit at the

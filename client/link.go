@@ -39,46 +39,28 @@ type link struct {
 // client then makes another connection, because the daemon could answer a second HELLO twice.
 var errRestarted = errors.New("it was restarted meanwhile")
 
-// newLink dials until ctx is done, and checks that the daemon speaks version 1. If it fails, it
-// leaves no connection open.
-func (c *Client) newLink(ctx context.Context) (*link, error) {
-	for {
-		l, err := c.tryLink(ctx)
-		if !errors.Is(err, errRestarted) || ctx.Err() != nil {
-			return l, err
-		}
-	}
-}
-
 // maxFirstTry bounds the pause between two attempts of Dial to less than maxPause.
 const maxFirstTry = 5
 
 // firstLink is newLink for Dial: it repeats the attempt while a daemon may still come.
 func (c *Client) firstLink(ctx context.Context) (*link, error) {
-	waiting, cancel := c.dialContext(ctx)
-	defer cancel()
+	waiting, waits := ctx, c.dialWait > 0
+	if _, bounded := ctx.Deadline(); c.dialWait == untilDeadline {
+		waits = bounded
+	} else {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, c.dialWait)
+		defer cancel()
+	}
 	for try := 1; ; try++ {
 		l, err := c.newLink(ctx)
 		if err == nil || ctx.Err() != nil || !mayComeLater(err) {
 			return l, err
 		}
-		if waiting == nil || !pause(waiting, min(try, maxFirstTry)) {
+		if !waits || !pause(waiting, min(try, maxFirstTry)) {
 			return nil, errors.Join(err, ctx.Err())
 		}
 	}
-}
-
-// dialContext returns a context that ends when Dial has waited long enough for a daemon, or nil if
-// Dial does not wait.
-func (c *Client) dialContext(ctx context.Context) (waiting context.Context, cancel context.CancelFunc) {
-	_, bounded := ctx.Deadline()
-	switch {
-	case c.dialWait > 0:
-		return context.WithTimeout(ctx, c.dialWait)
-	case c.dialWait == untilDeadline && bounded:
-		return ctx, func() {}
-	}
-	return nil, func() {}
 }
 
 // mayComeLater reports whether a failed attempt means that there is no daemon yet, or that it is
@@ -96,25 +78,29 @@ func mayComeLater(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrShutdown)
 }
 
-func (c *Client) tryLink(ctx context.Context) (*link, error) {
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l := &link{c: c, conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer)}
-	l.out = newSender(conn, c.spawn, &c.mu)
-	l.ctx, l.end = context.WithCancel(c.ctx)
-	if err := l.greet(ctx); err != nil {
+// newLink dials until ctx is done, and checks that the daemon speaks version 1. If it fails, it
+// leaves no connection open.
+func (c *Client) newLink(ctx context.Context) (*link, error) {
+	for {
+		conn, err := c.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		l := &link{c: c, conn: conn, in: bufio.NewReaderSize(newInput(conn), readBuffer), out: newSender(conn, c.spawn, &c.mu)}
+		l.ctx, l.end = context.WithCancel(c.ctx)
+		if err = l.greet(ctx); err == nil {
+			return l, nil
+		}
 		l.end()
 		l.hangUp()
-		return nil, fmt.Errorf("dial %s: %w", c.path, err)
+		if !errors.Is(err, errRestarted) || ctx.Err() != nil {
+			return nil, fmt.Errorf("dial %s: %w", c.path, err)
+		}
 	}
-	return l, nil
 }
 
 func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", path)
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, dialError(ctx, path, err)
 	}
@@ -187,8 +173,10 @@ func (l *link) hello() error {
 	_, failed := l.conn.Write(req.AppendTo(nil))
 	for {
 		var r ipc.Response
-		if err := l.readLine(&r); err != nil {
-			return readOrWriteError(failed, err)
+		if err := l.readLine(&r); errors.Is(err, io.EOF) && failed != nil {
+			return failed // otherwise the daemon may have said why the write failed
+		} else if err != nil {
+			return err
 		}
 		switch {
 		case r.Kind == ipc.KindEvent && r.Event == ipc.EventBack:
@@ -206,14 +194,6 @@ func (l *link) hello() error {
 			return nil
 		}
 	}
-}
-
-// readOrWriteError prefers the error of the read: the daemon may have said why the write failed.
-func readOrWriteError(written, read error) error {
-	if errors.Is(read, io.EOF) && written != nil {
-		return written
-	}
-	return read
 }
 
 // readLine reads one line from the daemon into r.

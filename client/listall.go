@@ -112,18 +112,14 @@ func (c *Client) askPage(ctx context.Context, from string) (page LockPage, next 
 		cl.req.From = from
 		cl.req.Set |= ipc.OptFrom
 	}
-	if err := c.roundTrip(ctx, cl); err != nil {
-		return page, "", err
-	}
-	defer c.calls.release(cl)
-	if cl.reply.Kind == ipc.KindErr {
-		return page, "", cl.replyError()
-	}
-	for i := range cl.lines {
-		page.add(&cl.lines[i])
-	}
-	page.Walked, page.Walks = int(number(&cl.reply, "walked")), int(number(&cl.reply, "walks"))
-	return page, text(&cl.reply, "next"), nil
+	err = c.finish(ctx, cl, func(cl *call) {
+		for i := range cl.lines {
+			page.add(&cl.lines[i])
+		}
+		page.Walked, page.Walks = int(number(&cl.reply, "walked")), int(number(&cl.reply, "walks"))
+		next = text(&cl.reply, "next")
+	})
+	return page, next, err
 }
 
 // add adds a line of the answer. Lines about the same lock follow each other.

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +60,14 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	defer func() { err = joinErrors(err, l.unlockAfterDo(ctx)) }() // after a panic of fn too
+	defer func() { // after a panic of fn too
+		switch unlocked := l.unlockAfterDo(ctx); {
+		case err == nil:
+			err = unlocked
+		case unlocked != nil:
+			err = errors.Join(err, unlocked)
+		}
+	}()
 	return fn(l.useContext(ctx), l)
 }
 
@@ -83,14 +89,6 @@ func (l *Lease) unlockAfterDo(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// joinErrors is errors.Join, but returns a single error unchanged.
-func joinErrors(a, b error) error {
-	if a == nil || b == nil {
-		return cmp.Or(a, b)
-	}
-	return errors.Join(a, b)
 }
 
 func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts []Option) (*Lease, error) {
@@ -128,7 +126,11 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	}
 	defer c.calls.release(cl)
 	if cl.reply.Kind == ipc.KindErr {
-		return nil, cl.lockError(ctx, bounded)
+		err := cl.replyError()
+		if bounded && isDeadlineNear(ctx) {
+			err.Err = context.DeadlineExceeded
+		}
+		return nil, err
 	}
 	if err := l.start(&cl.reply, &cl.req.Options); err != nil {
 		return nil, err
@@ -176,16 +178,6 @@ func (cl *call) limitWait(ctx context.Context) bool {
 	cl.req.Wait = wait
 	cl.req.Set |= ipc.OptWait
 	return true
-}
-
-// lockError returns the error of a refused lock. If the deadline of ctx bounded the wait and has
-// nearly come, the error has DeadlineExceeded as its cause.
-func (cl *call) lockError(ctx context.Context, bounded bool) error {
-	err := cl.replyError()
-	if bounded && isDeadlineNear(ctx) {
-		err.Err = context.DeadlineExceeded
-	}
-	return err
 }
 
 // isDeadlineNear reports whether the deadline of ctx has nearly come. (limitWait rounds to whole

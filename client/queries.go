@@ -85,16 +85,12 @@ type Hello struct {
 
 // Who asks a quorum of nodes for the holders of the lock name, on all hosts. If it returns no
 // holder and no error, the lock is free.
-func (c *Client) Who(ctx context.Context, name string) (holders []Holder, err error) {
-	if err := checkName(ipc.VerbWho, name); err != nil {
+func (c *Client) Who(ctx context.Context, name string) ([]Holder, error) {
+	lock, err := c.WhoWaits(ctx, name)
+	if err != nil {
 		return nil, err
 	}
-	err = c.ask(ctx, ipc.VerbWho, name, "", func(cl *call) {
-		for i := range cl.lines {
-			holders = append(holders, holderOf(&cl.lines[i]))
-		}
-	})
-	return holders, err
+	return lock.Holders, nil
 }
 
 // WhoWaits asks a quorum of the nodes for the holders of the lock name, as Who does, and for the hosts

@@ -122,6 +122,10 @@ func (c *Client) handleStray(which *call, r *ipc.Response) {
 func (c *Client) forget(l *Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgetLocked(l)
+}
+
+func (c *Client) forgetLocked(l *Lease) {
 	if c.leases[l.id] == l {
 		delete(c.leases, l.id)
 	}

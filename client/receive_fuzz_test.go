@@ -68,7 +68,7 @@ func hearAnything(t *testing.T, first, then []byte) {
 	all := slices.Concat(first, then)
 	for _, l := range leases {
 		verb := map[string]ipc.Verb{"job": ipc.VerbLock, "other": ipc.VerbTry}[l.Name()]
-		if reply, _ := answer(all, tags[verb]); reply == nil || reply.Kind != ipc.KindOK || text(reply, "lease") != l.ID() || fenceOf(reply) != l.Fence() {
+		if reply, _ := answer(all, tags[verb]); reply == nil || reply.Kind != ipc.KindOK || text(reply, "lease") != l.ID() || uint64(number(reply, "fence")) != l.Fence() {
 			t.Errorf("the lease %q of %s with fence %d was granted; the answer to @%s in %q was %+v", l.ID(), l.Name(), l.Fence(), tags[verb], all, reply)
 		}
 		if endCause(l.Context()) == nil || l.Validity() != 0 {

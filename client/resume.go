@@ -131,13 +131,12 @@ func (l *Lease) resumeGranted(r *ipc.Response) {
 // the call ended the lease. A second UNLOCK could overtake that one, which would report a loss.
 func (l *Lease) unlockAtDeadline() {
 	l.c.mu.Lock()
-	stopped, sent := l.unlocking || l.cause == ErrUnlocked, l.unlocking && l.cause == ErrUnlocked
-	if l.unlockPending = !stopped; l.unlockPending && l.timer != nil { // nil: the goroutine that takes the grant releases it
-		l.timer.Reset(max(0, l.deadline-l.c.clock()))
-	}
-	l.c.mu.Unlock()
-	if stopped && !sent {
-		l.c.spawn(l.postUnlock)
+	defer l.c.mu.Unlock()
+	switch sent, unlocked := l.release == releaseSent, l.cause == ErrUnlocked; {
+	case !sent && !unlocked:
+		l.releaseAtDeadline()
+	case !sent || !unlocked:
+		l.c.spawnLocked(l.postUnlock)
 	}
 }
 

@@ -92,8 +92,11 @@ func (c *Client) failedWithoutReply(cl *call) {
 		c.sendInBackground(cl)
 		return
 	case cl.req.Verb == ipc.VerbUnlock:
-		c.forget(cl.lease)
-		cl.lease.mayUnlockAgain(cl.maybeDone)
+		l := cl.lease
+		c.mu.Lock()
+		c.forgetLocked(l)
+		l.release, l.unlockMaybeDone = releaseNone, l.unlockMaybeDone || cl.maybeDone
+		c.mu.Unlock()
 	}
 	c.calls.release(cl)
 }
