@@ -10,6 +10,7 @@ var (
 	ErrNoProcess = errors.New("there is no such process, or it has ended")
 	ErrThread    = errors.New("it is a thread: give the number of its process")
 	ErrHidden    = errors.New("the daemon cannot see whose process it is, as its /proc is mounted with hidepid (ProtectProc= of its service)")
+	ErrUnseen    = errors.New("it is in a PID namespace that the daemon does not see")
 	ErrNoPIDFD   = errors.New("this system has no pidfd (Linux has, from 5.3 on): use hold=conn (redlock run)")
 
 	// ErrNotAbove: see OpenAbove.
@@ -40,8 +41,12 @@ func StartOf(pid int) time.Duration {
 	return f.Started
 }
 
-// OpenIf opens a pidfd of the process with that id if its facts pass a check.
+// OpenIf opens a pidfd of the process with that id if its facts pass a check. The id 0 stands for a
+// process of a PID namespace that the daemon does not see.
 func OpenIf(pid int, check func(Facts) error) (fd int, err error) {
+	if pid == 0 {
+		return 0, ErrUnseen
+	}
 	fd, err = Open(pid)
 	if err != nil {
 		return 0, err

@@ -20,14 +20,15 @@ const (
 var bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // identity returns what must be the same for a state file to be valid: its instants are of this boot
-// and this clock, and its tokens are on these nodes.
+// and this clock, and its tokens are on these nodes. Behind the version is the PID namespace, which
+// may differ.
 func (o *Options) identity() ([]byte, error) {
 	boot, err := os.ReadFile(bootIDFile)
 	if err != nil {
 		return nil, fmt.Errorf("the boot id cannot be read: %w", err)
 	}
 	clock := strings.TrimSpace(string(boot)) + clockOffset()
-	lines := []string{formatVersion, clock, o.KeyPrefix}
+	lines := []string{formatVersion + namespaceMark + pidNamespace(), clock, o.KeyPrefix}
 	for _, node := range o.Nodes {
 		line := node.Name
 		switch {
@@ -39,6 +40,17 @@ func (o *Options) identity() ([]byte, error) {
 		lines = append(lines, line)
 	}
 	return []byte(strings.Join(lines, "\n")), nil
+}
+
+// namespaceMark separates the version from pidNamespace.
+const namespaceMark = " in "
+
+// pidNamespace is a variable for tests. It returns the name of the PID namespace of this process, such
+// as "pid:[4026531836]"; "": it is unknown. The name is free again when all processes of the namespace
+// have ended.
+var pidNamespace = func() string {
+	name, _ := os.Readlink("/proc/self/ns/pid")
+	return name
 }
 
 // Marks behind the name of a node, which has no space.
@@ -70,10 +82,11 @@ func clockOffset() string {
 // sameIdentity returns an error that says what differs, or nil.
 func sameIdentity(found, wanted []byte) error {
 	then, now := bytes.SplitN(found, []byte("\n"), 3), bytes.SplitN(wanted, []byte("\n"), 3)
+	version, _ := versionOf(found)
 	switch {
 	case bytes.Equal(found, wanted):
 		return nil
-	case len(then) < 3 || !bytes.Equal(then[0], now[0]) && string(then[0]) != readVersion:
+	case len(then) < 3 || version != formatVersion && version != readVersion:
 		return errors.New("it was written by another version of redlockd")
 	case !bytes.Equal(bootOf(then[1]), bootOf(now[1])):
 		return errors.New("the host was rebooted after it was written")
@@ -83,6 +96,22 @@ func sameIdentity(found, wanted []byte) error {
 		return nil
 	}
 	return errors.New("the config has other nodes or another key_prefix now")
+}
+
+// versionOf returns the version in an identity, and the PID namespace; "": it is unknown, as in files
+// of earlier versions.
+func versionOf(identity []byte) (version, namespace string) {
+	line, _, _ := strings.Cut(string(identity), "\n")
+	version, namespace, _ = strings.Cut(line, namespaceMark)
+	return version, namespace
+}
+
+// inOtherNamespace reports whether the process ids of a state file are those of another PID
+// namespace. Then nobody knows which process a lease belongs to, or whether it lives.
+func inOtherNamespace(found, wanted []byte) bool {
+	_, then := versionOf(found)
+	_, now := versionOf(wanted)
+	return then != "" && then != now
 }
 
 // bootOf returns a clock without its offset: the boot id.

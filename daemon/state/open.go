@@ -31,14 +31,20 @@ func (j *Journal) Open(o Options) *Recovered {
 		statefile.Remove(statefile.PathFor(o.Socket)) // it would soon be out of date
 		return &newReplay().Recovered
 	}
+	var before []byte
 	file, state, damage, err := statefile.Open(statefile.Options{
 		Path:   statefile.PathFor(o.Socket),
 		Owner:  identity,
-		Check:  func(found []byte) error { return sameIdentity(found, identity) },
+		Check:  func(found []byte) error { before = found; return sameIdentity(found, identity) },
 		New:    func() statefile.State { return newReplay() },
 		Failed: j.failed,
 	})
 	recovered := &state.(*replay).Recovered
+	if inOtherNamespace(before, identity) {
+		for _, l := range recovered.Leases {
+			l.Holder.PID = 0 // here, another process may have this id, or none
+		}
+	}
 	if damage != nil {
 		j.log.Error("the state file was damaged: connections are cut, and known leases can be resumed", "error", damage, "fix", "this happens once; if it happens again, find out what writes to the files of redlockd in the directory of its socket")
 	}

@@ -6,10 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/redlockd/redlockd/daemon/state/statefile"
+	"github.com/redlockd/redlockd/ipc"
+	"github.com/redlockd/redlockd/redlock"
 )
 
 // openLogged opens a journal, and returns it with its log. complete is Recovered.Complete.
@@ -105,6 +108,30 @@ func TestIdentityInAChange(t *testing.T) {
 	}
 	if err := sameIdentity(identity("a", "x-"), identity("b", "y+")); err == nil {
 		t.Error("a state file of two other lists is valid")
+	}
+}
+
+// The process ids in a state file mean nothing in another PID namespace. The leases of these
+// processes are there, but no process is taken for their holder.
+func TestStateFileOfAnotherPIDNamespace(t *testing.T) { // not in parallel: it changes a variable of the package
+	defer func(f func() string) { pidNamespace = f }(pidNamespace)
+	socket := filepath.Join(t.TempDir(), "s")
+	lease := Lease{Number: 1, Phase: PhaseHeld, Record: redlock.Record{Names: []string{"a"}, Token: "token", TTL: time.Second}, Holder: Holder{PID: 7, Hold: ipc.HoldPID}}
+	for i, test := range []struct {
+		namespace string
+		want      int
+	}{
+		{"pid:[1]", 7}, {"pid:[1]", 7}, {"pid:[2]", 0}, {"pid:[2]", 7}, {"", 0}, {"pid:[2]", 7}, // the file before is of a system without /proc
+	} {
+		pidNamespace = func() string { return test.namespace }
+		j := NewJournal(hclog.NewNullLogger())
+		got := j.Open(Options{Socket: socket, KeyPrefix: "redlock:", Nodes: []Node{{Name: "a"}}})
+		if l := got.Leases[1]; (l == nil) != (i == 0) || l != nil && l.Holder.PID != test.want {
+			t.Errorf("%d, in %q: got %+v, want process %d", i, test.namespace, l, test.want)
+		}
+		j.Acquiring(1, lease.Record)
+		j.Granted(&lease)
+		j.Close()
 	}
 }
 

@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -82,5 +84,26 @@ func TestHolderEndsWhileNoDaemonRuns(t *testing.T) {
 		if log := d.stderr.text(); !strings.Contains(log, cause) {
 			t.Errorf("the log lacks %q:\n%s", cause, log)
 		}
+	}
+}
+
+// If redlockd starts again in another PID namespace, as in a new container, it does not know whether
+// the process that holds a lock lives. It releases nothing: the lease stays until its deadline.
+func TestRestartInAnotherPIDNamespace(t *testing.T) {
+	together(t)
+	if os.Getuid() != 0 {
+		t.Skip("only root can make a PID namespace")
+	}
+	_, h, d := five(t)
+	sleep := start(t, h.dir, "sleep", "1000")
+	h.nc().expect(fmt.Sprintf("LOCK a hold=pid pid=%d ttl=5s", sleep.cmd.Process.Pid), "OK lock=a")
+	d.kill()
+	d = start(t, h.dir, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", filepath.Join(binaries, "redlockd"), "-config", h.config)
+	awaitLog(d, "PID namespace that the daemon does not see")
+	awaitLog(d, "serving: ")
+	h.nc().expect("TRY a", "ERR HELD lock=a")
+	h.nc().expect("LOCK a wait=60s", "OK lock=a")
+	if lost := "lease lost: lock=a reason=expired"; !strings.Contains(d.stderr.text(), lost) {
+		awaitLog(d, lost)
 	}
 }
