@@ -115,7 +115,7 @@ func TestEndedLeaseIsNotUnclaimed(t *testing.T) {
 	table, l := NewTable(), newTestLease(&Client{}, "a")
 	l.ID, l.Life = "first", Life{State: Held, Knows: KnowsGrant}
 	l.SetFurthers([]string{"further"})
-	table.AddUnclaimed(l)
+	table.addUnclaimed(l)
 	table.Apply(l, WasLost)
 	if table.Apply(l, DeadlinePassed); table.Unclaimed.Load() != 0 {
 		t.Errorf("%d LOCKs are unclaimed, want none", table.Unclaimed.Load())

@@ -68,24 +68,25 @@ const (
 type Effects uint32
 
 const (
-	StartHeartbeat  Effects = 1 << iota
-	SendLost                // tell the client that the lease is lost
-	LogCut                  // log that the lease ended with a connection that the daemon cut
-	ReleaseRevoked          // release the names that FORCE did not take
-	ForgetLoss              // forget the loss as soon as other clients can get the lock: no client can ask about it
-	LetExpire               // stop extending it, so that it ends with the last deadline that its client was given
-	Linger                  // release it after linger=, unless a client resumes it
-	Release                 // release it, unless a client has resumed it
-	BeginRelease            // record the release, and begin it
-	LeaveAtDeadline         // let it leave the queue when other clients can get the lock
-	CountLoss               // count and log the loss
-	LeaveQueue              // take it out of the queue, so that the next waiters continue
-	CountHeldTime           // count in the metrics for how long its client held it
-	RememberLoss            // remember it for questions, within the limit of its user
-	LeaveProcess            // its process no longer holds it
-	UncountLoss             // remove it from the user's limit of remembered losses
-	DeleteRecord            // delete its record in the state file
-	DelayRelease            // begin the release later
+	StartHeartbeat   Effects = 1 << iota
+	SendLost                 // tell the client that the lease is lost
+	LogCut                   // log that the lease ended with a connection that the daemon cut
+	ReleaseRevoked           // release the names that FORCE did not take
+	ForgetLoss               // forget the loss as soon as other clients can get the lock: no client can ask about it
+	LetExpire                // stop extending it, so that it ends with the last deadline that its client was given
+	Linger                   // release it after linger=, unless a client resumes it
+	Release                  // release it, unless a client has resumed it
+	ReleaseUnclaimed         // release it when min= and the last deadline that its client was given have passed, unless a client resumes it
+	BeginRelease             // record the release, and begin it
+	LeaveAtDeadline          // let it leave the queue when other clients can get the lock
+	CountLoss                // count and log the loss
+	LeaveQueue               // take it out of the queue, so that the next waiters continue
+	CountHeldTime            // count in the metrics for how long its client held it
+	RememberLoss             // remember it for questions, within the limit of its user
+	LeaveProcess             // its process no longer holds it
+	UncountLoss              // remove it from the user's limit of remembered losses
+	DeleteRecord             // delete its record in the state file
+	DelayRelease             // begin the release later
 
 	leaveClient // no client finds it by its names any more: Table.Apply does it
 	unregister  // remove it from the leases by id: Table.Apply does it

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -56,6 +57,7 @@ type tableSim struct {
 	tasks   []*simTask
 	started int       // the daemon's restarts
 	left    int       // restarts that are still to come
+	calm    int       // one step of so many is a restart
 	haste   int       // in percent: how often time passes although the daemon has something to do
 	boot    *simTask  // restores, before anything else runs; nil: that is over
 	asks    []*simAsk // under way
@@ -71,6 +73,7 @@ type tableSim struct {
 	conns   []*simConn
 	leases  []*simLease // that were granted, and whose end was not checked yet
 	records map[int]*simRecord
+	opened  map[uint64]*RecordedConn // the connections in the state file
 	numbers int
 }
 
@@ -135,7 +138,7 @@ func (s *tableSim) fail(check, format string, args ...any) {
 // run runs tasks and timers until nothing is left to do.
 func (s *tableSim) run() {
 	for range 200_000 {
-		if s.left > 0 && s.boot == nil && s.random.IntN(250) == 0 {
+		if s.left > 0 && s.boot == nil && s.random.IntN(s.calm) == 0 {
 			s.left--
 			s.restart()
 		}
@@ -243,14 +246,18 @@ var (
 	errSimAlready   = errors.New("already")
 )
 
+// newGrant grants a lock on the nodes, or passes a token on. The attempt is in the state file before.
 func (s *tableSim) newGrant(l *simLease, token *simToken) *simGrant {
 	s.numbers++
+	g := &simGrant{s: s, id: fmt.Sprint("grant ", s.numbers), token: token, passed: true, since: s.now}
 	if token == nil {
 		token = &simToken{id: fmt.Sprint("token ", s.numbers), names: l.Waiter.Names, kind: l.Waiter.Kind}
 		s.tokens = append(s.tokens, token)
-		return &simGrant{s: s, id: token.id, token: token, since: s.now}
+		g = &simGrant{s: s, id: token.id, token: token, since: s.now}
 	}
-	return &simGrant{s: s, id: fmt.Sprint("grant ", s.numbers), token: token, passed: true, since: s.now}
+	token.until = 0
+	s.records[l.number] = &simRecord{l: l, grant: g, Recorded: Recorded{Token: token.id}}
+	return g
 }
 
 // simLease is the heldLease of the simulation.
@@ -262,13 +269,10 @@ type simLease struct {
 	lingers bool
 	ttl     bool // hold=ttl
 
-	isDone      bool // its LOCK has ended
-	lossNoted   bool // in the state file
-	refused     bool // its release could not begin, because it was lost
-	failure     error
-	disconnects int
-	notBefore   time.Duration
-	cutUntil    time.Duration // until when the client works after the daemon cut its connection; 0: it did not
+	isDone   bool // its LOCK has ended
+	refused  bool // its release could not begin, because it was lost
+	failure  error
+	cutUntil time.Duration // until when the client works after the daemon cut its connection; 0: it did not
 
 	oks, losts, releases, leaves, heldTimes int      // how often each was told or done
 	believed                                bool     // a client works with it
@@ -280,26 +284,32 @@ func (l *simLease) Undelivered()             {}
 func (l *simLease) Grant() Grant             { return l.grant }
 func (l *simLease) EndsByItself() bool       { return l.ttl || l.grant.err != nil }
 
+// inOrder returns leases in the order of their numbers, so that a seed always does the same.
+func inOrder(all []*Lease) (sorted []*simLease) {
+	for _, l := range all {
+		sorted = append(sorted, simOf(l))
+	}
+	slices.SortFunc(sorted, func(a, b *simLease) int { return a.number - b.number })
+	return sorted
+}
+
 func simOf(l *Lease) *simLease { return l.Backing().(*simLease) }
 
 func (l *simLease) minLeft(now time.Duration) time.Duration {
 	if l.min == 0 {
 		return 0
 	}
-	return max(l.min-(now-l.grant.since), l.notBefore-now, 0)
+	return max(l.min-(now-l.grant.since), 0)
 }
 
 // simRecord is the record of a lease in the state file, after package state has applied all.
 type simRecord struct {
-	l        *simLease // as it was granted: names, kind, requester, options
-	conn     *simConn
-	process  *simConn // nil: none
-	further  []string
-	isLost   bool
-	reported bool
-	releases bool
-	kept     bool
-	lingers  bool
+	Recorded
+	l             *simLease // as it was granted: names, kind, requester, options
+	grant         *simGrant
+	conn, process *simConn // process: nil if there is none
+	further       []string
+	isLeft        bool // by a restart that did not know whether its attempt was granted
 }
 
 // simConn is a connection, or a process, with its client.
@@ -318,6 +328,7 @@ func (s *tableSim) connect() *simConn {
 	c := &simConn{number: s.numbers}
 	c.Of = c
 	s.conns = append(s.conns, c)
+	s.opened[uint64(c.number)] = &RecordedConn{Stored: s.chance(70)}
 	return c
 }
 
@@ -326,12 +337,12 @@ func (s *tableSim) apply(p *simTask, l *simLease, event Event) Due {
 	before := l.Life
 	due := s.table.Apply(&l.Lease, event)
 	s.trace("lease %d: event %d, %v becomes %v, effects %b", l.number, event, before, l.Life, due.Effects)
-	s.perform(p, l, due)
+	s.perform(p, l, nil, due)
 	return due
 }
 
 // perform does what Host.perform of package session does.
-func (s *tableSim) perform(p *simTask, l *simLease, due Due) {
+func (s *tableSim) perform(p *simTask, l *simLease, client *Client, due Due) {
 	for do := due.Effects; do != 0; do &= do - 1 {
 		p.pause()
 		r := s.records[l.number]
@@ -346,7 +357,7 @@ func (s *tableSim) perform(p *simTask, l *simLease, due Due) {
 				l.believed = false
 			}
 			if r != nil {
-				r.reported = true
+				r.Reported = true
 			}
 			if reporter == nil && !l.OfProcess {
 				s.forgetLater(p, l)
@@ -357,18 +368,19 @@ func (s *tableSim) perform(p *simTask, l *simLease, due Due) {
 			s.forgetLater(p, l)
 		case LetExpire:
 			if l.minLeft(s.now) > 0 {
-				l.notBefore = s.now + simTTL
-				s.releaseAbandoned(p, l, nil)
+				l.min = max(l.min, s.now+simTTL-l.grant.since)
+				s.releaseAbandoned(p, l, client)
 				break
 			}
 			s.loseSilently(p, l)
 		case Linger:
-			if r != nil {
-				r.lingers = true
-			}
-			s.linger(l)
+			s.after(20*time.Millisecond, func(p *simTask) { s.releaseAbandoned(p, l, client) })
+		case ReleaseUnclaimed:
+			l.min = max(l.min, s.now+simTTL-l.grant.since)
+			l.cutUntil = s.now + simTTL
+			s.after(l.minLeft(s.now), func(p *simTask) { s.releaseAbandoned(p, l, client) })
 		case Release:
-			s.releaseAbandoned(p, l, nil)
+			s.releaseAbandoned(p, l, client)
 		case BeginRelease:
 			s.beginRelease(p, l)
 		case LeaveAtDeadline:
@@ -419,14 +431,6 @@ func (s *tableSim) forgetLater(p *simTask, l *simLease) {
 	s.apply(p, l, Dropped)
 }
 
-func (s *tableSim) linger(l *simLease) {
-	l.disconnects++
-	nth := l.disconnects
-	s.after(20*time.Millisecond, func(p *simTask) {
-		s.releaseAbandoned(p, l, func() bool { return l.disconnects == nth })
-	})
-}
-
 func (s *tableSim) releaseWhenMinPassed(l *simLease) {
 	s.after(l.minLeft(s.now), func(p *simTask) {
 		if l.Life.State == Kept && l.minLeft(s.now) > 0 {
@@ -437,11 +441,10 @@ func (s *tableSim) releaseWhenMinPassed(l *simLease) {
 	})
 }
 
-func (s *tableSim) releaseAbandoned(p *simTask, l *simLease, condition func() bool) {
-	if l.Reporter() != nil && !l.OfProcess || condition != nil && !condition() {
-		return
+func (s *tableSim) releaseAbandoned(p *simTask, l *simLease, client *Client) {
+	if l.Holder() == client {
+		s.withoutClient(p, l, s.apply(p, l, ClientIsGone))
 	}
-	s.withoutClient(p, l, s.apply(p, l, ClientIsGone))
 }
 
 // withoutClient ends what no client waits for.
@@ -455,12 +458,12 @@ func (s *tableSim) withoutClient(p *simTask, l *simLease, due Due) {
 func (s *tableSim) beginRelease(p *simTask, l *simLease) {
 	if l.minLeft(s.now) > 0 && s.apply(p, l, MinNotPassed).Has(DelayRelease) {
 		if r := s.records[l.number]; r != nil {
-			r.kept = true
+			r.Kept = true
 		}
 		return
 	}
-	if r := s.records[l.number]; r != nil && !r.isLost {
-		r.releases = true
+	if r := s.records[l.number]; r != nil && !r.Lost {
+		r.Released = true
 	}
 	p.pause()
 	next := s.queue.BeginRelease(&l.Waiter, l.grant.since, s.chance(20), s.now)
@@ -484,6 +487,7 @@ func (s *tableSim) beginRelease(p *simTask, l *simLease) {
 			s.queue.Unclaim(next)
 		} else if !s.queue.Deliver(next, attempt) {
 			s.drop(s.begun[attempt].token)
+			delete(s.records, simOfWaiter(next).number)
 		}
 		if attempt != nil {
 			s.apply(p, l, ReleaseBegun)
@@ -541,8 +545,8 @@ func (s *tableSim) lose(l *simLease, forced bool) {
 
 // lost records a loss, and applies its event.
 func (s *tableSim) lost(p *simTask, l *simLease, event Event) {
-	if l.lossNoted = true; s.records[l.number] != nil {
-		s.records[l.number].isLost = true
+	if r := s.records[l.number]; r != nil {
+		r.Lost, r.Released = true, false
 	}
 	p.pause()
 	s.apply(p, l, event)
@@ -655,10 +659,12 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 	s.leases = append(s.leases, l)
 	p.pause()
 	due := s.table.Grant(&l.Lease)
-	s.records[l.number] = &simRecord{l: l, conn: a.conn, process: a.process, further: slices.Clone(l.Furthers()), isLost: l.lossNoted}
+	r := s.records[l.number]
+	r.conn, r.process, r.further = a.conn, a.process, slices.Clone(l.Furthers())
+	r.Conn, r.Granted, r.NeedsConn, r.OfProcess, r.Lingers = uint64(a.conn.number), true, !a.ttl && a.process == nil, a.process != nil, a.lingers
 	s.limits.waiting--
 	s.limits.names += len(l.Waiter.Names)
-	s.perform(p, l, due)
+	s.perform(p, l, nil, due)
 	if l.leaves == 0 { // else it was lost meanwhile, and other clients can have the lock
 		s.checkOrder(l)
 	}
@@ -671,7 +677,7 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 		s.apply(p, simOf(old), Dropped)
 	}
 	if !open {
-		s.clientEnded(p, l, ClientEnd{Process: true})
+		s.clientEnded(p, l, l.Holder(), ClientEnd{Process: true})
 	}
 	p.pause()
 	if l.grant.err != nil {
@@ -688,11 +694,12 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 // endUngranted ends a LOCK that got no lease.
 func (s *tableSim) endUngranted(p *simTask, a *simAsk, l *simLease, err error) {
 	s.limits.waiting--
+	delete(s.records, l.number)
 	due := s.table.Apply(&l.Lease, NotGranted)
 	l.failure, l.isDone = err, true
 	s.limits.counts -= l.ClearCounts()
 	l.Holder().End(&l.Lease)
-	s.perform(p, l, due)
+	s.perform(p, l, nil, due)
 	a.answer(nil, err)
 }
 
@@ -784,7 +791,9 @@ func (s *tableSim) loseAt(l *simLease) {
 	grant, until := l.grant, l.grant.until
 	s.after(until-s.now, func(p *simTask) {
 		if l.grant == grant && grant.err == nil && grant.until == until {
-			grant.err = errSimLost
+			if grant.err = errSimLost; l.minLeft(s.now) > 0 {
+				s.fail("min", "lease %d expires before min= has passed", l.number)
+			}
 			s.lost(p, l, WasLost)
 		}
 	})
@@ -826,17 +835,20 @@ func (s *tableSim) resume(p *simTask, l *simLease, to *simConn) (*simLease, erro
 			return nil, err
 		}
 		if moved {
-			if s.updateOwner(l); l.grant.err == nil && !l.ttl {
+			if s.updateOwner(l); l.grant.err == nil && !l.ttl && (l.grant.until == 0 || s.now < l.grant.until) {
 				l.grant.until, l.grant.token.until = 0, 0
 			}
 		}
 	}
 	if r := s.records[l.number]; r != nil {
-		r.conn, r.lingers = to, false
+		r.conn, r.Conn = to, uint64(to.number)
 	}
 	p.pause()
 	if l.grant.err != nil {
 		return nil, l.grant.err
+	}
+	if l.grant.until != 0 && s.now >= l.grant.until { // redlock is about to report that
+		return nil, errSimLost
 	}
 	if !l.OfProcess && l.Reporter() != &to.Client {
 		return nil, ErrEnded
@@ -847,40 +859,49 @@ func (s *tableSim) resume(p *simTask, l *simLease, to *simConn) (*simLease, erro
 
 // hangUp closes a connection; cut: the daemon does it.
 func (s *tableSim) hangUp(c *simConn, cut bool) {
+	if c.ended { // with a restart
+		return
+	}
 	s.trace("connection %d ends, cut: %v", c.number, cut)
 	c.ending, c.cut = true, cut
+	if cut { // a later daemon must not assume that its client has ended it
+		s.opened[uint64(c.number)].Stored = false
+	}
 	s.spawn(false, func(p *simTask) { s.disconnect(p, c, cut) })
 }
 
 // disconnect ends a connection when its requests have ended.
 func (s *tableSim) disconnect(p *simTask, c *simConn, cut bool) {
 	p.until(func() bool { return c.pending == 0 })
-	for _, l := range s.table.Disconnect(&c.Client) {
-		l := simOf(l)
+	if !cut {
+		delete(s.opened, uint64(c.number))
+	}
+	p.pause()
+	for _, l := range inOrder(s.table.Disconnect(&c.Client)) {
 		if cut {
 			l.cutUntil = s.now + simTTL
 		} else if !l.ttl {
 			l.believed = false
 		}
-		s.clientEnded(p, l, ClientEnd{Outlives: l.ttl, Cut: cut})
+		s.clientEnded(p, l, &c.Client, ClientEnd{Outlives: l.ttl, Cut: cut})
 	}
+	delete(s.opened, uint64(c.number))
 	c.ended = true
 }
 
 // endProcess ends a process.
 func (s *tableSim) endProcess(p *simTask, c *simConn) {
 	c.ending = true
-	for _, l := range s.table.EndProcess(&c.Client) {
-		l := simOf(l)
+	for _, l := range inOrder(s.table.EndProcess(&c.Client)) {
 		l.believed = false
-		s.clientEnded(p, l, ClientEnd{Process: true})
+		s.clientEnded(p, l, &c.Client, ClientEnd{Process: true})
 	}
 	c.ended = true
 }
 
-func (s *tableSim) clientEnded(p *simTask, l *simLease, end ClientEnd) {
+func (s *tableSim) clientEnded(p *simTask, l *simLease, client *Client, end ClientEnd) {
 	end.Lost, end.Lingers = l.grant.err != nil, l.lingers
-	s.perform(p, l, Due{Effects: end.Effects()})
+	s.perform(p, l, client, Due{Effects: end.Effects()})
 	if end.Process && end.Lost {
 		s.apply(p, l, ProcessEnded)
 	}
@@ -896,6 +917,9 @@ func (s *tableSim) check() {
 			if s.works(b) && Overlap(&a.Waiter, &b.Waiter) && (a.Mode() != b.Mode() || a.Mode().Exclusive()) {
 				s.fail("exclusion", "the clients of leases %d and %d work with %v and %v", b.number, a.number, b.Waiter.Names, a.Waiter.Names)
 			}
+		}
+		if a.grant.err == nil && !slices.Contains(s.tokens, a.grant.token) {
+			s.fail("exclusion", "the client of lease %d works, and other hosts can get the lock", a.number)
 		}
 		if c := a.view; c != nil && !c.ending && a.grant.err == nil && a.oks > 0 {
 			if _, reports := c.reports[&a.Lease]; !reports && c.Find(a.UID, a.Owner, a.Waiter.Names[0]) != &a.Lease {
@@ -981,6 +1005,7 @@ func (s *tableSim) checkEmpty() {
 			s.fail("left", "a client that has ended has %d leases, %d LOCKs", len(c.leases), len(c.requests))
 		}
 	}
+	maps.DeleteFunc(s.records, func(_ int, r *simRecord) bool { return r.isLeft })
 	if len(s.records) > 0 {
 		s.fail("records", "%d leases are left in the state file", len(s.records))
 	}
@@ -1114,6 +1139,9 @@ func (s *tableSim) reconnect(c *simConn, asks []*simAsk, mine []*simLease) *simC
 func (s *tableSim) restart() {
 	s.trace("restart")
 	s.started++
+	if s.calm = 150; s.chance(30) {
+		s.calm = 10
+	}
 	s.tasks = slices.DeleteFunc(s.tasks, func(p *simTask) bool {
 		if !p.isClient {
 			p.stop()
@@ -1125,151 +1153,136 @@ func (s *tableSim) restart() {
 	s.claims, s.begun = map[*Waiter]bool{}, map[*redlock.PendingAttempt]*simGrant{}
 	s.limits = struct{ waiting, names, counts, losses int }{}
 	s.asks = slices.DeleteFunc(s.asks, func(a *simAsk) bool { return a.conn.ending })
+	restart := &Restart{Complete: s.chance(85), Marked: s.chance(80)}
 	for _, c := range s.conns {
 		c.Client, c.pending = Client{Of: c, IsProcess: c.IsProcess}, 0
 		if c.ended {
 			continue
 		}
-		c.broken = !c.IsProcess && !c.ending && s.chance(40)
+		stays := c.IsProcess || restart.Complete && restart.Marked && s.opened[uint64(c.number)] != nil && s.opened[uint64(c.number)].Stored
+		c.broken = !c.ending && !stays
 		c.ended = c.ending || c.broken
 	}
-	s.spawn(false, s.restore)
+	restart.Conns = s.recordedConns(restart)
+	s.spawn(false, func(p *simTask) { s.restore(p, restart) })
 	s.boot = s.tasks[len(s.tasks)-1]
 }
 
-// restore does what package session does at its start.
-func (s *tableSim) restore(p *simTask) {
-	var numbers []int
-	held := map[*simToken]bool{} // the nodes have these for a lease that continues
-	for number, r := range s.records {
-		numbers = append(numbers, number)
-		if r.isLost || !r.releases {
-			held[r.l.grant.token] = true
-		}
-	}
-	slices.Sort(numbers)
-	s.tokens = slices.DeleteFunc(s.tokens, func(token *simToken) bool { return !held[token] && token.until == 0 })
-	noHolder, unclaimed := map[*simLease]bool{}, map[*simLease]bool{}
-	for _, number := range numbers {
-		l, r := s.records[number].l, s.records[number]
-		if r.releases && !r.isLost {
-			if l.grant.err == nil {
-				s.endGrant(l)
-			}
-			delete(s.records, number)
+// recordedConns returns the connections in the state file, with those that continue. If records are
+// missing, the daemon ends all that the service manager has.
+func (s *tableSim) recordedConns(restart *Restart) map[uint64]RecordedConn {
+	all := map[uint64]RecordedConn{}
+	for _, c := range s.conns {
+		recorded := s.opened[uint64(c.number)]
+		if recorded == nil || c.IsProcess {
 			continue
 		}
-		names, kind := slices.Clone(l.Waiter.Names), l.Waiter.Kind
-		l.Lease = Lease{Requester: l.Requester, OfProcess: l.OfProcess}
-		l.Init(names, kind, false, l)
-		l.isDone, l.failure, l.refused, l.leaves, l.heldTimes = true, nil, false, 0, 0
-		if l.oks = max(l.oks, 1); !r.reported {
-			l.losts = 0
-		}
-		l.SetFurthers(slices.Clone(r.further))
-		l.Life = Life{State: Held, Knows: KnowsGrant}
-		if r.kept {
-			l.Life.State = Kept
-		}
-		holder, reporter := &Client{}, (*Client)(nil)
-		if r.conn != nil && !r.conn.ended {
-			reporter = &r.conn.Client
-		}
 		switch {
-		case r.kept:
-			noHolder[l] = true
-		case r.process != nil:
-			noHolder[l] = r.process.ended
-			if !r.process.ended {
-				holder = &r.process.Client
-			}
-		case !l.ttl && reporter == nil:
-			noHolder[l] = r.conn.ending && !r.conn.cut
-			unclaimed[l] = !noHolder[l]
+		case c.broken && restart.Marked:
+			recorded.Stored = false
+		case c.cut && !restart.Complete && s.chance(50):
+			recorded.Stored = true // the record of the cut is missing
 		}
-		if noHolder[l] {
-			reporter, l.believed = nil, false
-		} else if reporter != nil && !holder.IsProcess {
-			holder = reporter
-		}
-		l.view = nil
-		if r.conn != nil && reporter == &r.conn.Client {
-			l.view = r.conn
-		}
-		l.SetHolder(holder, reporter)
-		s.table.Register(&l.Lease)
-		replaced, _ := s.table.Name(&l.Lease)
-		for _, old := range replaced {
-			s.apply(p, simOf(old), Dropped)
-		}
-		if r.isLost {
-			l.ClearCounts()
-			l.Life = Life{State: Gone, Knows: KnowsLoss}
-		} else {
-			s.limits.names += len(names)
-			s.limits.counts += l.ChargeAll()
-			s.queue.Restore(&l.Waiter, r.kept)
-			s.order = append(s.order, l)
-		}
-		if unclaimed[l] {
-			s.table.AddUnclaimed(&l.Lease)
-		}
-		switch {
-		case l.grant.err != nil && !r.isLost:
-			s.spawn(false, func(p *simTask) { s.lost(p, l, WasLost) })
-		case l.grant.err != nil:
-		case l.ttl:
-			s.loseAt(l)
-		case unclaimed[l] && l.minLeft(s.now) == 0:
-			if l.grant.until == 0 {
-				l.grant.until = s.now + simTTL
-			}
-			l.grant.token.until = l.grant.until
-			s.loseAt(l)
-		default:
-			l.grant.until, l.grant.token.until = 0, 0
+		if all[uint64(c.number)] = *recorded; !c.ended {
+			all[uint64(c.number)] = RecordedConn{Stored: true, Client: &c.Client}
 		}
 	}
+	return all
+}
+
+// restore does what package session does at its start.
+func (s *tableSim) restore(p *simTask, restart *Restart) {
+	var all, held []*Recorded
+	var continued []*simRecord
+	numbers := slices.Sorted(maps.Keys(s.records))
 	for _, number := range numbers {
 		r := s.records[number]
-		if r == nil {
+		r.MinLeft = r.l.min > s.now-r.grant.since
+		r.IsFree, r.IsUnclaimed = false, false
+		all = append(all, &r.Recorded)
+	}
+	for i, fate := range restart.Fates(all) {
+		r := s.records[numbers[i]]
+		switch fate {
+		case Continues:
+			continued, held = append(continued, r), append(held, &r.Recorded)
+			s.restoreLease(p, restart, r.l, r)
 			continue
+		case Abandoned:
+			if s.drop(r.grant.token); r.Released && r.grant.err == nil {
+				s.endGrant(r.l)
+			}
+		case Unclear:
+			if r.grant.token.until == 0 {
+				r.grant.token.until = s.now + simTTL
+			}
+			if r.isLeft = r.Released; r.isLeft {
+				continue // for the next restart
+			}
 		}
-		l := r.l
-		switch {
-		case r.isLost && !r.reported:
-			s.perform(p, l, Due{Effects: SendLost})
-		case r.isLost && (noHolder[l] || l.Reporter() == nil && !l.OfProcess):
-			s.apply(p, l, Dropped)
-		case r.isLost:
-			s.apply(p, l, LossRemembered)
-		case r.kept:
-			s.releaseWhenMinPassed(l)
-		case noHolder[l] && r.lingers:
-			s.linger(l)
-		case noHolder[l]:
-			s.perform(p, l, Due{Effects: ClientEnd{Process: true, Lingers: l.lingers}.Effects()})
-		case unclaimed[l] && l.minLeft(s.now) > 0:
-			l.disconnects++
-			nth := l.disconnects
-			l.notBefore = s.now + simTTL
-			l.cutUntil = l.notBefore
-			s.after(l.minLeft(s.now), func(p *simTask) {
-				s.releaseAbandoned(p, l, func() bool {
-					isUnclaimed := l.disconnects == nth && l.Reporter() == nil
-					if isUnclaimed {
-						s.table.ForgetUnclaimed(&l.Lease)
-					}
-					return isUnclaimed
-				})
-			})
-		}
+		delete(s.records, numbers[i])
+	}
+	ended, unstored := restart.EndedConns(held)
+	for _, number := range ended {
+		delete(s.opened, number)
+	}
+	for _, number := range unstored {
+		s.opened[number].Stored = false
+	}
+	for _, r := range continued {
+		s.perform(p, r.l, r.l.Holder(), s.table.Settle(&r.l.Lease, &r.Recorded))
 	}
 	for _, a := range slices.Clone(s.asks) {
 		if !a.conn.ended {
 			a.conn.pending++
 			s.spawn(false, func(p *simTask) { s.lock(p, a) })
 		}
+	}
+}
+
+// restoreLease continues a lease.
+func (s *tableSim) restoreLease(p *simTask, restart *Restart, l *simLease, r *simRecord) {
+	names, kind := slices.Clone(l.Waiter.Names), l.Waiter.Kind
+	l.Lease = Lease{Requester: l.Requester, OfProcess: l.OfProcess}
+	l.Init(names, kind, false, l)
+	l.isDone, l.failure, l.refused, l.leaves, l.heldTimes = true, nil, false, 0, 0
+	if l.oks = max(l.oks, 1); !r.Reported {
+		l.losts = 0
+	}
+	l.SetFurthers(slices.Clone(r.further))
+	var process *Client
+	if r.process != nil && !r.process.ended {
+		process = &r.process.Client
+	}
+	extended := restart.Claim(&l.Lease, &r.Recorded, process, process == nil, !l.ttl)
+	if r.OfProcess && process == nil || r.NeedsConn && r.conn.ending && !r.conn.cut {
+		l.believed = false
+	}
+	if l.view = nil; l.Reporter() == &r.conn.Client {
+		l.view = r.conn
+	}
+	replaced, charged := s.table.Restore(&l.Lease, &r.Recorded)
+	for _, old := range replaced {
+		s.apply(p, simOf(old), Dropped)
+	}
+	if !r.Lost {
+		s.limits.names += len(names)
+		s.limits.counts += charged - len(names)
+		s.queue.Restore(&l.Waiter, r.Kept)
+		s.order = append(s.order, l)
+	}
+	switch {
+	case l.grant.err != nil && !r.Lost:
+		s.spawn(false, func(p *simTask) { s.lost(p, l, WasLost) })
+	case l.grant.err != nil:
+	case extended:
+		l.grant.until, l.grant.token.until = 0, 0
+	default:
+		if l.grant.until == 0 {
+			l.grant.until = s.now + simTTL
+		}
+		l.grant.token.until = l.grant.until
+		s.loseAt(l)
 	}
 }
 
@@ -1318,7 +1331,7 @@ func (s *tableSim) newAsk(c, process *simConn, client int) *simAsk {
 func simulate(seed uint64) (found *finding) {
 	s := &tableSim{
 		random: rand.New(rand.NewPCG(seed, 0)), table: NewTable(), queue: New(),
-		claims: map[*Waiter]bool{}, begun: map[*redlock.PendingAttempt]*simGrant{}, records: map[int]*simRecord{},
+		claims: map[*Waiter]bool{}, begun: map[*redlock.PendingAttempt]*simGrant{}, records: map[int]*simRecord{}, opened: map[uint64]*RecordedConn{},
 	}
 	defer func() {
 		for _, p := range s.tasks {
@@ -1337,7 +1350,7 @@ func simulate(seed uint64) (found *finding) {
 	for i := range 2 + s.random.IntN(3) {
 		s.spawn(true, func(p *simTask) { s.client(p, i) })
 	}
-	s.left, s.haste = s.random.IntN(3), 2
+	s.left, s.calm, s.haste = s.random.IntN(4), 150, 2
 	if s.chance(30) {
 		s.haste = 20
 	}

@@ -36,7 +36,7 @@ type Due struct {
 func (t *Table) Apply(l *Lease, event Event) Due {
 	var due Due
 	l.Life, due.Effects = l.Life.After(event, l.reporter != nil)
-	if due.Has(LeaveQueue | unregister) {
+	if due.Has(BeginRelease | LeaveQueue | unregister) {
 		t.ForgetUnclaimed(l) // while it knows all LOCKs that count on it
 	}
 	if due.Has(LeaveQueue) {
@@ -198,8 +198,8 @@ func (l *Lease) lockKeys() (all []lockKey) {
 	return all
 }
 
-// AddUnclaimed adds a lease that a restart left without its connection.
-func (t *Table) AddUnclaimed(l *Lease) {
+// addUnclaimed adds a lease that a restart left without its connection.
+func (t *Table) addUnclaimed(l *Lease) {
 	for _, by := range l.lockKeys() {
 		t.unclaimed[by] = l
 	}

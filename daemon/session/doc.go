@@ -11,7 +11,7 @@
 // leaseend.go has the other ends of a lease, with its client or process. Each event of a lease goes to
 // locktable.Table, and Host.perform does its effects (leaseevent.go, with what follows a loss). The
 // other verbs are in files of their names; queries.go has WHO, LIST and STATUS. restore.go continues
-// what an earlier process left.
+// what an earlier process left, as locktable.Restart decides.
 //
 // It never listens, reads no config file, and talks to the nodes only through redlock.
 package session

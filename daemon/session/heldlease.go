@@ -25,9 +25,8 @@ type heldLease struct {
 	hold ipc.Hold // does not change
 
 	// The Host's mu guards what follows.
-	holderGone  bool          // the process of its connection had ended when this daemon started, and nobody has resumed it
-	disconnects uint16        // how often its connection ended, which begins linger=
-	lostAt      time.Duration // BootTime; 0: it was not lost
+	holderGone bool          // the process of its connection had ended when this daemon started, and nobody has resumed it
+	lostAt     time.Duration // BootTime; 0: it was not lost
 }
 
 // leaseOf returns the lease of a locktable.Lease, or nil.
@@ -79,15 +78,6 @@ func (d *Host) reporter(h *heldLease) *session {
 	return sessionOf(h.Reporter())
 }
 
-// countDisconnect counts the ends of the client's connection. If the client resumes the lease and
-// disconnects again, linger= starts again in full.
-func (d *Host) countDisconnect(h *heldLease) (nth uint16) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h.disconnects++
-	return h.disconnects
-}
-
 // EndsByItself reports that the lease ends without its client, which cannot extend it.
 func (h *heldLease) EndsByItself() bool {
 	return h.hold == ipc.HoldTTL || h.lease.Err() != nil
@@ -96,10 +86,7 @@ func (h *heldLease) EndsByItself() bool {
 // endDelays says how long a lease stays taken after nobody holds it any more.
 type endDelays struct {
 	linger time.Duration // linger=: from the end of its client, unless the client resumes it
-
-	// The Host's mu guards what follows.
-	min       time.Duration // min=: from the grant on
-	notBefore time.Duration // BootTime until which its client may still work; 0: it does not
+	min    time.Duration // min=: from the grant on; keepUntil makes it longer; guarded by the Host's mu
 }
 
 // newEndDelays returns nil if there are no delays.
@@ -134,14 +121,16 @@ func (h *heldLease) minLeftLocked(now time.Duration) time.Duration {
 	if h.delays == nil || h.delays.min == 0 {
 		return 0
 	}
-	return max(h.delays.min-(now-h.lease.Since()), h.delays.notBefore-now, 0)
+	return max(h.delays.min-(now-h.lease.Since()), 0)
 }
 
-// keepUntil keeps a lease, which has min=, taken at least until an instant.
+// keepUntil keeps a lease, which has min=, taken at least until an instant, also after a restart.
 func (d *Host) keepUntil(h *heldLease, instant time.Duration) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	h.delays.notBefore = instant
+	h.delays.min = max(h.delays.min, instant-h.lease.Since())
+	minTaken := h.delays.min
+	d.mu.Unlock()
+	d.Journal.Min(h.number, minTaken)
 }
 
 // isKept reports whether nobody holds a lease, and it stays taken until min= has passed.

@@ -69,40 +69,32 @@ func (d *Host) outlastMin(held []*heldLease, timeout time.Duration) {
 
 // clientGone does what is due for a lease whose connection has ended. cut means that the daemon ended
 // the connection.
-func (d *Host) clientGone(h *heldLease, cut bool) {
-	d.clientEnded(h, locktable.ClientEnd{Outlives: h.hold != ipc.HoldConn, Lost: h.lease.Err() != nil, Cut: cut, Stopping: d.Stopping.Load()})
+func (d *Host) clientGone(h *heldLease, client *locktable.Client, cut bool) {
+	d.clientEnded(h, client, locktable.ClientEnd{Outlives: h.hold != ipc.HoldConn, Lost: h.lease.Err() != nil, Cut: cut, Stopping: d.Stopping.Load()})
 }
 
 // processEnded does what is due for a lease of a process that has ended.
 func (d *Host) processEnded(h *heldLease) {
 	lost := h.lease.Err() != nil
-	if d.clientEnded(h, locktable.ClientEnd{Process: true, Lost: lost, Stopping: d.Stopping.Load()}); lost {
+	if d.clientEnded(h, h.Holder(), locktable.ClientEnd{Process: true, Lost: lost, Stopping: d.Stopping.Load()}); lost {
 		d.apply(h, locktable.ProcessEnded)
 	}
 }
 
-func (d *Host) clientEnded(h *heldLease, end locktable.ClientEnd) {
+func (d *Host) clientEnded(h *heldLease, client *locktable.Client, end locktable.ClientEnd) {
 	end.Lingers = h.linger() > 0
-	d.perform(h, &performed{Due: locktable.Due{Effects: end.Effects()}})
-}
-
-// lingerFrom releases a lease when linger= has passed since then.
-func (d *Host) lingerFrom(h *heldLease, then time.Duration) {
-	nth := d.countDisconnect(h)
-	d.timers.After(then+h.linger()-d.Clock(), func() {
-		d.releaseAbandoned(h, func() bool { return h.disconnects == nth })
-	})
+	d.perform(h, &performed{client: client, Due: locktable.Due{Effects: end.Effects()}})
 }
 
 // endCut ends a lease of a connection that the daemon cut. Its client may work until the last
 // deadline that it was given.
-func (d *Host) endCut(h *heldLease) {
+func (d *Host) endCut(h *heldLease, client *locktable.Client) {
 	if d.minLeft(h) == 0 {
 		d.letExpire(h)
 		return
 	}
 	d.keepUntil(h, h.lease.Deadline())
-	d.releaseAbandoned(h, nil)
+	d.releaseAbandoned(h, client)
 }
 
 // letExpire stops extending a lease. A client that resumes the lease at the same time gets LOST. If
@@ -114,18 +106,15 @@ func (d *Host) letExpire(h *heldLease) {
 	}
 }
 
-// releaseAbandoned releases a lease whose client is gone, if condition returns true; nil: always. It
-// calls condition while it holds mu. It does not wait: the lanes repeat the release until every node
-// has answered or the lock has expired. While the daemon stops it does nothing, because the client
-// may still work.
-func (d *Host) releaseAbandoned(h *heldLease, condition func() bool) {
+// releaseAbandoned releases a lease whose client is gone, unless another one has resumed it since, even
+// if that one is gone, too. It does not wait: the lanes repeat the release until every node has
+// answered or the lock has expired. While the daemon stops it does nothing, because the client may
+// still work.
+func (d *Host) releaseAbandoned(h *heldLease, client *locktable.Client) {
 	if d.Stopping.Load() {
 		return
 	}
-	p := d.applyIf(h, locktable.ClientIsGone, 0, func() bool {
-		hasClient := h.Reporter() != nil && !h.OfProcess // again, by RESUME
-		return !hasClient && (condition == nil || condition())
-	})
+	p := d.applyIf(h, locktable.ClientIsGone, 0, func() bool { return h.Holder() == client })
 	reason := "connection ended"
 	if h.OfProcess {
 		reason = "process ended"

@@ -13,8 +13,11 @@ import (
 // performed is an event of a lease, with what perform has done.
 type performed struct {
 	locktable.Due                         // no effects: the event came too late, or nothing was due
+	client        *locktable.Client       // of the end of a client: which one; of a lease that a restart left: its Holder
 	lost          *redlock.Lease          // of a loss that redlock reported: heldLease.lease may not be set yet
 	by            uint64                  // the number of the UNLOCK that leads to the event; 0: there is none
+	lingers       time.Duration           // with Linger: since when (BootTime); 0: from now on
+	reported      time.Duration           // with ReleaseUnclaimed: the last deadline that the client was given
 	kept          time.Duration           // with BeginRelease: how long the lease stays taken (min=); 0: it does not
 	release       *redlock.PendingRelease // with BeginRelease: the release that has begun
 	err           error                   // with BeginRelease: the release cannot begin, because the lease was lost
@@ -66,13 +69,20 @@ func (d *Host) perform(h *heldLease, p *performed) {
 		case locktable.ForgetLoss:
 			d.forgetLostLater(h)
 		case locktable.LetExpire:
-			d.endCut(h)
+			d.endCut(h, p.client)
 		case locktable.Linger:
-			now := d.Clock()
-			d.Journal.Lingering(h.number, now) // so that the next daemon continues it
-			d.lingerFrom(h, now)
+			since := p.lingers
+			if since == 0 {
+				since = d.Clock()
+				d.Journal.Lingering(h.number, since) // so that the next daemon continues it
+			}
+			d.timers.After(since+h.linger()-d.Clock(), func() { d.releaseAbandoned(h, p.client) })
 		case locktable.Release:
-			d.releaseAbandoned(h, nil)
+			d.releaseAbandoned(h, p.client)
+		case locktable.ReleaseUnclaimed:
+			// Its client may work until the last deadline that it was given.
+			d.keepUntil(h, p.reported)
+			d.timers.After(d.minLeft(h), func() { d.releaseAbandoned(h, p.client) })
 		case locktable.BeginRelease:
 			// With min= nobody holds the lease any more, and the keeper still extends it.
 			if p.kept = d.minLeft(h); p.kept == 0 || !d.apply(h, locktable.MinNotPassed).Has(locktable.DelayRelease) {

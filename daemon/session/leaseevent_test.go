@@ -44,7 +44,7 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 					}
 				case *ast.SelectorExpr:
 					switch name := n.Sel.Name; {
-					case name == "Apply", name == "Grant" && isIdentSelector(n.X, "table"), name == "Effects" && isIdent(n.X, "end"):
+					case name == "Apply", name == "Settle" && isIdentSelector(n.X, "table"), name == "Grant" && isIdentSelector(n.X, "table"), name == "Effects" && isIdent(n.X, "end"):
 						callers["effects"] = append(callers["effects"], decl.Name.Name)
 					case name == "perform":
 						callers[name] = append(callers[name], decl.Name.Name)
@@ -64,7 +64,7 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 	if len(effects) == 0 || len(cases) != len(effects) {
 		t.Errorf("found the effects %v, and the cases %v", effects, cases)
 	}
-	if want := []string{"applyIf", "clientEnded", "leaseLost", "settleGranted"}; !slices.Equal(sorted(callers["perform"]), want) || !slices.Equal(sorted(callers["effects"]), want) {
+	if want := []string{"applyIf", "clientEnded", "leaseLost", "settle", "settleGranted"}; !slices.Equal(sorted(callers["perform"]), want) || !slices.Equal(sorted(callers["effects"]), want) {
 		t.Errorf("perform is called by %v, and %v get effects, want %v", callers["perform"], callers["effects"], want)
 	}
 }

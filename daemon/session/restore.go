@@ -24,14 +24,15 @@ type restoration struct {
 	manager   *systemd.Manager
 	server    *server.Server
 	recovered *state.Recovered
-	marked    bool // the service manager kept its store: a stored connection that is missing was ended by its client
+	marked    bool // see locktable.Restart
 	conns     map[uint64]*restoredConn
 
 	adopted   []*restoredLease
-	waiting   int // requests that are restarted
-	cut       int // connections that were cut
-	abandoned int // attempts and releases that were under way
-	gone      int // leases whose holder ended, and which a client could resume
+	released  map[uint64]*restoredLease // by the UNLOCKs that released them
+	waiting   int                       // requests that are restarted
+	cut       int                       // connections that were cut
+	abandoned int                       // attempts and releases that were under way
+	gone      int                       // leases whose holder ended, and which a client could resume
 
 	startOf map[int]time.Duration // when the living process with a pid was started: see hasEnded
 }
@@ -68,57 +69,51 @@ const restoreTimeout = time.Second
 // cannot know what the clients were answered: it ends their connections, and the known leases wait
 // for RESUME.
 func (r *restoration) run(stored []systemd.StoredConn) {
-	d := r.d
 	r.takeConns(stored)
 	for _, conn := range r.conns {
 		conn.Conn().Send(new(ipc.Response).Notice(ipc.EventBack).Say("the daemon was restarted; this connection and its leases continue"))
 	}
 	r.takeLeases()
-	r.forgetConns()
-	for _, l := range r.adopted {
-		l.settle(d)
-	}
 	r.beginAgain()
 	for _, conn := range r.conns {
 		conn.Serve(conn.record.Unread, conn.record.Skipping)
 	}
-	r.log()
-}
-
-// log logs what was restored, if anything was.
-func (r *restoration) log() {
 	if len(r.conns)+len(r.adopted)+r.cut+r.abandoned > 0 {
 		r.d.Log.Info("continued after a restart", "connections", len(r.conns), "leases", len(r.adopted),
 			"requests_resumed", r.waiting, "connections_cut", r.cut, "releases_repeated", r.abandoned, "holders_gone", r.gone)
 	}
 }
 
-// takeConns opens sessions for the connections that still exist.
+// takeConns opens sessions for the connections that still exist, under their previous numbers.
 func (r *restoration) takeConns(stored []systemd.StoredConn) {
 	for _, c := range stored {
 		number := state.ConnNumber(c.Name)
 		known := r.recovered.Conns[number]
 		switch {
-		case c.Err != nil:
-			r.discardDescriptor(c, known)
-		case !r.recovered.Complete || known == nil || r.conns[number] != nil:
+		case c.Err != nil: // for example, too few descriptors are left; the client may be alive, so its leases stay until their deadlines
+			r.d.Log.Error("a connection from before the restart cannot be continued", "error", c.Err)
+			if known != nil {
+				r.markNotStored(known)
+			}
+			r.d.LogManagerError(r.manager.Unstore(c.Name))
+			continue
+		case !r.recovered.Complete, known == nil, r.conns[number] != nil,
+			!known.Stored && !state.IsUnstored(c.Name) && server.HungUp(c.Conn): // an earlier daemon cut it, or could not use it: see markNotStored
 			r.endConn(c, number)
-		case !known.Stored && !state.IsUnstored(c.Name) && server.HungUp(c.Conn):
-			r.endConn(c, number) // an earlier daemon cut it, or could not use it: see markNotStored
-		default:
-			r.takeConn(c, known)
+			continue
 		}
+		r.d.restoring, r.d.restoringUnstored = number, state.IsUnstored(c.Name)
+		restored, err := r.server.Restore(c.Conn)
+		r.d.restoring = 0
+		if err != nil {
+			r.d.Log.Warn("a connection from before the restart is not kept", "error", err)
+			r.markNotStored(known)
+			continue
+		}
+		s := restored.Session().(*session)
+		s.replays = map[uint64]replayedRequest{}
+		r.conns[number] = &restoredConn{Restored: restored, s: s, record: known}
 	}
-}
-
-// discardDescriptor handles a descriptor that cannot be used, for example because too few are left.
-// The client may be alive, so its leases stay until their deadlines.
-func (r *restoration) discardDescriptor(c systemd.StoredConn, known *state.Conn) {
-	r.d.Log.Error("a connection from before the restart cannot be continued", "error", c.Err)
-	if known != nil {
-		r.markNotStored(known)
-	}
-	r.d.LogManagerError(r.manager.Unstore(c.Name))
 }
 
 // markNotStored records that a connection is no longer stored, and that its client did not end it.
@@ -126,21 +121,6 @@ func (r *restoration) discardDescriptor(c systemd.StoredConn, known *state.Conn)
 func (r *restoration) markNotStored(known *state.Conn) {
 	known.Stored = false
 	r.d.Journal.ConnOpened(known.Number, false)
-}
-
-// takeConn opens the session of a connection, under its previous number.
-func (r *restoration) takeConn(c systemd.StoredConn, known *state.Conn) {
-	r.d.restoring, r.d.restoringUnstored = known.Number, state.IsUnstored(c.Name)
-	restored, err := r.server.Restore(c.Conn)
-	r.d.restoring = 0
-	if err != nil {
-		r.d.Log.Warn("a connection from before the restart is not kept", "error", err)
-		r.markNotStored(known)
-		return
-	}
-	s := restored.Session().(*session)
-	s.replays = map[uint64]replayedRequest{}
-	r.conns[known.Number] = &restoredConn{Restored: restored, s: s, record: known}
 }
 
 // endConn ends a connection that cannot be continued, with BYE.
@@ -170,136 +150,173 @@ func (r *restoration) resumableFor(conn uint64) (shortest time.Duration) {
 	return shortest
 }
 
-// restoredLease is a lease that the daemon continues.
+// restoredLease is a recorded lease, or an attempt or release that was under way.
 type restoredLease struct {
-	*heldLease
-	recorded    *state.Lease
-	hasNoHolder bool // nobody holds it
+	*heldLease // without a holder until claim
+	locktable.Recorded
+	recorded  *state.Lease
+	wasPassed bool // see locktable.Fate
 }
 
-// takeLeases adopts the leases that were held, and releases the leases whose attempt or release was
-// under way. It waits until the nodes have confirmed the adopted ones.
+// takeLeases does what locktable.Restart decides: it adopts leases that were held, and releases what
+// attempts and releases may have left. It waits until the nodes have confirmed the adopted ones.
 func (r *restoration) takeLeases() {
-	tokens := map[string]bool{}
-	for _, l := range r.recovered.Leases {
-		if wasHeld(l) {
-			tokens[l.Record.Token], tokens[l.Record.Former] = true, true
+	d := r.d
+	r.released = map[uint64]*restoredLease{}
+	restart := locktable.Restart{Complete: r.recovered.Complete, Marked: r.marked, Conns: map[uint64]locktable.RecordedConn{}}
+	for number, known := range r.recovered.Conns {
+		recorded := locktable.RecordedConn{Stored: known.Stored}
+		if conn := r.conns[number]; conn != nil {
+			recorded.Client = &conn.s.client
 		}
+		restart.Conns[number] = recorded
 	}
+	var all []*restoredLease
+	var facts []*locktable.Recorded
 	for _, number := range slices.Sorted(maps.Keys(r.recovered.Leases)) {
-		switch l := r.recovered.Leases[number]; {
-		case wasHeld(l):
-			r.take(l)
-		case tokens[l.Record.Token]:
-			r.passedOn(l)
-		default:
+		l := newRestoredLease(r.recovered.Leases[number], d.Clock())
+		all, facts = append(all, l), append(facts, &l.Recorded)
+	}
+	var records []redlock.Record
+	var continued []*restoredLease
+	for i, fate := range restart.Fates(facts) {
+		switch l := all[i]; fate {
+		case locktable.Continues:
+			r.claim(&restart, l)
+			continued, records = append(continued, l), append(records, l.recorded.Record)
+		case locktable.WasPassed:
+			l.wasPassed = true
+			d.Journal.Forgotten(l.recorded.Number, 0)
+			r.released[l.recorded.ReleasedBy] = l
+		case locktable.Abandoned:
 			r.abandon(l)
 		}
 	}
 	registered := make(chan struct{})
-	all := r.adopted // register removes the refused leases from r.adopted
-	adoption := r.d.Nodes.Adopt(r.leaseRecords(), func(i int, l *redlock.Lease) {
+	adoption := d.Nodes.Adopt(records, func(i int, l *redlock.Lease) {
 		<-registered
-		r.d.leaseLost(all[i].heldLease, l)
+		d.leaseLost(continued[i].heldLease, l)
 	})
-	r.register(adoption)
+	facts = nil
+	for i, l := range continued {
+		if l.lease = adoption.Leases[i]; l.lease == nil {
+			r.adoptionFailed(l, adoption.Errs[i])
+			continue
+		}
+		l.register(d)
+		r.adopted, facts = append(r.adopted, l), append(facts, &l.Recorded)
+	}
 	close(registered)
 	ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
 	defer cancel()
 	if err := adoption.Wait(ctx); err != nil {
-		r.d.Log.Warn("not all leases from before the restart are confirmed yet", "error", err)
+		d.Log.Warn("not all leases from before the restart are confirmed yet", "error", err)
+	}
+	ended, unstored := restart.EndedConns(facts)
+	for _, number := range ended {
+		d.Journal.ConnClosed(number)
+	}
+	for _, number := range unstored {
+		d.Journal.ConnOpened(number, false)
+	}
+	for _, l := range r.adopted {
+		l.settle(d)
 	}
 }
 
-// wasHeld reports whether a lease was granted and not released.
-func wasHeld(l *state.Lease) bool {
-	return l.Phase == state.PhaseHeld || l.Phase == state.PhaseLost && l.Record.Fence != 0
+// settle does what became due for a lease while no daemon ran.
+func (l *restoredLease) settle(d *Host) {
+	p := performed{client: l.Holder(), lingers: l.recorded.LingerSince, reported: l.recorded.Record.Deadline}
+	d.mu.Lock()
+	p.Due = d.table.Settle(&l.Lease, &l.Recorded)
+	d.mu.Unlock()
+	d.perform(l.heldLease, &p)
 }
 
-// passedOn forgets a lease that was released by a pass. Another granted lease has its token now, so
-// nothing may be released.
-func (r *restoration) passedOn(l *state.Lease) {
-	r.d.Journal.Forgotten(l.Number, 0)
-	r.noteReleased(l, true)
-}
-
-// abandon releases what an attempt may have taken, or a release may have left. The client got no
-// answer to the attempt, even if it was granted and lost. If the state file is incomplete, nothing
-// is released: the attempt may have been granted.
-func (r *restoration) abandon(l *state.Lease) {
-	if !r.recovered.Complete {
-		return
+// newRestoredLease returns what is recorded of a lease. If it continues, it has no holder yet.
+func newRestoredLease(l *state.Lease, now time.Duration) *restoredLease {
+	of := &l.Holder
+	h := &heldLease{
+		number:    l.Number,
+		hold:      of.Hold,
+		delays:    newEndDelays(of.Linger, l.Min),
+		heartbeat: newHeartbeat(of.Beat),
 	}
+	h.Requester = locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since}
+	h.SetFurthers(slices.Clone(l.Reentrants))
+	h.Init(l.Record.Names, locktable.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, h)
+	return &restoredLease{heldLease: h, recorded: l, Recorded: locktable.Recorded{
+		Token: l.Record.Token, Former: l.Record.Former, Conn: l.Conn,
+		Granted:   l.Phase == state.PhaseHeld || l.Record.Fence != 0,
+		Released:  l.Phase == state.PhaseReleased,
+		Lost:      l.Phase == state.PhaseLost,
+		Reported:  l.Reported,
+		Kept:      l.Kept,
+		NeedsConn: of.Hold == ipc.HoldConn,
+		OfProcess: of.Hold == ipc.HoldPID,
+		Lingers:   of.Linger > 0,
+		MinLeft:   l.Min > now-l.Record.Since,
+	}}
+}
+
+// abandon releases what an attempt may have taken, or a release may have left. It records the release
+// for a later daemon until the lock has expired, because this daemon may reach too few nodes. An
+// attempt gets a new number there, because its LOCK starts again under the previous one.
+func (r *restoration) abandon(l *restoredLease) {
 	r.abandoned++
-	r.d.forgetAfterMaxTTL(r.noteAbandoned(l))
-	if err := r.d.Nodes.Abandon(l.Record); err != nil {
+	number, record := l.recorded.Number, l.recorded.Record
+	if !l.Released {
+		number = r.d.Journal.NextNumber()
+		r.d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased, Record: record})
+		if record.Former != "" {
+			r.d.Journal.Exchanging(number, record)
+		}
+		r.d.Journal.Forgotten(l.recorded.Number, 0)
+	}
+	r.d.forgetAfterMaxTTL(number)
+	if err := r.d.Nodes.Abandon(record); err != nil {
 		r.d.Log.Error("an attempt from before the restart is not released", "error", err)
 	}
-	r.noteReleased(l, false)
+	r.released[l.recorded.ReleasedBy] = l
 }
 
-// noteReleased records in the replays that an unanswered UNLOCK released the lease. settled means
-// that no node needs to be asked any more.
-func (r *restoration) noteReleased(l *state.Lease, settled bool) {
-	if by := r.recovered.Requests[l.ReleasedBy]; by != nil && r.conns[by.Conn] != nil {
-		r.conns[by.Conn].s.replays[by.Number] = replayedRequest{since: by.Since, released: l.Record.Names, settled: settled}
-	}
-}
-
-// noteAbandoned records the release for a later daemon until the lock has expired, because this
-// daemon may reach too few nodes. It returns the number of the record. An attempt gets a new
-// number, because its LOCK starts again under the previous one.
-func (r *restoration) noteAbandoned(l *state.Lease) uint64 {
-	if l.Phase == state.PhaseReleased {
-		return l.Number
-	}
-	number := r.d.Journal.NextNumber()
-	r.d.Journal.Granted(&state.Lease{Number: number, Phase: state.PhaseReleased, Record: l.Record})
-	if l.Record.Former != "" {
-		r.d.Journal.Exchanging(number, l.Record)
-	}
-	r.d.Journal.Forgotten(l.Number, 0)
-	return number
-}
-
-// take makes the heldLease of a recorded lease, and decides whether a client or a process holds it.
-func (r *restoration) take(l *state.Lease) {
-	h := newRestoredLease(l)
-	conn := r.conns[l.Conn]
-	holder, reporter := &locktable.Client{}, (*locktable.Client)(nil)
-	if conn != nil {
-		reporter = &conn.s.client
-	}
-	switch {
-	case l.Kept:
-		h.hasNoHolder = true
-	case h.hold == ipc.HoldPID:
+// claim makes the lease belong to its process again, unless the process has ended, or else to its
+// connection. If it is unknown whether the process has ended, the lease is not extended, but stays until
+// its deadline.
+func (r *restoration) claim(restart *locktable.Restart, l *restoredLease) {
+	record, by := &l.recorded.Record, (*locktable.Client)(nil)
+	var err error
+	if l.OfProcess && !l.Kept {
+		var fd int
 		var p *heldProcess
-		if p, h.hasNoHolder = r.takeProcess(h, l); p != nil {
-			holder = &p.client
+		fd, err = process.OpenIf(l.PID, func(f process.Facts) error {
+			if then := l.recorded.Holder.ProcessStarted; then != 0 && f.Started != then || f.Started > record.Since {
+				return process.ErrNoProcess // another process got the pid
+			}
+			return nil
+		})
+		if err == nil {
+			if p, err = r.d.Processes.use(fd, l.PID); err == nil {
+				by = &p.client
+			}
 		}
-	case h.hold == ipc.HoldConn && conn == nil:
-		known := r.recovered.Conns[l.Conn]
-		h.hasNoHolder = r.recovered.Complete && (known == nil || known.Stored && r.marked)
-		l.Record.Keep = h.hasNoHolder && h.linger() > 0 // otherwise RESUME starts the extensions
-		if h.holderGone = !h.hasNoHolder && l.Conn < l.Number && r.hasEnded(h.PID, h.Asked); h.holderGone {
-			r.gone++
-		}
 	}
-	if unclaimed := h.hold == ipc.HoldConn && conn == nil; (h.hasNoHolder || unclaimed) && l.Min > r.d.Clock()-l.Record.Since {
-		l.Record.Keep = true // whether or not it is resumed
+	isGone := errors.Is(err, process.ErrNoProcess) || errors.Is(err, process.ErrThread)
+	if err != nil && !isGone {
+		r.d.Log.Error("a lease from before the restart is not extended: its process may have ended",
+			"lock", l.Waiter.Label(), "pid", l.PID, "error", err)
 	}
-	switch {
-	case h.hasNoHolder:
-		reporter = nil
-	case conn != nil && !holder.IsProcess:
-		holder = reporter
+	record.Keep = restart.Claim(&l.Lease, &l.Recorded, by, isGone, record.Keep)
+	if l.IsUnclaimed && l.Conn < l.recorded.Number && r.hasEnded(l.PID, l.Asked) {
+		l.holderGone = true
+		r.gone++
 	}
-	h.SetHolder(holder, reporter)
-	if l.Phase == state.PhaseLost {
-		l.Record.Lost = l.Reason
+	if !l.IsFree {
+		record.Holder = r.d.holderOf(&l.Requester, record.Since)
 	}
-	r.adopted = append(r.adopted, h)
+	if l.Lost {
+		record.Lost = l.recorded.Reason
+	}
 }
 
 // hasEnded reports whether the process that had a pid at an instant has certainly ended. It needs no
@@ -331,79 +348,6 @@ func (r *restoration) hasEnded(pid int, then time.Duration) bool {
 	return started > then
 }
 
-// newRestoredLease returns a recorded lease, without a holder.
-func newRestoredLease(l *state.Lease) *restoredLease {
-	of := &l.Holder
-	h := &heldLease{
-		number:    l.Number,
-		hold:      of.Hold,
-		delays:    newEndDelays(of.Linger, l.Min),
-		heartbeat: newHeartbeat(of.Beat),
-	}
-	h.Requester = locktable.Requester{UID: of.UID, PID: of.PID, User: of.User, Owner: of.Owner, Note: of.Note, ID: of.ID, Asked: of.Since}
-	h.Life = locktable.Life{State: locktable.Held, Knows: locktable.KnowsGrant}
-	h.SetFurthers(slices.Clone(l.Reentrants))
-	if l.Kept && l.Phase == state.PhaseHeld {
-		h.Life.State = locktable.Kept
-	}
-	h.Init(l.Record.Names, locktable.Kind{Shared: l.Record.Shared, Slots: int16(l.Record.Slots)}, false, h)
-	return &restoredLease{heldLease: h, recorded: l}
-}
-
-// takeProcess makes the lease belong to its process again, unless the process has ended. If that is
-// unknown, the lease is not extended, but stays until its deadline.
-func (r *restoration) takeProcess(h *restoredLease, l *state.Lease) (p *heldProcess, hasEnded bool) {
-	fd, err := process.OpenIf(h.PID, func(f process.Facts) error {
-		if then := l.Holder.ProcessStarted; then != 0 && f.Started != then || f.Started > l.Record.Since {
-			return process.ErrNoProcess // another process got the pid
-		}
-		return nil
-	})
-	if err == nil {
-		p, err = r.d.Processes.use(fd, h.PID)
-	}
-	switch {
-	case err == nil:
-		return p, false
-	case !errors.Is(err, process.ErrNoProcess) && !errors.Is(err, process.ErrThread):
-		l.Record.Keep = false
-		r.d.Log.Error("a lease from before the restart is not extended: its process may have ended",
-			"lock", h.Waiter.Label(), "pid", h.PID, "error", err)
-	default:
-		return nil, true
-	}
-	return nil, false
-}
-
-func (r *restoration) leaseRecords() []redlock.Record {
-	records := make([]redlock.Record, len(r.adopted))
-	for i, l := range r.adopted {
-		if records[i] = l.recorded.Record; !l.hasNoHolder {
-			records[i].Holder = r.d.holderOf(&l.Requester, l.recorded.Record.Since)
-		}
-	}
-	return records
-}
-
-// register adds the adopted leases to the indexes and the wait queue.
-func (r *restoration) register(adoption *redlock.Adoption) {
-	var adopted []*restoredLease
-	for i, l := range r.adopted {
-		if l.lease = adoption.Leases[i]; l.lease == nil {
-			r.adoptionFailed(l, adoption.Errs[i])
-			continue
-		}
-		adopted = append(adopted, l)
-		l.register(r.d)
-		if l.Reporter() == nil && !l.hasNoHolder && l.hold == ipc.HoldConn { // with hold=ttl a later LOCK is not a repeat
-			r.d.mu.Lock()
-			r.d.table.AddUnclaimed(&l.Lease)
-			r.d.mu.Unlock()
-		}
-	}
-	r.adopted = adopted
-}
-
 // adoptionFailed handles a lease that cannot be adopted. It expires with its ttl, and its client
 // gets LOST now.
 func (r *restoration) adoptionFailed(l *restoredLease, err error) {
@@ -415,18 +359,13 @@ func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 	}
 }
 
-// register makes a lease known, as a granted LOCK does. If its process has ended meanwhile, the
-// process's index is closed, and the lease has no holder.
+// register makes a lease known, as a granted LOCK does.
 func (l *restoredLease) register(d *Host) {
-	h, isLost, charged := l.heldLease, l.recorded.Phase == state.PhaseLost, 0
+	h := l.heldLease
 	d.mu.Lock()
-	d.table.Register(&h.Lease)
-	replaced, open := d.table.Name(&h.Lease)
-	if isLost {
-		h.ClearCounts()
-		h.lostAt, h.Life = d.Clock(), locktable.Life{State: locktable.Gone, Knows: locktable.KnowsLoss}
-	} else {
-		charged = len(h.Waiter.Names) + h.ChargeAll()
+	replaced, charged := d.table.Restore(&h.Lease, &l.Recorded)
+	if l.Lost {
+		h.lostAt = d.Clock()
 	}
 	d.mu.Unlock()
 	d.startHeartbeat(h)                                   // unless it was lost
@@ -434,69 +373,11 @@ func (l *restoredLease) register(d *Host) {
 		d.Journal.Deadline(h.number, h.lease)
 	}
 	d.forgetReplaced(replaced)
-	l.hasNoHolder = l.hasNoHolder || !open
-	if !isLost {
+	if !l.Lost {
 		d.Limits.Restore(h.UID, charged)
 		d.lockQueue(&h.Waiter)
-		d.queue.Restore(&h.Waiter, l.recorded.Kept)
+		d.queue.Restore(&h.Waiter, l.Kept)
 		d.unlockQueue(&h.Waiter)
-	}
-}
-
-// settle does what became due for a lease while no daemon ran.
-func (l *restoredLease) settle(d *Host) {
-	switch {
-	case l.recorded.Phase == state.PhaseLost && !l.recorded.Reported:
-		d.reportLoss(l.heldLease)
-	case l.recorded.Phase == state.PhaseLost && (l.hasNoHolder || l.Reporter() == nil && !l.OfProcess):
-		d.forget(l.heldLease)
-	case l.recorded.Phase == state.PhaseLost:
-		d.apply(l.heldLease, locktable.LossRemembered)
-	case l.recorded.Kept:
-		d.releaseWhenMinPassed(l.heldLease)
-	case l.hasNoHolder && l.recorded.LingerSince != 0:
-		d.lingerFrom(l.heldLease, l.recorded.LingerSince)
-	case l.hasNoHolder:
-		d.clientEnded(l.heldLease, locktable.ClientEnd{Process: true})
-	case l.Reporter() == nil && !l.OfProcess && d.minLeft(l.heldLease) > 0:
-		d.releaseUnclaimed(l.heldLease, l.recorded.Record.Deadline)
-	}
-}
-
-// releaseUnclaimed releases a lease with min= that no client resumes. It waits until min= and
-// lastReported, the last deadline that the client was given, have passed. A lease without min= is
-// not extended.
-func (d *Host) releaseUnclaimed(h *heldLease, lastReported time.Duration) {
-	d.keepUntil(h, lastReported)
-	nth := d.countDisconnect(h)
-	d.timers.After(d.minLeft(h), func() {
-		d.releaseAbandoned(h, func() bool {
-			isUnclaimed := h.disconnects == nth && h.Reporter() == nil
-			if isUnclaimed {
-				d.table.ForgetUnclaimed(&h.Lease)
-			}
-			return isUnclaimed
-		})
-	})
-}
-
-// forgetConns records the end of the connections that were not handed over. It leaves those whose
-// leases can be resumed: otherwise a later daemon would assume that their clients had ended them.
-func (r *restoration) forgetConns() {
-	resumable := map[uint64]bool{}
-	for _, l := range r.adopted {
-		if l.Reporter() == nil && !l.hasNoHolder {
-			resumable[l.recorded.Conn] = true
-		}
-	}
-	for number, known := range r.recovered.Conns {
-		switch {
-		case r.conns[number] != nil:
-		case !resumable[number]:
-			r.d.Journal.ConnClosed(number)
-		case known.Stored: // it is no longer stored: a later daemon must not expect it
-			r.d.Journal.ConnOpened(number, false)
-		}
 	}
 }
 
@@ -505,28 +386,23 @@ func (r *restoration) forgetConns() {
 func (r *restoration) beginAgain() {
 	numbers := slices.Sorted(maps.Keys(r.recovered.Requests))
 	for _, number := range numbers {
-		r.noteReplay(r.recovered.Requests[number])
-	}
-	for _, number := range numbers {
 		ask := r.recovered.Requests[number]
 		conn := r.conns[ask.Conn]
 		if conn == nil {
 			r.d.Journal.Answered(number) // its client is gone
 			continue
 		}
-		r.waiting++
-		conn.Begin(number, ask.Line)
+		replay := replayedRequest{since: ask.Since}
+		if l := r.released[number]; l != nil {
+			replay.released, replay.settled = l.recorded.Record.Names, l.wasPassed
+		}
+		conn.s.replays[number] = replay
 	}
-}
-
-// noteReplay adds a request to the replays of its session. It keeps the entry of an UNLOCK that has
-// released a lease (see abandon).
-func (r *restoration) noteReplay(ask *state.Request) {
-	conn := r.conns[ask.Conn]
-	if conn == nil {
-		return
-	}
-	if _, known := conn.s.replays[ask.Number]; !known {
-		conn.s.replays[ask.Number] = replayedRequest{since: ask.Since}
+	for _, number := range numbers {
+		ask := r.recovered.Requests[number]
+		if conn := r.conns[ask.Conn]; conn != nil {
+			r.waiting++
+			conn.Begin(number, ask.Line)
+		}
 	}
 }

@@ -65,7 +65,7 @@ func (s *session) Close() {
 	own := s.host.table.Disconnect(&s.client)
 	s.host.mu.Unlock()
 	for _, l := range own {
-		s.host.clientGone(leaseOf(l), cut)
+		s.host.clientGone(leaseOf(l), &s.client, cut)
 	}
 	if cut {
 		s.host.connectionEnded(s, false)

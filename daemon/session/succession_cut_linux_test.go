@@ -65,3 +65,24 @@ func TestCutConnectionIsHandedOver(t *testing.T) {
 	again.Say("TRY a", `ERR HELD .*`)
 	again.Say("RESUME a lease="+lease, granted5)
 }
+
+// A lease with min= whose connection the daemon cuts stays taken until the last deadline that its
+// client was given, and the next daemon knows that: the client may still work.
+func TestCutLeaseWithMinOutlastsTheDaemon(t *testing.T) {
+	s := newSuccession(t)
+	w, session := s.dialUnstored()
+	w.Say("LOCK a min=1s ttl=20s", granted5)
+	h := s.d.allLeases()[0]
+	s.d.mu.Lock()
+	s.d.table.Disconnect(&session.client)
+	s.d.mu.Unlock()
+	deadline := h.lease.Deadline()
+	s.d.clientGone(h, &session.client, true)
+	s.end()
+	s.found = func(p *state.Recovered) {
+		if l := p.Leases[h.number]; l == nil || !l.Kept || l.Record.Since+l.Min < deadline {
+			t.Errorf("recorded is %+v, want a kept lease that stays until %v", l, deadline)
+		}
+	}
+	s.start()
+}

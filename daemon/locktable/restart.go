@@ -1,0 +1,168 @@
+package locktable
+
+// Restart is what an earlier daemon left. It decides what becomes of the leases and connections of
+// that daemon: for each lease that Continues, the caller calls Claim, has redlock adopt the lease, and
+// then calls Table.Restore. When all leases are restored, it calls EndedConns, and Table.Settle for each
+// of them.
+type Restart struct {
+	Complete bool // no record is missing
+	Marked   bool // the service manager kept the connections that it had: if one is missing, its client ended it
+	Conns    map[uint64]RecordedConn
+}
+
+// RecordedConn is a connection that an earlier daemon recorded.
+type RecordedConn struct {
+	Stored bool    // the service manager had it
+	Client *Client // nil: it does not continue
+}
+
+// Recorded is what an earlier daemon recorded of a lease, or of an attempt that may have become one.
+type Recorded struct {
+	Token, Former string // on the nodes; Former: the token that some of them may have instead, or ""
+	Conn          uint64 // the connection that has the lease, or reports its loss; 0: none
+
+	Granted  bool
+	Released bool // its release has begun, and it was not lost
+	Lost     bool
+	Reported bool // the client was told of the loss
+	Kept     bool // nobody holds it, and it stays taken until min= has passed
+
+	NeedsConn bool // it ends with its connection (hold=conn)
+	OfProcess bool // hold=pid
+	Lingers   bool // it has linger=
+	MinLeft   bool // min= has not passed
+
+	// Claim sets these, and Restore may set IsFree.
+	IsFree      bool // nobody holds it
+	IsUnclaimed bool // its client may be alive, and has no connection: it can resume the lease
+}
+
+// Fate is what becomes of a recorded lease.
+type Fate uint8
+
+const (
+	Continues Fate = iota
+	WasPassed      // another granted lease has its token now, so nothing may be released
+	Abandoned      // release what its attempt may have taken, or its release may have left
+	Unclear        // as Abandoned, but records are missing: the attempt may have been granted
+)
+
+// Fates returns what becomes of each lease. The client of an attempt got no answer, even if the attempt
+// was granted and lost.
+func (r *Restart) Fates(all []*Recorded) []Fate {
+	fates, tokens := make([]Fate, len(all)), map[string]bool{}
+	for _, l := range all {
+		if l.continues() {
+			tokens[l.Token], tokens[l.Former] = true, true
+		}
+	}
+	for i, l := range all {
+		switch {
+		case l.continues():
+		case tokens[l.Token]:
+			fates[i] = WasPassed
+		case r.Complete:
+			fates[i] = Abandoned
+		default:
+			fates[i] = Unclear
+		}
+	}
+	return fates
+}
+
+func (l *Recorded) continues() bool { return l.Granted && !l.Released }
+
+// Claim decides who holds a lease that continues, and returns whether it is extended if its LOCK asked
+// for that (extended). With hold=pid, process is nil if the process has ended (isGone), or may have
+// ended.
+func (r *Restart) Claim(l *Lease, by *Recorded, process *Client, isGone, extended bool) bool {
+	l.Life = Life{State: Held, Knows: KnowsGrant}
+	conn, isKnown := r.Conns[by.Conn]
+	holder, reporter := &Client{}, conn.Client
+	switch {
+	case by.Kept:
+		by.IsFree = true
+		if !by.Lost {
+			l.Life.State = Kept
+		}
+	case by.OfProcess:
+		if by.IsFree = isGone; process != nil {
+			holder = process
+		} else if !isGone {
+			extended = false
+		}
+	case by.NeedsConn && conn.Client == nil:
+		by.IsFree = r.Complete && (!isKnown || conn.Stored && r.Marked)
+		extended = by.IsFree && by.Lingers // otherwise RESUME starts the extensions
+	}
+	by.IsUnclaimed = by.NeedsConn && conn.Client == nil && !by.IsFree
+	if (by.IsFree || by.IsUnclaimed) && by.MinLeft {
+		extended = true // whether or not it is resumed
+	}
+	switch {
+	case by.IsFree:
+		reporter = nil
+	case reporter != nil && !holder.IsProcess:
+		holder = reporter
+	}
+	l.SetHolder(holder, reporter)
+	return extended
+}
+
+// Restore registers a lease that redlock has adopted. The caller must forget replaced, as after Name.
+// charged is how many names and further LOCKs the user's limit counts. A lost lease is in no queue; any
+// other one must be restored in the Queue.
+func (t *Table) Restore(l *Lease, by *Recorded) (replaced []*Lease, charged int) {
+	t.Register(l)
+	replaced, open := t.Name(l)
+	by.IsFree = by.IsFree || !open // its process has just ended
+	if by.Lost {
+		l.ClearCounts()
+		l.Life = Life{State: Gone, Knows: KnowsLoss}
+	} else {
+		charged = len(l.Waiter.Names) + l.ChargeAll()
+	}
+	if by.IsUnclaimed {
+		t.addUnclaimed(l)
+	}
+	return replaced, charged
+}
+
+// Settle returns what became due for a lease while no daemon ran.
+func (t *Table) Settle(l *Lease, by *Recorded) Due {
+	switch {
+	case by.Lost && !by.Reported:
+		return Due{Effects: SendLost}
+	case by.Lost && (by.IsFree || !l.HasClient()):
+		return t.Apply(l, Dropped)
+	case by.Lost:
+		return t.Apply(l, LossRemembered)
+	case by.Kept:
+		return Due{Effects: DelayRelease}
+	case by.IsFree:
+		return Due{Effects: ClientEnd{Process: true, Lingers: by.Lingers}.Effects()}
+	case !l.HasClient() && by.MinLeft:
+		return Due{Effects: ReleaseUnclaimed}
+	}
+	return Due{}
+}
+
+// EndedConns returns the connections that have ended, and those of the rest that do not continue and
+// must be recorded as not stored: a later daemon would assume that their clients had ended them, but
+// they can resume leases.
+func (r *Restart) EndedConns(continued []*Recorded) (ended, unstored []uint64) {
+	resumable := map[uint64]bool{}
+	for _, l := range continued {
+		resumable[l.Conn] = resumable[l.Conn] || !l.IsFree
+	}
+	for number, conn := range r.Conns {
+		switch {
+		case conn.Client != nil:
+		case !resumable[number]:
+			ended = append(ended, number)
+		case conn.Stored:
+			unstored = append(unstored, number)
+		}
+	}
+	return ended, unstored
+}
