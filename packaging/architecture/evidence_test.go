@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const evidencePage = "../docs/design/EVIDENCE.md"
+const evidencePage, figuresPage = "../docs/design/EVIDENCE.md", "../docs/design/FIGURES.md"
 
 var (
 	codeSpan     = regexp.MustCompile("`([^`\n]+)`|(?m)^(go .+)$")
@@ -21,10 +21,10 @@ var (
 	nemesisFlag  = regexp.MustCompile(`flags\.\w+\((?:&o\.\w+, )?"([^"]+)"`)
 )
 
-// Each command on the page names existing tests, flags and faults.
+// Each command on the two pages names existing tests, flags and faults.
 func TestEvidenceCommands(t *testing.T) {
 	commands := 0
-	for _, span := range codeSpan.FindAllStringSubmatch(read(t, evidencePage), -1) {
+	for _, span := range codeSpan.FindAllStringSubmatch(read(t, evidencePage)+read(t, figuresPage), -1) {
 		switch command := span[1] + span[2]; {
 		case strings.Contains(command, "go test "):
 			commands++
@@ -35,13 +35,13 @@ func TestEvidenceCommands(t *testing.T) {
 		}
 	}
 	if commands < 25 {
-		t.Errorf("%d commands on the page, want at least 25: is their form still understood?", commands)
+		t.Errorf("%d commands on the pages, want at least 25: is their form still understood?", commands)
 	}
 }
 
 // Each row of the page's figures is a row of the model's test, and each large bound has figures.
 func TestEvidenceFigures(t *testing.T) {
-	_, rest, found := strings.Cut(read(t, evidencePage), "\n## The model in figures")
+	_, rest, found := strings.Cut(read(t, figuresPage), "\n## The model in figures")
 	figures, _, _ := strings.Cut(rest, "\n## ")
 	if !found {
 		t.Fatal("the page has no heading \"The model in figures\"")
