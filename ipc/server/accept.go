@@ -15,20 +15,38 @@ import (
 // called. None of these is an error. Serve does not wait for the connections; Shutdown does. Serve
 // closes l only if l has no SetDeadline, because nothing else ends its Accept.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	if !s.listen(l) {
-		return nil
+	s.mu.Lock()
+	if s.listeners == nil {
+		s.listeners = make(map[net.Listener]struct{})
 	}
-	defer s.unlisten(l)
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, l)
+	}()
 	defer context.AfterFunc(ctx, func() { interrupt(l) })()
-	over := func() bool { return ctx.Err() != nil || s.isStopping() }
+	over := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return ctx.Err() != nil || s.stopping
+	}
 	retry := backoff{}
-	a := newAcceptor(s, l)
+	a := &acceptor{s: s, l: l}
+	if socket, ok := l.(syscall.Conn); ok {
+		a.raw, _ = socket.SyscallConn() // it fails if l is closed; Accept reports that
+	}
 	for !over() { // also while clients keep connecting
 		nc, err := a.accept()
 		switch {
+		case err == nil && nc == nil:
+			runtime.Gosched() // refused clients may keep coming
 		case err == nil:
 			retry = backoff{}
-			a.serveAdmitted(nc)
+			if c := s.add(nc); c != nil {
+				go s.serve(c) // it ends with the connection; Shutdown waits for it
+			}
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		case !over():
@@ -47,15 +65,6 @@ type acceptor struct {
 	lastRefusal time.Time // when a client was last refused
 }
 
-// newAcceptor returns an acceptor for l.
-func newAcceptor(s *Server, l net.Listener) *acceptor {
-	a := &acceptor{s: s, l: l}
-	if socket, ok := l.(syscall.Conn); ok {
-		a.raw, _ = socket.SyscallConn() // it fails if l is closed; Accept reports that
-	}
-	return a
-}
-
 // accept waits for a connection and returns it, or nil if Admit refused it. While clients are being
 // refused, it uses acceptRaw, which costs little for each.
 func (a *acceptor) accept() (net.Conn, error) {
@@ -72,21 +81,11 @@ func (a *acceptor) acceptOne() (net.Conn, error) {
 		return nil, err
 	}
 	if refusal := a.refusal(peerOf(rawOf(nc))); refusal != nil {
-		refuseConn(nc, refusal)
+		Farewell(nc, refusal) // fails if the client has closed
+		nc.Close()
 		return nil, nil
 	}
 	return nc, nil
-}
-
-// serveAdmitted serves a connection that was admitted.
-func (a *acceptor) serveAdmitted(nc net.Conn) {
-	if nc == nil {
-		runtime.Gosched() // refused clients may keep coming
-		return
-	}
-	if c := a.s.add(nc); c != nil {
-		go a.s.serve(c) // it ends with the connection; Shutdown waits for it
-	}
 }
 
 // refusal returns the answer to a client that Admit refuses, or nil if Admit admits it. Admit
@@ -106,12 +105,6 @@ func (a *acceptor) refusal(peer Peer) []byte {
 		a.s.Refused(code)
 	}
 	return r.Err("", code, text).AppendTo(nil)
-}
-
-// refuseConn sends the refusal to the client, and closes the connection.
-func refuseConn(nc net.Conn, refusal []byte) {
-	defer nc.Close()
-	Farewell(nc, refusal) // fails if the client has closed
 }
 
 // backoff is the pause after a failed accept. A usual cause is a lack of file descriptors, which

@@ -127,19 +127,16 @@ func (call *Call) send(r *ipc.Response) {
 	if c.server.Answered != nil {
 		c.server.Answered(c, call, r)
 	}
-	c.respond(call.takeLines(), r)
+	var lines []byte
+	if call.lines != nil {
+		lines = call.lines.b
+	}
+	c.respond(lines, r)
 	call.freeLines()
 	c.inflight.endAnswer(call)
 	if call.inWork {
 		c.notify()
 	}
-}
-
-func (call *Call) takeLines() []byte {
-	if call.lines == nil {
-		return nil
-	}
-	return call.lines.b
 }
 
 func (call *Call) freeLines() {

@@ -10,22 +10,8 @@ import (
 // affected: the caller makes its sessions refuse them first.
 func (s *Server) CancelVerbs(cause error, verbs ...ipc.Verb) {
 	for _, c := range s.allConns() {
-		c.inflight.cancelVerbs(cause, verbs)
-	}
-}
-
-func (cs *inflight) cancelVerbs(cause error, verbs []ipc.Verb) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cancel := func(call *Call) {
-		if slices.Contains(verbs, call.Verb) {
-			call.cancelWith(cause)
-		}
-	}
-	for _, call := range cs.tagged {
-		cancel(call)
-	}
-	if cs.untagged != nil {
-		cancel(cs.untagged)
+		c.inflight.mu.Lock()
+		c.inflight.cancelIf(cause, func(call *Call) bool { return slices.Contains(verbs, call.Verb) })
+		c.inflight.mu.Unlock()
 	}
 }

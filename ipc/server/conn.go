@@ -65,7 +65,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 		limit:        orDefault(s.MaxOutput, DefaultMaxOutput),
 		timeout:      orDefault(s.WriteTimeout, DefaultWriteTimeout),
 		spawn:        c.wg.Go,
-		othersAnswer: c.inflight.severalWorksRun,
+		othersAnswer: func() bool { return c.inflight.runningWorks.Load() > 1 },
 		onIdle:       c.notify,
 		onFailure:    c.outputFailed,
 	}
@@ -190,7 +190,9 @@ func (c *Conn) stop() {
 }
 
 func (c *Conn) sayBye() {
-	bye := c.server.farewellFunc()
+	c.server.mu.Lock()
+	bye := c.server.bye
+	c.server.mu.Unlock()
 	if c.lineTimedOut.Load() {
 		c.reject("", c.server.lineTimeoutError())
 		if bye == nil {

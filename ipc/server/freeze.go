@@ -19,13 +19,11 @@ type FreezeOptions struct {
 	Seal func()
 }
 
-// freezeState is a Freeze in progress. Server.mu guards all fields except the channels.
+// freezeState is a Freeze in progress.
 type freezeState struct {
 	FreezeOptions
-	running    int           // connections that have not stopped
-	allStopped chan struct{} // closed when running is 0
-	done       chan struct{} // closed when Freeze returns
-	kept       []*Conn       // never closed, not even by the garbage collector
+	done chan struct{} // closed when Freeze returns
+	kept []*Conn       // guarded by Server.mu; never closed, not even by the garbage collector
 }
 
 // Freeze ends serving so that another process can continue. A connection for which Keep returns
@@ -44,12 +42,27 @@ type freezeState struct {
 // The Journal may block after Seal, as if the process had been killed. So call Freeze only in a
 // process that soon exits, or replaces itself.
 func (s *Server) Freeze(ctx context.Context, options FreezeOptions) error {
-	f := s.startFreezing(options)
-	if f == nil {
+	s.mu.Lock()
+	if s.stopping {
+		s.mu.Unlock()
 		return ErrShutdown
 	}
+	f := &freezeState{FreezeOptions: options, done: make(chan struct{})}
 	defer close(f.done)
-	err := s.await(ctx, f)
+	s.freezing = f
+	s.setStopping(options.Bye)
+	s.mu.Unlock()
+	for _, c := range s.allConns() {
+		c.freezing.Store(true)
+		c.wake()
+	}
+	var err error
+	select {
+	case <-s.empty:
+	case <-ctx.Done():
+		err = ctx.Err()
+		s.cutRemaining()
+	}
 	if f.Seal != nil {
 		f.Seal()
 	}
@@ -67,38 +80,6 @@ func (s *Server) Kept() (sessions []Session) {
 		sessions = append(sessions, c.session)
 	}
 	return sessions
-}
-
-// await waits until no connection runs, or ctx is done.
-func (s *Server) await(ctx context.Context, f *freezeState) error {
-	select {
-	case <-f.allStopped:
-		return nil
-	case <-ctx.Done():
-	}
-	s.cutRemaining()
-	return ctx.Err()
-}
-
-// startFreezing starts to freeze all connections. It returns nil if the server is already stopping.
-func (s *Server) startFreezing(options FreezeOptions) *freezeState {
-	s.mu.Lock()
-	if s.stopping {
-		s.mu.Unlock()
-		return nil
-	}
-	f := &freezeState{FreezeOptions: options, running: len(s.conns), allStopped: make(chan struct{}), done: make(chan struct{})}
-	if f.running == 0 {
-		close(f.allStopped)
-	}
-	s.freezing = f
-	s.setStopping(options.Bye)
-	s.mu.Unlock()
-	for _, c := range s.allConns() {
-		c.freezing.Store(true)
-		c.wake()
-	}
-	return f
 }
 
 // cutRemaining cuts the connections that did not stop in time. If a session does not return, its
@@ -143,8 +124,9 @@ func (c *Conn) endOutput(ctx context.Context) {
 // written. It returns false if the connection must end instead: it is not kept, or the client did
 // not read its answers in time.
 func (c *Conn) freezeHere() bool {
-	f := c.server.freezeUnderWay()
-	if c.isInputClosed.Load() || !c.isKept(f) {
+	f, kept := c.server.freezeUnderWay(), false
+	c.guard(func() { kept = f.Keep != nil && !c.isInputClosed.Load() && f.Keep(c.session) })
+	if !kept {
 		c.stop()
 		return false
 	}
@@ -161,33 +143,16 @@ func (c *Conn) freezeHere() bool {
 		c.stop()
 		return false
 	}
-	c.server.addKept(c, f)
+	c.server.mu.Lock()
+	f.kept = append(f.kept, c)
+	c.server.mu.Unlock()
+	c.server.remove(c)
 	<-f.done
 	return true
-}
-
-func (c *Conn) isKept(f *freezeState) (kept bool) {
-	c.guard(func() { kept = f.Keep != nil && f.Keep(c.session) })
-	return kept
 }
 
 func (s *Server) freezeUnderWay() *freezeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.freezing
-}
-
-// addKept adds c to the kept connections.
-func (s *Server) addKept(c *Conn, f *freezeState) {
-	s.mu.Lock()
-	f.kept = append(f.kept, c)
-	s.mu.Unlock()
-	s.remove(c)
-}
-
-// connStopped counts a connection that has stopped. The caller holds Server.mu.
-func (f *freezeState) connStopped() {
-	if f.running--; f.running == 0 {
-		close(f.allStopped)
-	}
 }

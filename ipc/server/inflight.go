@@ -144,17 +144,6 @@ func (cs *inflight) untaggedUnanswered() bool {
 	return cs.untagged != nil && !cs.untagged.answered
 }
 
-// workStarted counts a Work.
-func (cs *inflight) workStarted() { cs.runningWorks.Add(1) }
-
-func (cs *inflight) workEnded() { cs.runningWorks.Add(-1) }
-
-// noWorkRuns reports whether every Work has returned.
-func (cs *inflight) noWorkRuns() bool { return cs.runningWorks.Load() == 0 }
-
-// severalWorksRun reports whether more than one Work runs.
-func (cs *inflight) severalWorksRun() bool { return cs.runningWorks.Load() > 1 }
-
 // cancel ends the context of the call with that tag. It returns false if there is none.
 func (cs *inflight) cancel(tag string, cause error) bool {
 	cs.mu.Lock()
@@ -174,10 +163,17 @@ func (cs *inflight) cancelAll(cause error) {
 	if cs.cancelCause == nil {
 		cs.cancelCause = cause
 	}
+	cs.cancelIf(cause, func(*Call) bool { return true })
+}
+
+// cancelIf ends the contexts of the calls for which is returns true. The caller holds mu.
+func (cs *inflight) cancelIf(cause error, is func(*Call) bool) {
 	for _, call := range cs.tagged {
-		call.cancelWith(cause)
+		if is(call) {
+			call.cancelWith(cause)
+		}
 	}
-	if cs.untagged != nil {
+	if cs.untagged != nil && is(cs.untagged) {
 		cs.untagged.cancelWith(cause)
 	}
 }

@@ -126,16 +126,6 @@ func (in *input) returnBuffer() {
 	}
 }
 
-// discard reads and drops everything. If bytes stayed in the socket, the client would see a reset
-// instead of the end of the connection.
-func (in *input) discard() {
-	if in.partial > 0 {
-		in.takePartial()
-	}
-	in.from, in.earlier = in.to, nil
-	in.returnBuffer()
-}
-
 // partialLineWait is how long a partial line stays in the socket. There it uses far more kernel
 // memory than its bytes: a client that sends one byte at a time can fill the socket with a few
 // hundred.
@@ -148,24 +138,23 @@ type lineDeadline struct {
 	recheckedAfterDue bool      // after due, bytes that had already come were taken
 }
 
-// nextDeadline returns the next instant at which a partial line needs attention.
-func (in *input) nextDeadline() time.Time {
-	if in.partial > 0 && in.deadline.take.Before(in.deadline.due) {
-		return in.deadline.take
-	}
-	return in.deadline.due
-}
-
 // receive waits for input, and takes at most that many bytes, or one line. It returns io.EOF at the
 // end, and a timeout if the read deadline wakes it.
 func (in *input) receive(maxBytes int) error {
 	in.compact()
-	if len(in.earlier) > 0 {
-		in.receiveEarlier()
+	if len(in.earlier) > 0 { // what an earlier process received
+		in.borrowBuffer()
+		n := copy(in.buf[in.to:], in.earlier)
+		in.to += n
+		if in.earlier = in.earlier[n:]; len(in.earlier) == 0 {
+			in.earlier = nil
+		}
 		return nil
 	}
-	if in.maxBytes = maxBytes; in.raw == nil {
-		return in.receivePlain()
+	if in.maxBytes = maxBytes; in.raw == nil { // not a socket, such as a net.Pipe
+		in.borrowBuffer()
+		in.n, in.err = in.conn.Read(in.buf[in.to:min(in.to+in.maxBytes, readSize)])
+		return in.readResult()
 	}
 	if in.tryRead == nil {
 		in.tryRead = in.read
@@ -189,23 +178,6 @@ func (in *input) receiveNow() (err error, hasInput bool) {
 		return nil, false
 	}
 	return in.readResult(), true
-}
-
-// receiveEarlier takes what an earlier process received.
-func (in *input) receiveEarlier() {
-	in.borrowBuffer()
-	n := copy(in.buf[in.to:], in.earlier)
-	in.to += n
-	if in.earlier = in.earlier[n:]; len(in.earlier) == 0 {
-		in.earlier = nil
-	}
-}
-
-// receivePlain reads from a connection that is not a socket, such as a net.Pipe.
-func (in *input) receivePlain() error {
-	in.borrowBuffer()
-	in.n, in.err = in.conn.Read(in.buf[in.to:min(in.to+in.maxBytes, readSize)])
-	return in.readResult()
 }
 
 func (in *input) readResult() error {
@@ -311,13 +283,6 @@ func (in *input) takePartial() {
 	in.to += in.partial
 	in.partial = 0
 }
-
-// canWatch reports whether watch works.
-func (in *input) canWatch() bool { return in.raw != nil }
-
-// watch waits until the peer has closed both directions. It reads nothing, and returns a timeout if
-// the read deadline wakes it.
-func (in *input) watch() error { return in.raw.Read(in.tryWatch) }
 
 // closedByPeer reports whether the peer has closed both directions. If the connection is not a
 // socket, the end of reading counts as both.

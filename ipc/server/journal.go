@@ -148,12 +148,9 @@ func (c *Conn) recordRejected(call *Call) {
 
 // recordAnswer is called right before the answer is appended to the output.
 func (c *Conn) recordAnswer(call *Call) {
-	if call.recorded && !call.answerRecorded {
-		c.callRecordAnswer(call)
+	if !call.recorded || call.answerRecorded {
+		return
 	}
-}
-
-func (c *Conn) callRecordAnswer(call *Call) {
 	var panicked bool
 	defer c.recovered(&panicked) // the client gets the answer nevertheless
 	c.journal.RecordAnswer(call)

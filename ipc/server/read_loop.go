@@ -25,7 +25,9 @@ func (c *Conn) loop() (isFrozen bool) {
 		case c.fairness.isDue() && c.mayBeDelayed() && c.mayStep():
 			c.waitForShare()
 		case !c.step():
-			if c.isBlocked() {
+			// If the next request has to wait for more than a moment. (A client may have read an answer,
+			// and sent more, before the call has ended.)
+			if c.queue.empty() || c.inflight.untaggedUnanswered() || c.out.isFull() {
 				c.recordUnread()
 			}
 			c.uncork()
@@ -34,18 +36,17 @@ func (c *Conn) loop() (isFrozen bool) {
 			c.fairness.resume()
 		}
 	}
-	c.in.discard()
+	// If bytes stayed in the socket, the client would see a reset instead of the end.
+	if c.in.partial > 0 {
+		c.in.takePartial()
+	}
+	c.in.from, c.in.earlier = c.in.to, nil
+	c.in.returnBuffer()
 	return false
 }
 
-// isBlocked reports whether the next request has to wait for more than a moment. (A client may have
-// read an answer, and sent more, before the call has ended.)
-func (c *Conn) isBlocked() bool {
-	return c.queue.empty() || c.inflight.untaggedUnanswered() || c.out.isFull()
-}
-
 // allBegunAndDone reports whether all requests that were read have begun, and no Work runs.
-func (c *Conn) allBegunAndDone() bool { return !c.hasQueued() && c.inflight.noWorkRuns() }
+func (c *Conn) allBegunAndDone() bool { return !c.hasQueued() && c.inflight.runningWorks.Load() == 0 }
 
 // hasQueued reports whether requests wait for their turn.
 func (c *Conn) hasQueued() bool { return len(c.replays) > 0 || !c.queue.empty() }
@@ -54,7 +55,13 @@ func (c *Conn) hasQueued() bool { return len(c.replays) > 0 || !c.queue.empty() 
 func (c *Conn) step() bool {
 	switch {
 	case c.hasQueued() && !c.inflight.untaggedPending() && !c.out.isFull():
-		c.nextQueued()
+		if len(c.replays) > 0 {
+			c.nextReplay()
+			break
+		}
+		line := c.queue.pop()
+		c.recordedUnread.tookQueued(line)
+		c.beginOrQueue(line, true)
 	case c.reading && c.isInputClosed.Load():
 		c.endInput(false)
 	case !c.reading || c.readingPaused():
@@ -73,17 +80,6 @@ func (c *Conn) mayStep() bool {
 		return false
 	}
 	return c.reading && c.in.unread() > 0 && !c.readingPaused() || c.hasQueued() && !c.inflight.untaggedPending()
-}
-
-// nextQueued begins the first request of the queue.
-func (c *Conn) nextQueued() {
-	if len(c.replays) > 0 {
-		c.nextReplay()
-		return
-	}
-	line := c.queue.pop()
-	c.recordedUnread.tookQueued(line)
-	c.beginOrQueue(line, true)
 }
 
 // nextLine handles the next line that was read. It returns false if there is none.
@@ -131,8 +127,12 @@ func (c *Conn) beginOrQueue(line []byte, waited bool) {
 func (c *Conn) startRequest(call *Call, line []byte, err error) {
 	c.fairness.begunLines++
 	c.cork()
-	if err == nil {
-		err = c.addInflight(call)
+	switch {
+	case err != nil:
+	case c.stopping.Load():
+		err = &ipc.Error{Code: ipc.CodeShutdown, Text: ErrShutdown.Error()}
+	default:
+		err = c.inflight.add(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
 	}
 	if err != nil {
 		c.recordRejected(call)
@@ -141,14 +141,6 @@ func (c *Conn) startRequest(call *Call, line []byte, err error) {
 		return
 	}
 	c.beginRequest(call, line)
-}
-
-// addInflight counts the request as unanswered, or returns why it may not begin.
-func (c *Conn) addInflight(call *Call) error {
-	if c.stopping.Load() {
-		return &ipc.Error{Code: ipc.CodeShutdown, Text: ErrShutdown.Error()}
-	}
-	return c.inflight.add(call, orDefault(c.server.MaxInFlight, DefaultMaxInFlight))
 }
 
 // reject answers a request that the session does not see.
@@ -176,8 +168,8 @@ func (c *Conn) respond(lines []byte, r *ipc.Response) {
 
 // beginRequest hands a request to the session, and its Work to a worker.
 func (c *Conn) beginRequest(call *Call, line []byte) {
-	if hasLongAnswer(call.Verb) {
-		c.fairness.setDue()
+	if call.Verb == ipc.VerbList || call.Verb == ipc.VerbStatus || call.Verb == ipc.VerbHelp {
+		c.fairness.setDue() // the answer may be long, and cost as much as many others
 	}
 	work, panicked := c.callBegin(call, line)
 	if work == nil {
@@ -186,15 +178,9 @@ func (c *Conn) beginRequest(call *Call, line []byte) {
 	}
 	call.inWork = true
 	c.fairness.extraCost += workCost
-	c.inflight.workStarted()
+	c.inflight.runningWorks.Add(1)
 	c.wg.Add(1)
 	c.server.workers.run(job{c, call, work})
-}
-
-// hasLongAnswer reports whether an answer to verb may be long. Such an answer can cost as much as
-// many others.
-func hasLongAnswer(verb ipc.Verb) bool {
-	return verb == ipc.VerbList || verb == ipc.VerbStatus || verb == ipc.VerbHelp
 }
 
 func (c *Conn) callBegin(call *Call, line []byte) (work Work, panicked bool) {
@@ -213,7 +199,7 @@ type job struct {
 // run runs the rest of a request, on a worker.
 func (j job) run() {
 	j.call.finish(j.conn.callRun(j.work))
-	j.conn.inflight.workEnded()
+	j.conn.inflight.runningWorks.Add(-1)
 	j.conn.notify()
 }
 
@@ -296,11 +282,12 @@ func (c *Conn) received(err error) {
 
 // waitForWakeup waits for notify or wake. It also notices if the client closes.
 func (c *Conn) waitForWakeup() {
-	if c.isClientGone || !c.in.canWatch() {
+	if c.isClientGone || c.raw == nil {
 		<-c.wakeup
 		return
 	}
-	if err := c.in.watch(); errors.Is(err, os.ErrDeadlineExceeded) {
+	// This reads nothing, and waits until the peer has closed both directions or wake comes.
+	if err := c.raw.Read(c.in.tryWatch); errors.Is(err, os.ErrDeadlineExceeded) {
 		c.clearWake()
 	} else {
 		c.setClientGone()
@@ -348,7 +335,11 @@ func (c *Conn) waitForLineEnd() bool {
 		c.takePartialLine()
 		return false
 	}
-	c.nc.SetReadDeadline(c.in.nextDeadline()) // fails only if closed; the read reports that
+	next := wait.due
+	if c.in.partial > 0 && wait.take.Before(next) {
+		next = wait.take
+	}
+	c.nc.SetReadDeadline(next) // fails only if closed; the read reports that
 	select {
 	case <-c.wakeup: // its deadline may have been replaced, so look for news
 		return false

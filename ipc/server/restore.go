@@ -51,19 +51,14 @@ func (r *Restored) Begin(number uint64, line []byte) {
 	if c.freezing.Load() {
 		return
 	}
-	c.replay(replay{number, line})
-	c.uncork()
-}
-
-// replay begins a request from before the restart, or queues it.
-func (c *Conn) replay(p replay) {
-	call, err := c.replayed(p)
+	call, err := c.replayed(replay{number, line})
 	if call.Tag == "" && (c.inflight.untaggedPending() || len(c.replays) > 0) {
-		c.replays = append(c.replays, replay{p.number, bytes.Clone(p.line)})
+		c.replays = append(c.replays, replay{number, bytes.Clone(line)})
 		call.free()
-		return
+	} else {
+		c.startRequest(call, line, err)
 	}
-	c.startRequest(call, p.line, err)
+	c.uncork()
 }
 
 // nextReplay begins the replay whose turn has come.
@@ -85,24 +80,18 @@ func (c *Conn) replayed(p replay) (*Call, error) {
 }
 
 // Serve starts to read: first rest, the bytes that the journal kept to be read again, and then new
-// input. It does not wait; Shutdown does.
+// input. If a line is being skipped, rest has only lines of the queue. Serve does not wait; Shutdown
+// does.
 func (r *Restored) Serve(rest []byte, skipping bool) {
 	c := r.c
-	c.setUnread(bytes.Clone(rest), skipping)
+	if c.in.skipping = skipping; skipping {
+		c.queue.lines = bytes.Clone(rest)
+	} else {
+		c.in.earlier = bytes.Clone(rest)
+	}
+	c.recordedUnread.queuedBytes, c.recordedUnread.unread, c.recordedUnread.skipping = c.queue.size(), len(c.in.earlier), skipping
 	go func() { // it ends with the connection; Shutdown waits for it
 		defer c.server.remove(c)
 		c.run()
 	}()
-}
-
-// setUnread puts rest before new input. If a line is being skipped, rest has only lines of the
-// queue.
-func (c *Conn) setUnread(rest []byte, skipping bool) {
-	if skipping {
-		c.queue.lines = rest
-	} else {
-		c.in.earlier = rest
-	}
-	c.in.skipping = skipping
-	c.recordedUnread.queuedBytes, c.recordedUnread.unread, c.recordedUnread.skipping = c.queue.size(), len(c.in.earlier), skipping
 }

@@ -101,7 +101,12 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 	empty := s.stop(bye)
 	select {
 	case <-empty:
-		s.waitForWorkers()
+		s.mu.Lock()
+		frozen := s.freezing != nil
+		s.mu.Unlock()
+		if !frozen { // otherwise workers may still run Works of frozen connections
+			s.workers.wait()
+		}
 		return nil
 	case <-ctx.Done():
 	}
@@ -109,17 +114,6 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 		c.cutOff(ErrShutdown)
 	}
 	return ctx.Err()
-}
-
-// waitForWorkers waits for the workers once no connection is left. After a freeze, workers may
-// still run Works of frozen connections, and it does not wait for them.
-func (s *Server) waitForWorkers() {
-	s.mu.Lock()
-	frozen := s.freezing != nil
-	s.mu.Unlock()
-	if !frozen {
-		s.workers.wait()
-	}
 }
 
 // stop starts to stop the server, and returns a channel that is closed when no connection is left.
@@ -156,28 +150,6 @@ func (s *Server) allConns() []*Conn {
 	return all
 }
 
-func (s *Server) isStopping() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopping
-}
-
-func (s *Server) listen(l net.Listener) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listeners == nil {
-		s.listeners = make(map[net.Listener]struct{})
-	}
-	s.listeners[l] = struct{}{}
-	return !s.stopping
-}
-
-func (s *Server) unlisten(l net.Listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, l)
-}
-
 // add registers a connection, so that Shutdown ends it. Once stopping has begun, it closes nc
 // instead and returns nil.
 func (s *Server) add(nc net.Conn) *Conn {
@@ -208,35 +180,17 @@ func (s *Server) register(c *Conn) bool {
 // workers.
 func (s *Server) remove(c *Conn) {
 	c.fairness.end()
-	if s.unregister(c) {
-		s.workers.release()
-	}
-}
-
-func (s *Server) unregister(c *Conn) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, there := s.conns[c]; !there {
-		return false // it was frozen and removed before
-	}
+	_, there := s.conns[c] // otherwise it was frozen, and removed before
 	delete(s.conns, c)
-	if s.freezing != nil {
-		s.freezing.connStopped()
-	}
-	if len(s.conns) > 0 {
-		return false
-	}
-	if s.stopping {
+	last := there && len(s.conns) == 0
+	if last && s.stopping {
 		close(s.empty)
 	}
-	return true
-}
-
-// farewellFunc returns the function for the last line of a connection, or nil.
-func (s *Server) farewellFunc() func(Session) *ipc.Response {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.bye
+	s.mu.Unlock()
+	if last {
+		s.workers.release()
+	}
 }
 
 func (s *Server) defect(c *Conn, what any, stack []byte) {
