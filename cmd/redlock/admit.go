@@ -54,11 +54,11 @@ meanwhile, and the result is unknown; 77 denied.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return output.PrintJSON(cmd.OutOrStdout(), admittedJSON{nodes})
+			none := "no node is in quarantine"
+			if args[0] != "all" {
+				none = fmt.Sprintf("node %s is ready, and not in quarantine", output.Cell(args[0]))
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(strings.Join(nodes, "\n"), noneAdmittedText(args[0])))
-			return output.WriteError(err)
+			return output.Show(cmd.OutOrStdout(), asJSON, admittedJSON{nodes}, cmp.Or(strings.Join(nodes, "\n"), none)+"\n")
 		},
 	}
 	flags.JSON(cmd, &asJSON)
@@ -81,13 +81,6 @@ func notAdmittedError(ctx context.Context, c *client.Client, node string, refuse
 	}
 	return exit.Reword(client.ErrUnavailable,
 		fmt.Sprintf("node %s cannot be admitted while it is %s (redlock status shows when it is in quarantine)", node, describe.NodeCondition(status.Nodes[i])))
-}
-
-func noneAdmittedText(wanted string) string {
-	if wanted == "all" {
-		return "no node is in quarantine"
-	}
-	return fmt.Sprintf("node %s is ready, and not in quarantine", output.Cell(wanted))
 }
 
 // admittedJSON is the document that admit prints. Its keys never change.

@@ -16,6 +16,7 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/flags"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/lockname"
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
+	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
 // completionTimeout bounds how long the Tab key waits for a daemon that hangs.
@@ -29,7 +30,7 @@ func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	entries, _ := fetchEntries(ctx) // no entries after an error
+	entries, _ := socket.Get(ctx, (*client.Client).List) // no entries after an error
 	return lockNames(entries), cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -79,7 +80,7 @@ func completeQuarantined(cmd *cobra.Command, args []string, _ string) ([]string,
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
 	names := []string{"all"}
-	if status, err := fetchStatus(ctx); err == nil {
+	if status, err := socket.Get(ctx, (*client.Client).Status); err == nil {
 		names = append(names, quarantined(status.Nodes)...)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

@@ -87,19 +87,12 @@ func (f *forcer) run(ctx context.Context) error {
 	}
 	var forced client.Forced
 	if isHeld {
-		err := socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-			forced, err = c.Force(ctx, f.name)
-			return err
-		})
-		if err != nil {
+		var err error
+		if forced, err = socket.Get(ctx, func(c *client.Client, ctx context.Context) (client.Forced, error) { return c.Force(ctx, f.name) }); err != nil {
 			return err
 		}
 	}
-	if f.asJSON {
-		return output.PrintJSON(f.out, f.jsonOf(forced))
-	}
-	_, err := fmt.Fprintln(f.out, forcedText(forced)+alsoText(forced))
-	return output.WriteError(err)
+	return output.Show(f.out, f.asJSON, f.jsonOf(forced), forcedText(forced)+alsoText(forced)+"\n")
 }
 
 // confirm shows the holders and asks. It fails unless the answer is yes. If no client holds the

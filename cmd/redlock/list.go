@@ -64,15 +64,11 @@ internal; 77 denied.`,
 			if all {
 				return listAll(cmd, asJSON)
 			}
-			entries, err := fetchEntries(cmd.Context())
+			entries, err := socket.Get(cmd.Context(), (*client.Client).List)
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = output.PrintJSON(cmd.OutOrStdout(), describe.LocksToJSON(entries))
-			} else {
-				err = describe.PrintLocks(cmd.OutOrStdout(), entries)
-			}
+			err = output.Show(cmd.OutOrStdout(), asJSON, describe.LocksToJSON(entries), describe.LocksText(entries))
 			var names []string
 			for _, e := range entries {
 				names = append(names, e.Names...)
@@ -84,14 +80,6 @@ internal; 77 denied.`,
 	flags.JSON(cmd, &asJSON)
 	cmd.Flags().BoolVar(&all, "all", false, "list the locks of all hosts")
 	return cmd
-}
-
-func fetchEntries(ctx context.Context) (entries []client.Entry, err error) {
-	err = socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		entries, err = c.List(ctx)
-		return err
-	})
-	return entries, err
 }
 
 // noteLookAlikes prints a line for each group of names that look alike.
@@ -116,22 +104,18 @@ func listAll(cmd *cobra.Command, asJSON bool) error {
 		locks = append(locks, some...)
 		return nil
 	}
-	if err := readAll(cmd.Context(), progressOf(cmd.ErrOrStderr(), out, asJSON), use); err != nil {
+	progress := term.NewCounter(cmd.ErrOrStderr())
+	if _, isTerminal := term.ScreenOf(out); isTerminal && asJSON {
+		progress = term.NewCounter(nil) // JSON is printed to the same terminal
+	}
+	if err := readAll(cmd.Context(), progress, use); err != nil {
 		return err
 	}
 	defer noteLookAlikes(cmd.ErrOrStderr(), names)
 	if asJSON {
 		return nil
 	}
-	return describe.PrintFleet(out, locks)
-}
-
-// progressOf returns the progress line, unless JSON is printed to the same terminal.
-func progressOf(stderr, stdout io.Writer, asJSON bool) *term.Counter {
-	if _, isTerminal := term.ScreenOf(stdout); isTerminal && asJSON {
-		return term.NewCounter(nil)
-	}
-	return term.NewCounter(stderr)
+	return output.PrintText(out, describe.FleetText(locks))
 }
 
 // readAll passes the locks to use, page by page. Each page must come within the time for an answer.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -51,17 +50,14 @@ Exit codes: 0 done; 69 it cannot be done now, or the daemon is not available; 64
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return output.PrintJSON(cmd.OutOrStdout(), nodesToJSON(change))
-			}
-			return printChange(cmd.OutOrStdout(), change)
+			return output.Show(cmd.OutOrStdout(), asJSON, nodesToJSON(change), changeText(change))
 		},
 	}
 	flags.JSON(cmd, &asJSON)
 	return cmd
 }
 
-func changeNodes(ctx context.Context, args []string) (change *client.NodeChange, err error) {
+func changeNodes(ctx context.Context, args []string) (*client.NodeChange, error) {
 	verb := ""
 	if len(args) > 0 {
 		verb = args[0]
@@ -72,34 +68,29 @@ func changeNodes(ctx context.Context, args []string) (change *client.NodeChange,
 	if ask == nil {
 		return nil, exit.Usagef("%q: wanted commit, undo or nothing", verb)
 	}
-	err = socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		if change, err = ask(c, ctx); errors.Is(err, client.ErrInvalid) { // not a fault of the command line
+	return socket.Get(ctx, func(c *client.Client, ctx context.Context) (*client.NodeChange, error) {
+		change, err := ask(c, ctx)
+		if errors.Is(err, client.ErrInvalid) { // not a fault of the command line
 			err = exit.Reword(client.ErrUnavailable, err.Error())
 		}
-		return err
+		return change, err
 	})
-	return change, err
 }
 
-func printChange(out io.Writer, c *client.NodeChange) error {
-	if _, err := fmt.Fprintf(out, "change: %s\nnext: %s\n\n", cmp.Or(c.Step, "none in the config of this host"), output.Cell(c.Next)); err != nil {
-		return output.WriteError(err)
-	}
+func changeText(c *client.NodeChange) string {
 	rows := [][]string{{"NODE", "ADDRESS", "STATE", "LIST", "STEP"}}
 	for _, n := range c.Nodes {
 		rows = append(rows, []string{n.Name, n.Address, n.State, output.OrDash(n.List), output.OrDash(n.Step)})
 	}
-	if err := output.Table(out, rows); err != nil || len(c.Hosts) == 0 {
-		return err
-	}
-	if _, err := fmt.Fprintln(out); err != nil {
-		return output.WriteError(err)
+	text := fmt.Sprintf("change: %s\nnext: %s\n\n%s", cmp.Or(c.Step, "none in the config of this host"), output.Cell(c.Next), output.Table(rows))
+	if len(c.Hosts) == 0 {
+		return text
 	}
 	rows = [][]string{{"HOST", "LIST", "SEEN"}}
 	for _, h := range c.Hosts {
 		rows = append(rows, []string{h.Name, h.List, output.Duration(h.Seen) + " ago"})
 	}
-	return output.Table(out, rows)
+	return text + "\n" + output.Table(rows)
 }
 
 // nodesJSON is the document that nodes prints. Its keys never change.

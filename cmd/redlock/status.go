@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -41,11 +39,12 @@ or drains; 64 usage; 70 internal; 77 denied.`,
 		Args:              flags.AtMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := fetchStatus(cmd.Context())
+			status, err := socket.Get(cmd.Context(), (*client.Client).Status)
 			if err != nil {
 				return err
 			}
-			if err := printStatus(cmd.OutOrStdout(), status, asJSON); err != nil {
+			text := fmt.Sprintf("%s\n%s\n\n%s", describe.Verdict(status), describe.CountsLine(status), describe.NodesText(status.Nodes))
+			if err := output.Show(cmd.OutOrStdout(), asJSON, describe.StatusToJSON(status), text); err != nil {
 				return err
 			}
 			if !describe.Ready(status) {
@@ -56,25 +55,4 @@ or drains; 64 usage; 70 internal; 77 denied.`,
 	}
 	flags.JSON(cmd, &asJSON)
 	return cmd
-}
-
-func fetchStatus(ctx context.Context) (status *client.Status, err error) {
-	err = socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		status, err = c.Status(ctx)
-		return err
-	})
-	return status, err
-}
-
-func printStatus(out io.Writer, s *client.Status, asJSON bool) error {
-	if asJSON {
-		return output.PrintJSON(out, describe.StatusToJSON(s))
-	}
-	if _, err := fmt.Fprintf(out, "%s\n%s\n\n", describe.Verdict(s), describe.CountsLine(s)); err != nil {
-		return output.WriteError(err)
-	}
-	if err := describe.PrintNodes(out, s.Nodes); err != nil {
-		return err
-	}
-	return describe.PrintReasons(out, s.Nodes)
 }

@@ -17,9 +17,8 @@ import (
 )
 
 func TestOutputThatEndsEarly(t *testing.T) {
-	cmdtest.FailsWithoutRoom(t, "status", func(out io.Writer) error { return printStatus(out, cmdtest.TwoDown(), false) })
-	cmdtest.FailsWithoutRoom(t, "list", func(out io.Writer) error { return describe.PrintLocks(out, nil) })
-	cmdtest.FailsWithoutRoom(t, "who", func(out io.Writer) error { return describe.PrintHolders(out, nil) })
+	cmdtest.FailsWithoutRoom(t, "text", func(out io.Writer) error { return output.Show(out, false, nil, describe.LocksText(nil)) })
+	cmdtest.FailsWithoutRoom(t, "JSON", func(out io.Writer) error { return output.Show(out, true, describe.LocksToJSON(nil), "") })
 	cmdtest.FailsWithoutRoom(t, "one line", func(out io.Writer) error { return output.PrintJSONLine(out, 1) })
 }
 

@@ -51,37 +51,22 @@ not available, or no quorum of nodes answered; 70 internal; 77 denied.`,
 			if err != nil {
 				return err
 			}
-			lock, err := fetchWaits(cmd.Context(), name)
+			lock, err := socket.Get(cmd.Context(), func(c *client.Client, ctx context.Context) (*client.FleetLock, error) { return c.WhoWaits(ctx, name) })
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return output.PrintJSON(cmd.OutOrStdout(), whoJSONOf(lock))
-			}
-			if err := describe.PrintHolders(cmd.OutOrStdout(), lock.Holders); err != nil {
-				return err
-			}
-			return describe.PrintWaiting(cmd.OutOrStdout(), lock)
+			return output.Show(cmd.OutOrStdout(), asJSON, whoJSON{
+				Lock: lockname.Join(lock.Name), Free: len(lock.Holders) == 0, Holders: describe.HoldersToJSON(lock.Holders),
+				WaitingHosts: append([]string{}, lock.WaitingHosts...), WaitingMS: describe.WaitingToJSON(lock),
+			}, describe.HoldersText(lock.Holders)+describe.WaitingText(lock))
 		},
 	}
 	flags.JSON(cmd, &asJSON)
 	return cmd
 }
 
-func fetchHolders(ctx context.Context, name string) (holders []client.Holder, err error) {
-	err = socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		holders, err = c.Who(ctx, name)
-		return err
-	})
-	return holders, err
-}
-
-func fetchWaits(ctx context.Context, name string) (lock *client.FleetLock, err error) {
-	err = socket.Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		lock, err = c.WhoWaits(ctx, name)
-		return err
-	})
-	return lock, err
+func fetchHolders(ctx context.Context, name string) ([]client.Holder, error) {
+	return socket.Get(ctx, func(c *client.Client, ctx context.Context) ([]client.Holder, error) { return c.Who(ctx, name) })
 }
 
 // whoJSON is the document that who prints. Its keys never change.
@@ -91,11 +76,4 @@ type whoJSON struct {
 	Holders      []describe.HolderJSON `json:"holders"`
 	WaitingHosts []string              `json:"waiting_hosts"`
 	WaitingMS    []int64               `json:"waiting_ms"`
-}
-
-func whoJSONOf(lock *client.FleetLock) whoJSON {
-	return whoJSON{
-		Lock: lockname.Join(lock.Name), Free: len(lock.Holders) == 0, Holders: describe.HoldersToJSON(lock.Holders),
-		WaitingHosts: append([]string{}, lock.WaitingHosts...), WaitingMS: describe.WaitingToJSON(lock),
-	}
 }

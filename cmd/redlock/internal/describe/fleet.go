@@ -11,18 +11,17 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-// PrintFleet prints the locks of all hosts by name, a line for each holder.
-func PrintFleet(out io.Writer, locks []client.FleetLock) error {
+// FleetText sorts the locks of all hosts by name, and returns a line for each holder.
+func FleetText(locks []client.FleetLock) string {
 	if len(locks) == 0 {
-		_, err := fmt.Fprintln(out, "no host holds a lock that you may see")
-		return output.WriteError(err)
+		return "no host holds a lock that you may see\n"
 	}
 	slices.SortStableFunc(locks, func(a, b client.FleetLock) int { return strings.Compare(a.Name, b.Name) })
 	rows := [][]string{{"LOCK", "HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD", "WAITING"}}
 	for i := range locks {
 		rows = append(rows, fleetRows(&locks[i])...)
 	}
-	return output.Table(out, rows)
+	return output.Table(rows)
 }
 
 func fleetRows(lock *client.FleetLock) (rows [][]string) {
@@ -90,13 +89,12 @@ func WaitingToJSON(lock *client.FleetLock) []int64 {
 	return all
 }
 
-// PrintWaiting prints the hosts that wait for a lock, if there are any.
-func PrintWaiting(out io.Writer, lock *client.FleetLock) error {
+// WaitingText returns the line with the hosts that wait for a lock, if there are any.
+func WaitingText(lock *client.FleetLock) string {
 	if len(lock.WaitingHosts) == 0 {
-		return nil
+		return ""
 	}
-	_, err := fmt.Fprintf(out, "waiting: %s\n", output.Cell(waitingHosts(lock)))
-	return output.WriteError(err)
+	return "waiting: " + output.Cell(waitingHosts(lock)) + "\n"
 }
 
 // HostsBefore says which hosts get the lock before this one: at most the first five by name. It says

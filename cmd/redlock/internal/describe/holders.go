@@ -2,7 +2,6 @@ package describe
 
 import (
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/redlockd/redlockd/client"
@@ -36,10 +35,9 @@ func HolderSentence(h client.Holder) string {
 	return fmt.Sprintf("%s on %s (%s%s, for %s)", output.Cell(h.User), output.Cell(h.Host), process, mode, output.OrDash(output.Duration(h.Since)))
 }
 
-func PrintHolders(out io.Writer, holders []client.Holder) error {
+func HoldersText(holders []client.Holder) string {
 	if len(holders) == 0 {
-		_, err := fmt.Fprintln(out, "free")
-		return output.WriteError(err)
+		return "free\n"
 	}
 	noted := slices.ContainsFunc(holders, func(h client.Holder) bool { return h.Note != "" })
 	rows := [][]string{{"HOST", "PID", "USER", "MODE", "SINCE", "TTL", "HELD"}}
@@ -55,7 +53,7 @@ func PrintHolders(out io.Writer, holders []client.Holder) error {
 	if noted {
 		rows[0] = append(rows[0], "NOTE")
 	}
-	return output.Table(out, rows)
+	return output.Table(rows)
 }
 
 // processCell is a pid. gone means that the process is known to have ended.

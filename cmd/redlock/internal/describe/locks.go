@@ -1,8 +1,6 @@
 package describe
 
 import (
-	"fmt"
-	"io"
 	"time"
 
 	"github.com/redlockd/redlockd/client"
@@ -10,10 +8,9 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/output"
 )
 
-func PrintLocks(out io.Writer, entries []client.Entry) error {
+func LocksText(entries []client.Entry) string {
 	if len(entries) == 0 {
-		_, err := fmt.Fprintln(out, "no lock that you may see is held or waited for")
-		return output.WriteError(err)
+		return "no lock that you may see is held or waited for\n"
 	}
 	rows := [][]string{{"LOCK", "STATE", "MODE", "PID", "USER", "SINCE", "TTL", "FENCE", "NOTE"}}
 	for _, e := range entries {
@@ -22,7 +19,7 @@ func PrintLocks(out io.Writer, entries []client.Entry) error {
 			output.Duration(e.Since), output.Duration(takenFor(e)), output.Count(e.Fence), e.Note,
 		})
 	}
-	return output.Table(out, rows)
+	return output.Table(rows)
 }
 
 // takenFor returns how long other clients cannot have the lock, as far as that is known.

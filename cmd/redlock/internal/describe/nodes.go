@@ -2,7 +2,6 @@ package describe
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -21,26 +20,20 @@ func NodeCondition(n client.Node) string {
 // Ready reports whether locks can be taken: a quorum of nodes is ready, and redlockd does not drain.
 func Ready(s *client.Status) bool { return s.Spare >= 0 && s.Draining == 0 }
 
-func PrintNodes(out io.Writer, nodes []client.Node) error {
+// NodesText returns a table of the nodes, and below it why some are not ready. Nodes often share a
+// reason, which is too long for a column.
+func NodesText(nodes []client.Node) string {
 	rows := [][]string{{"NODE", "ADDRESS", "STATE", "RTT"}}
 	for _, n := range nodes {
 		rows = append(rows, []string{n.Name, n.Address, nodeState(n), output.Duration(n.RTT)})
 	}
-	return output.Table(out, rows)
-}
-
-// PrintReasons prints below the table why nodes are not ready. Nodes often share a reason,
-// which is too long for a column.
-func PrintReasons(out io.Writer, nodes []client.Node) error {
+	text := output.Table(rows)
 	for _, g := range GroupNodes(nodes, func(n client.Node) string { return n.Reason }) {
-		if g.Common == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(out, "\n%s: %s\n", strings.Join(g.Names, ", "), output.Cell(g.Common)); err != nil {
-			return output.WriteError(err)
+		if g.Common != "" {
+			text += fmt.Sprintf("\n%s: %s\n", strings.Join(g.Names, ", "), output.Cell(g.Common))
 		}
 	}
-	return nil
+	return text
 }
 
 // NodeGroup is a group of nodes with a common text.

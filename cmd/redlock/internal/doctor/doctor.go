@@ -124,9 +124,7 @@ func Worst(findings []Finding) (r Result) {
 }
 
 func Print(out io.Writer, findings []Finding, asJSON bool) error {
-	if asJSON {
-		return output.PrintJSON(out, toJSON(findings))
-	}
+	value := JSON{Result: Worst(findings).String()}
 	var rows [][]string
 	for _, f := range findings {
 		text := f.text
@@ -134,8 +132,9 @@ func Print(out io.Writer, findings []Finding, asJSON bool) error {
 			text += "; fix: " + f.fix
 		}
 		rows = append(rows, []string{f.result.String(), f.check, text})
+		value.Findings = append(value.Findings, FindingJSON{f.check, f.result.String(), f.text, f.fix})
 	}
-	return output.Table(out, rows)
+	return output.Show(out, asJSON, value, output.Table(rows))
 }
 
 // JSON is the document that doctor prints. Its keys never change.
@@ -149,12 +148,4 @@ type FindingJSON struct {
 	Result string `json:"result"`
 	Text   string `json:"text"`
 	Fix    string `json:"fix"`
-}
-
-func toJSON(findings []Finding) JSON {
-	value := JSON{Result: Worst(findings).String()}
-	for _, f := range findings {
-		value.Findings = append(value.Findings, FindingJSON{f.check, f.result.String(), f.text, f.fix})
-	}
-	return value
 }

@@ -28,3 +28,11 @@ func jsonTo(out io.Writer) *json.Encoder {
 	e.SetEscapeHTML(false)
 	return e
 }
+
+// Show prints a document as JSON, or else the text.
+func Show(out io.Writer, asJSON bool, document any, text string) error {
+	if asJSON {
+		return PrintJSON(out, document)
+	}
+	return PrintText(out, text)
+}

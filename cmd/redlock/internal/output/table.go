@@ -2,7 +2,6 @@ package output
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -24,9 +23,9 @@ func PreciseDuration(d time.Duration) string {
 	return d.Round(unit).String()
 }
 
-// Table prints rows in aligned columns. The first row holds the titles.
-func Table(out io.Writer, rows [][]string) error {
-	var aligned strings.Builder // writes to it never fail
+// Table returns rows in aligned columns. The first row holds the titles.
+func Table(rows [][]string) string {
+	var aligned, text strings.Builder // writes to it never fail
 	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for _, text := range row {
@@ -36,11 +35,9 @@ func Table(out io.Writer, rows [][]string) error {
 	}
 	w.Flush()
 	for line := range strings.Lines(aligned.String()) {
-		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
-			return WriteError(err)
-		}
+		text.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
-	return nil
+	return text.String()
 }
 
 // Cell quotes text that would break the columns or control the terminal: notes and holders are text

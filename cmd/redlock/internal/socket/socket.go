@@ -138,6 +138,15 @@ func Ask(ctx context.Context, use func(context.Context, *client.Client) error) e
 	return nil
 }
 
+// Get connects to the daemon, and returns what ask gets from it.
+func Get[T any](ctx context.Context, ask func(*client.Client, context.Context) (T, error)) (answer T, err error) {
+	err = Ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = ask(c, ctx)
+		return err
+	})
+	return answer, err
+}
+
 // ExplainTimeout adds what a missing answer means, if the error does not say it. (If the config is
 // wrong, systemd accepts connections for a daemon that does not start.)
 func ExplainTimeout(err error) error {

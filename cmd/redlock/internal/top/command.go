@@ -47,29 +47,20 @@ func (t *Loop) show(p *Frame, missing error, first bool) error {
 		}
 		return output.PrintJSONLine(t.Out, p.toJSON())
 	}
-	var text bytes.Buffer
+	var text string
 	if missing != nil {
-		text.WriteString(time.Now().Format(time.DateTime) + "  " + output.Cell(missing.Error()) + "\n")
-	} else if err := p.print(&text); err != nil {
-		return err
+		text = time.Now().Format(time.DateTime) + "  " + output.Cell(missing.Error()) + "\n"
+	} else {
+		text = p.text()
 	}
-	return t.draw(text.Bytes(), first)
-}
-
-// draw replaces the previous frame on a terminal; elsewhere it appends the frame. It changes no
-// settings of the terminal, so there is nothing to restore at the end.
-func (t *Loop) draw(text []byte, first bool) error {
-	var out bytes.Buffer
 	s, ok := term.ScreenOf(t.Out)
 	switch {
 	case ok:
-		s.Paint(&out, text, first)
-	case first:
-		out.Write(text)
-	default:
-		out.WriteByte('\n')
-		out.Write(text)
+		var out bytes.Buffer
+		s.Paint(&out, []byte(text), first)
+		text = out.String()
+	case !first:
+		text = "\n" + text
 	}
-	_, err := t.Out.Write(out.Bytes())
-	return output.WriteError(err)
+	return output.PrintText(t.Out, text)
 }

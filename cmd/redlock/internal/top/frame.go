@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -15,23 +14,11 @@ import (
 	"github.com/redlockd/redlockd/cmd/redlock/internal/socket"
 )
 
-// print prints the frame for people, the most important first, because the screen may cut the end.
-func (p *Frame) print(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "%s  redlockd %s answered in %s\n%s\n%s\n%s\n\n", p.at.Format(time.DateTime), output.Cell(p.hello.Version),
-		output.PreciseDuration(p.answered), describe.Verdict(p.status), strings.Join(describe.Gauges(p.status), ", "), p.totalsLine())
-	if err != nil {
-		return output.WriteError(err)
-	}
-	if err := describe.PrintNodes(out, p.status.Nodes); err != nil {
-		return err
-	}
-	if err := describe.PrintReasons(out, p.status.Nodes); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(out); err != nil {
-		return output.WriteError(err)
-	}
-	return describe.PrintLocks(out, p.sortedLocks())
+// text returns the frame for people, the most important first, because the screen may cut the end.
+func (p *Frame) text() string {
+	return fmt.Sprintf("%s  redlockd %s answered in %s\n%s\n%s\n%s\n\n%s\n%s", p.at.Format(time.DateTime), output.Cell(p.hello.Version),
+		output.PreciseDuration(p.answered), describe.Verdict(p.status), strings.Join(describe.Gauges(p.status), ", "), p.totalsLine(),
+		describe.NodesText(p.status.Nodes), describe.LocksText(p.sortedLocks()))
 }
 
 // totalsLine returns the counts since the daemon's start.

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,7 @@ import (
 )
 
 func TestFrameThatEndsEarly(t *testing.T) {
-	cmdtest.FailsWithoutRoom(t, "top", (&Frame{status: cmdtest.TwoDown()}).print)
+	cmdtest.FailsWithoutRoom(t, "top", func(out io.Writer) error { return (&Loop{Out: out}).show(&Frame{status: cmdtest.TwoDown()}, nil, true) })
 }
 
 // redlock top queries the daemon once per interval, and not more often.
