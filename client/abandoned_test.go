@@ -215,7 +215,7 @@ func TestCallsAreReused(t *testing.T) {
 	cl.setLease(&Lease{id: "abc", name: "job"})
 	cl.addBadOption("a wish that cannot be")
 	cl.failure, cl.lines = ErrClosed, append(cl.lines, ipc.Response{})
-	cl.sent, cl.maybeDone, cl.countedAsRelease = true, true, true
+	cl.sent, cl.maybeDone = true, true
 	cl.resendPaused, cl.limitRefusals, cl.shutdownRefusals, cl.restart = true, 1, 1, 1
 	cl.waitUntil = waitForever
 	cl.state = stateAnswered
@@ -225,7 +225,7 @@ func TestCallsAreReused(t *testing.T) {
 		t.Errorf("the request is %+v, want PING with the tag %s and no more", &again.req, tag)
 	}
 	if again.lockName != "" || again.lease != nil || again.badOptions != nil || again.failure != nil || len(again.lines) != 0 ||
-		again.sent || again.maybeDone || again.countedAsRelease || again.resendPaused || again.limitRefusals != 0 || again.shutdownRefusals != 0 || again.restart != 0 ||
+		again.sent || again.maybeDone || again.resendPaused || again.limitRefusals != 0 || again.shutdownRefusals != 0 || again.restart != 0 ||
 		again.waitUntil != waitPatience || again.state != stateIdle {
 		t.Errorf("left of the request before: %+v", again)
 	}

@@ -43,13 +43,12 @@ const (
 type call struct {
 	ready chan struct{} // room for one: filled when the flight ends while the caller waits
 
-	req              ipc.Request
-	waitUntil        int64    // how long it waits for a connection: time since Client.createdAt, or as above
-	lockName         string   // of the lock; "": none
-	lease            *Lease   // its lease; nil: none
-	badOptions       []string // options that are not valid
-	failure          error    // if failed: why there is no answer
-	countedAsRelease bool     // no caller waits for it, and Client.releasing counts it
+	req        ipc.Request
+	waitUntil  int64    // how long it waits for a connection: time since Client.createdAt, or as above
+	lockName   string   // of the lock; "": none
+	lease      *Lease   // its lease; nil: none
+	badOptions []string // options that are not valid
+	failure    error    // if failed: why there is no answer
 
 	lines []ipc.Response // the answer's lines before the last one
 	reply ipc.Response   // its last line
@@ -106,6 +105,8 @@ type callTable struct {
 	free            []int       // numbers of nil entries
 	strayOutlasting int         // how many entries are strayOutlasts
 	idle            []*call
+
+	released chan struct{} // room for one: isReleasing may have changed
 }
 
 // strayLock, strayOutlasts and strayOther mark the tag of a call that was answered under another of
@@ -116,6 +117,7 @@ var strayLock, strayOutlasts, strayOther = new(call), new(call), new(call)
 func newCallTable(mu *sync.Mutex) *callTable {
 	return &callTable{
 		mu:            mu,
+		released:      make(chan struct{}, 1),
 		lockPermits:   make(chan struct{}, maxLocks),
 		otherPermits:  make(chan struct{}, maxOthers),
 		resumePermits: make(chan struct{}, maxResumes),
@@ -187,6 +189,15 @@ func (t *callTable) release(cl *call) {
 	t.idle = append(t.idle, cl)
 	t.mu.Unlock()
 	<-places
+	t.noteRelease()
+}
+
+// noteRelease wakes awaitReleases.
+func (t *callTable) noteRelease() {
+	select {
+	case t.released <- struct{}{}:
+	default: // it will check anyway
+	}
 }
 
 // find returns the call with a tag, a stray if the call was already answered, or nil.

@@ -63,9 +63,6 @@ type Client struct {
 	lostAt         time.Time         // when the last connection ended
 	isPatienceOver bool              // patience has passed since lostAt
 	expiryTimer    *time.Timer       // runs failExpired; nil: no connection has ended yet
-	releasing      int               // number of releases in progress that may outlast the connection: see Close
-
-	releasingChanged chan struct{} // room for one: releasing has decreased, or no daemon can answer the releases
 }
 
 // DialOption is an option of Dial.
@@ -124,7 +121,7 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 func newClient(dial func(context.Context) (net.Conn, error), clock func() time.Duration) *Client {
 	c := &Client{
 		dial: dial, clock: clock, patience: defaultPatience, dialWait: untilDeadline, createdAt: time.Now(),
-		done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1), releasingChanged: make(chan struct{}, 1),
+		done: make(chan struct{}), closing: make(chan struct{}), needConn: make(chan struct{}, 1),
 		idPrefix: strconv.FormatUint(rand.Uint64()>>24, 36) + ".", leases: make(map[string]*Lease),
 	}
 	c.calls = newCallTable(&c.mu)
@@ -201,40 +198,33 @@ func (c *Client) awaitReleases() {
 	defer timer.Stop()
 	for c.isReleasing() {
 		select {
-		case <-c.releasingChanged:
+		case <-c.calls.released:
 		case <-timer.C:
 			return
 		}
 	}
 }
 
-// isReleasing reports whether a release is in progress that a daemon can answer.
+// isReleasing reports whether a release is in progress that a daemon can answer, or a call that may
+// need one.
 func (c *Client) isReleasing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (c.calls.strayOutlasting > 0 || c.releasing > 0) && c.connErr == nil
-}
-
-// releaseStarted counts a release in progress, or a call that may need one.
-func (c *Client) releaseStarted() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.releasing++
-}
-
-func (c *Client) releaseDone() {
-	c.mu.Lock()
-	c.releasing--
-	c.mu.Unlock()
-	c.checkReleases()
-}
-
-// checkReleases wakes awaitReleases.
-func (c *Client) checkReleases() {
-	select {
-	case c.releasingChanged <- struct{}{}:
-	default: // it will check anyway
+	if c.connErr != nil {
+		return false
 	}
+	for _, cl := range c.calls.calls {
+		// A call that is not idle keeps its request.
+		if cl != nil && cl.state != stateIdle && cl.mayBeGranted() && (cl.grantOutlastsConn() || cl.state == stateAbandoned) {
+			return true
+		}
+	}
+	for _, l := range c.leases {
+		if l.releasing {
+			return true
+		}
+	}
+	return c.calls.strayOutlasting > 0
 }
 
 func (c *Client) closed() bool { return c.ctx.Err() != nil }
@@ -304,7 +294,7 @@ func (c *Client) connectionEnded(l *link, err error) {
 	}
 	c.calls.connectionEnded()
 	c.mu.Unlock()
-	c.checkReleases()
+	c.calls.noteRelease()
 	l.end()
 	c.dropAbandoned()
 	unknown := fmt.Errorf("%w (ask WHO or STATUS): %w", ErrUnknown, cause) // no answer comes any more
@@ -339,17 +329,6 @@ func (c *Client) allLeases() []*Lease {
 		all = append(all, l)
 	}
 	return all
-}
-
-// asUnavailable makes err match ErrUnavailable, unless it already matches another error of this
-// package.
-func asUnavailable(err error) error {
-	for _, known := range []error{ErrUnavailable, ErrShutdown, ErrDenied, ErrLimit, ErrInvalid, ErrInternal, ErrClosed} {
-		if errors.Is(err, known) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // leaseByID returns the lease with that ID if this Client has one. Otherwise it adds and returns

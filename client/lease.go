@@ -69,7 +69,7 @@ type Lease struct {
 	maybeKept       bool            // RESUME was refused, but the daemon may keep it for the connection
 	release         releaseState    // what is left to be released
 	unlockMaybeDone bool            // an UNLOCK failed, but the daemon may have executed it
-	releasing       bool            // Client.releasing counts an UNLOCK of it in the background
+	releasing       bool            // an UNLOCK of it in the background is in progress: see Client.Close
 	base            context.Context // the context whose values ctx has
 	ctx             context.Context // nil until it is needed
 	cancel          context.CancelCauseFunc
@@ -187,9 +187,13 @@ func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 	}
 	if alive && context.Cause(ctx) == ErrUnlocked {
 		// ctx is derived from the lease's own context, and has just ended with it
-		detached, cancel := detach(ctx)
+		deadline, bounded := ctx.Deadline()
+		if !bounded {
+			deadline = time.Now().Add(unlockTimeout)
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		defer cancel()
-		ctx = detached
 	}
 	cl, err := l.begin(ctx, ipc.VerbUnlock)
 	if err != nil {
@@ -204,16 +208,6 @@ func (l *Lease) Unlock(ctx context.Context, opts ...UnlockOption) error {
 	}
 	defer l.c.calls.release(cl)
 	return l.unlocked(cl, &cl.reply)
-}
-
-// detach returns ctx without its end. The result ends at the deadline of ctx or, if it has none,
-// after unlockTimeout.
-func detach(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(unlockTimeout)
-	}
-	return context.WithDeadline(context.WithoutCancel(ctx), deadline)
 }
 
 // Check asks the daemon whether the lease is still held, and updates the deadline. The error

@@ -366,10 +366,7 @@ func (l *Lease) unlocked(cl *call, r *ipc.Response) error {
 func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 	_ = l.unlocked(cl, r) // no caller gets the error
 	l.c.mu.Lock()
-	if l.releasing {
-		l.releasing = false
-		l.c.releasing--
-	}
+	l.releasing = false
 	if l.release != releaseSent {
 		l.release = releaseAtDeadline
 		if l.timer == nil { // a grant that came too late to be used
@@ -379,17 +376,12 @@ func (l *Lease) handleUnlockReply(cl *call, r *ipc.Response) {
 		}
 	}
 	l.c.mu.Unlock()
-	l.c.checkReleases()
 }
 
 // unlockInBackground unlocks a lease that is no longer used.
 func (l *Lease) unlockInBackground() {
 	l.c.mu.Lock()
-	l.release = releaseSent
-	if !l.releasing {
-		l.releasing = true
-		l.c.releasing++
-	}
+	l.release, l.releasing = releaseSent, true
 	l.c.mu.Unlock()
 	l.end(ErrUnlocked, false)
 	l.c.spawn(l.postUnlock)

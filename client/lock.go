@@ -113,10 +113,12 @@ func (c *Client) lock(ctx context.Context, verb ipc.Verb, names []string, opts [
 	}
 	bounded := cl.limitWait(ctx)
 	c.setIdentity(cl)
-	cl.waitUntil = c.connDeadline(cl)
-	if cl.grantOutlastsConn() {
-		c.releaseStarted() // until it is a lease, or is abandoned
-		defer c.releaseDone()
+	switch passed := time.Since(c.createdAt); {
+	case cl.req.Verb == ipc.VerbTry:
+	case !cl.req.Has(ipc.OptWait), cl.req.Wait > math.MaxInt64-passed:
+		cl.waitUntil = waitForever
+	default:
+		cl.waitUntil = int64(passed + cl.req.Wait)
 	}
 	if err := c.roundTrip(ctx, cl); err != nil {
 		if bounded && isDeadlineNear(ctx) && ctx.Err() == nil {
@@ -148,18 +150,6 @@ func (c *Client) setIdentity(cl *call) {
 		cl.req.Owner = cl.req.ID[len(c.idPrefix):]
 		cl.req.Set |= ipc.OptOwner
 		cl.lease.owner = cl.req.Owner
-	}
-}
-
-// connDeadline returns how long a lock waits for a connection.
-func (c *Client) connDeadline(cl *call) int64 {
-	switch passed := time.Since(c.createdAt); {
-	case cl.req.Verb == ipc.VerbTry:
-		return waitPatience
-	case !cl.req.Has(ipc.OptWait), cl.req.Wait > math.MaxInt64-passed:
-		return waitForever
-	default:
-		return int64(passed + cl.req.Wait)
 	}
 }
 

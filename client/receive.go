@@ -104,17 +104,19 @@ func (l *link) handleReply(cl *call, r *ipc.Response) error {
 // handleStray handles the answer to a request that was already answered under another tag. If it
 // grants an unknown lease, the client releases the lease, perhaps for the second time.
 func (c *Client) handleStray(which *call, r *ipc.Response) {
-	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" && c.leaseByID(id, nil) == nil {
+	if id := text(r, "lease"); which != strayOther && r.Kind == ipc.KindOK && id != "" {
 		l := &Lease{c: c, name: text(r, "lock"), id: id}
 		if which == strayOutlasts {
 			l.hold = HoldPID // so that UNLOCK is repeated until it is answered
 		}
-		l.unlockInBackground()
+		if c.leaseByID(id, l) == l {
+			l.unlockInBackground()
+		}
 	}
 	c.mu.Lock()
 	c.calls.dropTag(r.Tag)
 	c.mu.Unlock()
-	c.checkReleases()
+	c.calls.noteRelease()
 }
 
 // forget removes a lease that has ended. It does not remove another Lease with the same ID, which

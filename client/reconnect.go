@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redlockd/redlockd/ipc"
@@ -24,7 +25,11 @@ const (
 // reconnect returns the next connection, already in use, or nil after Close. It blocks while no
 // lease and no call needs one.
 func (c *Client) reconnect() *link {
-	for try := c.firstTry(); pause(c.ctx, try) && c.awaitNeedOfConn(&try); try++ {
+	// There is no pause, unless the last connection ended soon after it was made.
+	if c.shortLived++; time.Since(c.connectedAt) >= maxPause {
+		c.shortLived = 0
+	}
+	for try := max(0, c.shortLived-1); pause(c.ctx, try) && c.awaitNeedOfConn(&try); try++ {
 		ctx, cancel := context.WithTimeout(c.ctx, attemptTimeout)
 		l, err := c.newLink(ctx)
 		cancel()
@@ -64,16 +69,6 @@ func (c *Client) useConn(l *link) (err error) {
 	c.unlock()
 	c.dropAbandoned()
 	return nil
-}
-
-// firstTry returns 0, for no pause, unless the last connection ended soon after it was made.
-func (c *Client) firstTry() int {
-	if time.Since(c.connectedAt) >= maxPause {
-		c.shortLived = 0
-	} else {
-		c.shortLived++
-	}
-	return max(0, c.shortLived-1)
 }
 
 // awaitNeedOfConn waits until a connection is needed, and returns false once the Client is closed.
@@ -123,10 +118,15 @@ func pause(ctx context.Context, try int) bool {
 	}
 }
 
+// dialErrors are the errors of an attempt to connect that say more than ErrUnavailable.
+var dialErrors = []error{ErrUnavailable, ErrShutdown, ErrDenied, ErrLimit, ErrInvalid, ErrInternal, ErrClosed}
+
 // attemptFailed handles a failed attempt. If the daemon refuses this client, all calls fail:
 // another attempt would not help.
 func (c *Client) attemptFailed(err error) {
-	err = asUnavailable(err)
+	if !slices.ContainsFunc(dialErrors, func(known error) bool { return errors.Is(err, known) }) {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
 	c.mu.Lock()
 	c.connErr = err
 	c.mu.Unlock()

@@ -81,13 +81,9 @@ func (c *Client) roundTrip(ctx context.Context, cl *call) error {
 func (c *Client) failedWithoutReply(cl *call) {
 	switch {
 	case cl.isProcessGrant() && (cl.maybeDone || !cl.mayBeGranted()):
-		if cl.mayBeGranted() {
-			if cl.req.Verb == ipc.VerbLock {
-				cl.req.Wait = 0
-				cl.req.Set |= ipc.OptWait
-			}
-			cl.countedAsRelease = true
-			c.releaseStarted()
+		if cl.req.Verb == ipc.VerbLock {
+			cl.req.Wait = 0
+			cl.req.Set |= ipc.OptWait
 		}
 		c.sendInBackground(cl)
 		return
@@ -181,8 +177,6 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	}
 	cl.state = stateAbandoned
 	if cl.mayBeGranted() {
-		cl.countedAsRelease = true
-		c.releasing++
 		c.cancel(cl)
 	}
 	drop := !cl.sent
@@ -238,9 +232,6 @@ func (c *Client) settle(cl *call) {
 	case ipc.VerbLock, ipc.VerbTry:
 		if answer != nil && cl.isGranted() {
 			cl.lease.unlockInBackground()
-		}
-		if cl.countedAsRelease {
-			c.releaseDone() // last: what the call was granted is counted by now
 		}
 	case ipc.VerbUnlock:
 		cl.lease.handleUnlockReply(cl, answer)

@@ -38,7 +38,12 @@ type sender struct {
 	writing bool        // a goroutine writes, and will write what is pending too
 	err     error       // why nothing is sent any more, or nil
 
-	attempt writeAttempt // belongs to the goroutine that writes
+	// The goroutine that writes owns the fields below. tryOnce is s.write, kept so that a write
+	// allocates nothing.
+	tryOnce  func(fd uintptr) bool
+	chunk    []byte
+	n        int
+	writeErr error
 }
 
 func newSender(conn net.Conn, spawn func(func()), mu *sync.Mutex) *sender {
@@ -46,7 +51,7 @@ func newSender(conn net.Conn, spawn func(func()), mu *sync.Mutex) *sender {
 	if socket, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn() // an error leaves it nil, which is slower
 	}
-	s.attempt.do = s.attempt.write
+	s.tryOnce = s.write
 	return s
 }
 
@@ -131,33 +136,24 @@ func (s *sender) tryWrite(chunk []byte) (int, error) {
 	if s.raw == nil {
 		return 0, nil
 	}
-	s.attempt.chunk, s.attempt.n, s.attempt.err = chunk, 0, nil
-	if err := s.raw.Write(s.attempt.do); err != nil {
+	s.chunk, s.n, s.writeErr = chunk, 0, nil
+	if err := s.raw.Write(s.tryOnce); err != nil {
 		return 0, err
 	}
-	return s.attempt.n, s.attempt.err
-}
-
-// writeAttempt is one write that does not block. It is kept, with its method as a func value, so
-// that a write allocates nothing.
-type writeAttempt struct {
-	do    func(fd uintptr) bool
-	chunk []byte
-	n     int
-	err   error
+	return s.n, s.writeErr
 }
 
 // write returns true, which ends the wait for the socket: the caller handles the rest.
-func (a *writeAttempt) write(fd uintptr) bool {
-	for a.n < len(a.chunk) {
-		n, err := ipc.RawWrite(fd, a.chunk[a.n:])
+func (s *sender) write(fd uintptr) bool {
+	for s.n < len(s.chunk) {
+		n, err := ipc.RawWrite(fd, s.chunk[s.n:])
 		switch {
 		case err == nil:
-			a.n += n
+			s.n += n
 		case errors.Is(err, syscall.EAGAIN):
 			return true
 		case !errors.Is(err, syscall.EINTR):
-			a.err = err
+			s.writeErr = err
 			return true
 		}
 	}

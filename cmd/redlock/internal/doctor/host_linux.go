@@ -28,7 +28,8 @@ func clockFindings(state int, clock *unix.Timex) (findings []Finding) {
 		findings = append(findings, Finding{"clock", Warning, "this host's clock is not synchronised, and may be stepped later; leases tolerate that, nodes on this host do not",
 			"run chronyd, or another NTP client that slews the clock by less than 1 % (chronyd with maxslewrate 5000, ntpd -x)"})
 	}
-	if rate := slewPercent(clock); rate > driftPercent || rate < -driftPercent {
+	// By how many percent the kernel speeds the clock up.
+	if rate := 100 * (float64(clock.Tick-usualTick)/usualTick + float64(clock.Freq)/freqUnit/1e6); rate > driftPercent || rate < -driftPercent {
 		findings = append(findings, Finding{"clock", Bad, fmt.Sprintf("this host's clock is slewed by %.1f %%, but leases allow for a drift of %.0f %%", rate, driftPercent),
 			"slew it by less (chronyd with maxslewrate 5000), and wait until it is right"})
 	}
@@ -36,13 +37,6 @@ func clockFindings(state int, clock *unix.Timex) (findings []Finding) {
 		findings = []Finding{{"clock", OK, "this host's clock is synchronised", ""}}
 	}
 	return findings
-}
-
-// slewPercent returns by how many percent the kernel speeds the clock up.
-func slewPercent(clock *unix.Timex) float64 {
-	tick := float64(clock.Tick-usualTick) / usualTick
-	freq := float64(clock.Freq) / freqUnit / 1e6
-	return 100 * (tick + freq)
 }
 
 // isOnDisk reports whether a directory is on a disk, and not in memory.

@@ -150,7 +150,11 @@ func nodeFix(n client.Node) string {
 		return "it is reachable but does not answer: if Redis hangs there (redis-cli --latency, SLOWLOG GET), restart it; otherwise check the network between"
 	}
 	if needsOtherNodes(n) {
-		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; if that is impossible, and fencing tokens may start again: redlock admit and its name" + afterQuarantine(n)
+		after := ""
+		if n.Left > 0 { // the node may have lost locks that are held
+			after = ", but only after its quarantine has passed"
+		}
+		return "time does not end it: bring up the nodes that are down, or an empty Redis in their place; if that is impossible, and fencing tokens may start again: redlock admit and its name" + after
 	}
 	return nodeFixes[n.State]
 }
@@ -162,15 +166,6 @@ var ownFixes = []string{"; fix: ", "connection refused: start Redis there", "rai
 // the text of the reason tells.
 func needsOtherNodes(n client.Node) bool {
 	return n.State == "quarantined" && (n.Left == 0 || strings.Contains(n.Reason, "counters are to be copied from"))
-}
-
-// afterQuarantine returns a warning: until the time has passed, the node may have lost locks that
-// are held.
-func afterQuarantine(n client.Node) string {
-	if n.Left > 0 {
-		return ", but only after its quarantine has passed"
-	}
-	return ""
 }
 
 // nodeFixes are the fixes for states whose reason does not contain one.

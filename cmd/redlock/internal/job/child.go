@@ -54,7 +54,7 @@ type child struct {
 	ended           bool
 	status          syscall.WaitStatus // once ended
 	leftBehindSince time.Time          // when the descendants left behind got SIGTERM, or zero
-	reported        bool               // reportDescendants has run
+	reported        bool               // finished has named the descendants
 	recheck         *time.Timer        // for finished
 	lost            error              // why the lock was lost, or nil
 	onLost          func(cause error)  // runs --on-lost; nil in tests
@@ -147,7 +147,7 @@ func (c *child) start(cmd *exec.Cmd) error {
 }
 
 // watch returns when the command has ended. It does not write to stderr, which could block and
-// delay SIGKILL. Only reportDescendants and reportOtherUser write, and they check first.
+// delay SIGKILL. Only finished and reportOtherUser write, and they check first.
 func (c *child) watch() error {
 	lost := c.lease.Context().Done()
 	c.timer.set(c.killAt())
@@ -161,7 +161,11 @@ func (c *child) watch() error {
 			c.forward(sig.(syscall.Signal))
 		case <-lost:
 			lost = nil
-			c.leaseEnded(context.Cause(c.lease.Context()))
+			if cause := context.Cause(c.lease.Context()); releasedByCommand(cause) && c.sameDaemon() {
+				c.released = true
+			} else {
+				c.stop(cause)
+			}
 		case <-c.timer.C:
 			c.killWhenDue()
 		case <-c.recheck.C: // checked by finished
@@ -192,19 +196,13 @@ func (c *child) finished() bool {
 		c.signalDescendants(syscall.SIGTERM)
 		c.signalDescendants(syscall.SIGCONT)
 	case !c.reported && time.Since(c.leftBehindSince) > explainAfter:
-		c.reported = true
-		c.reportDescendants()
+		if c.reported = true; term.Writable(c.stderr) {
+			fmt.Fprintf(c.stderr, "redlock: lock %q: kept until the processes that the command left running have ended; they got SIGTERM and still run: pid %s\n",
+				c.lease.Name(), c.descendantPIDs())
+		}
 	}
 	c.recheck.Reset(recheckInterval)
 	return false
-}
-
-// reportDescendants prints why redlock run does not end.
-func (c *child) reportDescendants() {
-	if term.Writable(c.stderr) {
-		fmt.Fprintf(c.stderr, "redlock: lock %q: kept until the processes that the command left running have ended; they got SIGTERM and still run: pid %s\n",
-			c.lease.Name(), c.descendantPIDs())
-	}
 }
 
 func (c *child) descendantPIDs() string {
@@ -247,20 +245,15 @@ func wait(status *syscall.WaitStatus) (pid int, err error) {
 
 // forward sends a signal to the command, unless the terminal has already sent it there.
 func (c *child) forward(sig syscall.Signal) {
-	if !c.signals.sentToGroup(sig) || !c.isInOurGroup() {
+	// timeout, for example, makes a process group of its own. Once the command has ended, its
+	// descendants count as members of the group of this process.
+	group, err := syscall.Getpgid(c.pid)
+	if !c.signals.sentToGroup(sig) || err == nil && group != syscall.Getpgrp() {
 		c.sendToRunning(sig)
 	}
 	if sig == syscall.SIGTSTP { // no SIGCHLD reports that descendants stopped after the command has ended
 		stopSelf(c.suspension.suspendTyped() || !c.leftBehindSince.IsZero())
 	}
-}
-
-// isInOurGroup reports whether the command is in the process group of this process. timeout,
-// for example, makes a group of its own. It is true once the command has ended, for its
-// descendants.
-func (c *child) isInOurGroup() bool {
-	group, err := syscall.Getpgid(c.pid)
-	return err != nil || group == syscall.Getpgrp()
 }
 
 // sendToRunning sends sig to the command or, if that has ended, to its descendants.
@@ -290,15 +283,6 @@ func (c *child) signalDescendants(sig syscall.Signal) (reached int) {
 
 // descendants returns the living processes among the command and its descendants.
 func (c *child) descendants() []descendant { return descendants(c.preexisting) }
-
-// leaseEnded handles the end of the lease while the command runs.
-func (c *child) leaseEnded(cause error) {
-	if releasedByCommand(cause) && c.sameDaemon() {
-		c.released = true
-		return
-	}
-	c.stop(cause)
-}
 
 // releasedByCommand reports whether the command itself released the lease, as with redlock unlock.
 // Then the daemon knows neither the lease nor its loss. If a new connection could not resume the

@@ -36,7 +36,7 @@ type descendant struct {
 func descendants(preexisting []descendant) []descendant {
 	self := os.Getpid()
 	us, err := readProcess(self)
-	if err != nil || hasNoChildren() {
+	if _, none := peekChildren(); err != nil || none == unix.ECHILD {
 		return nil
 	}
 	children := childrenOf()
@@ -57,12 +57,6 @@ func descendants(preexisting []descendant) []descendant {
 // sameAs reports whether both are the same process.
 func (k descendant) sameAs(other descendant) bool {
 	return k.pid == other.pid && k.start == other.start
-}
-
-// hasNoChildren reports whether this process has no children at all.
-func hasNoChildren() bool {
-	_, err := peekChildren()
-	return err == unix.ECHILD
 }
 
 // childEnded reports whether a child has ended and was not reaped yet.

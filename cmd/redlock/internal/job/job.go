@@ -128,7 +128,15 @@ func (j *Job) acquire(signals *signals) (*client.Client, *client.Lease, error) {
 		}
 	}
 	ctx, calm := signals.interrupt()
-	c, err := j.connect(ctx)
+	var c *client.Client
+	var err error
+	if !j.Bounded {
+		c, err = socket.Connect(ctx)
+	} else { // to wait for a daemon that is not there yet is part of the wait for the lock
+		start := time.Now()
+		c, err = socket.ConnectWithin(ctx, j.Wait, j.Stderr)
+		j.Wait = max(0, j.Wait-time.Since(start).Truncate(10*time.Millisecond)) // a connection that is made at once does not shorten the wait
+	}
 	var lease *client.Lease
 	if err == nil {
 		lease, err = j.lock(ctx, c)
@@ -145,18 +153,6 @@ func (j *Job) acquire(signals *signals) (*client.Client, *client.Lease, error) {
 		return nil, nil, err
 	}
 	return c, lease, nil
-}
-
-// connect connects to the daemon. With -w it waits for a daemon that is not there yet: that is part
-// of the wait for the lock.
-func (j *Job) connect(ctx context.Context) (*client.Client, error) {
-	if !j.Bounded {
-		return socket.Connect(ctx)
-	}
-	start := time.Now()
-	c, err := socket.ConnectWithin(ctx, j.Wait, j.Stderr)
-	j.Wait = max(0, j.Wait-time.Since(start).Truncate(10*time.Millisecond)) // a connection that is made at once does not shorten the wait
-	return c, err
 }
 
 // abandon releases the lease and closes the connection. Both may be nil.
@@ -234,7 +230,8 @@ func (j *Job) release(lease *client.Lease) (lost error) {
 	case errors.Is(err, client.ErrLost):
 		return err
 	case err != nil:
-		fmt.Fprintf(j.Stderr, "redlock: %v (the command has ended; other processes get the lock within %s)\n", socket.ExplainTimeout(err), remaining(lease))
+		fmt.Fprintf(j.Stderr, "redlock: %v (the command has ended; other processes get the lock within %v)\n", socket.ExplainTimeout(err),
+			max(0, time.Until(lease.Deadline())).Round(time.Millisecond))
 	default:
 		j.logf("lock %q: released", j.Name)
 	}
@@ -250,11 +247,6 @@ func (j *Job) reportReconnects(when string, times uint64) {
 		}
 		j.logf("lock %q: %s, redlock lost its connection to redlockd %s, and connected again", j.Name, when, often)
 	}
-}
-
-// remaining formats how long the lease still keeps other clients from the lock.
-func remaining(lease *client.Lease) string {
-	return max(0, time.Until(lease.Deadline())).Round(time.Millisecond).String()
 }
 
 // logf prints with --verbose. If the write could block, it prints nothing: the lock is held, and

@@ -24,21 +24,15 @@ func (j *Job) checkNested(ctx context.Context, c *client.Client) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, socket.AnswerTimeout)
 	defer cancel()
-	if !isHeldAbove(ctx, c, above) || j.canShare(ctx, c, both) {
+	// A process that outlives redlock run keeps its environment, so the lock may be free.
+	id := os.Getenv("REDLOCK_LEASE")
+	if id == "" {
+		return nil
+	}
+	if _, err := c.LeaseByID(ctx, id, above...); err != nil || j.canShare(ctx, c, both) {
 		return nil
 	}
 	return exit.Errorf(j.Conflict, "lock %q: this command already runs under it (REDLOCK_NAME) and would wait for itself: leave this redlock out, or use --wait-for-self if the lock is released meanwhile", j.Name)
-}
-
-// isHeldAbove reports whether the redlock run of the environment still holds its lock. A process
-// that outlives redlock run keeps its environment.
-func isHeldAbove(ctx context.Context, c *client.Client, above []string) bool {
-	id := os.Getenv("REDLOCK_LEASE")
-	if id == "" {
-		return false
-	}
-	_, err := c.LeaseByID(ctx, id, above...)
-	return err == nil
 }
 
 // canShare reports whether this job's kind of lock fits that of the holders. All holders of a lock
@@ -49,17 +43,11 @@ func (j *Job) canShare(ctx context.Context, c *client.Client, names []string) bo
 	}
 	for _, name := range names {
 		holders, err := c.Who(ctx, name)
-		if err == nil && slices.ContainsFunc(holders, func(h client.Holder) bool { return !h.Waits && !j.fits(h) }) {
+		if err == nil && slices.ContainsFunc(holders, func(h client.Holder) bool {
+			return !h.Waits && (j.Shared && h.Mode != "shared" || !j.Shared && h.Slots != j.Slots)
+		}) {
 			return false
 		}
 	}
 	return true
-}
-
-// fits reports whether the job can hold its lock together with a holder.
-func (j *Job) fits(h client.Holder) bool {
-	if j.Shared {
-		return h.Mode == "shared"
-	}
-	return h.Slots == j.Slots
 }
