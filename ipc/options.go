@@ -13,6 +13,9 @@ import (
 // Forever is the value of Options.Wait for wait=forever.
 const Forever = time.Duration(-1)
 
+// forever is Forever in the protocol.
+const forever = "forever"
+
 // Bounds of option values, in decoded bytes.
 const (
 	MaxNote  = 200
@@ -72,15 +75,31 @@ func (o *Options) Has(options OptionSet) bool { return o.Set.Has(options) }
 
 // optionWord is the spelling of an option.
 type optionWord struct {
-	key string
-	set OptionSet
+	key         string
+	set         OptionSet
+	value       func(*Options) any // returns a pointer to its value
+	least, most int                // bounds of a number, or of the bytes of a text
 }
 
 var optionWords = [...]optionWord{
-	{"ttl", OptTTL}, {"wait", OptWait}, {"mode", OptMode}, {"slots", OptSlots}, {"hold", OptHold},
-	{"pid", OptPID}, {"max", OptMax}, {"linger", OptLinger}, {"beat", OptBeat}, {"owner", OptOwner},
-	{"guard", OptGuard}, {"reentrant", OptReentrant}, {"note", OptNote}, {"id", OptID}, {"lease", OptLease}, {"all", OptAll}, {"from", OptFrom},
-	{"min", OptMin},
+	{key: "ttl", set: OptTTL, value: func(o *Options) any { return &o.TTL }},
+	{key: "wait", set: OptWait, value: func(o *Options) any { return &o.Wait }},
+	{key: "mode", set: OptMode, value: func(o *Options) any { return &o.Mode }},
+	{key: "slots", set: OptSlots, value: func(o *Options) any { return &o.Slots }, least: 1, most: MaxSlots},
+	{key: "hold", set: OptHold, value: func(o *Options) any { return &o.Hold }},
+	{key: "pid", set: OptPID, value: func(o *Options) any { return &o.PID }, least: 1, most: math.MaxInt32},
+	{key: "max", set: OptMax, value: func(o *Options) any { return &o.Max }},
+	{key: "linger", set: OptLinger, value: func(o *Options) any { return &o.Linger }},
+	{key: "beat", set: OptBeat, value: func(o *Options) any { return &o.Beat }},
+	{key: "owner", set: OptOwner, value: func(o *Options) any { return &o.Owner }, least: 1, most: MaxOwner},
+	{key: "guard", set: OptGuard, value: func(o *Options) any { return &o.Guard }},
+	{key: "reentrant", set: OptReentrant, value: func(o *Options) any { return &o.Reentrant }},
+	{key: "note", set: OptNote, value: func(o *Options) any { return &o.Note }, most: MaxNote},
+	{key: "id", set: OptID, value: func(o *Options) any { return &o.ID }, least: 1, most: MaxID},
+	{key: "lease", set: OptLease, value: func(o *Options) any { return &o.Lease }, least: 1, most: MaxLease},
+	{key: "all", set: OptAll, value: func(o *Options) any { return &o.All }},
+	{key: "from", set: OptFrom, value: func(o *Options) any { return &o.From }, least: 1, most: MaxFrom},
+	{key: "min", set: OptMin, value: func(o *Options) any { return &o.Min }},
 }
 
 // words yields the options of the set, in order.
@@ -109,14 +128,14 @@ func (s OptionSet) String() string {
 // removed has the options of earlier versions, and the version that removed each.
 var removed = map[string]string{"retain": "0.9.0"}
 
-// option returns the option with that key.
-func option(key string) (OptionSet, bool) {
+// option returns the option with a key, or nil.
+func option(key string) *optionWord {
 	for i := range optionWords {
 		if optionWords[i].key == key {
-			return optionWords[i].set, true
+			return &optionWords[i]
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // Mode says whether several holders can share a lock.
@@ -167,139 +186,77 @@ func (c choice) parse(word string) (int, error) {
 	return 0, fmt.Errorf("it must be %s", strings.Join(c, " or "))
 }
 
-// assign sets one option from a word of a request. Its error does not name the option.
-func (o *Options) assign(which OptionSet, word string) error {
+// assign sets the option to a value of the protocol.
+func (o *Options) assign(option *optionWord, word string) error {
 	value, err := unescape(word)
 	if err != nil {
 		return err
 	}
 	var n int
-	switch which {
-	case OptTTL:
-		o.TTL, err = parseDuration(value)
-	case OptWait:
-		o.Wait, err = parseWait(value)
-	case OptMode:
+	switch to := option.value(o).(type) {
+	case *time.Duration:
+		if option.set == OptWait && value == forever {
+			*to = Forever
+		} else {
+			*to, err = parseDuration(value)
+		}
+	case *string:
+		*to = value
+		if len(value) < option.least || len(value) > option.most {
+			return fmt.Errorf("it has %d bytes; %d to %d are allowed", len(value), option.least, option.most)
+		}
+	case *int:
+		n, err := strconv.ParseUint(value, 10, 31)
+		if *to = int(n); err != nil || *to < option.least || *to > option.most {
+			return fmt.Errorf("it must be a number from %d to %d", option.least, option.most)
+		}
+	case *bool:
+		n, err = yesNo.parse(value)
+		*to = n == 1
+	case *Mode:
 		n, err = modes.parse(value)
-		o.Mode = Mode(n)
-	case OptSlots:
-		o.Slots, err = parseCount(value, MaxSlots)
-	case OptHold:
+		*to = Mode(n)
+	case *Hold:
 		n, err = holds.parse(value)
-		o.Hold = Hold(n)
-	case OptPID:
-		o.PID, err = parseCount(value, math.MaxInt32)
-	case OptMax:
-		o.Max, err = parseDuration(value)
-	case OptMin:
-		o.Min, err = parseDuration(value)
-	case OptLinger:
-		o.Linger, err = parseDuration(value)
-	case OptBeat:
-		o.Beat, err = parseDuration(value)
-	case OptOwner:
-		o.Owner, err = parseText(value, 1, MaxOwner)
-	case OptGuard:
-		o.Guard, err = parseDuration(value)
-	case OptReentrant:
-		n, err = yesNo.parse(value)
-		o.Reentrant = n == 1
-	case OptNote:
-		o.Note, err = parseText(value, 0, MaxNote)
-	case OptID:
-		o.ID, err = parseText(value, 1, MaxID)
-	case OptLease:
-		o.Lease, err = parseText(value, 1, MaxLease)
-	case OptAll:
-		n, err = yesNo.parse(value)
-		o.All = n == 1
-	case OptFrom:
-		o.From, err = parseText(value, 1, MaxFrom)
+		*to = Hold(n)
 	}
 	return err
 }
 
-// appendTo appends " key=value" for each option that is set.
+// appendTo appends the options that are set.
 func (o *Options) appendTo(b []byte) []byte {
 	for i := range optionWords {
-		if word := &optionWords[i]; o.Has(word.set) {
-			b = append(b, ' ')
-			b = append(b, word.key...)
-			b = append(b, '=')
-			b = o.appendValue(b, word.set)
+		word := &optionWords[i]
+		if !o.Has(word.set) {
+			continue
+		}
+		b = append(b, ' ')
+		b = append(b, word.key...)
+		b = append(b, '=')
+		switch value := word.value(o).(type) {
+		case *time.Duration:
+			if word.set == OptWait && *value == Forever {
+				b = append(b, forever...)
+			} else {
+				b = appendDuration(b, *value)
+			}
+		case *string:
+			b = appendEscaped(b, *value)
+		case *int:
+			b = strconv.AppendInt(b, int64(*value), 10)
+		case *bool:
+			if *value {
+				b = append(b, "yes"...)
+			} else {
+				b = append(b, "no"...)
+			}
+		case *Mode:
+			b = append(b, value.String()...)
+		case *Hold:
+			b = append(b, value.String()...)
 		}
 	}
 	return b
-}
-
-func (o *Options) appendValue(b []byte, which OptionSet) []byte {
-	switch which {
-	case OptTTL:
-		return appendDuration(b, o.TTL)
-	case OptWait:
-		return appendWait(b, o.Wait)
-	case OptMode:
-		return append(b, o.Mode.String()...)
-	case OptSlots:
-		return strconv.AppendInt(b, int64(o.Slots), 10)
-	case OptHold:
-		return append(b, o.Hold.String()...)
-	case OptPID:
-		return strconv.AppendInt(b, int64(o.PID), 10)
-	case OptMax:
-		return appendDuration(b, o.Max)
-	case OptMin:
-		return appendDuration(b, o.Min)
-	case OptLinger:
-		return appendDuration(b, o.Linger)
-	case OptBeat:
-		return appendDuration(b, o.Beat)
-	case OptOwner:
-		return appendEscaped(b, o.Owner)
-	case OptGuard:
-		return appendDuration(b, o.Guard)
-	case OptReentrant:
-		return append(b, yesNo.word(yesOrNo(o.Reentrant))...)
-	case OptNote:
-		return appendEscaped(b, o.Note)
-	case OptID:
-		return appendEscaped(b, o.ID)
-	case OptLease:
-		return appendEscaped(b, o.Lease)
-	case OptAll:
-		return append(b, yesNo.word(yesOrNo(o.All))...)
-	default: // OptFrom, the last one
-		return appendEscaped(b, o.From)
-	}
-}
-
-func yesOrNo(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
-}
-
-func parseText(value string, minLen, maxLen int) (string, error) {
-	if len(value) < minLen || len(value) > maxLen {
-		return "", fmt.Errorf("it has %d bytes; %d to %d are allowed", len(value), minLen, maxLen)
-	}
-	return value, nil
-}
-
-func parseCount(value string, limit uint64) (int, error) {
-	n, err := strconv.ParseUint(value, 10, 31)
-	if err != nil || n == 0 || n > limit {
-		return 0, fmt.Errorf("it must be a number from 1 to %d", limit)
-	}
-	return int(n), nil
-}
-
-func parseWait(value string) (time.Duration, error) {
-	if value == "forever" {
-		return Forever, nil
-	}
-	return parseDuration(value)
 }
 
 var (
@@ -336,13 +293,6 @@ func unitOf(suffix string) (time.Duration, bool) {
 		return time.Hour, true
 	}
 	return 0, false
-}
-
-func appendWait(b []byte, d time.Duration) []byte {
-	if d == Forever {
-		return append(b, "forever"...)
-	}
-	return appendDuration(b, d)
 }
 
 // appendDuration appends milliseconds, rounded up, so that a wait of a microsecond does not become

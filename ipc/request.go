@@ -91,21 +91,21 @@ func (r *Request) argument(word string) error {
 
 func (r *Request) option(key, value string) error {
 	allowed := grammars[r.Verb].options
-	which, known := option(key)
+	option := option(key)
 	switch {
 	case key == "":
 		return Errorf(CodeOption, "%s has no option name before its = (write = in a name as %%3D)", quote("="+value))
 	case removed[key] != "":
 		return Errorf(CodeOption, "%s= was removed in version %s: leave it out", key, removed[key])
-	case !known:
+	case option == nil:
 		return Errorf(CodeOption, "%s is not an option: %s takes %s (write = in a name as %%3D)", quote(key), r.Verb, allowed)
-	case !allowed.Has(which) && !r.isTry(which, value):
+	case !allowed.Has(option.set) && !r.isTry(option.set, value):
 		return Errorf(CodeOption, "%s= is not an option of %s, which takes %s", key, r.Verb, allowed)
-	case r.Has(which):
+	case r.Has(option.set):
 		return Errorf(CodeOption, "%s= is given twice", key)
 	}
-	r.Set |= which
-	if err := r.assign(which, value); err != nil {
+	r.Set |= option.set
+	if err := r.assign(option, value); err != nil {
 		return Errorf(CodeOption, "%s=%s: %v", key, quote(value), err)
 	}
 	return nil
@@ -116,7 +116,7 @@ func (r *Request) isTry(which OptionSet, value string) bool {
 	if r.Verb != VerbTry || which != OptWait {
 		return false
 	}
-	wait, err := parseWait(value)
+	wait, err := parseDuration(value)
 	return err == nil && wait == 0
 }
 

@@ -24,7 +24,9 @@ func (a *acceptor) acceptRaw() (net.Conn, error) {
 	case fd < 0:
 		return nil, nil
 	}
-	nc, err := netConnOf(fd)
+	file := os.NewFile(uintptr(fd), "socket")
+	defer file.Close()
+	nc, err := net.FileConn(file) // duplicates the descriptor
 	if err != nil && a.s.Dismissed != nil {
 		a.s.Dismissed(peer)
 	}
@@ -51,11 +53,4 @@ func (a *acceptor) acceptNextAdmitted(listener int) (int, Peer, error) {
 		unix.Close(fd)
 	}
 	return -1, Peer{}, nil
-}
-
-// netConnOf makes a net.Conn of a socket's descriptor, and takes ownership of it.
-func netConnOf(fd int) (net.Conn, error) {
-	file := os.NewFile(uintptr(fd), "socket")
-	defer file.Close()
-	return net.FileConn(file) // duplicates the descriptor
 }

@@ -75,7 +75,7 @@ func TestServeEndsWhileRefusing(t *testing.T) {
 func TestServeEndsWhileClientsKeepComing(t *testing.T) {
 	for what, end := range map[string]func(*Server, context.CancelFunc){
 		"context":  func(_ *Server, cancel context.CancelFunc) { cancel() },
-		"Shutdown": func(s *Server, _ context.CancelFunc) { s.stop(nil) },
+		"Shutdown": func(s *Server, _ context.CancelFunc) { s.Shutdown(context.Background(), nil) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := newFake()
@@ -133,7 +133,7 @@ func TestServeEndsWhileWaiting(t *testing.T) {
 		d.AcceptFailed = func(err error, _ time.Duration) { t.Errorf("AcceptFailed was called with %v", err) }
 		end := cancel
 		if isShutdown {
-			end = func() { d.stop(nil) }
+			end = func() { d.Shutdown(context.Background(), nil) }
 		}
 		if err := d.Serve(ctx, &endingListener{l, end}); err != nil {
 			t.Error(err)

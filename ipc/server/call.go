@@ -68,7 +68,7 @@ func (call *Call) IsGone() bool { return call.conn.inflight.isGone(call) }
 // never overtakes another one, so everything in the queue came later.)
 func (call *Call) Quit() {
 	if call.Tag == "" {
-		call.conn.recordedUnread.droppedQueue()
+		call.conn.recordedUnread.begunBytes = call.conn.recordedUnread.queuedBytes
 		call.conn.queue = lineQueue{}
 	}
 	call.conn.CloseAfterReplies()
@@ -113,15 +113,11 @@ func (call *Call) Reply(r *ipc.Response) {
 	switch c.inflight.beginAnswer(call) {
 	case answeredTwice:
 		c.server.defect(c, "a request is answered twice", debug.Stack())
+		return
 	case answerDropped:
 		call.freeLines()
-	case answerSent:
-		call.send(r)
+		return
 	}
-}
-
-func (call *Call) send(r *ipc.Response) {
-	c := call.conn
 	c.recordAnswer(call)
 	r.Tag = call.Tag
 	if c.server.Answered != nil {

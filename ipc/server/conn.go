@@ -141,7 +141,11 @@ func (c *Conn) CloseAfterReplies() {
 // serve runs the connection on its reading goroutine, from start to end. read_loop.go handles its
 // lines.
 func (c *Conn) serve() {
-	c.waitBeforeOpen()
+	// A new connection is charged for, and delayed if its user took too much.
+	c.fairness.extraCost = openCost
+	for c.fairness.setDue(); c.fairness.isDue() && c.mayBeDelayed(); {
+		c.waitForShare()
+	}
 	if c.open() != nil {
 		c.finish()
 		return
@@ -194,7 +198,7 @@ func (c *Conn) sayBye() {
 	bye := c.server.bye
 	c.server.mu.Unlock()
 	if c.lineTimedOut.Load() {
-		c.reject("", c.server.lineTimeoutError())
+		c.reject("", ipc.Errorf(ipc.CodeSyntax, "a line was not ended within %v: end each line with LF; this connection ends now", c.server.lineTimeout()))
 		if bye == nil {
 			bye = c.server.Bye
 		}

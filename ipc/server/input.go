@@ -96,14 +96,6 @@ func (in *input) hasPartialLine() bool {
 // unread returns the number of bytes in memory that are not taken.
 func (in *input) unread() int { return in.to - in.from + len(in.earlier) }
 
-// appendUnread appends those bytes to b.
-func (in *input) appendUnread(b []byte) []byte {
-	if in.from < in.to {
-		b = append(b, in.buf[in.from:in.to]...)
-	}
-	return append(b, in.earlier...)
-}
-
 // compact moves a partial line to the start of the buffer; it is shorter than MaxLine.
 func (in *input) compact() {
 	if in.buf != nil {
@@ -236,7 +228,11 @@ func (in *input) takePeeked(fd uintptr, seen []byte) (n int, err error, news boo
 	if in.skipping {
 		return 0, in.takeSkipped(fd, seen), true
 	}
-	lines := in.linesIn(seen)
+	// The length of the whole lines, at most in.maxBytes. The first line counts even if it is longer.
+	lines := bytes.LastIndexByte(seen[:min(len(seen), in.maxBytes)], '\n') + 1
+	if lines == 0 {
+		lines = bytes.IndexByte(seen, '\n') + 1
+	}
 	switch {
 	case lines > 0:
 		in.partial = len(seen) - lines
@@ -262,16 +258,6 @@ func (in *input) takeSkipped(fd uintptr, seen []byte) error {
 	}
 	in.skipIn(seen)
 	return nil
-}
-
-// linesIn returns the length of the whole lines, at most in.maxBytes. It includes the first line
-// even if that is longer.
-func (in *input) linesIn(seen []byte) int {
-	end := bytes.LastIndexByte(seen[:min(len(seen), in.maxBytes)], '\n')
-	if end < 0 {
-		end = bytes.IndexByte(seen, '\n')
-	}
-	return end + 1
 }
 
 // takePartial takes a partial line that was left in the socket.

@@ -46,23 +46,6 @@ type recordedUnread struct {
 	skipping    bool
 }
 
-// tookLine is called for each line that is taken from the input.
-func (n *recordedUnread) tookLine() {
-	if n.unread > 0 || n.skipping {
-		n.stale = true
-	}
-}
-
-// tookQueued is called for each line that is taken from the queue.
-func (n *recordedUnread) tookQueued(line []byte) {
-	if n.begunBytes < n.queuedBytes {
-		n.begunBytes += len(line) + 1
-	}
-}
-
-// droppedQueue is called before the queue is dropped.
-func (n *recordedUnread) droppedQueue() { n.begunBytes = n.queuedBytes }
-
 // recordUnread records the lines that have not begun, if they have changed.
 func (c *Conn) recordUnread() {
 	if c.journal == nil {
@@ -78,7 +61,10 @@ func (c *Conn) recordUnread() {
 	add := newBuffer()
 	defer add.free()
 	add.b = append(add.b, c.queue.rest()[kept:]...)
-	add.b = c.in.appendUnread(add.b)
+	if c.in.from < c.in.to {
+		add.b = append(add.b, c.in.buf[c.in.from:c.in.to]...)
+	}
+	add.b = append(add.b, c.in.earlier...)
 	if rest.Add = add.b; waiting == kept && !n.stale { // the recorded bytes have only become more
 		rest.Keep += n.unread
 		rest.Add = add.b[n.unread:]

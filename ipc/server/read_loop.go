@@ -22,7 +22,8 @@ func (c *Conn) loop() (isFrozen bool) {
 			if c.freezeHere() {
 				return true
 			}
-		case c.fairness.isDue() && c.mayBeDelayed() && c.mayStep():
+		case c.fairness.isDue() && c.mayBeDelayed() && !c.out.isFull() &&
+			(c.reading && c.in.unread() > 0 && !c.readingPaused() || c.hasQueued() && !c.inflight.untaggedPending()): // step may find something
 			c.waitForShare()
 		case !c.step():
 			// If the next request has to wait for more than a moment. (A client may have read an answer,
@@ -60,7 +61,9 @@ func (c *Conn) step() bool {
 			break
 		}
 		line := c.queue.pop()
-		c.recordedUnread.tookQueued(line)
+		if n := &c.recordedUnread; n.begunBytes < n.queuedBytes {
+			n.begunBytes += len(line) + 1
+		}
 		c.beginOrQueue(line, true)
 	case c.reading && c.isInputClosed.Load():
 		c.endInput(false)
@@ -74,14 +77,6 @@ func (c *Conn) step() bool {
 	return true
 }
 
-// mayStep reports whether step may find something to begin.
-func (c *Conn) mayStep() bool {
-	if c.out.isFull() {
-		return false
-	}
-	return c.reading && c.in.unread() > 0 && !c.readingPaused() || c.hasQueued() && !c.inflight.untaggedPending()
-}
-
 // nextLine handles the next line that was read. It returns false if there is none.
 func (c *Conn) nextLine() bool {
 	line, ok := c.in.line()
@@ -92,7 +87,9 @@ func (c *Conn) nextLine() bool {
 		}
 		return false
 	}
-	c.recordedUnread.tookLine()
+	if n := &c.recordedUnread; n.unread > 0 || n.skipping {
+		n.stale = true
+	}
 	if !isBlank(line) {
 		c.beginOrQueue(line, false)
 	}
@@ -366,11 +363,6 @@ func (c *Conn) onLineTimeout() {
 	c.inflight.cancelAll(ErrLate)
 }
 
-// lineTimeoutError is the error that the client gets, after all answers and before BYE.
-func (s *Server) lineTimeoutError() error {
-	return ipc.Errorf(ipc.CodeSyntax, "a line was not ended within %v: end each line with LF; this connection ends now", s.lineTimeout())
-}
-
 func (s *Server) lineTimeout() time.Duration { return orDefault(s.LineTimeout, DefaultLineTimeout) }
 
 // waitForShare charges costs, and delays the connection if its user took too much while other users
@@ -392,11 +384,3 @@ func (c *Conn) waitForShare() {
 
 // mayBeDelayed returns false if the connection has to end.
 func (c *Conn) mayBeDelayed() bool { return !c.stopping.Load() && !c.freezing.Load() }
-
-// waitBeforeOpen charges for a new connection, and delays it if its user took too much.
-func (c *Conn) waitBeforeOpen() {
-	c.fairness.extraCost = openCost
-	for c.fairness.setDue(); c.fairness.isDue() && c.mayBeDelayed(); {
-		c.waitForShare()
-	}
-}

@@ -98,9 +98,16 @@ func (s *Server) serve(c *Conn) {
 // closed. Shutdown returns when all have ended. If ctx is done first, it cuts the rest and returns
 // ctx's error without waiting for their Works. The caller of Serve closes the listeners.
 func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) error {
-	empty := s.stop(bye)
+	s.mu.Lock()
+	if !s.stopping {
+		s.setStopping(bye)
+	}
+	s.mu.Unlock()
+	for _, c := range s.allConns() {
+		c.stop()
+	}
 	select {
-	case <-empty:
+	case <-s.empty:
 		s.mu.Lock()
 		frozen := s.freezing != nil
 		s.mu.Unlock()
@@ -114,19 +121,6 @@ func (s *Server) Shutdown(ctx context.Context, bye func(Session) *ipc.Response) 
 		c.cutOff(ErrShutdown)
 	}
 	return ctx.Err()
-}
-
-// stop starts to stop the server, and returns a channel that is closed when no connection is left.
-func (s *Server) stop(bye func(Session) *ipc.Response) <-chan struct{} {
-	s.mu.Lock()
-	if !s.stopping {
-		s.setStopping(bye)
-	}
-	s.mu.Unlock()
-	for _, c := range s.allConns() {
-		c.stop()
-	}
-	return s.empty
 }
 
 // setStopping ends accepting. The caller holds mu.
