@@ -22,16 +22,28 @@ import (
 // completionTimeout bounds how long the Tab key waits for a daemon that hangs.
 const completionTimeout = 500 * time.Millisecond
 
-// completeNames completes the first argument to the locks in use on this host. It offers none
-// if the daemon does not answer.
-func completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// completeFirst completes the first argument to what ask gets from the daemon, or to nothing if the
+// daemon does not answer.
+func completeFirst[T any](cmd *cobra.Command, args []string, ask func(*client.Client, context.Context) (T, error)) (answer T) {
+	if len(args) == 0 {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		answer, _ = socket.Get(ctx, ask)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	entries, _ := socket.Get(ctx, (*client.Client).List) // no entries after an error
-	return lockNames(entries), cobra.ShellCompDirectiveNoFileComp
+	return answer
+}
+
+// completeNames completes the first argument to the locks in use on this host.
+func completeNames(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	for _, e := range completeFirst(cmd, args, (*client.Client).List) {
+		for _, name := range e.Names {
+			if word := lockname.Join(name); isSafeWord(word) {
+				names = append(names, word)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeSeveral completes the name after the last comma, for commands that take several locks.
@@ -49,50 +61,28 @@ func completeSeveral(cmd *cobra.Command, args []string, word string) ([]string, 
 	return names, directive
 }
 
-func lockNames(entries []client.Entry) (names []string) {
-	for _, e := range entries {
-		for _, name := range e.Names {
-			if word := lockname.Join(name); isSafeWord(word) {
-				names = append(names, word)
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // isSafeWord reports whether every shell reads a word unchanged. Other names are not offered: bash
 // inserts the common beginning of several names without quotes, and evaluates it when the next
 // completion starts. A name such as $(…), chosen by another user, would run as a command.
 func isSafeWord(word string) bool {
-	return !strings.HasPrefix(word, "-") && !strings.ContainsFunc(word, isSpecial)
-}
-
-func isSpecial(r rune) bool {
-	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("%+-./:=@_", r)
+	return !strings.HasPrefix(word, "-") && !strings.ContainsFunc(word, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("%+-./:=@_", r)
+	})
 }
 
 // completeQuarantined completes the argument of admit.
-func completeQuarantined(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func completeQuarantined(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		names = []string{"all"}
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	names := []string{"all"}
-	if status, err := socket.Get(ctx, (*client.Client).Status); err == nil {
-		names = append(names, quarantined(status.Nodes)...)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-func quarantined(nodes []client.Node) (names []string) {
-	for _, n := range nodes {
-		if n.State == "quarantined" {
-			names = append(names, n.Name)
+	if status := completeFirst(cmd, args, (*client.Client).Status); status != nil {
+		for _, n := range status.Nodes {
+			if n.State == "quarantined" {
+				names = append(names, n.Name)
+			}
 		}
 	}
-	return names
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // noFlagCompletion stops shells from offering files as values of flags.

@@ -45,9 +45,14 @@ bad. 64 usage; 70 internal.`,
 		Args:              flags.AtMost(0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ignored, err := ignoredChecks(ignore)
-			if err != nil {
-				return err
+			var ignored []string
+			if ignore != "" {
+				ignored = strings.Split(ignore, ",")
+			}
+			for _, check := range ignored {
+				if !slices.Contains(doctor.Checks, check) {
+					return exit.Usagef("--ignore %s: there is no check %q, but %s", ignore, check, strings.Join(doctor.Checks, ", "))
+				}
 			}
 			findings, accepted := doctor.Examine(cmd.Context(), buildVersion())
 			doctor.Ignore(findings, append(ignored, accepted...))
@@ -61,18 +66,4 @@ bad. 64 usage; 70 internal.`,
 	cmd.Flags().Var(flags.Text(&ignore, "CHECKS"), "ignore", "do not count warnings of these checks, such as fencing,same-host")
 	noFlagCompletion(cmd, "ignore")
 	return cmd
-}
-
-// ignoredChecks returns the checks in the value of --ignore.
-func ignoredChecks(word string) ([]string, error) {
-	if word == "" {
-		return nil, nil
-	}
-	checks := strings.Split(word, ",")
-	for _, check := range checks {
-		if !slices.Contains(doctor.Checks, check) {
-			return nil, exit.Usagef("--ignore %s: there is no check %q, but %s", word, check, strings.Join(doctor.Checks, ", "))
-		}
-	}
-	return checks, nil
 }

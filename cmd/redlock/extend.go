@@ -37,7 +37,6 @@ With --print it prints what redlock lock --print does, with current values.
 	cmd.Flags().VarP(flags.Duration(&ttl), "ttl", "t", "lease time from now on (default: unchanged)")
 	cmd.Flags().BoolVarP(&shared, "shared", "s", false, "share the lock with other readers from now on")
 	flags.Print(cmd, &print)
-	withoutDefaults(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("ttl") && ttl == 0 {
 			return exit.Usagef("-t 0: a lease time must be more than 0; without -t it does not change")
@@ -47,7 +46,11 @@ With --print it prints what redlock lock --print does, with current values.
 		}
 		var text string
 		err := which.Ask(cmd, args, func(ctx context.Context, l *client.Lease) error {
-			err := optionError(cmd)(extend(ctx, l, ttl, shared))
+			change := func() error { return l.Extend(ctx, ttl) }
+			if shared {
+				change = func() error { return l.Downgrade(ctx) }
+			}
+			err := optionError(cmd)(change())
 			text = describe.Assignments(which.Name, l)
 			return err
 		})
@@ -57,11 +60,4 @@ With --print it prints what redlock lock --print does, with current values.
 		return output.PrintText(cmd.OutOrStdout(), text)
 	}
 	return cmd
-}
-
-func extend(ctx context.Context, l *client.Lease, ttl time.Duration, shared bool) error {
-	if shared {
-		return l.Downgrade(ctx)
-	}
-	return l.Extend(ctx, ttl)
 }

@@ -52,7 +52,11 @@ func shortHelp(cmd *cobra.Command, _ []string) {
 func printHelp(out io.Writer, cmd *cobra.Command, about string, examples int) error {
 	cmd.InitDefaultHelpFlag()
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s\n\nUsage:\n  %s\n", about, usageLine(cmd))
+	usage := cmd.UseLine()
+	if cmd.HasSubCommands() {
+		usage = cmd.CommandPath() + " COMMAND [flags] [arguments]"
+	}
+	fmt.Fprintf(&text, "%s\n\nUsage:\n  %s\n", about, usage)
 	for _, group := range cmd.Groups() {
 		fmt.Fprintf(&text, "\n%s:\n", group.Title)
 		for _, sub := range visibleCommands(cmd) {
@@ -76,10 +80,3 @@ func printHelp(out io.Writer, cmd *cobra.Command, about string, examples int) er
 
 // helpWidth is the number of columns for the usage of flags.
 const helpWidth = 90
-
-func usageLine(cmd *cobra.Command) string {
-	if cmd.HasSubCommands() {
-		return cmd.CommandPath() + " COMMAND [flags] [arguments]"
-	}
-	return cmd.UseLine()
-}

@@ -97,7 +97,6 @@ func newLockCommand() *cobra.Command {
 	cmd.Flags().Var(flags.Duration(&f.linger), "linger", "keep it for this time after the process has ended (default: redlockd's)")
 	f.holder.Define(cmd)
 	flags.Print(cmd, &f.print)
-	withoutDefaults(cmd)
 	f.isSet, f.explainOption = flagIsSet(cmd), optionError(cmd)
 	return cmd
 }

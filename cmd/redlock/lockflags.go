@@ -118,12 +118,8 @@ func (f *runFlags) words(args []string) (name string, argv []string, err error) 
 	case dashes || !strings.HasPrefix(rest[0], "-"):
 		return name, rest, nil
 	}
-	return flockWords(name, rest)
-}
-
-// flockWords parses NAME -c STRING, which flock also accepts. It rejects any other word with a dash
-// after NAME: that is a misplaced flag rather than a command.
-func flockWords(name string, rest []string) (string, []string, error) {
+	// flock also accepts NAME -c STRING. Any other word with a dash after NAME is a misplaced flag rather
+	// than a command.
 	switch {
 	case rest[0] != "-c" && rest[0] != "--command":
 		return "", nil, exit.Usagef("write flags before NAME: %s comes after %q (a command that begins with a dash needs -- before it)", rest[0], name)
@@ -194,7 +190,6 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	set.Var(flags.Duration(&f.grace), "grace", "on loss, send SIGTERM this time before the deadline, at most half of the lease time (default: a fifth of it)")
 	cmd.MarkFlagsMutuallyExclusive("exec", "on-lost")
 	cmd.MarkFlagsMutuallyExclusive("exec", "grace")
-	withoutDefaults(cmd)
 }
 
 // defineLock defines the flags of the commands that take a lock.
@@ -224,15 +219,6 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "wait-for-self")
 	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
 	cmd.MarkFlagsMutuallyExclusive("shared", "alone", "slots")
-}
-
-// withoutDefaults hides the defaults of times, because their usage texts have them.
-func withoutDefaults(cmd *cobra.Command) {
-	for _, name := range []string{"timeout", "ttl", "max", "at-least", "beat", "linger", "grace"} {
-		if flag := cmd.Flags().Lookup(name); flag != nil {
-			flag.DefValue = ""
-		}
-	}
 }
 
 // aliases are the other names of flags in flock(1).

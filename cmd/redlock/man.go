@@ -34,7 +34,7 @@ func manual(out io.Writer, root *cobra.Command) error {
 	fmt.Fprintf(&page, ".SH NAME\nredlock \\- %s\n", escapeRoff(strings.ToLower(root.Short[:1])+root.Short[1:]))
 	page.WriteString(".SH SYNOPSIS\n")
 	for _, cmd := range visibleCommands(root) {
-		fmt.Fprintf(&page, ".PP\n\\fB%s\\fR %s\n", escapeRoff(cmd.CommandPath()), escapeRoff(arguments(cmd)))
+		fmt.Fprintf(&page, ".PP\n\\fB%s\\fR %s\n", escapeRoff(cmd.CommandPath()), escapeRoff(strings.TrimPrefix(strings.TrimPrefix(cmd.Use, cmd.Name()), " ")))
 	}
 	page.WriteString(".SH DESCRIPTION\n")
 	preformatted(&page, root.Long)
@@ -57,12 +57,6 @@ func visibleCommands(root *cobra.Command) (cmds []*cobra.Command) {
 		}
 	}
 	return cmds
-}
-
-// arguments returns the arguments in a command's usage line.
-func arguments(cmd *cobra.Command) string {
-	_, rest, _ := strings.Cut(cmd.Use, " ")
-	return rest
 }
 
 const manualWidth = 78 // columns of preformatted text

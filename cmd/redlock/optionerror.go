@@ -37,14 +37,6 @@ var (
 // holderRefused matches the daemon's refusal of a process with hold=pid.
 var holderRefused = regexp.MustCompile(`^hold=pid, process (\d+): (.*)$`)
 
-// textOf returns the text of an error without the name, or "" for nil.
-func textOf(refused *client.Error) string {
-	if refused == nil {
-		return ""
-	}
-	return strings.TrimPrefix(refused.Text, refused.Name+": ")
-}
-
 // holderText says why a process cannot hold the lock, in words of the command line.
 func holderText(exec bool, pid, reason string) string {
 	what, instead := "process "+pid+" cannot hold the lock", "use redlock run, which works here"
@@ -76,13 +68,17 @@ func holderText(exec bool, pid, reason string) string {
 func optionError(cmd *cobra.Command) func(error) error {
 	return func(err error) error {
 		refused, is := errors.AsType[*client.Error](err)
-		if found := holderRefused.FindStringSubmatch(textOf(refused)); is && found != nil {
-			return exit.Reword(err, fmt.Sprintf("%s %q: %s", refused.Op, refused.Name, holderText(cmd.Flags().Changed("exec"), found[1], found[2])))
-		}
-		if !is || refused.Code != string(ipc.CodeOption) {
+		if !is {
 			return err
 		}
-		text := optionWithValue.ReplaceAllStringFunc(strings.TrimPrefix(refused.Text, refused.Name+": "), func(words string) string {
+		text := strings.TrimPrefix(refused.Text, refused.Name+": ")
+		if found := holderRefused.FindStringSubmatch(text); found != nil {
+			return exit.Reword(err, fmt.Sprintf("%s %q: %s", refused.Op, refused.Name, holderText(cmd.Flags().Changed("exec"), found[1], found[2])))
+		}
+		if refused.Code != string(ipc.CodeOption) {
+			return err
+		}
+		text = optionWithValue.ReplaceAllStringFunc(text, func(words string) string {
 			found := optionWithValue.FindStringSubmatch(words)
 			value := found[4]
 			if found[2] != "" {

@@ -16,7 +16,7 @@ import (
 )
 
 func newWaitCommand() *cobra.Command {
-	w := &waiter{interval: time.Second, limit: math.MaxInt64}
+	w := &waiter{interval: time.Second}
 	cmd := &cobra.Command{
 		Use:   "wait NAME",
 		Short: "Wait until a lock is free, without taking it",
@@ -42,13 +42,14 @@ is not available, or no quorum of nodes answered, at the start (with -w: for its
 			if err := checkInterval(w.interval); err != nil {
 				return err
 			}
-			w.bounded = cmd.Flags().Changed("timeout")
+			if w.bounded = cmd.Flags().Changed("timeout"); !w.bounded {
+				w.limit = math.MaxInt64
+			}
 			return w.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().VarP(flags.Duration(&w.limit), "timeout", "w", "wait at most this time (default: without a limit)")
 	cmd.Flags().Var(flags.Duration(&w.interval), "interval", "ask this often")
-	withoutDefaults(cmd)
 	noFlagCompletion(cmd, "timeout", "interval")
 	return cmd
 }
@@ -64,18 +65,25 @@ type waiter struct {
 func (w *waiter) run(ctx context.Context, stderr io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, w.limit)
 	defer cancel()
-	if err := w.awaitDaemon(context.WithoutCancel(ctx), stderr); err != nil {
-		return err
+	if w.bounded { // also wait for a daemon that is not there yet
+		c, err := socket.ConnectWithin(context.WithoutCancel(ctx), w.limit, stderr)
+		if err != nil {
+			return err
+		}
+		c.Close()
 	}
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for answered := false; ; {
 		holders, err := fetchHolders(context.WithoutCancel(ctx), w.name)
 		answered = answered || err == nil
+		// Redlockd or a quorum of its nodes may be missing: a redlockd that has just started has no
+		// connections to the nodes yet.
+		f, _ := errors.AsType[*exit.Failure](err)
 		switch {
 		case err == nil && len(holders) == 0:
 			return nil
-		case !answered && !(w.bounded && isUnavailable(err)):
+		case !answered && !(w.bounded && f != nil && f.Code == exit.Unavailable):
 			return err
 		}
 		select {
@@ -87,23 +95,4 @@ func (w *waiter) run(ctx context.Context, stderr io.Writer) error {
 			return exit.WithCode(exit.Conflict)
 		}
 	}
-}
-
-// isUnavailable reports whether redlockd or a quorum of its nodes was missing: a redlockd that has
-// just started has no connections to the nodes yet.
-func isUnavailable(err error) bool {
-	f, is := errors.AsType[*exit.Failure](err)
-	return is && f.Code == exit.Unavailable
-}
-
-// awaitDaemon waits for a daemon that is not there yet, if -w bounds the wait.
-func (w *waiter) awaitDaemon(ctx context.Context, stderr io.Writer) error {
-	if !w.bounded {
-		return nil
-	}
-	c, err := socket.ConnectWithin(ctx, w.limit, stderr)
-	if err != nil {
-		return err
-	}
-	return c.Close()
 }

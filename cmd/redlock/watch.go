@@ -133,11 +133,14 @@ func sameGrant(before, now client.Holder, passed time.Duration) bool {
 }
 
 func (w *watcher) print(s observation) error {
-	if w.asJSON {
-		return output.PrintJSONLine(w.out, w.jsonOf(s))
+	if !w.asJSON {
+		return output.PrintText(w.out, fmt.Sprintf("%s  %s\n", s.at.Format(time.DateTime), s.text()))
 	}
-	_, err := fmt.Fprintf(w.out, "%s  %s\n", s.at.Format(time.DateTime), s.text())
-	return output.WriteError(err)
+	line := watchJSON{Time: s.at, Lock: lockname.Join(w.name), State: s.state(), Holders: describe.HoldersToJSON(s.holders)}
+	if s.err != nil {
+		line.Error = s.err.Error()
+	}
+	return output.PrintJSONLine(w.out, line)
 }
 
 func (s *observation) state() string {
@@ -180,12 +183,4 @@ type watchJSON struct {
 	State   string                `json:"state"`
 	Holders []describe.HolderJSON `json:"holders"`
 	Error   string                `json:"error"`
-}
-
-func (w *watcher) jsonOf(s observation) watchJSON {
-	line := watchJSON{Time: s.at, Lock: lockname.Join(w.name), State: s.state(), Holders: describe.HoldersToJSON(s.holders)}
-	if s.err != nil {
-		line.Error = s.err.Error()
-	}
-	return line
 }

@@ -45,18 +45,24 @@ func Text(to *string, kind string) *Value {
 }
 
 // Duration returns a value that takes a time such as 250ms, 10s or 1h30m or, like flock, a
-// number of seconds such as 5 or 0.5.
+// number of seconds such as 5 or 0.5. Help shows no default of 0: the usage text says what it means.
 func Duration(to *time.Duration) *Value {
+	isSet := *to != 0
 	return &Value{
 		kind: "DUR",
 		set: func(word string) (err error) {
 			d, err := parseDuration(word)
 			if err == nil {
-				*to = d
+				*to, isSet = d, true
 			}
 			return err
 		},
-		show: func() string { return to.String() },
+		show: func() string {
+			if !isSet {
+				return ""
+			}
+			return to.String()
+		},
 	}
 }
 

@@ -30,19 +30,14 @@ func (h *Lookup) Ask(cmd *cobra.Command, args []string, do func(context.Context,
 	return socket.Ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 		lease, err := find(ctx, c)
 		if err != nil {
-			return h.withAdvice(lockname.AsTyped(err, cmd.Name(), h.Name)) // in the client's error the lookup is CHECK
+			err = lockname.AsTyped(err, cmd.Name(), h.Name) // in the client's error the lookup is CHECK
+			if name, _, _ := strings.Cut(h.Name, lockname.Separator); errors.Is(err, client.ErrNotHeld) {
+				err = fmt.Errorf("%w; redlock who %s shows the holder, and --pid names another process", err, name)
+			}
+			return err
 		}
 		return do(ctx, lease)
 	})
-}
-
-// withAdvice adds where the lock may be, if it is not held here.
-func (h *Lookup) withAdvice(err error) error {
-	if !errors.Is(err, client.ErrNotHeld) {
-		return err
-	}
-	name, _, _ := strings.Cut(h.Name, lockname.Separator)
-	return fmt.Errorf("%w; redlock who %s shows the holder, and --pid names another process", err, name)
 }
 
 // finder asks the daemon for a lease.
