@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/boottime"
@@ -107,7 +109,13 @@ func Dial(ctx context.Context, path string, opts ...DialOption) (*Client, error)
 	if strings.Contains(path, "://") {
 		return nil, fmt.Errorf("dial %s: %w: redlockd listens on a Unix socket of this host: give the path of the socket, not a URL", path, ErrInvalid)
 	}
-	c := newClient(func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, boottime.Exact)
+	c := newClient(func(ctx context.Context) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		if err != nil {
+			return nil, dialError(ctx, path, err)
+		}
+		return conn, nil
+	}, boottime.Exact)
 	c.path = path
 	for _, opt := range opts {
 		opt(c)
@@ -281,7 +289,11 @@ func (c *Client) run(l *link) {
 // until they are resumed, go on.
 func (c *Client) connectionEnded(l *link, err error) {
 	cause := l.endError(err)
-	if l.isEndedHere(err) && !c.closed() {
+	// If the daemon neither ended the connection nor said BYE, it may take the end for the end of its
+	// client. For example, a write may fail on this host (no memory for a buffer), and then the client
+	// also stops reading.
+	endedHere := errors.Is(err, errProtocol) || !l.bye && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET)
+	if endedHere && !c.closed() {
 		c.endLeases(cause) // before the daemon sees that end and releases them
 	}
 	l.hangUp()

@@ -89,16 +89,11 @@ type Error struct {
 // Error returns the operation, the lock and the reason.
 func (e *Error) Error() string {
 	reason := strings.TrimPrefix(e.reason(), e.Name+": ") // the daemon's text repeats the name
-	if e.Code != "" && !e.isCodeSaid(reason) {
+	words := codeWords[ipc.Code(e.Code)]
+	if said := words != "" && strings.Contains(strings.ToLower(reason), words); e.Code != "" && !said {
 		reason = e.Code + ": " + reason
 	}
 	return subject(e.Op, e.Name) + ": " + reason
-}
-
-// isCodeSaid reports whether a text already says what the code means.
-func (e *Error) isCodeSaid(text string) bool {
-	words := codeWords[ipc.Code(e.Code)]
-	return words != "" && strings.Contains(strings.ToLower(text), words)
 }
 
 // codeWords are words in the texts of the daemon and of this package that say what the code means.

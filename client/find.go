@@ -77,7 +77,7 @@ func (c *Client) leaseFromCheck(ctx context.Context, cl *call) (*Lease, error) {
 	switch {
 	case own != l:
 		l.end(ErrUnlocked, false) // nobody uses it
-	case !l.isHeld(): // its timer has ended it
+	case l.endedError(ipc.VerbCheck) != nil: // its timer has ended it
 		c.forget(l)
 	case c.closed(): // Close may have run before it was added
 		l.endWithoutUnlock(lostError(l.name, "", ErrClosed))

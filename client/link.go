@@ -99,14 +99,6 @@ func (c *Client) newLink(ctx context.Context) (*link, error) {
 	}
 }
 
-func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, dialError(ctx, path, err)
-	}
-	return conn, nil
-}
-
 // dialError says what to do about a socket that cannot be opened.
 func dialError(ctx context.Context, path string, err error) error {
 	switch {
@@ -236,19 +228,6 @@ func (l *link) endError(err error) error {
 		return fmt.Errorf("%w: it closed the connection (stopped or killed?)", ErrUnavailable)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
-}
-
-// isEndedHere reports whether the daemon may take the end of the connection for the end of its
-// client. That is so if the daemon neither ended the connection nor said BYE. For example, a write
-// may fail on this host (no memory for a buffer), and then the client also stops reading.
-func (l *link) isEndedHere(err error) bool {
-	switch {
-	case errors.Is(err, errProtocol):
-		return true
-	case l.bye:
-		return false
-	}
-	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET)
 }
 
 // noteDaemonStopping is called when the daemon says that it stops and will close the connection. It

@@ -18,12 +18,6 @@ const retryResume = 250 * time.Millisecond
 
 func (l *Lease) isDetached() bool { return l.hold == HoldConn && l.detached }
 
-func (l *Lease) isHeld() bool {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	return l.cause == nil
-}
-
 // resumeAll sends RESUME for all leases that need it, before anything else is sent. It sends as
 // many as there are permits, and the rest as permits become free. The caller holds mu.
 func (c *Client) resumeAll(on *link) {

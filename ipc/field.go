@@ -63,24 +63,20 @@ func parseField(word string) (Field, error) {
 
 func (f *Field) parse(value string) (err error) {
 	if strings.IndexByte(value, ',') >= 0 {
-		return f.parseList(value)
+		for element := range strings.SplitSeq(value, ",") {
+			decoded, err := unescape(element)
+			if err != nil {
+				return err
+			}
+			f.List = append(f.List, decoded)
+		}
+		return nil
 	}
 	if f.Value, err = unescape(value); err != nil {
 		return err
 	}
 	if f.Number, f.IsNumber = parseNumber(f.Value); f.IsNumber {
 		f.Value = ""
-	}
-	return nil
-}
-
-func (f *Field) parseList(value string) error {
-	for element := range strings.SplitSeq(value, ",") {
-		decoded, err := unescape(element)
-		if err != nil {
-			return err
-		}
-		f.List = append(f.List, decoded)
 	}
 	return nil
 }

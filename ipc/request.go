@@ -216,7 +216,7 @@ func (r *Request) AppendTo(b []byte) []byte {
 	b = appendTag(b, r.Tag)
 	b = append(b, r.Verb.String()...)
 	for i, name := range r.Names {
-		b = append(b, listSeparator(i, ' '))
+		b = append(b, " ,"[min(i, 1)])
 		b = appendEscaped(b, name)
 	}
 	for _, word := range r.Words {
@@ -225,12 +225,4 @@ func (r *Request) AppendTo(b []byte) []byte {
 	}
 	b = r.appendTo(b)
 	return append(b, '\n')
-}
-
-// listSeparator returns the byte before element i of a list: first, or a comma.
-func listSeparator(i int, first byte) byte {
-	if i == 0 {
-		return first
-	}
-	return ','
 }

@@ -262,7 +262,9 @@ func isCapital(word string) bool {
 func (r *Response) parseFields(w *words) error {
 	for word, ok := w.next(); ok; word, ok = w.next() {
 		if word == ":" {
-			r.Text = textOf(w.rest)
+			if w.rest != "" { // else the text is empty
+				r.Text = printable(w.rest[1:])
+			}
 			return nil
 		}
 		f, err := parseField(word)
@@ -272,12 +274,4 @@ func (r *Response) parseFields(w *words) error {
 		r.Fields = append(r.Fields, f)
 	}
 	return nil
-}
-
-// textOf returns the text after ":" and one space.
-func textOf(rest string) string {
-	if rest == "" {
-		return ""
-	}
-	return printable(rest[1:])
 }
