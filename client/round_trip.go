@@ -55,19 +55,19 @@ func (c *Client) begin(ctx context.Context, verb ipc.Verb, name string) (*call, 
 // must not use the call: ctx was done first, and the reader settles the answer when it comes, or
 // there was no connection for too long.
 func (c *Client) roundTrip(ctx context.Context, cl *call) error {
-	op, name := op(cl.req.Verb), cl.lockName
+	verb, name := cl.req.Verb, cl.lockName // abandoned, it belongs to the goroutine that settles it
 	if c.send(cl, stateWaiting) && !c.await(ctx, cl) {
 		if ctx.Err() == nil {
-			return callError(op, name, ErrClosed)
+			return callError(op(verb), name, ErrClosed)
 		}
-		err := contextError(op, name, ctx)
+		err := contextError(op(verb), name, ctx)
 		if why := c.Err(); why != nil {
 			return fmt.Errorf("%w; there is no connection: %w", err, why)
 		}
 		return err
 	}
 	if cl.state == stateFailed {
-		err := callError(op, name, cl.failure)
+		err := callError(op(verb), name, cl.failure)
 		c.failedWithoutReply(cl)
 		return err
 	}
