@@ -31,7 +31,7 @@ type locker struct {
 	name   string
 	opts   []Option
 
-	mu     sync.Mutex // guards leases; Lease.mu may be taken inside it
+	mu     sync.Mutex // guards leases; Client.mu may be taken inside it
 	leases []*Lease   // taken by Lock, not yet by Unlock
 }
 

@@ -97,7 +97,7 @@ func newLockCommand() *cobra.Command {
 	cmd.Flags().Var(flags.Duration(&f.linger), "linger", "keep it for this time after the process has ended (default: redlockd's)")
 	f.holder.Define(cmd)
 	flags.Print(cmd, &f.print)
-	f.isSet, f.explainOption = flagIsSet(cmd), optionError(cmd)
+	f.isSet, f.ExplainOption = flagIsSet(cmd), optionError(cmd)
 	return cmd
 }
 
@@ -109,7 +109,7 @@ func (f *lockFlags) run(j *job.Job, out io.Writer) error {
 		return err
 	}
 	j.Holder = pid
-	j.Options = append(f.lockOptions(), client.WithHold(client.HoldPID), client.WithPID(pid))
+	j.Options = append(j.Options, client.WithHold(client.HoldPID), client.WithPID(pid))
 	return j.Hold(func(lease *client.Lease) error {
 		if err := f.holder.CheckParent(pid); err != nil || !f.print {
 			return err

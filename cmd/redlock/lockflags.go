@@ -75,27 +75,10 @@ func newJob(f *runFlags, args []string) (*job.Job, error) {
 	return j, err
 }
 
-// job returns a job with the flags' values for the lock.
+// job returns the job that the flags describe. It needs isSet.
 func (f *runFlags) job() *job.Job {
-	return &job.Job{
-		Nonblock: f.nonblock,
-		Wait:     f.wait,
-		Bounded:  f.isSet("timeout"),
-		Conflict: f.conflict,
-		TTL:      f.ttl,
-		Grace:    f.grace,
-		Options:  f.lockOptions(),
-		OnLost:   f.onLost,
-		Holder:   os.Getpid(),
-		Shared:   f.shared,
-		Slots:    f.slots,
-		Verbose:  f.verbose,
-
-		WithParent:  f.withParent,
-		WaitForSelf: f.waitForSelf,
-
-		ExplainOption: f.explainOption,
-	}
+	f.Bounded, f.Options, f.Holder = f.isSet("timeout"), f.lockOptions(), os.Getpid()
+	return &f.Job
 }
 
 // words splits the arguments into the lock's name and the command.
@@ -137,19 +120,19 @@ func (f *runFlags) lockOptions() []client.Option {
 			options = append(options, option)
 		}
 	}
-	if f.shared {
+	if f.Shared {
 		options = append(options, client.WithShared())
 	}
-	add("slots", client.WithSlots(f.slots))
-	add("ttl", client.WithTTL(f.ttl))
+	add("slots", client.WithSlots(f.Slots))
+	add("ttl", client.WithTTL(f.TTL))
 	add("max", client.WithMax(f.max))
 	add("at-least", client.WithMin(f.atLeast))
 	add("beat", client.WithBeat(f.beat))
 	add("linger", client.WithLinger(f.linger))
 	add("note", client.WithNote(f.note))
-	add("grace", client.WithGuard(f.grace))
+	add("grace", client.WithGuard(f.Grace))
 	if f.isSet("ttl") && !f.isSet("grace") {
-		options = append(options, job.ShortGuard(f.ttl)...)
+		options = append(options, job.ShortGuard(f.TTL)...)
 	}
 	return options
 }
@@ -163,19 +146,13 @@ themselves, also a space and a percent sign, which the protocol writes %20 and %
 
 // runFlags are the values of the flags of redlock run.
 type runFlags struct {
-	nonblock, verbose             bool
-	waitForSelf, withParent, exec bool
-	shared, exclusive             bool
-	slots                         int
-	wait, ttl, max, linger, grace time.Duration
-	beat, atLeast                 time.Duration
-	conflict                      int
-	shell, note, onLost           string
+	job.Job                    // the flags that the job needs
+	exec, exclusive            bool
+	max, linger, beat, atLeast time.Duration
+	shell, note                string
 
 	// isSet reports whether a flag was given, under any of its names.
 	isSet func(flag string) bool
-	// explainOption rewords an error about an option: see optionError.
-	explainOption func(error) error
 }
 
 func (f *runFlags) define(cmd *cobra.Command) {
@@ -183,11 +160,11 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SetInterspersed(false) // flags after NAME belong to the command
 	set.VarP(flags.Text(&f.shell, "STRING"), "command", "c", "run STRING by /bin/sh -c")
-	set.Var(flags.Text(&f.onLost, "STRING"), "on-lost", "if the lock is lost, also run STRING by /bin/sh -c")
+	set.Var(flags.Text(&f.OnLost, "STRING"), "on-lost", "if the lock is lost, also run STRING by /bin/sh -c")
 	set.BoolVar(&f.exec, "exec", false, "replace redlock run with the command: it keeps the process ID, and nothing stops it if the lock is lost")
-	set.BoolVar(&f.withParent, "with-parent", false, "if the parent process ends, end like after SIGTERM")
+	set.BoolVar(&f.WithParent, "with-parent", false, "if the parent process ends, end like after SIGTERM")
 	set.Var(flags.Duration(&f.linger), "linger", "keep it for this time if redlock run is killed (default: redlockd's)")
-	set.Var(flags.Duration(&f.grace), "grace", "on loss, send SIGTERM this time before the deadline, at most half of the lease time (default: a fifth of it)")
+	set.Var(flags.Duration(&f.Grace), "grace", "on loss, send SIGTERM this time before the deadline, at most half of the lease time (default: a fifth of it)")
 	cmd.MarkFlagsMutuallyExclusive("exec", "on-lost")
 	cmd.MarkFlagsMutuallyExclusive("exec", "grace")
 }
@@ -195,23 +172,23 @@ func (f *runFlags) define(cmd *cobra.Command) {
 // defineLock defines the flags of the commands that take a lock.
 func (f *runFlags) defineLock(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: fail at once")
-	set.VarP(flags.Duration(&f.wait), "timeout", "w", "wait at most this time, also for a redlockd that is not there yet (default: without a limit, but only for a redlockd that is there)")
-	f.conflict = exit.Conflict
-	set.VarP(flags.Number(&f.conflict, "CODE", 0, math.MaxUint8), "conflict-exit-code", "E", "exit code CODE if another process held the lock")
-	set.BoolVarP(&f.shared, "shared", "s", false, "share the lock with others that use -s (readers)")
+	set.BoolVarP(&f.Nonblock, "nonblock", "n", false, "do not wait: fail at once")
+	set.VarP(flags.Duration(&f.Wait), "timeout", "w", "wait at most this time, also for a redlockd that is not there yet (default: without a limit, but only for a redlockd that is there)")
+	f.Conflict = exit.Conflict
+	set.VarP(flags.Number(&f.Conflict, "CODE", 0, math.MaxUint8), "conflict-exit-code", "E", "exit code CODE if another process held the lock")
+	set.BoolVarP(&f.Shared, "shared", "s", false, "share the lock with others that use -s (readers)")
 	set.BoolVarP(&f.exclusive, "exclusive", "x", false, "hold it alone (the default)")
-	set.Var(flags.Number(&f.slots, "K", 1, ipc.MaxSlots), "slots", "at most K holders at a time, 1 to 1000, on all hosts together; all must use the same K")
-	set.VarP(flags.Duration(&f.ttl), "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl of redlockd's config (default: its lease.ttl)")
+	set.Var(flags.Number(&f.Slots, "K", 1, ipc.MaxSlots), "slots", "at most K holders at a time, 1 to 1000, on all hosts together; all must use the same K")
+	set.VarP(flags.Duration(&f.TTL), "ttl", "t", "lease time: how soon others get the lock if this host dies; from 100ms to max_ttl of redlockd's config (default: its lease.ttl)")
 	set.Var(flags.Text(&f.note, "TEXT"), "note", "TEXT to show in redlock list, at most 200 bytes")
 	set.Var(flags.Duration(&f.max), "max", "hold it at most this time, 100ms or more; then it is lost (default: redlockd's)")
 	set.Var(flags.Duration(&f.atLeast), "at-least", "keep it taken for this time from the grant on, even if it is released earlier")
 	set.Var(flags.Duration(&f.beat), "beat", "the lock is lost if redlock beat is not run for this time, 100ms or more (default: never)")
-	set.BoolVar(&f.verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
-	set.BoolVar(&f.waitForSelf, "wait-for-self", false, "wait even if this command already runs under the lock, instead of failing at once")
-	set.BoolVar(&f.nonblock, "nb", false, "as --nonblock")
+	set.BoolVar(&f.Verbose, "verbose", false, "say what happens to the lock, and who holds it while waiting")
+	set.BoolVar(&f.WaitForSelf, "wait-for-self", false, "wait even if this command already runs under the lock, instead of failing at once")
+	set.BoolVar(&f.Nonblock, "nb", false, "as --nonblock")
 	set.BoolVarP(&f.exclusive, "alone", "e", false, "as --exclusive")
-	set.Var(flags.Duration(&f.wait), "wait", "as --timeout")
+	set.Var(flags.Duration(&f.Wait), "wait", "as --timeout")
 	for _, alias := range aliases {
 		set.Lookup(alias).Hidden = true
 	}

@@ -156,7 +156,7 @@ func newRunCommand() *cobra.Command {
 		},
 	}
 	f.define(cmd)
-	f.isSet, f.explainOption = flagIsSet(cmd), optionError(cmd)
+	f.isSet, f.ExplainOption = flagIsSet(cmd), optionError(cmd)
 	cmd.SetFlagErrorFunc(flags.ExplainRunError)
 	return cmd
 }
