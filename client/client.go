@@ -251,9 +251,9 @@ func (c *Client) spawnLocked(f func()) {
 	}
 }
 
-// after runs f after d, unless Close comes first. f must not block, because Close waits for it. The
+// afterLocked runs f after d, unless Close comes first. f must not block, because Close waits for it. The
 // caller holds mu.
-func (c *Client) after(d time.Duration, f func()) {
+func (c *Client) afterLocked(d time.Duration, f func()) {
 	c.spawnLocked(func() {
 		timer := time.NewTimer(d)
 		defer timer.Stop()

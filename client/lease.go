@@ -135,14 +135,14 @@ func (l *Lease) Context() context.Context {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	if l.ctx == nil {
-		l.makeContext(context.WithoutCancel(l.base))
+		l.makeContextLocked(context.WithoutCancel(l.base))
 	}
 	return l.ctx
 }
 
-// makeContext makes the lease's context. If a goroutine found the lease before Do ran, it may have
+// makeContextLocked makes the lease's context. If a goroutine found the lease before Do ran, it may have
 // a context already. That context then ends together with the new one. The caller holds mu.
-func (l *Lease) makeContext(parent context.Context) {
+func (l *Lease) makeContextLocked(parent context.Context) {
 	before := l.cancel
 	l.ctx, l.cancel = context.WithCancelCause(parent)
 	if cancel := l.cancel; before != nil {

@@ -37,13 +37,13 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	l.hasOwnGuard, l.guard, l.ttl = o.Has(ipc.OptGuard), o.Guard, o.TTL
 	l.deadline = max(l.deadline, l.c.daemonClock.deadlineOf(r, now)) // a RESUME may have set it already
 	l.daemonGuard = duration(r, "guard")
-	l.setGuard(duration(r, "ttl"))
+	l.setGuardLocked(duration(r, "ttl"))
 	if o.Max > 0 && l.hold != HoldTTL {
 		l.maxHoldEnd = now + o.Max - o.Max/100 - maxHoldTolerance
 	}
 	expired := l.cause == nil && l.contextEnd() <= now
 	if l.cause == nil && !expired {
-		l.timer = time.AfterFunc(l.nextTick(now), l.onTimer) // end stops it; onTimer does not block
+		l.timer = time.AfterFunc(l.nextTickLocked(now), l.onTimer) // end stops it; onTimer does not block
 	}
 	l.c.mu.Unlock()
 	if err := l.endedError(ipc.VerbLock); err != nil { // LOST came with the grant
@@ -65,14 +65,14 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	return err
 }
 
-// setGuard sets the guard to a fifth of the ttl, unless WithGuard set it. If no answer has given
+// setGuardLocked sets the guard to a fifth of the ttl, unless WithGuard set it. If no answer has given
 // the lease as much time as the requested ttl, the guard is a fifth of the longest time given. A
 // bound on the holding time (WithMax, the daemon's max_hold) has this effect from the start: a
 // fifth of the requested ttl could be all of the time. The caller holds mu.
 //
 // If another program took the lease or changed its ttl (redlock extend), the guard is the one that
 // the daemon's answers report.
-func (l *Lease) setGuard(validity time.Duration) {
+func (l *Lease) setGuardLocked(validity time.Duration) {
 	l.longestValidity = max(l.longestValidity, validity)
 	switch {
 	case l.isTakenElsewhere && l.daemonGuard > 0:
@@ -84,11 +84,11 @@ func (l *Lease) setGuard(validity time.Duration) {
 
 func (l *Lease) contextEnd() time.Duration { return l.deadline - l.guard }
 
-// nextTick returns when the timer fires next. The caller holds mu.
+// nextTickLocked returns when the timer fires next. The caller holds mu.
 //
 // The timer fires after half of the remaining time even if no CHECK is due (with HoldTTL, or when
 // one is in progress): it does not run while the host is suspended.
-func (l *Lease) nextTick(now time.Duration) time.Duration {
+func (l *Lease) nextTickLocked(now time.Duration) time.Duration {
 	rest := l.contextEnd() - now
 	if rest/2 >= minCheck {
 		return rest / 2
@@ -111,8 +111,8 @@ func (l *Lease) onTimer() {
 			l.checking = true
 			do = l.postCheck
 		}
-		l.timer.Reset(l.nextTick(now))
-	case !l.isLate(now):
+		l.timer.Reset(l.nextTickLocked(now))
+	case !l.isLateLocked(now):
 		do = l.expire
 	case first:
 		do = l.postCheck
@@ -129,7 +129,7 @@ func (l *Lease) endIfDue() {
 	now := l.c.clock()
 	l.c.mu.Lock()
 	due, first := l.cause == nil && now >= l.contextEnd(), l.lateUntil == 0
-	late := due && l.isLate(now)
+	late := due && l.isLateLocked(now)
 	l.c.mu.Unlock()
 	switch {
 	case late && first:
@@ -142,10 +142,10 @@ func (l *Lease) endIfDue() {
 // lateTolerance is the largest delay of a timer that does not mean that the process was stopped.
 const lateTolerance = 250 * time.Millisecond
 
-// isLate reports whether the end of the lease was missed because this process was stopped, and the
+// isLateLocked reports whether the end of the lease was missed because this process was stopped, and the
 // daemon still has time to answer. The first call sets that time, and sets the timer to its end.
 // The caller holds mu.
-func (l *Lease) isLate(now time.Duration) bool {
+func (l *Lease) isLateLocked(now time.Duration) bool {
 	if l.lateCheck == 0 || l.hold == HoldTTL || l.timer == nil {
 		return false
 	}
@@ -203,7 +203,7 @@ func (l *Lease) retryCheck() {
 	defer l.c.mu.Unlock()
 	l.checking = false
 	if l.cause == nil && l.timer != nil && l.lateUntil == 0 {
-		l.timer.Reset(max(0, l.nextTick(now)))
+		l.timer.Reset(max(0, l.nextTickLocked(now)))
 	}
 }
 
@@ -256,12 +256,12 @@ func (l *Lease) extendDeadline(r *ipc.Response, ttl time.Duration) {
 		l.ttl, l.longestValidity = ttl, 0
 	}
 	l.daemonGuard = duration(r, "guard")
-	l.setGuard(duration(r, "ttl"))
+	l.setGuardLocked(duration(r, "ttl"))
 	if now < l.contextEnd() {
 		l.lateUntil = 0
 	}
 	if l.timer != nil && l.lateUntil == 0 { // nil: it was resumed before Lock returned
-		l.timer.Reset(max(0, l.nextTick(now)))
+		l.timer.Reset(max(0, l.nextTickLocked(now)))
 	}
 }
 
@@ -280,18 +280,18 @@ func (l *Lease) end(cause error, pending bool) {
 		l.timer.Stop()
 	}
 	if pending && (l.maybeKept || !l.isDetached()) {
-		l.releaseAtDeadline()
+		l.releaseLaterLocked()
 	}
 	cancel := l.cancel
-	l.c.sendAfterResume(l)
+	l.c.sendAfterResumeLocked(l)
 	l.c.unlock()
 	if cancel != nil {
 		cancel(cause)
 	}
 }
 
-// releaseAtDeadline has the timer unlock the lease at its deadline. The caller holds mu.
-func (l *Lease) releaseAtDeadline() {
+// releaseLaterLocked has the timer unlock the lease at its deadline. The caller holds mu.
+func (l *Lease) releaseLaterLocked() {
 	l.release = releaseAtDeadline
 	if l.timer != nil { // nil: Lock has not returned yet, and start unlocks it
 		l.timer.Reset(max(0, l.deadline-l.c.clock()))

@@ -76,7 +76,7 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 func (l *Lease) useContext(ctx context.Context) context.Context {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	l.makeContext(ctx)
+	l.makeContextLocked(ctx)
 	return l.ctx
 }
 

@@ -55,7 +55,7 @@ func (l *link) ignoresRefusal(cl *call, r *ipc.Response) bool {
 		l.noteDaemonStopping() // the next connection resends it
 		return true
 	case r.Code == ipc.CodeLimit:
-		return l.c.resendLater(cl, r.Tag)
+		return l.c.resendLaterLocked(cl, r.Tag)
 	}
 	return false
 }
@@ -72,7 +72,7 @@ func (l *link) handleReply(cl *call, r *ipc.Response) error {
 			c.calls.dropTag(before)
 		}
 		if cl.mayBeGranted() && r.Kind == ipc.KindErr {
-			c.cancelTags(cl.resendTags) // so that none of them goes on waiting
+			c.cancelTagsLocked(cl.resendTags) // so that none of them goes on waiting
 		}
 		c.calls.makeStrays(cl, r.Kind == ipc.KindOK)
 	}

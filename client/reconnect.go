@@ -59,11 +59,11 @@ func (c *Client) useConn(l *link) (err error) {
 		return fmt.Errorf("dial %s: %w", c.path, err)
 	}
 	c.connErr, c.link = nil, l
-	c.resumeAll(l)
+	c.resumeAllLocked(l)
 	for cl := range c.calls.inFlight() {
 		if cl.shouldResend() && !cl.sent && !cl.awaitsResume() {
 			cl.lines = cl.lines[:0] // the whole answer will come again
-			c.resend(cl, cl.tag)
+			c.resendLocked(cl, cl.tag)
 		}
 	}
 	c.unlock()
@@ -169,12 +169,12 @@ func (c *Client) failExpired(tried bool) {
 	if next.After(now) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.scheduleExpiry(next.Sub(now))
+		c.scheduleExpiryLocked(next.Sub(now))
 	}
 }
 
-// scheduleExpiry sets the timer that runs failExpired. The caller holds mu.
-func (c *Client) scheduleExpiry(in time.Duration) {
+// scheduleExpiryLocked sets the timer that runs failExpired. The caller holds mu.
+func (c *Client) scheduleExpiryLocked(in time.Duration) {
 	switch {
 	case c.hasRunEnded:
 	case c.expiryTimer == nil:

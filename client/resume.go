@@ -18,9 +18,9 @@ const retryResume = 250 * time.Millisecond
 
 func (l *Lease) isDetached() bool { return l.hold == HoldConn && l.detached }
 
-// resumeAll sends RESUME for all leases that need it, before anything else is sent. It sends as
+// resumeAllLocked sends RESUME for all leases that need it, before anything else is sent. It sends as
 // many as there are permits, and the rest as permits become free. The caller holds mu.
-func (c *Client) resumeAll(on *link) {
+func (c *Client) resumeAllLocked(on *link) {
 	var later []*Lease
 	for _, l := range c.leases {
 		if !l.detached {
@@ -28,7 +28,7 @@ func (c *Client) resumeAll(on *link) {
 		}
 		select {
 		case c.calls.resumePermits <- struct{}{}:
-			l.sendResume(c.calls.takeIdleLocked(ipc.VerbResume), on)
+			l.sendResumeLocked(c.calls.takeIdleLocked(ipc.VerbResume), on)
 		default:
 			later = append(later, l)
 		}
@@ -51,7 +51,7 @@ func (l *Lease) askResume(on *link) {
 	l.c.mu.Lock()
 	ended := l.c.link != on
 	if !ended {
-		l.sendResume(cl, on)
+		l.sendResumeLocked(cl, on)
 	}
 	l.c.unlock()
 	if ended {
@@ -59,8 +59,8 @@ func (l *Lease) askResume(on *link) {
 	}
 }
 
-// sendResume sends RESUME without a caller. The caller holds mu.
-func (l *Lease) sendResume(cl *call, on *link) {
+// sendResumeLocked sends RESUME without a caller. The caller holds mu.
+func (l *Lease) sendResumeLocked(cl *call, on *link) {
 	cl.setLease(l)
 	cl.req.Names = append(append(cl.req.Names, l.names...), l.name)[:max(1, len(l.names))]
 	if l.hold != HoldPID {
@@ -91,7 +91,7 @@ func (l *Lease) handleResumeReply(cl *call, r *ipc.Response) {
 		l.maybeKept = true // after NOQUORUM, for example, the daemon may still extend the lease for this connection
 		ended := l.hold == HoldConn && l.cause != nil
 		if on := c.link; !ended {
-			c.after(retryResume, func() { l.resumeAgain(on) })
+			c.afterLocked(retryResume, func() { l.resumeAgain(on) })
 		}
 		c.mu.Unlock()
 		if ended {
@@ -112,7 +112,7 @@ func (l *Lease) resumeGranted(r *ipc.Response) {
 	if held && l.detached { // otherwise this answers a resend
 		c.resumed.Add(1)
 	}
-	c.sendAfterResume(l)
+	c.sendAfterResumeLocked(l)
 	c.unlock()
 	if l.hold == HoldConn && !held { // a lease that ends from here on is not detached, so end unlocks it
 		l.unlockAtDeadline()
@@ -128,7 +128,7 @@ func (l *Lease) unlockAtDeadline() {
 	defer l.c.mu.Unlock()
 	switch sent, unlocked := l.release == releaseSent, l.cause == ErrUnlocked; {
 	case !sent && !unlocked:
-		l.releaseAtDeadline()
+		l.releaseLaterLocked()
 	case !sent || !unlocked:
 		l.c.spawnLocked(l.postUnlock)
 	}
@@ -152,9 +152,9 @@ func (cl *call) awaitsResume() bool {
 	return cl.req.Verb == ipc.VerbCheck || cl.req.Verb == ipc.VerbExtend || cl.req.Verb == ipc.VerbBeat
 }
 
-// sendAfterResume sends the calls that waited, once the lease is resumed or has ended. Without a
+// sendAfterResumeLocked sends the calls that waited, once the lease is resumed or has ended. Without a
 // connection, useConn sends them. The caller holds mu.
-func (c *Client) sendAfterResume(l *Lease) {
+func (c *Client) sendAfterResumeLocked(l *Lease) {
 	if !l.detached {
 		return
 	}
@@ -164,7 +164,7 @@ func (c *Client) sendAfterResume(l *Lease) {
 	}
 	for cl := range c.calls.inFlight() {
 		if cl.lease == l && cl.shouldResend() && !cl.sent {
-			c.resend(cl, cl.tag)
+			c.resendLocked(cl, cl.tag)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (c *Client) send(cl *call, state int) bool {
 	c.mu.Lock()
 	defer c.unlock()
 	cl.state = state
-	if cl.failure = c.transmit(cl); cl.failure != nil {
+	if cl.failure = c.transmitLocked(cl); cl.failure != nil {
 		cl.state = stateFailed
 		return false
 	}
@@ -116,10 +116,10 @@ func (c *Client) sendInBackground(cl *call) {
 	}
 }
 
-// transmit sends a call. It does not send the call if that must wait: useConn sends it when there
-// is a connection, and sendAfterResume once its lease is resumed. After an error, the call will not
+// transmitLocked sends a call. It does not send the call if that must wait: useConn sends it when there
+// is a connection, and sendAfterResumeLocked once its lease is resumed. After an error, the call will not
 // be sent. The caller holds mu.
-func (c *Client) transmit(cl *call) error {
+func (c *Client) transmitLocked(cl *call) error {
 	switch {
 	case c.hasRunEnded:
 		return ErrClosed
@@ -129,7 +129,7 @@ func (c *Client) transmit(cl *call) error {
 		default: // run is already awake
 		}
 		if cl.waitUntil > 0 {
-			c.scheduleExpiry(0) // sets the timer for this call
+			c.scheduleExpiryLocked(0) // sets the timer for this call
 		}
 		return nil
 	case cl.awaitsResume():
@@ -177,7 +177,7 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	}
 	cl.state = stateAbandoned
 	if cl.mayBeGranted() {
-		c.cancel(cl)
+		c.cancelLocked(cl)
 	}
 	drop := !cl.sent
 	c.unlock()
@@ -187,11 +187,13 @@ func (c *Client) await(ctx context.Context, cl *call) bool {
 	return false
 }
 
-// cancel cancels a call. CANCEL has no tag: the request's own answer tells the outcome. Without a
+// cancelLocked cancels a call. CANCEL has no tag: the request's own answer tells the outcome. Without a
 // connection, no request is in progress. The caller holds mu.
-func (c *Client) cancel(cl *call) { c.cancelTags(append([]string{cl.tag}, cl.resendTags...)) }
+func (c *Client) cancelLocked(cl *call) {
+	c.cancelTagsLocked(append([]string{cl.tag}, cl.resendTags...))
+}
 
-func (c *Client) cancelTags(tags []string) {
+func (c *Client) cancelTagsLocked(tags []string) {
 	for _, tag := range tags {
 		if c.link != nil {
 			_ = c.link.out.queue(&ipc.Request{Verb: ipc.VerbCancel, Words: []string{tag}}, true) // fails if the connection has ended
@@ -284,10 +286,10 @@ func (cl *call) shouldResend() bool {
 	return cl.mayBeGranted() && cl.outlivesCaller() // otherwise its grant ends with the connection, or expires
 }
 
-// resend sends a call in flight, mostly again, with a tag. A LOCK waits for the rest of its time
+// resendLocked sends a call in flight, mostly again, with a tag. A LOCK waits for the rest of its time
 // or, if no caller waits for it, not at all: it only finds out what to release. Its CANCEL may have
 // been sent earlier, so it is sent again. The caller holds mu, and there is a connection.
-func (c *Client) resend(cl *call, tag string) {
+func (c *Client) resendLocked(cl *call, tag string) {
 	req := cl.req
 	req.Tag = tag
 	switch left := time.Duration(cl.waitUntil) - time.Since(c.createdAt); {
@@ -302,7 +304,7 @@ func (c *Client) resend(cl *call, tag string) {
 		return // the next connection sends it
 	}
 	if cl.sent = true; cl.state == stateAbandoned && cl.mayBeGranted() {
-		c.cancel(cl)
+		c.cancelLocked(cl)
 	}
 }
 
@@ -324,11 +326,11 @@ func (c *Client) afterRestart(l *link) {
 		default:
 			cl.maybeDone = true
 			cl.lines = cl.lines[:0] // the whole answer will come again
-			c.resend(cl, c.calls.addTag(cl))
+			c.resendLocked(cl, c.calls.addTag(cl))
 		}
 	}
 	if doubt {
-		c.after(lostReplyTimeout, func() {
+		c.afterLocked(lostReplyTimeout, func() {
 			c.mu.Lock()
 			defer c.unlock()
 			for cl := range c.calls.inFlight() {
@@ -340,16 +342,16 @@ func (c *Client) afterRestart(l *link) {
 	}
 }
 
-// resendLater handles LIMIT as the answer to a resend. The call stays in flight and is sent again
+// resendLaterLocked handles LIMIT as the answer to a resend. The call stays in flight and is sent again
 // under the same tag, at most maxLimitRefusals times. The caller holds mu.
-func (c *Client) resendLater(cl *call, tag string) bool {
+func (c *Client) resendLaterLocked(cl *call, tag string) bool {
 	if !cl.maybeDone || cl.limitRefusals == maxLimitRefusals || cl.req.Verb == ipc.VerbResume {
 		return false
 	}
 	cl.limitRefusals++
 	cl.resendPaused = true
 	c.calls.swapTag(cl, tag)
-	c.after(resendPause, c.resendLimited)
+	c.afterLocked(resendPause, c.resendLimited)
 	return true
 }
 
@@ -361,7 +363,7 @@ func (c *Client) resendLimited() {
 	for cl := range c.calls.inFlight() {
 		if cl.resendPaused && c.link != nil {
 			cl.resendPaused = false
-			c.resend(cl, cl.tag)
+			c.resendLocked(cl, cl.tag)
 		}
 	}
 }
