@@ -43,31 +43,21 @@ func (d *Host) cut(c *server.Conn) {
 	}
 }
 
-// admitConnection returns an error if a connection exceeds a limit.
+// admitConnection returns an error if a connection exceeds a limit, or if the system has too few
+// descriptors for it.
 func (d *Host) admitConnection(peer server.Peer) error {
 	uid := requesterOf(peer).UID
 	err := d.Limits.AdmitConnection(uid)
 	if err == nil {
-		if err = d.checkDescriptor(); err != nil {
-			d.Limits.DismissConnection(uid)
+		if err = d.checkDescriptorsLeft(); err == nil {
+			d.noteAccepting()
+			return nil
 		}
-	}
-	if err != nil {
-		return &ipc.Error{Code: codeOf(err), Text: err.Error()}
-	}
-	return nil
-}
-
-// checkDescriptor returns an error if the system has too few descriptors for a connection that
-// the limits allow.
-func (d *Host) checkDescriptor() error {
-	err := d.checkDescriptorsLeft()
-	if err != nil {
 		d.acceptFailed(err, 0)
-		return shortageError(err)
+		d.Limits.DismissConnection(uid)
+		err = shortageError(err)
 	}
-	d.noteAccepting()
-	return nil
+	return &ipc.Error{Code: codeOf(err), Text: err.Error()}
 }
 
 // open makes the session of a new connection, which was admitted.

@@ -23,26 +23,17 @@ func (s *session) extend(call *server.Call) server.Work {
 	if err != nil {
 		return s.refuse(call, err)
 	}
-	return &extendWork{s, call, h}
-}
-
-// extendWork is an EXTEND under way.
-type extendWork struct {
-	s    *session
-	call *server.Call
-	h    *heldLease
-}
-
-func (e *extendWork) Run() {
-	extend := e.h.lease.Extend
-	if e.call.Has(ipc.OptMode) && e.call.Mode == ipc.Shared {
-		extend = func(ctx context.Context, ttl time.Duration) error { return e.s.host.downgrade(ctx, e.h, ttl) }
-	}
-	if err := extend(e.call.Context(), e.call.TTL); err != nil {
-		e.s.refuse(e.call, err)
-		return
-	}
-	e.call.Reply(e.s.host.stillHeldFields(e.call, e.h))
+	return workFunc(func() {
+		extend := h.lease.Extend
+		if call.Has(ipc.OptMode) && call.Mode == ipc.Shared {
+			extend = func(ctx context.Context, ttl time.Duration) error { return s.host.downgrade(ctx, h, ttl) }
+		}
+		if err := extend(call.Context(), call.TTL); err != nil {
+			s.refuse(call, err)
+			return
+		}
+		call.Reply(s.host.stillHeldFields(call, h))
+	})
 }
 
 // downgrade makes a lease shared and extends it. It records that before it asks a node: a later
@@ -60,9 +51,7 @@ func (d *Host) downgrade(ctx context.Context, h *heldLease, ttl time.Duration) e
 	if !h.lease.Shared() {
 		return err
 	}
-	d.lockQueue(&h.Waiter)
-	d.queue.Downgrade(&h.Waiter)
-	d.unlockQueue(&h.Waiter)
+	d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Downgrade(&h.Waiter) })
 	if err != nil && h.lease.Err() == nil {
 		return fmt.Errorf("%w; the lease is shared from now on, and each extension asks the nodes again to admit readers", err)
 	}

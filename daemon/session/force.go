@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,64 +11,55 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// forceWork is a FORCE under way: it takes a lock from all of its holders.
-type forceWork struct {
-	s    *session
-	call *server.Call
-}
-
-// force refuses to repeat a FORCE that a restart interrupted: the present holder may have got the
-// lock after the first attempt.
+// force takes a lock from all of its holders. It answers OK with n=0 if nobody held the lock. A lease
+// of several names that loses one of them is lost entirely. It refuses to repeat a FORCE that a restart
+// interrupted: the present holder may have got the lock after the first attempt.
 func (s *session) force(call *server.Call) server.Work {
+	d, name := s.host, call.Names[0]
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: WHO shows who holds it now", call.Names[0], errOutcomeUnknown))
+		return s.refuse(call, fmt.Errorf("%s: %w: WHO shows who holds it now", name, errOutcomeUnknown))
 	}
-	return &forceWork{s, call}
-}
-
-// Run answers OK with n=0 if nobody held the lock. A lease of several names that loses one of them
-// is lost entirely.
-func (f *forceWork) Run() {
-	name := f.call.Names[0]
-	lists := f.s.host.namesByID(name) // read before FORCE, which may make the daemon forget leases
-	ours := f.s.host.leasesOf(name)
-	forced, err := f.s.host.Nodes.Force(f.call.Context(), name)
-	free := errors.Is(err, redlock.ErrNotHeld)
-	for i := range forced {
-		forced[i].Holder = f.s.host.currentHolder(&forced[i], f.s.host.onNodes(&forced[i]))
-	}
-	f.log(forced, err)
-	if err != nil && !free {
-		f.s.refuse(f.call, err)
-		return
-	}
-	if free {
-		f.loseRevoked(ours)
-	}
-	f.s.host.recorder.Forced(len(forced))
-	also := f.otherNames(forced, lists)
-	r := f.call.OK().Str("lock", name).Int("n", int64(len(forced)))
-	if also != nil {
-		r.Strs("also", also...)
-	}
-	switch len(forced) {
-	case 0:
-		r.Say("nobody held it")
-	case 1:
-		holderFields(r.Int("held", int64(forced[0].Held)), forced[0].Holder)
-		r.Say(f.forcedText(forced[0].Holder) + alsoText(also))
-	default:
-		r.Say("the holders are notified, but may continue to work until then" + alsoText(also))
-	}
-	f.call.Reply(r)
+	return workFunc(func() {
+		lists := d.namesByID(name) // read before FORCE, which may make the daemon forget leases
+		ours := slices.DeleteFunc(d.allLeases(), func(h *heldLease) bool { return !slices.Contains(h.Waiter.Names, name) })
+		forced, err := d.Nodes.Force(call.Context(), name)
+		free := errors.Is(err, redlock.ErrNotHeld)
+		for i := range forced {
+			forced[i].Holder = d.currentHolder(&forced[i], d.onNodes(&forced[i]))
+		}
+		s.logForce(name, forced, err)
+		if err != nil && !free {
+			s.refuse(call, err)
+			return
+		}
+		if free {
+			loseRevoked(call.Context(), ours)
+		}
+		d.recorder.Forced(len(forced))
+		also := s.otherNames(name, forced, lists)
+		r := call.OK().Str("lock", name).Int("n", int64(len(forced)))
+		if also != nil {
+			r.Strs("also", also...)
+		}
+		switch len(forced) {
+		case 0:
+			r.Say("nobody held it")
+		case 1:
+			holderFields(r.Int("held", int64(forced[0].Held)), forced[0].Holder)
+			r.Say(d.forcedText(forced[0].Holder) + alsoText(also))
+		default:
+			r.Say("the holders are notified, but may continue to work until then" + alsoText(also))
+		}
+		call.Reply(r)
+	})
 }
 
 // loseRevoked ends leases of this daemon that no quorum has any more. Another host took them away,
 // or an earlier daemon that was killed during its FORCE. Otherwise their holders would learn of it
 // only at the next extension, and leases with hold=ttl are never extended.
-func (f *forceWork) loseRevoked(leases []*heldLease) {
+func loseRevoked(ctx context.Context, leases []*heldLease) {
 	for _, h := range leases {
-		if err := h.lease.Extend(f.call.Context(), 0); errors.Is(err, redlock.ErrNoQuorum) {
+		if err := h.lease.Extend(ctx, 0); errors.Is(err, redlock.ErrNoQuorum) {
 			return // the holders get LOST before their deadlines
 		}
 	}
@@ -75,14 +67,14 @@ func (f *forceWork) loseRevoked(leases []*heldLease) {
 
 // otherNames returns the other names of the leases that FORCE ended, as far as this daemon knows
 // them and the client may see them.
-func (f *forceWork) otherNames(forced []redlock.Holding, lists map[string][]string) (also []string) {
-	view := f.s.view()
+func (s *session) otherNames(forcedName string, forced []redlock.Holding, lists map[string][]string) (also []string) {
+	view := s.view()
 	for i := range forced {
 		for _, name := range lists[forced[i].ID()] {
-			if name == f.call.Names[0] || slices.Contains(also, name) || !view.KnowsName(name) {
+			if name == forcedName || slices.Contains(also, name) || !view.KnowsName(name) {
 				continue
 			}
-			if also = append(also, name); len(alsoField(also).AppendTo(nil)) > maxAlso {
+			if also = append(also, name); len(new(ipc.Response).Strs("also", also...).AppendTo(nil)) > maxAlso {
 				return also[:len(also)-1]
 			}
 		}
@@ -93,18 +85,11 @@ func (f *forceWork) otherNames(forced []redlock.Holding, lists map[string][]stri
 // maxAlso bounds also=, in bytes. It is as much as one LOCK can name.
 const maxAlso = ipc.MaxLine * 3 / 4
 
-func alsoField(names []string) *ipc.Response { return new(ipc.Response).Strs("also", names...) }
-
 func alsoText(also []string) string {
 	if also == nil {
 		return ""
 	}
 	return "; other names of the same LOCK (also=) are lost as well, and stay taken until their holder has released them, at most until its deadline"
-}
-
-// leasesOf returns the leases of a lock.
-func (d *Host) leasesOf(name string) []*heldLease {
-	return slices.DeleteFunc(d.allLeases(), func(h *heldLease) bool { return !slices.Contains(h.Waiter.Names, name) })
 }
 
 // namesByID returns the names of each lease of several names that has this one, by the ids that the
@@ -120,20 +105,24 @@ func (d *Host) namesByID(name string) map[string][]string {
 }
 
 // forcedText returns what the holder will notice. Only a daemon reports the loss to its client.
-func (f *forceWork) forcedText(h redlock.Holder) string {
+func (d *Host) forcedText(h redlock.Holder) string {
 	switch {
 	case !h.Known():
 		return "another Redlock client held it; it is not notified, and may continue to work until it reads its key"
-	case h.Host != f.s.host.hostname:
+	case h.Host != d.hostname:
 		return "the holder is notified when its host next extends the lease, or with hold=ttl at its deadline, and may continue to work until then"
 	}
 	return "the holder is notified, but may continue to work until it notices"
 }
 
-// log logs each holder that lost the lock.
-func (f *forceWork) log(forced []redlock.Holding, err error) {
-	log := f.s.host.Log.With("lock", f.call.Names[0], "user", f.s.user, "pid", f.s.pid)
-	log.Warn("FORCE", "holders", len(forced), "error", orNone(err))
+// logForce logs each holder that lost the lock.
+func (s *session) logForce(name string, forced []redlock.Holding, err error) {
+	log := s.host.Log.With("lock", name, "user", s.user, "pid", s.pid)
+	problem := any("none")
+	if err != nil {
+		problem = err
+	}
+	log.Warn("FORCE", "holders", len(forced), "error", problem)
 	for _, h := range forced {
 		if !h.Holder.Known() {
 			log.Warn("taken away by FORCE", "holder", "another Redlock client, which is not notified")
@@ -143,65 +132,43 @@ func (f *forceWork) log(forced []redlock.Holding, err error) {
 	}
 }
 
-func orNone(err error) any {
-	if err == nil {
-		return "none"
-	}
-	return err
-}
-
-// admitWork is an ADMIT under way: quarantines that end early.
-type admitWork struct {
-	s    *session
-	call *server.Call
-}
-
-// admit refuses to repeat an ADMIT that a restart interrupted: the node may be in another quarantine
-// by now, which the user has not seen.
+// admit ends quarantines early: all means all nodes in quarantine. It refuses to repeat an ADMIT that a
+// restart interrupted: the node may be in another quarantine by now, which the user has not seen.
 func (s *session) admit(call *server.Call) server.Work {
+	wanted := call.Words[0]
 	if call.Replayed {
-		return s.refuse(call, fmt.Errorf("%s: %w: STATUS shows which nodes are in quarantine", call.Words[0], errOutcomeUnknown))
+		return s.refuse(call, fmt.Errorf("%s: %w: STATUS shows which nodes are in quarantine", wanted, errOutcomeUnknown))
 	}
-	return &admitWork{s, call}
-}
-
-func (a *admitWork) Run() {
-	nodes, err := a.nodes()
-	for _, node := range nodes {
-		if err = a.admit(node); err != nil {
-			break
+	return workFunc(func() {
+		var names []string
+		for _, node := range s.host.Nodes.Status().Nodes {
+			if node.Name == wanted || wanted == "all" && node.State == redlock.NodeQuarantined {
+				names = append(names, node.Name)
+			}
 		}
-	}
-	if err != nil {
-		a.s.refuse(a.call, err)
-		return
-	}
-	a.call.Reply(a.call.OK().Int("n", int64(len(nodes))))
-}
-
-// nodes returns the nodes that the request names: all means all nodes in quarantine.
-func (a *admitWork) nodes() (names []string, err error) {
-	wanted := a.call.Words[0]
-	for _, node := range a.s.host.Nodes.Status().Nodes {
-		if node.Name == wanted || wanted == "all" && node.State == redlock.NodeQuarantined {
-			names = append(names, node.Name)
+		if len(names) == 0 && wanted != "all" {
+			s.refuse(call, badOption("ADMIT %s: there is no such node; STATUS lists them", wanted))
+			return
 		}
-	}
-	if len(names) == 0 && wanted != "all" {
-		return nil, badOption("ADMIT %s: there is no such node; STATUS lists them", wanted)
-	}
-	return names, nil
+		for _, name := range names {
+			if err := s.admitNode(call, name); err != nil {
+				s.refuse(call, err)
+				return
+			}
+		}
+		call.Reply(call.OK().Int("n", int64(len(names))))
+	})
 }
 
-func (a *admitWork) admit(node string) error {
-	err := a.s.host.Nodes.Admit(a.call.Context(), node)
+func (s *session) admitNode(call *server.Call, node string) error {
+	err := s.host.Nodes.Admit(call.Context(), node)
 	switch {
 	case err == nil:
-		a.s.host.Log.Warn("quarantine ended early by ADMIT", "node", node, "user", a.s.user, "pid", a.s.pid)
-	case a.call.Words[0] != "all" || !errors.Is(err, redlock.ErrNotQuarantined): // it may just have ended by itself
-		a.s.host.Log.Info("ADMIT failed", "node", node, "user", a.s.user, "pid", a.s.pid, "error", err)
+		s.host.Log.Warn("quarantine ended early by ADMIT", "node", node, "user", s.user, "pid", s.pid)
+	case call.Words[0] != "all" || !errors.Is(err, redlock.ErrNotQuarantined): // it may just have ended by itself
+		s.host.Log.Info("ADMIT failed", "node", node, "user", s.user, "pid", s.pid, "error", err)
 		return err
 	}
-	a.call.Line(new(ipc.Response).Line(a.call.Tag).Str("node", node).Str("state", string(redlock.NodeReady)))
+	call.Line(new(ipc.Response).Line(call.Tag).Str("node", node).Str("state", string(redlock.NodeReady)))
 	return nil
 }

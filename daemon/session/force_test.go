@@ -25,13 +25,13 @@ func TestForce(t *testing.T) {
 
 // A holder on another host gets LOST later. A foreign client never gets it.
 func TestForcedText(t *testing.T) {
-	f := &forceWork{s: &session{host: &Host{hostname: "web1"}}}
+	d := &Host{hostname: "web1"}
 	for host, want := range map[string]string{
 		"web1": "the holder is notified, but",
 		"web2": "the holder is notified when its host next extends the lease, or with hold=ttl at its deadline",
 		"":     "another Redlock client",
 	} {
-		if got := f.forcedText(redlock.Holder{Host: host}); !strings.HasPrefix(got, want) {
+		if got := d.forcedText(redlock.Holder{Host: host}); !strings.HasPrefix(got, want) {
 			t.Errorf("holder on host %q: %q, want %q", host, got, want)
 		}
 	}

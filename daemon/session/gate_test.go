@@ -31,8 +31,7 @@ func TestOneRequestOfAUserContends(t *testing.T) {
 	for range 2 {
 		go func() {
 			w := &locktable.Waiter{Names: []string{"a", "b"}, Requester: &locktable.Requester{UID: 1}}
-			d.lockQueue(w)
-			d.unlockQueue(w)
+			d.inQueue(w, func(*locktable.Queue) {})
 		}()
 	}
 	for d.userGates[1].TryLock() { // until the first user contends

@@ -263,9 +263,7 @@ func queueLock(t *testing.T, s *session, owner string) *lockRequest {
 		_, err = s.registerRequest(a)
 	}
 	if err == nil {
-		s.host.lockQueue(&a.Waiter)
-		err = s.host.queue.Join(&a.Waiter)
-		s.host.unlockQueue(&a.Waiter)
+		s.host.inQueue(&a.Waiter, func(q *locktable.Queue) { err = q.Join(&a.Waiter) })
 	}
 	if err != nil {
 		t.Fatal(err)

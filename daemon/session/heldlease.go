@@ -65,18 +65,10 @@ func (h *heldLease) becomeSharedLocked() error {
 }
 
 // mode returns how a lease is held.
-func (d *Host) mode(h *heldLease) locktable.Kind {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return h.Mode()
-}
+func (d *Host) mode(h *heldLease) locktable.Kind { return locked(d, h.Mode) }
 
 // reporter returns the session that reports the loss of a lease, or nil.
-func (d *Host) reporter(h *heldLease) *session {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return sessionOf(h.Reporter())
-}
+func (d *Host) reporter(h *heldLease) *session { return sessionOf(locked(d, h.Reporter)) }
 
 // EndsByItself reports that the lease ends without its client, which cannot extend it.
 func (h *heldLease) EndsByItself() bool {
@@ -111,42 +103,29 @@ func (d *Host) minLeft(h *heldLease) time.Duration {
 	if h.delays == nil {
 		return 0
 	}
-	now := d.Clock()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return h.minLeftLocked(now)
-}
-
-func (h *heldLease) minLeftLocked(now time.Duration) time.Duration {
-	if h.delays == nil || h.delays.min == 0 {
+	minTaken := locked(d, func() time.Duration { return h.delays.min })
+	if minTaken == 0 {
 		return 0
 	}
-	return max(h.delays.min-(now-h.lease.Since()), 0)
+	return max(minTaken-(d.Clock()-h.lease.Since()), 0)
 }
 
 // keepUntil keeps a lease, which has min=, taken at least until an instant, also after a restart.
 func (d *Host) keepUntil(h *heldLease, instant time.Duration) {
-	d.mu.Lock()
-	h.delays.min = max(h.delays.min, instant-h.lease.Since())
-	minTaken := h.delays.min
-	d.mu.Unlock()
-	d.Journal.Min(h.number, minTaken)
+	d.Journal.Min(h.number, locked(d, func() time.Duration {
+		h.delays.min = max(h.delays.min, instant-h.lease.Since())
+		return h.delays.min
+	}))
 }
 
 // isKept reports whether nobody holds a lease, and it stays taken until min= has passed.
 func (d *Host) isKept(h *heldLease) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return h.Life.State == locktable.Kept
+	return locked(d, func() bool { return h.Life.State == locktable.Kept })
 }
 
 // isHolderGone reports whether the process of a lease's connection had ended when this daemon started,
 // and nobody has resumed the lease.
-func (d *Host) isHolderGone(h *heldLease) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return h.holderGone
-}
+func (d *Host) isHolderGone(h *heldLease) bool { return locked(d, func() bool { return h.holderGone }) }
 
 // recordLocked returns the journal's record of a granted lease. Further LOCKs that count on it are
 // recorded when they are answered.

@@ -29,7 +29,7 @@ type Host struct {
 	mu    sync.Mutex
 	table *locktable.Table
 
-	userGates [64]sync.Mutex   // taken before queueMu, never inside it: see lockQueue
+	userGates [64]sync.Mutex   // taken before queueMu, never inside it: see inQueue
 	queueMu   sync.Mutex       // guards queue; LOST never waits for it
 	queue     *locktable.Queue // and its Waiters
 
@@ -124,21 +124,24 @@ func (d *Host) Connect(o redlock.Options) (err error) {
 	return nil
 }
 
-// lockQueue locks queueMu for a request or its lease. Requests for several names take long, so the
+// inQueue calls do with the queue locked, for a request or its lease. Requests for several names take long, so the
 // gate of a user lets one of them through at a time. When thousands of them end at once, another
 // user waits for one of them, not for all.
-func (d *Host) lockQueue(w *locktable.Waiter) {
+func (d *Host) inQueue(w *locktable.Waiter, do func(*locktable.Queue)) {
 	if gate := d.gate(w); gate != nil {
 		gate.Lock()
+		defer gate.Unlock()
 	}
 	d.queueMu.Lock()
+	defer d.queueMu.Unlock()
+	do(d.queue)
 }
 
-func (d *Host) unlockQueue(w *locktable.Waiter) {
-	d.queueMu.Unlock()
-	if gate := d.gate(w); gate != nil {
-		gate.Unlock()
-	}
+// locked calls read while it holds mu.
+func locked[T any](d *Host, read func() T) T {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return read()
 }
 
 // gate returns the gate of the user, which a few other users may share. It is nil for a request for

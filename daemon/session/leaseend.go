@@ -13,12 +13,12 @@ import (
 // updateOwner makes waiters wait for the present owner of a lease. The owner is read inside queueMu,
 // so the later of two concurrent calls records the later owner.
 func (d *Host) updateOwner(h *heldLease) {
-	d.lockQueue(&h.Waiter)
-	defer d.unlockQueue(&h.Waiter)
-	d.mu.Lock()
-	owner, isKept := h.Owns(), h.Life.State == locktable.Kept
-	d.mu.Unlock()
-	d.queue.ChangeOwner(&h.Waiter, owner, isKept)
+	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
+		d.mu.Lock()
+		owner, isKept := h.Owns(), h.Life.State == locktable.Kept
+		d.mu.Unlock()
+		q.ChangeOwner(&h.Waiter, owner, isKept)
+	})
 }
 
 // forgetAfterMaxTTL deletes the record of a release after max_ttl, when the lock has certainly

@@ -90,12 +90,18 @@ func (d *Host) perform(h *heldLease, p *performed) {
 				p.release, p.err = d.release(h, p.by)
 			}
 		case locktable.LeaveAtDeadline:
-			d.leaveQueueAtDeadline(h, p.lostLease(h))
+			// Until the deadline, other clients cannot get the lock, unless FORCE took it.
+			deadlinePassed := func() { d.apply(h, locktable.DeadlinePassed) }
+			if left := p.lostLease(h).Validity(); left > 0 && p.lostLease(h).Reason() != redlock.LostForced {
+				d.timers.After(left, deadlinePassed)
+			} else {
+				deadlinePassed()
+			}
 		case locktable.CountLoss:
 			d.countLoss(h, p.lostLease(h))
 		case locktable.LeaveQueue:
 			d.stopHeartbeat(h)
-			d.leaveQueue(&h.Waiter, nil)
+			d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Leave(&h.Waiter, nil) })
 			d.Limits.EndLease(h.UID, len(h.Waiter.Names)+p.Uncharged)
 		case locktable.CountHeldTime:
 			d.recorder.Held(d.Clock() - h.lease.Since())
@@ -130,15 +136,6 @@ func (d *Host) recordLoss(h *heldLease, lease *redlock.Lease) {
 	h.lostAt = now
 	d.mu.Unlock()
 	d.Journal.Lost(h.number, lease.Reason())
-}
-
-// leaveQueueAtDeadline takes a lost lease out of the queue when other clients can get the lock.
-func (d *Host) leaveQueueAtDeadline(h *heldLease, lease *redlock.Lease) {
-	if left := lease.Validity(); left > 0 && lease.Reason() != redlock.LostForced {
-		d.timers.After(left, func() { d.apply(h, locktable.DeadlinePassed) })
-		return
-	}
-	d.apply(h, locktable.DeadlinePassed)
 }
 
 func (d *Host) countLoss(h *heldLease, lease *redlock.Lease) {

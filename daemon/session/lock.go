@@ -50,9 +50,7 @@ func (s *session) start(a *lockRequest) server.Work {
 	case after != nil:
 		return after
 	}
-	s.host.lockQueue(&a.Waiter)
-	err = s.host.queue.Join(&a.Waiter)
-	s.host.unlockQueue(&a.Waiter)
+	s.host.inQueue(&a.Waiter, func(q *locktable.Queue) { err = q.Join(&a.Waiter) })
 	if err != nil {
 		a.endUngranted(err)
 		return s.refuse(call, redact(s.view(), err))
@@ -101,19 +99,12 @@ func (s *session) newLockRequest(call *server.Call) (*lockRequest, error) {
 	if err := a.checkOptions(s.host.Cfg); err != nil || a.hold != ipc.HoldPID {
 		return a, err
 	}
-	return a, a.bindToProcess()
-}
-
-// bindToProcess makes the lease belong to a process (hold=pid). The process is watched at least
-// until the request is complete.
-func (a *lockRequest) bindToProcess() error {
-	p, err := a.session.useProcess(a.call)
-	if err != nil {
-		return err
+	p, err := s.useProcess(call) // it is watched at least until the request is complete
+	if err == nil {
+		a.PID = p.pid
+		a.SetHolder(&p.client, &s.client)
 	}
-	a.PID = p.pid
-	a.SetHolder(&p.client, &a.session.client)
-	return nil
+	return a, err
 }
 
 func optionOr(call *server.Call, option ipc.OptionSet, value, otherwise time.Duration) time.Duration {
@@ -142,29 +133,21 @@ func (a *lockRequest) checkOptions(cfg *config.Config) error {
 		return badOption("beat=%d: at least %d ms; leave it out for none", ms(a.beatInterval()), ms(minBeat))
 	case a.linger() > longest:
 		return badOption("linger=%d: at most %d ms (max_ttl of the config)", ms(a.linger()), ms(longest))
+	case a.call.Min == 0:
+	case a.hold == ipc.HoldTTL:
+		return badOption("min= with hold=ttl: nothing extends such a lease; give it a longer ttl=")
+	case a.call.Has(ipc.OptBeat):
+		return badOption("min= with beat=: without a BEAT the lock is lost, even before min= has passed; use only one of the two")
+	case a.max != 0 && a.call.Min > a.max:
+		return badOption("min=%d: at most %d ms (max=, or lease.max_hold of the config)", ms(a.call.Min), ms(a.max))
 	}
-	return a.checkMin()
+	return nil
 }
 
 // checkTTL checks a ttl against the bounds of redlock and of the config.
 func checkTTL(ttl, longest time.Duration) error {
 	if ttl < redlock.MinTTL || ttl > longest {
 		return badOption("ttl=%d: must be between %d and %d ms (max_ttl of the config)", ms(ttl), ms(redlock.MinTTL), ms(longest))
-	}
-	return nil
-}
-
-// checkMin checks min= against the other options. Without max=, lease.max_hold of the config
-// applies.
-func (a *lockRequest) checkMin() error {
-	switch least := a.call.Min; {
-	case least == 0:
-	case a.hold == ipc.HoldTTL:
-		return badOption("min= with hold=ttl: nothing extends such a lease; give it a longer ttl=")
-	case a.call.Has(ipc.OptBeat):
-		return badOption("min= with beat=: without a BEAT the lock is lost, even before min= has passed; use only one of the two")
-	case a.max != 0 && least > a.max:
-		return badOption("min=%d: at most %d ms (max=, or lease.max_hold of the config)", ms(least), ms(a.max))
 	}
 	return nil
 }
@@ -297,9 +280,7 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 	d := a.session.host
 	r := a.Request()
 	r.Entry = a.entry
-	d.lockQueue(&a.Waiter)
-	r.Pending, r.Yield = d.queue.TakeAttempt(&a.Waiter)
-	d.unlockQueue(&a.Waiter)
+	d.inQueue(&a.Waiter, func(q *locktable.Queue) { r.Pending, r.Yield = q.TakeAttempt(&a.Waiter) })
 	r.Yield = r.Yield && a.Waiter.Patient
 	lease, err := d.Nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
@@ -383,9 +364,10 @@ func (a *lockRequest) enter() {
 // calls it, so it must not use a.call, which may have ended by then.
 func (a *lockRequest) Request() redlock.Request {
 	d, h := a.session.host, a.heldLease
-	d.lockQueue(&h.Waiter)
-	isHeld, isFollowed := errors.Is(d.queue.LastFailure(&h.Waiter), redlock.ErrHeld), d.queue.HasFollower(&h.Waiter)
-	d.unlockQueue(&h.Waiter)
+	var isHeld, isFollowed bool
+	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
+		isHeld, isFollowed = errors.Is(q.LastFailure(&h.Waiter), redlock.ErrHeld), q.HasFollower(&h.Waiter)
+	})
 	r := redlock.Request{
 		Shared:       a.Waiter.Kind.Shared,
 		Slots:        int(a.Waiter.Kind.Slots),
@@ -453,13 +435,12 @@ func (a *lockRequest) settle(err error) {
 		a.settleGranted()
 		return
 	}
-	d.lockQueue(&a.Waiter)
-	begun := d.queue.Withdraw(&a.Waiter)
-	d.unlockQueue(&a.Waiter)
+	var begun *redlock.PendingAttempt
+	d.inQueue(&a.Waiter, func(q *locktable.Queue) { begun = q.Withdraw(&a.Waiter) })
 	if begun != nil {
 		begun.Abandon() // before another waiter becomes ready
 	}
-	d.leaveQueue(&a.Waiter, nodesError(err))
+	d.inQueue(&a.Waiter, func(q *locktable.Queue) { q.Leave(&a.Waiter, nodesError(err)) })
 	a.endUngranted(err)
 }
 
@@ -484,9 +465,7 @@ func (a *lockRequest) settleGranted() {
 		d.Processes.keep(h.process())
 	}
 	a.countEnd(true)
-	d.lockQueue(&a.Waiter)
-	d.queue.Granted(&a.Waiter)
-	d.unlockQueue(&a.Waiter)
+	d.inQueue(&a.Waiter, func(q *locktable.Queue) { q.Granted(&a.Waiter) })
 	d.mu.Lock()
 	replaced, open := d.table.Name(&h.Lease)
 	a.endLocked()
@@ -564,18 +543,15 @@ func (d *Host) traceAttempt(h *heldLease, lease *redlock.Lease, err error) {
 
 func (d *Host) attemptFailed(h *heldLease, err error) {
 	d.traceAttempt(h, nil, err)
-	d.lockQueue(&h.Waiter)
-	defer d.unlockQueue(&h.Waiter)
-	d.queue.NoteFailure(&h.Waiter, err)
+	d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.NoteFailure(&h.Waiter, err) })
 }
 
 // notReadyError returns why the request cannot have the lock, if a client of this host blocks it and
 // no node was asked.
 func (a *lockRequest) notReadyError() error {
 	d := a.session.host
-	d.lockQueue(&a.Waiter)
-	obstacle := d.queue.Obstacle(&a.Waiter)
-	d.unlockQueue(&a.Waiter)
+	var obstacle locktable.Obstacle
+	d.inQueue(&a.Waiter, func(q *locktable.Queue) { obstacle = q.Obstacle(&a.Waiter) })
 	switch {
 	case obstacle.Holder != nil:
 		return a.session.heldHereError(obstacle.Holder, obstacle.Kind, obstacle.Grant)

@@ -8,81 +8,63 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// nodesWork is a NODES under way: it shows, commits or undoes a change of the nodes. A restart repeats
-// it, without another effect.
-type nodesWork struct {
-	s    *session
-	call *server.Call
-	verb string // "", commit or undo
-}
-
+// nodes shows, commits or undoes a change of the nodes. A restart repeats it, without another effect.
 func (s *session) nodes(call *server.Call) server.Work {
-	w := &nodesWork{s: s, call: call}
+	verb := ""
 	if len(call.Words) > 0 {
-		w.verb = call.Words[0]
+		verb = call.Words[0]
 	}
-	switch w.verb {
-	case "", "commit", "undo":
-		return w
+	if verb != "" && verb != "commit" && verb != "undo" {
+		return s.refuse(call, badOption("NODES %s: wanted commit, undo or nothing", verb))
 	}
-	return s.refuse(call, badOption("NODES %s: wanted commit, undo or nothing", w.verb))
+	return workFunc(func() {
+		if err := s.changeNodes(call, verb); err != nil {
+			s.refuse(call, err)
+			return
+		}
+		s.showNodes(call)
+	})
 }
 
-func (w *nodesWork) Run() {
-	if err := w.change(); err != nil {
-		w.s.refuse(w.call, err)
-		return
-	}
-	w.call.Reply(w.shown())
-}
-
-// change commits or undoes a change.
-func (w *nodesWork) change() (err error) {
-	nodes, log := w.s.host.Nodes, w.s.host.Log.With("user", w.s.user, "pid", w.s.pid)
-	switch w.verb {
+// changeNodes commits or undoes a change, or does nothing.
+func (s *session) changeNodes(call *server.Call, verb string) (err error) {
+	nodes, log := s.host.Nodes, s.host.Log.With("user", s.user, "pid", s.pid)
+	done := "change of the nodes committed: hosts with the old list get no vote from now on"
+	switch verb {
 	case "commit":
-		err = nodes.CommitChange(w.call.Context())
+		err = nodes.CommitChange(call.Context())
 	case "undo":
-		err = nodes.UndoChange(w.call.Context())
+		done, err = "change of the nodes undone", nodes.UndoChange(call.Context())
 	default:
 		return nil
 	}
 	if err != nil {
-		log.Info("change of the nodes refused", "verb", w.verb, "error", err)
+		log.Info("change of the nodes refused", "verb", verb, "error", err)
 		return err
 	}
-	if w.verb == "commit" {
-		log.Warn("change of the nodes committed: hosts with the old list get no vote from now on")
-	} else {
-		log.Warn("change of the nodes undone")
-	}
+	log.Warn(done)
 	return nil
 }
 
-// shown adds a line for each node and each host, and returns the answer.
-func (w *nodesWork) shown() *ipc.Response {
-	nodes := w.s.host.Nodes
-	status := w.s.host.status()
+// showNodes answers with a line for each node and each host.
+func (s *session) showNodes(call *server.Call) {
+	nodes, status := s.host.Nodes, s.host.status()
 	for _, node := range status.Nodes {
-		w.call.Line(changedNodeLine(w.call, node, status.Change))
+		line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).Str("address", node.Address).Str("state", string(node.State))
+		call.Line(stepFields(line, node, status.Change).Say(nodeText(node)))
 	}
-	hosts, err := nodes.ChangeHosts(w.call.Context())
+	hosts, err := nodes.ChangeHosts(call.Context())
 	for _, h := range hosts {
-		w.call.Line(new(ipc.Response).Line(w.call.Tag).Str("host", h.Name).Str("list", string(h.List)).Ms("seen", h.Seen))
+		call.Line(new(ipc.Response).Line(call.Tag).Str("host", h.Name).Str("list", string(h.List)).Ms("seen", h.Seen))
 	}
-	r := w.call.OK().Int("n", int64(len(status.Nodes)+len(hosts)))
+	r := call.OK().Int("n", int64(len(status.Nodes)+len(hosts)))
 	changeFields(r, status.Change)
 	text := nodes.NextStep(hosts)
 	if err != nil {
 		r.Str("unseen", "yes")
 		text += "; " + err.Error()
 	}
-	return r.Say(text)
-}
-
-func changedNodeLine(call *server.Call, node redlock.NodeStatus, change *redlock.Change) *ipc.Response {
-	line := new(ipc.Response).Line(call.Tag).Str("node", node.Name).Str("address", node.Address).Str("state", string(node.State))
-	return stepFields(line, node, change).Say(nodeText(node))
+	call.Reply(r.Say(text))
 }
 
 // stepFields adds what a change of the nodes means for a node.

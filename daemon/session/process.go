@@ -64,10 +64,7 @@ func newProcesses(ended func(*heldProcess)) *processes {
 // hasEnded reports whether the process has ended. It is false for nil.
 func (p *heldProcess) hasEnded() bool { return p != nil && isClosed(p.ended) }
 
-// endedError is the answer to a LOCK whose process has ended.
-func (p *heldProcess) endedError() error { return processEnded(p.pid) }
-
-// processEnded matches server.ErrCancelled, although no client cancelled the request.
+// processEnded is the error of a LOCK whose process has ended. It matches server.ErrCancelled, although no client cancelled the request.
 type processEnded int
 
 func (pid processEnded) Error() string {
@@ -96,7 +93,7 @@ func (t *processes) end(p *heldProcess) {
 	t.mu.Lock()
 	dropped := p.dropped
 	if !dropped {
-		t.drop(p)
+		t.dropLocked(p)
 	}
 	t.mu.Unlock()
 	if dropped {
@@ -148,7 +145,7 @@ func (t *processes) release(p *heldProcess) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p.users--; p.users == 0 && !p.dropped {
-		t.drop(p)
+		t.dropLocked(p)
 	}
 }
 
@@ -159,7 +156,7 @@ func (t *processes) find(pid int) *heldProcess {
 	return t.findLocked(pid)
 }
 
-// findLocked is find for a caller that holds mu.
+// findLocked is find, with mu held.
 func (t *processes) findLocked(pid int) *heldProcess {
 	if p := t.byPID[pid]; p != nil && process.IsAlive(p.fd) {
 		return p
@@ -167,8 +164,8 @@ func (t *processes) findLocked(pid int) *heldProcess {
 	return nil
 }
 
-// drop ends the watch. Another process may already have the number. The caller holds mu.
-func (t *processes) drop(p *heldProcess) {
+// dropLocked ends the watch. Another process may already have the number.
+func (t *processes) dropLocked(p *heldProcess) {
 	p.dropped = true
 	if t.byPID[p.pid] == p {
 		delete(t.byPID, p.pid)
@@ -183,7 +180,7 @@ func (t *processes) dropAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for p := range t.all {
-		t.drop(p)
+		t.dropLocked(p)
 	}
 }
 

@@ -19,51 +19,45 @@ import (
 	"github.com/redlockd/redlockd/redlock"
 )
 
-// whoWork is a WHO under way, which asks the nodes.
-type whoWork struct {
-	s    *session
-	call *server.Call
+// who asks the nodes.
+func (s *session) who(call *server.Call) server.Work {
+	return workFunc(func() {
+		holdings, waiters, err := s.host.Nodes.WhoWaits(call.Context(), call.Names[0])
+		switch {
+		case err != nil:
+			s.refuse(call, err)
+		case len(holdings) <= manyHolders:
+			s.answerWho(call, holdings, waiters)
+		default: // the answer can be as long as a LIST
+			s.oneAtATime(call, func() { s.answerWho(call, holdings, waiters) })
+		}
+	})
 }
 
-func (s *session) who(call *server.Call) server.Work { return &whoWork{s, call} }
-
-func (w *whoWork) Run() {
-	holdings, waiters, err := w.s.host.Nodes.WhoWaits(w.call.Context(), w.call.Names[0])
-	if err != nil {
-		w.s.refuse(w.call, err)
-		return
-	}
-	if len(holdings) <= manyHolders {
-		w.answer(holdings, waiters)
-		return
-	}
-	w.s.oneAtATime(w.call, func() { w.answer(holdings, waiters) }) // the answer can be as long as a LIST
-}
-
-func (w *whoWork) answer(holdings []redlock.Holding, waiters []redlock.Waiting) {
-	name := w.call.Names[0]
-	nodes := int64(len(w.s.host.Cfg.Quorum.Nodes))
+func (s *session) answerWho(call *server.Call, holdings []redlock.Holding, waiters []redlock.Waiting) {
+	d, name := s.host, call.Names[0]
+	nodes := int64(len(d.Cfg.Quorum.Nodes))
 	for _, h := range holdings {
-		here := w.s.host.onNodes(&h) // a client that may send WHO also sees it in LIST
-		line := new(ipc.Response).Line(w.call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
-		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), w.s.host.currentHolder(&h, here))
-		noteField(w.s.host.goneField(w.s.host.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here), here)
-		w.call.Line(line.Say(w.s.host.whoText(&h, here)))
+		here := d.onNodes(&h) // a client that may send WHO also sees it in LIST
+		line := new(ipc.Response).Line(call.Tag).Str("lock", name).Str("mode", modeOf(h.Shared))
+		holderFields(waitingField(slotField(slotsField(line, h.Slots), h.Slot), h.Waiting), d.currentHolder(&h, here))
+		noteField(d.goneField(d.keptField(ttlField(line, h.TTL).Int("held", int64(h.Held)).Int("nodes", nodes), here), here), here)
+		call.Line(line.Say(d.whoText(&h, here)))
 	}
-	r := w.call.OK().Int("n", int64(len(holdings)))
+	r := call.OK().Int("n", int64(len(holdings)))
 	var here time.Duration
-	w.s.host.queueMu.Lock()
-	first := w.s.host.queue.FirstWaiting(name)
-	w.s.host.queueMu.Unlock()
+	d.queueMu.Lock()
+	first := d.queue.FirstWaiting(name)
+	d.queueMu.Unlock()
 	if first != nil {
-		here = w.s.host.waitOf(first)
+		here = d.waitOf(first)
 	}
-	hosts := w.s.host.waitingHosts(waiters, here)
+	hosts := d.waitingHosts(waiters, here)
 	waitingFields(r, hosts)
-	if i := slices.IndexFunc(hosts, func(h waitingHost) bool { return h.name == w.s.host.hostname }); i >= 0 {
+	if i := slices.IndexFunc(hosts, func(h waitingHost) bool { return h.name == d.hostname }); i >= 0 {
 		r.Int("position", int64(i+1))
 	}
-	w.call.Reply(r)
+	call.Reply(r)
 }
 
 // waitingHost is a host with clients that wait for a lock.
@@ -155,21 +149,14 @@ func noteField(line *ipc.Response, here *heldLease) {
 // manyHolders is the number of holders above which an answer to WHO counts as a long one.
 const manyHolders = 100
 
-// listWork is a LIST under way. It may wait for another one of the same user, so it does not run on
-// the goroutine that reads the connection.
-type listWork struct {
-	s    *session
-	call *server.Call
-}
-
-func (s *session) list(call *server.Call) server.Work { return &listWork{s, call} }
-
-func (w *listWork) Run() {
-	if w.call.All {
-		w.s.oneAtATime(w.call, func() { w.s.listFleet(w.call) })
-		return
+// list may wait for another LIST of the same user, so it does not run on the goroutine that reads the
+// connection.
+func (s *session) list(call *server.Call) server.Work {
+	answer := s.listAll
+	if call.All {
+		answer = s.listFleet
 	}
-	w.s.oneAtATime(w.call, func() { w.s.listAll(w.call) })
+	return workFunc(func() { s.oneAtATime(call, func() { answer(call) }) })
 }
 
 // oneAtATime writes one long answer of a user at a time, because a user can have many connections.

@@ -34,17 +34,12 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 		return nil, fmt.Errorf("%s: %w", a.Waiter.Label(), err)
 	}
 	if again {
-		return a.repeat(first)
+		if err := d.Limits.BeginQuery(a.UID); err != nil { // a repeat counts towards the limit of queries
+			return nil, err
+		}
+		return &boundedWork{a.session, &repeatedLock{lockRequest: a, first: first}}, nil
 	}
 	return &reentrantLock{lockRequest: a, first: first}, nil
-}
-
-// repeat handles a LOCK that repeats first. It counts towards the limit of queries.
-func (a *lockRequest) repeat(first *lockRequest) (server.Work, error) {
-	if err := a.session.host.Limits.BeginQuery(a.UID); err != nil {
-		return nil, err
-	}
-	return &boundedWork{a.session, &repeatedLock{lockRequest: a, first: first}}, nil
 }
 
 // isOver reports whether the LOCK has ended and has no lease.
@@ -78,11 +73,7 @@ func (d *Host) countsRequest(h *heldLease, id string) bool {
 }
 
 // count returns how many UNLOCKs it takes to end a lease.
-func (d *Host) count(h *heldLease) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return h.Count()
-}
+func (d *Host) count(h *heldLease) int { return locked(d, h.Count) }
 
 // reentrantLock is a LOCK that counts up. While the owner's first LOCK waits, it waits for that
 // LOCK and shares its outcome. If only the first LOCK stops waiting, it continues alone.
@@ -193,9 +184,12 @@ type repeatedLock struct {
 }
 
 func (r *repeatedLock) Run() {
-	err := r.first.await(r.call.Context())
-	if err == nil {
+	var err error
+	select {
+	case <-r.first.done:
 		err = r.first.outcome()
+	case <-r.call.Context().Done():
+		err = context.Cause(r.call.Context())
 	}
 	switch {
 	case r.ID != r.first.ID && r.continuesAfter(err):
@@ -225,16 +219,6 @@ func (s *session) reportLossHere(h *heldLease) {
 	s.host.noteConnection(s, h, 0)
 }
 
-// await waits until the LOCK has ended.
-func (a *lockRequest) await(ctx context.Context) error {
-	select {
-	case <-a.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // outcome returns nil if the ended LOCK got a lease that is still held. The lease may be lost
 // already, because a node was slow or the host was suspended.
 func (a *lockRequest) outcome() error {
@@ -243,7 +227,7 @@ func (a *lockRequest) outcome() error {
 		err = a.lease.Err()
 	}
 	if p := a.process(); err != nil && p.hasEnded() {
-		return p.endedError()
+		return processEnded(p.pid)
 	}
 	return err
 }

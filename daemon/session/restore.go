@@ -375,9 +375,7 @@ func (l *restoredLease) register(d *Host) {
 	d.forgetReplaced(replaced)
 	if !l.Lost {
 		d.Limits.Restore(h.UID, charged)
-		d.lockQueue(&h.Waiter)
-		d.queue.Restore(&h.Waiter, l.Kept)
-		d.unlockQueue(&h.Waiter)
+		d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Restore(&h.Waiter, l.Kept) })
 	}
 }
 

@@ -23,31 +23,32 @@ type resumeWork struct {
 }
 
 // resume takes a lease over from another connection: one that a restart did not keep, one whose end
-// was not noticed yet, or one that ended less than linger= ago.
+// was not noticed yet, or one that ended less than linger= ago. The client must know the id, and be the
+// user that took the lease.
 func (s *session) resume(call *server.Call) server.Work {
-	h, err := s.resumable(call)
-	if err != nil {
+	h := s.host.leaseByID(call.Lease)
+	switch {
+	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.Waiter.Names):
+		return s.refuse(call, errNoLease)
+	case call.Owner != h.Owner:
+		return s.refuse(call, badOption("owner=%s: %s was taken with another owner=, which RESUME needs, too", call.Owner, h.Waiter.Label()))
+	}
+	if err := h.lease.Err(); err != nil {
 		return s.refuse(call, err)
 	}
 	return &resumeWork{s: s, call: call, h: h}
 }
 
-// resumable returns the lease that the client asks for, if it knows the id and is the user
-// that took it.
-func (s *session) resumable(call *server.Call) (*heldLease, error) {
-	h := s.host.leaseByID(call.Lease)
-	switch {
-	case h == nil, s.uid != h.UID && s.uid != 0, !slices.Equal(call.Names, h.Waiter.Names):
-		return nil, errNoLease
-	case call.Owner != h.Owner:
-		return nil, badOption("owner=%s: %s was taken with another owner=, which RESUME needs, too", call.Owner, h.Waiter.Label())
-	}
-	return h, h.lease.Err()
-}
-
 // Run answers once a quorum has confirmed the lease.
 func (r *resumeWork) Run() {
-	err := r.isWanted()
+	var err error
+	if r.repeatedLock == nil {
+		// A RESUME can wait on a connection that its client has closed, and run after the RESUME on the
+		// client's next connection. It would take the lease from that one and release it at once.
+		if err = context.Cause(r.call.Context()); r.s.conn.HungUp() {
+			err = server.ErrGone
+		}
+	}
 	if err == nil {
 		err = r.take()
 	}
@@ -62,25 +63,18 @@ func (r *resumeWork) Run() {
 		r.s.refuse(r.call, err)
 		return
 	}
-	r.s.host.noteResumed(r.s, r.call, r.h)
-	answer := r.answer()
+	if r.h.number != 0 {
+		r.call.RecordingAnswer()
+	}
+	r.s.host.noteConnection(r.s, r.h, r.call.Number)
+	answer := r.s.host.grantFields(r.call, r.h)
+	if !r.call.Reentrant { // else it has the count
+		r.s.host.countField(answer, r.h)
+	}
 	if r.repeatedLock != nil {
 		answer.Str("again", "yes")
 	}
 	r.call.Reply(answer)
-}
-
-// isWanted returns an error if the lease must not be taken over. A RESUME can wait on a connection
-// that its client has closed, and run after the RESUME on the client's next connection. It would
-// take the lease from that connection and release it at once.
-func (r *resumeWork) isWanted() error {
-	if r.repeatedLock != nil {
-		return nil
-	}
-	if r.s.conn.HungUp() {
-		return server.ErrGone
-	}
-	return context.Cause(r.call.Context())
 }
 
 // noteTaken records the lease's new connection before the nodes are asked. That connection has the
@@ -146,15 +140,6 @@ func (r *resumeWork) undo() {
 	}
 }
 
-// answer is the answer of LOCK.
-func (r *resumeWork) answer() *ipc.Response {
-	d := r.s.host
-	if r.call.Reentrant {
-		return d.grantFields(r.call, r.h)
-	}
-	return d.countField(d.grantFields(r.call, r.h), r.h)
-}
-
 // take moves the lease to this connection. If the connection ends while the nodes are asked, the
 // lease is released.
 func (r *resumeWork) take() error {
@@ -203,14 +188,6 @@ func (r *resumeWork) moveLossReport() error {
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
 	return r.refusal(s.host.table.MoveReport(&h.Lease, &s.client))
-}
-
-// noteResumed records the new connection of the lease, with the answer.
-func (d *Host) noteResumed(s *session, call *server.Call, h *heldLease) {
-	if h.number != 0 {
-		call.RecordingAnswer()
-	}
-	d.noteConnection(s, h, call.Number)
 }
 
 // noteConnection records which connection reports the loss of a lease, together with the answer to

@@ -17,7 +17,7 @@ var searchMistakes = []struct {
 	old, wrong string
 }{
 	{"the wait in the queue has no end", "daemon/session/lock.go", "case <-timer.C:\n\t\t\treturn a.notReadyError()", "case <-timer.C:\n\t\t\tcontinue"},
-	{"a refused request stays in the queue", "daemon/session/lock.go", "d.leaveQueue(&a.Waiter, nodesError(err))\n", "_ = nodesError(err)\n"},
+	{"a refused request stays in the queue", "daemon/session/lock.go", "q.Leave(&a.Waiter, nodesError(err)) })\n", "_ = nodesError(err) })\n"},
 	{"a lost lease is not reported", "daemon/locktable/life.go", "Held:      {to: Lost, rule: tellLoss, do: lost},", "Held:      {to: Lost, do: lost},"},
 	{"a lost lease stays in the queue", "daemon/locktable/life.go", "DeadlinePassed: {Lost: {to: Gone, do: LeaveQueue, rule: countKnown}},", "DeadlinePassed: {Lost: {to: Gone, rule: countKnown}},"},
 	{"a client that is gone keeps its lock", "daemon/locktable/life.go", "Held: {to: Releasing, do: BeginRelease},\n\t\tLost: {rule: forget},", "Lost: {rule: forget},"},

@@ -131,6 +131,12 @@ func (s *session) HoldsLeases() bool {
 // SyscallConn returns the socket, for the store of connections.
 func (s *session) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
+// workFunc is a request under way.
+type workFunc func()
+
+// Run calls f.
+func (f workFunc) Run() { f() }
+
 // boundedWork is a request under way that asks the nodes and takes nothing. Their number is limited
 // for each user: while nodes are slow, one client could start millions. LOCK has its own limit, and
 // there is one UNLOCK for each lease.

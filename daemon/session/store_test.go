@@ -73,7 +73,7 @@ func TestResumedConnHoldsLeases(t *testing.T) {
 		t.Error("a connection without a lease holds leases")
 	}
 	d.table.Name(&h.Lease)
-	if d.noteResumed(next, &server.Call{}, h); !next.HoldsLeases() {
+	if d.noteConnection(next, h, 0); !next.HoldsLeases() {
 		t.Error("a connection that resumed a lease holds none")
 	}
 }

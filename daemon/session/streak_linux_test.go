@@ -15,15 +15,15 @@ func TestLongStreakEndsWithARelease(t *testing.T) {
 	w.Say("LOCK a", granted5)
 	next.sendWaiting(look, "LOCK a", 1)
 	first := &s.d.allLeases()[0].Waiter
-	s.d.lockQueue(first)
-	s.d.queue.SetStreak(first, locktable.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
-	s.d.unlockQueue(first)
+	s.d.inQueue(first, func(q *locktable.Queue) {
+		q.SetStreak(first, locktable.Streak{Grants: 1, Started: s.d.Clock() - time.Minute})
+	})
 	w.Say("UNLOCK a", `OK lock=a`)
 	next.Want(granted5)
 	second := &s.d.allLeases()[0].Waiter
-	s.d.lockQueue(second)
-	defer s.d.unlockQueue(second)
-	if got := s.d.queue.Streak(second); got != (locktable.Streak{Yields: true}) {
+	var got locktable.Streak
+	s.d.inQueue(second, func(q *locktable.Queue) { got = q.Streak(second) })
+	if got != (locktable.Streak{Yields: true}) {
 		t.Errorf("the next grant has the streak %+v, want Yields", got)
 	}
 }

@@ -49,57 +49,48 @@ func (s *session) unlock(call *server.Call) server.Work {
 			Say("it stays taken for kept= (min= of its LOCK); nobody holds it"))
 	}
 	d.logReleased(h, "unlock")
-	work := &unlockWork{s, call, h, p.release}
 	if p.release.Passed() {
-		work.Run() // a pass waits for no node
+		s.finishUnlock(call, h, p.release) // a pass waits for no node
 		return nil
 	}
-	return work
+	return workFunc(func() { s.finishUnlock(call, h, p.release) })
 }
 
-// unlockWork is an UNLOCK under way.
-type unlockWork struct {
-	s       *session
-	call    *server.Call
-	h       *heldLease
-	release *redlock.PendingRelease
-}
-
-// Run answers when the nodes have answered, or when wait= has passed. Without wait=, only the node
-// timeout bounds it. The release is already in the state file and in the lanes, so wait=0 loses
+// finishUnlock answers when the nodes have answered, or when wait= has passed. Without wait=, only the
+// node timeout bounds it. The release is already in the state file and in the lanes, so wait=0 loses
 // nothing.
-func (u *unlockWork) Run() {
+func (s *session) finishUnlock(call *server.Call, h *heldLease, release *redlock.PendingRelease) {
 	ctx := context.Background()
-	if u.call.Has(ipc.OptWait) && u.call.Wait != ipc.Forever {
-		bounded, cancel := context.WithTimeout(ctx, u.call.Wait)
+	if call.Has(ipc.OptWait) && call.Wait != ipc.Forever {
+		bounded, cancel := context.WithTimeout(ctx, call.Wait)
 		defer cancel()
 		ctx = bounded
 	}
-	err := u.release.Wait(ctx)
-	d, h, number := u.s.host, u.h, u.call.Number
+	err := release.Wait(ctx)
+	d, number := s.host, call.Number
 	if h.number != 0 {
-		u.call.RecordingAnswer()
+		call.RecordingAnswer()
 	}
-	switch everywhere := u.release.Everywhere(); {
+	switch everywhere := release.Everywhere(); {
 	case everywhere && h.number != 0:
 		d.Journal.Forgotten(h.number, number) // and the UNLOCK: the next daemon would repeat it, and answer NOTHELD
 	case !everywhere:
 		if h.number != 0 {
 			d.Journal.Answered(number) // the record of the lease stays for a later daemon, even if this one freezes before the answer
 		}
-		defer d.forgetWhenReleased(h, u.release)
+		defer d.forgetWhenReleased(h, release)
 	}
 	switch {
 	case err == nil:
-		u.call.Reply(u.call.OK().Strs("lock", u.h.Waiter.Names...))
+		call.Reply(call.OK().Strs("lock", h.Waiter.Names...))
 	case errors.Is(err, redlock.ErrNoQuorum) && ctx.Err() != nil:
-		u.call.Reply(u.call.OK().Strs("lock", u.h.Waiter.Names...).Int("pending", 1).
+		call.Reply(call.OK().Strs("lock", h.Waiter.Names...).Int("pending", 1).
 			Say("the release continues: it is repeated until the nodes answer or the lock has expired"))
 	case errors.Is(err, redlock.ErrNoQuorum):
-		u.call.Reply(u.call.OK().Strs("lock", u.h.Waiter.Names...).Int("pending", 1).
+		call.Reply(call.OK().Strs("lock", h.Waiter.Names...).Int("pending", 1).
 			Say("too few nodes have answered yet: the release is repeated until they do or the lock has expired"))
 	default:
-		u.s.refuse(u.call, err)
+		s.refuse(call, err)
 	}
 }
 
@@ -132,10 +123,10 @@ func (d *Host) undoLock(h *heldLease, by uint64) (left int, p performed, err err
 // begins the waiter's attempt in the same call. The first bytes leave before any goroutine wakes.
 func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease, err error) {
 	d.Journal.Releasing(h.number, by)
-	now := d.Clock()
-	d.lockQueue(&h.Waiter)
-	next := d.queue.BeginRelease(&h.Waiter, h.lease.Since(), h.lease.Wanted(), now)
-	d.unlockQueue(&h.Waiter)
+	var next *locktable.Waiter
+	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
+		next = q.BeginRelease(&h.Waiter, h.lease.Since(), h.lease.Wanted(), d.Clock())
+	})
 	if next != nil {
 		release = d.handOver(h, next)
 	}
@@ -159,26 +150,18 @@ func (d *Host) handOver(h *heldLease, next *locktable.Waiter) *redlock.PendingRe
 		release, begun, _ = h.lease.HandOver(request) // an error: release is nil
 	}
 	delivered := false
-	d.lockQueue(next)
-	if release == nil {
-		d.queue.Unclaim(next)
-	} else {
-		delivered = d.queue.Deliver(next, begun)
-	}
-	d.unlockQueue(next)
+	d.inQueue(next, func(q *locktable.Queue) {
+		if release == nil {
+			q.Unclaim(next)
+		} else {
+			delivered = q.Deliver(next, begun)
+		}
+	})
 	if release != nil && !delivered {
 		begun.Abandon()
 		next.Undelivered()
 	}
 	return release
-}
-
-// leaveQueue takes a lease, or a request, out of the queue. failure is how its last attempt failed
-// on the nodes; nil if it did not.
-func (d *Host) leaveQueue(w *locktable.Waiter, failure error) {
-	d.lockQueue(w)
-	defer d.unlockQueue(w)
-	d.queue.Leave(w, failure)
 }
 
 // forgetWhenReleased deletes the record of a released lease when all nodes have answered. Until
@@ -198,10 +181,13 @@ func (d *Host) releasedExcept(number uint64, unanswered int) {
 	switch nodes := &d.Cfg.Quorum; {
 	case unanswered > len(nodes.Nodes)-nodes.Needed():
 		d.forgetAfterMaxTTL(number)
-	case unanswered > 0 && d.countPendingRelease():
-		d.Journal.ForgottenAfter(number, nodes.MaxTTL, func() { d.pendingReleases.Add(-1) })
-	default:
+	case unanswered == 0:
 		d.Journal.Forgotten(number, 0)
+	case d.pendingReleases.Add(1) > maxPendingReleases:
+		d.pendingReleases.Add(-1)
+		d.Journal.Forgotten(number, 0)
+	default:
+		d.Journal.ForgottenAfter(number, nodes.MaxTTL, func() { d.pendingReleases.Add(-1) })
 	}
 }
 
@@ -209,12 +195,3 @@ func (d *Host) releasedExcept(number uint64, unanswered int) {
 // node answers all releases with an error, each UNLOCK would make the state file longer. If a
 // quorum of nodes does so, no client gets a lock, and the file does not grow.
 const maxPendingReleases = 10000
-
-// countPendingRelease counts one more pending release. It returns false if there are too many.
-func (d *Host) countPendingRelease() bool {
-	if d.pendingReleases.Add(1) <= maxPendingReleases {
-		return true
-	}
-	d.pendingReleases.Add(-1)
-	return false
-}
