@@ -459,7 +459,8 @@ func (o *operator) run(ctx context.Context) {
 	}
 }
 
-func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock string) {
+// force sends FORCE, and reports whether a holder was revoked.
+func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock string) bool {
 	holders, err := q.Force(ctx, lock)
 	for _, holding := range holders {
 		o.w.record.forceAnswered(holding.ID())
@@ -471,6 +472,7 @@ func (o *operator) force(ctx context.Context, h *host, q *redlock.Quorum, lock s
 	case !errors.Is(err, redlock.ErrNotHeld):
 		o.w.record.event(Event{Actor: h.name, What: "not forced", Lock: lock, Note: err.Error()})
 	}
+	return err == nil
 }
 
 // useExchanged holds a lock that was passed on until its token is exchanged, and longer. In half of

@@ -23,6 +23,8 @@
 // late or lost. It checks the wait queues: how long a free lock stays free while clients wait (idle), how
 // often a waiter is overtaken, which entries stay (entry), and whom the nodes call (called, twice).
 //
+// [Traced] records what hosts and nodes do, for a comparison with the model (packaging/model).
+//
 // The table lists mistakes that were planted on purpose, one at a time. The columns are the check
 // that found the mistake, and how many seeds that took, counted from the first one. (In a normal
 // run, the search for a mistake starts with a seed that finds it. Mistakes that are marked as rare are

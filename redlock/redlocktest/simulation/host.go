@@ -45,6 +45,10 @@ func (w *world) newNode(i int) *simNode {
 		n.OnPublish(func(_, message string) { w.turns.published(n, message) })
 	}
 	n.OnReply(func(c redlock.Command, reply redlock.Reply) { w.executed(n, c, reply) })
+	if w.tracer != nil {
+		n.SetDelay(w.tracedDelay(random))
+		n.SetClockRate(1)
+	}
 	if w.plan.Sim != nil {
 		w.plan.Sim(n.Sim)
 	}
@@ -123,6 +127,9 @@ func (w *world) newHost(i int) *host {
 	h := &host{w: w, index: i, name: fmt.Sprintf("h%d", i+1), jitters: map[string]*rand.Rand{}}
 	h.rate, h.offset = clockRate(random, 0.003), between(random, time.Minute, time.Hour)
 	h.setWall(clockError(random))
+	if w.tracer != nil {
+		h.rate = 1
+	}
 	if w.plan.Restarts {
 		h.table = newTable(h)
 	}

@@ -148,7 +148,10 @@ func (f *faults) isCrashed(n *simNode) bool {
 }
 
 // noteLoss records that the node lost its data now.
-func (f *faults) noteLoss(n *simNode) { f.note(f.forgot, n) }
+func (f *faults) noteLoss(n *simNode) {
+	f.note(f.forgot, n)
+	f.w.tracer.add(Step{What: LostData, Node: n.index})
+}
 
 func (f *faults) note(when map[*simNode]time.Duration, n *simNode) {
 	now := f.w.record.now()

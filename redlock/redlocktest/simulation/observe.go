@@ -67,6 +67,7 @@ func (w *world) executed(n *simNode, c redlock.Command, reply redlock.Reply) {
 		(*see)(c)
 	}
 	w.turns.executed(n, c)
+	w.tracer.executed(n, c, reply)
 	for i, op := range operations(c) {
 		switch answer := reply.Array; {
 		case i >= len(answer) || answer[i].Err != nil:

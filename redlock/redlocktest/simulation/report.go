@@ -31,6 +31,7 @@ type Report struct {
 	// ForceAnswered is when FORCE was answered, by the token that it deleted.
 	ForceAnswered map[string]time.Duration
 	CounterLosses []time.Duration // when a quorum of nodes lost its counters
+	Steps         []Step          // of a traced simulation
 }
 
 // Event is one line of a trace.

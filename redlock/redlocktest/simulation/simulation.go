@@ -121,7 +121,8 @@ type world struct {
 	hosts  []*host
 	locks  []string
 	faults *faults
-	turns  *turns // nil: nobody observes the wait queues
+	turns  *turns  // nil: nobody observes the wait queues
+	tracer *tracer // nil: the simulation is not traced
 
 	clientCount int           // number of clients
 	idle        time.Duration // the longest pause of a client between two locks
@@ -159,6 +160,9 @@ func newWorld(p Plan, report *Report) *world {
 	w.locks, w.idle = []string{"x", "y"}[:1+w.random.IntN(2)], 130*time.Millisecond
 	if p.Scene != nil && p.Scene.observed {
 		w.turns = newTurns(w)
+	}
+	if p.Scene == Traced {
+		w.tracer = &tracer{w: w, lock: w.locks[0], tokens: map[string]int{}}
 	}
 	for i := range w.nodeCount() {
 		w.nodes = append(w.nodes, w.newNode(i))
