@@ -136,11 +136,7 @@ var checks = []struct {
 }
 
 func TestModels(t *testing.T) {
-	for _, program := range []string{"spin", "cc"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed (Debian: apt-get install spin gcc libc6-dev)", program)
-		}
-	}
+	needSpin(t)
 	for _, check := range checks {
 		if check.long && os.Getenv("REDLOCKD_LONG") == "" {
 			continue
@@ -158,6 +154,16 @@ func TestModels(t *testing.T) {
 				t.Errorf("this model must violate %s; found: %s", check.want, found)
 			}
 		})
+	}
+}
+
+// needSpin skips a test if spin is not installed.
+func needSpin(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"spin", "cc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed (Debian: apt-get install spin gcc libc6-dev)", program)
+		}
 	}
 }
 

@@ -55,6 +55,8 @@
  *   - An exchange may follow any grant. In the code, it follows a pass, half a second later.
  *   - An answer reaches the daemon when the node executes the call, or never. A late
  *     answer is the same as a late step of the daemon, which the model has.
+ *   - An attempt begins only when all nodes have executed the daemon's releases.
+ *   - No quorum of nodes loses its counters.
  *   - A ballot calls only nodes whose lane is empty. A connection that breaks is a call
  *     that is executed late, and an answer that is lost.
  *   - Fencing tokens start at 1 and grow by 1. The proposals of the daemons' clocks, which
@@ -150,10 +152,34 @@
 #endif
 #define WINDOW 1
 
-#define TOKENS (ATTEMPTS + EXCHANGES)
+#ifndef TRACE
+/* trace.pml replaces these, to compare what the code did with this model. Here they change nothing. */
+#define SET byte
 #define SHARED 7 /* the value of a key that readers share: no token */
+#define MAY(step, d, n) true
+#define MAY_GRANT(d) true
+#define MAY_EXTEND(d) true
+#define MAY_EXECUTE(d, n, k) true
+#define EXECUTED(n, k) skip
+#define MAY_RELEASE(d, n, k) true
+#define IN_TURN(d) true
+#define ENDS(d) true
+#define MAY_READ(n) true
+#define MAY_FORCE(d) true
+#define FORCE_BEGAN skip
+#define MAY_TICK true
+#define COUNT_TICK skip
+#define DONE skip
+#define MAY_LOSE (losses < LOSSES)
+#define COUNT_LOSS losses++
+#define FAILS_EARLY(d) false
+#define MAY_CRASH true
+#define SHOWN (key[0] && key[0] != SHARED && (key[0] == key[1] || key[0] == key[2]) -> key[0] : 0)
+#endif
+
+#define TOKENS (ATTEMPTS + EXCHANGES)
 #if TOKENS >= SHARED
-#error at most six tokens
+#error too many tokens
 #endif
 #if DOWNGRADES > 0 && (DEATHS > 0 || defined(FREE))
 #error a shared key names no token, and a daemon has one token of it on each node
@@ -169,7 +195,7 @@ byte ttl[N];     /* ticks until the key expires */
 byte counter[N]; /* the fencing counter */
 byte epoch[N];   /* the word of the incarnation; 0: the node has no data */
 byte pending;    /* nodes whose epoch nobody has vouched for yet: a bit each */
-byte notes[N];   /* tokens that FORCE took away: a bit each */
+SET notes[N];    /* tokens that FORCE took away: a bit each */
 #if DOWNGRADES > 0
 byte member[D * N]; /* the token by which the daemon's client shares the lock here; 0: none */
 byte until[D * N];  /* ticks until it expires */
@@ -258,7 +284,7 @@ byte owes[N];    /* ticks for which a vote that this node has forgotten may stil
 byte above[D];   /* the largest fencing token that was granted before the attempt began */
 byte largest;    /* the largest that was granted */
 int used;        /* all that were granted: a bit each */
-byte revoked;    /* tokens of locks that FORCE took away: a bit each */
+SET revoked;     /* tokens of locks that FORCE took away: a bit each */
 #if PASSES > 0
 byte passes;
 #endif
@@ -267,7 +293,7 @@ byte forced;     /* the token that FORCE takes away; 0: none */
 byte noted;      /* nodes that had it, and have noted it: a bit each */
 byte deleted;    /* nodes that have deleted the key since: a bit each */
 byte window;     /* ticks until FORCE may delete the key */
-byte answered;   /* tokens whose FORCE was answered: a bit each */
+SET answered;    /* tokens whose FORCE was answered: a bit each */
 #endif
 #if EXCHANGES > 0
 byte exchanges;
@@ -589,7 +615,7 @@ inline pass_on(d) {
 }
 #endif
 
-hidden byte ask, about, with; /* of extend only */
+hidden byte ask, about, with; /* of one step */
 
 /* extend asks the nodes for an extension of a lease. */
 inline extend(d) {
@@ -612,7 +638,8 @@ inline extend(d) {
 proctype Daemon(byte d) {
 end:	do
 	/* Acquire: a fresh token, and one call to every node. */
-	:: d_step { MAY_WRITE(d) && phase[d] == IDLE && attempts < ATTEMPTS && NO_RELEASES(d) ->
+	:: d_step { MAY_WRITE(d) && phase[d] == IDLE && attempts < ATTEMPTS && NO_RELEASES(d) && MAY(BEGINS, d, 0) ->
+		DONE;
 		attempts++;
 		token[d] = attempts; above[d] = largest; phase[d] = ACQUIRING;
 		send(d, ACQUIRE, token[d], 0)
@@ -643,32 +670,36 @@ end:	do
 		send(d, SWAP, old[d], token[d])
 	}
 	/* A quorum granted. Its largest token is used if a quorum gave exactly that, or has it written back. */
-	:: d_step { phase[d] == ACQUIRING && votes[d] >= NEEDED(d) && elapsed[d] < TTL ->
+	:: d_step { phase[d] == ACQUIRING && votes[d] >= NEEDED(d) && elapsed[d] < TTL && (!AGREED(d) || MAY_GRANT(d)) ->
 		if
-		:: AGREED(d) -> old[d] = 0; grant(d)
+		:: AGREED(d) -> DONE; old[d] = 0; grant(d)
 		:: else -> phase[d] = WRITING_BACK; votes[d] = 0; same[d] = 0; send(d, RAISE, token[d], WRITTEN_BACK(d))
 		fi
 	}
-	:: d_step { phase[d] == WRITING_BACK && votes[d] >= NEEDED(d) && elapsed[d] < TTL -> old[d] = 0; grant(d) }
+	:: d_step { phase[d] == WRITING_BACK && votes[d] >= NEEDED(d) && elapsed[d] < TTL && MAY_GRANT(d) -> DONE; old[d] = 0; grant(d) }
 	/* The attempt is given up: nothing stays behind. */
-	:: d_step { (phase[d] == ACQUIRING || phase[d] == WRITING_BACK) && MAY_END(elapsed[d] == TTL) ->
+	:: d_step { (phase[d] == ACQUIRING || phase[d] == WRITING_BACK) && MAY_END(elapsed[d] == TTL) && MAY(FAILS, d, 0) ->
+		DONE;
 		release(d, token[d], old[d]);
 		ENDED(token[d]); ENDED(old[d]);
 		old[d] = 0;
 		go_idle(d)
 	}
 	/* The client is done, or LOST was sent. */
-	:: d_step { phase[d] == HELD && MAY_END(deadline[d] == 0) ->
+	:: d_step { phase[d] == HELD && MAY_END(deadline[d] == 0) && (MAY(STOPS, d, 0) || ENDS(d)) ->
+		if :: MAY(STOPS, d, 0) -> DONE :: else fi;
 		release(d, token[d], ALSO_RELEASED(d));
 		ENDED(token[d]); ENDED(FORMER(d));
 		go_idle(d)
 	}
 	/* Extension: decided before the old deadline, or not at all. Then it is repaired where it is missing. */
-	:: d_step { extends < EXTENDS && phase[d] == HELD && deadline[d] && !(extending & BIT(d)) && NO_CALLS(d) ->
+	:: d_step { extends < EXTENDS && phase[d] == HELD && deadline[d] && !(extending & BIT(d)) && NO_CALLS(d) && MAY(EXTENDS_LEASE, d, 0) ->
+		DONE;
 		extends++;
 		extend(d)
 	}
-	:: d_step { phase[d] == HELD && (extending & BIT(d)) && EXTENDED(d) && deadline[d] ->
+	:: d_step { phase[d] == HELD && (extending & BIT(d)) && EXTENDED(d) && deadline[d] && MAY_EXTEND(d) ->
+		DONE;
 #if EXCHANGES > 0
 		assert(!(late & BIT(d))); /* FORCE is exact */
 #endif
@@ -693,7 +724,8 @@ end:	do
 		i = 0;
 		end_ballot(d)
 	}
-	:: d_step { phase[d] == HELD && (extending & BIT(d)) && (elapsed[d] == TTL || IS_SHARED(d)) ->
+	:: d_step { phase[d] == HELD && (extending & BIT(d)) && (elapsed[d] == TTL || IS_SHARED(d) || FAILS_EARLY(d)) ->
+		if :: FAILS_EARLY(d) -> DONE :: else fi;
 		end_ballot(d);
 #ifdef WRITES_AGAIN
 		shared = shared & ~BIT(d);
@@ -702,7 +734,8 @@ end:	do
 	}
 #if EXCHANGES > 0
 	/* Exchange: from now on, extensions ask the nodes to exchange the token for a new one. */
-	:: d_step { exchanges < EXCHANGES && phase[d] == HELD && deadline[d] && !IS_SHARED(d) && MAY_EXCHANGE(d) ->
+	:: d_step { exchanges < EXCHANGES && phase[d] == HELD && deadline[d] && !IS_SHARED(d) && MAY_EXCHANGE(d) && MAY(EXCHANGES_TOKEN, d, 0) ->
+		DONE;
 		exchanges++;
 		former[d] = token[d];
 		token[d] = ATTEMPTS + exchanges
@@ -735,10 +768,12 @@ end:	do
 	}
 #if PASSES + EXCHANGES == 0
 	/* FORCE: only a token that a quorum shows. */
-	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && key[0] != SHARED && (key[0] == key[1] || key[0] == key[2]) ->
+	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && SHOWN ->
 		forces++;
-		revoked = revoked | BIT(key[0]);
-		send(d, FORCE, key[0], 0)
+		about = SHOWN;
+		revoked = revoked | BIT(about);
+		send(d, FORCE, about, 0);
+		about = 0
 	}
 #else
 #if PASSES > 0
@@ -749,9 +784,10 @@ end:	do
 	}
 #endif
 	/* FORCE: only a token that a quorum shows. The nodes note it, which ends its confirmations. */
-	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && key[0] && key[0] != SHARED && (key[0] == key[1] || key[0] == key[2]) ->
+	:: d_step { forces < FORCES && NO_CALLS(d) && NO_RELEASES(d) && SHOWN && MAY_FORCE(d) ->
+		FORCE_BEGAN;
 		forces++;
-		forced = key[0]; noted = 0; deleted = 0; window = FORCE_WINDOW;
+		forced = SHOWN; noted = 0; deleted = 0; window = FORCE_WINDOW;
 		send(d, NOTE, forced, 0)
 	}
 	/* A quorum had it. When no pass can follow, the key is deleted. */
@@ -760,7 +796,8 @@ end:	do
 		revoked = revoked | BIT(forced);
 		send(d, FORCE, forced, 0)
 	}
-	:: d_step { forced && MANY(deleted) ->
+	:: d_step { forced && MANY(deleted) && MAY(FORCE_ANSWERED, d, 0) ->
+		DONE;
 		answered = answered | BIT(forced);
 		forced = 0; noted = 0; deleted = 0; window = 0
 	}
@@ -827,8 +864,8 @@ inline confirm(d, n, t) {
 proctype Lane(byte d; byte n; byte k) {
 	bit heard;
 end:	do
-	:: atomic { call[k] && !DROPPED(k) ->
-		if :: heard = 1 :: losses < LOSSES -> losses++; heard = 0 fi;
+	:: atomic { call[k] && !DROPPED(k) && MAY_EXECUTE(d, n, k) ->
+		if :: heard = 1 :: MAY_LOSE -> COUNT_LOSS; heard = 0 fi;
 		d_step {
 			if
 			:: !VOTES(d, n)
@@ -893,11 +930,15 @@ end:	do
 #endif
 			:: else
 			fi;
+			EXECUTED(n, k);
 			executed(k);
 			nothing_stays(d, n, k);
 			heard = 0
 		}
 	}
+#ifdef TRACE
+	:: d_step { call[k] && MAY_LOSE_CALL(d, k) -> executed(k) }
+#endif
 #if EXCHANGES > 0 && HANDOVER
 	:: d_step { dropped[k] ->
 		if :: key[n] == dropped[k] -> key[n] = 0; ttl[n] = 0 :: else fi;
@@ -905,8 +946,8 @@ end:	do
 		nothing_stays(d, n, k)
 	}
 #endif
-	:: d_step { released[k] && RELEASE_IS_NEXT(k) && !DROPPED(k) ->
-		if :: RELEASES(k, n) -> key[n] = 0; ttl[n] = 0 :: else fi;
+	:: d_step { released[k] && RELEASE_IS_NEXT(k) && !DROPPED(k) && (RELEASES(k, n) && MAY_RELEASE(d, n, k) || !RELEASES(k, n) && IN_TURN(d)) ->
+		if :: RELEASES(k, n) -> DONE; key[n] = 0; ttl[n] = 0 :: else fi;
 #if DOWNGRADES > 0
 		if :: member[k] && (member[k] == released[k] || member[k] == released2[k]) -> leave(n, k) :: else fi;
 #endif
@@ -915,9 +956,9 @@ end:	do
 	}
 #if CRASHES + DEATHS > 0
 	/* The daemon looks at the node. The first one that sees no epoch marks it as pending. */
-	:: d_step { epoch[n] == 0 || (epoch[n] != known[k] && !(pending & BIT(n))) || (epoch[n] != marker[k] && (pending & BIT(n))) ->
+	:: d_step { epoch[n] == 0 && MAY(MARKS, d, n) || epoch[n] && (epoch[n] != known[k] && !(pending & BIT(n)) || epoch[n] != marker[k] && (pending & BIT(n))) ->
 		if
-		:: epoch[n] == 0 -> words++; epoch[n] = words; pending = pending | BIT(n)
+		:: epoch[n] == 0 -> DONE; words++; epoch[n] = words; pending = pending | BIT(n)
 		:: else
 		fi;
 		copied[k] = 0; copy[k] = 0;
@@ -927,18 +968,19 @@ end:	do
 		fi
 	}
 	/* After the quarantine the counters of the others are read, one after the other. */
-	:: d_step { marker[k] && MAY_COPY(d, n) && !(copied[k] & BIT((n + 1) % N)) && known[AT(d, (n + 1) % N)] &&
+	:: d_step { marker[k] && MAY_COPY(d, n) && MAY_READ((n + 1) % N) && !(copied[k] & BIT((n + 1) % N)) && known[AT(d, (n + 1) % N)] &&
 			known[AT(d, (n + 1) % N)] == epoch[(n + 1) % N] && !(pending & BIT((n + 1) % N)) ->
 		copied[k] = copied[k] | BIT((n + 1) % N);
 		copy[k] = (counter[(n + 1) % N] > copy[k] -> counter[(n + 1) % N] : copy[k])
 	}
-	:: d_step { marker[k] && MAY_COPY(d, n) && !(copied[k] & BIT((n + 2) % N)) && known[AT(d, (n + 2) % N)] &&
+	:: d_step { marker[k] && MAY_COPY(d, n) && MAY_READ((n + 2) % N) && !(copied[k] & BIT((n + 2) % N)) && known[AT(d, (n + 2) % N)] &&
 			known[AT(d, (n + 2) % N)] == epoch[(n + 2) % N] && !(pending & BIT((n + 2) % N)) ->
 		copied[k] = copied[k] | BIT((n + 2) % N);
 		copy[k] = (counter[(n + 2) % N] > copy[k] -> counter[(n + 2) % N] : copy[k])
 	}
 	/* One script: it compares the marker, raises the counter, and writes the epoch. */
-	:: d_step { marker[k] && quarantine[k] == 0 && HAS_COPIES(d, n) && epoch[n] == marker[k] && (pending & BIT(n)) ->
+	:: d_step { marker[k] && quarantine[k] == 0 && HAS_COPIES(d, n) && epoch[n] == marker[k] && (pending & BIT(n)) && MAY(ADMITS, d, n) ->
+		DONE;
 		pending = pending & ~BIT(n);
 		raise(n, copy[k]);
 		known[k] = epoch[n]; marker[k] = 0; copied[k] = 0; copy[k] = 0
@@ -963,7 +1005,8 @@ inline lose_data(n) {
 
 proctype Environment() {
 end:	do
-	:: d_step { true ->
+	:: d_step { MAY_TICK ->
+		COUNT_TICK;
 		do
 		:: i < N ->
 			TICK(ttl[i]); TICK(owes[i]);
@@ -1010,7 +1053,7 @@ end:	do
 #endif
 	}
 #if CRASHES > 0 /* nodes are alike, so the first crash is of node 0 */
-	:: d_step { crashes < CRASHES -> crashes++; lose_data(0) }
+	:: d_step { crashes < CRASHES && MAY_CRASH -> crashes++; lose_data(0) }
 #if CRASHES > 1
 	:: d_step { crashes > 0 && crashes < CRASHES -> crashes++; lose_data(1) }
 #endif
