@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,14 +45,28 @@ func Replace(passed []Passed) error {
 	if err := setCloseOnExec(fds, false); err != nil {
 		return err
 	}
-	// A SIGHUP that arrives before the new process handles signals would end it: Go unblocks SIGHUP at the
-	// start. But it leaves it ignored until signal.Notify. So the new process must look for itself
-	// whether there is something to reload.
-	signal.Ignore(unix.SIGHUP)
+	if err := ignoreSIGHUP(); err != nil {
+		return err
+	}
 	environment := append(os.Environ(), passedVariable+"="+strconv.Itoa(int(file.Fd())))
 	program := ownProgram()
 	defer runtime.KeepAlive(passed)
 	return fmt.Errorf("executing %s: %w", program, syscall.Exec(program, os.Args, environment))
+}
+
+// ignoreSIGHUP keeps a SIGHUP that arrives before the new process handles signals from ending it: Go
+// unblocks SIGHUP at the start, but leaves it ignored until signal.Notify. So the new process must look
+// for itself whether there is something to reload.
+//
+// It does not use signal.Ignore, because then Go ends this process if another thread has just begun to
+// handle a SIGHUP.
+func ignoreSIGHUP() error {
+	const ignore = 1            // SIG_IGN
+	action := [4]uint64{ignore} // the kernel's struct sigaction: handler, flags, restorer, mask
+	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGHUP), uintptr(unsafe.Pointer(&action)), 0, unsafe.Sizeof(action[3]), 0, 0); errno != 0 {
+		return os.NewSyscallError("rt_sigaction", errno)
+	}
+	return nil
 }
 
 // MayReplace returns an error if Replace would fail.

@@ -29,6 +29,11 @@ func reloadedDaemons(t *testing.T, test func(t *testing.T, r reloaded)) {
 	run := func(t *testing.T, r reloaded) {
 		t.Cleanup(func() {
 			if t.Failed() {
+				select {
+				case <-r.daemon.exited:
+					t.Logf("the daemon ended: %v", r.daemon.cmd.ProcessState)
+				default:
+				}
 				t.Logf("the daemon's log:\n%s", r.daemon.stderr.text())
 			}
 		})
