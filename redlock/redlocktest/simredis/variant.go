@@ -93,7 +93,10 @@ var edits = map[Variant][]edit{
 `, ``}},
 	TurnNeverPasses: {{1, `if who and (till <= now or not call('ZSCORE', key .. '\0q', who)) then`, `if who and not call('ZSCORE', key .. '\0q', who) then`}},
 	PlaceLost:       {{1, `done = call('ZADD', queue, ticket, entry)`, `done = call('ZADD', queue, 'NX', ticket, entry)`}},
-	EntryStays:      {{1, `if call('ZREM', key .. '\0q', entry) == 1 and call('EXISTS', key .. '\0q') == 0 or first then`, `if false then`}},
+	EntryStays: {
+		{1, `local first, _, kind = turnOf(key) == entry, parse(entry)
+    remove(key, entry)`, `local first, _, kind = turnOf(key) == entry, parse(entry)`},
+	},
 	EndWaitIgnored: {{1, `if waiters().leave(key, args[arg]) then
       callNext(key)
     end

@@ -293,14 +293,19 @@ local function queueOperations(state, now, settle, isKind)
     return first
   end
 
-  -- leave removes an entry whose client waits no longer. It returns whether the entry was there.
-  local function leave(key, entry)
-    call('ZREM', key .. '\0p', entry)
+  -- remove takes an entry out of the queue, but keeps its passes. It returns whether the entry was there.
+  local function remove(key, entry)
     local removed = call('ZREM', key .. '\0q', entry) == 1
     if turnOf(key) == entry or removed and call('EXISTS', key .. '\0q') == 0 then
       endTurn(key)
     end
     return removed
+  end
+
+  -- leave removes an entry whose client waits no longer. It returns whether the entry was there.
+  local function leave(key, entry)
+    call('ZREM', key .. '\0p', entry)
+    return remove(key, entry)
   end
 
   -- taken removes an entry whose client has this node's vote now. It keeps the passes: without a
@@ -309,9 +314,7 @@ local function queueOperations(state, now, settle, isKind)
   -- for one call are called when the first one has the lock.
   local function taken(key, entry)
     local first, _, kind = turnOf(key) == entry, parse(entry)
-    if call('ZREM', key .. '\0q', entry) == 1 and call('EXISTS', key .. '\0q') == 0 or first then
-      endTurn(key)
-    end
+    remove(key, entry)
     if first and kind == SHARED and #call('ZRANGE', key .. '\0q', LOOK - 1, LOOK - 1) > 0 then
       callNext(key)
     end
