@@ -124,9 +124,9 @@ func (d *Host) Connect(o redlock.Options) (err error) {
 	return nil
 }
 
-// inQueue calls do with the queue locked, for a request or its lease. Requests for several names take long, so the
-// gate of a user lets one of them through at a time. When thousands of them end at once, another
-// user waits for one of them, not for all.
+// inQueue calls do with the queue locked, for a request or its lease. Requests for several names take
+// long, so the gate of a user lets one of them through at a time. When thousands of them end at once,
+// another user waits for one of them, not for all.
 func (d *Host) inQueue(w *locktable.Waiter, do func(*locktable.Queue)) {
 	if gate := d.gate(w); gate != nil {
 		gate.Lock()

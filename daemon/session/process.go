@@ -64,7 +64,8 @@ func newProcesses(ended func(*heldProcess)) *processes {
 // hasEnded reports whether the process has ended. It is false for nil.
 func (p *heldProcess) hasEnded() bool { return p != nil && isClosed(p.ended) }
 
-// processEnded is the error of a LOCK whose process has ended. It matches server.ErrCancelled, although no client cancelled the request.
+// processEnded is the error of a LOCK whose process has ended. It matches server.ErrCancelled, although
+// no client cancelled the request.
 type processEnded int
 
 func (pid processEnded) Error() string {
