@@ -71,12 +71,13 @@ func (r *replay) applyConn(kind recordKind, c *codec) error {
 	return nil
 }
 
-// apply changes Unread.
+// apply changes Unread in place. With a copy for each request, a rewrite would allocate hundreds of MiB
+// for a client that has sent thousands of lines.
 func (conn *Conn) apply(change UnreadChange) error {
 	if change.Keep > len(conn.Unread)-change.Drop {
 		return errRecord
 	}
-	conn.Unread = append(slices.Clone(conn.Unread[change.Drop:change.Drop+change.Keep]), change.Add...)
+	conn.Unread = append(conn.Unread[change.Drop:change.Drop+change.Keep], change.Add...)
 	if len(conn.Unread) == 0 {
 		conn.Unread = nil
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -365,6 +366,48 @@ func TestConnClosed(t *testing.T) {
 	if got := string(p.Conns[2].Unread); got != "PI" {
 		t.Errorf("the unread bytes are %q, want PI", got)
 	}
+}
+
+// A replay allocates no copy of the unread bytes for each request that drops some of them.
+func TestReplayOfManyUnreadLines(t *testing.T) {
+	const lines = 1000
+	line := []byte("LOCK a\n")
+	record := func(kind recordKind, code func(recordKind, *codec)) []byte {
+		c := &codec{b: []byte{byte(kind)}}
+		code(kind, c)
+		return c.b
+	}
+	all := [][]byte{
+		record(recordConn, (&connRecord{Conn: Conn{Number: 1}}).code),
+		record(recordUnread, (&connRecord{Conn: Conn{Number: 1}, change: UnreadChange{Add: bytes.Repeat(line, lines)}}).code),
+	}
+	for i := range lines - 1 {
+		left := (lines - 1 - i) * len(line)
+		all = append(all, record(recordRequest, (&requestRecord{
+			Request: Request{Number: uint64(i + 2), Conn: 1, Line: line},
+			changed: true, change: UnreadChange{Drop: len(line), Keep: left},
+		}).code))
+	}
+	p := newReplay()
+	before := allocated()
+	for _, record := range all {
+		if err := p.Apply(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := uint64(lines * 500); allocated()-before > most { // with copies, it is seven times as much
+		t.Errorf("%d requests of %d unread bytes take %d bytes, want at most %d", lines, lines*len(line), allocated()-before, most)
+	}
+	if got := string(p.Conns[1].Unread); got != string(line) {
+		t.Errorf("%q is unread, want %q", got, line)
+	}
+}
+
+// allocated returns how many bytes this process has allocated so far.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // The next version of the daemon reads what this one writes. If the records change, formatVersion
