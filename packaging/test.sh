@@ -451,6 +451,7 @@ filter() {
 		/^goroutine [0-9]+ / { dumping = 1 }
 		dumping && !/^(ok|FAIL|exit status|\?|---)([ \t]|$)/ { add_to_dump(); next }
 		/^ +[^ ]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[^ ]+ /, "", said[test]) }
+		/^ +[^ ]+\.go:[0-9]+: / && !/: measured: | printed:$/ && logged[test]++ < 8 { logs[test] = logs[test] "   " $0 "\n" }
 		/: measured: / { notes = notes "     " said[test] "\n" }
 		/^ *--- SKIP: / {
 			note = "     skipped: " $3 ": " said[$3] "\n"
@@ -464,11 +465,12 @@ filter() {
 			for (name in took) if (took[name] >= 1) printf "%8.2f s  %s %s\n", took[name], $2, name >> durations
 			fflush()
 			package = notes = ""; fails = 0
-			split("", said); split("", runs); split("", failed); split("", took)
+			split("", said); split("", logs); split("", logged); split("", runs); split("", failed); split("", took)
 		}
 		END { if (!verbose) printf "%s", package }
 
-		# tell prints which tests failed or ran, also for the end of all output.
+		# tell prints which tests failed or ran, also for the end of all output. There the first lines
+		# that they logged follow.
 		function tell(package,   i, name, names, most) {
 			most = 20
 			for (i = 1; i <= fails; i++) if (i <= most) names = names ", " failed[i]
@@ -477,6 +479,7 @@ filter() {
 			names = "   " package ": failed or running at the end: " (names == "" ? "no test, see its output" : substr(names, 3)) "\n"
 			printf "%s", names
 			printf "%s", names >> failures
+			for (i = 1; i <= fails && i <= most; i++) printf "%s", logs[failed[i]] >> failures
 		}
 
 		# add_to_dump counts the goroutines of each kind: in the same state, at the same lines.
