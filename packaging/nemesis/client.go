@@ -89,7 +89,8 @@ type clientLine struct {
 	Fault string          `json:"fault,omitempty"` // the run is of no use
 }
 
-// run works until stop is closed. After calm is closed, it takes one lock that all workers want.
+// run works until stop is closed. After calm is closed, it takes one lock that all workers want, and
+// does nothing more: the processors are for the workers that still wait for it.
 func (w *worker) run(calm, stop <-chan struct{}) {
 	var connection locker
 	for {
@@ -115,6 +116,7 @@ func (w *worker) run(calm, stop <-chan struct{}) {
 		err := once(connection)
 		if w.isCalm {
 			calm = nil
+			<-stop
 		}
 		if errors.Is(err, errLate) {
 			w.out.printLine(clientLine{Late: err.Error()})

@@ -104,3 +104,33 @@ func TestWorkerReportsRefusalAfterLastFault(t *testing.T) {
 		t.Errorf("it printed %s, %v; want the refusal", &text, err)
 	}
 }
+
+// A granting grants every lock, and counts the requests.
+type granting struct {
+	refusing
+	requests int
+}
+
+func (g *granting) lock([]string, mode, time.Duration, time.Duration) (*hold, error) {
+	g.requests++
+	return &hold{}, nil
+}
+
+// A worker that has had its grant after the last fault leaves the processors to the others.
+func TestWorkerRestsAfterLastFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, calm, stop, ended := &granting{}, make(chan struct{}), make(chan struct{}), make(chan struct{})
+		w := &worker{out: &output{writer: &bytes.Buffer{}}, open: func() (locker, error) { return g, nil }}
+		close(calm)
+		go func() {
+			w.run(calm, stop)
+			close(ended)
+		}()
+		synctest.Wait()
+		if !w.isCalm || g.requests != 1 {
+			t.Errorf("after its grant it has asked for %d locks, want 1", g.requests)
+		}
+		close(stop)
+		<-ended
+	})
+}
