@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
 
 // Acquire locks a name, or several at once, on a quorum of nodes. It retries until the lock is
@@ -53,7 +50,7 @@ type acquisition struct {
 	waited    bool          // an attempt was refused
 	slotTries int           // attempts for a slot that a node reported as free
 	since     time.Duration // when Acquire began
-	repeated  bool          // it was repeated because of other epochs: see isOutdated
+	repeated  bool          // it does not wait, and was repeated: see isOutdated
 	admitted  bool          // the limiter counts an attempt of it
 }
 
@@ -94,7 +91,8 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 		if a.r.Failed != nil {
 			a.r.Failed(err)
 		}
-		if a.isOutdated(err) && a.enterLimiterFirst(ctx) {
+		if a.r.Wait == 0 && !a.repeated && isOutdated(err) && a.enterLimiterFirst(ctx) {
+			a.repeated = true
 			continue
 		}
 		if !a.waitToRetry(ctx, err) {
@@ -102,18 +100,6 @@ func (a *acquisition) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: given up: %w", a.r.lock(), context.Cause(ctx))
-}
-
-// isOutdated reports whether an attempt that does not wait is worth a second one: nodes had other epochs
-// than this process knew. It knows them after the first attempt. Epochs change while nodes are being
-// changed, and nobody is to be refused for that.
-func (a *acquisition) isOutdated(err error) bool {
-	none, ok := errors.AsType[*NoQuorumError](err)
-	if !ok || a.r.Wait != 0 || a.repeated {
-		return false
-	}
-	a.repeated = slices.ContainsFunc(none.Failed, func(failure *NodeError) bool { return redis.IsKind(failure.Err, "EPOCH") })
-	return a.repeated
 }
 
 // enterLimiterFirst waits until the limiter admits the first attempt, for at most Wait. Even if

@@ -7,7 +7,7 @@ import (
 )
 
 // Extend extends the lease by ttl from now on (0: by its present ttl). It waits for a quorum for
-// at most the node timeout, or until ctx is done. A shorter ttl applies from then on, but no
+// at most the node timeout (twice that if the nodes' epochs have just changed), or until ctx is done. A shorter ttl applies from then on, but no
 // deadline ever moves back. The error matches ErrNoQuorum (the lease is as valid as before),
 // ErrLost, ErrReleased or ErrRequest.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
@@ -39,6 +39,14 @@ func (l *Lease) checkTTL(ttl time.Duration) (time.Duration, error) {
 
 // extend extends the lease by a ttl that checkTTL returned.
 func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
+	err := l.extendOnce(ctx, ttl)
+	if isOutdated(err) {
+		return l.extendOnce(ctx, ttl)
+	}
+	return err
+}
+
+func (l *Lease) extendOnce(ctx context.Context, ttl time.Duration) error {
 	k := l.keeper
 	now := k.clock()
 	e := newExtension(k, []*Lease{l}, now)
@@ -47,7 +55,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	select {
 	case <-e.done:
 		if e.usedFormerToken(l) {
-			return l.extend(ctx, ttl)
+			return l.extendOnce(ctx, ttl)
 		}
 		return e.result(l)
 	case <-ctx.Done():

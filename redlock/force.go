@@ -143,6 +143,10 @@ func (q *Quorum) outwaitPasses(holders []Holding) error {
 // forceBallots makes the nodes record or delete the tokens, and returns those that a quorum had
 // until then.
 func (q *Quorum) forceBallots(ctx context.Context, op script.Opcode, name string, holders []Holding) (had []Holding, err error) {
+	return updated(func() ([]Holding, error) { return q.forceBallotsOnce(ctx, op, name, holders) })
+}
+
+func (q *Quorum) forceBallotsOnce(ctx context.Context, op script.Opcode, name string, holders []Holding) (had []Holding, err error) {
 	ballots := make([]*ballot.Ballot, len(holders))
 	for i, h := range holders {
 		b := q.newBallot("force", ballot.IsGrant)

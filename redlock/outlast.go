@@ -8,9 +8,15 @@ import (
 // Outlast makes leases stay taken on the nodes until an instant each (BootTime), even if this
 // process ends: for at most MaxTTL from now on. The ttl of later extensions stays the same, and does
 // not shorten this one. It sends all extensions first. Then it waits for a quorum for each lease, for
-// at most the node timeout, or until ctx is done. It returns how many leases were extended, those
-// included that need no extension.
+// at most the node timeout (twice that if the nodes' epochs have just changed), or until ctx is done. It
+// returns how many leases were extended, those included that need no extension.
 func (q *Quorum) Outlast(ctx context.Context, leases []*Lease, until []time.Duration) (n int) {
+	n, _ = updated(func() (int, error) { return q.outlast(ctx, leases, until) })
+	return n
+}
+
+// outlast sends the extensions once. The error is that of a lease that no quorum extended.
+func (q *Quorum) outlast(ctx context.Context, leases []*Lease, until []time.Duration) (n int, err error) {
 	now := q.clock()
 	var sent []*extension
 	var batch []*Lease
@@ -48,8 +54,10 @@ func (q *Quorum) Outlast(ctx context.Context, leases []*Lease, until []time.Dura
 		for i := range e.leases {
 			if e.isGranted(i) {
 				n++
+			} else if !isOutdated(err) {
+				err = e.cause(i)
 			}
 		}
 	}
-	return n
+	return n, err
 }

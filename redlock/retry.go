@@ -2,8 +2,27 @@ package redlock
 
 import (
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis"
 )
+
+// isOutdated reports whether a call found no quorum because nodes had other epochs than this process
+// knew. It knows them after the call, so a call that does not wait is repeated once. Epochs change while
+// nodes are being changed, and nobody is to be refused for that.
+func isOutdated(err error) bool {
+	none, ok := errors.AsType[*NoQuorumError](err)
+	return ok && slices.ContainsFunc(none.Failed, func(failure *NodeError) bool { return redis.IsKind(failure.Err, "EPOCH") })
+}
+
+// updated returns the result of do, and calls it again if the first result isOutdated.
+func updated[T any](do func() (T, error)) (result T, err error) {
+	if result, err = do(); isOutdated(err) {
+		return do()
+	}
+	return result, err
+}
 
 // retryPolicy decides whether there is another attempt, and when it begins. Delays are random, so
 // that contenders do not collide repeatedly. They grow, so that a long wait costs little. They

@@ -258,11 +258,10 @@ func (q *Quorum) describe(ctx context.Context, names []string) (locks []StoredLo
 		}
 		q.call(node.Call{Op: s.Op, Ops: ops, Several: true, Voter: s}, q.clock())
 		q.await(ctx, s.Ballot)
-		switch {
+		switch err = q.surveyError(ctx, "all locks", s.Ballot); {
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case s.LacksQuorum():
-			err = q.noQuorumError("all locks", s.Ballot)
+			return nil, err
+		case err != nil:
 			continue
 		}
 		for i, name := range names {

@@ -25,20 +25,19 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 // their order: at most the first 64. Each node gets one call for both. A request that waits
 // asks no node for that.
 func (q *Quorum) WhoWaits(ctx context.Context, name string) ([]Holding, []Waiting, error) {
-	s := ballot.NewSurvey("who", len(q.lanes), q.system)
-	key := q.options.Prefix + name
-	ops := []script.Operation{{Op: script.Who, Key: key}, {Op: script.Describe, Key: key}}
-	q.call(node.Call{Op: s.Op, Ops: ops, Voter: s}, q.clock())
-	q.await(ctx, s.Ballot)
-	switch {
-	case ctx.Err() != nil:
-		return nil, nil, context.Cause(ctx)
-	case s.LacksQuorum():
-		return nil, nil, q.noQuorumError(name, s.Ballot)
+	s, err := updated(func() (*ballot.Survey, error) {
+		s := ballot.NewSurvey("who", len(q.lanes), q.system)
+		key := q.options.Prefix + name
+		ops := []script.Operation{{Op: script.Who, Key: key}, {Op: script.Describe, Key: key}}
+		q.call(node.Call{Op: s.Op, Ops: ops, Voter: s}, q.clock())
+		q.await(ctx, s.Ballot)
+		return s, q.surveyError(ctx, name, s.Ballot)
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	b, waiters := ballot.ShowingBallot(s.Replies(0), q.system), mergeQueues(queuesOf(s.Replies(1)), q.system)
 	if b.ShowsMany() {
-		var err error
 		if b, err = q.listHolders(ctx, name, q.whoTurn); err != nil {
 			return nil, nil, err
 		}
@@ -69,19 +68,25 @@ func (q *Quorum) possibleHolders(b *ballot.Ballot) []Holding {
 
 // askHolders asks all nodes for the holders of a lock, with the operation Who or List.
 func (q *Quorum) askHolders(ctx context.Context, name string, op script.Opcode) (*ballot.Ballot, error) {
-	b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
-	b.WaitsForAll = true
-	now := q.clock()
-	ops := append(b.Ask(1), script.Operation{Op: op, Key: q.options.Prefix + name})
-	q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, now)
-	q.await(ctx, b)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	return updated(func() (*ballot.Ballot, error) {
+		b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
+		b.WaitsForAll = true
+		ops := append(b.Ask(1), script.Operation{Op: op, Key: q.options.Prefix + name})
+		q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, q.clock())
+		q.await(ctx, b)
+		return b, q.surveyError(ctx, name, b)
+	})
+}
+
+// surveyError returns why the answers to a survey do not count; nil: they do.
+func (q *Quorum) surveyError(ctx context.Context, name string, b *ballot.Ballot) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case b.LacksQuorum():
+		return q.noQuorumError(name, b)
 	}
-	if b.LacksQuorum() {
-		return nil, q.noQuorumError(name, b)
-	}
-	return b, nil
+	return nil
 }
 
 // listHolders asks for all holders of a lock that many clients share. It serves one caller at a

@@ -32,6 +32,11 @@ func (l *Lane) sendAlone(conn redis.Conn) error {
 			return err
 		}
 	}
+	if l.session.isOutdated {
+		if err := l.followUp(conn); err != nil {
+			return err
+		}
+	}
 	group := l.nextCalls()
 	if len(group) > 0 || l.session.needsLook {
 		if err := l.send(conn, group); err != nil {
@@ -414,7 +419,7 @@ func (l *Lane) fail(c *Call, err error) {
 		l.session.needsScripts = true
 	case deniesVote(err):
 		kind = FailedQuarantined
-		l.session.needsLook = true
+		l.session.needsLook, l.session.isOutdated = true, true
 		if redis.IsKind(err, "COUNTERS") {
 			l.member.NoteCountersGone()
 		}

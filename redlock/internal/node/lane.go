@@ -91,6 +91,7 @@ type laneSession struct {
 	epoch        string        // the incarnation that was verified over this connection; "": it has no vote
 	offset       time.Duration // the node's TIME (since 1970) minus our BootTime
 	needsLook    bool          // find out again whether it may vote
+	isOutdated   bool          // the node has denied its vote: no call is sent before needsLook is done
 	needsPing    bool          // find out whether this connection has broken
 	needsRights  bool          // also find out what its ACL lacks
 	isShort      bool          // that look may be short: see appendLook

@@ -18,6 +18,7 @@ import (
 // node a third. It finds out whatever may cost a vote: a restart breaks the connection; data that is
 // gone or comes from another Redis has another epoch or master_replid; evictions are counted.
 func (l *Lane) appendLook() {
+	l.session.isOutdated = false
 	l.session.needsLook, l.session.needsRights, l.lookHasRights = false, false, l.session.needsRights && !l.node.Embedded
 	l.lookIsShort, l.session.isShort = l.session.isShort, false
 	l.lookTurn = l.admission.NextTurn()
