@@ -55,7 +55,7 @@ var mistakes = []mistake{
 	{"missing records taken for dead clients", "restart.go", "by.IsFree = r.Complete ", "by.IsFree = (r.Complete || WRONG) ", "abandoned", 1300},
 	{"connection forgotten that has a lease", "restart.go", "resumable[l.Conn] || !l.IsFree", "resumable[l.Conn] || !l.IsFree && !WRONG", "abandoned", 30},
 	{"broken connection stays recorded as stored", "restart.go", "case conn.Stored:\n", "case conn.Stored && !WRONG:\n", "abandoned", 5717},
-	{"passed token released by a restart", "restart.go", "case tokens[l.Token]:\n", "case tokens[l.Token] && !WRONG:\n", "exclusion debris abandoned order", 38},
+	{"passed token released by a restart", "restart.go", "tokens[l.Token]:\n", "tokens[l.Token] && !WRONG:\n", "exclusion debris abandoned order", 38},
 	{"kept lease held after a restart", "restart.go", "l.Life.State = Kept", "l.Life.State = Kept\n\t\t\tif WRONG {\n\t\t\t\tl.Life.State = Held\n\t\t\t}", "left stuck debris", 56},
 	{"LOST again after a restart", "restart.go", "by.Lost && !by.Reported", "by.Lost && (WRONG || !by.Reported)", "lost", 47},
 	{"min= not extended after a restart", "restart.go", "by.IsUnclaimed) && by.MinLeft", "by.IsUnclaimed) && by.MinLeft && !WRONG", "min", 411},

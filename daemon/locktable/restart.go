@@ -42,13 +42,16 @@ type Fate uint8
 
 const (
 	Continues Fate = iota
-	WasPassed      // another granted lease has its token now, so nothing may be released
+	WasPassed      // forget it and release nothing: a granted lease has its token now, or may have it if records are missing
 	Abandoned      // release what its attempt may have taken, or its release may have left
-	Unclear        // as Abandoned, but records are missing: the attempt may have been granted
 )
 
 // Fates returns what becomes of each lease. The client of an attempt got no answer, even if the attempt
 // was granted and lost.
+//
+// If records are missing, an attempt may have been granted, and a released lease may have been passed on.
+// So the lock stays until its deadline. No record stays: a later daemon, for which no record is missing,
+// would release the lock of a client that may still hold it.
 func (r *Restart) Fates(all []*Recorded) []Fate {
 	fates, tokens := make([]Fate, len(all)), map[string]bool{}
 	for _, l := range all {
@@ -59,12 +62,10 @@ func (r *Restart) Fates(all []*Recorded) []Fate {
 	for i, l := range all {
 		switch {
 		case l.continues():
-		case tokens[l.Token]:
+		case !r.Complete, tokens[l.Token]:
 			fates[i] = WasPassed
-		case r.Complete:
-			fates[i] = Abandoned
 		default:
-			fates[i] = Unclear
+			fates[i] = Abandoned
 		}
 	}
 	return fates

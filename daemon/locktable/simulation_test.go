@@ -309,7 +309,6 @@ type simRecord struct {
 	grant         *simGrant
 	conn, process *simConn // process: nil if there is none
 	further       []string
-	isLeft        bool // by a restart that did not know whether its attempt was granted
 }
 
 // simConn is a connection, or a process, with its client.
@@ -1005,7 +1004,6 @@ func (s *tableSim) checkEmpty() {
 			s.fail("left", "a client that has ended has %d leases, %d LOCKs", len(c.leases), len(c.requests))
 		}
 	}
-	maps.DeleteFunc(s.records, func(_ int, r *simRecord) bool { return r.isLeft })
 	if len(s.records) > 0 {
 		s.fail("records", "%d leases are left in the state file", len(s.records))
 	}
@@ -1212,12 +1210,9 @@ func (s *tableSim) restore(p *simTask, restart *Restart) {
 			if s.drop(r.grant.token); r.Released && r.grant.err == nil {
 				s.endGrant(r.l)
 			}
-		case Unclear:
-			if r.grant.token.until == 0 {
+		case WasPassed:
+			if !restart.Complete && r.grant.token.until == 0 {
 				r.grant.token.until = s.now + simTTL
-			}
-			if r.isLeft = r.Released; r.isLeft {
-				continue // for the next restart
 			}
 		}
 		delete(s.records, numbers[i])
