@@ -34,7 +34,8 @@ type restoration struct {
 	abandoned int                       // attempts and releases that were under way
 	gone      int                       // leases whose holder ended, and which a client could resume
 
-	startOf map[int]time.Duration // when the living process with a pid was started: see hasEnded
+	until   map[uint64]time.Duration // see resumableUntil; nil: not needed yet
+	startOf map[int]time.Duration    // when the living process with a pid was started: see hasEnded
 }
 
 // restoredConn is a connection that outlasted an earlier daemon.
@@ -129,25 +130,26 @@ func (r *restoration) endConn(c systemd.StoredConn, number uint64) {
 	if known := r.recovered.Conns[number]; known != nil && r.conns[number] == nil {
 		r.markNotStored(known)
 	}
-	bye := byeFor(r.resumableFor(number)).AppendTo(nil)
+	if r.until == nil { // once: thousands of connections can end here
+		r.until = r.resumableUntil()
+	}
+	bye := byeFor(max(r.until[number]-r.d.Clock(), 0)).AppendTo(nil)
 	server.Farewell(c.Conn, bye)
 	_, _ = c.Conn.CloseRead(), c.Conn.CloseWrite() // this also ends the duplicate that the manager has
 	c.Conn.Close()
 	r.d.LogManagerError(r.manager.Unstore(c.Name))
 }
 
-// resumableFor returns how long the leases of a connection may be resumed, as session.resumableFor
-// does: the shortest validity.
-func (r *restoration) resumableFor(conn uint64) (shortest time.Duration) {
+// resumableUntil returns, for each connection, until when (BootTime) all its leases may be resumed, as
+// session.resumableFor does: the first deadline that has not passed.
+func (r *restoration) resumableUntil() map[uint64]time.Duration {
+	first, now := map[uint64]time.Duration{}, r.d.Clock()
 	for _, l := range r.recovered.Leases {
-		if l.Conn != conn || l.Phase != state.PhaseHeld {
-			continue
-		}
-		if left := l.Record.Deadline - r.d.Clock(); left > 0 && (shortest == 0 || left < shortest) {
-			shortest = left
+		if l.Phase == state.PhaseHeld && l.Record.Deadline > now && (first[l.Conn] == 0 || l.Record.Deadline < first[l.Conn]) {
+			first[l.Conn] = l.Record.Deadline
 		}
 	}
-	return shortest
+	return first
 }
 
 // restoredLease is a recorded lease, or an attempt or release that was under way.

@@ -20,10 +20,16 @@ type Recovered struct {
 }
 
 // replay builds a Recovered from records. It is the State of the state file.
-type replay struct{ Recovered }
+type replay struct {
+	Recovered
+	requestsOf map[uint64]map[uint64]bool // the numbers of Requests, by connection; its closing does not look at the others
+}
 
 func newReplay() *replay {
-	return &replay{Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}}}
+	return &replay{
+		Recovered{Conns: map[uint64]*Conn{}, Requests: map[uint64]*Request{}, Leases: map[uint64]*Lease{}},
+		map[uint64]map[uint64]bool{},
+	}
 }
 
 // Apply applies a record, and does not keep its bytes. A record about an unknown number changes
@@ -91,11 +97,10 @@ func (r *replay) closeConn(number uint64) {
 		return
 	}
 	delete(r.Conns, number)
-	for _, request := range r.Requests {
-		if request.Conn == number {
-			r.answered(request.Number)
-		}
+	for request := range r.requestsOf[number] {
+		r.answered(request)
 	}
+	delete(r.requestsOf, number)
 }
 
 func (r *replay) applyRequest(kind recordKind, c *codec) error {
@@ -114,15 +119,32 @@ func (r *replay) applyRequest(kind recordKind, c *codec) error {
 			return err
 		}
 	}
+	r.removeRequest(request.Number)
 	r.Requests[request.Number] = &request.Request
+	if r.requestsOf[request.Conn] == nil {
+		r.requestsOf[request.Conn] = map[uint64]bool{}
+	}
+	r.requestsOf[request.Conn][request.Number] = true
 	return nil
 }
 
 // answered removes a request, and its attempt.
 func (r *replay) answered(number uint64) {
-	delete(r.Requests, number)
+	r.removeRequest(number)
 	if l := r.Leases[number]; l != nil && l.Phase == PhaseAcquiring {
 		delete(r.Leases, number)
+	}
+}
+
+func (r *replay) removeRequest(number uint64) {
+	request := r.Requests[number]
+	if request == nil {
+		return
+	}
+	delete(r.Requests, number)
+	ofConn := r.requestsOf[request.Conn]
+	if delete(ofConn, number); len(ofConn) == 0 && r.Conns[request.Conn] == nil { // else its next request uses the map
+		delete(r.requestsOf, request.Conn)
 	}
 }
 
