@@ -34,6 +34,7 @@ type Manager struct {
 // process. If WATCHDOG_USEC or FDSTORE is not a number, it returns an
 // error.
 func FromEnvironment() (*Manager, error) {
+	checkPidfd()
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return nil, fmt.Errorf("the service manager's WATCHDOG_USEC=%q: %w", os.Getenv("WATCHDOG_USEC"), err)
@@ -47,6 +48,17 @@ func FromEnvironment() (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{notifier: notifierFromEnvironment(), watchdog: watchdog, storeMax: storeMax, passedFDs: append(activation.Files(true), replaced...)}, nil
+}
+
+// checkPidfd lets package os check whether pidfds work, which it does once, at the latest when it
+// starts the first program. For that it clones a child that shares this process's memory, with the
+// signal handlers of this process. systemd sends SIGTERM to all processes of a service that it stops.
+// A SIGTERM for that child is reported to this process as well, and redlockd would end without
+// a drain, because a second SIGTERM ends it at once.
+func checkPidfd() {
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		self.Release()
+	}
 }
 
 // storeMaxFromEnvironment reads FDSTORE. systemd sets it from version 254 on; for earlier versions
