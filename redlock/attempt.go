@@ -109,7 +109,7 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.freshness, b.Granted))
 	if a.isWon(ctx, b, now) {
 		a.wanted = b.IsWanted()
-		b = a.agreeOnToken(ctx)
+		b = a.agreeOnFence(ctx)
 		now = q.clock()
 	}
 	a.age(q.admission.TotalMissed())
@@ -154,13 +154,13 @@ func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration
 	return b.Won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
 }
 
-// agreeOnToken ensures that a quorum of nodes has both the lock and a counter of at least
+// agreeOnFence ensures that a quorum of nodes has both the lock and a counter of at least
 // the fencing token, or of the end of its block. The token is the largest that a granting
 // node returned. If the counters of a quorum are not below it, nothing is left to do.
-// Otherwise agreeOnToken writes it back, and a node counts only if this attempt still holds
+// Otherwise agreeOnFence writes it back, and a node counts only if this attempt still holds
 // the lock there. Without that condition two attempts could be granted the same token. It
 // returns the ballot that decides.
-func (a *attempt) agreeOnToken(ctx context.Context) *ballot.Ballot {
+func (a *attempt) agreeOnFence(ctx context.Context) *ballot.Ballot {
 	q := a.q
 	fence, nodes := a.b.Fence()
 	a.fence = fence

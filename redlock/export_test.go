@@ -141,7 +141,7 @@ var spoiled = map[string]func(*rules){
 	"token from a minority": func(r *rules) {
 		r.needsNoWriteBack = func(quorum.Set, quorum.System) bool { return true }
 	},
-	"every fencing token believed": func(r *rules) { r.admission.BelievesToken = func(_, _ uint64) bool { return true } },
+	"every fencing token believed": func(r *rules) { r.admission.BelievesFence = func(_, _ uint64) bool { return true } },
 	"vote of a quarantined node": func(r *rules) {
 		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
 	},

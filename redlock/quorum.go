@@ -350,7 +350,7 @@ func (f *fleet) await(ctx context.Context, b *ballot.Ballot) {
 
 // CopyCounters asks the other nodes for their hashes and returns the maximum of each fencing counter.
 // It ignores nodes that are excluded from voting, because they may have lost their counters as
-// well. It also ignores a node with an implausible counter (admission.Fleet.CheckToken). It waits
+// well. It also ignores a node with an implausible counter (admission.Fleet.CheckFence). It waits
 // for at most the node timeout.
 func (f *fleet) CopyCounters(ctx context.Context, to int) *admission.Sources {
 	b := f.newBallot("counters", func(reply *Reply) bool { return len(reply.Array) > 0 })

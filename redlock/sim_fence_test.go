@@ -26,7 +26,7 @@ func setCounter(s *redlocktest.Sim, n uint64) {
 }
 
 // Each grant has a larger fencing token than all earlier ones, in one round trip. A quorum of
-// nodes has a counter of that value. Guards ballot.lua: acquire; agreeOnToken.
+// nodes has a counter of that value. Guards ballot.lua: acquire; agreeOnFence.
 func TestFencesGrow(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		j := f.record()
@@ -49,7 +49,7 @@ func TestFencesGrow(t *testing.T) {
 }
 
 // If the nodes disagree, the largest token is written back to a quorum. That takes one more round
-// trip, once. Guards agreeOnToken; ballot.lua: fence.
+// trip, once. Guards agreeOnFence; ballot.lua: fence.
 func TestFenceIsWrittenBack(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -80,7 +80,7 @@ func TestFenceIsWrittenBack(t *testing.T) {
 
 // Two readers whose requests overlap may get the same token, as they may work at the same time. A
 // grant after both has a larger token. So has a grant that a reader requests after one of the two
-// was granted. Guards agreeOnToken.
+// was granted. Guards agreeOnFence.
 func TestReadersMayHaveOneToken(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		reader := redlock.Request{Name: "x", TTL: time.Second, Shared: true}

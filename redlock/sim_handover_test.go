@@ -246,7 +246,7 @@ func TestPendingAbandonedAfterGrant(t *testing.T) {
 
 // If several names are handed over, they have one fencing token: the largest that any of them has
 // on any node. The counters of all names get it, so each name alone is in order. Guards
-// attempt.agreeOnToken; noteFences.
+// attempt.agreeOnFence; noteFences.
 func TestHandOverOfSeveralNames(t *testing.T) {
 	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
 		simTest(t, 3, func(t *testing.T, f *fleet) {

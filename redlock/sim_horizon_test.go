@@ -36,7 +36,7 @@ func (f *fleet) wantHonest(sims ...*redlocktest.Sim) {
 
 // One node of five answers each grant with a counter that is centuries ahead. It has no vote and
 // its status says why. The other nodes work as before, for every kind of lock, even on a host
-// whose clock is not set. Guards Lane.checkTokens; CheckToken.
+// whose clock is not set. Guards Lane.checkFences; CheckFence.
 func TestLyingTokenIsNoVote(t *testing.T) {
 	for kind, r := range allKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestFarCountersRestart(t *testing.T) {
 }
 
 // If the clock of a node is centuries ahead, its tokens are still not believed. "Far ahead" is
-// relative to a quorum of the nodes' clocks. Guards Fleet.TokenBound: quorum.
-func TestLyingClockMovesNoTokenBound(t *testing.T) {
+// relative to a quorum of the nodes' clocks. Guards Fleet.FenceBound: quorum.
+func TestLyingClockMovesNoFenceBound(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		every(f.sims[:2], func(s *redlocktest.Sim) {
 			s.StepClock(170 * 365 * 24 * time.Hour)

@@ -16,7 +16,7 @@ import (
 var oneTry = redlock.Request{Name: "x", TTL: 10 * time.Second}
 
 // A connection breaks after the node has executed an acquire and before its answer arrives. The
-// attempt fails, and the key is released over the next connection. Guards Lane.keepRelease,
+// attempt fails, and the key is released over the next connection. Guards Lane.addPendingLocked,
 // handshake: repeatPending.
 func TestLostAnswerIsReleased(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
@@ -194,7 +194,7 @@ func TestFullLane(t *testing.T) {
 }
 
 // Releases for a node that is down are stored, and sent within the longest reconnect delay after
-// it is up. Guards keepRelease, dropExpired.
+// it is up. Guards addPendingLocked, dropExpired.
 func TestReleaseWaitsForNode(t *testing.T) {
 	simTest(t, 3, func(t *testing.T, f *fleet) {
 		l := f.acquire(oneTry)

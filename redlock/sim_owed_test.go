@@ -24,7 +24,7 @@ func TestNoReleaseForLateAcquire(t *testing.T) {
 }
 
 // A call that waits when the connection breaks was never sent. The host then owes the node the
-// waiting release, but nothing for a waiting acquire. Guards failWaiting: markNotSent, keepRelease.
+// waiting release, but nothing for a waiting acquire. Guards failWaiting: markNotSent, addPendingLocked.
 func TestCallsWaitingWhenConnectionBreaks(t *testing.T) {
 	simTest(t, 5, func(t *testing.T, f *fleet) {
 		before := f.acquire(redlock.Request{Name: "before", TTL: 10 * time.Second})

@@ -112,7 +112,7 @@ func (q *Quorum) listHolders(ctx context.Context, name string, turn chan struct{
 	}
 	defer func() { <-q.listing }()
 	if last := q.lastList; last.name == name && last.began > asked {
-		q.keepListResult(last)
+		q.setListResult(last)
 		return last.b, nil
 	}
 	began := q.clock()
@@ -120,13 +120,13 @@ func (q *Quorum) listHolders(ctx context.Context, name string, turn chan struct{
 	if err != nil {
 		return nil, err
 	}
-	q.keepListResult(listResult{name, began, b})
+	q.setListResult(listResult{name, began, b})
 	return b, nil
 }
 
-// keepListResult keeps the result for callers that wait. If there are none, it drops the result,
+// setListResult stores the result for callers that wait. If there are none, it drops the result,
 // because it can be long.
-func (q *Quorum) keepListResult(l listResult) {
+func (q *Quorum) setListResult(l listResult) {
 	if q.listWaiters.Load() == 1 {
 		l = listResult{}
 	}

@@ -31,19 +31,19 @@ const DefaultPrefix = "redlock:"
 // master or a restored snapshot brings an epoch with another run_id. So each of them shows up in
 // the comparison with which every voting script begins.
 type Epoch struct {
-	Pending      bool          // the node is quarantined and has no vote
-	RunID        string        // of the Redis process
-	Word         string        // different in each quarantine, see newWord
-	MaxTTL       time.Duration // the longest lease that any host may take here
-	CountersKept bool          // in a pending epoch: the fencing counters were not lost
-	Stage        string        // unless counters were lost: node lists and prefix, see Stage
-	Name         string        // the node's name
+	Pending     bool          // the node is quarantined and has no vote
+	RunID       string        // of the Redis process
+	Word        string        // different in each quarantine, see newWord
+	MaxTTL      time.Duration // the longest lease that any host may take here
+	HasCounters bool          // in a pending epoch: the fencing counters were not lost
+	Stage       string        // unless counters were lost: node lists and prefix, see Stage
+	Name        string        // the node's name
 }
 
 const (
 	epochAdmitted = "admitted"
 	epochPending  = "pending"
-	countersKept  = "kept"
+	hasCounters   = "kept"
 	countersLost  = "lost"
 )
 
@@ -51,8 +51,8 @@ func (e *Epoch) String() string {
 	kind, detail := epochAdmitted, e.Stage
 	if e.Pending {
 		kind, detail = epochPending, countersLost
-		if e.CountersKept {
-			detail = countersKept + e.Stage
+		if e.HasCounters {
+			detail = hasCounters + e.Stage
 		}
 	}
 	return strings.Join([]string{kind, e.RunID, e.Word, strconv.FormatInt(e.MaxTTL.Milliseconds(), 10), detail, e.Name}, ":")
@@ -75,8 +75,8 @@ func ParseEpoch(text string) (Epoch, error) {
 		MaxTTL:  time.Duration(ms) * time.Millisecond,
 		Name:    words[5],
 	}
-	stage, kept := strings.CutPrefix(words[4], countersKept)
-	if e.CountersKept = e.Pending && kept; e.CountersKept || !e.Pending {
+	stage, kept := strings.CutPrefix(words[4], hasCounters)
+	if e.HasCounters = e.Pending && kept; e.HasCounters || !e.Pending {
 		e.Stage = stage
 	}
 	return e, nil

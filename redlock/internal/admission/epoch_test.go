@@ -10,7 +10,7 @@ import (
 // ParseEpoch reads an epoch as it was written, and accepts nothing else.
 func TestEpochIsReadAsWritten(t *testing.T) {
 	for _, e := range []Epoch{
-		{Pending: true, RunID: "1234", Word: "w", MaxTTL: time.Second, CountersKept: true, Name: "a"},
+		{Pending: true, RunID: "1234", Word: "w", MaxTTL: time.Second, HasCounters: true, Name: "a"},
 		{Pending: true, RunID: "1234", Word: "w", MaxTTL: time.Second, Name: "a:b c"},
 		{RunID: "1234", Word: "w", MaxTTL: 30 * time.Second, Stage: "5-abc", Name: ""},
 	} {

@@ -57,9 +57,9 @@ type Rules struct {
 	// hosts.
 	CopiesCounters func() bool
 
-	// BelievesToken reports whether a node may have reached a fencing token by granting. bound is
+	// BelievesFence reports whether a node may have reached a fencing token by granting. bound is
 	// the largest possible one according to the nodes' clocks.
-	BelievesToken func(token, bound uint64) bool
+	BelievesFence func(fence, bound uint64) bool
 }
 
 // SoundRules are the correct rules.
@@ -70,7 +70,7 @@ var SoundRules = Rules{
 	KeptData:       func(word, before string) bool { return word == before },
 	TakesStage:     func() bool { return true },
 	CopiesCounters: func() bool { return true },
-	BelievesToken:  func(token, bound uint64) bool { return token <= bound },
+	BelievesFence:  func(fence, bound uint64) bool { return fence <= bound },
 }
 
 // Fleet is what a process knows about its nodes together: the reasons why the admission of one
@@ -82,7 +82,7 @@ type Fleet struct {
 	members  []*Member
 	register *incarnationRegister
 	jumps    clockJumps
-	bounds   tokenBounds
+	bounds   fenceBounds
 
 	// maxTTL is the longest lease that any host may take on these nodes: this host's
 	// max_ttl, or a larger one that other hosts recorded there. It never decreases.
@@ -105,7 +105,7 @@ func NewFleet(o Options) *Fleet {
 	f := &Fleet{options: o, losses: make([]CounterLoss, n), connected: make([]bool, n), runIDs: make([]string, n), lastLost: make([]uint64, n)}
 	f.maxTTL.Store(int64(o.MaxTTL))
 	f.jumps.nodes = make([]nodeClock, n)
-	f.bounds = newTokenBounds(n)
+	f.bounds = newFenceBounds(n)
 	if f.lists = o.Quorum.Lists(); f.lists == nil {
 		f.lists = []quorum.System{{}} // for tests without quorums
 	}

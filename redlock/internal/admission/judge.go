@@ -203,7 +203,7 @@ func (j *judgement) decide() Verdict {
 	case e.Name != m.name:
 		return refusedVerdict(fmt.Errorf("this Redis (run_id %.8s…) is node %q already: one server with two names would have two votes: correct the address of one of them, or the names, which must be the same on every host", e.RunID, e.Name))
 	}
-	if !e.Pending || e.CountersKept {
+	if !e.Pending || e.HasCounters {
 		if j.stage, err = parseStage(e.Stage); err != nil {
 			return refusedVerdict(err)
 		}
@@ -273,16 +273,16 @@ func (j *judgement) lookAtOthers() {
 }
 
 // beginQuarantine returns the marker to write.
-func (j *judgement) beginQuarantine(countersKept bool) Verdict {
+func (j *judgement) beginQuarantine(hasCounters bool) Verdict {
 	m, s := j.member, j.snapshot
 	return Verdict{QuarantineBegun: !m.fleet.options.NoQuarantine, Write: &Epoch{
-		Pending:      true,
-		RunID:        s.Info.RunID,
-		Word:         newWord(s.Clock.milliseconds(), m.fleet.register.newest(m.index)),
-		MaxTTL:       m.fleet.LongestTTL(),
-		CountersKept: countersKept,
-		Stage:        j.stage.String(),
-		Name:         m.name,
+		Pending:     true,
+		RunID:       s.Info.RunID,
+		Word:        newWord(s.Clock.milliseconds(), m.fleet.register.newest(m.index)),
+		MaxTTL:      m.fleet.LongestTTL(),
+		HasCounters: hasCounters,
+		Stage:       j.stage.String(),
+		Name:        m.name,
 	}}
 }
 
@@ -317,9 +317,9 @@ func (j *judgement) judgeAdmitted(e Epoch) Verdict {
 		return j.judgeJump(jump, m.jumpSince)
 	}
 	if why != nil {
-		countersKept := errors.Is(why, errUptime)
-		j.noticeWithdrawal(why, countersKept)
-		return j.beginQuarantine(countersKept)
+		hasCounters := errors.Is(why, errUptime)
+		j.noticeWithdrawal(why, hasCounters)
+		return j.beginQuarantine(hasCounters)
 	}
 	m.durability.noteTime(s.At, fleet.LongestTTL())
 	if s.At < m.noVoteHereUntil {
@@ -349,9 +349,9 @@ func (j *judgement) advance(e Epoch, ready Verdict) Verdict {
 }
 
 // noticeWithdrawal reports to the operator that the node's admission is withdrawn.
-func (j *judgement) noticeWithdrawal(why error, countersKept bool) {
+func (j *judgement) noticeWithdrawal(why error, hasCounters bool) {
 	kind := Withdrawn
-	if countersKept {
+	if hasCounters {
 		kind = ClockJumped
 	}
 	j.addNotice(kind, why.Error())

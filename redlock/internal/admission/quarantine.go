@@ -21,13 +21,13 @@ func (j *judgement) judgePending(e Epoch) Verdict {
 		e.MaxTTL = longest
 		return Verdict{Write: &e}
 	}
-	fleet.noteCounterLoss(m.index, !e.CountersKept, m.markedTurn, s.SentTurn)
+	fleet.noteCounterLoss(m.index, !e.HasCounters, m.markedTurn, s.SentTurn)
 	fleet.noteTotalLoss()
 	waiting := j.waiting(e)
 	switch {
 	case s.At < waiting.Until:
 		return waiting
-	case e.CountersKept:
+	case e.HasCounters:
 		return admitted(e, e.Stage, nil)
 	case fleet.options.NoQuarantine:
 		return admitted(e, fleet.change.stage().String(), new(Counters))
@@ -58,7 +58,7 @@ func (m *Member) quarantineEnd(s *Snapshot) time.Duration {
 	}
 	from := m.markedAt // from then on, no vote of another Redis under this name counts
 	for list := range m.fleet.lists {
-		if known := m.fleet.register.knownSince(list, m.index); known != 0 && !m.marker.CountersKept && !m.fleet.areAllNew(m.index) {
+		if known := m.fleet.register.knownSince(list, m.index); known != 0 && !m.marker.HasCounters && !m.fleet.areAllNew(m.index) {
 			from = max(from, known+maxStaleness)
 		}
 	}
@@ -70,7 +70,7 @@ func (m *Member) whyPending(now time.Duration, e Epoch) error {
 	switch {
 	case m.supersededAt != 0 && now-m.supersededAt < e.MaxTTL:
 		return ErrSuperseded
-	case e.CountersKept:
+	case e.HasCounters:
 		return errors.New("its clock jumped, so it may have released locks that are still held")
 	}
 	return errors.New("it is new, or was restarted, flushed or resynchronised, so it may have forgotten locks that are still held")

@@ -369,7 +369,7 @@ func (l *Lane) failGroup(group []Call, err error) {
 	}
 	l.mu.Lock()
 	for i := range group {
-		l.keepRelease(&group[i])
+		l.addPendingLocked(&group[i])
 	}
 	l.mu.Unlock()
 	for i := range group {
@@ -395,7 +395,7 @@ func (l *Lane) answerSpan(calls []Call, reply *redis.Reply) {
 // answerCall passes the answers to one call. An error of one operation fails its call, unless the
 // call is for several leases. An error that denies the node's vote fails the call in any case.
 func (l *Lane) answerCall(c *Call, replies []redis.Reply) {
-	l.checkTokens(c.Ops, replies)
+	l.checkFences(c.Ops, replies)
 	if !c.IsRelease() && l.member.IsSuperseded() {
 		l.fail(c, admission.ErrSuperseded)
 		return
@@ -430,7 +430,7 @@ func (l *Lane) fail(c *Call, err error) {
 		err = fmt.Errorf("%w%s", err, wrongTypeHelp)
 	}
 	l.mu.Lock()
-	l.keepRelease(c)
+	l.addPendingLocked(c)
 	l.lastError = fmt.Errorf("%s: %w", c.Op, err)
 	l.mu.Unlock()
 	l.deny(c, err)

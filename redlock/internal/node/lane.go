@@ -245,7 +245,7 @@ func (l *Lane) LookSoon() {
 func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 	switch {
 	case !l.isConnected():
-		l.keepRelease(c)
+		l.addPendingLocked(c)
 		return l.failure(c, FailedDown, l.reason)
 	case c.IsRelease(): // never dropped; bounded by the acquires that were admitted
 	case !l.rules.Votes(l.state):
@@ -266,9 +266,8 @@ func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 // isConnected reports whether a release can be sent. The caller holds mu.
 func (l *Lane) isConnected() bool { return l.state != Down && l.state != Connecting }
 
-// keepRelease keeps a release for later if its token may be on the node. The caller
-// holds mu.
-func (l *Lane) keepRelease(c *Call) {
+// addPendingLocked adds a release to the pending ones if its token may be on the node.
+func (l *Lane) addPendingLocked(c *Call) {
 	if c.Release != nil {
 		c = c.Release
 	}
@@ -472,7 +471,7 @@ func (l *Lane) failWaiting(reason error) {
 	l.urgent, l.queue = nil, nil
 	for i := range waiting {
 		waiting[i].markNotSent(l.index)
-		l.keepRelease(&waiting[i])
+		l.addPendingLocked(&waiting[i])
 	}
 	l.dropExpired()
 	l.mu.Unlock()

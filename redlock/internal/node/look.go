@@ -327,12 +327,12 @@ func (l *Lane) noteWarnings(s *admission.Snapshot) {
 	l.mu.Unlock()
 }
 
-// checkTokens replaces answers with a fencing token that is not believed by errors.
-func (l *Lane) checkTokens(ops []script.Operation, replies []redis.Reply) {
+// checkFences replaces answers with a fencing token that is not believed by errors.
+func (l *Lane) checkFences(ops []script.Operation, replies []redis.Reply) {
 	if letter := ops[0].Op; !letter.Takes() && letter != script.ReadCounters {
 		return
 	}
-	bound := l.admission.TokenBound(l.trip.received)
+	bound := l.admission.FenceBound(l.trip.received)
 	for i := range replies {
 		reply := &replies[i]
 		switch {
@@ -340,15 +340,15 @@ func (l *Lane) checkTokens(ops []script.Operation, replies []redis.Reply) {
 		case ops[i].Op == script.ReadCounters:
 			reply.Err = l.checkCounters(reply.Array, bound)
 		case ops[i].Op.Takes():
-			if token := tokenOf(reply); token.IsNumber() {
-				reply.Err = l.admission.CheckToken(string(ops[i].Counter[:]), script.FenceOf(token), bound)
+			if fence := fenceReply(reply); fence.IsNumber() {
+				reply.Err = l.admission.CheckFence(string(ops[i].Counter[:]), script.FenceOf(fence), bound)
 			}
 		}
 	}
 }
 
-// tokenOf returns the fencing token, also of a hand-over that did not find the old token.
-func tokenOf(reply *redis.Reply) *redis.Reply {
+// fenceReply returns the fencing token, also of a hand-over that did not find the old token.
+func fenceReply(reply *redis.Reply) *redis.Reply {
 	if len(reply.Array) == 1 {
 		return &reply.Array[0]
 	}
@@ -363,7 +363,7 @@ func (l *Lane) checkCounters(fields []redis.Reply, bound uint64) error {
 		if _, known := script.CounterIndex(fields[i].Str); !known || !ok {
 			continue
 		}
-		if err := l.admission.CheckToken(fields[i].Str, value, bound); err != nil {
+		if err := l.admission.CheckFence(fields[i].Str, value, bound); err != nil {
 			return err
 		}
 	}

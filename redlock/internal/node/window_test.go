@@ -68,7 +68,7 @@ func newWindowTest(t *testing.T) *windowTest {
 		lostScripts: lostScripts{answer: func(int) error { return nil }}, answers: make(chan error, 100),
 	}}
 	rules := admission.SoundRules
-	rules.BelievesToken = func(uint64, uint64) bool { return true }
+	rules.BelievesFence = func(uint64, uint64) bool { return true }
 	w.lane = NewLane(Options{
 		Rules: &SoundRules, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return w.now }, Waiters: &Waiters{},
 		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5), Rules: rules}),

@@ -336,7 +336,7 @@ func (d *onceDialer) dial(ctx context.Context, _ string, dialer *net.Dialer, _ *
 	if err != nil {
 		return nil, err
 	}
-	return d.keep(conn)
+	return d.store(conn)
 }
 
 func (d *onceDialer) claim() bool {
@@ -347,8 +347,8 @@ func (d *onceDialer) claim() bool {
 	return first
 }
 
-// keep stores the connection for close. If close came first, keep closes it.
-func (d *onceDialer) keep(plain net.Conn) (net.Conn, error) {
+// store stores the connection for close. If close came first, store closes it.
+func (d *onceDialer) store(plain net.Conn) (net.Conn, error) {
 	conn := &guardedConn{Conn: plain}
 	d.mu.Lock()
 	d.conn = conn

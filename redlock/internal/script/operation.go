@@ -113,7 +113,7 @@ func Bucket(key string) int {
 // Fencing tokens are approximately microseconds since 1970.
 const (
 	fenceDigits = 16
-	MaxFence    = admission.MaxToken
+	MaxFence    = admission.MaxFence
 )
 
 // Encoder encodes many operations in one command.

@@ -12,28 +12,28 @@ import (
 // Fencing tokens are a wall clock's microseconds, or one more than the last token, so counters
 // run behind the clocks. A token far ahead of the clocks comes from a node that lies or is
 // broken, not from a grant. If it were written back to all nodes, it would bring their counters
-// close to MaxToken and end all grants of each lock with that counter. So it is not believed, and
+// close to MaxFence and end all grants of each lock with that counter. So it is not believed, and
 // other hosts' scripts refuse it (FAR in rare.lua). A token that is only slightly ahead does no
 // harm: each grant adds 1, and the clocks run faster.
 
-// MaxToken is the largest integer that a double counts exactly, less a margin that is never used
+// MaxFence is the largest integer that a double counts exactly, less a margin that is never used
 // up. A node with a larger counter fails.
-const MaxToken = 1<<53 - 1<<40
+const MaxFence = 1<<53 - 1<<40
 
-// maxTokenLead is how far a fencing token may be ahead of the nodes' clocks. A node refuses a
+// maxFenceLead is how far a fencing token may be ahead of the nodes' clocks. A node refuses a
 // token that is twice as far ahead of its own clock. So it accepts each token that is believed
 // here, although the clocks differ.
-const maxTokenLead = 26 * 7 * 24 * time.Hour
+const maxFenceLead = 26 * 7 * 24 * time.Hour
 
-// tokenBounds has what the nodes' clocks show. No single node can move the bound.
-type tokenBounds struct {
+// fenceBounds has what the nodes' clocks show. No single node can move the bound.
+type fenceBounds struct {
 	offsets []atomic.Int64 // by node: its TIME minus our BootTime; unread: not known yet
 }
 
 const clockUnread = math.MinInt64
 
-func newTokenBounds(nodes int) tokenBounds {
-	b := tokenBounds{offsets: make([]atomic.Int64, nodes)}
+func newFenceBounds(nodes int) fenceBounds {
+	b := fenceBounds{offsets: make([]atomic.Int64, nodes)}
 	for i := range b.offsets {
 		b.offsets[i].Store(clockUnread)
 	}
@@ -47,16 +47,16 @@ func (f *Fleet) NoteClock(node int, s ClockSample) {
 	}
 }
 
-// TokenBound returns the largest fencing token that is believed at now: maxTokenLead ahead of the
+// FenceBound returns the largest fencing token that is believed at now: maxFenceLead ahead of the
 // time that has passed according to a quorum of nodes. It returns 0 if fewer clocks were read.
 // (This host's wall clock does not count: it may never have been set, and then be years behind,
 // or be ahead of what the nodes accept.)
-func (f *Fleet) TokenBound(now time.Duration) uint64 {
+func (f *Fleet) FenceBound(now time.Duration) uint64 {
 	past, known := f.QuorumTime(now)
 	if !known {
 		return 0
 	}
-	return min(uint64(max(past+maxTokenLead, 0).Microseconds()), MaxToken)
+	return min(uint64(max(past+maxFenceLead, 0).Microseconds()), MaxFence)
 }
 
 // ReserveLimit returns the largest fencing token that may be reserved at now; 0: too few clocks
@@ -84,22 +84,22 @@ func (f *Fleet) QuorumTime(now time.Duration) (sinceEpoch time.Duration, known b
 	return now + time.Duration(low), true
 }
 
-// CheckToken returns an error if a counter cannot have reached this value by grants.
-func (f *Fleet) CheckToken(counter string, token, bound uint64) error {
-	if f.options.Rules.BelievesToken(token, bound) {
+// CheckFence returns an error if a counter cannot have reached this value by grants.
+func (f *Fleet) CheckFence(counter string, fence, bound uint64) error {
+	if f.options.Rules.BelievesFence(fence, bound) {
 		return nil
 	}
-	return &tokenBeyondBound{counter: counter, token: token, bound: bound}
+	return &fenceBeyondBound{counter: counter, fence: fence, bound: bound}
 }
 
-// tokenBeyondBound is the error of a fencing token, or a counter, that is not believed.
-type tokenBeyondBound struct {
+// fenceBeyondBound is the error of a fencing token, or a counter, that is not believed.
+type fenceBeyondBound struct {
 	counter      string
-	token, bound uint64
+	fence, bound uint64
 }
 
-func (e *tokenBeyondBound) Error() string {
+func (e *fenceBeyondBound) Error() string {
 	return fmt.Sprintf("its fencing counter %s is at %d, more than %.0f days ahead of most nodes' clocks, which grants cannot cause: its vote does not count; "+
 		"set the nodes' clocks if they are wrong; otherwise that node lies or somebody wrote to it: HDEL %s epoch there, and after max_ttl it has the counters of the others, or replace it",
-		e.counter, e.token, maxTokenLead.Hours()/24+float64(e.token-e.bound)/float64((24*time.Hour).Microseconds()), NodeKey)
+		e.counter, e.fence, maxFenceLead.Hours()/24+float64(e.fence-e.bound)/float64((24*time.Hour).Microseconds()), NodeKey)
 }
