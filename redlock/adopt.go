@@ -102,7 +102,12 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		deadline:      q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
 		extra:         &leaseExtra{onConfirmed: func() {}, id: r.Grant}, // begin replaces onConfirmed if Wait waits for the lease
 	}
-	l.adoptExchange(r, now)
+	switch l.extra.holder = r.Holder; {
+	case r.Former != "": // an exchange had begun, and continues
+		l.extra.newToken.Store(&r.Token)
+	case r.Grant != "": // a pass made the grant
+		l.extra.dueAt = l.exchangeAt(now)
+	}
 	l.downgraded = t.kind == script.KindShared // nodes may still have it as exclusive
 	if end := q.rules.adoptedBlock(r.Fence); end > r.Fence {
 		l.extra.host = newHostLease(l, MaxBlock, end, now, now)
@@ -184,15 +189,10 @@ func (q *Quorum) allNodes() *node.NodeSet {
 	return placed
 }
 
-// request returns the fields of a Request that identify the lock.
-func (r *Record) request() Request {
-	return Request{Names: r.Names, Shared: r.Shared, Slots: r.Slots}
-}
-
 // targetOf returns the target of a record. The error matches ErrRecord: there is no such lock, or
 // the token cannot belong to it.
 func (q *Quorum) targetOf(r *Record) (target, error) {
-	wish := r.request()
+	wish := Request{Names: r.Names, Shared: r.Shared, Slots: r.Slots}
 	if err := q.checkLock(&wish); err != nil {
 		return target{}, r.invalidError("%v", err)
 	}

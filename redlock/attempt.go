@@ -333,7 +333,7 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 		return q.noQuorumError(name, b)
 	case b.Won():
 		e := q.noQuorumError(name, b)
-		e.Failed = append(e.Failed, errTooLate(b.Op))
+		e.Failed = append(e.Failed, &NodeError{Node: "this host", Op: b.Op, Failure: FailedLate, Err: errors.New("the answers came after the lease would have expired")})
 		return e
 	case b.Op == "fence":
 		e := q.noQuorumError(name, b)
@@ -364,12 +364,6 @@ func (q *Quorum) errOverloaded(name string) error {
 		Node: "this host", Op: "acquire", Failure: FailedFull,
 		Err: errors.New("it was not sent to the nodes: too many attempts of this host are in progress, and the nodes have answered none of them in time"),
 	}}}
-}
-
-// errTooLate is the error of a ballot that was won after its validity had ended.
-func errTooLate(op string) *NodeError {
-	return &NodeError{Node: "this host", Op: op, Failure: FailedLate,
-		Err: errors.New("the answers came after the lease would have expired")}
 }
 
 func (q *Quorum) noQuorumError(name string, b *ballot.Ballot) *NoQuorumError {

@@ -265,11 +265,3 @@ func (q *Quorum) lookAtAll() {
 		l.LookSoon()
 	}
 }
-
-// stepOf returns the step of a change on a node; "": the node is not being changed.
-func (q *Quorum) stepOf(i int) ChangeStep {
-	if step := q.admission.StepOf(i); step != admission.Settled {
-		return ChangeStep(step.String())
-	}
-	return ""
-}

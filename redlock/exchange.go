@@ -140,14 +140,3 @@ func (l *Lease) awaitExchange() {
 		<-recording
 	}
 }
-
-// adoptExchange continues the exchange of a recorded lease. If none had begun and a pass made the
-// grant, an exchange becomes due.
-func (l *Lease) adoptExchange(r *Record, now time.Duration) {
-	switch l.extra.holder = r.Holder; {
-	case r.Former != "":
-		l.extra.newToken.Store(&r.Token)
-	case r.Grant != "":
-		l.extra.dueAt = l.exchangeAt(now)
-	}
-}

@@ -54,8 +54,8 @@ func (l *Lease) extendOnce(ctx context.Context, ttl time.Duration) error {
 	e.send()
 	select {
 	case <-e.done:
-		if e.usedFormerToken(l) {
-			return l.extendOnce(ctx, ttl)
+		if e.exchanges == 0 && !e.isGranted(0) && l.tokens().former != "" {
+			return l.extendOnce(ctx, ttl) // the nodes had a new token, which e did not know: once per lease at most
 		}
 		return e.result(l)
 	case <-ctx.Done():
@@ -66,12 +66,6 @@ func (l *Lease) extendOnce(ctx context.Context, ttl time.Duration) error {
 	default:
 		return fmt.Errorf("%s: extend: %w", l.name(), context.Cause(ctx))
 	}
-}
-
-// usedFormerToken reports whether the nodes did not extend the one lease because they had a new
-// token, which the extension did not know yet. That happens at most once per lease.
-func (e *extension) usedFormerToken(l *Lease) bool {
-	return e.exchanges == 0 && !e.isGranted(0) && l.tokens().former != ""
 }
 
 // bounded limits a new ttl to what Request.Max leaves, but not below the present ttl.

@@ -286,27 +286,6 @@ func (e *extension) toRepair(node int, replies []Reply) (repair []int) {
 	return repair
 }
 
-// missingOf returns the nodes on which a lease is missing, and records that the new deadline of
-// the lease is set.
-func (e *extension) missingOf(i int) (nodes quorum.Set) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.notified |= 1 << i
-	return e.missing[i]
-}
-
-// missingOfUndecided returns the nodes that can get the key of a lease that no quorum confirmed. In a
-// change of the nodes, these are nodes of the new list: the lease is still on a majority of the old
-// one.
-func (e *extension) missingOfUndecided(i int) quorum.Set {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.k.q.system.MayRepair(e.granted[i]) {
-		return 0
-	}
-	return e.missing[i]
-}
-
 // isDecided reports whether a lease is decided. The caller holds mu.
 func (e *extension) isDecided(i int) bool { return e.decided&(1<<i) != 0 }
 
@@ -328,19 +307,14 @@ func (e *extension) onTimeout() {
 	if o.last {
 		e.timedOut = true
 		o.undecided, o.ended = e.close(), e.isOver()
-		e.noteSilent()
+		for i := range e.k.q.lanes {
+			if !e.answered.Has(i) { // it counts as failed
+				e.failures = append(e.failures, e.failure(i, FailedTimeout, node.Silence(e.k.q.options.NodeTimeout)))
+			}
+		}
 	}
 	e.mu.Unlock()
 	e.notify(o)
-}
-
-// noteSilent counts the nodes that have not answered as failed. The caller holds mu.
-func (e *extension) noteSilent() {
-	for i := range e.k.q.lanes {
-		if !e.answered.Has(i) {
-			e.failures = append(e.failures, e.failure(i, FailedTimeout, node.Silence(e.k.q.options.NodeTimeout)))
-		}
-	}
 }
 
 func (e *extension) failure(node int, kind Failure, err error) *NodeError {
@@ -365,21 +339,42 @@ func (e *extension) cause(i int) error {
 }
 
 func (e *extension) notify(o outcomes) {
+	var latest time.Duration
 	if len(o.confirmed) > 0 {
-		e.notifyConfirmed(o.confirmed)
+		e.mu.Lock()
+		voters := e.voters
+		e.mu.Unlock()
+		latest = e.k.q.admission.LatestDeadline(e.freshness, voters)
+	}
+	for _, i := range o.confirmed {
+		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.byClient)
+		e.mu.Lock()
+		e.notified |= 1 << i
+		missing := e.missing[i]
+		e.mu.Unlock()
+		e.repair(i, missing)
 	}
 	for _, i := range o.passable {
 		e.allowPass(i)
 	}
-	for _, i := range o.gone {
-		e.leases[i].loseCurrent(e.lostReason(i)) // no quorum can hold it
+	for _, i := range o.gone { // no quorum can hold it
+		reason := LostQuorum
+		if e.forced[i] { // it does not change once the lease is decided
+			reason = LostForced
+		}
+		e.leases[i].loseCurrent(reason)
 	}
 	for _, i := range o.undecided {
 		if e.confirms(i) {
 			e.passed[i].host.fail()
 		}
 		e.k.retry(e.leases[i], e.ttls[i], e.cause(i))
-		e.repair(i, e.missingOfUndecided(i))
+		e.mu.Lock()
+		missing, mayRepair := e.missing[i], e.k.q.system.MayRepair(e.granted[i])
+		e.mu.Unlock()
+		if mayRepair { // in a change of the nodes: it is on a majority of the old list, and missing on nodes of the new one
+			e.repair(i, missing)
+		}
 	}
 	if o.last {
 		close(e.done)
@@ -389,33 +384,9 @@ func (e *extension) notify(o outcomes) {
 	}
 }
 
-func (e *extension) notifyConfirmed(confirmed []int) {
-	latest := e.latestDeadline()
-	for _, i := range confirmed {
-		e.k.confirmed(e.leases[i], e.start, e.missed, latest, e.ttls[i], e.byClient)
-		e.repair(i, e.missingOf(i))
-	}
-}
-
 // repair repairs a lease that the extension confirmed.
 func (e *extension) repair(i int, nodes quorum.Set) {
 	e.leases[i].current().repair(nodes, e.exchanges&(1<<i) != 0)
-}
-
-// latestDeadline returns the latest deadline that the leases may have: see
-// admission.Fleet.LatestDeadline.
-func (e *extension) latestDeadline() time.Duration {
-	e.mu.Lock()
-	voters := e.voters
-	e.mu.Unlock()
-	return e.k.q.admission.LatestDeadline(e.freshness, voters)
-}
-
-func (e *extension) lostReason(i int) LostReason {
-	if e.forced[i] { // it does not change once the lease is decided
-		return LostForced
-	}
-	return LostQuorum
 }
 
 // repair sets the key of a lease again on nodes that do not hold it. A node refuses if

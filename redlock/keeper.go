@@ -50,7 +50,7 @@ const (
 
 func newKeeper(q *Quorum) *keeper {
 	start := time.Now()
-	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, clockLead: q.clock(), wake: make(chan struct{}, 1), queue: newExtensionQueue()}
+	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, clockLead: q.clock(), wake: make(chan struct{}, 1), queue: extensionQueue{due: leaseHeap{byLoss: true}}}
 }
 
 // run extends leases until ctx ends.
@@ -84,9 +84,7 @@ func (k *keeper) noticeSuspension() {
 	if k.clockLead = ahead; !jumped {
 		return
 	}
-	for _, l := range k.q.lanes {
-		l.LookSoon()
-	}
+	k.q.lookAtAll()
 	for _, l := range k.all() {
 		l.onTimer()
 	}
@@ -185,7 +183,10 @@ func (k *keeper) popDue(now time.Duration) (due []*Lease, next time.Duration) {
 // send sends one extension of many leases to the nodes.
 func (k *keeper) send(batch []*Lease, now time.Duration) {
 	e := newExtension(k, batch, now)
-	e.onDecided = k.batchDecided
+	e.onDecided = func() { // there is room for the next batch
+		k.inFlight.Add(-1)
+		k.wakeUp()
+	}
 	for _, l := range batch {
 		l.noteAsked(now)
 	}
@@ -197,12 +198,6 @@ func (k *keeper) send(batch []*Lease, now time.Duration) {
 			k.watch(batch[i], now+confirmEvery)
 		}
 	}
-}
-
-// batchDecided makes room for the next batch.
-func (k *keeper) batchDecided() {
-	k.inFlight.Add(-1)
-	k.wakeUp()
 }
 
 // wakeUp makes the keeper look for leases that are due.
@@ -338,7 +333,9 @@ func (k *keeper) reportDeadline(l *Lease) {
 // keeper retries after a short random delay, until LOST is reported.
 func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l = l.current()
-	l.setCause(cause)
+	l.mu.Lock()
+	l.cause = cause
+	l.mu.Unlock()
 	l.onTimer()
 	doubled := retryExtend << min(l.failedTries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
@@ -370,16 +367,14 @@ func (k *keeper) forceToken(token string) *Lease {
 		k.forced = map[string]int{}
 	}
 	k.forced[token]++
-	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() { k.forgetForced(token) })
+	time.AfterFunc(node.SilenceLimit(k.q.options.NodeTimeout), func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.forced[token]--; k.forced[token] == 0 { // else a later FORCE has recorded it, too
+			delete(k.forced, token)
+		}
+	})
 	return nil
-}
-
-func (k *keeper) forgetForced(token string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.forced[token]--; k.forced[token] == 0 { // else a later FORCE has recorded it, too
-		delete(k.forced, token)
-	}
 }
 
 func (k *keeper) wasForced(l *Lease) bool {
@@ -398,8 +393,6 @@ type extensionQueue struct {
 	waiting leaseHeap // by due
 	due     leaseHeap // by lossAt
 }
-
-func newExtensionQueue() extensionQueue { return extensionQueue{due: leaseHeap{byLoss: true}} }
 
 // all returns the leases in no order.
 func (a *extensionQueue) all() []*Lease { return slices.Concat(a.waiting.leases, a.due.leases) }

@@ -358,13 +358,6 @@ func (l *Lease) lossDue() time.Duration {
 	return l.lostAt()
 }
 
-// setCause records why an extension failed.
-func (l *Lease) setCause(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cause = cause
-}
-
 // capDeadline limits a deadline to Request.Max.
 func (l *Lease) capDeadline(deadline time.Duration) time.Duration {
 	if l.maxHoldEnd != 0 {

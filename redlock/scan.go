@@ -128,7 +128,7 @@ func (q *Quorum) pauseScan(ctx context.Context, try int) error {
 func (q *Quorum) scanNames(ctx context.Context, w *walk) (names []string, err error) {
 	for tries := 1; ; tries++ {
 		if !q.chooseNode(w) {
-			return nil, q.scanFailed()
+			return nil, q.noQuorumError("all locks", q.newBallot("scan", ballot.IsGrant))
 		}
 		keys, failure := q.scanNode(ctx, w)
 		switch {
@@ -165,12 +165,6 @@ func (q *Quorum) chooseNode(w *walk) bool {
 		}
 	}
 	return false
-}
-
-// scanFailed returns the error for a scan that has too few nodes left to read.
-func (q *Quorum) scanFailed() error {
-	b := ballot.New("scan", len(q.lanes), q.system, ballot.IsGrant)
-	return q.noQuorumError("all locks", b)
 }
 
 // scanNode reads one page of keys.

@@ -199,7 +199,7 @@ func TestClockJumpIsNoLossOfCounters(t *testing.T) {
 }
 
 // Counters that restart are larger than any counter that a host with a fast clock may have
-// proposed and a node has accepted. Guards rewrite: proposalAhead.
+// proposed and a node has accepted. Guards rewrite: ProposalLead.
 func TestCountersRestartBeyondProposals(t *testing.T) {
 	ahead := func(o *redlock.Options) { o.Wall = func() time.Time { return time.Now().Add(900 * ms) } }
 	admittedTest(t, 3, func(t *testing.T, f *fleet) {

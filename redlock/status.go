@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
@@ -48,7 +49,9 @@ func (q *Quorum) Status() Status {
 	var ready quorum.Set
 	for i, l := range q.lanes {
 		node := l.Status()
-		node.Step = string(q.stepOf(i))
+		if step := q.admission.StepOf(i); step != admission.Settled {
+			node.Step = step.String()
+		}
 		status.Nodes[i] = node
 		left[i] = never
 		switch {

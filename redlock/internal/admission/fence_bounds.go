@@ -68,11 +68,11 @@ func (f *Fleet) ReserveLimit(now time.Duration) uint64 {
 	if !known {
 		return 0
 	}
-	return uint64(max(past+proposalLead/2, 0).Microseconds())
+	return uint64(max(past+ProposalLead/2, 0).Microseconds())
 }
 
-// proposalLead is how far a proposal may be ahead of a node's clock (AHEAD in ballot.lua).
-const proposalLead = time.Second
+// ProposalLead is how far a proposal may be ahead of a node's clock (AHEAD in ballot.lua).
+const ProposalLead = time.Second
 
 // QuorumTime returns the time since 1970 that has passed according to a quorum of nodes. It is
 // not known if fewer clocks were read.

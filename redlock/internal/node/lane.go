@@ -499,7 +499,7 @@ func (l *Lane) dropExpired() {
 func (l *Lane) setState(state State, reason error, record func() []int) (changed bool) {
 	l.mu.Lock()
 	before := l.state
-	news := before != state || !sameText(l.reason, reason)
+	news := before != state || fmt.Sprint(l.reason) != fmt.Sprint(reason)
 	l.state, l.reason = state, reason
 	status := l.statusLocked()
 	l.mu.Unlock()
@@ -515,11 +515,4 @@ type Silence time.Duration
 
 func (s Silence) Error() string {
 	return fmt.Sprintf("silent for %v", time.Duration(s).Round(time.Millisecond))
-}
-
-func sameText(a, b error) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Error() == b.Error()
 }

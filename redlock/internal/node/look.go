@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/redis"
@@ -272,7 +271,7 @@ func (l *Lane) writeVerdict(ctx context.Context, conn redis.Conn, s *admission.S
 // rewrite writes an epoch, fencing counters (nil: they stay) and reports, unless another host has
 // written others since the snapshot.
 func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapshot, epoch string, records []byte, reports string) error {
-	ahead := proposalAhead
+	ahead := admission.ProposalLead // counters that restart begin after that
 	if l.noQuarantine {
 		ahead = 0
 	}
@@ -290,10 +289,6 @@ func (l *Lane) rewrite(ctx context.Context, conn redis.Conn, s *admission.Snapsh
 	}
 	return fmt.Errorf("its epoch cannot be written: %w%s", err, helpWith(err))
 }
-
-// proposalAhead is how far a proposed fencing token may be ahead of a node's TIME (ballot.lua has
-// the same). Counters that restart begin after that.
-const proposalAhead = time.Second
 
 // refuse records a server's error as the reason why the node has no vote. It returns other
 // errors, which are about the connection.

@@ -104,13 +104,6 @@ func (w *window) pop() {
 	w.underWay = slices.Delete(w.underWay, 0, 1)
 }
 
-// recycle keeps a finished round trip for a later group, if it is small.
-func (w *window) recycle(trip *roundTrip) {
-	if cap(trip.calls) <= maxSpareCalls {
-		w.free = append(w.free, trip)
-	}
-}
-
 func countOps(calls []Call) (n int) {
 	for i := range calls {
 		n += len(calls[i].Ops)
@@ -230,7 +223,9 @@ func (l *Lane) processReply(trip *roundTrip) error {
 	l.window.pop()
 	l.noteTrip()
 	err := l.processGroup(trip.calls)
-	l.window.recycle(trip)
+	if cap(trip.calls) <= maxSpareCalls {
+		l.window.free = append(l.window.free, trip)
+	}
 	return err
 }
 
@@ -272,7 +267,9 @@ func (l *Lane) closeWindow(cause error) {
 	doubtful := l.rules.InDoubt(len(w.underWay))
 	for i, trip := range w.underWay {
 		if i >= doubtful {
-			l.forgetSent(trip.calls)
+			for j := range trip.calls { // the node has not executed them
+				trip.calls[j].markNotSent(l.index)
+			}
 		}
 		l.failGroup(trip.calls, cause)
 	}
@@ -285,13 +282,6 @@ func (l *Lane) closeWindow(cause error) {
 		l.admitting = nil
 	}
 	l.answerHosts(hosts{err: cause})
-}
-
-// forgetSent records that the node has not executed calls that were sent.
-func (l *Lane) forgetSent(calls []Call) {
-	for i := range calls {
-		calls[i].markNotSent(l.index)
-	}
 }
 
 // connectionError returns the error of a connection that failed after trip.

@@ -222,7 +222,8 @@ func readMessage(message *rueidis.RedisMessage, reply *Reply) {
 			readMessage(&items[i], &reply.Array[i])
 		}
 	case message.IsMap(): // as in RESP2: keys and values in turn
-		for key, value := range mapOf(message) {
+		items, _ := message.ToMap()
+		for key, value := range items {
 			var field Reply
 			readMessage(&value, &field)
 			reply.Array = append(reply.Array, Reply{Str: key}, field)
@@ -233,11 +234,6 @@ func readMessage(message *rueidis.RedisMessage, reply *Reply) {
 			reply.Err = serverError(err)
 		}
 	}
-}
-
-func mapOf(message *rueidis.RedisMessage) map[string]rueidis.RedisMessage {
-	items, _ := message.ToMap()
-	return items
 }
 
 // serverError turns an error that the node answered into a ServerError, and leaves errors of the
