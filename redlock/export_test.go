@@ -39,9 +39,6 @@ func CommitUnchecked(q *Quorum) error {
 	return nil
 }
 
-// TokenOf returns a new token of a holder, or of an entry.
-func TokenOf(h Holder) string { return newToken(h) }
-
 // ExchangeSoon makes the exchange after a pass happen sooner, or never.
 func ExchangeSoon(o *Options, soon bool) {
 	o.ownRules().exchangeAfter = time.Hour

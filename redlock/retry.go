@@ -31,7 +31,6 @@ type retryPolicy struct {
 	q        *Quorum
 	request  *Request
 	deadline time.Duration // no attempt begins later; negative: no limit
-	ttl      time.Duration
 	maxDelay time.Duration // of the next delay
 }
 
@@ -51,7 +50,7 @@ const (
 
 // newRetryPolicy returns the policy of a request that was made at since.
 func newRetryPolicy(q *Quorum, r *Request, since time.Duration) retryPolicy {
-	p := retryPolicy{q: q, request: r, deadline: since + r.Wait, ttl: r.TTL, maxDelay: minRetryDelay}
+	p := retryPolicy{q: q, request: r, deadline: since + r.Wait, maxDelay: minRetryDelay}
 	if r.Wait < 0 {
 		p.deadline = -1
 	}

@@ -17,7 +17,7 @@ func policyWith(longest bool, until time.Duration) *retryPolicy {
 		return 0
 	}
 	r := rules{Rules: node.Rules{Jitter: jitter}}
-	return &retryPolicy{q: &Quorum{fleet: &fleet{system: quorum.Majority(1)}, rules: &r}, request: &Request{Name: "x"}, deadline: until, ttl: 6 * time.Second, maxDelay: minRetryDelay}
+	return &retryPolicy{q: &Quorum{fleet: &fleet{system: quorum.Majority(1)}, rules: &r}, request: &Request{Name: "x"}, deadline: until, maxDelay: minRetryDelay}
 }
 
 var (
