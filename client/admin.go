@@ -33,14 +33,8 @@ func (c *Client) Force(ctx context.Context, name string) (forced Forced, err err
 	return forced, err
 }
 
-// forcedOf also reads the answer of an older daemon that knows exclusive locks only. Its held=0
-// means that the lock was free.
 func forcedOf(r *ipc.Response) (forced Forced) {
-	n, said := r.Int64("n")
-	if !said {
-		n = min(number(r, "held"), 1)
-	}
-	forced.Holders, forced.Also = int(n), r.Strings("also")
+	forced.Holders, forced.Also = int(number(r, "n")), r.Strings("also")
 	if text(r, "host") != "" {
 		holder := holderOf(r)
 		forced.Holder = &holder

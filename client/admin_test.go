@@ -18,8 +18,6 @@ func TestForce(t *testing.T) {
 		{"OK lock=job n=1 held=3 host=web3 pid=12 user=cron since=100 : told", Forced{1, web3, nil}},
 		{"OK lock=job n=1 held=3 : told", Forced{1, nil, nil}},
 		{"OK lock=job n=7 also=a,b%20c", Forced{7, nil, []string{"a", "b c"}}},
-		{"OK lock=job held=0 : nobody held it", Forced{}},
-		{"OK lock=job held=3 host=web3 pid=12 user=cron since=100 : told", Forced{1, web3, nil}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, d := dialScripted(t)

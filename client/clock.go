@@ -10,8 +10,7 @@ import (
 // daemonClock is what is known about the daemon's CLOCK_BOOTTIME. It differs from the client's if
 // the two are in different time namespaces.
 type daemonClock struct {
-	offset  atomic.Int64 // nanoseconds by which it is ahead of the client's, at most
-	isKnown atomic.Bool  // the daemon said its clock; an older one does not
+	offset atomic.Int64 // nanoseconds by which it is ahead of the client's, at most
 }
 
 // deadlineOf returns the deadline from an answer, on the client's clock. The validity bounds it. The
@@ -29,7 +28,6 @@ const clockTolerance = 10 * time.Millisecond
 // largest offset that is possible, and so the earliest deadlines.
 func (d *daemonClock) note(r *ipc.Response, sent, read time.Duration) {
 	daemons := duration(r, "clock")
-	d.isKnown.Store(daemons > 0)
 	offset := daemons + time.Millisecond - sent // the answer has whole milliseconds
 	if daemons == 0 || offset >= -clockTolerance && daemons <= read+clockTolerance {
 		offset = 0

@@ -58,11 +58,7 @@ func (l *Lease) start(r *ipc.Response, o *ipc.Options) error {
 	} else {
 		l.unlockInBackground()
 	}
-	err := l.expiredError()
-	if !l.c.daemonClock.isKnown.Load() { // then each grant looks expired if our clock is ahead
-		err.Text += ", or it has another clock (in a time namespace), which this older redlockd cannot know"
-	}
-	return err
+	return l.expiredError()
 }
 
 // setGuardLocked sets the guard to a fifth of the ttl, unless WithGuard set it. If no answer has given

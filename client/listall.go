@@ -23,7 +23,7 @@ type FleetLock struct {
 	// WaitingHosts lists the hosts of the clients that wait, in the order in which they get the lock,
 	// as far as the nodes and this host's daemon know them.
 	WaitingHosts []string
-	// Waiting is for how long each of these hosts has waited. It is nil with an older daemon.
+	// Waiting is for how long each of these hosts has waited.
 	Waiting []time.Duration
 	// Position is the position of this host among WaitingHosts, from 1; 0: it is not among them. Only
 	// WhoWaits sets it.
@@ -36,14 +36,11 @@ func (l *FleetLock) setWaiters(r *ipc.Response) {
 	l.Wanted = l.WaitingHosts != nil || text(r, "wanted") == "yes"
 	l.Position = int(number(r, "position"))
 	for _, ms := range r.Strings("waiting_ms") {
-		n, err := strconv.ParseInt(ms, 10, 64)
-		if err != nil {
-			l.Waiting = nil
-			return
+		if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
+			l.Waiting = append(l.Waiting, time.Duration(n)*time.Millisecond)
 		}
-		l.Waiting = append(l.Waiting, time.Duration(n)*time.Millisecond)
 	}
-	if len(l.Waiting) != len(l.WaitingHosts) {
+	if len(l.Waiting) != len(l.WaitingHosts) { // the answer is malformed
 		l.Waiting = nil
 	}
 }

@@ -39,7 +39,7 @@ type Status struct {
 	Left   time.Duration
 	MaxTTL time.Duration // the longest max_ttl of any host: the length of a quarantine
 	// Draining is how long redlockd waits at most for held locks before it stops; 0: it does not stop.
-	// Meanwhile it grants no new locks. An older daemon does not report it.
+	// Meanwhile it grants no new locks.
 	Draining time.Duration
 	// Change is how far the change of the nodes in this host's config is: see NodeChange; "": it has none.
 	Change string
@@ -47,8 +47,7 @@ type Status struct {
 	// Unnoted means that a restart of redlockd would lose the leases and waiters, because its state
 	// file cannot be written. Table is one word for the reason: "unwritten" (redlockd retries),
 	// "removed" (the file was removed or truncated), "unopened" (when the daemon started) or "boot"
-	// (the ID of this boot in /proc cannot be read). Table is empty if the file is written, and with
-	// an older daemon.
+	// (the ID of this boot in /proc cannot be read). Table is empty if the file is written.
 	Unnoted bool
 	Table   string
 	Nodes   []Node
@@ -80,7 +79,7 @@ type Hello struct {
 	TTL         time.Duration // the default lease time
 	MinTTL      time.Duration // the shortest lease time
 	MaxTTL      time.Duration // the longest lease time, in this host's config
-	NodeTimeout time.Duration // a node has no vote if it has not answered within this time; 0: an older daemon does not report it
+	NodeTimeout time.Duration // a node has no vote if it has not answered within this time
 }
 
 // Who asks a quorum of nodes for the holders of the lock name, on all hosts. If it returns no
@@ -94,7 +93,7 @@ func (c *Client) Who(ctx context.Context, name string) ([]Holder, error) {
 }
 
 // WhoWaits asks a quorum of the nodes for the holders of the lock name, as Who does, and for the hosts
-// that wait for it. Many is never set. An older daemon does not report the hosts.
+// that wait for it. Many is never set.
 func (c *Client) WhoWaits(ctx context.Context, name string) (lock *FleetLock, err error) {
 	if err := checkName(ipc.VerbWho, name); err != nil {
 		return nil, err

@@ -125,9 +125,6 @@ func (s OptionSet) String() string {
 	return b.String()[1:]
 }
 
-// removed has the options of earlier versions, and the version that removed each.
-var removed = map[string]string{"retain": "0.9.0"}
-
 // option returns the option with a key, or nil.
 func option(key string) *optionWord {
 	for i := range optionWords {

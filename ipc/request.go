@@ -95,8 +95,6 @@ func (r *Request) option(key, value string) error {
 	switch {
 	case key == "":
 		return Errorf(CodeOption, "%s has no option name before its = (write = in a name as %%3D)", quote("="+value))
-	case removed[key] != "":
-		return Errorf(CodeOption, "%s= was removed in version %s: leave it out", key, removed[key])
 	case option == nil:
 		return Errorf(CodeOption, "%s is not an option: %s takes %s (write = in a name as %%3D)", quote(key), r.Verb, allowed)
 	case !allowed.Has(option.set) && !r.isTry(option.set, value):

@@ -96,7 +96,6 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"LOCK " + manyNames(101, 1), CodeName, "at most 100 names"},
 		{"LOCK " + manyNames(20, 180), CodeName, "together"},
 		{"LOCK a color=red", CodeOption, `"color" is not an option: LOCK takes ttl= wait= mode=`},
-		{"LOCK a retain=1s", CodeOption, "retain= was removed in version 0.9.0: leave it out"},
 		{"TRY a wait=1s", CodeOption, "wait= is not an option of TRY"},
 		{"PING ttl=1s", CodeOption, "PING, which takes no options"},
 		{"LOCK a =b", CodeOption, "no option name before its ="},

@@ -46,8 +46,6 @@ func holderText(exec bool, pid, reason string) string {
 	switch {
 	case strings.Contains(reason, "its parent processes"):
 		reason = "redlockd runs in another PID namespace, and there accepts only the process that calls redlock and those above it"
-	case strings.Contains(reason, "other numbers"): // an earlier redlockd
-		reason = "redlockd knows processes by other numbers than this one does (in a container?)"
 	case strings.Contains(reason, "cannot see the client's process"):
 		reason = "redlockd cannot see it (it runs in another container)"
 	case strings.Contains(reason, "pid 1 lives"):

@@ -41,18 +41,15 @@ func TestOptionErrorsNameTheFlag(t *testing.T) {
 }
 
 // If a process cannot hold the lock, the error speaks of what the user typed, and says what works
-// instead. The texts are those of redlockd, the first one of a version before 0.9.0.
+// instead. The texts are those of redlockd.
 func TestHolderRefused(t *testing.T) {
 	t.Parallel()
 	const above = "the client has a PID namespace of its own (a container?), and can name only itself and its parent processes there: use hold=conn (redlock run), or lease="
-	const numbers = "the client runs where processes have other numbers (in a container?), or has ended: leave pid= out, use hold=conn (redlock run), or lease="
 	for _, test := range []struct {
 		reason, args string
 		code         int
 		want         string
 	}{
-		{"OPTION : job: hold=pid, process 7: " + numbers, "lock --pid 7 job", exit.Usage,
-			`redlock: lock "job": process 7 cannot hold the lock: redlockd knows processes by other numbers than this one does (in a container?): use redlock run, which works here` + "\n"},
 		{"OPTION : job: hold=pid, process 7: " + above, "lock --pid 7 job", exit.Usage,
 			`process 7 cannot hold the lock: redlockd runs in another PID namespace, and there accepts only the process that calls redlock and those above it: use redlock run, which works here` + "\n"},
 		{"DENIED : job: hold=pid, process 1: not allowed: pid 1 lives as long as the machine or container: name a process that ends, or use a connection (hold=conn, redlock run)", "lock --pid 1 job", exit.Denied,

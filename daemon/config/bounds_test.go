@@ -104,7 +104,7 @@ func TestLeaseDefaultsAreBounded(t *testing.T) {
 		`linger = "30s"`:     "",
 		`linger = "30001ms"`: "7:18: lease.linger: wanted at most 30s, which is quorum.max_ttl, found 30.001s",
 		`linger = "25h"`:     "7:18: lease.linger: wanted " + within + "24h, found \"25h\"",
-		`retain = "0s"`:      `7:9: lease: wanted ttl, max_hold, linger; found the unknown attribute "retain"; version 0.9.0 removed it: delete it`,
+		`retain = "0s"`:      `7:9: lease: wanted ttl, max_hold, linger; found the unknown attribute "retain"`,
 		`max_hold = "0s"`:    "",
 		`max_hold = "100ms"`: "",
 		`max_hold = "99ms"`:  "7:20: lease.max_hold: wanted 0s for no bound, or at least 100ms, found 99ms",

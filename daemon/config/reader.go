@@ -155,9 +155,6 @@ func (b *section) finish() {
 	}
 }
 
-// removed has the attributes of earlier versions, and the version that removed each.
-var removed = map[string]string{"lease.retain": "0.9.0"}
-
 // unknown returns the text of the fault for a word that does not belong here. It never shows the
 // value, which may be a password.
 func (b *section) unknown(kind, word string) string {
@@ -170,8 +167,6 @@ func (b *section) unknown(kind, word string) string {
 	switch {
 	case strings.Contains(strings.ToLower(word), "pass"):
 		return text + `; a node's password is in a file: password_file = "…"`
-	case removed[b.name(word)] != "":
-		return text + fmt.Sprintf("; version %s removed it: delete it", removed[b.name(word)])
 	case kind == "attribute" && slices.Contains(b.blocks, word):
 		return text + fmt.Sprintf("; %s is a block: %s { … }, without =", word, word)
 	case kind == "block" && slices.Contains(b.attrs, word):

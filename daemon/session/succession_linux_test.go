@@ -394,7 +394,7 @@ func TestRemovedOptionInTheStateFile(t *testing.T) {
 	s.start(holder, w)
 	holder.Want(`BACK .*`)
 	w.Want(`BACK .*`)
-	w.Want(`ERR OPTION : retain= was removed in version 0.9.0: leave it out`)
+	w.Want(`ERR OPTION : "?retain"? is not an option: LOCK takes .*`)
 	w.Say("LOCK a wait=0", `ERR HELD .*`)
 	holder.Say("UNLOCK a", "OK lock=a")
 	w.Say("LOCK a wait=0", granted5)

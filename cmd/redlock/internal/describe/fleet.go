@@ -79,8 +79,7 @@ func PrintFleetJSON(out io.Writer, locks []client.FleetLock) error {
 	return nil
 }
 
-// WaitingToJSON returns for how many milliseconds each of the waiting hosts has waited. It is empty
-// with an older daemon.
+// WaitingToJSON returns for how many milliseconds each of the waiting hosts has waited.
 func WaitingToJSON(lock *client.FleetLock) []int64 {
 	all := make([]int64, len(lock.Waiting))
 	for i, waited := range lock.Waiting {
@@ -98,7 +97,7 @@ func WaitingText(lock *client.FleetLock) string {
 }
 
 // HostsBefore says which hosts get the lock before this one: at most the first five by name. It says
-// nothing if this host's position is unknown, as with an older daemon.
+// nothing if this host's position is unknown.
 func HostsBefore(lock *client.FleetLock) string {
 	n := lock.Position - 1
 	switch {

@@ -72,10 +72,7 @@ func (p *snapshot) checkTable() []Finding {
 	if !p.status.Unnoted {
 		return nil
 	}
-	why, isTold := tableFaults[p.status.Table]
-	if !isTold {
-		why = tableFaults["unwritten"]
-	}
+	why := tableFaults[p.status.Table]
 	return []Finding{{"table", Bad, "a restart of redlockd would lose leases and waiters: " + why.text, why.fix}}
 }
 

@@ -87,11 +87,7 @@ func (p *snapshot) checkNodeCount() []Finding {
 // checkNodes reports the state of each node. While a quorum votes, a node without a vote is no
 // danger. Nodes with the same state and reason are one finding.
 func (p *snapshot) checkNodes() (findings []Finding) {
-	nodes := slices.Clone(p.status.Nodes)
-	for i := range nodes {
-		nodes[i].Reason, _ = withoutPersistence(nodes[i])
-	}
-	for _, g := range describe.GroupNodes(nodes, describe.NodeCondition) {
+	for _, g := range describe.GroupNodes(p.status.Nodes, describe.NodeCondition) {
 		f := Finding{"node", OK, strings.Join(g.Names, ", ") + ": " + g.Common, ""}
 		if g.First.State != "ready" || g.First.Reason != "" {
 			f.result, f.fix = Warning, nodeFix(g.First)
@@ -106,7 +102,7 @@ func (p *snapshot) checkNodes() (findings []Finding) {
 func (p *snapshot) checkPersistence() []Finding {
 	var names []string
 	for _, n := range p.status.Nodes {
-		if _, lacks := withoutPersistence(n); lacks {
+		if n.Volatile {
 			names = append(names, n.Name)
 		}
 	}
@@ -114,23 +110,6 @@ func (p *snapshot) checkPersistence() []Finding {
 		return nil
 	}
 	return []Finding{{"persistence", OK, strings.Join(names, ", ") + ": no persistence: a restart costs a quarantine, and a restart of all nodes at once loses all locks (Persistence in NODES.md)", ""}}
-}
-
-// noPersistence is the beginning of the daemon's reason for a ready node that keeps no data. It is
-// the last reason of a node.
-const noPersistence = "no persistence: "
-
-// withoutPersistence returns the reason of a node without the part about persistence, which is a
-// separate check. (Older daemons without the field persistence= report it in the reason.)
-func withoutPersistence(n client.Node) (reason string, lacks bool) {
-	if n.Volatile {
-		return n.Reason, true
-	}
-	before, _, lacks := strings.Cut(n.Reason, noPersistence)
-	if n.State != "ready" || !lacks {
-		return n.Reason, false
-	}
-	return strings.TrimSuffix(before, "; "), true
 }
 
 // nodeFix returns the fix, unless the daemon's reason contains one.
@@ -240,17 +219,14 @@ func (p *snapshot) checkLatency() (findings []Finding) {
 	most := p.hello.NodeTimeout
 	var slowest time.Duration
 	for _, n := range p.status.Nodes {
-		if slowest = max(slowest, n.RTT); most > 0 && n.RTT > most/2 && n.State != "down" {
+		if slowest = max(slowest, n.RTT); n.RTT > most/2 && n.State != "down" {
 			findings = append(findings, Finding{"latency", Warning,
 				fmt.Sprintf("%s took %v to answer, and after %v (node_timeout) its vote does not count", n.Name, n.RTT, most),
 				"find out what slows it down (redis-cli --latency, SLOWLOG GET), or raise node_timeout"})
 		}
 	}
-	switch {
-	case findings != nil || slowest == 0:
+	if findings != nil || slowest == 0 {
 		return findings
-	case most == 0:
-		return []Finding{{"latency", OK, fmt.Sprintf("nodes take up to %v to answer; this redlockd does not report its node_timeout", slowest), ""}}
 	}
 	return []Finding{{"latency", OK, fmt.Sprintf("nodes take up to %v of %v (node_timeout) to answer", slowest, most), ""}}
 }
