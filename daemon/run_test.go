@@ -106,7 +106,7 @@ func TestLongestSocketPath(t *testing.T) {
 		if left, err := os.ReadDir(filepath.Dir(cfg.Path)); err != nil || len(left) != 1 {
 			t.Errorf("%d bytes: the directory has %v, %v; want only the socket", length, left, err)
 		}
-		socket.remove()
+		socket.release(true)
 	}
 }
 

@@ -150,12 +150,9 @@ func (s *socket) duplicate() (*os.File, error) {
 	return listener.File()
 }
 
-// remove removes the socket, and then ends the lock on it. A socket of the service manager stays:
-// the manager still listens there.
-func (s *socket) remove() { s.release(true) }
-
-// release ends the lock on the socket. If remove is false, the socket stays, so that clients of the
-// next daemon find it.
+// release removes the socket, and then ends the lock on it. If remove is false, the socket stays, so
+// that clients of the next daemon find it. A socket of the service manager always stays: the manager
+// still listens there.
 func (s *socket) release(remove bool) {
 	if remove && s.isOurs {
 		os.Remove(s.path)

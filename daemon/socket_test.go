@@ -42,7 +42,7 @@ func TestSocketIsNotStolen(t *testing.T) {
 		t.Errorf("mode of the socket: %v, %v; want 0600", info.Mode(), err)
 	}
 	second.Close()
-	second.remove()
+	second.release(true)
 	if err := os.WriteFile(cfg.Path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestSecondDaemonIsRefusedWithoutALockFile(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after the end of the first daemon: %v, want a socket", err)
 	}
-	second.remove()
+	second.release(true)
 }
 
 // listenAt creates the socket of a daemon without a service manager.
@@ -88,7 +88,7 @@ func TestPlantedLockFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, err := listenAt(&cfg); err == nil {
-		s.remove()
+		s.release(true)
 		t.Error("the daemon uses a lock file behind a link")
 	}
 	if _, err := os.Lstat(target); err == nil {
