@@ -8,9 +8,8 @@ import (
 	"github.com/redlockd/redlockd/daemon/config"
 )
 
-// Limits counts what each user has, and refuses requests above a limit. It counts a
-// lease from the request on, so that no waiter is refused in the end. Its methods are
-// safe for concurrent use.
+// Limits counts the connections and queries of each user, and refuses those above a limit.
+// Package locktable counts leases and LOCKs. Its methods are safe for concurrent use.
 type Limits struct {
 	mu     sync.Mutex // guards the fields below; Connection.Unread is called inside it
 	bounds config.Limits
@@ -28,12 +27,10 @@ type Connection interface {
 
 // usage is what one user has.
 type usage struct {
-	leases, waiters int // leases: one for each name, also of LOCKs in progress, and one for each reentrant LOCK
-	admitted        int // connections that are not open yet
-	queries         int // WHO, EXTEND and RESUME in progress
-	lost            int // lost leases that clients can still ask about
-	connections     map[Connection]struct{}
-	listing         chan struct{} // capacity 1: full while a LIST is prepared
+	admitted    int // connections that are not open yet
+	queries     int // WHO, EXTEND and RESUME in progress
+	connections map[Connection]struct{}
+	listing     chan struct{} // capacity 1: full while a LIST is prepared
 }
 
 // NewLimits makes Limits with no usage.
@@ -41,7 +38,7 @@ func NewLimits(bounds config.Limits) *Limits {
 	return &Limits{bounds: bounds, users: map[int]*usage{}}
 }
 
-// Set replaces the bounds. Leases and connections above a new bound stay.
+// Set replaces the bounds. Connections above a new bound stay.
 func (l *Limits) Set(bounds config.Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,19 +61,6 @@ func overLimit(name string, bound int) error {
 	return fmt.Errorf("%w: %s = %d", ErrLimit, name, bound)
 }
 
-// overLeases is the error of leases_per_user. It mentions waiters and the names of the LOCK if they
-// count. Otherwise a user with few leases would not understand it.
-func overLeases(bound, names, waiting int) error {
-	err := overLimit("leases_per_user", bound)
-	if waiting > 0 {
-		err = fmt.Errorf("%w, of which %d only wait for a lock", err, waiting)
-	}
-	if names > 1 {
-		err = fmt.Errorf("%w, and this would be %d more: each name counts", err, names)
-	}
-	return err
-}
-
 // isAtBound reports whether n is at the bound; 0 is no bound.
 func isAtBound(n, bound int) bool { return bound != 0 && n >= bound }
 
@@ -93,33 +77,6 @@ func (l *Limits) Connect(uid int, c Connection, restored bool) (listing chan str
 		listing = u.listing
 	})
 	return listing
-}
-
-// AddReentrant counts a LOCK with reentrant=yes of a lease that the client already holds. It is one
-// more lease of the user, because the daemon remembers its id= as long as the lease. isRepeated: the
-// LOCK was allowed before a restart.
-func (l *Limits) AddReentrant(uid int, isRepeated bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.forgetIfIdle(uid)
-	u := l.user(uid)
-	if !isRepeated && isAtBound(u.leases, l.bounds.LeasesPerUser) {
-		return overLimit("leases_per_user", l.bounds.LeasesPerUser)
-	}
-	u.leases++
-	return nil
-}
-
-// RemoveReentrant subtracts n LOCKs that AddReentrant counted.
-func (l *Limits) RemoveReentrant(uid, n int) {
-	if n != 0 {
-		l.update(uid, func(u *usage) { u.leases -= n })
-	}
-}
-
-// Restore counts a lease that a restart kept, with its reentrant LOCKs.
-func (l *Limits) Restore(uid, leases int) {
-	l.update(uid, func(u *usage) { u.leases += leases })
 }
 
 // AdmitConnection counts a new connection, unless it is above a limit. Connect or
@@ -182,40 +139,6 @@ func (l *Limits) Unread(uid int) (bytes int) {
 	return bytes
 }
 
-// BeginLock counts a LOCK as one lease for each of its names, because each costs as much as a
-// lease, and as a waiter if it may wait. If it does not wait, only leases_per_user bounds it.
-// isRepeated: the LOCK was allowed before a restart. EndLock must follow.
-func (l *Limits) BeginLock(uid, names int, patient, isRepeated bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.forgetIfIdle(uid)
-	u := l.user(uid)
-	switch {
-	case isRepeated:
-	case patient && isAtBound(u.waiters, l.bounds.WaitersPerUser): // before leases, which also count waiters
-		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
-	case isAtBound(u.leases+names-1, l.bounds.LeasesPerUser):
-		return overLeases(l.bounds.LeasesPerUser, names, u.waiters)
-	}
-	u.leases += names
-	if patient {
-		u.waiters++
-	}
-	return nil
-}
-
-// EndLock ends a counted LOCK. If it was granted, its leases stay counted.
-func (l *Limits) EndLock(uid, names int, patient, granted bool) {
-	l.update(uid, func(u *usage) {
-		if patient {
-			u.waiters--
-		}
-		if !granted {
-			u.leases -= names
-		}
-	})
-}
-
 // BeginQuery counts a request that asks the nodes but acquires nothing. waiters_per_user bounds
 // their number. EndQuery must follow.
 func (l *Limits) BeginQuery(uid int) error {
@@ -233,26 +156,6 @@ func (l *Limits) BeginQuery(uid int) error {
 // EndQuery ends a counted query.
 func (l *Limits) EndQuery(uid int) {
 	l.update(uid, func(u *usage) { u.queries-- })
-}
-
-// RememberLost counts a lost lease that clients can still ask about. tooMany: the user
-// has more of them than leases_per_user, so the daemon must forget one.
-func (l *Limits) RememberLost(uid int) (tooMany bool) {
-	l.update(uid, func(u *usage) {
-		u.lost++
-		tooMany = l.bounds.LeasesPerUser != 0 && u.lost > l.bounds.LeasesPerUser
-	})
-	return tooMany
-}
-
-// ForgetLost subtracts a lost lease that RememberLost counted.
-func (l *Limits) ForgetLost(uid int) {
-	l.update(uid, func(u *usage) { u.lost-- })
-}
-
-// EndLease subtracts a lease of so many names.
-func (l *Limits) EndLease(uid, names int) {
-	l.update(uid, func(u *usage) { u.leases -= names })
 }
 
 // update changes the usage of a user.
@@ -281,8 +184,7 @@ func (l *Limits) forgetIfIdle(uid int) {
 }
 
 func (u *usage) isIdle() bool {
-	return u.leases == 0 && u.waiters == 0 && u.queries == 0 && u.lost == 0 &&
-		u.admitted == 0 && len(u.connections) == 0
+	return u.queries == 0 && u.admitted == 0 && len(u.connections) == 0
 }
 
 // IsEmpty reports whether no user has anything.

@@ -13,27 +13,18 @@ type openConn struct{ _ int }
 
 func (*openConn) Unread() int { return 0 }
 
-// Limits counts connections and LOCKs from before a restart. It does not refuse them if the limits
-// are lower now.
+// Limits counts connections from before a restart. It does not refuse them if the limits are lower now.
 func TestLimitsAfterARestart(t *testing.T) {
-	l := NewLimits(config.Limits{Connections: 1, ConnectionsPerUser: 1, LeasesPerUser: 1, WaitersPerUser: 1})
+	l := NewLimits(config.Limits{Connections: 1, ConnectionsPerUser: 1})
 	connections := []*openConn{{}, {}, {}}
 	for _, c := range connections[:2] {
 		l.Connect(0, c, true)
-		if err := l.BeginLock(0, 1, true, true); err != nil {
-			t.Errorf("a LOCK from before the restart: %v", err)
-		}
 	}
 	l.Disconnect(0, connections[0])
-	l.EndLock(0, 1, true, false)
 	if err := l.AdmitConnection(0); !errors.Is(err, ErrLimit) {
 		t.Errorf("a new connection besides an earlier one: %v, want a limit", err)
 	}
-	if err := l.BeginLock(0, 1, true, false); !errors.Is(err, ErrLimit) {
-		t.Errorf("a new LOCK besides an earlier one: %v, want a limit", err)
-	}
 	l.Disconnect(0, connections[1])
-	l.EndLock(0, 1, true, false)
 	if err := l.AdmitConnection(0); err != nil {
 		t.Errorf("a connection after all earlier ones have ended: %v", err)
 	}
@@ -41,11 +32,7 @@ func TestLimitsAfterARestart(t *testing.T) {
 		t.Errorf("a connection besides one that is not open yet: %v, want a limit", err)
 	}
 	l.Connect(0, connections[2], false)
-	if err := l.BeginLock(0, 1, true, false); err != nil {
-		t.Errorf("a LOCK after all earlier ones were answered: %v", err)
-	}
 	l.Disconnect(0, connections[2])
-	l.EndLock(0, 1, true, false)
 	if len(l.users) != 0 {
 		t.Errorf("%d users with no usage are remembered", len(l.users))
 	}
@@ -87,55 +74,6 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// The error names the limit that was reached: a user with too many waiters has no lease to release.
-// If both limits are reached, it names the waiters.
-func TestErrorNamesTheLimit(t *testing.T) {
-	for _, c := range []struct {
-		leases, waiters int // of the user; leases: without waiters
-		want            string
-	}{
-		{0, 3, "a limit of the config is reached: waiters_per_user = 3"},
-		{3, 0, "a limit of the config is reached: leases_per_user = 3"},
-		{1, 2, "a limit of the config is reached: leases_per_user = 3, of which 2 only wait for a lock"},
-		{2, 0, ""},
-		{0, 2, ""},
-	} {
-		l := NewLimits(config.Limits{LeasesPerUser: 3, WaitersPerUser: 3})
-		for range c.leases {
-			l.BeginLock(7, 1, true, false)
-			l.EndLock(7, 1, true, true)
-		}
-		for range c.waiters {
-			l.BeginLock(7, 1, true, false)
-		}
-		got := ""
-		if err := l.BeginLock(7, 1, true, false); err != nil {
-			got = err.Error()
-		}
-		if got != c.want {
-			t.Errorf("with %d leases and %d waiters: got %q, want %q", c.leases, c.waiters, got, c.want)
-		}
-	}
-}
-
-// leases_per_user, not waiters_per_user, bounds the LOCKs in progress that do not wait.
-func TestLocksThatDoNotWaitAreBounded(t *testing.T) {
-	l := NewLimits(config.Limits{LeasesPerUser: 2, WaitersPerUser: 1})
-	for range 2 {
-		if err := l.BeginLock(7, 1, false, false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := l.BeginLock(7, 1, false, false); !errors.Is(err, ErrLimit) {
-		t.Errorf("a third LOCK in progress: %v, want a limit", err)
-	}
-	l.EndLock(7, 1, false, false)
-	l.EndLock(7, 1, false, false)
-	if len(l.users) != 0 {
-		t.Errorf("%d users with no usage are remembered", len(l.users))
-	}
-}
-
 // The bound on the connections of all users also counts connections from before a restart.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := NewLimits(config.Limits{Connections: 3})
@@ -153,36 +91,5 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	if err := l.AdmitConnection(2); !errors.Is(err, ErrLimit) {
 		t.Errorf("a fourth connection: %v, want a limit", err)
-	}
-}
-
-// Leases from before a restart count, with their reentrant LOCKs. A reentrant LOCK that was allowed
-// before the restart is not refused.
-func TestRestoredLeasesAreCounted(t *testing.T) {
-	l := NewLimits(config.Limits{LeasesPerUser: 3})
-	l.Restore(7, 2)
-	for range 2 {
-		if err := l.AddReentrant(7, true); err != nil {
-			t.Errorf("a reentrant LOCK from before the restart: %v", err)
-		}
-	}
-	if l.RemoveReentrant(7, 1); !errors.Is(l.AddReentrant(7, false), ErrLimit) || !errors.Is(l.BeginLock(7, 1, false, false), ErrLimit) {
-		t.Error("a fourth lease is allowed")
-	}
-}
-
-// RememberLost counts lost leases of a user that has nothing else, too. If leases are not bounded,
-// lost leases are not either.
-func TestLostLeasesAreCounted(t *testing.T) {
-	for bound, want := range map[int]bool{3: true, 0: false} {
-		l := NewLimits(config.Limits{LeasesPerUser: bound})
-		for range 3 {
-			if l.RememberLost(7) {
-				t.Errorf("leases_per_user = %d: one of three lost leases is too many", bound)
-			}
-		}
-		if got := l.RememberLost(7); got != want {
-			t.Errorf("leases_per_user = %d: a fourth lost lease is too many: %v, want %v", bound, got, want)
-		}
 	}
 }

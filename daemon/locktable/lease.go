@@ -41,11 +41,13 @@ type Lease struct {
 
 	holder    *Client   // finds it by its names; RESUME changes it, unless it is a process
 	reporter  *Client   // the connection that reports its loss; nil once that has ended
-	furthers  *furthers // nil: only the first LOCK counts
+	furthers  *[]string // the ids of the LOCKs that count besides the first (reentrant=yes), in the order of arrival; nil: there are none
 	Life      Life      // Apply changes it
 	OfProcess bool      // holder is a process (hold=pid); does not change
 	IsShared  bool      // it was taken exclusively, and is shared now (EXTEND mode=shared)
 	hasLeft   bool      // a process no longer holds it
+	isCharged bool      // its user's limit counts it: see Table.Charge
+	waits     bool      // likewise, as a LOCK that may wait
 }
 
 // Init sets the fields that do not change. It copies names. The Requester must be set.
@@ -96,12 +98,6 @@ func (l *Lease) Owns() Owner {
 	return Owner{Client: l, Name: l.Owner}
 }
 
-// furthers has the LOCKs that count on a lease besides the first one (reentrant=yes).
-type furthers struct {
-	ids     []string // their ids, in the order of arrival
-	charged int      // how many the user's limit counts
-}
-
 // MaxCount is how many LOCKs of one owner can count on one lease (reentrant=yes). No sound program
 // needs so many.
 const MaxCount = 1000
@@ -109,10 +105,10 @@ const MaxCount = 1000
 // ErrTooManyCounts refuses a LOCK beyond MaxCount.
 var ErrTooManyCounts = fmt.Errorf("taken %d times by this owner, the maximum: is an UNLOCK missing?", MaxCount)
 
-// SetFurthers sets the ids of the LOCKs that count beside the first, after a restart.
+// SetFurthers sets the ids of the LOCKs that count beside the first, before Table.Restore.
 func (l *Lease) SetFurthers(ids []string) {
 	if len(ids) > 0 {
-		l.furthers = &furthers{ids: ids}
+		l.furthers = &ids
 	}
 }
 
@@ -121,7 +117,7 @@ func (l *Lease) Furthers() []string {
 	if l.furthers == nil {
 		return nil
 	}
-	return l.furthers.ids
+	return *l.furthers
 }
 
 // Count returns how many UNLOCKs it takes to end the lease.
@@ -132,10 +128,11 @@ func (l *Lease) Counts(id string) bool {
 	return id != "" && (id == l.ID || slices.Contains(l.Furthers(), id))
 }
 
-// CountUp counts a further LOCK of the same names and kind. isRepeated means that its id is counted
-// already. already is the error for a LOCK that does not count. full is the error of the user's limit,
-// or nil.
-func (l *Lease) CountUp(w *Waiter, id string, reentrant bool, already, full error) (isRepeated bool, err error) {
+// CountUp counts a further LOCK of the same names and kind on l, unless the limit of the lease's user is
+// reached, which is not w's user if root has resumed it. isRepeated means that its id is counted already.
+// isAllowed means that it was allowed before a restart. already is the error for a LOCK that does not
+// count.
+func (t *Table) CountUp(l *Lease, w *Waiter, id string, reentrant, isAllowed bool, already error) (isRepeated bool, err error) {
 	switch {
 	case l.Life.State == Kept, l.Life.State == Releasing, l.Life.State == Gone:
 		return false, redlock.ErrReleased
@@ -149,66 +146,35 @@ func (l *Lease) CountUp(w *Waiter, id string, reentrant bool, already, full erro
 		return false, fmt.Errorf("%w, in another mode or with another number of slots: a lease does not change", already)
 	case l.Count() >= MaxCount:
 		return false, ErrTooManyCounts
-	case full != nil:
-		return false, full
 	}
-	if l.furthers == nil {
-		l.furthers = &furthers{}
+	if err := t.checkFurther(l); err != nil && !isAllowed {
+		return false, err
 	}
-	l.furthers.ids = append(l.furthers.ids, id)
-	l.furthers.charged++
+	t.setFurthers(l, append(l.Furthers(), id))
 	return false, nil
 }
 
 // CountDown undoes the last LOCK, for an UNLOCK, and returns how many are left. None is left if the
 // client that counted is gone and has not resumed the lease.
-func (l *Lease) CountDown() (left int) {
+func (t *Table) CountDown(l *Lease) (left int) {
 	n := len(l.Furthers())
 	if n == 0 || !l.HasClient() {
 		return 0
 	}
-	l.furthers.ids = l.furthers.ids[:n-1]
+	t.setFurthers(l, l.Furthers()[:n-1])
 	return n
 }
 
 // WithdrawCount undoes a further LOCK that stops waiting. It returns false if the lock has been
 // granted: then the LOCK counts.
-func (l *Lease) WithdrawCount(id string) bool {
+func (t *Table) WithdrawCount(l *Lease, id string) bool {
 	if l.Life.State != Acquiring {
 		return false
 	}
 	if i := slices.Index(l.Furthers(), id); i >= 0 {
-		l.furthers.ids = slices.Delete(l.furthers.ids, i, i+1)
+		t.setFurthers(l, slices.Concat(l.Furthers()[:i], l.Furthers()[i+1:]))
 	}
 	return true
-}
-
-// ChargeAll makes the user's limit count all further LOCKs, and returns their number.
-func (l *Lease) ChargeAll() int {
-	n := len(l.Furthers())
-	if n > 0 {
-		l.furthers.charged = n
-	}
-	return n
-}
-
-// TakeUncharged returns how many LOCKs no longer count, but are still counted by the user's limit.
-// The caller must subtract them from the limit.
-func (l *Lease) TakeUncharged() (uncharged int) {
-	if c := l.furthers; c != nil {
-		uncharged = c.charged - len(c.ids)
-		c.charged = len(c.ids)
-	}
-	return uncharged
-}
-
-// ClearCounts undoes all further LOCKs: the lease has ended. It returns what TakeUncharged does.
-func (l *Lease) ClearCounts() (uncharged int) {
-	if l.furthers == nil {
-		return 0
-	}
-	l.furthers.ids = nil
-	return l.TakeUncharged()
 }
 
 // Errors of a lease that a client cannot have.

@@ -82,14 +82,14 @@ const (
 	CountLoss                // count and log the loss
 	LeaveQueue               // take it out of the queue, so that the next waiters continue
 	CountHeldTime            // count in the metrics for how long its client held it
-	RememberLoss             // remember it for questions, within the limit of its user
+	RememberLoss             // remember it for questions
 	LeaveProcess             // its process no longer holds it
-	UncountLoss              // remove it from the user's limit of remembered losses
 	DeleteRecord             // delete its record in the state file
 	DelayRelease             // begin the release later
 
 	leaveClient // no client finds it by its names any more: Table.Apply does it
 	unregister  // remove it from the leases by id: Table.Apply does it
+	uncountLoss // remove it from the user's limit of remembered losses: Table.Apply does it
 )
 
 // Has reports whether an effect is due.
@@ -212,7 +212,7 @@ func (l Life) After(event Event, hasConnection bool) (Life, Effects) {
 			break
 		}
 		if s.do |= leaveClient | unregister; l.Memory == Remembered {
-			s.do |= UncountLoss
+			s.do |= uncountLoss
 		}
 		if l.State != Releasing && l.State != Kept {
 			s.do |= DeleteRecord

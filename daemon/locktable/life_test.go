@@ -49,11 +49,11 @@ func TestLossIsForgottenOnce(t *testing.T) {
 		t.Errorf("lossKept again: effects %b", do)
 	}
 	over, do := remembered.After(Dropped, false)
-	if do != leaveClient|unregister|UncountLoss|DeleteRecord {
+	if do != leaveClient|unregister|uncountLoss|DeleteRecord {
 		t.Errorf("dropped: effects %b", do)
 	}
 	for event := range eventCount {
-		if _, do := over.After(event, false); do.Has(unregister | UncountLoss | DeleteRecord | RememberLoss) {
+		if _, do := over.After(event, false); do.Has(unregister | uncountLoss | DeleteRecord | RememberLoss) {
 			t.Errorf("event %d after dropped: effects %b", event, do)
 		}
 	}
@@ -80,7 +80,7 @@ func TestLeaseEndsOnce(t *testing.T) {
 
 		released bool
 	}
-	const single = LeaveQueue | CountHeldTime | SendLost | unregister | UncountLoss | RememberLoss
+	const single = LeaveQueue | CountHeldTime | SendLost | unregister | uncountLoss | RememberLoss
 	seen := map[path]bool{{}: true}
 	for todo := []path{{}}; len(todo) > 0; {
 		now := todo[0]

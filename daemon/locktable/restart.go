@@ -110,23 +110,23 @@ func (r *Restart) Claim(l *Lease, by *Recorded, process *Client, isGone, extende
 	return extended
 }
 
-// Restore registers a lease that redlock has adopted. The caller must forget replaced, as after Name.
-// charged is how many names and further LOCKs the user's limit counts. A lost lease is in no queue; any
+// Restore registers a lease that redlock has adopted, and counts it for its user, whatever the limit. The
+// caller must forget replaced, as after Name. A lost lease is in no queue; any
 // other one must be restored in the Queue.
-func (t *Table) Restore(l *Lease, by *Recorded) (replaced []*Lease, charged int) {
+func (t *Table) Restore(l *Lease, by *Recorded) (replaced []*Lease) {
 	t.Register(l)
 	replaced, open := t.Name(l)
 	by.IsFree = by.IsFree || !open // its process has just ended
 	if by.Lost {
-		l.ClearCounts()
+		l.furthers = nil
 		l.Life = Life{State: Gone, Knows: KnowsLoss}
 	} else {
-		charged = len(l.Waiter.Names) + l.ChargeAll()
+		t.chargeLease(l)
 	}
 	if by.IsUnclaimed {
 		t.addUnclaimed(l)
 	}
-	return replaced, charged
+	return replaced
 }
 
 // Settle returns what became due for a lease while no daemon ran.

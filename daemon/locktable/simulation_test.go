@@ -67,7 +67,8 @@ type tableSim struct {
 	order  []*simLease      // in the queue, in the order of Join
 	claims map[*Waiter]bool // between ClaimNext and Deliver or Unclaim
 	begun  map[*redlock.PendingAttempt]*simGrant
-	limits struct{ waiting, names, counts, losses int }
+	bounds Limits
+	counts map[*simLease]bool // LOCKs and leases that the limits count; true: it waits
 
 	tokens  []*simToken // on the nodes
 	conns   []*simConn
@@ -335,6 +336,9 @@ func (s *tableSim) connect() *simConn {
 func (s *tableSim) apply(p *simTask, l *simLease, event Event) Due {
 	before := l.Life
 	due := s.table.Apply(&l.Lease, event)
+	if due.Has(LeaveQueue) {
+		delete(s.counts, l)
+	}
 	s.trace("lease %d: event %d, %v becomes %v, effects %b", l.number, event, before, l.Life, due.Effects)
 	s.perform(p, l, nil, due)
 	return due
@@ -394,19 +398,14 @@ func (s *tableSim) perform(p *simTask, l *simLease, client *Client, due Due) {
 			}
 			s.order = slices.DeleteFunc(s.order, func(other *simLease) bool { return other == l })
 			s.queue.Leave(&l.Waiter, nil)
-			s.limits.names -= len(l.Waiter.Names)
-			s.limits.counts -= due.Uncharged
 		case CountHeldTime:
 			if l.heldTimes++; l.heldTimes > 1 || l.oks == 0 && l.grant.err == errSimLost {
 				s.fail("held", "lease %d counts as held %d times, with %d OK", l.number, l.heldTimes, l.oks)
 			}
 		case RememberLoss:
-			s.limits.losses++
-			if oldest := s.table.Remember(&l.Lease, s.limits.losses > 3); oldest != nil {
+			if oldest := s.table.Remember(&l.Lease); oldest != nil {
 				s.apply(p, simOf(oldest), Dropped)
 			}
-		case UncountLoss:
-			s.limits.losses--
 		case DeleteRecord:
 			delete(s.records, l.number)
 		case DelayRelease:
@@ -567,6 +566,8 @@ type simAsk struct {
 	s         *tableSim
 	conn      *simConn
 	process   *simConn // hold=pid
+	uid       int
+	isAllowed bool // the limits allowed it before a restart
 	names     []string
 	kind      Kind
 	id        string
@@ -608,7 +609,7 @@ func (s *tableSim) isOver(a *simAsk) bool {
 func (s *tableSim) lock(p *simTask, a *simAsk) {
 	l := &simLease{min: a.min, lingers: a.lingers, ttl: a.ttl}
 	s.numbers++
-	l.number, l.ID, l.Owner = s.numbers, a.id, "owner"
+	l.number, l.UID, l.ID, l.Owner = s.numbers, a.uid, a.id, "owner"
 	l.Init(a.names, a.kind, a.patient, l)
 	if holder := &a.conn.Client; a.process != nil {
 		l.SetHolder(&a.process.Client, holder)
@@ -638,7 +639,10 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 			ended[first] = true
 		}
 	}
-	s.limits.waiting++
+	if err := s.charge(l, a.isAllowed); err != nil {
+		s.endUngranted(p, a, l, err)
+		return
+	}
 	p.pause()
 	if err := s.queue.Join(&l.Waiter); err != nil {
 		s.endUngranted(p, a, l, err)
@@ -658,11 +662,12 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 	s.leases = append(s.leases, l)
 	p.pause()
 	due := s.table.Grant(&l.Lease)
+	if s.counts[l] {
+		s.counts[l] = false
+	}
 	r := s.records[l.number]
 	r.conn, r.process, r.further = a.conn, a.process, slices.Clone(l.Furthers())
 	r.Conn, r.Granted, r.NeedsConn, r.OfProcess, r.Lingers = uint64(a.conn.number), true, !a.ttl && a.process == nil, a.process != nil, a.lingers
-	s.limits.waiting--
-	s.limits.names += len(l.Waiter.Names)
 	s.perform(p, l, nil, due)
 	if l.leaves == 0 { // else it was lost meanwhile, and other clients can have the lock
 		s.checkOrder(l)
@@ -690,13 +695,52 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 	s.apply(p, l, GrantReported)
 }
 
+// charge counts a LOCK, and checks that the limits refuse it if and only if they are reached.
+func (s *tableSim) charge(l *simLease, isAllowed bool) error {
+	before, n := s.counted(l.UID), len(l.Waiter.Names)
+	err := s.table.Charge(&l.Lease, isAllowed)
+	s.checkAllowed(err, isAllowed, s.bounds.Leases > 0 && before.leases+n > s.bounds.Leases || s.bounds.Waiters > 0 && l.Waiter.Patient && before.waiters >= s.bounds.Waiters)
+	if err == nil {
+		s.counts[l] = l.Waiter.Patient
+	}
+	return err
+}
+
+// checkAllowed checks that a LOCK is refused only above a limit, and not if it was allowed before a
+// restart.
+func (s *tableSim) checkAllowed(err error, isAllowed, isAbove bool) {
+	switch {
+	case errors.Is(err, ErrLimit) && (isAllowed || !isAbove):
+		s.fail("limits", "refused, and allowed before: %v: %v", isAllowed, err)
+	case err == nil && isAbove && !isAllowed:
+		s.fail("limits", "a LOCK is above the limit")
+	}
+}
+
+// counted returns what the limits must count for a user.
+func (s *tableSim) counted(uid int) (u usage) {
+	for l, waits := range s.counts {
+		if l.UID != uid {
+			continue
+		}
+		if u.leases += len(l.Waiter.Names) + l.Count() - 1; waits {
+			u.waiters++
+		}
+	}
+	for _, l := range s.table.byID {
+		if l.UID == uid && l.Life.Memory == Remembered {
+			u.lost++
+		}
+	}
+	return u
+}
+
 // endUngranted ends a LOCK that got no lease.
 func (s *tableSim) endUngranted(p *simTask, a *simAsk, l *simLease, err error) {
-	s.limits.waiting--
 	delete(s.records, l.number)
 	due := s.table.Apply(&l.Lease, NotGranted)
+	delete(s.counts, l)
 	l.failure, l.isDone = err, true
-	s.limits.counts -= l.ClearCounts()
 	l.Holder().End(&l.Lease)
 	s.perform(p, l, nil, due)
 	a.answer(nil, err)
@@ -708,19 +752,18 @@ func (s *tableSim) join(p *simTask, a *simAsk, l, first *simLease) bool {
 	if first.isDone && (first.failure != nil || first.grant.err != nil) {
 		return false
 	}
-	again, err := first.CountUp(&l.Waiter, a.id, a.reentrant, errSimAlready, nil)
+	before := s.counted(first.UID).leases
+	again, err := s.table.CountUp(&first.Lease, &l.Waiter, a.id, a.reentrant, a.isAllowed, errSimAlready)
+	s.checkAllowed(err, a.isAllowed || again, s.bounds.Leases > 0 && before >= s.bounds.Leases)
 	switch {
 	case errors.Is(err, redlock.ErrReleased):
 		return false
 	case err != nil:
 		a.answer(nil, err)
 		return true
-	case !again:
-		s.limits.counts++
 	}
 	p.until(func() bool { return first.isDone || s.isOver(a) })
-	if !first.isDone && !again && first.WithdrawCount(a.id) {
-		s.limits.counts -= first.TakeUncharged()
+	if !first.isDone && !again && s.table.WithdrawCount(&first.Lease, a.id) {
 		a.answer(nil, errSimCancelled)
 		return true
 	}
@@ -801,9 +844,8 @@ func (s *tableSim) loseAt(l *simLease) {
 // unlock handles an UNLOCK.
 func (s *tableSim) unlock(p *simTask, l *simLease, done func()) {
 	defer done()
-	left := l.CountDown()
+	left := s.table.CountDown(&l.Lease)
 	if left > 0 {
-		s.limits.counts -= l.TakeUncharged()
 		if r := s.records[l.number]; r != nil {
 			r.further = slices.Clone(l.Furthers())
 		}
@@ -908,6 +950,11 @@ func (s *tableSim) clientEnded(p *simTask, l *simLease, client *Client, end Clie
 
 // check checks what must always hold.
 func (s *tableSim) check() {
+	for uid := range 2 {
+		if got, want := s.table.users[uid], s.counted(uid); got != want {
+			s.fail("limits", "counted for user %d: %+v, want %+v", uid, got, want)
+		}
+	}
 	for i, a := range s.leases {
 		if !s.works(a) {
 			continue
@@ -996,8 +1043,8 @@ func (s *tableSim) checkEmpty() {
 	if n := len(s.queue.names) + len(s.queue.participants) + len(s.queue.waiters.entries) + len(s.order); n > 0 {
 		s.fail("left", "the queue has %d names, %d participants, %d waiters; the simulation %d", len(s.queue.names), len(s.queue.participants), len(s.queue.waiters.entries), len(s.order))
 	}
-	if s.limits != (struct{ waiting, names, counts, losses int }{}) {
-		s.fail("limits", "left: %+v", s.limits)
+	if !s.table.CountsNothing() {
+		s.fail("limits", "left: %+v", s.table.users)
 	}
 	for _, c := range s.conns {
 		if n := len(c.leases) + len(c.requests); n > 0 && c.ended {
@@ -1108,7 +1155,7 @@ func (s *tableSim) reconnect(c *simConn, asks []*simAsk, mine []*simLease) *simC
 		if a.answered || a.conn != c {
 			continue
 		}
-		if a.conn = next; s.chance(80) {
+		if a.conn, a.isAllowed = next, false; s.chance(80) {
 			s.send(a)
 			continue
 		}
@@ -1148,8 +1195,9 @@ func (s *tableSim) restart() {
 	})
 	s.timers = slices.DeleteFunc(s.timers, func(timer simTimer) bool { return timer.run != nil })
 	s.table, s.queue, s.order = NewTable(), New(), nil
+	s.table.SetLimits(s.bounds)
 	s.claims, s.begun = map[*Waiter]bool{}, map[*redlock.PendingAttempt]*simGrant{}
-	s.limits = struct{ waiting, names, counts, losses int }{}
+	s.counts = map[*simLease]bool{}
 	s.asks = slices.DeleteFunc(s.asks, func(a *simAsk) bool { return a.conn.ending })
 	restart := &Restart{Complete: s.chance(85), Marked: s.chance(80)}
 	for _, c := range s.conns {
@@ -1230,6 +1278,7 @@ func (s *tableSim) restore(p *simTask, restart *Restart) {
 	for _, a := range slices.Clone(s.asks) {
 		if !a.conn.ended {
 			a.conn.pending++
+			a.isAllowed = true
 			s.spawn(false, func(p *simTask) { s.lock(p, a) })
 		}
 	}
@@ -1256,13 +1305,12 @@ func (s *tableSim) restoreLease(p *simTask, restart *Restart, l *simLease, r *si
 	if l.view = nil; l.Reporter() == &r.conn.Client {
 		l.view = r.conn
 	}
-	replaced, charged := s.table.Restore(&l.Lease, &r.Recorded)
+	replaced := s.table.Restore(&l.Lease, &r.Recorded)
 	for _, old := range replaced {
 		s.apply(p, simOf(old), Dropped)
 	}
 	if !r.Lost {
-		s.limits.names += len(names)
-		s.limits.counts += charged - len(names)
+		s.counts[l] = false
 		s.queue.Restore(&l.Waiter, r.Kept)
 		s.order = append(s.order, l)
 	}
@@ -1296,7 +1344,7 @@ func (s *tableSim) send(a *simAsk) {
 }
 
 func (s *tableSim) newAsk(c, process *simConn, client int) *simAsk {
-	a := &simAsk{s: s, conn: c, patient: s.chance(80), deadline: s.now + time.Duration(10+s.random.IntN(300))*time.Millisecond, lingers: s.chance(20), reentrant: s.chance(30)}
+	a := &simAsk{s: s, conn: c, uid: client % 2, patient: s.chance(80), deadline: s.now + time.Duration(10+s.random.IntN(300))*time.Millisecond, lingers: s.chance(20), reentrant: s.chance(30)}
 	all := []string{"a", "b", "c"}
 	first := s.random.IntN(len(all))
 	a.names = all[first : first+1]
@@ -1326,7 +1374,7 @@ func (s *tableSim) newAsk(c, process *simConn, client int) *simAsk {
 func simulate(seed uint64) (found *finding) {
 	s := &tableSim{
 		random: rand.New(rand.NewPCG(seed, 0)), table: NewTable(), queue: New(),
-		claims: map[*Waiter]bool{}, begun: map[*redlock.PendingAttempt]*simGrant{}, records: map[int]*simRecord{}, opened: map[uint64]*RecordedConn{},
+		counts: map[*simLease]bool{}, claims: map[*Waiter]bool{}, begun: map[*redlock.PendingAttempt]*simGrant{}, records: map[int]*simRecord{}, opened: map[uint64]*RecordedConn{},
 	}
 	defer func() {
 		for _, p := range s.tasks {
@@ -1342,6 +1390,11 @@ func simulate(seed uint64) (found *finding) {
 			found = f
 		}
 	}()
+	if seed%4 == 3 { // the others need not differ from each other by them
+		bounds := rand.New(rand.NewPCG(seed, 1))
+		s.bounds = Limits{Leases: 2 + bounds.IntN(4), Waiters: 1 + bounds.IntN(3)}
+		s.table.SetLimits(s.bounds)
+	}
 	for i := range 2 + s.random.IntN(3) {
 		s.spawn(true, func(p *simTask) { s.client(p, i) })
 	}

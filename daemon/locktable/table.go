@@ -10,6 +10,8 @@ import (
 // Table has the leases of this host, by their ids. One mutex of its caller guards it, with all Clients
 // and Leases.
 type Table struct {
+	limits Limits
+	users  map[int]usage // by user id; it has no users that have nothing
 	byID   map[string]*Lease
 	passed map[string]*Lease // leases that were granted by a pass, by the id that the nodes show
 
@@ -21,14 +23,13 @@ type Table struct {
 
 // NewTable makes an empty Table.
 func NewTable() *Table {
-	return &Table{byID: map[string]*Lease{}, passed: map[string]*Lease{}, unclaimed: map[lockKey]*Lease{}}
+	return &Table{users: map[int]usage{}, byID: map[string]*Lease{}, passed: map[string]*Lease{}, unclaimed: map[lockKey]*Lease{}}
 }
 
 // Due is what the caller must do after an event.
 type Due struct {
 	Effects
-	Uncharged int     // with LeaveQueue: how many LOCKs no longer count towards the user's limit
-	Process   *Client // with LeaveProcess: the process
+	Process *Client // with LeaveProcess: the process
 }
 
 // Apply applies an event to a lease. It returns what is due outside the Table. No other function
@@ -39,8 +40,14 @@ func (t *Table) Apply(l *Lease, event Event) Due {
 	if due.Has(BeginRelease | LeaveQueue | unregister) {
 		t.ForgetUnclaimed(l) // while it knows all LOCKs that count on it
 	}
-	if due.Has(LeaveQueue) {
-		due.Uncharged = l.ClearCounts()
+	if event == NotGranted || due.Has(LeaveQueue) {
+		t.uncharge(l)
+	}
+	if due.Has(RememberLoss) {
+		t.count(l, usage{lost: 1})
+	}
+	if due.Has(uncountLoss) {
+		t.count(l, usage{lost: -1})
 	}
 	if due.Has(leaveClient) && t.leaveClient(l) {
 		due.Effects, due.Process = due.Effects|LeaveProcess, l.holder
@@ -55,13 +62,14 @@ func (t *Table) Apply(l *Lease, event Event) Due {
 	if due.Has(DelayRelease) {
 		l.reporter = nil // nobody holds it
 	}
-	due.Effects &^= leaveClient | unregister
+	due.Effects &^= leaveClient | unregister | uncountLoss
 	return due
 }
 
 // Grant registers a lease that was granted, by its id.
 func (t *Table) Grant(l *Lease) Due {
 	t.Register(l)
+	t.endWait(l)
 	return t.Apply(l, WasGranted) // unless it was lost already
 }
 
@@ -96,13 +104,13 @@ func (t *Table) leaveClient(l *Lease) (wasOfProcess bool) {
 	return true
 }
 
-// Remember keeps a lost lease, so that its client can ask about it. If the client or the user (tooMany)
-// has too many, it returns the oldest one, which the caller must forget.
-func (t *Table) Remember(l *Lease, tooMany bool) (oldest *Lease) {
+// Remember keeps a lost lease, so that its client can ask about it. If the client or its user has too
+// many, it returns the oldest one, which the caller must forget.
+func (t *Table) Remember(l *Lease) (oldest *Lease) {
 	if l.Life.Memory == Forgotten { // its client ended meanwhile
 		return nil
 	}
-	return l.holder.remember(l, tooMany)
+	return l.holder.remember(l, t.limits.Leases != 0 && t.users[l.UID].lost > t.limits.Leases)
 }
 
 // Resume moves a lease to a connection, with the LOCKs that count on it, unless that has it. The caller

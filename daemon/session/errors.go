@@ -50,6 +50,7 @@ var codes = []struct {
 	{errAlready, ipc.CodeAlready},
 	{locktable.ErrDeadlock, ipc.CodeDeadlock},
 	{access.ErrLimit, ipc.CodeLimit},
+	{locktable.ErrLimit, ipc.CodeLimit},
 	{errShortage, ipc.CodeLimit},
 	{locktable.ErrTooManyCounts, ipc.CodeLimit},
 	{errUnread, ipc.CodeLimit},

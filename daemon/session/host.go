@@ -100,6 +100,7 @@ func NewHost(o HostOptions) *Host {
 		Journal:  state.NewJournal(o.Log),
 		keptFDs:  o.KeptFDs,
 	}
+	d.setLimits(o.Config.Limits)
 	d.access.Store(o.Config.Access)
 	d.doctorIgnore.Store(&o.Config.Doctor.Ignore)
 	d.Processes = newProcesses(d.endProcess)
@@ -234,8 +235,15 @@ func (d *Host) LogManagerError(err error) {
 func (d *Host) Reload(cfg *config.Config) {
 	d.access.Store(cfg.Access)
 	d.doctorIgnore.Store(&cfg.Doctor.Ignore)
-	d.Limits.Set(cfg.Limits)
+	d.setLimits(cfg.Limits)
 	d.LeaseLog.SetGrants(cfg.Log.Grants)
+}
+
+func (d *Host) setLimits(limits config.Limits) {
+	d.Limits.Set(limits)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.table.SetLimits(locktable.Limits{Leases: limits.LeasesPerUser, Waiters: limits.WaitersPerUser})
 }
 
 // drainLeft returns how long the daemon drains at most from now on, and whether it drains.

@@ -102,15 +102,12 @@ func (d *Host) perform(h *heldLease, p *performed) {
 		case locktable.LeaveQueue:
 			d.stopHeartbeat(h)
 			d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Leave(&h.Waiter, nil) })
-			d.Limits.EndLease(h.UID, len(h.Waiter.Names)+p.Uncharged)
 		case locktable.CountHeldTime:
 			d.recorder.Held(d.Clock() - h.lease.Since())
 		case locktable.RememberLoss:
 			d.rememberLoss(h)
 		case locktable.LeaveProcess:
 			d.Processes.release(processOf(p.Process))
-		case locktable.UncountLoss:
-			d.Limits.ForgetLost(h.UID)
 		case locktable.DeleteRecord:
 			d.Journal.Forgotten(h.number, 0)
 		case locktable.DelayRelease:
@@ -183,9 +180,8 @@ func (s *session) sendLostEvent(names []string, lease string, reason redlock.Los
 // rememberLoss keeps a lost lease so that its client can ask about it, and forgets the oldest one
 // if there are too many.
 func (d *Host) rememberLoss(h *heldLease) {
-	tooMany := d.Limits.RememberLost(h.UID)
 	d.mu.Lock()
-	oldest := d.table.Remember(&h.Lease, tooMany)
+	oldest := d.table.Remember(&h.Lease)
 	d.mu.Unlock()
 	if oldest != nil {
 		d.forget(leaseOf(oldest))

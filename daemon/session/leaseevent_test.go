@@ -130,8 +130,8 @@ func TestLossIsNotRememberedTooLate(t *testing.T) {
 	p := performed{Due: d.table.Apply(&h.Lease, locktable.LossRemembered)}
 	d.forget(h)
 	d.perform(h, &p)
-	if s.client.Remembers() > 0 || !d.Limits.IsEmpty() {
-		t.Errorf("%d lost leases are left on the connection, and counted: %v", s.client.Remembers(), !d.Limits.IsEmpty())
+	if s.client.Remembers() > 0 || !d.table.CountsNothing() {
+		t.Errorf("%d lost leases are left on the connection, and counted: %v", s.client.Remembers(), !d.table.CountsNothing())
 	}
 }
 

@@ -179,7 +179,9 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 	if left, drains := s.host.drainLeft(); drains {
 		err = &drainError{left}
 	} else {
-		err = s.host.Limits.BeginLock(a.UID, len(a.Waiter.Names), a.Waiter.Patient, a.call.Replayed || a.rejoined)
+		s.host.mu.Lock()
+		err = s.host.table.Charge(&a.Lease, a.wasAllowed())
+		s.host.mu.Unlock()
 	}
 	if err != nil {
 		a.unregister(err)
@@ -188,6 +190,10 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 	a.countForProcess(1)
 	return nil, nil
 }
+
+// wasAllowed reports whether the limits have allowed the LOCK already: before a restart, or before it
+// joined another LOCK.
+func (a *lockRequest) wasAllowed() bool { return a.call.Replayed || a.rejoined }
 
 // addRequest is locktable.Client.Begin, unless the connection holds the name with another hold=.
 func (s *session) addRequest(a *lockRequest, ended map[*locktable.Lease]bool) (firsts []*lockRequest, err error) {
@@ -488,7 +494,6 @@ func (a *lockRequest) endUngranted(err error) {
 
 // countEnd counts the end of the request.
 func (a *lockRequest) countEnd(granted bool) {
-	a.session.host.Limits.EndLock(a.UID, len(a.Waiter.Names), a.Waiter.Patient, granted)
 	a.session.host.recorder.Answered(a.waited(), granted)
 	a.countForProcess(-1)
 }
@@ -496,14 +501,11 @@ func (a *lockRequest) countEnd(granted bool) {
 // unregister ends a request that was not granted. Requests that joined this one, or repeat it, learn
 // why.
 func (a *lockRequest) unregister(err error) {
-	d, h := a.session.host, a.heldLease
-	uncharged := 0
-	d.applyIf(h, locktable.NotGranted, 0, func() bool {
-		a.failure, uncharged = err, h.ClearCounts()
+	a.session.host.applyIf(a.heldLease, locktable.NotGranted, 0, func() bool {
+		a.failure = err
 		a.endLocked()
 		return true
 	})
-	d.Limits.RemoveReentrant(h.UID, uncharged)
 }
 
 // kindOf reads the kind of the lock from the options. It refuses impossible combinations.

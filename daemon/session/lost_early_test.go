@@ -95,7 +95,7 @@ func TestLostBeforeTheAnswer(t *testing.T) {
 // nodes are slow and leases short, every lease is lost like this, and nothing else bounds them.
 func TestLostBeforeTheAnswerIsBounded(t *testing.T) {
 	w := dialSlow(t, func(a *lockRequest) {
-		a.session.host.Limits.Set(config.Limits{LeasesPerUser: 2})
+		a.session.host.setLimits(config.Limits{LeasesPerUser: 2})
 		a.lease.Lose(redlock.LostForced)
 	})
 	for _, name := range []string{"a1", "a2", "a3"} {

@@ -23,13 +23,9 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 	if a.call.Reentrant && a.call.Min > 0 && !d.countsRequest(first.heldLease, a.ID) {
 		return nil, badOption("min= of a LOCK that counts up: only the first LOCK of the lease can set it")
 	}
-	full := d.Limits.AddReentrant(first.UID, a.call.Replayed || a.rejoined) // the lease's user, which is not a.UID if root has resumed it
 	d.mu.Lock()
-	again, err := first.CountUp(&a.Waiter, a.ID, a.call.Reentrant, first.alreadyError(), full)
+	again, err := d.table.CountUp(&first.Lease, &a.Waiter, a.ID, a.call.Reentrant, a.wasAllowed(), first.alreadyError())
 	d.mu.Unlock()
-	if full == nil && (again || err != nil) {
-		d.Limits.RemoveReentrant(first.UID, 1)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Waiter.Label(), err)
 	}
@@ -45,15 +41,6 @@ func (a *lockRequest) joinFirst(first *lockRequest) (server.Work, error) {
 // isOver reports whether the LOCK has ended and has no lease.
 func (a *lockRequest) isOver() bool {
 	return isClosed(a.done) && a.outcome() != nil
-}
-
-// settleReentrancy makes the user's limit count only the LOCKs that still count on the lease. Every
-// caller that removes from the LOCKs that count calls it next.
-func (d *Host) settleReentrancy(h *heldLease) {
-	d.mu.Lock()
-	uncharged := h.TakeUncharged()
-	d.mu.Unlock()
-	d.Limits.RemoveReentrant(h.UID, uncharged)
 }
 
 // alreadyError returns the error of a second LOCK, which names the owner of the first one.
@@ -166,10 +153,9 @@ func (f *reentrantLock) waitForFirst(ctx context.Context) (err error) {
 	}
 	d := f.session.host
 	d.mu.Lock()
-	withdrawn := f.first.WithdrawCount(f.ID)
+	withdrawn := d.table.WithdrawCount(&f.first.Lease, f.ID)
 	d.mu.Unlock()
 	if withdrawn {
-		d.settleReentrancy(f.first.heldLease)
 		return err
 	}
 	<-f.first.done // soon: the lock has been granted

@@ -95,6 +95,6 @@ func TestGoneClientLeavesNothing(t *testing.T) {
 	}
 	hangUp()
 	daemontest.Eventually(t, "no lease, no user and no waiter remains", func() bool {
-		return len(d.allLeases()) == 0 && d.Limits.IsEmpty() && queued(d) == 0
+		return len(d.allLeases()) == 0 && d.Limits.IsEmpty() && locked(d, d.table.CountsNothing) && queued(d) == 0
 	})
 }

@@ -365,7 +365,7 @@ func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 func (l *restoredLease) register(d *Host) {
 	h := l.heldLease
 	d.mu.Lock()
-	replaced, charged := d.table.Restore(&h.Lease, &l.Recorded)
+	replaced := d.table.Restore(&h.Lease, &l.Recorded)
 	if l.Lost {
 		h.lostAt = d.Clock()
 	}
@@ -376,7 +376,6 @@ func (l *restoredLease) register(d *Host) {
 	}
 	d.forgetReplaced(replaced)
 	if !l.Lost {
-		d.Limits.Restore(h.UID, charged)
 		d.inQueue(&h.Waiter, func(q *locktable.Queue) { q.Restore(&h.Waiter, l.Kept) })
 	}
 }

@@ -34,12 +34,12 @@ func TestLeaseOfACutConnectionStays(t *testing.T) {
 // After a restart, all names of a lease still count for its user's limit.
 func TestRestoredNamesCount(t *testing.T) {
 	s := newSuccession(t)
-	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
+	s.d.setLimits(config.Limits{LeasesPerUser: 4})
 	w := s.dial()
 	w.Say("LOCK a,b,c ttl=20s", granted(`a,b,c`))
 	s.end()
 	s.start(w)
-	s.d.Limits.Set(config.Limits{LeasesPerUser: 4})
+	s.d.setLimits(config.Limits{LeasesPerUser: 4})
 	w.Want(`BACK .*`)
 	for range 2 {
 		w.Say("TRY d,e", `ERR LIMIT lock=d,e : .*`)
@@ -350,7 +350,7 @@ func TestWaitIgnoresSmallerLimits(t *testing.T) {
 	w.Send("@2 LOCK a reentrant=yes")
 	answers(w, "@9 PING", `@9 OK`) // the daemon has read both
 	s.end()
-	s.found = func(*state.Recovered) { s.d.Limits.Set(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
+	s.found = func(*state.Recovered) { s.d.setLimits(config.Limits{LeasesPerUser: 1, WaitersPerUser: 1}) }
 	s.start(holder, w)
 	holder.Want(`BACK .*`)
 	w.Want(`BACK .*`)

@@ -99,12 +99,11 @@ func (s *session) finishUnlock(call *server.Call, h *heldLease, release *redlock
 // the journal; 0: there is none. The caller records that the lease is kept.
 func (d *Host) undoLock(h *heldLease, by uint64) (left int, p performed, err error) {
 	p = d.applyIf(h, locktable.LastUnlock, by, func() bool {
-		left = h.CountDown()
+		left = d.table.CountDown(&h.Lease)
 		return left == 0
 	})
 	switch {
 	case left > 0:
-		d.settleReentrancy(h)
 		return left, p, nil
 	case p.Has(locktable.BeginRelease):
 		return 0, p, p.err
