@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/redlockd/redlockd/daemon/daemontest"
 )
@@ -12,34 +13,37 @@ import (
 // Readers of another host do not overtake a writer that waits for the readers of its own host. It
 // enters the nodes' queues before it asks for the lock. If it leaves, readers can lock at once.
 func TestWaitingWriterStopsReadersOfAnotherHost(t *testing.T) {
-	here := startDaemon(t, 3, longNodeTimeout)
-	there := here.another()
-	first, second, writer, other := here.dial(), here.dial(), here.dial(), there.dial()
-	first.Say("LOCK a mode=shared", `OK .*`)
-	second.Say("LOCK a mode=shared", `OK .*`)
-	other.Say("TRY a mode=shared", `OK .*`)
-	other.Say("UNLOCK a", `OK .*`)
+	synctest.Test(t, func(t *testing.T) {
+		here := startSims(t, 3, longNodeTimeout)
+		there := here.another()
+		first, second, writer, other := here.dial(), here.dial(), here.dial(), there.dial()
+		first.Say("LOCK a mode=shared", `OK .*`)
+		second.Say("LOCK a mode=shared", `OK .*`)
+		other.Say("TRY a mode=shared", `OK .*`)
+		other.Say("UNLOCK a", `OK .*`)
 
-	writer.Send("@w LOCK a")
-	other.awaitReaderRefused(t)
-	other.Say("TRY a mode=shared", `ERR HELD lock=a .*waiting=yes.*`)
-	other.Send("@r LOCK a mode=shared")
-	first.Say("UNLOCK a", `OK .*`)
-	second.Say("UNLOCK a", `OK .*`)
-	writer.Want(`@w OK .*`)
-	writer.Say("UNLOCK a", `OK .*`)
-	other.Want(`@r OK .*`)
-	other.Say("UNLOCK a", `OK .*`)
+		writer.Send("@w LOCK a")
+		other.awaitReaderRefused(t)
+		other.Say("TRY a mode=shared", `ERR HELD lock=a .*waiting=yes.*`)
+		time.Sleep(time.Second) // so that its ticket is later, although hosts estimate the nodes' clocks to some ms
+		other.Send("@r LOCK a mode=shared")
+		first.Say("UNLOCK a", `OK .*`)
+		second.Say("UNLOCK a", `OK .*`)
+		writer.Want(`@w OK .*`)
+		writer.Say("UNLOCK a", `OK .*`)
+		other.Want(`@r OK .*`)
+		other.Say("UNLOCK a", `OK .*`)
 
-	first.Say("LOCK a mode=shared", `OK .*`)
-	writer.Send("@w LOCK a ttl=30s") // an entry that is not removed outlasts the test
-	other.awaitReaderRefused(t)
-	other.Send("@r LOCK a mode=shared")
-	writer.Send("CANCEL w")
-	answers := []string{writer.Line(), writer.Line()} // in either order
-	slices.Sort(answers)
-	daemontest.Matches(t, answers[0], `@w ERR CANCELLED.*`)
-	other.Want(`@r OK .*`)
+		first.Say("LOCK a mode=shared", `OK .*`)
+		writer.Send("@w LOCK a ttl=30s") // an entry that is not removed outlasts the test
+		other.awaitReaderRefused(t)
+		other.Send("@r LOCK a mode=shared")
+		writer.Send("CANCEL w")
+		answers := []string{writer.Line(), writer.Line()} // in either order
+		slices.Sort(answers)
+		daemontest.Matches(t, answers[0], `@w ERR CANCELLED.*`)
+		other.Want(`@r OK .*`)
+	})
 }
 
 // The entry of a waiting writer outlasts the writer's ttl.
