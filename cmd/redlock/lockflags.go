@@ -16,8 +16,8 @@ import (
 	"github.com/redlockd/redlockd/ipc"
 )
 
-// contradiction returns the error for flags that exclude each other. (The error of cobra names
-// internal lists: [nonblock nb timeout wait].)
+// contradiction returns the error for flags that exclude each other. (cobra also knows them, for
+// completion, but its error names internal lists: [nonblock nb timeout wait].)
 func contradiction(cmd *cobra.Command) error {
 	is := cmd.Flags().Changed
 	exclusive := is("exclusive") || is("alone") // flock accepts -e and -x together
@@ -165,6 +165,8 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	set.BoolVar(&f.WithParent, "with-parent", false, "if the parent process ends, end like after SIGTERM")
 	set.Var(flags.Duration(&f.linger), "linger", "keep it for this time if redlock run is killed (default: redlockd's)")
 	set.Var(flags.Duration(&f.Grace), "grace", "on loss, send SIGTERM this time before the deadline, at most half of the lease time (default: a fifth of it)")
+	cmd.MarkFlagsMutuallyExclusive("exec", "on-lost")
+	cmd.MarkFlagsMutuallyExclusive("exec", "grace")
 }
 
 // defineLock defines the flags of the commands that take a lock.
@@ -190,6 +192,10 @@ func (f *runFlags) defineLock(cmd *cobra.Command) {
 	for _, alias := range aliases {
 		set.Lookup(alias).Hidden = true
 	}
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "timeout", "wait")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "nb", "wait-for-self")
+	cmd.MarkFlagsMutuallyExclusive("shared", "exclusive", "slots")
+	cmd.MarkFlagsMutuallyExclusive("shared", "alone", "slots")
 }
 
 // aliases are the other names of flags in flock(1).

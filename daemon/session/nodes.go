@@ -29,21 +29,20 @@ func (s *session) nodes(call *server.Call) server.Work {
 // changeNodes commits or undoes a change, or does nothing.
 func (s *session) changeNodes(call *server.Call, verb string) (err error) {
 	nodes, log := s.host.Nodes, s.host.Log.With("user", s.user, "pid", s.pid)
-	done := "change of the nodes committed: hosts with the old list get no vote from now on"
 	switch verb {
 	case "commit":
-		err = nodes.CommitChange(call.Context())
+		if err = nodes.CommitChange(call.Context()); err == nil {
+			log.Warn("change of the nodes committed: hosts with the old list get no vote from now on")
+		}
 	case "undo":
-		done, err = "change of the nodes undone", nodes.UndoChange(call.Context())
-	default:
-		return nil
+		if err = nodes.UndoChange(call.Context()); err == nil {
+			log.Warn("change of the nodes undone")
+		}
 	}
 	if err != nil {
 		log.Info("change of the nodes refused", "verb", verb, "error", err)
-		return err
 	}
-	log.Warn(done)
-	return nil
+	return err
 }
 
 // showNodes answers with a line for each node and each host.
