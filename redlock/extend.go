@@ -7,9 +7,9 @@ import (
 )
 
 // Extend extends the lease by ttl from now on (0: by its present ttl). It waits for a quorum for
-// at most the node timeout (twice that if the nodes' epochs have just changed), or until ctx is done. A shorter ttl applies from then on, but no
-// deadline ever moves back. The error matches ErrNoQuorum (the lease is as valid as before),
-// ErrLost, ErrReleased or ErrRequest.
+// at most the node timeout (twice that if the nodes' epochs have just changed), or until ctx is done.
+// A shorter ttl applies from then on, but no deadline ever moves back. The error matches ErrNoQuorum
+// (the lease is as valid as before), ErrLost, ErrReleased or ErrRequest.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	ttl, err := l.checkTTL(ttl)
 	if err == nil {
@@ -39,11 +39,7 @@ func (l *Lease) checkTTL(ttl time.Duration) (time.Duration, error) {
 
 // extend extends the lease by a ttl that checkTTL returned.
 func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
-	err := l.extendOnce(ctx, ttl)
-	if isOutdated(err) {
-		return l.extendOnce(ctx, ttl)
-	}
-	return err
+	return updated(func() error { return l.extendOnce(ctx, ttl) })
 }
 
 func (l *Lease) extendOnce(ctx context.Context, ttl time.Duration) error {

@@ -143,7 +143,11 @@ func (q *Quorum) outwaitPasses(holders []Holding) error {
 // forceBallots makes the nodes record or delete the tokens, and returns those that a quorum had
 // until then.
 func (q *Quorum) forceBallots(ctx context.Context, op script.Opcode, name string, holders []Holding) (had []Holding, err error) {
-	return updated(func() ([]Holding, error) { return q.forceBallotsOnce(ctx, op, name, holders) })
+	err = updated(func() (err error) {
+		had, err = q.forceBallotsOnce(ctx, op, name, holders)
+		return err
+	})
+	return had, err
 }
 
 func (q *Quorum) forceBallotsOnce(ctx context.Context, op script.Opcode, name string, holders []Holding) (had []Holding, err error) {

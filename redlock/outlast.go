@@ -11,11 +11,15 @@ import (
 // at most the node timeout (twice that if the nodes' epochs have just changed), or until ctx is done. It
 // returns how many leases were extended, those included that need no extension.
 func (q *Quorum) Outlast(ctx context.Context, leases []*Lease, until []time.Duration) (n int) {
-	n, _ = updated(func() (int, error) { return q.outlast(ctx, leases, until) })
+	_ = updated(func() (err error) { // the error only says whether to try again
+		n, err = q.outlast(ctx, leases, until)
+		return err
+	})
 	return n
 }
 
-// outlast sends the extensions once. The error is that of a lease that no quorum extended.
+// outlast is Outlast without the second try. If no quorum extended a lease, it returns why: of several
+// errors, one that isOutdated.
 func (q *Quorum) outlast(ctx context.Context, leases []*Lease, until []time.Duration) (n int, err error) {
 	now := q.clock()
 	var sent []*extension

@@ -16,12 +16,13 @@ func isOutdated(err error) bool {
 	return ok && slices.ContainsFunc(none.Failed, func(failure *NodeError) bool { return redis.IsKind(failure.Err, "EPOCH") })
 }
 
-// updated returns the result of do, and calls it again if the first result isOutdated.
-func updated[T any](do func() (T, error)) (result T, err error) {
-	if result, err = do(); isOutdated(err) {
-		return do()
+// updated calls do, and a second time if the first error isOutdated. It returns the last error.
+func updated(do func() error) error {
+	err := do()
+	if isOutdated(err) {
+		err = do()
 	}
-	return result, err
+	return err
 }
 
 // retryPolicy decides whether there is another attempt, and when it begins. Delays are random, so

@@ -25,13 +25,14 @@ func (q *Quorum) Who(ctx context.Context, name string) ([]Holding, error) {
 // their order: at most the first 64. Each node gets one call for both. A request that waits
 // asks no node for that.
 func (q *Quorum) WhoWaits(ctx context.Context, name string) ([]Holding, []Waiting, error) {
-	s, err := updated(func() (*ballot.Survey, error) {
-		s := ballot.NewSurvey("who", len(q.lanes), q.system)
+	var s *ballot.Survey
+	err := updated(func() error {
+		s = ballot.NewSurvey("who", len(q.lanes), q.system)
 		key := q.options.Prefix + name
 		ops := []script.Operation{{Op: script.Who, Key: key}, {Op: script.Describe, Key: key}}
 		q.call(node.Call{Op: s.Op, Ops: ops, Voter: s}, q.clock())
 		q.await(ctx, s.Ballot)
-		return s, q.surveyError(ctx, name, s.Ballot)
+		return q.surveyError(ctx, name, s.Ballot)
 	})
 	if err != nil {
 		return nil, nil, err
@@ -68,14 +69,16 @@ func (q *Quorum) possibleHolders(b *ballot.Ballot) []Holding {
 
 // askHolders asks all nodes for the holders of a lock, with the operation Who or List.
 func (q *Quorum) askHolders(ctx context.Context, name string, op script.Opcode) (*ballot.Ballot, error) {
-	return updated(func() (*ballot.Ballot, error) {
-		b := q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
+	var b *ballot.Ballot
+	err := updated(func() error {
+		b = q.newBallot("who", func(reply *Reply) bool { return len(reply.Array) == 0 })
 		b.WaitsForAll = true
 		ops := append(b.Ask(1), script.Operation{Op: op, Key: q.options.Prefix + name})
 		q.call(node.Call{Op: b.Op, Ops: ops, Voter: b}, q.clock())
 		q.await(ctx, b)
-		return b, q.surveyError(ctx, name, b)
+		return q.surveyError(ctx, name, b)
 	})
+	return b, err
 }
 
 // surveyError returns why the answers to a survey do not count; nil: they do.
