@@ -1,24 +1,20 @@
 package access
 
 import (
-	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/locktable"
 )
 
 // Limits counts the connections and queries of each user, and refuses those above a limit.
-// Package locktable counts leases and LOCKs. Its methods are safe for concurrent use.
+// Package locktable counts leases and LOCKs. The methods of Limits are safe for concurrent use.
 type Limits struct {
 	mu     sync.Mutex // guards the fields below; Connection.Unread is called inside it
 	bounds config.Limits
 	users  map[int]*usage // by user id; it has no users whose usage is zero
 	open   int            // connections of all users
 }
-
-// ErrLimit is the error of a request that exceeds a limit of the config.
-var ErrLimit = errors.New("a limit of the config is reached")
 
 // Connection is an open connection of a user.
 type Connection interface {
@@ -54,15 +50,8 @@ func (l *Limits) RequestRate() int {
 
 // TooFast is the error of a request above requests_per_second.
 func (l *Limits) TooFast() error {
-	return overLimit("requests_per_second", l.RequestRate())
+	return locktable.OverLimit("requests_per_second", l.RequestRate())
 }
-
-func overLimit(name string, bound int) error {
-	return fmt.Errorf("%w: %s = %d", ErrLimit, name, bound)
-}
-
-// isAtBound reports whether n is at the bound; 0 is no bound.
-func isAtBound(n, bound int) bool { return bound != 0 && n >= bound }
 
 // Connect counts a connection as open. AdmitConnection has counted it, unless a restart kept it. The
 // result is a semaphore that allows one long answer of the user at a time.
@@ -105,10 +94,10 @@ func (l *Limits) DismissConnection(uid int) {
 // checkConnection returns why the user may not have one more connection. The caller holds mu.
 func (l *Limits) checkConnection(u *usage) error {
 	switch {
-	case isAtBound(l.open, l.bounds.Connections):
-		return overLimit("connections", l.bounds.Connections)
-	case isAtBound(len(u.connections)+u.admitted, l.bounds.ConnectionsPerUser):
-		return overLimit("connections_per_user", l.bounds.ConnectionsPerUser)
+	case locktable.IsAtBound(l.open, l.bounds.Connections):
+		return locktable.OverLimit("connections", l.bounds.Connections)
+	case locktable.IsAtBound(len(u.connections)+u.admitted, l.bounds.ConnectionsPerUser):
+		return locktable.OverLimit("connections_per_user", l.bounds.ConnectionsPerUser)
 	}
 	return nil
 }
@@ -146,8 +135,8 @@ func (l *Limits) BeginQuery(uid int) error {
 	defer l.mu.Unlock()
 	defer l.forgetIfIdle(uid)
 	u := l.user(uid)
-	if isAtBound(u.queries, l.bounds.WaitersPerUser) {
-		return overLimit("waiters_per_user", l.bounds.WaitersPerUser)
+	if locktable.IsAtBound(u.queries, l.bounds.WaitersPerUser) {
+		return locktable.OverLimit("waiters_per_user", l.bounds.WaitersPerUser)
 	}
 	u.queries++
 	return nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/redlockd/redlockd/daemon/config"
+	"github.com/redlockd/redlockd/daemon/locktable"
 )
 
 // openConn is a connection whose client has read all answers. The field gives each one its own
@@ -21,14 +22,14 @@ func TestLimitsAfterARestart(t *testing.T) {
 		l.Connect(0, c, true)
 	}
 	l.Disconnect(0, connections[0])
-	if err := l.AdmitConnection(0); !errors.Is(err, ErrLimit) {
+	if err := l.AdmitConnection(0); !errors.Is(err, locktable.ErrLimit) {
 		t.Errorf("a new connection besides an earlier one: %v, want a limit", err)
 	}
 	l.Disconnect(0, connections[1])
 	if err := l.AdmitConnection(0); err != nil {
 		t.Errorf("a connection after all earlier ones have ended: %v", err)
 	}
-	if err := l.AdmitConnection(0); !errors.Is(err, ErrLimit) {
+	if err := l.AdmitConnection(0); !errors.Is(err, locktable.ErrLimit) {
 		t.Errorf("a connection besides one that is not open yet: %v, want a limit", err)
 	}
 	l.Connect(0, connections[2], false)
@@ -62,7 +63,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.BeginQuery(1); !errors.Is(err, ErrLimit) {
+	if err := l.BeginQuery(1); !errors.Is(err, locktable.ErrLimit) {
 		t.Errorf("a third query: %v, want a limit", err)
 	}
 	if err := l.BeginQuery(2); err != nil {
@@ -89,7 +90,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if another := l.Connect(0, &openConn{}, false); l.Connections() != 3 || one != another {
 		t.Errorf("%d connections are counted, want 3, and one LIST of a user at a time", l.Connections())
 	}
-	if err := l.AdmitConnection(2); !errors.Is(err, ErrLimit) {
+	if err := l.AdmitConnection(2); !errors.Is(err, locktable.ErrLimit) {
 		t.Errorf("a fourth connection: %v, want a limit", err)
 	}
 }

@@ -10,8 +10,9 @@
 // session has redlock pass the lock on and calls Deliver, or else Unclaim.
 //
 // life.go has the table of states and events, table.go the leases, client.go what a client finds by
-// name, limits.go what counts for a user, restart.go what becomes of the leases of an earlier daemon, queue.go the queues, kind.go says
-// which waiters block which, handover.go has ClaimNext and the limits after which other hosts go first.
+// name, limits.go what counts for a user, restart.go what becomes of the leases of an earlier daemon,
+// queue.go the queues. kind.go says which waiters block which. handover.go has ClaimNext and the limits
+// after which other hosts go first.
 //
 // It has no clock and no goroutine, never talks to the nodes, and knows no connection, process or
 // access rule: a Requester describes the client, and an Owner is compared, not used.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrLimit is the error of a LOCK that exceeds a limit of the config.
+// ErrLimit is the error of a request that exceeds a limit of the config.
 var ErrLimit = errors.New("a limit of the config is reached")
 
 // Limits bounds what each user has in the Table. 0 is no bound.
@@ -37,10 +37,10 @@ func (t *Table) Charge(l *Lease, isAllowed bool) error {
 	u, names := t.users[l.UID], len(l.Waiter.Names)
 	switch {
 	case isAllowed:
-	case l.Waiter.Patient && isAtBound(u.waiters, t.limits.Waiters): // before leases, which also count waiters
-		return overLimit("waiters_per_user", t.limits.Waiters)
-	case isAtBound(u.leases+names-1, t.limits.Leases):
-		err := overLimit("leases_per_user", t.limits.Leases)
+	case l.Waiter.Patient && IsAtBound(u.waiters, t.limits.Waiters): // before leases, which also count waiters
+		return OverLimit("waiters_per_user", t.limits.Waiters)
+	case IsAtBound(u.leases+names-1, t.limits.Leases):
+		err := OverLimit("leases_per_user", t.limits.Leases)
 		if u.waiters > 0 { // otherwise a user with few leases would not understand it
 			err = fmt.Errorf("%w, of which %d only wait for a lock", err, u.waiters)
 		}
@@ -63,8 +63,8 @@ func (t *Table) chargeLease(l *Lease) {
 
 // checkFurther returns why the user of l may not have one more further LOCK, or nil.
 func (t *Table) checkFurther(l *Lease) error {
-	if isAtBound(t.users[l.UID].leases, t.limits.Leases) {
-		return overLimit("leases_per_user", t.limits.Leases)
+	if IsAtBound(t.users[l.UID].leases, t.limits.Leases) {
+		return OverLimit("leases_per_user", t.limits.Leases)
 	}
 	return nil
 }
@@ -106,9 +106,10 @@ func (t *Table) count(l *Lease, more usage) {
 	}
 }
 
-// isAtBound reports whether n is at the bound; 0 is no bound.
-func isAtBound(n, bound int) bool { return bound != 0 && n >= bound }
+// IsAtBound reports whether n is at the bound; 0 is no bound.
+func IsAtBound(n, bound int) bool { return bound != 0 && n >= bound }
 
-func overLimit(name string, bound int) error {
+// OverLimit returns the error of a limit, by its name in the config. It matches ErrLimit.
+func OverLimit(name string, bound int) error {
 	return fmt.Errorf("%w: %s = %d", ErrLimit, name, bound)
 }

@@ -111,8 +111,8 @@ func (r *Restart) Claim(l *Lease, by *Recorded, process *Client, isGone, extende
 }
 
 // Restore registers a lease that redlock has adopted, and counts it for its user, whatever the limit. The
-// caller must forget replaced, as after Name. A lost lease is in no queue; any
-// other one must be restored in the Queue.
+// caller must forget replaced, as after Name. A lost lease is in no queue; any other one must be restored
+// in the Queue.
 func (t *Table) Restore(l *Lease, by *Recorded) (replaced []*Lease) {
 	t.Register(l)
 	replaced, open := t.Name(l)

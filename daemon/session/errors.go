@@ -49,7 +49,6 @@ var codes = []struct {
 	{errNotHeld, ipc.CodeNotHeld},
 	{errAlready, ipc.CodeAlready},
 	{locktable.ErrDeadlock, ipc.CodeDeadlock},
-	{access.ErrLimit, ipc.CodeLimit},
 	{locktable.ErrLimit, ipc.CodeLimit},
 	{errShortage, ipc.CodeLimit},
 	{locktable.ErrTooManyCounts, ipc.CodeLimit},
