@@ -450,8 +450,10 @@ filter() {
 		/^$/ { listing = 0 }
 		/^goroutine [0-9]+ / { dumping = 1 }
 		dumping && !/^(ok|FAIL|exit status|\?|---)([ \t]|$)/ { add_to_dump(); next }
-		/^ +[^ ]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[^ ]+ /, "", said[test]) }
-		/^ +[^ ]+\.go:[0-9]+: / && !/: measured: | printed:$/ && logged[test]++ < 8 { logs[test] = logs[test] "   " $0 "\n" }
+		/^ +[^ ]+\.go:[0-9]+: / {
+			said[test] = $0; sub(/^ +[^ ]+ /, "", said[test])
+			if (!/: measured: | printed:$/ && logged[test]++ < 8) logs[test] = logs[test] "   " $0 "\n"
+		}
 		/: measured: / { notes = notes "     " said[test] "\n" }
 		/^ *--- SKIP: / {
 			note = "     skipped: " $3 ": " said[$3] "\n"
@@ -469,8 +471,8 @@ filter() {
 		}
 		END { if (!verbose) printf "%s", package }
 
-		# tell prints which tests failed or ran, also for the end of all output. There the first lines
-		# that they logged follow.
+		# tell prints which tests failed or ran, also for the end of all output. Only there, the first
+		# lines that they logged follow.
 		function tell(package,   i, name, names, most) {
 			most = 20
 			for (i = 1; i <= fails; i++) if (i <= most) names = names ", " failed[i]
