@@ -31,8 +31,7 @@ type Manager struct {
 
 // FromEnvironment reads the manager's variables in the environment, and takes the descriptors that
 // it passed, or the earlier process that has replaced itself by this one (Replace). Call it once per
-// process. If WATCHDOG_USEC or FDSTORE is not a number, it returns an
-// error.
+// process. If WATCHDOG_USEC or FDSTORE is not a number, it returns an error.
 func FromEnvironment() (*Manager, error) {
 	checkPidfd()
 	watchdog, err := daemon.SdWatchdogEnabled(false)
