@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest"
 )
 
 // fleetPart has many hosts that want one lock: each host is a daemon of its own, with one client.
@@ -388,7 +390,7 @@ func inject(fault string, d *daemon, delays *network) error {
 		d.kill()
 		return nil
 	case faultStopped:
-		return d.cmd.Process.Signal(syscall.SIGSTOP)
+		return redlocktest.Pause(d.cmd.Process)
 	}
 	if err := delays.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 		return err

@@ -24,7 +24,8 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-func pause(p *os.Process) error {
+// Pause stops a process with SIGSTOP, and waits until it has stopped: until then its threads may run.
+func Pause(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}

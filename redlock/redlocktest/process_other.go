@@ -12,7 +12,8 @@ var errNeedsLinux = errors.New("this needs Linux and its /proc")
 
 func dieWithParent(*exec.Cmd) {} // only Kill and the test's clean-up end the process
 
-func pause(*os.Process) error { return errNeedsLinux }
+// Pause fails: it needs Linux.
+func Pause(*os.Process) error { return errNeedsLinux }
 
 func resume(*os.Process) error { return errNeedsLinux }
 

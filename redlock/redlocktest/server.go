@@ -221,7 +221,7 @@ func (s *Server) Restart() error {
 // Stop stops the process with SIGSTOP, and waits until it has stopped. The kernel still accepts
 // connections and bytes, but nothing processes them until Cont.
 func (s *Server) Stop() error {
-	if err := pause(s.run.cmd.Process); err != nil {
+	if err := Pause(s.run.cmd.Process); err != nil {
 		return fmt.Errorf("redis-server %s: SIGSTOP: %w", s.name, err)
 	}
 	return nil
