@@ -121,6 +121,12 @@ class Lease(_core.Lease):
         self.lost.set()
 
 
+def _pause(end: Optional[float]) -> float:
+    """Returns how long to block until end; None: without a bound. Python handles no signal that
+    comes just before a thread blocks, so it blocks for a second at most."""
+    return 1.0 if end is None else min(1.0, max(0.0, end - _wire.clock()))
+
+
 class Lock(contextlib.ContextDecorator):
     """One or several locks, to be taken: a with block, a decorator, or acquire()."""
 
@@ -225,8 +231,10 @@ class Client(_client.Client[Lease, Lock]):
                 self._core.begin(call)
                 self._flush()
             end = self._core.give_up(call)
-            if not gate.acquire(timeout=-1 if end is None else max(0, end - _wire.clock())):
-                self._abandon(call, self._core.hangs(call))
+            while not gate.acquire(timeout=_pause(end)):
+                if end is not None and end <= _wire.clock():
+                    self._abandon(call, self._core.hangs(call))
+                    break
         except BaseException:  # such as KeyboardInterrupt
             if call is not None:
                 self._abandon(call, None)

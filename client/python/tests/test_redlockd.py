@@ -166,6 +166,27 @@ class Locks(WithClient):
             self.assertIn(b"KeyboardInterrupt", said)
         self.assertFree()
 
+    def test_interrupted_before_it_blocks(self) -> None:
+        """A signal in another thread does not wake the main thread, as one that comes too early."""
+        interrupted = threading.Event()
+
+        def interrupt() -> None:
+            while not any(line["state"] == "waiting" and line["lock"] == self.name for line in self.c.list()):
+                pass
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            if not interrupted.wait(20):
+                held.release()
+
+        with self.c.lock(self.name) as held:
+            other = threading.Thread(target=interrupt)
+            other.start()
+            with self.assertRaises(KeyboardInterrupt):
+                self.c.lock(self.name).acquire()
+            interrupted.set()
+            other.join()
+            held.check()
+        self.assertFree()
+
 
 class BadInput(WithClient):
     def test_names_and_options(self) -> None:
