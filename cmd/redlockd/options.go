@@ -27,7 +27,8 @@ const usage = `Usage:
 Signals: SIGTERM and SIGINT stop it (twice: at once); locks that clients hold are not released: the next redlockd
 continues with them.
 SIGHUP reads the config again. If log, access, limits and doctor are not all that changed, redlockd restarts in
-place: leases, waiters and connections continue. It refuses another key_prefix, and another list of nodes.
+place: leases, waiters and connections continue. It refuses another key_prefix, and another list
+of nodes without joining and leaving.
 Exit codes: 0 stopped, or the config is good; 1 the config is faulty, or it could not start; 64 wrong usage;
 77 USER may not lock NAME.
 
