@@ -337,7 +337,7 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 		return e
 	case b.Op == "fence":
 		e := q.noQuorumError(name, b)
-		e.Failed = append(e.Failed, errLockGone(b.Refused.Len()))
+		e.Failed = append(e.Failed, errNotWritten(b.Refused.Len()))
 		return e
 	}
 	e := heldError(name, b)
@@ -347,15 +347,15 @@ func (a *attempt) refusal(b *ballot.Ballot) error {
 	return e
 }
 
-// errLockGone is the error of an attempt whose lock disappeared while its fencing token was
-// written back.
-func errLockGone(nodes int) *NodeError {
+// errNotWritten is the error of an attempt whose fencing token was written back to too few nodes. The
+// others granted the lock only after the token was chosen, or had lost it.
+func errNotWritten(nodes int) *NodeError {
 	on := fmt.Sprintf("%d nodes", nodes)
 	if nodes == 1 {
 		on = "1 node"
 	}
 	return &NodeError{Node: "this attempt", Op: "fence", Failure: FailedLate,
-		Err: fmt.Errorf("the lock was lost on %s (expired, deleted or flushed) before its fencing token was written", on)}
+		Err: fmt.Errorf("%s granted the lock too late, or lost it (expired, deleted or flushed) before its fencing token was written", on)}
 }
 
 // errOverloaded returns the error of an attempt that waited for others and was not sent.

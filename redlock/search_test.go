@@ -137,7 +137,7 @@ func TestSearchScenes(t *testing.T) {
 		for seed := range uint64(seeds) {
 			report := simulation.Simulate(t, scenePlan(scene, seed))
 			judge(t, report)
-			if !slices.ContainsFunc(report.Trace, func(e simulation.Event) bool { return strings.Contains(e.Note, "the lock was lost on") }) {
+			if !slices.ContainsFunc(report.Trace, func(e simulation.Event) bool { return strings.Contains(e.Note, "too late, or lost it") }) {
 				t.Errorf("%s, seed %d: no attempt lost its lock; the whole trace is in %s", scene.Name, seed, keepTrace(t, report))
 			}
 		}

@@ -125,7 +125,7 @@ func TestWriteBackNeedsTheLock(t *testing.T) {
 				return
 			}
 			wantErr(t, name("lock gone on %d nodes", gone), err, redlock.ErrNoQuorum)
-			if !strings.Contains(err.Error(), "the lock was lost on 3 nodes") {
+			if !strings.Contains(err.Error(), "3 nodes granted the lock too late, or lost it") {
 				t.Errorf("got %v, want the number of nodes on which the lock is gone", err)
 			}
 			time.Sleep(50 * ms)
