@@ -1,21 +1,20 @@
 package locktable
 
 import (
-	"encoding/json"
+	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redlockd/redlockd/redlock/redlocktest/planted"
 )
 
-// mistake is a change of the source that the simulation must find. WRONG stands for the condition that
-// the mistake is planted.
+// mistake is a change of the source that the simulation must find: see planted.New.
 type mistake struct {
 	name, file string
-	old, new   string // old occurs once in file; empty: new is a statement for an init function in planted.go
+	old, new   string // old occurs once in file; empty: file is "", and new is a statement of an init function
 	checks     string // one of them finds it
 	seed       uint64 // finds it, or one of the next few does
 }
@@ -23,25 +22,25 @@ type mistake struct {
 var mistakes = []mistake{
 	{"LOST twice", "life.go", "case MissesLoss:\n", "case MissesLoss:\n\t\t\tif WRONG {\n\t\t\t\ts.do |= SendLost\n\t\t\t\tbreak\n\t\t\t}\n", "lost", 1481},
 	{"LOST before OK", "life.go", "l.Knows = MissesLoss", "if l.Knows = MissesLoss; WRONG {\n\t\t\t\ts.do |= SendLost\n\t\t\t}", "lost", 3},
-	{"LOST not sent", "planted.go", "", "steps[WasLost][Held].rule = 0", "told left", 0},
+	{"LOST not sent", "", "", "steps[WasLost][Held].rule = 0", "told left", 0},
 	{"LOST not sent after OK", "life.go", "l.Knows, s.do = KnowsLoss, s.do|SendLost\n\t\t}\n\tcase tellLoss", "if l.Knows = KnowsLoss; !WRONG {\n\t\t\t\ts.do |= SendLost\n\t\t\t}\n\t\t}\n\tcase tellLoss", "told left", 89},
-	{"lost lease stays in the queue", "planted.go", "", "steps[DeadlinePassed][Lost].do &^= LeaveQueue", "stuck left limits", 0},
-	{"lost lease leaves the queue twice", "planted.go", "", "steps[WasLost][Held].do |= LeaveQueue", "queue", 0},
+	{"lost lease stays in the queue", "", "", "steps[DeadlinePassed][Lost].do &^= LeaveQueue", "stuck left limits", 0},
+	{"lost lease leaves the queue twice", "", "", "steps[WasLost][Held].do |= LeaveQueue", "queue", 0},
 	{"time of an unanswered lease counts", "life.go", "if l.Knows == KnowsGrant || l.Knows == KnowsLoss {", "if WRONG || l.Knows == KnowsGrant || l.Knows == KnowsLoss {", "held", 3},
 	{"lease of a cut connection released", "life.go", "return LetExpire", "if WRONG {\n\t\t\treturn Release\n\t\t}\n\t\treturn LetExpire", "abandoned exclusion", 11},
-	{"min= ignored", "planted.go", "", "steps[MinNotPassed][Releasing] = step{}", "min", 1},
-	{"kept lock not released", "planted.go", "", "steps[MinPassed][Kept] = step{}", "left", 1},
-	{"lease of a client that is gone not released", "planted.go", "", "steps[ClientIsGone][Held] = step{}", "left stuck", 0},
+	{"min= ignored", "", "", "steps[MinNotPassed][Releasing] = step{}", "min", 1},
+	{"kept lock not released", "", "", "steps[MinPassed][Kept] = step{}", "left", 1},
+	{"lease of a client that is gone not released", "", "", "steps[ClientIsGone][Held] = step{}", "left stuck", 0},
 	{"loss counts for ever", "life.go", "; l.Memory == Remembered {", "; !WRONG && l.Memory == Remembered {", "limits", 1},
 	{"loss after a cut not forgotten", "life.go", "s.rule, s.do = 0, s.do|ForgetLoss", "if s.rule = 0; !WRONG {\n\t\t\t\ts.do |= ForgetLoss\n\t\t\t}", "left", 11},
 	{"RESUME keeps the reporter", "table.go", "l.reporter, l.holder = to, to", "if l.holder = to; !WRONG {\n\t\tl.reporter = to\n\t}", "told found left abandoned", 0},
-	{"a pass stays registered", "table.go", "grant.Passed() && t.passed[grant.TokenID()] == l {", "!WRONG && grant.Passed() && t.passed[grant.TokenID()] == l {", "left", 5},
+	{"a pass stays registered", "table.go", "grant.Passed() && t.passed[id] == l {", "!WRONG && grant.Passed() && t.passed[id] == l {", "left", 5},
 	{"an id stays registered", "table.go", "delete(t.byID, grant.ID())", "if !WRONG {\n\t\t\tdelete(t.byID, grant.ID())\n\t\t}", "left", 0},
 	{"an ended lease stays unclaimed", "table.go", "due.Has(BeginRelease | LeaveQueue | unregister) {", "!WRONG && due.Has(BeginRelease|LeaveQueue|unregister) {", "left", 13},
 	{"ended lease counts for its user", "table.go", "t.uncharge(l)", "if !WRONG {\n\t\t\tt.uncharge(l)\n\t\t}", "limits", 0},
-	{"further LOCKs of an ended lease count", "limits.go", "counted.leases = -l.charge()", "if counted.leases = -l.charge(); WRONG {\n\t\t\tcounted.leases = -len(l.Waiter.Names)\n\t\t}", "limits", 0},
+	{"further LOCKs of an ended lease count", "limits.go", "\tt.setFurthers(l, nil)\n", "\tif t.setFurthers(l, nil); WRONG {\n\t\tt.count(l, usage{leases: 1})\n\t}\n", "limits", 0},
 	{"withdrawn LOCK counts for its user", "lease.go", "t.setFurthers(l, slices.Concat(l.Furthers()[:i], l.Furthers()[i+1:]))", "if t.setFurthers(l, slices.Concat(l.Furthers()[:i], l.Furthers()[i+1:])); WRONG {\n\t\t\tt.count(l, usage{leases: 1})\n\t\t}", "limits", 0},
-	{"granted LOCK counts as a waiter", "table.go", "if l.waits {", "if l.waits && !WRONG {", "limits", 0},
+	{"granted LOCK counts as a waiter", "table.go", "t.endWait(l)", "if !WRONG {\n\t\tt.endWait(l)\n\t}", "limits", 0},
 	{"leases of an earlier daemon do not count", "restart.go", "t.chargeLease(l)", "if !WRONG {\n\t\t\tt.chargeLease(l)\n\t\t}", "limits", 0},
 	{"LOCK refused that was allowed before a restart", "limits.go", "case isAllowed:", "case isAllowed && !WRONG:", "limits", 0},
 	{"one lease too many", "limits.go", "IsAtBound(u.leases+names-1, t.limits.Leases)", "IsAtBound(u.leases+names-1, t.limits.Leases) && (!WRONG || u.leases > t.limits.Leases)", "limits", 0},
@@ -76,16 +75,22 @@ const near = 500
 
 // The simulation finds each planted mistake.
 func TestSimulationFindsMistakes(t *testing.T) {
-	binary := buildWrong(t)
+	var all []planted.Mistake
+	for i, m := range mistakes {
+		edit := planted.Replace(m.file, m.old, m.new)
+		if m.old == "" {
+			edit = planted.Add(fmt.Sprintf("planted_%d.go", i), "package locktable\n\nfunc init() {\n\tif WRONG {\n\t\t"+m.new+"\n\t}\n}\n")
+		}
+		all = append(all, planted.New(m.name, edit))
+	}
+	binary := planted.Build(t, all)
 	for _, m := range mistakes {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
 			from, seeds := m.seed, near
 			if os.Getenv("REDLOCKD_LONG") != "" {
 				from, seeds = 0, 50000
 			}
-			cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestSimulation$", "-from", strconv.FormatUint(from, 10), "-seeds", strconv.Itoa(seeds))
-			cmd.Env = append(os.Environ(), "REDLOCKD_PLANTED="+m.name)
-			out, err := cmd.CombinedOutput()
+			out, err := planted.Command(t, binary, m.name, "-test.run=^TestSimulation$", "-from", strconv.FormatUint(from, 10), "-seeds", strconv.Itoa(seeds)).CombinedOutput()
 			found := regexp.MustCompile(`seed (\d+): (\w+): .*`).FindStringSubmatch(string(out))
 			switch {
 			case err == nil || found == nil:
@@ -97,55 +102,4 @@ func TestSimulationFindsMistakes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// buildWrong builds a test binary of this package that has all mistakes. An environment variable says
-// which one is planted.
-func buildWrong(t *testing.T) (binary string) {
-	t.Helper()
-	dir := t.TempDir()
-	sources, inits := map[string]string{}, ""
-	for _, m := range mistakes {
-		if m.old != "" && sources[m.file] == "" {
-			text, err := os.ReadFile(m.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sources[m.file] = string(text)
-		}
-		wrong := "(planted == " + strconv.Quote(m.name) + ")"
-		if m.old == "" {
-			inits += "\tif " + wrong + " {\n\t\t" + m.new + "\n\t}\n"
-			continue
-		}
-		if n := strings.Count(sources[m.file], m.old); n != 1 {
-			t.Fatalf("%s: %d places in %s, want one: adapt the mistake to the source", m.name, n, m.file)
-		}
-		sources[m.file] = strings.Replace(sources[m.file], m.old, strings.ReplaceAll(m.new, "WRONG", wrong), 1)
-	}
-	sources["planted.go"] = "package locktable\n\nimport \"os\"\n\nvar planted = os.Getenv(\"REDLOCKD_PLANTED\")\n\nfunc init() {\n" + inits + "}\n"
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for name, text := range sources {
-		path, err := filepath.Abs(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		overlay.Replace[path] = filepath.Join(dir, name)
-		if err := os.WriteFile(overlay.Replace[path], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	encoded, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, encoded, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	binary = filepath.Join(dir, "wrong.test")
-	if out, err := exec.Command("go", "test", "-c", "-overlay", file, "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return binary
 }
