@@ -99,7 +99,7 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		guard:         r.Guard,
 		ttl:           r.TTL,
 		nextExtension: r.Deadline - r.TTL + r.TTL/extendShare, // when the earlier process would have extended it
-		deadline:      q.rules.adoptedDeadline(r.Deadline, now, r.TTL),
+		deadline:      r.Deadline,
 		extra:         &leaseExtra{onConfirmed: func() {}, id: r.Grant}, // begin replaces onConfirmed if Wait waits for the lease
 	}
 	switch l.extra.holder = r.Holder; {
@@ -109,9 +109,6 @@ func (q *Quorum) adoptable(r *Record, known map[string]bool) (*Lease, error) {
 		l.extra.dueAt = l.exchangeAt(now)
 	}
 	l.downgraded = t.kind == script.KindShared // nodes may still have it as exclusive
-	if end := q.rules.adoptedBlock(r.Fence); end > r.Fence {
-		l.extra.host = newHostLease(l, MaxBlock, end, now, now)
-	}
 	return l, nil
 }
 
@@ -133,7 +130,7 @@ func (a *Adoption) begin(l *Lease) (held bool) {
 func (l *Lease) adoptLost(reason LostReason) {
 	now := l.keeper.clock()
 	l.state, l.reason, l.forgotten = lost, reason, true // no other goroutine has l yet
-	l.releaseAt = l.keeper.rules.releaseAt(now, l.deadline)
+	l.releaseAt = l.deadline
 	l.mu.Lock() // the timer may fire at once
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(l.releaseAt-now, l.onTimer)

@@ -40,7 +40,7 @@ func fuzzedCalls(system quorum.System) (calls []node.Call, ballots []*ballot.Bal
 }
 
 // FuzzAnswers makes a node answer a group of calls, a look and a message with any
-// bytes. They go through the connection, the checks and the ballots, up to the error that names the
+// bytes. They go through the driver, the checks and the ballots, up to the error that names the
 // holder. What passes the checks is in range.
 func FuzzAnswers(f *testing.F) {
 	for _, sample := range redistest.Samples {
@@ -60,7 +60,7 @@ func FuzzAnswers(f *testing.F) {
 		f.Add([]byte("*9\r\n" + ballots + looks + "+turn\r\n"))
 	}
 	f.Fuzz(func(t *testing.T, answers []byte) {
-		f := newFleet(&Options{Nodes: make([]Node, 5), rules: &soundRules, Clock: func() time.Duration { return time.Hour }})
+		f := newFleet(&Options{Nodes: make([]Node, 5), hooks: &noHooks, Clock: func() time.Duration { return time.Hour }})
 		l := f.lanes[0]
 		for i := range f.lanes {
 			f.admission.NoteClock(i, admission.ClockSample{Low: 1795247588 * time.Second, Known: true})
@@ -117,7 +117,7 @@ const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\
 // errScriptOver is the read error at the end of the answers.
 var errScriptOver = errors.New("the script is over")
 
-// answered returns what a connection reads from these bytes, as the answer to this number of
+// answered returns what the driver reads from these bytes, as the answer to this number of
 // commands.
 func answered(t testing.TB, answers []byte, commands int) ([]Reply, error) {
 	in := io.MultiReader(strings.NewReader(hello), bytes.NewReader(answers), failing{})

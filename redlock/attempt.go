@@ -25,8 +25,7 @@ type attempt struct {
 	freshness admission.Freshness // how recent this host's knowledge of the nodes was at start
 	entry     *Entry              // if the attempt is refused, its place in the queues; nil: it has none
 	b         *ballot.Ballot
-	pass      *pass  // passes the lock on instead, while that is possible; nil: no pass
-	lostFence uint64 // the next fencing token of a block that was lost; 0: no block was lost
+	pass      *pass // passes the lock on instead, while that is possible; nil: no pass
 	grant
 }
 
@@ -45,11 +44,10 @@ type grant struct {
 func (q *Quorum) newAttempt(r *Request, t *target, start time.Duration) *attempt {
 	r.Holder.Since = q.options.Wall()
 	a := &attempt{q: q, r: r, start: start, freshness: q.freshness(start), b: q.newBallot("acquire", script.IsFencedGrant)}
-	a.b.Quorum = q.rules.needed(q.system, r.Shared)
 	if r.Slots > 1 {
-		t.slot = q.slots.Reserve(t.key, t.slot, r.Slots, q.rules.Jitter)
+		t.slot = q.slots.Reserve(t.key, t.slot, r.Slots, q.hooks.Jitter)
 	}
-	a.grant = grant{target: *t, maybeOn: &node.NodeSet{}, token: t.member(q.rules.token(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
+	a.grant = grant{target: *t, maybeOn: &node.NodeSet{}, token: t.member(newToken(r.Holder)), fence: q.propose(r.Holder.Since), missed: q.admission.TotalMissed()}
 	return a
 }
 
@@ -65,13 +63,13 @@ func (a *attempt) send(c node.Call) {
 		a.r.BeforeAttempt(a.record())
 	}
 	c.Op, c.Placed = a.b.Op, a.maybeOn
-	c.NotAfter = a.q.rules.notAfter(a.start, a.q.options.NodeTimeout)
+	c.NotAfter = a.start + a.q.options.NodeTimeout // by then it is abandoned, and its release may be complete
 	if a.entry != nil {
 		a.entry.waiter.Begin()
 		c.Ops, c.Waiter = a.entry.ops(c.Ops, script.Enter), a.entry.waiter
 	}
 	if a.b.RaiseTo > 0 {
-		c.Ops = a.appendForKeys(c.Ops, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: a.q.rules.writeBack(a.fence, a.b.RaiseTo)})
+		c.Ops = a.appendForKeys(c.Ops, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: a.b.RaiseTo})
 	}
 	a.q.call(c, a.start)
 }
@@ -90,13 +88,19 @@ func (a *attempt) reserveBlock(floor uint64) {
 	if a.fence <= limit {
 		first = max(first, a.fence)
 	}
-	if end := a.q.rules.reserve(first, a.r.Block, limit); first > 0 && end > first {
+	if end := reserve(first, a.r.Block, limit); first > 0 && end > first {
 		a.b.RaiseTo = end
 	}
 }
 
+// reserve returns the end of a block of fencing tokens that begins at first. The end is at most
+// limit, so that the counters do not get ahead of the nodes' clocks.
+func reserve(first uint64, block int, limit uint64) uint64 {
+	return max(first, min(first+uint64(max(block, 1))-1, limit))
+}
+
 // finish waits for the result, and returns the lease or the refusal. The caller must call abandon or
-// reenter after a refusal.
+// reenter after a refusal. Validity counts from start: the keys may be as old as that.
 func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	if a.pass != nil {
 		if l, err := a.finishPass(ctx); l != nil || err != nil {
@@ -106,7 +110,7 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	q, b := a.q, a.b
 	q.await(ctx, b)
 	now := q.clock()
-	a.deadline = min(q.rules.start(a.start, now)+a.r.TTL-q.rules.drift(a.r.TTL), q.admission.LatestDeadline(a.freshness, b.Granted))
+	a.deadline = min(a.start+a.r.TTL-drift(a.r.TTL), q.admission.LatestDeadline(a.freshness, b.Granted))
 	if a.isWon(ctx, b, now) {
 		a.wanted = b.IsWanted()
 		b = a.agreeOnFence(ctx)
@@ -115,7 +119,6 @@ func (a *attempt) finish(ctx context.Context) (*Lease, error) {
 	a.age(q.admission.TotalMissed())
 	if a.isWon(ctx, b, now) {
 		q.counts.grants.Add(1)
-		a.fence = q.rules.afterLoss(a.fence, a.lostFence)
 		return q.keeper.grant(a.r, &a.grant, a.start, now), nil
 	}
 	return nil, a.refusal(b)
@@ -151,7 +154,8 @@ func (a *attempt) reenter(e *Entry) {
 
 // isWon reports whether the ballot was won in time and the caller still waits.
 func (a *attempt) isWon(ctx context.Context, b *ballot.Ballot, now time.Duration) bool {
-	return b.Won() && a.q.rules.inTime(now, a.deadline) && ctx.Err() == nil
+	a.q.hooks.won()
+	return b.Won() && now < a.deadline && ctx.Err() == nil
 }
 
 // agreeOnFence ensures that a quorum of nodes has both the lock and a counter of at least
@@ -164,15 +168,15 @@ func (a *attempt) agreeOnFence(ctx context.Context) *ballot.Ballot {
 	q := a.q
 	fence, nodes := a.b.Fence()
 	a.fence = fence
-	if q.rules.needsNoWriteBack(nodes, q.system) {
+	if q.system.Decides(nodes) {
 		a.blockEnd = max(a.b.Reserved(), fence)
 		return a.b
 	}
 	q.counts.writeBacks.Add(1)
 	back := q.newBallot("fence", ballot.IsGrant)
 	back.Width = a.width()
-	a.blockEnd = q.rules.reserve(fence, a.r.Block, q.admission.ReserveLimit(q.clock()))
-	ops := a.appendForKeys(nil, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: q.rules.writeBack(fence, a.blockEnd)})
+	a.blockEnd = reserve(fence, a.r.Block, q.admission.ReserveLimit(q.clock()))
+	ops := a.appendForKeys(nil, script.Operation{Op: script.RaiseCounter, Token: a.token, Fence: a.blockEnd})
 	q.call(node.Call{Op: back.Op, Ops: ops, Voter: &writeBackVoter{granted: a.b, back: back}}, q.clock())
 	q.await(ctx, back)
 	return back

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// exchangeAfter is how long after a pass the nodes get a token that names its client.
+const exchangeAfter = time.Second / 2
+
 // exchange replaces the token of a lease that a pass made: the nodes get a token that names the
 // client. See [Options.TokenChanges].
 //
@@ -42,7 +45,7 @@ func (l *Lease) exchangeAt(now time.Duration) time.Duration {
 	if !l.extra.holder.Known() {
 		return 0
 	}
-	return now + l.keeper.rules.exchangeAfter
+	return now + l.keeper.q.hooks.exchangeAfter
 }
 
 // isExchanging reports whether an exchange has begun, or is being recorded. The caller holds mu.

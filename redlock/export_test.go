@@ -1,11 +1,7 @@
 package redlock
 
 import (
-	"cmp"
-	"context"
-	"fmt"
-	"slices"
-	"sync"
+	"math"
 	"time"
 
 	"github.com/redlockd/redlockd/redlock/internal/admission"
@@ -18,15 +14,15 @@ import (
 // FixRandomTimes makes a Quorum take its random times from a test. Its lanes do not wait for
 // other goroutines to add calls, because that would depend on Go's scheduler.
 func FixRandomTimes(o *Options, jitter func(who string, n time.Duration) time.Duration) {
-	r := o.ownRules()
-	r.Jitter = jitter
-	r.Gather = func() {}
+	h := o.ownHooks()
+	h.Jitter = jitter
+	h.Gather = func() {}
 }
 
 // FillWindows lets a lane send as many groups at a time as any connection allows, even if the
 // round trip is short.
 func FillWindows(o *Options) {
-	o.ownRules().GroupsUnderWay = func(int) int { return node.MaxUnderWay }
+	o.ownHooks().GroupsUnderWay = func(int) int { return node.MaxUnderWay }
 }
 
 // CommitUnchecked commits a change of the nodes although hosts with the old list may be at work: as if
@@ -41,9 +37,9 @@ func CommitUnchecked(q *Quorum) error {
 
 // ExchangeSoon makes the exchange after a pass happen sooner, or never.
 func ExchangeSoon(o *Options, soon bool) {
-	o.ownRules().exchangeAfter = time.Hour
+	o.ownHooks().exchangeAfter = time.Hour
 	if soon {
-		o.ownRules().exchangeAfter = PassWindow + 10*time.Millisecond
+		o.ownHooks().exchangeAfter = PassWindow + 10*time.Millisecond
 	}
 }
 
@@ -66,149 +62,21 @@ func IsForced(q *Quorum, token string) bool { return q.keeper.wasForced(&Lease{t
 
 func ForcedFor(q *Quorum) time.Duration { return node.SilenceLimit(q.options.NodeTimeout) }
 
-// ownRules returns a copy of the rules that only this Quorum uses, so that it can be changed.
-func (o *Options) ownRules() *rules {
-	own := soundRules
-	if o.rules != nil {
-		own = *o.rules
-	}
-	o.rules = &own
-	return o.rules
-}
-
-// Without makes a Quorum break one of the rules that safety depends on.
-func Without(o *Options, rule string) {
-	spoil, ok := spoiled[rule]
-	if !ok {
-		panic("no such rule: " + rule)
-	}
-	spoil(o.ownRules())
-}
-
-// spoiled breaks each rule as a mistaken change of the code would.
-var spoiled = map[string]func(*rules){
-	"quorum of half the nodes": func(r *rules) {
-		r.quorum = quorum.System.Weakened
-	},
-	"one token for all attempts": func(r *rules) {
-		tokens := map[int]string{}
-		r.token = func(h Holder) string { // each Acquire in a simulation has its own pid
-			if tokens[h.PID] == "" {
-				tokens[h.PID] = newToken(h)
-			}
-			return tokens[h.PID]
-		}
-	},
-	"start read after the answers": func(r *rules) { r.start = func(_, won time.Duration) time.Duration { return won } },
-	"drift left out":               func(r *rules) { r.drift = func(time.Duration) time.Duration { return 0 } },
-	"no check of elapsed time":     func(r *rules) { r.inTime = func(_, _ time.Duration) bool { return true } },
-	"acquire without not-after":    func(r *rules) { r.notAfter = func(start, _ time.Duration) time.Duration { return start + time.Hour } },
-	"LOST at the deadline":         func(r *rules) { r.lossDue = func(deadline, _ time.Duration) time.Duration { return deadline } },
-	"release at LOST":              func(r *rules) { r.releaseAt = func(now, _ time.Duration) time.Duration { return now } },
-	"expired lease extended":       func(r *rules) { r.isAlive = func(error) bool { return true } },
-	"extension that shortens":      func(r *rules) { r.laterDeadline = func(_, extended time.Duration) time.Duration { return extended } },
-	"pass window from the answer":  func(r *rules) { r.confirmedAt = func(_, answered time.Duration) time.Duration { return answered } },
-	"pass window not read again":   func(r *rules) { r.stillPasses = func(_, gone bool) bool { return !gone } },
-	"pass to a client that is gone": func(r *rules) {
-		r.stillPasses = func(fresh, _ bool) bool { return fresh }
-	},
-	"lost lease passed on":                 func(r *rules) { r.mayBePassed = func(error) bool { return true } },
-	"write-back to the start of the block": func(r *rules) { r.writeBack = func(fence, _ uint64) uint64 { return fence } },
-	"block used after a loss": func(r *rules) {
-		r.afterLoss = func(granted, lost uint64) uint64 { return cmp.Or(lost, granted) }
-	},
-	"FORCE that does not wait":      func(r *rules) { r.forceWait = func() time.Duration { return 0 } },
-	"block handed out again":        func(r *rules) { r.adoptedBlock = func(fence uint64) uint64 { return fence + MaxBlock } },
-	"repaired node confirms a pass": func(r *rules) { r.countsForPass = func(bool) bool { return true } },
-	"expired lease adopted": func(r *rules) {
-		r.adoptedDeadline = func(_, now, ttl time.Duration) time.Duration { return now + ttl - drift(ttl) }
-	},
-	"release overtakes acquire": func(r *rules) { r.Order = releasesFirst },
-	"old connection not killed": func(r *rules) { r.Predecessor = func(int64) int64 { return node.NoConnection } },
-	"releases not repeated":     func(r *rules) { r.Repeats = func(bool) bool { return false } },
-	"reader admitted by a minority": func(r *rules) {
-		r.needed = func(s quorum.System, shared bool) quorum.System {
-			if shared {
-				return s.Weakened()
-			}
-			return s
-		}
-		r.needsNoWriteBack = func(quorum.Set, quorum.System) bool { return true }
-	},
-	"token from a minority": func(r *rules) {
-		r.needsNoWriteBack = func(quorum.Set, quorum.System) bool { return true }
-	},
-	"every fencing token believed": func(r *rules) { r.admission.BelievesFence = func(_, _ uint64) bool { return true } },
-	"vote of a quarantined node": func(r *rules) {
-		r.Votes = func(state NodeState) bool { return state == NodeReady || state == NodeQuarantined }
-	},
-	"counters not copied": func(r *rules) {
-		r.CopyCounters = func(_ context.Context, nodes node.Peers, _ *admission.Member) *admission.Sources {
-			n := len(nodes.(*fleet).lanes)
-			return &admission.Sources{Nodes: quorum.First(n), Counters: new(admission.Counters), Epochs: make([]string, n)}
-		}
-	},
-	"counters copied too early": copyEarly,
-	"former node believed": func(r *rules) {
-		r.admission.Supersedes = func() bool { return false }
-	},
-	"later groups counted as not sent": func(r *rules) {
-		r.InDoubt = func(underWay int) int { return min(underWay, 1) }
-	},
-	"downgrade by a minority": func(r *rules) {
-		r.isExtended = func(granted quorum.Set, _ quorum.System) bool { return granted != 0 }
-	},
-	"downgrade asked for once": func(r *rules) { r.asksToShare = func(downgraded, first bool) bool { return downgraded && first } },
-	"repaired as exclusive":    func(r *rules) { r.repairsAsShared = func(bool) bool { return false } },
-	"list of a node too few":   func(r *rules) { r.walks = func(s quorum.System) int { return s.Blocking() - 1 } },
-	"minority taken for a holder": func(r *rules) {
-		r.isPossible = func(shown, _ quorum.Set, _ quorum.System) bool { return shown != 0 }
-	},
-	"repair counts at once": func(r *rules) { r.countsForExtension = func(bool) bool { return true } },
-	"new without the wait": func(r *rules) {
-		r.admission.OldLocksLast = func(time.Duration) time.Duration { return 0 }
-	},
-	"evidence from a node that lost its data": func(r *rules) {
-		r.admission.KeptData = func(string, string) bool { return true }
-	},
-	"stage not copied":         func(r *rules) { r.admission.TakesStage = func() bool { return false } },
-	"new without the counters": func(r *rules) { r.admission.CopiesCounters = func() bool { return false } },
-	"quarantine by uptime": func(r *rules) {
-		r.admission.QuarantineEnd = func(_, maxTTL, started time.Duration) time.Duration { return started + maxTTL }
-	},
-}
-
-// copyEarly copies counters when a quarantine begins, and uses them when it ends.
-func copyEarly(r *rules) {
-	var copies sync.Map // by the marker's word and the node
-	key := func(m *admission.Member) any { return fmt.Sprintf("%s %p", m.MarkerWord(), m) }
-	r.Meanwhile = func(ctx context.Context, nodes node.Peers, m *admission.Member) {
-		if _, ok := copies.Load(key(m)); ok {
-			return
-		}
-		if sources := nodes.CopyCounters(ctx, m.Index()); nodes.(*fleet).admission.AreEnough(sources.Nodes) {
-			copies.Store(key(m), sources)
-		}
-	}
-	r.CopyCounters = func(ctx context.Context, nodes node.Peers, m *admission.Member) *admission.Sources {
-		if early, ok := copies.Load(key(m)); ok {
-			return early.(*admission.Sources)
-		}
-		return nodes.CopyCounters(ctx, m.Index())
+// BelieveFences makes a Quorum believe every fencing token, until it reads the nodes' clocks again.
+func BelieveFences(q *Quorum) {
+	for i := range q.lanes {
+		q.admission.NoteClock(i, admission.ClockSample{Known: true, Low: math.MaxInt64 - 2*365*24*time.Hour})
 	}
 }
 
-func releasesFirst(waiting []node.Call) []node.Call {
-	slices.SortStableFunc(waiting, func(a, b node.Call) int {
-		switch {
-		case a.IsRelease() == b.IsRelease():
-			return 0
-		case a.IsRelease():
-			return -1
-		}
-		return 1
-	})
-	return waiting
+// ownHooks returns a copy of the hooks that only this Quorum uses, so that it can be changed.
+func (o *Options) ownHooks() *hooks {
+	own := noHooks
+	if o.hooks != nil {
+		own = *o.hooks
+	}
+	o.hooks = &own
+	return o.hooks
 }
 
 // CounterFieldOf returns the field that holds the fencing counter of a key.
@@ -219,28 +87,18 @@ func CounterFieldOf(key string) string {
 
 // WhenWon makes a Quorum call then before it checks whether an attempt was won in time.
 func WhenWon(o *Options, then func()) {
-	o.ownRules().inTime = func(now, deadline time.Duration) bool {
-		then()
-		return soundRules.inTime(now, deadline)
-	}
+	o.ownHooks().won = then
 }
 
-// WhenConfirmed makes a Quorum call then when a quorum of nodes has granted or extended a
-// lease, before the lease has its new deadline.
+// WhenConfirmed makes a Quorum call then when a quorum of nodes has extended a lease, before the lease
+// has its new deadline.
 func WhenConfirmed(o *Options, then func()) {
-	o.ownRules().start = func(start, won time.Duration) time.Duration {
-		then()
-		return soundRules.start(start, won)
-	}
+	o.ownHooks().confirmed = then
 }
 
-// WhenConfirming makes a Quorum call then before it sends the confirmation of a passed lease. (It
-// also calls then before it writes fencing tokens back.)
+// WhenConfirming makes a Quorum call then before it sends the confirmation of a passed lease.
 func WhenConfirming(o *Options, then func()) {
-	o.ownRules().writeBack = func(fence, blockEnd uint64) uint64 {
-		then()
-		return soundRules.writeBack(fence, blockEnd)
-	}
+	o.ownHooks().confirming = then
 }
 
 // Missed makes the Quorum learn that this host's clock missed a duration.
@@ -250,7 +108,7 @@ func (q *Quorum) Missed(d time.Duration) {
 }
 
 // Gate makes all lanes call pass before they take the calls that wait for them.
-func Gate(o *Options, pass func()) { o.ownRules().Gather = pass }
+func Gate(o *Options, pass func()) { o.ownHooks().Gather = pass }
 
 // LaterWord returns a word that is later than the one in the given epoch.
 func LaterWord(text string) string { return admission.LaterWord(text) }

@@ -76,7 +76,7 @@ func (l *Lease) bounded(ttl, now time.Duration) time.Duration {
 func (e *extension) isGranted(i int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.k.rules.isExtended(e.granted[i], e.k.q.system)
+	return e.k.q.system.Decides(e.granted[i])
 }
 
 // result returns the result of an extension of one lease.

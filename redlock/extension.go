@@ -97,8 +97,9 @@ func (e *extension) operation(i int, l *Lease) script.Operation {
 	o := script.Operation{Op: script.Extend, Token: token.current, OldToken: token.former, TTL: e.ttls[i]}
 	switch {
 	case e.confirms(i):
-		o.Op, o.Fence = script.Confirm, e.k.rules.writeBack(l.fence, e.passed[i].raiseTo)
-	case e.k.rules.asksToShare(l.isDowngraded(), e.byClient):
+		e.k.q.hooks.confirming()
+		o.Op, o.Fence = script.Confirm, e.passed[i].raiseTo
+	case l.isDowngraded(): // a node may have missed the downgrade
 		o.Op = script.Downgrade
 	case token.former != "":
 		o.Op = script.Exchange
@@ -208,7 +209,7 @@ func (e *extension) countReplies(node int, replies []Reply) (o outcomes) {
 		case e.isStaleRefusal(i, &replies[i]):
 		case replies[i].Err != nil: // not a vote
 			e.refusal = e.failure(node, FailedError, replies[i].Err)
-		case e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])):
+		case e.noteHeld(i, node, &replies[i]):
 			if e.granted[i] |= quorum.Of(node); e.k.q.system.Decides(e.granted[i]) {
 				o.confirmed = append(o.confirmed, i)
 				e.decided |= 1 << i
@@ -243,7 +244,7 @@ func (e *extension) isStaleRefusal(i int, reply *Reply) bool {
 func (e *extension) countLate(node int, replies []Reply) (o outcomes) {
 	o.repair, o.ended = e.toRepair(node, replies), e.isOver()
 	for i := range replies {
-		if e.byClient || e.isDecided(i) || replies[i].Err != nil || !e.k.rules.countsForExtension(e.noteHeld(i, node, &replies[i])) {
+		if e.byClient || e.isDecided(i) || replies[i].Err != nil || !e.noteHeld(i, node, &replies[i]) {
 			continue
 		}
 		if e.granted[i] |= quorum.Of(node); e.k.q.system.Decides(e.granted[i]) {
@@ -439,7 +440,7 @@ func (l *Lease) repair(nodes quorum.Set, exchanged bool) {
 // targetNow returns the lease's target, with the kind of a shared lock if the lease was downgraded.
 // The caller holds mu.
 func (l *Lease) targetNow() *target {
-	if !l.keeper.rules.repairsAsShared(l.downgraded) {
+	if !l.downgraded {
 		return &l.target
 	}
 	t := l.target

@@ -127,7 +127,7 @@ func (q *Quorum) outwaitPasses(holders []Holding) error {
 	if !slices.ContainsFunc(holders, func(h Holding) bool { return h.Holder.Known() && !h.Shared && h.Slots == 0 }) {
 		return nil
 	}
-	end := q.clock() + q.rules.forceWait()
+	end := q.clock() + PassWindow + drift(PassWindow)
 	for left := end - q.clock(); left > 0; left = end - q.clock() {
 		timer := time.NewTimer(left)
 		select {

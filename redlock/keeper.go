@@ -16,7 +16,6 @@ import (
 type keeper struct {
 	q         *Quorum
 	clock     func() time.Duration
-	rules     *rules
 	start     time.Time
 	clockLead time.Duration // how much the clock was ahead of the time since start; used by the keeper's goroutine only
 	wake      chan struct{} // of capacity 1: something is due earlier than expected
@@ -50,7 +49,7 @@ const (
 
 func newKeeper(q *Quorum) *keeper {
 	start := time.Now()
-	return &keeper{q: q, clock: q.clock, rules: q.rules, start: start, clockLead: q.clock(), wake: make(chan struct{}, 1), queue: extensionQueue{due: leaseHeap{byLoss: true}}}
+	return &keeper{q: q, clock: q.clock, start: start, clockLead: q.clock(), wake: make(chan struct{}, 1), queue: extensionQueue{due: leaseHeap{byLoss: true}}}
 }
 
 // run extends leases until ctx ends.
@@ -280,11 +279,15 @@ func (k *keeper) scheduleLocked(l *Lease, due, lossAt time.Duration) (first bool
 
 // forget stops extending the lease, which was lost or released.
 func (k *keeper) forget(l *Lease) {
+	k.remove(l)
+	l.reportConfirmed()
+}
+
+func (k *keeper) remove(l *Lease) {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	l.forgotten = true
 	k.queue.remove(l)
-	k.mu.Unlock()
-	l.reportConfirmed()
 }
 
 // confirmed handles a lease that a quorum extended. The nodes were asked at start, and missed is
@@ -297,7 +300,8 @@ func (k *keeper) confirmed(l *Lease, start, missed, latest, ttl time.Duration, c
 	if changes {
 		next = start + ttl/extendShare
 	}
-	deadline := min(k.rules.start(start, now)+ttl-k.rules.drift(ttl), latest)
+	k.q.hooks.confirmed()
+	deadline := min(start+ttl-drift(ttl), latest)
 	if !l.extended(deadline, missed, ttl, next, now, changes) {
 		if to := l.current(); to != l && !changes { // it was passed on meanwhile
 			k.confirmed(to, start, missed, latest, ttl, changes)
@@ -335,7 +339,7 @@ func (k *keeper) retry(l *Lease, ttl time.Duration, cause error) {
 	l.onTimer()
 	doubled := retryExtend << min(l.failedTries.Add(1)-1, 10)
 	limit := min(doubled, max(ttl/retryShare, retryExtend))
-	due := k.clock() + limit/2 + k.rules.Jitter(l.name(), limit/2)
+	due := k.clock() + limit/2 + k.q.hooks.Jitter(l.name(), limit/2)
 	l.retryExchange(due)
 	k.watchAgain(l, due)
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlockd/redlockd/redlock/internal/admission"
 	"github.com/redlockd/redlockd/redlock/internal/node"
 	"github.com/redlockd/redlockd/redlock/internal/script"
 )
@@ -86,7 +87,7 @@ func (k *keeper) grant(r *Request, g *grant, start, now time.Duration) *Lease {
 		l.maxHoldEnd = holdEnd(r.Max, now)
 	}
 	if r.Block > 1 && l.kind == "" {
-		l.extra = &leaseExtra{host: newHostLease(l, r.Block, g.blockEnd, k.rules.confirmedAt(start, now), now)}
+		l.extra = &leaseExtra{host: newHostLease(l, r.Block, g.blockEnd, start, now)}
 	}
 	l.arm(now)
 	if k.watch(l, l.nextExtension); k.wasForced(l) { // Force did not find it, because it was not in the queue yet
@@ -238,14 +239,19 @@ func (l *Lease) Guard() time.Duration {
 	return l.deadline - l.lostAt()
 }
 
-// lostAt returns the instant at which LOST is reported unless the lease is extended first.
+// drift returns how much sooner a lease ends here than on the nodes. It allows for clocks that
+// run at slightly different rates.
+func drift(ttl time.Duration) time.Duration { return admission.DriftAllowance(ttl) }
+
+// lostAt returns the instant at which LOST is reported unless the lease is extended first: early
+// enough for the holder to stop.
 // The caller holds mu.
 func (l *Lease) lostAt() time.Duration {
 	guard := l.guard
 	if guard == 0 {
 		guard = l.ttl / guardShare
 	}
-	return l.keeper.rules.lossDue(l.deadline, guard)
+	return l.deadline - guard
 }
 
 // reasonOf returns why a lease that was not extended is lost. The caller holds mu.
@@ -276,7 +282,7 @@ func (l *Lease) finishLocked(state leaseState, reason LostReason, now time.Durat
 	if reason == LostQuorum && l.kept {
 		l.cause = l.lossCause(now)
 	}
-	l.releaseAt = l.keeper.rules.releaseAt(now, l.deadline)
+	l.releaseAt = l.deadline // and not sooner: its holder may not have stopped yet
 	if l.timer.Stop(); state == lost {
 		if l.lostSignal != nil {
 			close(l.lostSignal)
@@ -305,14 +311,14 @@ func (l *Lease) extended(deadline, missed, ttl, next, now time.Duration, changes
 	defer l.mu.Unlock()
 	l.ageTo(l.keeper.q.admission.TotalMissed())
 	deadline -= l.missed - missed
-	if !l.keeper.rules.isAlive(l.errAt(now)) {
+	if l.errAt(now) != nil {
 		return false
 	}
 	if changes {
 		l.ttl = ttl
 	}
 	l.cause, l.nextExtension, l.askedAt = nil, next, 0
-	l.deadline = l.keeper.rules.laterDeadline(l.deadline, l.capDeadline(deadline))
+	l.deadline = max(l.deadline, l.capDeadline(deadline))
 	l.timer.Reset(l.lostAt() - now)
 	return true
 }

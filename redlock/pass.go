@@ -8,6 +8,10 @@ import (
 	"github.com/redlockd/redlockd/redlock/internal/quorum"
 )
 
+// PassWindow is how long a lock may be passed on after its last confirmation began
+// ([Lease.HandOver]). Force waits for it.
+const PassWindow = 50 * time.Millisecond
+
 // MaxBlock is the largest Request.Block.
 const MaxBlock = 1024
 
@@ -98,7 +102,7 @@ func (h *hostLease) beginConfirmation(now time.Duration) confirmation {
 	defer h.mu.Unlock()
 	h.askedAt = now
 	q := h.grant.keeper.q
-	return confirmation{host: h, raiseTo: q.rules.reserve(h.grant.fence, h.block, q.admission.ReserveLimit(now))}
+	return confirmation{host: h, raiseTo: reserve(h.grant.fence, h.block, q.admission.ReserveLimit(now))}
 }
 
 // confirm records a confirmation that counts from the instant from. This host's clock has missed
@@ -210,8 +214,8 @@ func (l *Lease) mayPass(ttl time.Duration, fence uint64, now time.Duration) bool
 	h := l.host()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return l.keeper.rules.mayBePassed(l.errAt(now)) && ttl <= l.ttl && l.deadline-now >= ttl/2 &&
-		fence <= h.blockEnd && h.confirmed != 0 && l.keeper.rules.isFresh(now, h.confirmed)
+	return l.errAt(now) == nil && ttl <= l.ttl && l.deadline-now >= ttl/2 &&
+		fence <= h.blockEnd && h.confirmed != 0 && now-h.confirmed <= PassWindow
 }
 
 // extensionDue returns when the lease's next extension is due. Its confirmations are due earlier.
@@ -237,7 +241,7 @@ func (l *Lease) granted(r *Request, isClientGone bool) bool {
 	now := l.keeper.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.keeper.rules.stillPasses(l.mayPass(l.ttl, l.fence, now), isClientGone) || l.state != held {
+	if isClientGone || !l.mayPass(l.ttl, l.fence, now) || l.state != held {
 		return false
 	}
 	l.extra.pending, l.extra.dueAt = false, l.exchangeAt(now)
@@ -267,27 +271,21 @@ func (a *attempt) finishPass(ctx context.Context) (*Lease, error) {
 	if gone {
 		return nil, &HeldError{Name: a.name()}
 	}
-	lost := p.end()
+	p.end()
 	now := a.q.clock()
 	*a = *a.q.newAttempt(a.r, &a.target, now)
-	if lost {
-		a.lostFence = p.successor.fence
-	}
 	a.handOver(p.successor, p.release, now)
 	return nil, nil
 }
 
-// end ends the pending lease. The caller releases or exchanges its token. end reports whether the
-// lease was lost.
-func (p *pass) end() (wasLost bool) {
+// end ends the pending lease. The caller releases or exchanges its token.
+func (p *pass) end() {
 	l := p.successor
 	l.mu.Lock()
-	wasLost = l.state == lost
 	l.state = released
 	l.timer.Stop()
 	l.mu.Unlock()
 	l.keeper.forget(l)
-	return wasLost
 }
 
 // abandon releases the token. It does not wait for the nodes.
@@ -386,7 +384,7 @@ func (e *extension) confirms(i int) bool { return e.passed != nil && e.passed[i]
 func (e *extension) countPassed(node int, replies []Reply) (passable []int) {
 	for i := range e.passed {
 		c := &e.passed[i]
-		if c.host == nil || replies[i].Err != nil || replies[i].Int < 1 || !e.k.rules.countsForPass(c.host.wasRepaired(node)) {
+		if c.host == nil || replies[i].Err != nil || replies[i].Int < 1 || c.host.wasRepaired(node) {
 			continue
 		}
 		c.wanted = c.wanted || replies[i].Int == confirmedAndWanted
@@ -407,6 +405,6 @@ func (e *extension) allowPass(i int) {
 	e.mu.Lock()
 	wanted := c.wanted
 	e.mu.Unlock()
-	c.host.confirm(e.k.rules.confirmedAt(e.start, e.k.clock()), e.k.q.admission.TotalMissed()-e.missed, c.raiseTo)
+	c.host.confirm(e.start, e.k.q.admission.TotalMissed()-e.missed, c.raiseTo)
 	e.leases[i].current().noteWanted(wanted)
 }

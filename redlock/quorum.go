@@ -85,7 +85,7 @@ type Options struct {
 	Clock func() time.Duration
 	Wall  func() time.Time
 
-	rules *rules // replaced by tests only
+	hooks *hooks // of tests only
 }
 
 // MinTTL is the shortest ttl that a request may have. If it were shorter, the drift allowance and
@@ -107,7 +107,7 @@ const MaxNodes = 63
 type Quorum struct {
 	*fleet
 	clock  func() time.Duration
-	rules  *rules
+	hooks  *hooks
 	keeper *keeper
 
 	proposed    atomic.Uint64 // the last proposed fencing token
@@ -130,7 +130,7 @@ func New(o Options) (*Quorum, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, rules: o.rules, limiter: attempts.NewLimiter(o.NodeTimeout), listing: make(chan struct{}, 1), whoTurn: make(chan struct{}, 1)}
+	q := &Quorum{fleet: newFleet(&o), clock: o.Clock, hooks: o.hooks, limiter: attempts.NewLimiter(o.NodeTimeout), listing: make(chan struct{}, 1), whoTurn: make(chan struct{}, 1)}
 	q.keeper = newKeeper(q)
 	q.onLeasesAged = q.keeper.age
 	q.start()
@@ -170,8 +170,8 @@ func (o *Options) complete() error {
 	if o.Wall == nil {
 		o.Wall = time.Now
 	}
-	if o.rules == nil {
-		o.rules = &soundRules
+	if o.hooks == nil {
+		o.hooks = &noHooks
 	}
 	if o.Host == "" {
 		o.Host, _ = os.Hostname()
@@ -299,13 +299,13 @@ type fleet struct {
 func newFleet(o *Options) *fleet {
 	f := &fleet{options: o}
 	var refusing quorum.Refusing
-	f.system = o.rules.quorum(o.system(&refusing))
+	f.system = o.system(&refusing)
 	f.admission = admission.NewFleet(o.admission(f.system, &refusing))
 	f.waiters.Host = string(appendTokenID(nil))
 	for i, master := range o.Nodes {
 		f.lanes = append(f.lanes, node.NewLane(node.Options{
 			Node: master, Index: i, Host: o.Host, Prefix: o.Prefix, NodeTimeout: o.NodeTimeout, NoQuarantine: o.NoQuarantine,
-			Admission: f.admission, Fleet: f, Waiters: &f.waiters, Rules: &o.rules.Rules,
+			Admission: f.admission, Fleet: f, Waiters: &f.waiters, Hooks: &o.hooks.Hooks,
 			Clock: o.Clock, Observe: o.Observe, RoundTrip: o.RoundTrip,
 		}))
 	}
@@ -314,7 +314,7 @@ func newFleet(o *Options) *fleet {
 
 // admission returns the options of package admission, which decides which nodes may vote.
 func (o *Options) admission(system quorum.System, refusing *quorum.Refusing) admission.Options {
-	all := admission.Options{Prefix: o.Prefix, Quorum: system, Refusing: refusing, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine, Rules: o.rules.admission}
+	all := admission.Options{Prefix: o.Prefix, Quorum: system, Refusing: refusing, MaxTTL: o.MaxTTL, NoQuarantine: o.NoQuarantine}
 	for _, node := range o.Nodes {
 		all.Databases = all.Databases || node.Database != 0
 		all.Nodes = append(all.Nodes, admission.NodeOptions{Name: node.Name, Durable: node.Durable, Joining: node.Joining, Leaving: node.Leaving})

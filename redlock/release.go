@@ -170,7 +170,7 @@ const flushKey = "redlockd:nothing"
 func (q *Quorum) Flush(ctx context.Context) {
 	b := q.newBallot("flush", ballot.IsGrant)
 	b.WaitsForAll = true
-	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + flushKey, Token: q.rules.token(Holder{})}
+	nothing := script.Operation{Op: script.Release, Key: q.options.Prefix + flushKey, Token: newToken(Holder{})}
 	q.call(node.Call{Op: b.Op, Ops: append(b.Ask(1), nothing), Placed: &node.NodeSet{}, Voter: b}, q.clock()) // each lane sends it after all earlier calls
 	q.await(ctx, b)
 }

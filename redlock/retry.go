@@ -60,7 +60,7 @@ func newRetryPolicy(q *Quorum, r *Request, since time.Duration) retryPolicy {
 
 // jitter returns a random time in [0, n).
 func (p *retryPolicy) jitter(n time.Duration) time.Duration {
-	return p.q.rules.Jitter(p.request.lock(), n)
+	return p.q.hooks.Jitter(p.request.lock(), n)
 }
 
 // next returns the delay before the next attempt, and whether there is one. position is the place of
@@ -139,7 +139,7 @@ func (p *retryPolicy) limitDelay(delay, now time.Duration) time.Duration {
 func (q *Quorum) yieldDelay(name string) time.Duration {
 	const parts = 1000
 	shortest := min(max(yieldTrips*q.roundTrip(), minYieldDelay), q.options.NodeTimeout)
-	return min(shortest*parts/(1+q.rules.Jitter(name, parts)), q.options.NodeTimeout)
+	return min(shortest*parts/(1+q.hooks.Jitter(name, parts)), q.options.NodeTimeout)
 }
 
 const (

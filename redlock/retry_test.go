@@ -16,8 +16,8 @@ func policyWith(longest bool, until time.Duration) *retryPolicy {
 		}
 		return 0
 	}
-	r := rules{Rules: node.Rules{Jitter: jitter}}
-	return &retryPolicy{q: &Quorum{fleet: &fleet{system: quorum.Majority(1)}, rules: &r}, request: &Request{Name: "x"}, deadline: until, maxDelay: minRetryDelay}
+	h := hooks{Hooks: node.Hooks{Jitter: jitter}}
+	return &retryPolicy{q: &Quorum{fleet: &fleet{system: quorum.Majority(1)}, hooks: &h}, request: &Request{Name: "x"}, deadline: until, maxDelay: minRetryDelay}
 }
 
 var (

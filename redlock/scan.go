@@ -71,7 +71,7 @@ func (q *Quorum) Scan(ctx context.Context, cursor string) (LockPage, error) {
 
 // walks returns how many nodes a scan must read: any set of that size has every lock that a
 // quorum has.
-func (q *Quorum) walks() int { return q.rules.walks(q.system) }
+func (q *Quorum) walks() int { return q.system.Blocking() }
 
 // walk is the progress of a scan.
 type walk struct {

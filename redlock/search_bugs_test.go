@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"flag"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -10,16 +11,17 @@ import (
 
 	"github.com/redlockd/redlockd/redlock"
 	"github.com/redlockd/redlockd/redlock/redlocktest"
+	"github.com/redlockd/redlockd/redlock/redlocktest/planted"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simredis"
 	"github.com/redlockd/redlockd/redlock/redlocktest/simulation"
 )
 
-// plantedBug is a deliberate mistake in a rule of the library or in the scripts of the nodes,
-// with the checks of the simulation that find it.
+// plantedBug is a deliberate mistake in the source of the library or in the scripts of the nodes, with the
+// checks of the simulation that find it.
 type plantedBug struct {
 	name    string
 	checks  string // "exclusion debris": one of them is enough
-	rule    string // the rule that is broken; "": none
+	source  string // the mistake of the source; "": none
 	variant simredis.Variant
 	options func(*redlock.Options) // may be nil
 
@@ -36,37 +38,37 @@ type plantedBug struct {
 }
 
 var plantedBugs = []plantedBug{
-	{name: "quorum of half the nodes", rule: "quorum of half the nodes", checks: "exclusion"},
-	{name: "one token for all attempts", rule: "one token for all attempts", checks: "exclusion leftover", from: 2},
-	{name: "start read after the answers", rule: "start read after the answers", checks: "exclusion", rare: true},
-	{name: "drift left out", rule: "drift left out", checks: "exclusion", rare: true},
-	{name: "no check of elapsed time", rule: "no check of elapsed time", checks: "validity", from: 13},
-	{name: "acquire without not-after", rule: "acquire without not-after", checks: "order leftover debris", from: 187},
-	{name: "LOST at the deadline", rule: "LOST at the deadline", checks: "loss", from: 3},
-	{name: "release at LOST", rule: "release at LOST", checks: "exclusion"},
-	{name: "expired lease extended", rule: "expired lease extended", checks: "finality", from: 91},
-	{name: "extension that shortens a deadline", rule: "extension that shortens", checks: "shortening"},
+	{name: "quorum of half the nodes", source: "quorum of half the nodes", checks: "exclusion"},
+	{name: "one token for all attempts", source: "one token for all attempts", checks: "exclusion leftover", from: 2},
+	{name: "start read after the answers", source: "start read after the answers", checks: "exclusion", rare: true},
+	{name: "drift left out", source: "drift left out", checks: "exclusion", rare: true},
+	{name: "no check of elapsed time", source: "no check of elapsed time", checks: "validity", from: 13},
+	{name: "acquire without not-after", source: "acquire without not-after", checks: "order leftover debris", from: 187},
+	{name: "LOST at the deadline", source: "LOST at the deadline", checks: "loss", from: 3},
+	{name: "release at LOST", source: "release at LOST", checks: "exclusion"},
+	{name: "expired lease extended", source: "expired lease extended", checks: "finality", from: 91},
+	{name: "extension that shortens a deadline", source: "extension that shortens", checks: "shortening"},
 	{name: "extension that shortens an expiry", variant: simredis.ExtendShortens, checks: "exclusion", from: 6},
 	{name: "extension that re-acquires a lock", variant: simredis.ExtendSets, checks: "order exclusion debris", from: 10},
-	{name: "repair counts at once", rule: "repair counts at once", checks: "exclusion finality quorum order", rare: true},
-	{name: "release overtakes acquire", rule: "release overtakes acquire", checks: "order debris"},
-	{name: "old connection not killed", rule: "old connection not killed", checks: "order debris", rare: true},
-	{name: "later groups counted as not sent", rule: "later groups counted as not sent", checks: "debris order leftover", options: redlock.FillWindows, from: 686},
-	{name: "releases not repeated", rule: "releases not repeated", checks: "debris", from: 3},
+	{name: "repair counts at once", source: "repair counts at once", checks: "exclusion finality quorum order", rare: true},
+	{name: "release overtakes acquire", source: "release overtakes acquire", checks: "order debris"},
+	{name: "old connection not killed", source: "old connection not killed", checks: "order debris", rare: true},
+	{name: "later groups counted as not sent", source: "later groups counted as not sent", checks: "debris order leftover", options: redlock.FillWindows, from: 686},
+	{name: "releases not repeated", source: "releases not repeated", checks: "debris", from: 3},
 	{name: "DEL without comparing", variant: simredis.ReleaseBlindly, checks: "exclusion"},
-	{name: "token from a minority", rule: "token from a minority", checks: "fence"},
+	{name: "token from a minority", source: "token from a minority", checks: "fence"},
 	{name: "write-back without ownership", variant: simredis.FenceBlindly, scene: simulation.ForcedWriteBack, checks: "fence"},
 	{name: "no quarantine", options: func(o *redlock.Options) { o.NoQuarantine = true }, checks: "exclusion", from: 13},
-	{name: "quarantine by uptime", rule: "quarantine by uptime", checks: "quarantine exclusion", from: 2},
-	{name: "vote of a quarantined node", rule: "vote of a quarantined node", checks: "quorum exclusion"},
-	{name: "counters not copied", rule: "counters not copied", checks: "counters fence", from: 67},
-	{name: "counters copied too early", rule: "counters copied too early", checks: "counters fence", rare: true},
-	{name: "former node believed", rule: "former node believed", checks: "exclusion quorum", from: 67},
+	{name: "quarantine by uptime", source: "quarantine by uptime", checks: "quarantine exclusion", from: 2},
+	{name: "vote of a quarantined node", source: "vote of a quarantined node", checks: "quorum exclusion"},
+	{name: "counters not copied", source: "counters not copied", checks: "counters fence", from: 67},
+	{name: "counters copied too early", source: "counters copied too early", checks: "counters fence", rare: true},
+	{name: "former node believed", source: "former node believed", checks: "exclusion quorum", from: 67},
 	{name: "blind FORCE", variant: simredis.ForceBlindly, checks: "exclusion"},
 	{name: "epoch checked on connect only", variant: simredis.IgnoreEpoch, checks: "exclusion", from: 91},
 	{name: "hand-over without a new fencing token", variant: simredis.HandOverFence, checks: "fence"},
 	{name: "semaphore as a counter", variant: simredis.CountHolders, checks: "exclusion", from: 6},
-	{name: "reader admitted by a minority", rule: "reader admitted by a minority", checks: "exclusion", from: 1},
+	{name: "reader admitted by a minority", source: "reader admitted by a minority", checks: "exclusion", from: 1},
 	{name: "slots=3 beside slots=5", variant: simredis.MixKinds, checks: "exclusion"},
 	{name: "a release calls nobody", variant: simredis.ReleaseCallsNobody, checks: "wake"},
 	{name: "a turn does not end", variant: simredis.TurnNeverPasses, scene: simulation.Crowd, checks: "idle", rare: true},
@@ -77,29 +79,29 @@ var plantedBugs = []plantedBug{
 	{name: "called twice for one turn", variant: simredis.CalledTwice, scene: simulation.Crowd, checks: "twice", rare: true},
 	{name: "foreign client beside readers", variant: simredis.HideKind, checks: "exclusion"},
 	{name: "released lease adopted", table: simulation.AdoptReleased, checks: "adoption debris exclusion liveness"},
-	{name: "expired lease adopted", rule: "expired lease adopted", restarts: true, checks: "exclusion finality", from: 18},
+	{name: "expired lease adopted", source: "expired lease adopted", restarts: true, checks: "exclusion finality", from: 18},
 	{name: "attempt noted too late", table: simulation.RecordAttemptLate, checks: "debris", from: 17},
-	{name: "pass window from the answer", rule: "pass window from the answer", checks: "window", from: 322},
-	{name: "pass window not read again", rule: "pass window not read again", checks: "window", from: 83},
-	{name: "pass to a client that is gone", rule: "pass to a client that is gone", checks: "gone", from: 5},
-	{name: "write-back to the start of the block", rule: "write-back to the start of the block", checks: "quorum fence"},
-	{name: "block used after a loss", rule: "block used after a loss", checks: "quorum fence", rare: true},
-	{name: "FORCE that does not wait", rule: "FORCE that does not wait", checks: "force", rare: true},
+	{name: "pass window from the answer", source: "pass window from the answer", checks: "window", from: 322},
+	{name: "pass window not read again", source: "pass window not read again", checks: "window", from: 83},
+	{name: "pass to a client that is gone", source: "pass to a client that is gone", checks: "gone", from: 5},
+	{name: "write-back to the start of the block", source: "write-back to the start of the block", checks: "quorum fence"},
+	{name: "block used after a loss", source: "block used after a loss", checks: "quorum fence", rare: true},
+	{name: "FORCE that does not wait", source: "FORCE that does not wait", checks: "force", rare: true},
 	{name: "confirmation in spite of FORCE", variant: simredis.ConfirmForced, checks: "force", rare: true},
 	{name: "passes not counted in a row", table: simulation.IgnorePasses, checks: "starvation"},
 	{name: "pass noted too late", table: simulation.RecordPassLate, checks: "adoption"},
 	{name: "downgraded lease adopted as exclusive", table: simulation.AdoptAsExclusive, checks: "adoption exclusion", from: 23},
-	{name: "downgrade confirmed by a minority", rule: "downgrade by a minority", checks: "downgrade", rare: true},
-	{name: "downgrade asked for once", rule: "downgrade asked for once", checks: "downgrade", rare: true},
-	{name: "downgraded lease repaired as exclusive", rule: "repaired as exclusive", checks: "downgrade", from: 83},
+	{name: "downgrade confirmed by a minority", source: "downgrade by a minority", checks: "downgrade", rare: true},
+	{name: "downgrade asked for once", source: "downgrade asked for once", checks: "downgrade", rare: true},
+	{name: "downgraded lease repaired as exclusive", source: "repaired as exclusive", checks: "downgrade", from: 83},
 	{name: "kept lock released when its holder ends", table: simulation.ReleaseAtEnd, checks: "min", rare: true},
 	{name: "min forgotten by a restart", table: simulation.ForgetMin, checks: "min", rare: true},
 	{name: "kept lock not released after min", table: simulation.KeepForever, checks: "liveness debris", from: 61},
-	{name: "list that walks a node too few", rule: "list of a node too few", checks: "list", from: 171},
-	{name: "minority taken for a holder", rule: "minority taken for a holder", checks: "list", from: 75},
+	{name: "list that walks a node too few", source: "list of a node too few", checks: "list", from: 171},
+	{name: "minority taken for a holder", source: "minority taken for a holder", checks: "list", from: 75},
 	{name: "token abandoned that was passed on", table: simulation.AbandonPassed, checks: "quorum exclusion finality order", from: 63},
-	{name: "block handed out again by a restart", rule: "block handed out again", restarts: true, checks: "quorum fence window", rare: true},
-	{name: "lost lease passed on", rule: "lost lease passed on", checks: "lost", from: 76},
+	{name: "block handed out again by a restart", source: "block handed out again", restarts: true, checks: "quorum fence window", rare: true},
+	{name: "lost lease passed on", source: "lost lease passed on", checks: "lost", from: 76},
 	{name: "exchange in spite of FORCE", variant: simredis.ExchangeForced, checks: "force", rare: true},
 	{name: "exchange noted too late", table: simulation.RecordExchangeLate, checks: "adoption", rare: true},
 	{name: "vouchers that compare nothing", variant: simredis.CompareNothing, checks: "quarantine exclusion", from: 56},
@@ -119,14 +121,26 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestSearch")
 	}
 	makeRepeatable(t)
+	var binary string
+	if planted.Name() == "" {
+		binary = planted.Build(t, mistakes)
+	}
 	for _, bug := range plantedBugs {
 		name := strings.ReplaceAll(bug.name, " ", "_")
 		t.Run(name, func(t *testing.T) {
-			if *findFrom {
-				t.Logf("%s: from: %d", bug.name, bug.reliableSeed(t))
+			if bug.rare && os.Getenv("REDLOCKD_LONG") == "" && *someSeeds == 0 && !*findFrom {
 				return
 			}
-			if bug.rare && os.Getenv("REDLOCKD_LONG") == "" && *someSeeds == 0 {
+			if bug.source != planted.Name() { // another process has it
+				args := append(os.Args[1:], "-test.run=^TestSearchFindsPlantedBugs$/^"+regexp.QuoteMeta(name)+"$", "-test.v")
+				out, err := planted.Command(t, binary, bug.source, args...).CombinedOutput()
+				if t.Logf("%s", out); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if *findFrom {
+				t.Logf("%s: from: %d", bug.name, bug.reliableSeed(t))
 				return
 			}
 			from, seeds := bug.from, nearby
@@ -144,6 +158,20 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 			t.Errorf("not found by %d seeds from %d on. If the simulation has changed, find another seed for the table with\n  go test ./redlock -v -run '^TestSearchFindsPlantedBugs$/^%s$' -from",
 				seeds, from, name)
 		})
+	}
+}
+
+// A test of a change of the nodes finds each of its mistakes.
+func TestFindsMistakesOfChange(t *testing.T) {
+	if raceEnabled {
+		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestFindsMistakes")
+	}
+	binary := planted.Build(t, mistakes)
+	for mistake, says := range map[string]string{"new without the wait": "while the old host holds it", "new without the counters": "the fencing token is not larger"} {
+		out, err := planted.Command(t, binary, mistake, "-test.run=^TestLateHostAndNewHost$").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), says) {
+			t.Errorf("%s: %v, want %q: %s", mistake, err, says, out)
+		}
 	}
 }
 
@@ -186,9 +214,6 @@ func (bug *plantedBug) plan(seed uint64) simulation.Plan {
 	repeatable := plan.Options
 	plan.Options = func(o *redlock.Options, jitter func(string, time.Duration) time.Duration) {
 		repeatable(o, jitter)
-		if bug.rule != "" {
-			redlock.Without(o, bug.rule)
-		}
 		if bug.options != nil {
 			bug.options(o)
 		}

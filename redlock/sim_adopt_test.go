@@ -145,7 +145,7 @@ func TestAdoptedLostInstant(t *testing.T) {
 
 // If LOST was due while no daemon was running, the adopted lease reports it at once. It is never
 // extended, and is released at its deadline, not before. Guards Adoption.begin: forgotten;
-// rules.adoptedDeadline.
+// Quorum.adoptable.
 func TestAdoptExpired(t *testing.T) {
 	for _, away := range []time.Duration{2368 * ms, 2500 * ms, 2967 * ms, 3000 * ms, 10 * time.Second} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {

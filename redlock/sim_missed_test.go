@@ -59,7 +59,7 @@ func TestConfirmedWhileHostIsJudged(t *testing.T) {
 	const ttl = 3 * time.Second
 	for missed, lapses := range map[time.Duration]bool{600 * ms: false, 2 * time.Second: true} {
 		simTest(t, 5, func(t *testing.T, f *fleet) {
-			host := f.missing(missed, 2, redlock.WhenConfirmed) // 1: the grant
+			host := f.missing(missed, 1, redlock.WhenConfirmed)
 			asked := f.now()
 			l, err := host.Acquire(t.Context(), redlock.Request{Name: "x", TTL: ttl, Keep: true})
 			if err != nil {

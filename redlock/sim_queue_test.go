@@ -271,18 +271,18 @@ func TestSplitEndsSoon(t *testing.T) {
 	}
 	const soon = 30 * ms // four round trips of at most 8 ms
 	wantWithin(t, "granted", granted(t), 0, soon)
-	if after := granted(t, planted(simredis.ReenterIgnored)); after <= soon {
+	if after := granted(t, planting(simredis.ReenterIgnored)); after <= soon {
 		t.Errorf("without a place in the queues it was granted after %v, too", after)
 	}
 }
 
-func planted(v simredis.Variant) func(*redlocktest.Sim) {
+func planting(v simredis.Variant) func(*redlocktest.Sim) {
 	return func(s *redlocktest.Sim) { s.Plant(v) }
 }
 
 // mistaken plants a mistake in the scripts of all nodes.
 func mistaken(v simredis.Variant) func(*fleet) {
-	return func(f *fleet) { every(f.sims, planted(v)) }
+	return func(f *fleet) { every(f.sims, planting(v)) }
 }
 
 // The tests above fail with these mistakes in the scripts.

@@ -120,7 +120,7 @@ func isLost(l *redlock.Lease) bool {
 
 // The same holds if an extension is in progress, whether the nodes confirm it too late or not at
 // all. It holds even if a confirmation in time would have kept the lease valid. Guards
-// keeper.confirmed, keeper.retry: onTimer; Lease.extended: isAlive.
+// keeper.confirmed, keeper.retry: onTimer; Lease.extended: errAt.
 func TestLossAfterSuspensionDuringExtension(t *testing.T) {
 	for what, trouble := range map[string]func(*fleet){
 		"confirmed too late": func(f *fleet) { f.delay(each(0), func(int) time.Duration { return 250 * ms }) },

@@ -63,7 +63,7 @@ func (q *Quorum) shownHolders(ctx context.Context, name string, turn chan struct
 func (q *Quorum) possibleHolders(b *ballot.Ballot) []Holding {
 	barred := b.IsBlockedForever()
 	return slices.DeleteFunc(countTokens(b.Answers), func(h Holding) bool {
-		return !q.rules.isPossible(h.nodes, b.Failed, q.system) && !(barred && h.TTL == Endless)
+		return !q.system.Decides(h.nodes|b.Failed) && !(barred && h.TTL == Endless)
 	})
 }
 
@@ -94,7 +94,7 @@ func (q *Quorum) surveyError(ctx context.Context, name string, b *ballot.Ballot)
 
 // listHolders asks for all holders of a lock that many clients share. It serves one caller at a
 // time: the answers to a few such requests together exceed what a connection may receive (see the
-// reply reader of internal/redis), and would end the connection. Callers that wait for the same
+// reply scanner of internal/redis), and would end the connection. Callers that wait for the same
 // lock share the next result.
 func (q *Quorum) listHolders(ctx context.Context, name string, turn chan struct{}) (*ballot.Ballot, error) {
 	asked := q.clock()

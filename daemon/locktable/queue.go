@@ -76,16 +76,7 @@ func (q *Queue) append(w *Waiter) {
 func (q *Queue) Leave(w *Waiter, failure error) {
 	q.removeParticipant(w)
 	q.waiters.remove(w)
-	for _, name := range w.Names {
-		queue := q.names[name]
-		if queue == nil {
-			continue
-		}
-		if queue.remove(w); len(queue.entries) == 0 {
-			delete(q.names, name)
-			q.spare = queue
-		}
-	}
+	q.remove(w)
 	visited := newVisited(w.Names)
 	for _, name := range w.Names {
 	waiters:
@@ -125,6 +116,19 @@ func (q *Queue) Downgrade(w *Waiter) {
 		}
 	}
 	q.notifyNextInLine(w.Names)
+}
+
+func (q *Queue) remove(w *Waiter) {
+	for _, name := range w.Names {
+		queue := q.names[name]
+		if queue == nil {
+			continue
+		}
+		if queue.remove(w); len(queue.entries) == 0 {
+			delete(q.names, name)
+			q.spare = queue
+		}
+	}
 }
 
 // visited has the waiters that were visited, so that one in the queues of several names is visited

@@ -87,8 +87,7 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 		}
 	}
 	if err := s.charge(l, a.isAllowed); err != nil {
-		l.Holder().End(&l.Lease)
-		a.answer(nil, err)
+		s.endUngranted(p, a, l, err)
 		return
 	}
 	p.pause()

@@ -128,7 +128,10 @@ func (p *performed) lostLease(h *heldLease) *redlock.Lease {
 // recordLoss records a loss before its event is applied, and so before a client is told: otherwise a
 // daemon that starts again could tell it twice.
 func (d *Host) recordLoss(h *heldLease, lease *redlock.Lease) {
-	h.lostAt.Store(int64(d.Clock()))
+	now := d.Clock()
+	d.mu.Lock()
+	h.lostAt = now
+	d.mu.Unlock()
 	d.Journal.Lost(h.number, lease.Reason())
 }
 

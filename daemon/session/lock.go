@@ -33,15 +33,6 @@ type lockRequest struct {
 	failure error         // after the end: why there is no lease
 }
 
-// lock handles a LOCK that Begin allowed: it reads the options, then calls start.
-func (s *session) lock(call *server.Call) server.Work {
-	a, err := s.newLockRequest(call)
-	if err != nil {
-		return s.refuse(call, err)
-	}
-	return s.start(a)
-}
-
 // start begins a LOCK, or continues one. It checks the limits, then joins the wait queue, in the
 // order of arrival. The returned Work does the rest.
 func (s *session) start(a *lockRequest) server.Work {
@@ -164,12 +155,15 @@ func checkTTL(ttl, longest time.Duration) error {
 // registerRequest registers the request until it ends. An owner cannot hold or want a name twice,
 // unless the second LOCK joins the first one: it has the same id=, or reentrant=yes. For such a LOCK,
 // registerRequest returns the work that waits for the first one.
-func (s *session) registerRequest(a *lockRequest) (server.Work, error) {
+func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) {
 	var ended map[*locktable.Lease]bool
 	for {
 		firsts, err := s.addRequest(a, ended)
-		if firsts == nil || err != nil {
+		if err != nil {
 			return nil, err
+		}
+		if firsts == nil {
+			break
 		}
 		for _, first := range firsts {
 			work, err := a.joinFirst(first)
@@ -182,38 +176,36 @@ func (s *session) registerRequest(a *lockRequest) (server.Work, error) {
 			ended[&first.Lease] = true
 		}
 	}
+	if left, drains := s.host.drainLeft(); drains {
+		err = &drainError{left}
+	} else {
+		s.host.mu.Lock()
+		err = s.host.table.Charge(&a.Lease, a.wasAllowed())
+		s.host.mu.Unlock()
+	}
+	if err != nil {
+		a.unregister(err)
+		return nil, err
+	}
+	a.countForProcess(1)
+	return nil, nil
 }
 
 // wasAllowed reports whether the limits have allowed the LOCK already: before a restart, or before it
 // joined another LOCK.
 func (a *lockRequest) wasAllowed() bool { return a.call.Replayed || a.rejoined }
 
-// addRequest adds the request to those of its owner, if a drain or a limit does not refuse it. If earlier
-// LOCKs of the owner have some of its names (see locktable.Client.Begin), it returns these instead.
+// addRequest is locktable.Client.Begin, unless the connection holds the name with another hold=.
 func (s *session) addRequest(a *lockRequest, ended map[*locktable.Lease]bool) (firsts []*lockRequest, err error) {
-	d := s.host
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
 	if s.client.HoldsOtherwise(&a.Lease) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.Waiter.Label(), errAlready)
 	}
 	for _, l := range a.Holder().Begin(&a.Lease, ended) {
 		firsts = append(firsts, leaseOf(l).lockLocked())
 	}
-	if firsts != nil {
-		return firsts, nil
-	}
-	if left, drains := d.drainLeft(); drains {
-		err = &drainError{left}
-	} else {
-		err = d.table.Charge(&a.Lease, a.wasAllowed())
-	}
-	if err != nil {
-		a.Holder().End(&a.Lease)
-		return nil, err
-	}
-	a.countForProcess(1)
-	return nil, nil
+	return firsts, nil
 }
 
 // lockLocked returns the LOCK of a lease, with a done channel, so that another LOCK can wait for it. It
@@ -292,12 +284,10 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 		return err
 	}
 	d := a.session.host
-	var r redlock.Request
-	d.inQueue(&a.Waiter, func(q *locktable.Queue) {
-		r = a.requestLocked(q)
-		r.Pending, r.Yield = q.TakeAttempt(&a.Waiter)
-	})
-	r.Entry, r.Yield = a.entry, r.Yield && a.Waiter.Patient
+	r := a.Request()
+	r.Entry = a.entry
+	d.inQueue(&a.Waiter, func(q *locktable.Queue) { r.Pending, r.Yield = q.TakeAttempt(&a.Waiter) })
+	r.Yield = r.Yield && a.Waiter.Patient
 	lease, err := d.Nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
 		d.traceAttempt(a.heldLease, lease, nil)
@@ -376,27 +366,25 @@ func (a *lockRequest) enter() {
 	a.entry = entry
 }
 
-// Request returns the request to the nodes.
-func (a *lockRequest) Request() (r redlock.Request) {
-	a.session.host.inQueue(&a.Waiter, func(q *locktable.Queue) { r = a.requestLocked(q) })
-	return r
-}
-
-// requestLocked is Request for a caller that has locked the queue. The client that hands the lock over
-// to this one also calls it, so it must not use a.call, which may have ended by then.
-func (a *lockRequest) requestLocked(q *locktable.Queue) redlock.Request {
+// Request returns the request to the nodes. The client that hands the lock over to this one also
+// calls it, so it must not use a.call, which may have ended by then.
+func (a *lockRequest) Request() redlock.Request {
 	d, h := a.session.host, a.heldLease
+	var isHeld, isFollowed bool
+	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
+		isHeld, isFollowed = errors.Is(q.LastFailure(&h.Waiter), redlock.ErrHeld), q.HasFollower(&h.Waiter)
+	})
 	r := redlock.Request{
 		Shared:       a.Waiter.Kind.Shared,
 		Slots:        int(a.Waiter.Kind.Slots),
 		TTL:          a.ttl,
 		Wait:         a.waitLeft(),
 		Asked:        a.Asked,
-		Held:         errors.Is(q.LastFailure(&h.Waiter), redlock.ErrHeld),
+		Held:         isHeld,
 		StopRetrying: a.holderGone(),
 		Failed:       func(err error) { d.attemptFailed(h, err) },
 		Keep:         a.hold != ipc.HoldTTL,
-		Block:        a.blockSize(q.HasFollower(&h.Waiter)),
+		Block:        a.blockSize(isFollowed),
 		Guard:        a.guard,
 		Max:          a.max,
 		Holder:       redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
@@ -497,23 +485,27 @@ func (a *lockRequest) settleGranted() {
 	d.Processes.release(h.process())
 }
 
-// endUngranted ends a request that start has begun, and that is not in the queue any more. Requests that
-// joined it, or repeat it, learn why.
+// endUngranted ends a request that start has begun, and that is not in the queue any more.
 func (a *lockRequest) endUngranted(err error) {
-	d := a.session.host
 	a.countEnd(false)
-	d.applyIf(a.heldLease, locktable.NotGranted, 0, func() bool {
-		a.failure = err
-		a.endLocked()
-		return true
-	})
-	d.Processes.release(a.process())
+	a.unregister(err)
+	a.session.host.Processes.release(a.process())
 }
 
 // countEnd counts the end of the request.
 func (a *lockRequest) countEnd(granted bool) {
 	a.session.host.recorder.Answered(a.waited(), granted)
 	a.countForProcess(-1)
+}
+
+// unregister ends a request that was not granted. Requests that joined this one, or repeat it, learn
+// why.
+func (a *lockRequest) unregister(err error) {
+	a.session.host.applyIf(a.heldLease, locktable.NotGranted, 0, func() bool {
+		a.failure = err
+		a.endLocked()
+		return true
+	})
 }
 
 // kindOf reads the kind of the lock from the options. It refuses impossible combinations.

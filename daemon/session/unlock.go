@@ -67,16 +67,17 @@ func (s *session) finishUnlock(call *server.Call, h *heldLease, release *redlock
 		ctx = bounded
 	}
 	err := release.Wait(ctx)
-	d, everywhere := s.host, release.Everywhere()
+	d, number := s.host, call.Number
 	if h.number != 0 {
 		call.RecordingAnswer()
-		if everywhere {
-			d.Journal.Forgotten(h.number, call.Number) // and the UNLOCK: the next daemon would repeat it, and answer NOTHELD
-		} else {
-			d.Journal.Answered(call.Number) // the record of the lease stays for a later daemon, even if this one freezes before the answer
-		}
 	}
-	if !everywhere {
+	switch everywhere := release.Everywhere(); {
+	case everywhere && h.number != 0:
+		d.Journal.Forgotten(h.number, number) // and the UNLOCK: the next daemon would repeat it, and answer NOTHELD
+	case !everywhere:
+		if h.number != 0 {
+			d.Journal.Answered(number) // the record of the lease stays for a later daemon, even if this one freezes before the answer
+		}
 		defer d.forgetWhenReleased(h, release)
 	}
 	switch {
@@ -123,7 +124,7 @@ func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease
 	d.Journal.Releasing(h.number, by)
 	var next *locktable.Waiter
 	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
-		next = q.ClaimNext(&h.Waiter, h.lease.Since(), h.lease.Wanted(), d.Clock())
+		next = q.BeginRelease(&h.Waiter, h.lease.Since(), h.lease.Wanted(), d.Clock())
 	})
 	if next != nil {
 		release = d.handOver(h, next)

@@ -13,8 +13,8 @@ var (
 	codeName     = regexp.MustCompile("`([^`]+)`")
 )
 
-// Each invariant of the algorithm names the functions that keep it. They exist: methods, rules, or
-// functions of the scripts.
+// Each invariant of the algorithm names the functions that keep it. They exist: methods, or functions
+// of the scripts.
 func TestInvariantsNameFunctions(t *testing.T) {
 	code := functionLines(t, "../../redlock", "../../daemon")
 	rows := invariantRow.FindAllStringSubmatch(read(t, "../docs/design/ALGORITHM.md"), -1)
@@ -37,10 +37,7 @@ func TestInvariantsNameFunctions(t *testing.T) {
 // declaration matches the declaration of a name in the table.
 func declaration(name string) *regexp.Regexp {
 	owner, method, isMethod := strings.Cut(name, ".")
-	switch {
-	case owner == "rules":
-		return regexp.MustCompile(`(?m)^\t` + method + ` +func\(`)
-	case isMethod:
+	if isMethod {
 		return regexp.MustCompile(`(?m)^func \(\w+ \*?` + owner + `\) ` + method + `\(`)
 	}
 	return regexp.MustCompile(`(?m)^ *local function ` + name + `\(`)

@@ -25,7 +25,6 @@ type change struct {
 	before   quorum.Set // nodes of the old list, or of the only one
 	after    quorum.Set // nodes of the new list
 	majority quorum.System
-	rules    *Rules
 	refusing *quorum.Refusing // set for the counts of package redlock
 
 	mu       sync.Mutex    // guards what follows; no other mutex is taken inside it
@@ -57,7 +56,7 @@ func newChange(o *Options, majority quorum.System, before, after quorum.Set, nam
 	}
 	c := &change{
 		old: digest(before), new: digest(after), before: before, after: after,
-		majority: majority, rules: &o.Rules, refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
+		majority: majority, refusing: o.Refusing, seen: make([]sighting, len(o.Nodes)),
 	}
 	if c.refusing == nil {
 		c.refusing = new(quorum.Refusing)
@@ -94,7 +93,7 @@ func (c *change) note(node int, word string, s Stage, asked, at time.Duration) {
 	seen := &c.seen[node]
 	if seen.word != word || seen.stage != s {
 		first := at
-		if c.rules.KeptData(word, seen.word) && c.refusesOld(seen.stage) && c.refusesOld(s) {
+		if word == seen.word && c.refusesOld(seen.stage) && c.refusesOld(s) {
 			first = seen.first // a later step of the same change
 		}
 		*seen = sighting{stage: s, since: at, word: word, first: first}
@@ -179,7 +178,7 @@ func (c *change) evidence(now, maxTTL time.Duration) (nodes quorum.Set) {
 		}
 		nodes = 0
 		for node, seen := range c.seen {
-			if c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+c.rules.OldLocksLast(maxTTL) {
+			if c.refusesOld(seen.stage) && seen.first <= candidate.first && seen.last >= candidate.first+maxTTL {
 				nodes |= quorum.Of(node)
 			}
 		}
@@ -237,7 +236,7 @@ func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Durat
 		if other == node {
 			otherWord, stage = word, s // its counters stay, if they are larger
 		}
-		if evidence.Has(other) && c.rules.KeptData(otherWord, c.seen[other].word) && c.refusesOld(stage) {
+		if evidence.Has(other) && otherWord == c.seen[other].word && c.refusesOld(stage) {
 			read |= quorum.Of(other)
 		}
 	}
@@ -247,9 +246,6 @@ func (c *change) complete(node int, s Stage, word string, now, maxTTL time.Durat
 // admits returns the stage for a node whose quarantine ends: the latest of the sources.
 func (c *change) admits(sources *Sources) Stage {
 	latest := c.stage()
-	if !c.rules.TakesStage() {
-		return latest
-	}
 	for node := range c.seen {
 		_, s := sources.stageOf(node)
 		switch {

@@ -27,50 +27,6 @@ type Options struct {
 	MaxTTL       time.Duration    // of this host
 	NoQuarantine bool             // every node may vote at once
 	Databases    bool             // some nodes are databases of a server: two of them can be on the same one
-	Rules        Rules
-}
-
-// Rules are decisions on which safety depends. Only tests replace one, to show what happens
-// without it.
-type Rules struct {
-	// QuarantineEnd returns when a node may vote again: by then, every lease has expired that it
-	// may have voted for before its quarantine was first seen. started is when the node started
-	// according to its uptime, which does not show when it was flushed.
-	QuarantineEnd func(seen, maxTTL, started time.Duration) time.Duration
-
-	// Supersedes reports whether a later incarnation ends the votes of an earlier one.
-	Supersedes func() bool
-
-	// OldLocksLast returns for how long a majority of the old list must have refused old hosts
-	// before a node serves new ones, given the max_ttl of the fleet.
-	OldLocksLast func(maxTTL time.Duration) time.Duration
-
-	// KeptData reports whether a node has kept its data if its epoch has this word now and had that
-	// one before.
-	KeptData func(word, before string) bool
-
-	// TakesStage reports whether a node whose quarantine ends has at least the stage of the nodes
-	// from which its counters are copied.
-	TakesStage func() bool
-
-	// CopiesCounters reports whether a node needs the counters of the old list before it serves new
-	// hosts.
-	CopiesCounters func() bool
-
-	// BelievesFence reports whether a node may have reached a fencing token by granting. bound is
-	// the largest possible one according to the nodes' clocks.
-	BelievesFence func(fence, bound uint64) bool
-}
-
-// SoundRules are the correct rules.
-var SoundRules = Rules{
-	QuarantineEnd:  func(seen, maxTTL, _ time.Duration) time.Duration { return seen + maxTTL },
-	Supersedes:     func() bool { return true },
-	OldLocksLast:   func(maxTTL time.Duration) time.Duration { return maxTTL },
-	KeptData:       func(word, before string) bool { return word == before },
-	TakesStage:     func() bool { return true },
-	CopiesCounters: func() bool { return true },
-	BelievesFence:  func(fence, bound uint64) bool { return fence <= bound },
 }
 
 // Fleet is what a process knows about its nodes together: the reasons why the admission of one
@@ -122,7 +78,7 @@ func NewFleet(o Options) *Fleet {
 		}
 	}
 	f.change = newChange(&f.options, f.lists[0], before, after, names)
-	f.register = newIncarnationRegister(names, f.lists, &f.options.Rules)
+	f.register = newIncarnationRegister(names, f.lists)
 	return f
 }
 

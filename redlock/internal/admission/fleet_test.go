@@ -11,7 +11,7 @@ import (
 
 // fleetOf makes a fleet with the given number of nodes.
 func fleetOf(nodes int, maxTTL time.Duration) *Fleet {
-	return NewFleet(Options{Nodes: make([]NodeOptions, nodes), Quorum: quorum.Majority(nodes), MaxTTL: maxTTL, Rules: SoundRules})
+	return NewFleet(Options{Nodes: make([]NodeOptions, nodes), Quorum: quorum.Majority(nodes), MaxTTL: maxTTL})
 }
 
 // A quorum lost its counters if all its nodes were without counters at one instant. Only nodes

@@ -26,7 +26,6 @@ import (
 type incarnationRegister struct {
 	names []string        // of the nodes, by index
 	lists []quorum.System // both lists of a change of the nodes; or the only one
-	rules *Rules
 
 	mu              sync.Mutex        // guards what follows; no other mutex is taken inside it
 	seen            []string          // by node: the latest word that its lane saw
@@ -40,10 +39,10 @@ type incarnationRegister struct {
 	superseded      []atomic.Bool     // by node: latest is later than seen
 }
 
-func newIncarnationRegister(names []string, lists []quorum.System, rules *Rules) *incarnationRegister {
+func newIncarnationRegister(names []string, lists []quorum.System) *incarnationRegister {
 	n := len(names)
 	r := &incarnationRegister{
-		names: names, lists: lists, rules: rules,
+		names: names, lists: lists,
 		seen: make([]string, n), latest: make([]string, n), reported: make([][]string, n), voting: make([]bool, n), voted: make([]bool, n),
 		lookedAt: make([]time.Duration, n), supersededSince: make([]time.Duration, n), superseded: make([]atomic.Bool, n),
 	}
@@ -77,10 +76,7 @@ func (r *incarnationRegister) noteSeen(node int, word string, at time.Duration) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if isLater(r.seen[node], word) {
-		if r.rules.Supersedes() {
-			err = ErrSuperseded
-		}
-		return false, err
+		return false, ErrSuperseded
 	}
 	if isNew = r.seen[node] != word && isWord(word); isNew {
 		r.seen[node] = word
@@ -196,7 +192,7 @@ func (r *incarnationRegister) review(at time.Duration) (superseded []int) {
 				r.knownFrom[l][node] = 0
 			}
 		}
-		is := isLater(r.latest[node], seen) && r.rules.Supersedes()
+		is := isLater(r.latest[node], seen)
 		if was := r.superseded[node].Swap(is); is && !was {
 			r.supersededSince[node] = at
 			superseded = append(superseded, node)

@@ -14,7 +14,7 @@ func registerOf(n int) *incarnationRegister {
 	for i := range names {
 		names[i] = string(rune('a' + i))
 	}
-	r := newIncarnationRegister(names, quorum.Majority(n).Lists(), &SoundRules)
+	r := newIncarnationRegister(names, quorum.Majority(n).Lists())
 	for i := range names {
 		r.noteLook(i, "", true, 1, 1)
 	}

@@ -113,9 +113,6 @@ func (m *Member) NoteCountersGone() { m.countersGone = true }
 // EndNow makes the quarantine end with the next snapshot, or not (ADMIT).
 func (m *Member) EndNow(end bool) { m.endNow = end }
 
-// MarkerWord returns the word of the last quarantine that was seen.
-func (m *Member) MarkerWord() string { return m.marker.Word }
-
 // IsSuperseded reports whether a later incarnation of the node is known than the one that was
 // seen: no vote of that one counts. It may be called on any goroutine.
 func (m *Member) IsSuperseded() bool { return m.fleet.register.superseded[m.index].Load() }
@@ -161,9 +158,6 @@ func (m *Member) Complete(s *Snapshot, sources *Sources, without Verdict) Verdic
 		return without
 	}
 	e.Stage = to.String()
-	if !m.fleet.options.Rules.CopiesCounters() {
-		return Verdict{Write: &e}
-	}
 	return Verdict{Write: &e, Counters: sources.Counters}
 }
 

@@ -62,8 +62,7 @@ func (m *Member) quarantineEnd(s *Snapshot) time.Duration {
 			from = max(from, known+maxStaleness)
 		}
 	}
-	started := s.At - time.Duration(s.Info.Uptime)*time.Second
-	return m.fleet.options.Rules.QuarantineEnd(from, m.fleet.LongestTTL(), started)
+	return from + m.fleet.LongestTTL() // the uptime does not show when it was flushed
 }
 
 func (m *Member) whyPending(now time.Duration, e Epoch) error {

@@ -145,7 +145,7 @@ const NoConnection = 1 << 62
 func (l *Lane) endPreviousConnection(ctx context.Context, conn redis.Conn, id int64, runID string) error {
 	old := int64(NoConnection)
 	if l.session.clientID != 0 && runID == l.session.runID {
-		old = l.rules.Predecessor(l.session.clientID)
+		old = l.session.clientID
 	}
 	if err := l.kill(ctx, conn, old); err != nil {
 		return err

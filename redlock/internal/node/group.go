@@ -110,7 +110,7 @@ func (l *Lane) nextCalls() []Call {
 	if len(group) > 0 || l.session.needsLook {
 		l.noteSent(now)
 	}
-	return l.rules.Order(group)
+	return group
 }
 
 // noteSent records that a group is in progress, until the node answers or the connection ends.

@@ -31,7 +31,7 @@ type Lane struct {
 	waiters          *Waiters
 	timing           timing
 	clock            func() time.Duration
-	rules            *Rules
+	hooks            *Hooks
 	observe          func(Status)
 	onRoundTrip      func(node string, took time.Duration)
 	signal           chan struct{}        // of capacity 1: a call waits
@@ -152,7 +152,7 @@ type Options struct {
 	Admission    *admission.Fleet
 	Fleet        Peers
 	Waiters      *Waiters
-	Rules        *Rules
+	Hooks        *Hooks
 	Clock        func() time.Duration // BootTime
 	Observe      func(Status)         // may be nil
 	RoundTrip    func(node string, took time.Duration)
@@ -182,7 +182,7 @@ func NewLane(o Options) *Lane {
 		waiters:          o.Waiters,
 		timing:           newTiming(o.NodeTimeout),
 		clock:            o.Clock,
-		rules:            o.Rules,
+		hooks:            o.Hooks,
 		observe:          o.Observe,
 		onRoundTrip:      o.RoundTrip,
 		signal:           make(chan struct{}, 1),
@@ -208,7 +208,7 @@ var (
 // Do passes a call to the lane. It never blocks. If the call cannot be sent, its voter gets the
 // failure at once. A release is still kept for later.
 func (l *Lane) Do(c Call, now time.Duration) {
-	if c.IsRelease() && c.Voter == nil && !l.rules.Repeats(c.Placed.Has(l.index)) {
+	if c.IsRelease() && c.Voter == nil && !c.Placed.Has(l.index) {
 		return // there is nothing to release, and no caller waits
 	}
 	l.mu.Lock()
@@ -248,7 +248,7 @@ func (l *Lane) enqueue(c *Call, now time.Duration) *Error {
 		l.addPendingLocked(c)
 		return l.failure(c, FailedDown, l.reason)
 	case c.IsRelease(): // never dropped; bounded by the acquires that were admitted
-	case !l.rules.Votes(l.state):
+	case l.state != Ready:
 		return l.failure(c, failureOf(l.state), l.whyNoVote(l.quarantineLeft(now)))
 	case c.Urgent && len(l.urgent) < maxUrgent:
 		l.urgent = append(l.urgent, *c)
@@ -271,7 +271,7 @@ func (l *Lane) addPendingLocked(c *Call) {
 	if c.Release != nil {
 		c = c.Release
 	}
-	if c.IsRelease() && l.rules.Repeats(c.Placed.Has(l.index)) {
+	if c.IsRelease() && c.Placed.Has(l.index) {
 		ops := slices.DeleteFunc(slices.Clone(c.Ops), func(o script.Operation) bool { return o.Op == script.Reenter }) // its client may have left by then
 		l.pending[ops[0].Token] = pendingRelease{ops: ops, until: c.Until}
 	}
@@ -301,7 +301,7 @@ func (l *Lane) Run(ctx context.Context) {
 		if err != nil {
 			l.failWaiting(err)
 			settle()
-			pause(ctx, backoff/2+l.rules.Jitter(l.node.Name, backoff/2+1))
+			pause(ctx, backoff/2+l.hooks.Jitter(l.node.Name, backoff/2+1))
 			backoff = min(2*backoff, l.timing.backoff)
 			continue
 		}
@@ -323,7 +323,7 @@ func (l *Lane) pauseAfterBreak(ctx context.Context, flaky, lasted time.Duration)
 		return firstBackoff
 	}
 	if flaky > firstBackoff {
-		pause(ctx, flaky/2+l.rules.Jitter(l.node.Name, flaky/2+1))
+		pause(ctx, flaky/2+l.hooks.Jitter(l.node.Name, flaky/2+1))
 	}
 	return min(2*flaky, l.timing.backoff)
 }
@@ -390,7 +390,7 @@ func (l *Lane) await(ctx context.Context, heartbeatTimer *time.Timer) error {
 	case trip := <-l.window.received:
 		return l.processReply(trip)
 	case <-signal:
-		l.rules.Gather()
+		l.hooks.Gather()
 		if l.lookNow.Load() {
 			l.lookNow.Store(false)
 			l.session.needsLook = true

@@ -22,7 +22,7 @@ func (l *Lane) Listen(ctx context.Context) {
 				backoff = firstBackoff
 			}
 		}
-		pause(ctx, backoff/2+l.rules.Jitter(l.node.Name+" listener", backoff/2+1))
+		pause(ctx, backoff/2+l.hooks.Jitter(l.node.Name+" listener", backoff/2+1))
 		backoff = min(2*backoff, maxListenerBackoff)
 	}
 }
@@ -47,7 +47,7 @@ func (l *Lane) serveListener(ctx context.Context, listener redis.Listener) {
 	defer listener.Close()
 	l.listening.Store(true)
 	defer l.listening.Store(false)
-	l.waiters.missed(l.rules.Jitter)
+	l.waiters.missed(l.hooks.Jitter)
 	select {
 	case <-listener.Done():
 		l.pingNow.Store(true)

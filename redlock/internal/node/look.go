@@ -62,7 +62,7 @@ func (l *Lane) appendAlive() {
 // and no more.
 func (l *Lane) readAlive(reply *redis.Reply) {
 	if reply.Nil {
-		l.waiters.missed(l.rules.Jitter)
+		l.waiters.missed(l.hooks.Jitter)
 	}
 }
 
@@ -223,12 +223,9 @@ func (l *Lane) judge(ctx context.Context, s *admission.Snapshot) admission.Verdi
 	v := l.member.Judge(s)
 	l.fleet.Judged(l.node.Name, &v)
 	if !v.NeedsCounters && !v.Completes {
-		if v.State == admission.Quarantined {
-			l.rules.Meanwhile(ctx, l.fleet, l.member)
-		}
 		return v
 	}
-	sources := l.rules.CopyCounters(ctx, l.fleet, l.member)
+	sources := l.fleet.CopyCounters(ctx, l.index) // not earlier: the counters grow during the quarantine
 	if v.Completes {
 		return l.member.Complete(s, sources, v)
 	}
@@ -304,14 +301,14 @@ func (l *Lane) refuse(err error) error {
 func (l *Lane) applyVote(v admission.VoteStatus) {
 	state := State(v.State)
 	l.session.epoch = ""
-	if l.rules.Votes(state) {
+	if state == Ready {
 		l.session.epoch = v.Epoch
 	}
 	l.mu.Lock()
 	l.quarantineEnd, l.needsNodes = v.Until, v.NeedsNodes
 	l.mu.Unlock()
 	if l.setState(state, v.Reason, func() []int { return l.member.Applied(v.State, l.clock()) }) && state == Ready {
-		l.waiters.missed(l.rules.Jitter)
+		l.waiters.missed(l.hooks.Jitter)
 	}
 }
 

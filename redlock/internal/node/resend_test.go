@@ -99,7 +99,7 @@ func sendTwo(t *testing.T, conn redis.Conn) (got outcomes) {
 	t.Helper()
 	now := time.Hour
 	l := NewLane(Options{
-		Rules: &SoundRules, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return now }, Waiters: &Waiters{},
+		Hooks: &NoHooks, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return now }, Waiters: &Waiters{},
 		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5)}),
 	})
 	operation := func(op script.Opcode, token string) []script.Operation {

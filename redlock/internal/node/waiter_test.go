@@ -14,7 +14,7 @@ import (
 func listeningLane() (*Lane, *Waiters) {
 	waiters := &Waiters{Host: "me"}
 	l := NewLane(Options{
-		Prefix: "redlock:", Rules: &SoundRules, Clock: func() time.Duration { return time.Hour }, Waiters: waiters,
+		Prefix: "redlock:", Hooks: &NoHooks, Clock: func() time.Duration { return time.Hour }, Waiters: waiters,
 		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5)}),
 	})
 	l.state = Ready

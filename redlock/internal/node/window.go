@@ -147,7 +147,7 @@ func (f *minRoundTrip) limit() int {
 // limit returns how many groups may be in progress now. If the last answer took much longer than
 // the network, or the next one does, the groups wait at the node. More groups would then only
 // make each call wait longer, including an urgent one.
-func (l *Lane) limit() int { return l.rules.GroupsUnderWay(l.measuredLimit()) }
+func (l *Lane) limit() int { return l.hooks.GroupsUnderWay(l.measuredLimit()) }
 
 func (l *Lane) measuredLimit() int {
 	late := l.minRoundTrip.shortest() + l.timing.answer/5
@@ -264,13 +264,7 @@ func (l *Lane) closeWindow(cause error) {
 			}
 		}
 	}
-	doubtful := l.rules.InDoubt(len(w.underWay))
-	for i, trip := range w.underWay {
-		if i >= doubtful {
-			for j := range trip.calls { // the node has not executed them
-				trip.calls[j].markNotSent(l.index)
-			}
-		}
+	for _, trip := range w.underWay { // the node may have executed each of them
 		l.failGroup(trip.calls, cause)
 	}
 	l.failGroup(l.notExecuted, cause)

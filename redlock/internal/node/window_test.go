@@ -67,11 +67,13 @@ func newWindowTest(t *testing.T) *windowTest {
 	w := &windowTest{T: t, now: time.Hour, node: &heldNode{
 		lostScripts: lostScripts{answer: func(int) error { return nil }}, answers: make(chan error, 100),
 	}}
-	rules := admission.SoundRules
-	rules.BelievesFence = func(uint64, uint64) bool { return true }
+	fleet := admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5)})
+	for i := range 5 {
+		fleet.NoteClock(i, admission.ClockSample{Known: true}) // so that each fencing token is believed
+	}
 	w.lane = NewLane(Options{
-		Rules: &SoundRules, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return w.now }, Waiters: &Waiters{},
-		Admission: admission.NewFleet(admission.Options{Nodes: make([]admission.NodeOptions, 5), Quorum: quorum.Majority(5), Rules: rules}),
+		Hooks: &NoHooks, NodeTimeout: 50 * time.Millisecond, Clock: func() time.Duration { return w.now }, Waiters: &Waiters{},
+		Admission: fleet,
 	})
 	w.lane.state = Ready
 	w.lane.window.conn = w.node
@@ -221,8 +223,7 @@ func TestNoResendBehindLaterGroup(t *testing.T) {
 }
 
 // A connection breaks with three groups in progress, the second with a release. All three are in
-// doubt: the calls fail, the tokens count as placed, and the release is kept. Guards closeWindow:
-// InDoubt.
+// doubt: the calls fail, the tokens count as placed, and the release is kept. Guards closeWindow.
 func TestBreakWithThreeGroupsUnderWay(t *testing.T) {
 	for name, broken := range map[string]error{"down": errors.New("it broke"), "timeout": context.DeadlineExceeded} {
 		w := newWindowTest(t)

@@ -80,18 +80,6 @@ func (s System) Contains(node int) bool {
 	return slices.ContainsFunc(s.groups, func(g group) bool { return g.nodes.Has(node) })
 }
 
-// Weakened returns a System of which a quorum has one node fewer of each group, but at least one.
-// Quorums may then share no node: it is for tests that show what follows.
-func (s System) Weakened() (weak System) {
-	for _, g := range s.groups {
-		weak.groups = append(weak.groups, group{g.nodes, max(1, g.needed-1)})
-	}
-	if s.refusing != nil {
-		weak.before, weak.refusing = weak.groups[0], s.refusing
-	}
-	return weak
-}
-
 // stillOld returns the nodes of the old list that do not refuse hosts with that list; none if the
 // System is not of a change.
 func (s System) stillOld() Set {
