@@ -45,21 +45,14 @@ func (q *Queue) SetStreak(w *Waiter, s Streak) {
 	w.streak = s
 }
 
-// BeginRelease counts the lease of w, which was granted at an instant, in the streak of this host.
-// Unless other hosts go first now, it returns the waiter that ClaimNext chooses. wanted is whether
+// ClaimNext counts the lease of w, which is about to be released, in the streak of this host. It returns
+// the follower of w if both are the first in all of their queues, unless other hosts go first now. The
+// caller must then call Deliver or Unclaim. granted is when the lease was granted, and wanted is whether
 // the nodes reported that other hosts wait.
-func (q *Queue) BeginRelease(w *Waiter, granted time.Duration, wanted bool, now time.Duration) *Waiter {
-	if w.streak = w.streak.Next(granted, wanted, now); w.streak.Yields {
-		return nil
-	}
-	return q.ClaimNext(w, w.streak)
-}
-
-// ClaimNext returns the follower of w if both are the first in all of their queues, or nil. The caller
-// must then call Deliver or Unclaim.
-func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
+func (q *Queue) ClaimNext(w *Waiter, granted time.Duration, wanted bool, now time.Duration) *Waiter {
+	w.streak = w.streak.Next(granted, wanted, now)
 	next := q.follower(w)
-	if next == nil || next.isReady || next.grant == isWithdrawn {
+	if w.streak.Yields || next == nil || next.isReady || next.grant == isWithdrawn {
 		return nil
 	}
 	for _, name := range w.Names {
@@ -67,7 +60,7 @@ func (q *Queue) ClaimNext(w *Waiter, s Streak) *Waiter {
 			return nil
 		}
 	}
-	next.isReady, next.streak = true, s
+	next.isReady, next.streak = true, w.streak
 	return next
 }
 

@@ -63,14 +63,15 @@ func TestClaimNext(t *testing.T) {
 				p.Patient, p.Owner = true, Owner{Name: fmt.Sprint(i)}
 				q.Join(p)
 			}
-			got := q.ClaimNext(test.holder, Streak{Grants: 7})
+			q.SetStreak(test.holder, Streak{Grants: 6})
+			got := q.ClaimNext(test.holder, 0, false, 0)
 			if slices.Index(test.behind, got) != test.want {
 				t.Fatalf("claimed waiter %d, want %d", slices.Index(test.behind, got), test.want)
 			}
 			if got != nil && got.streak.Grants != 7 {
 				t.Errorf("the waiter continues the streak %+v, want 7 grants", got.streak)
 			}
-			if again := q.ClaimNext(test.holder, Streak{}); again != nil {
+			if again := q.ClaimNext(test.holder, 0, false, 0); again != nil {
 				t.Error("claimed twice")
 			}
 		})
@@ -136,7 +137,7 @@ func (h *testHandOver) owned(by string) {
 func (h *testHandOver) releaseSteps() []func() {
 	var claimed *Waiter
 	return []func(){
-		func() { claimed = h.q.ClaimNext(h.holder, Streak{}) },
+		func() { claimed = h.q.ClaimNext(h.holder, 0, false, 0) },
 		func() {
 			if claimed != nil && !h.q.Deliver(claimed, h.begun) {
 				h.owned("the releasing goroutine")
@@ -238,7 +239,7 @@ func TestBegunAttemptIsTakenOnce(t *testing.T) {
 func TestUnclaim(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		h := newTestHandOver()
-		q, next := h.q, h.q.ClaimNext(h.holder, Streak{})
+		q, next := h.q, h.q.ClaimNext(h.holder, 0, false, 0)
 		if gone {
 			q.Leave(h.holder, nil)
 		}

@@ -168,7 +168,7 @@ func (s *tableSim) beginRelease(p *simTask, l *simLease) {
 		r.Released = true
 	}
 	p.pause()
-	next := s.queue.BeginRelease(&l.Waiter, l.grant.since, s.chance(20), s.now)
+	next := s.queue.ClaimNext(&l.Waiter, l.grant.since, s.chance(20), s.now)
 	if next != nil {
 		s.claims[next] = true
 		p.pause()

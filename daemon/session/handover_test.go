@@ -216,7 +216,7 @@ func TestUndeliveredAttemptIsForgotten(t *testing.T) {
 	if first.settle(err); err != nil {
 		t.Fatal(err)
 	}
-	next := d.queue.ClaimNext(&first.Waiter, locktable.Streak{})
+	next := d.queue.ClaimNext(&first.Waiter, 0, false, 0)
 	if next != &second.Waiter {
 		t.Fatalf("the next waiter is %v, want the second", next)
 	}

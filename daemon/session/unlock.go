@@ -124,7 +124,7 @@ func (d *Host) release(h *heldLease, by uint64) (release *redlock.PendingRelease
 	d.Journal.Releasing(h.number, by)
 	var next *locktable.Waiter
 	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
-		next = q.BeginRelease(&h.Waiter, h.lease.Since(), h.lease.Wanted(), d.Clock())
+		next = q.ClaimNext(&h.Waiter, h.lease.Since(), h.lease.Wanted(), d.Clock())
 	})
 	if next != nil {
 		release = d.handOver(h, next)
