@@ -79,22 +79,17 @@ func (t *Table) setFurthers(l *Lease, ids []string) {
 	}
 }
 
-// endWait ends the wait of a LOCK.
-func (t *Table) endWait(l *Lease) {
-	if l.waits {
-		l.waits = false
-		t.count(l, usage{waiters: -1})
-	}
-}
-
 // uncharge ends what Charge counted, and undoes the further LOCKs.
 func (t *Table) uncharge(l *Lease) {
-	t.endWait(l)
-	t.setFurthers(l, nil)
+	var counted usage
 	if l.isCharged {
-		l.isCharged = false
-		t.count(l, usage{leases: -l.charge()})
+		counted.leases = -l.charge()
 	}
+	if l.waits {
+		counted.waiters = -1
+	}
+	t.count(l, counted)
+	l.isCharged, l.waits, l.furthers = false, false, nil
 }
 
 // count adds to what the user of l has.

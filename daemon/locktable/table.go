@@ -69,7 +69,10 @@ func (t *Table) Apply(l *Lease, event Event) Due {
 // Grant registers a lease that was granted, by its id.
 func (t *Table) Grant(l *Lease) Due {
 	t.Register(l)
-	t.endWait(l)
+	if l.waits {
+		l.waits = false
+		t.count(l, usage{waiters: -1})
+	}
 	return t.Apply(l, WasGranted) // unless it was lost already
 }
 
