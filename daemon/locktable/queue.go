@@ -76,7 +76,16 @@ func (q *Queue) append(w *Waiter) {
 func (q *Queue) Leave(w *Waiter, failure error) {
 	q.removeParticipant(w)
 	q.waiters.remove(w)
-	q.remove(w)
+	for _, name := range w.Names {
+		queue := q.names[name]
+		if queue == nil {
+			continue
+		}
+		if queue.remove(w); len(queue.entries) == 0 {
+			delete(q.names, name)
+			q.spare = queue
+		}
+	}
 	visited := newVisited(w.Names)
 	for _, name := range w.Names {
 	waiters:
@@ -116,19 +125,6 @@ func (q *Queue) Downgrade(w *Waiter) {
 		}
 	}
 	q.notifyNextInLine(w.Names)
-}
-
-func (q *Queue) remove(w *Waiter) {
-	for _, name := range w.Names {
-		queue := q.names[name]
-		if queue == nil {
-			continue
-		}
-		if queue.remove(w); len(queue.entries) == 0 {
-			delete(q.names, name)
-			q.spare = queue
-		}
-	}
 }
 
 // visited has the waiters that were visited, so that one in the queues of several names is visited

@@ -49,8 +49,15 @@ func (t *Table) Apply(l *Lease, event Event) Due {
 	if due.Has(uncountLoss) {
 		t.count(l, usage{lost: -1})
 	}
-	if due.Has(leaveClient) && t.leaveClient(l) {
-		due.Effects, due.Process = due.Effects|LeaveProcess, l.holder
+	if due.Has(leaveClient) {
+		if l.reporter != nil {
+			l.reporter.remove(l)
+		}
+		if l.OfProcess && !l.hasLeft {
+			l.hasLeft = true
+			l.holder.remove(l)
+			due.Effects, due.Process = due.Effects|LeaveProcess, l.holder
+		}
 	}
 	if due.Has(unregister) {
 		grant := l.Waiter.backing.Grant()
@@ -91,20 +98,6 @@ func (t *Table) Name(l *Lease) (replaced []*Lease, open bool) {
 		l.reporter.report(l)
 	}
 	return l.holder.add(l)
-}
-
-// leaveClient makes no client find the lease by its names. It reports whether a process held the lease
-// until now.
-func (t *Table) leaveClient(l *Lease) (wasOfProcess bool) {
-	if l.reporter != nil {
-		l.reporter.remove(l)
-	}
-	if !l.OfProcess || l.hasLeft {
-		return false
-	}
-	l.hasLeft = true
-	l.holder.remove(l)
-	return true
 }
 
 // Remember keeps a lost lease, so that its client can ask about it. If the client or its user has too
