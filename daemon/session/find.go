@@ -36,12 +36,8 @@ const rememberLossFor = time.Hour
 
 // wasLostLongAgo reports whether a lease was lost too long ago for a client to ask about it.
 func (d *Host) wasLostLongAgo(h *heldLease) bool {
-	if h.lease.Err() == nil {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return h.lostAt != 0 && d.Clock()-h.lostAt > rememberLossFor
+	lostAt := time.Duration(h.lostAt.Load())
+	return lostAt != 0 && d.Clock()-lostAt > rememberLossFor
 }
 
 // lookUp finds the lease by lease=, by pid= or by names: the first of these that the request has.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/redlockd/redlockd/daemon/locktable"
@@ -22,11 +23,9 @@ type heldLease struct {
 	lease     *redlock.Lease // nil before the grant
 	request   *lockRequest   // its LOCK while that is under way; nil after the grant; guarded by the Host's mu
 
-	hold ipc.Hold // does not change
-
-	// The Host's mu guards what follows.
-	holderGone bool          // the process of its connection had ended when this daemon started, and nobody has resumed it
-	lostAt     time.Duration // BootTime; 0: it was not lost
+	hold       ipc.Hold     // does not change
+	holderGone bool         // the process of its connection had ended when this daemon started, and nobody has resumed it; guarded by the Host's mu
+	lostAt     atomic.Int64 // BootTime of its loss; 0: it was not lost
 }
 
 // leaseOf returns the lease of a locktable.Lease, or nil.

@@ -128,10 +128,7 @@ func (p *performed) lostLease(h *heldLease) *redlock.Lease {
 // recordLoss records a loss before its event is applied, and so before a client is told: otherwise a
 // daemon that starts again could tell it twice.
 func (d *Host) recordLoss(h *heldLease, lease *redlock.Lease) {
-	now := d.Clock()
-	d.mu.Lock()
-	h.lostAt = now
-	d.mu.Unlock()
+	h.lostAt.Store(int64(d.Clock()))
 	d.Journal.Lost(h.number, lease.Reason())
 }
 

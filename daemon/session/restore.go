@@ -364,11 +364,11 @@ func (r *restoration) adoptionFailed(l *restoredLease, err error) {
 // register makes a lease known, as a granted LOCK does.
 func (l *restoredLease) register(d *Host) {
 	h := l.heldLease
+	if l.Lost {
+		h.lostAt.Store(int64(d.Clock()))
+	}
 	d.mu.Lock()
 	replaced := d.table.Restore(&h.Lease, &l.Recorded)
-	if l.Lost {
-		h.lostAt = d.Clock()
-	}
 	d.mu.Unlock()
 	d.startHeartbeat(h)                                   // unless it was lost
 	if h.lease.Deadline() != l.recorded.Record.Deadline { // it was confirmed before recordDeadline could find it

@@ -100,7 +100,7 @@ func TestLossOfAProcessAfterARestart(t *testing.T) {
 	s.start(w, admin)
 	w.Want(`BACK .*`)
 	w.Say(fmt.Sprintf("CHECK a pid=%d", c.pid), `ERR LOST .*`)
-	if s.d.leaseByID(lease).lostAt == 0 {
+	if s.d.leaseByID(lease).lostAt.Load() == 0 {
 		t.Error("the instant of the loss is not set, so the lease is never forgotten")
 	}
 	s.end()
