@@ -87,7 +87,8 @@ func (s *tableSim) lock(p *simTask, a *simAsk) {
 		}
 	}
 	if err := s.charge(l, a.isAllowed); err != nil {
-		s.endUngranted(p, a, l, err)
+		l.Holder().End(&l.Lease)
+		a.answer(nil, err)
 		return
 	}
 	p.pause()

@@ -155,15 +155,12 @@ func checkTTL(ttl, longest time.Duration) error {
 // registerRequest registers the request until it ends. An owner cannot hold or want a name twice,
 // unless the second LOCK joins the first one: it has the same id=, or reentrant=yes. For such a LOCK,
 // registerRequest returns the work that waits for the first one.
-func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) {
+func (s *session) registerRequest(a *lockRequest) (server.Work, error) {
 	var ended map[*locktable.Lease]bool
 	for {
 		firsts, err := s.addRequest(a, ended)
-		if err != nil {
+		if firsts == nil || err != nil {
 			return nil, err
-		}
-		if firsts == nil {
-			break
 		}
 		for _, first := range firsts {
 			work, err := a.joinFirst(first)
@@ -176,36 +173,38 @@ func (s *session) registerRequest(a *lockRequest) (work server.Work, err error) 
 			ended[&first.Lease] = true
 		}
 	}
-	if left, drains := s.host.drainLeft(); drains {
-		err = &drainError{left}
-	} else {
-		s.host.mu.Lock()
-		err = s.host.table.Charge(&a.Lease, a.wasAllowed())
-		s.host.mu.Unlock()
-	}
-	if err != nil {
-		a.unregister(err)
-		return nil, err
-	}
-	a.countForProcess(1)
-	return nil, nil
 }
 
 // wasAllowed reports whether the limits have allowed the LOCK already: before a restart, or before it
 // joined another LOCK.
 func (a *lockRequest) wasAllowed() bool { return a.call.Replayed || a.rejoined }
 
-// addRequest is locktable.Client.Begin, unless the connection holds the name with another hold=.
+// addRequest adds the request to those of its owner, if a drain or a limit does not refuse it. If earlier
+// LOCKs of the owner have some of its names (see locktable.Client.Begin), it returns these instead.
 func (s *session) addRequest(a *lockRequest, ended map[*locktable.Lease]bool) (firsts []*lockRequest, err error) {
-	s.host.mu.Lock()
-	defer s.host.mu.Unlock()
+	d := s.host
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if s.client.HoldsOtherwise(&a.Lease) {
 		return nil, fmt.Errorf("%s: %w on this connection, with another hold=", a.Waiter.Label(), errAlready)
 	}
 	for _, l := range a.Holder().Begin(&a.Lease, ended) {
 		firsts = append(firsts, leaseOf(l).lockLocked())
 	}
-	return firsts, nil
+	if firsts != nil {
+		return firsts, nil
+	}
+	if left, drains := d.drainLeft(); drains {
+		err = &drainError{left}
+	} else {
+		err = d.table.Charge(&a.Lease, a.wasAllowed())
+	}
+	if err != nil {
+		a.Holder().End(&a.Lease)
+		return nil, err
+	}
+	a.countForProcess(1)
+	return nil, nil
 }
 
 // lockLocked returns the LOCK of a lease, with a done channel, so that another LOCK can wait for it. It
@@ -485,27 +484,23 @@ func (a *lockRequest) settleGranted() {
 	d.Processes.release(h.process())
 }
 
-// endUngranted ends a request that start has begun, and that is not in the queue any more.
+// endUngranted ends a request that start has begun, and that is not in the queue any more. Requests that
+// joined it, or repeat it, learn why.
 func (a *lockRequest) endUngranted(err error) {
+	d := a.session.host
 	a.countEnd(false)
-	a.unregister(err)
-	a.session.host.Processes.release(a.process())
+	d.applyIf(a.heldLease, locktable.NotGranted, 0, func() bool {
+		a.failure = err
+		a.endLocked()
+		return true
+	})
+	d.Processes.release(a.process())
 }
 
 // countEnd counts the end of the request.
 func (a *lockRequest) countEnd(granted bool) {
 	a.session.host.recorder.Answered(a.waited(), granted)
 	a.countForProcess(-1)
-}
-
-// unregister ends a request that was not granted. Requests that joined this one, or repeat it, learn
-// why.
-func (a *lockRequest) unregister(err error) {
-	a.session.host.applyIf(a.heldLease, locktable.NotGranted, 0, func() bool {
-		a.failure = err
-		a.endLocked()
-		return true
-	})
 }
 
 // kindOf reads the kind of the lock from the options. It refuses impossible combinations.
