@@ -18,9 +18,8 @@ import (
 // nodes has called it. If calls are lost, it also asks when the holder's lease or the turn of another
 // waiter may have ended. If no quorum of nodes can call waiters, it asks at random intervals.
 func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
-	a := acquisition{q: q, r: &r, since: q.clock(), policy: retryPolicy{deadline: -1}}
+	a := acquisition{q: q, r: &r, entry: r.Entry, since: q.clock(), policy: retryPolicy{deadline: -1}}
 	defer a.end()
-	a.entry = r.Entry
 	if r.Pending != nil {
 		if !r.Pending.claim() {
 			return nil, fmt.Errorf("redlock: %w: the pending attempt for %s was already used", ErrRequest, r.lock())
@@ -30,11 +29,13 @@ func (q *Quorum) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err := q.check(&r); err != nil {
 		return nil, err
 	}
-	t := q.target(&r)
-	if err := a.checkPending(&t); err != nil {
-		return nil, err
+	a.target = q.target(&r)
+	switch {
+	case a.pending != nil && !a.pending.isAbout(&a.target):
+		return nil, fmt.Errorf("redlock: %w: the pending attempt is for %s, not for %s", ErrRequest, a.pending.name(), a.target.name())
+	case a.entry != nil && !a.entry.target.isAbout(&a.target):
+		return nil, fmt.Errorf("redlock: %w: the entry is for %s, not for %s", ErrRequest, a.entry.target.name(), a.target.name())
 	}
-	a.target = t
 	return a.run(ctx)
 }
 
@@ -52,17 +53,6 @@ type acquisition struct {
 	since     time.Duration // when Acquire began
 	repeated  bool          // it does not wait, and was repeated: see isOutdated
 	admitted  bool          // the limiter counts an attempt of it
-}
-
-// checkPending rejects a pending attempt or an entry for another lock than the request.
-func (a *acquisition) checkPending(t *target) error {
-	switch {
-	case a.pending != nil && !a.pending.isAbout(t):
-		return fmt.Errorf("redlock: %w: the pending attempt is for %s, not for %s", ErrRequest, a.pending.name(), t.name())
-	case a.entry != nil && !a.entry.target.isAbout(t):
-		return fmt.Errorf("redlock: %w: the entry is for %s, not for %s", ErrRequest, a.entry.target.name(), t.name())
-	}
-	return nil
 }
 
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {

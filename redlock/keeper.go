@@ -279,15 +279,11 @@ func (k *keeper) scheduleLocked(l *Lease, due, lossAt time.Duration) (first bool
 
 // forget stops extending the lease, which was lost or released.
 func (k *keeper) forget(l *Lease) {
-	k.remove(l)
-	l.reportConfirmed()
-}
-
-func (k *keeper) remove(l *Lease) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	l.forgotten = true
 	k.queue.remove(l)
+	k.mu.Unlock()
+	l.reportConfirmed()
 }
 
 // confirmed handles a lease that a quorum extended. The nodes were asked at start, and missed is
