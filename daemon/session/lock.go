@@ -283,10 +283,12 @@ func (a *lockRequest) acquire(ctx context.Context) error {
 		return err
 	}
 	d := a.session.host
-	r := a.Request()
-	r.Entry = a.entry
-	d.inQueue(&a.Waiter, func(q *locktable.Queue) { r.Pending, r.Yield = q.TakeAttempt(&a.Waiter) })
-	r.Yield = r.Yield && a.Waiter.Patient
+	var r redlock.Request
+	d.inQueue(&a.Waiter, func(q *locktable.Queue) {
+		r = a.requestLocked(q)
+		r.Pending, r.Yield = q.TakeAttempt(&a.Waiter)
+	})
+	r.Entry, r.Yield = a.entry, r.Yield && a.Waiter.Patient
 	lease, err := d.Nodes.Acquire(ctx, r)
 	if a.lease = lease; err == nil {
 		d.traceAttempt(a.heldLease, lease, nil)
@@ -365,25 +367,27 @@ func (a *lockRequest) enter() {
 	a.entry = entry
 }
 
-// Request returns the request to the nodes. The client that hands the lock over to this one also
-// calls it, so it must not use a.call, which may have ended by then.
-func (a *lockRequest) Request() redlock.Request {
+// Request returns the request to the nodes.
+func (a *lockRequest) Request() (r redlock.Request) {
+	a.session.host.inQueue(&a.Waiter, func(q *locktable.Queue) { r = a.requestLocked(q) })
+	return r
+}
+
+// requestLocked is Request for a caller that has locked the queue. The client that hands the lock over
+// to this one also calls it, so it must not use a.call, which may have ended by then.
+func (a *lockRequest) requestLocked(q *locktable.Queue) redlock.Request {
 	d, h := a.session.host, a.heldLease
-	var isHeld, isFollowed bool
-	d.inQueue(&h.Waiter, func(q *locktable.Queue) {
-		isHeld, isFollowed = errors.Is(q.LastFailure(&h.Waiter), redlock.ErrHeld), q.HasFollower(&h.Waiter)
-	})
 	r := redlock.Request{
 		Shared:       a.Waiter.Kind.Shared,
 		Slots:        int(a.Waiter.Kind.Slots),
 		TTL:          a.ttl,
 		Wait:         a.waitLeft(),
 		Asked:        a.Asked,
-		Held:         isHeld,
+		Held:         errors.Is(q.LastFailure(&h.Waiter), redlock.ErrHeld),
 		StopRetrying: a.holderGone(),
 		Failed:       func(err error) { d.attemptFailed(h, err) },
 		Keep:         a.hold != ipc.HoldTTL,
-		Block:        a.blockSize(isFollowed),
+		Block:        a.blockSize(q.HasFollower(&h.Waiter)),
 		Guard:        a.guard,
 		Max:          a.max,
 		Holder:       redlock.Holder{Host: d.hostname, PID: a.PID, UID: a.UID, User: a.User},
