@@ -67,17 +67,16 @@ func (s *session) finishUnlock(call *server.Call, h *heldLease, release *redlock
 		ctx = bounded
 	}
 	err := release.Wait(ctx)
-	d, number := s.host, call.Number
+	d, everywhere := s.host, release.Everywhere()
 	if h.number != 0 {
 		call.RecordingAnswer()
-	}
-	switch everywhere := release.Everywhere(); {
-	case everywhere && h.number != 0:
-		d.Journal.Forgotten(h.number, number) // and the UNLOCK: the next daemon would repeat it, and answer NOTHELD
-	case !everywhere:
-		if h.number != 0 {
-			d.Journal.Answered(number) // the record of the lease stays for a later daemon, even if this one freezes before the answer
+		if everywhere {
+			d.Journal.Forgotten(h.number, call.Number) // and the UNLOCK: the next daemon would repeat it, and answer NOTHELD
+		} else {
+			d.Journal.Answered(call.Number) // the record of the lease stays for a later daemon, even if this one freezes before the answer
 		}
+	}
+	if !everywhere {
 		defer d.forgetWhenReleased(h, release)
 	}
 	switch {
