@@ -105,15 +105,6 @@ func (s *session) quit(call *server.Call) server.Work {
 	return reply(call, call.OK())
 }
 
-// lock handles a LOCK that Begin allowed: it reads the options, then calls start.
-func (s *session) lock(call *server.Call) server.Work {
-	a, err := s.newLockRequest(call)
-	if err != nil {
-		return s.refuse(call, err)
-	}
-	return s.start(a)
-}
-
 func (s *session) traceRequest(call *server.Call) {
 	if s.host.Log.IsTrace() {
 		s.host.Log.Trace("request", s.requestFacts(call)...)

@@ -33,6 +33,15 @@ type lockRequest struct {
 	failure error         // after the end: why there is no lease
 }
 
+// lock handles a LOCK that Begin allowed: it reads the options, then calls start.
+func (s *session) lock(call *server.Call) server.Work {
+	a, err := s.newLockRequest(call)
+	if err != nil {
+		return s.refuse(call, err)
+	}
+	return s.start(a)
+}
+
 // start begins a LOCK, or continues one. It checks the limits, then joins the wait queue, in the
 // order of arrival. The returned Work does the rest.
 func (s *session) start(a *lockRequest) server.Work {
