@@ -34,7 +34,7 @@ var mistakes = []mistake{
 	{"loss counts for ever", "life.go", "; l.Memory == Remembered {", "; !WRONG && l.Memory == Remembered {", "limits", 1},
 	{"loss after a cut not forgotten", "life.go", "s.rule, s.do = 0, s.do|ForgetLoss", "if s.rule = 0; !WRONG {\n\t\t\t\ts.do |= ForgetLoss\n\t\t\t}", "left", 11},
 	{"RESUME keeps the reporter", "table.go", "l.reporter, l.holder = to, to", "if l.holder = to; !WRONG {\n\t\tl.reporter = to\n\t}", "told found left abandoned", 0},
-	{"a pass stays registered", "table.go", "grant.Passed() && t.passed[id] == l {", "!WRONG && grant.Passed() && t.passed[id] == l {", "left", 5},
+	{"a pass stays registered", "table.go", "grant.Passed() && t.passed[grant.TokenID()] == l {", "!WRONG && grant.Passed() && t.passed[grant.TokenID()] == l {", "left", 5},
 	{"an id stays registered", "table.go", "delete(t.byID, grant.ID())", "if !WRONG {\n\t\t\tdelete(t.byID, grant.ID())\n\t\t}", "left", 0},
 	{"an ended lease stays unclaimed", "table.go", "due.Has(BeginRelease | LeaveQueue | unregister) {", "!WRONG && due.Has(BeginRelease|LeaveQueue|unregister) {", "left", 13},
 	{"ended lease counts for its user", "table.go", "t.uncharge(l)", "if !WRONG {\n\t\t\tt.uncharge(l)\n\t\t}", "limits", 0},

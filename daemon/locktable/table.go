@@ -62,8 +62,8 @@ func (t *Table) Apply(l *Lease, event Event) Due {
 	if due.Has(unregister) {
 		grant := l.Waiter.backing.Grant()
 		delete(t.byID, grant.ID())
-		if id := grant.TokenID(); grant.Passed() && t.passed[id] == l {
-			delete(t.passed, id)
+		if grant.Passed() && t.passed[grant.TokenID()] == l {
+			delete(t.passed, grant.TokenID())
 		}
 	}
 	if due.Has(DelayRelease) {
