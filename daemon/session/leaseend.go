@@ -114,7 +114,13 @@ func (d *Host) releaseAbandoned(h *heldLease, client *locktable.Client) {
 	if d.Stopping.Load() {
 		return
 	}
-	p := d.applyIf(h, locktable.ClientIsGone, 0, func() bool { return h.Holder() == client })
+	var p performed
+	d.mu.Lock()
+	if h.Holder() == client {
+		p.Due = d.table.Apply(&h.Lease, locktable.ClientIsGone)
+	}
+	d.mu.Unlock()
+	d.perform(h, &p)
 	reason := "connection ended"
 	if h.OfProcess {
 		reason = "process ended"

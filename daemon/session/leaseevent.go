@@ -23,20 +23,11 @@ type performed struct {
 	err           error                   // with BeginRelease: the release cannot begin, because the lease was lost
 }
 
-// apply applies an event to a lease, and does all that is due after it. No other code gets the
-// effects of an event, so none of them can be forgotten.
-func (d *Host) apply(h *heldLease, event locktable.Event) performed {
-	return d.applyIf(h, event, 0, nil)
-}
-
-// applyIf is apply if condition returns true; nil: always. It calls condition while it holds mu. by
-// is the number of the UNLOCK that leads to the event; 0: there is none.
-func (d *Host) applyIf(h *heldLease, event locktable.Event, by uint64, condition func() bool) performed {
-	p := performed{by: by}
+// apply applies an event to a lease, and does all that is due after it. A function that must decide under
+// mu whether the event happens applies it itself, and calls perform.
+func (d *Host) apply(h *heldLease, event locktable.Event) (p performed) {
 	d.mu.Lock()
-	if condition == nil || condition() {
-		p.Due = d.table.Apply(&h.Lease, event)
-	}
+	p.Due = d.table.Apply(&h.Lease, event)
 	d.mu.Unlock()
 	d.perform(h, &p)
 	return p

@@ -64,7 +64,7 @@ func TestEveryEffectIsPerformed(t *testing.T) {
 	if len(effects) == 0 || len(cases) != len(effects) {
 		t.Errorf("found the effects %v, and the cases %v", effects, cases)
 	}
-	if want := []string{"applyIf", "clientEnded", "leaseLost", "settle", "settleGranted"}; !slices.Equal(sorted(callers["perform"]), want) || !slices.Equal(sorted(callers["effects"]), want) {
+	if want := []string{"apply", "clientEnded", "endUngranted", "leaseLost", "releaseAbandoned", "settle", "settleGranted", "undoLock"}; !slices.Equal(sorted(callers["perform"]), want) || !slices.Equal(sorted(callers["effects"]), want) {
 		t.Errorf("perform is called by %v, and %v get effects, want %v", callers["perform"], callers["effects"], want)
 	}
 }

@@ -502,11 +502,13 @@ func (a *lockRequest) settleGranted() {
 func (a *lockRequest) endUngranted(err error) {
 	d := a.session.host
 	a.countEnd(false)
-	d.applyIf(a.heldLease, locktable.NotGranted, 0, func() bool {
-		a.failure = err
-		a.endLocked()
-		return true
-	})
+	var p performed
+	d.mu.Lock()
+	a.failure = err
+	a.endLocked()
+	p.Due = d.table.Apply(&a.Lease, locktable.NotGranted)
+	d.mu.Unlock()
+	d.perform(a.heldLease, &p)
 	d.Processes.release(a.process())
 }
 

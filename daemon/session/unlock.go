@@ -97,10 +97,13 @@ func (s *session) finishUnlock(call *server.Call, h *heldLease, release *redlock
 // begins the release, or keeps the lease taken (min=): p says which. by is the number of the UNLOCK in
 // the journal; 0: there is none. The caller records that the lease is kept.
 func (d *Host) undoLock(h *heldLease, by uint64) (left int, p performed, err error) {
-	p = d.applyIf(h, locktable.LastUnlock, by, func() bool {
-		left = d.table.CountDown(&h.Lease)
-		return left == 0
-	})
+	p.by = by
+	d.mu.Lock()
+	if left = d.table.CountDown(&h.Lease); left == 0 {
+		p.Due = d.table.Apply(&h.Lease, locktable.LastUnlock)
+	}
+	d.mu.Unlock()
+	d.perform(h, &p)
 	switch {
 	case left > 0:
 		return left, p, nil
