@@ -86,7 +86,7 @@ func (f *fleet) crowd(n int, r redlock.Request) (leases []*redlock.Lease) {
 
 // Thousands of locks that are requested at once are granted as fast as the nodes can answer, with
 // few failed attempts. Held leases are extended meanwhile. Guards attempts.Limiter;
-// Lane.nextGroup.
+// Lane.nextCalls.
 func TestCrowd(t *testing.T) {
 	oneThread(t)
 	const kept = 200
@@ -119,7 +119,7 @@ func TestCrowd(t *testing.T) {
 }
 
 // A lane full of questions still extends held leases. An extension is sent before the waiting
-// questions, after at most one group of them. Guards admit, nextGroup.
+// questions, after at most one group of them. Guards admit, nextCalls.
 func TestExtensionsComeFirst(t *testing.T) {
 	needWholeCrowd(t)
 	oneThread(t)

@@ -95,12 +95,19 @@ func (l *Lane) lookAgain(ctx context.Context, conn redis.Conn) error {
 	return l.verify(ctx, conn, s)
 }
 
-// nextCalls takes one group of waiting calls, and drops calls that would arrive too late.
-// If more calls wait, the lane stays awake.
+// nextCalls takes a group of the urgent calls and a group of the others, in order, and drops calls that
+// would arrive too late. If more calls wait, the lane stays awake.
 func (l *Lane) nextCalls() []Call {
 	now := l.clock()
 	l.mu.Lock()
-	group := l.nextGroup()
+	group, n := l.queue, groupLength(l.queue, MaxGroup-l.window.ops)
+	if n == len(l.queue) && len(l.urgent) == 0 {
+		l.queue, l.spare = l.spare[:0], group
+	} else {
+		first := groupLength(l.urgent, MaxGroup)
+		group = append(append(l.spare[:0], l.urgent[:first]...), l.queue[:n]...)
+		l.urgent, l.queue, l.spare = slices.Delete(l.urgent, 0, first), slices.Delete(l.queue, 0, n), group
+	}
 	more := len(l.urgent) > 0 || len(l.queue) > 0
 	l.mu.Unlock()
 	if more {
@@ -127,21 +134,6 @@ func (l *Lane) noteSent(now time.Duration) {
 // MaxGroup bounds the operations in progress, in one group or several, because urgent calls wait
 // for all of them: about a millisecond of a node's time. Larger groups are no faster.
 const MaxGroup = 8 * MaxOps
-
-// nextGroup returns a group of the urgent calls and a group of the others, in order. The
-// caller holds mu.
-func (l *Lane) nextGroup() []Call {
-	n := groupLength(l.queue, MaxGroup-l.window.ops)
-	if n == len(l.queue) && len(l.urgent) == 0 {
-		group := l.queue
-		l.queue, l.spare = l.spare[:0], group
-		return group
-	}
-	first := groupLength(l.urgent, MaxGroup)
-	l.spare = append(append(l.spare[:0], l.urgent[:first]...), l.queue[:n]...)
-	l.urgent, l.queue = slices.Delete(l.urgent, 0, first), slices.Delete(l.queue, 0, n)
-	return l.spare
-}
 
 // groupLength returns how many calls a group of at most maxOps operations has: at least one, if
 // there is any.

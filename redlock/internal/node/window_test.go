@@ -321,7 +321,7 @@ func TestLateAnswerClosesTheWindow(t *testing.T) {
 }
 
 // All groups in progress together have at most as many operations as one group may have. An
-// urgent call waits for at most these. Guards canSend and nextGroup.
+// urgent call waits for at most these. Guards canSend and nextCalls.
 func TestOperationsUnderWayAreBounded(t *testing.T) {
 	w := newWindowTest(t)
 	for i := range 3 * MaxGroup {
