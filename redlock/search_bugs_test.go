@@ -161,16 +161,20 @@ func TestSearchFindsPlantedBugs(t *testing.T) {
 	}
 }
 
-// A test of a change of the nodes finds each of its mistakes.
-func TestFindsMistakesOfChange(t *testing.T) {
+// A test of a single scene finds each of these mistakes, which the search does not find.
+func TestScenesFindMistakes(t *testing.T) {
 	if raceEnabled {
-		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestFindsMistakes")
+		t.Skip("it takes minutes with the race detector: go test ./redlock -run TestScenesFindMistakes")
 	}
 	binary := planted.Build(t, mistakes)
-	for mistake, says := range map[string]string{"new without the wait": "while the old host holds it", "new without the counters": "the fencing token is not larger"} {
-		out, err := planted.Command(t, binary, mistake, "-test.run=^TestLateHostAndNewHost$").CombinedOutput()
-		if err == nil || !strings.Contains(string(out), says) {
-			t.Errorf("%s: %v, want %q: %s", mistake, err, says, out)
+	for mistake, by := range map[string]struct{ test, says string }{
+		"repaired node confirms a pass": {"TestPassWithRepairedNodes", "got true, want false"},
+		"new without the wait":          {"TestLateHostAndNewHost", "while the old host holds it"},
+		"new without the counters":      {"TestLateHostAndNewHost", "the fencing token is not larger"},
+	} {
+		out, err := planted.Command(t, binary, mistake, "-test.run=^"+by.test+"$").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), by.says) {
+			t.Errorf("%s: %v, want %q: %s", mistake, err, by.says, out)
 		}
 	}
 }
