@@ -40,7 +40,7 @@ func fuzzedCalls(system quorum.System) (calls []node.Call, ballots []*ballot.Bal
 }
 
 // FuzzAnswers makes a node answer a group of calls, a look and a message with any
-// bytes. They go through the driver, the checks and the ballots, up to the error that names the
+// bytes. They go through the connection, the checks and the ballots, up to the error that names the
 // holder. What passes the checks is in range.
 func FuzzAnswers(f *testing.F) {
 	for _, sample := range redistest.Samples {
@@ -117,7 +117,7 @@ const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\
 // errScriptOver is the read error at the end of the answers.
 var errScriptOver = errors.New("the script is over")
 
-// answered returns what the driver reads from these bytes, as the answer to this number of
+// answered returns what a connection reads from these bytes, as the answer to this number of
 // commands.
 func answered(t testing.TB, answers []byte, commands int) ([]Reply, error) {
 	in := io.MultiReader(strings.NewReader(hello), bytes.NewReader(answers), failing{})

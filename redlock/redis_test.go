@@ -9,7 +9,7 @@ import (
 )
 
 // The memory of an answer's array is reused for the next answer. The memory of an array inside it
-// is not, because a ballot keeps the array that shows a holder. Guards readMessage.
+// is not, because a ballot keeps the array that shows a holder. Guards read, readList.
 func TestMemoryOfRepliesIsReused(t *testing.T) {
 	conn := dialOne(t)
 	replies := make([]redlock.Reply, 1)

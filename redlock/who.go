@@ -94,7 +94,7 @@ func (q *Quorum) surveyError(ctx context.Context, name string, b *ballot.Ballot)
 
 // listHolders asks for all holders of a lock that many clients share. It serves one caller at a
 // time: the answers to a few such requests together exceed what a connection may receive (see the
-// reply scanner of internal/redis), and would end the connection. Callers that wait for the same
+// reply reader of internal/redis), and would end the connection. Callers that wait for the same
 // lock share the next result.
 func (q *Quorum) listHolders(ctx context.Context, name string, turn chan struct{}) (*ballot.Ballot, error) {
 	asked := q.clock()

@@ -65,7 +65,7 @@ func (p *probe) receive(within time.Duration, n int) ([]redlock.Reply, error) {
 // checkPipeline sends groups in one goroutine while another one receives.
 func checkPipeline(p *probe) {
 	const groups = 100
-	large := strings.Repeat("x", 20<<10) // larger than a buffer of the driver
+	large := strings.Repeat("x", 20<<10) // larger than an ordinary group
 	sent := make(chan string, groups)
 	var wg sync.WaitGroup
 	wg.Go(func() {

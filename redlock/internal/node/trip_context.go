@@ -7,8 +7,8 @@ import (
 )
 
 // tripContext is a context that ends at an instant. The lane needs one for every group, and reuses
-// it for each round trip. The driver reads only its deadline, so it makes a channel and a timer
-// only if Done is called.
+// it for each round trip. A connection reads only its deadline and its error, so it makes a
+// channel and a timer only if Done is called.
 type tripContext struct {
 	mu       sync.Mutex // guards what follows; no other mutex is taken inside it
 	deadline time.Time

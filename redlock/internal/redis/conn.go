@@ -8,8 +8,9 @@ import "context"
 // A Conn is used by one goroutine at a time, with two exceptions: Receive may run beside Send,
 // and Close beside all methods.
 //
-// An error of Do, Send or Receive means that the connection is broken or that ctx ended. Then the
-// state of each command without a received reply is unknown, and the Conn must only be closed. If
+// An error of Do, Send or Receive means that the connection is broken or that ctx ended. (While a
+// call waits, it only notices the deadline of ctx.) Then the state of each command without a received
+// reply is unknown, and the Conn must only be closed. If
 // the node itself refuses a command, that is no error of the Conn, but the Err of its Reply.
 type Conn interface {
 	// Do sends the commands as one group and waits for all the replies, which it stores in
@@ -18,7 +19,7 @@ type Conn interface {
 	Do(ctx context.Context, group []Command, replies []Reply) error
 
 	// Send sends the commands as one group, after all groups in progress, and does not wait for
-	// the replies. The group must stay unchanged until Receive has returned.
+	// the replies.
 	Send(ctx context.Context, group []Command) error
 
 	// Receive waits for the replies to the oldest group that was sent and not received. It stores

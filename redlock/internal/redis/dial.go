@@ -1,13 +1,13 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -72,15 +72,6 @@ func (o Options) Handshake(ctx context.Context) (tls.ConnectionState, error) {
 	return tls.ConnectionState{}, nil
 }
 
-// redisConn is a rueidis client that dialled once and never dials again.
-type redisConn struct {
-	client rueidis.Client
-	dialer *onceDialer
-	guard  *guardedConn
-	group  []rueidis.Completed // reused from group to group
-	sent   sentGroups          // groups that were sent and not received yet
-}
-
 func dialRedis(ctx context.Context, o Options) (Conn, error) {
 	option, dialer, err := clientOption(ctx, o)
 	if err != nil {
@@ -103,11 +94,17 @@ func dialRedis(ctx context.Context, o Options) (Conn, error) {
 		client.Close()
 		return nil, &LoginError{Connect: dialer.connectTime(), Err: context.Cause(ctx)}
 	}
-	return &redisConn{client: client, dialer: dialer, guard: dialer.guard()}, nil
+	conn, err := dialer.guard().detach()
+	client.Close()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &redisConn{conn: conn, connectTime: dialer.connectTime(), in: newReplyReader(conn)}, nil
 }
 
-// clientOption sets the driver up for one plain connection. The caller's own goroutine writes and
-// reads the commands. The driver retries nothing, caches nothing, and does not reconnect.
+// clientOption sets the driver up for one plain connection. The driver retries nothing, caches
+// nothing, and does not reconnect.
 func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDialer, error) {
 	dialer := &onceDialer{options: o}
 	option := rueidis.ClientOption{
@@ -122,11 +119,10 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 		DisableRetry:        true,
 		DisableCache:        true,
 		PipelineMultiplex:   -1,
-		BlockingPipeline:    1 << 30, // never a second connection for a large group
 		RingScaleEachConn:   4,
 		ReadBufferEachConn:  16 << 10,
-		WriteBufferEachConn: 16 << 10,
-		ConnWriteTimeout:    longestRoundTrip, // Do's own deadline is always earlier
+		WriteBufferEachConn: 64 << 10,         // see guardedConn.Write: a Redis accepts at most 16 KB before the log-in
+		ConnWriteTimeout:    longestRoundTrip, // the deadlines of the log-in and of the pings are always earlier
 	}
 	var err error
 	if o.Password != nil {
@@ -134,8 +130,6 @@ func clientOption(ctx context.Context, o Options) (rueidis.ClientOption, *onceDi
 	}
 	return option, dialer, err
 }
-
-const longestRoundTrip = time.Minute
 
 // timeLeft returns the time until ctx ends; 5 s if it has no deadline.
 func timeLeft(ctx context.Context) time.Duration {
@@ -145,115 +139,29 @@ func timeLeft(ctx context.Context) time.Duration {
 	return 5 * time.Second
 }
 
-// ConnectTime returns how long the network took to connect: about a round trip.
-func (c *redisConn) ConnectTime() time.Duration { return c.dialer.connectTime() }
-
-func (c *redisConn) Do(ctx context.Context, group []Command, replies []Reply) error {
-	c.guard.announce(len(group)) // the driver writes nothing else once it is logged in
-	return c.doGroup(ctx, group, replies)
-}
-
-// doGroup makes the driver write a group and read the replies, in this goroutine. Without a
-// deadline, the driver would use its own goroutines from then on.
-func (c *redisConn) doGroup(ctx context.Context, group []Command, replies []Reply) error {
-	if _, bounded := ctx.Deadline(); !bounded {
-		defer context.AfterFunc(ctx, c.dialer.close)()
-		limited, cancel := context.WithTimeout(ctx, longestRoundTrip)
-		defer cancel()
-		ctx = limited
-	}
-	c.guard.awaitReplies(len(group))
-	c.group = c.group[:0]
-	for _, command := range group {
-		c.group = append(c.group, c.client.B().Arbitrary(command...).Build())
-	}
-	results := c.client.DoMulti(ctx, c.group...)
-	for i := range results {
-		if err := readResult(&results[i], &replies[i]); err != nil {
-			return explainHangUp(err)
-		}
-	}
-	return nil
-}
-
-// explainHangUp explains an EOF, which alone would look like a fault of redlockd. If the driver met
-// the EOF before the question, its error is that it may not dial again.
+// explainHangUp explains an EOF, which alone would look like a fault of redlockd.
 func explainHangUp(err error) error {
-	if !hasHungUp(err) && !errors.Is(err, errDialedBefore) {
+	if !hasHungUp(err) {
 		return err
 	}
 	return fmt.Errorf("it ended the connection, or something between did (%w)", err)
 }
 
-// Close first closes the network connection. Otherwise the driver would wait for a hung node.
-func (c *redisConn) Close() {
-	c.guard.end()
-	c.dialer.close()
-	c.client.Close()
-}
+// serverError returns an error that a node answered in these words.
+func serverError(text string) ServerError { return ServerError(cmp.Or(withoutArguments(text), "ERR")) }
 
-func readResult(result *rueidis.RedisResult, reply *Reply) error {
-	message, err := result.ToMessage()
-	*reply = Reply{Array: reply.Array[:0]} // the memory is reused
-	switch {
-	case err == nil:
-		readMessage(&message, reply)
-	case rueidis.IsRedisNil(err):
-		reply.Nil = true
-	default:
-		if reply.Err = serverError(err); !IsServerError(reply.Err) {
-			return err
-		}
+// driverError turns an error that the node answered into a ServerError, and leaves errors of the
+// connection unchanged.
+func driverError(err error) error {
+	if answer, ok := rueidis.IsRedisErr(err); ok {
+		return serverError(answer.Error())
 	}
-	return nil
-}
-
-func readMessage(message *rueidis.RedisMessage, reply *Reply) {
-	switch {
-	case message.IsNil():
-		reply.Nil = true
-	case message.IsInt64():
-		reply.Int, _ = message.AsInt64()
-	case message.IsArray():
-		items, _ := message.ToArray()
-		reply.Array = slices.Grow(reply.Array[:0], len(items))[:len(items)]
-		for i := range items {
-			reply.Array[i] = Reply{} // without the earlier memory, which its user may keep
-			readMessage(&items[i], &reply.Array[i])
-		}
-	case message.IsMap(): // as in RESP2: keys and values in turn
-		items, _ := message.ToMap()
-		for key, value := range items {
-			var field Reply
-			readMessage(&value, &field)
-			reply.Array = append(reply.Array, Reply{Str: key}, field)
-		}
-	default:
-		text, err := message.ToString()
-		if reply.Str = text; err != nil {
-			reply.Err = serverError(err)
-		}
-	}
-}
-
-// serverError turns an error that the node answered into a ServerError, and leaves errors of the
-// connection unchanged. The driver cuts off a leading "ERR ". Without it, the first word of the
-// message would look like the kind.
-func serverError(err error) error {
-	answer, ok := rueidis.IsRedisErr(err)
-	if !ok {
-		return err
-	}
-	text := withoutArguments(answer.Error())
-	if kind, _, _ := strings.Cut(text, " "); !slices.Contains(errorKinds, kind) {
-		text = "ERR " + text
-	}
-	return ServerError(text)
+	return err
 }
 
 // loginError returns an error of the log-in without the password.
 func loginError(err error, password string) error {
-	err = serverError(err)
+	err = driverError(err)
 	if !IsServerError(err) {
 		return err
 	}
@@ -272,13 +180,6 @@ func withoutArguments(text string) string {
 		return text + "with arguments that are not shown here"
 	}
 	return text
-}
-
-// errorKinds are the words other than ERR with which errors of Redis 7 begin.
-var errorKinds = []string{
-	"EPOCH", "LATE", "COUNTERS", "FULL", "FAR", "NOSCRIPT", "WRONGTYPE", "LOADING", "BUSY", "MISCONF", "READONLY", "NOAUTH", "WRONGPASS", "NOPERM",
-	"OOM", "MASTERDOWN", "NOREPLICAS", "EXECABORT", "NOPROTO", "UNKILLABLE", "NOTBUSY", "CLUSTERDOWN", "CROSSSLOT",
-	"MOVED", "ASK", "TRYAGAIN", "DENIED", "NOMASTERLINK", "INPROG", "NOGOODSLAVE", "BUSYGROUP", "BUSYKEY",
 }
 
 // IsServerError reports whether the node itself answered the error.
@@ -345,7 +246,7 @@ func (d *onceDialer) claim() bool {
 
 // store stores the connection for close. If close came first, store closes it.
 func (d *onceDialer) store(plain net.Conn) (net.Conn, error) {
-	conn := &guardedConn{Conn: plain}
+	conn := newGuardedConn(plain)
 	d.mu.Lock()
 	d.conn = conn
 	closed := d.closed

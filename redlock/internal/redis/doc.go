@@ -1,11 +1,8 @@
 // Package redis has a connection to one Redis master: it dials, logs in, sends groups of commands
-// and reads their replies, and listens for keys that change. It wraps the driver (rueidis), and
-// checks each byte that a node sends before the driver gets it. A node that does not follow the
-// protocol loses its connection, and harms nothing else.
-//
-// Several groups can be in progress on one connection. The driver has no call that writes without
-// waiting for the replies, so Send writes the group itself, and Receive lets the driver do the
-// same group: see pipeline.go.
+// and reads their replies, and listens for messages. The driver (rueidis) logs in and listens. The
+// commands and the replies pass it by: see redisConn. Each byte that a node sends is checked, also
+// before the driver gets it. A node that does not follow the protocol loses its connection, and
+// harms nothing else.
 //
 // Package node uses it. It never reconnects, never repeats a command, and knows nothing about
 // locks.

@@ -71,7 +71,7 @@ func (l *redisListener) subscribe(ctx, watching context.Context, channel string,
 	case <-confirmed:
 		return nil
 	case err := <-ended:
-		return cmp.Or(serverError(err), errors.New("the subscription ended"))
+		return cmp.Or(driverError(err), errors.New("the subscription ended"))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

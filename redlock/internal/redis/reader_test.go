@@ -12,11 +12,11 @@ import (
 )
 
 // Messages are counted and faults found however the bytes are cut into pieces. A fault is found
-// by the end of its line. Guards respScanner.
-func TestRespScanner(t *testing.T) {
+// by the end of its line. Guards replyReader.
+func TestReplyReader(t *testing.T) {
 	for _, sample := range redistest.Samples {
 		for _, piece := range []int{1, 2, 3, 7, 1 << 20} {
-			whole, err := scanPieces([]byte(sample.Text), piece)
+			whole, err := readPieces([]byte(sample.Text), piece)
 			if sample.Fault == "" && err != nil || sample.Fault != "" && (err == nil || !strings.Contains(err.Error(), sample.Fault)) {
 				t.Errorf("%.60q in pieces of %d: got %v, want %q", sample.Text, piece, err, sample.Fault)
 			}
@@ -27,14 +27,34 @@ func TestRespScanner(t *testing.T) {
 	}
 }
 
-func scanPieces(text []byte, piece int) (whole int64, err error) {
-	var s respScanner
-	for len(text) > 0 && err == nil {
-		n := min(piece, len(text))
-		err = s.scan(text[:n])
-		text = text[n:]
+func readPieces(text []byte, piece int) (whole int64, err error) {
+	r := newReplyReader(&pieces{text, piece})
+	for {
+		isAnswer, err := r.read(new(Reply))
+		switch {
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			return whole, nil
+		case err != nil:
+			return whole, err
+		case isAnswer:
+			whole++
+		}
 	}
-	return s.wholeAnswers, err
+}
+
+// pieces is a reader that returns at most this many bytes at once.
+type pieces struct {
+	text []byte
+	most int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.text) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.text[:min(p.most, len(p.text))])
+	p.text = p.text[n:]
+	return n, nil
 }
 
 // A node that sends too much between two questions is cut off, even if each answer is small
@@ -48,7 +68,7 @@ func TestGuardedConnBoundsTrips(t *testing.T) {
 		{"$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n", 20, "more than 16777216 bytes at once"},
 		{"*1000\r\n" + strings.Repeat(":1\r\n", 1000), 300, "more than 262144 parts at once"},
 	} {
-		conn := &guardedConn{Conn: redistest.Scripted{Reader: strings.NewReader(strings.Repeat(c.answer, c.times))}}
+		conn := newGuardedConn(redistest.Scripted{Reader: strings.NewReader(strings.Repeat(c.answer, c.times))})
 		if _, err := conn.Write([]byte(strings.Repeat("*1\r\n$4\r\nPING\r\n", 300))); err != nil {
 			t.Fatal(err)
 		}

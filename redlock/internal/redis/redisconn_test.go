@@ -9,13 +9,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redlockd/redlockd/redlock/internal/redis/redistest"
 )
+
+// hello is the answer of a Redis to the log-in.
+const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\n"
 
 // pipeNode logs in over a connection to a node in this process, and returns both ends.
 func pipeNode(t *testing.T) (Conn, net.Conn) {
 	t.Helper()
 	ours, theirs := socketPair(t)
-	const hello = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\n"
 	logIn := make(chan error, 1)
 	go func() {
 		in := bufio.NewReader(theirs)
@@ -42,7 +46,7 @@ func pipeNode(t *testing.T) (Conn, net.Conn) {
 	return conn, theirs
 }
 
-// A group that was sent ahead reaches the node once, although the driver writes it again.
+// Each group reaches the node once, and nothing else does after the log-in. Guards detach.
 func TestSentGroupIsWrittenOnce(t *testing.T) {
 	conn, node := pipeNode(t)
 	if err := conn.Send(t.Context(), []Command{{"GET", "a"}}); err != nil {
@@ -72,8 +76,8 @@ func TestSentGroupIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// The driver panics if it gets a reply that it does not wait for. Here a connection is closed
-// when such replies have been read, and others are in transit. Guards guardedConn.Read.
+// A connection is closed when replies have been read that no Receive has waited for, and others are in
+// transit.
 func TestCloseWithRepliesUnderWay(t *testing.T) {
 	for range 50 {
 		conn, node := pipeNode(t)
@@ -96,8 +100,7 @@ func TestCloseWithRepliesUnderWay(t *testing.T) {
 	}
 }
 
-// When the driver is closed, it may read on. Then it panics if it reads a reply to a group that
-// it refused to send. Guards guardedConn.end.
+// A reply that was read, but that Receive did not wait for in time, answers nothing else.
 func TestCloseWithReplyToRefusedGroup(t *testing.T) {
 	for range 50 {
 		conn, node := pipeNode(t)
@@ -142,19 +145,22 @@ func TestAnswerToNothingUnderWay(t *testing.T) {
 	}
 }
 
-// The driver must write exactly the bytes that were sent ahead. Guards guardedConn.repeat.
-func TestDriverMustRepeatWhatWasSent(t *testing.T) {
-	for name, repeated := range map[string]string{"other bytes": "abX", "more": "abcd", "less": "ab", "the same": "abc"} {
-		ours, _ := socketPair(t)
-		c := &guardedConn{Conn: ours}
-		c.expectWritten([]byte("abc"))
-		_, err := c.Write([]byte(repeated))
-		if left := c.endWritten(); err == nil {
-			err = left
-		}
-		if want := name != "the same"; errors.Is(err, errNotRepeated) != want {
-			t.Errorf("%s: got error %v", name, err)
-		}
+// An answer that comes with the answer to the log-in is the answer to nothing. Guards detach.
+func TestAnswerAfterLogin(t *testing.T) {
+	_, err := dialRedis(t.Context(), Options{Name: "a", Address: "unix:/nowhere",
+		Dial: func(context.Context) (net.Conn, error) {
+			return redistest.Scripted{Reader: strings.NewReader(hello + "+1\r\n")}, nil
+		}})
+	if !errors.Is(err, errUnasked) {
+		t.Errorf("got error %v, want %v", err, errUnasked)
+	}
+}
+
+// Receive does not wait for the answer to nothing.
+func TestReceiveOfNothing(t *testing.T) {
+	conn, _ := pipeNode(t)
+	if err := conn.Receive(t.Context(), make([]Reply, 1)); !errors.Is(err, errNothingSent) {
+		t.Errorf("got error %v, want %v", err, errNothingSent)
 	}
 }
 
